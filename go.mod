@@ -1,0 +1,3 @@
+module example.org/rls
+
+go 1.26.0

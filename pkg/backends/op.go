@@ -1,0 +1,194 @@
+// Package backends is the vocabulary that strategies and stores share.
+//
+// A strategy (pkg/algorithms) plans an [Op]: one conditional step on one cell.
+// A [Store] applies a [Batch] of them atomically, cell by cell or all or
+// nothing, and answers with what it found. [Cell.Step] and [Log.Step] state in
+// Go what each step means; every store, whatever language its step is written
+// in, is held to them by pkg/backends/backendtest. So N strategies on M stores
+// cost N + M pieces of code.
+//
+// The package promises nothing about rate limits: it does not know what a
+// limit is. It leaves to pkg/algorithms what a step is for, and to the stores
+// how it is made atomic.
+//
+// All times are microseconds since the Unix epoch on the store's clock
+// ([Store.Now]), all durations microseconds. Microseconds since the epoch stay
+// below 2^53 until the year 2255, so a store that computes in doubles (Redis'
+// Lua) loses no digit.
+package backends
+
+import (
+	"context"
+	"errors"
+	"math"
+)
+
+// Kind says what a cell holds and how a step changes it.
+type Kind uint8
+
+const (
+	// Counter is a count of hits that a step raises by Op.By.
+	Counter Kind = iota
+	// Meter is a point in time that a step raises by Op.By from at least
+	// Op.Now: GCRA's theoretical arrival time, the moment at which a bucket
+	// is full again. A meter that is not in the future is an absent cell.
+	Meter
+	// List is a list of timestamped costs; a step appends one if the costs of
+	// the last Op.Window stay within Op.Max.
+	List
+)
+
+// Span says when a Counter's cell ends. Other kinds end by themselves.
+type Span uint8
+
+const (
+	// Fixed: the cell ends at Op.Until whatever happens to it. Its key names
+	// the window, so the store may keep it longer (jitter) without harm.
+	Fixed Span = iota
+	// FirstHit: the cell ends at the Op.Until of the step that created it.
+	FirstHit
+	// EveryHit: each step that charges sets the end to its own Op.Until.
+	EveryHit
+)
+
+const (
+	// MaxValue bounds every count: cells saturate here instead of wrapping.
+	// It is below 2^53, exact in doubles, and far above any limit (2^32 - 1).
+	MaxValue int64 = 1 << 52
+	// MaxCost bounds Op.By.Whole of a Counter and a List, either way.
+	MaxCost int64 = 1 << 40
+	// MaxTimes bounds Op.Times.
+	MaxTimes int64 = 256
+)
+
+// Amount is a value in units and a fraction of a unit, Whole + Frac/Den with
+// Den given by the operation and 0 <= Frac < Den. Counters and lists have no
+// fraction. Meters need one because a window divided by its requests is seldom
+// a whole number of microseconds, and what is rounded away per hit adds up.
+type Amount struct {
+	Whole int64
+	Frac  int64
+}
+
+// Less reports whether a < b. Both must have the same denominator.
+func (a Amount) Less(b Amount) bool {
+	return a.Whole < b.Whole || a.Whole == b.Whole && a.Frac < b.Frac
+}
+
+// Add returns a + b over the denominator den, saturated at MaxInt64.
+func (a Amount) Add(b Amount, den int64) Amount {
+	w, f := a.Whole+b.Whole, a.Frac+b.Frac
+	if a.Whole > 0 && b.Whole > 0 && w < 0 {
+		return Amount{Whole: math.MaxInt64}
+	}
+	if f >= den {
+		w, f = w+1, f-den
+	}
+	return Amount{w, f}
+}
+
+// Sub returns a - b over the denominator den.
+func (a Amount) Sub(b Amount, den int64) Amount {
+	w, f := a.Whole-b.Whole, a.Frac-b.Frac
+	if f < 0 {
+		w, f = w-1, f+den
+	}
+	return Amount{w, f}
+}
+
+// NoMax is an Op.Max that every value stays within: the step always charges.
+var NoMax = Amount{Whole: math.MaxInt64}
+
+// Op is one conditional step on one cell: raise it by By, Times times, as
+// often as it stays within Max.
+type Op struct {
+	Kind Kind
+	Span Span // Counter only
+	// Soft: in an all-or-nothing batch this operation's refusal refuses only
+	// itself (a shadow rule).
+	Soft bool
+	// Refund: By is given back instead of charged: the cell is lowered, not
+	// below its floor (0, or Now for a Meter), a list loses its newest costs.
+	// A refund always fits.
+	Refund bool
+	// PerSecond: the cell belongs to a one-second window; a store may keep
+	// those apart.
+	PerSecond bool
+
+	// Key is the cell's name, injective and of any length and bytes.
+	Key string
+	// Prev, for a Counter, is the key of the previous window's cell, or "".
+	// ceil(prev × WeightNum / WeightDen) is taken off Max in the same step.
+	// Key and Prev hash to the same Redis Cluster slot.
+	Prev string
+
+	Now int64  // microseconds since the epoch
+	By  Amount // cost >= 0; 0 checks only. Hits, or microseconds for a Meter
+	Den int64  // denominator of By and Max, >= 1
+	Max Amount // highest value the cell may reach by this step, or NoMax
+
+	// Times >= 1 merges that many equal operations into one: as many as fit
+	// are charged.
+	Times int64
+
+	WeightNum, WeightDen int64 // share of Prev, 0 <= num <= den <= 2^35
+	Until                int64 // Counter: when the cell ends, > Now
+	Window               int64 // List: how long a cost counts, > 0
+}
+
+// Unconditional reports whether the operation charges whatever the cell holds.
+func (o *Op) Unconditional() bool { return o.Refund || o.Max == NoMax }
+
+// Reply is what a store found when it applied an Op.
+type Reply struct {
+	// Admitted says how many of Op.Times fit, also where an all-or-nothing
+	// batch was refused and nothing was charged.
+	Admitted int64
+	// Value is the cell after the batch: the count, the meter (never below
+	// Now) or the sum of the costs in the window.
+	Value Amount
+	// Prev is the count of Op.Prev's cell.
+	Prev int64
+	// Until is when the cell ends: for a Counter its window's end, for a List
+	// the moment at which its newest cost leaves (Now when it is empty).
+	Until int64
+	// RetryAt, for a List that refused, is when By would fit; MaxInt64 if never.
+	RetryAt int64
+}
+
+// Batch is what one request asks of a store.
+type Batch struct {
+	Ops []Op
+	// AllOrNothing: if any operation that is not Soft does not fit, none is
+	// charged and Refused is set.
+	AllOrNothing bool
+
+	// Replies has the length of Ops; the store fills it in.
+	Replies []Reply
+	Refused bool
+}
+
+// ErrUnavailable marks every error of a store that could not decide in time:
+// it is stopped, overloaded, not reachable, or answered nonsense. Whether
+// something was charged is then unknown.
+var ErrUnavailable = errors.New("store unavailable")
+
+// Store applies batches of operations.
+//
+// Implementations are safe for concurrent use. The operations of a batch apply
+// in order; each is atomic. With AllOrNothing the whole batch is, or, where its
+// cells live on several nodes, what was charged is given back (others may be
+// refused for a moment; nobody is admitted beyond a limit).
+type Store interface {
+	// Apply fills in b.Replies and b.Refused. Its errors wrap ErrUnavailable.
+	// When ctx ends, Apply returns at once; a call on the wire goes on without
+	// disturbing others, and b is not touched after Apply has returned.
+	Apply(ctx context.Context, b *Batch) error
+	// Now is the time on the clock that all processes which share the store
+	// agree on, in microseconds since the epoch.
+	Now() int64
+	// Ping asks whether the store can decide now.
+	Ping(ctx context.Context) error
+	// Close releases connections and goroutines. Apply fails afterwards.
+	Close() error
+}
