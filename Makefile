@@ -1,0 +1,3 @@
+.PHONY: tools
+tools: ## install the real servers that tests and the demo start
+	@scripts/tools.sh

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package testenv
+
+import "os/exec"
+
+// startWithParent starts cmd. Only Linux can tie a child's life to this
+// process; elsewhere a test binary that is killed leaves its servers behind.
+func startWithParent(cmd *exec.Cmd) error { return cmd.Start() }

@@ -1,0 +1,105 @@
+// Package testenv starts the real servers that tests use: Redis, Valkey,
+// memcached, Redis Cluster, Redis Sentinel and Envoy.
+//
+// It promises that every server listens on a free loopback port, keeps its
+// files under the test's temporary directory, persists nothing, is ready when
+// the constructor returns, is stopped when the test ends (also when it was
+// paused), shows its log when the test failed, and does not outlive the test
+// binary (Linux). A server that cannot be started fails the test: nothing is
+// ever skipped.
+//
+// It leaves the installation of the servers' binaries to `make tools`, and
+// what is said to a server to the test.
+package testenv
+
+import (
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Eventually polls cond every few milliseconds and fails the test with msg if
+// it has not become true within timeout. Cond runs on the calling goroutine.
+func Eventually(t testing.TB, timeout time.Duration, cond func() bool, msg string) {
+	t.Helper()
+	if !poll(timeout, cond) {
+		t.Fatalf("not within %v: %s", timeout, msg)
+	}
+}
+
+// poll calls cond until it is true or timeout has passed, and reports which.
+// The condition is tried at least once, and once more after the deadline, so
+// that a machine that stalls does not turn a late success into a failure.
+func poll(timeout time.Duration, cond func() bool) bool {
+	const pause = 5 * time.Millisecond
+	for deadline := time.Now().Add(timeout); ; time.Sleep(pause) {
+		if cond() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return cond()
+		}
+	}
+}
+
+var (
+	portsMu    sync.Mutex
+	portsGiven = map[int]bool{}
+)
+
+// FreePort returns a loopback TCP port on which nobody listens and which this
+// process has not been given before. It lies below the range from which
+// systems take the local ports of outgoing connections, so that a server that
+// is down for a while finds its port free when it comes back.
+//
+// Another process may still take the port first; the constructors of this
+// package then try again with another one.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	const low, high, attempts = 10_000, 32_000, 1000
+	portsMu.Lock()
+	defer portsMu.Unlock()
+	for range attempts {
+		port := low + rand.IntN(high-low)
+		if portsGiven[port] {
+			continue
+		}
+		l, err := net.Listen("tcp", loopback(port))
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		portsGiven[port] = true
+		return port
+	}
+	t.Fatalf("testenv: no free port between %d and %d in %d attempts", low, high, attempts)
+	return 0
+}
+
+func loopback(port int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// Binary returns the path of a server's binary, from the repository's
+// .tools/bin or else from PATH, and fails the test if it is in neither.
+func Binary(t testing.TB, name string) string {
+	t.Helper()
+	if dir, err := os.Getwd(); err == nil {
+		for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if path, err := exec.LookPath(filepath.Join(dir, ".tools", "bin", name)); err == nil {
+				return path
+			}
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatalf("testenv: %s is not installed: run make tools", name)
+	}
+	return path
+}
