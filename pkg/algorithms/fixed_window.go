@@ -1,0 +1,51 @@
+package algorithms
+
+import "example.org/rls/pkg/backends"
+
+// fixedWindow counts hits in the bucket floor(now / window). By default every
+// hit counts, denied ones too, and a hit is over when the count after it is
+// above the limit, as in envoyproxy/ratelimit. With FromFirstHit the window
+// starts at the key's first hit; with Extend every hit starts it anew.
+var fixedWindow = row{
+	name: "fixed_window",
+	tag: func(l *Limit) string {
+		switch {
+		case l.Extend:
+			return "fe"
+		case l.FromFirstHit:
+			return "ff"
+		}
+		return ""
+	},
+	plan: func(l *Limit, op *backends.Op, id Identity, c Charge) {
+		op.Kind = backends.Counter
+		op.Max = backends.NoMax
+		if c.AdmittedOnly {
+			op.Max = backends.Amount{Whole: int64(l.Requests)}
+		}
+		if l.FromFirstHit {
+			op.Span = backends.FirstHit
+			if l.Extend {
+				op.Span = backends.EveryHit
+			}
+			op.Key = l.key(id, false, -1)
+			op.Until = c.Now + l.window
+			return
+		}
+		bucket := c.Now / l.window
+		op.Key = l.key(id, false, bucket)
+		op.Until = (bucket + 1) * l.window
+	},
+	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
+		d := Decision{
+			Allowed:   op.Refund || r.Admitted == op.Times,
+			Remaining: int64(l.Requests) - r.Value.Whole,
+			Reset:     micros(r.Until - op.Now),
+		}
+		if op.Max == backends.NoMax && !op.Refund {
+			d.Allowed = r.Value.Whole <= int64(l.Requests)
+		}
+		d.RetryAfter = d.Reset
+		return d
+	},
+}

@@ -1,0 +1,208 @@
+// Package algorithms decides rate limits, purely: no I/O, no clock, no
+// context. Each strategy plans a step on a store's cell ([Limit.Plan]) and
+// judges what the store found ([Limit.Judge]). Time is an argument, arithmetic
+// is in integers, so what holds for ten decisions holds for ten million.
+//
+// A new strategy is one file and one row in the table of strategy.go.
+package algorithms
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"example.org/rls/pkg/backends"
+)
+
+const (
+	// MaxWindow is the longest window.
+	MaxWindow = 10 * 365 * 24 * time.Hour
+	// MaxLogRequests is the largest limit of a sliding_log, which remembers
+	// every hit.
+	MaxLogRequests = 10_000
+	// maxFill is the longest time in which a burst may take to fill again.
+	maxFill = 10 * MaxWindow
+)
+
+// Spec is a limit as a person writes it.
+type Spec struct {
+	Strategy Strategy
+	Requests uint32        // hits per Window; 0 denies every hit
+	Window   time.Duration // whole seconds, > 0, at most MaxWindow
+	// Burst is the capacity in hits of token_bucket and leaky_bucket and the
+	// tolerance of gcra; 0 takes the strategy's default.
+	Burst uint32
+	// MaxDelay makes a leaky_bucket a queue: the longest time a hit waits for
+	// its turn. 0 is a meter, without a queue.
+	MaxDelay time.Duration
+	// FromFirstHit starts a fixed_window at its key's first hit, not on the
+	// clock; Extend starts it anew with each hit.
+	FromFirstHit bool
+	Extend       bool
+}
+
+// SpecError says which field of a Spec is wrong, in the language of the rules,
+// and what would be right.
+type SpecError struct {
+	Field   string // requests_per_unit, unit_multiplier, burst, max_delay, window, extend, strategy
+	Message string
+}
+
+func (e *SpecError) Error() string { return e.Field + ": " + e.Message }
+
+// Limit is a checked Spec with what follows from it. It is immutable and safe
+// for concurrent use.
+type Limit struct {
+	Spec
+	rule       *row
+	window     int64           // µs
+	interval   backends.Amount // µs per hit, over den
+	tolerance  backends.Amount // burst × interval
+	den        int64
+	weightUnit int64  // µs that one unit of a sliding window's weight stands for
+	tag        string // strategy and window in the cell's key
+}
+
+// New checks spec. Its error is a *SpecError.
+func New(spec Spec) (*Limit, error) {
+	if int(spec.Strategy) >= len(table) {
+		return nil, &SpecError{"strategy", fmt.Sprintf("unknown strategy %d", spec.Strategy)}
+	}
+	l := &Limit{Spec: spec, rule: &table[spec.Strategy], window: spec.Window.Microseconds()}
+	if spec.Window <= 0 || spec.Window > MaxWindow || spec.Window%time.Second != 0 {
+		return nil, &SpecError{"unit_multiplier", fmt.Sprintf("a window of %v is out of range: whole seconds, more than 0, at most 10 years", spec.Window)}
+	}
+	if err := l.checkOptions(); err != nil {
+		return nil, err
+	}
+	l.tag = "|" + l.rule.tag(l) + formatWindow(spec.Window)
+	if l.rule.prepare != nil {
+		if err := l.rule.prepare(l); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// checkOptions refuses options that the strategy would ignore.
+func (l *Limit) checkOptions() error {
+	switch {
+	case l.Burst != 0 && !l.rule.burst:
+		return &SpecError{"burst", l.rule.name + " has no burst; token_bucket, gcra and leaky_bucket have"}
+	case l.MaxDelay != 0 && l.Strategy != LeakyBucket:
+		return &SpecError{"max_delay", l.rule.name + " never delays; leaky_bucket does"}
+	case l.MaxDelay < 0 || l.MaxDelay > time.Minute || l.MaxDelay%time.Microsecond != 0:
+		return &SpecError{"max_delay", "must be between 1us and 1m"}
+	case l.FromFirstHit && l.Strategy != FixedWindow:
+		return &SpecError{"window", "from_first_hit is an option of fixed_window, not of " + l.rule.name}
+	case l.Extend && !l.FromFirstHit:
+		return &SpecError{"extend", "needs strategy fixed_window with `window: from_first_hit`"}
+	}
+	return nil
+}
+
+// Identity names whom a limit counts: a prefix for every key of the service
+// and the escaped domain and descriptor. Neither is retained.
+type Identity struct {
+	Prefix string
+	ID     []byte
+}
+
+// Charge is one hit or more that ask for a decision.
+type Charge struct {
+	Now  int64  // µs since the epoch, on the store's clock
+	Cost uint64 // hits; 0 checks without charging
+	// Refund gives Cost back.
+	Refund bool
+	// AdmittedOnly: a fixed window leaves out what it denies. The other
+	// strategies always do.
+	AdmittedOnly bool
+	// Patience is the longest time in µs that the caller can wait for its turn
+	// in a queue; used only with MaxDelay.
+	Patience int64
+}
+
+// Decision is what a limit says to a charge.
+type Decision struct {
+	Allowed   bool
+	Remaining int64 // hits that would pass now, >= 0
+	// Reset is when the full quota is back, or a fixed window ends.
+	Reset time.Duration
+	// RetryAfter, of a denial, is when the same cost would pass if nothing
+	// else came. A cost above the limit never would: then it is one window.
+	RetryAfter time.Duration
+	// Delay is how long an allowed hit has to wait for its turn in a queue.
+	Delay time.Duration
+}
+
+// Plan fills in op with the step that charges c to id.
+func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
+	*op = backends.Op{
+		Now:       c.Now,
+		By:        backends.Amount{Whole: int64(min(c.Cost, uint64(backends.MaxCost)))},
+		Den:       1,
+		Times:     1,
+		Refund:    c.Refund,
+		PerSecond: l.window == 1_000_000,
+	}
+	l.rule.plan(l, op, id, c)
+}
+
+// Judge turns the store's reply to a planned op into a decision.
+func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
+	d := l.rule.judge(l, op, r)
+	d.Remaining = max(d.Remaining, 0)
+	if d.Allowed {
+		d.RetryAfter = 0
+	} else {
+		d.Delay = 0
+	}
+	return d
+}
+
+// key builds prefix{id|tag}bucket, with the braces only where two keys have to
+// share a Redis Cluster slot, and without a bucket when it is negative.
+func (l *Limit) key(id Identity, tagged bool, bucket int64) string {
+	buf := make([]byte, 0, 192)
+	buf = append(buf, id.Prefix...)
+	if tagged {
+		buf = append(buf, '{')
+	}
+	buf = append(buf, id.ID...)
+	buf = append(buf, l.tag...)
+	if tagged {
+		buf = append(buf, '}')
+	} else if bucket >= 0 {
+		buf = append(buf, '|')
+	}
+	if bucket >= 0 {
+		buf = strconv.AppendInt(buf, bucket, 10)
+	}
+	return string(buf)
+}
+
+// formatWindow writes a window in the largest unit that divides it: 15m, 7d.
+func formatWindow(w time.Duration) string {
+	for _, u := range []struct {
+		d    time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
+		if w%u.d == 0 {
+			return strconv.FormatInt(int64(w/u.d), 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(w/time.Second), 10) + "s"
+}
+
+// micros turns µs into a Duration, not below 0.
+func micros(us int64) time.Duration {
+	return time.Duration(max(us, 0)) * time.Microsecond
+}
+
+// mulDiv is a × b / c, rounded down, and the remainder; a × b / c must fit.
+func mulDiv(a, b, c int64) (quo, rem int64) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	q, r := bits.Div64(hi, lo, uint64(c))
+	return int64(q), int64(r)
+}

@@ -1,0 +1,97 @@
+package algorithms
+
+import (
+	"fmt"
+
+	"example.org/rls/pkg/backends"
+)
+
+// A meter is the generic cell rate algorithm of ATM (ITU-T I.371, GCRA(I, L)):
+// a theoretical arrival time that each hit moves on by one interval, from now
+// if it lies in the past, and that may lie at most burst intervals ahead. A
+// token bucket and a leaky bucket are the same line seen from either side.
+
+func prepareMeter(defaultBurst func(*Limit) uint32) func(*Limit) error {
+	return func(l *Limit) error {
+		if l.Requests == 0 { // nothing ever passes
+			l.den, l.interval = 1, backends.Amount{Whole: l.window}
+			return nil
+		}
+		if l.Burst == 0 {
+			l.Burst = defaultBurst(l)
+		}
+		l.den = int64(l.Requests)
+		l.interval = l.intervals(1)
+		// burst × window / requests, compared without overflow.
+		if fill, _ := mulDiv(int64(l.Burst), l.window, l.den); fill > maxFill.Microseconds() {
+			return &SpecError{"burst", fmt.Sprintf("%d at this rate take more than 100 years to fill; lower burst or raise requests_per_unit", l.Burst)}
+		}
+		l.tolerance = l.intervals(int64(l.Burst))
+		return nil
+	}
+}
+
+// intervals is the time that n hits take at the rate.
+func (l *Limit) intervals(n int64) backends.Amount {
+	whole, frac := mulDiv(n, l.window, l.den)
+	return backends.Amount{Whole: whole, Frac: frac}
+}
+
+func planMeter(l *Limit, op *backends.Op, id Identity, c Charge) {
+	op.Kind = backends.Meter
+	op.Key = l.key(id, false, -1)
+	op.Den = l.den
+	// More than the capacity never passes, and a refund of more fills it.
+	op.By = l.intervals(min(op.By.Whole, int64(l.Burst)+1))
+	op.Max = l.meterMax(c.Now, min(l.MaxDelay.Microseconds(), c.Patience))
+}
+
+// meterMax is the farthest that the meter may be ahead for a hit that waits at
+// most delay µs.
+func (l *Limit) meterMax(now, delay int64) backends.Amount {
+	if l.Requests == 0 {
+		return backends.Amount{Whole: now}
+	}
+	return l.tolerance.Add(backends.Amount{Whole: now + max(delay, 0)}, l.den)
+}
+
+func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
+	now := backends.Amount{Whole: op.Now}
+	ahead := r.Value.Sub(now, l.den) // >= 0
+	d := Decision{
+		Allowed:   op.Refund || r.Admitted == op.Times,
+		Remaining: l.hitsIn(l.tolerance.Sub(ahead, l.den)),
+		Reset:     micros(ceil(ahead)),
+		Delay:     micros(ceil(ahead.Sub(l.tolerance, l.den))),
+	}
+	if !d.Allowed {
+		// The wait beyond what this very charge was ready to wait for.
+		patience := op.Max.Sub(l.meterMax(op.Now, 0), l.den)
+		late := ahead.Add(op.By, l.den).Sub(l.tolerance, l.den).Sub(patience, l.den)
+		d.RetryAfter = micros(ceil(late))
+		if l.tolerance.Less(op.By) {
+			d.RetryAfter = l.Window
+		}
+	}
+	return d
+}
+
+// hitsIn is how many whole intervals fit in a: floor(a × requests / window).
+func (l *Limit) hitsIn(a backends.Amount) int64 {
+	if a.Whole < 0 || l.Requests == 0 {
+		return 0
+	}
+	quo, rem := mulDiv(a.Whole, l.den, l.window)
+	if rem+a.Frac >= l.window {
+		quo += (rem + a.Frac) / l.window
+	}
+	return quo
+}
+
+// ceil rounds up to whole µs.
+func ceil(a backends.Amount) int64 {
+	if a.Frac > 0 {
+		return a.Whole + 1
+	}
+	return a.Whole
+}

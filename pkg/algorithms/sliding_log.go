@@ -1,0 +1,42 @@
+package algorithms
+
+import (
+	"fmt"
+	"math"
+
+	"example.org/rls/pkg/backends"
+)
+
+// slidingLog remembers the time and cost of every admitted hit and admits
+// while the costs of the last window and this one sum to at most the limit. It
+// is exact, and costs memory for each hit, so the limit is capped.
+var slidingLog = row{
+	name: "sliding_log",
+	tag:  tagged("sl"),
+	prepare: func(l *Limit) error {
+		if l.Requests > MaxLogRequests {
+			return &SpecError{"requests_per_unit", fmt.Sprintf(
+				"sliding_log remembers every hit and takes at most %d; use `strategy: sliding_window` for more", MaxLogRequests)}
+		}
+		return nil
+	},
+	plan: func(l *Limit, op *backends.Op, id Identity, c Charge) {
+		op.Kind = backends.List
+		op.Key = l.key(id, false, -1)
+		op.Max = backends.Amount{Whole: int64(l.Requests)}
+		op.Window = l.window
+		op.Until = c.Now + l.window
+	},
+	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
+		d := Decision{
+			Allowed:    op.Refund || r.Admitted == op.Times,
+			Remaining:  int64(l.Requests) - r.Value.Whole,
+			Reset:      micros(r.Until - op.Now),
+			RetryAfter: micros(r.RetryAt - op.Now),
+		}
+		if r.RetryAt == math.MaxInt64 {
+			d.RetryAfter = l.Window
+		}
+		return d
+	},
+}

@@ -1,0 +1,65 @@
+package algorithms
+
+import (
+	"strings"
+
+	"example.org/rls/pkg/backends"
+)
+
+// Strategy names a way to count.
+type Strategy uint8
+
+// The strategies; docs/strategies.md says when to choose which.
+const (
+	FixedWindow Strategy = iota
+	SlidingWindow
+	SlidingLog
+	TokenBucket
+	GCRA
+	LeakyBucket
+)
+
+// row is one strategy.
+type row struct {
+	name    string
+	tag     func(*Limit) string // its part of the cell's key
+	burst   bool                // Spec.Burst means something
+	prepare func(*Limit) error  // derives what follows from the spec; may be nil
+	plan    func(*Limit, *backends.Op, Identity, Charge)
+	judge   func(*Limit, *backends.Op, *backends.Reply) Decision
+}
+
+var table = [...]row{
+	FixedWindow:   fixedWindow,
+	SlidingWindow: slidingWindow,
+	SlidingLog:    slidingLog,
+	TokenBucket:   tokenBucket,
+	GCRA:          gcra,
+	LeakyBucket:   leakyBucket,
+}
+
+// String is the strategy's name in the rules: fixed_window, ...
+func (s Strategy) String() string { return table[s].name }
+
+// Names lists the strategies' names in the order of their constants.
+func Names() []string {
+	names := make([]string, len(table))
+	for i := range table {
+		names[i] = table[i].name
+	}
+	return names
+}
+
+// ParseStrategy finds a strategy by its name in the rules.
+func ParseStrategy(name string) (Strategy, error) {
+	for i := range table {
+		if table[i].name == name {
+			return Strategy(i), nil
+		}
+	}
+	return 0, &SpecError{"strategy", "unknown strategy \"" + name + "\": one of " + strings.Join(Names(), ", ")}
+}
+
+func tagged(tag string) func(*Limit) string {
+	return func(*Limit) string { return tag }
+}
