@@ -54,15 +54,16 @@ var (
 )
 
 // FreePort returns a loopback TCP port on which nobody listens and which this
-// process has not been given before. It lies below the range from which
-// systems take the local ports of outgoing connections, so that a server that
-// is down for a while finds its port free when it comes back.
+// process has not been given before. It and the port 10,000 above it (Redis
+// Cluster's bus) lie below the range from which systems take the local ports
+// of outgoing connections, so that a server that is down for a while finds its
+// ports free when it comes back.
 //
 // Another process may still take the port first; the constructors of this
 // package then try again with another one.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	const low, high, attempts = 10_000, 32_000, 1000
+	const low, high, attempts = 10_000, 22_000, 1000
 	portsMu.Lock()
 	defer portsMu.Unlock()
 	for range attempts {

@@ -1,0 +1,142 @@
+package testenv
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TLS is a certificate authority and what it issued: a server's certificate
+// for 127.0.0.1, ::1 and localhost, and a client's. All files are PEM.
+type TLS struct {
+	CAFile                        string
+	ServerCertFile, ServerKeyFile string
+	ClientCertFile, ClientKeyFile string
+
+	// Server shows the server's certificate and accepts clients without a
+	// certificate or with one of the authority's.
+	Server *tls.Config
+	// Client trusts the authority and shows the client's certificate.
+	Client *tls.Config
+}
+
+// Certs makes a new authority and its certificates, valid for an hour.
+func Certs(t testing.TB) *TLS {
+	t.Helper()
+	dir := t.TempDir()
+	authority := issue(t, dir, "ca", nil)
+	server := issue(t, dir, "server", authority)
+	client := issue(t, dir, "client", authority)
+
+	pool := x509.NewCertPool()
+	pool.AddCert(authority.cert)
+	return &TLS{
+		CAFile:         authority.certFile,
+		ServerCertFile: server.certFile, ServerKeyFile: server.keyFile,
+		ClientCertFile: client.certFile, ClientKeyFile: client.keyFile,
+		Server: &tls.Config{
+			MinVersion:   tls.VersionTLS12,
+			Certificates: []tls.Certificate{server.pair()},
+			ClientCAs:    pool,
+			ClientAuth:   tls.VerifyClientCertIfGiven,
+		},
+		Client: &tls.Config{
+			MinVersion:   tls.VersionTLS12,
+			Certificates: []tls.Certificate{client.pair()},
+			RootCAs:      pool,
+		},
+	}
+}
+
+// RedisArgs are the arguments with which Redis speaks TLS only, on its port,
+// and asks every client for a certificate of the authority.
+func (c *TLS) RedisArgs() []string {
+	return []string{
+		"--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "yes",
+		"--tls-ca-cert-file", c.CAFile,
+		"--tls-cert-file", c.ServerCertFile,
+		"--tls-key-file", c.ServerKeyFile,
+	}
+}
+
+// MemcachedArgs are the arguments with which Memcached speaks TLS only and
+// asks every client for a certificate of the authority.
+func (c *TLS) MemcachedArgs() []string {
+	const require = "2"
+	return []string{
+		"--enable-ssl",
+		"-o", "ssl_chain_cert=" + c.ServerCertFile,
+		"-o", "ssl_key=" + c.ServerKeyFile,
+		"-o", "ssl_ca_cert=" + c.CAFile,
+		"-o", "ssl_verify_mode=" + require,
+	}
+}
+
+type identity struct {
+	cert              *x509.Certificate
+	key               crypto.Signer
+	certFile, keyFile string
+}
+
+func (i *identity) pair() tls.Certificate {
+	return tls.Certificate{Certificate: [][]byte{i.cert.Raw}, PrivateKey: i.key, Leaf: i.cert}
+}
+
+// issue makes an identity signed by authority, or an authority if that is nil.
+func issue(t testing.TB, dir, name string, authority *identity) *identity {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("testenv: issue a certificate for %s: %v", name, err)
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(err)
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	check(err)
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             now.Add(-time.Hour), // for clocks that differ
+		NotAfter:              now.Add(time.Hour),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:              []string{"localhost"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		BasicConstraintsValid: true,
+	}
+	parent, signer := template, crypto.Signer(key)
+	if authority == nil {
+		template.IsCA, template.KeyUsage, template.ExtKeyUsage = true, x509.KeyUsageCertSign, nil
+	} else {
+		parent, signer = authority.cert, authority.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	check(err)
+	cert, err := x509.ParseCertificate(der)
+	check(err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	check(err)
+
+	id := &identity{
+		cert: cert, key: key,
+		certFile: filepath.Join(dir, name+".crt"),
+		keyFile:  filepath.Join(dir, name+".key"),
+	}
+	check(os.WriteFile(id.certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	check(os.WriteFile(id.keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	return id
+}

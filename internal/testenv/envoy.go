@@ -1,0 +1,106 @@
+package testenv
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// EnvoyServer is a running Envoy. Its Addr is the admin interface.
+type EnvoyServer struct {
+	*Server
+}
+
+var adminClient = &http.Client{Timeout: 5 * time.Second}
+
+// Envoy starts an Envoy with a bootstrap configuration and returns when it is
+// live. The configuration says nothing about the admin interface and gives its
+// listeners port 0; ask Listener for their addresses.
+func Envoy(t testing.TB, configYAML string) *EnvoyServer {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(config, []byte(configYAML), 0o600); err != nil {
+		t.Fatalf("testenv: configure Envoy: %v", err)
+	}
+	// Envoy writes this file once it has its admin port; that this process
+	// has it proves that /ready is answered by no other.
+	const adminFile = "admin.address"
+	return &EnvoyServer{start(t, program{
+		name: "envoy",
+		path: Binary(t, "envoy"),
+		args: []string{
+			"--config-path", config,
+			"--config-yaml", "{admin: {address: {socket_address: {address: 127.0.0.1, port_value: {port}}}}}",
+			"--admin-address-path", "{dir}/" + adminFile,
+			"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning",
+		},
+		readyFile: adminFile,
+		ready: func(s *Server) bool {
+			if _, err := os.Stat(filepath.Join(s.dir, adminFile)); err != nil {
+				return false
+			}
+			_, err := admin(s, "/ready")
+			return err == nil
+		},
+	})}
+}
+
+// Listener returns the host:port of the listener with the given name. It
+// changes when Envoy is restarted.
+func (e *EnvoyServer) Listener(name string) string {
+	e.t.Helper()
+	var reply struct {
+		Listeners []struct {
+			Name    string `json:"name"`
+			Address struct {
+				Socket struct {
+					Host string `json:"address"`
+					Port int    `json:"port_value"`
+				} `json:"socket_address"`
+			} `json:"local_address"`
+		} `json:"listener_statuses"`
+	}
+	text := e.Admin("/listeners?format=json")
+	if err := json.Unmarshal([]byte(text), &reply); err != nil {
+		e.t.Fatalf("testenv: Envoy's listeners: %v in %s", err, text)
+	}
+	for _, l := range reply.Listeners {
+		if l.Name == name {
+			return fmt.Sprintf("%s:%d", l.Address.Socket.Host, l.Address.Socket.Port)
+		}
+	}
+	e.t.Fatalf("testenv: Envoy has no listener %q: %s", name, text)
+	return ""
+}
+
+// Admin returns what the admin interface answers to a GET, such as
+// "/stats?filter=ratelimit".
+func (e *EnvoyServer) Admin(path string) string {
+	e.t.Helper()
+	text, err := admin(e.Server, path)
+	if err != nil {
+		e.t.Fatalf("testenv: Envoy's admin interface: %v", err)
+	}
+	return text
+}
+
+func admin(s *Server, path string) (string, error) {
+	resp, err := adminClient.Get("http://" + s.Addr + path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("GET %s: %s: %s", path, resp.Status, body)
+	}
+	return string(body), nil
+}
