@@ -1,0 +1,124 @@
+package descriptors
+
+import (
+	"strings"
+
+	"example.org/rls/pkg/algorithms"
+)
+
+// Entry is one key and value of a request's descriptor. An absent value is "".
+type Entry struct{ Key, Value string }
+
+// Charge says what a domain charges for a request that is denied.
+type Charge uint8
+
+const (
+	// ChargeAlways charges every descriptor, also when the request is denied;
+	// fixed windows count denied hits too.
+	ChargeAlways Charge = iota
+	// ChargeAdmitted decides the request as a whole: when an enforced limit
+	// denies, nothing is charged.
+	ChargeAdmitted
+)
+
+// String is the charge's name in the rules: always, admitted.
+func (c Charge) String() string {
+	if c == ChargeAdmitted {
+		return "admitted"
+	}
+	return "always"
+}
+
+// Position is a place in a rule file. Line and Column count from 1; 0 is
+// unknown.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+// Limit is one limit of a rule.
+type Limit struct {
+	*algorithms.Limit
+	Name       string   // what Replaces of other limits refers to; may be ""
+	Replaces   []string // names of limits that do not count while this one matches
+	Unit       Unit
+	Multiplier uint32 // the window is Multiplier × Unit; at least 1
+}
+
+// Rule is what one descriptor of the rules says about the requests that match
+// it. It is immutable.
+type Rule struct {
+	// Limits has one or several limits, and none when Unlimited.
+	Limits    []Limit
+	Unlimited bool
+	// Name and Replaces are those of an unlimited rule; a limited one has them
+	// in each limit.
+	Name     string
+	Replaces []string
+
+	Shadow bool // decide and count, but never deny
+	Quota  bool // counts for quota mode
+
+	// Metadata is what the rules attach for the reply, fit for
+	// structpb.NewStruct; nil when there is none.
+	Metadata map[string]any
+	// Shared has, at the depth of each entry whose values share one counter
+	// (share_threshold), the wildcard pattern that stands for the value, and ""
+	// elsewhere. It is nil when nothing is shared. See [AppendID].
+	Shared []string
+	// Path names the rule as the reference does: domain.key_value.key2.
+	Path string
+	Pos  Position
+
+	detailed bool
+	fixed    bool // the metric key is Path whatever the entries are
+	levels   []level
+}
+
+// level is what one depth of a rule contributes to its metric key.
+type level struct {
+	pattern    string // key_value of a wildcard descriptor, else ""
+	bare       bool   // the descriptor has no value
+	shared     bool   // share_threshold
+	valueInKey bool   // value_to_metric
+}
+
+// MetricKey is the name under which the reference counts a request with these
+// entries that matched the rule. The entries are those given to [Domain.Match].
+//
+// A detailed_metric takes the request's own keys and values, value_to_metric
+// the value where the rule has a wildcard or no value, and share_threshold
+// puts the pattern in place of the value in both.
+func (r *Rule) MetricKey(domain string, entries []Entry) string {
+	if r.fixed || len(entries) != len(r.levels) {
+		return r.Path
+	}
+	var b strings.Builder
+	b.WriteString(domain)
+	for i, e := range entries {
+		b.WriteByte('.')
+		b.WriteString(e.Key)
+		v := r.levels[i].metricValue(e, r.detailed)
+		// A detailed metric without a shared pattern keeps the underscore of an
+		// empty value.
+		if v != "" || r.detailed && r.Shared == nil {
+			b.WriteByte('_')
+			b.WriteString(v)
+		}
+	}
+	return b.String()
+}
+
+func (l *level) metricValue(e Entry, detailed bool) string {
+	switch {
+	case l.shared:
+		return strings.TrimPrefix(l.pattern, e.Key+"_")
+	case detailed || l.valueInKey:
+		return e.Value
+	case l.pattern != "":
+		return strings.TrimPrefix(l.pattern, e.Key+"_")
+	case l.bare:
+		return ""
+	}
+	return e.Value
+}

@@ -1,0 +1,68 @@
+package descriptors
+
+import (
+	"strings"
+	"time"
+)
+
+// Unit is the unit of a limit's window. The numbers are those of Envoy's
+// RateLimitResponse.RateLimit.Unit.
+type Unit uint8
+
+// The units. A week has 7 days, a month 30 and a year 365.
+const (
+	UnitUnknown Unit = iota
+	Second
+	Minute
+	Hour
+	Day
+	Month
+	Year
+	Week
+)
+
+const day = 24 * time.Hour
+
+var units = [...]struct {
+	name     string
+	duration time.Duration
+}{
+	UnitUnknown: {"UNKNOWN", 0},
+	Second:      {"SECOND", time.Second},
+	Minute:      {"MINUTE", time.Minute},
+	Hour:        {"HOUR", time.Hour},
+	Day:         {"DAY", day},
+	Month:       {"MONTH", 30 * day},
+	Year:        {"YEAR", 365 * day},
+	Week:        {"WEEK", 7 * day},
+}
+
+// Valid reports whether u is one of the units and not UnitUnknown.
+func (u Unit) Valid() bool { return u > UnitUnknown && int(u) < len(units) }
+
+// Duration is the unit's length, 0 when it is not valid.
+func (u Unit) Duration() time.Duration {
+	if !u.Valid() {
+		return 0
+	}
+	return units[u].duration
+}
+
+// String is the unit's name in upper case, as Envoy writes it.
+func (u Unit) String() string {
+	if !u.Valid() {
+		return units[UnitUnknown].name
+	}
+	return units[u].name
+}
+
+// parseUnit finds a unit by its name in any case, or UnitUnknown.
+func parseUnit(name string) Unit {
+	name = strings.ToUpper(name)
+	for u := Second; u.Valid(); u++ {
+		if units[u].name == name {
+			return u
+		}
+	}
+	return UnitUnknown
+}
