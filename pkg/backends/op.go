@@ -139,6 +139,18 @@ type Op struct {
 // Unconditional reports whether the operation charges whatever the cell holds.
 func (o *Op) Unconditional() bool { return o.Refund || o.Max == NoMax }
 
+// Look is the operation that reads o's cell and charges nothing.
+func (o Op) Look() Op {
+	o.By, o.Max, o.Times, o.Refund = Amount{}, NoMax, 1, false
+	return o
+}
+
+// Inverse is the operation that gives back what o charged.
+func (o Op) Inverse() Op {
+	o.Refund = true
+	return o
+}
+
 // Reply is what a store found when it applied an Op.
 type Reply struct {
 	// Admitted says how many of Op.Times fit, also where an all-or-nothing

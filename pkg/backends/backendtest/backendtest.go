@@ -1,0 +1,73 @@
+// Package backendtest is the conformance suite of stores: whatever passes
+// [Run] can carry every strategy. A new store's test is one call.
+//
+// It holds a store to the steps that pkg/backends states in Go, by random
+// operations against a model, and runs every strategy's timelines on it. All
+// decisions are made on a fake clock; a store must not rely on its own.
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/backends"
+)
+
+// Open starts an empty store for one test, or one that other tests' keys do
+// not disturb, and closes it when the test ends.
+type Open func(t *testing.T) backends.Store
+
+// Run runs the whole suite.
+func Run(t *testing.T, open Open) {
+	t.Run("Steps", func(t *testing.T) { testSteps(t, open(t)) })
+	t.Run("Batches", func(t *testing.T) { testBatches(t, open(t)) })
+	t.Run("Bounds", func(t *testing.T) { testBounds(t, open(t)) })
+	t.Run("Keys", func(t *testing.T) { testKeys(t, open(t)) })
+	t.Run("Concurrency", func(t *testing.T) { testConcurrency(t, open(t)) })
+	t.Run("Context", func(t *testing.T) { testContext(t, open(t)) })
+	t.Run("Timelines", func(t *testing.T) { testTimelines(t, open(t)) })
+	t.Run("Closed", func(t *testing.T) { testClosed(t, open(t)) })
+}
+
+const second = int64(time.Second / time.Microsecond)
+
+var unique atomic.Int64
+
+// fresh is a key that no other test uses, also on a store that is shared.
+func fresh(name string) string {
+	return fmt.Sprintf("{%s|%d.%d}", name, time.Now().UnixNano(), unique.Add(1))
+}
+
+// epoch is where the fake clocks start: a round hour, near the real time,
+// since a store's own clock removes what is long over.
+func epoch() int64 { return time.Now().Add(time.Hour).Truncate(time.Hour).UnixMicro() }
+
+// apply applies one batch or fails the test.
+func apply(t *testing.T, s backends.Store, b *backends.Batch) []backends.Reply {
+	t.Helper()
+	b.Replies = make([]backends.Reply, len(b.Ops))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Apply(ctx, b); err != nil {
+		t.Fatalf("Apply: %v", err)
+	}
+	return b.Replies
+}
+
+func applyOne(t *testing.T, s backends.Store, op backends.Op) backends.Reply {
+	t.Helper()
+	return apply(t, s, &backends.Batch{Ops: []backends.Op{op}})[0]
+}
+
+// counter charges cost in a window of a minute that started at epoch.
+func counter(key string, now, cost, max int64) backends.Op {
+	op := backends.Op{Kind: backends.Counter, Key: key, Now: now, Den: 1, Times: 1,
+		By: backends.Amount{Whole: cost}, Max: backends.Amount{Whole: max}, Until: now - now%(60*second) + 60*second}
+	if max < 0 {
+		op.Max = backends.NoMax
+	}
+	return op
+}

@@ -1,0 +1,270 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/backends"
+)
+
+func testBatches(t *testing.T, s backends.Store) {
+	now := epoch()
+	t.Run("empty", func(t *testing.T) { apply(t, s, &backends.Batch{}) })
+
+	t.Run("each on its own", func(t *testing.T) {
+		full, free := fresh("full"), fresh("free")
+		applyOne(t, s, counter(full, now, 5, 5))
+		b := backends.Batch{Ops: []backends.Op{counter(full, now, 1, 5), counter(free, now, 1, 5)}}
+		r := apply(t, s, &b)
+		if r[0].Admitted != 0 || r[1].Admitted != 1 || b.Refused {
+			t.Fatalf("got %+v, refused %v", r, b.Refused)
+		}
+		if got := applyOne(t, s, counter(free, now, 0, 5)).Value.Whole; got != 1 {
+			t.Fatalf("the other operation charged %d, want 1", got)
+		}
+	})
+
+	t.Run("all or nothing", func(t *testing.T) {
+		full, free, soft := fresh("full"), fresh("free"), fresh("soft")
+		applyOne(t, s, counter(full, now, 5, 5))
+		b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{counter(free, now, 2, 5), counter(full, now, 1, 5), counter(soft, now, 1, 5)}}
+		b.Ops[2].Soft = true
+		r := apply(t, s, &b)
+		if !b.Refused || r[0].Admitted != 1 || r[0].Value.Whole != 0 || r[1].Admitted != 0 || r[1].Value.Whole != 5 {
+			t.Fatalf("got %+v, refused %v", r, b.Refused)
+		}
+		for _, key := range []string{free, soft} {
+			if got := applyOne(t, s, counter(key, now, 0, 5)).Value.Whole; got != 0 {
+				t.Fatalf("%s was charged %d by a refused batch", key, got)
+			}
+		}
+	})
+
+	t.Run("a soft refusal refuses only itself", func(t *testing.T) {
+		full, free := fresh("full"), fresh("free")
+		applyOne(t, s, counter(full, now, 5, 5))
+		b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{counter(free, now, 2, 5), counter(full, now, 1, 5)}}
+		b.Ops[1].Soft = true
+		r := apply(t, s, &b)
+		if b.Refused || r[0].Value.Whole != 2 || r[1].Admitted != 0 || r[1].Value.Whole != 5 {
+			t.Fatalf("got %+v, refused %v", r, b.Refused)
+		}
+	})
+
+	t.Run("one key twice", func(t *testing.T) {
+		key := fresh("twice")
+		b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{counter(key, now, 3, 5), counter(key, now, 3, 5)}}
+		r := apply(t, s, &b)
+		if !b.Refused || r[0].Admitted != 1 || r[1].Admitted != 0 {
+			t.Fatalf("got %+v, refused %v: 3 + 3 do not fit 5", r, b.Refused)
+		}
+		b = backends.Batch{Ops: []backends.Op{counter(key, now, 1, -1), counter(key, now, 1, -1)}}
+		r = apply(t, s, &b)
+		if r[0].Value.Whole != 1 || r[1].Value.Whole != 2 {
+			t.Fatalf("charged one after the other: got %d, %d, want 1, 2", r[0].Value.Whole, r[1].Value.Whole)
+		}
+	})
+
+	t.Run("sixty-four operations", func(t *testing.T) {
+		var b backends.Batch
+		for range 64 {
+			b.Ops = append(b.Ops, counter(fresh("many"), now, 1, -1))
+		}
+		for i, r := range apply(t, s, &b) {
+			if r.Value.Whole != 1 {
+				t.Fatalf("operation %d: %d, want 1", i, r.Value.Whole)
+			}
+		}
+	})
+}
+
+func testBounds(t *testing.T, s backends.Store) {
+	now := epoch()
+	t.Run("above 32 bits", func(t *testing.T) {
+		key := fresh("big")
+		applyOne(t, s, counter(key, now, 1<<33, -1))
+		if got := applyOne(t, s, counter(key, now, 1<<33, -1)).Value.Whole; got != 1<<34 {
+			t.Fatalf("got %d, want 2^34", got)
+		}
+	})
+	t.Run("saturates", func(t *testing.T) {
+		key := fresh("saturated")
+		var got int64
+		for range 20 {
+			op := counter(key, now, backends.MaxCost, -1)
+			op.Times = backends.MaxTimes
+			got = applyOne(t, s, op).Value.Whole
+		}
+		if got != backends.MaxValue {
+			t.Fatalf("got %d, want %d", got, backends.MaxValue)
+		}
+		if got := applyOne(t, s, counter(key, now, 1, -1)).Value.Whole; got != backends.MaxValue {
+			t.Fatalf("one more: got %d, want %d", got, backends.MaxValue)
+		}
+	})
+	t.Run("a refund stops at nothing", func(t *testing.T) {
+		key := fresh("refund")
+		applyOne(t, s, counter(key, now, 2, -1))
+		if got := applyOne(t, s, counter(key, now, 5, -1).Inverse()).Value.Whole; got != 0 {
+			t.Fatalf("got %d, want 0", got)
+		}
+		if got := applyOne(t, s, counter(key, now, 3, 3)); got.Admitted != 1 || got.Value.Whole != 3 {
+			t.Fatalf("the full quota is back, not more: got %+v", got)
+		}
+	})
+	t.Run("long windows live long enough", func(t *testing.T) {
+		for _, days := range []int64{1, 30, 31, 365, 3650} {
+			key, window := fresh("long"), days*24*3600*second
+			op := counter(key, now, 1, -1)
+			op.Until = now + window
+			applyOne(t, s, op)
+			op.Now += window / 2
+			if got := applyOne(t, s, op).Value.Whole; got != 2 {
+				t.Fatalf("%d days: half a window later the count is %d, want 2", days, got)
+			}
+		}
+	})
+	t.Run("weights are exact", func(t *testing.T) {
+		day := 24 * 3600 * second
+		for _, c := range []struct{ prev, num, den, max, want int64 }{
+			{1, 1, day / 1000, 1, 0},      // one millisecond left still counts
+			{1<<32 - 1, 1, 1 << 35, 1, 0}, // rounds up to 1
+			{1<<32 - 1, 1<<35 - 1, 1 << 35, 1 << 32, 1},
+			{1<<32 - 1, 1<<35 - 1, 1 << 35, 1<<32 - 1, 0},
+			{4294967291, 34359738337, 34359738367, 4294967288, 0},
+			{4294967291, 34359738337, 34359738367, 4294967289, 1},
+			{8, 8, 10, 8, 1},
+			{8, 8, 10, 7, 0},
+		} {
+			key := fresh("weight")
+			prev := counter(key+"0", now, c.prev, -1)
+			prev.Until = now + 10*day
+			applyOne(t, s, prev)
+			op := counter(key+"1", now, 1, c.max)
+			op.Prev, op.WeightNum, op.WeightDen, op.Until = key+"0", c.num, c.den, now+10*day
+			if got := applyOne(t, s, op); got.Admitted != c.want || got.Prev != c.prev {
+				t.Errorf("previous %d × %d/%d + 1 <= %d: got %+v, want admitted %d", c.prev, c.num, c.den, c.max, got, c.want)
+			}
+		}
+	})
+	t.Run("fractions are exact", func(t *testing.T) {
+		// One third of a microsecond, 300 times, is 100 µs; far ahead, so that
+		// no store's own clock takes part.
+		key := fresh("thirds")
+		base := backends.Op{Kind: backends.Meter, Key: key, Now: now, Den: 3, Times: 1,
+			By: backends.Amount{Whole: 3600 * second}, Max: backends.NoMax}
+		applyOne(t, s, base)
+		op := base
+		op.By, op.Times = backends.Amount{Frac: 1}, 100
+		var got backends.Amount
+		for range 3 {
+			got = applyOne(t, s, op).Value
+		}
+		if want := (backends.Amount{Whole: now + 3600*second + 100}); got != want {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
+		op.Max = backends.Amount{Whole: now + 3600*second + 102, Frac: 1}
+		if r := applyOne(t, s, op); r.Admitted != 7 || r.Value != op.Max {
+			t.Fatalf("got %+v, want 7 more up to %+v", r, op.Max)
+		}
+	})
+}
+
+func testKeys(t *testing.T, s backends.Store) {
+	now := epoch()
+	base := fresh("key")
+	long := strings.Repeat("x", 10_000)
+	keys := []string{
+		base, base + " ", base + "\n", base + "\r\n", base + "\x00", base + "\x7f", base + "\xff\xfe",
+		base + "%20", base + "}", base + "{", base + "ü", base + long, base + long + "y", base + strings.Repeat("x", 250),
+	}
+	for range 2 {
+		var b backends.Batch
+		for _, k := range keys {
+			b.Ops = append(b.Ops, counter(k, now, 1, -1))
+		}
+		apply(t, s, &b)
+	}
+	for _, k := range keys {
+		if got := applyOne(t, s, counter(k, now, 0, -1)).Value.Whole; got != 2 {
+			t.Errorf("key %.60q was counted %d times, want 2", k, got)
+		}
+	}
+}
+
+// testConcurrency: many callers on one cell of each kind get exactly what fits.
+func testConcurrency(t *testing.T, s backends.Store) {
+	now := epoch()
+	meter := backends.Op{Kind: backends.Meter, Key: fresh("meter"), Now: now, Den: 1, Times: 1,
+		By: backends.Amount{Whole: second}, Max: backends.Amount{Whole: now + 50*second}}
+	list := backends.Op{Kind: backends.List, Key: fresh("list"), Now: now, Den: 1, Times: 1,
+		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 50}, Window: 60 * second}
+	for name, op := range map[string]backends.Op{"counter": counter(fresh("counter"), now, 1, 50), "meter": meter, "list": list} {
+		t.Run(name, func(t *testing.T) {
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			admitted, failed := 0, error(nil)
+			for range 8 {
+				wg.Go(func() {
+					for range 10 {
+						b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
+						ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+						err := s.Apply(ctx, &b)
+						cancel()
+						mu.Lock()
+						if err != nil {
+							failed = err
+						}
+						admitted += int(b.Replies[0].Admitted)
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			// A store may give up under contention, with an error; it must not
+			// admit more than the limit, nor fewer without saying so.
+			if failed != nil && !errors.Is(failed, backends.ErrUnavailable) {
+				t.Fatal(failed)
+			}
+			if admitted > 50 || admitted < 50 && failed == nil {
+				t.Fatalf("80 hits against 50: %d admitted (error %v)", admitted, failed)
+			}
+		})
+	}
+}
+
+func testContext(t *testing.T, s backends.Store) {
+	// A caller that has given up gets its answer or an error, soon, and does
+	// not disturb the next one.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	start := time.Now()
+	b := backends.Batch{Ops: []backends.Op{counter(fresh("gone"), epoch(), 1, 5)}, Replies: make([]backends.Reply, 1)}
+	if err := s.Apply(ctx, &b); err != nil && !errors.Is(err, backends.ErrUnavailable) {
+		t.Fatalf("%v does not wrap ErrUnavailable", err)
+	}
+	if d := time.Since(start); d > time.Second {
+		t.Fatalf("it took %v", d)
+	}
+	applyOne(t, s, counter(fresh("next"), epoch(), 1, 5))
+	if err := s.Ping(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(time.UnixMicro(s.Now())).Abs(); d > time.Minute {
+		t.Fatalf("Now is off by %v", d)
+	}
+}
+
+func testClosed(t *testing.T, s backends.Store) {
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := backends.Batch{Ops: []backends.Op{counter(fresh("closed"), epoch(), 1, 5)}, Replies: make([]backends.Reply, 1)}
+	if err := s.Apply(context.Background(), &b); !errors.Is(err, backends.ErrUnavailable) {
+		t.Fatalf("Apply after Close: %v, want ErrUnavailable", err)
+	}
+}

@@ -1,0 +1,226 @@
+package backendtest
+
+import (
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+)
+
+// event is a moment in a timeline: hits that arrive at once, as one charge
+// each, and what the last of them is told. A zero duration or a remaining of
+// anything means that the timeline does not say.
+type event struct {
+	at        time.Duration // since a round hour
+	hits      int
+	cost      uint64 // of each hit; 0 is 1, see check
+	check     bool   // charge nothing
+	refund    bool
+	admitted  int   // how many of the hits pass
+	remaining int64 // after the last hit
+	reset     time.Duration
+	retry     time.Duration
+	delay     time.Duration
+}
+
+const anything = -1
+
+type timeline struct {
+	name string
+	spec algorithms.Spec
+	// admittedOnly: denied hits do not count in a fixed window.
+	admittedOnly bool
+	events       []event
+}
+
+var timelines = []timeline{
+	{"fixed window: a denied hit counts", algorithms.Spec{Requests: 5, Window: time.Minute}, false, []event{
+		{at: 10 * time.Second, hits: 5, admitted: 5, remaining: 0, reset: 50 * time.Second},
+		{at: 20 * time.Second, hits: 3, admitted: 0, remaining: 0, retry: 40 * time.Second},
+		{at: 30 * time.Second, hits: 1, cost: 3, refund: true, admitted: 1, remaining: 0},
+		{at: 30 * time.Second, hits: 1, admitted: 0, remaining: 0},
+		{at: 60 * time.Second, hits: 1, admitted: 1, remaining: 4, reset: time.Minute},
+	}},
+	{"fixed window: only admitted hits count", algorithms.Spec{Requests: 5, Window: time.Minute}, true, []event{
+		{at: 10 * time.Second, hits: 9, admitted: 5, remaining: 0, retry: 50 * time.Second},
+		{at: 20 * time.Second, hits: 1, cost: 1, refund: true, admitted: 1, remaining: 1},
+		{at: 30 * time.Second, hits: 1, cost: 2, admitted: 0, remaining: 1},
+		{at: 30 * time.Second, hits: 2, admitted: 1, remaining: 0},
+	}},
+	{"fixed window: a check at the limit passes", algorithms.Spec{Requests: 2, Window: time.Minute}, false, []event{
+		{hits: 2, admitted: 2, remaining: 0},
+		{hits: 1, check: true, admitted: 1, remaining: 0},
+		{hits: 1, admitted: 0, remaining: 0},
+		{hits: 1, check: true, admitted: 0, remaining: 0},
+	}},
+	{"fixed window from the first hit", algorithms.Spec{Requests: 10, Window: time.Minute, FromFirstHit: true}, false, []event{
+		{at: 45 * time.Second, hits: 1, admitted: 1, remaining: 9, reset: time.Minute},
+		{at: 60 * time.Second, hits: 9, admitted: 9, remaining: 0, reset: 45 * time.Second},
+		{at: 104 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Second},
+		{at: 105 * time.Second, hits: 1, admitted: 1, remaining: 9, reset: time.Minute},
+	}},
+	{"fixed window, extended by each hit", algorithms.Spec{Requests: 2, Window: time.Minute, FromFirstHit: true, Extend: true}, false, []event{
+		{at: 0, hits: 2, admitted: 2, remaining: 0, reset: time.Minute},
+		{at: 50 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
+		{at: 100 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
+		{at: 160 * time.Second, hits: 1, admitted: 1, remaining: 1, reset: time.Minute},
+	}},
+	{"nothing passes a limit of zero: fixed window", algorithms.Spec{Requests: 0, Window: time.Minute}, false, []event{
+		{hits: 1, admitted: 0, remaining: 0}}},
+	{"nothing passes a limit of zero: sliding window", algorithms.Spec{Strategy: algorithms.SlidingWindow, Window: time.Minute}, false, []event{
+		{hits: 1, admitted: 0, remaining: 0, retry: time.Minute}}},
+	{"nothing passes a limit of zero: sliding log", algorithms.Spec{Strategy: algorithms.SlidingLog, Window: time.Minute}, false, []event{
+		{hits: 1, admitted: 0, remaining: 0, retry: time.Minute}}},
+	{"nothing passes a limit of zero: token bucket", algorithms.Spec{Strategy: algorithms.TokenBucket, Window: time.Minute}, false, []event{
+		{hits: 1, admitted: 0, remaining: 0, retry: time.Minute}}},
+
+	{"aligned windows let two quotas through around their edge", algorithms.Spec{Requests: 100, Window: time.Minute}, false, []event{
+		{at: -time.Second, hits: 101, admitted: 100, remaining: 0, retry: time.Second},
+		{at: time.Second, hits: 101, admitted: 100, remaining: 0},
+	}},
+	{"a sliding window does not", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 100, Window: time.Minute}, false, []event{
+		{at: -time.Second, hits: 100, admitted: 100, remaining: 0},
+		{at: time.Second, hits: 100, admitted: 1, remaining: 0},
+	}},
+	{"a sliding log does not", algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 100, Window: time.Minute}, false, []event{
+		{at: -time.Second, hits: 100, admitted: 100, remaining: 0, reset: time.Minute},
+		{at: time.Second, hits: 100, admitted: 0, remaining: 0, retry: 58 * time.Second},
+	}},
+	{"a token bucket does not", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 100, Window: time.Minute}, false, []event{
+		{at: -time.Second, hits: 100, admitted: 100, remaining: 0, reset: time.Minute},
+		{at: time.Second, hits: 100, admitted: 3, remaining: 0, retry: 400 * time.Millisecond},
+	}},
+	{"GCRA does not", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 100, Window: time.Minute, Burst: 100}, false, []event{
+		{at: -time.Second, hits: 100, admitted: 100, remaining: 0},
+		{at: time.Second, hits: 100, admitted: 3, remaining: 0},
+	}},
+	{"a leaky bucket does not", algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 100, Window: time.Minute}, false, []event{
+		{at: -time.Second, hits: 100, admitted: 100, remaining: 0},
+		{at: time.Second, hits: 100, admitted: 3, remaining: 0},
+	}},
+
+	{"moving window", algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 10, Window: time.Minute}, false, []event{
+		{at: 10 * time.Second, hits: 1, admitted: 1, remaining: 9},
+		{at: 20 * time.Second, hits: 2, admitted: 2, remaining: 7},
+		{at: 30 * time.Second, hits: 4, admitted: 4, remaining: 3},
+		{at: 50 * time.Second, hits: 3, admitted: 3, remaining: 0, reset: time.Minute},
+		{at: 69 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Second},
+		{at: 71 * time.Second, hits: 1, admitted: 1, remaining: 0},
+		{at: 72 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: 8 * time.Second},
+		{at: 72 * time.Second, hits: 1, cost: 3, admitted: 0, remaining: 0, retry: 18 * time.Second},
+		{at: 80 * time.Second, hits: 3, admitted: 2, remaining: 0},
+		{at: 80 * time.Second, hits: 1, cost: 2, refund: true, admitted: 1, remaining: 2},
+		{at: 80 * time.Second, hits: 3, admitted: 2, remaining: 0},
+	}},
+	{"sliding window: previous 40, current 80", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 100, Window: time.Minute}, false, []event{
+		{at: 59 * time.Second, hits: 1, cost: 40, admitted: 1, remaining: 60},
+		{at: 60 * time.Second, hits: 1, cost: 60, admitted: 1, remaining: 0},
+		{at: 89*time.Second + 999*time.Millisecond, hits: 1, cost: 20, admitted: 0, remaining: anything, retry: time.Millisecond},
+		{at: 90 * time.Second, hits: 1, cost: 20, admitted: 1, remaining: 0},
+		{at: 90 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: 1500 * time.Millisecond},
+		{at: 100 * time.Second, hits: 1, admitted: 1, remaining: 5},
+	}},
+	{"sliding window: previous 400, current 250, at 45 s", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 500, Window: time.Minute}, false, []event{
+		{at: 0, hits: 1, cost: 400, admitted: 1, remaining: 100},
+		{at: 100 * time.Second, hits: 1, cost: 250, admitted: 1, remaining: anything},
+		{at: 105 * time.Second, hits: 1, check: true, admitted: 1, remaining: 150},
+		{at: 105 * time.Second, hits: 1, admitted: 1, remaining: 149, reset: 75 * time.Second},
+	}},
+	{"sliding window: weight 8/10 after 2 s of 10", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 10, Window: 10 * time.Second}, false, []event{
+		{at: 0, hits: 10, admitted: 10, remaining: 0},
+		{at: 12 * time.Second, hits: 3, admitted: 2, remaining: 0, retry: time.Second},
+	}},
+	{"sliding window: one a day, late and early", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 1, Window: 24 * time.Hour}, false, []event{
+		{at: untilMidnight - time.Second, hits: 1, admitted: 1, remaining: 0},
+		{at: untilMidnight, hits: 1, admitted: 0, remaining: 0, retry: 24 * time.Hour},
+		{at: untilMidnight + 23*time.Hour, hits: 1, admitted: 0, remaining: 0, retry: time.Hour},
+		{at: untilMidnight + 24*time.Hour, hits: 1, admitted: 1, remaining: 0},
+	}},
+	{"10,000 per 15 minutes", algorithms.Spec{Requests: 10_000, Window: 15 * time.Minute}, false, []event{
+		{at: 0, hits: 1, cost: 9_999, admitted: 1, remaining: 1, reset: 15 * time.Minute},
+		{at: 14*time.Minute + 59*time.Second, hits: 2, admitted: 1, remaining: 0, retry: time.Second},
+		{at: 15 * time.Minute, hits: 1, admitted: 1, remaining: 9_999},
+	}},
+	{"3000 per 10 minutes, sliding", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 3000, Window: 10 * time.Minute}, false, []event{
+		{at: 0, hits: 1, cost: 3000, admitted: 1, remaining: 0, reset: 20 * time.Minute},
+		{at: 19 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 2700, reset: time.Minute},
+	}},
+	{"token bucket of 10 a second, burst 20", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 20}, false, []event{
+		{at: 0, hits: 21, admitted: 20, remaining: 0, retry: 100 * time.Millisecond},
+		{at: 500 * time.Millisecond, hits: 6, admitted: 5, remaining: 0},
+		{at: 500 * time.Millisecond, hits: 1, cost: 21, admitted: 0, remaining: 0, retry: time.Second},
+		{at: 10 * time.Second, hits: 1, check: true, admitted: 1, remaining: 20},
+		{at: 10 * time.Second, hits: 1, cost: 20, admitted: 1, remaining: 0, reset: 2 * time.Second},
+		{at: 10 * time.Second, hits: 1, cost: 5, refund: true, admitted: 1, remaining: 5},
+		{at: 10 * time.Second, hits: 1, cost: 500, refund: true, admitted: 1, remaining: 20},
+		{at: 10 * time.Second, hits: 21, admitted: 20, remaining: 0},
+	}},
+	{"GCRA spaces evenly", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 10, Window: time.Minute}, false, []event{
+		{at: 0, hits: 2, admitted: 1, remaining: 0, retry: 6 * time.Second},
+		{at: 5 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Second},
+		{at: 6 * time.Second, hits: 2, admitted: 1, remaining: 0, retry: 6 * time.Second},
+	}},
+	{"GCRA with thirds of a second", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 3, Window: time.Second}, false, []event{
+		{at: 0, hits: 1, admitted: 1, remaining: 0},
+		{at: 333333 * time.Microsecond, hits: 1, admitted: 0, remaining: 0, retry: time.Microsecond},
+		{at: 333334 * time.Microsecond, hits: 1, admitted: 1, remaining: 0},
+	}},
+	{"a queue holds hits until their turn", algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 10, Window: time.Minute, MaxDelay: 12 * time.Second}, false, []event{
+		{at: 0, hits: 1, admitted: 1, remaining: 0},
+		{at: 0, hits: 1, admitted: 1, remaining: 0, delay: 6 * time.Second},
+		{at: 0, hits: 2, admitted: 1, remaining: 0, retry: 6 * time.Second},
+		{at: 6 * time.Second, hits: 1, admitted: 1, remaining: 0, delay: 12 * time.Second},
+	}},
+}
+
+// untilMidnight is from the round hour that timelines start at to the next
+// UTC midnight.
+var untilMidnight = time.Duration(24-time.UnixMicro(epoch()).UTC().Hour()) * time.Hour
+
+func testTimelines(t *testing.T, s backends.Store) {
+	for _, tl := range timelines {
+		t.Run(tl.name, func(t *testing.T) {
+			l, err := algorithms.New(tl.spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := algorithms.Identity{ID: []byte(fresh("timeline"))}
+			if tl.spec.Strategy == algorithms.SlidingWindow {
+				id.ID = id.ID[1 : len(id.ID)-1] // the key brings its own hash tag
+			}
+			for i, e := range tl.events {
+				play(t, s, l, id, tl.admittedOnly, i, e)
+			}
+		})
+	}
+}
+
+func play(t *testing.T, s backends.Store, l *algorithms.Limit, id algorithms.Identity, admittedOnly bool, i int, e event) {
+	t.Helper()
+	c := algorithms.Charge{
+		Now: epoch() + e.at.Microseconds(), Cost: max(e.cost, 1), Refund: e.refund,
+		AdmittedOnly: admittedOnly, Patience: time.Hour.Microseconds(),
+	}
+	if e.check {
+		c.Cost = 0
+	}
+	admitted := 0
+	var d algorithms.Decision
+	for range e.hits {
+		var op backends.Op
+		l.Plan(&op, id, c)
+		r := applyOne(t, s, op)
+		if d = l.Judge(&op, &r); d.Allowed {
+			admitted++
+		}
+	}
+	ok := admitted == e.admitted &&
+		(e.remaining == anything || d.Remaining == e.remaining) &&
+		(e.reset == 0 || d.Reset == e.reset) &&
+		(e.retry == 0 || d.RetryAfter == e.retry) &&
+		(e.delay == 0 || d.Delay == e.delay)
+	if !ok {
+		t.Fatalf("event %d at %v: admitted %d of %d, then %+v\nwant %+v", i, e.at, admitted, e.hits, d, e)
+	}
+}
