@@ -43,7 +43,9 @@ func fresh(name string) string {
 
 // epoch is where the fake clocks start: a round hour, near the real time,
 // since a store's own clock removes what is long over.
-func epoch() int64 { return time.Now().Add(time.Hour).Truncate(time.Hour).UnixMicro() }
+func epoch() int64 { return started }
+
+var started = time.Now().Add(time.Hour).Truncate(time.Hour).UnixMicro()
 
 // apply applies one batch or fails the test.
 func apply(t *testing.T, s backends.Store, b *backends.Batch) []backends.Reply {
