@@ -1,0 +1,230 @@
+package settings
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Decoder turns flags and environment variables into values for kong. Where
+// kong would stop at the first wrong one, it keeps them all for Check.
+type Decoder struct {
+	wrong   map[string]Error // by setting
+	flagged map[string]bool  // settings given on the command line
+}
+
+// NewDecoder returns a Decoder for one kong.Parse.
+func NewDecoder() *Decoder {
+	return &Decoder{wrong: map[string]Error{}, flagged: map[string]bool{}}
+}
+
+// Options makes a kong parser decode and describe settings our way. The
+// argument is the default of BACKEND_TYPE.
+func (d *Decoder) Options(backendType string) []kong.Option {
+	return []kong.Option{
+		kong.Vars{"backend_type": backendType},
+		kong.KindMapper(reflect.Bool, boolMapper{d.mapper(decodeBool)}),
+		kong.KindMapper(reflect.Int, d.mapper(decodeInt)),
+		kong.KindMapper(reflect.Float64, d.mapper(decodeFloat)),
+		kong.KindMapper(reflect.String, d.mapper(decodeString)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), d.mapper(decodeDuration)),
+		kong.ValueFormatter(Describe),
+	}
+}
+
+// Check returns everything that is wrong with s, as Errors, or nil.
+func (d *Decoder) Check(s *Settings) error {
+	var wrong Errors
+	for _, e := range d.wrong {
+		wrong = append(wrong, e)
+	}
+	wrong = append(wrong, s.GRPC.conflicts()...)
+	switch s.Backend.BackendType {
+	case "redis":
+		wrong = append(wrong, s.Redis.conflicts()...)
+		if s.Redis.Persecond {
+			wrong = append(wrong, s.RedisPerSecond.conflicts("REDIS_PERSECOND_")...)
+		}
+	case "memcache":
+		wrong = append(wrong, s.Memcache.conflicts()...)
+	}
+	wrong.require(strings.HasPrefix(s.Metrics.PrometheusPath, "/"), "PROMETHEUS_PATH", s.Metrics.PrometheusPath, "a path that starts with /")
+	if len(wrong) == 0 {
+		return nil
+	}
+	slices.SortFunc(wrong, func(a, b Error) int { return strings.Compare(a.Setting, b.Setting) })
+	return wrong
+}
+
+// decode sets target from text, or says what text should have been.
+type decode func(text string, target reflect.Value, tag *kong.Tag) (want string)
+
+func (d *Decoder) mapper(decode decode) kong.MapperFunc {
+	return func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var text string
+		if _, isBool := ctx.Value.Mapper.(boolMapper); isBool && ctx.Scan.Peek().Type != kong.FlagValueToken {
+			text = "true" // --shadow-mode
+		} else if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+			return err
+		}
+		name := settingName(ctx.Value)
+		// Kong reads the command line first, into values of its own, then
+		// variables and defaults into the settings. A flag counts for more: a
+		// right one mends a wrong variable.
+		if flag := target.Addr() != ctx.Value.Target.Addr(); flag {
+			d.flagged[name] = true
+			delete(d.wrong, name)
+		} else if d.flagged[name] {
+			return nil
+		}
+		if want := decode(text, target, ctx.Value.Tag); want != "" {
+			d.wrong[name] = Error{name, text, want}
+		}
+		return nil
+	}
+}
+
+func settingName(v *kong.Value) string {
+	if len(v.Tag.Envs) > 0 {
+		return v.Tag.Envs[0]
+	}
+	return v.Name
+}
+
+type boolMapper struct{ kong.MapperFunc }
+
+func (boolMapper) IsBool() bool { return true }
+
+func decodeBool(text string, target reflect.Value, _ *kong.Tag) string {
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		return "true or false"
+	}
+	target.SetBool(v)
+	return ""
+}
+
+func decodeInt(text string, target reflect.Value, tag *kong.Tag) string {
+	v, err := strconv.ParseInt(text, 10, 64)
+	low, high := int64(math.MinInt64), int64(math.MaxInt64)
+	if s := tag.Get("min"); s != "" {
+		low, _ = strconv.ParseInt(s, 10, 64)
+	}
+	if s := tag.Get("max"); s != "" {
+		high, _ = strconv.ParseInt(s, 10, 64)
+	}
+	if err != nil || v < low || v > high {
+		return "a whole number" + within(tag)
+	}
+	target.SetInt(v)
+	return ""
+}
+
+func decodeFloat(text string, target reflect.Value, tag *kong.Tag) string {
+	v, err := strconv.ParseFloat(text, 64)
+	low, high := math.Inf(-1), math.Inf(1)
+	if s := tag.Get("min"); s != "" {
+		low, _ = strconv.ParseFloat(s, 64)
+	}
+	if s := tag.Get("max"); s != "" {
+		high, _ = strconv.ParseFloat(s, 64)
+	}
+	// Written so that NaN is refused.
+	if err != nil || !(v >= low && v <= high) {
+		return "a number" + within(tag)
+	}
+	target.SetFloat(v)
+	return ""
+}
+
+func decodeDuration(text string, target reflect.Value, tag *kong.Tag) string {
+	v, err := time.ParseDuration(text)
+	if text == "0" {
+		v, err = 0, nil
+	}
+	low, high := time.Duration(math.MinInt64), time.Duration(math.MaxInt64)
+	if s := tag.Get("min"); s != "" {
+		low, _ = time.ParseDuration(s)
+	}
+	if s := tag.Get("max"); s != "" {
+		high, _ = time.ParseDuration(s)
+	}
+	if err != nil || v < low || v > high {
+		return "a duration such as 150ms, 10s or 1h30m" + within(tag)
+	}
+	target.SetInt(int64(v))
+	return ""
+}
+
+// decodeString spells a choice as its tag does, whatever the case it was
+// given in.
+func decodeString(text string, target reflect.Value, tag *kong.Tag) string {
+	choices := choices(tag)
+	target.SetString(text)
+	if choices == nil {
+		return ""
+	}
+	for _, choice := range choices {
+		if strings.EqualFold(text, choice) {
+			target.SetString(choice)
+			return ""
+		}
+	}
+	return either(choices)
+}
+
+func choices(tag *kong.Tag) []string {
+	if s := tag.Get("oneof"); s != "" {
+		return strings.Split(s, ",")
+	}
+	return nil
+}
+
+func either(choices []string) string {
+	last := len(choices) - 1
+	if last == 0 {
+		return choices[0]
+	}
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
+}
+
+// within describes a tag's range: ", from 0 to 65535".
+func within(tag *kong.Tag) string {
+	low, high := tag.Get("min"), tag.Get("max")
+	switch {
+	case low != "" && high != "":
+		return fmt.Sprintf(", from %s to %s", low, high)
+	case low != "":
+		return ", at least " + low
+	case high != "":
+		return ", at most " + high
+	}
+	return ""
+}
+
+// Describe is a setting's help with its unit, range, default and variable.
+func Describe(v *kong.Value) string {
+	if len(v.Tag.Envs) == 0 {
+		return v.Help
+	}
+	var facts []string
+	if unit := v.Tag.Get("unit"); unit != "" {
+		facts = append(facts, "in "+unit)
+	}
+	if choices := choices(v.Tag); choices != nil {
+		facts = append(facts, either(choices))
+	}
+	if within := within(v.Tag); within != "" {
+		facts = append(facts, strings.TrimPrefix(within, ", "))
+	}
+	if v.Default != "" {
+		facts = append(facts, "default "+v.Default)
+	}
+	return fmt.Sprintf("%s (%s) $%s", v.Help, strings.Join(facts, "; "), v.Tag.Envs[0])
+}

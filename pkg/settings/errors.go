@@ -1,0 +1,45 @@
+package settings
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is one setting with a wrong value.
+type Error struct {
+	Setting string // environment variable, e.g. GRPC_PORT
+	Value   string // as it was given
+	Want    string // what would be right
+}
+
+func (e Error) Error() string {
+	return fmt.Sprintf("%s (--%s) is %q: want %s", e.Setting, flagName(e.Setting), e.Value, e.Want)
+}
+
+// Errors is everything that is wrong with the settings.
+type Errors []Error
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i := range e {
+		lines[i] = e[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// require adds an error unless ok.
+func (e *Errors) require(ok bool, setting string, value any, want string) {
+	if !ok {
+		*e = append(*e, Error{setting, fmt.Sprint(value), want})
+	}
+}
+
+// pair adds an error when only one of a certificate and its key is set.
+func (e *Errors) pair(cert, certFile, key, keyFile string) {
+	e.require(certFile == "" || keyFile != "", key, keyFile, "a file, because "+cert+" is set")
+	e.require(keyFile == "" || certFile != "", cert, certFile, "a file, because "+key+" is set")
+}
+
+func flagName(env string) string {
+	return strings.ToLower(strings.ReplaceAll(env, "_", "-"))
+}

@@ -1,0 +1,52 @@
+package settings
+
+import "time"
+
+// GRPC says where and how the RateLimitService is served.
+type GRPC struct {
+	Host string `env:"HOST" default:"0.0.0.0" help:"Address of the gRPC listener."`
+	Port int    `env:"PORT" default:"8081" min:"0" max:"65535" help:"Port of the gRPC listener; 0 takes a free one."`
+	UDS  string `env:"UDS" help:"Path of a Unix socket to listen on instead."`
+
+	MaxConnectionAge      time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"A connection is asked to close after this long (give or take a tenth); 0 never."`
+	MaxConnectionAgeGrace time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time its calls then have to finish; 0 is unlimited."`
+	MaxConcurrentStreams  int           `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; Envoy opens up to 1024."`
+	StreamWorkers         int           `env:"STREAM_WORKERS" default:"64" min:"0" max:"4096" help:"Goroutines kept for calls, best near the usual number in flight; further calls start their own. 0 starts one per call."`
+
+	ServerUseTLS    bool   `env:"SERVER_USE_TLS" default:"false" help:"Serve gRPC over TLS."`
+	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"File with the server's certificate chain (PEM)."`
+	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"File with its private key (PEM)."`
+	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"File with the CAs that client certificates must come from (PEM); set, every client needs one."`
+	ServerTLSCACert string `name:"server-tls-ca-cert" env:"SERVER_TLS_CA_CERT" help:"The same, under the name that Envoy Gateway sets."`
+	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
+
+	Reflection bool `env:"REFLECTION" default:"false" help:"Serve gRPC reflection, for grpcurl and the like."`
+	Channelz   bool `env:"CHANNELZ" default:"false" help:"Serve channelz, gRPC's own debugging service."`
+}
+
+// ClientCA is the file with the CAs that client certificates must come from,
+// whichever of its two names it was set by, or "".
+func (g *GRPC) ClientCA() string {
+	if g.ClientTLSCACert != "" {
+		return g.ClientTLSCACert
+	}
+	return g.ServerTLSCACert
+}
+
+func (g *GRPC) conflicts() (wrong Errors) {
+	if g.ServerUseTLS {
+		wrong.require(g.ServerTLSCert != "", "GRPC_SERVER_TLS_CERT", "", "a file, because GRPC_SERVER_USE_TLS is true")
+		wrong.require(g.ServerTLSKey != "", "GRPC_SERVER_TLS_KEY", "", "a file, because GRPC_SERVER_USE_TLS is true")
+	} else {
+		// Asking for client certificates without TLS would serve everyone.
+		wrong.require(g.ClientTLSCACert == "", "GRPC_CLIENT_TLS_CACERT", g.ClientTLSCACert, "set together with GRPC_SERVER_USE_TLS=true")
+		wrong.require(g.ServerTLSCACert == "", "GRPC_SERVER_TLS_CA_CERT", g.ServerTLSCACert, "set together with GRPC_SERVER_USE_TLS=true")
+	}
+	if g.ClientTLSCACert != "" && g.ServerTLSCACert != "" {
+		wrong.require(g.ClientTLSCACert == g.ServerTLSCACert, "GRPC_SERVER_TLS_CA_CERT", g.ServerTLSCACert, "the same as GRPC_CLIENT_TLS_CACERT, or not set")
+	}
+	if g.ClientTLSSAN != "" {
+		wrong.require(g.ClientCA() != "", "GRPC_CLIENT_TLS_SAN", g.ClientTLSSAN, "set together with GRPC_CLIENT_TLS_CACERT")
+	}
+	return wrong
+}

@@ -1,0 +1,25 @@
+package settings
+
+import "time"
+
+// Memcache is the memcached servers.
+type Memcache struct {
+	HostPort     []string      `env:"HOST_PORT" help:"Servers as host:port, separated by commas."`
+	SRV          string        `env:"SRV" help:"DNS SRV record that names the servers instead."`
+	SRVRefresh   time.Duration `env:"SRV_REFRESH" default:"0s" min:"0s" help:"How often it is resolved again; 0 only at the start."`
+	MaxIdleConns int           `env:"MAX_IDLE_CONNS" default:"2" min:"1" max:"10000" help:"Idle connections kept to each server."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"500ms" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call wins."`
+
+	TLS                         bool   `env:"TLS" default:"false" help:"Connect over TLS."`
+	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM)."`
+	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"File with its private key (PEM)."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that the server's certificate must come from (PEM); the system's by default."`
+	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
+}
+
+func (m *Memcache) conflicts() (wrong Errors) {
+	wrong.require(len(m.HostPort) > 0 || m.SRV != "", "MEMCACHE_HOST_PORT", "", "a server, or MEMCACHE_SRV set, because BACKEND_TYPE is memcache")
+	wrong.require(len(m.HostPort) == 0 || m.SRV == "", "MEMCACHE_SRV", m.SRV, "not set together with MEMCACHE_HOST_PORT")
+	wrong.pair("MEMCACHE_TLS_CLIENT_CERT", m.TLSClientCert, "MEMCACHE_TLS_CLIENT_KEY", m.TLSClientKey)
+	return wrong
+}

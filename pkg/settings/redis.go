@@ -1,0 +1,58 @@
+package settings
+
+import (
+	"strings"
+	"time"
+)
+
+// RedisServer is one Redis deployment: a server, a Sentinel group or a cluster.
+type RedisServer struct {
+	SocketType   string        `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"How the server is reached."`
+	Type         string        `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"What is there."`
+	URL          string        `env:"URL" default:"${url}" help:"SINGLE: host:port or socket path. SENTINEL: master name, then the sentinels, separated by commas. CLUSTER: some of its nodes, separated by commas."`
+	PoolSize     int           `env:"POOL_SIZE" default:"10" min:"1" max:"10000" help:"Connections to each node."`
+	Auth         string        `env:"AUTH" help:"Password, or user:password."`
+	DB           int           `env:"DB" default:"0" min:"0" max:"65535" help:"Database number; a cluster has only 0."`
+	TLS          bool          `env:"TLS" default:"false" help:"Connect over TLS."`
+	SentinelAuth string        `env:"SENTINEL_AUTH" help:"Password, or user:password, of the sentinels."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call wins."`
+
+	PoolOnEmptyBehavior        string        `env:"POOL_ON_EMPTY_BEHAVIOR" default:"WAIT" oneof:"WAIT" help:"What a call does when all connections are in use."`
+	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" min:"0s" help:"Accepted and without effect: calls that wait for a connection are sent together by themselves."`
+	PipelineLimit              int           `env:"PIPELINE_LIMIT" default:"0" help:"Accepted and without effect."`
+	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" min:"0" help:"Accepted and without effect: a cluster's nodes are always asked in parallel."`
+}
+
+// Redis is the main deployment and what holds for both.
+type Redis struct {
+	RedisServer
+
+	Persecond bool `env:"PERSECOND" default:"false" help:"Keep the counters of per-second limits in a Redis of their own (REDIS_PERSECOND_*)."`
+
+	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM)."`
+	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"File with its private key (PEM)."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that the server's certificate must come from (PEM); the system's by default."`
+	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
+
+	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Turn unhealthy whenever the store does not answer, not only before its first answer."`
+
+	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" min:"1ms" help:"Pause before the store is tried again at the start; doubles each time."`
+	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" min:"1ms" help:"Longest such pause."`
+	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Give up and exit when the store has not answered by then; 0 never."`
+}
+
+func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
+	wrong.require(r.URL != "", prefix+"URL", r.URL, "an address")
+	wrong.require(r.Type != "SENTINEL" || strings.Contains(r.URL, ","), prefix+"URL", r.URL,
+		"MASTER,SENTINEL[,SENTINEL...], because "+prefix+"TYPE is SENTINEL")
+	wrong.require(r.Type != "CLUSTER" || r.DB == 0, prefix+"DB", r.DB, "0, because "+prefix+"TYPE is CLUSTER")
+	return wrong
+}
+
+func (r *Redis) conflicts() (wrong Errors) {
+	wrong = r.RedisServer.conflicts("REDIS_")
+	wrong.pair("REDIS_TLS_CLIENT_CERT", r.TLSClientCert, "REDIS_TLS_CLIENT_KEY", r.TLSClientKey)
+	wrong.require(r.StartupInitialInterval <= r.StartupMaxInterval, "REDIS_STARTUP_INITIAL_INTERVAL",
+		r.StartupInitialInterval, "at most REDIS_STARTUP_MAX_INTERVAL ("+r.StartupMaxInterval.String()+")")
+	return wrong
+}

@@ -1,0 +1,108 @@
+// Package settings holds what an operator can set about the process.
+//
+// Every setting is a field of a small group, with its environment variable,
+// default, unit, range and help in the field's tag; the flag, the help text,
+// the checks and docs/settings.md all follow from there. Names, defaults and
+// meanings are those of envoyproxy/ratelimit wherever it has the setting.
+//
+// The package promises that what [Decoder.Check] accepts can be used as it is:
+// every value parsed, inside its range and consistent with the others; and that
+// everything wrong is reported at once. It leaves to its users whether files
+// can be read, hosts resolve and ports are free.
+package settings
+
+// Settings is all of it, one group per concern.
+type Settings struct {
+	Server  Server  `embed:"" group:"HTTP, debug and health"`
+	GRPC    GRPC    `embed:"" group:"gRPC" prefix:"grpc-" envprefix:"GRPC_"`
+	Rules   Rules   `embed:"" group:"Rules"`
+	Backend Backend `embed:"" group:"Backend"`
+	Memory  Memory  `embed:"" group:"Backend memory" prefix:"memory-" envprefix:"MEMORY_"`
+
+	Redis          Redis       `embed:"" group:"Backend redis" prefix:"redis-" envprefix:"REDIS_" set:"url=/var/run/nutcracker/ratelimit.sock"`
+	RedisPerSecond RedisServer `embed:"" group:"Backend redis for per-second limits" prefix:"redis-persecond-" envprefix:"REDIS_PERSECOND_" set:"url=/var/run/nutcracker/ratelimitpersecond.sock"`
+	Memcache       Memcache    `embed:"" group:"Backend memcache" prefix:"memcache-" envprefix:"MEMCACHE_"`
+
+	Limits  Limits  `embed:"" group:"Decisions and replies"`
+	Request Request `embed:"" group:"Request caps" prefix:"request-" envprefix:"REQUEST_"`
+	Metrics Metrics `embed:"" group:"Metrics"`
+	Log     Log     `embed:"" group:"Logging" prefix:"log-" envprefix:"LOG_"`
+}
+
+// Server says where HTTP clients, operators and probes are answered.
+type Server struct {
+	Host      string `env:"HOST" default:"0.0.0.0" help:"Address of the HTTP listener (/healthcheck, /json)."`
+	Port      int    `env:"PORT" default:"8080" min:"0" max:"65535" help:"Port of the HTTP listener; 0 takes a free one."`
+	DebugHost string `env:"DEBUG_HOST" default:"0.0.0.0" help:"Address of the debug listener (/rlconfig, /stats, pprof)."`
+	DebugPort int    `env:"DEBUG_PORT" default:"6070" min:"0" max:"65535" help:"Port of the debug listener; 0 takes a free one."`
+
+	HealthyWithAtLeastOneConfigLoaded bool `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" default:"false" help:"Stay unhealthy until rules were loaded without an error."`
+}
+
+// Rules says where the rules come from.
+type Rules struct {
+	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE" help:"Where the rules come from."`
+	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
+	RuntimeSubdirectory string `env:"RUNTIME_SUBDIRECTORY" help:"Folder below the root."`
+	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded."`
+
+	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. Kubernetes' ..data is understood either way."`
+	RuntimeWatchRoot      bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped; false reloads when any of the files changes."`
+	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain; their rules are merged."`
+}
+
+// Backend says which store counts, and what holds for every one of them.
+type Backend struct {
+	BackendType    string `env:"BACKEND_TYPE" default:"${backend_type}" oneof:"memory,redis,memcache" help:"The store that counts."`
+	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Put before every key."`
+
+	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Keys may be kept this much longer, at random, so that they do not all expire together."`
+	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Memory for remembering which keys are over their limit; 0 turns it off."`
+
+	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Do not charge the other limits of a request that one of them denies."`
+}
+
+// Memory bounds the embedded store.
+type Memory struct {
+	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Keys held at most (at most about 160 bytes each); beyond it the key that expires soonest gives way."`
+}
+
+// Limits says how decisions are made known.
+type Limits struct {
+	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Share of a limit from which hits count as near it."`
+	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but answer OK whatever the decision."`
+	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as quota_mode: deny only when all descriptors are over."`
+
+	ResponseDynamicMetadata bool `env:"RESPONSE_DYNAMIC_METADATA" default:"false" help:"Add dynamic metadata to the answer."`
+
+	LimitResponseHeadersEnabled bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" default:"false" help:"Add the three headers named below."`
+	LimitLimitHeader            string `env:"LIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the limit."`
+	LimitRemainingHeader        string `env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with what remains of it."`
+	LimitResetHeader            string `env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until it resets."`
+
+	LimitIETFHeadersEnabled       bool `name:"limit-ietf-headers-enabled" env:"LIMIT_IETF_HEADERS_ENABLED" default:"false" help:"Add RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11."`
+	LimitXRatelimitHeadersEnabled bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset, the reset in seconds since the Unix epoch."`
+	LimitRetryAfterHeaderEnabled  bool `env:"LIMIT_RETRY_AFTER_HEADER_ENABLED" default:"false" help:"Add Retry-After, in seconds, to denials."`
+	LimitProblemBodyEnabled       bool `env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`
+}
+
+// Request caps what one request may ask; beyond it is INVALID_ARGUMENT.
+type Request struct {
+	MaxBytes       int `env:"MAX_BYTES" default:"1048576" min:"1024" max:"67108864" unit:"bytes" help:"Size of one request, over gRPC or as the body of /json."`
+	MaxDescriptors int `env:"MAX_DESCRIPTORS" default:"128" min:"1" max:"10000" help:"Descriptors in one request."`
+	MaxEntries     int `env:"MAX_ENTRIES" default:"64" min:"1" max:"10000" help:"Entries in one descriptor."`
+	MaxEntryBytes  int `env:"MAX_ENTRY_BYTES" default:"16384" min:"1" max:"67108864" unit:"bytes" help:"Key and value of one entry together."`
+}
+
+// Metrics says where measurements go.
+type Metrics struct {
+	UsePrometheus  bool   `env:"USE_PROMETHEUS" default:"false" help:"Serve metrics to Prometheus."`
+	PrometheusAddr string `env:"PROMETHEUS_ADDR" default:":9090" help:"Address of the metrics listener."`
+	PrometheusPath string `env:"PROMETHEUS_PATH" default:"/metrics" help:"Path of the metrics."`
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string `env:"LEVEL" default:"warn" oneof:"trace,debug,info,warn,warning,error,fatal,panic" help:"Log this level and those above."`
+	Format string `env:"FORMAT" default:"text" oneof:"text,json" help:"How a log line is written."`
+}

@@ -1,0 +1,238 @@
+package settings_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/settings"
+)
+
+// The settings of whoever runs the tests must not count.
+func TestMain(m *testing.M) {
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "REDIS_") || name == "HOST" || name == "PORT" {
+			os.Unsetenv(name)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// parse reads settings from flags and this process's environment.
+func parse(t *testing.T, args ...string) (settings.Settings, error) {
+	t.Helper()
+	var s settings.Settings
+	decoder := settings.NewDecoder()
+	parser, err := kong.New(&s, decoder.Options("memory")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return s, decoder.Check(&s)
+}
+
+// flags lists every setting.
+func flags(t *testing.T) []*kong.Flag {
+	t.Helper()
+	var s settings.Settings
+	parser, err := kong.New(&s, append(settings.NewDecoder().Options("memory"), kong.NoDefaultHelp())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parser.Model.Flags
+}
+
+func TestDefaultsAreValid(t *testing.T) {
+	s, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A sample of what a drop-in must not change.
+	type sample struct {
+		Ports               []int
+		Root, App, RedisURL string
+		RedisTimeout, Age   time.Duration
+		Jitter              int
+		Near                float64
+		WatchRoot           bool
+		Hosts               []string
+	}
+	got := sample{
+		[]int{s.Server.Port, s.GRPC.Port, s.Server.DebugPort},
+		s.Rules.RuntimeRoot, s.Rules.RuntimeAppdirectory, s.Redis.URL,
+		s.Redis.Timeout, s.GRPC.MaxConnectionAge, s.Backend.ExpirationJitterMaxSeconds,
+		s.Limits.NearLimitRatio, s.Rules.RuntimeWatchRoot, s.Memcache.HostPort,
+	}
+	want := sample{
+		[]int{8080, 8081, 6070}, "/srv/runtime_data/current", "config", "/var/run/nutcracker/ratelimit.sock",
+		10 * time.Second, 24 * time.Hour, 300, 0.8, true, nil,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if s.RedisPerSecond.URL != "/var/run/nutcracker/ratelimitpersecond.sock" {
+		t.Errorf("REDIS_PERSECOND_URL defaults to %q", s.RedisPerSecond.URL)
+	}
+}
+
+func TestEveryFlagIsNamedAfterItsVariable(t *testing.T) {
+	for _, flag := range flags(t) {
+		if len(flag.Envs) != 1 {
+			t.Errorf("--%s has variables %q, want one", flag.Name, flag.Envs)
+			continue
+		}
+		if want := strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_")); flag.Envs[0] != want {
+			t.Errorf("--%s has the variable %s, want %s", flag.Name, flag.Envs[0], want)
+		}
+		if flag.Help == "" || flag.Group == nil {
+			t.Errorf("--%s has no help or no group", flag.Name)
+		}
+	}
+}
+
+// other is a valid value of the setting that is not its default.
+func other(flag *kong.Flag) string {
+	if choices := flag.Tag.Get("oneof"); choices != "" {
+		for choice := range strings.SplitSeq(choices, ",") {
+			if choice != flag.Default {
+				return choice
+			}
+		}
+		return flag.Default
+	}
+	switch flag.Target.Interface().(type) {
+	case bool:
+		if flag.Default == "true" {
+			return "false"
+		}
+		return "true"
+	case int:
+		return "1025"
+	case float64:
+		return "0.25"
+	case time.Duration:
+		return "7s"
+	}
+	return "/x,y"
+}
+
+func TestVariableAndFlagSetTheSame(t *testing.T) {
+	defaults, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range flags(t) {
+		t.Run(flag.Envs[0], func(t *testing.T) {
+			value := other(flag)
+			byFlag, errFlag := parse(t, "--"+flag.Name+"="+value)
+			t.Setenv(flag.Envs[0], value)
+			byVariable, errVariable := parse(t)
+			if diff := cmp.Diff(byFlag, byVariable); diff != "" {
+				t.Error(diff)
+			}
+			if (errFlag == nil) != (errVariable == nil) {
+				t.Errorf("flag: %v; variable: %v", errFlag, errVariable)
+			}
+			if cmp.Equal(byFlag, defaults) != (value == flag.Default) {
+				t.Errorf("%s=%s changes nothing", flag.Envs[0], value)
+			}
+		})
+	}
+}
+
+func TestBareFlagTurnsOn(t *testing.T) {
+	s, err := parse(t, "--shadow-mode", "--port", "9", "--runtime-watch-root=false")
+	if err != nil || !s.Limits.ShadowMode || s.Server.Port != 9 || s.Rules.RuntimeWatchRoot {
+		t.Errorf("got %v, %v, %v, %v", s.Limits.ShadowMode, s.Server.Port, s.Rules.RuntimeWatchRoot, err)
+	}
+}
+
+func TestWrongValues(t *testing.T) {
+	memcache := map[string]string{"BACKEND_TYPE": "memcache", "MEMCACHE_HOST_PORT": "a:1"}
+	tests := []struct {
+		name string
+		set  map[string]string
+		want []string // what each error holds, in order
+	}{
+		{"all at once", map[string]string{
+			"PORT": "80x8", "GRPC_PORT": "65536", "DEBUG_PORT": "-1", "SHADOW_MODE": "yes", "NEAR_LIMIT_RATIO": "NaN",
+			"REDIS_TIMEOUT": "10", "LOG_LEVEL": "loud", "BACKEND_TYPE": "etcd", "CONFIG_TYPE": "GRPC_XDS_SOTW", "MEMORY_MAX_KEYS": "0",
+		}, []string{
+			`BACKEND_TYPE (--backend-type) is "etcd": want memory, redis or memcache`,
+			`CONFIG_TYPE (--config-type) is "GRPC_XDS_SOTW": want FILE`,
+			`DEBUG_PORT (--debug-port) is "-1": want a whole number, from 0 to 65535`,
+			`GRPC_PORT (--grpc-port) is "65536": want a whole number, from 0 to 65535`,
+			`LOG_LEVEL (--log-level) is "loud": want trace, debug, info, warn, warning, error, fatal or panic`,
+			`MEMORY_MAX_KEYS (--memory-max-keys) is "0": want a whole number, from 1 to 1000000000`,
+			`NEAR_LIMIT_RATIO (--near-limit-ratio) is "NaN": want a number, from 0 to 1`,
+			`PORT (--port) is "80x8": want a whole number, from 0 to 65535`,
+			`REDIS_TIMEOUT (--redis-timeout) is "10": want a duration such as 150ms, 10s or 1h30m, from 1ms to 1h`,
+			`SHADOW_MODE (--shadow-mode) is "yes": want true or false`,
+		}},
+		{"empty number", map[string]string{"PORT": ""}, []string{`PORT (--port) is ""`}},
+		{"huge number", map[string]string{"LOCAL_CACHE_SIZE_IN_BYTES": "99999999999999999999"}, []string{"LOCAL_CACHE_SIZE_IN_BYTES"}},
+		{"TLS without files", map[string]string{"GRPC_SERVER_USE_TLS": "true"}, []string{"GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY"}},
+		{"client CA without TLS", map[string]string{"GRPC_SERVER_TLS_CA_CERT": "/ca"}, []string{"GRPC_SERVER_TLS_CA_CERT"}},
+		{"two client CAs", map[string]string{
+			"GRPC_SERVER_USE_TLS": "1", "GRPC_SERVER_TLS_CERT": "c", "GRPC_SERVER_TLS_KEY": "k", "GRPC_CLIENT_TLS_CACERT": "a", "GRPC_SERVER_TLS_CA_CERT": "b",
+		}, []string{"want the same as GRPC_CLIENT_TLS_CACERT"}},
+		{"SAN without CA", map[string]string{"GRPC_CLIENT_TLS_SAN": "x"}, []string{"GRPC_CLIENT_TLS_SAN"}},
+		{"sentinel without sentinels", map[string]string{"BACKEND_TYPE": "redis", "REDIS_TYPE": "sentinel", "REDIS_URL": "mymaster"}, []string{"REDIS_URL"}},
+		{"cluster database", map[string]string{"BACKEND_TYPE": "redis", "REDIS_PERSECOND": "t", "REDIS_PERSECOND_TYPE": "CLUSTER", "REDIS_PERSECOND_DB": "1"}, []string{"REDIS_PERSECOND_DB"}},
+		{"certificate without key", map[string]string{"BACKEND_TYPE": "redis", "REDIS_TLS_CLIENT_CERT": "c"}, []string{"REDIS_TLS_CLIENT_KEY"}},
+		{"refused pool behaviour", map[string]string{"REDIS_POOL_ON_EMPTY_BEHAVIOR": "CREATE"}, []string{"want WAIT"}},
+		{"memcache without servers", map[string]string{"BACKEND_TYPE": "memcache"}, []string{"MEMCACHE_HOST_PORT"}},
+		{"memcache", memcache, nil},
+		{"other backend's conflicts", map[string]string{"REDIS_URL": "", "MEMCACHE_TLS_CLIENT_CERT": "c"}, nil},
+		{"metrics path", map[string]string{"PROMETHEUS_PATH": "metrics"}, []string{"PROMETHEUS_PATH"}},
+		{"any case", map[string]string{"LOG_LEVEL": "WARNING", "REDIS_TYPE": "single", "SHADOW_MODE": "TRUE"}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for name, value := range tt.set {
+				t.Setenv(name, value)
+			}
+			_, err := parse(t)
+			var wrong settings.Errors
+			if err != nil && !errors.As(err, &wrong) {
+				t.Fatalf("%T: %v", err, err)
+			}
+			if len(wrong) != len(tt.want) {
+				t.Fatalf("%d errors, want %d:\n%v", len(wrong), len(tt.want), err)
+			}
+			for i, e := range wrong {
+				if !strings.Contains(e.Error(), tt.want[i]) {
+					t.Errorf("error %d: %v\nwant: %s", i, e, tt.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestRightFlagMendsWrongVariable(t *testing.T) {
+	t.Setenv("PORT", "x")
+	s, err := parse(t, "--port=7")
+	if err != nil || s.Server.Port != 7 {
+		t.Errorf("got %d, %v", s.Server.Port, err)
+	}
+}
+
+func TestClientCAHasTwoNames(t *testing.T) {
+	for _, name := range []string{"GRPC_CLIENT_TLS_CACERT", "GRPC_SERVER_TLS_CA_CERT"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "/ca.pem")
+			s, _ := parse(t)
+			if got := s.GRPC.ClientCA(); got != "/ca.pem" {
+				t.Errorf("ClientCA() = %q", got)
+			}
+		})
+	}
+}
