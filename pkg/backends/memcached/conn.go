@@ -1,0 +1,171 @@
+package memcached
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+)
+
+// dialer opens connections for gomemcache.
+type dialer struct {
+	servers  *servers
+	resolver *net.Resolver
+	tls      *tls.Config
+	timeout  time.Duration
+}
+
+// dial opens a connection that renews itself, see conn.
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	s := d.servers.find(address)
+	if s == nil { // taken off the list a moment ago
+		s = newServer(address)
+	}
+	c := &conn{dialer: d, server: s}
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// conn is a connection to one server as gomemcache uses it: write a request,
+// read the answer, and so on.
+//
+// gomemcache keeps idle connections without looking at them, so that after a
+// restart of the server the next call on each would fail, and whether it had
+// charged would be unknown. Here a connection is looked at before a request is
+// written: if the server closed it, or a call to that server broke off since
+// it was opened, another one is dialled. As nothing of the request has been
+// sent by then nothing can be charged twice. A request that has been sent is
+// never repeated.
+//
+// A new connection has to answer `version` before its first request. A server
+// that is frozen still accepts connections and buffers what is sent; charges
+// that timed out would be applied when it wakes up. So no charge is sent
+// there once one call has timed out.
+type conn struct {
+	net.Conn
+	dialer   *dialer
+	server   *server
+	failures int64 // of the server when this connection was opened
+	asked    bool  // a request was written and no answer read yet
+}
+
+func (c *conn) open(ctx context.Context) error {
+	c.failures = c.server.failures.Load()
+	d := &net.Dialer{Resolver: c.dialer.resolver}
+	dial := d.DialContext
+	if c.dialer.tls != nil {
+		dial = (&tls.Dialer{NetDialer: d, Config: c.dialer.tls}).DialContext
+	}
+	nc, err := dial(ctx, c.server.network, c.server.address)
+	if err != nil {
+		return err
+	}
+	if err := greet(ctx, nc); err != nil {
+		_ = nc.Close()
+		return err
+	}
+	c.Conn = nc
+	return nil
+}
+
+// greet waits until the server answers.
+func greet(ctx context.Context, nc net.Conn) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := nc.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	if _, err := nc.Write([]byte("version\r\n")); err != nil {
+		return err
+	}
+	var buf [256]byte
+	for n := 0; ; {
+		m, err := nc.Read(buf[n:])
+		n += m
+		switch {
+		case err != nil:
+			return fmt.Errorf("new connection to %s: %w", nc.RemoteAddr(), err)
+		case bytes.HasSuffix(buf[:n], []byte("\r\n")) && bytes.HasPrefix(buf[:n], []byte("VERSION ")):
+			return nil
+		case bytes.HasSuffix(buf[:n], []byte("\r\n")) || n == len(buf):
+			return fmt.Errorf("new connection to %s: not memcached, it says %q", nc.RemoteAddr(), buf[:n])
+		}
+	}
+}
+
+// Write begins a request, on a new connection if this one is not usable, or
+// goes on with it.
+func (c *conn) Write(p []byte) (int, error) {
+	if !c.asked {
+		if err := c.begin(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.Conn.Write(p)
+	return n, c.note(err)
+}
+
+func (c *conn) begin() error {
+	deadline := time.Now().Add(c.dialer.timeout)
+	if err := c.Conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if c.failures != c.server.failures.Load() || !isQuiet(c.Conn) {
+		_ = c.Conn.Close()
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		defer cancel()
+		if err := c.open(ctx); err != nil {
+			return err
+		}
+	}
+	c.asked = true
+	return nil
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	c.asked = false
+	n, err := c.Conn.Read(p)
+	return n, c.note(err)
+}
+
+// note counts a call that broke off.
+func (c *conn) note(err error) error {
+	if err != nil {
+		c.server.failures.Add(1)
+	}
+	return err
+}
+
+// SetDeadline does nothing: a request's deadline is set when it begins, and is
+// not moved by the lines of its answer.
+func (c *conn) SetDeadline(time.Time) error { return nil }
+
+// isQuiet reports whether an idle connection is open and has nothing to say,
+// as it should between two requests.
+func isQuiet(nc net.Conn) bool {
+	if t, ok := nc.(*tls.Conn); ok {
+		nc = t.NetConn()
+	}
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var quiet bool
+	err = raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, err := syscall.Read(int(fd), b[:]) // sockets of package net never block
+		quiet = errors.Is(err, syscall.EAGAIN)
+		return true
+	})
+	return err == nil && quiet
+}
