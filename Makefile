@@ -1,3 +1,66 @@
+# Run `make help`.
+
+# A test that hangs is found out after this long.
+TEST_TIMEOUT ?= 15m
+# Packages tested at once. Each starts servers of its own, and tests of time
+# want a processor to themselves.
+TEST_PARALLEL ?= 2
+# How long each fuzz target runs.
+FUZZ_TIME ?= 10s
+# How long each benchmark runs.
+BENCH_TIME ?= 1s
+BENCH ?= .
+
+GOLANGCI_LINT = go tool -modfile=tools/go.mod golangci-lint
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the service: bin/rls
+	CGO_ENABLED=0 go build -trimpath -o bin/rls ./cmd/rls
+
+.PHONY: run
+run: build ## build and serve the rules in config/ from memory
+	BACKEND_TYPE=memory RUNTIME_ROOT=. RUNTIME_SUBDIRECTORY= RUNTIME_APPDIRECTORY=config RUNTIME_WATCH_ROOT=false \
+	USE_STATSD=false LOG_LEVEL=info GRPC_REFLECTION=true bin/rls serve
+
+.PHONY: demo
+demo: build tools ## put a real Envoy in front of the service and of a small upstream
+	go run ./internal/demo
+
 .PHONY: tools
 tools: ## install the real servers that tests and the demo start
 	@scripts/tools.sh
+
+.PHONY: test
+test: tools ## run all tests, against real servers
+	go test -race -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
+
+.PHONY: fuzz
+fuzz: tools ## run every fuzz target for FUZZ_TIME
+	scripts/fuzz.sh $(FUZZ_TIME)
+
+.PHONY: bench
+bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -timeout $(TEST_TIMEOUT) -p 1 ./...
+
+.PHONY: lint
+lint: ## check style, likely mistakes and who may import whom
+	$(GOLANGCI_LINT) run
+
+.PHONY: fmt
+fmt: ## format the code
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: tidy-check
+tidy-check: ## check that go.mod and go.sum say what the code needs
+	go mod tidy -diff
+	go mod verify
+
+.PHONY: clean
+clean: ## remove what was built; .tools stays
+	rm -rf bin dist

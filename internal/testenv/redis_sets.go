@@ -86,8 +86,8 @@ func RedisCluster(t testing.TB, masters, replicasPerMaster int) *Cluster {
 }
 
 // SentinelSetup is a master and a replica watched by three sentinels, two of
-// which must agree that the master is down; they promote the replica about two
-// seconds after it is gone.
+// which must agree that the master is down; they promote the replica within a few
+// seconds of its end.
 type SentinelSetup struct {
 	MasterName string
 	Master     *Server // at the start
@@ -114,7 +114,7 @@ func Sentinel(t testing.TB) *SentinelSetup {
 		config := filepath.Join(t.TempDir(), "sentinel.conf")
 		text := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s %[4]d\n"+
 			"sentinel down-after-milliseconds %[1]s 1000\n"+
-			"sentinel failover-timeout %[1]s 5000\n", s.MasterName, host, port, quorum)
+			"sentinel failover-timeout %[1]s 1000\n", s.MasterName, host, port, quorum)
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatalf("testenv: configure a sentinel: %v", err)
 		}
@@ -127,7 +127,8 @@ func Sentinel(t testing.TB) *SentinelSetup {
 		// Sentinels look at servers every ten seconds and greet each other
 		// every two; tests need not wait for that.
 		redisCLI(t, sentinel, "SENTINEL", "DEBUG",
-			"INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "PING-PERIOD", "100", "ASK-PERIOD", "100")
+			"INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "PING-PERIOD", "100", "ASK-PERIOD", "100",
+			"ELECTION-TIMEOUT", "1000")
 		s.Sentinels = append(s.Sentinels, sentinel)
 	}
 	Eventually(t, setTimeout, func() bool {
