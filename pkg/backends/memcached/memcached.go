@@ -36,8 +36,6 @@ const (
 	// minWorkers bounds the calls on the wire, unless more connections than
 	// that may be kept.
 	minWorkers = 64
-	// maxWaiting bounds the batches that wait for a worker.
-	maxWaiting = 1024
 )
 
 // Options configures a Store.
@@ -103,7 +101,7 @@ func Open(o Options) (*Store, error) {
 	return &Store{
 		client:  client,
 		servers: servers,
-		workers: startWorkers(max(minWorkers, o.MaxIdleConns), maxWaiting),
+		workers: startWorkers(max(minWorkers, o.MaxIdleConns)),
 		timeout: o.Timeout,
 		jitter:  o.ExpirationJitter,
 		now:     o.Now,
@@ -176,15 +174,8 @@ func (s *Store) call(ctx context.Context, run func(context.Context) error) error
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	done := make(chan error, 1)
-	accepted := s.workers.submit(func() {
-		err := ctx.Err()
-		if err == nil {
-			err = run(ctx)
-		}
-		done <- err
-	})
-	if !accepted {
-		return errBusy
+	if err := s.workers.submit(ctx, func() { done <- run(ctx) }); err != nil {
+		return err
 	}
 	select {
 	case err := <-done:
@@ -195,11 +186,6 @@ func (s *Store) call(ctx context.Context, run func(context.Context) error) error
 		return errClosed
 	}
 }
-
-var (
-	errBusy   = errors.New("too many calls are waiting for an answer")
-	errClosed = errors.New("the store is closed")
-)
 
 // Close ends what runs in the background and closes the connections, after the
 // calls on the wire have ended or timed out.

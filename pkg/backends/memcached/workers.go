@@ -1,20 +1,32 @@
 package memcached
 
-import "sync"
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+)
+
+// maxWaiting bounds the callers that wait for a worker.
+const maxWaiting = 1024
 
 // workers is a fixed set of goroutines that talk to memcached. gomemcache's
 // calls know no context: they run here while their callers wait or give up.
 // Long-lived goroutines keep their grown stacks.
 type workers struct {
-	queue   chan func()
-	help    chan func() // unbuffered: taken by an idle worker or not at all
+	// Both are unbuffered: what a worker has not taken has not begun, and a
+	// caller who gives up before leaves nothing behind.
+	queue chan func()
+	help  chan func()
+
+	waiting atomic.Int64 // callers for whom no worker is free
 	stopped chan struct{}
 	once    sync.Once
 	running sync.WaitGroup
 }
 
-func startWorkers(n, waiting int) *workers {
-	w := &workers{queue: make(chan func(), waiting), help: make(chan func()), stopped: make(chan struct{})}
+func startWorkers(n int) *workers {
+	w := &workers{queue: make(chan func()), help: make(chan func()), stopped: make(chan struct{})}
 	for range n {
 		w.running.Go(w.work)
 	}
@@ -34,13 +46,24 @@ func (w *workers) work() {
 	}
 }
 
-// submit queues f and reports whether there was room.
-func (w *workers) submit(f func()) bool {
+var (
+	errBusy   = errors.New("too many calls are waiting for their turn")
+	errClosed = errors.New("the store is closed")
+)
+
+// submit returns when a worker has begun f, or with the reason why none will.
+func (w *workers) submit(ctx context.Context, f func()) error {
+	defer w.waiting.Add(-1)
+	if w.waiting.Add(1) > maxWaiting {
+		return errBusy
+	}
 	select {
 	case w.queue <- f:
-		return true
-	default:
-		return false
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.stopped:
+		return errClosed
 	}
 }
 

@@ -1,0 +1,358 @@
+package memcached_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memcached"
+)
+
+const second = int64(1e6)
+
+// epoch is where the tests' fake clocks stand.
+const epoch = 1_900_000_000 * second
+
+// hit charges cost in a one-hour window that began at epoch; max < 0 is no
+// limit.
+func hit(key string, cost, max int64) backends.Op {
+	op := backends.Op{
+		Kind: backends.Counter, Key: key, Now: epoch, Den: 1, Times: 1, Until: epoch + 3600*second,
+		By: backends.Amount{Whole: cost}, Max: backends.Amount{Whole: max},
+	}
+	if max < 0 {
+		op.Max = backends.NoMax
+	}
+	return op
+}
+
+func batch(ops ...backends.Op) *backends.Batch {
+	return &backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
+}
+
+// apply applies one operation or fails the test.
+func apply(t testing.TB, s *memcached.Store, op backends.Op) backends.Reply {
+	t.Helper()
+	b := batch(op)
+	if err := s.Apply(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Replies[0]
+}
+
+// say sends one line to a memcached and returns the first line of its answer.
+func say(t testing.TB, addr, line string) string {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, line+"\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(answer)
+}
+
+// ttl is how many seconds memcached will still keep the cell.
+func ttl(t testing.TB, addr, key string) int64 {
+	t.Helper()
+	answer := say(t, addr, "mg "+key+" t")
+	n, err := strconv.ParseInt(strings.TrimPrefix(answer, "HD t"), 10, 64)
+	if err != nil {
+		t.Fatalf("expiry of %s: %q", key, answer)
+	}
+	return n
+}
+
+func TestLongWindowsAreKept(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	for _, days := range []int64{1, 29, 30, 31, 365, 3650} {
+		for name, max := range map[string]int64{"incr": -1, "cas": 10} {
+			op := hit(fmt.Sprintf("%s-%d-days", name, days), 1, max)
+			op.Until = epoch + days*24*3600*second
+			apply(t, s, op)
+			if got := apply(t, s, op).Value.Whole; got != 2 {
+				t.Errorf("%s: second hit counts %d", op.Key, got)
+			}
+			if got, want := ttl(t, server.Addr, op.Key), days*24*3600; got < want-60 || got > want+2 {
+				t.Errorf("%s: kept for %d s, want about %d", op.Key, got, want)
+			}
+		}
+	}
+}
+
+func TestJitterSpreadsExpiry(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}, ExpirationJitter: 5 * time.Minute})
+	var seen []int64
+	for i := range 20 {
+		op := hit(fmt.Sprint("jitter", i), 1, -1)
+		apply(t, s, op)
+		got := ttl(t, server.Addr, op.Key)
+		if got < 3590 || got > 3902 {
+			t.Fatalf("kept for %d s, want 3600 to 3900", got)
+		}
+		seen = append(seen, got)
+	}
+	if slices.Max(seen)-slices.Min(seen) < 10 {
+		t.Fatalf("expiries are not spread: %v", seen)
+	}
+}
+
+// A second that begins in the middle of memcached's own second is remembered
+// until its end.
+func TestOneSecondWindowIsRememberedForASecond(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	for i := range 3 {
+		op := hit(fmt.Sprint("second", i), 1, -1)
+		op.Until = epoch + second
+		start := time.Now()
+		apply(t, s, op)
+		op.By.Whole = 0
+		testenv.Eventually(t, patience, func() bool {
+			asked := time.Since(start)
+			if apply(t, s, op).Value.Whole == 1 {
+				return false
+			}
+			if asked < time.Second && time.Since(start) < time.Second {
+				t.Fatalf("forgotten after %v", asked)
+			}
+			return true
+		}, "the cell goes")
+	}
+}
+
+// Both ways to charge a fixed window work on one cell: a reload may change a
+// rule from one to the other.
+func TestChargingAlwaysAndConditionallyShareACell(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	for i, step := range []struct {
+		op            backends.Op
+		value, admits int64
+	}{
+		{hit("both", 9, 10), 9, 1},
+		{hit("both", 3, 10), 9, 0},
+		{hit("both", 3, -1), 12, 1},
+		{hit("both", 5, -1).Inverse(), 7, 1}, // memcached now has "7 "
+		{hit("both", 2, 10), 9, 1},
+		{hit("both", 1<<33, -1), 1<<33 + 9, 1},
+		{hit("both", 1, 1<<40), 1<<33 + 10, 1},
+	} {
+		if r := apply(t, s, step.op); r.Value.Whole != step.value || r.Admitted != step.admits {
+			t.Fatalf("step %d: %+v, want %d, admitted %d", i, r, step.value, step.admits)
+		}
+	}
+	if got := say(t, server.Addr, "incr both 0"); got != strconv.Itoa(1<<33+10) {
+		t.Fatalf("the cell is %q, want plain text", got)
+	}
+}
+
+func TestLogOfTenThousandCharges(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	op := backends.Op{Kind: backends.List, Key: "log", Den: 1, Times: 1,
+		By: backends.Amount{Whole: backends.MaxCost}, Max: backends.NoMax, Window: 366 * 24 * 3600 * second}
+	const charges = 10_000
+	// Far apart and dear: as long as a log can get. In batches, to save time.
+	for n := range int64(charges / 100) {
+		var b backends.Batch
+		for i := range int64(100) {
+			op.Now = epoch + (n*100+i)*3000*second
+			b.Ops = append(b.Ops, op)
+		}
+		b.Replies = make([]backends.Reply, 100)
+		if err := s.Apply(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	op.By.Whole = 1
+	op.Max.Whole = charges * backends.MaxCost
+	r := apply(t, s, op)
+	if r.Admitted != 0 || r.Value != op.Max || r.RetryAt != epoch+op.Window {
+		t.Fatalf("%+v, want a full log until its first charge leaves", r)
+	}
+	size := strings.TrimPrefix(say(t, server.Addr, "mg log s"), "HD s")
+	if n, err := strconv.Atoi(size); err != nil || n > 200_000 {
+		t.Fatalf("%d charges take %q bytes", charges, size)
+	}
+}
+
+func TestHostileKeysDisturbNobody(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	keys := []string{
+		"good", "", " ", "a b", "a\r\nflush_all\r\n", "a\x00b", "del\x7f", strings.Repeat("x", 251), strings.Repeat("x", 10_000),
+		"ümlaut", "\xff\xfe", strings.Repeat("x", 250), "also-good",
+	}
+	for _, max := range []int64{-1, 5} { // incr and compare-and-swap
+		var b backends.Batch
+		for _, k := range keys {
+			b.Ops = append(b.Ops, hit(k, 1, max))
+		}
+		b.Replies = make([]backends.Reply, len(keys))
+		for round := range int64(2) {
+			if err := s.Apply(context.Background(), &b); err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range b.Replies {
+				want := round + 1
+				if max > 0 {
+					want += 2
+				}
+				if r.Value.Whole != want {
+					t.Fatalf("key %.20q: %d, want %d", keys[i], r.Value.Whole, want)
+				}
+			}
+		}
+	}
+}
+
+func TestManyLongKeysInOneRead(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	var b backends.Batch
+	for i := range 500 {
+		b.Ops = append(b.Ops, hit(fmt.Sprintf("%d%s", i, strings.Repeat("k", 240)), 1, 1))
+	}
+	for _, admitted := range []int64{1, 0} {
+		b.Replies = make([]backends.Reply, len(b.Ops))
+		if err := s.Apply(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range b.Replies {
+			if r.Admitted != admitted {
+				t.Fatalf("operation %d: %+v, want admitted %d", i, r, admitted)
+			}
+		}
+	}
+}
+
+func TestAHundredCallersGetExactlyTheLimit(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	for name, op := range map[string]backends.Op{
+		"counter": hit("counter", 1, 40),
+		"meter": {Kind: backends.Meter, Key: "meter", Now: epoch, Den: 1, Times: 1,
+			By: backends.Amount{Whole: second}, Max: backends.Amount{Whole: epoch + 40*second}},
+		"list": {Kind: backends.List, Key: "list", Now: epoch, Den: 1, Times: 1,
+			By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 40}, Window: 60 * second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var admitted, failed int64
+			for _, b := range together(100, func(int) (*backends.Batch, error) {
+				b := batch(op)
+				return b, s.Apply(context.Background(), b)
+			}) {
+				if b.err != nil {
+					failed++
+				}
+				admitted += b.batch.Replies[0].Admitted
+			}
+			if admitted != 40 || failed != 0 {
+				t.Fatalf("%d admitted, %d failed, want 40 and 0", admitted, failed)
+			}
+		})
+	}
+}
+
+// Batches that overlap on cells of which one is scarce never charge the others
+// for a refusal, whatever the interleaving.
+func TestAllOrNothingUnderContention(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	var admitted int64
+	for _, r := range together(60, func(int) (*backends.Batch, error) {
+		b := batch(hit("wide", 1, 1000), hit("always", 1, -1), hit("scarce", 1, 20))
+		b.AllOrNothing = true
+		return b, s.Apply(context.Background(), b)
+	}) {
+		switch {
+		case r.err != nil:
+			t.Fatal(r.err)
+		case !r.batch.Refused:
+			admitted++
+		}
+	}
+	if admitted > 20 {
+		t.Fatalf("%d admitted, want at most 20", admitted)
+	}
+	for _, key := range []string{"wide", "always", "scarce"} {
+		if got := apply(t, s, hit(key, 0, -1)).Value.Whole; got != admitted {
+			t.Errorf("%s was charged %d times by %d admitted batches", key, got, admitted)
+		}
+	}
+}
+
+type result struct {
+	batch *backends.Batch
+	err   error
+}
+
+// together calls f n times at once.
+func together(n int, f func(i int) (*backends.Batch, error)) []result {
+	results := make([]result, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { results[i].batch, results[i].err = f(i) })
+	}
+	all.Wait()
+	return results
+}
+
+// A writer who is always faster ends in an error, not in a silent allow.
+func TestLosingEveryRaceIsAnError(t *testing.T) {
+	server := testenv.Memcached(t)
+	rival := relay(t, server.Addr, func(request []byte) {
+		if verb, rest, _ := bytes.Cut(request, []byte(" ")); string(verb) == "cas" || string(verb) == "add" {
+			key, _, _ := bytes.Cut(rest, []byte(" "))
+			say(t, server.Addr, fmt.Sprintf("set %s 0 0 1\r\n1", key))
+		}
+	})
+	s := open(t, memcached.Options{Servers: []string{rival.addr}})
+	for _, allOrNothing := range []bool{false, true} {
+		b := batch(hit("contended", 1, 5), hit("contended-too", 1, 5))
+		b.AllOrNothing = allOrNothing
+		if err := s.Apply(context.Background(), b); !errors.Is(err, backends.ErrUnavailable) {
+			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+	}
+	// incr needs no second try, and an add that loses counts on what won.
+	if got := apply(t, s, hit("lost-add", 3, -1)).Value.Whole; got != 4 {
+		t.Fatalf("3 hits beside another one count %d, want 4", got)
+	}
+}
+
+func TestAForeignCellIsAnError(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	say(t, server.Addr, "set foreign 0 0 5\r\nhello")
+	for _, max := range []int64{-1, 5} {
+		if err := s.Apply(context.Background(), batch(hit("foreign", 1, max))); !errors.Is(err, backends.ErrUnavailable) {
+			t.Errorf("max %d: got %v, want ErrUnavailable", max, err)
+		}
+	}
+	if got := apply(t, s, hit("mine", 1, 5)).Value.Whole; got != 1 {
+		t.Errorf("the next cell counts %d", got)
+	}
+}
