@@ -128,7 +128,7 @@ type Op struct {
 	Max Amount // highest value the cell may reach by this step, or NoMax
 
 	// Times >= 1 merges that many equal operations into one: as many as fit
-	// are charged.
+	// are charged. It is 1 in an all-or-nothing batch.
 	Times int64
 
 	WeightNum, WeightDen int64 // share of Prev, 0 <= num <= den <= 2^35

@@ -75,7 +75,11 @@ func testSteps(t *testing.T, s backends.Store) {
 			}
 			b := backends.Batch{AllOrNothing: rng.IntN(2) == 0}
 			for range 1 + rng.IntN(4) {
-				b.Ops = append(b.Ops, g.op(now))
+				op := g.op(now)
+				if b.AllOrNothing {
+					op.Times = 1
+				}
+				b.Ops = append(b.Ops, op)
 			}
 			got := apply(t, s, &b)
 			want, refused := m.apply(&b)
