@@ -36,8 +36,8 @@ type Redis struct {
 
 	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Turn unhealthy whenever the store does not answer, not only before its first answer."`
 
-	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" min:"1ms" help:"Pause before the store is tried again at the start; doubles each time."`
-	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" min:"1ms" help:"Longest such pause."`
+	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" min:"1ms" help:"Accepted and without effect: the store is tried every second at the latest."`
+	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" min:"1ms" help:"Accepted and without effect."`
 	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Give up and exit when the store has not answered by then; 0 never."`
 }
 
@@ -52,7 +52,5 @@ func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
 func (r *Redis) conflicts() (wrong Errors) {
 	wrong = r.RedisServer.conflicts("REDIS_")
 	wrong.pair("REDIS_TLS_CLIENT_CERT", r.TLSClientCert, "REDIS_TLS_CLIENT_KEY", r.TLSClientKey)
-	wrong.require(r.StartupInitialInterval <= r.StartupMaxInterval, "REDIS_STARTUP_INITIAL_INTERVAL",
-		r.StartupInitialInterval, "at most REDIS_STARTUP_MAX_INTERVAL ("+r.StartupMaxInterval.String()+")")
 	return wrong
 }

@@ -11,6 +11,8 @@
 // can be read, hosts resolve and ports are free.
 package settings
 
+import "time"
+
 // Settings is all of it, one group per concern.
 type Settings struct {
 	Server  Server  `embed:"" group:"HTTP, debug and health"`
@@ -45,6 +47,8 @@ type Rules struct {
 	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
 	RuntimeSubdirectory string `env:"RUNTIME_SUBDIRECTORY" help:"Folder below the root."`
 	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded."`
+
+	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to look for changes whose notification was lost."`
 
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. Kubernetes' ..data is understood either way."`
 	RuntimeWatchRoot      bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped; false reloads when any of the files changes."`

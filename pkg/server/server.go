@@ -1,0 +1,177 @@
+// Package server answers on the network: gRPC for Envoy, HTTP for probes and
+// for clients without gRPC, a debug listener for operators and one for
+// Prometheus.
+//
+// It promises that all ports are open when [New] returns, that no request ends
+// the process (a panic is an INTERNAL error, logged and counted), that sizes,
+// streams and times of a connection are bounded, and that [Server.Run] ends
+// in bounded time. It leaves decisions to the RateLimitService that it is
+// given, and what is healthy to those who tell [Health].
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/settings"
+)
+
+// stopWithin bounds how long calls in flight may take to finish when the
+// process ends.
+const stopWithin = 5 * time.Second
+
+// Config is what a Server needs to know.
+type Config struct {
+	Server  settings.Server
+	GRPC    settings.GRPC
+	Metrics settings.Metrics
+	// MaxBytes bounds one request.
+	MaxBytes int
+
+	Service rls.RateLimitServiceServer
+	// Rules is the text of /rlconfig.
+	Rules   func() string
+	Measure *metrics.Metrics
+	Log     *slog.Logger
+}
+
+// Server is the open listeners and what answers on them.
+type Server struct {
+	cfg    Config
+	health *Health
+	edge   *edge
+	grpc   *grpc.Server
+	web    []*web
+	addrs  Addrs
+	listen net.Listener // of grpc
+}
+
+// web is one HTTP listener.
+type web struct {
+	name   string
+	listen net.Listener
+	server *http.Server
+}
+
+// Addrs is where the server listens; Metrics is nil when it does not.
+type Addrs struct{ GRPC, HTTP, Debug, Metrics net.Addr }
+
+// New opens all ports. Its error names every one that cannot be opened, and
+// what is wrong with the certificates.
+func New(cfg Config) (_ *Server, err error) {
+	s := &Server{cfg: cfg, health: newHealth(), edge: newEdge(cfg.Measure, cfg.Log)}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	s.grpc, err = s.newGRPC()
+	errs := []error{err}
+	s.listen, err = s.listenGRPC()
+	errs = append(errs, err)
+	if s.listen != nil {
+		s.addrs.GRPC = s.listen.Addr()
+	}
+
+	open := func(name, addr string, handler http.Handler, at *net.Addr) {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			return
+		}
+		*at = l.Addr()
+		s.web = append(s.web, &web{name, l, s.newHTTP(name, handler)})
+	}
+	c := cfg.Server
+	open("HTTP", address(c.Host, c.Port), s.mainHandler(), &s.addrs.HTTP)
+	open("debug", address(c.DebugHost, c.DebugPort), s.debugHandler(), &s.addrs.Debug)
+	if cfg.Metrics.UsePrometheus {
+		open("metrics", cfg.Metrics.PrometheusAddr, s.metricsHandler(), &s.addrs.Metrics)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func address(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+
+// Addrs says where the server listens.
+func (s *Server) Addrs() Addrs { return s.addrs }
+
+// Health is the state that the server reports; unhealthy at first.
+func (s *Server) Health() *Health { return s.health }
+
+// Run answers until ctx ends, then turns unhealthy, lets calls in flight
+// finish and returns nil. It returns an error when a listener fails.
+func (s *Server) Run(ctx context.Context) error {
+	failed := make(chan error, 1+len(s.web))
+	go func() { failed <- wrap("gRPC", s.grpc.Serve(s.listen)) }()
+	for _, w := range s.web {
+		go func() { failed <- wrap(w.name, w.server.Serve(w.listen)) }()
+	}
+	s.cfg.Log.Info("listening", "grpc", s.addrs.GRPC, "http", s.addrs.HTTP, "debug", s.addrs.Debug, "metrics", s.addrs.Metrics)
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.health.Drain()
+	// A drain period, in which balancers notice, belongs here.
+	s.stop()
+	return err
+}
+
+// stop lets calls in flight finish, for stopWithin at most. Streams have no
+// end of their own and are ended.
+func (s *Server) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	s.edge.endStreams()
+	stopped := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(stopped)
+	}()
+	for _, w := range s.web {
+		_ = w.server.Shutdown(ctx)
+	}
+	select {
+	case <-stopped:
+	case <-ctx.Done():
+		s.cfg.Log.Warn("calls in flight did not finish and were cut off", "after", stopWithin)
+	}
+	s.close()
+}
+
+// close releases everything at once.
+func (s *Server) close() {
+	if s.grpc != nil {
+		s.grpc.Stop()
+	}
+	if s.listen != nil {
+		_ = s.listen.Close()
+	}
+	for _, w := range s.web {
+		_ = w.server.Close()
+		_ = w.listen.Close()
+	}
+}
+
+func wrap(name string, err error) error {
+	if err == nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return fmt.Errorf("%s listener: %w", name, err)
+}

@@ -1,0 +1,108 @@
+package sources
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"example.org/rls/pkg/descriptors"
+)
+
+// Folder is a folder of rules: every regular file in it and in its subfolders,
+// whatever its name, through symbolic links. A folder that does not exist is
+// empty.
+//
+// Kubernetes mounts a ConfigMap as links through ..data to a folder named
+// ..<date>. Names that start with two dots are left out, so each file is seen
+// once, under the name that its author gave it.
+type Folder struct {
+	Path           string
+	IgnoreDotFiles bool // leave out what starts with one dot, too
+}
+
+// Read returns the files in the order of their paths.
+func (f Folder) Read() ([]descriptors.File, error) {
+	return f.read(func(string) {})
+}
+
+// read calls enter for each folder before it lists it.
+func (f Folder) read(enter func(dir string)) ([]descriptors.File, error) {
+	r := folderReader{Folder: f, enter: enter, entered: map[string]bool{}}
+	r.folder(f.Path)
+	if len(r.errs) > 0 {
+		return nil, errors.Join(r.errs...)
+	}
+	return r.files, nil
+}
+
+type folderReader struct {
+	Folder
+	enter   func(string)
+	entered map[string]bool // by path without links: links may lead in circles
+	files   []descriptors.File
+	errs    []error
+}
+
+func (r *folderReader) folder(dir string) {
+	switch real, err := filepath.EvalSymlinks(dir); {
+	case r.failed(err) || r.entered[real]:
+		return
+	default:
+		r.entered[real] = true
+	}
+	r.enter(dir)
+	entries, err := os.ReadDir(dir)
+	if r.failed(err) {
+		return
+	}
+	for _, entry := range entries {
+		if name := entry.Name(); strings.HasPrefix(name, "..") || r.IgnoreDotFiles && name[0] == '.' {
+			continue
+		}
+		path := filepath.Join(dir, entry.Name())
+		info, err := os.Stat(path)
+		switch {
+		case r.failed(err):
+		case info.IsDir():
+			r.folder(path)
+		case info.Mode().IsRegular():
+			r.file(path)
+		}
+	}
+}
+
+func (r *folderReader) file(path string) {
+	content, err := os.ReadFile(path)
+	if !r.failed(err) {
+		r.files = append(r.files, descriptors.File{Name: path, Content: content})
+	}
+}
+
+// failed reports whether there is nothing to read, and keeps the reason unless
+// it is that the file is gone: a link whose file was removed (a ConfigMap that
+// is being swapped, an editor's lock) is like no file.
+func (r *folderReader) failed(err error) bool {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.errs = append(r.errs, err)
+	}
+	return err != nil
+}
+
+// snapshot is what a folder held when it was read.
+type snapshot struct {
+	files []descriptors.File
+	err   error
+}
+
+func (s *snapshot) same(o *snapshot) bool {
+	if s.err != nil || o.err != nil {
+		return s.err != nil && o.err != nil && s.err.Error() == o.err.Error()
+	}
+	return slices.EqualFunc(s.files, o.files, func(a, b descriptors.File) bool {
+		return a.Name == b.Name && bytes.Equal(a.Content, b.Content)
+	})
+}
