@@ -20,7 +20,12 @@ type link struct {
 // to watch before it goes on.
 func relay(t *testing.T, target string, watch func([]byte)) *link {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return relayFrom(t, "tcp", "127.0.0.1:0", target, watch)
+}
+
+func relayFrom(t *testing.T, network, address, target string, watch func([]byte)) *link {
+	t.Helper()
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,355 @@
+package memcached_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memcached"
+)
+
+// warm opens connections: as many as n calls at once need.
+func warm(t *testing.T, s *memcached.Store, n int) {
+	t.Helper()
+	for _, r := range together(n, func(i int) (*backends.Batch, error) {
+		b := batch(hit(fmt.Sprint("warm", i), 1, -1))
+		return b, s.Apply(context.Background(), b)
+	}) {
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+	}
+}
+
+// connections is how many clients a server has now, apart from the one who asks.
+func connections(t *testing.T, addr string) int {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Write([]byte("stats\r\nquit\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	buf := make([]byte, 1<<16)
+	n := 0
+	for {
+		m, err := c.Read(buf[n:])
+		n += m
+		if err != nil {
+			break
+		}
+	}
+	_, rest, _ := strings.Cut(string(buf[:n]), "curr_connections ")
+	number, _, _ := strings.Cut(rest, "\r\n")
+	open, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatalf("stats: %q", buf[:n])
+	}
+	return open - 1
+}
+
+func TestRestartIsNotNoticed(t *testing.T) {
+	for name, certs := range map[string]*testenv.TLS{"plain": nil, "tls": testenv.Certs(t)} {
+		t.Run(name, func(t *testing.T) {
+			o, args := memcached.Options{}, []string(nil)
+			if certs != nil {
+				o.TLS, args = certs.Client, certs.MemcachedArgs()
+			}
+			server := testenv.Memcached(t, args...)
+			o.Servers = []string{server.Addr}
+			s := open(t, o)
+			warm(t, s, 20)
+			server.Restart()
+			var sum int64
+			for _, r := range together(20, func(int) (*backends.Batch, error) {
+				b := batch(hit("after", 1, -1))
+				return b, s.Apply(context.Background(), b)
+			}) {
+				if r.err != nil {
+					t.Fatalf("first call after the restart: %v", r.err)
+				}
+				sum++
+			}
+			if got := apply(t, s, hit("after", 0, -1)).Value.Whole; got != sum {
+				t.Fatalf("%d hits count %d", sum, got)
+			}
+		})
+	}
+}
+
+func TestKilledServerIsAnErrorAtOnce(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	warm(t, s, 5)
+	server.Kill()
+	for range 3 {
+		start := time.Now()
+		if err := s.Apply(context.Background(), batch(hit("key", 1, -1))); !errors.Is(err, backends.ErrUnavailable) {
+			t.Fatalf("got %v, want ErrUnavailable", err)
+		}
+		if d := time.Since(start); d > patience/4 {
+			t.Fatalf("the refusal took %v", d)
+		}
+		if err := s.Ping(context.Background()); !errors.Is(err, backends.ErrUnavailable) {
+			t.Fatalf("Ping: %v, want ErrUnavailable", err)
+		}
+	}
+	server.Restart()
+	if err := s.Ping(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := apply(t, s, hit("key", 1, -1)).Value.Whole; got != 1 {
+		t.Fatalf("the first call after its return counts %d", got)
+	}
+}
+
+func TestOpensBeforeItsServer(t *testing.T) {
+	server := testenv.Memcached(t)
+	server.Kill()
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	if err := s.Ping(context.Background()); !errors.Is(err, backends.ErrUnavailable) {
+		t.Fatalf("Ping: %v, want ErrUnavailable", err)
+	}
+	server.Restart()
+	if err := s.Ping(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, hit("key", 1, 5))
+}
+
+func TestFrozenServer(t *testing.T) {
+	server := testenv.Memcached(t)
+	const timeout, wait = 300 * time.Millisecond, 30 * time.Millisecond
+	s := open(t, memcached.Options{Servers: []string{server.Addr}, Timeout: timeout})
+	warm(t, s, 10)
+	before := runtime.NumGoroutine()
+	server.Pause()
+	// 10 waves of 300 callers, each with the patience of Envoy.
+	for range 10 {
+		for _, r := range together(300, func(int) (*backends.Batch, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), wait)
+			defer cancel()
+			b := batch(hit("frozen", 1, -1), hit("frozen-too", 1, 5))
+			start := time.Now()
+			err := s.Apply(ctx, b)
+			if d := time.Since(start); d > wait+time.Second {
+				err = fmt.Errorf("answered only after %v", d)
+			}
+			return b, err
+		}) {
+			if !errors.Is(r.err, backends.ErrUnavailable) {
+				t.Fatalf("got %v, want ErrUnavailable in time", r.err)
+			}
+		}
+		// Each call on the wire may have one goroutine of gomemcache's.
+		if now := runtime.NumGoroutine(); now > before+64 {
+			t.Fatalf("%d goroutines, %d before the freeze", now, before)
+		}
+	}
+	server.Resume()
+	if got := apply(t, s, hit("awake", 1, 5)); got.Admitted != 1 {
+		t.Fatalf("the first call after its return: %+v", got)
+	}
+	if got := apply(t, s, hit("frozen", 0, -1)).Value.Whole; got > 64 {
+		t.Fatalf("%d of the 3000 calls that failed were charged later", got)
+	}
+	testenv.Eventually(t, patience, func() bool { return connections(t, server.Addr) <= 64 }, "at most 64 connections")
+}
+
+func TestTooManyWaitersAreRefusedAtOnce(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}, Timeout: 2 * time.Second})
+	server.Pause()
+	defer server.Resume()
+	atOnce := 0
+	for _, r := range together(1500, func(int) (*backends.Batch, error) {
+		start := time.Now()
+		err := s.Apply(context.Background(), batch(hit("key", 1, -1)))
+		if !errors.Is(err, backends.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+		if time.Since(start) > time.Second {
+			return nil, nil
+		}
+		return nil, err
+	}) {
+		if r.err != nil {
+			atOnce++
+		}
+	}
+	// 64 are on the wire and 1024 wait.
+	if atOnce < 1500-64-1024 {
+		t.Fatalf("%d of 1500 were refused at once", atOnce)
+	}
+}
+
+// One call that breaks off is enough to distrust every idle connection: the
+// next call opens a new one.
+func TestLostConnectionsCostOneCall(t *testing.T) {
+	server := testenv.Memcached(t)
+	network := relay(t, server.Addr, func([]byte) {})
+	s := open(t, memcached.Options{Servers: []string{network.addr}, Timeout: 300 * time.Millisecond})
+	warm(t, s, 10)
+	network.forget()
+	if err := s.Apply(context.Background(), batch(hit("key", 1, -1))); !errors.Is(err, backends.ErrUnavailable) {
+		t.Fatalf("got %v, want ErrUnavailable", err)
+	}
+	for range 20 {
+		apply(t, s, hit("key", 1, -1))
+	}
+}
+
+func TestCallersWhoGiveUpDisturbNobody(t *testing.T) {
+	server := testenv.Memcached(t)
+	network := relay(t, server.Addr, func([]byte) {})
+	s := open(t, memcached.Options{Servers: []string{network.addr}})
+	warm(t, s, 30)
+	opened := network.connections()
+	for range 20 {
+		for _, r := range together(30, func(i int) (*backends.Batch, error) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			if i%2 == 0 {
+				go cancel()
+			}
+			b := batch(hit("key", 1, -1))
+			err := s.Apply(ctx, b)
+			if i%2 == 0 {
+				err = nil
+			}
+			return b, err
+		}) {
+			if r.err != nil {
+				t.Fatalf("a patient caller: %v", r.err)
+			}
+		}
+	}
+	if now := network.connections(); now > max(opened, 64) {
+		t.Fatalf("%d connections opened, %d before", now, opened)
+	}
+}
+
+// A caller who gives up gets its batch back untouched.
+func TestAbandonedBatchIsNotTouched(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}})
+	server.Pause()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	b := batch(hit("key", 3, -1))
+	err := s.Apply(ctx, b)
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, backends.ErrUnavailable) {
+		t.Fatalf("got %v, want ErrUnavailable, deadline exceeded", err)
+	}
+	b.Ops[0].Key = "another" // the race detector watches
+	server.Resume()
+	testenv.Eventually(t, patience, func() bool { return apply(t, s, hit("key", 0, -1)).Value.Whole == 3 }, "the call outlives its caller")
+	if b.Replies[0] != (backends.Reply{}) {
+		t.Fatalf("reply written afterwards: %+v", b.Replies[0])
+	}
+}
+
+func TestOneOfTwoServersDown(t *testing.T) {
+	up, down := testenv.Memcached(t), testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{down.Addr, up.Addr}, Timeout: time.Second})
+	down.Kill()
+	works, fails := 0, 0
+	for i := range 100 {
+		err := s.Apply(context.Background(), batch(hit(fmt.Sprint("key", i), 1, 5)))
+		switch {
+		case err == nil:
+			works++
+		case errors.Is(err, backends.ErrUnavailable):
+			fails++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if works < 20 || fails < 20 {
+		t.Fatalf("%d cells work and %d fail, want about half each", works, fails)
+	}
+	err := s.Ping(context.Background())
+	if err == nil || !strings.Contains(err.Error(), down.Addr) || strings.Contains(err.Error(), "server "+up.Addr) {
+		t.Fatalf("Ping: %v, want it to name %s alone", err, down.Addr)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	certs := testenv.Certs(t)
+	server := testenv.Memcached(t, certs.MemcachedArgs()...)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}, TLS: certs.Client})
+	for want := range int64(5) {
+		if got := apply(t, s, hit("key", 1, 5)).Value.Whole; got != want+1 {
+			t.Fatalf("hit %d counts %d", want+1, got)
+		}
+	}
+	for name, c := range map[string]*tls.Config{"plain text": nil, "unknown authority": {MinVersion: tls.VersionTLS12}} {
+		s := open(t, memcached.Options{Servers: []string{server.Addr}, TLS: c, Timeout: 2 * time.Second})
+		if err := s.Ping(context.Background()); !errors.Is(err, backends.ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", name, err)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	server := testenv.Memcached(t)
+	socket := filepath.Join(t.TempDir(), "memcached.sock")
+	relayFrom(t, "unix", socket, server.Addr, func([]byte) {})
+	s := open(t, memcached.Options{Servers: []string{socket}})
+	if got := apply(t, s, hit("key", 2, 5)).Value.Whole; got != 2 {
+		t.Fatalf("counts %d, want 2", got)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for want, o := range map[string]memcached.Options{
+		"either Servers or SRV": {},
+		"both":                  {Servers: []string{"a:1"}, SRV: "_memcache._tcp.example"},
+		`"localhost"`:           {Servers: []string{"localhost"}},
+		`":11211"`:              {Servers: []string{":11211"}},
+		`"a:0"`:                 {Servers: []string{"a:0"}},
+		`"a:70000"`:             {Servers: []string{"b:1", "a:70000"}},
+		"Timeout":               {Servers: []string{"a:1"}, Timeout: -1},
+		"SRVRefresh":            {SRV: "_memcache._tcp.example", SRVRefresh: -1},
+		"ExpirationJitter":      {Servers: []string{"a:1"}, ExpirationJitter: -1},
+		"MaxIdleConns":          {Servers: []string{"a:1"}, MaxIdleConns: -1},
+	} {
+		if want == "both" {
+			want = "either Servers or SRV"
+		}
+		if _, err := memcached.Open(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want an error about %s", o, err, want)
+		}
+	}
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	server := testenv.Memcached(t)
+	before := runtime.NumGoroutine()
+	s, err := memcached.Open(memcached.Options{Servers: []string{server.Addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm(t, s, 20)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, patience, func() bool { return runtime.NumGoroutine() <= before }, "all goroutines end")
+	testenv.Eventually(t, patience, func() bool { return connections(t, server.Addr) == 0 }, "all connections end")
+	if err := s.Apply(context.Background(), batch(hit("key", 1, -1))); !errors.Is(err, backends.ErrUnavailable) {
+		t.Fatalf("Apply on a closed store: %v", err)
+	}
+}
