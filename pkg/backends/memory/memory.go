@@ -67,7 +67,7 @@ func (s *Store) Close() error {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		sh.reset()
+		sh.index, sh.chunks, sh.free, sh.heap, sh.logs = map[string]uint32{}, nil, nil, nil, map[uint32]backends.Log{}
 		sh.mu.Unlock()
 	}
 	return nil
@@ -177,7 +177,7 @@ func (s *Store) applyAll(b *backends.Batch) {
 		return
 	}
 	for i := len(undos) - 1; i >= 0; i-- {
-		s.shards[undos[i].shard].restore(b.Ops[i].Key, undos[i].state)
+		s.shards[undos[i].shard].restore(b.Ops[i].Key, undos[i].state, b.Ops[i].Now)
 	}
 	for i := range b.Ops {
 		op := b.Ops[i].Look()

@@ -21,19 +21,19 @@ type shard struct {
 	chunks  [][]entry
 	free    []uint32
 	heap    []expiry
+	logs    map[uint32]backends.Log // of the slots that are lists
 	evicted *atomic.Uint64
 
-	_ [40]byte // keeps neighbours off this shard's cache line
+	_ [32]byte // keeps neighbours off this shard's cache line
 }
 
-// entry is a cell, 48 bytes.
+// entry is a cell, 40 bytes.
 type entry struct {
 	key   string
 	whole int64
 	until int64
 	frac  uint32
 	place uint32 // in the heap
-	log   *backends.Log
 }
 
 type expiry struct {
@@ -44,11 +44,7 @@ type expiry struct {
 const chunkSize = 512
 
 func newShard(max int, evicted *atomic.Uint64) shard {
-	return shard{max: max, index: map[string]uint32{}, evicted: evicted}
-}
-
-func (sh *shard) reset() {
-	sh.index, sh.chunks, sh.free, sh.heap = map[string]uint32{}, nil, nil, nil
+	return shard{max: max, index: map[string]uint32{}, logs: map[uint32]backends.Log{}, evicted: evicted}
 }
 
 func (sh *shard) at(slot uint32) *entry {
@@ -94,7 +90,7 @@ func (sh *shard) step(op *backends.Op, prev int64) backends.Reply {
 func (sh *shard) stepLog(op *backends.Op, slot uint32, ok bool) backends.Reply {
 	var log backends.Log
 	if ok {
-		log = *sh.at(slot).log
+		log = sh.logs[slot]
 	}
 	log, r := log.Step(op)
 	if len(log) == 0 {
@@ -105,9 +101,8 @@ func (sh *shard) stepLog(op *backends.Op, slot uint32, ok bool) backends.Reply {
 	}
 	if !ok {
 		slot = sh.insert(op.Key, r.Until, op.Now)
-		sh.at(slot).log = new(backends.Log)
 	}
-	*sh.at(slot).log = log
+	sh.logs[slot] = log
 	sh.setUntil(slot, r.Until)
 	return r
 }
@@ -178,6 +173,7 @@ func (sh *shard) remove(slot uint32) {
 	delete(sh.index, e.key)
 	place, last := int(e.place), len(sh.heap)-1
 	*e = entry{}
+	delete(sh.logs, slot)
 	sh.free = append(sh.free, slot)
 	if place != last {
 		sh.put(place, sh.heap[last])
@@ -242,13 +238,11 @@ func (sh *shard) save(key string) state {
 	}
 	e := sh.at(slot)
 	st := state{present: true, whole: e.whole, frac: e.frac, until: e.until}
-	if e.log != nil {
-		st.log = slices.Clone(*e.log)
-	}
+	st.log = slices.Clone(sh.logs[slot])
 	return st
 }
 
-func (sh *shard) restore(key string, st state) {
+func (sh *shard) restore(key string, st state, now int64) {
 	slot, ok := sh.index[key]
 	if !st.present {
 		if ok {
@@ -257,12 +251,12 @@ func (sh *shard) restore(key string, st state) {
 		return
 	}
 	if !ok {
-		slot = sh.insert(key, st.until, st.until-1)
+		slot = sh.insert(key, st.until, now)
 	}
 	e := sh.at(slot)
 	e.whole, e.frac = st.whole, st.frac
 	if st.log != nil {
-		e.log = &st.log
+		sh.logs[slot] = st.log
 	}
 	sh.setUntil(slot, st.until)
 }

@@ -1,0 +1,120 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+)
+
+func charge(t testing.TB, s *memory.Store, key string, now, until int64) int64 {
+	t.Helper()
+	b := backends.Batch{
+		Ops:     []backends.Op{{Key: key, Now: now, Until: until, Den: 1, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax}},
+		Replies: make([]backends.Reply, 1),
+	}
+	if err := s.Apply(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Replies[0].Value.Whole
+}
+
+func TestExpiredCellsMakeRoomFirst(t *testing.T) {
+	s := open(t, 10)
+	for i := range 10 {
+		charge(t, s, fmt.Sprint("old", i), 0, 100)
+	}
+	for i := range 10 {
+		charge(t, s, fmt.Sprint("new", i), 100, 1000)
+	}
+	if s.Evicted() != 0 || s.Len() != 10 {
+		t.Fatalf("%d live cells evicted, %d held; want 0 and 10", s.Evicted(), s.Len())
+	}
+}
+
+func TestTheCellThatExpiresSoonestMakesRoomNext(t *testing.T) {
+	s := open(t, 10)
+	for i := range 10 {
+		charge(t, s, fmt.Sprint(i), 0, int64(1000-i)) // 9 expires first
+	}
+	charge(t, s, "another", 0, 2000)
+	charge(t, s, "one more", 0, 2000)
+	if s.Evicted() != 2 || s.Len() != 10 {
+		t.Fatalf("%d live cells evicted, %d held; want 2 and 10", s.Evicted(), s.Len())
+	}
+	for i := range 8 {
+		if got := charge(t, s, fmt.Sprint(i), 0, int64(1000-i)); got != 2 {
+			t.Errorf("cell %d was forgotten", i)
+		}
+	}
+}
+
+// TestExtendedCellsStay: a cell whose end moved on is not taken for one that
+// ends when it once did.
+func TestExtendedCellsStay(t *testing.T) {
+	s := open(t, 3)
+	every := func(key string, now int64) int64 {
+		b := backends.Batch{
+			Ops: []backends.Op{{Key: key, Now: now, Until: now + 100, Span: backends.EveryHit, Den: 1, Times: 1,
+				By: backends.Amount{Whole: 1}, Max: backends.NoMax}},
+			Replies: make([]backends.Reply, 1),
+		}
+		if err := s.Apply(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Replies[0].Value.Whole
+	}
+	for now := int64(0); now < 1000; now += 50 {
+		every("kept", now)
+		charge(t, s, fmt.Sprint("other", now), now, now+10)
+	}
+	if got := every("kept", 1000); got != 21 {
+		t.Fatalf("counted %d, want 21", got)
+	}
+}
+
+func TestMaxKeysIsChecked(t *testing.T) {
+	if _, err := memory.New(memory.Options{}); err == nil {
+		t.Fatal("a store for no keys was opened")
+	}
+}
+
+// BenchmarkBytesPerKey reports what a million counters cost.
+func BenchmarkBytesPerKey(b *testing.B) {
+	const keys = 1_000_000
+	for b.Loop() {
+		var before, after runtime.MemStats
+		s := open(b, keys)
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range keys {
+			charge(b, s, fmt.Sprintf("bench|user=v0-%d|1h|490473", i), 0, 1000)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/keys, "bytes/key")
+		runtime.KeepAlive(s)
+	}
+}
+
+func BenchmarkApply(b *testing.B) {
+	s := open(b, 100_000)
+	ops := make([]backends.Op, 10_000)
+	for i := range ops {
+		ops[i] = backends.Op{Key: fmt.Sprint("bench|user=v0-", i), Until: 1000, Den: 1, Times: 1,
+			By: backends.Amount{Whole: 1}, Max: backends.NoMax}
+	}
+	batch := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		batch.Ops[0] = ops[i%len(ops)]
+		i++
+		if err := s.Apply(context.Background(), &batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
