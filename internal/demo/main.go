@@ -1,0 +1,91 @@
+// Demo shows the service at work behind a real Envoy: it starts a small
+// upstream, bin/rls with the rules in rules.yaml and Envoy with envoy.yaml, all
+// on free loopback ports, prints the URL to try, and stops them on Ctrl-C. With
+// -once it tries the URL itself, prints the answers and ends.
+//
+// It runs in the repository's root and leaves to `make demo` to build bin/rls
+// and to fetch Envoy.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	once := flag.Bool("once", false, "do the requests, print the answers and end")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, "bin/rls", ".tools/bin/envoy", *once, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// run shows the demo on out until ctx ends, or once.
+func run(ctx context.Context, rls, envoy string, once bool, out io.Writer) error {
+	s, err := startStage(ctx, rls, envoy)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	url := fmt.Sprintf("http://127.0.0.1:%d/", s.ports.Front)
+
+	if once {
+		return try(ctx, url, out)
+	}
+	_, _ = fmt.Fprintf(out, `
+Envoy listens at %[1]s and asks the service about every request:
+three pass at once, then one every 20 seconds. Try it a few times:
+
+    curl -i %[1]s
+
+Envoy's statistics: http://127.0.0.1:%[2]d/stats?filter=ratelimit
+Ctrl-C ends the demo.
+`, url, s.ports.Admin)
+	return s.wait(ctx)
+}
+
+// try asks for url until it is over the limit and one time more, and prints
+// the answers as curl -i does.
+func try(ctx context.Context, url string, out io.Writer) error {
+	const requests = 5
+	for range requests {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return fmt.Errorf("read the answer of %s: %w", url, err)
+		}
+		text := fmt.Sprintf("$ curl -i %s\n%s %s\n", url, resp.Proto, resp.Status)
+		names := make([]string, 0, len(resp.Header))
+		for name := range resp.Header {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			text += fmt.Sprintf("%s: %s\n", strings.ToLower(name), strings.Join(resp.Header[name], ", "))
+		}
+		if _, err := fmt.Fprintf(out, "%s\n%s\n\n", text, strings.TrimSpace(string(body))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
