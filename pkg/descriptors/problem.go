@@ -3,7 +3,6 @@ package descriptors
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -16,21 +15,11 @@ type Problem struct {
 
 // Error is file:line:column: field: message.
 func (p Problem) Error() string {
-	var b strings.Builder
-	b.WriteString(p.File)
-	for _, n := range []int{p.Line, p.Column} {
-		if n > 0 {
-			b.WriteByte(':')
-			b.WriteString(strconv.Itoa(n))
-		}
-	}
-	b.WriteString(": ")
+	s := p.Position.String() + ": "
 	if p.Field != "" {
-		b.WriteString(p.Field)
-		b.WriteString(": ")
+		s += p.Field + ": "
 	}
-	b.WriteString(p.Message)
-	return b.String()
+	return s + p.Message
 }
 
 // Problems is every problem of a load, by file and line.

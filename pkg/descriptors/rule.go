@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"strconv"
 	"strings"
 
 	"example.org/rls/pkg/algorithms"
@@ -34,6 +35,17 @@ func (c Charge) String() string {
 type Position struct {
 	File         string
 	Line, Column int
+}
+
+// String is file:line:column.
+func (p Position) String() string {
+	s := p.File
+	for _, n := range []int{p.Line, p.Column} {
+		if n > 0 {
+			s += ":" + strconv.Itoa(n)
+		}
+	}
+	return s
 }
 
 // Limit is one limit of a rule.

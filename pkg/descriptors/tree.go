@@ -11,6 +11,12 @@
 // not decide: that is left to pkg/sources, pkg/service and pkg/algorithms.
 package descriptors
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // File is one file of rules.
 type File struct {
 	Name    string // for messages
@@ -32,10 +38,14 @@ type Tree struct {
 	sorted  []*Domain
 }
 
-// Domain is the rules of one domain.
+// Domain is the rules of one domain. A nil Domain has none.
 type Domain struct {
 	Name   string
 	Charge Charge
+
+	pos       Position
+	chargePos *Position // where the charge is given, if it is
+	root      node
 }
 
 // Domain finds a domain by its name; nil when there is none.
@@ -54,14 +64,73 @@ func (t *Tree) Domains() []*Domain {
 	return t.sorted
 }
 
-// Load compiles the rules of the files. Its error is [Problems]: all there
-// are; then there is no tree. Warnings come with a good load.
-func Load(files []File, opts Options) (*Tree, []Problem, error) {
-	panic("coming")
+// Match finds the rule of a request's descriptor, nil when no limit applies.
+//
+// At each depth the descriptor with the entry's key and value wins, then the
+// first in the order of the rules whose wildcards match, then the one with the
+// key and no value. What won is not given up again when nothing below it
+// matches. The request must be exactly as deep as the rule. Match does not
+// allocate.
+func (d *Domain) Match(entries []Entry) *Rule {
+	if d == nil {
+		return nil
+	}
+	n := &d.root
+	for _, e := range entries {
+		if n = n.next(e); n == nil {
+			return nil
+		}
+	}
+	return n.rule
 }
 
-// Match finds the rule for a request's descriptor, nil when no limit applies.
-func (d *Domain) Match(entries []Entry) *Rule { panic("coming") }
+// Dump lists every limit on a line of its own as the reference's /rlconfig
+// does, sorted. What the reference does not have is added at the end of a line
+// where a rule uses it.
+func (t *Tree) Dump() string {
+	var lines []string
+	for _, d := range t.Domains() {
+		d.root.walk(func(r *Rule) { lines = append(lines, r.dump()...) })
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
 
-// Dump is the text of /rlconfig.
-func (t *Tree) Dump() string { panic("coming") }
+func (r *Rule) dump() []string {
+	line := func(unit Unit, requests uint32, rest string) string {
+		return fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t%s\n",
+			r.Path, unit, requests, r.Shadow, r.Quota, rest)
+	}
+	if r.Unlimited {
+		return []string{line(UnitUnknown, 0, "")}
+	}
+	var lines []string
+	for _, l := range r.Limits {
+		lines = append(lines, line(l.Unit, l.Requests, l.dumpOptions()))
+	}
+	return lines
+}
+
+// dumpOptions lists what differs from the reference's only kind of limit.
+func (l *Limit) dumpOptions() string {
+	var b strings.Builder
+	if l.Multiplier != 1 {
+		fmt.Fprintf(&b, ", %s: %d", keyUnitMultiplier, l.Multiplier)
+	}
+	if l.Strategy != 0 {
+		fmt.Fprintf(&b, ", %s: %s", keyStrategy, l.Strategy)
+	}
+	if l.Burst != 0 {
+		fmt.Fprintf(&b, ", %s: %d", keyBurst, l.Burst)
+	}
+	if l.FromFirstHit {
+		fmt.Fprintf(&b, ", %s: from_first_hit", keyWindow)
+	}
+	if l.Extend {
+		fmt.Fprintf(&b, ", %s: true", keyExtend)
+	}
+	if l.MaxDelay != 0 {
+		fmt.Fprintf(&b, ", %s: %s", keyMaxDelay, l.MaxDelay)
+	}
+	return b.String()
+}

@@ -66,3 +66,8 @@ func parseUnit(name string) Unit {
 	}
 	return UnitUnknown
 }
+
+// unitNames lists the units as rules write them, shortest first.
+func unitNames() []string {
+	return []string{"second", "minute", "hour", "day", "week", "month", "year"}
+}

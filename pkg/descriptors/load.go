@@ -1,0 +1,131 @@
+package descriptors
+
+import (
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Load compiles the rules of the files. Its error is [Problems], all there
+// are, and then there is no tree: half a set of rules would let in what the
+// other half denies. What is odd but has a meaning comes back as warnings. No
+// files at all are no rules.
+func Load(files []File, opts Options) (*Tree, []Problem, error) {
+	readers := make([]*reader, len(files))
+	rules := make([]fileRules, len(files))
+	inParallel(len(files), func(i int) {
+		readers[i] = &reader{file: files[i].Name, limits: limitCache{}}
+		rules[i] = readers[i].read(files[i].Content)
+	})
+
+	c := compiler{opts: opts, tree: &Tree{domains: make(map[string]*Domain)}}
+	var warnings Problems
+	for i, r := range readers {
+		c.problems = append(c.problems, r.problems...)
+		warnings = append(warnings, r.warnings...)
+		c.file(&rules[i])
+	}
+	if len(c.problems) > 0 {
+		c.problems.sort()
+		return nil, nil, c.problems
+	}
+	warnings.sort()
+	return c.finish(), warnings, nil
+}
+
+// inParallel calls do for 0 to n-1 on all processors.
+func inParallel(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+// compiler adds the rules of files to a tree.
+type compiler struct {
+	opts     Options
+	tree     *Tree
+	problems Problems
+}
+
+func (c *compiler) problem(at Position, field, message string) {
+	c.problems = append(c.problems, Problem{at, field, message})
+}
+
+func (c *compiler) file(f *fileRules) {
+	if f.domain == "" {
+		return // reported, or not readable
+	}
+	d := c.tree.domains[f.domain]
+	if d == nil {
+		d = &Domain{Name: f.domain, Charge: c.opts.Charge, pos: f.domainPos}
+		c.tree.domains[f.domain] = d
+	} else if !c.opts.MergeDomains {
+		c.problem(f.domainPos, keyDomain.String(), strconv.Quote(f.domain)+" is already in "+d.pos.String()+"; put the descriptors together, or allow domains to be merged")
+		return
+	}
+	c.charge(d, f)
+	c.descriptors(&d.root, f.domain, f.descriptors, nil)
+}
+
+func (c *compiler) charge(d *Domain, f *fileRules) {
+	if f.charge == nil {
+		return
+	}
+	if d.chargePos != nil && d.Charge != *f.charge {
+		c.problem(f.chargePos, keyCharge.String(), "differs from that of the same domain in "+d.chargePos.String())
+		return
+	}
+	d.Charge, d.chargePos = *f.charge, &f.chargePos
+}
+
+// descriptors adds a list below a node. path names the parent, ancestors are
+// its descriptors, outermost first.
+func (c *compiler) descriptors(parent *node, path string, list []descriptor, ancestors []*descriptor) {
+	parent.grow(len(list))
+	for i := range list {
+		d := &list[i]
+		if d.Key == "" {
+			continue // reported
+		}
+		if first := parent.child(d.Entry); first != nil {
+			c.problem(d.pos, "", "repeats "+d.describe()+" of "+first.pos.String()+"; a descriptor may be listed once")
+			continue
+		}
+		name := path + "." + d.name()
+		line := append(ancestors, d)
+		n := &node{rule: d.rule(name, line), pos: d.pos}
+		parent.add(d.Entry, n)
+		c.descriptors(n, name, d.descriptors, line)
+	}
+}
+
+// describe is a descriptor in a message.
+func (d *descriptor) describe() string {
+	s := "key " + strconv.Quote(d.Key)
+	if d.Value != "" {
+		s += ", value " + strconv.Quote(d.Value)
+	}
+	return s
+}
+
+func (c *compiler) finish() *Tree {
+	t := c.tree
+	for _, d := range t.domains {
+		t.sorted = append(t.sorted, d)
+	}
+	slices.SortFunc(t.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
+	return t
+}

@@ -1,0 +1,157 @@
+package descriptors
+
+import (
+	"slices"
+	"strings"
+)
+
+// pattern is a string with '*', each of which stands for any bytes or none.
+type pattern struct {
+	prefix, suffix string   // before the first '*', after the last
+	middle         []string // between them, without empty parts
+	exact          bool     // no '*': prefix is the whole string
+}
+
+func isPattern(s string) bool { return strings.IndexByte(s, '*') >= 0 }
+
+func newPattern(s string) pattern {
+	parts := strings.Split(s, "*")
+	if len(parts) == 1 {
+		return pattern{prefix: s, exact: true}
+	}
+	last := len(parts) - 1
+	middle := slices.DeleteFunc(parts[1:last:last], func(p string) bool { return p == "" })
+	return pattern{prefix: parts[0], suffix: parts[last], middle: slices.Clip(middle)}
+}
+
+func (p *pattern) match(s string) bool {
+	if p.exact {
+		return s == p.prefix
+	}
+	return len(s) >= len(p.prefix)+len(p.suffix) &&
+		strings.HasPrefix(s, p.prefix) && strings.HasSuffix(s, p.suffix) &&
+		p.matchMiddle(s[len(p.prefix):len(s)-len(p.suffix)])
+}
+
+// matchMiddle looks for the parts between the first '*' and the last, each as
+// early as it comes.
+func (p *pattern) matchMiddle(s string) bool {
+	for _, part := range p.middle {
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(part):]
+	}
+	return true
+}
+
+// wildcards are the descriptors of one level whose key or value is a pattern.
+// The first in the order of the rules that matches wins.
+type wildcards struct {
+	values map[string]*globs // by key, those with a pattern only in the value
+	keys   *globs            // those with a pattern in the key
+}
+
+// glob is one such descriptor.
+type glob struct {
+	pattern
+	value *pattern // with a pattern in the key, what the value must match; nil: anything
+	order int
+	node  *node
+}
+
+// globs finds the first glob that matches a string. Those with the same prefix
+// and suffix form a group, found by hashing, so that the cost depends on how
+// many different lengths of prefix and suffix there are and not on how many
+// globs.
+type globs struct {
+	shapes []shape // by first
+	groups map[affixes][]glob
+}
+
+type affixes struct{ prefix, suffix string }
+
+// shape is a pair of lengths that occurs among the groups.
+type shape struct {
+	prefix, suffix int
+	first          int // least order of a glob of this shape
+}
+
+func (w *wildcards) add(e Entry, n *node, order int) {
+	g := glob{order: order, node: n}
+	if !isPattern(e.Key) {
+		if w.values == nil {
+			w.values = make(map[string]*globs)
+		}
+		if w.values[e.Key] == nil {
+			w.values[e.Key] = new(globs)
+		}
+		g.pattern = newPattern(e.Value)
+		w.values[e.Key].add(g)
+		return
+	}
+	g.pattern = newPattern(e.Key)
+	if e.Value != "" {
+		value := newPattern(e.Value)
+		g.value = &value
+	}
+	if w.keys == nil {
+		w.keys = new(globs)
+	}
+	w.keys.add(g)
+}
+
+// add appends g; globs come in the order of the rules.
+func (gs *globs) add(g glob) {
+	if gs.groups == nil {
+		gs.groups = make(map[affixes][]glob)
+	}
+	a := affixes{g.prefix, g.suffix}
+	gs.groups[a] = append(gs.groups[a], g)
+	for _, s := range gs.shapes {
+		if s.prefix == len(a.prefix) && s.suffix == len(a.suffix) {
+			return
+		}
+	}
+	gs.shapes = append(gs.shapes, shape{len(a.prefix), len(a.suffix), g.order})
+}
+
+// find returns the node of the first wildcard that matches e, or nil.
+func (w *wildcards) find(e Entry) *node {
+	best := w.values[e.Key].find(e.Value, "", nil)
+	best = w.keys.find(e.Key, e.Value, best)
+	if best == nil {
+		return nil
+	}
+	return best.node
+}
+
+// find returns the first glob that matches s, and value if it has a say, or
+// best if that comes earlier.
+func (gs *globs) find(s, value string, best *glob) *glob {
+	if gs == nil {
+		return best
+	}
+	for _, sh := range gs.shapes {
+		if best != nil && best.order < sh.first {
+			break
+		}
+		if len(s) < sh.prefix+sh.suffix {
+			continue
+		}
+		end := len(s) - sh.suffix
+		group := gs.groups[affixes{s[:sh.prefix], s[end:]}]
+		for i := range group {
+			g := &group[i]
+			if best != nil && best.order < g.order {
+				break
+			}
+			if g.matchMiddle(s[sh.prefix:end]) && (g.value == nil || g.value.match(value)) {
+				best = g
+				break
+			}
+		}
+	}
+	return best
+}
