@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -74,39 +75,53 @@ const (
 	pingPause  = time.Second // also the longest wait for an answer
 )
 
-// WatchStore asks the store until it answers, and on and on if always is set,
-// until ctx ends. Answers and failures change the state and are logged when
-// they are news.
-func (h *Health) WatchStore(ctx context.Context, ping func(context.Context) error, always bool, log *slog.Logger) {
-	pause, answered, failed := firstPause, false, false
-	for {
-		attempt, cancel := context.WithTimeout(ctx, pingPause)
-		err := ping(attempt)
-		cancel()
+// StoreWatch says how long WatchStore goes on.
+type StoreWatch struct {
+	// Always goes on after the first answer and reports failures as well.
+	Always bool
+	// GiveUpAfter is how long the first answer may take; 0 is for ever.
+	GiveUpAfter time.Duration
+}
+
+// WatchStore asks the store whether it can decide until it does, or ctx ends,
+// and tells the state. Its error is that the store did not answer within
+// GiveUpAfter.
+func (h *Health) WatchStore(ctx context.Context, ping func(context.Context) error, how StoreWatch, log *slog.Logger) error {
+	start, pause := time.Now(), firstPause
+	answered := false // ever
+	var last error
+	for first := true; ; first = false {
+		err := h.ask(ctx, ping)
 		switch {
 		case ctx.Err() != nil:
-			return
-		case err == nil:
-			if !answered {
-				log.Info("store answers")
-			}
-			answered, failed, pause = true, false, pingPause
-			h.Store(true)
-			if !always {
-				return
-			}
-		default:
-			if !failed {
-				log.Warn("store does not answer, not ready", "error", err.Error())
-			}
-			answered, failed = false, true
-			h.Store(false)
-			pause = min(2*pause, pingPause)
+			return nil
+		case err == nil && (first || last != nil):
+			log.Info("store answers")
+		case err != nil && (first || last == nil):
+			log.Warn("store does not answer, not ready", "error", err.Error())
+		}
+		last, answered = err, answered || err == nil
+		if answered && !how.Always {
+			return nil
+		}
+		if waited := time.Since(start); !answered && how.GiveUpAfter > 0 && waited >= how.GiveUpAfter {
+			return fmt.Errorf("store did not answer within %v: %w", waited.Round(time.Millisecond), err)
+		}
+		if pause = min(2*pause, pingPause); answered {
+			pause = pingPause
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(pause):
 		}
 	}
+}
+
+func (h *Health) ask(ctx context.Context, ping func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, pingPause)
+	defer cancel()
+	err := ping(ctx)
+	h.Store(err == nil)
+	return err
 }

@@ -9,10 +9,9 @@ import (
 type RedisServer struct {
 	SocketType   string        `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"How the server is reached."`
 	Type         string        `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"What is there."`
-	URL          string        `env:"URL" default:"${url}" help:"SINGLE: host:port or socket path. SENTINEL: master name, then the sentinels, separated by commas. CLUSTER: some of its nodes, separated by commas."`
+	URL          string        `env:"URL" default:"${url}" help:"SINGLE: host:port, redis://user:password@host:port/database or a socket path. SENTINEL: master name, then the sentinels, separated by commas. CLUSTER: some of its nodes, separated by commas."`
 	PoolSize     int           `env:"POOL_SIZE" default:"10" min:"1" max:"10000" help:"Connections to each node."`
 	Auth         string        `env:"AUTH" help:"Password, or user:password."`
-	DB           int           `env:"DB" default:"0" min:"0" max:"65535" help:"Database number; a cluster has only 0."`
 	TLS          bool          `env:"TLS" default:"false" help:"Connect over TLS."`
 	SentinelAuth string        `env:"SENTINEL_AUTH" help:"Password, or user:password, of the sentinels."`
 	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call wins."`
@@ -45,7 +44,6 @@ func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
 	wrong.require(r.URL != "", prefix+"URL", r.URL, "an address")
 	wrong.require(r.Type != "SENTINEL" || strings.Contains(r.URL, ","), prefix+"URL", r.URL,
 		"MASTER,SENTINEL[,SENTINEL...], because "+prefix+"TYPE is SENTINEL")
-	wrong.require(r.Type != "CLUSTER" || r.DB == 0, prefix+"DB", r.DB, "0, because "+prefix+"TYPE is CLUSTER")
 	return wrong
 }
 

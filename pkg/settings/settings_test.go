@@ -186,7 +186,7 @@ func TestWrongValues(t *testing.T) {
 		}, []string{"want the same as GRPC_CLIENT_TLS_CACERT"}},
 		{"SAN without CA", map[string]string{"GRPC_CLIENT_TLS_SAN": "x"}, []string{"GRPC_CLIENT_TLS_SAN"}},
 		{"sentinel without sentinels", map[string]string{"BACKEND_TYPE": "redis", "REDIS_TYPE": "sentinel", "REDIS_URL": "mymaster"}, []string{"REDIS_URL"}},
-		{"cluster database", map[string]string{"BACKEND_TYPE": "redis", "REDIS_PERSECOND": "t", "REDIS_PERSECOND_TYPE": "CLUSTER", "REDIS_PERSECOND_DB": "1"}, []string{"REDIS_PERSECOND_DB"}},
+		{"no per-second server", map[string]string{"BACKEND_TYPE": "redis", "REDIS_PERSECOND": "t", "REDIS_PERSECOND_URL": ""}, []string{"REDIS_PERSECOND_URL"}},
 		{"certificate without key", map[string]string{"BACKEND_TYPE": "redis", "REDIS_TLS_CLIENT_CERT": "c"}, []string{"REDIS_TLS_CLIENT_KEY"}},
 		{"refused pool behaviour", map[string]string{"REDIS_POOL_ON_EMPTY_BEHAVIOR": "CREATE"}, []string{"want WAIT"}},
 		{"memcache without servers", map[string]string{"BACKEND_TYPE": "memcache"}, []string{"MEMCACHE_HOST_PORT"}},

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/combine"
+	"example.org/rls/pkg/backends/deadline"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/split"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/settings"
+)
+
+// backend opens a store. It does not wait for a server.
+type backend func(*settings.Settings, *metrics.Metrics) (backends.Store, error)
+
+// stores are the backends by the names that BACKEND_TYPE takes.
+var stores = map[string]backend{
+	"memory":   openMemory,
+	"redis":    openRedis,
+	"memcache": openMemcached,
+}
+
+func openBackend(s *settings.Settings, measure *metrics.Metrics) (backends.Store, error) {
+	store, err := stores[s.Backend.BackendType](s, measure)
+	if err != nil {
+		return nil, fmt.Errorf("open backend: %w", err)
+	}
+	return store, nil
+}
+
+func openMemory(s *settings.Settings, measure *metrics.Metrics) (backends.Store, error) {
+	store, err := memory.New(memory.Options{MaxKeys: s.Memory.MaxKeys})
+	if err != nil {
+		return nil, err
+	}
+	measure.Watch(store)
+	return store, nil
+}
+
+func openRedis(s *settings.Settings, _ *metrics.Metrics) (backends.Store, error) {
+	main, err := openRedisServer(s, s.Redis.RedisServer)
+	if err != nil || !s.Redis.Persecond {
+		return main, err
+	}
+	perSecond, err := openRedisServer(s, s.RedisPerSecond)
+	if err != nil {
+		_ = main.Close()
+		return nil, fmt.Errorf("for per-second limits: %w", err)
+	}
+	return split.New(main, perSecond), nil
+}
+
+func openRedisServer(s *settings.Settings, r settings.RedisServer) (backends.Store, error) {
+	o := redis.Options{
+		Type:             r.Type,
+		SocketType:       r.SocketType,
+		URL:              r.URL,
+		Auth:             r.Auth,
+		SentinelAuth:     r.SentinelAuth,
+		PoolSize:         r.PoolSize,
+		Timeout:          r.Timeout,
+		ExpirationJitter: jitter(s),
+	}
+	if r.Type != "SINGLE" {
+		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
+	}
+	if r.TLS {
+		var err error
+		if o.TLS, err = clientTLS(s.Redis.TLSClientCert, s.Redis.TLSClientKey, s.Redis.TLSCACert, s.Redis.TLSSkipHostnameVerification); err != nil {
+			return nil, fmt.Errorf("redis: %w", err)
+		}
+	}
+	store, err := redis.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return remote(store, r.Timeout)
+}
+
+func openMemcached(s *settings.Settings, _ *metrics.Metrics) (backends.Store, error) {
+	m := s.Memcache
+	o := memcached.Options{
+		Servers:          m.HostPort,
+		SRV:              m.SRV,
+		SRVRefresh:       m.SRVRefresh,
+		Timeout:          m.Timeout,
+		MaxIdleConns:     m.MaxIdleConns,
+		ExpirationJitter: jitter(s),
+	}
+	if m.TLS {
+		var err error
+		if o.TLS, err = clientTLS(m.TLSClientCert, m.TLSClientKey, m.TLSCACert, m.TLSSkipHostnameVerification); err != nil {
+			return nil, fmt.Errorf("memcached: %w", err)
+		}
+	}
+	store, err := memcached.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return remote(store, m.Timeout)
+}
+
+func jitter(s *settings.Settings) time.Duration {
+	return time.Duration(s.Backend.ExpirationJitterMaxSeconds) * time.Second
+}
+
+// remote adds what every store across a network wants: operations on a hot key
+// merged, and waits that end in time.
+func remote(store backends.Store, timeout time.Duration) (backends.Store, error) {
+	merged, err := combine.New(store, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return deadline.New(merged, timeout)
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/settings"
+)
+
+func serviceConfig(s *settings.Settings, store backends.Store) service.Config {
+	reply := service.Reply{
+		IETF:        s.Limits.LimitIETFHeadersEnabled,
+		XRateLimit:  s.Limits.LimitXRatelimitHeadersEnabled,
+		RetryAfter:  s.Limits.LimitRetryAfterHeaderEnabled,
+		ProblemBody: s.Limits.LimitProblemBodyEnabled,
+		Metadata:    s.Limits.ResponseDynamicMetadata,
+	}
+	if s.Limits.LimitResponseHeadersEnabled {
+		reply.RateLimit = service.HeaderNames{
+			Limit:     s.Limits.LimitLimitHeader,
+			Remaining: s.Limits.LimitRemainingHeader,
+			Reset:     s.Limits.LimitResetHeader,
+		}
+	}
+	return service.Config{
+		Store:     store,
+		KeyPrefix: s.Backend.CacheKeyPrefix,
+		Caps: service.Caps{
+			Descriptors: s.Request.MaxDescriptors,
+			Entries:     s.Request.MaxEntries,
+			EntryBytes:  s.Request.MaxEntryBytes,
+		},
+		ShadowMode: s.Limits.ShadowMode,
+		QuotaMode:  s.Limits.QuotaMode,
+		Reply:      reply,
+	}
+}
