@@ -1,0 +1,125 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"example.org/rls/pkg/backends"
+)
+
+// A call is one script on its way to one server.
+type call struct {
+	eval   eval
+	lane   *lane
+	cmd    *goredis.IntSliceCmd
+	future goredis.AutoFuture
+	err    error // it could not be sent
+}
+
+// maxRedirects bounds how often a call follows slots that move.
+const maxRedirects = 3
+
+// tryStart sends the call unless its lane is full.
+func (c *call) tryStart(ctx context.Context, to servers) {
+	if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err == nil && c.lane.tryEnter() {
+		c.send(c.eval.args)
+	}
+}
+
+// start sends the call if it was not sent yet, waiting for room in its lane.
+func (c *call) start(ctx context.Context, to servers) {
+	if c.cmd != nil || c.err != nil {
+		return
+	}
+	if c.lane == nil {
+		if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err != nil {
+			return
+		}
+	}
+	if c.err = c.lane.enter(ctx); c.err == nil {
+		c.send(c.eval.args)
+	}
+}
+
+func (c *call) send(args []any) {
+	c.cmd = goredis.NewIntSliceCmd(context.Background(), args...)
+	c.future = c.lane.send(c.cmd)
+}
+
+// again sends the call anew. It must not have been carried out.
+func (c *call) again(ctx context.Context, args []any) error {
+	if err := c.lane.enter(ctx); err != nil {
+		return err
+	}
+	c.send(args)
+	return c.lane.wait(ctx, c.future)
+}
+
+// finish waits for the answer and decodes it into b. A server that does not
+// have the script, or no longer has the slot, has not charged anything: the
+// script is sent along, or the call is sent on.
+func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error {
+	if c.err != nil {
+		to.failed(c.err)
+		return c.err
+	}
+	args := c.eval.args
+	err := c.lane.wait(ctx, c.future)
+	for range maxRedirects {
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+			args = c.eval.bySource()
+			err = c.again(ctx, args)
+			continue
+		}
+		next, asking := to.redirect(err)
+		if next == nil {
+			break
+		}
+		to.failed(err)
+		c.lane = next
+		if asking {
+			err = c.ask(ctx, args)
+		} else {
+			err = c.again(ctx, args)
+		}
+	}
+	if err != nil {
+		to.failed(err)
+		return err
+	}
+	return c.eval.fill(b, c.cmd.Val())
+}
+
+// ask sends the call, announced by ASKING, to the server to which its slot is
+// moving. The two must share a connection, which a lane cannot promise.
+func (c *call) ask(ctx context.Context, args []any) error {
+	if err := c.lane.enter(ctx); err != nil {
+		return err
+	}
+	lane, cmd := c.lane, goredis.NewIntSliceCmd(context.Background(), args...)
+	done := make(chan error, 1)
+	go func() {
+		defer lane.leave()
+		pipe := lane.client.Pipeline()
+		pipe.Do(context.Background(), "asking")
+		_ = pipe.Process(context.Background(), cmd)
+		_, err := pipe.Exec(context.Background())
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		c.cmd = cmd
+		if err != nil && !errors.Is(err, cmd.Err()) {
+			return fmt.Errorf("asking: %w", err)
+		}
+		return cmd.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

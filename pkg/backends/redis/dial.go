@@ -1,0 +1,103 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// dialer opens connections for go-redis and remembers them, so that they can
+// all be left at once when the server turns out to be demoted.
+type dialer struct {
+	net.Dialer
+	tls *tls.Config
+
+	mu   sync.Mutex
+	open map[*conn]struct{}
+}
+
+func newDialer(t *target) *dialer {
+	return &dialer{Dialer: net.Dialer{Timeout: t.silence()}, tls: t.TLS, open: map[*conn]struct{}{}}
+}
+
+// silence is how long a connection may stay silent before it is given up.
+func (t *target) silence() time.Duration { return min(t.Timeout, silence) }
+
+// dial never fails: a connection that could not be made is one on which
+// nothing can be read or written. A pool of go-redis that has seen some failed
+// dials answers with the last one's error and looks only once a second whether
+// the server is back; failing on first use instead, each batch tries anew.
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := d.connect(ctx, network, addr)
+	if err != nil {
+		return broken{err: err}, nil
+	}
+	return c, nil
+}
+
+func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	raw, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: raw, raw: raw.(syscall.Conn), dialer: d}
+	if d.tls != nil {
+		config := d.tls.Clone()
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		secure := tls.Client(raw, config)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, err
+		}
+		c.Conn = secure
+	}
+	d.mu.Lock()
+	d.open[c] = struct{}{}
+	d.mu.Unlock()
+	return c, nil
+}
+
+// leaveAll closes every connection.
+func (d *dialer) leaveAll() {
+	d.mu.Lock()
+	open := d.open
+	d.open = map[*conn]struct{}{}
+	d.mu.Unlock()
+	for c := range open {
+		_ = c.Conn.Close()
+	}
+}
+
+// conn is an open connection. Under TLS too it shows its socket, in which
+// go-redis looks before each use whether the server has closed it.
+type conn struct {
+	net.Conn
+	raw    syscall.Conn
+	dialer *dialer
+}
+
+func (c *conn) SyscallConn() (syscall.RawConn, error) { return c.raw.SyscallConn() }
+
+func (c *conn) Close() error {
+	c.dialer.mu.Lock()
+	delete(c.dialer.open, c)
+	c.dialer.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// broken is a connection that could not be made.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error)         { return 0, b.err }
+func (b broken) Write([]byte) (int, error)        { return 0, b.err }
+func (b broken) Close() error                     { return nil }
+func (b broken) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (b broken) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (b broken) SetDeadline(time.Time) error      { return nil }
+func (b broken) SetReadDeadline(time.Time) error  { return nil }
+func (b broken) SetWriteDeadline(time.Time) error { return nil }

@@ -1,0 +1,196 @@
+package redis
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Type says how the servers are arranged.
+type Type string
+
+const (
+	// Single is one server, or a proxy that looks like one.
+	Single Type = "SINGLE"
+	// Sentinel is a master and replicas watched by sentinels.
+	Sentinel Type = "SENTINEL"
+	// Cluster is a Redis Cluster.
+	Cluster Type = "CLUSTER"
+)
+
+// Options says where the store is and how to talk to it.
+type Options struct {
+	// Type in any case; "" is Single.
+	Type string
+	// SocketType is "tcp" or "unix" (Single only); "" is "tcp".
+	SocketType string
+	// URL is, by Type: "host:port" or the path of a socket; "master,host:port,
+	// host:port" (the sentinels); "host:port,host:port" (any nodes). Instead
+	// of a host:port there may be a redis:// or rediss:// URL with a user, a
+	// password and, for Single, a database: redis://user:password@host:port/2.
+	URL string
+	// Auth is "password" or "user:password" for the servers; it goes before
+	// what URL says. SentinelAuth is the same for the sentinels.
+	Auth         string
+	SentinelAuth string
+	// TLS is the client's side of TLS, also to sentinels; nil is none.
+	TLS *tls.Config
+
+	// PoolSize bounds the connections to each server; 0 is 10. Calls share
+	// one connection, the others are for its replacement, health and time.
+	PoolSize int
+	// Timeout bounds connecting and a call without a deadline of its own;
+	// 0 is 10 s. A connection that is silent for the lesser of it and one
+	// second is given up.
+	Timeout time.Duration
+	// ExpirationJitter: a random time up to it is added to the life of a fixed
+	// window's key, so that not all keys expire at once.
+	ExpirationJitter time.Duration
+	// Clock is the local clock; nil is the system's.
+	Clock func() time.Time
+}
+
+const (
+	defaultPoolSize = 10
+	defaultTimeout  = 10 * time.Second
+	// silence is how long a connection may be waited for. Less would give up
+	// on a server that forks or runs a slow command.
+	silence = time.Second
+)
+
+// target is what Options mean.
+type target struct {
+	Options
+	kind           Type
+	addrs          []string
+	master         string // Sentinel: the name that the sentinels know it by
+	user, password string
+	db             int
+}
+
+func (o Options) parse() (*target, error) {
+	t := &target{Options: o, kind: Type(strings.ToUpper(o.Type))}
+	if t.kind == "" {
+		t.kind = Single
+	}
+	if t.SocketType == "" {
+		t.SocketType = "tcp"
+	}
+	if t.PoolSize == 0 {
+		t.PoolSize = defaultPoolSize
+	}
+	if t.Timeout == 0 {
+		t.Timeout = defaultTimeout
+	}
+	if t.Clock == nil {
+		t.Clock = time.Now
+	}
+	switch {
+	case t.kind != Single && t.kind != Sentinel && t.kind != Cluster:
+		return nil, fmt.Errorf("unknown type %q: one of SINGLE, SENTINEL, CLUSTER", o.Type)
+	case t.SocketType != "tcp" && t.SocketType != "unix":
+		return nil, fmt.Errorf("unknown socket type %q: tcp or unix", o.SocketType)
+	case t.SocketType == "unix" && t.kind != Single:
+		return nil, fmt.Errorf("type %s needs socket type tcp", t.kind)
+	case t.PoolSize < 0:
+		return nil, fmt.Errorf("pool size %d: must be at least 1", t.PoolSize)
+	case t.Timeout < 0 || t.ExpirationJitter < 0:
+		return nil, errors.New("timeout and expiration jitter must not be negative")
+	case t.URL == "":
+		return nil, errors.New("the URL is empty")
+	}
+	if err := t.parseURL(); err != nil {
+		return nil, err
+	}
+	if o.Auth != "" {
+		t.user, t.password = credentials(o.Auth)
+	}
+	return t, nil
+}
+
+func (t *target) parseURL() error {
+	if t.SocketType == "unix" {
+		t.addrs = []string{t.URL}
+		return nil
+	}
+	list, port := []string{t.URL}, "6379"
+	if t.kind != Single {
+		list = strings.Split(t.URL, ",")
+	}
+	if t.kind == Sentinel {
+		t.master, list, port = list[0], list[1:], "26379"
+		if t.master == "" || len(list) == 0 {
+			return errors.New("the URL must name the master and at least one sentinel: master,host:port,host:port")
+		}
+	}
+	for _, item := range list {
+		if err := t.addServer(strings.TrimSpace(item), port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addServer adds a host:port or a URL. Its errors do not repeat a URL, which
+// may have a password in it.
+func (t *target) addServer(item, defaultPort string) error {
+	if scheme, _, isURL := strings.Cut(item, "://"); isURL {
+		u, err := url.Parse(item)
+		if err != nil || scheme != "redis" && scheme != "rediss" {
+			return errors.New("a URL must look like redis://user:password@host:port/database or rediss://...")
+		}
+		if err := t.login(u); err != nil {
+			return err
+		}
+		if scheme == "rediss" && t.TLS == nil {
+			t.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		item = u.Host
+	}
+	host, port, err := net.SplitHostPort(item)
+	if err != nil {
+		host, port = strings.Trim(item, "[]"), defaultPort
+	}
+	if n, err := strconv.Atoi(port); host == "" || err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("%q is not a host:port", item)
+	}
+	t.addrs = append(t.addrs, net.JoinHostPort(host, port))
+	return nil
+}
+
+// login takes the user, the password and the database from a URL.
+func (t *target) login(u *url.URL) error {
+	t.user = u.User.Username()
+	t.password, _ = u.User.Password()
+	if t.password == "" {
+		t.password = u.Query().Get("password")
+	}
+	db := strings.Trim(u.Path, "/")
+	if db == "" {
+		db = u.Query().Get("db")
+	}
+	if db == "" {
+		return nil
+	}
+	n, err := strconv.Atoi(db)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is not the number of a database", db)
+	}
+	if n > 0 && t.kind != Single {
+		return fmt.Errorf("type %s has no databases: leave /%d out of the URL", t.kind, n)
+	}
+	t.db = n
+	return nil
+}
+
+func credentials(auth string) (user, password string) {
+	if user, password, both := strings.Cut(auth, ":"); both {
+		return user, password
+	}
+	return "", auth
+}

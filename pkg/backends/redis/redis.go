@@ -1,0 +1,157 @@
+// Package redis is the store on Redis 6.2 or later and on Valkey: one server,
+// a master watched by sentinels, or a cluster.
+//
+// It promises that every batch is one script and so atomic, in one round trip
+// (in a cluster one script per slot, all on their way at once), that nothing
+// is charged twice, that every key has a lifetime from the moment it exists,
+// and that a server that is stopped, frozen, unreachable or demoted costs
+// callers no more than their deadlines: nothing piles up, and the first call
+// after its return succeeds. An all-or-nothing batch over several slots
+// charges each slot and gives back if one refuses: others may be refused for a
+// moment, nobody is admitted beyond a limit.
+//
+// Calls are made through go-redis' AsyncAutoPipeline and outlive their
+// callers: a caller that gives up ends its wait, not the call.
+//
+// It leaves to decorators the deadline of a call and what to do without a
+// store, and to the strategies what cells mean.
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/split"
+)
+
+// Store keeps cells in Redis.
+type Store struct {
+	servers servers
+	sharded bool // cells live in slots
+	timeout time.Duration
+	// undoTimeout bounds an all-or-nothing batch over several slots, whose
+	// caller may have gone: the servers have answered by then, or will not.
+	undoTimeout time.Duration
+	jitter      time.Duration
+	clock       *clock
+	cancel      context.CancelFunc
+}
+
+var _ backends.Store = (*Store)(nil)
+
+// Open checks o and returns a store that connects when it is used, whether or
+// not anything listens yet.
+func Open(o Options) (*Store, error) {
+	t, err := o.parse()
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	s := &Store{
+		sharded:     t.kind == Cluster,
+		timeout:     t.Timeout,
+		undoTimeout: 2 * t.silence(),
+		jitter:      t.ExpirationJitter,
+		clock:       newClock(t.Clock),
+	}
+	switch t.kind {
+	case Cluster:
+		s.servers = openCluster(t)
+	case Sentinel:
+		s.servers, err = openSentinel(t)
+	default:
+		s.servers, err = openSingle(t)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	go s.clock.follow(ctx, s.servers.time)
+	return s, nil
+}
+
+// Now is the time on the server's clock, as last measured: in a cluster that
+// of the master with the least address. It never waits.
+func (s *Store) Now() int64 { return s.clock.now() }
+
+// Ping asks the server for a sign of life, through the same queue as Apply.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if err := s.servers.ping(ctx); err != nil {
+		s.servers.failed(err)
+		return fmt.Errorf("redis: ping: %w: %w", backends.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Close ends the store's connections and goroutines, after the calls under
+// way.
+func (s *Store) Close() error {
+	s.cancel()
+	if err := s.servers.close(); err != nil && !errors.Is(err, goredis.ErrClosed) {
+		return fmt.Errorf("redis: close: %w", err)
+	}
+	return nil
+}
+
+// bound gives a call without a deadline the configured one.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.timeout)
+}
+
+// Apply implements backends.Store.
+func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
+	if len(b.Ops) == 0 {
+		b.Refused = false
+		return nil
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if err := s.apply(ctx, b); err != nil {
+		return fmt.Errorf("redis: apply %d operations: %w: %w", len(b.Ops), backends.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (s *Store) apply(ctx context.Context, b *backends.Batch) error {
+	if s.sharded && len(b.Ops) > 1 {
+		return split.Apply(ctx, b, s.undoTimeout, slotOfOp, s.applyParts)
+	}
+	one := call{eval: newEval(b, s.randomJitter())}
+	one.start(ctx, s.servers)
+	return one.finish(ctx, s.servers, b)
+}
+
+func slotOfOp(op *backends.Op) int { return int(slotOf(storedKey(op.Key))) }
+
+// applyParts sends one script for each part, all before it waits for any.
+func (s *Store) applyParts(ctx context.Context, parts []*split.Part) {
+	calls := make([]call, len(parts))
+	for i, p := range parts {
+		calls[i].eval = newEval(&p.Batch, s.randomJitter())
+		calls[i].tryStart(ctx, s.servers)
+	}
+	for i := range calls {
+		calls[i].start(ctx, s.servers) // those whose lane was full
+	}
+	for i, p := range parts {
+		p.Err = calls[i].finish(ctx, s.servers, &p.Batch)
+	}
+}
+
+func (s *Store) randomJitter() int64 {
+	if s.jitter == 0 {
+		return 0
+	}
+	return rand.Int64N(s.jitter.Microseconds() + 1)
+}

@@ -1,0 +1,58 @@
+package redis_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/pkg/backends/redis"
+)
+
+// open opens a store and closes it when the test ends.
+func open(t testing.TB, o redis.Options) *redis.Store {
+	t.Helper()
+	s, err := redis.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	suite := func(o redis.Options) func(t *testing.T) {
+		return func(t *testing.T) {
+			backendtest.Run(t, func(t *testing.T) backends.Store { return open(t, o) })
+		}
+	}
+	t.Run("redis", suite(redis.Options{URL: testenv.Redis(t).Addr}))
+	t.Run("valkey", suite(redis.Options{URL: testenv.Valkey(t).Addr}))
+	cluster := testenv.RedisCluster(t, 3, 0)
+	o := redis.Options{Type: "cluster", URL: strings.Join(cluster.Addrs(), ",")}
+	t.Run("cluster", func(t *testing.T) {
+		backendtest.Run(t, func(t *testing.T) backends.Store { return oneSlot{open(t, o)} })
+	})
+}
+
+// oneSlot puts all cells into one slot of a cluster. The suite wants refused
+// all-or-nothing batches to leave no trace at all; over several slots, what was
+// given back has been there for a moment, which cluster_test.go looks at.
+type oneSlot struct{ backends.Store }
+
+func (s oneSlot) Apply(ctx context.Context, b *backends.Batch) error {
+	moved := *b
+	moved.Ops = append([]backends.Op(nil), b.Ops...)
+	for i := range moved.Ops {
+		op := &moved.Ops[i]
+		op.Key = "{slot}" + op.Key
+		if op.Prev != "" {
+			op.Prev = "{slot}" + op.Prev
+		}
+	}
+	err := s.Store.Apply(ctx, &moved)
+	b.Refused = moved.Refused
+	return err
+}
