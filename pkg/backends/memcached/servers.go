@@ -16,7 +16,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 )
 
-// srvRetry is the pause after a failed look-up while no list is known.
+// srvRetry is the longest pause after a failed look-up while no list is known.
 const srvRetry = time.Second
 
 // server is one memcached. Its name is resolved when it is dialled, so that a
@@ -154,7 +154,7 @@ func (s *servers) follow(name string, refresh time.Duration, r *net.Resolver) {
 				return
 			case err != nil:
 				slog.Warn("memcached: look up servers, keeping the last list", "srv", name, "error", err)
-				if len(*s.list.Load()) == 0 {
+				if len(*s.list.Load()) == 0 && (pause == 0 || pause > srvRetry) {
 					pause = srvRetry
 				}
 			}

@@ -1,0 +1,165 @@
+package memcached
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"example.org/rls/pkg/backends"
+)
+
+func TestSafeKeysAreLegalAndDistinct(t *testing.T) {
+	long := strings.Repeat("long/", 100)
+	seen := map[string]string{}
+	for _, key := range []string{
+		"", " ", "a", "a b", "a\tb", "a_b", "a\x7fb", "a\r\n", "ü", long, long + "x", long[:250], long[:251],
+		safeKey("a b"), safeKey(long), safeKey(safeKey(long)), // names that a caller made look hashed
+	} {
+		safe := safeKey(key)
+		if !isLegal(safe) {
+			t.Errorf("%.30q becomes %q", key, safe)
+		}
+		if other, ok := seen[safe]; ok {
+			t.Errorf("%.30q and %.30q share %q", key, other, safe)
+		}
+		seen[safe] = key
+	}
+	if got := safeKey("domain/key_value"); got != "domain/key_value" {
+		t.Errorf("a legal key becomes %q", got)
+	}
+	if got := safeKey("domain/key with space"); !strings.HasPrefix(got, "domain/key_with_space~") {
+		t.Errorf("the head of %q is not readable", got)
+	}
+}
+
+func FuzzSafeKey(f *testing.F) {
+	f.Add("a b", "a_b")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if !isLegal(safeKey(a)) || a != b && safeKey(a) == safeKey(b) {
+			t.Fatalf("%q: %q, %q: %q", a, safeKey(a), b, safeKey(b))
+		}
+	})
+}
+
+func TestExpiration(t *testing.T) {
+	const day = 24 * 60 * 60
+	now := time.Unix(1_800_000_000, 0)
+	for _, c := range []struct {
+		name string
+		left int64 // µs
+		now  time.Time
+		want int64
+	}{
+		{"over already", -5, now, 2},
+		{"a moment", 1, now, 2},
+		{"a second", 1_000_000, now, 2},
+		{"a second and a bit", 1_000_001, now, 3},
+		{"30 days less the tick", (30*day - 1) * 1e6, now, 30 * day},
+		{"30 days", 30 * day * 1e6, now, now.Unix() + 30*day + 1},
+		{"a year", 365 * day * 1e6, now, now.Unix() + 365*day + 1},
+		{"beyond 2038", 20 * 365 * day * 1e6, now, math.MaxInt32},
+		{"for ever", math.MaxInt64, now, math.MaxInt32},
+		{"a year in 2038", 365 * day * 1e6, time.Unix(math.MaxInt32-day, 0), 30 * day},
+		{"a year after 2038", 365 * day * 1e6, time.Unix(math.MaxInt32+day, 0), 30 * day},
+	} {
+		if got := expiration(c.left, 0, c.now); int64(got) != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestRecordsSurviveTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var log backends.Log
+		at := rapid.Int64Range(0, 1<<52).Draw(t, "from")
+		for range rapid.IntRange(0, 50).Draw(t, "length") {
+			at += rapid.Int64Range(0, 1<<40).Draw(t, "pause")
+			log = append(log, backends.Entry{At: at, Cost: rapid.Int64Range(1, backends.MaxCost*backends.MaxTimes).Draw(t, "cost")})
+		}
+		got, err := decodeLog(encodeLog(log))
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(log) {
+			t.Fatalf("%v %v, want %v", got, err, log)
+		}
+	})
+	for _, f := range []struct {
+		op   backends.Op
+		cell backends.Cell
+		text string
+	}{
+		{backends.Op{Until: 9}, backends.Cell{Value: backends.Amount{Whole: 12}, Until: 9}, "12"},
+		{backends.Op{Span: backends.FirstHit}, backends.Cell{Value: backends.Amount{Whole: 12}, Until: 99}, "12 99"},
+		{backends.Op{Kind: backends.Meter}, backends.Cell{Value: backends.Amount{Whole: 12, Frac: 3}, Until: 13}, "12 3"},
+		{backends.Op{Kind: backends.Meter}, backends.Cell{Value: backends.Amount{Whole: math.MaxInt64}, Until: math.MaxInt64}, fmt.Sprint(math.MaxInt64, 0)},
+	} {
+		r := &record{form: formOf(&f.op), cell: f.cell}
+		if got := string(r.encode()); got != f.text && got+" 0" != f.text {
+			t.Errorf("%+v is written as %q, want %q", f.cell, got, f.text)
+		}
+		if back, err := decode(&f.op, r.encode()); err != nil || back.cell != f.cell {
+			t.Errorf("%q is read as %+v (%v), want %+v", r.encode(), back, err, f.cell)
+		}
+	}
+}
+
+// Whatever a cell holds, reading it is an error or a value in range.
+func FuzzDecode(f *testing.F) {
+	f.Add(uint8(0), uint8(0), []byte("12  "))
+	f.Add(uint8(1), uint8(0), []byte("99999999999999999999 1"))
+	f.Add(uint8(2), uint8(0), bytes.Repeat([]byte{0xff}, 20))
+	f.Fuzz(func(t *testing.T, kind, span uint8, text []byte) {
+		op := backends.Op{Kind: backends.Kind(kind % 3), Span: backends.Span(span % 3), Until: 1}
+		r, err := decode(&op, text)
+		if err != nil {
+			return
+		}
+		if r.cell.Value.Whole < 0 || r.cell.Value.Frac < 0 || r.cell.Until < 0 {
+			t.Fatalf("%q is read as %+v", text, r.cell)
+		}
+		last := int64(0)
+		for _, e := range r.log {
+			if e.Cost <= 0 || e.At < last {
+				t.Fatalf("%q is read as %+v", text, r.log)
+			}
+			last = e.At
+		}
+	})
+}
+
+func TestServersShareTheKeys(t *testing.T) {
+	names := []string{"a:11211", "b:11211", "c:11211", "/run/d.sock"}
+	list := newServers(names)
+	reversed := newServers([]string{"/run/d.sock", "c:11211", "b:11211", "a:11211", "a:11211"})
+	fewer := newServers(names[:3])
+	const keys = 8000
+	count := map[string]int{}
+	for i := range keys {
+		key := fmt.Sprintf("domain/user_%d", i)
+		at := pick(t, list, key)
+		count[at]++
+		if other := pick(t, reversed, key); other != at {
+			t.Fatalf("%s is at %s, in another order at %s", key, at, other)
+		}
+		if other := pick(t, fewer, key); at != names[3] && other != at {
+			t.Fatalf("%s moved from %s to %s though another server left", key, at, other)
+		}
+	}
+	for _, name := range names {
+		if n := count[name]; n < keys/4*9/10 || n > keys/4*11/10 {
+			t.Errorf("%s has %d of %d keys, want about a quarter", name, n, keys)
+		}
+	}
+}
+
+func pick(t *testing.T, s *servers, key string) string {
+	t.Helper()
+	addr, err := s.PickServer(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr.String()
+}
