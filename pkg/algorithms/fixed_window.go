@@ -17,7 +17,8 @@ var fixedWindow = row{
 		}
 		return ""
 	},
-	plan: func(l *Limit, op *backends.Op, id Identity, c Charge) {
+	bucketed: true,
+	plan: func(l *Limit, op *backends.Op, c Charge) {
 		op.Kind = backends.Counter
 		op.Max = backends.NoMax
 		if c.AdmittedOnly {
@@ -28,13 +29,10 @@ var fixedWindow = row{
 			if l.Extend {
 				op.Span = backends.EveryHit
 			}
-			op.Key = l.key(id, false, -1)
 			op.Until = c.Now + l.window
 			return
 		}
-		bucket := c.Now / l.window
-		op.Key = l.key(id, false, bucket)
-		op.Until = (bucket + 1) * l.window
+		op.Until = (c.Now/l.window + 1) * l.window
 	},
 	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 		d := Decision{

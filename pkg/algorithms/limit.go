@@ -146,7 +146,17 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		Refund:    c.Refund,
 		PerSecond: l.window == 1_000_000,
 	}
-	l.rule.plan(l, op, id, c)
+	// Keys are built here and not by the strategy: what goes through a table
+	// of functions is taken to live on, and an identity need not.
+	bucket := int64(-1)
+	if l.rule.bucketed && !l.FromFirstHit {
+		bucket = c.Now / l.window
+	}
+	op.Key = l.key(id, bucket)
+	if l.rule.paired {
+		op.Prev = l.key(id, bucket-1)
+	}
+	l.rule.plan(l, op, c)
 }
 
 // Judge turns the store's reply to a planned op into a decision.
@@ -163,15 +173,15 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 
 // key builds prefix{id|tag}bucket, with the braces only where two keys have to
 // share a Redis Cluster slot, and without a bucket when it is negative.
-func (l *Limit) key(id Identity, tagged bool, bucket int64) string {
+func (l *Limit) key(id Identity, bucket int64) string {
 	buf := make([]byte, 0, 192)
 	buf = append(buf, id.Prefix...)
-	if tagged {
+	if l.rule.paired {
 		buf = append(buf, '{')
 	}
 	buf = append(buf, id.ID...)
 	buf = append(buf, l.tag...)
-	if tagged {
+	if l.rule.paired {
 		buf = append(buf, '}')
 	} else if bucket >= 0 {
 		buf = append(buf, '|')

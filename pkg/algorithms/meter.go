@@ -37,9 +37,8 @@ func (l *Limit) intervals(n int64) backends.Amount {
 	return backends.Amount{Whole: whole, Frac: frac}
 }
 
-func planMeter(l *Limit, op *backends.Op, id Identity, c Charge) {
+func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Kind = backends.Meter
-	op.Key = l.key(id, false, -1)
 	op.Den = l.den
 	// More than the capacity never passes, and a refund of more fills it.
 	op.By = l.intervals(min(op.By.Whole, int64(l.Burst)+1))

@@ -20,9 +20,8 @@ var slidingLog = row{
 		}
 		return nil
 	},
-	plan: func(l *Limit, op *backends.Op, id Identity, c Charge) {
+	plan: func(l *Limit, op *backends.Op, c Charge) {
 		op.Kind = backends.List
-		op.Key = l.key(id, false, -1)
 		op.Max = backends.Amount{Whole: int64(l.Requests)}
 		op.Window = l.window
 		op.Until = c.Now + l.window

@@ -21,11 +21,11 @@ var slidingWindow = row{
 		}
 		return nil
 	},
-	plan: func(l *Limit, op *backends.Op, id Identity, c Charge) {
+	bucketed: true,
+	paired:   true,
+	plan: func(l *Limit, op *backends.Op, c Charge) {
 		bucket := c.Now / l.window
 		op.Kind = backends.Counter
-		op.Key = l.key(id, true, bucket)
-		op.Prev = l.key(id, true, bucket-1)
 		op.Max = backends.Amount{Whole: int64(l.Requests)}
 		op.Until = (bucket + 2) * l.window // this bucket is the previous one of the next window
 		left := (bucket+1)*l.window - c.Now

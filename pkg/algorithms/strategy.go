@@ -21,12 +21,14 @@ const (
 
 // row is one strategy.
 type row struct {
-	name    string
-	tag     func(*Limit) string // its part of the cell's key
-	burst   bool                // Spec.Burst means something
-	prepare func(*Limit) error  // derives what follows from the spec; may be nil
-	plan    func(*Limit, *backends.Op, Identity, Charge)
-	judge   func(*Limit, *backends.Op, *backends.Reply) Decision
+	name     string
+	tag      func(*Limit) string // its part of the cell's key
+	burst    bool                // Spec.Burst means something
+	bucketed bool                // each window has a cell of its own
+	paired   bool                // the previous window's cell takes part
+	prepare  func(*Limit) error  // derives what follows from the spec; may be nil
+	plan     func(*Limit, *backends.Op, Charge)
+	judge    func(*Limit, *backends.Op, *backends.Reply) Decision
 }
 
 var table = [...]row{

@@ -1,0 +1,185 @@
+package algorithms_test
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+)
+
+// hit is one charge that a model remembers.
+type hit struct {
+	at   int64
+	cost int64
+}
+
+// admits is each strategy's rule as its documentation states it, computed the
+// slow way from all admitted hits, in rational numbers.
+var admits = map[algorithms.Strategy]func(s algorithms.Spec, past []hit, now, cost int64) bool{
+	algorithms.FixedWindow: func(s algorithms.Spec, past []hit, now, cost int64) bool {
+		w := s.Window.Microseconds()
+		if s.FromFirstHit {
+			return inFirstHitWindow(past, now, w)+cost <= int64(s.Requests)
+		}
+		return inBucket(past, now/w, w)+cost <= int64(s.Requests)
+	},
+	algorithms.SlidingWindow: func(s algorithms.Spec, past []hit, now, cost int64) bool {
+		w := s.Window.Microseconds()
+		prev, cur := inBucket(past, now/w-1, w), inBucket(past, now/w, w)
+		// previous × (window − elapsed) + (current + cost) × window <= limit × window
+		left := big.NewInt(prev * (w - now%w))
+		left.Add(left, big.NewInt((cur+cost)*w))
+		return left.Cmp(big.NewInt(int64(s.Requests)*w)) <= 0
+	},
+	algorithms.SlidingLog: func(s algorithms.Spec, past []hit, now, cost int64) bool {
+		for _, h := range past {
+			if h.at > now-s.Window.Microseconds() {
+				cost += h.cost
+			}
+		}
+		return cost <= int64(s.Requests)
+	},
+	algorithms.TokenBucket: bucketAdmits,
+	algorithms.GCRA:        bucketAdmits,
+	algorithms.LeakyBucket: bucketAdmits,
+}
+
+// bucketAdmits fills a bucket of burst tokens at the rate, hit by hit.
+func bucketAdmits(s algorithms.Spec, past []hit, now, cost int64) bool {
+	capacity := new(big.Rat).SetInt64(int64(s.Burst))
+	tokens := new(big.Rat).Set(capacity)
+	at := int64(0)
+	refill := func(to int64) {
+		gain := big.NewRat((to-at)*int64(s.Requests), s.Window.Microseconds())
+		if tokens.Add(tokens, gain).Cmp(capacity) > 0 {
+			tokens.Set(capacity)
+		}
+		at = to
+	}
+	for i, h := range past {
+		if i == 0 {
+			at = h.at
+		}
+		refill(h.at)
+		tokens.Sub(tokens, new(big.Rat).SetInt64(h.cost))
+	}
+	if len(past) > 0 {
+		refill(now)
+	}
+	return tokens.Cmp(new(big.Rat).SetInt64(cost)) >= 0
+}
+
+func inBucket(past []hit, bucket, window int64) (n int64) {
+	for _, h := range past {
+		if h.at/window == bucket {
+			n += h.cost
+		}
+	}
+	return n
+}
+
+func inFirstHitWindow(past []hit, now, window int64) (n int64) {
+	start := int64(-1) << 62
+	for _, h := range past {
+		if h.at >= start+window {
+			start, n = h.at, 0
+		}
+		n += h.cost
+	}
+	if now >= start+window {
+		return 0
+	}
+	return n
+}
+
+// TestAgainstModels: decisions, and what they say about the future, hold for
+// random traffic.
+func TestAgainstModels(t *testing.T) {
+	for _, spec := range []algorithms.Spec{
+		{Strategy: algorithms.FixedWindow, Requests: 7, Window: 10 * time.Second},
+		{Strategy: algorithms.FixedWindow, Requests: 7, Window: 10 * time.Second, FromFirstHit: true},
+		{Strategy: algorithms.SlidingWindow, Requests: 7, Window: 10 * time.Second},
+		{Strategy: algorithms.SlidingLog, Requests: 7, Window: 10 * time.Second},
+		{Strategy: algorithms.TokenBucket, Requests: 7, Window: 10 * time.Second, Burst: 11},
+		{Strategy: algorithms.GCRA, Requests: 7, Window: 10 * time.Second, Burst: 1},
+		{Strategy: algorithms.LeakyBucket, Requests: 3, Window: time.Second, Burst: 2},
+	} {
+		t.Run(fmt.Sprintf("%v from_first_hit=%v", spec.Strategy, spec.FromFirstHit), func(t *testing.T) {
+			seed := rand.Uint64()
+			rng := rand.New(rand.NewPCG(seed, 0))
+			for range 20 {
+				runModel(t, rng, spec)
+				if t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+		})
+	}
+}
+
+func runModel(t *testing.T, rng *rand.Rand, spec algorithms.Spec) {
+	l, c := mustNew(t, spec), newCells()
+	ms := int64(1000)
+	var past []hit
+	now := epoch
+	for range 100 {
+		// Whole milliseconds: weights of a sliding window have that resolution.
+		now += rng.Int64N(3*spec.Window.Milliseconds()/int64(spec.Requests)) * ms
+		cost := 1 + rng.Int64N(3)
+		charge := algorithms.Charge{Now: now, Cost: uint64(cost), AdmittedOnly: true}
+		want := admits[spec.Strategy](spec, past, now, cost)
+		d := c.charge(l, charge)
+		if d.Allowed != want {
+			t.Errorf("cost %d at %d: allowed %v, want %v\npast %v", cost, now-epoch, d.Allowed, want, past)
+			return
+		}
+		if d.Allowed {
+			past = append(past, hit{now, cost})
+		} else {
+			checkRetryAfter(t, spec, past, now, cost, d)
+		}
+		for n := int64(1); n <= d.Remaining+1; n++ {
+			if admits[spec.Strategy](spec, past, now, n) != (n <= d.Remaining) {
+				t.Errorf("remaining is %d, but a cost of %d is a different matter\npast %v", d.Remaining, n, past)
+				return
+			}
+		}
+		full := int64(max(spec.Burst, spec.Requests))
+		if spec.Burst > 0 {
+			full = int64(spec.Burst)
+		}
+		if !admits[spec.Strategy](spec, past, now+d.Reset.Microseconds(), full) {
+			t.Errorf("reset is in %v, but the full quota is not back then\npast %v", d.Reset, past)
+			return
+		}
+	}
+}
+
+// checkRetryAfter: the same cost passes then, and not a microsecond before (a
+// millisecond where a strategy rounds weights up to one).
+func checkRetryAfter(t *testing.T, spec algorithms.Spec, past []hit, now, cost int64, d algorithms.Decision) {
+	t.Helper()
+	capacity := int64(spec.Requests)
+	if spec.Burst > 0 {
+		capacity = int64(spec.Burst)
+	}
+	if cost > capacity {
+		if d.RetryAfter != spec.Window {
+			t.Errorf("a cost of %d never passes; retry after %v, want one window", cost, d.RetryAfter)
+		}
+		return
+	}
+	at, before := now+d.RetryAfter.Microseconds(), int64(1)
+	if spec.Strategy == algorithms.SlidingWindow {
+		before = 1000
+	}
+	if !admits[spec.Strategy](spec, past, at, cost) {
+		t.Errorf("cost %d was told to retry after %v, but does not pass then\npast %v, now %d", cost, d.RetryAfter, past, now)
+	}
+	if d.RetryAfter > 0 && admits[spec.Strategy](spec, past, at-before, cost) {
+		t.Errorf("cost %d was told to retry after %v, but passes before\npast %v, now %d", cost, d.RetryAfter, past, now)
+	}
+}
