@@ -1,0 +1,170 @@
+package redis_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis"
+)
+
+// world is the Go definition over maps.
+type world struct {
+	cells map[string]backends.Cell
+	logs  map[string]backends.Log
+}
+
+func (w world) step(op *backends.Op) backends.Reply {
+	if op.Kind == backends.List {
+		log, r := slices.Clone(w.logs[op.Key]).Step(op)
+		w.logs[op.Key] = log
+		return r
+	}
+	var prev int64
+	if c := w.cells[op.Prev]; op.Prev != "" && op.Now < c.Until {
+		prev = c.Value.Whole
+	}
+	c, r := w.cells[op.Key].Step(op, prev)
+	w.cells[op.Key] = c
+	return r
+}
+
+// TestScriptsAgainstSteps holds the scripts to Cell.Step and Log.Step with
+// values as large as they may be.
+func TestScriptsAgainstSteps(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
+	side := client(t, server)
+	const hour = int64(time.Hour / time.Microsecond)
+	start := time.Now().UnixMicro()
+	rapid.Check(t, func(t *rapid.T) {
+		if err := side.FlushDB(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		w := world{map[string]backends.Cell{}, map[string]backends.Log{}}
+		now := start
+		cost := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, 1<<33), rapid.Int64Range(0, backends.MaxCost))
+		ceiling := rapid.OneOf(rapid.Int64Range(-2, 10), rapid.Int64Range(0, 1<<32), rapid.Int64Range(0, backends.MaxValue), rapid.Just(int64(math.MaxInt64)))
+		den := rapid.Int64Range(1, 1<<32-1).Draw(t, "den")
+		for range rapid.IntRange(1, 25).Draw(t, "batches") {
+			now += rapid.SampledFrom([]int64{0, 0, 1, 1000, 1_000_000, hour / 2, hour}).Draw(t, "later")
+			var b backends.Batch
+			for range rapid.IntRange(1, 4).Draw(t, "operations") {
+				op := backends.Op{Now: now, Den: 1,
+					Times:  rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, backends.MaxTimes)).Draw(t, "times"),
+					By:     backends.Amount{Whole: cost.Draw(t, "by")},
+					Max:    backends.Amount{Whole: ceiling.Draw(t, "max")},
+					Refund: rapid.IntRange(0, 4).Draw(t, "refund") == 0,
+					Until:  now + hour, Window: hour,
+				}
+				switch kind := rapid.SampledFrom([]string{"fixed", "first", "every", "sliding", "meter", "list"}).Draw(t, "kind"); kind {
+				case "fixed":
+					op.Key, op.Until = "fixed", start+1000*hour
+				case "first":
+					op.Key, op.Span = kind, backends.FirstHit
+				case "every":
+					op.Key, op.Span = kind, backends.EveryHit
+				case "sliding":
+					op.Key, op.Prev, op.Until = kind, "fixed", start+1000*hour
+					op.WeightDen = rapid.Int64Range(1, 1<<35).Draw(t, "of")
+					op.WeightNum = rapid.Int64Range(0, op.WeightDen).Draw(t, "weight")
+				case "meter":
+					op.Kind, op.Key, op.Den = backends.Meter, kind, den
+					op.By = backends.Amount{
+						Whole: rapid.Int64Range(0, hour/10).Draw(t, "interval"),
+						Frac:  rapid.Int64Range(0, den-1).Draw(t, "frac"),
+					}
+					op.Max = backends.NoMax
+					if rapid.Bool().Draw(t, "limited") {
+						op.Max = backends.Amount{
+							Whole: now + rapid.Int64Range(0, 3*hour).Draw(t, "tolerance"),
+							Frac:  rapid.Int64Range(0, den-1).Draw(t, "tolerance frac"),
+						}
+					}
+				case "list":
+					op.Kind, op.Key = backends.List, kind
+					op.By.Whole = min(op.By.Whole, 1<<33)
+					op.Max.Whole = min(op.Max.Whole, 1<<40)
+				}
+				b.Ops = append(b.Ops, op)
+			}
+			b.Replies = make([]backends.Reply, len(b.Ops))
+			if err := s.Apply(context.Background(), &b); err != nil {
+				t.Fatal(err)
+			}
+			for i := range b.Ops {
+				if want := w.step(&b.Ops[i]); !same(&b.Ops[i], b.Replies[i], want) {
+					t.Fatalf("operation %d: %+v\ngot  %+v\nwant %+v", i, b.Ops[i], b.Replies[i], want)
+				}
+			}
+		}
+		immortal(t, side)
+	})
+}
+
+// same compares what an operation's kind defines.
+func same(op *backends.Op, got, want backends.Reply) bool {
+	if op.Kind != backends.List {
+		got.RetryAt, want.RetryAt = 0, 0
+	}
+	if op.Prev == "" {
+		got.Prev, want.Prev = 0, 0
+	}
+	return got == want
+}
+
+// immortal fails if a key has no lifetime.
+func immortal(t rapid.TB, side *goredis.Client) {
+	keys, err := side.Keys(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if ttl, err := side.PTTL(context.Background(), key).Result(); err != nil || ttl == -1 {
+			t.Fatalf("%s has no lifetime (%v)", key, err)
+		}
+	}
+}
+
+// TestKeysInRedis: fixed windows are plain integers that live as long as the
+// window is, keys are readable, long ones are hashed.
+func TestKeysInRedis(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr, ExpirationJitter: time.Minute})
+	side := client(t, server)
+	op := hit("a key")
+	op.By.Whole = 7
+	must(t, s, op)
+	if got, err := side.Get(context.Background(), "a key").Result(); got != "7" || err != nil {
+		t.Errorf("GET says %q, %v; want 7", got, err)
+	}
+	ttl := side.PTTL(context.Background(), "a key").Val()
+	if ttl < time.Hour-time.Minute || ttl > time.Hour+time.Minute+2*time.Second {
+		t.Errorf("it lives %v, want the hour's rest and at most a minute of jitter", ttl)
+	}
+	must(t, s, op)
+	if again := side.PTTL(context.Background(), "a key").Val(); again > ttl {
+		t.Errorf("a second hit made it live longer: %v, then %v", ttl, again)
+	}
+
+	long := strings.Repeat("x", 10_000)
+	for _, key := range []string{"{" + long + "}1", "{" + long + "}2", long} {
+		must(t, s, hit(key))
+	}
+	for _, key := range side.Keys(context.Background(), "*x*").Val() {
+		if len(key) > 300 || !strings.Contains(key, "xxx") {
+			t.Errorf("long key is stored as %d bytes: %.80s", len(key), key)
+		}
+	}
+	if n := side.DBSize(context.Background()).Val(); n != 4 {
+		t.Errorf("%d keys, want 4", n)
+	}
+}

@@ -1,0 +1,313 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis"
+)
+
+// hit is a charge of one in the fixed window of an hour named key.
+func hit(key string) backends.Op {
+	now := time.Now().UnixMicro()
+	return backends.Op{Key: key, Now: now, Until: now + time.Hour.Microseconds(), Den: 1, Times: 1,
+		By: backends.Amount{Whole: 1}, Max: backends.NoMax}
+}
+
+// try applies ops within timeout and returns the replies.
+func try(s backends.Store, timeout time.Duration, ops ...backends.Op) ([]backends.Reply, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
+	err := s.Apply(ctx, &b)
+	return b.Replies, err
+}
+
+// must applies ops at the first attempt.
+func must(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply {
+	t.Helper()
+	replies, err := try(s, 5*time.Second, ops...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return replies
+}
+
+func count(t *testing.T, s backends.Store, key string) int64 {
+	t.Helper()
+	op := hit(key)
+	return must(t, s, op.Look())[0].Value.Whole
+}
+
+// load keeps callers at work, each with a deadline of 20 ms per call, until
+// stop is called, which returns how long the slowest call took.
+func load(s backends.Store, callers int) (stop func() time.Duration) {
+	var slowest atomic.Int64
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	for i := range callers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				start := time.Now()
+				_, err := try(s, 20*time.Millisecond, hit(fmt.Sprint("load", i%10)))
+				if err != nil {
+					took := int64(time.Since(start))
+					for old := slowest.Load(); took > old && !slowest.CompareAndSwap(old, took); old = slowest.Load() {
+					}
+				}
+			}
+		})
+	}
+	return func() time.Duration {
+		close(done)
+		wg.Wait()
+		return time.Duration(slowest.Load())
+	}
+}
+
+func TestFrozenServer(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
+	must(t, s, hit("a"))
+	before := runtime.NumGoroutine()
+	server.Pause()
+	const callers = 100
+	stop := load(s, callers)
+	most := 0
+	end := time.Now().Add(2500 * time.Millisecond) // past the second in which the connection is given up
+	testenv.Eventually(t, 5*time.Second, func() bool {
+		most = max(most, runtime.NumGoroutine())
+		return time.Now().After(end)
+	}, "the server was frozen long enough")
+	slowest := stop()
+	server.Resume()
+	if _, err := try(s, time.Second, hit("a")); err != nil {
+		t.Errorf("first call after the freeze: %v", err)
+	}
+	if slowest > 500*time.Millisecond {
+		t.Errorf("a call with a deadline of 20 ms took %v", slowest)
+	}
+	// A timer that ends a context runs in a goroutine of its own.
+	if most > before+2*callers+30 {
+		t.Errorf("%d goroutines, %d before", most, before)
+	}
+	if got := count(t, s, "a"); got != 2 {
+		t.Errorf("charged %d times, want 2", got)
+	}
+}
+
+// TestFullQueue: when more calls than the queue holds have piled up behind a
+// frozen server, the first call after its return waits for room and succeeds.
+func TestFullQueue(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
+	must(t, s, hit("a"))
+	server.Pause()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 6000 {
+		b := backends.Batch{Ops: []backends.Op{hit("gone")}, Replies: make([]backends.Reply, 1)}
+		if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
+			t.Fatalf("%v, want ErrUnavailable", err)
+		}
+	}
+	server.Resume()
+	must(t, s, hit("a"))
+	if got := count(t, s, "gone"); got > 4096 {
+		t.Errorf("%d calls were kept, want at most 4096", got)
+	}
+}
+
+func TestRestartedServer(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
+	must(t, s, hit("a"))
+	server.Kill()
+	stop := load(s, 30) // many failed attempts to connect
+	for range 50 {
+		if _, err := try(s, time.Second, hit("a")); !errors.Is(err, backends.ErrUnavailable) {
+			t.Fatalf("%v, want ErrUnavailable", err)
+		}
+	}
+	stop()
+	server.Restart()
+	if _, err := try(s, time.Second, hit("a")); err != nil {
+		t.Fatalf("first call after the restart: %v", err)
+	}
+	server.Restart() // in between calls
+	if _, err := try(s, time.Second, hit("a")); err != nil {
+		t.Fatalf("first call after the second restart: %v", err)
+	}
+}
+
+func TestOpenBeforeTheServer(t *testing.T) {
+	server := testenv.Redis(t)
+	server.Kill()
+	s := open(t, redis.Options{URL: server.Addr})
+	if err := s.Ping(context.Background()); !errors.Is(err, backends.ErrUnavailable) {
+		t.Fatalf("Ping: %v, want ErrUnavailable", err)
+	}
+	server.Restart()
+	if err := s.Ping(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s, hit("a"))
+}
+
+func TestCallWithoutDeadline(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr, Timeout: 300 * time.Millisecond})
+	must(t, s, hit("a"))
+	server.Pause()
+	start := time.Now()
+	b := backends.Batch{Ops: []backends.Op{hit("a")}, Replies: make([]backends.Reply, 1)}
+	err := s.Apply(context.Background(), &b)
+	if !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), "redis: apply 1 operations") {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	server.Resume()
+}
+
+// TestBlackHole: a connection that nobody answers on, though it stays open, is
+// given up within a second, and a new one is made.
+func TestBlackHole(t *testing.T) {
+	server := testenv.Redis(t)
+	p := newProxy(t, server.Addr)
+	s := open(t, redis.Options{URL: p.addr()})
+	must(t, s, hit("a"))
+	p.swallow() // what is open now
+	testenv.Eventually(t, 4*time.Second, func() bool {
+		_, err := try(s, 50*time.Millisecond, hit("b"))
+		return err == nil
+	}, "the silent connection is replaced")
+}
+
+// TestDemotedMaster: a master that has become a replica answers READONLY; the
+// store leaves it and finds its successor behind the same name.
+func TestDemotedMaster(t *testing.T) {
+	old, successor := testenv.Redis(t), testenv.Redis(t)
+	p := newProxy(t, old.Addr)
+	s := open(t, redis.Options{URL: p.addr()})
+	must(t, s, hit("a"))
+	host, port, _ := strings.Cut(successor.Addr, ":")
+	admin(t, old, "REPLICAOF", host, port)
+	p.to(successor.Addr)
+	op := hit("a")
+	failed := 0
+	testenv.Eventually(t, 3*time.Second, func() bool {
+		// A look comes first in its batch and is answered by a replica, too.
+		_, err := try(s, time.Second, op.Look(), hit("a"))
+		if err != nil {
+			failed++
+		}
+		return err == nil
+	}, "the demoted master is left")
+	if failed > 1 {
+		t.Errorf("%d calls failed, want at most the one that was answered READONLY", failed)
+	}
+}
+
+func TestScriptFlush(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
+	const callers, rounds = 8, 25
+	var wg sync.WaitGroup
+	var failures atomic.Int64
+	limited := func() backends.Op {
+		op := hit("limited")
+		op.Max = backends.Amount{Whole: 1 << 30}
+		return op
+	}
+	for range callers {
+		wg.Go(func() {
+			for range rounds {
+				if _, err := try(s, 5*time.Second, hit("counted"), hit("counted2")); err != nil {
+					failures.Add(1)
+				}
+				if _, err := try(s, 5*time.Second, limited()); err != nil {
+					failures.Add(1)
+				}
+			}
+		})
+	}
+	for range 10 {
+		admin(t, server, "SCRIPT", "FLUSH")
+	}
+	wg.Wait()
+	if n := failures.Load(); n > 0 {
+		t.Errorf("%d calls failed", n)
+	}
+	for _, key := range []string{"counted", "counted2", "limited"} {
+		if got := count(t, s, key); got != callers*rounds {
+			t.Errorf("%s: %d, want %d", key, got, callers*rounds)
+		}
+	}
+}
+
+// TestCallersThatGiveUp disturb nobody, and their hits count.
+func TestCallersThatGiveUp(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
+	must(t, s, hit("warm"))
+	connections := func() string { return info(t, server, "total_connections_received") }
+	before := connections()
+	const gone = 4000
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range gone / 4 {
+				ctx, cancel := context.WithCancel(context.Background())
+				cancel()
+				b := backends.Batch{Ops: []backends.Op{hit("gone")}, Replies: make([]backends.Reply, 1)}
+				_ = s.Apply(ctx, &b)
+			}
+		})
+	}
+	for range 200 {
+		if _, err := try(s, time.Second, hit("stays")); err != nil {
+			t.Errorf("a caller that stays: %v", err)
+		}
+	}
+	wg.Wait()
+	if got := count(t, s, "stays"); got != 200 {
+		t.Errorf("the callers that stay were counted %d times, want 200", got)
+	}
+	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, "gone") > gone/2 }, "calls outlive their callers")
+	if after := connections(); after != before {
+		// The one more is info's own.
+		if atoi(t, after) > atoi(t, before)+1 {
+			t.Errorf("connections: %s before, %s after", before, after)
+		}
+	}
+}
+
+func TestClocksThatDiffer(t *testing.T) {
+	server := testenv.Redis(t)
+	skewed := func(by time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(by) } }
+	ahead := open(t, redis.Options{URL: server.Addr, Clock: skewed(2 * time.Second)})
+	behind := open(t, redis.Options{URL: server.Addr, Clock: skewed(-time.Hour)})
+	testenv.Eventually(t, 5*time.Second, func() bool {
+		d := ahead.Now() - behind.Now()
+		return max(d, -d) < 20_000
+	}, "two processes agree on the time within 20 ms")
+	if d := time.Since(time.UnixMicro(ahead.Now())).Abs(); d > 100*time.Millisecond {
+		t.Errorf("the store's clock is off by %v", d)
+	}
+}
