@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -21,6 +22,9 @@ import (
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 )
+
+// stopWithin bounds how long requests in flight may take when the process ends.
+const stopWithin = 5 * time.Second
 
 type serveCmd struct {
 	settings.Settings
@@ -46,7 +50,7 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		return err
 	}
 	srv, err := server.New(server.Config{
-		Server: s.Server, GRPC: s.GRPC, Metrics: s.Metrics, MaxBytes: s.Request.MaxBytes,
+		Server: s.Server, GRPC: s.GRPC, Metrics: s.Metrics, MaxBytes: s.Request.MaxBytes, StopWithin: stopWithin,
 		Service: limits, Rules: func() string { return limits.Tree().Dump() },
 		Measure: measure, Log: log,
 	})

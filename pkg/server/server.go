@@ -26,10 +26,6 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// stopWithin bounds how long calls in flight may take to finish when the
-// process ends.
-const stopWithin = 5 * time.Second
-
 // Config is what a Server needs to know.
 type Config struct {
 	Server  settings.Server
@@ -37,6 +33,9 @@ type Config struct {
 	Metrics settings.Metrics
 	// MaxBytes bounds one request.
 	MaxBytes int
+	// StopWithin bounds how long calls in flight may take to finish when the
+	// server stops; 0 cuts them off.
+	StopWithin time.Duration
 
 	Service rls.RateLimitServiceServer
 	// Rules is the text of /rlconfig.
@@ -133,10 +132,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// stop lets calls in flight finish, for stopWithin at most. Streams have no
+// stop lets calls in flight finish, for StopWithin at most. Streams have no
 // end of their own and are ended.
 func (s *Server) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StopWithin)
 	defer cancel()
 	s.edge.endStreams()
 	stopped := make(chan struct{})
@@ -150,7 +149,7 @@ func (s *Server) stop() {
 	select {
 	case <-stopped:
 	case <-ctx.Done():
-		s.cfg.Log.Warn("calls in flight did not finish and were cut off", "after", stopWithin)
+		s.cfg.Log.Warn("calls in flight did not finish and were cut off", "after", s.cfg.StopWithin)
 	}
 	s.close()
 }
