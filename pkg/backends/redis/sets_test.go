@@ -1,0 +1,253 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis"
+)
+
+func TestSentinelFailover(t *testing.T) {
+	set := testenv.Sentinel(t)
+	s := open(t, redis.Options{Type: "sentinel", URL: set.MasterName + "," + strings.Join(set.Addrs(), ",")})
+	must(t, s, hit("a"))
+	set.Master.Kill()
+	replica := client(t, set.Replica)
+	testenv.Eventually(t, 20*time.Second, func() bool {
+		_, _ = try(s, 20*time.Millisecond, hit("meanwhile"))
+		role, err := replica.Do(context.Background(), "ROLE").Slice()
+		return err == nil && role[0] == "master"
+	}, "the replica is promoted")
+	promoted := time.Now()
+	testenv.Eventually(t, 5*time.Second, func() bool {
+		_, err := try(s, 200*time.Millisecond, hit("a"))
+		return err == nil
+	}, "the store follows")
+	t.Logf("%v after the promotion", time.Since(promoted))
+}
+
+// spread is operations on keys in many slots, all on the given masters' nodes.
+func spread(name string, n int) []backends.Op {
+	ops := make([]backends.Op, n)
+	for i := range ops {
+		ops[i] = hit(fmt.Sprintf("%s.%d", name, i))
+	}
+	return ops
+}
+
+func openCluster(t *testing.T, c *testenv.Cluster) *redis.Store {
+	t.Helper()
+	return open(t, redis.Options{Type: "cluster", URL: strings.Join(c.Addrs(), ",")})
+}
+
+// slotOn finds a key that the given master of three has.
+func keyOn(t *testing.T, master *testenv.Server, name string) string {
+	t.Helper()
+	c := client(t, master)
+	for i := range 1000 {
+		key := fmt.Sprintf("%s.%d", name, i)
+		if err := c.Get(context.Background(), key).Err(); err == goredis.Nil {
+			return key
+		}
+	}
+	t.Fatalf("no key for %s", master.Addr)
+	return ""
+}
+
+func TestClusterBatches(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 3, 0)
+	s := openCluster(t, cluster)
+
+	t.Run("many slots", func(t *testing.T) {
+		for round := range int64(3) {
+			for i, r := range must(t, s, spread("many", 40)...) {
+				if r.Value.Whole != round+1 {
+					t.Fatalf("operation %d: %d, want %d", i, r.Value.Whole, round+1)
+				}
+			}
+		}
+	})
+
+	t.Run("refused in one slot, given back in the others", func(t *testing.T) {
+		ops := spread("refused", 6)
+		for i := range ops {
+			ops[i].Max = backends.Amount{Whole: 3}
+			ops[i].By.Whole = 2
+		}
+		ops[3].Max.Whole = 1 // refuses
+		ops[4].Soft, ops[4].Max.Whole = true, 1
+		ops[5] = ops[5].Inverse()
+		stock := ops[5]
+		stock.Refund, stock.By.Whole = false, 3
+		must(t, s, stock)
+		b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: true}
+		if err := s.Apply(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if !b.Refused {
+			t.Fatal("not refused")
+		}
+		for i, r := range b.Replies {
+			admitted, value := int64(1), int64(0)
+			switch i {
+			case 3, 4:
+				admitted = 0
+			case 5:
+				value = 3
+			}
+			if r.Admitted != admitted || r.Value.Whole != value || count(t, s, ops[i].Key) != value {
+				t.Errorf("operation %d: %+v, want admitted %d, value %d", i, r, admitted, value)
+			}
+		}
+		ops[3].Max.Whole = 3
+		b = backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: true}
+		if err := s.Apply(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if b.Refused {
+			t.Fatal("refused, though only a soft operation does not fit")
+		}
+		for i, want := range []int64{2, 2, 2, 2, 0, 1} {
+			if got := count(t, s, ops[i].Key); got != want || b.Replies[i].Value.Whole != want {
+				t.Errorf("operation %d: %d, want %d", i, got, want)
+			}
+		}
+	})
+
+	t.Run("contended, all or nothing", func(t *testing.T) {
+		const limit = 20
+		ops := spread("contended", 3)
+		for i := range ops {
+			ops[i].Max = backends.Amount{Whole: limit}
+		}
+		ops[1].Max.Whole = 2 * limit
+		var mu sync.Mutex
+		admitted := 0
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 10 {
+					b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: true}
+					if err := s.Apply(context.Background(), &b); err != nil {
+						t.Error(err)
+					} else if !b.Refused {
+						mu.Lock()
+						admitted++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if admitted > limit || admitted == 0 {
+			t.Errorf("%d batches admitted, want 1 to %d", admitted, limit)
+		}
+		for _, op := range ops {
+			if got := count(t, s, op.Key); got != int64(admitted) {
+				t.Errorf("%s: %d, want the %d admitted", op.Key, got, admitted)
+			}
+		}
+	})
+
+	t.Run("a long key shares its slot with its predecessor", func(t *testing.T) {
+		id := "{" + strings.Repeat("long", 500) + "}"
+		prev := hit(id + "99")
+		prev.By.Whole = 10
+		must(t, s, prev)
+		op := hit(id + "100")
+		op.Prev, op.WeightNum, op.WeightDen, op.Max = id+"99", 1, 2, backends.Amount{Whole: 5}
+		if r := must(t, s, op)[0]; r.Admitted != 0 || r.Prev != 10 {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+// TestClusterFrozenMaster: one frozen master holds up only its own slots.
+func TestClusterFrozenMaster(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 3, 0)
+	s := openCluster(t, cluster)
+	dead, alive := keyOn(t, cluster.Masters[0], "dead"), keyOn(t, cluster.Masters[1], "alive")
+	must(t, s, hit(dead), hit(alive))
+	cluster.Masters[0].Pause()
+	for range 30 {
+		if _, err := try(s, 20*time.Millisecond, hit(dead)); err == nil {
+			t.Fatal("a frozen master answered")
+		}
+		if _, err := try(s, 300*time.Millisecond, hit(alive)); err != nil {
+			t.Fatalf("another master's slot: %v", err)
+		}
+	}
+	cluster.Masters[0].Resume()
+	testenv.Eventually(t, 5*time.Second, func() bool {
+		_, err := try(s, time.Second, hit(dead))
+		return err == nil
+	}, "the slot is back")
+}
+
+func TestClusterFailover(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 3, 1)
+	s := openCluster(t, cluster)
+	key := keyOn(t, cluster.Masters[0], "moves")
+	must(t, s, hit(key))
+	cluster.Masters[0].Kill()
+	replica := client(t, cluster.Replicas[0])
+	testenv.Eventually(t, 20*time.Second, func() bool {
+		_, _ = try(s, 20*time.Millisecond, hit(key))
+		role, err := replica.Do(context.Background(), "ROLE").Slice()
+		return err == nil && role[0] == "master"
+	}, "the replica is promoted")
+	promoted := time.Now()
+	testenv.Eventually(t, 3*time.Second, func() bool {
+		_, err := try(s, 100*time.Millisecond, hit(key))
+		return err == nil
+	}, "its slots are back")
+	t.Logf("%v after the promotion", time.Since(promoted))
+}
+
+// TestClusterReshard: calls follow a slot that is moving and one that has moved.
+func TestClusterReshard(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 2, 0)
+	s := openCluster(t, cluster)
+	from, to := cluster.Masters[0], cluster.Masters[1]
+	key := keyOn(t, from, "moves")
+	must(t, s, hit(keyOn(t, to, "other")))
+	slot := admin(t, from, "CLUSTER", "KEYSLOT", key)
+	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
+	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	if r := must(t, s, hit(key))[0]; r.Value.Whole != 1 { // ASK: it is not there any more
+		t.Errorf("while the slot is moving: %+v", r)
+	}
+	admin(t, to, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	admin(t, from, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	if r := must(t, s, hit(key))[0]; r.Value.Whole != 2 { // MOVED
+		t.Errorf("after the slot has moved: %+v", r)
+	}
+}
+
+func TestClusterBeforeItsNodes(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 2, 0)
+	for _, m := range cluster.Masters {
+		m.Pause()
+	}
+	s := openCluster(t, cluster)
+	start := time.Now()
+	if _, err := try(s, 20*time.Millisecond, hit("a")); err == nil {
+		t.Error("frozen masters answered")
+	}
+	if took := time.Since(start); took > 500*time.Millisecond {
+		t.Errorf("a call with a deadline of 20 ms took %v", took)
+	}
+	for _, m := range cluster.Masters {
+		m.Resume()
+	}
+	must(t, s, hit("a"))
+}
