@@ -1,0 +1,369 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/deadline"
+	"example.org/rls/pkg/service"
+)
+
+const rules = `
+domain: d
+descriptors:
+  - key: five
+    rate_limit: {unit: minute, requests_per_unit: 5, name: per-minute}
+  - key: two
+    rate_limit: {unit: hour, requests_per_unit: 2, name: per-hour}
+  - key: shadow
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    shadow_mode: true
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: never
+    rate_limit: {unit: minute, requests_per_unit: 0}
+  - key: long
+    rate_limit: {unit: minute, unit_multiplier: 10, requests_per_unit: 5}
+`
+
+// TestContract is list A of what Envoy expects of a rate limit service; the
+// numbers are the list's.
+func TestContract(t *testing.T) {
+	refused := func(t *testing.T, r *rig, req *pb.RateLimitRequest, says string) {
+		t.Helper()
+		_, err := r.try(req)
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), says) {
+			t.Fatalf("%v, want an InvalidArgument that says %q", err, says)
+		}
+		r.want(desc("five", says), ok, 4) // and the process lives on
+	}
+	for name, test := range map[string]func(t *testing.T, r *rig){
+		"01 an empty domain is refused": func(t *testing.T, r *rig) {
+			refused(t, r, &pb.RateLimitRequest{Descriptors: request(desc("five", "a")).Descriptors}, "domain")
+		},
+		"02 no descriptors are refused": func(t *testing.T, r *rig) {
+			refused(t, r, &pb.RateLimitRequest{Domain: "d"}, "descriptor")
+		},
+		"03 one status per descriptor, in order": func(t *testing.T, r *rig) {
+			s := r.call(request(desc("two", "a"), desc("nothing", ""), desc("five", "a"))).Statuses
+			if s[0].CurrentLimit.GetName() != "per-hour" || s[1].CurrentLimit != nil || s[2].CurrentLimit.GetName() != "per-minute" {
+				t.Fatalf("%v", s)
+			}
+		},
+		"04 one enforced OVER_LIMIT is OVER_LIMIT": func(t *testing.T, r *rig) {
+			both := request(desc("two", "a"), desc("five", "a"))
+			r.call(both)
+			r.call(both)
+			resp := r.call(both)
+			if resp.OverallCode != over || resp.Statuses[0].Code != over || resp.Statuses[1].Code != ok {
+				t.Fatalf("%v", resp)
+			}
+		},
+		"06 an unknown domain is OK without a limit": func(t *testing.T, r *rig) {
+			req := request(withLimit(0, 1, nil, desc("five", "a")))
+			req.Domain = "unknown"
+			if resp := r.call(req); resp.OverallCode != ok || resp.Statuses[0].Code != ok || resp.Statuses[0].CurrentLimit != nil {
+				t.Fatalf("%v", resp)
+			}
+		},
+		"07 no match is OK without a limit": func(t *testing.T, r *rig) {
+			for _, d := range [][]string{{"nothing", "a"}, {"five", "a", "deeper", "b"}} {
+				if s := r.hit(desc(d...)); s.Code != ok || s.CurrentLimit != nil {
+					t.Fatalf("%v", s)
+				}
+			}
+		},
+		"08 a descriptor without entries is OK": func(t *testing.T, r *rig) {
+			if s := r.hit(desc()); s.Code != ok || s.CurrentLimit != nil {
+				t.Fatalf("%v", s)
+			}
+		},
+		"09 an empty value is a value": func(t *testing.T, r *rig) {
+			r.want(desc("five", ""), ok, 4)
+			r.want(desc("five", ""), ok, 3)
+			r.want(desc("five", "a"), ok, 4)
+		},
+		"10 duplicates are charged one after the other": func(t *testing.T, r *rig) {
+			s := r.call(request(desc("two", "a"), desc("two", "a"), desc("two", "a"))).Statuses
+			if s[0].LimitRemaining != 1 || s[1].LimitRemaining != 0 || s[1].Code != ok || s[2].Code != over {
+				t.Fatalf("%v", s)
+			}
+		},
+		"11 unknown fields are ignored": func(t *testing.T, r *rig) {
+			req := request(desc("five", "a"))
+			b, err := proto.Marshal(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = protowire.AppendTag(b, 1000, protowire.BytesType)
+			b = protowire.AppendString(b, "from the future")
+			if err := proto.Unmarshal(b, req); err != nil || len(req.ProtoReflect().GetUnknown()) == 0 {
+				t.Fatal("the request has no unknown field", err)
+			}
+			if s := r.call(req).Statuses[0]; s.LimitRemaining != 4 {
+				t.Fatalf("%v", s)
+			}
+		},
+		"12 and 13 hits_addend of 0 counts 1, of n counts n": func(t *testing.T, r *rig) {
+			r.want(desc("five", "a"), ok, 4)
+			req := request(desc("five", "a"))
+			req.HitsAddend = 3
+			if s := r.call(req).Statuses[0]; s.Code != ok || s.LimitRemaining != 1 {
+				t.Fatalf("%v", s)
+			}
+		},
+		"14 a descriptor's own hits_addend wins": func(t *testing.T, r *rig) {
+			req := request(withHits(2, desc("five", "a")), desc("five", "b"))
+			req.HitsAddend = 4
+			s := r.call(req).Statuses
+			if s[0].LimitRemaining != 3 || s[1].LimitRemaining != 1 {
+				t.Fatalf("%v", s)
+			}
+		},
+		"15 an explicit 0 only checks": func(t *testing.T, r *rig) {
+			for range 3 {
+				req := request(withHits(0, desc("two", "a")))
+				req.HitsAddend = 2
+				if s := r.call(req).Statuses[0]; s.Code != ok || s.LimitRemaining != 2 {
+					t.Fatalf("%v", s)
+				}
+			}
+			r.want(withHits(2, desc("two", "a")), ok, 0)
+			r.want(withHits(0, desc("two", "a")), ok, 0) // at the limit, not over
+			r.want(desc("two", "a"), over, 0)
+			r.want(withHits(0, desc("two", "a")), over, 0)
+		},
+		"16 large values do not wrap": func(t *testing.T, r *rig) {
+			for _, n := range []uint64{1 << 32, 1<<32 + 1, 1 << 63, math.MaxUint64} {
+				r.want(withHits(n, desc("five", "a")), over, 0)
+			}
+			r.want(desc("five", "a"), over, 0)
+		},
+		"17 and 18 negative hits give back, not above the limit": func(t *testing.T, r *rig) {
+			r.want(withHits(5, desc("five", "a")), ok, 0)
+			r.want(refund(2, desc("five", "a")), ok, 2)
+			r.want(desc("five", "a"), ok, 1)
+			r.want(refund(100, desc("five", "a")), ok, 5)
+			r.want(refund(math.MaxUint64, desc("five", "b")), ok, 5)
+			r.want(desc("five", "a"), ok, 4)
+		},
+		"19 an override beats the configured limit and its shadow mode": func(t *testing.T, r *rig) {
+			r.want(withLimit(1, 1, nil, desc("five", "a")), ok, 0)
+			r.want(withLimit(1, 1, nil, desc("five", "a")), over, 0)
+			r.want(withLimit(1, 1, nil, desc("shadow", "a")), ok, 0)
+			r.want(withLimit(1, 1, nil, desc("shadow", "a")), over, 0)
+			r.want(withLimit(1, 1, nil, desc("nobody's rule", "a")), ok, 0)
+			// With the rule's unit it goes on with the rule's counter.
+			r.want(desc("five", "c"), ok, 4)
+			r.want(withLimit(100, 2, nil, desc("five", "c")), ok, 98)
+		},
+		"20 and 21 units of overrides": func(t *testing.T, r *rig) {
+			refused(t, r, request(withLimit(1, 0, nil, desc("five", "a"))), "unit")
+			refused(t, r, request(desc("five", "alive"), withLimit(1, 8, nil, desc("five", "b"))), "unit 8")
+			r.want(withLimit(9, 7, nil, desc("five", "week")), ok, 8)
+			s := r.hit(withLimit(9, 7, nil, desc("five", "week")))
+			if s.CurrentLimit.Unit != pb.RateLimitResponse_RateLimit_WEEK {
+				t.Fatalf("%v", s)
+			}
+			refused(t, r, request(withLimit(1, -1, nil, desc("five", "c"))), "unknown")
+		},
+		"22 and 23 unit_multiplier scales the window": func(t *testing.T, r *rig) {
+			r.want(withLimit(2, 2, wrapperspb.UInt32(10), desc("five", "a")), ok, 1)
+			r.pass(2 * time.Minute) // the minute is over, ten minutes are not
+			r.want(withLimit(2, 2, wrapperspb.UInt32(10), desc("five", "a")), ok, 0)
+			s := r.hit(withLimit(2, 2, wrapperspb.UInt32(10), desc("five", "a")))
+			if s.Code != over || s.CurrentLimit.UnitMultiplier.GetValue() != 10 || s.DurationUntilReset.Seconds <= 60 {
+				t.Fatalf("%v", s)
+			}
+			if s := r.hit(desc("long", "a")); s.CurrentLimit.UnitMultiplier.GetValue() != 10 {
+				t.Fatalf("a rule's multiplier: %v", s)
+			}
+			if s := r.hit(withLimit(2, 2, wrapperspb.UInt32(1), desc("five", "b"))); s.CurrentLimit.UnitMultiplier != nil {
+				t.Fatalf("%v", s)
+			}
+			refused(t, r, request(withLimit(1, 2, wrapperspb.UInt32(0), desc("five", "c"))), "unit_multiplier")
+			refused(t, r, request(withLimit(1, 6, wrapperspb.UInt32(4_000_000_000), desc("five", "c"))), "1 to 10")
+		},
+		"24, 25 and 26 statuses": func(t *testing.T, r *rig) {
+			for i := range 8 {
+				s := r.hit(desc("five", "a"))
+				if s.CurrentLimit.Name != "per-minute" || s.CurrentLimit.RequestsPerUnit != 5 || s.CurrentLimit.Unit != pb.RateLimitResponse_RateLimit_MINUTE {
+					t.Fatalf("%v", s)
+				}
+				if d := s.DurationUntilReset.AsDuration(); d < time.Second || d > time.Minute {
+					t.Fatalf("reset in %v", d)
+				}
+				if i >= 5 && (s.Code != over || s.LimitRemaining != 0) {
+					t.Fatalf("hit %d: %v", i+1, s)
+				}
+				r.pass(7*time.Second - 300*time.Millisecond)
+			}
+		},
+		"27 unlimited": func(t *testing.T, r *rig) {
+			if s := r.hit(desc("free", "a")); s.Code != ok || s.LimitRemaining != math.MaxUint32 || s.CurrentLimit != nil {
+				t.Fatalf("%v", s)
+			}
+		},
+		"28 a shadow rule is OK while over": func(t *testing.T, r *rig) {
+			for range 3 {
+				if resp := r.call(request(desc("shadow", "a"))); resp.OverallCode != ok || resp.Statuses[0].Code != ok {
+					t.Fatalf("%v", resp)
+				}
+			}
+		},
+		"32 requests_per_unit 0 rejects the first hit": func(t *testing.T, r *rig) {
+			r.want(desc("never", "a"), over, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { test(t, start(t, rules)) })
+	}
+}
+
+func TestContractOfTime(t *testing.T) {
+	behind := func(t *testing.T, timeout time.Duration) *rig {
+		return start(t, rules, func(c *service.Config) {
+			s, err := deadline.New(stuck{c.Store}, timeout)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Store = s
+		})
+	}
+	t.Run("29 an expired deadline returns promptly", func(t *testing.T) {
+		r := behind(t, time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err := r.client.ShouldRateLimit(ctx, request(desc("five", "a")))
+		if err == nil || time.Since(begin) > 5*time.Second {
+			t.Fatalf("%v after %v", err, time.Since(begin))
+		}
+	})
+	t.Run("an answer comes before the caller's deadline", func(t *testing.T) {
+		r := behind(t, time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := r.client.ShouldRateLimit(ctx, request(desc("five", "a")))
+		if status.Code(err) != codes.Unavailable {
+			t.Fatalf("%v, want the server's own UNAVAILABLE", err)
+		}
+	})
+	t.Run("a caller without a deadline waits for the timeout", func(t *testing.T) {
+		r := behind(t, 50*time.Millisecond)
+		_, err := r.client.ShouldRateLimit(context.Background(), request(desc("five", "a")))
+		if status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+	})
+	t.Run("30 callers that give up leave nothing behind", func(t *testing.T) {
+		r := behind(t, time.Minute)
+		r.try(&pb.RateLimitRequest{}) //nolint:errcheck // opens the connection
+		before := runtime.NumGoroutine()
+		for range 200 {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			r.client.ShouldRateLimit(ctx, request(desc("five", "a"))) //nolint:errcheck // gives up
+			cancel()
+		}
+		testenv.Eventually(t, 10*time.Second, func() bool { return runtime.NumGoroutine() <= before+5 }, "goroutines end with their callers")
+	})
+	t.Run("31 a store that fails is never OVER_LIMIT", func(t *testing.T) {
+		r := start(t, rules, func(c *service.Config) { c.Store = failing{c.Store} })
+		resp, err := r.try(request(desc("never", "a")))
+		if status.Code(err) != codes.Unavailable || resp.GetOverallCode() == over {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		// What needs no store is answered without one.
+		if s := r.hit(desc("free", "a")); s.Code != ok {
+			t.Fatalf("%v", s)
+		}
+	})
+	t.Run("without rules every call is an error", func(t *testing.T) {
+		r := start(t, "")
+		if _, err := r.try(request(desc("five", "a"))); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no rate limit configuration loaded") {
+			t.Fatal(err)
+		}
+	})
+}
+
+type failing struct{ backends.Store }
+
+func (failing) Apply(context.Context, *backends.Batch) error {
+	return errors.Join(backends.ErrUnavailable, errors.New("down"))
+}
+
+func TestCaps(t *testing.T) {
+	r := start(t, rules, func(c *service.Config) { c.Caps = service.Caps{Descriptors: 2, Entries: 3, EntryBytes: 20} })
+	for says, req := range map[string]*pb.RateLimitRequest{
+		"REQUEST_MAX_DESCRIPTORS": request(desc("five", "a"), desc("five", "b"), desc("five", "c")),
+		"REQUEST_MAX_ENTRIES":     request(desc("a", "", "b", "", "c", "", "d", "")),
+		"REQUEST_MAX_ENTRY_BYTES": request(desc("five", strings.Repeat("x", 17))),
+	} {
+		if _, err := r.try(req); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want an InvalidArgument that names %s", err, says)
+		}
+	}
+	r.want(desc("five", strings.Repeat("x", 16)), ok, 4)
+}
+
+// TestHostileBytes: no bytes of a caller reach another caller's counter.
+func TestHostileBytes(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minute, requests_per_unit: 5}\n    descriptors:\n      - key: b\n        rate_limit: {unit: minute, requests_per_unit: 5}\n")
+	for _, d := range [][]string{
+		{"a", "x|b=y"}, {"a", "x", "b", "y"}, {"a", "x_b_y"}, {"a", "x\n"}, {"a", "x "}, {"a", "x}"}, {"a", "{x}"},
+		{"a", "x\x00"}, {"a", "*"}, {"a", "%2A"}, {"a", strings.Repeat("x", 10_000)}, {"a", "x", "b", ""}, {"a", "x|b"},
+	} {
+		r.want(desc(d...), ok, 4)
+	}
+}
+
+// rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
+func (rawCodec) Unmarshal(data []byte, v any) error { return proto.Unmarshal(data, v.(proto.Message)) }
+func (rawCodec) Name() string                       { return "proto" }
+
+// FuzzRequest: whatever bytes a caller sends, the answer is a reply with one
+// status per descriptor or an error, and the service lives on.
+func FuzzRequest(f *testing.F) {
+	for _, req := range []*pb.RateLimitRequest{
+		request(desc("five", "a")), request(withLimit(1, 0, nil, desc("two", "a"))),
+		request(refund(3, desc("five", "a")), withHits(math.MaxUint64, desc("long", "b"))),
+	} {
+		b, err := proto.Marshal(req)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	r := start(f, rules)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var req pb.RateLimitRequest
+		valid := proto.Unmarshal(b, &req) == nil
+		var resp pb.RateLimitResponse
+		err := r.conn.Invoke(context.Background(), "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", b, &resp, grpc.ForceCodec(rawCodec{}))
+		switch {
+		case err != nil:
+			if c := status.Code(err); c != codes.InvalidArgument && c != codes.Internal || c == codes.Internal && valid {
+				t.Fatalf("%v for %v", err, &req)
+			}
+		case len(resp.Statuses) != len(req.Descriptors) || resp.OverallCode == pb.RateLimitResponse_UNKNOWN:
+			t.Fatalf("%v for %v", &resp, &req)
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package service_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+const (
+	ok   = pb.RateLimitResponse_OK
+	over = pb.RateLimitResponse_OVER_LIMIT
+)
+
+// rig is the service behind a real gRPC connection, on a clock that stands
+// still until told otherwise.
+type rig struct {
+	t       testing.TB
+	service *service.Service
+	client  pb.RateLimitServiceClient
+	conn    *grpc.ClientConn
+	clock   *atomic.Int64 // µs
+}
+
+func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
+	t.Helper()
+	clock := new(atomic.Int64)
+	clock.Store(1_800_057_610_000_000) // ten seconds into a minute, an hour and a day
+	store, err := memory.New(memory.Options{MaxKeys: 100_000, Now: clock.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := service.Config{Store: store}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := service.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, service: s, clock: clock}
+	if rules != "" {
+		r.load(rules)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	pb.RegisterRateLimitServiceServer(server, s)
+	go server.Serve(l) //nolint:errcheck // ends with Stop
+	r.conn, err = grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.client = pb.NewRateLimitServiceClient(r.conn)
+	t.Cleanup(func() {
+		r.conn.Close()
+		server.Stop()
+		store.Close()
+	})
+	return r
+}
+
+func (r *rig) load(rules string) {
+	r.t.Helper()
+	tree, _, err := descriptors.Load([]descriptors.File{{Name: "rules.yaml", Content: []byte(rules)}}, descriptors.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.service.SetTree(tree)
+}
+
+func (r *rig) pass(d time.Duration) { r.clock.Add(d.Microseconds()) }
+
+func (r *rig) try(req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return r.client.ShouldRateLimit(ctx, req)
+}
+
+func (r *rig) call(req *pb.RateLimitRequest) *pb.RateLimitResponse {
+	r.t.Helper()
+	resp, err := r.try(req)
+	if err != nil {
+		r.t.Fatalf("ShouldRateLimit: %v", err)
+	}
+	if len(resp.Statuses) != len(req.Descriptors) {
+		r.t.Fatalf("%d statuses for %d descriptors", len(resp.Statuses), len(req.Descriptors))
+	}
+	if resp.OverallCode == pb.RateLimitResponse_UNKNOWN {
+		r.t.Fatal("the overall code is UNKNOWN")
+	}
+	return resp
+}
+
+// hit sends one descriptor to domain d and returns its status.
+func (r *rig) hit(desc *rlcommon.RateLimitDescriptor) *pb.RateLimitResponse_DescriptorStatus {
+	r.t.Helper()
+	return r.call(request(desc)).Statuses[0]
+}
+
+func (r *rig) want(desc *rlcommon.RateLimitDescriptor, code pb.RateLimitResponse_Code, remaining uint32) {
+	r.t.Helper()
+	s := r.hit(desc)
+	if s.Code != code || s.LimitRemaining != remaining {
+		r.t.Fatalf("%v, %d remaining; want %v, %d", s.Code, s.LimitRemaining, code, remaining)
+	}
+}
+
+func request(descs ...*rlcommon.RateLimitDescriptor) *pb.RateLimitRequest {
+	return &pb.RateLimitRequest{Domain: "d", Descriptors: descs}
+}
+
+// desc is a descriptor of keys and values in turn.
+func desc(keysAndValues ...string) *rlcommon.RateLimitDescriptor {
+	d := &rlcommon.RateLimitDescriptor{}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		d.Entries = append(d.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: keysAndValues[i], Value: keysAndValues[i+1]})
+	}
+	return d
+}
+
+func withHits(n uint64, d *rlcommon.RateLimitDescriptor) *rlcommon.RateLimitDescriptor {
+	d.HitsAddend = wrapperspb.UInt64(n)
+	return d
+}
+
+func refund(n uint64, d *rlcommon.RateLimitDescriptor) *rlcommon.RateLimitDescriptor {
+	d.IsNegativeHits = true
+	return withHits(n, d)
+}
+
+func withLimit(requests uint32, unit int32, multiplier *wrapperspb.UInt32Value, d *rlcommon.RateLimitDescriptor) *rlcommon.RateLimitDescriptor {
+	d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{
+		RequestsPerUnit: requests, Unit: typev3.RateLimitUnit(unit), UnitMultiplier: multiplier,
+	}
+	return d
+}
+
+// stuck is a store that never answers by itself.
+type stuck struct{ backends.Store }
+
+func (s stuck) Apply(ctx context.Context, _ *backends.Batch) error {
+	<-ctx.Done()
+	return backends.ErrUnavailable
+}

@@ -1,0 +1,302 @@
+package service_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/service"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+)
+
+var reference = service.HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+
+func replying(reply service.Reply) func(*service.Config) {
+	return func(c *service.Config) { c.Reply = reply }
+}
+
+// headers writes a reply's headers, one a line.
+func headers(resp *pb.RateLimitResponse) string {
+	var lines []string
+	for _, h := range resp.ResponseHeadersToAdd {
+		lines = append(lines, h.Key+": "+h.Value)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (r *rig) wantHeaders(want string, req *pb.RateLimitRequest) {
+	r.t.Helper()
+	if got := headers(r.call(req)); got != strings.TrimSpace(want) {
+		r.t.Fatalf("headers:\n%s\nwant:\n%s", got, strings.TrimSpace(want))
+	}
+}
+
+func TestReferenceHeaders(t *testing.T) {
+	r := start(t, rules, replying(service.Reply{RateLimit: reference}))
+	r.wantHeaders("RateLimit-Limit: 5\nRateLimit-Remaining: 4\nRateLimit-Reset: 50", request(desc("five", "a")))
+	// The least remaining, the first on a tie.
+	r.wantHeaders("RateLimit-Limit: 2\nRateLimit-Remaining: 1\nRateLimit-Reset: 3590", request(desc("five", "a"), desc("two", "a")))
+	r.wantHeaders("", request(desc("nothing", "a")))
+	r.wantHeaders("", request(desc("free", "a")))
+	// A shadow rule never shows, over or not.
+	r.wantHeaders("", request(desc("shadow", "a")))
+	r.wantHeaders("RateLimit-Limit: 5\nRateLimit-Remaining: 2\nRateLimit-Reset: 50", request(desc("shadow", "a"), desc("five", "a")))
+}
+
+func TestTheLongestWaitDrivesTheHeaders(t *testing.T) {
+	for _, order := range [][]string{{"two", "five"}, {"five", "two"}} {
+		r := start(t, rules, replying(service.Reply{RateLimit: reference}))
+		both := request(desc(order[0], "a"), desc(order[1], "a"))
+		for range 5 {
+			r.call(both)
+		}
+		r.wantHeaders("RateLimit-Limit: 2\nRateLimit-Remaining: 0\nRateLimit-Reset: 3590", both)
+	}
+}
+
+func TestStandardHeaders(t *testing.T) {
+	r := start(t, rules, replying(service.Reply{IETF: true, XRateLimit: true, RetryAfter: true}))
+	epoch := r.clock.Load() / 1_000_000
+	r.wantHeaders(fmt.Sprintf(`
+X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 1
+X-RateLimit-Reset: %d
+RateLimit-Policy: "per-minute";q=5;w=60, "per-hour";q=2;w=3600
+RateLimit: "per-hour";r=1;t=3590`, epoch+3590), request(desc("five", "a"), desc("two", "a"), desc("shadow", "a")))
+	r.call(request(desc("two", "a")))
+	r.pass(300 * time.Millisecond)
+	r.wantHeaders(fmt.Sprintf(`
+X-RateLimit-Limit: 2
+X-RateLimit-Remaining: 0
+X-RateLimit-Reset: %d
+RateLimit-Policy: "per-hour";q=2;w=3600
+RateLimit: "per-hour";r=0;t=3590
+Retry-After: 3590`, epoch+3590), request(desc("two", "a")))
+}
+
+func TestAnUnnamedPolicyHasAName(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: 7}\n  - key: q\n    rate_limit: {unit: hour, requests_per_unit: 7, name: \"say \\\"hi\\\" ü\"}\n",
+		replying(service.Reply{IETF: true}))
+	r.wantHeaders("RateLimit-Policy: \"7-per-3600s\";q=7;w=3600\nRateLimit: \"7-per-3600s\";r=6;t=3590", request(desc("k", "a")))
+	r.wantHeaders(`RateLimit-Policy: "say \"hi\" ??";q=7;w=3600`+"\n"+`RateLimit: "say \"hi\" ??";r=6;t=3590`, request(desc("q", "a")))
+}
+
+func TestProblemBody(t *testing.T) {
+	r := start(t, rules, replying(service.Reply{ProblemBody: true}))
+	req := request(desc("never", "a"), desc("five", "a"), desc("two", "a"))
+	if resp := r.call(request(desc("two", "a"), desc("two", "a"))); len(resp.RawBody) != 0 {
+		t.Fatalf("an OK has a body: %s", resp.RawBody)
+	}
+	resp := r.call(req)
+	if h := headers(resp); h != "Content-Type: application/problem+json" {
+		t.Fatal(h)
+	}
+	var body struct {
+		Type     string
+		Title    string
+		Status   int
+		Violated []string `json:"violated-policies"`
+		Retry    int      `json:"retry-after"`
+	}
+	if err := json.Unmarshal(resp.RawBody, &body); err != nil {
+		t.Fatalf("%s: %v", resp.RawBody, err)
+	}
+	if body.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" || body.Title == "" || body.Status != 429 ||
+		fmt.Sprint(body.Violated) != "[0-per-60s per-hour]" || body.Retry != 3590 {
+		t.Fatalf("%s", resp.RawBody)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	r := start(t, `
+domain: d
+descriptors:
+  - key: k
+    rate_limit: {unit: hour, requests_per_unit: 1, name: one}
+    metadata: {team: red, nested: {a: 1}}
+  - key: t
+    rate_limit: {unit: minute, requests_per_unit: 9, strategy: token_bucket}
+    metadata: {team: blue, nested: {b: 2}}
+`, replying(service.Reply{Metadata: true}))
+	resp := r.call(request(desc("k", "v"), desc("t", "v")))
+	got, err := json.Marshal(resp.DynamicMetadata.AsMap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"descriptors":[{"entries":["k=v"]},{"entries":["t=v"]}],"domain":"d","limit":1,"metadata":{"nested":{"a":1,"b":2},"team":"red"},"remaining":0,"rule":"one","strategy":"fixed_window"}`
+	if string(got) != want {
+		t.Fatalf("%s\nwant %s", got, want)
+	}
+	m := r.call(request(desc("k", "v"), desc("t", "v"))).DynamicMetadata.AsMap()
+	if m["retry_after"] != 3590.0 || fmt.Sprint(m["metadata"]) != "map[nested:map[b:2] team:blue]" {
+		t.Fatalf("%v", m)
+	}
+	if m := r.call(request(desc("t", "w"))).DynamicMetadata.AsMap(); m["rule"] != "d.t" || m["strategy"] != "token_bucket" {
+		t.Fatalf("%v", m)
+	}
+}
+
+func TestGlobalModes(t *testing.T) {
+	t.Run("shadow", func(t *testing.T) {
+		r := start(t, rules, func(c *service.Config) { c.ShadowMode, c.Reply = true, service.Reply{RateLimit: reference} })
+		resp := r.call(request(desc("never", "a"), withLimit(0, 1, nil, desc("five", "a"))))
+		if resp.OverallCode != ok || resp.Statuses[0].Code != over || resp.Statuses[1].Code != over || headers(resp) != "" {
+			t.Fatalf("%v", resp)
+		}
+	})
+	t.Run("quota", func(t *testing.T) {
+		r := start(t, rules, func(c *service.Config) { c.QuotaMode = true })
+		for _, c := range []struct {
+			req  *pb.RateLimitRequest
+			want pb.RateLimitResponse_Code
+		}{
+			{request(desc("never", "a"), desc("five", "a")), ok},    // one passes
+			{request(desc("never", "a"), desc("nothing", "a")), ok}, // no match passes
+			{request(desc("never", "a"), desc("free", "a")), over},  // unlimited does not count
+			{request(desc("never", "a"), desc("never", "b")), over},
+		} {
+			if resp := r.call(c.req); resp.OverallCode != c.want || resp.Statuses[0].Code != over {
+				t.Errorf("%v, want %v", resp, c.want)
+			}
+		}
+	})
+	t.Run("quota_mode of a rule", func(t *testing.T) {
+		r := start(t, `
+domain: d
+descriptors:
+  - {key: q, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: p, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: n, rate_limit: {unit: hour, requests_per_unit: 9}}
+`)
+		for _, c := range []struct {
+			req  *pb.RateLimitRequest
+			want pb.RateLimitResponse_Code
+		}{
+			{request(desc("q", "a"), desc("p", "a")), ok},
+			{request(desc("q", "a"), desc("n", "a")), over},
+			{request(desc("q", "a")), over},
+		} {
+			if resp := r.call(c.req); resp.OverallCode != c.want {
+				t.Errorf("%v, want %v", resp, c.want)
+			}
+		}
+	})
+}
+
+func TestReplaces(t *testing.T) {
+	r := start(t, `
+domain: d
+descriptors:
+  - {key: all, rate_limit: {unit: hour, requests_per_unit: 1, name: all}}
+  - {key: vip, rate_limit: {unit: hour, requests_per_unit: 9, name: vip, replaces: [{name: all}]}}
+  - {key: free, rate_limit: {unlimited: true, replaces: [{name: all}]}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 9, replaces: [{name: all}]}}
+  - {key: x, rate_limit: {unit: hour, requests_per_unit: 9, name: x, replaces: [{name: y}]}}
+  - {key: y, rate_limit: {unit: hour, requests_per_unit: 9, name: y, replaces: [{name: x}]}}
+`)
+	for _, replacer := range []string{"vip", "free", "shadow"} {
+		for range 3 {
+			resp := r.call(request(desc("all", "a"), desc(replacer, "a")))
+			if resp.OverallCode != ok || resp.Statuses[0].CurrentLimit != nil {
+				t.Fatalf("%s: %v", replacer, resp)
+			}
+		}
+	}
+	r.want(desc("all", "a"), ok, 0) // and was not charged meanwhile
+	s := r.call(request(desc("x", "a"), desc("y", "a"))).Statuses
+	if s[0].CurrentLimit != nil || s[1].CurrentLimit != nil {
+		t.Fatalf("limits that replace each other: %v", s)
+	}
+	s = r.call(request(withLimit(5, 3, nil, desc("all", "b")), withLimit(9, 3, nil, desc("vip", "b")))).Statuses
+	if s[0].CurrentLimit == nil || s[1].CurrentLimit == nil {
+		t.Fatalf("overrides neither replace nor are replaced: %v", s)
+	}
+}
+
+const several = `
+domain: d
+charge: %s
+descriptors:
+  - key: k
+    rate_limits:
+      - {unit: second, requests_per_unit: 2, name: burst}
+      - {unit: minute, unit_multiplier: 10, requests_per_unit: 5, name: sustained}
+  - key: n
+    rate_limit: {unit: hour, requests_per_unit: 0}
+  - key: other
+    rate_limit: {unit: hour, requests_per_unit: 100}
+  - key: s
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 0}
+`
+
+func TestSeveralLimits(t *testing.T) {
+	r := start(t, fmt.Sprintf(several, "admitted"))
+	name := func(want string, code pb.RateLimitResponse_Code, remaining uint32) {
+		t.Helper()
+		s := r.hit(desc("k", "a"))
+		if s.CurrentLimit.GetName() != want || s.Code != code || s.LimitRemaining != remaining {
+			t.Fatalf("%v; want %s, %v, %d", s, want, code, remaining)
+		}
+	}
+	name("burst", ok, 1)
+	name("burst", ok, 0)
+	name("burst", over, 0)
+	r.pass(time.Second)
+	name("burst", ok, 1)
+	name("burst", ok, 0)
+	r.pass(time.Second)
+	name("sustained", ok, 0) // the denied hit was not charged
+	name("sustained", over, 0)
+}
+
+func TestCharge(t *testing.T) {
+	both := request(desc("other", "a"), desc("n", "a"))
+	t.Run("always", func(t *testing.T) {
+		r := start(t, fmt.Sprintf(several, "always"))
+		r.call(both)
+		r.want(desc("other", "a"), ok, 98)
+	})
+	t.Run("admitted", func(t *testing.T) {
+		r := start(t, fmt.Sprintf(several, "admitted"))
+		resp := r.call(both)
+		if resp.OverallCode != over || resp.Statuses[0].Code != ok || resp.Statuses[0].LimitRemaining != 100 {
+			t.Fatalf("%v", resp)
+		}
+		r.want(desc("other", "a"), ok, 99)
+		if resp := r.call(request(desc("other", "a"), desc("s", "a"))); resp.OverallCode != ok {
+			t.Fatalf("%v", resp)
+		}
+		r.want(desc("other", "a"), ok, 97) // what a shadow rule denies is charged
+	})
+}
+
+func TestQueue(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: second, requests_per_unit: 10, strategy: leaky_bucket, max_delay: 250ms}}\n")
+	begin := time.Now()
+	for i := range 3 { // turns at 0, 100 and 200 ms on a clock that stands still
+		if s := r.hit(desc("k", "a")); s.Code != ok {
+			t.Fatalf("hit %d: %v", i, s)
+		}
+	}
+	if took := time.Since(begin); took < 300*time.Millisecond || took > 5*time.Second {
+		t.Fatalf("held for %v in all, want 0 + 100 + 200 ms", took)
+	}
+	begin = time.Now()
+	if s := r.hit(desc("k", "a")); s.Code != over || time.Since(begin) > 90*time.Millisecond {
+		t.Fatalf("a turn beyond max_delay: %v after %v, want an immediate denial", s, time.Since(begin))
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	if _, err := service.New(service.Config{}); err == nil {
+		t.Error("a service without a store")
+	}
+	for _, names := range []service.HeaderNames{{Limit: "only"}, {Limit: "a b", Remaining: "r", Reset: "s"}} {
+		if _, err := service.New(service.Config{Store: failing{}, Reply: service.Reply{RateLimit: names}}); err == nil {
+			t.Errorf("header names %+v", names)
+		}
+	}
+}
