@@ -72,13 +72,13 @@ func (r *reader) rateLimits(n *yaml.Node, field string) []limitRules {
 
 func (r *reader) limit(n *yaml.Node, field string, l *limitRules) {
 	l.field, l.node = field, n
-	if n.Kind != yaml.MappingNode {
+	switch {
+	case isNull(n):
+		*l = limitRules{field: field, node: n, multiplier: 1}
+		return
+	case n.Kind != yaml.MappingNode:
 		l.bad = true
-		if !isNull(n) {
-			r.problem(n, field, "must be a mapping, not %s", describe(n))
-			return
-		}
-		r.problem(n, field, "has no unit and no requests_per_unit")
+		r.problem(n, field, "must be a mapping, not %s", describe(n))
 		return
 	}
 	before := len(r.problems)

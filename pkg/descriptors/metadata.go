@@ -29,8 +29,8 @@ func (r *reader) metadata(n *yaml.Node, field string, into *map[string]any) {
 			continue
 		}
 		key := ""
-		if s := readScalar(name); s.kind != kindNull {
-			key = r.valid(s, name, field)
+		if r.scalarValue(name, field) != nil {
+			key = readScalar(name).text
 		}
 		(*into)[key] = r.any(target(content[i+1]), join(field, key))
 	}
@@ -79,12 +79,7 @@ func (r *reader) scalarValue(n *yaml.Node, field string) any {
 	case kindInvalid:
 		r.problem(n, field, "%q contradicts its tag %s", n.Value, n.Tag)
 	}
-	return r.valid(s, n, field)
-}
-
-// valid is the text of s, which must be UTF-8 to be sent.
-func (r *reader) valid(s scalar, n *yaml.Node, field string) string {
-	if !utf8.ValidString(s.text) {
+	if !utf8.ValidString(s.text) { // of !!binary; it could not be sent
 		r.problem(n, field, "is not valid UTF-8")
 	}
 	return s.text

@@ -17,6 +17,13 @@ const maxAliased = 2_000_000
 // document whose aliases cannot be expanded is a problem too, so that whoever
 // walks it need not look out.
 func (r *reader) parse(content []byte) *yaml.Node {
+	if first, line := cutDocument(content); line > 0 {
+		content = first
+		r.warn(line, 1, "", "a second document is ignored; put it in a file of its own")
+	}
+	if root, ok := parsePlain(content); ok {
+		return root
+	}
 	doc, err := unmarshal(content)
 	if err != nil {
 		r.problems = append(r.problems, syntaxProblem(r.file, content, err))
@@ -35,9 +42,6 @@ func (r *reader) parse(content []byte) *yaml.Node {
 	case size-e.written > maxAliased:
 		r.problem(root, "", "the aliases of this file stand for more than %d values; write fewer", maxAliased)
 		return nil
-	}
-	if line := secondDocument(content); line > 0 {
-		r.warn(line, 1, "", "a second document is ignored; put it in a file of its own")
 	}
 	return root
 }
@@ -78,31 +82,27 @@ func syntaxProblem(file string, content []byte, err error) Problem {
 	return Problem{Position{file, line, column}, "", "not valid YAML: " + message}
 }
 
-// secondDocument is the line on which a second document starts, or 0. A line
-// that starts with --- always separates documents.
-func secondDocument(content []byte) int {
-	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
+// cutDocument is the first document of content and the line, counted from 1,
+// on which a second starts, or 0. A line that starts with --- separates
+// documents wherever it stands.
+func cutDocument(content []byte) (first []byte, line int) {
+	rest := bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
 	started := false
-	for line := 1; len(content) > 0; line++ {
-		text := content
-		if i := bytes.IndexByte(content, '\n'); i >= 0 {
-			text, content = content[:i], content[i+1:]
-		} else {
-			content = nil
-		}
-		if len(text) == 0 || text[0] == '#' || text[0] == '%' {
-			continue
-		}
-		if rest, ok := bytes.CutPrefix(text, []byte("---")); ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r"), rest[0]) >= 0) {
-			if started {
-				return line
-			}
+	for line := 1; len(rest) > 0; line++ {
+		at := len(content) - len(rest)
+		text, after, _ := bytes.Cut(rest, []byte("\n"))
+		rest = after
+		separator := bytes.HasPrefix(text, []byte("---")) && (len(text) == 3 || bytes.IndexByte([]byte(" \t\r"), text[3]) >= 0)
+		switch {
+		case separator && started:
+			return content[:at], line
+		case separator:
 			started = true
-			continue
+		case len(text) > 0 && text[0] != '#' && text[0] != '%':
+			started = started || len(bytes.TrimSpace(text)) > 0
 		}
-		started = started || len(bytes.TrimSpace(text)) > 0
 	}
-	return 0
+	return content, 0
 }
 
 // expansion counts the nodes of a document with its aliases expanded.

@@ -166,29 +166,31 @@ func (r *reader) ignored(k key, n *yaml.Node, field string) {
 // leaf checks what holds for values wherever they stand: lists are of mappings,
 // and numbers are whole.
 func (r *reader) leaf(k key, n *yaml.Node, field string) bool {
-	if k == keyMetadata || r.overridden > 0 {
+	if k == keyMetadata {
 		return true
 	}
 	before := len(r.problems)
 	switch n.Kind {
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
-			if item = target(item); item.Kind != yaml.MappingNode {
+			item = target(item)
+			if item.Kind != yaml.MappingNode && !(r.overridden > 0 && isNull(item)) {
 				r.problem(item, fmt.Sprintf("%s[%d]", field, i), "must be a mapping, not %s", describe(item))
 			}
 		}
 	case yaml.ScalarNode:
-		switch s := readScalar(n); s.kind {
-		case kindFloat:
+		switch s := readScalar(n); {
+		case s.kind == kindInvalid:
+			r.problem(n, field, "%q contradicts its tag %s", n.Value, n.Tag)
+		case r.overridden > 0:
+		case s.kind == kindFloat:
 			if k == keyRequestsPerUnit {
 				r.problem(n, field, "must be a whole number, not %s", n.Value)
 				break
 			}
 			r.problem(n, field, "%s is a number with a fraction or an exponent; quote it to make it a string: %q", n.Value, n.Value)
-		case kindUint:
+		case s.kind == kindUint:
 			r.problem(n, field, "%s is larger than any integer; quote it to make it a string: %q", n.Value, n.Value)
-		case kindInvalid:
-			r.problem(n, field, "%q contradicts its tag %s", n.Value, n.Tag)
 		}
 	}
 	return len(r.problems) == before

@@ -82,6 +82,7 @@ type Rule struct {
 	Path string
 	Pos  Position
 
+	requests uint32 // of an unlimited rule, written and without meaning
 	detailed bool
 	fixed    bool // the metric key is Path whatever the entries are
 	levels   []level

@@ -156,7 +156,8 @@ func (d *descriptor) rule(path string, ancestors []*descriptor) *Rule {
 		Path: path, Pos: d.pos, detailed: d.detailed, fixed: !d.detailed,
 	}
 	if d.unlimited != nil {
-		rule.Unlimited, rule.Name, rule.Replaces = true, d.unlimited.name, d.unlimited.replaceNames()
+		rule.Unlimited, rule.requests = true, d.unlimited.spec.Requests
+		rule.Name, rule.Replaces = d.unlimited.name, d.unlimited.replaceNames()
 	}
 	for i, a := range ancestors {
 		if a.share {

@@ -102,7 +102,7 @@ func (r *Rule) dump() []string {
 			r.Path, unit, requests, r.Shadow, r.Quota, rest)
 	}
 	if r.Unlimited {
-		return []string{line(UnitUnknown, 0, "")}
+		return []string{line(UnitUnknown, r.requests, "")}
 	}
 	var lines []string
 	for _, l := range r.Limits {

@@ -1,0 +1,93 @@
+package descriptors_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"example.org/rls/pkg/descriptors"
+)
+
+// manyRules is a file of n rules for one key, as operators write them.
+func manyRules(n int) descriptors.File {
+	var b strings.Builder
+	b.WriteString("domain: bench\ndescriptors:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - key: user\n    value: v0-%d\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, i%1000)
+	}
+	return descriptors.File{Name: "bench.yaml", Content: []byte(b.String())}
+}
+
+// manyWildcards is a file of n rules with a wildcard each.
+func manyWildcards(n int) descriptors.File {
+	var b strings.Builder
+	b.WriteString("domain: bench\ndescriptors:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {key: path, value: \"/v%06d/*/edit\", rate_limit: {unit: minute, requests_per_unit: 5}}\n", i)
+	}
+	return descriptors.File{Name: "bench.yaml", Content: []byte(b.String())}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{10, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			domain := load(b, manyRules(n)).Domain("bench")
+			requests := make([][]descriptors.Entry, 10)
+			for i := range requests {
+				requests[i] = []descriptors.Entry{{Key: "user", Value: fmt.Sprintf("v0-%d", i*n/10)}}
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if domain.Match(requests[i%10]) == nil {
+					b.Fatal("no rule")
+				}
+				i++
+			}
+		})
+	}
+}
+
+func BenchmarkMatchWildcard(b *testing.B) {
+	for _, n := range []int{10, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			domain := load(b, manyWildcards(n)).Domain("bench")
+			request := []descriptors.Entry{{Key: "path", Value: fmt.Sprintf("/v%06d/x/edit", n-1)}}
+			b.ReportAllocs()
+			for b.Loop() {
+				if domain.Match(request) == nil {
+					b.Fatal("no rule")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkLoad100k(b *testing.B) {
+	files := []descriptors.File{manyRules(100_000)}
+	b.SetBytes(int64(len(files[0].Content)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := descriptors.Load(files, descriptors.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAppendID(b *testing.B) {
+	entries := []descriptors.Entry{{Key: "user", Value: "v0-123456"}}
+	buf := make([]byte, 0, 128)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = descriptors.AppendID(buf[:0], "bench", entries, nil)
+	}
+}
+
+func load(tb testing.TB, files ...descriptors.File) *descriptors.Tree {
+	tb.Helper()
+	tree, _, err := descriptors.Load(files, descriptors.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tree
+}
