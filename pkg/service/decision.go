@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -24,12 +25,31 @@ type decision struct {
 	checks   []check
 	batch    backends.Batch
 	delay    time.Duration
+}
 
-	// Room for the usual request, so that it costs one allocation.
-	outcomeRoom [2]outcome
-	checkRoom   [2]check
-	opRoom      [2]backends.Op
-	replyRoom   [2]backends.Reply
+// decisions are kept for reuse: no store touches a batch after it has answered.
+var decisions = sync.Pool{New: func() any { return new(decision) }}
+
+func newDecision(s *Service, req *pb.RateLimitRequest) *decision {
+	d := decisions.Get().(*decision)
+	d.service, d.request = s, req
+	d.outcomes = sized(d.outcomes, len(req.Descriptors))
+	return d
+}
+
+// release forgets the request and what it came to.
+func (d *decision) release() {
+	const most = 64 // descriptors whose room is worth keeping
+	if cap(d.outcomes) > most || cap(d.checks) > most {
+		return
+	}
+	clear(d.outcomes)
+	clear(d.checks)
+	clear(d.batch.Ops)
+	clear(d.batch.Replies)
+	d.service, d.request, d.delay = nil, nil, 0
+	d.checks, d.batch.Ops, d.batch.Replies = d.checks[:0], d.batch.Ops[:0], d.batch.Replies[:0]
+	decisions.Put(d)
 }
 
 // outcome is what one descriptor of the request came to.
@@ -62,9 +82,6 @@ type check struct {
 	limit   *descriptors.Limit
 }
 
-// unknownDomain is decided before anything else is looked at.
-func (d *decision) unknownDomain() { d.outcomes = make([]outcome, len(d.request.Descriptors)) }
-
 // decide matches, plans, applies and judges.
 func (d *decision) decide(ctx context.Context, domain *descriptors.Domain) error {
 	if err := d.match(domain); err != nil {
@@ -91,7 +108,6 @@ func storeError(ctx context.Context, err error) error {
 
 // match finds what applies to each descriptor.
 func (d *decision) match(domain *descriptors.Domain) error {
-	d.outcomes = sized(d.outcomeRoom[:], len(d.request.Descriptors))
 	var room [8]descriptors.Entry
 	for i, desc := range d.request.Descriptors {
 		o := &d.outcomes[i]
@@ -147,7 +163,6 @@ func contains(names []string, name string) bool {
 func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 	admitted := domain.Charge == descriptors.ChargeAdmitted
 	now := d.service.cfg.Store.Now()
-	d.checks, d.batch.Ops = d.checkRoom[:0], d.opRoom[:0]
 	d.batch.AllOrNothing = admitted
 
 	var room [8]descriptors.Entry
@@ -180,7 +195,7 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 			op.Soft = d.service.cfg.ShadowMode || o.shadow() || d.service.cfg.QuotaMode || o.quota()
 		}
 	}
-	d.batch.Replies = sized(d.replyRoom[:], len(d.batch.Ops))
+	d.batch.Replies = sized(d.batch.Replies, len(d.batch.Ops))
 }
 
 // judge turns the store's replies into outcomes.
@@ -213,9 +228,9 @@ func (o *outcome) add(l *descriptors.Limit, is algorithms.Decision) {
 	o.denied = o.denied || !is.Allowed
 }
 
-// sized is a zeroed slice of n, in room if it fits.
+// sized is a slice of n zeroes, in room, which has nothing else, if it fits.
 func sized[T any](room []T, n int) []T {
-	if n <= len(room) {
+	if n <= cap(room) {
 		return room[:n]
 	}
 	return make([]T, n)

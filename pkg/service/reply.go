@@ -13,8 +13,8 @@ import (
 
 // reply says the outcomes to the caller.
 func (d *decision) reply() *pb.RateLimitResponse {
-	resp := &pb.RateLimitResponse{OverallCode: d.overall()}
-	d.statuses(resp)
+	resp := d.statuses()
+	resp.OverallCode = d.overall()
 	d.service.cfg.Reply.add(d, resp)
 	return resp
 }
@@ -45,8 +45,7 @@ func (d *decision) overall() pb.RateLimitResponse_Code {
 	return pb.RateLimitResponse_OK
 }
 
-// row is one status with all that it points to, so that a reply's statuses are
-// one allocation.
+// row is one status with all that it points to.
 type row struct {
 	status     pb.RateLimitResponse_DescriptorStatus
 	limit      pb.RateLimitResponse_RateLimit
@@ -54,14 +53,27 @@ type row struct {
 	multiplier wrapperspb.UInt32Value
 }
 
-// statuses adds one status for each descriptor, in the same order.
-func (d *decision) statuses(resp *pb.RateLimitResponse) {
-	rows := make([]row, len(d.outcomes))
-	resp.Statuses = make([]*pb.RateLimitResponse_DescriptorStatus, len(d.outcomes))
+// sheet is a whole reply with one status in one allocation.
+type sheet struct {
+	resp     pb.RateLimitResponse
+	statuses [1]*pb.RateLimitResponse_DescriptorStatus
+	rows     [1]row
+}
+
+// statuses is a reply with one status for each descriptor, in the same order.
+func (d *decision) statuses() *pb.RateLimitResponse {
+	s := new(sheet)
+	rows, resp := s.rows[:], &s.resp
+	resp.Statuses = s.statuses[:]
+	if n := len(d.outcomes); n != 1 {
+		rows = make([]row, n)
+		resp.Statuses = make([]*pb.RateLimitResponse_DescriptorStatus, n)
+	}
 	for i := range d.outcomes {
 		rows[i].fill(&d.outcomes[i])
 		resp.Statuses[i] = &rows[i].status
 	}
+	return resp
 }
 
 func (r *row) fill(o *outcome) {

@@ -81,11 +81,13 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 	if tree == nil {
 		return nil, status.Error(codes.Unavailable, "no rate limit configuration loaded")
 	}
-	d := decision{service: s, request: req}
-	if domain := tree.Domain(req.GetDomain()); domain == nil {
-		d.unknownDomain()
-	} else if err := d.decide(ctx, domain); err != nil {
-		return nil, err
+	d := newDecision(s, req)
+	defer d.release()
+	// What an unknown domain brings, overrides too, is not looked at.
+	if domain := tree.Domain(req.GetDomain()); domain != nil {
+		if err := d.decide(ctx, domain); err != nil {
+			return nil, err
+		}
 	}
 	resp := d.reply()
 	if err := d.wait(ctx, resp); err != nil {

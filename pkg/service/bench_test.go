@@ -1,0 +1,51 @@
+package service_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// BenchmarkShouldRateLimit is a decision without the network: 10,000 keys in
+// memory, one descriptor or four.
+func BenchmarkShouldRateLimit(b *testing.B) {
+	tree, _, err := descriptors.Load([]descriptors.File{{Name: "bench.yaml", Content: []byte(
+		"domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 1000000000}\n")}}, descriptors.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	store, err := memory.New(memory.Options{MaxKeys: 100_000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := service.New(service.Config{Store: store})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.SetTree(tree)
+	for _, n := range []int{1, 4} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			requests := make([]*pb.RateLimitRequest, 10_000)
+			for i := range requests {
+				requests[i] = &pb.RateLimitRequest{Domain: "bench"}
+				for d := range n {
+					requests[i].Descriptors = append(requests[i].Descriptors, desc("user", "v"+strconv.Itoa(d)+"-"+strconv.Itoa(i)))
+				}
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if _, err := s.ShouldRateLimit(context.Background(), requests[i%len(requests)]); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+		})
+	}
+}
