@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -184,30 +186,36 @@ func (c *cluster) time(ctx context.Context) (time.Time, error) {
 
 // ping succeeds when one master answers: the others' failures are their keys'.
 func (c *cluster) ping(ctx context.Context) error {
-	if _, err := c.lane(ctx, ""); err != nil {
+	masters, err := c.masters(ctx)
+	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	nodes := make([]*goredis.Client, 0, len(c.byAddr))
-	for _, node := range c.byAddr {
-		nodes = append(nodes, node)
+	answers := make(chan error, len(masters))
+	for _, l := range masters {
+		go func() { answers <- l.do(ctx, goredis.NewStatusCmd(context.Background(), "ping")) }()
 	}
-	c.mu.Unlock()
-	answers := make(chan error, len(nodes))
-	for _, node := range nodes {
-		l, err := c.laneTo(node)
-		if err != nil {
-			return err
-		}
-		go func() { answers <- l.do(ctx, goredis.NewStatusCmd(ctx, "ping")) }()
-	}
-	err := errors.New("the cluster has no nodes")
-	for range nodes {
+	for range masters {
 		if err = <-answers; err == nil {
 			return nil
 		}
 	}
 	return err
+}
+
+// masters is the lanes to the masters, as far as looking up some hundred keys
+// finds them; go-redis would read the topology anew to tell them.
+func (c *cluster) masters(ctx context.Context) ([]*lane, error) {
+	var masters []*lane
+	for i := range 256 {
+		l, err := c.lane(ctx, strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(masters, l) {
+			masters = append(masters, l)
+		}
+	}
+	return masters, nil
 }
 
 func (c *cluster) close() error {

@@ -110,6 +110,25 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
+// TestCloseFrozen: closing does not wait for a server that does not answer.
+func TestCloseFrozen(t *testing.T) {
+	server := testenv.Redis(t)
+	before := runtime.NumGoroutine()
+	s := open(t, redis.Options{URL: server.Addr})
+	must(t, s, hit("a"))
+	server.Pause()
+	_, _ = try(s, 20*time.Millisecond, hit("a"))
+	start := time.Now()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 4*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	server.Resume()
+	testenv.Eventually(t, 5*time.Second, func() bool { return runtime.NumGoroutine() <= before }, "its goroutines end")
+}
+
 // TestFullQueue: when more calls than the queue holds have piled up behind a
 // frozen server, the first call after its return waits for room and succeeds.
 func TestFullQueue(t *testing.T) {

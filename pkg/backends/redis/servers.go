@@ -108,7 +108,7 @@ func (s *single) failed(err error) {
 func (s *single) time(ctx context.Context) (time.Time, error) { return s.client.Time(ctx).Result() }
 
 func (s *single) ping(ctx context.Context) error {
-	return s.way.do(ctx, goredis.NewStatusCmd(ctx, "ping"))
+	return s.way.do(ctx, goredis.NewStatusCmd(context.Background(), "ping"))
 }
 
 func (s *single) close() error { return s.client.Close() }
