@@ -132,17 +132,21 @@ func TestOpensBeforeItsServer(t *testing.T) {
 
 func TestFrozenServer(t *testing.T) {
 	server := testenv.Memcached(t)
-	const timeout, wait = 300 * time.Millisecond, 30 * time.Millisecond
+	const timeout, wait = 300 * time.Millisecond, 150 * time.Millisecond
 	s := open(t, memcached.Options{Servers: []string{server.Addr}, Timeout: timeout})
 	warm(t, s, 10)
+	apply(t, s, hit("frozen", 1, -1))
 	before := runtime.NumGoroutine()
 	server.Pause()
 	// 10 waves of 300 callers, each with the patience of Envoy.
 	for range 10 {
-		for _, r := range together(300, func(int) (*backends.Batch, error) {
+		for _, r := range together(300, func(i int) (*backends.Batch, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), wait)
 			defer cancel()
-			b := batch(hit("frozen", 1, -1), hit("frozen-too", 1, 5))
+			b := batch(hit("frozen", 1, -1))
+			if i%4 == 0 {
+				b = batch(hit("frozen", 1, -1), hit("frozen-too", 1, 5))
+			}
 			start := time.Now()
 			err := s.Apply(ctx, b)
 			if d := time.Since(start); d > wait+time.Second {
@@ -163,7 +167,9 @@ func TestFrozenServer(t *testing.T) {
 	if got := apply(t, s, hit("awake", 1, 5)); got.Admitted != 1 {
 		t.Fatalf("the first call after its return: %+v", got)
 	}
-	if got := apply(t, s, hit("frozen", 0, -1)).Value.Whole; got > 64 {
+	// The hit before the freeze, the calls on the 10 connections that were
+	// open then, and those that waited for an answer at its end.
+	if got := apply(t, s, hit("frozen", 0, -1)).Value.Whole; got > 1+10+64 {
 		t.Fatalf("%d of the 3000 calls that failed were charged later", got)
 	}
 	testenv.Eventually(t, patience, func() bool { return connections(t, server.Addr) <= 64 }, "at most 64 connections")
@@ -171,7 +177,8 @@ func TestFrozenServer(t *testing.T) {
 
 func TestTooManyWaitersAreRefusedAtOnce(t *testing.T) {
 	server := testenv.Memcached(t)
-	s := open(t, memcached.Options{Servers: []string{server.Addr}, Timeout: 2 * time.Second})
+	const timeout = 2 * time.Second
+	s := open(t, memcached.Options{Servers: []string{server.Addr}, Timeout: timeout})
 	server.Pause()
 	defer server.Resume()
 	atOnce := 0
@@ -181,7 +188,10 @@ func TestTooManyWaitersAreRefusedAtOnce(t *testing.T) {
 		if !errors.Is(err, backends.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
-		if time.Since(start) > time.Second {
+		switch d := time.Since(start); {
+		case d > timeout+time.Second:
+			t.Errorf("answered only after %v", d)
+		case d > timeout/2:
 			return nil, nil
 		}
 		return nil, err
@@ -254,7 +264,7 @@ func TestAbandonedBatchIsNotTouched(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, backends.ErrUnavailable) {
 		t.Fatalf("got %v, want ErrUnavailable, deadline exceeded", err)
 	}
-	b.Ops[0].Key = "another" // the race detector watches
+	b.Ops[0] = backends.Op{} // the race detector watches
 	server.Resume()
 	testenv.Eventually(t, patience, func() bool { return apply(t, s, hit("key", 0, -1)).Value.Whole == 3 }, "the call outlives its caller")
 	if b.Replies[0] != (backends.Reply{}) {

@@ -117,9 +117,12 @@ func (o *Options) complete() error {
 	for _, s := range o.Servers {
 		errs = append(errs, checkServer(s))
 	}
-	for name, d := range map[string]time.Duration{"SRVRefresh": o.SRVRefresh, "Timeout": o.Timeout, "ExpirationJitter": o.ExpirationJitter} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", name, d))
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"SRVRefresh", o.SRVRefresh}, {"Timeout", o.Timeout}, {"ExpirationJitter", o.ExpirationJitter}} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", d.name, d.value))
 		}
 	}
 	if o.MaxIdleConns < 0 {

@@ -29,7 +29,7 @@ func TestCellsFollowTheSteps(t *testing.T) {
 			Window: rapid.Int64Range(1, 40*second).Draw(t, "window"),
 		}
 		den := rapid.Int64Range(1, 9).Draw(t, "den") // comes from the limit
-		end := epoch + 1000*second // of the fixed window
+		end := epoch + 1000*second                   // of the fixed window
 		var cell backends.Cell
 		var log backends.Log
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {

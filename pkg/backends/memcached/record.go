@@ -110,8 +110,9 @@ func (r *record) count(now int64) int64 {
 func (r *record) step(op *backends.Op, prev int64) backends.Reply {
 	var reply backends.Reply
 	if r.form == list {
+		nothing := op.Refund && len(r.log) == 0
 		r.log, reply = r.log.Step(op)
-		r.changed = r.changed || reply.Admitted > 0 && op.By.Whole > 0
+		r.changed = r.changed || reply.Admitted > 0 && op.By.Whole > 0 && !nothing
 		r.left = max(r.left, reply.Until-op.Now)
 		return reply
 	}
