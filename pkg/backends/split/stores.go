@@ -3,6 +3,7 @@ package split
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -37,7 +38,11 @@ func (s *Stores) Apply(ctx context.Context, b *backends.Batch) error {
 	case len(b.Ops):
 		return s.perSecond.Apply(ctx, b)
 	}
-	return Apply(ctx, b, undoTimeout, placeOf, s.applyParts)
+	err := Apply(ctx, b, undoTimeout, placeOf, s.applyParts)
+	if err != nil && !errors.Is(err, backends.ErrUnavailable) {
+		err = fmt.Errorf("apply %d operations to two stores: %w: %w", len(b.Ops), backends.ErrUnavailable, err)
+	}
+	return err
 }
 
 func placeOf(op *backends.Op) int {

@@ -1,0 +1,145 @@
+package split_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/split"
+)
+
+func inMemory(t *testing.T) *memory.Store {
+	t.Helper()
+	s, err := memory.New(memory.Options{MaxKeys: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// charge is one hit of cost 2 in a window with room for max.
+func charge(key string, perSecond bool, max int64) backends.Op {
+	now := time.Now().UnixMicro()
+	return backends.Op{Key: key, PerSecond: perSecond, Now: now, Until: now + time.Hour.Microseconds(), Den: 1, Times: 1,
+		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: max}}
+}
+
+func apply(t *testing.T, s backends.Store, all bool, ops ...backends.Op) *backends.Batch {
+	t.Helper()
+	b := &backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: all}
+	if err := s.Apply(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func count(t *testing.T, s backends.Store, op backends.Op) int64 {
+	t.Helper()
+	return apply(t, s, false, op.Look()).Replies[0].Value.Whole
+}
+
+func TestRoutesToItsStore(t *testing.T) {
+	main, seconds := inMemory(t), inMemory(t)
+	s := split.New(main, seconds)
+	hour, second := charge("hour", false, 9), charge("second", true, 9)
+	b := apply(t, s, false, hour, second, hour)
+	if b.Replies[0].Value.Whole != 2 || b.Replies[1].Value.Whole != 2 || b.Replies[2].Value.Whole != 4 {
+		t.Errorf("got %+v", b.Replies)
+	}
+	if count(t, main, hour) != 4 || count(t, main, second) != 0 || count(t, seconds, second) != 2 || count(t, seconds, hour) != 0 {
+		t.Error("an operation went to the wrong store")
+	}
+}
+
+func TestGivesBack(t *testing.T) {
+	s := split.New(inMemory(t), inMemory(t))
+	hour, second := charge("hour", false, 9), charge("second", true, 1)
+	back := charge("refunded", false, 9)
+	apply(t, s, false, back)
+	back = back.Inverse()
+	b := apply(t, s, true, hour, second, back)
+	if !b.Refused || b.Replies[0].Admitted != 1 || b.Replies[0].Value.Whole != 0 || b.Replies[1].Admitted != 0 {
+		t.Errorf("refused %v, %+v", b.Refused, b.Replies)
+	}
+	if n := count(t, s, hour); n != 0 {
+		t.Errorf("%d stayed charged", n)
+	}
+	if n := count(t, s, back); n != 2 {
+		t.Errorf("a refused batch gave back: %d left, want 2", n)
+	}
+	second.Max.Whole = 2
+	if b := apply(t, s, true, hour, second, back); b.Refused || count(t, s, hour) != 2 || count(t, s, second) != 2 || count(t, s, back) != 0 {
+		t.Errorf("refused %v, %+v", b.Refused, b.Replies)
+	}
+}
+
+// TestGivesBackWithoutItsCaller: the caller goes while one store is frozen;
+// when that one refuses at last, the other is given back all the same.
+func TestGivesBackWithoutItsCaller(t *testing.T) {
+	server := testenv.Redis(t)
+	slow, err := redis.Open(redis.Options{URL: server.Addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	main := inMemory(t)
+	s := split.New(main, slow)
+	t.Cleanup(func() { _ = s.Close() })
+	hour, second := charge("hour", false, 9), charge("second", true, 1)
+	apply(t, s, true, hour, charge("warm", true, 9))
+	server.Pause()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	b := backends.Batch{Ops: []backends.Op{hour, second}, Replies: make([]backends.Reply, 2), AllOrNothing: true}
+	if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	server.Resume()
+	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, main, hour) == 2 }, "the hit is given back")
+}
+
+func TestNeverAdmitsBeyondALimit(t *testing.T) {
+	s := split.New(inMemory(t), inMemory(t))
+	hour, second := charge("hour", false, 40), charge("second", true, 60)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	admitted := int64(0)
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				b := apply(t, s, true, hour, second)
+				mu.Lock()
+				if !b.Refused {
+					admitted += 2
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if admitted == 0 || admitted > 40 || count(t, s, hour) != admitted || count(t, s, second) != admitted {
+		t.Errorf("admitted %d of 40; counted %d and %d", admitted, count(t, s, hour), count(t, s, second))
+	}
+}
+
+func TestOneStoreGone(t *testing.T) {
+	main, seconds := inMemory(t), inMemory(t)
+	s := split.New(main, seconds)
+	_ = seconds.Close()
+	hour := charge("hour", false, 9)
+	b := backends.Batch{Ops: []backends.Op{hour, charge("second", true, 9)}, Replies: make([]backends.Reply, 2), AllOrNothing: true}
+	if err := s.Apply(context.Background(), &b); !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	if n := count(t, main, hour); n != 0 {
+		t.Errorf("%d stayed charged for a call that failed", n)
+	}
+	if err := s.Ping(context.Background()); !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("Ping: %v, want ErrUnavailable", err)
+	}
+}
