@@ -179,16 +179,17 @@ func (r *reader) compileLimits(d *descriptor, single *limitRules, several []limi
 			d.unlimited, d.limited = single, true
 			return
 		}
-		several = []limitRules{*single}
+		if limit, ok := r.compileLimit(single); ok {
+			d.limits, d.limited = []Limit{limit}, true
+		}
+		return
 	}
 	for i := range several {
 		l := &several[i]
-		if single == nil {
-			r.checkReplaces(l)
-			if l.unlimited {
-				r.problem(l.at[keyUnlimited], join(l.field, "unlimited"), "belongs into rate_limit: an unlimited descriptor has no list of limits")
-				continue
-			}
+		r.checkReplaces(l)
+		if l.unlimited {
+			r.problem(l.at[keyUnlimited], join(l.field, "unlimited"), "belongs into rate_limit: an unlimited descriptor has no list of limits")
+			continue
 		}
 		limit, ok := r.compileLimit(l)
 		if !ok {

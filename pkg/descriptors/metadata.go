@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -30,7 +31,7 @@ func (r *reader) metadata(n *yaml.Node, field string, into *map[string]any) {
 		}
 		key := ""
 		if r.scalarValue(name, field) != nil {
-			key = readScalar(name).text
+			key = strings.Clone(readScalar(name).text)
 		}
 		(*into)[key] = r.any(target(content[i+1]), join(field, key))
 	}
@@ -82,5 +83,5 @@ func (r *reader) scalarValue(n *yaml.Node, field string) any {
 	if !utf8.ValidString(s.text) { // of !!binary; it could not be sent
 		r.problem(n, field, "is not valid UTF-8")
 	}
-	return s.text
+	return strings.Clone(s.text)
 }

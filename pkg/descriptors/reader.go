@@ -3,6 +3,7 @@ package descriptors
 import (
 	"fmt"
 	"math"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -18,6 +19,7 @@ type reader struct {
 	// overridden > 0: the value being read is replaced by a later one of the
 	// same key. Only its types matter then.
 	overridden int
+	pairs      []pair // of the mappings that are being read, a stack
 }
 
 func (r *reader) problem(n *yaml.Node, field, format string, args ...any) {
@@ -44,21 +46,23 @@ type pair struct {
 func (r *reader) mapping(n *yaml.Node, where place, field string, do func(pair, string)) {
 	var last [keyCount]int
 	content := r.flatten(n, field)
-	known := make([]pair, 0, len(content)/2)
+	base := len(r.pairs)
 	for i := 0; i < len(content); i += 2 {
 		name, value := target(content[i]), target(content[i+1])
 		k, ok := r.key(name, where, field)
 		if !ok {
 			continue
 		}
-		known = append(known, pair{key: k, name: name, value: value})
+		r.pairs = append(r.pairs, pair{key: k, name: name, value: value})
 		if before := last[k]; before > 0 {
-			known[before-1].overridden = true
+			r.pairs[before-1].overridden = true
 			r.warn(name.Line, name.Column, join(field, k.String()), "the key is repeated; only the last one counts")
 		}
-		last[k] = len(known)
+		last[k] = len(r.pairs)
 	}
-	for _, p := range known {
+	end := len(r.pairs)
+	for i := base; i < end; i++ {
+		p := r.pairs[i]
 		if p.overridden {
 			r.overridden++
 		}
@@ -74,6 +78,7 @@ func (r *reader) mapping(n *yaml.Node, where place, field string, do func(pair, 
 			r.overridden--
 		}
 	}
+	r.pairs = r.pairs[:base]
 }
 
 // flatten lists keys and values with merge keys (<<) replaced by what they
@@ -214,7 +219,8 @@ func (r *reader) list(n *yaml.Node, field string) []*yaml.Node {
 	return items
 }
 
-// text reads a string: any scalar, as it is written. Null is empty.
+// text reads a string: any scalar, as it is written. Null is empty. The string
+// does not keep the file in memory.
 func (r *reader) text(n *yaml.Node, field string, into *string) {
 	if n.Kind != yaml.ScalarNode {
 		r.problem(n, field, "must be a string, not %s", describe(n))
@@ -222,7 +228,7 @@ func (r *reader) text(n *yaml.Node, field string, into *string) {
 	}
 	*into = ""
 	if s := readScalar(n); s.kind != kindNull {
-		*into = s.text
+		*into = strings.Clone(s.text)
 	}
 }
 

@@ -132,10 +132,13 @@ func (s *scalar) special() bool {
 // number recognises integers of any base, with underscores anywhere, and
 // decimal floats. Dates stay strings.
 func (s *scalar) number() {
-	if strings.Trim(s.text, "+-0123456789abcdefxobABCDEFXOB_.") != "" {
-		return // a word, a date with a time, an address: most values
+	plain := s.text
+	if digits(plain) < len(plain) {
+		if strings.Trim(plain, "+-0123456789abcdefxobABCDEFXOB_.") != "" {
+			return // a date with a time, an address with a port, an identifier
+		}
+		plain = strings.ReplaceAll(plain, "_", "")
 	}
-	plain := strings.ReplaceAll(s.text, "_", "")
 	if i, err := strconv.ParseInt(plain, 0, 64); err == nil {
 		s.kind, s.int = kindInt, i
 		return
