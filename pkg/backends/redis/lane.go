@@ -49,8 +49,12 @@ func (l *lane) tryEnter() bool {
 	}
 }
 
-// enter takes a place in the lane.
+// enter takes a place in the lane, at once if there is one, also for a caller
+// that has given up: its hit counts whenever it did.
 func (l *lane) enter(ctx context.Context) error {
+	if l.tryEnter() {
+		return nil
+	}
 	select {
 	case l.room <- struct{}{}:
 		return nil
