@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/alecthomas/kong"
 
@@ -10,13 +11,17 @@ import (
 )
 
 type checkCmd struct {
-	Dir string `arg:"" type:"existingdir" help:"Folder with rules: every file in it and in its subfolders."`
+	Dir string `arg:"" help:"Folder with rules: every file in it and in its subfolders."`
 
 	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain."`
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot."`
 }
 
 func (c *checkCmd) Run(k *kong.Kong) error {
+	// A server takes a missing folder for one without rules; here it is a slip.
+	if _, err := os.ReadDir(c.Dir); err != nil {
+		return fmt.Errorf("read rules: %w", err)
+	}
 	files, err := sources.Folder{Path: c.Dir, IgnoreDotFiles: c.RuntimeIgnoredotfiles}.Read()
 	if err != nil {
 		return fmt.Errorf("read rules: %w", err)

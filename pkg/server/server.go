@@ -117,9 +117,10 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 1+len(s.web))
 	go func() { failed <- wrap("gRPC", s.grpc.Serve(s.listen)) }()
 	for _, w := range s.web {
+		s.cfg.Log.Info("listening", "for", w.name, "on", w.listen.Addr().String())
 		go func() { failed <- wrap(w.name, w.server.Serve(w.listen)) }()
 	}
-	s.cfg.Log.Info("listening", "grpc", s.addrs.GRPC, "http", s.addrs.HTTP, "debug", s.addrs.Debug, "metrics", s.addrs.Metrics)
+	s.cfg.Log.Info("listening", "for", "gRPC", "on", s.listen.Addr().String())
 
 	var err error
 	select {

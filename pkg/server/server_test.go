@@ -351,6 +351,8 @@ func TestPortsInUseAreAllNamed(t *testing.T) {
 func TestStop(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	cfg := config()
+	var log bytes.Buffer
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	cfg.Service = decide(func(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 		close(entered)
 		<-leave
@@ -388,6 +390,9 @@ func TestStop(t *testing.T) {
 	}
 	if err := <-s.ended; err != nil {
 		t.Error(err)
+	}
+	if strings.Contains(log.String(), "cut off") {
+		t.Error("the health watch held up the end")
 	}
 }
 

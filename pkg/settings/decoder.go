@@ -226,5 +226,9 @@ func Describe(v *kong.Value) string {
 	if v.Default != "" {
 		facts = append(facts, "default "+v.Default)
 	}
-	return fmt.Sprintf("%s (%s) $%s", v.Help, strings.Join(facts, "; "), v.Tag.Envs[0])
+	help := v.Help
+	if len(facts) > 0 {
+		help += " (" + strings.Join(facts, "; ") + ")"
+	}
+	return help + " $" + v.Tag.Envs[0]
 }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"example.org/rls/internal/testenv"
+)
+
+const patience = 20 * time.Second
+
+// The program is run under both of its names.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"rls": main, "ratelimit": main})
+}
+
+// TestScripts runs the transcripts in testdata against the real program and
+// real servers.
+func TestScripts(t *testing.T) {
+	redis, memcached := testenv.Redis(t), testenv.Memcached(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("REDIS_ADDR", redis.Addr)
+			env.Setenv("MEMCACHED_ADDR", memcached.Addr)
+			for _, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT", "FREE_PORT"} {
+				env.Setenv(name, strconv.Itoa(testenv.FreePort(t)))
+			}
+			for _, name := range []string{"HOST", "GRPC_HOST", "DEBUG_HOST"} {
+				env.Setenv(name, "127.0.0.1")
+			}
+			return nil
+		},
+		// http STATUS URL [FILE] gets the URL, or posts the file to it, and prints
+		// the body; await goes on until the status is right; terminate sends
+		// SIGTERM to what runs in the background.
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"http":  func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, false) },
+			"await": func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, true) },
+			"terminate": func(ts *testscript.TestScript, _ bool, _ []string) {
+				for _, cmd := range ts.BackgroundCmds() {
+					ts.Check(cmd.Process.Signal(syscall.SIGTERM))
+				}
+			},
+		},
+	})
+}
+
+func httpCmd(ts *testscript.TestScript, neg bool, args []string, await bool) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: http|await STATUS URL [FILE]")
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		status, body, err := fetch(ts, args[1:])
+		if err == nil && strconv.Itoa(status) == args[0] {
+			fmt.Fprint(ts.Stdout(), body)
+			return
+		}
+		if !await || time.Now().After(end) {
+			ts.Fatalf("want %s, got %d %s %v", args[0], status, body, err)
+		}
+	}
+}
+
+func fetch(ts *testscript.TestScript, args []string) (int, string, error) {
+	method, body := http.MethodGet, []byte(nil)
+	if len(args) > 1 {
+		method, body = http.MethodPost, []byte(ts.ReadFile(args[1]))
+	}
+	req, err := http.NewRequest(method, args[0], bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(got), err
+}
