@@ -266,12 +266,12 @@ func (r *reader) compileLimit(l *limitRules) (Limit, bool) {
 	if l.at[keyRequestsPerUnit] == nil {
 		r.warn(l.node.Line, l.node.Column, join(l.field, "requests_per_unit"), "is missing, which means 0: every request is denied")
 	}
-	window := unit.Duration() * time.Duration(l.multiplier)
-	if time.Duration(l.multiplier) > algorithms.MaxWindow/unit.Duration() {
-		window = algorithms.MaxWindow + time.Second // out of range, and no overflow
+	if most := algorithms.MaxWindow / unit.Duration(); time.Duration(l.multiplier) > most {
+		r.problem(l.at[keyUnitMultiplier], join(l.field, "unit_multiplier"), "must be at most %d for the unit %s: a window is at most 10 years", most, strings.ToLower(unit.String()))
+		return Limit{}, false
 	}
 	spec := l.spec
-	spec.Window = window
+	spec.Window = unit.Duration() * time.Duration(l.multiplier)
 	limit, err := r.limits.get(spec)
 	if err != nil {
 		r.specProblem(l, err)

@@ -1,0 +1,324 @@
+package descriptors_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+func TestProblems(t *testing.T) {
+	tests := []struct{ name, content, want string }{
+		{
+			"every problem of a file, where it is",
+			`domain: d
+charge: admited
+descriptors:
+  - key: user
+    vlue: x
+    rate_limit:
+      unit: minuet
+      requests_per_unit: 5.0
+      shadow_mode: true
+  - key: plan
+    value: 1.5
+    shadow_mode: 'true'
+    rate_limit: {unit: minute, requests_per_unit: '5'}
+    descriptors:
+      - value: x
+        rate_limit: {unit: fortnight, requests_per_unit: -1}
+  - key: user
+    share_threshold: yes
+    rate_limit: {unit: hour, unlimited: true}
+`,
+			`a.yaml:2:9: charge: unknown charge "admited"; did you mean "admitted"?
+a.yaml:5:5: vlue: unknown key; did you mean "value"?
+a.yaml:7:13: rate_limit.unit: unknown unit "minuet"; did you mean "minute"?
+a.yaml:8:26: rate_limit.requests_per_unit: must be a whole number, not 5.0
+a.yaml:11:12: value: 1.5 is a number with a fraction or an exponent; quote it to make it a string: "1.5"
+a.yaml:12:18: shadow_mode: must be true or false, not the string "true"
+a.yaml:13:51: rate_limit.requests_per_unit: must be a whole number, not the string "5"
+a.yaml:15:9: key: must not be empty; a descriptor matches entries of one key
+a.yaml:16:28: rate_limit.unit: unknown unit "fortnight"; one of second, minute, hour, day, week, month, year
+a.yaml:16:58: rate_limit.requests_per_unit: must be between 0 and 4294967295, not -1
+a.yaml:17:5: repeats key "user" of a.yaml:4:5; a descriptor may be listed once
+a.yaml:18:22: share_threshold: needs a wildcard: there is no * in "user"
+a.yaml:19:24: rate_limit.unit: must not be given with unlimited: true`,
+		},
+		{
+			"strategies and their options",
+			`domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: minute, requests_per_unit: 1, strategy: token_buket}
+  - key: b
+    rate_limit: {unit: minute, requests_per_unit: 1, burst: 3}
+  - key: c
+    rate_limit: {unit: minute, requests_per_unit: 1, strategy: gcra, burst: 0, unit_multiplier: 0}
+  - key: e
+    rate_limit: {unit: year, requests_per_unit: 1, unit_multiplier: 4294967295}
+  - key: f
+    rate_limit: {unit: minute, requests_per_unit: 20000, strategy: sliding_log}
+  - key: g
+    rate_limit: {unit: minute, requests_per_unit: 1, extend: true}
+  - key: h
+    rate_limit: {unit: minute, requests_per_unit: 1, strategy: gcra, window: from_first_hit}
+  - key: i
+    rate_limit: {unit: minute, requests_per_unit: 1, strategy: leaky_bucket, max_delay: 500}
+  - key: j
+    rate_limit: {unit: minute, requests_per_unit: 1, window: rolling, strategy: x}
+  - key: l
+    rate_limit: {unlimited: true, burst: 3}
+  - key: m
+    burst: 3
+    rate_limit: {requests_per_unit: 1}
+`,
+			`a.yaml:4:64: rate_limit.strategy: unknown strategy "token_buket"; did you mean "token_bucket"?
+a.yaml:6:61: rate_limit.burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have
+a.yaml:8:77: rate_limit.burst: must be at least 1
+a.yaml:8:97: rate_limit.unit_multiplier: must be at least 1
+a.yaml:10:69: rate_limit.unit_multiplier: must be at most 10 for the unit year: a window is at most 10 years
+a.yaml:12:51: rate_limit.requests_per_unit: sliding_log remembers every hit and takes at most 10000; use ` + "`strategy: sliding_window`" + ` for more
+a.yaml:14:62: rate_limit.extend: needs strategy fixed_window with ` + "`window: from_first_hit`" + `
+a.yaml:16:78: rate_limit.window: from_first_hit is an option of fixed_window, not of gcra
+a.yaml:18:89: rate_limit.max_delay: must be a duration above 0 such as 500ms or 1.5s, not "500"
+a.yaml:20:62: rate_limit.window: unknown window "rolling"; from_first_hit, or leave it out for one that follows the clock
+a.yaml:20:81: rate_limit.strategy: unknown strategy "x"; one of fixed_window, sliding_window, sliding_log, token_bucket, gcra, leaky_bucket
+a.yaml:22:42: rate_limit.burst: must not be given with unlimited: true
+a.yaml:24:5: burst: has no meaning here; it belongs into rate_limit
+a.yaml:25:17: rate_limit.unit: is missing; one of second, minute, hour, day, week, month, year`,
+		},
+		{
+			"several limits",
+			`domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    rate_limits: [{unit: minute, requests_per_unit: 1}]
+  - key: b
+    rate_limits:
+      - {unit: minute, requests_per_unit: 30, unit_multiplier: 60}
+      - {unit: hour, requests_per_unit: 100}
+      - {unit: hour, requests_per_unit: 100, strategy: gcra}
+      - {unlimited: true}
+      - {unit: day, requests_per_unit: 5, name: x, replaces: [{name: x}, {name: ""}]}
+  - key: c
+    rate_limits: []
+  - key: e
+    rate_limits: {unit: day}
+  - key: f
+    rate_limits: [5]
+`,
+			`a.yaml:5:5: rate_limits: excludes rate_limit; move that into the list
+a.yaml:9:9: rate_limits[1]: has the strategy and window of "30 per 60 minutes" before it and would share its counter; keep the stricter one or change the window
+a.yaml:11:21: rate_limits[3].unlimited: belongs into rate_limit: an unlimited descriptor has no list of limits
+a.yaml:12:70: rate_limits[4].replaces[0].name: a limit cannot replace itself ("x")
+a.yaml:12:81: rate_limits[4].replaces[1].name: must not be empty; it is the name of another limit
+a.yaml:14:18: rate_limits: must have at least one limit
+a.yaml:16:18: rate_limits: must be a list, not a mapping
+a.yaml:18:19: rate_limits[0]: must be a mapping, not 5`,
+		},
+		{"an empty file", "", `a.yaml:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`},
+		{"not a mapping", "\n  [1]\n", `a.yaml:2:3: must be a mapping with domain and descriptors, not a list`},
+		{"a key that is not a string", "domain: d\nno: 5\n", `a.yaml:2:1: a key must be a string; no is a boolean`},
+		{"a key from elsewhere", "domain: d\nfoo: 5\n", `a.yaml:2:1: foo: unknown key; known here: domain, descriptors, charge`},
+		{"a key of another place", "domain: d\nrequest_per_unit: 5\n", `a.yaml:2:1: request_per_unit: unknown key; did you mean "requests_per_unit"?`},
+		{"not YAML: a bracket", "domain: d\ndescriptors: [\n", `a.yaml:3:1: not valid YAML: did not find expected node content`},
+		{"not YAML: a tab", "domain: d\ndescriptors:\n\t- key: a\n", `a.yaml:3:2: not valid YAML: found character that cannot start any token`},
+		{"not YAML: a colon", "domain: d\ndescriptors:\n  - key: a: b\n", `a.yaml:3:3: not valid YAML: mapping values are not allowed in this context`},
+		{"not YAML: an alias without anchor", "domain: *d\n", `a.yaml:1:1: not valid YAML: unknown anchor 'd' referenced`},
+		{"an alias inside its anchor", "domain: d\ndescriptors: &all\n- key: a\n  descriptors: *all\n", `a.yaml:4:16: *all is used inside the value that it stands for`},
+		{"a merge of what is no mapping", "domain: d\n<<: [{}, 5]\n", `a.yaml:2:1: << needs a mapping or a list of mappings`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tree, warnings, err := descriptors.Load([]descriptors.File{{Name: "a.yaml", Content: []byte(tt.content)}}, descriptors.Options{})
+			if tree != nil || warnings != nil {
+				t.Error("a tree in spite of problems")
+			}
+			if diff := cmp.Diff(strings.Split(tt.want, "\n"), strings.Split(fmt.Sprint(err), "\n")); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			var problem descriptors.Problem
+			if !errors.As(err, &problem) || problem.File != "a.yaml" || problem.Line == 0 || problem.Column == 0 {
+				t.Errorf("the first problem is %#v", problem)
+			}
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	const content = `domain: d
+value: x
+descriptors:
+  - key: a
+    unit: day
+    rate_limit: {unit: day}
+  - key: b
+    key: c
+    rate_limit: {unlimited: true, unit: x, requests_per_unit: 5}
+---
+domain: e
+`
+	const want = `a.yaml:2:1: value: has no meaning here and is ignored; it belongs into a descriptor
+a.yaml:5:5: unit: has no meaning here and is ignored; it belongs into rate_limit
+a.yaml:6:17: rate_limit.requests_per_unit: is missing, which means 0: every request is denied
+a.yaml:8:5: key: the key is repeated; only the last one counts
+a.yaml:9:41: rate_limit.unit: has no meaning with unlimited: true and is ignored
+a.yaml:9:63: rate_limit.requests_per_unit: has no meaning with unlimited: true and is ignored
+a.yaml:10:1: a second document is ignored; put it in a file of its own`
+	tree, warnings, err := descriptors.Load([]descriptors.File{{Name: "a.yaml", Content: []byte(content)}}, descriptors.Options{})
+	if err != nil || len(tree.Domains()) != 1 {
+		t.Fatalf("%v, %v", tree.Domains(), err)
+	}
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(descriptors.Problems(warnings).Error(), "\n")); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestRuleHasWhatWasWritten(t *testing.T) {
+	domain := load(t, descriptors.File{Name: "a.yaml", Content: []byte(`
+domain: d
+charge: admitted
+descriptors:
+  - key: api
+    shadow_mode: true
+    quota_mode: true
+    rate_limits:
+      - {unit: second, requests_per_unit: 10, name: burst}
+      - {unit: minute, unit_multiplier: 10, requests_per_unit: 3000, strategy: sliding_window, replaces: [{name: a}, {name: b}]}
+      - {unit: hour, requests_per_unit: 9, strategy: leaky_bucket, burst: 5, max_delay: 1.5s}
+  - key: vip
+    rate_limit: {unlimited: true, name: v, replaces: [{name: burst}]}
+`)}).Domain("d")
+	if domain.Charge != descriptors.ChargeAdmitted {
+		t.Errorf("charge is %s", domain.Charge)
+	}
+	api := domain.Match(entries("api=1"))
+	if !api.Shadow || !api.Quota || api.Unlimited || len(api.Limits) != 3 {
+		t.Fatalf("api is %+v", api)
+	}
+	if want := (descriptors.Position{File: "a.yaml", Line: 5, Column: 5}); api.Pos != want {
+		t.Errorf("api is at %v", api.Pos)
+	}
+	second, minutes, hour := api.Limits[0], api.Limits[1], api.Limits[2]
+	if second.Name != "burst" || second.Requests != 10 || second.Window != time.Second || second.Replaces != nil {
+		t.Errorf("second is %+v", second)
+	}
+	if minutes.Strategy != algorithms.SlidingWindow || minutes.Window != 10*time.Minute || !cmp.Equal(minutes.Replaces, []string{"a", "b"}) {
+		t.Errorf("minutes is %+v", minutes)
+	}
+	if hour.Burst != 5 || hour.MaxDelay != 1500*time.Millisecond {
+		t.Errorf("hour is %+v", hour)
+	}
+	vip := domain.Match(entries("vip=1"))
+	if !vip.Unlimited || vip.Limits != nil || vip.Name != "v" || !cmp.Equal(vip.Replaces, []string{"burst"}) || vip.Shadow {
+		t.Errorf("vip is %+v", vip)
+	}
+}
+
+func TestDomainsOfSeveralFiles(t *testing.T) {
+	file := func(name, content string) descriptors.File {
+		return descriptors.File{Name: name, Content: []byte(content)}
+	}
+	a := file("a.yaml", "domain: d\ncharge: admitted\ndescriptors:\n- {key: a, "+limited+"}\n- {key: k, value: 'x*', "+limited+"}\n")
+	b := file("b.yaml", "domain: d\ndescriptors:\n- {key: b, "+limited+"}\n- {key: k, value: '*x', "+limited+"}\n")
+	again := file("c.yaml", "domain: d\ncharge: always\ndescriptors:\n- {key: a, "+limited+"}\n")
+	other := file("e.yaml", "domain: c\n")
+	merge := descriptors.Options{MergeDomains: true}
+
+	tests := []struct {
+		name  string
+		files []descriptors.File
+		opts  descriptors.Options
+		want  string
+	}{
+		{"none", nil, merge, ""},
+		{"apart", []descriptors.File{a, other}, descriptors.Options{}, ""},
+		{"twice", []descriptors.File{a, b}, descriptors.Options{}, `b.yaml:1:9: domain: "d" is already in a.yaml:1:9; put the descriptors together, or allow domains to be merged`},
+		{"merged", []descriptors.File{a, b}, merge, ""},
+		{"merged with the same key", []descriptors.File{a, b, again}, merge, `c.yaml:2:9: charge: differs from that of the same domain in a.yaml:2:9
+c.yaml:4:3: repeats key "a" of a.yaml:4:3; a descriptor may be listed once`},
+		{"all files are checked", []descriptors.File{file("y", "x: 1"), file("x", "domain: d\nx: 1")}, merge, `x:2:1: x: unknown key; known here: domain, descriptors, charge
+y:1:1: x: unknown key; known here: domain, descriptors, charge
+y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := descriptors.Load(tt.files, tt.opts)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+
+	tree, _, err := descriptors.Load([]descriptors.File{b, other, a}, descriptors.Options{MergeDomains: true, Charge: descriptors.ChargeAlways})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range tree.Domains() {
+		names = append(names, d.Name+" "+d.Charge.String())
+	}
+	if diff := cmp.Diff([]string{"c always", "d admitted"}, names); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	for request, want := range map[string]string{"a": "d.a", "b": "d.b", "k=xx": "d.k_*x"} {
+		if got := tree.Domain("d").Match(entries(request)).Path; got != want {
+			t.Errorf("%s matches %s, want %s: wildcards rank in the order of the files", request, got, want)
+		}
+	}
+}
+
+func TestDefaultCharge(t *testing.T) {
+	tree, _, err := descriptors.Load([]descriptors.File{
+		{Name: "a", Content: []byte("domain: a\n")},
+		{Name: "b", Content: []byte("domain: b\ncharge: always\n")},
+	}, descriptors.Options{Charge: descriptors.ChargeAdmitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := tree.Domain("a").Charge, tree.Domain("b").Charge; a != descriptors.ChargeAdmitted || b != descriptors.ChargeAlways {
+		t.Errorf("a charges %s, b %s", a, b)
+	}
+}
+
+// A few aliases of aliases stand for 10^9 descriptors; the load must end at
+// once, and say why.
+func TestAliasesAreBounded(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("domain: d\nmetadata:\n  - &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := range 9 {
+		fmt.Fprintf(&b, "  - &a%d [%s*a%d]\n", i+1, strings.Repeat(fmt.Sprintf("*a%d, ", i), 9), i)
+	}
+	start := time.Now()
+	_, _, err := descriptors.Load([]descriptors.File{{Name: "bomb.yaml", Content: []byte(b.String())}}, descriptors.Options{})
+	const want = "bomb.yaml:1:1: the aliases of this file stand for more than 2000000 values; write fewer"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestRaisedLimitKeepsItsIdentity(t *testing.T) {
+	id := func(n int) string {
+		domain := load(t, yamlFile(fmt.Sprintf("- {key: k, rate_limit: {unit: day, requests_per_unit: %d}}", n))).Domain("d")
+		e := entries("k=v")
+		return string(descriptors.AppendID(nil, "d", e, domain.Match(e).Shared))
+	}
+	if id(1) != id(1000) {
+		t.Errorf("%s becomes %s", id(1), id(1000))
+	}
+}
