@@ -20,7 +20,7 @@ import (
 
 // Options configures a Store.
 type Options struct {
-	// MaxKeys bounds the number of cells, >= 1. A cell costs about 150 bytes,
+	// MaxKeys bounds the number of cells, >= 1. A cell costs about 100 bytes,
 	// a sliding log 16 bytes more for each hit that it remembers.
 	MaxKeys int
 	// Now is the clock in µs since the epoch; nil is the system's.
@@ -50,7 +50,8 @@ func New(o Options) (*Store, error) {
 	shards := 1 << max(0, min(6, bits.Len(uint(o.MaxKeys/1024))-1))
 	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards)}
 	for i := range s.shards {
-		s.shards[i] = newShard((o.MaxKeys+shards-1)/shards, &s.evicted)
+		s.shards[i].max, s.shards[i].evicted = (o.MaxKeys+shards-1)/shards, &s.evicted
+		s.shards[i].clear()
 	}
 	return s, nil
 }
@@ -67,7 +68,7 @@ func (s *Store) Close() error {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		sh.index, sh.chunks, sh.free, sh.heap, sh.logs = map[string]uint32{}, nil, nil, nil, map[uint32]backends.Log{}
+		sh.clear()
 		sh.mu.Unlock()
 	}
 	return nil
@@ -79,7 +80,7 @@ func (s *Store) Len() int {
 	n := 0
 	for i := range s.shards {
 		s.shards[i].mu.Lock()
-		n += len(s.shards[i].index)
+		n += s.shards[i].table.len
 		s.shards[i].mu.Unlock()
 	}
 	return n
@@ -97,9 +98,10 @@ func (s *Store) open() error {
 	return nil
 }
 
-func (s *Store) shardOf(key string) int {
-	return int(maphash.String(s.seed, key)) & (len(s.shards) - 1)
-}
+func (s *Store) name(key string) name { return name{key, maphash.String(s.seed, key)} }
+
+// shardOf takes the high bits; the shard's table takes the low ones.
+func (s *Store) shardOf(n name) int { return int(n.hash>>32) & (len(s.shards) - 1) }
 
 // Apply applies b. It never waits for anything but a lock held for
 // microseconds, so ctx is not looked at.
@@ -114,13 +116,10 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	}
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		at, prev := s.shardOf(op.Key), -1
-		if op.Prev != "" {
-			prev = s.shardOf(op.Prev)
-		}
-		s.lock(at, prev)
-		b.Replies[i] = s.step(op, at, prev)
-		s.unlock(at, prev)
+		p := s.placeOf(op)
+		s.lock(p)
+		b.Replies[i] = s.step(op, p)
+		s.unlock(p)
 		if b.AllOrNothing && !op.Soft && b.Replies[i].Admitted < op.Times {
 			b.Refused = true
 		}
@@ -128,47 +127,61 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
-// lock takes the locks of one or two shards in their order.
-func (s *Store) lock(a, b int) {
-	if b >= 0 && b < a {
-		s.shards[b].mu.Lock()
+// place is where an operation's cells live. Without a previous cell both
+// shards are the same.
+type place struct {
+	key, prev     name
+	at, prevShard int
+}
+
+func (s *Store) placeOf(op *backends.Op) place {
+	p := place{key: s.name(op.Key)}
+	p.at = s.shardOf(p.key)
+	p.prevShard = p.at
+	if op.Prev != "" {
+		p.prev = s.name(op.Prev)
+		p.prevShard = s.shardOf(p.prev)
 	}
-	s.shards[a].mu.Lock()
-	if b > a {
-		s.shards[b].mu.Lock()
+	return p
+}
+
+// lock takes the locks of an operation's shards in their order.
+func (s *Store) lock(p place) {
+	s.shards[min(p.at, p.prevShard)].mu.Lock()
+	if p.at != p.prevShard {
+		s.shards[max(p.at, p.prevShard)].mu.Lock()
 	}
 }
 
-func (s *Store) unlock(a, b int) {
-	s.shards[a].mu.Unlock()
-	if b >= 0 && b != a {
-		s.shards[b].mu.Unlock()
+func (s *Store) unlock(p place) {
+	s.shards[p.at].mu.Unlock()
+	if p.at != p.prevShard {
+		s.shards[p.prevShard].mu.Unlock()
 	}
 }
 
-// step applies op; the locks of both shards are held.
-func (s *Store) step(op *backends.Op, at, prev int) backends.Reply {
+// step applies op; the locks of its shards are held.
+func (s *Store) step(op *backends.Op, p place) backends.Reply {
 	var previous int64
-	if prev >= 0 {
-		previous = s.shards[prev].count(op.Prev, op.Now)
+	if op.Prev != "" {
+		previous = s.shards[p.prevShard].count(p.prev, op.Now)
 	}
-	return s.shards[at].step(op, previous)
+	return s.shards[p.at].step(op, p.key, previous)
 }
 
 // applyAll applies a batch of several operations, all or nothing.
 func (s *Store) applyAll(b *backends.Batch) {
-	held := s.lockAll(b.Ops)
-	defer s.unlockAll(held)
-	type undo struct {
-		shard int
-		state state
-	}
-	undos := make([]undo, 0, len(b.Ops))
+	places := make([]place, len(b.Ops))
+	before := make([]state, len(b.Ops))
 	for i := range b.Ops {
+		places[i] = s.placeOf(&b.Ops[i])
+	}
+	held := s.lockAll(places)
+	defer s.unlockAll(held)
+	for i, p := range places {
 		op := &b.Ops[i]
-		at := s.shardOf(op.Key)
-		undos = append(undos, undo{at, s.shards[at].save(op.Key)})
-		b.Replies[i] = s.step(op, at, s.prevShard(op))
+		before[i] = s.shards[p.at].save(p.key)
+		b.Replies[i] = s.step(op, p)
 		if !op.Soft && b.Replies[i].Admitted < op.Times {
 			b.Refused = true
 		}
@@ -176,32 +189,22 @@ func (s *Store) applyAll(b *backends.Batch) {
 	if !b.Refused {
 		return
 	}
-	for i := len(undos) - 1; i >= 0; i-- {
-		s.shards[undos[i].shard].restore(b.Ops[i].Key, undos[i].state, b.Ops[i].Now)
+	for i := len(places) - 1; i >= 0; i-- {
+		s.shards[places[i].at].restore(places[i].key, before[i], b.Ops[i].Now)
 	}
-	for i := range b.Ops {
+	for i, p := range places {
 		op := b.Ops[i].Look()
 		admitted, retryAt := b.Replies[i].Admitted, b.Replies[i].RetryAt
-		b.Replies[i] = s.step(&op, s.shardOf(op.Key), s.prevShard(&op))
+		b.Replies[i] = s.step(&op, p)
 		b.Replies[i].Admitted, b.Replies[i].RetryAt = admitted, retryAt
 	}
 }
 
-func (s *Store) prevShard(op *backends.Op) int {
-	if op.Prev == "" {
-		return -1
-	}
-	return s.shardOf(op.Prev)
-}
-
-// lockAll locks the shards of every key in their order and returns them as a
+// lockAll locks every shard of the places in their order and returns them as a
 // set of at most 64.
-func (s *Store) lockAll(ops []backends.Op) (set uint64) {
-	for i := range ops {
-		set |= 1 << s.shardOf(ops[i].Key)
-		if prev := s.prevShard(&ops[i]); prev >= 0 {
-			set |= 1 << prev
-		}
+func (s *Store) lockAll(places []place) (set uint64) {
+	for _, p := range places {
+		set |= 1<<p.at | 1<<p.prevShard
 	}
 	for i := range s.shards {
 		if set&(1<<i) != 0 {

@@ -11,29 +11,16 @@ import (
 // maxKeys is what 32-bit slots can number, with room for rounding per shard.
 const maxKeys = 1 << 30
 
-// A shard is a map from key to a slot in chunks of entries, and a heap of the
-// slots by expiry. The heap is lazy: an entry's place in it holds an expiry at
-// or before the true one, mended when it comes to the top.
+// A shard is a table of cells and a heap of them by expiry. The heap is lazy:
+// an entry's place in it holds an expiry at or before the true one, mended
+// when it comes to the top.
 type shard struct {
 	mu      sync.Mutex
 	max     int
-	index   map[string]uint32
-	chunks  [][]entry
-	free    []uint32
-	heap    []expiry
+	table   table
 	logs    map[uint32]backends.Log // of the slots that are lists
+	heap    []expiry
 	evicted *atomic.Uint64
-
-	_ [32]byte // keeps neighbours off this shard's cache line
-}
-
-// entry is a cell, 40 bytes.
-type entry struct {
-	key   string
-	whole int64
-	until int64
-	frac  uint32
-	place uint32 // in the heap
 }
 
 type expiry struct {
@@ -41,34 +28,37 @@ type expiry struct {
 	slot  uint32
 }
 
-const chunkSize = 512
-
-func newShard(max int, evicted *atomic.Uint64) shard {
-	return shard{max: max, index: map[string]uint32{}, logs: map[uint32]backends.Log{}, evicted: evicted}
+// name is a key with its hash.
+type name struct {
+	key  string
+	hash uint64
 }
 
-func (sh *shard) at(slot uint32) *entry {
-	return &sh.chunks[slot/chunkSize][slot%chunkSize]
+func (n name) low() uint32 { return uint32(n.hash) }
+
+// clear forgets every cell.
+func (sh *shard) clear() {
+	sh.table, sh.heap, sh.logs = table{}, nil, map[uint32]backends.Log{}
 }
 
 // count is the value of a counter at now, 0 when absent.
-func (sh *shard) count(key string, now int64) int64 {
-	slot, ok := sh.index[key]
-	if !ok || now >= sh.at(slot).until {
+func (sh *shard) count(n name, now int64) int64 {
+	slot, ok := sh.table.find(n.key, n.low())
+	if !ok || now >= sh.table.at(slot).until {
 		return 0
 	}
-	return sh.at(slot).whole
+	return sh.table.at(slot).whole
 }
 
 // step applies op to its cell.
-func (sh *shard) step(op *backends.Op, prev int64) backends.Reply {
-	slot, ok := sh.index[op.Key]
+func (sh *shard) step(op *backends.Op, n name, prev int64) backends.Reply {
+	slot, ok := sh.table.find(n.key, n.low())
 	if op.Kind == backends.List {
-		return sh.stepLog(op, slot, ok)
+		return sh.stepLog(op, n, slot, ok)
 	}
 	var c backends.Cell
 	if ok {
-		e := sh.at(slot)
+		e := sh.table.at(slot)
 		c = backends.Cell{Value: backends.Amount{Whole: e.whole, Frac: int64(e.frac)}, Until: e.until}
 	}
 	c, r := c.Step(op, prev)
@@ -79,15 +69,15 @@ func (sh *shard) step(op *backends.Op, prev int64) backends.Reply {
 		return r
 	}
 	if !ok {
-		slot = sh.insert(op.Key, c.Until, op.Now)
+		slot = sh.insert(n, c.Until, op.Now)
 	}
-	e := sh.at(slot)
+	e := sh.table.at(slot)
 	e.whole, e.frac = c.Value.Whole, uint32(c.Value.Frac)
 	sh.setUntil(slot, c.Until)
 	return r
 }
 
-func (sh *shard) stepLog(op *backends.Op, slot uint32, ok bool) backends.Reply {
+func (sh *shard) stepLog(op *backends.Op, n name, slot uint32, ok bool) backends.Reply {
 	var log backends.Log
 	if ok {
 		log = sh.logs[slot]
@@ -100,30 +90,19 @@ func (sh *shard) stepLog(op *backends.Op, slot uint32, ok bool) backends.Reply {
 		return r
 	}
 	if !ok {
-		slot = sh.insert(op.Key, r.Until, op.Now)
+		slot = sh.insert(n, r.Until, op.Now)
 	}
 	sh.logs[slot] = log
 	sh.setUntil(slot, r.Until)
 	return r
 }
 
-// insert makes an entry for key and room for it.
-func (sh *shard) insert(key string, until, now int64) uint32 {
+// insert makes an entry for a key and room for it.
+func (sh *shard) insert(n name, until, now int64) uint32 {
 	sh.makeRoom(now)
-	var slot uint32
-	if n := len(sh.free); n > 0 {
-		slot, sh.free = sh.free[n-1], sh.free[:n-1]
-	} else {
-		last := len(sh.chunks) - 1
-		if last < 0 || len(sh.chunks[last]) == chunkSize {
-			sh.chunks = append(sh.chunks, make([]entry, 0, min(chunkSize, sh.max)))
-			last++
-		}
-		slot = uint32(last*chunkSize + len(sh.chunks[last]))
-		sh.chunks[last] = append(sh.chunks[last], entry{})
-	}
-	sh.index[key] = slot
-	*sh.at(slot) = entry{key: key, until: until, place: uint32(len(sh.heap))}
+	slot := sh.table.add(n.key, n.low())
+	e := sh.table.at(slot)
+	e.until, e.place = until, uint32(len(sh.heap))
 	sh.heap = append(sh.heap, expiry{until, slot})
 	sh.up(len(sh.heap) - 1)
 	return slot
@@ -134,7 +113,7 @@ func (sh *shard) insert(key string, until, now int64) uint32 {
 func (sh *shard) makeRoom(now int64) {
 	for range 2 {
 		slot, until, ok := sh.soonest()
-		full := len(sh.index) >= sh.max
+		full := sh.table.len >= sh.max
 		if !ok || until > now && !full {
 			return
 		}
@@ -149,7 +128,7 @@ func (sh *shard) makeRoom(now int64) {
 func (sh *shard) soonest() (slot uint32, until int64, ok bool) {
 	for len(sh.heap) > 0 {
 		top := sh.heap[0]
-		until := sh.at(top.slot).until
+		until := sh.table.at(top.slot).until
 		if until == top.until {
 			return top.slot, until, true
 		}
@@ -160,7 +139,7 @@ func (sh *shard) soonest() (slot uint32, until int64, ok bool) {
 }
 
 func (sh *shard) setUntil(slot uint32, until int64) {
-	e := sh.at(slot)
+	e := sh.table.at(slot)
 	e.until = until
 	if p := int(e.place); until < sh.heap[p].until {
 		sh.heap[p].until = until
@@ -169,12 +148,7 @@ func (sh *shard) setUntil(slot uint32, until int64) {
 }
 
 func (sh *shard) remove(slot uint32) {
-	e := sh.at(slot)
-	delete(sh.index, e.key)
-	place, last := int(e.place), len(sh.heap)-1
-	*e = entry{}
-	delete(sh.logs, slot)
-	sh.free = append(sh.free, slot)
+	place, last := int(sh.table.at(slot).place), len(sh.heap)-1
 	if place != last {
 		sh.put(place, sh.heap[last])
 	}
@@ -182,11 +156,13 @@ func (sh *shard) remove(slot uint32) {
 	if place != last {
 		sh.up(sh.down(place))
 	}
+	sh.table.remove(slot)
+	delete(sh.logs, slot)
 }
 
 func (sh *shard) put(i int, x expiry) {
 	sh.heap[i] = x
-	sh.at(x.slot).place = uint32(i)
+	sh.table.at(x.slot).place = uint32(i)
 }
 
 func (sh *shard) up(i int) {
@@ -231,19 +207,17 @@ type state struct {
 	log     backends.Log
 }
 
-func (sh *shard) save(key string) state {
-	slot, ok := sh.index[key]
+func (sh *shard) save(n name) state {
+	slot, ok := sh.table.find(n.key, n.low())
 	if !ok {
 		return state{}
 	}
-	e := sh.at(slot)
-	st := state{present: true, whole: e.whole, frac: e.frac, until: e.until}
-	st.log = slices.Clone(sh.logs[slot])
-	return st
+	e := sh.table.at(slot)
+	return state{true, e.whole, e.frac, e.until, slices.Clone(sh.logs[slot])}
 }
 
-func (sh *shard) restore(key string, st state, now int64) {
-	slot, ok := sh.index[key]
+func (sh *shard) restore(n name, st state, now int64) {
+	slot, ok := sh.table.find(n.key, n.low())
 	if !st.present {
 		if ok {
 			sh.remove(slot)
@@ -251,9 +225,9 @@ func (sh *shard) restore(key string, st state, now int64) {
 		return
 	}
 	if !ok {
-		slot = sh.insert(key, st.until, now)
+		slot = sh.insert(n, st.until, now)
 	}
-	e := sh.at(slot)
+	e := sh.table.at(slot)
 	e.whole, e.frac = st.whole, st.frac
 	if st.log != nil {
 		sh.logs[slot] = st.log
