@@ -35,6 +35,8 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.Check(s); err != nil {
 		return fmt.Errorf("wrong settings:\n%w", err)
 	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer cancel()
 	collectLess()
 	log := newLogger(k.Stderr, s.Log)
 	measure := metrics.New()
@@ -58,8 +60,6 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		return err
 	}
 
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	defer cancel()
 	return together(ctx,
 		srv.Run,
 		func(ctx context.Context) error {
@@ -111,8 +111,12 @@ func rulesSource(s *settings.Settings, log *slog.Logger) sources.Source {
 }
 
 func rules(s *settings.Settings, limits *service.Service, health *server.Health, measure *metrics.Metrics, log *slog.Logger) *sources.Rules {
+	options := descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig}
+	if s.Backend.StopCacheKeyIncrementWhenOverlimit {
+		options.Charge = descriptors.ChargeAdmitted
+	}
 	return &sources.Rules{
-		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig},
+		Options: options,
 		Use:     limits.SetTree,
 		Loaded: func(err error) {
 			measure.Loaded(err)

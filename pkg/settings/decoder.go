@@ -208,20 +208,14 @@ func within(tag *kong.Tag) string {
 	return ""
 }
 
-// Describe is a setting's help with its unit, range, default and variable.
+// Describe is a setting's help with its values, default and variable.
 func Describe(v *kong.Value) string {
 	if len(v.Tag.Envs) == 0 {
 		return v.Help
 	}
 	var facts []string
-	if unit := v.Tag.Get("unit"); unit != "" {
-		facts = append(facts, "in "+unit)
-	}
-	if choices := choices(v.Tag); choices != nil {
-		facts = append(facts, either(choices))
-	}
-	if within := within(v.Tag); within != "" {
-		facts = append(facts, strings.TrimPrefix(within, ", "))
+	if values := Values(v); values != "" {
+		facts = append(facts, values)
 	}
 	if v.Default != "" {
 		facts = append(facts, "default "+v.Default)
@@ -231,4 +225,19 @@ func Describe(v *kong.Value) string {
 		help += " (" + strings.Join(facts, "; ") + ")"
 	}
 	return help + " $" + v.Tag.Envs[0]
+}
+
+// Values says what a setting may be: its choices, or its unit and range.
+func Values(v *kong.Value) string {
+	if choices := choices(v.Tag); choices != nil {
+		return either(choices)
+	}
+	var facts []string
+	if unit := v.Tag.Get("unit"); unit != "" {
+		facts = append(facts, "in "+unit)
+	}
+	if within := within(v.Tag); within != "" {
+		facts = append(facts, strings.TrimPrefix(within, ", "))
+	}
+	return strings.Join(facts, ", ")
 }

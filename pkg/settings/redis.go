@@ -35,7 +35,7 @@ type Redis struct {
 
 	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Turn unhealthy whenever the store does not answer, not only before its first answer."`
 
-	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" min:"1ms" help:"Accepted and without effect: the store is tried every second at the latest."`
+	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" min:"1ms" help:"Accepted and without effect: the store is asked once a second until it answers."`
 	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" min:"1ms" help:"Accepted and without effect."`
 	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Give up and exit when the store has not answered by then; 0 never."`
 }

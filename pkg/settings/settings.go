@@ -61,9 +61,9 @@ type Backend struct {
 	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Put before every key."`
 
 	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Keys may be kept this much longer, at random, so that they do not all expire together."`
-	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Memory for remembering which keys are over their limit; 0 turns it off."`
+	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Accepted and without effect so far."`
 
-	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Do not charge the other limits of a request that one of them denies."`
+	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge nothing for a request that is denied, in domains that do not say (charge)."`
 }
 
 // Memory bounds the embedded store.
@@ -73,7 +73,7 @@ type Memory struct {
 
 // Limits says how decisions are made known.
 type Limits struct {
-	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Share of a limit from which hits count as near it."`
+	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Accepted and without effect so far."`
 	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but answer OK whatever the decision."`
 	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as quota_mode: deny only when all descriptors are over."`
 

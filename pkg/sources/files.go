@@ -171,7 +171,7 @@ func (w *watch) path() []string {
 
 // concerns reports whether a change of name can change the rules.
 func (w *watch) concerns(name string) bool {
-	steps := w.path()
+	steps, name := w.path(), filepath.Clean(name) // "./rules" below a relative root
 	for _, step := range steps {
 		if name == step {
 			return true

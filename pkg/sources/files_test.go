@@ -369,6 +369,20 @@ func TestWatchRootSeesOnlyTheSwap(t *testing.T) {
 	}
 }
 
+func TestRelativeRoot(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "1/config/a.yaml", rule("v1"))
+	write(t, "2/config/a.yaml", rule("v2"))
+	link(t, "1", "current")
+	swapped := run(t, &sources.Files{Root: "current", Below: "config", WatchRoot: true})
+	changed := run(t, &sources.Files{Root: "2", Below: "config"})
+	link(t, "2", "current")
+	swapped.become(t, "v2")
+	write(t, "2/config/a.yaml", rule("v3"))
+	changed.become(t, "v3")
+}
+
 // Without good rules there is nothing to protect from a half-made change.
 func TestWatchRootRecoversFromBadRules(t *testing.T) {
 	root := t.TempDir()

@@ -1,0 +1,77 @@
+package metrics_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/pkg/metrics"
+)
+
+type store struct {
+	keys    int
+	evicted uint64
+}
+
+func (s *store) Len() int        { return s.keys }
+func (s *store) Evicted() uint64 { return s.evicted }
+
+// scrape returns the lines that Prometheus reads.
+func scrape(t *testing.T, m *metrics.Metrics) map[string]bool {
+	t.Helper()
+	s := httptest.NewServer(m.Handler())
+	defer s.Close()
+	resp, err := http.Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]bool{}
+	for line := range strings.Lines(string(body)) {
+		lines[strings.TrimSpace(line)] = true
+	}
+	return lines
+}
+
+func TestMetrics(t *testing.T) {
+	m := metrics.New()
+	memory := &store{}
+	m.Watch(memory)
+	// Everything is there before anything happened, so that a first error is
+	// an increase and not a new series.
+	for _, want := range []string{
+		"rls_panics_total 0", `rls_requests_total{code="OK"} 0`, `rls_requests_total{code="Unauthenticated"} 0`,
+		`rls_config_loads_total{result="success"} 0`, `rls_config_loads_total{result="error"} 0`,
+		"rls_store_keys 0", "rls_memory_evictions_total 0",
+	} {
+		if !scrape(t, m)[want] {
+			t.Errorf("at first: no %s", want)
+		}
+	}
+
+	m.Panicked()
+	m.Answered(codes.OK)
+	m.Answered(codes.OK)
+	m.Answered(codes.Code(4711)) // a service may make up its own
+	m.Loaded(nil)
+	m.Loaded(errors.New("bad"))
+	memory.keys, memory.evicted = 5, 6
+	for _, want := range []string{
+		"rls_panics_total 1", `rls_requests_total{code="OK"} 2`, `rls_requests_total{code="Unknown"} 1`,
+		`rls_config_loads_total{result="success"} 1`, `rls_config_loads_total{result="error"} 1`,
+		"rls_store_keys 5", "rls_memory_evictions_total 6",
+	} {
+		if !scrape(t, m)[want] {
+			t.Errorf("no %s", want)
+		}
+	}
+}

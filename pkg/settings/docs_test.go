@@ -1,0 +1,64 @@
+package settings_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/settings"
+)
+
+var update = flag.Bool("update", false, "write docs/settings.md")
+
+// The reference of the settings is written from the settings.
+func TestDocs(t *testing.T) {
+	const path = "../../docs/settings.md"
+	want := reference(t)
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/settings.md is not what the settings are; run go test ./pkg/settings -update\n%s", diff)
+	}
+}
+
+func reference(t *testing.T) string {
+	var b strings.Builder
+	b.WriteString(`# Settings
+
+<!-- Written by go test ./pkg/settings -update: change pkg/settings instead. -->
+
+Each setting is an environment variable and a flag of ` + "`rls serve`" + `: REDIS_URL is --redis-url. A flag
+goes before a variable. Names, defaults and meanings are those of envoyproxy/ratelimit where it has the setting.
+
+Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with
+commas. A value that is wrong ends the process at its start, with all that are wrong and what would be right.
+GOGC (400 unless it is set) and GOMEMLIMIT have their usual meaning for Go programs.
+`)
+	group := ""
+	for _, flag := range flags(t) {
+		if flag.Group.Title != group {
+			group = flag.Group.Title
+			fmt.Fprintf(&b, "\n## %s\n\n| variable | default | values | meaning |\n|---|---|---|---|\n", group)
+		}
+		def := ""
+		if flag.Default != "" {
+			def = "`" + flag.Default + "`"
+		}
+		if flag.Envs[0] == "BACKEND_TYPE" {
+			def += "; `redis` when the program is started by the name `ratelimit`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag.Envs[0], def, settings.Values(flag.Value), flag.Help)
+	}
+	return b.String()
+}
