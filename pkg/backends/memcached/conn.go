@@ -20,7 +20,7 @@ type dialer struct {
 }
 
 // dial opens a connection that renews itself, see conn.
-func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *dialer) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	s := d.servers.find(address)
 	if s == nil { // taken off the list a moment ago
 		s = newServer(address)

@@ -1,6 +1,7 @@
 package memcached_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -69,7 +70,7 @@ func (k *link) pipe(to, from net.Conn, watch func([]byte)) {
 			watch(buf[:n])
 			_, _ = to.Write(buf[:n])
 		}
-		if err == io.EOF && !k.isLost(from) {
+		if errors.Is(err, io.EOF) && !k.isLost(from) {
 			_ = to.Close()
 		}
 		if err != nil {
