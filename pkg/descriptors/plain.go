@@ -192,7 +192,7 @@ func (p *plain) value(inBraces bool) *yaml.Node {
 	}
 	n := p.node(yaml.ScalarNode)
 	i := 0
-	for i < len(p.rest) && inWord(p.rest[i], i) {
+	for i < len(p.rest) && inWord(p.rest, i, inBraces) {
 		i++
 	}
 	if i == 0 {
@@ -208,14 +208,20 @@ func (p *plain) value(inBraces bool) *yaml.Node {
 	return n
 }
 
-// inWord reports whether c may stand at i of a string without quotes: only
-// where YAML sees nothing but a letter in it.
-func inWord(c byte, i int) bool {
-	switch {
+// inWord reports whether the byte at i may stand there in a string without
+// quotes: only where YAML sees nothing but a letter in it.
+func inWord(s string, i int, inBraces bool) bool {
+	switch c := s[i]; {
 	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '/', c == '.':
 		return true
+	case c == '-', c == '*', c == '+':
+		return i > 0
+	case c == ',', c == '@', c == '=':
+		return i > 0 && !inBraces
+	case c == ':': // a key's colon is followed by a blank
+		return i > 0 && !inBraces && i+1 < len(s) && s[i+1] != ' '
 	}
-	return i > 0 && (c == '-' || c == '*' || c == '+')
+	return false
 }
 
 // quoted reads a string in quotes, without what the quotes escape.

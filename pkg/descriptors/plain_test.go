@@ -21,6 +21,7 @@ var plainFiles = []string{
 	"domain: d\ndescriptors:\n  -   key: a\n      value: /v1/*/x\n  -   key: a\n",
 	"  \ndomain: 10.0.0.1\n",
 	"a: {b: {c: d},e: f}\n",
+	"a: http://x:80/p,q=1@z\n",
 }
 
 func TestPlainFilesAreReadFast(t *testing.T) {
@@ -39,7 +40,7 @@ func FuzzPlain(f *testing.F) {
 	}
 	for _, content := range []string{
 		"a: b\n c: d\n", "a: b\n  - c\n", "a:\n  b\n", "a: b c\n", "a: 'b'c\n", "a: 'b''c'\n", "a: \"b\\n\"\n", "a: b#c\n", "a: {b: c}#d\n", "a: {b: c\n}\n",
-		"a:\n- b: c\n - d: e\n", "a:\n - b: c\n- d: e\n", "---\na: b\n", "a: b\n...\n", "a: b\n---\nc: d\n", "a: -\n", "a: *b\n", "a: b:\n", "a: b: c\n", "a:  b  \n", "a: - b\n",
+		"a:\n- b: c\n - d: e\n", "a:\n - b: c\n- d: e\n", "---\na: b\n", "a: b\n...\n", "a: b\n---\nc: d\n", "a: -\n", "a: *b\n", "a: b:\n", "a: b:: c\n", "a: b:#c\n", "a: {b: c:d}\n", "a: b: c\n", "a:  b  \n", "a: - b\n",
 		"a: {b: c} d\n", "a: 'b' c\n", "a: 'b',\n", "- a: b\n", "a:\n  b: c\n d: e\n", "a:\n    b: c\n  d: e\n",
 	} {
 		f.Add([]byte(content))
