@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -37,7 +35,6 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer cancel()
-	collectLess()
 	log := newLogger(k.Stderr, s.Log)
 	measure := metrics.New()
 
@@ -62,6 +59,7 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 
 	return together(ctx,
 		srv.Run,
+		collectRarely,
 		func(ctx context.Context) error {
 			return rulesSource(s, log).Run(ctx, rules(s, limits, srv.Health(), measure, log).Publish)
 		},
@@ -90,15 +88,6 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// collectLess trades memory, a few MiB at the usual size of this process, for
-// a sixth of its CPU. GOGC and GOMEMLIMIT keep their meaning.
-func collectLess() {
-	const percent = 400
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(percent)
-	}
-}
-
 func rulesSource(s *settings.Settings, log *slog.Logger) sources.Source {
 	return &sources.Files{
 		Root:           s.Rules.RuntimeRoot,
@@ -108,6 +97,15 @@ func rulesSource(s *settings.Settings, log *slog.Logger) sources.Source {
 		Poll:           s.Rules.RuntimePollInterval,
 		Log:            log,
 	}
+}
+
+// charge is that of domains that do not say. envoyproxy/ratelimit's setting
+// spares the other limits of a denied request, as charge: admitted does.
+func charge(s *settings.Settings) descriptors.Charge {
+	if s.Backend.StopCacheKeyIncrementWhenOverlimit {
+		return descriptors.ChargeAdmitted
+	}
+	return descriptors.ChargeAlways
 }
 
 func rules(s *settings.Settings, limits *service.Service, health *server.Health, measure *metrics.Metrics, log *slog.Logger) *sources.Rules {
