@@ -228,7 +228,7 @@ func TestTooManyWaitersAreRefusedAtOnce(t *testing.T) {
 func TestLostConnectionsCostOneCall(t *testing.T) {
 	server := testenv.Memcached(t)
 	network := relay(t, server.Addr, func([]byte) {})
-	s := open(t, memcached.Options{Servers: []string{network.addr}, Timeout: time.Second})
+	s := open(t, memcached.Options{Servers: []string{network.addr}, Timeout: 3 * time.Second})
 	warm(t, s, 10)
 	network.forget()
 	failed := 0
