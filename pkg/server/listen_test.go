@@ -102,8 +102,7 @@ func TestUnixSocket(t *testing.T) {
 	if err := call(t, s.dial(t)); err != nil {
 		t.Errorf("after another process tried: %v", err)
 	}
-	s.cancel()
-	<-s.ended
+	s.stop(t)
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
 	}

@@ -86,6 +86,15 @@ func start(t *testing.T, cfg server.Config) *running {
 	return r
 }
 
+// stop ends it and waits for its end.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	r.cancel()
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func (r *running) dial(t *testing.T, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	target := r.Addrs().GRPC.String()
@@ -237,8 +246,7 @@ func TestPanicIsAnErrorAndCounted(t *testing.T) {
 			t.Errorf("/stats lacks %s", want)
 		}
 	}
-	s.cancel()
-	<-s.ended
+	s.stop(t)
 	if !strings.Contains(log.String(), "out of cheese") || !strings.Contains(log.String(), "server_test.go") {
 		t.Errorf("the log lacks the panic and its stack:\n%s", log.String())
 	}
