@@ -34,7 +34,7 @@ func TestSentinelFailover(t *testing.T) {
 	t.Logf("%v after the promotion", time.Since(promoted))
 }
 
-// spread is operations on keys in many slots, all on the given masters' nodes.
+// spread is n operations on keys in many slots.
 func spread(name string, n int) []backends.Op {
 	ops := make([]backends.Op, n)
 	for i := range ops {
@@ -48,7 +48,7 @@ func openCluster(t *testing.T, c *testenv.Cluster) *redis.Store {
 	return open(t, redis.Options{Type: "cluster", URL: strings.Join(c.Addrs(), ",")})
 }
 
-// slotOn finds a key that the given master of three has.
+// keyOn finds a key whose slot the given master has.
 func keyOn(t *testing.T, master *testenv.Server, name string) string {
 	t.Helper()
 	c := client(t, master)
@@ -205,7 +205,7 @@ func TestClusterFailover(t *testing.T) {
 		return err == nil && role[0] == "master"
 	}, "the replica is promoted")
 	promoted := time.Now()
-	testenv.Eventually(t, 3*time.Second, func() bool {
+	testenv.Eventually(t, time.Second, func() bool {
 		_, err := try(s, 100*time.Millisecond, hit(key))
 		return err == nil
 	}, "its slots are back")
