@@ -43,7 +43,7 @@ goes before a variable. Names, defaults and meanings are those of envoyproxy/rat
 
 Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with
 commas. A value that is wrong ends the process at its start, with all that are wrong and what would be right.
-GOGC (400 unless it is set) and GOMEMLIMIT have their usual meaning for Go programs.
+GOGC and GOMEMLIMIT have their usual meaning for Go programs; without GOGC it follows the size of the heap, 400 at most.
 `)
 	group := ""
 	for _, flag := range flags(t) {
