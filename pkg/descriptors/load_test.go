@@ -56,7 +56,7 @@ a.yaml:19:24: rate_limit.unit: must not be given with unlimited: true`,
 			`domain: d
 descriptors:
   - key: a
-    rate_limit: {unit: minute, requests_per_unit: 1, strategy: token_buket}
+    rate_limit: {unit: minute, requests_per_unit: 1, strategy: token_buket, burst: 3}
   - key: b
     rate_limit: {unit: minute, requests_per_unit: 1, burst: 3}
   - key: c
@@ -262,7 +262,9 @@ y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`
 		})
 	}
 
-	tree, _, err := descriptors.Load([]descriptors.File{b, other, a}, descriptors.Options{MergeDomains: true, Charge: descriptors.ChargeAlways})
+	many := manyRules(100)
+	many.Content = []byte(strings.Replace(string(many.Content), "domain: bench", "domain: d", 1))
+	tree, _, err := descriptors.Load([]descriptors.File{b, other, a, many}, descriptors.Options{MergeDomains: true, Charge: descriptors.ChargeAlways})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +275,7 @@ y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`
 	if diff := cmp.Diff([]string{"c always", "d admitted"}, names); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	for request, want := range map[string]string{"a": "d.a", "b": "d.b", "k=xx": "d.k_*x"} {
+	for request, want := range map[string]string{"a": "d.a", "b": "d.b", "k=xx": "d.k_*x", "user=v0-99": "d.user_v0-99"} {
 		if got := tree.Domain("d").Match(entries(request)).Path; got != want {
 			t.Errorf("%s matches %s, want %s: wildcards rank in the order of the files", request, got, want)
 		}

@@ -99,9 +99,27 @@ func TestMatch(t *testing.T) {
 		{
 			"a wildcard stands for nothing too",
 			`
+- {key: k, ` + limited + `}
 - {key: k, value: "*", ` + limited + `}
 `,
 			map[string]string{"k": "d.k_*", "k=": "d.k_*", "k=x": "d.k_*"},
+		},
+		{
+			"the parts of a wildcard do not overlap",
+			`
+- {key: k, value: "*ab*ba*", ` + limited + `}
+`,
+			map[string]string{"k=aba": "", "k=abba": "d.k_*ab*ba*", "k=-ab-aba-": "d.k_*ab*ba*", "k=ba-ab": ""},
+		},
+		{
+			"wildcards in keys and in values have one order",
+			`
+- {key: "a*", ` + limited + `}
+- {key: k, value: "x*", ` + limited + `}
+- {key: "k*", ` + limited + `}
+- {key: k, value: "y*", ` + limited + `}
+`,
+			map[string]string{"k=x1": "d.k_x*", "k=y1": "d.k*", "a=x1": "d.a*"},
 		},
 		{
 			"a wildcard that is asked for literally",

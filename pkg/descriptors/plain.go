@@ -144,9 +144,6 @@ func (p *plain) list(indent int) *yaml.Node {
 			p.content = append(p.content, p.mapping(p.indent))
 		}
 	}
-	if p.more && p.indent > indent {
-		p.fail()
-	}
 	return p.finish(n, base)
 }
 

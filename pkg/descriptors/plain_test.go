@@ -42,6 +42,7 @@ func FuzzPlain(f *testing.F) {
 		"a: b\n c: d\n", "a: b\n  - c\n", "a:\n  b\n", "a: b c\n", "a: 'b'c\n", "a: 'b''c'\n", "a: \"b\\n\"\n", "a: b#c\n", "a: {b: c}#d\n", "a: {b: c\n}\n",
 		"a:\n- b: c\n - d: e\n", "a:\n - b: c\n- d: e\n", "---\na: b\n", "a: b\n...\n", "a: b\n---\nc: d\n", "a: -\n", "a: *b\n", "a: b:\n", "a: b:: c\n", "a: b:#c\n", "a: {b: c:d}\n", "a: b: c\n", "a:  b  \n", "a: - b\n",
 		"a: {b: c} d\n", "a: 'b' c\n", "a: 'b',\n", "- a: b\n", "a:\n  b: c\n d: e\n", "a:\n    b: c\n  d: e\n",
+		"a: {b: 'é', c: d}\n", "a: b # \x01\n", "a: 'b\x01'\n", "a: 'b\tc'\n", "a: b\r\n", "- {a: b}\n    c: d\n", "a:\n- {a: b}\n  c: d\n",
 	} {
 		f.Add([]byte(content))
 	}
