@@ -109,12 +109,8 @@ func charge(s *settings.Settings) descriptors.Charge {
 }
 
 func rules(s *settings.Settings, limits *service.Service, health *server.Health, measure *metrics.Metrics, log *slog.Logger) *sources.Rules {
-	options := descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig}
-	if s.Backend.StopCacheKeyIncrementWhenOverlimit {
-		options.Charge = descriptors.ChargeAdmitted
-	}
 	return &sources.Rules{
-		Options: options,
+		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s)},
 		Use:     limits.SetTree,
 		Loaded: func(err error) {
 			measure.Loaded(err)

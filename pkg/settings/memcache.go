@@ -7,7 +7,7 @@ type Memcache struct {
 	HostPort     []string      `env:"HOST_PORT" help:"Servers as host:port, separated by commas."`
 	SRV          string        `env:"SRV" help:"DNS SRV record that names the servers instead."`
 	SRVRefresh   time.Duration `env:"SRV_REFRESH" default:"0s" min:"0s" help:"How often it is resolved again; 0 only at the start."`
-	MaxIdleConns int           `env:"MAX_IDLE_CONNS" default:"2" min:"1" max:"10000" help:"Idle connections kept to each server."`
+	MaxIdleConns int           `env:"MAX_IDLE_CONNS" default:"64" min:"1" max:"10000" help:"Idle connections kept to each server. envoyproxy/ratelimit keeps 2 and dials for all others."`
 	Timeout      time.Duration `env:"TIMEOUT" default:"500ms" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call wins."`
 
 	TLS                         bool   `env:"TLS" default:"false" help:"Connect over TLS."`
