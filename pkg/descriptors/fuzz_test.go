@@ -8,8 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"google.golang.org/protobuf/types/known/structpb"
+	"unicode/utf8"
 
 	"example.org/rls/pkg/descriptors"
 )
@@ -53,7 +52,7 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("%d domains", len(tree.Domains()))
 		}
 		domain := tree.Domains()[0]
-		for _, request := range []string{"k=v", "a=b,c=d", "x", "key_1=yes"} {
+		for _, request := range []string{"k=v", "a=b,c=d", "x", "key_1=yes", "user=a", "c=abc"} {
 			e := entries(request)
 			rule := domain.Match(e)
 			if rule == nil {
@@ -62,14 +61,34 @@ func FuzzLoad(f *testing.F) {
 			if rule.Unlimited == (len(rule.Limits) > 0) {
 				t.Fatalf("%s: neither limited nor unlimited, or both", rule.Path)
 			}
-			if _, err := structpb.NewStruct(rule.Metadata); err != nil {
-				t.Fatalf("%s: metadata cannot be sent: %v", rule.Path, err)
+			if !sendable(rule.Metadata) {
+				t.Fatalf("%s: metadata cannot be sent: %v", rule.Path, rule.Metadata)
 			}
 			if rule.MetricKey(domain.Name, e) == "" || rule.Pos.Line < 1 {
 				t.Fatalf("a rule without name or place: %+v", rule)
 			}
 		}
 	})
+}
+
+// sendable reports whether structpb takes v.
+func sendable(v any) bool {
+	switch v := v.(type) {
+	case nil, bool, int64, uint64, float64:
+		return true
+	case string:
+		return utf8.ValidString(v)
+	case []any:
+		return !slices.ContainsFunc(v, func(v any) bool { return !sendable(v) })
+	case map[string]any:
+		for k, v := range v {
+			if !utf8.ValidString(k) || !sendable(v) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }
 
 // modelRule is a rule of the model, in the order of the file.

@@ -92,8 +92,9 @@ func (c *compiler) charge(d *Domain, f *fileRules) {
 }
 
 // descriptors adds a list below a node. path names the parent, ancestors are
-// its descriptors, outermost first.
+// the descriptors on the way to it, outermost first.
 func (c *compiler) descriptors(parent *node, path string, list []descriptor, ancestors []*descriptor) {
+	depth := len(ancestors)
 	parent.grow(len(list))
 	for i := range list {
 		d := &list[i]
@@ -105,10 +106,10 @@ func (c *compiler) descriptors(parent *node, path string, list []descriptor, anc
 			continue
 		}
 		name := path + "." + d.name()
-		line := append(ancestors, d)
-		n := &node{rule: d.rule(name, line), pos: d.pos}
+		ancestors = append(ancestors[:depth], d)
+		n := &node{rule: d.rule(name, ancestors), pos: d.pos}
 		parent.add(d.Entry, n)
-		c.descriptors(n, name, d.descriptors, line)
+		c.descriptors(n, name, d.descriptors, ancestors)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestProblems(t *testing.T) {
 		{
 			"every problem of a file, where it is",
 			`domain: d
-charge: admited
+charge: allways
 descriptors:
   - key: user
     vlue: x
@@ -37,7 +37,7 @@ descriptors:
     share_threshold: yes
     rate_limit: {unit: hour, unlimited: true}
 `,
-			`a.yaml:2:9: charge: unknown charge "admited"; did you mean "admitted"?
+			`a.yaml:2:9: charge: unknown charge "allways"; did you mean "always"?
 a.yaml:5:5: vlue: unknown key; did you mean "value"?
 a.yaml:7:13: rate_limit.unit: unknown unit "minuet"; did you mean "minute"?
 a.yaml:8:26: rate_limit.requests_per_unit: must be a whole number, not 5.0

@@ -134,7 +134,7 @@ func (s *scalar) special() bool {
 func (s *scalar) number() {
 	plain := s.text
 	if digits(plain) < len(plain) {
-		if strings.Trim(plain, "+-0123456789abcdefxobABCDEFXOB_.") != "" {
+		if strings.Trim(plain, "+-0123456789abcdefxoABCDEFXO_.") != "" {
 			return // a date with a time, an address with a port, an identifier
 		}
 		plain = strings.ReplaceAll(plain, "_", "")
