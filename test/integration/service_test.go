@@ -1,0 +1,221 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.org/rls/internal/testenv"
+)
+
+// patience is how long something may take that has no promised time.
+const patience = 20 * time.Second
+
+// service is the program at work. Its methods are for the test's goroutine
+// only, its client for all.
+type service struct {
+	t      testing.TB
+	root   string // RUNTIME_ROOT
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	addrs  map[string]string // by listener: gRPC, HTTP, debug
+	client pb.RateLimitServiceClient
+}
+
+// launch starts the program with rules and settings, and returns as soon as it
+// listens. Nothing else of the environment reaches it.
+func launch(t testing.TB, rules string, settings ...string) *service {
+	t.Helper()
+	s := &service{t: t, root: t.TempDir(), ended: make(chan struct{})}
+	if err := os.Mkdir(filepath.Join(s.root, "config"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.write("rules.yaml", rules)
+	log, err := os.Create(s.logFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }() // the process has its own descriptor
+
+	s.cmd = exec.Command(program, "serve")
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.root, log, log
+	s.cmd.Env = append([]string{
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"RUNTIME_ROOT=" + s.root, "RUNTIME_WATCH_ROOT=false",
+		"LOG_LEVEL=info", "LOG_FORMAT=json", "USE_STATSD=false",
+	}, settings...)
+	if err := startWithParent(s.cmd); err != nil {
+		t.Fatalf("start the program: %v", err)
+	}
+	go func() {
+		_ = s.cmd.Wait() // how it ended is in its state
+		close(s.ended)
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // fails only if it has ended
+		<-s.ended
+		if t.Failed() {
+			text := s.log()
+			t.Logf("log of the program:\n%s", text[max(0, len(text)-8<<10):])
+		}
+	})
+	testenv.Eventually(t, patience, s.listening, "the program listens")
+	conn, err := grpc.NewClient("passthrough:///"+s.addrs["gRPC"], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s.client = pb.NewRateLimitServiceClient(conn)
+	return s
+}
+
+// serve is launch, and waits until the program is healthy.
+func serve(t testing.TB, rules string, settings ...string) *service {
+	t.Helper()
+	s := launch(t, rules, settings...)
+	testenv.Eventually(t, patience, s.healthy, "the program is healthy")
+	return s
+}
+
+// in is the service in a subtest.
+func (s *service) in(t testing.TB) *service {
+	sub := *s
+	sub.t = t
+	return &sub
+}
+
+// write puts a rule file in its place, at once.
+func (s *service) write(name, rules string) {
+	s.t.Helper()
+	written := filepath.Join(s.root, "new")
+	if err := os.WriteFile(written, []byte(rules), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(written, filepath.Join(s.root, "config", name)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *service) logFile() string { return filepath.Join(s.root, "log") }
+
+func (s *service) log() string {
+	text, err := os.ReadFile(s.logFile())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// listening learns from the log where the program listens.
+func (s *service) listening() bool {
+	select {
+	case <-s.ended:
+		s.t.Fatalf("the program ended: %v", s.cmd.ProcessState)
+	default:
+	}
+	s.addrs = map[string]string{}
+	for line := range strings.Lines(s.log()) {
+		var entry struct{ For, On string }
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.On != "" {
+			s.addrs[entry.For] = entry.On
+		}
+	}
+	return len(s.addrs) == 3
+}
+
+func (s *service) healthy() bool {
+	code, _ := s.get("HTTP", "/healthcheck")
+	return code == http.StatusOK
+}
+
+// get asks a listener for a path.
+func (s *service) get(listener, path string) (int, string) {
+	s.t.Helper()
+	client := http.Client{Timeout: patience}
+	resp, err := client.Get("http://" + s.addrs[listener] + path)
+	if err != nil {
+		s.t.Fatalf("GET %s: %v", path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatalf("GET %s: %v", path, err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// stat reads one of the program's own metrics.
+func (s *service) stat(name string) float64 {
+	s.t.Helper()
+	_, text := s.get("debug", "/stats")
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(text)
+	if found == nil {
+		s.t.Fatalf("no metric %s in\n%s", name, text)
+	}
+	value, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return value
+}
+
+// inForce waits until /rlconfig shows the text.
+func (s *service) inForce(text string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, patience, func() bool {
+		_, rules := s.get("debug", "/rlconfig")
+		return strings.Contains(rules, text)
+	}, "rules in force: "+text)
+}
+
+// terminate sends SIGTERM.
+func (s *service) terminate() {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// exitCode waits for the program's end.
+func (s *service) exitCode(within time.Duration) int {
+	s.t.Helper()
+	select {
+	case <-s.ended:
+	case <-time.After(within):
+		s.t.Fatalf("the program has not ended within %v", within)
+	}
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// runToEnd runs the program to its end and returns its exit code and what it
+// wrote to stderr.
+func runToEnd(t testing.TB, settings ...string) (int, string) {
+	t.Helper()
+	cmd := exec.Command(program, "serve")
+	cmd.Dir, cmd.Env = t.TempDir(), settings
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := startWithParent(cmd); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Wait() // the exit code says it
+	return cmd.ProcessState.ExitCode(), fmt.Sprint(&stderr)
+}
