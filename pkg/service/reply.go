@@ -83,15 +83,11 @@ func (r *row) fill(o *outcome) {
 		s.LimitRemaining = math.MaxUint32
 		return
 	}
-	if o.shows == nil {
+	if o.shows == nil || o.shadow() {
+		// Envoy would tell its clients of a limit that is not enforced.
 		return
 	}
 	if o.denied {
-		if o.shadow() {
-			// Envoy would tell its clients that nothing remains; a limit that
-			// is not enforced is not shown instead.
-			return
-		}
 		s.Code = pb.RateLimitResponse_OVER_LIMIT
 	} else {
 		s.LimitRemaining = uint32(min(o.is.Remaining, math.MaxUint32))
