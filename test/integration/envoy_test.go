@@ -283,7 +283,8 @@ func (e *edge) grpcCaller(t *testing.T) {
 func (e *edge) chargedLater(t *testing.T) {
 	e.tokens.Store(7)
 	defer e.tokens.Store(0)
-	left := func() uint32 { return e.draft.hit("edge", costing(0, desc("tokens", "draft"))).LimitRemaining }
+	s := e.draft.in(t)
+	left := func() uint32 { return s.hit("edge", costing(0, desc("tokens", "draft"))).LimitRemaining }
 	for _, want := range []uint32{3, 0} { // 10 - 7, and 10 - 14
 		a := e.get(t, "draft", "/tokens")
 		if a.code != http.StatusOK {

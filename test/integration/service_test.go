@@ -219,3 +219,10 @@ func runToEnd(t testing.TB, settings ...string) (int, string) {
 	_ = cmd.Wait() // the exit code says it
 	return cmd.ProcessState.ExitCode(), fmt.Sprint(&stderr)
 }
+
+// goroutinesIn counts the stacks that have a function.
+func (s *service) goroutinesIn(function string) int {
+	s.t.Helper()
+	_, stacks := s.get("debug", "/debug/pprof/goroutine?debug=2")
+	return strings.Count(stacks, function+"(")
+}

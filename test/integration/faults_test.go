@@ -1,0 +1,209 @@
+package integration
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"example.org/rls/internal/testenv"
+)
+
+// remote is a store that can be frozen and stopped, and the settings for it
+// with a timeout of storeTimeout.
+type remote struct {
+	name  string
+	start func(testing.TB) (*testenv.Server, []string)
+}
+
+const storeTimeout = 500 * time.Millisecond
+
+var remotes = []remote{
+	{"Redis", func(t testing.TB) (*testenv.Server, []string) {
+		server := testenv.Redis(t)
+		return server, append(redisAt(server.Addr), "REDIS_TIMEOUT="+storeTimeout.String())
+	}},
+	{"memcached", func(t testing.TB) (*testenv.Server, []string) {
+		server := testenv.Memcached(t)
+		return server, append(memcachedAt(server.Addr), "MEMCACHE_TIMEOUT="+storeTimeout.String())
+	}},
+}
+
+const plenty = `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 1000000}}
+`
+
+// envoysTimeout is what Envoy gives a check unless it is told otherwise.
+const envoysTimeout = 20 * time.Millisecond
+
+func TestFrozenStore(t *testing.T) {
+	t.Parallel()
+	for _, remote := range remotes {
+		t.Run(remote.name, func(t *testing.T) {
+			t.Parallel()
+			server, settings := remote.start(t)
+			s := serve(t, plenty, settings...)
+			s.want("d", desc("user", "x"), ok, 999_999)
+			server.Pause()
+			testenv.Eventually(t, patience, func() bool {
+				_, err := s.try(10*envoysTimeout, "d", desc("user", "x"))
+				return err != nil
+			}, "all threads of the store stand still")
+			answersInTime(s)
+			staysSmall(s)
+			server.Resume()
+			if resp, err := s.try(2*time.Second, "d", desc("user", "after")); err != nil || resp.OverallCode != ok {
+				t.Errorf("the first call after the freeze: %v %v", resp, err)
+			}
+			if !s.healthy() {
+				t.Error("unhealthy after the freeze")
+			}
+		})
+	}
+}
+
+// answersInTime: UNAVAILABLE reaches callers before their deadlines, and those
+// who have none within the store's timeout.
+func answersInTime(s *service) {
+	s.t.Helper()
+	for _, deadline := range []time.Duration{envoysTimeout, 10 * envoysTimeout} {
+		const calls = 20
+		inTime := 0
+		for range calls {
+			_, err := s.try(deadline, "d", desc("user", "x"))
+			switch grpcstatus.Code(err) {
+			case codes.Unavailable:
+				inTime++
+			case codes.DeadlineExceeded: // this machine was busy, or the program late
+			default:
+				s.t.Fatalf("with a deadline of %v: %v", deadline, err)
+			}
+		}
+		if inTime < calls/2 {
+			s.t.Errorf("%d of %d calls were answered within %v", inTime, calls, deadline)
+		}
+	}
+	start := time.Now()
+	_, err := s.client.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*descriptor{desc("user", "x")}})
+	if took := time.Since(start); grpcstatus.Code(err) != codes.Unavailable || took < storeTimeout*9/10 || took > 3*storeTimeout {
+		s.t.Errorf("without a deadline: after %v %v", took, err)
+	}
+}
+
+// staysSmall: 500 callers a second, for seconds, leave nothing behind.
+func staysSmall(s *service) {
+	s.t.Helper()
+	const (
+		rate, lasting  = 500, 3 * time.Second
+		goroutines     = "go_goroutines"
+		resident       = "process_resident_memory_bytes"
+		moreGoroutines = 300 // a few per call in flight, of which 500/s × 20 ms are 10
+		moreBytes      = 48 << 20
+	)
+	goroutinesBefore, bytesBefore := s.stat(goroutines), s.stat(resident)
+	var most float64
+	var answered, charged atomic.Int64
+	var calls sync.WaitGroup
+	tick := time.NewTicker(time.Second / rate)
+	defer tick.Stop()
+	look := time.NewTicker(lasting / 10)
+	defer look.Stop()
+	for end := time.After(lasting); ; {
+		select {
+		case <-tick.C:
+			calls.Go(func() {
+				if _, err := s.try(envoysTimeout, "d", desc("user", "x")); err == nil {
+					charged.Add(1)
+				}
+				answered.Add(1)
+			})
+			continue
+		case <-look.C:
+			most = max(most, s.stat(goroutines))
+			continue
+		case <-end:
+		}
+		break
+	}
+	calls.Wait()
+	if answered.Load() < rate || charged.Load() > 0 {
+		s.t.Errorf("%d calls, %d answered OK", answered.Load(), charged.Load())
+	}
+	if most > goroutinesBefore+moreGoroutines {
+		s.t.Errorf("%v goroutines, %v before", most, goroutinesBefore)
+	}
+	if got := s.stat(resident); got > bytesBefore+moreBytes {
+		s.t.Errorf("%v MiB of memory, %v before", got/(1<<20), bytesBefore/(1<<20))
+	}
+}
+
+func TestStoreThatIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	for _, remote := range remotes {
+		t.Run(remote.name, func(t *testing.T) {
+			t.Parallel()
+			server, settings := remote.start(t)
+			server.Stop()
+			s := launch(t, plenty, settings...)
+			s.inForce("d.user")
+			if _, err := s.try(patience, "d", desc("user", "x")); grpcstatus.Code(err) != codes.Unavailable {
+				t.Errorf("without the store: %v", err)
+			}
+			if code, _ := s.get("HTTP", "/healthcheck"); code != http.StatusInternalServerError {
+				t.Errorf("without the store, health is %d", code)
+			}
+			server.Restart()
+			testenv.Eventually(t, 5*time.Second, func() bool {
+				resp, err := s.try(patience, "d", desc("user", "x"))
+				return err == nil && resp.OverallCode == ok
+			}, "calls are answered OK")
+			testenv.Eventually(t, 5*time.Second, s.healthy, "the program is healthy")
+		})
+	}
+}
+
+func TestCallersThatGiveUpDisturbNobody(t *testing.T) {
+	t.Parallel()
+	for _, remote := range remotes {
+		t.Run(remote.name, func(t *testing.T) {
+			t.Parallel()
+			_, settings := remote.start(t)
+			s := serve(t, plenty, settings...)
+			const impatient, patient = 2000, 300
+			goroutines := s.stat("go_goroutines")
+
+			var calls sync.WaitGroup
+			calls.Go(func() {
+				var crowd sync.WaitGroup
+				for i := range impatient {
+					crowd.Go(func() {
+						ctx, cancel := context.WithCancel(context.Background())
+						// From at once to when some are on their way to the store.
+						time.AfterFunc(time.Duration(i%20)*100*time.Microsecond, cancel)
+						_, _ = s.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "d", Descriptors: []*descriptor{desc("user", "impatient")}})
+					})
+				}
+				crowd.Wait()
+			})
+			for left := range patient {
+				resp, err := s.try(2*time.Second, "d", desc("user", "patient"))
+				if err != nil {
+					t.Fatalf("call %d of a patient caller: %v", left+1, err)
+				}
+				if got := resp.Statuses[0].LimitRemaining; got != uint32(1_000_000-1-left) {
+					t.Fatalf("after %d calls of a patient caller %d remain", left+1, got)
+				}
+			}
+			calls.Wait()
+			testenv.Eventually(t, patience, func() bool { return s.stat("go_goroutines") < goroutines+100 }, "nothing is left of those who gave up")
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package integration
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"example.org/rls/internal/testenv"
+)
+
+func TestWrongSettingsAreAllReported(t *testing.T) {
+	t.Parallel()
+	code, stderr := runToEnd(t, "BACKEND_TYPE=dynamo", "GRPC_PORT=65536", "REDIS_POOL_SIZE=many", "REDIS_TIMEOUT=10",
+		"LIMIT_RESPONSE_HEADERS_ENABLED=maybe", "NEAR_LIMIT_RATIO=1.5", "MEMORY_MAX_KEYS=0")
+	if code == 0 {
+		t.Error("exit code 0")
+	}
+	for _, want := range []string{
+		`BACKEND_TYPE (--backend-type) is "dynamo": want memory, redis or memcache`,
+		`GRPC_PORT (--grpc-port) is "65536": want a whole number, from 0 to 65535`,
+		`REDIS_POOL_SIZE (--redis-pool-size) is "many": want a whole number, from 1 to 10000`,
+		`REDIS_TIMEOUT (--redis-timeout) is "10": want a duration`,
+		`LIMIT_RESPONSE_HEADERS_ENABLED (--limit-response-headers-enabled) is "maybe": want true or false`,
+		`NEAR_LIMIT_RATIO (--near-limit-ratio) is "1.5": want`,
+		`MEMORY_MAX_KEYS (--memory-max-keys) is "0": want a whole number`,
+	} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("stderr lacks %s:\n%s", want, stderr)
+		}
+	}
+}
+
+func TestSIGTERMAnswersCallsInFlight(t *testing.T) {
+	t.Parallel()
+	s := serve(t, `
+domain: d
+descriptors:
+  - {key: queue, rate_limit: {unit: second, requests_per_unit: 1, strategy: leaky_bucket, max_delay: 20s}}
+`)
+	const calls = 3 // at once, after a second and after two
+	var answered atomic.Int64
+	var waiting sync.WaitGroup
+	for range calls {
+		waiting.Go(func() {
+			resp, err := s.try(patience, "d", desc("queue", "x"))
+			if err != nil || resp.OverallCode != ok {
+				t.Errorf("%v %v", resp, err)
+			}
+			answered.Add(1)
+		})
+	}
+	testenv.Eventually(t, patience, func() bool { return s.goroutinesIn("service.(*decision).wait") == calls-1 }, "calls wait for their turn")
+	s.terminate()
+	if answered.Load() == calls {
+		t.Error("no call was in flight")
+	}
+	if code := s.exitCode(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	waiting.Wait()
+}
+
+func TestSIGTERMWhileTheStoreIsFrozen(t *testing.T) {
+	t.Parallel()
+	redis := testenv.Redis(t)
+	s := serve(t, strategyRules(10, "always"), append(redisAt(redis.Addr), "REDIS_TIMEOUT=1s")...)
+	redis.Pause()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.try(patience, "all", desc("gcra", "x"))
+		answered <- err
+	}()
+	testenv.Eventually(t, patience, func() bool { return s.goroutinesIn("service.(*Service).ShouldRateLimit") > 0 }, "the call is in flight")
+	s.terminate()
+	if err := <-answered; grpcstatus.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "not decided") {
+		t.Errorf("the call in flight: %v", err)
+	}
+	if code := s.exitCode(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

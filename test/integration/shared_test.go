@@ -1,0 +1,132 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"example.org/rls/internal/testenv"
+)
+
+var strategies = []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "gcra", "leaky_bucket"}
+
+// strategyRules has a limit of each strategy, under the strategy's name.
+func strategyRules(limit int, charge string) string {
+	rules := "domain: all\ncharge: " + charge + "\ndescriptors:\n"
+	for _, strategy := range strategies {
+		burst := ""
+		if strategy == "gcra" {
+			burst = fmt.Sprintf(", burst: %d", limit)
+		}
+		rules += fmt.Sprintf("  - {key: %s, rate_limit: {unit: year, requests_per_unit: %d, strategy: %s%s}}\n",
+			strategy, limit, strategy, burst)
+	}
+	return rules
+}
+
+// TestTwoProcessesAdmitTheLimitTogether: a store is shared, and so is what it
+// counts, exactly.
+func TestTwoProcessesAdmitTheLimitTogether(t *testing.T) {
+	t.Parallel()
+	const limit, callers, calls = 40, 4, 20 // twice two processes' callers
+	for name, settings := range map[string][]string{
+		"Redis":     redisAt(testenv.Redis(t).Addr),
+		"memcached": memcachedAt(testenv.Memcached(t).Addr),
+	} {
+		for _, charge := range []string{"always", "admitted"} {
+			t.Run(name+" "+charge, func(t *testing.T) {
+				both := []*service{
+					serve(t, strategyRules(limit, charge), append(settings, "CACHE_KEY_PREFIX="+charge)...),
+					serve(t, strategyRules(limit, charge), append(settings, "CACHE_KEY_PREFIX="+charge)...),
+				}
+				for _, strategy := range strategies {
+					var admitted, denied atomic.Int64
+					var running sync.WaitGroup
+					for caller := range callers {
+						s := both[caller%2]
+						running.Go(func() {
+							for range calls {
+								resp, err := s.try(patience, "all", desc(strategy, "everybody"))
+								switch {
+								case err != nil:
+									t.Error(err)
+								case resp.OverallCode == ok:
+									admitted.Add(1)
+								default:
+									denied.Add(1)
+								}
+							}
+						})
+					}
+					running.Wait()
+					if admitted.Load() != limit || denied.Load() != callers*calls-limit {
+						t.Errorf("%s: %d admitted, %d denied; want %d and %d", strategy,
+							admitted.Load(), denied.Load(), limit, callers*calls-limit)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestRaisedLimitCountsOn(t *testing.T) {
+	t.Parallel()
+	s := serve(t, strategyRules(3, "admitted"), redisAt(testenv.Redis(t).Addr)...)
+	for _, strategy := range strategies {
+		for left := range uint32(3) {
+			s.want("all", desc(strategy, "x"), ok, 2-left)
+		}
+		s.want("all", desc(strategy, "x"), over, 0)
+	}
+	s.write("rules.yaml", strategyRules(5, "admitted"))
+	s.inForce("requests_per_unit=5")
+	for _, strategy := range strategies {
+		switch strategy {
+		case "fixed_window", "sliding_window", "sliding_log":
+			s.want("all", desc(strategy, "x"), ok, 1)
+			s.want("all", desc(strategy, "x"), ok, 0)
+		}
+		// An empty bucket stays empty, also when it is a larger one.
+		s.want("all", desc(strategy, "x"), over, 0)
+		s.want("all", desc(strategy, "y"), ok, 4)
+	}
+	// And back: what was admitted under the higher limit counts.
+	s.write("rules.yaml", strategyRules(4, "admitted"))
+	s.inForce("requests_per_unit=4")
+	for _, strategy := range strategies {
+		s.want("all", desc(strategy, "x"), over, 0)
+	}
+}
+
+func TestBrokenRulesKeepTheLastGoodOnes(t *testing.T) {
+	t.Parallel()
+	s := serve(t, strategyRules(3, "always"))
+	s.want("all", desc("gcra", "x"), ok, 2)
+	s.write("rules.yaml", `domain: all
+descriptors:
+  - key: gcra
+    rate_limit: {unit: minuet, requests_per_unit: 100}
+  - key: other
+    rate_limt: {unit: minute, requests_per_unit: 100}
+`)
+	for _, problem := range []string{ // as in a line of JSON
+		`rules.yaml:4:24: rate_limit.unit: unknown unit \"minuet\"; did you mean \"minute\"?`,
+		`rules.yaml:6:5: `, `rate_limt`, `did you mean \"rate_limit\"?`,
+	} {
+		testenv.Eventually(t, patience, func() bool { return strings.Contains(s.log(), problem) }, "the log says "+problem)
+	}
+	if !s.healthy() {
+		t.Error("the program is unhealthy")
+	}
+	if got := s.stat(`rls_config_loads_total{result="error"}`); got != 1 {
+		t.Errorf("%v refused loads, want 1", got)
+	}
+	s.want("all", desc("gcra", "x"), ok, 1)
+	s.want("all", desc("other", "x"), ok, 0) // no limit
+
+	s.write("rules.yaml", strings.Replace(strategyRules(3, "always"), "key: gcra", "key: other", 1))
+	s.inForce("all.other")
+	s.want("all", desc("other", "x"), ok, 2)
+}
