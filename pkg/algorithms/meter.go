@@ -61,7 +61,9 @@ func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 		Allowed:   op.Refund || r.Admitted == op.Times,
 		Remaining: l.hitsIn(l.tolerance.Sub(ahead, l.den)),
 		Reset:     micros(ceil(ahead)),
-		Delay:     micros(ceil(ahead.Sub(l.tolerance, l.den))),
+	}
+	if !op.Refund && op.By != (backends.Amount{}) { // who takes no turn waits for none
+		d.Delay = micros(ceil(ahead.Sub(l.tolerance, l.den)))
 	}
 	if !d.Allowed {
 		// The wait beyond what this very charge was ready to wait for.

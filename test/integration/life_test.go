@@ -37,11 +37,7 @@ func TestWrongSettingsAreAllReported(t *testing.T) {
 
 func TestSIGTERMAnswersCallsInFlight(t *testing.T) {
 	t.Parallel()
-	s := serve(t, `
-domain: d
-descriptors:
-  - {key: queue, rate_limit: {unit: second, requests_per_unit: 1, strategy: leaky_bucket, max_delay: 20s}}
-`)
+	s := serve(t, queueRules)
 	const calls = 3 // at once, after a second and after two
 	var answered atomic.Int64
 	var waiting sync.WaitGroup
@@ -54,7 +50,7 @@ descriptors:
 			answered.Add(1)
 		})
 	}
-	testenv.Eventually(t, patience, func() bool { return s.goroutinesIn("service.(*decision).wait") == calls-1 }, "calls wait for their turn")
+	s.held(calls - 1)
 	s.terminate()
 	if answered.Load() == calls {
 		t.Error("no call was in flight")

@@ -58,7 +58,7 @@ func launch(t testing.TB, rules string, settings ...string) *service {
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
 		"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
 		"RUNTIME_ROOT=" + s.root, "RUNTIME_WATCH_ROOT=false",
-		"LOG_LEVEL=info", "LOG_FORMAT=json", "USE_STATSD=false",
+		"LOG_LEVEL=info", "LOG_FORMAT=json", "USE_STATSD=false", "DRAIN_PERIOD=0s",
 	}, settings...)
 	if err := startWithParent(s.cmd); err != nil {
 		t.Fatalf("start the program: %v", err)

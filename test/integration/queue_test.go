@@ -1,0 +1,54 @@
+package integration
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+)
+
+const queueRules = `
+domain: d
+descriptors:
+  - {key: queue, rate_limit: {unit: second, requests_per_unit: 1, strategy: leaky_bucket, max_delay: 20s}}
+`
+
+// TestQueueHoldsThoseWhoTakeATurn and nobody else.
+func TestQueueHoldsThoseWhoTakeATurn(t *testing.T) {
+	t.Parallel()
+	s := serve(t, queueRules)
+	queue := func() *descriptor { return desc("queue", "x") }
+	start := time.Now()
+	s.want("d", queue(), ok, 0)
+	var waiting sync.WaitGroup
+	for range 2 { // turns after one second and after two
+		waiting.Go(func() {
+			if resp, err := s.try(patience, "d", queue()); err != nil || resp.OverallCode != ok {
+				t.Errorf("a call in the queue: %v %v", resp, err)
+			}
+		})
+	}
+	s.held(2)
+
+	// Whoever cannot wait until its turn is denied at once, and not charged.
+	denied := time.Now()
+	if resp, err := s.try(500*time.Millisecond, "d", queue()); err != nil || resp.OverallCode != over {
+		t.Errorf("a call that cannot wait: %v %v", resp, err)
+	}
+	s.want("d", costing(0, queue()), ok, 0)
+	s.want("d", refund(0, queue()), ok, 0)
+	if took := time.Since(denied); took > time.Second {
+		t.Errorf("a denial, a check and a refund took %v", took)
+	}
+	waiting.Wait()
+	if took := time.Since(start); took < 1950*time.Millisecond {
+		t.Errorf("three turns, one a second, took %v", took)
+	}
+}
+
+// held waits until so many calls wait for their turn.
+func (s *service) held(calls int) {
+	s.t.Helper()
+	testenv.Eventually(s.t, patience, func() bool { return s.goroutinesIn("service.(*decision).wait") == calls }, "calls wait for their turn")
+}
