@@ -21,7 +21,7 @@ func examples(t *testing.T) []File {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, File{filepath.Base(name), content})
+		files = append(files, File{Name: filepath.Base(name), Content: content})
 	}
 	return files
 }
@@ -90,7 +90,7 @@ func TestReferenceLoads(t *testing.T) {
 		if !strings.HasPrefix(content, "domain:") {
 			content = "domain: d\ndescriptors:\n" + content
 		}
-		_, warnings, err := Load([]File{{"rules.md", []byte(content)}}, Options{})
+		_, warnings, err := Load([]File{{Name: "rules.md", Content: []byte(content)}}, Options{})
 		if err != nil || len(warnings) > 0 {
 			t.Errorf("%v %v in\n%s", err, warnings, content)
 		}

@@ -16,7 +16,7 @@ func Load(files []File, opts Options) (*Tree, []Problem, error) {
 	readers := make([]*reader, len(files))
 	rules := make([]fileRules, len(files))
 	inParallel(len(files), func(i int) {
-		readers[i] = &reader{file: files[i].Name, limits: limitCache{}}
+		readers[i] = &reader{file: files[i].Name, places: files[i].Places, limits: limitCache{}}
 		rules[i] = readers[i].read(files[i].Content)
 	})
 

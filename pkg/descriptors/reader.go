@@ -13,6 +13,7 @@ import (
 // wrong with it.
 type reader struct {
 	file     string
+	places   []string // by line, when no one wrote the lines
 	problems Problems
 	warnings Problems
 	limits   limitCache
@@ -27,10 +28,17 @@ func (r *reader) problem(n *yaml.Node, field, format string, args ...any) {
 }
 
 func (r *reader) warn(line, column int, field, format string, args ...any) {
-	r.warnings = append(r.warnings, Problem{Position{r.file, line, column}, field, fmt.Sprintf(format, args...)})
+	r.warnings = append(r.warnings, Problem{r.at(line, column), field, fmt.Sprintf(format, args...)})
 }
 
-func (r *reader) pos(n *yaml.Node) Position { return Position{r.file, n.Line, n.Column} }
+func (r *reader) pos(n *yaml.Node) Position { return r.at(n.Line, n.Column) }
+
+func (r *reader) at(line, column int) Position {
+	if r.places != nil {
+		return Position{File: r.places[line-1]}
+	}
+	return Position{r.file, line, column}
+}
 
 // pair is a key of a mapping and its value, aliases resolved.
 type pair struct {

@@ -38,7 +38,7 @@ func (d *descriptor) isWildcard() bool { return isPattern(d.Key) || isPattern(d.
 
 // read reads the rules of one file.
 func (r *reader) read(content []byte) fileRules {
-	rules := fileRules{domainPos: Position{r.file, 1, 1}}
+	rules := fileRules{domainPos: r.at(1, 1)}
 	root := r.parse(content)
 	if len(r.problems) > 0 {
 		return rules
@@ -49,6 +49,9 @@ func (r *reader) read(content []byte) fileRules {
 			return rules
 		}
 		rules.domainPos = r.pos(root)
+		if r.places != nil {
+			r.unpack(root, root)
+		}
 		r.mapping(root, inRoot, "", func(p pair, field string) {
 			switch p.key {
 			case keyDomain:

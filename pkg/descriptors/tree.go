@@ -21,6 +21,11 @@ import (
 type File struct {
 	Name    string // for messages
 	Content []byte // YAML; only the first document counts
+	// Places is set when Content was written from a control plane's message
+	// instead of by a person: it has what each line stands for, and messages
+	// name that instead of line and column. Such rules carry the fields that
+	// the message lacks in metadata.rls.
+	Places []string
 }
 
 // Options changes how rules are loaded.

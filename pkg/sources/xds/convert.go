@@ -1,0 +1,210 @@
+package xds
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"example.org/rls/pkg/descriptors"
+)
+
+// maxDepth bounds how deep descriptors may stand in each other.
+const maxDepth = 1000
+
+// maxSimpleKey is how long a key can be without being marked as one (YAML 1.1,
+// 7.3.3: 1024 characters, of which one may take ten to write).
+const maxSimpleKey = 100
+
+// decode reads a resource. Its error is that it is no RateLimitConfig at all;
+// what is wrong with the rules in it is for whoever loads the file.
+func decode(resource *anypb.Any) (descriptors.File, error) {
+	var config ratelimit.RateLimitConfig
+	if err := resource.UnmarshalTo(&config); err != nil {
+		return descriptors.File{}, fmt.Errorf("decode %q: %w", resource.GetTypeUrl(), err)
+	}
+	return convert(&config)
+}
+
+// convert writes a resource in the language of rule files, so that rules mean
+// the same wherever they come from.
+func convert(config *ratelimit.RateLimitConfig) (descriptors.File, error) {
+	name := config.GetName()
+	if name == "" {
+		name = "unnamed resource"
+	}
+	w := &writer{}
+	w.place = name
+	w.line(0, "domain: ", quote(config.GetDomain()))
+	if err := w.descriptors(0, name+": descriptors", config.GetDescriptors()); err != nil {
+		return descriptors.File{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return descriptors.File{Name: name, Content: w.text, Places: w.places}, nil
+}
+
+// writer writes rules line by line, in the plain YAML that loads fast, and
+// notes what stands on each.
+type writer struct {
+	text   []byte
+	places []string
+	place  string // of the next line
+}
+
+func (w *writer) line(indent int, parts ...string) {
+	for range indent {
+		w.text = append(w.text, ' ')
+	}
+	for _, part := range parts {
+		w.text = append(w.text, part...)
+	}
+	w.text = append(w.text, '\n')
+	w.places = append(w.places, w.place)
+}
+
+// flag writes a boolean that is false unless it is there.
+func (w *writer) flag(indent int, name string, set bool) {
+	if set {
+		w.line(indent, name, ": true")
+	}
+}
+
+func (w *writer) descriptors(indent int, path string, list []*ratelimit.RateLimitDescriptor) error {
+	const step = 2
+	if len(list) == 0 {
+		return nil
+	}
+	if indent > maxDepth*step {
+		return fmt.Errorf("descriptors stand more than %d deep in each other", maxDepth)
+	}
+	w.line(indent, "descriptors:")
+	for i, d := range list {
+		path := path + "[" + strconv.Itoa(i) + "]"
+		w.place = path
+		w.descriptor(indent, indent+step, path, d)
+		if err := w.descriptors(indent+step, path+".descriptors", d.GetDescriptors()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) descriptor(dash, indent int, path string, d *ratelimit.RateLimitDescriptor) {
+	w.line(dash, "- key: ", quote(d.GetKey()))
+	if d.GetValue() != "" {
+		w.line(indent, "value: ", quote(d.GetValue()))
+	}
+	if d.GetRateLimit() != nil {
+		w.line(indent, "rate_limit:")
+		w.limit(indent+2, d.GetRateLimit())
+	}
+	w.flag(indent, "shadow_mode", d.GetShadowMode())
+	w.flag(indent, "quota_mode", d.GetQuotaMode())
+	w.flag(indent, "detailed_metric", d.GetDetailedMetric())
+	if d.GetMetadata() != nil {
+		w.place = path + ".metadata.rls" // nothing else in it can be wrong
+		w.line(indent, "metadata: ", string(appendStruct(nil, d.GetMetadata())))
+		w.place = path
+	}
+}
+
+// limit writes what a limit says. A unit or a number that it need not have is
+// written only if there is one.
+func (w *writer) limit(indent int, l *ratelimit.RateLimitPolicy) {
+	if l.GetUnit() != ratelimit.RateLimitUnit_UNKNOWN || !l.GetUnlimited() {
+		w.line(indent, "unit: ", quote(l.GetUnit().String()))
+	}
+	if l.GetRequestsPerUnit() != 0 || !l.GetUnlimited() {
+		w.line(indent, "requests_per_unit: ", strconv.FormatUint(uint64(l.GetRequestsPerUnit()), 10))
+	}
+	w.flag(indent, "unlimited", l.GetUnlimited())
+	if l.GetName() != "" {
+		w.line(indent, "name: ", quote(l.GetName()))
+	}
+	if len(l.GetReplaces()) > 0 {
+		w.line(indent, "replaces:")
+		for _, r := range l.GetReplaces() {
+			w.line(indent, "- name: ", quote(r.GetName()))
+		}
+	}
+}
+
+// quote writes a string in double quotes. What YAML gives a meaning or does not
+// allow is escaped.
+func quote(s string) string { return string(appendQuoted(nil, s)) }
+
+func appendQuoted(text []byte, s string) []byte {
+	text = append(text, '"')
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\':
+			text = append(text, '\\', byte(c))
+		case c >= ' ' && c <= '~':
+			text = append(text, byte(c))
+		default:
+			text = fmt.Appendf(text, `\U%08x`, c)
+		}
+	}
+	return append(text, '"')
+}
+
+func appendStruct(text []byte, s *structpb.Struct) []byte {
+	text = append(text, '{')
+	for i, key := range slices.Sorted(maps.Keys(s.GetFields())) {
+		if i > 0 {
+			text = append(text, ", "...)
+		}
+		if len(key) > maxSimpleKey {
+			text = append(text, "? "...)
+		}
+		text = appendQuoted(text, key)
+		text = append(text, ": "...)
+		text = appendValue(text, s.GetFields()[key])
+	}
+	return append(text, '}')
+}
+
+func appendValue(text []byte, v *structpb.Value) []byte {
+	switch v := v.GetKind().(type) {
+	case *structpb.Value_BoolValue:
+		return strconv.AppendBool(text, v.BoolValue)
+	case *structpb.Value_NumberValue:
+		return appendNumber(text, v.NumberValue)
+	case *structpb.Value_StringValue:
+		return appendQuoted(text, v.StringValue)
+	case *structpb.Value_StructValue:
+		return appendStruct(text, v.StructValue)
+	case *structpb.Value_ListValue:
+		text = append(text, '[')
+		for i, item := range v.ListValue.GetValues() {
+			if i > 0 {
+				text = append(text, ", "...)
+			}
+			text = appendValue(text, item)
+		}
+		return append(text, ']')
+	}
+	return append(text, "null"...)
+}
+
+// appendNumber writes a whole number without a point or an exponent, as far as
+// it has one meaning.
+func appendNumber(text []byte, f float64) []byte {
+	const exact = 1 << 53
+	switch {
+	case math.IsNaN(f):
+		return append(text, ".nan"...)
+	case math.IsInf(f, 0):
+		if f < 0 {
+			text = append(text, '-')
+		}
+		return append(text, ".inf"...)
+	case f == math.Trunc(f) && math.Abs(f) <= exact:
+		return strconv.AppendInt(text, int64(f), 10)
+	}
+	return strconv.AppendFloat(text, f, 'e', -1, 64)
+}

@@ -1,0 +1,156 @@
+// Package xds brings rules in from a control plane: an xDS management server
+// such as Envoy Gateway's, over the Aggregated Discovery Service.
+//
+// [Source] asks for the RateLimitConfig resources of its node, in the state of
+// the world or the delta variant of the protocol, publishes all of them
+// whenever any changed, and tells the server whether they are in force. It
+// promises that rules that are refused change nothing, that everything the
+// messages say reaches the rules, that a server that ends the stream, or sends
+// again at once what was refused, is not asked again in a hot loop, and that
+// certificates are read for each connection. It leaves the meaning of rules to
+// pkg/descriptors.
+//
+// The protocol is that of
+// https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol.
+package xds
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"example.org/rls/pkg/sources"
+)
+
+// typeURL names the resources that are asked for.
+const typeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// A connection that leads nowhere any more is found out by pings. Servers take
+// offence at pings within 5 minutes of each other unless they say otherwise.
+const (
+	pingAfter = 6 * time.Minute
+	pingWait  = 20 * time.Second
+)
+
+// Source is the source that asks a management server.
+type Source struct {
+	// Server is a gRPC target, such as host:port.
+	Server string
+	// NodeID and NodeMetadata say to the server whose rules to send.
+	NodeID       string
+	NodeMetadata map[string]string
+	// Delta asks for changes only, instead of all resources each time.
+	Delta bool
+	// Headers go with the request that opens the stream.
+	Headers map[string]string
+	// TLS is called for each connection; nil connects without TLS.
+	TLS func() (*tls.Config, error)
+	// MaxMessageBytes bounds one message of the server; 0 is gRPC's default of
+	// 4 MiB.
+	MaxMessageBytes int
+	Backoff         Backoff
+	Log             *slog.Logger
+}
+
+var _ sources.Source = (*Source)(nil)
+
+// errUnreachable is that no stream could be opened.
+var errUnreachable = errors.New("cannot reach the server")
+
+// Run implements [sources.Source]. It returns nil when ctx ends.
+func (s *Source) Run(ctx context.Context, publish sources.Publish) error {
+	talk := &conversation{node: s.node(), publish: publish, log: s.Log}
+	wait := waits{Backoff: s.Backoff}
+	for {
+		talk.heard = false
+		start := time.Now()
+		err := s.connect(ctx, talk)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if talk.heard || time.Since(start) > s.Backoff.Max {
+			wait.reset()
+		}
+		pause := wait.next(errors.Is(err, errUnreachable))
+		s.Log.Warn("xDS: connection ended, the last good rules stay in force", "server", s.Server, "error", explain(err), "again in", pause)
+		if !sleep(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// connect talks to the server until the stream ends, and returns why it did.
+func (s *Source) connect(ctx context.Context, talk *conversation) error {
+	secure := insecure.NewCredentials()
+	if s.TLS != nil {
+		config, err := s.TLS()
+		if err != nil {
+			return err
+		}
+		secure = credentials.NewTLS(config)
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(secure),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingWait}),
+	}
+	if s.MaxMessageBytes > 0 {
+		options = append(options, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.MaxMessageBytes)))
+	}
+	conn, err := grpc.NewClient(s.Server, options...)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnreachable, err)
+	}
+	defer func() { _ = conn.Close() }()
+
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, metadata.New(s.Headers)))
+	defer cancel()
+	client := discovery.NewAggregatedDiscoveryServiceClient(conn)
+	if s.Delta {
+		return talk.delta(ctx, client)
+	}
+	return talk.stateOfTheWorld(ctx, client)
+}
+
+func (s *Source) node() *core.Node {
+	fields := make(map[string]*structpb.Value, len(s.NodeMetadata))
+	for key, value := range s.NodeMetadata {
+		fields[key] = structpb.NewStringValue(value)
+	}
+	return &core.Node{Id: s.NodeID, Metadata: &structpb.Struct{Fields: fields}}
+}
+
+// explain says what to do about errors that say little.
+func explain(err error) string {
+	switch {
+	case errors.Is(err, io.EOF):
+		return "the server closed the stream"
+	case status.Code(err) == codes.ResourceExhausted:
+		return err.Error() + "; XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES may be raised"
+	}
+	return err.Error()
+}
+
+// sleep waits and reports whether ctx lasted.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
