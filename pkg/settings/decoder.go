@@ -45,6 +45,9 @@ func (d *Decoder) Check(s *Settings) error {
 		wrong = append(wrong, e)
 	}
 	wrong = append(wrong, s.GRPC.conflicts()...)
+	if s.Rules.OverXDS() {
+		wrong = append(wrong, s.XDS.conflicts()...)
+	}
 	switch s.Backend.BackendType {
 	case "redis":
 		wrong = append(wrong, s.Redis.conflicts()...)

@@ -15,9 +15,13 @@ import "time"
 
 // Settings is all of it, one group per concern.
 type Settings struct {
-	Server  Server  `embed:"" group:"HTTP, debug and health"`
-	GRPC    GRPC    `embed:"" group:"gRPC" prefix:"grpc-" envprefix:"GRPC_"`
-	Rules   Rules   `embed:"" group:"Rules"`
+	Server Server `embed:"" group:"HTTP, debug and health"`
+	GRPC   GRPC   `embed:"" group:"gRPC" prefix:"grpc-" envprefix:"GRPC_"`
+	Rules  Rules  `embed:"" group:"Rules"`
+	XDS    XDS    `embed:"" group:"Rules over xDS" prefix:"config-grpc-xds-" envprefix:"CONFIG_GRPC_XDS_"`
+
+	XDSClient XDSClient `embed:"" group:"Rules over xDS" prefix:"xds-client-" envprefix:"XDS_CLIENT_"`
+
 	Backend Backend `embed:"" group:"Backend"`
 	Memory  Memory  `embed:"" group:"Backend memory" prefix:"memory-" envprefix:"MEMORY_"`
 
@@ -43,7 +47,7 @@ type Server struct {
 
 // Rules says where the rules come from.
 type Rules struct {
-	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE" help:"Where the rules come from."`
+	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA" help:"Where the rules come from: files, or an xDS management server that sends all of them (SOTW) or the changed ones (DELTA)."`
 	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
 	RuntimeSubdirectory string `env:"RUNTIME_SUBDIRECTORY" help:"Folder below the root."`
 	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded."`
@@ -53,6 +57,8 @@ type Rules struct {
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. Kubernetes' ..data is understood either way."`
 	RuntimeWatchRoot      bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped; false reloads when any of the files changes."`
 	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain; their rules are merged."`
+
+	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen, healthy, before an xDS server has sent rules; until then every decision is an error."`
 }
 
 // Backend says which store counts, and what holds for every one of them.

@@ -164,10 +164,10 @@ func TestWrongValues(t *testing.T) {
 	}{
 		{"all at once", map[string]string{
 			"PORT": "80x8", "GRPC_PORT": "65536", "DEBUG_PORT": "-1", "SHADOW_MODE": "yes", "NEAR_LIMIT_RATIO": "NaN",
-			"REDIS_TIMEOUT": "10", "LOG_LEVEL": "loud", "BACKEND_TYPE": "etcd", "CONFIG_TYPE": "GRPC_XDS_SOTW", "MEMORY_MAX_KEYS": "0",
+			"REDIS_TIMEOUT": "10", "LOG_LEVEL": "loud", "BACKEND_TYPE": "etcd", "CONFIG_TYPE": "GRPC_XDS", "MEMORY_MAX_KEYS": "0",
 		}, []string{
 			`BACKEND_TYPE (--backend-type) is "etcd": want memory, redis or memcache`,
-			`CONFIG_TYPE (--config-type) is "GRPC_XDS_SOTW": want FILE`,
+			`CONFIG_TYPE (--config-type) is "GRPC_XDS": want FILE, GRPC_XDS_SOTW or GRPC_XDS_DELTA`,
 			`DEBUG_PORT (--debug-port) is "-1": want a whole number, from 0 to 65535`,
 			`GRPC_PORT (--grpc-port) is "65536": want a whole number, from 0 to 65535`,
 			`LOG_LEVEL (--log-level) is "loud": want trace, debug, info, warn, warning, error, fatal or panic`,

@@ -1,0 +1,84 @@
+package settings
+
+import (
+	"strings"
+	"time"
+)
+
+// XDS says which management server sends the rules when CONFIG_TYPE is one of
+// the GRPC_XDS kinds, and as whom to ask it.
+type XDS struct {
+	NodeID       string `env:"NODE_ID" default:"default" help:"Id of the node whose rules to ask for, exactly as the server knows it."`
+	NodeMetadata string `env:"NODE_METADATA" help:"Metadata of the node: key=value, separated by commas."`
+	ServerURL    string `name:"server-url" env:"SERVER_URL" default:"localhost:18000" help:"The server: host:port, or another gRPC target."`
+
+	ServerConnectRetryInterval time.Duration `env:"SERVER_CONNECT_RETRY_INTERVAL" default:"3s" min:"1ms" max:"1h" help:"First wait when the server cannot be reached; each further one is longer."`
+	ClientAdditionalHeaders    string        `env:"CLIENT_ADDITIONAL_HEADERS" help:"Headers for the server: key:value, separated by commas."`
+
+	ServerUseTLS    bool   `name:"server-use-tls" env:"SERVER_USE_TLS" default:"false" help:"Connect over TLS."`
+	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"File with the client certificate (PEM). All three files are read again for each connection."`
+	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"File with its private key (PEM)."`
+	ServerTLSCACert string `name:"server-tls-cacert" env:"SERVER_TLS_CACERT" help:"File with the CAs that the server's certificate must come from (PEM); the system's by default."`
+	ServerTLSSAN    string `name:"server-tls-san" env:"SERVER_TLS_SAN" help:"Name that the server's certificate must carry, instead of the host of the URL."`
+}
+
+// XDSClient says how to stay in touch with that server.
+type XDSClient struct {
+	BackoffInitialInterval time.Duration `env:"BACKOFF_INITIAL_INTERVAL" default:"10s" min:"1ms" max:"1h" help:"First wait after a stream ended; each further one is longer."`
+	BackoffMaxInterval     time.Duration `env:"BACKOFF_MAX_INTERVAL" default:"60s" min:"1ms" max:"24h" help:"Longest wait."`
+	BackoffRandomFactor    float64       `env:"BACKOFF_RANDOM_FACTOR" default:"0.5" min:"0" max:"1000" help:"By how much each wait is longer than the one before; 2 when it is not above 1."`
+	BackoffJitter          bool          `env:"BACKOFF_JITTER" default:"true" help:"Make each wait a random part of itself, half at least."`
+
+	MaxMsgSizeInBytes int `env:"MAX_MSG_SIZE_IN_BYTES" default:"0" min:"0" max:"2147483647" unit:"bytes" help:"Largest message of the server; 0 is gRPC's default of 4 MiB."`
+}
+
+// OverXDS reports whether the rules come from a management server.
+func (r *Rules) OverXDS() bool { return r.ConfigType != "FILE" }
+
+// Metadata is NodeMetadata by key.
+func (x *XDS) Metadata() map[string]string {
+	metadata, _ := pairs(x.NodeMetadata, "=")
+	return metadata
+}
+
+// Headers is ClientAdditionalHeaders by key.
+func (x *XDS) Headers() map[string]string {
+	headers, _ := pairs(x.ClientAdditionalHeaders, ":")
+	return headers
+}
+
+// pairs splits a list of keys and values, and reports whether all of it is
+// that.
+func pairs(list, separator string) (map[string]string, bool) {
+	m, ok := map[string]string{}, true
+	for pair := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		key, value, found := strings.Cut(pair, separator)
+		key = strings.TrimSpace(key)
+		ok = ok && found && key != ""
+		m[key] = strings.TrimSpace(value)
+	}
+	return m, ok
+}
+
+// isHeader reports whether gRPC sends a header of that name: HTTP/2's own and
+// gRPC's cannot be set.
+func isHeader(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && !strings.HasPrefix(name, "grpc-")
+}
+
+func (x *XDS) conflicts() (wrong Errors) {
+	_, ok := pairs(x.NodeMetadata, "=")
+	wrong.require(ok, "CONFIG_GRPC_XDS_NODE_METADATA", x.NodeMetadata, "key=value, separated by commas")
+	headers, ok := pairs(x.ClientAdditionalHeaders, ":")
+	for name := range headers {
+		ok = ok && isHeader(name)
+	}
+	wrong.require(ok, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", x.ClientAdditionalHeaders, "key:value, separated by commas, where the keys can be those of HTTP headers")
+	wrong.require(x.ServerURL != "", "CONFIG_GRPC_XDS_SERVER_URL", x.ServerURL, "an address such as localhost:18000")
+	wrong.pair("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", x.ClientTLSCert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", x.ClientTLSKey)
+	return wrong
+}

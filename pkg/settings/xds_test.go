@@ -1,0 +1,56 @@
+package settings_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/settings"
+)
+
+func TestPairsForTheManagementServer(t *testing.T) {
+	t.Setenv("CONFIG_TYPE", "grpc_xds_sotw")
+	t.Setenv("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a, version=1=2,empty=,")
+	t.Setenv("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "Authorization:Bearer x:y,x-tenant: shop")
+	s, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"zone": "a", "version": "1=2", "empty": ""}, s.XDS.Metadata()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]string{"Authorization": "Bearer x:y", "x-tenant": "shop"}, s.XDS.Headers()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWrongSettingsOfTheManagementServer(t *testing.T) {
+	set := map[string]string{
+		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": "grpc-timeout:1s",
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":           "cert.pem",
+		"CONFIG_GRPC_XDS_NODE_METADATA":             "zone",
+		"CONFIG_GRPC_XDS_SERVER_URL":                "",
+	}
+	want := []string{"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "CONFIG_GRPC_XDS_NODE_METADATA", "CONFIG_GRPC_XDS_SERVER_URL"}
+	for name, value := range set {
+		t.Setenv(name, value)
+	}
+	if _, err := parse(t); err != nil {
+		t.Errorf("nobody is asked, and yet: %v", err)
+	}
+	for _, kind := range []string{"GRPC_XDS_SOTW", "GRPC_XDS_DELTA"} {
+		_, err := parse(t, "--config-type="+kind)
+		var wrong settings.Errors
+		if !errors.As(err, &wrong) {
+			t.Fatalf("%s: got %v", kind, err)
+		}
+		var got []string
+		for _, e := range wrong {
+			got = append(got, e.Setting)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", kind, diff)
+		}
+	}
+}
