@@ -25,6 +25,14 @@ type decision struct {
 	checks   []check
 	batch    backends.Batch
 	delay    time.Duration
+
+	// For observers, when there are any.
+	start   time.Time
+	unknown bool   // nobody has rules for the domain
+	spared  bool   // shadow mode turned a denial into an OK
+	failed  Result // why the store did not decide
+	entries []descriptors.Entry
+	seen    Observation
 }
 
 // decisions are kept for reuse: no store touches a batch after it has answered.
@@ -33,7 +41,6 @@ var decisions = sync.Pool{New: func() any { return new(decision) }}
 func newDecision(s *Service, req *pb.RateLimitRequest) *decision {
 	d := decisions.Get().(*decision)
 	d.service, d.request = s, req
-	d.outcomes = sized(d.outcomes, len(req.Descriptors))
 	return d
 }
 
@@ -47,8 +54,12 @@ func (d *decision) release() {
 	clear(d.checks)
 	clear(d.batch.Ops)
 	clear(d.batch.Replies)
+	clear(d.entries)
+	clear(d.seen.Verdicts)
 	d.service, d.request, d.delay = nil, nil, 0
-	d.checks, d.batch.Ops, d.batch.Replies = d.checks[:0], d.batch.Ops[:0], d.batch.Replies[:0]
+	d.unknown, d.spared, d.failed, d.seen.Domain = false, false, 0, ""
+	d.outcomes, d.checks, d.entries = d.outcomes[:0], d.checks[:0], d.entries[:0]
+	d.batch.Ops, d.batch.Replies = d.batch.Ops[:0], d.batch.Replies[:0]
 	decisions.Put(d)
 }
 
@@ -78,8 +89,10 @@ func (o *outcome) quota() bool     { return o.overrides == nil && o.rule != nil 
 // check is one limit of one descriptor; it goes with the operation of the same
 // index.
 type check struct {
-	outcome *outcome
-	limit   *descriptors.Limit
+	descriptor int // of the request
+	outcome    *outcome
+	limit      *descriptors.Limit
+	is         algorithms.Decision
 }
 
 // decide matches, plans, applies and judges.
@@ -92,6 +105,9 @@ func (d *decision) decide(ctx context.Context, domain *descriptors.Domain) error
 		return nil
 	}
 	if err := d.service.cfg.Store.Apply(ctx, &d.batch); err != nil {
+		if d.failed = NoStore; errors.Is(ctx.Err(), context.Canceled) {
+			d.failed = CallGone
+		}
 		return storeError(ctx, err)
 	}
 	d.judge()
@@ -188,7 +204,7 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 			if o.overrides == nil && d.replaced(l.Name) {
 				continue
 			}
-			d.checks = append(d.checks, check{o, l})
+			d.checks = append(d.checks, check{descriptor: i, outcome: o, limit: l})
 			d.batch.Ops = append(d.batch.Ops, backends.Op{})
 			op := &d.batch.Ops[len(d.batch.Ops)-1]
 			l.Plan(op, id, charge)
@@ -200,12 +216,13 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 
 // judge turns the store's replies into outcomes.
 func (d *decision) judge() {
-	for i, c := range d.checks {
-		is := c.limit.Judge(&d.batch.Ops[i], &d.batch.Replies[i])
+	for i := range d.checks {
+		c := &d.checks[i]
+		c.is = c.limit.Judge(&d.batch.Ops[i], &d.batch.Replies[i])
 		if !c.outcome.shadow() {
-			d.delay = max(d.delay, is.Delay)
+			d.delay = max(d.delay, c.is.Delay)
 		}
-		c.outcome.add(c.limit, is)
+		c.outcome.add(c.limit, c.is)
 	}
 }
 

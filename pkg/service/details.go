@@ -11,8 +11,8 @@ import (
 // extension violated-policies of draft-ietf-httpapi-ratelimit-headers-11.
 func (d *decision) problem(o *outcome) []byte {
 	var violated []string
-	for i, c := range d.checks {
-		if !c.outcome.shadow() && !c.limit.Judge(&d.batch.Ops[i], &d.batch.Replies[i]).Allowed {
+	for _, c := range d.checks {
+		if !c.outcome.shadow() && !c.is.Allowed {
 			violated = append(violated, policyName(c.limit))
 		}
 	}

@@ -39,7 +39,8 @@ func (d *decision) overall() pb.RateLimitResponse_Code {
 		over = over || denied && !quota
 	}
 	over = over || quotas > 0 && quotas == quotasOver
-	if over && !d.service.cfg.ShadowMode {
+	d.spared = over && d.service.cfg.ShadowMode
+	if over && !d.spared {
 		return pb.RateLimitResponse_OVER_LIMIT
 	}
 	return pb.RateLimitResponse_OK

@@ -33,6 +33,7 @@ type Config struct {
 	// QuotaMode treats every descriptor as one in quota_mode.
 	QuotaMode bool
 	Reply     Reply
+	Observers []Observer
 }
 
 // Caps bounds one request. A request beyond them is an InvalidArgument.
@@ -65,7 +66,12 @@ func New(cfg Config) (*Service, error) {
 
 // SetTree puts rules in force. Counters are kept: they belong to names, not to
 // rules.
-func (s *Service) SetTree(t *descriptors.Tree) { s.tree.Store(t) }
+func (s *Service) SetTree(t *descriptors.Tree) {
+	for _, o := range s.cfg.Observers {
+		o.Rules(t)
+	}
+	s.tree.Store(t)
+}
 
 // Tree is the rules in force, nil before the first SetTree.
 func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
@@ -74,26 +80,44 @@ func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
 // request that makes no sense, and Unavailable when there are no rules or the
 // store cannot decide in time; a store's failure is never an OVER_LIMIT.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	if err := s.cfg.Caps.check(req); err != nil {
-		return nil, err
-	}
-	tree := s.tree.Load()
-	if tree == nil {
-		return nil, status.Error(codes.Unavailable, "no rate limit configuration loaded")
-	}
 	d := newDecision(s, req)
 	defer d.release()
-	// What an unknown domain brings, overrides too, is not looked at.
-	if domain := tree.Domain(req.GetDomain()); domain != nil {
-		if err := d.decide(ctx, domain); err != nil {
-			return nil, err
-		}
+	observed := len(s.cfg.Observers) > 0
+	if observed {
+		d.start = time.Now()
 	}
-	resp := d.reply()
+	resp, err := d.answer(ctx)
+	if observed {
+		d.tell(resp, err)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := d.wait(ctx, resp); err != nil {
 		return nil, err
 	}
 	return resp, nil
+}
+
+// answer is the reply as soon as it is known.
+func (d *decision) answer(ctx context.Context) (*pb.RateLimitResponse, error) {
+	if err := d.service.cfg.Caps.check(d.request); err != nil {
+		return nil, err
+	}
+	tree := d.service.tree.Load()
+	if tree == nil {
+		return nil, status.Error(codes.Unavailable, "no rate limit configuration loaded")
+	}
+	d.outcomes = sized(d.outcomes, len(d.request.Descriptors))
+	// What an unknown domain brings, overrides too, is not looked at.
+	domain := tree.Domain(d.request.GetDomain())
+	d.unknown = domain == nil
+	if domain != nil {
+		if err := d.decide(ctx, domain); err != nil {
+			return nil, err
+		}
+	}
+	return d.reply(), nil
 }
 
 // wait holds an OK until the turn of its request in a leaky bucket's queue.
