@@ -4,21 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os/signal"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
-	"example.org/rls/pkg/sources"
 )
 
 // stopWithin bounds how long requests in flight may take when the process ends.
@@ -48,26 +44,31 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err != nil {
 		return err
 	}
-	srv, err := server.New(server.Config{
-		Server: s.Server, GRPC: s.GRPC, Metrics: s.Metrics, MaxBytes: s.Request.MaxBytes, StopWithin: stopWithin,
-		Service: limits, Rules: func() string { return limits.Tree().Dump() },
-		Measure: measure, Log: log,
+	rules := newRules(s, limits, measure, log)
+	return together(ctx, rules.run, collectRarely, func(ctx context.Context) error {
+		if !rules.mayListen(ctx) {
+			return nil
+		}
+		srv, err := server.New(server.Config{
+			Server: s.Server, GRPC: s.GRPC, Metrics: s.Metrics, MaxBytes: s.Request.MaxBytes, StopWithin: stopWithin,
+			Service: limits, Rules: func() string { return limits.Tree().Dump() },
+			Measure: measure, Log: log,
+		})
+		if err != nil {
+			return err
+		}
+		return together(ctx,
+			srv.Run,
+			func(ctx context.Context) error {
+				rules.whenReady(ctx, srv.Health().Rules)
+				return nil
+			},
+			func(ctx context.Context) error {
+				always := s.Backend.BackendType == "redis" && s.Redis.HealthCheckActiveConnection
+				return srv.Health().WatchStore(ctx, store.Ping, server.StoreWatch{Always: always, GiveUpAfter: s.Redis.StartupMaxElapsedTime}, log)
+			},
+		)
 	})
-	if err != nil {
-		return err
-	}
-
-	return together(ctx,
-		srv.Run,
-		collectRarely,
-		func(ctx context.Context) error {
-			return rulesSource(s, log).Run(ctx, rules(s, limits, srv.Health(), measure, log).Publish)
-		},
-		func(ctx context.Context) error {
-			always := s.Backend.BackendType == "redis" && s.Redis.HealthCheckActiveConnection
-			return srv.Health().WatchStore(ctx, store.Ping, server.StoreWatch{Always: always, GiveUpAfter: s.Redis.StartupMaxElapsedTime}, log)
-		},
-	)
 }
 
 // together runs the parts until ctx ends or one of them fails, and returns
@@ -86,40 +87,4 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 	}
 	running.Wait()
 	return errors.Join(errs...)
-}
-
-func rulesSource(s *settings.Settings, log *slog.Logger) sources.Source {
-	return &sources.Files{
-		Root:           s.Rules.RuntimeRoot,
-		Below:          filepath.Join(s.Rules.RuntimeSubdirectory, s.Rules.RuntimeAppdirectory),
-		IgnoreDotFiles: s.Rules.RuntimeIgnoredotfiles,
-		WatchRoot:      s.Rules.RuntimeWatchRoot,
-		Poll:           s.Rules.RuntimePollInterval,
-		Log:            log,
-	}
-}
-
-// charge is that of domains that do not say. envoyproxy/ratelimit's setting
-// spares the other limits of a denied request, as charge: admitted does.
-func charge(s *settings.Settings) descriptors.Charge {
-	if s.Backend.StopCacheKeyIncrementWhenOverlimit {
-		return descriptors.ChargeAdmitted
-	}
-	return descriptors.ChargeAlways
-}
-
-func rules(s *settings.Settings, limits *service.Service, health *server.Health, measure *metrics.Metrics, log *slog.Logger) *sources.Rules {
-	return &sources.Rules{
-		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s)},
-		Use:     limits.SetTree,
-		Loaded: func(err error) {
-			measure.Loaded(err)
-			// As with the reference, rules that were refused leave the process
-			// healthy: its answers say what is wrong.
-			if err == nil || !s.Server.HealthyWithAtLeastOneConfigLoaded {
-				health.Rules()
-			}
-		},
-		Log: log,
-	}
 }

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/sources"
+	"example.org/rls/pkg/sources/xds"
+)
+
+// rules brings the rules to the service and says when that allows to listen and
+// to be called ready.
+type rules struct {
+	source sources.Source
+	sources.Rules
+	// tried is closed when rules came for the first time, good or not, or need
+	// not come before anyone is answered; ready when the process may be called
+	// ready as far as they are concerned.
+	tried, ready chan struct{}
+}
+
+func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Metrics, log *slog.Logger) *rules {
+	r := &rules{source: rulesSource(s, log), tried: make(chan struct{}), ready: make(chan struct{})}
+	tried := sync.OnceFunc(func() { close(r.tried) })
+	ready := sync.OnceFunc(func() { close(r.ready) })
+	// As with the reference, a management server is waited for unless told
+	// otherwise. Rules that were refused leave the process healthy unless told
+	// otherwise: its answers say what is wrong.
+	forced := s.Rules.ForceStartWithoutInitialConfig
+	if forced || !s.Rules.OverXDS() {
+		tried()
+	}
+	if forced && !s.Server.HealthyWithAtLeastOneConfigLoaded {
+		ready()
+	}
+	r.Rules = sources.Rules{
+		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s)},
+		Use:     limits.SetTree,
+		Loaded: func(err error) {
+			measure.Loaded(err)
+			if err == nil || !s.Server.HealthyWithAtLeastOneConfigLoaded {
+				ready()
+			}
+			tried()
+		},
+		Log: log,
+	}
+	return r
+}
+
+func (r *rules) run(ctx context.Context) error { return r.source.Run(ctx, r.Publish) }
+
+// mayListen waits until the process may listen; false when it ends before.
+func (r *rules) mayListen(ctx context.Context) bool {
+	select {
+	case <-r.tried:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// whenReady calls do as soon as the process may be called ready, unless ctx
+// ends before.
+func (r *rules) whenReady(ctx context.Context, do func()) {
+	select {
+	case <-r.ready:
+		do()
+	case <-ctx.Done():
+	}
+}
+
+func rulesSource(s *settings.Settings, log *slog.Logger) sources.Source {
+	if s.Rules.OverXDS() {
+		return xdsSource(s, log)
+	}
+	return &sources.Files{
+		Root:           s.Rules.RuntimeRoot,
+		Below:          filepath.Join(s.Rules.RuntimeSubdirectory, s.Rules.RuntimeAppdirectory),
+		IgnoreDotFiles: s.Rules.RuntimeIgnoredotfiles,
+		WatchRoot:      s.Rules.RuntimeWatchRoot,
+		Poll:           s.Rules.RuntimePollInterval,
+		Log:            log,
+	}
+}
+
+func xdsSource(s *settings.Settings, log *slog.Logger) *xds.Source {
+	x := &s.XDS
+	source := &xds.Source{
+		Server:          x.ServerURL,
+		NodeID:          x.NodeID,
+		NodeMetadata:    x.Metadata(),
+		Delta:           s.Rules.ConfigType == "GRPC_XDS_DELTA",
+		Headers:         x.Headers(),
+		MaxMessageBytes: s.XDSClient.MaxMsgSizeInBytes,
+		Backoff: xds.Backoff{
+			Unreachable: x.ServerConnectRetryInterval,
+			Ended:       s.XDSClient.BackoffInitialInterval,
+			Max:         s.XDSClient.BackoffMaxInterval,
+			Factor:      s.XDSClient.BackoffRandomFactor,
+			Jitter:      s.XDSClient.BackoffJitter,
+		},
+		Log: log,
+	}
+	if x.ServerUseTLS {
+		source.TLS = func() (*tls.Config, error) {
+			const anyHost = false
+			config, err := clientTLS(x.ClientTLSCert, x.ClientTLSKey, x.ServerTLSCACert, anyHost)
+			if err == nil {
+				config.ServerName = x.ServerTLSSAN // "" is the host of the URL
+			}
+			return config, err
+		}
+	}
+	return source
+}
+
+// charge is that of domains that do not say. envoyproxy/ratelimit's setting
+// spares the other limits of a denied request, as charge: admitted does.
+func charge(s *settings.Settings) descriptors.Charge {
+	if s.Backend.StopCacheKeyIncrementWhenOverlimit {
+		return descriptors.ChargeAdmitted
+	}
+	return descriptors.ChargeAlways
+}
