@@ -1,0 +1,101 @@
+package docs_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"example.org/rls/internal/testenv"
+)
+
+const backendsDoc = "docs/backends.md"
+
+// stages start the servers that a section's example names, and say where they
+// are and what stands for the files that it names.
+var stages = map[string]func(*testing.T) []string{
+	"memory": func(*testing.T) []string { return nil },
+	"Redis and Valkey": func(t *testing.T) []string {
+		return []string{"redis.example.org:6379", testenv.Valkey(t).Addr}
+	},
+	"Sentinel": func(t *testing.T) []string {
+		s := testenv.Sentinel(t)
+		a := s.Addrs()
+		return []string{"primary,", s.MasterName + ",", "sentinel-1.example.org:26379", a[0],
+			"sentinel-2.example.org:26379", a[1], "sentinel-3.example.org:26379", a[2]}
+	},
+	"Cluster": func(t *testing.T) []string {
+		a := testenv.RedisCluster(t, 3, 0).Addrs()
+		return []string{"node-1.example.org:6379", a[0], "node-2.example.org:6379", a[1], "node-3.example.org:6379", a[2]}
+	},
+	"An own Redis for per-second limits": func(t *testing.T) []string {
+		return []string{"redis.example.org:6379", testenv.Redis(t).Addr, "redis-seconds.example.org:6379", testenv.Redis(t).Addr}
+	},
+	"TLS and ACLs": func(t *testing.T) []string {
+		certs := testenv.Certs(t)
+		// The user exactly as the document has it, and nobody else.
+		acl := regexp.MustCompile(`ACL SETUSER (rls .*)`).FindStringSubmatch(readDoc(t, backendsDoc))
+		if acl == nil {
+			t.Fatal("the document has no ACL")
+		}
+		s := testenv.Redis(t, append(certs.RedisArgs(), append([]string{"--user"}, strings.Fields(acl[1])...)...)...)
+		return []string{"redis.example.org:6379", s.Addr, "/etc/rls/tls/ca.crt", certs.CAFile,
+			"/etc/rls/tls/tls.crt", certs.ClientCertFile, "/etc/rls/tls/tls.key", certs.ClientKeyFile}
+	},
+	"memcached": func(t *testing.T) []string {
+		return []string{"memcached-1.example.org:11211", testenv.Memcached(t).Addr, "memcached-2.example.org:11211", testenv.Memcached(t).Addr}
+	},
+}
+
+// TestBackendExamples serves the rules in config/ with each example.
+func TestBackendExamples(t *testing.T) {
+	config, err := filepath.Abs(filepath.Join(root, "config"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := []string{"RUNTIME_ROOT=" + filepath.Dir(config), "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false"}
+	seen := map[string]bool{}
+	for _, p := range parts(t, backendsDoc) {
+		if p.lang != "properties" {
+			continue
+		}
+		seen[p.heading] = true
+		t.Run(p.heading, func(t *testing.T) {
+			stage := stages[p.heading]
+			if stage == nil {
+				t.Fatalf("%s:%d: nothing is known to run this with", backendsDoc, p.line)
+			}
+			settings := strings.NewReplacer(stage(t)...).Replace(strings.TrimSpace(p.text))
+			rls := serve(t, append(strings.Split(settings, "\n"), rules...))
+			inOneMinute(t)
+			for n := range 6 {
+				want := http.StatusOK
+				if n == 5 {
+					want = http.StatusTooManyRequests
+				}
+				if got := rls.hit("quickstart", "remote_address", "192.0.2.1"); got != want {
+					t.Errorf("hit %d: %d, want %d", n+1, got, want)
+				}
+			}
+			for _, strategy := range []string{"sliding", "log", "bucket"} {
+				if got := rls.hit("strategies", strategy, "x"); got != http.StatusOK {
+					t.Errorf("%s: %d, want 200", strategy, got)
+				}
+			}
+		})
+	}
+	if len(seen) != len(stages) {
+		t.Errorf("%s has examples for %d of %d sections", backendsDoc, len(seen), len(stages))
+	}
+}
+
+// TestBackendDocNamesSettings: what it calls a setting is one.
+func TestBackendDocNamesSettings(t *testing.T) {
+	settings := readDoc(t, "docs/settings.md")
+	for _, name := range regexp.MustCompile("(?:`|\n)([A-Z]+_[A-Z_]*[A-Z])[`=]").FindAllStringSubmatch(readDoc(t, backendsDoc), -1) {
+		if !strings.Contains(settings, "| `"+name[1]+"` |") {
+			t.Errorf("%s names %s, which docs/settings.md does not have", backendsDoc, name[1])
+		}
+	}
+}

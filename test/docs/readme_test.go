@@ -1,0 +1,234 @@
+package docs_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+)
+
+// patience is for what has to be built first.
+const patience = 3 * time.Minute
+
+// shell runs README's commands as a reader would, in the repository's root,
+// with grpcurl in PATH and the service on free ports instead of its own.
+type shell struct {
+	env   []string
+	ports *strings.Replacer
+	http  string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	bin := t.TempDir()
+	if err := os.Symlink(tool(t, "grpcurl"), filepath.Join(bin, "grpcurl")); err != nil {
+		t.Fatal(err)
+	}
+	port := func() string { return strconv.Itoa(testenv.FreePort(t)) }
+	http, grpc := port(), port()
+	s := &shell{
+		ports: strings.NewReplacer("localhost:8080", "127.0.0.1:"+http, "localhost:8081", "127.0.0.1:"+grpc),
+		http:  http,
+	}
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "MAKE") && !strings.HasPrefix(e, "MFLAGS") { // of the make that runs this test
+			s.env = append(s.env, e)
+		}
+	}
+	s.env = append(s.env, "PATH="+bin+":"+os.Getenv("PATH"),
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT="+http, "GRPC_PORT="+grpc, "DEBUG_PORT="+port())
+	return s
+}
+
+// tool is the path of one of the project's development tools, built.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	cmd := exec.Command("go", "tool", "-modfile=tools/go.mod", "-n", name)
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	path, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, stderr.String())
+	}
+	return strings.TrimSpace(string(path))
+}
+
+func (s *shell) command(script string) *exec.Cmd {
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", s.ports.Replace(script))
+	cmd.Dir, cmd.Env = root, s.env
+	// A group of its own: what it starts is stopped with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// run returns what the script prints.
+func (s *shell) run(t *testing.T, script string) string {
+	t.Helper()
+	out, err := s.command(script).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+	return string(out)
+}
+
+// start runs the script until the test ends and waits until ready says of its
+// output that it is up.
+func (s *shell) start(t *testing.T, script string, ready func(output string) bool) {
+	t.Helper()
+	output := filepath.Join(t.TempDir(), "output")
+	log, err := os.Create(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := s.command(script)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(stopped) }() // how it ended is in its output
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		select {
+		case <-stopped:
+		case <-time.After(20 * time.Second):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			t.Errorf("%s did not stop", strings.TrimSpace(script))
+		}
+		_ = log.Close()
+		if t.Failed() {
+			t.Logf("%s\n%s", script, read(output))
+		}
+	})
+	testenv.Eventually(t, patience, func() bool {
+		select {
+		case <-stopped:
+			t.Fatalf("%s ended at once", script)
+		default:
+		}
+		return ready(read(output))
+	}, script+" is up")
+}
+
+func read(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// TestREADME runs each sh block of the README, in order. What a block prints
+// must be what the next one shows, where "..." stands for anything.
+func TestREADME(t *testing.T) {
+	s := newShell(t)
+	var blocks []*part
+	for _, p := range parts(t, "README.md") {
+		if !p.isTable() {
+			blocks = append(blocks, p)
+		}
+	}
+	demoURL := regexp.MustCompile(`curl -i (http://\S+)`)
+	ran := map[string]bool{}
+	var shown []string // what the blocks after a command say that it prints
+	for i, b := range blocks {
+		if b.lang != "sh" {
+			continue
+		}
+		shown = shown[:0]
+		for _, next := range blocks[i+1:] {
+			if next.lang != "text" && next.lang != "json" {
+				break
+			}
+			shown = append(shown, next.text)
+		}
+		script := strings.TrimSpace(b.text)
+		ran[script] = true
+		switch {
+		case script == "make run":
+			s.start(t, script, func(string) bool {
+				return exec.Command("curl", "-sf", "http://127.0.0.1:"+s.http+"/healthcheck").Run() == nil
+			})
+			inOneMinute(t)
+		case script == "make demo":
+			s.start(t, script, func(output string) bool {
+				url := demoURL.FindStringSubmatch(output)
+				if url != nil {
+					s.env = append(s.env, "URL="+url[1])
+				}
+				return url != nil
+			})
+		case len(shown) == 0:
+			t.Errorf("README.md:%d does not show what it prints:\n%s", b.line, script)
+		case strings.Contains(script, "$URL"):
+			for n := 1; n <= 4; n++ {
+				got := s.run(t, script)
+				switch n {
+				case 1:
+					compare(t, b, got, shown[0])
+				case 4:
+					compare(t, b, got, shown[1])
+				}
+			}
+		default:
+			compare(t, b, s.run(t, script), shown[0])
+		}
+	}
+	if !ran["make run"] || !ran["make demo"] || len(ran) < 6 {
+		t.Errorf("README.md has lost commands; left are %d", len(ran))
+	}
+}
+
+// inOneMinute waits, near a minute's end, for the next one: the quick start
+// counts per minute.
+func inOneMinute(t *testing.T) {
+	t.Helper()
+	testenv.Eventually(t, time.Minute, func() bool { return time.Now().Second() < 40 }, "a new minute")
+}
+
+// compare matches line by line; "..." is anything within a line, and a line of
+// it any number of lines.
+func compare(t *testing.T, b *part, got, shown string) {
+	t.Helper()
+	pattern := regexp.QuoteMeta(shown)
+	pattern = strings.ReplaceAll(pattern, "\n\\.\\.\\.\n", "\n(?s:.*)")
+	pattern = strings.ReplaceAll(pattern, `\.\.\.`, `.*`)
+	got = strings.ReplaceAll(got, "\r", "")
+	if !regexp.MustCompile(`(?m:^)` + pattern + `\z`).MatchString(got) {
+		t.Errorf("README.md:%d prints\n%s\nand not\n%s", b.line, got, shown)
+	}
+}
+
+// TestREADMENamesTargets: every `make X` it speaks of is a target.
+func TestREADMENamesTargets(t *testing.T) {
+	makefile := "\n" + readDoc(t, "Makefile")
+	names := regexp.MustCompile("make ([a-z-]+)[`\n]").FindAllStringSubmatch(readDoc(t, "README.md"), -1)
+	if len(names) < 5 {
+		t.Errorf("README.md names %d targets only", len(names))
+	}
+	for _, name := range names {
+		if !strings.Contains(makefile, "\n"+name[1]+":") {
+			t.Errorf("README.md speaks of make %s, which does not exist", name[1])
+		}
+	}
+}
+
+// TestREADMENamesSettings: every variable the README names is a setting.
+func TestREADMENamesSettings(t *testing.T) {
+	settings := readDoc(t, "docs/settings.md")
+	for _, name := range regexp.MustCompile("`([A-Z]+_[A-Z_]*[A-Z])[`=]").FindAllStringSubmatch(readDoc(t, "README.md"), -1) {
+		if !strings.Contains(settings, "| `"+name[1]+"` |") {
+			t.Errorf("README.md names %s, which docs/settings.md does not have", name[1])
+		}
+	}
+}
