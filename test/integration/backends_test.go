@@ -49,11 +49,22 @@ var stores = []store{
 		main, seconds := testenv.Redis(t).Addr, testenv.Redis(t).Addr
 		return perSecondAt(main, seconds), []string{main, seconds}
 	}},
+	{"Redis over TLS for a user of its own", func(t testing.TB) ([]string, []string) {
+		tls := testenv.Certs(t)
+		redis := testenv.Redis(t, append(tls.RedisArgs(), "--user", "limits", "on", ">secret", "~rl_*", "+@all")...)
+		return append(redisAt(redis.Addr), "REDIS_AUTH=limits:secret", "REDIS_TLS=true", "REDIS_TLS_CACERT="+tls.CAFile,
+			"REDIS_TLS_CLIENT_CERT="+tls.ClientCertFile, "REDIS_TLS_CLIENT_KEY="+tls.ClientKeyFile), nil
+	}},
 	{"memcached", func(t testing.TB) ([]string, []string) {
 		return memcachedAt(testenv.Memcached(t).Addr), nil
 	}},
 	{"two memcacheds", func(t testing.TB) ([]string, []string) {
 		return memcachedAt(testenv.Memcached(t).Addr, testenv.Memcached(t).Addr), nil
+	}},
+	{"memcached over TLS", func(t testing.TB) ([]string, []string) {
+		tls := testenv.Certs(t)
+		return append(memcachedAt(testenv.Memcached(t, tls.MemcachedArgs()...).Addr), "MEMCACHE_TLS=true", "MEMCACHE_TLS_CACERT="+tls.CAFile,
+			"MEMCACHE_TLS_CLIENT_CERT="+tls.ClientCertFile, "MEMCACHE_TLS_CLIENT_KEY="+tls.ClientKeyFile), nil
 	}},
 }
 

@@ -76,13 +76,19 @@ func launch(t testing.TB, rules string, settings ...string) *service {
 		}
 	})
 	testenv.Eventually(t, patience, s.listening, "the program listens")
+	s.client = s.dial()
+	return s
+}
+
+// dial opens a connection of its own.
+func (s *service) dial() pb.RateLimitServiceClient {
+	s.t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+s.addrs["gRPC"], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	s.client = pb.NewRateLimitServiceClient(conn)
-	return s
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return pb.NewRateLimitServiceClient(conn)
 }
 
 // serve is launch, and waits until the program is healthy.
