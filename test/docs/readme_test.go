@@ -232,3 +232,23 @@ func TestREADMENamesSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestREADMEIsUpToDate: what it calls missing has no setting that works.
+func TestREADMEIsUpToDate(t *testing.T) {
+	missing := regexp.MustCompile(`\*\*Not there yet\*\*: (.*)\.`).FindStringSubmatch(readDoc(t, "README.md"))
+	if missing == nil {
+		return // all is there
+	}
+	settings := map[string]string{"statsd": "STATSD_HOST", "the local cache": "LOCAL_CACHE_SIZE_IN_BYTES", "tracing": "TRACING_ENABLED"}
+	for feature := range strings.SplitSeq(missing[1], ", ") {
+		name, known := settings[feature]
+		if !known {
+			t.Errorf("add to this test which setting switches %q on", feature)
+			continue
+		}
+		row := regexp.MustCompile("(?m)^\\| `" + name + "` .*").FindString(readDoc(t, "docs/settings.md"))
+		if row != "" && !strings.Contains(row, "without effect") {
+			t.Errorf("README.md calls %s missing, but there is %s", feature, row)
+		}
+	}
+}
