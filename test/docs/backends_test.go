@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -96,6 +97,29 @@ func TestBackendDocNamesSettings(t *testing.T) {
 	for _, name := range regexp.MustCompile("(?:`|\n)([A-Z]+_[A-Z_]*[A-Z])[`=]").FindAllStringSubmatch(readDoc(t, backendsDoc), -1) {
 		if !strings.Contains(settings, "| `"+name[1]+"` |") {
 			t.Errorf("%s names %s, which docs/settings.md does not have", backendsDoc, name[1])
+		}
+	}
+}
+
+// TestBackendDocNamesMetrics: what it calls a metric is one.
+func TestBackendDocNamesMetrics(t *testing.T) {
+	rls := serve(t, []string{"BACKEND_TYPE=memory", "RUNTIME_ROOT=" + t.TempDir()})
+	resp, err := http.Get(rls.debug + "/stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	stats, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`(rls_[a-z_]+)`").FindAllStringSubmatch(readDoc(t, backendsDoc), -1)
+	if len(names) == 0 {
+		t.Errorf("%s names no metric", backendsDoc)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(stats), "\n"+name[1]+" ") {
+			t.Errorf("%s names %s, which /stats does not have", backendsDoc, name[1])
 		}
 	}
 }

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -19,30 +20,30 @@ import (
 
 // binary is cmd/rls, built once for all tests of this package.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "rls-docs-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "rls")
+	path := filepath.Join(binaryDir, "rls")
 	out, err := exec.Command("go", "build", "-o", path, "example.org/rls/cmd/rls").CombinedOutput()
 	if err != nil {
-		_, _ = os.Stderr.Write(out)
+		return "", fmt.Errorf("build cmd/rls: %w\n%s", err, out)
 	}
-	return path, err
+	return path, nil
 })
 
+var binaryDir string
+
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	var err error
+	if binaryDir, err = os.MkdirTemp("", "rls-docs-"); err != nil {
+		panic(err)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(binaryDir)
 	os.Exit(code)
 }
 
 // program is a running rls with its ports on the loopback.
 type program struct {
-	http string // URL
-	grpc string // host:port
+	http, debug string // URLs
+	grpc        string // host:port
 }
 
 // serve runs rls with nothing but these variables until the test ends.
@@ -50,15 +51,14 @@ func serve(t *testing.T, env []string) program {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
-		t.Fatalf("build cmd/rls: %v", err)
+		t.Fatal(err)
 	}
 	port := func() string { return strconv.Itoa(testenv.FreePort(t)) }
-	p := program{http: "127.0.0.1:" + port(), grpc: "127.0.0.1:" + port()}
+	web, grpc, debug := port(), port(), port()
+	p := program{http: "http://127.0.0.1:" + web, debug: "http://127.0.0.1:" + debug, grpc: "127.0.0.1:" + grpc}
 	cmd := exec.Command(path, "serve")
-	cmd.Env = append(append([]string(nil), env...),
-		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-		"PORT="+p.http[len("127.0.0.1:"):], "GRPC_PORT="+p.grpc[len("127.0.0.1:"):])
-	p.http = "http://" + p.http
+	cmd.Env = append(append([]string(nil), env...), "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"PORT="+web, "GRPC_PORT="+grpc, "DEBUG_PORT="+debug)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
