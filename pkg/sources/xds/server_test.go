@@ -1,0 +1,201 @@
+package xds_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/sources/xds"
+)
+
+// scripted is a management server that says what it is told to, one response
+// after each request, and then waits or ends the stream.
+type scripted struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	responses []*discovery.DiscoveryResponse
+	deltas    []*discovery.DeltaDiscoveryResponse
+	ends      bool // the stream, cleanly, after the last response
+
+	mu    sync.Mutex
+	opens []time.Time
+	asked []*discovery.DiscoveryRequest
+}
+
+func (s *scripted) opened() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opens = append(s.opens, time.Now())
+}
+
+func (s *scripted) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	s.opened()
+	for i := 0; ; i++ {
+		if i == len(s.responses) && s.ends {
+			return nil
+		}
+		request, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.asked = append(s.asked, request)
+		s.mu.Unlock()
+		for i < len(s.responses) {
+			if err := stream.Send(s.responses[i]); err != nil {
+				return err
+			}
+			if s.responses[i].GetTypeUrl() == url {
+				break
+			}
+			i++ // nothing will be said to that
+		}
+	}
+}
+
+func (s *scripted) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	s.opened()
+	for i := 0; ; i++ {
+		if i == len(s.deltas) && s.ends {
+			return nil
+		}
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+		if i < len(s.deltas) {
+			if err := stream.Send(s.deltas[i]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *scripted) times() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opens
+}
+
+func pack(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestG90UndecodableIsRefused(t *testing.T) {
+	at := newPort(t)
+	s := &scripted{responses: []*discovery.DiscoveryResponse{
+		{TypeUrl: url, VersionInfo: "1", Nonce: "n1", Resources: []*anypb.Any{pack(t, rules("first", "a", 1))}},
+		{TypeUrl: url, VersionInfo: "2", Nonce: "n2", Resources: []*anypb.Any{
+			pack(t, rules("first", "b", 1)), pack(t, &core.Node{Id: "x"}), {TypeUrl: url, Value: []byte("\xff")}, nil,
+		}},
+		{TypeUrl: url, VersionInfo: "3", Nonce: "n3", Resources: []*anypb.Any{pack(t, rules("first", "c", 1))}},
+	}}
+	at.serve(s)
+	o := run(t, &xds.Source{Server: at.addr})
+	o.become("c")
+	testenv.Eventually(t, soon, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.asked) == 4
+	}, "the last acknowledgement")
+	nack := s.asked[2]
+	message := nack.GetErrorDetail().GetMessage()
+	if nack.GetVersionInfo() != "1" || nack.GetResponseNonce() != "n2" {
+		t.Errorf("got %v", nack)
+	}
+	lines := strings.Split(message, "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%d problems, want 3: %s", len(lines), message)
+	}
+	for i, want := range []string{`resources[1]: decode "type.googleapis.com/envoy.config.core.v3.Node"`, `resources[2]: decode "` + url, `resources[3]: decode ""`} {
+		if !strings.HasPrefix(lines[i], want) {
+			t.Errorf("got %s, want %s", lines[i], want)
+		}
+	}
+}
+
+func TestOtherTypesAreIgnored(t *testing.T) {
+	at := newPort(t)
+	s := &scripted{responses: []*discovery.DiscoveryResponse{
+		{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster", VersionInfo: "7", Nonce: "n1"},
+		{TypeUrl: url, VersionInfo: "1", Nonce: "n2", Resources: []*anypb.Any{pack(t, rules("first", "a", 1))}},
+	}}
+	at.serve(s)
+	run(t, &xds.Source{Server: at.addr}).become("a")
+}
+
+// A detail that a server cannot take would end the stream, again and again.
+func TestDetailOfARefusalIsBounded(t *testing.T) {
+	_, p, o := start(t, &xds.Source{})
+	bad := many("many", "many", 1<<20)
+	for _, d := range bad.Descriptors {
+		d.RateLimit.Unit = 99
+	}
+	p.set("2", bad)
+	problems := o.refused(1)
+	if len(problems) < 1000 {
+		t.Fatalf("only %d problems", len(problems))
+	}
+	message := p.request(2).GetErrorDetail().GetMessage()
+	if len(message) > 70<<10 || !strings.HasPrefix(message, "many: descriptors[0]: rate_limit.unit: ") || !strings.HasSuffix(message, "\n… and more, see the log") {
+		t.Errorf("%d bytes: %.200s … %s", len(message), message, message[len(message)-100:])
+	}
+}
+
+func TestServerThatEndsStreamsIsNotAskedInAHotLoop(t *testing.T) {
+	slow := xds.Backoff{Unreachable: time.Millisecond, Ended: 100 * time.Millisecond, Max: time.Second, Jitter: true}
+	answer := &discovery.DiscoveryResponse{TypeUrl: url, VersionInfo: "1", Nonce: "n1"}
+	for _, tt := range []struct {
+		name   string
+		server *scripted
+		delta  bool
+		least  []time.Duration // between streams: half of each wait
+	}{
+		{"at once", &scripted{ends: true}, false, []time.Duration{50, 100, 200}},
+		{"at once, delta", &scripted{ends: true}, true, []time.Duration{50, 100, 200}},
+		{"after a response", &scripted{ends: true, responses: []*discovery.DiscoveryResponse{answer}}, false, []time.Duration{50, 50, 50}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			at := newPort(t)
+			at.serve(tt.server)
+			run(t, &xds.Source{Server: at.addr, Delta: tt.delta, Backoff: slow})
+			testenv.Eventually(t, soon, func() bool { return len(tt.server.times()) > len(tt.least) }, "streams")
+			opens := tt.server.times()
+			for i, least := range tt.least {
+				if wait := opens[i+1].Sub(opens[i]); wait < least*time.Millisecond {
+					t.Errorf("wait %d is %v, want at least %v", i, wait, least*time.Millisecond)
+				}
+			}
+		})
+	}
+}
+
+func TestServerThatComesLater(t *testing.T) {
+	at, p := newPort(t), newPlane(t)
+	p.set("1", rules("first", "a", 1))
+	o := run(t, &xds.Source{Server: at.addr, Backoff: xds.Backoff{Unreachable: 20 * time.Millisecond, Ended: time.Hour, Max: time.Hour}})
+	at.serve(p)
+	o.become("a")
+}
+
+func TestRulesOutliveTheServer(t *testing.T) {
+	at, _, o := start(t, &xds.Source{})
+	at.stop()
+	s := &scripted{ends: true}
+	at.serve(s)
+	testenv.Eventually(t, soon, func() bool { return len(s.times()) > 3 }, "streams")
+	if o.now() != "a" {
+		t.Errorf("in force: %s", o.now())
+	}
+}

@@ -1,0 +1,189 @@
+package xds_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/sources/xds"
+)
+
+const url = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// start runs a source and a server with a first snapshot.
+func start(t *testing.T, s *xds.Source) (*port, *plane, *observed) {
+	t.Helper()
+	at, p := newPort(t), newPlane(t)
+	p.set("1", rules("first", "a", 10))
+	at.serve(p)
+	s.Server = at.addr
+	o := run(t, s)
+	o.become("a")
+	return at, p, o
+}
+
+func TestG88FirstRequestHasTypeAndNodeOnly(t *testing.T) {
+	_, p, _ := start(t, &xds.Source{
+		NodeMetadata: map[string]string{"zone": "a"},
+		Headers:      map[string]string{"Authorization": "Bearer x"},
+	})
+	want := &discovery.DiscoveryRequest{TypeUrl: url, Node: &core.Node{
+		Id:       node,
+		Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"zone": structpb.NewStringValue("a")}},
+	}}
+	if diff := cmp.Diff(want, p.request(0), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if got := p.headers[0].Get("authorization"); len(got) != 1 || got[0] != "Bearer x" {
+		t.Errorf("authorization: %q", got)
+	}
+}
+
+func TestG89AcceptedIsAcknowledged(t *testing.T) {
+	_, p, o := start(t, &xds.Source{})
+	first := p.request(1)
+	if first.GetVersionInfo() != "1" || first.GetResponseNonce() == "" || first.GetErrorDetail() != nil || len(first.GetResourceNames()) > 0 {
+		t.Errorf("got %v", first)
+	}
+	p.set("2", rules("first", "a", 20), rules("second", "b", 5))
+	o.become("a b")
+	second := p.request(2)
+	if second.GetVersionInfo() != "2" || second.GetResponseNonce() == first.GetResponseNonce() || second.GetErrorDetail() != nil {
+		t.Errorf("got %v", second)
+	}
+	want := "a.user: unit=MINUTE requests_per_unit=20, shadow_mode: false, quota_mode: false\n" +
+		"b.user: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false\n"
+	if diff := cmp.Diff(want, o.dump()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestG90RefusedKeepsTheOldLimits(t *testing.T) {
+	_, p, o := start(t, &xds.Source{})
+	accepted := p.request(1)
+	p.set("2", rules("first", "a", 20), wrong("second", "b"), wrong("third", "c"))
+	o.refused(1)
+	nack := p.request(2)
+	if nack.GetVersionInfo() != "1" || nack.GetResponseNonce() == accepted.GetResponseNonce() || nack.GetResponseNonce() == "" {
+		t.Errorf("got version %q, nonce %q after %q", nack.GetVersionInfo(), nack.GetResponseNonce(), accepted.GetResponseNonce())
+	}
+	const problem = `: descriptors[0]: rate_limit.unit: unknown unit "UNKNOWN"; one of second, minute, hour, day, week, month, year`
+	want := "second" + problem + "\nthird" + problem
+	if detail := nack.GetErrorDetail(); detail.GetMessage() != want || detail.GetCode() != int32(codes.InvalidArgument) {
+		t.Errorf("got %v, want %s", detail, want)
+	}
+	if o.now() != "a" || !strings.Contains(o.dump(), "requests_per_unit=10,") {
+		t.Errorf("in force: %s", o.dump())
+	}
+	p.set("3", rules("first", "a", 20), rules("second", "b", 5))
+	o.become("a b")
+}
+
+// go-control-plane's server answers a refusal with what was refused.
+func TestRefusalsDoNotSpin(t *testing.T) {
+	_, p, o := start(t, &xds.Source{})
+	p.set("2", wrong("first", "a"))
+	o.refused(1)
+	p.request(4) // the third refusal: 250 ms after the second
+	if n := o.loads(); n > 6 {
+		t.Errorf("%d loads by the third refusal", n)
+	}
+}
+
+func TestG91DuplicateDomainIsRefused(t *testing.T) {
+	_, p, o := start(t, &xds.Source{})
+	p.set("2", rules("one", "b", 20), rules("two", "b", 30))
+	o.refused(1)
+	message := p.request(2).GetErrorDetail().GetMessage()
+	if !strings.Contains(message, `domain: "b" is already in `) || !strings.Contains(message, "one") || !strings.Contains(message, "two") {
+		t.Errorf("got %q", message)
+	}
+	if o.now() != "a" {
+		t.Errorf("in force: %s", o.now())
+	}
+}
+
+func TestG92EmptyListRemovesAllLimits(t *testing.T) {
+	_, p, o := start(t, &xds.Source{})
+	p.set("2")
+	o.become("")
+	if ack := p.request(2); ack.GetVersionInfo() != "2" || ack.GetErrorDetail() != nil {
+		t.Errorf("got %v", ack)
+	}
+}
+
+func TestG93FreshStreamStartsWithoutVersionAndNonce(t *testing.T) {
+	at, p, o := start(t, &xds.Source{})
+	p.request(1)
+	at.stop()
+	next := newPlane(t)
+	next.set("2", rules("first", "b", 10))
+	at.serve(next)
+	o.become("b")
+	if first := next.request(0); first.GetVersionInfo() != "" || first.GetResponseNonce() != "" || first.GetNode().GetId() != node {
+		t.Errorf("got %v", first)
+	}
+}
+
+func TestG94RestartedServerThatReusesAVersionIsHeard(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		then func(*plane)
+		want string
+	}{
+		{"other rules", func(p *plane) { p.set("1", rules("first", "b", 10)) }, "b"},
+		{"no rules", func(p *plane) { p.set("1") }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			at, _, o := start(t, &xds.Source{})
+			at.stop()
+			next := newPlane(t)
+			tt.then(next)
+			at.serve(next)
+			o.become(tt.want)
+		})
+	}
+}
+
+// many is a resource of about so many bytes.
+func many(name, domain string, size int) (c *ratelimit.RateLimitConfig) {
+	c = rules(name, domain, 1)
+	each := 0
+	for total := 0; total < size; total += each {
+		d := rules("", "", 7).Descriptors[0]
+		d.Value = fmt.Sprintf("%0100d", len(c.Descriptors))
+		each = len(d.Value) + 20
+		c.Descriptors = append(c.Descriptors, d)
+	}
+	return c
+}
+
+func TestG96LargeMessages(t *testing.T) {
+	at, p := newPort(t), newPlane(t)
+	p.set("1", many("large", "large", 5<<20))
+	at.serve(p)
+	small := run(t, &xds.Source{Server: at.addr})
+	run(t, &xds.Source{Server: at.addr, MaxMessageBytes: 16 << 20}).become("large")
+	// Without the setting the message cannot be taken, and is asked for again.
+	testenv.Eventually(t, soon, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.streams >= 4
+	}, "asked again")
+	if small.loads() > 0 {
+		t.Error("a message of 5 MiB was taken")
+	}
+	p.set("2", rules("small", "small", 1))
+	small.become("small")
+}
