@@ -71,6 +71,58 @@ func TestTwoProcessesAdmitTheLimitTogether(t *testing.T) {
 	}
 }
 
+// TestAllOrNothingWhileOthersCharge: what is charged is what was admitted, no
+// more and no less, however many ask at once. Where the two counters have no
+// common step, callers may be denied while somebody's charge is given back.
+func TestAllOrNothingWhileOthersCharge(t *testing.T) {
+	t.Parallel()
+	const plenty, scarce, callers, calls = 1000, 30, 4, 20
+	rules := fmt.Sprintf(`
+domain: d
+charge: admitted
+descriptors:
+  - {key: plenty, rate_limit: {unit: year, requests_per_unit: %d}}
+  - {key: scarce, rate_limit: {unit: year, requests_per_unit: %d, strategy: sliding_log}}
+`, plenty, scarce)
+	for _, c := range []struct {
+		name     string
+		settings []string
+		atomic   bool
+	}{
+		{"Redis", redisAt(testenv.Redis(t).Addr), true},
+		{"Redis cluster", append(redisAt(strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")), "REDIS_TYPE=cluster"), false},
+		{"memcached", memcachedAt(testenv.Memcached(t).Addr), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			both := []*service{serve(t, rules, c.settings...), serve(t, rules, c.settings...)}
+			var admitted atomic.Int64
+			var running sync.WaitGroup
+			for caller := range callers {
+				s := both[caller%2]
+				running.Go(func() {
+					for range calls {
+						resp, err := s.try(patience, "d", desc("plenty", "x"), desc("scarce", "x"))
+						if err != nil {
+							t.Error(err)
+						} else if resp.OverallCode == ok {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			running.Wait()
+			n := uint32(admitted.Load())
+			if n > scarce || n == 0 || c.atomic && n < scarce {
+				t.Errorf("%d were admitted, the limit is %d", n, scarce)
+			}
+			testenv.Eventually(t, patience, func() bool {
+				resp := both[0].call("d", costing(0, desc("plenty", "x")), costing(0, desc("scarce", "x")))
+				return resp.Statuses[0].LimitRemaining == plenty-n && resp.Statuses[1].LimitRemaining == scarce-n
+			}, fmt.Sprintf("%d are charged to both limits", n))
+		})
+	}
+}
+
 func TestRaisedLimitCountsOn(t *testing.T) {
 	t.Parallel()
 	s := serve(t, strategyRules(3, "admitted"), redisAt(testenv.Redis(t).Addr)...)
