@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +37,9 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT", "FREE_PORT"} {
 				env.Setenv(name, strconv.Itoa(testenv.FreePort(t)))
 			}
+			env.Setenv("DRAIN_PERIOD", "0s")
+			_, taken, _ := strings.Cut(redis.Addr, ":")
+			env.Setenv("TAKEN_PORT", taken)
 			for _, name := range []string{"HOST", "GRPC_HOST", "DEBUG_HOST"} {
 				env.Setenv(name, "127.0.0.1")
 			}

@@ -110,7 +110,7 @@ func (s *stage) startService(rls string) error {
 		"HOST=127.0.0.1", fmt.Sprintf("PORT=%d", s.ports.HTTP),
 		"GRPC_HOST=127.0.0.1", fmt.Sprintf("GRPC_PORT=%d", s.ports.GRPC),
 		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
-		"USE_STATSD=false", "LOG_LEVEL=warn",
+		"USE_STATSD=false", "LOG_LEVEL=warn", "DRAIN_PERIOD=0s",
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_IETF_HEADERS_ENABLED=true",
 		"LIMIT_RETRY_AFTER_HEADER_ENABLED=true", "LIMIT_PROBLEM_BODY_ENABLED=true",
 	}, rls, "serve")

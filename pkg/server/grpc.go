@@ -1,18 +1,14 @@
 package server
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
-	"os"
-	"syscall"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -23,6 +19,17 @@ import (
 // off careful ones.
 const minPing = 10 * time.Second
 
+const (
+	// A client that says nothing for idlePing is pinged, and its connection is
+	// closed when it does not answer within pingWithin: clients that were cut
+	// off leave nothing behind.
+	idlePing   = time.Minute
+	pingWithin = 20 * time.Second
+	// maxHeaderList bounds the metadata of a call, in bytes; grpc-go's own
+	// bound is 16 MiB.
+	maxHeaderList = 64 << 10
+)
+
 func (s *Server) newGRPC() (*grpc.Server, error) {
 	c := s.cfg.GRPC
 	options := []grpc.ServerOption{
@@ -31,19 +38,28 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge:      c.MaxConnectionAge,
 			MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
+			Time:                  idlePing,
+			Timeout:               pingWithin,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(uint32(c.MaxConcurrentStreams)),
 		grpc.MaxRecvMsgSize(s.cfg.MaxBytes),
+		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.NumStreamWorkers(uint32(c.StreamWorkers)),
 	}
+	creds := insecure.NewCredentials()
 	if c.ServerUseTLS {
-		tls, err := tlsConfig(c)
+		certs, err := readCertificates(c, s.cfg.Log)
 		if err != nil {
 			return nil, fmt.Errorf("gRPC: %w", err)
 		}
-		options = append(options, grpc.Creds(credentials.NewTLS(tls)))
+		s.certs = certs
+		creds = credentials.NewTLS(certs.config())
 	}
+	if rate := c.MaxCancellationsPerSecond; rate > 0 {
+		creds = &guard{creds, rate, s.cfg.Log}
+	}
+	options = append(options, grpc.Creds(creds))
 	g := grpc.NewServer(options...)
 	rls.RegisterRateLimitServiceServer(g, s.cfg.Service)
 	healthpb.RegisterHealthServer(g, s.health.grpc)
@@ -54,40 +70,4 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 		channelz.RegisterChannelzServiceToServer(g)
 	}
 	return g, nil
-}
-
-func (s *Server) listenGRPC() (net.Listener, error) {
-	network, addr := "tcp", address(s.cfg.GRPC.Host, s.cfg.GRPC.Port)
-	if path := s.cfg.GRPC.UDS; path != "" {
-		network, addr = "unix", path
-		if err := removeDeadSocket(path); err != nil {
-			return nil, fmt.Errorf("gRPC: %w", err)
-		}
-	}
-	l, err := net.Listen(network, addr)
-	if err != nil {
-		return nil, fmt.Errorf("gRPC: %w", err)
-	}
-	return l, nil
-}
-
-// removeDeadSocket removes what a process that was killed left behind, and
-// nothing else.
-func removeDeadSocket(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil // listening says what is wrong, if anything
-	}
-	if err != nil {
-		return err
-	}
-	conn, err := net.Dial("unix", path)
-	if err == nil {
-		_ = conn.Close()
-		return nil
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return os.Remove(path)
-	}
-	return err
 }

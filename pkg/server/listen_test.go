@@ -121,3 +121,43 @@ func TestUnixSocketIsNoReasonToRemoveAFile(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A second process listens on the same ports before the first one ends.
+func TestPortsAreShared(t *testing.T) {
+	first := start(t, config())
+	cfg := config()
+	port := func(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
+	addrs := first.Addrs()
+	cfg.GRPC.Port, cfg.Server.Port, cfg.Server.DebugPort = port(addrs.GRPC), port(addrs.HTTP), port(addrs.Debug)
+	second := start(t, cfg)
+	conn := second.dial(t)
+	if err := call(t, conn); err != nil {
+		t.Error(err)
+	}
+	first.stop(t)
+	if err := call(t, conn); err != nil {
+		t.Errorf("when the first one has ended: %v", err)
+	}
+	if code, _ := get(t, addrs.Debug, "/rlconfig"); code != 200 {
+		t.Errorf("/rlconfig when the first one has ended: %d", code)
+	}
+}
+
+func TestListenersCanBeOff(t *testing.T) {
+	off := map[string]func(*server.Config){
+		"gRPC":  func(cfg *server.Config) { cfg.Server.UseGRPC = false },
+		"HTTP":  func(cfg *server.Config) { cfg.Server.UseHTTP = false },
+		"debug": func(cfg *server.Config) { cfg.Server.UseDebug = false },
+	}
+	for name, turnOff := range off {
+		cfg := config()
+		turnOff(&cfg)
+		s := start(t, cfg)
+		for listener, addr := range map[string]net.Addr{"gRPC": s.Addrs().GRPC, "HTTP": s.Addrs().HTTP, "debug": s.Addrs().Debug} {
+			if (addr != nil) != (listener != name) {
+				t.Errorf("without %s: %s listens on %v", name, listener, addr)
+			}
+		}
+		s.stop(t)
+	}
+}

@@ -5,7 +5,7 @@
 // It promises that all ports are open when [New] returns, that no request ends
 // the process (a panic is an INTERNAL error, logged and counted), that sizes,
 // streams and times of a connection are bounded, and that [Server.Run] ends
-// in bounded time. It leaves decisions to the RateLimitService that it is
+// in bounded time, without a client noticing that it does. It leaves decisions to the RateLimitService that it is
 // given, and what is healthy to those who tell [Health].
 package server
 
@@ -16,7 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
+	"sync"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -51,8 +51,9 @@ type Server struct {
 	edge   *edge
 	grpc   *grpc.Server
 	web    []*web
+	certs  *certificates // nil without TLS
 	addrs  Addrs
-	listen net.Listener // of grpc
+	listen net.Listener // of grpc; nil when gRPC is off
 }
 
 // web is one HTTP listener.
@@ -62,7 +63,7 @@ type web struct {
 	server *http.Server
 }
 
-// Addrs is where the server listens; Metrics is nil when it does not.
+// Addrs is where the server listens; nil where it does not.
 type Addrs struct{ GRPC, HTTP, Debug, Metrics net.Addr }
 
 // New opens all ports. Its error names every one that cannot be opened, and
@@ -74,16 +75,19 @@ func New(cfg Config) (_ *Server, err error) {
 			s.close()
 		}
 	}()
-	s.grpc, err = s.newGRPC()
-	errs := []error{err}
-	s.listen, err = s.listenGRPC()
-	errs = append(errs, err)
-	if s.listen != nil {
-		s.addrs.GRPC = s.listen.Addr()
+	var errs []error
+	if cfg.Server.UseGRPC {
+		s.grpc, err = s.newGRPC()
+		errs = append(errs, err)
+		s.listen, err = s.listenGRPC()
+		errs = append(errs, err)
+		if s.listen != nil {
+			s.addrs.GRPC = s.listen.Addr()
+		}
 	}
 
 	open := func(name, addr string, handler http.Handler, at *net.Addr) {
-		l, err := net.Listen("tcp", addr)
+		l, err := listenTCP(addr)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			return
@@ -92,8 +96,12 @@ func New(cfg Config) (_ *Server, err error) {
 		s.web = append(s.web, &web{name, l, s.newHTTP(name, handler)})
 	}
 	c := cfg.Server
-	open("HTTP", address(c.Host, c.Port), s.mainHandler(), &s.addrs.HTTP)
-	open("debug", address(c.DebugHost, c.DebugPort), s.debugHandler(), &s.addrs.Debug)
+	if c.UseHTTP {
+		open("HTTP", address(c.Host, c.Port), s.mainHandler(), &s.addrs.HTTP)
+	}
+	if c.UseDebug {
+		open("debug", address(c.DebugHost, c.DebugPort), s.debugHandler(), &s.addrs.Debug)
+	}
 	if cfg.Metrics.UsePrometheus {
 		open("metrics", cfg.Metrics.PrometheusAddr, s.metricsHandler(), &s.addrs.Metrics)
 	}
@@ -103,34 +111,56 @@ func New(cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-func address(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-
 // Addrs says where the server listens.
 func (s *Server) Addrs() Addrs { return s.addrs }
 
 // Health is the state that the server reports; unhealthy at first.
 func (s *Server) Health() *Health { return s.health }
 
-// Run answers until ctx ends, then turns unhealthy, lets calls in flight
-// finish and returns nil. It returns an error when a listener fails.
+// Run answers until ctx ends. Then it turns unhealthy, goes on answering for
+// the drain period, in which balancers notice, lets calls in flight finish and
+// returns nil. It returns an error, at once, when a listener fails.
 func (s *Server) Run(ctx context.Context) error {
+	var following sync.WaitGroup
+	defer following.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.certs != nil {
+		following.Go(func() { s.certs.follow(ctx) })
+	}
+
 	failed := make(chan error, 1+len(s.web))
-	go func() { failed <- wrap("gRPC", s.grpc.Serve(s.listen)) }()
 	for _, w := range s.web {
 		s.cfg.Log.Info("listening", "for", w.name, "on", w.listen.Addr().String())
 		go func() { failed <- wrap(w.name, w.server.Serve(w.listen)) }()
 	}
-	s.cfg.Log.Info("listening", "for", "gRPC", "on", s.listen.Addr().String())
+	if s.grpc != nil {
+		s.cfg.Log.Info("listening", "for", "gRPC", "on", s.listen.Addr().String())
+		go func() { failed <- wrap("gRPC", s.grpc.Serve(s.listen)) }()
+	}
 
 	var err error
 	select {
 	case <-ctx.Done():
+		s.health.Drain()
+		err = s.drain(failed)
 	case err = <-failed:
+		s.health.Drain()
 	}
-	s.health.Drain()
-	// A drain period, in which balancers notice, belongs here.
 	s.stop()
 	return err
+}
+
+// drain waits for the drain period.
+func (s *Server) drain(failed <-chan error) error {
+	period := s.cfg.Server.DrainPeriod
+	s.cfg.Log.Info("draining: unhealthy, but answering", "for", period)
+	select {
+	case <-time.After(period):
+		return nil
+	case err := <-failed:
+		return err
+	}
 }
 
 // stop lets calls in flight finish, for StopWithin at most. Streams have no
@@ -141,8 +171,10 @@ func (s *Server) stop() {
 	s.edge.endStreams()
 	stopped := make(chan struct{})
 	go func() {
-		s.grpc.GracefulStop()
-		close(stopped)
+		defer close(stopped)
+		if s.grpc != nil {
+			s.grpc.GracefulStop()
+		}
 	}()
 	for _, w := range s.web {
 		_ = w.server.Shutdown(ctx)

@@ -39,17 +39,25 @@ func answer(code rls.RateLimitResponse_Code) decide {
 	}
 }
 
+func newMetrics() *metrics.Metrics {
+	m, err := metrics.New(metrics.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
 // config listens on free loopback ports and answers OK.
 func config() server.Config {
 	return server.Config{
-		Server:     settings.Server{Host: "127.0.0.1", DebugHost: "127.0.0.1"},
+		Server:     settings.Server{UseGRPC: true, UseHTTP: true, UseDebug: true, Host: "127.0.0.1", DebugHost: "127.0.0.1"},
 		GRPC:       settings.GRPC{Host: "127.0.0.1", MaxConcurrentStreams: 100, StreamWorkers: 4},
 		Metrics:    settings.Metrics{PrometheusAddr: "127.0.0.1:0", PrometheusPath: "/metrics"},
 		MaxBytes:   64 << 10,
 		StopWithin: deadline,
 		Service:    answer(rls.RateLimitResponse_OK),
 		Rules:      func() string { return "web.user: the rules\n" },
-		Measure:    metrics.New(),
+		Measure:    newMetrics(),
 		Log:        slog.New(slog.DiscardHandler),
 	}
 }
@@ -327,29 +335,18 @@ func TestLargeMessageIsRefused(t *testing.T) {
 	}
 }
 
-func TestSlowHeaderIsCutOff(t *testing.T) {
-	t.Parallel()
-	s := start(t, config())
-	conn, err := net.Dial("tcp", s.Addrs().HTTP.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /json HTTP/1.1\r\nHost: "); err != nil {
-		t.Fatal(err)
-	}
-	_ = conn.SetReadDeadline(time.Now().Add(2 * deadline))
-	if _, err := io.ReadAll(conn); err != nil {
-		t.Errorf("still open: %v", err)
-	}
-}
-
 func TestPortsInUseAreAllNamed(t *testing.T) {
+	// By someone who does not share.
+	taken := func() int {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l.Addr().(*net.TCPAddr).Port
+	}
 	cfg := config()
-	taken := start(t, cfg).Addrs()
-	cfg.Measure = metrics.New()
-	cfg.Server.Port = taken.HTTP.(*net.TCPAddr).Port
-	cfg.GRPC.Port = taken.GRPC.(*net.TCPAddr).Port
+	cfg.Server.Port, cfg.GRPC.Port = taken(), taken()
 	_, err := server.New(cfg)
 	if err == nil || !strings.Contains(err.Error(), "gRPC: ") || !strings.Contains(err.Error(), "HTTP: ") {
 		t.Errorf("got %v", err)
@@ -401,6 +398,36 @@ func TestStop(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "cut off") {
 		t.Error("the health watch held up the end")
+	}
+}
+
+// Balancers look once in a while: until then they send calls.
+func TestDrain(t *testing.T) {
+	cfg := config()
+	cfg.Server.DrainPeriod = 500 * time.Millisecond
+	s := start(t, cfg)
+	s.Health().Store(true)
+	s.Health().Rules()
+	conn := s.dial(t)
+	if err := call(t, conn); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	s.cancel()
+	testenv.Eventually(t, deadline, func() bool { return !s.Health().Serving() }, "unhealthy")
+	if code, _ := get(t, s.Addrs().HTTP, "/healthcheck"); code != 500 {
+		t.Errorf("/healthcheck: %d", code)
+	}
+	for name, conn := range map[string]*grpc.ClientConn{"connection of before": conn, "new connection": s.dial(t)} {
+		if err := call(t, conn); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took < cfg.Server.DrainPeriod {
+		t.Errorf("ended after %v", took)
 	}
 }
 

@@ -44,6 +44,7 @@ func (d *Decoder) Check(s *Settings) error {
 	for _, e := range d.wrong {
 		wrong = append(wrong, e)
 	}
+	wrong.require(s.Server.UseGRPC || s.Server.UseHTTP, "USE_GRPC", s.Server.UseGRPC, "true, because USE_HTTP is false and nobody could ask")
 	wrong = append(wrong, s.GRPC.conflicts()...)
 	if s.Rules.OverXDS() {
 		wrong = append(wrong, s.XDS.conflicts()...)

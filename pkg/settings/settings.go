@@ -37,10 +37,16 @@ type Settings struct {
 
 // Server says where HTTP clients, operators and probes are answered.
 type Server struct {
+	UseGRPC  bool `name:"use-grpc" env:"USE_GRPC" default:"true" help:"Listen for gRPC."`
+	UseHTTP  bool `name:"use-http" env:"USE_HTTP" default:"true" help:"Listen for HTTP (/healthcheck, /json)."`
+	UseDebug bool `env:"USE_DEBUG" default:"true" help:"Listen for operators (/rlconfig, /stats, pprof)."`
+
 	Host      string `env:"HOST" default:"0.0.0.0" help:"Address of the HTTP listener (/healthcheck, /json)."`
 	Port      int    `env:"PORT" default:"8080" min:"0" max:"65535" help:"Port of the HTTP listener; 0 takes a free one."`
 	DebugHost string `env:"DEBUG_HOST" default:"0.0.0.0" help:"Address of the debug listener (/rlconfig, /stats, pprof)."`
 	DebugPort int    `env:"DEBUG_PORT" default:"6070" min:"0" max:"65535" help:"Port of the debug listener; 0 takes a free one."`
+
+	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"How long to go on answering, unhealthy, after SIGTERM: a client's interval of health checks plus Envoy's update_merge_window of 1s."`
 
 	HealthyWithAtLeastOneConfigLoaded bool `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" default:"false" help:"Stay unhealthy until rules were loaded without an error."`
 }
@@ -51,6 +57,8 @@ type Rules struct {
 	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
 	RuntimeSubdirectory string `env:"RUNTIME_SUBDIRECTORY" help:"Folder below the root."`
 	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded."`
+
+	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"What to do with rules that hold an error: reject them all, or skip the wrong ones and use the others."`
 
 	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to look for changes whose notification was lost."`
 

@@ -1,0 +1,244 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/server"
+)
+
+// abuser speaks HTTP/2 as no gRPC client does.
+type abuser struct {
+	t      *testing.T
+	conn   net.Conn
+	framer *http2.Framer
+	head   []byte
+	stream uint32 // next
+}
+
+func abuse(t *testing.T, s *running) *abuser {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addrs().GRPC.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	a := &abuser{t: t, conn: conn, framer: http2.NewFramer(conn, conn), stream: 1}
+	var head bytes.Buffer
+	encoder := hpack.NewEncoder(&head)
+	for _, field := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", rls.RateLimitService_ShouldRateLimit_FullMethodName},
+		{":authority", "rls"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	} {
+		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.head = head.Bytes()
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// openAndCancel starts a call and cancels it in the same breath.
+func (a *abuser) openAndCancel() error {
+	err := a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.stream, BlockFragment: a.head, EndHeaders: true})
+	if err == nil {
+		err = a.framer.WriteRSTStream(a.stream, http2.ErrCodeCancel)
+	}
+	a.stream += 2
+	return err
+}
+
+// farewell reads what the server says until it closes the connection, and
+// returns its GOAWAY.
+func (a *abuser) farewell() (goAway *http2.GoAwayFrame, debug string) {
+	a.t.Helper()
+	_ = a.conn.SetReadDeadline(time.Now().Add(deadline))
+	for {
+		frame, err := a.framer.ReadFrame()
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			a.t.Fatal("the connection is still open")
+		}
+		if err != nil {
+			return goAway, debug
+		}
+		if f, ok := frame.(*http2.GoAwayFrame); ok {
+			goAway, debug = f, string(f.DebugData())
+		}
+	}
+}
+
+func TestCallsCancelledInBulk(t *testing.T) {
+	cfg := config()
+	cfg.GRPC.MaxCancellationsPerSecond = 500
+	s := start(t, cfg)
+	other := s.dial(t)
+	if err := call(t, other); err != nil {
+		t.Fatal(err)
+	}
+	a := abuse(t, s)
+	heard := make(chan struct{})
+	var goAway *http2.GoAwayFrame
+	var debug string
+	go func() {
+		defer close(heard)
+		goAway, debug = a.farewell()
+	}()
+	sent := 0
+	for sent < 60_000 && a.openAndCancel() == nil {
+		sent++
+	}
+	<-heard
+	if sent == 60_000 {
+		t.Error("nobody minded 60,000 cancelled calls")
+	}
+	if goAway == nil || goAway.ErrCode != http2.ErrCodeEnhanceYourCalm || !strings.Contains(debug, "cancelled") {
+		t.Errorf("said %v %q", goAway, debug)
+	}
+	if err := call(t, other); err != nil {
+		t.Errorf("another connection: %v", err)
+	}
+}
+
+// Envoy cancels a check when its downstream is gone or its time is up.
+func TestSomeCallsMayBeCancelled(t *testing.T) {
+	entered := make(chan struct{})
+	cfg := config()
+	cfg.GRPC.MaxCancellationsPerSecond = 100
+	cfg.Service = decide(func(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+		if req.Domain == "slow" {
+			entered <- struct{}{}
+			<-ctx.Done()
+		}
+		return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
+	})
+	conn := start(t, cfg).dial(t)
+	for range 150 { // less than two seconds' worth
+		ctx, cancel := context.WithCancel(t.Context())
+		called := make(chan error)
+		go func() {
+			_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "slow"})
+			called <- err
+		}()
+		<-entered
+		cancel()
+		if err := <-called; status.Code(err) != codes.Canceled {
+			t.Fatal(err)
+		}
+	}
+	if err := call(t, conn); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLongMetadataIsRefused(t *testing.T) {
+	a := abuse(t, start(t, config()))
+	var head bytes.Buffer
+	head.Write(a.head)
+	if err := hpack.NewEncoder(&head).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("!", 128<<10), Sensitive: true}); err != nil {
+		t.Fatal(err)
+	}
+	const most = 16 << 10 // bytes in a frame
+	err := a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Next(most)})
+	for err == nil && head.Len() > 0 {
+		part := head.Next(most)
+		err = a.framer.WriteContinuation(1, head.Len() == 0, part)
+	}
+	_ = a.conn.SetReadDeadline(time.Now().Add(deadline))
+	for {
+		frame, err := a.framer.ReadFrame()
+		if err != nil {
+			return // closed, which is as good
+		}
+		if reset, ok := frame.(*http2.RSTStreamFrame); ok && reset.ErrCode != http2.ErrCodeNo {
+			return
+		}
+		if headers, ok := frame.(*http2.HeadersFrame); ok {
+			t.Fatalf("answered: %v", headers)
+		}
+	}
+}
+
+// webAddrs are the HTTP listeners and a path of each.
+func webAddrs(s *running) map[string]net.Addr {
+	a := s.Addrs()
+	return map[string]net.Addr{"/healthcheck": a.HTTP, "/rlconfig": a.Debug, "/metrics": a.Metrics}
+}
+
+func allListeners() server.Config {
+	cfg := config()
+	cfg.Metrics.UsePrometheus = true
+	return cfg
+}
+
+func TestSlowClientsAreCutOff(t *testing.T) {
+	t.Parallel()
+	s := start(t, allListeners())
+	var slow sync.WaitGroup
+	defer slow.Wait()
+	for path, addr := range webAddrs(s) {
+		for _, begin := range []string{
+			"POST " + path + " HTTP/1.1\r\nHost: ",
+			"POST " + path + " HTTP/1.1\r\nHost: rls\r\nContent-Length: 10\r\n\r\n1",
+		} {
+			conn, err := net.Dial("tcp", addr.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			slow.Go(func() {
+				defer conn.Close()
+				_, err := io.WriteString(conn, begin)
+				if err == nil {
+					_ = conn.SetReadDeadline(time.Now().Add(2 * deadline))
+					_, err = io.ReadAll(conn)
+				}
+				if err != nil {
+					t.Errorf("%q: still open: %v", begin, err)
+				}
+			})
+		}
+	}
+}
+
+func TestLongHeaderIsRefused(t *testing.T) {
+	s := start(t, allListeners())
+	for path, addr := range webAddrs(s) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr.String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Long", strings.Repeat("a", 128<<10))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			continue // closed
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%s: %v", path, resp.Status)
+		}
+	}
+}

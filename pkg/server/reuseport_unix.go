@@ -1,0 +1,20 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd
+
+package server
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// reusePort lets a second process listen on the same port, so that it can take
+// over before the first one ends.
+func reusePort(_, _ string, conn syscall.RawConn) (err error) {
+	if controlErr := conn.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	}); controlErr != nil {
+		return controlErr
+	}
+	return err
+}
