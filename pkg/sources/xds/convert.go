@@ -206,5 +206,5 @@ func appendNumber(text []byte, f float64) []byte {
 	case f == math.Trunc(f) && math.Abs(f) <= exact:
 		return strconv.AppendInt(text, int64(f), 10)
 	}
-	return strconv.AppendFloat(text, f, 'e', -1, 64)
+	return strconv.AppendFloat(text, f, 'g', -1, 64)
 }

@@ -1,0 +1,289 @@
+package xds
+
+import (
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"example.org/rls/pkg/descriptors"
+)
+
+// bare is a key, or a unit, that lacks the quotes that make a test hard to read.
+var bare = regexp.MustCompile(`([{,]\s*)(\w+):( [A-Z]+\b)?`)
+
+// message is a resource written in JSON, as a control plane's user sees it.
+func message(t testing.TB, text string) *ratelimit.RateLimitConfig {
+	t.Helper()
+	var config ratelimit.RateLimitConfig
+	quoted := bare.ReplaceAllStringFunc(text, func(s string) string {
+		parts := bare.FindStringSubmatch(s)
+		s = parts[1] + strconv.Quote(parts[2]) + ":"
+		if parts[3] != "" {
+			s += strconv.Quote(parts[3][1:])
+		}
+		return s
+	})
+	if err := protojson.Unmarshal([]byte(quoted), &config); err != nil {
+		t.Fatal(err)
+	}
+	return &config
+}
+
+// load is what a resource comes to.
+func load(t testing.TB, config *ratelimit.RateLimitConfig) (*descriptors.Tree, []descriptors.Problem, error) {
+	t.Helper()
+	file, err := convert(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return descriptors.Load([]descriptors.File{file}, descriptors.Options{})
+}
+
+func TestEveryFieldOfTheMessage(t *testing.T) {
+	tree, warnings, err := load(t, message(t, `{name: "default/eg", domain: "d", descriptors: [
+		{key: "plan", value: "free", descriptors: [
+			{key: "user", rateLimit: {unit: WEEK, requestsPerUnit: 7, name: "per-user"}, shadowMode: true, quotaMode: true},
+			{key: "batch", rateLimit: {unit: SECOND, replaces: [{name: "per-user"}, {name: "x"}]}}
+		]},
+		{key: "monitoring", rateLimit: {unlimited: true, name: "all", replaces: [{name: "per-user"}]}},
+		{key: "path", value: "/a/*", detailedMetric: true, rateLimit: {unit: YEAR, requestsPerUnit: 4294967295},
+		 metadata: {owner: "team", n: 1.5, big: 1e300, yes: true, none: null, list: [1, "1", {a: "b"}], "<<": {x: 1}}}
+	]}`))
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	want := `d.monitoring: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+d.path_/a/*: unit=YEAR requests_per_unit=4294967295, shadow_mode: false, quota_mode: false
+d.plan_free.batch: unit=SECOND requests_per_unit=0, shadow_mode: false, quota_mode: false
+d.plan_free.user: unit=WEEK requests_per_unit=7, shadow_mode: true, quota_mode: true
+`
+	if diff := cmp.Diff(want, tree.Dump()); diff != "" {
+		t.Error(diff)
+	}
+	domain := tree.Domain("d")
+	user := domain.Match([]descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "7"}})
+	batch := domain.Match([]descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "batch", Value: "7"}})
+	if user.Limits[0].Name != "per-user" || user.Metadata != nil {
+		t.Errorf("got %+v", user)
+	}
+	if diff := cmp.Diff([]string{"per-user", "x"}, batch.Limits[0].Replaces); diff != "" {
+		t.Error(diff)
+	}
+	all := domain.Match([]descriptors.Entry{{Key: "monitoring"}})
+	if !all.Unlimited || all.Name != "all" || len(all.Replaces) != 1 {
+		t.Errorf("got %+v", all)
+	}
+	path := []descriptors.Entry{{Key: "path", Value: "/a/b"}}
+	rule := domain.Match(path)
+	if key := rule.MetricKey("d", path); key != "d.path_/a/b" {
+		t.Errorf("metric key %s", key)
+	}
+	metadata := map[string]any{
+		"owner": "team", "n": 1.5, "big": 1e300, "yes": true, "none": nil,
+		"list": []any{int64(1), "1", map[string]any{"a": "b"}}, "<<": map[string]any{"x": int64(1)},
+	}
+	if diff := cmp.Diff(metadata, rule.Metadata); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOurFieldsTravelInMetadata(t *testing.T) {
+	tree, warnings, err := load(t, message(t, `{name: "eg", domain: "d", descriptors: [
+		{key: "bucket", rateLimit: {unit: SECOND, requestsPerUnit: 10},
+		 metadata: {rls: {strategy: "token_bucket", burst: 20, charge: "admitted"}, owner: "team"}},
+		{key: "slow", rateLimit: {unit: MINUTE, requestsPerUnit: 10}, metadata: {rls: {unit_multiplier: 15, window: "from_first_hit", extend: true}}},
+		{key: "queue", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {strategy: "leaky_bucket", max_delay: "500ms"}}},
+		{key: "several", rateLimit: {unit: SECOND, requestsPerUnit: 5, name: "first"},
+		 metadata: {rls: {strategy: "gcra", rate_limits: [{unit: "hour", requests_per_unit: 100, name: "second"}]}}},
+		{key: "only", metadata: {rls: {rate_limits: [{unit: "day", requests_per_unit: 3, strategy: "sliding_log"}], value_to_metric: true}}},
+		{key: "none", descriptors: [
+			{key: "path", value: "/static/*", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {share_threshold: true}}}]}
+	]}`))
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	want := `d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
+d.none.path_/static/*: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
+d.only: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false, strategy: sliding_log
+d.queue: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: leaky_bucket, burst: 1, max_delay: 500ms
+d.several: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: false
+d.several: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1
+d.slow: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, window: from_first_hit, extend: true
+`
+	if diff := cmp.Diff(want, tree.Dump()); diff != "" {
+		t.Error(diff)
+	}
+	domain := tree.Domain("d")
+	if domain.Charge != descriptors.ChargeAdmitted {
+		t.Error("not charged when admitted")
+	}
+	rule := func(entries ...descriptors.Entry) *descriptors.Rule { return domain.Match(entries) }
+	// What is ours does not go back to callers.
+	if diff := cmp.Diff(map[string]any{"owner": "team"}, rule(descriptors.Entry{Key: "bucket", Value: "x"}).Metadata); diff != "" {
+		t.Error(diff)
+	}
+	if m := rule(descriptors.Entry{Key: "slow", Value: "x"}).Metadata; m != nil {
+		t.Errorf("metadata %v", m)
+	}
+	if l := rule(descriptors.Entry{Key: "slow", Value: "x"}).Limits[0]; l.Window != 15*time.Minute {
+		t.Errorf("window %v", l.Window)
+	}
+	if l := rule(descriptors.Entry{Key: "several", Value: "x"}).Limits; l[0].Name != "first" || l[1].Name != "second" {
+		t.Errorf("limits %+v", l)
+	}
+	entries := []descriptors.Entry{{Key: "none", Value: "x"}, {Key: "path", Value: "/static/y"}}
+	if shared := domain.Match(entries).Shared; len(shared) != 2 || shared[1] != "/static/*" {
+		t.Errorf("shared %q", shared)
+	}
+	only := []descriptors.Entry{{Key: "only", Value: "x"}}
+	if key := domain.Match(only).MetricKey("d", only); key != "d.only_x" {
+		t.Errorf("metric key %s", key)
+	}
+}
+
+func TestProblemsNameResourceAndDescriptor(t *testing.T) {
+	config := message(t, `{name: "default/eg", domain: "d", descriptors: [
+		{key: "a", rateLimit: {unit: 9, requestsPerUnit: 1}},
+		{key: "b", descriptors: [{key: ""}, {key: "c", rateLimit: {unit: SECOND, unlimited: true}}]},
+		{key: "d", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", burst: 1.5, strateggy: "x", unit: "hour", charge: "never"}}},
+		{key: "e", metadata: {rls: {strategy: "gcra"}}},
+		{key: "f", rateLimit: {unit: SECOND}, metadata: {rls: 5}},
+		{key: "g", rateLimit: {unit: SECOND}, metadata: {rls: {charge: "always", rate_limits: "x"}}},
+		{key: "h", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", extend: true}}},
+		{key: "a", rateLimit: {unit: SECOND}}
+	]}`)
+	_, _, err := load(t, config)
+	want := `default/eg: descriptors[0]: rate_limit.unit: unknown unit "9"; one of second, minute, hour, day, week, month, year
+default/eg: descriptors[1].descriptors[0]: key: must not be empty; a descriptor matches entries of one key
+default/eg: descriptors[1].descriptors[1]: rate_limit.unit: must not be given with unlimited: true
+default/eg: descriptors[2].metadata.rls: strateggy: unknown key; did you mean "strategy"?
+default/eg: descriptors[2].metadata.rls: unit: has a field of its own in the message
+default/eg: descriptors[2].metadata.rls: rate_limit.burst: 1.5 is a number with a fraction or an exponent; quote it to make it a string: "1.5"
+default/eg: descriptors[2].metadata.rls: charge: unknown charge "never"; one of always, admitted
+default/eg: descriptors[3].metadata.rls: strategy: needs a rate_limit
+default/eg: descriptors[4].metadata.rls: must be a mapping, not 5
+default/eg: descriptors[5].metadata.rls: charge: differs from that in default/eg: descriptors[2].metadata.rls; it is the domain's
+default/eg: descriptors[5].metadata.rls: rate_limits: must be a list, not the string "x"
+default/eg: descriptors[6].metadata.rls: rate_limit.extend: needs strategy fixed_window with ` + "`window: from_first_hit`" + `
+default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a descriptor may be listed once`
+	var problems descriptors.Problems
+	if !errors.As(err, &problems) {
+		t.Fatal(err)
+	}
+	lines := strings.Split(problems.Error(), "\n")
+	if diff := cmp.Diff(strings.Split(want, "\n"), lines); diff != "" {
+		t.Error(diff)
+	}
+	for config, want := range map[string]string{
+		`{}`:          `unnamed resource: domain: must not be empty; name the domain that Envoy's filter asks with`,
+		`{name: "x"}`: `x: domain: must not be empty; name the domain that Envoy's filter asks with`,
+	} {
+		if _, _, err := load(t, message(t, config)); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestDepthIsBounded(t *testing.T) {
+	nest := func(depth int) *ratelimit.RateLimitConfig {
+		config := &ratelimit.RateLimitConfig{Name: "deep", Domain: "d"}
+		list := &config.Descriptors
+		for range depth {
+			d := &ratelimit.RateLimitDescriptor{Key: "k"}
+			*list = append(*list, d)
+			list = &d.Descriptors
+		}
+		return config
+	}
+	if _, _, err := load(t, nest(maxDepth)); err != nil {
+		t.Error(err)
+	}
+	if _, err := convert(nest(maxDepth + 2)); err == nil || err.Error() != "deep: descriptors stand more than 1000 deep in each other" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// FuzzConvert holds that whatever a message says arrives as it was said: no
+// text in it can break out of its place.
+func FuzzConvert(f *testing.F) {
+	for _, config := range []string{
+		`{name: "eg", domain: "d", descriptors: [{key: "a", value: "b\n- key: c", rateLimit: {unit: DAY, requestsPerUnit: 3, name: "n", replaces: [{name: "m"}]}}]}`,
+		`{domain: "\"#'\u0000\u2028\ufeff\ud83d\ude00: {", descriptors: [{key: "*", value: "<<", metadata: {"": [null, -0.0, 1e-7, {"\u0085": "~"}]}, descriptors: [{key: "x"}]}]}`,
+		`{domain: "d", descriptors: [{key: "k", rateLimit: {unit: 6, requestsPerUnit: 4}, metadata: {rls: {strategy: "gcra", burst: 2, rate_limits: [{unit: "hour"}]}}}]}`,
+		`{domain: "d", descriptors: [{key: "k", rateLimit: {unit: 6, requestsPerUnit: 4}, metadata: {"` + strings.Repeat("é", 1500) + `": {"` + strings.Repeat("k", 1500) + `": 1}}}]}`,
+	} {
+		data, err := proto.Marshal(message(f, config))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var config ratelimit.RateLimitConfig
+		if proto.Unmarshal(data, &config) != nil {
+			return
+		}
+		file, err := convert(&config)
+		if err != nil {
+			return
+		}
+		tree, _, err := descriptors.Load([]descriptors.File{file}, descriptors.Options{})
+		if err != nil {
+			if strings.Contains(err.Error(), "not valid YAML") || strings.Contains(err.Error(), "repeated") {
+				t.Errorf("%v\n%s", err, file.Content)
+			}
+			return
+		}
+		for _, d := range config.GetDescriptors() {
+			check(t, tree.Domain(config.GetDomain()), nil, d)
+		}
+	})
+}
+
+// check holds the rule of d below entries to what d says.
+func check(t *testing.T, domain *descriptors.Domain, above []descriptors.Entry, d *ratelimit.RateLimitDescriptor) {
+	entries := append(above[:len(above):len(above)], descriptors.Entry{Key: d.GetKey(), Value: d.GetValue()})
+	for _, below := range d.GetDescriptors() {
+		check(t, domain, entries, below)
+	}
+	limit := d.GetRateLimit()
+	if limit == nil || strings.Contains(d.GetKey()+d.GetValue(), "*") {
+		return
+	}
+	rule := domain.Match(entries)
+	switch {
+	case rule == nil:
+		for _, e := range entries {
+			if strings.Contains(e.Key+e.Value, "*") || e.Value == "" {
+				return // another one may match better
+			}
+		}
+		t.Fatalf("no rule for %q", entries)
+	case rule.Pos.File == "" || rule.Unlimited != limit.GetUnlimited() && len(rule.Limits) > 0:
+		t.Errorf("%q: %+v", entries, rule)
+	case !rule.Unlimited && (rule.Limits[0].Requests != limit.GetRequestsPerUnit() || rule.Limits[0].Unit.String() != limit.GetUnit().String() || rule.Limits[0].Name != limit.GetName()):
+		t.Errorf("%q: %+v, want %v", entries, rule.Limits, limit)
+	}
+	want := &structpb.Struct{}
+	if d.GetMetadata() != nil {
+		want = proto.CloneOf(d.GetMetadata())
+	}
+	delete(want.GetFields(), "rls")
+	got, err := structpb.NewStruct(rule.Metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As text, because a value without a kind is null, and NaN is not NaN.
+	if diff := cmp.Diff(string(appendStruct(nil, want)), string(appendStruct(nil, got))); diff != "" {
+		t.Errorf("%q: metadata %s", entries, diff)
+	}
+}
