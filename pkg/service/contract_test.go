@@ -31,7 +31,7 @@ descriptors:
   - key: two
     rate_limit: {unit: hour, requests_per_unit: 2, name: per-hour}
   - key: shadow
-    rate_limit: {unit: minute, requests_per_unit: 1}
+    rate_limit: {unit: minute, requests_per_unit: 2}
     shadow_mode: true
   - key: free
     rate_limit: {unlimited: true}
@@ -220,9 +220,10 @@ func TestContract(t *testing.T) {
 			}
 		},
 		"28 a shadow rule is OK while over": func(t *testing.T, r *rig) {
-			for range 3 {
-				if resp := r.call(request(desc("shadow", "a"))); resp.OverallCode != ok || resp.Statuses[0].Code != ok {
-					t.Fatalf("%v", resp)
+			for i := range 4 {
+				resp := r.call(request(desc("shadow", "a")))
+				if s := resp.Statuses[0]; resp.OverallCode != ok || s.Code != ok || (s.CurrentLimit != nil) != (i == 0) {
+					t.Fatalf("hit %d: %v; want OK, and the limit as long as something remains", i+1, resp)
 				}
 			}
 		},

@@ -84,8 +84,9 @@ func (r *row) fill(o *outcome) {
 		s.LimitRemaining = math.MaxUint32
 		return
 	}
-	if o.shows == nil || o.shadow() {
-		// Envoy would tell its clients of a limit that is not enforced.
+	if o.shows == nil || o.shadow() && o.is.Remaining <= 0 {
+		// Envoy would tell its clients that nothing remains, of a limit that
+		// is not enforced.
 		return
 	}
 	if o.denied {

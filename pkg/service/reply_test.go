@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/rls/pkg/service"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"example.org/rls/pkg/service"
 )
 
 var reference = service.HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
