@@ -7,59 +7,60 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/internal/testenv/controlplane"
 	"example.org/rls/pkg/sources/xds"
 )
 
 func TestG97DeltaFollowsChanges(t *testing.T) {
 	_, p, o := start(t, &xds.Source{Delta: true})
-	first := p.delta(0)
+	first := p.Delta(0)
 	if first.GetTypeUrl() != url || first.GetNode().GetId() != node || len(first.GetInitialResourceVersions()) > 0 ||
 		len(first.GetResourceNamesSubscribe()) > 0 || first.GetResponseNonce() != "" {
 		t.Errorf("got %v", first)
 	}
-	if ack := p.delta(1); ack.GetResponseNonce() == "" || ack.GetErrorDetail() != nil {
+	if ack := p.Delta(1); ack.GetResponseNonce() == "" || ack.GetErrorDetail() != nil {
 		t.Errorf("got %v", ack)
 	}
-	p.set("2", rules("first", "a", 10), rules("second", "b", 5))
+	p.Set("2", rules("first", "a", 10), rules("second", "b", 5))
 	o.become("a b")
-	p.set("3", rules("second", "b", 5))
+	p.Set("3", rules("second", "b", 5))
 	o.become("b")
-	p.set("4")
+	p.Set("4")
 	o.become("")
 }
 
 func TestG97DeltaRefusalKeepsTheOldLimitsAndForgetsNothing(t *testing.T) {
 	_, p, o := start(t, &xds.Source{Delta: true})
-	p.delta(1)
+	p.Delta(1)
 	// Two change together, one is wrong; then only that one is mended.
-	p.set("2", wrong("first", "a"), rules("second", "b", 5))
+	p.Set("2", wrong("first", "a"), rules("second", "b", 5))
 	o.refused(1)
-	nack := p.delta(2)
+	nack := p.Delta(2)
 	if nack.GetResponseNonce() == "" || !strings.HasPrefix(nack.GetErrorDetail().GetMessage(), "first: descriptors[0]: rate_limit.unit: unknown unit") {
 		t.Errorf("got %v", nack)
 	}
 	if o.now() != "a" {
 		t.Errorf("in force: %s", o.now())
 	}
-	p.set("3", rules("first", "c", 20), rules("second", "b", 5))
+	p.Set("3", rules("first", "c", 20), rules("second", "b", 5))
 	o.become("b c")
 }
 
 func TestG97DeltaGoesOnWhereItWas(t *testing.T) {
 	at, p, o := start(t, &xds.Source{Delta: true})
-	p.set("2", rules("first", "a", 10), rules("second", "b", 5))
+	p.Set("2", rules("first", "a", 10), rules("second", "b", 5))
 	o.become("a b")
 	// What is refused is not known.
-	p.set("3", rules("first", "a", 10), wrong("second", "b"), rules("third", "c", 1))
+	p.Set("3", rules("first", "a", 10), wrong("second", "b"), rules("third", "c", 1))
 	o.refused(2)
-	at.stop()
+	at.Stop()
 
-	next := newPlane(t)
-	next.set("1", rules("first", "a", 10), rules("third", "d", 1))
-	at.serve(next)
+	next := controlplane.New(t, node)
+	next.Set("1", rules("first", "a", 10), rules("third", "d", 1))
+	at.Serve(next)
 	o.become("a d")
 	var names []string
-	for name, version := range next.delta(0).GetInitialResourceVersions() {
+	for name, version := range next.Delta(0).GetInitialResourceVersions() {
 		if names = append(names, name); version == "" {
 			t.Errorf("%s has no version", name)
 		}
@@ -67,11 +68,11 @@ func TestG97DeltaGoesOnWhereItWas(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"first": true, "second": true}, set(names)); diff != "" {
 		t.Error(diff)
 	}
-	at.stop()
+	at.Stop()
 
-	empty := newPlane(t)
-	empty.set("1")
-	at.serve(empty)
+	empty := controlplane.New(t, node)
+	empty.Set("1")
+	at.Serve(empty)
 	o.become("")
 }
 
@@ -86,13 +87,13 @@ func set(names []string) map[string]bool {
 // A resource without a body only says that it is still valid.
 func TestG97DeltaHeartbeatChangesNothing(t *testing.T) {
 	config := pack(t, rules("first", "a", 1))
-	at := newPort(t)
-	at.serve(&scripted{
+	at := controlplane.NewPort(t)
+	at.Serve(&scripted{
 		deltas: []*discovery.DeltaDiscoveryResponse{
 			{TypeUrl: url, Nonce: "1", Resources: []*discovery.Resource{{Name: "first", Version: "1", Resource: config}}},
 			{TypeUrl: url, Nonce: "2", Resources: []*discovery.Resource{{Name: "first", Version: "1"}}},
 			{TypeUrl: url, Nonce: "3", Resources: []*discovery.Resource{{Name: "second", Version: "1", Resource: pack(t, rules("second", "b", 1))}}},
 		},
 	})
-	run(t, &xds.Source{Server: at.addr, Delta: true}).become("a b")
+	run(t, &xds.Source{Server: at.Addr, Delta: true}).become("a b")
 }

@@ -4,22 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	controlplane "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
@@ -34,124 +24,6 @@ const (
 
 // quickly is a back-off that does not make tests wait.
 var quickly = xds.Backoff{Unreachable: 20 * time.Millisecond, Ended: 20 * time.Millisecond, Max: 100 * time.Millisecond, Jitter: true}
-
-// port is a loopback port on which servers come and go.
-type port struct {
-	t    *testing.T
-	addr string
-	grpc *grpc.Server // nil while there is none
-}
-
-func newPort(t *testing.T) *port {
-	p := &port{t: t, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))}
-	t.Cleanup(p.stop)
-	return p
-}
-
-// serve starts a management server.
-func (p *port) serve(s discovery.AggregatedDiscoveryServiceServer, options ...grpc.ServerOption) {
-	p.t.Helper()
-	listen, err := net.Listen("tcp", p.addr)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	server := grpc.NewServer(options...)
-	discovery.RegisterAggregatedDiscoveryServiceServer(server, s)
-	go func() { _ = server.Serve(listen) }() // stop ends it
-	p.grpc = server
-}
-
-// stop ends the server and its streams, if there is one.
-func (p *port) stop() {
-	if p.grpc != nil {
-		p.grpc.Stop()
-		p.grpc = nil
-	}
-}
-
-// plane is a management server with snapshots, as gateways are built on, which
-// remembers what it was asked.
-type plane struct {
-	controlplane.Server
-	t         *testing.T
-	snapshots cache.SnapshotCache
-
-	mu      sync.Mutex
-	streams int
-	headers []metadata.MD
-	asked   []*discovery.DiscoveryRequest
-	deltas  []*discovery.DeltaDiscoveryRequest
-}
-
-func newPlane(t *testing.T) *plane {
-	p := &plane{t: t, snapshots: cache.NewSnapshotCache(true, cache.IDHash{}, nil)}
-	opened := func(ctx context.Context, _ int64, _ string) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.streams++
-		md, _ := metadata.FromIncomingContext(ctx)
-		p.headers = append(p.headers, md)
-		return nil
-	}
-	p.Server = controlplane.NewServer(t.Context(), p.snapshots, controlplane.CallbackFuncs{
-		StreamOpenFunc:      opened,
-		DeltaStreamOpenFunc: opened,
-		StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.asked = append(p.asked, proto.CloneOf(r))
-			return nil
-		},
-		StreamDeltaRequestFunc: func(_ int64, r *discovery.DeltaDiscoveryRequest) error {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.deltas = append(p.deltas, proto.CloneOf(r))
-			return nil
-		},
-	})
-	return p
-}
-
-// set makes these the resources of the node.
-func (p *plane) set(version string, configs ...*ratelimit.RateLimitConfig) {
-	p.t.Helper()
-	resources := make([]types.Resource, len(configs))
-	for i, c := range configs {
-		resources[i] = c
-	}
-	snapshot, err := cache.NewSnapshot(version, map[resource.Type][]types.Resource{resource.RateLimitConfigType: resources})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.snapshots.SetSnapshot(p.t.Context(), node, snapshot); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// request waits for the nth request of all streams.
-func (p *plane) request(n int) *discovery.DiscoveryRequest {
-	p.t.Helper()
-	return nth(p, &p.asked, n)
-}
-
-func (p *plane) delta(n int) *discovery.DeltaDiscoveryRequest {
-	p.t.Helper()
-	return nth(p, &p.deltas, n)
-}
-
-func nth[R any](p *plane, of *[]R, n int) (r R) {
-	p.t.Helper()
-	testenv.Eventually(p.t, soon, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if len(*of) <= n {
-			return false
-		}
-		r = (*of)[n]
-		return true
-	}, "request "+strconv.Itoa(n))
-	return r
-}
 
 // observed is what a source published, as its user sees it.
 type observed struct {

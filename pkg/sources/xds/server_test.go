@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/internal/testenv/controlplane"
 	"example.org/rls/pkg/sources/xds"
 )
 
@@ -92,7 +93,7 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 }
 
 func TestG90UndecodableIsRefused(t *testing.T) {
-	at := newPort(t)
+	at := controlplane.NewPort(t)
 	s := &scripted{responses: []*discovery.DiscoveryResponse{
 		{TypeUrl: url, VersionInfo: "1", Nonce: "n1", Resources: []*anypb.Any{pack(t, rules("first", "a", 1))}},
 		{TypeUrl: url, VersionInfo: "2", Nonce: "n2", Resources: []*anypb.Any{
@@ -100,8 +101,8 @@ func TestG90UndecodableIsRefused(t *testing.T) {
 		}},
 		{TypeUrl: url, VersionInfo: "3", Nonce: "n3", Resources: []*anypb.Any{pack(t, rules("first", "c", 1))}},
 	}}
-	at.serve(s)
-	o := run(t, &xds.Source{Server: at.addr})
+	at.Serve(s)
+	o := run(t, &xds.Source{Server: at.Addr})
 	o.become("c")
 	testenv.Eventually(t, soon, func() bool {
 		s.mu.Lock()
@@ -125,13 +126,13 @@ func TestG90UndecodableIsRefused(t *testing.T) {
 }
 
 func TestOtherTypesAreIgnored(t *testing.T) {
-	at := newPort(t)
+	at := controlplane.NewPort(t)
 	s := &scripted{responses: []*discovery.DiscoveryResponse{
 		{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster", VersionInfo: "7", Nonce: "n1"},
 		{TypeUrl: url, VersionInfo: "1", Nonce: "n2", Resources: []*anypb.Any{pack(t, rules("first", "a", 1))}},
 	}}
-	at.serve(s)
-	run(t, &xds.Source{Server: at.addr}).become("a")
+	at.Serve(s)
+	run(t, &xds.Source{Server: at.Addr}).become("a")
 }
 
 // A detail that a server cannot take would end the stream, again and again.
@@ -141,12 +142,12 @@ func TestDetailOfARefusalIsBounded(t *testing.T) {
 	for _, d := range bad.Descriptors {
 		d.RateLimit.Unit = 99
 	}
-	p.set("2", bad)
+	p.Set("2", bad)
 	problems := o.refused(1)
 	if len(problems) < 1000 {
 		t.Fatalf("only %d problems", len(problems))
 	}
-	message := p.request(2).GetErrorDetail().GetMessage()
+	message := p.Request(2).GetErrorDetail().GetMessage()
 	if len(message) > 70<<10 || !strings.HasPrefix(message, "many: descriptors[0]: rate_limit.unit: ") || !strings.HasSuffix(message, "\n… and more, see the log") {
 		t.Errorf("%d bytes: %.200s … %s", len(message), message, message[len(message)-100:])
 	}
@@ -167,9 +168,9 @@ func TestServerThatEndsStreamsIsNotAskedInAHotLoop(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			at := newPort(t)
-			at.serve(tt.server)
-			run(t, &xds.Source{Server: at.addr, Delta: tt.delta, Backoff: slow})
+			at := controlplane.NewPort(t)
+			at.Serve(tt.server)
+			run(t, &xds.Source{Server: at.Addr, Delta: tt.delta, Backoff: slow})
 			testenv.Eventually(t, soon, func() bool { return len(tt.server.times()) > len(tt.least) }, "streams")
 			opens := tt.server.times()
 			for i, least := range tt.least {
@@ -182,18 +183,18 @@ func TestServerThatEndsStreamsIsNotAskedInAHotLoop(t *testing.T) {
 }
 
 func TestServerThatComesLater(t *testing.T) {
-	at, p := newPort(t), newPlane(t)
-	p.set("1", rules("first", "a", 1))
-	o := run(t, &xds.Source{Server: at.addr, Backoff: xds.Backoff{Unreachable: 20 * time.Millisecond, Ended: time.Hour, Max: time.Hour}})
-	at.serve(p)
+	at, p := controlplane.NewPort(t), controlplane.New(t, node)
+	p.Set("1", rules("first", "a", 1))
+	o := run(t, &xds.Source{Server: at.Addr, Backoff: xds.Backoff{Unreachable: 20 * time.Millisecond, Ended: time.Hour, Max: time.Hour}})
+	at.Serve(p)
 	o.become("a")
 }
 
 func TestRulesOutliveTheServer(t *testing.T) {
 	at, _, o := start(t, &xds.Source{})
-	at.stop()
+	at.Stop()
 	s := &scripted{ends: true}
-	at.serve(s)
+	at.Serve(s)
 	testenv.Eventually(t, soon, func() bool { return len(s.times()) > 3 }, "streams")
 	if o.now() != "a" {
 		t.Errorf("in force: %s", o.now())

@@ -14,18 +14,19 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/internal/testenv/controlplane"
 	"example.org/rls/pkg/sources/xds"
 )
 
 const url = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
 // start runs a source and a server with a first snapshot.
-func start(t *testing.T, s *xds.Source) (*port, *plane, *observed) {
+func start(t *testing.T, s *xds.Source) (*controlplane.Port, *controlplane.Plane, *observed) {
 	t.Helper()
-	at, p := newPort(t), newPlane(t)
-	p.set("1", rules("first", "a", 10))
-	at.serve(p)
-	s.Server = at.addr
+	at, p := controlplane.NewPort(t), controlplane.New(t, node)
+	p.Set("1", rules("first", "a", 10))
+	at.Serve(p)
+	s.Server = at.Addr
 	o := run(t, s)
 	o.become("a")
 	return at, p, o
@@ -40,25 +41,23 @@ func TestG88FirstRequestHasTypeAndNodeOnly(t *testing.T) {
 		Id:       node,
 		Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"zone": structpb.NewStringValue("a")}},
 	}}
-	if diff := cmp.Diff(want, p.request(0), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, p.Request(0), protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if got := p.headers[0].Get("authorization"); len(got) != 1 || got[0] != "Bearer x" {
+	if got := p.Header(0, "authorization"); len(got) != 1 || got[0] != "Bearer x" {
 		t.Errorf("authorization: %q", got)
 	}
 }
 
 func TestG89AcceptedIsAcknowledged(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
-	first := p.request(1)
+	first := p.Request(1)
 	if first.GetVersionInfo() != "1" || first.GetResponseNonce() == "" || first.GetErrorDetail() != nil || len(first.GetResourceNames()) > 0 {
 		t.Errorf("got %v", first)
 	}
-	p.set("2", rules("first", "a", 20), rules("second", "b", 5))
+	p.Set("2", rules("first", "a", 20), rules("second", "b", 5))
 	o.become("a b")
-	second := p.request(2)
+	second := p.Request(2)
 	if second.GetVersionInfo() != "2" || second.GetResponseNonce() == first.GetResponseNonce() || second.GetErrorDetail() != nil {
 		t.Errorf("got %v", second)
 	}
@@ -71,10 +70,10 @@ func TestG89AcceptedIsAcknowledged(t *testing.T) {
 
 func TestG90RefusedKeepsTheOldLimits(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
-	accepted := p.request(1)
-	p.set("2", rules("first", "a", 20), wrong("second", "b"), wrong("third", "c"))
+	accepted := p.Request(1)
+	p.Set("2", rules("first", "a", 20), wrong("second", "b"), wrong("third", "c"))
 	o.refused(1)
-	nack := p.request(2)
+	nack := p.Request(2)
 	if nack.GetVersionInfo() != "1" || nack.GetResponseNonce() == accepted.GetResponseNonce() || nack.GetResponseNonce() == "" {
 		t.Errorf("got version %q, nonce %q after %q", nack.GetVersionInfo(), nack.GetResponseNonce(), accepted.GetResponseNonce())
 	}
@@ -86,16 +85,16 @@ func TestG90RefusedKeepsTheOldLimits(t *testing.T) {
 	if o.now() != "a" || !strings.Contains(o.dump(), "requests_per_unit=10,") {
 		t.Errorf("in force: %s", o.dump())
 	}
-	p.set("3", rules("first", "a", 20), rules("second", "b", 5))
+	p.Set("3", rules("first", "a", 20), rules("second", "b", 5))
 	o.become("a b")
 }
 
 // go-control-plane's server answers a refusal with what was refused.
 func TestRefusalsDoNotSpin(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
-	p.set("2", wrong("first", "a"))
+	p.Set("2", wrong("first", "a"))
 	o.refused(1)
-	p.request(4) // the third refusal: 250 ms after the second
+	p.Request(4) // the third refusal: 250 ms after the second
 	if n := o.loads(); n > 6 {
 		t.Errorf("%d loads by the third refusal", n)
 	}
@@ -103,9 +102,9 @@ func TestRefusalsDoNotSpin(t *testing.T) {
 
 func TestG91DuplicateDomainIsRefused(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
-	p.set("2", rules("one", "b", 20), rules("two", "b", 30))
+	p.Set("2", rules("one", "b", 20), rules("two", "b", 30))
 	o.refused(1)
-	message := p.request(2).GetErrorDetail().GetMessage()
+	message := p.Request(2).GetErrorDetail().GetMessage()
 	if !strings.Contains(message, `domain: "b" is already in `) || !strings.Contains(message, "one") || !strings.Contains(message, "two") {
 		t.Errorf("got %q", message)
 	}
@@ -116,22 +115,22 @@ func TestG91DuplicateDomainIsRefused(t *testing.T) {
 
 func TestG92EmptyListRemovesAllLimits(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
-	p.set("2")
+	p.Set("2")
 	o.become("")
-	if ack := p.request(2); ack.GetVersionInfo() != "2" || ack.GetErrorDetail() != nil {
+	if ack := p.Request(2); ack.GetVersionInfo() != "2" || ack.GetErrorDetail() != nil {
 		t.Errorf("got %v", ack)
 	}
 }
 
 func TestG93FreshStreamStartsWithoutVersionAndNonce(t *testing.T) {
 	at, p, o := start(t, &xds.Source{})
-	p.request(1)
-	at.stop()
-	next := newPlane(t)
-	next.set("2", rules("first", "b", 10))
-	at.serve(next)
+	p.Request(1)
+	at.Stop()
+	next := controlplane.New(t, node)
+	next.Set("2", rules("first", "b", 10))
+	at.Serve(next)
 	o.become("b")
-	if first := next.request(0); first.GetVersionInfo() != "" || first.GetResponseNonce() != "" || first.GetNode().GetId() != node {
+	if first := next.Request(0); first.GetVersionInfo() != "" || first.GetResponseNonce() != "" || first.GetNode().GetId() != node {
 		t.Errorf("got %v", first)
 	}
 }
@@ -139,18 +138,18 @@ func TestG93FreshStreamStartsWithoutVersionAndNonce(t *testing.T) {
 func TestG94RestartedServerThatReusesAVersionIsHeard(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		then func(*plane)
+		then func(*controlplane.Plane)
 		want string
 	}{
-		{"other rules", func(p *plane) { p.set("1", rules("first", "b", 10)) }, "b"},
-		{"no rules", func(p *plane) { p.set("1") }, ""},
+		{"other rules", func(p *controlplane.Plane) { p.Set("1", rules("first", "b", 10)) }, "b"},
+		{"no rules", func(p *controlplane.Plane) { p.Set("1") }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			at, _, o := start(t, &xds.Source{})
-			at.stop()
-			next := newPlane(t)
+			at.Stop()
+			next := controlplane.New(t, node)
 			tt.then(next)
-			at.serve(next)
+			at.Serve(next)
 			o.become(tt.want)
 		})
 	}
@@ -170,20 +169,16 @@ func many(name, domain string, size int) (c *ratelimit.RateLimitConfig) {
 }
 
 func TestG96LargeMessages(t *testing.T) {
-	at, p := newPort(t), newPlane(t)
-	p.set("1", many("large", "large", 5<<20))
-	at.serve(p)
-	small := run(t, &xds.Source{Server: at.addr})
-	run(t, &xds.Source{Server: at.addr, MaxMessageBytes: 16 << 20}).become("large")
+	at, p := controlplane.NewPort(t), controlplane.New(t, node)
+	p.Set("1", many("large", "large", 5<<20))
+	at.Serve(p)
+	small := run(t, &xds.Source{Server: at.Addr})
+	run(t, &xds.Source{Server: at.Addr, MaxMessageBytes: 16 << 20}).become("large")
 	// Without the setting the message cannot be taken, and is asked for again.
-	testenv.Eventually(t, soon, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.streams >= 4
-	}, "asked again")
+	testenv.Eventually(t, soon, func() bool { return p.Streams() >= 4 }, "asked again")
 	if small.loads() > 0 {
 		t.Error("a message of 5 MiB was taken")
 	}
-	p.set("2", rules("small", "small", 1))
+	p.Set("2", rules("small", "small", 1))
 	small.become("small")
 }

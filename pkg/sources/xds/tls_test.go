@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/internal/testenv/controlplane"
 	"example.org/rls/pkg/sources/xds"
 )
 
@@ -50,11 +51,11 @@ func TestG95CertificatesAreReadForEachConnection(t *testing.T) {
 	}
 
 	// A missing file is no reason to give up.
-	at, p := newPort(t), newPlane(t)
+	at, p := controlplane.NewPort(t), controlplane.New(t, node)
 	old := testenv.Certs(t)
-	p.set("1", rules("first", "a", 1))
-	at.serve(p, mutual(old))
-	o := run(t, &xds.Source{Server: at.addr, TLS: load})
+	p.Set("1", rules("first", "a", 1))
+	at.Serve(p, mutual(old))
+	o := run(t, &xds.Source{Server: at.Addr, TLS: load})
 	testenv.Eventually(t, soon, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -64,11 +65,11 @@ func TestG95CertificatesAreReadForEachConnection(t *testing.T) {
 	o.become("a")
 
 	// The server turns to another authority; the old certificate is refused.
-	at.stop()
+	at.Stop()
 	rotated := testenv.Certs(t)
-	p = newPlane(t)
-	p.set("1", rules("first", "b", 1))
-	at.serve(p, mutual(rotated))
+	p = controlplane.New(t, node)
+	p.Set("1", rules("first", "b", 1))
+	at.Serve(p, mutual(rotated))
 	mu.Lock()
 	before := reads
 	mu.Unlock()
