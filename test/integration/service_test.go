@@ -41,6 +41,14 @@ type service struct {
 // listens. Nothing else of the environment reaches it.
 func launch(t testing.TB, rules string, settings ...string) *service {
 	t.Helper()
+	s := begin(t, rules, settings...)
+	s.connect()
+	return s
+}
+
+// begin is launch, and returns as soon as the program runs.
+func begin(t testing.TB, rules string, settings ...string) *service {
+	t.Helper()
 	s := &service{t: t, root: t.TempDir(), ended: make(chan struct{})}
 	if err := os.Mkdir(filepath.Join(s.root, "config"), 0o755); err != nil {
 		t.Fatal(err)
@@ -75,9 +83,14 @@ func launch(t testing.TB, rules string, settings ...string) *service {
 			t.Logf("log of the program:\n%s", text[max(0, len(text)-8<<10):])
 		}
 	})
-	testenv.Eventually(t, patience, s.listening, "the program listens")
-	s.client = s.dial()
 	return s
+}
+
+// connect waits until the program listens.
+func (s *service) connect() {
+	s.t.Helper()
+	testenv.Eventually(s.t, patience, s.listening, "the program listens")
+	s.client = s.dial()
 }
 
 // dial opens a connection of its own.

@@ -1,0 +1,239 @@
+package integration
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/internal/testenv/controlplane"
+)
+
+const xdsNode = "default/eg"
+
+// xdsAt are the settings for rules from a management server.
+func xdsAt(at *controlplane.Port, kind string, more ...string) []string {
+	return append([]string{
+		"CONFIG_TYPE=GRPC_XDS_" + kind, "CONFIG_GRPC_XDS_SERVER_URL=" + at.Addr, "CONFIG_GRPC_XDS_NODE_ID=" + xdsNode,
+		"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=500ms",
+	}, more...)
+}
+
+// perHour is a resource with one limit for each user.
+func perHour(domain string, requests uint32) *ratelimit.RateLimitConfig {
+	return &ratelimit.RateLimitConfig{Name: "default/" + domain, Domain: domain, Descriptors: []*ratelimit.RateLimitDescriptor{{
+		Key:       "user",
+		RateLimit: &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_HOUR, RequestsPerUnit: requests},
+	}}}
+}
+
+// gone is whether the domain has no limits.
+func (s *service) gone(domain string) bool {
+	return s.hit(domain, desc("user", "x")).CurrentLimit == nil
+}
+
+// TestRulesFromAManagementServer is a gateway's life: the service is there
+// before its control plane, which then sets, changes, spoils and removes rules
+// and is itself replaced.
+func TestRulesFromAManagementServer(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"SOTW", "DELTA"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
+			s := serve(t, "domain: unused", xdsAt(at, kind, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+			if _, err := s.try(patience, "a", desc("user", "1")); grpcstatus.Code(err) != codes.Unavailable {
+				t.Fatalf("without rules: %v", err)
+			}
+			plane.Set("1", perHour("a", 2))
+			at.Serve(plane)
+			s.inForce("a.user: unit=HOUR requests_per_unit=2,")
+			s.want("a", desc("user", "1"), ok, 1)
+			s.want("a", desc("user", "1"), ok, 0)
+			s.want("a", desc("user", "1"), over, 0)
+
+			// Another limit keeps what was counted.
+			plane.Set("2", perHour("a", 5), perHour("b", 1))
+			s.inForce("b.user:")
+			s.want("a", desc("user", "1"), ok, 1)
+
+			plane.Set("3", perHour("a", 9), &ratelimit.RateLimitConfig{Name: "default/c"})
+			testenv.Eventually(t, patience, func() bool {
+				return strings.Contains(s.log(), "default/c: domain: must not be empty")
+			}, "the problem is logged")
+			s.want("a", desc("user", "1"), ok, 0)
+
+			// A new server that begins to count its versions anew.
+			at.Stop()
+			s.want("a", desc("user", "1"), over, 0)
+			plane = controlplane.New(t, xdsNode)
+			plane.Set("2", perHour("a", 10))
+			at.Serve(plane)
+			s.inForce("requests_per_unit=10,")
+			if !s.gone("b") {
+				t.Error("b is still limited")
+			}
+			plane.Set("3")
+			testenv.Eventually(t, patience, func() bool { return s.gone("a") }, "no limits")
+			if !s.healthy() {
+				t.Error("unhealthy")
+			}
+		})
+	}
+}
+
+func TestOurRulesTravelOverXDS(t *testing.T) {
+	t.Parallel()
+	at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
+	config := perHour("a", 10)
+	metadata, err := structpb.NewStruct(map[string]any{
+		"owner": "team", "rls": map[string]any{"strategy": "token_bucket", "burst": 3, "unit_multiplier": 2},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Descriptors[0].Metadata = metadata
+	plane.Set("1", config)
+	at.Serve(plane)
+	s := serve(t, "domain: unused", xdsAt(at, "SOTW", "RESPONSE_DYNAMIC_METADATA=true")...)
+	s.inForce("strategy: token_bucket, burst: 3")
+	for remaining := range uint32(3) {
+		s.want("a", desc("user", "1"), ok, 2-remaining)
+	}
+	s.want("a", desc("user", "1"), over, 0)
+	// What is for us does not go on to callers.
+	answer := s.call("a", desc("user", "2"))
+	want := map[string]any{"owner": "team"}
+	if diff := cmp.Diff(want, answer.DynamicMetadata.AsMap()["metadata"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNothingListensBeforeTheFirstSnapshot(t *testing.T) {
+	t.Parallel()
+	at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
+	at.Serve(plane)
+	var ports []string
+	settings := xdsAt(at, "SOTW")
+	for _, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT"} {
+		port := strconv.Itoa(testenv.FreePort(t))
+		ports = append(ports, port)
+		settings = append(settings, name+"="+port)
+	}
+	s, ended := begin(t, "", settings...), begin(t, "", xdsAt(at, "SOTW")...)
+	plane.Request(1) // both wait
+	for _, port := range ports {
+		if conn, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+			_ = conn.Close()
+			t.Errorf("port %s is open", port)
+		}
+	}
+	if err := ended.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := ended.exitCode(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	plane.Set("1", perHour("a", 1))
+	s.connect()
+	testenv.Eventually(t, patience, s.healthy, "healthy")
+	s.want("a", desc("user", "1"), ok, 0)
+}
+
+// As with the reference, rules that are refused are no reason not to start.
+func TestHealthWithRefusedRules(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		settings []string
+		healthy  bool
+	}{
+		{"by default", nil, true},
+		{"at least one needed", []string{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true"}, false},
+		{"forced, at least one needed", []string{"FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
+			plane.Set("1", perHour("", 1))
+			at.Serve(plane)
+			s := launch(t, "", xdsAt(at, "SOTW", tt.settings...)...)
+			if plane.Request(1).GetErrorDetail() == nil {
+				t.Fatal("not refused")
+			}
+			if tt.healthy {
+				testenv.Eventually(t, patience, s.healthy, "healthy")
+			} else if code, _ := s.get("HTTP", "/healthcheck"); code != http.StatusInternalServerError {
+				t.Errorf("/healthcheck: %d", code)
+			}
+			if _, err := s.try(patience, "a", desc("user", "1")); grpcstatus.Code(err) != codes.Unavailable {
+				t.Errorf("got %v", err)
+			}
+			plane.Set("2", perHour("a", 1))
+			s.inForce("a.user")
+			testenv.Eventually(t, patience, s.healthy, "healthy")
+		})
+	}
+}
+
+// TestG95RotatedCertificates drives the program as Envoy Gateway does: mutual
+// TLS 1.3, and certificates that are renewed while it runs.
+func TestG95RotatedCertificates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	install := func(c *testenv.TLS) {
+		t.Helper()
+		for from, to := range map[string]string{c.CAFile: "ca.crt", c.ClientCertFile: "tls.crt", c.ClientKeyFile: "tls.key"} {
+			content, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, to), content, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mutual := func(c *testenv.TLS) grpc.ServerOption {
+		config := c.Server.Clone()
+		config.MinVersion, config.ClientAuth = tls.VersionTLS13, tls.RequireAndVerifyClientCert
+		return grpc.Creds(credentials.NewTLS(config))
+	}
+	old, renewed := testenv.Certs(t), testenv.Certs(t)
+	install(old)
+	at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
+	plane.Set("1", perHour("a", 1))
+	at.Serve(plane, mutual(old))
+	settings := xdsAt(at, "SOTW", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+dir+"/ca.crt",
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+dir+"/tls.crt", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+dir+"/tls.key")
+	stranger := begin(t, "", append(settings, "CONFIG_GRPC_XDS_SERVER_TLS_SAN=control-plane.example.org")...)
+	s := serve(t, "", append(settings, "CONFIG_GRPC_XDS_SERVER_TLS_SAN=localhost")...)
+	s.inForce("a.user")
+	testenv.Eventually(t, patience, func() bool {
+		return strings.Contains(stranger.log(), "not control-plane.example.org")
+	}, "a server of another name is refused")
+
+	at.Stop()
+	plane = controlplane.New(t, xdsNode)
+	plane.Set("1", perHour("b", 1))
+	at.Serve(plane, mutual(renewed))
+	testenv.Eventually(t, patience, func() bool {
+		return strings.Contains(s.log(), "certificate signed by unknown authority")
+	}, "the new server is refused")
+	s.want("a", desc("user", "1"), ok, 0)
+	install(renewed)
+	s.inForce("b.user")
+}
