@@ -41,8 +41,9 @@ func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Me
 		ready()
 	}
 	r.Rules = sources.Rules{
-		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s)},
+		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s), SkipWrong: s.Rules.ConfigOnError == "skip"},
 		Use:     limits.SetTree,
+		Skipped: measure.Skipped(),
 		Loaded: func(err error) {
 			measure.Loaded(err)
 			if err == nil || !s.Server.HealthyWithAtLeastOneConfigLoaded {

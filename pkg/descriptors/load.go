@@ -10,8 +10,9 @@ import (
 
 // Load compiles the rules of the files. Its error is [Problems], all there
 // are, and then there is no tree: half a set of rules would let in what the
-// other half denies. What is odd but has a meaning comes back as warnings. No
-// files at all are no rules.
+// other half denies. With Options.SkipWrong there is a tree all the same, of
+// the rules without problems, unless none are left. What is odd but has a
+// meaning comes back as warnings. No files at all are no rules.
 func Load(files []File, opts Options) (*Tree, []Problem, error) {
 	readers := make([]*reader, len(files))
 	rules := make([]fileRules, len(files))
@@ -25,14 +26,19 @@ func Load(files []File, opts Options) (*Tree, []Problem, error) {
 	for i, r := range readers {
 		c.problems = append(c.problems, r.problems...)
 		warnings = append(warnings, r.warnings...)
-		c.file(&rules[i])
-	}
-	if len(c.problems) > 0 {
-		c.problems.sort()
-		return nil, nil, c.problems
+		if !(rules[i].wrong && opts.SkipWrong) {
+			c.file(&rules[i])
+		}
 	}
 	warnings.sort()
-	return c.finish(), warnings, nil
+	if len(c.problems) == 0 {
+		return c.finish(), warnings, nil
+	}
+	c.problems.sort()
+	if opts.SkipWrong && len(c.tree.domains) > 0 {
+		return c.finish(), warnings, c.problems
+	}
+	return nil, nil, c.problems
 }
 
 // inParallel calls do for 0 to n-1 on all processors.
@@ -98,7 +104,7 @@ func (c *compiler) descriptors(parent *node, path string, list []descriptor, anc
 	parent.grow(len(list))
 	for i := range list {
 		d := &list[i]
-		if d.Key == "" {
+		if d.Key == "" || d.wrong && c.opts.SkipWrong {
 			continue // reported
 		}
 		if first := parent.child(d.Entry); first != nil {

@@ -324,3 +324,60 @@ func TestRaisedLimitKeepsItsIdentity(t *testing.T) {
 		t.Errorf("%s becomes %s", id(1), id(1000))
 	}
 }
+
+func TestWrongRulesCanBeSkipped(t *testing.T) {
+	minute := func(requests int) string {
+		return fmt.Sprintf("unit=MINUTE requests_per_unit=%d, shadow_mode: false, quota_mode: false\n", requests)
+	}
+	tests := []struct{ name, a, b, rules string }{
+		{"a descriptor", `
+domain: a
+descriptors:
+  - {key: good, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: bad, rate_limit: {unit: eon, requests_per_unit: 1}}
+`, "", "a.good: "+minute(1)},
+		{"with what is below it", `
+domain: a
+descriptors:
+  - key: bad
+    value: 1.5
+    descriptors: [{key: below, rate_limit: {unit: minute, requests_per_unit: 1}}]
+  - key: good
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    descriptors:
+      - {key: better, rate_limit: {unit: minute, requests_per_unit: 2}}
+      - {key: worse, shadow: 1}
+`, "", "a.good.better: "+minute(2)+"a.good: "+minute(1)},
+		{"a repetition", `
+domain: a
+descriptors:
+  - {key: twice, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: twice, rate_limit: {unit: minute, requests_per_unit: 2}}
+`, "", "a.twice: "+minute(1)},
+		{"a file", "domain: [", "{domain: b, descriptors: [{key: good, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
+			"b.good: "+minute(1)},
+		{"a file by a key at its top", "{domain: a, descripters: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
+			"{domain: b, descriptors: [{key: good, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
+			"b.good: "+minute(1)},
+		{"but not all", "domain: [", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			files := []descriptors.File{{Name: "a.yaml", Content: []byte(tt.a)}}
+			if tt.b != "" {
+				files = append(files, descriptors.File{Name: "b.yaml", Content: []byte(tt.b)})
+			}
+			tree, _, err := descriptors.Load(files, descriptors.Options{SkipWrong: true})
+			if (tree != nil) != (tt.rules != "") {
+				t.Fatalf("tree %v, %v", tree, err)
+			}
+			if tree != nil && tree.Dump() != tt.rules {
+				t.Errorf("got\n%swant\n%s", tree.Dump(), tt.rules)
+			}
+			_, _, strict := descriptors.Load(files, descriptors.Options{})
+			if strict == nil || err == nil || err.Error() != strict.Error() {
+				t.Errorf("problems %v, without skipping %v", err, strict)
+			}
+		})
+	}
+}

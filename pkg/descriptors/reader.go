@@ -15,6 +15,7 @@ type reader struct {
 	file     string
 	places   []string // by line, when no one wrote the lines
 	problems Problems
+	placed   int // how many of the problems are those of a descriptor
 	warnings Problems
 	limits   limitCache
 	// overridden > 0: the value being read is replaced by a later one of the
@@ -77,7 +78,7 @@ func (r *reader) mapping(n *yaml.Node, where place, field string, do func(pair, 
 		path := join(field, p.key.String())
 		switch {
 		case !r.leaf(p.key, p.value, path):
-		case r.placed(p, where, path):
+		case r.belongs(p, where, path):
 			do(p, path)
 		default:
 			r.ignored(p.key, p.value, path)
@@ -146,8 +147,8 @@ func (r *reader) key(n *yaml.Node, where place, field string) (key, bool) {
 	return k, ok
 }
 
-// placed reports whether a key means something where it stands.
-func (r *reader) placed(p pair, where place, field string) bool {
+// belongs reports whether a key means something where it stands.
+func (r *reader) belongs(p pair, where place, field string) bool {
 	switch {
 	case keys[p.key].places&where != 0:
 		return true

@@ -9,6 +9,7 @@ type fileRules struct {
 	charge      *Charge // nil when the file does not say
 	chargePos   Position
 	descriptors []descriptor
+	wrong       bool // it has a problem outside of its descriptors, reported
 }
 
 // descriptor is one item of a list of descriptors.
@@ -24,6 +25,7 @@ type descriptor struct {
 	share         bool
 	metadata      map[string]any
 	descriptors   []descriptor
+	wrong         bool // it has a problem, reported
 }
 
 // name is the descriptor as the reference writes it.
@@ -36,9 +38,13 @@ func (d *descriptor) name() string {
 
 func (d *descriptor) isWildcard() bool { return isPattern(d.Key) || isPattern(d.Value) }
 
+// unplaced is how many problems are not those of a descriptor that was read.
+func (r *reader) unplaced() int { return len(r.problems) - r.placed }
+
 // read reads the rules of one file.
-func (r *reader) read(content []byte) fileRules {
-	rules := fileRules{domainPos: r.at(1, 1)}
+func (r *reader) read(content []byte) (rules fileRules) {
+	defer func() { rules.wrong = r.unplaced() > 0 }()
+	rules.domainPos = r.at(1, 1)
 	root := r.parse(content)
 	if len(r.problems) > 0 {
 		return rules
@@ -90,7 +96,11 @@ func (r *reader) descriptors(n *yaml.Node, field string) []descriptor {
 	}
 	list := make([]descriptor, len(items))
 	for i, item := range items {
+		before := r.unplaced()
 		r.descriptor(item, &list[i])
+		own := r.unplaced() - before
+		list[i].wrong = own > 0
+		r.placed += own
 	}
 	return list
 }

@@ -34,6 +34,10 @@ type Options struct {
 	MergeDomains bool
 	// Charge is that of domains that do not say.
 	Charge Charge
+	// SkipWrong leaves out what has a problem, with what is below it, and keeps
+	// the rest: a descriptor, or a file when the problem is outside of its
+	// descriptors.
+	SkipWrong bool
 }
 
 // Tree is a compiled set of rules, immutable and safe for concurrent use. A

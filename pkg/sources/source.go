@@ -9,6 +9,7 @@ package sources
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"example.org/rls/pkg/descriptors"
@@ -32,6 +33,9 @@ type Rules struct {
 	Options descriptors.Options
 	// Use takes each good set of rules.
 	Use func(*descriptors.Tree)
+	// Skipped, if not nil, is told how many problems each good set of rules
+	// had, for which something was left out (descriptors.Options.SkipWrong).
+	Skipped func(problems int)
 	// Loaded is told the outcome of each attempt, after Use.
 	Loaded func(error)
 	Log    *slog.Logger
@@ -55,10 +59,18 @@ func (r *Rules) load(files []descriptors.File) error {
 	for _, warning := range warnings {
 		r.Log.Warn("rules", "warning", warning.Error())
 	}
-	if err != nil {
+	if tree == nil {
 		return err
 	}
+	var problems descriptors.Problems
+	errors.As(err, &problems)
+	for _, problem := range problems {
+		r.Log.Error("rules: left out, the others are in force", "problem", problem.Error())
+	}
 	r.Use(tree)
+	if r.Skipped != nil {
+		r.Skipped(len(problems))
+	}
 	r.Log.Info("rules loaded", "files", len(files), "domains", len(tree.Domains()))
 	return nil
 }
