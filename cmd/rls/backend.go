@@ -30,7 +30,10 @@ func openBackend(s *settings.Settings, measure *metrics.Metrics) (backends.Store
 	if err != nil {
 		return nil, fmt.Errorf("open backend: %w", err)
 	}
-	return store, nil
+	if s.Metrics.DisableStats {
+		return store, nil
+	}
+	return measure.Store(store, s.Backend.BackendType), nil
 }
 
 func openMemory(s *settings.Settings, measure *metrics.Metrics) (backends.Store, error) {

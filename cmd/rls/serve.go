@@ -11,7 +11,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
@@ -32,26 +31,39 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer cancel()
 	log := newLogger(k.Stderr, s.Log)
-	measure := metrics.New()
+	measure, err := newMetrics(s, log)
+	if err != nil {
+		return err
+	}
+	statsd, err := newStatsd(s, measure, log)
+	if err != nil {
+		return err
+	}
+	defer statsd.Close()
 
 	store, err := openBackend(s, measure)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }()
+	tracer, err := newTracer(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	defer endTracing(tracer, log)
 
-	limits, err := service.New(serviceConfig(s, store))
+	limits, err := service.New(serviceConfig(s, traceStore(tracer, store, s.Backend.BackendType), observers(s, measure, k.Stderr)))
 	if err != nil {
 		return err
 	}
 	rules := newRules(s, limits, measure, log)
-	return together(ctx, rules.run, collectRarely, func(ctx context.Context) error {
+	return together(ctx, rules.run, collectRarely, statsd.Run, func(ctx context.Context) error {
 		if !rules.mayListen(ctx) {
 			return nil
 		}
 		srv, err := server.New(server.Config{
 			Server: s.Server, GRPC: s.GRPC, Metrics: s.Metrics, MaxBytes: s.Request.MaxBytes, StopWithin: stopWithin,
-			Service: limits, Rules: func() string { return limits.Tree().Dump() },
+			Service: tracer.Service(limits), Rules: func() string { return limits.Tree().Dump() },
 			Measure: measure, Log: log,
 		})
 		if err != nil {

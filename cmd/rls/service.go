@@ -6,7 +6,7 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-func serviceConfig(s *settings.Settings, store backends.Store) service.Config {
+func serviceConfig(s *settings.Settings, store backends.Store, observers []service.Observer) service.Config {
 	reply := service.Reply{
 		IETF:        s.Limits.LimitIETFHeadersEnabled,
 		XRateLimit:  s.Limits.LimitXRatelimitHeadersEnabled,
@@ -32,5 +32,6 @@ func serviceConfig(s *settings.Settings, store backends.Store) service.Config {
 		ShadowMode: s.Limits.ShadowMode,
 		QuotaMode:  s.Limits.QuotaMode,
 		Reply:      reply,
+		Observers:  observers,
 	}
 }

@@ -96,6 +96,9 @@ type level struct {
 	valueInKey bool   // value_to_metric
 }
 
+// FixedMetricKey reports whether MetricKey is Path whatever the entries are.
+func (r *Rule) FixedMetricKey() bool { return r.fixed }
+
 // MetricKey is the name under which the reference counts a request with these
 // entries that matched the rule. The entries are those given to [Domain.Match].
 //

@@ -1,12 +1,24 @@
-// Package metrics is what the process measures about itself.
+// Package metrics is what the process measures about itself, and tells: to
+// Prometheus, to statsd or DogStatsD, and to a log of sampled decisions.
 //
-// It promises names that stay and a bounded number of series: no label takes a
-// value that a caller chooses. It leaves to pkg/server where metrics are
-// served, and to each package what is worth counting.
+// There are two sets of metrics. One has the names and labels that dashboards
+// made for envoyproxy/ratelimit read; each of its counters is a path in the
+// manner of statsd, which a mapping turns into a name and labels. The other,
+// rls_*, is our own, by domain, rule, strategy and decision.
+//
+// The package promises names that stay and a bounded number of series: what
+// has a caller's bytes in its name or labels is counted in a series `other`
+// once there are too many. It leaves to pkg/server where metrics are served,
+// and to each package what is worth counting.
 package metrics
 
 import (
+	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -14,36 +26,107 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
+// Options is what Metrics can be told.
+type Options struct {
+	// MaxSeries bounds the series with a caller's bytes in name or labels.
+	MaxSeries int
+	// NearLimitRatio is the share of a limit, 0 to 1, from which on hits are
+	// near it.
+	NearLimitRatio float64
+	// Tags are labels that every series has.
+	Tags map[string]string
+	// Mapping is a mapping file of statsd_exporter; nil is the reference's.
+	Mapping []byte
+	// Milliseconds leaves the reference's response time in milliseconds where
+	// Mapping is nil.
+	Milliseconds bool
+	Log          *slog.Logger // nil is silent
+}
+
 // Metrics counts what happens; safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
-	panics   prometheus.Counter
-	requests [codes.Unauthenticated + 1]prometheus.Counter
-	loads    *prometheus.CounterVec
+	add      prometheus.Registerer // to registry, with Options.Tags
+	log      *slog.Logger
+
+	panics    prometheus.Counter
+	requests  [codes.Unauthenticated + 1]prometheus.Counter
+	loads     *prometheus.CounterVec
+	lastLoad  atomic.Int64 // of good rules, ns since the epoch
+	decisions *decisions
+	calls     *calls
+	paths     *paths
 }
 
 // New returns metrics that start at zero, with those of Go and of the process.
-func New() *Metrics {
+// Its error says what is wrong with the mapping or the tags.
+func New(o Options) (*Metrics, error) {
+	for name := range o.Tags {
+		if slices.Contains(ownLabels, name) {
+			return nil, fmt.Errorf("metrics: tag %q: a label of our own has this name", name)
+		}
+		if !labelName.MatchString(name) {
+			return nil, fmt.Errorf("metrics: tag %q: want letters, digits and _, and no digit at first", name)
+		}
+	}
+	mapping, err := newMapping(o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, paths: newPaths(o.MaxSeries)}
+	m.add = prometheus.WrapRegistererWith(o.Tags, m.registry)
+	m.calls = newCalls(m.paths, mapping)
+	m.decisions = newDecisions(m.paths, o.NearLimitRatio)
+	m.countProcess()
+	m.add.MustRegister(m.calls, m.decisions, &mapped{mapping: mapping, paths: m.paths},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m, nil
+}
+
+// ownLabels are names that tags must not have.
+var ownLabels = []string{
+	"domain", "key1", "key2", "err_type", "grpc_method", // the reference's
+	"backend", "code", "decision", "result", "rule", "strategy",
+	"le", "quantile", "version",
+}
+
+// countProcess adds what concerns all requests and rules alike.
+func (m *Metrics) countProcess() {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rls_requests_total", Help: "Rate-limit requests answered, over gRPC or HTTP, by gRPC status code.",
 	}, []string{"code"})
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "rls_panics_total", Help: "Requests that panicked and were answered INTERNAL.",
-		}),
-		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rls_config_loads_total", Help: "Loads of the rules, by result: success or error.",
-		}, []string{"result"}),
-	}
+	m.loads = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rls_config_loads_total", Help: "Loads of the rules, by result: success or error.",
+	}, []string{"result"})
+	m.panics = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "rls_panics_total", Help: "Requests that panicked and were answered INTERNAL.",
+	})
 	for code := range m.requests {
 		m.requests[code] = requests.WithLabelValues(codes.Code(code).String())
 	}
 	m.loads.WithLabelValues("success")
 	m.loads.WithLabelValues("error")
-	m.registry.MustRegister(m.panics, requests, m.loads,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
+	m.add.MustRegister(m.panics, requests, m.loads,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "rls_config_last_success_timestamp_seconds", Help: "When rules were last loaded without an error, in seconds since the epoch; 0 is never.",
+		}, func() float64 { return float64(m.lastLoad.Load()) / 1e9 }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "rls_config_age_seconds", Help: "Seconds since rules were last loaded without an error; 0 before that.",
+		}, m.configAge),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "rls_series_overflow_total", Help: "Times that something was counted as `other` because there are METRICS_MAX_SERIES series or a name is too long.",
+		}, func() float64 { return float64(m.paths.overflow.Load()) }))
+}
+
+func (m *Metrics) configAge() float64 {
+	last := m.lastLoad.Load()
+	if last == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, last)).Seconds()
 }
 
 // Panicked counts a request that panicked.
@@ -60,11 +143,14 @@ func (m *Metrics) Answered(code codes.Code) {
 
 // Loaded counts a load of the rules; err is why it failed.
 func (m *Metrics) Loaded(err error) {
-	result := "success"
 	if err != nil {
-		result = "error"
+		m.loads.WithLabelValues("error").Inc()
+		m.paths.loadFailed.n.Add(1)
+		return
 	}
-	m.loads.WithLabelValues(result).Inc()
+	m.loads.WithLabelValues("success").Inc()
+	m.paths.loaded.n.Add(1)
+	m.lastLoad.Store(time.Now().UnixNano())
 }
 
 // MemoryStore is what the embedded store tells about itself.
@@ -75,7 +161,7 @@ type MemoryStore interface {
 
 // Watch adds the embedded store's metrics. Once at most.
 func (m *Metrics) Watch(store MemoryStore) {
-	m.registry.MustRegister(
+	m.add.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "rls_store_keys", Help: "Keys in the embedded store, expired ones that were not yet swept included.",
 		}, func() float64 { return float64(store.Len()) }),
@@ -84,7 +170,11 @@ func (m *Metrics) Watch(store MemoryStore) {
 		}, func() float64 { return float64(store.Evicted()) }))
 }
 
-// Handler serves the metrics in Prometheus' formats.
+// Handler serves the metrics in Prometheus' formats. Series that contradict
+// others, which a mapping file can bring about, are left out and logged.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog:      slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
+	})
 }

@@ -22,7 +22,7 @@ func (s *store) Len() int        { return s.keys }
 func (s *store) Evicted() uint64 { return s.evicted }
 
 // scrape returns the lines that Prometheus reads.
-func scrape(t *testing.T, m *metrics.Metrics) map[string]bool {
+func scrape(t testing.TB, m *metrics.Metrics) map[string]bool {
 	t.Helper()
 	s := httptest.NewServer(m.Handler())
 	defer s.Close()
@@ -42,8 +42,17 @@ func scrape(t *testing.T, m *metrics.Metrics) map[string]bool {
 	return lines
 }
 
+func open(t testing.TB, o metrics.Options) *metrics.Metrics {
+	t.Helper()
+	m, err := metrics.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 func TestMetrics(t *testing.T) {
-	m := metrics.New()
+	m := open(t, metrics.Options{})
 	memory := &store{}
 	m.Watch(memory)
 	// Everything is there before anything happened, so that a first error is

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -39,7 +40,9 @@ func (e *edge) recovered(where string, err *error) {
 }
 
 func (e *edge) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	start := time.Now()
 	resp, err = e.call(ctx, req, info.FullMethod, handler)
+	e.measure.Called(info.FullMethod, time.Since(start))
 	if info.FullMethod == rls.RateLimitService_ShouldRateLimit_FullMethodName {
 		e.measure.Answered(status.Code(err))
 	}

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"math"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -58,7 +59,8 @@ func (d *Decoder) Check(s *Settings) error {
 	case "memcache":
 		wrong = append(wrong, s.Memcache.conflicts()...)
 	}
-	wrong.require(strings.HasPrefix(s.Metrics.PrometheusPath, "/"), "PROMETHEUS_PATH", s.Metrics.PrometheusPath, "a path that starts with /")
+	_, statsd := os.LookupEnv("USE_STATSD")
+	wrong = append(wrong, s.Metrics.settle(statsd || d.flagged["USE_STATSD"])...)
 	if len(wrong) == 0 {
 		return nil
 	}

@@ -33,6 +33,7 @@ type Settings struct {
 	Request Request `embed:"" group:"Request caps" prefix:"request-" envprefix:"REQUEST_"`
 	Metrics Metrics `embed:"" group:"Metrics"`
 	Log     Log     `embed:"" group:"Logging" prefix:"log-" envprefix:"LOG_"`
+	Tracing Tracing `embed:"" group:"Tracing" prefix:"tracing-" envprefix:"TRACING_"`
 }
 
 // Server says where HTTP clients, operators and probes are answered.
@@ -87,7 +88,7 @@ type Memory struct {
 
 // Limits says how decisions are made known.
 type Limits struct {
-	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Accepted and without effect so far."`
+	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"The share of a limit from which on hits count as near_limit."`
 	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but answer OK whatever the decision."`
 	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as quota_mode: deny only when all descriptors are over."`
 
@@ -112,15 +113,10 @@ type Request struct {
 	MaxEntryBytes  int `env:"MAX_ENTRY_BYTES" default:"16384" min:"1" max:"67108864" unit:"bytes" help:"Key and value of one entry together."`
 }
 
-// Metrics says where measurements go.
-type Metrics struct {
-	UsePrometheus  bool   `env:"USE_PROMETHEUS" default:"false" help:"Serve metrics to Prometheus."`
-	PrometheusAddr string `env:"PROMETHEUS_ADDR" default:":9090" help:"Address of the metrics listener."`
-	PrometheusPath string `env:"PROMETHEUS_PATH" default:"/metrics" help:"Path of the metrics."`
-}
-
 // Log says what is logged and how.
 type Log struct {
 	Level  string `env:"LEVEL" default:"warn" oneof:"trace,debug,info,warn,warning,error,fatal,panic" help:"Log this level and those above."`
 	Format string `env:"FORMAT" default:"text" oneof:"text,json" help:"How a log line is written."`
+
+	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"The share of decisions, picked at random, that are logged, whatever LOG_LEVEL is."`
 }

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/settings"
+)
+
+func newMetrics(s *settings.Settings, log *slog.Logger) (*metrics.Metrics, error) {
+	o := metrics.Options{
+		MaxSeries:      s.Metrics.MetricsMaxSeries,
+		NearLimitRatio: s.Limits.NearLimitRatio,
+		Tags:           s.Metrics.Tags(),
+		Milliseconds:   s.Metrics.PrometheusResponseTimeAsMilliseconds,
+		Log:            log,
+	}
+	file := s.Metrics.PrometheusMapperYAML
+	if file != "" {
+		// Gateways name a file that is there only if somebody wrote one.
+		var err error
+		if o.Mapping, err = os.ReadFile(file); errors.Is(err, fs.ErrNotExist) {
+			log.Warn("PROMETHEUS_MAPPER_YAML does not exist, the usual mapping is taken", "file", file)
+		} else if err != nil {
+			return nil, fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
+		}
+	}
+	m, err := metrics.New(o)
+	if err != nil && o.Mapping != nil {
+		return nil, fmt.Errorf("PROMETHEUS_MAPPER_YAML %s: %w", file, err)
+	}
+	return m, err
+}
+
+// observers are told of every decision; none of them costs nothing.
+func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer) []service.Observer {
+	var all []service.Observer
+	if !s.Metrics.DisableStats {
+		all = append(all, measure.Observer())
+	}
+	if s.Log.Decisions > 0 {
+		shown := s.Log
+		shown.Level = "info"
+		all = append(all, metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, newLogger(stderr, shown)))
+	}
+	return all
+}
+
+// newStatsd sends metrics where the settings say, which may be nowhere.
+func newStatsd(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (*metrics.Statsd, error) {
+	c := s.Metrics
+	addr := net.JoinHostPort(c.StatsdHost, strconv.Itoa(c.StatsdPort))
+	var sink metrics.Sink
+	var err error
+	switch {
+	case c.UseDogStatsd:
+		var mogrifiers []metrics.Mogrifier
+		if mogrifiers, err = dogMogrifiers(&c); err == nil {
+			sink, err = metrics.NewDogStatsdSink(addr, c.Tags(), mogrifiers, log)
+		}
+	case c.UseStatsd:
+		sink, err = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return measure.Statsd(sink, c.StatsFlushInterval), nil
+}
+
+func dogMogrifiers(s *settings.Metrics) ([]metrics.Mogrifier, error) {
+	var all []metrics.Mogrifier
+	for _, name := range s.UseDogStatsdMogrifiers {
+		c := s.Mogrifier(name)
+		m, err := metrics.NewMogrifier(c.Pattern, c.Name, c.Tags)
+		if err != nil {
+			return nil, fmt.Errorf("DOG_STATSD_MOGRIFIER_%s_*: %w", name, err)
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}

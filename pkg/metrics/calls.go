@@ -1,0 +1,165 @@
+package metrics
+
+import (
+	"maps"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/statsd_exporter/pkg/mapper"
+)
+
+// calls counts and times the calls of gRPC methods.
+type calls struct {
+	paths   *paths
+	mapping *mapping
+
+	methods atomic.Pointer[map[string]*method] // by full name; replaced, not changed
+
+	mu        sync.Mutex
+	observers map[string]prometheus.Collector // by the series' id
+}
+
+// method is one gRPC method.
+type method struct {
+	name    string // without its service: ShouldRateLimit
+	calls   *counter
+	seconds prometheus.Observer // nil when the mapping drops it
+	scale   float64             // from milliseconds to what seconds observes
+	timer   timer
+}
+
+func newCalls(p *paths, m *mapping) *calls {
+	c := &calls{paths: p, mapping: m, observers: map[string]prometheus.Collector{}}
+	c.methods.Store(&map[string]*method{})
+	return c
+}
+
+// Called counts a call of a gRPC method, /service/method, that the server has.
+func (m *Metrics) Called(fullMethod string, took time.Duration) {
+	c := (*m.calls.methods.Load())[fullMethod]
+	if c == nil {
+		c = m.calls.add(fullMethod)
+	}
+	c.calls.n.Add(1)
+	if c.seconds != nil {
+		c.seconds.Observe(float64(took) / float64(time.Millisecond) * c.scale)
+	}
+	c.timer.add(took)
+}
+
+func (c *calls) add(fullMethod string) *method {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	methods := maps.Clone(*c.methods.Load())
+	if m := methods[fullMethod]; m != nil {
+		return m
+	}
+	m := &method{name: path.Base(fullMethod), scale: 1}
+	m.calls = c.paths.method(m.name)
+	c.mapping.mu.Lock()
+	s := c.mapping.find(m.timePath(), mapper.MetricTypeObserver)
+	c.mapping.mu.Unlock()
+	if !s.dropped {
+		m.seconds = c.observer(s)
+	}
+	if s.mapping != nil && s.mapping.Scale.Set {
+		m.scale = s.mapping.Scale.Val
+	}
+	methods[fullMethod] = m
+	c.methods.Store(&methods)
+	return m
+}
+
+func (m *method) timePath() string { return "ratelimit_server." + m.name + ".response_time" }
+
+// observer is the histogram or summary that the mapping asks for; two methods
+// may share one. c.mu is held.
+func (c *calls) observer(s *series) prometheus.Observer {
+	if o := c.observers[s.id]; o != nil {
+		return o.(prometheus.Observer)
+	}
+	defaults, kind := c.mapping.mapper.Defaults, c.mapping.mapper.Defaults.ObserverType
+	buckets, summary := defaults.HistogramOptions, defaults.SummaryOptions
+	if s.mapping != nil {
+		kind = s.mapping.ObserverType
+		if s.mapping.HistogramOptions != nil {
+			buckets = *s.mapping.HistogramOptions
+		}
+		if s.mapping.SummaryOptions != nil {
+			summary = *s.mapping.SummaryOptions
+		}
+	}
+	var o prometheus.Collector
+	if kind == mapper.ObserverTypeHistogram {
+		o = prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: s.name, Help: s.help, ConstLabels: s.labels, Buckets: buckets.Buckets,
+		})
+	} else {
+		objectives := map[float64]float64{}
+		for _, q := range summary.Quantiles {
+			objectives[q.Quantile] = q.Error
+		}
+		o = prometheus.NewSummary(prometheus.SummaryOpts{
+			Name: s.name, Help: s.help, ConstLabels: s.labels, Objectives: objectives,
+			MaxAge: summary.MaxAge, AgeBuckets: summary.AgeBuckets, BufCap: summary.BufCap,
+		})
+	}
+	c.observers[s.id] = o
+	return o.(prometheus.Observer)
+}
+
+// Describe tells nothing: which series there are, the mapping decides.
+func (*calls) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is prometheus.Collector's.
+func (c *calls) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.observers {
+		o.Collect(to)
+	}
+}
+
+// timer keeps the whole milliseconds of calls until statsd is told.
+type timer struct {
+	quick [1000]atomic.Uint64 // calls, by their milliseconds
+
+	mu   sync.Mutex
+	slow []int64 // milliseconds, from 1000 on
+}
+
+// maxSlow bounds the slow calls that are kept.
+const maxSlow = 10_000
+
+func (t *timer) add(took time.Duration) {
+	ms := max(took.Milliseconds(), 0)
+	if ms < int64(len(t.quick)) {
+		t.quick[ms].Add(1)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.slow) < maxSlow {
+		t.slow = append(t.slow, ms)
+	}
+}
+
+// take tells how many calls took how many milliseconds since it was last
+// called.
+func (t *timer) take(tell func(ms int64, calls uint64)) {
+	for ms := range t.quick {
+		if n := t.quick[ms].Swap(0); n > 0 {
+			tell(int64(ms), n)
+		}
+	}
+	t.mu.Lock()
+	slow := t.slow
+	t.slow = nil
+	t.mu.Unlock()
+	for _, ms := range slow {
+		tell(ms, 1)
+	}
+}

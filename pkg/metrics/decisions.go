@@ -1,0 +1,270 @@
+package metrics
+
+import (
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// The decisions about one limit.
+const (
+	allowed  = iota
+	denied   // and the rule is enforced
+	shadowed // denied, by a rule in shadow mode or in a process in shadow mode
+	decisionCount
+)
+
+var decisionNames = [decisionCount]string{"allowed", "denied", "shadow"}
+
+// limitName is the labels of one limit's series.
+type limitName struct {
+	domain, rule string
+	strategy     algorithms.Strategy
+}
+
+// tally is what is counted about one limit.
+type tally struct {
+	decisions [decisionCount]atomic.Uint64
+	near      atomic.Uint64
+	exhausted atomic.Uint64
+	burst     bool // the limit has one
+}
+
+// counted is where the verdicts of one limit of the rules are counted.
+type counted struct {
+	tally *tally
+	key   *keyed // nil when the metric key depends on the request
+	near  uint64 // hits from which on the limit is near
+}
+
+// decisions counts what limits decide. It is a [service.Observer].
+type decisions struct {
+	paths *paths
+	ratio float32
+
+	// rules is where limits are counted, *descriptors.Limit to *counted: a
+	// decision takes no lock. It is made anew with each set of rules, so that
+	// old ones are not kept.
+	rules atomic.Pointer[sync.Map]
+
+	mu      sync.Mutex
+	tallies map[limitName]*tally
+
+	took       [3]prometheus.Observer // by service.Result, the failures in one
+	tookVec    *prometheus.HistogramVec
+	retryAfter *prometheus.HistogramVec
+	retry      []prometheus.Observer // by algorithms.Strategy
+}
+
+func newDecisions(p *paths, nearLimitRatio float64) *decisions {
+	d := &decisions{
+		paths: p, ratio: float32(nearLimitRatio), tallies: map[limitName]*tally{},
+		tookVec: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rls_decision_duration_seconds", Buckets: latencies,
+			Help: "Time from a request's arrival to its answer, by result: ok, over_limit or error. Waiting for one's turn in a queue is not in it.",
+		}, []string{"result"}),
+		retryAfter: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rls_retry_after_seconds", Buckets: []float64{0.1, 1, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
+			Help: "How long callers that were denied have to wait, by the strategy that denied.",
+		}, []string{"strategy"}),
+	}
+	d.rules.Store(new(sync.Map))
+	for i, result := range []string{"ok", "over_limit", "error"} {
+		d.took[i] = d.tookVec.WithLabelValues(result)
+	}
+	for _, strategy := range algorithms.Names() {
+		d.retry = append(d.retry, d.retryAfter.WithLabelValues(strategy))
+	}
+	return d
+}
+
+// latencies are the buckets of what should take well below a millisecond and
+// must not take longer than Envoy waits: 20 ms by default.
+var latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .02, .05, .1, .25, 1}
+
+// Rules forgets where the limits of older rules are counted, not the counts.
+func (d *decisions) Rules(*descriptors.Tree) { d.rules.Store(new(sync.Map)) }
+
+// Observe counts a request and what each of its limits decided.
+func (d *decisions) Observe(o *service.Observation) {
+	d.took[min(o.Result, service.Invalid)].Observe(o.Took.Seconds())
+	switch o.Result {
+	case service.Invalid:
+		d.paths.serviceError.n.Add(1)
+	case service.NoStore:
+		d.paths.redisError.n.Add(1)
+	}
+	if o.Spared {
+		d.paths.globalShadow.n.Add(1)
+	}
+	if o.Unknown {
+		d.paths.notFound(o.Domain).n.Add(uint64(o.Descriptors))
+	}
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		c := d.find(o.Domain, v)
+		key := c.key
+		if key == nil {
+			key = d.called(o.Domain, v)
+		}
+		key.count(v, c.near)
+		if v.Decided {
+			d.count(c, v, o.ShadowMode)
+		}
+	}
+}
+
+// count counts for our own series: decisions, not hits.
+func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
+	if !v.Is.Allowed {
+		d.retry[v.Limit.Strategy].Observe(v.Is.RetryAfter.Seconds())
+		decision := denied
+		if v.Shadow || shadowMode {
+			decision = shadowed
+		}
+		c.tally.decisions[decision].Add(1)
+		return
+	}
+	c.tally.decisions[allowed].Add(1)
+	if v.After > 0 && uint64(v.After) > c.near {
+		c.tally.near.Add(1)
+	}
+	if v.Limit.Burst > 0 && v.Is.Remaining == 0 && v.Hits > 0 {
+		c.tally.exhausted.Add(1)
+	}
+}
+
+// find says where a limit's verdicts are counted.
+func (d *decisions) find(domain string, v *service.Verdict) *counted {
+	if v.Override {
+		// Limits of callers have no place of their own.
+		return &counted{tally: d.tally(domain, domain+".override", v.Limit), near: d.near(v)}
+	}
+	rules := d.rules.Load()
+	if c, ok := rules.Load(v.Limit); ok {
+		return c.(*counted)
+	}
+	c := &counted{tally: d.tally(domain, v.Rule.Path, v.Limit), near: d.near(v)}
+	if v.Rule.FixedMetricKey() {
+		c.key = d.paths.rule(v.Rule.Path)
+	}
+	rules.Store(v.Limit, c)
+	return c
+}
+
+// near is the reference's arithmetic, in single precision as there.
+func (d *decisions) near(v *service.Verdict) uint64 {
+	return uint64(math.Floor(float64(float32(v.Capacity()) * d.ratio)))
+}
+
+func (d *decisions) tally(domain, rule string, l *descriptors.Limit) *tally {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := limitName{domain, rule, l.Strategy}
+	t := d.tallies[name]
+	if t == nil {
+		t = &tally{burst: l.Burst > 0}
+		name.domain, name.rule = strings.Clone(domain), strings.Clone(rule)
+		d.tallies[name] = t
+	}
+	return t
+}
+
+// called is the counters of a metric key that depends on the request.
+func (d *decisions) called(domain string, v *service.Verdict) *keyed {
+	if !v.Override {
+		return d.paths.called(domain, v.Rule.MetricKey(domain, v.Entries))
+	}
+	var b strings.Builder
+	b.WriteString(domain)
+	for _, e := range v.Entries {
+		b.WriteByte('.')
+		b.WriteString(e.Key)
+		if e.Value != "" {
+			b.WriteByte('_')
+			b.WriteString(e.Value)
+		}
+	}
+	return d.paths.called(domain, b.String())
+}
+
+// count counts the hits of a verdict as the reference does: those that take
+// the count across a threshold are counted on both sides of it.
+func (k *keyed) count(v *service.Verdict, near uint64) {
+	k[totalHits].n.Add(v.Hits)
+	if !v.Decided {
+		return
+	}
+	after := uint64(max(v.After, 0))
+	before := after - min(after, v.Hits)
+	if v.Is.Allowed {
+		k[withinLimit].n.Add(v.Hits)
+		if after > near {
+			k[nearLimit].n.Add(min(v.Hits, after-near))
+		}
+		return
+	}
+	over := v.Hits
+	if limit := v.Capacity(); v.All && before < limit {
+		over = after - limit
+		k[nearLimit].n.Add(limit - max(near, before))
+	}
+	k[overLimit].n.Add(over)
+	if v.Shadow {
+		k[shadowMode].n.Add(over)
+	}
+}
+
+var (
+	limitLabels   = []string{"domain", "rule", "strategy"}
+	decisionsDesc = prometheus.NewDesc("rls_decisions_total",
+		"Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same.",
+		append([]string{"decision"}, limitLabels...), nil)
+	nearDesc = prometheus.NewDesc("rls_near_limit_total",
+		"Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", limitLabels, nil)
+	exhaustedDesc = prometheus.NewDesc("rls_burst_exhausted_total",
+		"Allowed decisions that took the last of a burst.", limitLabels, nil)
+)
+
+// Describe is prometheus.Collector's.
+func (d *decisions) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{decisionsDesc, nearDesc, exhaustedDesc} {
+		to <- desc
+	}
+	d.tookVec.Describe(to)
+	d.retryAfter.Describe(to)
+}
+
+// Collect is prometheus.Collector's.
+func (d *decisions) Collect(to chan<- prometheus.Metric) {
+	d.tookVec.Collect(to)
+	d.retryAfter.Collect(to)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, t := range d.tallies {
+		strategy := name.strategy.String()
+		send := func(desc *prometheus.Desc, n *atomic.Uint64, labels ...string) {
+			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), append(labels, name.domain, name.rule, strategy)...)
+		}
+		for decision := range t.decisions {
+			// Shadow mode is rare: its series comes with its first decision.
+			if decision != shadowed || t.decisions[decision].Load() > 0 {
+				send(decisionsDesc, &t.decisions[decision], decisionNames[decision])
+			}
+		}
+		send(nearDesc, &t.near)
+		if t.burst {
+			send(exhaustedDesc, &t.exhausted)
+		}
+	}
+}
+
+// Observer counts decisions.
+func (m *Metrics) Observer() service.Observer { return m.decisions }

@@ -1,0 +1,121 @@
+package metrics
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	dialWithin  = time.Second
+	writeWithin = time.Second
+	// maxDatagram is what fits a frame of Ethernet; a stream is written in
+	// larger pieces.
+	maxDatagram = 1432
+	maxPiece    = 64 << 10
+)
+
+// plain is a server of statsd: lines of path:value|type, over UDP or TCP.
+type plain struct {
+	network, addr string
+	tags          string // appended to each path: .__key=value
+	log           *slog.Logger
+
+	conn   net.Conn // nil while there is none
+	buf    []byte
+	most   int  // bytes in one write
+	silent bool // the failure was logged
+}
+
+// NewStatsdSink sends to addr over network, tcp or udp. Servers that cannot be
+// reached are tried again each time, and logged once.
+func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logger) (Sink, error) {
+	p := &plain{network: network, addr: addr, log: log}
+	switch network {
+	case "udp":
+		p.most = maxDatagram
+	case "tcp":
+		p.most = maxPiece
+	default:
+		return nil, fmt.Errorf("statsd: protocol %q: want tcp or udp", network)
+	}
+	var b strings.Builder
+	sortedTags(tags, func(key, value string) { b.WriteString(".__" + key + "=" + value) })
+	p.tags = b.String()
+	return p, nil
+}
+
+func (p *plain) Open() bool {
+	if p.conn != nil {
+		return true
+	}
+	conn, err := net.DialTimeout(p.network, p.addr, dialWithin)
+	if err != nil {
+		p.failed(err)
+		return false
+	}
+	p.conn = conn
+	return true
+}
+
+func (p *plain) Count(path string, n uint64) {
+	p.line(path, n, "|c")
+}
+
+// Time sends one line for all calls: the sampling rate of one in so many makes
+// a server count each. It is rounded such that the server's 1/rate is no less.
+func (p *plain) Time(path string, ms int64, calls uint64) {
+	kind := "|ms"
+	if calls > 1 {
+		kind += "|@" + strconv.FormatFloat(math.Nextafter(1/float64(calls), 0), 'f', -1, 64)
+	}
+	p.line(path, uint64(ms), kind)
+}
+
+func (p *plain) line(path string, value uint64, kind string) {
+	if len(p.buf)+len(path)+len(p.tags)+len(kind)+22 > p.most {
+		p.Flush()
+	}
+	p.buf = append(p.buf, path...)
+	p.buf = append(p.buf, p.tags...)
+	p.buf = append(p.buf, ':')
+	p.buf = strconv.AppendUint(p.buf, value, 10)
+	p.buf = append(p.buf, kind...)
+	p.buf = append(p.buf, '\n')
+}
+
+func (p *plain) Flush() {
+	buf := p.buf
+	p.buf = p.buf[:0]
+	if p.conn == nil || len(buf) == 0 {
+		return
+	}
+	err := p.conn.SetWriteDeadline(time.Now().Add(writeWithin))
+	if err == nil {
+		_, err = p.conn.Write(buf)
+	}
+	if err == nil {
+		p.silent = p.silent && p.network == "udp" // which is told of a failure later, if at all
+		return
+	}
+	p.failed(err)
+	_ = p.conn.Close()
+	p.conn = nil
+}
+
+func (p *plain) failed(err error) {
+	if !p.silent {
+		p.log.Warn("statsd cannot be reached; it is tried again, without further word (USE_STATSD=false switches it off)", "error", err.Error())
+	}
+	p.silent = true
+}
+
+func (p *plain) Close() {
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+}

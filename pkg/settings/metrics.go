@@ -1,0 +1,80 @@
+package settings
+
+import (
+	"os"
+	"strings"
+	"time"
+)
+
+// Metrics says where measurements go.
+type Metrics struct {
+	UsePrometheus  bool   `env:"USE_PROMETHEUS" default:"false" help:"Serve metrics to Prometheus."`
+	PrometheusAddr string `env:"PROMETHEUS_ADDR" default:":9090" help:"Address of the metrics listener."`
+	PrometheusPath string `env:"PROMETHEUS_PATH" default:"/metrics" help:"Path of the metrics."`
+
+	PrometheusMapperYAML                 string `name:"prometheus-mapper-yaml" env:"PROMETHEUS_MAPPER_YAML" help:"File with a mapping of statsd_exporter, from the paths of envoyproxy/ratelimit to names and labels. When it is missing the usual mapping is taken, with a warning."`
+	PrometheusResponseTimeAsMilliseconds bool   `env:"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS" default:"false" help:"Leave ratelimit_service_response_time_seconds in milliseconds, without a mapping file."`
+
+	UseStatsd          bool          `env:"USE_STATSD" default:"true" help:"Send metrics to statsd; off by default when USE_PROMETHEUS or USE_DOG_STATSD is true."`
+	StatsdHost         string        `env:"STATSD_HOST" default:"localhost" help:"Host of statsd or DogStatsD."`
+	StatsdPort         int           `env:"STATSD_PORT" default:"8125" min:"1" max:"65535" help:"Port of statsd or DogStatsD."`
+	StatsdProtocol     string        `env:"STATSD_PROTOCOL" default:"tcp" oneof:"tcp,udp" help:"How statsd is sent to; DogStatsD always over UDP."`
+	StatsFlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" default:"10s" min:"10ms" max:"1h" help:"How often statsd or DogStatsD is sent to."`
+
+	UseDogStatsd           bool     `env:"USE_DOG_STATSD" default:"false" help:"Send metrics to DogStatsD."`
+	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Names of mogrifiers, in the order in which they are tried. DOG_STATSD_MOGRIFIER_<name>_PATTERN is the regular expression of the paths that one renames, _NAME their new name and _TAGS their tags (key:value,key:value); $1 stands for the expression's first group."`
+
+	ExtraTags    []string `env:"EXTRA_TAGS" help:"Tags or labels of all metrics: key:value,key:value."`
+	DisableStats bool     `env:"DISABLE_STATS" default:"false" help:"Count no decisions and tell nobody about any."`
+
+	MetricsMaxSeries int `env:"METRICS_MAX_SERIES" default:"10000" min:"0" max:"1000000" help:"Series with something in them that callers choose (unknown domains, detailed_metric, value_to_metric, overrides); what comes later is counted as other."`
+}
+
+// Tags is ExtraTags by key.
+func (m *Metrics) Tags() map[string]string { return tags(m.ExtraTags) }
+
+// tags reads key:value pairs; what is none has no value.
+func tags(pairs []string) map[string]string {
+	m := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		key, value, _ := strings.Cut(pair, ":")
+		m[key] = value
+	}
+	return m
+}
+
+// Mogrifier is one of UseDogStatsdMogrifiers.
+type Mogrifier struct {
+	Pattern, Name string
+	Tags          map[string]string
+}
+
+// Mogrifier reads the variables of the mogrifier of that name.
+func (m *Metrics) Mogrifier(name string) Mogrifier {
+	prefix := "DOG_STATSD_MOGRIFIER_" + name
+	mogrifier := Mogrifier{Pattern: os.Getenv(prefix + "_PATTERN"), Name: os.Getenv(prefix + "_NAME")}
+	if list := os.Getenv(prefix + "_TAGS"); list != "" {
+		mogrifier.Tags = tags(strings.Split(list, ","))
+	}
+	return mogrifier
+}
+
+// settle leaves statsd out where it is on by default only and another place is
+// asked for, and says what is wrong. asked: USE_STATSD was given.
+func (m *Metrics) settle(asked bool) (wrong Errors) {
+	wrong.require(strings.HasPrefix(m.PrometheusPath, "/"), "PROMETHEUS_PATH", m.PrometheusPath, "a path that starts with /")
+	for _, pair := range m.ExtraTags {
+		key, value, ok := strings.Cut(pair, ":")
+		wrong.require(ok && key != "" && value != "", "EXTRA_TAGS", pair, "key:value,key:value")
+	}
+	if m.DisableStats {
+		m.UseStatsd, m.UseDogStatsd, m.UsePrometheus = false, false, false
+		return wrong
+	}
+	if !asked && (m.UsePrometheus || m.UseDogStatsd) {
+		m.UseStatsd = false
+	}
+	wrong.require(!m.UsePrometheus || !m.UseDogStatsd, "USE_DOG_STATSD", m.UseDogStatsd, "false, because USE_PROMETHEUS is true and metrics go to one place")
+	wrong.require(!m.UseStatsd || !m.UsePrometheus && !m.UseDogStatsd, "USE_STATSD", m.UseStatsd, "false, because metrics go to one place and another one is switched on")
+	return wrong
+}
