@@ -132,7 +132,11 @@ func TestOtherTypesAreIgnored(t *testing.T) {
 		{TypeUrl: url, VersionInfo: "1", Nonce: "n2", Resources: []*anypb.Any{pack(t, rules("first", "a", 1))}},
 	}}
 	at.Serve(s)
-	run(t, &xds.Source{Server: at.Addr}).become("a")
+	o := run(t, &xds.Source{Server: at.Addr})
+	o.become("a")
+	if n := o.loads(); n > 1 {
+		t.Errorf("%d loads", n)
+	}
 }
 
 // A detail that a server cannot take would end the stream, again and again.

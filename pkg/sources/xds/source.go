@@ -106,6 +106,7 @@ func (s *Source) connect(ctx context.Context, talk *conversation) error {
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(secure),
+		grpc.WithDisableServiceConfig(), // saves a DNS query
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingWait}),
 	}
 	if s.MaxMessageBytes > 0 {
