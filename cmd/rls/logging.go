@@ -1,9 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
-	"strings"
+	"time"
 
 	"example.org/rls/pkg/settings"
 )
@@ -21,25 +22,19 @@ var levels = map[string]slog.Level{
 	"panic":   slog.LevelError + 8,
 }
 
+// newLogger writes lines in the reference's shape, for those who collect them.
 func newLogger(w io.Writer, s settings.Log) *slog.Logger {
-	options := &slog.HandlerOptions{Level: levels[s.Level], ReplaceAttr: lowerLevel}
+	options := &slog.HandlerOptions{Level: levels[s.Level]}
 	if s.Format == "json" {
-		options.ReplaceAttr = referenceKeys
+		options.ReplaceAttr = jsonShape
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	options.ReplaceAttr = textShape
+	return slog.New(slog.NewTextHandler(quotedTime{w}, options))
 }
 
-func lowerLevel(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) == 0 && a.Key == slog.LevelKey {
-		a.Value = slog.StringValue(strings.ToLower(a.Value.String()))
-	}
-	return a
-}
-
-// referenceKeys names what every JSON line has as the reference does, for
-// those who collect its logs.
-func referenceKeys(groups []string, a slog.Attr) slog.Attr {
+// jsonShape names what every line has @timestamp, @message and level.
+func jsonShape(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 {
 		switch a.Key {
 		case slog.TimeKey:
@@ -48,5 +43,53 @@ func referenceKeys(groups []string, a slog.Attr) slog.Attr {
 			a.Key = "@message"
 		}
 	}
-	return lowerLevel(groups, a)
+	return levelName(groups, a)
+}
+
+// textShape begins a line as time="2026-11-21T09:00:00Z" level=warning msg=...,
+// but for the quotes.
+func textShape(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.String(a.Key, a.Value.Time().Format(time.RFC3339))
+	}
+	return levelName(groups, a)
+}
+
+func levelName(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 || a.Key != slog.LevelKey {
+		return a
+	}
+	name := "error"
+	switch level, _ := a.Value.Any().(slog.Level); {
+	case level < slog.LevelDebug:
+		name = "trace"
+	case level < slog.LevelInfo:
+		name = "debug"
+	case level < slog.LevelWarn:
+		name = "info"
+	case level < slog.LevelError:
+		name = "warning"
+	}
+	return slog.String(a.Key, name)
+}
+
+// quotedTime puts the time at the start of each line in quotes, which slog
+// finds needless. A text handler writes a line at a time.
+type quotedTime struct{ w io.Writer }
+
+func (q quotedTime) Write(line []byte) (int, error) {
+	const begin = "time="
+	end := bytes.IndexByte(line, ' ')
+	if end < 0 || !bytes.HasPrefix(line, []byte(begin)) {
+		return q.w.Write(line)
+	}
+	quoted := make([]byte, 0, len(line)+2)
+	quoted = append(quoted, begin+`"`...)
+	quoted = append(quoted, line[len(begin):end]...)
+	quoted = append(quoted, '"')
+	quoted = append(quoted, line[end:]...)
+	if _, err := q.w.Write(quoted); err != nil {
+		return 0, err
+	}
+	return len(line), nil
 }

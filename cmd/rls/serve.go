@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -31,6 +32,9 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer cancel()
 	log := newLogger(k.Stderr, s.Log)
+	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
+		log.Warn("a variable has no meaning and is ignored", "variable", m.Variable, "meant", m.Meant)
+	}
 	measure, err := newMetrics(s, log)
 	if err != nil {
 		return err

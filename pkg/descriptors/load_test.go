@@ -335,7 +335,7 @@ domain: a
 descriptors:
   - {key: good, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: bad, rate_limit: {unit: eon, requests_per_unit: 1}}
-`, "", "a.good: "+minute(1)},
+`, "", "a.good: " + minute(1)},
 		{"with what is below it", `
 domain: a
 descriptors:
@@ -347,18 +347,18 @@ descriptors:
     descriptors:
       - {key: better, rate_limit: {unit: minute, requests_per_unit: 2}}
       - {key: worse, shadow: 1}
-`, "", "a.good.better: "+minute(2)+"a.good: "+minute(1)},
+`, "", "a.good.better: " + minute(2) + "a.good: " + minute(1)},
 		{"a repetition", `
 domain: a
 descriptors:
   - {key: twice, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: twice, rate_limit: {unit: minute, requests_per_unit: 2}}
-`, "", "a.twice: "+minute(1)},
+`, "", "a.twice: " + minute(1)},
 		{"a file", "domain: [", "{domain: b, descriptors: [{key: good, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
-			"b.good: "+minute(1)},
+			"b.good: " + minute(1)},
 		{"a file by a key at its top", "{domain: a, descripters: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
 			"{domain: b, descriptors: [{key: good, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
-			"b.good: "+minute(1)},
+			"b.good: " + minute(1)},
 		{"but not all", "domain: [", "", ""},
 	}
 	for _, tt := range tests {

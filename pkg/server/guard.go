@@ -60,7 +60,7 @@ func (c *guardedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if cancelled := c.in.pass(p[:n]); cancelled > 0 && !c.allow(cancelled) {
 		c.guard.log.Warn("gRPC: connection closed, its client cancels too many calls",
-			"client", c.RemoteAddr().String(), "most per second", c.guard.rate)
+			"client", c.RemoteAddr().String(), "most_per_second", c.guard.rate)
 		c.goAway()
 		return 0, errTooManyCancelled
 	}

@@ -1,0 +1,84 @@
+package settings
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Misspelling is a variable that has no meaning and looks like one that has.
+type Misspelling struct{ Variable, Meant string }
+
+const (
+	// Two letters may be wrong, missing, too many or in the wrong order, in
+	// names that are long enough for that to be no coincidence.
+	mostWrong = 2
+	leastLong = 8
+)
+
+// Misspelt finds the variables of an environment, each NAME=VALUE as in
+// os.Environ, that are probably meant to be a setting of the parser: they
+// begin as one does (REDIS_, GRPC_) and differ from it little. What Kubernetes
+// sets for a Service of that name does not.
+func Misspelt(environment []string, parser *kong.Application) []Misspelling {
+	var known []string
+	begins := map[string]bool{}
+	for _, names := range variables(parser.Node) {
+		known = append(known, names)
+		begin, _, _ := strings.Cut(names, "_")
+		begins[begin] = true
+	}
+	var found []Misspelling
+	for _, variable := range environment {
+		name, _, _ := strings.Cut(variable, "=")
+		begin, _, several := strings.Cut(name, "_")
+		if !several || len(name) < leastLong || !begins[begin] || slices.Contains(known, name) {
+			continue
+		}
+		meant, least := "", mostWrong+1
+		for _, k := range known {
+			if d := distance(name, k); d < least {
+				meant, least = k, d
+			}
+		}
+		if meant != "" {
+			found = append(found, Misspelling{name, meant})
+		}
+	}
+	slices.SortFunc(found, func(a, b Misspelling) int { return strings.Compare(a.Variable, b.Variable) })
+	return found
+}
+
+func variables(n *kong.Node) []string {
+	var names []string
+	for _, flag := range n.Flags {
+		names = append(names, flag.Envs...)
+	}
+	for _, child := range n.Children {
+		names = append(names, variables(child)...)
+	}
+	return names
+}
+
+// distance is how many letters have to be put in, left out or replaced to make
+// b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := corner
+			if a[i] != b[j] {
+				replace++
+			}
+			corner = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
