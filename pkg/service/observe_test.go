@@ -252,25 +252,6 @@ func TestCountsGoOnAfterAReload(t *testing.T) {
 	}
 }
 
-// Being observed allocates nothing per limit. (Under the race detector pools
-// forget, which is worth less than one allocation on average.)
-func TestObserversAllocateNothing(t *testing.T) {
-	allocs := func(change ...func(*service.Config)) float64 {
-		r := start(t, measuredRules, change...)
-		req := request(withHits(0, desc("a", "v")), withHits(0, desc("ip", "10.0.0.1")))
-		return testing.AllocsPerRun(2000, func() {
-			if _, err := r.service.ShouldRateLimit(context.Background(), req); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	var m *metrics.Metrics
-	without, with := allocs(), allocs(measure(t, &m))
-	if with > without+1 {
-		t.Errorf("%v allocations, %v without observers", with, without)
-	}
-}
-
 // BenchmarkObserved is BenchmarkShouldRateLimit's smaller case with metrics and
 // without.
 func BenchmarkObserved(b *testing.B) {
