@@ -8,16 +8,35 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// version is set by the linker in releases.
-var version string
+// version and revision are set by the linker in releases.
+var version, revision string
 
 type versionCmd struct{}
 
 func (versionCmd) Run(k *kong.Kong) error {
-	v := version
-	if info, ok := debug.ReadBuildInfo(); ok && v == "" {
-		v = info.Main.Version
+	release, commit := build()
+	if commit != "" {
+		release += " (" + commit + ")"
 	}
-	_, err := fmt.Fprintf(k.Stdout, "rls %s %s %s/%s\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(k.Stdout, "rls %s %s %s/%s\n", release, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
+}
+
+// build says what this program was built from; the commit is empty where
+// neither the linker nor the toolchain knew it.
+func build() (release, commit string) {
+	release, commit = version, revision
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return release, commit
+	}
+	if release == "" {
+		release = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && commit == "" {
+			commit = s.Value
+		}
+	}
+	return release, commit
 }

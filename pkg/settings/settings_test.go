@@ -193,6 +193,11 @@ func TestWrongValues(t *testing.T) {
 		{"memcache", memcache, nil},
 		{"other backend's conflicts", map[string]string{"REDIS_URL": "", "MEMCACHE_TLS_CLIENT_CERT": "c"}, nil},
 		{"metrics path", map[string]string{"PROMETHEUS_PATH": "metrics"}, []string{"PROMETHEUS_PATH"}},
+		{"tracing", map[string]string{"TRACING_ENABLED": "on", "TRACING_EXPORTER_PROTOCOL": "zipkin", "TRACING_SAMPLING_RATE": "1.5"}, []string{
+			`TRACING_ENABLED (--tracing-enabled) is "on": want true or false`,
+			`TRACING_EXPORTER_PROTOCOL (--tracing-exporter-protocol) is "zipkin": want http or grpc`,
+			`TRACING_SAMPLING_RATE (--tracing-sampling-rate) is "1.5": want a number, from 0 to 1`,
+		}},
 		{"any case", map[string]string{"LOG_LEVEL": "WARNING", "REDIS_TYPE": "single", "SHADOW_MODE": "TRUE"}, nil},
 	}
 	for _, tt := range tests {

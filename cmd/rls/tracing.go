@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/tracing"
+)
+
+// newTracer returns nil, which traces nothing, when tracing is off.
+func newTracer(ctx context.Context, s *settings.Settings, log *slog.Logger) (*tracing.Tracer, error) {
+	t := s.Tracing
+	if !t.Enabled {
+		return nil, nil
+	}
+	release, _ := build()
+	return tracing.Open(ctx, tracing.Options{
+		ServiceName:       t.ServiceName,
+		ServiceNamespace:  t.ServiceNamespace,
+		ServiceInstanceID: t.ServiceInstanceID,
+		Version:           release,
+		Protocol:          t.ExporterProtocol,
+		SamplingRate:      t.SamplingRate,
+		Log:               log,
+	})
+}
+
+// endTracing sends the last spans.
+func endTracing(tracer *tracing.Tracer, log *slog.Logger) {
+	if err := tracer.Close(); err != nil {
+		log.Warn("spans are lost", "error", err.Error())
+	}
+}
+
+// traceStore adds spans to a store of that BACKEND_TYPE.
+func traceStore(tracer *tracing.Tracer, store backends.Store, backend string) backends.Store {
+	return tracer.Store(store, map[string]string{"redis": "redis", "memcache": "memcached"}[backend])
+}
