@@ -22,6 +22,9 @@ type reader struct {
 	// same key. Only its types matter then.
 	overridden int
 	pairs      []pair // of the mappings that are being read, a stack
+
+	carriedCharge *Charge // that metadata.rls gave the domain, and where
+	carriedPos    Position
 }
 
 func (r *reader) problem(n *yaml.Node, field, format string, args ...any) {

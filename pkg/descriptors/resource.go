@@ -17,26 +17,21 @@ func (k key) carried() bool {
 	return keys[k].ours || k == keyValueToMetric || k == keyShareThreshold
 }
 
-// unpack moves the fields in metadata.rls of the descriptors below n to where
-// they belong: what is about a limit to rate_limit, what is about the domain to
-// root, the rest to their descriptor.
-func (r *reader) unpack(root, n *yaml.Node) {
-	list := field(n, keyDescriptors.String())
-	if list == nil {
+// unpack moves the fields in a descriptor's metadata.rls to where they belong:
+// what is about a limit to its rate_limit, what is about the domain to the
+// reader, the rest to the descriptor itself.
+func (r *reader) unpack(d *yaml.Node) {
+	metadata := field(d, keyMetadata.String())
+	if metadata == nil {
 		return
 	}
-	for _, d := range list.Content {
-		if metadata := field(d, keyMetadata.String()); metadata != nil {
-			if rls := field(metadata, keyRLS); rls != nil {
-				remove(metadata, keyRLS)
-				r.unpackFields(root, d, rls)
-			}
-		}
-		r.unpack(root, d)
+	if rls := field(metadata, keyRLS); rls != nil {
+		remove(metadata, keyRLS)
+		r.unpackFields(d, rls)
 	}
 }
 
-func (r *reader) unpackFields(root, d, rls *yaml.Node) {
+func (r *reader) unpackFields(d, rls *yaml.Node) {
 	if rls.Kind != yaml.MappingNode {
 		r.problem(rls, "", "must be a mapping, not %s", describe(rls))
 		return
@@ -49,7 +44,7 @@ func (r *reader) unpackFields(root, d, rls *yaml.Node) {
 		case !known || !k.carried():
 			r.problem(name, name.Value, "%s", notCarried(name.Value))
 		case k == keyCharge:
-			r.unpackCharge(root, name, value)
+			r.unpackCharge(value)
 		case k == keyRateLimits && limit != nil:
 			// The message's own limit is the first of several.
 			remove(d, keyRateLimit.String())
@@ -67,14 +62,16 @@ func (r *reader) unpackFields(root, d, rls *yaml.Node) {
 	}
 }
 
-// unpackCharge gives the domain a charge, which any of its descriptors may
+// unpackCharge reads the domain's charge, which any of its descriptors may
 // carry.
-func (r *reader) unpackCharge(root, name, value *yaml.Node) {
-	switch first := field(root, keyCharge.String()); {
-	case first == nil:
-		root.Content = append(root.Content, name, value)
-	case first.Value != value.Value:
-		r.problem(name, keyCharge.String(), "differs from that in %s; it is the domain's", r.pos(first))
+func (r *reader) unpackCharge(n *yaml.Node) {
+	charge := r.charge(n, keyCharge.String())
+	switch {
+	case charge == nil: // reported
+	case r.carriedCharge == nil:
+		r.carriedCharge, r.carriedPos = charge, r.pos(n)
+	case *charge != *r.carriedCharge:
+		r.problem(n, keyCharge.String(), "differs from that in %s; it is the domain's", r.carriedPos)
 	}
 }
 

@@ -55,9 +55,6 @@ func (r *reader) read(content []byte) (rules fileRules) {
 			return rules
 		}
 		rules.domainPos = r.pos(root)
-		if r.places != nil {
-			r.unpack(root, root)
-		}
 		r.mapping(root, inRoot, "", func(p pair, field string) {
 			switch p.key {
 			case keyDomain:
@@ -70,6 +67,9 @@ func (r *reader) read(content []byte) (rules fileRules) {
 				rules.descriptors = r.descriptors(p.value, field)
 			}
 		})
+		if r.carriedCharge != nil {
+			rules.charge, rules.chargePos = r.carriedCharge, r.carriedPos
+		}
 	}
 	if rules.domain == "" {
 		r.problems = append(r.problems, Problem{rules.domainPos, keyDomain.String(), "must not be empty; name the domain that Envoy's filter asks with"})
@@ -107,6 +107,9 @@ func (r *reader) descriptors(n *yaml.Node, field string) []descriptor {
 
 func (r *reader) descriptor(n *yaml.Node, d *descriptor) {
 	d.pos = r.pos(n)
+	if r.places != nil {
+		r.unpack(n)
+	}
 	var keyNode, shareNode, limitNode, limitsNode *yaml.Node
 	var single *limitRules
 	var several []limitRules

@@ -158,21 +158,21 @@ func TestProblemsNameResourceAndDescriptor(t *testing.T) {
 		{key: "e", metadata: {rls: {strategy: "gcra"}}},
 		{key: "f", rateLimit: {unit: SECOND}, metadata: {rls: 5}},
 		{key: "g", rateLimit: {unit: SECOND}, metadata: {rls: {charge: "always", rate_limits: "x"}}},
-		{key: "h", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", extend: true}}},
+		{key: "h", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", extend: true, charge: "admitted"}}},
 		{key: "a", rateLimit: {unit: SECOND}}
 	]}`)
 	_, _, err := load(t, config)
 	want := `default/eg: descriptors[0]: rate_limit.unit: unknown unit "9"; one of second, minute, hour, day, week, month, year
 default/eg: descriptors[1].descriptors[0]: key: must not be empty; a descriptor matches entries of one key
 default/eg: descriptors[1].descriptors[1]: rate_limit.unit: must not be given with unlimited: true
+default/eg: descriptors[2].metadata.rls: charge: unknown charge "never"; one of always, admitted
 default/eg: descriptors[2].metadata.rls: strateggy: unknown key; did you mean "strategy"?
 default/eg: descriptors[2].metadata.rls: unit: has a field of its own in the message
 default/eg: descriptors[2].metadata.rls: rate_limit.burst: 1.5 is a number with a fraction or an exponent; quote it to make it a string: "1.5"
-default/eg: descriptors[2].metadata.rls: charge: unknown charge "never"; one of always, admitted
 default/eg: descriptors[3].metadata.rls: strategy: needs a rate_limit
 default/eg: descriptors[4].metadata.rls: must be a mapping, not 5
-default/eg: descriptors[5].metadata.rls: charge: differs from that in default/eg: descriptors[2].metadata.rls; it is the domain's
 default/eg: descriptors[5].metadata.rls: rate_limits: must be a list, not the string "x"
+default/eg: descriptors[6].metadata.rls: charge: differs from that in default/eg: descriptors[5].metadata.rls; it is the domain's
 default/eg: descriptors[6].metadata.rls: rate_limit.extend: needs strategy fixed_window with ` + "`window: from_first_hit`" + `
 default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a descriptor may be listed once`
 	var problems descriptors.Problems
@@ -190,6 +190,29 @@ default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a des
 		if _, _, err := load(t, message(t, config)); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
+	}
+}
+
+// With SkipWrong a descriptor is left out for what is wrong in its metadata.rls,
+// and its resource stays.
+func TestWrongFieldsOfOursAreSkipped(t *testing.T) {
+	file, err := convert(message(t, `{name: "eg", domain: "d", descriptors: [
+		{key: "a", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {charge: "admitted", rate_limits: [{unit: "eon"}]}}},
+		{key: "b", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {strateggy: "gcra"}}},
+		{key: "c", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {charge: "always"}}},
+		{key: "d", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {strategy: "gcra"}}}
+	]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, _, err := descriptors.Load([]descriptors.File{file}, descriptors.Options{SkipWrong: true})
+	var problems descriptors.Problems
+	if !errors.As(err, &problems) || len(problems) != 3 {
+		t.Errorf("got %v", err)
+	}
+	want := "d.d: unit=SECOND requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1\n"
+	if diff := cmp.Diff(want, tree.Dump()); diff != "" || tree.Domain("d").Charge != descriptors.ChargeAdmitted {
+		t.Errorf("charge %v, %s", tree.Domain("d").Charge, diff)
 	}
 }
 
