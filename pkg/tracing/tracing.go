@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,6 +32,9 @@ import (
 // maxValue bounds what a caller can put into a span, in bytes of one
 // attribute, where OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT does not.
 const maxValue = 256
+
+// warnEvery bounds how often it is said that spans cannot be sent, in seconds.
+const warnEvery = 10
 
 // flushWithin bounds how long Close waits for the collector.
 const flushWithin = 3 * time.Second
@@ -61,7 +65,7 @@ type Tracer struct {
 // process: what OpenTelemetry has to say of itself goes to the last one's Log.
 func Open(ctx context.Context, o Options) (*Tracer, error) {
 	otel.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { o.Log.Warn("tracing", "error", err.Error()) }))
+	otel.SetErrorHandler(&complaints{log: o.Log})
 	from, err := sender(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: describe the sender: %w", err)
@@ -87,6 +91,20 @@ func Open(ctx context.Context, o Options) (*Tracer, error) {
 		// envoyproxy/ratelimit.
 		callers: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, b3.New()),
 	}, nil
+}
+
+// complaints logs what goes wrong, seldom: under load a collector that is away
+// fails many batches a second.
+type complaints struct {
+	log  *slog.Logger
+	last atomic.Int64 // Unix time of the last one that was logged
+}
+
+func (c *complaints) Handle(err error) {
+	now, last := time.Now().Unix(), c.last.Load()
+	if now-last >= warnEvery && c.last.CompareAndSwap(last, now) {
+		c.log.Warn("tracing", "error", err.Error())
+	}
 }
 
 // sender takes what OTEL_RESOURCE_ATTRIBUTES says and nothing else does.

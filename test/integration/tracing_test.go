@@ -324,3 +324,20 @@ func TestCollectorThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// A collector that is away does not fill the log.
+func TestCollectorThatIsAway(t *testing.T) {
+	s := serve(t, tracedRules, "TRACING_ENABLED=true", "OTEL_BSP_SCHEDULE_DELAY=1",
+		fmt.Sprintf("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:%d", testenv.FreePort(t)))
+	warnings := func() int { return strings.Count(s.log(), `"@message":"tracing"`) }
+	testenv.Eventually(t, patience, func() bool {
+		s.ask("traced", "a")
+		return warnings() > 0
+	}, "a warning")
+	for range 200 {
+		s.ask("traced", "a")
+	}
+	if n := warnings(); n > 2 { // two when the machine was slow
+		t.Errorf("%d warnings", n)
+	}
+}
