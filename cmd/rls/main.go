@@ -1,11 +1,14 @@
 // Command rls is a rate-limit service for Envoy: serve runs it, check tells
-// what is wrong with its rules. Here is wiring only.
+// what is wrong with its rules, client asks it. Here is wiring only.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -15,13 +18,15 @@ import (
 type cli struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Serve rate limits (the default). Every flag can be set by the environment variable behind it."`
 	Check   checkCmd   `cmd:"" help:"Load rules and print every problem they have."`
+	Client  clientCmd  `cmd:"" help:"Send one request to a running service and print the answer: exit code 0 is OK, 3 OVER_LIMIT."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
 // Exit codes besides 0.
 const (
-	exitFailed = 1
-	exitUsage  = 2
+	exitFailed    = 1
+	exitUsage     = 2
+	exitOverLimit = 3
 )
 
 func main() {
@@ -38,13 +43,39 @@ func main() {
 	if err != nil {
 		panic(err) // the commands above are not what kong can parse
 	}
-	ctx, err := parser.Parse(os.Args[1:])
+	ctx, err := parser.Parse(arguments(name, os.Args[1:]))
 	if err != nil {
 		fail(exitUsage, name, err)
 	}
-	if err := ctx.Run(); err != nil {
+	switch err := ctx.Run(); {
+	case errors.Is(err, errOverLimit):
+		os.Exit(exitOverLimit)
+	case err != nil:
 		fail(exitFailed, name, err)
 	}
+}
+
+// checker is the name under which the reference's build has its checker of
+// rules; started by it, the program is check.
+const checker = "ratelimit_config_check"
+
+// arguments are those that our parser understands: the reference's flags of
+// check begin with one dash.
+func arguments(name string, args []string) []string {
+	if name == checker {
+		args = append([]string{"check"}, args...)
+	}
+	if len(args) == 0 || args[0] != "check" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, arg := range args {
+		flag, _, _ := strings.Cut(arg, "=")
+		if flag == "-config_dir" || flag == "-merge_domain_configs" {
+			args[i] = "-" + arg
+		}
+	}
+	return args
 }
 
 // defaultBackend depends on the name that the program was started by: as a

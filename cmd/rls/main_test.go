@@ -20,7 +20,7 @@ const patience = 20 * time.Second
 
 // The program is run under both of its names.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rls": main, "ratelimit": main})
+	testscript.Main(m, map[string]func(){"rls": main, "ratelimit": main, "ratelimit_config_check": main})
 }
 
 // TestScripts runs the transcripts in testdata against the real program and

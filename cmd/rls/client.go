@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+type clientCmd struct {
+	Addr       string        `default:"localhost:8081" help:"Where the service listens: host:port, or unix:PATH."`
+	Domain     string        `required:"" help:"Domain to ask in."`
+	Descriptor []string      `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"Entries of a descriptor, separated by commas; repeat the flag for several descriptors."`
+	Hits       uint32        `default:"1" help:"What the request costs."`
+	Timeout    time.Duration `default:"5s" help:"Longest wait for the answer."`
+	Format     string        `default:"text" enum:"text,json" help:"How the answer is written: text or json."`
+
+	TLS        bool   `help:"Connect over TLS."`
+	CA         string `name:"ca" placeholder:"FILE" help:"CAs that the server's certificate must come from (PEM); the system's by default."`
+	Cert       string `placeholder:"FILE" help:"Client certificate (PEM)."`
+	Key        string `placeholder:"FILE" help:"Its private key (PEM)."`
+	ServerName string `help:"Name that the server's certificate must carry; the host of --addr by default."`
+}
+
+var errOverLimit = errors.New("over limit")
+
+func (c *clientCmd) Run(k *kong.Kong) error {
+	req := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}
+	for _, text := range c.Descriptor {
+		d, err := parseDescriptor(text)
+		if err != nil {
+			return err
+		}
+		req.Descriptors = append(req.Descriptors, d)
+	}
+	resp, err := c.ask(req)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", c.Addr, err)
+	}
+	write := writeAnswer
+	if c.Format == "json" {
+		write = writeAnswerJSON
+	}
+	if err := write(k.Stdout, c.Descriptor, resp); err != nil {
+		return err
+	}
+	if resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
+		return errOverLimit
+	}
+	return nil
+}
+
+func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	creds := insecure.NewCredentials()
+	if c.TLS {
+		const anyHost = false
+		config, err := clientTLS(c.Cert, c.Key, c.CA, anyHost)
+		if err != nil {
+			return nil, err
+		}
+		config.ServerName = c.ServerName
+		creds = credentials.NewTLS(config)
+	}
+	conn, err := grpc.NewClient(c.Addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+	defer cancel()
+	return rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, req)
+}
+
+// parseDescriptor reads key=value,key2=value2. Without = the value is empty.
+func parseDescriptor(text string) (*rlcommon.RateLimitDescriptor, error) {
+	d := &rlcommon.RateLimitDescriptor{}
+	for entry := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(entry, "=")
+		if key == "" {
+			return nil, fmt.Errorf("descriptor %q: want KEY=VALUE, several separated by commas", text)
+		}
+		d.Entries = append(d.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return d, nil
+}
+
+// writeAnswer writes the overall code and a line for each descriptor and each
+// header.
+func writeAnswer(w io.Writer, asked []string, resp *rls.RateLimitResponse) error {
+	var b strings.Builder
+	fmt.Fprintln(&b, resp.GetOverallCode())
+	for i, status := range resp.GetStatuses() {
+		fmt.Fprintf(&b, "%s: %v", asked[min(i, len(asked)-1)], status.GetCode())
+		switch limit := status.GetCurrentLimit(); {
+		case limit != nil:
+			fmt.Fprintf(&b, ", limit %d per %s", limit.GetRequestsPerUnit(), strings.ToLower(limit.GetUnit().String()))
+			if limit.GetName() != "" {
+				fmt.Fprintf(&b, " (%s)", limit.GetName())
+			}
+			fmt.Fprintf(&b, ", remaining %d, reset in %v", status.GetLimitRemaining(), status.GetDurationUntilReset().AsDuration())
+		case status.GetLimitRemaining() == math.MaxUint32:
+			b.WriteString(", unlimited")
+		default:
+			b.WriteString(", no limit")
+		}
+		b.WriteString("\n")
+	}
+	for _, header := range resp.GetResponseHeadersToAdd() {
+		fmt.Fprintf(&b, "%s: %s\n", header.GetKey(), header.GetValue())
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeAnswerJSON(w io.Writer, _ []string, resp *rls.RateLimitResponse) error {
+	text, err := protojson.Marshal(resp)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
+}
