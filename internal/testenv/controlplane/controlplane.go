@@ -33,6 +33,7 @@ type Port struct {
 	grpc *grpc.Server // nil while there is none
 }
 
+// NewPort finds a free port; nobody listens on it yet.
 func NewPort(t testing.TB) *Port {
 	p := &Port{t: t, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))}
 	t.Cleanup(p.Stop)
@@ -75,6 +76,7 @@ type Plane struct {
 	deltas  []*discovery.DeltaDiscoveryRequest
 }
 
+// New returns a server for one node, without a snapshot.
 func New(t testing.TB, node string) *Plane {
 	p := &Plane{t: t, node: node, snapshots: cache.NewSnapshotCache(true, cache.IDHash{}, nil)}
 	opened := func(ctx context.Context, _ int64, _ string) error {

@@ -3,6 +3,7 @@ package xds
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -274,7 +275,7 @@ func FuzzConvert(f *testing.F) {
 
 // check holds the rule of d below entries to what d says.
 func check(t *testing.T, domain *descriptors.Domain, above []descriptors.Entry, d *ratelimit.RateLimitDescriptor) {
-	entries := append(above[:len(above):len(above)], descriptors.Entry{Key: d.GetKey(), Value: d.GetValue()})
+	entries := slices.Concat(above, []descriptors.Entry{{Key: d.GetKey(), Value: d.GetValue()}})
 	for _, below := range d.GetDescriptors() {
 		check(t, domain, entries, below)
 	}

@@ -99,9 +99,11 @@ func (o *observed) loads() int {
 	return len(o.errs)
 }
 
-// refused waits for a load that is refused, after the first so many.
-func (o *observed) refused(after int) (problems descriptors.Problems) {
+// refused waits for a load that is refused, after the first so many, and counts
+// its problems.
+func (o *observed) refused(after int) int {
 	o.t.Helper()
+	var problems descriptors.Problems
 	testenv.Eventually(o.t, soon, func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -112,7 +114,7 @@ func (o *observed) refused(after int) (problems descriptors.Problems) {
 		}
 		return false
 	}, "rules are refused")
-	return problems
+	return len(problems)
 }
 
 // rules is a resource with one limit per minute for each user.

@@ -147,9 +147,8 @@ func TestDetailOfARefusalIsBounded(t *testing.T) {
 		d.RateLimit.Unit = 99
 	}
 	p.Set("2", bad)
-	problems := o.refused(1)
-	if len(problems) < 1000 {
-		t.Fatalf("only %d problems", len(problems))
+	if problems := o.refused(1); problems < 1000 {
+		t.Fatalf("only %d problems", problems)
 	}
 	message := p.Request(2).GetErrorDetail().GetMessage()
 	if len(message) > 70<<10 || !strings.HasPrefix(message, "many: descriptors[0]: rate_limit.unit: ") || !strings.HasSuffix(message, "\n… and more, see the log") {
