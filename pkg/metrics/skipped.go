@@ -9,6 +9,6 @@ func (m *Metrics) Skipped() func(problems int) {
 	skipped := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "rls_config_skipped_problems", Help: "Problems of the rules in force for which a descriptor or a file was left out (CONFIG_ON_ERROR=skip).",
 	})
-	m.registry.MustRegister(skipped)
+	m.add.MustRegister(skipped)
 	return func(problems int) { skipped.Set(float64(problems)) }
 }

@@ -45,7 +45,7 @@ func (s *Statsd) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			s.send()
+			s.Send()
 		}
 	}
 }
@@ -55,13 +55,13 @@ func (s *Statsd) Close() {
 	if s.sink == nil {
 		return
 	}
-	s.send()
+	s.Send()
 	s.sink.Close()
 }
 
-// send sends what was counted since the last time. Without a server it is
-// kept for later.
-func (s *Statsd) send() {
+// Send sends what was counted since the last time. Without a server it is
+// kept for later. Not while Run runs.
+func (s *Statsd) Send() {
 	if !s.sink.Open() {
 		return
 	}

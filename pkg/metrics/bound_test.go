@@ -1,0 +1,136 @@
+package metrics_test
+
+import (
+	"io"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
+)
+
+// rule loads rules of one domain d and returns the one that the entries match.
+func rule(t testing.TB, yaml string, entries ...descriptors.Entry) *descriptors.Rule {
+	t.Helper()
+	tree, _, err := descriptors.Load([]descriptors.File{{Name: "r.yaml", Content: []byte("domain: d\ndescriptors:\n" + yaml)}}, descriptors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := tree.Domain("d").Match(entries)
+	if r == nil {
+		t.Fatalf("no rule for %v", entries)
+	}
+	return r
+}
+
+// allowed is a request with one verdict, of the rule's first limit.
+func allowed(r *descriptors.Rule, entries ...descriptors.Entry) *service.Observation {
+	return &service.Observation{Domain: "d", Descriptors: 1, Took: 42 * time.Microsecond, Verdicts: []service.Verdict{{
+		Rule: r, Limit: &r.Limits[0], Entries: entries, Hits: 1, Decided: true,
+		Is: algorithms.Decision{Allowed: true, Remaining: 9}, After: 1, All: true,
+	}}}
+}
+
+func page(t testing.TB, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	body, err := io.ReadAll(w.Body)
+	if err != nil || w.Code != 200 {
+		t.Fatalf("%d %v\n%s", w.Code, err, body)
+	}
+	return string(body)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// Whatever names callers make up, memory and the page stay small, and what has
+// no series of its own is counted as other.
+func TestCallersCannotGrowMemory(t *testing.T) {
+	const domains, values = 200_000, 1_000_000
+	m := open(t, metrics.Options{MaxSeries: 10_000, NearLimitRatio: 0})
+	o := m.Observer()
+	detailed := rule(t, "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", descriptors.Entry{Key: "k", Value: "v"})
+	long := strings.Repeat("x", 230) // just short enough for a series
+	before := heap()
+	for i := range domains {
+		o.Observe(&service.Observation{Domain: long + strconv.Itoa(i), Unknown: true, Descriptors: 1})
+	}
+	for i := range values {
+		o.Observe(allowed(detailed, descriptors.Entry{Key: "k", Value: strconv.Itoa(i)}))
+	}
+	if after := heap(); after > before+64<<20 {
+		t.Errorf("%d MiB more than before", (after-before)>>20)
+	}
+	all := page(t, m)
+	if len(all) > 5_000_000 {
+		t.Errorf("/metrics has %d bytes", len(all))
+	}
+	for _, want := range []string{
+		"ratelimit_service_rate_limit_other_domain_not_found 198000",
+		`ratelimit_service_rate_limit_total_hits{domain="d",key1="other"} 1e+06`,
+		"rls_series_overflow_total 1.198e+06",
+		`rls_decisions_total{decision="allowed",domain="d",rule="d.k",strategy="fixed_window"} 1e+06`,
+	} {
+		if !strings.Contains(all, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+func TestLongNamesAreOther(t *testing.T) {
+	m := open(t, metrics.Options{MaxSeries: 10_000})
+	m.Observer().Observe(&service.Observation{Domain: strings.Repeat("x", 1000), Unknown: true, Descriptors: 1})
+	if all := page(t, m); !strings.Contains(all, "rate_limit_other_domain_not_found 1\n") || strings.Contains(all, "xxxx") {
+		t.Errorf("a name of 1000 bytes has a series:\n%s", all)
+	}
+}
+
+// What the rules alone make up has its series whatever callers did before.
+func TestRulesAlwaysHaveTheirSeries(t *testing.T) {
+	m := open(t, metrics.Options{MaxSeries: 0})
+	entry := descriptors.Entry{Key: "k", Value: "v"}
+	r := rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
+	m.Observer().Observe(allowed(r, entry))
+	if !strings.Contains(page(t, m), `ratelimit_service_rate_limit_total_hits{domain="d",key1="k"} 1`+"\n") {
+		t.Error("the rule has no series")
+	}
+}
+
+// Rules that are no longer in force are not kept.
+func TestOldRulesAreForgotten(t *testing.T) {
+	m := open(t, metrics.Options{})
+	o := m.Observer()
+	yaml := "- key: k\n  metadata: {note: " + strings.Repeat("x", 1<<20) + "}\n  rate_limit: {unit: hour, requests_per_unit: 10}\n"
+	entry := descriptors.Entry{Key: "k"}
+	before := heap()
+	for range 64 {
+		r := rule(t, yaml, entry)
+		o.Rules(nil)
+		o.Observe(allowed(r, entry))
+	}
+	if after := heap(); after > before+16<<20 {
+		t.Errorf("%d MiB of old rules are kept", (after-before)>>20)
+	}
+	runtime.KeepAlive(o)
+}
+
+func TestObservingAllocatesNothing(t *testing.T) {
+	o := open(t, metrics.Options{}).Observer()
+	entry := descriptors.Entry{Key: "k"}
+	seen := allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry)
+	if n := testing.AllocsPerRun(1000, func() { o.Observe(seen) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

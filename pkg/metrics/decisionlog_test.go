@@ -1,0 +1,68 @@
+package metrics_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/metrics"
+)
+
+func TestDecisionLog(t *testing.T) {
+	var out bytes.Buffer
+	log := metrics.NewDecisionLog(1, "redis", slog.New(slog.NewJSONHandler(&out, nil)))
+	entry := descriptors.Entry{Key: "k", Value: "x\" rule=forged\n{\"msg\":\"decision\"}"}
+	r := rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
+	o := allowed(r, entry)
+	log.Observe(o)
+	o.Verdicts[0].Is = algorithms.Decision{RetryAfter: 1500 * time.Millisecond, Remaining: 3}
+	log.Observe(o)
+	o.Verdicts[0].Shadow, o.Verdicts[0].Override, o.Verdicts[0].Rule = true, true, nil
+	log.Observe(o)
+	o.Verdicts[0].Decided = false
+	log.Observe(o)
+
+	var got []map[string]any
+	for line := range strings.Lines(out.String()) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		delete(fields, "time")
+		got = append(got, fields)
+	}
+	line := func(decision, rule string, remaining, retryAfter float64) map[string]any {
+		return map[string]any{
+			"level": "INFO", "msg": "decision", "decision": decision, "rule": rule, "key": "546b3ba21cc44284", "strategy": "fixed_window",
+			"hits": 1., "limit": 10., "remaining": remaining, "retry_after": retryAfter, "backend": "redis", "microseconds": 42.,
+		}
+	}
+	want := []map[string]any{line("allowed", "d.k", 9, 0), line("denied", "d.k", 0, 1.5), line("shadow", "d.override", 0, 1.5)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if strings.Contains(out.String(), "forged") {
+		t.Errorf("the caller's bytes are in the log:\n%s", out.String())
+	}
+}
+
+func TestDecisionLogIsSampled(t *testing.T) {
+	var out bytes.Buffer
+	log := metrics.NewDecisionLog(0.1, "memory", slog.New(slog.NewTextHandler(&out, nil)))
+	entry := descriptors.Entry{Key: "k"}
+	o := allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry)
+	for range 10_000 {
+		log.Observe(o)
+	}
+	// 1000 with a standard deviation of 30.
+	if n := strings.Count(out.String(), "\n"); n < 800 || n > 1200 {
+		t.Errorf("%d of 10,000 decisions were logged, want a tenth", n)
+	}
+}

@@ -1,0 +1,229 @@
+package metrics_test
+
+import (
+	"bufio"
+	"bytes"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
+)
+
+var tags = map[string]string{"zone": "b", "build": "1.2:3"}
+
+// received reads so many lines from a UDP socket, and sorts them.
+func received(t *testing.T, conn net.PacketConn, count int) []string {
+	t.Helper()
+	var lines []string
+	buf := make([]byte, 65536)
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		n, _, err := conn.ReadFrom(buf)
+		if err != nil {
+			t.Fatalf("%v after\n%s", err, strings.Join(lines, "\n"))
+		}
+		for line := range strings.Lines(string(buf[:n])) {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+		if len(lines) >= count {
+			return slices.Sorted(slices.Values(lines))
+		}
+	}
+}
+
+func udp(t *testing.T) net.PacketConn {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// events makes metrics in which a caller has tried to forge lines and tags.
+func events(t *testing.T) *metrics.Metrics {
+	m := open(t, metrics.Options{MaxSeries: 100, NearLimitRatio: 1})
+	entry := descriptors.Entry{Key: "k", Value: "a\nforged:1|c\r\nx.__tag=1"}
+	r := rule(t, "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
+	m.Observer().Observe(allowed(r, entry))
+	m.Observer().Observe(&service.Observation{Domain: "no\nsuch|c", Unknown: true, Descriptors: 2})
+	for range 3 {
+		m.Called(method, 2900*time.Microsecond)
+	}
+	m.Called(method, 1500*time.Millisecond)
+	return m
+}
+
+func TestStatsd(t *testing.T) {
+	server := udp(t)
+	m := events(t)
+	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), tags, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Statsd(sink, time.Hour)
+	s.Close()
+	want := []string{
+		"ratelimit.service.rate_limit.d.k_a_forged_1_c__x___tag=1.total_hits.__build=1_2_3.__zone=b:1|c",
+		"ratelimit.service.rate_limit.d.k_a_forged_1_c__x___tag=1.within_limit.__build=1_2_3.__zone=b:1|c",
+		"ratelimit.service.rate_limit.no_such_c.domain_not_found.__build=1_2_3.__zone=b:2|c",
+		"ratelimit_server.ShouldRateLimit.response_time.__build=1_2_3.__zone=b:1500|ms",
+		"ratelimit_server.ShouldRateLimit.response_time.__build=1_2_3.__zone=b:2|ms|@0.33333333333333326",
+		"ratelimit_server.ShouldRateLimit.total_requests.__build=1_2_3.__zone=b:4|c",
+	}
+	if diff := cmp.Diff(want, received(t, server, len(want))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Only what was counted since the last time is sent, and nothing else is.
+func TestStatsdSendsDifferences(t *testing.T) {
+	server := udp(t)
+	m := open(t, metrics.Options{})
+	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Statsd(sink, time.Millisecond)
+	m.Loaded(nil)
+	s.Send()
+	s.Send()
+	m.Loaded(nil)
+	m.Loaded(nil)
+	m.Observer().Observe(&service.Observation{Result: service.NoStore})
+	s.Close()
+	want := []string{
+		"ratelimit.service.call.should_rate_limit.redis_error:1|c",
+		"ratelimit.service.config_load_success:1|c", "ratelimit.service.config_load_success:2|c",
+	}
+	if diff := cmp.Diff(want, received(t, server, len(want))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A server over TCP that comes late gets everything, and is missed in the log
+// once.
+func TestStatsdServerComesLate(t *testing.T) {
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
+	var log bytes.Buffer
+	m := open(t, metrics.Options{})
+	sink, err := metrics.NewStatsdSink("tcp", addr, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Loaded(nil)
+	for range 5 {
+		if sink.Open() {
+			t.Fatal("nobody listens, and yet there is a connection")
+		}
+	}
+	server, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	m.Loaded(nil)
+	m.Statsd(sink, time.Hour).Close()
+	conn, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if line, err := bufio.NewReader(conn).ReadString('\n'); line != "ratelimit.service.config_load_success:2|c\n" {
+		t.Errorf("got %q, %v", line, err)
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines were logged:\n%s", n, log.String())
+	}
+}
+
+// With nobody there UDP is logged once at most, however often it fails.
+func TestStatsdWithoutServer(t *testing.T) {
+	var log bytes.Buffer
+	m := open(t, metrics.Options{})
+	sink, err := metrics.NewStatsdSink("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t))), nil, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Statsd(sink, time.Hour)
+	testenv.Eventually(t, 10*time.Second, func() bool {
+		m.Loaded(nil)
+		s.Send()
+		return log.Len() > 0
+	}, "the refused datagrams are not logged")
+	for range 20 {
+		m.Loaded(nil)
+		s.Send()
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines were logged:\n%s", n, log.String())
+	}
+}
+
+func TestStatsdProtocol(t *testing.T) {
+	if _, err := metrics.NewStatsdSink("sctp", "x:1", nil, nil); err == nil {
+		t.Error("sctp was accepted")
+	}
+}
+
+func TestDogStatsd(t *testing.T) {
+	server := udp(t)
+	m := events(t)
+	hits, err := metrics.NewMogrifier(`^ratelimit\.service\.rate_limit\.([^.]+)\.(.*)\.([^.]+)$`, "ratelimit.service.rate_limit.$3",
+		map[string]string{"domain": "$1", "descriptor": "$2", "nine": "$9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	never, err := metrics.NewMogrifier("^no", "never", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink, err := metrics.NewDogStatsdSink(server.LocalAddr().String(), tags, []metrics.Mogrifier{never, hits}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Statsd(sink, time.Hour).Close()
+	want := []string{
+		"ratelimit.service.rate_limit.no_such_c.domain_not_found:2|c|#build:1_2_3,zone:b",
+		"ratelimit.service.rate_limit.total_hits:1|c|#build:1_2_3,zone:b,descriptor:k_a_forged_1_c__x___tag=1,domain:d,nine:$9",
+		"ratelimit.service.rate_limit.within_limit:1|c|#build:1_2_3,zone:b,descriptor:k_a_forged_1_c__x___tag=1,domain:d,nine:$9",
+		"ratelimit_server.ShouldRateLimit.response_time:1500.000000|ms|#build:1_2_3,zone:b",
+		"ratelimit_server.ShouldRateLimit.response_time:2.000000|ms|#build:1_2_3,zone:b",
+		"ratelimit_server.ShouldRateLimit.response_time:2.000000|ms|#build:1_2_3,zone:b",
+		"ratelimit_server.ShouldRateLimit.response_time:2.000000|ms|#build:1_2_3,zone:b",
+		"ratelimit_server.ShouldRateLimit.total_requests:4|c|#build:1_2_3,zone:b",
+	}
+	got := received(t, server, len(want))
+	for i, line := range got { // what the client says about the container
+		got[i], _, _ = strings.Cut(line, "|c:")
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWrongMogrifiers(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, name string
+		tags          map[string]string
+	}{
+		{"", "n", nil}, {"(", "n", nil}, {"p", "", nil}, {"p", "n", map[string]string{"": "v"}}, {"p", "n", map[string]string{"k": ""}},
+	} {
+		if _, err := metrics.NewMogrifier(tt.pattern, tt.name, tt.tags); err == nil {
+			t.Errorf("%+v was accepted", tt)
+		}
+	}
+}
