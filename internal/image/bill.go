@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/uuid"
+)
+
+// bill is the bill of materials, CycloneDX in JSON, of a binary: the modules
+// that the toolchain says it linked, and the toolchain's own library.
+func (r *release) bill(binary []byte) ([]byte, error) {
+	info, err := buildinfo.Read(bytes.NewReader(binary))
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(binary)
+	program := module(info.Main.Path, r.version)
+	program.Type = cdx.ComponentTypeApplication
+	program.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}}
+
+	components := []cdx.Component{module("std", strings.TrimPrefix(info.GoVersion, "go"))}
+	for _, m := range info.Deps {
+		m = inForce(m)
+		components = append(components, module(m.Path, m.Version))
+	}
+	refs := make([]string, len(components))
+	for i := range components {
+		refs[i] = components[i].BOMRef
+	}
+
+	bom := cdx.NewBOM()
+	bom.SerialNumber = uuid.NewSHA1(uuid.Nil, sum[:]).URN()
+	bom.Metadata = &cdx.Metadata{Timestamp: r.created.Format(time.RFC3339), Component: &program}
+	bom.Components = &components
+	bom.Dependencies = &[]cdx.Dependency{{Ref: program.BOMRef, Dependencies: &refs}}
+	var b bytes.Buffer
+	err = cdx.NewBOMEncoder(&b, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+	return b.Bytes(), err
+}
+
+// inForce is the module that was linked in the place of m.
+func inForce(m *debug.Module) *debug.Module {
+	if m.Replace != nil {
+		return m.Replace
+	}
+	return m
+}
+
+func module(path, version string) cdx.Component {
+	purl := "pkg:golang/" + path + "@" + version
+	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
+}

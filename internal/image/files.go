@@ -1,0 +1,130 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// file is one file of a layer. It belongs to root and nobody can change it.
+type file struct {
+	path       string // without a leading slash
+	body       []byte
+	executable bool
+	link       string // what a symbolic link points to
+}
+
+// layer is the files, in their order, with their folders before them.
+func (r *release) layer(files []file) (v1.Layer, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	made := map[string]bool{".": true}
+	var folder func(name string) error
+	folder = func(name string) error {
+		if made[name] {
+			return nil
+		}
+		made[name] = true
+		if err := folder(path.Dir(name)); err != nil {
+			return err
+		}
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: r.created})
+	}
+	for _, f := range files {
+		if err := folder(path.Dir(f.path)); err != nil {
+			return nil, err
+		}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.path, Size: int64(len(f.body)), Mode: 0o444, ModTime: r.created}
+		switch {
+		case f.link != "":
+			header.Typeflag, header.Linkname, header.Mode = tar.TypeSymlink, f.link, 0o777
+		case f.executable:
+			header.Mode = 0o555
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.body); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
+}
+
+// certificates are the roots that Mozilla trusts without reserve: a file
+// cannot tell a reserve.
+func certificates() []byte {
+	var b bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a Buffer takes everything
+		}
+	}
+	return b.Bytes()
+}
+
+// archive writes the index as an OCI image layout in a tar file.
+func (r *release) archive(index v1.ImageIndex, name string) error {
+	dir, err := os.MkdirTemp(r.dist, "oci-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	written, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := written.AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": "rls:" + r.version,
+	})); err != nil {
+		return fmt.Errorf("write image layout: %w", err)
+	}
+	var b bytes.Buffer
+	if err := tarFolder(&b, dir, r.created); err != nil {
+		return fmt.Errorf("archive image layout: %w", err)
+	}
+	return os.WriteFile(name, b.Bytes(), 0o644)
+}
+
+// tarFolder archives a folder's files, in the order of their names, as if all
+// had been made at one time by nobody in particular.
+func tarFolder(to io.Writer, dir string, at time.Time) error {
+	w := tar.NewWriter(to)
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		body, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(body)), Mode: 0o644, ModTime: at}); err != nil {
+			return err
+		}
+		_, err = w.Write(body)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.Close()
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// user is nobody: an id that manifests of gateways ask for.
+const user = "65534:65534"
+
+// accounts name that id for whoever looks it up.
+const (
+	passwd = "root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"
+	group  = "root:x:0:\nnobody:x:65534:\n"
+)
+
+// image is the image for one architecture.
+func (r *release) image(arch string, binary, bill []byte) (v1.Image, error) {
+	license, err := os.ReadFile(r.license)
+	if err != nil {
+		return nil, err
+	}
+	layers := []struct {
+		story string
+		files []file
+	}{
+		{"certificates and accounts", []file{
+			{path: "etc/group", body: []byte(group)},
+			{path: "etc/passwd", body: []byte(passwd)},
+			{path: "etc/ssl/certs/ca-certificates.crt", body: certificates()},
+		}},
+		{"the program", []file{
+			// By this name it takes the place of envoyproxy/ratelimit.
+			{path: "bin/ratelimit", link: "rls"},
+			{path: "bin/rls", body: binary, executable: true},
+		}},
+		{"license and bill of materials", []file{
+			{path: "usr/share/doc/rls/LICENSE", body: license},
+			{path: "usr/share/doc/rls/rls.cdx.json", body: bill},
+		}},
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if img, err = mutate.ConfigFile(img, r.config(arch)); err != nil {
+		return nil, err
+	}
+	for _, l := range layers {
+		layer, err := r.layer(l.files)
+		if err != nil {
+			return nil, fmt.Errorf("layer with %s: %w", l.story, err)
+		}
+		if img, err = mutate.Append(img, mutate.Addendum{
+			Layer:   layer,
+			History: v1.History{Created: v1.Time{Time: r.created}, CreatedBy: "make image", Comment: l.story},
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return mutate.Annotations(img, r.labels()).(v1.Image), nil
+}
+
+// config is what Dockerfile says, too.
+func (r *release) config(arch string) *v1.ConfigFile {
+	return &v1.ConfigFile{
+		OS:           "linux",
+		Architecture: arch,
+		Created:      v1.Time{Time: r.created},
+		RootFS:       v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			User:       user,
+			WorkingDir: "/",
+			Env:        []string{"PATH=/bin"},
+			// The name decides what the program does by default; those who set no
+			// command expect what envoyproxy/ratelimit does.
+			Entrypoint:   []string{"/bin/ratelimit"},
+			ExposedPorts: map[string]struct{}{"6070/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9090/tcp": {}},
+			Labels:       r.labels(),
+		},
+	}
+}
+
+func (r *release) labels() map[string]string {
+	labels := map[string]string{
+		"org.opencontainers.image.title":       "rls",
+		"org.opencontainers.image.description": "A rate-limit service for Envoy",
+		"org.opencontainers.image.licenses":    "Apache-2.0",
+		"org.opencontainers.image.version":     r.version,
+	}
+	if r.revision != "" {
+		labels["org.opencontainers.image.revision"] = r.revision
+	}
+	return labels
+}
+
+// index is the images of all architectures under one name.
+func (r *release) index(architectures []string, images map[string]v1.Image) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range architectures {
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add:        images[arch],
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	return mutate.Annotations(index, r.labels()).(v1.ImageIndex), nil
+}

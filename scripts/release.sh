@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds what is published, for Linux on amd64 and arm64, into dist/: the
+# binaries, archives of them, an OCI archive of the image, bills of materials
+# and checksums. The same sources and Go make the same bytes, wherever and
+# whenever.
+#
+# VERSION, REVISION and SOURCE_DATE_EPOCH come from git unless they are set;
+# DIST is another folder than dist.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dist=${DIST:-dist}
+version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo devel)}
+revision=${REVISION-$(git rev-parse HEAD 2>/dev/null || true)}
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+export GOFLAGS= # what somebody set for themselves is not in a release
+architectures=(amd64 arm64)
+
+rm -rf "$dist"
+mkdir -p "$dist"
+for arch in "${architectures[@]}"; do
+	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false \
+		-ldflags "-s -w -X main.version=$version -X main.revision=$revision" \
+		-o "$dist/linux-$arch/rls" ./cmd/rls
+	cp LICENSE "$dist/linux-$arch/"
+	tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=gnu \
+		-C "$dist/linux-$arch" -c rls LICENSE | gzip -9n >"$dist/rls-$version-linux-$arch.tar.gz"
+done
+go run ./internal/image -dist "$dist" -version "$version" -revision "$revision" "${architectures[@]}"
+(cd "$dist" && sha256sum rls-* >SHA256SUMS)
+(cd "$dist" && ls -l rls-* SHA256SUMS)
