@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strconv"
@@ -40,7 +41,7 @@ func allowed(r *descriptors.Rule, entries ...descriptors.Entry) *service.Observa
 func page(t testing.TB, m *metrics.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	body, err := io.ReadAll(w.Body)
 	if err != nil || w.Code != 200 {
 		t.Fatalf("%d %v\n%s", w.Code, err, body)

@@ -3,6 +3,7 @@ package service_test
 import (
 	"bufio"
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
@@ -72,7 +73,7 @@ func measure(t testing.TB, m **metrics.Metrics) func(*service.Config) {
 func counted(t testing.TB, m *metrics.Metrics, prefixes ...string) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	var lines []string
 	for s := bufio.NewScanner(w.Body); s.Scan(); {
 		for _, prefix := range prefixes {
