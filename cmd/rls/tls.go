@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 )
 
 // clientTLS is the client's side of TLS, 1.2 or later. Empty paths leave out
-// the client certificate and take the system's CAs. anyHost checks the chain
+// the client certificate and take the system's CAs. The client certificate is
+// read again for each connection; while its files cannot be used the last good
+// one is shown. anyHost checks the chain
 // of the server's certificate but not its name.
 func clientTLS(cert, key, ca string, anyHost bool) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -18,7 +21,14 @@ func clientTLS(cert, key, ca string, anyHost bool) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load client certificate: %w", err)
 		}
-		config.Certificates = []tls.Certificate{pair}
+		var last atomic.Pointer[tls.Certificate]
+		last.Store(&pair)
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
+				last.Store(&pair)
+			}
+			return last.Load(), nil
+		}
 	}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)
