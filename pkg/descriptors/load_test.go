@@ -356,7 +356,7 @@ descriptors:
 `, "", "a.twice: " + minute(1)},
 		{"a file", "domain: [", "{domain: b, descriptors: [{key: good, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
 			"b.good: " + minute(1)},
-		{"a file by a key at its top", "{domain: a, descripters: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
+		{"a file by a key at its top", "{domain: a, descriptrs: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
 			"{domain: b, descriptors: [{key: good, rate_limit: {unit: minute, requests_per_unit: 1}}]}",
 			"b.good: " + minute(1)},
 		{"but not all", "domain: [", "", ""},

@@ -23,7 +23,7 @@ const (
 
 func (s *Server) newHTTP(name string, handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           s.edge.web(name, handler),
+		Handler:           http.MaxBytesHandler(s.edge.web(name, handler), int64(s.cfg.MaxBytes)),
 		ReadHeaderTimeout: headerWithin,
 		ReadTimeout:       bodyWithin,
 		IdleTimeout:       idleFor,
@@ -43,7 +43,7 @@ func (s *Server) mainHandler() http.Handler {
 // protobuf's JSON, by any method. It answers 200 or 429 with the
 // RateLimitResponse, and 400 for every error.
 func (s *Server) json(w http.ResponseWriter, r *http.Request) {
-	resp, err := s.decideJSON(w, r)
+	resp, err := s.decideJSON(r)
 	var body []byte
 	if err == nil {
 		body, err = protojson.Marshal(resp)
@@ -63,8 +63,8 @@ func (s *Server) json(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-func (s *Server) decideJSON(w http.ResponseWriter, r *http.Request) (*rls.RateLimitResponse, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.cfg.MaxBytes)))
+func (s *Server) decideJSON(r *http.Request) (*rls.RateLimitResponse, error) {
+	body, err := io.ReadAll(r.Body) // no more than MaxBytes
 	if err != nil {
 		return nil, fmt.Errorf("read request: %w", err)
 	}
