@@ -113,7 +113,7 @@ func TestRulesAlwaysHaveTheirSeries(t *testing.T) {
 func TestOldRulesAreForgotten(t *testing.T) {
 	m := open(t, metrics.Options{})
 	o := m.Observer()
-	yaml := "- key: k\n  metadata: {note: " + strings.Repeat("x", 1<<20) + "}\n  rate_limit: {unit: hour, requests_per_unit: 10}\n"
+	yaml := "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, name: " + strings.Repeat("x", 1<<20) + "}\n"
 	entry := descriptors.Entry{Key: "k"}
 	before := heap()
 	for range 64 {

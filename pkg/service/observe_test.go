@@ -107,6 +107,10 @@ func TestCountsAsTheReference(t *testing.T) {
 			`near_limit{domain="d",key1="a"} 2`, `over_limit{domain="d",key1="a"} 2`,
 			`total_hits{domain="d",key1="a"} 12`, `within_limit{domain="d",key1="a"} 4`,
 		}},
+		{"over from near", []*pb.RateLimitRequest{a(9), a(3)}, []string{
+			`near_limit{domain="d",key1="a"} 2`, `over_limit{domain="d",key1="a"} 2`,
+			`total_hits{domain="d",key1="a"} 12`, `within_limit{domain="d",key1="a"} 9`,
+		}},
 		{"all over", []*pb.RateLimitRequest{a(10), a(5)}, []string{
 			`near_limit{domain="d",key1="a"} 2`, `over_limit{domain="d",key1="a"} 5`,
 			`total_hits{domain="d",key1="a"} 15`, `within_limit{domain="d",key1="a"} 10`,
