@@ -7,6 +7,7 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/combine"
 	"example.org/rls/pkg/backends/deadline"
+	"example.org/rls/pkg/backends/denycache"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
@@ -30,10 +31,13 @@ func openBackend(s *settings.Settings, measure *metrics.Metrics) (backends.Store
 	if err != nil {
 		return nil, fmt.Errorf("open backend: %w", err)
 	}
-	if s.Metrics.DisableStats {
-		return store, nil
+	if !s.Metrics.DisableStats {
+		store = measure.Store(store, s.Backend.BackendType)
 	}
-	return measure.Store(store, s.Backend.BackendType), nil
+	if size := s.Backend.LocalCacheSizeInBytes; size > 0 && s.Backend.BackendType != "memory" {
+		return denycache.New(store, size)
+	}
+	return store, nil
 }
 
 func openMemory(s *settings.Settings, measure *metrics.Metrics) (backends.Store, error) {

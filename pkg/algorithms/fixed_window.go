@@ -20,7 +20,7 @@ var fixedWindow = row{
 	bucketed: true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {
 		op.Kind = backends.Counter
-		op.Max = backends.NoMax
+		op.Max, op.Full = backends.NoMax, int64(l.Requests)
 		if c.AdmittedOnly {
 			op.Max = backends.Amount{Whole: int64(l.Requests)}
 		}

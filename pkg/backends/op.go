@@ -127,6 +127,11 @@ type Op struct {
 	Den int64  // denominator of By and Max, >= 1
 	Max Amount // highest value the cell may reach by this step, or NoMax
 
+	// Full, for a Counter that is charged without a Max, is the count above
+	// which its caller denies; 0 when there is none to tell. It changes nothing
+	// but what decorators may know.
+	Full int64
+
 	// Times >= 1 merges that many equal operations into one: as many as fit
 	// are charged. It is 1 in an all-or-nothing batch.
 	Times int64
@@ -164,6 +169,8 @@ type Reply struct {
 	// Until is when the cell ends: for a Counter its window's end, for a List
 	// the moment at which its newest cost leaves (Now when it is empty).
 	Until int64
+	// Recalled: it was not the store that said so, but what is remembered of it.
+	Recalled bool
 	// RetryAt, for a List that refused, is when By would fit; MaxInt64 if never.
 	RetryAt int64
 }

@@ -212,7 +212,9 @@ func (k *keyed) count(v *service.Verdict, near uint64) {
 		return
 	}
 	over := v.Hits
-	if limit := v.Capacity(); v.All && before < limit {
+	if v.Recalled { // and not charged
+		k[overLimitLocal].n.Add(over)
+	} else if limit := v.Capacity(); v.All && before < limit {
 		over = after - limit
 		k[nearLimit].n.Add(limit - max(near, before))
 	}

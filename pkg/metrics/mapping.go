@@ -24,6 +24,8 @@ var statHelp = [statCount]string{
 	nearLimit:   "Hits within a limit but beyond NEAR_LIMIT_RATIO of it.",
 	withinLimit: "Hits within a limit.",
 	shadowMode:  "Hits beyond a limit in shadow mode, which therefore passed.",
+
+	overLimitLocal: "Hits beyond a limit that the local cache denied.",
 }
 
 // series is where a path goes in Prometheus.

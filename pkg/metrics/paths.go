@@ -14,10 +14,11 @@ const (
 	nearLimit
 	withinLimit
 	shadowMode
+	overLimitLocal
 	statCount
 )
 
-var statNames = [statCount]string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode"}
+var statNames = [statCount]string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"}
 
 // maxKey is the longest metric key, in bytes, that has series of its own when
 // a caller made it.

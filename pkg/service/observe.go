@@ -65,6 +65,8 @@ type Verdict struct {
 	// All, the way in which Envoy's fixed windows count, is set.
 	After int64
 	All   bool
+	// Recalled: the denial came from the local cache, not from the store.
+	Recalled bool
 }
 
 // Capacity is how many hits fit at once: the burst of limits that have one,
@@ -120,6 +122,7 @@ func (d *decision) verdict(i int, decided bool) Verdict {
 		return v
 	}
 	v.Is = c.is
+	v.Recalled = d.batch.Replies[i].Recalled
 	v.All = op.Kind == backends.Counter && op.Max == backends.NoMax
 	if v.All {
 		v.After = d.batch.Replies[i].Value.Whole

@@ -76,7 +76,7 @@ type Backend struct {
 	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Put before every key."`
 
 	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Keys may be kept this much longer, at random, so that they do not all expire together."`
-	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Accepted and without effect so far."`
+	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Remember keys that are over their limit and deny them without asking Redis or memcached, in about this much memory; 0 does not. What is denied so is not charged, and refunds through other replicas show within a second."`
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge nothing for a request that is denied, in domains that do not say (charge)."`
 }

@@ -20,15 +20,18 @@ import (
 // not disturb, and closes it when the test ends.
 type Open func(t *testing.T) backends.Store
 
-// Run runs the whole suite.
-func Run(t *testing.T, open Open) {
+// Exceptions are timelines that a store does not follow, and why.
+type Exceptions map[string]string
+
+// Run runs the whole suite, but for the exceptions.
+func Run(t *testing.T, open Open, exceptions ...Exceptions) {
 	t.Run("Steps", func(t *testing.T) { testSteps(t, open(t)) })
 	t.Run("Batches", func(t *testing.T) { testBatches(t, open(t)) })
 	t.Run("Bounds", func(t *testing.T) { testBounds(t, open(t)) })
 	t.Run("Keys", func(t *testing.T) { testKeys(t, open(t)) })
 	t.Run("Concurrency", func(t *testing.T) { testConcurrency(t, open(t)) })
 	t.Run("Context", func(t *testing.T) { testContext(t, open(t)) })
-	t.Run("Timelines", func(t *testing.T) { testTimelines(t, open(t)) })
+	t.Run("Timelines", func(t *testing.T) { testTimelines(t, open(t), exceptions) })
 	t.Run("Closed", func(t *testing.T) { testClosed(t, open(t)) })
 }
 

@@ -142,7 +142,7 @@ func (t *target) addServer(item, defaultPort string) error {
 	if scheme, _, isURL := strings.Cut(item, "://"); isURL {
 		u, err := url.Parse(item)
 		if err != nil || scheme != "redis" && scheme != "rediss" {
-			return errors.New("a URL must look like redis://user:password@host:port/database or rediss://...")
+			return errors.New("a URL must look like redis://user:password@host:port/database, or rediss:// for TLS")
 		}
 		if err := t.login(u); err != nil {
 			return err

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -54,7 +55,7 @@ func keyOn(t *testing.T, master *testenv.Server, name string) string {
 	c := client(t, master)
 	for i := range 1000 {
 		key := fmt.Sprintf("%s.%d", name, i)
-		if err := c.Get(context.Background(), key).Err(); err == goredis.Nil {
+		if err := c.Get(context.Background(), key).Err(); errors.Is(err, goredis.Nil) {
 			return key
 		}
 	}

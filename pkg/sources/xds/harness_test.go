@@ -19,7 +19,7 @@ import (
 
 const (
 	node = "envoy-gateway-ratelimit"
-	soon = 10 * time.Second
+	soon = 30 * time.Second
 )
 
 // quickly is a back-off that does not make tests wait.

@@ -1,0 +1,186 @@
+package denycache_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/pkg/backends/denycache"
+	"example.org/rls/pkg/backends/memory"
+)
+
+// counting is a memory store that counts the operations it is asked.
+type counting struct {
+	*memory.Store
+	ops atomic.Int64
+}
+
+func (c *counting) Apply(ctx context.Context, b *backends.Batch) error {
+	c.ops.Add(int64(len(b.Ops)))
+	return c.Store.Apply(ctx, b)
+}
+
+const epoch = int64(1_800_057_600_000_000)
+
+type rig struct {
+	t     *testing.T
+	next  *counting
+	store *denycache.Store
+	now   int64
+}
+
+func start(t *testing.T) *rig {
+	t.Helper()
+	m, err := memory.New(memory.Options{MaxKeys: 100_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := &counting{Store: m}
+	s, err := denycache.New(next, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t, next, s, epoch}
+}
+
+// charge decides one charge and says whether the store was asked.
+func (r *rig) charge(spec algorithms.Spec, c algorithms.Charge) (algorithms.Decision, bool) {
+	r.t.Helper()
+	l, err := algorithms.New(spec)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c.Now = r.now
+	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("d|k")}, c)
+	before := r.next.ops.Load()
+	if err := r.store.Apply(context.Background(), &b); err != nil {
+		r.t.Fatal(err)
+	}
+	asked := r.next.ops.Load() > before
+	if asked == b.Replies[0].Recalled {
+		r.t.Fatalf("asked %v, recalled %v", asked, b.Replies[0].Recalled)
+	}
+	return l.Judge(&b.Ops[0], &b.Replies[0]), asked
+}
+
+func (r *rig) want(spec algorithms.Spec, c algorithms.Charge, allowed, asked bool) {
+	r.t.Helper()
+	if d, a := r.charge(spec, c); d.Allowed != allowed || a != asked {
+		r.t.Fatalf("allowed %v, store asked %v; want %v, %v (%+v)", d.Allowed, a, allowed, asked, d)
+	}
+}
+
+var (
+	one    = algorithms.Charge{Cost: 1}
+	fixed  = algorithms.Spec{Requests: 2, Window: 24 * 3600e9}
+	bucket = algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 2, Window: 3600e9}
+)
+
+// TestConformance: what is remembered tells what the store would.
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backends.Store { return start(t).store },
+		backendtest.Exceptions{"fixed window: a denied hit counts": "what is answered from memory is not charged"})
+}
+
+func TestWhatIsFullIsNotAskedForAgain(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		spec   algorithms.Spec
+		charge algorithms.Charge
+	}{
+		{"fixed window", fixed, one},
+		{"fixed window, admitted hits", fixed, algorithms.Charge{Cost: 1, AdmittedOnly: true}},
+		{"token bucket", bucket, one},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := start(t)
+			r.want(c.spec, c.charge, true, true)
+			r.want(c.spec, c.charge, true, true)
+			r.want(c.spec, c.charge, false, true) // and from now on it is known
+			d, _ := r.charge(c.spec, c.charge)
+			if asked := r.next.ops.Load(); asked != 3 || d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 {
+				t.Fatalf("%d operations, %+v", asked, d)
+			}
+			r.now += 1_000_000
+			r.want(c.spec, c.charge, false, true) // a refund elsewhere would be noticed
+			r.want(c.spec, c.charge, false, false)
+		})
+	}
+}
+
+func TestARaisedLimitIsDecidedAnew(t *testing.T) {
+	for _, spec := range []algorithms.Spec{fixed, bucket} {
+		r := start(t)
+		for range 4 {
+			r.charge(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true})
+		}
+		spec.Requests, spec.Burst = 1000, 0
+		if spec.Strategy == algorithms.TokenBucket {
+			spec.Burst = 2000
+		}
+		r.want(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true}, true, true)
+	}
+	r := start(t)
+	for range 4 {
+		r.charge(fixed, one)
+	}
+	raised := fixed
+	raised.Requests = 1000
+	r.want(raised, one, true, true)
+}
+
+func TestARefundIsNoticed(t *testing.T) {
+	r := start(t)
+	for range 4 {
+		r.charge(bucket, one)
+	}
+	r.want(bucket, algorithms.Charge{Cost: 1, Refund: true}, true, true)
+	r.want(bucket, one, true, true)
+}
+
+func TestSmallerCostsAndChecksAreAsked(t *testing.T) {
+	r := start(t)
+	admitted := algorithms.Charge{Cost: 5, AdmittedOnly: true}
+	r.want(fixed, admitted, false, true)
+	r.want(fixed, admitted, false, false)
+	r.want(fixed, algorithms.Charge{Cost: 1, AdmittedOnly: true}, true, true)
+	r.want(fixed, algorithms.Charge{Cost: 0, AdmittedOnly: true}, true, true)
+}
+
+func TestEndedCellsAreForgotten(t *testing.T) {
+	r := start(t)
+	r.now += 24*3600*1_000_000 - 500_000 // half a second before the window ends
+	for range 4 {
+		r.charge(fixed, one)
+	}
+	r.want(fixed, one, false, false)
+	r.now += 500_000
+	r.want(fixed, one, true, true)
+}
+
+// TestMixedBatch: what is known is answered here, the rest is asked.
+func TestMixedBatch(t *testing.T) {
+	r := start(t)
+	for range 3 {
+		r.charge(fixed, one)
+	}
+	l, err := algorithms.New(fixed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := backends.Batch{Ops: make([]backends.Op, 3), Replies: make([]backends.Reply, 3)}
+	for i, id := range []string{"d|other", "d|k", "d|third"} {
+		l.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: r.now, Cost: 1})
+	}
+	before := r.next.ops.Load()
+	if err := r.store.Apply(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if b.Replies[0].Value.Whole != 1 || b.Replies[2].Value.Whole != 1 || b.Replies[1].Value.Whole != 3 || r.next.ops.Load()-before != 2 {
+		t.Fatalf("%+v, %d operations", b.Replies, r.next.ops.Load()-before)
+	}
+}
