@@ -61,6 +61,14 @@ tidy-check: ## check that go.mod and go.sum say what the code needs
 	go mod tidy -diff
 	go mod verify
 
+.PHONY: image
+image: ## build the image as an OCI archive, without a container engine, into dist/
+	scripts/release.sh image
+
+.PHONY: release
+release: ## build the binaries and the image, with checksums, into dist/
+	scripts/release.sh
+
 .PHONY: clean
 clean: ## remove what was built; .tools stays
 	rm -rf bin dist

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds what is published, for Linux on amd64 and arm64, into dist/: the
-# binaries, archives of them, an OCI archive of the image, bills of materials
-# and checksums. The same sources and Go make the same bytes, wherever and
-# whenever.
+# Builds what is published, for Linux on amd64 and arm64, into dist/: binaries,
+# an OCI archive of the image and bills of materials; and unless it is called
+# as "release.sh image", archives of the binaries and checksums. The same
+# sources and Go make the same bytes, wherever and whenever.
 #
 # VERSION, REVISION and SOURCE_DATE_EPOCH come from git unless they are set;
 # DIST is another folder than dist.
@@ -17,15 +17,18 @@ export GOFLAGS= # what somebody set for themselves is not in a release
 architectures=(amd64 arm64)
 
 rm -rf "$dist"
-mkdir -p "$dist"
 for arch in "${architectures[@]}"; do
 	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false \
 		-ldflags "-s -w -X main.version=$version -X main.revision=$revision" \
 		-o "$dist/linux-$arch/rls" ./cmd/rls
+done
+go run ./internal/image -dist "$dist" -version "$version" -revision "$revision" "${architectures[@]}"
+[ "${1-}" = image ] && exit
+
+for arch in "${architectures[@]}"; do
 	cp LICENSE "$dist/linux-$arch/"
 	tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=gnu \
 		-C "$dist/linux-$arch" -c rls LICENSE | gzip -9n >"$dist/rls-$version-linux-$arch.tar.gz"
 done
-go run ./internal/image -dist "$dist" -version "$version" -revision "$revision" "${architectures[@]}"
-(cd "$dist" && sha256sum rls-* >SHA256SUMS)
-(cd "$dist" && ls -l rls-* SHA256SUMS)
+cd "$dist"
+sha256sum rls-* >SHA256SUMS

@@ -1,0 +1,38 @@
+# The image, for those with a container engine. `make image` builds the same
+# one without; what is decided here about names, user and ports is decided in
+# internal/image, too, and a test compares them.
+ARG GO_VERSION=1.26
+
+FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY cmd cmd
+COPY pkg pkg
+ARG TARGETOS TARGETARCH
+ARG VERSION REVISION
+RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -buildvcs=false \
+        -ldflags "-s -w -X main.version=${VERSION} -X main.revision=${REVISION}" \
+        -o /image/bin/rls ./cmd/rls \
+    && ln -s rls /image/bin/ratelimit \
+    && mkdir -p /image/etc/ssl/certs \
+    && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ \
+    && printf 'root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n' > /image/etc/passwd \
+    && printf 'root:x:0:\nnobody:x:65534:\n' > /image/etc/group
+
+FROM scratch
+ARG VERSION REVISION
+LABEL org.opencontainers.image.title="rls" \
+      org.opencontainers.image.description="A rate-limit service for Envoy" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /image/ /
+COPY LICENSE /usr/share/doc/rls/LICENSE
+ENV PATH=/bin
+WORKDIR /
+USER 65534:65534
+EXPOSE 6070 8080 8081 9090
+# The name decides what the program does by default; those who set no command
+# expect what envoyproxy/ratelimit does.
+ENTRYPOINT ["/bin/ratelimit"]

@@ -1,0 +1,125 @@
+//go:build linux
+
+package image
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// instruction is one of a Dockerfile's, with its lines joined.
+type instruction struct{ word, rest string }
+
+// stage is a Dockerfile from one FROM to the next.
+type stage struct {
+	from         string
+	instructions []instruction
+}
+
+type dockerfile struct {
+	global []instruction
+	stages []stage
+}
+
+// one is what follows the only instruction with that word.
+func (s *stage) one(t *testing.T, word string) string {
+	t.Helper()
+	var found []string
+	for _, i := range s.instructions {
+		if i.word == word {
+			found = append(found, i.rest)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d times %s in the stage from %s", len(found), word, s.from)
+	}
+	return found[0]
+}
+
+func parseDockerfile(t *testing.T) dockerfile {
+	t.Helper()
+	text := regexp.MustCompile(`(?m)^\s*#.*\n`).ReplaceAllString(string(read(t, filepath.Join(repository, "Dockerfile"))), "")
+	text = regexp.MustCompile(`\s*\\\n\s*`).ReplaceAllString(text, " ")
+	var d dockerfile
+	for line := range strings.Lines(text) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		i := instruction{word, strings.TrimSpace(rest)}
+		switch {
+		case word == "":
+		case word == "FROM":
+			d.stages = append(d.stages, stage{from: rest})
+		case len(d.stages) == 0:
+			d.global = append(d.global, i)
+		default:
+			last := &d.stages[len(d.stages)-1]
+			last.instructions = append(last.instructions, i)
+		}
+	}
+	return d
+}
+
+// No engine builds the Dockerfile here; this is what it must hold for one that
+// does.
+func TestDockerfile(t *testing.T) {
+	d := parseDockerfile(t)
+	if len(d.stages) != 2 || !strings.HasSuffix(d.stages[0].from, " AS build") || d.stages[1].from != "scratch" {
+		t.Fatalf("want a stage that builds and one from scratch, got %+v", d.stages)
+	}
+	for _, s := range d.stages {
+		for _, i := range s.instructions {
+			if !slices.Contains([]string{"ARG", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "LABEL", "RUN", "USER", "WORKDIR"}, i.word) {
+				t.Errorf("%s is not wanted here", i.word)
+			}
+		}
+	}
+	if len(d.global) != 1 || !strings.HasPrefix(d.global[0].rest, "GO_VERSION=") {
+		t.Fatalf("before the stages: %v", d.global)
+	}
+	module := string(read(t, filepath.Join(repository, "go.mod")))
+	if want := strings.TrimPrefix(d.global[0].rest, "GO_VERSION="); !strings.Contains(module, "\ngo "+want+".") {
+		t.Errorf("it builds with Go %s, and go.mod wants another", want)
+	}
+
+	// The same binary as a release's.
+	build := string(read(t, filepath.Join(repository, "scripts", "release.sh")))
+	var run string
+	for _, i := range d.stages[0].instructions {
+		if i.word == "RUN" && strings.Contains(i.rest, "go build") {
+			run = i.rest
+		}
+	}
+	for _, flag := range []string{"CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-s -w -X main.version=", "-X main.revision="} {
+		if !strings.Contains(run, flag) || !strings.Contains(build, flag) {
+			t.Errorf("%s is missing in Dockerfile or scripts/release.sh", flag)
+		}
+	}
+	// And the same accounts and names as the archive's image.
+	for _, part := range []string{
+		"ln -s rls /image/bin/ratelimit", "/image/etc/ssl/certs/", `nobody:x:65534:65534:nobody:/:/sbin/nologin\n' > /image/etc/passwd`, `nobody:x:65534:\n' > /image/etc/group`,
+	} {
+		if !strings.Contains(run, part) {
+			t.Errorf("Dockerfile does not have %s", part)
+		}
+	}
+	// What is copied exists and is let through to the engine.
+	let := strings.Split(string(read(t, filepath.Join(repository, ".dockerignore"))), "\n")
+	for _, s := range d.stages {
+		for _, i := range s.instructions {
+			if i.word != "COPY" || strings.HasPrefix(i.rest, "--from=") {
+				continue
+			}
+			fields := strings.Fields(i.rest)
+			for _, name := range fields[:len(fields)-1] {
+				if found, err := filepath.Glob(filepath.Join(repository, name)); err != nil || len(found) != 1 {
+					t.Errorf("%s is copied and does not exist", name)
+				}
+				if !slices.Contains(let, "!"+name) {
+					t.Errorf("%s is copied and ignored", name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,440 @@
+//go:build linux
+
+// Package image builds a release and its image as operators get them, looks
+// into them, and runs the image's program as a container engine would.
+//
+// It leaves what the program does with its settings to test/integration.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	repository = "../.."
+	version    = "v1.2.3-test"
+	revision   = "0123456789abcdef0123456789abcdef01234567"
+	epoch      = 1_760_000_000
+)
+
+var architectures = []string{"amd64", "arm64"}
+
+// scratch is where releases are built.
+var scratch string
+
+func TestMain(m *testing.M) {
+	if root, ok := os.LookupEnv(containerRoot); ok {
+		becomeContainer(root)
+	}
+	os.Exit(func() int {
+		var err error
+		if scratch, err = os.MkdirTemp("", "rls-image-"); err != nil {
+			fmt.Fprintln(os.Stderr, "image:", err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(scratch) }()
+		return m.Run()
+	}())
+}
+
+// built is a release, built once for all tests.
+var built = sync.OnceValues(func() (string, error) {
+	sources := filepath.Join(scratch, "sources")
+	if err := copySources(repository, sources); err != nil {
+		return "", err
+	}
+	return build(sources)
+})
+
+func dist(t *testing.T) string {
+	t.Helper()
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func copySources(from, to string) error {
+	for _, name := range []string{"cmd", "pkg", "internal", "scripts"} {
+		if err := os.CopyFS(filepath.Join(to, name), os.DirFS(filepath.Join(from, name))); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"go.mod", "go.sum", "LICENSE"} {
+		text, err := os.ReadFile(filepath.Join(from, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, name), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func build(sources string) (string, error) {
+	cmd := exec.Command(filepath.Join(sources, "scripts", "release.sh"))
+	cmd.Env = append(os.Environ(), "DIST=dist", "VERSION="+version, "REVISION="+revision, fmt.Sprint("SOURCE_DATE_EPOCH=", epoch))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("scripts/release.sh: %w\n%s", err, out)
+	}
+	return filepath.Join(sources, "dist"), nil
+}
+
+// Somebody else, elsewhere and later, gets the same bytes.
+func TestReleaseIsReproducible(t *testing.T) {
+	first := dist(t)
+	elsewhere := filepath.Join(t.TempDir(), "a", "longer", "path")
+	if err := copySources(filepath.Dir(first), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	second, err := build(elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(digests(t, first), digests(t, second)); diff != "" {
+		t.Errorf("a second build differs:\n%s", diff)
+	}
+}
+
+// digests are the SHA-256 sums of all files.
+func digests(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	sums := map[string]string{}
+	if err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err == nil {
+			sums[name] = digest(read(t, path))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return sums
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestChecksumsAreOfAllThatIsPublished(t *testing.T) {
+	dir := dist(t)
+	want := map[string]string{}
+	for name, sum := range digests(t, dir) {
+		if name != "SHA256SUMS" && !strings.Contains(name, "/") {
+			want[name] = sum
+		}
+	}
+	got := map[string]string{}
+	for line := range strings.Lines(string(read(t, filepath.Join(dir, "SHA256SUMS")))) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		got[name] = sum
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(got) != 1+2*len(architectures) {
+		t.Errorf("published: %v", got)
+	}
+}
+
+func TestBinariesSayWhatTheyAre(t *testing.T) {
+	out, err := exec.Command(filepath.Join(dist(t), "linux-"+runtime.GOARCH, "rls"), "version").CombinedOutput()
+	want := fmt.Sprintf("rls %s (%s) %s linux/%s\n", version, revision, runtime.Version(), runtime.GOARCH)
+	if err != nil || string(out) != want {
+		t.Errorf("got %s, %v, want %s", out, err, want)
+	}
+}
+
+func TestTarballsHoldTheBinaryAndTheLicense(t *testing.T) {
+	for _, arch := range architectures {
+		path := filepath.Join(dist(t), "rls-"+version+"-linux-"+arch+".tar.gz")
+		out, err := exec.Command("tar", "-C", t.TempDir(), "-xzvf", path).CombinedOutput()
+		if err != nil || string(out) != "rls\nLICENSE\n" {
+			t.Errorf("%s: %s, %v", arch, out, err)
+		}
+	}
+}
+
+// images opens the archive as tools do, and finds an image by architecture.
+func images(t *testing.T) map[string]v1.Image {
+	t.Helper()
+	dir := t.TempDir()
+	untar(t, bytes.NewReader(read(t, filepath.Join(dist(t), "rls-"+version+".oci.tar"))), dir)
+	top, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := top.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Manifests) != 1 || manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "rls:"+version {
+		t.Fatalf("the archive holds %+v", manifest.Manifests)
+	}
+	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Fatal(err)
+	}
+	if manifest, err = index.IndexManifest(); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]v1.Image{}
+	for _, m := range manifest.Manifests {
+		if m.Platform == nil || m.Platform.OS != "linux" {
+			t.Fatalf("an image is for %v", m.Platform)
+		}
+		if found[m.Platform.Architecture], err = index.Image(m.Digest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// unpack makes an image's file system in a new folder.
+func unpack(t *testing.T, img v1.Image) string {
+	t.Helper()
+	dir := t.TempDir()
+	files := mutate.Extract(img)
+	defer func() { _ = files.Close() }()
+	untar(t, files, dir)
+	return dir
+}
+
+func untar(t *testing.T, from io.Reader, dir string) {
+	t.Helper()
+	r := tar.NewReader(from)
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Uid != 0 || h.Gid != 0 || h.Mode&^0o777 != 0 || h.ModTime.Unix() != epoch {
+			t.Errorf("%s belongs to %d:%d, has the mode %o and is of %v", h.Name, h.Uid, h.Gid, h.Mode, h.ModTime)
+		}
+		path := filepath.Join(dir, filepath.FromSlash(h.Name))
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = os.MkdirAll(path, 0o755)
+		case tar.TypeSymlink:
+			err = os.Symlink(h.Linkname, path)
+		case tar.TypeReg:
+			if err = os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				break
+			}
+			var body []byte
+			if body, err = io.ReadAll(r); err == nil {
+				err = os.WriteFile(path, body, os.FileMode(h.Mode))
+			}
+		default:
+			t.Fatalf("%s is of the type %c", h.Name, h.Typeflag)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestImages(t *testing.T) {
+	all := images(t)
+	if len(all) != len(architectures) {
+		t.Fatalf("images for %d architectures", len(all))
+	}
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		t.Run(arch, func(t *testing.T) {
+			root := unpack(t, all[arch])
+
+			var names []string
+			for name := range digests(t, root) {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			if diff := cmp.Diff([]string{
+				"bin/ratelimit", "bin/rls", "etc/group", "etc/passwd", "etc/ssl/certs/ca-certificates.crt",
+				"usr/share/doc/rls/LICENSE", "usr/share/doc/rls/rls.cdx.json",
+			}, names); diff != "" {
+				t.Errorf("files: %s", diff)
+			}
+			if to, err := os.Readlink(filepath.Join(root, "bin/ratelimit")); err != nil || to != "rls" {
+				t.Errorf("/bin/ratelimit leads to %q, %v", to, err)
+			}
+
+			path := filepath.Join(root, "bin/rls")
+			binary, err := elf.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = binary.Close() }()
+			if binary.Machine != machine {
+				t.Errorf("the binary is for %v", binary.Machine)
+			}
+			if slices.ContainsFunc(binary.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+				t.Error("the binary wants a dynamic loader")
+			}
+			if digest(read(t, path)) != digest(read(t, filepath.Join(dist(t), "linux-"+arch, "rls"))) {
+				t.Error("the image and the release have different binaries")
+			}
+
+			bill := read(t, filepath.Join(root, "usr/share/doc/rls/rls.cdx.json"))
+			if !bytes.Equal(bill, read(t, filepath.Join(dist(t), "rls-"+version+"-linux-"+arch+".cdx.json"))) {
+				t.Error("the image and the release have different bills of materials")
+			}
+			checkBill(t, bill, path)
+			checkCertificates(t, read(t, filepath.Join(root, "etc/ssl/certs/ca-certificates.crt")))
+		})
+	}
+}
+
+// checkBill compares a bill of materials with what the binary says of itself.
+func checkBill(t *testing.T, bill []byte, binary string) {
+	t.Helper()
+	var bom cdx.BOM
+	if err := cdx.NewBOMDecoder(bytes.NewReader(bill), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go")}
+	for _, m := range info.Deps {
+		want = append(want, "pkg:golang/"+m.Path+"@"+m.Version)
+	}
+	var got []string
+	for _, c := range *bom.Components {
+		got = append(got, c.PackageURL)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if !slices.ContainsFunc(got, func(purl string) bool { return strings.HasPrefix(purl, "pkg:golang/google.golang.org/grpc@v1.") }) {
+		t.Error("gRPC is not in it")
+	}
+	program := bom.Metadata.Component
+	if program.Version != version || (*program.Hashes)[0].Value != digest(read(t, binary)) {
+		t.Errorf("it is the bill of %+v", program)
+	}
+	if at, err := time.Parse(time.RFC3339, bom.Metadata.Timestamp); err != nil || at.Unix() != epoch {
+		t.Errorf("it is of %s", bom.Metadata.Timestamp)
+	}
+}
+
+func checkCertificates(t *testing.T, text []byte) {
+	t.Helper()
+	n := 0
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil || !c.IsCA {
+			t.Fatalf("%v: %v", block.Type, err)
+		}
+		n++
+	}
+	if n < 100 {
+		t.Errorf("%d certificates", n)
+	}
+}
+
+func TestConfiguration(t *testing.T) {
+	for arch, img := range images(t) {
+		c, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.OS != "linux" || c.Architecture != arch || c.Created.Unix() != epoch {
+			t.Errorf("%s: for %s/%s, of %v", arch, c.OS, c.Architecture, c.Created)
+		}
+		want := v1.Config{
+			User: "65534:65534", WorkingDir: "/", Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/ratelimit"},
+			ExposedPorts: map[string]struct{}{"6070/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9090/tcp": {}},
+			Labels: map[string]string{
+				"org.opencontainers.image.title": "rls", "org.opencontainers.image.description": "A rate-limit service for Envoy",
+				"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.version": version, "org.opencontainers.image.revision": revision,
+			},
+		}
+		if diff := cmp.Diff(want, c.Config); diff != "" {
+			t.Errorf("%s: %s", arch, diff)
+		}
+		dockerfileAgrees(t, c.Config)
+	}
+}
+
+// dockerfileAgrees compares what Dockerfile says of its last stage.
+func dockerfileAgrees(t *testing.T, c v1.Config) {
+	t.Helper()
+	file := parseDockerfile(t)
+	last := file.stages[len(file.stages)-1]
+	var entrypoint []string
+	if err := json.Unmarshal([]byte(last.one(t, "ENTRYPOINT")), &entrypoint); err != nil || !slices.Equal(entrypoint, c.Entrypoint) {
+		t.Errorf("Dockerfile's entrypoint is %q, %v", entrypoint, err)
+	}
+	if user := last.one(t, "USER"); user != c.User {
+		t.Errorf("Dockerfile's user is %s", user)
+	}
+	if dir := last.one(t, "WORKDIR"); dir != c.WorkingDir {
+		t.Errorf("Dockerfile's folder is %s", dir)
+	}
+	if env := last.one(t, "ENV"); env != c.Env[0] {
+		t.Errorf("Dockerfile's environment is %s", env)
+	}
+	ports := map[string]struct{}{}
+	for port := range strings.FieldsSeq(last.one(t, "EXPOSE")) {
+		ports[port+"/tcp"] = struct{}{}
+	}
+	if diff := cmp.Diff(c.ExposedPorts, ports); diff != "" {
+		t.Errorf("Dockerfile's ports: %s", diff)
+	}
+	labels := last.one(t, "LABEL")
+	for key, value := range c.Labels {
+		value = strings.NewReplacer(version, "${VERSION}", revision, "${REVISION}").Replace(value)
+		if !strings.Contains(labels, fmt.Sprintf("%s=%q", key, value)) {
+			t.Errorf("Dockerfile does not say %s=%q", key, value)
+		}
+	}
+}
