@@ -1,0 +1,174 @@
+package integration
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"text/template"
+
+	"example.org/rls/internal/testenv"
+)
+
+//go:embed testdata/envoy_conformance.yaml
+var conformanceText string
+
+// The conformance tests' subtests begin with the number of a point that Envoy
+// and gateways rely on: B is replies (33 to 49), C failures (50 to 56), D
+// actions (57 to 77), E costs (78 to 84) and F other protocols (85, 87). 81
+// and 86 do not exist.
+
+// frontListener is a listener of Envoy. Filters and HostLimits are YAML.
+type frontListener struct {
+	Name, Pipe string
+	Filters    []string
+	HostLimits string
+}
+
+// frontRoute is a route of every listener: a path and the rest in YAML.
+type frontRoute struct{ Path, Config string }
+
+// limited is the route with the policies.
+func limited(path, policies string) frontRoute {
+	return frontRoute{path, "route: {cluster: upstream, rate_limits: [" + policies + "]}"}
+}
+
+// perFilter is the route with the policies where Envoy's filter has its own.
+func perFilter(path, config string) frontRoute {
+	return frontRoute{path, `route: {cluster: upstream}, typed_per_filter_config: {envoy.filters.http.ratelimit: {` +
+		`"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, ` + config + `}}`}
+}
+
+// rateLimit is Envoy's filter asking a service, with more fields. Unless they
+// say otherwise failures show.
+func rateLimit(service, fields string) string {
+	return `{name: envoy.filters.http.ratelimit, typed_config: {` +
+		`"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: edge, ` + fields +
+		`, rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: ` + service + `}}}}}`
+}
+
+// patiently has Envoy wait for the service and never admit without it.
+const patiently = "timeout: 10s, failure_mode_deny: true"
+
+// headerToMetadata is Envoy's filter of the name.
+func headerToMetadata(rules string) string {
+	return `{name: envoy.filters.http.header_to_metadata, typed_config: {` +
+		`"@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, ` + rules + `}}`
+}
+
+// front is an Envoy between clients and an upstream, beside services.
+type front struct {
+	envoy   *testenv.EnvoyServer
+	clients map[string]*http.Client // by listener
+}
+
+// startFront starts Envoy and an upstream. A request's headers "answer-X: v"
+// make the upstream answer "X: v"; its body is the headers that it got.
+func startFront(t *testing.T, services map[string]*service, listeners []frontListener, routes []frontRoute) *front {
+	t.Helper()
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, values := range r.Header {
+			if header, found := strings.CutPrefix(name, "Answer-"); found {
+				w.Header()[header] = values
+			}
+		}
+		_ = r.Header.Write(w)
+	}))
+	t.Cleanup(upstream.Close)
+	ports := map[string]string{}
+	for name, s := range services {
+		ports[name] = portOf(t, s.addrs["gRPC"])
+	}
+	var config strings.Builder
+	err := template.Must(template.New("envoy").Parse(conformanceText)).Execute(&config, map[string]any{
+		"Listeners": listeners, "Routes": routes, "Services": ports, "Upstream": portOf(t, upstream.Listener.Addr().String()),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &front{envoy: testenv.Envoy(t, config.String()), clients: map[string]*http.Client{}}
+	for _, l := range listeners {
+		network, addr := "unix", l.Pipe
+		if l.Pipe == "" {
+			network, addr = "tcp", f.envoy.Listener(l.Name)
+		}
+		transport := &http.Transport{MaxIdleConnsPerHost: 100, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}}
+		t.Cleanup(transport.CloseIdleConnections)
+		f.clients[l.Name] = &http.Client{Timeout: patience, Transport: transport}
+	}
+	return f
+}
+
+func portOf(t *testing.T, addr string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// try sends a GET with headers, given as "name: value".
+func (f *front) try(listener, path string, headers ...string) (answer, error) {
+	req, err := http.NewRequest(http.MethodGet, "http://front"+path, nil)
+	if err != nil {
+		return answer{}, err
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		req.Header.Add(name, value)
+	}
+	resp, err := f.clients[listener].Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(body)}, err
+}
+
+// want is try, and expects a status.
+func (f *front) want(t *testing.T, code int, listener, path string, headers ...string) answer {
+	t.Helper()
+	a, err := f.try(listener, path, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.code != code {
+		t.Fatalf("%s %s: %d, want %d: %s", path, headers, a.code, code, a.body)
+	}
+	return a
+}
+
+// counter reads one of Envoy's; 0 before it first counts.
+func (f *front) counter(t *testing.T, name string) int {
+	t.Helper()
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `: (\d+)$`).FindStringSubmatch(f.envoy.Admin("/stats?filter=" + regexp.QuoteMeta(name)))
+	if found == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// wantCounter waits until one of Envoy's counters has a value.
+func (f *front) wantCounter(t *testing.T, name string, want int) {
+	t.Helper()
+	testenv.Eventually(t, patience, func() bool { return f.counter(t, name) == want }, fmt.Sprint(name, " is ", want))
+}
+
+// pipePath is a short path for a socket.
+func pipePath(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
