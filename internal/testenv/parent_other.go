@@ -4,6 +4,6 @@ package testenv
 
 import "os/exec"
 
-// startWithParent starts cmd. Only Linux can tie a child's life to this
+// Start starts cmd. Only Linux can tie a child's life to this
 // process; elsewhere a test binary that is killed leaves its servers behind.
-func startWithParent(cmd *exec.Cmd) error { return cmd.Start() }
+func Start(cmd *exec.Cmd) error { return cmd.Start() }

@@ -106,7 +106,7 @@ func (s *Server) launch() error {
 	for _, e := range s.program.env {
 		cmd.Env = append(cmd.Env, fill.Replace(e))
 	}
-	if err := startWithParent(cmd); err != nil {
+	if err := Start(cmd); err != nil {
 		return err
 	}
 	done := make(chan struct{})

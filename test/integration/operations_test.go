@@ -56,7 +56,7 @@ func (d deployment) roll(t *testing.T) *service {
 		s.addrs[listener] = net.JoinHostPort("127.0.0.1", port)
 		s.cmd.Env = append(s.cmd.Env, variable+"="+port)
 	}
-	if err := startWithParent(s.cmd); err != nil {
+	if err := testenv.Start(s.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -68,7 +68,7 @@ func begin(t testing.TB, rules string, settings ...string) *service {
 		"RUNTIME_ROOT=" + s.root, "RUNTIME_WATCH_ROOT=false",
 		"LOG_LEVEL=info", "LOG_FORMAT=json", "USE_STATSD=false", "DRAIN_PERIOD=0s",
 	}, settings...)
-	if err := startWithParent(s.cmd); err != nil {
+	if err := testenv.Start(s.cmd); err != nil {
 		t.Fatalf("start the program: %v", err)
 	}
 	go func() {
@@ -230,7 +230,7 @@ func runToEnd(t testing.TB, settings ...string) (int, string) {
 	cmd.Dir, cmd.Env = t.TempDir(), settings
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	if err := startWithParent(cmd); err != nil {
+	if err := testenv.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
