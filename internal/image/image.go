@@ -97,7 +97,7 @@ func (r *release) labels() map[string]string {
 }
 
 // index is the images of all architectures under one name.
-func (r *release) index(architectures []string, images map[string]v1.Image) (v1.ImageIndex, error) {
+func (r *release) index(architectures []string, images map[string]v1.Image) v1.ImageIndex {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{
@@ -105,5 +105,5 @@ func (r *release) index(architectures []string, images map[string]v1.Image) (v1.
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
 		})
 	}
-	return mutate.Annotations(index, r.labels()).(v1.ImageIndex), nil
+	return mutate.Annotations(index, r.labels()).(v1.ImageIndex)
 }

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -42,7 +43,7 @@ func main() {
 // run makes an image of the binaries for these architectures.
 func (r *release) run(architectures []string) error {
 	if r.version == "" || len(architectures) == 0 {
-		return fmt.Errorf("usage: image -version VERSION ARCH...")
+		return errors.New("want -version and architectures")
 	}
 	var err error
 	if r.created, err = sourceDate(); err != nil {
@@ -65,11 +66,7 @@ func (r *release) run(architectures []string) error {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
 	}
-	index, err := r.index(architectures, images)
-	if err != nil {
-		return err
-	}
-	return r.archive(index, r.file(".oci.tar"))
+	return r.archive(r.index(architectures, images), r.file(".oci.tar"))
 }
 
 // file is the name of a file to publish.
