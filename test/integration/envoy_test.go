@@ -3,7 +3,6 @@ package integration
 import (
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -16,16 +15,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"text/template"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	grpcstatus "google.golang.org/grpc/status"
 
 	"example.org/rls/internal/testenv"
 )
@@ -41,7 +33,6 @@ descriptors:
   - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1, name: candidate}}
   - {key: enforced, rate_limit: {unit: year, requests_per_unit: 100, name: enforced}}
   - {key: ten-minutes, rate_limit: {unit: minute, unit_multiplier: 10, requests_per_unit: 5, strategy: sliding_log}}
-  - {key: tokens, rate_limit: {unit: year, requests_per_unit: 10}}
   - {key: queue, rate_limit: {unit: second, requests_per_unit: 2, strategy: leaky_bucket, max_delay: 1s}}
   - key: nothing
     metadata: {owner: team-edge}
@@ -54,18 +45,12 @@ type edge struct {
 	envoy        *testenv.EnvoyServer
 	listeners    map[string]string // their addresses
 	draft, plain *service
-	upstream     atomic.Int64 // requests that reached it
-	tokens       atomic.Int64 // what it says that an answer cost
 	accessLog    string
 }
 
 func startEdge(t *testing.T) *edge {
 	e := &edge{accessLog: filepath.Join(t.TempDir(), "access.log")}
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		e.upstream.Add(1)
-		if tokens := e.tokens.Load(); tokens > 0 {
-			w.Header().Set("X-Tokens", strconv.FormatInt(tokens, 10))
-		}
 		_, _ = io.WriteString(w, "from the upstream")
 	}))
 	t.Cleanup(upstream.Close)
@@ -146,10 +131,8 @@ func TestBehindEnvoy(t *testing.T) {
 	t.Run("X-RateLimit with the epoch", e.epoch)
 	t.Run("a shadow rule never shows", e.shadow)
 	t.Run("unit_multiplier widens the window", e.multiplier)
-	t.Run("gRPC callers get UNAVAILABLE", e.grpcCaller)
-	t.Run("tokens are charged when the stream is done", e.chargedLater)
 	t.Run("a queue holds the answer", e.queue)
-	t.Run("the access log has the metadata", e.metadata) // the last: it ends Envoy
+	t.Run("45 dynamic metadata in the access log", e.metadata) // the last: it ends Envoy
 }
 
 func (e *edge) headers(t *testing.T) {
@@ -258,42 +241,6 @@ func (e *edge) metadata(t *testing.T) {
 	}
 	if entry.Code != http.StatusTooManyRequests || entry.Flags != "RL" || retry < 1 || !reflect.DeepEqual(entry.Ratelimit, want) {
 		t.Errorf("the access log has %+v, retry after %v, want %v", entry, retry, want)
-	}
-}
-
-func (e *edge) grpcCaller(t *testing.T) {
-	conn, err := grpc.NewClient("passthrough:///"+e.listeners["draft"], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	reached := e.upstream.Load()
-	_, err = healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
-	if got := grpcstatus.Code(err); got != codes.Unavailable {
-		t.Errorf("%v: %v", got, err)
-	}
-	if message := grpcstatus.Convert(err).Message(); !strings.Contains(message, "quota-exceeded") {
-		t.Errorf("message %q", message)
-	}
-	if e.upstream.Load() != reached {
-		t.Error("the call reached the upstream")
-	}
-}
-
-func (e *edge) chargedLater(t *testing.T) {
-	e.tokens.Store(7)
-	defer e.tokens.Store(0)
-	s := e.draft.in(t)
-	left := func() uint32 { return s.hit("edge", costing(0, desc("tokens", "draft"))).LimitRemaining }
-	for _, want := range []uint32{3, 0} { // 10 - 7, and 10 - 14
-		a := e.get(t, "draft", "/tokens")
-		if a.code != http.StatusOK {
-			t.Fatalf("%d with tokens left", a.code)
-		}
-		testenv.Eventually(t, patience, func() bool { return left() == want }, fmt.Sprintf("%d tokens are left", want))
-	}
-	if a := e.get(t, "draft", "/tokens"); a.code != http.StatusTooManyRequests {
-		t.Errorf("%d when the tokens are used up", a.code)
 	}
 }
 
