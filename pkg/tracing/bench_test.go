@@ -1,0 +1,58 @@
+package tracing_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/metadata"
+
+	"example.org/rls/pkg/tracing"
+)
+
+// fixed decides without a thought, so that what is measured is the spans.
+type fixed struct {
+	pb.UnimplementedRateLimitServiceServer
+	answer *pb.RateLimitResponse
+}
+
+func (f *fixed) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	return f.answer, nil
+}
+
+// BenchmarkSpan is what a decision's span costs: nothing when tracing is off.
+func BenchmarkSpan(b *testing.B) {
+	sampled := metadata.Pairs("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	for _, bb := range []struct {
+		name    string
+		on      bool
+		headers metadata.MD
+	}{
+		{"off", false, sampled},
+		{"unsampled", true, metadata.Pairs()},
+		{"sampled", true, sampled},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			var tracer *tracing.Tracer
+			if bb.on {
+				// Nobody listens there: spans are made, queued and dropped.
+				b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+				var err error
+				if tracer, err = tracing.Open(context.Background(), tracing.Options{ServiceName: "bench", Protocol: "http", Log: slog.New(slog.DiscardHandler)}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			defer func() { _ = tracer.Close() }()
+			s := tracer.Service(&fixed{answer: &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}})
+			ctx := metadata.NewIncomingContext(context.Background(), bb.headers)
+			req := &pb.RateLimitRequest{Domain: "bench"}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.ShouldRateLimit(ctx, req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
