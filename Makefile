@@ -17,7 +17,7 @@ GOLANGCI_LINT = go tool -modfile=tools/go.mod golangci-lint
 
 .PHONY: help
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the service: bin/rls
@@ -36,8 +36,13 @@ demo: build tools ## put a real Envoy in front of the service and of a small ups
 tools: ## install the real servers that tests and the demo start
 	@scripts/tools.sh
 
+.PHONY: manifest-tools
+manifest-tools: ## build what renders and checks the manifests in deploy/
+	CGO_ENABLED=0 go build -modfile=tools/deploy.mod -tags remove_all_sd -o .tools/bin/ helm.sh/helm/v3/cmd/helm github.com/prometheus/prometheus/cmd/promtool
+	CGO_ENABLED=0 go build -modfile=tools/validate.mod -o .tools/bin/ sigs.k8s.io/kubectl-validate
+
 .PHONY: test
-test: tools ## run all tests, against real servers
+test: tools manifest-tools ## run all tests, against real servers
 	go test -race -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
 
 .PHONY: fuzz

@@ -1,7 +1,6 @@
 // Package docs_test holds the documents to what the program does: it runs the
 // commands of README.md, plays the timelines of docs/strategies.md, starts the
-// examples of docs/backends.md and the manifests of deploy/k8s, and follows
-// every link. Replace a document's words and this says whether they are true.
+// examples of docs/backends.md, and follows every link. Replace a document's words and this says whether they are true.
 package docs_test
 
 import (

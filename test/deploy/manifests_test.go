@@ -1,0 +1,362 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// crds is the folder with the definitions of prometheus-operator's objects, of
+// the module that tools/deploy.mod pins.
+func crds(t *testing.T) string {
+	t.Helper()
+	out, err := run(root, "go", "mod", "download", "-modfile=tools/deploy.mod", "-json", "github.com/prometheus-operator/prometheus-operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal([]byte(out), &module); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(module.Dir, "example", "prometheus-operator-crd")
+}
+
+// validate asks kubectl-validate about the manifests in a folder.
+func validate(t *testing.T, dir string) error {
+	t.Helper()
+	_, err := run("", tool(t, "kubectl-validate"), "--version", kubernetes, "--local-crds", crds(t), dir)
+	return err
+}
+
+func TestManifestsAreValid(t *testing.T) {
+	dir := t.TempDir()
+	for _, r := range rendered(t) {
+		if len(r.objects) == 0 {
+			t.Errorf("%s is empty", r.name)
+		}
+		write(t, filepath.Join(dir, strings.ReplaceAll(r.name, "/", "-")+".yaml"), r.yaml)
+	}
+	if err := validate(t, dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestValidationFindsMistakes: or else the test above would tell nothing.
+func TestValidationFindsMistakes(t *testing.T) {
+	memory, monitoring := overlay(t, "memory"), overlay(t, "prometheus-operator")
+	for _, c := range []struct {
+		from      rendering
+		right, no string
+	}{
+		{memory, "readOnlyRootFilesystem", "readOnlyRootFileSystem"},
+		{memory, "periodSeconds: 2\n", "periodSeconds: often\n"},
+		{monitoring, "interval: 15s", "interval: often"},
+		{monitoring, "alert: RLSFailing", "alarm: RLSFailing"},
+	} {
+		dir, wrong := t.TempDir(), strings.Replace(c.from.yaml, c.right, c.no, 1)
+		if wrong == c.from.yaml {
+			t.Errorf("%s has no %q", c.from.name, c.right)
+		}
+		write(t, filepath.Join(dir, "wrong.yaml"), wrong)
+		if err := validate(t, dir); err == nil {
+			t.Errorf("%s passes with %q", c.from.name, c.no)
+		}
+	}
+}
+
+// TestPodsAreModest holds our own manifests to the strictest of the Pod
+// Security Standards, and more.
+func TestPodsAreModest(t *testing.T) {
+	seen := 0
+	for _, r := range rendered(t) {
+		if gateway(r) {
+			continue // its manifest is not ours to judge
+		}
+		for _, d := range r.all("Deployment") {
+			seen++
+			p := d.Spec.Template.Spec
+			if s := p.SecurityContext; !s.RunAsNonRoot || s.RunAsUser != 65534 || s.SeccompProfile.Type != "RuntimeDefault" {
+				t.Errorf("%s: %+v", r.name, s)
+			}
+			if p.AutomountServiceAccountToken == nil || *p.AutomountServiceAccountToken || p.ServiceAccountName == "" {
+				t.Errorf("%s: service account %q with its token", r.name, p.ServiceAccountName)
+			}
+			c := p.ours(t)
+			if s := c.SecurityContext; !s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || strings.Join(s.Capabilities.Drop, "") != "ALL" {
+				t.Errorf("%s: %+v", r.name, s)
+			}
+			env := r.environment(t, c)
+			if limit := c.Resources.Limits["memory"]; limit == "" || limit != c.Resources.Requests["memory"] || c.Resources.Requests["cpu"] == "" || env["GOMEMLIMIT"] != bytesOf(t, limit) {
+				t.Errorf("%s: resources %+v, GOMEMLIMIT %s", r.name, c.Resources, env["GOMEMLIMIT"])
+			}
+			if env["DEBUG_HOST"] != "127.0.0.1" {
+				t.Errorf("%s: profiles are served at %q", r.name, env["DEBUG_HOST"])
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d Deployments", seen)
+	}
+}
+
+// TestPodsHaveTimeToDrain: DRAIN_PERIOD and the 5 s of calls in flight fit.
+func TestPodsHaveTimeToDrain(t *testing.T) {
+	for _, r := range rendered(t) {
+		for _, d := range r.all("Deployment") {
+			if gateway(r) {
+				continue
+			}
+			p := d.Spec.Template.Spec
+			drain, err := time.ParseDuration(r.environment(t, p.ours(t))["DRAIN_PERIOD"])
+			if grace := time.Duration(p.TerminationGracePeriodSeconds) * time.Second; err != nil || drain < 3*time.Second || grace <= drain+5*time.Second {
+				t.Errorf("%s: drains for %v of %v (%v)", r.name, drain, grace, err)
+			}
+		}
+	}
+}
+
+// TestSelectorsSelectThePods: each, and nothing else of the namespace. An empty
+// selector of a budget or a policy would take in every pod there is.
+func TestSelectorsSelectThePods(t *testing.T) {
+	selects := func(name string, labels, selector map[string]string) {
+		if len(selector) == 0 {
+			t.Errorf("%s selects everything", name)
+		}
+		for label, value := range selector {
+			if labels[label] != value {
+				t.Errorf("%s selects %s=%s; there is %v", name, label, value, labels)
+			}
+		}
+	}
+	for _, r := range rendered(t) {
+		deployments := r.all("Deployment")
+		if gateway(r) || len(deployments) == 0 {
+			continue
+		}
+		d := r.one(t, "Deployment")
+		labels := d.Spec.Template.Metadata.Labels
+		ports := map[string]int{}
+		for _, p := range d.Spec.Template.Spec.ours(t).Ports {
+			ports[p.Name] = p.ContainerPort
+		}
+		if spread := d.Spec.Template.Spec.TopologySpreadConstraints; len(spread) == 0 {
+			t.Errorf("%s: nothing spreads the pods", r.name)
+		} else {
+			for _, s := range spread {
+				selects(r.name+" spread", labels, s.LabelSelector.MatchLabels)
+			}
+		}
+		for _, o := range r.objects {
+			name := r.name + " " + o.Kind + " " + o.Metadata.Name
+			switch o.Kind {
+			case "Deployment", "PodDisruptionBudget":
+				selects(name, labels, asStrings(o.Spec.Selector["matchLabels"]))
+			case "Service":
+				selects(name, labels, asStrings(o.Spec.Selector))
+				for _, p := range o.Spec.Ports {
+					if ports[p.TargetPort] != p.Port {
+						t.Errorf("%s: port %d leads to %q, which is %d", name, p.Port, p.TargetPort, ports[p.TargetPort])
+					}
+				}
+			case "NetworkPolicy":
+				selects(name, labels, o.Spec.PodSelector.MatchLabels)
+				open := 0
+				for _, in := range o.Spec.Ingress {
+					for _, p := range in.Ports {
+						if ports[fmt.Sprint(p.Port)] != 0 {
+							open++
+						}
+					}
+				}
+				if open != len(ports) {
+					t.Errorf("%s lets in to %d of %v", name, open, ports)
+				}
+			case "HorizontalPodAutoscaler":
+				if ref := o.Spec.ScaleTargetRef; ref.Kind != "Deployment" || ref.Name != d.Metadata.Name || d.Spec.Replicas != nil {
+					t.Errorf("%s scales %+v, which has %v replicas of its own", name, ref, d.Spec.Replicas)
+				}
+			}
+		}
+	}
+}
+
+// TestServiceMonitorsFindTheMetrics: once per pod, although there are two
+// Services.
+func TestServiceMonitorsFindTheMetrics(t *testing.T) {
+	for _, c := range []struct{ monitor, services rendering }{
+		{overlay(t, "prometheus-operator"), overlay(t, "memory")},
+		{release(t, "monitoring"), release(t, "monitoring")},
+	} {
+		m := c.monitor.one(t, "ServiceMonitor")
+		found := 0
+		for _, s := range c.services.all("Service") {
+			matches := true
+			for label, value := range asStrings(m.Spec.Selector["matchLabels"]) {
+				matches = matches && s.Metadata.Labels[label] == value
+			}
+			for _, p := range s.Spec.Ports {
+				if matches && p.Name == m.Spec.Endpoints[0].Port && p.Port == 9090 {
+					found++
+				}
+			}
+		}
+		if found != 1 || len(m.Spec.Endpoints) != 1 {
+			t.Errorf("%s finds %d ports", c.monitor.name, found)
+		}
+	}
+}
+
+// TestReplicasShareTheirCounters, or else there is one.
+func TestReplicasShareTheirCounters(t *testing.T) {
+	for _, r := range rendered(t) {
+		for _, d := range r.all("Deployment") {
+			if gateway(r) || r.environment(t, d.Spec.Template.Spec.ours(t))["BACKEND_TYPE"] != "memory" {
+				continue
+			}
+			if n := d.Spec.Replicas; n == nil || *n != 1 || len(r.all("HorizontalPodAutoscaler")) > 0 {
+				t.Errorf("%s: %v replicas that count each for itself", r.name, n)
+			}
+		}
+	}
+}
+
+// TestVariablesExist: each is in docs/settings.md.
+func TestVariablesExist(t *testing.T) {
+	documented := map[string]bool{"GOMEMLIMIT": true}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z0-9_]+)`").FindAllStringSubmatch(read(t, "docs/settings.md"), -1) {
+		documented[m[1]] = true
+	}
+	for _, r := range rendered(t) {
+		for _, d := range r.all("Deployment") {
+			c := d.Spec.Template.Spec.ours(t)
+			names := slices.Collect(maps.Keys(r.environment(t, c)))
+			for _, e := range c.Env {
+				names = append(names, e.Name)
+			}
+			for _, name := range names {
+				if !documented[name] {
+					t.Errorf("%s: there is no setting %s", r.name, name)
+				}
+			}
+		}
+	}
+}
+
+// TestEnvoyGatewayConfiguration: the ConfigMap has the configuration where
+// Envoy Gateway looks for it, with another image.
+func TestEnvoyGatewayConfiguration(t *testing.T) {
+	r := overlay(t, "envoy-gateway")
+	var c struct {
+		Kind     string
+		Provider struct {
+			Kubernetes struct {
+				RateLimitDeployment struct{ Container struct{ Image string } } `yaml:"rateLimitDeployment"`
+			}
+		}
+		RateLimit struct {
+			Backend struct{ Redis struct{ URL string } }
+		} `yaml:"rateLimit"`
+	}
+	m := r.one(t, "ConfigMap")
+	if err := yaml.Unmarshal([]byte(m.Data["envoy-gateway.yaml"]), &c); err != nil {
+		t.Fatal(err)
+	}
+	if image := c.Provider.Kubernetes.RateLimitDeployment.Container.Image; m.Metadata.Name != "envoy-gateway-config" || c.Kind != "EnvoyGateway" || !strings.Contains(image, "/rls:") || c.RateLimit.Backend.Redis.URL == "" {
+		t.Errorf("%s: %+v", m.Metadata.Name, c)
+	}
+}
+
+// TestOverlayOfOnesOwn is the one that docs/kubernetes.md shows.
+func TestOverlayOfOnesOwn(t *testing.T) {
+	_, example, _ := strings.Cut(read(t, "docs/kubernetes.md"), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	dir := t.TempDir()
+	up, err := filepath.Rel(dir, absolute(t, root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "kustomization.yaml"), strings.ReplaceAll(example, "[../", "["+up+"/"))
+	write(t, filepath.Join(dir, "edge.yaml"), "domain: edge\n")
+	program, err := kustomize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(dir, program, "build", ".")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, example)
+	}
+	r := rendering{"docs/kubernetes.md", out, parse(t, out)}
+	c := r.one(t, "Deployment").Spec.Template.Spec.ours(t)
+	if url := r.environment(t, c)["REDIS_URL"]; url != "redis.databases:6379" || c.Image != "registry.example.org/rls:1" {
+		t.Errorf("image %s, REDIS_URL %s", c.Image, url)
+	}
+	if !strings.Contains(out, "edge.yaml:") {
+		t.Errorf("the rules are missing in\n%s", out)
+	}
+}
+
+// TestCopies: neither kustomize nor Helm reads files outside of its folder.
+func TestCopies(t *testing.T) {
+	for copied, of := range map[string]string{
+		chart + "/files/rules.yaml":          "deploy/k8s/base/rules.yaml",
+		chart + "/files/dashboard.json":      overlays + "/grafana/dashboard.json",
+		chart + "/files/prometheusrule.yaml": overlays + "/prometheus-operator/prometheusrule.yaml",
+	} {
+		if read(t, copied) != read(t, of) {
+			t.Errorf("differs from what it copies: cp %s %s", of, copied)
+		}
+	}
+	_, mine, _ := strings.Cut(read(t, "deploy/k8s/base/rules.yaml"), "\ndomain:")
+	_, theirs, _ := strings.Cut(read(t, "config/quickstart.yaml"), "\ndomain:")
+	if mine != theirs {
+		t.Errorf("deploy/k8s/base/rules.yaml has\n%s\nconfig/quickstart.yaml has\n%s", mine, theirs)
+	}
+}
+
+// gateway tells the manifests that gateways bring.
+func gateway(r rendering) bool {
+	return slices.Contains([]string{"overlay/istio", "overlay/contour", "overlay/envoy-gateway"}, r.name)
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func asStrings(labels any) map[string]string {
+	all := map[string]string{}
+	m, _ := labels.(map[string]any)
+	for name, value := range m {
+		all[name] = fmt.Sprint(value)
+	}
+	return all
+}
+
+// bytesOf is a quantity of memory as resourceFieldRef shows it.
+func bytesOf(t *testing.T, quantity string) string {
+	t.Helper()
+	for suffix, unit := range map[string]int{"Mi": 1 << 20, "Gi": 1 << 30} {
+		if number, ok := strings.CutSuffix(quantity, suffix); ok {
+			n, err := strconv.Atoi(number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strconv.Itoa(n * unit)
+		}
+	}
+	t.Fatalf("%q is not in Mi or Gi", quantity)
+	return ""
+}

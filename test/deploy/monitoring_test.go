@@ -1,0 +1,364 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.org/rls/internal/testenv"
+)
+
+// traffic has a rule for each thing that is measured.
+const traffic = `
+domain: traffic
+descriptors:
+  - key: limited
+    rate_limit: {unit: hour, requests_per_unit: 2}
+  - key: bursts
+    rate_limit: {unit: hour, requests_per_unit: 2, strategy: token_bucket, burst: 2}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+`
+
+// scraped is the metrics of a program that counts in memory and of one that
+// counts in Redis, each after some traffic, with the labels that a target in
+// Kubernetes has.
+var scraped struct {
+	sync.Mutex
+	series []series
+}
+
+// series is one line of /metrics.
+type series struct {
+	name   string
+	labels string // as in the line, with those of the target
+	value  float64
+}
+
+var (
+	sampleLine = regexp.MustCompile(`^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$`)
+	labelName  = regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
+)
+
+func scrape(t *testing.T) []series {
+	t.Helper()
+	scraped.Lock()
+	defer scraped.Unlock()
+	if scraped.series != nil {
+		return scraped.series
+	}
+	for name, env := range map[string]map[string]string{
+		"memory": {"BACKEND_TYPE": "memory"},
+		"redis":  {"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": testenv.Redis(t).Addr},
+	} {
+		disk := t.TempDir()
+		write(t, filepath.Join(disk, "rules", "traffic.yaml"), traffic)
+		maps.Copy(env, map[string]string{"RUNTIME_ROOT": disk, "RUNTIME_APPDIRECTORY": "rules", "RUNTIME_WATCH_ROOT": "false", "USE_PROMETHEUS": "true"})
+		p := start(t, []string{"rls", "serve"}, env)
+		denied := 0
+		for _, key := range []string{"limited", "bursts", "shadow", "unknown"} {
+			for range 4 {
+				if p.hit(t, "traffic", key, "x") == http.StatusTooManyRequests {
+					denied++
+				}
+			}
+		}
+		if denied != 4 {
+			t.Errorf("%s: %d of the hits are denied", name, denied)
+		}
+		for line := range strings.Lines(p.get("http://" + p.metrics + "/metrics")) {
+			m := sampleLine.FindStringSubmatch(strings.TrimSpace(line))
+			if m == nil {
+				continue // a comment
+			}
+			value, err := strconv.ParseFloat(m[3], 64)
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			target := fmt.Sprintf(`namespace="ns",pod=%q,instance=%q,job="rls"`, name, p.metrics)
+			if m[2] != "" {
+				target = m[2] + "," + target
+			}
+			scraped.series = append(scraped.series, series{m[1], target, value})
+		}
+	}
+	if len(scraped.series) < 100 {
+		t.Fatalf("only %d series", len(scraped.series))
+	}
+	return scraped.series
+}
+
+// labelsOf are the names of a metric's labels; ok: there is such a metric.
+func labelsOf(all []series, metric string) (labels map[string]bool, ok bool) {
+	labels = map[string]bool{}
+	for _, s := range all {
+		if s.name == metric {
+			ok = true
+			for _, m := range labelName.FindAllStringSubmatch(s.labels, -1) {
+				labels[m[1]] = true
+			}
+		}
+	}
+	return labels, ok
+}
+
+// query is a query of the dashboard or of an alert.
+type query struct {
+	where, expr, legend string
+}
+
+var (
+	metricName = regexp.MustCompile(`\b(?:rls|ratelimit|process|go|up)_\w+`)
+	matcher    = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"`)
+	grouping   = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
+	legendName = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}|\$labels\.(\w+)`)
+)
+
+// check holds the metrics and labels of a query to those that there are.
+func (q query) check(t *testing.T, all []series) {
+	t.Helper()
+	metrics := metricName.FindAllString(q.expr, -1)
+	if len(metrics) == 0 {
+		t.Errorf("%s: no metric of ours in %s", q.where, q.expr)
+	}
+	known := map[string]bool{}
+	for _, metric := range metrics {
+		labels, ok := labelsOf(all, metric)
+		if !ok {
+			t.Errorf("%s: there is no metric %s", q.where, metric)
+		}
+		maps.Copy(known, labels)
+	}
+	var labels []string
+	for _, m := range matcher.FindAllStringSubmatch(q.expr, -1) {
+		labels = append(labels, m[1])
+	}
+	for _, m := range grouping.FindAllStringSubmatch(q.expr, -1) {
+		labels = append(labels, strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' })...)
+	}
+	for _, m := range legendName.FindAllStringSubmatch(q.legend, -1) {
+		labels = append(labels, m[1]+m[2])
+	}
+	for _, label := range labels {
+		if !known[label] {
+			t.Errorf("%s: %v have no label %q", q.where, metrics, label)
+		}
+	}
+}
+
+type alertRule struct {
+	Alert, Expr         string
+	Labels, Annotations map[string]string
+}
+
+// alerts is the groups of the PrometheusRule, as Prometheus reads them.
+func alerts(t *testing.T) (text string, rules []alertRule) {
+	t.Helper()
+	r := overlay(t, "prometheus-operator")
+	out, err := yaml.Marshal(map[string]any{"groups": r.one(t, "PrometheusRule").Spec.Groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Groups []struct{ Rules []alertRule } }
+	if err := yaml.Unmarshal(out, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		rules = append(rules, g.Rules...)
+	}
+	return string(out), rules
+}
+
+// TestAlerts runs promtool's unit tests of the alerts, of which each has one.
+func TestAlerts(t *testing.T) {
+	text, rules := alerts(t)
+	tests := read(t, "test/deploy/testdata/alerts.yaml")
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "rules.yaml"), text)
+	write(t, filepath.Join(dir, "alerts.yaml"), tests)
+	promtool := tool(t, "promtool")
+	if _, err := run(dir, promtool, "check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"); err != nil {
+		t.Error(err)
+	}
+	if _, err := run(dir, promtool, "test", "rules", "alerts.yaml"); err != nil {
+		t.Error(err)
+	}
+
+	var file struct {
+		Tests []struct {
+			InputSeries []struct{ Series string } `yaml:"input_series"`
+			Alerts      []struct {
+				Alertname string
+				Exp       []any `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	if err := yaml.Unmarshal([]byte(tests), &file); err != nil {
+		t.Fatal(err)
+	}
+	fires, silent := map[string]bool{}, map[string]bool{}
+	all := scrape(t)
+	for _, test := range file.Tests {
+		for _, a := range test.Alerts {
+			if len(a.Exp) > 0 {
+				fires[a.Alertname] = true
+			} else {
+				silent[a.Alertname] = true
+			}
+		}
+		for _, s := range test.InputSeries {
+			query{where: "testdata/alerts.yaml", expr: s.Series}.check(t, all)
+		}
+	}
+	for _, r := range rules {
+		if !fires[r.Alert] || !silent[r.Alert] {
+			t.Errorf("%s: no test in which it fires and one in which it does not", r.Alert)
+		}
+		legend := strings.Join(slices.Collect(maps.Values(r.Annotations)), " ")
+		query{where: r.Alert, expr: r.Expr, legend: legend}.check(t, all)
+		if !strings.Contains(read(t, "docs/kubernetes.md"), "| `"+r.Alert+"` |") {
+			t.Errorf("docs/kubernetes.md does not have %s", r.Alert)
+		}
+		if r.Annotations["summary"] == "" || !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
+			t.Errorf("%s: summary %q, severity %q", r.Alert, r.Annotations["summary"], r.Labels["severity"])
+		}
+	}
+}
+
+type dashboard struct {
+	Panels []struct {
+		Type, Title, Description string
+		Targets                  []struct {
+			Expr   string
+			Legend string `json:"legendFormat"`
+		}
+	}
+	Annotations struct {
+		List []struct {
+			Name, Expr  string
+			TitleFormat string
+		}
+	}
+	Templating struct {
+		List []struct {
+			Name, Type string
+			Query      json.RawMessage
+		}
+	}
+}
+
+// variables stand for what Grafana puts in a query.
+var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "5m", "$namespace", ".*", "$domain", ".*", "$rule", ".*")
+
+// queries are all that the dashboard asks, and how it names the answers.
+func (d *dashboard) queries() (all []query) {
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			all = append(all, query{p.Title, variables.Replace(target.Expr), target.Legend})
+		}
+	}
+	for _, a := range d.Annotations.List {
+		all = append(all, query{a.Name, variables.Replace(a.Expr), a.TitleFormat})
+	}
+	return all
+}
+
+func openDashboard(t *testing.T) *dashboard {
+	t.Helper()
+	r := overlay(t, "grafana")
+	d := new(dashboard)
+	if err := json.Unmarshal([]byte(r.one(t, "ConfigMap").Data["rls.json"]), d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestDashboardNames: its queries ask for metrics and labels that there are.
+func TestDashboardNames(t *testing.T) {
+	all, d := scrape(t), openDashboard(t)
+	queries := d.queries()
+	if len(queries) < 20 {
+		t.Errorf("only %d queries", len(queries))
+	}
+	labelValues := regexp.MustCompile(`label_values\((.*), (\w+)\)`)
+	for _, v := range d.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		var asks struct{ Query string }
+		if err := json.Unmarshal(v.Query, &asks); err != nil {
+			t.Fatal(err)
+		}
+		m := labelValues.FindStringSubmatch(asks.Query)
+		if m == nil {
+			t.Errorf("variable %s: %q", v.Name, asks.Query)
+			continue
+		}
+		queries = append(queries, query{"variable " + v.Name, variables.Replace(m[1]), "{{" + m[2] + "}}"})
+	}
+	for _, q := range queries {
+		q.check(t, all)
+		if strings.Contains(q.expr, "$") {
+			t.Errorf("%s: an unknown variable in %s", q.where, q.expr)
+		}
+	}
+}
+
+// TestDashboardShowsSomething runs its queries, by promtool, on what our
+// program counted, as if it went on growing.
+func TestDashboardShowsSomething(t *testing.T) {
+	type input struct {
+		Series string `yaml:"series"`
+		Values string `yaml:"values"`
+	}
+	type sample struct {
+		Labels string  `yaml:"labels"`
+		Value  float64 `yaml:"value"`
+	}
+	type expr struct {
+		Expr     string   `yaml:"expr"`
+		EvalTime string   `yaml:"eval_time"`
+		Samples  []sample `yaml:"exp_samples"`
+	}
+	type test struct {
+		Interval string  `yaml:"interval"`
+		Input    []input `yaml:"input_series"`
+		Exprs    []expr  `yaml:"promql_expr_test"`
+	}
+	one := test{Interval: "30s"}
+	for _, s := range scrape(t) {
+		one.Input = append(one.Input, input{s.name + "{" + s.labels + "}", strconv.FormatFloat(s.value, 'f', -1, 64) + "+1x20"})
+	}
+	for _, q := range openDashboard(t).queries() {
+		one.Exprs = append(one.Exprs, expr{"count(" + q.expr + ") > bool 0", "9m", []sample{{"{}", 1}}})
+	}
+	out, err := yaml.Marshal(map[string]any{"tests": []test{one}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "dashboard.yaml"), string(out))
+	if _, err := run(dir, tool(t, "promtool"), "test", "rules", "dashboard.yaml"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDashboardExplainsItself: each panel says what it shows.
+func TestDashboardExplainsItself(t *testing.T) {
+	for _, p := range openDashboard(t).Panels {
+		if p.Type != "row" && (p.Title == "" || p.Description == "" || len(p.Targets) == 0) {
+			t.Errorf("panel %q: %q, %d queries", p.Title, p.Description, len(p.Targets))
+		}
+	}
+}

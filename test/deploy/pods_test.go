@@ -1,0 +1,209 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"example.org/rls/internal/testenv"
+)
+
+// program is the running program with its ports on the loopback.
+type program struct{ http, grpc, metrics string }
+
+// start runs the program by one of its names until the test ends.
+func start(t *testing.T, command []string, env map[string]string) program {
+	t.Helper()
+	if err := binaries(); err != nil {
+		t.Fatal(err)
+	}
+	address := func() string { return "127.0.0.1:" + strconv.Itoa(testenv.FreePort(t)) }
+	p := program{http: address(), grpc: address(), metrics: address()}
+	env = maps.Clone(env)
+	for name, addr := range map[string]string{"": p.http, "GRPC_": p.grpc, "DEBUG_": address()} {
+		env[name+"HOST"], env[name+"PORT"], _ = strings.Cut(addr, ":")
+	}
+	env["PROMETHEUS_ADDR"], env["DRAIN_PERIOD"] = p.metrics, "0s"
+
+	cmd := exec.Command(filepath.Join(binaryDir, filepath.Base(command[0])), command[1:]...)
+	for name, value := range env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Errorf("%v ended: %v\n%s", command, err, log.String())
+		}
+	})
+	testenv.Eventually(t, 30*time.Second, func() bool { return p.get("http://"+p.http+"/healthcheck") != "" }, "the program is healthy")
+	return p
+}
+
+// get is the body of a page, "" when there is none.
+func (p program) get(url string) string {
+	resp, err := http.Get(url)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return ""
+	}
+	return string(body)
+}
+
+// hit asks /json about one descriptor and returns the status.
+func (p program) hit(t *testing.T, domain, key, value string) int {
+	t.Helper()
+	body := fmt.Sprintf(`{"domain": %q, "descriptors": [{"entries": [{"key": %q, "value": %q}]}]}`, domain, key, value)
+	resp, err := http.Post("http://"+p.http+"/json", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// stores start what the pods' environment names.
+var stores = map[string]func(*testing.T, map[string]string){
+	"overlay/memory": func(*testing.T, map[string]string) {},
+	"overlay/redis":  oneRedis,
+	"overlay/redis-cluster": func(t *testing.T, env map[string]string) {
+		env["REDIS_URL"] = strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")
+	},
+	"overlay/memcached": memcacheds,
+	"overlay/istio":     oneRedis,
+	"overlay/contour":   oneRedis,
+	"chart/defaults":    func(*testing.T, map[string]string) {},
+	"chart/monitoring":  func(*testing.T, map[string]string) {},
+	"chart/redis-sentinel": func(t *testing.T, env map[string]string) {
+		s := testenv.Sentinel(t)
+		env["REDIS_URL"] = strings.Join(append([]string{s.MasterName}, s.Addrs()...), ",")
+	},
+	"chart/memcached": memcacheds,
+}
+
+func oneRedis(t *testing.T, env map[string]string) { env["REDIS_URL"] = testenv.Redis(t).Addr }
+
+func memcacheds(t *testing.T, env map[string]string) {
+	env["MEMCACHE_HOST_PORT"] = testenv.Memcached(t).Addr + "," + testenv.Memcached(t).Addr
+}
+
+// TestPodsServe runs the container's command with its environment and the
+// rules where the pod would have them, and probes as the kubelet does. Where
+// the manifest has no rules, they are the quick start's.
+func TestPodsServe(t *testing.T) {
+	names := slices.Sorted(maps.Keys(stores))
+	for _, r := range rendered(t) {
+		i, found := slices.BinarySearch(names, r.name)
+		if !found {
+			continue
+		}
+		names = slices.Delete(names, i, i+1)
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			pod := r.one(t, "Deployment").Spec.Template.Spec
+			c := pod.ours(t)
+			env := r.environment(t, c)
+			stores[r.name](t, env)
+			disk := t.TempDir()
+			mountRules(t, r, pod, c, disk)
+			env["RUNTIME_ROOT"] = filepath.Join(disk, env["RUNTIME_ROOT"])
+			p := start(t, c.Command, env)
+
+			for _, probe := range []probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+				answer(t, p, probe, gateway(r))
+			}
+			if env["USE_PROMETHEUS"] == "true" && p.get("http://"+p.metrics+"/metrics") == "" {
+				t.Error("no metrics")
+			}
+			allowed := 0
+			for range 8 { // of 3 a minute, two of which may meet
+				if p.hit(t, "quickstart", "generic_key", "hello") == http.StatusOK {
+					allowed++
+				}
+			}
+			if allowed < 3 || allowed > 6 {
+				t.Errorf("%d of 8 hits pass", allowed)
+			}
+		})
+	}
+	if len(names) > 0 {
+		t.Errorf("nothing renders %v", names)
+	}
+}
+
+// mountRules writes the pod's ConfigMaps of rules below disk.
+func mountRules(t *testing.T, r rendering, p pod, c container, disk string) {
+	t.Helper()
+	for _, mount := range c.VolumeMounts {
+		if mount.SubPath != "" {
+			t.Errorf("%s is one file, which never changes", mount.MountPath)
+		}
+		for _, v := range p.Volumes {
+			if v.Name != mount.Name {
+				continue
+			}
+			files := map[string]string{}
+			for _, o := range r.all("ConfigMap") {
+				if o.Metadata.Name == v.ConfigMap.Name {
+					files = o.Data
+				}
+			}
+			if gateway(r) {
+				files["config.yaml"] = read(t, "config/quickstart.yaml")
+			}
+			if len(files) == 0 {
+				t.Errorf("there is no ConfigMap %s", v.ConfigMap.Name)
+			}
+			for name, content := range files {
+				write(t, filepath.Join(disk, mount.MountPath, name), content)
+			}
+		}
+	}
+}
+
+// answer fails the test unless p answers the probe, which may be none.
+func answer(t *testing.T, p program, probe probe, maybeNone bool) {
+	t.Helper()
+	switch {
+	case probe.GRPC != nil:
+		conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		resp, err := healthpb.NewHealthClient(conn).Check(context.Background(), &healthpb.HealthCheckRequest{Service: probe.GRPC.Service})
+		if err != nil || resp.Status != healthpb.HealthCheckResponse_SERVING || probe.GRPC.Port != 8081 {
+			t.Errorf("probe %+v: %v %v", *probe.GRPC, resp, err)
+		}
+	case probe.HTTPGet != nil:
+		if p.get("http://"+p.http+probe.HTTPGet.Path) == "" {
+			t.Errorf("probe %+v is not answered", *probe.HTTPGet)
+		}
+	case !maybeNone:
+		t.Error("a probe is missing")
+	}
+}

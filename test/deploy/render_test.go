@@ -1,0 +1,253 @@
+package deploy_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	overlays  = "deploy/k8s/overlays"
+	chart     = "deploy/helm/rls"
+	valueSets = "test/deploy/testdata/values"
+	// kubernetes is the oldest version that the manifests are for.
+	kubernetes = "1.30"
+)
+
+// rendering is what kubectl would be given.
+type rendering struct {
+	name    string // overlay/redis, chart/redis
+	yaml    string
+	objects []object
+}
+
+// object is as much of any of the objects as the tests look at.
+type object struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct {
+		Name   string
+		Labels map[string]string
+	}
+	Data map[string]string // ConfigMap
+	Spec struct {
+		Replicas *int
+		// Of a Deployment, a PodDisruptionBudget and a ServiceMonitor
+		// matchLabels and their like, of a Service the labels.
+		Selector       map[string]any
+		PodSelector    selector                    `yaml:"podSelector"`
+		ClusterIP      string                      `yaml:"clusterIP"`
+		ScaleTargetRef struct{ Kind, Name string } `yaml:"scaleTargetRef"`
+		Template       struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     pod
+		}
+		Ports []struct {
+			Name       string
+			Port       int
+			TargetPort string `yaml:"targetPort"`
+		}
+		Endpoints []struct{ Port string }
+		Ingress   []struct{ Ports []struct{ Port any } }
+		Groups    any
+	}
+}
+
+type selector struct {
+	MatchLabels map[string]string `yaml:"matchLabels"`
+}
+
+type pod struct {
+	ServiceAccountName            string `yaml:"serviceAccountName"`
+	AutomountServiceAccountToken  *bool  `yaml:"automountServiceAccountToken"`
+	TerminationGracePeriodSeconds int    `yaml:"terminationGracePeriodSeconds"`
+	SecurityContext               struct {
+		RunAsNonRoot   bool                  `yaml:"runAsNonRoot"`
+		RunAsUser      int                   `yaml:"runAsUser"`
+		SeccompProfile struct{ Type string } `yaml:"seccompProfile"`
+	} `yaml:"securityContext"`
+	TopologySpreadConstraints []struct {
+		LabelSelector selector `yaml:"labelSelector"`
+	} `yaml:"topologySpreadConstraints"`
+	Containers []container
+	Volumes    []struct {
+		Name      string
+		ConfigMap struct{ Name string } `yaml:"configMap"`
+	}
+}
+
+type container struct {
+	Name    string
+	Image   string
+	Command []string
+	EnvFrom []struct {
+		ConfigMapRef struct{ Name string } `yaml:"configMapRef"`
+	} `yaml:"envFrom"`
+	Env []struct {
+		Name, Value string
+		ValueFrom   struct {
+			ResourceFieldRef struct{ Resource string } `yaml:"resourceFieldRef"`
+		} `yaml:"valueFrom"`
+	}
+	Resources struct{ Requests, Limits map[string]string }
+	Ports     []struct {
+		Name          string
+		ContainerPort int `yaml:"containerPort"`
+	}
+	StartupProbe    probe `yaml:"startupProbe"`
+	ReadinessProbe  probe `yaml:"readinessProbe"`
+	LivenessProbe   probe `yaml:"livenessProbe"`
+	SecurityContext struct {
+		AllowPrivilegeEscalation *bool                   `yaml:"allowPrivilegeEscalation"`
+		ReadOnlyRootFilesystem   bool                    `yaml:"readOnlyRootFilesystem"`
+		Capabilities             struct{ Drop []string } `yaml:"capabilities"`
+	} `yaml:"securityContext"`
+	VolumeMounts []struct {
+		Name      string
+		MountPath string `yaml:"mountPath"`
+		SubPath   string `yaml:"subPath"`
+	} `yaml:"volumeMounts"`
+}
+
+type probe struct {
+	GRPC *struct {
+		Port    int
+		Service string
+	} `yaml:"grpc"`
+	HTTPGet *struct{ Path, Port string } `yaml:"httpGet"`
+}
+
+// rendered is every overlay, and the chart with every set of values.
+func rendered(t *testing.T) []rendering {
+	t.Helper()
+	var all []rendering
+	for _, dir := range entries(t, overlays) {
+		all = append(all, overlay(t, dir))
+	}
+	for _, file := range entries(t, valueSets) {
+		all = append(all, release(t, strings.TrimSuffix(file, ".yaml")))
+	}
+	return all
+}
+
+// overlay is what `kubectl apply -k` would send.
+func overlay(t *testing.T, name string) rendering {
+	t.Helper()
+	program, err := kustomize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(root, program, "build", filepath.Join(overlays, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rendering{"overlay/" + name, out, parse(t, out)}
+}
+
+// release is the chart, installed as test, with a set of values.
+func release(t *testing.T, values string) rendering {
+	t.Helper()
+	out, err := run(root, tool(t, "helm"), "template", "test", chart, "--kube-version", kubernetes+".0",
+		"--values", filepath.Join(valueSets, values+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rendering{"chart/" + values, out, parse(t, out)}
+}
+
+func parse(t *testing.T, text string) []object {
+	t.Helper()
+	var all []object
+	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var o object
+		if err := d.Decode(&o); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if o.Kind != "" { // a template of which nothing is left
+			all = append(all, o)
+		}
+	}
+}
+
+func entries(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := os.ReadDir(filepath.Join(root, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range found {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// all are the objects of a kind.
+func (r rendering) all(kind string) []object {
+	var found []object
+	for _, o := range r.objects {
+		if o.Kind == kind {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// one is the object of a kind of which there is one.
+func (r rendering) one(t *testing.T, kind string) object {
+	t.Helper()
+	found := r.all(kind)
+	if len(found) != 1 {
+		t.Fatalf("%s has %d of kind %s", r.name, len(found), kind)
+	}
+	return found[0]
+}
+
+// ours is the container that runs the service.
+func (p pod) ours(t *testing.T) container {
+	t.Helper()
+	for _, c := range p.Containers {
+		if strings.Contains(c.Image, "rls") {
+			return c
+		}
+	}
+	t.Fatalf("no container has our image: %+v", p.Containers)
+	return container{}
+}
+
+// environment is what the container's process finds in its environment; what
+// only a cluster knows is left out.
+func (r rendering) environment(t *testing.T, c container) map[string]string {
+	t.Helper()
+	env := map[string]string{}
+	for _, from := range c.EnvFrom {
+		found := false
+		for _, o := range r.all("ConfigMap") {
+			if o.Metadata.Name == from.ConfigMapRef.Name {
+				found = true
+				for name, value := range o.Data {
+					env[name] = value
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: there is no ConfigMap %s", r.name, from.ConfigMapRef.Name)
+		}
+	}
+	for _, e := range c.Env {
+		switch {
+		case e.Value != "":
+			env[e.Name] = e.Value
+		case e.ValueFrom.ResourceFieldRef.Resource == "limits.memory":
+			env[e.Name] = bytesOf(t, c.Resources.Limits["memory"])
+		}
+	}
+	return env
+}
