@@ -83,6 +83,17 @@ func TestChartRollsPodsForSettingsOnly(t *testing.T) {
 	}
 }
 
+// TestChartProbesWithoutTLS: the kubelet's gRPC probes cannot follow when gRPC
+// is served over TLS.
+func TestChartProbesWithoutTLS(t *testing.T) {
+	c := release(t, "everything").one(t, "Deployment").Spec.Template.Spec.ours(t)
+	for _, p := range []probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+		if p.GRPC != nil || p.HTTPGet == nil || p.HTTPGet.Path != "/healthcheck" || p.HTTPGet.Port != "http" {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 // TestChartReadme explains every value.
 func TestChartReadme(t *testing.T) {
 	var values map[string]any
