@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -154,22 +155,13 @@ func (d *decision) replaced(name string) bool {
 		if o.overrides != nil || o.rule == nil {
 			continue
 		}
-		if contains(o.rule.Replaces, name) {
+		if slices.Contains(o.rule.Replaces, name) {
 			return true
 		}
 		for j := range o.rule.Limits {
-			if contains(o.rule.Limits[j].Replaces, name) {
+			if slices.Contains(o.rule.Limits[j].Replaces, name) {
 				return true
 			}
-		}
-	}
-	return false
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
 		}
 	}
 	return false

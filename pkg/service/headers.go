@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,7 +117,7 @@ func (d *decision) policies() string {
 		}
 		item := quoted(policyName(c.limit)) + ";q=" + strconv.FormatUint(uint64(c.limit.Requests), 10) +
 			";w=" + strconv.FormatInt(window(c.limit), 10)
-		if !contains(items, item) {
+		if !slices.Contains(items, item) {
 			items = append(items, item)
 		}
 	}
