@@ -27,7 +27,7 @@ type rules struct {
 }
 
 func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Metrics, log *slog.Logger) *rules {
-	r := &rules{source: rulesSource(s, log), tried: make(chan struct{}), ready: make(chan struct{})}
+	r := &rules{source: rulesSource(s, measure, log), tried: make(chan struct{}), ready: make(chan struct{})}
 	tried := sync.OnceFunc(func() { close(r.tried) })
 	ready := sync.OnceFunc(func() { close(r.ready) })
 	// As with the reference, a management server is waited for unless told
@@ -78,9 +78,9 @@ func (r *rules) whenReady(ctx context.Context, do func()) {
 	}
 }
 
-func rulesSource(s *settings.Settings, log *slog.Logger) sources.Source {
+func rulesSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) sources.Source {
 	if s.Rules.OverXDS() {
-		return xdsSource(s, log)
+		return xdsSource(s, measure, log)
 	}
 	return &sources.Files{
 		Root:           s.Rules.RuntimeRoot,
@@ -92,7 +92,7 @@ func rulesSource(s *settings.Settings, log *slog.Logger) sources.Source {
 	}
 }
 
-func xdsSource(s *settings.Settings, log *slog.Logger) *xds.Source {
+func xdsSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) *xds.Source {
 	x := &s.XDS
 	source := &xds.Source{
 		Server:          x.ServerURL,
@@ -108,7 +108,8 @@ func xdsSource(s *settings.Settings, log *slog.Logger) *xds.Source {
 			Factor:      s.XDSClient.BackoffRandomFactor,
 			Jitter:      s.XDSClient.BackoffJitter,
 		},
-		Log: log,
+		Connected: measure.Connected(),
+		Log:       log,
 	}
 	if x.ServerUseTLS {
 		source.TLS = func() (*tls.Config, error) {

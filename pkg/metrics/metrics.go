@@ -52,6 +52,7 @@ type Metrics struct {
 	panics    prometheus.Counter
 	requests  [codes.Unauthenticated + 1]prometheus.Counter
 	loads     *prometheus.CounterVec
+	refused   prometheus.Gauge
 	lastLoad  atomic.Int64 // of good rules, ns since the epoch
 	decisions *decisions
 	calls     *calls
@@ -101,6 +102,9 @@ func (m *Metrics) countProcess() {
 	m.loads = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rls_config_loads_total", Help: "Loads of the rules, by result: success or error.",
 	}, []string{"result"})
+	m.refused = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "rls_config_refused", Help: "1 while the rules that came last are refused, and older ones or none are in force, else 0.",
+	})
 	m.panics = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "rls_panics_total", Help: "Requests that panicked and were answered INTERNAL.",
 	})
@@ -109,7 +113,7 @@ func (m *Metrics) countProcess() {
 	}
 	m.loads.WithLabelValues("success")
 	m.loads.WithLabelValues("error")
-	m.add.MustRegister(m.panics, requests, m.loads,
+	m.add.MustRegister(m.panics, requests, m.loads, m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "rls_config_last_success_timestamp_seconds", Help: "When rules were last loaded without an error, in seconds since the epoch; 0 is never.",
 		}, func() float64 { return float64(m.lastLoad.Load()) / 1e9 }),
@@ -145,10 +149,12 @@ func (m *Metrics) Answered(code codes.Code) {
 func (m *Metrics) Loaded(err error) {
 	if err != nil {
 		m.loads.WithLabelValues("error").Inc()
+		m.refused.Set(1)
 		m.paths.loadFailed.n.Add(1)
 		return
 	}
 	m.loads.WithLabelValues("success").Inc()
+	m.refused.Set(0)
 	m.paths.loaded.n.Add(1)
 	m.lastLoad.Store(time.Now().UnixNano())
 }

@@ -59,7 +59,7 @@ func TestMetrics(t *testing.T) {
 	// an increase and not a new series.
 	for _, want := range []string{
 		"rls_panics_total 0", `rls_requests_total{code="OK"} 0`, `rls_requests_total{code="Unauthenticated"} 0`,
-		`rls_config_loads_total{result="success"} 0`, `rls_config_loads_total{result="error"} 0`,
+		`rls_config_loads_total{result="success"} 0`, `rls_config_loads_total{result="error"} 0`, "rls_config_refused 0",
 		"rls_store_keys 0", "rls_memory_evictions_total 0",
 	} {
 		if !scrape(t, m)[want] {
@@ -76,11 +76,15 @@ func TestMetrics(t *testing.T) {
 	memory.keys, memory.evicted = 5, 6
 	for _, want := range []string{
 		"rls_panics_total 1", `rls_requests_total{code="OK"} 2`, `rls_requests_total{code="Unknown"} 1`,
-		`rls_config_loads_total{result="success"} 1`, `rls_config_loads_total{result="error"} 1`,
+		`rls_config_loads_total{result="success"} 1`, `rls_config_loads_total{result="error"} 1`, "rls_config_refused 1",
 		"rls_store_keys 5", "rls_memory_evictions_total 6",
 	} {
 		if !scrape(t, m)[want] {
 			t.Errorf("no %s", want)
 		}
+	}
+	m.Loaded(nil)
+	if !scrape(t, m)["rls_config_refused 0"] {
+		t.Error("rules are still called refused")
 	}
 }

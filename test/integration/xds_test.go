@@ -59,6 +59,9 @@ func TestRulesFromAManagementServer(t *testing.T) {
 			if _, err := s.try(patience, "a", desc("user", "1")); grpcstatus.Code(err) != codes.Unavailable {
 				t.Fatalf("without rules: %v", err)
 			}
+			if s.stat("rls_xds_connected") != 0 {
+				t.Error("connected to nobody")
+			}
 			plane.Set("1", perHour("a", 2))
 			at.Serve(plane)
 			s.inForce("a.user: unit=HOUR requests_per_unit=2,")
@@ -75,15 +78,22 @@ func TestRulesFromAManagementServer(t *testing.T) {
 			testenv.Eventually(t, patience, func() bool {
 				return strings.Contains(s.log(), "default/c: domain: must not be empty")
 			}, "the problem is logged")
+			if s.stat("rls_config_refused") != 1 || s.stat("rls_xds_connected") != 1 {
+				t.Errorf("refused %v, connected %v", s.stat("rls_config_refused"), s.stat("rls_xds_connected"))
+			}
 			s.want("a", desc("user", "1"), ok, 0)
 
 			// A new server that begins to count its versions anew.
 			at.Stop()
+			testenv.Eventually(t, patience, func() bool { return s.stat("rls_xds_connected") == 0 }, "not connected")
 			s.want("a", desc("user", "1"), over, 0)
 			plane = controlplane.New(t, xdsNode)
 			plane.Set("2", perHour("a", 10))
 			at.Serve(plane)
 			s.inForce("requests_per_unit=10,")
+			if s.stat("rls_config_refused") != 0 || s.stat("rls_xds_connected") != 1 {
+				t.Errorf("refused %v, connected %v", s.stat("rls_config_refused"), s.stat("rls_xds_connected"))
+			}
 			if !s.gone("b") {
 				t.Error("b is still limited")
 			}

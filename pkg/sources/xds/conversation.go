@@ -18,12 +18,13 @@ import (
 
 // conversation is what is said on the streams to a server, one after the other.
 type conversation struct {
-	node    *core.Node
-	publish sources.Publish
-	log     *slog.Logger
-	heard   bool               // a response came on the current stream
-	refused waits              // since a response was last accepted
-	known   map[string]version // of the delta protocol: what is in force
+	node      *core.Node
+	publish   sources.Publish
+	connected func(bool)
+	log       *slog.Logger
+	heard     bool               // a response came on the current stream
+	refused   waits              // since a response was last accepted
+	known     map[string]version // of the delta protocol: what is in force
 }
 
 // paceOfRefusals is for servers that answer a refusal by sending the same again
@@ -58,6 +59,7 @@ func exchange[Request, Response any](s stream[Request, Response], first Request,
 // started tells that a stream is open.
 func (c *conversation) started() {
 	c.refused = waits{Backoff: paceOfRefusals}
+	c.connected(true)
 	c.log.Info("xDS: connected, asking for rules", "node", c.node.GetId())
 }
 

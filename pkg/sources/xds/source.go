@@ -64,7 +64,9 @@ type Source struct {
 	// 4 MiB.
 	MaxMessageBytes int
 	Backoff         Backoff
-	Log             *slog.Logger
+	// Connected, if not nil, is told when a stream is open and when it ended.
+	Connected func(bool)
+	Log       *slog.Logger
 }
 
 var _ sources.Source = (*Source)(nil)
@@ -74,12 +76,17 @@ var errUnreachable = errors.New("cannot reach the server")
 
 // Run implements [sources.Source]. It returns nil when ctx ends.
 func (s *Source) Run(ctx context.Context, publish sources.Publish) error {
-	talk := &conversation{node: s.node(), publish: publish, log: s.Log}
+	connected := s.Connected
+	if connected == nil {
+		connected = func(bool) {}
+	}
+	talk := &conversation{node: s.node(), publish: publish, connected: connected, log: s.Log}
 	wait := waits{Backoff: s.Backoff}
 	for {
 		talk.heard = false
 		start := time.Now()
 		err := s.connect(ctx, talk)
+		connected(false)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -12,3 +12,19 @@ func (m *Metrics) Skipped() func(problems int) {
 	m.add.MustRegister(skipped)
 	return func(problems int) { skipped.Set(float64(problems)) }
 }
+
+// Connected adds the metric of the connection to a management server that
+// sends rules, and returns how to tell it. Once at most.
+func (m *Metrics) Connected() func(bool) {
+	connected := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "rls_xds_connected", Help: "1 while a stream from the management server that sends the rules is open, else 0.",
+	})
+	m.add.MustRegister(connected)
+	return func(is bool) {
+		if is {
+			connected.Set(1)
+		} else {
+			connected.Set(0)
+		}
+	}
+}
