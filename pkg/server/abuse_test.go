@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,9 +16,14 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/server"
 )
 
@@ -222,6 +228,63 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Clients that connect and do not say what they want neither stay nor hold up
+// the end, in which those who do are told to go.
+func TestSilentClientsOfGRPC(t *testing.T) {
+	t.Parallel()
+	half := http2.ClientPreface[:10]
+	connect := func(s *running, say string) net.Conn {
+		conn, err := net.Dial("tcp", s.Addrs().GRPC.String())
+		if err == nil {
+			_, err = io.WriteString(conn, say)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	certs := testenv.Certs(t)
+	withTLS := config()
+	withTLS.GRPC.ServerUseTLS, withTLS.GRPC.ServerTLSCert, withTLS.GRPC.ServerTLSKey = true, certs.ServerCertFile, certs.ServerKeyFile
+	for name, tt := range map[string]struct {
+		cfg    server.Config
+		client credentials.TransportCredentials
+		say    string
+	}{
+		"nothing":               {config(), insecure.NewCredentials(), ""},
+		"half a preface":        {config(), insecure.NewCredentials(), half},
+		"a preface alone":       {config(), insecure.NewCredentials(), http2.ClientPreface},
+		"nothing, TLS":          {withTLS, credentials.NewTLS(certs.Client), ""},
+		"half a greeting, TLS":  {withTLS, credentials.NewTLS(certs.Client), "\x16\x03\x01\x02\x00\x01"},
+		"HTTP/2 instead of TLS": {withTLS, credentials.NewTLS(certs.Client), half},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, tt.cfg)
+			conn := s.dial(t, grpc.WithTransportCredentials(tt.client))
+			if err := call(t, conn); err != nil {
+				t.Fatal(err)
+			}
+			connect(s, tt.say)
+			begin := time.Now()
+			s.stop(t)
+			if took := time.Since(begin); took > tt.cfg.StopWithin/2 {
+				t.Errorf("stopped after %v", took)
+			}
+			testenv.Eventually(t, deadline, func() bool { return conn.GetState() != connectivity.Ready }, "the other client is told to go")
+		})
+	}
+	t.Run("cut off", func(t *testing.T) {
+		t.Parallel()
+		conn := connect(start(t, config()), half)
+		_ = conn.SetReadDeadline(time.Now().Add(2 * deadline))
+		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("still open")
+		}
+	})
 }
 
 func TestLongHeaderIsRefused(t *testing.T) {

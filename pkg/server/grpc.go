@@ -43,6 +43,7 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(uint32(c.MaxConcurrentStreams)),
+		grpc.ConnectionTimeout(handshakeWithin),
 		grpc.MaxRecvMsgSize(s.cfg.MaxBytes),
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.NumStreamWorkers(uint32(c.StreamWorkers)),

@@ -20,7 +20,8 @@ func listenTCP(addr string) (net.Listener, error) {
 	return shared.Listen(context.Background(), "tcp", addr)
 }
 
-func (s *Server) listenGRPC() (l net.Listener, err error) {
+func (s *Server) listenGRPC() (_ *handshakes, err error) {
+	var l net.Listener
 	if path := s.cfg.GRPC.UDS; path != "" {
 		if err = removeDeadSocket(path); err == nil {
 			l, err = net.Listen("unix", path)
@@ -31,7 +32,7 @@ func (s *Server) listenGRPC() (l net.Listener, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("gRPC: %w", err)
 	}
-	return l, nil
+	return newHandshakes(l), nil
 }
 
 // removeDeadSocket removes what a process that was killed left behind, and

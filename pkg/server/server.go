@@ -53,7 +53,7 @@ type Server struct {
 	web    []*web
 	certs  *certificates // nil without TLS
 	addrs  Addrs
-	listen net.Listener // of grpc; nil when gRPC is off
+	listen *handshakes // of grpc; nil when gRPC is off
 }
 
 // web is one HTTP listener.
@@ -173,16 +173,21 @@ func (s *Server) stop() {
 	go func() {
 		defer close(stopped)
 		if s.grpc != nil {
+			s.listen.endAt(time.Now().Add(min(lastHandshakes, s.cfg.StopWithin)))
 			s.grpc.GracefulStop()
 		}
 	}()
+	cutOff := false
 	for _, w := range s.web {
-		_ = w.server.Shutdown(ctx)
+		cutOff = w.server.Shutdown(ctx) != nil || cutOff
 	}
 	select {
 	case <-stopped:
 	case <-ctx.Done():
-		s.cfg.Log.Warn("calls in flight did not finish and were cut off", "after", s.cfg.StopWithin)
+		cutOff = true
+	}
+	if cutOff {
+		s.cfg.Log.Warn("connections that did not come to an end are cut off", "after", s.cfg.StopWithin)
 	}
 	s.close()
 }
