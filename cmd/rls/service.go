@@ -24,6 +24,9 @@ func serviceConfig(s *settings.Settings, store backends.Store, observers []servi
 	return service.Config{
 		Store:     store,
 		KeyPrefix: s.Backend.CacheKeyPrefix,
+
+		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
+
 		Caps: service.Caps{
 			Descriptors: s.Request.MaxDescriptors,
 			Entries:     s.Request.MaxEntries,

@@ -143,6 +143,10 @@ func TestKeys(t *testing.T) {
 	if op.Key != "{d|k=v|sw1h}500016" || op.Prev != "{d|k=v|sw1h}500015" {
 		t.Errorf("keys of a sliding window: %q and %q", op.Key, op.Prev)
 	}
+	mustNew(t, base).Plan(&op, algorithms.Identity{Prefix: "p:", ID: []byte("d_k_v_"), ByStart: true}, algorithms.Charge{Now: epoch, Cost: 1})
+	if want := "p:d_k_v_1800057600"; op.Key != want {
+		t.Errorf("a key by the window's start is %q, want %q", op.Key, want)
+	}
 }
 
 func TestSpecErrors(t *testing.T) {

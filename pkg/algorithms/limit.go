@@ -107,6 +107,10 @@ func (l *Limit) checkOptions() error {
 type Identity struct {
 	Prefix string
 	ID     []byte
+	// ByStart, of limits that are [Limit.Clocked], makes the key Prefix, ID and
+	// the second since the epoch at which the window starts, and nothing else,
+	// so that a program that writes such keys counts in the same cells.
+	ByStart bool
 }
 
 // Charge is one hit or more that ask for a decision.
@@ -136,6 +140,10 @@ type Decision struct {
 	Delay time.Duration
 }
 
+// Clocked reports whether the limit counts in windows that start on the clock,
+// in one cell each.
+func (l *Limit) Clocked() bool { return l.Strategy == FixedWindow && !l.FromFirstHit }
+
 // Plan fills in op with the step that charges c to id.
 func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	*op = backends.Op{
@@ -152,7 +160,11 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	if l.rule.bucketed && !l.FromFirstHit {
 		bucket = c.Now / l.window
 	}
-	op.Key = l.key(id, bucket)
+	if id.ByStart {
+		op.Key = keyByStart(id, bucket*(l.window/1_000_000))
+	} else {
+		op.Key = l.key(id, bucket)
+	}
 	if l.rule.paired {
 		op.Prev = l.key(id, bucket-1)
 	}
@@ -190,6 +202,13 @@ func (l *Limit) key(id Identity, bucket int64) string {
 		buf = strconv.AppendInt(buf, bucket, 10)
 	}
 	return string(buf)
+}
+
+func keyByStart(id Identity, seconds int64) string {
+	buf := make([]byte, 0, 192)
+	buf = append(buf, id.Prefix...)
+	buf = append(buf, id.ID...)
+	return string(strconv.AppendInt(buf, seconds, 10))
 }
 
 // formatWindow writes a window in the largest unit that divides it: 15m, 7d.

@@ -25,6 +25,22 @@ func AppendID(dst []byte, domain string, entries []Entry, shared []string) []byt
 	return dst
 }
 
+// AppendRatelimitID is AppendID in the words of envoyproxy/ratelimit, whose
+// counters it finds: domain_key_value_. Nothing is escaped there, so different
+// callers may have the same name.
+func AppendRatelimitID(dst []byte, domain string, entries []Entry, shared []string) []byte {
+	dst = append(append(dst, domain...), '_')
+	for i, e := range entries {
+		value := e.Value
+		if i < len(shared) && shared[i] != "" {
+			value = shared[i]
+		}
+		dst = append(append(dst, e.Key...), '_')
+		dst = append(append(dst, value...), '_')
+	}
+	return dst
+}
+
 func appendEscaped(dst []byte, s string, pattern bool) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := 0; i < len(s); i++ {

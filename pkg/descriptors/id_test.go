@@ -33,6 +33,23 @@ func TestAppendID(t *testing.T) {
 	}
 }
 
+func TestAppendRatelimitID(t *testing.T) {
+	for _, tt := range []struct {
+		entries string
+		shared  []string
+		want    string
+	}{
+		{"user=a b", nil, "d_user_a b_"},
+		{"user", nil, "d_user__"},
+		{"a=x1,b=x1", []string{"x*", ""}, "d_a_x*_b_x1_"},
+	} {
+		got := string(descriptors.AppendRatelimitID([]byte("p:"), "d", entries(tt.entries), tt.shared))
+		if got != "p:"+tt.want {
+			t.Errorf("%q gives %q, want %q", tt.entries, got, "p:"+tt.want)
+		}
+	}
+}
+
 func TestIdentitiesThatWereOneAreTwo(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"user=a_role_admin", "user=a,role=admin"},

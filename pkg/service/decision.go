@@ -111,6 +111,9 @@ func (d *decision) decide(ctx context.Context, domain *descriptors.Domain) error
 		}
 		return storeError(ctx, err)
 	}
+	if domain.Charge == descriptors.ChargeDenying {
+		d.chargeDenials(ctx)
+	}
 	d.judge()
 	return nil
 }
@@ -169,7 +172,7 @@ func (d *decision) replaced(name string) bool {
 
 // plan makes the batch that charges every limit that applies.
 func (d *decision) plan(domain *descriptors.Domain, patience int64) {
-	admitted := domain.Charge == descriptors.ChargeAdmitted
+	admitted := domain.Charge != descriptors.ChargeAlways
 	now := d.service.cfg.Store.Now()
 	d.batch.AllOrNothing = admitted
 
@@ -186,7 +189,12 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 			shared = o.rule.Shared
 		}
 		id := algorithms.Identity{Prefix: d.service.cfg.KeyPrefix}
-		id.ID = descriptors.AppendID(idRoom[:0], domain.Name, appendEntries(room[:0], desc), shared)
+		if entries := appendEntries(room[:0], desc); d.service.cfg.RatelimitKeys && known(limits) {
+			id.ID = descriptors.AppendRatelimitID(idRoom[:0], domain.Name, entries, shared)
+			id.ByStart = true
+		} else {
+			id.ID = descriptors.AppendID(idRoom[:0], domain.Name, entries, shared)
+		}
 		charge := algorithms.Charge{
 			Now: now, Cost: hits(d.request, desc), Refund: desc.GetIsNegativeHits(),
 			AdmittedOnly: admitted, Patience: patience,
@@ -206,12 +214,19 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 	d.batch.Replies = sized(d.batch.Replies, len(d.batch.Ops))
 }
 
-// judge turns the store's replies into outcomes.
+// known reports whether envoyproxy/ratelimit has such limits, too: one for a
+// rule, in a fixed window of one unit.
+func known(limits []descriptors.Limit) bool {
+	return len(limits) == 1 && limits[0].Clocked() && limits[0].Multiplier <= 1
+}
+
+// judge turns the store's replies into outcomes. Nobody waits for a limit that
+// is not enforced.
 func (d *decision) judge() {
 	for i := range d.checks {
 		c := &d.checks[i]
 		c.is = c.limit.Judge(&d.batch.Ops[i], &d.batch.Replies[i])
-		if !c.outcome.shadow() {
+		if !d.service.cfg.ShadowMode && !c.outcome.shadow() {
 			d.delay = max(d.delay, c.is.Delay)
 		}
 		c.outcome.add(c.limit, c.is)

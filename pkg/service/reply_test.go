@@ -291,6 +291,23 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+func TestNobodyQueuesForALimitThatIsNotEnforced(t *testing.T) {
+	const rule = "domain: d\ndescriptors:\n  - {key: k, shadow_mode: %v, rate_limit: {unit: minute, requests_per_unit: 12, strategy: leaky_bucket, max_delay: 1m}}\n"
+	for name, r := range map[string]*rig{
+		"rule":    start(t, fmt.Sprintf(rule, true)),
+		"service": start(t, fmt.Sprintf(rule, false), func(c *service.Config) { c.ShadowMode = true }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			r.hit(desc("k", "a"))
+			r.hit(desc("k", "a")) // its turn is in five seconds
+			if took := time.Since(begin); took >= 5*time.Second {
+				t.Errorf("held for %v", took)
+			}
+		})
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	if _, err := service.New(service.Config{}); err == nil {
 		t.Error("a service without a store")

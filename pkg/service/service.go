@@ -27,7 +27,10 @@ type Config struct {
 	Store backends.Store
 	// KeyPrefix begins every key in the store.
 	KeyPrefix string
-	Caps      Caps
+	// RatelimitKeys gives the limits that envoyproxy/ratelimit has, too, its
+	// keys, so that both programs count in the same cells. Others keep theirs.
+	RatelimitKeys bool
+	Caps          Caps
 	// ShadowMode answers OK whatever was decided; statuses keep the decision.
 	ShadowMode bool
 	// QuotaMode treats every descriptor as one in quota_mode.
