@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -17,7 +18,7 @@ import (
 )
 
 // backend opens a store. It does not wait for a server.
-type backend func(*settings.Settings, *metrics.Metrics) (backends.Store, error)
+type backend func(*settings.Settings, *metrics.Metrics, *slog.Logger) (backends.Store, error)
 
 // stores are the backends by the names that BACKEND_TYPE takes.
 var stores = map[string]backend{
@@ -26,8 +27,8 @@ var stores = map[string]backend{
 	"memcache": openMemcached,
 }
 
-func openBackend(s *settings.Settings, measure *metrics.Metrics) (backends.Store, error) {
-	store, err := stores[s.Backend.BackendType](s, measure)
+func openBackend(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
+	store, err := stores[s.Backend.BackendType](s, measure, log)
 	if err != nil {
 		return nil, fmt.Errorf("open backend: %w", err)
 	}
@@ -40,7 +41,7 @@ func openBackend(s *settings.Settings, measure *metrics.Metrics) (backends.Store
 	return store, nil
 }
 
-func openMemory(s *settings.Settings, measure *metrics.Metrics) (backends.Store, error) {
+func openMemory(s *settings.Settings, measure *metrics.Metrics, _ *slog.Logger) (backends.Store, error) {
 	store, err := memory.New(memory.Options{MaxKeys: s.Memory.MaxKeys})
 	if err != nil {
 		return nil, err
@@ -49,12 +50,12 @@ func openMemory(s *settings.Settings, measure *metrics.Metrics) (backends.Store,
 	return store, nil
 }
 
-func openRedis(s *settings.Settings, _ *metrics.Metrics) (backends.Store, error) {
-	main, err := openRedisServer(s, s.Redis.RedisServer)
+func openRedis(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
+	main, err := openRedisServer(s, s.Redis.RedisServer, log)
 	if err != nil || !s.Redis.Persecond {
 		return main, err
 	}
-	perSecond, err := openRedisServer(s, s.RedisPerSecond)
+	perSecond, err := openRedisServer(s, s.RedisPerSecond, log)
 	if err != nil {
 		_ = main.Close()
 		return nil, fmt.Errorf("for per-second limits: %w", err)
@@ -62,7 +63,7 @@ func openRedis(s *settings.Settings, _ *metrics.Metrics) (backends.Store, error)
 	return split.New(main, perSecond), nil
 }
 
-func openRedisServer(s *settings.Settings, r settings.RedisServer) (backends.Store, error) {
+func openRedisServer(s *settings.Settings, r settings.RedisServer, log *slog.Logger) (backends.Store, error) {
 	o := redis.Options{
 		Type:             r.Type,
 		SocketType:       r.SocketType,
@@ -78,8 +79,9 @@ func openRedisServer(s *settings.Settings, r settings.RedisServer) (backends.Sto
 	}
 	if r.TLS {
 		var err error
-		if o.TLS, err = clientTLS(s.Redis.TLSClientCert, s.Redis.TLSClientKey, s.Redis.TLSCACert, s.Redis.TLSSkipHostnameVerification); err != nil {
-			return nil, fmt.Errorf("redis: %w", err)
+		files := tlsFiles{s.Redis.TLSClientCert, s.Redis.TLSClientKey, s.Redis.TLSCACert}
+		if o.TLS, err = files.configForStore(s.Redis.TLSSkipHostnameVerification, log); err != nil {
+			return nil, fmt.Errorf("REDIS_TLS_*: %w", err)
 		}
 	}
 	store, err := redis.Open(o)
@@ -89,7 +91,7 @@ func openRedisServer(s *settings.Settings, r settings.RedisServer) (backends.Sto
 	return remote(store, r.Timeout)
 }
 
-func openMemcached(s *settings.Settings, _ *metrics.Metrics) (backends.Store, error) {
+func openMemcached(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
 	m := s.Memcache
 	o := memcached.Options{
 		Servers:          m.HostPort,
@@ -101,8 +103,9 @@ func openMemcached(s *settings.Settings, _ *metrics.Metrics) (backends.Store, er
 	}
 	if m.TLS {
 		var err error
-		if o.TLS, err = clientTLS(m.TLSClientCert, m.TLSClientKey, m.TLSCACert, m.TLSSkipHostnameVerification); err != nil {
-			return nil, fmt.Errorf("memcached: %w", err)
+		files := tlsFiles{m.TLSClientCert, m.TLSClientKey, m.TLSCACert}
+		if o.TLS, err = files.configForStore(m.TLSSkipHostnameVerification, log); err != nil {
+			return nil, fmt.Errorf("MEMCACHE_TLS_*: %w", err)
 		}
 	}
 	store, err := memcached.Open(o)

@@ -64,8 +64,7 @@ func (c *clientCmd) Run(k *kong.Kong) error {
 func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	creds := insecure.NewCredentials()
 	if c.TLS {
-		const anyHost = false
-		config, err := clientTLS(c.Cert, c.Key, c.CA, anyHost)
+		config, err := tlsFiles{c.Cert, c.Key, c.CA}.config()
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -26,8 +26,12 @@ type rules struct {
 	tried, ready chan struct{}
 }
 
-func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Metrics, log *slog.Logger) *rules {
-	r := &rules{source: rulesSource(s, measure, log), tried: make(chan struct{}), ready: make(chan struct{})}
+func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Metrics, log *slog.Logger) (*rules, error) {
+	source, err := rulesSource(s, measure, log)
+	if err != nil {
+		return nil, err
+	}
+	r := &rules{source: source, tried: make(chan struct{}), ready: make(chan struct{})}
 	tried := sync.OnceFunc(func() { close(r.tried) })
 	ready := sync.OnceFunc(func() { close(r.ready) })
 	// As with the reference, a management server is waited for unless told
@@ -53,7 +57,7 @@ func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Me
 		},
 		Log: log,
 	}
-	return r
+	return r, nil
 }
 
 func (r *rules) run(ctx context.Context) error { return r.source.Run(ctx, r.Publish) }
@@ -78,7 +82,7 @@ func (r *rules) whenReady(ctx context.Context, do func()) {
 	}
 }
 
-func rulesSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) sources.Source {
+func rulesSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (sources.Source, error) {
 	if s.Rules.OverXDS() {
 		return xdsSource(s, measure, log)
 	}
@@ -89,10 +93,10 @@ func rulesSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logge
 		WatchRoot:      s.Rules.RuntimeWatchRoot,
 		Poll:           s.Rules.RuntimePollInterval,
 		Log:            log,
-	}
+	}, nil
 }
 
-func xdsSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) *xds.Source {
+func xdsSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (*xds.Source, error) {
 	x := &s.XDS
 	source := &xds.Source{
 		Server:          x.ServerURL,
@@ -112,23 +116,18 @@ func xdsSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger)
 		Log:       log,
 	}
 	if x.ServerUseTLS {
-		source.TLS = func() (*tls.Config, error) {
-			const anyHost = false
-			config, err := clientTLS(x.ClientTLSCert, x.ClientTLSKey, x.ServerTLSCACert, anyHost)
-			if err == nil {
-				config.ServerName = x.ServerTLSSAN // "" is the host of the URL
-			}
-			return config, err
+		var err error
+		if source.TLS, err = xdsTLS(x, log); err != nil {
+			return nil, fmt.Errorf("CONFIG_GRPC_XDS_*_TLS_*: %w", err)
 		}
 	}
-	return source
+	return source, nil
 }
 
-// charge is that of domains that do not say. envoyproxy/ratelimit's setting
-// spares the other limits of a denied request, as charge: admitted does.
+// charge is that of domains that do not say.
 func charge(s *settings.Settings) descriptors.Charge {
 	if s.Backend.StopCacheKeyIncrementWhenOverlimit {
-		return descriptors.ChargeAdmitted
+		return descriptors.ChargeDenying
 	}
 	return descriptors.ChargeAlways
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
@@ -32,6 +33,7 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer cancel()
 	log := newLogger(k.Stderr, s.Log)
+	slog.SetDefault(log) // for those that are given none
 	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
 		log.Warn("a variable has no meaning and is ignored", "variable", m.Variable, "meant", m.Meant)
 	}
@@ -45,7 +47,7 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	}
 	defer statsd.Close()
 
-	store, err := openBackend(s, measure)
+	store, err := openBackend(s, measure, log)
 	if err != nil {
 		return err
 	}
@@ -60,7 +62,10 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err != nil {
 		return err
 	}
-	rules := newRules(s, limits, measure, log)
+	rules, err := newRules(s, limits, measure, log)
+	if err != nil {
+		return err
+	}
 	return together(ctx, rules.run, collectRarely, statsd.Run, func(ctx context.Context) error {
 		if !rules.mayListen(ctx) {
 			return nil

@@ -14,12 +14,16 @@ func serviceConfig(s *settings.Settings, store backends.Store, observers []servi
 		ProblemBody: s.Limits.LimitProblemBodyEnabled,
 		Metadata:    s.Limits.ResponseDynamicMetadata,
 	}
+	names := service.HeaderNames{
+		Limit:     s.Limits.LimitLimitHeader,
+		Remaining: s.Limits.LimitRemainingHeader,
+		Reset:     s.Limits.LimitResetHeader,
+	}
 	if s.Limits.LimitResponseHeadersEnabled {
-		reply.RateLimit = service.HeaderNames{
-			Limit:     s.Limits.LimitLimitHeader,
-			Remaining: s.Limits.LimitRemainingHeader,
-			Reset:     s.Limits.LimitResetHeader,
-		}
+		reply.RateLimit = names
+	}
+	if s.Limits.LimitRequestHeadersEnabled {
+		reply.Upstream = names
 	}
 	return service.Config{
 		Store:     store,
