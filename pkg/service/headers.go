@@ -19,6 +19,8 @@ import (
 type Reply struct {
 	// RateLimit is envoyproxy/ratelimit's three headers.
 	RateLimit HeaderNames
+	// Upstream is the same three for the request that goes on to the upstream.
+	Upstream HeaderNames
 	// IETF is RateLimit-Policy and RateLimit of
 	// draft-ietf-httpapi-ratelimit-headers-11.
 	IETF bool
@@ -39,12 +41,14 @@ type HeaderNames struct{ Limit, Remaining, Reset string }
 
 // check refuses header names that would break a reply.
 func (r *Reply) check() error {
-	for _, name := range []string{r.RateLimit.Limit, r.RateLimit.Remaining, r.RateLimit.Reset} {
-		if (name == "") != (r.RateLimit == HeaderNames{}) {
-			return fmt.Errorf("service: header names %+v: give all three or none", r.RateLimit)
-		}
-		if strings.ContainsFunc(name, func(c rune) bool { return !isTokenChar(c) }) {
-			return fmt.Errorf("service: %q is not a header name", name)
+	for _, names := range []HeaderNames{r.RateLimit, r.Upstream} {
+		for _, name := range []string{names.Limit, names.Remaining, names.Reset} {
+			if (name == "") != (names == HeaderNames{}) {
+				return fmt.Errorf("service: header names %+v: give all three or none", names)
+			}
+			if strings.ContainsFunc(name, func(c rune) bool { return !isTokenChar(c) }) {
+				return fmt.Errorf("service: %q is not a header name", name)
+			}
 		}
 	}
 	return nil
@@ -74,10 +78,9 @@ func (r *Reply) add(d *decision, resp *pb.RateLimitResponse) {
 	}
 	left, reset := strconv.FormatInt(remaining, 10), strconv.FormatInt(o.resetSeconds(), 10)
 	quota := strconv.FormatUint(uint64(o.shows.Requests), 10)
-	if r.RateLimit.Limit != "" && remaining < math.MaxUint32 {
-		h.add(r.RateLimit.Limit, quota)
-		h.add(r.RateLimit.Remaining, left)
-		h.add(r.RateLimit.Reset, reset)
+	if remaining < math.MaxUint32 {
+		h.addThree(r.RateLimit, quota, left, reset)
+		(*headers)(&resp.RequestHeadersToAdd).addThree(r.Upstream, quota, left, reset)
 	}
 	if r.XRateLimit {
 		at := d.service.cfg.Store.Now()/1_000_000 + o.resetSeconds()
@@ -105,6 +108,15 @@ type headers []*corev3.HeaderValue
 
 func (h *headers) add(key, value string) {
 	*h = append(*h, &corev3.HeaderValue{Key: key, Value: value})
+}
+
+func (h *headers) addThree(names HeaderNames, quota, left, reset string) {
+	if names == (HeaderNames{}) {
+		return
+	}
+	h.add(names.Limit, quota)
+	h.add(names.Remaining, left)
+	h.add(names.Reset, reset)
 }
 
 // policies lists the limits that are enforced on the request, as a structured

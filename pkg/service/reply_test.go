@@ -46,6 +46,21 @@ func TestReferenceHeaders(t *testing.T) {
 	r.wantHeaders("RateLimit-Limit: 5\nRateLimit-Remaining: 2\nRateLimit-Reset: 50", request(desc("shadow", "a"), desc("five", "a")))
 }
 
+func TestRequestHeaders(t *testing.T) {
+	r := start(t, rules, replying(service.Reply{Upstream: reference}))
+	resp := r.call(request(desc("five", "a"), desc("two", "a"), desc("shadow", "a")))
+	var got []string
+	for _, h := range resp.RequestHeadersToAdd {
+		got = append(got, h.Key+": "+h.Value)
+	}
+	if want := "RateLimit-Limit: 2, RateLimit-Remaining: 1, RateLimit-Reset: 3590"; strings.Join(got, ", ") != want {
+		t.Errorf("headers for the upstream: %q, want %q", got, want)
+	}
+	if resp.ResponseHeadersToAdd != nil {
+		t.Errorf("headers for the client: %v", resp.ResponseHeadersToAdd)
+	}
+}
+
 func TestTheLongestWaitDrivesTheHeaders(t *testing.T) {
 	for _, order := range [][]string{{"two", "five"}, {"five", "two"}} {
 		r := start(t, rules, replying(service.Reply{RateLimit: reference}))

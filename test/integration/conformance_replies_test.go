@@ -55,7 +55,7 @@ func TestConformanceOfReplies(t *testing.T) {
 	t.Parallel()
 	silent := serve(t, replyRules)
 	telling := serve(t, replyRules, "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RETRY_AFTER_HEADER_ENABLED=true",
-		"LIMIT_PROBLEM_BODY_ENABLED=true", "RESPONSE_DYNAMIC_METADATA=true")
+		"LIMIT_REQUEST_HEADERS_ENABLED=true", "LIMIT_PROBLEM_BODY_ENABLED=true", "RESPONSE_DYNAMIC_METADATA=true")
 	const draft = patiently + ", enable_x_ratelimit_headers: DRAFT_VERSION_03"
 	listener := func(name, service, fields string) frontListener {
 		return frontListener{Name: name, Filters: []string{rateLimit(service, draft+fields)}}
@@ -203,14 +203,16 @@ func (r *replies) responseHeaders(t *testing.T) {
 	}
 }
 
-// The service adds nothing to requests; Envoy can add what the service told it.
+// The upstream gets what the service adds to requests, and what Envoy adds of
+// the metadata; nothing when the service is not asked to.
 func (r *replies) requestHeaders(t *testing.T) {
 	a := r.want(t, http.StatusOK, "telling", "/told", "x-user: 43", "x-other: kept")
-	for _, want := range []string{"X-Left: 8\r\n", "X-Other: kept\r\n"} {
+	for _, want := range []string{"Ratelimit-Limit: 9\r\n", "Ratelimit-Remaining: 8\r\n", "X-Left: 8\r\n", "X-Other: kept\r\n"} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("no %q reached the upstream:\n%s", want, a.body)
 		}
 	}
+	a = r.want(t, http.StatusOK, "front", "/told", "x-user: 43")
 	if found := regexp.MustCompile(`(?im)^(x-)?ratelimit.*`).FindString(a.body); found != "" {
 		t.Errorf("the upstream got %q", found)
 	}
