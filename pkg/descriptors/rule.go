@@ -20,14 +20,14 @@ const (
 	// ChargeAdmitted decides the request as a whole: when an enforced limit
 	// denies, nothing is charged.
 	ChargeAdmitted
+	// ChargeDenying is ChargeAdmitted, but fixed windows count what they
+	// themselves deny. Only a default can say so, rules cannot.
+	ChargeDenying
 )
 
 // String is the charge's name in the rules: always, admitted.
 func (c Charge) String() string {
-	if c == ChargeAdmitted {
-		return "admitted"
-	}
-	return "always"
+	return [...]string{"always", "admitted", "denying"}[c]
 }
 
 // Position is a place in a rule file. Line and Column count from 1; 0 is
