@@ -3,7 +3,6 @@ package metrics
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -12,20 +11,16 @@ import (
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 )
 
-var labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-
 // unmappedHelp is that of what the mapping does not name.
 const unmappedHelp = "A statistic of envoyproxy/ratelimit by its path."
 
-// statHelp is that of the counters that rules have.
-var statHelp = [statCount]string{
+// statHelp is that of the counters that rules have and the reference maps.
+var statHelp = [overLimitLocal]string{
 	totalHits:   "Hits that a rule applied to.",
 	overLimit:   "Hits beyond a limit.",
 	nearLimit:   "Hits within a limit but beyond NEAR_LIMIT_RATIO of it.",
 	withinLimit: "Hits within a limit.",
 	shadowMode:  "Hits beyond a limit in shadow mode, which therefore passed.",
-
-	overLimitLocal: "Hits beyond a limit that the local cache denied.",
 }
 
 // series is where a path goes in Prometheus.
@@ -60,14 +55,16 @@ func newMapping(o Options) (*mapping, error) {
 }
 
 // defaultMapping is the mapping that dashboards rely on: the domain and up to
-// two keys of a metric key become labels, what follows is left out.
+// two keys of a metric key become labels, what follows is left out. It does not
+// take over_limit_with_local_cache for over_limit, as the reference's does for
+// rules of two keys and more, where it counts such hits twice.
 func defaultMapping(milliseconds bool) string {
 	var b strings.Builder
 	b.WriteString("mappings:\n")
-	for stat, name := range statNames {
+	for stat, name := range statNames[:overLimitLocal] {
 		for _, rule := range []struct{ kind, match, key2 string }{
 			{"glob", `ratelimit.service.rate_limit.*.*.` + name, ""},
-			{"regex", `ratelimit\.service\.rate_limit\.([^.]*)\.([^.]*)\.([^.]*)(\..*)?\.` + name, ", key2: $3"},
+			{"regex", `ratelimit\.service\.rate_limit\.([^.]*)\.([^.]*)\.([^.]*)(\..*)?\.` + name + `$`, ", key2: $3"},
 		} {
 			fmt.Fprintf(&b, "- {match: '%s', match_type: %s, name: ratelimit_service_rate_limit_%s, help: '%s', labels: {domain: $1, key1: $2%s}}\n",
 				rule.match, rule.kind, name, statHelp[stat], rule.key2)

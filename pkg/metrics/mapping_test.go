@@ -1,12 +1,14 @@
 package metrics_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
 )
 
 const method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
@@ -105,9 +107,72 @@ func TestTagsAreLabels(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, all)
 		}
 	}
-	for _, name := range []string{"domain", "le", "a-b", "1", ""} {
-		if _, err := metrics.New(metrics.Options{Tags: map[string]string{name: "x"}}); err == nil {
-			t.Errorf("a tag %q was accepted", name)
+}
+
+// Tags of statsd are named more freely than labels, and none may keep the
+// process from starting.
+func TestTagsOfAnyName(t *testing.T) {
+	for _, tt := range []struct {
+		tags map[string]string
+		want string
+	}{
+		{map[string]string{"a-b": "x", " c": "y", "é": "z", "1": "one"}, `go_goroutines{_="z",_1="one",_c="y",a_b="x"}`},
+		{map[string]string{"a-b": "x", "a_b": "y"}, `go_goroutines{a_b="x",extra_a_b="y"}`},
+		{map[string]string{"__x": "y", "v": "\xff", "": "x", "none": ""}, `go_goroutines{extra___x="y",v="_"}`},
+	} {
+		if all := page(t, open(t, metrics.Options{Tags: tt.tags})); !strings.Contains(all, tt.want+" ") {
+			t.Errorf("%v: no %s in\n%s", tt.tags, tt.want, all)
+		}
+	}
+}
+
+// A tag takes no label of a series away.
+func TestTagsLikeLabels(t *testing.T) {
+	tags := map[string]string{}
+	fill := func(m *metrics.Metrics) string {
+		entry := descriptors.Entry{Key: "k"}
+		m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry))
+		m.Observer().Observe(&service.Observation{Result: service.NoStore})
+		m.Called(method, time.Millisecond)
+		m.Store(nil, "memory")
+		m.Skipped()(1)
+		m.Watch(&store{})
+		return page(t, m)
+	}
+	for _, found := range regexp.MustCompile(`[{,](\w+)="`).FindAllStringSubmatch(fill(open(t, metrics.Options{})), -1) {
+		tags[found[1]] = "tag"
+	}
+	all := fill(open(t, metrics.Options{Tags: tags}))
+	for name := range tags {
+		if !strings.Contains(all, `extra_`+name+`="tag"`) {
+			t.Errorf("the tag %s is not there", name)
+		}
+	}
+	if !strings.Contains(all, `domain="d"`) {
+		t.Errorf("the page is\n%s", all)
+	}
+}
+
+// What the local cache denied has no name of its own in the reference's
+// mapping, and is over the limit once.
+func TestDenialsOfTheLocalCache(t *testing.T) {
+	m := open(t, metrics.Options{})
+	for _, yaml := range []string{
+		"- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n",
+		"- key: k\n  descriptors: [{key: l, descriptors: [{key: m, rate_limit: {unit: hour, requests_per_unit: 10}}]}]\n",
+	} {
+		entries := []descriptors.Entry{{Key: "k"}, {Key: "l"}, {Key: "m"}}[:1+2*strings.Count(yaml, "l,")]
+		o := allowed(rule(t, yaml, entries...), entries...)
+		o.Verdicts[0].Is.Allowed, o.Verdicts[0].Recalled = false, true
+		m.Observer().Observe(o)
+	}
+	all := page(t, m)
+	for _, want := range []string{
+		`ratelimit_service_rate_limit_over_limit{domain="d",key1="k"} 1`, "ratelimit_service_rate_limit_d_k_over_limit_with_local_cache 1",
+		`ratelimit_service_rate_limit_over_limit{domain="d",key1="k",key2="l"} 1`, "ratelimit_service_rate_limit_d_k_l_m_over_limit_with_local_cache 1",
+	} {
+		if !strings.Contains(all, want+"\n") {
+			t.Errorf("no %s in\n%s", want, all)
 		}
 	}
 }

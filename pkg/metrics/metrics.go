@@ -13,16 +13,18 @@
 package metrics
 
 import (
-	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/statsd_exporter/pkg/mapper"
 	"google.golang.org/grpc/codes"
 )
 
@@ -33,7 +35,8 @@ type Options struct {
 	// NearLimitRatio is the share of a limit, 0 to 1, from which on hits are
 	// near it.
 	NearLimitRatio float64
-	// Tags are labels that every series has.
+	// Tags are labels that every series has, under names that fit: see
+	// docs/metrics.md. Those without a name or a value are none.
 	Tags map[string]string
 	// Mapping is a mapping file of statsd_exporter; nil is the reference's.
 	Mapping []byte
@@ -60,16 +63,8 @@ type Metrics struct {
 }
 
 // New returns metrics that start at zero, with those of Go and of the process.
-// Its error says what is wrong with the mapping or the tags.
+// Its error says what is wrong with the mapping.
 func New(o Options) (*Metrics, error) {
-	for name := range o.Tags {
-		if slices.Contains(ownLabels, name) {
-			return nil, fmt.Errorf("metrics: tag %q: a label of our own has this name", name)
-		}
-		if !labelName.MatchString(name) {
-			return nil, fmt.Errorf("metrics: tag %q: want letters, digits and _, and no digit at first", name)
-		}
-	}
 	mapping, err := newMapping(o)
 	if err != nil {
 		return nil, err
@@ -78,7 +73,7 @@ func New(o Options) (*Metrics, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, paths: newPaths(o.MaxSeries)}
-	m.add = prometheus.WrapRegistererWith(o.Tags, m.registry)
+	m.add = prometheus.WrapRegistererWith(labels(o.Tags), m.registry)
 	m.calls = newCalls(m.paths, mapping)
 	m.decisions = newDecisions(m.paths, o.NearLimitRatio)
 	m.countProcess()
@@ -87,11 +82,28 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// ownLabels are names that tags must not have.
+// ownLabels are names that series of our own have.
 var ownLabels = []string{
 	"domain", "key1", "key2", "err_type", "grpc_method", // the reference's
 	"backend", "code", "decision", "result", "rule", "strategy",
 	"le", "quantile", "version",
+}
+
+// labels makes labels of tags, whose names are freer: what a label's name
+// cannot have becomes _, and a name that is taken gets extra_ before it.
+func labels(tags map[string]string) prometheus.Labels {
+	all := prometheus.Labels{}
+	for _, tag := range slices.Sorted(maps.Keys(tags)) {
+		if tag == "" || tags[tag] == "" {
+			continue
+		}
+		name := strings.ReplaceAll(mapper.EscapeMetricName(tag), ":", "_")
+		for all[name] != "" || slices.Contains(ownLabels, name) || strings.HasPrefix(name, "__") { // which is Prometheus' own
+			name = "extra_" + name
+		}
+		all[name] = strings.ToValidUTF8(tags[tag], "_")
+	}
+	return all
 }
 
 // countProcess adds what concerns all requests and rules alike.

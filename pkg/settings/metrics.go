@@ -64,8 +64,8 @@ func (m *Metrics) Mogrifier(name string) Mogrifier {
 func (m *Metrics) settle(asked bool) (wrong Errors) {
 	wrong.require(strings.HasPrefix(m.PrometheusPath, "/"), "PROMETHEUS_PATH", m.PrometheusPath, "a path that starts with /")
 	for _, pair := range m.ExtraTags {
-		key, value, ok := strings.Cut(pair, ":")
-		wrong.require(ok && key != "" && value != "", "EXTRA_TAGS", pair, "key:value,key:value")
+		// One without a value, as of a variable that is not set, is none.
+		wrong.require(strings.Contains(pair, ":"), "EXTRA_TAGS", pair, "key:value,key:value")
 	}
 	if m.DisableStats {
 		m.UseStatsd, m.UseDogStatsd, m.UsePrometheus = false, false, false
