@@ -79,7 +79,7 @@ type Backend struct {
 	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Keys may be kept this much longer, at random, so that they do not all expire together."`
 	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Remember keys that are over their limit and deny them without asking Redis or memcached, in about this much memory; 0 does not. What is denied so is not charged, and refunds through other replicas show within a second."`
 
-	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge nothing for a request that is denied, in domains that do not say (charge)."`
+	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a request that is denied to the limits that deny it only, in domains that do not say (charge)."`
 }
 
 // Memory bounds the embedded store.
@@ -105,6 +105,18 @@ type Limits struct {
 	LimitXRatelimitHeadersEnabled bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset, the reset in seconds since the Unix epoch."`
 	LimitRetryAfterHeaderEnabled  bool `env:"LIMIT_RETRY_AFTER_HEADER_ENABLED" default:"false" help:"Add Retry-After, in seconds, to denials."`
 	LimitProblemBodyEnabled       bool `env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`
+}
+
+func (l *Limits) conflicts() (wrong Errors) {
+	if !l.LimitResponseHeadersEnabled {
+		return nil
+	}
+	for setting, name := range map[string]string{
+		"LIMIT_LIMIT_HEADER": l.LimitLimitHeader, "LIMIT_REMAINING_HEADER": l.LimitRemainingHeader, "LIMIT_RESET_HEADER": l.LimitResetHeader,
+	} {
+		wrong.require(isHeader(name), setting, name, "the name of an HTTP header, because LIMIT_RESPONSE_HEADERS_ENABLED is true")
+	}
+	return wrong
 }
 
 // Request caps what one request may ask; beyond it is INVALID_ARGUMENT.
