@@ -51,19 +51,19 @@ func openMemory(s *settings.Settings, measure *metrics.Metrics, _ *slog.Logger) 
 }
 
 func openRedis(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
-	main, err := openRedisServer(s, s.Redis.RedisServer, log)
+	main, err := openRedisServer(s, "REDIS_URL", s.Redis.RedisServer, log)
 	if err != nil || !s.Redis.Persecond {
 		return main, err
 	}
-	perSecond, err := openRedisServer(s, s.RedisPerSecond, log)
+	perSecond, err := openRedisServer(s, "REDIS_PERSECOND_URL", s.RedisPerSecond, log)
 	if err != nil {
 		_ = main.Close()
-		return nil, fmt.Errorf("for per-second limits: %w", err)
+		return nil, err
 	}
 	return split.New(main, perSecond), nil
 }
 
-func openRedisServer(s *settings.Settings, r settings.RedisServer, log *slog.Logger) (backends.Store, error) {
+func openRedisServer(s *settings.Settings, name string, r settings.RedisServer, log *slog.Logger) (backends.Store, error) {
 	o := redis.Options{
 		Type:             r.Type,
 		SocketType:       r.SocketType,
@@ -77,7 +77,7 @@ func openRedisServer(s *settings.Settings, r settings.RedisServer, log *slog.Log
 	if r.Type != "SINGLE" {
 		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
 	}
-	if r.TLS {
+	if r.UseTLS() {
 		var err error
 		files := tlsFiles{s.Redis.TLSClientCert, s.Redis.TLSClientKey, s.Redis.TLSCACert}
 		if o.TLS, err = files.configForStore(s.Redis.TLSSkipHostnameVerification, log); err != nil {
@@ -86,7 +86,7 @@ func openRedisServer(s *settings.Settings, r settings.RedisServer, log *slog.Log
 	}
 	store, err := redis.Open(o)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return remote(store, r.Timeout)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 )
 
@@ -27,7 +28,10 @@ type checkCmd struct {
 	MergeDomainConfigs bool   `name:"merge_domain_configs" help:"The same as --merge-domain-config."`
 }
 
-func (c *checkCmd) Run(k *kong.Kong) error {
+func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
+	if err := decoder.Wrong("MERGE_DOMAIN_CONFIG", "RUNTIME_IGNOREDOTFILES"); err != nil {
+		return fmt.Errorf("wrong settings:\n%w", err)
+	}
 	dir := c.Dir
 	if dir == "" {
 		dir = c.ConfigDir

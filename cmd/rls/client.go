@@ -63,6 +63,9 @@ func (c *clientCmd) Run(k *kong.Kong) error {
 
 func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	creds := insecure.NewCredentials()
+	if !c.TLS && c.CA+c.Cert+c.Key+c.ServerName != "" {
+		return nil, errors.New("--ca, --cert, --key and --server-name are for --tls")
+	}
 	if c.TLS {
 		config, err := tlsFiles{c.Cert, c.Key, c.CA}.config()
 		if err != nil {

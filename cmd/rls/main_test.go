@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs the transcripts in testdata against the real program and
 // real servers.
 func TestScripts(t *testing.T) {
-	redis, memcached := testenv.Redis(t), testenv.Memcached(t)
+	redis, memcached, certs := testenv.Redis(t), testenv.Memcached(t), testenv.Certs(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -36,6 +36,12 @@ func TestScripts(t *testing.T) {
 			env.Setenv("MEMCACHED_ADDR", memcached.Addr)
 			for _, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT", "FREE_PORT"} {
 				env.Setenv(name, strconv.Itoa(testenv.FreePort(t)))
+			}
+			for name, file := range map[string]string{
+				"CA": certs.CAFile, "SERVER_CERT": certs.ServerCertFile, "SERVER_KEY": certs.ServerKeyFile,
+				"CLIENT_CERT": certs.ClientCertFile, "CLIENT_KEY": certs.ClientKeyFile,
+			} {
+				env.Setenv(name, file)
 			}
 			env.Setenv("DRAIN_PERIOD", "0s")
 			_, taken, _ := strings.Cut(redis.Addr, ":")

@@ -47,15 +47,21 @@ func (d *Decoder) Check(s *Settings) error {
 	}
 	wrong.require(s.Server.UseGRPC || s.Server.UseHTTP, "USE_GRPC", s.Server.UseGRPC, "true, because USE_HTTP is false and nobody could ask")
 	wrong = append(wrong, s.GRPC.conflicts()...)
+	wrong = append(wrong, s.Limits.conflicts()...)
 	wrong.require(s.Backend.CacheKeyFormat != "ratelimit" || s.Backend.BackendType == "redis", "CACHE_KEY_FORMAT", s.Backend.CacheKeyFormat, "rls, because BACKEND_TYPE is not redis and counters are shared there only")
 	if s.Rules.OverXDS() {
 		wrong = append(wrong, s.XDS.conflicts()...)
 	}
 	switch s.Backend.BackendType {
 	case "redis":
-		wrong = append(wrong, s.Redis.conflicts()...)
+		wrong = append(wrong, s.Redis.conflicts("REDIS_")...)
+		useTLS := s.Redis.UseTLS()
 		if s.Redis.Persecond {
 			wrong = append(wrong, s.RedisPerSecond.conflicts("REDIS_PERSECOND_")...)
+			useTLS = useTLS || s.RedisPerSecond.UseTLS()
+		}
+		if useTLS {
+			wrong.pair("REDIS_TLS_CLIENT_CERT", s.Redis.TLSClientCert, "REDIS_TLS_CLIENT_KEY", s.Redis.TLSClientKey)
 		}
 	case "memcache":
 		wrong = append(wrong, s.Memcache.conflicts()...)
@@ -80,7 +86,16 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 		} else if err := ctx.Scan.PopValueInto("value", &text); err != nil {
 			return err
 		}
-		name := settingName(ctx.Value)
+		tag, name := ctx.Value.Tag, settingName(ctx.Value)
+		if len(tag.Envs) == 0 { // a flag of another command
+			if want := decode(text, target, tag); want != "" {
+				return fmt.Errorf("%q is wrong: want %s", text, want)
+			}
+			return nil
+		}
+		if text == "" && choices(tag) != nil || target.Kind() == reflect.Int && isServiceLink(name+"="+text) {
+			text = ctx.Value.Default
+		}
 		// Kong reads the command line first, into values of its own, then
 		// variables and defaults into the settings. A flag counts for more: a
 		// right one mends a wrong variable.
@@ -90,11 +105,26 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 		} else if d.flagged[name] {
 			return nil
 		}
-		if want := decode(text, target, ctx.Value.Tag); want != "" {
+		if want := decode(text, target, tag); want != "" {
 			d.wrong[name] = Error{name, text, want}
 		}
 		return nil
 	}
+}
+
+// Wrong returns which of the settings of these names could not be parsed, as
+// Errors, or nil: for commands that share a few of them.
+func (d *Decoder) Wrong(names ...string) error {
+	var wrong Errors
+	for _, name := range names {
+		if e, ok := d.wrong[name]; ok {
+			wrong = append(wrong, e)
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	return wrong
 }
 
 func settingName(v *kong.Value) string {
@@ -118,7 +148,7 @@ func decodeBool(text string, target reflect.Value, _ *kong.Tag) string {
 }
 
 func decodeInt(text string, target reflect.Value, tag *kong.Tag) string {
-	v, err := strconv.ParseInt(text, 10, 64)
+	v, err := strconv.ParseInt(text, 0, 64) // 0x10 and 010 as the reference does
 	low, high := int64(math.MinInt64), int64(math.MaxInt64)
 	if s := tag.Get("min"); s != "" {
 		low, _ = strconv.ParseInt(s, 10, 64)
@@ -152,9 +182,6 @@ func decodeFloat(text string, target reflect.Value, tag *kong.Tag) string {
 
 func decodeDuration(text string, target reflect.Value, tag *kong.Tag) string {
 	v, err := time.ParseDuration(text)
-	if text == "0" {
-		v, err = 0, nil
-	}
 	low, high := time.Duration(math.MinInt64), time.Duration(math.MaxInt64)
 	if s := tag.Get("min"); s != "" {
 		low, _ = time.ParseDuration(s)

@@ -42,7 +42,8 @@ Each setting is an environment variable and a flag of ` + "`rls serve`" + `: RED
 goes before a variable. Names, defaults and meanings are those of envoyproxy/ratelimit where it has the setting.
 
 Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with
-commas. A value that is wrong ends the process at its start, with all that are wrong and what would be right.
+commas. A value that is wrong ends the process at its start, with all that are wrong and what would be right. A choice that is
+empty is its default. What Kubernetes sets for a Service named grpc (GRPC_PORT=tcp://10.0.0.1:8081) is no setting.
 GOGC and GOMEMLIMIT have their usual meaning for Go programs; without GOGC it follows the size of the heap, 400 at most.
 `)
 	group := ""

@@ -2,6 +2,8 @@ package settings
 
 import (
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 )
 
@@ -38,6 +40,17 @@ func (e *Errors) require(ok bool, setting string, value any, want string) {
 func (e *Errors) pair(cert, certFile, key, keyFile string) {
 	e.require(certFile == "" || keyFile != "", key, keyFile, "a file, because "+cert+" is set")
 	e.require(keyFile == "" || certFile != "", cert, certFile, "a file, because "+key+" is set")
+}
+
+// isAddress reports whether text is host:port; an empty host is none that could
+// be dialled.
+func isAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
 }
 
 func flagName(env string) string {

@@ -1,10 +1,13 @@
 package settings
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Memcache is the memcached servers.
 type Memcache struct {
-	HostPort     []string      `env:"HOST_PORT" help:"Servers as host:port, separated by commas."`
+	HostPort     []string      `env:"HOST_PORT" help:"Servers as host:port (or paths of Unix sockets), separated by commas."`
 	SRV          string        `env:"SRV" help:"DNS SRV record that names the servers instead."`
 	SRVRefresh   time.Duration `env:"SRV_REFRESH" default:"0s" min:"0s" help:"How often it is resolved again; 0 only at the start."`
 	MaxIdleConns int           `env:"MAX_IDLE_CONNS" default:"64" min:"1" max:"10000" help:"Idle connections kept to each server. envoyproxy/ratelimit keeps 2 and dials for all others."`
@@ -20,6 +23,12 @@ type Memcache struct {
 func (m *Memcache) conflicts() (wrong Errors) {
 	wrong.require(len(m.HostPort) > 0 || m.SRV != "", "MEMCACHE_HOST_PORT", "", "a server, or MEMCACHE_SRV set, because BACKEND_TYPE is memcache")
 	wrong.require(len(m.HostPort) == 0 || m.SRV == "", "MEMCACHE_SRV", m.SRV, "not set together with MEMCACHE_HOST_PORT")
+	for _, server := range m.HostPort {
+		wrong.require(isAddress(server) || strings.HasPrefix(server, "/"), "MEMCACHE_HOST_PORT", server, "host:port, or the path of a socket")
+	}
+	if !m.TLS {
+		return wrong
+	}
 	wrong.pair("MEMCACHE_TLS_CLIENT_CERT", m.TLSClientCert, "MEMCACHE_TLS_CLIENT_KEY", m.TLSClientKey)
 	return wrong
 }

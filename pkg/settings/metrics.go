@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ type Metrics struct {
 	StatsdHost         string        `env:"STATSD_HOST" default:"localhost" help:"Host of statsd or DogStatsD."`
 	StatsdPort         int           `env:"STATSD_PORT" default:"8125" min:"1" max:"65535" help:"Port of statsd or DogStatsD."`
 	StatsdProtocol     string        `env:"STATSD_PROTOCOL" default:"tcp" oneof:"tcp,udp" help:"How statsd is sent to; DogStatsD always over UDP."`
-	StatsFlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" default:"10s" min:"10ms" max:"1h" help:"How often statsd or DogStatsD is sent to."`
+	StatsFlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" default:"10s" min:"10ms" help:"How often statsd or DogStatsD is sent to."`
 
 	UseDogStatsd           bool     `env:"USE_DOG_STATSD" default:"false" help:"Send metrics to DogStatsD."`
 	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Names of mogrifiers, in the order in which they are tried. DOG_STATSD_MOGRIFIER_<name>_PATTERN is the regular expression of the paths that one renames, _NAME their new name and _TAGS their tags (key:value,key:value); $1 stands for the expression's first group."`
@@ -62,7 +63,18 @@ func (m *Metrics) Mogrifier(name string) Mogrifier {
 // settle leaves statsd out where it is on by default only and another place is
 // asked for, and says what is wrong. asked: USE_STATSD was given.
 func (m *Metrics) settle(asked bool) (wrong Errors) {
-	wrong.require(strings.HasPrefix(m.PrometheusPath, "/"), "PROMETHEUS_PATH", m.PrometheusPath, "a path that starts with /")
+	// Empty ones do not leave them out, as with the reference.
+	if m.PrometheusAddr == "" {
+		m.PrometheusAddr = ":9090"
+	}
+	if m.PrometheusPath == "" {
+		m.PrometheusPath = "/metrics"
+	}
+	if m.UsePrometheus {
+		wrong.require(strings.HasPrefix(m.PrometheusPath, "/"), "PROMETHEUS_PATH", m.PrometheusPath, "a path that starts with /")
+		_, _, err := net.SplitHostPort(m.PrometheusAddr)
+		wrong.require(err == nil, "PROMETHEUS_ADDR", m.PrometheusAddr, "host:port, or :port for all addresses")
+	}
 	for _, pair := range m.ExtraTags {
 		// One without a value, as of a variable that is not set, is none.
 		wrong.require(strings.Contains(pair, ":"), "EXTRA_TAGS", pair, "key:value,key:value")

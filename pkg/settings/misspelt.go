@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,23 +18,22 @@ const (
 	leastLong = 8
 )
 
+// serviceLinks are the variables that Kubernetes sets in every pod for each
+// Service: of one named redis REDIS_SERVICE_HOST, REDIS_PORT=tcp://10.0.0.1:6379
+// and so on.
+var serviceLinks = regexp.MustCompile(`^\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)=|^\w+_PORT=(tcp|udp|sctp)://`)
+
+func isServiceLink(variable string) bool { return serviceLinks.MatchString(variable) }
+
 // Misspelt finds the variables of an environment, each NAME=VALUE as in
 // os.Environ, that are probably meant to be a setting of the parser: they
-// begin as one does (REDIS_, GRPC_) and differ from it little. What Kubernetes
-// sets for a Service of that name does not.
+// differ from it little. Those that Kubernetes sets for a Service are not.
 func Misspelt(environment []string, parser *kong.Application) []Misspelling {
-	var known []string
-	begins := map[string]bool{}
-	for _, names := range variables(parser.Node) {
-		known = append(known, names)
-		begin, _, _ := strings.Cut(names, "_")
-		begins[begin] = true
-	}
+	known := variables(parser.Node)
 	var found []Misspelling
 	for _, variable := range environment {
 		name, _, _ := strings.Cut(variable, "=")
-		begin, _, several := strings.Cut(name, "_")
-		if !several || len(name) < leastLong || !begins[begin] || slices.Contains(known, name) {
+		if len(name) < leastLong || !strings.Contains(name, "_") || slices.Contains(known, name) || isServiceLink(variable) {
 			continue
 		}
 		meant, least := "", mostWrong+1

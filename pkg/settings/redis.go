@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"net/url"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -17,9 +19,9 @@ type RedisServer struct {
 	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call wins."`
 
 	PoolOnEmptyBehavior        string        `env:"POOL_ON_EMPTY_BEHAVIOR" default:"WAIT" oneof:"WAIT" help:"What a call does when all connections are in use."`
-	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" min:"0s" help:"Accepted and without effect: calls that wait for a connection are sent together by themselves."`
+	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Accepted and without effect: calls that wait for a connection are sent together by themselves."`
 	PipelineLimit              int           `env:"PIPELINE_LIMIT" default:"0" help:"Accepted and without effect."`
-	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" min:"0" help:"Accepted and without effect: a cluster's nodes are always asked in parallel."`
+	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" help:"Accepted and without effect: a cluster's nodes are always asked in parallel."`
 }
 
 // Redis is the main deployment and what holds for both.
@@ -35,20 +37,43 @@ type Redis struct {
 
 	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Turn unhealthy whenever the store does not answer, not only before its first answer."`
 
-	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" min:"1ms" help:"Accepted and without effect: the store is asked once a second until it answers."`
-	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" min:"1ms" help:"Accepted and without effect."`
+	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" help:"Accepted and without effect: the store is asked once a second until it answers."`
+	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" help:"Accepted and without effect."`
 	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Give up and exit when the store has not answered by then; 0 never."`
 }
 
+// UseTLS reports whether any server is reached over TLS.
+func (r *RedisServer) UseTLS() bool { return r.TLS || strings.Contains(r.URL, "rediss://") }
+
 func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
-	wrong.require(r.URL != "", prefix+"URL", r.URL, "an address")
-	wrong.require(r.Type != "SENTINEL" || strings.Contains(r.URL, ","), prefix+"URL", r.URL,
-		"MASTER,SENTINEL[,SENTINEL...], because "+prefix+"TYPE is SENTINEL")
+	servers := strings.Split(r.URL, ",")
+	switch r.Type {
+	case "SENTINEL":
+		wrong.require(len(servers) > 1 && servers[0] != "", prefix+"URL", hideCredentials(r.URL),
+			"MASTER,SENTINEL[,SENTINEL...], because "+prefix+"TYPE is SENTINEL")
+		servers = servers[1:]
+	case "SINGLE":
+		servers = []string{r.URL}
+		if r.SocketType == "unix" {
+			wrong.require(r.URL != "", prefix+"URL", r.URL, "the path of a socket, because "+prefix+"SOCKET_TYPE is unix")
+			return wrong
+		}
+	}
+	for _, server := range servers {
+		wrong.require(isRedisServer(strings.TrimSpace(server)), prefix+"URL", hideCredentials(server), "host:port or redis://user:password@host:port (rediss:// for TLS)")
+	}
 	return wrong
 }
 
-func (r *Redis) conflicts() (wrong Errors) {
-	wrong = r.RedisServer.conflicts("REDIS_")
-	wrong.pair("REDIS_TLS_CLIENT_CERT", r.TLSClientCert, "REDIS_TLS_CLIENT_KEY", r.TLSClientKey)
-	return wrong
+func isRedisServer(text string) bool {
+	if strings.Contains(text, "://") {
+		u, err := url.Parse(text)
+		return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Hostname() != ""
+	}
+	return isAddress(text) || text != "" && !strings.Contains(text, ":") // 6379 is the usual port
 }
+
+// credentials is what a URL has before the host.
+var credentials = regexp.MustCompile(`://[^,]*@`)
+
+func hideCredentials(text string) string { return credentials.ReplaceAllString(text, "://***@") }

@@ -11,7 +11,10 @@
 // can be read, hosts resolve and ports are free.
 package settings
 
-import "time"
+import (
+	"regexp"
+	"time"
+)
 
 // Settings is all of it, one group per concern.
 type Settings struct {
@@ -107,6 +110,9 @@ type Limits struct {
 	LimitProblemBodyEnabled       bool `env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`
 }
 
+// headerName is RFC 9110's token.
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
 func (l *Limits) conflicts() (wrong Errors) {
 	if !l.LimitResponseHeadersEnabled {
 		return nil
@@ -114,7 +120,7 @@ func (l *Limits) conflicts() (wrong Errors) {
 	for setting, name := range map[string]string{
 		"LIMIT_LIMIT_HEADER": l.LimitLimitHeader, "LIMIT_REMAINING_HEADER": l.LimitRemainingHeader, "LIMIT_RESET_HEADER": l.LimitResetHeader,
 	} {
-		wrong.require(isHeader(name), setting, name, "the name of an HTTP header, because LIMIT_RESPONSE_HEADERS_ENABLED is true")
+		wrong.require(headerName.MatchString(name), setting, name, "the name of a header, because LIMIT_RESPONSE_HEADERS_ENABLED is true")
 	}
 	return wrong
 }

@@ -187,12 +187,39 @@ func TestWrongValues(t *testing.T) {
 		{"SAN without CA", map[string]string{"GRPC_CLIENT_TLS_SAN": "x"}, []string{"GRPC_CLIENT_TLS_SAN"}},
 		{"sentinel without sentinels", map[string]string{"BACKEND_TYPE": "redis", "REDIS_TYPE": "sentinel", "REDIS_URL": "mymaster"}, []string{"REDIS_URL"}},
 		{"no per-second server", map[string]string{"BACKEND_TYPE": "redis", "REDIS_PERSECOND": "t", "REDIS_PERSECOND_URL": ""}, []string{"REDIS_PERSECOND_URL"}},
-		{"certificate without key", map[string]string{"BACKEND_TYPE": "redis", "REDIS_TLS_CLIENT_CERT": "c"}, []string{"REDIS_TLS_CLIENT_KEY"}},
+		{"certificate without key", map[string]string{"BACKEND_TYPE": "redis", "REDIS_TLS": "true", "REDIS_TLS_CLIENT_CERT": "c"}, []string{"REDIS_TLS_CLIENT_KEY"}},
+		{"certificate without key for one of two", map[string]string{
+			"BACKEND_TYPE": "redis", "REDIS_PERSECOND": "true", "REDIS_PERSECOND_TLS": "true", "REDIS_TLS_CLIENT_CERT": "c",
+		}, []string{"REDIS_TLS_CLIENT_KEY"}},
+		{"certificate without TLS", map[string]string{"BACKEND_TYPE": "redis", "REDIS_TLS_CLIENT_CERT": "c"}, nil},
+		{"addresses", map[string]string{
+			"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:tcp", "USE_PROMETHEUS": "true", "PROMETHEUS_ADDR": "9090",
+			"REDIS_PERSECOND": "true", "REDIS_PERSECOND_TYPE": "cluster", "REDIS_PERSECOND_URL": "a:1,b:70000,https://c:1,,[::1]:1",
+		}, []string{
+			`PROMETHEUS_ADDR (--prometheus-addr) is "9090": want host:port, or :port for all addresses`,
+			`REDIS_PERSECOND_URL (--redis-persecond-url) is "b:70000": want host:port or redis://user:password@host:port`,
+			`REDIS_PERSECOND_URL (--redis-persecond-url) is "https://c:1": want`,
+			`REDIS_PERSECOND_URL (--redis-persecond-url) is "": want`,
+			`REDIS_URL (--redis-url) is "redis:tcp": want host:port`,
+		}},
+		{"right addresses", map[string]string{
+			"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis://:p@ss@redis/2",
+			"REDIS_PERSECOND": "true", "REDIS_PERSECOND_TYPE": "SENTINEL", "REDIS_PERSECOND_URL": "main, sentinel:26379,sentinel,rediss://u:p@sentinel:1",
+		}, nil},
+		{"secret", map[string]string{
+			"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis://user:p@ss@redis:port",
+		}, []string{`REDIS_URL (--redis-url) is "redis://***@redis:port": want`}},
+		{"memcache addresses", map[string]string{"BACKEND_TYPE": "memcache", "MEMCACHE_HOST_PORT": "a:1,b,/run/memcached.sock"}, []string{`MEMCACHE_HOST_PORT (--memcache-host-port) is "b": want host:port`}},
+		{"header names", map[string]string{"LIMIT_RESPONSE_HEADERS_ENABLED": "1", "LIMIT_LIMIT_HEADER": "", "LIMIT_RESET_HEADER": "X Y"}, []string{
+			`LIMIT_LIMIT_HEADER (--limit-limit-header) is "": want the name of a header`,
+			`LIMIT_RESET_HEADER (--limit-reset-header) is "X Y": want the name of a header`,
+		}},
+		{"header names that nobody asks for", map[string]string{"LIMIT_LIMIT_HEADER": ""}, nil},
 		{"refused pool behaviour", map[string]string{"REDIS_POOL_ON_EMPTY_BEHAVIOR": "CREATE"}, []string{"want WAIT"}},
 		{"memcache without servers", map[string]string{"BACKEND_TYPE": "memcache"}, []string{"MEMCACHE_HOST_PORT"}},
 		{"memcache", memcache, nil},
 		{"other backend's conflicts", map[string]string{"REDIS_URL": "", "MEMCACHE_TLS_CLIENT_CERT": "c"}, nil},
-		{"metrics path", map[string]string{"PROMETHEUS_PATH": "metrics"}, []string{"PROMETHEUS_PATH"}},
+		{"metrics path", map[string]string{"USE_PROMETHEUS": "1", "PROMETHEUS_PATH": "metrics"}, []string{"PROMETHEUS_PATH"}},
 		{"tracing", map[string]string{"TRACING_ENABLED": "on", "TRACING_EXPORTER_PROTOCOL": "zipkin", "TRACING_SAMPLING_RATE": "1.5"}, []string{
 			`TRACING_ENABLED (--tracing-enabled) is "on": want true or false`,
 			`TRACING_EXPORTER_PROTOCOL (--tracing-exporter-protocol) is "zipkin": want http or grpc`,
@@ -239,5 +266,58 @@ func TestClientCAHasTwoNames(t *testing.T) {
 				t.Errorf("ClientCA() = %q", got)
 			}
 		})
+	}
+}
+
+// Manifests set variables to nothing. What envoyproxy/ratelimit takes that way
+// is its default or off.
+func TestEmptyValues(t *testing.T) {
+	for _, flag := range flags(t) {
+		switch flag.Target.Interface().(type) {
+		case string, []string:
+			t.Setenv(flag.Envs[0], "")
+		}
+	}
+	t.Setenv("USE_PROMETHEUS", "true")
+	s, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{
+		s.Backend.BackendType, s.Rules.ConfigType, s.Log.Level, s.Log.Format, s.Redis.Type, s.Redis.SocketType, s.Redis.PoolOnEmptyBehavior,
+		s.RedisPerSecond.Type, s.Tracing.ExporterProtocol, s.Metrics.PrometheusAddr, s.Metrics.PrometheusPath,
+		s.Rules.RuntimeAppdirectory, s.XDS.NodeID,
+	}
+	want := []string{"memory", "FILE", "warn", "text", "SINGLE", "unix", "WAIT", "SINGLE", "http", ":9090", "/metrics", "", ""}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(s.Metrics.ExtraTags)+len(s.Memcache.HostPort)+len(s.Metrics.UseDogStatsdMogrifiers) != 0 {
+		t.Errorf("lists are not empty: %q, %q, %q", s.Metrics.ExtraTags, s.Memcache.HostPort, s.Metrics.UseDogStatsdMogrifiers)
+	}
+}
+
+// A Service named grpc or statsd puts its variables into every pod.
+func TestVariablesOfServices(t *testing.T) {
+	for _, service := range []string{"GRPC", "DEBUG", "STATSD"} {
+		t.Setenv(service+"_PORT", "tcp://10.0.0.1:9")
+	}
+	s, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{8081, 6070, 8125}, []int{s.GRPC.Port, s.Server.DebugPort, s.Metrics.StatsdPort}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Numbers are read as envoyproxy/ratelimit reads them.
+func TestNumbers(t *testing.T) {
+	for text, want := range map[string]int{"16": 16, "0x10": 16, "020": 16, "0b10000": 16, "1_6": 16, "+16": 16, "08": 0, "1e1": 0, "16.0": 0, " 16": 0} {
+		t.Setenv("REDIS_POOL_SIZE", text)
+		s, err := parse(t)
+		if (err != nil) != (want == 0) || err == nil && s.Redis.PoolSize != want {
+			t.Errorf("%s: %d, %v; want %d", text, s.Redis.PoolSize, err, want)
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -77,8 +79,13 @@ func (x *XDS) conflicts() (wrong Errors) {
 	for name := range headers {
 		ok = ok && isHeader(name)
 	}
-	wrong.require(ok, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", x.ClientAdditionalHeaders, "key:value, separated by commas, where the keys can be those of HTTP headers")
+	// The values may be secret.
+	names := strings.Join(slices.Sorted(maps.Keys(headers)), ",")
+	wrong.require(ok, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", names, "key:value, separated by commas, where the keys can be those of HTTP headers")
 	wrong.require(x.ServerURL != "", "CONFIG_GRPC_XDS_SERVER_URL", x.ServerURL, "an address such as localhost:18000")
+	if !x.ServerUseTLS {
+		return wrong
+	}
 	wrong.pair("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", x.ClientTLSCert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", x.ClientTLSKey)
 	return wrong
 }

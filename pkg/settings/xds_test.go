@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,7 +28,8 @@ func TestPairsForTheManagementServer(t *testing.T) {
 
 func TestWrongSettingsOfTheManagementServer(t *testing.T) {
 	set := map[string]string{
-		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": "grpc-timeout:1s",
+		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": "grpc-timeout:secret",
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS":            "true",
 		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":           "cert.pem",
 		"CONFIG_GRPC_XDS_NODE_METADATA":             "zone",
 		"CONFIG_GRPC_XDS_SERVER_URL":                "",
@@ -44,6 +46,9 @@ func TestWrongSettingsOfTheManagementServer(t *testing.T) {
 		var wrong settings.Errors
 		if !errors.As(err, &wrong) {
 			t.Fatalf("%s: got %v", kind, err)
+		}
+		if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", kind, err)
 		}
 		var got []string
 		for _, e := range wrong {
