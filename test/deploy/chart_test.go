@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,36 +32,105 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"backend.memcache.hosts=memcached", "backend/memcache/hosts"},
 		{"drainPeriodSeconds=3s", "drainPeriodSeconds"},
 		{"settings.log_level=info", "settings"},
-		{"settings.GRPC_PORT=9000", "settings"}, // the probes' is 8081
+		{"settings.GRPC_PORT=9000", "settings.GRPC_PORT"}, // the probes' is 8081
 		{"image.digest=latest", "image/digest"},
 		{"replica=3", "replica"},
 		{"podDisruptionBudget.maxUnavailable=half", "podDisruptionBudget/maxUnavailable"},
 		{"metrics.enabled=false,metrics.serviceMonitor.enabled=true", "serviceMonitor"},
+		{"metrics.enabled=false,metrics.prometheusRule.enabled=true", "prometheusRule"}, // RLSAbsent would fire for ever
+		{"settings.REDIS_URL=redis:6380", "settings"},                                   // the network policy opens backend.redis.url's
+		{"settings.REDIS_AUTH=secret", "settings"},                                      // a ConfigMap is no place for it
+		{"settings.CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:secret", "settings"},
+		{"backend.type=redis,backend.redis.url=redis://:secret@redis:6379", "backend/redis/url"},
+		{"backend.type=memcache,backend.memcache.hosts=", "hosts"},
+		{"existingRulesConfigMap=mine,rules.mine=domain: mine", "rules"},
+		{"podLabels.app\\.kubernetes\\.io/name=other", "podLabels"}, // the selector's
+		{"fullnameOverride=Limits", "fullnameOverride"},
+		{"autoscaling=null", "autoscaling"},
+		{"metrics.serviceMonitor=null", "serviceMonitor"},
 	} {
 		out, err := run(root, helm, "template", "test", chart, "--kube-version", kubernetes+".0", "--set", c.set)
 		if err == nil {
 			t.Errorf("%s is taken:\n%s", c.set, out)
-		} else if !strings.Contains(err.Error(), c.says) {
+		} else if _, message, _ := strings.Cut(err.Error(), "\n"); !strings.Contains(message, c.says) {
 			t.Errorf("%s: %v", c.set, err)
 		}
 	}
 }
 
-// TestChartReachesTheStore: the policy lets pods out to the ports of the store.
+// render is the chart with the default values but for some, each as --set
+// takes it.
+func render(t *testing.T, set ...string) rendering {
+	t.Helper()
+	args := []string{"template", "test", chart, "--kube-version", kubernetes + ".0"}
+	for _, s := range set {
+		args = append(args, "--set", s)
+	}
+	out, err := run(root, tool(t, "helm"), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rendering{strings.Join(set, ","), out, parse(t, out)}
+}
+
+// TestChartReachesTheStore: the policy lets pods out to the ports of the store,
+// and to no others.
 func TestChartReachesTheStore(t *testing.T) {
-	for values, ports := range map[string][]string{
-		"redis":          {"6380"},
-		"redis-cluster":  {"6379"},
-		"redis-sentinel": {"26379", "6379"},
-		"memcached":      {"11211"},
+	for _, c := range []struct {
+		from  rendering
+		ports []string
+	}{
+		{release(t, "defaults"), nil},
+		{release(t, "redis"), []string{"6380"}},
+		{release(t, "redis-cluster"), []string{"6379"}},
+		{release(t, "redis-sentinel"), []string{"6379", "26379"}},
+		{release(t, "memcached"), []string{"11211"}},
+		{render(t, "backend.type=redis", "backend.redis.url=redis.databases"), []string{"6379"}},
+		{render(t, "backend.type=redis", "backend.redis.url=rediss://redis.databases:6380/3"), []string{"6380"}},
+		{render(t, "backend.type=redis", "backend.redis.url=/run/redis.sock", "settings.REDIS_SOCKET_TYPE=unix"), nil},
+		{render(t, "backend.type=redis", "settings.REDIS_PERSECOND=true", "settings.REDIS_PERSECOND_URL=seconds:6390"), []string{"6379", "6390"}},
+		{render(t, "backend.type=memcache", "backend.memcache.hosts=", "settings.MEMCACHE_SRV=_memcached._tcp.memcached"), []string{"11211"}},
 	} {
-		r := release(t, values)
-		for _, port := range ports {
-			if !regexp.MustCompile(`(?s)egress:.*\{port: ` + port + `\}`).MatchString(r.yaml) {
-				t.Errorf("%s: no way out to port %s", values, port)
-			}
+		_, egress, _ := strings.Cut(c.from.yaml, "egress:")
+		egress, _, _ = strings.Cut(egress, "---")
+		var ports []string
+		for _, m := range regexp.MustCompile(`\{port: (\d+)\}`).FindAllStringSubmatch(egress, -1) {
+			ports = append(ports, m[1])
+		}
+		if !slices.Equal(ports, c.ports) {
+			t.Errorf("%s: ways out to %v, want %v", c.from.name, ports, c.ports)
 		}
 	}
+}
+
+// TestChartSettings reach the pods as they were written; those that would be
+// empty or contradict others are left out.
+func TestChartSettings(t *testing.T) {
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	write(t, values, `settings: {TRACING_SAMPLING_RATE: 0.25, REQUEST_MAX_BYTES: 104857600, SHADOW_MODE: true, CACHE_KEY_PREFIX: "007", NEAR_LIMIT_RATIO: 1e-3}`)
+	out, err := run(root, tool(t, "helm"), "template", "test", chart, "--kube-version", kubernetes+".0", "--values", values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rendering{"settings", out, parse(t, out)}
+	env := r.environment(t, r.one(t, "Deployment").Spec.Template.Spec.ours(t))
+	for name, want := range map[string]string{
+		"TRACING_SAMPLING_RATE": "0.25", "REQUEST_MAX_BYTES": "104857600", "SHADOW_MODE": "true", "CACHE_KEY_PREFIX": "007", "NEAR_LIMIT_RATIO": "0.001",
+	} {
+		if env[name] != want {
+			t.Errorf("%s=%s, want %s", name, env[name], want)
+		}
+	}
+
+	r = render(t, "backend.type=memcache", "backend.memcache.hosts=", "settings.MEMCACHE_SRV=_memcached._tcp.memcached")
+	if hosts, ok := r.environment(t, r.one(t, "Deployment").Spec.Template.Spec.ours(t))["MEMCACHE_HOST_PORT"]; ok {
+		t.Errorf("MEMCACHE_HOST_PORT=%q beside MEMCACHE_SRV, which the program refuses", hosts)
+	}
+}
+
+// TestChartTakesNoValues: what has nothing below it is null.
+func TestChartTakesNoValues(t *testing.T) {
+	render(t, "settings=null", "rules=null", "podLabels=null", "podAnnotations=null", "extraEnv=null", "nodeSelector=null", "resources.limits=null")
 }
 
 // TestChartRollsPodsForSettingsOnly: changed settings make new pods, changed
@@ -91,6 +161,18 @@ func TestChartProbesWithoutTLS(t *testing.T) {
 		if p.GRPC != nil || p.HTTPGet == nil || p.HTTPGet.Path != "/healthcheck" || p.HTTPGet.Port != "http" {
 			t.Errorf("%+v", p)
 		}
+	}
+	if strings.Contains(release(t, "everything").yaml, "h2c") {
+		t.Error("a Service says that gRPC is not encrypted")
+	}
+}
+
+// TestChartRestartsNothingForTheStore: where health follows the store, a store
+// that is away would have the kubelet restart every pod.
+func TestChartRestartsNothingForTheStore(t *testing.T) {
+	c := render(t, "backend.type=redis", "settings.REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true").one(t, "Deployment").Spec.Template.Spec.ours(t)
+	if c.LivenessProbe != (probe{}) || c.ReadinessProbe.GRPC == nil {
+		t.Errorf("liveness %+v, readiness %+v", c.LivenessProbe, c.ReadinessProbe)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ type container struct {
 	Env []struct {
 		Name, Value string
 		ValueFrom   struct {
-			ResourceFieldRef struct{ Resource string } `yaml:"resourceFieldRef"`
+			ResourceFieldRef struct{ Resource, Divisor string } `yaml:"resourceFieldRef"`
 		} `yaml:"valueFrom"`
 	}
 	Resources struct{ Requests, Limits map[string]string }
@@ -244,9 +245,10 @@ func (r rendering) environment(t *testing.T, c container) map[string]string {
 	for _, e := range c.Env {
 		switch {
 		case e.Value != "":
-			env[e.Name] = e.Value
+			// As the kubelet does with the variables that come before.
+			env[e.Name] = os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(e.Value), func(name string) string { return env[name] })
 		case e.ValueFrom.ResourceFieldRef.Resource == "limits.memory":
-			env[e.Name] = bytesOf(t, c.Resources.Limits["memory"])
+			env[e.Name] = strconv.Itoa(bytesOf(t, c.Resources.Limits["memory"]) / bytesOf(t, e.ValueFrom.ResourceFieldRef.Divisor))
 		}
 	}
 	return env

@@ -52,19 +52,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "BACKEND_TYPE" .Values.backend.type -}}
 {{- if eq .Values.backend.type "redis" -}}
 {{- $_ := merge $env (dict "REDIS_SOCKET_TYPE" "tcp" "REDIS_TYPE" .Values.backend.redis.type "REDIS_URL" .Values.backend.redis.url "REDIS_TLS" .Values.backend.redis.tls) -}}
-{{- else if eq .Values.backend.type "memcache" -}}
+{{- else if and (eq .Values.backend.type "memcache") .Values.backend.memcache.hosts -}}
 {{- $_ := set $env "MEMCACHE_HOST_PORT" .Values.backend.memcache.hosts -}}
 {{- end -}}
-{{- range $name, $value := merge (deepCopy .Values.settings) $env }}
-{{ $name }}: {{ if kindIs "float64" $value }}{{ int64 $value | quote }}{{ else }}{{ toString $value | quote }}{{ end }}
+{{- range $name, $value := merge (deepCopy (default dict .Values.settings)) $env }}
+{{- /* Helm takes every number for a float, and prints large ones as 4.194304e+06. */}}
+{{- if kindIs "float64" $value }}{{ if eq $value (floor $value) }}{{ $value = int64 $value }}{{ end }}{{ end }}
+{{ $name }}: {{ toString $value | quote }}
 {{- end -}}
+{{- end -}}
+
+{{/* "true" if a setting is on: (list . NAME) */}}
+{{- define "rls.on" -}}
+{{- if has (get (default dict (index . 0).Values.settings) (index . 1) | toString | lower) (list "true" "t" "1") -}}true{{- end -}}
 {{- end -}}
 
 {{/* The kubelet's gRPC probes speak no TLS. */}}
 {{- define "rls.probe" -}}
-{{- if eq (toString (dig "GRPC_SERVER_USE_TLS" "" .Values.settings)) "true" -}}
+{{- if include "rls.on" (list . "GRPC_SERVER_USE_TLS") -}}
 httpGet: {path: /healthcheck, port: http}
 {{- else -}}
 grpc: {port: 8081}
 {{- end -}}
+{{- end -}}
+
+{{/* What gateways and meshes take the gRPC port for. */}}
+{{- define "rls.grpc" -}}
+{{- if include "rls.on" (list . "GRPC_SERVER_USE_TLS") -}}https{{- else -}}kubernetes.io/h2c{{- end -}}
 {{- end -}}
