@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -79,13 +80,33 @@ func TestCallersCannotGrowMemory(t *testing.T) {
 		t.Errorf("/metrics has %d bytes", len(all))
 	}
 	for _, want := range []string{
-		"ratelimit_service_rate_limit_other_domain_not_found 198334",
+		"ratelimit_service_rate_limit_other_domain_not_found 199167",
 		`ratelimit_service_rate_limit_total_hits{domain="d",key1="other"} 1e+06`,
-		"rls_series_overflow_total 1.198334e+06",
+		"rls_series_overflow_total 1.199167e+06",
 		`rls_decisions_total{decision="allowed",domain="d",rule="d.k",strategy="fixed_window"} 1e+06`,
 	} {
 		if !strings.Contains(all, want+"\n") {
 			t.Errorf("no %s", want)
+		}
+	}
+}
+
+// The page has a bound also where each name is in all counters, and takes twice
+// its length when it is written.
+func TestCostlyNames(t *testing.T) {
+	for _, length := range []int{100, 120, 125, 240, 250} {
+		m := open(t, metrics.Options{MaxSeries: 10_000})
+		entry := descriptors.Entry{Key: "k"}
+		r := rule(t, "- key: k\n  detailed_metric: true\n  shadow_mode: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
+		for i := range 2000 {
+			o := allowed(r, descriptors.Entry{Key: "k", Value: fmt.Sprintf("%0*d", length-len("d.k_"), i)})
+			o.Verdicts[0].Entries[0].Value = strings.ReplaceAll(o.Verdicts[0].Entries[0].Value, "0", `"`)
+			m.Observer().Observe(o)
+			o.Verdicts[0].Is.Allowed, o.Verdicts[0].Recalled, o.Verdicts[0].Shadow = false, true, true
+			m.Observer().Observe(o)
+		}
+		if all := page(t, m); len(all) > 5_000_000 {
+			t.Errorf("names of %d bytes: /metrics has %d bytes", length, len(all))
 		}
 	}
 }

@@ -122,14 +122,16 @@ func (p *paths) notFound(domain string) *counter {
 	return c
 }
 
-// admit takes room for a name that a caller made, if there is some. p.mu is
+// admit takes room for a name that a caller made, if there is some: twice as
+// much for a long one, so that the page stays small whatever is sent. p.mu is
 // held.
 func (p *paths) admit(name string) bool {
-	if p.room <= 0 || len(name) > maxKey {
+	room := 1 + len(name)/(maxKey/2+1)
+	if p.room < room || len(name) > maxKey {
 		p.overflow.Add(1)
 		return false
 	}
-	p.room--
+	p.room -= room
 	return true
 }
 
