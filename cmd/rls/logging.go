@@ -33,8 +33,12 @@ func newLogger(w io.Writer, s settings.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(quotedTime{w}, options))
 }
 
-// jsonShape names what every line has @timestamp, @message and level.
+// jsonShape names what every line has @timestamp, @message and level, and
+// writes durations as text does: a bare number has no unit.
 func jsonShape(groups []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
 	if len(groups) == 0 {
 		switch a.Key {
 		case slog.TimeKey:

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/rls/pkg/settings"
 )
@@ -18,21 +19,23 @@ func TestLogShape(t *testing.T) {
 		want          []string // a line each
 	}{
 		{"text", "info", []string{
-			`time="` + second + zone + `" level=info msg=listening on=127.0.0.1:8080`,
+			`time="` + second + zone + `" level=info msg=listening on=127.0.0.1:8080 for=3s`,
 			`time="` + second + zone + `" level=warning msg="two words" error="a \\"quote\\"\\nand a line"`,
 			`time="` + second + zone + `" level=error msg=bad`,
 		}},
-		{"json", "warning", []string{
+		{"json", "info", []string{
+			`{"@timestamp":"` + second + `\.\d+` + zone + `","level":"info","@message":"listening","on":"127.0.0.1:8080","for":"3s"}`,
 			`{"@timestamp":"` + second + `\.\d+` + zone + `","level":"warning","@message":"two words","error":"a \\"quote\\"\\nand a line"}`,
 			`{"@timestamp":"` + second + `\.\d+` + zone + `","level":"error","@message":"bad"}`,
 		}},
+		{"json", "error", []string{`{"@timestamp":"` + second + `\.\d+` + zone + `","level":"error","@message":"bad"}`}},
 		{"text", "fatal", nil},
 	}
 	for _, tt := range tests {
 		var b strings.Builder
 		log := newLogger(&b, settings.Log{Level: tt.level, Format: tt.format})
 		log.Debug("hidden")
-		log.Info("listening", "on", "127.0.0.1:8080")
+		log.Info("listening", "on", "127.0.0.1:8080", "for", 3*time.Second)
 		log.Warn("two words", "error", "a \"quote\"\nand a line")
 		log.Error("bad")
 		want := ""

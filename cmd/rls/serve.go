@@ -85,8 +85,11 @@ func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 				return nil
 			},
 			func(ctx context.Context) error {
-				always := s.Backend.BackendType == "redis" && s.Redis.HealthCheckActiveConnection
-				return srv.Health().WatchStore(ctx, store.Ping, server.StoreWatch{Always: always, GiveUpAfter: s.Redis.StartupMaxElapsedTime}, log)
+				var how server.StoreWatch
+				if s.Backend.BackendType == "redis" {
+					how = server.StoreWatch{Always: s.Redis.HealthCheckActiveConnection, GiveUpAfter: s.Redis.StartupMaxElapsedTime}
+				}
+				return srv.Health().WatchStore(ctx, store.Ping, how, log)
 			},
 		)
 	})
