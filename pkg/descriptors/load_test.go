@@ -182,6 +182,31 @@ a.yaml:10:1: a second document is ignored; put it in a file of its own`
 	}
 }
 
+// Rules that the parser never gets to are not lost without a word.
+func TestWarningsOfWhatIsLeftOut(t *testing.T) {
+	const left = "what stands further to the left than the file's first key is ignored, with all that follows"
+	const second = "a second document is ignored; put it in a file of its own"
+	for _, tt := range []struct{ name, content, want string }{
+		{"further left", " domain: d\n # c\n#\ndescriptors:\n- key: a\n", "a.yaml:4:1: " + left},
+		{"a little", "  domain: d\n descriptors: []\n", "a.yaml:2:2: " + left},
+		{"after an end", "domain: d\n...\n\n# c\ndescriptors: []\n", "a.yaml:5:1: " + second},
+		{"after an end, with an error", "domain: d\n...\nfoo: [\n", "a.yaml:3:1: " + second},
+		{"nothing after the end", " domain: d\n...\n# c\n\n", ""},
+		{"indented alike", " domain: d\n# c\n descriptors:\n - key: a\n", ""},
+		{"in braces", " {domain: d,\ndescriptors: []}\n", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, warnings, err := descriptors.Load([]descriptors.File{{Name: "a.yaml", Content: []byte(tt.content)}}, descriptors.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, descriptors.Problems(warnings).Error()); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestRuleHasWhatWasWritten(t *testing.T) {
 	domain := load(t, descriptors.File{Name: "a.yaml", Content: []byte(`
 domain: d

@@ -43,7 +43,36 @@ func (r *reader) parse(content []byte) *yaml.Node {
 		r.problem(root, "", "the aliases of this file stand for more than %d values; write fewer", maxAliased)
 		return nil
 	}
+	if line, column := leftOver(content, root); line > 0 {
+		r.warn(line, column, "", "what stands further to the left than the file's first key is ignored, with all that follows")
+	}
 	return root
+}
+
+// leftOver is where content has a line that stands further to the left than
+// the mapping that is its document, or 0: there the document ends.
+func leftOver(content []byte, root *yaml.Node) (line, column int) {
+	if root.Kind != yaml.MappingNode || root.Style&yaml.FlowStyle != 0 || root.Column == 1 {
+		return 0, 0
+	}
+	last := lastLine(root)
+	for text := range bytes.Lines(content) {
+		line++
+		column = 1 + len(text) - len(bytes.TrimLeft(text, " "))
+		text = bytes.TrimSpace(text)
+		if line > last && column < root.Column && len(text) > 0 && text[0] != '#' && string(text) != "..." {
+			return line, column
+		}
+	}
+	return 0, 0
+}
+
+// lastLine is that of the last node of a document.
+func lastLine(n *yaml.Node) int {
+	if len(n.Content) == 0 {
+		return n.Line
+	}
+	return max(n.Line, lastLine(n.Content[len(n.Content)-1]))
 }
 
 // unmarshal turns the parser's panics, should there be any, into errors: rule
@@ -84,20 +113,26 @@ func syntaxProblem(file string, content []byte, err error) Problem {
 
 // cutDocument is the first document of content and the line, counted from 1,
 // on which a second starts, or 0. A line that starts with --- separates
-// documents wherever it stands.
+// documents wherever it stands; one with ... ends a document.
 func cutDocument(content []byte) (first []byte, line int) {
 	rest := bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
-	started := false
+	started, ended := false, false
 	for line := 1; len(rest) > 0; line++ {
 		at := len(content) - len(rest)
 		text, after, _ := bytes.Cut(rest, []byte("\n"))
 		rest = after
-		separator := bytes.HasPrefix(text, []byte("---")) && (len(text) == 3 || bytes.IndexByte([]byte(" \t\r"), text[3]) >= 0)
+		marked := func(with string) bool {
+			return bytes.HasPrefix(text, []byte(with)) && (len(text) == 3 || bytes.IndexByte([]byte(" \t\r"), text[3]) >= 0)
+		}
 		switch {
-		case separator && started:
+		case marked("---") && started:
 			return content[:at], line
-		case separator:
+		case marked("---"):
 			started = true
+		case marked("..."):
+			ended = started
+		case ended && len(bytes.TrimSpace(text)) > 0 && text[0] != '#':
+			return content[:at], line
 		case len(text) > 0 && text[0] != '#' && text[0] != '%':
 			started = started || len(bytes.TrimSpace(text)) > 0
 		}

@@ -192,6 +192,20 @@ func TestFolderThatIsMissingIsEmpty(t *testing.T) {
 	}
 }
 
+func TestFileInPlaceOfTheFolder(t *testing.T) {
+	f, path := watching(t)
+	must(t, os.Remove(path))
+	write(t, path, rule("a"))
+	o := run(t, f)
+	o.become(t, "a")
+	write(t, path+"~", rule("b"))
+	must(t, os.Rename(path+"~", path))
+	o.become(t, "b")
+	must(t, os.Remove(path))
+	write(t, path+"/a.yaml", rule("c"))
+	o.become(t, "c")
+}
+
 func TestFolderReportsAllThatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
 	// Links that lead to themselves cannot be read by anyone, root included.

@@ -14,7 +14,7 @@ import (
 
 // Folder is a folder of rules: every regular file in it and in its subfolders,
 // whatever its name, through symbolic links. A folder that does not exist is
-// empty.
+// empty; a file in its place is read as the only one.
 //
 // Kubernetes mounts a ConfigMap as links through ..data to a folder named
 // ..<date>. Names that start with two dots are left out, so each file is seen
@@ -32,7 +32,11 @@ func (f Folder) Read() ([]descriptors.File, error) {
 // read calls enter for each folder before it lists it.
 func (f Folder) read(enter func(dir string)) ([]descriptors.File, error) {
 	r := folderReader{Folder: f, enter: enter, entered: map[string]bool{}}
-	r.folder(f.Path)
+	if info, err := os.Stat(f.Path); err == nil && info.Mode().IsRegular() {
+		r.file(f.Path)
+	} else {
+		r.folder(f.Path)
+	}
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)
 	}
