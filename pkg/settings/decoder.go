@@ -83,7 +83,7 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 		var text string
 		if _, isBool := ctx.Value.Mapper.(boolMapper); isBool && ctx.Scan.Peek().Type != kong.FlagValueToken {
 			text = "true" // --shadow-mode
-		} else if err := ctx.Scan.PopValueInto("value", &text); err != nil {
+		} else if err := ctx.Scan.PopValueInto("a", &text); err != nil {
 			return err
 		}
 		tag, name := ctx.Value.Tag, settingName(ctx.Value)
