@@ -20,12 +20,13 @@ import (
 type edge struct {
 	measure    *metrics.Metrics
 	log        *slog.Logger
+	epoch      time.Time       // time.Since it reads one clock, where time.Now reads two
 	streams    context.Context // ends when streams have to
 	endStreams context.CancelFunc
 }
 
 func newEdge(measure *metrics.Metrics, log *slog.Logger) *edge {
-	e := &edge{measure: measure, log: log}
+	e := &edge{measure: measure, log: log, epoch: time.Now()}
 	e.streams, e.endStreams = context.WithCancel(context.Background())
 	return e
 }
@@ -40,9 +41,9 @@ func (e *edge) recovered(where string, err *error) {
 }
 
 func (e *edge) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	start := time.Now()
+	start := time.Since(e.epoch)
 	resp, err = e.call(ctx, req, info.FullMethod, handler)
-	e.measure.Called(info.FullMethod, time.Since(start))
+	e.measure.Called(info.FullMethod, time.Since(e.epoch)-start)
 	if info.FullMethod == rls.RateLimitService_ShouldRateLimit_FullMethodName {
 		e.measure.Answered(status.Code(err))
 	}

@@ -28,10 +28,10 @@ type decision struct {
 	delay    time.Duration
 
 	// For observers, when there are any.
-	start   time.Time
-	unknown bool   // nobody has rules for the domain
-	spared  bool   // shadow mode turned a denial into an OK
-	failed  Result // why the store did not decide
+	start   time.Duration // since the service's epoch
+	unknown bool          // nobody has rules for the domain
+	spared  bool          // shadow mode turned a denial into an OK
+	failed  Result        // why the store did not decide
 	entries []descriptors.Entry
 	seen    Observation
 }

@@ -84,7 +84,7 @@ func (d *decision) tell(resp *pb.RateLimitResponse, err error) {
 	*o = Observation{
 		Domain: d.request.GetDomain(), Descriptors: len(d.request.GetDescriptors()), Unknown: d.unknown,
 		Result: d.result(resp, err), ShadowMode: d.service.cfg.ShadowMode, Spared: d.spared,
-		Took: time.Since(d.start), Verdicts: o.Verdicts[:0],
+		Took: time.Since(d.service.epoch) - d.start, Verdicts: o.Verdicts[:0],
 	}
 	decided := err == nil
 	for i := range d.checks {
