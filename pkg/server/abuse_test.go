@@ -38,6 +38,14 @@ type abuser struct {
 
 func abuse(t *testing.T, s *running) *abuser {
 	t.Helper()
+	a := connect(t, s)
+	a.greet(http2.ClientPreface)
+	return a
+}
+
+// connect returns one that has not said anything yet.
+func connect(t *testing.T, s *running) *abuser {
+	t.Helper()
 	conn, err := net.Dial("tcp", s.Addrs().GRPC.String())
 	if err != nil {
 		t.Fatal(err)
@@ -59,13 +67,19 @@ func abuse(t *testing.T, s *running) *abuser {
 		}
 	}
 	a.head = head.Bytes()
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.framer.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
 	return a
+}
+
+// greet says the preface, or the rest of it, and the first frame.
+func (a *abuser) greet(preface string) {
+	a.t.Helper()
+	_, err := io.WriteString(a.conn, preface)
+	if err == nil {
+		err = a.framer.WriteSettings()
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
 }
 
 // openAndCancel starts a call and cancels it in the same breath.
@@ -235,17 +249,6 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 func TestSilentClientsOfGRPC(t *testing.T) {
 	t.Parallel()
 	half := http2.ClientPreface[:10]
-	connect := func(s *running, say string) net.Conn {
-		conn, err := net.Dial("tcp", s.Addrs().GRPC.String())
-		if err == nil {
-			_, err = io.WriteString(conn, say)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
 	certs := testenv.Certs(t)
 	withTLS := config()
 	withTLS.GRPC.ServerUseTLS, withTLS.GRPC.ServerTLSCert, withTLS.GRPC.ServerTLSKey = true, certs.ServerCertFile, certs.ServerKeyFile
@@ -268,7 +271,9 @@ func TestSilentClientsOfGRPC(t *testing.T) {
 			if err := call(t, conn); err != nil {
 				t.Fatal(err)
 			}
-			connect(s, tt.say)
+			if _, err := io.WriteString(connect(t, s).conn, tt.say); err != nil {
+				t.Fatal(err)
+			}
 			begin := time.Now()
 			s.stop(t)
 			if took := time.Since(begin); took > tt.cfg.StopWithin/2 {
@@ -279,12 +284,47 @@ func TestSilentClientsOfGRPC(t *testing.T) {
 	}
 	t.Run("cut off", func(t *testing.T) {
 		t.Parallel()
-		conn := connect(start(t, config()), half)
+		conn := connect(t, start(t, config())).conn
 		_ = conn.SetReadDeadline(time.Now().Add(2 * deadline))
 		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error("still open")
 		}
 	})
+}
+
+// A client that connects while the server stops is not cut off: its call is
+// answered, and then it is told to go.
+func TestHandshakesThatBeganAreFinished(t *testing.T) {
+	s := start(t, config())
+	a := connect(t, s)
+	const begun = 10 // bytes of the preface
+	if _, err := io.WriteString(a.conn, http2.ClientPreface[:begun]); err != nil {
+		t.Fatal(err)
+	}
+	if err := call(t, s.dial(t)); err != nil { // the one before it was accepted, too
+		t.Fatal(err)
+	}
+	s.cancel()
+	testenv.Eventually(t, deadline, func() bool {
+		conn, err := net.Dial("tcp", s.Addrs().GRPC.String())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, "nobody is let in any more")
+	a.greet(http2.ClientPreface[begun:])
+	err := a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.head, EndHeaders: true})
+	if err == nil {
+		err = a.framer.WriteData(1, true, make([]byte, 5)) // an empty message
+	}
+	for answered := false; err == nil && !answered; {
+		var frame http2.Frame
+		frame, err = a.framer.ReadFrame()
+		_, answered = frame.(*http2.HeadersFrame)
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestLongHeaderIsRefused(t *testing.T) {

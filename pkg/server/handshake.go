@@ -9,30 +9,34 @@ import (
 const (
 	// handshakeWithin bounds TLS and HTTP/2's first words of a new connection.
 	handshakeWithin = 10 * time.Second
-	// lastHandshakes is how long handshakes may go on when the server stops:
-	// until then GracefulStop tells nobody to go, and Stop waits as well.
+	// lastHandshakes is how long those may go on that began before the server
+	// stops.
 	lastHandshakes = 500 * time.Millisecond
 )
 
-// handshakes is a listener for grpc-go whose connections can be hurried before
-// a call is possible on them.
+// handshakes is a listener for grpc-go that knows which of its connections are
+// too new for calls. grpc-go resets those when it stops, and waits for those
+// that say nothing: until they time out it tells nobody to go.
 type handshakes struct {
 	net.Listener
 
 	mu      sync.Mutex
 	pending map[*handshake]struct{}
-	end     time.Time // of all handshakes; zero while each has its own
+	none    *sync.Cond // told when nothing is pending
+	end     time.Time  // of all handshakes; zero while each has its own
 }
 
 // handshake is a connection that grpc-go gives a deadline when it is new and
-// none when its handshake is over.
+// none when its handshake is over, well or not.
 type handshake struct {
 	net.Conn
 	of *handshakes
 }
 
 func newHandshakes(l net.Listener) *handshakes {
-	return &handshakes{Listener: l, pending: map[*handshake]struct{}{}}
+	h := &handshakes{Listener: l, pending: map[*handshake]struct{}{}}
+	h.none = sync.NewCond(&h.mu)
+	return h
 }
 
 // Accept implements [net.Listener].
@@ -48,13 +52,25 @@ func (h *handshakes) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// endAt makes handshakes fail that are not over by then.
-func (h *handshakes) endAt(end time.Time) {
+// finish lets nobody in any more and waits for the handshakes that began; those
+// that are not over by then fail.
+func (h *handshakes) finish(end time.Time) {
+	_ = h.Close()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.end = end
 	for c := range h.pending {
 		_ = c.Conn.SetDeadline(end) // fails where it is closed
+	}
+	for len(h.pending) > 0 {
+		h.none.Wait()
+	}
+}
+
+// over says that a handshake is; h.mu is held.
+func (h *handshakes) over(c *handshake) {
+	if delete(h.pending, c); len(h.pending) == 0 {
+		h.none.Broadcast()
 	}
 }
 
@@ -63,9 +79,17 @@ func (c *handshake) SetDeadline(t time.Time) error {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	if end := c.of.end; t.IsZero() {
-		delete(c.of.pending, c)
+		c.of.over(c)
 	} else if !end.IsZero() && t.After(end) {
 		t = end
 	}
 	return c.Conn.SetDeadline(t)
+}
+
+// Close implements [net.Conn].
+func (c *handshake) Close() error {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.of.over(c)
+	return c.Conn.Close()
 }

@@ -41,6 +41,13 @@ func (h *Health) Rules() { h.set(func() { h.rules = true }) }
 // Drain makes the process unhealthy for good.
 func (h *Health) Drain() { h.set(func() { h.draining = true }) }
 
+// Draining reports whether the process is about to stop.
+func (h *Health) Draining() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.draining
+}
+
 // Serving is the state.
 func (h *Health) Serving() bool {
 	h.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -23,13 +24,24 @@ const (
 
 func (s *Server) newHTTP(name string, handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           http.MaxBytesHandler(s.edge.web(name, handler), int64(s.cfg.MaxBytes)),
+		Handler:           http.MaxBytesHandler(s.edge.web(name, s.parting(handler)), int64(s.cfg.MaxBytes)),
 		ReadHeaderTimeout: headerWithin,
 		ReadTimeout:       bodyWithin,
 		IdleTimeout:       idleFor,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
+}
+
+// parting asks clients to connect anew, elsewhere, while the server drains: a
+// request on a connection that is just being closed is lost.
+func (s *Server) parting(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.health.Draining() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) mainHandler() http.Handler {
@@ -108,6 +120,7 @@ func (s *Server) debugHandler() http.Handler {
 
 func (s *Server) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(s.cfg.Metrics.PrometheusPath, s.cfg.Measure.Handler())
+	path := url.URL{Path: s.cfg.Metrics.PrometheusPath} // a path, no pattern
+	mux.Handle(path.EscapedPath(), s.cfg.Measure.Handler())
 	return mux
 }

@@ -20,6 +20,37 @@ func listenTCP(addr string) (net.Listener, error) {
 	return shared.Listen(context.Background(), "tcp", addr)
 }
 
+// claims are the TCP addresses of this process's own listeners. The system
+// would let them share one, as it does for two processes, and deal out
+// connections among them.
+type claims []claim
+
+type claim struct {
+	name string
+	addr *net.TCPAddr
+}
+
+// add fails when another listener has the address.
+func (c *claims) add(name string, addr net.Addr) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return nil
+	}
+	for _, other := range *c {
+		if other.addr.Port == tcp.Port && (covers(other.addr.IP, tcp.IP) || covers(tcp.IP, other.addr.IP)) {
+			return fmt.Errorf("%s: listen on %v: %s of this process listens on %v, want another port", name, tcp, other.name, other.addr)
+		}
+	}
+	*c = append(*c, claim{name, tcp})
+	return nil
+}
+
+// covers reports whether who listens on a gets what is sent to b. IPv6's
+// unspecified address stands for those of IPv4, too.
+func covers(a, b net.IP) bool {
+	return a.Equal(b) || a.IsUnspecified() && (a.To4() == nil || b.To4() != nil)
+}
+
 func (s *Server) listenGRPC() (_ *handshakes, err error) {
 	var l net.Listener
 	if path := s.cfg.GRPC.UDS; path != "" {

@@ -53,6 +53,7 @@ type Server struct {
 	web    []*web
 	certs  *certificates // nil without TLS
 	addrs  Addrs
+	claims claims
 	listen *handshakes // of grpc; nil when gRPC is off
 }
 
@@ -83,6 +84,7 @@ func New(cfg Config) (_ *Server, err error) {
 		errs = append(errs, err)
 		if s.listen != nil {
 			s.addrs.GRPC = s.listen.Addr()
+			errs = append(errs, s.claims.add("gRPC", s.addrs.GRPC))
 		}
 	}
 
@@ -93,6 +95,7 @@ func New(cfg Config) (_ *Server, err error) {
 			return
 		}
 		*at = l.Addr()
+		errs = append(errs, s.claims.add(name, l.Addr()))
 		s.web = append(s.web, &web{name, l, s.newHTTP(name, handler)})
 	}
 	c := cfg.Server
@@ -173,7 +176,7 @@ func (s *Server) stop() {
 	go func() {
 		defer close(stopped)
 		if s.grpc != nil {
-			s.listen.endAt(time.Now().Add(min(lastHandshakes, s.cfg.StopWithin)))
+			s.listen.finish(time.Now().Add(min(lastHandshakes, s.cfg.StopWithin)))
 			s.grpc.GracefulStop()
 		}
 	}()

@@ -325,6 +325,21 @@ func TestMetricsListenerIsOptIn(t *testing.T) {
 	}
 }
 
+// Whatever it holds, the path is a path.
+func TestMetricsPathIsLiteral(t *testing.T) {
+	for path, asked := range map[string]string{"/{m}": "/%7Bm%7D", "/{m": "/%7Bm", "/a b": "/a%20b", "/50%": "/50%25", "/m/": "/m/"} {
+		cfg := config()
+		cfg.Metrics.UsePrometheus, cfg.Metrics.PrometheusPath = true, path
+		s := start(t, cfg)
+		if code, _ := get(t, s.Addrs().Metrics, asked); code != 200 {
+			t.Errorf("%s: %d", asked, code)
+		}
+		if code, _ := get(t, s.Addrs().Metrics, "/other"); code != 404 {
+			t.Errorf("%s: /other is %d", path, code)
+		}
+	}
+}
+
 func TestLargeMessageIsRefused(t *testing.T) {
 	s := start(t, config())
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -353,6 +368,28 @@ func TestPortsInUseAreAllNamed(t *testing.T) {
 	}
 }
 
+// Ports are shared with other processes, but two listeners of one process
+// would get each other's connections.
+func TestListenersDoNotShareAPort(t *testing.T) {
+	for name, hosts := range map[string][2]string{
+		"the same":            {"127.0.0.1", "127.0.0.1"},
+		"all and one of them": {"0.0.0.0", "127.0.0.1"},
+		"all, twice":          {"::", "0.0.0.0"},
+	} {
+		cfg := config()
+		cfg.GRPC.Host, cfg.Server.Host = hosts[0], hosts[1]
+		cfg.GRPC.Port = testenv.FreePort(t)
+		cfg.Server.Port = cfg.GRPC.Port
+		if _, err := server.New(cfg); err == nil || !strings.Contains(err.Error(), "HTTP: ") || !strings.Contains(err.Error(), "gRPC") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	cfg := config()
+	cfg.GRPC.Host, cfg.GRPC.Port = "127.0.0.2", testenv.FreePort(t)
+	cfg.Server.Port = cfg.GRPC.Port
+	start(t, cfg) // the same port of another address
+}
+
 func TestStop(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	cfg := config()
@@ -367,7 +404,7 @@ func TestStop(t *testing.T) {
 	s.Health().Store(true)
 	s.Health().Rules()
 
-	// A health watch, which never ends by itself, sees the end coming.
+	// A health watch never ends by itself.
 	watch, err := healthpb.NewHealthClient(s.dial(t)).Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -412,11 +449,41 @@ func TestDrain(t *testing.T) {
 	if err := call(t, conn); err != nil {
 		t.Fatal(err)
 	}
+	kept := func() bool { // whether an HTTP connection may be used again
+		resp, err := http.Get("http://" + s.Addrs().HTTP.String() + "/json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return !resp.Close
+	}
+	if !kept() {
+		t.Error("HTTP connections are closed already")
+	}
+	var watches []healthpb.Health_WatchClient
+	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+		watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := watch.Recv(); err != nil || resp.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Fatalf("watch of %q: %v %v", name, resp, err)
+		}
+		watches = append(watches, watch)
+	}
 	begin := time.Now()
 	s.cancel()
 	testenv.Eventually(t, deadline, func() bool { return !s.Health().Serving() }, "unhealthy")
 	if code, _ := get(t, s.Addrs().HTTP, "/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck: %d", code)
+	}
+	if kept() {
+		t.Error("HTTP clients are not asked to connect elsewhere")
+	}
+	for _, watch := range watches {
+		if resp, err := watch.Recv(); err != nil || resp.Status != healthpb.HealthCheckResponse_NOT_SERVING {
+			t.Errorf("a watch is told %v %v", resp, err)
+		}
 	}
 	for name, conn := range map[string]*grpc.ClientConn{"connection of before": conn, "new connection": s.dial(t)} {
 		if err := call(t, conn); err != nil {
