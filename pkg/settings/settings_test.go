@@ -313,7 +313,7 @@ func TestVariablesOfServices(t *testing.T) {
 
 // Numbers are read as envoyproxy/ratelimit reads them.
 func TestNumbers(t *testing.T) {
-	for text, want := range map[string]int{"16": 16, "0x10": 16, "020": 16, "0b10000": 16, "1_6": 16, "+16": 16, "08": 0, "1e1": 0, "16.0": 0, " 16": 0} {
+	for text, want := range map[string]int{"16": 16, "0x10": 16, "020": 16, "0b10000": 16, "1_6": 16, "+16": 16, "08": 0, "1e1": 0, "16.0": 0} {
 		t.Setenv("REDIS_POOL_SIZE", text)
 		s, err := parse(t)
 		if (err != nil) != (want == 0) || err == nil && s.Redis.PoolSize != want {
