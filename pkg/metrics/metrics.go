@@ -53,6 +53,7 @@ type Metrics struct {
 	log      *slog.Logger
 
 	panics    prometheus.Counter
+	cutOff    prometheus.Counter
 	requests  [codes.Unauthenticated + 1]prometheus.Counter
 	loads     *prometheus.CounterVec
 	refused   prometheus.Gauge
@@ -120,12 +121,15 @@ func (m *Metrics) countProcess() {
 	m.panics = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "rls_panics_total", Help: "Requests that panicked and were answered INTERNAL.",
 	})
+	m.cutOff = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "rls_connections_cut_off_total", Help: "gRPC connections closed because their client cancelled more calls than GRPC_MAX_CANCELLATIONS_PER_SECOND.",
+	})
 	for code := range m.requests {
 		m.requests[code] = requests.WithLabelValues(codes.Code(code).String())
 	}
 	m.loads.WithLabelValues("success")
 	m.loads.WithLabelValues("error")
-	m.add.MustRegister(m.panics, requests, m.loads, m.refused,
+	m.add.MustRegister(m.panics, m.cutOff, requests, m.loads, m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "rls_config_last_success_timestamp_seconds", Help: "When rules were last loaded without an error, in seconds since the epoch; 0 is never.",
 		}, func() float64 { return float64(m.lastLoad.Load()) / 1e9 }),
@@ -147,6 +151,9 @@ func (m *Metrics) configAge() float64 {
 
 // Panicked counts a request that panicked.
 func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// CutOff counts a connection whose client cancelled too many calls.
+func (m *Metrics) CutOff() { m.cutOff.Inc() }
 
 // Answered counts a request answered with code; codes that gRPC does not know
 // count as Unknown.

@@ -142,6 +142,9 @@ func TestCallsCancelledInBulk(t *testing.T) {
 	if err := call(t, other); err != nil {
 		t.Errorf("another connection: %v", err)
 	}
+	if _, stats := get(t, s.Addrs().Debug, "/stats"); !strings.Contains(stats, "rls_connections_cut_off_total 1\n") {
+		t.Error("it is not counted")
+	}
 }
 
 // Envoy cancels a check when its downstream is gone or its time is up.

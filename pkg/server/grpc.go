@@ -58,7 +58,7 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 		creds = credentials.NewTLS(certs.config())
 	}
 	if rate := c.MaxCancellationsPerSecond; rate > 0 {
-		creds = &guard{creds, rate, s.cfg.Log}
+		creds = &guard{creds, rate, s.cfg.Measure, s.cfg.Log}
 	}
 	options = append(options, grpc.Creds(creds))
 	g := grpc.NewServer(options...)

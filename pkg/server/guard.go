@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"example.org/rls/pkg/metrics"
 )
 
 // guard bounds how fast a connection may cancel the calls that it starts: each
@@ -19,8 +21,9 @@ type guard struct {
 	credentials.TransportCredentials
 	// rate is the cancellations per second that a connection may go on with,
 	// > 0; it may have guardBurst of them at once.
-	rate int
-	log  *slog.Logger
+	rate    int
+	measure *metrics.Metrics
+	log     *slog.Logger
 }
 
 // guardBurst is how long a connection's cancellations may exceed the rate.
@@ -59,6 +62,7 @@ type guardedConn struct {
 func (c *guardedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if cancelled := c.in.pass(p[:n]); cancelled > 0 && !c.allow(cancelled) {
+		c.guard.measure.CutOff()
 		c.guard.log.Warn("gRPC: connection closed, its client cancels too many calls",
 			"client", c.RemoteAddr().String(), "most_per_second", c.guard.rate)
 		c.goAway()
