@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -19,8 +20,12 @@ type call struct {
 	err    error // it could not be sent
 }
 
-// maxRedirects bounds how often a call follows slots that move.
-const maxRedirects = 3
+const (
+	// maxRedirects bounds how often a call follows slots that move.
+	maxRedirects = 3
+	// tryAgainPause is how long the rest of a call's keys gets to move.
+	tryAgainPause = 5 * time.Millisecond
+)
 
 // tryStart sends the call unless its lane is full.
 func (c *call) tryStart(ctx context.Context, to servers) {
@@ -59,8 +64,9 @@ func (c *call) again(ctx context.Context, args []any) error {
 }
 
 // finish waits for the answer and decodes it into b. A server that does not
-// have the script, or no longer has the slot, has not charged anything: the
-// script is sent along, or the call is sent on.
+// have the script, or no longer has the slot, or not all of its keys, has not
+// charged anything: the script is sent along, or the call is sent on, or sent
+// again as long as ctx allows.
 func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error {
 	if c.err != nil {
 		to.failed(c.err)
@@ -68,9 +74,11 @@ func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error 
 	}
 	args := c.eval.args
 	err := c.lane.wait(ctx, c.future)
-	for range maxRedirects {
-		if err == nil || ctx.Err() != nil {
-			break
+	for moves := 0; moves < maxRedirects && err != nil && ctx.Err() == nil; moves++ {
+		if goredis.IsTryAgainError(err) {
+			moves = 0 // of which there may be as many each time
+			err = c.tryAgain(ctx, to, args)
+			continue
 		}
 		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
 			args = c.eval.bySource()
@@ -94,6 +102,22 @@ func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error 
 		return err
 	}
 	return c.eval.fill(b, c.cmd.Val())
+}
+
+// tryAgain sends the call anew, where its slot is by then.
+func (c *call) tryAgain(ctx context.Context, to servers, args []any) error {
+	pause := time.NewTimer(tryAgainPause)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var err error
+	if c.lane, err = to.lane(ctx, c.eval.key()); err != nil {
+		return err
+	}
+	return c.again(ctx, args)
 }
 
 // ask sends the call, announced by ASKING, to the server to which its slot is

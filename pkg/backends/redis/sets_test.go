@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -231,6 +232,48 @@ func TestClusterReshard(t *testing.T) {
 	admin(t, from, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	if r := must(t, s, hit(key))[0]; r.Value.Whole != 2 { // MOVED
 		t.Errorf("after the slot has moved: %+v", r)
+	}
+}
+
+// TestClusterReshardBetweenKeys: while some keys of a call have moved and others
+// have not, no server can carry it out; it waits for the rest to move.
+func TestClusterReshardBetweenKeys(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 2, 0)
+	s := openCluster(t, cluster)
+	from, to := cluster.Masters[0], cluster.Masters[1]
+	tag := keyOn(t, from, "moves")
+	here, there := "{"+tag+"}a", "{"+tag+"}b"
+	must(t, s, hit(here))
+	must(t, s, hit(keyOn(t, to, "other")))
+	slot := admin(t, from, "CLUSTER", "KEYSLOT", tag)
+	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
+	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+
+	if _, err := try(s, 50*time.Millisecond, hit(here), hit(there)); !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("a call that ends before: %v", err)
+	}
+	told := info(t, from, "errorstat_TRYAGAIN")
+	got := make(chan error, 1)
+	var replies []backends.Reply
+	go func() {
+		var err error
+		replies, err = try(s, 10*time.Second, hit(here), hit(there))
+		got <- err
+	}()
+	testenv.Eventually(t, 5*time.Second, func() bool { return info(t, from, "errorstat_TRYAGAIN") != told }, "it is told to try again")
+	host, port, err := net.SplitHostPort(to.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin(t, from, "MIGRATE", host, port, here, 0, 5000)
+	admin(t, to, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	admin(t, from, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if replies[0].Value.Whole != 2 || replies[1].Value.Whole != 1 {
+		t.Errorf("%+v", replies)
 	}
 }
 
