@@ -295,6 +295,42 @@ func TestSilentClientsOfGRPC(t *testing.T) {
 	})
 }
 
+// Envoy's connection_keepalive may be as short as a second.
+func TestKeepalivePings(t *testing.T) {
+	t.Parallel()
+	s := start(t, config())
+	t.Run("once a second", func(t *testing.T) {
+		t.Parallel()
+		a := abuse(t, s)
+		_ = a.conn.SetReadDeadline(time.Now().Add(deadline))
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for range 5 {
+			<-tick.C
+			if err := a.framer.WritePing(false, [8]byte{}); err != nil {
+				t.Fatal(err)
+			}
+			for answered := false; !answered; {
+				frame, err := a.framer.ReadFrame()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if goAway, cut := frame.(*http2.GoAwayFrame); cut {
+					t.Fatalf("told to go: %s", goAway.DebugData())
+				}
+				ping, is := frame.(*http2.PingFrame)
+				answered = is && ping.IsAck()
+			}
+		}
+	})
+	t.Run("all the time", func(t *testing.T) {
+		t.Parallel()
+		a := abuse(t, s)
+		for a.framer.WritePing(false, [8]byte{}) == nil {
+		}
+	})
+}
+
 // A client that connects while the server stops is not cut off: its call is
 // answered, and then it is told to go.
 func TestHandshakesThatBeganAreFinished(t *testing.T) {

@@ -15,9 +15,10 @@ import (
 )
 
 // minPing is the shortest interval at which clients may send keepalive pings;
-// Envoy's are configurable, and grpc-go's own minimum of 5 minutes would cut
-// off careful ones.
-const minPing = 10 * time.Second
+// who sends several sooner is disconnected. Envoy's interval is configurable,
+// and clients that ping once a second are careful, not hostile: grpc-go's own
+// bound of 5 minutes would cut them off.
+const minPing = 500 * time.Millisecond
 
 const (
 	// A client that says nothing for idlePing is pinged, and its connection is
