@@ -1,6 +1,8 @@
-# The image, for those with a container engine. `make image` builds the same
-# one without; what is decided here about names, user and ports is decided in
-# internal/image, too, and a test compares them.
+# The image, for those with a container engine. `make image` builds it without,
+# reproducibly: there a bill of materials is in it, and Mozilla's certificates
+# come from a pinned module instead of Debian. What is decided here about names,
+# user and ports is decided in internal/image, too, and a test compares them.
+# Nothing of the image that builds stays; to pin it, say GO_VERSION=1.26@sha256:...
 ARG GO_VERSION=1.26
 
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build

@@ -13,7 +13,8 @@ dist=${DIST:-dist}
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo devel)}
 revision=${REVISION-$(git rev-parse HEAD 2>/dev/null || true)}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-export GOFLAGS= # what somebody set for themselves is not in a release
+# What somebody set for themselves is not in a release.
+export GOFLAGS= GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT=
 architectures=(amd64 arm64)
 
 rm -rf "$dist"
