@@ -21,6 +21,11 @@ func Load(files []File, opts Options) (*Tree, []Problem, error) {
 		rules[i] = readers[i].read(files[i].Content)
 	})
 
+	defer func() {
+		for _, r := range readers {
+			r.nodes.recycle()
+		}
+	}()
 	c := compiler{opts: opts, tree: &Tree{domains: make(map[string]*Domain)}}
 	var warnings Problems
 	for i, r := range readers {
@@ -59,8 +64,22 @@ func inParallel(n int, do func(i int)) {
 	wg.Wait()
 }
 
+// turns lets others have the processor now and then, so that nobody waits for
+// the ten milliseconds after which Go takes it from whoever loads ten thousand
+// rules.
+type turns int
+
+// next is a step of some hundred nanoseconds.
+func (n *turns) next() {
+	const steps = 64
+	if *n++; *n%steps == 0 {
+		runtime.Gosched()
+	}
+}
+
 // compiler adds the rules of files to a tree.
 type compiler struct {
+	turns    turns
 	opts     Options
 	tree     *Tree
 	problems Problems
@@ -103,6 +122,7 @@ func (c *compiler) descriptors(parent *node, path string, list []descriptor, anc
 	depth := len(ancestors)
 	parent.grow(len(list))
 	for i := range list {
+		c.turns.next()
 		d := &list[i]
 		if d.Key == "" || d.wrong && c.opts.SkipWrong {
 			continue // reported

@@ -182,6 +182,39 @@ a.yaml:10:1: a second document is ignored; put it in a file of its own`
 	}
 }
 
+// What a load has used it leaves to the next.
+func TestLoadsLeaveEarlierRulesAlone(t *testing.T) {
+	const many = 500
+	rules := func(unit string, requests int) descriptors.File {
+		var b strings.Builder
+		b.WriteString("domain: d\ndescriptors:\n")
+		for i := range many {
+			fmt.Fprintf(&b, "- key: k%d\n  value: %s\n  metadata: {a: %s}\n  rate_limit: {unit: %s, requests_per_unit: %d, name: %s}\n", i, unit, unit, unit, requests, unit)
+			fmt.Fprintf(&b, "- {key: free%d, value: %s, rate_limit: {unlimited: true, name: %s, replaces: [{name: x%s}]}}\n", i, unit, unit, unit)
+		}
+		return descriptors.File{Name: unit + ".yaml", Content: []byte(b.String())}
+	}
+	first := load(t, rules("minute", 1))
+	before := first.Dump()
+	for i := range 5 {
+		load(t, rules("hour", 2+i))
+		if _, _, err := descriptors.Load([]descriptors.File{rules("eon", 1)}, descriptors.Options{}); err == nil || !strings.Contains(err.Error(), `eon.yaml:6:22: rate_limit.unit: unknown unit "eon"`) {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(before, first.Dump()); diff != "" {
+		t.Errorf("the rules changed: %s", diff)
+	}
+	for i := range many {
+		for _, key := range []string{"k", "free"} {
+			entry := descriptors.Entry{Key: fmt.Sprint(key, i), Value: "minute"}
+			if rule := first.Domain("d").Match([]descriptors.Entry{entry}); rule == nil || key == "k" && rule.Metadata["a"] != "minute" || key == "free" && rule.Replaces[0] != "xminute" {
+				t.Fatalf("%v: %+v", entry, rule)
+			}
+		}
+	}
+}
+
 // Rules that the parser never gets to are not lost without a word.
 func TestWarningsOfWhatIsLeftOut(t *testing.T) {
 	const left = "what stands further to the left than the file's first key is ignored, with all that follows"

@@ -21,7 +21,7 @@ func (r *reader) parse(content []byte) *yaml.Node {
 		content = first
 		r.warn(line, 1, "", "a second document is ignored; put it in a file of its own")
 	}
-	if root, ok := parsePlain(content); ok {
+	if root, ok := parsePlain(content, &r.nodes); ok {
 		return root
 	}
 	doc, err := unmarshal(content)

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -13,8 +14,10 @@ import (
 // the file has anything else, right or wrong: then the library reads it.
 //
 // Without it, 100,000 rules would take more than a second to load.
-func parsePlain(content []byte) (*yaml.Node, bool) {
-	p := plain{text: string(content)}
+//
+// Its nodes are taken from nodes, and are gone when that is recycled.
+func parsePlain(content []byte, nodes *nodePool) (*yaml.Node, bool) {
+	p := plain{text: string(content), nodes: nodes}
 	for i := range len(p.text) {
 		if c := p.text[i]; c != '\n' && (c < ' ' || c > '~') {
 			return nil, false
@@ -42,7 +45,8 @@ type plain struct {
 	more   bool
 	failed bool
 
-	nodes   []yaml.Node  // handed out one by one
+	turns   turns
+	nodes   *nodePool
 	content []*yaml.Node // of the mappings and lists that are being read
 }
 
@@ -56,6 +60,7 @@ func (p *plain) advance() {
 	p.more = false
 	for !p.failed && p.next < len(p.text) {
 		line, _, _ := strings.Cut(p.text[p.next:], "\n")
+		p.turns.next()
 		p.next += len(line) + 1
 		p.line++
 		p.rest = strings.TrimLeft(line, " ")
@@ -79,12 +84,7 @@ func (p *plain) take(n int) {
 }
 
 func (p *plain) node(kind yaml.Kind) *yaml.Node {
-	const slab = 256
-	if len(p.nodes) == 0 {
-		p.nodes = make([]yaml.Node, slab)
-	}
-	n := &p.nodes[0]
-	p.nodes = p.nodes[1:]
+	n := p.nodes.take()
 	n.Kind, n.Line, n.Column = kind, p.line, p.indent+1
 	return n
 }
@@ -260,4 +260,33 @@ func (p *plain) braces() *yaml.Node {
 		}
 	}
 	return n
+}
+
+// nodePool hands nodes out one by one. They are most of what a load allocates;
+// were they not used again by the next one, each reload of ten thousand rules
+// would bring on a collection of garbage, which callers feel.
+type nodePool struct {
+	slabs []*slab
+	taken int // of the last slab
+}
+
+type slab [256]yaml.Node
+
+var slabs = sync.Pool{New: func() any { return new(slab) }}
+
+func (p *nodePool) take() *yaml.Node {
+	if len(p.slabs) == 0 || p.taken == len(slab{}) {
+		p.slabs, p.taken = append(p.slabs, slabs.Get().(*slab)), 0
+	}
+	p.taken++
+	return &p.slabs[len(p.slabs)-1][p.taken-1]
+}
+
+// recycle takes all nodes back.
+func (p *nodePool) recycle() {
+	for _, s := range p.slabs {
+		clear(s[:])
+		slabs.Put(s)
+	}
+	p.slabs = nil
 }

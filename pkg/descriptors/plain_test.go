@@ -26,7 +26,7 @@ var plainFiles = []string{
 
 func TestPlainFilesAreReadFast(t *testing.T) {
 	for _, content := range plainFiles {
-		if _, ok := parsePlain([]byte(content)); !ok {
+		if _, ok := parsePlain([]byte(content), new(nodePool)); !ok {
 			t.Errorf("left to the YAML library: %q", content)
 		}
 		checkPlain(t, []byte(content))
@@ -56,7 +56,7 @@ func FuzzPlain(f *testing.F) {
 }
 
 func checkPlain(t *testing.T, content []byte) {
-	root, ok := parsePlain(content)
+	root, ok := parsePlain(content, new(nodePool))
 	if !ok {
 		return
 	}

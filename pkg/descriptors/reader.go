@@ -22,6 +22,8 @@ type reader struct {
 	// same key. Only its types matter then.
 	overridden int
 	pairs      []pair // of the mappings that are being read, a stack
+	turns      turns
+	nodes      nodePool
 
 	carriedCharge *Charge // that metadata.rls gave the domain, and where
 	carriedPos    Position
@@ -56,6 +58,7 @@ type pair struct {
 // mapping reads a mapping that stands in place: do is called for each key that
 // means something there, in order. field names the mapping.
 func (r *reader) mapping(n *yaml.Node, where place, field string, do func(pair, string)) {
+	r.turns.next()
 	var last [keyCount]int
 	content := r.flatten(n, field)
 	base := len(r.pairs)
