@@ -56,7 +56,7 @@ func (s *Server) newGRPC() (*grpc.Server, error) {
 			return nil, fmt.Errorf("gRPC: %w", err)
 		}
 		s.certs = certs
-		creds = credentials.NewTLS(certs.config())
+		creds = &refusals{credentials.NewTLS(certs.config()), s.cfg.Log}
 	}
 	if rate := c.MaxCancellationsPerSecond; rate > 0 {
 		creds = &guard{creds, rate, s.cfg.Measure, s.cfg.Log}

@@ -2,9 +2,11 @@ package server_test
 
 import (
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -46,6 +48,8 @@ func TestTLS(t *testing.T) {
 			cfg := config()
 			cfg.GRPC.ServerUseTLS, cfg.GRPC.ServerTLSCert, cfg.GRPC.ServerTLSKey = true, certs.ServerCertFile, certs.ServerKeyFile
 			cfg.GRPC.ClientTLSCACert, cfg.GRPC.ServerTLSCACert, cfg.GRPC.ClientTLSSAN = tt.clientCA, tt.serverCA, tt.san
+			log := &text{}
+			cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			s := start(t, cfg)
 			var options []grpc.DialOption
 			if tt.client != nil {
@@ -53,6 +57,12 @@ func TestTLS(t *testing.T) {
 			}
 			if err := call(t, s.dial(t, options...)); (err == nil) != tt.let {
 				t.Errorf("got %v, let in is %v", err, tt.let)
+			}
+			refused := func() bool { return strings.Contains(log.String(), "TLS handshake failed") }
+			if tt.let && refused() {
+				t.Error("the log tells of a refusal")
+			} else if !tt.let {
+				testenv.Eventually(t, deadline, refused, "the log tells of the refusal")
 			}
 		})
 	}

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/credentials"
 
 	"example.org/rls/pkg/settings"
 )
@@ -45,6 +48,27 @@ func (c *certificates) config() *tls.Config {
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.inForce.Load(), nil },
 	}
+}
+
+// refusals logs why clients are refused, for those who look for it: anyone can
+// bring it about.
+type refusals struct {
+	credentials.TransportCredentials
+	log *slog.Logger
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (r *refusals) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := r.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		r.log.Debug("gRPC: TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err.Error())
+	}
+	return conn, info, err
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (r *refusals) Clone() credentials.TransportCredentials {
+	return &refusals{r.TransportCredentials.Clone(), r.log}
 }
 
 // follow reads the files again until ctx ends.
