@@ -87,7 +87,7 @@ type Backend struct {
 
 // Memory bounds the embedded store.
 type Memory struct {
-	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Keys held at most (at most about 160 bytes each); beyond it the key that expires soonest gives way."`
+	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Keys held at most (at most about 400 bytes each); beyond it the key that expires soonest gives way."`
 }
 
 // Limits says how decisions are made known.

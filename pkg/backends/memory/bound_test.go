@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"example.org/rls/pkg/backends"
@@ -50,6 +51,35 @@ func TestTheCellThatExpiresSoonestMakesRoomNext(t *testing.T) {
 			t.Errorf("cell %d was forgotten", i)
 		}
 	}
+}
+
+// TestLongKeysCostLittle: however long keys are, and of however many lengths,
+// they cost about as much as others, and are told apart all the same.
+func TestLongKeysCostLittle(t *testing.T) {
+	s := open(t, 100_000)
+	const keys, most = 1000, 8 << 20
+	long := strings.Repeat("x", 1<<20)
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for i := range keys {
+		if got := charge(t, s, long[:200+16*i], 0, 1000); got != 1 {
+			t.Fatalf("key %d was taken for another", i)
+		}
+	}
+	if after := heap(); after > before+most {
+		t.Errorf("%d keys took %d KiB", keys, (after-before)>>10)
+	}
+	for i := range keys {
+		if got := charge(t, s, long[:200+16*i], 0, 1000); got != 2 {
+			t.Fatalf("key %d was forgotten", i)
+		}
+	}
+	runtime.KeepAlive(s)
 }
 
 // TestExtendedCellsStay: a cell whose end moved on is not taken for one that

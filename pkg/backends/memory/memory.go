@@ -8,6 +8,7 @@ package memory
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -21,7 +22,8 @@ import (
 // Options configures a Store.
 type Options struct {
 	// MaxKeys bounds the number of cells, >= 1. A cell costs about 100 bytes,
-	// a sliding log 16 bytes more for each hit that it remembers.
+	// at most 400 with a long key, and a sliding log 16 bytes more for each hit
+	// that it remembers.
 	MaxKeys int
 	// Now is the clock in µs since the epoch; nil is the system's.
 	Now func() int64
@@ -98,7 +100,18 @@ func (s *Store) open() error {
 	return nil
 }
 
-func (s *Store) name(key string) name { return name{key, maphash.String(s.seed, key)} }
+// longestKey is the length in bytes above which a key is kept as its head and
+// its SHA-256, longer than any that is kept as it is: what callers send must
+// not decide what a cell costs.
+const longestKey = 256
+
+func (s *Store) name(key string) name {
+	if len(key) > longestKey {
+		sum := sha256.Sum256([]byte(key))
+		key = key[:longestKey+1-len(sum)] + string(sum[:])
+	}
+	return name{key, maphash.String(s.seed, key)}
+}
 
 // shardOf takes the high bits; the shard's table takes the low ones.
 func (s *Store) shardOf(n name) int { return int(n.hash>>32) & (len(s.shards) - 1) }
