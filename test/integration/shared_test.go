@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"example.org/rls/internal/testenv"
 )
 
@@ -119,6 +121,37 @@ descriptors:
 				resp := both[0].call("d", costing(0, desc("plenty", "x")), costing(0, desc("scarce", "x")))
 				return resp.Statuses[0].LimitRemaining == plenty-n && resp.Statuses[1].LimitRemaining == scarce-n
 			}, fmt.Sprintf("%d are charged to both limits", n))
+		})
+	}
+}
+
+// TestOnlyWhatDeniesIsCharged, as with envoyproxy/ratelimit, in domains that do
+// not say themselves what is.
+func TestOnlyWhatDeniesIsCharged(t *testing.T) {
+	t.Parallel()
+	const descriptors = `
+descriptors:
+  - {key: few, rate_limit: {unit: year, requests_per_unit: 10}}
+  - {key: many, rate_limit: {unit: year, requests_per_unit: 100}}
+`
+	for name, settings := range map[string][]string{
+		"memory": nil, "Redis": redisAt(testenv.Redis(t).Addr), "memcached": memcachedAt(testenv.Memcached(t).Addr),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, "domain: default"+descriptors, append(settings, "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true")...)
+			s.write("admitted.yaml", "domain: own\ncharge: admitted"+descriptors)
+			s.inForce("own.few")
+			for domain, want := range map[string]pb.RateLimitResponse_Code{"default": over, "own": ok} {
+				s.hit(domain, costing(8, desc("few", "x")))
+				resp := s.call(domain, desc("many", "x"), costing(5, desc("few", "x")))
+				if resp.OverallCode != over || resp.Statuses[0].Code != ok || resp.Statuses[0].LimitRemaining != 100 {
+					t.Errorf("%s: %v", domain, resp)
+				}
+				if got := s.hit(domain, desc("few", "x")); got.Code != want {
+					t.Errorf("%s: after 5 that did not fit, one more: %v", domain, got)
+				}
+				s.want(domain, desc("many", "x"), ok, 99)
+			}
 		})
 	}
 }
