@@ -28,8 +28,10 @@ type conversation struct {
 }
 
 // paceOfRefusals is for servers that answer a refusal by sending the same again
-// at once, as go-control-plane's does. The first refusal is not held back.
-var paceOfRefusals = Backoff{Ended: 250 * time.Millisecond, Max: 5 * time.Second}
+// at once, as go-control-plane's does. The first refusal is not held back. Such
+// a server says nothing new before it is answered, so the longest wait is also
+// how long mended rules may take to come.
+var paceOfRefusals = Backoff{Ended: 250 * time.Millisecond, Max: time.Second}
 
 // stream is the part of both variants' streams that is alike.
 type stream[Request, Response any] interface {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -98,6 +99,20 @@ func TestRefusalsDoNotSpin(t *testing.T) {
 	if n := o.loads(); n > 6 {
 		t.Errorf("%d loads by the third refusal", n)
 	}
+}
+
+// Such a server is silent until it is answered: whoever mends rules after a
+// while must not wait for a back-off that has grown.
+func TestMendedRulesComeSoonAfterManyRefusals(t *testing.T) {
+	_, p, o := start(t, &xds.Source{})
+	refused := time.Now()
+	p.Set("2", wrong("first", "a"))
+	p.Request(8)
+	if took := time.Since(refused); took > 9*time.Second {
+		t.Errorf("the seventh refusal came after %v", took)
+	}
+	p.Set("3", rules("first", "b", 10))
+	o.become("b")
 }
 
 func TestG91DuplicateDomainIsRefused(t *testing.T) {
