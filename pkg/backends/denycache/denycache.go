@@ -23,6 +23,9 @@ import (
 const (
 	// cellBytes is about what a remembered cell takes, its key included.
 	cellBytes = 256
+	// longestKey is the length of a key above which its cell is not remembered:
+	// it would take more than its share.
+	longestKey = 512
 	// freshFor is how long a cell is believed, in µs: the longest time for
 	// which a refund elsewhere may go unnoticed.
 	freshFor = 1_000_000
@@ -146,7 +149,7 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 // remember keeps the cell of op if the reply says that it is full, and else
 // what may have been known of it no longer.
 func (s *Store) remember(op *backends.Op, r *backends.Reply) {
-	if op.Refund || !stays(op) || !over(op, r) {
+	if op.Refund || !stays(op) || !over(op, r) || len(op.Key) > longestKey {
 		s.full.Remove(op.Key)
 		return
 	}

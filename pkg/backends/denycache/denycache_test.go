@@ -1,6 +1,7 @@
 package denycache_test
 
 import (
+	"bytes"
 	"context"
 	"sync/atomic"
 	"testing"
@@ -182,5 +183,26 @@ func TestMixedBatch(t *testing.T) {
 	}
 	if b.Replies[0].Value.Whole != 1 || b.Replies[2].Value.Whole != 1 || b.Replies[1].Value.Whole != 3 || r.next.ops.Load()-before != 2 {
 		t.Fatalf("%+v, %d operations", b.Replies, r.next.ops.Load()-before)
+	}
+}
+
+// TestLongKeysAreAsked: what callers send does not decide what the cache takes.
+func TestLongKeysAreAsked(t *testing.T) {
+	r := start(t)
+	l, err := algorithms.New(algorithms.Spec{Window: 24 * 3600e9}) // nothing passes
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length, want := range map[int]bool{100: true, 10_000: false} {
+		b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+		for range 2 {
+			l.Plan(&b.Ops[0], algorithms.Identity{ID: bytes.Repeat([]byte("x"), length)}, algorithms.Charge{Now: r.now, Cost: 1, AdmittedOnly: true})
+			if err := r.store.Apply(context.Background(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := b.Replies[0].Recalled; got != want {
+			t.Errorf("a key of %d bytes: recalled %v", length, got)
+		}
 	}
 }
