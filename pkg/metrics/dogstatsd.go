@@ -40,9 +40,10 @@ func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifie
 // Open is true: the client connects by itself, and UDP does not tell.
 func (*dog) Open() bool { return true }
 
-func (d *dog) Count(path string, n uint64) {
+func (d *dog) Count(path string, n uint64) bool {
 	name, tags := mogrify(d.mogrifiers, path)
 	_ = d.client.Count(name, int64(n), tags, 1)
+	return true
 }
 
 func (d *dog) Time(path string, ms int64, calls uint64) {

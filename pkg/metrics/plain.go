@@ -62,8 +62,9 @@ func (p *plain) Open() bool {
 	return true
 }
 
-func (p *plain) Count(path string, n uint64) {
+func (p *plain) Count(path string, n uint64) bool {
 	p.line(path, n, "|c")
+	return p.conn != nil
 }
 
 // Time sends one line for all calls: the sampling rate of one in so many makes
@@ -78,7 +79,9 @@ func (p *plain) Time(path string, ms int64, calls uint64) {
 
 func (p *plain) line(path string, value uint64, kind string) {
 	if len(p.buf)+len(path)+len(p.tags)+len(kind)+22 > p.most {
-		p.Flush()
+		if p.Flush(); p.conn == nil {
+			return
+		}
 	}
 	p.buf = append(p.buf, path...)
 	p.buf = append(p.buf, p.tags...)

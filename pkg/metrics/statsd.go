@@ -12,8 +12,9 @@ import (
 type Sink interface {
 	// Open says whether the server can be sent to, after it tried.
 	Open() bool
-	// Count sends how much a counter grew.
-	Count(path string, n uint64)
+	// Count sends how much a counter grew. It may hold that back until there is
+	// more, and says whether the server can still be sent to.
+	Count(path string, n uint64) bool
 	// Time sends that so many calls took so many milliseconds.
 	Time(path string, ms int64, calls uint64)
 	// Flush sends what is held back.
@@ -59,15 +60,17 @@ func (s *Statsd) Close() {
 	s.sink.Close()
 }
 
-// Send sends what was counted since the last time. Without a server it is
-// kept for later. Not while Run runs.
+// Send sends what was counted since the last time. Without a server, or
+// once one fails, it is kept for later. Not while Run runs.
 func (s *Statsd) Send() {
 	if !s.sink.Open() {
 		return
 	}
 	for _, c := range s.metrics.paths.counters() {
 		if n := c.n.Load(); n != c.sent {
-			s.sink.Count(lineName(c.path), n-c.sent)
+			if !s.sink.Count(lineName(c.path), n-c.sent) {
+				return
+			}
 			c.sent = n
 		}
 	}

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -147,6 +148,51 @@ func TestStatsdServerComesLate(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "\n"); n != 1 {
 		t.Errorf("%d lines were logged:\n%s", n, log.String())
+	}
+}
+
+// What a server that hangs did not take, but for the piece that was on its
+// way, is there for the next one.
+func TestStatsdServerHangs(t *testing.T) {
+	const counters, onItsWay = 4000, 20
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	m := open(t, metrics.Options{MaxSeries: 12 * counters, NearLimitRatio: 1})
+	entry := descriptors.Entry{Key: "k", Value: "v"}
+	r := rule(t, "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
+	for i := range counters / 2 { // total_hits and within_limit of each
+		m.Observer().Observe(allowed(r, descriptors.Entry{Key: "k", Value: strconv.Itoa(i)}))
+	}
+	// Lines so long that they do not fit what the kernel keeps.
+	tags := map[string]string{"tag": strings.Repeat("x", 4000)}
+	sink, err := metrics.NewStatsdSink("tcp", server.Addr().String(), tags, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Statsd(sink, time.Hour)
+	var lines [2]int
+	for i := range lines {
+		if i == 0 {
+			s.Send() // to nobody who reads
+		} else {
+			go s.Close()
+		}
+		conn, err := server.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(conn)
+		lines[i] = bytes.Count(text, []byte("\n"))
+		_ = conn.Close()
+	}
+	if lost := counters - lines[0] - lines[1]; lines[1] == 0 || lost < 0 || lost > onItsWay {
+		t.Errorf("%d lines at first and %d later, of %d", lines[0], lines[1], counters)
 	}
 }
 
