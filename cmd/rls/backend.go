@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/combine"
 	"example.org/rls/pkg/backends/deadline"
@@ -51,6 +53,7 @@ func openMemory(s *settings.Settings, measure *metrics.Metrics, _ *slog.Logger) 
 }
 
 func openRedis(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
+	goredis.SetLogger(redisLog{log})
 	main, err := openRedisServer(s, "REDIS_URL", s.Redis.RedisServer, log)
 	if err != nil || !s.Redis.Persecond {
 		return main, err

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -31,6 +33,14 @@ func newLogger(w io.Writer, s settings.Log) *slog.Logger {
 	}
 	options.ReplaceAttr = textShape
 	return slog.New(slog.NewTextHandler(quotedTime{w}, options))
+}
+
+// redisLog takes what go-redis would write to stderr in a shape of its own.
+type redisLog struct{ *slog.Logger }
+
+// Printf is what go-redis calls.
+func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+	l.Warn("redis: " + fmt.Sprintf(format, args...))
 }
 
 // jsonShape names what every line has @timestamp, @message and level, and
