@@ -53,6 +53,10 @@ fuzz: tools ## run every fuzz target for FUZZ_TIME
 bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -timeout $(TEST_TIMEOUT) -p 1 ./...
 
+.PHONY: compare
+compare: build ## measure a decision here and in REFERENCE=path, a binary of envoyproxy/ratelimit
+	go run ./internal/compare -reference '$(REFERENCE)'
+
 .PHONY: lint
 lint: ## check style, likely mistakes and who may import whom
 	$(GOLANGCI_LINT) run

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	inFlight     = 64
+	connections  = 2
+	startTimeout = 20 * time.Second
+	// tick is what /proc/PID/stat counts in on every Linux that Go runs on.
+	tick = 10 * time.Millisecond
+)
+
+// result is what one program did with one workload.
+type result struct {
+	program, redis float64 // µs of processor time for a request
+	rate           float64 // requests a second
+	p50, p99       time.Duration
+}
+
+// measure starts Redis and the program, lets callers in, and stops both.
+func measure(ctx context.Context, dir, program string, w workload, each time.Duration) (r result, err error) {
+	var ports [4]string
+	for i := range ports {
+		if ports[i], err = freePort(); err != nil {
+			return r, err
+		}
+	}
+	ctx, leave := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer leave()
+	start := func(env []string, name, path string, args ...string) (int, error) {
+		if path, err = exec.LookPath(path); err != nil {
+			return 0, err
+		}
+		if path, err = filepath.Abs(path); err != nil {
+			return 0, err
+		}
+		cmd := exec.CommandContext(ctx, path, args...)
+		cmd.Args[0], cmd.Dir, cmd.Env = name, dir, append(os.Environ(), env...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = startTimeout
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		running.Go(func() { _ = cmd.Wait() }) // what it says is not what is measured
+		return cmd.Process.Pid, nil
+	}
+	redis, err := start(nil, "redis-server", "redis-server", "--port", ports[0], "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+	if err != nil {
+		return r, err
+	}
+	service, err := start([]string{
+		"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=127.0.0.1:" + ports[0],
+		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false",
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		"GRPC_PORT=" + ports[1], "PORT=" + ports[2], "DEBUG_PORT=" + ports[3],
+		"USE_STATSD=false", "LOG_LEVEL=error", "DRAIN_PERIOD=0s",
+	}, "ratelimit", program)
+	if err != nil {
+		return r, err
+	}
+	if err := answers(ctx, "http://127.0.0.1:"+ports[2]+"/healthcheck"); err != nil {
+		return r, err
+	}
+	var clients []pb.RateLimitServiceClient
+	for range connections {
+		conn, err := grpc.NewClient("passthrough:///127.0.0.1:"+ports[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return r, err
+		}
+		defer func() { _ = conn.Close() }()
+		clients = append(clients, pb.NewRateLimitServiceClient(conn))
+	}
+	if _, err := ask(ctx, clients, w, each/5); err != nil { // to warm up
+		return r, err
+	}
+	before := [2]time.Duration{processor(service), processor(redis)}
+	began := time.Now()
+	took, err := ask(ctx, clients, w, each)
+	if err != nil {
+		return r, err
+	}
+	elapsed, n := time.Since(began), float64(len(took))
+	slices.Sort(took)
+	return result{
+		program: float64((processor(service) - before[0]).Microseconds()) / n,
+		redis:   float64((processor(redis) - before[1]).Microseconds()) / n,
+		rate:    n / elapsed.Seconds(),
+		p50:     took[len(took)/2],
+		p99:     took[len(took)*99/100],
+	}, nil
+}
+
+// ask lets inFlight callers ask one request after the other, and returns how
+// long each took.
+func ask(ctx context.Context, clients []pb.RateLimitServiceClient, w workload, during time.Duration) ([]time.Duration, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	took := make([][]time.Duration, inFlight)
+	end := time.Now().Add(during)
+	var callers sync.WaitGroup
+	for caller := range inFlight {
+		callers.Go(func() {
+			for i := caller; ctx.Err() == nil; i += inFlight {
+				request := &pb.RateLimitRequest{Domain: "compare"}
+				for d := range w.descriptors {
+					request.Descriptors = append(request.Descriptors, &common.RateLimitDescriptor{
+						Entries: []*common.RateLimitDescriptor_Entry{{Key: "d" + strconv.Itoa(d), Value: "v" + strconv.Itoa(i%w.keys)}},
+					})
+				}
+				began := time.Now()
+				if began.After(end) {
+					return
+				}
+				reply, err := clients[caller%len(clients)].ShouldRateLimit(ctx, request)
+				if err == nil && (reply.OverallCode != pb.RateLimitResponse_OK || reply.Statuses[0].CurrentLimit == nil) {
+					err = fmt.Errorf("want OK by a limit, got %v", reply)
+				}
+				if err != nil {
+					cancel(err)
+					return
+				}
+				took[caller] = append(took[caller], time.Since(began))
+			}
+		})
+	}
+	callers.Wait()
+	all := slices.Concat(took...)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no request was answered within %v", during)
+	}
+	return all, nil
+}
+
+// processor is the time that a process has had, 0 when it is gone; see proc(5).
+func processor(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// utime and stime are the 14th and 15th field, the 2nd ends with the last ")".
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, _ := strconv.ParseInt(field, 10, 64) // the kernel writes numbers
+		ticks += n
+	}
+	return time.Duration(ticks) * tick
+}
+
+// answers waits until url is answered 200 OK.
+func answers(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		if req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil); err != nil {
+			return err
+		} else if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not answer: %w", url, ctx.Err())
+		}
+	}
+}
+
+// freePort returns a loopback port that nobody has just now.
+func freePort() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer func() { _ = listener.Close() }()
+	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), nil
+}
