@@ -44,6 +44,7 @@ type mapping struct {
 // newMapping reads a mapping file, or makes the reference's own mapping.
 func newMapping(o Options) (*mapping, error) {
 	m := &mapping{help: map[string]string{}}
+	m.mapper.Logger = o.Log // without one it panics over what is deprecated
 	text := string(o.Mapping)
 	if o.Mapping == nil {
 		text = defaultMapping(o.Milliseconds)

@@ -29,7 +29,12 @@ mappings:
   - match: "ratelimit_server.*.response_time"
     name: "took"
     timer_type: summary
+    quantiles: [{quantile: 0.9, error: 0.01}]
     labels: {method_name: "$1"}
+  - match: "ratelimit_server.*.other_time"
+    name: "other"
+    timer_type: histogram
+    buckets: [0.5, 1]
 `
 
 func TestMappingFile(t *testing.T) {

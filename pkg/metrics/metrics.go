@@ -66,12 +66,12 @@ type Metrics struct {
 // New returns metrics that start at zero, with those of Go and of the process.
 // Its error says what is wrong with the mapping.
 func New(o Options) (*Metrics, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	mapping, err := newMapping(o)
 	if err != nil {
 		return nil, err
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, paths: newPaths(o.MaxSeries)}
 	m.add = prometheus.WrapRegistererWith(labels(o.Tags), m.registry)
