@@ -121,7 +121,7 @@ func TestTagsOfAnyName(t *testing.T) {
 		tags map[string]string
 		want string
 	}{
-		{map[string]string{"a-b": "x", " c": "y", "é": "z", "1": "one"}, `go_goroutines{_="z",_1="one",_c="y",a_b="x"}`},
+		{map[string]string{"a-b": "x", "b c": "y", "é": "z", "1": "one"}, `go_goroutines{_="z",_1="one",a_b="x",b_c="y"}`},
 		{map[string]string{"a-b": "x", "a_b": "y"}, `go_goroutines{a_b="x",extra_a_b="y"}`},
 		{map[string]string{"__x": "y", "v": "\xff", "": "x", "none": ""}, `go_goroutines{extra___x="y",v="_"}`},
 	} {
