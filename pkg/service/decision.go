@@ -208,7 +208,10 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 			d.batch.Ops = append(d.batch.Ops, backends.Op{})
 			op := &d.batch.Ops[len(d.batch.Ops)-1]
 			l.Plan(op, id, charge)
-			op.Soft = d.service.cfg.ShadowMode || o.shadow() || d.service.cfg.QuotaMode || o.quota()
+			// With ChargeDenying what is not enforced spares the others, too,
+			// as it does in envoyproxy/ratelimit.
+			op.Soft = domain.Charge == descriptors.ChargeAdmitted &&
+				(d.service.cfg.ShadowMode || o.shadow() || d.service.cfg.QuotaMode || o.quota())
 		}
 	}
 	d.batch.Replies = sized(d.batch.Replies, len(d.batch.Ops))
