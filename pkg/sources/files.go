@@ -29,7 +29,8 @@ type Files struct {
 	IgnoreDotFiles bool
 	// WatchRoot reads again only when Root leads to another folder than
 	// before. Otherwise, and as long as the rules are refused, every change of
-	// the folder's files counts.
+	// the folder's files counts. What stands beside the folder is then read as
+	// well, as it is by envoyproxy/ratelimit (see Folder.Beside).
 	WatchRoot bool
 	// Poll is how often to look for changes that went unnoticed, > 0.
 	Poll time.Duration
@@ -40,7 +41,7 @@ var _ Source = (*Files)(nil)
 
 // Folder is where the rules are.
 func (f *Files) Folder() Folder {
-	return Folder{Path: filepath.Join(f.Root, f.Below), IgnoreDotFiles: f.IgnoreDotFiles}
+	return Folder{Path: filepath.Join(f.Root, f.Below), IgnoreDotFiles: f.IgnoreDotFiles, Beside: f.WatchRoot && f.Below != ""}
 }
 
 // Run implements [Source]. It returns nil when ctx ends.
@@ -177,7 +178,8 @@ func (w *watch) concerns(name string) bool {
 			return true
 		}
 	}
-	return strings.HasPrefix(name, steps[len(steps)-1]+string(filepath.Separator))
+	last := steps[len(steps)-1]
+	return strings.HasPrefix(name, last+string(filepath.Separator)) || w.WatchRoot && strings.HasPrefix(name, last+".")
 }
 
 func (w *watch) events() <-chan fsnotify.Event {

@@ -383,6 +383,28 @@ func TestWatchRootSeesOnlyTheSwap(t *testing.T) {
 	}
 }
 
+// A watched root has always been read so: all that config and a dot begin with.
+func TestWatchRootReadsWhatStandsBeside(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"config/a.yaml", "config.yaml", "config.d/b.yaml", "configs.yaml", "other.yaml"} {
+		write(t, filepath.Join(root, "sub", name), rule(strings.NewReplacer("/", "-", ".", "-").Replace(name)))
+	}
+	f := &sources.Files{Root: root, Below: "sub/config", WatchRoot: true}
+	run(t, f).become(t, "config-a-yaml config-d-b-yaml config-yaml")
+	f = &sources.Files{Root: root, Below: "sub/config"}
+	run(t, f).become(t, "config-a-yaml")
+
+	// Bad ones are mended there, too.
+	path := filepath.Join(root, "sub", "config.yaml")
+	write(t, path, "domain: [")
+	o := run(t, &sources.Files{Root: root, Below: "sub/config", WatchRoot: true})
+	if o.lastError() == nil {
+		t.Error("no error")
+	}
+	write(t, path, rule("mended"))
+	o.become(t, "config-a-yaml config-d-b-yaml mended")
+}
+
 func TestRelativeRoot(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -22,6 +22,9 @@ import (
 type Folder struct {
 	Path           string
 	IgnoreDotFiles bool // leave out what starts with one dot, too
+	// Beside reads also what stands beside the folder and has its name and a
+	// dot before its own, as config.yaml has beside config.
+	Beside bool
 }
 
 // Read returns the files in the order of their paths.
@@ -36,6 +39,9 @@ func (f Folder) read(enter func(dir string)) ([]descriptors.File, error) {
 		r.file(f.Path)
 	} else {
 		r.folder(f.Path)
+	}
+	if f.Beside {
+		r.beside()
 	}
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)
@@ -67,15 +73,31 @@ func (r *folderReader) folder(dir string) {
 		if name := entry.Name(); strings.HasPrefix(name, "..") || r.IgnoreDotFiles && name[0] == '.' {
 			continue
 		}
-		path := filepath.Join(dir, entry.Name())
-		info, err := os.Stat(path)
-		switch {
-		case r.failed(err):
-		case info.IsDir():
-			r.folder(path)
-		case info.Mode().IsRegular():
-			r.file(path)
+		r.entry(filepath.Join(dir, entry.Name()))
+	}
+}
+
+func (r *folderReader) beside() {
+	dir, name := filepath.Split(r.Path)
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if r.failed(err) {
+		return
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), name+".") {
+			r.entry(filepath.Join(dir, entry.Name()))
 		}
+	}
+}
+
+func (r *folderReader) entry(path string) {
+	info, err := os.Stat(path)
+	switch {
+	case r.failed(err):
+	case info.IsDir():
+		r.folder(path)
+	case info.Mode().IsRegular():
+		r.file(path)
 	}
 }
 
