@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -38,9 +40,11 @@ func convert(config *ratelimit.RateLimitConfig) (descriptors.File, error) {
 	if name == "" {
 		name = "unnamed resource"
 	}
-	w := &writer{}
-	w.place = name
-	w.line(0, "domain: ", quote(config.GetDomain()))
+	// Room for rules as they usually are: four bytes of text for one of the
+	// message, and twenty on a line.
+	size := proto.Size(config)
+	w := &writer{place: name, text: make([]byte, 0, 4*size), places: make([]string, 0, size/5)}
+	w.quoted(0, "domain: ", config.GetDomain())
 	if err := w.descriptors(0, name+": descriptors", config.GetDescriptors()); err != nil {
 		return descriptors.File{}, fmt.Errorf("%s: %w", name, err)
 	}
@@ -55,21 +59,35 @@ type writer struct {
 	place  string // of the next line
 }
 
-func (w *writer) line(indent int, parts ...string) {
+// begin writes the first words of a line, and end ends it.
+func (w *writer) begin(indent int, words string) {
 	for range indent {
 		w.text = append(w.text, ' ')
 	}
-	for _, part := range parts {
-		w.text = append(w.text, part...)
-	}
+	w.text = append(w.text, words...)
+}
+
+func (w *writer) end() {
 	w.text = append(w.text, '\n')
 	w.places = append(w.places, w.place)
 }
 
+func (w *writer) line(indent int, words string) {
+	w.begin(indent, words)
+	w.end()
+}
+
+// quoted writes a string in double quotes.
+func (w *writer) quoted(indent int, words, value string) {
+	w.begin(indent, words)
+	w.text = appendQuoted(w.text, value)
+	w.end()
+}
+
 // flag writes a boolean that is false unless it is there.
-func (w *writer) flag(indent int, name string, set bool) {
+func (w *writer) flag(indent int, words string, set bool) {
 	if set {
-		w.line(indent, name, ": true")
+		w.line(indent, words)
 	}
 }
 
@@ -83,6 +101,9 @@ func (w *writer) descriptors(indent int, path string, list []*ratelimit.RateLimi
 	}
 	w.line(indent, "descriptors:")
 	for i, d := range list {
+		if i%64 == 0 {
+			runtime.Gosched() // callers go first, as when the rules are loaded
+		}
 		path := path + "[" + strconv.Itoa(i) + "]"
 		w.place = path
 		w.descriptor(indent, indent+step, path, d)
@@ -94,20 +115,22 @@ func (w *writer) descriptors(indent int, path string, list []*ratelimit.RateLimi
 }
 
 func (w *writer) descriptor(dash, indent int, path string, d *ratelimit.RateLimitDescriptor) {
-	w.line(dash, "- key: ", quote(d.GetKey()))
+	w.quoted(dash, "- key: ", d.GetKey())
 	if d.GetValue() != "" {
-		w.line(indent, "value: ", quote(d.GetValue()))
+		w.quoted(indent, "value: ", d.GetValue())
 	}
 	if d.GetRateLimit() != nil {
 		w.line(indent, "rate_limit:")
 		w.limit(indent+2, d.GetRateLimit())
 	}
-	w.flag(indent, "shadow_mode", d.GetShadowMode())
-	w.flag(indent, "quota_mode", d.GetQuotaMode())
-	w.flag(indent, "detailed_metric", d.GetDetailedMetric())
+	w.flag(indent, "shadow_mode: true", d.GetShadowMode())
+	w.flag(indent, "quota_mode: true", d.GetQuotaMode())
+	w.flag(indent, "detailed_metric: true", d.GetDetailedMetric())
 	if d.GetMetadata() != nil {
 		w.place = path + ".metadata.rls" // nothing else in it can be wrong
-		w.line(indent, "metadata: ", string(appendStruct(nil, d.GetMetadata())))
+		w.begin(indent, "metadata: ")
+		w.text = appendStruct(w.text, d.GetMetadata())
+		w.end()
 		w.place = path
 	}
 }
@@ -116,27 +139,27 @@ func (w *writer) descriptor(dash, indent int, path string, d *ratelimit.RateLimi
 // written only if there is one.
 func (w *writer) limit(indent int, l *ratelimit.RateLimitPolicy) {
 	if l.GetUnit() != ratelimit.RateLimitUnit_UNKNOWN || !l.GetUnlimited() {
-		w.line(indent, "unit: ", quote(l.GetUnit().String()))
+		w.quoted(indent, "unit: ", l.GetUnit().String())
 	}
 	if l.GetRequestsPerUnit() != 0 || !l.GetUnlimited() {
-		w.line(indent, "requests_per_unit: ", strconv.FormatUint(uint64(l.GetRequestsPerUnit()), 10))
+		w.begin(indent, "requests_per_unit: ")
+		w.text = strconv.AppendUint(w.text, uint64(l.GetRequestsPerUnit()), 10)
+		w.end()
 	}
-	w.flag(indent, "unlimited", l.GetUnlimited())
+	w.flag(indent, "unlimited: true", l.GetUnlimited())
 	if l.GetName() != "" {
-		w.line(indent, "name: ", quote(l.GetName()))
+		w.quoted(indent, "name: ", l.GetName())
 	}
 	if len(l.GetReplaces()) > 0 {
 		w.line(indent, "replaces:")
 		for _, r := range l.GetReplaces() {
-			w.line(indent, "- name: ", quote(r.GetName()))
+			w.quoted(indent, "- name: ", r.GetName())
 		}
 	}
 }
 
-// quote writes a string in double quotes. What YAML gives a meaning or does not
-// allow is escaped.
-func quote(s string) string { return string(appendQuoted(nil, s)) }
-
+// appendQuoted writes a string in double quotes. What YAML gives a meaning or
+// does not allow is escaped.
 func appendQuoted(text []byte, s string) []byte {
 	text = append(text, '"')
 	for _, c := range s {
