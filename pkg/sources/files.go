@@ -29,8 +29,8 @@ type Files struct {
 	IgnoreDotFiles bool
 	// WatchRoot reads again only when Root leads to another folder than
 	// before. Otherwise, and as long as the rules are refused, every change of
-	// the folder's files counts. What stands beside the folder is then read as
-	// well, as it is by envoyproxy/ratelimit (see Folder.Beside).
+	// the folder's files counts. As with envoyproxy/ratelimit, WatchRoot also
+	// reads what stands beside the folder (see Folder.Beside).
 	WatchRoot bool
 	// Poll is how often to look for changes that went unnoticed, > 0.
 	Poll time.Duration

@@ -27,7 +27,8 @@ type Folder struct {
 	Beside bool
 }
 
-// Read returns the files in the order of their paths.
+// Read returns the files in the order of their paths, those beside the folder
+// last.
 func (f Folder) Read() ([]descriptors.File, error) {
 	return f.read(func(string) {})
 }
