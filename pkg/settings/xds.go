@@ -1,10 +1,10 @@
 package settings
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // XDS says which management server sends the rules when CONFIG_TYPE is one of
@@ -72,6 +72,24 @@ func isHeader(name string) bool {
 	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && !strings.HasPrefix(name, "grpc-")
 }
 
+// hideValues is a list of headers without what may be secret: the values, and
+// what stands where a name should and is none.
+func hideValues(list string) string {
+	var shown []string
+	for pair := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		name, _, found := strings.Cut(pair, ":")
+		if name = strings.TrimSpace(name); found && httpguts.ValidHeaderFieldName(name) {
+			shown = append(shown, name+":***")
+		} else {
+			shown = append(shown, "***")
+		}
+	}
+	return strings.Join(shown, ",")
+}
+
 func (x *XDS) conflicts() (wrong Errors) {
 	_, ok := pairs(x.NodeMetadata, "=")
 	wrong.require(ok, "CONFIG_GRPC_XDS_NODE_METADATA", x.NodeMetadata, "key=value, separated by commas")
@@ -79,9 +97,7 @@ func (x *XDS) conflicts() (wrong Errors) {
 	for name := range headers {
 		ok = ok && isHeader(name)
 	}
-	// The values may be secret.
-	names := strings.Join(slices.Sorted(maps.Keys(headers)), ",")
-	wrong.require(ok, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", names, "key:value, separated by commas, where the keys can be those of HTTP headers")
+	wrong.require(ok, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", hideValues(x.ClientAdditionalHeaders), "key:value, separated by commas, where the keys can be those of HTTP headers")
 	wrong.require(x.ServerURL != "", "CONFIG_GRPC_XDS_SERVER_URL", x.ServerURL, "an address such as localhost:18000")
 	if !x.ServerUseTLS {
 		return wrong

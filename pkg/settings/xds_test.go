@@ -26,6 +26,21 @@ func TestPairsForTheManagementServer(t *testing.T) {
 	}
 }
 
+// What is wrong with headers is said without what may be secret in them.
+func TestWrongHeadersForTheManagementServer(t *testing.T) {
+	for given, shown := range map[string]string{
+		"authorization=Bearer s3cret":                `"***"`,
+		"authorization=Bearer s3cret:s3cret":         `"***"`,
+		"x-tenant:shop, s3cret,grpc-timeout: s3cret": `"x-tenant:***,***,grpc-timeout:***"`,
+		":s3cret,": `"***"`,
+	} {
+		_, err := parse(t, "--config-type=GRPC_XDS_SOTW", "--config-grpc-xds-client-additional-headers="+given)
+		if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), " is "+shown+": want key:value") {
+			t.Errorf("%s: %v, want %s", given, err, shown)
+		}
+	}
+}
+
 func TestWrongSettingsOfTheManagementServer(t *testing.T) {
 	set := map[string]string{
 		"CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": "grpc-timeout:secret",
