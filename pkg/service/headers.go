@@ -9,6 +9,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http/httpguts"
 
 	"example.org/rls/pkg/descriptors"
 )
@@ -46,17 +47,12 @@ func (r *Reply) check() error {
 			if (name == "") != (names == HeaderNames{}) {
 				return fmt.Errorf("service: header names %+v: give all three or none", names)
 			}
-			if strings.ContainsFunc(name, func(c rune) bool { return !isTokenChar(c) }) {
+			if name != "" && !httpguts.ValidHeaderFieldName(name) {
 				return fmt.Errorf("service: %q is not a header name", name)
 			}
 		}
 	}
 	return nil
-}
-
-// isTokenChar is RFC 9110's tchar.
-func isTokenChar(c rune) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
 // add fills in all that the settings ask for.

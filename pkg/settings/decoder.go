@@ -71,7 +71,7 @@ func (d *Decoder) Check(s *Settings) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	slices.SortFunc(wrong, func(a, b Error) int { return strings.Compare(a.Setting, b.Setting) })
+	slices.SortStableFunc(wrong, func(a, b Error) int { return strings.Compare(a.Setting, b.Setting) })
 	return wrong
 }
 

@@ -1,8 +1,10 @@
 package settings
 
 import (
+	"cmp"
+	"net/netip"
 	"net/url"
-	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -47,33 +49,60 @@ func (r *RedisServer) UseTLS() bool { return r.TLS || strings.Contains(r.URL, "r
 
 func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
 	servers := strings.Split(r.URL, ",")
+	want := "host:port or redis://user:password@host:port (rediss:// for TLS)"
 	switch r.Type {
 	case "SENTINEL":
-		wrong.require(len(servers) > 1 && servers[0] != "", prefix+"URL", hideCredentials(r.URL),
+		wrong.require(len(servers) > 1 && servers[0] != "", prefix+"URL", hideSecrets(r.URL, r.URL),
 			"MASTER,SENTINEL[,SENTINEL...], because "+prefix+"TYPE is SENTINEL")
 		servers = servers[1:]
 	case "SINGLE":
 		servers = []string{r.URL}
+		want = "host:port or redis://user:password@host:port/database (rediss:// for TLS)"
 		if r.SocketType == "unix" {
 			wrong.require(r.URL != "", prefix+"URL", r.URL, "the path of a socket, because "+prefix+"SOCKET_TYPE is unix")
 			return wrong
 		}
 	}
 	for _, server := range servers {
-		wrong.require(isRedisServer(strings.TrimSpace(server)), prefix+"URL", hideCredentials(server), "host:port or redis://user:password@host:port (rediss:// for TLS)")
+		wrong.require(r.isServer(strings.TrimSpace(server)), prefix+"URL", hideSecrets(server, r.URL), want)
 	}
 	return wrong
 }
 
-func isRedisServer(text string) bool {
-	if strings.Contains(text, "://") {
+// isServer reports whether the store can be opened with text as a server.
+func (r *RedisServer) isServer(text string) bool {
+	if scheme, _, isURL := strings.Cut(text, "://"); isURL {
 		u, err := url.Parse(text)
-		return err == nil && (u.Scheme == "redis" || u.Scheme == "rediss") && u.Hostname() != ""
+		if err != nil || scheme != "redis" && scheme != "rediss" || !r.hasDatabase(u) {
+			return false
+		}
+		text = u.Host
 	}
-	return isAddress(text) || text != "" && !strings.Contains(text, ":") // 6379 is the usual port
+	if strings.Contains(text, "@") { // credentials, for which it takes a URL
+		return false
+	}
+	if isAddress(text) {
+		return true
+	}
+	host := strings.Trim(text, "[]") // 6379 is the usual port
+	_, err := netip.ParseAddr(host)
+	return err == nil || host != "" && !strings.Contains(host, ":")
 }
 
-// credentials is what a URL has before the host.
-var credentials = regexp.MustCompile(`://[^,]*@`)
+// hasDatabase reports whether there can be the database that u names, if any.
+func (r *RedisServer) hasDatabase(u *url.URL) bool {
+	n, err := strconv.Atoi(cmp.Or(strings.Trim(u.Path, "/"), u.Query().Get("db"), "0"))
+	return err == nil && (n == 0 || n > 0 && r.Type == "SINGLE")
+}
 
-func hideCredentials(text string) string { return credentials.ReplaceAllString(text, "://***@") }
+// hideSecrets is a part of a setting, or the whole of it, without what may be
+// of a password. That may have commas and @ in it, and be in a query.
+func hideSecrets(part, whole string) string {
+	switch at := strings.LastIndexByte(whole, '@'); {
+	case strings.Contains(whole, "?"), at >= 0 && part != whole:
+		return "***"
+	case at >= 0:
+		return "***" + whole[at:]
+	}
+	return part
+}

@@ -12,8 +12,9 @@
 package settings
 
 import (
-	"regexp"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Settings is all of it, one group per concern.
@@ -110,17 +111,14 @@ type Limits struct {
 	LimitProblemBodyEnabled       bool `env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`
 }
 
-// headerName is RFC 9110's token.
-var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-
 func (l *Limits) conflicts() (wrong Errors) {
-	if !l.LimitResponseHeadersEnabled {
+	if !l.LimitResponseHeadersEnabled && !l.LimitRequestHeadersEnabled {
 		return nil
 	}
 	for setting, name := range map[string]string{
 		"LIMIT_LIMIT_HEADER": l.LimitLimitHeader, "LIMIT_REMAINING_HEADER": l.LimitRemainingHeader, "LIMIT_RESET_HEADER": l.LimitResetHeader,
 	} {
-		wrong.require(headerName.MatchString(name), setting, name, "the name of a header, because LIMIT_RESPONSE_HEADERS_ENABLED is true")
+		wrong.require(httpguts.ValidHeaderFieldName(name), setting, name, "the name of a header, because LIMIT_RESPONSE_HEADERS_ENABLED or LIMIT_REQUEST_HEADERS_ENABLED is true")
 	}
 	return wrong
 }

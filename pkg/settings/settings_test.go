@@ -206,13 +206,17 @@ func TestWrongValues(t *testing.T) {
 			"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis://:p@ss@redis/2",
 			"REDIS_PERSECOND": "true", "REDIS_PERSECOND_TYPE": "SENTINEL", "REDIS_PERSECOND_URL": "main, sentinel:26379,sentinel,rediss://u:p@sentinel:1",
 		}, nil},
-		{"secret", map[string]string{
-			"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis://user:p@ss@redis:port",
-		}, []string{`REDIS_URL (--redis-url) is "redis://***@redis:port": want`}},
 		{"memcache addresses", map[string]string{"BACKEND_TYPE": "memcache", "MEMCACHE_HOST_PORT": "a:1,b,/run/memcached.sock"}, []string{`MEMCACHE_HOST_PORT (--memcache-host-port) is "b": want host:port`}},
 		{"header names", map[string]string{"LIMIT_RESPONSE_HEADERS_ENABLED": "1", "LIMIT_LIMIT_HEADER": "", "LIMIT_RESET_HEADER": "X Y"}, []string{
 			`LIMIT_LIMIT_HEADER (--limit-limit-header) is "": want the name of a header`,
 			`LIMIT_RESET_HEADER (--limit-reset-header) is "X Y": want the name of a header`,
+		}},
+		{"header names for the upstream", map[string]string{
+			"LIMIT_REQUEST_HEADERS_ENABLED": "1", "LIMIT_LIMIT_HEADER": "", "LIMIT_REMAINING_HEADER": "", "LIMIT_RESET_HEADER": "",
+		}, []string{
+			`LIMIT_LIMIT_HEADER (--limit-limit-header) is "": want the name of a header, because LIMIT_RESPONSE_HEADERS_ENABLED or LIMIT_REQUEST_HEADERS_ENABLED is true`,
+			`LIMIT_REMAINING_HEADER (--limit-remaining-header) is "": want`,
+			`LIMIT_RESET_HEADER (--limit-reset-header) is "": want`,
 		}},
 		{"header names that nobody asks for", map[string]string{"LIMIT_LIMIT_HEADER": ""}, nil},
 		{"refused pool behaviour", map[string]string{"REDIS_POOL_ON_EMPTY_BEHAVIOR": "CREATE"}, []string{"want WAIT"}},

@@ -1,0 +1,101 @@
+package settings_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/settings"
+)
+
+// redisURLs are the values of REDIS_URL that are refused, as they are shown.
+func redisURLs(t *testing.T, kind, url string) (refused []string) {
+	t.Helper()
+	_, err := parse(t, "--backend-type=redis", "--redis-socket-type=tcp", "--redis-type="+kind, "--redis-url="+url)
+	var wrong settings.Errors
+	if err != nil && !errors.As(err, &wrong) {
+		t.Fatal(err)
+	}
+	for _, e := range wrong {
+		if e.Setting != "REDIS_URL" {
+			t.Error(e)
+		}
+		refused = append(refused, e.Value)
+	}
+	return refused
+}
+
+// What is taken here the store can be opened with.
+func TestRedisAddresses(t *testing.T) {
+	for kind, urls := range map[string][]string{
+		"SINGLE": {
+			"h:1", "h", "[::1]:1", "[::1]", "::1", "fe80::1%eth0", "redis://h", "redis://h:1/2", "rediss://u:p@[::1]", "redis://:p@ss@h/2", "redis://h?db=2&password=p",
+		},
+		"SENTINEL": {"main,h", "main, h:1,redis://u:p@[::1],::1,rediss://h/0"},
+		"CLUSTER":  {"h:1", "h,[::1],redis://u:p@h:1"},
+	} {
+		for _, url := range urls {
+			if refused := redisURLs(t, kind, url); refused != nil {
+				t.Errorf("%s %s is refused", kind, url)
+			}
+		}
+	}
+	for kind, urls := range map[string][]string{
+		"SINGLE": {
+			"", "h:", "h:tcp", "h:0", "h:70000", ":1", "[]", "::g", "h:1:2", "https://h", "redis://", "redis://h:", "redis://h:0", "redis://h:70000", "redis://h/first", "redis://h/-1",
+			"redis://h?db=first", "p@h",
+		},
+		"SENTINEL": {"", "main", "main,", "main,redis://h:70000", "main,h:1,h:2:3", "main,redis://h/1"},
+		"CLUSTER":  {"", "h,", "h,redis://h:70000", "redis://h/1"},
+	} {
+		for _, url := range urls {
+			if redisURLs(t, kind, url) == nil {
+				t.Errorf("%s %s is taken", kind, url)
+			}
+		}
+	}
+}
+
+func TestRedisSecretsAreNotShown(t *testing.T) {
+	for _, tt := range []struct{ kind, url, shown string }{
+		{"SINGLE", "redis://user:s3@cret@redis:port", "***@redis:port"},
+		{"SINGLE", "redis://user:s3,cret@redis:port", "***@redis:port"},
+		{"SINGLE", "user:s3cret@redis:6379", "***@redis:6379"},
+		{"SINGLE", "s3cret@redis", "***@redis"},
+		{"SINGLE", "redis://redis:port?password=s3@cret", "***"},
+		{"SENTINEL", "redis://user:s3cret@redis:1", "***@redis:1"},
+		{"SENTINEL", "main,redis://user:s3,cret@redis:1", "*** ***"},
+		{"SENTINEL", "main,redis://user:p@s3,cret@redis:port,:1", "*** ***"},
+		{"CLUSTER", "redis://user:s3,cret@redis:1,redis:2", "*** ***"},
+		{"CLUSTER", "redis:1,user:s3cret@redis:2", "***"},
+		{"CLUSTER", "redis:port,redis:0", "redis:port redis:0"},
+	} {
+		if got := strings.Join(redisURLs(t, tt.kind, tt.url), " "); got != tt.shown {
+			t.Errorf("%s %s is shown as %s, want %s", tt.kind, tt.url, got, tt.shown)
+		}
+	}
+}
+
+// The wrong ones of a list come in its order, however many they are.
+func TestErrorsOfOneSettingKeepTheirOrder(t *testing.T) {
+	var nodes []string
+	for i := range 100 {
+		nodes = append(nodes, fmt.Sprintf("redis-%d:port", i))
+	}
+	list := strings.Join(nodes, ",")
+	_, err := parse(t, "--backend-type=redis", "--redis-type=cluster", "--redis-url="+list, "--redis-persecond", "--redis-persecond-type=cluster", "--redis-persecond-url="+list)
+	var wrong settings.Errors
+	if !errors.As(err, &wrong) {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, e := range wrong {
+		got[e.Setting] = append(got[e.Setting], e.Value)
+	}
+	if diff := cmp.Diff(map[string][]string{"REDIS_URL": nodes, "REDIS_PERSECOND_URL": nodes}, got); diff != "" {
+		t.Error(diff)
+	}
+}
