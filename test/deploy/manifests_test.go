@@ -232,6 +232,32 @@ func TestReplicasShareTheirCounters(t *testing.T) {
 	}
 }
 
+// TestCountersInMemoryFit: as many as there may be, with values however long,
+// leave a third of the memory to requests, or the pod would be killed.
+func TestCountersInMemoryFit(t *testing.T) {
+	const longest = 400 // bytes a key, docs/backends.md
+	seen := 0
+	for _, r := range rendered(t) {
+		for _, d := range r.all("Deployment") {
+			env := r.environment(t, d.Spec.Template.Spec.ours(t))
+			if gateway(r) || env["BACKEND_TYPE"] != "memory" {
+				continue
+			}
+			seen++
+			keys, err := strconv.Atoi(env["MEMORY_MAX_KEYS"])
+			if err != nil {
+				t.Errorf("%s: %v", r.name, err)
+			}
+			if heap, err := strconv.Atoi(env["GOMEMLIMIT"]); err != nil || keys*longest > heap*2/3 {
+				t.Errorf("%s: %d keys, GOMEMLIMIT %s (%v)", r.name, keys, env["GOMEMLIMIT"], err)
+			}
+		}
+	}
+	if seen < 2 {
+		t.Errorf("%d Deployments count in memory", seen)
+	}
+}
+
 // TestVariablesExist: each is in docs/settings.md.
 func TestVariablesExist(t *testing.T) {
 	documented := map[string]bool{"GOMEMLIMIT": true, "MEMORY_LIMIT_MI": true}

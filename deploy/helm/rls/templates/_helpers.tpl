@@ -52,6 +52,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "BACKEND_TYPE" .Values.backend.type -}}
 {{- if eq .Values.backend.type "redis" -}}
 {{- $_ := merge $env (dict "REDIS_SOCKET_TYPE" "tcp" "REDIS_TYPE" .Values.backend.redis.type "REDIS_URL" .Values.backend.redis.url "REDIS_TLS" .Values.backend.redis.tls) -}}
+{{- else if eq .Values.backend.type "memory" -}}
+{{- /* At most 200 MB of the default resources, however long their values are. */}}
+{{- $_ := set $env "MEMORY_MAX_KEYS" 500000 -}}
 {{- else if and (eq .Values.backend.type "memcache") .Values.backend.memcache.hosts -}}
 {{- $_ := set $env "MEMCACHE_HOST_PORT" .Values.backend.memcache.hosts -}}
 {{- end -}}
