@@ -42,6 +42,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"settings.REDIS_AUTH=secret", "settings"},                                      // a ConfigMap is no place for it
 		{"settings.CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:secret", "settings"},
 		{"backend.type=redis,backend.redis.url=redis://:secret@redis:6379", "backend/redis/url"},
+		{"backend.type=redis,settings.REDIS_PERSECOND_URL=redis://:secret@redis:6379", "REDIS_PERSECOND_AUTH"},
 		{"backend.type=memcache,backend.memcache.hosts=", "hosts"},
 		{"existingRulesConfigMap=mine,rules.mine=domain: mine", "rules"},
 		{"podLabels.app\\.kubernetes\\.io/name=other", "podLabels"}, // the selector's
@@ -89,6 +90,10 @@ func TestChartReachesTheStore(t *testing.T) {
 		{render(t, "backend.type=redis", "backend.redis.url=rediss://redis.databases:6380/3"), []string{"6380"}},
 		{render(t, "backend.type=redis", "backend.redis.url=/run/redis.sock", "settings.REDIS_SOCKET_TYPE=unix"), nil},
 		{render(t, "backend.type=redis", "settings.REDIS_PERSECOND=true", "settings.REDIS_PERSECOND_URL=seconds:6390"), []string{"6379", "6390"}},
+		{render(t, "backend.type=redis", "settings.REDIS_PERSECOND=true", `settings.REDIS_PERSECOND_URL=seconds-0:6390\,seconds-1:6391`), []string{"6379", "6390", "6391"}},
+		{render(t, "backend.type=redis", "backend.redis.url=redis:6380", "settings.REDIS_PERSECOND=true", `settings.REDIS_PERSECOND_URL=primary\,sentinel:26379`), []string{"6380", "6379", "26379"}},
+		{render(t, "backend.type=redis", "settings.REDIS_PERSECOND=true"), []string{"6379"}}, // its default is a socket
+		{render(t, "backend.type=redis", "settings.REDIS_PERSECOND=false", "settings.REDIS_PERSECOND_URL=seconds:6390"), []string{"6379"}},
 		{render(t, "backend.type=memcache", "backend.memcache.hosts=", "settings.MEMCACHE_SRV=_memcached._tcp.memcached"), []string{"11211"}},
 	} {
 		_, egress, _ := strings.Cut(c.from.yaml, "egress:")

@@ -28,6 +28,9 @@
 {{- fail (printf "podLabels: %s is how the pods are found" $label) -}}
 {{- end -}}
 {{- end -}}
+{{- if contains "@" (default "" $settings.REDIS_PERSECOND_URL) -}}
+{{- fail "settings.REDIS_PERSECOND_URL: a password in it would be read in a ConfigMap: want it in extraEnv as REDIS_PERSECOND_AUTH, from a Secret" -}}
+{{- end -}}
 {{- $port := "the chart's ports are those of its Services and probes" -}}
 {{- $secret := "it would be read in a ConfigMap: want extraEnv, from a Secret" -}}
 {{- range $name, $why := dict
