@@ -2,7 +2,7 @@
 # reproducibly: there a bill of materials is in it, and Mozilla's certificates
 # come from a pinned module instead of Debian. What is decided here about names,
 # user and ports is decided in internal/image, too, and a test compares them.
-# Nothing of the image that builds stays; to pin it, say GO_VERSION=1.26@sha256:...
+# Of the image that builds only its certificates stay; to pin it, say GO_VERSION=1.26@sha256:...
 ARG GO_VERSION=1.26
 
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
