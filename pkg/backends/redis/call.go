@@ -72,30 +72,30 @@ func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error 
 		to.failed(c.err)
 		return c.err
 	}
-	args := c.eval.args
+	args, send := c.eval.args, c.again
 	err := c.lane.wait(ctx, c.future)
-	for moves := 0; moves < maxRedirects && err != nil && ctx.Err() == nil; moves++ {
+	for redirects := 0; err != nil && ctx.Err() == nil; {
 		if goredis.IsTryAgainError(err) {
-			moves = 0 // of which there may be as many each time
+			redirects, send = 0, c.again // it sets out anew
 			err = c.tryAgain(ctx, to, args)
 			continue
 		}
 		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
 			args = c.eval.bySource()
-			err = c.again(ctx, args)
+			err = send(ctx, args)
 			continue
 		}
 		next, asking := to.redirect(err)
-		if next == nil {
+		if next == nil || redirects == maxRedirects {
 			break
 		}
+		redirects++
 		to.failed(err)
-		c.lane = next
+		c.lane, send = next, c.again
 		if asking {
-			err = c.ask(ctx, args)
-		} else {
-			err = c.again(ctx, args)
+			send = c.ask
 		}
+		err = send(ctx, args)
 	}
 	if err != nil {
 		to.failed(err)

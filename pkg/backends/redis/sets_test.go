@@ -214,13 +214,13 @@ func TestClusterFailover(t *testing.T) {
 	t.Logf("%v after the promotion", time.Since(promoted))
 }
 
-// TestClusterReshard: calls follow a slot that is moving and one that has moved.
+// TestClusterReshard: calls follow a slot that is moving, to a master that has
+// not seen a call yet, and one that has moved.
 func TestClusterReshard(t *testing.T) {
 	cluster := testenv.RedisCluster(t, 2, 0)
 	s := openCluster(t, cluster)
 	from, to := cluster.Masters[0], cluster.Masters[1]
 	key := keyOn(t, from, "moves")
-	must(t, s, hit(keyOn(t, to, "other")))
 	slot := admin(t, from, "CLUSTER", "KEYSLOT", key)
 	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
 	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
@@ -244,7 +244,6 @@ func TestClusterReshardBetweenKeys(t *testing.T) {
 	tag := keyOn(t, from, "moves")
 	here, there := "{"+tag+"}a", "{"+tag+"}b"
 	must(t, s, hit(here))
-	must(t, s, hit(keyOn(t, to, "other")))
 	slot := admin(t, from, "CLUSTER", "KEYSLOT", tag)
 	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
 	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
@@ -274,6 +273,48 @@ func TestClusterReshardBetweenKeys(t *testing.T) {
 	}
 	if replies[0].Value.Whole != 2 || replies[1].Value.Whole != 1 {
 		t.Errorf("%+v", replies)
+	}
+}
+
+// TestClusterReshardOnward: a call that waits does so also when the slot has
+// got a new master meanwhile and is moving on to another.
+func TestClusterReshardOnward(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 3, 0)
+	s := openCluster(t, cluster)
+	from, via, to := cluster.Masters[0], cluster.Masters[1], cluster.Masters[2]
+	tag := keyOn(t, from, "moves")
+	here, there := "{"+tag+"}a", "{"+tag+"}b"
+	must(t, s, hit(here))
+	slot := admin(t, from, "CLUSTER", "KEYSLOT", tag)
+	fromID, viaID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, via, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
+	admin(t, via, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", viaID)
+	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", viaID)
+
+	got := make(chan error, 1)
+	go func() {
+		_, err := try(s, 10*time.Second, hit(here), hit(there))
+		got <- err
+	}()
+	waits := func(at *testenv.Server) {
+		testenv.Eventually(t, 5*time.Second, func() bool {
+			return strings.Contains(admin(t, at, "INFO").(string), "errorstat_TRYAGAIN")
+		}, "it is told to try again")
+	}
+	waits(from)
+	_, err := client(t, via).TxPipelined(context.Background(), func(tx goredis.Pipeliner) error {
+		tx.Do(context.Background(), "CLUSTER", "SETSLOT", slot, "NODE", viaID)
+		tx.Do(context.Background(), "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits(to)
+	admin(t, to, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	admin(t, via, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	if err := <-got; err != nil {
+		t.Error(err)
 	}
 }
 
