@@ -218,6 +218,7 @@ func TestLoadsLeaveEarlierRulesAlone(t *testing.T) {
 // Rules that the parser never gets to are not lost without a word.
 func TestWarningsOfWhatIsLeftOut(t *testing.T) {
 	const left = "what stands further to the left than the file's first key is ignored, with all that follows"
+	const after = "what stands after the end of the rules is ignored"
 	const second = "a second document is ignored; put it in a file of its own"
 	for _, tt := range []struct{ name, content, want string }{
 		{"further left", " domain: d\n # c\n#\ndescriptors:\n- key: a\n", "a.yaml:4:1: " + left},
@@ -227,6 +228,11 @@ func TestWarningsOfWhatIsLeftOut(t *testing.T) {
 		{"nothing after the end", " domain: d\n...\n# c\n\n", ""},
 		{"indented alike", " domain: d\n# c\n descriptors:\n - key: a\n", ""},
 		{"in braces", " {domain: d,\ndescriptors: []}\n", ""},
+		{"brackets further left", "  domain: d\n  descriptors: [\n    {key: a}\n]\n", ""},
+		{"brackets further left, and more", "  domain: d\n  descriptors: [\n    {key: a}\n]\ndomain: e\n", "a.yaml:5:1: " + left},
+		{"quotes further left", "  descriptors: []\n  domain: \"d\n e\"\n", ""},
+		{"after the braces", "{domain: d}\n\n  descriptors: []\n", "a.yaml:3:3: " + after},
+		{"comments around the markers", "  # c\n---\ndomain: d\n...\n  # c\n", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, warnings, err := descriptors.Load([]descriptors.File{{Name: "a.yaml", Content: []byte(tt.content)}}, descriptors.Options{})

@@ -2,7 +2,9 @@ package descriptors
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -24,12 +26,12 @@ func (r *reader) parse(content []byte) *yaml.Node {
 	if root, ok := parsePlain(content, &r.nodes); ok {
 		return root
 	}
-	doc, err := unmarshal(content)
-	if err != nil {
-		r.problems = append(r.problems, syntaxProblem(r.file, content, err))
+	doc, rest, err := unmarshal(content)
+	switch {
+	case errors.Is(err, io.EOF):
 		return nil
-	}
-	if len(doc.Content) == 0 {
+	case err != nil:
+		r.problems = append(r.problems, syntaxProblem(r.file, content, err))
 		return nil
 	}
 	root := doc.Content[0]
@@ -43,48 +45,36 @@ func (r *reader) parse(content []byte) *yaml.Node {
 		r.problem(root, "", "the aliases of this file stand for more than %d values; write fewer", maxAliased)
 		return nil
 	}
-	if line, column := leftOver(content, root); line > 0 {
-		r.warn(line, column, "", "what stands further to the left than the file's first key is ignored, with all that follows")
+	if rest != nil && !errors.Is(rest, io.EOF) {
+		r.warnOfRest(root, syntaxProblem(r.file, content, rest).Position)
 	}
 	return root
 }
 
-// leftOver is where content has a line that stands further to the left than
-// the mapping that is its document, or 0: there the document ends.
-func leftOver(content []byte, root *yaml.Node) (line, column int) {
-	if root.Kind != yaml.MappingNode || root.Style&yaml.FlowStyle != 0 || root.Column == 1 {
-		return 0, 0
+// warnOfRest warns of what stands at pos, where the parser stopped.
+func (r *reader) warnOfRest(root *yaml.Node, pos Position) {
+	what := "after the end of the rules is ignored"
+	if root.Style&yaml.FlowStyle == 0 && pos.Column < root.Column {
+		what = "further to the left than the file's first key is ignored, with all that follows"
 	}
-	last := lastLine(root)
-	for text := range bytes.Lines(content) {
-		line++
-		column = 1 + len(text) - len(bytes.TrimLeft(text, " "))
-		text = bytes.TrimSpace(text)
-		if line > last && column < root.Column && len(text) > 0 && text[0] != '#' && string(text) != "..." {
-			return line, column
-		}
-	}
-	return 0, 0
+	r.warn(pos.Line, pos.Column, "", "what stands %s", what)
 }
 
-// lastLine is that of the last node of a document.
-func lastLine(n *yaml.Node) int {
-	if len(n.Content) == 0 {
-		return n.Line
-	}
-	return max(n.Line, lastLine(n.Content[len(n.Content)-1]))
-}
-
-// unmarshal turns the parser's panics, should there be any, into errors: rule
-// files come from outside.
-func unmarshal(content []byte) (doc yaml.Node, err error) {
+// unmarshal reads the first document of content; err is io.EOF when there is
+// none. rest is what the parser says when it is asked to go on: io.EOF unless it
+// stopped earlier. Its panics, should there be any, become errors: rule files
+// come from outside.
+func unmarshal(content []byte) (doc yaml.Node, rest, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the parser failed: %v", p)
 		}
 	}()
-	err = yaml.Unmarshal(content, &doc)
-	return doc, err
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	if err = decoder.Decode(&doc); err == nil {
+		rest = decoder.Decode(new(yaml.Node))
+	}
+	return doc, rest, err
 }
 
 // syntaxProblem places an error of the YAML parser, which names a line at most.
@@ -131,13 +121,20 @@ func cutDocument(content []byte) (first []byte, line int) {
 			started = true
 		case marked("..."):
 			ended = started
-		case ended && len(bytes.TrimSpace(text)) > 0 && text[0] != '#':
+		case isBlank(text):
+		case ended:
 			return content[:at], line
-		case len(text) > 0 && text[0] != '#' && text[0] != '%':
-			started = started || len(bytes.TrimSpace(text)) > 0
+		case text[0] != '%':
+			started = true
 		}
 	}
 	return content, 0
+}
+
+// isBlank reports whether a line has nothing but a comment, if that.
+func isBlank(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) == 0 || line[0] == '#'
 }
 
 // expansion counts the nodes of a document with its aliases expanded.
