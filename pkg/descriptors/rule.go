@@ -25,7 +25,7 @@ const (
 	ChargeDenying
 )
 
-// String is the charge's name in the rules: always, admitted.
+// String is always or admitted, as in the rules, or denying.
 func (c Charge) String() string {
 	return [...]string{"always", "admitted", "denying"}[c]
 }
