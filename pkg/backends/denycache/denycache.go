@@ -13,6 +13,7 @@ package denycache
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -21,11 +22,12 @@ import (
 )
 
 const (
-	// cellBytes is about what a remembered cell takes, its key included.
+	// cellBytes is the most that a remembered cell takes: its name and some 170
+	// bytes.
 	cellBytes = 256
-	// longestKey is the length of a key above which its cell is not remembered:
-	// it would take more than its share.
-	longestKey = 512
+	// longestName bounds a name: keys that are not shorter go by their hash, so
+	// that what callers send does not decide how much memory the cache takes.
+	longestName = 64
 	// freshFor is how long a cell is believed, in µs: the longest time for
 	// which a refund elsewhere may go unnoticed.
 	freshFor = 1_000_000
@@ -121,13 +123,22 @@ func over(op *backends.Op, r *backends.Reply) bool {
 	return r.Admitted == 0
 }
 
+// name is key, or a hash of it in a length that no short key has.
+func name(key string) string {
+	if len(key) < longestName {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return key[:longestName-len(sum)] + string(sum[:])
+}
+
 // recall answers op if its cell is known to be full. The step is tried on the
 // remembered cell and not kept.
 func (s *Store) recall(op *backends.Op) backends.Reply {
 	if op.Refund || op.By == (backends.Amount{}) || !stays(op) {
 		return backends.Reply{}
 	}
-	m, ok := s.full.Get(op.Key)
+	m, ok := s.full.Get(name(op.Key))
 	if !ok || op.Now >= m.until || op.Now >= m.cell.Until {
 		return backends.Reply{}
 	}
@@ -149,19 +160,19 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 // remember keeps the cell of op if the reply says that it is full, and else
 // what may have been known of it no longer.
 func (s *Store) remember(op *backends.Op, r *backends.Reply) {
-	if op.Refund || !stays(op) || !over(op, r) || len(op.Key) > longestKey {
-		s.full.Remove(op.Key)
+	if op.Refund || !stays(op) || !over(op, r) {
+		s.full.Remove(name(op.Key))
 		return
 	}
 	until := r.Until
 	if op.Kind == backends.Meter {
 		until = r.Value.Whole
 	}
-	s.full.Add(op.Key, memory{backends.Cell{Value: r.Value, Until: until}, op.Now + freshFor})
+	s.full.Add(name(op.Key), memory{backends.Cell{Value: r.Value, Until: until}, op.Now + freshFor})
 }
 
 func (s *Store) forget(b *backends.Batch) {
 	for i := range b.Ops {
-		s.full.Remove(b.Ops[i].Key)
+		s.full.Remove(name(b.Ops[i].Key))
 	}
 }

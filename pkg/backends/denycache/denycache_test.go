@@ -3,6 +3,8 @@ package denycache_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -186,23 +188,64 @@ func TestMixedBatch(t *testing.T) {
 	}
 }
 
-// TestLongKeysAreAsked: what callers send does not decide what the cache takes.
-func TestLongKeysAreAsked(t *testing.T) {
+// denying is a store in which every cell is full.
+type denying struct{ backends.Store }
+
+func (denying) Apply(_ context.Context, b *backends.Batch) error {
+	for i := range b.Ops {
+		b.Replies[i] = backends.Reply{Until: b.Ops[i].Until}
+	}
+	return nil
+}
+
+// TestSize: what callers send does not decide how much memory the cache takes.
+func TestSize(t *testing.T) {
+	const size, keys = 4 << 20, 50_000
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for _, length := range []int{10, 63, 64, 500} {
+		before := heap()
+		s, err := denycache.New(denying{}, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range keys {
+			b := backends.Batch{Ops: []backends.Op{{Key: fmt.Sprintf("%0*d", length, i), Now: epoch, Until: epoch + 1_000_000, By: backends.Amount{Whole: 1}, Den: 1, Times: 1}}, Replies: make([]backends.Reply, 1)}
+			if err := s.Apply(context.Background(), &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := heap() - before; took > size {
+			t.Errorf("keys of %d bytes took %d KiB of %d", length, took>>10, size>>10)
+		}
+		runtime.KeepAlive(s)
+	}
+}
+
+// TestLongKeys are remembered and told apart like others.
+func TestLongKeys(t *testing.T) {
 	r := start(t)
 	l, err := algorithms.New(algorithms.Spec{Window: 24 * 3600e9}) // nothing passes
 	if err != nil {
 		t.Fatal(err)
 	}
-	for length, want := range map[int]bool{100: true, 10_000: false} {
-		b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-		for range 2 {
-			l.Plan(&b.Ops[0], algorithms.Identity{ID: bytes.Repeat([]byte("x"), length)}, algorithms.Charge{Now: r.now, Cost: 1, AdmittedOnly: true})
-			if err := r.store.Apply(context.Background(), &b); err != nil {
-				t.Fatal(err)
+	for _, length := range []int{10, 63, 64, 10_000} {
+		for _, last := range []string{"a", "b"} {
+			id := append(bytes.Repeat([]byte("x"), length), last...)
+			b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+			for _, want := range []bool{false, true} {
+				l.Plan(&b.Ops[0], algorithms.Identity{ID: id}, algorithms.Charge{Now: r.now, Cost: 1, AdmittedOnly: true})
+				if err := r.store.Apply(context.Background(), &b); err != nil {
+					t.Fatal(err)
+				}
+				if got := b.Replies[0].Recalled; got != want {
+					t.Errorf("a key of %d bytes that ends in %s: recalled %v, want %v", length, last, got, want)
+				}
 			}
-		}
-		if got := b.Replies[0].Recalled; got != want {
-			t.Errorf("a key of %d bytes: recalled %v", length, got)
 		}
 	}
 }
