@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // binaries builds the program.
 var binaries = sync.OnceValue(func() error {
-	if _, err := run("", "go", "build", "-o", filepath.Join(binaryDir, "rls"), "example.org/rls/cmd/rls"); err != nil {
+	if _, err := testenv.BuildService(binaryDir); err != nil {
 		return err
 	}
 	return os.Symlink("rls", filepath.Join(binaryDir, "ratelimit"))

@@ -2,12 +2,10 @@ package docs_test
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,14 +17,7 @@ import (
 )
 
 // binary is cmd/rls, built once for all tests of this package.
-var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binaryDir, "rls")
-	out, err := exec.Command("go", "build", "-o", path, "example.org/rls/cmd/rls").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build cmd/rls: %w\n%s", err, out)
-	}
-	return path, nil
-})
+var binary = sync.OnceValues(func() (string, error) { return testenv.BuildService(binaryDir) })
 
 var binaryDir string
 

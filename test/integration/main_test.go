@@ -10,9 +10,9 @@ package integration
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
+
+	"example.org/rls/internal/testenv"
 )
 
 // program is the path of the binary under test.
@@ -29,9 +29,8 @@ func withProgram(run func() int) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	program = filepath.Join(dir, "rls")
-	if out, err := exec.Command("go", "build", "-o", program, "example.org/rls/cmd/rls").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "integration: build cmd/rls: %v\n%s", err, out)
+	if program, err = testenv.BuildService(dir); err != nil {
+		fmt.Fprintln(os.Stderr, "integration:", err)
 		return 1
 	}
 	return run()
