@@ -16,7 +16,7 @@ import (
 )
 
 type checkCmd struct {
-	Dir string `arg:"" optional:"" help:"Folder with rules: every file in it and in its subfolders."`
+	Dir string `arg:"" optional:"" help:"Folder with rules: every file in it and in its subfolders, not what stands beside it."`
 
 	Format string `default:"text" enum:"text,json,github" help:"How the outcome is written: text, json, or github (annotations of a workflow)."`
 

@@ -50,10 +50,11 @@ func (f tlsFiles) config() (*tls.Config, error) {
 }
 
 // configForStore is config, with the client certificate read again for each
-// connection. anyHost checks the chain of the server's certificate but not its
-// name.
+// connection. The CAs are not: whoever checks against others than the config's
+// has to check the server's name, too, and is not told it when that is an IP
+// address. anyHost checks the chain of the server's certificate but not its name.
 func (f tlsFiles) configForStore(anyHost bool, log *slog.Logger) (*tls.Config, error) {
-	config, err := f.config()
+	config, err := tlsFiles{ca: f.ca}.config()
 	if err != nil {
 		return nil, err
 	}

@@ -32,9 +32,9 @@ type Redis struct {
 
 	Persecond bool `env:"PERSECOND" default:"false" help:"Keep the counters of per-second limits in a Redis of their own (REDIS_PERSECOND_*)."`
 
-	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM)."`
+	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM). It and its key are read again for each connection."`
 	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"File with its private key (PEM)."`
-	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that the server's certificate must come from (PEM); the system's by default."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that the server's certificate must come from (PEM), read once at the start; the system's by default."`
 	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
 
 	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Turn unhealthy whenever the store does not answer, not only before its first answer."`
