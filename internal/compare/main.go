@@ -1,5 +1,5 @@
 // Compare measures what a decision costs here and in envoyproxy/ratelimit: it
-// starts redis-server and, one after the other, each program with the same
+// starts redis-server and then, one after the other, each program with the same
 // environment, the same rules and the same requests, and prints the processor
 // time that program and Redis took for a request, and how long callers waited.
 //
@@ -45,10 +45,11 @@ descriptors:
 func main() {
 	ours := flag.String("ours", "bin/rls", "this program")
 	reference := flag.String("reference", "", "envoyproxy/ratelimit's program")
+	redis := flag.String("redis", "redis-server", "the program that counts for both")
 	each := flag.Duration("for", 5*time.Second, "how long each workload is measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *ours, *reference, *each, os.Stdout)
+	err := run(ctx, *redis, *ours, *reference, *each, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
@@ -57,7 +58,7 @@ func main() {
 }
 
 // run measures each workload on both programs, started by the name ratelimit.
-func run(ctx context.Context, ours, reference string, each time.Duration, out io.Writer) error {
+func run(ctx context.Context, redis, ours, reference string, each time.Duration, out io.Writer) error {
 	if reference == "" {
 		return errors.New("want -reference: a program built from github.com/envoyproxy/ratelimit, go build ./src/service_cmd")
 	}
@@ -77,7 +78,7 @@ func run(ctx context.Context, ours, reference string, each time.Duration, out io
 	for _, w := range workloads {
 		var cost [2]float64
 		for i, program := range []string{reference, ours} {
-			r, err := measure(ctx, dir, program, w, each)
+			r, err := measure(ctx, redis, dir, program, w, each)
 			if err != nil {
 				return fmt.Errorf("%s: %s: %w", w.name, program, err)
 			}

@@ -2,32 +2,29 @@ package main
 
 import (
 	"bytes"
-	"os/exec"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-)
 
-func buildService(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "rls")
-	if out, err := exec.Command("go", "build", "-o", path, "example.org/rls/cmd/rls").CombinedOutput(); err != nil {
-		t.Fatalf("build cmd/rls: %v\n%s", err, out)
-	}
-	return path
-}
+	"example.org/rls/internal/launch"
+	"example.org/rls/internal/testenv"
+)
 
 // Against itself: each workload is measured on both, and takes time of the
 // program and of Redis.
 func TestCompare(t *testing.T) {
-	var out bytes.Buffer
-	rls := buildService(t)
-	if err := run(t.Context(), rls, rls, time.Second, &out); err != nil {
+	rls, err := testenv.BuildService(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile(`^(.+?) +(reference|rls) +[1-9][0-9.]* +[0-9]*\.[0-9] +[1-9]\d* +[\d.]+m?s +[\d.]+m?s *$`)
+	var out bytes.Buffer
+	if err := run(t.Context(), testenv.Binary(t, "redis-server"), rls, rls, time.Second, &out); err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile(`^(.+?) +(reference|rls) +[1-9][0-9.]* +[0-9]*\.[0-9] +[1-9]\d* +[\d.]+[mµ]?s +[\d.]+[mµ]?s *$`)
 	measured := 0
 	for line := range strings.Lines(out.String()) {
 		if row.MatchString(strings.TrimSuffix(line, "\n")) {
@@ -39,10 +36,33 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestCompareReportsWhatDoesNotRun at once, and with what it said.
 func TestCompareReportsWhatDoesNotRun(t *testing.T) {
-	for path, want := range map[string]string{"": "want -reference", "/nowhere/ratelimit": "/nowhere/ratelimit"} {
-		if err := run(t.Context(), "/bin/false", path, time.Second, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", path, err)
+	dir, redis := t.TempDir(), testenv.Binary(t, "redis-server")
+	script := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	fails := script("ratelimit", `touch "$0.ran"; echo no such rule >&2; exit 3`)
+	noRedis := script("redis", `sleep 1; echo no such port; exit 1`)
+	for _, c := range []struct{ redis, reference, want string }{
+		{redis, "", "want -reference"},
+		{redis, "/nowhere/ratelimit", "/nowhere/ratelimit"},
+		{noRedis, fails, "redis ended: exit status 1\nno such port"}, // first, or there is a file of the other
+		{redis, fails, "ratelimit ended: exit status 3\nno such rule"},
+	} {
+		began := time.Now()
+		if err := run(t.Context(), c.redis, "/bin/false", c.reference, time.Second, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if took := time.Since(began); took > launch.StartTimeout {
+			t.Errorf("%+v: took %v", c, took)
+		}
+		if _, err := os.Stat(fails + ".ran"); err == nil && c.redis == noRedis {
+			t.Errorf("%+v: the program was started without Redis", c)
 		}
 	}
 }

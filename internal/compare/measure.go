@@ -4,28 +4,24 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"example.org/rls/internal/launch"
 )
 
 const (
-	inFlight     = 64
-	connections  = 2
-	startTimeout = 20 * time.Second
+	inFlight    = 64
+	connections = 2
 	// tick is what /proc/PID/stat counts in on every Linux that Go runs on.
 	tick = 10 * time.Millisecond
 )
@@ -38,54 +34,40 @@ type result struct {
 }
 
 // measure starts Redis and the program, lets callers in, and stops both.
-func measure(ctx context.Context, dir, program string, w workload, each time.Duration) (r result, err error) {
-	var ports [4]string
+func measure(ctx context.Context, redis, dir, program string, w workload, each time.Duration) (r result, err error) {
+	var ports [4]int
 	for i := range ports {
-		if ports[i], err = freePort(); err != nil {
+		if ports[i], err = launch.FreePort(); err != nil {
 			return r, err
 		}
 	}
-	ctx, leave := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer leave()
-	start := func(env []string, name, path string, args ...string) (int, error) {
-		if path, err = exec.LookPath(path); err != nil {
-			return 0, err
-		}
-		if path, err = filepath.Abs(path); err != nil {
-			return 0, err
-		}
-		cmd := exec.CommandContext(ctx, path, args...)
-		cmd.Args[0], cmd.Dir, cmd.Env = name, dir, append(os.Environ(), env...)
-		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-		cmd.WaitDelay = startTimeout
-		if err := cmd.Start(); err != nil {
-			return 0, err
-		}
-		running.Go(func() { _ = cmd.Wait() }) // what it says is not what is measured
-		return cmd.Process.Pid, nil
-	}
-	redis, err := start(nil, "redis-server", "redis-server", "--port", ports[0], "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	if err != nil {
+	programs := launch.NewGroup(ctx)
+	defer programs.Stop()
+	ctx = programs.Context
+	store := programs.Command(redis, "--port", strconv.Itoa(ports[0]), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+	if err := programs.Start(store); err != nil {
 		return r, err
 	}
-	service, err := start([]string{
-		"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=127.0.0.1:" + ports[0],
-		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false",
+	if err := programs.Listens(launch.Loopback(ports[0])); err != nil {
+		return r, err
+	}
+	service := programs.Command(program)
+	service.Args[0] = "ratelimit"
+	service.Env = append(os.Environ(),
+		"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+launch.Loopback(ports[0]),
+		"RUNTIME_ROOT="+dir, "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false",
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
-		"GRPC_PORT=" + ports[1], "PORT=" + ports[2], "DEBUG_PORT=" + ports[3],
-		"USE_STATSD=false", "LOG_LEVEL=error", "DRAIN_PERIOD=0s",
-	}, "ratelimit", program)
-	if err != nil {
+		fmt.Sprintf("GRPC_PORT=%d", ports[1]), fmt.Sprintf("PORT=%d", ports[2]), fmt.Sprintf("DEBUG_PORT=%d", ports[3]),
+		"USE_STATSD=false", "LOG_LEVEL=error", "DRAIN_PERIOD=0s")
+	if err := programs.Start(service); err != nil {
 		return r, err
 	}
-	if err := answers(ctx, "http://127.0.0.1:"+ports[2]+"/healthcheck"); err != nil {
+	if err := programs.Answers("http://" + launch.Loopback(ports[2]) + "/healthcheck"); err != nil {
 		return r, err
 	}
 	var clients []pb.RateLimitServiceClient
 	for range connections {
-		conn, err := grpc.NewClient("passthrough:///127.0.0.1:"+ports[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient("passthrough:///"+launch.Loopback(ports[1]), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			return r, err
 		}
@@ -95,7 +77,7 @@ func measure(ctx context.Context, dir, program string, w workload, each time.Dur
 	if _, err := ask(ctx, clients, w, each/5); err != nil { // to warm up
 		return r, err
 	}
-	before := [2]time.Duration{processor(service), processor(redis)}
+	before := [2]time.Duration{processor(service.Process.Pid), processor(store.Process.Pid)}
 	began := time.Now()
 	took, err := ask(ctx, clients, w, each)
 	if err != nil {
@@ -104,8 +86,8 @@ func measure(ctx context.Context, dir, program string, w workload, each time.Dur
 	elapsed, n := time.Since(began), float64(len(took))
 	slices.Sort(took)
 	return result{
-		program: float64((processor(service) - before[0]).Microseconds()) / n,
-		redis:   float64((processor(redis) - before[1]).Microseconds()) / n,
+		program: float64((processor(service.Process.Pid) - before[0]).Microseconds()) / n,
+		redis:   float64((processor(store.Process.Pid) - before[1]).Microseconds()) / n,
 		rate:    n / elapsed.Seconds(),
 		p50:     took[len(took)/2],
 		p99:     took[len(took)*99/100],
@@ -170,37 +152,4 @@ func processor(pid int) time.Duration {
 		ticks += n
 	}
 	return time.Duration(ticks) * tick
-}
-
-// answers waits until url is answered 200 OK.
-func answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for {
-		if req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil); err != nil {
-			return err
-		} else if resp, err := http.DefaultClient.Do(req); err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w", url, ctx.Err())
-		}
-	}
-}
-
-// freePort returns a loopback port that nobody has just now.
-func freePort() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	defer func() { _ = listener.Close() }()
-	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), nil
 }

@@ -2,28 +2,21 @@ package main
 
 import (
 	"bytes"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"example.org/rls/internal/launch"
 	"example.org/rls/internal/testenv"
 )
 
-// buildService builds cmd/rls and returns the path of the binary.
-func buildService(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "rls")
-	if out, err := exec.Command("go", "build", "-o", path, "example.org/rls/cmd/rls").CombinedOutput(); err != nil {
-		t.Fatalf("build cmd/rls: %v\n%s", err, out)
-	}
-	return path
-}
-
 func TestDemoShowsTheLimit(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), buildService(t), testenv.Binary(t, "envoy"), true, &out); err != nil {
+	rls, err := testenv.BuildService(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), rls, testenv.Binary(t, "envoy"), true, &out); err != nil {
 		t.Fatal(err)
 	}
 	answers := strings.Split(out.String(), "$ curl -i ")[1:]
@@ -53,7 +46,7 @@ func TestDemoReportsWhatDoesNotStart(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "start the service: /bin/false ended: exit status 1") {
 		t.Fatalf("error %v", err)
 	}
-	if took := time.Since(started); took > startTimeout {
+	if took := time.Since(started); took > launch.StartTimeout {
 		t.Fatalf("it took %v to see that the service had ended", took)
 	}
 }
