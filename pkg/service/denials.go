@@ -2,10 +2,15 @@ package service
 
 import (
 	"context"
+	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 )
+
+// chargeTime is how long a denial, which is decided, waits to learn what its
+// charge leaves.
+const chargeTime = 100 * time.Millisecond
 
 // chargeDenials charges fixed windows for what they have just denied, so that
 // a cost that did not fit uses them up. What was decided stays, also when the
@@ -25,6 +30,8 @@ func (d *decision) chargeDenials(ctx context.Context) {
 		return
 	}
 	b.Replies = make([]backends.Reply, len(b.Ops))
+	ctx, cancel := context.WithTimeout(ctx, chargeTime)
+	defer cancel()
 	if d.service.cfg.Store.Apply(ctx, &b) != nil {
 		return
 	}

@@ -1,10 +1,24 @@
 package service_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
+
+// chargeWhatDenies loads rules as STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT does.
+func chargeWhatDenies(r *rig, rules string) {
+	r.t.Helper()
+	tree, _, err := descriptors.Load([]descriptors.File{{Name: "rules.yaml", Content: []byte(rules)}}, descriptors.Options{Charge: descriptors.ChargeDenying})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.service.SetTree(tree)
+}
 
 // TestChargesWhatDenies: a cost that does not fit uses its limit up, whose
 // windows count all hits, and leaves the others alone.
@@ -18,11 +32,7 @@ descriptors:
   - {key: bucket, rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket}}
 `
 	r := start(t, "")
-	tree, _, err := descriptors.Load([]descriptors.File{{Name: "rules.yaml", Content: []byte(rules)}}, descriptors.Options{Charge: descriptors.ChargeDenying})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.service.SetTree(tree)
+	chargeWhatDenies(r, rules)
 	r.want(withHits(8, desc("few", "a")), ok, 2)
 
 	resp := r.call(request(desc("many", "a"), withHits(5, desc("few", "a")), desc("many", "b")))
@@ -52,4 +62,25 @@ descriptors:
 	// Other strategies count what they admit.
 	r.want(withHits(11, desc("bucket", "a")), over, 0)
 	r.want(desc("bucket", "a"), ok, 9)
+}
+
+// answersOnce is a store that no longer answers after its first call.
+type answersOnce struct {
+	backends.Store
+	calls atomic.Int64
+}
+
+func (s *answersOnce) Apply(ctx context.Context, b *backends.Batch) error {
+	if s.calls.Add(1) > 1 {
+		return stuck{}.Apply(ctx, b)
+	}
+	return s.Store.Apply(ctx, b)
+}
+
+// TestDenialDoesNotWaitForItsCharge: what is decided is answered, whatever
+// becomes of the store, long before the caller's deadline.
+func TestDenialDoesNotWaitForItsCharge(t *testing.T) {
+	r := start(t, "", func(c *service.Config) { c.Store = &answersOnce{Store: c.Store} })
+	chargeWhatDenies(r, "domain: d\ndescriptors: [{key: few, rate_limit: {unit: hour, requests_per_unit: 10}}]")
+	r.want(withHits(11, desc("few", "a")), over, 0)
 }
