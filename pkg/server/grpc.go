@@ -26,6 +26,9 @@ const (
 	// off leave nothing behind.
 	idlePing   = time.Minute
 	pingWithin = 20 * time.Second
+	// takeWithin bounds how long a client, of HTTP too, may take nothing of
+	// what it is sent.
+	takeWithin = pingWithin
 	// maxHeaderList bounds the metadata of a call, in bytes; grpc-go's own
 	// bound is 16 MiB.
 	maxHeaderList = 64 << 10

@@ -16,8 +16,11 @@ func address(host string, port int) string { return net.JoinHostPort(host, strco
 // listenTCP shares the port with other processes of the same user that ask for
 // it in the same way. Port 0 takes a free one.
 func listenTCP(addr string) (net.Listener, error) {
-	shared := net.ListenConfig{Control: reusePort}
-	return shared.Listen(context.Background(), "tcp", addr)
+	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
+		return errors.Join(reusePort(conn), userTimeout(conn))
+	}}
+	config.SetMultipathTCP(false) // it has no user timeout
+	return config.Listen(context.Background(), "tcp", addr)
 }
 
 // claims are the TCP addresses of this process's own listeners. The system

@@ -5,4 +5,4 @@ package server
 import "syscall"
 
 // reusePort does nothing: the system does not share ports between processes.
-func reusePort(_, _ string, _ syscall.RawConn) error { return nil }
+func reusePort(syscall.RawConn) error { return nil }

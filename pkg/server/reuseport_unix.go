@@ -10,9 +10,13 @@ import (
 
 // reusePort lets a second process listen on the same port, so that it can take
 // over before the first one ends.
-func reusePort(_, _ string, conn syscall.RawConn) (err error) {
+func reusePort(conn syscall.RawConn) error {
+	return setOption(conn, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+}
+
+func setOption(conn syscall.RawConn, level, name, value int) (err error) {
 	if controlErr := conn.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		err = unix.SetsockoptInt(int(fd), level, name, value)
 	}); controlErr != nil {
 		return controlErr
 	}
