@@ -53,18 +53,19 @@ func TestTheCellThatExpiresSoonestMakesRoomNext(t *testing.T) {
 	}
 }
 
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // TestLongKeysCostLittle: however long keys are, and of however many lengths,
 // they cost about as much as others, and are told apart all the same.
 func TestLongKeysCostLittle(t *testing.T) {
 	s := open(t, 100_000)
 	const keys, most = 1000, 8 << 20
 	long := strings.Repeat("x", 1<<20)
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	before := heap()
 	for i := range keys {
 		if got := charge(t, s, long[:200+16*i], 0, 1000); got != 1 {
@@ -80,6 +81,28 @@ func TestLongKeysCostLittle(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(s)
+}
+
+// TestKeysThatGoLeaveRoomForOthers: the memory of keys that are gone is there
+// for keys of any other length.
+func TestKeysThatGoLeaveRoomForOthers(t *testing.T) {
+	const keys, most = 20_000, 500 // most bytes a key
+	s := open(t, keys)
+	before := heap()
+	for length := 16; length <= 256; length += 48 {
+		for i := range keys + keys/10 {
+			charge(t, s, fmt.Sprintf("%0*d", length, i), 0, int64(1000*length+i))
+		}
+		if per := (heap() - before) / keys; per > most {
+			t.Fatalf("%d bytes a key after keys of up to %d bytes, want at most %d", per, length, most)
+		}
+	}
+	// None is taken for another.
+	for i := keys; i < keys+keys/10; i++ {
+		if got := charge(t, s, fmt.Sprintf("%0256d", i), 0, int64(1000*256+i)); got != 2 {
+			t.Fatalf("key %d was hit %d times, want 2", i, got)
+		}
+	}
 }
 
 // TestExtendedCellsStay: a cell whose end moved on is not taken for one that

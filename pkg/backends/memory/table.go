@@ -22,11 +22,22 @@ type entry struct {
 	keyLen       uint32
 }
 
-// keyClass holds keys of up to size bytes.
+// keyClass holds keys of about the same length, without gaps, so that keys of
+// other lengths have the memory of those that are gone.
 type keyClass struct {
-	chunks [][]byte
-	free   []uint32
+	chunks []*keyChunk
 	used   uint32
+}
+
+type keyChunk struct {
+	slots [keysPerChunk]uint32 // of the keys' entries
+	text  []byte
+}
+
+// at is where key i lies, in a class of keys of up to size bytes.
+func (c *keyClass) at(i uint32, size int) (*uint32, []byte) {
+	chunk, i := c.chunks[i/keysPerChunk], i%keysPerChunk
+	return &chunk.slots[i], chunk.text[int(i)*size : int(i+1)*size]
 }
 
 const (
@@ -40,11 +51,12 @@ func (t *table) at(slot uint32) *entry {
 }
 
 func (t *table) keyOf(e *entry) []byte {
-	class := (int(e.keyLen) + keyStep - 1) / keyStep
-	chunk := t.keys[class].chunks[e.key/keysPerChunk]
-	at := int(e.key%keysPerChunk) * class * keyStep
-	return chunk[at : at+int(e.keyLen)]
+	class := classOf(int(e.keyLen))
+	_, text := t.keys[class].at(e.key, class*keyStep)
+	return text[:e.keyLen]
 }
+
+func classOf(keyLen int) int { return (keyLen + keyStep - 1) / keyStep }
 
 // find looks a key up.
 func (t *table) find(key string, hash uint32) (uint32, bool) {
@@ -75,7 +87,7 @@ func (t *table) add(key string, hash uint32) uint32 {
 			t.chunks = append(t.chunks, make([]entry, entriesPerChunk))
 		}
 	}
-	*t.at(slot) = entry{hash: hash, key: t.store(key), keyLen: uint32(len(key))}
+	*t.at(slot) = entry{hash: hash, key: t.storeKey(key, slot), keyLen: uint32(len(key))}
 	t.place(slot, hash)
 	t.len++
 	return slot
@@ -100,25 +112,38 @@ func (t *table) grow() {
 	}
 }
 
-// store copies a key into its class.
-func (t *table) store(key string) uint32 {
-	class := (len(key) + keyStep - 1) / keyStep
+// storeKey copies the key of slot into its class.
+func (t *table) storeKey(key string, slot uint32) uint32 {
+	class := classOf(len(key))
 	for len(t.keys) <= class {
 		t.keys = append(t.keys, keyClass{})
 	}
 	c := &t.keys[class]
-	var at uint32
-	if n := len(c.free); n > 0 {
-		at, c.free = c.free[n-1], c.free[:n-1]
-	} else {
-		at = c.used
-		c.used++
-		if int(at/keysPerChunk) == len(c.chunks) {
-			c.chunks = append(c.chunks, make([]byte, keysPerChunk*class*keyStep))
-		}
+	if int(c.used/keysPerChunk) == len(c.chunks) {
+		c.chunks = append(c.chunks, &keyChunk{text: make([]byte, keysPerChunk*class*keyStep)})
 	}
-	copy(c.chunks[at/keysPerChunk][int(at%keysPerChunk)*class*keyStep:], key)
-	return at
+	owner, text := c.at(c.used, class*keyStep)
+	*owner = slot
+	copy(text, key)
+	c.used++
+	return c.used - 1
+}
+
+// removeKey moves the last key of the class into the place of e's, and gives a
+// chunk back that is not needed, not even for the next key.
+func (t *table) removeKey(e *entry) {
+	class := classOf(int(e.keyLen))
+	c, size := &t.keys[class], class*keyStep
+	c.used--
+	lastOwner, lastText := c.at(c.used, size)
+	owner, text := c.at(e.key, size)
+	copy(text, lastText)
+	*owner = *lastOwner
+	t.at(*owner).key = e.key
+	if last := len(c.chunks) - 1; int(c.used/keysPerChunk) < last {
+		c.chunks[last] = nil
+		c.chunks = c.chunks[:last]
+	}
 }
 
 // remove takes an entry out and closes the gap that it leaves among those
@@ -138,8 +163,7 @@ func (t *table) remove(slot uint32) {
 		}
 	}
 	t.slots[gap] = 0
-	class := &t.keys[(e.keyLen+keyStep-1)/keyStep]
-	class.free = append(class.free, e.key)
+	t.removeKey(e)
 	t.free = append(t.free, slot)
 	t.len--
 }
