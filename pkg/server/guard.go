@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -78,6 +79,9 @@ func (c *guardedConn) Write(p []byte) (int, error) {
 	c.out.pass(p[:n])
 	return n, err
 }
+
+// SyscallConn implements [syscall.Conn].
+func (c *guardedConn) SyscallConn() (syscall.RawConn, error) { return socketOf(c.Conn) }
 
 func (c *guardedConn) allow(cancelled int) bool {
 	now := time.Now()

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -84,6 +86,18 @@ func (c *handshake) SetDeadline(t time.Time) error {
 		t = end
 	}
 	return c.Conn.SetDeadline(t)
+}
+
+// SyscallConn implements [syscall.Conn].
+func (c *handshake) SyscallConn() (syscall.RawConn, error) { return socketOf(c.Conn) }
+
+// socketOf is for channelz, which tells of a connection what its socket says.
+func socketOf(conn net.Conn) (syscall.RawConn, error) {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return socket.SyscallConn()
 }
 
 // Close implements [net.Conn].
