@@ -51,6 +51,7 @@ func connect(t *testing.T, s *running) *abuser {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(2 * deadline))
 	a := &abuser{t: t, conn: conn, framer: http2.NewFramer(conn, conn), stream: 1}
 	var head bytes.Buffer
 	encoder := hpack.NewEncoder(&head)
@@ -288,7 +289,6 @@ func TestSilentClientsOfGRPC(t *testing.T) {
 	t.Run("cut off", func(t *testing.T) {
 		t.Parallel()
 		conn := connect(t, start(t, config())).conn
-		_ = conn.SetReadDeadline(time.Now().Add(2 * deadline))
 		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error("still open")
 		}
@@ -326,7 +326,12 @@ func TestKeepalivePings(t *testing.T) {
 	t.Run("all the time", func(t *testing.T) {
 		t.Parallel()
 		a := abuse(t, s)
-		for a.framer.WritePing(false, [8]byte{}) == nil {
+		go func() {
+			for a.framer.WritePing(false, [8]byte{}) == nil {
+			}
+		}()
+		if goAway, debug := a.farewell(); goAway == nil || goAway.ErrCode != http2.ErrCodeEnhanceYourCalm {
+			t.Errorf("said %v %q", goAway, debug)
 		}
 	})
 }
@@ -334,7 +339,9 @@ func TestKeepalivePings(t *testing.T) {
 // A client that connects while the server stops is not cut off: its call is
 // answered, and then it is told to go.
 func TestHandshakesThatBeganAreFinished(t *testing.T) {
-	s := start(t, config())
+	cfg := config()
+	cfg.StopWithin = 10 * deadline // a part of it is for handshakes
+	s := start(t, cfg)
 	a := connect(t, s)
 	const begun = 10 // bytes of the preface
 	if _, err := io.WriteString(a.conn, http2.ClientPreface[:begun]); err != nil {

@@ -11,9 +11,9 @@ import (
 const (
 	// handshakeWithin bounds TLS and HTTP/2's first words of a new connection.
 	handshakeWithin = 10 * time.Second
-	// lastHandshakes is how long those may go on that began before the server
-	// stops.
-	lastHandshakes = 500 * time.Millisecond
+	// Handshakes that began before the server stops have 1/lastHandshakes of
+	// StopWithin to end.
+	lastHandshakes = 10
 )
 
 // handshakes is a listener for grpc-go that knows which of its connections are

@@ -176,7 +176,7 @@ func (s *Server) stop() {
 	go func() {
 		defer close(stopped)
 		if s.grpc != nil {
-			s.listen.finish(time.Now().Add(min(lastHandshakes, s.cfg.StopWithin)))
+			s.listen.finish(time.Now().Add(s.cfg.StopWithin / lastHandshakes))
 			s.grpc.GracefulStop()
 		}
 	}()
