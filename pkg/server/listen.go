@@ -57,9 +57,7 @@ func covers(a, b net.IP) bool {
 func (s *Server) listenGRPC() (_ *handshakes, err error) {
 	var l net.Listener
 	if path := s.cfg.GRPC.UDS; path != "" {
-		if err = removeDeadSocket(path); err == nil {
-			l, err = net.Listen("unix", path)
-		}
+		l, err = listenUnix(path)
 	} else {
 		l, err = listenTCP(address(s.cfg.GRPC.Host, s.cfg.GRPC.Port))
 	}
@@ -67,6 +65,18 @@ func (s *Server) listenGRPC() (_ *handshakes, err error) {
 		return nil, fmt.Errorf("gRPC: %w", err)
 	}
 	return newHandshakes(l), nil
+}
+
+func listenUnix(path string) (net.Listener, error) {
+	if err := removeDeadSocket(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	const most = len(syscall.RawSockaddrUnix{}.Path) - 1 // bytes; a zero ends it
+	if errors.Is(err, syscall.EINVAL) && len(path) > most {
+		return nil, fmt.Errorf("listen unix %s: path of %d bytes, want at most %d", path, len(path), most)
+	}
+	return l, err
 }
 
 // removeDeadSocket removes what a process that was killed left behind, and

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -129,6 +130,15 @@ func TestUnixSocketIsNoReasonToRemoveAFile(t *testing.T) {
 	}
 	if _, err := os.Stat(cfg.GRPC.UDS); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestUnixSocketWithALongPath(t *testing.T) {
+	cfg := config()
+	cfg.GRPC.UDS = filepath.Join(t.TempDir(), strings.Repeat("a", 108))
+	_, err := server.New(cfg)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("path of %d bytes, want at most 10", len(cfg.GRPC.UDS))) {
+		t.Errorf("got %v", err)
 	}
 }
 
