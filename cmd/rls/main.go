@@ -3,12 +3,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -30,6 +33,8 @@ const (
 )
 
 func main() {
+	// First of all: a signal that comes sooner ends the process in no good way.
+	ending, stopAwaiting := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	var c cli
 	decoder := settings.NewDecoder()
 	name := filepath.Base(os.Args[0])
@@ -38,6 +43,7 @@ func main() {
 		kong.Description("A rate-limit service for Envoy."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
 		kong.Bind(decoder),
+		kong.BindTo(ending, (*context.Context)(nil)),
 	)
 	parser, err := kong.New(&c, options...)
 	if err != nil {
@@ -46,6 +52,9 @@ func main() {
 	ctx, err := parser.Parse(arguments(name, os.Args[1:]))
 	if err != nil {
 		fail(exitUsage, name, err)
+	}
+	if ctx.Command() != "serve" {
+		stopAwaiting() // they just end
 	}
 	switch err := ctx.Run(); {
 	case errors.Is(err, errOverLimit):

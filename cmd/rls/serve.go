@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -25,13 +23,11 @@ type serveCmd struct {
 	settings.Settings
 }
 
-func (c *serveCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
+func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
 	s := &c.Settings
 	if err := decoder.Check(s); err != nil {
 		return fmt.Errorf("wrong settings:\n%w", err)
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	defer cancel()
 	log := newLogger(k.Stderr, s.Log)
 	slog.SetDefault(log) // for those that are given none
 	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
