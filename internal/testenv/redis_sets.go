@@ -125,9 +125,11 @@ func Sentinel(t testing.TB) *SentinelSetup {
 			ready: func(s *Server) bool { return s.logged("+monitor master") },
 		})
 		// Sentinels look at servers every ten seconds and greet each other
-		// every two; tests need not wait for that.
+		// every two; tests need not wait for that. A replica may be promoted
+		// when it was looked at within five PING-PERIODs, which while its
+		// master is down happens once in a second whatever INFO-PERIOD says.
 		redisCLI(t, sentinel, "SENTINEL", "DEBUG",
-			"INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "PING-PERIOD", "100", "ASK-PERIOD", "100",
+			"INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "PING-PERIOD", "500", "ASK-PERIOD", "100",
 			"ELECTION-TIMEOUT", "1000")
 		s.Sentinels = append(s.Sentinels, sentinel)
 	}
