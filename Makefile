@@ -11,6 +11,10 @@ FUZZ_TIME ?= 10s
 BENCH_TIME ?= 1s
 BENCH ?= .
 
+# All but the tests is compiled in one way, so that it is compiled once.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
+
 GOLANGCI_LINT = go tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
@@ -21,7 +25,7 @@ help: ## show this
 
 .PHONY: build
 build: ## build the service: bin/rls
-	CGO_ENABLED=0 go build -trimpath -o bin/rls ./cmd/rls
+	go build -o bin/rls ./cmd/rls
 
 .PHONY: run
 run: build ## build and serve the rules in config/ from memory
@@ -38,12 +42,12 @@ tools: ## install the real servers that tests and the demo start
 
 .PHONY: manifest-tools
 manifest-tools: ## build what renders and checks the manifests in deploy/
-	CGO_ENABLED=0 go build -modfile=tools/deploy.mod -tags remove_all_sd -o .tools/bin/ helm.sh/helm/v3/cmd/helm github.com/prometheus/prometheus/cmd/promtool
-	CGO_ENABLED=0 go build -modfile=tools/validate.mod -o .tools/bin/ sigs.k8s.io/kubectl-validate
+	go build -modfile=tools/deploy.mod -tags remove_all_sd -o .tools/bin/ helm.sh/helm/v3/cmd/helm github.com/prometheus/prometheus/cmd/promtool
+	go build -modfile=tools/validate.mod -o .tools/bin/ sigs.k8s.io/kubectl-validate
 
 .PHONY: test
 test: tools manifest-tools ## run all tests, against real servers
-	go test -race -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
+	CGO_ENABLED=1 go test -race -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
 
 .PHONY: fuzz
 fuzz: tools ## run every fuzz target for FUZZ_TIME

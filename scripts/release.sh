@@ -14,12 +14,12 @@ version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo de
 revision=${REVISION-$(git rev-parse HEAD 2>/dev/null || true)}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 # What somebody set for themselves is not in a release.
-export GOFLAGS= GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT=
+export GOFLAGS=-trimpath CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT=
 architectures=(amd64 arm64)
 
 rm -rf "$dist"
 for arch in "${architectures[@]}"; do
-	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false \
+	GOOS=linux GOARCH=$arch go build -buildvcs=false \
 		-ldflags "-s -w -X main.version=$version -X main.revision=$revision" \
 		-o "$dist/linux-$arch/rls" ./cmd/rls
 done

@@ -309,11 +309,9 @@ func TestCallersThatGiveUp(t *testing.T) {
 		t.Errorf("the callers that stay were counted %d times, want 200", got)
 	}
 	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, "gone") == gone }, "calls outlive their callers")
-	if after := connections(); after != before {
-		// The one more is info's own.
-		if atoi(t, after) > atoi(t, before)+1 {
-			t.Errorf("connections: %s before, %s after", before, after)
-		}
+	// Two more are info's own and, if the pipeline's was busy, the clock's.
+	if after := connections(); atoi(t, after) > atoi(t, before)+2 {
+		t.Errorf("connections: %s before, %s after", before, after)
 	}
 }
 
