@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -134,7 +135,7 @@ func (s *Server) Pid() int { return s.cmd.Process.Pid }
 // nothing is answered until Resume.
 func (s *Server) Pause() {
 	s.t.Helper()
-	s.signal(syscall.SIGSTOP)
+	Freeze(s.t, s.cmd.Process)
 }
 
 // Resume lets a paused process go on.
@@ -148,6 +149,23 @@ func (s *Server) signal(sig syscall.Signal) {
 	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatalf("testenv: send %v to %s: %v", sig, s.program.name, err)
 	}
+}
+
+// Freeze stops a process and returns when none of its threads runs any more;
+// where there is no /proc, when it was told to.
+func Freeze(t testing.TB, process *os.Process) {
+	t.Helper()
+	if err := process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatalf("testenv: stop process %d: %v", process.Pid, err)
+	}
+	Eventually(t, stopTimeout, func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", process.Pid)) // fails for a bad pattern only
+		return !slices.ContainsFunc(threads, func(stat string) bool {
+			text, err := os.ReadFile(stat)
+			// Its state follows its name, which is in parentheses. See proc(5).
+			return err == nil && !bytes.HasPrefix(text[bytes.LastIndexByte(text, ')')+1:], []byte(" T"))
+		})
+	}, "the process stands still")
 }
 
 // Kill ends the process without warning and returns when it is gone.

@@ -48,6 +48,7 @@ func newMapping(o Options) (*mapping, error) {
 	text := string(o.Mapping)
 	if o.Mapping == nil {
 		text = defaultMapping(o.Milliseconds)
+		m.mapper.Logger = nil // it warns of how it matches
 	}
 	if err := m.mapper.InitFromYAMLString(text); err != nil {
 		return nil, fmt.Errorf("metrics: read mapping: %w", err)

@@ -200,42 +200,63 @@ func TestTarballsHoldTheBinaryAndTheLicense(t *testing.T) {
 	}
 }
 
-// images opens the archive as tools do, and finds an image by architecture.
-func images(t *testing.T) map[string]v1.Image {
-	t.Helper()
-	dir := t.TempDir()
-	untar(t, bytes.NewReader(read(t, filepath.Join(dist(t), "rls-"+version+".oci.tar"))), dir)
+// found is the images of the archive, by architecture. They are looked through
+// once: unpacking takes long under the race detector.
+var found = sync.OnceValues(func() (map[string]v1.Image, error) {
+	dist, err := built()
+	if err != nil {
+		return nil, err
+	}
+	archive, err := os.Open(filepath.Join(dist, "rls-"+version+".oci.tar"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = archive.Close() }()
+	dir := filepath.Join(scratch, "layout")
+	if err := untar(archive, dir); err != nil {
+		return nil, err
+	}
 	top, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	manifest, err := top.IndexManifest()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if len(manifest.Manifests) != 1 || manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "rls:"+version {
-		t.Fatalf("the archive holds %+v", manifest.Manifests)
+		return nil, fmt.Errorf("the archive holds %+v", manifest.Manifests)
 	}
 	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := validate.Index(index); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if manifest, err = index.IndexManifest(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	found := map[string]v1.Image{}
+	all := map[string]v1.Image{}
 	for _, m := range manifest.Manifests {
 		if m.Platform == nil || m.Platform.OS != "linux" {
-			t.Fatalf("an image is for %v", m.Platform)
+			return nil, fmt.Errorf("an image is for %v", m.Platform)
 		}
-		if found[m.Platform.Architecture], err = index.Image(m.Digest); err != nil {
-			t.Fatal(err)
+		if all[m.Platform.Architecture], err = index.Image(m.Digest); err != nil {
+			return nil, err
 		}
 	}
-	return found
+	return all, nil
+})
+
+// images opens the archive as tools do.
+func images(t *testing.T) map[string]v1.Image {
+	t.Helper()
+	all, err := found()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // unpack makes an image's file system in a new folder.
@@ -244,23 +265,24 @@ func unpack(t *testing.T, img v1.Image) string {
 	dir := t.TempDir()
 	files := mutate.Extract(img)
 	defer func() { _ = files.Close() }()
-	untar(t, files, dir)
+	if err := untar(files, dir); err != nil {
+		t.Fatal(err)
+	}
 	return dir
 }
 
-func untar(t *testing.T, from io.Reader, dir string) {
-	t.Helper()
+func untar(from io.Reader, dir string) error {
 	r := tar.NewReader(from)
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return
+			return nil
 		}
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		if h.Uid != 0 || h.Gid != 0 || h.Mode&^0o777 != 0 || h.ModTime.Unix() != epoch {
-			t.Errorf("%s belongs to %d:%d, has the mode %o and is of %v", h.Name, h.Uid, h.Gid, h.Mode, h.ModTime)
+			return fmt.Errorf("%s belongs to %d:%d, has the mode %o and is of %v", h.Name, h.Uid, h.Gid, h.Mode, h.ModTime)
 		}
 		path := filepath.Join(dir, filepath.FromSlash(h.Name))
 		switch h.Typeflag {
@@ -277,10 +299,10 @@ func untar(t *testing.T, from io.Reader, dir string) {
 				err = os.WriteFile(path, body, os.FileMode(h.Mode))
 			}
 		default:
-			t.Fatalf("%s is of the type %c", h.Name, h.Typeflag)
+			err = fmt.Errorf("%s is of the type %c", h.Name, h.Typeflag)
 		}
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
 }

@@ -55,9 +55,7 @@ func (f *failing) late(t *testing.T) {
 // freeze has nobody answer for the time of a test.
 func (f *failing) freeze(t *testing.T) {
 	t.Helper()
-	if err := f.service.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Freeze(t, f.service.cmd.Process)
 	t.Cleanup(func() { _ = f.service.cmd.Process.Signal(syscall.SIGCONT) })
 }
 
