@@ -70,16 +70,17 @@ func httpCmd(ts *testscript.TestScript, neg bool, args []string, await bool) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: http|await STATUS URL [FILE]")
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		status, body, err := fetch(ts, args[1:])
-		if err == nil && strconv.Itoa(status) == args[0] {
-			fmt.Fprint(ts.Stdout(), body)
-			return
-		}
-		if !await || time.Now().After(end) {
-			ts.Fatalf("want %s, got %d %s %v", args[0], status, body, err)
-		}
+	var status int
+	var body string
+	var err error
+	answered := func() bool {
+		status, body, err = fetch(ts, args[1:])
+		return err == nil && strconv.Itoa(status) == args[0]
 	}
+	if !answered() && !(await && testenv.Poll(patience, answered)) {
+		ts.Fatalf("want %s, got %d %s %v", args[0], status, body, err)
+	}
+	fmt.Fprint(ts.Stdout(), body)
 }
 
 func fetch(ts *testscript.TestScript, args []string) (int, string, error) {

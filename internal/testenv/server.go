@@ -117,7 +117,7 @@ func (s *Server) launch() error {
 	}()
 	s.cmd, s.done = cmd, done
 
-	ready := poll(startTimeout, func() bool { return s.ended() || s.program.ready(s) })
+	ready := Poll(startTimeout, func() bool { return s.ended() || s.program.ready(s) })
 	switch {
 	case s.ended():
 		return fmt.Errorf("ended at once: %v", cmd.ProcessState)

@@ -28,15 +28,15 @@ import (
 // it has not become true within timeout. Cond runs on the calling goroutine.
 func Eventually(t testing.TB, timeout time.Duration, cond func() bool, msg string) {
 	t.Helper()
-	if !poll(timeout, cond) {
+	if !Poll(timeout, cond) {
 		t.Fatalf("not within %v: %s", timeout, msg)
 	}
 }
 
-// poll calls cond until it is true or timeout has passed, and reports which.
+// Poll calls cond until it is true or timeout has passed, and reports which.
 // The condition is tried at least once, and once more after the deadline, so
 // that a machine that stalls does not turn a late success into a failure.
-func poll(timeout time.Duration, cond func() bool) bool {
+func Poll(timeout time.Duration, cond func() bool) bool {
 	const pause = 5 * time.Millisecond
 	for deadline := time.Now().Add(timeout); ; time.Sleep(pause) {
 		if cond() {

@@ -44,11 +44,10 @@ type mapping struct {
 // newMapping reads a mapping file, or makes the reference's own mapping.
 func newMapping(o Options) (*mapping, error) {
 	m := &mapping{help: map[string]string{}}
-	m.mapper.Logger = o.Log // without one it panics over what is deprecated
-	text := string(o.Mapping)
-	if o.Mapping == nil {
-		text = defaultMapping(o.Milliseconds)
-		m.mapper.Logger = nil // it warns of how it matches
+	text := defaultMapping(o.Milliseconds)
+	if o.Mapping != nil {
+		text = string(o.Mapping)
+		m.mapper.Logger = o.Log // without one it panics over what is deprecated
 	}
 	if err := m.mapper.InitFromYAMLString(text); err != nil {
 		return nil, fmt.Errorf("metrics: read mapping: %w", err)
