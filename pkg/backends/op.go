@@ -61,6 +61,21 @@ const (
 	MaxTimes int64 = 256
 )
 
+// Role says what the refusal of an operation means for an all-or-nothing
+// batch. Other batches do not look at it.
+type Role uint8
+
+const (
+	// Firm: the batch is refused when the operation does not fit.
+	Firm Role = iota
+	// Quota: the batch is refused when no descriptor with this role passes. A
+	// descriptor is a group of operations, or one without a group.
+	Quota
+	// Lenient: the operation's refusal refuses only its own group (a rule in
+	// shadow mode).
+	Lenient
+)
+
 // Amount is a value in units and a fraction of a unit, Whole + Frac/Den with
 // Den given by the operation and 0 <= Frac < Den. Counters and lists have no
 // fraction. Meters need one because a window divided by its requests is seldom
@@ -114,6 +129,16 @@ type Op struct {
 	// PerSecond: the cell belongs to a one-second window; a store may keep
 	// those apart.
 	PerSecond bool
+	// ChargeDenied, for a Counter: By is charged although it does not fit, as
+	// Envoy's fixed windows count the hits that they deny.
+	ChargeDenied bool
+	// Role says what the operation's refusal means for an all-or-nothing batch.
+	Role Role
+	// Group, above 0, marks the limits of one descriptor: neighbours in
+	// Batch.Ops with the same Group are decided together. If one of them does
+	// not fit, none is charged, except those with ChargeDenied that do not fit
+	// themselves. The keys of a group hash to one Redis Cluster slot.
+	Group uint8
 
 	// Key is the cell's name, injective and of any length and bytes.
 	Key string
@@ -124,8 +149,12 @@ type Op struct {
 
 	Now int64  // microseconds since the epoch
 	By  Amount // cost >= 0; 0 checks only. Hits, or microseconds for a Meter
-	Den int64  // denominator of By and Max, >= 1
+	Den int64  // denominator of By, Max and Furthest, >= 1
 	Max Amount // highest value the cell may reach by this step, or NoMax
+	// Furthest, for a Meter, is the highest value that is believed: Now plus
+	// the time in which an empty bucket of this limit fills. The step lowers a
+	// cell above it to it and keeps it lowered, whatever else it does.
+	Furthest Amount
 
 	// Full, for a Counter that is charged without a Max, is the count above
 	// which its caller denies; 0 when there is none to tell. It changes nothing
@@ -158,6 +187,12 @@ func (o Op) Inverse() Op {
 
 // Reply is what a store found when it applied an Op.
 type Reply struct {
+	// Err says why this operation was not decided; it wraps ErrUnavailable. No
+	// other field has a meaning then.
+	Err error
+	// Now is the moment at which the operation was decided, on the store's
+	// clock: Op.Now, or the later one of a group that it was merged with.
+	Now int64
 	// Admitted says how many of Op.Times fit, also where an all-or-nothing
 	// batch was refused and nothing was charged.
 	Admitted int64
@@ -187,6 +222,14 @@ type Batch struct {
 	Refused bool
 }
 
+// Fail sets Err in every reply and returns it.
+func (b *Batch) Fail(err error) error {
+	for i := range b.Replies {
+		b.Replies[i] = Reply{Err: err}
+	}
+	return err
+}
+
 // ErrUnavailable marks every error of a store that could not decide in time:
 // it is stopped, overloaded, not reachable, or answered nonsense. Whether
 // something was charged is then unknown.
@@ -199,7 +242,8 @@ var ErrUnavailable = errors.New("store unavailable")
 // cells live on several nodes, what was charged is given back (others may be
 // refused for a moment; nobody is admitted beyond a limit).
 type Store interface {
-	// Apply fills in b.Replies and b.Refused. Its errors wrap ErrUnavailable.
+	// Apply fills in b.Replies and b.Refused and leaves b.Ops as they are. It
+	// returns nil if every operation was decided, else the first Reply.Err.
 	// When ctx ends, Apply returns at once; a call on the wire goes on without
 	// disturbing others, and b is not touched after Apply has returned.
 	Apply(ctx context.Context, b *Batch) error
