@@ -159,9 +159,12 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	return c
 }
 
-// near is the reference's arithmetic, in single precision as there.
+// near is the number of hits above which a limit is near. It is computed in
+// single precision, as envoyproxy/ratelimit does; single precision can round a
+// capacity above 2^24 up, so the result is bounded by the capacity.
 func (d *decisions) near(v *service.Verdict) uint64 {
-	return uint64(math.Floor(float64(float32(v.Capacity()) * d.ratio)))
+	capacity := v.Capacity()
+	return min(capacity, uint64(math.Floor(float64(float32(capacity)*d.ratio))))
 }
 
 func (d *decisions) tally(domain, rule string, l *descriptors.Limit) *tally {

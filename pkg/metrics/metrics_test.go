@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 )
 
@@ -86,5 +89,25 @@ func TestMetrics(t *testing.T) {
 	m.Loaded(nil)
 	if !scrape(t, m)["rls_config_refused 0"] {
 		t.Error("rules are still called refused")
+	}
+}
+
+// A limit so large that single precision rounds it up is not near before it is
+// reached, and a denial that crosses it does not wrap below zero.
+func TestNearLimitOfLargeLimits(t *testing.T) {
+	const limit = 1<<24 + 3 // 16777220 in single precision
+	m := open(t, metrics.Options{NearLimitRatio: 1})
+	entry := descriptors.Entry{Key: "k"}
+	r := rule(t, fmt.Sprintf("- key: k\n  rate_limit: {unit: hour, requests_per_unit: %d}\n", limit), entry)
+	o := allowed(r, entry)
+	o.Verdicts[0].Hits, o.Verdicts[0].After = 2, limit+1
+	o.Verdicts[0].Is = algorithms.Decision{}
+	m.Observer().Observe(o)
+	got := page(t, m)
+	if want := `ratelimit_service_rate_limit_over_limit{domain="d",key1="k"} 1` + "\n"; !strings.Contains(got, want) {
+		t.Errorf("no %s", want)
+	}
+	if strings.Contains(got, "ratelimit_service_rate_limit_near_limit{") {
+		t.Errorf("near_limit counts without a hit near the limit:\n%s", got)
 	}
 }

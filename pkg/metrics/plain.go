@@ -44,7 +44,7 @@ func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logge
 		return nil, fmt.Errorf("statsd: protocol %q: want tcp or udp", network)
 	}
 	var b strings.Builder
-	sortedTags(tags, func(key, value string) { b.WriteString(".__" + key + "=" + value) })
+	sortedTags(tags, func(key, value string) { b.WriteString(".__" + lineText(key) + "=" + lineText(value)) })
 	p.tags = b.String()
 	return p, nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Sink is a server of statsd or DogStatsD.
@@ -81,39 +82,44 @@ func (s *Statsd) Send() {
 	s.sink.Flush()
 }
 
-// lineName is a path that cannot end its line, nor begin a tag: control bytes
-// become _, and so does the dot before the two underscores that mark a tag.
+// lineName is path as a name that a server reads whole: see lineText. The dot of
+// ".__", which starts a tag in the format of envoyproxy/ratelimit, becomes _ as
+// well.
 func lineName(path string) string {
-	path = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '_'
-		}
-		return r
-	}, path)
-	return strings.ReplaceAll(path, ".__", "___")
+	return strings.ReplaceAll(lineText(path), ".__", "___")
 }
 
-// tagPart is a tag's key or value as the reference writes it.
+// lineText is s with _ for every character that could end a name or a line, or
+// start a tag: white space, control characters, and the separators of statsd
+// (: |), of its sampling rate (@) and of the tag formats of DogStatsD, InfluxDB,
+// Librato, SignalFx and Graphite (# , ; [ ]).
+func lineText(s string) string {
+	return replaced(s, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(":|@#,;[]", r) })
+}
+
+// tagPart is a tag's key or value as envoyproxy/ratelimit writes it: without the
+// separators of statsd and without dots.
 func tagPart(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || strings.ContainsRune(".:|,#\x7f", r) {
-			return '_'
-		}
-		return r
-	}, s)
+	return replaced(s, func(r rune) bool { return strings.ContainsRune(".:|,#", r) })
 }
 
-// dogTag is a tag's value of DogStatsD, which may have dots and colons.
+// dogTag is a tag's value for DogStatsD, which allows dots and colons in it.
 func dogTag(s string) string {
+	return replaced(s, func(r rune) bool { return strings.ContainsRune("|,#", r) })
+}
+
+// replaced is s with _ for control characters and for those that separate.
+func replaced(s string, separates func(rune) bool) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || strings.ContainsRune("|,#\x7f", r) {
+		if unicode.IsControl(r) || separates(r) {
 			return '_'
 		}
 		return r
 	}, s)
 }
 
-// sortedTags calls add for each tag, by its name.
+// sortedTags calls add for each tag that has a name and a value, in the order
+// of the names.
 func sortedTags(tags map[string]string, add func(key, value string)) {
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
 		if key != "" && tags[key] != "" {

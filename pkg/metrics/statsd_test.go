@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -270,6 +272,43 @@ func TestWrongMogrifiers(t *testing.T) {
 	} {
 		if _, err := metrics.NewMogrifier(tt.pattern, tt.name, tt.tags); err == nil {
 			t.Errorf("%+v was accepted", tt)
+		}
+	}
+}
+
+// statsdLine is one line of statsd with a name that holds no separator of any
+// of the usual tag formats.
+var statsdLine = regexp.MustCompile(`^[^\s\x00-\x1f\x7f:|@#,;\[\]]+:\d+\|(c|g|ms)(\|@0?\.\d+)?$`)
+
+// Whatever bytes domains and keys have, each line that arrives at a server is
+// one well-formed line.
+func TestStatsdLinesAreWellFormed(t *testing.T) {
+	server := udp(t)
+	m := open(t, metrics.Options{MaxSeries: 10_000, NearLimitRatio: 1})
+	r := rule(t, "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", descriptors.Entry{Key: "k", Value: "v"})
+	const alphabet = "ab9 .:|@#,;=[]\"'\\/%*_-\n\r\t\v\x00\x7f\u00a0\u0085\u2028é\xff"
+	letters := []rune(alphabet)
+	random := rand.New(rand.NewPCG(1, 2))
+	name := func() string {
+		text := make([]rune, 1+random.IntN(12))
+		for i := range text {
+			text[i] = letters[random.IntN(len(letters))]
+		}
+		return string(text)
+	}
+	for range 100 {
+		m.Observer().Observe(allowed(r, descriptors.Entry{Key: "k", Value: name()}))
+		m.Observer().Observe(&service.Observation{Domain: name(), Unknown: true, Descriptors: 1})
+	}
+	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), map[string]string{"a tag": "b c"}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Loaded(nil)
+	go m.Statsd(sink, time.Hour).Close()
+	for _, line := range received(t, server, 200) {
+		if !statsdLine.MatchString(line) {
+			t.Errorf("malformed: %q", line)
 		}
 	}
 }
