@@ -235,3 +235,11 @@ func mulDiv(a, b, c int64) (quo, rem int64) {
 	q, r := bits.Div64(hi, lo, uint64(c))
 	return int64(q), int64(r)
 }
+
+// productAbove reports whether a × b > c × d, of numbers of at least 0. The
+// products may have up to 126 bits.
+func productAbove(a, b, c, d int64) bool {
+	abHigh, abLow := bits.Mul64(uint64(a), uint64(b))
+	cdHigh, cdLow := bits.Mul64(uint64(c), uint64(d))
+	return abHigh > cdHigh || abHigh == cdHigh && abLow > cdLow
+}

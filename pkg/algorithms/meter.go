@@ -22,8 +22,8 @@ func prepareMeter(defaultBurst func(*Limit) uint32) func(*Limit) error {
 		}
 		l.den = int64(l.Requests)
 		l.interval = l.intervals(1)
-		// burst × window / requests, compared without overflow.
-		if fill, _ := mulDiv(int64(l.Burst), l.window, l.den); fill > maxFill.Microseconds() {
+		// The time to fill is burst × window / requests.
+		if productAbove(int64(l.Burst), l.window, maxFill.Microseconds(), l.den) {
 			return &SpecError{"burst", fmt.Sprintf("%d at this rate take more than 100 years to fill; lower burst or raise requests_per_unit", l.Burst)}
 		}
 		l.tolerance = l.intervals(int64(l.Burst))

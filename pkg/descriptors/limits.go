@@ -277,7 +277,7 @@ func (r *reader) compileLimit(l *limitRules) (Limit, bool) {
 		r.specProblem(l, err)
 		return Limit{}, false
 	}
-	return Limit{Limit: limit, Name: l.name, Replaces: l.replaceNames(), Unit: unit, Multiplier: l.multiplier}, true
+	return Limit{Limit: limit, Name: l.name, Replaces: l.replaceNames(), Unit: unit, Multiplier: l.multiplier, burst: l.spec.Burst}, true
 }
 
 // specProblem places what a strategy has to say.

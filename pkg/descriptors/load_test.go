@@ -78,6 +78,8 @@ descriptors:
   - key: m
     burst: 3
     rate_limit: {requests_per_unit: 1}
+  - key: n
+    rate_limit: {unit: year, unit_multiplier: 10, requests_per_unit: 1, strategy: gcra, burst: 4294967295}
 `,
 			`a.yaml:4:64: rate_limit.strategy: unknown strategy "token_buket"; did you mean "token_bucket"?
 a.yaml:6:61: rate_limit.burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have
@@ -92,7 +94,8 @@ a.yaml:20:62: rate_limit.window: unknown window "rolling"; from_first_hit, or le
 a.yaml:20:81: rate_limit.strategy: unknown strategy "x"; one of fixed_window, sliding_window, sliding_log, token_bucket, gcra, leaky_bucket
 a.yaml:22:42: rate_limit.burst: must not be given with unlimited: true
 a.yaml:24:5: burst: has no meaning here; it belongs into rate_limit
-a.yaml:25:17: rate_limit.unit: is missing; one of second, minute, hour, day, week, month, year`,
+a.yaml:25:17: rate_limit.unit: is missing; one of second, minute, hour, day, week, month, year
+a.yaml:27:96: rate_limit.burst: 4294967295 at this rate take more than 100 years to fill; lower burst or raise requests_per_unit`,
 		},
 		{
 			"several limits",

@@ -55,6 +55,8 @@ type Limit struct {
 	Replaces   []string // names of limits that do not count while this one matches
 	Unit       Unit
 	Multiplier uint32 // the window is Multiplier × Unit; at least 1
+
+	burst uint32 // as written; 0 when the strategy's default is in Spec.Burst
 }
 
 // Rule is what one descriptor of the rules says about the requests that match

@@ -1,0 +1,53 @@
+package descriptors
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+)
+
+// Override returns a copy of l that allows requests hits per multiplier × unit.
+// It is the limit that a request brings along (Envoy's limit override).
+//
+// The copy keeps everything else: strategy, burst, max_delay, window and
+// extend. So a request whose override has the window of the rule counts in the
+// same cell as a request without an override. The copy has no Name and no
+// Replaces, because an override neither replaces a limit nor is replaced.
+//
+// A nil l, and a Limit without an [algorithms.Limit], stand for a fixed_window.
+//
+// Two options give way instead of failing the request. More requests than a
+// sliding_log can remember are decided by a sliding_window. A burst that would
+// need more than 100 years to refill at the new rate becomes the strategy's
+// default.
+//
+// The error says which of unit and multiplier is wrong and what would be right.
+// Override does not change l.
+func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, error) {
+	if !unit.Valid() {
+		return Limit{}, fmt.Errorf("unit %d is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)", unit)
+	}
+	if most := uint32(algorithms.MaxWindow / unit.Duration()); multiplier == 0 || multiplier > most {
+		return Limit{}, fmt.Errorf("unit_multiplier is %d; want 1 to %d with %s", multiplier, most, unit)
+	}
+	copied := Limit{Unit: unit, Multiplier: multiplier}
+	var spec algorithms.Spec
+	if l != nil && l.Limit != nil {
+		spec, copied.burst = l.Spec, l.burst
+		spec.Burst = l.burst
+	}
+	spec.Requests, spec.Window = requests, time.Duration(multiplier)*unit.Duration()
+	if spec.Strategy == algorithms.SlidingLog && requests > algorithms.MaxLogRequests {
+		spec.Strategy = algorithms.SlidingWindow
+	}
+	var err error
+	copied.Limit, err = algorithms.New(spec)
+	var wrong *algorithms.SpecError
+	if errors.As(err, &wrong) && wrong.Field == "burst" {
+		spec.Burst, copied.burst = 0, 0
+		copied.Limit, err = algorithms.New(spec)
+	}
+	return copied, err
+}

@@ -1,0 +1,101 @@
+package descriptors_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// limitOf is the limit of a rule with this rate_limit.
+func limitOf(t *testing.T, rateLimit string) *descriptors.Limit {
+	t.Helper()
+	return &load(t, yamlFile("- {key: k, rate_limit: {" + rateLimit + "}}")).Domain("d").Match(entries("k=v")).Limits[0]
+}
+
+func TestOverrideReplacesAmountAndWindowOnly(t *testing.T) {
+	for _, tt := range []struct {
+		rule string
+		want algorithms.Spec
+	}{
+		{"unit: second, requests_per_unit: 100, strategy: gcra, burst: 50", algorithms.Spec{Strategy: algorithms.GCRA, Burst: 50}},
+		{"unit: second, requests_per_unit: 100, strategy: gcra", algorithms.Spec{Strategy: algorithms.GCRA, Burst: 1}},
+		{"unit: second, requests_per_unit: 100, strategy: token_bucket, burst: 7", algorithms.Spec{Strategy: algorithms.TokenBucket, Burst: 7}},
+		// A default burst follows the new amount, as it followed the old one.
+		{"unit: second, requests_per_unit: 100, strategy: token_bucket", algorithms.Spec{Strategy: algorithms.TokenBucket, Burst: 200}},
+		{"unit: second, requests_per_unit: 100, strategy: leaky_bucket, burst: 3, max_delay: 1s", algorithms.Spec{Strategy: algorithms.LeakyBucket, Burst: 3, MaxDelay: time.Second}},
+		{"unit: second, requests_per_unit: 100, window: from_first_hit, extend: true", algorithms.Spec{FromFirstHit: true, Extend: true}},
+		{"unit: second, requests_per_unit: 100, strategy: sliding_window", algorithms.Spec{Strategy: algorithms.SlidingWindow}},
+		{"unit: second, requests_per_unit: 100, strategy: sliding_log", algorithms.Spec{Strategy: algorithms.SlidingLog}},
+	} {
+		rule := limitOf(t, tt.rule+", name: n, replaces: [{name: m}]")
+		before := *rule
+		got, err := rule.Override(200, descriptors.Minute, 3)
+		if err != nil {
+			t.Errorf("%s: %v", tt.rule, err)
+			continue
+		}
+		tt.want.Requests, tt.want.Window = 200, 3*time.Minute
+		if diff := cmp.Diff(tt.want, got.Spec); diff != "" {
+			t.Errorf("%s: %s", tt.rule, diff)
+		}
+		if got.Unit != descriptors.Minute || got.Multiplier != 3 || got.Name != "" || got.Replaces != nil {
+			t.Errorf("%s: %+v", tt.rule, got)
+		}
+		if rule.Spec != before.Spec || rule.Name != "n" {
+			t.Errorf("%s: the rule became %+v", tt.rule, rule)
+		}
+		// The override of an override keeps what was written, too.
+		again, err := got.Override(50, descriptors.Second, 1)
+		first, firstErr := rule.Override(50, descriptors.Second, 1)
+		if err != nil || firstErr != nil || again.Spec != first.Spec {
+			t.Errorf("%s: %+v, want %+v", tt.rule, again.Spec, first.Spec)
+		}
+	}
+}
+
+func TestOverrideWithoutARuleIsAFixedWindow(t *testing.T) {
+	var none *descriptors.Limit
+	for _, l := range []*descriptors.Limit{none, {}} {
+		got, err := l.Override(5, descriptors.Hour, 1)
+		if want := (algorithms.Spec{Requests: 5, Window: time.Hour}); err != nil || got.Spec != want {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+}
+
+func TestOptionsThatAnOverrideCannotKeepGiveWay(t *testing.T) {
+	log := limitOf(t, "unit: minute, requests_per_unit: 5, strategy: sliding_log")
+	for requests, want := range map[uint32]algorithms.Strategy{10_000: algorithms.SlidingLog, 10_001: algorithms.SlidingWindow} {
+		if got, err := log.Override(requests, descriptors.Minute, 1); err != nil || got.Strategy != want || got.Requests != requests {
+			t.Errorf("%d: %+v, %v", requests, got, err)
+		}
+	}
+	burst := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 4000000000")
+	if got, err := burst.Override(1, descriptors.Year, 10); err != nil || got.Burst != 1 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := burst.Override(0, descriptors.Year, 1); err != nil || got.Requests != 0 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestOverrideRefusesWhatIsNoWindow(t *testing.T) {
+	for _, tt := range []struct {
+		unit       descriptors.Unit
+		multiplier uint32
+		want       string
+	}{
+		{0, 1, "unit 0 is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)"},
+		{8, 1, "unit 8 is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)"},
+		{descriptors.Year, 0, "unit_multiplier is 0; want 1 to 10 with YEAR"},
+		{descriptors.Year, 11, "unit_multiplier is 11; want 1 to 10 with YEAR"},
+	} {
+		if _, err := limitOf(t, "unit: day, requests_per_unit: 1").Override(1, tt.unit, tt.multiplier); err == nil || err.Error() != tt.want {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+}
