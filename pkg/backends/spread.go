@@ -1,0 +1,19 @@
+package backends
+
+import "context"
+
+// Spread is a Store whose cells live on several servers, one of which may
+// answer while another does not: a Redis Cluster, several memcached servers.
+//
+// ApplyEach lets a decorator that keeps something per key until the key's
+// operation is decided (combine) let go of it when the key's own server has
+// answered, not when the slowest server of the batch has.
+type Spread interface {
+	Store
+	// ApplyEach is Apply. In addition it calls decided exactly once for each
+	// operation of b, with a pointer into b.Ops: as soon as the server of that
+	// operation has answered or failed, at the latest before ApplyEach returns.
+	// It may call decided from other goroutines, and for several operations at
+	// once. decided does not block and does not read b.Replies.
+	ApplyEach(ctx context.Context, b *Batch, decided func(*Op)) error
+}
