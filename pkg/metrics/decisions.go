@@ -95,10 +95,10 @@ func (d *decisions) Rules(*descriptors.Tree) { d.rules.Store(new(sync.Map)) }
 // Observe counts a request and what each of its limits decided.
 func (d *decisions) Observe(o *service.Observation) {
 	d.took[min(o.Result, service.Invalid)].Observe(o.Took.Seconds())
-	switch o.Result {
-	case service.Invalid:
+	switch {
+	case o.Result == service.Invalid:
 		d.paths.serviceError.n.Add(1)
-	case service.NoStore:
+	case o.Result == service.NoStore || o.Partial:
 		d.paths.redisError.n.Add(1)
 	}
 	if o.Spared {

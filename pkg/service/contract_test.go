@@ -172,6 +172,18 @@ func TestContract(t *testing.T) {
 			r.want(desc("five", "c"), ok, 4)
 			r.want(withLimit(100, 2, nil, desc("five", "c")), ok, 98)
 		},
+		"an override keeps the burst of the rule": func(t *testing.T, r *rig) {
+			r.load("domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100, strategy: gcra, burst: 50}}]")
+			for left := range uint32(50) {
+				r.want(withLimit(200, 1, nil, desc("k", "a")), ok, 49-left)
+			}
+			r.want(withLimit(200, 1, nil, desc("k", "a")), over, 0)
+		},
+		"an override may be larger than a sliding_log": func(t *testing.T, r *rig) {
+			r.load("domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 100, strategy: sliding_log}}]")
+			r.want(withHits(3, withLimit(20_000, 2, nil, desc("k", "a"))), ok, 19_997)
+			r.want(withHits(20_000, withLimit(20_000, 2, nil, desc("k", "a"))), over, 0)
+		},
 		"20 and 21 units of overrides": func(t *testing.T, r *rig) {
 			refused(t, r, request(withLimit(1, 0, nil, desc("five", "a"))), "unit")
 			refused(t, r, request(desc("five", "alive"), withLimit(1, 8, nil, desc("five", "b"))), "unit 8")

@@ -2,12 +2,10 @@ package service
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -16,66 +14,85 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// decision is one request on its way: which limits apply, what the store said,
-// and the outcome per descriptor.
+// decision is one request on its way: what it asks, which limits apply, what
+// the store replied, and the outcome for each descriptor.
 type decision struct {
 	service *Service
-	request *pb.RateLimitRequest
+	request request
 
-	outcomes []outcome
-	checks   []check
+	outcomes []outcome // one for each descriptor of the request
+	checks   []check   // one for each operation of the batch
 	batch    backends.Batch
-	delay    time.Duration
 
-	// For observers, when there are any.
+	over   bool          // the request is denied
+	spared bool          // shadow mode of the service turned a denial into an OK
+	delay  time.Duration // until the turn of the request in a queue
+
+	// For observers.
 	start   time.Duration // since the service's epoch
-	unknown bool          // nobody has rules for the domain
-	spared  bool          // shadow mode turned a denial into an OK
-	failed  Result        // why the store did not decide
-	entries []descriptors.Entry
+	unknown bool          // no rules have the request's domain
+	gone    bool          // the caller gave up before the store had decided
+	partial bool          // an operation is undecided, and the request answered all the same
 	seen    Observation
 }
 
-// decisions are kept for reuse: no store touches a batch after it has answered.
+// decisions holds decisions for reuse. A store does not touch a batch after
+// Apply has returned, so a decision is free when its request is answered.
 var decisions = sync.Pool{New: func() any { return new(decision) }}
 
-func newDecision(s *Service, req *pb.RateLimitRequest) *decision {
-	d := decisions.Get().(*decision)
-	d.service, d.request = s, req
-	return d
-}
-
-// release forgets the request and what it came to.
+// release empties d, keeps the room of its slices, and returns it to the pool.
 func (d *decision) release() {
-	const most = 64 // descriptors whose room is worth keeping
-	if cap(d.outcomes) > most || cap(d.checks) > most {
+	const most = 64 // descriptors, limits or entries per descriptor whose room is kept
+	if cap(d.outcomes) > most || cap(d.checks) > most || cap(d.request.entries) > most*most {
 		return
 	}
-	clear(d.outcomes)
-	clear(d.checks)
-	clear(d.batch.Ops)
-	clear(d.batch.Replies)
-	clear(d.entries)
-	clear(d.seen.Verdicts)
-	d.service, d.request, d.delay = nil, nil, 0
-	d.unknown, d.spared, d.failed, d.seen.Domain = false, false, 0, ""
-	d.outcomes, d.checks, d.entries = d.outcomes[:0], d.checks[:0], d.entries[:0]
-	d.batch.Ops, d.batch.Replies = d.batch.Ops[:0], d.batch.Replies[:0]
+	*d = decision{
+		request: request{
+			descriptors: emptied(d.request.descriptors),
+			entries:     emptied(d.request.entries),
+		},
+		outcomes: emptied(d.outcomes),
+		checks:   emptied(d.checks),
+		batch:    backends.Batch{Ops: emptied(d.batch.Ops), Replies: emptied(d.batch.Replies)},
+		seen:     Observation{Verdicts: emptied(d.seen.Verdicts)},
+	}
 	decisions.Put(d)
 }
 
-// outcome is what one descriptor of the request came to.
-type outcome struct {
-	rule      *descriptors.Rule // nil: none matched, or an override
-	overrides []descriptors.Limit
-	// shows is the limit that the status reports: the denying one with the
-	// longest wait, else the one with the least remaining; nil when none
-	// applied.
-	shows  *descriptors.Limit
-	is     algorithms.Decision // of shows
-	denied bool                // one of its limits denied
+// emptied zeroes the elements of s, so that they hold on to no memory, and
+// returns s with length 0.
+func emptied[T any](s []T) []T {
+	clear(s)
+	return s[:0]
 }
 
+// resized returns n zero elements. It uses the room of s, whose elements must
+// be zero, if n fit.
+func resized[T any](s []T, n int) []T {
+	if n <= cap(s) {
+		return s[:n]
+	}
+	return make([]T, n)
+}
+
+// outcome is what one descriptor of the request comes to.
+type outcome struct {
+	asked     *descriptor
+	rule      *descriptors.Rule // the rule that matched; nil if none did
+	overrides []descriptors.Limit
+
+	first, end int // the descriptor's checks are decision.checks[first:end]
+
+	// shows is the limit that the status reports: of the limits that denied the
+	// one with the longest wait, else the one with the least remaining. It is
+	// nil if no limit was decided.
+	shows     *descriptors.Limit
+	is        algorithms.Decision // of shows
+	denied    bool                // one of the limits denied
+	undecided error               // why one of the limits was not decided; nil if all were
+}
+
+// limits are the limits of the descriptor before others replace them.
 func (o *outcome) limits() []descriptors.Limit {
 	if o.overrides != nil || o.rule == nil {
 		return o.overrides
@@ -83,182 +100,80 @@ func (o *outcome) limits() []descriptors.Limit {
 	return o.rule.Limits
 }
 
+// An override belongs to the request and not to the rule that it beats, so the
+// rule's unlimited, shadow mode and quota mode do not apply to it.
+
 func (o *outcome) unlimited() bool { return o.overrides == nil && o.rule != nil && o.rule.Unlimited }
 func (o *outcome) shadow() bool    { return o.overrides == nil && o.rule != nil && o.rule.Shadow }
-func (o *outcome) quota() bool     { return o.overrides == nil && o.rule != nil && o.rule.Quota }
 
-// check is one limit of one descriptor; it goes with the operation of the same
-// index.
-type check struct {
-	descriptor int // of the request
-	outcome    *outcome
-	limit      *descriptors.Limit
-	is         algorithms.Decision
+// open reports that the store left open whether the descriptor passes: no limit
+// of it denied, and at least one was not decided.
+func (o *outcome) open() bool { return o.undecided != nil && !o.denied }
+
+// passed reports that every limit of the descriptor allowed it, or that its
+// rule is not enforced.
+func (o *outcome) passed() bool { return o.shadow() || !o.denied && o.undecided == nil }
+
+// remaining is the hits that still fit the limit that o shows; 0 after a denial
+// that is enforced.
+func (o *outcome) remaining() int64 {
+	if o.denied && !o.shadow() {
+		return 0
+	}
+	return max(o.is.Remaining, 0)
 }
 
-// decide matches, plans, applies and judges.
-func (d *decision) decide(ctx context.Context, domain *descriptors.Domain) error {
+// resetSeconds is the wait after a denial until the same cost would pass, and
+// otherwise the time until the full quota is back. It is in whole seconds,
+// rounded up because Envoy truncates, and at least 1.
+func (o *outcome) resetSeconds() int64 {
+	wait := o.is.Reset
+	if o.denied {
+		wait = o.is.RetryAfter
+	}
+	return max(1, int64((wait+time.Second-1)/time.Second))
+}
+
+// check is one limit of one descriptor. It has the index of its operation.
+type check struct {
+	outcome *outcome
+	limit   *descriptors.Limit
+	decided bool
+	is      algorithms.Decision // if decided
+}
+
+// denies reports that the limit denied.
+func (c *check) denies() bool { return c.decided && !c.is.Allowed }
+
+// decide fills in d.over and the outcomes. Its errors are those of
+// [Service.ShouldRateLimit].
+func (d *decision) decide(ctx context.Context) error {
+	if err := d.service.cfg.Caps.check(&d.request); err != nil {
+		return err
+	}
+	tree := d.service.tree.Load()
+	if tree == nil {
+		return status.Error(codes.Unavailable, "no rate limit configuration loaded")
+	}
+	d.outcomes = resized(d.outcomes, len(d.request.descriptors))
+	domain := tree.Domain(d.request.domain)
+	if domain == nil { // then overrides do not count, as in envoyproxy/ratelimit
+		d.unknown = true
+		return nil
+	}
 	if err := d.match(domain); err != nil {
 		return err
 	}
 	d.plan(domain, patience(ctx))
-	if len(d.batch.Ops) == 0 {
-		return nil
-	}
-	if err := d.service.cfg.Store.Apply(ctx, &d.batch); err != nil {
-		if d.failed = NoStore; errors.Is(ctx.Err(), context.Canceled) {
-			d.failed = CallGone
+	if len(d.batch.Ops) > 0 {
+		// The error is the first one of those in the replies, which judge reads.
+		if err := d.service.cfg.Store.Apply(ctx, &d.batch); err != nil && !slices.ContainsFunc(d.batch.Replies, func(r backends.Reply) bool { return r.Err != nil }) {
+			_ = d.batch.Fail(err)
 		}
-		return storeError(ctx, err)
-	}
-	if domain.Charge == descriptors.ChargeDenying {
-		d.chargeDenials(ctx)
-	}
-	d.judge()
-	return nil
-}
-
-// storeError is what a caller is told when the store did not decide.
-func storeError(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	return status.Errorf(codes.Unavailable, "rate limit not decided: %v", err)
-}
-
-// match finds what applies to each descriptor.
-func (d *decision) match(domain *descriptors.Domain) error {
-	var room [8]descriptors.Entry
-	for i, desc := range d.request.Descriptors {
-		o := &d.outcomes[i]
-		entries := appendEntries(room[:0], desc)
-		if len(entries) > 0 {
-			o.rule = domain.Match(entries)
+		if domain.Charge == descriptors.ChargeDenying {
+			d.chargeDenials(ctx)
 		}
-		if desc.GetLimit() != nil {
-			l, err := override(i, desc.Limit, o.rule)
-			if err != nil {
-				return err
-			}
-			o.overrides = []descriptors.Limit{l}
-		}
+		d.judge()
 	}
-	return nil
-}
-
-// replaced reports whether another limit of the request replaces the one of
-// that name. A replaced limit replaces all the same, and so do limits that are
-// unlimited or in shadow mode; overrides neither replace nor are replaced.
-func (d *decision) replaced(name string) bool {
-	if name == "" {
-		return false
-	}
-	for i := range d.outcomes {
-		o := &d.outcomes[i]
-		if o.overrides != nil || o.rule == nil {
-			continue
-		}
-		if slices.Contains(o.rule.Replaces, name) {
-			return true
-		}
-		for j := range o.rule.Limits {
-			if slices.Contains(o.rule.Limits[j].Replaces, name) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// plan makes the batch that charges every limit that applies.
-func (d *decision) plan(domain *descriptors.Domain, patience int64) {
-	admitted := domain.Charge != descriptors.ChargeAlways
-	now := d.service.cfg.Store.Now()
-	d.batch.AllOrNothing = admitted
-
-	var room [8]descriptors.Entry
-	var idRoom [160]byte
-	for i, desc := range d.request.Descriptors {
-		o := &d.outcomes[i]
-		limits := o.limits()
-		if len(limits) == 0 {
-			continue
-		}
-		var shared []string
-		if o.overrides == nil {
-			shared = o.rule.Shared
-		}
-		id := algorithms.Identity{Prefix: d.service.cfg.KeyPrefix}
-		if entries := appendEntries(room[:0], desc); d.service.cfg.RatelimitKeys && known(limits) {
-			id.ID = descriptors.AppendRatelimitID(idRoom[:0], domain.Name, entries, shared)
-			id.ByStart = true
-		} else {
-			id.ID = descriptors.AppendID(idRoom[:0], domain.Name, entries, shared)
-		}
-		charge := algorithms.Charge{
-			Now: now, Cost: hits(d.request, desc), Refund: desc.GetIsNegativeHits(),
-			AdmittedOnly: admitted, Patience: patience,
-		}
-		for j := range limits {
-			l := &limits[j]
-			if o.overrides == nil && d.replaced(l.Name) {
-				continue
-			}
-			d.checks = append(d.checks, check{descriptor: i, outcome: o, limit: l})
-			d.batch.Ops = append(d.batch.Ops, backends.Op{})
-			op := &d.batch.Ops[len(d.batch.Ops)-1]
-			l.Plan(op, id, charge)
-			// With ChargeDenying what is not enforced spares the others, too,
-			// as it does in envoyproxy/ratelimit.
-			op.Soft = domain.Charge == descriptors.ChargeAdmitted &&
-				(d.service.cfg.ShadowMode || o.shadow() || d.service.cfg.QuotaMode || o.quota())
-		}
-	}
-	d.batch.Replies = sized(d.batch.Replies, len(d.batch.Ops))
-}
-
-// known reports whether envoyproxy/ratelimit has such limits, too: one for a
-// rule, in a fixed window of one unit.
-func known(limits []descriptors.Limit) bool {
-	return len(limits) == 1 && limits[0].Clocked() && limits[0].Multiplier <= 1
-}
-
-// judge turns the store's replies into outcomes. Nobody waits for a limit that
-// is not enforced.
-func (d *decision) judge() {
-	for i := range d.checks {
-		c := &d.checks[i]
-		c.is = c.limit.Judge(&d.batch.Ops[i], &d.batch.Replies[i])
-		if !d.service.cfg.ShadowMode && !c.outcome.shadow() {
-			d.delay = max(d.delay, c.is.Delay)
-		}
-		c.outcome.add(c.limit, c.is)
-	}
-}
-
-// add takes in the decision of one more of the descriptor's limits.
-func (o *outcome) add(l *descriptors.Limit, is algorithms.Decision) {
-	var shows bool
-	switch {
-	case o.shows == nil:
-		shows = true
-	case is.Allowed != o.is.Allowed:
-		shows = !is.Allowed
-	case is.Allowed:
-		shows = is.Remaining < o.is.Remaining
-	default:
-		shows = is.RetryAfter > o.is.RetryAfter
-	}
-	if shows {
-		o.shows, o.is = l, is
-	}
-	o.denied = o.denied || !is.Allowed
-}
-
-// sized is a slice of n zeroes, in room, which has nothing else, if it fits.
-func sized[T any](room []T, n int) []T {
-	if n <= cap(room) {
-		return room[:n]
-	}
-	return make([]T, n)
+	return d.conclude(ctx)
 }

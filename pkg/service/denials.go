@@ -20,7 +20,7 @@ func (d *decision) chargeDenials(ctx context.Context) {
 	var at []int // the operations' places in the request's batch
 	for i := range d.checks {
 		op, r := &d.batch.Ops[i], &d.batch.Replies[i]
-		if d.checks[i].limit.Strategy == algorithms.FixedWindow && r.Admitted < op.Times && !r.Recalled {
+		if d.checks[i].limit.Strategy == algorithms.FixedWindow && r.Err == nil && r.Admitted < op.Times && !r.Recalled {
 			charge := *op
 			charge.Max = backends.NoMax
 			b.Ops, at = append(b.Ops, charge), append(at, i)

@@ -2,17 +2,19 @@ package service
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
-	"google.golang.org/protobuf/types/known/structpb"
+	"example.org/rls/pkg/descriptors"
 )
 
-// problem is the body of a denial: RFC 9457 with the problem type and the
-// extension violated-policies of draft-ietf-httpapi-ratelimit-headers-11.
+// problem is the body of a denial in application/problem+json (RFC 9457), with
+// the problem type and the member violated-policies of
+// draft-ietf-httpapi-ratelimit-headers-11. o is the headline.
 func (d *decision) problem(o *outcome) []byte {
 	var violated []string
 	for _, c := range d.checks {
-		if !c.outcome.shadow() && !c.is.Allowed {
+		if !c.outcome.shadow() && c.denies() {
 			violated = append(violated, policyName(c.limit))
 		}
 	}
@@ -36,16 +38,16 @@ func (d *decision) problem(o *outcome) []byte {
 }
 
 // metadata is the reply's dynamic metadata: the request and the metadata of
-// the rules that it passed, as envoyproxy/ratelimit has it, and of the limit
-// that headers describe the rule, strategy, limit, remaining and retry_after.
-func (d *decision) metadata(o *outcome) *structpb.Struct {
-	fields := map[string]any{"domain": d.request.Domain, "descriptors": d.describe()}
-	if d.request.HitsAddend != 0 {
-		fields["hitsAddend"] = float64(d.request.HitsAddend)
+// the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
+// strategy, limit, remaining and retry_after of the headline o, if there is one.
+func (d *decision) metadata(o *outcome) map[string]any {
+	fields := map[string]any{"domain": d.request.domain, "descriptors": d.describe()}
+	if d.request.hitsAddend != 0 {
+		fields["hitsAddend"] = float64(d.request.hitsAddend)
 	}
 	passed := map[string]any{}
 	for i := range d.outcomes {
-		if p := &d.outcomes[i]; p.overrides == nil && p.shows != nil && (!p.denied || p.shadow()) {
+		if p := &d.outcomes[i]; p.overrides == nil && p.shows != nil && p.passed() {
 			merge(passed, p.rule.Metadata)
 		}
 	}
@@ -56,52 +58,57 @@ func (d *decision) metadata(o *outcome) *structpb.Struct {
 		fields["rule"] = d.ruleName(o)
 		fields["strategy"] = o.shows.Strategy.String()
 		fields["limit"] = float64(o.shows.Requests)
-		fields["remaining"] = float64(o.is.Remaining)
+		fields["remaining"] = float64(o.remaining())
 		if o.denied {
-			fields["remaining"] = float64(0)
 			fields["retry_after"] = float64(o.resetSeconds())
 		}
 	}
-	s, err := structpb.NewStruct(fields)
-	if err != nil { // bytes that are no UTF-8: strings in protobuf always are
-		return nil
-	}
-	return s
+	return fields
 }
 
-// ruleName is the limit's own name, else its rule's path.
+// ruleName is the name of the limit that o shows, else the path of its rule.
 func (d *decision) ruleName(o *outcome) string {
 	switch {
 	case o.shows.Name != "":
 		return o.shows.Name
 	case o.overrides != nil:
-		return d.request.Domain + ".override"
+		return d.request.domain + ".override"
 	}
 	return o.rule.Path
 }
 
-// describe writes the request's descriptors as entries "key=value".
+// describe lists the request's descriptors with their entries as "key=value".
 func (d *decision) describe() []any {
-	list := make([]any, 0, len(d.request.Descriptors))
-	for _, desc := range d.request.Descriptors {
-		entries := make([]any, 0, len(desc.GetEntries()))
-		for _, e := range desc.GetEntries() {
-			entries = append(entries, e.GetKey()+"="+e.GetValue())
+	list := make([]any, len(d.request.descriptors))
+	for i := range d.request.descriptors {
+		asked := &d.request.descriptors[i]
+		entries := make([]any, len(asked.entries))
+		for j, e := range asked.entries {
+			entries[j] = e.Key + "=" + e.Value
 		}
 		fields := map[string]any{"entries": entries}
-		if desc.GetLimit() != nil {
-			fields["limit"] = desc.Limit.String()
+		if asked.override.given {
+			fields["limit"] = asked.override.String()
 		}
-		if desc.GetHitsAddend() != nil {
-			fields["hitsAddend"] = float64(desc.HitsAddend.GetValue())
+		if asked.ownHits {
+			fields["hitsAddend"] = float64(asked.hits)
 		}
-		list = append(list, fields)
+		list[i] = fields
 	}
 	return list
 }
 
-// merge adds what src has to dst; what dst already has stays, maps in both are
-// merged. src is never changed nor shared.
+// String is o in the text format of protobuf, as envoyproxy/ratelimit has it.
+func (o *override) String() string {
+	s := fmt.Sprintf("requests_per_unit:%d unit:%s", o.requests, descriptors.Unit(o.unit))
+	if o.multiplier != 1 {
+		s += fmt.Sprintf(" unit_multiplier:{value:%d}", o.multiplier)
+	}
+	return s
+}
+
+// merge adds the fields of src that dst lacks to dst, and merges maps that both
+// have. It neither changes src nor puts a map of src into dst.
 func merge(dst, src map[string]any) {
 	for k, v := range src {
 		have, ok := dst[k]

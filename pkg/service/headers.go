@@ -6,41 +6,43 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http/httpguts"
 
 	"example.org/rls/pkg/descriptors"
 )
 
-// Reply says what a reply holds besides statuses. All of it describes one
-// limit: of those that denied the one with the longest wait, else the one with
-// the least remaining. Limits in shadow mode never show.
+// Reply says what a reply has besides its code and statuses. All headers, the
+// body and the metadata of the limit describe one limit: of the limits that
+// denied the one with the longest wait, else the one with the least remaining.
+// They never describe a limit in shadow mode.
 type Reply struct {
-	// RateLimit is envoyproxy/ratelimit's three headers.
+	// RateLimit names envoyproxy/ratelimit's three headers for the client.
 	RateLimit HeaderNames
-	// Upstream is the same three for the request that goes on to the upstream.
+	// Upstream names the same three headers for the upstream.
 	Upstream HeaderNames
-	// IETF is RateLimit-Policy and RateLimit of
+	// IETF adds RateLimit-Policy and RateLimit of
 	// draft-ietf-httpapi-ratelimit-headers-11.
 	IETF bool
-	// XRateLimit is X-RateLimit-Limit, -Remaining and -Reset, the last as
-	// seconds since the epoch.
+	// XRateLimit adds X-RateLimit-Limit, -Remaining and -Reset, the last in
+	// seconds since the Unix epoch.
 	XRateLimit bool
-	// RetryAfter is Retry-After in seconds (RFC 9110, 10.2.3), on denials.
+	// RetryAfter adds Retry-After in seconds (RFC 9110, 10.2.3) to denials.
 	RetryAfter bool
-	// ProblemBody makes the body of a denial an application/problem+json (RFC
-	// 9457) of the draft's type quota-exceeded.
+	// ProblemBody gives denials a body in application/problem+json (RFC 9457) of
+	// the draft's problem type quota-exceeded.
 	ProblemBody bool
-	// Metadata fills in dynamic_metadata.
+	// Metadata adds dynamic_metadata: the request, the metadata of the rules
+	// that it passed, and the limit.
 	Metadata bool
 }
 
-// HeaderNames names the three headers; all empty switches them off.
+// HeaderNames names three headers. If all are empty, none is sent.
 type HeaderNames struct{ Limit, Remaining, Reset string }
 
-// check refuses header names that would break a reply.
+// check refuses names that are not valid in HTTP, and two names without the
+// third.
 func (r *Reply) check() error {
 	for _, names := range []HeaderNames{r.RateLimit, r.Upstream} {
 		for _, name := range []string{names.Limit, names.Remaining, names.Reset} {
@@ -55,68 +57,65 @@ func (r *Reply) check() error {
 	return nil
 }
 
-// add fills in all that the settings ask for.
-func (r *Reply) add(d *decision, resp *pb.RateLimitResponse) {
-	if *r == (Reply{}) {
-		return
-	}
+// extras is what a reply has besides its code and statuses.
+type extras struct {
+	response []header // for the client
+	upstream []header // for the upstream
+	body     []byte
+	metadata map[string]any // fit for structpb.NewStruct; nil if there is none
+}
+
+type header struct{ name, value string }
+
+// extras is what the settings ask for, of a request that is concluded.
+func (r *Reply) extras(d *decision) extras {
+	var e extras
 	o := d.headline()
 	if r.Metadata {
-		resp.DynamicMetadata = d.metadata(o)
+		e.metadata = d.metadata(o)
 	}
 	if o == nil {
-		return
+		return e
 	}
-	h := headers{}
-	remaining := max(o.is.Remaining, 0)
-	if o.denied {
-		remaining = 0
-	}
-	left, reset := strconv.FormatInt(remaining, 10), strconv.FormatInt(o.resetSeconds(), 10)
+	add := func(name, value string) { e.response = append(e.response, header{name, value}) }
+	left, reset := strconv.FormatInt(o.remaining(), 10), strconv.FormatInt(o.resetSeconds(), 10)
 	quota := strconv.FormatUint(uint64(o.shows.Requests), 10)
-	if remaining < math.MaxUint32 {
-		h.addThree(r.RateLimit, quota, left, reset)
-		(*headers)(&resp.RequestHeadersToAdd).addThree(r.Upstream, quota, left, reset)
+	if o.remaining() < math.MaxUint32 {
+		e.response = r.RateLimit.three(quota, left, reset)
+		e.upstream = r.Upstream.three(quota, left, reset)
 	}
 	if r.XRateLimit {
 		at := d.service.cfg.Store.Now()/1_000_000 + o.resetSeconds()
-		h.add("X-RateLimit-Limit", quota)
-		h.add("X-RateLimit-Remaining", left)
-		h.add("X-RateLimit-Reset", strconv.FormatInt(at, 10))
+		add("X-RateLimit-Limit", quota)
+		add("X-RateLimit-Remaining", left)
+		add("X-RateLimit-Reset", strconv.FormatInt(at, 10))
 	}
 	if r.IETF {
-		h.add("RateLimit-Policy", d.policies())
-		h.add("RateLimit", quoted(policyName(o.shows))+";r="+left+";t="+reset)
+		add("RateLimit-Policy", d.policies())
+		add("RateLimit", quoted(policyName(o.shows))+";r="+left+";t="+reset)
 	}
-	if resp.OverallCode == pb.RateLimitResponse_OVER_LIMIT {
+	if d.over {
 		if r.RetryAfter {
-			h.add("Retry-After", reset)
+			add("Retry-After", reset)
 		}
 		if r.ProblemBody {
-			h.add("Content-Type", "application/problem+json")
-			resp.RawBody = d.problem(o)
+			add("Content-Type", "application/problem+json")
+			e.body = d.problem(o)
 		}
 	}
-	resp.ResponseHeadersToAdd = h
+	return e
 }
 
-type headers []*corev3.HeaderValue
-
-func (h *headers) add(key, value string) {
-	*h = append(*h, &corev3.HeaderValue{Key: key, Value: value})
-}
-
-func (h *headers) addThree(names HeaderNames, quota, left, reset string) {
-	if names == (HeaderNames{}) {
-		return
+// three is envoyproxy/ratelimit's three headers, none if they are switched off.
+func (n HeaderNames) three(quota, left, reset string) []header {
+	if n == (HeaderNames{}) {
+		return nil
 	}
-	h.add(names.Limit, quota)
-	h.add(names.Remaining, left)
-	h.add(names.Reset, reset)
+	return []header{{n.Limit, quota}, {n.Remaining, left}, {n.Reset, reset}}
 }
 
-// policies lists the limits that are enforced on the request, as a structured
-// field's list (RFC 9651): "name";q=quota;w=seconds.
+// policies lists the limits that are enforced on the request as a list of
+// structured fields (RFC 9651): "name";q=quota;w=seconds.
 func (d *decision) policies() string {
 	var items []string
 	for _, c := range d.checks {
@@ -124,7 +123,7 @@ func (d *decision) policies() string {
 			continue
 		}
 		item := quoted(policyName(c.limit)) + ";q=" + strconv.FormatUint(uint64(c.limit.Requests), 10) +
-			";w=" + strconv.FormatInt(window(c.limit), 10)
+			";w=" + strconv.FormatInt(windowSeconds(c.limit), 10)
 		if !slices.Contains(items, item) {
 			items = append(items, item)
 		}
@@ -132,15 +131,17 @@ func (d *decision) policies() string {
 	return strings.Join(items, ", ")
 }
 
-// policyName is the limit's name or, where it has none, what it says.
+// policyName is the limit's name or, if it has none, its amount and window:
+// 5-per-60s.
 func policyName(l *descriptors.Limit) string {
 	if l.Name != "" {
 		return l.Name
 	}
-	return strconv.FormatUint(uint64(l.Requests), 10) + "-per-" + strconv.FormatInt(window(l), 10) + "s"
+	return strconv.FormatUint(uint64(l.Requests), 10) + "-per-" + strconv.FormatInt(windowSeconds(l), 10) + "s"
 }
 
-// quoted is s as a structured field's string, which holds printable ASCII only.
+// quoted is s as a string of structured fields, which may have printable ASCII
+// only; other bytes become '?'.
 func quoted(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -158,3 +159,5 @@ func quoted(s string) string {
 	b.WriteByte('"')
 	return b.String()
 }
+
+func windowSeconds(l *descriptors.Limit) int64 { return int64(l.Window / time.Second) }

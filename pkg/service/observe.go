@@ -3,19 +3,18 @@ package service
 import (
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
-// Observer is told what becomes of requests and rules, for metrics and logs.
+// Observer is told how each request ended and when rules change, for metrics and
+// logs.
 type Observer interface {
-	// Observe is called on each request's own goroutine, by many at once. It
-	// must not block, nor keep o or what o points to.
+	// Observe is called on the goroutine of each request, so by many at once.
+	// It must not block, and must not keep o or anything that o points to.
 	Observe(o *Observation)
-	// Rules is called with the rules that come in force, before they do.
+	// Rules is called with new rules right before they come into force.
 	Rules(*descriptors.Tree)
 }
 
@@ -26,8 +25,8 @@ type Result uint8
 const (
 	Passed   Result = iota // answered OK
 	Limited                // answered OVER_LIMIT
-	Invalid                // refused: it makes no sense, or there are no rules
-	NoStore                // not decided: the store did not answer in time
+	Invalid                // refused: the request is wrong, or no rules are loaded
+	NoStore                // not decided: the store failed to decide an operation
 	CallGone               // not decided: the caller gave up
 )
 
@@ -38,12 +37,16 @@ type Observation struct {
 	// Unknown: no rules have this domain, so its name is the caller's.
 	Unknown bool
 	Result  Result
-	// ShadowMode: all denials are shadow ones; Spared: this request's was.
+	// Partial: the store failed to decide an operation, and the request was
+	// answered all the same (Passed or Limited), because another limit denied it
+	// or the limit is not enforced.
+	Partial bool
+	// ShadowMode: the service is in shadow mode, which denies nothing. Spared:
+	// this request would have been denied without it.
 	ShadowMode, Spared bool
-	// Took is the time up to the answer, without waiting in a queue.
+	// Took is the time until the answer, without the wait in a queue.
 	Took time.Duration
-	// Verdicts has each limit that the store was asked about. Limits that are
-	// replaced are none, and refunds are not counted.
+	// Verdicts has each limit that the store was asked about, but for refunds.
 	Verdicts []Verdict
 }
 
@@ -54,23 +57,24 @@ type Verdict struct {
 	Rule     *descriptors.Rule
 	Limit    *descriptors.Limit
 	Override bool                // Limit came with the request
-	Entries  []descriptors.Entry // the caller's bytes
+	Entries  []descriptors.Entry // of the descriptor, as the caller sent them
 	Hits     uint64
 	Shadow   bool // the rule is in shadow mode
 
-	// Decided: the store answered. What follows has no meaning otherwise.
+	// Decided: the store decided the operation. The fields below have no
+	// meaning otherwise.
 	Decided bool
 	Is      algorithms.Decision
-	// After is the hits in use afterwards; it includes denied ones only where
-	// All, the way in which Envoy's fixed windows count, is set.
+	// After is the hits in use after the request. It includes denied hits only
+	// if All is set, which says that the limit counts as Envoy's fixed windows.
 	After int64
 	All   bool
-	// Recalled: the denial came from the local cache, not from the store.
+	// Recalled: the denial came from the local cache instead of the store.
 	Recalled bool
 }
 
-// Capacity is how many hits fit at once: the burst of limits that have one,
-// else the requests per window.
+// Capacity is the number of hits that fit at once: the burst if the limit has
+// one, else the requests per window.
 func (v *Verdict) Capacity() uint64 {
 	if v.Limit.Burst > 0 {
 		return uint64(v.Limit.Burst)
@@ -78,18 +82,17 @@ func (v *Verdict) Capacity() uint64 {
 	return uint64(v.Limit.Requests)
 }
 
-// tell tells the observers how the request ended.
-func (d *decision) tell(resp *pb.RateLimitResponse, err error) {
+// tell tells the observers how the request ended. err is the error of decide.
+func (d *decision) tell(err error) {
 	o := &d.seen
 	*o = Observation{
-		Domain: d.request.GetDomain(), Descriptors: len(d.request.GetDescriptors()), Unknown: d.unknown,
-		Result: d.result(resp, err), ShadowMode: d.service.cfg.ShadowMode, Spared: d.spared,
+		Domain: d.request.domain, Descriptors: len(d.request.descriptors), Unknown: d.unknown,
+		Result: d.result(err), Partial: err == nil && d.partial, ShadowMode: d.service.cfg.ShadowMode, Spared: d.spared,
 		Took: time.Since(d.service.epoch) - d.start, Verdicts: o.Verdicts[:0],
 	}
-	decided := err == nil
 	for i := range d.checks {
-		if !d.batch.Ops[i].Refund {
-			o.Verdicts = append(o.Verdicts, d.verdict(i, decided))
+		if op := &d.batch.Ops[i]; !op.Refund {
+			o.Verdicts = append(o.Verdicts, d.checks[i].verdict(op, &d.batch.Replies[i]))
 		}
 	}
 	for _, observer := range d.service.cfg.Observers {
@@ -97,35 +100,34 @@ func (d *decision) tell(resp *pb.RateLimitResponse, err error) {
 	}
 }
 
-func (d *decision) result(resp *pb.RateLimitResponse, err error) Result {
+func (d *decision) result(err error) Result {
 	switch {
-	case d.failed != 0:
-		return d.failed
+	case d.gone:
+		return CallGone
+	case err != nil && d.partial:
+		return NoStore
 	case err != nil:
 		return Invalid
-	case resp.OverallCode == pb.RateLimitResponse_OVER_LIMIT:
+	case d.over:
 		return Limited
 	}
 	return Passed
 }
 
-func (d *decision) verdict(i int, decided bool) Verdict {
-	c, op := &d.checks[i], &d.batch.Ops[i]
-	desc := d.request.Descriptors[c.descriptor]
-	from := len(d.entries)
-	d.entries = appendEntries(d.entries, desc)
+func (c *check) verdict(op *backends.Op, r *backends.Reply) Verdict {
+	o := c.outcome
 	v := Verdict{
-		Rule: c.outcome.rule, Limit: c.limit, Override: c.outcome.overrides != nil, Entries: d.entries[from:],
-		Hits: min(hits(d.request, desc), uint64(backends.MaxCost)), Shadow: c.outcome.shadow(), Decided: decided,
+		Rule: o.rule, Limit: c.limit, Override: o.overrides != nil, Entries: o.asked.entries,
+		Hits: min(o.asked.hits, uint64(backends.MaxCost)), Shadow: o.shadow(), Decided: c.decided,
 	}
-	if !decided {
+	if !c.decided {
 		return v
 	}
 	v.Is = c.is
-	v.Recalled = d.batch.Replies[i].Recalled
+	v.Recalled = r.Recalled
 	v.All = op.Kind == backends.Counter && op.Max == backends.NoMax
 	if v.All {
-		v.After = d.batch.Replies[i].Value.Whole
+		v.After = r.Value.Whole
 	} else {
 		v.After = int64(v.Capacity()) - v.Is.Remaining
 	}

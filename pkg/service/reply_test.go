@@ -201,6 +201,33 @@ descriptors:
 	})
 }
 
+// TestReplacedQuota: a rule in quota mode that another one replaces is not one
+// of the quotas of the request. envoyproxy/ratelimit answers the same.
+func TestReplacedQuota(t *testing.T) {
+	const quotas = `
+domain: d
+descriptors:
+  - {key: q, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0, name: q}}
+  - {key: by, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0, replaces: [{name: q}]}}
+`
+	req := request(desc("q", "a"), desc("by", "a"))
+	if resp := start(t, quotas).call(req); resp.OverallCode != over {
+		t.Errorf("the quota that remains is used up: %v", resp)
+	}
+	resp := start(t, quotas, func(c *service.Config) { c.QuotaMode = true }).call(req)
+	if resp.OverallCode != ok {
+		t.Errorf("with QUOTA_MODE a descriptor without a limit passes: %v", resp)
+	}
+}
+
+// TestShadowDenialOfACost: a rule in shadow mode answers OK also when a cost
+// does not fit into what remains.
+func TestShadowDenialOfACost(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n  - {key: k, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 5, strategy: sliding_window}}\n")
+	r.want(withHits(3, desc("k", "a")), ok, 2)
+	r.want(withHits(3, desc("k", "a")), ok, 2)
+}
+
 func TestReplaces(t *testing.T) {
 	r := start(t, `
 domain: d

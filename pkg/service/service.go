@@ -15,7 +15,6 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
@@ -84,49 +83,35 @@ func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
 // request that makes no sense, and Unavailable when there are no rules or the
 // store cannot decide in time; a store's failure is never an OVER_LIMIT.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	d := newDecision(s, req)
+	d := decisions.Get().(*decision)
 	defer d.release()
+	d.service = s
 	observed := len(s.cfg.Observers) > 0
 	if observed {
 		d.start = time.Since(s.epoch)
 	}
-	resp, err := d.answer(ctx)
+	d.request.decode(req)
+	err := d.decide(ctx)
+	var resp *pb.RateLimitResponse
+	if err == nil {
+		resp = d.encode()
+	}
 	if observed {
-		d.tell(resp, err)
+		d.tell(err)
+	}
+	if err == nil {
+		err = d.wait(ctx)
 	}
 	if err != nil {
-		return nil, err
-	}
-	if err := d.wait(ctx, resp); err != nil {
 		return nil, err
 	}
 	return resp, nil
 }
 
-// answer is the reply as soon as it is known.
-func (d *decision) answer(ctx context.Context) (*pb.RateLimitResponse, error) {
-	if err := d.service.cfg.Caps.check(d.request); err != nil {
-		return nil, err
-	}
-	tree := d.service.tree.Load()
-	if tree == nil {
-		return nil, status.Error(codes.Unavailable, "no rate limit configuration loaded")
-	}
-	d.outcomes = sized(d.outcomes, len(d.request.Descriptors))
-	// What an unknown domain brings, overrides too, is not looked at.
-	domain := tree.Domain(d.request.GetDomain())
-	d.unknown = domain == nil
-	if domain != nil {
-		if err := d.decide(ctx, domain); err != nil {
-			return nil, err
-		}
-	}
-	return d.reply(), nil
-}
-
-// wait holds an OK until the turn of its request in a leaky bucket's queue.
-func (d *decision) wait(ctx context.Context, resp *pb.RateLimitResponse) error {
-	if d.delay <= 0 || resp.OverallCode != pb.RateLimitResponse_OK {
+// wait holds a request that passes until its turn in a leaky bucket's queue. It
+// returns early, with an error, when ctx ends.
+func (d *decision) wait(ctx context.Context) error {
+	if d.delay <= 0 || d.over {
 		return nil
 	}
 	turn := time.NewTimer(d.delay)

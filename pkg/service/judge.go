@@ -1,0 +1,153 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// judge turns the store's replies into outcomes. Nobody waits in the queue of a
+// limit that is not enforced.
+func (d *decision) judge() {
+	for i := range d.checks {
+		c, r := &d.checks[i], &d.batch.Replies[i]
+		if r.Err != nil {
+			c.undecided(r.Err)
+			continue
+		}
+		c.decide(c.limit.Judge(&d.batch.Ops[i], r))
+		if !d.service.cfg.ShadowMode && !c.outcome.shadow() {
+			d.delay = max(d.delay, c.is.Delay)
+		}
+	}
+}
+
+// undecided is what becomes of a limit whose operation the store did not
+// decide: the limit stays without a decision, and conclude fails the request if
+// it depends on this limit.
+//
+// A failure policy of a rule (allow, deny, decide locally) belongs here: it
+// calls decide with a decision of its own.
+func (c *check) undecided(err error) {
+	if c.outcome.undecided == nil {
+		c.outcome.undecided = err
+	}
+}
+
+// decide adds a decision of the limit to the outcome of its descriptor.
+func (c *check) decide(is algorithms.Decision) {
+	c.decided, c.is = true, is
+	c.outcome.add(c.limit, is)
+}
+
+// add takes in the decision of one of the descriptor's limits.
+func (o *outcome) add(l *descriptors.Limit, is algorithms.Decision) {
+	var shows bool
+	switch {
+	case o.shows == nil:
+		shows = true
+	case is.Allowed != o.is.Allowed:
+		shows = !is.Allowed
+	case is.Allowed:
+		shows = is.Remaining < o.is.Remaining
+	default:
+		shows = is.RetryAfter > o.is.RetryAfter
+	}
+	if shows {
+		o.shows, o.is = l, is
+	}
+	o.denied = o.denied || !is.Allowed
+}
+
+// tally counts descriptors by what they say about the request.
+type tally struct {
+	denied, passed, open int
+	err                  error // why the last open one is open
+}
+
+func (t *tally) add(o *outcome) {
+	switch {
+	case o.shadow():
+		t.passed++
+	case o.denied:
+		t.denied++
+	case o.undecided != nil:
+		t.open++
+		t.err = o.undecided
+	default:
+		t.passed++
+	}
+}
+
+// conclude decides the request by its outcomes. One enforced descriptor that
+// denies is enough, and so are all descriptors in quota mode together. Else the
+// request fails with Unavailable if it could be denied by descriptors that the
+// store left open.
+func (d *decision) conclude(ctx context.Context) error {
+	var single, quota tally
+	for i := range d.outcomes {
+		o := &d.outcomes[i]
+		d.partial = d.partial || o.undecided != nil
+		switch {
+		case d.quota(o):
+			quota.add(o)
+		case !o.unlimited():
+			single.add(o)
+		}
+	}
+	if d.partial && errors.Is(ctx.Err(), context.Canceled) {
+		d.gone = true
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	denied := single.denied > 0 || quota.denied > 0 && quota.passed+quota.open == 0
+	if d.service.cfg.ShadowMode {
+		d.spared = denied
+		return nil
+	}
+	d.over = denied
+	switch {
+	case denied:
+		return nil
+	case single.open > 0:
+		return notDecided(single.err)
+	case quota.open > 0 && quota.passed == 0:
+		return notDecided(quota.err)
+	}
+	return nil
+}
+
+// notDecided is what a caller is told when the store did not decide.
+func notDecided(err error) error {
+	return status.Errorf(codes.Unavailable, "rate limit not decided: %v", err)
+}
+
+// headline is the outcome that headers, body and metadata describe: of the
+// outcomes that denied the one with the longest wait, else the one with the
+// least remaining, the first on a tie. Outcomes that are not enforced or open do
+// not show. It is nil if none shows.
+func (d *decision) headline() *outcome {
+	var best *outcome
+	for i := range d.outcomes {
+		o := &d.outcomes[i]
+		if o.shows == nil || o.open() || o.shadow() || d.service.cfg.ShadowMode && o.denied {
+			continue
+		}
+		switch {
+		case best == nil:
+			best = o
+		case o.denied != best.denied:
+			if o.denied {
+				best = o
+			}
+		case o.denied && o.is.RetryAfter > best.is.RetryAfter,
+			!o.denied && o.is.Remaining < best.is.Remaining:
+			best = o
+		}
+	}
+	return best
+}

@@ -1,0 +1,142 @@
+package service
+
+import (
+	"slices"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+)
+
+// match finds the rule or the override of each descriptor, and makes a check of
+// each limit that no other limit of the request replaces.
+func (d *decision) match(domain *descriptors.Domain) error {
+	for i := range d.outcomes {
+		o := &d.outcomes[i]
+		o.asked = &d.request.descriptors[i]
+		if len(o.asked.entries) > 0 {
+			o.rule = domain.Match(o.asked.entries)
+		}
+		if o.asked.override.given {
+			l, err := o.asked.override.limit(o.rule)
+			if err != nil {
+				return invalid("descriptors[%d].limit: %v", i, err)
+			}
+			o.overrides = []descriptors.Limit{l}
+		}
+	}
+	for i := range d.outcomes {
+		o := &d.outcomes[i]
+		o.first = len(d.checks)
+		limits := o.limits()
+		for j := range limits {
+			if l := &limits[j]; o.overrides != nil || !d.replaced(l.Name) {
+				d.checks = append(d.checks, check{outcome: o, limit: l})
+			}
+		}
+		o.end = len(d.checks)
+	}
+	return nil
+}
+
+// replaced reports whether a limit of the request replaces the limit of that
+// name. A limit that is itself replaced, unlimited or in shadow mode replaces
+// others all the same. An override replaces none.
+func (d *decision) replaced(name string) bool {
+	if name == "" {
+		return false
+	}
+	for i := range d.outcomes {
+		o := &d.outcomes[i]
+		if o.overrides != nil || o.rule == nil {
+			continue
+		}
+		if slices.Contains(o.rule.Replaces, name) {
+			return true
+		}
+		for j := range o.rule.Limits {
+			if slices.Contains(o.rule.Limits[j].Replaces, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// plan makes the batch: one operation for each check.
+func (d *decision) plan(domain *descriptors.Domain, patience int64) {
+	d.batch.AllOrNothing = domain.Charge != descriptors.ChargeAlways
+	d.batch.Ops = resized(d.batch.Ops, len(d.checks))
+	d.batch.Replies = resized(d.batch.Replies, len(d.checks))
+
+	now := d.service.cfg.Store.Now()
+	quota := d.quotaRole()
+	var room [160]byte
+	for i := range d.outcomes {
+		o := &d.outcomes[i]
+		if o.first == o.end {
+			continue
+		}
+		id := d.identity(room[:0], domain.Name, o)
+		charge := algorithms.Charge{
+			Now: now, Cost: o.asked.hits, Refund: o.asked.refund,
+			AdmittedOnly: d.batch.AllOrNothing, Patience: patience,
+		}
+		role := backends.Firm
+		switch {
+		case d.service.cfg.ShadowMode || o.shadow():
+			role = backends.Lenient
+		case d.quota(o):
+			role = quota
+		}
+		for j := o.first; j < o.end; j++ {
+			op := &d.batch.Ops[j]
+			d.checks[j].limit.Plan(op, id, charge)
+			op.Role = role
+			op.Soft = role != backends.Firm && domain.Charge == descriptors.ChargeAdmitted
+		}
+	}
+}
+
+// identity names whom the limits of o count. It appends to room.
+func (d *decision) identity(room []byte, domain string, o *outcome) algorithms.Identity {
+	id := algorithms.Identity{Prefix: d.service.cfg.KeyPrefix}
+	var shared []string
+	if o.overrides == nil {
+		shared = o.rule.Shared
+	}
+	if id.ByStart = d.service.cfg.RatelimitKeys && inRatelimit(o.limits()); id.ByStart {
+		id.ID = descriptors.AppendRatelimitID(room, domain, o.asked.entries, shared)
+	} else {
+		id.ID = descriptors.AppendID(room, domain, o.asked.entries, shared)
+	}
+	return id
+}
+
+// inRatelimit reports whether envoyproxy/ratelimit can have such limits: one
+// for a rule, in a fixed window of one unit.
+func inRatelimit(limits []descriptors.Limit) bool {
+	return len(limits) == 1 && limits[0].Clocked() && limits[0].Multiplier <= 1
+}
+
+// quota reports whether o is one of the descriptors that deny a request only
+// together. With QUOTA_MODE that is every descriptor that is not unlimited, also
+// one without a limit, which passes. Else it is every descriptor whose rule is
+// in quota mode and has a limit that is not replaced.
+func (d *decision) quota(o *outcome) bool {
+	if d.service.cfg.QuotaMode {
+		return !o.unlimited()
+	}
+	return o.overrides == nil && o.rule != nil && o.rule.Quota && o.first < o.end
+}
+
+// quotaRole is the role of the operations in quota mode: Lenient if one of the
+// descriptors in quota mode always passes, so that together they cannot deny.
+func (d *decision) quotaRole() backends.Role {
+	for i := range d.outcomes {
+		if o := &d.outcomes[i]; d.quota(o) && (o.shadow() || o.first == o.end) {
+			return backends.Lenient
+		}
+	}
+	return backends.Quota
+}
