@@ -63,7 +63,7 @@ func openRedis(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (back
 		_ = main.Close()
 		return nil, err
 	}
-	return split.New(main, perSecond), nil
+	return split.New(main, perSecond, max(s.Redis.Timeout, s.RedisPerSecond.Timeout))
 }
 
 func openRedisServer(s *settings.Settings, name string, r settings.RedisServer, log *slog.Logger) (backends.Store, error) {

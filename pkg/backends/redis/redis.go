@@ -117,19 +117,20 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	if err := s.apply(ctx, b); err != nil {
-		return fmt.Errorf("redis: apply %d operations: %w: %w", len(b.Ops), backends.ErrUnavailable, err)
-	}
-	return nil
-}
-
-func (s *Store) apply(ctx context.Context, b *backends.Batch) error {
 	if s.sharded && len(b.Ops) > 1 {
 		return split.Apply(ctx, b, s.undoTimeout, slotOfOp, s.applyParts)
 	}
 	one := call{eval: newEval(b, s.randomJitter())}
 	one.start(ctx, s.servers)
-	return one.finish(ctx, s.servers, b)
+	if err := one.finish(ctx, s.servers, b); err != nil {
+		return fail(b, err)
+	}
+	return nil
+}
+
+// fail has b say that it was not decided, and why.
+func fail(b *backends.Batch, err error) error {
+	return b.Fail(fmt.Errorf("redis: apply %d operations: %w: %w", len(b.Ops), backends.ErrUnavailable, err))
 }
 
 func slotOfOp(op *backends.Op) int { return int(slotOf(storedKey(op.Key))) }
@@ -145,7 +146,9 @@ func (s *Store) applyParts(ctx context.Context, parts []*split.Part) {
 		calls[i].start(ctx, s.servers) // those whose lane was full
 	}
 	for i, p := range parts {
-		p.Err = calls[i].finish(ctx, s.servers, &p.Batch)
+		if err := calls[i].finish(ctx, s.servers, &p.Batch); err != nil {
+			_ = fail(&p.Batch, err)
+		}
 	}
 }
 

@@ -1,13 +1,15 @@
 // Package split applies a batch whose cells live in several places: on two
 // stores, or in the slots of a cluster.
 //
-// It promises that all places are asked at once, and that an all-or-nothing
-// batch which is refused in one place is given back in the others: others may
-// be refused for a moment, nobody is admitted beyond a limit. That holds also
-// when the caller gives up in between. What a place that failed has charged is
-// not known and stays charged.
+// It promises that all places are asked at once and that the reply of each
+// operation says whether its place has decided it. A group or an all-or-nothing
+// batch whose operations live in several places is charged everywhere at once;
+// if it turns out to be refused, or one place does not answer, what the others
+// have charged is given back, also when the caller has gone. Meanwhile others
+// may be refused; nobody is admitted beyond a limit. Whether a place that did
+// not answer has charged is not known, and is not given back.
 //
-// It leaves to the places how a part of a batch is made atomic.
+// It leaves to the places how their part of a batch is made atomic.
 package split
 
 import (
@@ -20,172 +22,90 @@ import (
 // Part is the share of a batch that one place applies.
 type Part struct {
 	Place int
-	Batch backends.Batch
-	Err   error // set by the place
-
-	at []int // where each operation stands in the whole batch
+	backends.Part
 }
 
 // Apply divides b by place and applies its parts with apply, which asks all
-// places at once and sets Part.Err. An all-or-nothing batch is seen to its end
-// also when ctx ends, in at most timeout.
+// places at once, returns when ctx ends at the latest and fills in the replies
+// of each part, Err included. Apply implements backends.Store's Apply.
+//
+// What has to be given back is given back within timeout, whatever becomes of
+// ctx. A goroutine does so, at most one for each call of Apply. It goes to
+// places that have just answered, so goroutines do not pile up behind a place
+// that is frozen.
 func Apply(ctx context.Context, b *backends.Batch, timeout time.Duration,
 	place func(*backends.Op) int, apply func(context.Context, []*Part),
 ) error {
-	parts := divide(b.Ops, place, func(*backends.Op) bool { return true })
-	if !b.AllOrNothing || len(parts) == 1 {
-		b.Refused = false
-		for _, p := range parts {
-			p.Batch.AllOrNothing = b.AllOrNothing
-		}
-		apply(ctx, parts)
-		return merge(b, parts)
+	b.Refused = false
+	if one, at := onePlace(b, place); one {
+		whole := &Part{Place: at, Part: backends.Part{Batch: *b}}
+		apply(ctx, []*Part{whole})
+		b.Refused = whole.Refused
+		return b.Err()
 	}
+	if b.AllOrNothing || groupsApart(b.Ops, place) {
+		return (&joint{b, place, apply}).run(ctx, timeout)
+	}
+	parts := divide(b, place, func(*backends.Op) bool { return true })
+	apply(ctx, parts)
+	for _, p := range parts {
+		p.Answer(b)
+	}
+	return b.Err()
+}
 
-	whole := &whole{ops: append([]backends.Op(nil), b.Ops...), place: place, apply: apply}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-		defer cancel()
-		whole.run(ctx)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		return ctx.Err()
+// onePlace reports whether all operations of b live in one place, and in which.
+func onePlace(b *backends.Batch, place func(*backends.Op) int) (bool, int) {
+	if len(b.Ops) == 0 {
+		return false, 0
 	}
-	if whole.err != nil {
-		return whole.err
+	first := place(&b.Ops[0])
+	for i := range b.Ops[1:] {
+		if place(&b.Ops[1+i]) != first {
+			return false, 0
+		}
 	}
-	b.Refused = whole.refused
-	copy(b.Replies, whole.replies)
-	return nil
+	return true, first
+}
+
+// groupsApart reports whether some group's operations live in several places.
+func groupsApart(ops []backends.Op, place func(*backends.Op) int) bool {
+	for i := 1; i < len(ops); i++ {
+		if ops[i].Group > 0 && ops[i].Group == ops[i-1].Group && place(&ops[i]) != place(&ops[i-1]) {
+			return true
+		}
+	}
+	return false
 }
 
 // divide makes the parts of the operations that want accepts.
-func divide(ops []backends.Op, place func(*backends.Op) int, want func(*backends.Op) bool) []*Part {
+func divide(b *backends.Batch, place func(*backends.Op) int, want func(*backends.Op) bool) []*Part {
 	var parts []*Part
-	for i := range ops {
-		if !want(&ops[i]) {
-			continue
+	for i := range b.Ops {
+		if want(&b.Ops[i]) {
+			var p *Part
+			p, parts = partAt(parts, place(&b.Ops[i]))
+			p.Add(b, i)
 		}
-		at := place(&ops[i])
-		var part *Part
-		for _, p := range parts {
-			if p.Place == at {
-				part = p
-				break
-			}
-		}
-		if part == nil {
-			part = &Part{Place: at}
-			parts = append(parts, part)
-		}
-		part.Batch.Ops = append(part.Batch.Ops, ops[i])
-		part.at = append(part.at, i)
-	}
-	for _, p := range parts {
-		p.Batch.Replies = make([]backends.Reply, len(p.Batch.Ops))
 	}
 	return parts
 }
 
-// merge collects the parts' replies in b.
-func merge(b *backends.Batch, parts []*Part) error {
+// partAt is the part of that place, and parts with it.
+func partAt(parts []*Part, place int) (*Part, []*Part) {
+	if p := find(parts, place); p != nil {
+		return p, parts
+	}
+	p := &Part{Place: place}
+	return p, append(parts, p)
+}
+
+// find is the part of that place, or nil.
+func find(parts []*Part, place int) *Part {
 	for _, p := range parts {
-		if p.Err != nil {
-			return p.Err
-		}
-		b.Refused = b.Refused || p.Batch.Refused
-		for i, at := range p.at {
-			b.Replies[at] = p.Batch.Replies[i]
+		if p.Place == place {
+			return p
 		}
 	}
 	return nil
-}
-
-// whole is an all-or-nothing batch over several places.
-type whole struct {
-	ops   []backends.Op
-	place func(*backends.Op) int
-	apply func(context.Context, []*Part)
-
-	replies []backends.Reply
-	refused bool
-	err     error
-}
-
-// run charges, and then either gives back what was charged or, if all places
-// admitted, does the batch's own refunds: those always fit, but how much of
-// one was given could not be taken back.
-func (w *whole) run(ctx context.Context) {
-	w.replies = make([]backends.Reply, len(w.ops))
-	charges := divide(w.ops, w.place, func(op *backends.Op) bool { return !op.Refund })
-	for _, p := range charges {
-		p.Batch.AllOrNothing = true
-	}
-	if len(charges) > 0 {
-		w.apply(ctx, charges)
-	}
-	sum := backends.Batch{Replies: w.replies}
-	w.err = merge(&sum, charges)
-	w.refused = sum.Refused
-	second := divide(w.ops, w.place, func(op *backends.Op) bool { return op.Refund })
-	undo := w.err != nil || w.refused
-	if undo {
-		second = giveBack(charges, second)
-	}
-	if len(second) == 0 {
-		return
-	}
-	w.apply(ctx, second)
-	for _, p := range second {
-		if p.Err != nil {
-			if !undo {
-				w.err = p.Err
-			}
-			continue // what could not be given back is over-denied, not wrong
-		}
-		for i, at := range p.at {
-			reply := p.Batch.Replies[i]
-			if undo && !w.ops[at].Refund {
-				reply.Admitted, reply.RetryAt = w.replies[at].Admitted, w.replies[at].RetryAt
-			} else if undo {
-				reply.Admitted = w.ops[at].Times
-			}
-			w.replies[at] = reply
-		}
-	}
-}
-
-// giveBack is what undoes the charged parts, and looks at the cells of refunds
-// that are not done.
-func giveBack(charges, refunds []*Part) []*Part {
-	var undo []*Part
-	for _, p := range charges {
-		if p.Err != nil || p.Batch.Refused {
-			continue
-		}
-		back := &Part{Place: p.Place, at: p.at}
-		back.Batch.Replies = make([]backends.Reply, len(p.at))
-		for i := range p.Batch.Ops {
-			op := p.Batch.Ops[i]
-			if n := p.Batch.Replies[i].Admitted; n > 0 {
-				op = op.Inverse()
-				op.Times = n
-			} else {
-				op = op.Look()
-			}
-			back.Batch.Ops = append(back.Batch.Ops, op)
-		}
-		undo = append(undo, back)
-	}
-	for _, p := range refunds {
-		for i := range p.Batch.Ops {
-			p.Batch.Ops[i] = p.Batch.Ops[i].Look()
-		}
-		undo = append(undo, p)
-	}
-	return undo
 }

@@ -23,6 +23,15 @@ func inMemory(t *testing.T) *memory.Store {
 	return s
 }
 
+func newSplit(t *testing.T, main, perSecond backends.Store) *split.Stores {
+	t.Helper()
+	s, err := split.New(main, perSecond, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // charge is one hit of cost 2 in a window with room for max.
 func charge(key string, perSecond bool, max int64) backends.Op {
 	now := time.Now().UnixMicro()
@@ -46,7 +55,7 @@ func count(t *testing.T, s backends.Store, op backends.Op) int64 {
 
 func TestRoutesToItsStore(t *testing.T) {
 	main, seconds := inMemory(t), inMemory(t)
-	s := split.New(main, seconds)
+	s := newSplit(t, main, seconds)
 	hour, second := charge("hour", false, 9), charge("second", true, 9)
 	b := apply(t, s, false, hour, second, hour)
 	if b.Replies[0].Value.Whole != 2 || b.Replies[1].Value.Whole != 2 || b.Replies[2].Value.Whole != 4 {
@@ -58,7 +67,7 @@ func TestRoutesToItsStore(t *testing.T) {
 }
 
 func TestGivesBack(t *testing.T) {
-	s := split.New(inMemory(t), inMemory(t))
+	s := newSplit(t, inMemory(t), inMemory(t))
 	hour, second := charge("hour", false, 9), charge("second", true, 1)
 	back := charge("refunded", false, 9)
 	apply(t, s, false, back)
@@ -88,7 +97,7 @@ func TestGivesBackWithoutItsCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	main := inMemory(t)
-	s := split.New(main, slow)
+	s := newSplit(t, main, slow)
 	t.Cleanup(func() { _ = s.Close() })
 	hour, second := charge("hour", false, 9), charge("second", true, 1)
 	apply(t, s, true, hour, charge("warm", true, 9))
@@ -104,7 +113,7 @@ func TestGivesBackWithoutItsCaller(t *testing.T) {
 }
 
 func TestNeverAdmitsBeyondALimit(t *testing.T) {
-	s := split.New(inMemory(t), inMemory(t))
+	s := newSplit(t, inMemory(t), inMemory(t))
 	hour, second := charge("hour", false, 40), charge("second", true, 60)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -127,19 +136,73 @@ func TestNeverAdmitsBeyondALimit(t *testing.T) {
 	}
 }
 
+// failed applies ops as one batch that fails, and returns it.
+func failed(t *testing.T, s backends.Store, all bool, ops ...backends.Op) *backends.Batch {
+	t.Helper()
+	b := &backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: all}
+	if err := s.Apply(context.Background(), b); !errors.Is(err, backends.ErrUnavailable) {
+		t.Fatalf("%v, want ErrUnavailable", err)
+	}
+	return b
+}
+
+// TestOneStoreGone: the replies of the store that is there are given, those of
+// the other one say that it is not.
 func TestOneStoreGone(t *testing.T) {
 	main, seconds := inMemory(t), inMemory(t)
-	s := split.New(main, seconds)
+	s := newSplit(t, main, seconds)
 	_ = seconds.Close()
-	hour := charge("hour", false, 9)
-	b := backends.Batch{Ops: []backends.Op{hour, charge("second", true, 9)}, Replies: make([]backends.Reply, 2), AllOrNothing: true}
-	if err := s.Apply(context.Background(), &b); !errors.Is(err, backends.ErrUnavailable) {
-		t.Errorf("%v, want ErrUnavailable", err)
+	hour, second := charge("hour", false, 9), charge("second", true, 9)
+	b := failed(t, s, false, second, hour)
+	if !errors.Is(b.Replies[0].Err, backends.ErrUnavailable) || b.Replies[1].Err != nil || b.Replies[1].Value.Whole != 2 {
+		t.Errorf("got %+v", b.Replies)
 	}
-	if n := count(t, main, hour); n != 0 {
-		t.Errorf("%d stayed charged for a call that failed", n)
+	if n := count(t, main, hour); n != 2 {
+		t.Errorf("counted %d on the store that is there, want 2", n)
 	}
+}
+
+// TestOneStoreGoneOfAGroup: neither a group nor an all-or-nothing batch stays
+// charged on one store when the other one does not answer; the reply says all
+// the same whether the limit has room.
+func TestOneStoreGoneOfAGroup(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		main, seconds := inMemory(t), inMemory(t)
+		s := newSplit(t, main, seconds)
+		_ = seconds.Close()
+		hour, full, second := charge("hour", false, 9), charge("full", false, 1), charge("second", true, 9)
+		lone := charge("lone", false, 9)
+		hour.Group, full.Group, second.Group = 1, 2, 2
+		again := second
+		again.Group = 1
+		b := failed(t, s, all, hour, again, full, second, lone)
+		for i, admitted := range []int64{1, -1, 0, -1, 1} {
+			if gone := b.Replies[i].Err != nil; gone != (admitted < 0) || !gone && b.Replies[i].Admitted != admitted {
+				t.Errorf("all or nothing %v: operation %d: %+v", all, i, b.Replies[i])
+			}
+		}
+		if b.Refused != all {
+			t.Errorf("all or nothing %v: refused %v, though a limit that is known to be full refuses", all, b.Refused)
+		}
+		want := int64(2)
+		if all {
+			want = 0
+		}
+		if n := count(t, main, hour) + count(t, main, full); n != 0 || count(t, main, lone) != want {
+			t.Errorf("all or nothing %v: %d stayed charged for groups, %d for the lone limit", all, n, count(t, main, lone))
+		}
+	}
+}
+
+func TestPingAsksTheMainStore(t *testing.T) {
+	main, seconds := inMemory(t), inMemory(t)
+	s := newSplit(t, main, seconds)
+	_ = seconds.Close()
+	if err := s.Ping(context.Background()); err != nil {
+		t.Errorf("the per-second store is away, the other limits can be decided: %v", err)
+	}
+	_ = main.Close()
 	if err := s.Ping(context.Background()); !errors.Is(err, backends.ErrUnavailable) {
-		t.Errorf("Ping: %v, want ErrUnavailable", err)
+		t.Errorf("%v, want ErrUnavailable", err)
 	}
 }

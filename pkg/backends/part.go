@@ -1,0 +1,59 @@
+package backends
+
+// A Part is some of the operations of a batch, applied as a batch of its own.
+// Its operations are copies, so a Part may be changed and may outlive the
+// caller of the whole batch.
+type Part struct {
+	Batch
+	at []int // the index of each operation in the whole batch
+}
+
+// Add copies operation i of whole into the part and returns the copy, which may
+// be changed. Operations are added in their order. Operations of one group stay
+// in one group, and groups that become neighbours stay apart.
+func (p *Part) Add(whole *Batch, i int) *Op {
+	op := whole.Ops[i]
+	if n := len(p.at); op.Group > 0 && n > 0 {
+		before := p.Ops[n-1].Group
+		if whole.sameGroup(p.at[n-1], i) {
+			op.Group = before
+		} else if op.Group == before {
+			op.Group = before%2 + 1 // 1 or 2, and not before
+		}
+	}
+	p.Ops = append(p.Ops, op)
+	p.Replies = append(p.Replies, Reply{})
+	p.at = append(p.at, i)
+	return &p.Ops[len(p.Ops)-1]
+}
+
+// sameGroup reports whether operations i < j are in one group.
+func (b *Batch) sameGroup(i, j int) bool {
+	for k := i; k <= j; k++ {
+		if b.Ops[k].Group != b.Ops[i].Group {
+			return false
+		}
+	}
+	return b.Ops[i].Group > 0
+}
+
+// At is the index in the whole batch of the part's operation i.
+func (p *Part) At(i int) int { return p.at[i] }
+
+// Answer copies the part's replies to their places in whole. It leaves
+// whole.Refused as it is.
+func (p *Part) Answer(whole *Batch) {
+	for i, at := range p.at {
+		whole.Replies[at] = p.Replies[i]
+	}
+}
+
+// Err is the first Reply.Err of b, or nil: what Apply returns.
+func (b *Batch) Err() error {
+	for i := range b.Replies {
+		if err := b.Replies[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
