@@ -12,24 +12,37 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-var update = flag.Bool("update", false, "write docs/settings.md")
+var update = flag.Bool("update", false, "write docs/settings.md and the Helm chart's list of settings")
 
-// The reference of the settings is written from the settings.
+// TestDocs compares the reference of the settings, and the list of their names
+// by which the Helm chart refuses unknown ones, with the settings.
 func TestDocs(t *testing.T) {
-	const path = "../../docs/settings.md"
-	want := reference(t)
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+	for path, want := range map[string]string{
+		"../../docs/settings.md":                   reference(t),
+		"../../deploy/helm/rls/files/settings.txt": names(t),
+	} {
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
 			t.Fatal(err)
 		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s differs from the settings; run go test ./pkg/settings -update\n%s", path, diff)
+		}
 	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// names is the variable of each setting, one a line.
+func names(t *testing.T) string {
+	var b strings.Builder
+	for _, flag := range flags(t) {
+		fmt.Fprintln(&b, flag.Envs[0])
 	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/settings.md is not what the settings are; run go test ./pkg/settings -update\n%s", diff)
-	}
+	return b.String()
 }
 
 func reference(t *testing.T) string {

@@ -1,7 +1,7 @@
-// Package deploy_test renders what is in deploy/ with kustomize and Helm,
-// holds it to the schemas of Kubernetes and to what its parts promise each
-// other, runs the pods' commands as a kubelet would, and the dashboard's and
-// the alerts' queries on metrics of the program.
+// Package deploy_test renders the manifests in deploy/ with kustomize and Helm. It
+// validates them against the schemas of Kubernetes, checks that their names, ports
+// and selectors fit together, runs the pods' commands as a kubelet would, and runs
+// the queries of the dashboard and the alerts on metrics of the program.
 package deploy_test
 
 import (
@@ -17,10 +17,10 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// root is the repository's.
+// root is the repository's folder.
 const root = "../.."
 
-// binaryDir has the program by both of its names.
+// binaryDir is the folder with the program under both of its names.
 var binaryDir string
 
 func TestMain(m *testing.M) {
@@ -41,8 +41,7 @@ var binaries = sync.OnceValue(func() error {
 	return os.Symlink("rls", filepath.Join(binaryDir, "ratelimit"))
 })
 
-// manifestTools builds helm, promtool and kubectl-validate, where `make test`
-// has not done so.
+// manifestTools builds helm, promtool and kubectl-validate unless they are built.
 var manifestTools = sync.OnceValue(func() error {
 	_, err := run("", "make", "-s", "-C", root, "manifest-tools")
 	return err
@@ -61,7 +60,7 @@ var kustomize = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(path), err
 })
 
-// run returns what a command prints.
+// run returns the standard output of a command. The error has both outputs.
 func run(dir, name string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(name, args...)

@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// crds is the folder with the definitions of prometheus-operator's objects, of
-// the module that tools/deploy.mod pins.
+// crds returns the folder with the definitions of prometheus-operator's objects,
+// in the module that tools/deploy.mod pins.
 func crds(t *testing.T) string {
 	t.Helper()
 	out, err := run(root, "go", "mod", "download", "-modfile=tools/deploy.mod", "-json", "github.com/prometheus-operator/prometheus-operator")
@@ -30,7 +30,7 @@ func crds(t *testing.T) string {
 	return filepath.Join(module.Dir, "example", "prometheus-operator-crd")
 }
 
-// validate asks kubectl-validate about the manifests in a folder.
+// validate runs kubectl-validate on the manifests in a folder.
 func validate(t *testing.T, dir string) error {
 	t.Helper()
 	_, err := run("", tool(t, "kubectl-validate"), "--version", kubernetes, "--local-crds", crds(t), dir)
@@ -50,7 +50,7 @@ func TestManifestsAreValid(t *testing.T) {
 	}
 }
 
-// TestValidationFindsMistakes: or else the test above would tell nothing.
+// TestValidationFindsMistakes shows that TestManifestsAreValid can fail.
 func TestValidationFindsMistakes(t *testing.T) {
 	memory, monitoring := overlay(t, "memory"), overlay(t, "prometheus-operator")
 	for _, c := range []struct {
@@ -73,32 +73,39 @@ func TestValidationFindsMistakes(t *testing.T) {
 	}
 }
 
-// TestPodsAreModest holds our own manifests to the strictest of the Pod
-// Security Standards, and more.
-func TestPodsAreModest(t *testing.T) {
+// TestPodsAreRestricted compares our own manifests with the strictest of the Pod
+// Security Standards. They also name their resources, mount no token and keep
+// profiles on the loopback.
+func TestPodsAreRestricted(t *testing.T) {
 	seen := 0
 	for _, r := range rendered(t) {
 		if gateway(r) {
-			continue // its manifest is not ours to judge
+			continue // its manifest is the gateway's
 		}
 		for _, d := range r.all("Deployment") {
 			seen++
 			p := d.Spec.Template.Spec
-			if s := p.SecurityContext; !s.RunAsNonRoot || s.RunAsUser != 65534 || s.SeccompProfile.Type != "RuntimeDefault" {
+			uid := 65534
+			if r.name == "chart/openshift" {
+				uid = 0 // none is named
+			}
+			if s := p.SecurityContext; !s.RunAsNonRoot || s.RunAsUser != uid || s.RunAsGroup != uid || s.SeccompProfile.Type != "RuntimeDefault" {
 				t.Errorf("%s: %+v", r.name, s)
 			}
 			if p.AutomountServiceAccountToken == nil || *p.AutomountServiceAccountToken || p.ServiceAccountName == "" {
 				t.Errorf("%s: service account %q with its token", r.name, p.ServiceAccountName)
 			}
 			c := p.ours(t)
-			if s := c.SecurityContext; !s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || strings.Join(s.Capabilities.Drop, "") != "ALL" {
-				t.Errorf("%s: %+v", r.name, s)
+			for _, c := range append([]container{c}, p.InitContainers...) {
+				if s := c.SecurityContext; !s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || strings.Join(s.Capabilities.Drop, "") != "ALL" {
+					t.Errorf("%s: container %s: %+v", r.name, c.Name, s)
+				}
 			}
 			env := r.environment(t, c)
 			if limit := c.Resources.Limits["memory"]; limit == "" || limit != c.Resources.Requests["memory"] || c.Resources.Requests["cpu"] == "" {
 				t.Errorf("%s: resources %+v", r.name, c.Resources)
 			} else if heap, err := strconv.Atoi(env["GOMEMLIMIT"]); err != nil || heap > bytesOf(t, limit)*96/100 || heap < bytesOf(t, limit)*90/100 {
-				// What is not Go's, like sockets, counts too: leave it 5 to 10 %.
+				// 5 to 10 % are left for memory outside of Go's heap, such as sockets.
 				t.Errorf("%s: GOMEMLIMIT %s (%v) of %s", r.name, env["GOMEMLIMIT"], err, limit)
 			}
 			if env["DEBUG_HOST"] != "127.0.0.1" {
@@ -111,8 +118,10 @@ func TestPodsAreModest(t *testing.T) {
 	}
 }
 
-// TestPodsHaveTimeToDrain: DRAIN_PERIOD and the 5 s of calls in flight fit.
+// TestPodsHaveTimeToDrain: terminationGracePeriodSeconds is longer than
+// DRAIN_PERIOD and the 5 s of calls in flight.
 func TestPodsHaveTimeToDrain(t *testing.T) {
+	seen := 0
 	for _, r := range rendered(t) {
 		for _, d := range r.all("Deployment") {
 			if gateway(r) {
@@ -123,12 +132,16 @@ func TestPodsHaveTimeToDrain(t *testing.T) {
 			if grace := time.Duration(p.TerminationGracePeriodSeconds) * time.Second; err != nil || drain < 3*time.Second || grace <= drain+5*time.Second {
 				t.Errorf("%s: drains for %v of %v (%v)", r.name, drain, grace, err)
 			}
+			seen++
 		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d Deployments", seen)
 	}
 }
 
-// TestSelectorsSelectThePods: each, and nothing else of the namespace. An empty
-// selector of a budget or a policy would take in every pod there is.
+// TestSelectorsSelectThePods of their own installation. An empty selector of a
+// budget or a policy would select every pod of the namespace.
 func TestSelectorsSelectThePods(t *testing.T) {
 	selects := func(name string, labels, selector map[string]string) {
 		if len(selector) == 0 {
@@ -140,6 +153,7 @@ func TestSelectorsSelectThePods(t *testing.T) {
 			}
 		}
 	}
+	kinds := map[string]int{}
 	for _, r := range rendered(t) {
 		deployments := r.all("Deployment")
 		if gateway(r) || len(deployments) == 0 {
@@ -160,6 +174,7 @@ func TestSelectorsSelectThePods(t *testing.T) {
 		}
 		for _, o := range r.objects {
 			name := r.name + " " + o.Kind + " " + o.Metadata.Name
+			kinds[o.Kind]++
 			switch o.Kind {
 			case "Deployment", "PodDisruptionBudget":
 				selects(name, labels, asStrings(o.Spec.Selector["matchLabels"]))
@@ -190,10 +205,15 @@ func TestSelectorsSelectThePods(t *testing.T) {
 			}
 		}
 	}
+	for _, kind := range []string{"Deployment", "PodDisruptionBudget", "Service", "NetworkPolicy", "HorizontalPodAutoscaler"} {
+		if kinds[kind] < 3 {
+			t.Errorf("%d of kind %s", kinds[kind], kind)
+		}
+	}
 }
 
-// TestServiceMonitorsFindTheMetrics: once per pod, although there are two
-// Services.
+// TestServiceMonitorsFindTheMetrics: they scrape each pod once, although there are
+// two Services.
 func TestServiceMonitorsFindTheMetrics(t *testing.T) {
 	for _, c := range []struct{ monitor, services rendering }{
 		{overlay(t, "prometheus-operator"), overlay(t, "memory")},
@@ -218,22 +238,27 @@ func TestServiceMonitorsFindTheMetrics(t *testing.T) {
 	}
 }
 
-// TestReplicasShareTheirCounters, or else there is one.
+// TestReplicasShareTheirCounters: a Deployment that counts in memory has one.
 func TestReplicasShareTheirCounters(t *testing.T) {
+	seen := 0
 	for _, r := range rendered(t) {
 		for _, d := range r.all("Deployment") {
 			if gateway(r) || r.environment(t, d.Spec.Template.Spec.ours(t))["BACKEND_TYPE"] != "memory" {
 				continue
 			}
+			seen++
 			if n := d.Spec.Replicas; n == nil || *n != 1 || len(r.all("HorizontalPodAutoscaler")) > 0 {
 				t.Errorf("%s: more than one replica, and each counts for itself", r.name)
 			}
 		}
 	}
+	if seen < 2 {
+		t.Errorf("%d Deployments count in memory", seen)
+	}
 }
 
-// TestCountersInMemoryFit: as many as there may be, with values however long,
-// leave a third of the memory to requests, or the pod would be killed.
+// TestCountersInMemoryFit: MEMORY_MAX_KEYS counters of the largest size leave a
+// third of GOMEMLIMIT to requests.
 func TestCountersInMemoryFit(t *testing.T) {
 	const longest = 400 // bytes a key, docs/backends.md
 	seen := 0
@@ -258,12 +283,16 @@ func TestCountersInMemoryFit(t *testing.T) {
 	}
 }
 
-// TestVariablesExist: each is in docs/settings.md.
+// settingRow is the beginning of a setting's row in docs/settings.md.
+var settingRow = regexp.MustCompile("(?m)^\\| `([A-Z0-9_]+)`")
+
+// TestVariablesExist: docs/settings.md has every variable of a container.
 func TestVariablesExist(t *testing.T) {
 	documented := map[string]bool{"GOMEMLIMIT": true, "MEMORY_LIMIT_MI": true}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z0-9_]+)`").FindAllStringSubmatch(read(t, "docs/settings.md"), -1) {
+	for _, m := range settingRow.FindAllStringSubmatch(read(t, "docs/settings.md"), -1) {
 		documented[m[1]] = true
 	}
+	seen := 0
 	for _, r := range rendered(t) {
 		for _, d := range r.all("Deployment") {
 			c := d.Spec.Template.Spec.ours(t)
@@ -272,16 +301,20 @@ func TestVariablesExist(t *testing.T) {
 				names = append(names, e.Name)
 			}
 			for _, name := range names {
+				seen++
 				if !documented[name] {
 					t.Errorf("%s: there is no setting %s", r.name, name)
 				}
 			}
 		}
 	}
+	if seen < 100 {
+		t.Errorf("only %d variables", seen)
+	}
 }
 
-// TestEnvoyGatewayConfiguration: the ConfigMap has the configuration where
-// Envoy Gateway looks for it, with another image.
+// TestEnvoyGatewayConfiguration: the ConfigMap has its configuration under the
+// name and key that Envoy Gateway reads, with our image.
 func TestEnvoyGatewayConfiguration(t *testing.T) {
 	r := overlay(t, "envoy-gateway")
 	var c struct {
@@ -304,13 +337,17 @@ func TestEnvoyGatewayConfiguration(t *testing.T) {
 	}
 }
 
-// ownOverlay is the one that docs/kubernetes.md shows, with as many of its
-// parts as are asked for.
-func ownOverlay(t *testing.T, parts int) rendering {
+// ownOverlay renders the overlay that docs/kubernetes.md shows: those of its YAML
+// blocks, counted from 0.
+func ownOverlay(t *testing.T, blocks ...int) rendering {
 	t.Helper()
 	var kustomization string
-	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/kubernetes.md"), -1)[:parts] {
-		kustomization += m[1]
+	shown := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/kubernetes.md"), -1)
+	for _, block := range blocks {
+		if block >= len(shown) {
+			t.Fatalf("docs/kubernetes.md has %d YAML blocks, want number %d", len(shown), block)
+		}
+		kustomization += shown[block][1]
 	}
 	dir := t.TempDir()
 	up, err := filepath.Rel(dir, absolute(t, root))
@@ -331,7 +368,7 @@ func ownOverlay(t *testing.T, parts int) rendering {
 }
 
 func TestOverlayOfOnesOwn(t *testing.T) {
-	r := ownOverlay(t, 1)
+	r := ownOverlay(t, 0)
 	c := r.one(t, "Deployment").Spec.Template.Spec.ours(t)
 	if url := r.environment(t, c)["REDIS_URL"]; url != "redis.databases:6379" || c.Image != "registry.example.org/rls:1" {
 		t.Errorf("image %s, REDIS_URL %s", c.Image, url)
@@ -341,10 +378,11 @@ func TestOverlayOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestOverlaysBesideEachOther: whatever selects pods selects one installation's.
+// TestOverlaysBesideEachOther: with a label of its own, every selector of an
+// installation has that label.
 func TestOverlaysBesideEachOther(t *testing.T) {
 	const instance = "app.kubernetes.io/instance"
-	r := ownOverlay(t, 2)
+	r := ownOverlay(t, 0, 1)
 	d := r.one(t, "Deployment")
 	labels := d.Spec.Template.Metadata.Labels
 	if labels[instance] != "edge" || d.Metadata.Name != "edge-rls" || *d.Spec.Replicas != 3 || len(r.all("HorizontalPodAutoscaler")) > 0 {
@@ -372,7 +410,16 @@ func TestOverlaysBesideEachOther(t *testing.T) {
 	}
 }
 
-// TestCopies: neither kustomize nor Helm reads files outside of its folder.
+// TestOverlayForOpenShift names no user, and keeps the rest of the restrictions.
+func TestOverlayForOpenShift(t *testing.T) {
+	r := ownOverlay(t, 0, 2)
+	if s := r.one(t, "Deployment").Spec.Template.Spec.SecurityContext; s.RunAsUser != 0 || s.RunAsGroup != 0 || !s.RunAsNonRoot || s.SeccompProfile.Type != "RuntimeDefault" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestCopies: files that kustomize and Helm both need are the same, since neither
+// reads files outside of its folder.
 func TestCopies(t *testing.T) {
 	for copied, of := range map[string]string{
 		chart + "/files/rules.yaml":          "deploy/k8s/base/rules.yaml",
@@ -390,7 +437,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// gateway tells the manifests that gateways bring.
+// gateway reports whether a gateway brings the manifest.
 func gateway(r rendering) bool {
 	return slices.Contains([]string{"overlay/istio", "overlay/contour", "overlay/envoy-gateway"}, r.name)
 }
@@ -413,7 +460,7 @@ func asStrings(labels any) map[string]string {
 	return all
 }
 
-// bytesOf is a quantity of memory.
+// bytesOf returns a quantity of memory in bytes.
 func bytesOf(t *testing.T, quantity string) int {
 	t.Helper()
 	for suffix, unit := range map[string]int{"Mi": 1 << 20, "Gi": 1 << 30} {

@@ -18,7 +18,7 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// traffic has a rule for each thing that is measured.
+// traffic has a rule for each label value that the dashboard asks for.
 const traffic = `
 domain: traffic
 descriptors:
@@ -31,9 +31,9 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 1}
 `
 
-// scraped is the metrics of a program that counts in memory and of one that
-// counts in Redis, each after some traffic, and of one whose management server
-// is away, with the labels that a target in Kubernetes has.
+// scraped has the metrics of three programs: one counts in memory and one in
+// Redis, both after some traffic, and the management server of the third is away.
+// They carry the labels of a target in Kubernetes.
 var scraped struct {
 	sync.Mutex
 	series []series
@@ -103,7 +103,8 @@ func scrape(t *testing.T) []series {
 	return scraped.series
 }
 
-// labelsOf are the names of a metric's labels; ok: there is such a metric.
+// labelsOf returns the names of a metric's labels, and whether there is such a
+// metric.
 func labelsOf(all []series, metric string) (labels map[string]bool, ok bool) {
 	labels = map[string]bool{}
 	for _, s := range all {
@@ -129,7 +130,7 @@ var (
 	legendName = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}|\$labels\.(\w+)`)
 )
 
-// check holds the metrics and labels of a query to those that there are.
+// check fails the test if a query has a metric or a label that does not exist.
 func (q query) check(t *testing.T, all []series) {
 	t.Helper()
 	metrics := metricName.FindAllString(q.expr, -1)
@@ -161,12 +162,17 @@ func (q query) check(t *testing.T, all []series) {
 	}
 }
 
+// runbook is the address of docs/runbook.md in the manifests, which the chart
+// replaces.
+const runbook = "https://example.org/rls/docs/runbook.md"
+
 type alertRule struct {
 	Alert, Expr         string
 	Labels, Annotations map[string]string
 }
 
-// alerts is the groups of the PrometheusRule, as Prometheus reads them.
+// alerts returns the groups of the PrometheusRule as a file that Prometheus reads,
+// and its rules.
 func alerts(t *testing.T) (text string, rules []alertRule) {
 	t.Helper()
 	r := overlay(t, "prometheus-operator")
@@ -184,7 +190,8 @@ func alerts(t *testing.T) (text string, rules []alertRule) {
 	return string(out), rules
 }
 
-// TestAlerts runs promtool's unit tests of the alerts, of which each has one.
+// TestAlerts runs promtool's unit tests of the alerts. Each alert has a test in
+// which it fires, one in which it does not, and a section in the runbook.
 func TestAlerts(t *testing.T) {
 	text, rules := alerts(t)
 	tests := read(t, "test/deploy/testdata/alerts.yaml")
@@ -211,6 +218,7 @@ func TestAlerts(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(tests), &file); err != nil {
 		t.Fatal(err)
 	}
+	var sections []string // of the runbook, in the order of the alerts
 	fires, silent := map[string]bool{}, map[string]bool{}
 	all := scrape(t)
 	for _, test := range file.Tests {
@@ -230,20 +238,40 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s: no test in which it fires and one in which it does not", r.Alert)
 		}
 		legend := strings.Join(slices.Collect(maps.Values(r.Annotations)), " ")
+		legend = strings.ReplaceAll(legend, "{{ end }}", "") // a keyword of the template, not a label
 		query{where: r.Alert, expr: r.Expr, legend: legend}.check(t, all)
-		if !strings.Contains(read(t, "docs/kubernetes.md"), "| `"+r.Alert+"` |") {
-			t.Errorf("docs/kubernetes.md does not have %s", r.Alert)
+		if want := runbook + "#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook_url %q, want %s", r.Alert, r.Annotations["runbook_url"], want)
 		}
+		sections = append(sections, r.Alert)
 		if r.Annotations["summary"] == "" || !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
 			t.Errorf("%s: summary %q, severity %q", r.Alert, r.Annotations["summary"], r.Labels["severity"])
 		}
+	}
+	var headings []string
+	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(read(t, "docs/runbook.md"), -1) {
+		headings = append(headings, m[1])
+	}
+	if !slices.Equal(headings, sections) {
+		t.Errorf("docs/runbook.md has the sections %v, want one for each alert: %v", headings, sections)
 	}
 }
 
 type dashboard struct {
 	Panels []struct {
 		Type, Title, Description string
-		Targets                  []struct {
+		FieldConfig              struct {
+			Defaults struct {
+				Color      struct{ Mode string }
+				Thresholds struct {
+					Steps []struct {
+						Color string
+						Value *float64
+					}
+				}
+			}
+		}
+		Targets []struct {
 			Expr   string
 			Legend string `json:"legendFormat"`
 		}
@@ -262,10 +290,10 @@ type dashboard struct {
 	}
 }
 
-// variables stand for what Grafana puts in a query.
+// variables replaces Grafana's variables in a query.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "5m", "$namespace", ".*", "$domain", ".*", "$rule", ".*")
 
-// queries are all that the dashboard asks, and how it names the answers.
+// queries returns the dashboard's queries with their legends.
 func (d *dashboard) queries() (all []query) {
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
@@ -288,7 +316,7 @@ func openDashboard(t *testing.T) *dashboard {
 	return d
 }
 
-// TestDashboardNames: its queries ask for metrics and labels that there are.
+// TestDashboardNames: the metrics and labels of its queries exist.
 func TestDashboardNames(t *testing.T) {
 	all, d := scrape(t), openDashboard(t)
 	queries := d.queries()
@@ -319,8 +347,8 @@ func TestDashboardNames(t *testing.T) {
 	}
 }
 
-// TestDashboardShowsSomething runs its queries, by promtool, on what our
-// program counted, as if it went on growing.
+// TestDashboardShowsSomething: with promtool, each query has a result on the
+// metrics of our program, all made to grow.
 func TestDashboardShowsSomething(t *testing.T) {
 	type input struct {
 		Series string `yaml:"series"`
@@ -355,6 +383,47 @@ func TestDashboardShowsSomething(t *testing.T) {
 	write(t, filepath.Join(dir, "dashboard.yaml"), string(out))
 	if _, err := run(dir, tool(t, "promtool"), "test", "rules", "dashboard.yaml"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDashboardThresholds: a tile turns red at the value at which the alert fires
+// that its description names. A tile whose value is neither good nor bad has one
+// colour.
+func TestDashboardThresholds(t *testing.T) {
+	_, rules := alerts(t)
+	red := map[string]string{} // by alert
+	for _, r := range rules {
+		if m := regexp.MustCompile(`(?:> ([\d.]+)|== (0))\s*$`).FindStringSubmatch(r.Expr); m != nil {
+			red[r.Alert] = m[1] + m[2]
+		}
+	}
+	compared := 0
+	for _, p := range openDashboard(t).Panels {
+		if p.Type != "stat" {
+			continue
+		}
+		steps := p.FieldConfig.Defaults.Thresholds.Steps
+		if mode := p.FieldConfig.Defaults.Color.Mode; mode == "fixed" && len(steps) == 0 {
+			continue
+		} else if mode != "thresholds" || len(steps) < 2 || steps[0].Value != nil {
+			t.Errorf("%s: colour %s, thresholds %v", p.Title, mode, steps)
+			continue
+		}
+		last := steps[len(steps)-1]
+		alert := regexp.MustCompile(`RLS\w+`).FindString(p.Description)
+		at := red[alert]
+		if strings.HasPrefix(p.Targets[0].Expr, "count(") {
+			at = map[string]string{"0": "1"}[at] // the number of replicas for which it fires
+		}
+		if last.Color == "red" {
+			compared++
+			if got := strconv.FormatFloat(*last.Value, 'g', -1, 64); got != at {
+				t.Errorf("%s turns red at %s, and %s fires at %q", p.Title, got, alert, at)
+			}
+		}
+	}
+	if compared < 3 {
+		t.Errorf("only %d tiles turn red", compared)
 	}
 }
 

@@ -3,10 +3,12 @@ package deploy_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -23,10 +25,10 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// program is the running program with its ports on the loopback.
+// program has the addresses of a running service, on the loopback.
 type program struct{ http, grpc, metrics string }
 
-// start runs the program by one of its names until the test ends.
+// start runs a container's command, on free ports, until the test ends.
 func start(t *testing.T, command []string, env map[string]string) program {
 	t.Helper()
 	if err := binaries(); err != nil {
@@ -59,7 +61,7 @@ func start(t *testing.T, command []string, env map[string]string) program {
 	return p
 }
 
-// get is the body of a page, "" when there is none.
+// get returns the body of a page, "" if it is not answered with 200.
 func (p program) get(url string) string {
 	resp, err := http.Get(url)
 	if err != nil {
@@ -86,7 +88,8 @@ func (p program) hit(t *testing.T, domain, key, value string) int {
 	return resp.StatusCode
 }
 
-// stores start what the pods' environment names.
+// stores start the stores of these renderings and put their addresses into the
+// environment.
 var stores = map[string]func(*testing.T, map[string]string){
 	"overlay/memory": func(*testing.T, map[string]string) {},
 	"overlay/redis":  oneRedis,
@@ -96,8 +99,8 @@ var stores = map[string]func(*testing.T, map[string]string){
 	"overlay/memcached": memcacheds,
 	"overlay/istio":     oneRedis,
 	"overlay/contour":   oneRedis,
-	"chart/defaults":    func(*testing.T, map[string]string) {},
-	"chart/monitoring":  func(*testing.T, map[string]string) {},
+	"chart/defaults":    oneRedis,
+	"chart/memory":      func(*testing.T, map[string]string) {},
 	"chart/redis-sentinel": func(t *testing.T, env map[string]string) {
 		s := testenv.Sentinel(t)
 		env["REDIS_URL"] = strings.Join(append([]string{s.MasterName}, s.Addrs()...), ",")
@@ -111,9 +114,9 @@ func memcacheds(t *testing.T, env map[string]string) {
 	env["MEMCACHE_HOST_PORT"] = testenv.Memcached(t).Addr + "," + testenv.Memcached(t).Addr
 }
 
-// TestPodsServe runs the container's command with its environment and the
-// rules where the pod would have them, and probes as the kubelet does. Where
-// the manifest has no rules, they are the quick start's.
+// TestPodsServe mounts a pod's rules, runs its init containers and the service
+// with their environment, and probes as the kubelet does. The manifests of
+// gateways have no rules: they get the quick start's.
 func TestPodsServe(t *testing.T) {
 	names := slices.Sorted(maps.Keys(stores))
 	for _, r := range rendered(t) {
@@ -129,7 +132,12 @@ func TestPodsServe(t *testing.T) {
 			env := r.environment(t, c)
 			stores[r.name](t, env)
 			disk := t.TempDir()
-			mountRules(t, r, pod, c, disk)
+			mountRules(t, r, pod, c, disk, nil)
+			for _, before := range pod.InitContainers {
+				if out, err := runToEnd(t, r, before, disk); err != nil {
+					t.Fatalf("%s: %v\n%s", before.Name, err, out)
+				}
+			}
 			env["RUNTIME_ROOT"] = filepath.Join(disk, env["RUNTIME_ROOT"])
 			p := start(t, c.Command, env)
 
@@ -140,7 +148,7 @@ func TestPodsServe(t *testing.T) {
 				t.Error("no metrics")
 			}
 			allowed := 0
-			for range 8 { // of 3 a minute, two of which may meet
+			for range 8 { // the limit is 3 a minute, and a new minute may begin between them
 				if p.hit(t, "quickstart", "generic_key", "hello") == http.StatusOK {
 					allowed++
 				}
@@ -155,12 +163,65 @@ func TestPodsServe(t *testing.T) {
 	}
 }
 
-// mountRules writes the pod's ConfigMaps of rules below disk.
-func mountRules(t *testing.T, r rendering, p pod, c container, disk string) {
+// TestWrongRulesStopNewPods: the init container of every Deployment that reads
+// its rules from a ConfigMap refuses a rule with an error, and names it.
+func TestWrongRulesStopNewPods(t *testing.T) {
+	wrong := map[string]string{"edge.yaml": "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: {unit: minuet, requests_per_unit: 3}\n"}
+	seen := 0
+	for _, r := range rendered(t) {
+		if gateway(r) || len(r.all("Deployment")) == 0 || r.name == "chart/xds" || r.name == "chart/bare" {
+			continue // their ConfigMap of rules is somebody else's, or there is none
+		}
+		seen++
+		pod := r.one(t, "Deployment").Spec.Template.Spec
+		if len(pod.InitContainers) != 1 {
+			t.Errorf("%s has %d init containers", r.name, len(pod.InitContainers))
+			continue
+		}
+		check, disk := pod.InitContainers[0], t.TempDir()
+		if check.Image != pod.ours(t).Image {
+			t.Errorf("%s checks with %s and serves with %s", r.name, check.Image, pod.ours(t).Image)
+		}
+		mountRules(t, r, pod, check, disk, wrong)
+		out, err := runToEnd(t, r, check, disk)
+		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "edge.yaml:4:") || !strings.Contains(out, "minuet") {
+			t.Errorf("%s: %v\n%s", r.name, err, out)
+		}
+	}
+	if seen < 9 {
+		t.Errorf("only %d Deployments", seen)
+	}
+}
+
+// runToEnd runs an init container, with its paths below disk, and returns its
+// log.
+func runToEnd(t *testing.T, r rendering, c container, disk string) (string, error) {
+	t.Helper()
+	if err := binaries(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(binaryDir, filepath.Base(c.Command[0])))
+	for _, arg := range c.Command[1:] {
+		if filepath.IsAbs(arg) {
+			arg = filepath.Join(disk, arg)
+		}
+		cmd.Args = append(cmd.Args, arg)
+	}
+	for name, value := range r.environment(t, c) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// mountRules writes the ConfigMaps that the container mounts, and more files,
+// below disk as the kubelet does: ..data links to a folder with a date for its
+// name, and each file links into ..data.
+func mountRules(t *testing.T, r rendering, p pod, c container, disk string, more map[string]string) {
 	t.Helper()
 	for _, mount := range c.VolumeMounts {
 		if mount.SubPath != "" {
-			t.Errorf("%s is one file, which never changes", mount.MountPath)
+			t.Errorf("%s is a single file, which the kubelet never updates", mount.MountPath)
 		}
 		for _, v := range p.Volumes {
 			if v.Name != mount.Name {
@@ -169,23 +230,35 @@ func mountRules(t *testing.T, r rendering, p pod, c container, disk string) {
 			files := map[string]string{}
 			for _, o := range r.all("ConfigMap") {
 				if o.Metadata.Name == v.ConfigMap.Name {
-					files = o.Data
+					files = maps.Clone(o.Data)
 				}
 			}
 			if gateway(r) {
 				files["config.yaml"] = read(t, "config/quickstart.yaml")
 			}
 			if len(files) == 0 {
-				t.Errorf("there is no ConfigMap %s", v.ConfigMap.Name)
+				t.Errorf("%s: there is no ConfigMap %q", r.name, v.ConfigMap.Name)
 			}
+			maps.Copy(files, more)
+			dir := filepath.Join(disk, mount.MountPath)
 			for name, content := range files {
-				write(t, filepath.Join(disk, mount.MountPath, name), content)
+				write(t, filepath.Join(dir, "..2026_11_21", name), content)
+				link(t, filepath.Join("..data", name), filepath.Join(dir, name))
 			}
+			link(t, "..2026_11_21", filepath.Join(dir, "..data"))
 		}
 	}
 }
 
-// answer fails the test unless p answers the probe, which may be none.
+func link(t *testing.T, to, path string) {
+	t.Helper()
+	if err := os.Symlink(to, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer fails the test unless p answers the probe. Without a probe it fails
+// unless maybeNone.
 func answer(t *testing.T, p program, probe probe, maybeNone bool) {
 	t.Helper()
 	switch {

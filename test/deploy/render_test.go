@@ -16,18 +16,18 @@ const (
 	overlays  = "deploy/k8s/overlays"
 	chart     = "deploy/helm/rls"
 	valueSets = "test/deploy/testdata/values"
-	// kubernetes is the oldest version that the manifests are for.
+	// kubernetes is the oldest version that the manifests support.
 	kubernetes = "1.30"
 )
 
-// rendering is what kubectl would be given.
+// rendering is a set of manifests as kubectl receives them.
 type rendering struct {
-	name    string // overlay/redis, chart/redis
+	name    string // such as overlay/redis or chart/redis
 	yaml    string
 	objects []object
 }
 
-// object is as much of any of the objects as the tests look at.
+// object is an object of any kind, with the fields that the tests read.
 type object struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
@@ -38,8 +38,8 @@ type object struct {
 	Data map[string]string // ConfigMap
 	Spec struct {
 		Replicas *int
-		// Of a Deployment, a PodDisruptionBudget and a ServiceMonitor
-		// matchLabels and their like, of a Service the labels.
+		// A Service has its labels here; a Deployment, a PodDisruptionBudget and a
+		// ServiceMonitor have a map with the key matchLabels.
 		Selector       map[string]any
 		PodSelector    selector                    `yaml:"podSelector"`
 		ClusterIP      string                      `yaml:"clusterIP"`
@@ -54,8 +54,11 @@ type object struct {
 			TargetPort string `yaml:"targetPort"`
 		}
 		Endpoints []struct{ Port string }
-		Ingress   []struct{ Ports []struct{ Port any } }
-		Groups    any
+		Ingress   []struct {
+			From  []map[string]any
+			Ports []struct{ Port any }
+		}
+		Groups any
 	}
 }
 
@@ -70,15 +73,20 @@ type pod struct {
 	SecurityContext               struct {
 		RunAsNonRoot   bool                  `yaml:"runAsNonRoot"`
 		RunAsUser      int                   `yaml:"runAsUser"`
+		RunAsGroup     int                   `yaml:"runAsGroup"`
 		SeccompProfile struct{ Type string } `yaml:"seccompProfile"`
 	} `yaml:"securityContext"`
 	TopologySpreadConstraints []struct {
 		LabelSelector selector `yaml:"labelSelector"`
 	} `yaml:"topologySpreadConstraints"`
-	Containers []container
-	Volumes    []struct {
+	InitContainers []container `yaml:"initContainers"`
+	Containers     []container
+	Volumes        []struct {
 		Name      string
 		ConfigMap struct{ Name string } `yaml:"configMap"`
+		Secret    struct {
+			SecretName string `yaml:"secretName"`
+		}
 	}
 }
 
@@ -93,6 +101,10 @@ type container struct {
 		Name, Value string
 		ValueFrom   struct {
 			ResourceFieldRef struct{ Resource, Divisor string } `yaml:"resourceFieldRef"`
+			SecretKeyRef     struct {
+				Name, Key string
+				Optional  bool
+			} `yaml:"secretKeyRef"`
 		} `yaml:"valueFrom"`
 	}
 	Resources struct{ Requests, Limits map[string]string }
@@ -123,7 +135,7 @@ type probe struct {
 	HTTPGet *struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-// rendered is every overlay, and the chart with every set of values.
+// rendered returns every overlay, and the chart with every set of values.
 func rendered(t *testing.T) []rendering {
 	t.Helper()
 	var all []rendering
@@ -136,7 +148,7 @@ func rendered(t *testing.T) []rendering {
 	return all
 }
 
-// overlay is what `kubectl apply -k` would send.
+// overlay renders one as `kubectl apply -k` does.
 func overlay(t *testing.T, name string) rendering {
 	t.Helper()
 	program, err := kustomize()
@@ -150,7 +162,7 @@ func overlay(t *testing.T, name string) rendering {
 	return rendering{"overlay/" + name, out, parse(t, out)}
 }
 
-// release is the chart, installed as test, with a set of values.
+// release renders the chart with a set of values, as the release test.
 func release(t *testing.T, values string) rendering {
 	t.Helper()
 	out, err := run(root, tool(t, "helm"), "template", "test", chart, "--kube-version", kubernetes+".0",
@@ -171,7 +183,7 @@ func parse(t *testing.T, text string) []object {
 		} else if err != nil {
 			t.Fatalf("%v in\n%s", err, text)
 		}
-		if o.Kind != "" { // a template of which nothing is left
+		if o.Kind != "" { // else a template that rendered to nothing
 			all = append(all, o)
 		}
 	}
@@ -190,7 +202,7 @@ func entries(t *testing.T, dir string) []string {
 	return names
 }
 
-// all are the objects of a kind.
+// all returns the objects of a kind.
 func (r rendering) all(kind string) []object {
 	var found []object
 	for _, o := range r.objects {
@@ -201,7 +213,7 @@ func (r rendering) all(kind string) []object {
 	return found
 }
 
-// one is the object of a kind of which there is one.
+// one returns the object of a kind. It fails the test unless there is exactly one.
 func (r rendering) one(t *testing.T, kind string) object {
 	t.Helper()
 	found := r.all(kind)
@@ -211,7 +223,7 @@ func (r rendering) one(t *testing.T, kind string) object {
 	return found[0]
 }
 
-// ours is the container that runs the service.
+// ours returns the container that runs the service.
 func (p pod) ours(t *testing.T) container {
 	t.Helper()
 	for _, c := range p.Containers {
@@ -223,8 +235,8 @@ func (p pod) ours(t *testing.T) container {
 	return container{}
 }
 
-// environment is what the container's process finds in its environment; what
-// only a cluster knows is left out.
+// environment returns the variables of the container's process, without those
+// whose values only a cluster knows, such as Secrets.
 func (r rendering) environment(t *testing.T, c container) map[string]string {
 	t.Helper()
 	env := map[string]string{}
@@ -245,7 +257,7 @@ func (r rendering) environment(t *testing.T, c container) map[string]string {
 	for _, e := range c.Env {
 		switch {
 		case e.Value != "":
-			// As the kubelet does with the variables that come before.
+			// The kubelet expands $(NAME) to a variable defined earlier in the list.
 			env[e.Name] = os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(e.Value), func(name string) string { return env[name] })
 		case e.ValueFrom.ResourceFieldRef.Resource == "limits.memory":
 			env[e.Name] = strconv.Itoa(bytesOf(t, c.Resources.Limits["memory"]) / bytesOf(t, e.ValueFrom.ResourceFieldRef.Divisor))

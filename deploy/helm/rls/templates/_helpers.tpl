@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* With room for -headless in the 63 bytes of a name. */}}
+{{/* At most 54 bytes, so that a name with -headless has no more than 63. */}}
 {{- define "rls.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 54 | trimSuffix "-" -}}
@@ -41,10 +41,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The environment: what the other values say, then settings, which win. */}}
+{{/* The environment: from the other values; settings override it. */}}
 {{- define "rls.settings" -}}
 {{- $env := dict
   "RUNTIME_ROOT" "/etc/rls" "RUNTIME_APPDIRECTORY" "rules" "RUNTIME_WATCH_ROOT" "false"
+  "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" "true"
   "DEBUG_HOST" "127.0.0.1" "LOG_FORMAT" "json" "LOG_LEVEL" "info"
   "GRPC_MAX_CONNECTION_AGE" "10m" "GRPC_MAX_CONNECTION_AGE_GRACE" "1m"
   "USE_PROMETHEUS" .Values.metrics.enabled
@@ -52,22 +53,70 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "BACKEND_TYPE" .Values.backend.type -}}
 {{- if eq .Values.backend.type "redis" -}}
 {{- $_ := merge $env (dict "REDIS_SOCKET_TYPE" "tcp" "REDIS_TYPE" .Values.backend.redis.type "REDIS_URL" .Values.backend.redis.url "REDIS_TLS" .Values.backend.redis.tls) -}}
+{{- if include "rls.redisCA" . -}}
+{{- $_ := set $env "REDIS_TLS_CACERT" (printf "/etc/rls/redis-ca/%s" .Values.backend.redis.ca.key) -}}
+{{- end -}}
 {{- else if eq .Values.backend.type "memory" -}}
-{{- /* At most 200 MB of the default resources, however long their values are. */}}
+{{- /* At most 200 MB: a key takes at most 400 bytes. */}}
 {{- $_ := set $env "MEMORY_MAX_KEYS" 500000 -}}
 {{- else if and (eq .Values.backend.type "memcache") .Values.backend.memcache.hosts -}}
 {{- $_ := set $env "MEMCACHE_HOST_PORT" .Values.backend.memcache.hosts -}}
 {{- end -}}
 {{- range $name, $value := merge (deepCopy (default dict .Values.settings)) $env }}
-{{- /* Helm takes every number for a float, and prints large ones as 4.194304e+06. */}}
+{{- /* Helm reads every number as a float64 and prints large ones as 4.194304e+06. */}}
 {{- if kindIs "float64" $value }}{{ if eq $value (floor $value) }}{{ $value = int64 $value }}{{ end }}{{ end }}
 {{ $name }}: {{ toString $value | quote }}
 {{- end -}}
 {{- end -}}
 
-{{/* "true" if a setting is on: (list . NAME) */}}
+{{/* "true" if a setting is on, else "". Its argument: (list . NAME) */}}
 {{- define "rls.on" -}}
 {{- if has (get (default dict (index . 0).Values.settings) (index . 1) | toString | lower) (list "true" "t" "1") -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if the rules are files, "" if a management server sends them. */}}
+{{- define "rls.readsFiles" -}}
+{{- if not (hasPrefix "GRPC_" (get (default dict .Values.settings) "CONFIG_TYPE" | toString | upper)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if wrong rules are to be skipped, so that they must not stop a pod. */}}
+{{- define "rls.skipsWrongRules" -}}
+{{- if eq (get (default dict .Values.settings) "CONFIG_ON_ERROR" | toString | lower) "skip" -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if a CA of one's own is mounted for Redis. */}}
+{{- define "rls.redisCA" -}}
+{{- if and (eq .Values.backend.type "redis") (or .Values.backend.redis.ca.secret .Values.backend.redis.ca.configMap) -}}true{{- end -}}
+{{- end -}}
+
+{{/* What the containers have in common: image, environment, resources and rights. */}}
+{{- define "rls.container" -}}
+image: {{ include "rls.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+envFrom:
+  - configMapRef: {name: {{ include "rls.fullname" . }}-settings}
+env:
+  # The garbage collector works harder near GOMEMLIMIT, before the kernel kills
+  # the process: the limit in MiB with six zeros is 95 % of it in bytes.
+  - name: MEMORY_LIMIT_MI
+    valueFrom:
+      resourceFieldRef: {resource: limits.memory, divisor: 1Mi}
+  - {name: GOMEMLIMIT, value: $(MEMORY_LIMIT_MI)000000}
+  {{- if eq .Values.backend.type "redis" }}
+  {{- range $name, $secret := dict "REDIS_AUTH" .Values.backend.redis.authSecret "REDIS_SENTINEL_AUTH" .Values.backend.redis.sentinelAuthSecret }}
+  {{- if $secret.name }}
+  - name: {{ $name }}
+    valueFrom:
+      secretKeyRef: {{- toYaml $secret | nindent 8 }}
+  {{- end }}
+  {{- end }}
+  {{- end }}
+  {{- with .Values.extraEnv }}{{ toYaml . | nindent 2 }}{{ end }}
+resources: {{- toYaml .Values.resources | nindent 2 }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
 {{- end -}}
 
 {{/* The kubelet's gRPC probes speak no TLS. */}}
@@ -79,7 +128,7 @@ grpc: {port: 8081}
 {{- end -}}
 {{- end -}}
 
-{{/* What gateways and meshes take the gRPC port for. */}}
+{{/* The gRPC port's appProtocol, by which gateways and meshes choose how to connect. */}}
 {{- define "rls.grpc" -}}
 {{- if include "rls.on" (list . "GRPC_SERVER_USE_TLS") -}}https{{- else -}}kubernetes.io/h2c{{- end -}}
 {{- end -}}
