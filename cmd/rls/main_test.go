@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,11 +53,13 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		// http STATUS URL [FILE] gets the URL, or posts the file to it, and prints
-		// the body; await goes on until the status is right; terminate sends
-		// SIGTERM to what runs in the background.
+		// the body; await repeats that until the status is right, and scrape
+		// PATTERN URL until a line of the body matches; terminate sends SIGTERM to
+		// the processes in the background.
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"http":  func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, false) },
-			"await": func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, true) },
+			"http":   func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, false) },
+			"await":  func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, true) },
+			"scrape": scrapeCmd,
 			"terminate": func(ts *testscript.TestScript, _ bool, _ []string) {
 				for _, cmd := range ts.BackgroundCmds() {
 					ts.Check(cmd.Process.Signal(syscall.SIGTERM))
@@ -81,6 +84,20 @@ func httpCmd(ts *testscript.TestScript, neg bool, args []string, await bool) {
 		ts.Fatalf("want %s, got %d %s %v", args[0], status, body, err)
 	}
 	fmt.Fprint(ts.Stdout(), body)
+}
+
+func scrapeCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: scrape PATTERN URL")
+	}
+	pattern := regexp.MustCompile("(?m)" + args[0])
+	var body string
+	if !testenv.Poll(patience, func() bool {
+		_, body, _ = fetch(ts, args[1:])
+		return pattern.MatchString(body)
+	}) {
+		ts.Fatalf("no %s in\n%s", args[0], body)
+	}
 }
 
 func fetch(ts *testscript.TestScript, args []string) (int, string, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -46,7 +47,10 @@ func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Me
 	}
 	r.Rules = sources.Rules{
 		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s), SkipWrong: s.Rules.ConfigOnError == "skip"},
-		Use:     limits.SetTree,
+		Use: func(tree *descriptors.Tree) {
+			limits.SetTree(tree)
+			measure.InForce(tree)
+		},
 		Skipped: measure.Skipped(),
 		Loaded: func(err error) {
 			measure.Loaded(err)
@@ -60,7 +64,15 @@ func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Me
 	return r, nil
 }
 
-func (r *rules) run(ctx context.Context) error { return r.source.Run(ctx, r.Publish) }
+func (r *rules) run(ctx context.Context) error {
+	err := r.source.Run(ctx, r.Publish)
+	if errors.Is(err, sources.ErrNoFolder) {
+		return fmt.Errorf("rules: %w: it is the folder RUNTIME_APPDIRECTORY in RUNTIME_SUBDIRECTORY in RUNTIME_ROOT. "+
+			"To serve the files in ./config: RUNTIME_ROOT=. RUNTIME_SUBDIRECTORY= RUNTIME_APPDIRECTORY=config rls serve. "+
+			"To serve no limits: an empty folder", err)
+	}
+	return err
+}
 
 // mayListen waits until the process may listen; false when it ends before.
 func (r *rules) mayListen(ctx context.Context) bool {
@@ -92,6 +104,7 @@ func rulesSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logge
 		IgnoreDotFiles: s.Rules.RuntimeIgnoredotfiles,
 		WatchRoot:      s.Rules.RuntimeWatchRoot,
 		Poll:           s.Rules.RuntimePollInterval,
+		Gone:           measure.SourceGone(),
 		Log:            log,
 	}, nil
 }

@@ -57,6 +57,7 @@ type Metrics struct {
 	requests  [codes.Unauthenticated + 1]prometheus.Counter
 	loads     *prometheus.CounterVec
 	refused   prometheus.Gauge
+	inForce   inForce
 	lastLoad  atomic.Int64 // of good rules, ns since the epoch
 	decisions *decisions
 	calls     *calls
@@ -73,7 +74,7 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, paths: newPaths(o.MaxSeries)}
+	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, paths: newPaths(o.MaxSeries), inForce: newInForce()}
 	m.add = prometheus.WrapRegistererWith(labels(o.Tags), m.registry)
 	m.calls = newCalls(m.paths, mapping)
 	m.decisions = newDecisions(m.paths, o.NearLimitRatio)
@@ -129,7 +130,7 @@ func (m *Metrics) countProcess() {
 	}
 	m.loads.WithLabelValues("success")
 	m.loads.WithLabelValues("error")
-	m.add.MustRegister(m.panics, m.cutOff, requests, m.loads, m.refused,
+	m.add.MustRegister(m.panics, m.cutOff, requests, m.loads, m.refused, m.inForce.rules, m.inForce.hash,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "rls_config_last_success_timestamp_seconds", Help: "When rules were last loaded without an error, in seconds since the epoch; 0 is never.",
 		}, func() float64 { return float64(m.lastLoad.Load()) / 1e9 }),

@@ -2,6 +2,9 @@ package sources
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,55 +15,77 @@ import (
 )
 
 const (
-	// quiet is how long a folder has to stay as it is before it is published:
-	// editors and copies go through half-written and missing files.
+	// quiet is how long the files must stay unchanged before they are published.
+	// Editors and copies write files in several steps, and a half-written or
+	// missing file must not become the rules.
 	quiet = 100 * time.Millisecond
-	// patience is when a folder that never stays as it is is published all the
-	// same.
+	// patience bounds that wait: files that change all the time are published
+	// this long after the first change.
 	patience = 2 * time.Second
 )
 
-// Files is the source that reads a folder below a root.
+// ErrNoFolder is the error of [Files.Run] when the folder with the rules does
+// not exist at the start.
+var ErrNoFolder = errors.New("the folder with the rules does not exist")
+
+// Files is the source that reads the files of one folder and watches them.
+//
+// A folder without files is a valid set of rules, without limits, when Run
+// starts. Once rules from files are in force, a folder that disappears or loses
+// all its files changes nothing: the rules stay in force and Gone is called.
+// Whoever wants no limits any more leaves a domain without descriptors.
 type Files struct {
-	// Root, a folder or a symbolic link to one.
+	// Root is the path of a folder or of a symbolic link to one.
 	Root string
-	// Below is the path from Root to the folder with the rules; may be "".
-	Below          string
+	// Below is the path from Root to the folder with the rules; "" is Root
+	// itself.
+	Below string
+	// IgnoreDotFiles is [Folder.IgnoreDotFiles].
 	IgnoreDotFiles bool
-	// WatchRoot reads again only when Root leads to another folder than
-	// before. Otherwise, and as long as the rules are refused, every change of
-	// the folder's files counts. As with envoyproxy/ratelimit, WatchRoot also
-	// reads what stands beside the folder (see Folder.Beside).
+	// WatchRoot publishes again only when Root leads to another folder than
+	// before. While the rules are refused or the files are gone, every change
+	// of the files counts. As in envoyproxy/ratelimit, WatchRoot also reads the
+	// files that stand beside the folder (see [Folder.Beside]).
 	WatchRoot bool
-	// Poll is how often to look for changes that went unnoticed, > 0.
+	// Poll is the interval, > 0, at which the files are read again to find
+	// changes without a notification.
 	Poll time.Duration
+	// Gone, if not nil, is called with true when the files of the rules in
+	// force are gone, and with false when there are files again.
+	Gone func(bool)
 	Log  *slog.Logger
 }
 
 var _ Source = (*Files)(nil)
 
-// Folder is where the rules are.
+// Folder is the folder with the rules.
 func (f *Files) Folder() Folder {
 	return Folder{Path: filepath.Join(f.Root, f.Below), IgnoreDotFiles: f.IgnoreDotFiles, Beside: f.WatchRoot && f.Below != ""}
 }
 
-// Run implements [Source]. It returns nil when ctx ends.
+// Run implements [Source]. It returns nil when ctx ends. When the folder does
+// not exist and no file stands beside it, Run publishes nothing and returns an
+// error that wraps [ErrNoFolder] and names the path.
 func (f *Files) Run(ctx context.Context, publish Publish) error {
 	w := &watch{Files: f}
 	defer func() { w.close() }()
 
-	inForce, root := w.read(), rootOf(f.Root)
-	refused := publish(inForce.files, inForce.err) != nil
+	seen, root := w.read(), rootOf(f.Root)
+	if path := f.Folder().Path; seen.empty() && !exists(path) {
+		return fmt.Errorf("%s: %w", path, ErrNoFolder)
+	}
+	s := state{Files: f, publish: publish}
+	s.take(seen)
 
 	poll := time.NewTicker(f.Poll)
 	defer poll.Stop()
 	var (
-		settle   <-chan time.Time // when to look again, nil when nothing happened
-		settling *snapshot        // what the folder held when it was last seen to change
-		since    time.Time        // when it began to change
+		settle   <-chan time.Time // fires when to read again; nil when nothing happened
+		settling *snapshot        // the files as they were when they were last seen to change
+		since    time.Time        // when they began to change
 	)
-	// The first notification starts the clock. Later ones do not push it back,
-	// or a folder that changes all the time would never be read.
+	// The first notification starts the clock. Later ones do not restart it:
+	// otherwise files that change all the time would never be read.
 	look := func() {
 		if settle == nil {
 			settle = time.After(quiet)
@@ -77,7 +102,7 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 			continue
 		case err, open := <-w.errors():
 			if open {
-				f.Log.Warn("rules folder: changes may have been missed, reading it again", "error", err.Error())
+				f.Log.Warn("rules folder: notifications of changes may be lost, reading it again", "error", err.Error())
 				look()
 			}
 			continue
@@ -90,19 +115,19 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 		}
 
 		now := rootOf(f.Root)
-		if f.WatchRoot && !refused && now.same(root) {
-			continue
-		}
 		next := w.read()
+		// Files that change below the same root do not count, unless none is left.
+		ignored := f.WatchRoot && now.same(root) && !s.refused && !s.gone && !next.empty()
 		switch {
-		case next.same(inForce):
+		case ignored || next.same(seen):
 			settling, root = nil, now
+			f.Log.Debug("rules folder: read again, nothing to load", "folder", f.Folder().Path, "changed", !next.same(seen))
 		case settling == nil:
 			settling, since = next, time.Now()
 			look()
 		case next.same(settling) || time.Since(since) > patience:
-			inForce, root, settling = next, now, nil
-			refused = publish(next.files, next.err) != nil
+			seen, root, settling = next, now, nil
+			s.take(next)
 		default:
 			settling = next
 			look()
@@ -110,7 +135,42 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 	}
 }
 
-// root is the folder that a path leads to.
+// state says what became of the files that were read.
+type state struct {
+	*Files
+	publish Publish
+
+	refused bool // the files published last were refused
+	inForce bool // the rules in force come from at least one file
+	gone    bool // and all files are gone since
+}
+
+// take publishes the files. When all files of the rules in force are gone, it
+// calls Gone instead and leaves the rules in force.
+func (s *state) take(files *snapshot) {
+	gone := files.empty() && s.inForce
+	if gone {
+		s.Log.Warn("rules folder: all files are gone, the rules in force stay; to end all limits leave a domain without descriptors",
+			"folder", s.Folder().Path)
+	}
+	if gone != s.gone && s.Gone != nil {
+		s.Gone(gone)
+	}
+	if s.gone = gone; gone {
+		return
+	}
+	s.refused = s.publish(files.files, files.err) != nil
+	if !s.refused {
+		s.inForce = len(files.files) > 0
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// root identifies the folder that a path leads to; the zero root is no folder.
 type root struct{ info os.FileInfo }
 
 func rootOf(path string) root {
@@ -128,20 +188,21 @@ func (r root) same(o root) bool {
 	return os.SameFile(r.info, o.info)
 }
 
-// watch tells of changes to the folder and to the path that leads to it.
+// watch notifies of changes to the folder with the rules and to the folders and
+// links on the path that leads to it.
 type watch struct {
 	*Files
 	notify *fsnotify.Watcher // nil when the system has none to give
 }
 
-// read reads the folder and watches it from before it is read, so that no
-// change falls in between. Each time a new set of watches begins: watches
-// follow folders, not the links that lead to them.
+// read reads the files. It watches each folder before it reads it, so that no
+// change falls in between, and replaces all watches, because a watch follows a
+// folder and not the links that lead to it.
 func (w *watch) read() *snapshot {
 	w.close()
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.Log.Warn("rules folder: no notifications, polling only", "poll", w.Poll, "error", err.Error())
+		w.Log.Warn("rules folder: the system gives no notifications of changes, polling only", "poll", w.Poll, "error", err.Error())
 	}
 	w.notify = notify
 	for _, path := range w.path() {
@@ -154,12 +215,13 @@ func (w *watch) read() *snapshot {
 
 func (w *watch) add(dir string) {
 	if w.notify != nil {
-		// A folder that cannot be watched (missing, too many) is polled.
+		// A folder that cannot be watched (it is missing, or the system's limit
+		// on watches is reached) is polled.
 		_ = w.notify.Add(dir)
 	}
 }
 
-// path is Root, the folder with the rules, and those between them.
+// path lists Root, the folder with the rules, and the folders between them.
 func (w *watch) path() []string {
 	path := filepath.Clean(w.Root)
 	steps := []string{path}
@@ -170,9 +232,10 @@ func (w *watch) path() []string {
 	return steps
 }
 
-// concerns reports whether a change of name can change the rules.
+// concerns reports whether a change of the file or folder name can change the
+// rules.
 func (w *watch) concerns(name string) bool {
-	steps, name := w.path(), filepath.Clean(name) // "./rules" below a relative root
+	steps, name := w.path(), filepath.Clean(name) // fsnotify gives "./rules" below a relative root
 	for _, step := range steps {
 		if name == step {
 			return true

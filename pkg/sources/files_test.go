@@ -1,9 +1,11 @@
 package sources_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -21,17 +23,16 @@ import (
 )
 
 const (
-	soon    = 10 * time.Second
-	never   = time.Hour              // polls that do not help a test
-	settled = 500 * time.Millisecond // a change that counts has been seen by then
+	soon  = 10 * time.Second
+	never = time.Hour // a poll interval that leaves all work to notifications
 )
 
-// rule is a file with one domain.
+// rule is the text of a file with one domain.
 func rule(domain string) string {
 	return fmt.Sprintf("domain: %s\ndescriptors:\n- key: user\n  rate_limit: {unit: minute, requests_per_unit: 1}\n", domain)
 }
 
-// write writes a file, in place and not at once, as a shell would.
+// write writes a file in place: it truncates the file first, as a shell does.
 func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -49,29 +50,51 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// link points name to target, replacing a link at once, as Kubernetes does.
+// link points name to target. It replaces an older link in one step, as
+// Kubernetes does.
 func link(t *testing.T, target, name string) {
 	t.Helper()
 	must(t, os.Symlink(target, name+"_tmp"))
 	must(t, os.Rename(name+"_tmp", name))
 }
 
-// observed is what a source published, as its user sees it.
+// observed is what a source published, as the user of the source sees it.
 type observed struct {
 	mu    sync.Mutex
 	seen  []string // domains of each accepted load
 	errs  []error  // outcome of each load
 	inUse string
+	gone  bool
+	log   bytes.Buffer
+}
+
+// Write implements io.Writer for the source's log.
+func (o *observed) Write(line []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.log.Write(line)
+}
+
+// logged counts the lines of the log with a message.
+func (o *observed) logged(message string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Count(o.log.String(), message)
 }
 
 // run runs a source until the test ends.
 func run(t *testing.T, f *sources.Files) *observed {
 	t.Helper()
-	f.Log = slog.New(slog.DiscardHandler)
+	o := &observed{}
+	f.Log = slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	f.Gone = func(gone bool) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.gone = gone
+	}
 	if f.Poll == 0 {
 		f.Poll = never
 	}
-	o := &observed{}
 	rules := &sources.Rules{
 		Use: func(tree *descriptors.Tree) {
 			var names []string
@@ -137,17 +160,35 @@ func (o *observed) become(t *testing.T, domains string) {
 	testenv.Eventually(t, soon, ok, "in force: "+domains)
 }
 
-// stay fails if anything is loaded within the time that a change takes.
-func (o *observed) stay(t *testing.T) {
+// stay fails if what the test changed last is loaded. It gives the source, by
+// touching a file in the folder, two more occasions to read all files: the
+// second reading begins after the change.
+func (o *observed) stay(t *testing.T, file string) {
 	t.Helper()
-	before, until := o.loads(), time.Now().Add(settled)
-	testenv.Eventually(t, soon, func() bool { return time.Now().After(until) }, "")
-	if o.loads() != before {
+	const nothing = "nothing to load"
+	loads := o.loads()
+	for range 2 {
+		lines := o.logged(nothing)
+		must(t, os.Chtimes(file, time.Now(), time.Now()))
+		testenv.Eventually(t, soon, func() bool { return o.logged(nothing) > lines }, "the folder is read again")
+	}
+	if o.loads() != loads {
 		t.Errorf("loaded again: %q", o.history())
 	}
 }
 
-// watching watches every change below a new root; path is the rules' folder.
+// lose waits until the source says whether its files are gone.
+func (o *observed) lose(t *testing.T, gone bool) {
+	t.Helper()
+	testenv.Eventually(t, soon, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.gone == gone
+	}, fmt.Sprint("files gone: ", gone))
+}
+
+// watching returns a source that watches every change below a new root; path is
+// the folder with the rules.
 func watching(t *testing.T) (f *sources.Files, path string) {
 	root := t.TempDir()
 	path = filepath.Join(root, "ratelimit", "config")
@@ -208,7 +249,7 @@ func TestFileInPlaceOfTheFolder(t *testing.T) {
 
 func TestFolderReportsAllThatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
-	// Links that lead to themselves cannot be read by anyone, root included.
+	// Nobody can read a link that leads to itself, root included.
 	must(t, os.Symlink("one", filepath.Join(dir, "one")))
 	must(t, os.Symlink("two", filepath.Join(dir, "two")))
 	_, err := sources.Folder{Path: dir}.Read()
@@ -217,22 +258,100 @@ func TestFolderReportsAllThatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestNoFilesAreValidRules(t *testing.T) {
+func TestNoFilesAreValidRulesAtTheStart(t *testing.T) {
 	f, path := watching(t)
 	o := run(t, f)
 	o.become(t, "")
 	write(t, path+"/a.yaml", rule("a"))
 	o.become(t, "a")
-	must(t, os.Remove(path+"/a.yaml"))
-	o.become(t, "")
+	write(t, path+"/a.yaml", "domain: a\n")
+	testenv.Eventually(t, soon, func() bool { return o.loads() == 3 }, "a domain without descriptors")
+	o.become(t, "a")
+	o.lose(t, false)
 }
 
-func TestFolderThatAppearsLater(t *testing.T) {
+// Without a folder there is nothing to serve, and most likely its name is
+// wrong: Run ends, and names the path that it looked at.
+func TestNoFolderAtTheStart(t *testing.T) {
+	for _, watchRoot := range []bool{false, true} {
+		f, path := watching(t)
+		must(t, os.RemoveAll(filepath.Dir(path)))
+		f.WatchRoot, f.Poll, f.Log = watchRoot, never, slog.New(slog.DiscardHandler)
+		err := f.Run(t.Context(), func([]descriptors.File, error) error {
+			t.Error("rules were published")
+			return nil
+		})
+		if !errors.Is(err, sources.ErrNoFolder) || !strings.Contains(err.Error(), path) {
+			t.Errorf("watching the root is %v: got %v", watchRoot, err)
+		}
+	}
+	// Files beside the folder are rules, too.
 	f, path := watching(t)
-	must(t, os.RemoveAll(filepath.Dir(path)))
+	must(t, os.RemoveAll(path))
+	write(t, path+".yaml", rule("beside"))
+	f.WatchRoot = true
+	run(t, f).become(t, "beside")
+}
+
+// Files that are gone are a mistake: the rules stay in force, until there are
+// files again.
+func TestFilesThatAreGoneLeaveTheRules(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		remove func(root, path string) error
+	}{
+		{"an emptied folder", func(_, path string) error { return os.Remove(path + "/a.yaml") }},
+		{"no folder", func(_, path string) error { return os.RemoveAll(path) }},
+		{"no root", func(root, _ string) error { return os.RemoveAll(root) }},
+	} {
+		for _, watchRoot := range []bool{false, true} {
+			t.Run(fmt.Sprint(tt.name, ", watching the root is ", watchRoot), func(t *testing.T) {
+				f, path := watching(t)
+				f.WatchRoot = watchRoot
+				write(t, path+"/a.yaml", rule("a"))
+				o := run(t, f)
+				o.become(t, "a")
+
+				must(t, tt.remove(f.Root, path))
+				o.lose(t, true)
+				o.become(t, "a")
+				if o.loads() != 1 || o.lastError() != nil || o.logged("all files are gone") != 1 {
+					t.Errorf("%d loads, the last one: %v, log:\n%s", o.loads(), o.lastError(), &o.log)
+				}
+
+				write(t, path+"/a.yaml", rule("b"))
+				o.lose(t, false)
+				o.become(t, "b")
+			})
+		}
+	}
+}
+
+// A ConfigMap from which every key was removed still has its folder.
+func TestConfigMapWithoutKeys(t *testing.T) {
+	f, path := watching(t)
+	configMap(t, path, "1", map[string]string{"a.yaml": rule("a")})
 	o := run(t, f)
-	write(t, path+"/a.yaml", rule("a"))
 	o.become(t, "a")
+	configMap(t, path, "2", nil)
+	o.lose(t, true)
+	o.become(t, "a")
+	configMap(t, path, "3", map[string]string{"a.yaml": rule("c")})
+	o.become(t, "c")
+	o.lose(t, false)
+}
+
+// Rules that were never in force need no protection.
+func TestBadFilesThatAreRemoved(t *testing.T) {
+	f, path := watching(t)
+	write(t, path+"/a.yaml", "domain: [")
+	o := run(t, f)
+	if o.logged("no rules are in force") != 1 || o.logged("last good") > 0 {
+		t.Errorf("log of refused rules at the start:\n%s", &o.log)
+	}
+	must(t, os.Remove(path+"/a.yaml"))
+	o.become(t, "")
+	o.lose(t, false)
 }
 
 func TestChangesAreSeen(t *testing.T) {
@@ -250,7 +369,7 @@ func TestChangesAreSeen(t *testing.T) {
 	write(t, path+"/other/b.yaml", rule("d"))
 	o.become(t, "a d")
 	must(t, os.Chtimes(path+"/a.yaml", time.Now(), time.Now()))
-	o.stay(t)
+	o.stay(t, path+"/a.yaml")
 }
 
 func TestBadRulesChangeNothing(t *testing.T) {
@@ -273,20 +392,29 @@ func TestBadRulesChangeNothing(t *testing.T) {
 	testenv.Eventually(t, soon, func() bool { return o.lastError() == nil }, "no error any more")
 }
 
-// configMap mounts files as Kubernetes does: the names link through ..data,
-// which is swapped.
+// configMap writes files as Kubernetes mounts a ConfigMap: their names are links
+// through ..data, a link that each version replaces. Names that the new version
+// lacks are removed.
 func configMap(t *testing.T, path, version string, files map[string]string) {
 	t.Helper()
 	dir := filepath.Join(path, "..2026_"+version)
+	must(t, os.MkdirAll(dir, 0o755))
 	for name, content := range files {
 		write(t, filepath.Join(dir, name), content)
 	}
 	old, _ := os.Readlink(filepath.Join(path, "..data"))
+	names, err := os.ReadDir(path)
+	must(t, err)
 	link(t, filepath.Base(dir), filepath.Join(path, "..data"))
 	for name := range files {
 		first, _, _ := strings.Cut(name, "/")
 		if _, err := os.Lstat(filepath.Join(path, first)); err != nil {
 			must(t, os.Symlink(filepath.Join("..data", first), filepath.Join(path, first)))
+		}
+	}
+	for _, entry := range names {
+		if _, err := os.Stat(filepath.Join(path, entry.Name())); errors.Is(err, fs.ErrNotExist) {
+			must(t, os.Remove(filepath.Join(path, entry.Name())))
 		}
 	}
 	if old != "" {
@@ -306,7 +434,7 @@ func TestConfigMap(t *testing.T) {
 				configMap(t, path, fmt.Sprint(2+i), map[string]string{"a.yaml": rule(domain), "more/b.yaml": rule("b")})
 				o.become(t, "b "+domain)
 			}
-			// Never twice, never without.
+			// Each version is loaded once, and no version without files is seen.
 			want := []string{"a b", "b c", "b d", "b e"}
 			if diff := cmp.Diff(want, o.history()); diff != "" || o.lastError() != nil {
 				t.Error(diff, o.lastError())
@@ -322,7 +450,8 @@ func TestEditorsDance(t *testing.T) {
 	o := run(t, f)
 	o.become(t, "a")
 	for _, domain := range []string{"b", "c"} {
-		// Away, a new one in two parts, the old one gone.
+		// The old file is moved away, the new one written in two parts, the
+		// old one removed.
 		must(t, os.Rename(file, file+"~"))
 		half := rule(domain)[:20]
 		write(t, file, half)
@@ -331,14 +460,14 @@ func TestEditorsDance(t *testing.T) {
 		o.become(t, domain)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, o.history()); diff != "" {
-		t.Errorf("something in between was in force: %s", diff)
+		t.Errorf("a state in between was in force: %s", diff)
 	}
 	if o.loads() != 3 {
 		t.Errorf("%d loads, want 3", o.loads())
 	}
 }
 
-// A folder in which something is always written is loaded all the same.
+// A folder in which files change all the time is loaded all the same.
 func TestFolderThatNeverSettles(t *testing.T) {
 	f, path := watching(t)
 	write(t, path+"/a.yaml", rule("a"))
@@ -372,8 +501,9 @@ func TestWatchRootSeesOnlyTheSwap(t *testing.T) {
 	link(t, "1", root)
 	o := run(t, &sources.Files{Root: root, Below: "sub/config", WatchRoot: true})
 	o.become(t, "v1")
-	write(t, filepath.Join(dir, "1/sub/config/a.yaml"), rule("changed"))
-	o.stay(t)
+	ignored := filepath.Join(dir, "1/sub/config/a.yaml")
+	write(t, ignored, rule("changed"))
+	o.stay(t, ignored)
 	for _, version := range []string{"2", "3"} {
 		link(t, version, root)
 		o.become(t, "v"+version)
@@ -383,7 +513,8 @@ func TestWatchRootSeesOnlyTheSwap(t *testing.T) {
 	}
 }
 
-// A watched root has always been read so: all that config and a dot begin with.
+// As in envoyproxy/ratelimit, a watched root is read with the files and folders
+// whose names start with "config.".
 func TestWatchRootReadsWhatStandsBeside(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"config/a.yaml", "config.yaml", "config.d/b.yaml", "configs.yaml", "other.yaml"} {
@@ -394,7 +525,7 @@ func TestWatchRootReadsWhatStandsBeside(t *testing.T) {
 	f = &sources.Files{Root: root, Below: "sub/config"}
 	run(t, f).become(t, "config-a-yaml")
 
-	// Bad ones are mended there, too.
+	// A bad file beside the folder can be mended.
 	path := filepath.Join(root, "sub", "config.yaml")
 	write(t, path, "domain: [")
 	o := run(t, &sources.Files{Root: root, Below: "sub/config", WatchRoot: true})
@@ -419,7 +550,8 @@ func TestRelativeRoot(t *testing.T) {
 	changed.become(t, "v3")
 }
 
-// Without good rules there is nothing to protect from a half-made change.
+// While the rules are refused, every change counts: there are no good rules to
+// protect from a change that is half made.
 func TestWatchRootRecoversFromBadRules(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "config/a.yaml"), "domain: [")
@@ -427,10 +559,10 @@ func TestWatchRootRecoversFromBadRules(t *testing.T) {
 	write(t, filepath.Join(root, "config/a.yaml"), rule("a"))
 	o.become(t, "a")
 	write(t, filepath.Join(root, "config/a.yaml"), rule("b"))
-	o.stay(t)
+	o.stay(t, filepath.Join(root, "config/a.yaml"))
 }
 
-// A file that links elsewhere changes without a notification.
+// The target of a link can change without a notification: polls find that.
 func TestPollHealsWhatWasNotNotified(t *testing.T) {
 	f, path := watching(t)
 	elsewhere := filepath.Join(t.TempDir(), "a.yaml")
@@ -440,5 +572,5 @@ func TestPollHealsWhatWasNotNotified(t *testing.T) {
 	o := run(t, f)
 	write(t, elsewhere, rule("b"))
 	o.become(t, "b")
-	o.stay(t)
+	o.stay(t, elsewhere)
 }

@@ -13,22 +13,24 @@ import (
 )
 
 // Folder is a folder of rules: every regular file in it and in its subfolders,
-// whatever its name, through symbolic links. A folder that does not exist is
-// empty; a file in its place is read as the only one.
+// whatever its name. Symbolic links are followed. A folder that does not exist
+// has no files; a regular file at Path is read as the only file.
 //
 // Kubernetes mounts a ConfigMap as links through ..data to a folder named
-// ..<date>. Names that start with two dots are left out, so each file is seen
-// once, under the name that its author gave it.
+// ..<date>. Names that start with two dots are left out, so that each file is
+// read once, under the name that its author gave it.
 type Folder struct {
 	Path           string
-	IgnoreDotFiles bool // leave out what starts with one dot, too
-	// Beside reads also what stands beside the folder and has its name and a
-	// dot before its own, as config.yaml has beside config.
+	IgnoreDotFiles bool // leave out names that start with one dot, too
+	// Beside also reads the files and folders in the same parent folder whose
+	// names start with the folder's own name and a dot: config.yaml beside
+	// config.
 	Beside bool
 }
 
-// Read returns the files in the order of their paths, those beside the folder
-// last.
+// Read returns the files in the order of their paths, and after them the files
+// beside the folder. Its error joins the reasons for all files that cannot be
+// read; then it returns no files.
 func (f Folder) Read() ([]descriptors.File, error) {
 	return f.read(func(string) {})
 }
@@ -53,7 +55,7 @@ func (f Folder) read(enter func(dir string)) ([]descriptors.File, error) {
 type folderReader struct {
 	Folder
 	enter   func(string)
-	entered map[string]bool // by path without links: links may lead in circles
+	entered map[string]bool // by path without links, because links may lead in circles
 	files   []descriptors.File
 	errs    []error
 }
@@ -109,9 +111,9 @@ func (r *folderReader) file(path string) {
 	}
 }
 
-// failed reports whether there is nothing to read, and keeps the reason unless
-// it is that the file is gone: a link whose file was removed (a ConfigMap that
-// is being swapped, an editor's lock) is like no file.
+// failed reports whether err is an error, and keeps it unless it says that the
+// file does not exist: a link whose target was removed (a ConfigMap that is
+// being swapped, an editor's lock) counts as no file.
 func (r *folderReader) failed(err error) bool {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.errs = append(r.errs, err)
@@ -119,11 +121,15 @@ func (r *folderReader) failed(err error) bool {
 	return err != nil
 }
 
-// snapshot is what a folder held when it was read.
+// snapshot is the files of a folder at one moment, or the reason why they could
+// not be read.
 type snapshot struct {
 	files []descriptors.File
 	err   error
 }
+
+// empty reports that the folder could be read and has no files.
+func (s *snapshot) empty() bool { return s.err == nil && len(s.files) == 0 }
 
 func (s *snapshot) same(o *snapshot) bool {
 	if s.err != nil || o.err != nil {

@@ -1,10 +1,11 @@
-// Package sources brings rules in: from files, watched for changes.
+// Package sources brings rules into the process: from files that are watched
+// for changes.
 //
-// A [Source] reads files of rules and publishes them whenever they changed;
-// [Rules] loads what is published and puts it in force. It promises that rules
-// that cannot be read or loaded change nothing (the last good ones stay in
-// force) and that a change is noticed even when its notification is lost. It
-// leaves the language of the rules to pkg/descriptors.
+// A [Source] reads files of rules and publishes them whenever they change;
+// [Rules] loads published files and puts their rules in force. The package
+// promises that rules that cannot be read or loaded change nothing, so that the
+// last good rules stay in force, and that a change is noticed even when its
+// notification is lost. The language of the rules is left to pkg/descriptors.
 package sources
 
 import (
@@ -15,43 +16,54 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Publish takes all the files of rules there are now, or the reason why they
-// cannot be read. It returns why the rules were refused, nil when they are in
-// force.
+// Publish takes all files of rules that exist now, or the reason why they cannot
+// be read. It returns why the rules were refused, or nil when they are in force.
 type Publish func(files []descriptors.File, unreadable error) error
 
-// Source is where rules come from.
+// Source is a place that rules come from.
 type Source interface {
-	// Run calls publish, always from the same goroutine, with the rules and
-	// again whenever they change, until ctx ends. Its error is a reason why it
-	// had to stop earlier.
+	// Run calls publish with the rules, and again whenever they change, until
+	// ctx ends. All calls are made from one goroutine. The error says why Run
+	// had to stop before ctx ended.
 	Run(ctx context.Context, publish Publish) error
 }
 
 // Rules puts the rules that a source publishes in force.
 type Rules struct {
 	Options descriptors.Options
-	// Use takes each good set of rules.
+	// Use is called with each good set of rules, and puts it in force.
 	Use func(*descriptors.Tree)
-	// Skipped, if not nil, is told how many problems each good set of rules
-	// had, for which something was left out (descriptors.Options.SkipWrong).
+	// Skipped, if not nil, is called with the number of problems of each good
+	// set of rules, for each of which a descriptor or a file was left out
+	// (descriptors.Options.SkipWrong).
 	Skipped func(problems int)
-	// Loaded is told the outcome of each attempt, after Use.
+	// Loaded is called with the outcome of each load, after Use.
 	Loaded func(error)
 	Log    *slog.Logger
+
+	inForce bool // Use was called
 }
 
-// Publish is a [Publish].
+// Publish implements [Publish]: it loads the files, calls Use, Skipped and
+// Loaded, and logs every problem. Calls must not overlap.
 func (r *Rules) Publish(files []descriptors.File, unreadable error) error {
 	err := unreadable
 	if err == nil {
 		err = r.load(files)
 	}
 	if err != nil {
-		r.Log.Error("rules refused, the last good ones stay in force", "files", len(files), "problems", err.Error())
+		r.Log.Error(r.refusal(), "files", len(files), "problems", err.Error())
 	}
 	r.Loaded(err)
 	return err
+}
+
+// refusal is the log message for refused rules.
+func (r *Rules) refusal() string {
+	if r.inForce {
+		return "rules refused, the last good ones stay in force"
+	}
+	return "rules refused, no rules are in force"
 }
 
 func (r *Rules) load(files []descriptors.File) error {
@@ -68,6 +80,7 @@ func (r *Rules) load(files []descriptors.File) error {
 		r.Log.Error("rules: left out, the others are in force", "problem", problem.Error())
 	}
 	r.Use(tree)
+	r.inForce = true
 	if r.Skipped != nil {
 		r.Skipped(len(problems))
 	}

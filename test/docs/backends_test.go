@@ -103,7 +103,7 @@ func TestBackendDocNamesSettings(t *testing.T) {
 
 // TestBackendDocNamesMetrics: what it calls a metric is one.
 func TestBackendDocNamesMetrics(t *testing.T) {
-	rls := serve(t, []string{"BACKEND_TYPE=memory", "RUNTIME_ROOT=" + t.TempDir()})
+	rls := serve(t, []string{"BACKEND_TYPE=memory", "RUNTIME_ROOT=" + t.TempDir(), "RUNTIME_APPDIRECTORY="})
 	resp, err := http.Get(rls.debug + "/stats")
 	if err != nil {
 		t.Fatal(err)

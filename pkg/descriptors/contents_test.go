@@ -1,0 +1,59 @@
+package descriptors_test
+
+import (
+	"testing"
+
+	"example.org/rls/pkg/descriptors"
+)
+
+// Equal rules have equal hashes whatever their files are called and whatever
+// the order in them; every difference makes another hash.
+func TestHash(t *testing.T) {
+	hash := func(files ...string) uint64 {
+		var all []descriptors.File
+		for i, text := range files {
+			all = append(all, descriptors.File{Name: string(rune('a' + i)), Content: []byte(text)})
+		}
+		tree, _, err := descriptors.Load(all, descriptors.Options{MergeDomains: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tree.Hash()
+	}
+	const (
+		x = "domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1}}\n"
+		y = "- {key: y, rate_limit: {unit: hour, requests_per_unit: 2}}\n"
+	)
+	same := hash(x + y)
+	for i, files := range [][]string{
+		{"# a comment\n" + x + y},
+		{"domain: d\ndescriptors:\n" + y, x},
+		{x, "domain: d\ndescriptors:\n" + y},
+	} {
+		if got := hash(files...); got != same {
+			t.Errorf("equal rules %d: %x, want %x", i, got, same)
+		}
+	}
+	seen := map[uint64]string{}
+	for _, text := range []string{
+		"domain: d\n", "domain: e\n", x, x + y, "charge: admitted\n" + x,
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 2}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: minute, requests_per_unit: 1}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, strategy: gcra}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, strategy: gcra, burst: 3}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, name: n}}\n",
+		"domain: d\ndescriptors:\n- {key: x, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n",
+		"domain: d\ndescriptors:\n- {key: x, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n",
+		"domain: d\ndescriptors:\n- {key: x, metadata: {a: b}, rate_limit: {unit: hour, requests_per_unit: 1}}\n",
+	} {
+		h := hash(text)
+		if other, ok := seen[h]; ok {
+			t.Errorf("one hash for\n%s and\n%s", other, text)
+		}
+		seen[h] = text
+	}
+	var none *descriptors.Tree
+	if none.Hash() != 0 {
+		t.Errorf("no rules: %x", none.Hash())
+	}
+}
