@@ -12,7 +12,6 @@ import (
 
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/server"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 )
 
@@ -52,7 +51,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	defer endTracing(tracer, log)
 
-	limits, err := service.New(serviceConfig(s, traceStore(tracer, store, s.Backend.BackendType), observers(s, measure, k.Stderr)))
+	limits, err := newService(s, traceStore(tracer, store, s.Backend.BackendType), observers(s, measure, k.Stderr))
 	if err != nil {
 		return err
 	}

@@ -1,12 +1,21 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 )
 
-func serviceConfig(s *settings.Settings, store backends.Store, observers []service.Observer) service.Config {
+// newService makes the service that the settings describe.
+func newService(s *settings.Settings, store backends.Store, observers []service.Observer) (*service.Service, error) {
+	secret, err := keySecret(&s.Backend)
+	if err != nil {
+		return nil, err
+	}
 	reply := service.Reply{
 		IETF:        s.Limits.LimitIETFHeadersEnabled,
 		XRateLimit:  s.Limits.LimitXRatelimitHeadersEnabled,
@@ -25,11 +34,12 @@ func serviceConfig(s *settings.Settings, store backends.Store, observers []servi
 	if s.Limits.LimitRequestHeadersEnabled {
 		reply.Upstream = names
 	}
-	return service.Config{
-		Store:     store,
-		KeyPrefix: s.Backend.CacheKeyPrefix,
+	return service.New(service.Config{
+		Store: store,
 
+		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
+		KeySecret:     secret,
 
 		Caps: service.Caps{
 			Descriptors: s.Request.MaxDescriptors,
@@ -40,5 +50,22 @@ func serviceConfig(s *settings.Settings, store backends.Store, observers []servi
 		QuotaMode:  s.Limits.QuotaMode,
 		Reply:      reply,
 		Observers:  observers,
+	})
+}
+
+// keySecret is the secret of CACHE_KEY_HASH, nil if it is false. It reads
+// CACHE_KEY_HASH_SECRET_FILE if that is set.
+func keySecret(b *settings.Backend) ([]byte, error) {
+	file := b.CacheKeyHashSecretFile
+	if file == "" {
+		return []byte(b.CacheKeyHashSecret), nil
 	}
+	secret, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE: %w", err)
+	}
+	if secret = bytes.TrimRight(secret, "\r\n"); len(secret) < settings.MinKeySecret {
+		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE %s has a secret of %d bytes: want at least %d", file, len(secret), settings.MinKeySecret)
+	}
+	return secret, nil
 }

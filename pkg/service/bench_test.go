@@ -14,7 +14,14 @@ import (
 
 // BenchmarkShouldRateLimit is a decision without the network: 10,000 keys in
 // memory, one descriptor or four.
-func BenchmarkShouldRateLimit(b *testing.B) {
+func BenchmarkShouldRateLimit(b *testing.B) { benchmark(b, service.Config{}) }
+
+// BenchmarkHashedKeys is the same with CACHE_KEY_HASH.
+func BenchmarkHashedKeys(b *testing.B) {
+	benchmark(b, service.Config{KeySecret: []byte("sixteen bytes or more")})
+}
+
+func benchmark(b *testing.B, cfg service.Config) {
 	tree, _, err := descriptors.Load([]descriptors.File{{Name: "bench.yaml", Content: []byte(
 		"domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 1000000000}\n")}}, descriptors.Options{})
 	if err != nil {
@@ -24,7 +31,8 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := service.New(service.Config{Store: store})
+	cfg.Store = store
+	s, err := service.New(cfg)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -105,9 +105,13 @@ func (d *decision) identity(room []byte, domain string, o *outcome) algorithms.I
 	if o.overrides == nil {
 		shared = o.rule.Shared
 	}
-	if id.ByStart = d.service.cfg.RatelimitKeys && inRatelimit(o.limits()); id.ByStart {
+	switch {
+	case d.service.cfg.RatelimitKeys && inRatelimit(o.limits()):
+		id.ByStart = true
 		id.ID = descriptors.AppendRatelimitID(room, domain, o.asked.entries, shared)
-	} else {
+	case d.service.values != nil:
+		id.ID = d.service.values.appendID(room, domain, o.asked.entries, shared)
+	default:
 		id.ID = descriptors.AppendID(room, domain, o.asked.entries, shared)
 	}
 	return id

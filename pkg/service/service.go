@@ -1,10 +1,11 @@
-// Package service is Envoy's RateLimitService (v3): it finds the limits of a
-// request's descriptors, asks the store to decide them in one batch, and says
-// the outcome in statuses, headers, a body and metadata.
+// Package service is Envoy's RateLimitService (v3): it finds the limits of the
+// descriptors of a request, lets the store decide them in one batch, and writes
+// the outcome into statuses, headers, a body and metadata.
 //
-// It is where shadow mode and quota mode apply, and the only package besides
-// the servers that knows protobuf. It leaves matching to pkg/descriptors,
-// arithmetic to pkg/algorithms, and time and atomicity to a backends.Store.
+// Shadow mode and quota mode apply here and nowhere else. Protobuf is read in
+// decode.go and written in encode.go; everything between works on plain types.
+// The package leaves matching to pkg/descriptors, arithmetic to pkg/algorithms,
+// and time and atomicity to a backends.Store.
 package service
 
 import (
@@ -21,25 +22,29 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Config is what a Service needs to know.
+// Config configures a Service.
 type Config struct {
 	Store backends.Store
 	// KeyPrefix begins every key in the store.
 	KeyPrefix string
-	// RatelimitKeys gives the limits that envoyproxy/ratelimit has, too, its
-	// keys, so that both programs count in the same cells. Others keep theirs.
+	// RatelimitKeys gives the keys of envoyproxy/ratelimit to limits that it can
+	// have, too, so that both programs count in the same cells. Other limits
+	// keep their keys.
 	RatelimitKeys bool
-	Caps          Caps
+	// KeySecret, if it is not empty, puts an HMAC with this secret in place of
+	// each value of a descriptor in keys. It excludes RatelimitKeys.
+	KeySecret []byte
+	Caps      Caps
 	// ShadowMode answers OK whatever was decided; statuses keep the decision.
 	ShadowMode bool
-	// QuotaMode treats every descriptor as one in quota_mode.
+	// QuotaMode treats every descriptor as if its rule were in quota_mode.
 	QuotaMode bool
 	Reply     Reply
 	Observers []Observer
 }
 
-// Caps bounds one request. A request beyond them is an InvalidArgument.
-// 0 does not bound.
+// Caps bounds one request; 0 is no bound. A request beyond them gets the error
+// InvalidArgument.
 type Caps struct {
 	Descriptors int // per request
 	Entries     int // per descriptor
@@ -50,13 +55,14 @@ type Caps struct {
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 
-	cfg   Config
-	epoch time.Time // time.Since it reads one clock, where time.Now reads two
-	tree  atomic.Pointer[descriptors.Tree]
+	cfg    Config
+	values *valueHash // nil: values stand in keys as they are
+	epoch  time.Time  // time.Since(epoch) reads one clock, time.Now reads two
+	tree   atomic.Pointer[descriptors.Tree]
 }
 
-// New returns a service that has no rules yet: it answers Unavailable until
-// the first SetTree.
+// New returns a service without rules: it answers Unavailable until the first
+// SetTree. Its error says which part of cfg is wrong.
 func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("service: Config.Store is missing")
@@ -64,11 +70,18 @@ func New(cfg Config) (*Service, error) {
 	if err := cfg.Reply.check(); err != nil {
 		return nil, err
 	}
-	return &Service{cfg: cfg, epoch: time.Now()}, nil
+	s := &Service{cfg: cfg, epoch: time.Now()}
+	if len(cfg.KeySecret) > 0 {
+		if cfg.RatelimitKeys {
+			return nil, errors.New("service: Config has both KeySecret and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
+		}
+		s.values = newValueHash(cfg.KeySecret)
+	}
+	return s, nil
 }
 
-// SetTree puts rules in force. Counters are kept: they belong to names, not to
-// rules.
+// SetTree puts rules into force and tells the observers first. Counters stay:
+// their keys depend on domain, entries, strategy and window only.
 func (s *Service) SetTree(t *descriptors.Tree) {
 	for _, o := range s.cfg.Observers {
 		o.Rules(t)
@@ -79,9 +92,13 @@ func (s *Service) SetTree(t *descriptors.Tree) {
 // Tree is the rules in force, nil before the first SetTree.
 func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
 
-// ShouldRateLimit decides one request. Its errors are InvalidArgument for a
-// request that makes no sense, and Unavailable when there are no rules or the
-// store cannot decide in time; a store's failure is never an OVER_LIMIT.
+// ShouldRateLimit decides one request. A request that is allowed but has to
+// queue is held until its turn.
+//
+// Its errors are InvalidArgument for a request that is wrong, Unavailable if no
+// rules are loaded or if the store left a limit undecided that could deny the
+// request, and the context's error if ctx ends first. A failure of the store is
+// never an OVER_LIMIT.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	d := decisions.Get().(*decision)
 	defer d.release()
@@ -124,8 +141,8 @@ func (d *decision) wait(ctx context.Context) error {
 	}
 }
 
-// patience is how long, in µs, a caller can wait for its turn: until a margin
-// before its deadline.
+// patience is how long a caller can wait for its turn, in µs: until a margin
+// before its deadline, which leaves time for the answer to travel.
 func patience(ctx context.Context) int64 {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -82,6 +82,10 @@ type Backend struct {
 	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Put before every key."`
 	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"How keys are named: rls keeps all callers apart; ratelimit counts fixed windows of one unit in the keys of envoyproxy/ratelimit, for as long as it runs beside on the same Redis, and lets callers share a counter as it does."`
 
+	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value of a descriptor in keys, so that the store does not tell whom it counts. All replicas need the same secret; counters start anew."`
+	CacheKeyHashSecret     string `env:"CACHE_KEY_HASH_SECRET" help:"Secret for CACHE_KEY_HASH, at least 16 bytes."`
+	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with that secret instead, read once at the start; a line break at its end does not count."`
+
 	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Keys may be kept this much longer, at random, so that they do not all expire together."`
 	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Remember keys that are over their limit and deny them without asking Redis or memcached, in about this much memory; 0 does not. What is denied so is not charged, and refunds through other replicas show within a second."`
 

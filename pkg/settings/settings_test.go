@@ -229,6 +229,23 @@ func TestWrongValues(t *testing.T) {
 			`TRACING_EXPORTER_PROTOCOL (--tracing-exporter-protocol) is "zipkin": want http or grpc`,
 			`TRACING_SAMPLING_RATE (--tracing-sampling-rate) is "1.5": want a number, from 0 to 1`,
 		}},
+		{"hashed keys", map[string]string{"CACHE_KEY_HASH": "true", "CACHE_KEY_HASH_SECRET": "sixteen bytes or more"}, nil},
+		{"hashed keys with a file", map[string]string{"CACHE_KEY_HASH": "true", "CACHE_KEY_HASH_SECRET_FILE": "/run/secret"}, nil},
+		{"hashed keys without a secret", map[string]string{"CACHE_KEY_HASH": "true"}, []string{
+			`CACHE_KEY_HASH_SECRET (--cache-key-hash-secret) is "": want at least 16 bytes (or CACHE_KEY_HASH_SECRET_FILE)`,
+		}},
+		{"hashed keys with a short secret, which is not shown", map[string]string{"CACHE_KEY_HASH": "true", "CACHE_KEY_HASH_SECRET": "fifteen bytes.."}, []string{
+			`CACHE_KEY_HASH_SECRET (--cache-key-hash-secret) is "...": want at least 16 bytes`,
+		}},
+		{"hashed keys with two secrets", map[string]string{
+			"CACHE_KEY_HASH": "true", "CACHE_KEY_HASH_SECRET": "sixteen bytes or more", "CACHE_KEY_HASH_SECRET_FILE": "/run/secret",
+		}, []string{"want nothing, because CACHE_KEY_HASH_SECRET_FILE is set"}},
+		{"a secret without hashed keys", map[string]string{"CACHE_KEY_HASH_SECRET": "s", "CACHE_KEY_HASH_SECRET_FILE": "/run/secret"}, []string{
+			"want nothing, because CACHE_KEY_HASH is false", "want nothing, because CACHE_KEY_HASH is false",
+		}},
+		{"hashed keys of the reference", map[string]string{
+			"BACKEND_TYPE": "redis", "CACHE_KEY_FORMAT": "ratelimit", "CACHE_KEY_HASH": "true", "CACHE_KEY_HASH_SECRET": "sixteen bytes or more",
+		}, []string{`CACHE_KEY_HASH (--cache-key-hash) is "true": want false, because CACHE_KEY_FORMAT is ratelimit`}},
 		{"any case", map[string]string{"LOG_LEVEL": "WARNING", "REDIS_TYPE": "single", "SHADOW_MODE": "TRUE"}, nil},
 	}
 	for _, tt := range tests {
