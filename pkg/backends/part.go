@@ -5,7 +5,7 @@ package backends
 // caller of the whole batch.
 type Part struct {
 	Batch
-	at []int // the index of each operation in the whole batch
+	at []int // the index of each operation in the whole batch; nil: the same
 }
 
 // Add copies operation i of whole into the part and returns the copy, which may
@@ -38,7 +38,12 @@ func (b *Batch) sameGroup(i, j int) bool {
 }
 
 // At is the index in the whole batch of the part's operation i.
-func (p *Part) At(i int) int { return p.at[i] }
+func (p *Part) At(i int) int {
+	if p.at == nil { // the part is the whole batch
+		return i
+	}
+	return p.at[i]
+}
 
 // Answer copies the part's replies to their places in whole. It leaves
 // whole.Refused as it is.

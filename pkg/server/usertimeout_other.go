@@ -4,5 +4,5 @@ package server
 
 import "syscall"
 
-// userTimeout does nothing: only Linux has TCP_USER_TIMEOUT.
+// userTimeout does nothing: only Linux has it.
 func userTimeout(syscall.RawConn) error { return nil }

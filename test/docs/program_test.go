@@ -37,8 +37,7 @@ type program struct {
 	grpc        string // host:port
 }
 
-// serve runs rls until the test ends, with these variables and free ports as its
-// whole environment. It returns when rls is healthy.
+// serve runs rls with nothing but these variables until the test ends.
 func serve(t *testing.T, env []string) program {
 	t.Helper()
 	path, err := binary()
@@ -66,8 +65,7 @@ func serve(t *testing.T, env []string) program {
 	return p
 }
 
-// status sends a POST with body to path and returns the HTTP status, 0 without an
-// answer.
+// status is that of a request with body to path, 0 when nobody answers.
 func (p program) status(path, body string) int {
 	resp, err := http.Post(p.http+path, "application/json", strings.NewReader(body))
 	if err != nil {
@@ -78,7 +76,7 @@ func (p program) status(path, body string) int {
 	return resp.StatusCode
 }
 
-// hit asks /json about a descriptor of one entry and returns the HTTP status.
+// hit is a request for one descriptor, to /json.
 func (p program) hit(domain, key, value string) int {
 	return p.status("/json", `{"domain": "`+domain+`", "descriptors": [{"entries": [{"key": "`+key+`", "value": "`+value+`"}]}]}`)
 }

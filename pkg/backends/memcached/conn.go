@@ -11,23 +11,18 @@ import (
 	"time"
 )
 
-// dialer opens connections for gomemcache.
+// dialer opens connections to one server for gomemcache.
 type dialer struct {
-	servers  *servers
+	server   *server
 	resolver *net.Resolver
-	tls      func() *tls.Config // for a new connection; nil for plain text
-	timeout  time.Duration
+	tls      *tls.Config
 }
 
 // dial opens a connection that renews itself, see conn.
-func (d *dialer) dial(ctx context.Context, _, address string) (net.Conn, error) {
-	s := d.servers.find(address)
-	if s == nil { // taken off the list a moment ago
-		s = newServer(address)
-	}
-	c := &conn{dialer: d, server: s}
+func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	c := &conn{dialer: d, server: d.server}
 	if err := c.open(ctx); err != nil {
-		return nil, err
+		return nil, c.note(err)
 	}
 	return c, nil
 }
@@ -60,7 +55,7 @@ func (c *conn) open(ctx context.Context) error {
 	d := &net.Dialer{Resolver: c.dialer.resolver}
 	dial := d.DialContext
 	if c.dialer.tls != nil {
-		dial = (&tls.Dialer{NetDialer: d, Config: c.dialer.tls()}).DialContext
+		dial = (&tls.Dialer{NetDialer: d, Config: c.dialer.tls}).DialContext
 	}
 	nc, err := dial(ctx, c.server.network, c.server.address)
 	if err != nil {
@@ -104,15 +99,18 @@ func greet(ctx context.Context, nc net.Conn) error {
 func (c *conn) Write(p []byte) (int, error) {
 	if !c.asked {
 		if err := c.begin(); err != nil {
-			return 0, err
+			return 0, c.note(err)
 		}
 	}
 	n, err := c.Conn.Write(p)
-	return n, c.note(err)
+	if err != nil { // whether the server answers is known after the read
+		return n, c.note(err)
+	}
+	return n, nil
 }
 
 func (c *conn) begin() error {
-	deadline := time.Now().Add(c.dialer.timeout)
+	deadline := time.Now().Add(c.server.timeout)
 	if err := c.Conn.SetDeadline(deadline); err != nil {
 		return err
 	}
@@ -134,11 +132,9 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, c.note(err)
 }
 
-// note counts a call that broke off.
+// note tells the server how a call went and returns its error.
 func (c *conn) note(err error) error {
-	if err != nil {
-		c.server.failures.Add(1)
-	}
+	c.server.answered(err)
 	return err
 }
 

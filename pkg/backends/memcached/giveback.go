@@ -27,7 +27,7 @@ func (j *job) giveBack(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.timeout)
 	defer cancel()
-	back := newJob(j.Store, &backends.Batch{Ops: undo})
+	back := newJob(j.server, &backends.Batch{Ops: undo})
 	if err := back.rounds(ctx); err != nil {
 		return fmt.Errorf("give back: %w", err)
 	}

@@ -132,19 +132,19 @@ func FuzzDecode(f *testing.F) {
 
 func TestServersShareTheKeys(t *testing.T) {
 	names := []string{"a:11211", "b:11211", "c:11211", "/run/d.sock"}
-	list := newServers(names)
-	reversed := newServers([]string{"/run/d.sock", "c:11211", "b:11211", "a:11211", "a:11211"})
-	fewer := newServers(names[:3])
+	list := listOf(names...)
+	reversed := listOf("/run/d.sock", "c:11211", "b:11211", "a:11211", "a:11211")
+	fewer := listOf(names[:3]...)
 	const keys = 8000
 	count := map[string]int{}
 	for i := range keys {
 		key := fmt.Sprintf("domain/user_%d", i)
-		at := pick(t, list, key)
+		at := list[list.pick(key)].address
 		count[at]++
-		if other := pick(t, reversed, key); other != at {
+		if other := reversed[reversed.pick(key)].address; other != at {
 			t.Fatalf("%s is at %s, in another order at %s", key, at, other)
 		}
-		if other := pick(t, fewer, key); at != names[3] && other != at {
+		if other := fewer[fewer.pick(key)].address; at != names[3] && other != at {
 			t.Fatalf("%s moved from %s to %s though another server left", key, at, other)
 		}
 	}
@@ -155,11 +155,18 @@ func TestServersShareTheKeys(t *testing.T) {
 	}
 }
 
-func pick(t *testing.T, s *servers, key string) string {
-	t.Helper()
-	addr, err := s.PickServer(key)
-	if err != nil {
-		t.Fatal(err)
+// TestKeysWithOneTagShareAServer: a sliding window reads two cells, and the
+// limits of one descriptor are decided together.
+func TestKeysWithOneTagShareAServer(t *testing.T) {
+	list := listOf("10.0.0.1:11211", "10.0.0.2:11211", "10.0.0.3:11211")
+	for i := range 1000 {
+		tag := fmt.Sprintf("{shop|user=%d}", i)
+		if a, b := list.pick(tag+"|10s|1"), list.pick(tag+"|sw1m|2"); a != b {
+			t.Fatalf("cells of %s are on servers %d and %d", tag, a, b)
+		}
 	}
-	return addr.String()
+}
+
+func listOf(addresses ...string) serverList {
+	return newServers(addresses, func(address string) *server { return openServer(address, &Options{}) }).now()
 }

@@ -26,7 +26,7 @@ const (
 // job is one batch on its way. It has its own copy of the operations, as it
 // may outlive the caller.
 type job struct {
-	*Store
+	*server
 	ops          []backends.Op
 	allOrNothing bool
 
@@ -48,9 +48,9 @@ type target struct {
 	written bool
 }
 
-func newJob(s *Store, b *backends.Batch) *job {
+func newJob(s *server, b *backends.Batch) *job {
 	j := &job{
-		Store:        s,
+		server:       s,
 		ops:          append([]backends.Op(nil), b.Ops...),
 		allOrNothing: b.AllOrNothing && slices.ContainsFunc(b.Ops, canRefuse),
 		replies:      make([]backends.Reply, len(b.Ops)),

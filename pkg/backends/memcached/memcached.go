@@ -1,20 +1,20 @@
 // Package memcached keeps cells in memcached, through gomemcache.
 //
-// It promises that each operation is atomic: a charge without a condition is
-// memcached's own incr, everything else is a compare-and-swap around
+// It promises that each operation is atomic: an unconditional charge is
+// memcached's own incr, every other step is a compare-and-swap around
 // backends.Cell.Step or backends.Log.Step, tried again a bounded number of
-// times and then an error, never a silent allow. Decisions follow Op.Now; that
-// memcached forgets a cell only frees memory. An all-or-nothing batch is
+// times and then an error, never a silent allow. Decisions follow Op.Now: when
+// memcached forgets a cell that only frees memory. An all-or-nothing batch is
 // applied cell by cell and given back when an operation turns out not to fit:
 // others may be refused for a moment, nobody is admitted beyond a limit.
 //
-// Nothing piles up behind a server that does not answer: calls on the wire,
-// their connections and the calls that wait for their turn are bounded, and
-// what is beyond the bound is refused at once.
+// Each server has connections, goroutines and a queue of its own, all bounded.
+// While a server does not answer, one call at a time tries it and the others
+// fail at once, so it delays no call to another server and nothing piles up.
 //
-// It leaves failure policies and the merging of operations on hot keys to
-// decorators. memcached may evict live cells when it is full; how much memory
-// it has is its operator's business.
+// The package leaves failure policies and the merging of operations on hot
+// keys to decorators. memcached may evict live cells when it is full; its
+// operator gives it the memory that it needs.
 package memcached
 
 import (
@@ -23,18 +23,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"sync"
 	"time"
 
-	"github.com/bradfitz/gomemcache/memcache"
-
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/split"
 )
 
 const (
 	defaultTimeout      = 500 * time.Millisecond
 	defaultMaxIdleConns = 64
-	// minWorkers bounds the calls on the wire, unless more connections than
-	// that may be kept.
+	// minWorkers is how many calls to one server may be on the wire at once,
+	// or Options.MaxIdleConns if that is more.
 	minWorkers = 64
 )
 
@@ -53,15 +54,14 @@ type Options struct {
 	// Resolver looks up SRV and host names; nil is net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// TLS returns the client's side of TLS for a new connection; nil connects
-	// in plain text. ServerName defaults to the host.
-	TLS func() *tls.Config
+	// TLS, if not nil, encrypts connections. ServerName defaults to the host.
+	TLS *tls.Config
 	// Timeout bounds an Apply, and each call on the wire, which may begin
 	// within an Apply and outlive it. 0 is 500 ms.
 	Timeout time.Duration
 	// MaxIdleConns is how many idle connections are kept per server; 0 is 64.
-	// Calls on the wire are bounded by the same number or 64, whichever is
-	// higher.
+	// The same number, but at least 64, bounds the calls on the wire to a
+	// server.
 	MaxIdleConns int
 	// ExpirationJitter is the upper bound of a random time for which a cell of
 	// a fixed window is kept beyond its end, so that cells do not all expire
@@ -74,15 +74,12 @@ type Options struct {
 
 // Store keeps cells in memcached.
 type Store struct {
-	client  *memcache.Client
 	servers *servers
-	workers *workers
 	timeout time.Duration
-	jitter  time.Duration
 	now     func() int64
 }
 
-var _ backends.Store = (*Store)(nil)
+var _ backends.Spread = (*Store)(nil)
 
 // Open returns a store. It fails only on options that cannot be right: it does
 // not wait for a server or for the DNS, Ping tells whether they are there.
@@ -90,23 +87,11 @@ func Open(o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("memcached: %w", err)
 	}
-	servers := newServers(o.Servers)
-	client := memcache.NewFromSelector(servers)
-	client.Timeout = o.Timeout
-	client.MaxIdleConns = o.MaxIdleConns
-	client.DialContext = (&dialer{servers: servers, resolver: o.Resolver, tls: o.TLS, timeout: o.Timeout}).dial
+	servers := newServers(o.Servers, func(address string) *server { return openServer(address, &o) })
 	if o.SRV != "" {
-		servers.removed = client.Close // closes idle connections only
 		servers.follow(o.SRV, o.SRVRefresh, o.Resolver)
 	}
-	return &Store{
-		client:  client,
-		servers: servers,
-		workers: startWorkers(max(minWorkers, o.MaxIdleConns)),
-		timeout: o.Timeout,
-		jitter:  o.ExpirationJitter,
-		now:     o.Now,
-	}, nil
+	return &Store{servers: servers, timeout: o.Timeout, now: o.Now}, nil
 }
 
 // complete fills in defaults and reports every option that cannot be right.
@@ -150,54 +135,75 @@ func (s *Store) Now() int64 { return s.now() }
 
 // Apply applies b. See the package comment for what is atomic.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	b.Refused = false
+	return s.ApplyEach(ctx, b, func(*backends.Op) {})
+}
+
+// ApplyEach implements backends.Spread.
+func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
 	if len(b.Ops) == 0 {
+		b.Refused = false
 		return nil
 	}
-	j := newJob(s, b)
-	if err := s.call(ctx, j.run); err != nil {
-		return fmt.Errorf("memcached: apply %d operations: %w: %w", len(b.Ops), backends.ErrUnavailable, err)
-	}
-	copy(b.Replies, j.replies)
-	b.Refused = j.refused
-	return nil
-}
-
-// Ping asks every server for its version, all at once.
-func (s *Store) Ping(ctx context.Context) error {
-	if err := s.call(ctx, func(context.Context) error { return s.client.Ping() }); err != nil {
-		return fmt.Errorf("memcached: ping: %w: %w", backends.ErrUnavailable, err)
-	}
-	return nil
-}
-
-// call has a worker call run. When ctx ends, after the store's
-// timeout at the latest, only the wait ends: what is on the wire goes on, and
-// what has not begun never will.
-func (s *Store) call(ctx context.Context, run func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	done := make(chan error, 1)
-	if err := s.workers.submit(ctx, func() { done <- run(ctx) }); err != nil {
-		return err
+	servers := s.servers.now()
+	if len(servers) == 0 {
+		for i := range b.Ops {
+			decided(&b.Ops[i])
+		}
+		return b.Fail(fmt.Errorf("memcached: %w: no server is known", backends.ErrUnavailable))
 	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.workers.stopped:
-		return errClosed
+	// A batch that is decided as a whole is decided when its last server is.
+	together := b.AllOrNothing || slices.ContainsFunc(b.Ops, func(op backends.Op) bool { return op.Group > 0 })
+	applyPart := func(ctx context.Context, p *split.Part) {
+		servers[p.Place].apply(ctx, &p.Batch)
+		for i := range p.Ops {
+			if !together {
+				decided(&b.Ops[p.At(i)])
+			}
+		}
 	}
+	place := func(op *backends.Op) int { return servers.pick(safeKey(op.Key)) }
+	err := split.Apply(ctx, b, s.timeout, place, func(ctx context.Context, parts []*split.Part) {
+		var others sync.WaitGroup
+		for _, p := range parts[1:] {
+			others.Go(func() { applyPart(ctx, p) })
+		}
+		applyPart(ctx, parts[0])
+		others.Wait()
+	})
+	if together {
+		for i := range b.Ops {
+			decided(&b.Ops[i])
+		}
+	}
+	return err
 }
 
-// Close ends what runs in the background and closes the connections, after the
-// calls on the wire have ended or timed out.
-func (s *Store) Close() error {
-	s.servers.stop()
-	s.workers.stop()
-	if err := s.client.Close(); err != nil {
-		return fmt.Errorf("memcached: close connections: %w", err)
+// Ping succeeds when one server answers: the store can then decide for the
+// keys of that server. It asks all servers at once.
+func (s *Store) Ping(ctx context.Context) error {
+	servers := s.servers.now()
+	if len(servers) == 0 {
+		return fmt.Errorf("memcached: %w: no server is known", backends.ErrUnavailable)
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answers := make(chan error, len(servers))
+	for _, v := range servers {
+		go func() { answers <- v.ping(ctx) }()
+	}
+	var errs []error
+	for range servers {
+		err := <-answers
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
+
+// Close ends the look-ups, the workers and the connections, after the calls on
+// the wire have ended or timed out.
+func (s *Store) Close() error { return s.servers.close() }

@@ -1,6 +1,8 @@
 package memcached_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -31,16 +33,47 @@ func open(t testing.TB, o memcached.Options) *memcached.Store {
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("one server", func(t *testing.T) {
-		server := testenv.Memcached(t)
-		backendtest.Run(t, func(t *testing.T) backends.Store {
-			return open(t, memcached.Options{Servers: []string{server.Addr}})
-		})
+	server := testenv.Memcached(t)
+	backendtest.Run(t, func(t *testing.T) backends.Store {
+		return open(t, memcached.Options{Servers: []string{server.Addr}})
 	})
-	t.Run("two servers", func(t *testing.T) {
-		a, b := testenv.Memcached(t), testenv.Memcached(t)
-		backendtest.Run(t, func(t *testing.T) backends.Store {
-			return open(t, memcached.Options{Servers: []string{a.Addr, b.Addr}})
-		})
-	})
+}
+
+// TestAllOrNothingOverTwoServers: a refused batch leaves nothing charged on
+// either server, an admitted one is charged on both.
+func TestAllOrNothingOverTwoServers(t *testing.T) {
+	a, b := testenv.Memcached(t), testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{a.Addr, b.Addr}})
+	full, free := twoKeys(t, s, a)
+	apply(t, s, hit(full, 4, 5)) // 5 of 5 are used with the hit of twoKeys
+	for range 3 {
+		both := batch(hit(free, 1, 9), hit(full, 1, 5))
+		both.AllOrNothing = true
+		if err := s.Apply(context.Background(), both); err != nil || !both.Refused {
+			t.Fatalf("refused %v, error %v", both.Refused, err)
+		}
+	}
+	if n := apply(t, s, hit(free, 0, -1)).Value.Whole; n != 1 {
+		t.Errorf("refused batches have left %d hits, want 1", n)
+	}
+	both := batch(hit(free, 1, 9), hit(full, 1, 6))
+	both.AllOrNothing = true
+	if err := s.Apply(context.Background(), both); err != nil || both.Refused || both.Replies[0].Value.Whole != 2 || both.Replies[1].Value.Whole != 6 {
+		t.Errorf("refused %v, error %v, replies %+v", both.Refused, err, both.Replies)
+	}
+}
+
+// twoKeys hits one key on server and one on another server, once each.
+func twoKeys(t *testing.T, s *memcached.Store, server *testenv.Server) (on, elsewhere string) {
+	t.Helper()
+	for i := 0; on == "" || elsewhere == ""; i++ {
+		key := fmt.Sprint("key", i)
+		apply(t, s, hit(key, 1, -1))
+		if say(t, server.Addr, "incr "+key+" 0") == "1" {
+			on = key
+		} else {
+			elsewhere = key
+		}
+	}
+	return on, elsewhere
 }

@@ -12,33 +12,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/bradfitz/gomemcache/memcache"
 )
 
 // srvRetry is the longest pause after a failed look-up while no list is known.
 const srvRetry = time.Second
-
-// server is one memcached. Its name is resolved when it is dialled, so that a
-// host may change its address.
-type server struct {
-	network, address string
-	seed             uint64
-	// failures counts calls that broke off. Connections older than the last
-	// one are not trusted.
-	failures atomic.Int64
-}
-
-func newServer(address string) *server {
-	network := "tcp"
-	if strings.Contains(address, "/") {
-		network = "unix"
-	}
-	return &server{network: network, address: address, seed: hash(address)}
-}
-
-func (s *server) Network() string { return s.network }
-func (s *server) String() string  { return s.address }
 
 func checkServer(address string) error {
 	if strings.Contains(address, "/") {
@@ -51,95 +28,77 @@ func checkServer(address string) error {
 	return nil
 }
 
-// servers is the list of servers; it picks the one that holds a key.
+// servers is the list of servers.
 type servers struct {
-	list    atomic.Pointer[[]*server]
-	removed func() error // called when the list has lost a server
+	list    atomic.Pointer[serverList]
+	open    func(address string) *server
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-var _ memcache.ServerSelector = (*servers)(nil)
+// serverList is the servers at one moment, sorted by address. It is not
+// changed once it is in use.
+type serverList []*server
 
-func newServers(addresses []string) *servers {
-	s := &servers{cancel: func() {}}
+func newServers(addresses []string, open func(address string) *server) *servers {
+	s := &servers{open: open, cancel: func() {}}
+	s.list.Store(&serverList{})
 	s.set(addresses)
 	return s
 }
 
-// set replaces the list, and keeps what is known of servers that stay.
+func (s *servers) now() serverList { return *s.list.Load() }
+
+// set replaces the list. Servers that stay keep their connections, servers
+// that leave the list are closed after their calls.
 func (s *servers) set(addresses []string) {
 	addresses = slices.Clone(addresses)
 	slices.Sort(addresses)
 	addresses = slices.Compact(addresses)
-	list := make([]*server, len(addresses))
+	old := s.now()
+	list := make(serverList, len(addresses))
 	for i, a := range addresses {
-		if list[i] = s.find(a); list[i] == nil {
-			list[i] = newServer(a)
+		at := slices.IndexFunc(old, func(v *server) bool { return v.address == a })
+		if at >= 0 {
+			list[i] = old[at]
+		} else {
+			list[i] = s.open(a)
 		}
 	}
-	old := s.list.Swap(&list)
-	if old == nil || s.removed == nil {
-		return
-	}
-	for _, o := range *old {
-		if !slices.Contains(list, o) {
-			_ = s.removed()
-			return
+	s.list.Store(&list)
+	for _, v := range old {
+		if !slices.Contains(list, v) {
+			s.running.Go(func() { _ = v.close() })
 		}
 	}
 }
 
-// find returns the server at address, or nil.
-func (s *servers) find(address string) *server {
-	if list := s.list.Load(); list != nil {
-		for _, v := range *list {
-			if v.address == address {
-				return v
-			}
+// pick is the index of the server that scores highest for a key (rendezvous
+// hashing). Keys with the same hash tag live on one server. The list must not
+// be empty.
+func (l serverList) pick(key string) int {
+	if len(l) == 1 {
+		return 0
+	}
+	h := hash(hashTag(key))
+	best, most := 0, uint64(0)
+	for i, v := range l {
+		if score := mix(h ^ v.seed); i == 0 || score > most {
+			best, most = i, score
 		}
 	}
-	return nil
+	return best
 }
 
-// PickServer returns the server that scores highest for key (rendezvous
-// hashing).
-func (s *servers) PickServer(key string) (net.Addr, error) {
-	list := *s.list.Load()
-	switch len(list) {
-	case 0:
-		return nil, memcache.ErrNoServers
-	case 1:
-		return list[0], nil
-	}
-	h := hash(key)
-	var best *server
-	var most uint64
-	for _, v := range list {
-		if score := mix(h ^ v.seed); best == nil || score > most {
-			best, most = v, score
+// hashTag is the text between the first { of a key and the next }, if there is
+// any, else the whole key, as Redis Cluster has it.
+func hashTag(key string) string {
+	if _, after, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
+			return tag
 		}
 	}
-	return best, nil
-}
-
-// Each calls f for every server, all at once, and joins the errors.
-func (s *servers) Each(f func(net.Addr) error) error {
-	list := *s.list.Load()
-	if len(list) == 0 {
-		return memcache.ErrNoServers
-	}
-	errs := make([]error, len(list))
-	var all sync.WaitGroup
-	for i, v := range list {
-		all.Go(func() {
-			if err := f(v); err != nil {
-				errs[i] = fmt.Errorf("server %s: %w", v.address, err)
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
+	return key
 }
 
 // follow keeps the list as the SRV record name says, until stop.
@@ -154,7 +113,7 @@ func (s *servers) follow(name string, refresh time.Duration, r *net.Resolver) {
 				return
 			case err != nil:
 				slog.Warn("memcached: look up servers, keeping the last list", "srv", name, "error", err)
-				if len(*s.list.Load()) == 0 && (pause == 0 || pause > srvRetry) {
+				if len(s.now()) == 0 && (pause == 0 || pause > srvRetry) {
 					pause = srvRetry
 				}
 			}
@@ -187,9 +146,16 @@ func (s *servers) lookUp(ctx context.Context, name string, r *net.Resolver) erro
 	return nil
 }
 
-func (s *servers) stop() {
+// close stops the look-ups and closes every server.
+func (s *servers) close() error {
 	s.cancel()
 	s.running.Wait()
+	list := s.now()
+	errs := make([]error, len(list))
+	for i, v := range list {
+		errs[i] = v.close()
+	}
+	return errors.Join(errs...)
 }
 
 // hash is 64-bit FNV-1a.

@@ -2,57 +2,39 @@ package memcached
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 )
 
-// maxWaiting bounds the callers that wait for a worker.
+// maxWaiting bounds the callers that wait for a worker of one server.
 const maxWaiting = 1024
 
-// workers is a fixed set of goroutines that talk to memcached. gomemcache's
-// calls know no context: they run here while their callers wait or give up.
-// Long-lived goroutines keep their grown stacks.
+// workers is a bounded set of goroutines that call one server. gomemcache's
+// calls take no context: they run here while their callers wait or give up. A
+// goroutine is started when no other is idle and then kept, because a
+// long-lived goroutine has grown its stack already.
 type workers struct {
-	// Both are unbuffered: what a worker has not taken has not begun, and a
-	// caller who gives up before leaves nothing behind.
-	queue chan func()
-	help  chan func()
-
+	// queue is unbuffered: a call that no worker has taken has not begun, and
+	// a caller that gives up before leaves nothing behind.
+	queue   chan func()
 	waiting atomic.Int64 // callers for whom no worker is free
 	stopped chan struct{}
-	once    sync.Once
+
+	mu      sync.Mutex
+	free    int // workers that may still be started; 0 after stop
 	running sync.WaitGroup
+	once    sync.Once
 }
 
-func startWorkers(n int) *workers {
-	w := &workers{queue: make(chan func()), help: make(chan func()), stopped: make(chan struct{})}
-	for range n {
-		w.running.Go(w.work)
-	}
-	return w
+func newWorkers(most int) *workers {
+	return &workers{queue: make(chan func()), stopped: make(chan struct{}), free: most}
 }
 
-func (w *workers) work() {
-	for {
-		select {
-		case <-w.stopped:
-			return
-		case f := <-w.help:
-			f()
-		case f := <-w.queue:
-			f()
-		}
-	}
-}
-
-var (
-	errBusy   = errors.New("too many calls are waiting for their turn")
-	errClosed = errors.New("the store is closed")
-)
-
-// submit returns when a worker has begun f, or with the reason why none will.
+// submit returns when a worker has begun f, or the reason why none will.
 func (w *workers) submit(ctx context.Context, f func()) error {
+	if w.offer(f) {
+		return nil
+	}
 	defer w.waiting.Add(-1)
 	if w.waiting.Add(1) > maxWaiting {
 		return errBusy
@@ -67,16 +49,46 @@ func (w *workers) submit(ctx context.Context, f func()) error {
 	}
 }
 
-// each calls f for 0 to n-1 and returns when all have ended: side by side as
-// far as workers are idle, the rest one after another. It is for workers.
+// offer gives f to an idle worker or to a new one, and reports whether there
+// was one.
+func (w *workers) offer(f func()) bool {
+	select {
+	case w.queue <- f:
+		return true
+	default:
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.free == 0 {
+		return false
+	}
+	w.free--
+	w.running.Go(func() { w.work(f) })
+	return true
+}
+
+// work calls first and then what callers submit, until stop.
+func (w *workers) work(first func()) {
+	first()
+	for {
+		select {
+		case <-w.stopped:
+			return
+		case f := <-w.queue:
+			f()
+		}
+	}
+}
+
+// each calls f for 0 to n-1 and returns when all calls have ended: side by
+// side as far as workers are free, the rest one after another. A worker calls
+// it.
 func (w *workers) each(n int, f func(int)) {
 	var busy sync.WaitGroup
 	var own []int
 	for i := 1; i < n; i++ {
 		busy.Add(1)
-		select {
-		case w.help <- func() { defer busy.Done(); f(i) }:
-		default:
+		if !w.offer(func() { defer busy.Done(); f(i) }) {
 			busy.Done()
 			own = append(own, i)
 		}
@@ -92,6 +104,11 @@ func (w *workers) each(n int, f func(int)) {
 
 // stop returns when every worker has ended.
 func (w *workers) stop() {
-	w.once.Do(func() { close(w.stopped) })
+	w.once.Do(func() {
+		close(w.stopped)
+		w.mu.Lock()
+		w.free = 0
+		w.mu.Unlock()
+	})
 	w.running.Wait()
 }

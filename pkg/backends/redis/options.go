@@ -38,9 +38,8 @@ type Options struct {
 	// what URL says. SentinelAuth is the same for the sentinels.
 	Auth         string
 	SentinelAuth string
-	// TLS returns the client's side of TLS for a new connection, also to
-	// sentinels, which the store may change; nil connects in plain text.
-	TLS func() *tls.Config
+	// TLS is the client's side of TLS, also to sentinels; nil is none.
+	TLS *tls.Config
 
 	// PoolSize bounds the connections to each server; 0 is 10. Calls share
 	// one connection, the others are for its replacement, health and time.
@@ -149,7 +148,7 @@ func (t *target) addServer(item, defaultPort string) error {
 			return err
 		}
 		if scheme == "rediss" && t.TLS == nil {
-			t.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
+			t.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 		}
 		item = u.Host
 	}
