@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -29,19 +30,21 @@ type limitName struct {
 	strategy     algorithms.Strategy
 }
 
-// tally is what is counted about one limit.
+// tally is the counts of one limit.
 type tally struct {
+	of        *presence // of the limit, or for overrides the domain
 	decisions [decisionCount]atomic.Uint64
 	near      atomic.Uint64
 	exhausted atomic.Uint64
-	burst     bool // the limit has one
+	burst     bool // the limit has a burst
 }
 
-// counted is where the verdicts of one limit of the rules are counted.
+// counted is the place where the verdicts of one limit are counted.
 type counted struct {
 	tally *tally
-	key   *keyed // nil when the metric key depends on the request
-	near  uint64 // hits from which on the limit is near
+	of    *presence // of the rule, or for overrides the domain
+	key   *keyed    // nil when the metric key depends on the request
+	near  uint64    // hits above which the limit is near
 }
 
 // decisions counts what limits decide. It is a [service.Observer].
@@ -49,23 +52,27 @@ type decisions struct {
 	paths *paths
 	ratio float32
 
-	// rules is where limits are counted, *descriptors.Limit to *counted: a
-	// decision takes no lock. It is made anew with each set of rules, so that
-	// old ones are not kept.
+	// rules maps *descriptors.Limit to *counted, so that a decision takes no
+	// lock. Each set of rules gets a new map, because the old one refers to the
+	// old rules.
 	rules atomic.Pointer[sync.Map]
+	clock func() time.Time
 
-	mu      sync.Mutex
-	tallies map[limitName]*tally
+	mu       sync.Mutex
+	tallies  map[limitName]*tally
+	present  map[limitName]*presence
+	someGone bool // some of present may be gone
 
-	took       [3]prometheus.Observer // by service.Result, the failures in one
+	took       [3]prometheus.Observer // by service.Result; the third is for all failures
 	tookVec    *prometheus.HistogramVec
 	retryAfter *prometheus.HistogramVec
 	retry      []prometheus.Observer // by algorithms.Strategy
 }
 
-func newDecisions(p *paths, nearLimitRatio float64) *decisions {
+func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *decisions {
 	d := &decisions{
-		paths: p, ratio: float32(nearLimitRatio), tallies: map[limitName]*tally{},
+		paths: p, ratio: float32(nearLimitRatio), clock: clock,
+		tallies: map[limitName]*tally{}, present: map[limitName]*presence{},
 		tookVec: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rls_decision_duration_seconds", Buckets: latencies,
 			Help: "Time from a request's arrival to its answer, by result: ok, over_limit or error. Waiting for one's turn in a queue is not in it.",
@@ -85,12 +92,9 @@ func newDecisions(p *paths, nearLimitRatio float64) *decisions {
 	return d
 }
 
-// latencies are the buckets of what should take well below a millisecond and
-// must not take longer than Envoy waits: 20 ms by default.
+// latencies are the buckets, in seconds, of durations that should be well below a
+// millisecond and must stay below the time that Envoy waits, 20 ms by default.
 var latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .02, .05, .1, .25, 1}
-
-// Rules forgets where the limits of older rules are counted, not the counts.
-func (d *decisions) Rules(*descriptors.Tree) { d.rules.Store(new(sync.Map)) }
 
 // Observe counts a request and what each of its limits decided.
 func (d *decisions) Observe(o *service.Observation) {
@@ -112,7 +116,7 @@ func (d *decisions) Observe(o *service.Observation) {
 		c := d.find(o.Domain, v)
 		key := c.key
 		if key == nil {
-			key = d.called(o.Domain, v)
+			key = d.called(c.of, o.Domain, v)
 		}
 		key.count(v, c.near)
 		if v.Decided {
@@ -121,7 +125,7 @@ func (d *decisions) Observe(o *service.Observation) {
 	}
 }
 
-// count counts for our own series: decisions, not hits.
+// count counts a decision, whatever its hits, in the series of our own.
 func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 	if !v.Is.Allowed {
 		d.retry[v.Limit.Strategy].Observe(v.Is.RetryAfter.Seconds())
@@ -141,19 +145,24 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 	}
 }
 
-// find says where a limit's verdicts are counted.
+// find finds or makes the place where the verdicts of a limit are counted.
 func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	if v.Override {
-		// Limits of callers have no place of their own.
-		return &counted{tally: d.tally(domain, domain+".override", v.Limit), near: d.near(v)}
+		// Callers make limits up, so these are counted by domain.
+		at := limitName{rule: domain}
+		c := &counted{near: d.near(v)}
+		c.tally, c.of = d.tally(limitName{domain, domain + ".override", v.Limit.Strategy}, at, at, v.Limit)
+		return c
 	}
 	rules := d.rules.Load()
 	if c, ok := rules.Load(v.Limit); ok {
 		return c.(*counted)
 	}
-	c := &counted{tally: d.tally(domain, v.Rule.Path, v.Limit), near: d.near(v)}
+	c := &counted{near: d.near(v)}
+	name := limitName{domain, v.Rule.Path, v.Limit.Strategy}
+	c.tally, c.of = d.tally(name, name, limitName{rule: v.Rule.Path}, v.Limit)
 	if v.Rule.FixedMetricKey() {
-		c.key = d.paths.rule(v.Rule.Path)
+		c.key = d.paths.rule(c.of, v.Rule.Path)
 	}
 	rules.Store(v.Limit, c)
 	return c
@@ -167,23 +176,24 @@ func (d *decisions) near(v *service.Verdict) uint64 {
 	return min(capacity, uint64(math.Floor(float64(float32(capacity)*d.ratio))))
 }
 
-func (d *decisions) tally(domain, rule string, l *descriptors.Limit) *tally {
+// tally finds or makes the counts of a limit, which are kept as long as the limit
+// named by of is in force, and the presence of its rule.
+func (d *decisions) tally(name, of, rule limitName, l *descriptors.Limit) (*tally, *presence) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	name := limitName{domain, rule, l.Strategy}
 	t := d.tallies[name]
 	if t == nil {
-		t = &tally{burst: l.Burst > 0}
-		name.domain, name.rule = strings.Clone(domain), strings.Clone(rule)
+		t = &tally{of: d.presence(of), burst: l.Burst > 0}
+		name.domain, name.rule = strings.Clone(name.domain), strings.Clone(name.rule)
 		d.tallies[name] = t
 	}
-	return t
+	return t, d.presence(rule)
 }
 
-// called is the counters of a metric key that depends on the request.
-func (d *decisions) called(domain string, v *service.Verdict) *keyed {
+// called finds or makes the counters of a metric key that depends on the request.
+func (d *decisions) called(of *presence, domain string, v *service.Verdict) *keyed {
 	if !v.Override {
-		return d.paths.called(domain, v.Rule.MetricKey(domain, v.Entries))
+		return d.paths.called(of, domain, v.Rule.MetricKey(domain, v.Entries))
 	}
 	var b strings.Builder
 	b.WriteString(domain)
@@ -195,35 +205,35 @@ func (d *decisions) called(domain string, v *service.Verdict) *keyed {
 			b.WriteString(e.Value)
 		}
 	}
-	return d.paths.called(domain, b.String())
+	return d.paths.called(of, domain, b.String())
 }
 
-// count counts the hits of a verdict as the reference does: those that take
-// the count across a threshold are counted on both sides of it.
+// count counts the hits of a verdict as envoyproxy/ratelimit does: when one
+// request crosses a threshold, its hits below and above are counted apart.
 func (k *keyed) count(v *service.Verdict, near uint64) {
-	k[totalHits].n.Add(v.Hits)
+	k.stats[totalHits].n.Add(v.Hits)
 	if !v.Decided {
 		return
 	}
 	after := uint64(max(v.After, 0))
 	before := after - min(after, v.Hits)
 	if v.Is.Allowed {
-		k[withinLimit].n.Add(v.Hits)
+		k.stats[withinLimit].n.Add(v.Hits)
 		if after > near {
-			k[nearLimit].n.Add(min(v.Hits, after-near))
+			k.stats[nearLimit].n.Add(min(v.Hits, after-near))
 		}
 		return
 	}
 	over := v.Hits
-	if v.Recalled { // and not charged
-		k[overLimitLocal].n.Add(over)
+	if v.Recalled { // the store was not asked, so nothing was charged
+		k.stats[overLimitLocal].n.Add(over)
 	} else if limit := v.Capacity(); v.All && before < limit {
 		over = after - limit
-		k[nearLimit].n.Add(limit - max(near, before))
+		k.stats[nearLimit].n.Add(limit - max(near, before))
 	}
-	k[overLimit].n.Add(over)
+	k.stats[overLimit].n.Add(over)
 	if v.Shadow {
-		k[shadowMode].n.Add(over)
+		k.stats[shadowMode].n.Add(over)
 	}
 }
 
@@ -238,7 +248,7 @@ var (
 		"Allowed decisions that took the last of a burst.", limitLabels, nil)
 )
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (d *decisions) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{decisionsDesc, nearDesc, exhaustedDesc} {
 		to <- desc
@@ -247,7 +257,7 @@ func (d *decisions) Describe(to chan<- *prometheus.Desc) {
 	d.retryAfter.Describe(to)
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (d *decisions) Collect(to chan<- prometheus.Metric) {
 	d.tookVec.Collect(to)
 	d.retryAfter.Collect(to)
@@ -259,7 +269,8 @@ func (d *decisions) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), append(labels, name.domain, name.rule, strategy)...)
 		}
 		for decision := range t.decisions {
-			// Shadow mode is rare: its series comes with its first decision.
+			// Few rules have shadow mode, so its series starts with its first
+			// decision.
 			if decision != shadowed || t.decisions[decision].Load() > 0 {
 				send(decisionsDesc, &t.decisions[decision], decisionNames[decision])
 			}
@@ -271,5 +282,5 @@ func (d *decisions) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Observer counts decisions.
+// Observer returns the observer that counts decisions.
 func (m *Metrics) Observer() service.Observer { return m.decisions }

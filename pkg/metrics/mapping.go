@@ -128,6 +128,7 @@ func (m *mapped) Collect(to chan<- prometheus.Metric) {
 	m.mapping.mu.Lock()
 	defer m.mapping.mu.Unlock()
 	sums := map[string]*sum{}
+	help := map[string]string{} // without the names of counters that were forgotten
 	for _, c := range m.paths.counters() {
 		n := c.n.Load()
 		if n == 0 {
@@ -136,6 +137,7 @@ func (m *mapped) Collect(to chan<- prometheus.Metric) {
 		if c.series == nil {
 			c.series = m.mapping.find(c.path, mapper.MetricTypeCounter)
 		}
+		help[c.series.name] = c.series.help
 		if c.series.dropped {
 			continue
 		}
@@ -149,6 +151,7 @@ func (m *mapped) Collect(to chan<- prometheus.Metric) {
 			sums[c.series.id] = &sum{c.series, value}
 		}
 	}
+	m.mapping.help = help
 	for _, s := range sums {
 		if metric, err := prometheus.NewConstMetric(s.desc, prometheus.CounterValue, s.n); err == nil {
 			to <- metric

@@ -43,7 +43,8 @@ type Options struct {
 	// Milliseconds leaves the reference's response time in milliseconds where
 	// Mapping is nil.
 	Milliseconds bool
-	Log          *slog.Logger // nil is silent
+	Log          *slog.Logger     // nil logs nothing
+	Clock        func() time.Time // nil is the system's clock
 }
 
 // Metrics counts what happens; safe for concurrent use.
@@ -70,6 +71,9 @@ func New(o Options) (*Metrics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
 	mapping, err := newMapping(o)
 	if err != nil {
 		return nil, err
@@ -77,7 +81,7 @@ func New(o Options) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, paths: newPaths(o.MaxSeries), inForce: newInForce()}
 	m.add = prometheus.WrapRegistererWith(labels(o.Tags), m.registry)
 	m.calls = newCalls(m.paths, mapping)
-	m.decisions = newDecisions(m.paths, o.NearLimitRatio)
+	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock)
 	m.countProcess()
 	m.add.MustRegister(m.calls, m.decisions, &mapped{mapping: mapping, paths: m.paths},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -199,8 +203,12 @@ func (m *Metrics) Watch(store MemoryStore) {
 // Handler serves the metrics in Prometheus' formats. Series that contradict
 // others, which a mapping file can bring about, are left out and logged.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	all := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.decisions.forget()
+		all.ServeHTTP(w, r)
 	})
 }

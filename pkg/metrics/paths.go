@@ -2,12 +2,14 @@ package metrics
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// The reference's counters of one metric key.
+// The counters that envoyproxy/ratelimit has for one metric key.
 const (
 	totalHits = iota
 	overLimit
@@ -20,38 +22,45 @@ const (
 
 var statNames = [statCount]string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"}
 
-// maxKey is the longest metric key, in bytes, that has series of its own when
-// a caller made it.
+// maxKey is the length, in bytes, of the longest metric key with a caller's
+// bytes that has counters of its own.
 const maxKey = 256
 
-// counter is one of the reference's counters.
+// counter is one of the counters that envoyproxy/ratelimit has.
 type counter struct {
 	path string // as in statsd: ratelimit.service.rate_limit.domain.key.total_hits
 	n    atomic.Uint64
 
-	series *series // where it goes in Prometheus; set and read by mapped alone
-	sent   uint64  // of n; set and read by Statsd alone
+	series *series // its name and labels in Prometheus; only mapped uses it
+	sent   uint64  // the part of n that was sent; only Statsd uses it
 }
 
 // keyed is the counters of one metric key.
-type keyed [statCount]*counter
+type keyed struct {
+	stats [statCount]*counter
+	room  int // what the key took from paths.room
+	// of is the presence of the rule, or for overrides the domain, that the key
+	// is for. Several rules can have one key: when its own rule is gone, the
+	// next one that counts takes its place. paths.mu guards it.
+	of *presence
+}
 
-// paths is all of the reference's counters.
+// paths holds all counters that envoyproxy/ratelimit has.
 type paths struct {
 	loaded, loadFailed       *counter
 	redisError, serviceError *counter
 	globalShadow             *counter
 	overflow                 atomic.Uint64
 
-	room int // for keys of callers
-
 	mu      sync.RWMutex
+	room    int // how many more names with a caller's bytes may have counters
 	all     []*counter
 	keys    map[string]*keyed
 	unknown map[string]*counter // by domain
 }
 
-// newPaths bounds the series with a caller's bytes by most.
+// newPaths returns counters of which at most the given number have a caller's
+// bytes in their names.
 func newPaths(most int) *paths {
 	p := &paths{room: most / int(statCount), keys: map[string]*keyed{}, unknown: map[string]*counter{}}
 	p.loaded = p.counter("ratelimit.service.config_load_success")
@@ -62,45 +71,49 @@ func newPaths(most int) *paths {
 	return p
 }
 
-// counter makes a counter. p.mu is held, or p not yet shared.
+// counter makes a counter. The caller holds p.mu, or p is not shared yet.
 func (p *paths) counter(path string) *counter {
 	c := &counter{path: path}
 	p.all = append(p.all, c)
 	return c
 }
 
-// method makes the counter of a gRPC method's calls.
+// method makes the counter of the calls of a gRPC method.
 func (p *paths) method(name string) *counter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counter("ratelimit_server." + name + ".total_requests")
 }
 
-// rule finds the counters of a metric key that the rules alone make up.
-func (p *paths) rule(key string) *keyed {
+// rule finds or makes the counters of a metric key without a caller's bytes.
+func (p *paths) rule(of *presence, key string) *keyed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.key(key)
+	return p.key(of, key, 0)
 }
 
-// called finds the counters of a metric key that has a caller's bytes in it,
-// or those of domain.other when there is no room for it.
-func (p *paths) called(domain, key string) *keyed {
+// called finds or makes the counters of a metric key that has a caller's bytes
+// in it, or of the key domain.other when there is no room for it.
+func (p *paths) called(of *presence, domain, key string) *keyed {
 	p.mu.RLock()
 	k := p.keys[key]
+	found := k != nil && (k.of == of || k.of.here())
 	p.mu.RUnlock()
-	if k != nil {
+	if found {
 		return k
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.keys[key] == nil && !p.admit(key) {
-		key = domain + ".other"
+	room := 0
+	if p.keys[key] == nil {
+		if room = p.admit(key); room == 0 {
+			key = domain + ".other"
+		}
 	}
-	return p.key(key)
+	return p.key(of, key, room)
 }
 
-// notFound finds the counter of a domain that no rules have.
+// notFound finds or makes the counter of a domain without rules.
 func (p *paths) notFound(domain string) *counter {
 	p.mu.RLock()
 	c := p.unknown[domain]
@@ -110,7 +123,7 @@ func (p *paths) notFound(domain string) *counter {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unknown[domain] == nil && !p.admit(domain) {
+	if p.unknown[domain] == nil && p.admit(domain) == 0 {
 		domain = "other"
 	}
 	c = p.unknown[domain]
@@ -122,34 +135,55 @@ func (p *paths) notFound(domain string) *counter {
 	return c
 }
 
-// admit takes room for a name that a caller made, if there is some: twice as
-// much for a long one, so that the page stays small whatever is sent. p.mu is
-// held.
-func (p *paths) admit(name string) bool {
+// admit takes room for a name with a caller's bytes and returns how much: twice
+// as much for a long name, so that /metrics stays small whatever is sent; 0 when
+// there is not enough or the name is too long. The caller holds p.mu.
+func (p *paths) admit(name string) int {
 	room := 1 + len(name)/(maxKey/2+1)
 	if p.room < room || len(name) > maxKey {
 		p.overflow.Add(1)
-		return false
+		return 0
 	}
 	p.room -= room
-	return true
+	return room
 }
 
-// key finds or makes the counters of a metric key. p.mu is held.
-func (p *paths) key(key string) *keyed {
+// key finds or makes the counters of a metric key. The caller holds p.mu.
+func (p *paths) key(of *presence, key string, room int) *keyed {
 	k := p.keys[key]
 	if k == nil {
-		k = new(keyed)
+		k = &keyed{of: of, room: room}
 		name := referenceName(key)
-		for stat := range k {
-			k[stat] = p.counter("ratelimit.service.rate_limit." + name + "." + statNames[stat])
+		for stat := range k.stats {
+			k.stats[stat] = p.counter("ratelimit.service.rate_limit." + name + "." + statNames[stat])
 		}
 		p.keys[strings.Clone(key)] = k
+	}
+	if !k.of.here() {
+		k.of = of
 	}
 	return k
 }
 
-// counters is all there are. The slice is not to be changed.
+// forget removes the keys of rules that have been gone for long enough.
+func (p *paths) forget(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gone := map[*counter]bool{}
+	for key, k := range p.keys {
+		if k.of.over(now) {
+			delete(p.keys, key)
+			p.room += k.room
+			for _, c := range k.stats {
+				gone[c] = true
+			}
+		}
+	}
+	// Readers of counters have the old slice.
+	p.all = slices.DeleteFunc(slices.Clone(p.all), func(c *counter) bool { return gone[c] })
+}
+
+// counters returns all counters. The caller must not change the slice.
 func (p *paths) counters() []*counter {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -161,8 +195,9 @@ var (
 	ipv4       = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 )
 
-// referenceName is a metric key as it stands in a path: without what separates
-// the parts of a line of statsd, and with IPv4 addresses in one piece.
+// referenceName is a metric key as envoyproxy/ratelimit writes it in a path: with
+// _ for the separators of a line of statsd and for the dots of IPv4 addresses,
+// which would divide labels.
 func referenceName(key string) string {
 	key = separators.Replace(strings.ToValidUTF8(key, "_"))
 	return ipv4.ReplaceAllStringFunc(key, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })

@@ -80,6 +80,7 @@ func (s *Statsd) Send() {
 		m.timer.take(func(ms int64, calls uint64) { s.sink.Time(path, ms, calls) })
 	}
 	s.sink.Flush()
+	s.metrics.decisions.forget()
 }
 
 // lineName is path as a name that a server reads whole: see lineText. The dot of
