@@ -65,3 +65,19 @@ func hasHeading(text, anchor string) bool {
 	}
 	return false
 }
+
+// TestContributingNamesEveryFolder: its table says what each package is for.
+func TestContributingNamesEveryFolder(t *testing.T) {
+	house := readDoc(t, "CONTRIBUTING.md")
+	for _, folder := range []string{"cmd", "internal", "pkg", "test"} {
+		entries, err := os.ReadDir(filepath.Join(root, folder))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if name := folder + "/" + e.Name(); e.IsDir() && !strings.Contains(house, "`"+name+"`") {
+				t.Errorf("CONTRIBUTING.md does not say what %s is for", name)
+			}
+		}
+	}
+}
