@@ -41,8 +41,8 @@ descriptors:
     rate_limit: {unit: minute, unit_multiplier: 10, requests_per_unit: 5}
 `
 
-// TestContract is list A of what Envoy expects of a rate limit service; the
-// numbers are the list's.
+// TestContract is what Envoy and its users expect of a rate limit service: which
+// requests are refused, what a status shows, and how hits are counted.
 func TestContract(t *testing.T) {
 	refused := func(t *testing.T, r *rig, req *pb.RateLimitRequest, says string) {
 		t.Helper()
@@ -53,19 +53,19 @@ func TestContract(t *testing.T) {
 		r.want(desc("five", says), ok, 4) // and the process lives on
 	}
 	for name, test := range map[string]func(t *testing.T, r *rig){
-		"01 an empty domain is refused": func(t *testing.T, r *rig) {
+		"an empty domain is refused": func(t *testing.T, r *rig) {
 			refused(t, r, &pb.RateLimitRequest{Descriptors: request(desc("five", "a")).Descriptors}, "domain")
 		},
-		"02 no descriptors are refused": func(t *testing.T, r *rig) {
+		"no descriptors are refused": func(t *testing.T, r *rig) {
 			refused(t, r, &pb.RateLimitRequest{Domain: "d"}, "descriptor")
 		},
-		"03 one status per descriptor, in order": func(t *testing.T, r *rig) {
+		"one status per descriptor, in order": func(t *testing.T, r *rig) {
 			s := r.call(request(desc("two", "a"), desc("nothing", ""), desc("five", "a"))).Statuses
 			if s[0].CurrentLimit.GetName() != "per-hour" || s[1].CurrentLimit != nil || s[2].CurrentLimit.GetName() != "per-minute" {
 				t.Fatalf("%v", s)
 			}
 		},
-		"04 one enforced OVER_LIMIT is OVER_LIMIT": func(t *testing.T, r *rig) {
+		"one enforced OVER_LIMIT is OVER_LIMIT": func(t *testing.T, r *rig) {
 			both := request(desc("two", "a"), desc("five", "a"))
 			r.call(both)
 			r.call(both)
@@ -74,37 +74,37 @@ func TestContract(t *testing.T) {
 				t.Fatalf("%v", resp)
 			}
 		},
-		"06 an unknown domain is OK without a limit": func(t *testing.T, r *rig) {
+		"an unknown domain is OK without a limit": func(t *testing.T, r *rig) {
 			req := request(withLimit(0, 1, nil, desc("five", "a")))
 			req.Domain = "unknown"
 			if resp := r.call(req); resp.OverallCode != ok || resp.Statuses[0].Code != ok || resp.Statuses[0].CurrentLimit != nil {
 				t.Fatalf("%v", resp)
 			}
 		},
-		"07 no match is OK without a limit": func(t *testing.T, r *rig) {
+		"no match is OK without a limit": func(t *testing.T, r *rig) {
 			for _, d := range [][]string{{"nothing", "a"}, {"five", "a", "deeper", "b"}} {
 				if s := r.hit(desc(d...)); s.Code != ok || s.CurrentLimit != nil {
 					t.Fatalf("%v", s)
 				}
 			}
 		},
-		"08 a descriptor without entries is OK": func(t *testing.T, r *rig) {
+		"a descriptor without entries is OK": func(t *testing.T, r *rig) {
 			if s := r.hit(desc()); s.Code != ok || s.CurrentLimit != nil {
 				t.Fatalf("%v", s)
 			}
 		},
-		"09 an empty value is a value": func(t *testing.T, r *rig) {
+		"an empty value is a value": func(t *testing.T, r *rig) {
 			r.want(desc("five", ""), ok, 4)
 			r.want(desc("five", ""), ok, 3)
 			r.want(desc("five", "a"), ok, 4)
 		},
-		"10 duplicates are charged one after the other": func(t *testing.T, r *rig) {
+		"duplicates are charged one after the other": func(t *testing.T, r *rig) {
 			s := r.call(request(desc("two", "a"), desc("two", "a"), desc("two", "a"))).Statuses
 			if s[0].LimitRemaining != 1 || s[1].LimitRemaining != 0 || s[1].Code != ok || s[2].Code != over {
 				t.Fatalf("%v", s)
 			}
 		},
-		"11 unknown fields are ignored": func(t *testing.T, r *rig) {
+		"unknown fields are ignored": func(t *testing.T, r *rig) {
 			req := request(desc("five", "a"))
 			b, err := proto.Marshal(req)
 			if err != nil {
@@ -119,7 +119,7 @@ func TestContract(t *testing.T) {
 				t.Fatalf("%v", s)
 			}
 		},
-		"12 and 13 hits_addend of 0 counts 1, of n counts n": func(t *testing.T, r *rig) {
+		"hits_addend of 0 counts 1, of n counts n": func(t *testing.T, r *rig) {
 			r.want(desc("five", "a"), ok, 4)
 			req := request(desc("five", "a"))
 			req.HitsAddend = 3
@@ -127,7 +127,7 @@ func TestContract(t *testing.T) {
 				t.Fatalf("%v", s)
 			}
 		},
-		"14 a descriptor's own hits_addend wins": func(t *testing.T, r *rig) {
+		"a descriptor's own hits_addend wins": func(t *testing.T, r *rig) {
 			req := request(withHits(2, desc("five", "a")), desc("five", "b"))
 			req.HitsAddend = 4
 			s := r.call(req).Statuses
@@ -135,7 +135,7 @@ func TestContract(t *testing.T) {
 				t.Fatalf("%v", s)
 			}
 		},
-		"15 an explicit 0 only checks": func(t *testing.T, r *rig) {
+		"an explicit 0 only checks": func(t *testing.T, r *rig) {
 			for range 3 {
 				req := request(withHits(0, desc("two", "a")))
 				req.HitsAddend = 2
@@ -148,13 +148,13 @@ func TestContract(t *testing.T) {
 			r.want(desc("two", "a"), over, 0)
 			r.want(withHits(0, desc("two", "a")), over, 0)
 		},
-		"16 large values do not wrap": func(t *testing.T, r *rig) {
+		"large values do not wrap": func(t *testing.T, r *rig) {
 			for _, n := range []uint64{1 << 32, 1<<32 + 1, 1 << 63, math.MaxUint64} {
 				r.want(withHits(n, desc("five", "a")), over, 0)
 			}
 			r.want(desc("five", "a"), over, 0)
 		},
-		"17 and 18 negative hits give back, not above the limit": func(t *testing.T, r *rig) {
+		"negative hits give back, not above the limit": func(t *testing.T, r *rig) {
 			r.want(withHits(5, desc("five", "a")), ok, 0)
 			r.want(refund(2, desc("five", "a")), ok, 2)
 			r.want(desc("five", "a"), ok, 1)
@@ -162,13 +162,13 @@ func TestContract(t *testing.T) {
 			r.want(refund(math.MaxUint64, desc("five", "b")), ok, 5)
 			r.want(desc("five", "a"), ok, 4)
 		},
-		"19 an override beats the configured limit and its shadow mode": func(t *testing.T, r *rig) {
+		"an override beats the configured limit and its shadow mode": func(t *testing.T, r *rig) {
 			r.want(withLimit(1, 1, nil, desc("five", "a")), ok, 0)
 			r.want(withLimit(1, 1, nil, desc("five", "a")), over, 0)
 			r.want(withLimit(1, 1, nil, desc("shadow", "a")), ok, 0)
 			r.want(withLimit(1, 1, nil, desc("shadow", "a")), over, 0)
 			r.want(withLimit(1, 1, nil, desc("nobody's rule", "a")), ok, 0)
-			// With the rule's unit it goes on with the rule's counter.
+			// With the rule's unit it counts in the rule's counter.
 			r.want(desc("five", "c"), ok, 4)
 			r.want(withLimit(100, 2, nil, desc("five", "c")), ok, 98)
 		},
@@ -184,7 +184,7 @@ func TestContract(t *testing.T) {
 			r.want(withHits(3, withLimit(20_000, 2, nil, desc("k", "a"))), ok, 19_997)
 			r.want(withHits(20_000, withLimit(20_000, 2, nil, desc("k", "a"))), over, 0)
 		},
-		"20 and 21 units of overrides": func(t *testing.T, r *rig) {
+		"units of overrides": func(t *testing.T, r *rig) {
 			refused(t, r, request(withLimit(1, 0, nil, desc("five", "a"))), "unit")
 			refused(t, r, request(desc("five", "alive"), withLimit(1, 8, nil, desc("five", "b"))), "unit 8")
 			r.want(withLimit(9, 7, nil, desc("five", "week")), ok, 8)
@@ -194,7 +194,7 @@ func TestContract(t *testing.T) {
 			}
 			refused(t, r, request(withLimit(1, -1, nil, desc("five", "c"))), "unknown")
 		},
-		"22 and 23 unit_multiplier scales the window": func(t *testing.T, r *rig) {
+		"unit_multiplier scales the window": func(t *testing.T, r *rig) {
 			r.want(withLimit(2, 2, wrapperspb.UInt32(10), desc("five", "a")), ok, 1)
 			r.pass(2 * time.Minute) // the minute is over, ten minutes are not
 			r.want(withLimit(2, 2, wrapperspb.UInt32(10), desc("five", "a")), ok, 0)
@@ -211,7 +211,7 @@ func TestContract(t *testing.T) {
 			refused(t, r, request(withLimit(1, 2, wrapperspb.UInt32(0), desc("five", "c"))), "unit_multiplier")
 			refused(t, r, request(withLimit(1, 6, wrapperspb.UInt32(4_000_000_000), desc("five", "c"))), "1 to 10")
 		},
-		"24, 25 and 26 statuses": func(t *testing.T, r *rig) {
+		"statuses": func(t *testing.T, r *rig) {
 			for i := range 8 {
 				s := r.hit(desc("five", "a"))
 				if s.CurrentLimit.Name != "per-minute" || s.CurrentLimit.RequestsPerUnit != 5 || s.CurrentLimit.Unit != pb.RateLimitResponse_RateLimit_MINUTE {
@@ -226,12 +226,12 @@ func TestContract(t *testing.T) {
 				r.pass(7*time.Second - 300*time.Millisecond)
 			}
 		},
-		"27 unlimited": func(t *testing.T, r *rig) {
+		"unlimited": func(t *testing.T, r *rig) {
 			if s := r.hit(desc("free", "a")); s.Code != ok || s.LimitRemaining != math.MaxUint32 || s.CurrentLimit != nil {
 				t.Fatalf("%v", s)
 			}
 		},
-		"28 a shadow rule is OK while over": func(t *testing.T, r *rig) {
+		"a shadow rule is OK while over": func(t *testing.T, r *rig) {
 			for i := range 4 {
 				resp := r.call(request(desc("shadow", "a")))
 				if s := resp.Statuses[0]; resp.OverallCode != ok || s.Code != ok || (s.CurrentLimit != nil) != (i == 0) {
@@ -239,7 +239,7 @@ func TestContract(t *testing.T) {
 				}
 			}
 		},
-		"32 requests_per_unit 0 rejects the first hit": func(t *testing.T, r *rig) {
+		"requests_per_unit 0 rejects the first hit": func(t *testing.T, r *rig) {
 			r.want(desc("never", "a"), over, 0)
 		},
 	} {
@@ -257,7 +257,7 @@ func TestContractOfTime(t *testing.T) {
 			c.Store = s
 		})
 	}
-	t.Run("29 an expired deadline returns promptly", func(t *testing.T) {
+	t.Run("an expired deadline returns promptly", func(t *testing.T) {
 		r := behind(t, time.Minute)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		defer cancel()
@@ -283,7 +283,7 @@ func TestContractOfTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("30 callers that give up leave nothing behind", func(t *testing.T) {
+	t.Run("callers that give up leave nothing behind", func(t *testing.T) {
 		r := behind(t, time.Minute)
 		r.try(&pb.RateLimitRequest{}) //nolint:errcheck // opens the connection
 		before := runtime.NumGoroutine()
@@ -294,13 +294,13 @@ func TestContractOfTime(t *testing.T) {
 		}
 		testenv.Eventually(t, 10*time.Second, func() bool { return runtime.NumGoroutine() <= before+5 }, "goroutines end with their callers")
 	})
-	t.Run("31 a store that fails is never OVER_LIMIT", func(t *testing.T) {
+	t.Run("a store that fails is never OVER_LIMIT", func(t *testing.T) {
 		r := start(t, rules, func(c *service.Config) { c.Store = failing{c.Store} })
 		resp, err := r.try(request(desc("never", "a")))
 		if status.Code(err) != codes.Unavailable || resp.GetOverallCode() == over {
 			t.Fatalf("%v, %v", resp, err)
 		}
-		// What needs no store is answered without one.
+		// An unlimited descriptor needs no store.
 		if s := r.hit(desc("free", "a")); s.Code != ok {
 			t.Fatalf("%v", s)
 		}
@@ -313,10 +313,11 @@ func TestContractOfTime(t *testing.T) {
 	})
 }
 
+// failing is a store that is down.
 type failing struct{ backends.Store }
 
-func (failing) Apply(context.Context, *backends.Batch) error {
-	return errors.Join(backends.ErrUnavailable, errors.New("down"))
+func (failing) Apply(_ context.Context, b *backends.Batch) error {
+	return b.Fail(errors.Join(backends.ErrUnavailable, errors.New("down")))
 }
 
 func TestCaps(t *testing.T) {
@@ -333,7 +334,7 @@ func TestCaps(t *testing.T) {
 	r.want(desc("five", strings.Repeat("x", 16)), ok, 4)
 }
 
-// TestHostileBytes: no bytes of a caller reach another caller's counter.
+// TestHostileBytes: whatever bytes a value has, it has a counter of its own.
 func TestHostileBytes(t *testing.T) {
 	r := start(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minute, requests_per_unit: 5}\n    descriptors:\n      - key: b\n        rate_limit: {unit: minute, requests_per_unit: 5}\n")
 	for _, d := range [][]string{
@@ -344,19 +345,35 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// rawCodec sends bytes as they are.
+// rawCodec sends a []byte as the message, so that a test can send bytes that are
+// no valid message.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
 func (rawCodec) Unmarshal(data []byte, v any) error { return proto.Unmarshal(data, v.(proto.Message)) }
 func (rawCodec) Name() string                       { return "proto" }
 
+// fuzzRules adds the other strategies to rules, and several limits for one
+// descriptor.
+const fuzzRules = `
+  - key: several
+    quota_mode: true
+    rate_limits:
+      - {unit: second, requests_per_unit: 2}
+      - {unit: minute, requests_per_unit: 5, strategy: sliding_window}
+  - {key: log, rate_limit: {unit: hour, requests_per_unit: 5, strategy: sliding_log}}
+  - {key: bucket, rate_limit: {unit: hour, requests_per_unit: 5, strategy: token_bucket, burst: 4000000}}
+  - {key: queue, rate_limit: {unit: second, requests_per_unit: 1000, strategy: leaky_bucket, max_delay: 1ms}}
+`
+
 // FuzzRequest: whatever bytes a caller sends, the answer is a reply with one
-// status per descriptor or an error, and the service lives on.
+// status per descriptor, or an error, and the process goes on.
 func FuzzRequest(f *testing.F) {
 	for _, req := range []*pb.RateLimitRequest{
 		request(desc("five", "a")), request(withLimit(1, 0, nil, desc("two", "a"))),
 		request(refund(3, desc("five", "a")), withHits(math.MaxUint64, desc("long", "b"))),
+		request(desc("several", "a"), withLimit(1, 2, nil, desc("several", "a")), refund(1, desc("log", "a")), withLimit(20_000, 1, nil, desc("log", "a"))),
+		request(desc("bucket", "a"), desc("bucket", "a"), withHits(1<<40, desc("queue", "a")), withLimit(0, 4, nil, desc("bucket", "a"))),
 	} {
 		b, err := proto.Marshal(req)
 		if err != nil {
@@ -364,7 +381,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	r := start(f, rules)
+	r := start(f, rules+fuzzRules)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var req pb.RateLimitRequest
 		valid := proto.Unmarshal(b, &req) == nil

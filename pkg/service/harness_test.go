@@ -25,8 +25,8 @@ const (
 	over = pb.RateLimitResponse_OVER_LIMIT
 )
 
-// rig is the service behind a real gRPC connection, on a clock that stands
-// still until told otherwise.
+// rig is the service behind a real gRPC connection, with the memory store on a
+// clock that moves only when the test says so (pass).
 type rig struct {
 	t       testing.TB
 	service *service.Service
@@ -125,7 +125,7 @@ func request(descs ...*rlcommon.RateLimitDescriptor) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "d", Descriptors: descs}
 }
 
-// desc is a descriptor of keys and values in turn.
+// desc is a descriptor of keys and values, which alternate.
 func desc(keysAndValues ...string) *rlcommon.RateLimitDescriptor {
 	d := &rlcommon.RateLimitDescriptor{}
 	for i := 0; i < len(keysAndValues); i += 2 {
@@ -151,10 +151,10 @@ func withLimit(requests uint32, unit int32, multiplier *wrapperspb.UInt32Value, 
 	return d
 }
 
-// stuck is a store that never answers by itself.
+// stuck is a store that does not answer before the context ends.
 type stuck struct{ backends.Store }
 
-func (s stuck) Apply(ctx context.Context, _ *backends.Batch) error {
+func (s stuck) Apply(ctx context.Context, b *backends.Batch) error {
 	<-ctx.Done()
-	return backends.ErrUnavailable
+	return b.Fail(backends.ErrUnavailable)
 }

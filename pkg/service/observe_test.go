@@ -13,7 +13,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 
-	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )
@@ -57,7 +56,7 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}
 `
 
-// measure adds metrics to a service.
+// measure makes metrics, puts them into m, and has a service count in them.
 func measure(t testing.TB, m **metrics.Metrics) func(*service.Config) {
 	var err error
 	if *m, err = metrics.New(metrics.Options{MaxSeries: 1000, NearLimitRatio: 0.8}); err != nil {
@@ -69,7 +68,8 @@ func measure(t testing.TB, m **metrics.Metrics) func(*service.Config) {
 	}
 }
 
-// counted is what the metrics whose names begin so have counted.
+// counted lists, as Prometheus sees them, the metrics whose names begin with one
+// of prefixes and that are not 0.
 func counted(t testing.TB, m *metrics.Metrics, prefixes ...string) []string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -85,7 +85,8 @@ func counted(t testing.TB, m *metrics.Metrics, prefixes ...string) []string {
 	return slices.Sorted(slices.Values(lines))
 }
 
-// What the reference was seen to count for the same requests.
+// TestCountsAsTheReference has the counts that envoyproxy/ratelimit was seen to
+// have after the same requests.
 func TestCountsAsTheReference(t *testing.T) {
 	in := func(domain string, req *pb.RateLimitRequest) *pb.RateLimitRequest {
 		req.Domain = domain
@@ -199,16 +200,11 @@ func TestCountsDecisions(t *testing.T) {
 	}
 }
 
-// broken is a store that is down.
-type broken struct{ backends.Store }
-
-func (broken) Apply(context.Context, *backends.Batch) error { return backends.ErrUnavailable }
-
 func TestCountsHitsThatTheStoreDidNotDecide(t *testing.T) {
 	var m *metrics.Metrics
 	add := measure(t, &m)
 	r := start(t, measuredRules, func(c *service.Config) {
-		c.Store = broken{c.Store}
+		c.Store = failing{c.Store}
 		add(c)
 	})
 	for range 2 {
@@ -242,8 +238,8 @@ func TestCountsWhatShadowModeSpared(t *testing.T) {
 	}
 }
 
-// Counts belong to names: they go on when the rules are loaded again, with the
-// new limits.
+// TestCountsGoOnAfterAReload: counts belong to the names of rules, so they go on
+// when rules are loaded again.
 func TestCountsGoOnAfterAReload(t *testing.T) {
 	var m *metrics.Metrics
 	r := start(t, measuredRules, measure(t, &m))
@@ -257,8 +253,8 @@ func TestCountsGoOnAfterAReload(t *testing.T) {
 	}
 }
 
-// BenchmarkObserved is BenchmarkShouldRateLimit's smaller case with metrics and
-// without.
+// BenchmarkObserved is BenchmarkShouldRateLimit with one descriptor, with metrics
+// and without.
 func BenchmarkObserved(b *testing.B) {
 	for _, observed := range []bool{false, true} {
 		b.Run(map[bool]string{false: "off", true: "on"}[observed], func(b *testing.B) {

@@ -18,7 +18,7 @@ func replying(reply service.Reply) func(*service.Config) {
 	return func(c *service.Config) { c.Reply = reply }
 }
 
-// headers writes a reply's headers, one a line.
+// headers lists the headers of a reply, one per line.
 func headers(resp *pb.RateLimitResponse) string {
 	var lines []string
 	for _, h := range resp.ResponseHeadersToAdd {
