@@ -13,8 +13,8 @@ import (
 
 const backendsDoc = "docs/backends.md"
 
-// stages start the servers that a section's example names, and say where they
-// are and what stands for the files that it names.
+// stages start the servers of a section's example. Each returns pairs for a
+// strings.Replacer: addresses and files of the example, and those of the test.
 var stages = map[string]func(*testing.T) []string{
 	"memory": func(*testing.T) []string { return nil },
 	"Redis and Valkey": func(t *testing.T) []string {
@@ -35,7 +35,7 @@ var stages = map[string]func(*testing.T) []string{
 	},
 	"TLS and ACLs": func(t *testing.T) []string {
 		certs := testenv.Certs(t)
-		// The user exactly as the document has it, and nobody else.
+		// The document's user, with the password that it shows, is the only one.
 		acl := regexp.MustCompile(`ACL SETUSER (rls .*)`).FindStringSubmatch(readDoc(t, backendsDoc))
 		if acl == nil {
 			t.Fatal("the document has no ACL")
@@ -65,7 +65,7 @@ func TestBackendExamples(t *testing.T) {
 		t.Run(p.heading, func(t *testing.T) {
 			stage := stages[p.heading]
 			if stage == nil {
-				t.Fatalf("%s:%d: nothing is known to run this with", backendsDoc, p.line)
+				t.Fatalf("%s:%d: add to stages how to run this section's example", backendsDoc, p.line)
 			}
 			settings := strings.NewReplacer(stage(t)...).Replace(strings.TrimSpace(p.text))
 			rls := serve(t, append(strings.Split(settings, "\n"), rules...))
@@ -91,17 +91,11 @@ func TestBackendExamples(t *testing.T) {
 	}
 }
 
-// TestBackendDocNamesSettings: what it calls a setting is one.
-func TestBackendDocNamesSettings(t *testing.T) {
-	settings := readDoc(t, "docs/settings.md")
-	for _, name := range regexp.MustCompile("(?:`|\n)([A-Z]+_[A-Z_]*[A-Z])[`=]").FindAllStringSubmatch(readDoc(t, backendsDoc), -1) {
-		if !strings.Contains(settings, "| `"+name[1]+"` |") {
-			t.Errorf("%s names %s, which docs/settings.md does not have", backendsDoc, name[1])
-		}
-	}
-}
+// TestBackendDocNamesSettings: docs/settings.md has every variable that the
+// document names.
+func TestBackendDocNamesSettings(t *testing.T) { namesSettings(t, backendsDoc, 20) }
 
-// TestBackendDocNamesMetrics: what it calls a metric is one.
+// TestBackendDocNamesMetrics: /stats has every metric that the document names.
 func TestBackendDocNamesMetrics(t *testing.T) {
 	rls := serve(t, []string{"BACKEND_TYPE=memory", "RUNTIME_ROOT=" + t.TempDir(), "RUNTIME_APPDIRECTORY="})
 	resp, err := http.Get(rls.debug + "/stats")

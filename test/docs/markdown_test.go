@@ -1,6 +1,6 @@
-// Package docs_test holds the documents to what the program does: it runs the
-// commands of README.md, plays the timelines of docs/strategies.md, starts the
-// examples of docs/backends.md, and follows every link. Replace a document's words and this says whether they are true.
+// Package docs_test compares the documents with the program: it runs the commands
+// of README.md, plays the timelines of docs/strategies.md, starts the examples of
+// docs/backends.md, and follows every link.
 package docs_test
 
 import (
@@ -14,8 +14,8 @@ const root = "../.."
 
 // part is a fenced block or a table of a document.
 type part struct {
-	heading string // the nearest one above
-	line    int    // where it begins
+	heading string // of the section
+	line    int    // the first, counted from 1
 	lang    string // of a fenced block
 	text    string // of a fenced block
 	rows    [][]string
@@ -32,8 +32,8 @@ func readDoc(t *testing.T, path string) string {
 	return string(text)
 }
 
-// parts are the fenced blocks and tables of a document, in order. A table's
-// first row is its header; the rule below it is left out.
+// parts returns the fenced blocks and tables of a document, in order. A table's
+// first row is its header; the line of dashes below it is left out.
 func parts(t *testing.T, path string) []*part {
 	t.Helper()
 	var found []*part

@@ -37,7 +37,8 @@ type program struct {
 	grpc        string // host:port
 }
 
-// serve runs rls with nothing but these variables until the test ends.
+// serve runs rls until the test ends, with these variables and free ports as its
+// whole environment. It returns when rls is healthy.
 func serve(t *testing.T, env []string) program {
 	t.Helper()
 	path, err := binary()
@@ -65,7 +66,8 @@ func serve(t *testing.T, env []string) program {
 	return p
 }
 
-// status is that of a request with body to path, 0 when nobody answers.
+// status sends a POST with body to path and returns the HTTP status, 0 without an
+// answer.
 func (p program) status(path, body string) int {
 	resp, err := http.Post(p.http+path, "application/json", strings.NewReader(body))
 	if err != nil {
@@ -76,7 +78,7 @@ func (p program) status(path, body string) int {
 	return resp.StatusCode
 }
 
-// hit is a request for one descriptor, to /json.
+// hit asks /json about a descriptor of one entry and returns the HTTP status.
 func (p program) hit(domain, key, value string) int {
 	return p.status("/json", `{"domain": "`+domain+`", "descriptors": [{"entries": [{"key": "`+key+`", "value": "`+value+`"}]}]}`)
 }

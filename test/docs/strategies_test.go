@@ -26,7 +26,8 @@ func TestEveryStrategyHasASection(t *testing.T) {
 	}
 }
 
-// TestTimelines plays each table that begins with "at" on the rule above it.
+// TestTimelines sends the hits of each table whose first column is "at" to the rule
+// above it, and compares the decisions.
 func TestTimelines(t *testing.T) {
 	var rule *part
 	played := map[string]bool{}
@@ -46,7 +47,8 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// loadRule completes a limit to a rule file for the domain shop, {user: alice}.
+// loadRule returns the limit of a rule file with text, which begins with
+// rate_limit:, as the only descriptor (user) of the domain shop.
 func loadRule(t *testing.T, text string) (*algorithms.Limit, descriptors.Charge) {
 	t.Helper()
 	text = "domain: shop\n" + strings.Replace(text, "rate_limit:", "descriptors:\n  - key: user\n    rate_limit:", 1)
@@ -65,6 +67,14 @@ func playTable(t *testing.T, rule, table *part) {
 		t.Fatal(err)
 	}
 	columns := table.rows[0]
+	for _, column := range columns { // the one without a name has remarks
+		if !slices.Contains([]string{"at", "hits", "pass", "remaining", "reset", "retry-after", "delay", ""}, column) {
+			t.Errorf("%s:%d: nothing compares the column %q", strategiesDoc, table.line, column)
+		}
+	}
+	if len(table.rows) < 2 {
+		t.Fatalf("%s:%d: the table has no rows", strategiesDoc, table.line)
+	}
 	var key string
 	for i, row := range table.rows[1:] {
 		want := map[string]string{}
@@ -101,7 +111,8 @@ func playTable(t *testing.T, rule, table *part) {
 	}
 }
 
-// normal writes a duration as time.Duration does.
+// normal returns a duration as time.Duration prints it, and any other cell as it
+// is.
 func normal(cell string) string {
 	if d, err := time.ParseDuration(cell); err == nil && cell != "0" {
 		return d.String()
@@ -132,7 +143,7 @@ func parseHits(t *testing.T, cell string) (hits int, c algorithms.Charge) {
 	return hits, c
 }
 
-// parseTime is a time of some day, in µs.
+// parseTime returns a time of day, on one fixed day, in µs since the epoch.
 func parseTime(t *testing.T, cell string) int64 {
 	t.Helper()
 	at, err := time.Parse(time.DateTime, "2026-11-21 "+cell)
@@ -142,7 +153,7 @@ func parseTime(t *testing.T, cell string) int64 {
 	return at.UnixMicro()
 }
 
-// TestREADMENamesTheStrategies: its table has all of them, in their order.
+// TestREADMENamesTheStrategies: its table has all strategies, in their order.
 func TestREADMENamesTheStrategies(t *testing.T) {
 	for _, p := range parts(t, "README.md") {
 		if !p.isTable() || p.rows[0][0] != "strategy" {
