@@ -1,0 +1,266 @@
+package certs_test
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/certs"
+)
+
+const deadline = 10 * time.Second
+
+// text is a log that can be read while it is written.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *text) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *text) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), s)
+}
+
+// watched is a set of files with a watcher that runs until the test ends.
+type watched struct {
+	*certs.Watcher
+	certs.Files
+	log *text
+}
+
+func watch(t *testing.T) *watched {
+	t.Helper()
+	dir := t.TempDir()
+	w := &watched{
+		Files: certs.Files{Cert: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")},
+		log:   &text{},
+	}
+	w.Watcher = certs.NewWatcher(slog.New(slog.NewTextHandler(w.log, nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = w.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return w
+}
+
+// install copies the files to where the watcher looks for them.
+func (w *watched) install(t *testing.T, from certs.Files) {
+	t.Helper()
+	for from, to := range map[string]string{from.Cert: w.Cert, from.Key: w.Key, from.CA: w.CA} {
+		content, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func serverFiles(c *testenv.TLS) certs.Files {
+	return certs.Files{Cert: c.ServerCertFile, Key: c.ServerKeyFile, CA: c.CAFile}
+}
+
+func clientFiles(c *testenv.TLS) certs.Files {
+	return certs.Files{Cert: c.ClientCertFile, Key: c.ClientKeyFile, CA: c.CAFile}
+}
+
+// handshake returns whether the two sides accept each other.
+func handshake(t *testing.T, server, client *tls.Config) bool {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asked := make(chan error, 1)
+	go func() {
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: deadline}, "tcp", l.Addr().String(), client)
+		if err == nil {
+			defer conn.Close()
+			_ = conn.SetReadDeadline(time.Now().Add(deadline))
+			_, err = conn.Read(make([]byte, 1)) // in TLS 1.3 a client learns only now that it is refused
+		}
+		asked <- err
+	}()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, served := conn.Write([]byte{0})
+	_ = conn.Close()
+	return <-asked == nil && served == nil
+}
+
+// mutual is the server's side of TLS of a set of certificates that asks each
+// client for one.
+func mutual(c *testenv.TLS) *tls.Config {
+	config := c.Server.Clone()
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	return config
+}
+
+// A renewed certificate and a renewed CA count for the next connection, of a
+// server and of a client alike.
+func TestRenewedFilesCount(t *testing.T) {
+	t.Parallel()
+	old, renewed := testenv.Certs(t), testenv.Certs(t)
+	for side, tt := range map[string]struct {
+		files func(*testenv.TLS) certs.Files
+		// accepts reports whether this side and the other one, whose
+		// certificates are given, accept each other.
+		accepts func(*testing.T, *certs.Certs, *testenv.TLS) bool
+	}{
+		"server": {serverFiles, func(t *testing.T, c *certs.Certs, other *testenv.TLS) bool { return handshake(t, c.Server(""), other.Client) }},
+		"client": {clientFiles, func(t *testing.T, c *certs.Certs, other *testenv.TLS) bool { return handshake(t, mutual(other), c.Client()) }},
+	} {
+		t.Run(side, func(t *testing.T) {
+			t.Parallel()
+			w := watch(t)
+			w.install(t, tt.files(old))
+			c, err := w.Open(side, w.Files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !tt.accepts(t, c, old) || tt.accepts(t, c, renewed) {
+				t.Fatal("the first files do not count")
+			}
+			w.install(t, tt.files(renewed))
+			testenv.Eventually(t, deadline, func() bool { return tt.accepts(t, c, renewed) }, "the renewed files count")
+			if tt.accepts(t, c, old) {
+				t.Error("the old files count too")
+			}
+		})
+	}
+}
+
+// Files that cannot be used are logged once for each of their contents and
+// change nothing.
+func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
+	t.Parallel()
+	const refused, again = "new certificates refused, the last good ones stay in force", "certificates read again"
+	good, other := testenv.Certs(t), testenv.Certs(t)
+	for name, spoil := range map[string]func(*testing.T, *watched){
+		"the key of another certificate": func(t *testing.T, w *watched) {
+			w.install(t, certs.Files{Cert: other.ClientCertFile, Key: good.ClientKeyFile, CA: other.CAFile})
+		},
+		"no certificate in the CA file": func(t *testing.T, w *watched) {
+			w.install(t, certs.Files{Cert: other.ClientCertFile, Key: other.ClientKeyFile, CA: other.ClientKeyFile})
+		},
+		"a file that is gone": func(t *testing.T, w *watched) {
+			if err := os.Remove(w.Key); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := watch(t)
+			w.install(t, clientFiles(good))
+			c, err := w.Open("REDIS_TLS", w.Files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spoil(t, w)
+			testenv.Eventually(t, deadline, func() bool { return w.log.count(refused) > 0 }, "the refusal is logged")
+			// When the same watcher has noticed a change of other files, it has
+			// looked at the bad ones again, twice.
+			beside := watch(t)
+			beside.install(t, clientFiles(good))
+			if _, err := w.Open("beside", beside.Files); err != nil {
+				t.Fatal(err)
+			}
+			beside.install(t, clientFiles(other))
+			testenv.Eventually(t, deadline, func() bool { return w.log.count("for=beside") > 0 }, "a change beside is noticed")
+			if !handshake(t, mutual(good), c.Client()) {
+				t.Error("the last good certificates do not count any more")
+			}
+			if w.log.count("for=REDIS_TLS") != 1 || w.log.count(w.Cert)+w.log.count(w.CA)+w.log.count(w.Key) == 0 {
+				t.Errorf("the log does not name the setting and the file:\n%s", w.log.b.String())
+			}
+			// A change that can be used is found after the looks at the bad one.
+			w.install(t, clientFiles(other))
+			testenv.Eventually(t, deadline, func() bool { return handshake(t, mutual(other), c.Client()) }, "files that were mended count")
+			if w.log.count(refused) != 1 || w.log.count(again+`" for=REDIS_TLS`) != 1 {
+				t.Errorf("want one refusal and one success in the log:\n%s", w.log.b.String())
+			}
+		})
+	}
+}
+
+func TestClientNameIsChecked(t *testing.T) {
+	c := testenv.Certs(t)
+	opened, err := certs.NewWatcher(slog.New(slog.DiscardHandler)).Open("gRPC", serverFiles(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, accepted := range map[string]bool{"": true, "localhost": true, "other.example": false} {
+		if got := handshake(t, opened.Server(name), c.Client); got != accepted {
+			t.Errorf("name %q: accepted is %v", name, got)
+		}
+	}
+	anonymous := &tls.Config{RootCAs: c.Client.RootCAs, MinVersion: tls.VersionTLS12}
+	if handshake(t, opened.Server(""), anonymous) {
+		t.Error("a client without a certificate is accepted")
+	}
+}
+
+// With AnyName the server's certificate may be for another name, but must come
+// from the CA.
+func TestAnyName(t *testing.T) {
+	c, stranger := testenv.Certs(t), testenv.Certs(t)
+	opened, err := certs.NewWatcher(slog.New(slog.DiscardHandler)).Open("REDIS_TLS", certs.Files{CA: c.CAFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := opened.Client()
+	client.ServerName = "other.example"
+	if handshake(t, c.Server, client) {
+		t.Error("a server of another name is accepted")
+	}
+	certs.AnyName(client)
+	if !handshake(t, c.Server, client) {
+		t.Error("with AnyName a server of another name is refused")
+	}
+	if handshake(t, stranger.Server, client) {
+		t.Error("a server of another CA is accepted")
+	}
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	c := testenv.Certs(t)
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, files := range map[string]certs.Files{
+		"load certificates: open /missing.pem: no such file": {Cert: "/missing.pem", Key: c.ServerKeyFile},
+		"load certificate " + c.ServerCertFile + " with " + c.ClientKeyFile: {Cert: c.ServerCertFile, Key: c.ClientKeyFile},
+		"load CAs: no certificate in " + empty:                              {CA: empty},
+	} {
+		if _, err := certs.NewWatcher(slog.New(slog.DiscardHandler)).Open("gRPC", files); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
