@@ -15,12 +15,13 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/split"
+	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/settings"
 )
 
 // backend opens a store. It does not wait for a server.
-type backend func(*settings.Settings, *metrics.Metrics, *slog.Logger) (backends.Store, error)
+type backend func(*settings.Settings, *certs.Watcher, *metrics.Metrics, *slog.Logger) (backends.Store, error)
 
 // stores are the backends by the names that BACKEND_TYPE takes.
 var stores = map[string]backend{
@@ -29,8 +30,8 @@ var stores = map[string]backend{
 	"memcache": openMemcached,
 }
 
-func openBackend(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
-	store, err := stores[s.Backend.BackendType](s, measure, log)
+func openBackend(s *settings.Settings, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
+	store, err := stores[s.Backend.BackendType](s, watch, measure, log)
 	if err != nil {
 		return nil, fmt.Errorf("open backend: %w", err)
 	}
@@ -43,7 +44,7 @@ func openBackend(s *settings.Settings, measure *metrics.Metrics, log *slog.Logge
 	return store, nil
 }
 
-func openMemory(s *settings.Settings, measure *metrics.Metrics, _ *slog.Logger) (backends.Store, error) {
+func openMemory(s *settings.Settings, _ *certs.Watcher, measure *metrics.Metrics, _ *slog.Logger) (backends.Store, error) {
 	store, err := memory.New(memory.Options{MaxKeys: s.Memory.MaxKeys})
 	if err != nil {
 		return nil, err
@@ -52,13 +53,13 @@ func openMemory(s *settings.Settings, measure *metrics.Metrics, _ *slog.Logger) 
 	return store, nil
 }
 
-func openRedis(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
+func openRedis(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
 	goredis.SetLogger(redisLog{log})
-	main, err := openRedisServer(s, "REDIS_URL", s.Redis.RedisServer, log)
+	main, err := openRedisServer(s, watch, "REDIS_URL", s.Redis.RedisServer)
 	if err != nil || !s.Redis.Persecond {
 		return main, err
 	}
-	perSecond, err := openRedisServer(s, "REDIS_PERSECOND_URL", s.RedisPerSecond, log)
+	perSecond, err := openRedisServer(s, watch, "REDIS_PERSECOND_URL", s.RedisPerSecond)
 	if err != nil {
 		_ = main.Close()
 		return nil, err
@@ -66,7 +67,7 @@ func openRedis(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (back
 	return split.New(main, perSecond, max(s.Redis.Timeout, s.RedisPerSecond.Timeout))
 }
 
-func openRedisServer(s *settings.Settings, name string, r settings.RedisServer, log *slog.Logger) (backends.Store, error) {
+func openRedisServer(s *settings.Settings, watch *certs.Watcher, name string, r settings.RedisServer) (backends.Store, error) {
 	o := redis.Options{
 		Type:             r.Type,
 		SocketType:       r.SocketType,
@@ -82,9 +83,9 @@ func openRedisServer(s *settings.Settings, name string, r settings.RedisServer, 
 	}
 	if r.UseTLS() {
 		var err error
-		files := tlsFiles{s.Redis.TLSClientCert, s.Redis.TLSClientKey, s.Redis.TLSCACert}
-		if o.TLS, err = files.configForStore(s.Redis.TLSSkipHostnameVerification, log); err != nil {
-			return nil, fmt.Errorf("REDIS_TLS_*: %w", err)
+		files := certs.Files{Cert: s.Redis.TLSClientCert, Key: s.Redis.TLSClientKey, CA: s.Redis.TLSCACert}
+		if o.TLS, err = storeTLS(watch, "REDIS_TLS_", files, s.Redis.TLSSkipHostnameVerification); err != nil {
+			return nil, err
 		}
 	}
 	store, err := redis.Open(o)
@@ -94,7 +95,7 @@ func openRedisServer(s *settings.Settings, name string, r settings.RedisServer, 
 	return remote(store, r.Timeout)
 }
 
-func openMemcached(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
+func openMemcached(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metrics, _ *slog.Logger) (backends.Store, error) {
 	m := s.Memcache
 	o := memcached.Options{
 		Servers:          m.HostPort,
@@ -106,9 +107,9 @@ func openMemcached(s *settings.Settings, _ *metrics.Metrics, log *slog.Logger) (
 	}
 	if m.TLS {
 		var err error
-		files := tlsFiles{m.TLSClientCert, m.TLSClientKey, m.TLSCACert}
-		if o.TLS, err = files.configForStore(m.TLSSkipHostnameVerification, log); err != nil {
-			return nil, fmt.Errorf("MEMCACHE_TLS_*: %w", err)
+		files := certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}
+		if o.TLS, err = storeTLS(watch, "MEMCACHE_TLS_", files, m.TLSSkipHostnameVerification); err != nil {
+			return nil, err
 		}
 	}
 	store, err := memcached.Open(o)

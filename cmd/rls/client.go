@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -16,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"example.org/rls/pkg/certs"
 )
 
 type clientCmd struct {
@@ -67,10 +70,11 @@ func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, erro
 		return nil, errors.New("--ca, --cert, --key and --server-name are for --tls")
 	}
 	if c.TLS {
-		config, err := tlsFiles{c.Cert, c.Key, c.CA}.config()
+		own, err := certs.NewWatcher(slog.Default()).Open("", certs.Files{Cert: c.Cert, Key: c.Key, CA: c.CA})
 		if err != nil {
 			return nil, err
 		}
+		config := own.Client()
 		config.ServerName = c.ServerName
 		creds = credentials.NewTLS(config)
 	}

@@ -8,55 +8,54 @@ import (
 	"path/filepath"
 	"sync"
 
+	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/xds"
 )
 
-// rules brings the rules to the service and says when that allows to listen and
-// to be called ready.
+// rules puts the rules of the source in force, tells the health, and says when
+// the process may listen.
 type rules struct {
 	source sources.Source
 	sources.Rules
-	// tried is closed when rules came for the first time, good or not, or need
-	// not come before anyone is answered; ready when the process may be called
-	// ready as far as they are concerned.
-	tried, ready chan struct{}
+	// tried is closed when rules came for the first time, good or refused, or
+	// when the process need not wait for them to listen.
+	tried chan struct{}
 }
 
-func newRules(s *settings.Settings, limits *service.Service, measure *metrics.Metrics, log *slog.Logger) (*rules, error) {
-	source, err := rulesSource(s, measure, log)
+// newRules lets the process listen at once with rules from files; a management
+// server is waited for unless the settings force the start, as in
+// envoyproxy/ratelimit. Without rules in force the process is healthy only when
+// the start is forced and no domain is needed.
+func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (*rules, error) {
+	source, err := rulesSource(s, watch, measure, log)
 	if err != nil {
 		return nil, err
 	}
-	r := &rules{source: source, tried: make(chan struct{}), ready: make(chan struct{})}
+	r := &rules{source: source, tried: make(chan struct{})}
 	tried := sync.OnceFunc(func() { close(r.tried) })
-	ready := sync.OnceFunc(func() { close(r.ready) })
-	// As with the reference, a management server is waited for unless told
-	// otherwise. Rules that were refused leave the process healthy unless told
-	// otherwise: its answers say what is wrong.
-	forced := s.Rules.ForceStartWithoutInitialConfig
-	if forced || !s.Rules.OverXDS() {
-		tried()
+	domainNeeded := s.Server.HealthyWithAtLeastOneConfigLoaded
+	if s.Rules.ForceStartWithoutInitialConfig {
+		health.Rules(!domainNeeded)
 	}
-	if forced && !s.Server.HealthyWithAtLeastOneConfigLoaded {
-		ready()
+	if s.Rules.ForceStartWithoutInitialConfig || !s.Rules.OverXDS() {
+		tried()
 	}
 	r.Rules = sources.Rules{
 		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s), SkipWrong: s.Rules.ConfigOnError == "skip"},
 		Use: func(tree *descriptors.Tree) {
 			limits.SetTree(tree)
 			measure.InForce(tree)
+			health.Rules(!domainNeeded || len(tree.Domains()) > 0)
 		},
 		Skipped: measure.Skipped(),
 		Loaded: func(err error) {
 			measure.Loaded(err)
-			if err == nil || !s.Server.HealthyWithAtLeastOneConfigLoaded {
-				ready()
-			}
 			tried()
 		},
 		Log: log,
@@ -74,7 +73,8 @@ func (r *rules) run(ctx context.Context) error {
 	return err
 }
 
-// mayListen waits until the process may listen; false when it ends before.
+// mayListen waits until the process may listen. It returns false when ctx ends
+// before.
 func (r *rules) mayListen(ctx context.Context) bool {
 	select {
 	case <-r.tried:
@@ -84,19 +84,9 @@ func (r *rules) mayListen(ctx context.Context) bool {
 	}
 }
 
-// whenReady calls do as soon as the process may be called ready, unless ctx
-// ends before.
-func (r *rules) whenReady(ctx context.Context, do func()) {
-	select {
-	case <-r.ready:
-		do()
-	case <-ctx.Done():
-	}
-}
-
-func rulesSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (sources.Source, error) {
+func rulesSource(s *settings.Settings, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (sources.Source, error) {
 	if s.Rules.OverXDS() {
-		return xdsSource(s, measure, log)
+		return xdsSource(s, watch, measure, log)
 	}
 	return &sources.Files{
 		Root:           s.Rules.RuntimeRoot,
@@ -109,7 +99,7 @@ func rulesSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logge
 	}, nil
 }
 
-func xdsSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (*xds.Source, error) {
+func xdsSource(s *settings.Settings, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (*xds.Source, error) {
 	x := &s.XDS
 	source := &xds.Source{
 		Server:          x.ServerURL,
@@ -130,14 +120,14 @@ func xdsSource(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger)
 	}
 	if x.ServerUseTLS {
 		var err error
-		if source.TLS, err = xdsTLS(x, log); err != nil {
-			return nil, fmt.Errorf("CONFIG_GRPC_XDS_*_TLS_*: %w", err)
+		if source.TLS, err = xdsTLS(watch, x); err != nil {
+			return nil, err
 		}
 	}
 	return source, nil
 }
 
-// charge is that of domains that do not say.
+// charge is the default of a domain's charge.
 func charge(s *settings.Settings) descriptors.Charge {
 	if s.Backend.StopCacheKeyIncrementWhenOverlimit {
 		return descriptors.ChargeDenying

@@ -7,16 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
 )
-
-// stopWithin bounds how long requests in flight may take when the process ends.
-const stopWithin = 5 * time.Second
 
 type serveCmd struct {
 	settings.Settings
@@ -28,7 +25,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		return fmt.Errorf("wrong settings:\n%w", err)
 	}
 	log := newLogger(k.Stderr, s.Log)
-	slog.SetDefault(log) // for those that are given none
+	slog.SetDefault(log) // for packages that are given no logger
 	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
 		log.Warn("a variable has no meaning and is ignored", "variable", m.Variable, "meant", m.Meant)
 	}
@@ -42,7 +39,8 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	defer statsd.Close()
 
-	store, err := openBackend(s, measure, log)
+	watch := certs.NewWatcher(log)
+	store, err := openBackend(s, watch, measure, log)
 	if err != nil {
 		return err
 	}
@@ -57,41 +55,37 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
-	rules, err := newRules(s, limits, measure, log)
+	health := server.NewHealth()
+	rules, err := newRules(s, limits, health, watch, measure, log)
 	if err != nil {
 		return err
 	}
-	return together(ctx, rules.run, collectRarely, statsd.Run, func(ctx context.Context) error {
+	options, err := serverOptions(s, &answers{
+		limits:  tracer.Service(limits),
+		rules:   func() string { return limits.Tree().Dump() },
+		health:  health,
+		measure: measure,
+	}, watch, log)
+	if err != nil {
+		return err
+	}
+	return together(ctx, rules.run, watch.Run, collectRarely, statsd.Run, func(ctx context.Context) error {
 		if !rules.mayListen(ctx) {
 			return nil
 		}
-		srv, err := server.New(server.Config{
-			Server: s.Server, GRPC: s.GRPC, Metrics: s.Metrics, MaxBytes: s.Request.MaxBytes, StopWithin: stopWithin,
-			Service: tracer.Service(limits), Rules: func() string { return limits.Tree().Dump() },
-			Measure: measure, Log: log,
-		})
+		srv, err := openServer(s, options)
 		if err != nil {
 			return err
 		}
-		return together(ctx,
-			srv.Run,
-			func(ctx context.Context) error {
-				rules.whenReady(ctx, srv.Health().Rules)
-				return nil
-			},
-			func(ctx context.Context) error {
-				var how server.StoreWatch
-				if s.Backend.BackendType == "redis" {
-					how = server.StoreWatch{Always: s.Redis.HealthCheckActiveConnection, GiveUpAfter: s.Redis.StartupMaxElapsedTime}
-				}
-				return srv.Health().WatchStore(ctx, store.Ping, how, log)
-			},
-		)
+		return together(ctx, srv.Run, func(ctx context.Context) error {
+			return watchStore(ctx, s, health, store.Ping, log)
+		})
 	})
 }
 
-// together runs the parts until ctx ends or one of them fails, and returns
-// what failed.
+// together runs the parts, each in a goroutine of its own, until all have
+// returned. When one of them fails the context of the others ends. It returns
+// all their errors.
 func together(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

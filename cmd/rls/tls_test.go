@@ -1,132 +1,92 @@
 package main
 
 import (
-	"crypto/tls"
-	"net"
+	"context"
+	"log/slog"
 	"os"
-	"strings"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/settings"
 )
 
-// shown is the client certificate that a server sees on a new connection.
-func shown(t *testing.T, server, client *tls.Config) []byte {
+// moved copies the files of certificates into a folder and returns them there.
+func moved(t *testing.T, dir string, c *testenv.TLS) *testenv.TLS {
 	t.Helper()
-	near, far := net.Pipe()
-	defer near.Close()
-	defer far.Close()
-	go func() { _ = tls.Client(far, client).Handshake() }()
-	conn := tls.Server(near, server)
-	if err := conn.Handshake(); err != nil {
-		t.Fatal(err)
-	}
-	certs := conn.ConnectionState().PeerCertificates
-	if len(certs) == 0 {
-		t.Fatal("no client certificate")
-	}
-	return certs[0].Raw
-}
-
-// install copies files to where a program reads them.
-func install(t *testing.T, at tlsFiles, files tlsFiles) {
-	t.Helper()
-	for from, to := range map[string]string{files.cert: at.cert, files.key: at.key, files.ca: at.ca} {
-		content, err := os.ReadFile(from)
+	there := *c
+	for _, file := range []*string{&there.CAFile, &there.ServerCertFile, &there.ServerKeyFile, &there.ClientCertFile, &there.ClientKeyFile} {
+		content, err := os.ReadFile(*file)
+		*file = filepath.Join(dir, filepath.Base(*file))
 		if err == nil {
-			err = os.WriteFile(to, content, 0o600)
+			err = os.WriteFile(*file, content, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	return &there
 }
 
-func TestClientCertificateIsReadAgain(t *testing.T) {
-	certs := testenv.Certs(t)
-	dir := t.TempDir()
-	files := tlsFiles{cert: dir + "/crt", key: dir + "/key", ca: dir + "/ca"}
-	install(t, files, tlsFiles{certs.ClientCertFile, certs.ClientKeyFile, certs.CAFile})
-	var said strings.Builder
-	const anyHost = false
-	client, err := files.configForStore(anyHost, newLogger(&said, settings.Log{Level: "error", Format: "text"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client.ServerName = "localhost"
-	server := certs.Server.Clone()
-	server.ClientAuth = tls.RequireAndVerifyClientCert
-	first := shown(t, server, client)
-	install(t, files, tlsFiles{certs.ServerCertFile, certs.ServerKeyFile, certs.CAFile})
-	second := shown(t, server, client)
-	if string(second) == string(first) {
-		t.Error("the new certificate is not shown")
-	}
-	ofDifferentPairs := tlsFiles{certs.ClientCertFile, certs.ServerKeyFile, certs.CAFile}
-	install(t, files, ofDifferentPairs)
-	if string(shown(t, server, client)) != string(second) {
-		t.Error("the last good certificate is not shown while the files are wrong")
-	}
+// A store whose server turns to another CA is reached again as soon as the files
+// of the CA and of the client's certificate have been replaced, too.
+func TestStoresFollowARenewedCA(t *testing.T) {
+	t.Parallel()
+	for backend, start := range map[string]func(testing.TB, *testenv.TLS) (*testenv.Server, *settings.Settings){
+		"redis": func(t testing.TB, c *testenv.TLS) (*testenv.Server, *settings.Settings) {
+			server, s := testenv.Redis(t, c.RedisArgs()...), &settings.Settings{}
+			s.Redis.RedisServer = settings.RedisServer{Type: "SINGLE", SocketType: "tcp", URL: server.Addr, TLS: true, Timeout: time.Second, PoolSize: 2}
+			s.Redis.TLSClientCert, s.Redis.TLSClientKey, s.Redis.TLSCACert = c.ClientCertFile, c.ClientKeyFile, c.CAFile
+			return server, s
+		},
+		"memcache": func(t testing.TB, c *testenv.TLS) (*testenv.Server, *settings.Settings) {
+			server, s := testenv.Memcached(t, c.MemcachedArgs()...), &settings.Settings{}
+			s.Memcache = settings.Memcache{HostPort: []string{server.Addr}, TLS: true, Timeout: time.Second, MaxIdleConns: 2}
+			s.Memcache.TLSClientCert, s.Memcache.TLSClientKey, s.Memcache.TLSCACert = c.ClientCertFile, c.ClientKeyFile, c.CAFile
+			return server, s
+		},
+	} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			server, s := start(t, moved(t, dir, testenv.Certs(t)))
+			s.Backend.BackendType = backend
+			log := slog.New(slog.DiscardHandler)
+			measure, err := newMetrics(s, log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			watch := certs.NewWatcher(log)
+			store, err := openBackend(s, watch, measure, log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = store.Close() }()
+			answers := func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				return store.Ping(ctx) == nil
+			}
+			testenv.Eventually(t, patience, answers, "the store answers")
 
-	// That is said once, and again for another reason or another time.
-	shown(t, server, client)
-	wantComplaints(t, &said, 1)
-	if err := os.Remove(files.key); err != nil {
-		t.Fatal(err)
+			moved(t, dir, testenv.Certs(t))
+			server.Restart()
+			if answers() {
+				t.Fatal("the server of the new CA is trusted before the files were read again")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = watch.Run(ctx)
+			}()
+			defer func() {
+				cancel()
+				<-ended
+			}()
+			testenv.Eventually(t, patience, answers, "the store answers with the new CA")
+		})
 	}
-	shown(t, server, client)
-	wantComplaints(t, &said, 2)
-	install(t, files, tlsFiles{certs.ServerCertFile, certs.ServerKeyFile, certs.CAFile})
-	shown(t, server, client)
-	wantComplaints(t, &said, 2)
-	install(t, files, ofDifferentPairs)
-	shown(t, server, client)
-	wantComplaints(t, &said, 3)
-	if !strings.Contains(said.String(), files.cert) {
-		t.Errorf("does not name the file:\n%s", said.String())
-	}
-}
-
-func wantComplaints(t *testing.T, said *strings.Builder, want int) {
-	t.Helper()
-	if got := strings.Count(said.String(), "new certificates refused, the last good ones stay in force"); got != want {
-		t.Errorf("said %d times, want %d:\n%s", got, want, said.String())
-	}
-}
-
-// The certificates for a management server follow their files too, CAs
-// included.
-func TestCertificatesForTheManagementServer(t *testing.T) {
-	old, renewed := testenv.Certs(t), testenv.Certs(t)
-	dir := t.TempDir()
-	files := tlsFiles{cert: dir + "/crt", key: dir + "/key", ca: dir + "/ca"}
-	x := &settings.XDS{ClientTLSCert: files.cert, ClientTLSKey: files.key, ServerTLSCACert: files.ca, ServerTLSSAN: "localhost"}
-	var said strings.Builder
-	log := newLogger(&said, settings.Log{Level: "error", Format: "text"})
-	if _, err := xdsTLS(x, log); err == nil || !strings.Contains(err.Error(), files.cert) {
-		t.Errorf("without files: %v", err)
-	}
-	install(t, files, tlsFiles{old.ClientCertFile, old.ClientKeyFile, old.CAFile})
-	load, err := xdsTLS(x, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	connect := func(to *testenv.TLS) {
-		t.Helper()
-		server := to.Server.Clone()
-		server.ClientAuth = tls.RequireAndVerifyClientCert
-		client, err := load()
-		if err != nil {
-			t.Fatal(err)
-		}
-		shown(t, server, client)
-	}
-	connect(old)
-	install(t, files, tlsFiles{renewed.ClientCertFile, old.ClientKeyFile, old.CAFile})
-	connect(old)
-	connect(old)
-	wantComplaints(t, &said, 1)
-	install(t, files, tlsFiles{renewed.ClientCertFile, renewed.ClientKeyFile, renewed.CAFile})
-	connect(renewed)
 }

@@ -59,6 +59,10 @@ func Certs(t testing.TB) *TLS {
 	}
 }
 
+// ForClient returns a copy of Client, for stores that ask for a configuration
+// for each connection.
+func (c *TLS) ForClient() *tls.Config { return c.Client.Clone() }
+
 // RedisArgs are the arguments with which Redis speaks TLS only, on its port,
 // and asks every client for a certificate of the authority.
 func (c *TLS) RedisArgs() []string {

@@ -132,8 +132,12 @@ func TestRenewedFilesCount(t *testing.T) {
 		// certificates are given, accept each other.
 		accepts func(*testing.T, *certs.Certs, *testenv.TLS) bool
 	}{
-		"server": {serverFiles, func(t *testing.T, c *certs.Certs, other *testenv.TLS) bool { return handshake(t, c.Server(""), other.Client) }},
-		"client": {clientFiles, func(t *testing.T, c *certs.Certs, other *testenv.TLS) bool { return handshake(t, mutual(other), c.Client()) }},
+		"server": {serverFiles, func(t *testing.T, c *certs.Certs, other *testenv.TLS) bool {
+			return handshake(t, c.Server(""), other.Client)
+		}},
+		"client": {clientFiles, func(t *testing.T, c *certs.Certs, other *testenv.TLS) bool {
+			return handshake(t, mutual(other), c.Client())
+		}},
 	} {
 		t.Run(side, func(t *testing.T) {
 			t.Parallel()
@@ -255,7 +259,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, files := range map[string]certs.Files{
-		"load certificates: open /missing.pem: no such file": {Cert: "/missing.pem", Key: c.ServerKeyFile},
+		"load certificates: open /missing.pem: no such file":                {Cert: "/missing.pem", Key: c.ServerKeyFile},
 		"load certificate " + c.ServerCertFile + " with " + c.ClientKeyFile: {Cert: c.ServerCertFile, Key: c.ClientKeyFile},
 		"load CAs: no certificate in " + empty:                              {CA: empty},
 	} {

@@ -46,7 +46,7 @@ func abuse(t *testing.T, s *running) *abuser {
 // connect returns one that has not said anything yet.
 func connect(t *testing.T, s *running) *abuser {
 	t.Helper()
-	conn, err := net.Dial("tcp", s.Addrs().GRPC.String())
+	conn, err := net.Dial("tcp", s.Addr("gRPC").String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +114,9 @@ func (a *abuser) farewell() (goAway *http2.GoAwayFrame, debug string) {
 }
 
 func TestCallsCancelledInBulk(t *testing.T) {
-	cfg := config()
-	cfg.GRPC.MaxCancellationsPerSecond = 500
-	s := start(t, cfg)
+	o := options()
+	o.GRPC.MaxCancellationsPerSecond = 500
+	s := start(t, o)
 	other := s.dial(t)
 	if err := call(t, other); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestCallsCancelledInBulk(t *testing.T) {
 	if err := call(t, other); err != nil {
 		t.Errorf("another connection: %v", err)
 	}
-	if _, stats := get(t, s.Addrs().Debug, "/stats"); !strings.Contains(stats, "rls_connections_cut_off_total 1\n") {
+	if _, stats := get(t, s.Addr("debug"), "/stats"); !strings.Contains(stats, "rls_connections_cut_off_total 1\n") {
 		t.Error("it is not counted")
 	}
 }
@@ -151,16 +151,15 @@ func TestCallsCancelledInBulk(t *testing.T) {
 // Envoy cancels a check when its downstream is gone or its time is up.
 func TestSomeCallsMayBeCancelled(t *testing.T) {
 	entered := make(chan struct{})
-	cfg := config()
-	cfg.GRPC.MaxCancellationsPerSecond = 100
-	cfg.Service = decide(func(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	o := serving(decide(func(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 		if req.Domain == "slow" {
 			entered <- struct{}{}
 			<-ctx.Done()
 		}
 		return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
-	})
-	conn := start(t, cfg).dial(t)
+	}))
+	o.GRPC.MaxCancellationsPerSecond = 100
+	conn := start(t, o).dial(t)
 	for range 150 { // less than two seconds' worth
 		ctx, cancel := context.WithCancel(t.Context())
 		called := make(chan error)
@@ -180,7 +179,7 @@ func TestSomeCallsMayBeCancelled(t *testing.T) {
 }
 
 func TestLongMetadataIsRefused(t *testing.T) {
-	a := abuse(t, start(t, config()))
+	a := abuse(t, start(t, options()))
 	var head bytes.Buffer
 	head.Write(a.head)
 	if err := hpack.NewEncoder(&head).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("!", 128<<10), Sensitive: true}); err != nil {
@@ -209,19 +208,12 @@ func TestLongMetadataIsRefused(t *testing.T) {
 
 // webAddrs are the HTTP listeners and a path of each.
 func webAddrs(s *running) map[string]net.Addr {
-	a := s.Addrs()
-	return map[string]net.Addr{"/healthcheck": a.HTTP, "/rlconfig": a.Debug, "/metrics": a.Metrics}
-}
-
-func allListeners() server.Config {
-	cfg := config()
-	cfg.Metrics.UsePrometheus = true
-	return cfg
+	return map[string]net.Addr{"/healthcheck": s.Addr("HTTP"), "/rlconfig": s.Addr("debug")}
 }
 
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
-	s := start(t, allListeners())
+	s := start(t, options())
 	var slow sync.WaitGroup
 	defer slow.Wait()
 	for path, addr := range webAddrs(s) {
@@ -254,23 +246,27 @@ func TestSilentClientsOfGRPC(t *testing.T) {
 	t.Parallel()
 	half := http2.ClientPreface[:10]
 	certs := testenv.Certs(t)
-	withTLS := config()
-	withTLS.GRPC.ServerUseTLS, withTLS.GRPC.ServerTLSCert, withTLS.GRPC.ServerTLSKey = true, certs.ServerCertFile, certs.ServerKeyFile
+	withTLS := func() server.Options {
+		o := options()
+		o.GRPC.TLS = certs.Server
+		return o
+	}
 	for name, tt := range map[string]struct {
-		cfg    server.Config
-		client credentials.TransportCredentials
-		say    string
+		options func() server.Options
+		client  credentials.TransportCredentials
+		say     string
 	}{
-		"nothing":               {config(), insecure.NewCredentials(), ""},
-		"half a preface":        {config(), insecure.NewCredentials(), half},
-		"a preface alone":       {config(), insecure.NewCredentials(), http2.ClientPreface},
+		"nothing":               {options, insecure.NewCredentials(), ""},
+		"half a preface":        {options, insecure.NewCredentials(), half},
+		"a preface alone":       {options, insecure.NewCredentials(), http2.ClientPreface},
 		"nothing, TLS":          {withTLS, credentials.NewTLS(certs.Client), ""},
 		"half a greeting, TLS":  {withTLS, credentials.NewTLS(certs.Client), "\x16\x03\x01\x02\x00\x01"},
 		"HTTP/2 instead of TLS": {withTLS, credentials.NewTLS(certs.Client), half},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, tt.cfg)
+			o := tt.options()
+			s := start(t, o)
 			conn := s.dial(t, grpc.WithTransportCredentials(tt.client))
 			if err := call(t, conn); err != nil {
 				t.Fatal(err)
@@ -280,7 +276,7 @@ func TestSilentClientsOfGRPC(t *testing.T) {
 			}
 			begin := time.Now()
 			s.stop(t)
-			if took := time.Since(begin); took > tt.cfg.StopWithin/2 {
+			if took := time.Since(begin); took > o.StopWithin/2 {
 				t.Errorf("stopped after %v", took)
 			}
 			testenv.Eventually(t, deadline, func() bool { return conn.GetState() != connectivity.Ready }, "the other client is told to go")
@@ -288,7 +284,7 @@ func TestSilentClientsOfGRPC(t *testing.T) {
 	}
 	t.Run("cut off", func(t *testing.T) {
 		t.Parallel()
-		conn := connect(t, start(t, config())).conn
+		conn := connect(t, start(t, options())).conn
 		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error("still open")
 		}
@@ -298,7 +294,7 @@ func TestSilentClientsOfGRPC(t *testing.T) {
 // Envoy's connection_keepalive may be as short as a second.
 func TestKeepalivePings(t *testing.T) {
 	t.Parallel()
-	s := start(t, config())
+	s := start(t, options())
 	t.Run("once a second", func(t *testing.T) {
 		t.Parallel()
 		a := abuse(t, s)
@@ -339,9 +335,9 @@ func TestKeepalivePings(t *testing.T) {
 // A client that connects while the server stops is not cut off: its call is
 // answered, and then it is told to go.
 func TestHandshakesThatBeganAreFinished(t *testing.T) {
-	cfg := config()
-	cfg.StopWithin = 10 * deadline // a part of it is for handshakes
-	s := start(t, cfg)
+	o := options()
+	o.StopWithin = 10 * deadline // a part of it is for handshakes
+	s := start(t, o)
 	a := connect(t, s)
 	const begun = 10 // bytes of the preface
 	if _, err := io.WriteString(a.conn, http2.ClientPreface[:begun]); err != nil {
@@ -352,7 +348,7 @@ func TestHandshakesThatBeganAreFinished(t *testing.T) {
 	}
 	s.cancel()
 	testenv.Eventually(t, deadline, func() bool {
-		conn, err := net.Dial("tcp", s.Addrs().GRPC.String())
+		conn, err := net.Dial("tcp", s.Addr("gRPC").String())
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -374,7 +370,7 @@ func TestHandshakesThatBeganAreFinished(t *testing.T) {
 }
 
 func TestLongHeaderIsRefused(t *testing.T) {
-	s := start(t, allListeners())
+	s := start(t, options())
 	for path, addr := range webAddrs(s) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr.String()+path, nil)
 		if err != nil {

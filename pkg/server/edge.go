@@ -11,31 +11,30 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"example.org/rls/pkg/metrics"
 )
 
-// edge is what every request passes on its way in: nothing that happens behind
-// it ends the process.
+// edge wraps every handler: it measures calls, turns panics into errors and
+// ends streams when the server stops.
 type edge struct {
-	measure    *metrics.Metrics
+	measure    Measure
 	log        *slog.Logger
-	epoch      time.Time       // time.Since it reads one clock, where time.Now reads two
-	streams    context.Context // ends when streams have to
+	epoch      time.Time       // time.Since reads one clock of the system, time.Now two
+	streams    context.Context // ends when streams have to end
 	endStreams context.CancelFunc
 }
 
-func newEdge(measure *metrics.Metrics, log *slog.Logger) *edge {
+func newEdge(measure Measure, log *slog.Logger) *edge {
 	e := &edge{measure: measure, log: log, epoch: time.Now()}
 	e.streams, e.endStreams = context.WithCancel(context.Background())
 	return e
 }
 
-// recovered makes an error of a panic, for deferred calls.
-func (e *edge) recovered(where string, err *error) {
+// recovered turns a panic into an error, logs and counts it. It must be
+// deferred itself, since recover works only in the deferred function.
+func recovered(measure Measure, log *slog.Logger, where string, err *error) {
 	if p := recover(); p != nil {
-		e.measure.Panicked()
-		e.log.Error("panic", "in", where, "panic", p, "stack", string(debug.Stack()))
+		measure.Panicked()
+		log.Error("panic", "in", where, "panic", p, "stack", string(debug.Stack()))
 		*err = status.Error(codes.Internal, "internal error")
 	}
 }
@@ -51,14 +50,14 @@ func (e *edge) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 }
 
 func (e *edge) call(ctx context.Context, req any, method string, handler grpc.UnaryHandler) (_ any, err error) {
-	defer e.recovered(method, &err)
+	defer recovered(e.measure, e.log, method, &err)
 	return handler(ctx, req)
 }
 
-// stream is for health watches and reflection, which last as long as their
-// client likes.
+// stream runs the handler of a health watch or of reflection, which lasts as
+// long as its client likes: its context ends when the server stops.
 func (e *edge) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	defer e.recovered(info.FullMethod, &err)
+	defer recovered(e.measure, e.log, info.FullMethod, &err)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(e.streams, cancel)()
@@ -72,12 +71,12 @@ type endingStream struct {
 
 func (s *endingStream) Context() context.Context { return s.ctx }
 
-// web is the edge of an HTTP listener.
+// web wraps the pages of the HTTP listener of that name.
 func (e *edge) web(name string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		func() {
-			defer e.recovered(name+" "+r.URL.Path, &err)
+			defer recovered(e.measure, e.log, name+" "+r.URL.Path, &err)
 			next.ServeHTTP(w, r)
 		}()
 		if err != nil {

@@ -1,10 +1,13 @@
 package server
 
 import (
-	"fmt"
+	"crypto/tls"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
 	"time"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials"
@@ -14,10 +17,36 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// minPing is the shortest interval at which clients may send keepalive pings;
-// who sends several sooner is disconnected. Envoy's interval is configurable,
-// and clients that ping once a second are careful, not hostile: grpc-go's own
-// bound of 5 minutes would cut them off.
+// GRPC is the gRPC listener.
+type GRPC struct {
+	// Address is a host:port; port 0 takes a free one.
+	Address string
+	// UnixSocket is the path of a Unix socket to listen on instead.
+	UnixSocket string
+	// TLS is the server's side of TLS; nil for plain text.
+	TLS *tls.Config
+	// Register registers the services. [Health] reports on each of them.
+	Register func(grpc.ServiceRegistrar)
+	// Reflection and Channelz serve gRPC's own services of these names.
+	Reflection, Channelz bool
+
+	// MaxConnectionAge is when a connection is told to go (GOAWAY); 0 is never.
+	// Its calls then have MaxConnectionAgeGrace to finish; 0 is unlimited.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// MaxConcurrentStreams bounds the calls in flight on one connection.
+	MaxConcurrentStreams int
+	// MaxCancellationsPerSecond bounds how many streams of one connection its
+	// client may reset, and how many it may make the server reset; 0 is
+	// unlimited.
+	MaxCancellationsPerSecond int
+	// StreamWorkers is the number of goroutines that are kept for calls.
+	StreamWorkers int
+}
+
+// minPing is the shortest interval at which clients may send keepalive pings; a
+// client that sends several sooner is disconnected. The interval of Envoy is
+// configurable, and a client that pings once a second is careful, not hostile:
+// grpc-go's own bound of 5 minutes would disconnect it.
 const minPing = 500 * time.Millisecond
 
 const (
@@ -26,53 +55,75 @@ const (
 	// off leave nothing behind.
 	idlePing   = time.Minute
 	pingWithin = 20 * time.Second
-	// takeWithin bounds how long a client, of HTTP too, may take nothing of
-	// what it is sent.
+	// takeWithin bounds how long a client, of HTTP too, may read nothing of the
+	// bytes it is sent.
 	takeWithin = pingWithin
 	// maxHeaderList bounds the metadata of a call, in bytes; grpc-go's own
 	// bound is 16 MiB.
 	maxHeaderList = 64 << 10
 )
 
-func (s *Server) newGRPC() (*grpc.Server, error) {
-	c := s.cfg.GRPC
+func (s *Server) newGRPC() *grpc.Server {
+	o := s.options.GRPC
 	options := []grpc.ServerOption{
+		grpc.Creds(s.credentials()),
 		grpc.ChainUnaryInterceptor(s.edge.unary),
 		grpc.ChainStreamInterceptor(s.edge.stream),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionAge:      c.MaxConnectionAge,
-			MaxConnectionAgeGrace: c.MaxConnectionAgeGrace,
+			MaxConnectionAge:      o.MaxConnectionAge,
+			MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
 			Time:                  idlePing,
 			Timeout:               pingWithin,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
-		grpc.MaxConcurrentStreams(uint32(c.MaxConcurrentStreams)),
+		grpc.MaxConcurrentStreams(uint32(o.MaxConcurrentStreams)),
 		grpc.ConnectionTimeout(handshakeWithin),
-		grpc.MaxRecvMsgSize(s.cfg.MaxBytes),
+		grpc.MaxRecvMsgSize(s.options.MaxBytes),
 		grpc.MaxHeaderListSize(maxHeaderList),
-		grpc.NumStreamWorkers(uint32(c.StreamWorkers)),
+		grpc.NumStreamWorkers(uint32(o.StreamWorkers)),
 	}
-	creds := insecure.NewCredentials()
-	if c.ServerUseTLS {
-		certs, err := readCertificates(c, s.cfg.Log)
-		if err != nil {
-			return nil, fmt.Errorf("gRPC: %w", err)
-		}
-		s.certs = certs
-		creds = &refusals{credentials.NewTLS(certs.config()), s.cfg.Log}
-	}
-	if rate := c.MaxCancellationsPerSecond; rate > 0 {
-		creds = &guard{creds, rate, s.cfg.Measure, s.cfg.Log}
-	}
-	options = append(options, grpc.Creds(creds))
 	g := grpc.NewServer(options...)
-	rls.RegisterRateLimitServiceServer(g, s.cfg.Service)
-	healthpb.RegisterHealthServer(g, s.health.grpc)
-	if c.Reflection {
+	o.Register(g)
+	s.options.Health.add(slices.Collect(maps.Keys(g.GetServiceInfo()))...)
+	healthpb.RegisterHealthServer(g, s.options.Health.grpc)
+	if o.Reflection {
 		reflection.Register(g)
 	}
-	if c.Channelz {
+	if o.Channelz {
 		channelz.RegisterChannelzServiceToServer(g)
 	}
-	return g, nil
+	return g
+}
+
+// credentials secure new connections and wrap them in their guard.
+func (s *Server) credentials() credentials.TransportCredentials {
+	creds := insecure.NewCredentials()
+	if config := s.options.GRPC.TLS; config != nil {
+		creds = &refusals{credentials.NewTLS(config), s.options.Log}
+	}
+	if rate := s.options.GRPC.MaxCancellationsPerSecond; rate > 0 {
+		creds = &guard{creds, rate, s.options.Measure, s.options.Log}
+	}
+	return creds
+}
+
+// refusals logs why a TLS handshake failed, at debug level: anyone who can
+// connect can make it fail.
+type refusals struct {
+	credentials.TransportCredentials
+	log *slog.Logger
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (r *refusals) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := r.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		r.log.Debug("gRPC: TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err.Error())
+	}
+	return conn, info, err
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (r *refusals) Clone() credentials.TransportCredentials {
+	return &refusals{r.TransportCredentials.Clone(), r.log}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"log/slog"
@@ -9,28 +10,32 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials"
-
-	"example.org/rls/pkg/metrics"
 )
 
-// guard bounds how fast a connection may cancel the calls that it starts: each
-// costs the server about as much as a call that is answered, and the client
-// nothing (CVE-2023-44487, "rapid reset"). grpc-go bounds only how many of
-// them run at once.
+// guard bounds how fast a connection's streams may be reset. A call that is
+// opened and reset costs the server about as much as a call that is answered,
+// and the client nothing (CVE-2023-44487, "rapid reset"); the same holds for a
+// call that is opened and followed by a frame that makes the server reset it,
+// as a WINDOW_UPDATE of 0 (CVE-2025-8671, "made you reset"). grpc-go bounds only
+// how many calls run at once.
+//
+// The resets of each side have an allowance of their own: a call that exceeds
+// its deadline is often reset by both sides and shall not count twice.
 type guard struct {
 	credentials.TransportCredentials
-	// rate is the cancellations per second that a connection may go on with,
-	// > 0; it may have guardBurst of them at once.
+	// rate is the number of resets per second, > 0, that each side of a
+	// connection may go on with; guardBurst × rate may come at once.
 	rate    int
-	measure *metrics.Metrics
+	measure Measure
 	log     *slog.Logger
 }
 
-// guardBurst is how long a connection's cancellations may exceed the rate.
+// guardBurst is how long the resets may exceed the rate.
 const guardBurst = 2 * time.Second
 
-var errTooManyCancelled = errors.New("too many cancelled calls")
+var errTooManyReset = errors.New("too many cancelled calls")
 
 // ServerHandshake implements [credentials.TransportCredentials].
 func (g *guard) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -38,7 +43,7 @@ func (g *guard) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	if err != nil {
 		return conn, info, err
 	}
-	return &guardedConn{Conn: conn, guard: g, in: frames{skip: len(preface)}}, info, nil
+	return &guardedConn{Conn: conn, guard: g, in: frames{skip: len(http2.ClientPreface)}, out: frames{answering: true}}, info, nil
 }
 
 // Clone implements [credentials.TransportCredentials].
@@ -48,111 +53,135 @@ func (g *guard) Clone() credentials.TransportCredentials {
 	return &clone
 }
 
-// guardedConn is a connection that is closed with GOAWAY when its client
-// cancels too many calls.
+// guardedConn is a connection that is closed with GOAWAY when too many of its
+// streams are reset.
 type guardedConn struct {
 	net.Conn
 	guard *guard
-	in    frames
-	full  time.Time // when the allowance is whole again
 
-	writing sync.Mutex
-	out     frames
+	// Of the goroutine that reads.
+	in         frames
+	byClient   allowance
+	writing    sync.Mutex // guards the fields below, and that frames are written whole
+	out        frames
+	byServer   allowance
+	saidGoAway bool
 }
 
+// Read implements [net.Conn].
 func (c *guardedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if cancelled := c.in.pass(p[:n]); cancelled > 0 && !c.allow(cancelled) {
-		c.guard.measure.CutOff()
-		c.guard.log.Warn("gRPC: connection closed, its client cancels too many calls",
-			"client", c.RemoteAddr().String(), "most_per_second", c.guard.rate)
-		c.goAway()
-		return 0, errTooManyCancelled
+	if resets := c.in.pass(p[:n]); resets > 0 && !c.byClient.take(resets, c.guard.rate) {
+		// The deadline ends a write that the client does not read.
+		_ = c.SetWriteDeadline(time.Now().Add(goAwayWithin))
+		c.writing.Lock()
+		defer c.writing.Unlock()
+		c.goAway("cancels too many calls")
+		return 0, errTooManyReset
 	}
 	return n, err
 }
 
+// Write implements [net.Conn].
 func (c *guardedConn) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	n, err := c.Conn.Write(p)
-	c.out.pass(p[:n])
+	if resets := c.out.pass(p[:n]); resets > 0 && !c.byServer.take(resets, c.guard.rate) {
+		_ = c.SetWriteDeadline(time.Now().Add(goAwayWithin))
+		c.goAway("makes the server reset too many calls")
+		return n, errTooManyReset
+	}
 	return n, err
 }
 
 // SyscallConn implements [syscall.Conn].
 func (c *guardedConn) SyscallConn() (syscall.RawConn, error) { return socketOf(c.Conn) }
 
-func (c *guardedConn) allow(cancelled int) bool {
-	now := time.Now()
-	if c.full.Before(now) {
-		c.full = now
-	}
-	c.full = c.full.Add(time.Duration(cancelled) * time.Second / time.Duration(c.guard.rate))
-	return c.full.Sub(now) <= guardBurst
-}
+const goAwayWithin = 100 * time.Millisecond
 
-// goAway says why and closes the connection. It says nothing where the frame
-// would fall into another one.
-func (c *guardedConn) goAway() {
-	// Ends a write that the client does not read.
-	_ = c.SetWriteDeadline(time.Now().Add(goAwayWithin))
-	c.writing.Lock()
-	defer c.writing.Unlock()
+// goAway tells the client why and closes the connection; it needs c.writing. It
+// writes nothing where GOAWAY would fall into another frame.
+func (c *guardedConn) goAway(why string) {
+	if c.saidGoAway {
+		return
+	}
+	c.saidGoAway = true
+	c.guard.measure.CutOff()
+	c.guard.log.Warn("gRPC: connection closed, its client "+why,
+		"client", c.RemoteAddr().String(), "most_per_second", c.guard.rate)
 	if c.out.between() {
-		_, _ = c.Conn.Write(goAwayFrame(c.in.last))
+		const anyStream = 1<<31 - 1 // whichever the client opened may have been handled
+		_ = http2.NewFramer(c.Conn, nil).WriteGoAway(anyStream, http2.ErrCodeEnhanceYourCalm, []byte(errTooManyReset.Error()))
 	}
 	_ = c.Close()
 }
 
-const (
-	preface      = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	goAwayWithin = 100 * time.Millisecond
+// allowance is a token bucket that holds guardBurst of a rate.
+type allowance struct {
+	full time.Time // when the bucket is full again
+}
 
-	// Of RFC 9113, sections 4.1, 6 and 7.
-	frameHeader     = 9 // bytes
-	typeRSTStream   = 0x3
-	typeGoAway      = 0x7
-	enhanceYourCalm = 0xb
+// take takes n tokens and reports whether the bucket had them.
+func (a *allowance) take(n, rate int) bool {
+	now := time.Now()
+	if a.full.Before(now) {
+		a.full = now
+	}
+	a.full = a.full.Add(time.Duration(n) * time.Second / time.Duration(rate))
+	return a.full.Sub(now) <= guardBurst
+}
+
+const (
+	headerLen    = 9 // bytes of a frame's header, RFC 9113, section 4.1
+	errorCodeLen = 4 // bytes of RST_STREAM's payload, section 6.4
 )
 
-func goAwayFrame(last uint32) []byte {
-	const reason = "too many cancelled calls"
-	frame := []byte{0, 0, 8 + byte(len(reason)), typeGoAway, 0, 0, 0, 0, 0}
-	frame = binary.BigEndian.AppendUint32(frame, last)
-	frame = binary.BigEndian.AppendUint32(frame, enhanceYourCalm)
-	return append(frame, reason...)
-}
-
-// frames follows one direction of an HTTP/2 connection.
+// frames finds the RST_STREAM frames in one direction of an HTTP/2 connection.
+// http2.Framer cannot do it: it pulls from a reader, and these bytes pass by.
 type frames struct {
-	head [frameHeader]byte
-	have int    // bytes of head
-	skip int    // bytes until the next head
-	last uint32 // highest stream
+	// answering is for the direction from the server: RST_STREAM with NO_ERROR
+	// follows a complete answer to a client that goes on sending, and does not
+	// count.
+	answering bool
+
+	head [headerLen + errorCodeLen]byte
+	have int // bytes of head
+	skip int // bytes until the next header
+	read bytes.Reader
 }
 
-// pass takes the next bytes and returns how many streams they cancel.
-func (f *frames) pass(p []byte) (cancelled int) {
+// pass takes the next bytes and returns how many streams they reset.
+func (f *frames) pass(p []byte) (resets int) {
 	for len(p) > 0 {
 		if f.skip > 0 {
 			n := min(f.skip, len(p))
 			f.skip, p = f.skip-n, p[n:]
 			continue
 		}
-		n := copy(f.head[f.have:], p)
+		want := headerLen
+		if f.have >= headerLen {
+			want += errorCodeLen
+		}
+		n := copy(f.head[f.have:want], p)
 		f.have, p = f.have+n, p[n:]
-		if f.have < frameHeader {
+		if f.have < want {
 			break
 		}
-		f.have = 0
-		f.skip = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
-		f.last = max(f.last, binary.BigEndian.Uint32(f.head[5:])&(1<<31-1))
-		if f.head[3] == typeRSTStream {
-			cancelled++
+		f.read.Reset(f.head[:want])
+		header, _ := http2.ReadFrameHeader(&f.read) // fails only for lack of bytes
+		switch {
+		case header.Type != http2.FrameRSTStream:
+			f.have, f.skip = 0, int(header.Length)
+		case want > headerLen: // the error code is there, too
+			f.have = 0
+			code := http2.ErrCode(binary.BigEndian.Uint32(f.head[headerLen:]))
+			if !f.answering || code != http2.ErrCodeNo {
+				resets++
+			}
 		}
 	}
-	return cancelled
+	return resets
 }
 
 // between reports whether the bytes so far end where a frame ends.

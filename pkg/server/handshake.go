@@ -9,27 +9,29 @@ import (
 )
 
 const (
-	// handshakeWithin bounds TLS and HTTP/2's first words of a new connection.
+	// handshakeWithin bounds the TLS handshake and the HTTP/2 preface of a new
+	// connection.
 	handshakeWithin = 10 * time.Second
 	// Handshakes that began before the server stops have 1/lastHandshakes of
-	// StopWithin to end.
+	// Options.StopWithin to end.
 	lastHandshakes = 10
 )
 
-// handshakes is a listener for grpc-go that knows which of its connections are
-// too new for calls. grpc-go resets those when it stops, and waits for those
-// that say nothing: until they time out it tells nobody to go.
+// handshakes is a listener for grpc-go that knows the connections whose
+// handshake is not over. When grpc-go stops, it resets the connections that are
+// in the middle of a handshake, and sends no GOAWAY to any client while a silent
+// connection keeps its handshake waiting. finish ends the handshakes first.
 type handshakes struct {
 	net.Listener
 
 	mu      sync.Mutex
 	pending map[*handshake]struct{}
-	none    *sync.Cond // told when nothing is pending
-	end     time.Time  // of all handshakes; zero while each has its own
+	none    *sync.Cond // signalled when pending is empty
+	end     time.Time  // of all handshakes; zero while each has its own deadline
 }
 
-// handshake is a connection that grpc-go gives a deadline when it is new and
-// none when its handshake is over, well or not.
+// handshake is a new connection. grpc-go sets a deadline on it at first, and no
+// deadline when its handshake is over, whether it succeeded or not.
 type handshake struct {
 	net.Conn
 	of *handshakes
@@ -54,22 +56,22 @@ func (h *handshakes) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// finish lets nobody in any more and waits for the handshakes that began; those
-// that are not over by then fail.
+// finish closes the listener and waits for the handshakes that began; a
+// handshake that is not over at end fails.
 func (h *handshakes) finish(end time.Time) {
 	_ = h.Close()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.end = end
 	for c := range h.pending {
-		_ = c.Conn.SetDeadline(end) // fails where it is closed
+		_ = c.Conn.SetDeadline(end) // fails where the connection is closed
 	}
 	for len(h.pending) > 0 {
 		h.none.Wait()
 	}
 }
 
-// over says that a handshake is; h.mu is held.
+// over forgets a connection whose handshake is over; it needs h.mu.
 func (h *handshakes) over(c *handshake) {
 	if delete(h.pending, c); len(h.pending) == 0 {
 		h.none.Broadcast()
@@ -88,22 +90,22 @@ func (c *handshake) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// SyscallConn implements [syscall.Conn].
-func (c *handshake) SyscallConn() (syscall.RawConn, error) { return socketOf(c.Conn) }
-
-// socketOf is for channelz, which tells of a connection what its socket says.
-func socketOf(conn net.Conn) (syscall.RawConn, error) {
-	socket, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil, errors.ErrUnsupported
-	}
-	return socket.SyscallConn()
-}
-
 // Close implements [net.Conn].
 func (c *handshake) Close() error {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.of.over(c)
 	return c.Conn.Close()
+}
+
+// SyscallConn implements [syscall.Conn].
+func (c *handshake) SyscallConn() (syscall.RawConn, error) { return socketOf(c.Conn) }
+
+// socketOf gives channelz the socket of a connection, whose options it shows.
+func socketOf(conn net.Conn) (syscall.RawConn, error) {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return socket.SyscallConn()
 }

@@ -8,37 +8,37 @@ import (
 	"sync"
 	"time"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// healthNames are the services whose health can be asked; all have one state.
-var healthNames = []string{"", "ratelimit", rls.RateLimitService_ServiceDesc.ServiceName}
-
-// Health is whether this process should be sent requests: its store answers,
-// rules were loaded or at least tried, and it is not about to stop. It is the
-// same over gRPC, by any of its names, and over HTTP.
+// Health says whether this process should be sent requests: its store answers,
+// its rules can decide, and it is not about to stop. Its answer is the same over
+// gRPC, under every name, and over HTTP. It is NOT_SERVING at first.
 type Health struct {
 	grpc *health.Server
 
 	mu                     sync.Mutex
+	names                  []string
 	store, rules, draining bool
 }
 
-func newHealth() *Health {
+// NewHealth returns the health of a process that has neither a store nor rules.
+// It answers to "" and to "ratelimit", the name in envoyproxy/ratelimit; a
+// [Server] adds the names of its services.
+func NewHealth() *Health {
 	h := &Health{grpc: health.NewServer()}
-	h.set(func() {})
+	h.add("", "ratelimit")
 	return h
 }
 
 // Store says whether the store can decide.
 func (h *Health) Store(ok bool) { h.set(func() { h.store = ok }) }
 
-// Rules says that rules were loaded, or tried as far as that is required.
-func (h *Health) Rules() { h.set(func() { h.rules = true }) }
+// Rules says whether the rules in force, or their absence, allow to serve.
+func (h *Health) Rules(ok bool) { h.set(func() { h.rules = ok }) }
 
-// Drain makes the process unhealthy for good.
+// Drain makes the process NOT_SERVING for good.
 func (h *Health) Drain() { h.set(func() { h.draining = true }) }
 
 // Draining reports whether the process is about to stop.
@@ -48,27 +48,33 @@ func (h *Health) Draining() bool {
 	return h.draining
 }
 
-// Serving is the state.
+// Serving reports whether this process should be sent requests.
 func (h *Health) Serving() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.store && h.rules && !h.draining
+	return h.serving()
 }
+
+// serving needs h.mu.
+func (h *Health) serving() bool { return h.store && h.rules && !h.draining }
+
+// add gives the health further names for gRPC's health service.
+func (h *Health) add(names ...string) { h.set(func() { h.names = append(h.names, names...) }) }
 
 func (h *Health) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change()
 	status := healthpb.HealthCheckResponse_NOT_SERVING
-	if h.store && h.rules && !h.draining {
+	if h.serving() {
 		status = healthpb.HealthCheckResponse_SERVING
 	}
-	for _, name := range healthNames {
+	for _, name := range h.names {
 		h.grpc.SetServingStatus(name, status)
 	}
 }
 
-// ServeHTTP is /healthcheck: 200 with OK, or 500.
+// ServeHTTP is /healthcheck: 200 with the body OK, or 500.
 func (h *Health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if !h.Serving() {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -82,17 +88,19 @@ const (
 	pingPause  = time.Second // also the longest wait for an answer
 )
 
-// StoreWatch says how long WatchStore goes on.
+// StoreWatch says how long [Health.WatchStore] goes on.
 type StoreWatch struct {
-	// Always goes on after the first answer and reports failures as well.
+	// Always goes on after the first answer, so that a store that is lost later
+	// makes the process NOT_SERVING.
 	Always bool
 	// GiveUpAfter is how long the first answer may take; 0 is for ever.
 	GiveUpAfter time.Duration
 }
 
-// WatchStore asks the store whether it can decide until it does, or ctx ends,
-// and tells the state. Its error is that the store did not answer within
-// GiveUpAfter.
+// WatchStore calls ping, which says whether the store can decide, until it
+// does, and calls [Health.Store] with each outcome; it logs the first outcome
+// and each change. It returns nil then, or when ctx ends, and an error when the
+// store has not answered within GiveUpAfter.
 func (h *Health) WatchStore(ctx context.Context, ping func(context.Context) error, how StoreWatch, log *slog.Logger) error {
 	start, pause := time.Now(), firstPause
 	answered := false // ever

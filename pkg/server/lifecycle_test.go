@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -19,21 +18,21 @@ import (
 	"example.org/rls/pkg/server"
 )
 
+// The server waits for calls in flight, and ends health watches, which have no
+// end of their own.
 func TestStop(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	cfg := config()
-	var log bytes.Buffer
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	cfg.Service = decide(func(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	o := serving(decide(func(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 		close(entered)
 		<-leave
 		return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
-	})
-	s := start(t, cfg)
-	s.Health().Store(true)
-	s.Health().Rules()
+	}))
+	log := &text{}
+	o.Log = slog.New(slog.NewTextHandler(log, nil))
+	s := start(t, o)
+	s.health.Store(true)
+	s.health.Rules(true)
 
-	// A health watch never ends by itself.
 	watch, err := healthpb.NewHealthClient(s.dial(t)).Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +46,7 @@ func TestStop(t *testing.T) {
 	<-entered
 
 	s.cancel()
-	testenv.Eventually(t, deadline, func() bool { return !s.Health().Serving() }, "unhealthy")
+	testenv.Eventually(t, deadline, func() bool { return !s.health.Serving() }, "unhealthy")
 	select {
 	case err := <-s.ended:
 		t.Fatalf("stopped with a call in flight: %v", err)
@@ -67,20 +66,21 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// Balancers look once in a while: until then they send calls.
+// During the drain period the server is NOT_SERVING and answers: a balancer
+// sends calls until its next health check.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	cfg := config()
-	cfg.Server.DrainPeriod = deadline / 2 // ample for what is tried in it
-	s := start(t, cfg)
-	s.Health().Store(true)
-	s.Health().Rules()
+	o := options()
+	o.DrainPeriod = deadline / 2 // ample time for the calls below
+	s := start(t, o)
+	s.health.Store(true)
+	s.health.Rules(true)
 	conn := s.dial(t)
 	if err := call(t, conn); err != nil {
 		t.Fatal(err)
 	}
-	kept := func() bool { // whether an HTTP connection may be used again
-		resp, err := http.Get("http://" + s.Addrs().HTTP.String() + "/json")
+	kept := func() bool { // the HTTP connection may be used again
+		resp, err := http.Get("http://" + s.Addr("HTTP").String() + "/json")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,8 +103,8 @@ func TestDrain(t *testing.T) {
 	}
 	begin := time.Now()
 	s.cancel()
-	testenv.Eventually(t, deadline, func() bool { return !s.Health().Serving() }, "unhealthy")
-	if code, _ := get(t, s.Addrs().HTTP, "/healthcheck"); code != 500 {
+	testenv.Eventually(t, deadline, func() bool { return !s.health.Serving() }, "unhealthy")
+	if code, _ := get(t, s.Addr("HTTP"), "/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck: %d", code)
 	}
 	if kept() {
@@ -115,7 +115,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("a watch is told %v %v", resp, err)
 		}
 	}
-	for name, conn := range map[string]*grpc.ClientConn{"connection of before": conn, "new connection": s.dial(t)} {
+	for name, conn := range map[string]*grpc.ClientConn{"old connection": conn, "new connection": s.dial(t)} {
 		if err := call(t, conn); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -123,21 +123,20 @@ func TestDrain(t *testing.T) {
 	if err := <-s.ended; err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begin); took < cfg.Server.DrainPeriod {
+	if took := time.Since(begin); took < o.DrainPeriod {
 		t.Errorf("ended after %v", took)
 	}
 }
 
 func TestStopIsBounded(t *testing.T) {
 	entered := make(chan struct{})
-	cfg := config()
-	cfg.StopWithin = 50 * time.Millisecond
-	cfg.Service = decide(func(ctx context.Context, _ *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	o := serving(decide(func(ctx context.Context, _ *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 		close(entered)
-		<-ctx.Done() // cutting off ends it
+		<-ctx.Done() // ends when the connection is closed
 		return nil, ctx.Err()
-	})
-	s := start(t, cfg)
+	}))
+	o.StopWithin = 50 * time.Millisecond
+	s := start(t, o)
 	conn := s.dial(t)
 	called := make(chan error, 1)
 	go func() { called <- call(t, conn) }()
@@ -155,8 +154,8 @@ func TestWatchStore(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	down := status.Error(codes.Unavailable, "down")
 	t.Run("waits for the first answer", func(t *testing.T) {
-		h := start(t, config()).Health()
-		h.Rules()
+		h := server.NewHealth()
+		h.Rules(true)
 		left := 2
 		err := h.WatchStore(t.Context(), func(context.Context) error {
 			if h.Serving() {
@@ -172,8 +171,8 @@ func TestWatchStore(t *testing.T) {
 		}
 	})
 	t.Run("goes on when told", func(t *testing.T) {
-		h := start(t, config()).Health()
-		h.Rules()
+		h := server.NewHealth()
+		h.Rules(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		asked, served := 0, false
 		err := h.WatchStore(ctx, func(context.Context) error {
@@ -195,7 +194,7 @@ func TestWatchStore(t *testing.T) {
 		}
 	})
 	t.Run("gives up", func(t *testing.T) {
-		h := start(t, config()).Health()
+		h := server.NewHealth()
 		err := h.WatchStore(t.Context(), func(context.Context) error { return down }, server.StoreWatch{GiveUpAfter: time.Millisecond}, log)
 		if err == nil || !strings.Contains(err.Error(), "down") {
 			t.Errorf("got %v", err)

@@ -7,25 +7,32 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 )
 
-func address(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+// ErrPortInUse says that another process has a port and one of the two does not
+// share it (SO_REUSEPORT).
+var ErrPortInUse = errors.New("another process has the port")
 
-// listenTCP shares the port with other processes of the same user that ask for
-// it in the same way. Port 0 takes a free one.
-func listenTCP(addr string) (net.Listener, error) {
+// listenTCP opens a host:port; port 0 takes a free one.
+func (s *Server) listenTCP(addr string) (net.Listener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
+		if !s.options.SharePorts {
+			return userTimeout(conn)
+		}
 		return errors.Join(reusePort(conn), userTimeout(conn))
 	}}
-	config.SetMultipathTCP(false) // it has no user timeout
-	return config.Listen(context.Background(), "tcp", addr)
+	config.SetMultipathTCP(false) // Multipath TCP has no TCP_USER_TIMEOUT
+	l, err := config.Listen(context.Background(), "tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w: %w", err, ErrPortInUse)
+	}
+	return l, err
 }
 
-// claims are the TCP addresses of this process's own listeners. The system
-// would let them share one, as it does for two processes, and deal out
-// connections among them.
+// claims are the TCP addresses of this process's own listeners. With
+// SO_REUSEPORT the system lets two of them share one, as it does for two
+// processes, and deals out connections among them.
 type claims []claim
 
 type claim struct {
@@ -41,30 +48,24 @@ func (c *claims) add(name string, addr net.Addr) error {
 	}
 	for _, other := range *c {
 		if other.addr.Port == tcp.Port && (covers(other.addr.IP, tcp.IP) || covers(tcp.IP, other.addr.IP)) {
-			return fmt.Errorf("%s: listen on %v: %s of this process listens on %v, want another port", name, tcp, other.name, other.addr)
+			return fmt.Errorf("%s: listen on %v: the %s listener of this process has %v, want another port", name, tcp, other.name, other.addr)
 		}
 	}
 	*c = append(*c, claim{name, tcp})
 	return nil
 }
 
-// covers reports whether who listens on a gets what is sent to b. IPv6's
-// unspecified address stands for those of IPv4, too.
+// covers reports whether a listener on a gets connections to b. IPv6's
+// unspecified address includes the addresses of IPv4.
 func covers(a, b net.IP) bool {
 	return a.Equal(b) || a.IsUnspecified() && (a.To4() == nil || b.To4() != nil)
 }
 
-func (s *Server) listenGRPC() (_ *handshakes, err error) {
-	var l net.Listener
-	if path := s.cfg.GRPC.UDS; path != "" {
-		l, err = listenUnix(path)
-	} else {
-		l, err = listenTCP(address(s.cfg.GRPC.Host, s.cfg.GRPC.Port))
+func (s *Server) listenGRPC() (net.Listener, error) {
+	if path := s.options.GRPC.UnixSocket; path != "" {
+		return listenUnix(path)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("gRPC: %w", err)
-	}
-	return newHandshakes(l), nil
+	return s.listenTCP(s.options.GRPC.Address)
 }
 
 func listenUnix(path string) (net.Listener, error) {
@@ -72,19 +73,19 @@ func listenUnix(path string) (net.Listener, error) {
 		return nil, err
 	}
 	l, err := net.Listen("unix", path)
-	const most = len(syscall.RawSockaddrUnix{}.Path) - 1 // bytes; a zero ends it
+	const most = len(syscall.RawSockaddrUnix{}.Path) - 1 // bytes; a zero byte ends the path
 	if errors.Is(err, syscall.EINVAL) && len(path) > most {
 		return nil, fmt.Errorf("listen unix %s: path of %d bytes, want at most %d", path, len(path), most)
 	}
 	return l, err
 }
 
-// removeDeadSocket removes what a process that was killed left behind, and
-// nothing else.
+// removeDeadSocket removes a socket on which nobody listens: a process that was
+// killed left it behind. It leaves alone everything else at the path.
 func removeDeadSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil // listening says what is wrong, if anything
+		return nil // the attempt to listen says what is wrong, if anything
 	}
 	if err != nil {
 		return err

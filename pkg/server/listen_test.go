@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,44 +15,46 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/server"
 )
 
 func TestTLS(t *testing.T) {
-	certs := testenv.Certs(t)
-	strangers := testenv.Certs(t)
-	anonymous := &tls.Config{RootCAs: certs.Client.RootCAs, MinVersion: tls.VersionTLS12}
-	stranger := &tls.Config{RootCAs: certs.Client.RootCAs, Certificates: strangers.Client.Certificates, MinVersion: tls.VersionTLS12}
-	leaf, err := tls.LoadX509KeyPair(certs.ClientCertFile, certs.ClientKeyFile)
+	ours, strangers := testenv.Certs(t), testenv.Certs(t)
+	anonymous := &tls.Config{RootCAs: ours.Client.RootCAs, MinVersion: tls.VersionTLS12}
+	stranger := &tls.Config{RootCAs: ours.Client.RootCAs, Certificates: strangers.Client.Certificates, MinVersion: tls.VersionTLS12}
+	alone := certs.Files{Cert: ours.ServerCertFile, Key: ours.ServerKeyFile}
+	mutual := certs.Files{Cert: ours.ServerCertFile, Key: ours.ServerKeyFile, CA: ours.CAFile}
+	leaf, err := tls.LoadX509KeyPair(ours.ClientCertFile, ours.ClientKeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
-		name     string
-		clientCA string
-		serverCA string // the same setting's other name
-		san      string
-		client   *tls.Config // nil is plaintext
-		let      bool
+		name   string
+		files  certs.Files
+		san    string
+		client *tls.Config // nil is plain text
+		let    bool
 	}{
-		{"server only", "", "", "", anonymous, true},
-		{"plaintext", "", "", "", nil, false},
-		{"mutual", certs.CAFile, "", "", certs.Client, true},
-		{"mutual, anonymous", certs.CAFile, "", "", anonymous, false},
-		{"mutual, stranger", certs.CAFile, "", "", stranger, false},
-		{"other name", "", certs.CAFile, "", certs.Client, true},
-		{"other name, anonymous", "", certs.CAFile, "", anonymous, false},
-		{"SAN", certs.CAFile, "", leaf.Leaf.DNSNames[0], certs.Client, true},
-		{"other SAN", certs.CAFile, "", "other.example", certs.Client, false},
+		{"server only", alone, "", anonymous, true},
+		{"plain text", alone, "", nil, false},
+		{"mutual", mutual, "", ours.Client, true},
+		{"mutual, anonymous", mutual, "", anonymous, false},
+		{"mutual, stranger", mutual, "", stranger, false},
+		{"SAN", mutual, leaf.Leaf.DNSNames[0], ours.Client, true},
+		{"other SAN", mutual, "other.example", ours.Client, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := config()
-			cfg.GRPC.ServerUseTLS, cfg.GRPC.ServerTLSCert, cfg.GRPC.ServerTLSKey = true, certs.ServerCertFile, certs.ServerKeyFile
-			cfg.GRPC.ClientTLSCACert, cfg.GRPC.ServerTLSCACert, cfg.GRPC.ClientTLSSAN = tt.clientCA, tt.serverCA, tt.san
+			opened, err := certs.NewWatcher(slog.New(slog.DiscardHandler)).Open("gRPC", tt.files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := options()
+			o.GRPC.TLS = opened.Server(tt.san)
 			log := &text{}
-			cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-			s := start(t, cfg)
+			o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			s := start(t, o)
 			var options []grpc.DialOption
 			if tt.client != nil {
 				options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(tt.client)))
@@ -69,33 +72,12 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestTLSFilesThatCannotBeUsed(t *testing.T) {
-	certs := testenv.Certs(t)
-	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, files := range map[string][3]string{
-		"no certificate":    {"/missing.pem", certs.ServerKeyFile, ""},
-		"another's key":     {certs.ServerCertFile, certs.ClientKeyFile, ""},
-		"missing client CA": {certs.ServerCertFile, certs.ServerKeyFile, "/missing.pem"},
-		"empty client CA":   {certs.ServerCertFile, certs.ServerKeyFile, empty},
-	} {
-		cfg := config()
-		cfg.GRPC.ServerUseTLS = true
-		cfg.GRPC.ServerTLSCert, cfg.GRPC.ServerTLSKey, cfg.GRPC.ClientTLSCACert = files[0], files[1], files[2]
-		if _, err := server.New(cfg); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rls.sock")
-	cfg := config()
-	cfg.GRPC.UDS = path
+	o := options()
+	o.GRPC.UnixSocket = path
 
-	// A process that was killed left its socket behind.
+	// A socket on which nobody listens, as a process that was killed leaves it.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
 		t.Fatal(err)
@@ -103,11 +85,11 @@ func TestUnixSocket(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
 
-	s := start(t, cfg)
+	s := start(t, o)
 	if err := call(t, s.dial(t)); err != nil {
 		t.Error(err)
 	}
-	if _, err := server.New(cfg); err == nil {
+	if _, err := server.New(o); err == nil {
 		t.Error("took over a socket that is in use")
 	}
 	if err := call(t, s.dial(t)); err != nil {
@@ -119,37 +101,48 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-func TestUnixSocketIsNoReasonToRemoveAFile(t *testing.T) {
-	cfg := config()
-	cfg.GRPC.UDS = filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(cfg.GRPC.UDS, []byte("x"), 0o600); err != nil {
+func TestFileAtThePathOfAUnixSocketIsKept(t *testing.T) {
+	o := options()
+	o.GRPC.UnixSocket = filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(o.GRPC.UnixSocket, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := server.New(cfg); err == nil {
+	if _, err := server.New(o); err == nil {
 		t.Error("no error")
 	}
-	if _, err := os.Stat(cfg.GRPC.UDS); err != nil {
+	if _, err := os.Stat(o.GRPC.UnixSocket); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestUnixSocketWithALongPath(t *testing.T) {
-	cfg := config()
-	cfg.GRPC.UDS = filepath.Join(t.TempDir(), strings.Repeat("a", 108))
-	_, err := server.New(cfg)
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("path of %d bytes, want at most 10", len(cfg.GRPC.UDS))) {
+	o := options()
+	o.GRPC.UnixSocket = filepath.Join(t.TempDir(), strings.Repeat("a", 108))
+	_, err := server.New(o)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("path of %d bytes, want at most 10", len(o.GRPC.UnixSocket))) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A second process listens on the same ports before the first one ends.
+// at makes a server listen where another one does.
+func at(s *running) server.Options {
+	o := options()
+	o.GRPC.Address = s.Addr("gRPC").String()
+	for i := range o.HTTP {
+		o.HTTP[i].Address = s.Addr(o.HTTP[i].Name).String()
+	}
+	return o
+}
+
+// With SharePorts a second process listens on the same ports before the first
+// one ends.
 func TestPortsAreShared(t *testing.T) {
-	first := start(t, config())
-	cfg := config()
-	port := func(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
-	addrs := first.Addrs()
-	cfg.GRPC.Port, cfg.Server.Port, cfg.Server.DebugPort = port(addrs.GRPC), port(addrs.HTTP), port(addrs.Debug)
-	second := start(t, cfg)
+	o := options()
+	o.SharePorts = true
+	first := start(t, o)
+	o = at(first)
+	o.SharePorts = true
+	second := start(t, o)
 	conn := second.dial(t)
 	if err := call(t, conn); err != nil {
 		t.Error(err)
@@ -158,26 +151,34 @@ func TestPortsAreShared(t *testing.T) {
 	if err := call(t, conn); err != nil {
 		t.Errorf("when the first one has ended: %v", err)
 	}
-	if code, _ := get(t, addrs.Debug, "/rlconfig"); code != 200 {
+	if code, _ := get(t, second.Addr("debug"), "/rlconfig"); code != 200 {
 		t.Errorf("/rlconfig when the first one has ended: %d", code)
 	}
 }
 
-func TestListenersCanBeOff(t *testing.T) {
-	off := map[string]func(*server.Config){
-		"gRPC":  func(cfg *server.Config) { cfg.Server.UseGRPC = false },
-		"HTTP":  func(cfg *server.Config) { cfg.Server.UseHTTP = false },
-		"debug": func(cfg *server.Config) { cfg.Server.UseDebug = false },
-	}
-	for name, turnOff := range off {
-		cfg := config()
-		turnOff(&cfg)
-		s := start(t, cfg)
-		for listener, addr := range map[string]net.Addr{"gRPC": s.Addrs().GRPC, "HTTP": s.Addrs().HTTP, "debug": s.Addrs().Debug} {
-			if (addr != nil) != (listener != name) {
-				t.Errorf("without %s: %s listens on %v", name, listener, addr)
-			}
+// Ports are shared only if both processes say so.
+func TestPortsAreNotShared(t *testing.T) {
+	for _, one := range []bool{false, true} {
+		o := options()
+		o.SharePorts = one
+		first := start(t, o)
+		o = at(first)
+		o.SharePorts = !one
+		if _, err := server.New(o); !errors.Is(err, server.ErrPortInUse) {
+			t.Errorf("only the second process shares is %v: %v", !one, err)
 		}
-		s.stop(t)
+		o.SharePorts = false
+		if _, err := server.New(o); !errors.Is(err, server.ErrPortInUse) {
+			t.Errorf("the second process does not share: %v", err)
+		}
+	}
+}
+
+func TestListenersCanBeOff(t *testing.T) {
+	o := options()
+	o.GRPC, o.HTTP = nil, o.HTTP[1:]
+	s := start(t, o)
+	if s.Addr("gRPC") != nil || s.Addr("HTTP") != nil || s.Addr("debug") == nil {
+		t.Errorf("gRPC on %v, HTTP on %v, debug on %v", s.Addr("gRPC"), s.Addr("HTTP"), s.Addr("debug"))
 	}
 }

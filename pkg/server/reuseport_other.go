@@ -4,5 +4,5 @@ package server
 
 import "syscall"
 
-// reusePort does nothing: the system does not share ports between processes.
+// reusePort does nothing: SO_REUSEPORT does not share ports on this system.
 func reusePort(syscall.RawConn) error { return nil }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reusePort lets a second process listen on the same port, so that it can take
-// over before the first one ends.
+// reusePort sets SO_REUSEPORT, with which a second process can listen on the same
+// port and take over before the first one ends.
 func reusePort(conn syscall.RawConn) error {
 	return setOption(conn, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 }

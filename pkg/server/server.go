@@ -1,12 +1,12 @@
-// Package server answers on the network: gRPC for Envoy, HTTP for probes and
-// for clients without gRPC, a debug listener for operators and one for
-// Prometheus.
+// Package server answers on the network: over gRPC for Envoy, and over HTTP for
+// probes, operators, Prometheus and clients without gRPC.
 //
-// It promises that all ports are open when [New] returns, that no request ends
-// the process (a panic is an INTERNAL error, logged and counted), that sizes,
-// streams and times of a connection are bounded, and that [Server.Run] ends
-// in bounded time, without a client noticing that it does. It leaves decisions to the RateLimitService that it is
-// given, and what is healthy to those who tell [Health].
+// It promises that all ports are open when [New] returns; that a panic in a
+// handler is an INTERNAL error, logged and counted, and does not end the
+// process; that sizes, streams and times of a connection are bounded; and that
+// [Server.Run] ends in bounded time, without a lost call of a client that obeys
+// GOAWAY. It leaves the gRPC services and the HTTP pages to its [Options], and
+// the parts of [Health] to those who know them.
 package server
 
 import (
@@ -16,167 +16,173 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-
-	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/settings"
+	"google.golang.org/grpc/codes"
 )
 
-// Config is what a Server needs to know.
-type Config struct {
-	Server  settings.Server
-	GRPC    settings.GRPC
-	Metrics settings.Metrics
+// Options say where a [Server] listens and what it answers there.
+type Options struct {
+	// GRPC is the gRPC listener; nil for none.
+	GRPC *GRPC
+	// HTTP are the HTTP listeners.
+	HTTP []HTTP
+	// SharePorts sets SO_REUSEPORT on TCP listeners, so that other processes of
+	// the same user that set it too can listen on the same ports. The system
+	// then deals out new connections among the processes.
+	SharePorts bool
 	// MaxBytes bounds one request.
 	MaxBytes int
-	// StopWithin bounds how long calls in flight may take to finish when the
-	// server stops; 0 cuts them off.
+	// DrainPeriod is how long a server that is told to end goes on answering
+	// while its health is NOT_SERVING.
+	DrainPeriod time.Duration
+	// StopWithin bounds the time in which calls in flight may finish after the
+	// drain period; 0 cuts them off.
 	StopWithin time.Duration
-
-	Service rls.RateLimitServiceServer
-	// Rules is the text of /rlconfig.
-	Rules   func() string
-	Measure *metrics.Metrics
-	Log     *slog.Logger
+	Health     *Health
+	Measure    Measure
+	Log        *slog.Logger
 }
 
-// Server is the open listeners and what answers on them.
+// HTTP is one HTTP listener.
+type HTTP struct {
+	Name    string // in the log, in errors and for [Server.Addr]
+	Address string // host:port; port 0 takes a free one
+	// Pages are the handlers by the patterns of [http.ServeMux].
+	Pages map[string]http.Handler
+}
+
+// Measure is told what happens at the edge of the process. Its methods are
+// called by many goroutines at once and must not block.
+type Measure interface {
+	// Called says how long a gRPC method took, whatever its outcome.
+	Called(method string, took time.Duration)
+	// Answered gives the status of one ShouldRateLimit, over gRPC or /json.
+	Answered(codes.Code)
+	// Panicked says that a handler panicked.
+	Panicked()
+	// CutOff says that a gRPC connection was closed because too many of its
+	// streams were reset.
+	CutOff()
+}
+
+// nameGRPC is the name of the gRPC listener.
+const nameGRPC = "gRPC"
+
+// Server is a set of open listeners with their handlers.
 type Server struct {
-	cfg    Config
-	health *Health
-	edge   *edge
-	grpc   *grpc.Server
-	web    []*web
-	certs  *certificates // nil without TLS
-	addrs  Addrs
-	claims claims
-	listen *handshakes // of grpc; nil when gRPC is off
+	options Options
+	edge    *edge
+	claims  claims
+	addrs   map[string]net.Addr // by the names of listeners
+	grpc    *grpc.Server        // nil without gRPC
+	listen  *handshakes         // of grpc
+	web     []*web
 }
 
-// web is one HTTP listener.
+// web is an open HTTP listener.
 type web struct {
 	name   string
 	listen net.Listener
 	server *http.Server
 }
 
-// Addrs is where the server listens; nil where it does not.
-type Addrs struct{ GRPC, HTTP, Debug, Metrics net.Addr }
-
-// New opens all ports. Its error names every one that cannot be opened, and
-// what is wrong with the certificates.
-func New(cfg Config) (_ *Server, err error) {
-	s := &Server{cfg: cfg, health: newHealth(), edge: newEdge(cfg.Measure, cfg.Log)}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
+// New opens all ports. Its error names every port that cannot be opened.
+func New(o Options) (*Server, error) {
+	s := &Server{options: o, edge: newEdge(o.Measure, o.Log), addrs: map[string]net.Addr{}}
 	var errs []error
-	if cfg.Server.UseGRPC {
-		s.grpc, err = s.newGRPC()
-		errs = append(errs, err)
-		s.listen, err = s.listenGRPC()
-		errs = append(errs, err)
-		if s.listen != nil {
-			s.addrs.GRPC = s.listen.Addr()
-			errs = append(errs, s.claims.add("gRPC", s.addrs.GRPC))
-		}
+	if o.GRPC != nil {
+		errs = append(errs, s.openGRPC())
 	}
-
-	open := func(name, addr string, handler http.Handler, at *net.Addr) {
-		l, err := listenTCP(addr)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-			return
-		}
-		*at = l.Addr()
-		errs = append(errs, s.claims.add(name, l.Addr()))
-		s.web = append(s.web, &web{name, l, s.newHTTP(name, handler)})
-	}
-	c := cfg.Server
-	if c.UseHTTP {
-		open("HTTP", address(c.Host, c.Port), s.mainHandler(), &s.addrs.HTTP)
-	}
-	if c.UseDebug {
-		open("debug", address(c.DebugHost, c.DebugPort), s.debugHandler(), &s.addrs.Debug)
-	}
-	if cfg.Metrics.UsePrometheus {
-		open("metrics", cfg.Metrics.PrometheusAddr, s.metricsHandler(), &s.addrs.Metrics)
+	for _, h := range o.HTTP {
+		errs = append(errs, s.openHTTP(h))
 	}
 	if err := errors.Join(errs...); err != nil {
+		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// Addrs says where the server listens.
-func (s *Server) Addrs() Addrs { return s.addrs }
-
-// Health is the state that the server reports; unhealthy at first.
-func (s *Server) Health() *Health { return s.health }
-
-// Run answers until ctx ends. Then it turns unhealthy, goes on answering for
-// the drain period, in which balancers notice, lets calls in flight finish and
-// returns nil. It returns an error, at once, when a listener fails.
-func (s *Server) Run(ctx context.Context) error {
-	var following sync.WaitGroup
-	defer following.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if s.certs != nil {
-		following.Go(func() { s.certs.follow(ctx) })
+func (s *Server) openGRPC() error {
+	s.grpc = s.newGRPC()
+	l, err := s.listenGRPC()
+	if err != nil {
+		return fmt.Errorf("%s: %w", nameGRPC, err)
 	}
+	s.listen = newHandshakes(l)
+	return s.opened(nameGRPC, l)
+}
 
+func (s *Server) openHTTP(h HTTP) error {
+	l, err := s.listenTCP(h.Address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", h.Name, err)
+	}
+	s.web = append(s.web, &web{h.Name, l, s.newHTTP(h)})
+	return s.opened(h.Name, l)
+}
+
+// opened fails when another listener of this process has the address.
+func (s *Server) opened(name string, l net.Listener) error {
+	s.addrs[name] = l.Addr()
+	return s.claims.add(name, l.Addr())
+}
+
+// Addr is where the listener of that name listens ("gRPC", or an [HTTP.Name]);
+// nil when there is none.
+func (s *Server) Addr(name string) net.Addr { return s.addrs[name] }
+
+// Run answers until ctx ends. Then it makes [Health] NOT_SERVING, goes on
+// answering for the drain period, in which balancers notice, lets calls in
+// flight finish and returns nil. It returns an error at once when a listener
+// fails.
+func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 1+len(s.web))
 	for _, w := range s.web {
-		s.cfg.Log.Info("listening", "for", w.name, "on", w.listen.Addr().String())
+		s.options.Log.Info("listening", "for", w.name, "on", w.listen.Addr().String())
 		go func() { failed <- wrap(w.name, w.server.Serve(w.listen)) }()
 	}
 	if s.grpc != nil {
-		s.cfg.Log.Info("listening", "for", "gRPC", "on", s.listen.Addr().String())
-		go func() { failed <- wrap("gRPC", s.grpc.Serve(s.listen)) }()
+		s.options.Log.Info("listening", "for", nameGRPC, "on", s.listen.Addr().String())
+		go func() { failed <- wrap(nameGRPC, s.grpc.Serve(s.listen)) }()
 	}
 
 	var err error
 	select {
 	case <-ctx.Done():
-		s.health.Drain()
+		s.options.Health.Drain()
 		err = s.drain(failed)
 	case err = <-failed:
-		s.health.Drain()
+		s.options.Health.Drain()
 	}
 	s.stop()
 	return err
 }
 
-// drain waits for the drain period.
+// drain waits for the drain period, or for the failure of a listener.
 func (s *Server) drain(failed <-chan error) error {
-	period := s.cfg.Server.DrainPeriod
-	s.cfg.Log.Info("draining: unhealthy, but answering", "for", period)
+	s.options.Log.Info("draining: NOT_SERVING, but answering", "for", s.options.DrainPeriod)
 	select {
-	case <-time.After(period):
+	case <-time.After(s.options.DrainPeriod):
 		return nil
 	case err := <-failed:
 		return err
 	}
 }
 
-// stop lets calls in flight finish, for StopWithin at most. Streams have no
-// end of their own and are ended.
+// stop lets calls in flight finish, for StopWithin at most. It ends gRPC
+// streams, which last as long as their client likes.
 func (s *Server) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StopWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), s.options.StopWithin)
 	defer cancel()
 	s.edge.endStreams()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		if s.grpc != nil {
-			s.listen.finish(time.Now().Add(s.cfg.StopWithin / lastHandshakes))
+			s.listen.finish(time.Now().Add(s.options.StopWithin / lastHandshakes))
 			s.grpc.GracefulStop()
 		}
 	}()
@@ -190,12 +196,12 @@ func (s *Server) stop() {
 		cutOff = true
 	}
 	if cutOff {
-		s.cfg.Log.Warn("connections that did not come to an end are cut off", "after", s.cfg.StopWithin)
+		s.options.Log.Warn("connections that did not come to an end are cut off", "after", s.options.StopWithin)
 	}
 	s.close()
 }
 
-// close releases everything at once.
+// close closes all listeners and connections at once.
 func (s *Server) close() {
 	if s.grpc != nil {
 		s.grpc.Stop()

@@ -1,13 +1,15 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +23,6 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/server"
-	"example.org/rls/pkg/settings"
 )
 
 const deadline = 10 * time.Second
@@ -39,6 +40,24 @@ func answer(code rls.RateLimitResponse_Code) decide {
 	}
 }
 
+// text is a log that can be read while it is written.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *text) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *text) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 func newMetrics() *metrics.Metrics {
 	m, err := metrics.New(metrics.Options{})
 	if err != nil {
@@ -47,35 +66,48 @@ func newMetrics() *metrics.Metrics {
 	return m
 }
 
-// config listens on free loopback ports and answers OK.
-func config() server.Config {
-	return server.Config{
-		Server:     settings.Server{UseGRPC: true, UseHTTP: true, UseDebug: true, Host: "127.0.0.1", DebugHost: "127.0.0.1"},
-		GRPC:       settings.GRPC{Host: "127.0.0.1", MaxConcurrentStreams: 100, StreamWorkers: 4},
-		Metrics:    settings.Metrics{PrometheusAddr: "127.0.0.1:0", PrometheusPath: "/metrics"},
+const anyPort = "127.0.0.1:0"
+
+// options have a listener of each kind on free loopback ports and answer OK.
+func options() server.Options { return serving(answer(rls.RateLimitResponse_OK)) }
+
+func serving(service decide) server.Options {
+	measure, health, log := newMetrics(), server.NewHealth(), slog.New(slog.DiscardHandler)
+	return server.Options{
+		GRPC: &server.GRPC{
+			Address: anyPort, MaxConcurrentStreams: 100, StreamWorkers: 4,
+			Register: func(r grpc.ServiceRegistrar) { rls.RegisterRateLimitServiceServer(r, service) },
+		},
+		HTTP: []server.HTTP{
+			{Name: "HTTP", Address: anyPort, Pages: map[string]http.Handler{
+				"/healthcheck": health,
+				"/json":        &server.JSON{Service: service, Measure: measure, Log: log},
+			}},
+			{Name: "debug", Address: anyPort, Pages: server.DebugPages(func() string { return "web.user: the rules\n" }, measure.Handler())},
+		},
 		MaxBytes:   64 << 10,
 		StopWithin: deadline,
-		Service:    answer(rls.RateLimitResponse_OK),
-		Rules:      func() string { return "web.user: the rules\n" },
-		Measure:    newMetrics(),
-		Log:        slog.New(slog.DiscardHandler),
+		Health:     health,
+		Measure:    measure,
+		Log:        log,
 	}
 }
 
 type running struct {
 	*server.Server
+	health *server.Health
 	cancel func() // asks it to stop
 	ended  chan error
 }
 
-func start(t *testing.T, cfg server.Config) *running {
+func start(t *testing.T, o server.Options) *running {
 	t.Helper()
-	s, err := server.New(cfg)
+	s, err := server.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{s, cancel, make(chan error, 1)}
+	r := &running{s, o.Health, cancel, make(chan error, 1)}
 	go func() {
 		r.ended <- s.Run(ctx)
 		close(r.ended)
@@ -105,8 +137,8 @@ func (r *running) stop(t *testing.T) {
 
 func (r *running) dial(t *testing.T, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	target := r.Addrs().GRPC.String()
-	if r.Addrs().GRPC.Network() == "unix" {
+	target := r.Addr("gRPC").String()
+	if r.Addr("gRPC").Network() == "unix" {
 		target = "unix:" + target
 	}
 	options = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, options...)
@@ -126,7 +158,7 @@ func call(t *testing.T, conn *grpc.ClientConn) error {
 	return err
 }
 
-// get returns the status and the body of a URL.
+// get returns the status and the body of a page.
 func get(t *testing.T, addr net.Addr, path string) (int, string) {
 	t.Helper()
 	return request(t, http.MethodGet, addr, path, "")
@@ -150,8 +182,10 @@ func request(t *testing.T, method string, addr net.Addr, path, body string) (int
 	return resp.StatusCode, string(got)
 }
 
+// All names of the health service and /healthcheck have one state: that of the
+// store, the rules and the drain period together.
 func TestOneHealthForAllNames(t *testing.T) {
-	s := start(t, config())
+	s := start(t, options())
 	client := healthpb.NewHealthClient(s.dial(t))
 	check := func(name string) (healthpb.HealthCheckResponse_ServingStatus, codes.Code) {
 		resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
@@ -164,24 +198,37 @@ func TestOneHealthForAllNames(t *testing.T) {
 				t.Errorf("%s: %q is %v, %v", when, name, got, code)
 			}
 		}
-		if got, _ := get(t, s.Addrs().HTTP, "/healthcheck"); got != http {
+		if got, _ := get(t, s.Addr("HTTP"), "/healthcheck"); got != http {
 			t.Errorf("%s: /healthcheck is %d", when, got)
 		}
 	}
-	expect("at first", healthpb.HealthCheckResponse_NOT_SERVING, 500)
-	s.Health().Rules()
-	expect("without a store", healthpb.HealthCheckResponse_NOT_SERVING, 500)
-	s.Health().Store(true)
-	expect("with both", healthpb.HealthCheckResponse_SERVING, 200)
-	if _, body := get(t, s.Addrs().HTTP, "/healthcheck"); body != "OK" {
+	healthy := func(when string) {
+		t.Helper()
+		expect(when, healthpb.HealthCheckResponse_SERVING, 200)
+	}
+	unhealthy := func(when string) {
+		t.Helper()
+		expect(when, healthpb.HealthCheckResponse_NOT_SERVING, 500)
+	}
+	unhealthy("at first")
+	s.health.Rules(true)
+	unhealthy("without a store")
+	s.health.Store(true)
+	healthy("with a store and rules")
+	if _, body := get(t, s.Addr("HTTP"), "/healthcheck"); body != "OK" {
 		t.Errorf("/healthcheck says %q", body)
 	}
-	s.Health().Store(false)
-	expect("when the store is gone", healthpb.HealthCheckResponse_NOT_SERVING, 500)
-	s.Health().Store(true)
-	s.Health().Drain()
-	s.Health().Store(true)
-	expect("while draining", healthpb.HealthCheckResponse_NOT_SERVING, 500)
+	s.health.Store(false)
+	unhealthy("when the store is gone")
+	s.health.Store(true)
+	healthy("when the store is back")
+	s.health.Rules(false)
+	unhealthy("when the rules do not suffice any more")
+	s.health.Rules(true)
+	healthy("when they do again")
+	s.health.Drain()
+	s.health.Store(true)
+	unhealthy("while draining")
 	if _, code := check("other"); code != codes.NotFound {
 		t.Errorf("unknown name: %v", code)
 	}
@@ -189,6 +236,7 @@ func TestOneHealthForAllNames(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	const valid = `{"domain":"web","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
+	// The first line of the body is that of envoyproxy/ratelimit.
 	const bad = "Bad Request\n"
 	refuse := decide(func(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 		return nil, status.Error(codes.Unavailable, "store unavailable")
@@ -206,20 +254,18 @@ func TestJSON(t *testing.T) {
 		{"denied", answer(rls.RateLimitResponse_OVER_LIMIT), "POST", valid, 429, `"OVER_LIMIT"`},
 		{"undecided", answer(rls.RateLimitResponse_UNKNOWN), "POST", valid, 500, ""},
 		{"any method", answer(rls.RateLimitResponse_OK), "GET", valid, 200, `"OK"`},
-		{"not JSON", answer(rls.RateLimitResponse_OK), "POST", "domain: web", 400, bad},
-		{"empty", answer(rls.RateLimitResponse_OK), "POST", "", 400, bad},
-		{"unknown field", answer(rls.RateLimitResponse_OK), "POST", `{"domian":"web"}`, 400, bad},
-		{"too large", answer(rls.RateLimitResponse_OK), "POST", `{"domain":"` + strings.Repeat("a", 64<<10) + `"}`, 400, bad},
+		{"not JSON", answer(rls.RateLimitResponse_OK), "POST", "domain: web", 400, bad + "decode request: "},
+		{"empty", answer(rls.RateLimitResponse_OK), "POST", "", 400, bad + "decode request: "},
+		{"unknown field", answer(rls.RateLimitResponse_OK), "POST", `{"domian":"web"}`, 400, `unknown field "domian"`},
+		{"too large", answer(rls.RateLimitResponse_OK), "POST", `{"domain":"` + strings.Repeat("a", 64<<10) + `"}`, 400, bad + "read request: http: request body too large\n"},
 		{"as large as may be", answer(rls.RateLimitResponse_OK), "POST", `{"domain":"` + strings.Repeat("a", 64<<10-13) + `"}`, 200, ""},
-		{"error", refuse, "POST", valid, 400, bad},
-		{"panic", broken, "POST", valid, 400, bad},
+		{"error", refuse, "POST", valid, 400, bad + "store unavailable\n"},
+		{"panic", broken, "POST", valid, 400, bad + "internal error\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := config()
-			cfg.Service = tt.service
-			s := start(t, cfg)
-			got, body := request(t, tt.method, s.Addrs().HTTP, "/json", tt.body)
+			s := start(t, serving(tt.service))
+			got, body := request(t, tt.method, s.Addr("HTTP"), "/json", tt.body)
 			if got != tt.status || !strings.Contains(body, tt.holds) {
 				t.Errorf("got %d %q, want %d %q", got, body, tt.status, tt.holds)
 			}
@@ -228,17 +274,16 @@ func TestJSON(t *testing.T) {
 }
 
 func TestPanicIsAnErrorAndCounted(t *testing.T) {
-	cfg := config()
-	var log bytes.Buffer
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	broken := true
-	cfg.Service = decide(func(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	o := serving(decide(func(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 		if broken {
 			panic("out of cheese")
 		}
 		return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
-	})
-	s := start(t, cfg)
+	}))
+	log := &text{}
+	o.Log = slog.New(slog.NewTextHandler(log, nil))
+	s := start(t, o)
 	conn := s.dial(t)
 	err := call(t, conn)
 	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "cheese") {
@@ -248,7 +293,7 @@ func TestPanicIsAnErrorAndCounted(t *testing.T) {
 	if err := call(t, conn); err != nil {
 		t.Errorf("next call: %v", err)
 	}
-	_, stats := get(t, s.Addrs().Debug, "/stats")
+	_, stats := get(t, s.Addr("debug"), "/stats")
 	for _, want := range []string{"rls_panics_total 1\n", `rls_requests_total{code="Internal"} 1`, `rls_requests_total{code="OK"} 1`} {
 		if !strings.Contains(stats, want) {
 			t.Errorf("/stats lacks %s", want)
@@ -262,17 +307,17 @@ func TestPanicIsAnErrorAndCounted(t *testing.T) {
 
 func TestReflectionAndChannelzAreOptIn(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		cfg := config()
-		cfg.GRPC.Reflection, cfg.GRPC.Channelz = on, on
-		conn := start(t, cfg).dial(t)
+		o := options()
+		o.GRPC.Reflection, o.GRPC.Channelz = on, on
+		conn := start(t, o).dial(t)
 		for _, method := range []string{
 			"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 			"/grpc.channelz.v1.Channelz/GetServers",
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
-			// An empty message suits both: to reflection it is one that it
-			// answers with an error inside.
+			// An empty message suits both services: reflection answers it with
+			// an error in its message.
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 			if err != nil {
 				t.Fatal(err)
@@ -288,7 +333,7 @@ func TestReflectionAndChannelzAreOptIn(t *testing.T) {
 }
 
 func TestDebugPages(t *testing.T) {
-	s := start(t, config())
+	s := start(t, options())
 	for path, want := range map[string]string{
 		"/":                               "/rlconfig: the rules in force\n",
 		"/rlconfig":                       "web.user: the rules\n",
@@ -298,50 +343,23 @@ func TestDebugPages(t *testing.T) {
 		"/debug/pprof/symbol":             "num_symbols",
 		"/debug/pprof/trace?seconds=0.01": "",
 	} {
-		if code, body := get(t, s.Addrs().Debug, path); code != 200 || !strings.Contains(body, want) {
+		if code, body := get(t, s.Addr("debug"), path); code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %.200q, want %q", path, code, body, want)
 		}
 	}
-	// Flags may hold passwords.
+	// Flags, which cmdline and vars show, may hold passwords.
 	for _, path := range []string{"/debug/pprof/cmdline", "/debug/vars", "/nothing"} {
-		if code, _ := get(t, s.Addrs().Debug, path); code != 404 {
+		if code, _ := get(t, s.Addr("debug"), path); code != 404 {
 			t.Errorf("%s: %d, want 404", path, code)
 		}
 	}
-	if code, _ := get(t, s.Addrs().HTTP, "/rlconfig"); code != 404 {
+	if code, _ := get(t, s.Addr("HTTP"), "/rlconfig"); code != 404 {
 		t.Errorf("/rlconfig is public: %d", code)
 	}
 }
 
-func TestMetricsListenerIsOptIn(t *testing.T) {
-	if addr := start(t, config()).Addrs().Metrics; addr != nil {
-		t.Errorf("listens on %v", addr)
-	}
-	cfg := config()
-	cfg.Metrics.UsePrometheus, cfg.Metrics.PrometheusPath = true, "/m"
-	s := start(t, cfg)
-	if code, body := get(t, s.Addrs().Metrics, "/m"); code != 200 || !strings.Contains(body, "go_goroutines") {
-		t.Errorf("got %d %.100q", code, body)
-	}
-}
-
-// Whatever it holds, the path is a path.
-func TestMetricsPathIsLiteral(t *testing.T) {
-	for path, asked := range map[string]string{"/{m}": "/%7Bm%7D", "/{m": "/%7Bm", "/a b": "/a%20b", "/50%": "/50%25", "/m/": "/m/"} {
-		cfg := config()
-		cfg.Metrics.UsePrometheus, cfg.Metrics.PrometheusPath = true, path
-		s := start(t, cfg)
-		if code, _ := get(t, s.Addrs().Metrics, asked); code != 200 {
-			t.Errorf("%s: %d", asked, code)
-		}
-		if code, _ := get(t, s.Addrs().Metrics, "/other"); code != 404 {
-			t.Errorf("%s: /other is %d", path, code)
-		}
-	}
-}
-
 func TestLargeMessageIsRefused(t *testing.T) {
-	s := start(t, config())
+	s := start(t, options())
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	_, err := rls.NewRateLimitServiceClient(s.dial(t)).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: strings.Repeat("a", 65<<10)})
@@ -351,41 +369,43 @@ func TestLargeMessageIsRefused(t *testing.T) {
 }
 
 func TestPortsInUseAreAllNamed(t *testing.T) {
-	// By someone who does not share.
-	taken := func() int {
+	// A listener without SO_REUSEPORT has the port.
+	taken := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		return l.Addr().(*net.TCPAddr).Port
+		return l.Addr().String()
 	}
-	cfg := config()
-	cfg.Server.Port, cfg.GRPC.Port = taken(), taken()
-	_, err := server.New(cfg)
-	if err == nil || !strings.Contains(err.Error(), "gRPC: ") || !strings.Contains(err.Error(), "HTTP: ") {
+	o := options()
+	o.SharePorts = true
+	o.GRPC.Address, o.HTTP[0].Address = taken(), taken()
+	_, err := server.New(o)
+	if !errors.Is(err, server.ErrPortInUse) || !strings.Contains(err.Error(), "gRPC: ") || !strings.Contains(err.Error(), "HTTP: ") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Ports are shared with other processes, but two listeners of one process
-// would get each other's connections.
+// With SO_REUSEPORT the system would let two listeners of one process share a
+// port and deal out their connections among them.
 func TestListenersDoNotShareAPort(t *testing.T) {
+	share := func(one, other string) server.Options {
+		o := options()
+		port := strconv.Itoa(testenv.FreePort(t))
+		o.SharePorts = true
+		o.GRPC.Address, o.HTTP[0].Address = net.JoinHostPort(one, port), net.JoinHostPort(other, port)
+		return o
+	}
 	for name, hosts := range map[string][2]string{
 		"the same":            {"127.0.0.1", "127.0.0.1"},
 		"all and one of them": {"0.0.0.0", "127.0.0.1"},
 		"all, twice":          {"::", "0.0.0.0"},
 	} {
-		cfg := config()
-		cfg.GRPC.Host, cfg.Server.Host = hosts[0], hosts[1]
-		cfg.GRPC.Port = testenv.FreePort(t)
-		cfg.Server.Port = cfg.GRPC.Port
-		if _, err := server.New(cfg); err == nil || !strings.Contains(err.Error(), "HTTP: ") || !strings.Contains(err.Error(), "gRPC") {
+		_, err := server.New(share(hosts[0], hosts[1]))
+		if err == nil || !strings.Contains(err.Error(), "HTTP: ") || !strings.Contains(err.Error(), "gRPC") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	cfg := config()
-	cfg.GRPC.Host, cfg.GRPC.Port = "127.0.0.2", testenv.FreePort(t)
-	cfg.Server.Port = cfg.GRPC.Port
-	start(t, cfg) // the same port of another address
+	start(t, share("127.0.0.2", "127.0.0.1")) // two addresses
 }

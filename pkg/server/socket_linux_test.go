@@ -37,13 +37,12 @@ func accepted(t *testing.T, client net.Conn) (fd int, found bool) {
 	return 0, false
 }
 
-// A client that is cut off, or does not read, is not waited for as long as the
-// system would.
+// The system closes the connection of a client that is cut off, or does not
+// read, sooner than by default, which is after 15 minutes.
 func TestUserTimeout(t *testing.T) {
-	s := start(t, allListeners())
-	a := s.Addrs()
-	for name, addr := range map[string]net.Addr{"gRPC": a.GRPC, "HTTP": a.HTTP, "debug": a.Debug, "metrics": a.Metrics} {
-		client, err := net.Dial("tcp", addr.String())
+	s := start(t, options())
+	for _, name := range []string{"gRPC", "HTTP"} {
+		client, err := net.Dial("tcp", s.Addr(name).String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,22 +58,23 @@ func TestUserTimeout(t *testing.T) {
 	}
 }
 
-// channelz tells the state of a connection's socket, whatever wraps it.
+// channelz shows the options of a connection's socket, whatever wraps the
+// connection.
 func TestChannelzTellsOfSockets(t *testing.T) {
 	certs := testenv.Certs(t)
 	for name, tt := range map[string]struct {
 		tls   bool
 		guard int
 	}{"plain": {false, 0}, "plain, guarded": {false, 500}, "TLS": {true, 0}, "TLS, guarded": {true, 500}} {
-		cfg := config()
-		cfg.GRPC.Channelz, cfg.GRPC.MaxCancellationsPerSecond = true, tt.guard
+		o := options()
+		o.GRPC.Channelz, o.GRPC.MaxCancellationsPerSecond = true, tt.guard
 		creds := insecure.NewCredentials()
 		if tt.tls {
-			cfg.GRPC.ServerUseTLS, cfg.GRPC.ServerTLSCert, cfg.GRPC.ServerTLSKey = true, certs.ServerCertFile, certs.ServerKeyFile
+			o.GRPC.TLS = certs.Server
 			creds = credentials.NewTLS(certs.Client)
 		}
-		s := start(t, cfg)
-		port := s.Addrs().GRPC.(*net.TCPAddr).Port
+		s := start(t, o)
+		port := s.Addr("gRPC").(*net.TCPAddr).Port
 		client := channelz.NewChannelzClient(s.dial(t, grpc.WithTransportCredentials(creds)))
 		servers, err := client.GetServers(t.Context(), &channelz.GetServersRequest{})
 		if err != nil {

@@ -4,5 +4,5 @@ package server
 
 import "syscall"
 
-// userTimeout does nothing: only Linux has it.
+// userTimeout does nothing: only Linux has TCP_USER_TIMEOUT.
 func userTimeout(syscall.RawConn) error { return nil }

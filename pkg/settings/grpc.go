@@ -11,7 +11,7 @@ type GRPC struct {
 	MaxConnectionAge          time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"A connection is asked to close after this long (give or take a tenth); 0 never."`
 	MaxConnectionAgeGrace     time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time its calls then have to finish; 0 is unlimited."`
 	MaxConcurrentStreams      int           `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; more are refused. Envoy opens up to 1024, or max_concurrent_streams of its cluster: lower both."`
-	MaxCancellationsPerSecond int           `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Calls that one connection may cancel per second (for two seconds, twice as many); beyond it is closed. 0 is unlimited."`
+	MaxCancellationsPerSecond int           `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Calls that one connection may cancel per second, and make the server reset per second (twice as many at once); beyond it the connection is closed. 0 is unlimited."`
 
 	StreamWorkers int `env:"STREAM_WORKERS" default:"64" min:"0" max:"4096" help:"Goroutines kept for calls, best near the usual number in flight; further calls start their own. 0 starts one per call."`
 

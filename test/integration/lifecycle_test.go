@@ -129,12 +129,13 @@ func TestRollingReplacementBehindEnvoy(t *testing.T) {
 func TestTakeoverOnTheSamePort(t *testing.T) {
 	t.Parallel()
 	port := "GRPC_PORT=" + strconv.Itoa(testenv.FreePort(t))
-	first := serve(t, plentyRules, port, "DRAIN_PERIOD=200ms")
+	shared := "REUSE_PORT=true" // by default not with counters in memory
+	first := serve(t, plentyRules, port, shared, "DRAIN_PERIOD=200ms")
 	stop := load(t, func() error {
 		_, err := first.try(patience, "web", desc("plenty", "x"))
 		return err
 	})
-	second := serve(t, plentyRules, port)
+	second := serve(t, plentyRules, port, shared)
 	first.terminate()
 	if code := first.exitCode(patience); code != 0 {
 		t.Errorf("exit code %d", code)

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -164,7 +166,8 @@ func TestNothingListensBeforeTheFirstSnapshot(t *testing.T) {
 	s.want("a", desc("user", "1"), ok, 0)
 }
 
-// As with the reference, rules that are refused are no reason not to start.
+// The program listens with refused rules, and is healthy only when the settings
+// say that it may start without rules.
 func TestHealthWithRefusedRules(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -172,9 +175,10 @@ func TestHealthWithRefusedRules(t *testing.T) {
 		settings []string
 		healthy  bool
 	}{
-		{"by default", nil, true},
-		{"at least one needed", []string{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true"}, false},
-		{"forced, at least one needed", []string{"FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true"}, false},
+		{"by default", nil, false},
+		{"forced", []string{"FORCE_START_WITHOUT_INITIAL_CONFIG=true"}, true},
+		{"a domain needed", []string{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true"}, false},
+		{"forced, a domain needed", []string{"FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -185,10 +189,11 @@ func TestHealthWithRefusedRules(t *testing.T) {
 			if plane.Request(1).GetErrorDetail() == nil {
 				t.Fatal("not refused")
 			}
+			testenv.Eventually(t, patience, func() bool { return s.stat(`rls_store_up{backend="memory"}`) == 1 }, "the store answers")
 			if tt.healthy {
 				testenv.Eventually(t, patience, s.healthy, "healthy")
-			} else if code, _ := s.get("HTTP", "/healthcheck"); code != http.StatusInternalServerError {
-				t.Errorf("/healthcheck: %d", code)
+			} else {
+				s.unhealthyByAllNames()
 			}
 			if _, err := s.try(patience, "a", desc("user", "1")); grpcstatus.Code(err) != codes.Unavailable {
 				t.Errorf("got %v", err)
@@ -196,6 +201,54 @@ func TestHealthWithRefusedRules(t *testing.T) {
 			plane.Set("2", perHour("a", 1))
 			s.inForce("a.user")
 			testenv.Eventually(t, patience, s.healthy, "healthy")
+		})
+	}
+}
+
+// unhealthyByAllNames checks /healthcheck and every name of the health service.
+func (s *service) unhealthyByAllNames() {
+	s.t.Helper()
+	if code, _ := s.get("HTTP", "/healthcheck"); code != http.StatusInternalServerError {
+		s.t.Errorf("/healthcheck: %d", code)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+s.addrs["gRPC"], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+		resp, err := healthpb.NewHealthClient(conn).Check(s.t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+			s.t.Errorf("health of %q: %v, %v", name, resp.GetStatus(), err)
+		}
+	}
+}
+
+// Where a domain is needed, a snapshot without one makes the program unhealthy,
+// whether it is the first one or comes later.
+func TestHealthWithoutADomain(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"SOTW", "DELTA"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
+			plane.Set("1")
+			at.Serve(plane)
+			s := begin(t, "", xdsAt(at, protocol, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")...)
+			if protocol == "SOTW" { // the delta protocol has no empty first answer
+				s.connect()
+				testenv.Eventually(t, patience, func() bool { return s.stat(`rls_store_up{backend="memory"}`) == 1 }, "the store answers")
+				s.unhealthyByAllNames()
+			}
+			plane.Set("2", perHour("a", 1))
+			s.connect()
+			s.inForce("a.user")
+			testenv.Eventually(t, patience, s.healthy, "healthy with a domain")
+			plane.Set("3")
+			testenv.Eventually(t, patience, func() bool { return !s.healthy() }, "unhealthy without a domain")
+			s.unhealthyByAllNames()
+			plane.Set("4", perHour("b", 1))
+			testenv.Eventually(t, patience, s.healthy, "healthy with a domain again")
 		})
 	}
 }

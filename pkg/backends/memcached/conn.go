@@ -15,7 +15,7 @@ import (
 type dialer struct {
 	server   *server
 	resolver *net.Resolver
-	tls      *tls.Config
+	tls      func() *tls.Config // for a new connection; nil for plain text
 }
 
 // dial opens a connection that renews itself, see conn.
@@ -55,7 +55,7 @@ func (c *conn) open(ctx context.Context) error {
 	d := &net.Dialer{Resolver: c.dialer.resolver}
 	dial := d.DialContext
 	if c.dialer.tls != nil {
-		dial = (&tls.Dialer{NetDialer: d, Config: c.dialer.tls}).DialContext
+		dial = (&tls.Dialer{NetDialer: d, Config: c.dialer.tls()}).DialContext
 	}
 	nc, err := dial(ctx, c.server.network, c.server.address)
 	if err != nil {

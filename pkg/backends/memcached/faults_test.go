@@ -85,7 +85,7 @@ func TestRestartIsNotNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, args := memcached.Options{}, []string(nil)
 			if certs != nil {
-				o.TLS, args = certs.Client, certs.MemcachedArgs()
+				o.TLS, args = certs.ForClient, certs.MemcachedArgs()
 			}
 			server := testenv.Memcached(t, args...)
 			o.Servers = []string{server.Addr}
@@ -422,13 +422,16 @@ func TestOneOfTwoServersDown(t *testing.T) {
 func TestTLS(t *testing.T) {
 	certs := testenv.Certs(t)
 	server := testenv.Memcached(t, certs.MemcachedArgs()...)
-	s := open(t, memcached.Options{Servers: []string{server.Addr}, TLS: certs.Client})
+	s := open(t, memcached.Options{Servers: []string{server.Addr}, TLS: certs.ForClient})
 	for want := range int64(5) {
 		if got := apply(t, s, hit("key", 1, 5)).Value.Whole; got != want+1 {
 			t.Fatalf("hit %d counts %d", want+1, got)
 		}
 	}
-	for name, c := range map[string]*tls.Config{"plain text": nil, "unknown authority": {MinVersion: tls.VersionTLS12}} {
+	for name, c := range map[string]func() *tls.Config{
+		"plain text":        nil,
+		"unknown authority": func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} },
+	} {
 		s := open(t, memcached.Options{Servers: []string{server.Addr}, TLS: c, Timeout: 2 * time.Second})
 		if err := s.Ping(context.Background()); !errors.Is(err, backends.ErrUnavailable) {
 			t.Errorf("%s: %v, want ErrUnavailable", name, err)

@@ -54,8 +54,9 @@ type Options struct {
 	// Resolver looks up SRV and host names; nil is net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// TLS, if not nil, encrypts connections. ServerName defaults to the host.
-	TLS *tls.Config
+	// TLS returns the client's side of TLS for a new connection; nil connects
+	// in plain text. ServerName defaults to the host.
+	TLS func() *tls.Config
 	// Timeout bounds an Apply, and each call on the wire, which may begin
 	// within an Apply and outlive it. 0 is 500 ms.
 	Timeout time.Duration

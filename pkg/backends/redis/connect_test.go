@@ -47,13 +47,13 @@ func TestTLS(t *testing.T) {
 	certs := testenv.Certs(t)
 	server := testenv.Redis(t, certs.RedisArgs()...)
 	for _, url := range []string{server.Addr, "rediss://" + server.Addr} {
-		must(t, open(t, redis.Options{URL: url, TLS: certs.Client}), hit("a"))
+		must(t, open(t, redis.Options{URL: url, TLS: certs.ForClient}), hit("a"))
 	}
-	if _, err := try(open(t, redis.Options{URL: server.Addr, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}), time.Second, hit("a")); err == nil {
+	if _, err := try(open(t, redis.Options{URL: server.Addr, TLS: func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }}), time.Second, hit("a")); err == nil {
 		t.Error("a server of an unknown authority was trusted")
 	}
 	// A closed connection is noticed under TLS, too.
-	s := open(t, redis.Options{URL: server.Addr, TLS: certs.Client})
+	s := open(t, redis.Options{URL: server.Addr, TLS: certs.ForClient})
 	must(t, s, hit("a"))
 	server.Restart()
 	if _, err := try(s, time.Second, hit("a")); err != nil {

@@ -13,7 +13,7 @@ import (
 // all be left at once when the server turns out to be demoted.
 type dialer struct {
 	net.Dialer
-	tls *tls.Config
+	tls func() *tls.Config // for a new connection; nil for plain text
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
@@ -45,7 +45,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 	}
 	c := &conn{Conn: raw, raw: raw.(syscall.Conn), dialer: d}
 	if d.tls != nil {
-		config := d.tls.Clone()
+		config := d.tls()
 		if config.ServerName == "" {
 			config.ServerName, _, _ = net.SplitHostPort(addr)
 		}

@@ -38,8 +38,9 @@ type Options struct {
 	// what URL says. SentinelAuth is the same for the sentinels.
 	Auth         string
 	SentinelAuth string
-	// TLS is the client's side of TLS, also to sentinels; nil is none.
-	TLS *tls.Config
+	// TLS returns the client's side of TLS for a new connection, also to
+	// sentinels, which the store may change; nil connects in plain text.
+	TLS func() *tls.Config
 
 	// PoolSize bounds the connections to each server; 0 is 10. Calls share
 	// one connection, the others are for its replacement, health and time.
@@ -148,7 +149,7 @@ func (t *target) addServer(item, defaultPort string) error {
 			return err
 		}
 		if scheme == "rediss" && t.TLS == nil {
-			t.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+			t.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 		}
 		item = u.Host
 	}
