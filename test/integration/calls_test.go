@@ -19,7 +19,7 @@ type (
 	status     = pb.RateLimitResponse_DescriptorStatus
 )
 
-// desc is a descriptor of keys and values in turn.
+// desc is a descriptor of keys and values, which alternate.
 func desc(keysAndValues ...string) *descriptor {
 	d := &descriptor{}
 	for i := 0; i < len(keysAndValues); i += 2 {
@@ -45,7 +45,7 @@ func (s *service) try(within time.Duration, domain string, descs ...*descriptor)
 	return s.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: domain, Descriptors: descs})
 }
 
-// call is try, with a deadline that only a hanging program misses.
+// call is try with a deadline that only a program that hangs misses.
 func (s *service) call(domain string, descs ...*descriptor) *pb.RateLimitResponse {
 	s.t.Helper()
 	resp, err := s.try(patience, domain, descs...)
@@ -64,7 +64,7 @@ func (s *service) hit(domain string, d *descriptor) *status {
 	return s.call(domain, d).Statuses[0]
 }
 
-// want sends one descriptor and expects its status.
+// want sends one descriptor and fails the test unless its status is as expected.
 func (s *service) want(domain string, d *descriptor, code pb.RateLimitResponse_Code, remaining uint32) {
 	s.t.Helper()
 	if got := s.hit(domain, d); got.Code != code || got.LimitRemaining != remaining {

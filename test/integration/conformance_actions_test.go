@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// action is a point of group D: a route and what Envoy sends for requests to it.
+// action is a route, and the descriptors that Envoy sends for requests to it.
 type action struct {
-	point string
-	// policies of the route; or, where they are empty, the whole route.
+	name string
+	// policies of the route or, where they are empty, the whole route.
 	policies, route string
 	asks            []ask
 }
 
-// ask is a request and the descriptors that arrive, "(key=value, …)" each.
+// ask is a request, and the descriptors that reach the service, "(key=value, …)" each.
 type ask struct {
 	query, header string
 	listener      string // "" is "front"
@@ -29,7 +29,7 @@ const noCheck = "no check"
 
 func actions(a ...string) string { return "{actions: [" + strings.Join(a, ", ") + "]}" }
 
-// fixed is an entry that every request yields.
+// fixed is an action that gives an entry to every request.
 const fixed = "{generic_key: {descriptor_key: fixed, descriptor_value: x}}"
 
 func userHeader(fields string) string {
@@ -51,87 +51,88 @@ func jwtClaim(fields string) string {
 		`header_name: authorization, value_prefix: "Bearer ", claim_name: org.tenant` + fields + `}}}`
 }
 
-// token is the header of a JSON web token with claims; nobody checks who signed.
+// token is the header with a JSON web token with claims. Its signature is not valid:
+// the routes do not check it.
 func token(claims string) string {
 	part := base64.RawURLEncoding.EncodeToString
 	return "authorization: Bearer " + part([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + part([]byte(claims)) + "." + part([]byte("signature"))
 }
 
-// Envoy 1.40 has every action of its interface, so each row has a point; 70 to
-// 73 are what its table says besides.
+// actionPoints has each action of Envoy 1.40, and what its documentation says about
+// entries and descriptors that are left out.
 var actionPoints = []action{
-	{"57 source_cluster", actions("{source_cluster: {}}"), "", []ask{{want: "(source_cluster=front)"}}},
-	{"58 destination_cluster", actions("{destination_cluster: {}}"), "", []ask{{want: "(destination_cluster=upstream)"}}},
-	{"58 destination_cluster without a cluster", "", `direct_response: {status: 200}, typed_per_filter_config: {envoy.filters.http.ratelimit: {"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, rate_limits: [{actions: [{destination_cluster: {}}]}]}}`, []ask{{want: noCheck}}},
-	{"59 request_headers", actions(userHeader("")), "", []ask{
+	{"source_cluster", actions("{source_cluster: {}}"), "", []ask{{want: "(source_cluster=front)"}}},
+	{"destination_cluster", actions("{destination_cluster: {}}"), "", []ask{{want: "(destination_cluster=upstream)"}}},
+	{"destination_cluster without a cluster", "", `direct_response: {status: 200}, typed_per_filter_config: {envoy.filters.http.ratelimit: {"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, rate_limits: [{actions: [{destination_cluster: {}}]}]}}`, []ask{{want: noCheck}}},
+	{"request_headers", actions(userHeader("")), "", []ask{
 		{header: "x-user: ann", want: "(user=ann)"}, {header: "x-user: ", want: "(user=)"}, {want: noCheck},
 	}},
-	{"59 request_headers with skip_if_absent", actions(userHeader(", skip_if_absent: true"), fixed), "", []ask{
+	{"request_headers with skip_if_absent", actions(userHeader(", skip_if_absent: true"), fixed), "", []ask{
 		{header: "x-user: ann", want: "(user=ann, fixed=x)"}, {want: "(fixed=x)"},
 	}},
-	{"60 query_parameters", actions("{query_parameters: {query_parameter_name: q, descriptor_key: query}}"), "", []ask{
+	{"query_parameters", actions("{query_parameters: {query_parameter_name: q, descriptor_key: query}}"), "", []ask{
 		{query: "?q=a%20b", want: "(query=a b)"}, {query: "?r=1", want: noCheck},
 	}},
-	{"60 query_parameters with skip_if_absent", actions("{query_parameters: {query_parameter_name: q, descriptor_key: query, skip_if_absent: true}}", fixed), "", []ask{
+	{"query_parameters with skip_if_absent", actions("{query_parameters: {query_parameter_name: q, descriptor_key: query, skip_if_absent: true}}", fixed), "", []ask{
 		{query: "?q=1", want: "(query=1, fixed=x)"}, {want: "(fixed=x)"},
 	}},
-	{"61 remote_address", actions("{remote_address: {}}"), "", []ask{
+	{"remote_address", actions("{remote_address: {}}"), "", []ask{
 		{want: "(remote_address=127.0.0.1)"}, {header: "x-forwarded-for: 192.168.1.7", want: "(remote_address=192.168.1.7)"},
 		{header: "x-forwarded-for: 2001:db8::7", want: "(remote_address=2001:db8::7)"}, {listener: "pipe", want: noCheck},
 	}},
-	{"62 masked_remote_address", actions("{masked_remote_address: {v4_prefix_mask_len: 24, v6_prefix_mask_len: 48}}"), "", []ask{
+	{"masked_remote_address", actions("{masked_remote_address: {v4_prefix_mask_len: 24, v6_prefix_mask_len: 48}}"), "", []ask{
 		{header: "x-forwarded-for: 192.168.1.7", want: "(masked_remote_address=192.168.1.0/24)"},
 		{header: "x-forwarded-for: 2001:db8:1:2::7", want: "(masked_remote_address=2001:db8:1::/48)"}, {listener: "pipe", want: noCheck},
 	}},
-	{"62 masked_remote_address by default", actions("{masked_remote_address: {}}"), "", []ask{
+	{"masked_remote_address by default", actions("{masked_remote_address: {}}"), "", []ask{
 		{header: "x-forwarded-for: 192.168.1.7", want: "(masked_remote_address=192.168.1.7/32)"},
 		{header: "x-forwarded-for: 2001:db8::7", want: "(masked_remote_address=2001:db8::7/128)"},
 	}},
-	{"63 generic_key", actions("{generic_key: {descriptor_key: k, descriptor_value: v}}"), "", []ask{{want: "(k=v)"}}},
-	{"63 generic_key by default", actions("{generic_key: {descriptor_value: v}}"), "", []ask{{want: "(generic_key=v)"}}},
-	{"64 header_value_match", actions("{header_value_match: {descriptor_key: k, descriptor_value: v, headers: [{name: x-user, string_match: {exact: ann}}]}}"), "", []ask{
+	{"generic_key", actions("{generic_key: {descriptor_key: k, descriptor_value: v}}"), "", []ask{{want: "(k=v)"}}},
+	{"generic_key by default", actions("{generic_key: {descriptor_value: v}}"), "", []ask{{want: "(generic_key=v)"}}},
+	{"header_value_match", actions("{header_value_match: {descriptor_key: k, descriptor_value: v, headers: [{name: x-user, string_match: {exact: ann}}]}}"), "", []ask{
 		{header: "x-user: ann", want: "(k=v)"}, {header: "x-user: bob", want: noCheck}, {want: noCheck},
 	}},
-	{"64 header_value_match by default, of those without", actions("{header_value_match: {descriptor_value: v, expect_match: false, headers: [{name: x-user, present_match: true}]}}"), "", []ask{
+	{"header_value_match by default, of those without", actions("{header_value_match: {descriptor_value: v, expect_match: false, headers: [{name: x-user, present_match: true}]}}"), "", []ask{
 		{header: "x-user: ann", want: noCheck}, {want: "(header_match=v)"},
 	}},
-	{"65 query_parameter_value_match", actions("{query_parameter_value_match: {descriptor_key: k, descriptor_value: v, query_parameters: [{name: q, string_match: {exact: '1'}}]}}"), "", []ask{
+	{"query_parameter_value_match", actions("{query_parameter_value_match: {descriptor_key: k, descriptor_value: v, query_parameters: [{name: q, string_match: {exact: '1'}}]}}"), "", []ask{
 		{query: "?q=1", want: "(k=v)"}, {query: "?q=2", want: noCheck}, {want: noCheck},
 	}},
-	{"65 query_parameter_value_match by default, of those without", actions("{query_parameter_value_match: {descriptor_value: v, expect_match: false, query_parameters: [{name: q, present_match: true}]}}"), "", []ask{
+	{"query_parameter_value_match by default, of those without", actions("{query_parameter_value_match: {descriptor_value: v, expect_match: false, query_parameters: [{name: q, present_match: true}]}}"), "", []ask{
 		{query: "?q=1", want: noCheck}, {want: "(query_match=v)"},
 	}},
-	{"66 metadata", actions(planMetadata("")), "", []ask{{header: "x-plan: free", want: "(plan=free)"}, {want: noCheck}}},
-	{"66 metadata with a default", actions(planMetadata(", default_value: none")), "", []ask{{header: "x-plan: free", want: "(plan=free)"}, {want: "(plan=none)"}}},
-	{"66 metadata with skip_if_absent", actions(planMetadata(", skip_if_absent: true"), fixed), "", []ask{{header: "x-plan: free", want: "(plan=free, fixed=x)"}, {want: "(fixed=x)"}}},
-	{"67 remote_address_match", actions(`{remote_address_match: {descriptor_key: k, descriptor_value: "%REQ(x-user)%", address_matcher: {ranges: [{address_prefix: 10.0.0.0, prefix_len: 8}]}}}`), "", []ask{
+	{"metadata", actions(planMetadata("")), "", []ask{{header: "x-plan: free", want: "(plan=free)"}, {want: noCheck}}},
+	{"metadata with a default", actions(planMetadata(", default_value: none")), "", []ask{{header: "x-plan: free", want: "(plan=free)"}, {want: "(plan=none)"}}},
+	{"metadata with skip_if_absent", actions(planMetadata(", skip_if_absent: true"), fixed), "", []ask{{header: "x-plan: free", want: "(plan=free, fixed=x)"}, {want: "(fixed=x)"}}},
+	{"remote_address_match", actions(`{remote_address_match: {descriptor_key: k, descriptor_value: "%REQ(x-user)%", address_matcher: {ranges: [{address_prefix: 10.0.0.0, prefix_len: 8}]}}}`), "", []ask{
 		{header: "x-forwarded-for: 10.1.2.3\nx-user: ann", want: "(k=ann)"}, {header: "x-forwarded-for: 11.1.2.3\nx-user: ann", want: noCheck},
 		{header: "x-forwarded-for: 10.1.2.3", want: noCheck},
 	}},
-	{"67 remote_address_match by default", actions(`{remote_address_match: {descriptor_value: "%REQ(x-user)%", default_value: none, address_matcher: {ranges: [{address_prefix: 10.0.0.0, prefix_len: 8}]}}}`), "", []ask{
+	{"remote_address_match by default", actions(`{remote_address_match: {descriptor_value: "%REQ(x-user)%", default_value: none, address_matcher: {ranges: [{address_prefix: 10.0.0.0, prefix_len: 8}]}}}`), "", []ask{
 		{header: "x-forwarded-for: 10.1.2.3", want: "(remote_address_match=none)"},
 	}},
-	{"68 CEL expression", actions(cel("request.headers['x-user']", "")), "", []ask{{header: "x-user: ann", want: "(cel=ann)"}, {want: noCheck}}},
-	{"68 CEL expression with skip_if_error", actions(cel("request.headers['x-user']", ", skip_if_error: true"), fixed), "", []ask{
+	{"CEL expression", actions(cel("request.headers['x-user']", "")), "", []ask{{header: "x-user: ann", want: "(cel=ann)"}, {want: noCheck}}},
+	{"CEL expression with skip_if_error", actions(cel("request.headers['x-user']", ", skip_if_error: true"), fixed), "", []ask{
 		{header: "x-user: ann", want: "(cel=ann, fixed=x)"}, {want: "(fixed=x)"},
 	}},
-	{"69 jwt_claim", actions(jwtClaim("")), "", []ask{
+	{"jwt_claim", actions(jwtClaim("")), "", []ask{
 		{header: token(`{"org":{"tenant":"acme"}}`), want: "(tenant=acme)"}, {header: token(`{"org":{"tenant":""}}`), want: "(tenant=)"},
 		{header: token(`{"org":{"tenant":7}}`), want: noCheck}, {header: "authorization: Bearer nonsense", want: noCheck}, {want: noCheck},
 	}},
-	{"69 jwt_claim with a default", actions(jwtClaim(", default_value: none")), "", []ask{{header: token(`{"org":{"tenant":"acme"}}`), want: "(tenant=acme)"}, {want: "(tenant=none)"}}},
-	{"69 jwt_claim with skip_if_absent", actions(jwtClaim(", skip_if_absent: true"), fixed), "", []ask{{header: token(`{"org":{"tenant":"acme"}}`), want: "(tenant=acme, fixed=x)"}, {want: "(fixed=x)"}}},
-	{"70 a drop loses its descriptor only", actions(userHeader(""), fixed) + ", " + actions(fixed), "", []ask{
+	{"jwt_claim with a default", actions(jwtClaim(", default_value: none")), "", []ask{{header: token(`{"org":{"tenant":"acme"}}`), want: "(tenant=acme)"}, {want: "(tenant=none)"}}},
+	{"jwt_claim with skip_if_absent", actions(jwtClaim(", skip_if_absent: true"), fixed), "", []ask{{header: token(`{"org":{"tenant":"acme"}}`), want: "(tenant=acme, fixed=x)"}, {want: "(fixed=x)"}}},
+	{"a drop loses its descriptor only", actions(userHeader(""), fixed) + ", " + actions(fixed), "", []ask{
 		{header: "x-user: ann", want: "(user=ann, fixed=x) (fixed=x)"}, {want: "(fixed=x)"},
 	}},
-	{"71 a skip loses its entry only", actions(fixed, userHeader(", skip_if_absent: true"), "{destination_cluster: {}}"), "", []ask{
+	{"a skip loses its entry only", actions(fixed, userHeader(", skip_if_absent: true"), "{destination_cluster: {}}"), "", []ask{
 		{want: "(fixed=x, destination_cluster=upstream)"},
 	}},
-	{"72 all skipped", actions(userHeader(", skip_if_absent: true")), "", []ask{{header: "x-user: ann", want: "(user=ann)"}, {want: "()"}}},
-	{"73 entries in their order", actions("{destination_cluster: {}}", fixed, "{remote_address: {}}"), "", []ask{
+	{"all skipped", actions(userHeader(", skip_if_absent: true")), "", []ask{{header: "x-user: ann", want: "(user=ann)"}, {want: "()"}}},
+	{"entries in their order", actions("{destination_cluster: {}}", fixed, "{remote_address: {}}"), "", []ask{
 		{want: "(destination_cluster=upstream, fixed=x, remote_address=127.0.0.1)"},
 	}},
-	{"74 no policy", "", "route: {cluster: upstream}", []ask{{want: noCheck}}},
+	{"no policy", "", "route: {cluster: upstream}", []ask{{want: noCheck}}},
 }
 
 const hitByAction = "domain: edge\ndescriptors: [{key: fixed, rate_limit: {unit: year, requests_per_unit: 1000000}}]\n"
@@ -196,13 +197,13 @@ func TestConformanceOfActions(t *testing.T) {
 		}
 	}
 	for i, a := range actionPoints {
-		t.Run(a.point, func(t *testing.T) {
+		t.Run(a.name, func(t *testing.T) {
 			for _, ask := range a.asks {
 				check(t, path(i), ask)
 			}
 		})
 	}
-	t.Run("75 stages", func(t *testing.T) {
+	t.Run("stages", func(t *testing.T) {
 		a := f.want(t, http.StatusOK, "staged", "/stages")
 		first, second := descriptorsIn(t, a.header.Get("X-Descriptors")), descriptorsIn(t, a.header.Get("X-Later"))
 		if first != "(staged=first)" || second != "(staged=second)" {
@@ -210,7 +211,7 @@ func TestConformanceOfActions(t *testing.T) {
 		}
 		check(t, "/stages", ask{want: "(staged=first)"})
 	})
-	t.Run("76 INCLUDE, OVERRIDE and IGNORE", func(t *testing.T) {
+	t.Run("INCLUDE, OVERRIDE and IGNORE", func(t *testing.T) {
 		for path, want := range map[string]string{
 			"/INCLUDE": "(fixed=x) (host=all)", "/OVERRIDE": "(fixed=x)", "/IGNORE": "(fixed=x)", "/default": "(fixed=x)",
 			"/INCLUDE-without": "(host=all)", "/OVERRIDE-without": "(host=all)", "/IGNORE-without": noCheck, "/default-without": "(host=all)",
@@ -218,7 +219,7 @@ func TestConformanceOfActions(t *testing.T) {
 			check(t, path, ask{listener: "hosts", want: want})
 		}
 	})
-	t.Run("77 a domain of the route", func(t *testing.T) {
+	t.Run("a domain of the route", func(t *testing.T) {
 		check(t, "/domain", ask{want: "(fixed=x)"})
 		for path, want := range map[string]string{"/domain": "elsewhere", "/default": "edge"} {
 			if got := f.want(t, http.StatusOK, "front", path).header.Get("X-Domain"); got != want {
@@ -228,7 +229,7 @@ func TestConformanceOfActions(t *testing.T) {
 	})
 }
 
-// descriptorsIn writes descriptors of the metadata as "(key=value, …) …".
+// descriptorsIn lists the descriptors in dynamic metadata as "(key=value, …) …".
 func descriptorsIn(t *testing.T, metadata string) string {
 	t.Helper()
 	if metadata == "" || metadata == "-" {

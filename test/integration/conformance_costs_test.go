@@ -15,7 +15,7 @@ descriptors:
   - {key: mark, rate_limit: {unit: year, requests_per_unit: 1000000}}
 `
 
-// costs is Envoy and a service with 100 tokens for every user.
+// costs is an Envoy and a service with 100 tokens for each user.
 type costs struct {
 	*front
 	service *service
@@ -31,8 +31,8 @@ func TestConformanceOfCosts(t *testing.T) {
 	const addend = `{name: envoy.filters.http.set_filter_state, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.set_filter_state.v3.Config, ` +
 		`on_request_headers: [{object_key: envoy.ratelimit.hits_addend, format_string: {text_format_source: {inline_string: "7"}}}]}}`
 	const whenDone = `, hits_addend: {format: "%DYNAMIC_METADATA(usage:tokens)%"}, apply_on_stream_done: true`
-	// The mark is charged together with what is charged at the end: when it
-	// has counted, so have the tokens, if any.
+	// Envoy charges the mark in the same request as the tokens at the end of a
+	// stream: once the mark is counted, so are the tokens, if there are any.
 	mark := keyed("mark", ", apply_on_stream_done: true")
 	c := &costs{service: s, front: startFront(t, map[string]*service{"rls": s}, []frontListener{
 		{Name: "front", Filters: filters},
@@ -44,15 +44,15 @@ func TestConformanceOfCosts(t *testing.T) {
 		perFilter("/pre-checked", "rate_limits: ["+keyed("tokens", ", hits_addend: {number: 0}")+", "+keyed("tokens", whenDone)+", "+mark+"]"),
 		perFilter("/one-and-done", "rate_limits: ["+keyed("tokens", "")+", "+keyed("tokens", ", hits_addend: {number: 5}, apply_on_stream_done: true")+", "+mark+"]"),
 	})}
-	t.Run("78 a fixed hits_addend", c.fixed)
-	t.Run("79 tokens are charged when the stream is done", c.whenDone)
-	t.Run("80 no metadata, no charge", c.noMetadata)
-	t.Run("82 a pre-check without cost", c.preCheck)
-	t.Run("83 an addend in the filter state", c.filterState)
-	t.Run("84 a charge after a denial", c.afterDenial)
+	t.Run("a fixed hits_addend", c.fixed)
+	t.Run("tokens are charged when the stream is done", c.whenDone)
+	t.Run("no metadata, no charge", c.noMetadata)
+	t.Run("a pre-check without cost", c.preCheck)
+	t.Run("an addend in the filter state", c.filterState)
+	t.Run("a charge after a denial", c.afterDenial)
 }
 
-// left is what a user has.
+// left is how many tokens a user still has.
 func (c *costs) left(t *testing.T, user string) uint32 {
 	return c.service.in(t).hit("edge", costing(0, desc("tokens", user))).LimitRemaining
 }
@@ -64,7 +64,7 @@ func (c *costs) wantLeft(t *testing.T, user string, want uint32) {
 	}
 }
 
-// wantDone waits until so many of the user's streams are done.
+// wantDone waits until the service has counted that many streams of the user as done.
 func (c *costs) wantDone(t *testing.T, user string, streams uint32) {
 	t.Helper()
 	testenv.Eventually(t, patience, func() bool {
@@ -99,7 +99,7 @@ func (c *costs) noMetadata(t *testing.T) {
 }
 
 func (c *costs) preCheck(t *testing.T) {
-	for i, left := range []uint32{40, 0} { // 100 - 60, and 20 too many
+	for i, left := range []uint32{40, 0} { // 60 of 100, then 60 more, which is 20 too many
 		c.want(t, http.StatusOK, "front", "/pre-checked", "x-user: 82", "answer-x-tokens: 60")
 		c.wantDone(t, "82", uint32(i+1))
 		c.wantLeft(t, "82", left)
@@ -110,7 +110,7 @@ func (c *costs) preCheck(t *testing.T) {
 func (c *costs) filterState(t *testing.T) {
 	c.want(t, http.StatusOK, "addend", "/one", "x-user: 83")
 	c.wantLeft(t, "83", 93)
-	// A policy's own wins.
+	// The hits_addend of the policy beats it.
 	c.want(t, http.StatusOK, "addend", "/fixed", "x-user: 83")
 	c.wantLeft(t, "83", 63)
 }

@@ -12,7 +12,7 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// failing is Envoy and a service of which one hears too late or not at all.
+// failing is an Envoy and a service that answers too late or not at all.
 type failing struct {
 	*front
 	service *service
@@ -30,10 +30,10 @@ func TestConformanceOfFailures(t *testing.T) {
 		limited("/plenty", policies("plenty")),
 		limited("/never", policies("never")),
 	})}
-	t.Run("50 later than 20 ms fails open", f.late)
-	t.Run("51 failure_mode_deny", f.denied)
-	t.Run("52 status_on_error", f.status)
-	t.Run("53 killed under load", f.killed) // the last
+	t.Run("later than 20 ms fails open", f.late)
+	t.Run("failure_mode_deny", f.denied)
+	t.Run("status_on_error", f.status)
+	t.Run("killed under load", f.killed) // the last one: it ends the service
 }
 
 func (f *failing) late(t *testing.T) {
@@ -52,7 +52,7 @@ func (f *failing) late(t *testing.T) {
 	}, "it decides again")
 }
 
-// freeze has nobody answer for the time of a test.
+// freeze stops the service for the rest of the test.
 func (f *failing) freeze(t *testing.T) {
 	t.Helper()
 	testenv.Freeze(t, f.service.cmd.Process)
@@ -103,7 +103,7 @@ func (f *failing) killed(t *testing.T) {
 
 const plentyOfEdge = "domain: edge\ndescriptors:\n  - {key: plenty, rate_limit: {unit: year, requests_per_unit: 4000000000}}\n"
 
-// answered wants 200 for a listener's request.
+// answered sends a request to a listener and wants the status code 200.
 func (f *front) answered(listener string) func() error {
 	return func() error {
 		a, err := f.try(listener, "/plenty", "x-user: x")
@@ -116,11 +116,11 @@ func (f *front) answered(listener string) func() error {
 
 func TestConformanceUnderLoad(t *testing.T) {
 	t.Parallel()
-	const enough = 2000 // at up to 2000 a second
+	const enough = 2000 // requests, at up to 2000 per second
 	s := serve(t, plentyOfEdge)
 	aging := serve(t, plentyOfEdge, "GRPC_MAX_CONNECTION_AGE=200ms", "GRPC_MAX_CONNECTION_AGE_GRACE=10s")
-	// A connection's first calls are refused beyond this unless Envoy's cluster
-	// says the same, as it does here.
+	// The service refuses more streams on a new connection, unless Envoy's cluster
+	// has the same maximum, as here.
 	narrow := serve(t, plentyOfEdge, "GRPC_MAX_CONCURRENT_STREAMS=4")
 	f := startFront(t, map[string]*service{"rls": s, "aging": aging, "narrow": narrow}, []frontListener{
 		{Name: "default", Filters: []string{rateLimit("rls", "stat_prefix: defaultly")}},
@@ -133,26 +133,26 @@ func TestConformanceUnderLoad(t *testing.T) {
 		f.wantCounter(t, "cluster.upstream.ratelimit."+prefix+".ok", int(calls))
 		f.wantCounter(t, "cluster.upstream.ratelimit."+prefix+".error", 0)
 	}
-	t.Run("54 GOAWAY under load", func(t *testing.T) {
+	t.Run("GOAWAY under load", func(t *testing.T) {
 		stop := load(t, f.answered("aging"))
 		testenv.Eventually(t, patience, func() bool { return f.counter(t, "cluster.aging.upstream_cx_total") > 5 }, "connections went away")
 		checked(t, "aging", stop())
 	})
-	t.Run("55 within 20 ms at load", func(t *testing.T) {
+	t.Run("within 20 ms at load", func(t *testing.T) {
 		stop := load(t, f.answered("default"))
 		testenv.Eventually(t, patience, func() bool { return f.counter(t, "cluster.upstream.ratelimit.defaultly.ok") > enough }, "enough calls")
 		calls := stop()
 		late := f.counter(t, "cluster.rls.upstream_rq_timeout")
-		f.wantCounter(t, "cluster.upstream.ratelimit.defaultly.error", late) // no others
+		f.wantCounter(t, "cluster.upstream.ratelimit.defaultly.error", late) // every error is a late answer
 		f.wantCounter(t, "cluster.upstream.ratelimit.defaultly.ok", int(calls)-late)
-		// The processor is shared with other tests: a tail is theirs, a
-		// tenth would be the service's.
+		// Other tests use the processor, too. They explain a few late answers, but
+		// not a tenth of them.
 		t.Logf("%d of %d checks were late", late, calls)
 		if int64(late) > calls/10 {
 			t.Errorf("%d of %d checks took more than 20 ms", late, calls)
 		}
 	})
-	t.Run("56 more calls than MAX_CONCURRENT_STREAMS", func(t *testing.T) {
+	t.Run("more calls than MAX_CONCURRENT_STREAMS", func(t *testing.T) {
 		const calls, rounds = 50, 5
 		for range rounds {
 			var all sync.WaitGroup

@@ -26,7 +26,7 @@ descriptors:
   - {key: generic_key, value: thrift, rate_limit: {unit: year, requests_per_unit: 2}}
 `
 
-// Kinds of a Thrift message.
+// The kinds of Thrift messages.
 const thriftCall, thriftReply, thriftException = 1, 2, 3
 
 // thriftMessage is a framed message of Thrift's binary protocol, with an empty
@@ -41,7 +41,7 @@ func thriftMessage(kind byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)
 }
 
-// readThrift returns a message's kind and what follows.
+// readThrift reads a message and returns its kind and the bytes after its header.
 func readThrift(r io.Reader) (kind byte, rest string, err error) {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
@@ -57,7 +57,7 @@ func readThrift(r io.Reader) (kind byte, rest string, err error) {
 	return message[3], string(message[4:]), nil
 }
 
-// thriftUpstream replies to every call.
+// thriftUpstream starts a Thrift server that replies to every call.
 func thriftUpstream(t *testing.T) (port string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,10 +125,10 @@ func TestConformanceOfNetworkFilters(t *testing.T) {
 	}
 	f := &front{envoy: testenv.Envoy(t, config.String())}
 
-	t.Run("85 the network filter closes the connection", func(t *testing.T) {
+	t.Run("the network filter closes the connection", func(t *testing.T) {
 		for range 2 {
 			client := dialThrift(t, f.envoy.Listener("tcp"))
-			for range 3 { // only connections count
+			for range 3 { // the filter asks once per connection
 				if kind, _, err := client.call(); err != nil || kind != thriftReply {
 					t.Fatalf("answered %d: %v", kind, err)
 				}
@@ -142,7 +142,7 @@ func TestConformanceOfNetworkFilters(t *testing.T) {
 			f.wantCounter(t, "ratelimit.l4."+name, want)
 		}
 	})
-	t.Run("87 thrift", func(t *testing.T) {
+	t.Run("thrift", func(t *testing.T) {
 		client := dialThrift(t, f.envoy.Listener("thrift"))
 		for _, want := range []byte{thriftReply, thriftReply, thriftException} {
 			kind, rest, err := client.call()

@@ -16,7 +16,7 @@ descriptors:
   - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 `
 
-// limitHeader is a header of which Envoy makes the metadata caller:limit.
+// limitHeader is a header that Envoy turns into the metadata caller:limit.
 func limitHeader(t *testing.T, fields map[string]any) string {
 	t.Helper()
 	value, err := structpb.NewValue(fields)

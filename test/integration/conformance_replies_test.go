@@ -16,8 +16,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Windows begin at the first hit, so that the reset of a fresh one is known.
-// Every point has a user of its own and with it its own counters.
+// Windows begin at the first hit, so that the reset of a new window is known.
+// Every subtest has a user of its own, so it has its own counters.
 const replyRules = `
 domain: edge
 descriptors:
@@ -31,7 +31,7 @@ descriptors:
   - {key: unlimited, rate_limit: {unlimited: true}}
 `
 
-// keyed is a policy that looks each user up under a key.
+// keyed is a policy that sends the user under a key of the rules.
 func keyed(key, fields string) string {
 	return "{actions: [{request_headers: {header_name: x-user, descriptor_key: " + key + "}}]" + fields + "}"
 }
@@ -44,8 +44,8 @@ func policies(keys ...string) string {
 	return strings.Join(all, ", ")
 }
 
-// replies is Envoy between clients and two services: "silent" adds nothing to
-// its answers, "telling" all that it has.
+// replies is an Envoy between clients and two services: "silent" adds no headers to
+// its answers, "telling" adds all of them.
 type replies struct {
 	*front
 	silent *service
@@ -82,23 +82,22 @@ func TestConformanceOfReplies(t *testing.T) {
 		{"/told", `route: {cluster: upstream, rate_limits: [` + policies("day") + `]}, request_headers_to_add: [` +
 			`{header: {key: x-left, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:remaining)%"}}]`},
 	})}
-	t.Run("33 OVER_LIMIT is answered 429", r.denied)
-	t.Run("34 x-envoy-ratelimited", r.ratelimited)
-	t.Run("35 rate_limited_status", r.status)
-	t.Run("36 gRPC callers", r.grpcCallers)
-	t.Run("37 x-ratelimit-limit byte for byte", r.limitHeader)
-	t.Run("38 w of week, month and year", r.longWindows)
-	t.Run("39 the least remaining drives all headers", r.leastRemaining)
-	t.Run("40 no segment without a limit", r.noLimit)
-	t.Run("41 the reset is the duration", r.reset)
-	t.Run("42 response headers", r.responseHeaders)
-	t.Run("43 request headers", r.requestHeaders)
-	t.Run("44 the body of a denial", r.body)
-	// 45, dynamic metadata in the access log, is in TestBehindEnvoy.
-	t.Run("46 a filter that is not enforced", r.unenforced)
-	t.Run("47 headers on allowed responses", r.allowed)
-	t.Run("48 Retry-After", r.retryAfter)
-	t.Run("49 x_ratelimit_option", r.options)
+	t.Run("OVER_LIMIT is answered 429", r.denied)
+	t.Run("x-envoy-ratelimited", r.ratelimited)
+	t.Run("rate_limited_status", r.status)
+	t.Run("gRPC callers", r.grpcCallers)
+	t.Run("x-ratelimit-limit byte for byte", r.limitHeader)
+	t.Run("w of week, month and year", r.longWindows)
+	t.Run("the least remaining drives all headers", r.leastRemaining)
+	t.Run("no segment without a limit", r.noLimit)
+	t.Run("the reset is the duration", r.reset)
+	t.Run("response headers", r.responseHeaders)
+	t.Run("request headers", r.requestHeaders)
+	t.Run("the body of a denial", r.body)
+	t.Run("a filter that is not enforced", r.unenforced)
+	t.Run("headers on allowed responses", r.allowed)
+	t.Run("Retry-After", r.retryAfter)
+	t.Run("x_ratelimit_option", r.options)
 }
 
 func (r *replies) denied(t *testing.T) {
@@ -196,15 +195,15 @@ func (r *replies) responseHeaders(t *testing.T) {
 			"Ratelimit-Limit": "1", "Ratelimit-Remaining": "0", "Ratelimit-Reset": inAnHour,
 		})
 	}
-	// What the upstream says stays.
+	// Headers of the upstream's answer stay.
 	a := r.want(t, http.StatusOK, "telling", "/once", "x-user: 42b", "answer-ratelimit-limit: 77")
 	if got := a.header.Values("Ratelimit-Limit"); !slices.Equal(got, []string{"77", "1"}) {
 		t.Errorf("with the upstream's own header: %q", got)
 	}
 }
 
-// The upstream gets what the service adds to requests, and what Envoy adds of
-// the metadata; nothing when the service is not asked to.
+// requestHeaders: the upstream gets the headers that the service adds to requests,
+// and those that Envoy makes of the metadata, and none if the setting is off.
 func (r *replies) requestHeaders(t *testing.T) {
 	a := r.want(t, http.StatusOK, "telling", "/told", "x-user: 43", "x-other: kept")
 	for _, want := range []string{"Ratelimit-Limit: 9\r\n", "Ratelimit-Remaining: 8\r\n", "X-Left: 8\r\n", "X-Other: kept\r\n"} {
@@ -246,12 +245,12 @@ func (r *replies) retryAfter(t *testing.T) {
 	for range 2 {
 		r.want(t, http.StatusOK, "retry", "/scarce", "x-user: 48").wantHeaders(t, map[string]string{"Retry-After": ""})
 	}
-	// The largest of those over.
+	// The longest wait of the limits that deny.
 	r.want(t, http.StatusTooManyRequests, "retry", "/both-over", "x-user: 48").wantHeaders(t, map[string]string{"Retry-After": inADay})
 	r.want(t, http.StatusTooManyRequests, "retry", "/once", "x-user: 48").wantHeaders(t, map[string]string{"Retry-After": inAnHour})
 	r.want(t, http.StatusTooManyRequests, "front", "/once", "x-user: 48").wantHeaders(t, map[string]string{"Retry-After": ""})
 	r.want(t, http.StatusServiceUnavailable, "unavailable", "/once", "x-user: 48").wantHeaders(t, map[string]string{"Retry-After": ""})
-	// The service's own is the only one.
+	// There is one Retry-After, the service's.
 	r.want(t, http.StatusOK, "telling", "/once", "x-user: 48b")
 	r.want(t, http.StatusTooManyRequests, "telling", "/once", "x-user: 48b").wantHeaders(t, map[string]string{"Retry-After": inAnHour})
 }

@@ -21,57 +21,57 @@ import (
 //go:embed testdata/envoy_conformance.yaml
 var conformanceText string
 
-// The conformance tests' subtests begin with the number of a point that Envoy
-// and gateways rely on: B is replies (33 to 49), C failures (50 to 56), D
-// actions (57 to 77), E costs (78 to 84) and F other protocols (85, 87). 81
-// and 86 do not exist.
+// The conformance tests hold the program, behind a real Envoy, to what Envoy and
+// gateways rely on: replies, failures, actions, costs and other protocols have a
+// file each.
 
-// frontListener is a listener of Envoy. Filters and HostLimits are YAML.
+// frontListener is a listener of Envoy. Filters and HostLimits are in YAML.
 type frontListener struct {
 	Name, Pipe string
 	Filters    []string
 	HostLimits string
 }
 
-// frontRoute is a route of every listener: a path and the rest in YAML.
+// frontRoute is a route that every listener has. Config is the rest of it in YAML.
 type frontRoute struct{ Path, Config string }
 
-// limited is the route with the policies.
+// limited is a route to the upstream with rate-limit policies.
 func limited(path, policies string) frontRoute {
 	return frontRoute{path, "route: {cluster: upstream, rate_limits: [" + policies + "]}"}
 }
 
-// perFilter is the route with the policies where Envoy's filter has its own.
+// perFilter is a route to the upstream with its own configuration of Envoy's
+// rate-limit filter.
 func perFilter(path, config string) frontRoute {
 	return frontRoute{path, `route: {cluster: upstream}, typed_per_filter_config: {envoy.filters.http.ratelimit: {` +
 		`"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, ` + config + `}}`}
 }
 
-// rateLimit is Envoy's filter asking a service, with more fields. Unless they
-// say otherwise failures show.
+// rateLimit is Envoy's rate-limit filter that asks a service, with more fields.
+// Unless they say otherwise, Envoy denies a request when the service fails.
 func rateLimit(service, fields string) string {
 	return `{name: envoy.filters.http.ratelimit, typed_config: {` +
 		`"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: edge, ` + fields +
 		`, rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: ` + service + `}}}}}`
 }
 
-// patiently has Envoy wait for the service and never admit without it.
+// patiently has Envoy wait for the service and admit no request without it.
 const patiently = "timeout: 10s, failure_mode_deny: true"
 
-// headerToMetadata is Envoy's filter of the name.
+// headerToMetadata is Envoy's filter header_to_metadata.
 func headerToMetadata(rules string) string {
 	return `{name: envoy.filters.http.header_to_metadata, typed_config: {` +
 		`"@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config, ` + rules + `}}`
 }
 
-// front is an Envoy between clients and an upstream, beside services.
+// front is an Envoy between clients and an upstream, and the services that it asks.
 type front struct {
 	envoy   *testenv.EnvoyServer
 	clients map[string]*http.Client // by listener
 }
 
-// startFront starts Envoy and an upstream. A request's headers "answer-X: v"
-// make the upstream answer "X: v"; its body is the headers that it got.
+// startFront starts Envoy and an upstream. The upstream answers "X: v" for each
+// header "answer-X: v" of a request, with the headers that it got as the body.
 func startFront(t *testing.T, services map[string]*service, listeners []frontListener, routes []frontRoute) *front {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -137,7 +137,7 @@ func (f *front) try(listener, path string, headers ...string) (answer, error) {
 	return answer{resp.StatusCode, resp.Header, string(body)}, err
 }
 
-// want is try, and expects a status.
+// want is try, and fails the test unless the answer has the status code.
 func (f *front) want(t *testing.T, code int, listener, path string, headers ...string) answer {
 	t.Helper()
 	a, err := f.try(listener, path, headers...)
@@ -150,7 +150,7 @@ func (f *front) want(t *testing.T, code int, listener, path string, headers ...s
 	return a
 }
 
-// counter reads one of Envoy's; 0 before it first counts.
+// counter reads a counter of Envoy; it is 0 before Envoy first counts.
 func (f *front) counter(t *testing.T, name string) int {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `: (\d+)$`).FindStringSubmatch(f.envoy.Admin("/stats?filter=" + regexp.QuoteMeta(name)))

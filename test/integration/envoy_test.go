@@ -132,7 +132,7 @@ func TestBehindEnvoy(t *testing.T) {
 	t.Run("a shadow rule never shows", e.shadow)
 	t.Run("unit_multiplier widens the window", e.multiplier)
 	t.Run("a queue holds the answer", e.queue)
-	t.Run("45 dynamic metadata in the access log", e.metadata) // the last: it ends Envoy
+	t.Run("dynamic metadata in the access log", e.metadata) // the last: it ends Envoy
 }
 
 func (e *edge) headers(t *testing.T) {

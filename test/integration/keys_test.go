@@ -10,17 +10,17 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// readable is what every key looks like: the prefix, the domain, and printable
-// ASCII without blanks.
+// readable matches every key: the prefix, the domain, and printable ASCII without
+// blanks.
 var readable = regexp.MustCompile(`^rl_\{?(all|admitted)\|[!-~]+$`)
 
-// checkKeys looks at all keys that a mixed run has left in the servers.
+// checkKeys wants every key in the servers to be readable and to have an expiry.
 func checkKeys(t *testing.T, servers []string) {
 	wanted := []string{"rl_all|fixed_window=user%201|", "rl_all|sliding_log=user%202|", "rl_admitted|plenty=user%200|"}
 	found := map[string]bool{}
 	for _, server := range servers {
 		for key, ttl := range keysOf(t, server) {
-			// A year's bucket and its successor, and the jitter.
+			// The window of a year is kept for another year, and the jitter longer.
 			if ttl <= 0 || ttl > 2*365*24*time.Hour+time.Hour {
 				t.Errorf("key %q ends in %v", key, ttl)
 			}
@@ -39,7 +39,7 @@ func checkKeys(t *testing.T, servers []string) {
 	}
 }
 
-// keysOf lists a server's keys and how long each has to live.
+// keysOf lists the keys of a Redis server and their TTLs.
 func keysOf(t *testing.T, server string) map[string]time.Duration {
 	t.Helper()
 	if !strings.Contains(server, "://") {

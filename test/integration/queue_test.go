@@ -14,7 +14,8 @@ descriptors:
   - {key: queue, rate_limit: {unit: second, requests_per_unit: 1, strategy: leaky_bucket, max_delay: 20s}}
 `
 
-// TestQueueHoldsThoseWhoTakeATurn and nobody else.
+// TestQueueHoldsThoseWhoTakeATurn: a queue holds requests that take a turn, and no
+// others.
 func TestQueueHoldsThoseWhoTakeATurn(t *testing.T) {
 	t.Parallel()
 	s := serve(t, queueRules)
@@ -22,7 +23,7 @@ func TestQueueHoldsThoseWhoTakeATurn(t *testing.T) {
 	start := time.Now()
 	s.want("d", queue(), ok, 0)
 	var waiting sync.WaitGroup
-	for range 2 { // turns after one second and after two
+	for range 2 { // their turns come after one and two seconds
 		waiting.Go(func() {
 			if resp, err := s.try(patience, "d", queue()); err != nil || resp.OverallCode != ok {
 				t.Errorf("a call in the queue: %v %v", resp, err)
@@ -31,7 +32,7 @@ func TestQueueHoldsThoseWhoTakeATurn(t *testing.T) {
 	}
 	s.held(2)
 
-	// Whoever cannot wait until its turn is denied at once, and not charged.
+	// A caller that cannot wait until its turn is denied at once and not charged.
 	denied := time.Now()
 	if resp, err := s.try(500*time.Millisecond, "d", queue()); err != nil || resp.OverallCode != over {
 		t.Errorf("a call that cannot wait: %v %v", resp, err)
@@ -47,7 +48,7 @@ func TestQueueHoldsThoseWhoTakeATurn(t *testing.T) {
 	}
 }
 
-// held waits until so many calls wait for their turn.
+// held waits until that many calls wait for their turn.
 func (s *service) held(calls int) {
 	s.t.Helper()
 	testenv.Eventually(s.t, patience, func() bool { return s.goroutinesIn("service.(*decision).wait") == calls }, "calls wait for their turn")

@@ -27,9 +27,9 @@ descriptors:
     rate_limits: [{unit: year, requests_per_unit: 10}, {unit: month, requests_per_unit: 10}]
 `
 
-// TestCountersAreSharedWithRatelimit: what envoyproxy/ratelimit has counted,
-// with INCRBY and EXPIRE on keys of its own, counts here, and the other way
-// round. Strategies that it does not have keep to themselves.
+// TestCountersAreSharedWithRatelimit: hits that envoyproxy/ratelimit has counted,
+// with INCRBY and EXPIRE on its keys, count here, and the other way round.
+// Strategies that it does not have keep their own keys.
 func TestCountersAreSharedWithRatelimit(t *testing.T) {
 	t.Parallel()
 	const year, month = 365 * 24 * time.Hour, 30 * 24 * time.Hour

@@ -23,11 +23,11 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// patience is how long something may take that has no promised time.
+// patience is how long a test waits for something that has no promised time.
 const patience = 20 * time.Second
 
-// service is the program at work. Its methods are for the test's goroutine
-// only, its client for all.
+// service is the running program. Its methods may be called on the test's goroutine
+// only, its client on any.
 type service struct {
 	t      testing.TB
 	root   string // RUNTIME_ROOT
@@ -38,7 +38,7 @@ type service struct {
 }
 
 // launch starts the program with rules and settings, and returns as soon as it
-// listens. Nothing else of the environment reaches it.
+// listens. The program gets no other variables of the environment.
 func launch(t testing.TB, rules string, settings ...string) *service {
 	t.Helper()
 	s := begin(t, rules, settings...)
@@ -46,7 +46,7 @@ func launch(t testing.TB, rules string, settings ...string) *service {
 	return s
 }
 
-// begin is launch, and returns as soon as the program runs.
+// begin is launch, but returns as soon as the program runs.
 func begin(t testing.TB, rules string, settings ...string) *service {
 	t.Helper()
 	s := &service{t: t, root: t.TempDir(), ended: make(chan struct{})}
@@ -72,7 +72,7 @@ func begin(t testing.TB, rules string, settings ...string) *service {
 		t.Fatalf("start the program: %v", err)
 	}
 	go func() {
-		_ = s.cmd.Wait() // how it ended is in its state
+		_ = s.cmd.Wait() // ProcessState has the outcome
 		close(s.ended)
 	}()
 	t.Cleanup(func() {
@@ -104,7 +104,7 @@ func (s *service) dial() pb.RateLimitServiceClient {
 	return pb.NewRateLimitServiceClient(conn)
 }
 
-// serve is launch, and waits until the program is healthy.
+// serve is launch, but returns when the program is healthy.
 func serve(t testing.TB, rules string, settings ...string) *service {
 	t.Helper()
 	s := launch(t, rules, settings...)
@@ -112,14 +112,14 @@ func serve(t testing.TB, rules string, settings ...string) *service {
 	return s
 }
 
-// in is the service in a subtest.
+// in is the service as part of a subtest.
 func (s *service) in(t testing.TB) *service {
 	sub := *s
 	sub.t = t
 	return &sub
 }
 
-// write puts a rule file in its place, at once.
+// write puts a rule file in its place atomically.
 func (s *service) write(name, rules string) {
 	s.t.Helper()
 	written := filepath.Join(s.root, "new")
@@ -141,7 +141,7 @@ func (s *service) log() string {
 	return string(text)
 }
 
-// listening learns from the log where the program listens.
+// listening reads from the log where the program listens.
 func (s *service) listening() bool {
 	select {
 	case <-s.ended:
@@ -163,7 +163,7 @@ func (s *service) healthy() bool {
 	return code == http.StatusOK
 }
 
-// get asks a listener for a path.
+// get sends a GET for a path to a listener.
 func (s *service) get(listener, path string) (int, string) {
 	s.t.Helper()
 	client := http.Client{Timeout: patience}
@@ -194,7 +194,7 @@ func (s *service) stat(name string) float64 {
 	return value
 }
 
-// inForce waits until /rlconfig shows the text.
+// inForce waits until /rlconfig contains a text.
 func (s *service) inForce(text string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, patience, func() bool {
@@ -211,7 +211,7 @@ func (s *service) terminate() {
 	}
 }
 
-// exitCode waits for the program's end.
+// exitCode waits until the program ends and returns its exit code.
 func (s *service) exitCode(within time.Duration) int {
 	s.t.Helper()
 	select {
@@ -239,7 +239,7 @@ func runToEnd(t testing.TB, settings ...string) (int, string) {
 	return cmd.ProcessState.ExitCode(), fmt.Sprint(&stderr)
 }
 
-// goroutinesIn counts the stacks that have a function.
+// goroutinesIn counts the goroutines that have a function on their stack.
 func (s *service) goroutinesIn(function string) int {
 	s.t.Helper()
 	_, stacks := s.get("debug", "/debug/pprof/goroutine?debug=2")

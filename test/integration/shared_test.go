@@ -28,8 +28,8 @@ func strategyRules(limit int, charge string) string {
 	return rules
 }
 
-// TestTwoProcessesAdmitTheLimitTogether: a store is shared, and so is what it
-// counts, exactly.
+// TestTwoProcessesAdmitTheLimitTogether: two processes that share a store admit
+// exactly the limit between them.
 func TestTwoProcessesAdmitTheLimitTogether(t *testing.T) {
 	t.Parallel()
 	const limit, callers, calls = 40, 4, 20 // twice two processes' callers
@@ -73,9 +73,10 @@ func TestTwoProcessesAdmitTheLimitTogether(t *testing.T) {
 	}
 }
 
-// TestAllOrNothingWhileOthersCharge: what is charged is what was admitted, no
-// more and no less, however many ask at once. Where the two counters have no
-// common step, callers may be denied while somebody's charge is given back.
+// TestAllOrNothingWhileOthersCharge: the hits that are charged are those that were
+// admitted, no more and no less, however many ask at once. On stores that cannot
+// step both counters at once, callers may be denied while the charge of another
+// caller is given back.
 func TestAllOrNothingWhileOthersCharge(t *testing.T) {
 	t.Parallel()
 	const plenty, scarce, callers, calls = 1000, 30, 4, 20
@@ -125,8 +126,9 @@ descriptors:
 	}
 }
 
-// TestOnlyWhatDeniesIsCharged, as with envoyproxy/ratelimit, in domains that do
-// not say themselves what is.
+// TestOnlyWhatDeniesIsCharged: with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT a denied
+// request charges the limits that deny it and no others, as in
+// envoyproxy/ratelimit, in domains whose rules do not say charge.
 func TestOnlyWhatDeniesIsCharged(t *testing.T) {
 	t.Parallel()
 	const descriptors = `
@@ -173,11 +175,11 @@ func TestRaisedLimitCountsOn(t *testing.T) {
 			s.want("all", desc(strategy, "x"), ok, 1)
 			s.want("all", desc(strategy, "x"), ok, 0)
 		}
-		// An empty bucket stays empty, also when it is a larger one.
+		// A bucket that is empty is empty after a raise, too.
 		s.want("all", desc(strategy, "x"), over, 0)
 		s.want("all", desc(strategy, "y"), ok, 4)
 	}
-	// And back: what was admitted under the higher limit counts.
+	// Lowered again, the limit counts the hits that were admitted while it was higher.
 	s.write("rules.yaml", strategyRules(4, "admitted"))
 	s.inForce("requests_per_unit=4")
 	for _, strategy := range strategies {
@@ -196,7 +198,7 @@ descriptors:
   - key: other
     rate_limt: {unit: minute, requests_per_unit: 100}
 `)
-	for _, problem := range []string{ // as in a line of JSON
+	for _, problem := range []string{ // as they stand in a log line in JSON
 		`rules.yaml:4:24: rate_limit.unit: unknown unit \"minuet\"; did you mean \"minute\"?`,
 		`rules.yaml:6:5: `, `rate_limt`, `did you mean \"rate_limit\"?`,
 	} {
