@@ -1,8 +1,8 @@
-# The image, for those with a container engine. `make image` builds it without,
-# reproducibly: there a bill of materials is in it, and Mozilla's certificates
-# come from a pinned module instead of Debian. What is decided here about names,
-# user and ports is decided in internal/image, too, and a test compares them.
-# Of the image that builds only its certificates stay; to pin it, say GO_VERSION=1.26@sha256:...
+# The image, for a container engine. `make image` builds it without an engine and
+# reproducibly, with a bill of materials, and with Mozilla's certificates from a
+# pinned module instead of Debian's. Names, user and ports stand in internal/image,
+# too, and a test compares them. Only the certificates of the building image get into
+# this one; GO_VERSION=1.26@sha256:... pins it.
 ARG GO_VERSION=1.26
 
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION} AS build
@@ -35,6 +35,6 @@ ENV PATH=/bin
 WORKDIR /
 USER 65534:65534
 EXPOSE 6070 8080 8081 9090
-# The name decides what the program does by default; those who set no command
-# expect what envoyproxy/ratelimit does.
+# The program's defaults depend on its name. A pod without a command expects those of
+# envoyproxy/ratelimit.
 ENTRYPOINT ["/bin/ratelimit"]

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:?how long each target runs}
 
-# go test fuzzes one target of one package at a time.
+# go test runs one fuzz target of one package at a time.
 targets=$(go list -f '{{.Dir}}{{range .TestGoFiles}} {{.}}{{end}}{{range .XTestGoFiles}} {{.}}{{end}}' ./... |
 	while read -r dir files; do
 		for file in $files; do

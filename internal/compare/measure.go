@@ -22,18 +22,18 @@ import (
 const (
 	inFlight    = 64
 	connections = 2
-	// tick is what /proc/PID/stat counts in on every Linux that Go runs on.
+	// tick is the unit of /proc/PID/stat on every Linux that Go supports.
 	tick = 10 * time.Millisecond
 )
 
-// result is what one program did with one workload.
+// result is the measurement of one program under one workload.
 type result struct {
 	program, redis float64 // µs of processor time for a request
 	rate           float64 // requests a second
 	p50, p99       time.Duration
 }
 
-// measure starts Redis and the program, lets callers in, and stops both.
+// measure starts Redis and the program, sends requests, and stops both.
 func measure(ctx context.Context, redis, dir, program string, w workload, each time.Duration) (r result, err error) {
 	var ports [4]int
 	for i := range ports {
@@ -94,8 +94,8 @@ func measure(ctx context.Context, redis, dir, program string, w workload, each t
 	}, nil
 }
 
-// ask lets inFlight callers ask one request after the other, and returns how
-// long each took.
+// ask sends requests from inFlight callers, each one after the other, and returns the
+// duration of each request.
 func ask(ctx context.Context, clients []pb.RateLimitServiceClient, w workload, during time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -138,7 +138,7 @@ func ask(ctx context.Context, clients []pb.RateLimitServiceClient, w workload, d
 	return all, nil
 }
 
-// processor is the time that a process has had, 0 when it is gone; see proc(5).
+// processor returns the processor time of a process, 0 if it has ended; see proc(5).
 func processor(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -148,7 +148,7 @@ func processor(pid int) time.Duration {
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {
-		n, _ := strconv.ParseInt(field, 10, 64) // the kernel writes numbers
+		n, _ := strconv.ParseInt(field, 10, 64) // the fields are numbers
 		ticks += n
 	}
 	return time.Duration(ticks) * tick

@@ -1,10 +1,9 @@
-// Demo shows the service at work behind a real Envoy: it starts a small
-// upstream, bin/rls with the rules in rules.yaml and Envoy with envoy.yaml, all
-// on free loopback ports, prints the URL to try, and stops them on Ctrl-C. With
-// -once it tries the URL itself, prints the answers and ends.
+// Demo shows the service behind a real Envoy. It starts a small upstream, bin/rls
+// with the rules in rules.yaml, and Envoy with envoy.yaml, all on free ports of the
+// loopback, and prints a URL to try. Ctrl-C stops them. With -once it requests the
+// URL itself, prints the answers and ends.
 //
-// It runs in the repository's root and leaves to `make demo` to build bin/rls
-// and to fetch Envoy.
+// It runs in the repository's root. `make demo` builds bin/rls and fetches Envoy.
 package main
 
 import (
@@ -32,7 +31,7 @@ func main() {
 	}
 }
 
-// run shows the demo on out until ctx ends, or once.
+// run writes to out, until ctx ends or, if once is set, after its own requests.
 func run(ctx context.Context, rls, envoy string, once bool, out io.Writer) error {
 	s, err := startStage(ctx, rls, envoy)
 	if err != nil {
@@ -56,8 +55,8 @@ Ctrl-C ends the demo.
 	return s.wait(ctx)
 }
 
-// try asks for url until it is over the limit and one time more, and prints
-// the answers as curl -i does.
+// try requests url until it is over the limit, and once more, and prints the answers
+// as curl -i does.
 func try(ctx context.Context, url string, out io.Writer) error {
 	const requests = 5
 	for range requests {

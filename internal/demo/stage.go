@@ -22,7 +22,7 @@ var (
 	envoyConfig = template.Must(template.New("envoy.yaml").Parse(envoyText))
 )
 
-// ports are the loopback ports of everybody on the stage.
+// ports are the ports of the upstream, the service and Envoy, on the loopback.
 type ports struct {
 	Upstream, GRPC, HTTP, Front, Admin int
 }
@@ -35,7 +35,7 @@ type stage struct {
 	programs *launch.Group
 }
 
-// startStage starts everybody and returns when Envoy is ready.
+// startStage starts all three and returns when Envoy is ready.
 func startStage(ctx context.Context, rls, envoy string) (_ *stage, err error) {
 	s := &stage{programs: launch.NewGroup(ctx)}
 	defer func() {
@@ -117,7 +117,7 @@ func (s *stage) startEnvoy(envoy string) error {
 		"--disable-hot-restart", "--concurrency", "1", "--log-level", "error")
 }
 
-// start starts a process with additions to the environment.
+// start starts a process with env added to the environment.
 func (s *stage) start(env []string, path string, args ...string) error {
 	cmd := s.programs.Command(path, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -125,7 +125,7 @@ func (s *stage) start(env []string, path string, args ...string) error {
 	return s.programs.Start(cmd)
 }
 
-// wait returns when ctx ends or, with an error, a process does.
+// wait returns nil when ctx ends, and an error when a process ends before.
 func (s *stage) wait(ctx context.Context) error {
 	<-s.programs.Context.Done()
 	if ctx.Err() != nil { // Ctrl-C reaches the processes too
@@ -134,7 +134,7 @@ func (s *stage) wait(ctx context.Context) error {
 	return context.Cause(s.programs.Context)
 }
 
-// stop ends everybody and returns when they are gone.
+// stop ends all three and returns when they have ended.
 func (s *stage) stop() {
 	s.programs.Stop()
 	if s.upstream != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// bill is the bill of materials, CycloneDX in JSON, of a binary: the modules
-// that the toolchain says it linked, and the toolchain's own library.
+// bill returns the bill of materials of a binary, in CycloneDX's JSON: the modules
+// that the Go toolchain recorded in it, and the standard library.
 func (r *release) bill(binary []byte) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *release) bill(binary []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// inForce is the module that was linked in the place of m.
+// inForce returns the module that was linked: m, or its replacement.
 func inForce(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace

@@ -20,15 +20,15 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// file is one file of a layer. It belongs to root and nobody can change it.
+// file is one file of a layer. It belongs to root, and its mode forbids writing.
 type file struct {
 	path       string // without a leading slash
 	body       []byte
 	executable bool
-	link       string // what a symbolic link points to
+	link       string // target of a symbolic link; "" for a regular file
 }
 
-// layer is the files, in their order, with their folders before them.
+// layer returns a layer with the files in their order, each after its folders.
 func (r *release) layer(files []file) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -70,13 +70,13 @@ func (r *release) layer(files []file) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// certificates are the roots that Mozilla trusts without reserve: a file
-// cannot tell a reserve.
+// certificates returns Mozilla's root certificates in PEM. It leaves out those that
+// Mozilla trusts with a constraint, because a PEM file cannot express one.
 func certificates() []byte {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a Buffer takes everything
+			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // writing to a Buffer does not fail
 		}
 	}
 	return b.Bytes()
@@ -105,8 +105,8 @@ func (r *release) archive(index v1.ImageIndex, name string) error {
 	return os.WriteFile(name, b.Bytes(), 0o644)
 }
 
-// tarFolder archives a folder's files, in the order of their names, as if all
-// had been made at one time by nobody in particular.
+// tarFolder archives a folder's files in the order of their names, all with the same
+// time and without an owner.
 func tarFolder(to io.Writer, dir string, at time.Time) error {
 	w := tar.NewWriter(to)
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {

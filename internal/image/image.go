@@ -10,16 +10,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is nobody: an id that manifests of gateways ask for.
+// user is the user and group nobody, which gateways' manifests set.
 const user = "65534:65534"
 
-// accounts name that id for whoever looks it up.
+// /etc/passwd and /etc/group, which name that id.
 const (
 	passwd = "root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"
 	group  = "root:x:0:\nnobody:x:65534:\n"
 )
 
-// image is the image for one architecture.
+// image returns the image for one architecture.
 func (r *release) image(arch string, binary, bill []byte) (v1.Image, error) {
 	license, err := os.ReadFile(r.license)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *release) image(arch string, binary, bill []byte) (v1.Image, error) {
 			{path: "etc/ssl/certs/ca-certificates.crt", body: certificates()},
 		}},
 		{"the program", []file{
-			// By this name it takes the place of envoyproxy/ratelimit.
+			// Under this name it replaces envoyproxy/ratelimit.
 			{path: "bin/ratelimit", link: "rls"},
 			{path: "bin/rls", body: binary, executable: true},
 		}},
@@ -63,7 +63,8 @@ func (r *release) image(arch string, binary, bill []byte) (v1.Image, error) {
 	return mutate.Annotations(img, r.labels()).(v1.Image), nil
 }
 
-// config is what Dockerfile says, too.
+// config returns the configuration of the image. It equals that of Dockerfile, as
+// test/image checks.
 func (r *release) config(arch string) *v1.ConfigFile {
 	return &v1.ConfigFile{
 		OS:           "linux",
@@ -74,8 +75,8 @@ func (r *release) config(arch string) *v1.ConfigFile {
 			User:       user,
 			WorkingDir: "/",
 			Env:        []string{"PATH=/bin"},
-			// The name decides what the program does by default; those who set no
-			// command expect what envoyproxy/ratelimit does.
+			// The program's defaults depend on its name. A pod without a command
+			// expects those of envoyproxy/ratelimit.
 			Entrypoint:   []string{"/bin/ratelimit"},
 			ExposedPorts: map[string]struct{}{"6070/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9090/tcp": {}},
 			Labels:       r.labels(),
@@ -96,7 +97,7 @@ func (r *release) labels() map[string]string {
 	return labels
 }
 
-// index is the images of all architectures under one name.
+// index returns an index with the images of all architectures.
 func (r *release) index(architectures []string, images map[string]v1.Image) v1.ImageIndex {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {

@@ -1,10 +1,9 @@
-// Command image puts the binaries of a release into an OCI archive, without a
-// container engine and without a base image: what Dockerfile describes, for
-// every architecture, and a bill of materials of each binary.
+// Command image makes an OCI archive of the image that Dockerfile describes, for
+// every architecture of a release, and a bill of materials of each binary. It needs
+// neither a container engine nor a base image.
 //
-// It promises that the same binaries make the same bytes. It leaves building
-// the binaries to scripts/release.sh, and pushing the archive to whoever has a
-// registry.
+// The same binaries make the same bytes. scripts/release.sh builds the binaries;
+// pushing the archive to a registry is left to other tools.
 package main
 
 import (
@@ -19,9 +18,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// release is what the image is made of.
+// release is the input of an image.
 type release struct {
-	dist              string // has linux-ARCH/rls; receives the rest
+	dist              string // has linux-ARCH/rls; the other files are written here
 	version, revision string
 	license           string // file
 	created           time.Time
@@ -40,7 +39,7 @@ func main() {
 	}
 }
 
-// run makes an image of the binaries for these architectures.
+// run writes the archive and the bills of materials for these architectures.
 func (r *release) run(architectures []string) error {
 	if r.version == "" || len(architectures) == 0 {
 		return errors.New("want -version and architectures")
@@ -69,13 +68,13 @@ func (r *release) run(architectures []string) error {
 	return r.archive(r.index(architectures, images), r.file(".oci.tar"))
 }
 
-// file is the name of a file to publish.
+// file returns the name of a published file.
 func (r *release) file(suffix string) string {
 	return filepath.Join(r.dist, "rls-"+r.version+suffix)
 }
 
-// sourceDate is the only time there is in what is built; see
-// reproducible-builds.org.
+// sourceDate returns SOURCE_DATE_EPOCH (see reproducible-builds.org), the only time
+// that the files contain.
 func sourceDate() (time.Time, error) {
 	seconds, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package launch starts programs that need each other, for what `make demo`
-// and `make compare` show: it waits until each can be talked to, notices when
-// one ends, and ends them all.
+// Package launch starts programs that need each other, for `make demo` and
+// `make compare`. It waits until each accepts connections, notices when one ends,
+// and ends them all.
 //
-// It leaves the servers of tests to internal/testenv.
+// internal/testenv does the same for the servers of tests.
 package launch
 
 import (
@@ -26,22 +26,22 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Group is programs that run together.
+// Group is a set of programs that run together.
 type Group struct {
-	// Context is done when one of them has ended: its cause says which, how,
-	// and what it said.
+	// Context is done when a program has ended. Its cause names the program, its
+	// exit status and its output.
 	Context context.Context
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup
 }
 
-// NewGroup returns a group of nobody yet. The end of ctx asks all to end.
+// NewGroup returns an empty group. When ctx ends, its programs get a SIGTERM.
 func NewGroup(ctx context.Context) *Group {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return &Group{Context: ctx, cancel: cancel}
 }
 
-// Command is a program to Start.
+// Command returns a command for Start.
 func (g *Group) Command(path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(g.Context, path, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -49,24 +49,24 @@ func (g *Group) Command(path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Start starts a program. What it says is kept for the cause of its end,
-// unless cmd has a place for it.
+// Start starts a program. Its output goes to cmd.Stdout and cmd.Stderr; if neither
+// is set, it becomes part of the cause of Context.
 func (g *Group) Start(cmd *exec.Cmd) error {
-	var said bytes.Buffer
+	var output bytes.Buffer
 	if cmd.Stdout == nil && cmd.Stderr == nil {
-		cmd.Stdout, cmd.Stderr = &said, &said
+		cmd.Stdout, cmd.Stderr = &output, &output
 	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	g.running.Go(func() {
-		_ = cmd.Wait() // told by its state
-		g.cancel(errors.New(strings.TrimSpace(fmt.Sprintf("%s ended: %v\n%s", cmd.Path, cmd.ProcessState, said.Bytes()))))
+		_ = cmd.Wait() // ProcessState has its result
+		g.cancel(errors.New(strings.TrimSpace(fmt.Sprintf("%s ended: %v\n%s", cmd.Path, cmd.ProcessState, output.Bytes()))))
 	})
 	return nil
 }
 
-// Answers waits until url is answered 200 OK.
+// Answers waits until url is answered with 200 OK, for StartTimeout at most.
 func (g *Group) Answers(url string) error {
 	return g.until(url+" answers", func(ctx context.Context) bool {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -82,9 +82,9 @@ func (g *Group) Answers(url string) error {
 	})
 }
 
-// Listens waits until a program takes connections at addr.
+// Listens waits until addr accepts connections, for StartTimeout at most.
 func (g *Group) Listens(addr string) error {
-	return g.until(addr+" takes connections", func(ctx context.Context) bool {
+	return g.until(addr+" accepts connections", func(ctx context.Context) bool {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 		if err != nil {
 			return false
@@ -109,13 +109,13 @@ func (g *Group) until(what string, ready func(context.Context) bool) error {
 	return nil
 }
 
-// Stop ends all and returns when they are gone.
+// Stop ends all programs and returns when they have ended.
 func (g *Group) Stop() {
 	g.cancel(nil)
 	g.running.Wait()
 }
 
-// FreePort returns a loopback port that nobody has just now.
+// FreePort returns a port of the loopback that is free at this moment.
 func FreePort() (int, error) {
 	listener, err := net.Listen("tcp", Loopback(0))
 	if err != nil {
@@ -125,5 +125,5 @@ func FreePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Loopback is the address of a port on the loopback.
+// Loopback returns the address of a port on the loopback.
 func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -30,17 +30,17 @@ import (
 const (
 	patience = 20 * time.Second
 
-	// containerRoot, in the environment, makes of this test binary a container
-	// in that folder.
+	// containerRoot is a variable of the environment: with it, this test binary
+	// becomes a container whose root is the folder that it names.
 	containerRoot = "RLS_TEST_CONTAINER_ROOT"
 	nobody        = 65534
 )
 
-// becomeContainer does what a container engine does for a pod with a read-only
-// root, runAsUser 65534, no capabilities and no new privileges, and becomes
-// /bin/ratelimit. The process is alone in its mount namespace.
+// becomeContainer replaces the process by /bin/ratelimit, as a container engine does
+// for a pod with a read-only root, runAsUser 65534, no capabilities and no new
+// privileges. The process must have a mount namespace of its own.
 func becomeContainer(root string) {
-	runtime.LockOSThread() // capabilities are a thread's
+	runtime.LockOSThread() // capabilities belong to a thread
 	steps := []struct {
 		what string
 		do   func() error
@@ -82,7 +82,7 @@ func becomeContainer(root string) {
 	}
 }
 
-// The rules of Istio's sample, as a ConfigMap's volume has them.
+// istioRules are the rules of Istio's sample.
 const istioRules = `domain: ratelimit
 descriptors:
   - key: PATH
@@ -108,14 +108,15 @@ func configMap(t *testing.T, dir string) {
 	}
 }
 
-// The image takes the place of the reference's in Istio's sample.
+// TestContainer: the image runs with the environment of Istio's sample, in place of
+// the reference's image.
 func TestContainer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("only root can mount and become another user: run this test as root")
 	}
 	redis := testenv.Redis(t)
 	root := unpack(t, images(t)[runtime.GOARCH])
-	// Temporary folders are their maker's only.
+	// Only their owner can enter temporary folders; the container is another user.
 	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -133,24 +134,24 @@ func TestContainer(t *testing.T) {
 		"LOG_LEVEL=debug", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr, "USE_STATSD=false",
 		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
 		"HOST=::", "GRPC_HOST=::",
-		// Istio leaves the ports as they are; here they may be taken.
+		// Istio keeps the default ports, which may be in use on this machine.
 		fmt.Sprint("PORT=", ports["PORT"]), fmt.Sprint("GRPC_PORT=", ports["GRPC_PORT"]), fmt.Sprint("DEBUG_PORT=", ports["DEBUG_PORT"]),
 		containerRoot + "=" + root,
 	}
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	runtime.LockOSThread() // for good: the container ends with this thread
+	runtime.LockOSThread() // never unlocked: the container ends with this thread (PDEATHSIG)
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start a process in a mount namespace of its own, which this machine must permit: %v", err)
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ended is in its state
+		_ = cmd.Wait() // ProcessState has its result
 		close(ended)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // fails only if it has ended
+		_ = cmd.Process.Kill() // fails only if the process has ended
 		<-ended
 		if t.Failed() {
 			t.Logf("log of the container:\n%s", &log)

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// instruction is one of a Dockerfile's, with its lines joined.
+// instruction is one instruction of a Dockerfile, with its lines joined.
 type instruction struct{ word, rest string }
 
-// stage is a Dockerfile from one FROM to the next.
+// stage is the part of a Dockerfile from one FROM to the next.
 type stage struct {
 	from         string
 	instructions []instruction
@@ -24,7 +24,7 @@ type dockerfile struct {
 	stages []stage
 }
 
-// one is what follows the only instruction with that word.
+// one returns the arguments of the only instruction with that word.
 func (s *stage) one(t *testing.T, word string) string {
 	t.Helper()
 	var found []string
@@ -61,8 +61,8 @@ func parseDockerfile(t *testing.T) dockerfile {
 	return d
 }
 
-// No engine builds the Dockerfile here; this is what it must hold for one that
-// does.
+// TestDockerfile compares Dockerfile with scripts/release.sh and internal/image. It
+// does not build it, since the tests have no container engine.
 func TestDockerfile(t *testing.T) {
 	d := parseDockerfile(t)
 	if len(d.stages) != 2 || !strings.HasSuffix(d.stages[0].from, " AS build") || d.stages[1].from != "scratch" {
@@ -71,7 +71,7 @@ func TestDockerfile(t *testing.T) {
 	for _, s := range d.stages {
 		for _, i := range s.instructions {
 			if !slices.Contains([]string{"ARG", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "LABEL", "RUN", "USER", "WORKDIR"}, i.word) {
-				t.Errorf("%s is not wanted here", i.word)
+				t.Errorf("unexpected instruction %s", i.word)
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func TestDockerfile(t *testing.T) {
 		t.Errorf("it builds with Go %s, and go.mod wants another", want)
 	}
 
-	// The same binary as a release's.
+	// The flags of a release, which make the same binary.
 	build := string(read(t, filepath.Join(repository, "scripts", "release.sh")))
 	var run string
 	for _, i := range d.stages[0].instructions {
@@ -96,7 +96,7 @@ func TestDockerfile(t *testing.T) {
 			t.Errorf("%s is missing in Dockerfile or scripts/release.sh", flag)
 		}
 	}
-	// And the same accounts and names as the archive's image.
+	// The accounts and names of the archive's image.
 	for _, part := range []string{
 		"ln -s rls /image/bin/ratelimit", "/image/etc/ssl/certs/", `nobody:x:65534:65534:nobody:/:/sbin/nologin\n' > /image/etc/passwd`, `nobody:x:65534:\n' > /image/etc/group`,
 	} {
@@ -104,8 +104,9 @@ func TestDockerfile(t *testing.T) {
 			t.Errorf("Dockerfile does not have %s", part)
 		}
 	}
-	// What is copied exists and is let through to the engine.
+	// The files that are copied exist, and .dockerignore does not hide them.
 	let := strings.Split(string(read(t, filepath.Join(repository, ".dockerignore"))), "\n")
+	copied := 0
 	for _, s := range d.stages {
 		for _, i := range s.instructions {
 			if i.word != "COPY" || strings.HasPrefix(i.rest, "--from=") {
@@ -113,6 +114,7 @@ func TestDockerfile(t *testing.T) {
 			}
 			fields := strings.Fields(i.rest)
 			for _, name := range fields[:len(fields)-1] {
+				copied++
 				if found, err := filepath.Glob(filepath.Join(repository, name)); err != nil || len(found) != 1 {
 					t.Errorf("%s is copied and does not exist", name)
 				}
@@ -121,5 +123,8 @@ func TestDockerfile(t *testing.T) {
 				}
 			}
 		}
+	}
+	if copied < 5 {
+		t.Errorf("only %d files and folders are copied", copied)
 	}
 }

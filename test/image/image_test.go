@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package image builds a release and its image as operators get them, looks
-// into them, and runs the image's program as a container engine would.
+// Package image builds a release and its image with scripts/release.sh, compares their
+// contents with the documents, and runs the image's program as a container engine would.
 //
-// It leaves what the program does with its settings to test/integration.
+// test/integration tests what the program does with its settings.
 package image
 
 import (
@@ -46,7 +46,7 @@ const (
 
 var architectures = []string{"amd64", "arm64"}
 
-// scratch is where releases are built.
+// scratch is the folder in which releases are built.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// built is a release, built once for all tests.
+// built returns the folder of a release, which it builds once for all tests.
 var built = sync.OnceValues(func() (string, error) {
 	sources := filepath.Join(scratch, "sources")
 	if err := copySources(repository, sources); err != nil {
@@ -100,7 +100,8 @@ func copySources(from, to string) error {
 	return nil
 }
 
-// build runs the release's script, with more of an environment.
+// build runs the release's script with env added to the environment, and returns the
+// folder of the release.
 func build(sources string, env ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(sources, "scripts", "release.sh"))
 	cmd.Env = append(os.Environ(), "DIST=dist", "VERSION="+version, "REVISION="+revision, fmt.Sprint("SOURCE_DATE_EPOCH=", epoch))
@@ -111,8 +112,8 @@ func build(sources string, env ...string) (string, error) {
 	return filepath.Join(sources, "dist"), nil
 }
 
-// Somebody else, elsewhere and later, who builds for newer processors by
-// default, gets the same bytes.
+// TestReleaseIsReproducible: a build in another folder and time zone, at another time
+// and with other defaults of Go, makes the same bytes.
 func TestReleaseIsReproducible(t *testing.T) {
 	first := dist(t)
 	elsewhere := filepath.Join(t.TempDir(), "a", "longer", "path")
@@ -128,7 +129,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 	}
 }
 
-// digests are the SHA-256 sums of all files.
+// digests returns the SHA-256 sums of all files, by path.
 func digests(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	sums := map[string]string{}
@@ -200,8 +201,8 @@ func TestTarballsHoldTheBinaryAndTheLicense(t *testing.T) {
 	}
 }
 
-// found is the images of the archive, by architecture. They are looked through
-// once: unpacking takes long under the race detector.
+// found returns the images of the archive by architecture. It unpacks them once, since
+// that is slow under the race detector.
 var found = sync.OnceValues(func() (map[string]v1.Image, error) {
 	dist, err := built()
 	if err != nil {
@@ -249,7 +250,7 @@ var found = sync.OnceValues(func() (map[string]v1.Image, error) {
 	return all, nil
 })
 
-// images opens the archive as tools do.
+// images returns the images of the archive by architecture.
 func images(t *testing.T) map[string]v1.Image {
 	t.Helper()
 	all, err := found()
@@ -259,7 +260,7 @@ func images(t *testing.T) map[string]v1.Image {
 	return all
 }
 
-// unpack makes an image's file system in a new folder.
+// unpack writes an image's file system to a new folder.
 func unpack(t *testing.T, img v1.Image) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -357,7 +358,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// checkBill compares a bill of materials with what the binary says of itself.
+// checkBill compares a bill of materials with the build information in the binary.
 func checkBill(t *testing.T, bill []byte, binary string) {
 	t.Helper()
 	var bom cdx.BOM
@@ -430,7 +431,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// dockerfileAgrees compares what Dockerfile says of its last stage.
+// dockerfileAgrees compares the configuration with the last stage of Dockerfile.
 func dockerfileAgrees(t *testing.T, c v1.Config) {
 	t.Helper()
 	file := parseDockerfile(t)
