@@ -16,18 +16,18 @@ type calls struct {
 	paths   *paths
 	mapping *mapping
 
-	methods atomic.Pointer[map[string]*method] // by full name; replaced, not changed
+	methods atomic.Pointer[map[string]*method] // by full name; a new method replaces the map
 
 	mu        sync.Mutex
 	observers map[string]prometheus.Collector // by the series' id
 }
 
-// method is one gRPC method.
+// method is the measurements of one gRPC method.
 type method struct {
 	name    string // without its service: ShouldRateLimit
 	calls   *counter
 	seconds prometheus.Observer // nil when the mapping drops it
-	scale   float64             // from milliseconds to what seconds observes
+	scale   float64             // factor from milliseconds to the unit of seconds
 	timer   timer
 }
 
@@ -37,7 +37,8 @@ func newCalls(p *paths, m *mapping) *calls {
 	return c
 }
 
-// Called counts a call of a gRPC method, /service/method, that the server has.
+// Called counts and times a call of a gRPC method, /service/method. The method
+// must be one that the server has, because each gets series of its own.
 func (m *Metrics) Called(fullMethod string, took time.Duration) {
 	c := (*m.calls.methods.Load())[fullMethod]
 	if c == nil {
@@ -60,7 +61,7 @@ func (c *calls) add(fullMethod string) *method {
 	m := &method{name: path.Base(fullMethod), scale: 1}
 	m.calls = c.paths.method(m.name)
 	c.mapping.mu.Lock()
-	s := c.mapping.find(m.timePath(), mapper.MetricTypeObserver)
+	s := c.mapping.find(m.timePath(), mapper.MetricTypeObserver, unmappedHelp)
 	c.mapping.mu.Unlock()
 	if !s.dropped {
 		m.seconds = c.observer(s)
@@ -75,8 +76,8 @@ func (c *calls) add(fullMethod string) *method {
 
 func (m *method) timePath() string { return "ratelimit_server." + m.name + ".response_time" }
 
-// observer is the histogram or summary that the mapping asks for; two methods
-// may share one. c.mu is held.
+// observer finds or makes the histogram or summary that the mapping asks for. Two
+// methods can share one. The caller holds c.mu.
 func (c *calls) observer(s *series) prometheus.Observer {
 	if o := c.observers[s.id]; o != nil {
 		return o.(prometheus.Observer)
@@ -111,10 +112,11 @@ func (c *calls) observer(s *series) prometheus.Observer {
 	return o.(prometheus.Observer)
 }
 
-// Describe tells nothing: which series there are, the mapping decides.
+// Describe implements prometheus.Collector. It describes nothing, because the
+// mapping decides which series there are.
 func (*calls) Describe(chan<- *prometheus.Desc) {}
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (c *calls) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,15 +125,16 @@ func (c *calls) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// timer keeps the whole milliseconds of calls until statsd is told.
+// timer keeps the durations of calls, in whole milliseconds, until they are sent
+// to statsd.
 type timer struct {
 	quick [1000]atomic.Uint64 // calls, by their milliseconds
 
 	mu   sync.Mutex
-	slow []int64 // milliseconds, from 1000 on
+	slow []int64 // durations of 1000 milliseconds and more
 }
 
-// maxSlow bounds the slow calls that are kept.
+// maxSlow bounds the durations in slow; those of further calls are dropped.
 const maxSlow = 10_000
 
 func (t *timer) add(took time.Duration) {
@@ -147,8 +150,8 @@ func (t *timer) add(took time.Duration) {
 	}
 }
 
-// take tells how many calls took how many milliseconds since it was last
-// called.
+// take calls tell for each duration with the number of calls that took it, and
+// forgets them.
 func (t *timer) take(tell func(ms int64, calls uint64)) {
 	for ms := range t.quick {
 		if n := t.quick[ms].Swap(0); n > 0 {

@@ -9,18 +9,19 @@ import (
 	"github.com/DataDog/datadog-go/v5/statsd"
 )
 
-// maxTimings is how many timings of one duration are sent at most at once; of
-// more a random sample is.
+// maxTimings bounds the timings of one duration that are sent at once: of more
+// calls the client sends a random sample.
 const maxTimings = 100
 
-// dog is a server of DogStatsD.
+// dog sends to a server of DogStatsD.
 type dog struct {
 	client     *statsd.Client
 	mogrifiers []Mogrifier
 }
 
-// NewDogStatsdSink sends to addr over UDP, or to a socket unix:///path, with
-// tags beside the names. Paths that a mogrifier matches are renamed.
+// NewDogStatsdSink returns a sink that sends to addr over UDP, or to the socket
+// unix:///path, with the tags in each line. The first mogrifier that matches a
+// path renames it. The first failure is logged.
 func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifier, log *slog.Logger) (Sink, error) {
 	var global []string
 	sortedTags(tags, func(key, value string) { global = append(global, key+":"+value) })
@@ -37,12 +38,18 @@ func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifie
 	return &dog{client, mogrifiers}, nil
 }
 
-// Open is true: the client connects by itself, and UDP does not tell.
+// Open returns true: the client connects by itself.
 func (*dog) Open() bool { return true }
 
 func (d *dog) Count(path string, n uint64) bool {
 	name, tags := mogrify(d.mogrifiers, path)
 	_ = d.client.Count(name, int64(n), tags, 1)
+	return true
+}
+
+func (d *dog) Gauge(path string, value uint64) bool {
+	name, tags := mogrify(d.mogrifiers, path)
+	_ = d.client.Gauge(name, float64(value), tags, 1)
 	return true
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 )
 
-// unmappedHelp is that of what the mapping does not name.
+// unmappedHelp is the help text of counters that no mapping matches.
 const unmappedHelp = "A statistic of envoyproxy/ratelimit by its path."
 
-// statHelp is that of the counters that rules have and the reference maps.
+// statHelp is the help text of the counters of rules.
 var statHelp = [overLimitLocal]string{
 	totalHits:   "Hits that a rule applied to.",
 	overLimit:   "Hits beyond a limit.",
@@ -23,31 +23,32 @@ var statHelp = [overLimitLocal]string{
 	shadowMode:  "Hits beyond a limit in shadow mode, which therefore passed.",
 }
 
-// series is where a path goes in Prometheus.
+// series is the name and labels that a path has in Prometheus.
 type series struct {
 	id      string // name and labels
 	name    string
 	help    string
 	labels  prometheus.Labels
 	dropped bool
-	mapping *mapper.MetricMapping // nil when none matches
+	mapping *mapper.MetricMapping // nil when no mapping matches
 	desc    *prometheus.Desc
 }
 
 // mapping turns paths into series.
 type mapping struct {
-	mu     sync.Mutex // held by who calls find
+	mu     sync.Mutex // the caller of find holds it
 	mapper mapper.MetricMapper
-	help   map[string]string // by name: a name has one
+	help   map[string]string // by name: all series of a name must have one help text
 }
 
-// newMapping reads a mapping file, or makes the reference's own mapping.
+// newMapping reads a mapping file, or takes the mapping that envoyproxy/ratelimit
+// has without one.
 func newMapping(o Options) (*mapping, error) {
 	m := &mapping{help: map[string]string{}}
 	text := defaultMapping(o.Milliseconds)
 	if o.Mapping != nil {
 		text = string(o.Mapping)
-		m.mapper.Logger = o.Log // without one it panics over what is deprecated
+		m.mapper.Logger = o.Log // without a logger the mapper panics over deprecated fields
 	}
 	if err := m.mapper.InitFromYAMLString(text); err != nil {
 		return nil, fmt.Errorf("metrics: read mapping: %w", err)
@@ -55,10 +56,11 @@ func newMapping(o Options) (*mapping, error) {
 	return m, nil
 }
 
-// defaultMapping is the mapping that dashboards rely on: the domain and up to
-// two keys of a metric key become labels, what follows is left out. It does not
-// take over_limit_with_local_cache for over_limit, as the reference's does for
-// rules of two keys and more, where it counts such hits twice.
+// defaultMapping is the mapping that dashboards for envoyproxy/ratelimit rely on:
+// the domain and the first two keys of a metric key become labels, further keys
+// are left out. That project's own mapping adds over_limit_with_local_cache to
+// over_limit for rules of two keys and more, and so counts those hits twice; this
+// one does not.
 func defaultMapping(milliseconds bool) string {
 	var b strings.Builder
 	b.WriteString("mappings:\n")
@@ -85,10 +87,11 @@ func defaultMapping(milliseconds bool) string {
 	return b.String()
 }
 
-// find says where a path goes. m.mu is held.
-func (m *mapping) find(path string, kind mapper.MetricType) *series {
+// find returns the series of a path; help is for a path that no mapping matches.
+// The caller holds m.mu.
+func (m *mapping) find(path string, kind mapper.MetricType, help string) *series {
 	found, labels, ok := m.mapper.GetMapping(path, kind)
-	s := &series{name: mapper.EscapeMetricName(path), help: unmappedHelp}
+	s := &series{name: mapper.EscapeMetricName(path), help: help}
 	if ok {
 		s.mapping, s.labels, s.dropped = found, labels, found.Action == mapper.ActionTypeDrop
 		s.name = mapper.EscapeMetricName(found.Name)
@@ -109,17 +112,27 @@ func (m *mapping) find(path string, kind mapper.MetricType) *series {
 	return s
 }
 
-// mapped is the reference's counters as Prometheus sees them. Those that have
-// not counted yet are not there, as in the reference.
+// scaled is n in the unit that the mapping asks for.
+func (s *series) scaled(n uint64) float64 {
+	if s.mapping != nil && s.mapping.Scale.Set {
+		return float64(n) * s.mapping.Scale.Val
+	}
+	return float64(n)
+}
+
+// mapped gives Prometheus the counters that envoyproxy/ratelimit has. A counter
+// that has not counted yet has no series, as there.
 type mapped struct {
 	mapping *mapping
 	paths   *paths
 }
 
-// Describe tells nothing: which series there are, the rules decide.
+// Describe implements prometheus.Collector. It describes nothing, because the
+// rules decide which series there are.
 func (*mapped) Describe(chan<- *prometheus.Desc) {}
 
-// Collect sums what the mapping gives one name and labels.
+// Collect implements prometheus.Collector. Counters to which the mapping gives
+// the same name and labels are added up.
 func (m *mapped) Collect(to chan<- prometheus.Metric) {
 	type sum struct {
 		*series
@@ -135,21 +148,22 @@ func (m *mapped) Collect(to chan<- prometheus.Metric) {
 			continue
 		}
 		if c.series == nil {
-			c.series = m.mapping.find(c.path, mapper.MetricTypeCounter)
+			c.series = m.mapping.find(c.path, mapper.MetricTypeCounter, unmappedHelp)
 		}
 		help[c.series.name] = c.series.help
 		if c.series.dropped {
 			continue
 		}
-		value := float64(n)
-		if c.series.mapping != nil && c.series.mapping.Scale.Set {
-			value *= c.series.mapping.Scale.Val
-		}
+		value := c.series.scaled(n)
 		if s := sums[c.series.id]; s != nil {
 			s.n += value
 		} else {
 			sums[c.series.id] = &sum{c.series, value}
 		}
+	}
+	for _, r := range m.paths.readings {
+		r.collect(m.mapping, to)
+		help[r.series.name] = r.series.help
 	}
 	m.mapping.help = help
 	for _, s := range sums {

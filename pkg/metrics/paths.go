@@ -51,6 +51,7 @@ type paths struct {
 	redisError, serviceError *counter
 	globalShadow             *counter
 	overflow                 atomic.Uint64
+	readings                 []*reading // does not change once metrics are served
 
 	mu      sync.RWMutex
 	room    int // how many more names with a caller's bytes may have counters

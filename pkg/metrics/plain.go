@@ -13,26 +13,27 @@ import (
 const (
 	dialWithin  = time.Second
 	writeWithin = time.Second
-	// maxDatagram is what fits a frame of Ethernet; a stream is written in
-	// larger pieces.
+	// maxDatagram and maxPiece bound the bytes of one write: a datagram has to fit
+	// a frame of Ethernet.
 	maxDatagram = 1432
 	maxPiece    = 64 << 10
 )
 
-// plain is a server of statsd: lines of path:value|type, over UDP or TCP.
+// plain sends statsd's lines, path:value|type, over UDP or TCP.
 type plain struct {
 	network, addr string
 	tags          string // appended to each path: .__key=value
 	log           *slog.Logger
 
-	conn   net.Conn // nil while there is none
+	conn   net.Conn // nil while not connected
 	buf    []byte
 	most   int  // bytes in one write
-	silent bool // the failure was logged
+	silent bool // the failure was logged already
 }
 
-// NewStatsdSink sends to addr over network, tcp or udp. Servers that cannot be
-// reached are tried again each time, and logged once.
+// NewStatsdSink returns a sink that sends to addr over network, tcp or udp, with
+// the tags in each path. Open tries again after a failure, of which the first is
+// logged.
 func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logger) (Sink, error) {
 	p := &plain{network: network, addr: addr, log: log}
 	switch network {
@@ -67,8 +68,14 @@ func (p *plain) Count(path string, n uint64) bool {
 	return p.conn != nil
 }
 
-// Time sends one line for all calls: the sampling rate of one in so many makes
-// a server count each. It is rounded such that the server's 1/rate is no less.
+func (p *plain) Gauge(path string, value uint64) bool {
+	p.line(path, value, "|g")
+	return p.conn != nil
+}
+
+// Time sends one line for all calls, with the sampling rate 1/calls, from which
+// the server computes their number again. The rate is rounded down, so that the
+// server's 1/rate is not less than calls.
 func (p *plain) Time(path string, ms int64, calls uint64) {
 	kind := "|ms"
 	if calls > 1 {
@@ -102,7 +109,7 @@ func (p *plain) Flush() {
 		_, err = p.conn.Write(buf)
 	}
 	if err == nil {
-		p.silent = p.silent && p.network == "udp" // which is told of a failure later, if at all
+		p.silent = p.silent && p.network == "udp" // over UDP a write succeeds without a server
 		return
 	}
 	p.failed(err)

@@ -9,30 +9,35 @@ import (
 	"unicode"
 )
 
-// Sink is a server of statsd or DogStatsD.
+// Sink sends to a server of statsd or DogStatsD. It may collect lines until
+// Flush.
 type Sink interface {
-	// Open says whether the server can be sent to, after it tried.
+	// Open connects to the server where needed, and reports whether it can be
+	// sent to.
 	Open() bool
-	// Count sends how much a counter grew. It may hold that back until there is
-	// more, and says whether the server can still be sent to.
+	// Count sends by how much a counter grew, and Gauge the value of a gauge.
+	// Both report whether the server can still be sent to.
 	Count(path string, n uint64) bool
-	// Time sends that so many calls took so many milliseconds.
+	Gauge(path string, value uint64) bool
+	// Time sends the duration, in milliseconds, of a number of calls that took
+	// equally long.
 	Time(path string, ms int64, calls uint64)
-	// Flush sends what is held back.
+	// Flush sends the lines that were collected.
 	Flush()
+	// Close ends the connection.
 	Close()
 }
 
-// Statsd tells a Sink what was counted, as differences, under the reference's
-// paths.
+// Statsd sends what was counted to a Sink, under the paths of
+// envoyproxy/ratelimit: counters as differences, gauges as they are.
 type Statsd struct {
 	metrics *Metrics
 	sink    Sink
 	every   time.Duration
 }
 
-// Statsd sends to sink, which it closes in the end, as often as every > 0
-// says. A nil sink is sent nothing. Once at most.
+// Statsd returns a Statsd that sends to sink at the interval every, > 0, and owns
+// sink. With a nil sink it does nothing. It must be called once at most.
 func (m *Metrics) Statsd(sink Sink, every time.Duration) *Statsd { return &Statsd{m, sink, every} }
 
 // Run sends until ctx ends. It returns nil.
@@ -52,7 +57,8 @@ func (s *Statsd) Run(ctx context.Context) error {
 	}
 }
 
-// Close sends the rest. Not while Run runs.
+// Close sends what was counted since the last time and closes the sink. Run must
+// have returned.
 func (s *Statsd) Close() {
 	if s.sink == nil {
 		return
@@ -61,8 +67,8 @@ func (s *Statsd) Close() {
 	s.sink.Close()
 }
 
-// Send sends what was counted since the last time. Without a server, or
-// once one fails, it is kept for later. Not while Run runs.
+// Send sends what was counted since the last time. Counters that cannot be sent
+// are kept for the next time. It must not be called while Run runs.
 func (s *Statsd) Send() {
 	if !s.sink.Open() {
 		return
@@ -73,6 +79,11 @@ func (s *Statsd) Send() {
 				return
 			}
 			c.sent = n
+		}
+	}
+	for _, r := range s.metrics.paths.readings {
+		if !r.send(s.sink) {
+			return
 		}
 	}
 	for _, m := range *s.metrics.calls.methods.Load() {

@@ -13,14 +13,15 @@ import (
 // all be left at once when the server turns out to be demoted.
 type dialer struct {
 	net.Dialer
-	tls func() *tls.Config // for a new connection; nil for plain text
+	tls   func() *tls.Config // for a new connection; nil for plain text
+	count *connections
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
 }
 
 func newDialer(t *target) *dialer {
-	return &dialer{Dialer: net.Dialer{Timeout: t.silence()}, tls: t.TLS, open: map[*conn]struct{}{}}
+	return &dialer{Dialer: net.Dialer{Timeout: t.silence()}, tls: t.TLS, count: &t.connections, open: map[*conn]struct{}{}}
 }
 
 // silence is how long a connection may stay silent before it is given up.
@@ -59,6 +60,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 	d.mu.Lock()
 	d.open[c] = struct{}{}
 	d.mu.Unlock()
+	d.count.opened.Add(1)
 	return c, nil
 }
 
@@ -68,6 +70,7 @@ func (d *dialer) leaveAll() {
 	open := d.open
 	d.open = map[*conn]struct{}{}
 	d.mu.Unlock()
+	d.count.closed.Add(int64(len(open)))
 	for c := range open {
 		_ = c.Conn.Close()
 	}
@@ -85,7 +88,10 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) { return c.raw.SyscallConn
 
 func (c *conn) Close() error {
 	c.dialer.mu.Lock()
-	delete(c.dialer.open, c)
+	if _, open := c.dialer.open[c]; open {
+		delete(c.dialer.open, c)
+		c.dialer.count.closed.Add(1)
+	}
 	c.dialer.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -72,6 +72,7 @@ type target struct {
 	master         string // Sentinel: the name that the sentinels know it by
 	user, password string
 	db             int
+	connections    connections
 }
 
 func (o Options) parse() (*target, error) {

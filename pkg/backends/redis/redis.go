@@ -41,6 +41,7 @@ type Store struct {
 	jitter      time.Duration
 	clock       *clock
 	cancel      context.CancelFunc
+	connections *connections
 }
 
 var _ backends.Store = (*Store)(nil)
@@ -58,6 +59,7 @@ func Open(o Options) (*Store, error) {
 		undoTimeout: 2 * t.silence(),
 		jitter:      t.ExpirationJitter,
 		clock:       newClock(t.Clock),
+		connections: &t.connections,
 	}
 	switch t.kind {
 	case Cluster:

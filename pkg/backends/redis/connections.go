@@ -1,0 +1,14 @@
+package redis
+
+import "sync/atomic"
+
+// connections counts the connections of a store to its servers and sentinels.
+type connections struct{ opened, closed atomic.Int64 }
+
+// Connections returns how many connections to the servers and sentinels are open
+// now, and how many were opened since the store was.
+func (s *Store) Connections() (open, opened int64) {
+	closed := s.connections.closed.Load() // first, or there could be more than were opened
+	opened = s.connections.opened.Load()
+	return opened - closed, opened
+}
