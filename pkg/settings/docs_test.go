@@ -51,13 +51,14 @@ func reference(t *testing.T) string {
 
 <!-- Written by go test ./pkg/settings -update: change pkg/settings instead. -->
 
-Each setting is an environment variable and a flag of ` + "`rls serve`" + `: REDIS_URL is --redis-url. A flag
-goes before a variable. Names, defaults and meanings are those of envoyproxy/ratelimit where it has the setting.
+Each setting is an environment variable and a flag of ` + "`rls serve`" + `: REDIS_URL is --redis-url. A flag overrides its
+variable. Names, defaults and meanings are those of envoyproxy/ratelimit where it has the setting.
 
-Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with
-commas. A value that is wrong ends the process at its start, with all that are wrong and what would be right. A choice that is
-empty is its default. What Kubernetes sets for a Service named grpc (GRPC_PORT=tcp://10.0.0.1:8081) is no setting.
-GOGC and GOMEMLIMIT have their usual meaning for Go programs; without GOGC it follows the size of the heap, 400 at most.
+- Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with commas.
+- A wrong value ends the process at its start. The message names every wrong value and what would be right.
+- An empty choice is its default.
+- A value that Kubernetes sets for a Service named grpc (GRPC_PORT=tcp://10.0.0.1:8081) is ignored.
+- GOGC and GOMEMLIMIT have their usual meaning for Go programs. Without GOGC it follows the size of the heap, up to 400.
 `)
 	group := ""
 	for _, flag := range flags(t) {

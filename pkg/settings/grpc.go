@@ -8,21 +8,21 @@ type GRPC struct {
 	Port int    `env:"PORT" default:"8081" min:"0" max:"65535" help:"Port of the gRPC listener; 0 takes a free one."`
 	UDS  string `env:"UDS" help:"Path of a Unix socket to listen on instead."`
 
-	MaxConnectionAge          time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"A connection is asked to close after this long (give or take a tenth); 0 never."`
-	MaxConnectionAgeGrace     time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time its calls then have to finish; 0 is unlimited."`
-	MaxConcurrentStreams      int           `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; more are refused. Envoy opens up to 1024, or max_concurrent_streams of its cluster: lower both."`
+	MaxConnectionAge          time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"Age at which a connection gets a GOAWAY, at random up to a tenth more or less; 0 is never."`
+	MaxConnectionAgeGrace     time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time that its calls then have to finish; 0 is unlimited."`
+	MaxConcurrentStreams      int           `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; further ones are refused. Envoy opens up to 1024, or max_concurrent_streams of its cluster: lower both together."`
 	MaxCancellationsPerSecond int           `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Calls that one connection may cancel per second, and make the server reset per second (twice as many at once); beyond it the connection is closed. 0 is unlimited."`
 
-	StreamWorkers int `env:"STREAM_WORKERS" default:"64" min:"0" max:"4096" help:"Goroutines kept for calls, best near the usual number in flight; further calls start their own. 0 starts one per call."`
+	StreamWorkers int `env:"STREAM_WORKERS" default:"64" min:"0" max:"4096" help:"Goroutines kept for calls, best about the usual number of calls in flight; further calls start a goroutine each. 0 keeps none."`
 
 	ServerUseTLS    bool   `env:"SERVER_USE_TLS" default:"false" help:"Serve gRPC over TLS."`
 	ServerTLSCert   string `name:"server-tls-cert" env:"SERVER_TLS_CERT" help:"File with the server's certificate chain (PEM)."`
-	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"File with its private key (PEM)."`
-	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"File with the CAs that client certificates must come from (PEM); set, every client needs one."`
+	ServerTLSKey    string `name:"server-tls-key" env:"SERVER_TLS_KEY" help:"File with the certificate's private key (PEM)."`
+	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"File with the CAs that must have signed the client's certificate (PEM). If it is set, every client needs a certificate."`
 	ServerTLSCACert string `name:"server-tls-ca-cert" env:"SERVER_TLS_CA_CERT" help:"The same, under the name that Envoy Gateway sets."`
 	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
 
-	Reflection bool `env:"REFLECTION" default:"false" help:"Serve gRPC reflection, for grpcurl and the like."`
+	Reflection bool `env:"REFLECTION" default:"false" help:"Serve gRPC reflection, for tools such as grpcurl."`
 	Channelz   bool `env:"CHANNELZ" default:"false" help:"Serve channelz, gRPC's own debugging service."`
 }
 

@@ -8,15 +8,15 @@ import (
 // Memcache is the memcached servers.
 type Memcache struct {
 	HostPort     []string      `env:"HOST_PORT" help:"Servers as host:port (or paths of Unix sockets), separated by commas."`
-	SRV          string        `env:"SRV" help:"DNS SRV record that names the servers instead."`
-	SRVRefresh   time.Duration `env:"SRV_REFRESH" default:"0s" min:"0s" help:"How often it is resolved again; 0 only at the start."`
-	MaxIdleConns int           `env:"MAX_IDLE_CONNS" default:"64" min:"1" max:"10000" help:"Idle connections kept to each server. envoyproxy/ratelimit keeps 2 and dials for all others."`
-	Timeout      time.Duration `env:"TIMEOUT" default:"500ms" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call wins."`
+	SRV          string        `env:"SRV" help:"DNS SRV record with the servers, instead of MEMCACHE_HOST_PORT."`
+	SRVRefresh   time.Duration `env:"SRV_REFRESH" default:"0s" min:"0s" help:"How often MEMCACHE_SRV is resolved again; 0 is only at the start."`
+	MaxIdleConns int           `env:"MAX_IDLE_CONNS" default:"64" min:"1" max:"10000" help:"Idle connections kept to each server. envoyproxy/ratelimit keeps 2 and dials for every further call."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"500ms" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call counts instead."`
 
 	TLS                         bool   `env:"TLS" default:"false" help:"Connect over TLS."`
 	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM). It and its key are read again for each connection."`
-	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"File with its private key (PEM)."`
-	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that the server's certificate must come from (PEM), read once at the start; the system's by default."`
+	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"File with the certificate's private key (PEM)."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that must have signed the server's certificate (PEM), read once at the start; by default the system's."`
 	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
 }
 

@@ -11,17 +11,17 @@ import (
 
 // RedisServer is one Redis deployment: a server, a Sentinel group or a cluster.
 type RedisServer struct {
-	SocketType   string        `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"How the server is reached."`
-	Type         string        `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"What is there."`
+	SocketType   string        `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"Kind of the connection: tcp, or a Unix socket."`
+	Type         string        `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"Whether there is a single server, a master watched by sentinels, or a cluster."`
 	URL          string        `env:"URL" default:"${url}" help:"SINGLE: host:port, redis://user:password@host:port/database or a socket path. SENTINEL: master name, then the sentinels, separated by commas. CLUSTER: some of its nodes, separated by commas."`
 	PoolSize     int           `env:"POOL_SIZE" default:"10" min:"1" max:"10000" help:"Connections to each node."`
 	Auth         string        `env:"AUTH" help:"Password, or user:password."`
 	TLS          bool          `env:"TLS" default:"false" help:"Connect over TLS."`
 	SentinelAuth string        `env:"SENTINEL_AUTH" help:"Password, or user:password, of the sentinels."`
-	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call wins."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call counts instead."`
 
 	PoolOnEmptyBehavior        string        `env:"POOL_ON_EMPTY_BEHAVIOR" default:"WAIT" oneof:"WAIT" help:"What a call does when all connections are in use."`
-	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Accepted and without effect: calls that wait for a connection are sent together by themselves."`
+	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Accepted and without effect: calls that wait for a connection are always sent together."`
 	PipelineLimit              int           `env:"PIPELINE_LIMIT" default:"0" help:"Accepted and without effect."`
 	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" help:"Accepted and without effect: a cluster's nodes are always asked in parallel."`
 }
@@ -30,18 +30,18 @@ type RedisServer struct {
 type Redis struct {
 	RedisServer
 
-	Persecond bool `env:"PERSECOND" default:"false" help:"Keep the counters of per-second limits in a Redis of their own (REDIS_PERSECOND_*)."`
+	Persecond bool `env:"PERSECOND" default:"false" help:"Keep the counters of per-second limits in another Redis (REDIS_PERSECOND_*)."`
 
 	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM). It and its key are read again for each connection."`
-	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"File with its private key (PEM)."`
-	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that the server's certificate must come from (PEM), read once at the start; the system's by default."`
+	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"File with the certificate's private key (PEM)."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that must have signed the server's certificate (PEM), read once at the start; by default the system's."`
 	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
 
-	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Turn unhealthy whenever the store does not answer, not only before its first answer."`
+	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Be unhealthy whenever the store does not answer, not only before its first answer."`
 
 	StartupInitialInterval time.Duration `env:"STARTUP_INITIAL_INTERVAL" default:"1s" help:"Accepted and without effect: the store is asked once a second until it answers."`
 	StartupMaxInterval     time.Duration `env:"STARTUP_MAX_INTERVAL" default:"30s" help:"Accepted and without effect."`
-	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Give up and exit when the store has not answered by then; 0 never."`
+	StartupMaxElapsedTime  time.Duration `env:"STARTUP_MAX_ELAPSED_TIME" default:"0s" min:"0s" help:"Exit when the store has not answered within this time after the start; 0 is never."`
 }
 
 // UseTLS reports whether any server is reached over TLS.

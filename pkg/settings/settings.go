@@ -53,7 +53,7 @@ type Server struct {
 
 	ReusePort string `env:"REUSE_PORT" default:"auto" oneof:"auto,true,false" help:"Let other processes listen on the same ports (SO_REUSEPORT), so that a new one can take over before the old one ends. With auto they may unless BACKEND_TYPE is memory, which counts in each process alone."`
 
-	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"How long to go on answering, unhealthy, after SIGTERM: a client's interval of health checks plus Envoy's update_merge_window of 1s."`
+	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"How long to go on answering after SIGTERM, unhealthy: as long as clients need to notice, such as their interval of health checks plus Envoy's update_merge_window of 1s."`
 
 	HealthyWithAtLeastOneConfigLoaded bool `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" default:"false" help:"Stay unhealthy until rules with at least one domain were loaded, and become unhealthy again when rules without a domain are."`
 }
@@ -63,53 +63,53 @@ type Rules struct {
 	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA" help:"Where the rules come from: files, or an xDS management server that sends all of them (SOTW) or the changed ones (DELTA)."`
 	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
 	RuntimeSubdirectory string `env:"RUNTIME_SUBDIRECTORY" help:"Folder below the root."`
-	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded. With RUNTIME_WATCH_ROOT also what stands beside it and begins with its name and a dot, as config.yaml."`
+	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded. With RUNTIME_WATCH_ROOT also files and folders beside it whose names begin with its name and a dot, such as config.yaml."`
 
-	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"What to do with rules that hold an error: reject them all, or skip the wrong ones and use the others."`
+	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"What to do when rules hold an error: reject all rules, or skip the wrong ones and use the others."`
 
-	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to look for changes whose notification was lost."`
+	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to look for changes that no notification (inotify) has told of."`
 
-	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. Kubernetes' ..data is understood either way."`
+	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. A ConfigMap's ..data is never read itself, and its files always are."`
 	RuntimeWatchRoot      bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped; false reloads when any of the files changes."`
 	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain; their rules are merged."`
 
-	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen, healthy, before an xDS server has sent rules; until then every decision is an error."`
+	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen and be healthy before the xDS server has sent rules; until then every request gets an error."`
 }
 
 // Backend says which store counts, and what holds for every one of them.
 type Backend struct {
-	BackendType    string `env:"BACKEND_TYPE" default:"${backend_type}" oneof:"memory,redis,memcache" help:"The store that counts."`
-	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Put before every key."`
-	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"How keys are named: rls keeps all callers apart; ratelimit counts fixed windows of one unit in the keys of envoyproxy/ratelimit, for as long as it runs beside on the same Redis, and lets callers share a counter as it does."`
+	BackendType    string `env:"BACKEND_TYPE" default:"${backend_type}" oneof:"memory,redis,memcache" help:"The store that keeps the counters."`
+	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Text before every key."`
+	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"Form of the keys. With rls different callers never share a counter. With ratelimit fixed windows of one unit have the keys of envoyproxy/ratelimit, so that both can run on the same Redis; callers then share a counter where they do there."`
 
 	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value of a descriptor in keys, so that the store does not tell whom it counts. All replicas need the same secret; counters start anew."`
 	CacheKeyHashSecret     string `env:"CACHE_KEY_HASH_SECRET" help:"Secret for CACHE_KEY_HASH, at least 16 bytes."`
 	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with that secret instead, read once at the start; a line break at its end does not count."`
 
-	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Keys may be kept this much longer, at random, so that they do not all expire together."`
-	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Remember keys that are over their limit and deny them without asking Redis or memcached, in about this much memory; 0 does not. What is denied so is not charged, and refunds through other replicas show within a second."`
+	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Upper bound of a random time by which keys are kept longer, so that they do not all expire together."`
+	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Memory, roughly, for remembering keys that are over their limit, which are denied without asking Redis or memcached; 0 is off. Such denials are not charged, and a refund through another replica takes effect within a second."`
 
-	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a request that is denied to the limits that deny it only, in domains that do not say (charge)."`
+	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a denied request only to the limits that deny it, in domains without a field charge."`
 }
 
 // Memory bounds the embedded store.
 type Memory struct {
-	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Keys held at most (at most about 400 bytes each); beyond it the key that expires soonest gives way."`
+	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Largest number of keys (about 400 bytes each at most); beyond it the key that expires soonest is removed."`
 }
 
 // Limits says how decisions are made known.
 type Limits struct {
-	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"The share of a limit from which on hits count as near_limit."`
-	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but answer OK whatever the decision."`
-	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as quota_mode: deny only when all descriptors are over."`
+	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Share of a limit above which hits count as near_limit."`
+	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but always answer OK."`
+	QuotaMode      bool    `env:"QUOTA_MODE" default:"false" help:"Treat every rule as one in quota_mode: deny only if all descriptors are over their limits."`
 
-	ResponseDynamicMetadata bool `env:"RESPONSE_DYNAMIC_METADATA" default:"false" help:"Add dynamic metadata to the answer."`
+	ResponseDynamicMetadata bool `env:"RESPONSE_DYNAMIC_METADATA" default:"false" help:"Add dynamic metadata to the reply, for other filters of Envoy."`
 
 	LimitResponseHeadersEnabled bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" default:"false" help:"Add the three headers named below."`
-	LimitRequestHeadersEnabled  bool   `env:"LIMIT_REQUEST_HEADERS_ENABLED" default:"false" help:"Have Envoy add the three headers named below to requests that go on to the upstream, behind any of the same name that a client sent."`
+	LimitRequestHeadersEnabled  bool   `env:"LIMIT_REQUEST_HEADERS_ENABLED" default:"false" help:"Let Envoy append the three headers named below to requests that go on to the upstream, after values that a client sent under the same names."`
 	LimitLimitHeader            string `env:"LIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the limit."`
-	LimitRemainingHeader        string `env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with what remains of it."`
-	LimitResetHeader            string `env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until it resets."`
+	LimitRemainingHeader        string `env:"LIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the remaining hits."`
+	LimitResetHeader            string `env:"LIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit resets."`
 
 	LimitIETFHeadersEnabled       bool `name:"limit-ietf-headers-enabled" env:"LIMIT_IETF_HEADERS_ENABLED" default:"false" help:"Add RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11."`
 	LimitXRatelimitHeadersEnabled bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset, the reset in seconds since the Unix epoch."`
@@ -131,16 +131,16 @@ func (l *Limits) conflicts() (wrong Errors) {
 
 // Request caps what one request may ask; beyond it is INVALID_ARGUMENT.
 type Request struct {
-	MaxBytes       int `env:"MAX_BYTES" default:"1048576" min:"1024" max:"67108864" unit:"bytes" help:"Size of one request, over gRPC or as the body of /json."`
-	MaxDescriptors int `env:"MAX_DESCRIPTORS" default:"128" min:"1" max:"10000" help:"Descriptors in one request."`
-	MaxEntries     int `env:"MAX_ENTRIES" default:"64" min:"1" max:"10000" help:"Entries in one descriptor."`
-	MaxEntryBytes  int `env:"MAX_ENTRY_BYTES" default:"16384" min:"1" max:"67108864" unit:"bytes" help:"Key and value of one entry together."`
+	MaxBytes       int `env:"MAX_BYTES" default:"1048576" min:"1024" max:"67108864" unit:"bytes" help:"Largest size of one request, over gRPC or as the body of /json."`
+	MaxDescriptors int `env:"MAX_DESCRIPTORS" default:"128" min:"1" max:"10000" help:"Largest number of descriptors in one request."`
+	MaxEntries     int `env:"MAX_ENTRIES" default:"64" min:"1" max:"10000" help:"Largest number of entries in one descriptor."`
+	MaxEntryBytes  int `env:"MAX_ENTRY_BYTES" default:"16384" min:"1" max:"67108864" unit:"bytes" help:"Largest size of the key and value of one entry together."`
 }
 
 // Log says what is logged and how.
 type Log struct {
 	Level  string `env:"LEVEL" default:"warn" oneof:"trace,debug,info,warn,warning,error,fatal,panic" help:"Log this level and those above."`
-	Format string `env:"FORMAT" default:"text" oneof:"text,json" help:"How a log line is written."`
+	Format string `env:"FORMAT" default:"text" oneof:"text,json" help:"Format of log lines."`
 
-	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"The share of decisions, picked at random, that are logged, whatever LOG_LEVEL is."`
+	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"Share of the decisions that are logged, chosen at random, whatever LOG_LEVEL is."`
 }

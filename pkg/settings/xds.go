@@ -10,28 +10,28 @@ import (
 // XDS says which management server sends the rules when CONFIG_TYPE is one of
 // the GRPC_XDS kinds, and as whom to ask it.
 type XDS struct {
-	NodeID       string `env:"NODE_ID" default:"default" help:"Id of the node whose rules to ask for, exactly as the server knows it."`
+	NodeID       string `env:"NODE_ID" default:"default" help:"Id of the node whose rules to ask for, exactly as in the server."`
 	NodeMetadata string `env:"NODE_METADATA" help:"Metadata of the node: key=value, separated by commas."`
 	ServerURL    string `name:"server-url" env:"SERVER_URL" default:"localhost:18000" help:"The server: host:port, or another gRPC target."`
 
-	ServerConnectRetryInterval time.Duration `env:"SERVER_CONNECT_RETRY_INTERVAL" default:"3s" min:"1ms" max:"1h" help:"First wait when the server cannot be reached; each further one is longer."`
+	ServerConnectRetryInterval time.Duration `env:"SERVER_CONNECT_RETRY_INTERVAL" default:"3s" min:"1ms" max:"1h" help:"First wait when the server cannot be reached; each further wait is longer."`
 	ClientAdditionalHeaders    string        `env:"CLIENT_ADDITIONAL_HEADERS" help:"Headers for the server: key:value, separated by commas."`
 
 	ServerUseTLS    bool   `name:"server-use-tls" env:"SERVER_USE_TLS" default:"false" help:"Connect over TLS."`
 	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"File with the client certificate (PEM). All three files are read again for each connection."`
-	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"File with its private key (PEM)."`
-	ServerTLSCACert string `name:"server-tls-cacert" env:"SERVER_TLS_CACERT" help:"File with the CAs that the server's certificate must come from (PEM); the system's by default."`
+	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"File with the certificate's private key (PEM)."`
+	ServerTLSCACert string `name:"server-tls-cacert" env:"SERVER_TLS_CACERT" help:"File with the CAs that must have signed the server's certificate (PEM); by default the system's."`
 	ServerTLSSAN    string `name:"server-tls-san" env:"SERVER_TLS_SAN" help:"Name that the server's certificate must carry, instead of the host of the URL."`
 }
 
 // XDSClient says how to stay in touch with that server.
 type XDSClient struct {
-	BackoffInitialInterval time.Duration `env:"BACKOFF_INITIAL_INTERVAL" default:"10s" min:"1ms" max:"1h" help:"First wait after a stream ended; each further one is longer."`
+	BackoffInitialInterval time.Duration `env:"BACKOFF_INITIAL_INTERVAL" default:"10s" min:"1ms" max:"1h" help:"First wait after a stream has ended; each further wait is longer."`
 	BackoffMaxInterval     time.Duration `env:"BACKOFF_MAX_INTERVAL" default:"60s" min:"1ms" max:"24h" help:"Longest wait."`
-	BackoffRandomFactor    float64       `env:"BACKOFF_RANDOM_FACTOR" default:"0.5" min:"0" max:"1000" help:"By how much each wait is longer than the one before; 2 when it is not above 1."`
-	BackoffJitter          bool          `env:"BACKOFF_JITTER" default:"true" help:"Make each wait a random part of itself, half at least."`
+	BackoffRandomFactor    float64       `env:"BACKOFF_RANDOM_FACTOR" default:"0.5" min:"0" max:"1000" help:"Factor by which each wait is longer than the one before; values up to 1 mean 2."`
+	BackoffJitter          bool          `env:"BACKOFF_JITTER" default:"true" help:"Wait a random part of each wait, at least half of it."`
 
-	MaxMsgSizeInBytes int `env:"MAX_MSG_SIZE_IN_BYTES" default:"0" min:"0" max:"2147483647" unit:"bytes" help:"Largest message of the server; 0 is gRPC's default of 4 MiB."`
+	MaxMsgSizeInBytes int `env:"MAX_MSG_SIZE_IN_BYTES" default:"0" min:"0" max:"2147483647" unit:"bytes" help:"Largest message that is accepted from the server; 0 is gRPC's default of 4 MiB."`
 }
 
 // OverXDS reports whether the rules come from a management server.

@@ -68,6 +68,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"settings.REDIS_URL=redis:6380", "settings.REDIS_URL: want backend.redis.url"}, // the NetworkPolicy opens that one's port
 		{"settings.REDIS_AUTH=secret", "settings.REDIS_AUTH: want backend.redis.authSecret"},
 		{"settings.REDIS_SENTINEL_AUTH=secret", "settings.REDIS_SENTINEL_AUTH: want backend.redis.sentinelAuthSecret"},
+		{"settings.CACHE_KEY_HASH_SECRET=0123456789abcdef", "want extraEnv, from a Secret"},
 		{"settings.CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:secret", "want extraEnv, from a Secret"},
 		{"settings.REDIS_PERSECOND_URL=redis://:secret@redis:6379", "REDIS_PERSECOND_AUTH, from a Secret"},
 		{"extraEnv[0].name=RUNTIME_ROOT", "extraEnv: RUNTIME_ROOT: the chart mounts the rules"},

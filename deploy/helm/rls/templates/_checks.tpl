@@ -89,6 +89,7 @@
 {{- $secret := "everybody can read it in a ConfigMap: want extraEnv, from a Secret" -}}
 {{- $elsewhere := dict
   "CACHE_KEY_HASH_SECRET" $secret
+  "CACHE_KEY_HASH_SECRET" $secret
   "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" $secret
   "GOMEMLIMIT" "it is 95 % of resources.limits.memory"
   "MEMCACHE_HOST_PORT" "want backend.memcache.hosts"
