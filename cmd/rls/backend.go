@@ -13,6 +13,7 @@ import (
 	"example.org/rls/pkg/backends/denycache"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/presence"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/split"
 	"example.org/rls/pkg/certs"
@@ -55,11 +56,11 @@ func openMemory(s *settings.Settings, _ *certs.Watcher, measure *metrics.Metrics
 
 func openRedis(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
 	goredis.SetLogger(redisLog{log})
-	main, err := openRedisServer(s, watch, "REDIS_URL", s.Redis.RedisServer)
+	main, err := openRedisServer(s, watch, "REDIS_URL", s.Redis.RedisServer, &presence.Watch{Log: log, Role: "main"})
 	if err != nil || !s.Redis.Persecond {
 		return main, err
 	}
-	perSecond, err := openRedisServer(s, watch, "REDIS_PERSECOND_URL", s.RedisPerSecond)
+	perSecond, err := openRedisServer(s, watch, "REDIS_PERSECOND_URL", s.RedisPerSecond, &presence.Watch{Log: log, Role: "per-second"})
 	if err != nil {
 		_ = main.Close()
 		return nil, err
@@ -67,7 +68,7 @@ func openRedis(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metrics, l
 	return split.New(main, perSecond, max(s.Redis.Timeout, s.RedisPerSecond.Timeout))
 }
 
-func openRedisServer(s *settings.Settings, watch *certs.Watcher, name string, r settings.RedisServer) (backends.Store, error) {
+func openRedisServer(s *settings.Settings, watch *certs.Watcher, name string, r settings.RedisServer, servers *presence.Watch) (backends.Store, error) {
 	o := redis.Options{
 		Type:             r.Type,
 		SocketType:       r.SocketType,
@@ -77,6 +78,7 @@ func openRedisServer(s *settings.Settings, watch *certs.Watcher, name string, r 
 		PoolSize:         r.PoolSize,
 		Timeout:          r.Timeout,
 		ExpirationJitter: jitter(s),
+		Watch:            servers,
 	}
 	if r.Type != "SINGLE" {
 		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server

@@ -35,12 +35,14 @@ func newLogger(w io.Writer, s settings.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(quotedTime{w}, options))
 }
 
-// redisLog takes what go-redis would write to stderr in a shape of its own.
+// redisLog takes the lines that go-redis would write to stderr in a shape of
+// its own, one for each attempt. The store itself says once, at the default
+// level, that a server is away, so they are for debugging.
 type redisLog struct{ *slog.Logger }
 
 // Printf is what go-redis calls.
 func (l redisLog) Printf(_ context.Context, format string, args ...any) {
-	l.Warn("redis: " + fmt.Sprintf(format, args...))
+	l.Debug("redis: " + fmt.Sprintf(format, args...))
 }
 
 // jsonShape names what every line has @timestamp, @message and level, and

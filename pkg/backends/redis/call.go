@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,32 +10,33 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// A call is one script on its way to one server.
+// A call is one script for one server.
 type call struct {
-	eval   eval
-	lane   *lane
-	cmd    *goredis.IntSliceCmd
-	future goredis.AutoFuture
-	err    error // it could not be sent
+	eval  eval
+	ended func() // is called when the first answer has come, or none will; nil for nobody
+	lane  *lane
+	trip  *trip
+	err   error // why it could not be sent
 }
 
 const (
-	// maxRedirects bounds how often a call follows slots that move.
+	// maxRedirects bounds how often a call follows a slot that moves.
 	maxRedirects = 3
-	// tryAgainPause is how long the rest of a call's keys gets to move.
+	// tryAgainPause is how long a call waits for the rest of its keys to move.
 	tryAgainPause = 5 * time.Millisecond
 )
 
 // tryStart sends the call unless its lane is full.
 func (c *call) tryStart(ctx context.Context, to servers) {
 	if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err == nil && c.lane.tryEnter() {
-		c.send(c.eval.args)
+		c.send(c.eval.args, false)
 	}
 }
 
-// start sends the call if it was not sent yet, waiting for room in its lane.
+// start sends the call if it was not sent yet. It waits for room in the lane as
+// long as ctx allows.
 func (c *call) start(ctx context.Context, to servers) {
-	if c.cmd != nil || c.err != nil {
+	if c.trip != nil || c.err != nil {
 		return
 	}
 	if c.lane == nil {
@@ -45,66 +45,74 @@ func (c *call) start(ctx context.Context, to servers) {
 		}
 	}
 	if c.err = c.lane.enter(ctx); c.err == nil {
-		c.send(c.eval.args)
+		c.send(c.eval.args, false)
 	}
 }
 
-func (c *call) send(args []any) {
-	c.cmd = goredis.NewIntSliceCmd(context.Background(), args...)
-	c.future = c.lane.send(c.cmd)
+func (c *call) send(args []any, asking bool) {
+	c.trip = &trip{cmd: goredis.NewIntSliceCmd(context.Background(), args...), asking: asking, ended: c.ended}
+	c.lane.send(c.trip)
 }
 
-// again sends the call anew. It must not have been carried out.
-func (c *call) again(ctx context.Context, args []any) error {
+// again sends the call anew and waits for the answer. The call must not have
+// been carried out.
+func (c *call) again(ctx context.Context, args []any, asking bool) error {
 	if err := c.lane.enter(ctx); err != nil {
 		return err
 	}
-	c.send(args)
-	return c.lane.wait(ctx, c.future)
+	c.ended = nil
+	c.send(args, asking)
+	return c.lane.wait(ctx, c.trip)
 }
 
-// finish waits for the answer and decodes it into b. A server that does not
-// have the script, or no longer has the slot, or not all of its keys, has not
-// charged anything: the script is sent along, or the call is sent on, or sent
-// again as long as ctx allows.
+// finish waits for the answer and decodes it into b. It sends the call anew,
+// as long as ctx allows, when the answer says that the server has charged
+// nothing: with the script's source when the server does not know the script,
+// to another server when the slot has moved, later when some of the call's keys
+// have moved. Its errors name the server.
 func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error {
-	if c.err != nil {
-		to.failed(c.err)
+	if c.err == nil {
+		c.err = c.settle(ctx, to)
+	}
+	if c.err == nil {
+		return c.eval.fill(b, c.trip.cmd.(*goredis.IntSliceCmd).Val())
+	}
+	to.failed(c.err)
+	if c.lane == nil {
 		return c.err
 	}
-	args, send := c.eval.args, c.again
-	err := c.lane.wait(ctx, c.future)
+	return fmt.Errorf("%s: %w", c.lane.name(), explain(c.err))
+}
+
+func (c *call) settle(ctx context.Context, to servers) error {
+	args, asking := c.eval.args, false
+	err := c.lane.wait(ctx, c.trip)
 	for redirects := 0; err != nil && ctx.Err() == nil; {
 		if goredis.IsTryAgainError(err) {
-			redirects, send = 0, c.again // it sets out anew
+			redirects, asking = 0, false
 			err = c.tryAgain(ctx, to, args)
 			continue
 		}
 		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
 			args = c.eval.bySource()
-			err = send(ctx, args)
+			err = c.again(ctx, args, asking)
 			continue
 		}
-		next, asking := to.redirect(err)
+		var next *lane
+		next, asking = to.redirect(err)
 		if next == nil || redirects == maxRedirects {
 			break
 		}
 		redirects++
 		to.failed(err)
-		c.lane, send = next, c.again
-		if asking {
-			send = c.ask
-		}
-		err = send(ctx, args)
+		c.lane = next
+		err = c.again(ctx, args, asking)
 	}
-	if err != nil {
-		to.failed(err)
-		return err
-	}
-	return c.eval.fill(b, c.cmd.Val())
+	return err
 }
 
-// tryAgain sends the call anew, where its slot is by then.
+// tryAgain sends the call anew after a pause, to the server that has its slot
+// by then.
 func (c *call) tryAgain(ctx context.Context, to servers, args []any) error {
 	pause := time.NewTimer(tryAgainPause)
 	defer pause.Stop()
@@ -117,33 +125,5 @@ func (c *call) tryAgain(ctx context.Context, to servers, args []any) error {
 	if c.lane, err = to.lane(ctx, c.eval.key()); err != nil {
 		return err
 	}
-	return c.again(ctx, args)
-}
-
-// ask sends the call, announced by ASKING, to the server to which its slot is
-// moving. The two must share a connection, which a lane cannot promise.
-func (c *call) ask(ctx context.Context, args []any) error {
-	if err := c.lane.enter(ctx); err != nil {
-		return err
-	}
-	lane, cmd := c.lane, goredis.NewIntSliceCmd(context.Background(), args...)
-	done := make(chan error, 1)
-	go func() {
-		defer lane.leave()
-		pipe := lane.client.Pipeline()
-		pipe.Do(context.Background(), "asking")
-		_ = pipe.Process(context.Background(), cmd)
-		_, err := pipe.Exec(context.Background())
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		c.cmd = cmd
-		if err != nil && !errors.Is(err, cmd.Err()) {
-			return fmt.Errorf("asking: %w", err)
-		}
-		return cmd.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return c.again(ctx, args, false)
 }

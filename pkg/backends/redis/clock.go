@@ -2,13 +2,14 @@ package redis
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 )
 
 const (
 	clockEvery = 5 * time.Second        // between measurements
-	clockRetry = 250 * time.Millisecond // after a failed one
+	clockRetry = 250 * time.Millisecond // after one that the server did not answer
 	samples    = 3                      // per measurement, of which the quickest counts
 )
 
@@ -18,9 +19,19 @@ type clock struct {
 	local  func() time.Time
 	start  time.Time
 	offset atomic.Int64 // µs
+
+	failed  func(error) // is told of each measurement that failed
+	log     *slog.Logger
+	refused bool // the server answered the last measurement with an error
 }
 
-func newClock(local func() time.Time) *clock { return &clock{local: local, start: local()} }
+func newClock(t *target) *clock {
+	c := &clock{local: t.Clock, start: t.Clock(), failed: t.ClockError, log: slog.New(slog.DiscardHandler)}
+	if w := t.Watch; w != nil {
+		c.log = w.Log.With("role", w.Role)
+	}
+	return c
+}
 
 func (c *clock) unmoved() int64 {
 	return c.start.UnixMicro() + c.local().Sub(c.start).Microseconds()
@@ -28,7 +39,7 @@ func (c *clock) unmoved() int64 {
 
 func (c *clock) now() int64 { return c.unmoved() + c.offset.Load() }
 
-// follow measures until ctx ends. serverTime asks the server.
+// follow measures until ctx ends. serverTime asks the server for its time.
 func (c *clock) follow(ctx context.Context, serverTime func(context.Context) (time.Time, error)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -39,23 +50,42 @@ func (c *clock) follow(ctx context.Context, serverTime func(context.Context) (ti
 		case <-timer.C:
 		}
 		pause := clockEvery
-		if !c.measure(ctx, serverTime) {
-			pause = clockRetry
+		if err := c.measure(ctx, serverTime); ctx.Err() == nil {
+			c.report(err)
+			if err != nil && !answered(err) {
+				pause = clockRetry
+			}
 		}
 		timer.Reset(pause)
+	}
+}
+
+// report tells how a measurement went. Only a server that refuses to tell its
+// time is worth a line of its own: about a server that is away there is one.
+func (c *clock) report(err error) {
+	if err != nil && c.failed != nil {
+		c.failed(err)
+	}
+	switch refused := err != nil && answered(err) && !cannotServe(err); {
+	case refused && !c.refused:
+		c.refused = true
+		c.log.Warn("the store refuses to tell its time, so replicas go by their own clocks: allow TIME", "err", err)
+	case err == nil && c.refused:
+		c.refused = false
+		c.log.Info("the store tells its time again")
 	}
 }
 
 // measure takes the server's time to lie in the middle of the quickest of a
 // few round trips. Within half of that trip the old offset may be as right as
 // the new one and is kept, so that the clock does not flutter.
-func (c *clock) measure(ctx context.Context, serverTime func(context.Context) (time.Time, error)) bool {
+func (c *clock) measure(ctx context.Context, serverTime func(context.Context) (time.Time, error)) error {
 	var offset, doubt int64
 	for i := range samples {
 		before := c.unmoved()
 		t, err := serverTime(ctx)
 		if err != nil {
-			return false
+			return err
 		}
 		trip := c.unmoved() - before
 		if i == 0 || trip/2 < doubt {
@@ -65,5 +95,5 @@ func (c *clock) measure(ctx context.Context, serverTime func(context.Context) (t
 	if d := offset - c.offset.Load(); d > doubt || -d > doubt {
 		c.offset.Store(offset)
 	}
-	return true
+	return nil
 }

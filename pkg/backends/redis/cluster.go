@@ -1,15 +1,21 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"example.org/rls/pkg/backends/presence"
 )
 
 const (
@@ -17,16 +23,19 @@ const (
 	topologyEvery = 10 * time.Second
 	// topologyRetry is the pause between attempts to look them up at first.
 	topologyRetry = 50 * time.Millisecond
-	// topologyPause is the least time between look-ups that failed calls ask
-	// for.
+	// topologyPause is the least time between look-ups because of calls that
+	// have failed.
 	topologyPause = 100 * time.Millisecond
 )
 
-// cluster is a Redis Cluster. go-redis keeps the topology; each master has a
-// lane of its own, so that a dead one holds up nobody else's calls.
+// cluster is a Redis Cluster. go-redis keeps the topology. Each master has a
+// lane of its own, so a dead master holds up only the calls for its own slots.
 type cluster struct {
 	client *goredis.ClusterClient
-	known  chan struct{} // closed when the topology was first read
+	watch  *presence.Watch
+	seeds  *presence.Server      // the configured nodes, until the topology is known
+	known  chan struct{}         // closed when the topology was first read
+	reason atomic.Pointer[error] // why the topology is not known yet
 	cancel context.CancelFunc
 
 	mu         sync.Mutex
@@ -39,6 +48,7 @@ func openCluster(t *target) *cluster {
 	d := newDialer(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cluster{
+		watch: t.Watch, seeds: t.Watch.Server(strings.Join(t.addrs, ",")),
 		known: make(chan struct{}), cancel: cancel,
 		lanes: map[*goredis.Client]*lane{}, byAddr: map[string]*goredis.Client{},
 	}
@@ -63,14 +73,22 @@ func openCluster(t *target) *cluster {
 }
 
 // learn reads the topology for the first time. Afterwards go-redis renews it
-// in the background; before, it would make each caller wait for the network.
+// in the background; before, go-redis would make each caller wait for the
+// network.
 func (c *cluster) learn(ctx context.Context) {
 	timer := time.NewTimer(topologyRetry)
 	defer timer.Stop()
 	for {
-		if _, err := c.client.MasterForKey(ctx, ""); err == nil {
+		_, err := c.client.MasterForKey(ctx, "")
+		if err == nil {
+			c.seeds.Answered()
 			close(c.known)
 			return
+		}
+		if ctx.Err() == nil {
+			err = explain(err)
+			c.reason.Store(&err)
+			c.seeds.Failed(err)
 		}
 		timer.Reset(topologyRetry)
 		select {
@@ -83,39 +101,57 @@ func (c *cluster) learn(ctx context.Context) {
 
 func (c *cluster) lane(ctx context.Context, key string) (*lane, error) {
 	select {
-	case <-c.known:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("no node of the cluster has told its slots yet: %w", ctx.Err())
+	case <-c.known: // also when ctx has ended: the call outlives its caller
+	default:
+		select {
+		case <-c.known:
+		case <-ctx.Done():
+			return nil, c.unknown(ctx.Err())
+		}
 	}
-	node, err := c.client.MasterForKey(ctx, key)
+	node, err := c.client.MasterForKey(context.WithoutCancel(ctx), key)
 	if err != nil {
 		return nil, err
 	}
-	return c.laneTo(node)
+	return c.laneTo(node), nil
 }
 
-func (c *cluster) laneTo(node *goredis.Client) (*lane, error) {
+// unknown is the error of a call that ends before the topology is known.
+func (c *cluster) unknown(err error) error {
+	if reason := c.reason.Load(); reason != nil {
+		err = fmt.Errorf("%w: %w", err, *reason)
+	}
+	return fmt.Errorf("no node of the cluster (%s) has told its slots yet: %w", strings.Join(c.client.Options().Addrs, ","), err)
+}
+
+func (c *cluster) laneTo(node *goredis.Client) *lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := c.lanes[node]
-	if l != nil {
-		return l, nil
+	if l == nil {
+		addr := node.Options().Addr
+		l = newLane(node, func() string { return addr }, c.watch.Server(addr))
+		c.lanes[node] = l
 	}
-	l, err := newLane(node)
-	if err != nil {
-		return nil, err
-	}
-	c.forgetClosed()
-	c.lanes[node] = l
-	return l, nil
+	return l
 }
 
-// forgetClosed drops the lanes to nodes that have left the cluster.
+// forgetClosed drops the lanes to nodes that have left the cluster, whose
+// clients go-redis has closed. A closed client says so without asking the
+// network; one that is open does not ask for a caller that has given up.
 func (c *cluster) forgetClosed() {
-	for node, l := range c.lanes {
-		if l.pipe.IsClosed() {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr, node := range c.byAddr {
+		if !errors.Is(node.Ping(ended).Err(), goredis.ErrClosed) {
+			continue
+		}
+		delete(c.byAddr, addr)
+		if l := c.lanes[node]; l != nil {
+			l.server.Left()
 			delete(c.lanes, node)
-			delete(c.byAddr, node.Options().Addr)
 		}
 	}
 }
@@ -132,21 +168,16 @@ func (c *cluster) redirect(err error) (*lane, bool) {
 	node := c.byAddr[addr]
 	c.mu.Unlock()
 	if node == nil {
-		return nil, false // the next topology will know it
+		return nil, false // the next topology will have the node
 	}
-	l, err := c.laneTo(node)
-	if err != nil {
-		return nil, false
-	}
-	return l, asking
+	return c.laneTo(node), asking
 }
 
-// failed has the topology read again: perhaps a replica has been promoted.
-// What Redis answered, other than to look elsewhere, is no reason.
+// failed has the topology read again: perhaps a replica has been promoted. An
+// answer is a reason only if it says that another node serves the slot, or that
+// this node does not.
 func (c *cluster) failed(err error) {
-	var answer goredis.Error
-	_, moved := goredis.IsMovedError(err)
-	if errors.As(err, &answer) && !moved && !goredis.IsReadOnlyError(err) && !goredis.IsClusterDownError(err) {
+	if _, moved := goredis.IsMovedError(err); answered(err) && !moved && !cannotServe(err) {
 		return
 	}
 	c.mu.Lock()
@@ -163,28 +194,31 @@ func (c *cluster) failed(err error) {
 // time asks all masters and returns the time of the one with the least
 // address, so that all processes go by the same clock.
 func (c *cluster) time(ctx context.Context) (time.Time, error) {
+	c.forgetClosed()
 	var mu sync.Mutex
+	var failure error
 	var first string
 	var result time.Time
 	err := c.client.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
 		t, err := node.Time(ctx).Result()
-		if err != nil {
-			return nil // another master may do
-		}
 		mu.Lock()
 		defer mu.Unlock()
+		if err != nil {
+			failure = fmt.Errorf("%s: %w", node.Options().Addr, err)
+			return nil // another master's time will do
+		}
 		if addr := node.Options().Addr; first == "" || addr < first {
 			first, result = addr, t
 		}
 		return nil
 	})
 	if err == nil && first == "" {
-		err = errors.New("no master of the cluster has told its time")
+		err = cmp.Or(failure, errors.New("the cluster has no master"))
 	}
 	return result, err
 }
 
-// ping succeeds when one master answers: the others' failures are their keys'.
+// ping succeeds when one master answers: the store can decide for its keys.
 func (c *cluster) ping(ctx context.Context) error {
 	masters, err := c.masters(ctx)
 	if err != nil {
@@ -192,7 +226,7 @@ func (c *cluster) ping(ctx context.Context) error {
 	}
 	answers := make(chan error, len(masters))
 	for _, l := range masters {
-		go func() { answers <- l.do(ctx, goredis.NewStatusCmd(context.Background(), "ping")) }()
+		go func() { answers <- l.ping(ctx) }()
 	}
 	for range masters {
 		if err = <-answers; err == nil {
@@ -202,8 +236,8 @@ func (c *cluster) ping(ctx context.Context) error {
 	return err
 }
 
-// masters is the lanes to the masters, as far as looking up some hundred keys
-// finds them; go-redis would read the topology anew to tell them.
+// masters are the lanes to the masters that some hundred keys lead to. go-redis
+// would read the topology anew to list all of them.
 func (c *cluster) masters(ctx context.Context) ([]*lane, error) {
 	var masters []*lane
 	for i := range 256 {
@@ -220,5 +254,14 @@ func (c *cluster) masters(ctx context.Context) ([]*lane, error) {
 
 func (c *cluster) close() error {
 	c.cancel()
+	c.mu.Lock()
+	lanes := slices.Collect(maps.Values(c.lanes))
+	c.mu.Unlock()
+	for _, l := range lanes {
+		l.close()
+	}
+	for _, l := range lanes {
+		l.drain()
+	}
 	return c.client.Close()
 }

@@ -313,8 +313,8 @@ func TestCallersThatGiveUp(t *testing.T) {
 		t.Errorf("the callers that stay were counted %d times, want 200", got)
 	}
 	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, "gone") == gone }, "calls outlive their callers")
-	// The one more is info's own.
-	if after := connections(); atoi(t, after) > atoi(t, before)+1 {
+	// The lane may open three more of its four connections, and info opens one.
+	if after := connections(); atoi(t, after) > atoi(t, before)+3+1 {
 		t.Errorf("connections: %s before, %s after", before, after)
 	}
 }

@@ -2,41 +2,64 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"example.org/rls/pkg/backends/presence"
 )
 
-// queueLimit bounds the calls that wait for one server, those whose callers
-// have given up included.
-const queueLimit = 4096
+const (
+	// queueLimit bounds the commands that are under way to one server or wait
+	// for their batch, including commands whose callers have given up.
+	queueLimit = 4096
+	// directLimit is how many commands are under way to one server before
+	// further ones wait for a batch. Below it a command waits for nobody.
+	directLimit = 4
+)
 
-// A lane is the way to one server: one pipeline, in which the calls that come
-// while a batch is on the wire make up the next batch. A call outlives its
-// caller; a caller who finds the lane full waits for room as long as its context
-// allows.
+// A lane is the way to one server.
+//
+// While few commands are under way, each is sent at once on a connection of
+// its own. The commands that come while more are under way form one batch,
+// which is sent as one pipeline when a connection is free. So a lone caller
+// waits for one round trip, and many callers share system calls, here and in
+// Redis.
+//
+// A command outlives its caller: a caller that gives up ends only its wait, so
+// the connection keeps its order of replies and stays open.
 type lane struct {
 	client *goredis.Client
-	pipe   *goredis.AutoPipeliner
-	room   chan struct{} // holds one element per call under way
+	name   func() string    // names the server in errors
+	server *presence.Server // is told whether the server answers
+	direct int              // directLimit, or the size of the pool if that is less
+	room   chan struct{}    // holds one element for each command that has not ended
 
-	mu       sync.Mutex
-	orphans  []goredis.AutoFuture // calls whose callers have given up
-	watching bool                 // a goroutine waits for the orphans
+	mu     sync.Mutex
+	queue  []*trip // the next batch
+	flying int     // commands on the wire
+	closed bool
+
+	batches sync.WaitGroup // goroutines that send
 }
 
-func newLane(client *goredis.Client) (*lane, error) {
-	pipe, err := client.AsyncAutoPipelineWithOptions(&goredis.AutoPipelineOptions{
-		// One batch at a time, of whatever has queued: with callers waiting,
-		// deep batches cost the least; alone, a call is sent at once.
-		MaxBatchSize:  queueLimit,
-		MaxBatchBytes: 1 << 30,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pipeline: %w", err)
+// A trip is one command on its way to a server and back.
+type trip struct {
+	cmd    goredis.Cmder
+	asking bool          // ASKING goes before it on the same connection
+	ended  func()        // is called when the trip has ended; nil for nobody
+	err    error         // why there is no answer, or the answer if it is an error
+	done   chan struct{} // closed when cmd and err are set
+}
+
+func newLane(client *goredis.Client, name func() string, server *presence.Server) *lane {
+	return &lane{
+		client: client, name: name, server: server,
+		direct: min(directLimit, client.Options().PoolSize),
+		room:   make(chan struct{}, queueLimit),
 	}
-	return &lane{client: client, pipe: pipe, room: make(chan struct{}, queueLimit)}, nil
 }
 
 // tryEnter takes a place in the lane if there is one.
@@ -49,8 +72,8 @@ func (l *lane) tryEnter() bool {
 	}
 }
 
-// enter takes a place in the lane, at once if there is one, also for a caller
-// that has given up: its hit counts whenever it did.
+// enter takes a place in the lane. If there is one it succeeds, even when ctx
+// has ended: the hit of a caller that has given up counts all the same.
 func (l *lane) enter(ctx context.Context) error {
 	if l.tryEnter() {
 		return nil
@@ -63,58 +86,143 @@ func (l *lane) enter(ctx context.Context) error {
 	}
 }
 
-func (l *lane) leave() { <-l.room }
-
-// send puts cmd on its way; the caller has entered the lane and must wait.
-func (l *lane) send(cmd goredis.Cmder) goredis.AutoFuture {
-	return l.pipe.Submit(context.Background(), cmd)
+// send sends t, now or with the next batch. The caller has entered the lane; t
+// leaves it when it ends.
+func (l *lane) send(t *trip) {
+	t.done = make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		l.end(t, goredis.ErrClosed)
+	case l.flying >= l.direct:
+		l.queue = append(l.queue, t)
+	default:
+		l.flying++
+		l.batches.Go(func() { l.work([]*trip{t}) })
+	}
 }
 
-// wait waits for a call that was sent and leaves the lane, now or, if ctx ends
-// first, when the call has.
-func (l *lane) wait(ctx context.Context, f goredis.AutoFuture) error {
-	err := f.WaitContext(ctx)
-	if err != nil && ctx.Err() != nil {
-		l.adopt(f)
-		return ctx.Err()
+// work sends batch, and then the batches that have formed meanwhile.
+func (l *lane) work(batch []*trip) {
+	for batch != nil {
+		l.exchange(batch)
+		batch = l.next(len(batch))
 	}
-	l.leave()
+}
+
+// next returns the batch that is to be sent after one of n trips has ended, or
+// nil while enough is under way.
+func (l *lane) next(n int) []*trip {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flying -= n
+	if l.flying >= l.direct {
+		return nil
+	}
+	batch := l.queue
+	l.queue = nil
+	l.flying += len(batch)
+	return batch
+}
+
+// exchange sends batch as one pipeline, waits for the answers and ends the
+// trips. go-redis bounds the wait by its timeouts, and closes a connection that
+// has failed or stayed silent.
+func (l *lane) exchange(batch []*trip) {
+	pipe := l.client.Pipeline()
+	ctx := context.Background()
+	for _, t := range batch {
+		if t.asking {
+			pipe.Do(ctx, "asking")
+		}
+		_ = pipe.Process(ctx, t.cmd)
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil {
+		err = l.failure(cmds, err)
+	}
+	l.report(batch, err)
+	for _, t := range batch {
+		l.end(t, err)
+	}
+}
+
+// failure is err if the batch as a whole failed: Exec also returns errors that
+// are answers to single commands, and leaves commands without error when a new
+// connection was refused by an answer (WRONGPASS).
+func (l *lane) failure(cmds []goredis.Cmder, err error) error {
+	for _, cmd := range cmds {
+		if cmd.Err() != nil {
+			return nil
+		}
+	}
 	return err
 }
 
-// adopt leaves the lane in place of a caller that has given up.
-func (l *lane) adopt(f goredis.AutoFuture) {
+// report tells whether the server serves.
+func (l *lane) report(batch []*trip, err error) {
+	if err == nil {
+		err = batch[0].cmd.Err()
+		if answered(err) && !cannotServe(err) {
+			err = nil
+		}
+	}
+	switch {
+	case err == nil:
+		l.server.Answered()
+	case !errors.Is(err, goredis.ErrClosed):
+		l.server.Failed(explain(err))
+	}
+}
+
+// end ends a trip. err, if any, is why its whole batch failed.
+func (l *lane) end(t *trip, err error) {
+	if t.err = err; err == nil {
+		t.err = t.cmd.Err()
+	}
+	close(t.done)
+	if t.ended != nil {
+		t.ended()
+	}
+	<-l.room
+}
+
+// wait waits until t has ended. If ctx ends first, t goes on without it.
+func (l *lane) wait(ctx context.Context, t *trip) error {
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-t.done: // both have happened
+		return t.err
+	default:
+		return ctx.Err()
+	}
+}
+
+// ping asks the server for a sign of life. Its errors name the server.
+func (l *lane) ping(ctx context.Context) error {
+	err := l.enter(ctx)
+	if err == nil {
+		t := &trip{cmd: goredis.NewStatusCmd(context.Background(), "ping")}
+		l.send(t)
+		err = l.wait(ctx, t)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.name(), explain(err))
+	}
+	return nil
+}
+
+// close refuses further commands.
+func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.orphans = append(l.orphans, f)
-	if !l.watching {
-		l.watching = true
-		go l.watch()
-	}
+	l.closed = true
 }
 
-// watch waits for orphans, which end in the order in which they were sent.
-func (l *lane) watch() {
-	for {
-		l.mu.Lock()
-		batch := l.orphans
-		l.orphans = nil
-		l.watching = len(batch) > 0
-		l.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-		for _, f := range batch {
-			_ = f.Wait()
-			l.leave()
-		}
-	}
-}
-
-// do sends cmd and waits for it.
-func (l *lane) do(ctx context.Context, cmd goredis.Cmder) error {
-	if err := l.enter(ctx); err != nil {
-		return err
-	}
-	return l.wait(ctx, l.send(cmd))
-}
+// drain waits, after close, until every command has ended.
+func (l *lane) drain() { l.batches.Wait() }

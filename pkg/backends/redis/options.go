@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.org/rls/pkg/backends/presence"
 )
 
 // Type says how the servers are arranged.
@@ -42,8 +44,8 @@ type Options struct {
 	// sentinels, which the store may change; nil connects in plain text.
 	TLS func() *tls.Config
 
-	// PoolSize bounds the connections to each server; 0 is 10. Calls share
-	// one connection, the others are for its replacement, health and time.
+	// PoolSize bounds the connections to each server; 0 is 10. Calls use up to
+	// four of them at a time, health and the clock one each.
 	PoolSize int
 	// Timeout bounds connecting and a call without a deadline of its own;
 	// 0 is 10 s. A connection that is silent for the lesser of it and one
@@ -54,6 +56,13 @@ type Options struct {
 	ExpirationJitter time.Duration
 	// Clock is the local clock; nil is the system's.
 	Clock func() time.Time
+
+	// Watch is told when a server goes away and when it is back; nil tells
+	// nobody.
+	Watch *presence.Watch
+	// ClockError is called, from one goroutine, for each measurement of the
+	// server's time that failed; nil for nobody.
+	ClockError func(error)
 }
 
 const (

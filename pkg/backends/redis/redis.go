@@ -10,8 +10,8 @@
 // charges each slot and gives back if one refuses: others may be refused for a
 // moment, nobody is admitted beyond a limit.
 //
-// Calls are made through go-redis' AsyncAutoPipeline and outlive their
-// callers: a caller that gives up ends its wait, not the call.
+// Calls are sent in go-redis' pipelines and outlive their callers: a caller
+// that gives up ends its wait, not the call.
 //
 // It leaves to decorators the deadline of a call and what to do without a
 // store, and to the strategies what cells mean.
@@ -33,10 +33,10 @@ import (
 // Store keeps cells in Redis.
 type Store struct {
 	servers servers
-	sharded bool // cells live in slots
+	sharded bool // the servers are a cluster: cells live in slots
 	timeout time.Duration
-	// undoTimeout bounds an all-or-nothing batch over several slots, whose
-	// caller may have gone: the servers have answered by then, or will not.
+	// undoTimeout bounds what gives back an all-or-nothing batch over several
+	// slots. By then a server has answered, or its connection was given up.
 	undoTimeout time.Duration
 	jitter      time.Duration
 	clock       *clock
@@ -44,7 +44,7 @@ type Store struct {
 	connections *connections
 }
 
-var _ backends.Store = (*Store)(nil)
+var _ backends.Spread = (*Store)(nil)
 
 // Open checks o and returns a store that connects when it is used, whether or
 // not anything listens yet.
@@ -58,19 +58,16 @@ func Open(o Options) (*Store, error) {
 		timeout:     t.Timeout,
 		undoTimeout: 2 * t.silence(),
 		jitter:      t.ExpirationJitter,
-		clock:       newClock(t.Clock),
+		clock:       newClock(t),
 		connections: &t.connections,
 	}
 	switch t.kind {
 	case Cluster:
 		s.servers = openCluster(t)
 	case Sentinel:
-		s.servers, err = openSentinel(t)
+		s.servers = openSentinel(t)
 	default:
-		s.servers, err = openSingle(t)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("redis: %w", err)
+		s.servers = openSingle(t)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -113,14 +110,45 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	if len(b.Ops) == 0 {
-		b.Refused = false
-		return nil
-	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if s.sharded && len(b.Ops) > 1 {
-		return split.Apply(ctx, b, s.undoTimeout, slotOfOp, s.applyParts)
+		return split.Apply(ctx, b, s.undoTimeout, slotOfOp, func(ctx context.Context, parts []*split.Part) {
+			s.applyParts(ctx, parts, func(*split.Part) {})
+		})
+	}
+	return s.applyOne(ctx, b)
+}
+
+// ApplyEach implements backends.Spread.
+func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
+	if !s.sharded || len(b.Ops) < 2 || b.AllOrNothing {
+		err := s.Apply(ctx, b)
+		for i := range b.Ops {
+			decided(&b.Ops[i])
+		}
+		return err
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	return split.Apply(ctx, b, s.undoTimeout, slotOfOp, func(ctx context.Context, parts []*split.Part) {
+		s.applyParts(ctx, parts, func(p *split.Part) {
+			for i := range p.Ops {
+				op := &p.Ops[i]
+				if len(parts) > 1 {
+					op = &b.Ops[p.At(i)]
+				}
+				decided(op)
+			}
+		})
+	})
+}
+
+// applyOne applies a batch whose cells live on one server.
+func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
+	if len(b.Ops) == 0 {
+		b.Refused = false
+		return nil
 	}
 	one := call{eval: newEval(b, s.randomJitter())}
 	one.start(ctx, s.servers)
@@ -130,29 +158,12 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	return nil
 }
 
-// fail has b say that it was not decided, and why.
+// fail sets err in every reply of b and returns it.
 func fail(b *backends.Batch, err error) error {
 	return b.Fail(fmt.Errorf("redis: apply %d operations: %w: %w", len(b.Ops), backends.ErrUnavailable, err))
 }
 
 func slotOfOp(op *backends.Op) int { return int(slotOf(storedKey(op.Key))) }
-
-// applyParts sends one script for each part, all before it waits for any.
-func (s *Store) applyParts(ctx context.Context, parts []*split.Part) {
-	calls := make([]call, len(parts))
-	for i, p := range parts {
-		calls[i].eval = newEval(&p.Batch, s.randomJitter())
-		calls[i].tryStart(ctx, s.servers)
-	}
-	for i := range calls {
-		calls[i].start(ctx, s.servers) // those whose lane was full
-	}
-	for i, p := range parts {
-		if err := calls[i].finish(ctx, s.servers, &p.Batch); err != nil {
-			_ = fail(&p.Batch, err)
-		}
-	}
-}
 
 func (s *Store) randomJitter() int64 {
 	if s.jitter == 0 {

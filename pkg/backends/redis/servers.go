@@ -2,35 +2,39 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// servers is what stands behind a store: one server, or a cluster of them.
+// servers are what a store keeps its cells in: one server, or the masters of a
+// cluster.
 type servers interface {
 	// lane is the way to the server that has key.
 	lane(ctx context.Context, key string) (*lane, error)
-	// redirect is the way to where a server sent a call on to, if err says
-	// so; asking, if the call must be announced there (ASK).
+	// redirect is the way to the server that a MOVED or ASK error names, or
+	// nil; asking says that the call must follow an ASKING there.
 	redirect(err error) (l *lane, asking bool)
-	// failed tells that a call has failed or was not answered in time.
+	// failed takes note of the error of a call.
 	failed(err error)
 	// time is the time on the one server whose clock counts.
 	time(ctx context.Context) (time.Time, error)
+	// ping succeeds when the store can decide for some keys.
 	ping(ctx context.Context) error
 	close() error
 }
 
-// single is one server, perhaps another one after a failover.
+// single is one server, or the one that sentinels name.
 type single struct {
 	client *goredis.Client
 	way    *lane
 	dialer *dialer
 }
 
-func openSingle(t *target) (*single, error) {
+func openSingle(t *target) *single {
 	d := newDialer(t)
 	client := goredis.NewClient(&goredis.Options{
 		Network: t.SocketType, Addr: t.addrs[0], DB: t.db,
@@ -42,22 +46,15 @@ func openSingle(t *target) (*single, error) {
 		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	})
-	return newSingle(client, d)
+	addr := t.addrs[0]
+	return &single{client: client, dialer: d, way: newLane(client, func() string { return addr }, t.Watch.Server(addr))}
 }
 
-// bufferSize is a connection's, either way: some hundreds of calls.
+// bufferSize is the size of a connection's buffer, for either direction: some
+// hundreds of calls.
 const bufferSize = 64 << 10
 
-func newSingle(client *goredis.Client, d *dialer) (*single, error) {
-	way, err := newLane(client)
-	if err != nil {
-		_ = client.Close()
-		return nil, err
-	}
-	return &single{client: client, way: way, dialer: d}, nil
-}
-
-func openSentinel(t *target) (*single, error) {
+func openSentinel(t *target) *single {
 	d := newDialer(t)
 	user, password := credentials(t.SentinelAuth)
 	client := goredis.NewFailoverClient(&goredis.FailoverOptions{
@@ -71,25 +68,41 @@ func openSentinel(t *target) (*single, error) {
 		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	})
-	client.AddHook(neverFail{})
-	return newSingle(client, d)
+	m := &master{name: t.master}
+	client.AddHook(m)
+	return &single{client: client, dialer: d, way: newLane(client, m.String, t.Watch.Server(t.master))}
 }
 
-// neverFail makes the sentinels' silence, too, a connection that is broken; see
-// dialer.dial.
-type neverFail struct{}
+// master is the server to which sentinels lead. As a hook of go-redis it keeps
+// the address of the latest connection, and turns the failure to find a master
+// into a broken connection; see dialer.dial.
+type master struct {
+	name string
+	addr atomic.Value // string
+}
 
-func (neverFail) DialHook(next goredis.DialHook) goredis.DialHook {
+// String is the master's name and, if it was found, its address.
+func (m *master) String() string {
+	if addr, ok := m.addr.Load().(string); ok {
+		return m.name + " (" + addr + ")"
+	}
+	return m.name
+}
+
+func (m *master) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
 		if err != nil {
 			return broken{err: err}, nil
 		}
+		if _, failed := c.(broken); !failed {
+			m.addr.Store(c.RemoteAddr().String())
+		}
 		return c, nil
 	}
 }
-func (neverFail) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
-func (neverFail) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (m *master) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+func (m *master) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return next
 }
 
@@ -97,18 +110,26 @@ func (s *single) lane(context.Context, string) (*lane, error) { return s.way, ni
 
 func (s *single) redirect(error) (*lane, bool) { return nil, false }
 
-// failed leaves a server that has been demoted: it answers, so the connections
-// would stay. The name may lead to its successor by now.
+// failed closes the connections to a server that has become a replica. It goes
+// on answering, so go-redis would keep them; new ones may lead to its successor.
 func (s *single) failed(err error) {
 	if goredis.IsReadOnlyError(err) {
 		s.dialer.leaveAll()
 	}
 }
 
-func (s *single) time(ctx context.Context) (time.Time, error) { return s.client.Time(ctx).Result() }
-
-func (s *single) ping(ctx context.Context) error {
-	return s.way.do(ctx, goredis.NewStatusCmd(context.Background(), "ping"))
+func (s *single) time(ctx context.Context) (time.Time, error) {
+	t, err := s.client.Time(ctx).Result()
+	if err != nil {
+		return t, fmt.Errorf("%s: %w", s.way.name(), err)
+	}
+	return t, nil
 }
 
-func (s *single) close() error { return s.client.Close() }
+func (s *single) ping(ctx context.Context) error { return s.way.ping(ctx) }
+
+func (s *single) close() error {
+	s.way.close()
+	s.way.drain()
+	return s.client.Close()
+}
