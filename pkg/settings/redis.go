@@ -32,9 +32,9 @@ type Redis struct {
 
 	Persecond bool `env:"PERSECOND" default:"false" help:"Keep the counters of per-second limits in another Redis (REDIS_PERSECOND_*)."`
 
-	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM). It and its key are read again for each connection."`
+	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM). The files of the certificate, its key and the CAs are read again when they change."`
 	TLSClientKey                string `name:"tls-client-key" env:"TLS_CLIENT_KEY" help:"File with the certificate's private key (PEM)."`
-	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that must have signed the server's certificate (PEM), read once at the start; by default the system's."`
+	TLSCACert                   string `name:"tls-cacert" env:"TLS_CACERT" help:"File with the CAs that must have signed the server's certificate (PEM); by default the system's."`
 	TLSSkipHostnameVerification bool   `name:"tls-skip-hostname-verification" env:"TLS_SKIP_HOSTNAME_VERIFICATION" default:"false" help:"Accept a certificate that names another host."`
 
 	HealthCheckActiveConnection bool `env:"HEALTH_CHECK_ACTIVE_CONNECTION" default:"false" help:"Be unhealthy whenever the store does not answer, not only before its first answer."`

@@ -18,7 +18,7 @@ type XDS struct {
 	ClientAdditionalHeaders    string        `env:"CLIENT_ADDITIONAL_HEADERS" help:"Headers for the server: key:value, separated by commas."`
 
 	ServerUseTLS    bool   `name:"server-use-tls" env:"SERVER_USE_TLS" default:"false" help:"Connect over TLS."`
-	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"File with the client certificate (PEM). All three files are read again for each connection."`
+	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"File with the client certificate (PEM). The files of the certificate, its key and the CAs are read again when they change."`
 	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"File with the certificate's private key (PEM)."`
 	ServerTLSCACert string `name:"server-tls-cacert" env:"SERVER_TLS_CACERT" help:"File with the CAs that must have signed the server's certificate (PEM); by default the system's."`
 	ServerTLSSAN    string `name:"server-tls-san" env:"SERVER_TLS_SAN" help:"Name that the server's certificate must carry, instead of the host of the URL."`
