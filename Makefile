@@ -1,9 +1,9 @@
 # Run `make help`.
 
-# A test that hangs is found out after this long.
+# The longest that the tests of one package may take.
 TEST_TIMEOUT ?= 15m
-# Packages tested at once. Each starts servers of its own, and tests of time
-# want a processor to themselves.
+# How many packages are tested at once. Each starts servers of its own, and tests
+# that measure time need a processor that is not busy.
 TEST_PARALLEL ?= 2
 # How long each fuzz target runs.
 FUZZ_TIME ?= 10s
@@ -11,7 +11,8 @@ FUZZ_TIME ?= 10s
 BENCH_TIME ?= 1s
 BENCH ?= .
 
-# All but the tests is compiled in one way, so that it is compiled once.
+# Everything but the tests is compiled with the same flags, so that it is compiled
+# once.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
@@ -33,11 +34,12 @@ run: build ## build and serve the rules in config/ from memory
 	USE_STATSD=false DRAIN_PERIOD=0s LOG_LEVEL=info GRPC_REFLECTION=true bin/rls serve
 
 .PHONY: demo
-demo: build tools ## put a real Envoy in front of the service and of a small upstream
+demo: build ## put a real Envoy in front of the service and of a small upstream
+	@scripts/tools.sh envoy
 	go run ./internal/demo
 
 .PHONY: tools
-tools: ## install the real servers that tests and the demo start
+tools: ## install the real servers that tests start
 	@scripts/tools.sh
 
 .PHONY: manifest-tools
@@ -46,8 +48,8 @@ manifest-tools: ## build what renders and checks the manifests in deploy/
 	go build -modfile=tools/validate.mod -o .tools/bin/ sigs.k8s.io/kubectl-validate
 
 .PHONY: test
-test: tools manifest-tools ## run all tests, against real servers
-	CGO_ENABLED=1 go test -race -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL) ./...
+test: tools ## run all tests, against real servers
+	scripts/test.sh env CGO_ENABLED=1 go test -race -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL)
 
 .PHONY: fuzz
 fuzz: tools ## run every fuzz target for FUZZ_TIME

