@@ -97,7 +97,7 @@ func openRedisServer(s *settings.Settings, watch *certs.Watcher, name string, r 
 	return remote(store, r.Timeout)
 }
 
-func openMemcached(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metrics, _ *slog.Logger) (backends.Store, error) {
+func openMemcached(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
 	m := s.Memcache
 	o := memcached.Options{
 		Servers:          m.HostPort,
@@ -106,6 +106,7 @@ func openMemcached(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metric
 		Timeout:          m.Timeout,
 		MaxIdleConns:     m.MaxIdleConns,
 		ExpirationJitter: jitter(s),
+		Watch:            &presence.Watch{Log: log, Role: "main"},
 	}
 	if m.TLS {
 		var err error

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -84,10 +85,12 @@ func greet(ctx context.Context, nc net.Conn) error {
 		m, err := nc.Read(buf[n:])
 		n += m
 		switch {
-		case err != nil:
-			return fmt.Errorf("new connection to %s: %w", nc.RemoteAddr(), err)
 		case bytes.HasSuffix(buf[:n], []byte("\r\n")) && bytes.HasPrefix(buf[:n], []byte("VERSION ")):
 			return nil
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+			return fmt.Errorf("new connection to %s: the server closed it before an answer (it may speak TLS on this port): %w", nc.RemoteAddr(), err)
+		case err != nil:
+			return fmt.Errorf("new connection to %s: %w", nc.RemoteAddr(), err)
 		case bytes.HasSuffix(buf[:n], []byte("\r\n")) || n == len(buf):
 			return fmt.Errorf("new connection to %s: not memcached, it says %q", nc.RemoteAddr(), buf[:n])
 		}
@@ -133,10 +136,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 // note tells the server how a call went and returns its error.
-func (c *conn) note(err error) error {
-	c.server.answered(err)
-	return err
-}
+func (c *conn) note(err error) error { return c.server.answered(err) }
 
 // SetDeadline does nothing: a request's deadline is set when it begins, and is
 // not moved by the lines of its answer.

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/presence"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -69,6 +70,8 @@ type Options struct {
 	// at once. It never changes a decision.
 	ExpirationJitter time.Duration
 
+	// Watch, if not nil, is told when a server goes away and when it is back.
+	Watch *presence.Watch
 	// Now is the clock in µs since the epoch; nil is the system's.
 	Now func() int64
 }

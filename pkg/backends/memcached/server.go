@@ -2,6 +2,7 @@ package memcached
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/presence"
 )
 
 // server is one memcached: the connections to it, the workers that make calls,
@@ -32,7 +34,8 @@ type server struct {
 	// the server answers.
 	away atomic.Pointer[error]
 	// probing is set while one call tries a server that is away.
-	probing atomic.Bool
+	probing  atomic.Bool
+	presence *presence.Server // tells the operator
 }
 
 func openServer(address string, o *Options) *server {
@@ -40,6 +43,7 @@ func openServer(address string, o *Options) *server {
 		network: "tcp", address: address, seed: hash(address),
 		workers: newWorkers(max(minWorkers, o.MaxIdleConns)),
 		timeout: o.Timeout, jitter: o.ExpirationJitter,
+		presence: o.Watch.Server(address),
 	}
 	if strings.Contains(address, "/") {
 		s.network = "unix"
@@ -125,14 +129,24 @@ func (s *server) guarded(ctx context.Context, run func(context.Context) error) e
 	return run(ctx)
 }
 
-// answered takes in how a call on the wire went.
-func (s *server) answered(err error) {
-	if err != nil {
-		s.failures.Add(1)
-		s.away.Store(&err)
-	} else if s.away.Load() != nil {
-		s.away.Store(nil)
+// answered takes in how a call on the wire went. It returns err, with words
+// about the setting that is to blame if one is.
+func (s *server) answered(err error) error {
+	if err == nil {
+		if s.away.Load() != nil {
+			s.away.Store(nil)
+		}
+		s.presence.Answered()
+		return nil
 	}
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) {
+		err = fmt.Errorf("the server does not speak TLS on this port (use its port for TLS, or no TLS): %w", err)
+	}
+	s.failures.Add(1)
+	s.away.Store(&err)
+	s.presence.Failed(err)
+	return err
 }
 
 // ping asks the server for its version.

@@ -68,6 +68,7 @@ func (s *servers) set(addresses []string) {
 	s.list.Store(&list)
 	for _, v := range old {
 		if !slices.Contains(list, v) {
+			v.presence.Left()
 			s.running.Go(func() { _ = v.close() })
 		}
 	}
