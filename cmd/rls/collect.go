@@ -9,18 +9,20 @@ import (
 )
 
 const (
-	// mostPercent is the collector's GOGC while the heap is small: a sixth of
-	// the process's CPU for a few MiB.
+	// mostPercent is GOGC while the heap is small. With GOGC=100 the garbage
+	// collector would take a sixth of the process's CPU, to save a few MiB.
 	mostPercent = 400
-	// leastPercent bounds how hard the collector works for a large heap.
+	// leastPercent is the least GOGC, which bounds the CPU that the garbage
+	// collector takes with a large heap.
 	leastPercent = 10
-	// headroom is how much garbage a large heap may gather, in bytes.
+	// headroom is the garbage, in bytes, that a large heap may hold.
 	headroom = 32 << 20
 )
 
-// collectRarely lets garbage gather up to 400 % of a small heap and up to a
-// fixed amount beside a large one: counters in memory would otherwise be paid
-// for several times over. GOGC, where it is set, keeps its meaning.
+// collectRarely sets GOGC once a second, until ctx ends: garbage may be 400 % of a
+// small heap, but only a fixed amount beside a large one, because otherwise counters
+// in memory would cost several times their size. It does nothing if the operator
+// sets GOGC.
 func collectRarely(ctx context.Context) error {
 	if os.Getenv("GOGC") != "" {
 		return nil
@@ -43,8 +45,8 @@ func collectRarely(ctx context.Context) error {
 	}
 }
 
-// percentFor is the GOGC for a live heap, in steps of a quarter so that it
-// seldom changes.
+// percentFor is GOGC for a heap with so many live bytes. It changes in steps of a
+// quarter, and so seldom.
 func percentFor(live uint64) int {
 	p := mostPercent
 	for p > leastPercent && uint64(p)*live > 100*headroom {

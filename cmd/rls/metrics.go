@@ -25,7 +25,8 @@ func newMetrics(s *settings.Settings, log *slog.Logger) (*metrics.Metrics, error
 	}
 	file := s.Metrics.PrometheusMapperYAML
 	if file != "" {
-		// Gateways name a file that is there only if somebody wrote one.
+		// Envoy Gateway always sets the variable; the file exists only if the
+		// operator made one.
 		var err error
 		if o.Mapping, err = os.ReadFile(file); errors.Is(err, fs.ErrNotExist) {
 			log.Warn("PROMETHEUS_MAPPER_YAML does not exist, the usual mapping is taken", "file", file)
@@ -40,7 +41,8 @@ func newMetrics(s *settings.Settings, log *slog.Logger) (*metrics.Metrics, error
 	return m, err
 }
 
-// observers are told of every decision; none of them costs nothing.
+// observers returns the observers of decisions that the settings ask for. A process
+// without any does not spend time on them.
 func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer) []service.Observer {
 	var all []service.Observer
 	if !s.Metrics.DisableStats {
@@ -54,7 +56,8 @@ func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer)
 	return all
 }
 
-// newStatsd sends metrics where the settings say, which may be nowhere.
+// newStatsd returns what sends metrics to the server of statsd or DogStatsD that the
+// settings name; without one it sends nothing.
 func newStatsd(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (*metrics.Statsd, error) {
 	c := s.Metrics
 	addr := net.JoinHostPort(c.StatsdHost, strconv.Itoa(c.StatsdPort))

@@ -17,7 +17,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// rule loads rules of one domain d and returns the one that the entries match.
+// rule loads the rules of a domain d and returns the rule that the entries match.
 func rule(t testing.TB, yaml string, entries ...descriptors.Entry) *descriptors.Rule {
 	t.Helper()
 	tree, _, err := descriptors.Load([]descriptors.File{{Name: "r.yaml", Content: []byte("domain: d\ndescriptors:\n" + yaml)}}, descriptors.Options{})
@@ -31,7 +31,7 @@ func rule(t testing.TB, yaml string, entries ...descriptors.Entry) *descriptors.
 	return r
 }
 
-// allowed is a request with one verdict, of the rule's first limit.
+// allowed is a request with one verdict, which the rule's first limit gave.
 func allowed(r *descriptors.Rule, entries ...descriptors.Entry) *service.Observation {
 	return &service.Observation{Domain: "d", Descriptors: 1, Took: 42 * time.Microsecond, Verdicts: []service.Verdict{{
 		Rule: r, Limit: &r.Limits[0], Entries: entries, Hits: 1, Decided: true,
@@ -57,8 +57,8 @@ func heap() uint64 {
 	return s.HeapAlloc
 }
 
-// Whatever names callers make up, memory and the page stay small, and what has
-// no series of its own is counted as other.
+// Whatever names callers make up, memory and /metrics stay small, and names
+// without series of their own are counted as other.
 func TestCallersCannotGrowMemory(t *testing.T) {
 	const domains, values = 200_000, 1_000_000
 	m := open(t, metrics.Options{MaxSeries: 10_000, NearLimitRatio: 0})
@@ -91,8 +91,8 @@ func TestCallersCannotGrowMemory(t *testing.T) {
 	}
 }
 
-// The page has a bound also where each name is in all counters, and takes twice
-// its length when it is written.
+// /metrics is bounded also when each name has all counters and its characters are
+// escaped, which doubles its length.
 func TestCostlyNames(t *testing.T) {
 	for _, length := range []int{100, 120, 125, 240, 250} {
 		m := open(t, metrics.Options{MaxSeries: 10_000})
@@ -119,7 +119,7 @@ func TestLongNamesAreOther(t *testing.T) {
 	}
 }
 
-// What the rules alone make up has its series whatever callers did before.
+// A name without a caller's bytes has its series whatever callers did before.
 func TestRulesAlwaysHaveTheirSeries(t *testing.T) {
 	m := open(t, metrics.Options{MaxSeries: 0})
 	entry := descriptors.Entry{Key: "k", Value: "v"}
@@ -130,7 +130,7 @@ func TestRulesAlwaysHaveTheirSeries(t *testing.T) {
 	}
 }
 
-// Rules that are no longer in force are not kept.
+// Rules that are no longer in force do not stay in memory.
 func TestOldRulesAreForgotten(t *testing.T) {
 	m := open(t, metrics.Options{})
 	o := m.Observer()

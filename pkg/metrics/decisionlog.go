@@ -11,25 +11,25 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// DecisionLog writes a line for some of the decisions: a [service.Observer].
-// A caller's bytes are in it as a hash only, so that they cannot pass for
-// something else, nor tell who the caller's users are.
+// DecisionLog is a [service.Observer] that logs some of the decisions. Its lines
+// have a hash in place of the caller's bytes, so that a caller cannot forge a
+// field and the log does not show who the caller's users are.
 type DecisionLog struct {
 	share   float64
 	backend string
 	log     *slog.Logger
 }
 
-// NewDecisionLog logs the share, 0 to 1, of the decisions, at random, that the
-// store of the kind backend took.
+// NewDecisionLog returns a DecisionLog that picks the share, 0 to 1, of the
+// decisions at random. The field backend of each line is the argument.
 func NewDecisionLog(share float64, backend string, log *slog.Logger) *DecisionLog {
 	return &DecisionLog{share, backend, log}
 }
 
-// Rules is of no interest.
+// Rules does nothing.
 func (*DecisionLog) Rules(*descriptors.Tree) {}
 
-// Observe logs the decisions that it picks.
+// Observe implements [service.Observer].
 func (l *DecisionLog) Observe(o *service.Observation) {
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.Decided && rand.Float64() < l.share {

@@ -13,8 +13,8 @@ import (
 
 const method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
-// A file as envoyproxy/ratelimit's users have it, with what statsd_exporter
-// has given up since.
+// theirMapping is a file as users of envoyproxy/ratelimit have it, with fields that
+// statsd_exporter has removed since.
 const theirMapping = `
 mappings:
   - match: "ratelimit.service.rate_limit.*.*.total_hits"
@@ -59,7 +59,7 @@ func TestMappingFile(t *testing.T) {
 	}
 }
 
-// What contradicts our own metrics is left out; the rest is served.
+// Series that contradict our own metrics are left out; all others are served.
 func TestMappingThatContradicts(t *testing.T) {
 	m := open(t, metrics.Options{Mapping: []byte(`mappings: [{match: ratelimit.service.config_load_success, name: rls_panics_total}]`)})
 	m.Loaded(nil)
@@ -114,8 +114,8 @@ func TestTagsAreLabels(t *testing.T) {
 	}
 }
 
-// Tags of statsd are named more freely than labels, and none may keep the
-// process from starting.
+// Tags of statsd may have names that labels cannot have. No tag keeps the process
+// from starting.
 func TestTagsOfAnyName(t *testing.T) {
 	for _, tt := range []struct {
 		tags map[string]string
@@ -131,7 +131,7 @@ func TestTagsOfAnyName(t *testing.T) {
 	}
 }
 
-// A tag takes no label of a series away.
+// A tag with the name of a label that a series has does not replace it.
 func TestTagsLikeLabels(t *testing.T) {
 	tags := map[string]string{}
 	fill := func(m *metrics.Metrics) string {
@@ -158,8 +158,8 @@ func TestTagsLikeLabels(t *testing.T) {
 	}
 }
 
-// What the local cache denied has no name of its own in the reference's
-// mapping, and is over the limit once.
+// Hits that the local cache denied have a counter without a mapping of its own,
+// and are in over_limit once.
 func TestDenialsOfTheLocalCache(t *testing.T) {
 	m := open(t, metrics.Options{})
 	for _, yaml := range []string{

@@ -1,15 +1,16 @@
-// Package metrics is what the process measures about itself, and tells: to
+// Package metrics measures what the process does, and sends the measurements to
 // Prometheus, to statsd or DogStatsD, and to a log of sampled decisions.
 //
-// There are two sets of metrics. One has the names and labels that dashboards
-// made for envoyproxy/ratelimit read; each of its counters is a path in the
-// manner of statsd, which a mapping turns into a name and labels. The other,
-// rls_*, is our own, by domain, rule, strategy and decision.
+// There are two sets of metrics. The first has the names and labels that
+// dashboards for envoyproxy/ratelimit read: each of its counters has a path, as
+// in statsd, which a mapping turns into a name and labels for Prometheus. The
+// second, rls_*, is our own, by domain, rule, strategy and decision.
 //
-// The package promises names that stay and a bounded number of series: what
-// has a caller's bytes in its name or labels is counted in a series `other`
-// once there are too many. It leaves to pkg/server where metrics are served,
-// and to each package what is worth counting.
+// The package promises that names stay the same and that the number of series
+// is bounded: names and labels with a caller's bytes are counted in a series
+// `other` once there are too many, and rules that have been gone for an hour are
+// forgotten. Where metrics are served is left to pkg/server, and what is worth
+// counting to each package.
 package metrics
 
 import (
@@ -28,45 +29,49 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Options is what Metrics can be told.
+// Options changes what Metrics counts and how it names it.
 type Options struct {
-	// MaxSeries bounds the series with a caller's bytes in name or labels.
+	// MaxSeries bounds the series with a caller's bytes in their name or labels.
 	MaxSeries int
-	// NearLimitRatio is the share of a limit, 0 to 1, from which on hits are
-	// near it.
+	// NearLimitRatio is the share of a limit, 0 to 1, above which hits are near
+	// the limit.
 	NearLimitRatio float64
-	// Tags are labels that every series has, under names that fit: see
-	// docs/metrics.md. Those without a name or a value are none.
+	// Tags are labels of every series. Their names are changed where they are no
+	// names of labels, see docs/metrics.md. A tag without a name or a value is
+	// ignored.
 	Tags map[string]string
-	// Mapping is a mapping file of statsd_exporter; nil is the reference's.
+	// Mapping is the text of a mapping file of statsd_exporter; nil is the
+	// mapping of envoyproxy/ratelimit.
 	Mapping []byte
-	// Milliseconds leaves the reference's response time in milliseconds where
-	// Mapping is nil.
+	// Milliseconds gives ratelimit_service_response_time_seconds in milliseconds
+	// if Mapping is nil.
 	Milliseconds bool
 	Log          *slog.Logger     // nil logs nothing
 	Clock        func() time.Time // nil is the system's clock
 }
 
-// Metrics counts what happens; safe for concurrent use.
+// Metrics counts what happens. It is safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	add      prometheus.Registerer // to registry, with Options.Tags
 	log      *slog.Logger
 
 	panics    prometheus.Counter
+	clockErrs prometheus.Counter
 	cutOff    prometheus.Counter
 	requests  [codes.Unauthenticated + 1]prometheus.Counter
 	loads     *prometheus.CounterVec
 	refused   prometheus.Gauge
 	inForce   inForce
-	lastLoad  atomic.Int64 // of good rules, ns since the epoch
+	lastLoad  atomic.Int64 // when good rules were last loaded, in ns since the epoch
 	decisions *decisions
 	calls     *calls
 	paths     *paths
 }
 
-// New returns metrics that start at zero, with those of Go and of the process.
-// Its error says what is wrong with the mapping.
+// New returns metrics that start at zero, together with those of the Go runtime
+// and of the operating system's process. Its error says what is wrong with the
+// mapping.
 func New(o Options) (*Metrics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -88,15 +93,15 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// ownLabels are names that series of our own have.
+// ownLabels are the names of labels that series have already.
 var ownLabels = []string{
-	"domain", "key1", "key2", "err_type", "grpc_method", // the reference's
+	"domain", "key1", "key2", "err_type", "grpc_method",
 	"backend", "code", "decision", "result", "rule", "strategy",
 	"le", "quantile", "version",
 }
 
-// labels makes labels of tags, whose names are freer: what a label's name
-// cannot have becomes _, and a name that is taken gets extra_ before it.
+// labels turns tags into labels: characters that the name of a label cannot have
+// become _, and a name that is taken gets extra_ before it.
 func labels(tags map[string]string) prometheus.Labels {
 	all := prometheus.Labels{}
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
@@ -104,7 +109,7 @@ func labels(tags map[string]string) prometheus.Labels {
 			continue
 		}
 		name := strings.ReplaceAll(mapper.EscapeMetricName(tag), ":", "_")
-		for all[name] != "" || slices.Contains(ownLabels, name) || strings.HasPrefix(name, "__") { // which is Prometheus' own
+		for all[name] != "" || slices.Contains(ownLabels, name) || strings.HasPrefix(name, "__") { // __ is reserved for Prometheus
 			name = "extra_" + name
 		}
 		all[name] = strings.ToValidUTF8(tags[tag], "_")
@@ -112,7 +117,7 @@ func labels(tags map[string]string) prometheus.Labels {
 	return all
 }
 
-// countProcess adds what concerns all requests and rules alike.
+// countProcess adds the metrics that are not about one rule or one store.
 func (m *Metrics) countProcess() {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rls_requests_total", Help: "Rate-limit requests answered, over gRPC or HTTP, by gRPC status code.",
@@ -126,6 +131,9 @@ func (m *Metrics) countProcess() {
 	m.panics = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "rls_panics_total", Help: "Requests that panicked and were answered INTERNAL.",
 	})
+	m.clockErrs = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "rls_store_clock_errors_total", Help: "Times that the clock of a Redis could not be read, and this process went on by its own.",
+	})
 	m.cutOff = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "rls_connections_cut_off_total", Help: "gRPC connections closed because their client cancelled more calls than GRPC_MAX_CANCELLATIONS_PER_SECOND.",
 	})
@@ -134,7 +142,7 @@ func (m *Metrics) countProcess() {
 	}
 	m.loads.WithLabelValues("success")
 	m.loads.WithLabelValues("error")
-	m.add.MustRegister(m.panics, m.cutOff, requests, m.loads, m.refused, m.inForce.rules, m.inForce.hash,
+	m.add.MustRegister(m.panics, m.cutOff, m.clockErrs, requests, m.loads, m.refused, m.inForce.rules, m.inForce.hash,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "rls_config_last_success_timestamp_seconds", Help: "When rules were last loaded without an error, in seconds since the epoch; 0 is never.",
 		}, func() float64 { return float64(m.lastLoad.Load()) / 1e9 }),
@@ -157,11 +165,15 @@ func (m *Metrics) configAge() float64 {
 // Panicked counts a request that panicked.
 func (m *Metrics) Panicked() { m.panics.Inc() }
 
-// CutOff counts a connection whose client cancelled too many calls.
+// CutOff counts a connection that was closed because its client cancelled too many
+// calls.
 func (m *Metrics) CutOff() { m.cutOff.Inc() }
 
-// Answered counts a request answered with code; codes that gRPC does not know
-// count as Unknown.
+// ClockError counts a failed attempt to read the clock of a store's server.
+func (m *Metrics) ClockError(error) { m.clockErrs.Inc() }
+
+// Answered counts a request that was answered with code. A code that gRPC does not
+// define is counted as Unknown.
 func (m *Metrics) Answered(code codes.Code) {
 	if int(code) >= len(m.requests) {
 		code = codes.Unknown
@@ -169,7 +181,7 @@ func (m *Metrics) Answered(code codes.Code) {
 	m.requests[code].Inc()
 }
 
-// Loaded counts a load of the rules; err is why it failed.
+// Loaded counts a load of the rules; err says why it failed, nil that it did not.
 func (m *Metrics) Loaded(err error) {
 	if err != nil {
 		m.loads.WithLabelValues("error").Inc()
@@ -183,13 +195,13 @@ func (m *Metrics) Loaded(err error) {
 	m.lastLoad.Store(time.Now().UnixNano())
 }
 
-// MemoryStore is what the embedded store tells about itself.
+// MemoryStore is the embedded store.
 type MemoryStore interface {
 	Len() int        // keys held
-	Evicted() uint64 // live keys that gave way to new ones
+	Evicted() uint64 // keys that were removed before they expired, to make room
 }
 
-// Watch adds the embedded store's metrics. Once at most.
+// Watch adds the metrics of the embedded store. It must be called once at most.
 func (m *Metrics) Watch(store MemoryStore) {
 	m.add.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -200,8 +212,8 @@ func (m *Metrics) Watch(store MemoryStore) {
 		}, func() float64 { return float64(store.Evicted()) }))
 }
 
-// Handler serves the metrics in Prometheus' formats. Series that contradict
-// others, which a mapping file can bring about, are left out and logged.
+// Handler serves the metrics in Prometheus' formats. A mapping file can produce
+// series that contradict others; those are left out and logged.
 func (m *Metrics) Handler() http.Handler {
 	all := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,

@@ -24,7 +24,7 @@ type store struct {
 func (s *store) Len() int        { return s.keys }
 func (s *store) Evicted() uint64 { return s.evicted }
 
-// scrape returns the lines that Prometheus reads.
+// scrape returns the lines of /metrics.
 func scrape(t testing.TB, m *metrics.Metrics) map[string]bool {
 	t.Helper()
 	s := httptest.NewServer(m.Handler())
@@ -58,12 +58,12 @@ func TestMetrics(t *testing.T) {
 	m := open(t, metrics.Options{})
 	memory := &store{}
 	m.Watch(memory)
-	// Everything is there before anything happened, so that a first error is
-	// an increase and not a new series.
+	// Series exist before anything happens, so that the first error is an increase
+	// and not a new series.
 	for _, want := range []string{
 		"rls_panics_total 0", `rls_requests_total{code="OK"} 0`, `rls_requests_total{code="Unauthenticated"} 0`,
 		`rls_config_loads_total{result="success"} 0`, `rls_config_loads_total{result="error"} 0`, "rls_config_refused 0",
-		"rls_store_keys 0", "rls_memory_evictions_total 0",
+		"rls_store_clock_errors_total 0", "rls_store_keys 0", "rls_memory_evictions_total 0",
 	} {
 		if !scrape(t, m)[want] {
 			t.Errorf("at first: no %s", want)
@@ -73,14 +73,15 @@ func TestMetrics(t *testing.T) {
 	m.Panicked()
 	m.Answered(codes.OK)
 	m.Answered(codes.OK)
-	m.Answered(codes.Code(4711)) // a service may make up its own
+	m.Answered(codes.Code(4711)) // a service may return codes of its own
 	m.Loaded(nil)
 	m.Loaded(errors.New("bad"))
+	m.ClockError(errors.New("bad"))
 	memory.keys, memory.evicted = 5, 6
 	for _, want := range []string{
 		"rls_panics_total 1", `rls_requests_total{code="OK"} 2`, `rls_requests_total{code="Unknown"} 1`,
 		`rls_config_loads_total{result="success"} 1`, `rls_config_loads_total{result="error"} 1`, "rls_config_refused 1",
-		"rls_store_keys 5", "rls_memory_evictions_total 6",
+		"rls_store_clock_errors_total 1", "rls_store_keys 5", "rls_memory_evictions_total 6",
 	} {
 		if !scrape(t, m)[want] {
 			t.Errorf("no %s", want)

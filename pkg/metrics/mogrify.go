@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// Mogrifier renames the paths that it matches and makes tags of their parts.
+// Mogrifier renames the paths that its pattern matches, and turns parts of them
+// into tags.
 type Mogrifier struct {
 	pattern *regexp.Regexp
 	name    string
@@ -17,8 +18,9 @@ type Mogrifier struct {
 
 type tag struct{ key, value string }
 
-// NewMogrifier makes a mogrifier. In name and in the tags' values $1 stands for
-// what the pattern's first group matched.
+// NewMogrifier returns a mogrifier. In name and in the values of tags, $1 stands
+// for the text that the first group of the pattern matched. The error says which
+// argument is wrong.
 func NewMogrifier(pattern, name string, tags map[string]string) (Mogrifier, error) {
 	re, err := regexp.Compile(pattern)
 	switch {
@@ -41,7 +43,8 @@ func NewMogrifier(pattern, name string, tags map[string]string) (Mogrifier, erro
 
 var group = regexp.MustCompile(`\$\d+`)
 
-// mogrify applies the first mogrifier that matches path.
+// mogrify applies the first mogrifier that matches path. A path that none matches
+// stays as it is.
 func mogrify(mogrifiers []Mogrifier, path string) (name string, tags []string) {
 	for i := range mogrifiers {
 		m := &mogrifiers[i]

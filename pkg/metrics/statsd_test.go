@@ -24,7 +24,7 @@ import (
 
 var tags = map[string]string{"zone": "b", "build": "1.2:3"}
 
-// received reads so many lines from a UDP socket, and sorts them.
+// received reads at least count lines from a UDP socket, and sorts them.
 func received(t *testing.T, conn net.PacketConn, count int) []string {
 	t.Helper()
 	var lines []string
@@ -56,7 +56,7 @@ func udp(t *testing.T) net.PacketConn {
 	return conn
 }
 
-// events makes metrics in which a caller has tried to forge lines and tags.
+// events returns metrics of a caller who tried to forge lines and tags.
 func events(t *testing.T) *metrics.Metrics {
 	m := open(t, metrics.Options{MaxSeries: 100, NearLimitRatio: 1})
 	entry := descriptors.Entry{Key: "k", Value: "a\nforged:1|c\r\nx.__tag=1"}
@@ -92,7 +92,7 @@ func TestStatsd(t *testing.T) {
 	}
 }
 
-// Only what was counted since the last time is sent, and nothing else is.
+// Each Send sends what was counted since the last one, and nothing else.
 func TestStatsdSendsDifferences(t *testing.T) {
 	server := udp(t)
 	m := open(t, metrics.Options{})
@@ -117,7 +117,7 @@ func TestStatsdSendsDifferences(t *testing.T) {
 	}
 }
 
-// A server over TCP that comes late gets everything, and is missed in the log
+// A server over TCP that starts late gets all counts. That it was away is logged
 // once.
 func TestStatsdServerComesLate(t *testing.T) {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(testenv.FreePort(t)))
@@ -130,7 +130,7 @@ func TestStatsdServerComesLate(t *testing.T) {
 	m.Loaded(nil)
 	for range 5 {
 		if sink.Open() {
-			t.Fatal("nobody listens, and yet there is a connection")
+			t.Fatal("connected, though nothing listens")
 		}
 	}
 	server, err := net.Listen("tcp", addr)
@@ -153,8 +153,8 @@ func TestStatsdServerComesLate(t *testing.T) {
 	}
 }
 
-// What a server that hangs did not take, but for the piece that was on its
-// way, is there for the next one.
+// Lines that a server which hangs did not read are sent to the next one, except for
+// those of the write under way.
 func TestStatsdServerHangs(t *testing.T) {
 	const counters, onItsWay = 4000, 20
 	server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -168,7 +168,7 @@ func TestStatsdServerHangs(t *testing.T) {
 	for i := range counters / 2 { // total_hits and within_limit of each
 		m.Observer().Observe(allowed(r, descriptors.Entry{Key: "k", Value: strconv.Itoa(i)}))
 	}
-	// Lines so long that they do not fit what the kernel keeps.
+	// Lines so long that they do not fit in the kernel's buffers.
 	tags := map[string]string{"tag": strings.Repeat("x", 4000)}
 	sink, err := metrics.NewStatsdSink("tcp", server.Addr().String(), tags, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -178,7 +178,7 @@ func TestStatsdServerHangs(t *testing.T) {
 	var lines [2]int
 	for i := range lines {
 		if i == 0 {
-			s.Send() // to nobody who reads
+			s.Send() // the server accepts and does not read
 		} else {
 			go s.Close()
 		}
@@ -198,7 +198,7 @@ func TestStatsdServerHangs(t *testing.T) {
 	}
 }
 
-// With nobody there UDP is logged once at most, however often it fails.
+// Without a server over UDP, however often writes fail, one line is logged.
 func TestStatsdWithoutServer(t *testing.T) {
 	var log bytes.Buffer
 	m := open(t, metrics.Options{})
@@ -255,7 +255,7 @@ func TestDogStatsd(t *testing.T) {
 		"ratelimit_server.ShouldRateLimit.total_requests:4|c|#build:1_2_3,zone:b",
 	}
 	got := received(t, server, len(want))
-	for i, line := range got { // what the client says about the container
+	for i, line := range got { // without the container, which the client adds
 		got[i], _, _ = strings.Cut(line, "|c:")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -11,16 +11,17 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Store is another store with its calls timed.
+// Store passes calls on to another store and measures them.
 type Store struct {
 	backends.Store
-	epoch  time.Time // time.Since it reads one clock, where time.Now reads two
+	epoch  time.Time // time.Since(epoch) reads only the monotonic clock; time.Now reads two
 	took   prometheus.Observer
 	failed prometheus.Counter
 	up     atomic.Bool
 }
 
-// Store measures the calls to next, a store of the kind backend. Once at most.
+// Store returns a store that measures the calls to next; backend is the label of
+// the metrics. It must be called once at most.
 func (m *Metrics) Store(next backends.Store, backend string) *Store {
 	labels := prometheus.Labels{"backend": backend}
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -42,7 +43,7 @@ func (m *Metrics) Store(next backends.Store, backend string) *Store {
 	return s
 }
 
-// Apply applies b and measures it.
+// Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	start := time.Since(s.epoch)
 	err := s.Store.Apply(ctx, b)
@@ -53,15 +54,15 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	return err
 }
 
-// Ping asks the store and keeps in mind whether it answered.
+// Ping implements backends.Store. It notes whether the store answered.
 func (s *Store) Ping(ctx context.Context) error {
 	err := s.Store.Ping(ctx)
 	s.answered(ctx, err)
 	return err
 }
 
-// answered keeps in mind what a call tells about the store, which is nothing
-// when its caller gave up.
+// answered notes whether the store answered. A call whose caller gave up says
+// nothing about the store.
 func (s *Store) answered(ctx context.Context, err error) {
 	if up := err == nil; s.up.Load() != up && !errors.Is(ctx.Err(), context.Canceled) {
 		s.up.Store(up)

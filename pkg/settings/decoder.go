@@ -13,8 +13,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Decoder turns flags and environment variables into values for kong. Where
-// kong would stop at the first wrong one, it keeps them all for Check.
+// Decoder turns flags and environment variables into values for kong. It collects
+// every wrong value for Check, where kong would stop at the first.
 type Decoder struct {
 	wrong   map[string]Error // by setting
 	flagged map[string]bool  // settings given on the command line
@@ -25,8 +25,8 @@ func NewDecoder() *Decoder {
 	return &Decoder{wrong: map[string]Error{}, flagged: map[string]bool{}}
 }
 
-// Options makes a kong parser decode and describe settings our way. The
-// argument is the default of BACKEND_TYPE.
+// Options returns options with which a kong parser decodes settings by d and
+// prints their help by Describe. The argument is the default of BACKEND_TYPE.
 func (d *Decoder) Options(backendType string) []kong.Option {
 	return []kong.Option{
 		kong.Vars{"backend_type": backendType},
@@ -39,7 +39,8 @@ func (d *Decoder) Options(backendType string) []kong.Option {
 	}
 }
 
-// Check returns everything that is wrong with s, as Errors, or nil.
+// Check returns all problems of the settings as Errors, or nil. It also fills in
+// values that depend on other settings.
 func (d *Decoder) Check(s *Settings) error {
 	var wrong Errors
 	for _, e := range d.wrong {
@@ -76,7 +77,7 @@ func (d *Decoder) Check(s *Settings) error {
 	return wrong
 }
 
-// decode sets target from text, or says what text should have been.
+// decode sets target from text, or returns which text would be right.
 type decode func(text string, target reflect.Value, tag *kong.Tag) (want string)
 
 func (d *Decoder) mapper(decode decode) kong.MapperFunc {
@@ -88,7 +89,7 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 			return err
 		}
 		tag, name := ctx.Value.Tag, settingName(ctx.Value)
-		if len(tag.Envs) == 0 { // a flag of another command
+		if len(tag.Envs) == 0 { // not a setting but a flag of another command
 			if want := decode(text, target, tag); want != "" {
 				return fmt.Errorf("%q is wrong: want %s", text, want)
 			}
@@ -97,9 +98,9 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 		if text == "" && choices(tag) != nil || target.Kind() == reflect.Int && isServiceLink(name+"="+text) {
 			text = ctx.Value.Default
 		}
-		// Kong reads the command line first, into values of its own, then
-		// variables and defaults into the settings. A flag counts for more: a
-		// right one mends a wrong variable.
+		// Kong reads the command line first, into values of its own, and then
+		// variables and defaults into the settings. A flag takes precedence: with
+		// a right flag a wrong variable is no problem.
 		if flag := target.Addr() != ctx.Value.Target.Addr(); flag {
 			d.flagged[name] = true
 			delete(d.wrong, name)
@@ -113,8 +114,8 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 	}
 }
 
-// Wrong returns which of the settings of these names could not be parsed, as
-// Errors, or nil: for commands that share a few of them.
+// Wrong returns the settings of these names that could not be parsed, as Errors, or
+// nil. It is for commands that use only a few settings.
 func (d *Decoder) Wrong(names ...string) error {
 	var wrong Errors
 	for _, name := range names {
@@ -149,7 +150,7 @@ func decodeBool(text string, target reflect.Value, _ *kong.Tag) string {
 }
 
 func decodeInt(text string, target reflect.Value, tag *kong.Tag) string {
-	v, err := strconv.ParseInt(text, 0, 64) // 0x10 and 010 as the reference does
+	v, err := strconv.ParseInt(text, 0, 64) // with 0x10 and 010, as in envoyproxy/ratelimit
 	low, high := int64(math.MinInt64), int64(math.MaxInt64)
 	if s := tag.Get("min"); s != "" {
 		low, _ = strconv.ParseInt(s, 10, 64)
@@ -173,7 +174,7 @@ func decodeFloat(text string, target reflect.Value, tag *kong.Tag) string {
 	if s := tag.Get("max"); s != "" {
 		high, _ = strconv.ParseFloat(s, 64)
 	}
-	// Written so that NaN is refused.
+	// NaN is not equal, less or greater than anything, so this refuses it.
 	if err != nil || !(v >= low && v <= high) {
 		return "a number" + within(tag)
 	}
@@ -197,8 +198,8 @@ func decodeDuration(text string, target reflect.Value, tag *kong.Tag) string {
 	return ""
 }
 
-// decodeString spells a choice as its tag does, whatever the case it was
-// given in.
+// decodeString sets a string. A choice may be in any case, and is set as its tag
+// writes it.
 func decodeString(text string, target reflect.Value, tag *kong.Tag) string {
 	choices := choices(tag)
 	target.SetString(text)
@@ -229,7 +230,7 @@ func either(choices []string) string {
 	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
-// within describes a tag's range: ", from 0 to 65535".
+// within is the range of a tag in words: ", from 0 to 65535".
 func within(tag *kong.Tag) string {
 	low, high := tag.Get("min"), tag.Get("max")
 	switch {
@@ -243,7 +244,7 @@ func within(tag *kong.Tag) string {
 	return ""
 }
 
-// Describe is a setting's help with its values, default and variable.
+// Describe is the help text of a setting with its values, default and variable.
 func Describe(v *kong.Value) string {
 	if len(v.Tag.Envs) == 0 {
 		return v.Help
@@ -262,7 +263,7 @@ func Describe(v *kong.Value) string {
 	return help + " $" + v.Tag.Envs[0]
 }
 
-// Values says what a setting may be: its choices, or its unit and range.
+// Values is the choices of a setting in words, or its unit and range.
 func Values(v *kong.Value) string {
 	if choices := choices(v.Tag); choices != nil {
 		return either(choices)

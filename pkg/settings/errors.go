@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Error is one setting with a wrong value.
+// Error is a setting with a wrong value.
 type Error struct {
 	Setting string // environment variable, e.g. GRPC_PORT
 	Value   string // as it was given
-	Want    string // what would be right
+	Want    string // values that would be right
 }
 
 func (e Error) Error() string {
 	return fmt.Sprintf("%s (--%s) is %q: want %s", e.Setting, flagName(e.Setting), e.Value, e.Want)
 }
 
-// Errors is everything that is wrong with the settings.
+// Errors is all problems of the settings.
 type Errors []Error
 
 func (e Errors) Error() string {
@@ -42,8 +42,8 @@ func (e *Errors) pair(cert, certFile, key, keyFile string) {
 	e.require(keyFile == "" || certFile != "", cert, certFile, "a file, because "+key+" is set")
 }
 
-// isAddress reports whether text is host:port; an empty host is none that could
-// be dialled.
+// isAddress reports whether text is a host:port that can be dialled, and so has a
+// host.
 func isAddress(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil || host == "" {

@@ -26,8 +26,8 @@ type GRPC struct {
 	Channelz   bool `env:"CHANNELZ" default:"false" help:"Serve channelz, gRPC's own debugging service."`
 }
 
-// ClientCA is the file with the CAs that client certificates must come from,
-// whichever of its two names it was set by, or "".
+// ClientCA is the file with the CAs of client certificates, by whichever of its two
+// names it is set, or "".
 func (g *GRPC) ClientCA() string {
 	if g.ClientTLSCACert != "" {
 		return g.ClientTLSCACert
@@ -40,7 +40,8 @@ func (g *GRPC) conflicts() (wrong Errors) {
 		wrong.require(g.ServerTLSCert != "", "GRPC_SERVER_TLS_CERT", "", "a file, because GRPC_SERVER_USE_TLS is true")
 		wrong.require(g.ServerTLSKey != "", "GRPC_SERVER_TLS_KEY", "", "a file, because GRPC_SERVER_USE_TLS is true")
 	} else {
-		// Asking for client certificates without TLS would serve everyone.
+		// Without TLS there are no client certificates, and everyone would be
+		// served.
 		wrong.require(g.ClientTLSCACert == "", "GRPC_CLIENT_TLS_CACERT", g.ClientTLSCACert, "set together with GRPC_SERVER_USE_TLS=true")
 		wrong.require(g.ServerTLSCACert == "", "GRPC_SERVER_TLS_CA_CERT", g.ServerTLSCACert, "set together with GRPC_SERVER_USE_TLS=true")
 	}

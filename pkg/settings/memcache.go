@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Memcache is the memcached servers.
+// Memcache says which memcached servers count, and how to talk to them.
 type Memcache struct {
 	HostPort     []string      `env:"HOST_PORT" help:"Servers as host:port (or paths of Unix sockets), separated by commas."`
 	SRV          string        `env:"SRV" help:"DNS SRV record with the servers, instead of MEMCACHE_HOST_PORT."`

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Metrics says where measurements go.
+// Metrics says where metrics are sent or served.
 type Metrics struct {
 	UsePrometheus  bool   `env:"USE_PROMETHEUS" default:"false" help:"Serve metrics to Prometheus."`
 	PrometheusAddr string `env:"PROMETHEUS_ADDR" default:":9090" help:"Address of the metrics listener."`
@@ -34,7 +34,7 @@ type Metrics struct {
 // Tags is ExtraTags by key.
 func (m *Metrics) Tags() map[string]string { return tags(m.ExtraTags) }
 
-// tags reads key:value pairs; what is none has no value.
+// tags splits key:value pairs. Text without a colon becomes a key without a value.
 func tags(pairs []string) map[string]string {
 	m := make(map[string]string, len(pairs))
 	for _, pair := range pairs {
@@ -44,7 +44,7 @@ func tags(pairs []string) map[string]string {
 	return m
 }
 
-// Mogrifier is one of UseDogStatsdMogrifiers.
+// Mogrifier is the settings of one of UseDogStatsdMogrifiers.
 type Mogrifier struct {
 	Pattern, Name string
 	Tags          map[string]string
@@ -60,10 +60,10 @@ func (m *Metrics) Mogrifier(name string) Mogrifier {
 	return mogrifier
 }
 
-// settle leaves statsd out where it is on by default only and another place is
-// asked for, and says what is wrong. asked: USE_STATSD was given.
+// settle checks the settings, and switches statsd off where it is on only by default
+// and metrics go to another place. asked says that USE_STATSD was given.
 func (m *Metrics) settle(asked bool) (wrong Errors) {
-	// Empty ones do not leave them out, as with the reference.
+	// As in envoyproxy/ratelimit, an empty value means the default.
 	if m.PrometheusAddr == "" {
 		m.PrometheusAddr = ":9090"
 	}
@@ -76,7 +76,8 @@ func (m *Metrics) settle(asked bool) (wrong Errors) {
 		wrong.require(err == nil, "PROMETHEUS_ADDR", m.PrometheusAddr, "host:port, or :port for all addresses")
 	}
 	for _, pair := range m.ExtraTags {
-		// One without a value, as of a variable that is not set, is none.
+		// key: without a value is allowed, because manifests take values from
+		// variables that may be unset.
 		wrong.require(strings.Contains(pair, ":"), "EXTRA_TAGS", pair, "key:value,key:value")
 	}
 	if m.DisableStats {

@@ -9,8 +9,8 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// Metrics go to one place: statsd unless another is asked for, and two that
-// are asked for are refused.
+// Metrics go to one place: to statsd unless another place is set. Two places that are
+// set are refused.
 func TestOnePlaceForMetrics(t *testing.T) {
 	type places struct{ Prometheus, Statsd, Dog bool }
 	for _, tt := range []struct {

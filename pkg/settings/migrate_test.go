@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// docs/migrate.md tells what became of every variable of the reference.
+// docs/migrate.md has every variable of envoyproxy/ratelimit.
 func TestMigrationGuide(t *testing.T) {
 	text, err := os.ReadFile("../../docs/migrate.md")
 	if err != nil {

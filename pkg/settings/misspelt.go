@@ -8,26 +8,27 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Misspelling is a variable that has no meaning and looks like one that has.
+// Misspelling is a variable that is not a setting and whose name is close to that of
+// one.
 type Misspelling struct{ Variable, Meant string }
 
 const (
-	// Two letters may be wrong, missing, too many or in the wrong order, in
-	// names that are long enough for that to be no coincidence.
+	// Up to two letters may be wrong, missing, added or swapped. Names must be long
+	// enough that such a likeness is no coincidence.
 	mostWrong = 2
 	leastLong = 8
 )
 
-// serviceLinks are the variables that Kubernetes sets in every pod for each
-// Service: of one named redis REDIS_SERVICE_HOST, REDIS_PORT=tcp://10.0.0.1:6379
-// and so on.
+// serviceLinks matches the variables that Kubernetes sets in every pod for each
+// Service. For a Service named redis these are REDIS_SERVICE_HOST,
+// REDIS_PORT=tcp://10.0.0.1:6379 and so on.
 var serviceLinks = regexp.MustCompile(`^\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)=|^\w+_PORT=(tcp|udp|sctp)://`)
 
 func isServiceLink(variable string) bool { return serviceLinks.MatchString(variable) }
 
-// Misspelt finds the variables of an environment, each NAME=VALUE as in
-// os.Environ, that are probably meant to be a setting of the parser: they
-// differ from it little. Those that Kubernetes sets for a Service are not.
+// Misspelt finds the variables in environ, each NAME=VALUE as in os.Environ, whose
+// names are close to that of a setting of the parser. Variables that Kubernetes sets
+// for a Service are left out.
 func Misspelt(environment []string, parser *kong.Application) []Misspelling {
 	known := variables(parser.Node)
 	var found []Misspelling
@@ -61,8 +62,7 @@ func variables(n *kong.Node) []string {
 	return names
 }
 
-// distance is how many letters have to be put in, left out or replaced to make
-// b of a.
+// distance is the number of letters to insert, remove or replace to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

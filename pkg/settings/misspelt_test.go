@@ -18,9 +18,9 @@ func TestMisspelt(t *testing.T) {
 	got := settings.Misspelt([]string{
 		"RUNTIME_SUBDIRECTRY=x", "REDIS_UR=localhost:6379", "GRPC_SERVER_TLS_CRET=x", "LIMIT_RESPONSE_HEADER_ENABLED=1",
 		"REDSI_TYPE=x", "BACKENDTYPE=x", "BACKEND_TYP=x", "DEBUG_PROT=6071", "RUNTME_ROOT=/data",
-		// Right.
+		// Settings.
 		"REDIS_URL=localhost:6379", "PORT=8080", "REDIS_AUTH=",
-		// Of Services named redis, grpc, grpc-2, rpc and host, and of others.
+		// Variables of Services named redis, grpc, grpc-2, rpc and host, and others.
 		"REDIS_PORT=tcp://10.0.0.1:6379", "REDIS_SERVICE_HOST=10.0.0.1", "REDIS_PORT_6379_TCP_PROTO=tcp", "REDIS_SERVICE_PORT_TCP_REDIS=6379",
 		"GRPC_PORT=tcp://10.0.0.1:8081", "GRPC_2_PORT=tcp://10.0.0.1:8081", "GRPC_2_SERVICE_PORT=8081", "RPC_PORT=udp://10.0.0.1:1", "HOST_PORT=tcp://10.0.0.1:1",
 		"KUBERNETES_SERVICE_PORT_HTTPS=443", "KUBERNETES_PORT_443_TCP_ADDR=10.0.0.1", "POD_NAME=x", "NODE_HOST=x", "HTTP_PORT=80", "LOG_PATH=x",

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// RedisServer is one Redis deployment: a server, a Sentinel group or a cluster.
+// RedisServer says how to reach one Redis: a server, a master with sentinels, or a
+// cluster.
 type RedisServer struct {
 	SocketType   string        `env:"SOCKET_TYPE" default:"unix" oneof:"tcp,unix" help:"Kind of the connection: tcp, or a Unix socket."`
 	Type         string        `env:"TYPE" default:"SINGLE" oneof:"SINGLE,SENTINEL,CLUSTER" help:"Whether there is a single server, a master watched by sentinels, or a cluster."`
@@ -26,7 +27,8 @@ type RedisServer struct {
 	ClusterPipelineParallelism int           `env:"CLUSTER_PIPELINE_PARALLELISM" default:"1" help:"Accepted and without effect: a cluster's nodes are always asked in parallel."`
 }
 
-// Redis is the main deployment and what holds for both.
+// Redis says how to reach the main Redis, and has the settings that hold for the
+// Redis of per-second limits too.
 type Redis struct {
 	RedisServer
 
@@ -78,25 +80,26 @@ func (r *RedisServer) isServer(text string) bool {
 		}
 		text = u.Host
 	}
-	if strings.Contains(text, "@") { // credentials, for which it takes a URL
+	if strings.Contains(text, "@") { // only a URL can have credentials
 		return false
 	}
 	if isAddress(text) {
 		return true
 	}
-	host := strings.Trim(text, "[]") // 6379 is the usual port
+	host := strings.Trim(text, "[]") // without a port, which is then 6379
 	_, err := netip.ParseAddr(host)
 	return err == nil || host != "" && !strings.Contains(host, ":")
 }
 
-// hasDatabase reports whether there can be the database that u names, if any.
+// hasDatabase reports whether the database in u, if there is one, can exist.
 func (r *RedisServer) hasDatabase(u *url.URL) bool {
 	n, err := strconv.Atoi(cmp.Or(strings.Trim(u.Path, "/"), u.Query().Get("db"), "0"))
 	return err == nil && (n == 0 || n > 0 && r.Type == "SINGLE")
 }
 
-// hideSecrets is a part of a setting, or the whole of it, without what may be
-// of a password. That may have commas and @ in it, and be in a query.
+// hideSecrets is part, which is a part or all of the setting whole, with *** in place
+// of every byte that may belong to a password. A password can hold commas and @, and
+// can be in a query.
 func hideSecrets(part, whole string) string {
 	switch at := strings.LastIndexByte(whole, '@'); {
 	case strings.Contains(whole, "?"), at >= 0 && part != whole:

@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// redisURLs are the values of REDIS_URL that are refused, as they are shown.
+// redisURLs returns the parts of REDIS_URL that are refused, as the error shows them.
 func redisURLs(t *testing.T, kind, url string) (refused []string) {
 	t.Helper()
 	_, err := parse(t, "--backend-type=redis", "--redis-socket-type=tcp", "--redis-type="+kind, "--redis-url="+url)
@@ -28,7 +28,7 @@ func redisURLs(t *testing.T, kind, url string) (refused []string) {
 	return refused
 }
 
-// What is taken here the store can be opened with.
+// The store can be opened with every URL that is accepted.
 func TestRedisAddresses(t *testing.T) {
 	for kind, urls := range map[string][]string{
 		"SINGLE": {
@@ -53,7 +53,7 @@ func TestRedisAddresses(t *testing.T) {
 	} {
 		for _, url := range urls {
 			if redisURLs(t, kind, url) == nil {
-				t.Errorf("%s %s is taken", kind, url)
+				t.Errorf("%s %s is accepted", kind, url)
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func TestRedisSecretsAreNotShown(t *testing.T) {
 	}
 }
 
-// The wrong ones of a list come in its order, however many they are.
+// All wrong servers of a list are reported, in its order.
 func TestErrorsOfOneSettingKeepTheirOrder(t *testing.T) {
 	var nodes []string
 	for i := range 100 {

@@ -127,10 +127,10 @@ var referenceVariables = map[string]string{
 	"TRACING_SAMPLING_RATE":                         "1",
 }
 
-// better are the defaults that differ, and why.
+// better has the defaults that differ from those of envoyproxy/ratelimit on purpose.
 var better = map[string]string{
-	"BACKEND_TYPE":            "memory", // by the name ratelimit it is redis
-	"MEMCACHE_MAX_IDLE_CONNS": "64",     // 2 dials anew for most calls
+	"BACKEND_TYPE":            "memory", // redis for a program that is started as ratelimit
+	"MEMCACHE_MAX_IDLE_CONNS": "64",     // with 2, most calls would dial
 }
 
 func TestEveryVariableOfTheReference(t *testing.T) {

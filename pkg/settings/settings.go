@@ -1,14 +1,14 @@
-// Package settings holds what an operator can set about the process.
+// Package settings has the settings of the process.
 //
-// Every setting is a field of a small group, with its environment variable,
-// default, unit, range and help in the field's tag; the flag, the help text,
-// the checks and docs/settings.md all follow from there. Names, defaults and
-// meanings are those of envoyproxy/ratelimit wherever it has the setting.
+// Every setting is a field of a small group. The field's tag has its environment
+// variable, default, unit, range and help, from which the flag, the help text, the
+// checks and docs/settings.md are made. Where envoyproxy/ratelimit has a setting, the
+// name, default and meaning are the same.
 //
-// The package promises that what [Decoder.Check] accepts can be used as it is:
-// every value parsed, inside its range and consistent with the others; and that
-// everything wrong is reported at once. It leaves to its users whether files
-// can be read, hosts resolve and ports are free.
+// The package promises that settings which [Decoder.Check] accepts can be used
+// without further checks: every value is parsed, in its range and consistent with
+// the others. It also promises that all problems are reported at once. Whether files
+// can be read, hosts resolve and ports are free is left to the users of the settings.
 package settings
 
 import (
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Settings is all of it, one group per concern.
+// Settings is all settings, in groups.
 type Settings struct {
 	Server Server `embed:"" group:"HTTP, debug and health"`
 	GRPC   GRPC   `embed:"" group:"gRPC" prefix:"grpc-" envprefix:"GRPC_"`
@@ -40,7 +40,7 @@ type Settings struct {
 	Tracing Tracing `embed:"" group:"Tracing" prefix:"tracing-" envprefix:"TRACING_"`
 }
 
-// Server says where HTTP clients, operators and probes are answered.
+// Server says where the process listens for HTTP clients, operators and probes.
 type Server struct {
 	UseGRPC  bool `name:"use-grpc" env:"USE_GRPC" default:"true" help:"Listen for gRPC."`
 	UseHTTP  bool `name:"use-http" env:"USE_HTTP" default:"true" help:"Listen for HTTP (/healthcheck, /json)."`
@@ -58,7 +58,7 @@ type Server struct {
 	HealthyWithAtLeastOneConfigLoaded bool `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" default:"false" help:"Stay unhealthy until rules with at least one domain were loaded, and become unhealthy again when rules without a domain are."`
 }
 
-// Rules says where the rules come from.
+// Rules says where the rules come from and how they are loaded.
 type Rules struct {
 	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA" help:"Where the rules come from: files, or an xDS management server that sends all of them (SOTW) or the changed ones (DELTA)."`
 	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
@@ -76,7 +76,7 @@ type Rules struct {
 	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen and be healthy before the xDS server has sent rules; until then every request gets an error."`
 }
 
-// Backend says which store counts, and what holds for every one of them.
+// Backend says which store counts, and has the settings that hold for all stores.
 type Backend struct {
 	BackendType    string `env:"BACKEND_TYPE" default:"${backend_type}" oneof:"memory,redis,memcache" help:"The store that keeps the counters."`
 	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Text before every key."`
@@ -97,7 +97,7 @@ type Memory struct {
 	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Largest number of keys (about 400 bytes each at most); beyond it the key that expires soonest is removed."`
 }
 
-// Limits says how decisions are made known.
+// Limits says how decisions are made and reported.
 type Limits struct {
 	NearLimitRatio float64 `env:"NEAR_LIMIT_RATIO" default:"0.8" min:"0" max:"1" help:"Share of a limit above which hits count as near_limit."`
 	ShadowMode     bool    `env:"SHADOW_MODE" default:"false" help:"Decide and count, but always answer OK."`
@@ -129,7 +129,7 @@ func (l *Limits) conflicts() (wrong Errors) {
 	return wrong
 }
 
-// Request caps what one request may ask; beyond it is INVALID_ARGUMENT.
+// Request bounds a request. A larger one is answered INVALID_ARGUMENT.
 type Request struct {
 	MaxBytes       int `env:"MAX_BYTES" default:"1048576" min:"1024" max:"67108864" unit:"bytes" help:"Largest size of one request, over gRPC or as the body of /json."`
 	MaxDescriptors int `env:"MAX_DESCRIPTORS" default:"128" min:"1" max:"10000" help:"Largest number of descriptors in one request."`

@@ -13,7 +13,7 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// The settings of whoever runs the tests must not count.
+// TestMain removes the variables of the environment that the tests run in.
 func TestMain(m *testing.M) {
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parse reads settings from flags and this process's environment.
+// parse reads settings from flags and from this process's environment.
 func parse(t *testing.T, args ...string) (settings.Settings, error) {
 	t.Helper()
 	var s settings.Settings
@@ -39,7 +39,7 @@ func parse(t *testing.T, args ...string) (settings.Settings, error) {
 	return s, decoder.Check(&s)
 }
 
-// flags lists every setting.
+// flags lists the flags of all settings.
 func flags(t *testing.T) []*kong.Flag {
 	t.Helper()
 	var s settings.Settings
@@ -55,7 +55,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A sample of what a drop-in must not change.
+	// A sample of the defaults that envoyproxy/ratelimit has, too.
 	type sample struct {
 		Ports               []int
 		Root, App, RedisURL string
@@ -98,7 +98,7 @@ func TestEveryFlagIsNamedAfterItsVariable(t *testing.T) {
 	}
 }
 
-// other is a valid value of the setting that is not its default.
+// other is a valid value of the setting other than its default.
 func other(flag *kong.Flag) string {
 	if choices := flag.Tag.Get("oneof"); choices != "" {
 		for choice := range strings.SplitSeq(choices, ",") {
@@ -160,7 +160,7 @@ func TestWrongValues(t *testing.T) {
 	tests := []struct {
 		name string
 		set  map[string]string
-		want []string // what each error holds, in order
+		want []string // parts of the errors, in their order
 	}{
 		{"all at once", map[string]string{
 			"PORT": "80x8", "GRPC_PORT": "65536", "DEBUG_PORT": "-1", "SHADOW_MODE": "yes", "NEAR_LIMIT_RATIO": "NaN",
@@ -290,8 +290,8 @@ func TestClientCAHasTwoNames(t *testing.T) {
 	}
 }
 
-// Manifests set variables to nothing. What envoyproxy/ratelimit takes that way
-// is its default or off.
+// Manifests set variables to an empty value. As in envoyproxy/ratelimit, that means
+// the default, or off.
 func TestEmptyValues(t *testing.T) {
 	for _, flag := range flags(t) {
 		switch flag.Target.Interface().(type) {
@@ -318,7 +318,8 @@ func TestEmptyValues(t *testing.T) {
 	}
 }
 
-// A Service named grpc or statsd puts its variables into every pod.
+// Kubernetes sets GRPC_PORT=tcp://… in every pod for a Service named grpc. That is no
+// setting.
 func TestVariablesOfServices(t *testing.T) {
 	for _, service := range []string{"GRPC", "DEBUG", "STATSD"} {
 		t.Setenv(service+"_PORT", "tcp://10.0.0.1:9")
@@ -332,7 +333,7 @@ func TestVariablesOfServices(t *testing.T) {
 	}
 }
 
-// Numbers are read as envoyproxy/ratelimit reads them.
+// Numbers are parsed as in envoyproxy/ratelimit.
 func TestNumbers(t *testing.T) {
 	for text, want := range map[string]int{"16": 16, "0x10": 16, "020": 16, "0b10000": 16, "1_6": 16, "+16": 16, "08": 0, "1e1": 0, "16.0": 0} {
 		t.Setenv("REDIS_POOL_SIZE", text)

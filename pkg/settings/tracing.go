@@ -1,7 +1,7 @@
 package settings
 
-// Tracing says as whom spans are sent. Where to, how often and how many at once
-// is for OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_*, OTEL_BSP_*).
+// Tracing says under which name spans are sent. Their server, interval and batch size
+// are set by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_*, OTEL_BSP_*).
 type Tracing struct {
 	Enabled           bool    `env:"ENABLED" default:"false" help:"Send spans of decisions and of calls to the store, over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables name the collector and the connection."`
 	ServiceName       string  `env:"SERVICE_NAME" default:"RateLimit" help:"service.name of the spans."`

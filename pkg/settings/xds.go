@@ -7,8 +7,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// XDS says which management server sends the rules when CONFIG_TYPE is one of
-// the GRPC_XDS kinds, and as whom to ask it.
+// XDS says which management server sends the rules when CONFIG_TYPE starts with
+// GRPC_XDS, and with which identity it is asked.
 type XDS struct {
 	NodeID       string `env:"NODE_ID" default:"default" help:"Id of the node whose rules to ask for, exactly as in the server."`
 	NodeMetadata string `env:"NODE_METADATA" help:"Metadata of the node: key=value, separated by commas."`
@@ -24,7 +24,8 @@ type XDS struct {
 	ServerTLSSAN    string `name:"server-tls-san" env:"SERVER_TLS_SAN" help:"Name that the server's certificate must carry, instead of the host of the URL."`
 }
 
-// XDSClient says how to stay in touch with that server.
+// XDSClient says how often to connect to that server again, and how large its
+// messages may be.
 type XDSClient struct {
 	BackoffInitialInterval time.Duration `env:"BACKOFF_INITIAL_INTERVAL" default:"10s" min:"1ms" max:"1h" help:"First wait after a stream has ended; each further wait is longer."`
 	BackoffMaxInterval     time.Duration `env:"BACKOFF_MAX_INTERVAL" default:"60s" min:"1ms" max:"24h" help:"Longest wait."`
@@ -49,8 +50,7 @@ func (x *XDS) Headers() map[string]string {
 	return headers
 }
 
-// pairs splits a list of keys and values, and reports whether all of it is
-// that.
+// pairs splits a list of keys and values, and reports whether every part has both.
 func pairs(list, separator string) (map[string]string, bool) {
 	m, ok := map[string]string{}, true
 	for pair := range strings.SplitSeq(list, ",") {
@@ -65,15 +65,15 @@ func pairs(list, separator string) (map[string]string, bool) {
 	return m, ok
 }
 
-// isHeader reports whether gRPC sends a header of that name: HTTP/2's own and
-// gRPC's cannot be set.
+// isHeader reports whether a client may set a header of that name. The headers of
+// HTTP/2 and of gRPC itself cannot be set.
 func isHeader(name string) bool {
 	name = strings.ToLower(name)
 	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && !strings.HasPrefix(name, "grpc-")
 }
 
-// hideValues is a list of headers without what may be secret: the values, and
-// what stands where a name should and is none.
+// hideValues is a list of headers with *** in place of every value, and of every
+// part that is no header: both may be secret.
 func hideValues(list string) string {
 	var shown []string
 	for pair := range strings.SplitSeq(list, ",") {

@@ -26,7 +26,7 @@ func TestPairsForTheManagementServer(t *testing.T) {
 	}
 }
 
-// What is wrong with headers is said without what may be secret in them.
+// Errors about headers do not show their values.
 func TestWrongHeadersForTheManagementServer(t *testing.T) {
 	for given, shown := range map[string]string{
 		"authorization=Bearer s3cret":                `"***"`,
