@@ -8,67 +8,105 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/combine"
-	"example.org/rls/pkg/backends/deadline"
-	"example.org/rls/pkg/backends/denycache"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/presence"
 	"example.org/rls/pkg/backends/redis"
-	"example.org/rls/pkg/backends/split"
+	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/tracing"
 )
 
-// backend opens a store. It does not wait for a server.
-type backend func(*settings.Settings, *certs.Watcher, *metrics.Metrics, *slog.Logger) (backends.Store, error)
-
-// stores are the backends by the names that BACKEND_TYPE takes.
-var stores = map[string]backend{
-	"memory":   openMemory,
-	"redis":    openRedis,
-	"memcache": openMemcached,
+// backend is what the program knows of a value of BACKEND_TYPE.
+type backend struct {
+	// open opens the stores that count. It does not wait for servers.
+	open func(*opening) (main, perSecond stack.Tier, err error)
+	// system is what OpenTelemetry calls its servers; "" if it has none.
+	system string
+	// shared: all processes with the same settings count in the same cells.
+	shared bool
+	// health says how the process' health follows the store's; nil is as the
+	// zero StoreWatch says.
+	health func(*settings.Settings) server.StoreWatch
 }
 
-func openBackend(s *settings.Settings, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
-	store, err := stores[s.Backend.BackendType](s, watch, measure, log)
+const (
+	inMemory    = "memory"
+	inRedis     = "redis"
+	inMemcached = "memcache"
+)
+
+// backendTypes are the backends by the values of BACKEND_TYPE.
+var backendTypes = map[string]backend{
+	inMemory:    {open: openMemory},
+	inRedis:     {open: openRedis, system: "redis", shared: true, health: redisHealth},
+	inMemcached: {open: openMemcached, system: "memcached", shared: true},
+}
+
+func backendOf(s *settings.Settings) backend { return backendTypes[s.Backend.BackendType] }
+
+// defaultBackend is the default of BACKEND_TYPE for a program that was started
+// by that name: as a replacement of envoyproxy/ratelimit it counts in Redis.
+func defaultBackend(name string) string {
+	if name == "ratelimit" {
+		return inRedis
+	}
+	return inMemory
+}
+
+// opening is what stores are opened with.
+type opening struct {
+	*settings.Settings
+	watch   *certs.Watcher
+	measure *metrics.Metrics
+	tracer  *tracing.Tracer
+	log     *slog.Logger
+}
+
+// openStore opens what BACKEND_TYPE names, with all that stands before it.
+func openStore(o *opening) (backends.Store, error) {
+	b := backendOf(o.Settings)
+	main, perSecond, err := b.open(o)
 	if err != nil {
 		return nil, fmt.Errorf("open backend: %w", err)
 	}
-	if !s.Metrics.DisableStats {
-		store = measure.Store(store, s.Backend.BackendType)
-	}
-	if size := s.Backend.LocalCacheSizeInBytes; size > 0 && s.Backend.BackendType != "memory" {
-		return denycache.New(store, size)
-	}
-	return store, nil
+	return stack.Build(stack.Options{
+		Main:       main,
+		PerSecond:  perSecond,
+		LocalCache: o.Backend.LocalCacheSizeInBytes,
+		Watch: func(s backends.Store) backends.Store {
+			if !o.Metrics.DisableStats {
+				s = o.measure.Store(s, o.Backend.BackendType)
+			}
+			return o.tracer.Store(s, b.system)
+		},
+	})
 }
 
-func openMemory(s *settings.Settings, _ *certs.Watcher, measure *metrics.Metrics, _ *slog.Logger) (backends.Store, error) {
-	store, err := memory.New(memory.Options{MaxKeys: s.Memory.MaxKeys})
+func openMemory(o *opening) (main, perSecond stack.Tier, err error) {
+	store, err := memory.New(memory.Options{MaxKeys: o.Memory.MaxKeys})
 	if err != nil {
-		return nil, err
+		return main, perSecond, err
 	}
-	measure.Watch(store)
-	return store, nil
+	o.measure.Watch(store)
+	return stack.Tier{Store: store}, perSecond, nil
 }
 
-func openRedis(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
-	goredis.SetLogger(redisLog{log})
-	main, err := openRedisServer(s, watch, "REDIS_URL", s.Redis.RedisServer, &presence.Watch{Log: log, Role: "main"})
-	if err != nil || !s.Redis.Persecond {
-		return main, err
+func openRedis(o *opening) (main, perSecond stack.Tier, err error) {
+	goredis.SetLogger(redisLog{o.log})
+	if main, err = openRedisServer(o, "REDIS_URL", "main", o.Redis.RedisServer); err != nil || !o.Redis.Persecond {
+		return main, perSecond, err
 	}
-	perSecond, err := openRedisServer(s, watch, "REDIS_PERSECOND_URL", s.RedisPerSecond, &presence.Watch{Log: log, Role: "per-second"})
-	if err != nil {
-		_ = main.Close()
-		return nil, err
+	if perSecond, err = openRedisServer(o, "REDIS_PERSECOND_URL", "per-second", o.RedisPerSecond); err != nil {
+		_ = main.Store.Close()
 	}
-	return split.New(main, perSecond, max(s.Redis.Timeout, s.RedisPerSecond.Timeout))
+	return main, perSecond, err
 }
 
-func openRedisServer(s *settings.Settings, watch *certs.Watcher, name string, r settings.RedisServer, servers *presence.Watch) (backends.Store, error) {
+func openRedisServer(s *opening, name, role string, r settings.RedisServer) (stack.Tier, error) {
 	o := redis.Options{
 		Type:             r.Type,
 		SocketType:       r.SocketType,
@@ -77,8 +115,8 @@ func openRedisServer(s *settings.Settings, watch *certs.Watcher, name string, r 
 		SentinelAuth:     r.SentinelAuth,
 		PoolSize:         r.PoolSize,
 		Timeout:          r.Timeout,
-		ExpirationJitter: jitter(s),
-		Watch:            servers,
+		ExpirationJitter: s.jitter(),
+		Watch:            &presence.Watch{Log: s.log, Role: role},
 	}
 	if r.Type != "SINGLE" {
 		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
@@ -86,18 +124,22 @@ func openRedisServer(s *settings.Settings, watch *certs.Watcher, name string, r 
 	if r.UseTLS() {
 		var err error
 		files := certs.Files{Cert: s.Redis.TLSClientCert, Key: s.Redis.TLSClientKey, CA: s.Redis.TLSCACert}
-		if o.TLS, err = storeTLS(watch, "REDIS_TLS_", files, s.Redis.TLSSkipHostnameVerification); err != nil {
-			return nil, err
+		if o.TLS, err = storeTLS(s.watch, "REDIS_TLS_", files, s.Redis.TLSSkipHostnameVerification); err != nil {
+			return stack.Tier{}, err
 		}
 	}
 	store, err := redis.Open(o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return stack.Tier{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return remote(store, r.Timeout)
+	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 
-func openMemcached(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metrics, log *slog.Logger) (backends.Store, error) {
+func redisHealth(s *settings.Settings) server.StoreWatch {
+	return server.StoreWatch{Always: s.Redis.HealthCheckActiveConnection, GiveUpAfter: s.Redis.StartupMaxElapsedTime}
+}
+
+func openMemcached(s *opening) (main, perSecond stack.Tier, err error) {
 	m := s.Memcache
 	o := memcached.Options{
 		Servers:          m.HostPort,
@@ -105,33 +147,22 @@ func openMemcached(s *settings.Settings, watch *certs.Watcher, _ *metrics.Metric
 		SRVRefresh:       m.SRVRefresh,
 		Timeout:          m.Timeout,
 		MaxIdleConns:     m.MaxIdleConns,
-		ExpirationJitter: jitter(s),
-		Watch:            &presence.Watch{Log: log, Role: "main"},
+		ExpirationJitter: s.jitter(),
+		Watch:            &presence.Watch{Log: s.log, Role: "main"},
 	}
 	if m.TLS {
-		var err error
 		files := certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}
-		if o.TLS, err = storeTLS(watch, "MEMCACHE_TLS_", files, m.TLSSkipHostnameVerification); err != nil {
-			return nil, err
+		if o.TLS, err = storeTLS(s.watch, "MEMCACHE_TLS_", files, m.TLSSkipHostnameVerification); err != nil {
+			return main, perSecond, err
 		}
 	}
 	store, err := memcached.Open(o)
 	if err != nil {
-		return nil, err
+		return main, perSecond, err
 	}
-	return remote(store, m.Timeout)
+	return stack.Tier{Store: store, Timeout: m.Timeout}, perSecond, nil
 }
 
-func jitter(s *settings.Settings) time.Duration {
-	return time.Duration(s.Backend.ExpirationJitterMaxSeconds) * time.Second
-}
-
-// remote adds what every store across a network wants: operations on a hot key
-// merged, and waits that end in time.
-func remote(store backends.Store, timeout time.Duration) (backends.Store, error) {
-	merged, err := combine.New(store, timeout)
-	if err != nil {
-		return nil, err
-	}
-	return deadline.New(merged, timeout)
+func (o *opening) jitter() time.Duration {
+	return time.Duration(o.Backend.ExpirationJitterMaxSeconds) * time.Second
 }

@@ -87,15 +87,6 @@ func arguments(name string, args []string) []string {
 	return args
 }
 
-// defaultBackend depends on the name that the program was started by: as a
-// replacement of envoyproxy/ratelimit it counts where that one does.
-func defaultBackend(name string) string {
-	if name == "ratelimit" {
-		return "redis"
-	}
-	return "memory"
-}
-
 func fail(code int, name string, err error) {
 	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 	os.Exit(code)

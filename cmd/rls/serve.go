@@ -40,18 +40,18 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	defer statsd.Close()
 
 	watch := certs.NewWatcher(log)
-	store, err := openBackend(s, watch, measure, log)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = store.Close() }()
 	tracer, err := newTracer(ctx, s, log)
 	if err != nil {
 		return err
 	}
 	defer endTracing(tracer, log)
+	store, err := openStore(&opening{s, watch, measure, tracer, log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
 
-	limits, err := newService(s, traceStore(tracer, store, s.Backend.BackendType), observers(s, measure, k.Stderr))
+	limits, err := newService(s, store, observers(s, measure, k.Stderr))
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func hostPort(host string, port int) string { return net.JoinHostPort(host, strc
 // default they may where all of them count in one store.
 func sharePorts(s *settings.Settings) bool {
 	if s.Server.ReusePort == "auto" {
-		return s.Backend.BackendType != "memory"
+		return backendOf(s).shared
 	}
 	return s.Server.ReusePort == "true"
 }
@@ -108,7 +108,7 @@ func openServer(s *settings.Settings, o server.Options) (*server.Server, error) 
 	if errors.Is(err, server.ErrPortInUse) && !o.SharePorts {
 		why := "REUSE_PORT=false"
 		if s.Server.ReusePort == "auto" {
-			why = "BACKEND_TYPE=memory counts in each process alone (REUSE_PORT=true turns it on)"
+			why = "BACKEND_TYPE=" + s.Backend.BackendType + " counts in each process alone (REUSE_PORT=true turns it on)"
 		}
 		err = fmt.Errorf("%w\nports are not shared between processes: SO_REUSEPORT is off because %s", err, why)
 	}
@@ -118,8 +118,8 @@ func openServer(s *settings.Settings, o server.Options) (*server.Server, error) 
 // watchStore tells the health whether the store can decide.
 func watchStore(ctx context.Context, s *settings.Settings, health *server.Health, ping func(context.Context) error, log *slog.Logger) error {
 	var how server.StoreWatch
-	if s.Backend.BackendType == "redis" {
-		how = server.StoreWatch{Always: s.Redis.HealthCheckActiveConnection, GiveUpAfter: s.Redis.StartupMaxElapsedTime}
+	if follow := backendOf(s).health; follow != nil {
+		how = follow(s)
 	}
 	return health.WatchStore(ctx, ping, how, log)
 }

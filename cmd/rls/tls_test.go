@@ -59,7 +59,7 @@ func TestStoresFollowARenewedCA(t *testing.T) {
 				t.Fatal(err)
 			}
 			watch := certs.NewWatcher(log)
-			store, err := openBackend(s, watch, measure, log)
+			store, err := openStore(&opening{Settings: s, watch: watch, measure: measure, log: log})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 
-	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/tracing"
 )
@@ -32,9 +31,4 @@ func endTracing(tracer *tracing.Tracer, log *slog.Logger) {
 	if err := tracer.Close(); err != nil {
 		log.Warn("spans are lost", "error", err.Error())
 	}
-}
-
-// traceStore adds spans to a store of that BACKEND_TYPE.
-func traceStore(tracer *tracing.Tracer, store backends.Store, backend string) backends.Store {
-	return tracer.Store(store, map[string]string{"redis": "redis", "memcache": "memcached"}[backend])
 }

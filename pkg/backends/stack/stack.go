@@ -1,0 +1,97 @@
+// Package stack builds the store that a process asks from the stores that
+// count. It is the one place that knows the order of the decorators:
+//
+//	caller ─▶ denycache ─▶ watch ─▶ deadline ─▶ combine ─▶ a store on servers
+//	                                         └▶ split ─▶ combine ─▶ the main one
+//	                                                  └▶ combine ─▶ that for per-second limits
+//	caller ─▶ watch ─▶ memory
+//
+// The cache is outermost, so that what is measured are the calls that reach a
+// server. One deadline bounds a call to both stores. Operations are merged below
+// split, so that a key of one store does not wait for the other store.
+package stack
+
+import (
+	"errors"
+	"time"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/combine"
+	"example.org/rls/pkg/backends/deadline"
+	"example.org/rls/pkg/backends/denycache"
+	"example.org/rls/pkg/backends/split"
+)
+
+// Tier is a store that counts.
+type Tier struct {
+	Store backends.Store
+	// Timeout is the longest wait for its servers, > 0; 0 says that the store is
+	// in this process and never waits.
+	Timeout time.Duration
+}
+
+// Options says what to build.
+type Options struct {
+	Main Tier
+	// PerSecond, if its Store is set, counts the limits per second in place of
+	// Main. Both have servers then.
+	PerSecond Tier
+	// LocalCache is the size in bytes of the memory of keys that are over their
+	// limit; 0 is without. A Main in this process never has one.
+	LocalCache int
+	// Watch, if not nil, wraps the calls that are not answered by the local
+	// cache: metrics, traces.
+	Watch func(backends.Store) backends.Store
+}
+
+// Build returns the store that o describes. It owns the stores in o: Close of
+// the result closes them, and so does Build itself when it fails.
+func Build(o Options) (backends.Store, error) {
+	store, err := o.build()
+	if err != nil {
+		for _, t := range []Tier{o.Main, o.PerSecond} {
+			if t.Store != nil {
+				err = errors.Join(err, t.Store.Close())
+			}
+		}
+		return nil, err
+	}
+	return store, nil
+}
+
+func (o *Options) build() (store backends.Store, err error) {
+	remote := o.Main.Timeout > 0
+	if store = o.Main.Store; remote {
+		if store, err = o.remote(); err != nil {
+			return nil, err
+		}
+	}
+	if o.Watch != nil {
+		store = o.Watch(store)
+	}
+	if remote && o.LocalCache > 0 {
+		return denycache.New(store, o.LocalCache)
+	}
+	return store, nil
+}
+
+// remote is the part of the stack that reaches servers in time.
+func (o *Options) remote() (backends.Store, error) {
+	longest := max(o.Main.Timeout, o.PerSecond.Timeout)
+	main, err := combine.New(o.Main.Store, o.Main.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	if o.PerSecond.Store == nil {
+		return deadline.New(main, longest)
+	}
+	perSecond, err := combine.New(o.PerSecond.Store, o.PerSecond.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	both, err := split.New(main, perSecond, longest)
+	if err != nil {
+		return nil, err
+	}
+	return deadline.New(both, longest)
+}
