@@ -222,7 +222,8 @@ func TestChartSettingsExist(t *testing.T) {
 	}
 }
 
-// TestChartSecretsMustExist: a Secret that a value names is no optional one.
+// TestChartSecretsMustExist: a pod does not start without a Secret that a value or
+// an overlay names.
 func TestChartSecretsMustExist(t *testing.T) {
 	for _, c := range []struct {
 		from rendering
