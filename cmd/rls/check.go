@@ -10,13 +10,14 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 )
 
 type checkCmd struct {
-	Dir string `arg:"" optional:"" help:"Folder with rules: every file in it and in its subfolders, not what stands beside it."`
+	Paths []string `arg:"" name:"path" optional:"" help:"Folders with rules (every file in them and in their subfolders, not the files beside them), files, or - for the standard input."`
 
 	Format string `default:"text" enum:"text,json,github" help:"How the outcome is written: text, json, or github (annotations of a workflow)."`
 
@@ -24,7 +25,7 @@ type checkCmd struct {
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot."`
 
 	// The reference's flags.
-	ConfigDir          string `name:"config_dir" placeholder:"DIR" help:"The same as DIR."`
+	ConfigDir          string `name:"config_dir" placeholder:"DIR" help:"A folder, the same as PATH."`
 	MergeDomainConfigs bool   `name:"merge_domain_configs" help:"The same as --merge-domain-config."`
 }
 
@@ -32,28 +33,28 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.Wrong("MERGE_DOMAIN_CONFIG", "RUNTIME_IGNOREDOTFILES"); err != nil {
 		return fmt.Errorf("wrong settings:\n%w", err)
 	}
-	dir := c.Dir
-	if dir == "" {
-		dir = c.ConfigDir
+	paths := c.Paths
+	if c.ConfigDir != "" {
+		paths = append(paths, c.ConfigDir)
 	}
-	if dir == "" {
-		return errors.New("check: name the folder with the rules")
+	if len(paths) == 0 {
+		return errors.New("check: name folders or files with rules, or - for the standard input")
 	}
-	o := outcome{Dir: dir, Files: []string{}}
-	// A server takes a missing folder for one without rules; here it is a slip.
-	if _, err := os.ReadDir(dir); err != nil {
-		return fmt.Errorf("read rules: %w", err)
-	}
-	files, err := sources.Folder{Path: dir, IgnoreDotFiles: c.RuntimeIgnoredotfiles}.Read()
-	if err != nil {
-		return fmt.Errorf("read rules: %w", err)
+	o := outcome{Dir: strings.Join(paths, " "), Files: []string{}}
+	var files []yaml.Text
+	for _, path := range paths {
+		read, err := c.read(path)
+		if err != nil {
+			return fmt.Errorf("read rules: %w", err)
+		}
+		files = append(files, read...)
 	}
 	for _, file := range files {
 		o.Files = append(o.Files, file.Name)
 	}
-	tree, warnings, err := descriptors.Load(files, descriptors.Options{MergeDomains: c.MergeDomainConfig || c.MergeDomainConfigs})
+	tree, warnings, err := yaml.Load(files, language.Options{MergeDomains: c.MergeDomainConfig || c.MergeDomainConfigs})
 	o.Warnings = findings(warnings)
-	var problems descriptors.Problems
+	var problems language.Problems
 	errors.As(err, &problems)
 	o.Errors = findings(problems)
 	if err == nil {
@@ -63,14 +64,28 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		return err
 	}
 	if len(o.Errors) > 0 {
-		return fmt.Errorf("%s: the rules cannot be used", dir)
+		return fmt.Errorf("%s: the rules cannot be used", o.Dir)
 	}
 	return nil
 }
 
-// outcome is what a check found.
+// read reads the files of one argument.
+func (c *checkCmd) read(path string) ([]yaml.Text, error) {
+	if path == "-" {
+		content, err := io.ReadAll(os.Stdin)
+		return []yaml.Text{{Name: "<stdin>", Content: content}}, err
+	}
+	// Folder.Read returns no files for a path that does not exist; here the
+	// path is a mistake.
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	return sources.Folder{Path: path, IgnoreDotFiles: c.RuntimeIgnoredotfiles}.Read()
+}
+
+// outcome is the result of a check.
 type outcome struct {
-	Dir      string    `json:"dir"`
+	Dir      string    `json:"dir"` // the arguments
 	Files    []string  `json:"files"`
 	Domains  int       `json:"domains"` // 0 with errors
 	Errors   []finding `json:"errors"`
@@ -86,7 +101,7 @@ type finding struct {
 	text    string
 }
 
-func findings(problems []descriptors.Problem) []finding {
+func findings(problems []language.Problem) []finding {
 	found := make([]finding, len(problems))
 	for i, p := range problems {
 		found[i] = finding{p.File, p.Line, p.Column, p.Field, p.Message, p.Error()}
@@ -94,7 +109,7 @@ func findings(problems []descriptors.Problem) []finding {
 	return found
 }
 
-// outcomes are the formats.
+// outcomes writes an outcome in each format.
 var outcomes = map[string]func(io.Writer, *outcome) error{
 	"text":   writeText,
 	"json":   writeJSON,
@@ -145,7 +160,7 @@ func writeGitHub(w io.Writer, o *outcome) error {
 	return err
 }
 
-// Those of a workflow command's bytes that would end it.
+// The bytes that would end a workflow command, escaped.
 var (
 	githubText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	githubProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"sync"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
@@ -33,6 +35,10 @@ type rules struct {
 // envoyproxy/ratelimit. Without rules in force the process is healthy only when
 // the start is forced and no domain is needed.
 func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (*rules, error) {
+	strategy, err := algorithms.ParseStrategy(s.Rules.DefaultStrategy)
+	if err != nil {
+		return nil, fmt.Errorf("DEFAULT_STRATEGY: %w", err)
+	}
 	source, err := rulesSource(s, watch, measure, log)
 	if err != nil {
 		return nil, err
@@ -47,7 +53,10 @@ func newRules(s *settings.Settings, limits *service.Service, health *server.Heal
 		tried()
 	}
 	r.Rules = sources.Rules{
-		Options: descriptors.Options{MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s), SkipWrong: s.Rules.ConfigOnError == "skip"},
+		Options: language.Options{
+			MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s), SkipWrong: s.Rules.ConfigOnError == "skip",
+			Strategy: strategy, Burst: uint32(s.Rules.DefaultBurst),
+		},
 		Use: func(tree *descriptors.Tree) {
 			limits.SetTree(tree)
 			measure.InForce(tree)

@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/pkg/certs"
+	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
 )
@@ -62,7 +63,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	options, err := serverOptions(s, &answers{
 		limits:  tracer.Service(limits),
-		rules:   func() string { return limits.Tree().Dump() },
+		rules:   func() string { return language.Dump(limits.Tree()) },
 		health:  health,
 		measure: measure,
 	}, watch, log)

@@ -6,26 +6,28 @@ import (
 	"testing"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 // manyRules is a file of n rules for one key, as operators write them.
-func manyRules(n int) descriptors.File {
+func manyRules(n int) yaml.Text {
 	var b strings.Builder
 	b.WriteString("domain: bench\ndescriptors:\n")
 	for i := range n {
 		fmt.Fprintf(&b, "  - key: user\n    value: v0-%d\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, i%1000)
 	}
-	return descriptors.File{Name: "bench.yaml", Content: []byte(b.String())}
+	return yaml.Text{Name: "bench.yaml", Content: []byte(b.String())}
 }
 
 // manyWildcards is a file of n rules with a wildcard each.
-func manyWildcards(n int) descriptors.File {
+func manyWildcards(n int) yaml.Text {
 	var b strings.Builder
 	b.WriteString("domain: bench\ndescriptors:\n")
 	for i := range n {
 		fmt.Fprintf(&b, "  - {key: path, value: \"/v%06d/*/edit\", rate_limit: {unit: minute, requests_per_unit: 5}}\n", i)
 	}
-	return descriptors.File{Name: "bench.yaml", Content: []byte(b.String())}
+	return yaml.Text{Name: "bench.yaml", Content: []byte(b.String())}
 }
 
 func BenchmarkMatch(b *testing.B) {
@@ -64,11 +66,11 @@ func BenchmarkMatchWildcard(b *testing.B) {
 }
 
 func BenchmarkLoad100k(b *testing.B) {
-	files := []descriptors.File{manyRules(100_000)}
+	files := []yaml.Text{manyRules(100_000)}
 	b.SetBytes(int64(len(files[0].Content)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := descriptors.Load(files, descriptors.Options{}); err != nil {
+		if _, _, err := yaml.Load(files, rules.Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -83,9 +85,9 @@ func BenchmarkAppendID(b *testing.B) {
 	}
 }
 
-func load(tb testing.TB, files ...descriptors.File) *descriptors.Tree {
+func load(tb testing.TB, files ...yaml.Text) *descriptors.Tree {
 	tb.Helper()
-	tree, _, err := descriptors.Load(files, descriptors.Options{})
+	tree, _, err := yaml.Load(files, rules.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -13,9 +13,9 @@ func (t *Tree) Each(do func(*Domain, *Rule)) {
 	}
 }
 
-// Hash is equal for trees that hold the same rules in any order, wherever they
-// were read from, and for no other trees but by chance. A tree without domains
-// has the hash 0.
+// Hash is the same for trees that hold the same rules in any order, wherever
+// the rules were read from. Other trees have the same hash only by chance. A
+// tree without domains has the hash 0.
 func (t *Tree) Hash() uint64 {
 	var sum uint64 // of the hashes of all parts, so that their order does not matter
 	h := fnv.New64a()
@@ -36,20 +36,20 @@ func (t *Tree) Hash() uint64 {
 	return sum
 }
 
-// appendAll appends all that a rule says, without the place where it says so.
+// appendAll appends everything that a rule holds except its position.
 func (r *Rule) appendAll(b []byte) []byte {
-	for _, line := range r.dump() {
-		b = append(b, line...)
-	}
+	b = fmt.Appendf(b, "%q %t %t %t %d", r.Path, r.Shadow, r.Quota, r.Unlimited, r.Requests)
 	b = appendNames(b, r.Name, r.Replaces)
 	for i := range r.Limits {
-		b = appendNames(b, r.Limits[i].Name, r.Limits[i].Replaces)
+		l := &r.Limits[i]
+		b = fmt.Appendf(b, "%+v %d %d %d", l.Spec, l.Unit, l.Multiplier, l.WrittenBurst)
+		b = appendNames(b, l.Name, l.Replaces)
 	}
 	for i := range r.levels {
 		l := &r.levels[i]
 		b = strconv.AppendBool(strconv.AppendBool(append(b, l.pattern...), l.shared), l.valueInKey)
 	}
-	b = strconv.AppendBool(b, r.detailed)
+	b = strconv.AppendBool(b, r.DetailedMetric)
 	if r.Metadata != nil {
 		b = fmt.Append(b, r.Metadata) // sorted by key
 	}

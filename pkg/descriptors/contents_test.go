@@ -4,17 +4,18 @@ import (
 	"testing"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 // Equal rules have equal hashes whatever their files are called and whatever
 // the order in them; every difference makes another hash.
 func TestHash(t *testing.T) {
 	hash := func(files ...string) uint64 {
-		var all []descriptors.File
+		var all []yaml.Text
 		for i, text := range files {
-			all = append(all, descriptors.File{Name: string(rune('a' + i)), Content: []byte(text)})
+			all = append(all, yaml.Text{Name: string(rune('a' + i)), Content: []byte(text)})
 		}
-		tree, _, err := descriptors.Load(all, descriptors.Options{MergeDomains: true})
+		tree, _, err := yaml.Load(all, yaml.Options{MergeDomains: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,12 @@
 package descriptors
 
-// AppendID appends to dst the readable name of whom a limit counts, as in
-// bench|user=v0-12, and returns it. Different (domain, entries, shared) never
-// give the same name, whatever bytes they hold: every byte that is not safe in
-// a key of any store, or has a meaning here, is written as %XX.
+// AppendID appends the readable name of the caller that a limit counts to dst,
+// as in bench|user=v0-12, and returns the result. Different domains, entries or
+// shared never give the same name: every byte that could break a store's key or
+// that separates the parts of a name is written as %XX.
 //
-// A non-empty shared[i] stands in place of the value of entries[i]; its '*'
-// are kept, which no value's are. It does not allocate where dst has room.
+// A non-empty shared[i] replaces the value of entries[i]. The '*' in it stay;
+// the '*' in a value become %2A. AppendID does not allocate when dst has room.
 func AppendID(dst []byte, domain string, entries []Entry, shared []string) []byte {
 	dst = appendEscaped(dst, domain, false)
 	for i, e := range entries {
@@ -25,9 +25,9 @@ func AppendID(dst []byte, domain string, entries []Entry, shared []string) []byt
 	return dst
 }
 
-// AppendRatelimitID is AppendID in the words of envoyproxy/ratelimit, whose
-// counters it finds: domain_key_value_. Nothing is escaped there, so different
-// callers may have the same name.
+// AppendRatelimitID appends the name that envoyproxy/ratelimit gives to the
+// caller, domain_key_value_, so that both programs use the same counters.
+// Nothing is escaped, so different callers may have the same name.
 func AppendRatelimitID(dst []byte, domain string, entries []Entry, shared []string) []byte {
 	dst = append(append(dst, domain...), '_')
 	for i, e := range entries {
@@ -54,9 +54,9 @@ func appendEscaped(dst []byte, s string, pattern bool) []byte {
 	return dst
 }
 
-// safe bytes stand for themselves: printable ASCII but for what separates or
-// escapes in an ID, marks a pattern, or means something to a store ({ and }
-// are Redis Cluster's hash tag).
+// safe reports whether c stands for itself in a name: printable ASCII without
+// the separators and the escape of names, the '*' of patterns, and the braces,
+// which mark the hash tag of a Redis Cluster's key.
 func safe(c byte) bool {
 	switch c {
 	case '%', '|', '=', '{', '}', '*':

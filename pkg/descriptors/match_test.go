@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 // entries reads a request's descriptor: "user=a,path=/b".
@@ -24,8 +26,8 @@ func entries(s string) []descriptors.Entry {
 }
 
 // yamlFile is one file of rules of domain d.
-func yamlFile(rules string) descriptors.File {
-	return descriptors.File{Name: "rules.yaml", Content: []byte("domain: d\ndescriptors:\n" + rules)}
+func yamlFile(rules string) yaml.Text {
+	return yaml.Text{Name: "rules.yaml", Content: []byte("domain: d\ndescriptors:\n" + rules)}
 }
 
 const limited = "rate_limit: {unit: minute, requests_per_unit: 1}"
@@ -203,7 +205,7 @@ func TestUnknownDomainHasNoRules(t *testing.T) {
 		t.Error("rules in a domain that is not there")
 	}
 	var none *descriptors.Tree
-	if none.Domain("d") != nil || none.Domains() != nil || none.Dump() != "" {
+	if none.Domain("d") != nil || none.Domains() != nil || rules.Dump(none) != "" {
 		t.Error("a nil tree has rules")
 	}
 }
@@ -248,7 +250,7 @@ func TestMetricKey(t *testing.T) {
 		{"- {key: 'k*', value_to_metric: true, " + limited + "}", "key=v", "d.key_v"},
 	}
 	for _, tt := range tests {
-		domain := load(t, descriptors.File{Name: "a.yaml", Content: []byte("domain: d\ndescriptors:\n" + tt.rules + "\n")}).Domain("d")
+		domain := load(t, yaml.Text{Name: "a.yaml", Content: []byte("domain: d\ndescriptors:\n" + tt.rules + "\n")}).Domain("d")
 		rule := domain.Match(entries(tt.request))
 		if rule == nil {
 			t.Errorf("%s: %s does not match", tt.rules, tt.request)
@@ -311,7 +313,7 @@ d.l: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false, strate
 d.z: unit=MINUTE requests_per_unit=300, shadow_mode: false, quota_mode: false, unit_multiplier: 10, strategy: gcra, burst: 7
 d.z: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false
 `
-	if diff := cmp.Diff(want, tree.Dump()); diff != "" {
+	if diff := cmp.Diff(want, rules.Dump(tree)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }

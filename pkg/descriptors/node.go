@@ -1,93 +1,110 @@
 package descriptors
 
-// node is one descriptor of the compiled rules.
-type node struct {
-	rule *Rule // nil when it has no limit
-	pos  Position
+// Descriptor is one descriptor of the rules, as [Node.Add] takes it.
+type Descriptor struct {
+	Entry // as written; '*' makes it a wildcard, the value "" matches any value
+	Pos   Position
+	// Shared lets all values that match the wildcard share one counter.
+	Shared bool
+	// ValueToMetric puts the request's value into metric keys where the
+	// descriptor has a wildcard or no value.
+	ValueToMetric bool
+	// Rule is nil when the descriptor has no limit of its own. Node.Add sets
+	// its Path, Pos and Shared.
+	Rule *Rule
+}
 
-	// The descriptors below, by key and value ("" for none), patterns as they
-	// are written: in few while they are few, which is most of the time, and
-	// in many from then on.
-	few  []edge
-	many map[Entry]*node
-	wild *wildcards // nil when none has a wildcard
+// Node is the place of one descriptor in a tree, with the descriptors below it.
+type Node struct {
+	Descriptor
+	parent *Node
+	path   string // the domain and the descriptors down to this one
+
+	// The descriptors below, as they are written. A short list is compared one
+	// by one, which is as fast as hashing; a longer list is kept in many.
+	few  []*Node
+	many map[Entry]*Node
 	size int
+	// indexes finds descriptors that hashing does not find, one for each of the
+	// matchers; nil when no descriptor below needs one.
+	indexes []index
 }
 
-type edge struct {
-	Entry
-	node *node
-}
-
-// maxFew is up to how many descriptors comparing each is as fast as hashing.
+// maxFew is the greatest number of descriptors in Node.few.
 const maxFew = 6
 
-// grow prepares for that many more descriptors below n.
-func (n *node) grow(count int) {
+// Grow prepares n for that many more descriptors below it.
+func (n *Node) Grow(count int) {
 	if n.many == nil && n.size+count > maxFew {
-		n.many = make(map[Entry]*node, n.size+count)
-		for _, e := range n.few {
-			n.many[e.Entry] = e.node
+		n.many = make(map[Entry]*Node, n.size+count)
+		for _, child := range n.few {
+			n.many[child.Entry] = child
 		}
 		n.few = nil
 	}
 	if n.many == nil && n.few == nil && count > 0 {
-		n.few = make([]edge, 0, count)
+		n.few = make([]*Node, 0, count)
 	}
 }
 
-func (n *node) add(e Entry, child *node) {
+// Add puts d below n, after the descriptors that were added before, and returns
+// its node. When n has a descriptor with the same key and value, Add changes
+// nothing and returns nil and the node of the other one.
+func (n *Node) Add(d Descriptor) (added, repeated *Node) {
+	if other := n.child(d.Entry); other != nil {
+		return nil, other
+	}
+	child := &Node{Descriptor: d, parent: n}
+	child.path = n.path + "." + d.String()
+	if d.Rule != nil {
+		d.Rule.place(child)
+	}
 	n.size++
+	if n.many == nil && n.size > maxFew {
+		n.Grow(1)
+	}
 	if n.many != nil {
-		n.many[e] = child
+		n.many[d.Entry] = child
 	} else {
-		n.few = append(n.few, edge{e, child})
+		n.few = append(n.few, child)
 	}
-	if isPattern(e.Key) || isPattern(e.Value) {
-		if n.wild == nil {
-			n.wild = new(wildcards)
+	for i, m := range matchers {
+		if m.takes == nil || !m.takes(d.Entry) {
+			continue
 		}
-		n.wild.add(e, child, n.size)
+		if n.indexes == nil {
+			n.indexes = make([]index, len(matchers))
+		}
+		if n.indexes[i] == nil {
+			n.indexes[i] = m.index()
+		}
+		n.indexes[i].add(child, n.size)
 	}
+	return child, nil
 }
 
 // child finds a descriptor as it is written.
-func (n *node) child(e Entry) *node {
+func (n *Node) child(e Entry) *Node {
 	if n.many != nil {
 		return n.many[e]
 	}
-	for i := range n.few {
-		if n.few[i].Entry == e {
-			return n.few[i].node
+	for _, child := range n.few {
+		if child.Entry == e {
+			return child
 		}
 	}
 	return nil
 }
 
-// next finds the descriptor that an entry of a request leads to, or nil.
-func (n *node) next(e Entry) *node {
-	if e.Value != "" {
-		if c := n.child(e); c != nil {
-			return c
-		}
+// walk calls do for the rules of n and of the nodes below it.
+func (n *Node) walk(do func(*Rule)) {
+	if n.Rule != nil {
+		do(n.Rule)
 	}
-	if n.wild != nil {
-		if c := n.wild.find(e); c != nil {
-			return c
-		}
+	for _, child := range n.few {
+		child.walk(do)
 	}
-	return n.child(Entry{Key: e.Key})
-}
-
-// walk calls do for every rule at n and below.
-func (n *node) walk(do func(*Rule)) {
-	if n.rule != nil {
-		do(n.rule)
-	}
-	for _, e := range n.few {
-		e.node.walk(do)
-	}
-	for _, c := range n.many {
-		c.walk(do)
+	for _, child := range n.many {
+		child.walk(do)
 	}
 }

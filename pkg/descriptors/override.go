@@ -35,8 +35,8 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	copied := Limit{Unit: unit, Multiplier: multiplier}
 	var spec algorithms.Spec
 	if l != nil && l.Limit != nil {
-		spec, copied.burst = l.Spec, l.burst
-		spec.Burst = l.burst
+		spec, copied.WrittenBurst = l.Spec, l.WrittenBurst
+		spec.Burst = l.WrittenBurst
 	}
 	spec.Requests, spec.Window = requests, time.Duration(multiplier)*unit.Duration()
 	if spec.Strategy == algorithms.SlidingLog && requests > algorithms.MaxLogRequests {
@@ -46,7 +46,7 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	copied.Limit, err = algorithms.New(spec)
 	var wrong *algorithms.SpecError
 	if errors.As(err, &wrong) && wrong.Field == "burst" {
-		spec.Burst, copied.burst = 0, 0
+		spec.Burst, copied.WrittenBurst = 0, 0
 		copied.Limit, err = algorithms.New(spec)
 	}
 	return copied, err

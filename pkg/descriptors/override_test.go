@@ -13,7 +13,7 @@ import (
 // limitOf is the limit of a rule with this rate_limit.
 func limitOf(t *testing.T, rateLimit string) *descriptors.Limit {
 	t.Helper()
-	return &load(t, yamlFile("- {key: k, rate_limit: {" + rateLimit + "}}")).Domain("d").Match(entries("k=v")).Limits[0]
+	return &load(t, yamlFile("- {key: k, rate_limit: {"+rateLimit+"}}")).Domain("d").Match(entries("k=v")).Limits[0]
 }
 
 func TestOverrideReplacesAmountAndWindowOnly(t *testing.T) {

@@ -1,14 +1,23 @@
 package descriptors
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"example.org/rls/pkg/algorithms"
 )
 
-// Entry is one key and value of a request's descriptor. An absent value is "".
+// Entry is one key and value of a descriptor. An absent value is "".
 type Entry struct{ Key, Value string }
+
+// String is the entry as envoyproxy/ratelimit writes it: key_value, or key.
+func (e Entry) String() string {
+	if e.Value == "" {
+		return e.Key
+	}
+	return e.Key + "_" + e.Value
+}
 
 // Charge says what a domain charges for a request that is denied.
 type Charge uint8
@@ -56,7 +65,9 @@ type Limit struct {
 	Unit       Unit
 	Multiplier uint32 // the window is Multiplier × Unit; at least 1
 
-	burst uint32 // as written; 0 when the strategy's default is in Spec.Burst
+	// WrittenBurst is the burst of the rules; 0 when Spec.Burst is the strategy's
+	// default.
+	WrittenBurst uint32
 }
 
 // Rule is what one descriptor of the rules says about the requests that match
@@ -84,10 +95,53 @@ type Rule struct {
 	Path string
 	Pos  Position
 
-	requests uint32 // of an unlimited rule, written and without meaning
-	detailed bool
-	fixed    bool // the metric key is Path whatever the entries are
-	levels   []level
+	// DetailedMetric names the metric by the request's own keys and values.
+	DetailedMetric bool
+	// Requests is the requests_per_unit that an unlimited rule was written
+	// with. It has no effect.
+	Requests uint32
+
+	fixed  bool // the metric key is Path whatever the entries are
+	levels []level
+}
+
+// place sets what follows from the place n of the rule in the tree.
+func (r *Rule) place(n *Node) {
+	var way []*Node // from the outermost descriptor to n
+	for a := n; a.parent != nil; a = a.parent {
+		way = append(way, a)
+	}
+	slices.Reverse(way)
+	r.Path, r.Pos, r.fixed = n.path, n.Pos, !r.DetailedMetric
+	for i, a := range way {
+		if a.Descriptor.Shared {
+			if r.Shared == nil {
+				r.Shared = make([]string, len(way))
+			}
+			r.Shared[i] = a.sharedPattern()
+		}
+		r.fixed = r.fixed && !isPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || isPattern(a.Value)))
+	}
+	if r.fixed {
+		return
+	}
+	r.levels = make([]level, len(way))
+	for i, a := range way {
+		l := level{bare: a.Value == "", shared: a.Descriptor.Shared, valueInKey: a.ValueToMetric}
+		if a.HasWildcard() {
+			l.pattern = a.String()
+		}
+		r.levels[i] = l
+	}
+}
+
+// sharedPattern is the pattern that replaces the value in the name of a shared
+// counter. The pattern of a key differs from the patterns of values.
+func (d *Descriptor) sharedPattern() string {
+	if isPattern(d.Key) {
+		return d.Key + "=" + d.Value
+	}
+	return d.Value
 }
 
 // level is what one depth of a rule contributes to its metric key.
@@ -116,10 +170,10 @@ func (r *Rule) MetricKey(domain string, entries []Entry) string {
 	for i, e := range entries {
 		b.WriteByte('.')
 		b.WriteString(e.Key)
-		v := r.levels[i].metricValue(e, r.detailed)
+		v := r.levels[i].metricValue(e, r.DetailedMetric)
 		// A detailed metric without a shared pattern keeps the underscore of an
 		// empty value.
-		if v != "" || r.detailed && r.Shared == nil {
+		if v != "" || r.DetailedMetric && r.Shared == nil {
 			b.WriteByte('_')
 			b.WriteString(v)
 		}

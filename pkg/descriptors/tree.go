@@ -1,63 +1,39 @@
-// Package descriptors finds the limits that a request's descriptors are
-// subject to.
+// Package descriptors finds the limits that apply to a request's descriptors.
 //
-// [Load] reads rules in YAML, the language of envoyproxy/ratelimit and a little
-// more, reports every problem with file, line and column, and compiles them
-// into an immutable [Tree]. [Domain.Match] finds the rule of one descriptor
-// without allocating and without looking at rules that cannot match.
-// [AppendID] names whom a limit counts.
+// A [Tree] holds compiled rules and does not change. [Domain.Match] finds the
+// rule of one descriptor without allocating and without looking at rules that
+// cannot match; [Domain.Explain] also says how. [AppendID] names the caller
+// that a limit counts.
 //
-// The package does not read files, does not know when rules change, and does
-// not decide: that is left to pkg/sources, pkg/service and pkg/algorithms.
+// The package knows neither YAML nor protobuf: package rules compiles a Tree.
+// It does not decide requests either: that is left to pkg/service and
+// pkg/algorithms.
 package descriptors
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
 
-// File is one file of rules.
-type File struct {
-	Name    string // for messages
-	Content []byte // YAML; only the first document counts
-	// Places is set when Content was written from a control plane's message
-	// instead of by a person: it has what each line stands for, and messages
-	// name that instead of line and column. Such rules carry the fields that
-	// the message lacks in metadata.rls.
-	Places []string
-}
-
-// Options changes how rules are loaded.
-type Options struct {
-	// MergeDomains lets several files add descriptors to one domain.
-	MergeDomains bool
-	// Charge is that of domains that do not say.
-	Charge Charge
-	// SkipWrong leaves out what has a problem, with what is below it, and keeps
-	// the rest: a descriptor, or a file when the problem is outside of its
-	// descriptors.
-	SkipWrong bool
-}
-
-// Tree is a compiled set of rules, immutable and safe for concurrent use. A
-// nil Tree has no domains.
+// Tree is a compiled set of rules. It does not change and is safe for
+// concurrent use. A nil Tree has no domains.
 type Tree struct {
 	domains map[string]*Domain
 	sorted  []*Domain
 }
 
-// Domain is the rules of one domain. A nil Domain has none.
-type Domain struct {
-	Name   string
-	Charge Charge
-
-	pos       Position
-	chargePos *Position // where the charge is given, if it is
-	root      node
+// NewTree returns the tree of domains, whose names differ. Neither the domains
+// nor their nodes may be changed afterwards.
+func NewTree(domains ...*Domain) *Tree {
+	t := &Tree{domains: make(map[string]*Domain, len(domains)), sorted: slices.Clone(domains)}
+	for _, d := range domains {
+		t.domains[d.Name] = d
+	}
+	slices.SortFunc(t.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
+	return t
 }
 
-// Domain finds a domain by its name; nil when there is none.
+// Domain finds a domain by its name. It returns nil when there is none.
 func (t *Tree) Domain(name string) *Domain {
 	if t == nil {
 		return nil
@@ -73,73 +49,61 @@ func (t *Tree) Domains() []*Domain {
 	return t.sorted
 }
 
-// Match finds the rule of a request's descriptor, nil when no limit applies.
+// Domain holds the rules of one domain. A nil Domain has no rules.
+type Domain struct {
+	Name   string
+	Charge Charge
+	// Default is the limit whose strategy and burst an override gets when no
+	// rule matches. The zero Limit stands for a fixed_window.
+	Default Limit
+
+	root Node
+}
+
+// Root is the node above the outermost descriptors.
+func (d *Domain) Root() *Node {
+	d.root.path = d.Name
+	return &d.root
+}
+
+// Match finds the rule for the entries of a request's descriptor. It returns
+// nil when no limit applies.
 //
-// At each depth the descriptor with the entry's key and value wins, then the
-// first in the order of the rules whose wildcards match, then the one with the
-// key and no value. What won is not given up again when nothing below it
-// matches. The request must be exactly as deep as the rule. Match does not
+// At each depth one descriptor of the rules takes the entry: the one with the
+// entry's key and value, else the first wildcard in the order of the rules that
+// matches, else the one with the entry's key and no value. The choice is final:
+// when nothing below the chosen descriptor matches the next entry, Match does
+// not try another descriptor. A rule applies only to requests that have as many
+// entries as there are descriptors on the way to the rule. Match does not
 // allocate.
-func (d *Domain) Match(entries []Entry) *Rule {
+func (d *Domain) Match(entries []Entry) *Rule { return d.match(entries, nil) }
+
+// match notes its way in trace unless that is nil.
+func (d *Domain) match(entries []Entry, trace *Trace) *Rule {
 	if d == nil {
 		return nil
 	}
 	n := &d.root
 	for _, e := range entries {
+		if trace != nil {
+			trace.look(n, e)
+		}
 		if n = n.next(e); n == nil {
 			return nil
 		}
 	}
-	return n.rule
+	if trace != nil {
+		trace.end(n)
+	}
+	return n.Rule
 }
 
-// Dump lists every limit on a line of its own as the reference's /rlconfig
-// does, sorted. What the reference does not have is added at the end of a line
-// where a rule uses it.
-func (t *Tree) Dump() string {
-	var lines []string
-	for _, d := range t.Domains() {
-		d.root.walk(func(r *Rule) { lines = append(lines, r.dump()...) })
+// Override returns the limit that a request brings for a descriptor that
+// matched rule, which is nil when none matched. See [Limit.Override], which
+// gets the rule's first limit, or else Default.
+func (d *Domain) Override(rule *Rule, requests uint32, unit Unit, multiplier uint32) (Limit, error) {
+	if rule != nil && len(rule.Limits) > 0 {
+		return rule.Limits[0].Override(requests, unit, multiplier)
 	}
-	slices.Sort(lines)
-	return strings.Join(lines, "")
-}
-
-func (r *Rule) dump() []string {
-	line := func(unit Unit, requests uint32, rest string) string {
-		return fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t%s\n",
-			r.Path, unit, requests, r.Shadow, r.Quota, rest)
-	}
-	if r.Unlimited {
-		return []string{line(UnitUnknown, r.requests, "")}
-	}
-	var lines []string
-	for _, l := range r.Limits {
-		lines = append(lines, line(l.Unit, l.Requests, l.dumpOptions()))
-	}
-	return lines
-}
-
-// dumpOptions lists what differs from the reference's only kind of limit.
-func (l *Limit) dumpOptions() string {
-	var b strings.Builder
-	if l.Multiplier != 1 {
-		fmt.Fprintf(&b, ", %s: %d", keyUnitMultiplier, l.Multiplier)
-	}
-	if l.Strategy != 0 {
-		fmt.Fprintf(&b, ", %s: %s", keyStrategy, l.Strategy)
-	}
-	if l.Burst != 0 {
-		fmt.Fprintf(&b, ", %s: %d", keyBurst, l.Burst)
-	}
-	if l.FromFirstHit {
-		fmt.Fprintf(&b, ", %s: from_first_hit", keyWindow)
-	}
-	if l.Extend {
-		fmt.Fprintf(&b, ", %s: true", keyExtend)
-	}
-	if l.MaxDelay != 0 {
-		fmt.Fprintf(&b, ", %s: %s", keyMaxDelay, l.MaxDelay)
-	}
-	return b.String()
+	return d.Default.Override(requests, unit, multiplier)
 }

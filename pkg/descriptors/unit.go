@@ -56,8 +56,9 @@ func (u Unit) String() string {
 	return units[u].name
 }
 
-// parseUnit finds a unit by its name in any case, or UnitUnknown.
-func parseUnit(name string) Unit {
+// ParseUnit finds a unit by its name in any case. It returns UnitUnknown for
+// any other text.
+func ParseUnit(name string) Unit {
 	name = strings.ToUpper(name)
 	for u := Second; u.Valid(); u++ {
 		if units[u].name == name {
@@ -67,7 +68,7 @@ func parseUnit(name string) Unit {
 	return UnitUnknown
 }
 
-// unitNames lists the units as rules write them, shortest first.
-func unitNames() []string {
+// UnitNames lists the units as rules write them, the shortest first.
+func UnitNames() []string {
 	return []string{"second", "minute", "hour", "day", "week", "month", "year"}
 }

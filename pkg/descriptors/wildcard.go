@@ -14,6 +14,9 @@ type pattern struct {
 
 func isPattern(s string) bool { return strings.IndexByte(s, '*') >= 0 }
 
+// HasWildcard reports whether key or value has a wildcard.
+func (e Entry) HasWildcard() bool { return isPattern(e.Key) || isPattern(e.Value) }
+
 func newPattern(s string) pattern {
 	parts := strings.Split(s, "*")
 	if len(parts) == 1 {
@@ -33,8 +36,8 @@ func (p *pattern) match(s string) bool {
 		p.matchMiddle(s[len(p.prefix):len(s)-len(p.suffix)])
 }
 
-// matchMiddle looks for the parts between the first '*' and the last, each as
-// early as it comes.
+// matchMiddle looks for each part between the first '*' and the last at its
+// first occurrence after the part before.
 func (p *pattern) matchMiddle(s string) bool {
 	for _, part := range p.middle {
 		i := strings.Index(s, part)
@@ -46,24 +49,23 @@ func (p *pattern) matchMiddle(s string) bool {
 	return true
 }
 
-// wildcards are the descriptors of one level whose key or value is a pattern.
-// The first in the order of the rules that matches wins.
+// wildcards is the index of descriptors whose key or value is a pattern.
 type wildcards struct {
-	values map[string]*globs // by key, those with a pattern only in the value
-	keys   *globs            // those with a pattern in the key
+	values map[string]*globs // by key, the descriptors with a pattern only in the value
+	keys   *globs            // the descriptors with a pattern in the key
 }
 
-// glob is one such descriptor.
+// glob is one descriptor of a wildcards.
 type glob struct {
 	pattern
-	value *pattern // with a pattern in the key, what the value must match; nil: anything
+	value *pattern // of a glob with a pattern in the key; nil when any value matches
 	order int
-	node  *node
+	node  *Node
 }
 
-// globs finds the first glob that matches a string. Those with the same prefix
-// and suffix form a group, found by hashing, so that the cost depends on how
-// many different lengths of prefix and suffix there are and not on how many
+// globs finds the first glob that matches a string. Globs with the same prefix
+// and suffix form a group that is found by hashing. So the cost grows with the
+// number of different lengths of prefixes and suffixes, not with the number of
 // globs.
 type globs struct {
 	shapes []shape // by first
@@ -72,13 +74,14 @@ type globs struct {
 
 type affixes struct{ prefix, suffix string }
 
-// shape is a pair of lengths that occurs among the groups.
+// shape is the length of the prefix and of the suffix of at least one group.
 type shape struct {
 	prefix, suffix int
-	first          int // least order of a glob of this shape
+	first          int // the smallest order of a glob of this shape
 }
 
-func (w *wildcards) add(e Entry, n *node, order int) {
+func (w *wildcards) add(n *Node, order int) {
+	e := n.Entry
 	g := glob{order: order, node: n}
 	if !isPattern(e.Key) {
 		if w.values == nil {
@@ -102,7 +105,7 @@ func (w *wildcards) add(e Entry, n *node, order int) {
 	w.keys.add(g)
 }
 
-// add appends g; globs come in the order of the rules.
+// add appends g. Globs are added in the order of the rules.
 func (gs *globs) add(g glob) {
 	if gs.groups == nil {
 		gs.groups = make(map[affixes][]glob)
@@ -117,8 +120,7 @@ func (gs *globs) add(g glob) {
 	gs.shapes = append(gs.shapes, shape{len(a.prefix), len(a.suffix), g.order})
 }
 
-// find returns the node of the first wildcard that matches e, or nil.
-func (w *wildcards) find(e Entry) *node {
+func (w *wildcards) find(e Entry) *Node {
 	best := w.values[e.Key].find(e.Value, "", nil)
 	best = w.keys.find(e.Key, e.Value, best)
 	if best == nil {
@@ -127,8 +129,8 @@ func (w *wildcards) find(e Entry) *node {
 	return best.node
 }
 
-// find returns the first glob that matches s, and value if it has a say, or
-// best if that comes earlier.
+// find returns the first glob that matches s, and value where the glob has a
+// pattern for it. It returns best when that comes earlier.
 func (gs *globs) find(s, value string, best *glob) *glob {
 	if gs == nil {
 		return best

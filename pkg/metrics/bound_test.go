@@ -13,14 +13,15 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )
 
 // rule loads the rules of a domain d and returns the rule that the entries match.
-func rule(t testing.TB, yaml string, entries ...descriptors.Entry) *descriptors.Rule {
+func rule(t testing.TB, text string, entries ...descriptors.Entry) *descriptors.Rule {
 	t.Helper()
-	tree, _, err := descriptors.Load([]descriptors.File{{Name: "r.yaml", Content: []byte("domain: d\ndescriptors:\n" + yaml)}}, descriptors.Options{})
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "r.yaml", Content: []byte("domain: d\ndescriptors:\n" + text)}}, yaml.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

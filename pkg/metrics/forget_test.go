@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )
@@ -38,7 +39,7 @@ func (r *rules) load(keys ...string) {
 		detailed := strings.HasPrefix(key, "detailed_")
 		fmt.Fprintf(&b, "- {key: %s, detailed_metric: %t, rate_limit: {unit: hour, requests_per_unit: 10}}\n", key, detailed)
 	}
-	tree, _, err := descriptors.Load([]descriptors.File{{Name: "r.yaml", Content: []byte(b.String())}}, descriptors.Options{})
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "r.yaml", Content: []byte(b.String())}}, yaml.Options{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -164,7 +165,7 @@ func TestForgottenNamesGiveTheirRoomBack(t *testing.T) {
 func TestKeyOfTwoRules(t *testing.T) {
 	r := newRules(t, 100)
 	both := func(rules string) {
-		tree, _, err := descriptors.Load([]descriptors.File{{Name: "r.yaml", Content: []byte("domain: d\ndescriptors:\n" + rules)}}, descriptors.Options{})
+		tree, _, err := yaml.Load([]yaml.Text{{Name: "r.yaml", Content: []byte("domain: d\ndescriptors:\n" + rules)}}, yaml.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 )
 
@@ -22,8 +22,8 @@ func BenchmarkHashedKeys(b *testing.B) {
 }
 
 func benchmark(b *testing.B, cfg service.Config) {
-	tree, _, err := descriptors.Load([]descriptors.File{{Name: "bench.yaml", Content: []byte(
-		"domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 1000000000}\n")}}, descriptors.Options{})
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "bench.yaml", Content: []byte(
+		"domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 1000000000}\n")}}, yaml.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -7,13 +7,14 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 )
 
 // chargeWhatDenies loads rules as STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT does.
 func chargeWhatDenies(r *rig, rules string) {
 	r.t.Helper()
-	tree, _, err := descriptors.Load([]descriptors.File{{Name: "rules.yaml", Content: []byte(rules)}}, descriptors.Options{Charge: descriptors.ChargeDenying})
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{Charge: descriptors.ChargeDenying})
 	if err != nil {
 		r.t.Fatal(err)
 	}

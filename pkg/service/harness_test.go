@@ -16,7 +16,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 )
 
@@ -77,7 +77,7 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 
 func (r *rig) load(rules string) {
 	r.t.Helper()
-	tree, _, err := descriptors.Load([]descriptors.File{{Name: "rules.yaml", Content: []byte(rules)}}, descriptors.Options{})
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func (d *decision) match(domain *descriptors.Domain) error {
 			o.rule = domain.Match(o.asked.entries)
 		}
 		if o.asked.override.given {
-			l, err := o.asked.override.limit(o.rule)
+			l, err := o.asked.override.limit(domain, o.rule)
 			if err != nil {
 				return invalid("descriptors[%d].limit: %v", i, err)
 			}

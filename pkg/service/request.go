@@ -65,12 +65,8 @@ func invalid(format string, args ...any) error {
 }
 
 // limit is o as a limit that takes the place of rule's. It changes the amount
-// and the window of the rule's first limit and keeps the rest. rule may be nil
-// or have no limits.
-func (o *override) limit(rule *descriptors.Rule) (descriptors.Limit, error) {
-	var of *descriptors.Limit
-	if rule != nil && len(rule.Limits) > 0 {
-		of = &rule.Limits[0]
-	}
-	return of.Override(o.requests, descriptors.Unit(min(uint32(o.unit), 255)), o.multiplier)
+// and the window of the rule's first limit, or of the domain's default when
+// rule is nil or has no limits, and keeps the rest.
+func (o *override) limit(domain *descriptors.Domain, rule *descriptors.Rule) (descriptors.Limit, error) {
+	return domain.Override(rule, o.requests, descriptors.Unit(min(uint32(o.unit), 255)), o.multiplier)
 }

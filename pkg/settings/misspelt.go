@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/spelling"
 )
 
 // Misspelling is a variable that is not a setting and whose name is close to that of
@@ -39,7 +41,7 @@ func Misspelt(environment []string, parser *kong.Application) []Misspelling {
 		}
 		meant, least := "", mostWrong+1
 		for _, k := range known {
-			if d := distance(name, k); d < least {
+			if d := spelling.Distance(name, k); d < least {
 				meant, least = k, d
 			}
 		}
@@ -60,25 +62,4 @@ func variables(n *kong.Node) []string {
 		names = append(names, variables(child)...)
 	}
 	return names
-}
-
-// distance is the number of letters to insert, remove or replace to turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := corner
-			if a[i] != b[j] {
-				replace++
-			}
-			corner = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

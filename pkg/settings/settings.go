@@ -12,6 +12,7 @@
 package settings
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -67,6 +68,9 @@ type Rules struct {
 
 	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"What to do when rules hold an error: reject all rules, or skip the wrong ones and use the others."`
 
+	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"fixed_window,sliding_window,sliding_log,token_bucket,gcra,leaky_bucket" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends."`
+	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"The burst of limits that DEFAULT_STRATEGY decides and whose rules have none; 0 is the strategy's own."`
+
 	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to look for changes that no notification (inotify) has told of."`
 
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. A ConfigMap's ..data is never read itself, and its files always are."`
@@ -74,6 +78,12 @@ type Rules struct {
 	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain; their rules are merged."`
 
 	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen and be healthy before the xDS server has sent rules; until then every request gets an error."`
+}
+
+func (r *Rules) conflicts() (wrong Errors) {
+	hasBurst := slices.Contains([]string{"token_bucket", "gcra", "leaky_bucket"}, r.DefaultStrategy)
+	wrong.require(r.DefaultBurst == 0 || hasBurst, "DEFAULT_BURST", r.DefaultBurst, "0, because DEFAULT_STRATEGY is "+r.DefaultStrategy+", which has no burst; token_bucket, gcra and leaky_bucket have")
+	return wrong
 }
 
 // Backend says which store counts, and has the settings that hold for all stores.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 const (
@@ -159,7 +161,7 @@ func (s *state) take(files *snapshot) {
 	if s.gone = gone; gone {
 		return
 	}
-	s.refused = s.publish(files.files, files.err) != nil
+	s.refused = s.publish(yaml.ReadAll(files.files), files.err) != nil
 	if !s.refused {
 		s.inForce = len(files.files) > 0
 	}

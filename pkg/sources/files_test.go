@@ -19,6 +19,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/sources"
 )
 
@@ -277,7 +278,7 @@ func TestNoFolderAtTheStart(t *testing.T) {
 		f, path := watching(t)
 		must(t, os.RemoveAll(filepath.Dir(path)))
 		f.WatchRoot, f.Poll, f.Log = watchRoot, never, slog.New(slog.DiscardHandler)
-		err := f.Run(t.Context(), func([]descriptors.File, error) error {
+		err := f.Run(t.Context(), func([]*rules.File, error) error {
 			t.Error("rules were published")
 			return nil
 		})
@@ -376,7 +377,7 @@ func TestBadRulesChangeNothing(t *testing.T) {
 	f, path := watching(t)
 	write(t, path+"/a.yaml", "domain: a\ndescriptors: [{key: user, rate_limit: {unit: eon, requests_per_unit: x}}]\n")
 	o := run(t, f)
-	var problems descriptors.Problems
+	var problems rules.Problems
 	if err := o.lastError(); !errors.As(err, &problems) || len(problems) != 2 {
 		t.Fatalf("got %v, want both problems", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 // Folder is a folder of rules: every regular file in it and in its subfolders,
@@ -31,12 +31,12 @@ type Folder struct {
 // Read returns the files in the order of their paths, and after them the files
 // beside the folder. Its error joins the reasons for all files that cannot be
 // read; then it returns no files.
-func (f Folder) Read() ([]descriptors.File, error) {
+func (f Folder) Read() ([]yaml.Text, error) {
 	return f.read(func(string) {})
 }
 
 // read calls enter for each folder before it lists it.
-func (f Folder) read(enter func(dir string)) ([]descriptors.File, error) {
+func (f Folder) read(enter func(dir string)) ([]yaml.Text, error) {
 	r := folderReader{Folder: f, enter: enter, entered: map[string]bool{}}
 	if info, err := os.Stat(f.Path); err == nil && info.Mode().IsRegular() {
 		r.file(f.Path)
@@ -56,7 +56,7 @@ type folderReader struct {
 	Folder
 	enter   func(string)
 	entered map[string]bool // by path without links, because links may lead in circles
-	files   []descriptors.File
+	files   []yaml.Text
 	errs    []error
 }
 
@@ -107,7 +107,7 @@ func (r *folderReader) entry(path string) {
 func (r *folderReader) file(path string) {
 	content, err := os.ReadFile(path)
 	if !r.failed(err) {
-		r.files = append(r.files, descriptors.File{Name: path, Content: content})
+		r.files = append(r.files, yaml.Text{Name: path, Content: content})
 	}
 }
 
@@ -124,7 +124,7 @@ func (r *folderReader) failed(err error) bool {
 // snapshot is the files of a folder at one moment, or the reason why they could
 // not be read.
 type snapshot struct {
-	files []descriptors.File
+	files []yaml.Text
 	err   error
 }
 
@@ -135,7 +135,7 @@ func (s *snapshot) same(o *snapshot) bool {
 	if s.err != nil || o.err != nil {
 		return s.err != nil && o.err != nil && s.err.Error() == o.err.Error()
 	}
-	return slices.EqualFunc(s.files, o.files, func(a, b descriptors.File) bool {
+	return slices.EqualFunc(s.files, o.files, func(a, b yaml.Text) bool {
 		return a.Name == b.Name && bytes.Equal(a.Content, b.Content)
 	})
 }

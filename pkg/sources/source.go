@@ -5,7 +5,7 @@
 // [Rules] loads published files and puts their rules in force. The package
 // promises that rules that cannot be read or loaded change nothing, so that the
 // last good rules stay in force, and that a change is noticed even when its
-// notification is lost. The language of the rules is left to pkg/descriptors.
+// notification is lost. The language of the rules is left to pkg/descriptors/rules.
 package sources
 
 import (
@@ -14,11 +14,12 @@ import (
 	"log/slog"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
 )
 
 // Publish takes all files of rules that exist now, or the reason why they cannot
 // be read. It returns why the rules were refused, or nil when they are in force.
-type Publish func(files []descriptors.File, unreadable error) error
+type Publish func(files []*rules.File, unreadable error) error
 
 // Source is a place that rules come from.
 type Source interface {
@@ -30,12 +31,12 @@ type Source interface {
 
 // Rules puts the rules that a source publishes in force.
 type Rules struct {
-	Options descriptors.Options
+	Options rules.Options
 	// Use is called with each good set of rules, and puts it in force.
 	Use func(*descriptors.Tree)
 	// Skipped, if not nil, is called with the number of problems of each good
 	// set of rules, for each of which a descriptor or a file was left out
-	// (descriptors.Options.SkipWrong).
+	// (rules.Options.SkipWrong).
 	Skipped func(problems int)
 	// Loaded is called with the outcome of each load, after Use.
 	Loaded func(error)
@@ -46,7 +47,7 @@ type Rules struct {
 
 // Publish implements [Publish]: it loads the files, calls Use, Skipped and
 // Loaded, and logs every problem. Calls must not overlap.
-func (r *Rules) Publish(files []descriptors.File, unreadable error) error {
+func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 	err := unreadable
 	if err == nil {
 		err = r.load(files)
@@ -66,15 +67,15 @@ func (r *Rules) refusal() string {
 	return "rules refused, no rules are in force"
 }
 
-func (r *Rules) load(files []descriptors.File) error {
-	tree, warnings, err := descriptors.Load(files, r.Options)
+func (r *Rules) load(files []*rules.File) error {
+	tree, warnings, err := rules.Load(files, r.Options)
 	for _, warning := range warnings {
 		r.Log.Warn("rules", "warning", warning.Error())
 	}
 	if tree == nil {
 		return err
 	}
-	var problems descriptors.Problems
+	var problems rules.Problems
 	errors.As(err, &problems)
 	for _, problem := range problems {
 		r.Log.Error("rules: left out, the others are in force", "problem", problem.Error())

@@ -13,6 +13,7 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 const strategiesDoc = "docs/strategies.md"
@@ -52,7 +53,7 @@ func TestTimelines(t *testing.T) {
 func loadRule(t *testing.T, text string) (*algorithms.Limit, descriptors.Charge) {
 	t.Helper()
 	text = "domain: shop\n" + strings.Replace(text, "rate_limit:", "descriptors:\n  - key: user\n    rate_limit:", 1)
-	tree, warnings, err := descriptors.Load([]descriptors.File{{Name: strategiesDoc, Content: []byte(text)}}, descriptors.Options{})
+	tree, warnings, err := yaml.Load([]yaml.Text{{Name: strategiesDoc, Content: []byte(text)}}, yaml.Options{})
 	if err != nil || len(warnings) > 0 {
 		t.Fatalf("%v %v in\n%s", err, warnings, text)
 	}

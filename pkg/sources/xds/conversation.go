@@ -12,7 +12,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
-	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/sources"
 )
 
@@ -77,7 +77,7 @@ func (c *conversation) foreign(url string) bool {
 
 // put publishes files and returns what to tell the server: nil when they are in
 // force. Refusals after the first are held back for a while.
-func (c *conversation) put(ctx context.Context, files []descriptors.File, undecodable error) *rpcstatus.Status {
+func (c *conversation) put(ctx context.Context, files []*rules.File, undecodable error) *rpcstatus.Status {
 	c.heard = true
 	err := c.publish(files, undecodable)
 	if err == nil {

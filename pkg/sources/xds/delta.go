@@ -9,13 +9,13 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
 )
 
 // version is one version of a resource.
 type version struct {
 	name string
-	file descriptors.File
+	file *rules.File
 	err  error // why it could not be decoded
 }
 
@@ -68,8 +68,8 @@ func receive(received map[string]version, response *discovery.DeltaDiscoveryResp
 	}
 }
 
-func files(received map[string]version) []descriptors.File {
-	var files []descriptors.File
+func files(received map[string]version) []*rules.File {
+	var files []*rules.File
 	for _, name := range slices.Sorted(maps.Keys(received)) {
 		files = append(files, received[name].file)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
 )
 
 // The example in docs/xds.md means what the text says.
@@ -28,7 +29,7 @@ func TestDocumentsExample(t *testing.T) {
 	want := `default/eg/http.api-key: unit=DAY requests_per_unit=100000, shadow_mode: false, quota_mode: false
 default/eg/http.api-key: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 50
 `
-	if diff := cmp.Diff(want, tree.Dump()); diff != "" {
+	if diff := cmp.Diff(want, rules.Dump(tree)); diff != "" {
 		t.Error(diff)
 	}
 	domain := tree.Domain("default/eg/http")

@@ -13,6 +13,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/xds"
 )
@@ -90,7 +91,7 @@ func (o *observed) now() string {
 func (o *observed) dump() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.tree.Dump()
+	return language.Dump(o.tree)
 }
 
 func (o *observed) loads() int {
@@ -103,7 +104,7 @@ func (o *observed) loads() int {
 // its problems.
 func (o *observed) refused(after int) int {
 	o.t.Helper()
-	var problems descriptors.Problems
+	var problems language.Problems
 	testenv.Eventually(o.t, soon, func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 
-	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
 )
 
 // stateOfTheWorld asks for all resources. Each stream starts without a version:
@@ -30,7 +30,7 @@ func (c *conversation) stateOfTheWorld(ctx context.Context, client discovery.Agg
 		if c.foreign(response.GetTypeUrl()) {
 			return nil, true
 		}
-		files := make([]descriptors.File, 0, len(response.GetResources()))
+		files := make([]*rules.File, 0, len(response.GetResources()))
 		var problems []error
 		for i, resource := range response.GetResources() {
 			file, err := decode(resource)

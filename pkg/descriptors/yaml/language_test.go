@@ -1,4 +1,4 @@
-package descriptors_test
+package yaml_test
 
 import (
 	"strings"
@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 // TestLanguageOfTheReference holds what was found by giving the same files to
@@ -78,8 +80,8 @@ func TestLanguageOfTheReference(t *testing.T) {
 	}
 	for _, tt := range tests {
 		content := strings.Replace(tt.frame, "%", tt.text, 1)
-		tree, _, err := descriptors.Load([]descriptors.File{{Name: "f", Content: []byte(content)}}, descriptors.Options{})
-		got := tree.Dump()
+		tree, _, err := yaml.Load([]yaml.Text{{Name: "f", Content: []byte(content)}}, rules.Options{})
+		got := rules.Dump(tree)
 		if err != nil {
 			got = refused
 		}
@@ -90,7 +92,7 @@ func TestLanguageOfTheReference(t *testing.T) {
 }
 
 func TestMetadata(t *testing.T) {
-	domain := load(t, yamlFile(`
+	domain := load(t, rulesOfD(`
 - key: a
   rate_limit: {unit: day, requests_per_unit: 1}
   metadata: &m
@@ -119,7 +121,7 @@ func TestMetadata(t *testing.T) {
 func TestUnits(t *testing.T) {
 	for unit := descriptors.Second; unit <= descriptors.Week; unit++ {
 		for _, name := range []string{unit.String(), strings.ToLower(unit.String())} {
-			rule := load(t, yamlFile("- {key: k, rate_limit: {unit: "+name+", requests_per_unit: 1, unit_multiplier: 2}}")).Domain("d").Match(entries("k"))
+			rule := load(t, rulesOfD("- {key: k, rate_limit: {unit: "+name+", requests_per_unit: 1, unit_multiplier: 2}}")).Domain("d").Match(entries("k"))
 			l := rule.Limits[0]
 			if l.Unit != unit || l.Multiplier != 2 || l.Window != 2*unit.Duration() {
 				t.Errorf("%s is %d × %s, %v", name, l.Multiplier, l.Unit, l.Window)

@@ -1,16 +1,18 @@
-package descriptors
+package rules
 
 import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"example.org/rls/pkg/descriptors"
 )
 
 // Problem is one thing that is wrong in the rules, and where.
 type Problem struct {
-	Position
-	Field   string // dotted: rate_limit.unit; may be ""
-	Message string // what is wrong and what would be right
+	descriptors.Position
+	Field   string // dotted, such as rate_limit.unit; may be ""
+	Message string // the fault, and what would be right
 }
 
 // Error is file:line:column: field: message.
@@ -22,7 +24,7 @@ func (p Problem) Error() string {
 	return s + p.Message
 }
 
-// Problems is every problem of a load, by file and line.
+// Problems has every problem of a load, by file, line and column.
 type Problems []Problem
 
 // Error is one problem a line.

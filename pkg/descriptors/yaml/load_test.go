@@ -1,4 +1,4 @@
-package descriptors_test
+package yaml_test
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 func TestProblems(t *testing.T) {
@@ -141,14 +143,14 @@ a.yaml:18:19: rate_limits[0]: must be a mapping, not 5`,
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tree, warnings, err := descriptors.Load([]descriptors.File{{Name: "a.yaml", Content: []byte(tt.content)}}, descriptors.Options{})
+			tree, warnings, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(tt.content)}}, rules.Options{})
 			if tree != nil || warnings != nil {
 				t.Error("a tree in spite of problems")
 			}
 			if diff := cmp.Diff(strings.Split(tt.want, "\n"), strings.Split(fmt.Sprint(err), "\n")); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
-			var problem descriptors.Problem
+			var problem rules.Problem
 			if !errors.As(err, &problem) || problem.File != "a.yaml" || problem.Line == 0 || problem.Column == 0 {
 				t.Errorf("the first problem is %#v", problem)
 			}
@@ -176,11 +178,11 @@ a.yaml:8:5: key: the key is repeated; only the last one counts
 a.yaml:9:41: rate_limit.unit: has no meaning with unlimited: true and is ignored
 a.yaml:9:63: rate_limit.requests_per_unit: has no meaning with unlimited: true and is ignored
 a.yaml:10:1: a second document is ignored; put it in a file of its own`
-	tree, warnings, err := descriptors.Load([]descriptors.File{{Name: "a.yaml", Content: []byte(content)}}, descriptors.Options{})
+	tree, warnings, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(content)}}, rules.Options{})
 	if err != nil || len(tree.Domains()) != 1 {
 		t.Fatalf("%v, %v", tree.Domains(), err)
 	}
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(descriptors.Problems(warnings).Error(), "\n")); diff != "" {
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(rules.Problems(warnings).Error(), "\n")); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
@@ -188,24 +190,24 @@ a.yaml:10:1: a second document is ignored; put it in a file of its own`
 // What a load has used it leaves to the next.
 func TestLoadsLeaveEarlierRulesAlone(t *testing.T) {
 	const many = 500
-	rules := func(unit string, requests int) descriptors.File {
+	generation := func(unit string, requests int) yaml.Text {
 		var b strings.Builder
 		b.WriteString("domain: d\ndescriptors:\n")
 		for i := range many {
 			fmt.Fprintf(&b, "- key: k%d\n  value: %s\n  metadata: {a: %s}\n  rate_limit: {unit: %s, requests_per_unit: %d, name: %s}\n", i, unit, unit, unit, requests, unit)
 			fmt.Fprintf(&b, "- {key: free%d, value: %s, rate_limit: {unlimited: true, name: %s, replaces: [{name: x%s}]}}\n", i, unit, unit, unit)
 		}
-		return descriptors.File{Name: unit + ".yaml", Content: []byte(b.String())}
+		return yaml.Text{Name: unit + ".yaml", Content: []byte(b.String())}
 	}
-	first := load(t, rules("minute", 1))
-	before := first.Dump()
+	first := load(t, generation("minute", 1))
+	before := rules.Dump(first)
 	for i := range 5 {
-		load(t, rules("hour", 2+i))
-		if _, _, err := descriptors.Load([]descriptors.File{rules("eon", 1)}, descriptors.Options{}); err == nil || !strings.Contains(err.Error(), `eon.yaml:6:22: rate_limit.unit: unknown unit "eon"`) {
+		load(t, generation("hour", 2+i))
+		if _, _, err := yaml.Load([]yaml.Text{generation("eon", 1)}, rules.Options{}); err == nil || !strings.Contains(err.Error(), `eon.yaml:6:22: rate_limit.unit: unknown unit "eon"`) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(before, first.Dump()); diff != "" {
+	if diff := cmp.Diff(before, rules.Dump(first)); diff != "" {
 		t.Errorf("the rules changed: %s", diff)
 	}
 	for i := range many {
@@ -238,11 +240,11 @@ func TestWarningsOfWhatIsLeftOut(t *testing.T) {
 		{"comments around the markers", "  # c\n---\ndomain: d\n...\n  # c\n", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, warnings, err := descriptors.Load([]descriptors.File{{Name: "a.yaml", Content: []byte(tt.content)}}, descriptors.Options{})
+			_, warnings, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(tt.content)}}, rules.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, descriptors.Problems(warnings).Error()); diff != "" {
+			if diff := cmp.Diff(tt.want, rules.Problems(warnings).Error()); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
 		})
@@ -250,7 +252,7 @@ func TestWarningsOfWhatIsLeftOut(t *testing.T) {
 }
 
 func TestRuleHasWhatWasWritten(t *testing.T) {
-	domain := load(t, descriptors.File{Name: "a.yaml", Content: []byte(`
+	domain := load(t, yaml.Text{Name: "a.yaml", Content: []byte(`
 domain: d
 charge: admitted
 descriptors:
@@ -291,34 +293,34 @@ descriptors:
 }
 
 func TestDomainsOfSeveralFiles(t *testing.T) {
-	file := func(name, content string) descriptors.File {
-		return descriptors.File{Name: name, Content: []byte(content)}
+	file := func(name, content string) yaml.Text {
+		return yaml.Text{Name: name, Content: []byte(content)}
 	}
 	a := file("a.yaml", "domain: d\ncharge: admitted\ndescriptors:\n- {key: a, "+limited+"}\n- {key: k, value: 'x*', "+limited+"}\n")
 	b := file("b.yaml", "domain: d\ndescriptors:\n- {key: b, "+limited+"}\n- {key: k, value: '*x', "+limited+"}\n")
 	again := file("c.yaml", "domain: d\ncharge: always\ndescriptors:\n- {key: a, "+limited+"}\n")
 	other := file("e.yaml", "domain: c\n")
-	merge := descriptors.Options{MergeDomains: true}
+	merge := rules.Options{MergeDomains: true}
 
 	tests := []struct {
 		name  string
-		files []descriptors.File
-		opts  descriptors.Options
+		files []yaml.Text
+		opts  rules.Options
 		want  string
 	}{
 		{"none", nil, merge, ""},
-		{"apart", []descriptors.File{a, other}, descriptors.Options{}, ""},
-		{"twice", []descriptors.File{a, b}, descriptors.Options{}, `b.yaml:1:9: domain: "d" is already in a.yaml:1:9; put the descriptors together, or allow domains to be merged`},
-		{"merged", []descriptors.File{a, b}, merge, ""},
-		{"merged with the same key", []descriptors.File{a, b, again}, merge, `c.yaml:2:9: charge: differs from that of the same domain in a.yaml:2:9
+		{"apart", []yaml.Text{a, other}, rules.Options{}, ""},
+		{"twice", []yaml.Text{a, b}, rules.Options{}, `b.yaml:1:9: domain: "d" is already in a.yaml:1:9; put the descriptors together, or allow domains to be merged`},
+		{"merged", []yaml.Text{a, b}, merge, ""},
+		{"merged with the same key", []yaml.Text{a, b, again}, merge, `c.yaml:2:9: charge: differs from that of the same domain in a.yaml:2:9
 c.yaml:4:3: repeats key "a" of a.yaml:4:3; a descriptor may be listed once`},
-		{"all files are checked", []descriptors.File{file("y", "x: 1"), file("x", "domain: d\nx: 1")}, merge, `x:2:1: x: unknown key; known here: domain, descriptors, charge
+		{"all files are checked", []yaml.Text{file("y", "x: 1"), file("x", "domain: d\nx: 1")}, merge, `x:2:1: x: unknown key; known here: domain, descriptors, charge
 y:1:1: x: unknown key; known here: domain, descriptors, charge
 y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, _, err := descriptors.Load(tt.files, tt.opts)
+			_, _, err := yaml.Load(tt.files, tt.opts)
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -331,7 +333,7 @@ y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`
 
 	many := manyRules(100)
 	many.Content = []byte(strings.Replace(string(many.Content), "domain: bench", "domain: d", 1))
-	tree, _, err := descriptors.Load([]descriptors.File{b, other, a, many}, descriptors.Options{MergeDomains: true, Charge: descriptors.ChargeAlways})
+	tree, _, err := yaml.Load([]yaml.Text{b, other, a, many}, rules.Options{MergeDomains: true, Charge: descriptors.ChargeAlways})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,10 +352,10 @@ y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`
 }
 
 func TestDefaultCharge(t *testing.T) {
-	tree, _, err := descriptors.Load([]descriptors.File{
+	tree, _, err := yaml.Load([]yaml.Text{
 		{Name: "a", Content: []byte("domain: a\n")},
 		{Name: "b", Content: []byte("domain: b\ncharge: always\n")},
-	}, descriptors.Options{Charge: descriptors.ChargeAdmitted})
+	}, rules.Options{Charge: descriptors.ChargeAdmitted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +373,7 @@ func TestAliasesAreBounded(t *testing.T) {
 		fmt.Fprintf(&b, "  - &a%d [%s*a%d]\n", i+1, strings.Repeat(fmt.Sprintf("*a%d, ", i), 9), i)
 	}
 	start := time.Now()
-	_, _, err := descriptors.Load([]descriptors.File{{Name: "bomb.yaml", Content: []byte(b.String())}}, descriptors.Options{})
+	_, _, err := yaml.Load([]yaml.Text{{Name: "bomb.yaml", Content: []byte(b.String())}}, rules.Options{})
 	const want = "bomb.yaml:1:1: the aliases of this file stand for more than 2000000 values; write fewer"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -383,7 +385,7 @@ func TestAliasesAreBounded(t *testing.T) {
 
 func TestRaisedLimitKeepsItsIdentity(t *testing.T) {
 	id := func(n int) string {
-		domain := load(t, yamlFile(fmt.Sprintf("- {key: k, rate_limit: {unit: day, requests_per_unit: %d}}", n))).Domain("d")
+		domain := load(t, rulesOfD(fmt.Sprintf("- {key: k, rate_limit: {unit: day, requests_per_unit: %d}}", n))).Domain("d")
 		e := entries("k=v")
 		return string(descriptors.AppendID(nil, "d", e, domain.Match(e).Shared))
 	}
@@ -430,18 +432,18 @@ descriptors:
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			files := []descriptors.File{{Name: "a.yaml", Content: []byte(tt.a)}}
+			files := []yaml.Text{{Name: "a.yaml", Content: []byte(tt.a)}}
 			if tt.b != "" {
-				files = append(files, descriptors.File{Name: "b.yaml", Content: []byte(tt.b)})
+				files = append(files, yaml.Text{Name: "b.yaml", Content: []byte(tt.b)})
 			}
-			tree, _, err := descriptors.Load(files, descriptors.Options{SkipWrong: true})
+			tree, _, err := yaml.Load(files, rules.Options{SkipWrong: true})
 			if (tree != nil) != (tt.rules != "") {
 				t.Fatalf("tree %v, %v", tree, err)
 			}
-			if tree != nil && tree.Dump() != tt.rules {
-				t.Errorf("got\n%swant\n%s", tree.Dump(), tt.rules)
+			if tree != nil && rules.Dump(tree) != tt.rules {
+				t.Errorf("got\n%swant\n%s", rules.Dump(tree), tt.rules)
 			}
-			_, _, strict := descriptors.Load(files, descriptors.Options{})
+			_, _, strict := yaml.Load(files, rules.Options{})
 			if strict == nil || err == nil || err.Error() != strict.Error() {
 				t.Errorf("problems %v, without skipping %v", err, strict)
 			}

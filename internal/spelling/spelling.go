@@ -1,0 +1,56 @@
+// Package spelling finds the word that a misspelt word was probably meant to be.
+package spelling
+
+import "strings"
+
+// Distance counts the bytes that have to be inserted, deleted or replaced, and
+// the neighbours that have to be swapped, to turn a into b. No byte is edited
+// twice (optimal string alignment distance).
+func Distance(a, b string) int {
+	before, previous, current := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range current {
+		current[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		before, previous, current = previous, current, before
+		current[0] = i
+		for j := 1; j <= len(b); j++ {
+			replace := previous[j-1]
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			current[j] = min(replace, previous[j]+1, current[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				current[j] = min(current[j], before[j-2]+1)
+			}
+		}
+	}
+	return current[len(b)]
+}
+
+// Nearest returns the first of the known words, in lower case, that is nearer
+// to word, in any case, than the others. It returns "" when none is at most two
+// edits away, or fewer edits than either word has bytes. A word of more than 64
+// bytes has no nearest word.
+func Nearest(word string, known []string) string {
+	const most, maxLen = 2, 64
+	if len(word) > maxLen {
+		return ""
+	}
+	nearest, least := "", most+1
+	for _, k := range known {
+		if d := Distance(strings.ToLower(word), k); d < least && d < len(k) && d < len(word) {
+			nearest, least = k, d
+		}
+	}
+	return nearest
+}
+
+// Suggest is the end of a message about a word that is not one of the known
+// words: the nearest of them, or all of them.
+func Suggest(word string, known []string) string {
+	if nearest := Nearest(word, known); nearest != "" {
+		return `; did you mean "` + nearest + `"?`
+	}
+	return "; one of " + strings.Join(known, ", ")
+}

@@ -1,0 +1,66 @@
+package descriptors
+
+// By is the way in which a descriptor of the rules matches an entry.
+type By string
+
+// The ways, in the order of precedence. Nothing says that none matched.
+const (
+	Exact    By = "exact"    // the entry's key and value
+	Wildcard By = "wildcard" // a '*' in key or value
+	Key      By = "key"      // the entry's key, and no value
+	Nothing  By = "none"
+)
+
+// matcher is one way to find the descriptor that an entry leads to.
+type matcher struct {
+	by  By
+	why string // what a descriptor has that this matcher finds
+	// find looks an entry up among all descriptors below a node. A matcher
+	// without it has an index of the descriptors that it takes.
+	find  func(*Node, Entry) *Node
+	takes func(Entry) bool
+	index func() index
+}
+
+// index finds descriptors of one node.
+type index interface {
+	// add takes a descriptor; order is its place in the order of the rules.
+	add(n *Node, order int)
+	// find returns the first in the order of the rules that matches e, or nil.
+	find(e Entry) *Node
+}
+
+// matchers are asked one after the other; the first that finds a descriptor
+// wins.
+var matchers = [...]matcher{
+	{by: Exact, why: "it has the entry's key and value", find: func(n *Node, e Entry) *Node {
+		if e.Value == "" {
+			return nil // see Key
+		}
+		return n.child(e)
+	}},
+	{by: Wildcard, why: "it is the first in the order of the rules whose wildcards match", takes: Entry.HasWildcard, index: func() index { return new(wildcards) }},
+	{by: Key, why: "it has the entry's key and no value", find: func(n *Node, e Entry) *Node { return n.child(Entry{Key: e.Key}) }},
+}
+
+// ask lets one of the matchers find the descriptor below n for e; nil when it
+// finds none.
+func (n *Node) ask(matcher int, e Entry) *Node {
+	if find := matchers[matcher].find; find != nil {
+		return find(n, e)
+	}
+	if n.indexes == nil || n.indexes[matcher] == nil {
+		return nil
+	}
+	return n.indexes[matcher].find(e)
+}
+
+// next finds the descriptor below n that takes e, or nil.
+func (n *Node) next(e Entry) *Node {
+	for i := range matchers {
+		if found := n.ask(i, e); found != nil {
+			return found
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// compileLimits gives d the rule that its limits make. The rule is nil when
+// there is no limit, or none without a problem.
+func (r *reader) compileLimits(d *descriptor) {
+	rule := &descriptors.Rule{Shadow: d.shadow, Quota: d.quota, DetailedMetric: d.detailed, Metadata: d.metadata}
+	if l := d.single; l != nil {
+		r.checkReplaces(l)
+		if l.unlimited {
+			r.checkUnlimited(l)
+			rule.Unlimited, rule.Requests, rule.Name, rule.Replaces = true, l.spec.Requests, l.name, l.replacedNames()
+			d.Rule = rule
+			return
+		}
+		if compiled, ok := r.compile(l, nil); ok {
+			rule.Limits = []descriptors.Limit{compiled}
+		}
+	} else {
+		rule.Limits = r.compileSeveral(d.several)
+	}
+	if len(rule.Limits) > 0 {
+		d.Rule = rule
+	}
+}
+
+func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
+	var compiled []descriptors.Limit
+	for i := range several {
+		l := &several[i]
+		r.checkReplaces(l)
+		if l.unlimited {
+			r.problem(l.from.at("unlimited"), join(l.path, "unlimited"), "belongs into rate_limit: an unlimited descriptor has no list of limits")
+			continue
+		}
+		limit, ok := r.compile(l, several)
+		if !ok {
+			continue
+		}
+		for _, other := range compiled {
+			if sameCounter(limit.Spec, other.Spec) {
+				r.problem(l.from.At, l.path, "has the strategy and window of %q before it and would share its counter; keep the stricter one or change the window", rate(&other))
+			}
+		}
+		compiled = append(compiled, limit)
+	}
+	return compiled
+}
+
+// sameCounter reports whether two limits of one descriptor would count in the
+// same cell.
+func sameCounter(a, b algorithms.Spec) bool {
+	return a.Strategy == b.Strategy && a.Window == b.Window && a.FromFirstHit == b.FromFirstHit && a.Extend == b.Extend
+}
+
+// rate is a limit in a message: 10 per 15 minutes.
+func rate(l *descriptors.Limit) string {
+	unit := strings.ToLower(l.Unit.String())
+	if l.Multiplier == 1 {
+		return fmt.Sprintf("%d per %s", l.Requests, unit)
+	}
+	return fmt.Sprintf("%d per %d %ss", l.Requests, l.Multiplier, unit)
+}
+
+func (l *limit) replacedNames() []string {
+	if len(l.replaces) == 0 {
+		return nil
+	}
+	names := make([]string, len(l.replaces))
+	for i, re := range l.replaces {
+		names[i] = re.name
+	}
+	return names
+}
+
+func (r *reader) checkReplaces(l *limit) {
+	for i, re := range l.replaces {
+		path := fmt.Sprintf("%s.replaces[%d].name", l.path, i)
+		switch re.name {
+		case "":
+			r.problem(re.at, path, "must not be empty; it is the name of another limit")
+		case l.name:
+			r.problem(re.at, path, "a limit cannot replace itself (%q)", l.name)
+		}
+	}
+}
+
+// checkUnlimited refuses the fields that an unlimited rate_limit cannot have.
+func (r *reader) checkUnlimited(l *limit) {
+	for i := range fields {
+		f := &fields[i]
+		if f.in != inLimit || !l.from.has(f.name) {
+			continue
+		}
+		at, path := l.from.at(f.name), join(l.path, f.name)
+		switch {
+		case f.name == "unit" && descriptors.ParseUnit(l.unit).Valid(), f.own:
+			r.problem(at, path, "must not be given with unlimited: true")
+		case f.name == "unit", f.name == "requests_per_unit":
+			r.warn(at, path, "has no meaning with unlimited: true and is ignored")
+		}
+	}
+}
+
+// compile turns l, one of the limits of a descriptor, into a limit that can be
+// decided. It returns false when that is not possible, which is reported.
+func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
+	unit := descriptors.ParseUnit(l.unit)
+	if !unit.Valid() && !l.from.has("unit") {
+		if !l.wrong {
+			r.problem(l.from.At, join(l.path, "unit"), "is missing; one of %s", strings.Join(descriptors.UnitNames(), ", "))
+		}
+		return descriptors.Limit{}, false
+	}
+	if _, v := l.from.pair("unit"); !unit.Valid() && v.Kind != List && v.Kind != Map {
+		r.problem(v.At, join(l.path, "unit"), "unknown unit %q%s", l.unit, spelling.Suggest(l.unit, descriptors.UnitNames()))
+	}
+	if !unit.Valid() || l.wrong {
+		return descriptors.Limit{}, false
+	}
+	if !l.from.has("requests_per_unit") {
+		r.warn(l.from.At, join(l.path, "requests_per_unit"), "is missing, which means 0: every request is denied")
+	}
+	if most := algorithms.MaxWindow / unit.Duration(); time.Duration(l.multiplier) > most {
+		r.problem(l.from.at("unit_multiplier"), join(l.path, "unit_multiplier"), "must be at most %d for the unit %s: a window is at most 10 years", most, strings.ToLower(unit.String()))
+		return descriptors.Limit{}, false
+	}
+	spec := l.spec
+	spec.Window = unit.Duration() * time.Duration(l.multiplier)
+	spec = r.withDefaults(l, spec, several)
+	limit, err := r.limits.get(spec)
+	if err != nil {
+		r.specProblem(l, err)
+		return descriptors.Limit{}, false
+	}
+	compiled := descriptors.Limit{Limit: limit, Name: l.name, Replaces: l.replacedNames(), Unit: unit, Multiplier: l.multiplier}
+	compiled.WrittenBurst = spec.Burst
+	return compiled, true
+}
+
+// specProblem gives the error of a strategy its place.
+func (r *reader) specProblem(l *limit, err error) {
+	var spec *algorithms.SpecError
+	if !errors.As(err, &spec) {
+		r.problem(l.from.At, l.path, "%v", err)
+		return
+	}
+	r.problem(l.from.at(spec.Field), join(l.path, spec.Field), "%s", spec.Message)
+}
+
+// limitCache lets rules with the same limit share it.
+type limitCache map[algorithms.Spec]*algorithms.Limit
+
+func (c limitCache) get(spec algorithms.Spec) (*algorithms.Limit, error) {
+	if l := c[spec]; l != nil {
+		return l, nil
+	}
+	l, err := algorithms.New(spec)
+	if err == nil {
+		c[spec] = l
+	}
+	return l, err
+}

@@ -1,0 +1,143 @@
+// Package rules is the rule language as data.
+//
+// A [File] holds rules as values with their positions. Package yaml makes Files
+// from text and pkg/sources/xds makes them from messages. [Load] checks Files
+// and compiles them into a [descriptors.Tree]; [Dump] prints one. The package
+// promises that every problem is reported with its position and with what would
+// be right, and that rules mean the same wherever they come from.
+//
+// A key of the language is one row of the table in fields.go. Reading, messages,
+// suggestions, [Dump] and docs/rules.md follow from that row.
+package rules
+
+import (
+	"strconv"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// Options changes how rules are loaded.
+type Options struct {
+	// MergeDomains lets several files add descriptors to one domain.
+	MergeDomains bool
+	// Charge is the charge of domains whose rules have none.
+	Charge descriptors.Charge
+	// SkipWrong leaves out every descriptor that has a problem, with the
+	// descriptors below it, and every file that has a problem outside of its
+	// descriptors. The other rules stay.
+	SkipWrong bool
+	// Strategy and Burst are those of limits without a strategy, and of
+	// overrides that no rule matches. Burst is left out where it is 0. A limit
+	// that cannot have them gets a warning; they never make a rule wrong.
+	Strategy algorithms.Strategy
+	Burst    uint32
+}
+
+// Load compiles the rules of files and does not change the files.
+//
+// Its error is [Problems], all problems of all files, and then there is no tree:
+// half of a set of rules would admit requests that the other half denies. With
+// Options.SkipWrong there is a tree as well, of the rules without problems,
+// unless no domain is left. Warnings are of things that are odd and have a
+// meaning. Without files the tree has no domains.
+func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
+	c := compiler{opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched()}
+	cache := limitCache{}
+	var warnings Problems
+	for _, f := range files {
+		r := reader{opts: &opts, file: f, limits: cache}
+		written := r.read()
+		c.problems = append(c.problems, r.problems...)
+		warnings = append(warnings, r.warnings...)
+		if !(written.wrong && opts.SkipWrong) {
+			c.file(&written)
+		}
+	}
+	warnings.sort()
+	if len(c.problems) == 0 {
+		return c.tree(), warnings, nil
+	}
+	c.problems.sort()
+	if opts.SkipWrong && len(c.domains) > 0 {
+		return c.tree(), warnings, c.problems
+	}
+	return nil, nil, c.problems
+}
+
+// compiler adds the rules of files to domains.
+type compiler struct {
+	turns     turns
+	opts      Options
+	domains   map[string]*domain
+	unmatched descriptors.Limit
+	problems  Problems
+}
+
+// domain is a domain of the tree and where its rules say what it is.
+type domain struct {
+	descriptors.Domain
+	pos       descriptors.Position
+	chargePos *descriptors.Position // nil when no file gives a charge
+}
+
+func (c *compiler) problem(at descriptors.Position, path, message string) {
+	c.problems = append(c.problems, Problem{at, path, message})
+}
+
+func (c *compiler) tree() *descriptors.Tree {
+	domains := make([]*descriptors.Domain, 0, len(c.domains))
+	for _, d := range c.domains {
+		domains = append(domains, &d.Domain)
+	}
+	return descriptors.NewTree(domains...)
+}
+
+func (c *compiler) file(f *file) {
+	if f.domain == "" {
+		return // reported, or not readable
+	}
+	d := c.domains[f.domain]
+	if d == nil {
+		d = &domain{Domain: descriptors.Domain{Name: f.domain, Charge: c.opts.Charge, Default: c.unmatched}, pos: f.domainPos}
+		c.domains[f.domain] = d
+	} else if !c.opts.MergeDomains {
+		c.problem(f.domainPos, "domain", strconv.Quote(f.domain)+" is already in "+d.pos.String()+"; put the descriptors together, or allow domains to be merged")
+		return
+	}
+	switch {
+	case f.charge == nil:
+	case d.chargePos != nil && d.Charge != *f.charge:
+		c.problem(f.chargePos, "charge", "differs from that of the same domain in "+d.chargePos.String())
+	default:
+		d.Charge, d.chargePos = *f.charge, &f.chargePos
+	}
+	c.add(d.Root(), f.descriptors)
+}
+
+// add adds a list of descriptors below a node.
+func (c *compiler) add(parent *descriptors.Node, list []descriptor) {
+	parent.Grow(len(list))
+	for i := range list {
+		c.turns.next()
+		d := &list[i]
+		if d.Key == "" || d.wrong && c.opts.SkipWrong {
+			continue // reported
+		}
+		n, first := parent.Add(d.Descriptor)
+		if first != nil {
+			c.problem(d.Pos, "", "repeats "+name(d.Entry)+" of "+first.Pos.String()+"; a descriptor may be listed once")
+			continue
+		}
+		c.add(n, d.below)
+	}
+}
+
+// name is a descriptor in a message.
+func name(e descriptors.Entry) string {
+	s := "key " + strconv.Quote(e.Key)
+	if e.Value != "" {
+		s += ", value " + strconv.Quote(e.Value)
+	}
+	return s
+}

@@ -1,0 +1,167 @@
+package rules
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// target is where the fields of a mapping are written to. Which of its members
+// is set depends on the mapping's place.
+type target struct {
+	file       *file
+	descriptor *descriptor
+	limit      *limit
+	replaced   *replaced
+}
+
+// setter reads the values of a field.
+type setter struct {
+	typ string // for docs/rules.md
+	// free says that any value will do; its keys are not keys of the language.
+	free bool
+	set  func(r *reader, t target, v *Value, path string)
+}
+
+// text reads a string: any scalar, as it is written. Null is "".
+func text(of func(target) *string) setter {
+	return setter{typ: "text", set: func(r *reader, t target, v *Value, path string) { r.text(v, path, of(t)) }}
+}
+
+// boolean reads true or false. Null is false.
+func boolean(of func(target) *bool) setter {
+	return setter{typ: "true or false", set: func(r *reader, t target, v *Value, path string) {
+		if v.Kind != Bool && v.Kind != Null {
+			r.problem(v.At, path, "must be true or false, not %s", v.describe())
+			return
+		}
+		*of(t) = v.bits == 1
+	}}
+}
+
+// count reads a whole number of 0 to 2^32 - 1. Null is 0.
+func count(of func(target) *uint32) setter {
+	return setter{typ: "0 to 4294967295", set: func(r *reader, t target, v *Value, path string) {
+		if n, ok := r.count(v, path); ok {
+			*of(t) = n
+		}
+	}}
+}
+
+// positive reads a whole number of 1 to 2^32 - 1.
+func positive(of func(target) *uint32) setter {
+	return setter{typ: "1 to 4294967295", set: func(r *reader, t target, v *Value, path string) {
+		switch n, ok := r.count(v, path); {
+		case !ok:
+		case n == 0:
+			r.problem(v.At, path, "must be at least 1")
+		default:
+			*of(t) = n
+		}
+	}}
+}
+
+var charge = setter{typ: "always, admitted", set: func(r *reader, t target, v *Value, path string) {
+	t.file.charge, t.file.chargePos = r.charge(v, path), v.At
+}}
+
+func (r *reader) charge(v *Value, path string) *descriptors.Charge {
+	var name string
+	r.text(v, path, &name)
+	known := []string{descriptors.ChargeAlways.String(), descriptors.ChargeAdmitted.String()}
+	for i, k := range known {
+		if k == name {
+			c := descriptors.Charge(i)
+			return &c
+		}
+	}
+	r.problem(v.At, path, "unknown charge %q%s", name, spelling.Suggest(name, known))
+	return nil
+}
+
+var strategy = setter{typ: "a name", set: func(r *reader, t target, v *Value, path string) {
+	var name string
+	var err error
+	r.text(v, path, &name)
+	if t.limit.spec.Strategy, err = algorithms.ParseStrategy(name); err != nil {
+		r.problem(v.At, path, "unknown strategy %q%s", name, spelling.Suggest(name, algorithms.Names()))
+	}
+}}
+
+const windowFromFirstHit = "from_first_hit"
+
+var fromFirstHit = setter{typ: windowFromFirstHit, set: func(r *reader, t target, v *Value, path string) {
+	var name string
+	r.text(v, path, &name)
+	t.limit.spec.FromFirstHit = name == windowFromFirstHit
+	if !t.limit.spec.FromFirstHit {
+		r.problem(v.At, path, "unknown window %q; %s, or leave it out for one that follows the clock", name, windowFromFirstHit)
+	}
+}}
+
+var delay = setter{typ: "a duration", set: func(r *reader, t target, v *Value, path string) {
+	var text string
+	r.text(v, path, &text)
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		r.problem(v.At, path, "must be a duration above 0 such as 500ms or 1.5s, not %q", text)
+		return
+	}
+	t.limit.spec.MaxDelay = d
+}}
+
+var listOfReplaces = setter{typ: "a list", set: func(r *reader, t target, v *Value, path string) {
+	t.limit.replaces = nil
+	for i, item := range r.list(v, path) {
+		re := replaced{at: item.at("name")}
+		r.mapping(item, inReplaces, fmt.Sprintf("%s[%d]", path, i), target{replaced: &re})
+		t.limit.replaces = append(t.limit.replaces, re)
+	}
+}}
+
+// list gives the mappings of a list; null is an empty list.
+func (r *reader) list(v *Value, path string) []*Value {
+	if v.Kind == Null {
+		return nil
+	}
+	if v.Kind != List {
+		r.problem(v.At, path, "must be a list, not %s", v.describe())
+		return nil
+	}
+	items := make([]*Value, 0, len(v.Content))
+	for i := range v.Content {
+		if v.Content[i].Kind == Map {
+			items = append(items, &v.Content[i])
+		}
+	}
+	return items
+}
+
+func (r *reader) text(v *Value, path string, into *string) {
+	if v.Kind == List || v.Kind == Map {
+		r.problem(v.At, path, "must be a string, not %s", v.describe())
+		return
+	}
+	*into = ""
+	if v.Kind != Null {
+		*into = v.Text
+	}
+}
+
+func (r *reader) count(v *Value, path string) (uint32, bool) {
+	switch {
+	case v.Kind == Null:
+		return 0, true
+	case v.Kind != Int:
+		r.problem(v.At, path, "must be a whole number, not %s", v.describe())
+	case v.number() < 0 || v.number() > math.MaxUint32:
+		r.problem(v.At, path, "must be between 0 and %d, not %s", uint32(math.MaxUint32), v.Text)
+	default:
+		return uint32(v.number()), true
+	}
+	return 0, false
+}

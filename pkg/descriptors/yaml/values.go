@@ -1,0 +1,170 @@
+package yaml
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.org/rls/pkg/descriptors/rules"
+)
+
+const (
+	// maxAliased is how many nodes the aliases of a file may add to it. A few
+	// lines can otherwise expand without bound.
+	maxAliased = 2_000_000
+	// maxNested bounds how deep values stand in each other. A descriptor is a
+	// list in a mapping, so it is reached after the bound of package rules.
+	maxNested = 3 * rules.MaxDepth
+)
+
+// expandable reports whether the aliases below root can be expanded. If not it
+// adds a problem.
+func (r *reader) expandable(root *yaml.Node) bool {
+	e := expansion{sizes: make(map[*yaml.Node]extent)}
+	size := e.extent(root)
+	switch {
+	case e.cycle != nil:
+		r.problem(r.at(e.cycle.Line, e.cycle.Column), "*"+e.cycle.Value+" is used inside the value that it stands for")
+	case size.nodes-e.written > maxAliased:
+		r.problem(r.at(root.Line, root.Column), fmt.Sprintf("the aliases of this file stand for more than %d values; write fewer", maxAliased))
+	case size.depth > maxNested:
+		r.problem(r.at(root.Line, root.Column), fmt.Sprintf("values stand more than %d deep in each other", maxNested))
+	default:
+		return true
+	}
+	return false
+}
+
+// expansion counts the nodes of a document with its aliases expanded.
+type expansion struct {
+	written int
+	sizes   map[*yaml.Node]extent // of the targets of aliases; zero while being counted
+	cycle   *yaml.Node            // an alias inside its own target
+}
+
+// extent is the number of nodes of a value, the value included, and how deep
+// they stand in each other.
+type extent struct{ nodes, depth int }
+
+// extent walks n once: an anchor comes before its aliases.
+func (e *expansion) extent(n *yaml.Node) extent {
+	const tooMany = 1 << 40 // far from overflow
+	e.written++
+	if n.Kind == yaml.AliasNode {
+		size := e.sizes[n.Alias]
+		if size.nodes == 0 {
+			e.cycle = n
+		}
+		return extent{1 + size.nodes, size.depth}
+	}
+	if n.Anchor != "" {
+		e.sizes[n] = extent{}
+	}
+	total := extent{1, 0}
+	for _, c := range n.Content {
+		below := e.extent(c)
+		total = extent{min(total.nodes+below.nodes, tooMany), max(total.depth, below.depth)}
+	}
+	total.depth++
+	if n.Anchor != "" {
+		e.sizes[n] = total
+	}
+	return total
+}
+
+// value turns a node into a value, aliases and merge keys (<<) resolved.
+func (r *reader) value(n *yaml.Node) rules.Value {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+		if v, ok := r.aliased[n]; ok {
+			return v
+		}
+	}
+	if n.Kind == yaml.ScalarNode {
+		return r.scalar(n)
+	}
+	const gosched = 64 // nodes; see yielding
+	if r.nodes++; r.nodes%gosched == 0 {
+		runtime.Gosched()
+	}
+	v := rules.Value{Kind: rules.List, At: r.at(n.Line, n.Column), Content: make([]rules.Value, 0, len(n.Content))}
+	if n.Kind == yaml.MappingNode {
+		v.Kind = rules.Map
+		for i := 0; i < len(n.Content); i += 2 {
+			if isMerge(n.Content[i]) {
+				v.Content = r.merge(v.Content, n.Content[i], n.Content[i+1])
+				continue
+			}
+			v.Content = append(v.Content, r.value(n.Content[i]), r.value(n.Content[i+1]))
+		}
+	} else {
+		for _, item := range n.Content {
+			v.Content = append(v.Content, r.value(item))
+		}
+	}
+	if n.Anchor != "" {
+		r.aliased[n] = v
+	}
+	return v
+}
+
+func isMerge(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Value == "<<" && n.Tag == "!!merge"
+}
+
+// merge appends the pairs that a merge key stands for. As rules have always
+// been read, the last of equal keys wins, merged or written; of a list of merged
+// mappings the first one wins.
+func (r *reader) merge(content []rules.Value, key, from *yaml.Node) []rules.Value {
+	v := r.value(from)
+	sources := []rules.Value{v}
+	if v.Kind == rules.List && from.Kind != yaml.AliasNode {
+		sources = v.Content
+	}
+	for i := len(sources) - 1; i >= 0; i-- {
+		if sources[i].Kind != rules.Map {
+			wrong := rules.Value{Kind: rules.Wrong, Text: "<< needs a mapping or a list of mappings", At: r.at(key.Line, key.Column)}
+			return append(content, wrong, wrong)
+		}
+		content = append(content, sources[i].Content...)
+	}
+	return content
+}
+
+// scalar finds the meaning of a scalar. The parser has given each one a tag,
+// the written one or the one that YAML 1.2 sees in the text.
+func (r *reader) scalar(n *yaml.Node) rules.Value {
+	at := r.at(n.Line, n.Column)
+	const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+	plain := n.Style&(quoted|yaml.TaggedStyle) == 0
+	if is, old := oldBooleans[n.Value]; old && (plain || n.Tag == "!!bool") {
+		return rules.Scalar(at, n.Value, is)
+	}
+	switch n.Tag {
+	case "!!null", "!!bool", "!!int", "!!float", "!!binary":
+	default:
+		return rules.Text(at, n.Value)
+	}
+	if i, err := strconv.Atoi(n.Value); err == nil && plain && n.Value[0] != '0' {
+		return rules.Scalar(at, n.Value, int64(i))
+	}
+	var is any
+	if err := n.Decode(&is); err != nil {
+		return rules.Value{Kind: rules.Wrong, Text: fmt.Sprintf("%q contradicts its tag %s", n.Value, n.Tag), At: at}
+	}
+	switch is := is.(type) {
+	case string: // of !!binary
+		return rules.Text(at, is)
+	case int:
+		return rules.Scalar(at, n.Value, int64(is))
+	}
+	return rules.Scalar(at, n.Value, is)
+}
+
+// oldBooleans are the booleans of YAML 1.1 that YAML 1.2 takes for strings.
+var oldBooleans = map[string]bool{
+	"y": true, "Y": true, "yes": true, "Yes": true, "YES": true, "on": true, "On": true, "ON": true,
+	"n": false, "N": false, "no": false, "No": false, "NO": false, "off": false, "Off": false, "OFF": false,
+}

@@ -1,0 +1,199 @@
+// Package yaml reads rules from text: YAML to [rules.File].
+//
+// The dialect is YAML 1.1 as envoyproxy/ratelimit reads it: yes and off are
+// booleans, 1_000 is an integer, 010 is eight and 08 is a float. The package
+// promises that it never fails: a text that is not valid YAML gives a File with
+// a problem and its position. It leaves the keys of the language to package
+// rules.
+package yaml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+)
+
+// Text is one file of rules.
+type Text struct {
+	Name    string // for messages
+	Content []byte // only the first document counts
+}
+
+// Options are those of [rules.Load].
+type Options = rules.Options
+
+// Load reads texts and compiles their rules. See [rules.Load].
+func Load(texts []Text, opts Options) (*descriptors.Tree, []rules.Problem, error) {
+	return rules.Load(ReadAll(texts), opts)
+}
+
+// ReadAll reads texts on all processors.
+func ReadAll(texts []Text) []*rules.File {
+	files := make([]*rules.File, len(texts))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(len(texts), runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := range next {
+				files[i] = Read(texts[i])
+			}
+		})
+	}
+	for i := range texts {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return files
+}
+
+// Read reads one text.
+func Read(t Text) *rules.File {
+	r := reader{file: &rules.File{Name: t.Name}, aliased: map[*yaml.Node]rules.Value{}}
+	content := t.Content
+	if first, line := cutDocument(content); line > 0 {
+		content = first
+		r.warn(r.at(line, 1), "a second document is ignored; put it in a file of its own")
+	}
+	doc, rest, err := unmarshal(content)
+	switch {
+	case errors.Is(err, io.EOF):
+		return r.file
+	case err != nil:
+		at, message := syntaxError(content, err)
+		r.problem(r.at(at.Line, at.Column), message)
+		return r.file
+	}
+	root := doc.Content[0]
+	if !r.expandable(root) {
+		return r.file
+	}
+	if rest != nil && !errors.Is(rest, io.EOF) {
+		at, _ := syntaxError(content, rest)
+		where := "after the end of the rules is ignored"
+		if root.Style&yaml.FlowStyle == 0 && at.Column < root.Column {
+			where = "further to the left than the file's first key is ignored, with all that follows"
+		}
+		r.warn(r.at(at.Line, at.Column), "what stands "+where)
+	}
+	value := r.value(root)
+	r.file.Root = &value
+	return r.file
+}
+
+// reader turns the nodes of one text into values.
+type reader struct {
+	file    *rules.File
+	aliased map[*yaml.Node]rules.Value // of the anchors that were read
+	nodes   int
+}
+
+func (r *reader) at(line, column int) descriptors.Position {
+	return descriptors.Position{File: r.file.Name, Line: line, Column: column}
+}
+
+func (r *reader) problem(at descriptors.Position, message string) {
+	r.file.Problems = append(r.file.Problems, rules.Problem{Position: at, Message: message})
+}
+
+func (r *reader) warn(at descriptors.Position, message string) {
+	r.file.Warnings = append(r.file.Warnings, rules.Problem{Position: at, Message: message})
+}
+
+// unmarshal reads the first document of content; err is io.EOF when there is
+// none. rest is the parser's error when it is asked to go on: io.EOF unless it
+// stopped before the end of content. A panic of the parser becomes an error,
+// because rule files come from outside.
+func unmarshal(content []byte) (doc yaml.Node, rest, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the parser failed: %v", p)
+		}
+	}()
+	decoder := yaml.NewDecoder(yielding{bytes.NewReader(content)})
+	if err = decoder.Decode(&doc); err == nil {
+		rest = decoder.Decode(new(yaml.Node))
+	}
+	return doc, rest, err
+}
+
+// yielding gives way to other goroutines at each read. The parser reads 512
+// bytes at a time, so that it gives way about every 40 µs. Otherwise requests
+// could wait for the 10 ms after which Go preempts the goroutine that parses.
+type yielding struct{ io.Reader }
+
+func (y yielding) Read(p []byte) (int, error) {
+	runtime.Gosched()
+	return y.Reader.Read(p)
+}
+
+// syntaxError finds the position and the message of an error of the parser,
+// which names a line at most.
+func syntaxError(content []byte, err error) (at descriptors.Position, message string) {
+	message = strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 1
+	if rest, ok := strings.CutPrefix(message, "line "); ok {
+		if digits, rest, ok := strings.Cut(rest, ": "); ok {
+			if n, err := strconv.Atoi(digits); err == nil {
+				line, message = n, rest
+			}
+		}
+		// The parser counts lines from 0 in these messages, and from 1 in others.
+		if strings.HasPrefix(message, "did not find expected") {
+			line++
+		}
+	}
+	lines := bytes.SplitN(content, []byte("\n"), line+1)
+	column := 1
+	if line <= len(lines) {
+		text := lines[line-1]
+		column += len(text) - len(bytes.TrimLeft(text, " \t"))
+	}
+	return descriptors.Position{Line: line, Column: column}, "not valid YAML: " + message
+}
+
+// cutDocument returns the first document of content and the line, counted from
+// 1, on which a second one starts, or 0. A line that starts with --- separates
+// documents wherever it stands; a line with ... ends a document.
+func cutDocument(content []byte) (first []byte, line int) {
+	rest := bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
+	started, ended := false, false
+	for line := 1; len(rest) > 0; line++ {
+		at := len(content) - len(rest)
+		text, after, _ := bytes.Cut(rest, []byte("\n"))
+		rest = after
+		marked := func(with string) bool {
+			return bytes.HasPrefix(text, []byte(with)) && (len(text) == 3 || bytes.IndexByte([]byte(" \t\r"), text[3]) >= 0)
+		}
+		switch {
+		case marked("---") && started:
+			return content[:at], line
+		case marked("---"):
+			started = true
+		case marked("..."):
+			ended = started
+		case isBlank(text):
+		case ended:
+			return content[:at], line
+		case text[0] != '%':
+			started = true
+		}
+	}
+	return content, 0
+}
+
+// isBlank reports whether a line holds nothing, or only a comment.
+func isBlank(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) == 0 || line[0] == '#'
+}
