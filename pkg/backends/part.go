@@ -15,7 +15,7 @@ func (p *Part) Add(whole *Batch, i int) *Op {
 	op := whole.Ops[i]
 	if n := len(p.at); op.Group > 0 && n > 0 {
 		before := p.Ops[n-1].Group
-		if whole.sameGroup(p.at[n-1], i) {
+		if whole.oneGroup(p.at[n-1], i) {
 			op.Group = before
 		} else if op.Group == before {
 			op.Group = before%2 + 1 // 1 or 2, and not before
@@ -27,8 +27,8 @@ func (p *Part) Add(whole *Batch, i int) *Op {
 	return &p.Ops[len(p.Ops)-1]
 }
 
-// sameGroup reports whether operations i < j are in one group.
-func (b *Batch) sameGroup(i, j int) bool {
+// oneGroup reports whether operations i < j are in one group.
+func (b *Batch) oneGroup(i, j int) bool {
 	for k := i; k <= j; k++ {
 		if b.Ops[k].Group != b.Ops[i].Group {
 			return false

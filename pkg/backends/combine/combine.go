@@ -1,18 +1,21 @@
-// Package combine merges operations on a hot key.
+// Package combine merges the operations of several callers on one hot key.
 //
-// Operations on the same cell that arrive while one is on its way to the store
-// wait for it and are then sent as one, as many times as there were callers;
-// the store charges as many as fit and the callers get their replies in the
-// order in which they came. It is exact, nobody waits who would not have
-// waited for the same key anyway, and a hot key costs the store one operation
-// per round trip and process instead of one per request.
+// While an operation on a key is with the store, the key is busy: further
+// operations on it wait. When the answer has come, those that wait are sent
+// together, equal ones as one operation with Op.Times, and each caller gets the
+// reply that it would have got in the order of arrival. A hot key so costs the
+// store one operation per round trip and process, not one per request. A caller
+// waits for no key but its own: with a store that is [backends.Spread], a key
+// whose server has answered is free although the batch has other keys on a
+// server that has not.
 //
-// All-or-nothing batches of several operations pass through untouched.
+// Three kinds of operations pass through without waiting and without being
+// merged: groups, all-or-nothing batches of several operations, and every
+// operation on a key that is not busy.
 package combine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"sync"
@@ -24,166 +27,178 @@ import (
 // Store is another store with merged operations.
 type Store struct {
 	backends.Store
+	spread  backends.Spread    // the same store, if it is one
+	decided func(*backends.Op) // s.decide, made once
 	timeout time.Duration
 	seed    maphash.Seed
 	shards  [64]shard
 }
 
+var _ backends.Store = (*Store)(nil)
+
 type shard struct {
-	mu     sync.Mutex
-	flying map[string]*flight
-	_      [40]byte // keeps neighbours off this shard's cache line
+	mu   sync.Mutex
+	busy map[string]*queue
+	_    [40]byte // keeps neighbours off this shard's cache line
 }
 
-// flight is a key with an operation on its way and those who wait behind it.
-type flight struct{ waiting []*waiter }
-
-// waiter is one operation that waits for its turn. What flush writes is read
-// only after done is closed.
-type waiter struct {
-	ctx   context.Context
-	op    backends.Op
-	reply backends.Reply
-	err   error
-	done  chan struct{}
+// queue is a busy key.
+type queue struct {
+	// batch is the batch that has made the key busy, with ops operations on
+	// it; nil while merged operations are with the store.
+	batch   *backends.Batch
+	ops     int
+	waiting []*waiter
 }
 
-// New merges operations for next. timeout, > 0, bounds a merged operation,
-// which no single caller's context governs.
+var queues = sync.Pool{New: func() any { return new(queue) }}
+
+// New merges operations for next. timeout, > 0, bounds a merged operation: the
+// contexts of its callers do not.
 func New(next backends.Store, timeout time.Duration) (*Store, error) {
 	if timeout <= 0 {
 		return nil, fmt.Errorf("combine: a timeout of %v bounds nothing: must be above 0", timeout)
 	}
 	s := &Store{Store: next, timeout: timeout, seed: maphash.MakeSeed()}
+	s.spread, _ = next.(backends.Spread)
+	s.decided = s.decide
 	for i := range s.shards {
-		s.shards[i].flying = map[string]*flight{}
+		s.shards[i].busy = map[string]*queue{}
 	}
 	return s, nil
 }
 
-// Apply applies b.
+// Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	if b.AllOrNothing && len(b.Ops) > 1 {
 		return s.Store.Apply(ctx, b)
 	}
-	waiters := s.takeOff(ctx, b)
-	if waiters == nil { // nothing of this batch is in flight
-		err := s.Store.Apply(ctx, b)
-		for i := range b.Ops {
-			s.land(b.Ops[i].Key)
-		}
-		return err
+	waiters := s.occupy(ctx, b)
+	if waiters == nil {
+		return s.ask(ctx, b)
 	}
-	err := s.applyRest(ctx, b, waiters)
+	s.askRest(ctx, b, waiters)
 	for i, w := range waiters {
-		if w == nil {
-			continue
-		}
-		select {
-		case <-w.done:
-			b.Ops[i], b.Replies[i] = w.op, w.reply
-			err = errors.Join(err, w.err)
-		case <-ctx.Done():
-			return fmt.Errorf("%w: waiting for a merged operation: %w", backends.ErrUnavailable, ctx.Err())
+		if w != nil {
+			b.Replies[i] = w.wait(ctx)
 		}
 	}
-	b.Refused = b.AllOrNothing && len(b.Ops) == 1 && !b.Ops[0].Soft && b.Replies[0].Admitted < b.Ops[0].Times
-	return err
+	// An all-or-nothing batch has one operation here.
+	b.Refused = b.AllOrNothing && b.Replies[0].Err == nil &&
+		!b.Ops[0].Soft && b.Ops[0].Role != backends.Lenient && b.Replies[0].Admitted < b.Ops[0].Times
+	return b.Err()
 }
 
-// takeOff enters b's keys. It returns nil when none was in flight, else the
-// waiters of those that were, at the indices of their operations.
-func (s *Store) takeOff(ctx context.Context, b *backends.Batch) []*waiter {
+// occupy makes b's keys busy. It returns nil if none was busy before, else the
+// waiters for those that were, at the indexes of their operations.
+func (s *Store) occupy(ctx context.Context, b *backends.Batch) []*waiter {
 	var waiters []*waiter
 	for i := range b.Ops {
-		sh := s.shard(b.Ops[i].Key)
-		sh.mu.Lock()
-		f := sh.flying[b.Ops[i].Key]
-		if f == nil {
-			sh.flying[b.Ops[i].Key] = flights.Get().(*flight)
-			sh.mu.Unlock()
+		op := &b.Ops[i]
+		if op.Group > 0 {
 			continue
 		}
-		w := &waiter{ctx: ctx, op: b.Ops[i], done: make(chan struct{})}
-		f.waiting = append(f.waiting, w)
-		sh.mu.Unlock()
-		if waiters == nil {
-			waiters = make([]*waiter, len(b.Ops))
+		sh := s.shard(op.Key)
+		sh.mu.Lock()
+		q := sh.busy[op.Key]
+		switch {
+		case q == nil:
+			q = queues.Get().(*queue)
+			q.batch, q.ops = b, 1
+			sh.busy[op.Key] = q
+		case q.batch == b:
+			q.ops++
+		default:
+			w := &waiter{ctx: ctx, op: *op, done: make(chan struct{})}
+			q.waiting = append(q.waiting, w)
+			if waiters == nil {
+				waiters = make([]*waiter, len(b.Ops))
+			}
+			waiters[i] = w
 		}
-		waiters[i] = w
+		sh.mu.Unlock()
 	}
 	return waiters
 }
 
-var flights = sync.Pool{New: func() any { return new(flight) }}
-
-// applyRest applies the operations of b that do not wait.
-func (s *Store) applyRest(ctx context.Context, b *backends.Batch, waiters []*waiter) error {
-	var rest backends.Batch
-	for i, w := range waiters {
-		if w == nil {
-			rest.Ops = append(rest.Ops, b.Ops[i])
-		}
+// ask has the store apply b, whose keys are busy, and frees each key when its
+// operations are decided.
+func (s *Store) ask(ctx context.Context, b *backends.Batch) error {
+	if s.spread != nil && len(b.Ops) > 1 {
+		return s.spread.ApplyEach(ctx, b, s.decided)
 	}
-	if len(rest.Ops) == 0 {
-		return nil
-	}
-	rest.Replies = make([]backends.Reply, len(rest.Ops))
-	err := s.Store.Apply(ctx, &rest)
-	next := 0
-	for i, w := range waiters {
-		if w == nil {
-			b.Ops[i], b.Replies[i] = rest.Ops[next], rest.Replies[next]
-			next++
-			s.land(b.Ops[i].Key)
-		}
+	err := s.Store.Apply(ctx, b)
+	for i := range b.Ops {
+		s.decide(&b.Ops[i])
 	}
 	return err
+}
+
+// askRest asks for the operations of b that do not wait.
+func (s *Store) askRest(ctx context.Context, b *backends.Batch, waiters []*waiter) {
+	var rest backends.Part
+	for i, w := range waiters {
+		if w == nil {
+			rest.Add(b, i)
+		}
+	}
+	if len(rest.Ops) > 0 {
+		_ = s.ask(ctx, &rest.Batch) // its replies have the error
+		rest.Answer(b)
+	}
+}
+
+// decide frees the key of an operation that has been decided.
+func (s *Store) decide(op *backends.Op) {
+	if op.Group > 0 {
+		return
+	}
+	if waiting := s.next(op.Key); waiting != nil {
+		go s.send(op.Key, waiting)
+	}
 }
 
 func (s *Store) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)%uint64(len(s.shards))]
 }
 
-// land ends the flight of key, or sends off those who wait behind it.
-func (s *Store) land(key string) {
-	if waiting := s.next(key); waiting != nil {
-		go s.flush(key, waiting)
-	}
-}
-
-// next is those who wait behind key; when there are none the flight is over.
+// next takes note that an operation on key has been decided. If it was the
+// last one, next returns those who wait for the key, which stays busy for them,
+// or nil if nobody does.
 func (s *Store) next(key string) []*waiter {
 	sh := s.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	f := sh.flying[key]
-	waiting := f.waiting
-	f.waiting = nil
+	q := sh.busy[key]
+	if q.ops--; q.ops > 0 {
+		return nil
+	}
+	waiting := q.waiting
+	q.batch, q.ops, q.waiting = nil, 1, nil
 	if len(waiting) == 0 {
-		delete(sh.flying, key)
-		flights.Put(f)
+		delete(sh.busy, key)
+		queues.Put(q)
 		return nil
 	}
 	return waiting
 }
 
-// flush sends those who wait, and those who come meanwhile, until nobody does.
-func (s *Store) flush(key string, waiting []*waiter) {
+// send asks the store for those who wait for key, and for those who come
+// meanwhile, until nobody waits.
+func (s *Store) send(key string, waiting []*waiter) {
 	for ; waiting != nil; waiting = s.next(key) {
-		groups := merge(waiting)
-		b := backends.Batch{Ops: make([]backends.Op, len(groups)), Replies: make([]backends.Reply, len(groups))}
-		for i := range groups {
-			b.Ops[i] = groups[i].op
+		all := merge(waiting)
+		b := backends.Batch{Ops: make([]backends.Op, len(all)), Replies: make([]backends.Reply, len(all))}
+		for i := range all {
+			b.Ops[i] = all[i].op
 		}
-		var err error
-		if len(groups) > 0 {
+		if len(all) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-			err = s.Store.Apply(ctx, &b)
+			_ = s.Store.Apply(ctx, &b) // its replies have the error
 			cancel()
 		}
-		for i := range groups {
-			groups[i].deal(&b.Ops[i], &b.Replies[i], err)
+		for i := range all {
+			all[i].answer(&b.Replies[i])
 		}
 	}
 }

@@ -5,223 +5,313 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/combine"
 	"example.org/rls/pkg/backends/memory"
 )
 
-// slow is a memory store that takes its time and counts what it is asked.
+const (
+	second = int64(1_000_000)
+	start  = 1_800_000_000 * second
+)
+
+// slow is a memory store that answers when its gate lets it, and counts what
+// it is asked.
 type slow struct {
-	*memory.Store
-	gate    chan struct{} // Apply waits for it when not nil
-	applied atomic.Int64
+	backends.Store
+	gate    chan struct{} // nil: always open
+	batches atomic.Int64
 	ops     atomic.Int64
 }
 
 func (s *slow) Apply(ctx context.Context, b *backends.Batch) error {
-	s.applied.Add(1)
+	s.batches.Add(1)
 	s.ops.Add(int64(len(b.Ops)))
 	if s.gate != nil {
 		select {
 		case <-s.gate:
 		case <-ctx.Done():
-			return errors.Join(backends.ErrUnavailable, ctx.Err())
+			return b.Fail(errors.Join(backends.ErrUnavailable, ctx.Err()))
 		}
 	}
 	return s.Store.Apply(ctx, b)
 }
 
-func newSlow(t *testing.T) (*slow, *combine.Store) {
+func inMemory(t testing.TB) backends.Store {
 	t.Helper()
 	m, err := memory.New(memory.Options{MaxKeys: 100_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := &slow{Store: m}
+	return m
+}
+
+func over(t testing.TB, next backends.Store) *combine.Store {
+	t.Helper()
 	s, err := combine.New(next, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return next, s
+	return s
+}
+
+// gated is a slow store whose gate is shut, and a combining one over it.
+func gated(t *testing.T) (*slow, *combine.Store) {
+	next := &slow{Store: inMemory(t), gate: make(chan struct{})}
+	return next, over(t, next)
+}
+
+func apply(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply {
+	t.Helper()
+	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
+	if err := s.Apply(t.Context(), &b); err != nil {
+		t.Error(err)
+	}
+	return b.Replies
+}
+
+// hit is a charge of cost 2 of 101.
+func hit(key string) backends.Op {
+	return backends.Op{Kind: backends.Counter, Key: key, Now: start, Den: 1, Times: 1,
+		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: 101}, Until: start + 60*second}
 }
 
 func TestConformance(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backends.Store {
-		_, s := newSlow(t)
-		return s
-	})
+	backendtest.Run(t, func(t *testing.T) backends.Store { return over(t, inMemory(t)) })
 }
 
-func ops(now int64) map[string]backends.Op {
-	second := int64(1_000_000)
-	return map[string]backends.Op{
-		"always counted": {Kind: backends.Counter, Max: backends.NoMax, By: backends.Amount{Whole: 2}, Until: now + 60*second},
-		"counter":        {Kind: backends.Counter, Max: backends.Amount{Whole: 101}, By: backends.Amount{Whole: 2}, Until: now + 60*second},
-		"first hit":      {Kind: backends.Counter, Span: backends.FirstHit, Max: backends.Amount{Whole: 101}, By: backends.Amount{Whole: 2}, Until: now + 60*second},
-		"meter":          {Kind: backends.Meter, Max: backends.Amount{Whole: now + 50*second, Frac: 5}, By: backends.Amount{Whole: second, Frac: 3}, Den: 7},
-		"list":           {Kind: backends.List, Max: backends.Amount{Whole: 101}, By: backends.Amount{Whole: 2}, Window: 60 * second},
-	}
-}
-
-// TestHotKey: the store sees few operations, and callers together get the very
-// replies that they would have got one after the other.
+// TestHotKey: the callers that come while an operation is with the store are
+// one operation, and get the replies that they would have got one after the
+// other.
 func TestHotKey(t *testing.T) {
-	for name, op := range ops(1_800_000_000_000_000) {
+	kinds := map[string]func(*backends.Op){
+		"counter":                    func(*backends.Op) {},
+		"counter that has no limit":  func(op *backends.Op) { op.Max = backends.NoMax },
+		"counter from the first hit": func(op *backends.Op) { op.Span = backends.FirstHit },
+		"meter": func(op *backends.Op) {
+			op.Kind, op.By, op.Den = backends.Meter, backends.Amount{Whole: second, Frac: 3}, 7
+			op.Max, op.Furthest = backends.Amount{Whole: start + 50*second, Frac: 5}, backends.NoMax
+		},
+		"list": func(op *backends.Op) { op.Kind, op.Window = backends.List, 60*second },
+	}
+	for name, set := range kinds {
 		t.Run(name, func(t *testing.T) {
-			op.Key, op.Now, op.Times, op.Den = "hot", 1_800_000_000_000_000, 1, max(op.Den, 1)
-			next, s := newSlow(t)
-			next.gate = make(chan struct{})
-			const callers = 200
-			replies := make([]backends.Reply, callers)
-			var wg sync.WaitGroup
-			for i := range callers {
-				wg.Go(func() {
-					b := backends.Batch{Ops: []backends.Op{op}, Replies: replies[i : i+1]}
-					if err := s.Apply(context.Background(), &b); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			stop := time.AfterFunc(20*time.Second, func() { t.Error("callers are stuck"); close(next.gate) })
-			defer stop.Stop()
-			finished := make(chan struct{})
-			go func() { wg.Wait(); close(finished) }()
-			for open := true; open; {
-				select {
-				case next.gate <- struct{}{}:
-				case <-finished:
-					open = false
+			synctest.Test(t, func(t *testing.T) {
+				op := hit("hot")
+				set(&op)
+				next, s := gated(t)
+				const callers = 200
+				replies := make([]backends.Reply, callers)
+				for i := range callers {
+					go func() { replies[i] = apply(t, s, op)[0] }()
 				}
-			}
+				synctest.Wait()
+				close(next.gate)
+				synctest.Wait()
 
-			alone, err := memory.New(memory.Options{MaxKeys: 10})
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := make([]backends.Reply, callers)
-			for i := range want {
-				b := backends.Batch{Ops: []backends.Op{op}, Replies: want[i : i+1]}
-				if err := alone.Apply(context.Background(), &b); err != nil {
-					t.Fatal(err)
+				alone := inMemory(t)
+				var want []backends.Reply
+				for range callers {
+					want = append(want, apply(t, alone, op)[0])
 				}
-			}
-			byValue := func(a, b backends.Reply) int {
-				if a.Admitted != b.Admitted {
-					return int(b.Admitted - a.Admitted)
+				slices.SortFunc(replies, inOrder)
+				for i, got := range replies {
+					if got.Admitted != want[i].Admitted || got.Value != want[i].Value {
+						t.Fatalf("caller %d: merged %+v, alone %+v", i, got, want[i])
+					}
 				}
-				if a.Value == b.Value {
-					return 0
+				if n := next.ops.Load(); n != 2 {
+					t.Errorf("%d operations for one caller and %d that waited, want 2", n, callers-1)
 				}
-				if a.Value.Less(b.Value) {
-					return -1
-				}
-				return 1
-			}
-			slices.SortFunc(replies, byValue)
-			for i, got := range replies {
-				if got.Admitted != want[i].Admitted || got.Value != want[i].Value {
-					t.Fatalf("caller %d: merged %+v, alone %+v", i, got, want[i])
-				}
-			}
-			if n := next.ops.Load(); n > callers/2 {
-				t.Errorf("%d operations for %d callers of one key", n, callers)
-			}
+			})
 		})
 	}
+}
+
+// inOrder sorts replies as callers got them one after the other.
+func inOrder(a, b backends.Reply) int {
+	switch {
+	case a.Admitted != b.Admitted:
+		return int(b.Admitted - a.Admitted)
+	case a.Value == b.Value:
+		return 0
+	case a.Value.Less(b.Value):
+		return -1
+	}
+	return 1
 }
 
 // TestDifferent operations on one key are not mixed up.
 func TestDifferent(t *testing.T) {
-	next, s := newSlow(t)
-	next.gate = make(chan struct{})
-	var wg sync.WaitGroup
-	var sum atomic.Int64
-	for i := range 60 {
-		op := ops(1_800_000_000_000_000)["always counted"]
-		op.Key, op.Now, op.Times, op.Den = "hot", 1_800_000_000_000_000, 1, 1
-		op.By.Whole = int64(rand.IntN(3))
-		op.Refund = i%20 == 19
-		if !op.Refund {
-			sum.Add(op.By.Whole)
-		} else {
-			op.By.Whole = 0
-		}
-		wg.Go(func() {
-			b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
-			if err := s.Apply(context.Background(), &b); err != nil {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		next, s := gated(t)
+		var sum int64
+		for i := range 60 {
+			op := hit("hot")
+			op.Max = backends.NoMax
+			if op.By.Whole = int64(rand.IntN(3)); i%20 == 19 {
+				op.By.Whole, op.Refund = 0, true
 			}
-		})
-	}
-	close(next.gate)
-	wg.Wait()
-	look := ops(1_800_000_000_000_000)["always counted"]
-	look.Key, look.Now, look.Times, look.Den, look.By.Whole = "hot", 1_800_000_000_000_000, 1, 1, 0
-	b := backends.Batch{Ops: []backends.Op{look}, Replies: make([]backends.Reply, 1)}
-	if err := s.Apply(context.Background(), &b); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.Replies[0].Value.Whole; got != sum.Load() {
-		t.Fatalf("charged %d, want %d", got, sum.Load())
+			sum += op.By.Whole
+			go apply(t, s, op)
+		}
+		synctest.Wait()
+		close(next.gate)
+		synctest.Wait()
+		if got := apply(t, s, hit("hot").Look())[0].Value.Whole; got != sum {
+			t.Fatalf("charged %d, want %d", got, sum)
+		}
+	})
+}
+
+// TestGivingUp: callers that leave while they wait are not charged.
+func TestGivingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, s := gated(t)
+		go apply(t, s, hit("hot"))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				b := backends.Batch{Ops: []backends.Op{hit("hot")}, Replies: make([]backends.Reply, 1)}
+				if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, b.Replies[0].Err) {
+					t.Errorf("gave up and got %v, reply %+v", err, b.Replies[0])
+				}
+			})
+		}
+		wg.Wait()
+		close(next.gate)
+		if got := apply(t, s, hit("hot"))[0].Value.Whole; got != 4 {
+			t.Fatalf("two callers of cost 2 stayed, and %d were charged", got)
+		}
+	})
+}
+
+// TestOneKeyTwice in a batch is one trip to the store, in order.
+func TestOneKeyTwice(t *testing.T) {
+	next := &slow{Store: inMemory(t)}
+	s := over(t, next)
+	for round := range int64(3) {
+		r := apply(t, s, hit("twice"), hit("other"), hit("twice"))
+		if r[0].Value.Whole != 4*round+2 || r[2].Value.Whole != 4*round+4 || next.batches.Load() != round+1 {
+			t.Fatalf("got %+v with %d trips", r, next.batches.Load())
+		}
 	}
 }
 
-// TestGivingUp: those who leave while they wait are not charged, and disturb
-// nobody.
-func TestGivingUp(t *testing.T) {
-	next, s := newSlow(t)
-	next.gate = make(chan struct{})
-	op := ops(1_800_000_000_000_000)["counter"]
-	op.Key, op.Now, op.Times, op.Den = "hot", 1_800_000_000_000_000, 1, 1
-	first := make(chan error, 1)
-	go func() {
-		b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
-		first <- s.Apply(context.Background(), &b)
-	}()
-	testenv.Eventually(t, 10*time.Second, func() bool { return next.applied.Load() == 1 }, "the first caller's operation is on its way")
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
-	defer cancel()
-	var wg sync.WaitGroup
-	for range 100 {
-		wg.Go(func() {
-			b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
-			if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
-				t.Errorf("gave up and got %v", err)
+// TestGroupsDoNotWait for their keys, nor for a neighbour that does.
+func TestGroupsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, s := gated(t)
+		go apply(t, s, hit("hot"))
+		synctest.Wait()
+		full := hit("full")
+		full.Max.Whole = 1
+		one, two := hit("one"), hit("two")
+		one.Group, full.Group, two.Group = 1, 1, 1
+		var replies []backends.Reply
+		go func() { replies = apply(t, s, one, full, hit("hot"), two) }()
+		synctest.Wait()
+		if n := next.batches.Load(); n != 2 {
+			t.Errorf("the store was asked %d times, want 2: the group did not wait for the key beside it", n)
+		}
+		close(next.gate)
+		synctest.Wait()
+		if len(replies) != 4 || replies[2].Value.Whole != 4 {
+			t.Errorf("got %+v", replies)
+		}
+	})
+}
+
+// TestRoles: an all-or-nothing batch of one operation that waited is refused by
+// its role.
+func TestRoles(t *testing.T) {
+	for role, refused := range map[backends.Role]bool{backends.Firm: true, backends.Quota: true, backends.Lenient: false} {
+		synctest.Test(t, func(t *testing.T) {
+			next, s := gated(t)
+			full := hit("full")
+			full.Max.Whole, full.Role = 1, role
+			go apply(t, s, full)
+			synctest.Wait()
+			b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{full}, Replies: make([]backends.Reply, 1)}
+			go func() {
+				if err := s.Apply(t.Context(), &b); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+			close(next.gate)
+			synctest.Wait()
+			if b.Refused != refused {
+				t.Errorf("role %d: refused %v, want %v", role, b.Refused, refused)
 			}
 		})
 	}
-	wg.Wait()
-	close(next.gate)
-	if err := <-first; err != nil {
-		t.Fatal(err)
+}
+
+// servers is a memory store that plays several servers. Those of keys with
+// "frozen" in them do not answer.
+type servers struct{ backends.Store }
+
+func (s servers) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
+	for i := range b.Ops {
+		if !strings.Contains(b.Ops[i].Key, "frozen") {
+			one := backends.Batch{Ops: b.Ops[i : i+1], Replies: b.Replies[i : i+1]}
+			_ = s.Store.Apply(ctx, &one)
+			decided(&b.Ops[i])
+		}
 	}
-	b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
-	if err := s.Apply(context.Background(), &b); err != nil {
-		t.Fatal(err)
+	for i := range b.Ops {
+		if strings.Contains(b.Ops[i].Key, "frozen") {
+			<-ctx.Done()
+			b.Replies[i] = backends.Reply{Err: backends.ErrUnavailable}
+			decided(&b.Ops[i])
+		}
 	}
-	if got := b.Replies[0].Value.Whole; got != 4 {
-		t.Fatalf("two callers of cost 2 stayed, and %d were charged", got)
-	}
+	return b.Err()
+}
+
+// TestAFrozenServerHoldsItsOwnKeys only: while a batch waits for one server,
+// others get at the keys of it that another server has answered.
+func TestAFrozenServerHoldsItsOwnKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := over(t, servers{inMemory(t)})
+		ctx, cancel := context.WithCancel(t.Context())
+		b := backends.Batch{Ops: []backends.Op{hit("frozen"), hit("hot")}, Replies: make([]backends.Reply, 2)}
+		go func() {
+			if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable", err)
+			}
+		}()
+		synctest.Wait()
+		soon, give := context.WithTimeout(t.Context(), time.Second)
+		defer give()
+		other := backends.Batch{Ops: []backends.Op{hit("hot")}, Replies: make([]backends.Reply, 1)}
+		if err := s.Apply(soon, &other); err != nil || other.Replies[0].Value.Whole != 4 {
+			t.Errorf("a key of a live server: %v, %+v", err, other.Replies[0])
+		}
+		cancel()
+		synctest.Wait()
+		if b.Replies[0].Err == nil || b.Replies[1].Err != nil || b.Replies[1].Value.Whole != 2 {
+			t.Errorf("the batch with both keys got %+v", b.Replies)
+		}
+	})
 }
 
 func BenchmarkApply(b *testing.B) {
-	m, err := memory.New(memory.Options{MaxKeys: 100_000})
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := combine.New(m, time.Second)
-	if err != nil {
-		b.Fatal(err)
-	}
-	op := backends.Op{Kind: backends.Counter, Key: "k", Now: 1, Den: 1, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax, Until: 1 << 60}
+	s := over(b, inMemory(b))
+	op := hit("k")
+	op.Max, op.Until = backends.NoMax, 1<<60
 	b.ReportAllocs()
 	for b.Loop() {
 		batch := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}

@@ -1,8 +1,9 @@
 // Package deadline bounds how long a caller waits for a store.
 //
-// It promises that Apply returns a margin before the caller's own deadline, so
-// that the answer still reaches the caller, and within a timeout where the
-// caller has none. It leaves to the store what becomes of the call on the wire.
+// It promises that Apply returns a margin ([backends.Margin]) before the
+// caller's own deadline, so that the answer still reaches the caller, and within
+// a timeout where the caller has no deadline or a later one. It bounds the wait
+// only: what becomes of the call on the wire is left to the store.
 package deadline
 
 import (
@@ -20,6 +21,8 @@ type Store struct {
 	timeout time.Duration
 }
 
+var _ backends.Store = (*Store)(nil)
+
 // New bounds each wait for next by timeout, > 0, and by the caller's deadline.
 func New(next backends.Store, timeout time.Duration) (*Store, error) {
 	if timeout <= 0 {
@@ -28,7 +31,8 @@ func New(next backends.Store, timeout time.Duration) (*Store, error) {
 	return &Store{next, timeout}, nil
 }
 
-// Apply applies b or gives up in time.
+// Apply implements backends.Store. The replies to operations that were not
+// decided in time say how long was waited.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	wait := s.timeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -38,8 +42,13 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	bounded, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	err := s.Store.Apply(bounded, b)
-	if err != nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%w: no answer within %v", backends.ErrUnavailable, wait.Round(time.Microsecond))
+	if err == nil || !errors.Is(bounded.Err(), context.DeadlineExceeded) {
+		return err
 	}
-	return err
+	for i := range b.Replies {
+		if r := &b.Replies[i]; errors.Is(r.Err, context.DeadlineExceeded) {
+			r.Err = fmt.Errorf("no answer within %v: %w", max(wait, 0).Round(time.Microsecond), r.Err)
+		}
+	}
+	return b.Err()
 }

@@ -1,0 +1,123 @@
+package combine
+
+import (
+	"context"
+	"fmt"
+
+	"example.org/rls/pkg/backends"
+)
+
+// waiter is an operation whose key is busy.
+type waiter struct {
+	ctx   context.Context
+	op    backends.Op
+	reply backends.Reply // written before done is closed
+	done  chan struct{}
+}
+
+// wait returns the reply, or one that says that ctx has ended.
+func (w *waiter) wait(ctx context.Context) backends.Reply {
+	select {
+	case <-w.done:
+		return w.reply
+	case <-ctx.Done():
+		return backends.Reply{Err: gaveUp(ctx)}
+	}
+}
+
+func gaveUp(ctx context.Context) error {
+	return fmt.Errorf("wait behind other operations on the key: %w: %w", backends.ErrUnavailable, ctx.Err())
+}
+
+// merged is the operation that stands for those of several callers.
+type merged struct {
+	op      backends.Op
+	callers []*waiter // in their order of arrival
+}
+
+// merge makes one operation of neighbours that ask for the same. It leaves out
+// callers whose context has ended: they are not charged.
+func merge(waiting []*waiter) []merged {
+	var all []merged
+	for _, w := range waiting {
+		if w.ctx.Err() != nil {
+			w.reply.Err = gaveUp(w.ctx)
+			close(w.done)
+			continue
+		}
+		if n := len(all); n > 0 && all[n-1].takes(&w.op) {
+			all[n-1].add(w)
+			continue
+		}
+		all = append(all, merged{op: w.op, callers: []*waiter{w}})
+	}
+	return all
+}
+
+// takes reports whether op asks for the same as m at another time: all that
+// follows from the time is compared relative to it, and the weight of a sliding
+// window, which falls with time, is left out.
+func (m *merged) takes(op *backends.Op) bool {
+	a, b := m.op, *op
+	if a.Times != int64(len(m.callers)) || b.Times != 1 || a.Times == backends.MaxTimes {
+		return false
+	}
+	relative(&a)
+	relative(&b)
+	a.Times, a.WeightNum = b.Times, b.WeightNum
+	a.Soft, a.Role = b.Soft, b.Role // neither matters outside an all-or-nothing batch
+	return a == b
+}
+
+// relative makes op's moments relative to Op.Now.
+func relative(op *backends.Op) {
+	switch op.Kind {
+	case backends.Meter:
+		for _, v := range []*backends.Amount{&op.Max, &op.Furthest} {
+			if *v != backends.NoMax {
+				v.Whole -= op.Now
+			}
+		}
+	case backends.List:
+		op.Until = 0 // lists have none
+	case backends.Counter:
+		if op.Span != backends.Fixed {
+			op.Until -= op.Now
+		}
+	}
+	op.Now = 0
+}
+
+// add takes in one more caller. The operation is decided at the latest Now of
+// its callers; the reply tells.
+func (m *merged) add(w *waiter) {
+	times := m.op.Times + 1
+	if w.op.Now > m.op.Now {
+		m.op = w.op
+	}
+	m.op.Times = times
+	m.callers = append(m.callers, w)
+}
+
+// answer gives each caller its part of the reply. The first callers are those
+// that fit. Each sees the cell as it was after its own charge.
+func (m *merged) answer(r *backends.Reply) {
+	value := r.Value
+	for i := len(m.callers) - 1; i >= 0; i-- {
+		w := m.callers[i]
+		w.reply = *r
+		if r.Err == nil && len(m.callers) > 1 {
+			w.reply.Admitted = 0
+			if int64(i) < r.Admitted {
+				w.reply.Admitted = 1
+			}
+			if w.reply.Admitted == 1 || m.op.ChargeDenied {
+				w.reply.Value = value
+				if !m.op.Refund {
+					value = value.Sub(m.op.By, m.op.Den)
+				}
+			}
+		}
+		close(w.done)
+	}
+}
