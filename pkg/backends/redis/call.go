@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -81,7 +80,7 @@ func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error 
 	if c.lane == nil {
 		return c.err
 	}
-	return fmt.Errorf("%s: %w", c.lane.name(), explain(c.err))
+	return c.lane.named(c.err)
 }
 
 func (c *call) settle(ctx context.Context, to servers) error {

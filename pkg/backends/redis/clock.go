@@ -9,7 +9,7 @@ import (
 
 const (
 	clockEvery = 5 * time.Second        // between measurements
-	clockRetry = 250 * time.Millisecond // after one that the server did not answer
+	clockRetry = 250 * time.Millisecond // after one that the server did not answer, and at least
 	samples    = 3                      // per measurement, of which the quickest counts
 )
 
@@ -20,13 +20,17 @@ type clock struct {
 	start  time.Time
 	offset atomic.Int64 // µs
 
+	wake    chan struct{}
 	failed  func(error) // is told of each measurement that failed
 	log     *slog.Logger
 	refused bool // the server answered the last measurement with an error
 }
 
 func newClock(t *target) *clock {
-	c := &clock{local: t.Clock, start: t.Clock(), failed: t.ClockError, log: slog.New(slog.DiscardHandler)}
+	c := &clock{
+		local: t.Clock, start: t.Clock(), wake: make(chan struct{}, 1),
+		failed: t.ClockError, log: slog.New(slog.DiscardHandler),
+	}
 	if w := t.Watch; w != nil {
 		c.log = w.Log.With("role", w.Role)
 	}
@@ -41,14 +45,9 @@ func (c *clock) now() int64 { return c.unmoved() + c.offset.Load() }
 
 // follow measures until ctx ends. serverTime asks the server for its time.
 func (c *clock) follow(ctx context.Context, serverTime func(context.Context) (time.Time, error)) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(clockRetry)
 	defer timer.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
 		pause := clockEvery
 		if err := c.measure(ctx, serverTime); ctx.Err() == nil {
 			c.report(err)
@@ -56,7 +55,28 @@ func (c *clock) follow(ctx context.Context, serverTime func(context.Context) (ti
 				pause = clockRetry
 			}
 		}
-		timer.Reset(pause)
+		timer.Reset(clockRetry)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		timer.Reset(pause - clockRetry)
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// soon has the server's clock measured without waiting for the next turn:
+// perhaps another server has taken over.
+func (c *clock) soon() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it will be
 	}
 }
 

@@ -38,18 +38,21 @@ type cluster struct {
 	reason atomic.Pointer[error] // why the topology is not known yet
 	cancel context.CancelFunc
 
+	changed func()
+
 	mu         sync.Mutex
 	lanes      map[*goredis.Client]*lane
 	byAddr     map[string]*goredis.Client
 	lastReload time.Time
 }
 
-func openCluster(t *target) *cluster {
+// openCluster calls changed when other servers may be the masters.
+func openCluster(t *target, changed func()) *cluster {
 	d := newDialer(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cluster{
 		watch: t.Watch, seeds: t.Watch.Server(strings.Join(t.addrs, ",")),
-		known: make(chan struct{}), cancel: cancel,
+		known: make(chan struct{}), cancel: cancel, changed: changed,
 		lanes: map[*goredis.Client]*lane{}, byAddr: map[string]*goredis.Client{},
 	}
 	c.client = goredis.NewClusterClient(&goredis.ClusterOptions{
@@ -86,7 +89,7 @@ func (c *cluster) learn(ctx context.Context) {
 			return
 		}
 		if ctx.Err() == nil {
-			err = explain(err)
+			err = explain(err, true)
 			c.reason.Store(&err)
 			c.seeds.Failed(err)
 		}
@@ -188,6 +191,7 @@ func (c *cluster) failed(err error) {
 	c.mu.Unlock()
 	if due {
 		c.client.ReloadState(context.Background())
+		c.changed()
 	}
 }
 

@@ -3,14 +3,15 @@ package redis
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// dialer opens connections for go-redis and remembers them, so that they can
-// all be left at once when the server turns out to be demoted.
+// dialer opens connections for go-redis and remembers them, so that all can be
+// closed at once when the server has become a replica.
 type dialer struct {
 	net.Dialer
 	tls   func() *tls.Config // for a new connection; nil for plain text
@@ -27,14 +28,14 @@ func newDialer(t *target) *dialer {
 // silence is how long a connection may stay silent before it is given up.
 func (t *target) silence() time.Duration { return min(t.Timeout, silence) }
 
-// dial never fails: a connection that could not be made is one on which
-// nothing can be read or written. A pool of go-redis that has seen some failed
-// dials answers with the last one's error and looks only once a second whether
-// the server is back; failing on first use instead, each batch tries anew.
+// dial never fails: instead of an error it returns a connection on which every
+// read and write fails. After some failed dials a pool of go-redis answers with
+// the last error and tries to connect only once a second; with a connection
+// that fails on first use, each batch tries anew.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := d.connect(ctx, network, addr)
 	if err != nil {
-		return broken{err: err}, nil
+		return newBroken(err), nil
 	}
 	return c, nil
 }
@@ -53,7 +54,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 		secure := tls.Client(raw, config)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()
-			return nil, err
+			return nil, handshakeError(addr, err)
 		}
 		c.Conn = secure
 	}
@@ -76,8 +77,8 @@ func (d *dialer) leaveAll() {
 	}
 }
 
-// conn is an open connection. Under TLS too it shows its socket, in which
-// go-redis looks before each use whether the server has closed it.
+// conn is an open connection. Under TLS, too, it gives access to its socket:
+// before each use go-redis looks there whether the server has closed it.
 type conn struct {
 	net.Conn
 	raw    syscall.Conn
@@ -98,6 +99,10 @@ func (c *conn) Close() error {
 
 // broken is a connection that could not be made.
 type broken struct{ err error }
+
+// newBroken hides what kind of error err is: go-redis keeps a connection whose
+// error is an answer, as that of a sentinel is.
+func newBroken(err error) broken { return broken{errors.New(explain(err, false).Error())} }
 
 func (b broken) Read([]byte) (int, error)         { return 0, b.err }
 func (b broken) Write([]byte) (int, error)        { return 0, b.err }

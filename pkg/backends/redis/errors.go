@@ -1,10 +1,14 @@
 package redis
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
+	"syscall"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -22,19 +26,26 @@ func cannotServe(err error) bool {
 		goredis.IsMasterDownError(err) || goredis.IsClusterDownError(err)
 }
 
-// explain adds to an error that comes of a wrong setting how to mend it.
-func explain(err error) error {
-	var record tls.RecordHeaderError
-	text := err.Error()
-	switch {
-	case errors.As(err, &record):
-		return fmt.Errorf("the server does not speak TLS on this port (use redis:// and no TLS, or the port for TLS): %w", err)
-	case strings.Contains(text, `\x15\x03`): // a TLS alert, taken for a reply
-		return fmt.Errorf("the server speaks TLS on this port (use TLS or rediss://): %w", err)
+// explain adds to an error that comes of a wrong setting how to mend it. silent
+// says that the server has not answered anything yet.
+func explain(err error, silent bool) error {
+	switch text := err.Error(); {
+	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return fmt.Errorf("closed before the first answer (does the server speak TLS on this port? then use TLS or rediss://): %w", err)
 	case strings.Contains(text, "cluster support disabled"):
 		return fmt.Errorf("the server is not part of a cluster (use type SINGLE): %w", err)
-	case strings.Contains(text, "unknown command 'sentinel'"):
-		return fmt.Errorf("the server is not a sentinel (use type SINGLE, or the sentinels' port): %w", err)
+	case strings.Contains(text, "unknown command") && strings.Contains(text, "entinel"):
+		return fmt.Errorf("the server is not a sentinel (use the sentinels' port, or type SINGLE): %w", err)
 	}
 	return err
+}
+
+// handshakeError is the error of a TLS handshake with addr. Redis does not
+// answer a client that speaks TLS to a plain port.
+func handshakeError(addr string, err error) error {
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("TLS handshake with %s: %w (does the server speak TLS on this port? else use no TLS and redis://)", addr, err)
+	}
+	return fmt.Errorf("TLS handshake with %s: %w", addr, err)
 }

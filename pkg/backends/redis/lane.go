@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -36,6 +37,7 @@ type lane struct {
 	server *presence.Server // is told whether the server answers
 	direct int              // directLimit, or the size of the pool if that is less
 	room   chan struct{}    // holds one element for each command that has not ended
+	heard  atomic.Bool      // the server has answered once
 
 	mu     sync.Mutex
 	queue  []*trip // the next batch
@@ -170,9 +172,12 @@ func (l *lane) report(batch []*trip, err error) {
 	}
 	switch {
 	case err == nil:
+		if !l.heard.Load() {
+			l.heard.Store(true)
+		}
 		l.server.Answered()
 	case !errors.Is(err, goredis.ErrClosed):
-		l.server.Failed(explain(err))
+		l.server.Failed(l.explain(err))
 	}
 }
 
@@ -212,10 +217,15 @@ func (l *lane) ping(ctx context.Context) error {
 		err = l.wait(ctx, t)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", l.name(), explain(err))
+		return l.named(err)
 	}
 	return nil
 }
+
+// named is err with the server's name and, if it is known, what to do.
+func (l *lane) named(err error) error { return fmt.Errorf("%s: %w", l.name(), l.explain(err)) }
+
+func (l *lane) explain(err error) error { return explain(err, !l.heard.Load()) }
 
 // close refuses further commands.
 func (l *lane) close() {

@@ -63,11 +63,11 @@ func Open(o Options) (*Store, error) {
 	}
 	switch t.kind {
 	case Cluster:
-		s.servers = openCluster(t)
+		s.servers = openCluster(t, s.clock.soon)
 	case Sentinel:
-		s.servers = openSentinel(t)
+		s.servers = openSentinel(t, s.clock.soon)
 	default:
-		s.servers = openSingle(t)
+		s.servers = openSingle(t, s.clock.soon)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel

@@ -32,9 +32,12 @@ type single struct {
 	client *goredis.Client
 	way    *lane
 	dialer *dialer
+
+	changed func()
 }
 
-func openSingle(t *target) *single {
+// openSingle calls changed when another server may have taken over.
+func openSingle(t *target, changed func()) *single {
 	d := newDialer(t)
 	client := goredis.NewClient(&goredis.Options{
 		Network: t.SocketType, Addr: t.addrs[0], DB: t.db,
@@ -47,14 +50,15 @@ func openSingle(t *target) *single {
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	})
 	addr := t.addrs[0]
-	return &single{client: client, dialer: d, way: newLane(client, func() string { return addr }, t.Watch.Server(addr))}
+	return &single{client: client, dialer: d, changed: changed, way: newLane(client, func() string { return addr }, t.Watch.Server(addr))}
 }
 
 // bufferSize is the size of a connection's buffer, for either direction: some
 // hundreds of calls.
 const bufferSize = 64 << 10
 
-func openSentinel(t *target) *single {
+// openSentinel calls changed when another server may have taken over.
+func openSentinel(t *target, changed func()) *single {
 	d := newDialer(t)
 	user, password := credentials(t.SentinelAuth)
 	client := goredis.NewFailoverClient(&goredis.FailoverOptions{
@@ -68,17 +72,18 @@ func openSentinel(t *target) *single {
 		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	})
-	m := &master{name: t.master}
+	m := &master{name: t.master, changed: changed}
 	client.AddHook(m)
-	return &single{client: client, dialer: d, way: newLane(client, m.String, t.Watch.Server(t.master))}
+	return &single{client: client, dialer: d, changed: changed, way: newLane(client, m.String, t.Watch.Server(t.master))}
 }
 
 // master is the server to which sentinels lead. As a hook of go-redis it keeps
 // the address of the latest connection, and turns the failure to find a master
 // into a broken connection; see dialer.dial.
 type master struct {
-	name string
-	addr atomic.Value // string
+	name    string
+	addr    atomic.Value // string
+	changed func()
 }
 
 // String is the master's name and, if it was found, its address.
@@ -93,10 +98,12 @@ func (m *master) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
 		if err != nil {
-			return broken{err: err}, nil
+			return newBroken(err), nil
 		}
 		if _, failed := c.(broken); !failed {
-			m.addr.Store(c.RemoteAddr().String())
+			if at := c.RemoteAddr().String(); m.addr.Swap(at) != at {
+				m.changed()
+			}
 		}
 		return c, nil
 	}
@@ -115,6 +122,7 @@ func (s *single) redirect(error) (*lane, bool) { return nil, false }
 func (s *single) failed(err error) {
 	if goredis.IsReadOnlyError(err) {
 		s.dialer.leaveAll()
+		s.changed()
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,6 +194,101 @@ func TestClusterFrozenMaster(t *testing.T) {
 		_, err := try(s, time.Second, hit(dead))
 		return err == nil
 	}, "the slot is back")
+}
+
+// TestClusterExpiredContexts: also the hit of a caller that has given up before
+// it called is counted.
+func TestClusterExpiredContexts(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 2, 0)
+	s := openCluster(t, cluster)
+	must(t, s, spread("warm", 20)...) // the topology is known
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	const callers = 500
+	for range callers {
+		b := backends.Batch{Ops: []backends.Op{hit("a"), hit("b")}, Replies: make([]backends.Reply, 2)}
+		_ = s.Apply(ended, &b)
+	}
+	testenv.Eventually(t, 5*time.Second, func() bool {
+		return count(t, s, "a") == callers && count(t, s, "b") == callers
+	}, "every hit is counted")
+}
+
+// TestClusterTellsWhatIsDecided: a key whose own master answers is decided while
+// another key of its batch waits for a frozen master, and each key once.
+func TestClusterTellsWhatIsDecided(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 3, 0)
+	s := openCluster(t, cluster)
+	dead, alive := keyOn(t, cluster.Masters[0], "dead"), keyOn(t, cluster.Masters[1], "alive")
+	must(t, s, hit(dead), hit(alive))
+	cluster.Masters[0].Pause()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	b := backends.Batch{Ops: []backends.Op{hit(dead), hit(alive)}, Replies: make([]backends.Reply, 2)}
+	decided, ended := make(chan *backends.Op, 10), make(chan error, 1)
+	go func() { ended <- s.ApplyEach(ctx, &b, func(op *backends.Op) { decided <- op }) }()
+	select {
+	case op := <-decided:
+		if op != &b.Ops[1] {
+			t.Errorf("%s was decided, want %s", op.Key, alive)
+		}
+	case err := <-ended:
+		t.Fatalf("it ended first: %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), cluster.Masters[0].Addr) {
+		t.Errorf("%v, want ErrUnavailable of %s", err, cluster.Masters[0].Addr)
+	}
+	if b.Replies[0].Err == nil || b.Replies[1].Err != nil || b.Replies[1].Value.Whole != 2 {
+		t.Errorf("got %+v", b.Replies)
+	}
+	cluster.Masters[0].Resume()
+	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, dead) == 2 }, "the call outlives its caller")
+	if op := <-decided; op != &b.Ops[0] || len(decided) != 0 {
+		t.Errorf("%s was decided last, and %d more", op.Key, len(decided))
+	}
+}
+
+// TestClusterGivesBackBesideAFrozenMaster: requests over several slots, charged
+// all or nothing, are given back on the masters that answer, and neither their
+// goroutines nor their charges pile up while another master is frozen.
+func TestClusterGivesBackBesideAFrozenMaster(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 3, 0)
+	s := openCluster(t, cluster)
+	dead, alive := keyOn(t, cluster.Masters[0], "dead"), keyOn(t, cluster.Masters[1], "alive")
+	limited := func(key string) backends.Op {
+		op := hit(key)
+		op.Max = backends.Amount{Whole: 1 << 30}
+		return op
+	}
+	must(t, s, hit(dead), hit(alive))
+	before := runtime.NumGoroutine()
+	cluster.Masters[0].Pause()
+	const callers, rounds = 100, 5
+	var most atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range rounds {
+				// Long enough for the live master to answer on a busy machine.
+				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+				b := backends.Batch{Ops: []backends.Op{limited(dead), limited(alive)}, Replies: make([]backends.Reply, 2), AllOrNothing: true}
+				if err := s.Apply(ctx, &b); err == nil {
+					t.Error("a frozen master answered")
+				}
+				cancel()
+				if n := int64(runtime.NumGoroutine()); n > most.Load() {
+					most.Store(n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := most.Load(); n > int64(before+4*callers) {
+		t.Errorf("%d goroutines for %d callers, %d before", n, callers, before)
+	}
+	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, alive) == 1 }, "every charge is given back")
+	cluster.Masters[0].Resume()
 }
 
 func TestClusterFailover(t *testing.T) {
