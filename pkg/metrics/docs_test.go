@@ -1,0 +1,61 @@
+package metrics_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/metrics"
+)
+
+// Every metric is in docs/metrics.md, every metric there exists, and the names of
+// our own follow Prometheus' rules.
+func TestDocs(t *testing.T) {
+	m := open(t, metrics.Options{NearLimitRatio: 1})
+	m.Watch(&store{})
+	m.Store(nil, "memory")
+	m.Skipped()
+	m.SourceGone()
+	m.Connected()
+	m.Pool("redis_pool", &pool{1, 2})
+	m.Pool("redis_per_second_pool", &pool{1, 2})
+	m.LocalCache(func() metrics.CacheStats { return metrics.CacheStats{} })
+	entry := descriptors.Entry{Key: "k"}
+	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}\n", entry), entry))
+
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, name := page(t, m), regexp.MustCompile(`(?m)^# TYPE (\S+)`)
+	exists := map[string]bool{}
+	for _, found := range name.FindAllStringSubmatch(text, -1) {
+		exists[found[1]] = true
+		if !strings.HasPrefix(found[1], "go_") && !strings.HasPrefix(found[1], "process_") && !strings.Contains(string(doc), "`"+found[1]+"`") {
+			t.Errorf("docs/metrics.md does not have %s", found[1])
+		}
+	}
+	named := regexp.MustCompile("`((?:rls|ratelimit_redis|ratelimit_localcache)_[a-zA-Z_]+)`").FindAllStringSubmatch(string(doc), -1)
+	if len(named) < 30 {
+		t.Errorf("docs/metrics.md has only %d metrics", len(named))
+	}
+	for _, found := range named {
+		if !exists[found[1]] {
+			t.Errorf("docs/metrics.md has %s, which does not exist", found[1])
+		}
+	}
+
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "rls_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
