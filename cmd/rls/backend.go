@@ -8,6 +8,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/denycache"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/presence"
@@ -73,7 +74,7 @@ func openStore(o *opening) (backends.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open backend: %w", err)
 	}
-	return stack.Build(stack.Options{
+	store, err := stack.Build(stack.Options{
 		Main:       main,
 		PerSecond:  perSecond,
 		LocalCache: o.Backend.LocalCacheSizeInBytes,
@@ -84,6 +85,10 @@ func openStore(o *opening) (backends.Store, error) {
 			return o.tracer.Store(s, b.system)
 		},
 	})
+	if cache, ok := store.(*denycache.Store); ok {
+		o.measure.LocalCache(func() metrics.CacheStats { return metrics.CacheStats(cache.Stats()) })
+	}
+	return store, err
 }
 
 func openMemory(o *opening) (main, perSecond stack.Tier, err error) {
@@ -106,6 +111,9 @@ func openRedis(o *opening) (main, perSecond stack.Tier, err error) {
 	return main, perSecond, err
 }
 
+// pools are the names of the connections to a Redis in metrics, by its role.
+var pools = map[string]string{"main": "redis_pool", "per-second": "redis_per_second_pool"}
+
 func openRedisServer(s *opening, name, role string, r settings.RedisServer) (stack.Tier, error) {
 	o := redis.Options{
 		Type:             r.Type,
@@ -117,6 +125,7 @@ func openRedisServer(s *opening, name, role string, r settings.RedisServer) (sta
 		Timeout:          r.Timeout,
 		ExpirationJitter: s.jitter(),
 		Watch:            &presence.Watch{Log: s.log, Role: role},
+		ClockError:       s.measure.ClockError,
 	}
 	if r.Type != "SINGLE" {
 		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
@@ -132,6 +141,7 @@ func openRedisServer(s *opening, name, role string, r settings.RedisServer) (sta
 	if err != nil {
 		return stack.Tier{}, fmt.Errorf("%s: %w", name, err)
 	}
+	s.measure.Pool(pools[role], store)
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 

@@ -36,7 +36,8 @@ const (
 // Store is another store whose full cells are remembered.
 type Store struct {
 	backends.Store
-	full *lru.Cache[string, memory]
+	full  *lru.Cache[string, memory]
+	count counters
 }
 
 // memory is a cell as the store last had it.
@@ -52,7 +53,7 @@ func New(next backends.Store, size int) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("denycache: %w", err)
 	}
-	return &Store{next, full}, nil
+	return &Store{Store: next, full: full}, nil
 }
 
 // Apply applies b, or what of it has to be asked.
@@ -67,6 +68,8 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 			known++
 		}
 	}
+	s.count.hits.Add(uint64(known))
+	s.count.misses.Add(uint64(len(b.Ops) - known))
 	b.Refused = false
 	switch {
 	case known == 0:
@@ -139,6 +142,9 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 		return backends.Reply{}
 	}
 	m, ok := s.full.Get(name(op.Key))
+	if ok && op.Now >= m.cell.Until {
+		s.count.expired.Add(1)
+	}
 	if !ok || op.Now >= m.until || op.Now >= m.cell.Until {
 		return backends.Reply{}
 	}
@@ -168,7 +174,7 @@ func (s *Store) remember(op *backends.Op, r *backends.Reply) {
 	if op.Kind == backends.Meter {
 		until = r.Value.Whole
 	}
-	s.full.Add(name(op.Key), memory{backends.Cell{Value: r.Value, Until: until}, op.Now + freshFor})
+	s.add(name(op.Key), memory{backends.Cell{Value: r.Value, Until: until}, op.Now + freshFor})
 }
 
 func (s *Store) forget(b *backends.Batch) {

@@ -1,0 +1,26 @@
+package metrics_test
+
+import (
+	"testing"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/metrics"
+)
+
+// BenchmarkObserve is the cost of metrics for a request with one limit.
+func BenchmarkObserve(b *testing.B) {
+	for name, yaml := range map[string]string{
+		"fixed key":    "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n",
+		"caller's key": "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n",
+	} {
+		b.Run(name, func(b *testing.B) {
+			entry := descriptors.Entry{Key: "k", Value: "v"}
+			o := open(b, metrics.Options{MaxSeries: 100, NearLimitRatio: 0.8}).Observer()
+			seen := allowed(rule(b, yaml, entry), entry)
+			b.ReportAllocs()
+			for b.Loop() {
+				o.Observe(seen)
+			}
+		})
+	}
+}
