@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -157,31 +156,23 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 		}
 		return b.Fail(fmt.Errorf("memcached: %w: no server is known", backends.ErrUnavailable))
 	}
-	// A batch that is decided as a whole is decided when its last server is.
-	together := b.AllOrNothing || slices.ContainsFunc(b.Ops, func(op backends.Op) bool { return op.Group > 0 })
-	applyPart := func(ctx context.Context, p *split.Part) {
-		servers[p.Place].apply(ctx, &p.Batch)
-		for i := range p.Ops {
-			if !together {
-				decided(&b.Ops[p.At(i)])
+	places := split.Places{
+		Of:       func(op *backends.Op) int { return servers.pick(safeKey(op.Key)) },
+		GiveBack: s.timeout,
+		Ask: func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
+			one := func(p *split.Part) {
+				servers[p.Place].apply(ctx, &p.Batch)
+				answered(p)
 			}
-		}
+			var others sync.WaitGroup
+			for _, p := range parts[1:] {
+				others.Go(func() { one(p) })
+			}
+			one(parts[0])
+			others.Wait()
+		},
 	}
-	place := func(op *backends.Op) int { return servers.pick(safeKey(op.Key)) }
-	err := split.Apply(ctx, b, s.timeout, place, func(ctx context.Context, parts []*split.Part) {
-		var others sync.WaitGroup
-		for _, p := range parts[1:] {
-			others.Go(func() { applyPart(ctx, p) })
-		}
-		applyPart(ctx, parts[0])
-		others.Wait()
-	})
-	if together {
-		for i := range b.Ops {
-			decided(&b.Ops[i])
-		}
-	}
-	return err
+	return places.ApplyEach(ctx, b, decided)
 }
 
 // Ping succeeds when one server answers: the store can then decide for the

@@ -10,23 +10,22 @@ import (
 // partCall is the call for one part of a batch.
 type partCall struct {
 	call
-	part   *split.Part
-	landed func()
-	done   bool
+	part     *split.Part
+	answered func()
+	done     bool
 }
 
-// applyParts sends one script for each part, all before it waits for any, and
-// takes the answers in the order in which they come. It calls landed once for
-// each part: when that part's server has answered, else when its call fails.
-func (s *Store) applyParts(ctx context.Context, parts []*split.Part, landed func(*split.Part)) {
+// askSlots sends one script for each part, all before it waits for any, and
+// takes the answers in the order in which they come. It is split.Places' Ask.
+func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
 	calls := make([]partCall, len(parts))
 	ended := make(chan *partCall, len(parts))
 	for i, p := range parts {
 		c := &calls[i]
 		c.part = p
-		c.landed = sync.OnceFunc(func() { landed(p) })
+		c.answered = sync.OnceFunc(func() { answered(p) })
 		c.ended = func() {
-			c.landed()
+			c.answered()
 			ended <- c
 		}
 		c.eval = newEval(&p.Batch, s.randomJitter())
@@ -60,5 +59,5 @@ func (s *Store) finishPart(ctx context.Context, c *partCall) {
 	if err := c.finish(ctx, s.servers, &c.part.Batch); err != nil {
 		_ = fail(&c.part.Batch, err)
 	}
-	c.landed()
+	c.answered()
 }

@@ -32,12 +32,9 @@ import (
 
 // Store keeps cells in Redis.
 type Store struct {
-	servers servers
-	sharded bool // the servers are a cluster: cells live in slots
-	timeout time.Duration
-	// undoTimeout bounds what gives back an all-or-nothing batch over several
-	// slots. By then a server has answered, or its connection was given up.
-	undoTimeout time.Duration
+	servers     servers
+	slots       *split.Places // where cells live in a cluster; nil for one server
+	timeout     time.Duration
 	jitter      time.Duration
 	clock       *clock
 	cancel      context.CancelFunc
@@ -54,9 +51,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	s := &Store{
-		sharded:     t.kind == Cluster,
 		timeout:     t.Timeout,
-		undoTimeout: 2 * t.silence(),
 		jitter:      t.ExpirationJitter,
 		clock:       newClock(t),
 		connections: &t.connections,
@@ -64,6 +59,8 @@ func Open(o Options) (*Store, error) {
 	switch t.kind {
 	case Cluster:
 		s.servers = openCluster(t, s.clock.soon)
+		// By 2 silences a server has answered or its connection was given up.
+		s.slots = &split.Places{Of: slotOfOp, Ask: s.askSlots, GiveBack: 2 * t.silence()}
 	case Sentinel:
 		s.servers = openSentinel(t, s.clock.soon)
 	default:
@@ -110,38 +107,21 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	if s.sharded && len(b.Ops) > 1 {
-		return split.Apply(ctx, b, s.undoTimeout, slotOfOp, func(ctx context.Context, parts []*split.Part) {
-			s.applyParts(ctx, parts, func(*split.Part) {})
-		})
-	}
-	return s.applyOne(ctx, b)
+	return s.ApplyEach(ctx, b, func(*backends.Op) {})
 }
 
 // ApplyEach implements backends.Spread.
 func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
-	if !s.sharded || len(b.Ops) < 2 || b.AllOrNothing {
-		err := s.Apply(ctx, b)
-		for i := range b.Ops {
-			decided(&b.Ops[i])
-		}
-		return err
-	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	return split.Apply(ctx, b, s.undoTimeout, slotOfOp, func(ctx context.Context, parts []*split.Part) {
-		s.applyParts(ctx, parts, func(p *split.Part) {
-			for i := range p.Ops {
-				op := &p.Ops[i]
-				if len(parts) > 1 {
-					op = &b.Ops[p.At(i)]
-				}
-				decided(op)
-			}
-		})
-	})
+	if s.slots != nil && len(b.Ops) > 1 {
+		return s.slots.ApplyEach(ctx, b, decided)
+	}
+	err := s.applyOne(ctx, b)
+	for i := range b.Ops {
+		decided(&b.Ops[i])
+	}
+	return err
 }
 
 // applyOne applies a batch whose cells live on one server.

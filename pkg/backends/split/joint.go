@@ -3,7 +3,6 @@ package split
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"example.org/rls/pkg/backends"
 )
@@ -12,17 +11,16 @@ import (
 // live in several places.
 type joint struct {
 	*backends.Batch
-	place func(*backends.Op) int
-	apply func(context.Context, []*Part)
+	places *Places
 }
 
 // run charges in a first round. In a second one it gives back what should not
 // have been charged, and makes the batch's refunds: how much of a refund its
 // cell took cannot be found out, so a refund cannot be undone.
-func (j *joint) run(ctx context.Context, timeout time.Duration) error {
+func (j *joint) run(ctx context.Context) error {
 	charges := j.charges()
 	if len(charges) > 0 {
-		j.apply(ctx, charges)
+		j.places.Ask(ctx, charges, func(*Part) {})
 	}
 	for i := range j.Ops {
 		j.Replies[i] = backends.Reply{Admitted: j.Ops[i].Times} // a refund fits
@@ -37,9 +35,9 @@ func (j *joint) run(ctx context.Context, timeout time.Duration) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.places.GiveBack)
 		defer cancel()
-		j.apply(ctx, second)
+		j.places.Ask(ctx, second, func(*Part) {})
 	}()
 	select {
 	case <-done:
@@ -54,7 +52,7 @@ func (j *joint) run(ctx context.Context, timeout time.Duration) error {
 
 // charges are the parts of the first round.
 func (j *joint) charges() []*Part {
-	parts := divide(j.Batch, j.place, func(op *backends.Op) bool { return !op.Refund })
+	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Refund })
 	for _, p := range parts {
 		p.AllOrNothing = j.AllOrNothing
 		for i := range p.Ops {
@@ -80,11 +78,11 @@ func (j *joint) second(charges []*Part) []*Part {
 	var parts []*Part
 	for i := range j.Ops {
 		if j.Ops[i].Refund || charged[i] && !keep[i] {
-			_, parts = partAt(parts, j.place(&j.Ops[i]))
+			_, parts = partAt(parts, j.places.Of(&j.Ops[i]))
 		}
 	}
 	for i := range j.Ops {
-		p := find(parts, j.place(&j.Ops[i]))
+		p := find(parts, j.places.Of(&j.Ops[i]))
 		if p == nil || j.Replies[i].Err != nil {
 			continue
 		}

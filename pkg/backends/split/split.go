@@ -25,43 +25,65 @@ type Part struct {
 	backends.Part
 }
 
-// Apply divides b by place and applies its parts with apply, which asks all
-// places at once, returns when ctx ends at the latest and fills in the replies
-// of each part, Err included. Apply implements backends.Store's Apply.
+// Places is where the cells of a store live.
+type Places struct {
+	// Of is the place of an operation's cells.
+	Of func(*backends.Op) int
+	// Ask applies the parts of a batch. It asks all places at once, returns
+	// when ctx ends at the latest, fills in the replies of each part, Err
+	// included, and calls answered once for each part: as soon as the part's
+	// place has answered or failed, and before it returns.
+	Ask func(ctx context.Context, parts []*Part, answered func(*Part))
+	// GiveBack is the longest time in which charges are given back, whatever
+	// becomes of the caller's context.
+	GiveBack time.Duration
+}
+
+// ApplyEach divides b by place and applies the parts, as backends.Spread wants
+// it. It calls decided for an operation when its place has answered, or, if
+// operations of b are decided together over several places, when all is done.
 //
-// What has to be given back is given back within timeout, whatever becomes of
-// ctx. A goroutine does so, at most one for each call of Apply. It goes to
-// places that have just answered, so goroutines do not pile up behind a place
-// that is frozen.
-func Apply(ctx context.Context, b *backends.Batch, timeout time.Duration,
-	place func(*backends.Op) int, apply func(context.Context, []*Part),
-) error {
+// Giving back takes a goroutine, at most one for each call. It goes to places
+// that have just answered, so goroutines do not pile up behind a place that is
+// frozen.
+func (p *Places) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
 	b.Refused = false
-	if one, at := onePlace(b, place); one {
+	if one, at := p.one(b); one {
 		whole := &Part{Place: at, Part: backends.Part{Batch: *b}}
-		apply(ctx, []*Part{whole})
+		p.Ask(ctx, []*Part{whole}, func(*Part) { all(b, decided) })
 		b.Refused = whole.Refused
 		return b.Err()
 	}
-	if b.AllOrNothing || groupsApart(b.Ops, place) {
-		return (&joint{b, place, apply}).run(ctx, timeout)
+	if b.AllOrNothing || p.groupsApart(b.Ops) {
+		defer all(b, decided)
+		return (&joint{b, p}).run(ctx)
 	}
-	parts := divide(b, place, func(*backends.Op) bool { return true })
-	apply(ctx, parts)
-	for _, p := range parts {
-		p.Answer(b)
+	parts := p.divide(b, func(*backends.Op) bool { return true })
+	p.Ask(ctx, parts, func(part *Part) {
+		for i := range part.Ops {
+			decided(&b.Ops[part.At(i)])
+		}
+	})
+	for _, part := range parts {
+		part.Answer(b)
 	}
 	return b.Err()
 }
 
-// onePlace reports whether all operations of b live in one place, and in which.
-func onePlace(b *backends.Batch, place func(*backends.Op) int) (bool, int) {
+func all(b *backends.Batch, decided func(*backends.Op)) {
+	for i := range b.Ops {
+		decided(&b.Ops[i])
+	}
+}
+
+// one reports whether all operations of b live in one place, and in which.
+func (p *Places) one(b *backends.Batch) (bool, int) {
 	if len(b.Ops) == 0 {
 		return false, 0
 	}
-	first := place(&b.Ops[0])
-	for i := range b.Ops[1:] {
-		if place(&b.Ops[1+i]) != first {
+	first := p.Of(&b.Ops[0])
+	for i := 1; i < len(b.Ops); i++ {
+		if p.Of(&b.Ops[i]) != first {
 			return false, 0
 		}
 	}
@@ -69,9 +91,9 @@ func onePlace(b *backends.Batch, place func(*backends.Op) int) (bool, int) {
 }
 
 // groupsApart reports whether some group's operations live in several places.
-func groupsApart(ops []backends.Op, place func(*backends.Op) int) bool {
+func (p *Places) groupsApart(ops []backends.Op) bool {
 	for i := 1; i < len(ops); i++ {
-		if ops[i].Group > 0 && ops[i].Group == ops[i-1].Group && place(&ops[i]) != place(&ops[i-1]) {
+		if ops[i].Group > 0 && ops[i].Group == ops[i-1].Group && p.Of(&ops[i]) != p.Of(&ops[i-1]) {
 			return true
 		}
 	}
@@ -79,13 +101,13 @@ func groupsApart(ops []backends.Op, place func(*backends.Op) int) bool {
 }
 
 // divide makes the parts of the operations that want accepts.
-func divide(b *backends.Batch, place func(*backends.Op) int, want func(*backends.Op) bool) []*Part {
+func (p *Places) divide(b *backends.Batch, want func(*backends.Op) bool) []*Part {
 	var parts []*Part
 	for i := range b.Ops {
 		if want(&b.Ops[i]) {
-			var p *Part
-			p, parts = partAt(parts, place(&b.Ops[i]))
-			p.Add(b, i)
+			var part *Part
+			part, parts = partAt(parts, p.Of(&b.Ops[i]))
+			part.Add(b, i)
 		}
 	}
 	return parts

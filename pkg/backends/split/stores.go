@@ -14,7 +14,7 @@ import (
 // all others.
 type Stores struct {
 	main, perSecond backends.Store
-	timeout         time.Duration
+	places          Places
 }
 
 var _ backends.Store = (*Stores)(nil)
@@ -26,7 +26,9 @@ func New(main, perSecond backends.Store, timeout time.Duration) (*Stores, error)
 	if timeout <= 0 {
 		return nil, fmt.Errorf("split: a timeout of %v leaves no time to give back: must be above 0", timeout)
 	}
-	return &Stores{main, perSecond, timeout}, nil
+	s := &Stores{main: main, perSecond: perSecond}
+	s.places = Places{Of: placeOf, Ask: s.ask, GiveBack: timeout}
+	return s, nil
 }
 
 // Apply implements backends.Store.
@@ -41,7 +43,7 @@ func (s *Stores) Apply(ctx context.Context, b *backends.Batch) error {
 	case len(b.Ops):
 		return s.perSecond.Apply(ctx, b)
 	}
-	return Apply(ctx, b, s.timeout, placeOf, s.applyParts)
+	return s.places.ApplyEach(ctx, b, func(*backends.Op) {})
 }
 
 func placeOf(op *backends.Op) int {
@@ -51,21 +53,21 @@ func placeOf(op *backends.Op) int {
 	return 0
 }
 
-// applyParts asks both stores at once. Their errors are in the replies.
-func (s *Stores) applyParts(ctx context.Context, parts []*Part) {
+// ask asks both stores at once.
+func (s *Stores) ask(ctx context.Context, parts []*Part, answered func(*Part)) {
 	stores := [...]backends.Store{s.main, s.perSecond}
+	one := func(p *Part) {
+		if err := stores[p.Place].Apply(ctx, &p.Batch); err != nil && p.Err() == nil {
+			_ = p.Fail(err)
+		}
+		answered(p)
+	}
 	var others sync.WaitGroup
 	for _, p := range parts[1:] {
-		others.Go(func() { applyTo(ctx, stores[p.Place], p) })
+		others.Go(func() { one(p) })
 	}
-	applyTo(ctx, stores[parts[0].Place], parts[0])
+	one(parts[0])
 	others.Wait()
-}
-
-func applyTo(ctx context.Context, s backends.Store, p *Part) {
-	if err := s.Apply(ctx, &p.Batch); err != nil && p.Err() == nil {
-		_ = p.Fail(err)
-	}
 }
 
 // Now is the main store's time.
