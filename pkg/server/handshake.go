@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -43,8 +44,14 @@ func newHandshakes(l net.Listener) *handshakes {
 	return h
 }
 
-// Accept implements [net.Listener].
+// Accept implements [net.Listener]. It lets the goroutines that are ready to run
+// go first. Without that a storm of connections is accepted faster than their
+// handshakes are done: thousands of these are then ready at once, and as the
+// scheduler of Go is a queue, calls on other connections wait behind them for
+// half a second. Connections that are not accepted yet wait in the system's
+// backlog, where they hold up nobody.
 func (h *handshakes) Accept() (net.Conn, error) {
+	runtime.Gosched()
 	conn, err := h.Listener.Accept()
 	if err != nil {
 		return nil, err
