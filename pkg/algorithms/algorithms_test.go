@@ -69,6 +69,7 @@ func TestNoDrift(t *testing.T) {
 		var cell backends.Cell
 		var op backends.Op
 		l.Plan(&op, algorithms.Identity{}, algorithms.Charge{Now: epoch, Cost: 1})
+		op.Furthest = backends.NoMax
 		ahead := op.Max.Whole - op.Now
 		admitted := int64(0)
 		for i := range int64(c.decisions) {

@@ -3,7 +3,7 @@ package algorithms
 import "example.org/rls/pkg/backends"
 
 // fixedWindow counts hits in the bucket floor(now / window). By default every
-// hit counts, denied ones too, and a hit is over when the count after it is
+// hit counts, denied ones too, and a hit is denied when the count after it is
 // above the limit, as in envoyproxy/ratelimit. With FromFirstHit the window
 // starts at the key's first hit; with Extend every hit starts it anew.
 var fixedWindow = row{
@@ -20,10 +20,8 @@ var fixedWindow = row{
 	bucketed: true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {
 		op.Kind = backends.Counter
-		op.Max, op.Full = backends.NoMax, int64(l.Requests)
-		if c.AdmittedOnly {
-			op.Max = backends.Amount{Whole: int64(l.Requests)}
-		}
+		op.Max = backends.Amount{Whole: int64(l.Requests)}
+		op.ChargeDenied = !c.AdmittedOnly && !c.Refund
 		if l.FromFirstHit {
 			op.Span = backends.FirstHit
 			if l.Extend {
@@ -38,10 +36,7 @@ var fixedWindow = row{
 		d := Decision{
 			Allowed:   op.Refund || r.Admitted == op.Times,
 			Remaining: int64(l.Requests) - r.Value.Whole,
-			Reset:     micros(r.Until - op.Now),
-		}
-		if op.Max == backends.NoMax && !op.Refund {
-			d.Allowed = r.Value.Whole <= int64(l.Requests)
+			Reset:     micros(r.Until - r.Now),
 		}
 		d.RetryAfter = d.Reset
 		return d

@@ -1,7 +1,7 @@
-// Package algorithms decides rate limits, purely: no I/O, no clock, no
+// Package algorithms decides rate limits. It is pure: no I/O, no clock, no
 // context. Each strategy plans a step on a store's cell ([Limit.Plan]) and
-// judges what the store found ([Limit.Judge]). Time is an argument, arithmetic
-// is in integers, so what holds for ten decisions holds for ten million.
+// judges the store's reply ([Limit.Judge]). Time is an argument and arithmetic
+// is in integers, so that rounding errors do not add up over many decisions.
 //
 // A new strategy is one file and one row in the table of strategy.go.
 package algorithms
@@ -18,10 +18,10 @@ import (
 const (
 	// MaxWindow is the longest window.
 	MaxWindow = 10 * 365 * 24 * time.Hour
-	// MaxLogRequests is the largest limit of a sliding_log, which remembers
-	// every hit.
+	// MaxLogRequests is the largest limit of a sliding_log, which stores every
+	// hit.
 	MaxLogRequests = 10_000
-	// maxFill is the longest time in which a burst may take to fill again.
+	// maxFill is the longest time that a burst may take to fill again.
 	maxFill = 10 * MaxWindow
 )
 
@@ -31,10 +31,11 @@ type Spec struct {
 	Requests uint32        // hits per Window; 0 denies every hit
 	Window   time.Duration // whole seconds, > 0, at most MaxWindow
 	// Burst is the capacity in hits of token_bucket and leaky_bucket and the
-	// tolerance of gcra; 0 takes the strategy's default.
+	// tolerance of gcra; 0 takes the strategy's default. A limit of 0 Requests
+	// has no capacity, whatever Burst says.
 	Burst uint32
-	// MaxDelay makes a leaky_bucket a queue: the longest time a hit waits for
-	// its turn. 0 is a meter, without a queue.
+	// MaxDelay makes a leaky_bucket a queue: it is the longest time that a hit
+	// waits for its turn. With 0 no hit waits.
 	MaxDelay time.Duration
 	// FromFirstHit starts a fixed_window at its key's first hit, not on the
 	// clock; Extend starts it anew with each hit.
@@ -42,8 +43,8 @@ type Spec struct {
 	Extend       bool
 }
 
-// SpecError says which field of a Spec is wrong, in the language of the rules,
-// and what would be right.
+// SpecError says which field of a Spec is wrong, by its name in the rules, and
+// what would be right.
 type SpecError struct {
 	Field   string // requests_per_unit, unit_multiplier, burst, max_delay, window, extend, strategy
 	Message string
@@ -51,17 +52,17 @@ type SpecError struct {
 
 func (e *SpecError) Error() string { return e.Field + ": " + e.Message }
 
-// Limit is a checked Spec with what follows from it. It is immutable and safe
-// for concurrent use.
+// Limit is a checked Spec with the values derived from it. It is immutable and
+// safe for concurrent use.
 type Limit struct {
 	Spec
-	rule       *row
+	row        *row            // of its strategy
 	window     int64           // µs
 	interval   backends.Amount // µs per hit, over den
 	tolerance  backends.Amount // burst × interval
 	den        int64
 	weightUnit int64  // µs that one unit of a sliding window's weight stands for
-	tag        string // strategy and window in the cell's key
+	tag        string // names strategy and window in the cell's key
 }
 
 // New checks spec. Its error is a *SpecError.
@@ -69,16 +70,16 @@ func New(spec Spec) (*Limit, error) {
 	if int(spec.Strategy) >= len(table) {
 		return nil, &SpecError{"strategy", fmt.Sprintf("unknown strategy %d", spec.Strategy)}
 	}
-	l := &Limit{Spec: spec, rule: &table[spec.Strategy], window: spec.Window.Microseconds()}
+	l := &Limit{Spec: spec, row: &table[spec.Strategy], window: spec.Window.Microseconds()}
 	if spec.Window <= 0 || spec.Window > MaxWindow || spec.Window%time.Second != 0 {
 		return nil, &SpecError{"unit_multiplier", fmt.Sprintf("a window of %v is out of range: whole seconds, more than 0, at most 10 years", spec.Window)}
 	}
 	if err := l.checkOptions(); err != nil {
 		return nil, err
 	}
-	l.tag = "|" + l.rule.tag(l) + formatWindow(spec.Window)
-	if l.rule.prepare != nil {
-		if err := l.rule.prepare(l); err != nil {
+	l.tag = "|" + l.row.tag(l) + formatWindow(spec.Window)
+	if l.row.prepare != nil {
+		if err := l.row.prepare(l); err != nil {
 			return nil, err
 		}
 	}
@@ -88,14 +89,14 @@ func New(spec Spec) (*Limit, error) {
 // checkOptions refuses options that the strategy would ignore.
 func (l *Limit) checkOptions() error {
 	switch {
-	case l.Burst != 0 && !l.rule.burst:
-		return &SpecError{"burst", l.rule.name + " has no burst; token_bucket, gcra and leaky_bucket have"}
+	case l.Burst != 0 && !l.row.burst:
+		return &SpecError{"burst", l.row.name + " has no burst; token_bucket, gcra and leaky_bucket have"}
 	case l.MaxDelay != 0 && l.Strategy != LeakyBucket:
-		return &SpecError{"max_delay", l.rule.name + " never delays; leaky_bucket does"}
+		return &SpecError{"max_delay", l.row.name + " never delays; leaky_bucket does"}
 	case l.MaxDelay < 0 || l.MaxDelay > time.Minute || l.MaxDelay%time.Microsecond != 0:
 		return &SpecError{"max_delay", "must be between 1us and 1m"}
 	case l.FromFirstHit && l.Strategy != FixedWindow:
-		return &SpecError{"window", "from_first_hit is an option of fixed_window, not of " + l.rule.name}
+		return &SpecError{"window", "from_first_hit is an option of fixed_window, not of " + l.row.name}
 	case l.Extend && !l.FromFirstHit:
 		return &SpecError{"extend", "needs strategy fixed_window with `window: from_first_hit`"}
 	}
@@ -111,6 +112,9 @@ type Identity struct {
 	// the second since the epoch at which the window starts, and nothing else,
 	// so that a program that writes such keys counts in the same cells.
 	ByStart bool
+	// OneSlot makes ID the hash tag of the key, so that the keys of all limits
+	// of one descriptor share a Redis Cluster slot.
+	OneSlot bool
 }
 
 // Charge is one hit or more that ask for a decision.
@@ -119,8 +123,8 @@ type Charge struct {
 	Cost uint64 // hits; 0 checks without charging
 	// Refund gives Cost back.
 	Refund bool
-	// AdmittedOnly: a fixed window leaves out what it denies. The other
-	// strategies always do.
+	// AdmittedOnly: a fixed window does not count the hits that it denies. The
+	// other strategies never count them.
 	AdmittedOnly bool
 	// Patience is the longest time in µs that the caller can wait for its turn
 	// in a queue; used only with MaxDelay.
@@ -133,8 +137,8 @@ type Decision struct {
 	Remaining int64 // hits that would pass now, >= 0
 	// Reset is when the full quota is back, or a fixed window ends.
 	Reset time.Duration
-	// RetryAfter, of a denial, is when the same cost would pass if nothing
-	// else came. A cost above the limit never would: then it is one window.
+	// RetryAfter, of a denial, is when the same cost would pass if no other hit
+	// came. A cost above the limit never would: then it is one window.
 	RetryAfter time.Duration
 	// Delay is how long an allowed hit has to wait for its turn in a queue.
 	Delay time.Duration
@@ -144,7 +148,8 @@ type Decision struct {
 // in one cell each.
 func (l *Limit) Clocked() bool { return l.Strategy == FixedWindow && !l.FromFirstHit }
 
-// Plan fills in op with the step that charges c to id.
+// Plan fills in op with the step that charges c to id. It leaves Group and Role
+// to the caller.
 func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	*op = backends.Op{
 		Now:       c.Now,
@@ -154,10 +159,11 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		Refund:    c.Refund,
 		PerSecond: l.window == 1_000_000,
 	}
-	// Keys are built here and not by the strategy: what goes through a table
-	// of functions is taken to live on, and an identity need not.
+	// Keys are built here and not by the strategy's plan: escape analysis puts
+	// arguments of a call through a function value on the heap, and the bytes
+	// of the identity live on the caller's stack.
 	bucket := int64(-1)
-	if l.rule.bucketed && !l.FromFirstHit {
+	if l.row.bucketed && !l.FromFirstHit {
 		bucket = c.Now / l.window
 	}
 	if id.ByStart {
@@ -165,15 +171,16 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	} else {
 		op.Key = l.key(id, bucket)
 	}
-	if l.rule.paired {
+	if l.row.paired {
 		op.Prev = l.key(id, bucket-1)
 	}
-	l.rule.plan(l, op, c)
+	l.row.plan(l, op, c)
 }
 
-// Judge turns the store's reply to a planned op into a decision.
+// Judge turns the store's reply to a planned op into a decision, as of r.Now.
+// r.Err must be nil.
 func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
-	d := l.rule.judge(l, op, r)
+	d := l.row.judge(l, op, r)
 	d.Remaining = max(d.Remaining, 0)
 	if d.Allowed {
 		d.RetryAfter = 0
@@ -183,19 +190,26 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 	return d
 }
 
-// key builds prefix{id|tag}bucket, with the braces only where two keys have to
-// share a Redis Cluster slot, and without a bucket when it is negative.
+// key builds the name of a cell: prefix id|tag|bucket, without a bucket when it
+// is negative. The braces of a hash tag stand where keys have to share a Redis
+// Cluster slot: prefix{id|tag}bucket for the two keys of a pair, and
+// prefix{id}|tag|bucket for those of a descriptor with several limits.
 func (l *Limit) key(id Identity, bucket int64) string {
+	pair := l.row.paired && !id.OneSlot
 	buf := make([]byte, 0, 192)
 	buf = append(buf, id.Prefix...)
-	if l.rule.paired {
+	if pair || id.OneSlot {
 		buf = append(buf, '{')
 	}
 	buf = append(buf, id.ID...)
-	buf = append(buf, l.tag...)
-	if l.rule.paired {
+	if id.OneSlot {
 		buf = append(buf, '}')
-	} else if bucket >= 0 {
+	}
+	buf = append(buf, l.tag...)
+	switch {
+	case pair:
+		buf = append(buf, '}')
+	case bucket >= 0:
 		buf = append(buf, '|')
 	}
 	if bucket >= 0 {
@@ -229,7 +243,8 @@ func micros(us int64) time.Duration {
 	return time.Duration(max(us, 0)) * time.Microsecond
 }
 
-// mulDiv is a × b / c, rounded down, and the remainder; a × b / c must fit.
+// mulDiv is a × b / c, rounded down, and the remainder. The quotient must fit
+// 63 bits, else it panics.
 func mulDiv(a, b, c int64) (quo, rem int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, r := bits.Div64(hi, lo, uint64(c))

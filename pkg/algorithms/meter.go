@@ -13,7 +13,7 @@ import (
 
 func prepareMeter(defaultBurst func(*Limit) uint32) func(*Limit) error {
 	return func(l *Limit) error {
-		if l.Requests == 0 { // nothing ever passes
+		if l.Requests == 0 { // no hit ever passes
 			l.den, l.interval = 1, backends.Amount{Whole: l.window}
 			return nil
 		}
@@ -41,12 +41,21 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Kind = backends.Meter
 	op.Den = l.den
 	// More than the capacity never passes, and a refund of more fills it.
-	op.By = l.intervals(min(op.By.Whole, int64(l.Burst)+1))
+	op.By = l.intervals(min(op.By.Whole, l.capacity()+1))
 	op.Max = l.meterMax(c.Now, min(l.MaxDelay.Microseconds(), c.Patience))
+	op.Furthest = l.meterMax(c.Now, l.MaxDelay.Microseconds())
 }
 
-// meterMax is the farthest that the meter may be ahead for a hit that waits at
-// most delay µs.
+// capacity is how many hits fit an idle meter.
+func (l *Limit) capacity() int64 {
+	if l.Requests == 0 {
+		return 0
+	}
+	return int64(l.Burst)
+}
+
+// meterMax is how far the meter may be ahead for a hit that waits at most
+// delay µs.
 func (l *Limit) meterMax(now, delay int64) backends.Amount {
 	if l.Requests == 0 {
 		return backends.Amount{Whole: now}
@@ -55,18 +64,18 @@ func (l *Limit) meterMax(now, delay int64) backends.Amount {
 }
 
 func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
-	now := backends.Amount{Whole: op.Now}
+	now := backends.Amount{Whole: r.Now}
 	ahead := r.Value.Sub(now, l.den) // >= 0
 	d := Decision{
 		Allowed:   op.Refund || r.Admitted == op.Times,
 		Remaining: l.hitsIn(l.tolerance.Sub(ahead, l.den)),
 		Reset:     micros(ceil(ahead)),
 	}
-	if !op.Refund && op.By != (backends.Amount{}) { // who takes no turn waits for none
+	if !op.Refund && op.By != (backends.Amount{}) { // refunds and checks take no turn
 		d.Delay = micros(ceil(ahead.Sub(l.tolerance, l.den)))
 	}
 	if !d.Allowed {
-		// The wait beyond what this very charge was ready to wait for.
+		// The charge has said how long it can wait for its turn (Patience).
 		patience := op.Max.Sub(l.meterMax(op.Now, 0), l.den)
 		late := ahead.Add(op.By, l.den).Sub(l.tolerance, l.den).Sub(patience, l.den)
 		d.RetryAfter = micros(ceil(late))

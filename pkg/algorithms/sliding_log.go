@@ -7,9 +7,9 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// slidingLog remembers the time and cost of every admitted hit and admits
-// while the costs of the last window and this one sum to at most the limit. It
-// is exact, and costs memory for each hit, so the limit is capped.
+// slidingLog stores the time and cost of every admitted hit and admits a cost
+// while it and the costs of the last window sum to at most the limit. It is
+// exact, and takes memory for each hit, so the limit is bounded.
 var slidingLog = row{
 	name: "sliding_log",
 	tag:  tagged("sl"),
@@ -30,8 +30,8 @@ var slidingLog = row{
 		d := Decision{
 			Allowed:    op.Refund || r.Admitted == op.Times,
 			Remaining:  int64(l.Requests) - r.Value.Whole,
-			Reset:      micros(r.Until - op.Now),
-			RetryAfter: micros(r.RetryAt - op.Now),
+			Reset:      micros(r.Until - r.Now),
+			RetryAfter: micros(r.RetryAt - r.Now),
 		}
 		if r.RetryAt == math.MaxInt64 {
 			d.RetryAfter = l.Window

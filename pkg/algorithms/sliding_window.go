@@ -5,10 +5,10 @@ import (
 )
 
 // slidingWindow admits while previous × (window − elapsed)/window + current +
-// cost <= limit: the rolling window's count, with the previous bucket's hits
-// taken as evenly spread (Cloudflare's sliding window counter). The product is
-// never floored: a share of the previous bucket counts as a whole hit, which
-// for whole costs is the same as cross-multiplying.
+// cost <= limit: an estimate of the rolling window's count that assumes the
+// previous bucket's hits to be evenly spread (Cloudflare's sliding window
+// counter). The product is rounded up, so that a fraction of a hit counts as a
+// whole one, which for whole costs is the same as cross-multiplying.
 var slidingWindow = row{
 	name: "sliding_window",
 	tag:  tagged("sw"),
@@ -28,28 +28,33 @@ var slidingWindow = row{
 		op.Kind = backends.Counter
 		op.Max = backends.Amount{Whole: int64(l.Requests)}
 		op.Until = (bucket + 2) * l.window // this bucket is the previous one of the next window
-		left := (bucket+1)*l.window - c.Now
-		op.WeightNum = (left + l.weightUnit - 1) / l.weightUnit
-		op.WeightDen = l.window / l.weightUnit
+		op.WeightNum, op.WeightDen = l.weight((bucket+1)*l.window - c.Now)
 	},
 	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 		current := r.Value.Whole
 		end := op.Until - l.window // of the current bucket
+		num, den := l.weight(end - r.Now)
 		d := Decision{
 			Allowed:   op.Refund || r.Admitted == op.Times,
-			Remaining: int64(l.Requests) - current - backends.Share(r.Prev, op.WeightNum, op.WeightDen),
+			Remaining: int64(l.Requests) - current - backends.Share(r.Prev, num, den),
 		}
 		switch {
 		case current > 0:
-			d.Reset = micros(end + l.window - op.Now)
+			d.Reset = micros(end + l.window - r.Now)
 		case r.Prev > 0:
-			d.Reset = micros(end - op.Now)
+			d.Reset = micros(end - r.Now)
 		}
 		if !d.Allowed {
-			d.RetryAfter = micros(l.slidingRetryAt(op, r, end) - op.Now)
+			d.RetryAfter = micros(l.slidingRetryAt(op, r, end) - r.Now)
 		}
 		return d
 	},
+}
+
+// weight is the share of the previous bucket that counts when left µs of the
+// current one remain.
+func (l *Limit) weight(left int64) (num, den int64) {
+	return (left + l.weightUnit - 1) / l.weightUnit, l.window / l.weightUnit
 }
 
 // slidingRetryAt is the earliest moment at which op's cost would pass. The
@@ -58,15 +63,21 @@ var slidingWindow = row{
 func (l *Limit) slidingRetryAt(op *backends.Op, r *backends.Reply, end int64) int64 {
 	limit, current, cost := int64(l.Requests), r.Value.Whole, op.By.Whole
 	if cost > limit {
-		return op.Now + l.window
+		return r.Now + l.window
 	}
 	if room := limit - current - cost; room >= 0 && r.Prev > 0 {
-		weight, _ := mulDiv(room, op.WeightDen, r.Prev)
-		return end - min(weight, op.WeightDen)*l.weightUnit
+		return end - l.fittingWeight(room, r.Prev)*l.weightUnit
 	}
-	weight := op.WeightDen
-	if current > 0 {
-		weight, _ = mulDiv(limit-cost, op.WeightDen, current)
+	return end + l.window - l.fittingWeight(limit-cost, current)*l.weightUnit
+}
+
+// fittingWeight is the largest weight, of window / weightUnit, at which a
+// bucket of count hits takes at most room.
+func (l *Limit) fittingWeight(room, count int64) int64 {
+	den := l.window / l.weightUnit
+	if room >= count {
+		return den
 	}
-	return end + l.window - min(weight, op.WeightDen)*l.weightUnit
+	weight, _ := mulDiv(room, den, count)
+	return weight
 }

@@ -22,11 +22,11 @@ const (
 // row is one strategy.
 type row struct {
 	name     string
-	tag      func(*Limit) string // its part of the cell's key
-	burst    bool                // Spec.Burst means something
+	tag      func(*Limit) string // names the strategy in the cell's key
+	burst    bool                // Spec.Burst has a meaning
 	bucketed bool                // each window has a cell of its own
-	paired   bool                // the previous window's cell takes part
-	prepare  func(*Limit) error  // derives what follows from the spec; may be nil
+	paired   bool                // a decision reads the previous window's cell, too
+	prepare  func(*Limit) error  // checks the spec further and derives values; may be nil
 	plan     func(*Limit, *backends.Op, Charge)
 	judge    func(*Limit, *backends.Op, *backends.Reply) Decision
 }

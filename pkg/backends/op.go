@@ -1,15 +1,15 @@
 // Package backends is the vocabulary that strategies and stores share.
 //
 // A strategy (pkg/algorithms) plans an [Op]: one conditional step on one cell.
-// A [Store] applies a [Batch] of them atomically, cell by cell or all or
-// nothing, and answers with what it found. [Cell.Step] and [Log.Step] state in
-// Go what each step means; every store, whatever language its step is written
-// in, is held to them by pkg/backends/backendtest. So N strategies on M stores
-// cost N + M pieces of code.
+// A [Store] applies a [Batch] of them atomically, cell by cell, group by group
+// or all or nothing, and answers with what it found. [Cell.Step] and [Log.Step]
+// state in Go what each step means, [Batch.Decide] which operations of a batch
+// are charged; pkg/backends/backendtest holds every store to them, whatever
+// language its step is written in. So N strategies on M stores cost N + M
+// pieces of code.
 //
-// The package promises nothing about rate limits: it does not know what a
-// limit is. It leaves to pkg/algorithms what a step is for, and to the stores
-// how it is made atomic.
+// The package does not know what a rate limit is: pkg/algorithms knows what a
+// step is for, and each store how the step is made atomic.
 //
 // All times are microseconds since the Unix epoch on the store's clock
 // ([Store.Now]), all durations microseconds. Microseconds since the epoch stay
@@ -120,19 +120,21 @@ type Op struct {
 	Kind Kind
 	Span Span // Counter only
 	// Soft: in an all-or-nothing batch this operation's refusal refuses only
-	// itself (a shadow rule).
+	// itself (a shadow rule). It says the same as the role Lenient, which
+	// replaces it.
 	Soft bool
 	// Refund: By is given back instead of charged: the cell is lowered, not
-	// below its floor (0, or Now for a Meter), a list loses its newest costs.
-	// A refund always fits.
+	// below its floor (0, or Now for a Meter), and a list loses its newest
+	// costs. A refund always fits.
 	Refund bool
 	// PerSecond: the cell belongs to a one-second window; a store may keep
-	// those apart.
+	// those cells apart.
 	PerSecond bool
 	// ChargeDenied, for a Counter: By is charged although it does not fit, as
 	// Envoy's fixed windows count the hits that they deny.
 	ChargeDenied bool
 	// Role says what the operation's refusal means for an all-or-nothing batch.
+	// The operations of a group have the same role.
 	Role Role
 	// Group, above 0, marks the limits of one descriptor: neighbours in
 	// Batch.Ops with the same Group are decided together. If one of them does
@@ -151,37 +153,44 @@ type Op struct {
 	By  Amount // cost >= 0; 0 checks only. Hits, or microseconds for a Meter
 	Den int64  // denominator of By, Max and Furthest, >= 1
 	Max Amount // highest value the cell may reach by this step, or NoMax
-	// Furthest, for a Meter, is the highest value that is believed: Now plus
-	// the time in which an empty bucket of this limit fills. The step lowers a
-	// cell above it to it and keeps it lowered, whatever else it does.
+	// Furthest, for a Meter, is the highest value that is believed, at least
+	// Now: Now plus the time in which an empty bucket of this limit fills, or
+	// NoMax. The step lowers a cell above it to it, and the cell stays lowered
+	// also when the step charges nothing.
 	Furthest Amount
 
-	// Full, for a Counter that is charged without a Max, is the count above
-	// which its caller denies; 0 when there is none to tell. It changes nothing
-	// but what decorators may know.
+	// Full is no longer read; it goes when no package sets it.
 	Full int64
 
 	// Times >= 1 merges that many equal operations into one: as many as fit
-	// are charged. It is 1 in an all-or-nothing batch.
+	// are charged. It is 1 in an all-or-nothing batch and in a group.
 	Times int64
 
 	WeightNum, WeightDen int64 // share of Prev, 0 <= num <= den <= 2^35
-	Until                int64 // Counter: when the cell ends, > Now
-	Window               int64 // List: how long a cost counts, > 0
+	// Until, for a Counter, is when the cell ends, > Now. With the span
+	// FirstHit or EveryHit it is the latest end that is believed: the step
+	// lowers a later end to it, also when it charges nothing.
+	Until  int64
+	Window int64 // List: how long a cost counts, > 0
 }
 
-// Unconditional reports whether the operation charges whatever the cell holds.
-func (o *Op) Unconditional() bool { return o.Refund || o.Max == NoMax }
+// Unconditional reports whether the operation charges whatever its cell and
+// the other operations of its batch hold. In an all-or-nothing batch an
+// operation with ChargeDenied is charged if it does not fit, else only with
+// the batch.
+func (o *Op) Unconditional() bool {
+	return (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0
+}
 
 // Look is the operation that reads o's cell and charges nothing.
 func (o Op) Look() Op {
-	o.By, o.Max, o.Times, o.Refund = Amount{}, NoMax, 1, false
+	o.By, o.Max, o.Times, o.Refund, o.ChargeDenied = Amount{}, NoMax, 1, false, false
 	return o
 }
 
 // Inverse is the operation that gives back what o charged.
 func (o Op) Inverse() Op {
-	o.Refund = true
+	o.Refund, o.ChargeDenied = true, false
 	return o
 }
 
@@ -193,18 +202,19 @@ type Reply struct {
 	// Now is the moment at which the operation was decided, on the store's
 	// clock: Op.Now, or the later one of a group that it was merged with.
 	Now int64
-	// Admitted says how many of Op.Times fit, also where an all-or-nothing
-	// batch was refused and nothing was charged.
+	// Admitted says how many of Op.Times fit, whether or not they were charged.
 	Admitted int64
-	// Value is the cell after the batch: the count, the meter (never below
-	// Now) or the sum of the costs in the window.
+	// Value is the cell after the operation: the count, the meter (never below
+	// Now) or the sum of the costs in the window. Operations of the batch that
+	// come later are not in it.
 	Value Amount
 	// Prev is the count of Op.Prev's cell.
 	Prev int64
 	// Until is when the cell ends: for a Counter its window's end, for a List
 	// the moment at which its newest cost leaves (Now when it is empty).
 	Until int64
-	// Recalled: it was not the store that said so, but what is remembered of it.
+	// Recalled: the reply comes from what is remembered of the cell, not from
+	// the store.
 	Recalled bool
 	// RetryAt, for a List that refused, is when By would fit; MaxInt64 if never.
 	RetryAt int64
@@ -213,12 +223,13 @@ type Reply struct {
 // Batch is what one request asks of a store.
 type Batch struct {
 	Ops []Op
-	// AllOrNothing: if any operation that is not Soft does not fit, none is
-	// charged and Refused is set.
+	// AllOrNothing: if the operations that do not fit refuse the batch (see
+	// Role), none is charged but those of them with ChargeDenied.
 	AllOrNothing bool
 
 	// Replies has the length of Ops; the store fills it in.
 	Replies []Reply
+	// Refused: the batch was refused. The store sets it, as Decide does.
 	Refused bool
 }
 

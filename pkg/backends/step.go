@@ -14,78 +14,137 @@ type Cell struct {
 // Step applies op to the cell and returns the cell after it. prev is the count
 // of Op.Prev's cell (0 without one). It is the definition of what every store
 // does for a Counter and a Meter; stores written in Go call it.
+//
+// No value lies beyond what its limit can reach: a meter above Op.Furthest is
+// lowered to it, and so is the end of a counter whose window starts at a hit
+// if it lies after Op.Until. The returned cell stays lowered whatever else the
+// step did.
 func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
-	if op.Now >= c.Until {
-		c = Cell{}
-	}
 	ceiling := op.Max
 	if op.Kind == Meter {
-		if floor := (Amount{Whole: op.Now}); c.Value.Less(floor) {
-			c.Value = floor
-		} else if c.Value.Frac >= op.Den {
-			c.Value.Frac = op.Den - 1 // left by a limit with another denominator
+		c = c.meterAt(op)
+	} else {
+		c = c.counterAt(op)
+		if op.Prev != "" {
+			ceiling.Whole -= Share(prev, op.WeightNum, op.WeightDen)
 		}
-	} else if op.Prev != "" {
-		ceiling.Whole -= Share(prev, op.WeightNum, op.WeightDen)
 	}
-
-	var admitted int64
-	v := c.Value
+	v, admitted := c.Value, op.Times
 	switch {
 	case op.Refund:
-		admitted = op.Times
-		for range op.Times {
-			v = v.Sub(op.By, op.Den)
-		}
-		if floor := op.floor(); v.Less(floor) {
-			v = floor
-		}
+		v = refund(v, op)
+	case op.ChargeDenied:
+		v.Whole = min(v.Whole+op.By.Whole*op.Times, MaxValue)
+		admitted = op.Fitting(ceiling.Whole, v.Whole)
 	default:
-		for admitted < op.Times {
-			next := v.Add(op.By, op.Den)
-			if ceiling.Less(next) {
-				break
-			}
-			v = next
-			admitted++
-		}
-		if op.Kind == Counter && v.Whole > MaxValue {
-			v.Whole = MaxValue
-		}
+		v, admitted = charge(v, op, ceiling)
 	}
-	return c.commit(op, v, admitted, prev)
+	charged := op.By != (Amount{}) && (admitted > 0 || op.ChargeDenied)
+	return c.commit(op, v, charged), Reply{
+		Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged),
+	}
 }
 
-// commit writes v into the cell if the step charged something and says so.
-func (c Cell) commit(op *Op, v Amount, admitted, prev int64) (Cell, Reply) {
-	charged := admitted > 0 && op.By != (Amount{})
-	switch {
-	case op.Kind == Meter:
-		c.Value = v
-		c.Until = v.Whole
-		if v.Frac > 0 {
-			c.Until++
-		}
-	case charged && (c.Until == 0 || op.Span == EveryHit && !op.Refund):
-		if op.Refund { // nothing to give back
+// counterAt is the counter as op finds it.
+func (c Cell) counterAt(op *Op) Cell {
+	if op.Now >= c.Until {
+		return Cell{}
+	}
+	if op.Span != Fixed {
+		c.Until = min(c.Until, op.Until)
+	}
+	return c
+}
+
+// meterAt is the meter as op finds it: at least Now, at most Furthest.
+func (c Cell) meterAt(op *Op) Cell {
+	if c.Value.Frac >= op.Den {
+		c.Value.Frac = op.Den - 1 // written by a limit with another denominator
+	}
+	if op.Furthest.Less(c.Value) {
+		c.Value = op.Furthest
+	}
+	if floor := (Amount{Whole: op.Now}); c.Value.Less(floor) {
+		c.Value = floor
+	}
+	return c
+}
+
+// refund is v after op's refund.
+func refund(v Amount, op *Op) Amount {
+	for range op.Times {
+		v = v.Sub(op.By, op.Den)
+	}
+	floor := Amount{}
+	if op.Kind == Meter {
+		floor.Whole = op.Now
+	}
+	if v.Less(floor) {
+		return floor
+	}
+	return v
+}
+
+// charge is v after as many of op's charges as stay within ceiling, and how
+// many those are.
+func charge(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64) {
+	for admitted < op.Times {
+		next := v.Add(op.By, op.Den)
+		if ceiling.Less(next) {
 			break
 		}
-		c.Value, c.Until = v, op.Until
-	case charged:
-		c.Value = v
+		v = next
+		admitted++
 	}
-	until := c.Until
-	if until == 0 {
-		until = op.Until
+	if op.Kind == Counter {
+		v.Whole = min(v.Whole, MaxValue)
 	}
-	return c, Reply{Admitted: admitted, Value: v, Prev: prev, Until: until}
+	return v, admitted
 }
 
-func (o *Op) floor() Amount {
-	if o.Kind == Meter {
-		return Amount{Whole: o.Now}
+// Fitting is how many of op.Times fit below ceiling, given the count after all
+// of them were charged. Stores that charge first and judge then (ChargeDenied)
+// use it.
+func (o *Op) Fitting(ceiling, after int64) int64 {
+	switch {
+	case after <= ceiling:
+		return o.Times
+	case o.By.Whole == 0:
+		return 0
 	}
-	return Amount{}
+	beyond := (after - ceiling + o.By.Whole - 1) / o.By.Whole
+	return max(0, o.Times-beyond)
+}
+
+// commit is the cell after a step that arrived at v.
+func (c Cell) commit(op *Op, v Amount, charged bool) Cell {
+	if op.Kind == Meter {
+		return Cell{Value: v, Until: v.ceil()}
+	}
+	if !charged || c.Until == 0 && op.Refund { // nothing to give back
+		return c
+	}
+	return Cell{Value: v, Until: c.ends(op, v, charged)}
+}
+
+// ends is when the cell ends after a step that arrived at v. For a counter
+// that is absent it is when the cell would end.
+func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
+	switch {
+	case op.Kind == Meter:
+		return v.ceil()
+	case c.Until == 0, charged && op.Span == EveryHit && !op.Refund:
+		return op.Until
+	}
+	return c.Until
+}
+
+// ceil is the amount rounded up to whole units.
+func (a Amount) ceil() int64 {
+	if a.Frac > 0 {
+		return a.Whole + 1
+	}
+	return a.Whole
 }
 
 // Share is ceil(count × num / den), exactly: the part of the previous window's
@@ -110,12 +169,18 @@ type Log []Entry
 
 // Step applies op to the log in place and returns the log after it. It is the
 // definition of what every store does for a List.
+//
+// Charges dated after Op.Now, by a clock that has gone back since, are dated
+// Op.Now and stay so whatever else the step does.
 func (l Log) Step(op *Op) (Log, Reply) {
 	keep := 0
 	for keep < len(l) && l[keep].At <= op.Now-op.Window {
 		keep++
 	}
 	l = append(l[:0], l[keep:]...)
+	for i := len(l) - 1; i >= 0 && l[i].At > op.Now; i-- {
+		l[i].At = op.Now
+	}
 	var used int64
 	for _, e := range l {
 		used += e.Cost
@@ -127,15 +192,11 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	} else {
 		admitted = fits(used, op)
 		if cost := op.By.Whole * admitted; cost > 0 {
-			at := op.Now
-			if n := len(l); n > 0 && l[n-1].At > at {
-				at = l[n-1].At // another process' clock is ahead
-			}
-			l = append(l, Entry{at, cost})
+			l = append(l, Entry{op.Now, cost})
 			used += cost
 		}
 	}
-	r := Reply{Admitted: admitted, Value: Amount{Whole: used}, Until: op.Now, RetryAt: op.Now}
+	r := Reply{Now: op.Now, Admitted: admitted, Value: Amount{Whole: used}, Until: op.Now, RetryAt: op.Now}
 	if n := len(l); n > 0 {
 		r.Until = l[n-1].At + op.Window
 	}

@@ -125,7 +125,7 @@ func (c *check) verdict(op *backends.Op, r *backends.Reply) Verdict {
 	}
 	v.Is = c.is
 	v.Recalled = r.Recalled
-	v.All = op.Kind == backends.Counter && op.Max == backends.NoMax
+	v.All = op.ChargeDenied
 	if v.All {
 		v.After = r.Value.Whole
 	} else {

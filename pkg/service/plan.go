@@ -93,7 +93,6 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 			op := &d.batch.Ops[j]
 			d.checks[j].limit.Plan(op, id, charge)
 			op.Role = role
-			op.Soft = role != backends.Firm && domain.Charge == descriptors.ChargeAdmitted
 		}
 	}
 }

@@ -156,7 +156,7 @@ func testBounds(t *testing.T, s backends.Store) {
 		// no store's own clock takes part.
 		key := fresh("thirds")
 		base := backends.Op{Kind: backends.Meter, Key: key, Now: now, Den: 3, Times: 1,
-			By: backends.Amount{Whole: 3600 * second}, Max: backends.NoMax}
+			By: backends.Amount{Whole: 3600 * second}, Max: backends.NoMax, Furthest: backends.NoMax}
 		applyOne(t, s, base)
 		op := base
 		op.By, op.Times = backends.Amount{Frac: 1}, 100
@@ -200,7 +200,8 @@ func testKeys(t *testing.T, s backends.Store) {
 func testConcurrency(t *testing.T, s backends.Store) {
 	now := epoch()
 	meter := backends.Op{Kind: backends.Meter, Key: fresh("meter"), Now: now, Den: 1, Times: 1,
-		By: backends.Amount{Whole: second}, Max: backends.Amount{Whole: now + 50*second}}
+		By:  backends.Amount{Whole: second},
+		Max: backends.Amount{Whole: now + 50*second}, Furthest: backends.Amount{Whole: now + 50*second}}
 	list := backends.Op{Kind: backends.List, Key: fresh("list"), Now: now, Den: 1, Times: 1,
 		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 50}, Window: 60 * second}
 	for name, op := range map[string]backends.Op{"counter": counter(fresh("counter"), now, 1, 50), "meter": meter, "list": list} {

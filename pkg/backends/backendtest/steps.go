@@ -1,115 +1,65 @@
 package backendtest
 
 import (
+	"context"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"example.org/rls/pkg/backends"
 )
 
-// model is what a store should do: the Go steps over maps.
-type model struct {
-	cells map[string]backends.Cell
-	logs  map[string]backends.Log
-}
-
-func newModel() *model {
-	return &model{map[string]backends.Cell{}, map[string]backends.Log{}}
-}
-
-func (m *model) step(op *backends.Op) backends.Reply {
-	if op.Kind == backends.List {
-		log, r := slices.Clone(m.logs[op.Key]).Step(op)
-		m.logs[op.Key] = log
-		return r
-	}
-	var prev int64
-	if c := m.cells[op.Prev]; op.Prev != "" && op.Now < c.Until {
-		prev = c.Value.Whole
-	}
-	c, r := m.cells[op.Key].Step(op, prev)
-	m.cells[op.Key] = c
-	return r
-}
-
-func (m *model) clone() *model {
-	n := newModel()
-	for k, v := range m.cells {
-		n.cells[k] = v
-	}
-	for k, v := range m.logs {
-		n.logs[k] = slices.Clone(v)
-	}
-	return n
-}
-
-func (m *model) apply(b *backends.Batch) (replies []backends.Reply, refused bool) {
-	before := m.clone()
-	for i := range b.Ops {
-		r := m.step(&b.Ops[i])
-		refused = refused || b.AllOrNothing && !b.Ops[i].Soft && r.Admitted < b.Ops[i].Times
-		replies = append(replies, r)
-	}
-	if refused {
-		*m = *before
-		for i := range b.Ops {
-			look := b.Ops[i].Look()
-			r := m.step(&look)
-			r.Admitted = replies[i].Admitted
-			replies[i] = r
-		}
-	}
-	return replies, refused
-}
-
 // testSteps runs random batches on the store and on the model.
 func testSteps(t *testing.T, s backends.Store) {
 	for _, seed := range []uint64{1, 2, rand.Uint64()} {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		m, now := newModel(), epoch()
+		m, now := NewModel(), epoch()
 		g := newGenerator(rng)
 		for i := range 250 {
-			if rng.IntN(4) == 0 {
+			switch rng.IntN(16) {
+			case 0, 1, 2, 3:
 				now += rng.Int64N(20) * second
+			case 4: // the clock is set back
+				g.leave(m, now)
+				now -= rng.Int64N(90) * second
+				g.since = [2]int64{min(g.since[0], now), min(g.since[1], now)}
 			}
-			b := backends.Batch{AllOrNothing: rng.IntN(2) == 0}
-			for range 1 + rng.IntN(4) {
-				op := g.op(now)
-				if b.AllOrNothing {
-					op.Times = 1
+			b := g.batch(now)
+			want := backends.Batch{AllOrNothing: b.AllOrNothing, Ops: b.Ops, Replies: make([]backends.Reply, len(b.Ops))}
+			if err := m.Apply(context.Background(), &want); err != nil {
+				t.Fatal(err)
+			}
+			asked := append([]backends.Op(nil), b.Ops...)
+			apply(t, s, &b)
+			if b.Refused != want.Refused {
+				t.Fatalf("seed %d, batch %d: refused %v, want %v\nops %+v\nwant %+v", seed, i, b.Refused, want.Refused, b.Ops, want.Replies)
+			}
+			for j := range want.Replies {
+				if b.Ops[j] != asked[j] {
+					t.Fatalf("seed %d, batch %d: the store wrote into operation %d:\nis  %+v\nwas %+v", seed, i, j, b.Ops[j], asked[j])
 				}
-				b.Ops = append(b.Ops, op)
-			}
-			got := apply(t, s, &b)
-			want, refused := m.apply(&b)
-			if b.Refused != refused {
-				t.Fatalf("seed %d, batch %d: refused %v, want %v\nops %+v", seed, i, b.Refused, refused, b.Ops)
-			}
-			for j := range want {
-				compare(t, seed, i, &b, j, got[j], want[j])
+				if got := b.Replies[j]; !Same(&b.Ops[j], got, want.Replies[j]) {
+					t.Fatalf("seed %d, batch %d (all or nothing %v, refused %v), operation %d:\nop   %+v\ngot  %+v\nwant %+v\nops %+v\ngot  %+v\nwant %+v",
+						seed, i, b.AllOrNothing, b.Refused, j, b.Ops[j], got, want.Replies[j], b.Ops, b.Replies, want.Replies)
+				}
 			}
 		}
 	}
 }
 
-func compare(t *testing.T, seed uint64, i int, b *backends.Batch, j int, got, want backends.Reply) {
-	t.Helper()
-	op := &b.Ops[j]
-	ok := got.Admitted == want.Admitted && got.Value == want.Value
-	if op.Prev != "" {
-		ok = ok && got.Prev == want.Prev
+// Same reports whether two replies to op are equal in the fields that its kind
+// defines.
+func Same(op *backends.Op, got, want backends.Reply) bool {
+	got.Recalled, want.Recalled = false, false
+	if got.Err != nil || want.Err != nil {
+		return false
 	}
-	switch {
-	case op.Kind == backends.Counter && op.Span != backends.Fixed, op.Kind == backends.List:
-		ok = ok && got.Until == want.Until
+	if op.Kind != backends.List || want.Admitted == op.Times {
+		got.RetryAt, want.RetryAt = 0, 0
 	}
-	if op.Kind == backends.List && want.Admitted < op.Times && !b.Refused {
-		ok = ok && got.RetryAt == want.RetryAt
+	if op.Prev == "" {
+		got.Prev, want.Prev = 0, 0
 	}
-	if !ok {
-		t.Fatalf("seed %d, batch %d, operation %d:\nop   %+v\ngot  %+v\nwant %+v", seed, i, j, *op, got, want)
-	}
+	return got == want
 }
 
 // generator makes operations on a few keys, each of one kind as in real use.
@@ -121,34 +71,75 @@ type generator struct {
 	slide  [2]string
 	meters [2]string
 	lists  [2]string
+	since  [2]int64 // no charge in the lists is older
 }
 
 func newGenerator(rng *rand.Rand) *generator {
 	g := &generator{rng: rng}
-	for i := range 2 {
-		g.fixed[i], g.first[i], g.every[i] = fresh("fixed"), fresh("first"), fresh("every")
-		g.slide[i], g.meters[i], g.lists[i] = fresh("slide"), fresh("meter"), fresh("list")
-	}
+	g.leave(nil, epoch())
 	return g
+}
+
+// leave goes over to other keys where a cell of the old ones, or a charge in a
+// list, has ended by now (all of them where m is nil). A store may have forgotten
+// it or not, which shows when the clock is set back.
+func (g *generator) leave(m *Model, now int64) {
+	for i := range 2 {
+		g.fixed[i], g.slide[i] = fresh("fixed"), fresh("slide")
+		for name, key := range map[string]*string{"first": &g.first[i], "every": &g.every[i], "meter": &g.meters[i]} {
+			if m == nil || m.ended(*key, now) {
+				*key = fresh(name)
+			}
+		}
+		if m == nil || g.since[i]+window <= now {
+			g.lists[i], g.since[i] = fresh("list"), now
+		}
+	}
+}
+
+// batch makes a batch of some descriptors, one to three of which may be a group.
+func (g *generator) batch(now int64) backends.Batch {
+	b := backends.Batch{AllOrNothing: g.rng.IntN(2) == 0}
+	for group := range uint8(1 + g.rng.IntN(3)) {
+		role := backends.Role(g.rng.IntN(3))
+		limits := 1
+		if g.rng.IntN(3) == 0 {
+			limits = 1 + g.rng.IntN(3)
+		}
+		for range limits {
+			op := g.op(now)
+			op.Role = role
+			if limits > 1 {
+				op.Group = group + 1
+			}
+			if op.Group != 0 || b.AllOrNothing {
+				op.Times = 1
+			}
+			b.Ops = append(b.Ops, op)
+		}
+	}
+	return b
 }
 
 func (g *generator) op(now int64) backends.Op {
 	r := g.rng
 	op := backends.Op{
 		Now: now, Den: 1, Times: 1,
-		Soft: r.IntN(4) == 0, Refund: r.IntN(8) == 0,
-		By: backends.Amount{Whole: r.Int64N(4)},
+		Refund: r.IntN(8) == 0,
+		By:     backends.Amount{Whole: r.Int64N(4)},
 	}
 	if !op.Refund && r.IntN(5) == 0 {
 		op.Times = 1 + r.Int64N(5)
 	}
-	window := 60 * second
 	bucket := now / window
 	op.Max.Whole = r.Int64N(40)
 	which := r.IntN(2)
 	switch r.IntN(6) {
 	case 0: // charges always
-		op.Key, op.Max, op.Until = bucketKey(g.fixed[which], bucket), backends.NoMax, (bucket+1)*window
+		op.Key, op.Until = bucketKey(g.fixed[which], bucket), (bucket+1)*window
+		if op.ChargeDenied = !op.Refund; r.IntN(4) == 0 {
+			op.Max = backends.NoMax
+		}
 	case 1: // the same cells, charged conditionally
 		op.Key, op.Until = bucketKey(g.fixed[which], bucket), (bucket+1)*window
 	case 2:
@@ -156,9 +147,7 @@ func (g *generator) op(now int64) backends.Op {
 		if r.IntN(2) == 0 {
 			op.Key, op.Span = g.every[which], backends.EveryHit
 		}
-		if r.IntN(2) == 0 {
-			op.Max = backends.NoMax
-		}
+		op.ChargeDenied = !op.Refund && r.IntN(2) == 0
 	case 3:
 		op.Key, op.Prev = bucketKey(g.slide[which], bucket), bucketKey(g.slide[which], bucket-1)
 		op.Until = (bucket + 2) * window
@@ -168,11 +157,15 @@ func (g *generator) op(now int64) backends.Op {
 		op.Kind, op.Key, op.Den = backends.Meter, g.meters[which], 7
 		op.By = backends.Amount{Whole: op.By.Whole * 3 * second, Frac: r.Int64N(7)}
 		op.Max = backends.Amount{Whole: now + r.Int64N(60)*second, Frac: r.Int64N(7)}
+		op.Furthest = op.Max.Add(backends.Amount{Whole: r.Int64N(20) * second, Frac: r.Int64N(7)}, op.Den)
 	case 5:
 		op.Kind, op.Key, op.Window, op.Until = backends.List, g.lists[which], window, now+window
 	}
 	return op
 }
+
+// window is that of every operation of the generator.
+const window = 60 * second
 
 func bucketKey(name string, bucket int64) string {
 	return name + string(rune('a'+bucket%26)) + string(rune('a'+bucket/26%26))

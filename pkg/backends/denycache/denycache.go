@@ -58,7 +58,7 @@ func New(next backends.Store, size int) (*Store, error) {
 
 // Apply applies b, or what of it has to be asked.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	if b.AllOrNothing && len(b.Ops) > 1 {
+	if b.Together() {
 		defer s.forget(b)
 		return s.Store.Apply(ctx, b)
 	}
@@ -81,7 +81,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 			return err
 		}
 	default:
-		b.Refused = b.AllOrNothing && len(b.Ops) == 1 && !b.Ops[0].Soft && b.Replies[0].Admitted < b.Ops[0].Times
+		b.Decide()
 	}
 	for i := range b.Ops {
 		if !b.Replies[i].Recalled {
@@ -149,11 +149,13 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 		return backends.Reply{}
 	}
 	look := *op
+	look.ChargeDenied = false
 	if op.Max == backends.NoMax {
 		look = op.Look()
 	}
-	_, r := m.cell.Step(&look, 0)
-	if !over(op, &r) {
+	after, r := m.cell.Step(&look, 0)
+	lowered := after.Value != m.cell.Value || op.Kind == backends.Counter && after.Until != m.cell.Until
+	if !over(op, &r) || lowered { // the store has to lower its cell, too
 		return backends.Reply{}
 	}
 	if op.Max == backends.NoMax {

@@ -7,18 +7,24 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// giveBack undoes what an all-or-nothing batch that is refused or failed has
-// charged, whether or not its caller still waits.
-func (j *job) giveBack(ctx context.Context) error {
+// giveBack gives back what operations that depend on each other were charged
+// and should not have been, whether or not the caller still waits. After a
+// failure that is all of it. A refund stays: how much of it the cell took is
+// not known.
+func (j *job) giveBack(ctx context.Context, failed bool) error {
 	var undo []backends.Op
-	var of []*target
-	for _, t := range j.cells {
-		for _, i := range t.ops {
-			op, r := &j.ops[i], &j.replies[i]
-			if t.written && !op.Refund && r.Admitted > 0 && op.By != (backends.Amount{}) {
+	var of []*cell
+	for _, c := range j.cells {
+		for _, i := range c.ops {
+			op, keep := &j.Ops[i], int64(0)
+			if !failed {
+				keep = j.Charges(i)
+			}
+			depends := j.AllOrNothing || op.Group > 0
+			if depends && !op.Refund && j.charged[i] > keep && op.By != (backends.Amount{}) {
 				back := op.Inverse()
-				back.Times = r.Admitted
-				undo, of = append(undo, back), append(of, t)
+				back.Times, back.Group = j.charged[i]-keep, 0
+				undo, of = append(undo, back), append(of, c)
 			}
 		}
 	}
@@ -31,29 +37,9 @@ func (j *job) giveBack(ctx context.Context) error {
 	if err := back.rounds(ctx); err != nil {
 		return fmt.Errorf("give back: %w", err)
 	}
-	for k, t := range of { // the last one on a cell has the final say
-		for _, i := range t.ops {
-			j.replies[i].Value, j.replies[i].Until = back.replies[k].Value, back.replies[k].Until
-		}
-	}
-	return nil
-}
-
-// unstep has the replies of a refused batch show the cells that were not
-// written as they were read.
-func (j *job) unstep() error {
-	for _, t := range j.cells {
-		if t.written {
-			continue
-		}
-		for _, i := range t.ops {
-			look, r := j.ops[i].Look(), &j.replies[i]
-			record, err := decode(&look, text(t.item))
-			if err != nil {
-				return fmt.Errorf("cell %s: %w", t.key, err)
-			}
-			seen := record.step(&look, r.Prev)
-			r.Value, r.Until = seen.Value, seen.Until
+	for k, c := range of { // the last one on a cell has the final say
+		for _, i := range c.ops {
+			j.Replies[i].Value, j.Replies[i].Until = back.Replies[k].Value, back.Replies[k].Until
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -27,102 +26,96 @@ const (
 // may outlive the caller.
 type job struct {
 	*server
-	ops          []backends.Op
-	allOrNothing bool
+	backends.Batch
+	together bool // operations depend on each other, see backends.Batch.Together
 
-	cells   []*target
-	replies []backends.Reply
-	refused bool
+	cells []*cell
+	round int
+	// charged says how often each operation has been charged by what was
+	// written to memcached.
+	charged []int64
 }
 
-// target is a cell and the operations of the batch on it.
-type target struct {
-	key     string
-	ops     []int // indexes into job.ops, ascending
-	counts  bool  // plain charges only: memcached's incr and decr do
-	refunds bool  // refunds only
-	read    bool  // its content is needed
+// cell is a cell and the operations of the batch on it.
+type cell struct {
+	key     string // in memcached
+	ops     []int  // indexes into job.Ops, ascending
+	counts  bool   // memcached's incr and decr can do all operations
+	refunds bool   // refunds only
 
 	item    *memcache.Item // as read; nil when absent
-	record  *record
+	record  *record        // what the operations make of it; nil if it is foreign
 	written bool
 }
 
 func newJob(s *server, b *backends.Batch) *job {
 	j := &job{
-		server:       s,
-		ops:          append([]backends.Op(nil), b.Ops...),
-		allOrNothing: b.AllOrNothing && slices.ContainsFunc(b.Ops, canRefuse),
-		replies:      make([]backends.Reply, len(b.Ops)),
+		server:   s,
+		Batch:    backends.Batch{Ops: append([]backends.Op(nil), b.Ops...), AllOrNothing: b.AllOrNothing},
+		together: b.Together(),
+		charged:  make([]int64, len(b.Ops)),
 	}
+	j.Replies = make([]backends.Reply, len(b.Ops))
 	j.sort()
 	return j
 }
 
-// canRefuse reports whether op can refuse an all-or-nothing batch.
-func canRefuse(op backends.Op) bool { return !op.Soft && !op.Unconditional() }
-
 // sort groups the operations by cell.
 func (j *job) sort() {
-	byKey := make(map[string]*target, len(j.ops))
-	for i := range j.ops {
-		op := &j.ops[i]
-		t := byKey[op.Key]
-		if t == nil {
-			t = &target{key: safeKey(op.Key), counts: true, refunds: true}
-			byKey[op.Key] = t
-			j.cells = append(j.cells, t)
+	byKey := make(map[string]*cell, len(j.Ops))
+	for i := range j.Ops {
+		op := &j.Ops[i]
+		c := byKey[op.Key]
+		if c == nil {
+			c = &cell{key: safeKey(op.Key), counts: !j.together, refunds: true}
+			byKey[op.Key] = c
+			j.cells = append(j.cells, c)
 		}
-		t.ops = append(t.ops, i)
-		t.counts = t.counts && op.Unconditional() && formOf(op) == plain
-		t.refunds = t.refunds && op.Refund
+		c.ops = append(c.ops, i)
+		c.counts = c.counts && op.Unconditional() && op.Prev == "" && formOf(op) == number
+		c.refunds = c.refunds && op.Refund
 	}
-	for _, t := range j.cells {
-		t.read = !t.counts || j.allOrNothing
-	}
-	for i := range j.ops {
-		if t := byKey[j.ops[i].Prev]; t != nil && j.ops[i].Prev != "" {
-			t.counts, t.read = false, true // an operation of this batch looks at it
+	for i := range j.Ops {
+		if c := byKey[j.Ops[i].Prev]; c != nil && j.Ops[i].Prev != "" {
+			c.counts = false // an operation of this batch looks at it
 		}
 	}
 }
 
 // run applies the batch: rounds of one read and one write of the cells that
-// are still to be written, side by side.
+// are still to be written, side by side. What was charged in a round before the
+// batch or a group turned out not to pass is given back.
 func (j *job) run(ctx context.Context) error {
 	err := j.rounds(ctx)
-	if !j.allOrNothing || err == nil && !j.refused {
+	if err == nil {
+		j.Decide()
+	}
+	if !j.together {
 		return err
 	}
-	if undone := j.giveBack(ctx); err == nil {
+	if undone := j.giveBack(ctx, err != nil); err == nil {
 		err = undone
-	}
-	if err == nil {
-		err = j.unstep()
 	}
 	return err
 }
 
 func (j *job) rounds(ctx context.Context) error {
 	todo := j.cells
-	for round := range maxRounds {
-		if round > 0 {
-			if err := j.pause(ctx, round); err != nil {
+	for ; j.round < maxRounds; j.round++ {
+		if j.round > 0 {
+			if err := j.pause(ctx, j.round); err != nil {
 				return err
 			}
 		}
 		if err := j.look(todo); err != nil {
 			return err
 		}
-		if j.refused {
-			return nil
-		}
 		var err error
 		if todo, err = j.write(todo); err != nil || len(todo) == 0 {
 			return err
 		}
 	}
-	return fmt.Errorf("cell %s: %d other writes came first", todo[0].key, maxRounds)
+	return fmt.Errorf("the key whose SHA-256 begins with %s: %d other writes came first", backends.KeyHash(todo[0].key), maxRounds)
 }
 
 // pause lets the writers who were faster finish.
@@ -143,57 +136,106 @@ func (j *job) pause(ctx context.Context, round int) error {
 	}
 }
 
-// look reads the cells and steps through their operations, in order.
-func (j *job) look(cells []*target) error {
+// look reads the cells that the steps need, tries their operations in order,
+// and leaves in the records what is to be written.
+func (j *job) look(cells []*cell) error {
 	found, err := j.get(j.keys(cells))
 	if err != nil {
 		return err
 	}
-	byKey := make(map[string]*target, len(cells))
-	mine := make([]*target, len(j.ops))
-	for _, t := range cells {
-		byKey[t.key] = t
-		for _, i := range t.ops {
-			mine[i] = t
-		}
-		if t.item, t.record = found[t.key], nil; t.read {
-			if t.record, err = decode(&j.ops[t.ops[0]], text(t.item)); err != nil {
-				return fmt.Errorf("cell %s: %w", t.key, err)
-			}
-		}
+	for _, c := range cells {
+		c.item = found[c.key]
 	}
-	for i, t := range mine {
-		if t == nil {
-			continue
-		}
-		op := &j.ops[i]
-		var prev int64
-		if op.Prev != "" {
-			if prev, err = previous(op, byKey, found); err != nil {
-				return err
-			}
-		}
-		j.replies[i].Prev = prev
-		if t.record == nil {
-			continue
-		}
-		j.replies[i] = t.record.step(op, prev)
-		if j.allOrNothing && !op.Soft && j.replies[i].Admitted < op.Times {
-			j.refused = true
-		}
+	j.step(cells, found, j.try)
+	if j.Decide() {
+		return nil
 	}
+	j.step(cells, found, func(i int, r *record, prev int64) {
+		op := j.Batch.Settled(i)
+		j.Settle(i, r.step(&op, prev))
+	})
 	return nil
 }
 
-// previous is the count of op.Prev's cell, as the operations before op left it.
-func previous(op *backends.Op, cells map[string]*target, found map[string]*memcache.Item) (int64, error) {
+// step has do step through the operations of cells, in order, from the cells as
+// they were found. An operation whose cell is foreign gets an error.
+func (j *job) step(cells []*cell, found map[string]*memcache.Item, do func(i int, r *record, prev int64)) {
+	byKey := make(map[string]*cell, len(cells))
+	mine := make([]*cell, len(j.Ops))
+	for _, c := range cells {
+		if c.counts {
+			continue
+		}
+		byKey[c.key] = c
+		for _, i := range c.ops {
+			mine[i] = c
+		}
+		var err error
+		if c.record, err = decode(&j.Ops[c.ops[0]], text(c.item)); err != nil {
+			j.fail(c, err)
+		}
+	}
+	for i, c := range mine {
+		if c == nil || c.record == nil {
+			continue
+		}
+		prev, err := previous(&j.Ops[i], byKey, found)
+		if err != nil {
+			j.Replies[i] = backends.Reply{Err: foreign(safeKey(j.Ops[i].Prev), err)}
+			continue
+		}
+		do(i, c.record, prev)
+	}
+}
+
+// fail gives all operations of a foreign cell an error.
+func (j *job) fail(c *cell, err error) {
+	for _, i := range c.ops {
+		j.Replies[i] = backends.Reply{Err: foreign(c.key, err)}
+	}
+}
+
+// try steps through operation i. Where other operations depend on it, one that
+// did not fit in an earlier round stays refused: what they were charged since
+// then follows from that.
+func (j *job) try(i int, r *record, prev int64) {
+	op := &j.Ops[i]
+	depends := j.AllOrNothing || op.Group > 0
+	if !depends || j.round == 0 || j.Replies[i].Admitted == op.Times {
+		j.Replies[i] = r.step(op, prev)
+		return
+	}
+	again := op.Look()
+	if op.ChargeDenied {
+		again = *op
+	}
+	j.Settle(i, r.step(&again, prev))
+}
+
+// previous is the count of op.Prev's cell, as the operations before op left it;
+// 0 if op has none.
+func previous(op *backends.Op, cells map[string]*cell, found map[string]*memcache.Item) (int64, error) {
+	if op.Prev == "" {
+		return 0, nil
+	}
 	key := safeKey(op.Prev)
-	if t := cells[key]; t != nil {
-		return t.record.count(op.Now), nil
+	if c := cells[key]; c != nil {
+		if c.record == nil {
+			return 0, errNonsense
+		}
+		return c.record.count(op.Now), nil
 	}
 	r, err := decode(op, text(found[key]))
 	if err != nil {
-		return 0, fmt.Errorf("cell %s: %w", key, err)
+		return 0, err
 	}
 	return r.count(op.Now), nil
+}
+
+// foreign is the error of an operation whose key holds something that this
+// store did not write. It does not tell the key, which may hold values that
+// identify customers.
+func foreign(key string, err error) error {
+	return fmt.Errorf("memcached: %w: a key does not hold a counter of this limit (%w): find the key whose SHA-256 begins with %s and delete it (docs/backends.md)",
+		backends.ErrUnavailable, err, backends.KeyHash(key))
 }

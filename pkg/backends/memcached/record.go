@@ -3,7 +3,6 @@ package memcached
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -13,14 +12,14 @@ import (
 
 // form says how a cell is written.
 //
-//	plain   "12"                a counter of a fixed window; incr reads it too
+//	number  "12"                a counter of a fixed window; incr reads it too
 //	ending  "12 1700000000000"  a counter and when it ends
 //	meter   "1700000000000 3"   a point in time and its fraction
 //	log     binary              see encodeLog
 type form uint8
 
 const (
-	plain form = iota
+	number form = iota
 	ending
 	meter
 	list
@@ -33,7 +32,7 @@ func formOf(op *backends.Op) form {
 	case op.Kind == backends.Meter:
 		return meter
 	case op.Span == backends.Fixed:
-		return plain
+		return number
 	}
 	return ending
 }
@@ -43,7 +42,7 @@ type record struct {
 	form    form
 	cell    backends.Cell
 	log     backends.Log
-	changed bool
+	changed bool  // it has to be written
 	left    int64 // µs that the cell has to be kept
 }
 
@@ -62,7 +61,7 @@ func decode(op *backends.Op, text []byte) (*record, error) {
 		r.cell, err = decodeCell(r.form, string(text), op)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %q as form %d: %w", text[:min(len(text), 40)], r.form, err)
+		return nil, err
 	}
 	return r, nil
 }
@@ -71,7 +70,7 @@ func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 	// decr leaves spaces at the end of a number that became shorter.
 	first, second, two := strings.Cut(strings.TrimRight(text, " "), " ")
 	a, err := strconv.ParseUint(first, 10, 64)
-	if err != nil || two == (f == plain) {
+	if err != nil || two == (f == number) {
 		return backends.Cell{}, errNonsense
 	}
 	var b int64
@@ -81,7 +80,7 @@ func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 		}
 	}
 	switch f {
-	case plain: // may be above for a moment, see charge
+	case number: // may be above for a moment, see saturate
 		return counter(min(a, uint64(backends.MaxValue)), op.Until), nil
 	case ending:
 		return counter(min(a, uint64(backends.MaxValue)), b), nil
@@ -110,15 +109,22 @@ func (r *record) count(now int64) int64 {
 func (r *record) step(op *backends.Op, prev int64) backends.Reply {
 	var reply backends.Reply
 	if r.form == list {
-		nothing := op.Refund && len(r.log) == 0
+		n := len(r.log)
+		lowered := n > 0 && r.log[n-1].At > op.Now
 		r.log, reply = r.log.Step(op)
-		r.changed = r.changed || reply.Admitted > 0 && op.By.Whole > 0 && !nothing
+		charged := reply.Admitted > 0 && op.By.Whole > 0 && (n > 0 || !op.Refund)
+		r.changed = r.changed || charged || lowered
 		r.left = max(r.left, reply.Until-op.Now)
 		return reply
 	}
 	before := r.cell
 	r.cell, reply = r.cell.Step(op, prev)
-	r.changed = r.changed || reply.Admitted > 0 && op.By != (backends.Amount{}) && r.cell != before
+	charged := (reply.Admitted > 0 || op.ChargeDenied) && op.By != (backends.Amount{})
+	lowered := r.cell.Until < before.Until && op.Now < r.cell.Until
+	if r.form == meter {
+		lowered = r.cell.Value.Less(before.Value)
+	}
+	r.changed = r.changed || (charged || lowered) && r.cell != before
 	r.left = max(r.left, r.cell.Until-op.Now)
 	return reply
 }

@@ -76,8 +76,8 @@ func (s *server) apply(ctx context.Context, b *backends.Batch) {
 		_ = b.Fail(err)
 		return
 	}
-	copy(b.Replies, j.replies)
-	b.Refused = j.refused
+	copy(b.Replies, j.Replies)
+	b.Refused = j.Refused
 }
 
 // call has a worker call run and returns its error. When ctx ends only the

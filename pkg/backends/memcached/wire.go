@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -13,14 +14,14 @@ import (
 )
 
 // keys are the cells that have to be read, each once.
-func (j *job) keys(cells []*target) []string {
+func (j *job) keys(cells []*cell) []string {
 	var keys []string
-	for _, t := range cells {
-		if t.read {
-			keys = append(keys, t.key)
+	for _, c := range cells {
+		if !c.counts {
+			keys = append(keys, c.key)
 		}
-		for _, i := range t.ops {
-			if prev := j.ops[i].Prev; prev != "" {
+		for _, i := range c.ops {
+			if prev := j.Ops[i].Prev; prev != "" {
 				keys = append(keys, safeKey(prev))
 			}
 		}
@@ -57,17 +58,17 @@ func text(item *memcache.Item) []byte {
 // write writes cells side by side and returns those that have to be tried
 // again. In an all-or-nothing batch cells with refunds only come last: when it
 // is their turn the batch is admitted, so that a refund never has to be undone.
-func (j *job) write(cells []*target) (again []*target, err error) {
+func (j *job) write(cells []*cell) (again []*cell, err error) {
 	now := cells
-	if j.allOrNothing && slices.ContainsFunc(cells, func(t *target) bool { return !t.refunds }) {
-		now = slices.DeleteFunc(slices.Clone(cells), func(t *target) bool { return t.refunds })
+	if j.AllOrNothing && !j.Refused && slices.ContainsFunc(cells, func(c *cell) bool { return !c.refunds }) {
+		now = slices.DeleteFunc(slices.Clone(cells), func(c *cell) bool { return c.refunds })
 	}
 	errs := make([]error, len(now))
 	j.workers.each(len(now), func(i int) {
-		if t := now[i]; t.counts {
-			errs[i] = j.count(t)
+		if c := now[i]; c.counts {
+			errs[i] = j.count(c)
 		} else {
-			errs[i] = j.swap(t)
+			errs[i] = j.swap(c)
 		}
 	})
 	for _, err := range errs {
@@ -75,7 +76,7 @@ func (j *job) write(cells []*target) (again []*target, err error) {
 			return nil, err
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(cells), func(t *target) bool { return t.written }), nil
+	return slices.DeleteFunc(slices.Clone(cells), func(c *cell) bool { return c.written }), nil
 }
 
 // errRaced says that another writer was faster.
@@ -83,54 +84,70 @@ var errRaced = errors.New("changed by another writer")
 
 // swap writes a cell as its operations left it, if nobody has changed it since
 // it was read.
-func (j *job) swap(t *target) error {
-	if !t.record.changed {
-		t.written = true
+func (j *job) swap(c *cell) error {
+	if c.record == nil || !c.record.changed {
+		j.wrote(c)
 		return nil
 	}
-	item := &memcache.Item{Key: t.key, Value: t.record.encode()}
+	item := &memcache.Item{Key: c.key, Value: c.record.encode()}
 	var jitter time.Duration
-	if t.record.form == plain {
+	if c.record.form == number {
 		jitter = j.jitter
 	}
-	item.Expiration = expiration(t.record.left, jitter, time.Now())
+	item.Expiration = expiration(c.record.left, jitter, time.Now())
 	var err error
-	if t.item == nil {
+	if c.item == nil {
 		err = j.client.Add(item)
 	} else {
-		item.CasID = t.item.CasID
+		item.CasID = c.item.CasID
 		err = j.client.CompareAndSwap(item)
 	}
 	switch {
 	case err == nil:
-		t.written = true
+		j.wrote(c)
 		return nil
 	case errors.Is(err, memcache.ErrNotStored), errors.Is(err, memcache.ErrCASConflict), errors.Is(err, memcache.ErrCacheMiss):
 		return errRaced
 	}
-	return fmt.Errorf("write cell %s: %w", t.key, err)
+	return fmt.Errorf("write: %w", err)
 }
 
-// count applies plain charges and refunds, in order.
-func (j *job) count(t *target) error {
-	for _, i := range t.ops {
-		op := &j.ops[i]
-		value, err := j.charge(t.key, op)
-		if err != nil {
-			return fmt.Errorf("count cell %s: %w", t.key, err)
+// wrote notes that memcached has the cell as its operations left it.
+func (j *job) wrote(c *cell) {
+	c.written = true
+	for _, i := range c.ops {
+		j.charged[i] = j.Charges(i)
+	}
+}
+
+// count applies charges and refunds that memcached's incr and decr can do, in
+// order.
+func (j *job) count(c *cell) error {
+	for _, i := range c.ops {
+		op := &j.Ops[i]
+		value, err := j.charge(c.key, op)
+		if err != nil && strings.Contains(err.Error(), "non-numeric") { // memcached's CLIENT_ERROR
+			j.fail(c, errNonsense)
+			break
 		}
-		j.replies[i] = backends.Reply{
+		if err != nil {
+			return fmt.Errorf("count: %w", err)
+		}
+		j.Replies[i] = backends.Reply{
+			Now:      op.Now,
 			Admitted: op.Times,
 			Value:    backends.Amount{Whole: value},
-			Prev:     j.replies[i].Prev,
 			Until:    op.Until,
 		}
+		if !op.Refund {
+			j.Replies[i].Admitted = op.Fitting(op.Max.Whole, value)
+		}
 	}
-	t.written = true
+	c.written = true
 	return nil
 }
 
-// charge applies one plain charge or refund and returns the count after it.
+// charge applies one charge or refund and returns the count after it.
 func (j *job) charge(key string, op *backends.Op) (int64, error) {
 	by := uint64(op.By.Whole * op.Times)
 	for range maxRounds {

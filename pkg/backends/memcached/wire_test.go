@@ -275,7 +275,7 @@ func TestAHundredCallersGetExactlyTheLimit(t *testing.T) {
 	for name, op := range map[string]backends.Op{
 		"counter": hit("counter", 1, 40),
 		"meter": {Kind: backends.Meter, Key: "meter", Now: epoch, Den: 1, Times: 1,
-			By: backends.Amount{Whole: second}, Max: backends.Amount{Whole: epoch + 40*second}},
+			Furthest: backends.NoMax, By: backends.Amount{Whole: second}, Max: backends.Amount{Whole: epoch + 40*second}},
 		"list": {Kind: backends.List, Key: "list", Now: epoch, Den: 1, Times: 1,
 			By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 40}, Window: 60 * second},
 	} {

@@ -8,7 +8,6 @@ package memory
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -25,7 +24,9 @@ type Options struct {
 	// at most 400 with a long key, and a sliding log 16 bytes more for each hit
 	// that it remembers.
 	MaxKeys int
-	// Now is the clock in µs since the epoch; nil is the system's.
+	// Now is the clock in µs since the epoch. nil is the system's time when the
+	// store was opened and the monotonic clock since: it does not jump when
+	// somebody sets the system's clock.
 	Now func() int64
 }
 
@@ -46,7 +47,8 @@ func New(o Options) (*Store, error) {
 		return nil, fmt.Errorf("memory: MaxKeys is %d: must be between 1 and %d", o.MaxKeys, maxKeys)
 	}
 	if o.Now == nil {
-		o.Now = func() int64 { return time.Now().UnixMicro() }
+		start := time.Now()
+		o.Now = func() int64 { return start.UnixMicro() + time.Since(start).Microseconds() }
 	}
 	// Many shards keep cores apart; few keep the order of eviction exact.
 	shards := 1 << max(0, min(6, bits.Len(uint(o.MaxKeys/1024))-1))
@@ -100,43 +102,34 @@ func (s *Store) open() error {
 	return nil
 }
 
-// longestKey is the length in bytes above which a key is kept as its head and
-// its SHA-256, longer than any that is kept as it is: what callers send must
-// not decide what a cell costs.
+// longestKey is the length in bytes above which a key is shortened.
 const longestKey = 256
 
 func (s *Store) name(key string) name {
-	if len(key) > longestKey {
-		sum := sha256.Sum256([]byte(key))
-		key = key[:longestKey+1-len(sum)] + string(sum[:])
-	}
+	key = backends.ShortKey(key, longestKey)
 	return name{key, maphash.String(s.seed, key)}
 }
 
 // shardOf takes the high bits; the shard's table takes the low ones.
 func (s *Store) shardOf(n name) int { return int(n.hash>>32) & (len(s.shards) - 1) }
 
-// Apply applies b. It never waits for anything but a lock held for
-// microseconds, so ctx is not looked at.
+// Apply applies b. It waits only for locks that are held for microseconds, so
+// it does not look at the context.
 func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	if err := s.open(); err != nil {
-		return err
+		return b.Fail(err)
 	}
-	b.Refused = false
-	if b.AllOrNothing && len(b.Ops) > 1 {
-		s.applyAll(b)
+	if b.Together() {
+		s.applyTogether(b)
 		return nil
 	}
 	for i := range b.Ops {
-		op := &b.Ops[i]
-		p := s.placeOf(op)
+		p := s.placeOf(&b.Ops[i])
 		s.lock(p)
-		b.Replies[i] = s.step(op, p)
+		b.Replies[i] = s.step(&b.Ops[i], p)
 		s.unlock(p)
-		if b.AllOrNothing && !op.Soft && b.Replies[i].Admitted < op.Times {
-			b.Refused = true
-		}
 	}
+	b.Decide()
 	return nil
 }
 
@@ -182,8 +175,8 @@ func (s *Store) step(op *backends.Op, p place) backends.Reply {
 	return s.shards[p.at].step(op, p.key, previous)
 }
 
-// applyAll applies a batch of several operations, all or nothing.
-func (s *Store) applyAll(b *backends.Batch) {
+// applyTogether applies operations that are decided together.
+func (s *Store) applyTogether(b *backends.Batch) {
 	places := make([]place, len(b.Ops))
 	before := make([]state, len(b.Ops))
 	for i := range b.Ops {
@@ -192,24 +185,18 @@ func (s *Store) applyAll(b *backends.Batch) {
 	held := s.lockAll(places)
 	defer s.unlockAll(held)
 	for i, p := range places {
-		op := &b.Ops[i]
 		before[i] = s.shards[p.at].save(p.key)
-		b.Replies[i] = s.step(op, p)
-		if !op.Soft && b.Replies[i].Admitted < op.Times {
-			b.Refused = true
-		}
+		b.Replies[i] = s.step(&b.Ops[i], p)
 	}
-	if !b.Refused {
+	if b.Decide() {
 		return
 	}
 	for i := len(places) - 1; i >= 0; i-- {
 		s.shards[places[i].at].restore(places[i].key, before[i], b.Ops[i].Now)
 	}
 	for i, p := range places {
-		op := b.Ops[i].Look()
-		admitted, retryAt := b.Replies[i].Admitted, b.Replies[i].RetryAt
-		b.Replies[i] = s.step(&op, p)
-		b.Replies[i].Admitted, b.Replies[i].RetryAt = admitted, retryAt
+		op := b.Settled(i)
+		b.Settle(i, s.step(&op, p))
 	}
 }
 

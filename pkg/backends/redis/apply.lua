@@ -1,32 +1,39 @@
--- Applies a batch of operations: backends.Cell.Step and backends.Log.Step.
+-- Applies a batch of operations: backends.Cell.Step, backends.Log.Step and
+-- backends.Batch.Decide.
 --
 -- KEYS     for each operation its key, and its Prev if it has one
 -- ARGV[1]  the operations, packed (see pack in script.go)
--- ARGV[2]  '1' if all are charged or none
--- Returns  refused (0 or 1), then for each operation: admitted, value whole,
---          value frac, prev, until, retry at (-1 for never)
+-- ARGV[2]  how they are decided: 0 each on its own, 1 group by group, 2 all or
+--          nothing
+-- Returns  for each operation: admitted (-1: its key does not hold such a cell,
+--          -2: its Prev does not), value whole, value frac, prev, until, retry at
+--          (-1 for never)
 --
--- Cells are changed in `cells` and `lists` first and written at the end, so
--- that operations see each other and a refused batch leaves nothing behind.
+-- Steps change copies of cells in `cells` and `lists`, which are written at the
+-- end. So operations see each other, and to go back to the cells as they were
+-- is to drop the copies.
 --
 -- A counter is "count", or "count:until" where the window starts at a hit; a
 -- meter is "whole" or "whole:frac"; a list has elements "at:cost:total", total
--- being the sum of the costs up to it, so that a sum is one subtraction. Ends
--- are judged by the caller's clock (now), never by whether Redis has expired
--- the key. All numbers stay below 2^53, where doubles are exact.
+-- being the sum of the costs up to it, so that a sum is one subtraction. A
+-- cell's end is judged by the caller's clock (now), not by whether Redis has
+-- expired the key. All numbers stay below 2^53, where doubles are exact.
 local COUNTER, METER = 0, 1 -- else a list
 local FIXED, EVERY_HIT = 0, 2
+local FIRM, QUOTA = 0, 1
+local GROUPS, ALL = 1, 2
 local MAX = 4503599627370496 -- backends.MaxValue, 2^52
 local NEVER = -1
+local BAD, BAD_PREV = -1, -2
 local GRACE = 1000 -- ms; as in script.go
-local FORMAT, SIZE = '<BBBBBdddddddddddd', 5 + 12 * 8
+local FORMAT, SIZE = '<BBBBBBBdddddddddddddd', 7 + 14 * 8
 
 local call, floor, fmod, find, sub = redis.call, math.floor, math.fmod, string.find, string.sub
 
 local function int(x) return string.format('%.0f', x) end
 
 -- lifetime is how long a key lives, in ms, whose cell ends in us µs.
-local function lifetime(us) return int(math.ceil(us / 1000) + GRACE) end
+local function lifetime(us) return math.ceil(us / 1000) + GRACE end
 
 -- share is ceil(count * num / den): long division in digits of 16 bits, so
 -- that with den <= 2^35 nothing exceeds 2^52.
@@ -47,49 +54,82 @@ local function share(count, num, den)
   return q
 end
 
-local raw = {} -- what GET returned, for a second look
+local raw = {} -- replies of GET, kept for the second pass
 local cells, lists = {}, {}
 
--- cell is the staged cell of key: its first number (nil when absent) and what
--- follows the colon.
+-- valid reports whether a number can be in a cell. It is false for NaN.
+local function valid(x) return x and x >= 0 and x <= 2 * MAX end
+
+-- cell is the copy of the cell at key:
+--   value, rest  its numbers before and after the colon; value is false if the
+--                cell is absent
+--   bad          the key holds something else
+--   found        the key exists
+--   dirty        the cell has to be written
+--   life         how long the key has to live, in ms
 local function cell(key)
   local c = cells[key]
   if c then return c end
   local s = raw[key]
   if s == nil then
-    s = call('GET', key)
+    s = redis.pcall('GET', key)
     raw[key] = s
   end
-  c = { value = false, rest = false, dirty = false, ttl = false }
+  c = { value = false, rest = false, bad = false, found = false, dirty = false, life = false }
   if s then
-    c.value = tonumber(s)
-    if not c.value then
+    c.found = true
+    local value, rest = tonumber(s), 0
+    if not value and type(s) == 'string' then
       local colon = find(s, ':', 1, true)
-      c.value, c.rest = tonumber(sub(s, 1, colon - 1)), tonumber(sub(s, colon + 1))
+      if colon then
+        value, rest = tonumber(sub(s, 1, colon - 1)), tonumber(sub(s, colon + 1))
+        c.rest = rest
+      end
     end
+    c.bad = not valid(value) or not valid(rest)
+    c.value = value
   end
   cells[key] = c
   return c
 end
 
-local function counter(key, prev, span, refund, now, by, max, times, num, den, till, ttl)
+-- fitting is backends.Op.Fitting: how many of the charges that led to the count
+-- v stayed within max.
+local function fitting(v, by, max, times)
+  if v <= max then return times end
+  if by == 0 then return 0 end
+  local over = v - max
+  local part = fmod(over, by)
+  local beyond = (over - part) / by
+  if part > 0 then beyond = beyond + 1 end
+  return math.max(0, times - beyond)
+end
+
+local function counter(key, prev, span, refund, forced, now, by, max, times, num, den, till, ttl)
   local before = 0
   if prev then
-    before = cell(prev).value or 0
-    if not refund then max = max - share(before, num, den) end
+    local p = cell(prev)
+    if p.bad then return BAD_PREV, 0, 0, 0, 0, 0 end
+    before = p.value or 0
+    max = max - share(before, num, den)
   end
   local c = cell(key)
+  if c.bad then return BAD, 0, 0, 0, 0, 0 end
   local present = c.value and (span == FIXED or now < (c.rest or 0))
-  local v, ends = 0, till
+  local v, ends, lowered = 0, till, false
   if present then
     v = c.value
-    if span ~= FIXED then ends = c.rest end
+    if span ~= FIXED then
+      ends, lowered = math.min(c.rest, till), c.rest > till
+    end
   end
   local admitted = 0
   if refund then
     admitted = times
-    v = v - by * times
-    if v < 0 then v = 0 end
+    v = math.max(0, v - by * times)
+  elseif forced then
+    v = math.min(v + by * times, MAX)
+    admitted = fitting(v, by, max, times)
   else
     while admitted < times and v + by <= max do
       v = v + by
@@ -97,25 +137,32 @@ local function counter(key, prev, span, refund, now, by, max, times, num, den, t
     end
     if v > MAX then v = MAX end
   end
-  if admitted > 0 and by ~= 0 and (present or not refund) then
-    if not present or span == EVERY_HIT and not refund then
-      ends = till
-      c.ttl = int(ttl)
-    end
-    c.value, c.dirty = v, true
+  local charged = by ~= 0 and (admitted > 0 or forced) and (present or not refund)
+  if charged then
+    if span == EVERY_HIT and not refund then ends = till end
+    c.value = v
+  end
+  if charged or lowered then
+    c.dirty = true
     if span ~= FIXED then c.rest = ends end
+  end
+  if span == FIXED then
+    c.life = ttl
+  else
+    c.life = lifetime(ends - now)
   end
   return admitted, v, 0, before, ends, 0
 end
 
-local function meter(key, refund, now, by, byf, den, max, maxf, times)
+local function meter(key, refund, now, by, byf, den, max, maxf, far, farf, times)
   local c = cell(key)
-  local v, f = c.value, c.rest or 0
-  if not v or v < now then
-    v, f = now, 0
-  elseif f >= den then -- left by a limit with another denominator
-    f = den - 1
+  if c.bad then return BAD, 0, 0, 0, 0, 0 end
+  local v, f, lowered = c.value, c.rest or 0, false
+  if v then
+    if f >= den then f = den - 1 end -- written by a limit with another denominator
+    if far < v or far == v and farf < f then v, f, lowered = far, farf, true end
   end
+  if not v or v < now then v, f = now, 0 end
   local admitted = 0
   if refund then
     admitted = times
@@ -136,17 +183,19 @@ local function meter(key, refund, now, by, byf, den, max, maxf, times)
   end
   local ends = v
   if f > 0 then ends = v + 1 end
-  if admitted > 0 and (by ~= 0 or byf ~= 0) then
+  c.life = lifetime(ends - now)
+  if lowered or admitted > 0 and (by ~= 0 or byf ~= 0) then
     c.value, c.rest, c.dirty = false, false, true
     if ends > now then
-      c.value, c.ttl = v, lifetime(ends - now)
+      c.value = v
       if f > 0 then c.rest = f end
     end
   end
   return admitted, v, f, 0, ends, 0
 end
 
--- listSteps makes the functions for lists, which most batches do without.
+-- listSteps makes the functions for lists. Most batches have none, and Redis
+-- runs this file from the top each time.
 local function listSteps()
   local function element(s)
     local a = find(s, ':', 1, true)
@@ -154,8 +203,10 @@ local function listSteps()
     return { at = tonumber(sub(s, 1, a - 1)), cost = tonumber(sub(s, a + 1, b - 1)), total = tonumber(sub(s, b + 1)) }
   end
 
-  -- list is the staged log of key: stored elements, of which the newest `cut`
-  -- are taken off, then `added`. `base` is what left at its head.
+  -- list is the copy of the log at key: the stored elements without the newest
+  -- `cut`, then `added`. `base` is the total of those that have left its head;
+  -- `tail` is the newest stored element that is not cut. Elements dated after
+  -- now, by a clock that has gone back since, become one dated now.
   local function list(key, now, window)
     local l = lists[key]
     if l then return l end
@@ -171,11 +222,21 @@ local function listSteps()
       s = call('LINDEX', key, 0)
     end
     l.length = s and call('LLEN', key) or 0
+    local oldest, newest
+    while l.cut < l.length do
+      l.tail = element(call('LINDEX', key, -1 - l.cut))
+      if l.tail.at <= now then break end
+      l.cut, oldest, newest = l.cut + 1, l.tail, newest or l.tail
+    end
+    if newest then
+      l.added[1] = { at = now, cost = newest.total - oldest.total + oldest.cost, total = newest.total }
+      l.dirty = true
+    end
     lists[key] = l
     return l
   end
 
-  -- newest is the last element of the staged log, or nil.
+  -- newest is the last element of the copy, or nil.
   local function newest(l, key)
     if #l.added > 0 then return l.added[#l.added] end
     if l.cut >= l.length then return nil end
@@ -244,9 +305,7 @@ local function listSteps()
       end
       local cost = by * admitted
       if cost > 0 then
-        local at, e = now, newest(l, key)
-        if e and e.at > at then at = e.at end -- another process' clock is ahead
-        l.added[#l.added + 1] = { at = at, cost = cost, total = l.base + sum + cost }
+        l.added[#l.added + 1] = { at = now, cost = cost, total = l.base + sum + cost }
         l.dirty = true
       end
     end
@@ -254,7 +313,7 @@ local function listSteps()
     local ends, retry = now, now
     if e then
       ends = e.at + window
-      l.ttl = lifetime(ends - now)
+      l.life = lifetime(ends - now)
     end
     if admitted < times then retry = retryAt(l, key, by, max, window) end
     return admitted, used(l, key), 0, 0, ends, retry
@@ -271,7 +330,9 @@ local function listSteps()
         for _, e in ipairs(l.added) do
           call('RPUSH', key, int(e.at) .. ':' .. int(e.cost) .. ':' .. int(e.total))
         end
-        if newest(l, key) then call('PEXPIRE', key, l.ttl) end
+        if newest(l, key) then call('PEXPIRE', key, int(l.life)) end
+      elseif l.length > 0 and call('PTTL', key) == -1 then
+        call('PEXPIRE', key, int(l.life))
       end
     end
   end
@@ -281,6 +342,18 @@ end
 
 local stepList, flushLists
 
+-- guardedList is stepList, or BAD if the key holds something else than a log.
+local function guardedList(key, ...)
+  if not stepList then stepList, flushLists = listSteps() end
+  local ok, admitted, whole, frac, before, ends, retry = pcall(stepList, key, ...)
+  if ok then return admitted, whole, frac, before, ends, retry end
+  lists[key] = nil
+  return BAD, 0, 0, 0, 0, 0
+end
+
+-- write writes what has changed. A key that has lost its expiry (PERSIST, a
+-- restored dump) gets one: each SET carries the key's lifetime, so only a key
+-- that is not written is asked for it.
 local function write()
   for key, c in pairs(cells) do
     if c.dirty then
@@ -289,61 +362,100 @@ local function write()
       else
         local s = int(c.value)
         if c.rest then s = s .. ':' .. int(c.rest) end
-        if c.ttl then
-          call('SET', key, s, 'PX', c.ttl)
-        else
-          call('SET', key, s, 'KEEPTTL')
-        end
+        call('SET', key, s, 'PX', int(c.life))
       end
+    elseif c.found and c.life and call('PTTL', key) == -1 then
+      call('PEXPIRE', key, int(c.life))
     end
   end
   if flushLists then flushLists() end
 end
 
-local out = { 0 }
-local refused = false
+local mode = tonumber(ARGV[2])
+local out = {}
+-- Of each operation, where they are decided together:
+local role, group, tried, fits, denied = {}, {}, {}, {}, {}
 
--- pass steps through all operations; a second look charges nothing and keeps
--- what the first found to fit.
-local function pass(look)
-  local k, r = 0, 2
+-- pass steps through all operations. The first pass tries each; the second one,
+-- with the times that each is charged, keeps how many the first found to fit.
+local function pass(charges)
+  local k, n, r = 0, 0, 1
   for at = 1, #ARGV[1], SIZE do
-    local kind, span, soft, refund, hasPrev, now, by, byf, den, max, maxf, times, num, wden, till, ttl, window =
+    local kind, span, rank, unit, refund, forced, hasPrev, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window =
       struct.unpack(FORMAT, ARGV[1], at)
-    refund = refund == 1
-    if look then
-      by, byf, max, times, refund = 0, 0, math.huge, 1, false
-    end
-    k = k + 1
+    refund, forced = refund == 1, forced == 1
+    k, n = k + 1, n + 1
     local key, prev = KEYS[k], nil
     if hasPrev == 1 then
       k = k + 1
       prev = KEYS[k]
     end
+    if charges then
+      max, times, forced = math.huge, charges[n], false
+      if times == 0 then
+        by, byf, times, refund = 0, 0, 1, false
+      end
+    end
     local admitted, whole, frac, before, ends, retry
     if kind == COUNTER then
-      admitted, whole, frac, before, ends, retry = counter(key, prev, span, refund, now, by, max, times, num, wden, till, ttl)
+      admitted, whole, frac, before, ends, retry = counter(key, prev, span, refund, forced, now, by, max, times, num, wden, till, ttl)
     elseif kind == METER then
-      admitted, whole, frac, before, ends, retry = meter(key, refund, now, by, byf, den, max, maxf, times)
+      admitted, whole, frac, before, ends, retry = meter(key, refund, now, by, byf, den, max, maxf, far, farf, times)
     else
-      if not stepList then stepList, flushLists = listSteps() end
-      admitted, whole, frac, before, ends, retry = stepList(key, refund, now, by, max, times, window)
+      admitted, whole, frac, before, ends, retry = guardedList(key, refund, now, by, max, times, window)
     end
-    if look then
-      admitted, retry = out[r], out[r + 5]
-    elseif soft == 0 and admitted < times then
-      refused = true
+    if charges then
+      if admitted >= 0 then admitted, retry = out[r], out[r + 5] end
+    elseif mode > 0 then
+      role[n], group[n] = rank, unit
+      fits[n], denied[n] = admitted == times, admitted >= 0 and admitted < times
+      tried[n] = forced and admitted >= 0 and times or math.max(0, admitted)
     end
     out[r], out[r + 1], out[r + 2], out[r + 3], out[r + 4], out[r + 5] = admitted, whole, frac, before, ends, retry
     r = r + 6
   end
 end
 
-pass(false)
-if refused and ARGV[2] == '1' then
-  out[1], cells, lists = 1, {}, {}
-  pass(true)
-else
-  write()
+-- decide is backends.Batch.Decide: it returns how many times each operation is
+-- charged, or nil if that is what it was charged when it was tried.
+local function decide()
+  local passes, refused, incomplete, quotas, refusals = {}, false, false, 0, 0
+  local first = 1
+  while first <= #fits do
+    local last, pass, refuses = first, fits[first], denied[first]
+    incomplete = incomplete or not pass and not refuses
+    while group[first] > 0 and group[last + 1] == group[first] do
+      last = last + 1
+      pass, refuses = pass and fits[last], refuses or denied[last]
+      incomplete = incomplete or not fits[last] and not denied[last]
+    end
+    for i = first, last do passes[i] = pass end
+    if role[first] == QUOTA then
+      quotas = quotas + 1
+      if refuses then refusals = refusals + 1 end
+    elseif role[first] == FIRM then
+      refused = refused or refuses
+    end
+    first = last + 1
+  end
+  local nothing = mode == ALL and (refused or incomplete or quotas > 0 and refusals == quotas)
+  local charges, asTried = {}, true
+  for i = 1, #fits do
+    charges[i] = tried[i]
+    -- Only an operation with ChargeDenied is charged although it does not fit.
+    local kept = denied[i] and tried[i] > out[6 * i - 5]
+    if not kept and (nothing or group[i] > 0 and not passes[i]) then charges[i] = 0 end
+    asTried = asTried and charges[i] == tried[i]
+  end
+  if asTried then return nil end
+  return charges
 end
+
+pass(nil)
+local charges = mode > 0 and decide()
+if charges then
+  cells, lists = {}, {}
+  pass(charges)
+end
+write()
 return out

@@ -30,6 +30,7 @@ func BenchmarkApply(b *testing.B) {
 		{"limited counter of 4", 4, limited},
 		{"meter", 1, func(op *backends.Op) {
 			op.Kind, op.By.Whole, op.Max.Whole = backends.Meter, 10, op.Now+1<<40
+			op.Furthest = op.Max
 		}},
 		{"list of at most 100", 1, func(op *backends.Op) {
 			op.Kind, op.Max.Whole, op.Window = backends.List, 100, time.Second.Microseconds()

@@ -3,7 +3,6 @@ package redis_test
 import (
 	"context"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,32 +12,12 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/redis"
 )
 
-// world is the Go definition over maps.
-type world struct {
-	cells map[string]backends.Cell
-	logs  map[string]backends.Log
-}
-
-func (w world) step(op *backends.Op) backends.Reply {
-	if op.Kind == backends.List {
-		log, r := slices.Clone(w.logs[op.Key]).Step(op)
-		w.logs[op.Key] = log
-		return r
-	}
-	var prev int64
-	if c := w.cells[op.Prev]; op.Prev != "" && op.Now < c.Until {
-		prev = c.Value.Whole
-	}
-	c, r := w.cells[op.Key].Step(op, prev)
-	w.cells[op.Key] = c
-	return r
-}
-
-// TestScriptsAgainstSteps holds the scripts to Cell.Step and Log.Step with
-// values as large as they may be.
+// TestScriptsAgainstSteps holds the scripts to the definition in Go with values
+// as large as they may be.
 func TestScriptsAgainstSteps(t *testing.T) {
 	server := testenv.Redis(t)
 	s := open(t, redis.Options{URL: server.Addr})
@@ -49,21 +28,26 @@ func TestScriptsAgainstSteps(t *testing.T) {
 		if err := side.FlushDB(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		w := world{map[string]backends.Cell{}, map[string]backends.Log{}}
+		model := backendtest.NewModel()
 		now := start
 		cost := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, 1<<33), rapid.Int64Range(0, backends.MaxCost))
 		ceiling := rapid.OneOf(rapid.Int64Range(-2, 10), rapid.Int64Range(0, 1<<32), rapid.Int64Range(0, backends.MaxValue), rapid.Just(int64(math.MaxInt64)))
 		den := rapid.Int64Range(1, 1<<32-1).Draw(t, "den")
 		for range rapid.IntRange(1, 25).Draw(t, "batches") {
 			now += rapid.SampledFrom([]int64{0, 0, 1, 1000, 1_000_000, hour / 2, hour}).Draw(t, "later")
-			var b backends.Batch
+			b := backends.Batch{AllOrNothing: rapid.Bool().Draw(t, "all or nothing")}
 			for range rapid.IntRange(1, 4).Draw(t, "operations") {
 				op := backends.Op{Now: now, Den: 1,
 					Times:  rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, backends.MaxTimes)).Draw(t, "times"),
 					By:     backends.Amount{Whole: cost.Draw(t, "by")},
 					Max:    backends.Amount{Whole: ceiling.Draw(t, "max")},
 					Refund: rapid.IntRange(0, 4).Draw(t, "refund") == 0,
+					Role:   rapid.SampledFrom([]backends.Role{backends.Firm, backends.Quota, backends.Lenient}).Draw(t, "role"),
+					Group:  rapid.Uint8Range(0, 2).Draw(t, "group"),
 					Until:  now + hour, Window: hour,
+				}
+				if b.AllOrNothing || op.Group > 0 {
+					op.Times = 1
 				}
 				switch kind := rapid.SampledFrom([]string{"fixed", "first", "every", "sliding", "meter", "list"}).Draw(t, "kind"); kind {
 				case "fixed":
@@ -82,7 +66,13 @@ func TestScriptsAgainstSteps(t *testing.T) {
 						Whole: rapid.Int64Range(0, hour/10).Draw(t, "interval"),
 						Frac:  rapid.Int64Range(0, den-1).Draw(t, "frac"),
 					}
-					op.Max = backends.NoMax
+					op.Max, op.Furthest = backends.NoMax, backends.NoMax
+					if rapid.Bool().Draw(t, "bounded") {
+						op.Furthest = backends.Amount{
+							Whole: now + rapid.Int64Range(0, 3*hour).Draw(t, "furthest"),
+							Frac:  rapid.Int64Range(0, den-1).Draw(t, "furthest frac"),
+						}
+					}
 					if rapid.Bool().Draw(t, "limited") {
 						op.Max = backends.Amount{
 							Whole: now + rapid.Int64Range(0, 3*hour).Draw(t, "tolerance"),
@@ -94,31 +84,30 @@ func TestScriptsAgainstSteps(t *testing.T) {
 					op.By.Whole = min(op.By.Whole, 1<<33)
 					op.Max.Whole = min(op.Max.Whole, 1<<40)
 				}
+				if op.Kind == backends.Counter && !op.Refund {
+					op.ChargeDenied = rapid.Bool().Draw(t, "charge denied")
+				}
 				b.Ops = append(b.Ops, op)
 			}
-			b.Replies = make([]backends.Reply, len(b.Ops))
+			want := b
+			b.Replies, want.Replies = make([]backends.Reply, len(b.Ops)), make([]backends.Reply, len(b.Ops))
 			if err := s.Apply(context.Background(), &b); err != nil {
 				t.Fatal(err)
 			}
+			if err := model.Apply(context.Background(), &want); err != nil {
+				t.Fatal(err)
+			}
+			if b.Refused != want.Refused {
+				t.Fatalf("refused %v, want %v: %+v", b.Refused, want.Refused, b.Ops)
+			}
 			for i := range b.Ops {
-				if want := w.step(&b.Ops[i]); !same(&b.Ops[i], b.Replies[i], want) {
-					t.Fatalf("operation %d: %+v\ngot  %+v\nwant %+v", i, b.Ops[i], b.Replies[i], want)
+				if !backendtest.Same(&b.Ops[i], b.Replies[i], want.Replies[i]) {
+					t.Fatalf("operation %d: %+v\ngot  %+v\nwant %+v", i, b.Ops[i], b.Replies[i], want.Replies[i])
 				}
 			}
 		}
 		immortal(t, side)
 	})
-}
-
-// same compares what an operation's kind defines.
-func same(op *backends.Op, got, want backends.Reply) bool {
-	if op.Kind != backends.List {
-		got.RetryAt, want.RetryAt = 0, 0
-	}
-	if op.Prev == "" {
-		got.Prev, want.Prev = 0, 0
-	}
-	return got == want
 }
 
 // immortal fails if a key has no lifetime.

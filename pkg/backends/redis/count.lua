@@ -2,23 +2,35 @@
 --
 -- KEYS[i]      a counter, a plain integer that GET reads
 -- ARGV[2i-1]   what to add, 0 to look only; ARGV[2i] its lifetime in ms
--- Returns the counts, in the order of KEYS.
+-- Returns the counts, in the order of KEYS; -1 for a key that does not hold a
+-- count.
 --
--- This is apply.lua's step for the one case that nearly all traffic is.
+-- This is apply.lua's step for the operations of nearly all traffic. A key that
+-- has lost its expiry (PERSIST, a restored dump) gets one. To ask for it costs
+-- a command, so that is done at a key's second hit and at one hit in eight.
 local MAX = 4503599627370496 -- backends.MaxValue, 2^52
+local call = redis.pcall
 local counts = {}
-for i, key in ipairs(KEYS) do
-  local by = ARGV[2 * i - 1]
+for i = 1, #KEYS do
+  local key, cost, life = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
+  local by = tonumber(cost)
   local n
-  if by == '0' then
-    n = tonumber(redis.call('GET', key) or 0)
+  if by == 0 then
+    n = tonumber(call('GET', key) or 0)
   else
-    n = redis.call('INCRBY', key, by)
-    if n == tonumber(by) then -- it is new, or was given back to nothing
-      redis.call('PEXPIRE', key, ARGV[2 * i])
-    elseif n > MAX then
+    n = call('INCRBY', key, cost)
+  end
+  if type(n) ~= 'number' or n < 0 then
+    n = -1
+  elseif by > 0 and n == by then -- it is new, or was given back to nothing
+    call('PEXPIRE', key, life)
+  else
+    if n > MAX then
       n = MAX
-      redis.call('SET', key, '4503599627370496', 'KEEPTTL')
+      call('SET', key, '4503599627370496', 'KEEPTTL')
+    end
+    if (n % 8 < by or n == 2 * by or by == 0) and call('PTTL', key) == -1 then
+      call('PEXPIRE', key, life)
     end
   end
   counts[i] = n

@@ -28,7 +28,7 @@ func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func
 			c.answered()
 			ended <- c
 		}
-		c.eval = newEval(&p.Batch, s.randomJitter())
+		c.eval = newEval(&p.Batch, s.jitter.Microseconds())
 		c.tryStart(ctx, s.servers)
 	}
 	for i := range calls {

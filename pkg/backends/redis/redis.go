@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -130,12 +129,12 @@ func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
 		b.Refused = false
 		return nil
 	}
-	one := call{eval: newEval(b, s.randomJitter())}
+	one := call{eval: newEval(b, s.jitter.Microseconds())}
 	one.start(ctx, s.servers)
 	if err := one.finish(ctx, s.servers, b); err != nil {
 		return fail(b, err)
 	}
-	return nil
+	return b.Err()
 }
 
 // fail sets err in every reply of b and returns it.
@@ -144,10 +143,3 @@ func fail(b *backends.Batch, err error) error {
 }
 
 func slotOfOp(op *backends.Op) int { return int(slotOf(storedKey(op.Key))) }
-
-func (s *Store) randomJitter() int64 {
-	if s.jitter == 0 {
-		return 0
-	}
-	return rand.Int64N(s.jitter.Microseconds() + 1)
-}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash/maphash"
 	"math"
 
 	"example.org/rls/pkg/backends"
@@ -51,13 +52,16 @@ func (e *eval) bySource() []any {
 // isCount reports whether count.lua can apply op: a fixed window that is
 // charged whatever it holds.
 func isCount(op *backends.Op) bool {
-	return op.Kind == backends.Counter && op.Span == backends.Fixed &&
-		op.Max == backends.NoMax && !op.Refund && op.Prev == ""
+	return op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
+		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax)
 }
 
-// newEval encodes b. jitter is a random addition in µs to the life of a new
-// fixed window's cell.
+// newEval encodes b. jitter is the most in µs that the key of a fixed window
+// lives longer than its window.
 func newEval(b *backends.Batch, jitter int64) eval {
+	if b.Together() {
+		return newApply(b, jitter)
+	}
 	for i := range b.Ops {
 		if !isCount(&b.Ops[i]) {
 			return newApply(b, jitter)
@@ -80,9 +84,9 @@ func newCount(b *backends.Batch, jitter int64) eval {
 	return eval{script: &countScript, args: args}
 }
 
-// packedSize is an operation's size in ARGV[1] of apply.lua: five bytes and
-// twelve doubles.
-const packedSize = 5 + 12*8
+// packedSize is an operation's size in ARGV[1] of apply.lua: seven bytes and
+// fourteen doubles.
+const packedSize = 7 + 14*8
 
 func newApply(b *backends.Batch, jitter int64) eval {
 	args := make([]any, 3, 5+2*len(b.Ops))
@@ -96,19 +100,28 @@ func newApply(b *backends.Batch, jitter int64) eval {
 		packed = pack(packed, op, lifetime(op, jitter))
 	}
 	args[0], args[1], args[2] = "evalsha", applyScript.sha, len(args)-3
-	all := "0"
-	if b.AllOrNothing {
-		all = "1"
+	mode := "0"
+	switch {
+	case !b.Together():
+	case b.AllOrNothing:
+		mode = "2"
+	default:
+		mode = "1"
 	}
-	return eval{script: &applyScript, args: append(args, packed, all)}
+	return eval{script: &applyScript, args: append(args, packed, mode)}
 }
 
 // pack appends op as apply.lua unpacks it. Every number is below 2^53 or, as
 // NoMax, above every cell.
 func pack(to []byte, op *backends.Op, lifetime int64) []byte {
-	to = append(to, byte(op.Kind), byte(op.Span), bit(op.Soft), bit(op.Refund), bit(op.Prev != ""))
+	role := op.Role
+	if op.Soft {
+		role = backends.Lenient
+	}
+	to = append(to, byte(op.Kind), byte(op.Span), byte(role), op.Group,
+		bit(op.Refund), bit(op.ChargeDenied), bit(op.Prev != ""))
 	for _, n := range [...]int64{
-		op.Now, op.By.Whole, op.By.Frac, op.Den, op.Max.Whole, op.Max.Frac,
+		op.Now, op.By.Whole, op.By.Frac, op.Den, op.Max.Whole, op.Max.Frac, op.Furthest.Whole, op.Furthest.Frac,
 		op.Times, op.WeightNum, op.WeightDen, op.Until, lifetime, op.Window,
 	} {
 		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
@@ -127,54 +140,65 @@ func bit(b bool) byte {
 // whose clock is behind still finds it. apply.lua has the same.
 const grace = 1_000_000
 
-// lifetime is how long a new Counter's key lives in Redis, in ms. A fixed
-// window's key names it, so that it may live longer.
+// lifetime is how long a Counter's key has to live in Redis, in ms. A fixed
+// window's key names the window, so the key may live longer than the window: by
+// a part of jitter that depends on the key only, so that each write of the key
+// sets the same end.
 func lifetime(op *backends.Op, jitter int64) int64 {
 	us := op.Until - op.Now + grace
-	if op.Span == backends.Fixed {
-		us += jitter
+	if op.Span == backends.Fixed && jitter > 0 {
+		us += int64(maphash.String(jitterSeed, op.Key) % uint64(jitter+1))
 	}
 	return max(1, (us+999)/1000)
 }
 
+var jitterSeed = maphash.MakeSeed()
+
 // fill decodes a script's answer into b.
 func (e *eval) fill(b *backends.Batch, answer []int64) error {
+	perOp := 6
 	if e.script == &countScript {
-		return fillCounts(b, answer)
+		perOp = 1
 	}
-	const perOp = 6
-	if len(answer) != 1+perOp*len(b.Ops) {
+	if len(answer) != perOp*len(b.Ops) {
 		return fmt.Errorf("the script answered %d numbers to %d operations", len(answer), len(b.Ops))
 	}
-	b.Refused = answer[0] == 1
 	for i := range b.Replies {
-		r := answer[1+perOp*i:]
-		b.Replies[i] = backends.Reply{
-			Admitted: r[0],
-			Value:    backends.Amount{Whole: r[1], Frac: r[2]},
-			Prev:     r[3],
-			Until:    r[4],
-			RetryAt:  r[5],
-		}
-		if r[5] < 0 {
-			b.Replies[i].RetryAt = math.MaxInt64
+		r, op := answer[perOp*i:], &b.Ops[i]
+		switch {
+		case r[0] == -2:
+			b.Replies[i] = backends.Reply{Err: foreign(op.Prev)}
+		case r[0] < 0:
+			b.Replies[i] = backends.Reply{Err: foreign(op.Key)}
+		case perOp == 1:
+			b.Replies[i] = backends.Reply{
+				Now:      op.Now,
+				Admitted: op.Fitting(op.Max.Whole, r[0]),
+				Value:    backends.Amount{Whole: r[0]},
+				Until:    op.Until,
+			}
+		default:
+			b.Replies[i] = backends.Reply{
+				Now:      op.Now,
+				Admitted: r[0],
+				Value:    backends.Amount{Whole: r[1], Frac: r[2]},
+				Prev:     r[3],
+				Until:    r[4],
+				RetryAt:  r[5],
+			}
+			if r[5] < 0 {
+				b.Replies[i].RetryAt = math.MaxInt64
+			}
 		}
 	}
+	b.Decide()
 	return nil
 }
 
-func fillCounts(b *backends.Batch, answer []int64) error {
-	if len(answer) != len(b.Ops) {
-		return fmt.Errorf("the script answered %d numbers to %d operations", len(answer), len(b.Ops))
-	}
-	b.Refused = false
-	for i := range b.Replies {
-		op := &b.Ops[i]
-		b.Replies[i] = backends.Reply{
-			Admitted: op.Times,
-			Value:    backends.Amount{Whole: answer[i]},
-			Until:    op.Until,
-		}
-	}
-	return nil
+// foreign is the error of an operation whose key holds something that this
+// store did not write. It does not tell the key, which may hold values that
+// identify customers.
+func foreign(key string) error {
+	return fmt.Errorf("redis: %w: a key does not hold a counter of this limit: find the key whose SHA-256 begins with %s among those of redis-cli --scan and delete it (docs/backends.md)",
+		backends.ErrUnavailable, backends.KeyHash(storedKey(key)))
 }

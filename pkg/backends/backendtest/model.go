@@ -1,0 +1,86 @@
+package backendtest
+
+import (
+	"context"
+	"slices"
+
+	"example.org/rls/pkg/backends"
+)
+
+// Model is the definition of a store: the steps of pkg/backends over maps. It
+// is not safe for concurrent use and never forgets a cell.
+type Model struct {
+	cells map[string]backends.Cell
+	logs  map[string]backends.Log
+}
+
+var _ backends.Store = (*Model)(nil)
+
+// NewModel returns an empty store.
+func NewModel() *Model {
+	return &Model{map[string]backends.Cell{}, map[string]backends.Log{}}
+}
+
+// Apply implements backends.Store. It never fails.
+func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
+	var before *Model
+	if b.Together() {
+		before = m.copyOf(b)
+	}
+	for i := range b.Ops {
+		b.Replies[i] = m.step(&b.Ops[i])
+	}
+	if b.Decide() {
+		return nil
+	}
+	m.restore(b, before)
+	for i := range b.Ops {
+		op := b.Settled(i)
+		b.Settle(i, m.step(&op))
+	}
+	return nil
+}
+
+func (m *Model) step(op *backends.Op) backends.Reply {
+	if op.Kind == backends.List {
+		log, r := m.logs[op.Key].Step(op)
+		m.logs[op.Key] = log
+		return r
+	}
+	var prev int64
+	if c := m.cells[op.Prev]; op.Prev != "" && op.Now < c.Until {
+		prev = c.Value.Whole
+	}
+	c, r := m.cells[op.Key].Step(op, prev)
+	m.cells[op.Key] = c
+	return r
+}
+
+// copyOf holds the cells of b's operations as they are.
+func (m *Model) copyOf(b *backends.Batch) *Model {
+	before := NewModel()
+	for i := range b.Ops {
+		key := b.Ops[i].Key
+		before.cells[key], before.logs[key] = m.cells[key], slices.Clone(m.logs[key])
+	}
+	return before
+}
+
+func (m *Model) restore(b *backends.Batch, before *Model) {
+	for i := range b.Ops {
+		key := b.Ops[i].Key
+		m.cells[key], m.logs[key] = before.cells[key], slices.Clone(before.logs[key])
+	}
+}
+
+// ended reports whether the counter or meter at key is over by now.
+func (m *Model) ended(key string, now int64) bool { return m.cells[key].Until <= now }
+
+// Now is not a clock: operations carry their own time.
+func (m *Model) Now() int64 { return 0 }
+
+// Ping always succeeds.
+func (m *Model) Ping(context.Context) error { return nil }
+
+// Close does nothing.
+func (m *Model) Close() error { return nil }

@@ -1,0 +1,152 @@
+package backends
+
+// A store applies operations that are decided together ([Batch.Together]) in
+// three moves, all in one atomic unit:
+//
+//  1. It tries each operation on its cell, in order, so that later operations
+//     see what earlier ones would have charged, and keeps the replies in
+//     Batch.Replies.
+//  2. [Batch.Decide] says which descriptors pass and whether the batch is
+//     refused.
+//  3. Unless the operations may stay as they were tried, the store goes back to
+//     the cells as they were and applies [Batch.Settled] of each operation, in
+//     order, handing the reply to [Batch.Settle].
+
+// Together reports whether what an operation of the batch is charged may
+// depend on another one, so that it is not enough to try each.
+func (b *Batch) Together() bool {
+	if len(b.Ops) < 2 {
+		return false
+	}
+	if b.AllOrNothing {
+		return true
+	}
+	for i := range b.Ops {
+		if b.Ops[i].Group != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Decide sets b.Refused from the replies to the tried operations. A descriptor
+// (the operations of a group, or one without a group) refuses if one of its
+// operations does not fit, and passes if all of them fit; an operation that was
+// not decided (Reply.Err) keeps it from passing but does not make it refuse. An
+// all-or-nothing batch is refused if a Firm descriptor refuses, or if it has
+// Quota descriptors and all of them refuse.
+//
+// Decide reports whether the operations may stay as they were tried: whether
+// each was charged what it has to be charged.
+func (b *Batch) Decide() (asTried bool) {
+	b.Refused = b.AllOrNothing && b.refuses()
+	if !b.Together() {
+		return true
+	}
+	for i := range b.Ops {
+		op, tried := &b.Ops[i], b.Replies[i].Admitted
+		if op.ChargeDenied {
+			tried = op.Times
+		}
+		if b.Replies[i].Err == nil && b.Charges(i) != tried {
+			return false
+		}
+	}
+	return true
+}
+
+// refuses reports whether the descriptors' roles refuse the batch.
+func (b *Batch) refuses() bool {
+	quotas, refusals := 0, 0
+	for first, end := 0, 0; first < len(b.Ops); first = end {
+		end = b.descriptorEnd(first)
+		refuses := b.any(first, end, (*Batch).denies)
+		switch op := &b.Ops[first]; {
+		case op.Soft || op.Role == Lenient:
+		case op.Role == Quota:
+			quotas++
+			if refuses {
+				refusals++
+			}
+		case refuses:
+			return true
+		}
+	}
+	return quotas > 0 && refusals == quotas
+}
+
+// Charges is how many times operation i is charged, or given back, after
+// Decide. An operation with ChargeDenied that does not fit is charged every
+// time, whatever became of the others. Any other operation is not charged if
+// its group does not pass, nor in an all-or-nothing batch that is refused or has
+// an undecided operation.
+func (b *Batch) Charges(i int) int64 {
+	op, r := &b.Ops[i], &b.Replies[i]
+	switch {
+	case r.Err != nil:
+		return 0
+	case op.ChargeDenied && b.denies(i):
+		return op.Times
+	case b.Refused, b.AllOrNothing && b.any(0, len(b.Ops), (*Batch).undecided), op.Group != 0 && !b.passes(i):
+		return 0
+	}
+	return r.Admitted
+}
+
+// Settled is the operation that charges operation i exactly as often as
+// Charges says and looks at its cell otherwise.
+func (b *Batch) Settled(i int) Op {
+	times := b.Charges(i)
+	if times == 0 {
+		return b.Ops[i].Look()
+	}
+	op := b.Ops[i]
+	op.Max, op.Times, op.ChargeDenied = NoMax, times, false
+	return op
+}
+
+// Settle takes over the reply to Settled(i). How many fit, and when the cost
+// would, stays as it was when the operation was tried.
+func (b *Batch) Settle(i int, r Reply) {
+	r.Admitted, r.RetryAt = b.Replies[i].Admitted, b.Replies[i].RetryAt
+	b.Replies[i] = r
+}
+
+// passes reports whether all operations of i's descriptor fit.
+func (b *Batch) passes(i int) bool {
+	first := i
+	for first > 0 && b.neighbours(first-1, i) {
+		first--
+	}
+	end := b.descriptorEnd(first)
+	return !b.any(first, end, (*Batch).denies) && !b.any(first, end, (*Batch).undecided)
+}
+
+// descriptorEnd is the index after the descriptor that begins at first.
+func (b *Batch) descriptorEnd(first int) int {
+	end := first + 1
+	for end < len(b.Ops) && b.neighbours(first, end) {
+		end++
+	}
+	return end
+}
+
+func (b *Batch) neighbours(i, j int) bool {
+	return b.Ops[i].Group != 0 && b.Ops[i].Group == b.Ops[j].Group
+}
+
+// any reports whether is holds for one of the operations from first to end.
+func (b *Batch) any(first, end int, is func(*Batch, int) bool) bool {
+	for i := first; i < end; i++ {
+		if is(b, i) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *Batch) denies(i int) bool {
+	return b.Replies[i].Err == nil && b.Replies[i].Admitted < b.Ops[i].Times
+}
+
+func (b *Batch) undecided(i int) bool { return b.Replies[i].Err != nil }

@@ -1,0 +1,75 @@
+package backends
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// ShortKey is key if it has at most most bytes (>= 32), else a name of most + 1
+// bytes: a head of the key and its SHA-256. So different keys get different
+// names, and what callers send does not decide how much memory a name takes.
+// The name is not printable; TextKey's is.
+func ShortKey(key string, most int) string {
+	if len(key) <= most {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return key[:most+1-len(sum)] + string(sum[:])
+}
+
+const (
+	// textMark stands between the readable head and the SHA-256 of a key.
+	textMark = "~sha256~"
+	textTail = len(textMark) + 2*sha256.Size
+	textHead = 120
+)
+
+// TextKey is a name for key of at most 226 bytes without spaces and control
+// characters: a readable head and the SHA-256 of the key. A Redis Cluster hash
+// tag is replaced by its own SHA-256, so that keys with the same tag still
+// share a slot. Different keys get different names; so that no key is taken for
+// the name of another one, a store names every key by TextKey that IsTextKey.
+func TextKey(key string) string {
+	b := make([]byte, 0, textHead+2+sha256.Size+textTail)
+	for i := 0; i < len(key) && i < textHead; i++ {
+		c := key[i]
+		if c <= ' ' || c == 0x7f || c == '{' || c == '}' {
+			c = '_'
+		}
+		b = append(b, c)
+	}
+	if tag := HashTag(key); tag != key {
+		sum := sha256.Sum256([]byte(tag))
+		b = append(b, '{')
+		b = hex.AppendEncode(b, sum[:sha256.Size/2])
+		b = append(b, '}')
+	}
+	sum := sha256.Sum256([]byte(key))
+	return string(hex.AppendEncode(append(b, textMark...), sum[:]))
+}
+
+// IsTextKey reports whether key looks like a name that TextKey made.
+func IsTextKey(key string) bool {
+	at := len(key) - textTail
+	return at >= 0 && key[at:at+len(textMark)] == textMark
+}
+
+// HashTag is the part of a key that decides its slot in a Redis Cluster: the
+// text between the first { and the next }, if there is any, else the whole key
+// (Redis Cluster specification, "Hash tags").
+func HashTag(key string) string {
+	if open := strings.IndexByte(key, '{'); open >= 0 {
+		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
+			return key[open+1 : open+1+length]
+		}
+	}
+	return key
+}
+
+// KeyHash names key in messages: the first 16 hexadecimal digits of its
+// SHA-256. The key itself may hold values that identify customers.
+func KeyHash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
