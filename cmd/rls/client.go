@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.org/rls/pkg/certs"
 )
@@ -24,8 +24,8 @@ import (
 type clientCmd struct {
 	Addr       string        `default:"localhost:8081" help:"Where the service listens: host:port, or unix:PATH."`
 	Domain     string        `required:"" help:"Domain to ask in."`
-	Descriptor []string      `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"Entries of a descriptor, separated by commas; repeat the flag for several descriptors."`
-	Hits       uint32        `default:"1" help:"What the request costs."`
+	Descriptor []string      `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{\"KEY\": \"VALUE\"}' or '[{\"key\": \"KEY\", \"value\": \"VALUE\"}]'. Repeat the flag for several descriptors."`
+	Hits       uint32        `default:"1" help:"Cost of the request; 0 charges nothing and tells what remains."`
 	Timeout    time.Duration `default:"5s" help:"Longest wait for the answer."`
 	Format     string        `default:"text" enum:"text,json" help:"How the answer is written: text or json."`
 
@@ -44,6 +44,9 @@ func (c *clientCmd) Run(k *kong.Kong) error {
 		d, err := parseDescriptor(text)
 		if err != nil {
 			return err
+		}
+		if c.Hits == 0 { // in the request 0 means 1
+			d.HitsAddend = wrapperspb.UInt64(0)
 		}
 		req.Descriptors = append(req.Descriptors, d)
 	}
@@ -86,19 +89,6 @@ func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, erro
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	return rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, req)
-}
-
-// parseDescriptor reads key=value,key2=value2. Without = the value is empty.
-func parseDescriptor(text string) (*rlcommon.RateLimitDescriptor, error) {
-	d := &rlcommon.RateLimitDescriptor{}
-	for entry := range strings.SplitSeq(text, ",") {
-		key, value, _ := strings.Cut(entry, "=")
-		if key == "" {
-			return nil, fmt.Errorf("descriptor %q: want KEY=VALUE, several separated by commas", text)
-		}
-		d.Entries = append(d.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value})
-	}
-	return d, nil
 }
 
 // writeAnswer writes the overall code and a line for each descriptor and each

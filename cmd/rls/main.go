@@ -23,6 +23,14 @@ type cli struct {
 	Check   checkCmd   `cmd:"" help:"Load rules and print every problem they have."`
 	Client  clientCmd  `cmd:"" help:"Send one request to a running service and print the answer: exit code 0 is OK, 3 OVER_LIMIT."`
 	Version versionCmd `cmd:"" help:"Print the version."`
+	Help    helpCmd    `cmd:"" help:"Print help on a command, or on all of them."`
+
+	ShowVersion versionFlag `name:"version" help:"Print the version."`
+}
+
+// helpCmd stands in the list of commands; arguments translates it to --help.
+type helpCmd struct {
+	Command string `arg:"" optional:"" help:"The command."`
 }
 
 // Exit codes besides 0.
@@ -33,7 +41,8 @@ const (
 )
 
 func main() {
-	// First of all: a signal that comes sooner ends the process in no good way.
+	// First of all: a signal that comes sooner ends the process at once, with
+	// an exit code of its own.
 	ending, stopAwaiting := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	var c cli
 	decoder := settings.NewDecoder()
@@ -47,14 +56,14 @@ func main() {
 	)
 	parser, err := kong.New(&c, options...)
 	if err != nil {
-		panic(err) // the commands above are not what kong can parse
+		panic(err) // the tags of cli are wrong
 	}
 	ctx, err := parser.Parse(arguments(name, os.Args[1:]))
 	if err != nil {
 		fail(exitUsage, name, err)
 	}
 	if ctx.Command() != "serve" {
-		stopAwaiting() // they just end
+		stopAwaiting() // the other commands end at once on a signal
 	}
 	switch err := ctx.Run(); {
 	case errors.Is(err, errOverLimit):
@@ -64,17 +73,23 @@ func main() {
 	}
 }
 
-// checker is the name under which the reference's build has its checker of
-// rules; started by it, the program is check.
+// checker is the name of the program of envoyproxy/ratelimit that checks rules;
+// started under it, this program is check.
 const checker = "ratelimit_config_check"
 
-// arguments are those that our parser understands: the reference's flags of
-// check begin with one dash.
+// arguments translates what the parser does not understand: help as a command,
+// and the flags of check in envoyproxy/ratelimit, which begin with one dash.
 func arguments(name string, args []string) []string {
 	if name == checker {
 		args = append([]string{"check"}, args...)
 	}
-	if len(args) == 0 || args[0] != "check" {
+	if len(args) == 0 {
+		return args
+	}
+	if args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	if args[0] != "check" {
 		return args
 	}
 	args = slices.Clone(args)

@@ -13,6 +13,18 @@ var version, revision string
 
 type versionCmd struct{}
 
+// versionFlag is the flag that does the same.
+type versionFlag bool
+
+// BeforeReset runs before other arguments are looked at.
+func (versionFlag) BeforeReset(k *kong.Kong) error {
+	if err := (versionCmd{}).Run(k); err != nil {
+		return err
+	}
+	k.Exit(0)
+	return nil
+}
+
 func (versionCmd) Run(k *kong.Kong) error {
 	release, commit := build()
 	if commit != "" {
