@@ -30,6 +30,9 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
 		log.Warn("a variable has no meaning and is ignored", "variable", m.Variable, "meant", m.Meant)
 	}
+	for _, variable := range settings.Unused(s) {
+		log.Warn("a variable is ignored because of BACKEND_TYPE", "variable", variable, "backend_type", s.Backend.BackendType)
+	}
 	measure, err := newMetrics(s, log)
 	if err != nil {
 		return err

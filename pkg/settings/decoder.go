@@ -51,23 +51,9 @@ func (d *Decoder) Check(s *Settings) error {
 	wrong = append(wrong, s.Limits.conflicts()...)
 	wrong = append(wrong, s.Rules.conflicts()...)
 	wrong = append(wrong, s.Backend.conflicts()...)
-	wrong.require(s.Backend.CacheKeyFormat != "ratelimit" || s.Backend.BackendType == "redis", "CACHE_KEY_FORMAT", s.Backend.CacheKeyFormat, "rls, because BACKEND_TYPE is not redis and counters are shared there only")
+	wrong = append(wrong, d.checkBackend(s)...)
 	if s.Rules.OverXDS() {
 		wrong = append(wrong, s.XDS.conflicts()...)
-	}
-	switch s.Backend.BackendType {
-	case "redis":
-		wrong = append(wrong, s.Redis.conflicts("REDIS_")...)
-		useTLS := s.Redis.UseTLS()
-		if s.Redis.Persecond {
-			wrong = append(wrong, s.RedisPerSecond.conflicts("REDIS_PERSECOND_")...)
-			useTLS = useTLS || s.RedisPerSecond.UseTLS()
-		}
-		if useTLS {
-			wrong.pair("REDIS_TLS_CLIENT_CERT", s.Redis.TLSClientCert, "REDIS_TLS_CLIENT_KEY", s.Redis.TLSClientKey)
-		}
-	case "memcache":
-		wrong = append(wrong, s.Memcache.conflicts()...)
 	}
 	_, statsd := os.LookupEnv("USE_STATSD")
 	wrong = append(wrong, s.Metrics.settle(statsd || d.flagged["USE_STATSD"])...)
