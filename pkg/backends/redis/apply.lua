@@ -60,6 +60,16 @@ local cells, lists = {}, {}
 -- valid reports whether a number can be in a cell. It is false for NaN.
 local function valid(x) return x and x >= 0 and x <= 2 * MAX end
 
+-- read reads a key. Its reply is FOREIGN if the key holds another type; every
+-- other error (READONLY, OOM …) ends the script.
+local FOREIGN = {}
+local function read(command, key, ...)
+  local s = redis.pcall(command, key, ...)
+  if type(s) ~= 'table' or not s.err then return s end
+  if find(s.err, 'WRONGTYPE', 1, true) then return FOREIGN end
+  error(s.err, 0)
+end
+
 -- cell is the copy of the cell at key:
 --   value, rest  its numbers before and after the colon; value is false if the
 --                cell is absent
@@ -72,14 +82,14 @@ local function cell(key)
   if c then return c end
   local s = raw[key]
   if s == nil then
-    s = redis.pcall('GET', key)
+    s = read('GET', key)
     raw[key] = s
   end
   c = { value = false, rest = false, bad = false, found = false, dirty = false, life = false }
   if s then
     c.found = true
     local value, rest = tonumber(s), 0
-    if not value and type(s) == 'string' then
+    if not value and s ~= FOREIGN then
       local colon = find(s, ':', 1, true)
       if colon then
         value, rest = tonumber(sub(s, 1, colon - 1)), tonumber(sub(s, colon + 1))
@@ -198,9 +208,12 @@ end
 -- runs this file from the top each time.
 local function listSteps()
   local function element(s)
-    local a = find(s, ':', 1, true)
-    local b = find(s, ':', a + 1, true)
-    return { at = tonumber(sub(s, 1, a - 1)), cost = tonumber(sub(s, a + 1, b - 1)), total = tonumber(sub(s, b + 1)) }
+    local a = s ~= FOREIGN and find(s, ':', 1, true)
+    local b = a and find(s, ':', a + 1, true)
+    if not b then error(FOREIGN) end
+    local e = { at = tonumber(sub(s, 1, a - 1)), cost = tonumber(sub(s, a + 1, b - 1)), total = tonumber(sub(s, b + 1)) }
+    if not (valid(e.at) and valid(e.cost) and valid(e.total)) then error(FOREIGN) end
+    return e
   end
 
   -- list is the copy of the log at key: the stored elements without the newest
@@ -211,7 +224,7 @@ local function listSteps()
     local l = lists[key]
     if l then return l end
     l = { cut = 0, added = {}, base = 0 }
-    local s = call('LINDEX', key, 0)
+    local s = read('LINDEX', key, 0)
     while s do
       local head = element(s)
       if head.at > now - window then
@@ -342,11 +355,12 @@ end
 
 local stepList, flushLists
 
--- guardedList is stepList, or BAD if the key holds something else than a log.
+-- guardedList is stepList, or BAD if the key does not hold a log.
 local function guardedList(key, ...)
   if not stepList then stepList, flushLists = listSteps() end
   local ok, admitted, whole, frac, before, ends, retry = pcall(stepList, key, ...)
   if ok then return admitted, whole, frac, before, ends, retry end
+  if admitted ~= FOREIGN then error(admitted, 0) end
   lists[key] = nil
   return BAD, 0, 0, 0, 0, 0
 end

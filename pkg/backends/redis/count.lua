@@ -9,18 +9,23 @@
 -- has lost its expiry (PERSIST, a restored dump) gets one. To ask for it costs
 -- a command, so that is done at a key's second hit and at one hit in eight.
 local MAX = 4503599627370496 -- backends.MaxValue, 2^52
-local call = redis.pcall
+local call, pcall, find = redis.call, redis.pcall, string.find
 local counts = {}
 for i = 1, #KEYS do
   local key, cost, life = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
   local by = tonumber(cost)
   local n
   if by == 0 then
-    n = tonumber(call('GET', key) or 0)
+    n = pcall('GET', key) or 0
   else
-    n = call('INCRBY', key, cost)
+    n = pcall('INCRBY', key, cost)
   end
-  if type(n) ~= 'number' or n < 0 then
+  if type(n) == 'table' then
+    local foreign = find(n.err, 'WRONGTYPE', 1, true) or find(n.err, 'not an integer', 1, true) or find(n.err, 'overflow', 1, true)
+    if not foreign then return n end -- READONLY, OOM …
+  end
+  n = tonumber(n)
+  if not n or n < 0 then
     n = -1
   elseif by > 0 and n == by then -- it is new, or was given back to nothing
     call('PEXPIRE', key, life)

@@ -1,0 +1,95 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis"
+)
+
+// kinds are operations of cost 1 that fit twice, one for each kind of cell.
+func kinds() map[string]backends.Op {
+	minute := time.Minute.Microseconds()
+	two := func(op backends.Op) backends.Op { op.Max.Whole = 2; return op }
+	count, first, sliding, meter, list := hit("count"), two(hit("first")), two(hit("{sliding}2")), hit("meter"), two(hit("list"))
+	first.Span = backends.FirstHit
+	sliding.Prev, sliding.WeightDen = "{sliding}1", 1
+	meter.Kind, meter.By.Whole, meter.Max.Whole, meter.Furthest = backends.Meter, minute, meter.Now+2*minute, backends.NoMax
+	list.Kind, list.Window = backends.List, minute
+	return map[string]backends.Op{"count": count, "first hit": first, "sliding": sliding, "meter": meter, "list": list}
+}
+
+// TestALostExpiryComesBack: a key that was made to live for ever gets a lifetime
+// when it is hit, and also when it is denied.
+func TestALostExpiryComesBack(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr, ExpirationJitter: time.Minute})
+	side, ctx := client(t, server), context.Background()
+	for name, op := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			for range 4 {
+				must(t, s, op)
+				if ttl := side.PTTL(ctx, op.Key).Val(); ttl <= 0 || ttl > time.Hour+time.Minute+2*time.Second {
+					t.Fatalf("it lives %v", ttl)
+				}
+				if !side.Persist(ctx, op.Key).Val() {
+					t.Fatal("it had no lifetime")
+				}
+				if name == "count" { // whose expiry is looked at one time in eight
+					for range 7 {
+						must(t, s, op)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestForeignKeys: a key that holds something else is an error of its own
+// operation, which does not tell the key; the operation beside it is decided.
+func TestForeignKeys(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
+	side, ctx := client(t, server), context.Background()
+	for _, c := range []struct {
+		content string
+		put     func(key string) error
+	}{
+		{"a list", func(key string) error { return side.RPush(ctx, key, "alice").Err() }},
+		{"a hash", func(key string) error { return side.HSet(ctx, key, "alice", "1").Err() }},
+		{"text", func(key string) error { return side.Set(ctx, key, "alice", 0).Err() }},
+		{"text with a colon", func(key string) error { return side.Set(ctx, key, "1:alice", 0).Err() }},
+		{"a negative number", func(key string) error { return side.Set(ctx, key, "-7:-7", 0).Err() }},
+	} {
+		for name, op := range kinds() {
+			t.Run(c.content+" for "+name, func(t *testing.T) {
+				side.FlushDB(ctx)
+				if err := c.put(op.Key); err != nil {
+					t.Fatal(err)
+				}
+				good := hit("good")
+				for _, all := range []bool{false, true} {
+					b := backends.Batch{AllOrNothing: all, Ops: []backends.Op{op, good}, Replies: make([]backends.Reply, 2)}
+					err := s.Apply(ctx, &b)
+					if !errors.Is(err, backends.ErrUnavailable) || err != b.Replies[0].Err {
+						t.Fatalf("error %v, replies %+v", err, b.Replies)
+					}
+					if says := err.Error(); !strings.Contains(says, backends.KeyHash(op.Key)) || strings.Contains(says, op.Key+" ") || strings.Contains(says, "script") {
+						t.Errorf("the error is %q", says)
+					}
+					if r := b.Replies[1]; r.Err != nil || r.Admitted != 1 {
+						t.Errorf("the operation beside it: %+v", r)
+					}
+					if got := count(t, s, "good"); got != 1 {
+						t.Errorf("all or nothing %v: the operation beside it has been charged %d times, want 1", all, got)
+					}
+				}
+			})
+		}
+	}
+}
