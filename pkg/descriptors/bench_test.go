@@ -65,14 +65,18 @@ func BenchmarkMatchWildcard(b *testing.B) {
 	}
 }
 
-func BenchmarkLoad100k(b *testing.B) {
-	files := []yaml.Text{manyRules(100_000)}
-	b.SetBytes(int64(len(files[0].Content)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := yaml.Load(files, rules.Options{}); err != nil {
-			b.Fatal(err)
-		}
+func BenchmarkLoad(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			files := []yaml.Text{manyRules(n)}
+			b.SetBytes(int64(len(files[0].Content)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := yaml.Load(files, rules.Options{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

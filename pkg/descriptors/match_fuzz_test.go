@@ -141,8 +141,12 @@ func FuzzMatch(f *testing.F) {
 				request[i] = descriptors.Entry{Key: c.word("ab_*", 3), Value: c.word("aaabb*", 6)}
 			}
 			got := ""
-			if rule := domain.Match(request); rule != nil {
+			rule := domain.Match(request)
+			if rule != nil {
 				got = rule.Path
+			}
+			if trace := domain.Explain(request); trace.Rule != rule || (trace.Why == "") != (rule != nil) || len(trace.Steps) == 0 {
+				t.Fatalf("%q: Explain gives %+v, Match %q", request, trace, got)
 			}
 			if want := modelMatch(rules, request, "d"); got != want {
 				t.Fatalf("%q matches %q, want %q, of\n%s", request, got, want, b.String())
