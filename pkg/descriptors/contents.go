@@ -3,6 +3,7 @@ package descriptors
 import (
 	"fmt"
 	"hash/fnv"
+	"runtime"
 	"strconv"
 )
 
@@ -29,7 +30,11 @@ func (t *Tree) Hash() uint64 {
 		part = fmt.Appendf(part[:0], "%q %s", d.Name, d.Charge)
 		add()
 	}
+	rules := 0
 	t.Each(func(_ *Domain, r *Rule) {
+		if rules++; rules%32 == 0 {
+			runtime.Gosched() // requests go first, as when the rules are loaded
+		}
 		part = r.appendAll(part[:0])
 		add()
 	})

@@ -51,7 +51,9 @@ type extent struct{ nodes, depth int }
 // extent walks n once: an anchor comes before its aliases.
 func (e *expansion) extent(n *yaml.Node) extent {
 	const tooMany = 1 << 40 // far from overflow
-	e.written++
+	if e.written++; e.written%1024 == 0 {
+		runtime.Gosched() // see yielding
+	}
 	if n.Kind == yaml.AliasNode {
 		size := e.sizes[n.Alias]
 		if size.nodes == 0 {
