@@ -50,9 +50,8 @@ func (r *Rule) appendAll(b []byte) []byte {
 		b = fmt.Appendf(b, "%+v %d %d %d", l.Spec, l.Unit, l.Multiplier, l.WrittenBurst)
 		b = appendNames(b, l.Name, l.Replaces)
 	}
-	for i := range r.levels {
-		l := &r.levels[i]
-		b = strconv.AppendBool(strconv.AppendBool(append(b, l.pattern...), l.shared), l.valueInKey)
+	for _, n := range r.way {
+		b = strconv.AppendBool(strconv.AppendBool(append(b, n.String()...), n.Descriptor.Shared), n.ValueToMetric)
 	}
 	b = strconv.AppendBool(b, r.DetailedMetric)
 	if r.Metadata != nil {

@@ -7,8 +7,8 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
-// Equal rules have equal hashes whatever their files are called and whatever
-// the order in them; every difference makes another hash.
+// The same rules have the same hash whatever the names of their files and the
+// order in them; every difference changes the hash.
 func TestHash(t *testing.T) {
 	hash := func(files ...string) uint64 {
 		var all []yaml.Text

@@ -10,16 +10,11 @@ package descriptors
 func AppendID(dst []byte, domain string, entries []Entry, shared []string) []byte {
 	dst = appendEscaped(dst, domain, false)
 	for i, e := range entries {
-		dst = append(dst, '|')
-		dst = appendEscaped(dst, e.Key, false)
+		dst = appendEscaped(append(dst, '|'), e.Key, false)
 		if i < len(shared) && shared[i] != "" {
-			dst = append(dst, '=')
-			dst = appendEscaped(dst, shared[i], true)
-			continue
-		}
-		if e.Value != "" {
-			dst = append(dst, '=')
-			dst = appendEscaped(dst, e.Value, false)
+			dst = appendEscaped(append(dst, '='), shared[i], true)
+		} else if e.Value != "" {
+			dst = appendEscaped(append(dst, '='), e.Value, false)
 		}
 	}
 	return dst

@@ -65,7 +65,8 @@ func TestIdentitiesThatWereOneAreTwo(t *testing.T) {
 	}
 }
 
-// FuzzAppendID reads an identity back: what can be read back is injective.
+// FuzzAppendID reads a name back to the entries that it was made of, so that
+// different entries never have the same name.
 func FuzzAppendID(f *testing.F) {
 	f.Add("d", "user", "v0-12", "path", "/x", "", "*")
 	f.Add("d|", "a=b", "%7C", "", "", "x*", "")
@@ -74,7 +75,7 @@ func FuzzAppendID(f *testing.F) {
 		want := []descriptors.Entry{{Key: k1, Value: v1}, {Key: k2, Value: v2}}
 		shared := []string{s1, s2}
 		for i := range shared {
-			if !strings.Contains(shared[i], "*") { // only wildcards are shared
+			if !strings.Contains(shared[i], "*") { // values share a counter only where there is a wildcard
 				shared[i] = ""
 			}
 		}

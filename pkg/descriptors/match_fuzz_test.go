@@ -16,7 +16,7 @@ type modelRule struct {
 	below      []*modelRule
 }
 
-// modelMatch looks at every rule of a level in turn, three times.
+// modelMatch looks through all rules of a level once for each rule of precedence.
 func modelMatch(rules []*modelRule, request []descriptors.Entry, path string) string {
 	e := request[0]
 	find := func(fits func(*modelRule) bool) *modelRule {
@@ -78,7 +78,7 @@ func (c *choices) below(n int) int {
 	return int(b) % n
 }
 
-// word has up to most letters of a few.
+// word is a text of at most so many of the letters.
 func (c *choices) word(letters string, most int) string {
 	var b strings.Builder
 	for range c.below(most + 1) {

@@ -60,7 +60,7 @@ func TestMatch(t *testing.T) {
 			map[string]string{"a=1": "d.a", "a=1,b=2": "d.a.b", "a=1,b=2,c=3": "", "a=1,c=3": "", "x=1": "", "x=1,y=1": "d.x.y", "b=2": ""},
 		},
 		{
-			"what matched is not given up again",
+			"no other descriptor is tried when nothing below the chosen one matches",
 			`
 - key: user
   value: a

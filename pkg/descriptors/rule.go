@@ -23,14 +23,14 @@ func (e Entry) String() string {
 type Charge uint8
 
 const (
-	// ChargeAlways charges every descriptor, also when the request is denied;
-	// fixed windows count denied hits too.
+	// ChargeAlways charges every descriptor, also when the request is denied.
+	// Fixed windows count denied hits, too.
 	ChargeAlways Charge = iota
 	// ChargeAdmitted decides the request as a whole: when an enforced limit
-	// denies, nothing is charged.
+	// denies it, no limit is charged.
 	ChargeAdmitted
-	// ChargeDenying is ChargeAdmitted, but fixed windows count what they
-	// themselves deny. Only a default can say so, rules cannot.
+	// ChargeDenying is ChargeAdmitted, except that a fixed window counts the
+	// hits that it denies itself. A setting can ask for it, rules cannot.
 	ChargeDenying
 )
 
@@ -39,8 +39,8 @@ func (c Charge) String() string {
 	return [...]string{"always", "admitted", "denying"}[c]
 }
 
-// Position is a place in a rule file. Line and Column count from 1; 0 is
-// unknown.
+// Position is a place in the rules: file, line and column, which count from 1,
+// or the path of a descriptor in a message, without line and column.
 type Position struct {
 	File         string
 	Line, Column int
@@ -60,36 +60,35 @@ func (p Position) String() string {
 // Limit is one limit of a rule.
 type Limit struct {
 	*algorithms.Limit
-	Name       string   // what Replaces of other limits refers to; may be ""
-	Replaces   []string // names of limits that do not count while this one matches
+	Name       string   // the name that Replaces of other limits refers to; may be ""
+	Replaces   []string // names of limits that do not count in requests that match this one
 	Unit       Unit
 	Multiplier uint32 // the window is Multiplier × Unit; at least 1
-
-	// WrittenBurst is the burst of the rules; 0 when Spec.Burst is the strategy's
-	// default.
+	// WrittenBurst is the burst of the rules, or 0 when Spec.Burst is the
+	// strategy's default.
 	WrittenBurst uint32
 }
 
-// Rule is what one descriptor of the rules says about the requests that match
-// it. It is immutable.
+// Rule has the limits of one descriptor of the rules. It does not change once
+// its tree is made.
 type Rule struct {
-	// Limits has one or several limits, and none when Unlimited.
+	// Limits has at least one limit, unless the rule is Unlimited.
 	Limits    []Limit
 	Unlimited bool
-	// Name and Replaces are those of an unlimited rule; a limited one has them
-	// in each limit.
+	// Name and Replaces belong to an unlimited rule. A limited rule has them in
+	// each limit.
 	Name     string
 	Replaces []string
 
 	Shadow bool // decide and count, but never deny
 	Quota  bool // counts for quota mode
 
-	// Metadata is what the rules attach for the reply, fit for
-	// structpb.NewStruct; nil when there is none.
+	// Metadata goes back to Envoy with the reply. structpb.NewStruct takes it. It
+	// is nil when the rules have none.
 	Metadata map[string]any
-	// Shared has, at the depth of each entry whose values share one counter
-	// (share_threshold), the wildcard pattern that stands for the value, and ""
-	// elsewhere. It is nil when nothing is shared. See [AppendID].
+	// Shared has a string for each entry: the wildcard pattern that replaces the
+	// value when all values share one counter (share_threshold), or "". It is nil
+	// when no values share a counter. See [AppendID].
 	Shared []string
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
@@ -101,8 +100,8 @@ type Rule struct {
 	// with. It has no effect.
 	Requests uint32
 
-	fixed  bool // the metric key is Path whatever the entries are
-	levels []level
+	fixed bool    // the metric key is Path for all requests
+	way   []*Node // unless fixed, from the outermost descriptor to that of the rule
 }
 
 // place sets what follows from the place n of the rule in the tree.
@@ -122,16 +121,8 @@ func (r *Rule) place(n *Node) {
 		}
 		r.fixed = r.fixed && !isPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || isPattern(a.Value)))
 	}
-	if r.fixed {
-		return
-	}
-	r.levels = make([]level, len(way))
-	for i, a := range way {
-		l := level{bare: a.Value == "", shared: a.Descriptor.Shared, valueInKey: a.ValueToMetric}
-		if a.HasWildcard() {
-			l.pattern = a.String()
-		}
-		r.levels[i] = l
+	if !r.fixed {
+		r.way = way
 	}
 }
 
@@ -144,25 +135,17 @@ func (d *Descriptor) sharedPattern() string {
 	return d.Value
 }
 
-// level is what one depth of a rule contributes to its metric key.
-type level struct {
-	pattern    string // key_value of a wildcard descriptor, else ""
-	bare       bool   // the descriptor has no value
-	shared     bool   // share_threshold
-	valueInKey bool   // value_to_metric
-}
-
-// FixedMetricKey reports whether MetricKey is Path whatever the entries are.
+// FixedMetricKey reports whether MetricKey is Path for all requests.
 func (r *Rule) FixedMetricKey() bool { return r.fixed }
 
-// MetricKey is the name under which the reference counts a request with these
-// entries that matched the rule. The entries are those given to [Domain.Match].
+// MetricKey is the name under which envoyproxy/ratelimit counts a request whose
+// entries matched the rule.
 //
-// A detailed_metric takes the request's own keys and values, value_to_metric
-// the value where the rule has a wildcard or no value, and share_threshold
-// puts the pattern in place of the value in both.
+// With detailed_metric it has the request's keys and values; with
+// value_to_metric the request's value where the rule has a wildcard or no value.
+// With share_threshold the pattern replaces the value in both.
 func (r *Rule) MetricKey(domain string, entries []Entry) string {
-	if r.fixed || len(entries) != len(r.levels) {
+	if r.fixed || len(entries) != len(r.way) {
 		return r.Path
 	}
 	var b strings.Builder
@@ -170,7 +153,7 @@ func (r *Rule) MetricKey(domain string, entries []Entry) string {
 	for i, e := range entries {
 		b.WriteByte('.')
 		b.WriteString(e.Key)
-		v := r.levels[i].metricValue(e, r.DetailedMetric)
+		v := r.way[i].metricValue(e, r.DetailedMetric)
 		// A detailed metric without a shared pattern keeps the underscore of an
 		// empty value.
 		if v != "" || r.DetailedMetric && r.Shared == nil {
@@ -181,16 +164,13 @@ func (r *Rule) MetricKey(domain string, entries []Entry) string {
 	return b.String()
 }
 
-func (l *level) metricValue(e Entry, detailed bool) string {
+// metricValue is the value of e in a metric key.
+func (n *Node) metricValue(e Entry, detailed bool) string {
 	switch {
-	case l.shared:
-		return strings.TrimPrefix(l.pattern, e.Key+"_")
-	case detailed || l.valueInKey:
+	case (detailed || n.ValueToMetric) && !n.Descriptor.Shared:
 		return e.Value
-	case l.pattern != "":
-		return strings.TrimPrefix(l.pattern, e.Key+"_")
-	case l.bare:
-		return ""
+	case isPattern(n.Key):
+		return strings.TrimPrefix(n.String(), e.Key+"_")
 	}
-	return e.Value
+	return n.Value
 }

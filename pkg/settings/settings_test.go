@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/settings"
 )
 
@@ -342,4 +343,28 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%s: %d, %v; want %d", text, s.Redis.PoolSize, err, want)
 		}
 	}
+}
+
+func TestDefaultBurstNeedsAStrategyWithABurst(t *testing.T) {
+	for _, strategy := range algorithms.Names() {
+		s, err := parse(t, "--default-strategy="+strategy, "--default-burst=20")
+		_, wrong := algorithms.New(algorithms.Spec{Strategy: must(algorithms.ParseStrategy(strategy)), Requests: 1, Window: time.Second, Burst: 20})
+		if (err == nil) != (wrong == nil) || s.Rules.DefaultStrategy != strategy {
+			t.Errorf("%s: %v, though the strategy says %v", strategy, err, wrong)
+		}
+	}
+	const want = "DEFAULT_BURST (--default-burst) is \"20\": want 0, because DEFAULT_STRATEGY is fixed_window, which has no burst; token_bucket, gcra and leaky_bucket have"
+	if _, err := parse(t, "--default-burst=20"); err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+	if _, err := parse(t, "--default-strategy=leaky"); err == nil {
+		t.Error("an unknown strategy is taken")
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -41,15 +41,15 @@ func (r *reader) metadataMap(v *Value, path string, into map[string]any, depth i
 }
 
 func (r *reader) metadataValue(v *Value, path string, depth int) any {
-	if depth > maxNested {
-		r.problem(v.At, "metadata", "values stand more than %d deep in each other", maxNested)
+	if depth > MaxDepth {
+		r.problem(v.At, "metadata", "values stand more than %d deep in each other", MaxDepth)
 		return nil
 	}
 	switch v.Kind {
 	case Map:
 		m := make(map[string]any, len(v.Content)/2)
 		// Below the top, keys are named by their meaning: yes is "true".
-		r.metadataMap(v, path, m, depth, func(key *Value) string { return fmt.Sprint(key.is()) })
+		r.metadataMap(v, path, m, depth, func(key *Value) string { return fmt.Sprint(key.meaning()) })
 		return m
 	case List:
 		list := make([]any, len(v.Content))
@@ -68,5 +68,5 @@ func (r *reader) metadataScalar(v *Value, path string) any {
 	case v.Kind == String && !utf8.ValidString(v.Text): // of !!binary; it could not be sent
 		r.problem(v.At, path, "is not valid UTF-8")
 	}
-	return v.is()
+	return v.meaning()
 }

@@ -39,28 +39,23 @@ func boolean(of func(target) *bool) setter {
 			r.problem(v.At, path, "must be true or false, not %s", v.describe())
 			return
 		}
-		*of(t) = v.bits == 1
+		*of(t) = v.is == true
 	}}
 }
 
-// count reads a whole number of 0 to 2^32 - 1. Null is 0.
-func count(of func(target) *uint32) setter {
-	return setter{typ: "0 to 4294967295", set: func(r *reader, t target, v *Value, path string) {
-		if n, ok := r.count(v, path); ok {
-			*of(t) = n
-		}
-	}}
-}
-
-// positive reads a whole number of 1 to 2^32 - 1.
-func positive(of func(target) *uint32) setter {
-	return setter{typ: "1 to 4294967295", set: func(r *reader, t target, v *Value, path string) {
-		switch n, ok := r.count(v, path); {
-		case !ok:
-		case n == 0:
-			r.problem(v.At, path, "must be at least 1")
+// count reads a whole number of least to 2^32 - 1. Null is 0.
+func count(least uint32, of func(target) *uint32) setter {
+	return setter{typ: fmt.Sprintf("%d to %d", least, uint32(math.MaxUint32)), set: func(r *reader, t target, v *Value, path string) {
+		n, _ := v.is.(int64)
+		switch {
+		case v.Kind != Int && v.Kind != Null:
+			r.problem(v.At, path, "must be a whole number, not %s", v.describe())
+		case n < 0 || n > math.MaxUint32:
+			r.problem(v.At, path, "must be between 0 and %d, not %s", uint32(math.MaxUint32), v.Text)
+		case n < int64(least):
+			r.problem(v.At, path, "must be at least %d", least)
 		default:
-			*of(t) = n
+			*of(t) = uint32(n)
 		}
 	}}
 }
@@ -150,18 +145,4 @@ func (r *reader) text(v *Value, path string, into *string) {
 	if v.Kind != Null {
 		*into = v.Text
 	}
-}
-
-func (r *reader) count(v *Value, path string) (uint32, bool) {
-	switch {
-	case v.Kind == Null:
-		return 0, true
-	case v.Kind != Int:
-		r.problem(v.At, path, "must be a whole number, not %s", v.describe())
-	case v.number() < 0 || v.number() > math.MaxUint32:
-		r.problem(v.At, path, "must be between 0 and %d, not %s", uint32(math.MaxUint32), v.Text)
-	default:
-		return uint32(v.number()), true
-	}
-	return 0, false
 }

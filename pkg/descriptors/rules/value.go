@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"math"
 	"unicode/utf8"
 
 	"example.org/rls/pkg/descriptors"
@@ -54,27 +53,24 @@ type Value struct {
 	// Content has the items of a list, and the keys and values of a mapping in
 	// turn.
 	Content []Value
-	bits    uint64
+	is      any // see Scalar
 }
 
 // Scalar returns the value that text stands for: nil, bool, int64, uint64,
 // float64 or string.
 func Scalar(at descriptors.Position, text string, is any) Value {
-	v := Value{Text: text, At: at}
-	switch is := is.(type) {
+	v := Value{Text: text, At: at, is: is}
+	switch is.(type) {
 	case nil:
 		v.Kind = Null
 	case bool:
 		v.Kind = Bool
-		if is {
-			v.bits = 1
-		}
 	case int64:
-		v.Kind, v.bits = Int, uint64(is)
+		v.Kind = Int
 	case uint64:
-		v.Kind, v.bits = Uint, is
+		v.Kind = Uint
 	case float64:
-		v.Kind, v.bits = Float, math.Float64bits(is)
+		v.Kind = Float
 	}
 	return v
 }
@@ -82,24 +78,12 @@ func Scalar(at descriptors.Position, text string, is any) Value {
 // Text returns a string.
 func Text(at descriptors.Position, text string) Value { return Value{Text: text, At: at} }
 
-// number is the number of an Int.
-func (v *Value) number() int64 { return int64(v.bits) }
-
-// is reverses Scalar.
-func (v *Value) is() any {
-	switch v.Kind {
-	case Null:
-		return nil
-	case Bool:
-		return v.bits == 1
-	case Int:
-		return v.number()
-	case Uint:
-		return v.bits
-	case Float:
-		return math.Float64frombits(v.bits)
+// meaning is the value that the text of a scalar stands for.
+func (v *Value) meaning() any {
+	if v.Kind == String {
+		return v.Text
 	}
-	return v.Text
+	return v.is
 }
 
 // pair finds the last pair of a mapping with the key name; nil when there is

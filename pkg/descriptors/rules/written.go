@@ -2,17 +2,15 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
 
-// maxNested is how deep descriptors may stand in each other, and values of
+// MaxDepth is how deep descriptors may stand in each other, and values of
 // metadata in each other.
-const maxNested = 1000
-
-// MaxDepth is how deep descriptors may stand in each other.
-const MaxDepth = maxNested
+const MaxDepth = 1000
 
 // file is what one File says.
 type file struct {
@@ -139,18 +137,18 @@ var oneLimit = setter{typ: "a limit", set: func(r *reader, t target, v *Value, p
 		d.single = nil
 		return
 	}
-	// A repeated rate_limit adds to the one before it.
+	var earlier []Value
 	if d.single == nil {
 		d.single = &limit{multiplier: 1}
-	} else if before := d.single.from; before.Kind == Map && v.Kind == Map {
-		both := *v
-		both.Content = append(before.Content[:len(before.Content):len(before.Content)], v.Content...)
-		d.single.from = &both
-		r.limit(v, path, d.single)
-		d.single.from = &both
-		return
+	} else {
+		earlier = d.single.from.Content
 	}
 	r.limit(v, path, d.single)
+	if earlier != nil && v.Kind == Map { // a repeated rate_limit adds to the one before it
+		both := *v
+		both.Content = slices.Concat(earlier, v.Content)
+		d.single.from = &both
+	}
 }}
 
 var limits = setter{typ: "a list of limits", set: func(r *reader, t target, v *Value, path string) {

@@ -12,8 +12,8 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
-// FuzzLoad gives the loader anything: it must say what is wrong and where, or
-// give rules that can be used.
+// FuzzLoad loads any text: the outcome is problems with a position, or rules that
+// can be used.
 func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("../../../config/*.yaml")
 	if err != nil || len(names) == 0 {

@@ -11,8 +11,8 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
-// TestLanguageOfTheReference holds what was found by giving the same files to
-// envoyproxy/ratelimit: what it takes and makes of it, and what it refuses.
+// Each file gives the limits that envoyproxy/ratelimit lists for the same file,
+// or is refused as it is there.
 func TestLanguageOfTheReference(t *testing.T) {
 	const (
 		value    = "domain: d\ndescriptors: [{key: k, value: %, rate_limit: {unit: day}}]\n"
@@ -32,13 +32,13 @@ func TestLanguageOfTheReference(t *testing.T) {
 		{value, "010", line("k_010")}, {value, "0x1F", line("k_0x1F")}, {value, "0o17", line("k_0o17")}, {value, "0b11", line("k_0b11")},
 		{value, "1_000", line("k_1_000")}, {value, "true", line("k_true")}, {value, "yes", line("k_yes")}, {value, "2001-01-01", line("k_2001-01-01")},
 		{value, "'190:20:30'", line("k_190:20:30")}, {value, "~", line("k")}, {value, "null", line("k")}, {value, "''", line("k")}, {value, "'~'", line("k_~")},
-		{value, "-5", line("k_-5")}, {value, "9223372036854775807", line("k_9223372036854775807")}, {value, "'1.5'", line("k_1.5")}, {value, "!!str 1.5", line("k_1.5")},
+		{value, "-5", line("k_-5")}, {value, "-010", line("k_-010")}, {value, "9223372036854775807", line("k_9223372036854775807")}, {value, "'1.5'", line("k_1.5")}, {value, "!!str 1.5", line("k_1.5")},
 		{value, "10.0.0.1", line("k_10.0.0.1")}, {value, "1e", line("k_1e")}, {value, "0x", line("k_0x")}, {value, "_1", line("k__1")}, {value, "!!binary aGVsbG8=", line("k_hello")},
 		{value, "1.5", refused}, {value, ".5", refused}, {value, "1.", refused}, {value, "1e3", refused}, {value, "1_0.5", refused}, {value, ".inf", refused}, {value, ".nan", refused},
 		{value, "08", refused}, {value, "9223372036854775808", refused}, {value, "99999999999999999999", refused}, {value, "!!float 5", refused}, {value, "!!int x", refused},
 		{value, "!!binary '*'", refused}, {value, "[]", refused}, {value, "{}", refused}, {value, "{key: a}", refused},
 
-		{requests, "5", per("5")}, {requests, "0x10", per("16")}, {requests, "010", per("8")}, {requests, "0o17", per("15")}, {requests, "0b11", per("3")}, {requests, "1_000", per("1000")},
+		{requests, "5", per("5")}, {requests, "0x10", per("16")}, {requests, "010", per("8")}, {requests, "+010", per("8")}, {requests, "0o17", per("15")}, {requests, "0b11", per("3")}, {requests, "1_000", per("1000")},
 		{requests, "+5", per("5")}, {requests, "~", per("0")}, {requests, "4294967295", per("4294967295")}, {requests, "!!int '5'", per("5")},
 		{requests, "'5'", refused}, {requests, "5.0", refused}, {requests, "-1", refused}, {requests, "4294967296", refused}, {requests, "yes", refused}, {requests, "1e3", refused},
 		{requests, "'1:30'", refused}, {requests, "[1]", refused}, {requests, "{unit: 1}", refused},
@@ -65,7 +65,7 @@ func TestLanguageOfTheReference(t *testing.T) {
 
 		{item, "x", refused}, {item, "~", refused}, {item, "[]", refused}, {item, "{}", refused}, {item, "{key: ''}", refused}, {item, "{value: x}", refused},
 		{item, "{key: a, descriptors: ~}", ""}, {item, "{key: a, descriptors: {}}", refused}, {item, "{key: a, descriptors: x}", refused},
-		// Of merged and written keys the later wins, of a list of merged mappings the first; a merged limit is added to.
+		// The last of equal keys wins, merged or written; of a list of merged mappings the first. A repeated limit adds to a merged one.
 		{item, "&a {key: a, rate_limit: {unit: day}}\n- {<<: *a, key: b}\n- {key: c, <<: *a, value: v}", line("a") + line("a_v") + line("b")},
 		{item, "&a {key: a, rate_limit: {unit: day}}\n- {<<: *a, key: b}", line("a") + line("b")},
 		{item, "&a {key: a, rate_limit: {unit: day}}\n- {<<: *a, key: b, rate_limit: {requests_per_unit: 9}}", line("a") + strings.Replace(line("b"), "unit=0", "unit=9", 1)},

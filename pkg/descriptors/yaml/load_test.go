@@ -187,7 +187,7 @@ a.yaml:10:1: a second document is ignored; put it in a file of its own`
 	}
 }
 
-// What a load has used it leaves to the next.
+// Later loads, also refused ones, do not change the rules of an earlier load.
 func TestLoadsLeaveEarlierRulesAlone(t *testing.T) {
 	const many = 500
 	generation := func(unit string, requests int) yaml.Text {
@@ -220,7 +220,7 @@ func TestLoadsLeaveEarlierRulesAlone(t *testing.T) {
 	}
 }
 
-// Rules that the parser never gets to are not lost without a word.
+// Rules behind the place where the parser stops get a warning.
 func TestWarningsOfWhatIsLeftOut(t *testing.T) {
 	const left = "what stands further to the left than the file's first key is ignored, with all that follows"
 	const after = "what stands after the end of the rules is ignored"
@@ -364,8 +364,8 @@ func TestDefaultCharge(t *testing.T) {
 	}
 }
 
-// A few aliases of aliases stand for 10^9 descriptors; the load must end at
-// once, and say why.
+// A few aliases of aliases stand for 10^9 descriptors. The load ends at once with
+// the reason.
 func TestAliasesAreBounded(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("domain: d\nmetadata:\n  - &a0 [x, x, x, x, x, x, x, x, x, x]\n")

@@ -149,7 +149,7 @@ func (r *reader) scalar(n *yaml.Node) rules.Value {
 	default:
 		return rules.Text(at, n.Value)
 	}
-	if i, err := strconv.Atoi(n.Value); err == nil && plain && n.Value[0] != '0' {
+	if i, err := strconv.Atoi(n.Value); err == nil && plain && n.Value[0] >= '1' { // neither a sign nor octal
 		return rules.Scalar(at, n.Value, int64(i))
 	}
 	var is any

@@ -7,20 +7,20 @@ import (
 
 // Backoff says how long to wait before the server is asked again.
 type Backoff struct {
-	// Unreachable is the first wait when no stream could be opened, Ended when
-	// one had been.
+	// Unreachable is the first wait after a stream could not be opened, Ended the
+	// first wait after a stream ended.
 	Unreachable, Ended time.Duration
 	// Max bounds every wait.
 	Max time.Duration
-	// Factor is by how much each wait is longer than the one before; 2 when it
-	// would not make it longer.
+	// Factor multiplies each wait to give the next one. A Factor of at most 1
+	// stands for 2.
 	Factor float64
-	// Jitter makes each wait a random part of itself, half at least, so that
-	// replicas do not all come back at once.
+	// Jitter replaces each wait by a random one between its half and itself, so
+	// that replicas do not all connect at once.
 	Jitter bool
 }
 
-// waits is a row of waits between which nothing succeeded.
+// waits is a series of waits without a success between them.
 type waits struct {
 	Backoff
 	failures int

@@ -16,36 +16,37 @@ import (
 	"example.org/rls/pkg/sources"
 )
 
-// conversation is what is said on the streams to a server, one after the other.
+// conversation is the exchange with a server over one stream after the other.
 type conversation struct {
 	node      *core.Node
 	publish   sources.Publish
 	connected func(bool)
 	log       *slog.Logger
 	heard     bool               // a response came on the current stream
-	refused   waits              // since a response was last accepted
-	known     map[string]version // of the delta protocol: what is in force
+	refused   waits              // since the last response that was accepted
+	known     map[string]version // of the delta protocol: the resources in force
 }
 
-// paceOfRefusals is for servers that answer a refusal by sending the same again
-// at once, as go-control-plane's does. The first refusal is not held back. Such
-// a server says nothing new before it is answered, so the longest wait is also
-// how long mended rules may take to come.
+// paceOfRefusals delays refusals but the first. A server such as
+// go-control-plane's answers a refusal with the same rules at once, and sends
+// nothing new before it has the refusal. So the longest wait also delays
+// corrected rules.
 var paceOfRefusals = Backoff{Ended: 250 * time.Millisecond, Max: time.Second}
 
-// stream is the part of both variants' streams that is alike.
+// stream is a stream of either variant of the protocol.
 type stream[Request, Response any] interface {
 	Send(Request) error
 	Recv() (Response, error)
 }
 
-// exchange sends a request and then answers each response with what answer
-// makes of it, unless that is ignored, until the stream ends.
+// exchange sends first, and then for each response the request that answer
+// returns, unless answer says to ignore the response. It returns the reason why
+// the stream ended.
 func exchange[Request, Response any](s stream[Request, Response], first Request, answer func(Response) (next Request, ignore bool)) error {
 	request, ignore := first, false
 	for {
 		if !ignore {
-			// Send knows only that the stream has ended, Recv why.
+			// After io.EOF, Recv returns the reason why the stream ended.
 			if err := s.Send(request); err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
@@ -58,15 +59,15 @@ func exchange[Request, Response any](s stream[Request, Response], first Request,
 	}
 }
 
-// started tells that a stream is open.
+// started notes that a stream is open.
 func (c *conversation) started() {
 	c.refused = waits{Backoff: paceOfRefusals}
 	c.connected(true)
 	c.log.Info("xDS: connected, asking for rules", "node", c.node.GetId())
 }
 
-// foreign reports, and logs, that a response is about something that was not
-// asked for.
+// foreign reports whether a response has resources of another type than the
+// request, and logs it.
 func (c *conversation) foreign(url string) bool {
 	if url == typeURL {
 		return false
@@ -75,8 +76,8 @@ func (c *conversation) foreign(url string) bool {
 	return true
 }
 
-// put publishes files and returns what to tell the server: nil when they are in
-// force. Refusals after the first are held back for a while.
+// put publishes files and returns the refusal for the server, nil when the files
+// are in force. It waits before it returns a refusal after the first.
 func (c *conversation) put(ctx context.Context, files []*rules.File, undecodable error) *rpcstatus.Status {
 	c.heard = true
 	err := c.publish(files, undecodable)
@@ -92,7 +93,8 @@ func (c *conversation) put(ctx context.Context, files []*rules.File, undecodable
 	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: detail(err)}
 }
 
-// detail is an error in a size that servers accept (gRPC's default is 4 MiB).
+// detail is the text of an error, cut to a size that servers accept (gRPC's
+// default is 4 MiB).
 func detail(err error) string {
 	const most = 64 << 10
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")

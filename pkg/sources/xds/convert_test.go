@@ -20,10 +20,12 @@ import (
 	"example.org/rls/pkg/descriptors/rules"
 )
 
-// bare is a key, or a unit, that lacks the quotes that make a test hard to read.
+// bare is a key or a unit without the quotes that JSON needs and that make a
+// test hard to read.
 var bare = regexp.MustCompile(`([{,]\s*)(\w+):( [A-Z]+\b)?`)
 
-// message is a resource written in JSON, as a control plane's user sees it.
+// message is a resource, written in JSON with the quotes of keys and units left
+// out.
 func message(t testing.TB, text string) *ratelimit.RateLimitConfig {
 	t.Helper()
 	var config ratelimit.RateLimitConfig
@@ -41,7 +43,7 @@ func message(t testing.TB, text string) *ratelimit.RateLimitConfig {
 	return &config
 }
 
-// load is what a resource comes to.
+// load compiles the rules of a resource.
 func load(t testing.TB, config *ratelimit.RateLimitConfig) (*descriptors.Tree, []rules.Problem, error) {
 	t.Helper()
 	file, err := convert(config)
@@ -130,7 +132,7 @@ d.slow: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false,
 		t.Error("not charged when admitted")
 	}
 	rule := func(entries ...descriptors.Entry) *descriptors.Rule { return domain.Match(entries) }
-	// What is ours does not go back to callers.
+	// The key rls does not go back to callers.
 	if diff := cmp.Diff(map[string]any{"owner": "team"}, rule(descriptors.Entry{Key: "bucket", Value: "x"}).Metadata); diff != "" {
 		t.Error(diff)
 	}
@@ -196,8 +198,8 @@ default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a des
 	}
 }
 
-// With SkipWrong a descriptor is left out for what is wrong in its metadata.rls,
-// and its resource stays.
+// With SkipWrong a problem in its metadata.rls leaves out a descriptor, not its
+// resource.
 func TestWrongFieldsOfOursAreSkipped(t *testing.T) {
 	file, err := convert(message(t, `{name: "eg", domain: "d", descriptors: [
 		{key: "a", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {charge: "admitted", rate_limits: [{unit: "eon"}]}}},
@@ -238,8 +240,8 @@ func TestDepthIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzConvert holds that whatever a message says arrives as it was said: no
-// text in it can break out of its place.
+// FuzzConvert holds that the rules have the keys, values, limits and metadata of
+// the message, whatever its texts are.
 func FuzzConvert(f *testing.F) {
 	for _, config := range []string{
 		`{name: "eg", domain: "d", descriptors: [{key: "a", value: "b\n- key: c", rateLimit: {unit: DAY, requestsPerUnit: 3, name: "n", replaces: [{name: "m"}]}}]}`,
@@ -272,7 +274,7 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// check holds the rule of d below entries to what d says.
+// check compares the rule that the entries above and that of d lead to with d.
 func check(t *testing.T, domain *descriptors.Domain, above []descriptors.Entry, d *ratelimit.RateLimitDescriptor) {
 	entries := slices.Concat(above, []descriptors.Entry{{Key: d.GetKey(), Value: d.GetValue()}})
 	for _, below := range d.GetDescriptors() {
@@ -287,7 +289,7 @@ func check(t *testing.T, domain *descriptors.Domain, above []descriptors.Entry, 
 	case rule == nil:
 		for _, e := range entries {
 			if strings.Contains(e.Key+e.Value, "*") || e.Value == "" {
-				return // another one may match better
+				return // another descriptor may match better
 			}
 		}
 		t.Fatalf("no rule for %q", entries)
@@ -305,7 +307,7 @@ func check(t *testing.T, domain *descriptors.Domain, above []descriptors.Entry, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As text, because a value without a kind is null, and NaN is not NaN.
+	// Compared as text, because a value without a kind is null and NaN != NaN.
 	if diff := cmp.Diff(fmt.Sprint(structure("", want)), fmt.Sprint(structure("", got))); diff != "" {
 		t.Errorf("%q: metadata %s", entries, diff)
 	}

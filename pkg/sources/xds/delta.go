@@ -16,15 +16,16 @@ import (
 type version struct {
 	name string
 	file *rules.File
-	err  error // why it could not be decoded
+	err  error // the reason why it could not be decoded
 }
 
-// delta asks for the resources that changed since what is in force.
+// delta asks for the resources that differ from the resources in force.
 //
-// What a server sent it does not send again, even if it was refused. So a
-// response is applied to all that came before it on the stream, refused or not:
-// when the server mends one of two resources that it had changed together, the
-// other is not lost. A new stream starts from what is in force.
+// A server does not send a version of a resource again, even if it was refused.
+// So a response is applied to all responses before it on the stream, refused or
+// not: when the server corrects one of two resources that it changed together,
+// the change of the other one is not lost. A new stream starts from the
+// resources in force.
 func (c *conversation) delta(ctx context.Context, client discovery.AggregatedDiscoveryServiceClient) error {
 	stream, err := client.DeltaAggregatedResources(ctx)
 	if err != nil {
@@ -60,7 +61,7 @@ func receive(received map[string]version, response *discovery.DeltaDiscoveryResp
 	}
 	for _, resource := range response.GetResources() {
 		if resource.GetResource() == nil {
-			continue // says that it is still valid
+			continue // a heartbeat: the resource is still valid
 		}
 		v := version{name: resource.GetVersion()}
 		v.file, v.err = decode(resource.GetResource())

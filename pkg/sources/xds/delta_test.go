@@ -32,7 +32,8 @@ func TestG97DeltaFollowsChanges(t *testing.T) {
 func TestG97DeltaRefusalKeepsTheOldLimitsAndForgetsNothing(t *testing.T) {
 	_, p, o := start(t, &xds.Source{Delta: true})
 	p.Delta(1)
-	// Two change together, one is wrong; then only that one is mended.
+	// Two resources change together, one of them wrong; then the server corrects
+	// that one alone.
 	p.Set("2", wrong("first", "a"), rules("second", "b", 5))
 	o.refused(1)
 	nack := p.Delta(2)
@@ -50,7 +51,7 @@ func TestG97DeltaGoesOnWhereItWas(t *testing.T) {
 	at, p, o := start(t, &xds.Source{Delta: true})
 	p.Set("2", rules("first", "a", 10), rules("second", "b", 5))
 	o.become("a b")
-	// What is refused is not known.
+	// A new stream does not name the versions of refused resources.
 	p.Set("3", rules("first", "a", 10), wrong("second", "b"), rules("third", "c", 1))
 	o.refused(2)
 	at.Stop()
@@ -84,7 +85,7 @@ func set(names []string) map[string]bool {
 	return m
 }
 
-// A resource without a body only says that it is still valid.
+// A resource without a body is a heartbeat and changes nothing.
 func TestG97DeltaHeartbeatChangesNothing(t *testing.T) {
 	config := pack(t, rules("first", "a", 1))
 	at := controlplane.NewPort(t)

@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/descriptors/rules"
 )
 
-// The example in docs/xds.md means what the text says.
+// The example in docs/xds.md has the limits that its text describes.
 func TestDocumentsExample(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/xds.md")
 	if err != nil {

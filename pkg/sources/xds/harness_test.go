@@ -26,7 +26,7 @@ const (
 // quickly is a back-off that does not make tests wait.
 var quickly = xds.Backoff{Unreachable: 20 * time.Millisecond, Ended: 20 * time.Millisecond, Max: 100 * time.Millisecond, Jitter: true}
 
-// observed is what a source published, as its user sees it.
+// observed has the rules in force and the outcomes of the loads of a source.
 type observed struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -75,7 +75,7 @@ func run(t *testing.T, s *xds.Source) *observed {
 	return o
 }
 
-// become waits until these domains are in force.
+// become waits until exactly these domains are in force.
 func (o *observed) become(domains string) {
 	o.t.Helper()
 	testenv.Eventually(o.t, soon, func() bool { return o.now() == domains }, "in force: "+domains)
@@ -87,7 +87,7 @@ func (o *observed) now() string {
 	return o.domains
 }
 
-// dump is what /rlconfig shows.
+// dump lists the limits in force as /rlconfig does.
 func (o *observed) dump() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,8 +100,8 @@ func (o *observed) loads() int {
 	return len(o.errs)
 }
 
-// refused waits for a load that is refused, after the first so many, and counts
-// its problems.
+// refused waits for a refused load, not among the first so many loads, and
+// counts its problems.
 func (o *observed) refused(after int) int {
 	o.t.Helper()
 	var problems language.Problems

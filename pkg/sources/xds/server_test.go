@@ -16,8 +16,8 @@ import (
 	"example.org/rls/pkg/sources/xds"
 )
 
-// scripted is a management server that says what it is told to, one response
-// after each request, and then waits or ends the stream.
+// scripted is a management server that sends given responses, one after each
+// request, and then waits or ends the stream.
 type scripted struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	responses []*discovery.DiscoveryResponse
@@ -55,7 +55,7 @@ func (s *scripted) StreamAggregatedResources(stream discovery.AggregatedDiscover
 			if s.responses[i].GetTypeUrl() == url {
 				break
 			}
-			i++ // nothing will be said to that
+			i++ // no response is left for that request
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestOtherTypesAreIgnored(t *testing.T) {
 	}
 }
 
-// A detail that a server cannot take would end the stream, again and again.
+// A detail above the server's maximum size would end each stream.
 func TestDetailOfARefusalIsBounded(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
 	bad := many("many", "many", 1<<20)

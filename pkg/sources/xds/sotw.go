@@ -11,9 +11,8 @@ import (
 	"example.org/rls/pkg/descriptors/rules"
 )
 
-// stateOfTheWorld asks for all resources. Each stream starts without a version:
-// a server that has been restarted may give another snapshot the version that
-// the one before had.
+// stateOfTheWorld asks for all resources. Each stream starts without a version,
+// because a restarted server may use the same version for another snapshot.
 func (c *conversation) stateOfTheWorld(ctx context.Context, client discovery.AggregatedDiscoveryServiceClient) error {
 	stream, err := client.StreamAggregatedResources(ctx)
 	if err != nil {

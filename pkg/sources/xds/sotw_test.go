@@ -90,7 +90,7 @@ func TestG90RefusedKeepsTheOldLimits(t *testing.T) {
 	o.become("a b")
 }
 
-// go-control-plane's server answers a refusal with what was refused.
+// go-control-plane's server answers a refusal with the refused rules.
 func TestRefusalsDoNotSpin(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
 	p.Set("2", wrong("first", "a"))
@@ -101,8 +101,8 @@ func TestRefusalsDoNotSpin(t *testing.T) {
 	}
 }
 
-// Such a server is silent until it is answered: whoever mends rules after a
-// while must not wait for a back-off that has grown.
+// Such a server sends nothing until it has the refusal. So the wait before a
+// refusal must stay short, or corrected rules come late.
 func TestMendedRulesComeSoonAfterManyRefusals(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
 	refused := time.Now()
@@ -170,7 +170,7 @@ func TestG94RestartedServerThatReusesAVersionIsHeard(t *testing.T) {
 	}
 }
 
-// many is a resource of about so many bytes.
+// many is a resource of about the given number of bytes.
 func many(name, domain string, size int) (c *ratelimit.RateLimitConfig) {
 	c = rules(name, domain, 1)
 	each := 0
@@ -189,7 +189,7 @@ func TestG96LargeMessages(t *testing.T) {
 	at.Serve(p)
 	small := run(t, &xds.Source{Server: at.Addr})
 	run(t, &xds.Source{Server: at.Addr, MaxMessageBytes: 16 << 20}).become("large")
-	// Without the setting the message cannot be taken, and is asked for again.
+	// Without the setting the message is refused, and asked for again.
 	testenv.Eventually(t, soon, func() bool { return p.Streams() >= 4 }, "asked again")
 	if small.loads() > 0 {
 		t.Error("a message of 5 MiB was taken")

@@ -2,13 +2,12 @@
 // such as Envoy Gateway's, over the Aggregated Discovery Service.
 //
 // [Source] asks for the RateLimitConfig resources of its node, in the state of
-// the world or the delta variant of the protocol, publishes all of them
-// whenever any changed, and tells the server whether they are in force. It
-// promises that rules that are refused change nothing, that everything the
-// messages say reaches the rules, that a server that ends the stream, or sends
-// again at once what was refused, is not asked again in a hot loop, and that
-// certificates are read for each connection. It leaves the meaning of rules to
-// pkg/descriptors.
+// the world or the delta variant of the protocol. It publishes all of them
+// whenever one changes, and tells the server whether they are in force. The
+// package promises that refused rules change nothing, that every field of a
+// message reaches the rules, that a server that ends streams or repeats refused
+// rules causes no busy loop, and that certificates are read for each connection.
+// It leaves the meaning of rules to pkg/descriptors/rules.
 //
 // The protocol is that of
 // https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol.
@@ -37,11 +36,11 @@ import (
 	"example.org/rls/pkg/sources"
 )
 
-// typeURL names the resources that are asked for.
+// typeURL is the type of the resources.
 const typeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// A connection that leads nowhere any more is found out by pings. Servers take
-// offence at pings within 5 minutes of each other unless they say otherwise.
+// Pings find a dead connection. gRPC servers close a connection that is pinged
+// more often than every 5 minutes, unless they are set otherwise.
 const (
 	pingAfter = 6 * time.Minute
 	pingWait  = 20 * time.Second
@@ -51,7 +50,7 @@ const (
 type Source struct {
 	// Server is a gRPC target, such as host:port.
 	Server string
-	// NodeID and NodeMetadata say to the server whose rules to send.
+	// NodeID and NodeMetadata tell the server which node asks.
 	NodeID       string
 	NodeMetadata map[string]string
 	// Delta asks for changes only, instead of all resources each time.
@@ -64,14 +63,15 @@ type Source struct {
 	// 4 MiB.
 	MaxMessageBytes int
 	Backoff         Backoff
-	// Connected, if not nil, is told when a stream is open and when it ended.
+	// Connected, if not nil, is called with true when a stream is open and with
+	// false when it ended.
 	Connected func(bool)
 	Log       *slog.Logger
 }
 
 var _ sources.Source = (*Source)(nil)
 
-// errUnreachable is that no stream could be opened.
+// errUnreachable says that no stream could be opened.
 var errUnreachable = errors.New("cannot reach the server")
 
 // Run implements [sources.Source]. It returns nil when ctx ends.
@@ -101,7 +101,7 @@ func (s *Source) Run(ctx context.Context, publish sources.Publish) error {
 	}
 }
 
-// connect talks to the server until the stream ends, and returns why it did.
+// connect talks to the server until the stream ends, and returns the reason.
 func (s *Source) connect(ctx context.Context, talk *conversation) error {
 	secure := insecure.NewCredentials()
 	if s.TLS != nil {
@@ -142,7 +142,7 @@ func (s *Source) node() *core.Node {
 	return &core.Node{Id: s.NodeID, Metadata: &structpb.Struct{Fields: fields}}
 }
 
-// explain says what to do about errors that say little.
+// explain is the text of an error, with advice where there is some.
 func explain(err error) string {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -153,7 +153,7 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// sleep waits and reports whether ctx lasted.
+// sleep waits for d, or until ctx ends, and reports whether ctx still lasts.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -50,7 +50,7 @@ func TestG95CertificatesAreReadForEachConnection(t *testing.T) {
 		return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, MinVersion: tls.VersionTLS12}, err
 	}
 
-	// A missing file is no reason to give up.
+	// The source goes on when a file is missing.
 	at, p := controlplane.NewPort(t), controlplane.New(t, node)
 	old := testenv.Certs(t)
 	p.Set("1", rules("first", "a", 1))
@@ -64,7 +64,7 @@ func TestG95CertificatesAreReadForEachConnection(t *testing.T) {
 	install(old)
 	o.become("a")
 
-	// The server turns to another authority; the old certificate is refused.
+	// The server changes its authority, and refuses the old certificate.
 	at.Stop()
 	rotated := testenv.Certs(t)
 	p = controlplane.New(t, node)

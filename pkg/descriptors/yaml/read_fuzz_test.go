@@ -1,0 +1,83 @@
+package yaml_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	library "go.yaml.in/yaml/v3"
+
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+)
+
+// FuzzRead holds the values of a file to the nodes of the YAML library and to
+// the Go values that it decodes them to. Booleans of YAML 1.1 and merge keys
+// differ on purpose and are left out.
+func FuzzRead(f *testing.F) {
+	for _, content := range []string{
+		"a: 1\nb: [1.5, 0x10, 010, 0o17, 0b11, 1_000, 08, -5, +5, .5, 1e3, .inf, .nan, ~, null, '', -080, -010, \"\\n\", 18446744073709551615, 99999999999999999999]\n",
+		"a: &x {b: c, d: [*y]}\n", "a: &x {b: &y 5, c: *y}\nd: *x\n", "!!binary aGVsbG8=: !!int '5'\n", "- !!float 5\n- !!str 5\n- !!null ''\n- !!bool true\n- !other 5\n",
+		"? [a]\n: b\n", "2001-01-01: 2001-01-01 10:00:00\n", "true: |\n  a\n  b\n", "- - - a\n", "[", "a: *b", "", "# c\n", "!!int x",
+	} {
+		f.Add([]byte(content))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if bytes.Contains(content, []byte("---")) || bytes.Contains(content, []byte("...")) || bytes.Contains(content, []byte("<<")) || bytes.Count(content, []byte("*")) > 8 {
+			return // several documents, merge keys, too many aliases to follow each
+		}
+		var doc library.Node
+		err := library.Unmarshal(content, &doc)
+		file := yaml.Read(yaml.Text{Name: "f", Content: content})
+		switch {
+		case len(file.Problems) > 0:
+			if err == nil && !strings.Contains(fmt.Sprint(file.Problems), "stand") && !strings.Contains(fmt.Sprint(file.Problems), "is used inside") {
+				t.Fatalf("%q is YAML: %v", content, file.Problems)
+			}
+		case err == nil && len(doc.Content) > 0:
+			compare(t, doc.Content[0], file.Root)
+		}
+	})
+}
+
+func compare(t *testing.T, n *library.Node, v *rules.Value) {
+	if n.Kind == library.AliasNode {
+		n = n.Alias
+	}
+	if v.At.Line != n.Line || v.At.Column != n.Column || v.At.File != "f" {
+		t.Fatalf("%q is at %v, want %d:%d", n.Value, v.At, n.Line, n.Column)
+	}
+	if n.Kind != library.ScalarNode {
+		if want := map[library.Kind]rules.Kind{library.MappingNode: rules.Map, library.SequenceNode: rules.List}[n.Kind]; v.Kind != want || len(v.Content) != len(n.Content) {
+			t.Fatalf("%s of %d, want %s of %d", v.Kind, len(v.Content), want, len(n.Content))
+		}
+		for i := range n.Content {
+			compare(t, n.Content[i], &v.Content[i])
+		}
+		return
+	}
+	var is any
+	err := n.Decode(&is)
+	old := slices.Contains([]string{"y", "yes", "n", "no", "on", "off"}, strings.ToLower(n.Value))
+	want := rules.String
+	switch is.(type) {
+	case nil:
+		want = rules.Null
+	case bool:
+		want = rules.Bool
+	case int, int64:
+		want = rules.Int
+	case uint64:
+		want = rules.Uint
+	case float64:
+		want = rules.Float
+	}
+	if err != nil {
+		want = rules.Wrong
+	}
+	if v.Kind != want && !(old && v.Kind == rules.Bool) && !(v.Kind == rules.String && v.Text == n.Value && n.Tag != "" && !strings.HasPrefix(n.Tag, "!!")) && !(v.Kind == rules.String && n.Tag == "!!timestamp") {
+		t.Fatalf("%s %q is %s, want %s (%v)", n.Tag, n.Value, v.Kind, want, err)
+	}
+}
