@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"sync"
 
 	"example.org/rls/pkg/backends/split"
 )
@@ -10,9 +9,8 @@ import (
 // partCall is the call for one part of a batch.
 type partCall struct {
 	call
-	part     *split.Part
-	answered func()
-	done     bool
+	part *split.Part
+	done bool
 }
 
 // askSlots sends one script for each part, all before it waits for any, and
@@ -23,11 +21,7 @@ func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func
 	for i, p := range parts {
 		c := &calls[i]
 		c.part = p
-		c.answered = sync.OnceFunc(func() { answered(p) })
-		c.ended = func() {
-			c.answered()
-			ended <- c
-		}
+		c.ended = func() { ended <- c }
 		c.eval = newEval(&p.Batch, s.jitter.Microseconds())
 		c.tryStart(ctx, s.servers)
 	}
@@ -35,29 +29,28 @@ func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func
 		c := &calls[i]
 		c.start(ctx, s.servers) // if its lane was full
 		if c.err != nil {       // it was not sent
-			ended <- c
+			c.ended()
 		}
+	}
+	finish := func(c *partCall) {
+		if c.done {
+			return
+		}
+		c.done = true
+		if err := c.finish(ctx, s.servers, &c.part.Batch); err != nil {
+			_ = fail(&c.part.Batch, err)
+		}
+		answered(c.part)
 	}
 	for range parts {
 		select {
 		case c := <-ended:
-			s.finishPart(ctx, c)
+			finish(c)
 		case <-ctx.Done():
 			for i := range calls {
-				s.finishPart(ctx, &calls[i])
+				finish(&calls[i])
 			}
 			return
 		}
 	}
-}
-
-func (s *Store) finishPart(ctx context.Context, c *partCall) {
-	if c.done {
-		return
-	}
-	c.done = true
-	if err := c.finish(ctx, s.servers, &c.part.Batch); err != nil {
-		_ = fail(&c.part.Batch, err)
-	}
-	c.answered()
 }
