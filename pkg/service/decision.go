@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -166,13 +165,8 @@ func (d *decision) decide(ctx context.Context) error {
 	}
 	d.plan(domain, patience(ctx))
 	if len(d.batch.Ops) > 0 {
-		// The error is the first one of those in the replies, which judge reads.
-		if err := d.service.cfg.Store.Apply(ctx, &d.batch); err != nil && !slices.ContainsFunc(d.batch.Replies, func(r backends.Reply) bool { return r.Err != nil }) {
-			_ = d.batch.Fail(err)
-		}
-		if domain.Charge == descriptors.ChargeDenying {
-			d.chargeDenials(ctx)
-		}
+		// Its error is the first one of those in the replies, which judge reads.
+		_ = d.service.cfg.Store.Apply(ctx, &d.batch)
 		d.judge()
 	}
 	return d.conclude(ctx)

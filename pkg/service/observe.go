@@ -125,11 +125,12 @@ func (c *check) verdict(op *backends.Op, r *backends.Reply) Verdict {
 	}
 	v.Is = c.is
 	v.Recalled = r.Recalled
-	v.All = op.ChargeDenied
-	if v.All {
-		v.After = r.Value.Whole
-	} else {
-		v.After = int64(v.Capacity()) - v.Is.Remaining
+	v.After = int64(v.Capacity()) - v.Is.Remaining
+	// A denied cost may leave a fixed window below its limit: when it does not fit
+	// beside an earlier descriptor that the batch, refused as a whole, did not
+	// charge. Then no hit is beyond the limit.
+	if op.ChargeDenied && (v.Is.Allowed || r.Value.Whole > int64(v.Capacity())) {
+		v.All, v.After = true, r.Value.Whole
 	}
 	return v
 }

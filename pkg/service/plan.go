@@ -63,14 +63,19 @@ func (d *decision) replaced(name string) bool {
 	return false
 }
 
-// plan makes the batch: one operation for each check.
+// plan makes the batch: one operation for each check. The limits of one
+// descriptor are a group: the store charges all of them or none.
 func (d *decision) plan(domain *descriptors.Domain, patience int64) {
+	// With ChargeDenying fixed windows count what they themselves deny, so they
+	// are not AdmittedOnly.
 	d.batch.AllOrNothing = domain.Charge != descriptors.ChargeAlways
+	admittedOnly := domain.Charge == descriptors.ChargeAdmitted
 	d.batch.Ops = resized(d.batch.Ops, len(d.checks))
 	d.batch.Replies = resized(d.batch.Replies, len(d.checks))
 
 	now := d.service.cfg.Store.Now()
 	quota := d.quotaRole()
+	var group uint8 // 1 or 2, so that groups that are neighbours differ
 	var room [160]byte
 	for i := range d.outcomes {
 		o := &d.outcomes[i]
@@ -80,7 +85,7 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 		id := d.identity(room[:0], domain.Name, o)
 		charge := algorithms.Charge{
 			Now: now, Cost: o.asked.hits, Refund: o.asked.refund,
-			AdmittedOnly: d.batch.AllOrNothing, Patience: patience,
+			AdmittedOnly: admittedOnly, Patience: patience,
 		}
 		role := backends.Firm
 		switch {
@@ -89,17 +94,27 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 		case d.quota(o):
 			role = quota
 		}
+		several := o.end-o.first > 1
+		if several {
+			group = group%2 + 1
+		}
 		for j := o.first; j < o.end; j++ {
 			op := &d.batch.Ops[j]
 			d.checks[j].limit.Plan(op, id, charge)
 			op.Role = role
+			if several {
+				op.Group = group
+			}
 		}
 	}
 }
 
 // identity names whom the limits of o count. It appends to room.
+//
+// OneSlot depends on the rule alone and not on the limits that are checked, so
+// that an override and a limit beside a replaced one keep their counters.
 func (d *decision) identity(room []byte, domain string, o *outcome) algorithms.Identity {
-	id := algorithms.Identity{Prefix: d.service.cfg.KeyPrefix}
+	id := algorithms.Identity{Prefix: d.service.cfg.KeyPrefix, OneSlot: o.rule != nil && len(o.rule.Limits) > 1}
 	var shared []string
 	if o.overrides == nil {
 		shared = o.rule.Shared
@@ -133,11 +148,14 @@ func (d *decision) quota(o *outcome) bool {
 	return o.overrides == nil && o.rule != nil && o.rule.Quota && o.first < o.end
 }
 
-// quotaRole is the role of the operations in quota mode: Lenient if one of the
-// descriptors in quota mode always passes, so that together they cannot deny.
+// quotaRole is the role of the operations in quota mode: Lenient if a descriptor
+// in quota mode is in shadow mode as well, so that it always passes and together
+// they cannot deny. (With QUOTA_MODE a descriptor without a limit always passes,
+// too. It makes no difference: then every operation is in quota mode, and if all
+// of them refuse, none is charged in either role.)
 func (d *decision) quotaRole() backends.Role {
 	for i := range d.outcomes {
-		if o := &d.outcomes[i]; d.quota(o) && (o.shadow() || o.first == o.end) {
+		if o := &d.outcomes[i]; o.shadow() && d.quota(o) {
 			return backends.Lenient
 		}
 	}

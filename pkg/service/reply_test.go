@@ -295,6 +295,66 @@ func TestSeveralLimits(t *testing.T) {
 	name("sustained", over, 0)
 }
 
+// TestSeveralLimitsOfADescriptorAreChargedTogether: a client that is over its
+// limit per second does not use up its limit per ten minutes, whatever charge
+// says. The window that denies counts the hit only with charge: always.
+func TestSeveralLimitsOfADescriptorAreChargedTogether(t *testing.T) {
+	const rules = `
+domain: d
+charge: %s
+descriptors:
+  - key: client
+    rate_limits:
+      - {unit: second, requests_per_unit: 10, name: burst}
+      - {unit: minute, unit_multiplier: 10, requests_per_unit: 3000, name: sustained, strategy: %s}
+  - {key: other, rate_limit: {unit: hour, requests_per_unit: 1000}}
+`
+	for strategy, left := range map[string]uint32{ // after 3 s with 10 admitted requests each
+		"fixed_window": 2970, "sliding_window": 2970, "sliding_log": 2970, "token_bucket": 2985, // 5 tokens per second come back
+	} {
+		for charge, others := range map[string]uint32{"always": 1000 - 75, "admitted": 1000 - 30} {
+			t.Run(strategy+", charge "+charge, func(t *testing.T) {
+				text := fmt.Sprintf(rules, charge, strategy)
+				r := start(t, text)
+				for range 3 {
+					for i := range 25 {
+						resp := r.call(request(desc("other", "a"), desc("client", "a")))
+						if s := resp.Statuses[1]; (resp.OverallCode == over) != (i >= 10) || s.CurrentLimit.Name != "burst" {
+							t.Fatalf("hit %d of a second: %v", i+1, resp)
+						}
+					}
+					r.pass(time.Second)
+				}
+				r.want(withHits(0, desc("other", "a")), ok, others)
+				r.load(strings.ReplaceAll(text, "requests_per_unit: 10,", "requests_per_unit: 100000,"))
+				if s := r.hit(withHits(0, desc("client", "a"))); s.CurrentLimit.Name != "sustained" || s.LimitRemaining != left {
+					t.Errorf("%v; want %d left of sustained", s, left)
+				}
+			})
+		}
+	}
+}
+
+// TestDenyingLimitOfSeveralCountsTheHit: with charge: always a fixed window that
+// denies counts the denied hit, also as one of several limits.
+func TestDenyingLimitOfSeveralCountsTheHit(t *testing.T) {
+	rules := fmt.Sprintf(several, "always")
+	r := start(t, rules)
+	for range 3 {
+		r.hit(desc("k", "a"))
+	}
+	r.load(strings.ReplaceAll(rules, "requests_per_unit: 2,", "requests_per_unit: 4,"))
+	r.want(withHits(0, desc("k", "a")), ok, 1) // 3 of 4 were counted
+}
+
+// TestOverrideKeepsTheCounterOfSeveralLimits: an override with the window of the
+// rule's first limit counts in the cell of that limit.
+func TestOverrideKeepsTheCounterOfSeveralLimits(t *testing.T) {
+	r := start(t, fmt.Sprintf(several, "admitted"))
+	r.want(desc("k", "a"), ok, 1)
+	r.want(withLimit(9, 1, nil, desc("k", "a")), ok, 7)
+}
+
 func TestCharge(t *testing.T) {
 	both := request(desc("other", "a"), desc("n", "a"))
 	t.Run("always", func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 // store is a kind of store and how a user sets it up.
 type store struct {
 	name string
-	// start starts the servers. It returns the settings and the Redis servers
-	// in which keys may be.
+	// start starts the servers. It returns the settings, and the Redis servers
+	// whose keys can be looked at.
 	start func(t testing.TB) (settings, redis []string)
 }
 
@@ -109,7 +109,7 @@ descriptors:
   - {key: scarce, rate_limit: {unit: year, requests_per_unit: 1, strategy: gcra}}
 `
 
-// TestEveryStore: whatever the store, users see the same.
+// TestEveryStore: users see the same whatever the store is.
 func TestEveryStore(t *testing.T) {
 	t.Parallel()
 	for _, store := range stores {
@@ -144,7 +144,7 @@ func countsDownAndDenies(s *service, strategy string) {
 	if denied.Code != over || denied.LimitRemaining != 0 || denied.GetCurrentLimit().GetRequestsPerUnit() != 5 || wait < 1 || wait > 365*24*3600 {
 		s.t.Fatalf("the sixth hit: %v", denied)
 	}
-	// An own counter for everybody.
+	// Each user has a counter.
 	s.want("all", desc(strategy, "user 2"), ok, 4)
 
 	// Fixed windows have counted the hit that they denied.
@@ -184,14 +184,15 @@ func passesWhenAllPass(s *service) {
 			s.t.Fatalf("hit %d: %v", left+1, got)
 		}
 	}
-	got := s.hit("all", desc("several", "x"))
-	if got.Code != over || got.CurrentLimit.Name != "short" {
-		s.t.Fatalf("beyond the shorter: %v", got)
+	for range 3 {
+		if got := s.hit("all", desc("several", "x")); got.Code != over || got.CurrentLimit.Name != "short" {
+			s.t.Fatalf("beyond the shorter: %v", got)
+		}
 	}
-	s.hit("all", desc("several", "x"))
-	// Both are over now: the one with the longest wait answers.
-	if got = s.hit("all", desc("several", "x")); got.Code != over || got.CurrentLimit.Name != "long" {
-		s.t.Fatalf("beyond both: %v", got)
+	// The denied hits were not charged to the longer limit, so a refund of the
+	// three that were makes both whole.
+	if got := s.hit("all", refund(3, desc("several", "x"))); got.CurrentLimit.Name != "short" || got.LimitRemaining != 3 {
+		s.t.Fatalf("after a refund: %v", got)
 	}
 }
 
@@ -249,5 +250,52 @@ func TestPerSecondLimitsLiveInTheirOwnRedis(t *testing.T) {
 	}
 	if got := len(keysOf(t, seconds)); got != 1 {
 		t.Errorf("%d keys in the Redis for seconds, want 1", got)
+	}
+}
+
+// TestBurstsDoNotUseUpTheLongTermLimit: the limits of one descriptor are charged
+// together, so a client that hits its limit per second all the time is charged
+// for admitted requests only on its limit per year. That holds where both
+// counters are in one Redis and where per-second counters have their own.
+func TestBurstsDoNotUseUpTheLongTermLimit(t *testing.T) {
+	t.Parallel()
+	const rules = `
+domain: all
+descriptors:
+  - key: client
+    rate_limits:
+      - {unit: second, requests_per_unit: 3, name: burst}
+      - {unit: year, requests_per_unit: 1000, name: sustained}
+  - {key: other, rate_limit: {unit: year, requests_per_unit: 1000, name: other}}
+`
+	main := testenv.Redis(t).Addr
+	for name, settings := range map[string][]string{
+		"one Redis":                 append(redisAt(main), "CACHE_KEY_PREFIX=one_"),
+		"another Redis for seconds": append(perSecondAt(main, testenv.Redis(t).Addr), "CACHE_KEY_PREFIX=two_"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, rules, settings...)
+			admitted := 0
+			for range 40 {
+				resp := s.call("all", desc("other", "x"), desc("client", "x"))
+				if resp.OverallCode == ok {
+					admitted++
+				}
+			}
+			if admitted == 40 {
+				t.Fatal("the limit per second denied nothing")
+			}
+			counted := func(key string) int {
+				for k := range keysOf(t, main) {
+					if strings.HasPrefix(k, strings.TrimPrefix(settings[len(settings)-1], "CACHE_KEY_PREFIX=")) && strings.Contains(k, key) && strings.Contains(k, "|365d|") {
+						return count(t, main, k)
+					}
+				}
+				return 0
+			}
+			if client, other := counted("client=x"), counted("other=x"); client != admitted || other != 40 {
+				t.Errorf("%d of 40 were admitted; the limit per year counts %d of them, the other descriptor %d", admitted, client, other)
+			}
+		})
 	}
 }
