@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -41,9 +42,12 @@ func newMetrics(s *settings.Settings, log *slog.Logger) (*metrics.Metrics, error
 	return m, err
 }
 
+// debuggedPerSecond is how many requests a second are logged at debug level.
+const debuggedPerSecond = 100
+
 // observers returns the observers of decisions that the settings ask for. A process
 // without any does not spend time on them.
-func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer) []service.Observer {
+func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer, log *slog.Logger) []service.Observer {
 	var all []service.Observer
 	if !s.Metrics.DisableStats {
 		all = append(all, measure.Observer())
@@ -52,6 +56,9 @@ func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer)
 		shown := s.Log
 		shown.Level = "info"
 		all = append(all, metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, newLogger(stderr, shown)))
+	}
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		all = append(all, metrics.NewDebugLog(debuggedPerSecond, log))
 	}
 	return all
 }

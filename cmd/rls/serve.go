@@ -55,7 +55,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	defer func() { _ = store.Close() }()
 
-	limits, err := newService(s, store, observers(s, measure, k.Stderr))
+	limits, err := newService(s, store, observers(s, measure, k.Stderr, log))
 	if err != nil {
 		return err
 	}

@@ -39,34 +39,48 @@ func (l *DecisionLog) Observe(o *service.Observation) {
 }
 
 func (l *DecisionLog) write(o *service.Observation, v *service.Verdict) {
-	decision := decisionNames[allowed]
-	switch {
-	case v.Is.Allowed:
-	case v.Shadow || o.ShadowMode:
-		decision = decisionNames[shadowed]
-	default:
-		decision = decisionNames[denied]
-	}
-	rule := o.Domain + ".override"
 	var shared []string
 	if !v.Override {
-		rule, shared = v.Rule.Path, v.Rule.Shared
-	}
-	remaining := v.Is.Remaining
-	if !v.Is.Allowed {
-		remaining = 0
+		shared = v.Rule.Shared
 	}
 	key := fnv.New64a()
 	_, _ = key.Write(descriptors.AppendID(nil, o.Domain, v.Entries, shared))
 	l.log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
-		slog.String("decision", decision),
-		slog.String("rule", rule),
+		slog.String("decision", outcome(o, v)),
+		slog.String("rule", ruleOf(o, v)),
 		slog.String("key", fmt.Sprintf("%016x", key.Sum64())),
 		slog.String("strategy", v.Limit.Strategy.String()),
 		slog.Uint64("hits", v.Hits),
 		slog.Uint64("limit", uint64(v.Limit.Requests)),
-		slog.Int64("remaining", remaining),
+		slog.Int64("remaining", remaining(v)),
 		slog.Float64("retry_after", v.Is.RetryAfter.Seconds()),
 		slog.String("backend", l.backend),
 		slog.Int64("microseconds", o.Took.Microseconds()))
+}
+
+// outcome is the word for a verdict of a store that decided.
+func outcome(o *service.Observation, v *service.Verdict) string {
+	switch {
+	case v.Is.Allowed:
+		return decisionNames[allowed]
+	case v.Shadow || o.ShadowMode:
+		return decisionNames[shadowed]
+	}
+	return decisionNames[denied]
+}
+
+// ruleOf is the path of the rule, or stands for a limit that the request brought.
+func ruleOf(o *service.Observation, v *service.Verdict) string {
+	if v.Override {
+		return o.Domain + ".override"
+	}
+	return v.Rule.Path
+}
+
+// remaining is 0 for a denial, also of a request that cost more than remains.
+func remaining(v *service.Verdict) int64 {
+	if !v.Is.Allowed {
+		return 0
+	}
+	return v.Is.Remaining
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"iter"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -37,6 +38,9 @@ type Observation struct {
 	// Unknown: no rules have this domain, so its name is the caller's.
 	Unknown bool
 	Result  Result
+	// Err says why a request was refused or not decided; nil for Passed and
+	// Limited.
+	Err error
 	// Partial: the store failed to decide an operation, and the request was
 	// answered all the same (Passed or Limited), because another limit denied it
 	// or the limit is not enforced.
@@ -48,6 +52,19 @@ type Observation struct {
 	Took time.Duration
 	// Verdicts has each limit that the store was asked about, but for refunds.
 	Verdicts []Verdict
+
+	asked []descriptor
+}
+
+// Asked gives the entries of each descriptor, as the caller sent them.
+func (o *Observation) Asked() iter.Seq[[]descriptors.Entry] {
+	return func(yield func([]descriptors.Entry) bool) {
+		for i := range o.asked {
+			if !yield(o.asked[i].entries) {
+				return
+			}
+		}
+	}
 }
 
 // Verdict is what one limit said to one descriptor.
@@ -87,7 +104,7 @@ func (d *decision) tell(err error) {
 	o := &d.seen
 	*o = Observation{
 		Domain: d.request.domain, Descriptors: len(d.request.descriptors), Unknown: d.unknown,
-		Result: d.result(err), Partial: err == nil && d.partial, ShadowMode: d.service.cfg.ShadowMode, Spared: d.spared,
+		Result: d.result(err), Err: err, asked: d.request.descriptors, Partial: err == nil && d.partial, ShadowMode: d.service.cfg.ShadowMode, Spared: d.spared,
 		Took: time.Since(d.service.epoch) - d.start, Verdicts: o.Verdicts[:0],
 	}
 	for i := range d.checks {

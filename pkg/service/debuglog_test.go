@@ -1,0 +1,91 @@
+package service_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
+)
+
+// locked is a log that many goroutines write and the test reads.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// lines returns the lines so far, as JSON without the time and the duration.
+func (l *locked) lines(t *testing.T) (all []map[string]any) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.b.String()) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		delete(fields, "time")
+		delete(fields, "microseconds")
+		all = append(all, fields)
+	}
+	return all
+}
+
+func debugged(to *locked, perSecond int) func(*service.Config) {
+	log := slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return func(c *service.Config) { c.Observers = []service.Observer{metrics.NewDebugLog(perSecond, log)} }
+}
+
+// Each request is a line that says what was asked, what each limit decided, and
+// the answer or the error.
+func TestDebugLog(t *testing.T) {
+	var log locked
+	r := start(t, measuredRules, debugged(&log, 1000))
+	r.call(request(desc("a", "alice"), desc("x", "1", "y", "")))
+	r.call(request(withHits(11, desc("a", "bob"))))
+	r.call(request(withHits(3, desc("shadow", ""))))
+	r.call(request(withLimit(5, hour, nil, desc("a", "eve"))))
+	if _, err := r.try(request()); err == nil {
+		t.Fatal("a request without descriptors is answered")
+	}
+	line := func(result, descriptors, decisions string) map[string]any {
+		return map[string]any{"level": "DEBUG", "msg": "request", "domain": "d", "result": result, "descriptors": descriptors, "decisions": decisions}
+	}
+	refused := line("refused", "", "")
+	refused["error"] = "rpc error: code = InvalidArgument desc = rate limit descriptor list must not be empty; set the field descriptors to at least one descriptor"
+	want := []map[string]any{
+		line("OK", "a=alice; x=1,y", "a=alice: allowed by d.a (fixed_window, limit 10, remaining 9)"),
+		line("OVER_LIMIT", "a=bob", "a=bob: denied by d.a (fixed_window, limit 10, remaining 0)"),
+		line("OK", "shadow", "shadow: shadow by d.shadow (fixed_window, limit 2, remaining 0)"),
+		line("OK", "a=eve", "a=eve: allowed by d.override (fixed_window, limit 5, remaining 4)"),
+		refused,
+	}
+	if diff := cmp.Diff(want, log.lines(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Of many requests in a second only the first ones are logged.
+func TestDebugLogIsSampled(t *testing.T) {
+	var log locked
+	r := start(t, measuredRules, debugged(&log, 3))
+	const requests = 200 // at most a few seconds' worth
+	for range requests {
+		r.call(request(desc("a", "alice")))
+	}
+	if n := len(log.lines(t)); n < 3 || n > requests/4 {
+		t.Errorf("%d of %d requests are logged", n, requests)
+	}
+}
