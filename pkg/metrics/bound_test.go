@@ -138,12 +138,12 @@ func TestOldRulesAreForgotten(t *testing.T) {
 	yaml := "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, name: " + strings.Repeat("x", 1<<20) + "}\n"
 	entry := descriptors.Entry{Key: "k"}
 	before := heap()
-	for range 64 {
+	for range 16 {
 		r := rule(t, yaml, entry)
 		o.Rules(nil)
 		o.Observe(allowed(r, entry))
 	}
-	if after := heap(); after > before+16<<20 {
+	if after := heap(); after > before+4<<20 {
 		t.Errorf("%d MiB of old rules are kept", (after-before)>>20)
 	}
 	runtime.KeepAlive(o)
