@@ -27,6 +27,7 @@ type Exceptions map[string]string
 func Run(t *testing.T, open Open, exceptions ...Exceptions) {
 	t.Run("Steps", func(t *testing.T) { testSteps(t, open(t)) })
 	t.Run("Batches", func(t *testing.T) { testBatches(t, open(t)) })
+	t.Run("Decisions", func(t *testing.T) { testDecisions(t, open(t)) })
 	t.Run("Bounds", func(t *testing.T) { testBounds(t, open(t)) })
 	t.Run("Keys", func(t *testing.T) { testKeys(t, open(t)) })
 	t.Run("Concurrency", func(t *testing.T) { testConcurrency(t, open(t)) })

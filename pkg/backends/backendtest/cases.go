@@ -28,33 +28,6 @@ func testBatches(t *testing.T, s backends.Store) {
 		}
 	})
 
-	t.Run("all or nothing", func(t *testing.T) {
-		full, free, soft := fresh("full"), fresh("free"), fresh("soft")
-		applyOne(t, s, counter(full, now, 5, 5))
-		b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{counter(free, now, 2, 5), counter(full, now, 1, 5), counter(soft, now, 1, 5)}}
-		b.Ops[2].Soft = true
-		r := apply(t, s, &b)
-		if !b.Refused || r[0].Admitted != 1 || r[0].Value.Whole != 0 || r[1].Admitted != 0 || r[1].Value.Whole != 5 {
-			t.Fatalf("got %+v, refused %v", r, b.Refused)
-		}
-		for _, key := range []string{free, soft} {
-			if got := applyOne(t, s, counter(key, now, 0, 5)).Value.Whole; got != 0 {
-				t.Fatalf("%s was charged %d by a refused batch", key, got)
-			}
-		}
-	})
-
-	t.Run("a soft refusal refuses only itself", func(t *testing.T) {
-		full, free := fresh("full"), fresh("free")
-		applyOne(t, s, counter(full, now, 5, 5))
-		b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{counter(free, now, 2, 5), counter(full, now, 1, 5)}}
-		b.Ops[1].Soft = true
-		r := apply(t, s, &b)
-		if b.Refused || r[0].Value.Whole != 2 || r[1].Admitted != 0 || r[1].Value.Whole != 5 {
-			t.Fatalf("got %+v, refused %v", r, b.Refused)
-		}
-	})
-
 	t.Run("one key twice", func(t *testing.T) {
 		key := fresh("twice")
 		b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{counter(key, now, 3, 5), counter(key, now, 3, 5)}}

@@ -9,9 +9,9 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// event is a moment in a timeline: hits that arrive at once, as one charge
-// each, and what the last of them is told. A zero duration or a remaining of
-// anything means that the timeline does not say.
+// event is a moment in a timeline: hits that arrive at once, one charge each,
+// and the decision for the last of them. A duration of zero, and a remaining of
+// anything, is not compared.
 type event struct {
 	at        time.Duration // since a round hour
 	hits      int
@@ -23,6 +23,7 @@ type event struct {
 	reset     time.Duration
 	retry     time.Duration
 	delay     time.Duration
+	limit     *algorithms.Spec // from this event on; nil: as before
 }
 
 const anything = -1
@@ -75,6 +76,73 @@ var timelines = []timeline{
 		{hits: 1, admitted: 0, remaining: 0, retry: time.Minute}}},
 	{"nothing passes a limit of zero: token bucket", algorithms.Spec{Strategy: algorithms.TokenBucket, Window: time.Minute}, false, []event{
 		{hits: 1, admitted: 0, remaining: 0, retry: time.Minute}}},
+
+	{"nothing passes a limit of zero, whatever its burst: token bucket", algorithms.Spec{Strategy: algorithms.TokenBucket, Window: time.Minute, Burst: 5_000_000}, false, zeroEvents},
+	{"nothing passes a limit of zero, whatever its burst: GCRA", algorithms.Spec{Strategy: algorithms.GCRA, Window: time.Minute, Burst: 5_000_000}, false, zeroEvents},
+	{"nothing passes a limit of zero, whatever its burst: a queue", algorithms.Spec{Strategy: algorithms.LeakyBucket, Window: time.Minute, Burst: 5_000_000, MaxDelay: time.Minute}, false, zeroEvents},
+
+	{"a token bucket raised from 10 to 10,000 a day", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: 24 * time.Hour, Burst: 10}, false, []event{
+		{hits: 11, admitted: 10, remaining: 0, retry: 144 * time.Minute},
+		{at: time.Minute, hits: 1, admitted: 0, remaining: 0, retry: 8640 * time.Millisecond,
+			limit: &algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10_000, Window: 24 * time.Hour, Burst: 10}},
+		{at: 68640 * time.Millisecond, hits: 2, admitted: 1, remaining: 0, retry: 8640 * time.Millisecond},
+		{at: 10 * time.Minute, hits: 11, admitted: 10, remaining: 0},
+	}},
+	{"GCRA raised from 1 to 3600 an hour", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 1, Window: time.Hour}, false, []event{
+		{hits: 2, admitted: 1, remaining: 0, retry: time.Hour},
+		{at: time.Minute, hits: 1, check: true, admitted: 1, remaining: 0, reset: time.Second,
+			limit: &algorithms.Spec{Strategy: algorithms.GCRA, Requests: 3600, Window: time.Hour}},
+		{at: time.Minute, hits: 1, admitted: 0, remaining: 0, retry: time.Second},
+		{at: 61 * time.Second, hits: 2, admitted: 1, remaining: 0, retry: time.Second},
+	}},
+	{"a queue raised from 1 to 60 a minute", algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 1, Window: time.Minute, MaxDelay: time.Minute}, false, []event{
+		{hits: 1, admitted: 1, remaining: 0},
+		{hits: 2, admitted: 1, remaining: 0, retry: time.Minute},
+		{hits: 1, admitted: 0, remaining: 0, retry: time.Second, // 60 s of queue and its one burst
+			limit: &algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 60, Window: time.Minute, MaxDelay: time.Minute}},
+		{at: time.Second, hits: 1, admitted: 1, remaining: 0, delay: time.Minute},
+	}},
+	{"a raised and a lowered log", algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 2, Window: time.Minute}, false, []event{
+		{hits: 3, admitted: 2, remaining: 0},
+		{hits: 3, admitted: 2, remaining: 0, limit: &algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 4, Window: time.Minute}},
+		{at: 60 * time.Second, hits: 2, admitted: 1, remaining: 0, limit: &algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 1, Window: time.Minute}},
+	}},
+
+	{"the clock goes back by an hour: token bucket", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Minute}, false, []event{
+		{at: time.Hour, hits: 10, admitted: 10, remaining: 0},
+		{hits: 1, check: true, admitted: 1, remaining: 0, reset: time.Minute},
+		{hits: 1, admitted: 0, remaining: 0, retry: 6 * time.Second},
+		{at: 6 * time.Second, hits: 2, admitted: 1, remaining: 0},
+		{at: 2 * time.Minute, hits: 11, admitted: 10, remaining: 0},
+	}},
+	{"the clock goes back by an hour: GCRA", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 10, Window: time.Minute}, false, []event{
+		{at: time.Hour, hits: 1, admitted: 1, remaining: 0},
+		{hits: 1, admitted: 0, remaining: 0, retry: 6 * time.Second},
+		{at: 6 * time.Second, hits: 1, admitted: 1, remaining: 0},
+	}},
+	{"the clock goes back by an hour: a queue", algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 10, Window: time.Minute, MaxDelay: 12 * time.Second}, false, []event{
+		{at: time.Hour, hits: 3, admitted: 3, remaining: 0},
+		{hits: 1, admitted: 0, remaining: 0, retry: 6 * time.Second},
+		{at: 6 * time.Second, hits: 1, admitted: 1, remaining: 0, delay: 12 * time.Second},
+	}},
+	{"the clock goes back by an hour: sliding log", algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 3, Window: time.Minute}, false, []event{
+		{at: time.Hour, hits: 1, admitted: 1, remaining: 2},
+		{at: time.Hour + 10*time.Second, hits: 2, admitted: 2, remaining: 0},
+		{hits: 1, admitted: 0, remaining: 0, reset: time.Minute, retry: time.Minute},
+		{at: 59 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Second},
+		{at: 60 * time.Second, hits: 4, admitted: 3, remaining: 0},
+	}},
+	{"the clock goes back by an hour: window from the first hit", algorithms.Spec{Requests: 2, Window: time.Minute, FromFirstHit: true}, false, []event{
+		{at: time.Hour, hits: 2, admitted: 2, remaining: 0},
+		{hits: 1, check: true, admitted: 1, remaining: 0, reset: time.Minute},
+		{at: 10 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: 50 * time.Second},
+		{at: 60 * time.Second, hits: 1, admitted: 1, remaining: 1, reset: time.Minute},
+	}},
+	{"the clock goes back by an hour: window extended by each hit", algorithms.Spec{Requests: 2, Window: time.Minute, FromFirstHit: true, Extend: true}, true, []event{
+		{at: time.Hour, hits: 2, admitted: 2, remaining: 0},
+		{hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
+		{at: 60 * time.Second, hits: 1, admitted: 1, remaining: 1, reset: time.Minute},
+	}},
 
 	{"aligned windows let two quotas through around their edge", algorithms.Spec{Requests: 100, Window: time.Minute}, false, []event{
 		{at: -time.Second, hits: 101, admitted: 100, remaining: 0, retry: time.Second},
@@ -175,6 +243,16 @@ var timelines = []timeline{
 	}},
 }
 
+// zeroEvents are what becomes of hits on a limit of 0, and of a check.
+var zeroEvents = []event{
+	{hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
+	{hits: 1, cost: 5_000_000, admitted: 0, remaining: 0, retry: time.Minute},
+	{hits: 1, cost: 1 << 62, admitted: 0, remaining: 0, retry: time.Minute},
+	{hits: 1, cost: 1 << 62, refund: true, admitted: 1, remaining: 0},
+	{hits: 1, check: true, admitted: 1, remaining: 0},
+	{hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
+}
+
 // untilMidnight is from the round hour that timelines start at to the next
 // UTC midnight.
 var untilMidnight = time.Duration(24-time.UnixMicro(epoch()).UTC().Hour()) * time.Hour
@@ -198,6 +276,11 @@ func testTimelines(t *testing.T, s backends.Store, exceptions []Exceptions) {
 				id.ID = id.ID[1 : len(id.ID)-1] // the key brings its own hash tag
 			}
 			for i, e := range tl.events {
+				if e.limit != nil {
+					if l, err = algorithms.New(*e.limit); err != nil {
+						t.Fatal(err)
+					}
+				}
 				play(t, s, l, id, tl.admittedOnly, i, e)
 			}
 		})
