@@ -62,7 +62,7 @@ func (b *Batch) refuses() bool {
 		end = b.descriptorEnd(first)
 		refuses := b.any(first, end, (*Batch).denies)
 		switch op := &b.Ops[first]; {
-		case op.Soft || op.Role == Lenient:
+		case op.Role == Lenient:
 		case op.Role == Quota:
 			quotas++
 			if refuses {

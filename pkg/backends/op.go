@@ -119,10 +119,6 @@ var NoMax = Amount{Whole: math.MaxInt64}
 type Op struct {
 	Kind Kind
 	Span Span // Counter only
-	// Soft: in an all-or-nothing batch this operation's refusal refuses only
-	// itself (a shadow rule). It says the same as the role Lenient, which
-	// replaces it.
-	Soft bool
 	// Refund: By is given back instead of charged: the cell is lowered, not
 	// below its floor (0, or Now for a Meter), and a list loses its newest
 	// costs. A refund always fits.
@@ -158,9 +154,6 @@ type Op struct {
 	// NoMax. The step lowers a cell above it to it, and the cell stays lowered
 	// also when the step charges nothing.
 	Furthest Amount
-
-	// Full is no longer read; it goes when no package sets it.
-	Full int64
 
 	// Times >= 1 merges that many equal operations into one: as many as fit
 	// are charged. It is 1 in an all-or-nothing batch and in a group.

@@ -83,9 +83,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 			b.Replies[i] = w.wait(ctx)
 		}
 	}
-	// An all-or-nothing batch has one operation here.
-	b.Refused = b.AllOrNothing && b.Replies[0].Err == nil &&
-		!b.Ops[0].Soft && b.Ops[0].Role != backends.Lenient && b.Replies[0].Admitted < b.Ops[0].Times
+	b.Decide() // an all-or-nothing batch has one operation here
 	return b.Err()
 }
 

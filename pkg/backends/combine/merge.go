@@ -65,7 +65,7 @@ func (m *merged) takes(op *backends.Op) bool {
 	relative(&a)
 	relative(&b)
 	a.Times, a.WeightNum = b.Times, b.WeightNum
-	a.Soft, a.Role = b.Soft, b.Role // neither matters outside an all-or-nothing batch
+	a.Role = b.Role // does not matter outside an all-or-nothing batch
 	return a == b
 }
 

@@ -120,10 +120,7 @@ func stays(op *backends.Op) bool {
 
 // over reports whether a reply to op is a denial, whatever comes.
 func over(op *backends.Op, r *backends.Reply) bool {
-	if op.Max == backends.NoMax {
-		return op.Full > 0 && r.Value.Whole > op.Full
-	}
-	return r.Admitted == 0
+	return op.Max != backends.NoMax && r.Admitted == 0
 }
 
 // name is key, or a hash of it in a length that no short key has.

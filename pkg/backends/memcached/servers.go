@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.org/rls/pkg/backends"
 )
 
 // srvRetry is the longest pause after a failed look-up while no list is known.
@@ -81,7 +83,7 @@ func (l serverList) pick(key string) int {
 	if len(l) == 1 {
 		return 0
 	}
-	h := hash(hashTag(key))
+	h := hash(backends.HashTag(key))
 	best, most := 0, uint64(0)
 	for i, v := range l {
 		if score := mix(h ^ v.seed); i == 0 || score > most {
@@ -89,17 +91,6 @@ func (l serverList) pick(key string) int {
 		}
 	}
 	return best
-}
-
-// hashTag is the text between the first { of a key and the next }, if there is
-// any, else the whole key, as Redis Cluster has it.
-func hashTag(key string) string {
-	if _, after, ok := strings.Cut(key, "{"); ok {
-		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
-			return tag
-		}
-	}
-	return key
 }
 
 // follow keeps the list as the SRV record name says, until stop.

@@ -114,11 +114,7 @@ func newApply(b *backends.Batch, jitter int64) eval {
 // pack appends op as apply.lua unpacks it. Every number is below 2^53 or, as
 // NoMax, above every cell.
 func pack(to []byte, op *backends.Op, lifetime int64) []byte {
-	role := op.Role
-	if op.Soft {
-		role = backends.Lenient
-	}
-	to = append(to, byte(op.Kind), byte(op.Span), byte(role), op.Group,
+	to = append(to, byte(op.Kind), byte(op.Span), byte(op.Role), op.Group,
 		bit(op.Refund), bit(op.ChargeDenied), bit(op.Prev != ""))
 	for _, n := range [...]int64{
 		op.Now, op.By.Whole, op.By.Frac, op.Den, op.Max.Whole, op.Max.Frac, op.Furthest.Whole, op.Furthest.Frac,

@@ -87,7 +87,7 @@ func TestClusterBatches(t *testing.T) {
 			ops[i].By.Whole = 2
 		}
 		ops[3].Max.Whole = 1 // refuses
-		ops[4].Soft, ops[4].Max.Whole = true, 1
+		ops[4].Role, ops[4].Max.Whole = backends.Lenient, 1
 		ops[5] = ops[5].Inverse()
 		stock := ops[5]
 		stock.Refund, stock.By.Whole = false, 3
@@ -117,7 +117,7 @@ func TestClusterBatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b.Refused {
-			t.Fatal("refused, though only a soft operation does not fit")
+			t.Fatal("refused, though only a lenient operation does not fit")
 		}
 		for i, want := range []int64{2, 2, 2, 2, 0, 1} {
 			if got := count(t, s, ops[i].Key); got != want || b.Replies[i].Value.Whole != want {

@@ -68,16 +68,20 @@ func (j *joint) charges() []*Part {
 // the second round. In the places that it goes to, it also looks at the other
 // cells, so that replies show them after the batch.
 func (j *joint) second(charges []*Part) []*Part {
-	charged := make([]bool, len(j.Ops))
+	surplus := make([]int64, len(j.Ops)) // how often an operation has been charged too much
 	for _, p := range charges {
-		for i, c := range decide(&p.Batch) {
-			charged[p.At(i)] = c
+		p.Decide()
+		for i := range p.Ops {
+			surplus[p.At(i)] = p.Charges(i)
 		}
 	}
-	keep := decide(j.Batch)
+	j.Decide()
+	for i := range surplus {
+		surplus[i] -= j.Charges(i)
+	}
 	var parts []*Part
 	for i := range j.Ops {
-		if j.Ops[i].Refund || charged[i] && !keep[i] {
+		if j.Ops[i].Refund || surplus[i] > 0 {
 			_, parts = partAt(parts, j.places.Of(&j.Ops[i]))
 		}
 	}
@@ -89,10 +93,10 @@ func (j *joint) second(charges []*Part) []*Part {
 		op := p.Add(j.Batch, i)
 		op.Group = 0
 		switch {
-		case op.Refund && keep[i]:
-		case charged[i] && !keep[i]:
+		case op.Refund && j.Charges(i) > 0:
+		case surplus[i] > 0:
 			*op = op.Inverse()
-			op.Times = j.Replies[i].Admitted
+			op.Times = surplus[i]
 		default:
 			*op = op.Look()
 		}
