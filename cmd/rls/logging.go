@@ -11,8 +11,8 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// levels are the reference's names. Nothing here is logged above error, so
-// fatal and panic keep the log silent.
+// levels are the names of levels in envoyproxy/ratelimit. This program logs
+// nothing above error, so fatal and panic keep the log silent.
 var levels = map[string]slog.Level{
 	"trace":   slog.LevelDebug - 4,
 	"debug":   slog.LevelDebug,
@@ -24,7 +24,8 @@ var levels = map[string]slog.Level{
 	"panic":   slog.LevelError + 8,
 }
 
-// newLogger writes lines in the reference's shape, for those who collect them.
+// newLogger returns a logger whose lines have the shape of those of
+// envoyproxy/ratelimit, so that programs that collect them understand both.
 func newLogger(w io.Writer, s settings.Log) *slog.Logger {
 	options := &slog.HandlerOptions{Level: levels[s.Level]}
 	if s.Format == "json" {
@@ -40,13 +41,13 @@ func newLogger(w io.Writer, s settings.Log) *slog.Logger {
 // level, that a server is away, so they are for debugging.
 type redisLog struct{ *slog.Logger }
 
-// Printf is what go-redis calls.
+// Printf is called by go-redis.
 func (l redisLog) Printf(_ context.Context, format string, args ...any) {
 	l.Debug("redis: " + fmt.Sprintf(format, args...))
 }
 
-// jsonShape names what every line has @timestamp, @message and level, and
-// writes durations as text does: a bare number has no unit.
+// jsonShape gives the three fields of every line the names @timestamp, @message
+// and level, and writes durations with their unit, as the text format does.
 func jsonShape(groups []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().String())
@@ -62,8 +63,7 @@ func jsonShape(groups []string, a slog.Attr) slog.Attr {
 	return levelName(groups, a)
 }
 
-// textShape begins a line as time="2026-11-21T09:00:00Z" level=warning msg=...,
-// but for the quotes.
+// textShape begins a line as time=2026-11-21T09:00:00Z level=warning msg=...
 func textShape(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.String(a.Key, a.Value.Time().Format(time.RFC3339))
@@ -89,8 +89,9 @@ func levelName(groups []string, a slog.Attr) slog.Attr {
 	return slog.String(a.Key, name)
 }
 
-// quotedTime puts the time at the start of each line in quotes, which slog
-// finds needless. A text handler writes a line at a time.
+// quotedTime puts quotes around the time at the start of each line, which slog
+// leaves out because the time has no space. It relies on a text handler writing
+// each line with one call.
 type quotedTime struct{ w io.Writer }
 
 func (q quotedTime) Write(line []byte) (int, error) {

@@ -1,5 +1,6 @@
-// Command rls is a rate-limit service for Envoy: serve runs it, check tells
-// what is wrong with its rules, client asks it. Here is wiring only.
+// Command rls is a rate-limit service for Envoy: serve runs it, check reports
+// problems of its rules, client sends it a request. This package wires the others
+// together.
 package main
 
 import (

@@ -19,7 +19,7 @@ import (
 
 const patience = 20 * time.Second
 
-// The program is run under both of its names.
+// The scripts run the program under each of its names.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rls": main, "ratelimit": main, "ratelimit_config_check": main})
 }

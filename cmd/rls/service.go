@@ -10,7 +10,7 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// newService makes the service that the settings describe.
+// newService returns the service that the settings describe.
 func newService(s *settings.Settings, store backends.Store, observers []service.Observer) (*service.Service, error) {
 	secret, err := keySecret(&s.Backend)
 	if err != nil {

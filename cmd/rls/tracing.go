@@ -8,7 +8,7 @@ import (
 	"example.org/rls/pkg/tracing"
 )
 
-// newTracer returns nil, which traces nothing, when tracing is off.
+// newTracer returns nil when tracing is off; a nil tracer makes no spans.
 func newTracer(ctx context.Context, s *settings.Settings, log *slog.Logger) (*tracing.Tracer, error) {
 	t := s.Tracing
 	if !t.Enabled {
@@ -26,7 +26,7 @@ func newTracer(ctx context.Context, s *settings.Settings, log *slog.Logger) (*tr
 	})
 }
 
-// endTracing sends the last spans.
+// endTracing sends the last spans, and logs when that fails.
 func endTracing(tracer *tracing.Tracer, log *slog.Logger) {
 	if err := tracer.Close(); err != nil {
 		log.Warn("spans are lost", "error", err.Error())

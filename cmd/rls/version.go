@@ -8,15 +8,16 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// version and revision are set by the linker in releases.
+// The linker sets version and revision in releases.
 var version, revision string
 
 type versionCmd struct{}
 
-// versionFlag is the flag that does the same.
+// versionFlag is --version, which does the same as the command.
 type versionFlag bool
 
-// BeforeReset runs before other arguments are looked at.
+// BeforeReset is called by kong when it meets the flag, before it checks other
+// arguments. It prints the version and ends the process.
 func (versionFlag) BeforeReset(k *kong.Kong) error {
 	if err := (versionCmd{}).Run(k); err != nil {
 		return err
@@ -34,8 +35,8 @@ func (versionCmd) Run(k *kong.Kong) error {
 	return err
 }
 
-// build says what this program was built from; the commit is empty where
-// neither the linker nor the toolchain knew it.
+// build returns the version and the commit that this program was built from; the
+// commit is empty if neither the linker nor the toolchain knew it.
 func build() (release, commit string) {
 	release, commit = version, revision
 	info, ok := debug.ReadBuildInfo()

@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/tracing"
 )
 
-// fixed decides without a thought, so that what is measured is the spans.
+// fixed always gives the same answer, so that the benchmark measures the spans.
 type fixed struct {
 	pb.UnimplementedRateLimitServiceServer
 	answer *pb.RateLimitResponse
@@ -21,7 +21,8 @@ func (f *fixed) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.Rate
 	return f.answer, nil
 }
 
-// BenchmarkSpan is what a decision's span costs: nothing when tracing is off.
+// BenchmarkSpan measures the cost of a decision's span: nothing when tracing is
+// off.
 func BenchmarkSpan(b *testing.B) {
 	sampled := metadata.Pairs("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	for _, bb := range []struct {
@@ -36,7 +37,7 @@ func BenchmarkSpan(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			var tracer *tracing.Tracer
 			if bb.on {
-				// Nobody listens there: spans are made, queued and dropped.
+				// Nobody listens at this port: spans are made, queued and dropped.
 				b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
 				var err error
 				if tracer, err = tracing.Open(context.Background(), tracing.Options{ServiceName: "bench", Protocol: "http", Log: slog.New(slog.DiscardHandler)}); err != nil {

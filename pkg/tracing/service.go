@@ -12,14 +12,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// service is another service with a span for each decision.
+// service wraps a service and makes a span of each decision.
 type service struct {
 	pb.RateLimitServiceServer
 	t *Tracer
 }
 
-// Service makes a span of each of next's decisions, with the caller's span, if
-// it sent one in the metadata of its call, as the parent.
+// Service returns next with a span for each decision. Its parent is the caller's
+// span, if the metadata of the call has one.
 func (t *Tracer) Service(next pb.RateLimitServiceServer) pb.RateLimitServiceServer {
 	if t == nil {
 		return next
@@ -27,7 +27,8 @@ func (t *Tracer) Service(next pb.RateLimitServiceServer) pb.RateLimitServiceServ
 	return &service{next, t}
 }
 
-// ShouldRateLimit is next's, in a span named as OpenTelemetry names RPCs.
+// ShouldRateLimit implements [pb.RateLimitServiceServer]. The span has the name
+// that OpenTelemetry gives to an RPC.
 func (s *service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	if headers, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = s.t.callers.Extract(ctx, carrier(headers))
@@ -54,12 +55,12 @@ func describe(span trace.Span, req *pb.RateLimitRequest, resp *pb.RateLimitRespo
 	switch {
 	case err == nil:
 		span.SetAttributes(attribute.String("ratelimit.code", resp.GetOverallCode().String()))
-	case code != codes.InvalidArgument && code != codes.Canceled: // those are the caller's
+	case code != codes.InvalidArgument && code != codes.Canceled: // the caller's faults are no errors of this span
 		span.SetStatus(otelcodes.Error, err.Error())
 	}
 }
 
-// carrier is the metadata of a call as propagators read it.
+// carrier lets propagators read the metadata of a call.
 type carrier metadata.MD
 
 func (c carrier) Get(key string) string {

@@ -10,7 +10,7 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// store is another store with a span for each call.
+// store wraps a store and makes a span of each call.
 type store struct {
 	backends.Store
 	t       *Tracer
@@ -18,10 +18,10 @@ type store struct {
 	options []trace.SpanStartOption
 }
 
-// Store makes a span of each wait for next, below the span of the decision that
-// waits. system is what OpenTelemetry calls the server ("redis", "memcached"),
-// "" for a store in this process. Keys are not told: they hold what identifies
-// people.
+// Store returns next with a span for each call, as a child of the span of the
+// decision that waits for it. system is OpenTelemetry's name of the server ("redis",
+// "memcached"), or "" for a store in this process. Spans have no keys, because
+// keys may identify people.
 func (t *Tracer) Store(next backends.Store, system string) backends.Store {
 	if t == nil {
 		return next
@@ -36,7 +36,7 @@ func (t *Tracer) Store(next backends.Store, system string) backends.Store {
 	return s
 }
 
-// Apply applies b, in a span if the decision has one.
+// Apply implements [backends.Store]. It makes a span only if the decision has one.
 func (s *store) Apply(ctx context.Context, b *backends.Batch) error {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return s.Store.Apply(ctx, b)

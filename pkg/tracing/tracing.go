@@ -1,10 +1,12 @@
-// Package tracing sends OpenTelemetry spans: one for each decision, below the
-// span of the Envoy that asked, and below it one for the store's part.
+// Package tracing sends OpenTelemetry spans: one for each decision, whose parent
+// is the span of the Envoy that asked, and as its child one for the wait for the
+// store.
 //
-// It promises to cost nothing when it is off: a nil [Tracer] hands back the
-// service and the store that it is given. When it is on, a collector that is
-// slow or away delays no decision and holds a bounded number of spans; others
-// are dropped. It leaves to OpenTelemetry's SDK what the OTEL_* variables mean.
+// It promises to cost nothing when it is off: a nil [Tracer] returns the service
+// and the store that it is given. When it is on, a collector that is slow or away
+// delays no decision, and at most a bounded number of spans waits for it; further
+// spans are dropped. The meaning of the OTEL_* variables is left to OpenTelemetry's
+// SDK.
 package tracing
 
 import (
@@ -29,40 +31,43 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxValue bounds what a caller can put into a span, in bytes of one
-// attribute, where OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT does not.
+// maxValue bounds the length of an attribute, into which a caller may put bytes
+// of its own, unless OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT sets a bound.
 const maxValue = 256
 
-// warnEvery bounds how often it is said that spans cannot be sent, in seconds.
+// warnEvery is the shortest interval between two warnings that spans cannot be
+// sent, in seconds.
 const warnEvery = 10
 
 // flushWithin bounds how long Close waits for the collector.
 const flushWithin = 3 * time.Second
 
-// Options say who sends spans and how.
+// Options configure a [Tracer].
 type Options struct {
-	// ServiceName, ServiceNamespace and ServiceInstanceID name the sender. An
-	// empty namespace is left out, an empty instance gets a random UUID.
+	// ServiceName, ServiceNamespace and ServiceInstanceID identify this process
+	// in its spans. An empty namespace is left out; an empty instance becomes a
+	// random UUID.
 	ServiceName, ServiceNamespace, ServiceInstanceID string
 	Version                                          string
-	// Protocol is how OTLP is spoken: "http" or "grpc".
+	// Protocol is the transport of OTLP: "http" or "grpc".
 	Protocol string
-	// SamplingRate, 0 to 1, is the share of sampled traces among those that
-	// begin here. Others follow their parent.
+	// SamplingRate, 0 to 1, is the share of traces that are sampled among the
+	// traces that begin here. A span with a parent is sampled if its parent is.
 	SamplingRate float64
 	// Log is told when spans cannot be sent.
 	Log *slog.Logger
 }
 
-// Tracer makes spans and sends them in the background. Nil, it does neither.
+// Tracer makes spans and sends them in the background. A nil Tracer makes none.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 	callers  propagation.TextMapPropagator
 }
 
-// Open starts a tracer. It does not wait for the collector. There is one per
-// process: what OpenTelemetry has to say of itself goes to the last one's Log.
+// Open starts a tracer and does not wait for the collector. As a side effect it
+// sets OpenTelemetry's logger and error handler of the whole process, so a process
+// should have one tracer.
 func Open(ctx context.Context, o Options) (*Tracer, error) {
 	otel.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
 	otel.SetErrorHandler(&complaints{log: o.Log})
@@ -87,17 +92,17 @@ func Open(ctx context.Context, o Options) (*Tracer, error) {
 	return &Tracer{
 		provider: provider,
 		tracer:   provider.Tracer("example.org/rls"),
-		// Where a caller sends both, B3 goes before W3C, as it does in
-		// envoyproxy/ratelimit.
+		// If a caller sends both headers, B3 wins over W3C, as in
+		// envoyproxy/ratelimit: the last propagator counts.
 		callers: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, b3.New()),
 	}, nil
 }
 
-// complaints logs what goes wrong, seldom: under load a collector that is away
-// fails many batches a second.
+// complaints logs OpenTelemetry's errors, at most one in warnEvery: under load a
+// collector that is away makes many batches a second fail.
 type complaints struct {
 	log  *slog.Logger
-	last atomic.Int64 // Unix time of the last one that was logged
+	last atomic.Int64 // Unix time of the last error that was logged
 }
 
 func (c *complaints) Handle(err error) {
@@ -107,7 +112,8 @@ func (c *complaints) Handle(err error) {
 	}
 }
 
-// sender takes what OTEL_RESOURCE_ATTRIBUTES says and nothing else does.
+// sender describes this process. Attributes of OTEL_RESOURCE_ATTRIBUTES count if
+// the options do not have them.
 func sender(ctx context.Context, o Options) (*resource.Resource, error) {
 	instance := o.ServiceInstanceID
 	if instance == "" {
@@ -134,7 +140,8 @@ func newExporter(ctx context.Context, protocol string) (*otlptrace.Exporter, err
 	return nil, errors.New("unknown protocol " + protocol)
 }
 
-// Close sends what is left, within a few seconds.
+// Close sends the spans that are left and stops. It waits for the collector for
+// a few seconds at most.
 func (t *Tracer) Close() error {
 	if t == nil {
 		return nil

@@ -12,8 +12,7 @@ import (
 	"example.org/rls/pkg/tracing"
 )
 
-// Off, there is nothing in a decision's way: the service and the store are the
-// very ones.
+// Without a tracer the service and the store are returned as they are.
 func TestNothingIsInTheWayWhenOff(t *testing.T) {
 	var off *tracing.Tracer
 	service := &pb.UnimplementedRateLimitServiceServer{}
