@@ -37,12 +37,13 @@ func (s *gated) Now() int64 {
 // TestNoFalseDelayOfAHotKey: requests for one queue that come while its store is
 // busy are merged, and decided at the time of the last one. Those that came
 // earlier must not wait for the difference. The second store, for limits per
-// second, makes the stack split each batch.
+// second, makes the stack split each batch. max_delay is shorter than the time
+// that callers have, so that their operations are equal and can be merged.
 func TestNoFalseDelayOfAHotKey(t *testing.T) {
 	const rules = `
 domain: d
 descriptors:
-  - {key: queue, rate_limit: {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, burst: 3, max_delay: 1m}}
+  - {key: queue, rate_limit: {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, burst: 3, max_delay: 1s}}
   - {key: second, rate_limit: {unit: second, requests_per_unit: 1000}}
 `
 	store := &gated{gate: make(chan struct{})}
