@@ -83,7 +83,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 			b.Replies[i] = w.wait(ctx)
 		}
 	}
-	b.Decide() // an all-or-nothing batch has one operation here
+	b.Decide()
 	return b.Err()
 }
 

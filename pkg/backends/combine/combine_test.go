@@ -95,6 +95,7 @@ func TestHotKey(t *testing.T) {
 	kinds := map[string]func(*backends.Op){
 		"counter":                    func(*backends.Op) {},
 		"counter that has no limit":  func(op *backends.Op) { op.Max = backends.NoMax },
+		"counter of denied hits too": func(op *backends.Op) { op.ChargeDenied = true },
 		"counter from the first hit": func(op *backends.Op) { op.Span = backends.FirstHit },
 		"meter": func(op *backends.Op) {
 			op.Kind, op.By, op.Den = backends.Meter, backends.Amount{Whole: second, Frac: 3}, 7
@@ -147,6 +148,38 @@ func inOrder(a, b backends.Reply) int {
 		return -1
 	}
 	return 1
+}
+
+// TestTheReplyTellsWhen: callers of different moments are decided at the latest
+// of them; their own operations stay as they are.
+func TestTheReplyTellsWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, s := gated(t)
+		go apply(t, s, hit("hot"))
+		synctest.Wait()
+		batches := make([]backends.Batch, 3)
+		for i := range batches {
+			op := hit("hot")
+			op.Now += int64(i) * 1000
+			batches[i] = backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
+			go func() {
+				if err := s.Apply(t.Context(), &batches[i]); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		synctest.Wait()
+		close(next.gate)
+		synctest.Wait()
+		for i, b := range batches {
+			if want := hit("hot"); b.Ops[0].Now != want.Now+int64(i)*1000 || b.Ops[0].Times != 1 {
+				t.Errorf("caller %d's operation was changed to %+v", i, b.Ops[0])
+			}
+			if b.Replies[0].Now != start+2000 {
+				t.Errorf("caller %d is told %d, want %d", i, b.Replies[0].Now, start+2000)
+			}
+		}
+	})
 }
 
 // TestDifferent operations on one key are not mixed up.
@@ -209,7 +242,7 @@ func TestOneKeyTwice(t *testing.T) {
 	}
 }
 
-// TestGroupsDoNotWait for their keys, nor for a neighbour that does.
+// TestGroupsDoNotWait for their keys, and stay together when a neighbour does.
 func TestGroupsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, s := gated(t)
@@ -227,8 +260,8 @@ func TestGroupsDoNotWait(t *testing.T) {
 		}
 		close(next.gate)
 		synctest.Wait()
-		if len(replies) != 4 || replies[2].Value.Whole != 4 {
-			t.Errorf("got %+v", replies)
+		if got := apply(t, s, hit("one").Look(), hit("two").Look()); got[0].Value.Whole != 0 || got[1].Value.Whole != 2 {
+			t.Errorf("counted %d in a group that does not fit and %d in one that does: %+v", got[0].Value.Whole, got[1].Value.Whole, replies)
 		}
 	})
 }

@@ -1,14 +1,18 @@
-// Package denycache answers from memory for cells that are known to be full.
+// Package denycache denies from memory what the store would deny.
 //
-// A cell only fills until it ends, so what denied a moment ago denies now, and
-// asking the store again would tell nothing new. What is remembered is the
-// cell and not the denial: an operation whose limit has been raised is decided
-// anew. A refund through this process makes it forget the cell; one through
-// another process is noticed within a second, when the store is asked again.
+// A counter or meter that has no room for an operation has none until it ends,
+// so for a second after a denial the store need not be asked about its cell
+// again. The cache keeps cells, not denials: each operation is tried on the
+// remembered cell, so a raised limit or a smaller cost is decided by the store.
+// A refund through this process removes the cell; one through another process
+// is noticed when the second is over.
 //
-// What is answered here is not charged: a fixed window that counts denied hits
-// counts fewer of them. Sliding windows and logs empty by the moment and pass
-// through, as do all-or-nothing batches of several operations.
+// A denial from memory charges nothing: a fixed window that counts denied hits
+// counts fewer of them. Always asked for are sliding windows and logs, whose
+// room grows by the moment, windows that each hit extends, and operations that
+// are decided together: a group, and a batch that is charged all or nothing.
+// (One that is known to deny would spare them the store, but the replies have
+// to say how full the other cells are.)
 package denycache
 
 import (
@@ -25,29 +29,31 @@ const (
 	// cellBytes is the most that a remembered cell takes: its name and some 170
 	// bytes.
 	cellBytes = 256
-	// longestName bounds a name: keys that are not shorter go by their hash, so
-	// that what callers send does not decide how much memory the cache takes.
+	// longestName bounds a name in bytes. Longer keys are named by their hash,
+	// so that callers do not decide how much memory a cell takes.
 	longestName = 64
-	// freshFor is how long a cell is believed, in µs: the longest time for
-	// which a refund elsewhere may go unnoticed.
+	// freshFor is how long a remembered cell is used, in µs, and so the longest
+	// time for which a refund through another process goes unnoticed.
 	freshFor = 1_000_000
 )
 
-// Store is another store whose full cells are remembered.
+// Store is another store with a memory of full cells.
 type Store struct {
 	backends.Store
 	full  *lru.Cache[string, memory]
 	count counters
 }
 
-// memory is a cell as the store last had it.
+var _ backends.Store = (*Store)(nil)
+
+// memory is a cell as the store had it.
 type memory struct {
-	cell  backends.Cell
-	until int64 // when to ask again, µs
+	cell backends.Cell
+	at   int64 // when, µs on the store's clock
 }
 
-// New remembers full cells of next in about size bytes, those that were asked
-// for last.
+// New remembers cells of next in about size bytes. When they are used up, the
+// cell that was not asked for the longest is forgotten.
 func New(next backends.Store, size int) (*Store, error) {
 	full, err := lru.New[string, memory](max(1, size/cellBytes))
 	if err != nil {
@@ -56,74 +62,80 @@ func New(next backends.Store, size int) (*Store, error) {
 	return &Store{Store: next, full: full}, nil
 }
 
-// Apply applies b, or what of it has to be asked.
+// Apply implements backends.Store. Replies from memory have Recalled set.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	if b.Together() {
-		defer s.forget(b)
-		return s.Store.Apply(ctx, b)
+	if b.AllOrNothing && len(b.Ops) > 1 {
+		err := s.Store.Apply(ctx, b)
+		for i := range b.Ops {
+			s.full.Remove(name(b.Ops[i].Key))
+		}
+		return err
 	}
 	known := 0
 	for i := range b.Ops {
-		if b.Replies[i] = s.recall(&b.Ops[i]); b.Replies[i].Recalled {
+		b.Replies[i] = backends.Reply{}
+		if r := s.recall(&b.Ops[i]); r.Recalled && !askedBefore(b, i) {
+			b.Replies[i] = r
 			known++
 		}
 	}
 	s.count.hits.Add(uint64(known))
 	s.count.misses.Add(uint64(len(b.Ops) - known))
-	b.Refused = false
-	switch {
-	case known == 0:
-		if err := s.Store.Apply(ctx, b); err != nil {
-			return err
-		}
-	case known < len(b.Ops):
-		if err := s.applyRest(ctx, b); err != nil {
-			return err
-		}
-	default:
+	var err error
+	switch known {
+	case 0:
+		err = s.Store.Apply(ctx, b)
+	case len(b.Ops):
 		b.Decide()
+	default:
+		err = s.askRest(ctx, b)
 	}
 	for i := range b.Ops {
 		if !b.Replies[i].Recalled {
 			s.remember(&b.Ops[i], &b.Replies[i])
 		}
 	}
-	return nil
+	return err
 }
 
-// applyRest asks the store for the operations that nothing is known about.
-func (s *Store) applyRest(ctx context.Context, b *backends.Batch) error {
-	var rest backends.Batch
-	for i := range b.Ops {
-		if !b.Replies[i].Recalled {
-			rest.Ops = append(rest.Ops, b.Ops[i])
+// askedBefore reports whether an operation of b before the one at i goes to the
+// store with the same key: it may change the cell.
+func askedBefore(b *backends.Batch, i int) bool {
+	for j := range i {
+		if b.Ops[j].Key == b.Ops[i].Key && !b.Replies[j].Recalled {
+			return true
 		}
 	}
-	rest.Replies = make([]backends.Reply, len(rest.Ops))
-	if err := s.Store.Apply(ctx, &rest); err != nil {
-		return err
-	}
-	next := 0
+	return false
+}
+
+// askRest asks the store for the operations that memory has not answered.
+func (s *Store) askRest(ctx context.Context, b *backends.Batch) error {
+	b.Refused = false
+	var rest backends.Part
 	for i := range b.Ops {
 		if !b.Replies[i].Recalled {
-			b.Ops[i], b.Replies[i] = rest.Ops[next], rest.Replies[next]
-			next++
+			rest.Add(b, i)
 		}
 	}
-	return nil
+	err := s.Store.Apply(ctx, &rest.Batch)
+	rest.Answer(b)
+	return err
 }
 
-// stays reports whether a cell of op that is full stays so until it ends.
-func stays(op *backends.Op) bool {
-	return op.Kind == backends.Meter || op.Kind == backends.Counter && op.Prev == "" && op.Span != backends.EveryHit
+// lasts reports whether op's cell, once it has no room for op, has none until
+// it ends, and op is decided by that alone.
+func lasts(op *backends.Op) bool {
+	switch {
+	case op.Refund || op.Group > 0 || op.By == (backends.Amount{}):
+		return false
+	case op.Kind == backends.Counter:
+		return op.Prev == "" && op.Span != backends.EveryHit
+	}
+	return op.Kind == backends.Meter
 }
 
-// over reports whether a reply to op is a denial, whatever comes.
-func over(op *backends.Op, r *backends.Reply) bool {
-	return op.Max != backends.NoMax && r.Admitted == 0
-}
-
-// name is key, or a hash of it in a length that no short key has.
+// name is key, or as long a name as no short key has: its head and its hash.
 func name(key string) string {
 	if len(key) < longestName {
 		return key
@@ -132,40 +144,42 @@ func name(key string) string {
 	return key[:longestName-len(sum)] + string(sum[:])
 }
 
-// recall answers op if its cell is known to be full. The step is tried on the
-// remembered cell and not kept.
+// recall answers op if its remembered cell has no room for it, else it returns
+// the zero Reply. It tries the step on the cell and keeps nothing of it.
 func (s *Store) recall(op *backends.Op) backends.Reply {
-	if op.Refund || op.By == (backends.Amount{}) || !stays(op) {
+	if !lasts(op) {
 		return backends.Reply{}
 	}
 	m, ok := s.full.Get(name(op.Key))
-	if ok && op.Now >= m.cell.Until {
-		s.count.expired.Add(1)
+	if !ok {
+		return backends.Reply{}
 	}
-	if !ok || op.Now >= m.until || op.Now >= m.cell.Until {
+	if op.Now >= m.cell.Until {
+		s.count.expired.Add(1)
+		return backends.Reply{}
+	}
+	if age := op.Now - m.at; age <= -freshFor || age >= freshFor { // it is negative where the clock went back
 		return backends.Reply{}
 	}
 	look := *op
 	look.ChargeDenied = false
-	if op.Max == backends.NoMax {
-		look = op.Look()
-	}
 	after, r := m.cell.Step(&look, 0)
-	lowered := after.Value != m.cell.Value || op.Kind == backends.Counter && after.Until != m.cell.Until
-	if !over(op, &r) || lowered { // the store has to lower its cell, too
+	if r.Admitted > 0 {
 		return backends.Reply{}
 	}
-	if op.Max == backends.NoMax {
-		r.Admitted = op.Times
+	// After a limit was raised or the clock went back, the cell lies beyond
+	// what the limit can reach. The store lowers it, and decides anew.
+	if after.Value != m.cell.Value || after.Until < m.cell.Until {
+		return backends.Reply{}
 	}
 	r.Recalled = true
 	return r
 }
 
-// remember keeps the cell of op if the reply says that it is full, and else
-// what may have been known of it no longer.
+// remember keeps op's cell if the reply says that it has no room for op, else
+// it forgets the cell: a refund may have made room.
 func (s *Store) remember(op *backends.Op, r *backends.Reply) {
-	if op.Refund || !stays(op) || !over(op, r) {
+	if r.Err != nil || r.Admitted > 0 || !lasts(op) {
 		s.full.Remove(name(op.Key))
 		return
 	}
@@ -173,11 +187,5 @@ func (s *Store) remember(op *backends.Op, r *backends.Reply) {
 	if op.Kind == backends.Meter {
 		until = r.Value.Whole
 	}
-	s.add(name(op.Key), memory{backends.Cell{Value: r.Value, Until: until}, op.Now + freshFor})
-}
-
-func (s *Store) forget(b *backends.Batch) {
-	for i := range b.Ops {
-		s.full.Remove(name(b.Ops[i].Key))
-	}
+	s.add(name(op.Key), memory{backends.Cell{Value: r.Value, Until: until}, r.Now})
 }

@@ -3,6 +3,7 @@ package denycache_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -247,5 +248,94 @@ func TestLongKeys(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAClockThatGoesBackLocksNothing: a cell that was remembered an hour ahead
+// is not used, whether it still denies or not.
+func TestAClockThatGoesBackLocksNothing(t *testing.T) {
+	for _, spec := range []algorithms.Spec{
+		{Requests: 2, Window: 60e9, FromFirstHit: true},
+		{Strategy: algorithms.TokenBucket, Requests: 2, Window: 60e9},
+		{Strategy: algorithms.LeakyBucket, Requests: 2, Window: 60e9},
+	} {
+		t.Run(spec.Strategy.String(), func(t *testing.T) {
+			r := start(t)
+			for range 4 {
+				r.charge(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true})
+			}
+			r.want(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true}, false, false)
+			r.now -= 3600 * 1_000_000
+			r.charge(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true}) // lowers what lies ahead
+			r.now += 61 * 1_000_000
+			r.want(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true}, true, true)
+		})
+	}
+}
+
+// TestARaisedMeterIsDecidedAnew: a bucket of the old limit that is emptier than
+// an empty one of the new limit is lowered by the store, also while the new
+// limit denies.
+func TestARaisedMeterIsDecidedAnew(t *testing.T) {
+	slow := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: 24 * 3600e9}
+	fast := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10_000, Window: 24 * 3600e9, Burst: 10}
+	r := start(t)
+	for range 11 {
+		r.charge(slow, one)
+	}
+	r.want(slow, one, false, false)
+	d, asked := r.charge(fast, one)
+	if d.Allowed || !asked || d.RetryAfter > 10e9 {
+		t.Fatalf("store asked %v, %+v; want to wait for one token of the new limit, 8.64 s", asked, d)
+	}
+	r.now += 9 * 1_000_000
+	r.want(fast, one, true, true)
+}
+
+// TestGroupsAreAsked: the reply has to say how full the other limits of the
+// group are, and the store charges none of them.
+func TestGroupsAreAsked(t *testing.T) {
+	r := start(t)
+	for range 3 {
+		r.charge(fixed, one)
+	}
+	l, err := algorithms.New(fixed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := backends.Batch{Ops: make([]backends.Op, 3), Replies: make([]backends.Reply, 3)}
+	for i, id := range []string{"d|k", "d|other", "d|k"} {
+		l.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: r.now, Cost: 1})
+	}
+	b.Ops[0].Group, b.Ops[1].Group = 1, 1
+	if err := r.store.Apply(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if b.Replies[0].Recalled || b.Replies[0].Value.Whole != 4 || b.Replies[1].Value.Whole != 0 || b.Replies[2].Value.Whole != 5 {
+		t.Fatalf("got %+v", b.Replies)
+	}
+}
+
+// TestPartOfABatchFails: the replies of memory and of the servers that are
+// there are given.
+func TestPartOfABatchFails(t *testing.T) {
+	r := start(t)
+	for range 3 {
+		r.charge(fixed, one)
+	}
+	_ = r.next.Store.Close()
+	l, err := algorithms.New(fixed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := backends.Batch{Ops: make([]backends.Op, 2), Replies: make([]backends.Reply, 2)}
+	for i, id := range []string{"d|k", "d|other"} {
+		l.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: r.now, Cost: 1})
+	}
+	if err := r.store.Apply(context.Background(), &b); !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+	if b.Replies[0].Err != nil || !b.Replies[0].Recalled || b.Replies[1].Err == nil {
+		t.Errorf("got %+v", b.Replies)
 	}
 }

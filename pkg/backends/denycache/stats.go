@@ -4,17 +4,17 @@ import "sync/atomic"
 
 // Stats is what a Store counted since it was made.
 type Stats struct {
-	Hits, Misses uint64 // operations that were answered from memory, and others that were looked up
+	Hits, Misses uint64 // operations that memory has answered, and operations that it has not
 	Entries      uint64 // cells in memory now
 	Evicted      uint64 // cells that were removed because memory was full
 	Expired      uint64 // look-ups that found a cell which had ended
-	Overwritten  uint64 // cells of which newer state came
+	Overwritten  uint64 // cells that were replaced by a newer state
 	// MeanTime estimates when the cells in memory were written, in seconds since
 	// the epoch: the middle between the oldest of them and now; 0 without any.
 	MeanTime uint64
 }
 
-// counters is what is counted for Stats.
+// counters are the counts of Stats.
 type counters struct{ hits, misses, evicted, expired, overwritten atomic.Uint64 }
 
 // Stats returns the counts.
@@ -24,13 +24,12 @@ func (s *Store) Stats() Stats {
 		Evicted: s.count.evicted.Load(), Expired: s.count.expired.Load(), Overwritten: s.count.overwritten.Load(),
 	}
 	if _, oldest, ok := s.full.GetOldest(); ok {
-		written := oldest.until - freshFor
-		stats.MeanTime = uint64((written+s.Now())/2) / 1_000_000
+		stats.MeanTime = uint64((oldest.at+s.Now())/2) / 1_000_000
 	}
 	return stats
 }
 
-// add keeps a cell.
+// add puts a cell into memory.
 func (s *Store) add(name string, m memory) {
 	if s.full.Contains(name) {
 		s.count.overwritten.Add(1)

@@ -65,41 +65,33 @@ func (j *joint) charges() []*Part {
 }
 
 // second decides the batch by the replies to its charges and makes the parts of
-// the second round. In the places that it goes to, it also looks at the other
-// cells, so that replies show them after the batch.
-func (j *joint) second(charges []*Part) []*Part {
-	surplus := make([]int64, len(j.Ops)) // how often an operation has been charged too much
+// the second round: what was charged in vain is given back, and refunds are
+// made, or looked at if they are refused.
+func (j *joint) second(charges []*Part) (parts []*Part) {
+	charged := make([]int64, len(j.Ops))
 	for _, p := range charges {
 		p.Decide()
 		for i := range p.Ops {
-			surplus[p.At(i)] = p.Charges(i)
+			charged[p.At(i)] = p.Charges(i)
 		}
 	}
 	j.Decide()
-	for i := range surplus {
-		surplus[i] -= j.Charges(i)
-	}
-	var parts []*Part
 	for i := range j.Ops {
-		if j.Ops[i].Refund || surplus[i] > 0 {
-			_, parts = partAt(parts, j.places.Of(&j.Ops[i]))
-		}
-	}
-	for i := range j.Ops {
-		p := find(parts, j.places.Of(&j.Ops[i]))
-		if p == nil || j.Replies[i].Err != nil {
+		refund, keep := j.Ops[i].Refund, j.Charges(i)
+		if !refund && charged[i] == keep {
 			continue
 		}
+		var p *Part
+		p, parts = partAt(parts, j.places.Of(&j.Ops[i]))
 		op := p.Add(j.Batch, i)
-		op.Group = 0
 		switch {
-		case op.Refund && j.Charges(i) > 0:
-		case surplus[i] > 0:
+		case !refund:
 			*op = op.Inverse()
-			op.Times = surplus[i]
-		default:
+			op.Times = charged[i] - keep
+		case keep == 0:
 			*op = op.Look()
 		}
+		op.Group = 0
 	}
 	return parts
 }
@@ -108,12 +100,9 @@ func (j *joint) second(charges []*Part) []*Part {
 // could not be given back stays, and so does its first reply.
 func (j *joint) finish(second *Part) {
 	for i := range second.Ops {
-		at, r := second.At(i), second.Replies[i]
-		if r.Err != nil && !j.Ops[at].Refund {
-			continue
+		if at := second.At(i); second.Replies[i].Err == nil || j.Ops[at].Refund {
+			j.Settle(at, second.Replies[i])
 		}
-		r.Admitted, r.RetryAt = j.Replies[at].Admitted, j.Replies[at].RetryAt
-		j.Replies[at] = r
 	}
 }
 

@@ -115,19 +115,11 @@ func (p *Places) divide(b *backends.Batch, want func(*backends.Op) bool) []*Part
 
 // partAt is the part of that place, and parts with it.
 func partAt(parts []*Part, place int) (*Part, []*Part) {
-	if p := find(parts, place); p != nil {
-		return p, parts
+	for _, p := range parts {
+		if p.Place == place {
+			return p, parts
+		}
 	}
 	p := &Part{Place: place}
 	return p, append(parts, p)
-}
-
-// find is the part of that place, or nil.
-func find(parts []*Part, place int) *Part {
-	for _, p := range parts {
-		if p.Place == place {
-			return p
-		}
-	}
-	return nil
 }

@@ -57,9 +57,7 @@ func placeOf(op *backends.Op) int {
 func (s *Stores) ask(ctx context.Context, parts []*Part, answered func(*Part)) {
 	stores := [...]backends.Store{s.main, s.perSecond}
 	one := func(p *Part) {
-		if err := stores[p.Place].Apply(ctx, &p.Batch); err != nil && p.Err() == nil {
-			_ = p.Fail(err)
-		}
+		_ = stores[p.Place].Apply(ctx, &p.Batch) // its replies have the error
 		answered(p)
 	}
 	var others sync.WaitGroup
