@@ -2,8 +2,6 @@ package settings
 
 import (
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 )
 
@@ -40,17 +38,6 @@ func (e *Errors) require(ok bool, setting string, value any, want string) {
 func (e *Errors) pair(cert, certFile, key, keyFile string) {
 	e.require(certFile == "" || keyFile != "", key, keyFile, "a file, because "+cert+" is set")
 	e.require(keyFile == "" || certFile != "", cert, certFile, "a file, because "+key+" is set")
-}
-
-// isAddress reports whether text is a host:port that can be dialled, and so has a
-// host.
-func isAddress(text string) bool {
-	host, port, err := net.SplitHostPort(text)
-	if err != nil || host == "" {
-		return false
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	return err == nil && n > 0
 }
 
 func flagName(env string) string {

@@ -3,6 +3,8 @@ package settings
 import (
 	"strings"
 	"time"
+
+	"example.org/rls/pkg/backends/address"
 )
 
 // Memcache says which memcached servers count, and how to talk to them.
@@ -24,7 +26,8 @@ func (m *Memcache) conflicts() (wrong Errors) {
 	wrong.require(len(m.HostPort) > 0 || m.SRV != "", "MEMCACHE_HOST_PORT", "", "a server, or MEMCACHE_SRV set, because BACKEND_TYPE is memcache")
 	wrong.require(len(m.HostPort) == 0 || m.SRV == "", "MEMCACHE_SRV", m.SRV, "not set together with MEMCACHE_HOST_PORT")
 	for _, server := range m.HostPort {
-		wrong.require(isAddress(server) || strings.HasPrefix(server, "/"), "MEMCACHE_HOST_PORT", server, "host:port, or the path of a socket")
+		_, err := address.HostPort(server, "")
+		wrong.require(err == nil || strings.HasPrefix(server, "/"), "MEMCACHE_HOST_PORT", server, "host:port, or the path of a socket")
 	}
 	if !m.TLS {
 		return wrong

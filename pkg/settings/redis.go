@@ -1,12 +1,10 @@
 package settings
 
 import (
-	"cmp"
-	"net/netip"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
+
+	"example.org/rls/pkg/backends/address"
 )
 
 // RedisServer says how to reach one Redis: a server, a master with sentinels, or a
@@ -61,7 +59,8 @@ func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
 		servers = []string{r.URL}
 		want = "host:port or redis://user:password@host:port/database (rediss:// for TLS)"
 		if r.SocketType == "unix" {
-			wrong.require(r.URL != "", prefix+"URL", r.URL, "the path of a socket, because "+prefix+"SOCKET_TYPE is unix")
+			wrong.require(r.URL != "" && !address.IsTCP(r.URL), prefix+"URL", hideSecrets(r.URL, r.URL),
+				"the path of a socket, because "+prefix+"SOCKET_TYPE is unix; for host:port set "+prefix+"SOCKET_TYPE=tcp")
 			return wrong
 		}
 	}
@@ -73,28 +72,8 @@ func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
 
 // isServer reports whether the store can be opened with text as a server.
 func (r *RedisServer) isServer(text string) bool {
-	if scheme, _, isURL := strings.Cut(text, "://"); isURL {
-		u, err := url.Parse(text)
-		if err != nil || scheme != "redis" && scheme != "rediss" || !r.hasDatabase(u) {
-			return false
-		}
-		text = u.Host
-	}
-	if strings.Contains(text, "@") { // only a URL can have credentials
-		return false
-	}
-	if isAddress(text) {
-		return true
-	}
-	host := strings.Trim(text, "[]") // without a port, which is then 6379
-	_, err := netip.ParseAddr(host)
-	return err == nil || host != "" && !strings.Contains(host, ":")
-}
-
-// hasDatabase reports whether the database in u, if there is one, can exist.
-func (r *RedisServer) hasDatabase(u *url.URL) bool {
-	n, err := strconv.Atoi(cmp.Or(strings.Trim(u.Path, "/"), u.Query().Get("db"), "0"))
-	return err == nil && (n == 0 || n > 0 && r.Type == "SINGLE")
+	server, err := address.ParseRedis(text, "6379")
+	return err == nil && (server.DB == 0 || r.Type == "SINGLE")
 }
 
 // hideSecrets is part, which is a part or all of the setting whole, with *** in place

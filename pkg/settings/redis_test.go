@@ -99,3 +99,17 @@ func TestErrorsOfOneSettingKeepTheirOrder(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestRedisAddressOfATCPServerWithASocketsType: the socket's type is unix by
+// default, so a host:port alone is refused with what to set.
+func TestRedisAddressOfATCPServerWithASocketsType(t *testing.T) {
+	for _, url := range []string{"redis:6379", "redis://user:secret@redis:6379"} {
+		_, err := parse(t, "--backend-type=redis", "--redis-url="+url)
+		if err == nil || !strings.Contains(err.Error(), "for host:port set REDIS_SOCKET_TYPE=tcp") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	if _, err := parse(t, "--backend-type=redis", "--redis-url=/run/redis.sock"); err != nil {
+		t.Error(err)
+	}
+}

@@ -69,6 +69,7 @@ func TestBadOptions(t *testing.T) {
 		"no URL":             {redis.Options{}, "URL is empty"},
 		"type":               {redis.Options{URL: "a:1", Type: "ring"}, `unknown type "ring": one of SINGLE, SENTINEL, CLUSTER`},
 		"socket":             {redis.Options{URL: "a:1", SocketType: "udp"}, "tcp or unix"},
+		"unix, host:port":    {redis.Options{URL: "redis:6379", SocketType: "unix"}, "set socket type tcp"},
 		"unix cluster":       {redis.Options{URL: "/s", SocketType: "unix", Type: "cluster"}, "needs socket type tcp"},
 		"sentinel, no hosts": {redis.Options{URL: "master", Type: "sentinel"}, "master,host:port,host:port"},
 		"port":               {redis.Options{URL: "a:b"}, "not a host:port"},

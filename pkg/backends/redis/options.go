@@ -4,12 +4,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	"example.org/rls/pkg/backends/address"
 	"example.org/rls/pkg/backends/presence"
 )
 
@@ -73,12 +71,12 @@ const (
 	silence = time.Second
 )
 
-// target is what Options mean.
+// target are Options with their defaults and with the URL read.
 type target struct {
 	Options
 	kind           Type
 	addrs          []string
-	master         string // Sentinel: the name that the sentinels know it by
+	master         string // Sentinel: its name
 	user, password string
 	db             int
 	connections    connections
@@ -126,6 +124,9 @@ func (o Options) parse() (*target, error) {
 
 func (t *target) parseURL() error {
 	if t.SocketType == "unix" {
+		if address.IsTCP(t.URL) {
+			return errors.New("the URL is not the path of a socket: for host:port set socket type tcp")
+		}
 		t.addrs = []string{t.URL}
 		return nil
 	}
@@ -140,62 +141,20 @@ func (t *target) parseURL() error {
 		}
 	}
 	for _, item := range list {
-		if err := t.addServer(strings.TrimSpace(item), port); err != nil {
+		s, err := address.ParseRedis(strings.TrimSpace(item), port)
+		switch {
+		case err != nil:
 			return err
-		}
-	}
-	return nil
-}
-
-// addServer adds a host:port or a URL. Its errors do not repeat a URL, which
-// may have a password in it.
-func (t *target) addServer(item, defaultPort string) error {
-	if scheme, _, isURL := strings.Cut(item, "://"); isURL {
-		u, err := url.Parse(item)
-		if err != nil || scheme != "redis" && scheme != "rediss" {
-			return errors.New("a URL must look like redis://user:password@host:port/database, or rediss:// for TLS")
-		}
-		if err := t.login(u); err != nil {
-			return err
-		}
-		if scheme == "rediss" && t.TLS == nil {
+		case s.DB > 0 && t.kind != Single:
+			return fmt.Errorf("type %s has no databases: leave /%d out of the URL", t.kind, s.DB)
+		case s.TLS && t.TLS == nil:
 			t.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 		}
-		item = u.Host
+		if s.User != "" || s.Password != "" {
+			t.user, t.password = s.User, s.Password
+		}
+		t.addrs, t.db = append(t.addrs, s.Addr), s.DB
 	}
-	host, port, err := net.SplitHostPort(item)
-	if err != nil {
-		host, port = strings.Trim(item, "[]"), defaultPort
-	}
-	if n, err := strconv.Atoi(port); host == "" || err != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("%q is not a host:port", item)
-	}
-	t.addrs = append(t.addrs, net.JoinHostPort(host, port))
-	return nil
-}
-
-// login takes the user, the password and the database from a URL.
-func (t *target) login(u *url.URL) error {
-	t.user = u.User.Username()
-	t.password, _ = u.User.Password()
-	if t.password == "" {
-		t.password = u.Query().Get("password")
-	}
-	db := strings.Trim(u.Path, "/")
-	if db == "" {
-		db = u.Query().Get("db")
-	}
-	if db == "" {
-		return nil
-	}
-	n, err := strconv.Atoi(db)
-	if err != nil || n < 0 {
-		return fmt.Errorf("%q is not the number of a database", db)
-	}
-	if n > 0 && t.kind != Single {
-		return fmt.Errorf("type %s has no databases: leave /%d out of the URL", t.kind, n)
-	}
-	t.db = n
 	return nil
 }
 

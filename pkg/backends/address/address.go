@@ -1,0 +1,75 @@
+// Package address reads the texts that name servers in settings and options. So
+// the settings refuse what a store could not be opened with, and nothing else.
+package address
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// HostPort returns text as a host:port that can be dialled. A text without a
+// port gets defaultPort; if that is "", it is an error.
+func HostPort(text, defaultPort string) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = strings.Trim(text, "[]"), defaultPort
+		if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
+			port = "" // too many colons
+		}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		return "", fmt.Errorf("%q is not a host:port", text)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// Redis is one Redis server or sentinel.
+type Redis struct {
+	Addr           string // host:port
+	User, Password string
+	DB             int
+	TLS            bool
+}
+
+// ParseRedis reads a host:port, or a URL redis://user:password@host:port/database
+// (rediss:// for TLS). Its errors hold no password.
+func ParseRedis(text, defaultPort string) (Redis, error) {
+	scheme, _, isURL := strings.Cut(text, "://")
+	if !isURL {
+		if strings.Contains(text, "@") {
+			return Redis{}, errors.New("only a URL can have a password: redis://user:password@host:port")
+		}
+		addr, err := HostPort(text, defaultPort)
+		return Redis{Addr: addr}, err
+	}
+	u, err := url.Parse(text)
+	if err != nil || scheme != "redis" && scheme != "rediss" {
+		return Redis{}, errors.New("a URL must look like redis://user:password@host:port/database, or rediss:// for TLS")
+	}
+	addr, err := HostPort(u.Host, defaultPort)
+	if err != nil {
+		return Redis{}, err
+	}
+	db, err := strconv.Atoi(cmp.Or(strings.Trim(u.Path, "/"), u.Query().Get("db"), "0"))
+	if err != nil || db < 0 {
+		return Redis{}, errors.New("the path of a URL must be the number of a database")
+	}
+	password, _ := u.User.Password()
+	return Redis{
+		Addr: addr, User: u.User.Username(), Password: cmp.Or(password, u.Query().Get("password")),
+		DB: db, TLS: scheme == "rediss",
+	}, nil
+}
+
+// IsTCP reports whether text names a server reached by TCP, not the path of a
+// socket.
+func IsTCP(text string) bool {
+	_, err := HostPort(text, "")
+	return err == nil && !strings.Contains(text, "/") || strings.Contains(text, "://")
+}
