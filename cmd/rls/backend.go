@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -175,4 +176,14 @@ func openMemcached(s *opening) (main, perSecond stack.Tier, err error) {
 
 func (o *opening) jitter() time.Duration {
 	return time.Duration(o.Backend.ExpirationJitterMaxSeconds) * time.Second
+}
+
+// redisLog takes the lines that go-redis would write to stderr in a shape of
+// its own, one for each attempt. The store itself says once, at the default
+// level, that a server is away, so they are for debugging.
+type redisLog struct{ *slog.Logger }
+
+// Printf is called by go-redis.
+func (l redisLog) Printf(_ context.Context, format string, args ...any) {
+	l.Debug("redis: " + fmt.Sprintf(format, args...))
 }

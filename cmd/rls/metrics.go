@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 
+	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
@@ -53,9 +54,8 @@ func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer,
 		all = append(all, measure.Observer())
 	}
 	if s.Log.Decisions > 0 {
-		shown := s.Log
-		shown.Level = "info"
-		all = append(all, metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, newLogger(stderr, shown)))
+		atAnyLevel := logging.New(stderr, "info", s.Log.Format)
+		all = append(all, metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, atAnyLevel))
 	}
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		all = append(all, metrics.NewDebugLog(debuggedPerSecond, log))

@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/pkg/certs"
 	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
 )
@@ -25,7 +26,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err := decoder.Check(s); err != nil {
 		return fmt.Errorf("wrong settings:\n%w", err)
 	}
-	log := newLogger(k.Stderr, s.Log)
+	log := logging.New(k.Stderr, s.Log.Level, s.Log.Format)
 	slog.SetDefault(log) // for packages that are given no logger
 	for _, m := range settings.Misspelt(os.Environ(), k.Model) {
 		log.Warn("a variable has no meaning and is ignored", "variable", m.Variable, "meant", m.Meant)

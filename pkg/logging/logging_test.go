@@ -1,4 +1,4 @@
-package main
+package logging_test
 
 import (
 	"regexp"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/logging"
 )
 
 func TestLogShape(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLogShape(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var b strings.Builder
-		log := newLogger(&b, settings.Log{Level: tt.level, Format: tt.format})
+		log := logging.New(&b, tt.level, tt.format)
 		log.Debug("hidden")
 		log.Info("listening", "on", "127.0.0.1:8080", "for", 3*time.Second)
 		log.Warn("two words", "error", "a \"quote\"\nand a line")

@@ -1,14 +1,13 @@
-package main
+// Package logging gives log lines the levels, fields and shape of those of
+// envoyproxy/ratelimit, so that programs that collect its lines understand these
+// too. It leaves to its users what is logged.
+package logging
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
-
-	"example.org/rls/pkg/settings"
 )
 
 // levels are the names of levels in envoyproxy/ratelimit. This program logs
@@ -24,26 +23,16 @@ var levels = map[string]slog.Level{
 	"panic":   slog.LevelError + 8,
 }
 
-// newLogger returns a logger whose lines have the shape of those of
-// envoyproxy/ratelimit, so that programs that collect them understand both.
-func newLogger(w io.Writer, s settings.Log) *slog.Logger {
-	options := &slog.HandlerOptions{Level: levels[s.Level]}
-	if s.Format == "json" {
+// New returns a logger that writes lines of a level and those above to w. The
+// level is a name that LOG_LEVEL takes, the format "text" or "json".
+func New(w io.Writer, level, format string) *slog.Logger {
+	options := &slog.HandlerOptions{Level: levels[level]}
+	if format == "json" {
 		options.ReplaceAttr = jsonShape
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	options.ReplaceAttr = textShape
 	return slog.New(slog.NewTextHandler(quotedTime{w}, options))
-}
-
-// redisLog takes the lines that go-redis would write to stderr in a shape of
-// its own, one for each attempt. The store itself says once, at the default
-// level, that a server is away, so they are for debugging.
-type redisLog struct{ *slog.Logger }
-
-// Printf is called by go-redis.
-func (l redisLog) Printf(_ context.Context, format string, args ...any) {
-	l.Debug("redis: " + fmt.Sprintf(format, args...))
 }
 
 // jsonShape gives the three fields of every line the names @timestamp, @message
