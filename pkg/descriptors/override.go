@@ -32,12 +32,13 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	if most := uint32(algorithms.MaxWindow / unit.Duration()); multiplier == 0 || multiplier > most {
 		return Limit{}, fmt.Errorf("unit_multiplier is %d; want 1 to %d with %s", multiplier, most, unit)
 	}
-	copied := Limit{Unit: unit, Multiplier: multiplier}
+	var copied Limit
 	var spec algorithms.Spec
 	if l != nil && l.Limit != nil {
-		spec, copied.WrittenBurst = l.Spec, l.WrittenBurst
+		copied, spec = *l, l.Spec
 		spec.Burst = l.WrittenBurst
 	}
+	copied.Name, copied.Replaces, copied.Unit, copied.Multiplier = "", nil, unit, multiplier
 	spec.Requests, spec.Window = requests, time.Duration(multiplier)*unit.Duration()
 	if spec.Strategy == algorithms.SlidingLog && requests > algorithms.MaxLogRequests {
 		spec.Strategy = algorithms.SlidingWindow

@@ -1,6 +1,7 @@
 package descriptors_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -96,6 +97,30 @@ func TestOverrideRefusesWhatIsNoWindow(t *testing.T) {
 	} {
 		if _, err := limitOf(t, "unit: day, requests_per_unit: 1").Override(1, tt.unit, tt.multiplier); err == nil || err.Error() != tt.want {
 			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+}
+
+// A field that Override does not know by name stays, so that fields to come are
+// not lost.
+func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
+	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5")
+	got, err := rule.Override(100, descriptors.Second, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the amount and window of the rule the copy is the rule's limit.
+	if got.Spec != rule.Spec {
+		t.Errorf("%+v, want %+v", got.Spec, rule.Spec)
+	}
+	was, is := reflect.ValueOf(*rule), reflect.ValueOf(got)
+	for i := range was.NumField() {
+		name := was.Type().Field(i).Name
+		if name == "Limit" || name == "Name" || name == "Replaces" {
+			continue // the compiled Spec, which is compared above, and the names, which an override does not have
+		}
+		if was.Field(i).IsZero() || !was.Field(i).Equal(is.Field(i)) {
+			t.Errorf("%s is %v, want %v, which the rule of this test must set", name, is.Field(i), was.Field(i))
 		}
 	}
 }

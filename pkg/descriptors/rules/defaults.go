@@ -23,7 +23,7 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 	for i := range several {
 		o := &several[i]
 		written := descriptors.ParseUnit(o.unit).Duration()
-		if o != l && o.from.has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.multiplier)}) {
+		if o != l && o.from.has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.Multiplier)}) {
 			r.warn(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because %s has that strategy and the same window", o.path)
 			return plain
 		}

@@ -14,12 +14,13 @@ import (
 // compileLimits gives d the rule that its limits make. The rule is nil when
 // there is no limit, or none without a problem.
 func (r *reader) compileLimits(d *descriptor) {
-	rule := &descriptors.Rule{Shadow: d.shadow, Quota: d.quota, DetailedMetric: d.detailed, Metadata: d.metadata}
+	rule := new(descriptors.Rule) // a copy, so that the tree does not keep d in memory
+	*rule = d.rule
 	if l := d.single; l != nil {
 		r.checkReplaces(l)
 		if l.unlimited {
 			r.checkUnlimited(l)
-			rule.Unlimited, rule.Requests, rule.Name, rule.Replaces = true, l.spec.Requests, l.name, l.replacedNames()
+			rule.Unlimited, rule.Requests, rule.Name, rule.Replaces = true, l.spec.Requests, l.Name, l.Replaces
 			d.Rule = rule
 			return
 		}
@@ -72,25 +73,16 @@ func rate(l *descriptors.Limit) string {
 	return fmt.Sprintf("%d per %d %ss", l.Requests, l.Multiplier, unit)
 }
 
-func (l *limit) replacedNames() []string {
-	if len(l.replaces) == 0 {
-		return nil
-	}
-	names := make([]string, len(l.replaces))
-	for i, re := range l.replaces {
-		names[i] = re.name
-	}
-	return names
-}
-
+// checkReplaces checks and sets the names of the limits that l replaces.
 func (r *reader) checkReplaces(l *limit) {
 	for i, re := range l.replaces {
+		l.Replaces = append(l.Replaces, re.name)
 		path := fmt.Sprintf("%s.replaces[%d].name", l.path, i)
 		switch re.name {
 		case "":
 			r.problem(re.at, path, "must not be empty; it is the name of another limit")
-		case l.name:
-			r.problem(re.at, path, "a limit cannot replace itself (%q)", l.name)
+		case l.Name:
+			r.problem(re.at, path, "a limit cannot replace itself (%q)", l.Name)
 		}
 	}
 }
@@ -131,20 +123,19 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	if !l.from.has("requests_per_unit") {
 		r.warn(l.from.At, join(l.path, "requests_per_unit"), "is missing, which means 0: every request is denied")
 	}
-	if most := algorithms.MaxWindow / unit.Duration(); time.Duration(l.multiplier) > most {
+	if most := algorithms.MaxWindow / unit.Duration(); time.Duration(l.Multiplier) > most {
 		r.problem(l.from.at("unit_multiplier"), join(l.path, "unit_multiplier"), "must be at most %d for the unit %s: a window is at most 10 years", most, strings.ToLower(unit.String()))
 		return descriptors.Limit{}, false
 	}
 	spec := l.spec
-	spec.Window = unit.Duration() * time.Duration(l.multiplier)
+	spec.Window = unit.Duration() * time.Duration(l.Multiplier)
 	spec = r.withDefaults(l, spec, several)
-	limit, err := r.limits.get(spec)
-	if err != nil {
+	compiled, err := l.Limit, error(nil)
+	compiled.Unit, compiled.WrittenBurst = unit, spec.Burst
+	if compiled.Limit, err = r.limits.get(spec); err != nil {
 		r.specProblem(l, err)
 		return descriptors.Limit{}, false
 	}
-	compiled := descriptors.Limit{Limit: limit, Name: l.name, Replaces: l.replacedNames(), Unit: unit, Multiplier: l.multiplier}
-	compiled.WrittenBurst = spec.Burst
 	return compiled, true
 }
 

@@ -25,26 +25,27 @@ type file struct {
 // descriptor is one item of a list of descriptors, as written.
 type descriptor struct {
 	descriptors.Descriptor
-	single                  *limit  // rate_limit
-	several                 []limit // rate_limits
-	shadow, quota, detailed bool
-	metadata                map[string]any
-	below                   []descriptor
-	wrong                   bool // it has a problem, reported
+	rule    descriptors.Rule // without its limits
+	single  *limit           // rate_limit
+	several []limit          // rate_limits
+	below   []descriptor
+	wrong   bool // it has a problem, reported
 }
 
 // limit is one limit of a descriptor, as written.
 type limit struct {
-	path       string // rate_limit, rate_limits[2]
-	from       *Value // the mapping; of a repeated rate_limit both, joined
-	unit       string
-	multiplier uint32
-	spec       algorithms.Spec // without the window
-	unlimited  bool
-	name       string
-	replaces   []replaced
-	wrong      bool // a value had no meaning, reported
+	descriptors.Limit // without the fields that follow from spec and unit
+
+	path      string // rate_limit, rate_limits[2]
+	from      *Value // the mapping; of a repeated rate_limit both, joined
+	unit      string
+	spec      algorithms.Spec // without the window
+	unlimited bool
+	replaces  []replaced
+	wrong     bool // a value had no meaning, reported
 }
+
+func newLimit() *limit { return &limit{Limit: descriptors.Limit{Multiplier: 1}} }
 
 // replaced is one item of replaces, as written.
 type replaced struct {
@@ -139,7 +140,7 @@ var oneLimit = setter{typ: "a limit", set: func(r *reader, t target, v *Value, p
 	}
 	var earlier []Value
 	if d.single == nil {
-		d.single = &limit{multiplier: 1}
+		d.single = newLimit()
 	} else {
 		earlier = d.single.from.Content
 	}
@@ -158,7 +159,7 @@ var limits = setter{typ: "a list of limits", set: func(r *reader, t target, v *V
 	}
 	t.descriptor.several = make([]limit, len(items))
 	for i, item := range items {
-		t.descriptor.several[i].multiplier = 1
+		t.descriptor.several[i] = *newLimit()
 		r.limit(item, fmt.Sprintf("%s[%d]", path, i), &t.descriptor.several[i])
 	}
 }}
@@ -167,7 +168,8 @@ func (r *reader) limit(v *Value, path string, l *limit) {
 	l.path, l.from = path, v
 	switch v.Kind {
 	case Null:
-		*l = limit{path: path, from: v, multiplier: 1}
+		*l = *newLimit()
+		l.path, l.from = path, v
 	case Map:
 		before := len(r.problems)
 		r.mapping(v, inLimit, path, target{limit: l})
