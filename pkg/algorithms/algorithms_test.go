@@ -1,40 +1,31 @@
 package algorithms_test
 
 import (
+	"context"
 	"errors"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/backendtest"
 )
 
 // epoch is a round day.
 const epoch = int64(1_800_057_600_000_000)
 
-// cells is the smallest store: the Go steps over maps.
-type cells struct {
-	cells map[string]backends.Cell
-	logs  map[string]backends.Log
-}
+// cells is a store in which everything is decided for one descriptor.
+type cells struct{ *backendtest.Model }
 
-func newCells() *cells { return &cells{map[string]backends.Cell{}, map[string]backends.Log{}} }
+func newCells() cells { return cells{backendtest.NewModel()} }
 
-func (c *cells) charge(l *algorithms.Limit, ch algorithms.Charge) algorithms.Decision {
-	var op backends.Op
-	l.Plan(&op, algorithms.Identity{ID: []byte("d|k")}, ch)
-	var r backends.Reply
-	if op.Kind == backends.List {
-		c.logs[op.Key], r = c.logs[op.Key].Step(&op)
-	} else {
-		var prev int64
-		if p := c.cells[op.Prev]; op.Prev != "" && op.Now < p.Until {
-			prev = p.Value.Whole
-		}
-		c.cells[op.Key], r = c.cells[op.Key].Step(&op, prev)
-	}
-	return l.Judge(&op, &r)
+func (c cells) charge(l *algorithms.Limit, ch algorithms.Charge) algorithms.Decision {
+	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("d|k")}, ch)
+	_ = c.Apply(context.Background(), &b) // never fails
+	return l.Judge(&b.Ops[0], &b.Replies[0])
 }
 
 func mustNew(t testing.TB, s algorithms.Spec) *algorithms.Limit {
@@ -46,43 +37,52 @@ func mustNew(t testing.TB, s algorithms.Spec) *algorithms.Limit {
 	return l
 }
 
-// TestNoDrift hammers meters at awkward rates: over any time they admit what
-// the rate allows, to the hit.
+// TestNoDrift plays long traffic on meters at awkward rates. After t µs exactly
+// burst + floor(t × requests / window) hits have passed: the next one passes at
+// the very microsecond at which it is due, and not one before.
 func TestNoDrift(t *testing.T) {
-	const decisions = 10_000_000
 	for _, c := range []struct {
-		requests  uint32
-		window    time.Duration
-		burst     uint32
-		decisions int
+		requests uint32
+		window   time.Duration
+		burst    uint32
+		hits     int64
 	}{
-		{7, time.Second, 2, decisions},
-		{1, 365 * 24 * time.Hour, 2, decisions / 10},
-		{999_983, time.Second, 10, decisions / 10},
-		{1_000_000, time.Second, 2, decisions / 10},
-		{4_294_967_295, time.Second, 1000, decisions / 10},
-		{13, 30 * 24 * time.Hour, 3, decisions / 10},
+		{7, time.Second, 2, 500_000},
+		{1, 365 * 24 * time.Hour, 2, 50}, // a step in 50 years
+		{999_983, time.Second, 10, 200_000},
+		{1_000_000, time.Second, 2, 200_000},
+		{4_294_967_295, time.Second, 10_000, 500_000},
+		{13, 30 * 24 * time.Hour, 3, 200},
 	} {
 		l := mustNew(t, algorithms.Spec{Strategy: algorithms.GCRA, Requests: c.requests, Window: c.window, Burst: c.burst})
-		interval := float64(c.window.Microseconds()) / float64(c.requests)
-		step := max(1, min(int64(interval/2.7), 150*365*24*3600*1_000_000/int64(c.decisions)))
+		window, requests := c.window.Microseconds(), int64(c.requests)
 		var cell backends.Cell
 		var op backends.Op
 		l.Plan(&op, algorithms.Identity{}, algorithms.Charge{Now: epoch, Cost: 1})
-		op.Furthest = backends.NoMax
 		ahead := op.Max.Whole - op.Now
-		admitted := int64(0)
-		for i := range int64(c.decisions) {
-			op.Now = epoch + i*step
-			op.Max.Whole = op.Now + ahead
+		passes := func(at int64) bool {
+			op.Now, op.Max.Whole, op.Furthest.Whole = at, at+ahead, at+ahead
 			var r backends.Reply
 			cell, r = cell.Step(&op, 0)
-			admitted += r.Admitted
+			return r.Admitted == 1
 		}
-		elapsed := float64(int64(c.decisions-1) * step)
-		ideal := min(int64(elapsed/interval)+int64(c.burst), int64(c.decisions))
-		if admitted < ideal-1-int64(c.burst) || admitted > ideal+1 {
-			t.Errorf("%d per %v, burst %d: %d admitted in %d decisions, want %d", c.requests, c.window, c.burst, admitted, c.decisions, ideal)
+		admitted, last := int64(0), int64(0)
+		for elapsed := int64(0); admitted < c.hits && !t.Failed(); {
+			if before := elapsed - 1; before > last && passes(epoch+before) {
+				t.Errorf("%d per %v: hit %d passes 1 µs too soon, after %d µs", c.requests, c.window, admitted+1, before)
+			}
+			for passes(epoch + elapsed) {
+				admitted++
+			}
+			gained := new(big.Int).Mul(big.NewInt(elapsed), big.NewInt(requests))
+			want := int64(c.burst) + gained.Div(gained, big.NewInt(window)).Int64()
+			if admitted != want {
+				t.Errorf("%d per %v, burst %d: %d hits have passed after %d µs, want %d", c.requests, c.window, c.burst, admitted, elapsed, want)
+			}
+			// The next one is due when requests × t reaches the next multiple of window.
+			due := new(big.Int).Mul(big.NewInt(want-int64(c.burst)+1), big.NewInt(window))
+			due.Add(due, big.NewInt(requests-1))
+			last, elapsed = elapsed, max(elapsed+1, due.Div(due, big.NewInt(requests)).Int64())
 		}
 	}
 }
@@ -111,7 +111,36 @@ func TestRaisedLimitKeepsItsCounters(t *testing.T) {
 	}
 }
 
-// TestKeys: what must not share a counter does not, what must does.
+// TestTwiceInARefusedRequest: the second of two huge costs is denied because of
+// the first, which is not charged either, so the cell in the reply has room.
+func TestTwiceInARefusedRequest(t *testing.T) {
+	for s := range algorithms.Names() {
+		spec := algorithms.Spec{Strategy: algorithms.Strategy(s), Requests: 1<<32 - 1, Window: algorithms.MaxWindow}
+		cost := uint64(3_000_000_000)
+		if spec.Strategy == algorithms.SlidingLog {
+			spec.Requests, cost = algorithms.MaxLogRequests, 6_000
+		}
+		if spec.Strategy == algorithms.GCRA {
+			spec.Burst = spec.Requests
+		}
+		l, c := mustNew(t, spec), newCells()
+		c.charge(l, algorithms.Charge{Now: epoch, Cost: 1})
+		b := backends.Batch{AllOrNothing: true, Ops: make([]backends.Op, 2), Replies: make([]backends.Reply, 2)}
+		for i := range b.Ops {
+			l.Plan(&b.Ops[i], algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: epoch, Cost: cost, AdmittedOnly: true})
+		}
+		if err := c.Apply(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		first, second := l.Judge(&b.Ops[0], &b.Replies[0]), l.Judge(&b.Ops[1], &b.Replies[1])
+		if !first.Allowed || second.Allowed || second.Remaining != int64(spec.Requests)-1 || second.RetryAfter > 2*spec.Window {
+			t.Errorf("%v: %+v, then %+v", spec.Strategy, first, second)
+		}
+	}
+}
+
+// TestKeys: limits that differ in strategy or window have different keys, a
+// raised limit keeps its key.
 func TestKeys(t *testing.T) {
 	key := func(s algorithms.Spec, now int64) string {
 		var op backends.Op
@@ -143,6 +172,16 @@ func TestKeys(t *testing.T) {
 		Plan(&op, algorithms.Identity{ID: []byte("d|k=v")}, algorithms.Charge{Now: epoch, Cost: 1})
 	if op.Key != "{d|k=v|sw1h}500016" || op.Prev != "{d|k=v|sw1h}500015" {
 		t.Errorf("keys of a sliding window: %q and %q", op.Key, op.Prev)
+	}
+	for want, spec := range map[string]algorithms.Spec{
+		"p:{d|k=v}|1h|500016":   base,
+		"p:{d|k=v}|sw1h|500016": {Strategy: algorithms.SlidingWindow, Requests: 1, Window: time.Hour},
+		"p:{d|k=v}|tb1h":        {Strategy: algorithms.TokenBucket, Requests: 1, Window: time.Hour},
+	} {
+		mustNew(t, spec).Plan(&op, algorithms.Identity{Prefix: "p:", ID: []byte("d|k=v"), OneSlot: true}, algorithms.Charge{Now: epoch, Cost: 1})
+		if op.Key != want || op.Prev != "" && op.Prev != "p:{d|k=v}|sw1h|500015" {
+			t.Errorf("in one slot: keys %q and %q, want %q", op.Key, op.Prev, want)
+		}
 	}
 	mustNew(t, base).Plan(&op, algorithms.Identity{Prefix: "p:", ID: []byte("d_k_v_"), ByStart: true}, algorithms.Charge{Now: epoch, Cost: 1})
 	if want := "p:d_k_v_1800057600"; op.Key != want {
@@ -192,7 +231,7 @@ func BenchmarkPlanAndJudge(b *testing.B) {
 			var op backends.Op
 			for b.Loop() {
 				l.Plan(&op, id, algorithms.Charge{Now: epoch, Cost: 1})
-				r := backends.Reply{Admitted: 1, Value: backends.Amount{Whole: epoch}}
+				r := backends.Reply{Now: epoch, Admitted: 1, Value: backends.Amount{Whole: epoch}}
 				l.Judge(&op, &r)
 			}
 		})

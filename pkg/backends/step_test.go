@@ -1,0 +1,78 @@
+package backends_test
+
+import (
+	"testing"
+
+	"example.org/rls/pkg/backends"
+)
+
+// FuzzStep applies an operation to any cell. What it promises holds for all of
+// them: no value lies beyond what the operation believes, a denied operation
+// raises nothing, and to look at the cell afterwards shows the same.
+func FuzzStep(f *testing.F) {
+	f.Add(uint8(0), uint8(0), uint8(1), int64(5), int64(100), int64(10), int64(3), int64(4), int64(20), int64(2))
+	f.Add(uint8(0), uint8(2), uint8(0), int64(5), int64(1000), int64(10), int64(3), int64(9), int64(20), int64(2))
+	f.Add(uint8(1), uint8(0), uint8(0), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
+	f.Add(uint8(1), uint8(0), uint8(2), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
+	f.Fuzz(func(t *testing.T, kind, span, way uint8, value, until, now, by, most, ahead, times int64) {
+		limit := func(n, bound int64) int64 { return max(n, -n, 0) % bound }
+		op := backends.Op{
+			Kind: backends.Kind(kind % 2), Span: backends.Span(span % 3), Key: "k", Den: 3,
+			Now: limit(now, 1<<50), Times: 1 + limit(times, backends.MaxTimes),
+			ChargeDenied: way%3 == 1, Refund: way%3 == 2,
+		}
+		op.Until = op.Now + 1 + limit(ahead, 1<<50)
+		op.By, op.Max = backends.Amount{Whole: limit(by, backends.MaxCost)}, backends.Amount{Whole: limit(most, backends.MaxValue)}
+		cell := backends.Cell{Value: backends.Amount{Whole: limit(value, backends.MaxValue)}, Until: limit(until, 1<<51)}
+		if op.Kind == backends.Meter {
+			op.ChargeDenied = false
+			op.By.Frac, op.Max.Frac, cell.Value.Frac = limit(by, 3), limit(most, 3), limit(value, 5)
+			op.Max.Whole += op.Now
+			op.Furthest = op.Max.Add(backends.Amount{Whole: limit(ahead, 1<<50), Frac: limit(ahead, 3)}, op.Den)
+		} else {
+			op.Den = 1
+		}
+		after, r := cell.Step(&op, 0)
+		if r.Err != nil || r.Now != op.Now || r.Admitted < 0 || r.Admitted > op.Times || r.Value.Whole < 0 || r.Value.Frac < 0 || r.Value.Frac >= op.Den {
+			t.Fatalf("%+v on %+v: %+v", op, cell, r)
+		}
+		switch {
+		case op.Kind == backends.Meter:
+			if op.Furthest.Less(r.Value) || r.Value.Whole < op.Now || after.Value != r.Value {
+				t.Fatalf("%+v on %+v: %+v", op, cell, r)
+			}
+		case op.Span != backends.Fixed && r.Until > op.Until, r.Until <= op.Now, r.Value.Whole > backends.MaxValue:
+			t.Fatalf("%+v on %+v: %+v", op, cell, r)
+		case !op.ChargeDenied && !op.Refund && r.Admitted > 0 && r.Value.Whole > op.Max.Whole:
+			t.Fatalf("%+v on %+v: charged beyond its max, %+v", op, cell, r)
+		}
+		look := op.Look()
+		again, seen := after.Step(&look, 0)
+		if seen.Value != r.Value || again != after && after.Until > op.Now {
+			t.Fatalf("%+v on %+v: %+v, and then %+v", op, cell, r, seen)
+		}
+	})
+}
+
+func TestShortKeysAreDistinct(t *testing.T) {
+	long := make([]byte, 1000)
+	seen := map[string]string{}
+	for _, key := range []string{"", "a", string(long[:63]), string(long[:64]), string(long[:65]), string(long), backends.ShortKey(string(long), 64)[:64]} {
+		short := backends.ShortKey(key, 64)
+		if other, ok := seen[short]; ok || len(short) > 65 {
+			t.Errorf("keys of %d and %d bytes share a name of %d bytes", len(key), len(other), len(short))
+		}
+		seen[short] = key
+	}
+}
+
+func TestTextKeysKeepTheirSlot(t *testing.T) {
+	long := string(make([]byte, 1000))
+	one, two, other := backends.TextKey("a{tag"+long+"}1"), backends.TextKey("b{tag"+long+"}2"), backends.TextKey("a{gat"+long+"}1")
+	if one == two || backends.HashTag(one) != backends.HashTag(two) || backends.HashTag(one) == backends.HashTag(other) {
+		t.Errorf("%s\n%s\n%s", one, two, other)
+	}
+	if !backends.IsTextKey(one) || backends.IsTextKey("a") || len(one) > 226 {
+		t.Errorf("%s has %d bytes", one, len(one))
+	}
+}
