@@ -149,10 +149,10 @@ type Op struct {
 	By  Amount // cost >= 0; 0 checks only. Hits, or microseconds for a Meter
 	Den int64  // denominator of By, Max and Furthest, >= 1
 	Max Amount // highest value the cell may reach by this step, or NoMax
-	// Furthest, for a Meter, is the highest value that is believed, at least
-	// Now: Now plus the time in which an empty bucket of this limit fills, or
-	// NoMax. The step lowers a cell above it to it, and the cell stays lowered
-	// also when the step charges nothing.
+	// Furthest, for a Meter, is the highest value that is believed: Now plus
+	// the time in which an empty bucket of this limit fills, or NoMax. It is at
+	// least Now and, unless that is NoMax, Max. The step lowers a cell above it
+	// to it, and the cell stays lowered also when the step charges nothing.
 	Furthest Amount
 
 	// Times >= 1 merges that many equal operations into one: as many as fit

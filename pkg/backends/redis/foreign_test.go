@@ -76,7 +76,7 @@ func TestForeignKeys(t *testing.T) {
 				for _, all := range []bool{false, true} {
 					b := backends.Batch{AllOrNothing: all, Ops: []backends.Op{op, good}, Replies: make([]backends.Reply, 2)}
 					err := s.Apply(ctx, &b)
-					if !errors.Is(err, backends.ErrUnavailable) || err != b.Replies[0].Err {
+					if !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, b.Replies[0].Err) {
 						t.Fatalf("error %v, replies %+v", err, b.Replies)
 					}
 					if says := err.Error(); !strings.Contains(says, backends.KeyHash(op.Key)) || strings.Contains(says, op.Key+" ") || strings.Contains(says, "script") {

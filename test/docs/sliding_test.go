@@ -1,0 +1,107 @@
+package docs_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+)
+
+const minute = int64(time.Minute / time.Microsecond)
+
+// traffic is when hits come, in µs since a round minute, by the name that the
+// table in docs/strategies.md has for it. Each offers three times the limit of
+// 100 a minute for an hour, or as much as the pulses do.
+var traffic = map[string]func() []int64{
+	"evenly spaced": func() (at []int64) {
+		for t := int64(0); t < 60*minute; t += minute / 300 {
+			at = append(at, t)
+		}
+		return at
+	},
+	"at random": func() (at []int64) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for t := 0.0; t < float64(60*minute); t += rng.ExpFloat64() * float64(minute) / 300 {
+			at = append(at, int64(t))
+		}
+		return at
+	},
+	"in bursts at random": func() (at []int64) {
+		rng := rand.New(rand.NewPCG(3, 4))
+		for t := 0.0; t < float64(60*minute); t += rng.ExpFloat64() * float64(minute) / 10 {
+			for range 30 {
+				at = append(at, int64(t))
+			}
+		}
+		return at
+	},
+	"pulses at the ends of windows": func() (at []int64) {
+		for pulse := range int64(60) { // each 1 ms earlier in its window than the one before
+			for range 300 {
+				at = append(at, (pulse+1)*minute-(pulse+1)*1000)
+			}
+		}
+		return at
+	},
+}
+
+// TestSlidingWindowFigures measures the figures of the table of traffic.
+func TestSlidingWindowFigures(t *testing.T) {
+	rows := 0
+	for _, p := range parts(t, strategiesDoc) {
+		if !p.isTable() || p.rows[0][0] != "traffic" {
+			continue
+		}
+		for _, row := range p.rows[1:] {
+			rows++
+			come := traffic[row[0]]
+			if come == nil {
+				t.Errorf("%s:%d: no traffic %q is measured", strategiesDoc, p.line, row[0])
+				continue
+			}
+			if most := strconv.Itoa(mostInAMinute(t, come())); most != row[1] {
+				t.Errorf("%s:%d: %s: %s pass within a minute, the table says %s", strategiesDoc, p.line, row[0], most, row[1])
+			}
+		}
+	}
+	if rows != len(traffic) {
+		t.Errorf("%s has %d of %d figures of the sliding window", strategiesDoc, rows, len(traffic))
+	}
+}
+
+// mostInAMinute is the most hits that a sliding window of 100 a minute lets
+// through in any minute.
+func mostInAMinute(t *testing.T, come []int64) int {
+	limit, err := algorithms.New(algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 100, Window: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memory.New(memory.Options{MaxKeys: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := parseTime(t, "00:00:00")
+	var passed []int64
+	most, first := 0, 0
+	for _, at := range come {
+		b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+		limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("shop|user=alice")}, algorithms.Charge{Now: start + at, Cost: 1})
+		if err := store.Apply(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if !limit.Judge(&b.Ops[0], &b.Replies[0]).Allowed {
+			continue
+		}
+		passed = append(passed, at)
+		for passed[first] <= at-minute {
+			first++
+		}
+		most = max(most, len(passed)-first)
+	}
+	return most
+}
