@@ -15,8 +15,8 @@ import (
 )
 
 // BenchmarkApply is 64 callers with 10,000 keys, one batch each at a time. It
-// reports the processor time here and in Redis, which a busy machine disturbs
-// less than the time that passes.
+// reports the processor time of this process and of Redis, on which a busy
+// machine has less influence than on elapsed time.
 func BenchmarkApply(b *testing.B) {
 	limited := func(op *backends.Op) { op.Max = backends.Amount{Whole: 1 << 40} }
 	for _, c := range []struct {

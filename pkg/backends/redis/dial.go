@@ -25,7 +25,7 @@ func newDialer(t *target) *dialer {
 	return &dialer{Dialer: net.Dialer{Timeout: t.silence()}, tls: t.TLS, count: &t.connections, open: map[*conn]struct{}{}}
 }
 
-// silence is how long a connection may stay silent before it is given up.
+// silence is the longest time without an answer before a connection is closed.
 func (t *target) silence() time.Duration { return min(t.Timeout, silence) }
 
 // dial never fails: instead of an error it returns a connection on which every

@@ -48,8 +48,8 @@ func count(t *testing.T, s backends.Store, key string) int64 {
 	return must(t, s, op.Look())[0].Value.Whole
 }
 
-// load keeps callers at work, each with a deadline of 20 ms per call, until
-// stop is called, which returns how long the slowest call took.
+// load runs callers that each make one call after the other with a deadline of
+// 20 ms, until stop is called. Stop returns how long the slowest failed call took.
 func load(s backends.Store, callers int) (stop func() time.Duration) {
 	var slowest atomic.Int64
 	var wg sync.WaitGroup
@@ -204,8 +204,8 @@ func TestCallWithoutDeadline(t *testing.T) {
 	server.Resume()
 }
 
-// TestBlackHole: a connection that nobody answers on, though it stays open, is
-// given up within a second, and a new one is made.
+// TestBlackHole: a connection that stays open but gets no answers is closed
+// within a second, and a new one is opened.
 func TestBlackHole(t *testing.T) {
 	server := testenv.Redis(t)
 	p := newProxy(t, server.Addr)
@@ -218,8 +218,8 @@ func TestBlackHole(t *testing.T) {
 	}, "the silent connection is replaced")
 }
 
-// TestDemotedMaster: a master that has become a replica answers READONLY; the
-// store leaves it and finds its successor behind the same name.
+// TestDemotedMaster: a master that has become a replica answers READONLY. The
+// store closes its connections and finds the successor at the same address.
 func TestDemotedMaster(t *testing.T) {
 	old, successor := testenv.Redis(t), testenv.Redis(t)
 	p := newProxy(t, old.Addr)
@@ -231,13 +231,13 @@ func TestDemotedMaster(t *testing.T) {
 	op := hit("a")
 	failed := 0
 	testenv.Eventually(t, 3*time.Second, func() bool {
-		// A look comes first in its batch and is answered by a replica, too.
+		// The batch begins with a look, which a replica answers, too.
 		_, err := try(s, time.Second, op.Look(), hit("a"))
 		if err != nil {
 			failed++
 		}
 		return err == nil
-	}, "the demoted master is left")
+	}, "the store finds the successor")
 	if failed > 1 {
 		t.Errorf("%d calls failed, want at most the one that was answered READONLY", failed)
 	}
@@ -280,12 +280,12 @@ func TestScriptFlush(t *testing.T) {
 	}
 }
 
-// TestCallersThatGiveUp disturb nobody, and their hits count.
+// TestCallersThatGiveUp: they close no connection, and their hits count.
 func TestCallersThatGiveUp(t *testing.T) {
 	server := testenv.Redis(t)
 	s := open(t, redis.Options{URL: server.Addr})
 	must(t, s, hit("warm"))
-	// The clock, which measures thrice at first, may take a connection, too.
+	// The clock asks three times at first and may open a connection for it.
 	testenv.Eventually(t, 5*time.Second, func() bool {
 		return strings.Contains(admin(t, server, "INFO", "commandstats").(string), "cmdstat_time:calls=3,")
 	}, "the store knows the time")

@@ -32,7 +32,7 @@ func admin(t testing.TB, server *testenv.Server, command ...any) any {
 	return reply
 }
 
-// info is a field of INFO.
+// info returns a field of the server's INFO.
 func info(t testing.TB, server *testenv.Server, field string) string {
 	t.Helper()
 	for line := range strings.Lines(admin(t, server, "INFO").(string)) {
@@ -53,7 +53,8 @@ func atoi(t testing.TB, s string) int {
 	return n
 }
 
-// proxy passes connections on to a server, and can stop passing on.
+// proxy passes connections on to a server. It can be led to another server, and
+// can drop what is sent.
 type proxy struct {
 	listener net.Listener
 
@@ -136,7 +137,7 @@ func (p *tap) pass(to, from net.Conn) {
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
 
-// to leads new connections elsewhere.
+// to has new connections go to target.
 func (p *proxy) to(target string) {
 	p.mu.Lock()
 	p.target = target

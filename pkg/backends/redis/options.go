@@ -34,8 +34,8 @@ type Options struct {
 	// of a host:port there may be a redis:// or rediss:// URL with a user, a
 	// password and, for Single, a database: redis://user:password@host:port/2.
 	URL string
-	// Auth is "password" or "user:password" for the servers; it goes before
-	// what URL says. SentinelAuth is the same for the sentinels.
+	// Auth is "password" or "user:password" for the servers, instead of the
+	// ones in URL. SentinelAuth is the same for the sentinels.
 	Auth         string
 	SentinelAuth string
 	// TLS returns the client's side of TLS for a new connection, also to
@@ -49,8 +49,8 @@ type Options struct {
 	// 0 is 10 s. A connection that is silent for the lesser of it and one
 	// second is given up.
 	Timeout time.Duration
-	// ExpirationJitter: a random time up to it is added to the life of a fixed
-	// window's key, so that not all keys expire at once.
+	// ExpirationJitter is the longest random time that is added to the life of
+	// a fixed window's key, so that not all keys expire at once.
 	ExpirationJitter time.Duration
 	// Clock is the local clock; nil is the system's.
 	Clock func() time.Time
@@ -66,8 +66,8 @@ type Options struct {
 const (
 	defaultPoolSize = 10
 	defaultTimeout  = 10 * time.Second
-	// silence is how long a connection may be waited for. Less would give up
-	// on a server that forks or runs a slow command.
+	// silence is the longest time without an answer before a connection is
+	// closed. A server that forks or runs a slow command may need that long.
 	silence = time.Second
 )
 

@@ -37,9 +37,9 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// oneSlot puts all cells into one slot of a cluster. The suite wants refused
-// all-or-nothing batches to leave no trace at all; over several slots, what was
-// given back has been there for a moment, which cluster_test.go looks at.
+// oneSlot puts all cells into one slot of a cluster. The suite wants a refused
+// all-or-nothing batch to change nothing even for a moment; over several slots
+// charges are made and given back, see TestClusterBatches.
 type oneSlot struct{ backends.Store }
 
 func (s oneSlot) Apply(ctx context.Context, b *backends.Batch) error {

@@ -311,8 +311,8 @@ func TestClusterFailover(t *testing.T) {
 	t.Logf("%v after the promotion", time.Since(promoted))
 }
 
-// TestClusterReshard: calls follow a slot that is moving, to a master that has
-// not seen a call yet, and one that has moved.
+// TestClusterReshard: calls follow a slot while it is moving (ASK) and when it
+// has moved (MOVED), also to a master to which no call has gone before.
 func TestClusterReshard(t *testing.T) {
 	cluster := testenv.RedisCluster(t, 2, 0)
 	s := openCluster(t, cluster)
@@ -333,7 +333,7 @@ func TestClusterReshard(t *testing.T) {
 }
 
 // TestClusterReshardBetweenKeys: while some keys of a call have moved and others
-// have not, no server can carry it out; it waits for the rest to move.
+// have not, no server can execute it (TRYAGAIN). The call waits until all have.
 func TestClusterReshardBetweenKeys(t *testing.T) {
 	cluster := testenv.RedisCluster(t, 2, 0)
 	s := openCluster(t, cluster)
@@ -373,8 +373,8 @@ func TestClusterReshardBetweenKeys(t *testing.T) {
 	}
 }
 
-// TestClusterReshardOnward: a call that waits does so also when the slot has
-// got a new master meanwhile and is moving on to another.
+// TestClusterReshardOnward: a call that was told TRYAGAIN goes on waiting when
+// its slot has got a new master and is moving on to a third one.
 func TestClusterReshardOnward(t *testing.T) {
 	cluster := testenv.RedisCluster(t, 3, 0)
 	s := openCluster(t, cluster)
