@@ -178,7 +178,7 @@ func envoyGateway(t *testing.T, redis *testenv.Server, certs *testenv.TLS) deplo
 
 // 98: ready with no configuration served. 105: there is no mapper file. 108:
 // clients need a certificate by the variable that Envoy Gateway sets.
-func TestH98EnvoyGatewaysDeployment(t *testing.T) {
+func TestEnvoyGatewaysDeployment(t *testing.T) {
 	t.Parallel()
 	certs := testenv.Certs(t)
 	d := envoyGateway(t, testenv.Redis(t, certs.RedisArgs()...), certs)
@@ -229,7 +229,7 @@ func TestFileBasedDeployments(t *testing.T) {
 	}
 }
 
-func TestH100HealthcheckFollowsTheLifeCycle(t *testing.T) {
+func TestHealthcheckFollowsTheLifeCycle(t *testing.T) {
 	t.Parallel()
 	s := serve(t, plentyRules, "DRAIN_PERIOD=2s")
 	begin := time.Now()

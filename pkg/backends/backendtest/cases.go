@@ -211,6 +211,15 @@ func testConcurrency(t *testing.T, s backends.Store) {
 	}
 }
 
+// checkErrors holds the error of Apply to those of the replies: the service reads
+// those of the replies only.
+func checkErrors(t *testing.T, b *backends.Batch, err error) {
+	t.Helper()
+	if (err != nil) != (b.Err() != nil) {
+		t.Fatalf("Apply says %v, the replies say %v", err, b.Err())
+	}
+}
+
 func testContext(t *testing.T, s backends.Store) {
 	// A caller that has given up gets its answer or an error, soon, and does
 	// not disturb the next one.
@@ -218,9 +227,11 @@ func testContext(t *testing.T, s backends.Store) {
 	cancel()
 	start := time.Now()
 	b := backends.Batch{Ops: []backends.Op{counter(fresh("gone"), epoch(), 1, 5)}, Replies: make([]backends.Reply, 1)}
-	if err := s.Apply(ctx, &b); err != nil && !errors.Is(err, backends.ErrUnavailable) {
+	err := s.Apply(ctx, &b)
+	if err != nil && !errors.Is(err, backends.ErrUnavailable) {
 		t.Fatalf("%v does not wrap ErrUnavailable", err)
 	}
+	checkErrors(t, &b, err)
 	if d := time.Since(start); d > time.Second {
 		t.Fatalf("it took %v", d)
 	}
@@ -238,7 +249,9 @@ func testClosed(t *testing.T, s backends.Store) {
 		t.Fatal(err)
 	}
 	b := backends.Batch{Ops: []backends.Op{counter(fresh("closed"), epoch(), 1, 5)}, Replies: make([]backends.Reply, 1)}
-	if err := s.Apply(context.Background(), &b); !errors.Is(err, backends.ErrUnavailable) {
+	err := s.Apply(context.Background(), &b)
+	if !errors.Is(err, backends.ErrUnavailable) {
 		t.Fatalf("Apply after Close: %v, want ErrUnavailable", err)
 	}
+	checkErrors(t, &b, err)
 }
