@@ -221,6 +221,32 @@ func TestWrongFieldsOfOursAreSkipped(t *testing.T) {
 	}
 }
 
+// The delta protocol loads a resource again whenever another one changes.
+func TestResourcesCanBeLoadedAgain(t *testing.T) {
+	file, err := convert(message(t, `{name: "eg", domain: "d", descriptors: [
+		{key: "a", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {owner: "team", rls: {charge: "admitted", strategy: "gcra", rate_limits: [{unit: "day", requests_per_unit: 9}]}}}
+	]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `d.a: unit=DAY requests_per_unit=9, shadow_mode: false, quota_mode: false
+d.a: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1
+`
+	for range 3 {
+		tree, warnings, err := rules.Load([]*rules.File{file}, rules.Options{})
+		if err != nil || len(warnings) > 0 {
+			t.Fatal(err, warnings)
+		}
+		if diff := cmp.Diff(want, rules.Dump(tree)); diff != "" || tree.Domain("d").Charge != descriptors.ChargeAdmitted {
+			t.Errorf("charge %v, %s", tree.Domain("d").Charge, diff)
+		}
+		rule := tree.Domain("d").Match([]descriptors.Entry{{Key: "a", Value: "x"}})
+		if diff := cmp.Diff(map[string]any{"owner": "team"}, rule.Metadata); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
 func TestDepthIsBounded(t *testing.T) {
 	nest := func(depth int) *ratelimit.RateLimitConfig {
 		config := &ratelimit.RateLimitConfig{Name: "deep", Domain: "d"}
