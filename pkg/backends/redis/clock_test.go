@@ -20,7 +20,7 @@ func TestClockOfASuccessor(t *testing.T) {
 		go c.follow(ctx, func(context.Context) (time.Time, error) {
 			return time.Now().Add(time.Duration(ahead.Load())), nil
 		})
-		off := func() time.Duration { return time.UnixMicro(c.now()).Sub(time.Now()).Round(time.Millisecond) }
+		off := func() time.Duration { return time.Until(time.UnixMicro(c.now())).Round(time.Millisecond) }
 		time.Sleep(7 * time.Second)
 		ahead.Store(int64(time.Hour))
 		for range 100 {

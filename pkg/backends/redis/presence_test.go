@@ -88,7 +88,7 @@ func TestWrongKindOfServer(t *testing.T) {
 		o    redis.Options
 		want string
 	}{
-		"TLS to a plain port": {redis.Options{URL: plain.Addr, TLS: func() *tls.Config { return certs.Client }}, "speak TLS on this port? else use no TLS"},
+		"TLS to a plain port": {redis.Options{URL: plain.Addr, TLS: func() *tls.Config { return certs.Client.Clone() }}, "speak TLS on this port? else use no TLS"},
 		"plain to a TLS port": {redis.Options{URL: secure.Addr}, "speak TLS on this port? then use TLS"},
 		"not a cluster":       {redis.Options{URL: plain.Addr, Type: "cluster"}, "type SINGLE"},
 		"not a sentinel":      {redis.Options{URL: "primary," + plain.Addr, Type: "sentinel"}, "not a sentinel"},
