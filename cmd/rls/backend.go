@@ -125,7 +125,7 @@ func openRedisServer(s *opening, name, role string, r settings.RedisServer) (sta
 		PoolSize:         r.PoolSize,
 		Timeout:          r.Timeout,
 		ExpirationJitter: s.jitter(),
-		Watch:            &presence.Watch{Log: s.log, Role: role},
+		Watch:            s.servers(role),
 		ClockError:       s.measure.ClockError,
 	}
 	if r.Type != "SINGLE" {
@@ -146,6 +146,13 @@ func openRedisServer(s *opening, name, role string, r settings.RedisServer) (sta
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 
+// servers has the log and the metrics tell of servers that are away.
+func (o *opening) servers(role string) *presence.Watch {
+	watch := &presence.Watch{Log: o.log, Role: role}
+	o.measure.ServersAway(role, watch.Away)
+	return watch
+}
+
 func redisHealth(s *settings.Settings) server.StoreWatch {
 	return server.StoreWatch{Always: s.Redis.HealthCheckActiveConnection, GiveUpAfter: s.Redis.StartupMaxElapsedTime}
 }
@@ -159,7 +166,7 @@ func openMemcached(s *opening) (main, perSecond stack.Tier, err error) {
 		Timeout:          m.Timeout,
 		MaxIdleConns:     m.MaxIdleConns,
 		ExpirationJitter: s.jitter(),
-		Watch:            &presence.Watch{Log: s.log, Role: "main"},
+		Watch:            s.servers("main"),
 	}
 	if m.TLS {
 		files := certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}

@@ -23,6 +23,7 @@ func TestDocs(t *testing.T) {
 	m.Connected()
 	m.Pool("redis_pool", &pool{1, 2})
 	m.Pool("redis_per_second_pool", &pool{1, 2})
+	m.ServersAway("main", func() int { return 0 })
 	m.LocalCache(func() metrics.CacheStats { return metrics.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}\n", entry), entry))

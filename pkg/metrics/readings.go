@@ -52,6 +52,16 @@ func (m *Metrics) Pool(name string, pool Pool) {
 	})
 }
 
+// ServersAway adds the number of servers of a store that are away, by the role of
+// the store: main or per-second. It must be called before metrics are served, and
+// once for each role.
+func (m *Metrics) ServersAway(role string, away func() int) {
+	m.add.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rls_store_servers_away", ConstLabels: prometheus.Labels{"role": role},
+		Help: "Servers of the store that do not answer or cannot serve.",
+	}, func() float64 { return float64(away()) }))
+}
+
 // CacheStats is the state of the local cache.
 type CacheStats struct {
 	Hits, Misses, Entries, Evicted, Expired, Overwritten uint64
