@@ -42,8 +42,12 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Den = l.den
 	// More than the capacity never passes, and a refund of more fills it.
 	op.By = l.intervals(min(op.By.Whole, l.capacity()+1))
-	op.Max = l.meterMax(c.Now, min(l.MaxDelay.Microseconds(), c.Patience))
-	op.Furthest = l.meterMax(c.Now, l.MaxDelay.Microseconds())
+	op.Max = l.meterMax(c.Now, 0)
+	op.Furthest = op.Max
+	if l.MaxDelay > 0 {
+		op.Max = l.meterMax(c.Now, min(l.MaxDelay.Microseconds(), c.Patience))
+		op.Furthest = l.meterMax(c.Now, l.MaxDelay.Microseconds())
+	}
 }
 
 // capacity is how many hits fit an idle meter.

@@ -21,16 +21,17 @@
 local COUNTER, METER = 0, 1 -- else a list
 local FIXED, EVERY_HIT = 0, 2
 local FIRM, QUOTA = 0, 1
-local GROUPS, ALL = 1, 2
+local ALL = 2 -- of ARGV[2]
 local MAX = 4503599627370496 -- backends.MaxValue, 2^52
 local NEVER = -1
 local BAD, BAD_PREV = -1, -2
 local GRACE = 1000 -- ms; as in script.go
 local FORMAT, SIZE = '<BBBBBBBdddddddddddddd', 7 + 14 * 8
 
-local call, floor, fmod, find, sub = redis.call, math.floor, math.fmod, string.find, string.sub
-
-local function int(x) return string.format('%.0f', x) end
+-- Redis runs this file from the top each time, so that each function and table
+-- here costs every call: those that few batches need are made where they are
+-- needed.
+local call, try, format, fmod, find, sub = redis.call, redis.pcall, string.format, math.fmod, string.find, string.sub
 
 -- lifetime is how long a key lives, in ms, whose cell ends in us µs.
 local function lifetime(us) return math.ceil(us / 1000) + GRACE end
@@ -57,74 +58,55 @@ end
 local raw = {} -- replies of GET, kept for the second pass
 local cells, lists = {}, {}
 
--- valid reports whether a number can be in a cell. It is false for NaN.
-local function valid(x) return x and x >= 0 and x <= 2 * MAX end
-
--- read reads a key. Its reply is FOREIGN if the key holds another type; every
--- other error (READONLY, OOM …) ends the script.
-local FOREIGN = {}
-local function read(command, key, ...)
-  local s = redis.pcall(command, key, ...)
-  if type(s) ~= 'table' or not s.err then return s end
-  if find(s.err, 'WRONGTYPE', 1, true) then return FOREIGN end
-  error(s.err, 0)
-end
-
 -- cell is the copy of the cell at key:
---   value, rest  its numbers before and after the colon; value is false if the
---                cell is absent
---   bad          the key holds something else
---   found        the key exists
---   dirty        the cell has to be written
---   life         how long the key has to live, in ms
+--   value  its first number; false if it is absent, BAD if the key holds
+--          something else
+--   rest   the number after the colon, or false
+--   dirty  the cell has to be written
+--   life   how long the key has to live, in ms; false if only its count was read
 local function cell(key)
   local c = cells[key]
   if c then return c end
   local s = raw[key]
   if s == nil then
-    s = read('GET', key)
+    s = try('GET', key)
     raw[key] = s
   end
-  c = { value = false, rest = false, bad = false, found = false, dirty = false, life = false }
+  c = { value = false, rest = false, dirty = false, life = false }
   if s then
-    c.found = true
     local value, rest = tonumber(s), 0
-    if not value and s ~= FOREIGN then
-      local colon = find(s, ':', 1, true)
-      if colon then
-        value, rest = tonumber(sub(s, 1, colon - 1)), tonumber(sub(s, colon + 1))
-        c.rest = rest
+    if not value then
+      if type(s) == 'table' then
+        if not find(s.err, 'WRONGTYPE', 1, true) then error(s.err, 0) end
+      else
+        local colon = find(s, ':', 1, true)
+        if colon then
+          value, rest = tonumber(sub(s, 1, colon - 1)), tonumber(sub(s, colon + 1))
+          c.rest = rest
+        end
       end
     end
-    c.bad = not valid(value) or not valid(rest)
-    c.value = value
+    -- NaN is not >= 0.
+    if value and rest and value >= 0 and rest >= 0 and value <= 2 * MAX and rest <= 2 * MAX then
+      c.value = value
+    else
+      c.value = BAD
+    end
   end
   cells[key] = c
   return c
-end
-
--- fitting is backends.Op.Fitting: how many of the charges that led to the count
--- v stayed within max.
-local function fitting(v, by, max, times)
-  if v <= max then return times end
-  if by == 0 then return 0 end
-  local over = v - max
-  local part = fmod(over, by)
-  local beyond = (over - part) / by
-  if part > 0 then beyond = beyond + 1 end
-  return math.max(0, times - beyond)
 end
 
 local function counter(key, prev, span, refund, forced, now, by, max, times, num, den, till, ttl)
   local before = 0
   if prev then
     local p = cell(prev)
-    if p.bad then return BAD_PREV, 0, 0, 0, 0, 0 end
+    if p.value == BAD then return BAD_PREV, 0, 0, 0, 0, 0 end
     before = p.value or 0
     max = max - share(before, num, den)
   end
   local c = cell(key)
-  if c.bad then return BAD, 0, 0, 0, 0, 0 end
+  if c.value == BAD then return BAD, 0, 0, 0, 0, 0 end
   local present = c.value and (span == FIXED or now < (c.rest or 0))
   local v, ends, lowered = 0, till, false
   if present then
@@ -139,7 +121,14 @@ local function counter(key, prev, span, refund, forced, now, by, max, times, num
     v = math.max(0, v - by * times)
   elseif forced then
     v = math.min(v + by * times, MAX)
-    admitted = fitting(v, by, max, times)
+    if v <= max then
+      admitted = times
+    elseif by > 0 then -- as backends.Op.Fitting has it
+      local part = fmod(v - max, by)
+      local beyond = (v - max - part) / by
+      if part > 0 then beyond = beyond + 1 end
+      admitted = math.max(0, times - beyond)
+    end
   else
     while admitted < times and v + by <= max do
       v = v + by
@@ -166,7 +155,7 @@ end
 
 local function meter(key, refund, now, by, byf, den, max, maxf, far, farf, times)
   local c = cell(key)
-  if c.bad then return BAD, 0, 0, 0, 0, 0 end
+  if c.value == BAD then return BAD, 0, 0, 0, 0, 0 end
   local v, f, lowered = c.value, c.rest or 0, false
   if v then
     if f >= den then f = den - 1 end -- written by a limit with another denominator
@@ -204,16 +193,21 @@ local function meter(key, refund, now, by, byf, den, max, maxf, far, farf, times
   return admitted, v, f, 0, ends, 0
 end
 
--- listSteps makes the functions for lists. Most batches have none, and Redis
--- runs this file from the top each time.
+-- listSteps makes the functions for lists.
 local function listSteps()
+  local FOREIGN = {} -- the error for a key that does not hold a log
+
+  local function number(s)
+    local x = tonumber(s)
+    if x and x >= 0 and x <= 2 * MAX then return x end
+    error(FOREIGN)
+  end
+
   local function element(s)
-    local a = s ~= FOREIGN and find(s, ':', 1, true)
+    local a = find(s, ':', 1, true)
     local b = a and find(s, ':', a + 1, true)
     if not b then error(FOREIGN) end
-    local e = { at = tonumber(sub(s, 1, a - 1)), cost = tonumber(sub(s, a + 1, b - 1)), total = tonumber(sub(s, b + 1)) }
-    if not (valid(e.at) and valid(e.cost) and valid(e.total)) then error(FOREIGN) end
-    return e
+    return { at = number(sub(s, 1, a - 1)), cost = number(sub(s, a + 1, b - 1)), total = number(sub(s, b + 1)) }
   end
 
   -- list is the copy of the log at key: the stored elements without the newest
@@ -224,7 +218,11 @@ local function listSteps()
     local l = lists[key]
     if l then return l end
     l = { cut = 0, added = {}, base = 0 }
-    local s = read('LINDEX', key, 0)
+    local s = try('LINDEX', key, 0)
+    if type(s) == 'table' then
+      if find(s.err, 'WRONGTYPE', 1, true) then error(FOREIGN) end
+      error(s.err, 0)
+    end
     while s do
       local head = element(s)
       if head.at > now - window then
@@ -314,7 +312,7 @@ local function listSteps()
       elseif by == 0 then
         admitted = times
       else
-        admitted = math.min(times, floor(room / by))
+        admitted = math.min(times, math.floor(room / by))
       end
       local cost = by * admitted
       if cost > 0 then
@@ -341,45 +339,45 @@ local function listSteps()
           call('LTRIM', key, 0, -1 - l.cut)
         end
         for _, e in ipairs(l.added) do
-          call('RPUSH', key, int(e.at) .. ':' .. int(e.cost) .. ':' .. int(e.total))
+          call('RPUSH', key, format('%.0f:%.0f:%.0f', e.at, e.cost, e.total))
         end
-        if newest(l, key) then call('PEXPIRE', key, int(l.life)) end
+        if newest(l, key) then call('PEXPIRE', key, l.life) end
       elseif l.length > 0 and call('PTTL', key) == -1 then
-        call('PEXPIRE', key, int(l.life))
+        call('PEXPIRE', key, l.life)
       end
     end
   end
 
-  return step, flush
+  -- guarded is step, or BAD if the key does not hold a log.
+  local function guarded(key, ...)
+    local ok, admitted, whole, frac, before, ends, retry = pcall(step, key, ...)
+    if ok then return admitted, whole, frac, before, ends, retry end
+    if admitted ~= FOREIGN then error(admitted, 0) end
+    lists[key] = nil
+    return BAD, 0, 0, 0, 0, 0
+  end
+
+  return guarded, flush
 end
 
 local stepList, flushLists
 
--- guardedList is stepList, or BAD if the key does not hold a log.
-local function guardedList(key, ...)
-  if not stepList then stepList, flushLists = listSteps() end
-  local ok, admitted, whole, frac, before, ends, retry = pcall(stepList, key, ...)
-  if ok then return admitted, whole, frac, before, ends, retry end
-  if admitted ~= FOREIGN then error(admitted, 0) end
-  lists[key] = nil
-  return BAD, 0, 0, 0, 0, 0
-end
-
 -- write writes what has changed. A key that has lost its expiry (PERSIST, a
 -- restored dump) gets one: each SET carries the key's lifetime, so only a key
 -- that is not written is asked for it.
+-- Redis turns numbers below 10^17 into whole digits.
 local function write()
   for key, c in pairs(cells) do
     if c.dirty then
-      if not c.value then
+      local v = c.value
+      if not v then
         call('DEL', key)
       else
-        local s = int(c.value)
-        if c.rest then s = s .. ':' .. int(c.rest) end
-        call('SET', key, s, 'PX', int(c.life))
+        if c.rest then v = format('%.0f:%.0f', v, c.rest) end
+        call('SET', key, v, 'PX', c.life)
       end
-    elseif c.found and c.life and call('PTTL', key) == -1 then
-      call('PEXPIRE', key, int(c.life))
+    elseif c.life and raw[key] and call('PTTL', key) == -1 then
+      call('PEXPIRE', key, c.life)
     end
   end
   if flushLists then flushLists() end
@@ -387,15 +385,14 @@ end
 
 local mode = tonumber(ARGV[2])
 local out = {}
--- Of each operation, where they are decided together:
-local role, group, tried, fits, denied = {}, {}, {}, {}, {}
+local tried -- of each operation, if they are decided together
 
 -- pass steps through all operations. The first pass tries each; the second one,
 -- with the times that each is charged, keeps how many the first found to fit.
 local function pass(charges)
   local k, n, r = 0, 0, 1
   for at = 1, #ARGV[1], SIZE do
-    local kind, span, rank, unit, refund, forced, hasPrev, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window =
+    local kind, span, role, group, refund, forced, hasPrev, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window =
       struct.unpack(FORMAT, ARGV[1], at)
     refund, forced = refund == 1, forced == 1
     k, n = k + 1, n + 1
@@ -416,57 +413,67 @@ local function pass(charges)
     elseif kind == METER then
       admitted, whole, frac, before, ends, retry = meter(key, refund, now, by, byf, den, max, maxf, far, farf, times)
     else
-      admitted, whole, frac, before, ends, retry = guardedList(key, refund, now, by, max, times, window)
+      if not stepList then stepList, flushLists = listSteps() end
+      admitted, whole, frac, before, ends, retry = stepList(key, refund, now, by, max, times, window)
     end
     if charges then
       if admitted >= 0 then admitted, retry = out[r], out[r + 5] end
-    elseif mode > 0 then
-      role[n], group[n] = rank, unit
-      fits[n], denied[n] = admitted == times, admitted >= 0 and admitted < times
-      tried[n] = forced and admitted >= 0 and times or math.max(0, admitted)
+    elseif tried then
+      tried[n] = {
+        role = role, group = group,
+        fits = admitted == times, denied = admitted >= 0 and admitted < times,
+        kept = forced and admitted >= 0 and admitted < times, -- charged though it does not fit
+        charged = forced and admitted >= 0 and times or math.max(0, admitted),
+      }
     end
     out[r], out[r + 1], out[r + 2], out[r + 3], out[r + 4], out[r + 5] = admitted, whole, frac, before, ends, retry
     r = r + 6
   end
 end
 
+if mode == 0 then
+  pass(nil)
+  write()
+  return out
+end
+
 -- decide is backends.Batch.Decide: it returns how many times each operation is
 -- charged, or nil if that is what it was charged when it was tried.
 local function decide()
-  local passes, refused, incomplete, quotas, refusals = {}, false, false, 0, 0
+  local refused, incomplete, quotas, refusals = false, false, 0, 0
   local first = 1
-  while first <= #fits do
-    local last, pass, refuses = first, fits[first], denied[first]
-    incomplete = incomplete or not pass and not refuses
-    while group[first] > 0 and group[last + 1] == group[first] do
+  while tried[first] do
+    local group, role = tried[first].group, tried[first].role
+    local last, passes, refuses = first, true, false
+    repeat
+      local op = tried[last]
+      passes, refuses = passes and op.fits, refuses or op.denied
+      incomplete = incomplete or not op.fits and not op.denied
       last = last + 1
-      pass, refuses = pass and fits[last], refuses or denied[last]
-      incomplete = incomplete or not fits[last] and not denied[last]
-    end
-    for i = first, last do passes[i] = pass end
-    if role[first] == QUOTA then
+    until group == 0 or not tried[last] or tried[last].group ~= group
+    for i = first, last - 1 do tried[i].passes = passes end
+    if role == QUOTA then
       quotas = quotas + 1
       if refuses then refusals = refusals + 1 end
-    elseif role[first] == FIRM then
+    elseif role == FIRM then
       refused = refused or refuses
     end
-    first = last + 1
+    first = last
   end
   local nothing = mode == ALL and (refused or incomplete or quotas > 0 and refusals == quotas)
   local charges, asTried = {}, true
-  for i = 1, #fits do
-    charges[i] = tried[i]
-    -- Only an operation with ChargeDenied is charged although it does not fit.
-    local kept = denied[i] and tried[i] > out[6 * i - 5]
-    if not kept and (nothing or group[i] > 0 and not passes[i]) then charges[i] = 0 end
-    asTried = asTried and charges[i] == tried[i]
+  for i, op in ipairs(tried) do
+    charges[i] = op.charged
+    if not op.kept and (nothing or op.group > 0 and not op.passes) then charges[i] = 0 end
+    asTried = asTried and charges[i] == op.charged
   end
   if asTried then return nil end
   return charges
 end
 
+tried = {}
 pass(nil)
-local charges = mode > 0 and decide()
+local charges = decide()
 if charges then
   cells, lists = {}, {}
   pass(charges)
