@@ -53,7 +53,7 @@ func (r *Rule) appendAll(b []byte) []byte {
 	for _, n := range r.way {
 		b = strconv.AppendBool(strconv.AppendBool(append(b, n.String()...), n.Descriptor.Shared), n.ValueToMetric)
 	}
-	b = strconv.AppendBool(b, r.DetailedMetric)
+	b = fmt.Appendf(b, "%t %q", r.DetailedMetric, r.Shared)
 	if r.Metadata != nil {
 		b = fmt.Append(b, r.Metadata) // sorted by key
 	}

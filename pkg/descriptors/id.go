@@ -5,33 +5,51 @@ package descriptors
 // shared never give the same name: every byte that could break a store's key or
 // that separates the parts of a name is written as %XX.
 //
-// A non-empty shared[i] replaces the value of entries[i]. The '*' in it stay;
-// the '*' in a value become %2A. AppendID does not allocate when dst has room.
-func AppendID(dst []byte, domain string, entries []Entry, shared []string) []byte {
+// shared is [Rule.Shared]: a pattern shared[i] replaces the value of entries[i].
+// The '*' in it stay; the '*' in a value become %2A. AppendID does not allocate
+// when dst has room.
+func AppendID(dst []byte, domain string, entries []Entry, shared []Entry) []byte {
 	dst = appendEscaped(dst, domain, false)
 	for i, e := range entries {
 		dst = appendEscaped(append(dst, '|'), e.Key, false)
-		if i < len(shared) && shared[i] != "" {
-			dst = appendEscaped(append(dst, '='), shared[i], true)
-		} else if e.Value != "" {
+		switch pattern := patternOf(shared, i); {
+		case pattern.Key != "":
+			dst = appendEscaped(append(dst, '='), pattern.Key, true)
+			dst = appendEscaped(append(dst, "%3D"...), pattern.Value, true)
+		case pattern.Value != "":
+			dst = appendEscaped(append(dst, '='), pattern.Value, true)
+		case e.Value != "":
 			dst = appendEscaped(append(dst, '='), e.Value, false)
 		}
 	}
 	return dst
 }
 
+// patternOf is the pattern that replaces the value of entry i; the zero Entry if
+// values do not share a counter there.
+func patternOf(shared []Entry, i int) Entry {
+	if i < len(shared) {
+		return shared[i]
+	}
+	return Entry{}
+}
+
 // AppendRatelimitID appends the name that envoyproxy/ratelimit gives to the
 // caller, domain_key_value_, so that both programs use the same counters.
 // Nothing is escaped, so different callers may have the same name.
-func AppendRatelimitID(dst []byte, domain string, entries []Entry, shared []string) []byte {
+func AppendRatelimitID(dst []byte, domain string, entries []Entry, shared []Entry) []byte {
 	dst = append(append(dst, domain...), '_')
 	for i, e := range entries {
-		value := e.Value
-		if i < len(shared) && shared[i] != "" {
-			value = shared[i]
+		pattern := patternOf(shared, i)
+		if pattern == (Entry{}) {
+			pattern.Value = e.Value
 		}
 		dst = append(append(dst, e.Key...), '_')
-		dst = append(append(dst, value...), '_')
+		dst = append(dst, pattern.Key...)
+		if pattern.Key != "" && pattern.Value != "" {
+			dst = append(dst, '_')
+		}
+		dst = append(append(dst, pattern.Value...), '_')
 	}
 	return dst
 }

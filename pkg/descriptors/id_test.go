@@ -13,7 +13,7 @@ import (
 func TestAppendID(t *testing.T) {
 	for _, tt := range []struct {
 		entries string
-		shared  []string
+		shared  []descriptors.Entry
 		want    string
 	}{
 		{"user=v0-123456", nil, "d|user=v0-123456"},
@@ -23,8 +23,9 @@ func TestAppendID(t *testing.T) {
 		{"a=b c\r\n\x00\x7f%|{}*\xff", nil, "d|a=b%20c%0D%0A%00%7F%25%7C%7B%7D%2A%FF"},
 		{"a==", nil, "d|a=%3D"},
 		{"a=é", nil, "d|a=%C3%A9"},
-		{"a=x1,b=x1", []string{"x*", ""}, "d|a=x*|b=x1"},
-		{"a=x1,b=x1", []string{"", "* *"}, "d|a=x1|b=*%20*"},
+		{"a=x1,b=x1", []descriptors.Entry{{Value: "x*"}, {}}, "d|a=x*|b=x1"},
+		{"b1=x,b2=y", []descriptors.Entry{{Key: "b*"}, {Key: "b*", Value: "y"}}, "d|b1=b*%3D|b2=b*%3Dy"},
+		{"a=x1,b=x1", []descriptors.Entry{{}, {Value: "* *"}}, "d|a=x1|b=*%20*"},
 	} {
 		got := string(descriptors.AppendID([]byte("p:"), "d", entries(tt.entries), tt.shared))
 		if got != "p:"+tt.want {
@@ -36,12 +37,13 @@ func TestAppendID(t *testing.T) {
 func TestAppendRatelimitID(t *testing.T) {
 	for _, tt := range []struct {
 		entries string
-		shared  []string
+		shared  []descriptors.Entry
 		want    string
 	}{
 		{"user=a b", nil, "d_user_a b_"},
 		{"user", nil, "d_user__"},
-		{"a=x1,b=x1", []string{"x*", ""}, "d_a_x*_b_x1_"},
+		{"a=x1,b=x1", []descriptors.Entry{{Value: "x*"}, {}}, "d_a_x*_b_x1_"},
+		{"b1=x,b2=y", []descriptors.Entry{{Key: "b*"}, {Key: "b*", Value: "y"}}, "d_b1_b*_b2_b*_y_"},
 	} {
 		got := string(descriptors.AppendRatelimitID([]byte("p:"), "d", entries(tt.entries), tt.shared))
 		if got != "p:"+tt.want {
@@ -73,16 +75,16 @@ func FuzzAppendID(f *testing.F) {
 	f.Add("", "", "", "*", "*", "a b*", "*%*")
 	f.Fuzz(func(t *testing.T, domain, k1, v1, k2, v2, s1, s2 string) {
 		want := []descriptors.Entry{{Key: k1, Value: v1}, {Key: k2, Value: v2}}
-		shared := []string{s1, s2}
+		shared := []descriptors.Entry{{Value: s1}, {Value: s2}}
 		for i := range shared {
-			if !strings.Contains(shared[i], "*") { // values share a counter only where there is a wildcard
-				shared[i] = ""
+			if !strings.Contains(shared[i].Value, "*") { // values share a counter only where there is a wildcard
+				shared[i].Value = ""
 			}
 		}
 		id := descriptors.AppendID(nil, domain, want, shared)
 		for i, s := range shared {
-			if s != "" {
-				want[i].Value = "shared " + s
+			if s.Value != "" {
+				want[i].Value = "shared " + s.Value
 			}
 		}
 		for _, c := range id {

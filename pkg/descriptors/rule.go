@@ -86,10 +86,11 @@ type Rule struct {
 	// Metadata goes back to Envoy with the reply. structpb.NewStruct takes it. It
 	// is nil when the rules have none.
 	Metadata map[string]any
-	// Shared has a string for each entry: the wildcard pattern that replaces the
-	// value when all values share one counter (share_threshold), or "". It is nil
-	// when no values share a counter. See [AppendID].
-	Shared []string
+	// Shared has for each entry the pattern that replaces the value when all
+	// values share one counter (share_threshold), else a zero Entry. Its Key is ""
+	// unless the wildcard is in the key. Shared is nil when no values share a
+	// counter. See [AppendID].
+	Shared []Entry
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
 	Pos  Position
@@ -115,7 +116,7 @@ func (r *Rule) place(n *Node) {
 	for i, a := range way {
 		if a.Descriptor.Shared {
 			if r.Shared == nil {
-				r.Shared = make([]string, len(way))
+				r.Shared = make([]Entry, len(way))
 			}
 			r.Shared[i] = a.sharedPattern()
 		}
@@ -128,11 +129,11 @@ func (r *Rule) place(n *Node) {
 
 // sharedPattern is the pattern that replaces the value in the name of a shared
 // counter. The pattern of a key differs from the patterns of values.
-func (d *Descriptor) sharedPattern() string {
+func (d *Descriptor) sharedPattern() Entry {
 	if isPattern(d.Key) {
-		return d.Key + "=" + d.Value
+		return d.Entry
 	}
-	return d.Value
+	return Entry{Value: d.Value}
 }
 
 // FixedMetricKey reports whether MetricKey is Path for all requests.

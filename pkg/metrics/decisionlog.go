@@ -39,7 +39,7 @@ func (l *DecisionLog) Observe(o *service.Observation) {
 }
 
 func (l *DecisionLog) write(o *service.Observation, v *service.Verdict) {
-	var shared []string
+	var shared []descriptors.Entry
 	if !v.Override {
 		shared = v.Rule.Shared
 	}

@@ -59,7 +59,7 @@ func (d *decision) metadata(o *outcome) map[string]any {
 		fields["strategy"] = o.shows.Strategy.String()
 		fields["limit"] = float64(o.shows.Requests)
 		fields["remaining"] = float64(o.remaining())
-		if o.denied {
+		if d.over {
 			fields["retry_after"] = float64(o.resetSeconds())
 		}
 	}

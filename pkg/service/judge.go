@@ -126,10 +126,11 @@ func notDecided(err error) error {
 	return status.Errorf(codes.Unavailable, "rate limit not decided: %v", err)
 }
 
-// headline is the outcome that headers, body and metadata describe: of the
-// outcomes that denied the one with the longest wait, else the one with the
-// least remaining, the first on a tie. Outcomes that are not enforced or open do
-// not show. It is nil if none shows.
+// headline is the outcome that headers, body and metadata describe. Of a request
+// that is denied it is the denying outcome with the longest wait, else the
+// outcome with the least remaining; the first on a tie. An outcome does not show
+// if its rule is in shadow mode or if it is open. headline is nil if no outcome
+// shows.
 func (d *decision) headline() *outcome {
 	var best *outcome
 	for i := range d.outcomes {
@@ -140,12 +141,11 @@ func (d *decision) headline() *outcome {
 		switch {
 		case best == nil:
 			best = o
-		case o.denied != best.denied:
-			if o.denied {
+		case d.over && (o.denied || best.denied):
+			if o.denied && (!best.denied || o.is.RetryAfter > best.is.RetryAfter) {
 				best = o
 			}
-		case o.denied && o.is.RetryAfter > best.is.RetryAfter,
-			!o.denied && o.is.Remaining < best.is.Remaining:
+		case o.remaining() < best.remaining():
 			best = o
 		}
 	}

@@ -34,7 +34,7 @@ func newValueHash(secret []byte) *valueHash {
 
 // appendID is descriptors.AppendID with the hash of each value, in hexadecimal,
 // in place of the value. An empty value stays empty.
-func (v *valueHash) appendID(dst []byte, domain string, entries []descriptors.Entry, shared []string) []byte {
+func (v *valueHash) appendID(dst []byte, domain string, entries []descriptors.Entry, shared []descriptors.Entry) []byte {
 	h := v.hashers.Get().(*hasher)
 	defer v.hashers.Put(h)
 	h.text, h.entries = h.text[:0], append(h.entries[:0], entries...)

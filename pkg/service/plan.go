@@ -115,7 +115,7 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 // that an override and a limit beside a replaced one keep their counters.
 func (d *decision) identity(room []byte, domain string, o *outcome) algorithms.Identity {
 	id := algorithms.Identity{Prefix: d.service.cfg.KeyPrefix, OneSlot: o.rule != nil && len(o.rule.Limits) > 1}
-	var shared []string
+	var shared []descriptors.Entry
 	if o.overrides == nil {
 		shared = o.rule.Shared
 	}

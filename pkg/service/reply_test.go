@@ -72,6 +72,23 @@ func TestTheLongestWaitDrivesTheHeaders(t *testing.T) {
 	}
 }
 
+// TestQuotasThatDoNotDenyShowTheLeastRemaining: a request that passes because
+// one of its quotas passes shows no wait of the quotas that are used up.
+func TestQuotasThatDoNotDenyShowTheLeastRemaining(t *testing.T) {
+	r := start(t, `
+domain: d
+descriptors:
+  - {key: hour, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: year, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 0}}
+  - {key: left, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+`, replying(service.Reply{RateLimit: reference, RetryAfter: true, Metadata: true}))
+	req := request(desc("left", "a"), desc("hour", "a"), desc("year", "a"))
+	r.wantHeaders("RateLimit-Limit: 0\nRateLimit-Remaining: 0\nRateLimit-Reset: 3590", req)
+	if fields := r.call(req).DynamicMetadata.AsMap(); fields["rule"] != "d.hour" || fields["retry_after"] != nil {
+		t.Errorf("metadata: %v", fields)
+	}
+}
+
 func TestStandardHeaders(t *testing.T) {
 	r := start(t, rules, replying(service.Reply{IETF: true, XRateLimit: true, RetryAfter: true}))
 	epoch := r.clock.Load() / 1_000_000

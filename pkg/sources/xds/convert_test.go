@@ -146,7 +146,7 @@ d.slow: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false,
 		t.Errorf("limits %+v", l)
 	}
 	entries := []descriptors.Entry{{Key: "none", Value: "x"}, {Key: "path", Value: "/static/y"}}
-	if shared := domain.Match(entries).Shared; len(shared) != 2 || shared[1] != "/static/*" {
+	if shared := domain.Match(entries).Shared; len(shared) != 2 || shared[1].Value != "/static/*" {
 		t.Errorf("shared %q", shared)
 	}
 	only := []descriptors.Entry{{Key: "only", Value: "x"}}
