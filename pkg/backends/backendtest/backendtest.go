@@ -1,9 +1,9 @@
-// Package backendtest is the conformance suite of stores: whatever passes
-// [Run] can carry every strategy. A new store's test is one call.
+// Package backendtest is the conformance suite of stores: every strategy works
+// on a store that passes [Run]. A new store's test is one call.
 //
-// It holds a store to the steps that pkg/backends states in Go, by random
-// operations against a model, and runs every strategy's timelines on it. All
-// decisions are made on a fake clock; a store must not rely on its own.
+// The suite compares a store with [Model], the definition in Go, under random
+// batches, and plays the timelines of every strategy on it. All decisions are
+// made on a fake clock that is also set back; a store must not use its own.
 package backendtest
 
 import (
@@ -16,8 +16,8 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Open starts an empty store for one test, or one that other tests' keys do
-// not disturb, and closes it when the test ends.
+// Open opens a store for one test and closes it when the test ends. The store
+// may hold the cells of other tests, whose keys differ.
 type Open func(t *testing.T) backends.Store
 
 // Exceptions are timelines that a store does not follow, and why.

@@ -169,7 +169,8 @@ func testKeys(t *testing.T, s backends.Store) {
 	}
 }
 
-// testConcurrency: many callers on one cell of each kind get exactly what fits.
+// testConcurrency has many callers hit one cell of each kind; together they get
+// exactly as many admissions as fit.
 func testConcurrency(t *testing.T, s backends.Store) {
 	now := epoch()
 	meter := backends.Op{Kind: backends.Meter, Key: fresh("meter"), Now: now, Den: 1, Times: 1,
@@ -181,7 +182,7 @@ func testConcurrency(t *testing.T, s backends.Store) {
 		t.Run(name, func(t *testing.T) {
 			var wg sync.WaitGroup
 			var mu sync.Mutex
-			admitted, failed := 0, error(nil)
+			admitted, failed := 0, 0
 			for range 8 {
 				wg.Go(func() {
 					for range 10 {
@@ -191,7 +192,10 @@ func testConcurrency(t *testing.T, s backends.Store) {
 						cancel()
 						mu.Lock()
 						if err != nil {
-							failed = err
+							failed++
+						}
+						if err != nil && !errors.Is(err, backends.ErrUnavailable) {
+							t.Error(err)
 						}
 						admitted += int(b.Replies[0].Admitted)
 						mu.Unlock()
@@ -199,13 +203,10 @@ func testConcurrency(t *testing.T, s backends.Store) {
 				})
 			}
 			wg.Wait()
-			// A store may give up under contention, with an error; it must not
-			// admit more than the limit, nor fewer without saying so.
-			if failed != nil && !errors.Is(failed, backends.ErrUnavailable) {
-				t.Fatal(failed)
-			}
-			if admitted > 50 || admitted < 50 && failed == nil {
-				t.Fatalf("80 hits against 50: %d admitted (error %v)", admitted, failed)
+			// A store may give up under contention, with an error. Such a hit may
+			// have been charged, so each error explains one admission less.
+			if admitted > 50 || admitted < 50-failed {
+				t.Fatalf("80 hits against 50: %d admitted, %d failed", admitted, failed)
 			}
 		})
 	}
@@ -221,8 +222,8 @@ func checkErrors(t *testing.T, b *backends.Batch, err error) {
 }
 
 func testContext(t *testing.T, s backends.Store) {
-	// A caller that has given up gets its answer or an error, soon, and does
-	// not disturb the next one.
+	// A caller that has given up gets an answer or an error within a second, and
+	// the next caller is served.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	start := time.Now()

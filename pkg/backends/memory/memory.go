@@ -1,9 +1,10 @@
 // Package memory is the embedded store: cells in this process, sharded by key.
 //
-// It promises that every batch is atomic, all-or-nothing ones too, and that it
-// holds at most Options.MaxKeys cells: expired ones make room first, then the
-// one that expires soonest, which is counted. Its cells are gone when the
-// process ends and are not shared with other replicas.
+// Every operation is atomic, and so is a batch whose operations are decided
+// together. The store holds at most Options.MaxKeys cells. When it is full it
+// removes cells that have ended, then the cell that ends soonest, and counts
+// the latter as evicted. Cells are gone when the process ends and are not shared
+// with other replicas.
 package memory
 
 import (
@@ -50,7 +51,8 @@ func New(o Options) (*Store, error) {
 		start := time.Now()
 		o.Now = func() int64 { return start.UnixMicro() + time.Since(start).Microseconds() }
 	}
-	// Many shards keep cores apart; few keep the order of eviction exact.
+	// With more shards fewer cores wait for the same lock; with fewer, evictions
+	// come closer to the order in which cells end.
 	shards := 1 << max(0, min(6, bits.Len(uint(o.MaxKeys/1024))-1))
 	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards)}
 	for i := range s.shards {
@@ -78,8 +80,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Len is the number of cells held, expired ones that nobody asked for since
-// included.
+// Len is the number of cells held. Cells that have ended count until they are
+// removed.
 func (s *Store) Len() int {
 	n := 0
 	for i := range s.shards {
@@ -90,7 +92,7 @@ func (s *Store) Len() int {
 	return n
 }
 
-// Evicted counts the live cells that had to make room for others.
+// Evicted counts the cells that were removed before their end to make room.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
 var errClosed = errors.New("memory: the store is closed")

@@ -8,12 +8,13 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// maxKeys is what 32-bit slots can number, with room for rounding per shard.
+// maxKeys is the most cells: 32-bit slots number them, and each shard's share
+// is rounded up.
 const maxKeys = 1 << 30
 
-// A shard is a table of cells and a heap of them by expiry. The heap is lazy:
-// an entry's place in it holds an expiry at or before the true one, mended
-// when it comes to the top.
+// A shard is a table of cells and a heap of them by the time at which they end.
+// An element of the heap holds that time or an earlier one: a cell whose end
+// moves on is put right only when it comes to the top.
 type shard struct {
 	mu      sync.Mutex
 	max     int
@@ -108,8 +109,8 @@ func (sh *shard) insert(n name, until, now int64) uint32 {
 	return slot
 }
 
-// makeRoom drops expired cells, two for each new one so that they never pile
-// up, and when the shard is full the cell that expires soonest.
+// makeRoom removes up to two cells that have ended, so that each new cell
+// removes more than it adds, and if the shard is full the cell that ends soonest.
 func (sh *shard) makeRoom(now int64) {
 	for range 2 {
 		slot, until, ok := sh.soonest()
@@ -124,7 +125,7 @@ func (sh *shard) makeRoom(now int64) {
 	}
 }
 
-// soonest is the cell that expires first.
+// soonest is the cell that ends first.
 func (sh *shard) soonest() (slot uint32, until int64, ok bool) {
 	for len(sh.heap) > 0 {
 		top := sh.heap[0]
@@ -198,7 +199,7 @@ func (sh *shard) down(i int) int {
 	return i
 }
 
-// state is a cell as it was before a batch, for giving back.
+// state is a cell as it was before a batch.
 type state struct {
 	present bool
 	whole   int64

@@ -1,9 +1,9 @@
 package memory
 
-// table finds the slots of keys and holds their cells. It has no pointers
-// inside, so a million cells cost the garbage collector nothing: slots are
-// found by open addressing with linear probing, and keys lie in chunks by
-// their length in steps of 16 bytes.
+// table finds the slots of keys and holds their cells. Cells and keys lie in
+// chunks without pointers, which the garbage collector does not scan. Slots are
+// found by open addressing with linear probing; keys lie in chunks by their
+// length in steps of 16 bytes.
 type table struct {
 	slots  []uint32 // slot + 1, 0 is empty; the length is a power of two
 	chunks [][]entry
@@ -22,8 +22,8 @@ type entry struct {
 	keyLen       uint32
 }
 
-// keyClass holds keys of about the same length, without gaps, so that keys of
-// other lengths have the memory of those that are gone.
+// keyClass holds keys of about the same length without gaps, so that the memory
+// of removed keys goes back and keys of any other length can use it.
 type keyClass struct {
 	chunks []*keyChunk
 	used   uint32
@@ -129,8 +129,8 @@ func (t *table) storeKey(key string, slot uint32) uint32 {
 	return c.used - 1
 }
 
-// removeKey moves the last key of the class into the place of e's, and gives a
-// chunk back that is not needed, not even for the next key.
+// removeKey moves the last key of the class to the place of e's key. It frees
+// the last chunk if that is empty and the one before it has room.
 func (t *table) removeKey(e *entry) {
 	class := classOf(int(e.keyLen))
 	c, size := &t.keys[class], class*keyStep
@@ -146,8 +146,8 @@ func (t *table) removeKey(e *entry) {
 	}
 }
 
-// remove takes an entry out and closes the gap that it leaves among those
-// probed after it.
+// remove takes an entry out and moves later entries of the same probe sequence
+// into the gap.
 func (t *table) remove(slot uint32) {
 	e := t.at(slot)
 	mask := uint32(len(t.slots) - 1)
