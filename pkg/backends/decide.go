@@ -34,12 +34,15 @@ func (b *Batch) Together() bool {
 // operations does not fit, and passes if all of them fit; an operation that was
 // not decided (Reply.Err) keeps it from passing but does not make it refuse. An
 // all-or-nothing batch is refused if a Firm descriptor refuses, or if it has
-// Quota descriptors and all of them refuse.
+// Quota descriptors and all of them refuse. It stays open, and is not charged
+// either, if it would be refused had the undecided descriptors refused: an
+// undecided Lenient descriptor, or a Quota beside one that passes, leaves the
+// others charged.
 //
 // Decide reports whether the operations may stay as they were tried: whether
 // each was charged what it has to be charged.
 func (b *Batch) Decide() (asTried bool) {
-	b.Refused = b.AllOrNothing && b.refuses()
+	b.Refused = b.AllOrNothing && b.refusedBy((*Batch).denies)
 	if !b.Together() {
 		return true
 	}
@@ -55,12 +58,13 @@ func (b *Batch) Decide() (asTried bool) {
 	return true
 }
 
-// refuses reports whether the descriptors' roles refuse the batch.
-func (b *Batch) refuses() bool {
+// refusedBy reports whether the descriptors' roles refuse the batch, if those
+// refuse of which an operation fails.
+func (b *Batch) refusedBy(fails func(*Batch, int) bool) bool {
 	quotas, refusals := 0, 0
 	for first, end := 0, 0; first < len(b.Ops); first = end {
 		end = b.descriptorEnd(first)
-		refuses := b.any(first, end, (*Batch).denies)
+		refuses := b.any(first, end, fails)
 		switch op := &b.Ops[first]; {
 		case op.Role == Lenient:
 		case op.Role == Quota:
@@ -78,8 +82,8 @@ func (b *Batch) refuses() bool {
 // Charges is how many times operation i is charged, or given back, after
 // Decide. An operation with ChargeDenied that does not fit is charged every
 // time, whatever became of the others. Any other operation is not charged if
-// its group does not pass, nor in an all-or-nothing batch that is refused or has
-// an undecided operation.
+// its group does not pass, nor in an all-or-nothing batch that is refused or
+// open.
 func (b *Batch) Charges(i int) int64 {
 	op, r := &b.Ops[i], &b.Replies[i]
 	switch {
@@ -87,7 +91,7 @@ func (b *Batch) Charges(i int) int64 {
 		return 0
 	case op.ChargeDenied && b.denies(i):
 		return op.Times
-	case b.Refused, b.AllOrNothing && b.any(0, len(b.Ops), (*Batch).undecided), op.Group != 0 && !b.passes(i):
+	case b.Refused, b.AllOrNothing && b.refusedBy((*Batch).fails), op.Group != 0 && !b.passes(i):
 		return 0
 	}
 	return r.Admitted
@@ -119,7 +123,7 @@ func (b *Batch) passes(i int) bool {
 		first--
 	}
 	end := b.descriptorEnd(first)
-	return !b.any(first, end, (*Batch).denies) && !b.any(first, end, (*Batch).undecided)
+	return !b.any(first, end, (*Batch).fails)
 }
 
 // descriptorEnd is the index after the descriptor that begins at first.
@@ -149,4 +153,5 @@ func (b *Batch) denies(i int) bool {
 	return b.Replies[i].Err == nil && b.Replies[i].Admitted < b.Ops[i].Times
 }
 
-func (b *Batch) undecided(i int) bool { return b.Replies[i].Err != nil }
+// fails reports that operation i does not fit or was not decided.
+func (b *Batch) fails(i int) bool { return b.Replies[i].Err != nil || b.denies(i) }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -13,6 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/split"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )
@@ -115,6 +118,47 @@ descriptors:
 				errors := counted(t, m, "ratelimit_service_should_rate_limit_error")
 				if want := `ratelimit_service_should_rate_limit_error{err_type="redis_error"} 1`; slices.Contains(errors, want) != tt.counted {
 					t.Errorf("counted %q", errors)
+				}
+			})
+		}
+	}
+}
+
+// TestALimitThatCannotDenyIsMissing: requests that are answered OK although the
+// store of a limit in shadow mode, or of one of several quotas, is away are
+// charged to the other limits all the same.
+func TestALimitThatCannotDenyIsMissing(t *testing.T) {
+	for _, charge := range []string{"always", "admitted"} {
+		for _, missing := range []string{"shadow", "quota"} {
+			t.Run(missing+", charge "+charge, func(t *testing.T) {
+				apart := func(c *service.Config) {
+					gone, err := memory.New(memory.Options{MaxKeys: 1})
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = gone.Close()
+					if c.Store, err = split.New(c.Store, gone, time.Second); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r := start(t, `
+domain: d
+charge: `+charge+`
+descriptors:
+  - {key: firm, rate_limit: {unit: hour, requests_per_unit: 3}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 9}}
+  - {key: here, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: second, requests_per_unit: 9}}
+`, apart)
+				for i := range 5 {
+					want := ok
+					if i >= 3 {
+						want = over
+					}
+					resp := r.call(request(desc("firm", "a"), desc("here", "a"), desc(missing, "a")))
+					if resp.OverallCode != want {
+						t.Errorf("request %d of a limit of 3: %v, want %v", i+1, resp.OverallCode, want)
+					}
 				}
 			})
 		}

@@ -421,7 +421,7 @@ local function pass(charges)
     elseif tried then
       tried[n] = {
         role = role, group = group,
-        fits = admitted == times, denied = admitted >= 0 and admitted < times,
+        fits = admitted == times,
         kept = forced and admitted >= 0 and admitted < times, -- charged though it does not fit
         charged = forced and admitted >= 0 and times or math.max(0, admitted),
       }
@@ -440,27 +440,25 @@ end
 -- decide is backends.Batch.Decide: it returns how many times each operation is
 -- charged, or nil if that is what it was charged when it was tried.
 local function decide()
-  local refused, incomplete, quotas, refusals = false, false, 0, 0
+  local refused, quotas, refusals = false, 0, 0 -- where undecided ones refuse, too
   local first = 1
   while tried[first] do
     local group, role = tried[first].group, tried[first].role
-    local last, passes, refuses = first, true, false
+    local last, passes = first, true
     repeat
-      local op = tried[last]
-      passes, refuses = passes and op.fits, refuses or op.denied
-      incomplete = incomplete or not op.fits and not op.denied
+      passes = passes and tried[last].fits
       last = last + 1
     until group == 0 or not tried[last] or tried[last].group ~= group
     for i = first, last - 1 do tried[i].passes = passes end
     if role == QUOTA then
       quotas = quotas + 1
-      if refuses then refusals = refusals + 1 end
+      if not passes then refusals = refusals + 1 end
     elseif role == FIRM then
-      refused = refused or refuses
+      refused = refused or not passes
     end
     first = last
   end
-  local nothing = mode == ALL and (refused or incomplete or quotas > 0 and refusals == quotas)
+  local nothing = mode == ALL and (refused or quotas > 0 and refusals == quotas)
   local charges, asTried = {}, true
   for i, op in ipairs(tried) do
     charges[i] = op.charged

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,36 @@ func TestForeignKeys(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestAForeignKeyThatCannotRefuse: in an all-or-nothing batch an undecided
+// operation keeps the others from being charged only if it could refuse the batch.
+func TestAForeignKeyThatCannotRefuse(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
+	if err := client(t, server).Set(context.Background(), "foreign", "text", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		foreign, beside backends.Role
+		charged         int64
+	}{
+		{backends.Firm, backends.Firm, 0},
+		{backends.Firm, backends.Quota, 0},
+		{backends.Lenient, backends.Firm, 1},
+		{backends.Quota, backends.Firm, 0},
+		{backends.Quota, backends.Quota, 1},
+	} {
+		foreign, beside := hit("foreign"), hit(fmt.Sprint("beside", i))
+		foreign.Role, beside.Role = c.foreign, c.beside
+		b := backends.Batch{AllOrNothing: true, Ops: []backends.Op{foreign, beside}, Replies: make([]backends.Reply, 2)}
+		if err := s.Apply(context.Background(), &b); !errors.Is(err, backends.ErrUnavailable) || b.Refused || b.Replies[1].Err != nil {
+			t.Errorf("%+v: error %v, refused %v, %+v", c, err, b.Refused, b.Replies[1])
+		}
+		if got := count(t, s, beside.Key); got != c.charged || b.Replies[1].Value.Whole != c.charged {
+			t.Errorf("%+v: charged %d times; %+v", c, got, b.Replies[1])
 		}
 	}
 }

@@ -4,10 +4,11 @@
 // It promises that all places are asked at once and that the reply of each
 // operation says whether its place has decided it. A group or an all-or-nothing
 // batch whose operations live in several places is charged everywhere at once;
-// if it turns out to be refused, or one place does not answer, what the others
-// have charged is given back, also when the caller has gone. Meanwhile others
-// may be refused; nobody is admitted beyond a limit. Whether a place that did
-// not answer has charged is not known, and is not given back.
+// if it turns out to be refused, or a place does not answer whose operations
+// could refuse it, what the others have charged is given back, also when the
+// caller has gone. Meanwhile others may be refused; nobody is admitted beyond a
+// limit. Whether a place that did not answer has charged is not known, and is
+// not given back.
 //
 // It leaves to the places how their part of a batch is made atomic.
 package split
