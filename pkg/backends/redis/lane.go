@@ -25,9 +25,9 @@ const (
 //
 // While few commands are under way, each is sent at once on a connection of
 // its own. The commands that come while more are under way form one batch,
-// which is sent as one pipeline when a connection is free. So a lone caller
-// waits for one round trip, and many callers share system calls, here and in
-// Redis.
+// which is sent as one pipeline when a connection is free. While batches are
+// deep, one goes at a time. So a lone caller waits for one round trip, and many
+// callers share system calls, here and in Redis.
 //
 // A command outlives its caller: a caller that gives up ends only its wait, so
 // the connection keeps its order of replies and stays open.
@@ -42,6 +42,7 @@ type lane struct {
 	mu     sync.Mutex
 	queue  []*trip // the next batch
 	flying int     // commands on the wire
+	deep   bool    // the last batch had more commands than may go at once
 	closed bool
 
 	batches sync.WaitGroup // goroutines that send
@@ -97,29 +98,40 @@ func (l *lane) send(t *trip) {
 	switch {
 	case l.closed:
 		l.end(t, goredis.ErrClosed)
-	case l.flying >= l.direct:
+	case l.full():
 		l.queue = append(l.queue, t)
 	default:
 		l.flying++
-		l.batches.Go(func() { l.work([]*trip{t}) })
+		l.batches.Add(1)
+		go l.work([]*trip{t})
 	}
+}
+
+// full reports whether a command has to wait for the next batch.
+func (l *lane) full() bool {
+	if l.deep {
+		return l.flying > 0
+	}
+	return l.flying >= l.direct
 }
 
 // work sends batch, and then the batches that have formed meanwhile.
 func (l *lane) work(batch []*trip) {
+	defer l.batches.Done()
 	for batch != nil {
 		l.exchange(batch)
 		batch = l.next(len(batch))
 	}
 }
 
-// next returns the batch that is to be sent after one of n trips has ended, or
-// nil while enough is under way.
+// next returns the batch that is to be sent after a batch of n trips has ended,
+// or nil while enough is under way.
 func (l *lane) next(n int) []*trip {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flying -= n
-	if l.flying >= l.direct {
+	l.deep = max(n, len(l.queue)) > l.direct
+	if l.full() {
 		return nil
 	}
 	batch := l.queue
