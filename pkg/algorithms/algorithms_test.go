@@ -87,8 +87,8 @@ func TestNoDrift(t *testing.T) {
 	}
 }
 
-// TestRaisedLimitKeepsItsCounters: 10 hits of 10 an hour, then 20 an hour. A
-// count goes on; a bucket stays as empty as it was and fills at the new rate.
+// TestRaisedLimitKeepsItsCounters: after 10 hits of 10 an hour the limit is 20 an
+// hour. A count goes on; a bucket is still empty and fills at the new rate.
 func TestRaisedLimitKeepsItsCounters(t *testing.T) {
 	for s := range algorithms.Names() {
 		spec := algorithms.Spec{Strategy: algorithms.Strategy(s), Requests: 10, Window: time.Hour}

@@ -84,8 +84,8 @@ func inFirstHitWindow(past []hit, now, window int64) (n int64) {
 	return n
 }
 
-// TestAgainstModels: decisions, and what they say about the future, hold for
-// random traffic.
+// TestAgainstModels compares the decisions on random traffic, and the remaining
+// hits, reset and retry-after that they promise, with the rules above.
 func TestAgainstModels(t *testing.T) {
 	for _, spec := range []algorithms.Spec{
 		{Strategy: algorithms.FixedWindow, Requests: 7, Window: 10 * time.Second},

@@ -17,7 +17,6 @@ package denycache
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -135,14 +134,8 @@ func lasts(op *backends.Op) bool {
 	return op.Kind == backends.Meter
 }
 
-// name is key, or as long a name as no short key has: its head and its hash.
-func name(key string) string {
-	if len(key) < longestName {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return key[:longestName-len(sum)] + string(sum[:])
-}
+// name is the name under which the cell of key is remembered.
+func name(key string) string { return backends.ShortKey(key, longestName-1) }
 
 // recall answers op if its remembered cell has no room for it, else it returns
 // the zero Reply. It tries the step on the cell and keeps nothing of it.

@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	// maxRelative is the longest expiry in seconds that memcached takes as
-	// relative; above it (30 days, REALTIME_MAXDELTA) it is a Unix time, and
-	// one in the past drops the item at once.
+	// maxRelative is the longest exptime in seconds, 30 days, that memcached
+	// counts from now (REALTIME_MAXDELTA). A longer one is a Unix time, and an
+	// item with a Unix time in the past is dropped at once.
 	maxRelative = 30 * 24 * 60 * 60
 	// tick is added because memcached's clock moves in whole seconds: an item
 	// with an expiry of n lives between n-1 and n.
 	tick = 1
 )
 
-// expiration is the value that makes memcached keep an item for at least left
-// µs, counted from realNow, memcached's idea of the time. It never yields 0,
-// which would mean for ever. The protocol's Unix times end in January 2038;
-// what would end later is kept until then.
+// expiration is the exptime with which memcached keeps an item for at least left
+// µs from realNow, the time on memcached's clock. It is never 0, which would mean
+// for ever. The protocol's Unix times end in January 2038; an item that would
+// end later is kept until then.
 func expiration(left int64, jitter time.Duration, realNow time.Time) int32 {
 	left = min(max(left, 1), 1<<53)
 	if jitter > 0 {

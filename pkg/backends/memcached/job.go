@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxRounds bounds how often a compare-and-swap is tried. In each round
-	// that one loses another one wins, so only a cell with about as many
-	// writers at once can use it up.
+	// maxRounds bounds how often a compare-and-swap is tried. Whenever one
+	// fails, another writer's has succeeded, so only a cell with about as many
+	// writers at once fails all rounds.
 	maxRounds = 32
 	// The pause before the next round is random, up to a bound that doubles
 	// from minPause to maxPause.
@@ -118,7 +118,7 @@ func (j *job) rounds(ctx context.Context) error {
 	return fmt.Errorf("the key whose SHA-256 begins with %s: %d other writes came first", backends.KeyHash(todo[0].key), maxRounds)
 }
 
-// pause lets the writers who were faster finish.
+// pause waits before the next round, so that writers do not collide again.
 func (j *job) pause(ctx context.Context, round int) error {
 	limit := maxPause
 	if round < 7 {

@@ -145,9 +145,9 @@ func (r *record) encode() []byte {
 }
 
 // encodeLog packs a log: for each charge, oldest first, its distance in µs
-// from the one before (the first from the epoch) and its cost, as varints. A
-// charge takes 2 to 16 bytes, so 10,000 of them stay far below memcached's
-// 1 MB.
+// from the charge before (of the first, from the epoch) and its cost, as
+// varints. A charge takes 2 to 16 bytes, so 10,000 charges stay far below
+// memcached's 1 MB.
 func encodeLog(l backends.Log) []byte {
 	b := make([]byte, 0, 10+6*len(l))
 	var at int64

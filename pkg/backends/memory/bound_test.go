@@ -60,8 +60,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestLongKeysCostLittle: however long keys are, and of however many lengths,
-// they cost about as much as others, and are told apart all the same.
+// TestLongKeysCostLittle: keys of up to 16 KiB, each of another length, take at
+// most 8 KiB each, and none is taken for another.
 func TestLongKeysCostLittle(t *testing.T) {
 	s := open(t, 100_000)
 	const keys, most = 1000, 8 << 20
@@ -83,8 +83,8 @@ func TestLongKeysCostLittle(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// TestKeysThatGoLeaveRoomForOthers: the memory of keys that are gone is there
-// for keys of any other length.
+// TestKeysThatGoLeaveRoomForOthers: keys of one length use the memory of removed
+// keys of other lengths.
 func TestKeysThatGoLeaveRoomForOthers(t *testing.T) {
 	const keys, most = 20_000, 500 // most bytes a key
 	s := open(t, keys)
@@ -105,8 +105,8 @@ func TestKeysThatGoLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestExtendedCellsStay: a cell whose end moved on is not taken for one that
-// ends when it once did.
+// TestExtendedCellsStay: when the store is full, a cell whose end has moved on
+// is kept until its new end.
 func TestExtendedCellsStay(t *testing.T) {
 	s := open(t, 3)
 	every := func(key string, now int64) int64 {

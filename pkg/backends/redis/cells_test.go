@@ -123,8 +123,8 @@ func immortal(t rapid.TB, side *goredis.Client) {
 	}
 }
 
-// TestKeysInRedis: fixed windows are plain integers that live as long as the
-// window is, keys are readable, long ones are hashed.
+// TestKeysInRedis: a fixed window is an integer that lives until the window ends
+// and the jitter more; short keys are stored as they are, long ones shortened.
 func TestKeysInRedis(t *testing.T) {
 	server := testenv.Redis(t)
 	s := open(t, redis.Options{URL: server.Addr, ExpirationJitter: time.Minute})
