@@ -251,26 +251,42 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// TestAClockThatGoesBackLocksNothing: a cell that was remembered an hour ahead
-// is not used, whether it still denies or not.
+// TestAClockThatGoesBackLocksNothing: a cell that was remembered ahead of now
+// is not used, and nobody waits longer than a window.
 func TestAClockThatGoesBackLocksNothing(t *testing.T) {
+	denied := algorithms.Charge{Cost: 1, AdmittedOnly: true}
 	for _, spec := range []algorithms.Spec{
 		{Requests: 2, Window: 60e9, FromFirstHit: true},
 		{Strategy: algorithms.TokenBucket, Requests: 2, Window: 60e9},
 		{Strategy: algorithms.LeakyBucket, Requests: 2, Window: 60e9},
 	} {
-		t.Run(spec.Strategy.String(), func(t *testing.T) {
-			r := start(t)
-			for range 4 {
-				r.charge(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true})
-			}
-			r.want(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true}, false, false)
-			r.now -= 3600 * 1_000_000
-			r.charge(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true}) // lowers what lies ahead
-			r.now += 61 * 1_000_000
-			r.want(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true}, true, true)
-		})
+		for _, back := range []int64{30, 3600} {
+			t.Run(fmt.Sprintf("%v, %d s", spec.Strategy, back), func(t *testing.T) {
+				r := start(t)
+				for range 4 {
+					r.charge(spec, denied)
+				}
+				r.want(spec, denied, false, false)
+				r.now -= back * 1_000_000
+				r.want(spec, denied, false, true)
+				r.now += 61 * 1_000_000
+				r.want(spec, denied, true, true)
+			})
+		}
 	}
+}
+
+// TestACellFromAheadIsAskedFor, also where the limit can reach it: a refund is
+// noticed within a second of the clock that it happens on.
+func TestACellFromAheadIsAskedFor(t *testing.T) {
+	spec := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 2, Window: 60e9}
+	two := algorithms.Charge{Cost: 2}
+	r := start(t)
+	r.charge(spec, one)
+	r.want(spec, two, false, true)
+	r.want(spec, two, false, false)
+	r.now -= 10 * 1_000_000
+	r.want(spec, two, false, true)
 }
 
 // TestARaisedMeterIsDecidedAnew: a bucket of the old limit that is emptier than
