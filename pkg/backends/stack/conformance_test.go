@@ -1,0 +1,154 @@
+package stack_test
+
+import (
+	"context"
+	"hash/maphash"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/stack"
+)
+
+// patience is the timeout of every store: the machine may be busy.
+const patience = 20 * time.Second
+
+func build(t *testing.T, o stack.Options) backends.Store {
+	t.Helper()
+	s, err := stack.Build(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func onRedis(t *testing.T, o redis.Options) stack.Tier {
+	t.Helper()
+	o.Timeout = patience
+	s, err := redis.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stack.Tier{Store: s, Timeout: patience}
+}
+
+// TestConformance runs the suite on every stack that serve builds, metrics and
+// traces aside.
+func TestConformance(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		backendtest.Run(t, func(t *testing.T) backends.Store {
+			s, err := memory.New(memory.Options{MaxKeys: 100_000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return build(t, stack.Options{Main: stack.Tier{Store: s}})
+		})
+	})
+	t.Run("memcached", func(t *testing.T) {
+		t.Parallel()
+		server := testenv.Memcached(t)
+		suite(t, func(t *testing.T) stack.Options {
+			s, err := memcached.Open(memcached.Options{Servers: []string{server.Addr}, Timeout: patience})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return stack.Options{Main: stack.Tier{Store: s, Timeout: patience}}
+		})
+	})
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		o := redis.Options{URL: testenv.Redis(t).Addr}
+		suite(t, func(t *testing.T) stack.Options { return stack.Options{Main: onRedis(t, o)} })
+	})
+	for name, servers := range map[string]func(*testing.T) redis.Options{
+		"redis":  func(t *testing.T) redis.Options { return redis.Options{URL: testenv.Redis(t).Addr} },
+		"valkey": func(t *testing.T) redis.Options { return redis.Options{URL: testenv.Valkey(t).Addr} },
+		"sentinel": func(t *testing.T) redis.Options {
+			s := testenv.Sentinel(t)
+			return redis.Options{Type: "sentinel", URL: strings.Join(append([]string{s.MasterName}, s.Addrs()...), ",")}
+		},
+		"cluster": func(t *testing.T) redis.Options {
+			return redis.Options{Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")}
+		},
+	} {
+		t.Run(name+" for limits per second beside another", func(t *testing.T) {
+			t.Parallel()
+			main, perSecond := redis.Options{URL: testenv.Redis(t).Addr}, servers(t)
+			suite(t, func(t *testing.T) stack.Options {
+				return stack.Options{Main: onRedis(t, main), PerSecond: onRedis(t, perSecond)}
+			})
+		})
+		t.Run(name+" beside one for limits per second", func(t *testing.T) {
+			t.Parallel()
+			main, perSecond := servers(t), redis.Options{URL: testenv.Redis(t).Addr}
+			suite(t, func(t *testing.T) stack.Options {
+				return stack.Options{Main: onRedis(t, main), PerSecond: onRedis(t, perSecond)}
+			})
+		})
+	}
+}
+
+// suite runs the suite without and with a local cache.
+func suite(t *testing.T, options func(*testing.T) stack.Options) {
+	open := func(cache int) backendtest.Open {
+		return func(t *testing.T) backends.Store {
+			o := options(t)
+			o.LocalCache = cache
+			return scattered{build(t, o), path.Base(t.Name())}
+		}
+	}
+	t.Run("without cache", func(t *testing.T) { backendtest.Run(t, open(0)) })
+	t.Run("with cache", func(t *testing.T) {
+		backendtest.Run(t, open(1<<20),
+			backendtest.Exceptions{"fixed window: a denied hit counts": "a denial from memory is not charged"})
+	})
+}
+
+// scattered gives the cells of the suite to both stores of a stack.
+type scattered struct {
+	backends.Store
+	test string
+}
+
+var seed = maphash.MakeSeed()
+
+// perSecond chooses the store of a cell.
+func (s scattered) perSecond(key string) bool {
+	switch s.test {
+	case "Steps":
+		// Random batches are compared with a model to the last bit. Over two
+		// stores, a charge that is given back has been there for a moment: it may
+		// have begun a window, and a list loses its newest costs.
+		return true
+	case "Decisions": // also groups over both stores
+		return maphash.String(seed, key)%2 == 0
+	}
+	// A cell is where the one of its previous window is: both have one tag.
+	tag, _, _ := strings.Cut(key, "}")
+	return maphash.String(seed, tag)%2 == 0
+}
+
+func (s scattered) Apply(ctx context.Context, b *backends.Batch) error {
+	moved := backends.Batch{AllOrNothing: b.AllOrNothing, Ops: append([]backends.Op(nil), b.Ops...), Replies: b.Replies}
+	for i := range moved.Ops {
+		op := &moved.Ops[i]
+		op.PerSecond = s.perSecond(op.Key)
+		if s.test == "Steps" { // nor over the slots of a cluster
+			op.Key = "{slot}" + op.Key
+			if op.Prev != "" {
+				op.Prev = "{slot}" + op.Prev
+			}
+		}
+	}
+	err := s.Store.Apply(ctx, &moved)
+	b.Refused = moved.Refused
+	return err
+}

@@ -1,0 +1,128 @@
+package stack_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/stack"
+)
+
+// hit is one hit of a limit without end.
+func hit(key string) backends.Op {
+	now := time.Now().UnixMicro()
+	return backends.Op{Kind: backends.Counter, Key: key, Now: now, Den: 1, Times: 1, Until: now + 3600_000_000,
+		By: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 1 << 40}}
+}
+
+func apply(t *testing.T, s backends.Store, timeout time.Duration, all bool, ops ...backends.Op) *backends.Batch {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	b := &backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: all}
+	if err := s.Apply(ctx, b); err != nil && !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("%v does not wrap ErrUnavailable", err)
+	}
+	return b
+}
+
+// frozen is the stack on a cluster of three masters, one of which is frozen.
+type frozen struct {
+	store backends.Store
+	// beside is a store on the same cluster without decorators.
+	beside backends.Store
+	// live and frozen are keys of a live master and of the frozen one.
+	live, frozen string
+}
+
+func freeze(t *testing.T) *frozen {
+	t.Helper()
+	cluster := testenv.RedisCluster(t, 3, 0)
+	o := redis.Options{Type: "cluster", URL: strings.Join(cluster.Addrs(), ",")}
+	f := &frozen{store: build(t, stack.Options{Main: onRedis(t, o)}), beside: onRedis(t, o).Store}
+	t.Cleanup(func() { _ = f.beside.Close() })
+	var keys []backends.Op
+	for i := range 64 {
+		keys = append(keys, hit(fmt.Sprint("key", i)))
+	}
+	testenv.Eventually(t, patience, func() bool { return apply(t, f.store, patience, false, keys...).Err() == nil }, "the cluster answers")
+	cluster.Masters[0].Pause()
+	for i, r := range apply(t, f.store, time.Second, false, keys...).Replies {
+		if r.Err == nil {
+			f.live = keys[i].Key
+		} else {
+			f.frozen = keys[i].Key
+		}
+	}
+	if f.live == "" || f.frozen == "" {
+		t.Fatalf("key on a live master %q, on the frozen one %q", f.live, f.frozen)
+	}
+	return f
+}
+
+// count is what the live key's cell holds.
+func (f *frozen) count(t *testing.T) int64 {
+	t.Helper()
+	b := apply(t, f.beside, patience, false, hit(f.live).Look())
+	if b.Err() != nil {
+		t.Fatal(b.Err())
+	}
+	return b.Replies[0].Value.Whole
+}
+
+// TestAFrozenMasterHoldsItsOwnKeys only: while a request waits for the frozen
+// master, others get at its key on a live one.
+func TestAFrozenMasterHoldsItsOwnKeys(t *testing.T) {
+	f := freeze(t)
+	before := f.count(t)
+	waits := make(chan struct{})
+	go func() {
+		defer close(waits)
+		apply(t, f.store, 2*time.Second, false, hit(f.live), hit("{"+f.frozen+"}"))
+	}()
+	testenv.Eventually(t, patience, func() bool { return f.count(t) > before }, "the live master is charged")
+	for range 100 {
+		if err := apply(t, f.store, time.Second, false, hit(f.live)).Err(); err != nil {
+			t.Fatalf("a request that needs only a live master: %v", err)
+		}
+	}
+	select {
+	case <-waits:
+		t.Error("the other request no longer waited for the frozen master")
+	default:
+	}
+	<-waits
+}
+
+// TestNothingPilesUpBehindAFrozenMaster: all-or-nothing batches over a live and
+// a frozen master end with their callers, and the live one gets back what it
+// was charged.
+func TestNothingPilesUpBehindAFrozenMaster(t *testing.T) {
+	f := freeze(t)
+	before, idle := f.count(t), runtime.NumGoroutine()
+	most := 0
+	var callers sync.WaitGroup
+	for range 100 {
+		for range 10 {
+			callers.Go(func() {
+				if b := apply(t, f.store, 20*time.Millisecond, true, hit(f.live), hit(f.frozen)); b.Err() == nil {
+					t.Error("a batch with a key on a frozen master is decided")
+				}
+			})
+		}
+		callers.Wait()
+		most = max(most, runtime.NumGoroutine()-idle)
+	}
+	if most > 100 {
+		t.Errorf("%d goroutines for 10 callers at a time", most)
+	}
+	testenv.Eventually(t, patience, func() bool { return f.count(t) == before }, "the live master's charges are given back")
+}
