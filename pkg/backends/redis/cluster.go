@@ -34,7 +34,7 @@ type cluster struct {
 	client *goredis.ClusterClient
 	watch  *presence.Watch
 	seeds  *presence.Server      // the configured nodes, until the topology is known
-	known  chan struct{}         // closed when the topology was first read
+	known  chan struct{}         // closed when the topology was first read, or the store was closed
 	reason atomic.Pointer[error] // why the topology is not known yet
 	cancel context.CancelFunc
 
@@ -96,6 +96,7 @@ func (c *cluster) learn(ctx context.Context) {
 		timer.Reset(topologyRetry)
 		select {
 		case <-ctx.Done():
+			close(c.known) // calls fail: the client is closed
 			return
 		case <-timer.C:
 		}

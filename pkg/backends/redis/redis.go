@@ -96,9 +96,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// bound gives a call without a deadline the configured one.
+// bound ends a call after the store's timeout at the latest.
 func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= s.timeout {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, s.timeout)
