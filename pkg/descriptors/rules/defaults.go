@@ -50,7 +50,7 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 
 // unmatched is the limit of an override without a rule.
 func (o *Options) unmatched() descriptors.Limit {
-	limit, err := algorithms.New(algorithms.Spec{Strategy: o.Strategy, Requests: 1, Window: descriptors.Second.Duration(), Burst: o.Burst})
+	limit, err := algorithms.New(algorithms.Spec{Strategy: o.Strategy, Requests: algorithms.MaxLogRequests, Window: descriptors.Second.Duration(), Burst: o.Burst})
 	if err != nil {
 		return descriptors.Limit{}
 	}

@@ -11,13 +11,10 @@ const inMetadata = "rls"
 // of the domain goes to the reader.
 func (r *reader) unpack(d *Value) *Value {
 	_, metadata := d.pair("metadata")
-	if metadata == nil {
+	if metadata == nil || !metadata.has(inMetadata) {
 		return d
 	}
-	name, own := metadata.pair(inMetadata)
-	if name == nil {
-		return d
-	}
+	_, own := metadata.pair(inMetadata)
 	d = d.without("metadata")
 	if metadata = metadata.without(inMetadata); len(metadata.Content) > 0 {
 		d.Content = append(d.Content, Text(d.At, "metadata"), *metadata)

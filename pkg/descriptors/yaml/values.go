@@ -87,9 +87,8 @@ func (r *reader) value(n *yaml.Node) rules.Value {
 	if n.Kind == yaml.ScalarNode {
 		return r.scalar(n)
 	}
-	const gosched = 64 // nodes; see yielding
-	if r.nodes++; r.nodes%gosched == 0 {
-		runtime.Gosched()
+	if r.nodes++; r.nodes%64 == 0 {
+		runtime.Gosched() // see yielding
 	}
 	v := rules.Value{Kind: rules.List, At: r.at(n.Line, n.Column), Content: make([]rules.Value, 0, len(n.Content))}
 	if n.Kind == yaml.MappingNode {

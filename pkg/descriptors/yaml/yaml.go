@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"go.yaml.in/yaml/v3"
 
@@ -40,19 +41,15 @@ func Load(texts []Text, opts Options) (*descriptors.Tree, []rules.Problem, error
 // ReadAll reads texts on all processors.
 func ReadAll(texts []Text) []*rules.File {
 	files := make([]*rules.File, len(texts))
-	next := make(chan int)
+	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(len(texts), runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
-			for i := range next {
+			for i := next.Add(1) - 1; i < int64(len(texts)); i = next.Add(1) - 1 {
 				files[i] = Read(texts[i])
 			}
 		})
 	}
-	for i := range texts {
-		next <- i
-	}
-	close(next)
 	wg.Wait()
 	return files
 }
