@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"runtime"
-	"strconv"
 )
 
 // Each calls do for every rule, in no particular order.
@@ -43,27 +42,14 @@ func (t *Tree) Hash() uint64 {
 
 // appendAll appends everything that a rule holds except its position.
 func (r *Rule) appendAll(b []byte) []byte {
-	b = fmt.Appendf(b, "%q %t %t %t %d", r.Path, r.Shadow, r.Quota, r.Unlimited, r.Requests)
-	b = appendNames(b, r.Name, r.Replaces)
+	b = fmt.Appendf(b, "%q %t %t %t %d %q %q", r.Path, r.Shadow, r.Quota, r.Unlimited, r.Requests, r.Name, r.Replaces)
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		b = fmt.Appendf(b, "%+v %d %d %d", l.Spec, l.Unit, l.Multiplier, l.WrittenBurst)
-		b = appendNames(b, l.Name, l.Replaces)
+		b = fmt.Appendf(b, "%+v %d %d %d %q %q", l.Spec, l.Unit, l.Multiplier, l.WrittenBurst, l.Name, l.Replaces)
 	}
 	for _, n := range r.way {
-		b = strconv.AppendBool(strconv.AppendBool(append(b, n.String()...), n.Descriptor.Shared), n.ValueToMetric)
+		b = fmt.Appendf(b, "%q %t", n, n.ValueToMetric)
 	}
-	b = fmt.Appendf(b, "%t %q", r.DetailedMetric, r.Shared)
-	if r.Metadata != nil {
-		b = fmt.Append(b, r.Metadata) // sorted by key
-	}
-	return b
-}
-
-func appendNames(b []byte, name string, replaces []string) []byte {
-	b = append(append(b, name...), 0)
-	for _, other := range replaces {
-		b = append(append(b, other...), 0)
-	}
-	return append(b, 0)
+	// fmt sorts the keys of a map.
+	return fmt.Appendf(b, "%t %q %v", r.DetailedMetric, r.Shared, r.Metadata)
 }

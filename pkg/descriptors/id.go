@@ -40,16 +40,14 @@ func patternOf(shared []Entry, i int) Entry {
 func AppendRatelimitID(dst []byte, domain string, entries []Entry, shared []Entry) []byte {
 	dst = append(append(dst, domain...), '_')
 	for i, e := range entries {
-		pattern := patternOf(shared, i)
-		if pattern == (Entry{}) {
-			pattern.Value = e.Value
+		value := e.Value
+		if pattern := patternOf(shared, i); pattern.Key != "" {
+			value = pattern.String()
+		} else if pattern.Value != "" {
+			value = pattern.Value
 		}
 		dst = append(append(dst, e.Key...), '_')
-		dst = append(dst, pattern.Key...)
-		if pattern.Key != "" && pattern.Value != "" {
-			dst = append(dst, '_')
-		}
-		dst = append(append(dst, pattern.Value...), '_')
+		dst = append(append(dst, value...), '_')
 	}
 	return dst
 }
