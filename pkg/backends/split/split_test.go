@@ -88,8 +88,9 @@ func TestGivesBack(t *testing.T) {
 	}
 }
 
-// TestGivesBackWithoutItsCaller: the caller goes while one store is frozen;
-// when that one refuses at last, the other is given back all the same.
+// TestGivesBackWithoutItsCaller: the caller's time ends while one store is
+// frozen. The other one gives its charge back then, not when the frozen one
+// answers.
 func TestGivesBackWithoutItsCaller(t *testing.T) {
 	server := testenv.Redis(t)
 	slow, err := redis.Open(redis.Options{URL: server.Addr})
@@ -99,7 +100,7 @@ func TestGivesBackWithoutItsCaller(t *testing.T) {
 	main := inMemory(t)
 	s := newSplit(t, main, slow)
 	t.Cleanup(func() { _ = s.Close() })
-	hour, second := charge("hour", false, 9), charge("second", true, 1)
+	hour, second := charge("hour", false, 9), charge("second", true, 9)
 	apply(t, s, true, hour, charge("warm", true, 9))
 	server.Pause()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -108,8 +109,34 @@ func TestGivesBackWithoutItsCaller(t *testing.T) {
 	if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
 		t.Errorf("%v, want ErrUnavailable", err)
 	}
-	server.Resume()
 	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, main, hour) == 2 }, "the hit is given back")
+}
+
+// TestChargedDenialsStay: a fixed window of Envoy's counts the hit that it
+// denies, also when the hit refuses a batch; the other limits do not.
+func TestChargedDenialsStay(t *testing.T) {
+	s := newSplit(t, inMemory(t), inMemory(t))
+	hour, full := charge("hour", false, 9), charge("full", true, 1)
+	hour.ChargeDenied, full.ChargeDenied = true, true
+	if b := apply(t, s, true, hour, full); !b.Refused || b.Replies[0].Admitted != 1 || b.Replies[1].Admitted != 0 {
+		t.Errorf("refused %v, %+v", b.Refused, b.Replies)
+	}
+	if count(t, s, hour) != 0 || count(t, s, full) != 2 {
+		t.Errorf("counted %d of the limit with room, %d of the full one", count(t, s, hour), count(t, s, full))
+	}
+}
+
+// TestQuotasOfTwoStores: one quota with room admits the batch, wherever it is.
+func TestQuotasOfTwoStores(t *testing.T) {
+	s := newSplit(t, inMemory(t), inMemory(t))
+	hour, second := charge("hour", false, 1), charge("second", true, 3)
+	hour.Role, second.Role = backends.Quota, backends.Quota
+	if b := apply(t, s, true, hour, second); b.Refused || count(t, s, second) != 2 {
+		t.Errorf("refused %v, counted %d of the quota with room", b.Refused, count(t, s, second))
+	}
+	if b := apply(t, s, true, hour, second); !b.Refused || count(t, s, second) != 2 {
+		t.Errorf("refused %v without room, counted %d", b.Refused, count(t, s, second))
+	}
 }
 
 func TestNeverAdmitsBeyondALimit(t *testing.T) {
