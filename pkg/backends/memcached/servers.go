@@ -14,18 +14,18 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/address"
 )
 
 // srvRetry is the longest pause after a failed look-up while no list is known.
 const srvRetry = time.Second
 
-func checkServer(address string) error {
-	if strings.Contains(address, "/") {
+func checkServer(text string) error {
+	if strings.Contains(text, "/") {
 		return nil
 	}
-	host, port, err := net.SplitHostPort(address)
-	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || perr != nil || n == 0 {
-		return fmt.Errorf("server %q: must be host:port, or the path of a unix socket", address)
+	if _, err := address.HostPort(text, ""); err != nil {
+		return fmt.Errorf("server %w, nor the path of a unix socket", err)
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func checkServer(address string) error {
 // servers is the list of servers.
 type servers struct {
 	list    atomic.Pointer[serverList]
-	open    func(address string) *server
+	open    func(name string) *server
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
@@ -42,7 +42,7 @@ type servers struct {
 // changed once it is in use.
 type serverList []*server
 
-func newServers(addresses []string, open func(address string) *server) *servers {
+func newServers(addresses []string, open func(name string) *server) *servers {
 	s := &servers{open: open, cancel: func() {}}
 	s.list.Store(&serverList{})
 	s.set(addresses)
