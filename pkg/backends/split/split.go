@@ -30,10 +30,11 @@ type Part struct {
 type Places struct {
 	// Of is the place of an operation's cells.
 	Of func(*backends.Op) int
-	// Ask applies the parts of a batch. It asks all places at once, returns
-	// when ctx ends at the latest, fills in the replies of each part, Err
-	// included, and calls answered once for each part: as soon as the part's
-	// place has answered or failed, and before it returns.
+	// Ask applies the parts of a batch and leaves their operations as they are.
+	// It asks all places at once, returns when ctx ends at the latest, fills in
+	// the replies of each part, Err included, and calls answered once for each
+	// part: as soon as the part's place has answered or failed, and before it
+	// returns.
 	Ask func(ctx context.Context, parts []*Part, answered func(*Part))
 	// GiveBack is the longest time in which charges are given back, whatever
 	// becomes of the caller's context.
