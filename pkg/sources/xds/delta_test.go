@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/sources/xds"
 )
 
-func TestG97DeltaFollowsChanges(t *testing.T) {
+func TestDeltaFollowsChanges(t *testing.T) {
 	_, p, o := start(t, &xds.Source{Delta: true})
 	first := p.Delta(0)
 	if first.GetTypeUrl() != url || first.GetNode().GetId() != node || len(first.GetInitialResourceVersions()) > 0 ||
@@ -29,7 +29,7 @@ func TestG97DeltaFollowsChanges(t *testing.T) {
 	o.become("")
 }
 
-func TestG97DeltaRefusalKeepsTheOldLimitsAndForgetsNothing(t *testing.T) {
+func TestDeltaRefusalKeepsTheOldLimitsAndForgetsNothing(t *testing.T) {
 	_, p, o := start(t, &xds.Source{Delta: true})
 	p.Delta(1)
 	// Two resources change together, one of them wrong; then the server corrects
@@ -47,7 +47,7 @@ func TestG97DeltaRefusalKeepsTheOldLimitsAndForgetsNothing(t *testing.T) {
 	o.become("b c")
 }
 
-func TestG97DeltaGoesOnWhereItWas(t *testing.T) {
+func TestDeltaGoesOnWhereItWas(t *testing.T) {
 	at, p, o := start(t, &xds.Source{Delta: true})
 	p.Set("2", rules("first", "a", 10), rules("second", "b", 5))
 	o.become("a b")
@@ -86,7 +86,7 @@ func set(names []string) map[string]bool {
 }
 
 // A resource without a body is a heartbeat and changes nothing.
-func TestG97DeltaHeartbeatChangesNothing(t *testing.T) {
+func TestDeltaHeartbeatChangesNothing(t *testing.T) {
 	config := pack(t, rules("first", "a", 1))
 	at := controlplane.NewPort(t)
 	at.Serve(&scripted{

@@ -92,7 +92,7 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-func TestG90UndecodableIsRefused(t *testing.T) {
+func TestUndecodableIsRefused(t *testing.T) {
 	at := controlplane.NewPort(t)
 	s := &scripted{responses: []*discovery.DiscoveryResponse{
 		{TypeUrl: url, VersionInfo: "1", Nonce: "n1", Resources: []*anypb.Any{pack(t, rules("first", "a", 1))}},

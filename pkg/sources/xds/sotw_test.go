@@ -33,7 +33,7 @@ func start(t *testing.T, s *xds.Source) (*controlplane.Port, *controlplane.Plane
 	return at, p, o
 }
 
-func TestG88FirstRequestHasTypeAndNodeOnly(t *testing.T) {
+func TestFirstRequestHasTypeAndNodeOnly(t *testing.T) {
 	_, p, _ := start(t, &xds.Source{
 		NodeMetadata: map[string]string{"zone": "a"},
 		Headers:      map[string]string{"Authorization": "Bearer x"},
@@ -50,7 +50,7 @@ func TestG88FirstRequestHasTypeAndNodeOnly(t *testing.T) {
 	}
 }
 
-func TestG89AcceptedIsAcknowledged(t *testing.T) {
+func TestAcceptedIsAcknowledged(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
 	first := p.Request(1)
 	if first.GetVersionInfo() != "1" || first.GetResponseNonce() == "" || first.GetErrorDetail() != nil || len(first.GetResourceNames()) > 0 {
@@ -69,7 +69,7 @@ func TestG89AcceptedIsAcknowledged(t *testing.T) {
 	}
 }
 
-func TestG90RefusedKeepsTheOldLimits(t *testing.T) {
+func TestRefusedKeepsTheOldLimits(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
 	accepted := p.Request(1)
 	p.Set("2", rules("first", "a", 20), wrong("second", "b"), wrong("third", "c"))
@@ -115,7 +115,7 @@ func TestMendedRulesComeSoonAfterManyRefusals(t *testing.T) {
 	o.become("b")
 }
 
-func TestG91DuplicateDomainIsRefused(t *testing.T) {
+func TestDuplicateDomainIsRefused(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
 	p.Set("2", rules("one", "b", 20), rules("two", "b", 30))
 	o.refused(1)
@@ -128,7 +128,7 @@ func TestG91DuplicateDomainIsRefused(t *testing.T) {
 	}
 }
 
-func TestG92EmptyListRemovesAllLimits(t *testing.T) {
+func TestEmptyListRemovesAllLimits(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
 	p.Set("2")
 	o.become("")
@@ -137,7 +137,7 @@ func TestG92EmptyListRemovesAllLimits(t *testing.T) {
 	}
 }
 
-func TestG93FreshStreamStartsWithoutVersionAndNonce(t *testing.T) {
+func TestFreshStreamStartsWithoutVersionAndNonce(t *testing.T) {
 	at, p, o := start(t, &xds.Source{})
 	p.Request(1)
 	at.Stop()
@@ -150,7 +150,7 @@ func TestG93FreshStreamStartsWithoutVersionAndNonce(t *testing.T) {
 	}
 }
 
-func TestG94RestartedServerThatReusesAVersionIsHeard(t *testing.T) {
+func TestRestartedServerThatReusesAVersionIsHeard(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		then func(*controlplane.Plane)
@@ -183,7 +183,7 @@ func many(name, domain string, size int) (c *ratelimit.RateLimitConfig) {
 	return c
 }
 
-func TestG96LargeMessages(t *testing.T) {
+func TestLargeMessages(t *testing.T) {
 	at, p := controlplane.NewPort(t), controlplane.New(t, node)
 	p.Set("1", many("large", "large", 5<<20))
 	at.Serve(p)

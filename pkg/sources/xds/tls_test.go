@@ -15,7 +15,7 @@ import (
 	"example.org/rls/pkg/sources/xds"
 )
 
-func TestG95CertificatesAreReadForEachConnection(t *testing.T) {
+func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	dir := t.TempDir()
 	install := func(c *testenv.TLS) {
 		t.Helper()
