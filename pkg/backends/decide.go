@@ -12,8 +12,8 @@ package backends
 //     the cells as they were and applies [Batch.Settled] of each operation, in
 //     order, handing the reply to [Batch.Settle].
 
-// Together reports whether what an operation of the batch is charged may
-// depend on another one, so that it is not enough to try each.
+// Together reports whether the charge of one operation of the batch may depend
+// on another operation, so that the store has to follow the steps above.
 func (b *Batch) Together() bool {
 	if len(b.Ops) < 2 {
 		return false
@@ -31,16 +31,16 @@ func (b *Batch) Together() bool {
 
 // Decide sets b.Refused from the replies to the tried operations. A descriptor
 // (the operations of a group, or one without a group) refuses if one of its
-// operations does not fit, and passes if all of them fit; an operation that was
-// not decided (Reply.Err) keeps it from passing but does not make it refuse. An
-// all-or-nothing batch is refused if a Firm descriptor refuses, or if it has
-// Quota descriptors and all of them refuse. It stays open, and is not charged
-// either, if it would be refused had the undecided descriptors refused: an
-// undecided Lenient descriptor, or a Quota beside one that passes, leaves the
-// others charged.
+// operations does not fit, and passes if all of them fit. A descriptor with an
+// undecided operation (Reply.Err) does not pass; the undecided operation does not
+// make it refuse. An all-or-nothing batch is refused if a Firm descriptor
+// refuses, or if it has Quota descriptors and all of them refuse. The batch is
+// open, and not charged either, if it would be refused had every undecided
+// descriptor refused. So the batch is still charged when a Lenient descriptor is
+// undecided, or a Quota descriptor beside another Quota descriptor that passes.
 //
-// Decide reports whether the operations may stay as they were tried: whether
-// each was charged what it has to be charged.
+// Decide reports whether the operations may stay as they were tried: whether the
+// trial charged each operation as often as Charges says.
 func (b *Batch) Decide() (asTried bool) {
 	b.Refused = b.AllOrNothing && b.refusedBy((*Batch).denies)
 	if !b.Together() {
@@ -58,8 +58,8 @@ func (b *Batch) Decide() (asTried bool) {
 	return true
 }
 
-// refusedBy reports whether the descriptors' roles refuse the batch, if those
-// refuse of which an operation fails.
+// refusedBy reports whether the roles of the descriptors refuse the batch, if a
+// descriptor refuses when fails holds for one of its operations.
 func (b *Batch) refusedBy(fails func(*Batch, int) bool) bool {
 	quotas, refusals := 0, 0
 	for first, end := 0, 0; first < len(b.Ops); first = end {
@@ -79,11 +79,10 @@ func (b *Batch) refusedBy(fails func(*Batch, int) bool) bool {
 	return quotas > 0 && refusals == quotas
 }
 
-// Charges is how many times operation i is charged, or given back, after
-// Decide. An operation with ChargeDenied that does not fit is charged every
-// time, whatever became of the others. Any other operation is not charged if
-// its group does not pass, nor in an all-or-nothing batch that is refused or
-// open.
+// Charges is how many times operation i is charged, or given back (Refund), after
+// Decide. An operation with ChargeDenied that does not fit is charged Op.Times
+// times, whatever the batch comes to. Any other operation is not charged if its
+// group does not pass, or if its all-or-nothing batch is refused or open.
 func (b *Batch) Charges(i int) int64 {
 	op, r := &b.Ops[i], &b.Replies[i]
 	switch {
@@ -97,8 +96,8 @@ func (b *Batch) Charges(i int) int64 {
 	return r.Admitted
 }
 
-// Settled is the operation that charges operation i exactly as often as
-// Charges says and looks at its cell otherwise.
+// Settled is the operation that charges operation i exactly as often as Charges
+// says; if that is 0 times, it only reads the cell.
 func (b *Batch) Settled(i int) Op {
 	times := b.Charges(i)
 	if times == 0 {
@@ -109,8 +108,8 @@ func (b *Batch) Settled(i int) Op {
 	return op
 }
 
-// Settle takes over the reply to Settled(i). How many fit, and when the cost
-// would, stays as it was when the operation was tried.
+// Settle puts the reply to Settled(i) into Batch.Replies. Admitted and RetryAt
+// stay as they were when the operation was tried.
 func (b *Batch) Settle(i int, r Reply) {
 	r.Admitted, r.RetryAt = b.Replies[i].Admitted, b.Replies[i].RetryAt
 	b.Replies[i] = r

@@ -7,9 +7,9 @@ import (
 )
 
 // ShortKey is key if it has at most most bytes (>= 32), else a name of most + 1
-// bytes: a head of the key and its SHA-256. So different keys get different
-// names, and what callers send does not decide how much memory a name takes.
-// The name is not printable; TextKey's is.
+// bytes: a head of the key and its SHA-256. Different keys get different names,
+// and long values of callers do not take more memory. The name may have bytes
+// that are not printable; a name of TextKey has none.
 func ShortKey(key string, most int) string {
 	if len(key) <= most {
 		return key
@@ -28,8 +28,9 @@ const (
 // TextKey is a name for key of at most 226 bytes without spaces and control
 // characters: a readable head and the SHA-256 of the key. A Redis Cluster hash
 // tag is replaced by its own SHA-256, so that keys with the same tag still
-// share a slot. Different keys get different names; so that no key is taken for
-// the name of another one, a store names every key by TextKey that IsTextKey.
+// share a slot. Different keys get different names. A short key may look like the
+// name of another key: a store uses TextKey for every key for which IsTextKey
+// holds, too.
 func TextKey(key string) string {
 	b := make([]byte, 0, textHead+2+sha256.Size+textTail)
 	for i := 0; i < len(key) && i < textHead; i++ {

@@ -1,15 +1,15 @@
 // Package backends is the vocabulary that strategies and stores share.
 //
 // A strategy (pkg/algorithms) plans an [Op]: one conditional step on one cell.
-// A [Store] applies a [Batch] of them atomically, cell by cell, group by group
-// or all or nothing, and answers with what it found. [Cell.Step] and [Log.Step]
-// state in Go what each step means, [Batch.Decide] which operations of a batch
-// are charged; pkg/backends/backendtest holds every store to them, whatever
-// language its step is written in. So N strategies on M stores cost N + M
-// pieces of code.
+// A [Store] applies a [Batch] of operations atomically (cell by cell, group by
+// group, or all or nothing) and fills in a [Reply] for each. [Cell.Step] and
+// [Log.Step] define the result of a step in Go, and [Batch.Decide] the
+// operations of a batch that are charged. pkg/backends/backendtest compares every
+// store with these definitions, whatever language the store is written in. So N
+// strategies on M stores cost N + M pieces of code.
 //
-// The package does not know what a rate limit is: pkg/algorithms knows what a
-// step is for, and each store how the step is made atomic.
+// The package does not know rate limits: pkg/algorithms chooses the steps, and
+// each store makes them atomic.
 //
 // All times are microseconds since the Unix epoch on the store's clock
 // ([Store.Now]), all durations microseconds. Microseconds since the epoch stay
@@ -27,18 +27,20 @@ import (
 type Kind uint8
 
 const (
-	// Counter is a count of hits that a step raises by Op.By.
+	// Counter is the number of hits in a window; a step raises it by Op.By.
 	Counter Kind = iota
 	// Meter is a point in time that a step raises by Op.By from at least
-	// Op.Now: GCRA's theoretical arrival time, the moment at which a bucket
-	// is full again. A meter that is not in the future is an absent cell.
+	// Op.Now: GCRA's theoretical arrival time, the moment at which the tokens
+	// of a bucket are complete again. A meter that is not in the future is an
+	// absent cell.
 	Meter
 	// List is a list of timestamped costs; a step appends one if the costs of
 	// the last Op.Window stay within Op.Max.
 	List
 )
 
-// Span says when a Counter's cell ends. Other kinds end by themselves.
+// Span says when a Counter's cell ends. A Meter ends when its point in time has
+// come, a List when its newest cost has left the window.
 type Span uint8
 
 const (
@@ -61,8 +63,8 @@ const (
 	MaxTimes int64 = 256
 )
 
-// Role says what the refusal of an operation means for an all-or-nothing
-// batch. Other batches do not look at it.
+// Role says what an operation that does not fit means for an all-or-nothing
+// batch. Other batches ignore it.
 type Role uint8
 
 const (
@@ -71,15 +73,16 @@ const (
 	// Quota: the batch is refused when no descriptor with this role passes. A
 	// descriptor is a group of operations, or one without a group.
 	Quota
-	// Lenient: the operation's refusal refuses only its own group (a rule in
-	// shadow mode).
+	// Lenient: an operation that does not fit refuses only its own group (a rule
+	// in shadow mode).
 	Lenient
 )
 
 // Amount is a value in units and a fraction of a unit, Whole + Frac/Den with
 // Den given by the operation and 0 <= Frac < Den. Counters and lists have no
 // fraction. Meters need one because a window divided by its requests is seldom
-// a whole number of microseconds, and what is rounded away per hit adds up.
+// a whole number of microseconds, and the rounding errors of many hits would add
+// up.
 type Amount struct {
 	Whole int64
 	Frac  int64
@@ -111,7 +114,7 @@ func (a Amount) Sub(b Amount, den int64) Amount {
 	return Amount{w, f}
 }
 
-// NoMax is an Op.Max that every value stays within: the step always charges.
+// NoMax is an Op.Max above every value: the step always charges.
 var NoMax = Amount{Whole: math.MaxInt64}
 
 // Op is one conditional step on one cell: raise it by By, Times times, as
@@ -123,14 +126,14 @@ type Op struct {
 	// below its floor (0, or Now for a Meter), and a list loses its newest
 	// costs. A refund always fits.
 	Refund bool
-	// PerSecond: the cell belongs to a one-second window; a store may keep
-	// those cells apart.
+	// PerSecond: the cell belongs to a one-second window. A store may keep such
+	// cells on another server.
 	PerSecond bool
 	// ChargeDenied, for a Counter: By is charged although it does not fit, as
 	// Envoy's fixed windows count the hits that they deny.
 	ChargeDenied bool
-	// Role says what the operation's refusal means for an all-or-nothing batch.
-	// The operations of a group have the same role.
+	// Role says what it means for an all-or-nothing batch that the operation does
+	// not fit. The operations of a group have the same role.
 	Role Role
 	// Group, above 0, marks the limits of one descriptor: neighbours in
 	// Batch.Ops with the same Group are decided together. If one of them does
@@ -138,7 +141,8 @@ type Op struct {
 	// themselves. The keys of a group hash to one Redis Cluster slot.
 	Group uint8
 
-	// Key is the cell's name, injective and of any length and bytes.
+	// Key is the cell's name. It may have any length and any bytes; different
+	// cells have different keys.
 	Key string
 	// Prev, for a Counter, is the key of the previous window's cell, or "".
 	// ceil(prev × WeightNum / WeightDen) is taken off Max in the same step.
@@ -149,10 +153,10 @@ type Op struct {
 	By  Amount // cost >= 0; 0 checks only. Hits, or microseconds for a Meter
 	Den int64  // denominator of By, Max and Furthest, >= 1
 	Max Amount // highest value the cell may reach by this step, or NoMax
-	// Furthest, for a Meter, is the highest value that is believed: Now plus
-	// the time in which an empty bucket of this limit fills, or NoMax. It is at
-	// least Now and, unless that is NoMax, Max. The step lowers a cell above it
-	// to it, and the cell stays lowered also when the step charges nothing.
+	// Furthest, for a Meter, is the highest value that this limit can reach: Now
+	// plus the time in which an empty bucket of this limit fills, or NoMax.
+	// Furthest is at least Now, and at least Max unless Max is NoMax. The step
+	// lowers a cell above Furthest to Furthest, also when it charges nothing.
 	Furthest Amount
 
 	// Times >= 1 merges that many equal operations into one: as many as fit
@@ -161,16 +165,16 @@ type Op struct {
 
 	WeightNum, WeightDen int64 // share of Prev, 0 <= num <= den <= 2^35
 	// Until, for a Counter, is when the cell ends, > Now. With the span
-	// FirstHit or EveryHit it is the latest end that is believed: the step
-	// lowers a later end to it, also when it charges nothing.
+	// FirstHit or EveryHit it is the latest end that this limit can reach: the
+	// step lowers a later end to Until, also when it charges nothing.
 	Until  int64
 	Window int64 // List: how long a cost counts, > 0
 }
 
-// Unconditional reports whether the operation charges whatever its cell and
-// the other operations of its batch hold. In an all-or-nothing batch an
-// operation with ChargeDenied is charged if it does not fit, else only with
-// the batch.
+// Unconditional reports whether the operation charges whatever the values of its
+// cell and of the other cells of its batch are. In an all-or-nothing batch an
+// operation with ChargeDenied is charged if it does not fit; if it fits, it is
+// charged only if the batch is charged.
 func (o *Op) Unconditional() bool {
 	return (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0
 }
@@ -181,7 +185,7 @@ func (o Op) Look() Op {
 	return o
 }
 
-// Inverse is the operation that gives back what o charged.
+// Inverse is the operation that gives back the charge of o.
 func (o Op) Inverse() Op {
 	o.Refund, o.ChargeDenied = true, false
 	return o
@@ -193,7 +197,8 @@ type Reply struct {
 	// other field has a meaning then.
 	Err error
 	// Now is the moment at which the operation was decided, on the store's
-	// clock: Op.Now, or the later one of a group that it was merged with.
+	// clock: Op.Now, or the latest Op.Now of the operations that it was merged
+	// with.
 	Now int64
 	// Admitted says how many of Op.Times fit, whether or not they were charged.
 	Admitted int64
@@ -206,18 +211,19 @@ type Reply struct {
 	// Until is when the cell ends: for a Counter its window's end, for a List
 	// the moment at which its newest cost leaves (Now when it is empty).
 	Until int64
-	// Recalled: the reply comes from what is remembered of the cell, not from
-	// the store.
+	// Recalled: the reply comes from a cell that this process remembers
+	// (denycache), not from the store.
 	Recalled bool
-	// RetryAt, for a List that refused, is when By would fit; MaxInt64 if never.
+	// RetryAt, for a List, is the moment from which By would fit when it does not
+	// fit now; MaxInt64 if never.
 	RetryAt int64
 }
 
-// Batch is what one request asks of a store.
+// Batch is the operations of one request, and the store's replies.
 type Batch struct {
 	Ops []Op
-	// AllOrNothing: if the operations that do not fit refuse the batch (see
-	// Role), none is charged but those of them with ChargeDenied.
+	// AllOrNothing: if operations that do not fit refuse the batch (see Role), no
+	// operation is charged, except operations with ChargeDenied that do not fit.
 	AllOrNothing bool
 
 	// Replies has the length of Ops; the store fills it in.
@@ -234,17 +240,18 @@ func (b *Batch) Fail(err error) error {
 	return err
 }
 
-// ErrUnavailable marks every error of a store that could not decide in time:
-// it is stopped, overloaded, not reachable, or answered nonsense. Whether
-// something was charged is then unknown.
+// ErrUnavailable marks every error of a store that could not decide in time: the
+// store is stopped, overloaded or not reachable, or its answer has no meaning. It
+// is then not known whether the store has charged the operation.
 var ErrUnavailable = errors.New("store unavailable")
 
 // Store applies batches of operations.
 //
 // Implementations are safe for concurrent use. The operations of a batch apply
-// in order; each is atomic. With AllOrNothing the whole batch is, or, where its
-// cells live on several nodes, what was charged is given back (others may be
-// refused for a moment; nobody is admitted beyond a limit).
+// in order; each operation is atomic, and so is a group and an AllOrNothing
+// batch. If the cells of a group or batch live on several servers, the charges
+// of a refused one are given back instead: other callers may be refused for a
+// moment, and nobody is admitted beyond a limit.
 type Store interface {
 	// Apply fills in b.Replies and b.Refused and leaves b.Ops as they are. It
 	// returns nil if every operation was decided, else the first Reply.Err.
@@ -254,7 +261,7 @@ type Store interface {
 	// Now is the time on the clock that all processes which share the store
 	// agree on, in microseconds since the epoch.
 	Now() int64
-	// Ping asks whether the store can decide now.
+	// Ping returns nil if the store can decide now, at least for some keys.
 	Ping(ctx context.Context) error
 	// Close releases connections and goroutines. Apply fails afterwards.
 	Close() error

@@ -18,7 +18,7 @@ func (p *Part) Add(whole *Batch, i int) *Op {
 		if whole.oneGroup(p.at[n-1], i) {
 			op.Group = before
 		} else if op.Group == before {
-			op.Group = before%2 + 1 // 1 or 2, and not before
+			op.Group = before%2 + 1 // 1 or 2, whichever the operation before has not
 		}
 	}
 	p.Ops = append(p.Ops, op)
@@ -37,7 +37,7 @@ func (b *Batch) oneGroup(i, j int) bool {
 	return b.Ops[i].Group > 0
 }
 
-// At is the index in the whole batch of the part's operation i.
+// At is the index that the part's operation i has in the whole batch.
 func (p *Part) At(i int) int {
 	if p.at == nil { // the part is the whole batch
 		return i

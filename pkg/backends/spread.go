@@ -5,9 +5,9 @@ import "context"
 // Spread is a Store whose cells live on several servers, one of which may
 // answer while another does not: a Redis Cluster, several memcached servers.
 //
-// ApplyEach lets a decorator that keeps something per key until the key's
-// operation is decided (combine) let go of it when the key's own server has
-// answered, not when the slowest server of the batch has.
+// combine keeps a key busy until its operation is decided. With ApplyEach it can
+// free each key when the key's own server has answered, and need not wait for
+// the slowest server of the batch.
 type Spread interface {
 	Store
 	// ApplyEach is Apply. In addition it calls decided exactly once for each

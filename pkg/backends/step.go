@@ -12,13 +12,12 @@ type Cell struct {
 }
 
 // Step applies op to the cell and returns the cell after it. prev is the count
-// of Op.Prev's cell (0 without one). It is the definition of what every store
-// does for a Counter and a Meter; stores written in Go call it.
+// of Op.Prev's cell (0 without one). Step defines the effect of an operation on a
+// Counter and a Meter for every store; stores written in Go call it.
 //
-// No value lies beyond what its limit can reach: a meter above Op.Furthest is
-// lowered to it, and so is the end of a counter whose window starts at a hit
-// if it lies after Op.Until. The returned cell stays lowered whatever else the
-// step did.
+// Step lowers a value that the limit cannot reach: a meter above Op.Furthest to
+// Op.Furthest, and an end after Op.Until to Op.Until, for a counter whose window
+// starts at a hit. The returned cell is lowered even if op charges nothing.
 func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	ceiling := op.Max
 	if op.Kind == Meter {
@@ -85,8 +84,8 @@ func refund(v Amount, op *Op) Amount {
 	return v
 }
 
-// charge is v after as many of op's charges as stay within ceiling, and how
-// many those are.
+// charge applies as many of op's charges to v as stay within ceiling. It returns
+// the new value and the number of charges.
 func charge(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64) {
 	for admitted < op.Times {
 		next := v.Add(op.By, op.Den)
@@ -102,9 +101,9 @@ func charge(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64) {
 	return v, admitted
 }
 
-// Fitting is how many of op.Times fit below ceiling, given the count after all
-// of them were charged. Stores that charge first and judge then (ChargeDenied)
-// use it.
+// Fitting is how many of op.Times fit below ceiling, if after is the count after
+// all of them were charged. Stores use it for ChargeDenied, where they charge
+// before they know how many fit.
 func (o *Op) Fitting(ceiling, after int64) int64 {
 	switch {
 	case after <= ceiling:
@@ -148,7 +147,8 @@ func (a Amount) ceil() int64 {
 }
 
 // Share is ceil(count × num / den), exactly: the part of the previous window's
-// count that still lies in a rolling one. count >= 0, 0 <= num <= den, den > 0.
+// count that still lies in the rolling window. count >= 0, 0 <= num <= den,
+// den > 0.
 func Share(count, num, den int64) int64 {
 	hi, lo := bits.Mul64(uint64(count), uint64(num))
 	q, r := bits.Div64(hi, lo, uint64(den)) // num <= den, so q <= count fits
@@ -167,11 +167,11 @@ type Entry struct {
 // Log is the state of a List: its charges, oldest first, in the order of At.
 type Log []Entry
 
-// Step applies op to the log in place and returns the log after it. It is the
-// definition of what every store does for a List.
+// Step applies op to the log in place and returns the log after it. It defines
+// the effect of an operation on a List for every store.
 //
-// Charges dated after Op.Now, by a clock that has gone back since, are dated
-// Op.Now and stay so whatever else the step does.
+// A clock that was set back leaves charges dated after Op.Now. Step dates them
+// Op.Now, even if op charges nothing.
 func (l Log) Step(op *Op) (Log, Reply) {
 	keep := 0
 	for keep < len(l) && l[keep].At <= op.Now-op.Window {

@@ -6,9 +6,9 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// FuzzStep applies an operation to any cell. What it promises holds for all of
-// them: no value lies beyond what the operation believes, a denied operation
-// raises nothing, and to look at the cell afterwards shows the same.
+// FuzzStep applies an operation to any cell. The promises of Step hold: no value
+// lies beyond Op.Furthest or Op.Until, a denied operation raises nothing, and a
+// look at the cell afterwards shows the same value.
 func FuzzStep(f *testing.F) {
 	f.Add(uint8(0), uint8(0), uint8(1), int64(5), int64(100), int64(10), int64(3), int64(4), int64(20), int64(2))
 	f.Add(uint8(0), uint8(2), uint8(0), int64(5), int64(1000), int64(10), int64(3), int64(9), int64(20), int64(2))

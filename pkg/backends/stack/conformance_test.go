@@ -124,9 +124,9 @@ var seed = maphash.MakeSeed()
 func (s scattered) perSecond(key string) bool {
 	switch s.test {
 	case "Steps":
-		// Random batches are compared with a model to the last bit. Over two
-		// stores, a charge that is given back has been there for a moment: it may
-		// have begun a window, and a list loses its newest costs.
+		// The suite compares random batches with a model to the last bit. Over two
+		// stores a charge may be made and given back; it may have begun a window
+		// meanwhile, and a list loses its newest costs.
 		return true
 	case "Decisions": // also groups over both stores
 		return maphash.String(seed, key)%2 == 0
@@ -141,7 +141,7 @@ func (s scattered) Apply(ctx context.Context, b *backends.Batch) error {
 	for i := range moved.Ops {
 		op := &moved.Ops[i]
 		op.PerSecond = s.perSecond(op.Key)
-		if s.test == "Steps" { // nor over the slots of a cluster
+		if s.test == "Steps" { // the slots of a cluster give charges back, too
 			op.Key = "{slot}" + op.Key
 			if op.Prev != "" {
 				op.Prev = "{slot}" + op.Prev

@@ -16,7 +16,7 @@ import (
 	"example.org/rls/pkg/backends/stack"
 )
 
-// hit is one hit of a limit without end.
+// hit is one hit of a limit that never denies.
 func hit(key string) backends.Op {
 	now := time.Now().UnixMicro()
 	return backends.Op{Kind: backends.Counter, Key: key, Now: now, Den: 1, Times: 1, Until: now + 3600_000_000,
@@ -68,7 +68,7 @@ func freeze(t *testing.T) *frozen {
 	return f
 }
 
-// count is what the live key's cell holds.
+// count is the number of hits in the live key's cell.
 func (f *frozen) count(t *testing.T) int64 {
 	t.Helper()
 	b := apply(t, f.beside, patience, false, hit(f.live).Look())
@@ -78,8 +78,9 @@ func (f *frozen) count(t *testing.T) int64 {
 	return b.Replies[0].Value.Whole
 }
 
-// TestAFrozenMasterHoldsItsOwnKeys only: while a request waits for the frozen
-// master, others get at its key on a live one.
+// TestAFrozenMasterHoldsItsOwnKeys: a frozen master delays only its own keys.
+// While one request waits for the frozen master, another request is decided on
+// the first request's key on a live master.
 func TestAFrozenMasterHoldsItsOwnKeys(t *testing.T) {
 	f := freeze(t)
 	before := f.count(t)
@@ -103,8 +104,8 @@ func TestAFrozenMasterHoldsItsOwnKeys(t *testing.T) {
 }
 
 // TestNothingPilesUpBehindAFrozenMaster: all-or-nothing batches over a live and
-// a frozen master end with their callers, and the live one gets back what it
-// was charged.
+// a frozen master end with their callers, and their charges on the live master
+// are given back.
 func TestNothingPilesUpBehindAFrozenMaster(t *testing.T) {
 	f := freeze(t)
 	before, idle := f.count(t), runtime.NumGoroutine()

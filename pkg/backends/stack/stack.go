@@ -1,14 +1,16 @@
-// Package stack builds the store that a process asks from the stores that
-// count. It is the one place that knows the order of the decorators:
+// Package stack wraps the stores that hold cells in decorators, and is the only
+// place that knows the order of the decorators. With the Watch that serve gives
+// it (tracing and metrics) the stacks are:
 //
-//	caller ─▶ denycache ─▶ watch ─▶ deadline ─▶ combine ─▶ a store on servers
-//	                                         └▶ split ─▶ combine ─▶ the main one
-//	                                                  └▶ combine ─▶ that for per-second limits
-//	caller ─▶ watch ─▶ memory
+//	denycache ─▶ tracing ─▶ metrics ─▶ deadline ─▶ combine ─▶ redis or memcached
+//	denycache ─▶ tracing ─▶ metrics ─▶ deadline ─▶ split ─▶ combine ─▶ redis, the main one
+//	                                                     └▶ combine ─▶ redis, for limits per second
+//	tracing ─▶ metrics ─▶ memory
 //
-// The cache is outermost, so that what is measured are the calls that reach a
-// server. One deadline bounds a call to both stores. Operations are merged below
-// split, so that a key of one store does not wait for the other store.
+// The cache is outermost, so that metrics and traces show only the calls that
+// reach a server. One deadline bounds a call to both stores. Operations are
+// merged below split, so that a key of one store does not wait for the other
+// store.
 package stack
 
 import (
@@ -22,25 +24,25 @@ import (
 	"example.org/rls/pkg/backends/split"
 )
 
-// Tier is a store that counts.
+// Tier is a store that holds cells.
 type Tier struct {
 	Store backends.Store
-	// Timeout is the longest wait for its servers, > 0; 0 says that the store is
-	// in this process and never waits.
+	// Timeout is the longest wait for the store's servers. 0 means that the store
+	// is in this process and never waits.
 	Timeout time.Duration
 }
 
 // Options says what to build.
 type Options struct {
 	Main Tier
-	// PerSecond, if its Store is set, counts the limits per second in place of
-	// Main. Both have servers then.
+	// PerSecond, if its Store is set, holds the cells of limits per second in
+	// place of Main. Main and PerSecond then both need a Timeout above 0.
 	PerSecond Tier
-	// LocalCache is the size in bytes of the memory of keys that are over their
-	// limit; 0 is without. A Main in this process never has one.
+	// LocalCache is the size in bytes of denycache, which remembers full cells;
+	// 0 builds no cache. A Main in this process never gets a cache.
 	LocalCache int
-	// Watch, if not nil, wraps the calls that are not answered by the local
-	// cache: metrics, traces.
+	// Watch, if not nil, wraps the store below the local cache, to see the calls
+	// that the cache does not answer: tracing, metrics.
 	Watch func(backends.Store) backends.Store
 }
 
@@ -75,7 +77,7 @@ func (o *Options) build() (store backends.Store, err error) {
 	return store, nil
 }
 
-// remote is the part of the stack that reaches servers in time.
+// remote is the part of the stack from deadline down to the stores on servers.
 func (o *Options) remote() (backends.Store, error) {
 	longest := max(o.Main.Timeout, o.PerSecond.Timeout)
 	main, err := combine.New(o.Main.Store, o.Main.Timeout)

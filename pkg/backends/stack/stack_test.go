@@ -32,7 +32,8 @@ func TestEachStoreHasItsTimeout(t *testing.T) {
 	}
 }
 
-// TestBuildClosesWhatItIsGiven when it fails.
+// TestBuildClosesWhatItIsGiven: when Build fails, it closes the stores that it
+// was given.
 func TestBuildClosesWhatItIsGiven(t *testing.T) {
 	var o stack.Options
 	for _, tier := range []*stack.Tier{&o.Main, &o.PerSecond} {
