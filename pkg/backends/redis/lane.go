@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -19,15 +20,22 @@ const (
 	// directLimit is how many commands are under way to one server before
 	// further ones wait for a batch. Below it a command waits for nobody.
 	directLimit = 4
+	// batchLimit bounds the commands of a batch. The whole batch must be answered
+	// before its connection counts as silent, also when each command is slow.
+	batchLimit = 256
 )
 
 // A lane is the way to one server.
 //
 // While few commands are under way, each is sent at once on a connection of
-// its own. The commands that come while more are under way form one batch,
-// which is sent as one pipeline when a connection is free. While batches are
+// its own. The commands that come while more are under way form batches, each
+// of which is sent as one pipeline when a connection is free. While batches are
 // deep, one goes at a time. So a lone caller waits for one round trip, and many
 // callers share system calls, here and in Redis.
+//
+// When the server has been silent for so long that a batch is given up, the
+// commands that wait fail with it. They were not sent, so they are not charged
+// when the server wakes up.
 //
 // A command outlives its caller: a caller that gives up ends only its wait, so
 // the connection keeps its order of replies and stays open.
@@ -40,7 +48,7 @@ type lane struct {
 	heard  atomic.Bool      // the server has answered once
 
 	mu     sync.Mutex
-	queue  []*trip // the next batch
+	queue  []*trip // the next batches
 	flying int     // commands on the wire
 	deep   bool    // the last batch had more commands than may go at once
 	closed bool
@@ -118,14 +126,16 @@ func (l *lane) full() bool {
 // work sends batch, and then the batches that have formed meanwhile.
 func (l *lane) work(batch []*trip) {
 	defer l.batches.Done()
-	for batch != nil {
-		l.exchange(batch)
+	for len(batch) > 0 {
+		if err := l.exchange(batch); err != nil {
+			l.giveUp(err)
+		}
 		batch = l.next(len(batch))
 	}
 }
 
-// next returns the batch that is to be sent after a batch of n trips has ended,
-// or nil while enough is under way.
+// next returns the batch that is to be sent after a batch of n trips has ended.
+// It is empty while enough is under way.
 func (l *lane) next(n int) []*trip {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,16 +144,32 @@ func (l *lane) next(n int) []*trip {
 	if l.full() {
 		return nil
 	}
-	batch := l.queue
-	l.queue = nil
-	l.flying += len(batch)
+	size := min(len(l.queue), batchLimit)
+	batch := l.queue[:size:size]
+	if l.queue = l.queue[size:]; len(l.queue) == 0 {
+		l.queue = nil
+	}
+	l.flying += size
 	return batch
+}
+
+// giveUp ends the commands that wait for their batch.
+func (l *lane) giveUp(err error) {
+	l.mu.Lock()
+	waiting := l.queue
+	l.queue = nil
+	l.mu.Unlock()
+	for _, t := range waiting {
+		l.end(t, err)
+	}
 }
 
 // exchange sends batch as one pipeline, waits for the answers and ends the
 // trips. go-redis bounds the wait by its timeouts, and closes a connection that
-// has failed or stayed silent.
-func (l *lane) exchange(batch []*trip) {
+// has failed or stayed silent. exchange returns the error of a batch whose
+// connection was silent for all of that time.
+func (l *lane) exchange(batch []*trip) error {
+	start := time.Now()
 	pipe := l.client.Pipeline()
 	ctx := context.Background()
 	for _, t := range batch {
@@ -160,6 +186,11 @@ func (l *lane) exchange(batch []*trip) {
 	for _, t := range batch {
 		l.end(t, err)
 	}
+	last := batch[len(batch)-1].err
+	if last == nil || answered(last) || time.Since(start) < l.client.Options().ReadTimeout {
+		return nil
+	}
+	return last
 }
 
 // failure is err if the batch as a whole failed: Exec also returns errors that
