@@ -61,9 +61,10 @@ func TestFrozenStore(t *testing.T) {
 			answersInTime(s)
 			staysSmall(s)
 			server.Resume()
-			if resp, err := s.try(2*time.Second, "d", desc("user", "after")); err != nil || resp.OverallCode != ok {
-				t.Errorf("the first call after the freeze: %v %v", resp, err)
-			}
+			testenv.Eventually(t, 2*storeTimeout, func() bool {
+				resp, err := s.try(2*time.Second, "d", desc("user", "after"))
+				return err == nil && resp.OverallCode == ok
+			}, "decided after the freeze")
 			if !s.healthy() {
 				t.Error("unhealthy after the freeze")
 			}
@@ -71,32 +72,41 @@ func TestFrozenStore(t *testing.T) {
 	}
 }
 
-// answersInTime: UNAVAILABLE reaches callers before their deadlines, and those
-// who have none within the store's timeout.
+// answersInTime: UNAVAILABLE reaches callers before their deadlines, and callers
+// without a deadline by the time that the store's timeout has passed.
 func answersInTime(s *service) {
 	s.t.Helper()
 	for _, deadline := range []time.Duration{envoysTimeout, 10 * envoysTimeout} {
 		const calls = 20
-		inTime := 0
-		for range calls {
-			_, err := s.try(deadline, "d", desc("user", "x"))
-			switch grpcstatus.Code(err) {
-			case codes.Unavailable:
-				inTime++
-			case codes.DeadlineExceeded: // this machine was busy, or the program late
-			default:
-				s.t.Fatalf("with a deadline of %v: %v", deadline, err)
-			}
+		best := 0 // of three rounds: the machine may be busy in one
+		for range 3 {
+			best = max(best, unavailableInTime(s, calls, deadline))
 		}
-		if inTime < calls/4 {
-			s.t.Errorf("%d of %d calls were answered within %v", inTime, calls, deadline)
+		if best < calls*9/10 {
+			s.t.Errorf("at best %d of %d calls were answered within %v", best, calls, deadline)
 		}
 	}
 	start := time.Now()
 	_, err := s.client.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*descriptor{desc("user", "x")}})
-	if took := time.Since(start); grpcstatus.Code(err) != codes.Unavailable || took < storeTimeout*9/10 || took > 3*storeTimeout {
+	if took := time.Since(start); grpcstatus.Code(err) != codes.Unavailable || took > 3*storeTimeout {
 		s.t.Errorf("without a deadline: after %v %v", took, err)
 	}
+}
+
+// unavailableInTime counts the calls that are answered before their deadline.
+func unavailableInTime(s *service, calls int, deadline time.Duration) (inTime int) {
+	s.t.Helper()
+	for range calls {
+		_, err := s.try(deadline, "d", desc("user", "x"))
+		switch grpcstatus.Code(err) {
+		case codes.Unavailable:
+			inTime++
+		case codes.DeadlineExceeded: // the machine was busy, or the program late
+		default:
+			s.t.Fatalf("with a deadline of %v: %v", deadline, err)
+		}
+	}
+	return inTime
 }
 
 // staysSmall: 500 callers a second, for seconds, leave nothing behind.
