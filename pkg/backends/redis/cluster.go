@@ -179,9 +179,10 @@ func (c *cluster) redirect(err error) (*lane, bool) {
 
 // failed has the topology read again: perhaps a replica has been promoted. An
 // answer is a reason only if it says that another node serves the slot, or that
-// this node does not.
+// this node does not; a caller that has gone is none.
 func (c *cluster) failed(err error) {
-	if _, moved := goredis.IsMovedError(err); answered(err) && !moved && !cannotServe(err) {
+	_, moved := goredis.IsMovedError(err)
+	if answered(err) && !moved && !cannotServe(err) || errors.Is(err, context.Canceled) {
 		return
 	}
 	c.mu.Lock()

@@ -433,3 +433,30 @@ func TestClusterBeforeItsNodes(t *testing.T) {
 	}
 	must(t, s, hit("a"))
 }
+
+// TestClusterCallersThatGiveUp: callers that go are no reason to read the
+// topology again.
+func TestClusterCallersThatGiveUp(t *testing.T) {
+	c := testenv.RedisCluster(t, 1, 0)
+	s := open(t, redis.Options{Type: "CLUSTER", URL: strings.Join(c.Addrs(), ",")})
+	must(t, s, hit("a"))
+	reads := func() (n int) {
+		for line := range strings.Lines(admin(t, c.Masters[0], "INFO", "commandstats").(string)) {
+			if _, calls, ok := strings.Cut(line, "cluster|slots:calls="); ok {
+				calls, _, _ = strings.Cut(calls, ",")
+				n += atoi(t, calls)
+			}
+		}
+		return n
+	}
+	before, end := reads(), time.Now().Add(time.Second)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for time.Now().Before(end) {
+		b := backends.Batch{Ops: []backends.Op{hit("gone")}, Replies: make([]backends.Reply, 1)}
+		_ = s.Apply(ctx, &b)
+	}
+	if after := reads(); after > before+1 {
+		t.Errorf("%d topologies were read", after-before)
+	}
+}
