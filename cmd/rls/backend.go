@@ -22,7 +22,7 @@ import (
 	"example.org/rls/pkg/tracing"
 )
 
-// backend is what the program knows of a value of BACKEND_TYPE.
+// backend describes one value of BACKEND_TYPE.
 type backend struct {
 	// open opens the stores that count. It does not wait for servers.
 	open func(*opening) (main, perSecond stack.Tier, err error)
@@ -30,8 +30,8 @@ type backend struct {
 	system string
 	// shared: all processes with the same settings count in the same cells.
 	shared bool
-	// health says how the process' health follows the store's; nil is as the
-	// zero StoreWatch says.
+	// health returns how the process's health follows the store's; nil stands for
+	// the zero StoreWatch.
 	health func(*settings.Settings) server.StoreWatch
 }
 
@@ -59,7 +59,7 @@ func defaultBackend(name string) string {
 	return inMemory
 }
 
-// opening is what stores are opened with.
+// opening has the arguments for opening stores.
 type opening struct {
 	*settings.Settings
 	watch   *certs.Watcher
@@ -68,7 +68,7 @@ type opening struct {
 	log     *slog.Logger
 }
 
-// openStore opens what BACKEND_TYPE names, with all that stands before it.
+// openStore opens the stores that BACKEND_TYPE names, and returns their stack.
 func openStore(o *opening) (backends.Store, error) {
 	b := backendOf(o.Settings)
 	main, perSecond, err := b.open(o)
@@ -146,7 +146,8 @@ func openRedisServer(s *opening, name, role string, r settings.RedisServer) (sta
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 
-// servers has the log and the metrics tell of servers that are away.
+// servers returns a Watch that reports servers that are away to the log and to the
+// metrics.
 func (o *opening) servers(role string) *presence.Watch {
 	watch := &presence.Watch{Log: o.log, Role: role}
 	o.measure.ServersAway(role, watch.Away)

@@ -19,7 +19,7 @@ import (
 type checkCmd struct {
 	Paths []string `arg:"" name:"path" optional:"" help:"Folders with rules (every file in them and in their subfolders, not the files beside them), files, or - for the standard input."`
 
-	Format string `default:"text" enum:"text,json,github" help:"How the outcome is written: text, json, or github (annotations of a workflow)."`
+	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
 
 	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain."`
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot."`
@@ -40,7 +40,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if len(paths) == 0 {
 		return errors.New("check: name folders or files with rules, or - for the standard input")
 	}
-	o := outcome{Dir: strings.Join(paths, " "), Files: []string{}}
+	o := report{Dir: strings.Join(paths, " "), Files: []string{}}
 	var files []yaml.Text
 	for _, path := range paths {
 		read, err := c.read(path)
@@ -60,7 +60,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err == nil {
 		o.Domains = len(tree.Domains())
 	}
-	if err := outcomes[c.Format](k.Stdout, &o); err != nil {
+	if err := formats[c.Format](k.Stdout, &o); err != nil {
 		return err
 	}
 	if len(o.Errors) > 0 {
@@ -83,8 +83,8 @@ func (c *checkCmd) read(path string) ([]yaml.Text, error) {
 	return sources.Folder{Path: path, IgnoreDotFiles: c.RuntimeIgnoredotfiles}.Read()
 }
 
-// outcome is the result of a check.
-type outcome struct {
+// report is the result of the command.
+type report struct {
 	Dir      string    `json:"dir"` // the arguments
 	Files    []string  `json:"files"`
 	Domains  int       `json:"domains"` // 0 with errors
@@ -109,14 +109,14 @@ func findings(problems []language.Problem) []finding {
 	return found
 }
 
-// outcomes writes an outcome in each format.
-var outcomes = map[string]func(io.Writer, *outcome) error{
+// formats has a function for each format that writes a report.
+var formats = map[string]func(io.Writer, *report) error{
 	"text":   writeText,
 	"json":   writeJSON,
 	"github": writeGitHub,
 }
 
-func writeText(w io.Writer, o *outcome) error {
+func writeText(w io.Writer, o *report) error {
 	var b strings.Builder
 	for _, file := range o.Files {
 		fmt.Fprintf(&b, "opening %s\n", file)
@@ -127,23 +127,23 @@ func writeText(w io.Writer, o *outcome) error {
 	for _, e := range o.Errors {
 		fmt.Fprintln(&b, e.text)
 	}
-	verdict := "no problems"
+	problems := "no problems"
 	if len(o.Errors) > 0 {
-		verdict = fmt.Sprintf("errors %d", len(o.Errors))
+		problems = fmt.Sprintf("errors %d", len(o.Errors))
 	}
-	fmt.Fprintf(&b, "%s: files %d, domains %d, %s\n", o.Dir, len(o.Files), o.Domains, verdict)
+	fmt.Fprintf(&b, "%s: files %d, domains %d, %s\n", o.Dir, len(o.Files), o.Domains, problems)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func writeJSON(w io.Writer, o *outcome) error {
+func writeJSON(w io.Writer, o *report) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(o)
 }
 
 // writeGitHub writes workflow commands, which a pull request shows at the line.
-func writeGitHub(w io.Writer, o *outcome) error {
+func writeGitHub(w io.Writer, o *report) error {
 	var b strings.Builder
 	write := func(kind string, found []finding) {
 		for _, f := range found {
@@ -160,7 +160,7 @@ func writeGitHub(w io.Writer, o *outcome) error {
 	return err
 }
 
-// The bytes that would end a workflow command, escaped.
+// They escape the bytes that would end a workflow command or one of its properties.
 var (
 	githubText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	githubProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")

@@ -42,8 +42,8 @@ const (
 )
 
 func main() {
-	// First of all: a signal that comes sooner ends the process at once, with
-	// an exit code of its own.
+	// This comes first, because an earlier signal would end the process at once,
+	// with an exit code of its own.
 	ending, stopAwaiting := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	var c cli
 	decoder := settings.NewDecoder()
@@ -74,8 +74,8 @@ func main() {
 	}
 }
 
-// checker is the name of the program of envoyproxy/ratelimit that checks rules;
-// started under it, this program is check.
+// checker is the name of the program in envoyproxy/ratelimit that checks rules.
+// Under this name the program runs the command check.
 const checker = "ratelimit_config_check"
 
 // arguments translates what the parser does not understand: help as a command,

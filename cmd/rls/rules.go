@@ -20,8 +20,8 @@ import (
 	"example.org/rls/pkg/sources/xds"
 )
 
-// rules puts the rules of the source in force, tells the health, and says when
-// the process may listen.
+// rules puts the rules of the source in force, reports them to Health, and says
+// when the process may listen.
 type rules struct {
 	source sources.Source
 	sources.Rules

@@ -30,8 +30,8 @@ func moved(t *testing.T, dir string, c *testenv.TLS) *testenv.TLS {
 	return &there
 }
 
-// A store whose server turns to another CA is reached again as soon as the files
-// of the CA and of the client's certificate have been replaced, too.
+// When a server of a store changes to another CA, the store reaches it again as
+// soon as the files of the CA and of the client's certificate have been replaced.
 func TestStoresFollowARenewedCA(t *testing.T) {
 	t.Parallel()
 	for backend, start := range map[string]func(testing.TB, *testenv.TLS) (*testenv.Server, *settings.Settings){

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// TLS is a certificate authority and what it issued: a server's certificate
+// TLS is a certificate authority with its certificates: a server's certificate
 // for 127.0.0.1, ::1 and localhost, and a client's. All files are PEM.
 type TLS struct {
 	CAFile                        string

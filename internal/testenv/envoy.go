@@ -27,8 +27,8 @@ func Envoy(t testing.TB, configYAML string) *EnvoyServer {
 	if err := os.WriteFile(config, []byte(configYAML), 0o600); err != nil {
 		t.Fatalf("testenv: configure Envoy: %v", err)
 	}
-	// Envoy writes this file once it has its admin port; that this process
-	// has it proves that /ready is answered by no other.
+	// Envoy writes this file once it has its admin port. The file proves that
+	// /ready is answered by this process and by no other one.
 	const adminFile = "admin.address"
 	return &EnvoyServer{start(t, program{
 		name: "envoy",

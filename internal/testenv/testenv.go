@@ -8,8 +8,8 @@
 // binary (Linux). A server that cannot be started fails the test: nothing is
 // ever skipped.
 //
-// It leaves the installation of the servers' binaries to `make tools`, and
-// what is said to a server to the test.
+// It leaves the installation of the servers' binaries to `make tools`, and the
+// requests to a server to the test.
 package testenv
 
 import (

@@ -1,5 +1,5 @@
 // Package certs keeps both sides of TLS in step with the PEM files that they
-// come from, so that renewed certificates and CAs count without a restart.
+// come from, so that renewed certificates and CAs are used without a restart.
 //
 // A [Watcher] opens sets of files and reads them again once a second while it
 // runs. It promises that each new connection gets the newest certificates and
@@ -8,10 +8,10 @@
 // began with. It leaves to its users to ask for a configuration for each
 // connection.
 //
-// It stands here because the libraries do less or bring more: grpc-go's pemfile
-// wants the certificate and the key in one folder, logs a bad pair every time
-// that it looks, private key included, and cannot say at the start that files
-// are wrong; Kubernetes' dynamiccertificates needs all of k8s.io/apiserver.
+// The package exists because the libraries do less or bring more: grpc-go's pemfile
+// wants the certificate and the key in one folder, logs a bad pair every time that
+// it reads the files, private key included, and cannot report wrong files at the
+// start; Kubernetes' dynamiccertificates needs all of k8s.io/apiserver.
 package certs
 
 import (
@@ -75,17 +75,17 @@ func (w *Watcher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			w.look()
+			w.reread()
 		}
 	}
 }
 
-func (w *Watcher) look() {
+func (w *Watcher) reread() {
 	w.mu.Lock()
 	open := w.open
 	w.mu.Unlock()
 	for _, c := range open {
-		c.look()
+		c.reread()
 	}
 }
 
@@ -164,9 +164,10 @@ func AnyName(config *tls.Config) {
 	}
 }
 
-// look reads the files and parses contents that two looks in a row have found:
-// a certificate and its key are seldom written at the same moment.
-func (c *Certs) look() {
+// reread reads the files. It parses their contents only if it has read the same
+// contents twice in a row, because a certificate and its key are seldom written at
+// the same moment.
+func (c *Certs) reread() {
 	next := read(c.files)
 	settled := next == c.seen
 	c.seen = next

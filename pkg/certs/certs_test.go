@@ -189,7 +189,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 			spoil(t, w)
 			testenv.Eventually(t, deadline, func() bool { return w.log.count(refused) > 0 }, "the refusal is logged")
 			// When the same watcher has noticed a change of other files, it has
-			// looked at the bad ones again, twice.
+			// read the bad ones again, twice.
 			beside := watch(t)
 			beside.install(t, clientFiles(good))
 			if _, err := w.Open("beside", beside.Files); err != nil {
@@ -203,7 +203,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 			if w.log.count("for=REDIS_TLS") != 1 || w.log.count(w.Cert)+w.log.count(w.CA)+w.log.count(w.Key) == 0 {
 				t.Errorf("the log does not name the setting and the file:\n%s", w.log.b.String())
 			}
-			// A change that can be used is found after the looks at the bad one.
+			// Good files are used after bad ones, too.
 			w.install(t, clientFiles(other))
 			testenv.Eventually(t, deadline, func() bool { return handshake(t, mutual(other), c.Client()) }, "files that were mended count")
 			if w.log.count(refused) != 1 || w.log.count(again+`" for=REDIS_TLS`) != 1 {

@@ -14,7 +14,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// The decisions about one limit.
+// The possible decisions of a limit.
 const (
 	allowed  = iota
 	denied   // and the rule is enforced
@@ -32,17 +32,17 @@ type limitName struct {
 
 // tally is the counts of one limit.
 type tally struct {
-	of        *presence // of the limit, or for overrides the domain
+	of        *lifetime // of the limit, or for overrides the domain
 	decisions [decisionCount]atomic.Uint64
 	near      atomic.Uint64
 	exhausted atomic.Uint64
 	burst     bool // the limit has a burst
 }
 
-// counted is the place where the verdicts of one limit are counted.
+// counted has the counters for the verdicts of one limit.
 type counted struct {
 	tally *tally
-	of    *presence // of the rule, or for overrides the domain
+	of    *lifetime // of the rule, or for overrides the domain
 	key   *keyed    // nil when the metric key depends on the request
 	near  uint64    // hits above which the limit is near
 }
@@ -60,7 +60,7 @@ type decisions struct {
 
 	mu       sync.Mutex
 	tallies  map[limitName]*tally
-	present  map[limitName]*presence
+	present  map[limitName]*lifetime
 	someGone bool // some of present may be gone
 
 	took       [3]prometheus.Observer // by service.Result; the third is for all failures
@@ -72,7 +72,7 @@ type decisions struct {
 func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *decisions {
 	d := &decisions{
 		paths: p, ratio: float32(nearLimitRatio), clock: clock,
-		tallies: map[limitName]*tally{}, present: map[limitName]*presence{},
+		tallies: map[limitName]*tally{}, present: map[limitName]*lifetime{},
 		tookVec: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rls_decision_duration_seconds", Buckets: latencies,
 			Help: "Time from a request's arrival to its answer, by result: ok, over_limit or error. Waiting for one's turn in a queue is not in it.",
@@ -145,7 +145,7 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 	}
 }
 
-// find finds or makes the place where the verdicts of a limit are counted.
+// find finds or makes the counters for the verdicts of a limit.
 func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	if v.Override {
 		// Callers make limits up, so these are counted by domain.
@@ -177,21 +177,21 @@ func (d *decisions) near(v *service.Verdict) uint64 {
 }
 
 // tally finds or makes the counts of a limit, which are kept as long as the limit
-// named by of is in force, and the presence of its rule.
-func (d *decisions) tally(name, of, rule limitName, l *descriptors.Limit) (*tally, *presence) {
+// named by of is in force, and the lifetime of its rule.
+func (d *decisions) tally(name, of, rule limitName, l *descriptors.Limit) (*tally, *lifetime) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := d.tallies[name]
 	if t == nil {
-		t = &tally{of: d.presence(of), burst: l.Burst > 0}
+		t = &tally{of: d.lifetime(of), burst: l.Burst > 0}
 		name.domain, name.rule = strings.Clone(name.domain), strings.Clone(name.rule)
 		d.tallies[name] = t
 	}
-	return t, d.presence(rule)
+	return t, d.lifetime(rule)
 }
 
 // called finds or makes the counters of a metric key that depends on the request.
-func (d *decisions) called(of *presence, domain string, v *service.Verdict) *keyed {
+func (d *decisions) called(of *lifetime, domain string, v *service.Verdict) *keyed {
 	if !v.Override {
 		return d.paths.called(of, domain, v.Rule.MetricKey(domain, v.Entries))
 	}

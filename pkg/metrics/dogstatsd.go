@@ -29,7 +29,7 @@ func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifie
 	client, err := statsd.New(addr, statsd.WithTags(global), statsd.WithoutTelemetry(), statsd.WithoutClientSideAggregation(),
 		statsd.WithErrorHandler(func(err error) {
 			if !silent.Swap(true) {
-				log.Warn("DogStatsD cannot be reached; it is tried again, without further word", "error", err.Error())
+				log.Warn("DogStatsD cannot be reached; it is tried again, and further failures are not logged", "error", err.Error())
 			}
 		}))
 	if err != nil {

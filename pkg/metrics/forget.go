@@ -13,27 +13,27 @@ import (
 // comes back sooner goes on counting where it stopped.
 const forgetAfter = time.Hour
 
-// presence says whether a rule, one of its limits or a domain is in force. A
-// change is made by decisions.Rules alone.
-type presence struct {
+// lifetime says whether a rule, one of its limits or a domain is in force, and
+// since when it is not. Only decisions.Rules changes it.
+type lifetime struct {
 	gone atomic.Int64 // when rules without it came in force, in ns since the epoch; 0 while it is there
 	seen bool         // in the rules that came last; decisions.mu guards it
 }
 
-func (p *presence) here() bool { return p.gone.Load() == 0 }
+func (p *lifetime) here() bool { return p.gone.Load() == 0 }
 
 // over reports whether it has been gone for long enough to be forgotten.
-func (p *presence) over(now time.Time) bool {
+func (p *lifetime) over(now time.Time) bool {
 	gone := p.gone.Load()
 	return gone != 0 && now.UnixNano()-gone >= int64(forgetAfter)
 }
 
-// presence finds or makes the presence of a limit, of a rule (limitName{rule:
+// lifetime finds or makes the lifetime of a limit, of a rule (limitName{rule:
 // path}) or of a domain (limitName{rule: domain}). The caller holds d.mu.
-func (d *decisions) presence(name limitName) *presence {
+func (d *decisions) lifetime(name limitName) *lifetime {
 	p := d.present[name]
 	if p == nil {
-		p = new(presence)
+		p = new(lifetime)
 		name.domain, name.rule = strings.Clone(name.domain), strings.Clone(name.rule)
 		d.present[name] = p
 	}
@@ -71,7 +71,8 @@ func (d *decisions) Rules(tree *descriptors.Tree) {
 		}
 	}
 	d.mu.Unlock()
-	// After that: a rule that is found anew takes over a key whose rule is gone.
+	// Only now, because a rule that is found anew takes over a key whose rule is
+	// gone.
 	d.rules.Store(new(sync.Map))
 	d.forget()
 }

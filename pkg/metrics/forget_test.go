@@ -134,7 +134,8 @@ func TestRulesThatAreGoneAreForgotten(t *testing.T) {
 	}
 }
 
-// What callers make up is kept as long as what it is counted for.
+// Counts under a name that a caller made up are kept as long as the rule or the
+// domain that they belong to.
 func TestOverridesAreForgottenWithTheirDomain(t *testing.T) {
 	r := newRules(t, 100)
 	r.load("stays")

@@ -36,9 +36,8 @@ type Options struct {
 	// NearLimitRatio is the share of a limit, 0 to 1, above which hits are near
 	// the limit.
 	NearLimitRatio float64
-	// Tags are labels of every series. Their names are changed where they are no
-	// names of labels, see docs/metrics.md. A tag without a name or a value is
-	// ignored.
+	// Tags are labels of every series. A name that a label cannot have is changed,
+	// as docs/metrics.md says. A tag without a name or a value is ignored.
 	Tags map[string]string
 	// Mapping is the text of a mapping file of statsd_exporter; nil is the
 	// mapping of envoyproxy/ratelimit.
@@ -50,7 +49,7 @@ type Options struct {
 	Clock        func() time.Time // nil is the system's clock
 }
 
-// Metrics counts what happens. It is safe for concurrent use.
+// Metrics holds all metrics of the process. It is safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	add      prometheus.Registerer // to registry, with Options.Tags

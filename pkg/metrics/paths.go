@@ -39,10 +39,10 @@ type counter struct {
 type keyed struct {
 	stats [statCount]*counter
 	room  int // what the key took from paths.room
-	// of is the presence of the rule, or for overrides the domain, that the key
+	// of is the lifetime of the rule, or for overrides the domain, that the key
 	// is for. Several rules can have one key: when its own rule is gone, the
 	// next one that counts takes its place. paths.mu guards it.
-	of *presence
+	of *lifetime
 }
 
 // paths holds all counters that envoyproxy/ratelimit has.
@@ -87,7 +87,7 @@ func (p *paths) method(name string) *counter {
 }
 
 // rule finds or makes the counters of a metric key without a caller's bytes.
-func (p *paths) rule(of *presence, key string) *keyed {
+func (p *paths) rule(of *lifetime, key string) *keyed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.key(of, key, 0)
@@ -95,7 +95,7 @@ func (p *paths) rule(of *presence, key string) *keyed {
 
 // called finds or makes the counters of a metric key that has a caller's bytes
 // in it, or of the key domain.other when there is no room for it.
-func (p *paths) called(of *presence, domain, key string) *keyed {
+func (p *paths) called(of *lifetime, domain, key string) *keyed {
 	p.mu.RLock()
 	k := p.keys[key]
 	found := k != nil && (k.of == of || k.of.here())
@@ -150,7 +150,7 @@ func (p *paths) admit(name string) int {
 }
 
 // key finds or makes the counters of a metric key. The caller holds p.mu.
-func (p *paths) key(of *presence, key string, room int) *keyed {
+func (p *paths) key(of *lifetime, key string, room int) *keyed {
 	k := p.keys[key]
 	if k == nil {
 		k = &keyed{of: of, room: room}

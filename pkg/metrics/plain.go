@@ -119,7 +119,7 @@ func (p *plain) Flush() {
 
 func (p *plain) failed(err error) {
 	if !p.silent {
-		p.log.Warn("statsd cannot be reached; it is tried again, without further word (USE_STATSD=false switches it off)", "error", err.Error())
+		p.log.Warn("statsd cannot be reached; it is tried again, and further failures are not logged (USE_STATSD=false switches it off)", "error", err.Error())
 	}
 	p.silent = true
 }

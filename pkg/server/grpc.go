@@ -50,13 +50,13 @@ type GRPC struct {
 const minPing = 500 * time.Millisecond
 
 const (
-	// A client that says nothing for idlePing is pinged, and its connection is
+	// A client that sends nothing for idlePing is pinged, and its connection is
 	// closed when it does not answer within pingWithin: clients that were cut
 	// off leave nothing behind.
 	idlePing   = time.Minute
 	pingWithin = 20 * time.Second
-	// takeWithin bounds how long a client, of HTTP too, may read nothing of the
-	// bytes it is sent.
+	// takeWithin bounds how long a client, of gRPC or HTTP, may leave the bytes
+	// unread that it is sent.
 	takeWithin = pingWithin
 	// maxHeaderList bounds the metadata of a call, in bytes; grpc-go's own
 	// bound is 16 MiB.

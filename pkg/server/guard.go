@@ -25,7 +25,7 @@ import (
 type guard struct {
 	credentials.TransportCredentials
 	// rate is the number of resets per second, > 0, that each side of a
-	// connection may go on with; guardBurst × rate may come at once.
+	// connection may make for any time; guardBurst × rate may come at once.
 	rate    int
 	measure Measure
 	log     *slog.Logger
@@ -99,8 +99,8 @@ func (c *guardedConn) SyscallConn() (syscall.RawConn, error) { return socketOf(c
 
 const goAwayWithin = 100 * time.Millisecond
 
-// goAway tells the client why and closes the connection; it needs c.writing. It
-// writes nothing where GOAWAY would fall into another frame.
+// goAway sends GOAWAY with the reason and closes the connection; it needs
+// c.writing. It sends nothing while another frame is half written.
 func (c *guardedConn) goAway(why string) {
 	if c.saidGoAway {
 		return

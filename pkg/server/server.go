@@ -5,8 +5,8 @@
 // handler is an INTERNAL error, logged and counted, and does not end the
 // process; that sizes, streams and times of a connection are bounded; and that
 // [Server.Run] ends in bounded time, without a lost call of a client that obeys
-// GOAWAY. It leaves the gRPC services and the HTTP pages to its [Options], and
-// the parts of [Health] to those who know them.
+// GOAWAY. It leaves the gRPC services and the HTTP pages to its [Options]; the
+// program tells [Health] about the store and the rules.
 package server
 
 import (

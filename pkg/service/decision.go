@@ -13,8 +13,8 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// decision is one request on its way: what it asks, which limits apply, what
-// the store replied, and the outcome for each descriptor.
+// decision is the state of one request while it is decided: the request, the
+// limits that apply, the store's replies, and the outcome of each descriptor.
 type decision struct {
 	service *Service
 	request request
@@ -31,7 +31,7 @@ type decision struct {
 	start   time.Duration // since the service's epoch
 	unknown bool          // no rules have the request's domain
 	gone    bool          // the caller gave up before the store had decided
-	partial bool          // an operation is undecided, and the request answered all the same
+	partial bool          // the store left an operation undecided
 	seen    Observation
 }
 
@@ -39,9 +39,9 @@ type decision struct {
 // Apply has returned, so a decision is free when its request is answered.
 var decisions = sync.Pool{New: func() any { return new(decision) }}
 
-// release empties d, keeps the room of its slices, and returns it to the pool.
+// release empties d, keeps the memory of its slices, and returns d to the pool.
 func (d *decision) release() {
-	const most = 64 // descriptors, limits or entries per descriptor whose room is kept
+	const most = 64 // descriptors, limits or entries per descriptor whose memory is kept
 	if cap(d.outcomes) > most || cap(d.checks) > most || cap(d.request.entries) > most*most {
 		return
 	}
@@ -65,8 +65,8 @@ func emptied[T any](s []T) []T {
 	return s[:0]
 }
 
-// resized returns n zero elements. It uses the room of s, whose elements must
-// be zero, if n fit.
+// resized returns n zero elements. It uses the memory of s, whose elements must
+// be zero, if they have room in it.
 func resized[T any](s []T, n int) []T {
 	if n <= cap(s) {
 		return s[:n]
@@ -74,7 +74,7 @@ func resized[T any](s []T, n int) []T {
 	return make([]T, n)
 }
 
-// outcome is what one descriptor of the request comes to.
+// outcome is the result of one descriptor of the request.
 type outcome struct {
 	asked     *descriptor
 	rule      *descriptors.Rule // the rule that matched; nil if none did
@@ -82,8 +82,8 @@ type outcome struct {
 
 	first, end int // the descriptor's checks are decision.checks[first:end]
 
-	// shows is the limit that the status reports: of the limits that denied the
-	// one with the longest wait, else the one with the least remaining. It is
+	// shows is the limit that the status reports: the denying limit with the
+	// longest wait, or the limit with the least remaining if none denied. It is
 	// nil if no limit was decided.
 	shows     *descriptors.Limit
 	is        algorithms.Decision // of shows
@@ -91,7 +91,8 @@ type outcome struct {
 	undecided error               // why one of the limits was not decided; nil if all were
 }
 
-// limits are the limits of the descriptor before others replace them.
+// limits returns the override of the descriptor, or else the limits of its rule,
+// also the limits that another rule of the request replaces.
 func (o *outcome) limits() []descriptors.Limit {
 	if o.overrides != nil || o.rule == nil {
 		return o.overrides
@@ -99,8 +100,8 @@ func (o *outcome) limits() []descriptors.Limit {
 	return o.rule.Limits
 }
 
-// An override belongs to the request and not to the rule that it beats, so the
-// rule's unlimited, shadow mode and quota mode do not apply to it.
+// An override belongs to the request and not to the rule whose limits it takes the
+// place of, so the rule's unlimited, shadow mode and quota mode do not apply to it.
 
 func (o *outcome) unlimited() bool { return o.overrides == nil && o.rule != nil && o.rule.Unlimited }
 func (o *outcome) shadow() bool    { return o.overrides == nil && o.rule != nil && o.rule.Shadow }
@@ -113,8 +114,8 @@ func (o *outcome) open() bool { return o.undecided != nil && !o.denied }
 // rule is not enforced.
 func (o *outcome) passed() bool { return o.shadow() || !o.denied && o.undecided == nil }
 
-// remaining is the hits that still fit the limit that o shows; 0 after a denial
-// that is enforced.
+// remaining is the number of hits that still fit the limit that o shows. It is 0
+// after a denial that is enforced.
 func (o *outcome) remaining() int64 {
 	if o.denied && !o.shadow() {
 		return 0
@@ -133,7 +134,8 @@ func (o *outcome) resetSeconds() int64 {
 	return max(1, int64((wait+time.Second-1)/time.Second))
 }
 
-// check is one limit of one descriptor. It has the index of its operation.
+// check is one limit of one descriptor. A check and its operation in the batch
+// have the same index.
 type check struct {
 	outcome *outcome
 	limit   *descriptors.Limit
@@ -165,7 +167,7 @@ func (d *decision) decide(ctx context.Context) error {
 	}
 	d.plan(domain, patience(ctx))
 	if len(d.batch.Ops) > 0 {
-		// Its error is the first one of those in the replies, which judge reads.
+		// Apply returns the first error of the replies; judge reads all of them.
 		_ = d.service.cfg.Store.Apply(ctx, &d.batch)
 		d.judge()
 	}

@@ -24,9 +24,9 @@ func chargeAs(r *rig, charge descriptors.Charge, rules string) {
 	r.service.SetTree(tree)
 }
 
-// TestChargesWhatDenies: a cost that does not fit is charged to the fixed window
+// TestChargesTheLimitThatDenies: a cost that does not fit is charged to the fixed window
 // that denies it, and to no other limit.
-func TestChargesWhatDenies(t *testing.T) {
+func TestChargesTheLimitThatDenies(t *testing.T) {
 	const rules = `
 domain: d
 descriptors:

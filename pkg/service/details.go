@@ -98,7 +98,7 @@ func (d *decision) describe() []any {
 	return list
 }
 
-// String is o in the text format of protobuf, as envoyproxy/ratelimit has it.
+// String is o in the text format of protobuf, as envoyproxy/ratelimit writes it.
 func (o *override) String() string {
 	s := fmt.Sprintf("requests_per_unit:%d unit:%s", o.requests, descriptors.Unit(o.unit))
 	if o.multiplier != 1 {

@@ -24,8 +24,8 @@ func (d *decision) encode() *pb.RateLimitResponse {
 		resp.RequestHeadersToAdd = encodeHeaders(e.upstream)
 		resp.RawBody = e.body
 		if e.metadata != nil {
-			// It fails for bytes that are not UTF-8 only, and strings of a
-			// protobuf message are UTF-8.
+			// NewStruct fails only for strings that are not UTF-8, and strings
+			// of a protobuf message are UTF-8.
 			resp.DynamicMetadata, _ = structpb.NewStruct(e.metadata)
 		}
 	}
@@ -79,8 +79,8 @@ func (r *row) encode(o *outcome) {
 		return
 	}
 	if o.shows == nil || o.shadow() && o.is.Remaining <= 0 {
-		// Envoy would tell its clients that nothing remains, of a limit that
-		// is not enforced.
+		// The status has no limit: from it Envoy would tell its clients that
+		// nothing remains, although the limit is not enforced.
 		return
 	}
 	s.LimitRemaining = uint32(min(o.remaining(), math.MaxUint32))

@@ -13,10 +13,12 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Reply says what a reply has besides its code and statuses. All headers, the
-// body and the metadata of the limit describe one limit: of the limits that
-// denied the one with the longest wait, else the one with the least remaining.
-// They never describe a limit in shadow mode.
+// Reply chooses the headers, the body and the metadata of replies.
+//
+// RateLimit-Policy and the body name several limits; everything else describes one
+// limit. In a denied request that is the denying limit with the longest wait,
+// otherwise the limit with the least remaining. A limit in shadow mode is never
+// described.
 type Reply struct {
 	// RateLimit names envoyproxy/ratelimit's three headers for the client.
 	RateLimit HeaderNames
@@ -57,7 +59,7 @@ func (r *Reply) check() error {
 	return nil
 }
 
-// extras is what a reply has besides its code and statuses.
+// extras are the headers, the body and the metadata of a reply.
 type extras struct {
 	response []header // for the client
 	upstream []header // for the upstream
@@ -67,7 +69,8 @@ type extras struct {
 
 type header struct{ name, value string }
 
-// extras is what the settings ask for, of a request that is concluded.
+// extras makes the headers, the body and the metadata that r chooses. d must be
+// concluded.
 func (r *Reply) extras(d *decision) extras {
 	var e extras
 	o := d.headline()
@@ -106,7 +109,8 @@ func (r *Reply) extras(d *decision) extras {
 	return e
 }
 
-// three is envoyproxy/ratelimit's three headers, none if they are switched off.
+// three returns envoyproxy/ratelimit's three headers, or none if they are switched
+// off.
 func (n HeaderNames) three(quota, left, reset string) []header {
 	if n == (HeaderNames{}) {
 		return nil

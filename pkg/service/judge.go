@@ -27,12 +27,12 @@ func (d *decision) judge() {
 	}
 }
 
-// undecided is what becomes of a limit whose operation the store did not
-// decide: the limit stays without a decision, and conclude fails the request if
-// it depends on this limit.
+// undecided notes that the store did not decide the operation of the check. The
+// limit stays without a decision, and conclude fails the request if the limit
+// could deny it.
 //
-// A failure policy of a rule (allow, deny, decide locally) belongs here: it
-// calls decide with a decision of its own.
+// A failure policy of rules (allow, deny, decide locally) would belong here: it
+// would call decide with a decision of its own.
 func (c *check) undecided(err error) {
 	if c.outcome.undecided == nil {
 		c.outcome.undecided = err
@@ -64,10 +64,10 @@ func (o *outcome) add(l *descriptors.Limit, is algorithms.Decision) {
 	o.denied = o.denied || !is.Allowed
 }
 
-// tally counts descriptors by what they say about the request.
+// tally counts the descriptors of a request by their outcomes.
 type tally struct {
 	denied, passed, open int
-	err                  error // why the last open one is open
+	err                  error // of the last descriptor that is open
 }
 
 func (t *tally) add(o *outcome) {
@@ -121,7 +121,7 @@ func (d *decision) conclude(ctx context.Context) error {
 	return nil
 }
 
-// notDecided is what a caller is told when the store did not decide.
+// notDecided is the error of a request that the store left undecided.
 func notDecided(err error) error {
 	return status.Errorf(codes.Unavailable, "rate limit not decided: %v", err)
 }

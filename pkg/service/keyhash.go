@@ -10,12 +10,12 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// hashBytes is how much of an HMAC-SHA-256 stands for a value: 128 bits, so that
-// two values share a counter by chance only among some 10^19 values.
+// hashBytes is the number of bytes of an HMAC-SHA-256 that stand for a value. With
+// 128 bits two values are likely to share a counter only among some 10^19 values.
 const hashBytes = 16
 
 // valueHash puts a keyed hash in place of each value of a descriptor, so that
-// keys in the store do not tell whom they count. The same value has the same
+// the values cannot be read from the keys in the store. The same value has the same
 // hash in every process that has the same secret. It is safe for concurrent use.
 type valueHash struct{ hashers sync.Pool }
 

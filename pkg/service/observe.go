@@ -31,26 +31,26 @@ const (
 	CallGone               // not decided: the caller gave up
 )
 
-// Observation is what became of one request.
+// Observation tells observers about one request and how it ended.
 type Observation struct {
 	Domain      string
 	Descriptors int
-	// Unknown: no rules have this domain, so its name is the caller's.
+	// Unknown: no rules have this domain, so the caller made its name up.
 	Unknown bool
 	Result  Result
 	// Err says why a request was refused or not decided; nil for Passed and
 	// Limited.
 	Err error
-	// Partial: the store failed to decide an operation, and the request was
-	// answered all the same (Passed or Limited), because another limit denied it
-	// or the limit is not enforced.
+	// Partial: the store left an operation undecided, and the request was answered
+	// all the same (Passed or Limited), because another limit denied it or because
+	// the undecided limit could not deny it.
 	Partial bool
 	// ShadowMode: the service is in shadow mode, which denies nothing. Spared:
 	// this request would have been denied without it.
 	ShadowMode, Spared bool
 	// Took is the time until the answer, without the wait in a queue.
 	Took time.Duration
-	// Verdicts has each limit that the store was asked about, but for refunds.
+	// Verdicts has one element for each operation of the request but refunds.
 	Verdicts []Verdict
 
 	asked []descriptor
@@ -67,7 +67,7 @@ func (o *Observation) Asked() iter.Seq[[]descriptors.Entry] {
 	}
 }
 
-// Verdict is what one limit said to one descriptor.
+// Verdict tells observers about one check: one limit of one descriptor.
 type Verdict struct {
 	// Rule matched the descriptor; nil when none did and Limit came with the
 	// request.
@@ -82,8 +82,8 @@ type Verdict struct {
 	// meaning otherwise.
 	Decided bool
 	Is      algorithms.Decision
-	// After is the hits in use after the request. It includes denied hits only
-	// if All is set, which says that the limit counts as Envoy's fixed windows.
+	// After is the number of hits in use after the request. All: After includes
+	// the denied hits, because the operation has ChargeDenied.
 	After int64
 	All   bool
 	// Recalled: the denial came from the local cache instead of the store.
@@ -143,9 +143,9 @@ func (c *check) verdict(op *backends.Op, r *backends.Reply) Verdict {
 	v.Is = c.is
 	v.Recalled = r.Recalled
 	v.After = int64(v.Capacity()) - v.Is.Remaining
-	// A denied cost may leave a fixed window below its limit: when it does not fit
-	// beside an earlier descriptor that the batch, refused as a whole, did not
-	// charge. Then no hit is beyond the limit.
+	// A denied cost can leave a fixed window below its limit: the cost did not fit
+	// beside the cost of an earlier descriptor, which was then not charged because
+	// the batch was refused. In that case no hit is beyond the limit.
 	if op.ChargeDenied && (v.Is.Allowed || r.Value.Whole > int64(v.Capacity())) {
 		v.All, v.After = true, r.Value.Whole
 	}

@@ -85,8 +85,8 @@ func counted(t testing.TB, m *metrics.Metrics, prefixes ...string) []string {
 	return slices.Sorted(slices.Values(lines))
 }
 
-// TestCountsAsTheReference has the counts that envoyproxy/ratelimit was seen to
-// have after the same requests.
+// TestCountsAsTheReference: after these requests the counters are equal to the
+// counters of envoyproxy/ratelimit after the same requests.
 func TestCountsAsTheReference(t *testing.T) {
 	in := func(domain string, req *pb.RateLimitRequest) *pb.RateLimitRequest {
 		req.Domain = domain

@@ -66,8 +66,8 @@ func (d *decision) replaced(name string) bool {
 // plan makes the batch: one operation for each check. The limits of one
 // descriptor are a group: the store charges all of them or none.
 func (d *decision) plan(domain *descriptors.Domain, patience int64) {
-	// With ChargeDenying fixed windows count what they themselves deny, so they
-	// are not AdmittedOnly.
+	// With ChargeDenying a fixed window counts the hits that it denies itself, so
+	// AdmittedOnly is for ChargeAdmitted alone.
 	d.batch.AllOrNothing = domain.Charge != descriptors.ChargeAlways
 	admittedOnly := domain.Charge == descriptors.ChargeAdmitted
 	d.batch.Ops = resized(d.batch.Ops, len(d.checks))
@@ -109,7 +109,8 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 	}
 }
 
-// identity names whom the limits of o count. It appends to room.
+// identity returns the part of the key that tells apart the callers whom the
+// limits of o count. It writes to room if that is large enough.
 //
 // OneSlot depends on the rule alone and not on the limits that are checked, so
 // that an override and a limit beside a replaced one keep their counters.

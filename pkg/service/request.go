@@ -64,9 +64,9 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// limit is o as a limit that takes the place of rule's. It changes the amount
-// and the window of the rule's first limit, or of the domain's default when
-// rule is nil or has no limits, and keeps the rest.
+// limit returns the limit that takes the place of rule's limits. It has the amount
+// and the window of o, and everything else of the rule's first limit, or of the
+// domain's default when rule is nil or has no limits.
 func (o *override) limit(domain *descriptors.Domain, rule *descriptors.Rule) (descriptors.Limit, error) {
 	return domain.Override(rule, o.requests, descriptors.Unit(min(uint32(o.unit), 255)), o.multiplier)
 }

@@ -35,8 +35,8 @@ func (s *gated) Now() int64 {
 }
 
 // TestNoFalseDelayOfAHotKey: requests for one queue that come while its store is
-// busy are merged, and decided at the time of the last one. Those that came
-// earlier must not wait for the difference. The second store, for limits per
+// busy are merged, and decided at the time of the last one. The requests that
+// came earlier must not wait for the difference. The second store, for limits per
 // second, makes the stack split each batch. max_delay is shorter than the time
 // that callers have, so that their operations are equal and can be merged.
 func TestNoFalseDelayOfAHotKey(t *testing.T) {

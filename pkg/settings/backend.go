@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// backend is what a value of BACKEND_TYPE asks of the other settings.
+// backend has the conditions of a value of BACKEND_TYPE on other settings.
 type backend struct {
 	name string
 	// servers are the settings that name its servers.
@@ -27,9 +27,10 @@ var backends = []backend{
 
 // checkBackend returns the problems of the settings for the backend in use.
 //
-// Servers of another backend are a problem: counters would be elsewhere than
-// they seem to be. Only variables are not where the backend in use is one of
-// envoyproxy/ratelimit, which ignores them; see Unused.
+// A setting that names servers of another backend is a problem, because counters
+// would not be where the operator expects them. A variable is no problem if
+// envoyproxy/ratelimit has the backend in use, too: it ignores such a variable, and
+// Unused reports it.
 func (d *Decoder) checkBackend(s *Settings) (wrong Errors) {
 	i := slices.IndexFunc(backends, func(b backend) bool { return b.name == s.Backend.BackendType })
 	if i < 0 {

@@ -8,9 +8,9 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// TestServersOfAnotherBackend: who names servers and gets counters elsewhere is
-// told to set BACKEND_TYPE. Only variables that envoyproxy/ratelimit would
-// ignore are ignored here, too.
+// TestServersOfAnotherBackend: a setting that names servers of a backend that is not
+// in use is refused with a hint to BACKEND_TYPE. Only variables that
+// envoyproxy/ratelimit would ignore are ignored here, too.
 func TestServersOfAnotherBackend(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -71,7 +71,7 @@ type Rules struct {
 	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"fixed_window,sliding_window,sliding_log,token_bucket,gcra,leaky_bucket" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends."`
 	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"The burst of limits that DEFAULT_STRATEGY decides and whose rules have none; 0 is the strategy's own."`
 
-	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to look for changes that no notification (inotify) has told of."`
+	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to check the files for changes that inotify has not reported."`
 
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. A ConfigMap's ..data is never read itself, and its files always are."`
 	RuntimeWatchRoot      bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped; false reloads when any of the files changes."`
@@ -90,7 +90,7 @@ func (r *Rules) conflicts() (wrong Errors) {
 type Backend struct {
 	BackendType    string `env:"BACKEND_TYPE" default:"${backend_type}" oneof:"memory,redis,memcache" help:"The store that keeps the counters."`
 	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Text before every key."`
-	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"Form of the keys. With rls different callers never share a counter. With ratelimit fixed windows of one unit have the keys of envoyproxy/ratelimit, so that both can run on the same Redis; callers then share a counter where they do there."`
+	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"Form of the keys. With rls different callers never share a counter. With ratelimit fixed windows of one unit have the keys of envoyproxy/ratelimit, so that both can run on the same Redis; callers that share a counter there then share it here."`
 
 	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value of a descriptor in keys, so that the store does not tell whom it counts. All replicas need the same secret; counters start anew."`
 	CacheKeyHashSecret     string `env:"CACHE_KEY_HASH_SECRET" help:"Secret for CACHE_KEY_HASH, at least 16 bytes."`

@@ -109,7 +109,7 @@ func configMap(t *testing.T, dir string) {
 }
 
 // TestContainer: the image runs with the environment of Istio's sample, in place of
-// the reference's image.
+// the image of envoyproxy/ratelimit.
 func TestContainer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("only root can mount and become another user: run this test as root")

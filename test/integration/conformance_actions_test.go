@@ -58,9 +58,9 @@ func token(claims string) string {
 	return "authorization: Bearer " + part([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + part([]byte(claims)) + "." + part([]byte("signature"))
 }
 
-// actionPoints has each action of Envoy 1.40, and what its documentation says about
+// actionCases has each action of Envoy 1.40, and what its documentation says about
 // entries and descriptors that are left out.
-var actionPoints = []action{
+var actionCases = []action{
 	{"source_cluster", actions("{source_cluster: {}}"), "", []ask{{want: "(source_cluster=front)"}}},
 	{"destination_cluster", actions("{destination_cluster: {}}"), "", []ask{{want: "(destination_cluster=upstream)"}}},
 	{"destination_cluster without a cluster", "", `direct_response: {status: 200}, typed_per_filter_config: {envoy.filters.http.ratelimit: {"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, rate_limits: [{actions: [{destination_cluster: {}}]}]}}`, []ask{{want: noCheck}}},
@@ -142,7 +142,7 @@ func TestConformanceOfActions(t *testing.T) {
 	s := serve(t, hitByAction, "RESPONSE_DYNAMIC_METADATA=true")
 	var routes []frontRoute
 	path := func(i int) string { return fmt.Sprint("/", i) }
-	for i, a := range actionPoints {
+	for i, a := range actionCases {
 		if a.route != "" {
 			routes = append(routes, frontRoute{path(i), a.route})
 		} else {
@@ -196,7 +196,7 @@ func TestConformanceOfActions(t *testing.T) {
 			t.Errorf("%+v: %v checks, arrived %q", a, asked, arrived)
 		}
 	}
-	for i, a := range actionPoints {
+	for i, a := range actionCases {
 		t.Run(a.name, func(t *testing.T) {
 			for _, ask := range a.asks {
 				check(t, path(i), ask)

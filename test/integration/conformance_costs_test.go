@@ -110,7 +110,7 @@ func (c *costs) preCheck(t *testing.T) {
 func (c *costs) filterState(t *testing.T) {
 	c.want(t, http.StatusOK, "addend", "/one", "x-user: 83")
 	c.wantLeft(t, "83", 93)
-	// The hits_addend of the policy beats it.
+	// The hits_addend of the policy takes precedence.
 	c.want(t, http.StatusOK, "addend", "/fixed", "x-user: 83")
 	c.wantLeft(t, "83", 63)
 }

@@ -244,8 +244,8 @@ func (e *edge) metadata(t *testing.T) {
 	}
 }
 
-// queue: two a second, each in its turn. Whose turn comes in more than a
-// second is denied.
+// queue: two requests a second pass, each in its turn. A request whose turn comes
+// in more than a second is denied.
 func (e *edge) queue(t *testing.T) {
 	var passed, denied int
 	var last time.Duration

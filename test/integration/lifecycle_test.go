@@ -153,7 +153,7 @@ func TestAnswersSoonAfterTheStart(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&rules, "  - {key: user, value: u%d, rate_limit: {unit: minute, requests_per_unit: %d}}\n", i, i+1)
 	}
-	// The machine may be busy: the best of some counts.
+	// The machine may be busy, so the best of several starts is compared.
 	const promised, tries = 150 * time.Millisecond, 5
 	best := time.Hour
 	for range tries {

@@ -69,8 +69,8 @@ func TestNamesOfCallersTakeNoMemory(t *testing.T) {
 		return req
 	}
 
-	// The names that come first keep their series: let them be the ones that
-	// take most room in memory and on the page, each in every counter.
+	// The names that come first keep their series. So the first names are those
+	// that take the most memory and the largest part of the page, in every counter.
 	costly := strings.Repeat(`"`, 230)
 	for _, hits := range []uint64{1, 5} {
 		each(2000/perRequest, func(i int) *pb.RateLimitRequest {

@@ -25,8 +25,6 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// The numbers are those of the points that gateways rely on.
-
 // deployment is a gateway's Deployment of envoyproxy/ratelimit: its command
 // and environment, as it is but for ports, addresses and folders, which belong
 // to the machine.
@@ -176,8 +174,8 @@ func envoyGateway(t *testing.T, redis *testenv.Server, certs *testenv.TLS) deplo
 	}}
 }
 
-// 98: ready with no configuration served. 105: there is no mapper file. 108:
-// clients need a certificate by the variable that Envoy Gateway sets.
+// The service is ready without rules and without a mapping file, and clients need a
+// certificate because of the variable that Envoy Gateway sets.
 func TestEnvoyGatewaysDeployment(t *testing.T) {
 	t.Parallel()
 	certs := testenv.Certs(t)
@@ -222,7 +220,7 @@ func TestFileBasedDeployments(t *testing.T) {
 			}, "the rules are in force")
 			s.want(domain, desc("PATH", "/productpage"), ok, 0)
 			s.want(domain, desc("PATH", "/productpage"), over, 0)
-			// 109: a ConfigMap that is updated.
+			// The kubelet updates the ConfigMap.
 			folder.update(strings.Replace(rules, "requests_per_unit: 1", "requests_per_unit: 5", 1))
 			s.inForce("requests_per_unit=5")
 		})
@@ -244,7 +242,7 @@ func TestHealthcheckFollowsTheLifeCycle(t *testing.T) {
 	s.want("web", desc("plenty", "x"), ok, 3999999999)
 }
 
-func TestH101And102HealthNames(t *testing.T) {
+func TestHealthOfEachName(t *testing.T) {
 	t.Parallel()
 	s := serve(t, plentyRules)
 	conn, err := grpc.NewClient("passthrough:///"+s.addrs["gRPC"], grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -260,8 +258,8 @@ func TestH101And102HealthNames(t *testing.T) {
 	}
 }
 
-// The connection is asked to close and its calls go on elsewhere.
-func TestH104MaxConnectionAgeDrains(t *testing.T) {
+// A connection that has reached its greatest age gets GOAWAY, and no call fails.
+func TestMaxConnectionAgeDrains(t *testing.T) {
 	t.Parallel()
 	s := serve(t, plentyRules, "GRPC_MAX_CONNECTION_AGE=300ms", "GRPC_MAX_CONNECTION_AGE_GRACE=5s")
 	conn, err := grpc.NewClient("passthrough:///"+s.addrs["gRPC"], grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -275,7 +273,7 @@ func TestH104MaxConnectionAgeDrains(t *testing.T) {
 		return err
 	})
 	ctx := t.Context()
-	for range 2 { // it goes away, and again
+	for range 2 { // the connection ends twice
 		for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
 			conn.WaitForStateChange(ctx, state)
 		}
@@ -286,7 +284,7 @@ func TestH104MaxConnectionAgeDrains(t *testing.T) {
 	}
 }
 
-func TestH107RlconfigIsSorted(t *testing.T) {
+func TestRlconfigIsSorted(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "domain: web\ndescriptors:\n"+
 		"  - {key: b, rate_limit: {unit: minute, requests_per_unit: 2}}\n"+
@@ -301,7 +299,7 @@ func TestH107RlconfigIsSorted(t *testing.T) {
 	}
 }
 
-func TestH110JSONAnswersWithStatusCodes(t *testing.T) {
+func TestJSONAnswersWithStatusCodes(t *testing.T) {
 	t.Parallel()
 	s := serve(t, sampleRules)
 	s.inForce("PATH")

@@ -14,9 +14,9 @@ descriptors:
   - {key: queue, rate_limit: {unit: second, requests_per_unit: 1, strategy: leaky_bucket, max_delay: 20s}}
 `
 
-// TestQueueHoldsThoseWhoTakeATurn: a queue holds requests that take a turn, and no
-// others.
-func TestQueueHoldsThoseWhoTakeATurn(t *testing.T) {
+// TestQueueHoldsOnlyRequestsWithATurn: a queue holds the requests that take a turn,
+// and answers all others at once.
+func TestQueueHoldsOnlyRequestsWithATurn(t *testing.T) {
 	t.Parallel()
 	s := serve(t, queueRules)
 	queue := func() *descriptor { return desc("queue", "x") }

@@ -17,8 +17,8 @@ import (
 
 const manyTenants = 10_000
 
-// manyRules has ten thousand rules besides the two that callers ask for; what
-// differs from one generation to the next is a limit that nobody asks for.
+// manyRules has ten thousand rules besides the two that callers ask for. Generations
+// differ in a limit that no caller asks for.
 func manyRules(generation int) string {
 	var b strings.Builder
 	b.WriteString("domain: all\ndescriptors:\n")
@@ -128,8 +128,8 @@ func reloadUnderLoad(t *testing.T, s *service, reloads int, reload func(generati
 	if got := 4_000_000_000 - int64(resp.Statuses[0].LimitRemaining) - 1; got != reloaded.counted.Load() {
 		t.Errorf("%d hits are counted after %d reloads, %d were sent", got, reloads, reloaded.counted.Load())
 	}
-	// Others may have the processors, so no time is asserted: what slows down
-	// this service alone is a reload that holds its callers up.
+	// Other processes may have the processors, so no time is asserted. Only a reload
+	// that holds up callers makes this service slower than the one beside it.
 	slow, usual, calls := reloaded.slow.Load(), beside.slow.Load(), reloaded.calls.Load()
 	t.Logf("%d calls during %d reloads: %d took more than 20 ms, %d beside", calls, reloads, slow, usual)
 	if slow > usual+calls/10 {

@@ -126,10 +126,10 @@ descriptors:
 	}
 }
 
-// TestOnlyWhatDeniesIsCharged: with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT a denied
+// TestOnlyTheDenyingLimitIsCharged: with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT a denied
 // request charges the limits that deny it and no others, as in
 // envoyproxy/ratelimit, in domains whose rules do not say charge.
-func TestOnlyWhatDeniesIsCharged(t *testing.T) {
+func TestOnlyTheDenyingLimitIsCharged(t *testing.T) {
 	t.Parallel()
 	const descriptors = `
 descriptors:
@@ -175,7 +175,7 @@ func TestRaisedLimitCountsOn(t *testing.T) {
 			s.want("all", desc(strategy, "x"), ok, 1)
 			s.want("all", desc(strategy, "x"), ok, 0)
 		}
-		// A bucket that is empty is empty after a raise, too.
+		// An empty bucket stays empty when its limit is raised.
 		s.want("all", desc(strategy, "x"), over, 0)
 		s.want("all", desc(strategy, "y"), ok, 4)
 	}

@@ -85,7 +85,7 @@ func TestRulesFromAManagementServer(t *testing.T) {
 			}
 			s.want("a", desc("user", "1"), ok, 0)
 
-			// A new server that begins to count its versions anew.
+			// A new server, which counts its versions from the beginning.
 			at.Stop()
 			testenv.Eventually(t, patience, func() bool { return s.stat("rls_xds_connected") == 0 }, "not connected")
 			s.want("a", desc("user", "1"), over, 0)
@@ -253,9 +253,9 @@ func TestHealthWithoutADomain(t *testing.T) {
 	}
 }
 
-// TestG95RotatedCertificates drives the program as Envoy Gateway does: mutual
-// TLS 1.3, and certificates that are renewed while it runs.
-func TestG95RotatedCertificates(t *testing.T) {
+// TestRotatedCertificates runs the program as Envoy Gateway does: with mutual
+// TLS 1.3, and with certificates that are renewed meanwhile.
+func TestRotatedCertificates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	install := func(c *testenv.TLS) {

@@ -85,10 +85,9 @@
   "USE_HTTP" $listener
   "USE_PROMETHEUS" "want metrics.enabled"
 -}}
-{{- /* Of these a Secret is the source, or another value. */}}
+{{- /* Not settings: they come from a Secret through extraEnv, or from another value. */}}
 {{- $secret := "everybody can read it in a ConfigMap: want extraEnv, from a Secret" -}}
 {{- $elsewhere := dict
-  "CACHE_KEY_HASH_SECRET" $secret
   "CACHE_KEY_HASH_SECRET" $secret
   "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" $secret
   "GOMEMLIMIT" "it is 95 % of resources.limits.memory"
