@@ -1,13 +1,13 @@
 // Package combine merges the operations of several callers on one hot key.
 //
 // While an operation on a key is with the store, the key is busy: further
-// operations on it wait. When the answer has come, those that wait are sent
-// together, equal ones as one operation with Op.Times, and each caller gets the
-// reply that it would have got in the order of arrival. A hot key so costs the
+// operations on it wait. When the answer has come, the waiting operations are
+// sent together, equal operations as one with Op.Times, and each caller gets the
+// reply that it would have got in the order of arrival. So a hot key costs the
 // store one operation per round trip and process, not one per request. A caller
-// waits for no key but its own: with a store that is [backends.Spread], a key
-// whose server has answered is free although the batch has other keys on a
-// server that has not.
+// waits only for its own key: with a store that is [backends.Spread], a key is
+// free when its server has answered, even if the batch has other keys on a server
+// that has not answered.
 //
 // Three kinds of operations pass through without waiting and without being
 // merged: groups, all-or-nothing batches of several operations, and every
@@ -44,8 +44,8 @@ type shard struct {
 
 // queue is a busy key.
 type queue struct {
-	// batch is the batch that has made the key busy, with ops operations on
-	// it; nil while merged operations are with the store.
+	// batch is the batch that has made the key busy, with ops operations on the
+	// key; nil while merged operations are with the store.
 	batch   *backends.Batch
 	ops     int
 	waiting []*waiter
@@ -53,8 +53,9 @@ type queue struct {
 
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
-// New merges operations for next. timeout, > 0, bounds a merged operation: the
-// contexts of its callers do not.
+// New returns a store that merges operations before it passes them to next. A
+// merged operation ends after timeout, > 0, because the contexts of its callers
+// do not end it.
 func New(next backends.Store, timeout time.Duration) (*Store, error) {
 	if timeout <= 0 {
 		return nil, fmt.Errorf("combine: a timeout of %v bounds nothing: must be above 0", timeout)
@@ -87,8 +88,8 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	return b.Err()
 }
 
-// occupy makes b's keys busy. It returns nil if none was busy before, else the
-// waiters for those that were, at the indexes of their operations.
+// occupy makes b's keys busy. If some of the keys were busy before, it returns a
+// slice with a waiter at the index of each operation on such a key, else nil.
 func (s *Store) occupy(ctx context.Context, b *backends.Batch) []*waiter {
 	var waiters []*waiter
 	for i := range b.Ops {
@@ -160,9 +161,9 @@ func (s *Store) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)%uint64(len(s.shards))]
 }
 
-// next takes note that an operation on key has been decided. If it was the
-// last one, next returns those who wait for the key, which stays busy for them,
-// or nil if nobody does.
+// next notes that an operation on key has been decided. If it was the last one
+// and callers wait for the key, next returns their waiters, and the key stays
+// busy for them; else next returns nil.
 func (s *Store) next(key string) []*waiter {
 	sh := s.shard(key)
 	sh.mu.Lock()
@@ -181,8 +182,8 @@ func (s *Store) next(key string) []*waiter {
 	return waiting
 }
 
-// send asks the store for those who wait for key, and for those who come
-// meanwhile, until nobody waits.
+// send asks the store for the waiting operations on key, and for the operations
+// that come meanwhile, until no operation waits.
 func (s *Store) send(key string, waiting []*waiter) {
 	for ; waiting != nil; waiting = s.next(key) {
 		all := merge(waiting)

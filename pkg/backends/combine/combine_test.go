@@ -23,8 +23,8 @@ const (
 	start  = 1_800_000_000 * second
 )
 
-// slow is a memory store that answers when its gate lets it, and counts what
-// it is asked.
+// slow is a memory store that answers when its gate is open, and counts the
+// batches and operations that it gets.
 type slow struct {
 	backends.Store
 	gate    chan struct{} // nil: always open
@@ -89,8 +89,8 @@ func TestConformance(t *testing.T) {
 }
 
 // TestHotKey: the callers that come while an operation is with the store are
-// one operation, and get the replies that they would have got one after the
-// other.
+// merged into one operation, and get the replies that they would have got one
+// after the other.
 func TestHotKey(t *testing.T) {
 	kinds := map[string]func(*backends.Op){
 		"counter":                    func(*backends.Op) {},
@@ -150,8 +150,8 @@ func inOrder(a, b backends.Reply) int {
 	return 1
 }
 
-// TestTheReplyTellsWhen: callers of different moments are decided at the latest
-// of them; their own operations stay as they are.
+// TestTheReplyTellsWhen: operations with different Op.Now that are merged are
+// decided at the latest of them, and the callers' own operations do not change.
 func TestTheReplyTellsWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, s := gated(t)
@@ -182,7 +182,7 @@ func TestTheReplyTellsWhen(t *testing.T) {
 	})
 }
 
-// TestDifferent operations on one key are not mixed up.
+// TestDifferent: different operations on one key are not merged.
 func TestDifferent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, s := gated(t)
@@ -230,7 +230,8 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// TestOneKeyTwice in a batch is one trip to the store, in order.
+// TestOneKeyTwice: two operations of a batch on one key go to the store in one
+// batch, in order.
 func TestOneKeyTwice(t *testing.T) {
 	next := &slow{Store: inMemory(t)}
 	s := over(t, next)
@@ -242,7 +243,8 @@ func TestOneKeyTwice(t *testing.T) {
 	}
 }
 
-// TestGroupsDoNotWait for their keys, and stay together when a neighbour does.
+// TestGroupsDoNotWait: a group does not wait for its busy keys, and stays a group
+// when another operation of the batch waits.
 func TestGroupsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next, s := gated(t)
@@ -314,8 +316,8 @@ func (s servers) ApplyEach(ctx context.Context, b *backends.Batch, decided func(
 	return b.Err()
 }
 
-// TestAFrozenServerHoldsItsOwnKeys only: while a batch waits for one server,
-// others get at the keys of it that another server has answered.
+// TestAFrozenServerHoldsItsOwnKeys: while a batch waits for one server, its keys
+// on a server that has answered are free for other callers.
 func TestAFrozenServerHoldsItsOwnKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := over(t, servers{inMemory(t)})

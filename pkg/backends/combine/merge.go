@@ -29,14 +29,14 @@ func gaveUp(ctx context.Context) error {
 	return fmt.Errorf("wait behind other operations on the key: %w: %w", backends.ErrUnavailable, ctx.Err())
 }
 
-// merged is the operation that stands for those of several callers.
+// merged is one operation for the equal operations of several callers.
 type merged struct {
 	op      backends.Op
 	callers []*waiter // in their order of arrival
 }
 
-// merge makes one operation of neighbours that ask for the same. It leaves out
-// callers whose context has ended: they are not charged.
+// merge makes one operation of neighbours that are equal but for their time. It
+// leaves out callers whose context has ended: they are not charged.
 func merge(waiting []*waiter) []merged {
 	var all []merged
 	for _, w := range waiting {
@@ -54,9 +54,9 @@ func merge(waiting []*waiter) []merged {
 	return all
 }
 
-// takes reports whether op asks for the same as m at another time: all that
-// follows from the time is compared relative to it, and the weight of a sliding
-// window, which falls with time, is left out.
+// takes reports whether op equals m's operation but for its time: fields that
+// depend on the time are compared relative to Op.Now, and the weight of a sliding
+// window, which falls with time, is not compared.
 func (m *merged) takes(op *backends.Op) bool {
 	a, b := m.op, *op
 	if a.Times != int64(len(m.callers)) || b.Times != 1 || a.Times == backends.MaxTimes {
@@ -88,8 +88,8 @@ func relative(op *backends.Op) {
 	op.Now = 0
 }
 
-// add takes in one more caller. The operation is decided at the latest Now of
-// its callers; the reply tells.
+// add adds a caller. The operation is decided at the latest Now of its callers,
+// which Reply.Now tells each of them.
 func (m *merged) add(w *waiter) {
 	times := m.op.Times + 1
 	if w.op.Now > m.op.Now {
@@ -99,8 +99,9 @@ func (m *merged) add(w *waiter) {
 	m.callers = append(m.callers, w)
 }
 
-// answer gives each caller its part of the reply. The first callers are those
-// that fit. Each sees the cell as it was after its own charge.
+// answer gives each caller its part of the reply. The first callers fit, as many
+// as the store has admitted. Each caller sees the cell as it was after its own
+// charge.
 func (m *merged) answer(r *backends.Reply) {
 	value := r.Value
 	for i := len(m.callers) - 1; i >= 0; i-- {

@@ -2,8 +2,8 @@
 //
 // It promises that Apply returns a margin ([backends.Margin]) before the
 // caller's own deadline, so that the answer still reaches the caller, and within
-// a timeout where the caller has no deadline or a later one. It bounds the wait
-// only: what becomes of the call on the wire is left to the store.
+// a timeout if the caller has no deadline or a later one. It bounds the wait
+// only: the store decides whether the call on the wire goes on.
 package deadline
 
 import (
@@ -32,7 +32,7 @@ func New(next backends.Store, timeout time.Duration) (*Store, error) {
 }
 
 // Apply implements backends.Store. The replies to operations that were not
-// decided in time say how long was waited.
+// decided in time have an error that says how long the wait was.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	wait := s.timeout
 	if deadline, ok := ctx.Deadline(); ok {

@@ -1,18 +1,19 @@
-// Package denycache denies from memory what the store would deny.
+// Package denycache denies operations on full cells from memory, without a call
+// to the store.
 //
-// A counter or meter that has no room for an operation has none until it ends,
-// so for a second after a denial the store need not be asked about its cell
-// again. The cache keeps cells, not denials: each operation is tried on the
-// remembered cell, so a raised limit or a smaller cost is decided by the store.
-// A refund through this process removes the cell; one through another process
-// is noticed when the second is over.
+// A counter or meter that has no room for an operation has no room until it ends.
+// So for a second after a denial the cache answers for its cell. The cache keeps
+// cells, not denials: it tries each operation on the remembered cell, so the
+// store decides when a limit was raised or a cost is smaller. A refund through
+// this process removes the cell; a refund through another process takes effect
+// when the second is over.
 //
 // A denial from memory charges nothing: a fixed window that counts denied hits
-// counts fewer of them. Always asked for are sliding windows and logs, whose
-// room grows by the moment, windows that each hit extends, and operations that
-// are decided together: a group, and a batch that is charged all or nothing.
-// (One that is known to deny would spare them the store, but the replies have
-// to say how full the other cells are.)
+// counts fewer of them. The store always decides operations on sliding windows
+// and logs, whose room grows as time passes, on windows that each hit extends,
+// and operations that are decided together: a group, and an all-or-nothing
+// batch. (A full cell in memory would be enough to refuse a group or batch, but
+// the replies have to say how full its other cells are.)
 package denycache
 
 import (
@@ -29,10 +30,10 @@ const (
 	// bytes.
 	cellBytes = 256
 	// longestName bounds a name in bytes. Longer keys are named by their hash,
-	// so that callers do not decide how much memory a cell takes.
+	// so that long values of callers do not take more memory.
 	longestName = 64
-	// freshFor is how long a remembered cell is used, in µs, and so the longest
-	// time for which a refund through another process goes unnoticed.
+	// freshFor is how long a remembered cell is used, in µs. A refund through
+	// another process has no effect here for at most this long.
 	freshFor = 1_000_000
 )
 
@@ -45,14 +46,14 @@ type Store struct {
 
 var _ backends.Store = (*Store)(nil)
 
-// memory is a cell as the store had it.
+// memory is a cell as the store last reported it.
 type memory struct {
 	cell backends.Cell
 	at   int64 // when, µs on the store's clock
 }
 
-// New remembers cells of next in about size bytes. When they are used up, the
-// cell that was not asked for the longest is forgotten.
+// New returns a store that remembers cells of next in about size bytes. When the
+// bytes are used up, it forgets the cell whose last look-up is the oldest.
 func New(next backends.Store, size int) (*Store, error) {
 	full, err := lru.New[string, memory](max(1, size/cellBytes))
 	if err != nil {
@@ -122,8 +123,8 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch) error {
 	return err
 }
 
-// lasts reports whether op's cell, once it has no room for op, has none until
-// it ends, and op is decided by that alone.
+// lasts reports whether op's cell, once it has no room for op, has no room for it
+// until the cell ends, and whether op is decided by that cell alone.
 func lasts(op *backends.Op) bool {
 	switch {
 	case op.Refund || op.Group > 0 || op.By == (backends.Amount{}):
@@ -151,7 +152,7 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 		s.count.expired.Add(1)
 		return backends.Reply{}
 	}
-	if age := op.Now - m.at; age <= -freshFor || age >= freshFor { // it is negative where the clock went back
+	if age := op.Now - m.at; age <= -freshFor || age >= freshFor { // negative if the clock went back
 		return backends.Reply{}
 	}
 	look := *op
@@ -160,8 +161,8 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 	if r.Admitted > 0 {
 		return backends.Reply{}
 	}
-	// After a limit was raised or the clock went back, the cell lies beyond
-	// what the limit can reach. The store lowers it, and decides anew.
+	// After a limit was raised or the clock went back, the cell may have a value
+	// that the limit cannot reach. The store lowers the cell and decides.
 	if after.Value != m.cell.Value || after.Until < m.cell.Until {
 		return backends.Reply{}
 	}
@@ -169,8 +170,8 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 	return r
 }
 
-// remember keeps op's cell if the reply says that it has no room for op, else
-// it forgets the cell: a refund may have made room.
+// remember keeps op's cell if the reply says that the cell has no room for op.
+// Otherwise it forgets the cell: a refund may have made room.
 func (s *Store) remember(op *backends.Op, r *backends.Reply) {
 	if r.Err != nil || r.Admitted > 0 || !lasts(op) {
 		s.full.Remove(name(op.Key))

@@ -84,13 +84,13 @@ var (
 	bucket = algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 2, Window: 3600e9}
 )
 
-// TestConformance: what is remembered tells what the store would.
+// TestConformance: replies from memory are the replies that the store would give.
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backends.Store { return start(t).store },
-		backendtest.Exceptions{"fixed window: a denied hit counts": "what is answered from memory is not charged"})
+		backendtest.Exceptions{"fixed window: a denied hit counts": "a denial from memory is not charged"})
 }
 
-func TestWhatIsFullIsNotAskedForAgain(t *testing.T) {
+func TestFullCellsAreDeniedFromMemory(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		spec   algorithms.Spec
@@ -166,7 +166,8 @@ func TestEndedCellsAreForgotten(t *testing.T) {
 	r.want(fixed, one, true, true)
 }
 
-// TestMixedBatch: what is known is answered here, the rest is asked.
+// TestMixedBatch: the operations on remembered cells are answered from memory,
+// and only the other operations of the batch go to the store.
 func TestMixedBatch(t *testing.T) {
 	r := start(t)
 	for range 3 {
@@ -199,7 +200,7 @@ func (denying) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
-// TestSize: what callers send does not decide how much memory the cache takes.
+// TestSize: the cache takes no more memory when callers send long keys.
 func TestSize(t *testing.T) {
 	const size, keys = 4 << 20, 50_000
 	heap := func() int64 {
@@ -227,7 +228,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestLongKeys are remembered and told apart like others.
+// TestLongKeys: long keys are remembered, and told apart by their last byte.
 func TestLongKeys(t *testing.T) {
 	r := start(t)
 	l, err := algorithms.New(algorithms.Spec{Window: 24 * 3600e9}) // nothing passes
@@ -276,8 +277,9 @@ func TestAClockThatGoesBackLocksNothing(t *testing.T) {
 	}
 }
 
-// TestACellFromAheadIsAskedFor, also where the limit can reach it: a refund is
-// noticed within a second of the clock that it happens on.
+// TestACellFromAheadIsAskedFor: a cell that was remembered ahead of now is not
+// used, even if the limit can reach its value, so that a refund takes effect
+// within a second of the clock.
 func TestACellFromAheadIsAskedFor(t *testing.T) {
 	spec := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 2, Window: 60e9}
 	two := algorithms.Charge{Cost: 2}
@@ -308,8 +310,8 @@ func TestARaisedMeterIsDecidedAnew(t *testing.T) {
 	r.want(fast, one, true, true)
 }
 
-// TestGroupsAreAsked: the reply has to say how full the other limits of the
-// group are, and the store charges none of them.
+// TestGroupsAreAsked: a group with a full cell goes to the store. The replies say
+// how full the other cells of the group are, and the store does not charge them.
 func TestGroupsAreAsked(t *testing.T) {
 	r := start(t)
 	for range 3 {
@@ -332,8 +334,8 @@ func TestGroupsAreAsked(t *testing.T) {
 	}
 }
 
-// TestPartOfABatchFails: the replies of memory and of the servers that are
-// there are given.
+// TestPartOfABatchFails: when one server does not answer, the replies from memory
+// and from the other servers stay valid.
 func TestPartOfABatchFails(t *testing.T) {
 	r := start(t)
 	for range 3 {

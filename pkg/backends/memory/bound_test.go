@@ -61,7 +61,7 @@ func heap() uint64 {
 }
 
 // TestLongKeysCostLittle: keys of up to 16 KiB, each of another length, take at
-// most 8 KiB each, and none is taken for another.
+// most 8 KiB each, and no key is taken for another key.
 func TestLongKeysCostLittle(t *testing.T) {
 	s := open(t, 100_000)
 	const keys, most = 1000, 8 << 20
@@ -97,7 +97,7 @@ func TestKeysThatGoLeaveRoomForOthers(t *testing.T) {
 			t.Fatalf("%d bytes a key after keys of up to %d bytes, want at most %d", per, length, most)
 		}
 	}
-	// None is taken for another.
+	// No key is taken for another key.
 	for i := keys; i < keys+keys/10; i++ {
 		if got := charge(t, s, fmt.Sprintf("%0256d", i), 0, int64(1000*256+i)); got != 2 {
 			t.Fatalf("key %d was hit %d times, want 2", i, got)

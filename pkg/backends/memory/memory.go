@@ -2,9 +2,9 @@
 //
 // Every operation is atomic, and so is a batch whose operations are decided
 // together. The store holds at most Options.MaxKeys cells. When it is full it
-// removes cells that have ended, then the cell that ends soonest, and counts
-// the latter as evicted. Cells are gone when the process ends and are not shared
-// with other replicas.
+// removes cells that have ended. If there are none, it removes the cell that ends
+// soonest and counts it as evicted. Cells are lost when the process ends, and other
+// replicas do not see them.
 package memory
 
 import (

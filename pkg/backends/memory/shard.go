@@ -19,7 +19,7 @@ type shard struct {
 	mu      sync.Mutex
 	max     int
 	table   table
-	logs    map[uint32]backends.Log // of the slots that are lists
+	logs    map[uint32]backends.Log // by the slot of a List's cell
 	heap    []expiry
 	evicted *atomic.Uint64
 }

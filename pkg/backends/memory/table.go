@@ -130,7 +130,7 @@ func (t *table) storeKey(key string, slot uint32) uint32 {
 }
 
 // removeKey moves the last key of the class to the place of e's key. It frees
-// the last chunk if that is empty and the one before it has room.
+// the last chunk if that chunk is empty and the chunk before it has room.
 func (t *table) removeKey(e *entry) {
 	class := classOf(int(e.keyLen))
 	c, size := &t.keys[class], class*keyStep

@@ -1,10 +1,10 @@
 // Package presence tells an operator when a server of a store goes away and
 // when it is back.
 //
-// It promises one line in the log for each of the two, however many calls
-// fail meanwhile, and a count of the servers that are away now. A Server costs
-// one atomic load per answered call. It leaves to the store what it means that
-// a server is away.
+// It promises one line in the log when a server goes away and one when it is
+// back, however many calls fail meanwhile, and a count of the servers that are
+// away now. A Server costs one atomic load per answered call. The store decides
+// how it treats calls to a server that is away.
 package presence
 
 import (
@@ -15,10 +15,10 @@ import (
 )
 
 // steady is how long a server must have answered before it can go away again.
-// It bounds the lines that a server writes which fails every other call.
+// It bounds the number of lines about a server that fails every other call.
 const steady = time.Second
 
-// Watch is told of the servers of one store. A nil Watch tells nobody.
+// Watch reports on the servers of one store. A nil Watch reports nothing.
 type Watch struct {
 	// Log gets a warning when a server goes away and an info when it is back.
 	Log *slog.Logger
@@ -32,8 +32,8 @@ type Watch struct {
 // use.
 func (w *Watch) Away() int { return int(w.away.Load()) }
 
-// Server returns the state of the server with this address, which is taken to
-// be there. The address must hold no credentials.
+// Server returns the state of the server with this address. The server counts as
+// present until a call fails. The address must hold no credentials.
 func (w *Watch) Server(address string) *Server {
 	if w == nil {
 		return nil

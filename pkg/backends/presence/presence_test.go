@@ -50,7 +50,8 @@ func TestOneLineForEachChange(t *testing.T) {
 	})
 }
 
-// TestEveryOtherCallFails: such a server writes two lines a second at most.
+// TestEveryOtherCallFails: a server that fails every other call causes at most
+// two lines a second.
 func TestEveryOtherCallFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, lines := watch()

@@ -7,16 +7,17 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// joint is a batch with operations that are charged together or not at all and
-// live in several places.
+// joint is a batch with operations that are charged together or not at all, and
+// whose cells live in several places.
 type joint struct {
 	*backends.Batch
 	places *Places
 }
 
-// run charges in a first round. In a second one it gives back what should not
-// have been charged, and makes the batch's refunds: how much of a refund its
-// cell took cannot be found out, so a refund cannot be undone.
+// run makes the charges in a first round. In a second round it gives back the
+// charges of a refused group or batch, and makes the batch's refunds. Refunds come
+// last because they cannot be undone: nobody can tell how much of a refund its
+// cell took.
 func (j *joint) run(ctx context.Context) error {
 	charges := j.charges()
 	if len(charges) > 0 {
@@ -57,7 +58,7 @@ func (j *joint) charges() []*Part {
 		p.AllOrNothing = j.AllOrNothing
 		for i := range p.Ops {
 			if p.Ops[i].Role == backends.Quota {
-				p.Ops[i].Role = backends.Lenient // a quota in another place may pass
+				p.Ops[i].Role = backends.Lenient // a Quota descriptor in another place may pass
 			}
 		}
 	}
@@ -65,8 +66,8 @@ func (j *joint) charges() []*Part {
 }
 
 // second decides the batch by the replies to its charges and makes the parts of
-// the second round: what was charged in vain is given back, and refunds are
-// made, or looked at if they are refused.
+// the second round. They give back the charges of a refused group or batch, and
+// make the refunds; if a refund is refused, they only read its cell.
 func (j *joint) second(charges []*Part) (parts []*Part) {
 	charged := make([]int64, len(j.Ops))
 	for _, p := range charges {
@@ -106,9 +107,9 @@ func (j *joint) finish(second *Part) {
 	}
 }
 
-// leave ends the wait for the second round. What the batch came to is known
-// without it, but for its refunds; replies show cells as the first round left
-// them.
+// leave ends the wait for the second round. The decision is known from the first
+// round, so only refunds become errors. The other replies show cells as the first
+// round left them.
 func (j *joint) leave(err error) {
 	for i := range j.Ops {
 		if j.Ops[i].Refund {

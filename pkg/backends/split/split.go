@@ -3,12 +3,12 @@
 //
 // It promises that all places are asked at once and that the reply of each
 // operation says whether its place has decided it. A group or an all-or-nothing
-// batch whose operations live in several places is charged everywhere at once;
-// if it turns out to be refused, or a place does not answer whose operations
-// could refuse it, what the others have charged is given back, also when the
-// caller has gone. Meanwhile others may be refused; nobody is admitted beyond a
-// limit. Whether a place that did not answer has charged is not known, and is
-// not given back.
+// batch whose cells live in several places is charged in all of them at once. If
+// the group or batch is refused, or if a place does not answer whose operations
+// could refuse it, the charges of the other places are given back, even if the
+// caller has gone. Meanwhile other callers may be refused; nobody is admitted
+// beyond a limit. Nobody knows whether a place that did not answer has charged, so
+// nothing is given back there.
 //
 // It leaves to the places how their part of a batch is made atomic.
 package split
@@ -42,8 +42,9 @@ type Places struct {
 }
 
 // ApplyEach divides b by place and applies the parts, as backends.Spread wants
-// it. It calls decided for an operation when its place has answered, or, if
-// operations of b are decided together over several places, when all is done.
+// it. It calls decided for an operation when its place has answered. If operations
+// of b are decided together over several places, it calls decided for all
+// operations when all places have answered.
 //
 // Giving back takes a goroutine, at most one for each call. It goes to places
 // that have just answered, so goroutines do not pile up behind a place that is
@@ -78,7 +79,7 @@ func all(b *backends.Batch, decided func(*backends.Op)) {
 	}
 }
 
-// one reports whether all operations of b live in one place, and in which.
+// one reports whether all cells of b live in one place, and returns that place.
 func (p *Places) one(b *backends.Batch) (bool, int) {
 	if len(b.Ops) == 0 {
 		return false, 0
@@ -92,7 +93,7 @@ func (p *Places) one(b *backends.Batch) (bool, int) {
 	return true, first
 }
 
-// groupsApart reports whether some group's operations live in several places.
+// groupsApart reports whether the cells of a group live in several places.
 func (p *Places) groupsApart(ops []backends.Op) bool {
 	for i := 1; i < len(ops); i++ {
 		if ops[i].Group > 0 && ops[i].Group == ops[i-1].Group && p.Of(&ops[i]) != p.Of(&ops[i-1]) {

@@ -173,8 +173,8 @@ func failed(t *testing.T, s backends.Store, all bool, ops ...backends.Op) *backe
 	return b
 }
 
-// TestOneStoreGone: the replies of the store that is there are given, those of
-// the other one say that it is not.
+// TestOneStoreGone: when one store is away, the operations on the other store are
+// decided, and the replies for the first have an error.
 func TestOneStoreGone(t *testing.T) {
 	main, seconds := inMemory(t), inMemory(t)
 	s := newSplit(t, main, seconds)
@@ -190,8 +190,8 @@ func TestOneStoreGone(t *testing.T) {
 }
 
 // TestOneStoreGoneOfAGroup: neither a group nor an all-or-nothing batch stays
-// charged on one store when the other one does not answer; the reply says all
-// the same whether the limit has room.
+// charged on one store when the other store does not answer. The replies of the
+// first store still say whether its limits have room.
 func TestOneStoreGoneOfAGroup(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		main, seconds := inMemory(t), inMemory(t)

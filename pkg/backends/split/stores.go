@@ -10,8 +10,8 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Stores is a store for the operations of one-second windows beside one for
-// all others.
+// Stores sends operations on one-second windows to one store and all other
+// operations to another store.
 type Stores struct {
 	main, perSecond backends.Store
 	places          Places
@@ -20,8 +20,8 @@ type Stores struct {
 var _ backends.Store = (*Stores)(nil)
 
 // New returns a store that applies operations with PerSecond on perSecond and
-// the others on main. It owns both. What one store has charged and the other
-// refuses is given back within timeout, > 0.
+// the other operations on main. It owns both stores. Charges on one store of a
+// batch that the other store refuses are given back within timeout, > 0.
 func New(main, perSecond backends.Store, timeout time.Duration) (*Stores, error) {
 	if timeout <= 0 {
 		return nil, fmt.Errorf("split: a timeout of %v leaves no time to give back: must be above 0", timeout)
