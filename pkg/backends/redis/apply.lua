@@ -10,8 +10,8 @@
 --          (-1 for never)
 --
 -- Steps change copies of cells in `cells` and `lists`, which are written at the
--- end. So operations see each other, and to go back to the cells as they were
--- is to drop the copies.
+-- end. So later operations see the effects of earlier ones, and dropping the
+-- copies undoes all steps.
 --
 -- A counter is "count", or "count:until" where the window starts at a hit; a
 -- meter is "whole" or "whole:frac"; a list has elements "at:cost:total", total
@@ -28,9 +28,9 @@ local BAD, BAD_PREV = -1, -2
 local GRACE = 1000 -- ms; as in script.go
 local FORMAT, SIZE = '<BBBBBBBdddddddddddddd', 7 + 14 * 8
 
--- Redis runs this file from the top each time, so that each function and table
--- here costs every call: those that few batches need are made where they are
--- needed.
+-- Redis runs this file from the top for each call, so each function and table
+-- at this level costs every call. Functions that few batches need are made when
+-- they are needed.
 local call, try, format, fmod, find, sub = redis.call, redis.pcall, string.format, math.fmod, string.find, string.sub
 
 -- lifetime is how long a key lives, in ms, whose cell ends in us µs.
@@ -211,9 +211,9 @@ local function listSteps()
   end
 
   -- list is the copy of the log at key: the stored elements without the newest
-  -- `cut`, then `added`. `base` is the total of those that have left its head;
-  -- `tail` is the newest stored element that is not cut. Elements dated after
-  -- now, by a clock that has gone back since, become one dated now.
+  -- `cut`, then `added`. `base` is the total of the elements that have left its
+  -- head; `tail` is the newest stored element that is not cut. A clock that was
+  -- set back leaves elements dated after now: they become one element dated now.
   local function list(key, now, window)
     local l = lists[key]
     if l then return l end
@@ -362,9 +362,9 @@ end
 
 local stepList, flushLists
 
--- write writes what has changed. A key that has lost its expiry (PERSIST, a
--- restored dump) gets one: each SET carries the key's lifetime, so only a key
--- that is not written is asked for it.
+-- write writes the cells that have changed. A key that has lost its expiry
+-- (PERSIST, a restored dump) gets a new one: each SET has the key's lifetime, so
+-- PTTL is needed only for keys that are not written.
 -- Redis turns numbers below 10^17 into whole digits.
 local function write()
   for key, c in pairs(cells) do
@@ -387,8 +387,9 @@ local mode = tonumber(ARGV[2])
 local out = {}
 local tried -- of each operation, if they are decided together
 
--- pass steps through all operations. The first pass tries each; the second one,
--- with the times that each is charged, keeps how many the first found to fit.
+-- pass applies the steps of all operations. The first pass, without charges,
+-- tries each operation. The second pass charges operation n charges[n] times and
+-- keeps the admitted counts of the first pass.
 local function pass(charges)
   local k, n, r = 0, 0, 1
   for at = 1, #ARGV[1], SIZE do
@@ -438,9 +439,9 @@ if mode == 0 then
 end
 
 -- decide is backends.Batch.Decide: it returns how many times each operation is
--- charged, or nil if that is what it was charged when it was tried.
+-- charged, or nil if the trial has charged each operation that often.
 local function decide()
-  local refused, quotas, refusals = false, 0, 0 -- where undecided ones refuse, too
+  local refused, quotas, refusals = false, 0, 0 -- if undecided operations refuse, too
   local first = 1
   while tried[first] do
     local group, role = tried[first].group, tried[first].role

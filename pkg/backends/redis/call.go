@@ -12,7 +12,7 @@ import (
 // A call is one script for one server.
 type call struct {
 	eval  eval
-	ended func() // is called when the first answer has come, or none will; nil for nobody
+	ended func() // is called when the first answer has come or cannot come any more; may be nil
 	lane  *lane
 	trip  *trip
 	err   error // why it could not be sent

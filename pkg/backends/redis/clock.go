@@ -9,8 +9,8 @@ import (
 
 const (
 	clockEvery = 5 * time.Second        // between measurements
-	clockRetry = 250 * time.Millisecond // after one that the server did not answer, and at least
-	samples    = 3                      // per measurement, of which the quickest counts
+	clockRetry = 250 * time.Millisecond // after a failed measurement, and the least time between two
+	samples    = 3                      // round trips per measurement; the quickest counts
 )
 
 // A clock is the local one moved to the server's. Between measurements it
@@ -71,17 +71,17 @@ func (c *clock) follow(ctx context.Context, serverTime func(context.Context) (ti
 	}
 }
 
-// soon has the server's clock measured without waiting for the next turn:
-// perhaps another server has taken over.
+// soon has the server's clock measured before the next measurement is due,
+// because another server may have taken over.
 func (c *clock) soon() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it will be
+	default: // a measurement is already requested
 	}
 }
 
-// report tells how a measurement went. Only a server that refuses to tell its
-// time is worth a line of its own: about a server that is away there is one.
+// report reports the outcome of a measurement. It logs only the refusal of a
+// server to tell its time; package presence logs that a server is away.
 func (c *clock) report(err error) {
 	if err != nil && c.failed != nil {
 		c.failed(err)
@@ -97,8 +97,9 @@ func (c *clock) report(err error) {
 }
 
 // measure takes the server's time to lie in the middle of the quickest of a
-// few round trips. Within half of that trip the old offset may be as right as
-// the new one and is kept, so that the clock does not flutter.
+// few round trips. If the new offset differs from the old one by less than half
+// of that round trip, the old offset may be as exact and is kept, so that the
+// clock does not jitter.
 func (c *clock) measure(ctx context.Context, serverTime func(context.Context) (time.Time, error)) error {
 	var offset, doubt int64
 	for i := range samples {

@@ -33,8 +33,8 @@ func TestClockOfASuccessor(t *testing.T) {
 	})
 }
 
-// TestClockOfAServerThatIsAway is tried several times a second, and each failure
-// is reported.
+// TestClockOfAServerThatIsAway: the clock of a server that is away is measured
+// several times a second, and each failure is reported.
 func TestClockOfAServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reported atomic.Int64

@@ -21,7 +21,7 @@ import (
 const (
 	// topologyEvery is how often the slots are looked up when all is well.
 	topologyEvery = 10 * time.Second
-	// topologyRetry is the pause between attempts to look them up at first.
+	// topologyRetry is the pause between look-ups until the first one succeeds.
 	topologyRetry = 50 * time.Millisecond
 	// topologyPause is the least time between look-ups because of calls that
 	// have failed.
@@ -76,8 +76,8 @@ func openCluster(t *target, changed func()) *cluster {
 }
 
 // learn reads the topology for the first time. Afterwards go-redis renews it
-// in the background; before, go-redis would make each caller wait for the
-// network.
+// in the background. If a caller asked go-redis earlier, it would have to wait
+// for the network.
 func (c *cluster) learn(ctx context.Context) {
 	timer := time.NewTimer(topologyRetry)
 	defer timer.Stop()
@@ -141,8 +141,9 @@ func (c *cluster) laneTo(node *goredis.Client) *lane {
 }
 
 // forgetClosed drops the lanes to nodes that have left the cluster, whose
-// clients go-redis has closed. A closed client says so without asking the
-// network; one that is open does not ask for a caller that has given up.
+// clients go-redis has closed. The test costs no network call: a closed client
+// returns an error of its own, and an open client sends nothing because the
+// test's context has ended.
 func (c *cluster) forgetClosed() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -177,9 +178,10 @@ func (c *cluster) redirect(err error) (*lane, bool) {
 	return c.laneTo(node), asking
 }
 
-// failed has the topology read again: perhaps a replica has been promoted. An
-// answer is a reason only if it says that another node serves the slot, or that
-// this node does not; a caller that has gone is none.
+// failed has the topology read again, because a replica may have been promoted.
+// It does nothing for a caller that has gone, nor for an answer of the server
+// that neither names another node for the slot nor says that this node cannot
+// serve.
 func (c *cluster) failed(err error) {
 	_, moved := goredis.IsMovedError(err)
 	if answered(err) && !moved && !cannotServe(err) || errors.Is(err, context.Canceled) {
@@ -242,8 +244,8 @@ func (c *cluster) ping(ctx context.Context) error {
 	return err
 }
 
-// masters are the lanes to the masters that some hundred keys lead to. go-redis
-// would read the topology anew to list all of them.
+// masters are the lanes to the masters of 256 keys: almost surely all masters.
+// To list them go-redis would read the topology again.
 func (c *cluster) masters(ctx context.Context) ([]*lane, error) {
 	var masters []*lane
 	for i := range 256 {

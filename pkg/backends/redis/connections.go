@@ -6,9 +6,9 @@ import "sync/atomic"
 type connections struct{ opened, closed atomic.Int64 }
 
 // Connections returns how many connections to the servers and sentinels are open
-// now, and how many were opened since the store was.
+// now, and how many were opened since Open.
 func (s *Store) Connections() (open, opened int64) {
-	closed := s.connections.closed.Load() // first, or there could be more than were opened
+	closed := s.connections.closed.Load() // before opened, so that open is never negative
 	opened = s.connections.opened.Load()
 	return opened - closed, opened
 }

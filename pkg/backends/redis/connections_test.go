@@ -8,8 +8,8 @@ import (
 	"example.org/rls/pkg/backends/redis"
 )
 
-// Open connections and those that were ever opened are counted, whoever closes
-// them.
+// TestConnections: the store counts the open connections and all connections that
+// it has opened, whether it or the server closes them.
 func TestConnections(t *testing.T) {
 	server := testenv.Redis(t)
 	s, err := redis.Open(redis.Options{URL: server.Addr, Timeout: time.Second})

@@ -1,13 +1,13 @@
--- Counts hits in fixed windows: cells that are charged whatever they hold.
+-- Counts hits in fixed windows: each counter is charged whatever its count is.
 --
 -- KEYS[i]      a counter, a plain integer that GET reads
 -- ARGV[2i-1]   what to add, 0 to look only; ARGV[2i] its lifetime in ms
 -- Returns the counts, in the order of KEYS; -1 for a key that does not hold a
 -- count.
 --
--- This is apply.lua's step for the operations of nearly all traffic. A key that
--- has lost its expiry (PERSIST, a restored dump) gets one. To ask for it costs
--- a command, so that is done at a key's second hit and at one hit in eight.
+-- It does the same as apply.lua, faster, for the operations of nearly all traffic.
+-- A key that has lost its expiry (PERSIST, a restored dump) gets a new one. PTTL
+-- costs a command, so it is sent at a key's second hit and at one hit in eight.
 local MAX = 4503599627370496 -- backends.MaxValue, 2^52
 local call, pcall, find = redis.call, redis.pcall, string.find
 local counts = {}

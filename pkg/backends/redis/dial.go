@@ -100,8 +100,8 @@ func (c *conn) Close() error {
 // broken is a connection that could not be made.
 type broken struct{ err error }
 
-// newBroken hides what kind of error err is: go-redis keeps a connection whose
-// error is an answer, as that of a sentinel is.
+// newBroken hides the type of err: go-redis would keep a connection whose error
+// is an answer of a server, such as a sentinel's.
 func newBroken(err error) broken { return broken{errors.New(explain(err, false).Error())} }
 
 func (b broken) Read([]byte) (int, error)         { return 0, b.err }

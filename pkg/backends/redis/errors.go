@@ -13,21 +13,21 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// answered reports whether err is what a server answered.
+// answered reports whether err is an answer of a server.
 func answered(err error) bool {
 	var answer goredis.Error
 	return errors.As(err, &answer)
 }
 
-// cannotServe reports whether a server answered that it is no master that can
-// serve now: it loads its data, is a replica, or its cluster is down.
+// cannotServe reports whether a server answered that it cannot serve now: it
+// loads its data, it is a replica, or its cluster is down.
 func cannotServe(err error) bool {
 	return goredis.IsLoadingError(err) || goredis.IsReadOnlyError(err) ||
 		goredis.IsMasterDownError(err) || goredis.IsClusterDownError(err)
 }
 
-// explain adds to an error that comes of a wrong setting how to mend it. silent
-// says that the server has not answered anything yet.
+// explain adds advice to an error that a wrong setting causes. silent says that
+// the server has not answered any call yet.
 func explain(err error, silent bool) error {
 	switch text := err.Error(); {
 	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):

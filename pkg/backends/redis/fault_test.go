@@ -211,7 +211,7 @@ func TestBlackHole(t *testing.T) {
 	p := newProxy(t, server.Addr)
 	s := open(t, redis.Options{URL: p.addr()})
 	must(t, s, hit("a"))
-	p.swallow() // what is open now
+	p.swallow() // on the connections that are open now
 	testenv.Eventually(t, 4*time.Second, func() bool {
 		_, err := try(s, 50*time.Millisecond, hit("b"))
 		return err == nil
@@ -239,7 +239,7 @@ func TestDemotedMaster(t *testing.T) {
 		return err == nil
 	}, "the store finds the successor")
 	if failed > 1 {
-		t.Errorf("%d calls failed, want at most the one that was answered READONLY", failed)
+		t.Errorf("%d calls failed, want at most 1, which was answered READONLY", failed)
 	}
 }
 
@@ -280,7 +280,8 @@ func TestScriptFlush(t *testing.T) {
 	}
 }
 
-// TestCallersThatGiveUp: they close no connection, and their hits count.
+// TestCallersThatGiveUp: callers that give up close no connection, and their hits
+// count.
 func TestCallersThatGiveUp(t *testing.T) {
 	server := testenv.Redis(t)
 	s := open(t, redis.Options{URL: server.Addr})

@@ -53,8 +53,8 @@ func atoi(t testing.TB, s string) int {
 	return n
 }
 
-// proxy passes connections on to a server. It can be led to another server, and
-// can drop what is sent.
+// proxy passes connections on to a server. A test can point it to another server,
+// and can have it drop the bytes of open connections.
 type proxy struct {
 	listener net.Listener
 
@@ -144,7 +144,8 @@ func (p *proxy) to(target string) {
 	p.mu.Unlock()
 }
 
-// swallow drops what is sent on the connections that are open now.
+// swallow drops all bytes that are sent from now on over the connections that are
+// open now.
 func (p *proxy) swallow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

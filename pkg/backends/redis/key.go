@@ -7,7 +7,7 @@ import (
 )
 
 // maxKey is the length in bytes above which keys are shortened, so that long
-// values do not decide how much memory and traffic Redis has.
+// values of callers do not cost memory and traffic of Redis.
 const maxKey = 512
 
 // storedKey is the name under which Redis keeps the cell key: the key itself,

@@ -28,14 +28,15 @@ const (
 // A lane is the way to one server.
 //
 // While few commands are under way, each is sent at once on a connection of
-// its own. The commands that come while more are under way form batches, each
-// of which is sent as one pipeline when a connection is free. While batches are
-// deep, one goes at a time. So a lone caller waits for one round trip, and many
-// callers share system calls, here and in Redis.
+// its own. The commands that come while more are under way form batches, and each
+// batch is sent as one pipeline when a connection is free. While batches have
+// more commands than connections, one batch goes at a time. So a lone caller
+// waits for one round trip, and many callers share system calls, here and in
+// Redis.
 //
-// When the server has been silent for so long that a batch is given up, the
-// commands that wait fail with it. They were not sent, so they are not charged
-// when the server wakes up.
+// When the server has been silent for so long that a batch fails, the waiting
+// commands fail with the batch. They were not sent, so the server does not charge
+// them when it wakes up.
 //
 // A command outlives its caller: a caller that gives up ends only its wait, so
 // the connection keeps its order of replies and stays open.
@@ -50,7 +51,7 @@ type lane struct {
 	mu     sync.Mutex
 	queue  []*trip // the next batches
 	flying int     // commands on the wire
-	deep   bool    // the last batch had more commands than may go at once
+	deep   bool    // the last batch had, or the next one has, more than direct commands
 	closed bool
 
 	batches sync.WaitGroup // goroutines that send
@@ -106,7 +107,7 @@ func (l *lane) send(t *trip) {
 	switch {
 	case l.closed:
 		l.end(t, goredis.ErrClosed)
-	case l.full():
+	case l.busy():
 		l.queue = append(l.queue, t)
 	default:
 		l.flying++
@@ -115,8 +116,8 @@ func (l *lane) send(t *trip) {
 	}
 }
 
-// full reports whether a command has to wait for the next batch.
-func (l *lane) full() bool {
+// busy reports whether a command has to wait for the next batch.
+func (l *lane) busy() bool {
 	if l.deep {
 		return l.flying > 0
 	}
@@ -141,7 +142,7 @@ func (l *lane) next(n int) []*trip {
 	defer l.mu.Unlock()
 	l.flying -= n
 	l.deep = max(n, len(l.queue)) > l.direct
-	if l.full() {
+	if l.busy() {
 		return nil
 	}
 	size := min(len(l.queue), batchLimit)
@@ -205,7 +206,7 @@ func (l *lane) failure(cmds []goredis.Cmder, err error) error {
 	return err
 }
 
-// report tells whether the server serves.
+// report tells l.server whether the server serves.
 func (l *lane) report(batch []*trip, err error) {
 	if err == nil {
 		err = batch[0].cmd.Err()

@@ -34,12 +34,13 @@ type Options struct {
 	// of a host:port there may be a redis:// or rediss:// URL with a user, a
 	// password and, for Single, a database: redis://user:password@host:port/2.
 	URL string
-	// Auth is "password" or "user:password" for the servers, instead of the
-	// ones in URL. SentinelAuth is the same for the sentinels.
+	// Auth is "password" or "user:password" for the servers, in place of the
+	// credentials in URL. SentinelAuth is the same for the sentinels.
 	Auth         string
 	SentinelAuth string
-	// TLS returns the client's side of TLS for a new connection, also to
-	// sentinels, which the store may change; nil connects in plain text.
+	// TLS returns the client's TLS configuration for a new connection to a server
+	// or sentinel. The store may change the configuration. nil connects in plain
+	// text.
 	TLS func() *tls.Config
 
 	// PoolSize bounds the connections to each server; 0 is 10. Calls use up to
@@ -55,11 +56,10 @@ type Options struct {
 	// Clock is the local clock; nil is the system's.
 	Clock func() time.Time
 
-	// Watch is told when a server goes away and when it is back; nil tells
-	// nobody.
+	// Watch, if not nil, is told when a server goes away and when it is back.
 	Watch *presence.Watch
-	// ClockError is called, from one goroutine, for each measurement of the
-	// server's time that failed; nil for nobody.
+	// ClockError, if not nil, is called from one goroutine for each measurement
+	// of the server's time that failed.
 	ClockError func(error)
 }
 

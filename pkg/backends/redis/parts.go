@@ -13,8 +13,9 @@ type partCall struct {
 	done bool
 }
 
-// askSlots sends one script for each part, all before it waits for any, and
-// takes the answers in the order in which they come. It is split.Places' Ask.
+// askSlots sends one script for each part, before it waits for the first answer,
+// and takes the answers in the order in which they come. It is the Ask of
+// split.Places.
 func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
 	calls := make([]partCall, len(parts))
 	ended := make(chan *partCall, len(parts))

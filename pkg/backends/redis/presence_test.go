@@ -40,14 +40,15 @@ func (l *lines) with(text string) []string {
 	return found
 }
 
-// watched returns a Watch and what it has logged.
+// watched returns a Watch and the lines that it logs.
 func watched() (*presence.Watch, *lines) {
 	l := &lines{}
 	return &presence.Watch{Log: slog.New(slog.NewTextHandler(l, nil)), Role: "main"}, l
 }
 
-// TestOneLineWhenAServerGoes and one when it is back, whatever number of calls
-// fails in between; every error names the server.
+// TestOneLineWhenAServerGoes: the log has one line when a server goes away and one
+// when it is back, however many calls fail in between. Every error names the
+// server.
 func TestOneLineWhenAServerGoes(t *testing.T) {
 	server := testenv.Redis(t, "--requirepass", "secret")
 	watch, log := watched()
@@ -79,8 +80,8 @@ func TestOneLineWhenAServerGoes(t *testing.T) {
 	}
 }
 
-// TestWrongKindOfServer: errors and the log say what is there and which option
-// would be right.
+// TestWrongKindOfServer: errors and the log say which kind of server answered and
+// which option would be right.
 func TestWrongKindOfServer(t *testing.T) {
 	certs := testenv.Certs(t)
 	plain, secure := testenv.Redis(t), testenv.Redis(t, certs.RedisArgs()...)
@@ -111,8 +112,8 @@ func TestWrongKindOfServer(t *testing.T) {
 	}
 }
 
-// TestServerRefusesItsTime: the log says so once, and again when the clock is
-// the server's; each measurement is reported.
+// TestServerRefusesItsTime: the log has one line when the server refuses TIME and
+// one when it allows TIME again. Each failed measurement is reported.
 func TestServerRefusesItsTime(t *testing.T) {
 	server := testenv.Redis(t)
 	admin(t, server, "ACL", "SETUSER", "rls", "on", ">secret", "~*", "+@all", "-time")
@@ -140,8 +141,8 @@ func TestServerRefusesItsTime(t *testing.T) {
 	}
 }
 
-// TestClusterWithAMasterAway is ready when it can decide for some keys, and the
-// log says which master is away.
+// TestClusterWithAMasterAway: the store is ready when it can decide for some keys,
+// and the log says which master is away.
 func TestClusterWithAMasterAway(t *testing.T) {
 	cluster := testenv.RedisCluster(t, 3, 0)
 	gone := cluster.Masters[0]

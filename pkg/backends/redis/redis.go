@@ -2,19 +2,19 @@
 // a master watched by sentinels, or a cluster.
 //
 // It promises that every batch is one script and so atomic, in one round trip
-// (in a cluster one script per slot, all on their way at once), that nothing
-// is charged twice, that every key has a lifetime from the moment it exists,
-// and that a server that is stopped, frozen, unreachable or demoted costs
-// callers no more than their deadlines: nothing piles up, and the first call
-// after its return succeeds. An all-or-nothing batch over several slots
-// charges each slot and gives back if one refuses: others may be refused for a
-// moment, nobody is admitted beyond a limit.
+// (in a cluster one script per slot, all on their way at once), that no operation
+// is charged twice, and that every key has a lifetime from the moment it exists.
+// A server that is stopped, frozen, unreachable or demoted delays callers until
+// their deadlines at most: calls do not pile up, and the first call after its
+// return succeeds. An all-or-nothing batch over several slots charges each slot
+// and gives back if one refuses: other callers may be refused for a moment, nobody
+// is admitted beyond a limit.
 //
 // Calls are sent in go-redis' pipelines and outlive their callers: a caller
 // that gives up ends its wait, not the call.
 //
-// It leaves to decorators the deadline of a call and what to do without a
-// store, and to the strategies what cells mean.
+// It leaves the deadlines of callers and policies for a store that is away to
+// decorators, and the meaning of cells to the strategies.
 package redis
 
 import (
@@ -58,7 +58,7 @@ func Open(o Options) (*Store, error) {
 	switch t.kind {
 	case Cluster:
 		s.servers = openCluster(t, s.clock.soon)
-		// By 2 silences a server has answered or its connection was given up.
+		// After twice silence a server has answered or its connection is closed.
 		s.slots = &split.Places{Of: slotOfOp, Ask: s.askSlots, GiveBack: 2 * t.silence()}
 	case Sentinel:
 		s.servers = openSentinel(t, s.clock.soon)
@@ -71,8 +71,8 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Now is the time on the server's clock, as last measured: in a cluster that
-// of the master with the least address. It never waits.
+// Now is the time on the server's clock, as last measured; in a cluster it is the
+// clock of the master with the least address. It never waits.
 func (s *Store) Now() int64 { return s.clock.now() }
 
 // Ping asks the server for a sign of life, through the same queue as Apply.

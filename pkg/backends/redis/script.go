@@ -12,7 +12,7 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// A script is what Redis runs atomically for a batch.
+// A script is a Lua script that Redis runs atomically for a batch.
 type script struct {
 	source string
 	sha    any // hex SHA-1, by which EVALSHA names it
@@ -49,8 +49,8 @@ func (e *eval) bySource() []any {
 	return args
 }
 
-// isCount reports whether count.lua can apply op: a fixed window that is
-// charged whatever it holds.
+// isCount reports whether count.lua can apply op: the charge of a fixed window
+// whatever its count is.
 func isCount(op *backends.Op) bool {
 	return op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
 		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax)

@@ -10,8 +10,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// servers are what a store keeps its cells in: one server, or the masters of a
-// cluster.
+// servers are the servers that hold a store's cells: one server, or the masters
+// of a cluster.
 type servers interface {
 	// lane is the way to the server that has key.
 	lane(ctx context.Context, key string) (*lane, error)
@@ -117,8 +117,9 @@ func (s *single) lane(context.Context, string) (*lane, error) { return s.way, ni
 
 func (s *single) redirect(error) (*lane, bool) { return nil, false }
 
-// failed closes the connections to a server that has become a replica. It goes
-// on answering, so go-redis would keep them; new ones may lead to its successor.
+// failed closes the connections to a server that has become a replica. The replica
+// goes on answering, so go-redis would keep them; new connections may lead to the
+// new master.
 func (s *single) failed(err error) {
 	if goredis.IsReadOnlyError(err) {
 		s.dialer.leaveAll()

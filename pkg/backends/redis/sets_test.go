@@ -196,8 +196,8 @@ func TestClusterFrozenMaster(t *testing.T) {
 	}, "the slot is back")
 }
 
-// TestClusterExpiredContexts: also the hit of a caller that has given up before
-// it called is counted.
+// TestClusterExpiredContexts: the hit of a caller whose context has ended before
+// its call is counted, too.
 func TestClusterExpiredContexts(t *testing.T) {
 	cluster := testenv.RedisCluster(t, 2, 0)
 	s := openCluster(t, cluster)
@@ -214,8 +214,9 @@ func TestClusterExpiredContexts(t *testing.T) {
 	}, "every hit is counted")
 }
 
-// TestClusterTellsWhatIsDecided: a key whose own master answers is decided while
-// another key of its batch waits for a frozen master, and each key once.
+// TestClusterTellsWhatIsDecided: a key whose own master answers is reported as
+// decided while another key of its batch waits for a frozen master. Each key is
+// reported once.
 func TestClusterTellsWhatIsDecided(t *testing.T) {
 	cluster := testenv.RedisCluster(t, 3, 0)
 	s := openCluster(t, cluster)

@@ -44,7 +44,8 @@ type Places struct {
 // ApplyEach divides b by place and applies the parts, as backends.Spread wants
 // it. It calls decided for an operation when its place has answered. If operations
 // of b are decided together over several places, it calls decided for all
-// operations when all places have answered.
+// operations when the batch is decided and its charges are given back, or when
+// ctx has ended.
 //
 // Giving back takes a goroutine, at most one for each call. It goes to places
 // that have just answered, so goroutines do not pile up behind a place that is

@@ -89,8 +89,8 @@ func TestGivesBack(t *testing.T) {
 }
 
 // TestGivesBackWithoutItsCaller: the caller's time ends while one store is
-// frozen. The other one gives its charge back then, not when the frozen one
-// answers.
+// frozen. The charge on the other store is given back at once, not when the frozen
+// store answers.
 func TestGivesBackWithoutItsCaller(t *testing.T) {
 	server := testenv.Redis(t)
 	slow, err := redis.Open(redis.Options{URL: server.Addr})
