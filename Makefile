@@ -72,7 +72,7 @@ fmt: ## format the code
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: tidy-check
-tidy-check: ## check that go.mod and go.sum say what the code needs
+tidy-check: ## check that go.mod and go.sum list the modules that the code needs
 	go mod tidy -diff
 	go mod verify
 
@@ -85,5 +85,5 @@ release: ## build the binaries and the image, with checksums, into dist/
 	scripts/release.sh
 
 .PHONY: clean
-clean: ## remove what was built; .tools stays
+clean: ## remove bin/ and dist/; .tools/ stays
 	rm -rf bin dist

@@ -24,7 +24,7 @@ type checkCmd struct {
 	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain."`
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot."`
 
-	// The reference's flags.
+	// The flags of envoyproxy/ratelimit's ratelimit_config_check.
 	ConfigDir          string `name:"config_dir" placeholder:"DIR" help:"A folder, the same as PATH."`
 	MergeDomainConfigs bool   `name:"merge_domain_configs" help:"The same as --merge-domain-config."`
 }

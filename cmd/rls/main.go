@@ -78,8 +78,8 @@ func main() {
 // Under this name the program runs the command check.
 const checker = "ratelimit_config_check"
 
-// arguments translates what the parser does not understand: help as a command,
-// and the flags of check in envoyproxy/ratelimit, which begin with one dash.
+// arguments translates arguments that the parser does not understand: help as a
+// command, and the flags of check in envoyproxy/ratelimit, which begin with one dash.
 func arguments(name string, args []string) []string {
 	if name == checker {
 		args = append([]string{"check"}, args...)

@@ -63,8 +63,8 @@ func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer,
 	return all
 }
 
-// newStatsd returns what sends metrics to the server of statsd or DogStatsD that the
-// settings name; without one it sends nothing.
+// newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
+// that the settings name. It sends nothing if they name none.
 func newStatsd(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (*metrics.Statsd, error) {
 	c := s.Metrics
 	addr := net.JoinHostPort(c.StatsdHost, strconv.Itoa(c.StatsdPort))

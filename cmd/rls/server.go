@@ -23,7 +23,7 @@ import (
 // stopWithin bounds how long requests in flight may take when the process ends.
 const stopWithin = 5 * time.Second
 
-// answers is what the listeners serve.
+// answers has the services and pages that the listeners serve.
 type answers struct {
 	limits  rls.RateLimitServiceServer
 	rules   func() string // the text of /rlconfig

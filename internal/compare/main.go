@@ -4,7 +4,7 @@
 // program and of Redis for a request, and how long callers waited.
 //
 // It runs on Linux. The caller builds both programs. The figures depend on the
-// machine: compare those of one run only.
+// machine: compare figures of one run only.
 package main
 
 import (

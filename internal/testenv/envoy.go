@@ -78,7 +78,7 @@ func (e *EnvoyServer) Listener(name string) string {
 	return ""
 }
 
-// Admin returns what the admin interface answers to a GET, such as
+// Admin returns the answer of the admin interface to a GET, such as
 // "/stats?filter=ratelimit".
 func (e *EnvoyServer) Admin(path string) string {
 	e.t.Helper()

@@ -62,7 +62,7 @@ func start(t testing.TB, p program) *Server {
 	s := &Server{t: t, program: p, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if s.cmd != nil {
-			s.Kill() // nothing in it is worth the wait for Stop
+			s.Kill() // faster than Stop; its data is not needed
 		}
 		if t.Failed() {
 			t.Logf("log of %s at %s:\n%s", p.name, s.Addr, s.tail())
@@ -151,8 +151,8 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Freeze stops a process and returns when none of its threads runs any more;
-// where there is no /proc, when it was told to.
+// Freeze stops a process and returns when its threads have stopped. Where there is
+// no /proc it does not wait for them.
 func Freeze(t testing.TB, process *os.Process) {
 	t.Helper()
 	if err := process.Signal(syscall.SIGSTOP); err != nil {

@@ -1,6 +1,6 @@
 // Package logging gives log lines the levels, fields and shape of those of
 // envoyproxy/ratelimit, so that programs that collect its lines understand these
-// too. It leaves to its users what is logged.
+// too. It leaves the messages to its users.
 package logging
 
 import (

@@ -120,7 +120,7 @@ func TestLongNamesAreOther(t *testing.T) {
 	}
 }
 
-// A name without a caller's bytes has its series whatever callers did before.
+// A name without a caller's bytes always has its series.
 func TestRulesAlwaysHaveTheirSeries(t *testing.T) {
 	m := open(t, metrics.Options{MaxSeries: 0})
 	entry := descriptors.Entry{Key: "k", Value: "v"}

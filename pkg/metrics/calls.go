@@ -134,7 +134,7 @@ type timer struct {
 	slow []int64 // durations of 1000 milliseconds and more
 }
 
-// maxSlow bounds the durations in slow; those of further calls are dropped.
+// maxSlow bounds the durations in slow; the durations of further calls are dropped.
 const maxSlow = 10_000
 
 func (t *timer) add(took time.Duration) {

@@ -12,9 +12,9 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// DebugLog is a [service.Observer] that logs requests at debug level: what the
-// caller sent, the decision of each limit, and the answer. Its lines identify
-// customers. It logs the first requests of each second.
+// DebugLog is a [service.Observer] that logs the first requests of each second at
+// debug level: the descriptors, the decision of each limit, and the answer. Its
+// lines can identify customers.
 type DebugLog struct {
 	perSecond int64
 	log       *slog.Logger

@@ -125,7 +125,7 @@ func (d *decisions) Observe(o *service.Observation) {
 	}
 }
 
-// count counts a decision, whatever its hits, in the series of our own.
+// count counts a decision once, with any number of hits, in the series rls_*.
 func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 	if !v.Is.Allowed {
 		d.retry[v.Limit.Strategy].Observe(v.Is.RetryAfter.Seconds())

@@ -9,8 +9,8 @@
 // The package promises that names stay the same and that the number of series
 // is bounded: names and labels with a caller's bytes are counted in a series
 // `other` once there are too many, and rules that have been gone for an hour are
-// forgotten. Where metrics are served is left to pkg/server, and what is worth
-// counting to each package.
+// forgotten. It leaves the listener of metrics to pkg/server, and to each package
+// which events it reports.
 package metrics
 
 import (
@@ -212,7 +212,7 @@ func (m *Metrics) Watch(store MemoryStore) {
 }
 
 // Handler serves the metrics in Prometheus' formats. A mapping file can produce
-// series that contradict others; those are left out and logged.
+// series that contradict others; such series are left out and logged.
 func (m *Metrics) Handler() http.Handler {
 	all := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,

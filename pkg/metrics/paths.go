@@ -38,7 +38,7 @@ type counter struct {
 // keyed is the counters of one metric key.
 type keyed struct {
 	stats [statCount]*counter
-	room  int // what the key took from paths.room
+	room  int // the part of paths.room that the key took
 	// of is the lifetime of the rule, or for overrides the domain, that the key
 	// is for. Several rules can have one key: when its own rule is gone, the
 	// next one that counts takes its place. paths.mu guards it.
@@ -137,7 +137,7 @@ func (p *paths) notFound(domain string) *counter {
 }
 
 // admit takes room for a name with a caller's bytes and returns how much: twice
-// as much for a long name, so that /metrics stays small whatever is sent; 0 when
+// as much for a long name, so that /metrics stays small with any names; 0 when
 // there is not enough or the name is too long. The caller holds p.mu.
 func (p *paths) admit(name string) int {
 	room := 1 + len(name)/(maxKey/2+1)

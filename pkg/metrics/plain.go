@@ -32,8 +32,8 @@ type plain struct {
 }
 
 // NewStatsdSink returns a sink that sends to addr over network, tcp or udp, with
-// the tags in each path. Open tries again after a failure, of which the first is
-// logged.
+// the tags in each path. Open tries again after a failure. Only the first failure
+// is logged.
 func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logger) (Sink, error) {
 	p := &plain{network: network, addr: addr, log: log}
 	switch network {

@@ -14,7 +14,7 @@ type reading struct {
 	read    func() uint64
 
 	series *series // its name and labels in Prometheus; only mapped uses it
-	sent   uint64  // what was sent of a counter; only Statsd uses it
+	sent   uint64  // the part of a counter that was sent; only Statsd uses it
 }
 
 func (p *paths) gauge(path, help string, read func() uint64) {

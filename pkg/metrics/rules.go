@@ -31,9 +31,9 @@ func (m *Metrics) InForce(tree *descriptors.Tree) {
 	m.inForce.hash.Set(float64(tree.Hash() & (1<<hashBits - 1)))
 }
 
-// Skipped adds the metric of the problems of the rules in force, each of which
-// left out a descriptor or a file instead of refusing all rules, and returns the
-// function that sets it. It must be called once at most.
+// Skipped adds the metric of skipped problems: problems of the rules in force that
+// left out a descriptor or a file instead of refusing all rules. It returns the
+// function that sets the metric, and must be called once at most.
 func (m *Metrics) Skipped() func(problems int) {
 	skipped := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "rls_config_skipped_problems", Help: "Problems of the rules in force for which a descriptor or a file was left out (CONFIG_ON_ERROR=skip).",

@@ -28,8 +28,8 @@ type Sink interface {
 	Close()
 }
 
-// Statsd sends what was counted to a Sink, under the paths of
-// envoyproxy/ratelimit: counters as differences, gauges as they are.
+// Statsd sends counters and gauges to a Sink, under the paths of
+// envoyproxy/ratelimit: a counter as its growth, a gauge as its value.
 type Statsd struct {
 	metrics *Metrics
 	sink    Sink
@@ -57,8 +57,8 @@ func (s *Statsd) Run(ctx context.Context) error {
 	}
 }
 
-// Close sends what was counted since the last time and closes the sink. Run must
-// have returned.
+// Close sends the counts since the last Send and closes the sink. Run must have
+// returned.
 func (s *Statsd) Close() {
 	if s.sink == nil {
 		return
@@ -67,8 +67,8 @@ func (s *Statsd) Close() {
 	s.sink.Close()
 }
 
-// Send sends what was counted since the last time. Counters that cannot be sent
-// are kept for the next time. It must not be called while Run runs.
+// Send sends the counts since the last Send. Counts that cannot be sent are kept
+// for the next Send. It must not be called while Run runs.
 func (s *Statsd) Send() {
 	if !s.sink.Open() {
 		return
@@ -120,7 +120,7 @@ func dogTag(s string) string {
 	return replaced(s, func(r rune) bool { return strings.ContainsRune("|,#", r) })
 }
 
-// replaced is s with _ for control characters and for those that separate.
+// replaced is s with _ for control characters and for separators.
 func replaced(s string, separates func(rune) bool) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || separates(r) {

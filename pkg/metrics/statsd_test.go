@@ -92,7 +92,7 @@ func TestStatsd(t *testing.T) {
 	}
 }
 
-// Each Send sends what was counted since the last one, and nothing else.
+// Each Send sends the counts since the last Send, and nothing else.
 func TestStatsdSendsDifferences(t *testing.T) {
 	server := udp(t)
 	m := open(t, metrics.Options{})
@@ -153,8 +153,8 @@ func TestStatsdServerComesLate(t *testing.T) {
 	}
 }
 
-// Lines that a server which hangs did not read are sent to the next one, except for
-// those of the write under way.
+// Lines that a server did not read because it hung are sent to the next one, except
+// for the lines of the write under way.
 func TestStatsdServerHangs(t *testing.T) {
 	const counters, onItsWay = 4000, 20
 	server, err := net.Listen("tcp", "127.0.0.1:0")

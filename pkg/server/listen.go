@@ -85,7 +85,7 @@ func listenUnix(path string) (net.Listener, error) {
 func removeDeadSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Type() != fs.ModeSocket {
-		return nil // the attempt to listen says what is wrong, if anything
+		return nil // the error of listening explains the problem, if there is one
 	}
 	if err != nil {
 		return err

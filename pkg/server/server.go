@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Options say where a [Server] listens and what it answers there.
+// Options are the listeners of a [Server], their handlers and their bounds.
 type Options struct {
 	// GRPC is the gRPC listener; nil for none.
 	GRPC *GRPC
@@ -56,7 +56,8 @@ type HTTP struct {
 // Measure is told what happens at the edge of the process. Its methods are
 // called by many goroutines at once and must not block.
 type Measure interface {
-	// Called says how long a gRPC method took, whatever its outcome.
+	// Called reports the duration of a call of a gRPC method, with or without an
+	// error.
 	Called(method string, took time.Duration)
 	// Answered gives the status of one ShouldRateLimit, over gRPC or /json.
 	Answered(codes.Code)

@@ -334,7 +334,7 @@ func TestCaps(t *testing.T) {
 	r.want(desc("five", strings.Repeat("x", 16)), ok, 4)
 }
 
-// TestHostileBytes: whatever bytes a value has, it has a counter of its own.
+// TestHostileBytes: values of any bytes have counters of their own.
 func TestHostileBytes(t *testing.T) {
 	r := start(t, "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minute, requests_per_unit: 5}\n    descriptors:\n      - key: b\n        rate_limit: {unit: minute, requests_per_unit: 5}\n")
 	for _, d := range [][]string{
@@ -366,7 +366,7 @@ const fuzzRules = `
   - {key: queue, rate_limit: {unit: second, requests_per_unit: 1000, strategy: leaky_bucket, max_delay: 1ms}}
 `
 
-// FuzzRequest: whatever bytes a caller sends, the answer is a reply with one
+// FuzzRequest: to any bytes that a caller sends the answer is a reply with one
 // status per descriptor, or an error, and the process goes on.
 func FuzzRequest(f *testing.F) {
 	for _, req := range []*pb.RateLimitRequest{

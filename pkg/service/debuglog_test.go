@@ -48,8 +48,8 @@ func debugged(to *locked, perSecond int) func(*service.Config) {
 	return func(c *service.Config) { c.Observers = []service.Observer{metrics.NewDebugLog(perSecond, log)} }
 }
 
-// Each request is a line that says what was asked, what each limit decided, and
-// the answer or the error.
+// Each request has a line with its descriptors, the decision of each limit, and the
+// answer or the error.
 func TestDebugLog(t *testing.T) {
 	var log locked
 	r := start(t, measuredRules, debugged(&log, 1000))

@@ -13,7 +13,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// chargeAs loads rules in which domains that do not say charge have that charge.
+// chargeAs loads rules whose domains have that charge unless they set another one.
 // ChargeDenying is STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.
 func chargeAs(r *rig, charge descriptors.Charge, rules string) {
 	r.t.Helper()

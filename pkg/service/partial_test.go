@@ -20,7 +20,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// partly is a store of which a part is away: it does not decide operations whose
+// partly is a store with a server that is away: it does not decide operations whose
 // key contains "away", and lets the store below decide the others.
 type partly struct{ backends.Store }
 
@@ -165,8 +165,8 @@ descriptors:
 	}
 }
 
-// TestADescriptorOfWhichALimitIsMissing has several limits on one descriptor, of
-// which the store decides the first only.
+// TestADescriptorOfWhichALimitIsMissing: the store decides only the first of several
+// limits on one descriptor.
 func TestADescriptorOfWhichALimitIsMissing(t *testing.T) {
 	first := func(c *service.Config) { c.Store = firstOnly{c.Store} }
 	r := start(t, `

@@ -313,8 +313,8 @@ func TestSeveralLimits(t *testing.T) {
 }
 
 // TestSeveralLimitsOfADescriptorAreChargedTogether: a client that is over its
-// limit per second does not use up its limit per ten minutes, whatever charge
-// says. The window that denies counts the hit only with charge: always.
+// limit per second does not use up its limit per ten minutes, with any value of
+// charge. The window that denies counts the hit only with charge: always.
 func TestSeveralLimitsOfADescriptorAreChargedTogether(t *testing.T) {
 	const rules = `
 domain: d
@@ -389,7 +389,7 @@ func TestCharge(t *testing.T) {
 		if resp := r.call(request(desc("other", "a"), desc("s", "a"))); resp.OverallCode != ok {
 			t.Fatalf("%v", resp)
 		}
-		r.want(desc("other", "a"), ok, 97) // what a shadow rule denies is charged
+		r.want(desc("other", "a"), ok, 97) // hits that a rule in shadow mode denies are charged
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// request is what a caller asks, read once from its message.
+// request has the fields of a caller's message, which is read once.
 type request struct {
 	domain      string
 	descriptors []descriptor

@@ -35,7 +35,7 @@ type Config struct {
 	// each value of a descriptor in keys. It excludes RatelimitKeys.
 	KeySecret []byte
 	Caps      Caps
-	// ShadowMode answers OK whatever was decided; statuses keep the decision.
+	// ShadowMode answers every request OK. The statuses still show the decisions.
 	ShadowMode bool
 	// QuotaMode treats every descriptor as if its rule were in quota_mode.
 	QuotaMode bool
@@ -56,7 +56,7 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 
 	cfg    Config
-	values *valueHash // nil: values stand in keys as they are
+	values *valueHash // nil: keys have values in clear text
 	epoch  time.Time  // time.Since(epoch) reads one clock, time.Now reads two
 	tree   atomic.Pointer[descriptors.Tree]
 }

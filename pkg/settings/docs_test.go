@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/settings.md and the Helm chart's list of settings")
 
-// TestDocs compares the reference of the settings, and the list of their names
+// TestDocs compares docs/settings.md, and the list of the names of settings
 // by which the Helm chart refuses unknown ones, with the settings.
 func TestDocs(t *testing.T) {
 	for path, want := range map[string]string{

@@ -127,7 +127,7 @@ var referenceVariables = map[string]string{
 	"TRACING_SAMPLING_RATE":                         "1",
 }
 
-// better has the defaults that differ from those of envoyproxy/ratelimit on purpose.
+// better has the defaults that differ from envoyproxy/ratelimit on purpose.
 var better = map[string]string{
 	"BACKEND_TYPE":            "memory", // redis for a program that is started as ratelimit
 	"MEMCACHE_MAX_IDLE_CONNS": "64",     // with 2, most calls would dial

@@ -147,7 +147,7 @@ type Request struct {
 	MaxEntryBytes  int `env:"MAX_ENTRY_BYTES" default:"16384" min:"1" max:"67108864" unit:"bytes" help:"Largest size of the key and value of one entry together."`
 }
 
-// Log says what is logged and how.
+// Log has the level, the format and the sampling of the log.
 type Log struct {
 	Level  string `env:"LEVEL" default:"warn" oneof:"trace,debug,info,warn,warning,error,fatal,panic" help:"Log this level and those above."`
 	Format string `env:"FORMAT" default:"text" oneof:"text,json" help:"Format of log lines."`

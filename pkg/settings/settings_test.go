@@ -244,7 +244,7 @@ func TestWrongValues(t *testing.T) {
 		{"a secret without hashed keys", map[string]string{"CACHE_KEY_HASH_SECRET": "s", "CACHE_KEY_HASH_SECRET_FILE": "/run/secret"}, []string{
 			"want nothing, because CACHE_KEY_HASH is false", "want nothing, because CACHE_KEY_HASH is false",
 		}},
-		{"hashed keys of the reference", map[string]string{
+		{"hashed keys of envoyproxy/ratelimit", map[string]string{
 			"BACKEND_TYPE": "redis", "CACHE_KEY_FORMAT": "ratelimit", "CACHE_KEY_HASH": "true", "CACHE_KEY_HASH_SECRET": "sixteen bytes or more",
 		}, []string{`CACHE_KEY_HASH (--cache-key-hash) is "true": want false, because CACHE_KEY_FORMAT is ratelimit`}},
 		{"any case", map[string]string{"LOG_LEVEL": "WARNING", "REDIS_TYPE": "single", "SHADOW_MODE": "TRUE"}, nil},

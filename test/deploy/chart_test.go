@@ -65,7 +65,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"settings.RUNTIME_SUBDIRECTORY=x", "settings.RUNTIME_SUBDIRECTORY: the chart mounts the rules"},
 		{"settings.RUNTIME_APPDIRECTORY=x", "settings.RUNTIME_APPDIRECTORY: the chart mounts the rules"},
 		{"settings.RUNTIME_WATCH_ROOT=true", "settings.RUNTIME_WATCH_ROOT: the chart mounts the rules"},
-		{"settings.REDIS_URL=redis:6380", "settings.REDIS_URL: want backend.redis.url"}, // the NetworkPolicy opens that one's port
+		{"settings.REDIS_URL=redis:6380", "settings.REDIS_URL: want backend.redis.url"}, // the NetworkPolicy opens the port of backend.redis.url
 		{"settings.REDIS_AUTH=secret", "settings.REDIS_AUTH: want backend.redis.authSecret"},
 		{"settings.REDIS_SENTINEL_AUTH=secret", "settings.REDIS_SENTINEL_AUTH: want backend.redis.sentinelAuthSecret"},
 		{"settings.CACHE_KEY_HASH_SECRET=0123456789abcdef", "want extraEnv, from a Secret"},
@@ -249,7 +249,7 @@ func TestChartSecretsMustExist(t *testing.T) {
 	}
 }
 
-// TestChartMountsTheCA of a Redis with a private one where REDIS_TLS_CACERT says.
+// TestChartMountsTheCA: the CA of a Redis is mounted at the path in REDIS_TLS_CACERT.
 func TestChartMountsTheCA(t *testing.T) {
 	for name, file := range map[string]string{"redis": "/etc/rls/redis-ca/ca.crt", "redis-cluster": "/etc/rls/redis-ca/ca.pem"} {
 		r := release(t, name)

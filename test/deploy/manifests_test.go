@@ -212,8 +212,8 @@ func TestSelectorsSelectThePods(t *testing.T) {
 	}
 }
 
-// TestServiceMonitorsFindTheMetrics: they scrape each pod once, although there are
-// two Services.
+// TestServiceMonitorsFindTheMetrics: a ServiceMonitor scrapes each pod once, although
+// there are two Services.
 func TestServiceMonitorsFindTheMetrics(t *testing.T) {
 	for _, c := range []struct{ monitor, services rendering }{
 		{overlay(t, "prometheus-operator"), overlay(t, "memory")},
@@ -337,8 +337,8 @@ func TestEnvoyGatewayConfiguration(t *testing.T) {
 	}
 }
 
-// ownOverlay renders the overlay that docs/kubernetes.md shows: those of its YAML
-// blocks, counted from 0.
+// ownOverlay renders the overlay that these YAML blocks of docs/kubernetes.md show.
+// The blocks are counted from 0.
 func ownOverlay(t *testing.T, blocks ...int) rendering {
 	t.Helper()
 	var kustomization string

@@ -42,7 +42,7 @@ var scraped struct {
 // series is one line of /metrics.
 type series struct {
 	name   string
-	labels string // as in the line, with those of the target
+	labels string // as in the line, with the labels of the target
 	value  float64
 }
 

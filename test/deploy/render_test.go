@@ -148,7 +148,7 @@ func rendered(t *testing.T) []rendering {
 	return all
 }
 
-// overlay renders one as `kubectl apply -k` does.
+// overlay renders an overlay as `kubectl apply -k` does.
 func overlay(t *testing.T, name string) rendering {
 	t.Helper()
 	program, err := kustomize()
@@ -235,8 +235,8 @@ func (p pod) ours(t *testing.T) container {
 	return container{}
 }
 
-// environment returns the variables of the container's process, without those
-// whose values only a cluster knows, such as Secrets.
+// environment returns the variables of the container's process, without variables
+// whose values only a cluster knows, such as those from Secrets.
 func (r rendering) environment(t *testing.T, c container) map[string]string {
 	t.Helper()
 	env := map[string]string{}

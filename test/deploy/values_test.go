@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// changes has, for each value that the chart's README explains, another one as
-// --set takes it: the last of its list. Those before it are what it needs to have
-// an effect.
+// changes has a list for each value that the chart's README explains. The last
+// element is a change of the value, as --set takes it. The elements before it are
+// changes without which it has no effect.
 var changes = map[string][]string{
 	"nameOverride":                     {"nameOverride=limits"},
 	"fullnameOverride":                 {"fullnameOverride=limits"},

@@ -14,7 +14,7 @@ import (
 const backendsDoc = "docs/backends.md"
 
 // stages start the servers of a section's example. Each returns pairs for a
-// strings.Replacer: addresses and files of the example, and those of the test.
+// strings.Replacer: each address and file of the example with that of the test.
 var stages = map[string]func(*testing.T) []string{
 	"memory": func(*testing.T) []string { return nil },
 	"Redis and Valkey": func(t *testing.T) []string {

@@ -109,7 +109,7 @@ descriptors:
   - {key: scarce, rate_limit: {unit: year, requests_per_unit: 1, strategy: gcra}}
 `
 
-// TestEveryStore: users see the same whatever the store is.
+// TestEveryStore: users see the same with every store.
 func TestEveryStore(t *testing.T) {
 	t.Parallel()
 	for _, store := range stores {

@@ -202,8 +202,8 @@ func (r *replies) responseHeaders(t *testing.T) {
 	}
 }
 
-// requestHeaders: the upstream gets the headers that the service adds to requests,
-// and those that Envoy makes of the metadata, and none if the setting is off.
+// requestHeaders: the upstream gets the headers that the service adds to requests
+// and the headers that Envoy makes of the metadata, and none if the setting is off.
 func (r *replies) requestHeaders(t *testing.T) {
 	a := r.want(t, http.StatusOK, "telling", "/told", "x-user: 43", "x-other: kept")
 	for _, want := range []string{"Ratelimit-Limit: 9\r\n", "Ratelimit-Remaining: 8\r\n", "X-Left: 8\r\n", "X-Other: kept\r\n"} {

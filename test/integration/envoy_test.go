@@ -83,7 +83,7 @@ func startEdge(t *testing.T) *edge {
 	return e
 }
 
-// answer is what a client of Envoy got.
+// answer is the response that a client of Envoy got.
 type answer struct {
 	code   int
 	header http.Header

@@ -116,7 +116,7 @@ func staysSmall(s *service) {
 		rate, lasting  = 500, 3 * time.Second
 		goroutines     = "go_goroutines"
 		resident       = "process_resident_memory_bytes"
-		moreGoroutines = 300 // a few per call in flight, of which 500/s × 20 ms are 10
+		moreGoroutines = 300 // a few for each call in flight; about 500/s × 20 ms = 10 calls are in flight
 		moreBytes      = 48 << 20
 	)
 	goroutinesBefore, bytesBefore := s.stat(goroutines), s.stat(resident)

@@ -28,9 +28,9 @@ descriptors:
     descriptors: [{key: inner, value: "*", value_to_metric: true, rate_limit: {unit: second, requests_per_unit: 2}}]
 `
 
-// TestNamesOfCallersTakeNoMemory: whatever domains, values and limits callers
-// make up, the process and its page of metrics stay small, also while statsd
-// is told. The store is too small to count among what grows.
+// TestNamesOfCallersTakeNoMemory: callers make up domains, values and limits, and the
+// process and its page of metrics stay small, also while metrics are sent to statsd.
+// The store is so small that it does not matter.
 func TestNamesOfCallersTakeNoMemory(t *testing.T) {
 	const (
 		domains, values, overrides = 200_000, 1_000_000, 50_000

@@ -25,16 +25,15 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// deployment is a gateway's Deployment of envoyproxy/ratelimit: its command
-// and environment, as it is but for ports, addresses and folders, which belong
-// to the machine.
+// deployment is a gateway's Deployment of envoyproxy/ratelimit: its command and its
+// environment. Only ports, addresses and folders are those of this machine.
 type deployment struct {
 	env []string
 	tls *testenv.TLS // with which gRPC is served; nil without
 }
 
-// roll starts the program as a Deployment does, under the name that the image
-// has, with nothing in its environment but what is given.
+// roll starts the program as a Deployment does: under the name that it has in the
+// image, and with no other variables than the deployment's.
 func (d deployment) roll(t *testing.T) *service {
 	t.Helper()
 	s := &service{t: t, root: t.TempDir(), ended: make(chan struct{}), addrs: map[string]string{}}

@@ -77,8 +77,8 @@ func (c *callers) ask(client *service, shut bool) bool {
 }
 
 // TestReloadsUnderLoad: while ten thousand rules are loaded two hundred times
-// nobody gets a wrong answer, no hit is forgotten, and callers wait no longer
-// than those of a service beside it whose rules stay.
+// nobody gets a wrong answer, no hit is forgotten, and callers wait no longer than
+// the callers of a service beside it whose rules stay.
 func TestReloadsUnderLoad(t *testing.T) {
 	t.Run("files", func(t *testing.T) {
 		s := serve(t, manyRules(1))

@@ -73,10 +73,9 @@ func TestTwoProcessesAdmitTheLimitTogether(t *testing.T) {
 	}
 }
 
-// TestAllOrNothingWhileOthersCharge: the hits that are charged are those that were
-// admitted, no more and no less, however many ask at once. On stores that cannot
-// step both counters at once, callers may be denied while the charge of another
-// caller is given back.
+// TestAllOrNothingWhileOthersCharge: exactly the admitted hits are charged, although
+// many callers ask at once. On stores that cannot step both counters atomically, a
+// caller may be denied while the charge of another caller is given back.
 func TestAllOrNothingWhileOthersCharge(t *testing.T) {
 	t.Parallel()
 	const plenty, scarce, callers, calls = 1000, 30, 4, 20

@@ -221,8 +221,8 @@ func is(t *testing.T, attributes map[string]string, key, want string) {
 	}
 }
 
-// What a span says about decisions that were not an OK, and what a caller can
-// make it hold.
+// Spans of decisions that were not an OK have the right status, and a caller's bytes
+// in spans are bounded.
 func TestSpansTellHowRequestsEnd(t *testing.T) {
 	redis, r := testenv.Redis(t), newReceiver(t)
 	s := serve(t, tracedRules, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=300ms",

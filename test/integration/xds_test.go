@@ -71,7 +71,7 @@ func TestRulesFromAManagementServer(t *testing.T) {
 			s.want("a", desc("user", "1"), ok, 0)
 			s.want("a", desc("user", "1"), over, 0)
 
-			// Another limit keeps what was counted.
+			// When the limit changes its counter goes on.
 			plane.Set("2", perHour("a", 5), perHour("b", 1))
 			s.inForce("b.user:")
 			s.want("a", desc("user", "1"), ok, 1)

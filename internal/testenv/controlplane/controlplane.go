@@ -1,5 +1,5 @@
-// Package controlplane is an xDS management server for tests, the one that
-// gateways are built on: go-control-plane's, with snapshots of rules.
+// Package controlplane is an xDS management server for tests: the server of
+// go-control-plane, on which gateways are built, with snapshots of rules.
 package controlplane
 
 import (
@@ -61,8 +61,7 @@ func (p *Port) Stop() {
 	}
 }
 
-// Plane is a management server with snapshots, as gateways are built on, which
-// remembers what it was asked.
+// Plane is a management server with snapshots that remembers the requests to it.
 type Plane struct {
 	xdsserver.Server
 	t         testing.TB
@@ -155,7 +154,7 @@ func (p *Plane) Streams() int {
 	return p.streams
 }
 
-// Header is what a header of the nth stream said.
+// Header returns the values of a header of the nth stream.
 func (p *Plane) Header(n int, name string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
