@@ -32,17 +32,17 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // read the answer, and so on.
 //
 // gomemcache keeps idle connections without looking at them, so that after a
-// restart of the server the next call on each would fail, and whether it had
-// charged would be unknown. Here a connection is looked at before a request is
-// written: if the server closed it, or a call to that server broke off since
-// it was opened, another one is dialled. As nothing of the request has been
-// sent by then nothing can be charged twice. A request that has been sent is
-// never repeated.
+// restart of the server the next call on each would fail, and nobody would know
+// whether it had charged. This conn checks its connection before it writes a
+// request: if the server has closed the connection, or a call to that server broke
+// off since it was opened, conn dials another one. No byte of the request has been
+// sent by then, so nothing is charged twice. A request that has been sent is never
+// repeated.
 //
-// A new connection has to answer `version` before its first request. A server
-// that is frozen still accepts connections and buffers what is sent; charges
-// that timed out would be applied when it wakes up. So no charge is sent
-// there once one call has timed out.
+// On a new connection the server has to answer `version` before the first
+// request. The system of a frozen server still accepts connections and buffers
+// requests, and the server would apply charges that timed out when it wakes up. So
+// once a call has timed out, no charge is sent until the server answers.
 type conn struct {
 	net.Conn
 	dialer   *dialer
@@ -142,8 +142,8 @@ func (c *conn) note(err error) error { return c.server.answered(err) }
 // not moved by the lines of its answer.
 func (c *conn) SetDeadline(time.Time) error { return nil }
 
-// isQuiet reports whether an idle connection is open and has nothing to say,
-// as it should between two requests.
+// isQuiet reports whether an idle connection is open and has no bytes to read, as
+// it should between two requests.
 func isQuiet(nc net.Conn) bool {
 	if t, ok := nc.(*tls.Conn); ok {
 		nc = t.NetConn()

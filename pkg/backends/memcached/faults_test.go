@@ -191,8 +191,8 @@ func TestFrozenServer(t *testing.T) {
 	testenv.Eventually(t, patience, func() bool {
 		return s.Apply(context.Background(), batch(hit("awake", 1, 5))) == nil
 	}, "the server is used again")
-	// The hit before the freeze, the calls on the 10 connections that were
-	// open then, and those that waited for an answer at its end.
+	// The hit before the freeze, the calls on the 10 connections that were open
+	// then, and the calls that waited for an answer at the end of the freeze.
 	if got := apply(t, s, hit("frozen", 0, -1)).Value.Whole; got > 1+10+64 {
 		t.Fatalf("%d of the 3000 calls that failed were charged later", got)
 	}
@@ -314,8 +314,8 @@ func TestFrozenServerIsTriedByOneCallAtATime(t *testing.T) {
 	}
 }
 
-// TestHalfAnsweredBatch: the operations on a server that is there are decided,
-// the others say that they are not, and by which server.
+// TestHalfAnsweredBatch: when one server is away, the operations on the other
+// server are decided. The replies for the first have an error that names it.
 func TestHalfAnsweredBatch(t *testing.T) {
 	up, down := testenv.Memcached(t), testenv.Memcached(t)
 	s := open(t, memcached.Options{Servers: []string{down.Addr, up.Addr}, Timeout: time.Second})
@@ -331,8 +331,9 @@ func TestHalfAnsweredBatch(t *testing.T) {
 	}
 }
 
-// One call that breaks off is enough to distrust every idle connection: calls
-// after it open new ones. (A second may have begun before the first was over.)
+// TestLostConnectionsCostOneCall: after one call has broken off, later calls open
+// new connections and do not use the idle ones. (A second call may break off, if
+// it began before the first was over.)
 func TestLostConnectionsCostOneCall(t *testing.T) {
 	server := testenv.Memcached(t)
 	network := relay(t, server.Addr, func([]byte) {})
@@ -381,7 +382,8 @@ func TestCallersWhoGiveUpDisturbNobody(t *testing.T) {
 	}
 }
 
-// A caller who gives up gets its batch back untouched.
+// TestAbandonedBatchIsNotTouched: the store does not touch the batch of a caller
+// that has given up.
 func TestAbandonedBatchIsNotTouched(t *testing.T) {
 	server := testenv.Memcached(t)
 	s := open(t, memcached.Options{Servers: []string{server.Addr}})

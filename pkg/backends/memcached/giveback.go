@@ -7,10 +7,10 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// giveBack gives back what operations that depend on each other were charged
-// and should not have been, whether or not the caller still waits. After a
-// failure that is all of it. A refund stays: how much of it the cell took is
-// not known.
+// giveBack gives back charges of operations that depend on each other, even if
+// the caller no longer waits: after a failure all of them, else the charges of
+// refused groups or of a refused batch. A refund stays, because nobody knows how
+// much of it the cell took.
 func (j *job) giveBack(ctx context.Context, failed bool) error {
 	var undo []backends.Op
 	var of []*cell
@@ -37,7 +37,7 @@ func (j *job) giveBack(ctx context.Context, failed bool) error {
 	if err := back.rounds(ctx); err != nil {
 		return fmt.Errorf("give back: %w", err)
 	}
-	for k, c := range of { // the last one on a cell has the final say
+	for k, c := range of { // a cell's last operation overwrites the earlier ones
 		for _, i := range c.ops {
 			j.Replies[i].Value, j.Replies[i].Until = back.Replies[k].Value, back.Replies[k].Until
 		}

@@ -106,7 +106,7 @@ func TestRecordsSurviveTheWire(t *testing.T) {
 	}
 }
 
-// Whatever a cell holds, reading it is an error or a value in range.
+// FuzzDecode decodes any bytes: the result is an error or a value in range.
 func FuzzDecode(f *testing.F) {
 	f.Add(uint8(0), uint8(0), []byte("12  "))
 	f.Add(uint8(1), uint8(0), []byte("99999999999999999999 1"))

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxRounds bounds how often a compare-and-swap is tried. Whenever one
-	// fails, another writer's has succeeded, so only a cell with about as many
-	// writers at once fails all rounds.
+	// maxRounds bounds how often a compare-and-swap is tried. Each time it fails,
+	// another writer has changed the cell, so all rounds fail only on a cell with
+	// about as many writers at once.
 	maxRounds = 32
 	// The pause before the next round is random, up to a bound that doubles
 	// from minPause to maxPause.
@@ -31,8 +31,7 @@ type job struct {
 
 	cells []*cell
 	round int
-	// charged says how often each operation has been charged by what was
-	// written to memcached.
+	// charged says how often the writes to memcached have charged each operation.
 	charged []int64
 }
 
@@ -44,7 +43,7 @@ type cell struct {
 	refunds bool   // refunds only
 
 	item    *memcache.Item // as read; nil when absent
-	record  *record        // what the operations make of it; nil if it is foreign
+	record  *record        // the cell after the operations; nil if it is foreign
 	written bool
 }
 
@@ -83,8 +82,8 @@ func (j *job) sort() {
 }
 
 // run applies the batch: rounds of one read and one write of the cells that
-// are still to be written, side by side. What was charged in a round before the
-// batch or a group turned out not to pass is given back.
+// are still to be written, side by side. If a later round shows that the batch or
+// a group does not pass, charges of earlier rounds are given back.
 func (j *job) run(ctx context.Context) error {
 	err := j.rounds(ctx)
 	if err == nil {
@@ -136,8 +135,8 @@ func (j *job) pause(ctx context.Context, round int) error {
 	}
 }
 
-// look reads the cells that the steps need, tries their operations in order,
-// and leaves in the records what is to be written.
+// look reads the cells that the steps need and tries their operations in order.
+// The records then have the values to write.
 func (j *job) look(cells []*cell) error {
 	found, err := j.get(j.keys(cells))
 	if err != nil {
@@ -195,9 +194,9 @@ func (j *job) fail(c *cell, err error) {
 	}
 }
 
-// try steps through operation i. Where other operations depend on it, one that
-// did not fit in an earlier round stays refused: what they were charged since
-// then follows from that.
+// try applies the step of operation i. If operations depend on each other, an
+// operation that did not fit in an earlier round does not fit in later rounds
+// either: charges of other operations already follow from its refusal.
 func (j *job) try(i int, r *record, prev int64) {
 	op := &j.Ops[i]
 	depends := j.AllOrNothing || op.Group > 0

@@ -1,20 +1,22 @@
 // Package memcached keeps cells in memcached, through gomemcache.
 //
 // It promises that each operation is atomic: an unconditional charge is
-// memcached's own incr, every other step is a compare-and-swap around
-// backends.Cell.Step or backends.Log.Step, tried again a bounded number of
-// times and then an error, never a silent allow. Decisions follow Op.Now: when
-// memcached forgets a cell that only frees memory. An all-or-nothing batch is
-// applied cell by cell and given back when an operation turns out not to fit:
-// others may be refused for a moment, nobody is admitted beyond a limit.
+// memcached's own incr, and every other step is a compare-and-swap around
+// backends.Cell.Step or backends.Log.Step. A compare-and-swap is tried a bounded
+// number of times; then the operation has an error, and is never allowed
+// silently. Op.Now decides whether a cell has ended; the expiry of its item only
+// frees memory. An all-or-nothing batch is applied cell by cell and given back
+// when an operation does not fit: other callers may be refused for a moment,
+// nobody is admitted beyond a limit.
 //
 // Each server has connections, goroutines and a queue of its own, all bounded.
-// While a server does not answer, one call at a time tries it and the others
-// fail at once, so it delays no call to another server and nothing piles up.
+// While a server does not answer, one call at a time tries it and the other calls
+// to it fail at once, so it delays no call to another server and calls do not pile
+// up.
 //
 // The package leaves failure policies and the merging of operations on hot
-// keys to decorators. memcached may evict live cells when it is full; its
-// operator gives it the memory that it needs.
+// keys to decorators. memcached may evict live cells when its memory is used up;
+// the operator has to give it enough.
 package memcached
 
 import (
@@ -48,14 +50,14 @@ type Options struct {
 	Servers []string
 	// SRV is the name of a DNS SRV record that lists the servers.
 	SRV string
-	// SRVRefresh is the time between two look-ups of SRV; 0 looks it up until
-	// it was found once. A failed look-up keeps the last good list.
+	// SRVRefresh is the time between two look-ups of SRV. With 0 look-ups end
+	// after the first that succeeds. A failed look-up keeps the last good list.
 	SRVRefresh time.Duration
 	// Resolver looks up SRV and host names; nil is net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// TLS returns the client's side of TLS for a new connection; nil connects
-	// in plain text. ServerName defaults to the host.
+	// TLS returns the client's TLS configuration for a new connection; nil
+	// connects in plain text. ServerName defaults to the host.
 	TLS func() *tls.Config
 	// Timeout bounds an Apply, and each call on the wire, which may begin
 	// within an Apply and outlive it. 0 is 500 ms.
@@ -84,8 +86,8 @@ type Store struct {
 
 var _ backends.Spread = (*Store)(nil)
 
-// Open returns a store. It fails only on options that cannot be right: it does
-// not wait for a server or for the DNS, Ping tells whether they are there.
+// Open returns a store. It fails only on invalid options: it does not wait for a
+// server or for DNS. Ping tells whether a server answers.
 func Open(o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("memcached: %w", err)
@@ -97,7 +99,7 @@ func Open(o Options) (*Store, error) {
 	return &Store{servers: servers, timeout: o.Timeout, now: o.Now}, nil
 }
 
-// complete fills in defaults and reports every option that cannot be right.
+// complete fills in defaults and reports every invalid option.
 func (o *Options) complete() error {
 	var errs []error
 	if (len(o.Servers) == 0) == (o.SRV == "") {
@@ -132,11 +134,11 @@ func (o *Options) complete() error {
 	return errors.Join(errs...)
 }
 
-// Now is the time in µs since the epoch on this process' clock: memcached has
-// none that is worth asking for.
+// Now is the time in µs since the epoch on this process' clock: memcached's own
+// clock has a resolution of a second.
 func (s *Store) Now() int64 { return s.now() }
 
-// Apply applies b. See the package comment for what is atomic.
+// Apply applies b. The package comment says which parts of it are atomic.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	return s.ApplyEach(ctx, b, func(*backends.Op) {})
 }

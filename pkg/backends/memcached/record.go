@@ -46,7 +46,7 @@ type record struct {
 	left    int64 // µs that the cell has to be kept
 }
 
-var errNonsense = errors.New("the cell holds something else")
+var errNonsense = errors.New("the cell holds data of another format")
 
 // decode reads the cell of op; text is nil when there is none.
 func decode(op *backends.Op, text []byte) (*record, error) {
@@ -80,7 +80,7 @@ func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 		}
 	}
 	switch f {
-	case number: // may be above for a moment, see saturate
+	case number: // may be above MaxValue for a moment, see saturate
 		return counter(min(a, uint64(backends.MaxValue)), op.Until), nil
 	case ending:
 		return counter(min(a, uint64(backends.MaxValue)), b), nil

@@ -79,8 +79,8 @@ func (k *link) pipe(to, from net.Conn, watch func([]byte)) {
 	}
 }
 
-// forget loses every connection that is up without telling either side, as a
-// firewall does that was restarted.
+// forget stops to forward the open connections without telling either side, like
+// a firewall that was restarted.
 func (k *link) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -80,11 +80,11 @@ func (s *server) apply(ctx context.Context, b *backends.Batch) {
 	b.Refused = j.Refused
 }
 
-// call has a worker call run and returns its error. When ctx ends only the
-// wait ends: a call on the wire goes on, and a call that has not begun never
-// will. While the server is away one call at a time is let through to try it;
-// the others fail at once with the error of the call that broke off. Errors
-// wrap backends.ErrUnavailable and name the server.
+// call has a worker call run and returns its error. When ctx ends, only the wait
+// ends: a call on the wire goes on, and a call that has not begun is never made.
+// While the server is away, one call at a time tries it; the other calls fail at
+// once with the error of the call that broke off. Errors wrap
+// backends.ErrUnavailable and name the server.
 func (s *server) call(ctx context.Context, run func(context.Context) error) error {
 	if err := s.try(ctx, run); err != nil {
 		return fmt.Errorf("memcached %s: %w: %w", s.address, backends.ErrUnavailable, err)
@@ -129,8 +129,8 @@ func (s *server) guarded(ctx context.Context, run func(context.Context) error) e
 	return run(ctx)
 }
 
-// answered takes in how a call on the wire went. It returns err, with words
-// about the setting that is to blame if one is.
+// answered notes the outcome of a call on the wire. It returns err, with advice
+// if a wrong setting causes it.
 func (s *server) answered(err error) error {
 	if err == nil {
 		if s.away.Load() != nil {

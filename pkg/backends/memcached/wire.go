@@ -55,9 +55,9 @@ func text(item *memcache.Item) []byte {
 	return item.Value
 }
 
-// write writes cells side by side and returns those that have to be tried
-// again. In an all-or-nothing batch cells with refunds only come last: when it
-// is their turn the batch is admitted, so that a refund never has to be undone.
+// write writes cells side by side and returns the cells that have to be tried
+// again. In an all-or-nothing batch, cells that have only refunds come last: the
+// batch is admitted by then, so that a refund never has to be undone.
 func (j *job) write(cells []*cell) (again []*cell, err error) {
 	now := cells
 	if j.AllOrNothing && !j.Refused && slices.ContainsFunc(cells, func(c *cell) bool { return !c.refunds }) {
@@ -174,16 +174,16 @@ func (j *job) charge(key string, op *backends.Op) (int64, error) {
 		if err == nil {
 			return int64(by), nil
 		}
-		if !errors.Is(err, memcache.ErrNotStored) { // else another one created it: count on that
+		if !errors.Is(err, memcache.ErrNotStored) { // else another writer has created it: try incr again
 			return 0, err
 		}
 	}
 	return 0, fmt.Errorf("it vanished %d times", maxRounds)
 }
 
-// saturate takes back what a charge of by raised a count above the bound, long
-// before it would wrap at 2^64. Charges that overlap take back their own part
-// each.
+// saturate lowers a count that a charge of by has raised above MaxValue to
+// MaxValue, long before it would wrap at 2^64. Each of several charges at once
+// takes back its own part.
 func (j *job) saturate(key string, value, by uint64) (int64, error) {
 	const bound = uint64(backends.MaxValue)
 	if value <= bound {

@@ -118,8 +118,9 @@ func TestJitterSpreadsExpiry(t *testing.T) {
 	}
 }
 
-// memcached's own seconds do not begin when ours do: wherever in one of them a
-// hit falls, it must not be forgotten before its second is over.
+// TestOneSecondWindowIsRememberedForASecond: memcached's seconds do not begin
+// together with the windows. Wherever in one of memcached's seconds a hit falls,
+// its counter must not expire before its window ends.
 func TestOneSecondWindowIsRememberedForASecond(t *testing.T) {
 	server := testenv.Memcached(t)
 	s := open(t, memcached.Options{Servers: []string{server.Addr}})
@@ -163,8 +164,9 @@ func TestACheckLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// Both ways to charge a fixed window work on one cell: a reload may change a
-// rule from one to the other.
+// TestChargingAlwaysAndConditionallyShareACell: unconditional charges (incr) and
+// conditional charges (compare-and-swap) work on one cell, because a reload may
+// change the rule's charge.
 func TestChargingAlwaysAndConditionallyShareACell(t *testing.T) {
 	server := testenv.Memcached(t)
 	s := open(t, memcached.Options{Servers: []string{server.Addr}})
@@ -297,8 +299,9 @@ func TestAHundredCallersGetExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// Batches that overlap on cells of which one is scarce never charge the others
-// for a refusal, whatever the interleaving.
+// TestAllOrNothingUnderContention: batches share cells, and one cell has little
+// room. A batch that this cell refuses leaves no charge on the other cells, in
+// whatever order the calls arrive.
 func TestAllOrNothingUnderContention(t *testing.T) {
 	server := testenv.Memcached(t)
 	s := open(t, memcached.Options{Servers: []string{server.Addr}})
@@ -341,7 +344,8 @@ func together(n int, f func(i int) (*backends.Batch, error)) []result {
 	return results
 }
 
-// A writer who is always faster ends in an error, not in a silent allow.
+// TestLosingEveryRaceIsAnError: if another writer is always faster, the operation
+// has an error and is not allowed silently.
 func TestLosingEveryRaceIsAnError(t *testing.T) {
 	server := testenv.Memcached(t)
 	rival := relay(t, server.Addr, func(request []byte) {
@@ -358,14 +362,15 @@ func TestLosingEveryRaceIsAnError(t *testing.T) {
 			t.Fatalf("got %v, want ErrUnavailable", err)
 		}
 	}
-	// incr needs no second try, and an add that loses counts on what won.
+	// incr needs no second try. When add fails because another writer has created
+	// the counter, incr raises that counter.
 	if got := apply(t, s, hit("lost-add", 3, -1)).Value.Whole; got != 4 {
 		t.Fatalf("3 hits beside another one count %d, want 4", got)
 	}
 }
 
-// A refund in an all-or-nothing batch waits until nothing can refuse the batch
-// any more.
+// TestRefusedBatchRefundsNothing: a refund in an all-or-nothing batch is made only
+// when the batch is admitted.
 func TestRefusedBatchRefundsNothing(t *testing.T) {
 	server := testenv.Memcached(t)
 	others := 0
