@@ -75,11 +75,11 @@ func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *dec
 		tallies: map[limitName]*tally{}, present: map[limitName]*lifetime{},
 		tookVec: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rls_decision_duration_seconds", Buckets: latencies,
-			Help: "Time from a request's arrival to its answer, by result: ok, over_limit or error. Waiting for one's turn in a queue is not in it.",
+			Help: "Time from a request's arrival to its answer, by result: ok, over_limit or error. The wait for a turn in a queue is not included.",
 		}, []string{"result"}),
 		retryAfter: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rls_retry_after_seconds", Buckets: []float64{0.1, 1, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
-			Help: "How long callers that were denied have to wait, by the strategy that denied.",
+			Help: "Time that denied callers have to wait, by the strategy of the limit that denied them.",
 		}, []string{"strategy"}),
 	}
 	d.rules.Store(new(sync.Map))

@@ -125,13 +125,13 @@ func (m *Metrics) countProcess() {
 		Name: "rls_config_loads_total", Help: "Loads of the rules, by result: success or error.",
 	}, []string{"result"})
 	m.refused = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "rls_config_refused", Help: "1 while the rules that came last are refused, and older ones or none are in force, else 0.",
+		Name: "rls_config_refused", Help: "1 while the rules that were read last are refused, and older rules or none are in force, else 0.",
 	})
 	m.panics = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "rls_panics_total", Help: "Requests that panicked and were answered INTERNAL.",
 	})
 	m.clockErrs = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "rls_store_clock_errors_total", Help: "Times that the clock of a Redis could not be read, and this process went on by its own.",
+		Name: "rls_store_clock_errors_total", Help: "Failed attempts to read the clock of a Redis, after which this process uses its own clock.",
 	})
 	m.cutOff = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "rls_connections_cut_off_total", Help: "gRPC connections closed because their client cancelled more calls than GRPC_MAX_CANCELLATIONS_PER_SECOND.",
@@ -204,10 +204,10 @@ type MemoryStore interface {
 func (m *Metrics) Watch(store MemoryStore) {
 	m.add.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "rls_store_keys", Help: "Keys in the embedded store, expired ones that were not yet swept included.",
+			Name: "rls_store_keys", Help: "Keys in the embedded store, including expired keys that were not yet removed.",
 		}, func() float64 { return float64(store.Len()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "rls_memory_evictions_total", Help: "Live keys that gave way because the embedded store was full.",
+			Name: "rls_memory_evictions_total", Help: "Keys that were removed before they expired, because the embedded store was full.",
 		}, func() float64 { return float64(store.Evicted()) }))
 }
 

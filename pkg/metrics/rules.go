@@ -15,7 +15,7 @@ func newInForce() inForce {
 			Name: "rls_rules", Help: "Rules in force.",
 		}),
 		hash: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "rls_rules_hash", Help: "A number that is the same in every process with the same rules in force, else another one; 0 without rules.",
+			Name: "rls_rules_hash", Help: "A number that is equal in processes with the same rules in force, and differs between different rules; 0 without rules.",
 		}),
 	}
 }

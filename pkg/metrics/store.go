@@ -29,7 +29,7 @@ func (m *Metrics) Store(next backends.Store, backend string) *Store {
 		Help: "Time that a request waited for the store, failures included.",
 	})
 	failed := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "rls_store_errors_total", ConstLabels: labels, Help: "Calls that the store did not answer in time. Calls whose caller gave up are not counted.",
+		Name: "rls_store_errors_total", ConstLabels: labels, Help: "Calls to the store that failed or were not answered in time. Calls whose caller gave up are not counted.",
 	})
 	s := &Store{Store: next, epoch: time.Now(), took: took, failed: failed}
 	m.add.MustRegister(took, failed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

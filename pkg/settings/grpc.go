@@ -8,10 +8,10 @@ type GRPC struct {
 	Port int    `env:"PORT" default:"8081" min:"0" max:"65535" help:"Port of the gRPC listener; 0 takes a free one."`
 	UDS  string `env:"UDS" help:"Path of a Unix socket to listen on instead."`
 
-	MaxConnectionAge          time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"Age at which a connection gets a GOAWAY, at random up to a tenth more or less; 0 is never."`
-	MaxConnectionAgeGrace     time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time that its calls then have to finish; 0 is unlimited."`
+	MaxConnectionAge          time.Duration `env:"MAX_CONNECTION_AGE" default:"24h" min:"0s" help:"Age at which a connection gets a GOAWAY, a random time up to a tenth sooner or later; 0 is never."`
+	MaxConnectionAgeGrace     time.Duration `env:"MAX_CONNECTION_AGE_GRACE" default:"1h" min:"0s" help:"Time that the calls of a connection have to finish after its GOAWAY; 0 is unlimited."`
 	MaxConcurrentStreams      int           `env:"MAX_CONCURRENT_STREAMS" default:"1024" min:"1" max:"1000000" help:"Calls in flight on one connection; further ones are refused. Envoy opens up to 1024, or max_concurrent_streams of its cluster: lower both together."`
-	MaxCancellationsPerSecond int           `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Calls that one connection may cancel per second, and make the server reset per second (twice as many at once); beyond it the connection is closed. 0 is unlimited."`
+	MaxCancellationsPerSecond int           `env:"MAX_CANCELLATIONS_PER_SECOND" default:"2000" min:"0" max:"1000000" help:"Number of calls per second that one connection may cancel, and that it may make the server reset (twice as many at once). The server closes a connection beyond this bound. 0 is unlimited."`
 
 	StreamWorkers int `env:"STREAM_WORKERS" default:"64" min:"0" max:"4096" help:"Goroutines kept for calls, best about the usual number of calls in flight; further calls start a goroutine each. 0 keeps none."`
 

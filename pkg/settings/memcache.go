@@ -13,7 +13,7 @@ type Memcache struct {
 	SRV          string        `env:"SRV" help:"DNS SRV record with the servers, instead of MEMCACHE_HOST_PORT."`
 	SRVRefresh   time.Duration `env:"SRV_REFRESH" default:"0s" min:"0s" help:"How often MEMCACHE_SRV is resolved again; 0 is only at the start."`
 	MaxIdleConns int           `env:"MAX_IDLE_CONNS" default:"64" min:"1" max:"10000" help:"Idle connections kept to each server. envoyproxy/ratelimit keeps 2 and dials for every further call."`
-	Timeout      time.Duration `env:"TIMEOUT" default:"500ms" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call counts instead."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"500ms" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the caller ends the wait sooner."`
 
 	TLS                         bool   `env:"TLS" default:"false" help:"Connect over TLS."`
 	TLSClientCert               string `name:"tls-client-cert" env:"TLS_CLIENT_CERT" help:"File with the client certificate (PEM). The files of the certificate, its key and the CAs are read again when they change."`

@@ -17,7 +17,7 @@ type RedisServer struct {
 	Auth         string        `env:"AUTH" help:"Password, or user:password."`
 	TLS          bool          `env:"TLS" default:"false" help:"Connect over TLS."`
 	SentinelAuth string        `env:"SENTINEL_AUTH" help:"Password, or user:password, of the sentinels."`
-	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the call counts instead."`
+	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the caller ends the wait sooner."`
 
 	PoolOnEmptyBehavior        string        `env:"POOL_ON_EMPTY_BEHAVIOR" default:"WAIT" oneof:"WAIT" help:"What a call does when all connections are in use."`
 	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Accepted and without effect: calls that wait for a connection are always sent together."`

@@ -54,7 +54,7 @@ type Server struct {
 
 	ReusePort string `env:"REUSE_PORT" default:"auto" oneof:"auto,true,false" help:"Let other processes listen on the same ports (SO_REUSEPORT), so that a new one can take over before the old one ends. With auto they may unless BACKEND_TYPE is memory, which counts in each process alone."`
 
-	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"How long to go on answering after SIGTERM, unhealthy: as long as clients need to notice, such as their interval of health checks plus Envoy's update_merge_window of 1s."`
+	DrainPeriod time.Duration `env:"DRAIN_PERIOD" default:"3s" min:"0s" max:"1h" help:"Time after SIGTERM in which the process is unhealthy and still answers. It must be long enough for clients to notice, such as their interval of health checks plus Envoy's update_merge_window of 1s."`
 
 	HealthyWithAtLeastOneConfigLoaded bool `env:"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED" default:"false" help:"Stay unhealthy until rules with at least one domain were loaded, and become unhealthy again when rules without a domain are."`
 }
@@ -92,19 +92,19 @@ type Backend struct {
 	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Text before every key."`
 	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"Form of the keys. With rls different callers never share a counter. With ratelimit fixed windows of one unit have the keys of envoyproxy/ratelimit, so that both can run on the same Redis; callers that share a counter there then share it here."`
 
-	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value of a descriptor in keys, so that the store does not tell whom it counts. All replicas need the same secret; counters start anew."`
+	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value of a descriptor in keys, so that nobody can read the values in the store. All replicas need the same secret; counters start anew."`
 	CacheKeyHashSecret     string `env:"CACHE_KEY_HASH_SECRET" help:"Secret for CACHE_KEY_HASH, at least 16 bytes."`
-	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with that secret instead, read once at the start; a line break at its end does not count."`
+	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with the secret, instead of CACHE_KEY_HASH_SECRET. It is read once at the start, without a line break at its end."`
 
 	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Upper bound of a random time by which keys are kept longer, so that they do not all expire together."`
-	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Memory, roughly, for remembering keys that are over their limit, which are denied without asking Redis or memcached; 0 is off. Such denials are not charged, and a refund through another replica takes effect within a second."`
+	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Approximate size of the memory for keys that are over their limit. Their hits are denied without a call to Redis or memcached; 0 is off. Such denials are not charged, and a refund through another replica takes effect within a second."`
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a denied request only to the limits that deny it, in domains without a field charge."`
 }
 
 // Memory bounds the embedded store.
 type Memory struct {
-	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Largest number of keys (about 400 bytes each at most); beyond it the key that expires soonest is removed."`
+	MaxKeys int `env:"MAX_KEYS" default:"1000000" min:"1" max:"1000000000" unit:"keys" help:"Largest number of keys, of at most about 400 bytes each. If there are more, the key that expires soonest is removed."`
 }
 
 // Limits says how decisions are made and reported.

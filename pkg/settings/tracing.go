@@ -8,5 +8,5 @@ type Tracing struct {
 	ServiceNamespace  string  `env:"SERVICE_NAMESPACE" help:"service.namespace of the spans."`
 	ServiceInstanceID string  `name:"service-instance-id" env:"SERVICE_INSTANCE_ID" help:"service.instance.id of the spans, such as the pod's name; by default a random UUID."`
 	ExporterProtocol  string  `env:"EXPORTER_PROTOCOL" default:"http" oneof:"http,grpc" help:"Transport of OTLP: protobuf over HTTP, or gRPC."`
-	SamplingRate      float64 `env:"SAMPLING_RATE" default:"1" min:"0" max:"1" help:"Share of the traces that begin here that are sampled. A caller's trace is sampled if the caller samples it."`
+	SamplingRate      float64 `env:"SAMPLING_RATE" default:"1" min:"0" max:"1" help:"Share of the traces without a parent that are sampled. A caller's trace is sampled if the caller samples it."`
 }
