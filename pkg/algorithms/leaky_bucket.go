@@ -1,9 +1,9 @@
 package algorithms
 
-// leakyBucket fills by one per hit, leaks at requests per window and denies
-// what would overflow burst. With MaxDelay it is a queue: hits above burst wait
-// for their turn. The default burst is requests for a meter and 1 for a queue,
-// so that a queue lets its hits out evenly.
+// leakyBucket fills by one per hit, leaks at requests per window and denies a hit
+// that would raise it above burst. With MaxDelay it is a queue: hits above burst
+// wait for their turn. The default burst is requests without MaxDelay, and 1 for a
+// queue, so that a queue lets its hits out evenly.
 var leakyBucket = row{
 	name:  "leaky_bucket",
 	tag:   tagged("lb"),

@@ -117,28 +117,29 @@ type Identity struct {
 	OneSlot bool
 }
 
-// Charge is one hit or more that ask for a decision.
+// Charge is the hits of one descriptor that a limit decides together.
 type Charge struct {
 	Now  int64  // µs since the epoch, on the store's clock
 	Cost uint64 // hits; 0 checks without charging
 	// Refund gives Cost back.
 	Refund bool
 	// AdmittedOnly: a fixed window does not count the hits that it denies. The
-	// other strategies never count them.
+	// other strategies never count denied hits.
 	AdmittedOnly bool
 	// Patience is the longest time in µs that the caller can wait for its turn
 	// in a queue; used only with MaxDelay.
 	Patience int64
 }
 
-// Decision is what a limit says to a charge.
+// Decision is the result of a charge for one limit.
 type Decision struct {
 	Allowed   bool
 	Remaining int64 // hits that would pass now, >= 0
-	// Reset is when the full quota is back, or a fixed window ends.
+	// Reset is how long until the full quota is back, or a fixed window ends.
 	Reset time.Duration
-	// RetryAfter, of a denial, is when the same cost would pass if no other hit
-	// came. A cost above the limit never would: then it is one window.
+	// RetryAfter, of a denial, is how long until the same cost would pass if no
+	// other hit came. It is one window for a cost above the limit, which never
+	// passes.
 	RetryAfter time.Duration
 	// Delay is how long an allowed hit has to wait for its turn in a queue.
 	Delay time.Duration

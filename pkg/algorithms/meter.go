@@ -40,7 +40,8 @@ func (l *Limit) intervals(n int64) backends.Amount {
 func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Kind = backends.Meter
 	op.Den = l.den
-	// More than the capacity never passes, and a refund of more fills it.
+	// A cost above the capacity never passes, and a refund above it fills the
+	// bucket.
 	op.By = l.intervals(min(op.By.Whole, l.capacity()+1))
 	op.Max = l.meterMax(c.Now, 0)
 	op.Furthest = op.Max

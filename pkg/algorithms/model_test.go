@@ -147,8 +147,9 @@ func runModel(t *testing.T, rng *rand.Rand, spec algorithms.Spec) {
 	}
 }
 
-// checkRetryAfter: the same cost passes then, and not a microsecond before (a
-// millisecond where a strategy rounds weights up to one).
+// checkRetryAfter checks that the same cost passes after RetryAfter, and not a
+// microsecond earlier (a millisecond for strategies that round weights up to whole
+// milliseconds).
 func checkRetryAfter(t *testing.T, spec algorithms.Spec, past []hit, now, cost int64, d algorithms.Decision) {
 	t.Helper()
 	capacity := int64(spec.Requests)

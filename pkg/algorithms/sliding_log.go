@@ -7,9 +7,9 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// slidingLog stores the time and cost of every admitted hit and admits a cost
-// while it and the costs of the last window sum to at most the limit. It is
-// exact, and takes memory for each hit, so the limit is bounded.
+// slidingLog stores the time and cost of every admitted charge, and admits a cost
+// if the cost and the costs of the last window sum to at most the limit. It is
+// exact and takes memory for each charge, so the limit is bounded.
 var slidingLog = row{
 	name: "sliding_log",
 	tag:  tagged("sl"),

@@ -24,7 +24,7 @@ type row struct {
 	name     string
 	tag      func(*Limit) string // names the strategy in the cell's key
 	burst    bool                // Spec.Burst has a meaning
-	bucketed bool                // each window has a cell of its own
+	bucketed bool                // each window of the clock has a cell of its own
 	paired   bool                // a decision reads the previous window's cell, too
 	prepare  func(*Limit) error  // checks the spec further and derives values; may be nil
 	plan     func(*Limit, *backends.Op, Charge)

@@ -119,7 +119,7 @@ func writeRules(b *strings.Builder, indent string, rules []*modelRule) {
 	}
 }
 
-// FuzzMatch holds Match to a model that tries every rule.
+// FuzzMatch compares Match with a model that tries every rule.
 func FuzzMatch(f *testing.F) {
 	f.Add([]byte("\x05\x01\x00\x02\x03\x04\x01\x02\x05\x01\x02\x03"))
 	for i := range 40 {

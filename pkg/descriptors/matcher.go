@@ -14,7 +14,7 @@ const (
 // matcher is one way to find the descriptor that an entry leads to.
 type matcher struct {
 	by  By
-	why string // what a descriptor has that this matcher finds
+	why string // the property of the descriptors that this matcher finds
 	// find looks an entry up among all descriptors below a node. A matcher
 	// without it has an index of the descriptors that it takes.
 	find  func(*Node, Entry) *Node
@@ -35,7 +35,7 @@ type index interface {
 var matchers = [...]matcher{
 	{by: Exact, why: "it has the entry's key and value", find: func(n *Node, e Entry) *Node {
 		if e.Value == "" {
-			return nil // see Key
+			return nil // leaves a descriptor without a value to the matcher Key
 		}
 		return n.child(e)
 	}},
@@ -43,8 +43,7 @@ var matchers = [...]matcher{
 	{by: Key, why: "it has the entry's key and no value", find: func(n *Node, e Entry) *Node { return n.child(Entry{Key: e.Key}) }},
 }
 
-// ask lets one of the matchers find the descriptor below n for e; nil when it
-// finds none.
+// ask returns the descriptor below n that one of the matchers finds for e, or nil.
 func (n *Node) ask(matcher int, e Entry) *Node {
 	if find := matchers[matcher].find; find != nil {
 		return find(n, e)

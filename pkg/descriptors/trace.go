@@ -50,8 +50,8 @@ func (d *Domain) Explain(entries []Entry) Trace {
 
 const deepest = "no descriptor stands below the one before"
 
-// look notes what n has for e. A matcher that comes after the winner is asked,
-// too, so that the trace shows what lost.
+// look adds a step with the descriptors below n that match e. It also asks the
+// matchers after the winner, so that the trace shows the descriptors that lost.
 func (t *Trace) look(n *Node, e Entry) {
 	step := Step{Entry: e}
 	for i, m := range matchers {

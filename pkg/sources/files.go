@@ -35,7 +35,7 @@ var ErrNoFolder = errors.New("the folder with the rules does not exist")
 // A folder without files is a valid set of rules, without limits, when Run
 // starts. Once rules from files are in force, a folder that disappears or loses
 // all its files changes nothing: the rules stay in force and Gone is called.
-// Whoever wants no limits any more leaves a domain without descriptors.
+// To end all limits, an operator leaves a file with a domain and no descriptors.
 type Files struct {
 	// Root is the path of a folder or of a symbolic link to one.
 	Root string
@@ -83,7 +83,7 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 	defer poll.Stop()
 	var (
 		settle   <-chan time.Time // fires when to read again; nil when nothing happened
-		settling *snapshot        // the files as they were when they were last seen to change
+		settling *snapshot        // the files at the last change that was seen
 		since    time.Time        // when they began to change
 	)
 	// The first notification starts the clock. Later ones do not restart it:
@@ -137,7 +137,7 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 	}
 }
 
-// state says what became of the files that were read.
+// state says whether the files that were read are in force.
 type state struct {
 	*Files
 	publish Publish

@@ -161,9 +161,9 @@ func (o *observed) become(t *testing.T, domains string) {
 	testenv.Eventually(t, soon, ok, "in force: "+domains)
 }
 
-// stay fails if what the test changed last is loaded. It gives the source, by
-// touching a file in the folder, two more occasions to read all files: the
-// second reading begins after the change.
+// stay fails if the source loads the test's last change. It touches a file in the
+// folder, so that the source reads all files two more times: the second reading
+// begins after the change.
 func (o *observed) stay(t *testing.T, file string) {
 	t.Helper()
 	const nothing = "nothing to load"

@@ -1,7 +1,7 @@
-// Package sources brings rules into the process: from files that are watched
-// for changes.
+// Package sources brings rules into the process. [Files] reads them from files and
+// watches the files; package xds asks a management server for them.
 //
-// A [Source] reads files of rules and publishes them whenever they change;
+// A [Source] publishes rules whenever they change;
 // [Rules] loads published files and puts their rules in force. The package
 // promises that rules that cannot be read or loaded change nothing, so that the
 // last good rules stay in force, and that a change is noticed even when its
@@ -34,9 +34,9 @@ type Rules struct {
 	Options rules.Options
 	// Use is called with each good set of rules, and puts it in force.
 	Use func(*descriptors.Tree)
-	// Skipped, if not nil, is called with the number of problems of each good
-	// set of rules, for each of which a descriptor or a file was left out
-	// (rules.Options.SkipWrong).
+	// Skipped, if not nil, is called with the number of problems of each set of
+	// rules that is put in force. For each problem a descriptor or a file was left
+	// out (rules.Options.SkipWrong).
 	Skipped func(problems int)
 	// Loaded is called with the outcome of each load, after Use.
 	Loaded func(error)

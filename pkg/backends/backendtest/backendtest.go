@@ -20,7 +20,8 @@ import (
 // may hold the cells of other tests, whose keys differ.
 type Open func(t *testing.T) backends.Store
 
-// Exceptions are timelines that a store does not follow, and why.
+// Exceptions are the names of timelines that a store does not follow, each with
+// the reason.
 type Exceptions map[string]string
 
 // Run runs the whole suite, but for the exceptions.
@@ -45,8 +46,8 @@ func fresh(name string) string {
 	return fmt.Sprintf("{%s|%d.%d}", name, time.Now().UnixNano(), unique.Add(1))
 }
 
-// epoch is where the fake clocks start: a round hour, near the real time,
-// since a store's own clock removes what is long over.
+// epoch is where the fake clocks start: a round hour near the real time, because
+// a store may remove cells that have ended long ago by its own clock.
 func epoch() int64 { return started }
 
 var started = time.Now().Add(time.Hour).Truncate(time.Hour).UnixMicro()

@@ -212,8 +212,8 @@ func testConcurrency(t *testing.T, s backends.Store) {
 	}
 }
 
-// checkErrors holds the error of Apply to those of the replies: the service reads
-// those of the replies only.
+// checkErrors compares the error of Apply with the errors of the replies, because
+// the service reads only the errors of the replies.
 func checkErrors(t *testing.T, b *backends.Batch, err error) {
 	t.Helper()
 	if (err != nil) != (b.Err() != nil) {

@@ -91,7 +91,7 @@ func testDecisions(t *testing.T, s backends.Store) {
 		op := counter(key, epoch(), 2, 3)
 		op.ChargeDenied = true
 		r := apply(t, s, &backends.Batch{AllOrNothing: true, Ops: []backends.Op{op, op}})
-		// The second one sees what the first would have been charged.
+		// The second operation sees the charge that the first would have made.
 		if r[0].Admitted != 1 || r[0].Value.Whole != 0 || r[1].Admitted != 0 || r[1].Value.Whole != 2 {
 			t.Fatalf("got %+v", r)
 		}

@@ -85,9 +85,9 @@ func newGenerator(rng *rand.Rand) *generator {
 	return g
 }
 
-// leave goes over to other keys where a cell of the old ones, or a charge in a
-// list, has ended by now (all of them where m is nil). A store may have forgotten
-// it or not, which shows when the clock is set back.
+// leave replaces each key whose cell, or a charge in whose list, has ended by now
+// (all keys if m is nil). A store may or may not have forgotten such a cell, and
+// the difference would show when the clock is set back.
 func (g *generator) leave(m *Model, now int64) {
 	for i := range 2 {
 		g.fixed[i], g.slide[i] = fresh("fixed"), fresh("slide")

@@ -243,7 +243,7 @@ var timelines = []timeline{
 	}},
 }
 
-// zeroEvents are what becomes of hits on a limit of 0, and of a check.
+// zeroEvents are hits on a limit of 0, and a check, with their decisions.
 var zeroEvents = []event{
 	{hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
 	{hits: 1, cost: 5_000_000, admitted: 0, remaining: 0, retry: time.Minute},

@@ -51,8 +51,8 @@ func TestALostExpiryComesBack(t *testing.T) {
 	}
 }
 
-// TestForeignKeys: a key that holds something else is an error of its own
-// operation, which does not tell the key; the operation beside it is decided.
+// TestForeignKeys: a key with data that the store did not write is an error of its
+// own operation only. The error does not name the key.
 func TestForeignKeys(t *testing.T) {
 	server := testenv.Redis(t)
 	s := open(t, redis.Options{URL: server.Addr})

@@ -39,7 +39,7 @@ func TestDocs(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/rules.md is not what the fields are; run go test ./pkg/descriptors/rules -update\n%s", diff)
+		t.Errorf("docs/rules.md differs from the table of fields; run go test ./pkg/descriptors/rules -update\n%s", diff)
 	}
 }
 
@@ -79,7 +79,8 @@ func TestEveryFieldIsDocumentedAndShown(t *testing.T) {
 	}
 }
 
-// A name has one row for each place, and its rows agree on whose it is.
+// A name has one row for each place, and all rows of a name agree whether
+// envoyproxy/ratelimit has the field.
 func TestRowsOfOneNameDiffer(t *testing.T) {
 	if len(fields) > maxFields {
 		t.Fatalf("%d fields, at most %d fit a reader", len(fields), maxFields)

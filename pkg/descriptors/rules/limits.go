@@ -11,8 +11,8 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// compileLimits gives d the rule that its limits make. The rule is nil when
-// there is no limit, or none without a problem.
+// compileLimits compiles the limits of d into d's rule. The rule is nil when d has
+// no limit, or only limits with problems.
 func (r *reader) compileLimits(d *descriptor) {
 	rule := new(descriptors.Rule) // a copy, so that the tree does not keep d in memory
 	*rule = d.rule

@@ -74,7 +74,7 @@ type compiler struct {
 	problems  Problems
 }
 
-// domain is a domain of the tree and where its rules say what it is.
+// domain is a domain of the tree, with the positions of its name and charge.
 type domain struct {
 	descriptors.Domain
 	pos       descriptors.Position

@@ -108,7 +108,7 @@ func (f *fields) descriptor(d *ratelimit.RateLimitDescriptor) {
 	}
 }
 
-// limit adds the fields of a limit. An unlimited one need not have a unit and a
+// limit adds the fields of a limit. An unlimited limit needs neither a unit nor a
 // number.
 func (f *fields) limit(l *ratelimit.RateLimitPolicy) {
 	if l.GetUnit() != ratelimit.RateLimitUnit_UNKNOWN || !l.GetUnlimited() {
@@ -160,8 +160,8 @@ func value(path string, v *structpb.Value) rules.Value {
 	return rules.Scalar(at, "null", nil)
 }
 
-// number is an integer where the number is whole and has one meaning as a
-// float64, and else a number with a fraction.
+// number is an integer if f is whole and at most 2^53 either way, where a float64
+// is exact; otherwise it is a number with a fraction.
 func number(at descriptors.Position, f float64) rules.Value {
 	const exact = 1 << 53
 	if f == math.Trunc(f) && math.Abs(f) <= exact {

@@ -198,8 +198,8 @@ default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a des
 	}
 }
 
-// With SkipWrong a problem in its metadata.rls leaves out a descriptor, not its
-// resource.
+// With SkipWrong a problem in metadata.rls leaves out only its descriptor, not the
+// whole resource.
 func TestWrongFieldsOfOursAreSkipped(t *testing.T) {
 	file, err := convert(message(t, `{name: "eg", domain: "d", descriptors: [
 		{key: "a", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {charge: "admitted", rate_limits: [{unit: "eon"}]}}},
@@ -266,7 +266,7 @@ func TestDepthIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzConvert holds that the rules have the keys, values, limits and metadata of
+// FuzzConvert checks that the rules have the keys, values, limits and metadata of
 // the message, whatever its texts are.
 func FuzzConvert(f *testing.F) {
 	for _, config := range []string{

@@ -22,7 +22,7 @@ type scripted struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	responses []*discovery.DiscoveryResponse
 	deltas    []*discovery.DeltaDiscoveryResponse
-	ends      bool // the stream, cleanly, after the last response
+	ends      bool // whether the server ends the stream without an error after the last response
 
 	mu    sync.Mutex
 	opens []time.Time

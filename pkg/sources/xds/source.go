@@ -142,7 +142,7 @@ func (s *Source) node() *core.Node {
 	return &core.Node{Id: s.NodeID, Metadata: &structpb.Struct{Fields: fields}}
 }
 
-// explain is the text of an error, with advice where there is some.
+// explain is the text of an error, with advice if a setting can help.
 func explain(err error) string {
 	switch {
 	case errors.Is(err, io.EOF):
