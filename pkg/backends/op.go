@@ -23,7 +23,7 @@ import (
 	"math"
 )
 
-// Kind says what a cell holds and how a step changes it.
+// Kind is the kind of state in a cell; it decides how a step changes the cell.
 type Kind uint8
 
 const (
@@ -191,7 +191,7 @@ func (o Op) Inverse() Op {
 	return o
 }
 
-// Reply is what a store found when it applied an Op.
+// Reply is the result of an Op, and the state of its cell after it.
 type Reply struct {
 	// Err says why this operation was not decided; it wraps ErrUnavailable. No
 	// other field has a meaning then.

@@ -53,7 +53,7 @@ func (p *Part) Answer(whole *Batch) {
 	}
 }
 
-// Err is the first Reply.Err of b, or nil: what Apply returns.
+// Err is the first Reply.Err of b, or nil. Apply returns it.
 func (b *Batch) Err() error {
 	for i := range b.Replies {
 		if err := b.Replies[i].Err; err != nil {

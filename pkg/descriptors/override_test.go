@@ -49,7 +49,7 @@ func TestOverrideReplacesAmountAndWindowOnly(t *testing.T) {
 		if rule.Spec != before.Spec || rule.Name != "n" {
 			t.Errorf("%s: the rule became %+v", tt.rule, rule)
 		}
-		// The override of an override keeps what was written, too.
+		// The override of an override keeps the written burst, too.
 		again, err := got.Override(50, descriptors.Second, 1)
 		first, firstErr := rule.Override(50, descriptors.Second, 1)
 		if err != nil || firstErr != nil || again.Spec != first.Spec {

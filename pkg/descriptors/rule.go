@@ -19,7 +19,7 @@ func (e Entry) String() string {
 	return e.Key + "_" + e.Value
 }
 
-// Charge says what a domain charges for a request that is denied.
+// Charge says which limits of a domain a denied request is charged to.
 type Charge uint8
 
 const (
@@ -105,7 +105,7 @@ type Rule struct {
 	way   []*Node // unless fixed, from the outermost descriptor to that of the rule
 }
 
-// place sets what follows from the place n of the rule in the tree.
+// place sets the fields that follow from the rule's place n in the tree.
 func (r *Rule) place(n *Node) {
 	var way []*Node // from the outermost descriptor to n
 	for a := n; a.parent != nil; a = a.parent {

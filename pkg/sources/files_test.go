@@ -59,7 +59,7 @@ func link(t *testing.T, target, name string) {
 	must(t, os.Rename(name+"_tmp", name))
 }
 
-// observed is what a source published, as the user of the source sees it.
+// observed has the publications of a source, as the user of the source sees them.
 type observed struct {
 	mu    sync.Mutex
 	seen  []string // domains of each accepted load

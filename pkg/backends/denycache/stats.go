@@ -2,7 +2,7 @@ package denycache
 
 import "sync/atomic"
 
-// Stats is what a Store counted since it was made.
+// Stats has the counts of a Store since New.
 type Stats struct {
 	Hits, Misses uint64 // operations that memory has answered, and operations that it has not
 	Entries      uint64 // cells in memory now

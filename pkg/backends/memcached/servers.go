@@ -159,7 +159,7 @@ func hash(s string) uint64 {
 	return h
 }
 
-// mix is the finalizer of SplitMix64; it spreads what FNV leaves in few bits.
+// mix is the finalizer of SplitMix64; it spreads differences that FNV leaves in few bits.
 func mix(h uint64) uint64 {
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb

@@ -67,7 +67,7 @@ func (w *workers) offer(f func()) bool {
 	return true
 }
 
-// work calls first and then what callers submit, until stop.
+// work calls first and then the functions that callers submit, until stop.
 func (w *workers) work(first func()) {
 	first()
 	for {

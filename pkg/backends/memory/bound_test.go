@@ -135,7 +135,7 @@ func TestMaxKeysIsChecked(t *testing.T) {
 	}
 }
 
-// BenchmarkBytesPerKey reports what a million counters cost.
+// BenchmarkBytesPerKey reports the memory that a million counters take.
 func BenchmarkBytesPerKey(b *testing.B) {
 	const keys = 1_000_000
 	for b.Loop() {

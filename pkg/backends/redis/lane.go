@@ -266,7 +266,7 @@ func (l *lane) ping(ctx context.Context) error {
 	return nil
 }
 
-// named is err with the server's name and, if it is known, what to do.
+// named is err with the server's name and, if a setting is wrong, with advice.
 func (l *lane) named(err error) error { return fmt.Errorf("%s: %w", l.name(), l.explain(err)) }
 
 func (l *lane) explain(err error) error { return explain(err, !l.heard.Load()) }

@@ -32,7 +32,7 @@ type Tier struct {
 	Timeout time.Duration
 }
 
-// Options says what to build.
+// Options has the stores and decorators of a stack.
 type Options struct {
 	Main Tier
 	// PerSecond, if its Store is set, holds the cells of limits per second in

@@ -8,7 +8,7 @@ import (
 )
 
 // reader turns the values of one file into the rules that they mean, and
-// collects what is wrong with them.
+// collects their problems.
 type reader struct {
 	opts     *Options
 	file     *File

@@ -22,7 +22,7 @@ type File struct {
 	FromMessage bool
 }
 
-// Kind is what a Value is.
+// Kind is the kind of a Value.
 type Kind uint8
 
 // The kinds of values. An Uint is above the largest int64. Wrong stands for a

@@ -12,7 +12,7 @@ import (
 // metadata in each other.
 const MaxDepth = 1000
 
-// file is what one File says.
+// file is the content of one File, read into fields.
 type file struct {
 	domain      string
 	domainPos   descriptors.Position
