@@ -1,5 +1,5 @@
-// Package address reads the texts that name servers in settings and options. So
-// the settings refuse what a store could not be opened with, and nothing else.
+// Package address reads the addresses of servers. Settings and stores both use it,
+// so the settings refuse exactly the addresses that a store would refuse.
 package address
 
 import (

@@ -23,8 +23,8 @@ func (half) Apply(ctx context.Context, b *backends.Batch) error {
 	return b.Err()
 }
 
-// TestTheAnswerComesInTime: before the caller's deadline, or after the timeout,
-// with what was decided by then.
+// TestTheAnswerComesInTime: Apply returns before the caller's deadline, or after
+// the timeout, with the replies to the operations that were decided by then.
 func TestTheAnswerComesInTime(t *testing.T) {
 	for _, c := range []struct {
 		name            string

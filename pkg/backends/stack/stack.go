@@ -2,10 +2,10 @@
 // place that knows the order of the decorators. With the Watch that serve gives
 // it (tracing and metrics) the stacks are:
 //
-//	denycache ─▶ tracing ─▶ metrics ─▶ deadline ─▶ combine ─▶ redis or memcached
-//	denycache ─▶ tracing ─▶ metrics ─▶ deadline ─▶ split ─▶ combine ─▶ redis, the main one
-//	                                                     └▶ combine ─▶ redis, for limits per second
-//	tracing ─▶ metrics ─▶ memory
+//	denycache ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ redis
+//	denycache ▶ tracing ▶ metrics ▶ deadline ▶ split(combine ▶ redis, combine ▶ redis)
+//	denycache ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ memcached
+//	tracing ▶ metrics ▶ memory
 //
 // The cache is outermost, so that metrics and traces show only the calls that
 // reach a server. One deadline bounds a call to both stores. Operations are
