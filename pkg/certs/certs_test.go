@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,29 +17,11 @@ import (
 
 const deadline = 10 * time.Second
 
-// text is a log that can be read while it is written.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *text) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *text) count(s string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), s)
-}
-
 // watched is a set of files with a watcher that runs until the test ends.
 type watched struct {
 	*certs.Watcher
 	certs.Files
-	log *text
+	log *testenv.Log
 }
 
 func watch(t *testing.T) *watched {
@@ -48,7 +29,7 @@ func watch(t *testing.T) *watched {
 	dir := t.TempDir()
 	w := &watched{
 		Files: certs.Files{Cert: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")},
-		log:   &text{},
+		log:   &testenv.Log{},
 	}
 	w.Watcher = certs.NewWatcher(slog.New(slog.NewTextHandler(w.log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -63,6 +44,9 @@ func watch(t *testing.T) *watched {
 	})
 	return w
 }
+
+// count counts the occurrences of text in the log.
+func (w *watched) count(text string) int { return strings.Count(w.log.String(), text) }
 
 // install copies the files to where the watcher looks for them.
 func (w *watched) install(t *testing.T, from certs.Files) {
@@ -187,7 +171,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			spoil(t, w)
-			testenv.Eventually(t, deadline, func() bool { return w.log.count(refused) > 0 }, "the refusal is logged")
+			testenv.Eventually(t, deadline, func() bool { return w.count(refused) > 0 }, "the refusal is logged")
 			// When the same watcher has noticed a change of other files, it has
 			// read the bad ones again, twice.
 			beside := watch(t)
@@ -196,18 +180,18 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			beside.install(t, clientFiles(other))
-			testenv.Eventually(t, deadline, func() bool { return w.log.count("for=beside") > 0 }, "a change beside is noticed")
+			testenv.Eventually(t, deadline, func() bool { return w.count("for=beside") > 0 }, "a change beside is noticed")
 			if !handshake(t, mutual(good), c.Client()) {
 				t.Error("the last good certificates do not count any more")
 			}
-			if w.log.count("for=REDIS_TLS") != 1 || w.log.count(w.Cert)+w.log.count(w.CA)+w.log.count(w.Key) == 0 {
-				t.Errorf("the log does not name the setting and the file:\n%s", w.log.b.String())
+			if w.count("for=REDIS_TLS") != 1 || w.count(w.Cert)+w.count(w.CA)+w.count(w.Key) == 0 {
+				t.Errorf("the log does not name the setting and the file:\n%s", w.log)
 			}
 			// Good files are used after bad ones, too.
 			w.install(t, clientFiles(other))
 			testenv.Eventually(t, deadline, func() bool { return handshake(t, mutual(other), c.Client()) }, "files that were mended count")
-			if w.log.count(refused) != 1 || w.log.count(again+`" for=REDIS_TLS`) != 1 {
-				t.Errorf("want one refusal and one success in the log:\n%s", w.log.b.String())
+			if w.count(refused) != 1 || w.count(again+`" for=REDIS_TLS`) != 1 {
+				t.Errorf("want one refusal and one success in the log:\n%s", w.log)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ func TestStop(t *testing.T) {
 		<-leave
 		return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
 	}))
-	log := &text{}
+	log := &testenv.Log{}
 	o.Log = slog.New(slog.NewTextHandler(log, nil))
 	s := start(t, o)
 	s.health.Store(true)

@@ -52,7 +52,7 @@ func TestTLS(t *testing.T) {
 			}
 			o := options()
 			o.GRPC.TLS = opened.Server(tt.san)
-			log := &text{}
+			log := &testenv.Log{}
 			o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			s := start(t, o)
 			var options []grpc.DialOption

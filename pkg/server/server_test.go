@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,24 +37,6 @@ func answer(code rls.RateLimitResponse_Code) decide {
 	return func(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 		return &rls.RateLimitResponse{OverallCode: code}, nil
 	}
-}
-
-// text is a log that can be read while it is written.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *text) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *text) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func newMetrics() *metrics.Metrics {
@@ -281,7 +262,7 @@ func TestPanicIsAnErrorAndCounted(t *testing.T) {
 		}
 		return &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}, nil
 	}))
-	log := &text{}
+	log := &testenv.Log{}
 	o.Log = slog.New(slog.NewTextHandler(log, nil))
 	s := start(t, o)
 	conn := s.dial(t)

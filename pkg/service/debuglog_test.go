@@ -1,37 +1,22 @@
 package service_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )
 
-// locked is a log that many goroutines write and the test reads.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// lines returns the lines so far, as JSON without the time and the duration.
-func (l *locked) lines(t *testing.T) (all []map[string]any) {
+// lines returns the lines of a log so far, as JSON without the time and the duration.
+func lines(t *testing.T, log *testenv.Log) (all []map[string]any) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.b.String()) {
+	for line := range strings.Lines(log.String()) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
 			t.Fatalf("%q: %v", line, err)
@@ -43,7 +28,7 @@ func (l *locked) lines(t *testing.T) (all []map[string]any) {
 	return all
 }
 
-func debugged(to *locked, perSecond int) func(*service.Config) {
+func debugged(to *testenv.Log, perSecond int) func(*service.Config) {
 	log := slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return func(c *service.Config) { c.Observers = []service.Observer{metrics.NewDebugLog(perSecond, log)} }
 }
@@ -51,7 +36,7 @@ func debugged(to *locked, perSecond int) func(*service.Config) {
 // Each request has a line with its descriptors, the decision of each limit, and the
 // answer or the error.
 func TestDebugLog(t *testing.T) {
-	var log locked
+	var log testenv.Log
 	r := start(t, measuredRules, debugged(&log, 1000))
 	r.call(request(desc("a", "alice"), desc("x", "1", "y", "")))
 	r.call(request(withHits(11, desc("a", "bob"))))
@@ -72,20 +57,20 @@ func TestDebugLog(t *testing.T) {
 		line("OK", "a=eve", "a=eve: allowed by d.override (fixed_window, limit 5, remaining 4)"),
 		refused,
 	}
-	if diff := cmp.Diff(want, log.lines(t)); diff != "" {
+	if diff := cmp.Diff(want, lines(t, &log)); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // Of many requests in a second only the first ones are logged.
 func TestDebugLogIsSampled(t *testing.T) {
-	var log locked
+	var log testenv.Log
 	r := start(t, measuredRules, debugged(&log, 3))
 	const requests = 200 // at most a few seconds' worth
 	for range requests {
 		r.call(request(desc("a", "alice")))
 	}
-	if n := len(log.lines(t)); n < 3 || n > requests/4 {
+	if n := len(lines(t, &log)); n < 3 || n > requests/4 {
 		t.Errorf("%d of %d requests are logged", n, requests)
 	}
 }

@@ -166,21 +166,29 @@ func TestEndedCellsAreForgotten(t *testing.T) {
 	r.want(fixed, one, true, true)
 }
 
-// TestMixedBatch: the operations on remembered cells are answered from memory,
-// and only the other operations of the batch go to the store.
-func TestMixedBatch(t *testing.T) {
-	r := start(t)
+// besideFull fills the cell d|k and returns a batch with a hit on each of
+// the cells.
+func (r *rig) besideFull(ids ...string) backends.Batch {
+	r.t.Helper()
 	for range 3 {
 		r.charge(fixed, one)
 	}
 	l, err := algorithms.New(fixed)
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	b := backends.Batch{Ops: make([]backends.Op, 3), Replies: make([]backends.Reply, 3)}
-	for i, id := range []string{"d|other", "d|k", "d|third"} {
+	b := backends.Batch{Ops: make([]backends.Op, len(ids)), Replies: make([]backends.Reply, len(ids))}
+	for i, id := range ids {
 		l.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: r.now, Cost: 1})
 	}
+	return b
+}
+
+// TestMixedBatch: the operations on remembered cells are answered from memory,
+// and only the other operations of the batch go to the store.
+func TestMixedBatch(t *testing.T) {
+	r := start(t)
+	b := r.besideFull("d|other", "d|k", "d|third")
 	before := r.next.ops.Load()
 	if err := r.store.Apply(context.Background(), &b); err != nil {
 		t.Fatal(err)
@@ -314,17 +322,7 @@ func TestARaisedMeterIsDecidedAnew(t *testing.T) {
 // how full the other cells of the group are, and the store does not charge them.
 func TestGroupsAreAsked(t *testing.T) {
 	r := start(t)
-	for range 3 {
-		r.charge(fixed, one)
-	}
-	l, err := algorithms.New(fixed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := backends.Batch{Ops: make([]backends.Op, 3), Replies: make([]backends.Reply, 3)}
-	for i, id := range []string{"d|k", "d|other", "d|k"} {
-		l.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: r.now, Cost: 1})
-	}
+	b := r.besideFull("d|k", "d|other", "d|k")
 	b.Ops[0].Group, b.Ops[1].Group = 1, 1
 	if err := r.store.Apply(context.Background(), &b); err != nil {
 		t.Fatal(err)

@@ -1,12 +1,10 @@
 package redis_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,34 +13,9 @@ import (
 	"example.org/rls/pkg/backends/redis"
 )
 
-// lines is a log that tests read while it is written.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// with returns the lines that contain text.
-func (l *lines) with(text string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var found []string
-	for line := range strings.Lines(l.buf.String()) {
-		if strings.Contains(line, text) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
 // watched returns a Watch and the lines that it logs.
-func watched() (*presence.Watch, *lines) {
-	l := &lines{}
+func watched() (*presence.Watch, *testenv.Log) {
+	l := &testenv.Log{}
 	return &presence.Watch{Log: slog.New(slog.NewTextHandler(l, nil)), Role: "main"}, l
 }
 
@@ -68,14 +41,14 @@ func TestOneLineWhenAServerGoes(t *testing.T) {
 	must(t, s, hit("a"))
 	var got []string
 	testenv.Eventually(t, 5*time.Second, func() bool {
-		got = log.with("level=")
+		got = log.With("level=")
 		return len(got) == 2
 	}, "two lines")
 	if !strings.Contains(got[0], "away") || !strings.Contains(got[0], "server="+server.Addr+" role=main") ||
 		!strings.Contains(got[1], "back") || watch.Away() != 0 {
 		t.Errorf("%d away, %q", watch.Away(), got)
 	}
-	if all := log.with("secret"); len(all) > 0 {
+	if all := log.With("secret"); len(all) > 0 {
 		t.Errorf("a password in %q", all)
 	}
 }
@@ -105,7 +78,7 @@ func TestWrongKindOfServer(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
-			if got := log.with("away"); len(got) != 1 || !strings.Contains(got[0], c.want) {
+			if got := log.With("away"); len(got) != 1 || !strings.Contains(got[0], c.want) {
 				t.Errorf("the log has %q, want one line with %q", got, c.want)
 			}
 		})
@@ -131,11 +104,11 @@ func TestServerRefusesItsTime(t *testing.T) {
 			t.Fatal("no error was reported")
 		}
 	}
-	if got := log.with("time"); len(got) == 0 || len(log.with("refuses")) != 1 {
+	if got := log.With("time"); len(got) == 0 || len(log.With("refuses")) != 1 {
 		t.Errorf("got %q", got)
 	}
 	admin(t, server, "ACL", "SETUSER", "rls", "+time")
-	testenv.Eventually(t, 20*time.Second, func() bool { return len(log.with("tells its time again")) == 1 }, "the clock is the server's")
+	testenv.Eventually(t, 20*time.Second, func() bool { return len(log.With("tells its time again")) == 1 }, "the clock is the server's")
 	if d := time.Since(time.UnixMicro(s.Now())).Abs(); d > time.Second {
 		t.Errorf("the store's clock is off by %v", d)
 	}
@@ -170,9 +143,9 @@ func TestClusterWithAMasterAway(t *testing.T) {
 				if replies[0].Err != nil || replies[1].Err == nil || err == nil {
 					t.Fatalf("the part of a live master: %v; of the other: %v; in all: %v", replies[0].Err, replies[1].Err, err)
 				}
-				return len(log.with("is away")) == 1
+				return len(log.With("is away")) == 1
 			}, "the log says so")
-			if got := log.with("is away"); !strings.Contains(got[0], gone.Addr) {
+			if got := log.With("is away"); !strings.Contains(got[0], gone.Addr) {
 				t.Errorf("got %q, want %s", got, gone.Addr)
 			}
 		})
