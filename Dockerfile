@@ -35,6 +35,6 @@ ENV PATH=/bin
 WORKDIR /
 USER 65534:65534
 EXPOSE 6070 8080 8081 9090
-# The program's defaults depend on its name. A pod without a command expects those of
-# envoyproxy/ratelimit.
+# The program's defaults depend on its name. A pod without a command expects the
+# defaults of envoyproxy/ratelimit.
 ENTRYPOINT ["/bin/ratelimit"]

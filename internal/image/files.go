@@ -70,8 +70,8 @@ func (r *release) layer(files []file) (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer))
 }
 
-// certificates returns Mozilla's root certificates in PEM. It leaves out those that
-// Mozilla trusts with a constraint, because a PEM file cannot express one.
+// certificates returns Mozilla's root certificates in PEM. It leaves out the
+// certificates that Mozilla trusts with a constraint, because a PEM file cannot express one.
 func certificates() []byte {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {

@@ -76,7 +76,7 @@ func (r *release) config(arch string) *v1.ConfigFile {
 			WorkingDir: "/",
 			Env:        []string{"PATH=/bin"},
 			// The program's defaults depend on its name. A pod without a command
-			// expects those of envoyproxy/ratelimit.
+			// expects the defaults of envoyproxy/ratelimit.
 			Entrypoint:   []string{"/bin/ratelimit"},
 			ExposedPorts: map[string]struct{}{"6070/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9090/tcp": {}},
 			Labels:       r.labels(),

@@ -194,7 +194,7 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 // key builds the name of a cell: prefix id|tag|bucket, without a bucket when it
 // is negative. The braces of a hash tag stand where keys have to share a Redis
 // Cluster slot: prefix{id|tag}bucket for the two keys of a pair, and
-// prefix{id}|tag|bucket for those of a descriptor with several limits.
+// prefix{id}|tag|bucket for the keys of a descriptor with several limits.
 func (l *Limit) key(id Identity, bucket int64) string {
 	pair := l.row.paired && !id.OneSlot
 	buf := make([]byte, 0, 192)

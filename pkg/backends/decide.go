@@ -43,6 +43,7 @@ func (b *Batch) Together() bool {
 // trial charged each operation as often as Charges says.
 func (b *Batch) Decide() (asTried bool) {
 	b.Refused = b.AllOrNothing && b.refusedBy((*Batch).denies)
+	b.open = b.AllOrNothing && b.refusedBy((*Batch).fails)
 	if !b.Together() {
 		return true
 	}
@@ -90,7 +91,7 @@ func (b *Batch) Charges(i int) int64 {
 		return 0
 	case op.ChargeDenied && b.denies(i):
 		return op.Times
-	case b.Refused, b.AllOrNothing && b.refusedBy((*Batch).fails), op.Group != 0 && !b.passes(i):
+	case b.Refused, b.open, op.Group != 0 && !b.passes(i):
 		return 0
 	}
 	return r.Admitted

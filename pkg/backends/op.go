@@ -230,6 +230,7 @@ type Batch struct {
 	Replies []Reply
 	// Refused: the batch was refused. The store sets it, as Decide does.
 	Refused bool
+	open    bool // see Decide
 }
 
 // Fail sets Err in every reply and returns it.

@@ -5,7 +5,7 @@ package backends
 // caller of the whole batch.
 type Part struct {
 	Batch
-	at []int // the index of each operation in the whole batch; nil: the same
+	at []int // the index of each operation in the whole batch
 }
 
 // Add copies operation i of whole into the part and returns the copy, which may
@@ -38,12 +38,7 @@ func (b *Batch) oneGroup(i, j int) bool {
 }
 
 // At is the index that the part's operation i has in the whole batch.
-func (p *Part) At(i int) int {
-	if p.at == nil { // the part is the whole batch
-		return i
-	}
-	return p.at[i]
-}
+func (p *Part) At(i int) int { return p.at[i] }
 
 // Answer copies the part's replies to their places in whole. It leaves
 // whole.Refused as it is.

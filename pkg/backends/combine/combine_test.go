@@ -294,8 +294,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// servers is a memory store that plays several servers. Those of keys with
-// "frozen" in them do not answer.
+// servers is a memory store that plays several servers. The servers of keys
+// with "frozen" in them do not answer.
 type servers struct{ backends.Store }
 
 func (s servers) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {

@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -162,16 +161,10 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 		Of:       func(op *backends.Op) int { return servers.pick(safeKey(op.Key)) },
 		GiveBack: s.timeout,
 		Ask: func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
-			one := func(p *split.Part) {
+			split.AtOnce(parts, func(p *split.Part) {
 				servers[p.Place].apply(ctx, &p.Batch)
 				answered(p)
-			}
-			var others sync.WaitGroup
-			for _, p := range parts[1:] {
-				others.Go(func() { one(p) })
-			}
-			one(parts[0])
-			others.Wait()
+			})
 		},
 	}
 	return places.ApplyEach(ctx, b, decided)

@@ -15,7 +15,7 @@ import (
 )
 
 // TestCellsFollowTheSteps applies random operations to a cell at random times
-// on a fake clock; the replies are those of the definition in Go.
+// on a fake clock; the replies equal the replies of the definition in Go.
 func TestCellsFollowTheSteps(t *testing.T) {
 	server := testenv.Memcached(t)
 	s := open(t, memcached.Options{Servers: []string{server.Addr}})

@@ -2,8 +2,8 @@
 //
 // Every operation is atomic, and so is a batch whose operations are decided
 // together. The store holds at most Options.MaxKeys cells. When it is full it
-// removes cells that have ended. If there are none, it removes the cell that ends
-// soonest and counts it as evicted. Cells are lost when the process ends, and other
+// removes cells that have ended. If no cell has ended, it removes the cell that
+// ends soonest and counts it as evicted. Cells are lost when the process ends, and other
 // replicas do not see them.
 package memory
 

@@ -33,7 +33,7 @@ func TestOneLineForEachChange(t *testing.T) {
 		if w.Away() != 1 {
 			t.Errorf("%d servers are away, want 1", w.Away())
 		}
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second) // of the bubble's fake clock
 		for range 8 {
 			calls.Go(s.Answered)
 		}
@@ -56,10 +56,12 @@ func TestEveryOtherCallFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, lines := watch()
 		s := w.Server("a:1")
+		calls := time.NewTicker(5 * time.Millisecond) // of the bubble's fake clock
+		defer calls.Stop()
 		for range 1000 {
+			<-calls.C
 			s.Failed(errors.New("reset"))
 			s.Answered()
-			time.Sleep(5 * time.Millisecond)
 		}
 		if n := len(lines()); n > 10 || n < 4 {
 			t.Errorf("%d lines in 5 s", n)

@@ -7,29 +7,29 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.org/rls/internal/testenv"
 )
 
 // TestClockOfASuccessor: when another server may have taken over, its clock is
 // measured within a second and not when the next measurement is due.
 func TestClockOfASuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ahead atomic.Int64
+		var ahead, measured atomic.Int64
 		c := newClock(&target{Options: Options{Clock: time.Now}})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go c.follow(ctx, func(context.Context) (time.Time, error) {
+			measured.Add(1)
 			return time.Now().Add(time.Duration(ahead.Load())), nil
 		})
 		off := func() time.Duration { return time.Until(time.UnixMicro(c.now())).Round(time.Millisecond) }
-		time.Sleep(7 * time.Second)
+		testenv.Eventually(t, time.Second, func() bool { return measured.Load() == samples }, "the first measurement")
 		ahead.Store(int64(time.Hour))
 		for range 100 {
 			c.soon() // calls fail
 		}
-		time.Sleep(time.Second)
-		if off() != time.Hour {
-			t.Errorf("the clock is %v off, want the new server's hour", off())
-		}
+		testenv.Eventually(t, time.Second, func() bool { return off() == time.Hour }, "the clock is the new server's, an hour ahead")
 	})
 }
 
@@ -39,10 +39,9 @@ func TestClockOfAServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reported atomic.Int64
 		c := newClock(&target{Options: Options{Clock: time.Now, ClockError: func(error) { reported.Add(1) }}})
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
-		go c.follow(ctx, func(context.Context) (time.Time, error) { return time.Time{}, errors.New("refused") })
-		time.Sleep(10*time.Second + time.Millisecond)
+		c.follow(ctx, func(context.Context) (time.Time, error) { return time.Time{}, errors.New("refused") })
 		if n := reported.Load(); n < 30 || n > 50 {
 			t.Errorf("%d failures were reported in 10 s, want about 40", n)
 		}

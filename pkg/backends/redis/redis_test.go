@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -32,27 +31,10 @@ func TestConformance(t *testing.T) {
 	t.Run("valkey", suite(redis.Options{URL: testenv.Valkey(t).Addr}))
 	cluster := testenv.RedisCluster(t, 3, 0)
 	o := redis.Options{Type: "cluster", URL: strings.Join(cluster.Addrs(), ",")}
+	// The suite wants a refused all-or-nothing batch to change nothing even for a
+	// moment; over several slots charges are made and given back, see
+	// TestClusterBatches.
 	t.Run("cluster", func(t *testing.T) {
-		backendtest.Run(t, func(t *testing.T) backends.Store { return oneSlot{open(t, o)} })
+		backendtest.Run(t, func(t *testing.T) backends.Store { return backendtest.Moved(open(t, o), backendtest.ToOneSlot) })
 	})
-}
-
-// oneSlot puts all cells into one slot of a cluster. The suite wants a refused
-// all-or-nothing batch to change nothing even for a moment; over several slots
-// charges are made and given back, see TestClusterBatches.
-type oneSlot struct{ backends.Store }
-
-func (s oneSlot) Apply(ctx context.Context, b *backends.Batch) error {
-	moved := *b
-	moved.Ops = append([]backends.Op(nil), b.Ops...)
-	for i := range moved.Ops {
-		op := &moved.Ops[i]
-		op.Key = "{slot}" + op.Key
-		if op.Prev != "" {
-			op.Prev = "{slot}" + op.Prev
-		}
-	}
-	err := s.Store.Apply(ctx, &moved)
-	b.Refused = moved.Refused
-	return err
 }

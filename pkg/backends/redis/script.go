@@ -195,6 +195,6 @@ func (e *eval) fill(b *backends.Batch, answer []int64) error {
 // store did not write. It does not tell the key, which may hold values that
 // identify customers.
 func foreign(key string) error {
-	return fmt.Errorf("redis: %w: a key does not hold a counter of this limit: find the key whose SHA-256 begins with %s among those of redis-cli --scan and delete it (docs/backends.md)",
+	return fmt.Errorf("redis: %w: a key does not hold a counter of this limit: of the keys that redis-cli --scan prints, delete the key whose SHA-256 begins with %s (docs/backends.md)",
 		backends.ErrUnavailable, backends.KeyHash(storedKey(key)))
 }

@@ -39,7 +39,7 @@ func newSlowServer(t *testing.T) (addr string) {
 					}
 					answer := "-ERR unknown command\r\n"
 					if strings.EqualFold(command, "evalsha") {
-						time.Sleep(time.Millisecond)
+						<-time.After(time.Millisecond)
 						answer = "*1\r\n:1\r\n"
 					}
 					if _, err := io.WriteString(c, answer); err != nil {

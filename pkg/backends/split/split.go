@@ -15,6 +15,7 @@ package split
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -39,6 +40,17 @@ type Places struct {
 	// GiveBack is the longest time in which charges are given back, whatever
 	// becomes of the caller's context.
 	GiveBack time.Duration
+}
+
+// AtOnce calls ask for all parts side by side, for one of them on the caller's
+// goroutine, and returns when all calls have ended.
+func AtOnce(parts []*Part, ask func(*Part)) {
+	var others sync.WaitGroup
+	for _, p := range parts[1:] {
+		others.Go(func() { ask(p) })
+	}
+	ask(parts[0])
+	others.Wait()
 }
 
 // ApplyEach divides b by place and applies the parts, as backends.Spread wants

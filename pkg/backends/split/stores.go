@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -56,16 +55,10 @@ func placeOf(op *backends.Op) int {
 // ask asks both stores at once.
 func (s *Stores) ask(ctx context.Context, parts []*Part, answered func(*Part)) {
 	stores := [...]backends.Store{s.main, s.perSecond}
-	one := func(p *Part) {
+	AtOnce(parts, func(p *Part) {
 		_ = stores[p.Place].Apply(ctx, &p.Batch) // its replies have the error
 		answered(p)
-	}
-	var others sync.WaitGroup
-	for _, p := range parts[1:] {
-		others.Go(func() { one(p) })
-	}
-	one(parts[0])
-	others.Wait()
+	})
 }
 
 // Now is the main store's time.

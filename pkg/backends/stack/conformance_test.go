@@ -1,7 +1,6 @@
 package stack_test
 
 import (
-	"context"
 	"hash/maphash"
 	"path"
 	"strings"
@@ -102,7 +101,7 @@ func suite(t *testing.T, options func(*testing.T) stack.Options) {
 		return func(t *testing.T) backends.Store {
 			o := options(t)
 			o.LocalCache = cache
-			return scattered{build(t, o), path.Base(t.Name())}
+			return backendtest.Moved(build(t, o), scatter(path.Base(t.Name())))
 		}
 	}
 	t.Run("without cache", func(t *testing.T) { backendtest.Run(t, open(0)) })
@@ -112,17 +111,21 @@ func suite(t *testing.T, options func(*testing.T) stack.Options) {
 	})
 }
 
-// scattered gives the cells of the suite to both stores of a stack.
-type scattered struct {
-	backends.Store
-	test string
+// scatter gives the cells of a test of the suite to both stores of a stack.
+func scatter(test string) func(*backends.Op) {
+	return func(op *backends.Op) {
+		op.PerSecond = perSecond(test, op.Key)
+		if test == "Steps" { // the slots of a cluster give charges back, too
+			backendtest.ToOneSlot(op)
+		}
+	}
 }
 
 var seed = maphash.MakeSeed()
 
 // perSecond chooses the store of a cell.
-func (s scattered) perSecond(key string) bool {
-	switch s.test {
+func perSecond(test, key string) bool {
+	switch test {
 	case "Steps":
 		// The suite compares random batches with a model to the last bit. Over two
 		// stores a charge may be made and given back; it may have begun a window
@@ -134,21 +137,4 @@ func (s scattered) perSecond(key string) bool {
 	// A cell is where the one of its previous window is: both have one tag.
 	tag, _, _ := strings.Cut(key, "}")
 	return maphash.String(seed, tag)%2 == 0
-}
-
-func (s scattered) Apply(ctx context.Context, b *backends.Batch) error {
-	moved := backends.Batch{AllOrNothing: b.AllOrNothing, Ops: append([]backends.Op(nil), b.Ops...), Replies: b.Replies}
-	for i := range moved.Ops {
-		op := &moved.Ops[i]
-		op.PerSecond = s.perSecond(op.Key)
-		if s.test == "Steps" { // the slots of a cluster give charges back, too
-			op.Key = "{slot}" + op.Key
-			if op.Prev != "" {
-				op.Prev = "{slot}" + op.Prev
-			}
-		}
-	}
-	err := s.Store.Apply(ctx, &moved)
-	b.Refused = moved.Refused
-	return err
 }
