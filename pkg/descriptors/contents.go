@@ -3,7 +3,8 @@ package descriptors
 import (
 	"fmt"
 	"hash/fnv"
-	"runtime"
+
+	"example.org/rls/pkg/turns"
 )
 
 // Each calls do for every rule, in no particular order.
@@ -29,11 +30,9 @@ func (t *Tree) Hash() uint64 {
 		part = fmt.Appendf(part[:0], "%q %s", d.Name, d.Charge)
 		add()
 	}
-	rules := 0
+	var turn turns.Turns
 	t.Each(func(_ *Domain, r *Rule) {
-		if rules++; rules%32 == 0 {
-			runtime.Gosched() // requests go first, as when the rules are loaded
-		}
+		turn.Next()
 		part = r.appendAll(part[:0])
 		add()
 	})

@@ -15,6 +15,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/turns"
 )
 
 // Publish takes all files of rules that exist now, or the reason why they cannot
@@ -82,6 +83,7 @@ func (r *Rules) load(files []*rules.File) error {
 	}
 	r.Use(tree)
 	r.inForce = true
+	turns.Serve()
 	if r.Skipped != nil {
 		r.Skipped(len(problems))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/turns"
 )
 
 // Options changes how rules are loaded.
@@ -67,7 +68,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 
 // compiler adds the rules of files to domains.
 type compiler struct {
-	turns     turns
+	turns     turns.Turns
 	opts      Options
 	domains   map[string]*domain
 	unmatched descriptors.Limit
@@ -119,7 +120,7 @@ func (c *compiler) file(f *file) {
 func (c *compiler) add(parent *descriptors.Node, list []descriptor) {
 	parent.Grow(len(list))
 	for i := range list {
-		c.turns.next()
+		c.turns.Next()
 		d := &list[i]
 		if d.Key == "" || d.wrong && c.opts.SkipWrong {
 			continue // reported

@@ -2,9 +2,9 @@ package rules
 
 import (
 	"fmt"
-	"runtime"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/turns"
 )
 
 // reader turns the values of one file into the rules that they mean, and
@@ -21,22 +21,10 @@ type reader struct {
 	// same key replaces. Only its types are checked then.
 	overridden int
 	pairs      []pair // of the mappings that are being read, a stack
-	turns      turns
+	turns      turns.Turns
 
 	charged   *descriptors.Charge // of the domain, found in metadata.rls
 	chargedAt descriptors.Position
-}
-
-// turns gives way to other goroutines now and then. Otherwise a request could
-// wait for the 10 ms after which Go preempts the goroutine that loads rules.
-type turns int
-
-// next is a step of some hundred nanoseconds.
-func (n *turns) next() {
-	const steps = 64
-	if *n++; *n%steps == 0 {
-		runtime.Gosched()
-	}
 }
 
 func (r *reader) problem(at descriptors.Position, path, format string, args ...any) {
@@ -57,7 +45,7 @@ type pair struct {
 // mapping reads a mapping that stands in a place and sets the fields of t in
 // the order in which they are written. path names the mapping.
 func (r *reader) mapping(v *Value, where place, path string, t target) {
-	r.turns.next()
+	r.turns.Next()
 	var last [maxFields]int // of each field, its pair counted from 1
 	base := len(r.pairs)
 	for i := 0; i < len(v.Content); i += 2 {

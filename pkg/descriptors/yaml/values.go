@@ -2,12 +2,12 @@ package yaml
 
 import (
 	"fmt"
-	"runtime"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
 
 	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/turns"
 )
 
 const (
@@ -40,6 +40,7 @@ func (r *reader) expandable(root *yaml.Node) bool {
 // expansion counts the nodes of a document with its aliases expanded.
 type expansion struct {
 	written int
+	turns   turns.Turns
 	sizes   map[*yaml.Node]extent // of the targets of aliases; zero while being counted
 	cycle   *yaml.Node            // an alias inside its own target
 }
@@ -51,9 +52,8 @@ type extent struct{ nodes, depth int }
 // extent walks n once: an anchor comes before its aliases.
 func (e *expansion) extent(n *yaml.Node) extent {
 	const tooMany = 1 << 40 // far from overflow
-	if e.written++; e.written%1024 == 0 {
-		runtime.Gosched() // see yielding
-	}
+	e.written++
+	e.turns.Next()
 	if n.Kind == yaml.AliasNode {
 		size := e.sizes[n.Alias]
 		if size.nodes == 0 {
@@ -87,9 +87,7 @@ func (r *reader) value(n *yaml.Node) rules.Value {
 	if n.Kind == yaml.ScalarNode {
 		return r.scalar(n)
 	}
-	if r.nodes++; r.nodes%64 == 0 {
-		runtime.Gosched() // see yielding
-	}
+	r.turns.Next()
 	v := rules.Value{Kind: rules.List, At: r.at(n.Line, n.Column), Content: make([]rules.Value, 0, len(n.Content))}
 	if n.Kind == yaml.MappingNode {
 		v.Kind = rules.Map

@@ -22,6 +22,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/turns"
 )
 
 // Text is one file of rules.
@@ -92,7 +93,7 @@ func Read(t Text) *rules.File {
 type reader struct {
 	file    *rules.File
 	aliased map[*yaml.Node]rules.Value // of the anchors that were read
-	nodes   int
+	turns   turns.Turns
 }
 
 func (r *reader) at(line, column int) descriptors.Position {
@@ -117,7 +118,7 @@ func unmarshal(content []byte) (doc yaml.Node, rest, err error) {
 			err = fmt.Errorf("the parser failed: %v", p)
 		}
 	}()
-	decoder := yaml.NewDecoder(yielding{bytes.NewReader(content)})
+	decoder := yaml.NewDecoder(&yielding{Reader: bytes.NewReader(content)})
 	if err = decoder.Decode(&doc); err == nil {
 		rest = decoder.Decode(new(yaml.Node))
 	}
@@ -125,12 +126,14 @@ func unmarshal(content []byte) (doc yaml.Node, rest, err error) {
 }
 
 // yielding gives way to other goroutines at each read. The parser reads 512
-// bytes at a time, so that it gives way about every 40 µs. Otherwise requests
-// could wait for the 10 ms after which Go preempts the goroutine that parses.
-type yielding struct{ io.Reader }
+// bytes at a time, so that it gives way about every 40 µs.
+type yielding struct {
+	io.Reader
+	turns turns.Turns
+}
 
-func (y yielding) Read(p []byte) (int, error) {
-	runtime.Gosched()
+func (y *yielding) Read(p []byte) (int, error) {
+	y.turns.Give()
 	return y.Reader.Read(p)
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
 	"strconv"
 
@@ -14,6 +13,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/turns"
 )
 
 // decode reads a resource. Its error says that the resource is not a
@@ -74,9 +74,10 @@ func (f *fields) descriptors(path string, list []*ratelimit.RateLimitDescriptor,
 		return fmt.Errorf("descriptors stand more than %d deep in each other", rules.MaxDepth)
 	}
 	items := make([]rules.Value, len(list))
+	var turn turns.Turns
 	for i, d := range list {
 		if i%64 == 0 {
-			runtime.Gosched() // requests go first, as when the rules are loaded
+			turn.Give()
 		}
 		item := mapping(path + "[" + strconv.Itoa(i) + "]")
 		item.descriptor(d)
