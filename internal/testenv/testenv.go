@@ -1,5 +1,6 @@
 // Package testenv starts the real servers that tests use: Redis, Valkey,
-// memcached, Redis Cluster, Redis Sentinel and Envoy.
+// memcached, Redis Cluster, Redis Sentinel and Envoy. Its Relay is a network in
+// front of a server that tests break.
 //
 // It promises that every server listens on a free loopback port, keeps its
 // files under the test's temporary directory, persists nothing, is ready when

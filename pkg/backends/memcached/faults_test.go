@@ -336,10 +336,10 @@ func TestHalfAnsweredBatch(t *testing.T) {
 // it began before the first was over.)
 func TestLostConnectionsCostOneCall(t *testing.T) {
 	server := testenv.Memcached(t)
-	network := relay(t, server.Addr, func([]byte) {})
-	s := open(t, memcached.Options{Servers: []string{network.addr}, Timeout: 3 * time.Second})
+	network := testenv.NewRelay(t, server.Addr)
+	s := open(t, memcached.Options{Servers: []string{network.Addr}, Timeout: 3 * time.Second})
 	warm(t, s, 10)
-	network.forget()
+	network.Forget()
 	failed := 0
 	for s.Apply(context.Background(), batch(hit("key", 1, -1))) != nil {
 		failed++
@@ -354,10 +354,10 @@ func TestLostConnectionsCostOneCall(t *testing.T) {
 
 func TestCallersWhoGiveUpDisturbNobody(t *testing.T) {
 	server := testenv.Memcached(t)
-	network := relay(t, server.Addr, func([]byte) {})
-	s := open(t, memcached.Options{Servers: []string{network.addr}})
+	network := testenv.NewRelay(t, server.Addr)
+	s := open(t, memcached.Options{Servers: []string{network.Addr}})
 	warm(t, s, 30)
-	opened := network.connections()
+	opened := network.Opened()
 	for range 20 {
 		for _, r := range together(30, func(i int) (*backends.Batch, error) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -377,7 +377,7 @@ func TestCallersWhoGiveUpDisturbNobody(t *testing.T) {
 			}
 		}
 	}
-	if now := network.connections(); now > max(opened, 64) {
+	if now := network.Opened(); now > max(opened, 64) {
 		t.Fatalf("%d connections opened, %d before", now, opened)
 	}
 }
@@ -482,7 +482,7 @@ func TestComingsAndGoingsAreLogged(t *testing.T) {
 func TestUnixSocket(t *testing.T) {
 	server := testenv.Memcached(t)
 	socket := filepath.Join(t.TempDir(), "memcached.sock")
-	relayFrom(t, "unix", socket, server.Addr, func([]byte) {})
+	testenv.RelayAt(t, "unix", socket, server.Addr)
 	s := open(t, memcached.Options{Servers: []string{socket}})
 	if got := apply(t, s, hit("key", 2, 5)).Value.Whole; got != 2 {
 		t.Fatalf("counts %d, want 2", got)

@@ -348,13 +348,14 @@ func together(n int, f func(i int) (*backends.Batch, error)) []result {
 // has an error and is not allowed silently.
 func TestLosingEveryRaceIsAnError(t *testing.T) {
 	server := testenv.Memcached(t)
-	rival := relay(t, server.Addr, func(request []byte) {
+	rival := testenv.NewRelay(t, server.Addr)
+	rival.Watch(func(request []byte) {
 		if verb, rest, _ := bytes.Cut(request, []byte(" ")); string(verb) == "cas" || string(verb) == "add" {
 			key, _, _ := bytes.Cut(rest, []byte(" "))
 			say(t, server.Addr, fmt.Sprintf("set %s 0 0 1\r\n1", key))
 		}
 	})
-	s := open(t, memcached.Options{Servers: []string{rival.addr}})
+	s := open(t, memcached.Options{Servers: []string{rival.Addr}})
 	for _, allOrNothing := range []bool{false, true} {
 		b := batch(hit("contended", 1, 5), hit("contended-too", 1, 5))
 		b.AllOrNothing = allOrNothing
@@ -374,13 +375,14 @@ func TestLosingEveryRaceIsAnError(t *testing.T) {
 func TestRefusedBatchRefundsNothing(t *testing.T) {
 	server := testenv.Memcached(t)
 	others := 0
-	network := relay(t, server.Addr, func(request []byte) {
+	network := testenv.NewRelay(t, server.Addr)
+	network.Watch(func(request []byte) {
 		if bytes.HasPrefix(request, []byte("cas scarce ")) { // another one takes the last
 			others++
 			say(t, server.Addr, "set scarce 0 0 1\r\n5")
 		}
 	})
-	s := open(t, memcached.Options{Servers: []string{network.addr}})
+	s := open(t, memcached.Options{Servers: []string{network.Addr}})
 	apply(t, s, hit("refunded", 3, -1))
 	apply(t, s, hit("scarce", 4, -1))
 	apply(t, s, hit("free", 1, -1))

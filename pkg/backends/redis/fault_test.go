@@ -204,14 +204,14 @@ func TestCallWithoutDeadline(t *testing.T) {
 	server.Resume()
 }
 
-// TestBlackHole: a connection that stays open but gets no answers is closed
+// TestSilentConnection: a connection that stays open but gets no answers is closed
 // within a second, and a new one is opened.
-func TestBlackHole(t *testing.T) {
+func TestSilentConnection(t *testing.T) {
 	server := testenv.Redis(t)
-	p := newProxy(t, server.Addr)
-	s := open(t, redis.Options{URL: p.addr()})
+	network := testenv.NewRelay(t, server.Addr)
+	s := open(t, redis.Options{URL: network.Addr})
 	must(t, s, hit("a"))
-	p.swallow() // on the connections that are open now
+	network.Forget()
 	testenv.Eventually(t, 4*time.Second, func() bool {
 		_, err := try(s, 50*time.Millisecond, hit("b"))
 		return err == nil
@@ -222,12 +222,12 @@ func TestBlackHole(t *testing.T) {
 // store closes its connections and finds the successor at the same address.
 func TestDemotedMaster(t *testing.T) {
 	old, successor := testenv.Redis(t), testenv.Redis(t)
-	p := newProxy(t, old.Addr)
-	s := open(t, redis.Options{URL: p.addr()})
+	network := testenv.NewRelay(t, old.Addr)
+	s := open(t, redis.Options{URL: network.Addr})
 	must(t, s, hit("a"))
 	host, port, _ := strings.Cut(successor.Addr, ":")
 	admin(t, old, "REPLICAOF", host, port)
-	p.to(successor.Addr)
+	network.To(successor.Addr)
 	op := hit("a")
 	failed := 0
 	testenv.Eventually(t, 3*time.Second, func() bool {
