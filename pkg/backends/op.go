@@ -61,6 +61,10 @@ const (
 	MaxCost int64 = 1 << 40
 	// MaxTimes bounds Op.Times.
 	MaxTimes int64 = 256
+	// Skew is the difference in µs by which the Now of operations may be out of
+	// order when they reach a store: clocks of processes differ, and some
+	// operations travel longer than others. Within it no limit admits more.
+	Skew int64 = 1_000_000
 )
 
 // Role says what an operation that does not fit means for an all-or-nothing
@@ -156,7 +160,8 @@ type Op struct {
 	// Furthest, for a Meter, is the highest value that this limit can reach: Now
 	// plus the time in which an empty bucket of this limit fills, or NoMax.
 	// Furthest is at least Now, and at least Max unless Max is NoMax. The step
-	// lowers a cell above Furthest to Furthest, also when it charges nothing.
+	// lowers a cell that is more than Skew above Furthest to Furthest, also when it
+	// charges nothing.
 	Furthest Amount
 
 	// Times >= 1 merges that many equal operations into one: as many as fit

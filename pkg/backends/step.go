@@ -15,9 +15,11 @@ type Cell struct {
 // of Op.Prev's cell (0 without one). Step defines the effect of an operation on a
 // Counter and a Meter for every store; stores written in Go call it.
 //
-// Step lowers a value that the limit cannot reach: a meter above Op.Furthest to
-// Op.Furthest, and an end after Op.Until to Op.Until, for a counter whose window
-// starts at a hit. The returned cell is lowered even if op charges nothing.
+// Step lowers a value that the limit cannot reach: a meter more than Skew above
+// Op.Furthest to Op.Furthest, and an end after Op.Until to Op.Until, for a counter
+// whose window starts at a hit. The returned cell is lowered even if op charges
+// nothing. A meter less far above Furthest was raised by a process whose clock is
+// ahead: to lower it would give that process room again with each operation.
 func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	ceiling := op.Max
 	if op.Kind == Meter {
@@ -55,12 +57,12 @@ func (c Cell) counterAt(op *Op) Cell {
 	return c
 }
 
-// meterAt is the meter as op finds it: at least Now, at most Furthest.
+// meterAt is the meter as op finds it: at least Now, at most Furthest + Skew.
 func (c Cell) meterAt(op *Op) Cell {
 	if c.Value.Frac >= op.Den {
 		c.Value.Frac = op.Den - 1 // written by a limit with another denominator
 	}
-	if op.Furthest.Less(c.Value) {
+	if op.Furthest.Add(Amount{Whole: Skew}, op.Den).Less(c.Value) {
 		c.Value = op.Furthest
 	}
 	if floor := (Amount{Whole: op.Now}); c.Value.Less(floor) {

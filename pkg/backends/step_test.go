@@ -38,7 +38,7 @@ func FuzzStep(f *testing.F) {
 		}
 		switch {
 		case op.Kind == backends.Meter:
-			if op.Furthest.Less(r.Value) || r.Value.Whole < op.Now || after.Value != r.Value {
+			if op.Furthest.Add(backends.Amount{Whole: backends.Skew}, op.Den).Less(r.Value) || r.Value.Whole < op.Now || after.Value != r.Value {
 				t.Fatalf("%+v on %+v: %+v", op, cell, r)
 			}
 		case op.Span != backends.Fixed && r.Until > op.Until, r.Until <= op.Now, r.Value.Whole > backends.MaxValue:

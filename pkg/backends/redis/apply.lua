@@ -26,6 +26,7 @@ local MAX = 4503599627370496 -- backends.MaxValue, 2^52
 local NEVER = -1
 local BAD, BAD_PREV = -1, -2
 local GRACE = 1000 -- ms; as in script.go
+local SKEW = 1000000 -- µs; backends.Skew
 local FORMAT, SIZE = '<BBBBBBBdddddddddddddd', 7 + 14 * 8
 
 -- Redis runs this file from the top for each call, so each function and table
@@ -159,7 +160,7 @@ local function meter(key, refund, now, by, byf, den, max, maxf, far, farf, times
   local v, f, lowered = c.value, c.rest or 0, false
   if v then
     if f >= den then f = den - 1 end -- written by a limit with another denominator
-    if far < v or far == v and farf < f then v, f, lowered = far, farf, true end
+    if far + SKEW < v or far + SKEW == v and farf < f then v, f, lowered = far, farf, true end
   end
   if not v or v < now then v, f = now, 0 end
   local admitted = 0

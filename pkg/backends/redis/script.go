@@ -134,7 +134,7 @@ func bit(b bool) byte {
 
 // grace is how much longer than its cell a key lives, in µs, so that a caller
 // whose clock is behind still finds it. apply.lua has the same.
-const grace = 1_000_000
+const grace = backends.Skew
 
 // lifetime is how long a Counter's key has to live in Redis, in ms. A fixed
 // window's key names the window, so the key may live longer than the window: by
