@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,10 +10,10 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/denycache"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/backends/presence"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/certs"
@@ -66,6 +67,7 @@ type opening struct {
 	measure *metrics.Metrics
 	tracer  *tracing.Tracer
 	log     *slog.Logger
+	watches []*breaker.Watch // of the stores that were opened
 }
 
 // openStore opens the stores that BACKEND_TYPE names, and returns their stack.
@@ -75,9 +77,11 @@ func openStore(o *opening) (backends.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open backend: %w", err)
 	}
+	o.measure.Breakers(o.Backend.BackendType, o.watches)
 	store, err := stack.Build(stack.Options{
 		Main:       main,
 		PerSecond:  perSecond,
+		Decision:   o.Store.DecisionTimeout,
 		LocalCache: o.Backend.LocalCacheSizeInBytes,
 		Watch: func(s backends.Store) backends.Store {
 			if !o.Metrics.DisableStats {
@@ -146,13 +150,25 @@ func openRedisServer(s *opening, name, role string, r settings.RedisServer) (sta
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 
-// servers returns a Watch that reports servers that are away to the log and to the
-// metrics.
-func (o *opening) servers(role string) *presence.Watch {
-	watch := &presence.Watch{Log: o.log, Role: role}
+// servers returns a Watch that makes the breakers of a store's servers and reports
+// their states to the log and to the metrics.
+func (o *opening) servers(role string) *breaker.Watch {
+	watch := &breaker.Watch{
+		Log: o.log, Role: role,
+		MaxInFlight:  o.Store.MaxInFlight,
+		Slow:         cmp.Or(o.Store.DecisionTimeout, slowWithoutTimeout),
+		FailureRatio: o.Store.FailureRatio,
+		MinCalls:     o.Store.MinCalls,
+		Window:       o.Store.Window,
+	}
+	o.watches = append(o.watches, watch)
 	o.measure.ServersAway(role, watch.Away)
 	return watch
 }
+
+// slowWithoutTimeout is the time after which a call is slow if no DECISION_TIMEOUT
+// says it.
+const slowWithoutTimeout = time.Second
 
 func redisHealth(s *settings.Settings) server.StoreWatch {
 	return server.StoreWatch{Always: s.Redis.HealthCheckActiveConnection, GiveUpAfter: s.Redis.StartupMaxElapsedTime}

@@ -46,7 +46,7 @@ func TestStacksAreDrawn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, err := openStore(&opening{s, certs.NewWatcher(log), measure, tracer, log})
+		store, err := openStore(&opening{Settings: s, watch: certs.NewWatcher(log), measure: measure, tracer: tracer, log: log})
 		if err != nil {
 			t.Fatal(err)
 		}

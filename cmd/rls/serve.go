@@ -50,7 +50,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		return err
 	}
 	defer endTracing(tracer, log)
-	store, err := openStore(&opening{s, watch, measure, tracer, log})
+	store, err := openStore(&opening{Settings: s, watch: watch, measure: measure, tracer: tracer, log: log})
 	if err != nil {
 		return err
 	}

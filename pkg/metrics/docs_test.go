@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 )
@@ -24,6 +25,9 @@ func TestDocs(t *testing.T) {
 	m.Pool("redis_pool", &pool{1, 2})
 	m.Pool("redis_per_second_pool", &pool{1, 2})
 	m.ServersAway("main", func() int { return 0 })
+	watch := &breaker.Watch{}
+	watch.Server("10.0.0.1:6379")
+	m.Breakers("redis", []*breaker.Watch{watch})
 	m.LocalCache(func() metrics.CacheStats { return metrics.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}\n", entry), entry))

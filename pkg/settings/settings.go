@@ -28,6 +28,7 @@ type Settings struct {
 	XDSClient XDSClient `embed:"" group:"Rules over xDS" prefix:"xds-client-" envprefix:"XDS_CLIENT_"`
 
 	Backend Backend `embed:"" group:"Backend"`
+	Store   Store   `embed:"" group:"Backends on servers"`
 	Memory  Memory  `embed:"" group:"Backend memory" prefix:"memory-" envprefix:"MEMORY_"`
 
 	Redis          Redis       `embed:"" group:"Backend redis" prefix:"redis-" envprefix:"REDIS_" set:"url=/var/run/nutcracker/ratelimit.sock"`
@@ -100,6 +101,16 @@ type Backend struct {
 	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Approximate size of the memory for keys that are over their limit. Their hits are denied without a call to Redis or memcached; 0 is off. Such denials are not charged, and a refund through another replica takes effect within a second."`
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a denied request only to the limits that deny it, in domains without a field charge."`
+}
+
+// Store says how long a decision waits for a store on servers, and when calls to a
+// server are refused.
+type Store struct {
+	DecisionTimeout time.Duration `env:"DECISION_TIMEOUT" default:"150ms" min:"0s" max:"1h" help:"Longest wait of a decision for the store. A call to a server that takes longer counts as failed. 0 leaves the wait to the caller's deadline, and a call counts as failed after 1s."`
+	MaxInFlight     int           `name:"store-max-in-flight" env:"STORE_MAX_IN_FLIGHT" default:"1024" min:"64" max:"1000000" unit:"calls" help:"Calls that may be under way to one server; more fail at once. A server needs as many as it gets calls in one round trip."`
+	FailureRatio    float64       `name:"breaker-failure-ratio" env:"BREAKER_FAILURE_RATIO" default:"0.5" min:"0.01" max:"1" help:"Share of failed and slow calls to a server, within BREAKER_WINDOW, from which calls to it fail at once until one that tries it succeeds."`
+	MinCalls        int           `name:"breaker-min-calls" env:"BREAKER_MIN_CALLS" default:"5" min:"1" max:"1000000" unit:"calls" help:"Fewer calls within BREAKER_WINDOW are too few for BREAKER_FAILURE_RATIO."`
+	Window          time.Duration `name:"breaker-window" env:"BREAKER_WINDOW" default:"1s" min:"100ms" max:"1m" help:"Time in which calls are counted for BREAKER_FAILURE_RATIO."`
 }
 
 // Memory bounds the embedded store.

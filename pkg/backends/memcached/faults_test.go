@@ -19,8 +19,8 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
-	"example.org/rls/pkg/backends/presence"
 )
 
 // warm opens connections: as many as n calls at once need.
@@ -459,7 +459,7 @@ func TestTLS(t *testing.T) {
 func TestComingsAndGoingsAreLogged(t *testing.T) {
 	server := testenv.Memcached(t)
 	var log strings.Builder
-	watch := &presence.Watch{Log: slog.New(slog.NewTextHandler(&log, nil)), Role: "main"}
+	watch := &breaker.Watch{Log: slog.New(slog.NewTextHandler(&log, nil)), Role: "main"}
 	s := open(t, memcached.Options{Servers: []string{server.Addr}, Watch: watch})
 	apply(t, s, hit("key", 1, -1))
 	server.Kill()
@@ -471,7 +471,7 @@ func TestComingsAndGoingsAreLogged(t *testing.T) {
 	}
 	server.Restart()
 	testenv.Eventually(t, patience, func() bool {
-		return s.Apply(context.Background(), batch(hit("key", 1, -1))) == nil
+		return s.Apply(context.Background(), batch(hit("key", 1, -1))) == nil && watch.Away() == 0
 	}, "the server is used again")
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "is away") || !strings.Contains(lines[0], server.Addr) || !strings.Contains(lines[1], "is back") {

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/presence"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -71,7 +71,7 @@ type Options struct {
 	ExpirationJitter time.Duration
 
 	// Watch, if not nil, is told when a server goes away and when it is back.
-	Watch *presence.Watch
+	Watch *breaker.Watch
 	// Now is the clock in µs since the epoch; nil is the system's.
 	Now func() int64
 }

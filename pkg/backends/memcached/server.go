@@ -13,7 +13,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/presence"
+	"example.org/rls/pkg/backends/breaker"
 )
 
 // server is one memcached: the connections to it, the workers that make calls,
@@ -34,8 +34,8 @@ type server struct {
 	// the server answers.
 	away atomic.Pointer[error]
 	// probing is set while one call tries a server that is away.
-	probing  atomic.Bool
-	presence *presence.Server // tells the operator
+	probing atomic.Bool
+	breaker *breaker.Breaker // tells the operator
 }
 
 func openServer(address string, o *Options) *server {
@@ -43,7 +43,7 @@ func openServer(address string, o *Options) *server {
 		network: "tcp", address: address, seed: hash(address),
 		workers: newWorkers(max(minWorkers, o.MaxIdleConns)),
 		timeout: o.Timeout, jitter: o.ExpirationJitter,
-		presence: o.Watch.Server(address),
+		breaker: o.Watch.Server(address),
 	}
 	if strings.Contains(address, "/") {
 		s.network = "unix"
@@ -136,7 +136,7 @@ func (s *server) answered(err error) error {
 		if s.away.Load() != nil {
 			s.away.Store(nil)
 		}
-		s.presence.Answered()
+		s.tell(nil)
 		return nil
 	}
 	var plain tls.RecordHeaderError
@@ -145,8 +145,15 @@ func (s *server) answered(err error) error {
 	}
 	s.failures.Add(1)
 	s.away.Store(&err)
-	s.presence.Failed(err)
+	s.tell(err)
 	return err
+}
+
+// tell tells the operator the outcome of a call on the wire.
+func (s *server) tell(err error) {
+	if s.breaker.Enter() == nil {
+		s.breaker.Leave(0, err)
+	}
 }
 
 // ping asks the server for its version.

@@ -70,7 +70,7 @@ func (s *servers) set(addresses []string) {
 	s.list.Store(&list)
 	for _, v := range old {
 		if !slices.Contains(list, v) {
-			v.presence.Left()
+			v.breaker.Left()
 			s.running.Go(func() { _ = v.close() })
 		}
 	}

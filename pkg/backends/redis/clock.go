@@ -81,7 +81,7 @@ func (c *clock) soon() {
 }
 
 // report reports the outcome of a measurement. It logs only the refusal of a
-// server to tell its time; package presence logs that a server is away.
+// server to tell its time; package breaker logs that a server is away.
 func (c *clock) report(err error) {
 	if err != nil && c.failed != nil {
 		c.failed(err)

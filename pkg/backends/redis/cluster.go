@@ -15,7 +15,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"example.org/rls/pkg/backends/presence"
+	"example.org/rls/pkg/backends/breaker"
 )
 
 const (
@@ -32,8 +32,8 @@ const (
 // lane of its own, so a dead master holds up only the calls for its own slots.
 type cluster struct {
 	client *goredis.ClusterClient
-	watch  *presence.Watch
-	seeds  *presence.Server      // the configured nodes, until the topology is known
+	watch  *breaker.Watch
+	seeds  *breaker.Breaker      // the configured nodes, until the topology is known
 	known  chan struct{}         // closed when the topology was first read, or the store was closed
 	reason atomic.Pointer[error] // why the topology is not known yet
 	cancel context.CancelFunc
@@ -84,14 +84,14 @@ func (c *cluster) learn(ctx context.Context) {
 	for {
 		_, err := c.client.MasterForKey(ctx, "")
 		if err == nil {
-			c.seeds.Answered()
+			c.seeds.Left()
 			close(c.known)
 			return
 		}
 		if ctx.Err() == nil {
 			err = explain(err, true)
 			c.reason.Store(&err)
-			c.seeds.Failed(err)
+			tell(c.seeds, err)
 		}
 		timer.Reset(topologyRetry)
 		select {

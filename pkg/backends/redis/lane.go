@@ -10,7 +10,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"example.org/rls/pkg/backends/presence"
+	"example.org/rls/pkg/backends/breaker"
 )
 
 const (
@@ -43,7 +43,7 @@ const (
 type lane struct {
 	client *goredis.Client
 	name   func() string    // names the server in errors
-	server *presence.Server // is told whether the server answers
+	server *breaker.Breaker // is told whether the server answers
 	direct int              // directLimit, or the size of the pool if that is less
 	room   chan struct{}    // holds one element for each command that has not ended
 	heard  atomic.Bool      // the server has answered once
@@ -66,7 +66,7 @@ type trip struct {
 	done   chan struct{} // closed when cmd and err are set
 }
 
-func newLane(client *goredis.Client, name func() string, server *presence.Server) *lane {
+func newLane(client *goredis.Client, name func() string, server *breaker.Breaker) *lane {
 	return &lane{
 		client: client, name: name, server: server,
 		direct: min(directLimit, client.Options().PoolSize),
@@ -219,9 +219,16 @@ func (l *lane) report(batch []*trip, err error) {
 		if !l.heard.Load() {
 			l.heard.Store(true)
 		}
-		l.server.Answered()
+		tell(l.server, nil)
 	case !errors.Is(err, goredis.ErrClosed):
-		l.server.Failed(l.explain(err))
+		tell(l.server, l.explain(err))
+	}
+}
+
+// tell tells b the outcome of a call.
+func tell(b *breaker.Breaker, err error) {
+	if b.Enter() == nil {
+		b.Leave(0, err)
 	}
 }
 

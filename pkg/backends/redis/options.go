@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends/address"
-	"example.org/rls/pkg/backends/presence"
+	"example.org/rls/pkg/backends/breaker"
 )
 
 // Type says how the servers are arranged.
@@ -56,8 +56,8 @@ type Options struct {
 	// Clock is the local clock; nil is the system's.
 	Clock func() time.Time
 
-	// Watch, if not nil, is told when a server goes away and when it is back.
-	Watch *presence.Watch
+	// Watch makes the breakers of the servers; nil makes them with default options.
+	Watch *breaker.Watch
 	// ClockError, if not nil, is called from one goroutine for each measurement
 	// of the server's time that failed.
 	ClockError func(error)

@@ -38,6 +38,9 @@ type Options struct {
 	// PerSecond, if its Store is set, holds the cells of limits per second in
 	// place of Main. Main and PerSecond then both need a Timeout above 0.
 	PerSecond Tier
+	// Decision is the longest wait of a decision for servers; 0 leaves it to the
+	// timeouts of the tiers and to callers' deadlines.
+	Decision time.Duration
 	// LocalCache is the size in bytes of denycache, which remembers full cells;
 	// 0 builds no cache. A Main in this process never gets a cache.
 	LocalCache int
@@ -84,8 +87,12 @@ func (o *Options) remote() (backends.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	wait := longest
+	if o.Decision > 0 {
+		wait = min(wait, o.Decision)
+	}
 	if o.PerSecond.Store == nil {
-		return deadline.New(main, longest)
+		return deadline.New(main, wait)
 	}
 	perSecond, err := combine.New(o.PerSecond.Store, o.PerSecond.Timeout)
 	if err != nil {
@@ -95,5 +102,5 @@ func (o *Options) remote() (backends.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return deadline.New(both, longest)
+	return deadline.New(both, wait)
 }

@@ -1,0 +1,231 @@
+package breaker
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+
+	"example.org/rls/pkg/backends"
+)
+
+const (
+	// onlyFailures is for how long calls must do nothing but fail before they open
+	// the breaker, however many calls succeeded earlier in the window. A pipeline
+	// that breaks off fails many calls in a moment.
+	onlyFailures = 100 * time.Millisecond
+	// firstPause and longestPause bound the pause before a probe.
+	firstPause   = 50 * time.Millisecond
+	longestPause = 500 * time.Millisecond
+	// steady is how long a server must have answered before the log says again that
+	// it is away, and before the pause starts again from firstPause.
+	steady = time.Second
+)
+
+// Breaker stands before one server. Its methods are safe for concurrent use.
+type Breaker struct {
+	watch   *Watch
+	address string
+	log     *slog.Logger
+	slow    time.Duration
+
+	// circuit counts failures in the window, and gives the permit for a probe. The
+	// pause before a probe is the breaker's own, because circuit's cannot grow.
+	circuit  circuitbreaker.CircuitBreaker[any]
+	minCalls int
+
+	room     int64        // the calls that may be under way
+	busy     error        // the error of Enter when there is no room
+	inFlight atomic.Int64 // the calls that are under way
+
+	heard   atomic.Bool           // the server has answered once
+	failing atomic.Bool           // the last call failed
+	away    atomic.Pointer[error] // the error of Enter while the circuit is not closed; else nil
+
+	mu        sync.Mutex
+	cause     error         // why the last call failed
+	run       int           // calls that failed since the last success
+	runBegan  time.Time     // when the first of them began
+	pause     time.Duration // the longest wait for the next probe
+	opened    time.Time     // the last time the circuit opened
+	probeAt   time.Time     // when the next probe is allowed
+	wentAway  time.Time     // when the circuit opened after it was closed
+	cameBack  time.Time     // when the circuit closed; zero before
+	announced bool          // the log has said that the server is away
+	gone      bool          // the server has left the store
+}
+
+func newBreaker(w *Watch, address string) *Breaker {
+	b := &Breaker{
+		watch: w, address: address, log: slog.New(slog.DiscardHandler),
+		slow: w.SlowAfter(), minCalls: cmp.Or(w.MinCalls, DefaultMinCalls),
+		room: int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
+	}
+	if w.Log != nil {
+		b.log = w.Log.With("server", address, "role", w.Role)
+	}
+	b.busy = fmt.Errorf("%w: %s: more than %d calls are under way", backends.ErrUnavailable, address, b.room)
+	b.circuit = circuitbreaker.NewBuilder[any]().
+		WithFailureRateThreshold(cmp.Or(w.FailureRatio, DefaultFailureRatio), uint(b.minCalls), cmp.Or(w.Window, DefaultWindow)).
+		WithSuccessThreshold(1).
+		WithDelay(0).
+		OnStateChanged(b.changed).
+		Build()
+	return b
+}
+
+// Enter asks to make a call. If it returns nil, the caller makes the call and then
+// calls Leave. Else it must not make the call: the server is away, or too many
+// calls are under way to it. The error wraps backends.ErrUnavailable and holds the
+// text of the last failure, but does not wrap it.
+func (b *Breaker) Enter() error {
+	if b.inFlight.Add(1) > b.room {
+		b.inFlight.Add(-1)
+		return b.busy
+	}
+	if away := b.away.Load(); away != nil && !b.probes() {
+		b.inFlight.Add(-1)
+		return *away
+	}
+	return nil
+}
+
+// probes reports whether the next call may probe a server that is away.
+func (b *Breaker) probes() bool {
+	b.mu.Lock()
+	due := !time.Now().Before(b.probeAt)
+	b.mu.Unlock()
+	return due && b.circuit.TryAcquirePermit()
+}
+
+// Leave says that a call has ended that Enter allowed, after it took so long. err is
+// nil if the server has answered, also if the answer is an error that says nothing
+// about the server, or if the caller gave up before the call was made. The text of
+// err must hold no credentials. Leave must be called once for each call.
+func (b *Breaker) Leave(took time.Duration, err error) {
+	b.inFlight.Add(-1)
+	if err == nil && took > b.slow {
+		err = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
+	}
+	switch {
+	case err != nil:
+		b.failed(took, err)
+	case b.away.Load() == nil:
+		b.succeeded()
+	case !b.late(took):
+		b.circuit.RecordSuccess()
+	}
+}
+
+func (b *Breaker) succeeded() {
+	if !b.heard.Load() {
+		b.heard.Store(true)
+	}
+	if b.failing.Load() {
+		b.mu.Lock()
+		b.run = 0
+		b.failing.Store(false)
+		b.mu.Unlock()
+	}
+	b.circuit.RecordSuccess()
+}
+
+func (b *Breaker) failed(took time.Duration, err error) {
+	if b.away.Load() != nil && b.late(took) {
+		return
+	}
+	now := time.Now()
+	b.mu.Lock()
+	b.cause = err
+	if b.run == 0 {
+		b.runBegan = now.Add(-took)
+		b.failing.Store(true)
+	}
+	b.run++
+	dead := !b.heard.Load() || b.run >= b.minCalls && now.Sub(b.runBegan) >= onlyFailures
+	b.mu.Unlock()
+	if b.circuit.RecordFailure(); dead {
+		b.circuit.Open()
+	}
+}
+
+// late reports whether a call that took so long began before the circuit opened: it
+// is no probe.
+func (b *Breaker) late(took time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Since(b.opened) < took
+}
+
+// changed is called by circuit after each change of its state.
+func (b *Breaker) changed(to circuitbreaker.StateChangedEvent) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	switch to.NewState {
+	case circuitbreaker.OpenState:
+		if to.OldState == circuitbreaker.ClosedState {
+			b.wentAway = now
+		}
+		if b.pause *= 2; b.pause == 0 || now.Sub(b.cameBack) >= steady && to.OldState == circuitbreaker.ClosedState {
+			b.pause = firstPause
+		}
+		b.pause = min(b.pause, longestPause)
+		b.opened = now
+		b.probeAt = now.Add(b.pause/2 + rand.N(b.pause/2))
+		b.away.Store(new(fmt.Errorf("%w: %s is away: %s", backends.ErrUnavailable, b.address, b.cause.Error())))
+		b.announce(now)
+	case circuitbreaker.ClosedState:
+		b.heard.Store(true)
+		b.run = 0
+		b.failing.Store(false)
+		b.cameBack = now
+		b.away.Store(nil)
+		b.recall(now, "a server of the store is back")
+	}
+}
+
+// announce logs that the server is away, unless the log has said so since the
+// server was last steady.
+func (b *Breaker) announce(now time.Time) {
+	if b.announced || b.gone || now.Sub(b.cameBack) < steady {
+		return
+	}
+	b.announced = true
+	b.log.Warn("a server of the store is away", "err", b.cause)
+}
+
+// recall logs the end of the outage that was announced.
+func (b *Breaker) recall(now time.Time, how string) {
+	if b.announced {
+		b.announced = false
+		b.log.Info(how, "away", now.Sub(b.wentAway).Round(time.Millisecond))
+	}
+}
+
+// Left says that the server is no longer one of the store's. Calls that are under
+// way may still end.
+func (b *Breaker) Left() {
+	b.watch.left(b)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.gone {
+		b.gone = true
+		b.recall(time.Now(), "a server that was away has left the store")
+	}
+}
+
+func (b *Breaker) condition() Condition {
+	switch b.circuit.State() {
+	case circuitbreaker.OpenState:
+		return Open
+	case circuitbreaker.HalfOpenState:
+		return HalfOpen
+	}
+	return Closed
+}

@@ -1,0 +1,328 @@
+package breaker_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
+)
+
+var errRefused = errors.New("connection refused")
+
+// watch returns a Watch and the lines that it has logged so far.
+func watch() (*breaker.Watch, func() []string) {
+	var out bytes.Buffer
+	w := &breaker.Watch{Log: slog.New(slog.NewTextHandler(&out, nil)), Role: "main"}
+	return w, func() []string { return slices.Collect(strings.Lines(out.String())) }
+}
+
+// call makes a call that takes so long and ends with err, and reports whether it
+// was allowed.
+func call(b *breaker.Breaker, took time.Duration, err error) bool {
+	if b.Enter() != nil {
+		return false
+	}
+	<-time.After(took) // of the bubble's fake clock
+	b.Leave(took, err)
+	return true
+}
+
+func condition(w *breaker.Watch) breaker.Condition { return w.States()[0].Condition }
+
+// pass has the bubble's fake clock go on.
+func pass(d time.Duration) { <-time.After(d) }
+
+// heard returns the breaker of a server that has answered.
+func heard(w *breaker.Watch) *breaker.Breaker {
+	b := w.Server("10.0.0.1:6379")
+	call(b, time.Millisecond, nil)
+	return b
+}
+
+func TestServerThatNeverAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, lines := watch()
+		b := w.Server("10.0.0.1:6379")
+		if !call(b, 0, errRefused) || condition(w) != breaker.Open || w.Away() != 1 {
+			t.Errorf("state %v, %d away after the first failure, want open and 1", condition(w), w.Away())
+		}
+		err := b.Enter()
+		if !errors.Is(err, backends.ErrUnavailable) || errors.Is(err, errRefused) ||
+			!strings.Contains(err.Error(), "10.0.0.1:6379 is away: connection refused") {
+			t.Errorf("Enter: %v", err)
+		}
+		pass(3 * time.Second)
+		if !call(b, time.Millisecond, nil) || condition(w) != breaker.Closed || w.Away() != 0 {
+			t.Errorf("state %v, %d away after a probe that succeeded", condition(w), w.Away())
+		}
+		got := lines()
+		if len(got) != 2 ||
+			!strings.Contains(got[0], `level=WARN msg="a server of the store is away" server=10.0.0.1:6379 role=main err="connection refused"`) ||
+			!strings.Contains(got[1], `level=INFO msg="a server of the store is back" server=10.0.0.1:6379 role=main away=3.001s`) {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// TestWhatOpens has a server at 1,000 calls a second that has answered for a
+// second.
+func TestWhatOpens(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		outcome func(i int) (time.Duration, error) // of call i after the second
+		within  time.Duration                      // 0: it stays closed
+	}{
+		{"refused connections", func(int) (time.Duration, error) { return 0, errRefused }, 110 * time.Millisecond},
+		{"six of ten fail", func(i int) (time.Duration, error) {
+			if i%10 < 6 {
+				return 0, errRefused
+			}
+			return 0, nil
+		}, time.Second},
+		{"six of ten are slow", func(i int) (time.Duration, error) {
+			if i%10 < 6 {
+				return 151 * time.Millisecond, nil
+			}
+			return 0, nil
+		}, time.Second},
+		{"one of a hundred fails", func(i int) (time.Duration, error) {
+			if i%100 == 0 {
+				return 0, errRefused
+			}
+			return 0, nil
+		}, 0},
+		{"a pipeline of 64 breaks off", func(i int) (time.Duration, error) {
+			if i < 64 {
+				return 0, errRefused
+			}
+			return 0, nil
+		}, 0},
+		{"50 ms each way", func(int) (time.Duration, error) { return 100 * time.Millisecond, nil }, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, _ := watch()
+				b := heard(w)
+				for range 1000 {
+					pass(time.Millisecond)
+					call(b, 0, nil)
+				}
+				var calls sync.WaitGroup
+				defer calls.Wait()
+				start := time.Now()
+				for i := range 3000 {
+					pass(time.Millisecond)
+					took, err := c.outcome(i)
+					calls.Go(func() { call(b, took, err) })
+					synctest.Wait()
+					if condition(w) == breaker.Closed {
+						continue
+					}
+					if took := time.Since(start); took > c.within {
+						t.Errorf("opened after %v, want %v", took, c.within)
+					}
+					return
+				}
+				if c.within > 0 {
+					t.Error("it never opened")
+				}
+			})
+		})
+	}
+}
+
+// TestFrozenServer: 150 calls wait when the first of them times out.
+func TestFrozenServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watch()
+		b := heard(w)
+		var calls sync.WaitGroup
+		defer calls.Wait()
+		for range 150 {
+			calls.Go(func() { call(b, 150*time.Millisecond, errors.New("time-out")) })
+			pass(time.Millisecond)
+		}
+		pass(10 * time.Millisecond)
+		if condition(w) != breaker.Open {
+			t.Error("not open after the first time-outs")
+		}
+		pass(140 * time.Millisecond) // the others time out
+		// They began before the circuit opened, so they do not delay the probe.
+		if !call(b, time.Millisecond, nil) || condition(w) != breaker.Closed {
+			t.Error("no probe")
+		}
+	})
+}
+
+// TestProbes: while a server is away, one call at a time tries it, at least twice a
+// second.
+func TestProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, lines := watch()
+		b := w.Server("a:1")
+		call(b, 0, errRefused)
+		start, last := time.Now(), time.Now()
+		probes := 0
+		var longest time.Duration
+		for time.Since(start) < 10*time.Second {
+			pass(time.Millisecond)
+			if b.Enter() != nil {
+				continue
+			}
+			if condition(w) != breaker.HalfOpen {
+				t.Fatalf("state %v while a probe is under way", condition(w))
+			}
+			if b.Enter() == nil {
+				t.Fatal("two probes at a time")
+			}
+			b.Leave(0, errRefused)
+			longest = max(longest, time.Since(last))
+			last = time.Now()
+			probes++
+		}
+		if probes < 20 || probes > 50 || longest > 501*time.Millisecond {
+			t.Errorf("%d probes in 10 s, %v between two", probes, longest)
+		}
+		if got := lines(); len(got) != 1 {
+			t.Errorf("the log has %q", got)
+		}
+	})
+}
+
+// TestJitter: breakers that open together do not probe together.
+func TestJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watch()
+		var all []*breaker.Breaker
+		for range 50 {
+			b := w.Server("a:1")
+			call(b, 0, errRefused)
+			all = append(all, b)
+		}
+		pass(37 * time.Millisecond)
+		early := 0
+		for _, b := range all {
+			if b.Enter() == nil {
+				early++
+			}
+		}
+		if early == 0 || early == len(all) {
+			t.Errorf("%d of %d probes after three quarters of the pause", early, len(all))
+		}
+	})
+}
+
+// TestEveryOtherCallFails: a server that fails every other call does not fill the
+// log.
+func TestEveryOtherCallFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, lines := watch()
+		b := heard(w)
+		for i := range 2000 {
+			pass(5 * time.Millisecond)
+			var err error
+			if i%2 == 0 {
+				err = errRefused
+			}
+			call(b, 0, err)
+		}
+		if n := len(lines()); n > 20 || n < 1 {
+			t.Errorf("%d lines in 10 s", n)
+		}
+		for range 500 {
+			pass(5 * time.Millisecond)
+			call(b, 0, errRefused)
+		}
+		if got := lines(); !strings.Contains(got[len(got)-1], "is away") {
+			t.Errorf("the log ends with %q although the server stays away", got[len(got)-1])
+		}
+	})
+}
+
+func TestTooManyInFlight(t *testing.T) {
+	w, _ := watch()
+	w.MaxInFlight = 64
+	b := w.Server("a:1")
+	for range 64 {
+		if err := b.Enter(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Enter(); !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), "more than 64 calls") {
+		t.Errorf("got %v", err)
+	}
+	b.Leave(0, nil)
+	if err := b.Enter(); err != nil {
+		t.Error(err)
+	}
+	if condition(w) != breaker.Closed {
+		t.Error("too many calls have opened the breaker")
+	}
+}
+
+func TestLeftWhileAway(t *testing.T) {
+	w, lines := watch()
+	b := w.Server("a:1")
+	call(b, 0, errRefused)
+	b.Left()
+	if got := lines(); len(w.States()) != 0 || w.Away() != 0 || len(got) != 2 || !strings.Contains(got[1], "has left") {
+		t.Errorf("%v, %q", w.States(), got)
+	}
+}
+
+// TestOneStateForEachAddress: metrics must not have two values for one server.
+func TestOneStateForEachAddress(t *testing.T) {
+	w, _ := watch()
+	w.Server("b:1")
+	w.Server("a:1")
+	call(w.Server("b:1"), 0, errRefused)
+	want := []breaker.State{{Address: "a:1"}, {Address: "b:1", Condition: breaker.Open}}
+	if got := w.States(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestWithoutWatch(t *testing.T) {
+	var none *breaker.Watch
+	b := none.Server("a:1")
+	call(b, 0, errRefused)
+	if b.Enter() == nil {
+		t.Error("it did not open")
+	}
+	b.Left()
+	if none.Away() != 0 || len(none.States()) != 0 {
+		t.Error("it reports servers")
+	}
+}
+
+func BenchmarkClosed(b *testing.B) {
+	var none *breaker.Watch
+	s := none.Server("a:1")
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.Enter() == nil {
+			s.Leave(time.Millisecond, nil)
+		}
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	var none *breaker.Watch
+	s := none.Server("a:1")
+	_ = s.Enter()
+	s.Leave(0, errRefused)
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.Enter() == nil {
+			s.Leave(0, errRefused)
+		}
+	}
+}

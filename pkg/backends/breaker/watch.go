@@ -1,0 +1,133 @@
+// Package breaker keeps calls away from a server that does not answer, and tells
+// an operator about it.
+//
+// A [Breaker] stands before each server of a store. It promises:
+//
+//   - A call to a server that fails is refused at once, until a probe succeeds.
+//     The breaker opens when a share of the calls of the last second has failed or
+//     was slow, when nothing but failures came for 100 ms, and at the first
+//     failure of a server that has never answered.
+//   - While it is open, one call at a time probes the server, after a pause that
+//     grows from 50 to 500 ms and has jitter. One success closes the breaker.
+//   - At most a given number of calls are under way to the server; more are refused
+//     at once.
+//   - The log has one line when a server goes away and one when it is back, at most
+//     two a second.
+//
+// The store says when a call begins and ends, and decides what counts as a failure.
+package breaker
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Defaults of a Watch.
+const (
+	DefaultMaxInFlight  = 1024
+	DefaultSlow         = 150 * time.Millisecond
+	DefaultFailureRatio = 0.5
+	DefaultMinCalls     = 5
+	DefaultWindow       = time.Second
+)
+
+// Watch makes the breakers of one store's servers, and knows their states. Its
+// fields must not be changed after the first call of Server. A nil Watch makes
+// breakers with default options that log nothing.
+type Watch struct {
+	// Log gets a warning when a server goes away and an info when it is back; nil
+	// logs nothing.
+	Log *slog.Logger
+	// Role tells several stores of one process apart: main, per-second.
+	Role string
+	// MaxInFlight bounds the calls that are under way to one server; 0 is 1,024.
+	MaxInFlight int
+	// Slow is the longest time of a call that does not count as failed; 0 is 150 ms.
+	Slow time.Duration
+	// FailureRatio is the share of failed and slow calls within Window that opens a
+	// breaker, if there were MinCalls at least; 0 stands for 0.5, 5 and 1 s.
+	FailureRatio float64
+	MinCalls     int
+	Window       time.Duration
+
+	mu      sync.Mutex
+	servers []*Breaker
+}
+
+// Server returns the breaker of the server with this address. It is closed. The
+// address is shown in logs and metrics and must hold no credentials.
+func (w *Watch) Server(address string) *Breaker {
+	if w == nil {
+		w = &Watch{}
+	}
+	b := newBreaker(w, address)
+	w.mu.Lock()
+	w.servers = append(w.servers, b)
+	w.mu.Unlock()
+	return b
+}
+
+// SlowAfter is Slow with its default.
+func (w *Watch) SlowAfter() time.Duration {
+	if w == nil {
+		return DefaultSlow
+	}
+	return cmp.Or(w.Slow, DefaultSlow)
+}
+
+// left forgets b.
+func (w *Watch) left(b *Breaker) {
+	w.mu.Lock()
+	w.servers = slices.DeleteFunc(w.servers, func(s *Breaker) bool { return s == b })
+	w.mu.Unlock()
+}
+
+// Condition is the state of a breaker.
+type Condition int
+
+const (
+	// Closed lets calls pass.
+	Closed Condition = iota
+	// HalfOpen waits for the outcome of a probe.
+	HalfOpen
+	// Open refuses calls.
+	Open
+)
+
+// State is the state of the breaker of one server.
+type State struct {
+	Address   string
+	Condition Condition
+}
+
+// States returns the states of all servers, sorted by address, with one entry for
+// each address. It is safe for concurrent use.
+func (w *Watch) States() []State {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	states := make([]State, len(w.servers))
+	for i, b := range w.servers {
+		states[i] = State{b.address, b.condition()}
+	}
+	w.mu.Unlock()
+	slices.SortFunc(states, func(a, b State) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(b.Condition, a.Condition))
+	})
+	return slices.CompactFunc(states, func(a, b State) bool { return a.Address == b.Address })
+}
+
+// Away is the number of servers whose breakers are not closed. It is safe for
+// concurrent use.
+func (w *Watch) Away() (n int) {
+	for _, s := range w.States() {
+		if s.Condition != Closed {
+			n++
+		}
+	}
+	return n
+}
