@@ -18,6 +18,7 @@ import (
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/tracing"
@@ -63,7 +64,7 @@ func defaultBackend(name string) string {
 // opening has the arguments for opening stores.
 type opening struct {
 	*settings.Settings
-	watch   *certs.Watcher
+	watch   *reread.Watcher
 	measure *metrics.Metrics
 	tracer  *tracing.Tracer
 	log     *slog.Logger
@@ -107,10 +108,10 @@ func openMemory(o *opening) (main, perSecond stack.Tier, err error) {
 
 func openRedis(o *opening) (main, perSecond stack.Tier, err error) {
 	goredis.SetLogger(redisLog{o.log})
-	if main, err = openRedisServer(o, "REDIS_URL", "main", o.Redis.RedisServer); err != nil || !o.Redis.Persecond {
+	if main, err = openRedisServer(o, "REDIS_", "main", o.Redis.RedisServer); err != nil || !o.Redis.Persecond {
 		return main, perSecond, err
 	}
-	if perSecond, err = openRedisServer(o, "REDIS_PERSECOND_URL", "per-second", o.RedisPerSecond); err != nil {
+	if perSecond, err = openRedisServer(o, "REDIS_PERSECOND_", "per-second", o.RedisPerSecond); err != nil {
 		_ = main.Store.Close()
 	}
 	return main, perSecond, err
@@ -119,13 +120,11 @@ func openRedis(o *opening) (main, perSecond stack.Tier, err error) {
 // pools are the names of the connections to a Redis in metrics, by its role.
 var pools = map[string]string{"main": "redis_pool", "per-second": "redis_per_second_pool"}
 
-func openRedisServer(s *opening, name, role string, r settings.RedisServer) (stack.Tier, error) {
+func openRedisServer(s *opening, prefix, role string, r settings.RedisServer) (stack.Tier, error) {
 	o := redis.Options{
 		Type:             r.Type,
 		SocketType:       r.SocketType,
 		URL:              r.URL,
-		Auth:             r.Auth,
-		SentinelAuth:     r.SentinelAuth,
 		PoolSize:         r.PoolSize,
 		Timeout:          r.Timeout,
 		ExpirationJitter: s.jitter(),
@@ -135,8 +134,14 @@ func openRedisServer(s *opening, name, role string, r settings.RedisServer) (sta
 	if r.Type != "SINGLE" {
 		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
 	}
+	var err error
+	if o.Auth, err = password(s.watch, prefix+"AUTH_FILE", r.AuthFile, r.Auth); err != nil {
+		return stack.Tier{}, err
+	}
+	if o.SentinelAuth, err = password(s.watch, prefix+"SENTINEL_AUTH_FILE", r.SentinelAuthFile, r.SentinelAuth); err != nil {
+		return stack.Tier{}, err
+	}
 	if r.UseTLS() {
-		var err error
 		files := certs.Files{Cert: s.Redis.TLSClientCert, Key: s.Redis.TLSClientKey, CA: s.Redis.TLSCACert}
 		if o.TLS, err = storeTLS(s.watch, "REDIS_TLS_", files, s.Redis.TLSSkipHostnameVerification); err != nil {
 			return stack.Tier{}, err
@@ -144,7 +149,7 @@ func openRedisServer(s *opening, name, role string, r settings.RedisServer) (sta
 	}
 	store, err := redis.Open(o)
 	if err != nil {
-		return stack.Tier{}, fmt.Errorf("%s: %w", name, err)
+		return stack.Tier{}, fmt.Errorf("%sURL: %w", prefix, err)
 	}
 	s.measure.Pool(pools[role], store)
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil

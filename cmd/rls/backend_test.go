@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
 
@@ -46,7 +46,7 @@ func TestStacksAreDrawn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, err := openStore(&opening{Settings: s, watch: certs.NewWatcher(log), measure: measure, tracer: tracer, log: log})
+		store, err := openStore(&opening{Settings: s, watch: reread.NewWatcher(log), measure: measure, tracer: tracer, log: log})
 		if err != nil {
 			t.Fatal(err)
 		}

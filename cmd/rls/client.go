@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/reread"
 )
 
 type clientCmd struct {
@@ -73,7 +74,7 @@ func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, erro
 		return nil, errors.New("--ca, --cert, --key and --server-name are for --tls")
 	}
 	if c.TLS {
-		own, err := certs.NewWatcher(slog.Default()).Open("", certs.Files{Cert: c.Cert, Key: c.Key, CA: c.CA})
+		own, err := certs.Open(reread.NewWatcher(slog.Default()), "", certs.Files{Cert: c.Cert, Key: c.Key, CA: c.CA})
 		if err != nil {
 			return nil, err
 		}

@@ -9,10 +9,10 @@ import (
 	"sync"
 
 	"example.org/rls/pkg/algorithms"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
@@ -34,7 +34,7 @@ type rules struct {
 // server is waited for unless the settings force the start, as in
 // envoyproxy/ratelimit. Without rules in force the process is healthy only when
 // the start is forced and no domain is needed.
-func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (*rules, error) {
+func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *reread.Watcher, measure *metrics.Metrics, log *slog.Logger) (*rules, error) {
 	strategy, err := algorithms.ParseStrategy(s.Rules.DefaultStrategy)
 	if err != nil {
 		return nil, fmt.Errorf("DEFAULT_STRATEGY: %w", err)
@@ -93,7 +93,7 @@ func (r *rules) mayListen(ctx context.Context) bool {
 	}
 }
 
-func rulesSource(s *settings.Settings, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (sources.Source, error) {
+func rulesSource(s *settings.Settings, watch *reread.Watcher, measure *metrics.Metrics, log *slog.Logger) (sources.Source, error) {
 	if s.Rules.OverXDS() {
 		return xdsSource(s, watch, measure, log)
 	}
@@ -108,14 +108,13 @@ func rulesSource(s *settings.Settings, watch *certs.Watcher, measure *metrics.Me
 	}, nil
 }
 
-func xdsSource(s *settings.Settings, watch *certs.Watcher, measure *metrics.Metrics, log *slog.Logger) (*xds.Source, error) {
+func xdsSource(s *settings.Settings, watch *reread.Watcher, measure *metrics.Metrics, log *slog.Logger) (*xds.Source, error) {
 	x := &s.XDS
 	source := &xds.Source{
 		Server:          x.ServerURL,
 		NodeID:          x.NodeID,
 		NodeMetadata:    x.Metadata(),
 		Delta:           s.Rules.ConfigType == "GRPC_XDS_DELTA",
-		Headers:         x.Headers(),
 		MaxMessageBytes: s.XDSClient.MaxMsgSizeInBytes,
 		Backoff: xds.Backoff{
 			Unreachable: x.ServerConnectRetryInterval,
@@ -127,8 +126,11 @@ func xdsSource(s *settings.Settings, watch *certs.Watcher, measure *metrics.Metr
 		Connected: measure.Connected(),
 		Log:       log,
 	}
+	var err error
+	if source.Headers, err = xdsHeaders(watch, x); err != nil {
+		return nil, err
+	}
 	if x.ServerUseTLS {
-		var err error
 		if source.TLS, err = xdsTLS(watch, x); err != nil {
 			return nil, err
 		}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/pkg/certs"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/logging"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
 )
@@ -44,7 +44,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	defer statsd.Close()
 
-	watch := certs.NewWatcher(log)
+	watch := reread.NewWatcher(log)
 	tracer, err := newTracer(ctx, s, log)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
 )
@@ -32,7 +33,7 @@ type answers struct {
 }
 
 // serverOptions says where to listen, with which pages and services.
-func serverOptions(s *settings.Settings, a *answers, files *certs.Watcher, log *slog.Logger) (server.Options, error) {
+func serverOptions(s *settings.Settings, a *answers, files *reread.Watcher, log *slog.Logger) (server.Options, error) {
 	o := server.Options{
 		SharePorts:  sharePorts(s),
 		MaxBytes:    s.Request.MaxBytes,
@@ -67,7 +68,7 @@ func serverOptions(s *settings.Settings, a *answers, files *certs.Watcher, log *
 	return o, nil
 }
 
-func grpcOptions(s *settings.GRPC, a *answers, files *certs.Watcher) (*server.GRPC, error) {
+func grpcOptions(s *settings.GRPC, a *answers, files *reread.Watcher) (*server.GRPC, error) {
 	o := &server.GRPC{
 		Address:                   hostPort(s.Host, s.Port),
 		UnixSocket:                s.UDS,
@@ -81,7 +82,7 @@ func grpcOptions(s *settings.GRPC, a *answers, files *certs.Watcher) (*server.GR
 		StreamWorkers:             s.StreamWorkers,
 	}
 	if s.ServerUseTLS {
-		own, err := files.Open("gRPC", certs.Files{Cert: s.ServerTLSCert, Key: s.ServerTLSKey, CA: s.ClientCA()})
+		own, err := certs.Open(files, "gRPC", certs.Files{Cert: s.ServerTLSCert, Key: s.ServerTLSKey, CA: s.ClientCA()})
 		if err != nil {
 			return nil, err
 		}

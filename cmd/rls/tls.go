@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
 
 // storeTLS opens the files for connections to a store; their settings begin
 // with the prefix. The function returns the configuration for a new connection.
-func storeTLS(watch *certs.Watcher, prefix string, files certs.Files, anyName bool) (func() *tls.Config, error) {
-	own, err := watch.Open(prefix+"*", files)
+func storeTLS(watch *reread.Watcher, prefix string, files certs.Files, anyName bool) (func() *tls.Config, error) {
+	own, err := certs.Open(watch, prefix+"*", files)
 	if err != nil {
 		return nil, fmt.Errorf("%s*: %w", prefix, err)
 	}
@@ -26,9 +27,9 @@ func storeTLS(watch *certs.Watcher, prefix string, files certs.Files, anyName bo
 
 // xdsTLS opens the files for connections to a management server. The function
 // returns the configuration for a new connection.
-func xdsTLS(watch *certs.Watcher, x *settings.XDS) (func() (*tls.Config, error), error) {
+func xdsTLS(watch *reread.Watcher, x *settings.XDS) (func() (*tls.Config, error), error) {
 	const name = "CONFIG_GRPC_XDS_*_TLS_*"
-	own, err := watch.Open(name, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert})
+	own, err := certs.Open(watch, name, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
 
@@ -28,6 +29,37 @@ func moved(t *testing.T, dir string, c *testenv.TLS) *testenv.TLS {
 		}
 	}
 	return &there
+}
+
+// storeOf opens the store of the settings. Its watcher does not run yet.
+func storeOf(t *testing.T, s *settings.Settings, log *slog.Logger) (backends.Store, *reread.Watcher) {
+	t.Helper()
+	measure, err := newMetrics(s, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := reread.NewWatcher(log)
+	store, err := openStore(&opening{Settings: s, watch: watch, measure: measure, log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store, watch
+}
+
+// run runs the watcher until the test ends.
+func run(t *testing.T, watch *reread.Watcher) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = watch.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
 }
 
 // When a server of a store changes to another CA, the store reaches it again as
@@ -53,17 +85,7 @@ func TestStoresFollowARenewedCA(t *testing.T) {
 			dir := t.TempDir()
 			server, s := start(t, moved(t, dir, testenv.Certs(t)))
 			s.Backend.BackendType = backend
-			log := slog.New(slog.DiscardHandler)
-			measure, err := newMetrics(s, log)
-			if err != nil {
-				t.Fatal(err)
-			}
-			watch := certs.NewWatcher(log)
-			store, err := openStore(&opening{Settings: s, watch: watch, measure: measure, log: log})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = store.Close() }()
+			store, watch := storeOf(t, s, slog.New(slog.DiscardHandler))
 			answers := func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -76,16 +98,7 @@ func TestStoresFollowARenewedCA(t *testing.T) {
 			if answers() {
 				t.Fatal("the server of the new CA is trusted before the files were read again")
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				_ = watch.Run(ctx)
-			}()
-			defer func() {
-				cancel()
-				<-ended
-			}()
+			run(t, watch)
 			testenv.Eventually(t, patience, answers, "the store answers with the new CA")
 		})
 	}

@@ -13,13 +13,14 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/reread"
 )
 
 const deadline = 10 * time.Second
 
 // watched is a set of files with a watcher that runs until the test ends.
 type watched struct {
-	*certs.Watcher
+	*reread.Watcher
 	certs.Files
 	log *testenv.Log
 }
@@ -31,7 +32,7 @@ func watch(t *testing.T) *watched {
 		Files: certs.Files{Cert: filepath.Join(dir, "crt"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca")},
 		log:   &testenv.Log{},
 	}
-	w.Watcher = certs.NewWatcher(slog.New(slog.NewTextHandler(w.log, nil)))
+	w.Watcher = reread.NewWatcher(slog.New(slog.NewTextHandler(w.log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -127,7 +128,7 @@ func TestRenewedFilesCount(t *testing.T) {
 			t.Parallel()
 			w := watch(t)
 			w.install(t, tt.files(old))
-			c, err := w.Open(side, w.Files)
+			c, err := certs.Open(w.Watcher, side, w.Files)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +148,7 @@ func TestRenewedFilesCount(t *testing.T) {
 // change nothing.
 func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 	t.Parallel()
-	const refused, again = "new certificates refused, the last good ones stay in force", "certificates read again"
+	const refused, again = "changed files refused, their last good contents stay in force", "changed files are in force"
 	good, other := testenv.Certs(t), testenv.Certs(t)
 	for name, spoil := range map[string]func(*testing.T, *watched){
 		"the key of another certificate": func(t *testing.T, w *watched) {
@@ -166,7 +167,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 			t.Parallel()
 			w := watch(t)
 			w.install(t, clientFiles(good))
-			c, err := w.Open("REDIS_TLS", w.Files)
+			c, err := certs.Open(w.Watcher, "REDIS_TLS", w.Files)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +177,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 			// read the bad ones again, twice.
 			beside := watch(t)
 			beside.install(t, clientFiles(good))
-			if _, err := w.Open("beside", beside.Files); err != nil {
+			if _, err := certs.Open(w.Watcher, "beside", beside.Files); err != nil {
 				t.Fatal(err)
 			}
 			beside.install(t, clientFiles(other))
@@ -199,7 +200,7 @@ func TestFilesThatCannotBeUsedChangeNothing(t *testing.T) {
 
 func TestClientNameIsChecked(t *testing.T) {
 	c := testenv.Certs(t)
-	opened, err := certs.NewWatcher(slog.New(slog.DiscardHandler)).Open("gRPC", serverFiles(c))
+	opened, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", serverFiles(c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestClientNameIsChecked(t *testing.T) {
 // from the CA.
 func TestAnyName(t *testing.T) {
 	c, stranger := testenv.Certs(t), testenv.Certs(t)
-	opened, err := certs.NewWatcher(slog.New(slog.DiscardHandler)).Open("REDIS_TLS", certs.Files{CA: c.CAFile})
+	opened, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "REDIS_TLS", certs.Files{CA: c.CAFile})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,11 +244,11 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, files := range map[string]certs.Files{
-		"load certificates: open /missing.pem: no such file":                {Cert: "/missing.pem", Key: c.ServerKeyFile},
+		"open /missing.pem: no such file":                                   {Cert: "/missing.pem", Key: c.ServerKeyFile},
 		"load certificate " + c.ServerCertFile + " with " + c.ClientKeyFile: {Cert: c.ServerCertFile, Key: c.ClientKeyFile},
 		"load CAs: no certificate in " + empty:                              {CA: empty},
 	} {
-		if _, err := certs.NewWatcher(slog.New(slog.DiscardHandler)).Open("gRPC", files); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", files); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

@@ -40,6 +40,12 @@ func (e *Errors) pair(cert, certFile, key, keyFile string) {
 	e.require(keyFile == "" || certFile != "", cert, certFile, "a file, because "+key+" is set")
 }
 
+// oneSecret adds an error when a secret is set and a file with it, too. The error
+// does not show the secret.
+func (e *Errors) oneSecret(setting, secret, fileSetting, file string) {
+	e.require(secret == "" || file == "", setting, "...", "nothing, because "+fileSetting+" is set")
+}
+
 func flagName(env string) string {
 	return strings.ToLower(strings.ReplaceAll(env, "_", "-"))
 }

@@ -19,7 +19,7 @@ func (b *Backend) conflicts() (wrong Errors) {
 	wrong.require(b.CacheKeyFormat != "ratelimit", "CACHE_KEY_HASH", b.CacheKeyHash,
 		"false, because CACHE_KEY_FORMAT is ratelimit and envoyproxy/ratelimit writes values in clear text into keys")
 	if b.CacheKeyHashSecretFile != "" {
-		wrong.require(b.CacheKeyHashSecret == "", name, shown, "nothing, because "+file+" is set")
+		wrong.oneSecret(name, b.CacheKeyHashSecret, file, b.CacheKeyHashSecretFile)
 		return wrong
 	}
 	wrong.require(len(b.CacheKeyHashSecret) >= MinKeySecret, name, shown,

@@ -19,6 +19,9 @@ type RedisServer struct {
 	SentinelAuth string        `env:"SENTINEL_AUTH" help:"Password, or user:password, of the sentinels."`
 	Timeout      time.Duration `env:"TIMEOUT" default:"10s" min:"1ms" max:"1h" help:"Longest wait for a connection or an answer; a shorter deadline of the caller ends the wait sooner."`
 
+	AuthFile         string `env:"AUTH_FILE" help:"File with the password, or user:password, without the line break at its end. It is read again when it changes: new connections use the new password, and open connections stay open."`
+	SentinelAuthFile string `env:"SENTINEL_AUTH_FILE" help:"File with the password, or user:password, of the sentinels. It is read again when it changes."`
+
 	PoolOnEmptyBehavior        string        `env:"POOL_ON_EMPTY_BEHAVIOR" default:"WAIT" oneof:"WAIT" help:"What a call does when all connections are in use."`
 	PipelineWindow             time.Duration `env:"PIPELINE_WINDOW" default:"0s" help:"Accepted and without effect: calls that wait for a connection are always sent together."`
 	PipelineLimit              int           `env:"PIPELINE_LIMIT" default:"0" help:"Accepted and without effect."`
@@ -48,6 +51,8 @@ type Redis struct {
 func (r *RedisServer) UseTLS() bool { return r.TLS || strings.Contains(r.URL, "rediss://") }
 
 func (r *RedisServer) conflicts(prefix string) (wrong Errors) {
+	wrong.oneSecret(prefix+"AUTH", r.Auth, prefix+"AUTH_FILE", r.AuthFile)
+	wrong.oneSecret(prefix+"SENTINEL_AUTH", r.SentinelAuth, prefix+"SENTINEL_AUTH_FILE", r.SentinelAuthFile)
 	servers := strings.Split(r.URL, ",")
 	want := "host:port or redis://user:password@host:port (rediss:// for TLS)"
 	switch r.Type {

@@ -244,6 +244,15 @@ func TestWrongValues(t *testing.T) {
 		{"a secret without hashed keys", map[string]string{"CACHE_KEY_HASH_SECRET": "s", "CACHE_KEY_HASH_SECRET_FILE": "/run/secret"}, []string{
 			"want nothing, because CACHE_KEY_HASH is false", "want nothing, because CACHE_KEY_HASH is false",
 		}},
+		{"a password and a file with it", map[string]string{
+			"BACKEND_TYPE": "redis", "REDIS_TYPE": "sentinel", "REDIS_URL": "main,h", "REDIS_AUTH": "s", "REDIS_AUTH_FILE": "/run/auth", "REDIS_SENTINEL_AUTH": "s", "REDIS_SENTINEL_AUTH_FILE": "/run/auth",
+		}, []string{
+			`REDIS_AUTH (--redis-auth) is "...": want nothing, because REDIS_AUTH_FILE is set`,
+			`REDIS_SENTINEL_AUTH (--redis-sentinel-auth) is "...": want nothing, because REDIS_SENTINEL_AUTH_FILE is set`,
+		}},
+		{"headers and a file with them", map[string]string{
+			"CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS": "a:b", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS_FILE": "/run/headers",
+		}, []string{`is "...": want nothing, because CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS_FILE is set`}},
 		{"hashed keys of envoyproxy/ratelimit", map[string]string{
 			"BACKEND_TYPE": "redis", "CACHE_KEY_FORMAT": "ratelimit", "CACHE_KEY_HASH": "true", "CACHE_KEY_HASH_SECRET": "sixteen bytes or more",
 		}, []string{`CACHE_KEY_HASH (--cache-key-hash) is "true": want false, because CACHE_KEY_FORMAT is ratelimit`}},

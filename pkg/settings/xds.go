@@ -17,6 +17,8 @@ type XDS struct {
 	ServerConnectRetryInterval time.Duration `env:"SERVER_CONNECT_RETRY_INTERVAL" default:"3s" min:"1ms" max:"1h" help:"First wait when the server cannot be reached; each further wait is longer."`
 	ClientAdditionalHeaders    string        `env:"CLIENT_ADDITIONAL_HEADERS" help:"Headers for the server: key:value, separated by commas."`
 
+	ClientAdditionalHeadersFile string `env:"CLIENT_ADDITIONAL_HEADERS_FILE" help:"File with the headers, such as a token: key:value, separated by commas or line breaks. It is read again when it changes: the next stream has the new headers."`
+
 	ServerUseTLS    bool   `name:"server-use-tls" env:"SERVER_USE_TLS" default:"false" help:"Connect over TLS."`
 	ClientTLSCert   string `name:"client-tls-cert" env:"CLIENT_TLS_CERT" help:"File with the client certificate (PEM). The files of the certificate, its key and the CAs are read again when they change."`
 	ClientTLSKey    string `name:"client-tls-key" env:"CLIENT_TLS_KEY" help:"File with the certificate's private key (PEM)."`
@@ -44,11 +46,18 @@ func (x *XDS) Metadata() map[string]string {
 	return metadata
 }
 
-// Headers is ClientAdditionalHeaders by key.
-func (x *XDS) Headers() map[string]string {
-	headers, _ := pairs(x.ClientAdditionalHeaders, ":")
-	return headers
+// Headers reads a list of headers, as CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS has
+// it, and reports whether it is one.
+func Headers(list string) (headers map[string]string, ok bool) {
+	headers, ok = pairs(list, ":")
+	for name := range headers {
+		ok = ok && isHeader(name)
+	}
+	return headers, ok
 }
+
+// WantHeaders says which lists of headers are right.
+const WantHeaders = "key:value, separated by commas, where the keys can be those of HTTP headers"
 
 // pairs splits a list of keys and values, and reports whether every part has both.
 func pairs(list, separator string) (map[string]string, bool) {
@@ -93,11 +102,10 @@ func hideValues(list string) string {
 func (x *XDS) conflicts() (wrong Errors) {
 	_, ok := pairs(x.NodeMetadata, "=")
 	wrong.require(ok, "CONFIG_GRPC_XDS_NODE_METADATA", x.NodeMetadata, "key=value, separated by commas")
-	headers, ok := pairs(x.ClientAdditionalHeaders, ":")
-	for name := range headers {
-		ok = ok && isHeader(name)
-	}
-	wrong.require(ok, "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", hideValues(x.ClientAdditionalHeaders), "key:value, separated by commas, where the keys can be those of HTTP headers")
+	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
+	_, ok = Headers(x.ClientAdditionalHeaders)
+	wrong.require(ok, headers, hideValues(x.ClientAdditionalHeaders), WantHeaders)
+	wrong.oneSecret(headers, x.ClientAdditionalHeaders, headers+"_FILE", x.ClientAdditionalHeadersFile)
 	wrong.require(x.ServerURL != "", "CONFIG_GRPC_XDS_SERVER_URL", x.ServerURL, "an address such as localhost:18000")
 	if !x.ServerUseTLS {
 		return wrong

@@ -21,7 +21,8 @@ func TestPairsForTheManagementServer(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"zone": "a", "version": "1=2", "empty": ""}, s.XDS.Metadata()); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(map[string]string{"Authorization": "Bearer x:y", "x-tenant": "shop"}, s.XDS.Headers()); diff != "" {
+	headers, _ := settings.Headers(s.XDS.ClientAdditionalHeaders)
+	if diff := cmp.Diff(map[string]string{"Authorization": "Bearer x:y", "x-tenant": "shop"}, headers); diff != "" {
 		t.Error(diff)
 	}
 }

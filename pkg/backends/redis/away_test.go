@@ -93,7 +93,7 @@ func TestServerRefusesItsTime(t *testing.T) {
 	watch, log := watched()
 	errs := make(chan error, 1000)
 	ahead := func() time.Time { return time.Now().Add(time.Hour) }
-	s := open(t, redis.Options{URL: server.Addr, Auth: "rls:secret", Clock: ahead, Watch: watch, ClockError: func(err error) { errs <- err }})
+	s := open(t, redis.Options{URL: server.Addr, Auth: fixed("rls:secret"), Clock: ahead, Watch: watch, ClockError: func(err error) { errs <- err }})
 	for range 2 {
 		select {
 		case err := <-errs:

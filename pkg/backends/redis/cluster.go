@@ -56,9 +56,8 @@ func openCluster(t *target, changed func()) *cluster {
 		lanes: map[*goredis.Client]*lane{}, byAddr: map[string]*goredis.Client{},
 	}
 	c.client = goredis.NewClusterClient(&goredis.ClusterOptions{
-		Addrs:    t.addrs,
-		Username: t.user, Password: t.password,
-		Dialer:   d.dial,
+		Addrs:  t.addrs,
+		Dialer: d.dial, CredentialsProviderContext: t.credentials,
 		Protocol: 2, DisableIdentity: true,
 		MaxRedirects: -1, DialerRetries: 1, DisableRoutingPolicies: true,
 		DialTimeout: t.silence(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),

@@ -14,17 +14,17 @@ import (
 func TestUsersAndDatabases(t *testing.T) {
 	server := testenv.Redis(t, "--user", "default", "off", "--user", "rls", "on", ">secret", "~*", "&*", "+@all")
 	for name, o := range map[string]redis.Options{
-		"auth":          {URL: server.Addr, Auth: "rls:secret"},
+		"auth":          {URL: server.Addr, Auth: fixed("rls:secret")},
 		"URL":           {URL: "redis://rls:secret@" + server.Addr},
-		"auth over URL": {URL: "redis://nobody:wrong@" + server.Addr, Auth: "rls:secret"},
+		"auth over URL": {URL: "redis://nobody:wrong@" + server.Addr, Auth: fixed("rls:secret")},
 	} {
 		t.Run(name, func(t *testing.T) { must(t, open(t, o), hit("a")) })
 	}
-	if _, err := try(open(t, redis.Options{URL: server.Addr, Auth: "rls:wrong"}), time.Second, hit("a")); err == nil ||
+	if _, err := try(open(t, redis.Options{URL: server.Addr, Auth: fixed("rls:wrong")}), time.Second, hit("a")); err == nil ||
 		strings.Contains(err.Error(), "wrong:") {
 		t.Errorf("a wrong password: %v", err)
 	}
-	zero := open(t, redis.Options{URL: server.Addr, Auth: "rls:secret"})
+	zero := open(t, redis.Options{URL: server.Addr, Auth: fixed("rls:secret")})
 	two := open(t, redis.Options{URL: "redis://rls:secret@" + server.Addr + "/2"})
 	must(t, two, hit("in two"))
 	if got := count(t, zero, "in two"); got != 0 {
@@ -34,7 +34,7 @@ func TestUsersAndDatabases(t *testing.T) {
 
 func TestPasswordOnly(t *testing.T) {
 	server := testenv.Redis(t, "--requirepass", "secret")
-	must(t, open(t, redis.Options{URL: server.Addr, Auth: "secret"}), hit("a"))
+	must(t, open(t, redis.Options{URL: server.Addr, Auth: fixed("secret")}), hit("a"))
 }
 
 func TestUnixSocket(t *testing.T) {

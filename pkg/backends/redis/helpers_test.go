@@ -29,6 +29,9 @@ func admin(t testing.TB, server *testenv.Server, command ...any) any {
 	return reply
 }
 
+// fixed is a password that is never changed.
+func fixed(auth string) func() string { return func() string { return auth } }
+
 // info returns a field of the server's INFO.
 func info(t testing.TB, server *testenv.Server, field string) string {
 	t.Helper()

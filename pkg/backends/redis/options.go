@@ -34,10 +34,12 @@ type Options struct {
 	// of a host:port there may be a redis:// or rediss:// URL with a user, a
 	// password and, for Single, a database: redis://user:password@host:port/2.
 	URL string
-	// Auth is "password" or "user:password" for the servers, in place of the
-	// credentials in URL. SentinelAuth is the same for the sentinels.
-	Auth         string
-	SentinelAuth string
+	// Auth returns "password" or "user:password" for a new connection to a server,
+	// in place of the credentials in URL; connections that are open go on with
+	// theirs. nil leaves those of URL. SentinelAuth is the same for the sentinels;
+	// with nil they are asked without a password.
+	Auth         func() string
+	SentinelAuth func() string
 	// TLS returns the client's TLS configuration for a new connection to a server
 	// or sentinel. The store may change the configuration. nil connects in plain
 	// text.
@@ -77,7 +79,7 @@ type target struct {
 	kind           Type
 	addrs          []string
 	master         string // Sentinel: its name
-	user, password string
+	user, password string // in URL
 	db             int
 	connections    connections
 }
@@ -116,9 +118,6 @@ func (o Options) parse() (*target, error) {
 	if err := t.parseURL(); err != nil {
 		return nil, err
 	}
-	if o.Auth != "" {
-		t.user, t.password = credentials(o.Auth)
-	}
 	return t, nil
 }
 
@@ -156,11 +155,4 @@ func (t *target) parseURL() error {
 		t.addrs, t.db = append(t.addrs, s.Addr), s.DB
 	}
 	return nil
-}
-
-func credentials(auth string) (user, password string) {
-	if user, password, both := strings.Cut(auth, ":"); both {
-		return user, password
-	}
-	return "", auth
 }

@@ -41,8 +41,7 @@ func openSingle(t *target, changed func()) *single {
 	d := newDialer(t)
 	client := goredis.NewClient(&goredis.Options{
 		Network: t.SocketType, Addr: t.addrs[0], DB: t.db,
-		Username: t.user, Password: t.password,
-		Dialer:   d.dial,
+		Dialer: d.dial, CredentialsProviderContext: t.credentials,
 		Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1,
 		DialTimeout: t.silence(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
@@ -60,12 +59,9 @@ const bufferSize = 64 << 10
 // openSentinel calls changed when another server may have taken over.
 func openSentinel(t *target, changed func()) *single {
 	d := newDialer(t)
-	user, password := credentials(t.SentinelAuth)
 	client := goredis.NewFailoverClient(&goredis.FailoverOptions{
 		MasterName: t.master, SentinelAddrs: t.addrs,
-		SentinelUsername: user, SentinelPassword: password,
-		Username: t.user, Password: t.password,
-		Dialer:   d.dial,
+		Dialer: d.dial, CredentialsProviderContext: t.credentials, OnConnect: t.signIn,
 		Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1,
 		DialTimeout: t.silence(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),

@@ -36,7 +36,7 @@ func start(t *testing.T, s *xds.Source) (*controlplane.Port, *controlplane.Plane
 func TestFirstRequestHasTypeAndNodeOnly(t *testing.T) {
 	_, p, _ := start(t, &xds.Source{
 		NodeMetadata: map[string]string{"zone": "a"},
-		Headers:      map[string]string{"Authorization": "Bearer x"},
+		Headers:      func() map[string]string { return map[string]string{"Authorization": "Bearer x"} },
 	})
 	want := &discovery.DiscoveryRequest{TypeUrl: url, Node: &core.Node{
 		Id:       node,

@@ -55,8 +55,8 @@ type Source struct {
 	NodeMetadata map[string]string
 	// Delta asks for changes only, instead of all resources each time.
 	Delta bool
-	// Headers go with the request that opens the stream.
-	Headers map[string]string
+	// Headers returns the headers of the request that opens a stream; nil is none.
+	Headers func() map[string]string
 	// TLS is called for each connection; nil connects without TLS.
 	TLS func() (*tls.Config, error)
 	// MaxMessageBytes bounds one message of the server; 0 is gRPC's default of
@@ -125,7 +125,10 @@ func (s *Source) connect(ctx context.Context, talk *conversation) error {
 	}
 	defer func() { _ = conn.Close() }()
 
-	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, metadata.New(s.Headers)))
+	if s.Headers != nil {
+		ctx = metadata.NewOutgoingContext(ctx, metadata.New(s.Headers()))
+	}
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := discovery.NewAggregatedDiscoveryServiceClient(conn)
 	if s.Delta {

@@ -56,6 +56,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if include "rls.redisCA" . -}}
 {{- $_ := set $env "REDIS_TLS_CACERT" (printf "/etc/rls/redis-ca/%s" .Values.backend.redis.ca.key) -}}
 {{- end -}}
+{{- range $volume, $secret := fromYaml (include "rls.passwords" .) -}}
+{{- $_ := set $env $secret.setting (printf "/etc/rls/%s/auth" $volume) -}}
+{{- end -}}
 {{- else if eq .Values.backend.type "memory" -}}
 {{- /* At most 200 MB: a key takes at most 400 bytes. */}}
 {{- $_ := set $env "MEMORY_MAX_KEYS" 500000 -}}
@@ -89,6 +92,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq .Values.backend.type "redis") (or .Values.backend.redis.ca.secret .Values.backend.redis.ca.configMap) -}}true{{- end -}}
 {{- end -}}
 
+{{/* The Secrets with passwords, by the name of the volume that mounts one of them. */}}
+{{- define "rls.passwords" -}}
+{{- $redis := .Values.backend.redis -}}
+{{- $passwords := dict -}}
+{{- if and (eq .Values.backend.type "redis") $redis.authSecret.name -}}
+{{- $_ := set $passwords "redis-auth" (merge (dict "setting" "REDIS_AUTH_FILE") $redis.authSecret) -}}
+{{- end -}}
+{{- if and (eq .Values.backend.type "redis") $redis.sentinelAuthSecret.name -}}
+{{- $_ := set $passwords "redis-sentinel-auth" (merge (dict "setting" "REDIS_SENTINEL_AUTH_FILE") $redis.sentinelAuthSecret) -}}
+{{- end -}}
+{{- toYaml $passwords -}}
+{{- end -}}
+
 {{/* What the containers have in common: image, environment, resources and rights. */}}
 {{- define "rls.container" -}}
 image: {{ include "rls.image" . }}
@@ -102,15 +118,6 @@ env:
     valueFrom:
       resourceFieldRef: {resource: limits.memory, divisor: 1Mi}
   - {name: GOMEMLIMIT, value: $(MEMORY_LIMIT_MI)000000}
-  {{- if eq .Values.backend.type "redis" }}
-  {{- range $name, $secret := dict "REDIS_AUTH" .Values.backend.redis.authSecret "REDIS_SENTINEL_AUTH" .Values.backend.redis.sentinelAuthSecret }}
-  {{- if $secret.name }}
-  - name: {{ $name }}
-    valueFrom:
-      secretKeyRef: {{- toYaml $secret | nindent 8 }}
-  {{- end }}
-  {{- end }}
-  {{- end }}
   {{- with .Values.extraEnv }}{{ toYaml . | nindent 2 }}{{ end }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 securityContext:

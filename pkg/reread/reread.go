@@ -1,0 +1,137 @@
+// Package reread keeps values in step with the files that they come from, such as
+// certificates and passwords, so that renewed files are used without a restart.
+//
+// A [Watcher] reads the files of its values again twice a second while it runs. It
+// promises that a value is replaced within about a second after its files changed,
+// that files with wrong contents change nothing and are logged once, and that no
+// log line has the contents of a file. It leaves to its users to ask for the value
+// whenever they need it.
+package reread
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// every is how often the files are read again. Reading them costs more than a
+// notification of the file system would, but no change can be missed.
+const every = 500 * time.Millisecond
+
+// Watcher reads the files of the values that were opened with it.
+type Watcher struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	values []interface{ reread(*slog.Logger) }
+}
+
+// NewWatcher returns a watcher that logs to log.
+func NewWatcher(log *slog.Logger) *Watcher { return &Watcher{log: log} }
+
+// Run reads all the files again, twice a second, until ctx ends. It returns nil.
+func (w *Watcher) Run(ctx context.Context) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			w.mu.Lock()
+			values := w.values
+			w.mu.Unlock()
+			for _, v := range values {
+				v.reread(w.log)
+			}
+		}
+	}
+}
+
+// Value is a value that comes from files.
+type Value[T any] struct {
+	name    string
+	paths   []string
+	parse   func(contents []string) (T, error)
+	inForce atomic.Pointer[T]
+	judged  contents // the contents that were parsed last
+	seen    contents // the contents that were read last
+}
+
+// Open reads the files at paths and returns what parse makes of their contents,
+// which are in the order of the paths; an empty path has the content "". It fails
+// when a file cannot be read now or parse fails. The name stands in the log when the
+// files change later. The errors of parse must not show secrets.
+func Open[T any](w *Watcher, name string, paths []string, parse func(contents []string) (T, error)) (*Value[T], error) {
+	v := &Value[T]{name: name, paths: paths, parse: parse, judged: read(paths)}
+	if err := v.judge(); err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.values = append(w.values, v)
+	return v, nil
+}
+
+// Now is the value that is in force. It is safe for concurrent use.
+func (v *Value[T]) Now() T { return *v.inForce.Load() }
+
+// reread reads the files. It parses their contents only if it has read the same
+// contents twice in a row, because a write is not atomic, and a certificate and its
+// key are seldom written at the same moment.
+func (v *Value[T]) reread(log *slog.Logger) {
+	next := read(v.paths)
+	settled := next.equal(v.seen)
+	v.seen = next
+	if !settled || next.equal(v.judged) {
+		return
+	}
+	v.judged = next
+	if err := v.judge(); err != nil {
+		log.Error("changed files refused, their last good contents stay in force", "for", v.name, "error", err.Error())
+		return
+	}
+	log.Info("changed files are in force", "for", v.name)
+}
+
+func (v *Value[T]) judge() error {
+	if v.judged.unreadable != "" {
+		return errors.New(v.judged.unreadable)
+	}
+	value, err := v.parse(v.judged.files)
+	if err != nil {
+		return err
+	}
+	v.inForce.Store(&value)
+	return nil
+}
+
+// contents are the bytes of some files, or why one of them cannot be read.
+type contents struct {
+	files      []string
+	unreadable string
+}
+
+func (c contents) equal(other contents) bool {
+	return c.unreadable == other.unreadable && slices.Equal(c.files, other.files)
+}
+
+func read(paths []string) contents {
+	files := make([]string, len(paths))
+	for i, path := range paths {
+		if path == "" {
+			continue
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return contents{unreadable: err.Error()}
+		}
+		files[i] = string(content)
+	}
+	return contents{files: files}
+}
