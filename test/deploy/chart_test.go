@@ -222,24 +222,33 @@ func TestChartSettingsExist(t *testing.T) {
 	}
 }
 
-// TestChartSecretsMustExist: a pod does not start without a Secret that a value or
-// an overlay names.
-func TestChartSecretsMustExist(t *testing.T) {
+// TestPasswordsAreMounted: a Secret that a value or an overlay names is mounted as the
+// file that the setting names, so that a changed one counts without a restart, and a
+// pod does not start without it.
+func TestPasswordsAreMounted(t *testing.T) {
 	for _, c := range []struct {
 		from rendering
 		want map[string]string
 	}{
 		{release(t, "defaults"), map[string]string{}},
-		{release(t, "redis"), map[string]string{"REDIS_AUTH": "redis-password/password"}},
-		{release(t, "redis-sentinel"), map[string]string{"REDIS_AUTH": "redis-password/password", "REDIS_SENTINEL_AUTH": "redis-password/sentinel"}},
-		{ownOverlay(t, 0), map[string]string{"REDIS_AUTH": "rls-redis/auth"}},
+		{release(t, "redis"), map[string]string{"REDIS_AUTH_FILE": "redis-password/password"}},
+		{release(t, "redis-sentinel"), map[string]string{"REDIS_AUTH_FILE": "redis-password/password", "REDIS_SENTINEL_AUTH_FILE": "redis-password/sentinel"}},
+		{ownOverlay(t, 0), map[string]string{"REDIS_AUTH_FILE": "rls-redis/auth"}},
 	} {
 		got := map[string]string{}
-		for _, e := range c.from.one(t, "Deployment").Spec.Template.Spec.ours(t).Env {
-			if s := e.ValueFrom.SecretKeyRef; s.Name != "" {
-				got[e.Name] = s.Name + "/" + s.Key
-				if s.Optional {
-					t.Errorf("%s: %s starts without the Secret %s", c.from.name, e.Name, s.Name)
+		p := c.from.one(t, "Deployment").Spec.Template.Spec
+		for name, file := range c.from.environment(t, p.ours(t)) {
+			if !strings.HasSuffix(name, "AUTH_FILE") {
+				continue
+			}
+			for _, m := range p.ours(t).VolumeMounts {
+				for _, v := range p.Volumes {
+					if s := v.Secret; v.Name == m.Name && len(s.Items) == 1 && m.MountPath+"/"+s.Items[0].Path == file && m.SubPath == "" {
+						got[name] = s.SecretName + "/" + s.Items[0].Key
+						if s.Optional {
+							t.Errorf("%s: %s starts without the Secret %s", c.from.name, name, s.SecretName)
+						}
+					}
 				}
 			}
 		}

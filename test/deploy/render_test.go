@@ -86,6 +86,8 @@ type pod struct {
 		ConfigMap struct{ Name string } `yaml:"configMap"`
 		Secret    struct {
 			SecretName string `yaml:"secretName"`
+			Optional   bool
+			Items      []struct{ Key, Path string }
 		}
 	}
 }
