@@ -16,6 +16,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 )
 
@@ -46,7 +47,7 @@ func TestTLS(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			opened, err := certs.NewWatcher(slog.New(slog.DiscardHandler)).Open("gRPC", tt.files)
+			opened, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", tt.files)
 			if err != nil {
 				t.Fatal(err)
 			}

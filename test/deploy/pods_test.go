@@ -132,13 +132,17 @@ func TestPodsServe(t *testing.T) {
 			env := r.environment(t, c)
 			stores[r.name](t, env)
 			disk := t.TempDir()
-			mountRules(t, r, pod, c, disk, nil)
+			mount(t, r, pod, c, disk, nil)
 			for _, before := range pod.InitContainers {
 				if out, err := runToEnd(t, r, before, disk); err != nil {
 					t.Fatalf("%s: %v\n%s", before.Name, err, out)
 				}
 			}
-			env["RUNTIME_ROOT"] = filepath.Join(disk, env["RUNTIME_ROOT"])
+			for name, path := range env {
+				if name == "RUNTIME_ROOT" || strings.HasSuffix(name, "AUTH_FILE") {
+					env[name] = filepath.Join(disk, path)
+				}
+			}
 			p := start(t, c.Command, env)
 
 			for _, probe := range []probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
@@ -182,7 +186,7 @@ func TestWrongRulesStopNewPods(t *testing.T) {
 		if check.Image != pod.ours(t).Image {
 			t.Errorf("%s checks with %s and serves with %s", r.name, check.Image, pod.ours(t).Image)
 		}
-		mountRules(t, r, pod, check, disk, wrong)
+		mount(t, r, pod, check, disk, wrong)
 		out, err := runToEnd(t, r, check, disk)
 		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "edge.yaml:4:") || !strings.Contains(out, "minuet") {
 			t.Errorf("%s: %v\n%s", r.name, err, out)
@@ -214,17 +218,17 @@ func runToEnd(t *testing.T, r rendering, c container, disk string) (string, erro
 	return string(out), err
 }
 
-// mountRules writes the ConfigMaps that the container mounts, and more files,
+// mount writes the ConfigMaps and Secrets that the container mounts, and more files,
 // below disk as the kubelet does: ..data links to a folder with a date for its
 // name, and each file links into ..data.
-func mountRules(t *testing.T, r rendering, p pod, c container, disk string, more map[string]string) {
+func mount(t *testing.T, r rendering, p pod, c container, disk string, more map[string]string) {
 	t.Helper()
-	for _, mount := range c.VolumeMounts {
-		if mount.SubPath != "" {
-			t.Errorf("%s is a single file, which the kubelet never updates", mount.MountPath)
+	for _, m := range c.VolumeMounts {
+		if m.SubPath != "" {
+			t.Errorf("%s is a single file, which the kubelet never updates", m.MountPath)
 		}
 		for _, v := range p.Volumes {
-			if v.Name != mount.Name {
+			if v.Name != m.Name {
 				continue
 			}
 			files := map[string]string{}
@@ -233,14 +237,17 @@ func mountRules(t *testing.T, r rendering, p pod, c container, disk string, more
 					files = maps.Clone(o.Data)
 				}
 			}
+			for _, item := range v.Secret.Items {
+				files[item.Path] = "default:any" // a user that needs no password is let in with any
+			}
 			if gateway(r) {
 				files["config.yaml"] = read(t, "config/quickstart.yaml")
 			}
 			if len(files) == 0 {
-				t.Errorf("%s: there is no ConfigMap %q", r.name, v.ConfigMap.Name)
+				t.Errorf("%s: there is no ConfigMap or Secret for %s", r.name, v.Name)
 			}
 			maps.Copy(files, more)
-			dir := filepath.Join(disk, mount.MountPath)
+			dir := filepath.Join(disk, m.MountPath)
 			for name, content := range files {
 				write(t, filepath.Join(dir, "..2026_11_21", name), content)
 				link(t, filepath.Join("..data", name), filepath.Join(dir, name))
