@@ -257,6 +257,30 @@ func TestReplicasShareTheirCounters(t *testing.T) {
 	}
 }
 
+// TestReplicasFindTheirNumber: REPLICAS_DNS names a headless Service of the same
+// installation wherever the pods share a store.
+func TestReplicasFindTheirNumber(t *testing.T) {
+	seen := 0
+	for _, r := range append(rendered(t), ownOverlay(t, 0, 1)) {
+		for _, d := range r.all("Deployment") {
+			env := r.environment(t, d.Spec.Template.Spec.ours(t))
+			if gateway(r) || env["BACKEND_TYPE"] == "memory" {
+				continue
+			}
+			seen++
+			headless := slices.ContainsFunc(r.all("Service"), func(o object) bool {
+				return o.Metadata.Name == env["REPLICAS_DNS"] && o.Spec.ClusterIP == "None"
+			})
+			if !headless {
+				t.Errorf("%s: REPLICAS_DNS=%q is no headless Service", r.name, env["REPLICAS_DNS"])
+			}
+		}
+	}
+	if seen < 5 {
+		t.Errorf("%d Deployments share a store", seen)
+	}
+}
+
 // TestCountersInMemoryFit: MEMORY_MAX_KEYS counters of the largest size leave a
 // third of GOMEMLIMIT to requests.
 func TestCountersInMemoryFit(t *testing.T) {

@@ -65,6 +65,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else if and (eq .Values.backend.type "memcache") .Values.backend.memcache.hosts -}}
 {{- $_ := set $env "MEMCACHE_HOST_PORT" .Values.backend.memcache.hosts -}}
 {{- end -}}
+{{- if ne .Values.backend.type "memory" -}}
+{{- /* An address for each ready pod, which divide the limits with on_error: local. */}}
+{{- $_ := set $env "REPLICAS_DNS" (printf "%s-headless" (include "rls.fullname" .)) -}}
+{{- end -}}
 {{- range $name, $value := merge (deepCopy (default dict .Values.settings)) $env }}
 {{- /* Helm reads every number as a float64 and prints large ones as 4.194304e+06. */}}
 {{- if kindIs "float64" $value }}{{ if eq $value (floor $value) }}{{ $value = int64 $value }}{{ end }}{{ end }}

@@ -1,0 +1,74 @@
+package standin_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/rls/pkg/service/standin"
+)
+
+// TestReplicasOfName: the number of replicas follows DNS every 10 s; the last
+// answer stays while DNS does not answer.
+func TestReplicasOfName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var answers = map[string][]string{"ip4": {"10.0.0.1", "10.0.0.2", "10.0.0.2"}, "ip6": {"fd00::1"}}
+		var failure error
+		lookUp := func(_ context.Context, network, host string) (found []netip.Addr, err error) {
+			if host != "rls-headless" {
+				t.Errorf("looked up %q", host)
+			}
+			for _, a := range answers[network] {
+				found = append(found, netip.MustParseAddr(a))
+			}
+			return found, failure
+		}
+		var log bytes.Buffer
+		r := standin.NewReplicasOf(5, "rls-headless", lookUp, slog.New(slog.NewTextHandler(&log, nil)))
+		if r.Count() != 5 {
+			t.Errorf("%d replicas before the first answer, want 5", r.Count())
+		}
+		done := make(chan error)
+		go func() { done <- r.Run(ctx) }()
+		expect := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if r.Count() != want {
+				t.Errorf("%s: %d replicas, want %d", when, r.Count(), want)
+			}
+		}
+		expect("at the start", 2)
+		answers = map[string][]string{"ip6": {"fd00::1", "fd00::2", "fd00::3"}}
+		time.Sleep(9 * time.Second)
+		expect("after 9 s", 2)
+		time.Sleep(time.Second)
+		expect("after 10 s", 3)
+		answers, failure = nil, errors.New("no answer")
+		time.Sleep(30 * time.Second)
+		expect("without an answer", 3)
+		failure = nil
+		time.Sleep(10 * time.Second)
+		expect("without an address", 3)
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+			t.Errorf("%d warnings, want 1:\n%s", n, &log)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFixedReplicas(t *testing.T) {
+	r := standin.NewReplicas(0, "", slog.Default())
+	if err := r.Run(t.Context()); err != nil || r.Count() != 1 {
+		t.Errorf("%d replicas (%v), want 1", r.Count(), err)
+	}
+}
