@@ -14,6 +14,7 @@ import (
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
+	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 )
 
@@ -66,7 +67,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		return err
 	}
 	options, err := serverOptions(s, &answers{
-		limits:  tracer.Service(limits),
+		limits:  service.Server{Decider: tracer.Decider(limits)},
 		rules:   func() string { return language.Dump(limits.Tree()) },
 		health:  health,
 		measure: measure,

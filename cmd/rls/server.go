@@ -11,13 +11,11 @@ import (
 	"strconv"
 	"time"
 
-	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
+	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
 )
 
@@ -26,7 +24,7 @@ const stopWithin = 5 * time.Second
 
 // answers has the services and pages that the listeners serve.
 type answers struct {
-	limits  rls.RateLimitServiceServer
+	limits  service.Server
 	rules   func() string // the text of /rlconfig
 	health  *server.Health
 	measure *metrics.Metrics
@@ -72,7 +70,8 @@ func grpcOptions(s *settings.GRPC, a *answers, files *reread.Watcher) (*server.G
 	o := &server.GRPC{
 		Address:                   hostPort(s.Host, s.Port),
 		UnixSocket:                s.UDS,
-		Register:                  func(r grpc.ServiceRegistrar) { rls.RegisterRateLimitServiceServer(r, a.limits) },
+		Register:                  a.limits.Register,
+		Codec:                     service.Codec(),
 		Reflection:                s.Reflection,
 		Channelz:                  s.Channelz,
 		MaxConnectionAge:          s.MaxConnectionAge,

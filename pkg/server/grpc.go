@@ -12,6 +12,7 @@ import (
 	channelz "google.golang.org/grpc/channelz/service"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -27,6 +28,8 @@ type GRPC struct {
 	TLS *tls.Config
 	// Register registers the services. [Health] reports on each of them.
 	Register func(grpc.ServiceRegistrar)
+	// Codec reads and writes the messages of all services; nil is protobuf's.
+	Codec encoding.CodecV2
 	// Reflection and Channelz serve gRPC's own services of these names.
 	Reflection, Channelz bool
 
@@ -81,6 +84,9 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.MaxRecvMsgSize(s.options.MaxBytes),
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.NumStreamWorkers(uint32(o.StreamWorkers)),
+	}
+	if o.Codec != nil {
+		options = append(options, grpc.ForceServerCodecV2(o.Codec))
 	}
 	g := grpc.NewServer(options...)
 	o.Register(g)

@@ -17,7 +17,7 @@ import (
 // limits that apply, the store's replies, and the outcome of each descriptor.
 type decision struct {
 	service *Service
-	request request
+	request *Request
 
 	outcomes []outcome // one for each descriptor of the request
 	checks   []check   // one for each operation of the batch
@@ -41,15 +41,10 @@ var decisions = sync.Pool{New: func() any { return new(decision) }}
 
 // release empties d, keeps the memory of its slices, and returns d to the pool.
 func (d *decision) release() {
-	const most = 64 // descriptors, limits or entries per descriptor whose memory is kept
-	if cap(d.outcomes) > most || cap(d.checks) > most || cap(d.request.entries) > most*most {
+	if cap(d.outcomes) > mostKept || cap(d.checks) > mostKept {
 		return
 	}
 	*d = decision{
-		request: request{
-			descriptors: emptied(d.request.descriptors),
-			entries:     emptied(d.request.entries),
-		},
 		outcomes: emptied(d.outcomes),
 		checks:   emptied(d.checks),
 		batch:    backends.Batch{Ops: emptied(d.batch.Ops), Replies: emptied(d.batch.Replies)},
@@ -57,6 +52,10 @@ func (d *decision) release() {
 	}
 	decisions.Put(d)
 }
+
+// mostKept is the number of descriptors, limits, or entries of a descriptor whose
+// memory is kept for other requests.
+const mostKept = 64
 
 // emptied zeroes the elements of s, so that they hold on to no memory, and
 // returns s with length 0.
@@ -149,7 +148,7 @@ func (c *check) denies() bool { return c.decided && !c.is.Allowed }
 // decide fills in d.over and the outcomes. Its errors are those of
 // [Service.ShouldRateLimit].
 func (d *decision) decide(ctx context.Context) error {
-	if err := d.service.cfg.Caps.check(&d.request); err != nil {
+	if err := d.service.cfg.Caps.check(d.request); err != nil {
 		return err
 	}
 	tree := d.service.tree.Load()

@@ -1,42 +1,122 @@
 package service
 
 import (
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"example.org/rls/pkg/descriptors"
 )
 
-// decode reads a message into r. It is the only place that reads Envoy's
-// protobuf requests. Strings are shared with the message, not copied.
+// UnmarshalBinary reads an envoy.service.ratelimit.v3.RateLimitRequest into r,
+// which must be empty. It is the only place that reads Envoy's requests. Of data it
+// keeps one copy, which all strings of r share.
 //
 // Of three sources for the hits of a descriptor the first one that is present
 // counts: the descriptor's own hits_addend (an explicit 0 only checks), the
 // request's hits_addend unless it is 0, and 1.
-func (r *request) decode(message *pb.RateLimitRequest) {
-	r.domain, r.hitsAddend = message.GetDomain(), message.GetHitsAddend()
+//
+// The methods below that read parts of a request each have the fields of one
+// message of envoy/service/ratelimit/v3/rls.proto or
+// envoy/extensions/common/ratelimit/v3/ratelimit.proto. As protobuf demands, they
+// pass over fields that they do not know, and merge a message that comes twice.
+func (r *Request) UnmarshalBinary(data []byte) error {
+	m := message{data, string(data)}
+	for len(m.data) > 0 {
+		f, err := m.next()
+		if err != nil {
+			return err
+		}
+		switch f.tag {
+		case 1<<3 | isBytes:
+			r.domain, err = f.part.string("domain")
+		case 2<<3 | isBytes:
+			err = r.readDescriptor(f.part)
+		case 3<<3 | isVarint:
+			r.hitsAddend = uint32(f.value)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	hits := uint64(max(r.hitsAddend, 1))
+	for i := range r.descriptors {
+		if d := &r.descriptors[i]; !d.ownHits {
+			d.hits = hits
+		}
+	}
+	return nil
+}
 
-	entries := 0
-	for _, from := range message.GetDescriptors() {
-		entries += len(from.GetEntries())
+func (r *Request) readDescriptor(m message) error {
+	var d descriptor
+	first := len(r.entries)
+	for len(m.data) > 0 {
+		f, err := m.next()
+		if err != nil {
+			return err
+		}
+		switch f.tag {
+		case 1<<3 | isBytes:
+			err = r.readEntry(f.part)
+		case 2<<3 | isBytes:
+			d.override.given = true
+			err = d.override.read(f.part)
+		case 3<<3 | isBytes:
+			d.ownHits = true
+			err = f.part.wrapped(&d.hits)
+		case 4<<3 | isVarint:
+			d.refund = f.value != 0
+		}
+		if err != nil {
+			return err
+		}
 	}
-	r.entries = resized(r.entries, entries)[:0]
-	r.descriptors = resized(r.descriptors, len(message.GetDescriptors()))
-	for i, from := range message.GetDescriptors() {
-		first := len(r.entries)
-		for _, e := range from.GetEntries() {
-			r.entries = append(r.entries, descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
-		}
-		d := descriptor{entries: r.entries[first:], hits: hits, refund: from.GetIsNegativeHits()}
-		if own := from.GetHitsAddend(); own != nil {
-			d.hits, d.ownHits = own.GetValue(), true
-		}
-		if limit := from.GetLimit(); limit != nil {
-			d.override = override{given: true, requests: limit.GetRequestsPerUnit(), unit: int32(limit.GetUnit()), multiplier: 1}
-			if m := limit.GetUnitMultiplier(); m != nil {
-				d.override.multiplier = m.GetValue()
-			}
-		}
-		r.descriptors[i] = d
+	if !d.override.ownMultiplier {
+		d.override.multiplier = 1
 	}
+	d.entries = r.entries[first:]
+	r.descriptors = append(r.descriptors, d)
+	return nil
+}
+
+func (r *Request) readEntry(m message) error {
+	var e descriptors.Entry
+	for len(m.data) > 0 {
+		f, err := m.next()
+		if err != nil {
+			return err
+		}
+		switch f.tag {
+		case 1<<3 | isBytes:
+			e.Key, err = f.part.string("key")
+		case 2<<3 | isBytes:
+			e.Value, err = f.part.string("value")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.entries = append(r.entries, e)
+	return nil
+}
+
+func (o *override) read(m message) error {
+	for len(m.data) > 0 {
+		f, err := m.next()
+		if err != nil {
+			return err
+		}
+		switch f.tag {
+		case 1<<3 | isVarint:
+			o.requests = uint32(f.value)
+		case 2<<3 | isVarint:
+			o.unit = int32(f.value)
+		case 3<<3 | isBytes:
+			o.ownMultiplier = true
+			multiplier := uint64(o.multiplier)
+			err = f.part.wrapped(&multiplier)
+			o.multiplier = uint32(multiplier)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,106 +3,92 @@ package service
 import (
 	"math"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// encode writes the reply. It is the only place that writes Envoy's protobuf
-// replies.
-func (d *decision) encode() *pb.RateLimitResponse {
-	resp := d.statuses()
-	resp.OverallCode = pb.RateLimitResponse_OK
+// The functions below each append the fields of one message of
+// envoy/service/ratelimit/v3/rls.proto, in the order of their numbers.
+
+// encode returns the reply, an envoy.service.ratelimit.v3.RateLimitResponse. It is
+// the only place that writes Envoy's replies.
+func (d *decision) encode() []byte {
+	const most = 48 // bytes of a status whose limit has no name
+	b := make([]byte, 0, most*(1+len(d.outcomes)))
+	code := pb.RateLimitResponse_OK
 	if d.over {
-		resp.OverallCode = pb.RateLimitResponse_OVER_LIMIT
+		code = pb.RateLimitResponse_OVER_LIMIT
+	}
+	b = appendUint(b, 1, uint64(code))
+	for i := range d.outcomes {
+		var start int
+		b, start = begin(b, 2)
+		b = end(d.outcomes[i].append(b), start)
 	}
 	if cfg := &d.service.cfg.Reply; *cfg != (Reply{}) {
 		e := cfg.extras(d)
-		resp.ResponseHeadersToAdd = encodeHeaders(e.response)
-		resp.RequestHeadersToAdd = encodeHeaders(e.upstream)
-		resp.RawBody = e.body
+		b = appendHeaders(b, 3, e.response)
+		b = appendHeaders(b, 4, e.upstream)
+		b = appendString(b, 5, e.body)
 		if e.metadata != nil {
-			// NewStruct fails only for strings that are not UTF-8, and strings
-			// of a protobuf message are UTF-8.
-			resp.DynamicMetadata, _ = structpb.NewStruct(e.metadata)
+			b = appendStruct(b, 6, e.metadata)
 		}
 	}
-	return resp
+	return b
 }
 
-// row is one status with everything that it points to.
-type row struct {
-	status     pb.RateLimitResponse_DescriptorStatus
-	limit      pb.RateLimitResponse_RateLimit
-	reset      durationpb.Duration
-	multiplier wrapperspb.UInt32Value
-}
-
-// sheet is a whole reply with one status, in one allocation.
-type sheet struct {
-	resp     pb.RateLimitResponse
-	statuses [1]*pb.RateLimitResponse_DescriptorStatus
-	rows     [1]row
-}
-
-// statuses is a reply with one status for each descriptor, in the same order.
-func (d *decision) statuses() *pb.RateLimitResponse {
-	s := new(sheet)
-	rows, resp := s.rows[:], &s.resp
-	resp.Statuses = s.statuses[:]
-	if n := len(d.outcomes); n != 1 {
-		rows = make([]row, n)
-		resp.Statuses = make([]*pb.RateLimitResponse_DescriptorStatus, n)
-	}
-	for i := range d.outcomes {
-		rows[i].encode(&d.outcomes[i])
-		resp.Statuses[i] = &rows[i].status
-	}
-	return resp
-}
-
-func (r *row) encode(o *outcome) {
-	s := &r.status
+// append appends the status of the descriptor.
+func (o *outcome) append(b []byte) []byte {
 	switch {
 	case o.open():
-		s.Code = pb.RateLimitResponse_UNKNOWN
-		return
+		return appendUint(b, 1, uint64(pb.RateLimitResponse_UNKNOWN))
 	case o.denied && !o.shadow():
-		s.Code = pb.RateLimitResponse_OVER_LIMIT
+		b = appendUint(b, 1, uint64(pb.RateLimitResponse_OVER_LIMIT))
 	default:
-		s.Code = pb.RateLimitResponse_OK
+		b = appendUint(b, 1, uint64(pb.RateLimitResponse_OK))
 	}
 	if o.unlimited() {
-		s.LimitRemaining = math.MaxUint32
-		return
+		return appendUint(b, 3, math.MaxUint32)
 	}
 	if o.shows == nil || o.shadow() && o.is.Remaining <= 0 {
 		// The status has no limit: from it Envoy would tell its clients that
 		// nothing remains, although the limit is not enforced.
-		return
+		return b
 	}
-	s.LimitRemaining = uint32(min(o.remaining(), math.MaxUint32))
-	r.limit.Name = o.shows.Name
-	r.limit.RequestsPerUnit = o.shows.Requests
-	r.limit.Unit = pb.RateLimitResponse_RateLimit_Unit(o.shows.Unit)
+	b, start := begin(b, 2)
+	b = appendUint(b, 1, uint64(o.shows.Requests))
+	b = appendUint(b, 2, uint64(o.shows.Unit))
+	b = appendString(b, 3, o.shows.Name)
 	if o.shows.Multiplier > 1 {
-		r.multiplier.Value = o.shows.Multiplier
-		r.limit.UnitMultiplier = &r.multiplier
+		var multiplier int
+		b, multiplier = begin(b, 4)
+		b = end(appendUint(b, 1, uint64(o.shows.Multiplier)), multiplier)
 	}
-	s.CurrentLimit = &r.limit
-	r.reset.Seconds = o.resetSeconds()
-	s.DurationUntilReset = &r.reset
+	b = end(b, start)
+	b = appendUint(b, 3, uint64(min(o.remaining(), math.MaxUint32)))
+	b, start = begin(b, 4)
+	return end(appendUint(b, 1, uint64(o.resetSeconds())), start)
 }
 
-func encodeHeaders(list []header) []*corev3.HeaderValue {
-	if len(list) == 0 {
-		return nil
+func appendHeaders(b []byte, number protowire.Number, list []header) []byte {
+	for _, h := range list {
+		var start int
+		b, start = begin(b, number)
+		b = end(appendString(appendString(b, 1, h.name), 2, h.value), start)
 	}
-	values := make([]*corev3.HeaderValue, len(list))
-	for i, h := range list {
-		values[i] = &corev3.HeaderValue{Key: h.name, Value: h.value}
+	return b
+}
+
+func appendStruct(b []byte, number protowire.Number, fields map[string]any) []byte {
+	// Both functions fail only for strings that are not UTF-8, and strings of a
+	// protobuf message are UTF-8.
+	message, err := structpb.NewStruct(fields)
+	if err != nil {
+		return b
 	}
-	return values
+	b, start := begin(b, number)
+	b, _ = proto.MarshalOptions{}.MarshalAppend(b, message)
+	return end(b, start)
 }

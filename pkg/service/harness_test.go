@@ -59,8 +59,8 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
-	pb.RegisterRateLimitServiceServer(server, s)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(service.Codec()))
+	service.Server{Decider: s}.Register(server)
 	go server.Serve(l) //nolint:errcheck // ends with Stop
 	r.conn, err = grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

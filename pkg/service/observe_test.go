@@ -2,7 +2,6 @@ package service_test
 
 import (
 	"bufio"
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -268,14 +267,7 @@ func BenchmarkObserved(b *testing.B) {
 			for i := range requests {
 				requests[i] = request(desc("a", "v"+strconv.Itoa(i)))
 			}
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				if _, err := r.service.ShouldRateLimit(context.Background(), requests[i%len(requests)]); err != nil {
-					b.Fatal(err)
-				}
-				i++
-			}
+			loop(b, r.service, requests)
 		})
 	}
 }

@@ -1,40 +1,61 @@
 package service
 
 import (
+	"sync"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/descriptors"
 )
 
-// request has the fields of a caller's message, which is read once.
-type request struct {
+// Request is a caller's message, which is read once.
+type Request struct {
 	domain      string
 	descriptors []descriptor
 	entries     []descriptors.Entry // of all descriptors, one after the other
 	hitsAddend  uint32              // as sent; 0 is absent
 }
 
+// Domain is the name of the rules that the caller asks for.
+func (r *Request) Domain() string { return r.domain }
+
+// Descriptors is the number of descriptors.
+func (r *Request) Descriptors() int { return len(r.descriptors) }
+
+// requests holds empty requests for reuse.
+var requests = sync.Pool{New: func() any { return new(Request) }}
+
+// release empties r, keeps the memory of its slices, and returns r to the pool.
+func (r *Request) release() {
+	if cap(r.descriptors) > mostKept || cap(r.entries) > mostKept*mostKept {
+		return
+	}
+	*r = Request{descriptors: emptied(r.descriptors), entries: emptied(r.entries)}
+	requests.Put(r)
+}
+
 // descriptor is one descriptor of a request.
 type descriptor struct {
-	entries  []descriptors.Entry // part of request.entries
-	hits     uint64              // to charge or to give back; 0 only checks
-	ownHits  bool                // hits comes from the descriptor, not from the request
-	refund   bool                // give hits back
+	entries  []descriptors.Entry
+	hits     uint64 // to charge or to give back; 0 only checks
+	ownHits  bool   // hits comes from the descriptor, not from the request
+	refund   bool   // give hits back
 	override override
 }
 
 // override is the limit that a request brings along for one of its descriptors.
 type override struct {
-	given      bool
-	requests   uint32
-	unit       int32 // envoy.type.v3.RateLimitUnit as sent, which may be no unit
-	multiplier uint32
+	given         bool
+	requests      uint32
+	unit          int32 // envoy.type.v3.RateLimitUnit as sent, which may be no unit
+	multiplier    uint32
+	ownMultiplier bool // multiplier comes from the request; else it is 1
 }
 
 // check refuses a request that cannot be decided, and one beyond the caps.
 // Descriptors without entries are valid: Envoy sends them.
-func (c *Caps) check(r *request) error {
+func (c *Caps) check(r *Request) error {
 	switch {
 	case r.domain == "":
 		return invalid("rate limit domain must not be empty; set the field domain to a domain of the rules")

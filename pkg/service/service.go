@@ -2,8 +2,9 @@
 // descriptors of a request, lets the store decide them in one batch, and writes
 // the outcome into statuses, headers, a body and metadata.
 //
-// Shadow mode and quota mode apply here and nowhere else. Protobuf is read in
-// decode.go and written in encode.go; everything between works on plain types.
+// Shadow mode and quota mode apply here and nowhere else. Messages are read from
+// the wire in decode.go and written in encode.go; everything between works on plain
+// types. [Server] is the way in for gRPC.
 // The package leaves matching to pkg/descriptors, arithmetic to pkg/algorithms,
 // and time and atomicity to a backends.Store.
 package service
@@ -15,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
@@ -51,10 +51,8 @@ type Caps struct {
 	EntryBytes  int // key and value of one entry
 }
 
-// Service implements the RateLimitService. It is safe for concurrent use.
+// Service is the Decider of the rules. It is safe for concurrent use.
 type Service struct {
-	pb.UnimplementedRateLimitServiceServer
-
 	cfg    Config
 	values *valueHash // nil: keys have values in clear text
 	epoch  time.Time  // time.Since(epoch) reads one clock, time.Now reads two
@@ -92,26 +90,25 @@ func (s *Service) SetTree(t *descriptors.Tree) {
 // Tree is the rules in force, nil before the first SetTree.
 func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
 
-// ShouldRateLimit decides one request. A request that is allowed but has to
-// queue is held until its turn.
+// Decide decides one request. A request that is allowed but has to queue is held
+// until its turn.
 //
 // Its errors are InvalidArgument for a request that is wrong, Unavailable if no
 // rules are loaded or if the store left a limit undecided that could deny the
 // request, and the context's error if ctx ends first. A failure of the store is
 // never an OVER_LIMIT.
-func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) Decide(ctx context.Context, r *Request) (Answer, error) {
 	d := decisions.Get().(*decision)
 	defer d.release()
-	d.service = s
+	d.service, d.request = s, r
 	observed := len(s.cfg.Observers) > 0
 	if observed {
 		d.start = time.Since(s.epoch)
 	}
-	d.request.decode(req)
 	err := d.decide(ctx)
-	var resp *pb.RateLimitResponse
+	var answer Answer
 	if err == nil {
-		resp = d.encode()
+		answer = Answer{Over: d.over, Message: d.encode()}
 	}
 	if observed {
 		d.tell(err)
@@ -120,9 +117,9 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 		err = d.wait(ctx)
 	}
 	if err != nil {
-		return nil, err
+		return Answer{}, err
 	}
-	return resp, nil
+	return answer, nil
 }
 
 // wait holds a request that passes until its turn in a leaky bucket's queue. It

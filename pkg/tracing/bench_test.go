@@ -5,20 +5,17 @@ import (
 	"log/slog"
 	"testing"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/metadata"
 
+	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/tracing"
 )
 
 // fixed always gives the same answer, so that the benchmark measures the spans.
-type fixed struct {
-	pb.UnimplementedRateLimitServiceServer
-	answer *pb.RateLimitResponse
-}
+type fixed struct{}
 
-func (f *fixed) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	return f.answer, nil
+func (fixed) Decide(context.Context, *service.Request) (service.Answer, error) {
+	return service.Answer{}, nil
 }
 
 // BenchmarkSpan measures the cost of a decision's span: nothing when tracing is
@@ -45,12 +42,12 @@ func BenchmarkSpan(b *testing.B) {
 				}
 			}
 			defer func() { _ = tracer.Close() }()
-			s := tracer.Service(&fixed{answer: &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}})
+			s := tracer.Decider(fixed{})
 			ctx := metadata.NewIncomingContext(context.Background(), bb.headers)
-			req := &pb.RateLimitRequest{Domain: "bench"}
+			r := new(service.Request)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.ShouldRateLimit(ctx, req); err != nil {
+				if _, err := s.Decide(ctx, r); err != nil {
 					b.Fatal(err)
 				}
 			}

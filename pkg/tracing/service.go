@@ -10,51 +10,57 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/service"
 )
 
-// service wraps a service and makes a span of each decision.
-type service struct {
-	pb.RateLimitServiceServer
+// decider wraps a decider and makes a span of each decision.
+type decider struct {
+	service.Decider
 	t *Tracer
 }
 
-// Service returns next with a span for each decision. Its parent is the caller's
+// Decider returns next with a span for each decision. Its parent is the caller's
 // span, if the metadata of the call has one.
-func (t *Tracer) Service(next pb.RateLimitServiceServer) pb.RateLimitServiceServer {
+func (t *Tracer) Decider(next service.Decider) service.Decider {
 	if t == nil {
 		return next
 	}
-	return &service{next, t}
+	return &decider{next, t}
 }
 
-// ShouldRateLimit implements [pb.RateLimitServiceServer]. The span has the name
-// that OpenTelemetry gives to an RPC.
-func (s *service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+// Decide implements [service.Decider]. The span has the name that OpenTelemetry gives
+// to an RPC.
+func (d *decider) Decide(ctx context.Context, r *service.Request) (service.Answer, error) {
 	if headers, ok := metadata.FromIncomingContext(ctx); ok {
-		ctx = s.t.callers.Extract(ctx, carrier(headers))
+		ctx = d.t.callers.Extract(ctx, carrier(headers))
 	}
-	ctx, span := s.t.tracer.Start(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName[1:], trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := d.t.tracer.Start(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName[1:], trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
-	resp, err := s.RateLimitServiceServer.ShouldRateLimit(ctx, req)
+	answer, err := d.Decider.Decide(ctx, r)
 	if span.IsRecording() {
-		describe(span, req, resp, err)
+		describe(span, r, answer, err)
 	}
-	return resp, err
+	return answer, err
 }
 
-func describe(span trace.Span, req *pb.RateLimitRequest, resp *pb.RateLimitResponse, err error) {
+func describe(span trace.Span, r *service.Request, answer service.Answer, err error) {
 	code := status.Code(err)
 	span.SetAttributes(
 		attribute.String("rpc.system", "grpc"),
 		attribute.String("rpc.service", pb.RateLimitService_ServiceDesc.ServiceName),
 		attribute.String("rpc.method", "ShouldRateLimit"),
 		attribute.Int("rpc.grpc.status_code", int(code)),
-		attribute.String("ratelimit.domain", req.GetDomain()),
-		attribute.Int("ratelimit.descriptors", len(req.GetDescriptors())),
+		attribute.String("ratelimit.domain", r.Domain()),
+		attribute.Int("ratelimit.descriptors", r.Descriptors()),
 	)
 	switch {
 	case err == nil:
-		span.SetAttributes(attribute.String("ratelimit.code", resp.GetOverallCode().String()))
+		overall := pb.RateLimitResponse_OK
+		if answer.Over {
+			overall = pb.RateLimitResponse_OVER_LIMIT
+		}
+		span.SetAttributes(attribute.String("ratelimit.code", overall.String()))
 	case code != codes.InvalidArgument && code != codes.Canceled: // the caller's faults are no errors of this span
 		span.SetStatus(otelcodes.Error, err.Error())
 	}

@@ -6,17 +6,16 @@ import (
 	"strings"
 	"testing"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/tracing"
 )
 
 // Without a tracer the service and the store are returned as they are.
 func TestNothingIsInTheWayWhenOff(t *testing.T) {
 	var off *tracing.Tracer
-	service := &pb.UnimplementedRateLimitServiceServer{}
-	if off.Service(service) != pb.RateLimitServiceServer(service) {
+	limits := new(service.Service)
+	if off.Decider(limits) != service.Decider(limits) {
 		t.Error("the service is wrapped")
 	}
 	store, err := memory.New(memory.Options{MaxKeys: 1})

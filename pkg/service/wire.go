@@ -1,0 +1,122 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// This file reads and writes the wire format of protobuf
+// (https://protobuf.dev/programming-guides/encoding). It accepts and refuses the
+// messages that proto.Unmarshal accepts and refuses; a fuzz test compares them.
+
+// Wire types, as the low bits of a tag.
+const (
+	isVarint = uint64(protowire.VarintType)
+	isBytes  = uint64(protowire.BytesType)
+)
+
+var errWire = errors.New("the message is not in protobuf's wire format")
+
+// message is what is left to read of a message. Both fields hold the same bytes:
+// protowire reads data, and strings are cut from text without a copy of each.
+type message struct {
+	data []byte
+	text string
+}
+
+// field is one field of a message.
+type field struct {
+	tag   uint64  // the field's number × 8 + its wire type
+	value uint64  // of a varint
+	part  message // of the wire type bytes
+}
+
+// next takes the next field off m. Fields of other wire types than varint and
+// bytes have a tag only: no message that the service reads has such fields.
+func (m *message) next() (f field, err error) {
+	number, kind, n := protowire.ConsumeTag(m.data)
+	if n < 0 || number > protowire.MaxValidNumber {
+		return f, errWire
+	}
+	f.tag = protowire.EncodeTag(number, kind)
+	rest := m.data[n:]
+	var size int
+	switch kind {
+	case protowire.VarintType:
+		f.value, size = protowire.ConsumeVarint(rest)
+	case protowire.BytesType:
+		f.part.data, size = protowire.ConsumeBytes(rest)
+	default:
+		size = protowire.ConsumeFieldValue(number, kind, rest)
+	}
+	if size < 0 {
+		return f, errWire
+	}
+	n += size
+	f.part.text = m.text[n-len(f.part.data) : n]
+	m.data, m.text = m.data[n:], m.text[n:]
+	return f, nil
+}
+
+// wrapped reads a message of google/protobuf/wrappers.proto, which has a varint in
+// field 1, into value. If the message has no such field, value stays as it is.
+func (m message) wrapped(value *uint64) error {
+	for len(m.data) > 0 {
+		f, err := m.next()
+		if err != nil {
+			return err
+		}
+		if f.tag == 1<<3|isVarint {
+			*value = f.value
+		}
+	}
+	return nil
+}
+
+// string returns m as the string of the field of that name.
+func (m message) string(name string) (string, error) {
+	if !utf8.ValidString(m.text) {
+		return "", fmt.Errorf("the field %s contains invalid UTF-8", name)
+	}
+	return m.text, nil
+}
+
+// Messages inside of a message are appended between begin and end.
+
+// begin appends the tag of a message, and leaves a byte for its length. It returns
+// the index after that byte.
+func begin(b []byte, number protowire.Number) ([]byte, int) {
+	b = append(protowire.AppendTag(b, number, protowire.BytesType), 0)
+	return b, len(b)
+}
+
+// end puts the length of the message that begins at start before it.
+func end(b []byte, start int) []byte {
+	length := uint64(len(b) - start)
+	if more := protowire.SizeVarint(length) - 1; more > 0 {
+		b = append(b, make([]byte, more)...)
+		copy(b[start+more:], b[start:])
+	}
+	protowire.AppendVarint(b[:start-1], length)
+	return b
+}
+
+// appendUint appends a varint, unless it is 0: fields that are 0 are left out.
+func appendUint(b []byte, number protowire.Number, value uint64) []byte {
+	if value == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), value)
+}
+
+// appendString appends a string, unless it is empty.
+func appendString[T string | []byte](b []byte, number protowire.Number, value T) []byte {
+	if len(value) == 0 {
+		return b
+	}
+	b = protowire.AppendVarint(protowire.AppendTag(b, number, protowire.BytesType), uint64(len(value)))
+	return append(b, value...)
+}

@@ -1,0 +1,166 @@
+package service
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// asProtobufReads is the request in data, read by protobuf.
+func asProtobufReads(data []byte) (*Request, error) {
+	var message pb.RateLimitRequest
+	if err := proto.Unmarshal(data, &message); err != nil {
+		return nil, err
+	}
+	r := &Request{domain: message.Domain, hitsAddend: message.HitsAddend}
+	for _, from := range message.Descriptors {
+		d := descriptor{hits: uint64(max(message.HitsAddend, 1)), refund: from.IsNegativeHits}
+		for _, e := range from.Entries {
+			d.entries = append(d.entries, descriptors.Entry{Key: e.Key, Value: e.Value})
+		}
+		if from.HitsAddend != nil {
+			d.hits, d.ownHits = from.HitsAddend.Value, true
+		}
+		d.override.multiplier = 1
+		if limit := from.Limit; limit != nil {
+			d.override.given, d.override.requests, d.override.unit = true, limit.RequestsPerUnit, int32(limit.Unit)
+			if limit.UnitMultiplier != nil {
+				d.override.multiplier, d.override.ownMultiplier = limit.UnitMultiplier.Value, true
+			}
+		}
+		r.descriptors = append(r.descriptors, d)
+	}
+	return r, nil
+}
+
+// FuzzWire compares the service's own reader with protobuf's: both accept the
+// same bytes, and read the same request.
+func FuzzWire(f *testing.F) {
+	for _, data := range requestsOnTheWire(f) {
+		f.Add(data)
+		f.Add(data[:len(data)-1])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want, wrong := asProtobufReads(data)
+		r := requests.Get().(*Request)
+		defer r.release()
+		own := slices.Clone(data)
+		err := r.UnmarshalBinary(own)
+		if (err != nil) != (wrong != nil) {
+			t.Fatalf("got the error %v, protobuf's is %v", err, wrong)
+		}
+		if err != nil {
+			return
+		}
+		clear(own) // r keeps no part of it
+		if diff := cmp.Diff(want, r, cmp.AllowUnexported(Request{}, descriptor{}, override{}), cmpopts.EquateEmpty(),
+			cmpopts.IgnoreFields(Request{}, "entries")); diff != "" {
+			t.Fatalf("protobuf reads otherwise:\n%s", diff)
+		}
+	})
+}
+
+// requestsOnTheWire returns requests with every field, and bytes that protobuf reads
+// in a particular way.
+func requestsOnTheWire(t testing.TB) (all [][]byte) {
+	whole, err := proto.Marshal(&pb.RateLimitRequest{
+		Domain: "d", HitsAddend: 3,
+		Descriptors: []*rlcommon.RateLimitDescriptor{
+			{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "a", Value: "ä"}, {Key: "b"}, {}}, HitsAddend: wrapperspb.UInt64(0)},
+			{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "c", Value: strings.Repeat("v", 300)}}, IsNegativeHits: true},
+			{Limit: &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(2)}},
+			{Limit: &rlcommon.RateLimitDescriptor_RateLimitOverride{}, HitsAddend: wrapperspb.UInt64(1 << 60)},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inDescriptor := func(fields string) []byte { return protowire.AppendString([]byte{0x12}, fields) }
+	return append(all, whole,
+		[]byte("\x0a\x01a\x0a\x01b"),                                         // the domain twice: the last one counts
+		[]byte("\x0a\x01\xff"),                                               // a domain that is not UTF-8
+		inDescriptor("\x0a\x03\x0a\x01\xff"),                                 // a key that is not UTF-8
+		inDescriptor("\x0a\x03\x12\x01\xff"),                                 // a value that is not UTF-8
+		inDescriptor("\x12\x02\x08\x05\x12\x02\x10\x03"),                     // two overrides are merged
+		inDescriptor("\x12\x04\x1a\x02\x08\x07\x12\x02\x1a\x00"),             // and their multipliers, too
+		inDescriptor("\x1a\x02\x08\x07\x1a\x00"),                             // hits twice, the second without a value
+		inDescriptor("\x12\x0b\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), // a negative unit
+		inDescriptor("\x20\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"),         // true in ten bytes
+		inDescriptor("\x20\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02"),         // more than 64 bits
+		[]byte("\x18\xff\xff\xff\xff\xff\x01"),                               // hits_addend beyond 32 bits
+		[]byte("\x08\x01\x12\x00"),                                           // the domain as a number: an unknown field
+		[]byte("\x9a\x00\x01x"),                                              // a tag in more bytes than it needs
+		[]byte("\x25abcd\x21abcdefgh\x2a\x01x"),                              // unknown fields of each size
+		[]byte("\x23\x0a\x01x\x24"),                                          // an unknown group
+		[]byte("\x23\x2c"),                                                   // a group that ends as another
+		[]byte("\x24"), []byte("\x0c"),                                       // the end of a group that did not begin
+		[]byte("\x00\x00"),                 // field 0
+		[]byte("\x80\x80\x80\x80\x10\x00"), // the first number that no field may have
+		[]byte("\xf8\xff\xff\xff\x0f\x00"), // the last number that a field may have
+		[]byte("\x0f"), []byte("\x0e"),     // wire types that do not exist
+	)
+}
+
+// TestReplyAsProtobufWritesIt: a reply has the bytes that protobuf writes.
+func TestReplyAsProtobufWritesIt(t *testing.T) {
+	name := strings.Repeat("n", 200) // so that lengths take two bytes
+	limit, err := algorithms.New(algorithms.Spec{Requests: 300, Window: 200 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := new(descriptors.Rule)
+	d := &decision{service: new(Service), over: true, outcomes: []outcome{
+		{},
+		{undecided: errors.New("no answer")},
+		{rule: &descriptors.Rule{Unlimited: true}},
+		{
+			rule: rule, shows: &descriptors.Limit{Limit: limit, Name: name, Unit: descriptors.Hour, Multiplier: 200},
+			is: algorithms.Decision{Allowed: true, Remaining: 1 << 40, Reset: time.Hour},
+		},
+		{
+			rule: rule, shows: &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1},
+			denied: true, is: algorithms.Decision{RetryAfter: time.Minute},
+		},
+	}}
+	want, err := proto.Marshal(&pb.RateLimitResponse{
+		OverallCode: pb.RateLimitResponse_OVER_LIMIT,
+		Statuses: []*pb.RateLimitResponse_DescriptorStatus{
+			{Code: pb.RateLimitResponse_OK},
+			{},
+			{Code: pb.RateLimitResponse_OK, LimitRemaining: math.MaxUint32},
+			{
+				Code: pb.RateLimitResponse_OK, LimitRemaining: math.MaxUint32, DurationUntilReset: durationpb.New(time.Hour),
+				CurrentLimit: &pb.RateLimitResponse_RateLimit{
+					Name: name, RequestsPerUnit: 300, Unit: pb.RateLimitResponse_RateLimit_HOUR, UnitMultiplier: wrapperspb.UInt32(200),
+				},
+			},
+			{
+				Code: pb.RateLimitResponse_OVER_LIMIT, DurationUntilReset: durationpb.New(time.Minute),
+				CurrentLimit: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: 300, Unit: pb.RateLimitResponse_RateLimit_HOUR},
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.encode(); !bytes.Equal(got, want) {
+		t.Errorf("got  %x\nwant %x", got, want)
+	}
+}
