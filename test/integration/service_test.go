@@ -141,6 +141,17 @@ func (s *service) log() string {
 	return string(text)
 }
 
+// lines returns the lines of the log that contain text.
+func (s *service) lines(text string) []string {
+	var found []string
+	for line := range strings.Lines(s.log()) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
 // listening reads from the log where the program listens.
 func (s *service) listening() bool {
 	select {

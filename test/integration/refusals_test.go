@@ -1,0 +1,157 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"example.org/rls/internal/testenv"
+)
+
+// operator is a person with redis-cli at a Redis.
+type operator struct {
+	t      *testing.T
+	client *goredis.Client
+}
+
+func operate(t *testing.T, addr, password string) *operator {
+	c := goredis.NewClient(&goredis.Options{Addr: addr, Password: password, Protocol: 2, DisableIdentity: true, ReadTimeout: patience})
+	t.Cleanup(func() { _ = c.Close() })
+	return &operator{t, c}
+}
+
+// does sends a command.
+func (o *operator) does(command ...any) any {
+	o.t.Helper()
+	reply, err := o.client.Do(context.Background(), command...).Result()
+	if err != nil {
+		o.t.Fatalf("%v: %v", command, err)
+	}
+	return reply
+}
+
+// setting is a value of the configuration.
+func (o *operator) setting(name string) string {
+	o.t.Helper()
+	return o.does("CONFIG", "GET", name).([]any)[1].(string)
+}
+
+// rotate changes the password and closes the connections of clients.
+func (o *operator) rotate(password string) {
+	o.t.Helper()
+	o.does("CONFIG", "SET", "requirepass", password)
+	o.does("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+}
+
+// failToSave has a Redis fail to write its dump, because a folder is in its place.
+func (o *operator) failToSave() {
+	o.t.Helper()
+	dump := filepath.Join(o.setting("dir"), o.setting("dbfilename"))
+	if err := os.MkdirAll(filepath.Join(dump, "in the way"), 0o755); err != nil {
+		o.t.Fatal(err)
+	}
+	o.does("CONFIG", "SET", "save", "3600 1")
+	o.does("BGSAVE")
+	testenv.Eventually(o.t, patience, func() bool {
+		return strings.Contains(o.does("INFO", "persistence").(string), "rdb_last_bgsave_status:err")
+	}, "Redis fails to save")
+}
+
+// reload has a Redis load its data from a dump in some seconds. It returns when
+// Redis has begun.
+func (o *operator) reload() {
+	o.t.Helper()
+	const keys, size, each = 300, 4 << 10, 10_000 // µs for each key
+	o.does("CONFIG", "SET", "rdbcompression", "no")
+	for i := range keys {
+		o.does("SET", fmt.Sprint("ballast", i), strings.Repeat("x", size))
+	}
+	o.does("CONFIG", "SET", "loading-process-events-interval-bytes", size)
+	o.does("CONFIG", "SET", "key-load-delay", each)
+	go func() { _ = o.client.Do(context.Background(), "DEBUG", "RELOAD").Err() }()
+	testenv.Eventually(o.t, patience, func() bool {
+		err := o.client.Ping(context.Background()).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
+	}, "Redis loads its data")
+}
+
+// TestStoreThatBeginsToRefuse: while Redis answers and cannot serve, callers are
+// told so at once. When it serves again it counts on from before.
+func TestStoreThatBeginsToRefuse(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		why, name string
+		password  string // at the start
+		refuse    func(*operator)
+		serve     func(*operator)
+	}{
+		{"OOM", "full", "",
+			func(o *operator) { o.does("CONFIG", "SET", "maxmemory", 1) },
+			func(o *operator) { o.does("CONFIG", "SET", "maxmemory", 0) }},
+		{"READONLY", "demoted", "",
+			func(o *operator) { o.does("REPLICAOF", "127.0.0.1", strconv.Itoa(testenv.FreePort(o.t))) },
+			func(o *operator) { o.does("REPLICAOF", "NO", "ONE") }},
+		{"MISCONF", "fails to save", "",
+			(*operator).failToSave,
+			func(o *operator) { o.does("CONFIG", "SET", "save", "") }},
+		{"LOADING", "loads its data", "",
+			(*operator).reload,
+			func(o *operator) { o.does("CONFIG", "SET", "key-load-delay", 0) }},
+		{"WRONGPASS", "another password", "old",
+			func(o *operator) { o.rotate("new") },
+			func(o *operator) { o.rotate("old") }},
+		{"NOAUTH", "a first password", "",
+			func(o *operator) { o.rotate("new") },
+			func(o *operator) { o.rotate("") }},
+		{"BUSY", "busy with a script", "",
+			func(o *operator) {
+				o.does("CONFIG", "SET", "busy-reply-threshold", 1)
+				go func() { _ = o.client.Eval(context.Background(), "while true do end", nil).Err() }()
+			},
+			func(o *operator) { o.does("SCRIPT", "KILL") }},
+	} {
+		t.Run(c.why+" "+c.name, func(t *testing.T) {
+			t.Parallel()
+			server := testenv.Redis(t, "--requirepass", c.password, "--enable-debug-command", "yes")
+			settings := redisAt(server.Addr)
+			if c.password != "" {
+				settings = append(settings, "REDIS_AUTH="+c.password)
+			}
+			s := serve(t, plenty, settings...)
+			s.want("d", desc("user", "x"), ok, 999_999)
+			o := operate(t, server.Addr, c.password)
+			o.does("PING") // opens the operator's connection, which stays
+
+			c.refuse(o)
+			testenv.Eventually(t, patience, func() bool {
+				_, err := s.try(patience, "d", desc("user", "refused"))
+				return err != nil
+			}, "Redis refuses")
+			for range 20 {
+				_, err := s.try(patience, "d", desc("user", "refused"))
+				if grpcstatus.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), c.why) {
+					t.Fatalf("%v, want UNAVAILABLE because of %s", err, c.why)
+				}
+			}
+			if n := s.stat(`rls_store_errors_total{backend="redis"}`); n < 20 {
+				t.Errorf("%v errors of the store are counted, want 20", n)
+			}
+
+			c.serve(o)
+			testenv.Eventually(t, time.Second, func() bool {
+				resp, err := s.try(patience, "d", costing(0, desc("user", "x")))
+				return err == nil && resp.Statuses[0].LimitRemaining == 999_999
+			}, "right decisions are back")
+			s.want("d", desc("user", "x"), ok, 999_998)
+		})
+	}
+}

@@ -1,0 +1,177 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// traffic is a stream of checks at a fixed rate: each is sent when it is due,
+// whether the checks before it were answered or not.
+type traffic struct {
+	halt func()
+
+	mu     sync.Mutex
+	got    samples
+	stalls []stall
+}
+
+// stall is a time in which this process did not run, because the machine was busy.
+type stall struct{ from, to time.Time }
+
+// sample is the end of one check.
+type sample struct {
+	user string // the value of the check's only entry
+	sent time.Time
+	took time.Duration
+	code codes.Code                // OK if there is a verdict
+	is   pb.RateLimitResponse_Code // the verdict
+}
+
+type samples []sample
+
+// pass sends each descriptor in turn to domain d, rate times a second, with a
+// deadline, until the traffic is ended.
+func (s *service) pass(rate int, deadline time.Duration, descs ...*descriptor) *traffic {
+	began, stop, ended := time.Now(), make(chan struct{}), make(chan struct{})
+	f := &traffic{halt: sync.OnceFunc(func() {
+		close(stop)
+		<-ended
+	})}
+	client := s.dial()
+	go func() {
+		defer close(ended)
+		var calls sync.WaitGroup
+		defer calls.Wait()
+		const pace = time.Millisecond
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		for sent, last := 0, began; ; {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			now := time.Now()
+			if now.Sub(last) > 5*pace {
+				f.mu.Lock()
+				f.stalls = append(f.stalls, stall{last, now})
+				f.mu.Unlock()
+			}
+			last = now
+			for ; sent < int(now.Sub(began).Seconds()*float64(rate)); sent++ {
+				d := descs[sent%len(descs)]
+				calls.Go(func() { f.add(check(client, deadline, d)) })
+			}
+		}
+	}()
+	s.t.Cleanup(f.halt)
+	return f
+}
+
+func check(client pb.RateLimitServiceClient, deadline time.Duration, d *descriptor) sample {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	a := sample{user: d.Entries[0].Value, sent: time.Now()}
+	resp, err := client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "d", Descriptors: []*descriptor{d}})
+	a.took, a.code, a.is = time.Since(a.sent), grpcstatus.Code(err), resp.GetOverallCode()
+	return a
+}
+
+func (f *traffic) add(a sample) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.got = append(f.got, a)
+}
+
+// so is the samples that have come so far.
+func (f *traffic) so() samples {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.got)
+}
+
+// end stops the traffic and returns the samples of all checks.
+func (f *traffic) end() samples {
+	f.halt()
+	return f.so()
+}
+
+// calm reports whether this process ran all the while until a check was answered.
+// A check that was not answered in time may be late because it did not.
+func (f *traffic) calm(a sample) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !slices.ContainsFunc(f.stalls, func(s stall) bool {
+		return s.from.Before(a.sent.Add(a.took)) && s.to.After(a.sent)
+	})
+}
+
+// late reports whether a check ended without an answer although this process ran.
+func (f *traffic) late(a sample) bool { return a.code == codes.DeadlineExceeded && f.calm(a) }
+
+// only returns the samples that fulfil all conditions.
+func (a samples) only(conditions ...func(sample) bool) samples {
+	var found samples
+	for _, one := range a {
+		if !slices.ContainsFunc(conditions, func(c func(sample) bool) bool { return !c(one) }) {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+// ends counts the ways in which checks ended.
+func (a samples) ends() string {
+	how := map[string]int{}
+	for _, one := range a {
+		if one.code == codes.OK {
+			how[one.is.String()]++
+		} else {
+			how[one.code.String()]++
+		}
+	}
+	return fmt.Sprint(how)
+}
+
+func verdict(is pb.RateLimitResponse_Code) func(sample) bool {
+	return func(a sample) bool { return a.code == codes.OK && a.is == is }
+}
+
+func failed(a sample) bool { return a.code != codes.OK }
+
+func sentBetween(from, to time.Time) func(sample) bool {
+	return func(a sample) bool { return !a.sent.Before(from) && a.sent.Before(to) }
+}
+
+func sentAfter(from time.Time) func(sample) bool {
+	return func(a sample) bool { return a.sent.After(from) }
+}
+
+func of(users []string) func(sample) bool {
+	return func(a sample) bool { return slices.Contains(users, a.user) }
+}
+
+// users are descriptors of n users.
+func users(n int) []*descriptor {
+	list := make([]*descriptor, n)
+	for i := range list {
+		list[i] = desc("user", "u"+string(rune('a'+i%26))+string(rune('a'+i/26)))
+	}
+	return list
+}
+
+// atLeast fails the test if less than a share of all samples are as they should be.
+func atLeast(t *testing.T, share float64, right, all samples, what string) {
+	t.Helper()
+	if len(all) == 0 || float64(len(right)) < share*float64(len(all)) {
+		t.Errorf("%d of %d %s, want %.1f %%; %s", len(right), len(all), what, share*100, all.ends())
+	}
+}
