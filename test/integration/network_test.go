@@ -101,7 +101,7 @@ func TestVanishedPeer(t *testing.T) {
 			if len(meanwhile.only(failed)) == 0 {
 				t.Error("the peer has not vanished")
 			}
-			atLeast(t, 0.99, after.only(verdict(ok)), after, "calls after that are decided")
+			flow.atLeast(t, 0.99, verdict(ok), after, "calls after that are decided")
 		})
 	}
 }
@@ -172,9 +172,9 @@ func TestOneOfThreeMemcachedsIsFrozen(t *testing.T) {
 	frozen, live, after := got.only(sentBetween(froze, back), of(on[0])), got.only(sentBetween(froze, back), of(on[1])), got.only(sentAfter(back.Add(time.Second)))
 	t.Logf("%d of %d failed on the frozen server, %d of %d on the others, %d of %d after", len(frozen.only(failed)), len(frozen),
 		len(live.only(failed)), len(live), len(after.only(failed)), len(after))
-	atLeast(t, 0.99, live.only(verdict(ok)), live, "calls on the live servers are decided")
-	atLeast(t, 0.95, frozen.only(failed), frozen, "calls on the frozen server fail")
-	atLeast(t, 0.99, after.only(verdict(ok)), after, "calls are decided a second after the server's return")
+	flow.atLeast(t, 0.99, verdict(ok), live, "calls on the live servers are decided")
+	flow.atLeast(t, 0.95, failed, frozen, "calls on the frozen server fail")
+	flow.atLeast(t, 0.99, verdict(ok), after, "calls are decided a second after the server's return")
 	if lines := s.lines(servers[0].Addr); len(lines) != 2 {
 		t.Errorf("the log has %q, want a line when the server goes and one when it is back", lines)
 	}

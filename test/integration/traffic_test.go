@@ -3,6 +3,8 @@ package integration
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -23,7 +25,8 @@ type traffic struct {
 	stalls []stall
 }
 
-// stall is a time in which this process did not run, because the machine was busy.
+// stall is a time in which this process or the program under test was ready to run
+// and did not, because the machine was busy.
 type stall struct{ from, to time.Time }
 
 // sample is the end of one check.
@@ -50,9 +53,10 @@ func (s *service) pass(rate int, deadline time.Duration, descs ...*descriptor) *
 		defer close(ended)
 		var calls sync.WaitGroup
 		defer calls.Wait()
-		const pace = time.Millisecond
+		const pace, busy, look = time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
+		looked, waited := began, s.waited()
 		for sent, last := 0, began; ; {
 			select {
 			case <-stop:
@@ -60,12 +64,16 @@ func (s *service) pass(rate int, deadline time.Duration, descs ...*descriptor) *
 			case <-tick.C:
 			}
 			now := time.Now()
-			if now.Sub(last) > 5*pace {
-				f.mu.Lock()
-				f.stalls = append(f.stalls, stall{last, now})
-				f.mu.Unlock()
+			if now.Sub(last) > pace+busy {
+				f.stall(last, now)
 			}
-			last = now
+			if last = now; now.Sub(looked) >= look {
+				w := s.waited()
+				if w > waited+busy {
+					f.stall(looked, now)
+				}
+				looked, waited = now, w
+			}
 			for ; sent < int(now.Sub(began).Seconds()*float64(rate)); sent++ {
 				d := descs[sent%len(descs)]
 				calls.Go(func() { f.add(check(client, deadline, d)) })
@@ -83,6 +91,29 @@ func check(client pb.RateLimitServiceClient, deadline time.Duration, d *descript
 	resp, err := client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "d", Descriptors: []*descriptor{d}})
 	a.took, a.code, a.is = time.Since(a.sent), grpcstatus.Code(err), resp.GetOverallCode()
 	return a
+}
+
+// waited is the time that the program's threads have waited for a processor.
+// It is 0 where the kernel does not tell.
+func (s *service) waited() (total time.Duration) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", s.cmd.Process.Pid)) // fails for a bad pattern only
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if err != nil {
+			continue // the thread has ended
+		}
+		var ran, waited time.Duration
+		if _, err := fmt.Sscan(string(text), &ran, &waited); err == nil {
+			total += waited
+		}
+	}
+	return total
+}
+
+func (f *traffic) stall(from, to time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stalls = append(f.stalls, stall{from, to})
 }
 
 func (f *traffic) add(a sample) {
@@ -104,8 +135,8 @@ func (f *traffic) end() samples {
 	return f.so()
 }
 
-// calm reports whether this process ran all the while until a check was answered.
-// A check that was not answered in time may be late because it did not.
+// calm reports whether nothing stalled while a check was under way. A check that
+// was not answered in time may be late because of a stall.
 func (f *traffic) calm(a sample) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,8 +145,15 @@ func (f *traffic) calm(a sample) bool {
 	})
 }
 
-// late reports whether a check ended without an answer although this process ran.
-func (f *traffic) late(a sample) bool { return a.code == codes.DeadlineExceeded && f.calm(a) }
+// atLeast fails the test if less than a share of some checks ended as they should.
+// Checks during a stall are left out.
+func (f *traffic) atLeast(t *testing.T, share float64, right func(sample) bool, of samples, what string) {
+	t.Helper()
+	calm := of.only(f.calm)
+	if n := len(calm.only(right)); n == 0 || float64(n) < share*float64(len(calm)) {
+		t.Errorf("%d of %d %s, want %.1f %%; %v, %d left out", n, len(calm), what, share*100, calm.ends(), len(of)-len(calm))
+	}
+}
 
 // only returns the samples that fulfil all conditions.
 func (a samples) only(conditions ...func(sample) bool) samples {
@@ -129,7 +167,7 @@ func (a samples) only(conditions ...func(sample) bool) samples {
 }
 
 // ends counts the ways in which checks ended.
-func (a samples) ends() string {
+func (a samples) ends() map[string]int {
 	how := map[string]int{}
 	for _, one := range a {
 		if one.code == codes.OK {
@@ -138,7 +176,7 @@ func (a samples) ends() string {
 			how[one.code.String()]++
 		}
 	}
-	return fmt.Sprint(how)
+	return how
 }
 
 func verdict(is pb.RateLimitResponse_Code) func(sample) bool {
@@ -166,12 +204,4 @@ func users(n int) []*descriptor {
 		list[i] = desc("user", "u"+string(rune('a'+i%26))+string(rune('a'+i/26)))
 	}
 	return list
-}
-
-// atLeast fails the test if less than a share of all samples are as they should be.
-func atLeast(t *testing.T, share float64, right, all samples, what string) {
-	t.Helper()
-	if len(all) == 0 || float64(len(right)) < share*float64(len(all)) {
-		t.Errorf("%d of %d %s, want %.1f %%; %s", len(right), len(all), what, share*100, all.ends())
-	}
 }
