@@ -5,7 +5,9 @@ import "example.org/rls/pkg/backends"
 // fixedWindow counts hits in the bucket floor(now / window). By default every
 // hit counts, denied ones too, and a hit is denied when the count after it is
 // above the limit, as in envoyproxy/ratelimit. With FromFirstHit the window
-// starts at the key's first hit; with Extend every hit starts it anew.
+// starts at the key's first hit; with Extend every hit starts it anew. With a
+// lease denied hits do not count: they would take the place of hits that another
+// process gives back.
 var fixedWindow = row{
 	name: "fixed_window",
 	tag: func(l *Limit) string {
@@ -21,7 +23,7 @@ var fixedWindow = row{
 	plan: func(l *Limit, op *backends.Op, c Charge) {
 		op.Kind = backends.Counter
 		op.Max = backends.Amount{Whole: int64(l.Requests)}
-		op.ChargeDenied = !c.AdmittedOnly && !c.Refund
+		op.ChargeDenied = !c.AdmittedOnly && !c.Refund && l.lease == nil
 		if l.FromFirstHit {
 			op.Span = backends.FirstHit
 			if l.Extend {

@@ -41,12 +41,15 @@ type Spec struct {
 	// clock; Extend starts it anew with each hit.
 	FromFirstHit bool
 	Extend       bool
+	// Lease, unless zero, lets a process decide hits from memory that it has
+	// charged ahead.
+	Lease Lease
 }
 
 // SpecError says which field of a Spec is wrong, by its name in the rules, and
 // what would be right.
 type SpecError struct {
-	Field   string // requests_per_unit, unit_multiplier, burst, max_delay, window, extend, strategy
+	Field   string // requests_per_unit, unit_multiplier, burst, max_delay, window, extend, strategy, lease, lease.share, lease.ttl
 	Message string
 }
 
@@ -61,8 +64,9 @@ type Limit struct {
 	interval   backends.Amount // µs per hit, over den
 	tolerance  backends.Amount // burst × interval
 	den        int64
-	weightUnit int64  // µs that one unit of a sliding window's weight stands for
-	tag        string // names strategy and window in the cell's key
+	weightUnit int64           // µs that one unit of a sliding window's weight stands for
+	tag        string          // names strategy and window in the cell's key
+	lease      *backends.Lease // nil without Spec.Lease
 }
 
 // New checks spec. Its error is a *SpecError.
@@ -82,6 +86,9 @@ func New(spec Spec) (*Limit, error) {
 		if err := l.row.prepare(l); err != nil {
 			return nil, err
 		}
+	}
+	if err := l.prepareLease(); err != nil {
+		return nil, err
 	}
 	return l, nil
 }
@@ -167,13 +174,17 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	if l.row.bucketed && !l.FromFirstHit {
 		bucket = c.Now / l.window
 	}
+	var stem int
 	if id.ByStart {
-		op.Key = keyByStart(id, bucket*(l.window/1_000_000))
+		op.Key, stem = keyByStart(id, bucket*(l.window/1_000_000))
 	} else {
-		op.Key = l.key(id, bucket)
+		op.Key, stem = l.key(id, bucket)
+	}
+	if l.lease != nil {
+		op.Lease, op.Stem = l.lease, stem
 	}
 	if l.row.paired {
-		op.Prev = l.key(id, bucket-1)
+		op.Prev, _ = l.key(id, bucket-1)
 	}
 	l.row.plan(l, op, c)
 }
@@ -194,8 +205,9 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 // key builds the name of a cell: prefix id|tag|bucket, without a bucket when it
 // is negative. The braces of a hash tag stand where keys have to share a Redis
 // Cluster slot: prefix{id|tag}bucket for the two keys of a pair, and
-// prefix{id}|tag|bucket for the keys of a descriptor with several limits.
-func (l *Limit) key(id Identity, bucket int64) string {
+// prefix{id}|tag|bucket for the keys of a descriptor with several limits. The
+// bytes before stem are the same for all buckets.
+func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 	pair := l.row.paired && !id.OneSlot
 	buf := make([]byte, 0, 192)
 	buf = append(buf, id.Prefix...)
@@ -213,17 +225,19 @@ func (l *Limit) key(id Identity, bucket int64) string {
 	case bucket >= 0:
 		buf = append(buf, '|')
 	}
+	stem = len(buf)
 	if bucket >= 0 {
 		buf = strconv.AppendInt(buf, bucket, 10)
 	}
-	return string(buf)
+	return string(buf), stem
 }
 
-func keyByStart(id Identity, seconds int64) string {
+func keyByStart(id Identity, seconds int64) (key string, stem int) {
 	buf := make([]byte, 0, 192)
 	buf = append(buf, id.Prefix...)
 	buf = append(buf, id.ID...)
-	return string(strconv.AppendInt(buf, seconds, 10))
+	stem = len(buf)
+	return string(strconv.AppendInt(buf, seconds, 10)), stem
 }
 
 // formatWindow writes a window in the largest unit that divides it: 15m, 7d.

@@ -67,11 +67,12 @@ func (s *Share) Judge(op *backends.Op, r *backends.Reply) Decision {
 // Replan fills in op with the step that charges c to the cell with these keys, as
 // l named them when it planned an operation at the time at, in µs. If every window
 // of the clock has a cell of its own and c.Now lies after the window of at, the
-// step is as of the last moment of that window.
+// step is as of the last moment of that window. It is not leased.
 func (l *Limit) Replan(op *backends.Op, key, prev string, at int64, c Charge) {
 	if l.row.bucketed && !l.FromFirstHit {
 		c.Now = min(c.Now, (at/l.window+1)*l.window-1)
 	}
 	l.Plan(op, Identity{}, c)
 	op.Key, op.Prev = key, prev
+	op.Lease, op.Stem = nil, 0
 }

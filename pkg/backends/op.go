@@ -174,6 +174,22 @@ type Op struct {
 	// step lowers a later end to Until, also when it charges nothing.
 	Until  int64
 	Window int64 // List: how long a cost counts, > 0
+
+	// Lease, if not nil, lets a process charge the cell ahead of its hits
+	// (package lease). Stores that keep cells ignore it and Stem.
+	Lease *Lease
+	// Stem, with a Lease, is the length of the head of Key that the cells of all
+	// windows of the limit have in common.
+	Stem int
+}
+
+// Lease says how far a process may charge a cell ahead of its hits. It is the
+// same for all operations of a limit.
+type Lease struct {
+	Share int64  // hits that a process may hold at most, >= 1
+	TTL   int64  // how long it may hold them unused, µs, > 0
+	Unit  Amount // Op.By of one hit
+	Limit int64  // hits that fit an empty cell; another limit is another lease
 }
 
 // Unconditional reports whether the operation charges whatever the values of its
@@ -219,6 +235,9 @@ type Reply struct {
 	// Recalled: the reply comes from a cell that this process remembers
 	// (denycache), not from the store.
 	Recalled bool
+	// Leased: the hits come from a lease of this process, which the store has
+	// charged before.
+	Leased bool
 	// RetryAt, for a List, is the moment from which By would fit when it does not
 	// fit now; MaxInt64 if never.
 	RetryAt int64

@@ -1,0 +1,64 @@
+package algorithms
+
+import (
+	"fmt"
+	"time"
+
+	"example.org/rls/pkg/backends"
+)
+
+// Lease says how many hits of a limit one process may charge ahead, and how long
+// it may hold them unused. The zero Lease is none.
+type Lease struct {
+	Share Percent // of Burst where the strategy has one, else of Requests
+	TTL   time.Duration
+}
+
+// DefaultLease is the lease of a limit that names neither share nor ttl.
+var DefaultLease = Lease{Share: 50_000, TTL: 250 * time.Millisecond}
+
+// String is the lease as it is written in rules.
+func (l Lease) String() string {
+	if l == (Lease{}) {
+		return ""
+	}
+	return fmt.Sprintf("{share: %s, ttl: %s}", l.Share, l.TTL)
+}
+
+const (
+	mostShare   = Whole / 2
+	shortestTTL = 10 * time.Millisecond
+	longestTTL  = 10 * time.Second
+)
+
+// prepareLease checks the lease and derives the values that operations have.
+func (l *Limit) prepareLease() error {
+	if l.Lease == (Lease{}) {
+		return nil
+	}
+	whole, unit, name := l.Requests, backends.Amount{Whole: 1}, "requests_per_unit"
+	if l.row.burst {
+		whole, unit, name = l.Burst, l.interval, "burst"
+		if l.Requests == 0 {
+			whole = 0
+		}
+	}
+	share := l.Lease.Share.of(whole)
+	switch {
+	case l.Extend:
+		return &SpecError{"lease", "has no meaning with `extend`: each hit has to move the window's end"}
+	case l.MaxDelay > 0:
+		return &SpecError{"lease", "has no meaning with max_delay: a turn in the queue cannot be held"}
+	case l.Lease.TTL < shortestTTL || l.Lease.TTL > longestTTL:
+		return &SpecError{"lease.ttl", fmt.Sprintf("%v is out of range: want %v to %v", l.Lease.TTL, shortestTTL, longestTTL)}
+	case l.Lease.Share > mostShare:
+		return &SpecError{"lease.share", fmt.Sprintf("%s is more than half of the limit; want at most 50%%, so that other processes have a part", l.Lease.Share)}
+	case share == 0 && mostShare.of(whole) == 0:
+		return &SpecError{"lease", fmt.Sprintf("no share of %s %d is as much as one hit; leave lease out", name, whole)}
+	case share == 0:
+		least := (Whole + Percent(whole) - 1) / Percent(whole)
+		return &SpecError{"lease.share", fmt.Sprintf("%s of %s %d is less than one hit; want at least %s, or no lease", l.Lease.Share, name, whole, least)}
+	}
+	l.lease = &backends.Lease{Share: int64(share), TTL: l.Lease.TTL.Microseconds(), Unit: unit, Limit: int64(whole)}
+	return nil
+}

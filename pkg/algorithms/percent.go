@@ -1,0 +1,46 @@
+package algorithms
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Percent is a part of a limit, in millionths of it.
+type Percent uint32
+
+// Whole is all of a limit.
+const Whole Percent = 1_000_000
+
+// ParsePercent reads a percentage above 0%, at most 100%, with at most 4 digits
+// after the point.
+func ParsePercent(text string) (Percent, error) {
+	number, found := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(number, 64)
+	// Not "percent <= 0 || percent > 100", which NaN would pass.
+	if !found || err != nil || !(percent > 0 && percent <= 100) {
+		return 0, fmt.Errorf("must be a percentage above 0%% and at most 100%%, such as 5%%, not %q", text)
+	}
+	p := Percent(percent*10_000 + 0.5)
+	if p == 0 {
+		return 0, fmt.Errorf("must be at least 0.0001%%, not %q", text)
+	}
+	return p, nil
+}
+
+// String is the part as it is written: 5%.
+func (p Percent) String() string {
+	return strconv.FormatFloat(float64(p)/10_000, 'f', -1, 64) + "%"
+}
+
+// of is the part of n, rounded down.
+func (p Percent) of(n uint32) uint32 { return uint32(uint64(n) * uint64(p) / uint64(Whole)) }
+
+// Of is the part of n hits, rounded down, but at least 1 of 1. The zero Percent stands for
+// all of them.
+func (p Percent) Of(n uint32) uint32 {
+	if p == 0 || n == 0 {
+		return n
+	}
+	return max(1, p.of(n))
+}

@@ -1,0 +1,248 @@
+// Package lease decides hits on hot keys from memory, without a round trip.
+//
+// A process that sees a key often charges the store for several hits in one
+// operation and takes the next hits from that charge, its lease. A fetch
+// charges hits ahead; unused hits are given back when they were held for one
+// ttl. Since every hit that passes was charged before, leases never admit more
+// than the store has charged. ADR 9 has the algorithm, its bounds for each
+// strategy, and the reasons.
+//
+// The store acts on operations with Op.Lease, as follows; all other operations
+// pass through unchanged.
+//
+//   - An operation that the held hits cover is decided from memory; so is a
+//     check (0 hits) while hits are held. Reply.Leased is true.
+//   - Any other operation goes to the store with its whole cost.
+//   - A refund goes into the lease as far as it has room, else to the store.
+//   - Groups, all-or-nothing batches of several operations, and operations with
+//     Times above 1 go to the store.
+//
+// Replies have the cell's value as the store last reported it, less the hits
+// that this process holds.
+//
+// # Background work
+//
+// Apply never waits for fetches and never makes them: it hands them to
+// Options.Go. [Store.Sweep] ends leases and hands over the work of giving back.
+// Without Options.Go the store runs both itself, in goroutines. A simulation on
+// one goroutine sets Options.Go to a function that keeps the work, calls Sweep
+// when its clock has moved on, and calls the kept work at a moment that it
+// chooses. Sweep and the work take the time from Now of the store below, and
+// everything else from Op.Now; nothing is random but the order of keys in a
+// batch, which Sweep sorts.
+package lease
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"example.org/rls/pkg/backends"
+)
+
+const (
+	// hot is how many operations on a key within one ttl make it a hot key.
+	hot = 8
+	// maxKeys bounds the hot keys; further keys are not leased.
+	maxKeys = 16_384
+	// sweepEvery is the time between two sweeps.
+	sweepEvery = 25 * time.Millisecond
+)
+
+// Options configures a Store.
+type Options struct {
+	// Timeout bounds each background call to the store, > 0.
+	Timeout time.Duration
+	// Go runs background work. nil starts a goroutine for it, and a goroutine
+	// that sweeps. Otherwise the caller also calls Sweep, at least once in a ttl.
+	Go func(work func())
+}
+
+// Store is another store whose hot keys are leased.
+type Store struct {
+	backends.Store
+	opts   Options
+	shards [64]shard
+	keys   atomic.Int64 // hot keys in all shards
+	closed atomic.Bool
+	queue  queue
+	worker func() // s.work, made once
+	count  counters
+	stop   chan struct{} // closed to end the sweeper; nil without one
+	swept  chan struct{} // closed when the sweeper has ended
+}
+
+var _ backends.Store = (*Store)(nil)
+
+// shard is some of the keys.
+type shard struct {
+	mu   sync.Mutex
+	hot  map[string]*entry // by the stem of their key
+	cold sketch
+	used uint64   // hits taken from leases
+	_    [24]byte // keeps neighbours off this shard's cache line
+}
+
+// New returns a store that leases hits of next. Close gives back all leases and
+// closes next.
+func New(next backends.Store, o Options) (*Store, error) {
+	if o.Timeout <= 0 {
+		return nil, fmt.Errorf("lease: a timeout of %v bounds nothing: must be above 0", o.Timeout)
+	}
+	s := &Store{Store: next, opts: o}
+	s.worker, s.queue.idle.L = s.work, &s.queue.mu
+	for i := range s.shards {
+		s.shards[i].hot = map[string]*entry{}
+	}
+	if o.Go == nil {
+		s.opts.Go = func(work func()) { go work() }
+		s.stop, s.swept = make(chan struct{}), make(chan struct{})
+		go s.sweepOften()
+	}
+	return s, nil
+}
+
+// Apply implements backends.Store.
+func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
+	if !anyLease(b) || s.closed.Load() {
+		return s.Store.Apply(ctx, b)
+	}
+	together, taken := b.Together(), 0
+	for i := range b.Ops {
+		b.Replies[i] = backends.Reply{}
+		if op := &b.Ops[i]; !together && op.Lease != nil && op.Times == 1 && s.take(op, &b.Replies[i]) {
+			taken++
+		}
+	}
+	var err error
+	switch taken {
+	case 0:
+		err = s.Store.Apply(ctx, b)
+	case len(b.Ops):
+		b.Decide()
+		return nil
+	default:
+		err = s.askRest(ctx, b)
+	}
+	for i := range b.Ops {
+		if op := &b.Ops[i]; op.Lease != nil && !b.Replies[i].Leased {
+			s.learn(op, &b.Replies[i], together)
+		}
+	}
+	return err
+}
+
+func anyLease(b *backends.Batch) bool {
+	for i := range b.Ops {
+		if b.Ops[i].Lease != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// askRest asks the store for the operations that no lease has answered.
+func (s *Store) askRest(ctx context.Context, b *backends.Batch) error {
+	b.Refused = false
+	var rest backends.Part
+	for i := range b.Ops {
+		if !b.Replies[i].Leased {
+			rest.Add(b, i)
+		}
+	}
+	err := s.Store.Apply(ctx, &rest.Batch)
+	rest.Answer(b)
+	return err
+}
+
+func (s *Store) shard(hash uint64) *shard { return &s.shards[hash>>32%uint64(len(s.shards))] }
+
+// take decides op from the lease of its key, and reports whether it did. It
+// notes the demand for the key and asks for a fetch when one is due.
+func (s *Store) take(op *backends.Op, r *backends.Reply) bool {
+	stem := op.Key[:op.Stem]
+	hash := xxhash.Sum64String(stem)
+	sh := s.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.hot[stem]
+	if e == nil {
+		if !op.Refund && sh.cold.hit(uint32(hash), op) {
+			s.warm(sh, op)
+		}
+		return false
+	}
+	if !s.enter(e, op) {
+		return false
+	}
+	hits := unitsIn(op.By, op.Den, e.terms.Unit)
+	took := false
+	if op.Refund {
+		took = e.refund(op, hits)
+	} else {
+		e.demand.add(op.Now, hits, e.terms.TTL)
+		if took = e.spend(op.Now, hits, &s.count); took {
+			sh.used += uint64(hits)
+		}
+		if n := e.want(op); n > 0 {
+			e.fetching = n
+			s.enqueue(job{entry: e, shard: sh, cell: e.cells, op: e.fetch(op, n), hits: n, unit: e.terms.Unit})
+		}
+	}
+	if took {
+		*r = e.reply(op)
+	}
+	return took
+}
+
+// warm makes an entry for a key that has become hot.
+func (s *Store) warm(sh *shard, op *backends.Op) {
+	if s.keys.Load() >= maxKeys {
+		return
+	}
+	s.keys.Add(1)
+	e := &entry{stem: op.Key[:op.Stem]}
+	e.begin(op)
+	e.demand = demand{perTTL: hot * max(1, unitsIn(op.By, op.Den, op.Lease.Unit)), since: op.Now}
+	sh.hot[e.stem] = e
+}
+
+// enter brings e to the cell of op, and reports whether e is about that cell. An
+// operation on the cell of an earlier window is not.
+func (s *Store) enter(e *entry, op *backends.Op) bool {
+	switch {
+	case e.terms != *op.Lease: // the limit was changed
+		s.abandon(e, op.Now)
+		e.begin(op)
+	case e.op.Key != op.Key:
+		if op.Until < e.op.Until {
+			return false
+		}
+		prev := e.value.Whole
+		s.abandon(e, op.Now)
+		e.begin(op)
+		// A new window of the clock is empty but for the other processes' hits.
+		e.known, e.prev = true, prev
+	case op.Span == backends.FirstHit && e.over(op.Now):
+		s.abandon(e, op.Now)
+		e.begin(op)
+		e.known = true
+	}
+	return true
+}
+
+// learn takes in the store's reply to an operation that no lease has decided,
+// and makes the reply truthful.
+func (s *Store) learn(op *backends.Op, r *backends.Reply, together bool) {
+	stem := op.Key[:op.Stem]
+	sh := s.shard(xxhash.Sum64String(stem))
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if e := sh.hot[stem]; e != nil && e.op.Key == op.Key && e.terms == *op.Lease {
+		e.learn(op, r, together)
+	}
+}

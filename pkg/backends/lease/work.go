@@ -1,0 +1,325 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"example.org/rls/pkg/backends"
+)
+
+const (
+	// mostWorkers is how many background calls are under way at most.
+	mostWorkers = 8
+	// mostJobs is how many keys one background call has at most.
+	mostJobs = 64
+)
+
+// job is a fetch, or hits to give back.
+type job struct {
+	// entry is the key, and cell the one of its cells that the job is about; the
+	// entry may have another cell when the job is done. Without an entry nobody
+	// needs to know how a give-back ended.
+	entry *entry
+	shard *shard
+	cell  uint64
+	op    backends.Op
+	hits  int64
+	back  bool // give back
+	// Of hits that are given back: of one hit, and the grant's.
+	unit, top backends.Amount
+}
+
+// queue is the jobs that wait for a worker.
+type queue struct {
+	mu      sync.Mutex
+	jobs    []job
+	workers int       // handed to Options.Go and not ended
+	active  int       // calls of work that have begun and not ended
+	idle    sync.Cond // on mu: active is 0
+}
+
+// enqueue hands a job to a worker.
+func (s *Store) enqueue(jobs ...job) {
+	if len(jobs) == 0 {
+		return
+	}
+	q := &s.queue
+	q.mu.Lock()
+	q.jobs = append(q.jobs, jobs...)
+	start := 0
+	for q.workers < mostWorkers && start*mostJobs < len(jobs) {
+		q.workers++
+		start++
+	}
+	q.mu.Unlock()
+	for range start {
+		s.opts.Go(s.worker)
+	}
+}
+
+// work is a worker. It does jobs until none waits.
+func (s *Store) work() {
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.doAll()
+	q.workers--
+}
+
+// doAll does jobs until none waits. The lock of the queue is held, but not while
+// jobs are done.
+func (s *Store) doAll() {
+	q := &s.queue
+	q.active++
+	for len(q.jobs) > 0 {
+		n := min(len(q.jobs), mostJobs)
+		jobs := slices.Clone(q.jobs[:n])
+		q.jobs = slices.Delete(q.jobs, 0, n)
+		q.mu.Unlock()
+		s.do(jobs)
+		q.mu.Lock()
+	}
+	if q.active--; q.active == 0 {
+		q.idle.Broadcast()
+	}
+}
+
+// do makes fetches and looks at cells in one call, and gives hits back to the
+// cells that have answered in a second one.
+func (s *Store) do(jobs []job) {
+	first := make([]backends.Op, len(jobs))
+	for i := range jobs {
+		if first[i] = jobs[i].op; jobs[i].back {
+			first[i] = first[i].Look()
+		}
+	}
+	began := s.Store.Now()
+	replies := s.call(first)
+	now := s.Store.Now()
+	var backs []job
+	var refunds []backends.Op
+	for i := range jobs {
+		switch j := &jobs[i]; {
+		case !j.back:
+			s.fetched(j, &replies[i], now, now-began)
+		case replies[i].Err != nil:
+			s.kept(j, now)
+		default:
+			j.shrink(now, &s.count)
+			backs = append(backs, *j)
+			refunds = append(refunds, j.op)
+		}
+	}
+	if len(backs) == 0 {
+		return
+	}
+	replies = s.call(refunds)
+	for i := range backs {
+		s.returned(&backs[i], &replies[i])
+	}
+}
+
+// shrink leaves out hits of a meter that have ended by now.
+func (j *job) shrink(now int64, count *counters) {
+	if j.op.Kind != backends.Meter {
+		return
+	}
+	j.op = at(j.op, now)
+	if n := unitsIn(j.top.Sub(backends.Amount{Whole: now}, j.op.Den), j.op.Den, j.unit); n < j.hits {
+		count.lost.Add(uint64(j.hits - n))
+		j.hits, j.op.By = n, times(j.unit, n, j.op.Den)
+	}
+}
+
+func (s *Store) call(ops []backends.Op) []backends.Reply {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
+	defer cancel()
+	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
+	_ = s.Store.Apply(ctx, &b) // its replies have the error
+	return b.Replies
+}
+
+// current locks the shard of the job and reports whether its entry still has the
+// job's cell.
+func (j *job) current() bool {
+	if j.entry == nil {
+		return false
+	}
+	j.shard.mu.Lock()
+	if j.entry.cells == j.cell {
+		return true
+	}
+	j.shard.mu.Unlock()
+	return false
+}
+
+// fetched takes in the answer to a fetch. Hits for a cell that the entry has left
+// are given back.
+func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
+	var n int64
+	if r.Err == nil {
+		n = r.Admitted * (j.hits / j.op.Times)
+		s.count.leased.Add(uint64(n))
+	}
+	if !j.current() {
+		if n > 0 {
+			back := job{op: at(j.op, now), hits: n, back: true, unit: j.unit, top: r.Value}
+			back.op.Refund, back.op.By, back.op.Times = true, times(j.unit, n, j.op.Den), 1
+			s.enqueue(back)
+		}
+		return
+	}
+	defer j.shard.mu.Unlock()
+	e := j.entry
+	e.fetching = 0
+	if e.fails(r.Err, now); e.failing { // nobody knows whether the hits were charged
+		return
+	}
+	if e.trip == 0 {
+		e.trip = took
+	}
+	e.trip = (3*e.trip + took) / 4
+	e.saw(r)
+	e.granted(n, now+e.terms.TTL, r.Value)
+}
+
+// kept puts hits back into the lease, because the store does not answer. They may
+// be used until their window ends.
+func (s *Store) kept(j *job, now int64) {
+	if !j.current() {
+		s.count.lost.Add(uint64(j.hits))
+		return
+	}
+	defer j.shard.mu.Unlock()
+	e := j.entry
+	e.returning, e.failing, e.retry = 0, true, now+e.terms.TTL
+	e.granted(j.hits, now+e.terms.TTL, j.top)
+}
+
+// returned takes in the answer to a refund.
+func (s *Store) returned(j *job, r *backends.Reply) {
+	if r.Err == nil {
+		s.count.returned.Add(uint64(j.hits))
+	} else {
+		s.count.lost.Add(uint64(j.hits))
+	}
+	if !j.current() {
+		return
+	}
+	defer j.shard.mu.Unlock()
+	j.entry.returning = 0
+	if j.entry.fails(r.Err, j.op.Now); !j.entry.failing {
+		j.entry.saw(r)
+	}
+}
+
+// abandon ends the lease of e's cell. Hits of a cell that still counts are given
+// back.
+func (s *Store) abandon(e *entry, now int64) {
+	e.drain(now, &s.count)
+	e.tidy()
+	over := e.over(now)
+	top := e.grants[0].top
+	switch n := e.drop(); {
+	case n == 0:
+	case over:
+		s.count.lost.Add(uint64(n))
+	default:
+		s.enqueue(job{op: e.giveBack(n, now), hits: n, back: true, unit: e.terms.Unit, top: top})
+	}
+}
+
+// Sweep ends leases and forgets keys that are no longer hot. It hands the work of
+// giving hits back to Options.Go.
+func (s *Store) Sweep() { s.enqueue(s.sweep(s.Store.Now(), false)...) }
+
+// sweep returns the hits to give back, those of all leases if all is set, in the
+// order of their keys.
+func (s *Store) sweep(now int64, all bool) (jobs []job) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for stem, e := range sh.hot {
+			if j := s.tend(e, now, all); j.hits > 0 {
+				j.shard = sh
+				jobs = append(jobs, j)
+			}
+			if e.out() == 0 && e.demand.expected() < hot/4 {
+				delete(sh.hot, stem)
+				s.keys.Add(-1)
+			}
+		}
+		sh.mu.Unlock()
+	}
+	slices.SortFunc(jobs, func(a, b job) int { return cmp.Compare(a.op.Key, b.op.Key) })
+	return jobs
+}
+
+// tend returns the hits of e to give back; no hits if there are none.
+func (s *Store) tend(e *entry, now int64, all bool) job {
+	e.demand.fold(now, e.terms.TTL)
+	if e.over(now) {
+		s.abandon(e, now)
+	}
+	e.drain(now, &s.count)
+	if e.returning > 0 {
+		return job{}
+	}
+	until := now
+	if all {
+		until += e.terms.TTL
+	}
+	hits, top := e.due(until)
+	switch {
+	case hits == 0:
+		return job{}
+	case e.op.Span == backends.FirstHit && now > e.until-max(e.terms.TTL, 4*e.trip):
+		// The refund might come after the window's end and lower the next one.
+		s.count.lost.Add(uint64(hits))
+		return job{}
+	}
+	e.returning = hits
+	return job{entry: e, cell: e.cells, op: e.giveBack(hits, now), hits: hits, back: true, unit: e.terms.Unit, top: top}
+}
+
+func (s *Store) sweepOften() {
+	defer close(s.swept)
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.Sweep()
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// Close gives back all leases, which takes at most a few timeouts, and closes the
+// store below.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return s.Store.Close()
+	}
+	if s.stop != nil {
+		close(s.stop)
+		<-s.swept
+	}
+	q := &s.queue
+	q.mu.Lock()
+	s.doAll()
+	for q.active > 0 { // a fetch under way brings hits that are to be given back
+		q.idle.Wait()
+	}
+	q.mu.Unlock()
+	jobs := s.sweep(s.Store.Now(), true)
+	q.mu.Lock()
+	q.jobs = append(q.jobs, jobs...)
+	s.doAll()
+	q.mu.Unlock()
+	return s.Store.Close()
+}
