@@ -24,9 +24,11 @@ type entry struct {
 	fetching  int64    // hits that are being charged
 	returning int64    // hits that are being given back
 	failing   bool     // the last background call for the key had no answer
-	retry     int64    // when failing, no fetch begins before, µs
-	demand    demand
-	trip      int64 // time of a fetch, smoothed, µs
+	// No fetch begins before retry (µs): when failing, or after a denial that
+	// came from the lease's own hits.
+	retry  int64
+	demand demand
+	trip   int64 // time of a fetch, smoothed, µs
 }
 
 // grant is hits that were charged together.
@@ -38,9 +40,9 @@ type grant struct {
 	top backends.Amount
 }
 
-// begin starts a cell of which nothing is known. It keeps demand and trip.
+// begin starts a cell of which nothing is known. It keeps demand, trip and failing.
 func (e *entry) begin(op *backends.Op) {
-	*e = entry{stem: e.stem, cells: e.cells + 1, terms: *op.Lease, op: *op, failing: e.failing, retry: e.retry, demand: e.demand, trip: e.trip}
+	*e = entry{stem: e.stem, cells: e.cells + 1, terms: *op.Lease, op: *op, failing: e.failing, demand: e.demand, trip: e.trip}
 }
 
 // over reports whether the window of a counter has ended.
@@ -218,13 +220,16 @@ func (e *entry) learn(op *backends.Op, r *backends.Reply, together bool) {
 		for i := range e.grants {
 			e.grants[i].ends = min(e.grants[i].ends, op.Now)
 		}
+		e.retry = op.Now + e.terms.TTL
 	}
 	r.Value = e.without(r.Value, r.Now)
 }
 
 // fails notes whether a background call for the key had an answer.
 func (e *entry) fails(err error, now int64) {
-	e.failing, e.retry = err != nil, now+e.terms.TTL
+	if e.failing = err != nil; e.failing {
+		e.retry = now + e.terms.TTL
+	}
 }
 
 // saw takes in the state of the cell.
@@ -242,7 +247,7 @@ func (e *entry) want(op *backends.Op) int64 {
 	switch {
 	case e.fetching > 0, expected < hot/2, e.out() >= e.terms.Share:
 		return 0
-	case e.failing && op.Now < e.retry && op.Now > e.retry-2*ttl:
+	case op.Now < e.retry && op.Now > e.retry-2*ttl:
 		return 0
 	case e.failing, !e.known:
 		return 1

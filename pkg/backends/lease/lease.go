@@ -180,6 +180,9 @@ func (s *Store) take(op *backends.Op, r *backends.Reply) bool {
 		return false
 	}
 	hits := unitsIn(op.By, op.Den, e.terms.Unit)
+	if hits > e.terms.Share { // no lease is as large
+		return false
+	}
 	took := false
 	if op.Refund {
 		took = e.refund(op, hits)

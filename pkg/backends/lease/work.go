@@ -106,7 +106,7 @@ func (s *Store) do(jobs []job) {
 		case !j.back:
 			s.fetched(j, &replies[i], now, now-began)
 		case replies[i].Err != nil:
-			s.kept(j, now)
+			s.kept(j, &replies[i], now)
 		default:
 			j.shrink(now, &s.count)
 			backs = append(backs, *j)
@@ -188,14 +188,15 @@ func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
 
 // kept puts hits back into the lease, because the store does not answer. They may
 // be used until their window ends.
-func (s *Store) kept(j *job, now int64) {
+func (s *Store) kept(j *job, r *backends.Reply, now int64) {
 	if !j.current() {
 		s.count.lost.Add(uint64(j.hits))
 		return
 	}
 	defer j.shard.mu.Unlock()
 	e := j.entry
-	e.returning, e.failing, e.retry = 0, true, now+e.terms.TTL
+	e.returning = 0
+	e.fails(r.Err, now)
 	e.granted(j.hits, now+e.terms.TTL, j.top)
 }
 

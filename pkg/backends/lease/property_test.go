@@ -1,0 +1,233 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/backends/memory"
+)
+
+// world is several processes on one store and one clock, on one goroutine.
+type world struct {
+	t         *testing.T
+	rng       *rand.Rand
+	now       int64
+	store     *faulty
+	processes []*process
+	limit     *algorithms.Limit
+	admitted  []hit
+}
+
+type process struct {
+	*lease.Store
+	work []func() // background work that has not run yet
+}
+
+// hit is hits that passed, or with a cost below 0 hits that were given back.
+type hit struct{ at, cost int64 }
+
+// faulty is a store that loses some questions and some answers.
+type faulty struct {
+	backends.Store
+	rng     *rand.Rand
+	percent int  // of the calls
+	down    bool // all calls
+	ops     int
+}
+
+var errLost = errors.New("lost")
+
+func (f *faulty) Apply(ctx context.Context, b *backends.Batch) error {
+	f.ops += len(b.Ops)
+	lost := f.down || f.rng.IntN(100) < f.percent
+	if lost && (f.down || f.rng.IntN(2) == 0) {
+		return b.Fail(fmt.Errorf("%w: %w", backends.ErrUnavailable, errLost))
+	}
+	err := f.Store.Apply(ctx, b)
+	if lost {
+		return b.Fail(fmt.Errorf("%w: %w", backends.ErrUnavailable, errLost))
+	}
+	return err
+}
+
+const (
+	ms     = int64(1000)
+	second = 1000 * ms
+	start  = 1_800_000_000 * second
+)
+
+func newWorld(t *testing.T, seed uint64, processes int, spec algorithms.Spec) *world {
+	t.Helper()
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: start}
+	inner, err := memory.New(memory.Options{MaxKeys: 1000, Now: func() int64 { return w.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.store = &faulty{Store: inner, rng: w.rng}
+	if w.limit, err = algorithms.New(spec); err != nil {
+		t.Fatal(err)
+	}
+	for range processes {
+		p := &process{}
+		if p.Store, err = lease.New(w.store, lease.Options{Timeout: time.Second, Go: func(work func()) { p.work = append(p.work, work) }}); err != nil {
+			t.Fatal(err)
+		}
+		w.processes = append(w.processes, p)
+	}
+	return w
+}
+
+// ask charges a cost through a process and returns the decision.
+func (w *world) ask(p *process, cost uint64, refund bool) (algorithms.Decision, *backends.Reply) {
+	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+	w.limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now, Cost: cost, Refund: refund})
+	_ = p.Apply(context.Background(), &b)
+	r := &b.Replies[0]
+	if r.Err != nil {
+		return algorithms.Decision{}, r
+	}
+	d := w.limit.Judge(&b.Ops[0], r)
+	if d.Allowed && cost > 0 {
+		if refund {
+			w.admitted = append(w.admitted, hit{w.now, -int64(cost)})
+		} else {
+			w.admitted = append(w.admitted, hit{w.now, int64(cost)})
+		}
+	}
+	return d, r
+}
+
+// run does the background work of p that waits.
+func (p *process) run() {
+	for len(p.work) > 0 {
+		work := p.work[0]
+		p.work = p.work[1:]
+		work()
+	}
+}
+
+// play makes random requests, at changing rates, for a time in seconds. Background
+// work is done late, and in any order between processes.
+func (w *world) play(seconds int, costs bool) {
+	end := w.now + int64(seconds)*second
+	pause, swept := ms, w.now
+	for w.now < end {
+		if w.rng.IntN(400) == 0 {
+			pause = []int64{5, 100, ms, 5 * ms, 50 * ms, 700 * ms}[w.rng.IntN(6)]
+		}
+		w.now += w.rng.Int64N(2 * pause)
+		p := w.processes[w.rng.IntN(len(w.processes))]
+		cost := uint64(1)
+		if costs {
+			cost = w.rng.Uint64N(5)
+		}
+		w.ask(p, cost, false)
+		if w.rng.IntN(3) == 0 {
+			w.processes[w.rng.IntN(len(w.processes))].run()
+		}
+		if w.now-swept >= 25*ms {
+			swept = w.now
+			for _, p := range w.processes {
+				p.Sweep()
+			}
+		}
+	}
+}
+
+var lease5 = algorithms.Lease{Share: 50_000, TTL: 250 * time.Millisecond}
+
+// TestNeverAboveTheLimit: whatever the schedule and whatever calls are lost,
+// leases admit no more than the bounds of ADR 9.
+func TestNeverAboveTheLimit(t *testing.T) {
+	specs := map[string]algorithms.Spec{
+		"fixed window":                {Requests: 1000, Window: 10 * time.Second},
+		"fixed window from first hit": {Requests: 1000, Window: 10 * time.Second, FromFirstHit: true},
+		"sliding window":              {Strategy: algorithms.SlidingWindow, Requests: 1000, Window: 10 * time.Second},
+		"sliding log":                 {Strategy: algorithms.SlidingLog, Requests: 1000, Window: 10 * time.Second},
+		"token bucket":                {Strategy: algorithms.TokenBucket, Requests: 1000, Window: 10 * time.Second},
+		"gcra":                        {Strategy: algorithms.GCRA, Requests: 700, Window: 10 * time.Second, Burst: 600},
+		"leaky bucket":                {Strategy: algorithms.LeakyBucket, Requests: 3000, Window: time.Second, Burst: 300},
+	}
+	for name, spec := range specs {
+		spec.Lease = lease5
+		t.Run(name, func(t *testing.T) {
+			used := uint64(0)
+			for seed := range uint64(24) {
+				processes := 1 + int(seed%4)
+				w := newWorld(t, seed, processes, spec)
+				if seed%3 == 2 {
+					w.store.percent = 3
+				}
+				w.play(60, seed%2 == 1)
+				w.check(seed)
+				for _, p := range w.processes {
+					used += p.Stats().Used
+				}
+			}
+			if used < 5000 {
+				t.Errorf("only %d hits came from leases", used)
+			}
+		})
+	}
+}
+
+// check compares the admitted hits with the bounds.
+func (w *world) check(seed uint64) {
+	w.t.Helper()
+	spec := w.limit.Spec
+	window := spec.Window.Microseconds()
+	base := int64(spec.Requests)
+	if spec.Burst > 0 {
+		base = int64(spec.Burst)
+	}
+	shares := int64(len(w.processes)) * base * 5 / 100
+	switch {
+	case spec.Strategy == algorithms.FixedWindow && !spec.FromFirstHit, spec.Strategy == algorithms.SlidingWindow:
+		sums := map[int64]int64{}
+		for _, h := range w.admitted {
+			if sums[h.at/window] += h.cost; sums[h.at/window] > base {
+				w.t.Fatalf("seed %d: %d hits passed in the window of %d", seed, sums[h.at/window], h.at)
+			}
+		}
+	case spec.Strategy == algorithms.FixedWindow:
+		var begin, sum int64
+		for _, h := range w.admitted {
+			if h.at >= begin+window { // the store may have begun the window earlier
+				begin, sum = h.at, 0
+			}
+			if sum += h.cost; sum > base+base { // two windows of the store may touch one of these
+				w.t.Fatalf("seed %d: %d hits passed within a window", seed, sum)
+			}
+		}
+	case spec.Strategy == algorithms.SlidingLog:
+		sum, first := int64(0), 0
+		for _, h := range w.admitted {
+			sum += h.cost
+			for ; w.admitted[first].at <= h.at-window; first++ {
+				sum -= w.admitted[first].cost
+			}
+			if sum > base+shares {
+				w.t.Fatalf("seed %d: %d hits passed within a window, want at most %d and %d of leases", seed, sum, base, shares)
+			}
+		}
+	default: // a meter of the hits that passed
+		if len(w.processes) == 1 {
+			shares = 0
+		}
+		interval := float64(window) / float64(spec.Requests)
+		tat := 0.0
+		for _, h := range w.admitted {
+			tat = max(tat, float64(h.at)) + float64(h.cost)*interval
+			if over := (tat-float64(h.at))/interval - float64(base) - float64(shares); over > 0.01 {
+				w.t.Fatalf("seed %d, %d processes: %.2f hits too many at %d", seed, len(w.processes), over, h.at)
+			}
+		}
+	}
+}
