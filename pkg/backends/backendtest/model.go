@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"example.org/rls/pkg/backends"
@@ -54,6 +55,45 @@ func (m *Model) step(op *backends.Op) backends.Reply {
 	c, r := m.cells[op.Key].Step(op, prev)
 	m.cells[op.Key] = c
 	return r
+}
+
+// Forget drops the cell of op, a counter or a meter, if it has ended by op.Now.
+func (m *Model) Forget(op *backends.Op) {
+	if m.ended(op.Key, op.Now) {
+		delete(m.cells, op.Key)
+	}
+}
+
+// Keep gives op's cell the state that it has in other.
+func (m *Model) Keep(op *backends.Op, other *Model) {
+	m.cells[op.Key], m.logs[op.Key] = other.cells[op.Key], slices.Clone(other.logs[op.Key])
+}
+
+// Clone returns a copy that shares nothing with m.
+func (m *Model) Clone() *Model {
+	c := &Model{maps.Clone(m.cells), maps.Clone(m.logs)}
+	for key, log := range c.logs {
+		c.logs[key] = slices.Clone(log)
+	}
+	return c
+}
+
+// Equal reports whether both models hold the same cells. A cell that was never
+// charged equals an absent one.
+func (m *Model) Equal(other *Model) bool { return m.within(other) && other.within(m) }
+
+func (m *Model) within(other *Model) bool {
+	for key, c := range m.cells {
+		if c != other.cells[key] {
+			return false
+		}
+	}
+	for key, log := range m.logs {
+		if !slices.Equal(log, other.logs[key]) {
+			return false
+		}
+	}
+	return true
 }
 
 // copyOf holds the cells of b's operations as they are.

@@ -1,0 +1,177 @@
+// Package exact_test proves that decisions are exact: what many callers of
+// several processes are told on one store is the answer of one caller after the
+// other, in some order that respects time (linearizability, checked by porcupine).
+//
+// The definition is backendtest.Model: Cell.Step, Log.Step and Batch.Decide. A
+// call whose answer was lost may have been charged or not, from its begin on.
+package exact_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/stack"
+)
+
+var rounds = flag.Int("rounds", 1, "histories of each strategy on each store")
+
+// patience is the timeout of every store: the machine may be busy.
+const patience = 5 * time.Second
+
+// place is a store that processes share: open opens it for one more process.
+type place struct {
+	name string
+	// open is called once for each process. cut is the share of answers that are
+	// lost, one in cut; 0 loses none.
+	open func(t *testing.T, cut int64) func() stack.Options
+	// bare is the store without decorators.
+	bare bool
+	// alone: only one process can use the store.
+	alone bool
+	// whole: several limits are decided in one step.
+	whole bool
+	// calm: a sliding window needs a clock that does not move from one window to
+	// the next while requests are under way.
+	calm  bool
+	cache int
+}
+
+func tier(t *testing.T, s backends.Store, err error) stack.Tier {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stack.Tier{Store: s, Timeout: patience}
+}
+
+func onRedis(t *testing.T, o redis.Options) stack.Tier {
+	t.Helper()
+	o.Timeout = patience
+	s, err := redis.Open(o)
+	return tier(t, s, err)
+}
+
+func single(server func(testing.TB, ...string) *testenv.Server) func(*testing.T, int64) func() stack.Options {
+	return func(t *testing.T, n int64) func() stack.Options {
+		t.Helper()
+		o := redis.Options{URL: cut(t, server(t).Addr, n).addr}
+		return func() stack.Options { return stack.Options{Main: onRedis(t, o)} }
+	}
+}
+
+func inMemory(t *testing.T, _ int64) func() stack.Options {
+	return func() stack.Options {
+		s, err := memory.New(memory.Options{MaxKeys: 100_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stack.Options{Main: stack.Tier{Store: s}}
+	}
+}
+
+func onMemcached(t *testing.T, n int64) func() stack.Options {
+	t.Helper()
+	server := cut(t, testenv.Memcached(t).Addr, n)
+	return func() stack.Options {
+		s, err := memcached.Open(memcached.Options{Servers: []string{server.addr}, Timeout: patience})
+		return stack.Options{Main: tier(t, s, err)}
+	}
+}
+
+// onCluster cuts nothing: a cluster tells its clients the addresses of its nodes.
+func onCluster(t *testing.T, _ int64) func() stack.Options {
+	t.Helper()
+	o := redis.Options{Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")}
+	return func() stack.Options { return stack.Options{Main: onRedis(t, o)} }
+}
+
+func perSecond(t *testing.T, n int64) func() stack.Options {
+	t.Helper()
+	main, seconds := single(testenv.Redis)(t, n), single(testenv.Redis)(t, n)
+	return func() stack.Options {
+		return stack.Options{Main: main().Main, PerSecond: seconds().Main}
+	}
+}
+
+var places = []place{
+	{name: "memory", open: inMemory, alone: true, whole: true},
+	{name: "Redis, bare", open: single(testenv.Redis), bare: true, whole: true},
+	{name: "Redis", open: single(testenv.Redis), whole: true},
+	{name: "Redis with a cache", open: single(testenv.Redis), whole: true, cache: 1 << 20},
+	{name: "Valkey", open: single(testenv.Valkey), whole: true},
+	{name: "Redis beside one for limits per second", open: perSecond, whole: true},
+	{name: "Redis Cluster", open: onCluster, whole: true},
+	{name: "memcached, bare", open: onMemcached, bare: true, calm: true},
+	{name: "memcached", open: onMemcached, calm: true},
+	{name: "memcached with a cache", open: onMemcached, calm: true, cache: 1 << 20},
+}
+
+// processes opens the store as so many processes would.
+func (p *place) processes(t *testing.T, n int, cut int64) []backends.Store {
+	t.Helper()
+	if p.alone {
+		n = 1
+	}
+	open := p.open(t, cut)
+	var all []backends.Store
+	for range n {
+		o := open()
+		s := o.Main.Store
+		if !p.bare {
+			o.LocalCache = p.cache
+			var err error
+			if s, err = stack.Build(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		testenv.Eventually(t, 2*patience, func() bool { return s.Ping(t.Context()) == nil }, "the store answers")
+		all = append(all, s)
+	}
+	return all
+}
+
+// TestLinearizable has three processes share each store. In a second run, one
+// answer in twenty is lost.
+func TestLinearizable(t *testing.T) {
+	for _, p := range places {
+		for _, lose := range []int64{0, 20} {
+			if lose > 0 && (p.alone || p.name == "Redis Cluster") {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, one answer in %d lost", p.name, lose), func(t *testing.T) {
+				t.Parallel()
+				processes := p.processes(t, 3, lose)
+				all := kinds
+				if p.whole {
+					all = append(all[:len(all):len(all)], together...)
+				}
+				var sum tally
+				for range *rounds {
+					for _, k := range all {
+						t.Run(k.name, func(t *testing.T) {
+							seed := rand.Uint64()
+							h := newHistory(t, k, !p.bare)
+							h.run(processes, seed, p.calm && k.name == "sliding window")
+							sum.add(h.check(t, seed))
+						})
+					}
+				}
+				t.Logf("%d histories of %d requests, %d without an answer, %d denied from memory; no verdict on %d histories",
+					sum.histories, sum.requests, sum.lost, sum.recalled, sum.open)
+				if lose > 0 && sum.lost == 0 || p.cache > 0 && sum.recalled == 0 || 4*sum.open > sum.histories {
+					t.Error("the run proves too little")
+				}
+			})
+		}
+	}
+}
