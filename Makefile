@@ -64,8 +64,9 @@ compare: build ## measure a decision here and in REFERENCE=path, a binary of env
 	go run ./internal/compare -reference '$(REFERENCE)'
 
 .PHONY: lint
-lint: ## check style, likely mistakes and who may import whom
+lint: ## check style, likely mistakes, who may import whom, known vulnerabilities
 	$(GOLANGCI_LINT) run
+	scripts/vulncheck.sh
 
 .PHONY: fmt
 fmt: ## format the code
