@@ -58,9 +58,10 @@ func (t *table) find(name string) *entry {
 
 // add makes an entry and room for it. It copies the name.
 func (t *table) add(name string, now int64) *entry {
-	t.sweep(now, 2) // so that entries that have ended go sooner than new ones come
 	if len(t.free) == 0 && len(t.all) == t.max {
 		t.evict(now)
+	} else {
+		t.sweep(now, 2) // so that entries that have ended go sooner than new ones come
 	}
 	name = strings.Clone(name)
 	var slot uint32
@@ -86,7 +87,7 @@ func (t *table) sweep(now int64, n int) {
 	}
 }
 
-// evict removes one of the next entries of a full table.
+// evict removes one of the next entries of a full table, and goes on after it.
 func (t *table) evict(now int64) {
 	worst, rank := uint32(0), 4
 	for range candidates {
@@ -96,6 +97,7 @@ func (t *table) evict(now int64) {
 		}
 	}
 	t.remove(worst)
+	t.hand = (worst + 1) % uint32(len(t.all))
 }
 
 func (t *table) next() uint32 {

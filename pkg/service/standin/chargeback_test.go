@@ -1,0 +1,292 @@
+package standin_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/service/standin"
+)
+
+// TestRun charges the server within a tenth of a second of its return, and ends
+// with its context.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := newServer(t)
+		var log bytes.Buffer
+		r := newReplica(t, srv, 2)
+		var err error
+		r.Standin, err = standin.New(standin.Options{Store: srv, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.Run(ctx) }()
+		l := limit(t, algorithms.Spec{Requests: 20})
+		r.hits(l, "a", 10)
+		srv.away.Store(true)
+		r.hits(l, "a", 4)
+		r.hits(l, "b", 30)
+		time.Sleep(time.Minute)
+		if got := remaining(srv, l, "a"); got != 10 {
+			t.Errorf("%d remain on the server that is away, want 10", got)
+		}
+		srv.away.Store(false)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if a, b := remaining(srv, l, "a"), remaining(srv, l, "b"); a != 6 || b != 0 {
+			t.Errorf("%d and %d remain on the server, want 6 and 0", a, b)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "keys=2 keys_without_room_for_all=0") {
+			t.Errorf("the log says\n%s", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestChargeIsBounded: as many hits as fit the limit are charged, and the server's
+// counter never passes it.
+func TestChargeIsBounded(t *testing.T) {
+	for name, l := range strategies(t, 20) {
+		t.Run(name, func(t *testing.T) {
+			srv := newServer(t)
+			r, other := newReplica(t, srv, 1), newReplica(t, srv, 1)
+			srv.away.Store(true)
+			r.hits(l, "k", 15)
+			srv.away.Store(false)
+			other.hits(l, "k", 12) // before r is told
+			r.Step(t.Context())
+			if got := remaining(srv, l, "k"); got != 0 {
+				t.Errorf("%d remain, want 0", got)
+			}
+			var op backends.Op
+			l.Plan(&op, algorithms.Identity{ID: []byte("k")}, algorithms.Charge{Now: srv.clock.Load()})
+			b := backends.Batch{Ops: []backends.Op{op.Look()}, Replies: make([]backends.Reply, 1)}
+			_ = srv.Apply(t.Context(), &b)
+			if v := b.Replies[0].Value; op.Max.Less(v) {
+				t.Errorf("the cell has %+v, above %+v", v, op.Max)
+			}
+			asked := srv.batches.Load()
+			r.Step(t.Context())
+			if srv.batches.Load() != asked {
+				t.Error("what has no room is tried again")
+			}
+		})
+	}
+}
+
+// TestEndedWindow: hits of a window that has ended are not charged.
+func TestEndedWindow(t *testing.T) {
+	for name, l := range strategies(t, 20) {
+		t.Run(name, func(t *testing.T) {
+			srv := newServer(t)
+			r := newReplica(t, srv, 1)
+			r.hits(l, "k", 5)
+			srv.away.Store(true)
+			r.hits(l, "k", 5)
+			srv.pass(2 * time.Minute)
+			srv.away.Store(false)
+			r.Step(t.Context())
+			if got := remaining(srv, l, "k"); got != 20 {
+				t.Errorf("%d remain, want 20", got)
+			}
+			if n := srv.batches.Load(); n != 5+5 {
+				t.Errorf("%d calls, want those of the hits alone", n)
+			}
+		})
+	}
+}
+
+// TestPreviousWindow: the hits of the window before count in a sliding one.
+func TestPreviousWindow(t *testing.T) {
+	srv := newServer(t)
+	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20, Strategy: algorithms.SlidingWindow})
+	srv.away.Store(true)
+	r.hits(l, "k", 16)
+	srv.pass(75 * time.Second)
+	srv.away.Store(false)
+	r.Step(t.Context())
+	if got := remaining(srv, l, "k"); got != 20-12 {
+		t.Errorf("%d remain, want 8: three quarters of 16 hits count", got)
+	}
+}
+
+// TestRefundsLowerTheCharge, also below what was admitted.
+func TestRefundsLowerTheCharge(t *testing.T) {
+	for name, l := range strategies(t, 20) {
+		t.Run(name, func(t *testing.T) {
+			srv := newServer(t)
+			r := newReplica(t, srv, 2)
+			r.hits(l, "k", 4)
+			srv.away.Store(true)
+			r.hits(l, "k", 5)
+			r.ask(l, "k", algorithms.Charge{Cost: 2, Refund: true})
+			if got := r.hits(l, "k", 20); got != 5 {
+				t.Errorf("admitted %d after a refund of 2, want 5: a share of 8 less 3", got)
+			}
+			r.ask(l, "k", algorithms.Charge{Cost: 5, Refund: true})
+			srv.away.Store(false)
+			r.Step(t.Context())
+			if got := remaining(srv, l, "k"); got != 13 {
+				t.Errorf("%d remain, want 13: 4 and 3 hits were charged", got)
+			}
+			srv.away.Store(true)
+			r.hits(l, "k", 1)
+			r.ask(l, "k", algorithms.Charge{Cost: 20, Refund: true})
+			srv.away.Store(false)
+			r.Step(t.Context())
+			if got := remaining(srv, l, "k"); got != 13 {
+				t.Errorf("%d remain, want 13 as before", got)
+			}
+		})
+	}
+}
+
+// TestGentleReturn: a server that comes back gets the charges of many keys in
+// batches of at most 64, and one that stays away gets one call in a Step.
+func TestGentleReturn(t *testing.T) {
+	srv := newServer(t)
+	r, l := newReplica(t, srv, 2), limit(t, algorithms.Spec{Requests: 20})
+	srv.away.Store(true)
+	const keys = 1000
+	for i := range keys {
+		r.hits(l, fmt.Sprint(i), 3)
+	}
+	asked := srv.batches.Load()
+	r.Step(t.Context())
+	if n := srv.batches.Load() - asked; n != 1 {
+		t.Errorf("%d calls to a server that is away, want 1", n)
+	}
+	srv.away.Store(false)
+	r.Step(t.Context())
+	if most := srv.most.Load(); most != 64 {
+		t.Errorf("up to %d operations in a batch, want 64", most)
+	}
+	for i := range keys {
+		if got := remaining(srv, l, fmt.Sprint(i)); got != 17 {
+			t.Fatalf("key %d: %d remain, want 17", i, got)
+		}
+	}
+}
+
+// half is a server that does not decide the keys with an odd last byte.
+type half struct{ *server }
+
+func (h half) Apply(ctx context.Context, b *backends.Batch) (err error) {
+	err = h.server.Apply(ctx, b)
+	for i := range b.Ops {
+		if key := b.Ops[i].Key; err == nil && strings.HasPrefix(key, "odd") {
+			b.Replies[i] = backends.Reply{Err: backends.ErrUnavailable}
+		}
+	}
+	return err
+}
+
+// TestPartialReturn: keys whose server stays away do not hold up the others, and
+// lose nothing.
+func TestPartialReturn(t *testing.T) {
+	srv := newServer(t)
+	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20})
+	var err error
+	if r.Standin, err = standin.New(standin.Options{Store: half{srv}}); err != nil {
+		t.Fatal(err)
+	}
+	srv.away.Store(true)
+	for i := range 100 {
+		r.hits(l, fmt.Sprintf("odd%d", i), 3)
+		r.hits(l, fmt.Sprintf("even%d", i), 3)
+	}
+	srv.away.Store(false)
+	r.Step(t.Context())
+	if got := remaining(srv, l, "even99"); got != 17 {
+		t.Errorf("%d remain of a key whose server is back, want 17", got)
+	}
+	srv.away.Store(true)
+	if got := r.hits(l, "odd99", 30); got != 17 {
+		t.Errorf("admitted %d of a key whose server is away, want 17", got)
+	}
+}
+
+// TestSmallMemory: a Standin that is full forgets cells, full ones last, and
+// still decides.
+func TestSmallMemory(t *testing.T) {
+	srv := newServer(t)
+	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20})
+	var err error
+	if r.Standin, err = standin.New(standin.Options{Store: srv, MaxKeys: 100}); err != nil {
+		t.Fatal(err)
+	}
+	r.hits(l, "full", 21)
+	for i := range 10_000 {
+		r.hits(l, fmt.Sprint(i), 1)
+	}
+	srv.away.Store(true)
+	if got := r.hits(l, "full", 20); got != 0 {
+		t.Errorf("admitted %d hits of a full key, want 0", got)
+	}
+	for i := range 1_000 {
+		if got := r.hits(l, fmt.Sprint("more", i), 21); got != 20 {
+			t.Fatalf("admitted %d, want 20", got)
+		}
+	}
+	srv.away.Store(false)
+	for range 3 {
+		r.Step(t.Context())
+	}
+	charged := 0
+	for i := range 1_000 {
+		if remaining(srv, l, fmt.Sprint("more", i)) == 0 {
+			charged++
+		}
+	}
+	if charged < 90 || charged > 100 {
+		t.Errorf("%d keys were charged, want those that 100 places hold", charged)
+	}
+}
+
+// TestLongKeys are decided, and are not kept to be charged.
+func TestLongKeys(t *testing.T) {
+	srv := newServer(t)
+	r, l := newReplica(t, srv, 2), limit(t, algorithms.Spec{Requests: 20})
+	for _, bytes := range []int{500, 2000} {
+		key := strings.Repeat("k", bytes)
+		r.hits(l, key, 10)
+		srv.away.Store(true)
+		if got := r.hits(l, key, 20); got != 5 {
+			t.Errorf("%d bytes: admitted %d, want 5", bytes, got)
+		}
+		srv.away.Store(false)
+		r.Step(t.Context())
+		want := 5
+		if bytes > 1024 {
+			want = 10
+		}
+		if got := remaining(srv, l, key); got != want {
+			t.Errorf("%d bytes: %d remain, want %d", bytes, got, want)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for want, o := range map[string]standin.Options{
+		"Store":   {},
+		"MaxKeys": {Store: newServer(t), MaxKeys: -1},
+	} {
+		if _, err := standin.New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error about %s", err, want)
+		}
+	}
+}
