@@ -64,6 +64,13 @@ const (
 	// maxHeaderList bounds the metadata of a call, in bytes; grpc-go's own
 	// bound is 16 MiB.
 	maxHeaderList = 64 << 10
+	// streamWindow and connWindow are the bytes that a client may send ahead, on
+	// one stream and on all streams of its connection. Fixed windows keep
+	// grpc-go from measuring each connection with PING frames, of which a
+	// server of small requests sends one for nearly each request that comes
+	// alone.
+	streamWindow = 64 << 10
+	connWindow   = 1 << 20
 )
 
 func (s *Server) newGRPC() *grpc.Server {
@@ -83,6 +90,8 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.ConnectionTimeout(handshakeWithin),
 		grpc.MaxRecvMsgSize(s.options.MaxBytes),
 		grpc.MaxHeaderListSize(maxHeaderList),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.NumStreamWorkers(uint32(o.StreamWorkers)),
 	}
 	if o.Codec != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -389,4 +390,29 @@ func TestListenersDoNotShareAPort(t *testing.T) {
 		}
 	}
 	start(t, share("127.0.0.2", "127.0.0.1")) // two addresses
+}
+
+// A call costs no frames but its own: the server does not ping the client to measure
+// the connection.
+func TestCallsWithoutPings(t *testing.T) {
+	a := abuse(t, start(t, options()))
+	for range 3 {
+		stream, err := a.open(a.framer)
+		if err == nil {
+			err = a.framer.WriteData(stream, true, make([]byte, 5)) // an empty message
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ended := false; !ended; {
+			switch f := a.next().(type) {
+			case nil:
+				t.Fatal("the connection is closed")
+			case *http2.PingFrame:
+				t.Fatal("the server sends a PING")
+			case *http2.HeadersFrame:
+				ended = f.StreamEnded()
+			}
+		}
+	}
 }
