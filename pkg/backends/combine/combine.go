@@ -30,6 +30,7 @@ type Store struct {
 	spread  backends.Spread    // the same store, if it is one
 	decided func(*backends.Op) // s.decide, made once
 	timeout time.Duration
+	waiters sync.Pool // *waiter. Not shared by stores: a channel must not leave its synctest bubble
 	seed    maphash.Seed
 	shards  [64]shard
 }
@@ -74,50 +75,76 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	if b.AllOrNothing && len(b.Ops) > 1 {
 		return s.Store.Apply(ctx, b)
 	}
-	waiters := s.occupy(ctx, b)
-	if waiters == nil {
+	var room [8]*waiter
+	waiters, waiting := s.occupy(ctx, b, room[:0])
+	if waiting == 0 {
 		return s.ask(ctx, b)
 	}
-	s.askRest(ctx, b, waiters)
+	if waiting < len(b.Ops) {
+		s.askRest(ctx, b, waiters)
+	}
 	for i, w := range waiters {
 		if w != nil {
-			b.Replies[i] = w.wait(ctx)
+			s.wait(ctx, w, &b.Replies[i])
 		}
 	}
 	b.Decide()
 	return b.Err()
 }
 
-// occupy makes b's keys busy. If some of the keys were busy before, it returns a
-// slice with a waiter at the index of each operation on such a key, else nil.
-func (s *Store) occupy(ctx context.Context, b *backends.Batch) []*waiter {
-	var waiters []*waiter
+// occupy makes b's keys busy. It appends an element for each operation: its waiter
+// if its key was busy before, else nil. It returns the number of waiters, too.
+func (s *Store) occupy(ctx context.Context, b *backends.Batch, waiters []*waiter) (_ []*waiter, waiting int) {
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		if op.Group > 0 {
-			continue
+		var w *waiter
+		if op.Group == 0 {
+			w = s.queue(ctx, b, op)
 		}
-		sh := s.shard(op.Key)
-		sh.mu.Lock()
-		q := sh.busy[op.Key]
-		switch {
-		case q == nil:
-			q = queues.Get().(*queue)
-			q.batch, q.ops = b, 1
-			sh.busy[op.Key] = q
-		case q.batch == b:
-			q.ops++
-		default:
-			w := &waiter{ctx: ctx, op: *op, done: make(chan struct{})}
-			q.waiting = append(q.waiting, w)
-			if waiters == nil {
-				waiters = make([]*waiter, len(b.Ops))
-			}
-			waiters[i] = w
+		if waiters = append(waiters, w); w != nil {
+			waiting++
 		}
-		sh.mu.Unlock()
 	}
-	return waiters
+	return waiters, waiting
+}
+
+// queue makes op's key busy with b. If the key was busy before, queue returns op's
+// waiter, else nil.
+func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *waiter {
+	sh := s.shard(op.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	q := sh.busy[op.Key]
+	switch {
+	case q == nil:
+		q = queues.Get().(*queue)
+		q.batch, q.ops = b, 1
+		sh.busy[op.Key] = q
+	case q.batch == b:
+		q.ops++
+	default:
+		w, _ := s.waiters.Get().(*waiter)
+		if w == nil {
+			w = &waiter{done: make(chan struct{}, 1)}
+		}
+		w.ctx, w.op = ctx, *op
+		q.waiting = append(q.waiting, w)
+		return w
+	}
+	return nil
+}
+
+// wait puts the answer to w into r, or an error if ctx ends first. A waiter whose
+// caller has gone is still in a queue, so it is not used again.
+func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
+	select {
+	case <-w.done:
+		*r = w.reply
+		w.ctx, w.op, w.reply = nil, backends.Op{}, backends.Reply{}
+		s.waiters.Put(w)
+	case <-ctx.Done():
+		*r = backends.Reply{Err: gaveUp(ctx)}
+	}
 }
 
 // ask has the store apply b, whose keys are busy, and frees each key when its

@@ -11,18 +11,8 @@ import (
 type waiter struct {
 	ctx   context.Context
 	op    backends.Op
-	reply backends.Reply // written before done is closed
-	done  chan struct{}
-}
-
-// wait returns the reply, or one that says that ctx has ended.
-func (w *waiter) wait(ctx context.Context) backends.Reply {
-	select {
-	case <-w.done:
-		return w.reply
-	case <-ctx.Done():
-		return backends.Reply{Err: gaveUp(ctx)}
-	}
+	reply backends.Reply // written before done
+	done  chan struct{}  // has room for the one element that says that reply is there
 }
 
 func gaveUp(ctx context.Context) error {
@@ -42,7 +32,7 @@ func merge(waiting []*waiter) []merged {
 	for _, w := range waiting {
 		if w.ctx.Err() != nil {
 			w.reply.Err = gaveUp(w.ctx)
-			close(w.done)
+			w.done <- struct{}{}
 			continue
 		}
 		if n := len(all); n > 0 && all[n-1].takes(&w.op) {
@@ -119,6 +109,6 @@ func (m *merged) answer(r *backends.Reply) {
 				}
 			}
 		}
-		close(w.done)
+		w.done <- struct{}{}
 	}
 }
