@@ -92,8 +92,8 @@ func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, erro
 	return rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, req)
 }
 
-// writeAnswer writes the overall code and a line for each descriptor and each
-// header.
+// writeAnswer writes the overall code, a line for each descriptor, the failure
+// policy if the metadata have one, and a line for each header.
 func writeAnswer(w io.Writer, asked []string, resp *rls.RateLimitResponse) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, resp.GetOverallCode())
@@ -112,6 +112,9 @@ func writeAnswer(w io.Writer, asked []string, resp *rls.RateLimitResponse) error
 			b.WriteString(", no limit")
 		}
 		b.WriteString("\n")
+	}
+	if policy := resp.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); policy != "" {
+		fmt.Fprintf(&b, "policy: %s\n", policy)
 	}
 	for _, header := range resp.GetResponseHeadersToAdd() {
 		fmt.Fprintf(&b, "%s: %s\n", header.GetKey(), header.GetValue())

@@ -39,6 +39,10 @@ func newRules(s *settings.Settings, limits *service.Service, health *server.Heal
 	if err != nil {
 		return nil, fmt.Errorf("DEFAULT_STRATEGY: %w", err)
 	}
+	onError, known := descriptors.ParsePolicy(s.Rules.OnError)
+	if !known {
+		return nil, fmt.Errorf("ON_ERROR: unknown policy %q", s.Rules.OnError)
+	}
 	source, err := rulesSource(s, watch, measure, log)
 	if err != nil {
 		return nil, err
@@ -55,7 +59,7 @@ func newRules(s *settings.Settings, limits *service.Service, health *server.Heal
 	r.Rules = sources.Rules{
 		Options: language.Options{
 			MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s), SkipWrong: s.Rules.ConfigOnError == "skip",
-			Strategy: strategy, Burst: uint32(s.Rules.DefaultBurst),
+			Strategy: strategy, Burst: uint32(s.Rules.DefaultBurst), OnError: onError, ReplicasUnknown: backendOf(s).shared && settings.ReplicasUnknown(s),
 		},
 		Use: func(tree *descriptors.Tree) {
 			limits.SetTree(tree)

@@ -19,6 +19,7 @@ func newService(s *settings.Settings, store backends.Store, observers []service.
 	reply := service.Reply{
 		IETF:        s.Limits.LimitIETFHeadersEnabled,
 		XRateLimit:  s.Limits.LimitXRatelimitHeadersEnabled,
+		Policy:      s.Limits.LimitPolicyHeaderEnabled,
 		RetryAfter:  s.Limits.LimitRetryAfterHeaderEnabled,
 		ProblemBody: s.Limits.LimitProblemBodyEnabled,
 		Metadata:    s.Limits.ResponseDynamicMetadata,

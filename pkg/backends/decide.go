@@ -31,13 +31,13 @@ func (b *Batch) Together() bool {
 
 // Decide sets b.Refused from the replies to the tried operations. A descriptor
 // (the operations of a group, or one without a group) refuses if one of its
-// operations does not fit, and passes if all of them fit. A descriptor with an
-// undecided operation (Reply.Err) does not pass; the undecided operation does not
-// make it refuse. An all-or-nothing batch is refused if a Firm descriptor
-// refuses, or if it has Quota descriptors and all of them refuse. The batch is
-// open, and not charged either, if it would be refused had every undecided
+// operations does not fit, and passes if all of them fit. An undecided operation
+// (Reply.Err) counts as Op.IfUndecided says; while that is Open, its descriptor
+// neither passes nor refuses and is open. An all-or-nothing batch is refused if a
+// Firm descriptor refuses, or if it has Quota descriptors and all of them refuse.
+// The batch is open, and not charged either, if it would be refused had every open
 // descriptor refused. So the batch is still charged when a Lenient descriptor is
-// undecided, or a Quota descriptor beside another Quota descriptor that passes.
+// open, or a Quota descriptor beside another Quota descriptor that passes.
 //
 // Decide reports whether the operations may stay as they were tried: whether the
 // trial charged each operation as often as Charges says.
@@ -150,8 +150,13 @@ func (b *Batch) any(first, end int, is func(*Batch, int) bool) bool {
 }
 
 func (b *Batch) denies(i int) bool {
-	return b.Replies[i].Err == nil && b.Replies[i].Admitted < b.Ops[i].Times
+	if b.Replies[i].Err != nil {
+		return b.Ops[i].IfUndecided == Refuses
+	}
+	return b.Replies[i].Admitted < b.Ops[i].Times
 }
 
-// fails reports that operation i does not fit or was not decided.
-func (b *Batch) fails(i int) bool { return b.Replies[i].Err != nil || b.denies(i) }
+// fails reports that operation i does not fit, or may not fit.
+func (b *Batch) fails(i int) bool {
+	return b.denies(i) || b.Replies[i].Err != nil && b.Ops[i].IfUndecided == Open
+}

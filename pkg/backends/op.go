@@ -82,6 +82,20 @@ const (
 	Lenient
 )
 
+// Undecided says what an operation that the store could not apply means for its
+// group and its all-or-nothing batch.
+type Undecided uint8
+
+const (
+	// Open: nobody knows whether the operation fits, so its group and its batch
+	// are not charged.
+	Open Undecided = iota
+	// Fits: its group and its batch are charged as if the operation fitted.
+	Fits
+	// Refuses: its group and its batch are refused as if it did not fit.
+	Refuses
+)
+
 // Amount is a value in units and a fraction of a unit, Whole + Frac/Den with
 // Den given by the operation and 0 <= Frac < Den. Counters and lists have no
 // fraction. Meters need one because a window divided by its requests is seldom
@@ -139,6 +153,9 @@ type Op struct {
 	// Role says what it means for an all-or-nothing batch that the operation does
 	// not fit. The operations of a group have the same role.
 	Role Role
+	// IfUndecided says what it means for the other operations that this one could
+	// not be decided.
+	IfUndecided Undecided
 	// Group, above 0, marks the limits of one descriptor: neighbours in
 	// Batch.Ops with the same Group are decided together. If one of them does
 	// not fit, none is charged, except those with ChargeDenied that do not fit

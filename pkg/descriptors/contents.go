@@ -27,7 +27,7 @@ func (t *Tree) Hash() uint64 {
 		sum += h.Sum64()
 	}
 	for _, d := range t.Domains() {
-		part = fmt.Appendf(part[:0], "%q %s", d.Name, d.Charge)
+		part = fmt.Appendf(part[:0], "%q %s %s", d.Name, d.Charge, d.Default.OnError)
 		add()
 	}
 	var turn turns.Turns
@@ -44,7 +44,7 @@ func (r *Rule) appendAll(b []byte) []byte {
 	b = fmt.Appendf(b, "%q %t %t %t %d %q %q", r.Path, r.Shadow, r.Quota, r.Unlimited, r.Requests, r.Name, r.Replaces)
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		b = fmt.Appendf(b, "%+v %d %d %d %q %q", l.Spec, l.Unit, l.Multiplier, l.WrittenBurst, l.Name, l.Replaces)
+		b = fmt.Appendf(b, "%+v %d %d %d %s %q %q", l.Spec, l.Unit, l.Multiplier, l.WrittenBurst, l.OnError, l.Name, l.Replaces)
 	}
 	for _, n := range r.way {
 		b = fmt.Appendf(b, "%q %t", n, n.ValueToMetric)

@@ -37,7 +37,8 @@ func TestHash(t *testing.T) {
 	}
 	seen := map[uint64]string{}
 	for _, text := range []string{
-		"domain: d\n", "domain: e\n", x, x + y, "charge: admitted\n" + x,
+		"domain: d\n", "domain: e\n", x, x + y, "charge: admitted\n" + x, "on_error: deny\n" + x, "on_error: deny\ndomain: e\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, on_error: deny}}\n",
 		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 2}}\n",
 		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: minute, requests_per_unit: 1}}\n",
 		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, strategy: gcra}}\n",

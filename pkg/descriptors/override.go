@@ -11,8 +11,8 @@ import (
 // Override returns a copy of l that allows requests hits per multiplier × unit.
 // It is the limit that a request brings along (Envoy's limit override).
 //
-// The copy keeps everything else: strategy, burst, max_delay, window and
-// extend. So a request whose override has the window of the rule counts in the
+// The copy keeps everything else: strategy, burst, max_delay, window, extend and
+// OnError. So a request whose override has the window of the rule counts in the
 // same cell as a request without an override. The copy has no Name and no
 // Replaces, because an override neither replaces a limit nor is replaced.
 //
@@ -34,6 +34,9 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	}
 	var copied Limit
 	var spec algorithms.Spec
+	if l != nil {
+		copied.OnError = l.OnError
+	}
 	if l != nil && l.Limit != nil {
 		copied, spec = *l, l.Spec
 		spec.Burst = l.WrittenBurst

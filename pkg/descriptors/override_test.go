@@ -104,7 +104,7 @@ func TestOverrideRefusesWhatIsNoWindow(t *testing.T) {
 // A field that Override does not know by name stays, so that fields to come are
 // not lost.
 func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
-	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5")
+	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5, on_error: local")
 	got, err := rule.Override(100, descriptors.Second, 1)
 	if err != nil {
 		t.Fatal(err)

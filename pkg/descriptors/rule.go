@@ -64,6 +64,7 @@ type Limit struct {
 	Replaces   []string // names of limits that do not count in requests that match this one
 	Unit       Unit
 	Multiplier uint32 // the window is Multiplier × Unit; at least 1
+	OnError    Policy // decides the limit when the store cannot
 	// WrittenBurst is the burst of the rules, or 0 when Spec.Burst is the
 	// strategy's default.
 	WrittenBurst uint32

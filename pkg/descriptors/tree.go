@@ -53,8 +53,8 @@ func (t *Tree) Domains() []*Domain {
 type Domain struct {
 	Name   string
 	Charge Charge
-	// Default is the limit whose strategy and burst an override gets when no
-	// rule matches. The zero Limit stands for a fixed_window.
+	// Default is the limit whose strategy, burst and OnError an override gets when
+	// no rule matches. Without an algorithms.Limit it stands for a fixed_window.
 	Default Limit
 
 	root Node

@@ -35,7 +35,7 @@ func rule(t testing.TB, text string, entries ...descriptors.Entry) *descriptors.
 // allowed is a request with one verdict, which the rule's first limit gave.
 func allowed(r *descriptors.Rule, entries ...descriptors.Entry) *service.Observation {
 	return &service.Observation{Domain: "d", Descriptors: 1, Took: 42 * time.Microsecond, Verdicts: []service.Verdict{{
-		Rule: r, Limit: &r.Limits[0], Entries: entries, Hits: 1, Decided: true,
+		Rule: r, Limit: &r.Limits[0], Entries: entries, Hits: 1, Decided: true, Counted: true,
 		Is: algorithms.Decision{Allowed: true, Remaining: 9}, After: 1, All: true,
 	}}}
 }
@@ -84,7 +84,7 @@ func TestCallersCannotGrowMemory(t *testing.T) {
 		"ratelimit_service_rate_limit_other_domain_not_found 199167",
 		`ratelimit_service_rate_limit_total_hits{domain="d",key1="other"} 1e+06`,
 		"rls_series_overflow_total 1.199167e+06",
-		`rls_decisions_total{decision="allowed",domain="d",rule="d.k",strategy="fixed_window"} 1e+06`,
+		`rls_decisions_total{decision="allowed",domain="d",policy="counted",rule="d.k",strategy="fixed_window"} 1e+06`,
 	} {
 		if !strings.Contains(all, want+"\n") {
 			t.Errorf("no %s", want)

@@ -61,6 +61,9 @@ func (l *DebugLog) write(o *service.Observation) {
 		text := fmt.Sprintf("%s: %s by %s (%v, limit %d", shown(v.Entries), decision, ruleOf(o, v), v.Limit.Strategy, v.Limit.Requests)
 		if v.Decided {
 			text += fmt.Sprintf(", remaining %d", remaining(v))
+			if !v.Counted {
+				text += ", policy " + v.DecidedBy()
+			}
 		}
 		decided = append(decided, text+")")
 	}

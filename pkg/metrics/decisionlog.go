@@ -54,11 +54,12 @@ func (l *DecisionLog) write(o *service.Observation, v *service.Verdict) {
 		slog.Uint64("limit", uint64(v.Limit.Requests)),
 		slog.Int64("remaining", remaining(v)),
 		slog.Float64("retry_after", v.Is.RetryAfter.Seconds()),
+		slog.String("policy", v.DecidedBy()),
 		slog.String("backend", l.backend),
 		slog.Int64("microseconds", o.Took.Microseconds()))
 }
 
-// outcome is the word for a verdict of a store that decided.
+// outcome is the word for a verdict that is decided.
 func outcome(o *service.Observation, v *service.Verdict) string {
 	switch {
 	case v.Is.Allowed:

@@ -26,6 +26,10 @@ func TestDecisionLog(t *testing.T) {
 	log.Observe(o)
 	o.Verdicts[0].Shadow, o.Verdicts[0].Override, o.Verdicts[0].Rule = true, true, nil
 	log.Observe(o)
+	limit := *o.Verdicts[0].Limit
+	limit.OnError = descriptors.PolicyLocal
+	o.Verdicts[0].Limit, o.Verdicts[0].Counted = &limit, false
+	log.Observe(o)
 	o.Verdicts[0].Decided = false
 	log.Observe(o)
 
@@ -38,13 +42,16 @@ func TestDecisionLog(t *testing.T) {
 		delete(fields, "time")
 		got = append(got, fields)
 	}
-	line := func(decision, rule string, remaining, retryAfter float64) map[string]any {
+	line := func(decision, rule, policy string, remaining, retryAfter float64) map[string]any {
 		return map[string]any{
 			"level": "INFO", "msg": "decision", "decision": decision, "rule": rule, "key": "546b3ba21cc44284", "strategy": "fixed_window",
-			"hits": 1., "limit": 10., "remaining": remaining, "retry_after": retryAfter, "backend": "redis", "microseconds": 42.,
+			"hits": 1., "limit": 10., "remaining": remaining, "retry_after": retryAfter, "policy": policy, "backend": "redis", "microseconds": 42.,
 		}
 	}
-	want := []map[string]any{line("allowed", "d.k", 9, 0), line("denied", "d.k", 0, 1.5), line("shadow", "d.override", 0, 1.5)}
+	want := []map[string]any{
+		line("allowed", "d.k", "counted", 9, 0), line("denied", "d.k", "counted", 0, 1.5),
+		line("shadow", "d.override", "counted", 0, 1.5), line("shadow", "d.override", "local", 0, 1.5),
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

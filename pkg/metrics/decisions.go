@@ -33,10 +33,28 @@ type limitName struct {
 // tally is the counts of one limit.
 type tally struct {
 	of        *lifetime // of the limit, or for overrides the domain
-	decisions [decisionCount]atomic.Uint64
+	decisions byDecision
+	byPolicy  atomic.Pointer[[descriptors.Policies]byDecision] // nil before the first
 	near      atomic.Uint64
 	exhausted atomic.Uint64
 	burst     bool // the limit has a burst
+}
+
+// byDecision counts decisions by their kind.
+type byDecision [decisionCount]atomic.Uint64
+
+// by are the counts of the decisions that the store made (counted), or else the
+// policy.
+func (t *tally) by(counted bool, p descriptors.Policy) *byDecision {
+	if counted {
+		return &t.decisions
+	}
+	all := t.byPolicy.Load()
+	if all == nil {
+		t.byPolicy.CompareAndSwap(nil, new([descriptors.Policies]byDecision))
+		all = t.byPolicy.Load()
+	}
+	return &all[p]
 }
 
 // counted has the counters for the verdicts of one limit.
@@ -127,16 +145,20 @@ func (d *decisions) Observe(o *service.Observation) {
 
 // count counts a decision once, with any number of hits, in the series rls_*.
 func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
+	decisions := c.tally.by(v.Counted, v.Limit.OnError)
 	if !v.Is.Allowed {
 		d.retry[v.Limit.Strategy].Observe(v.Is.RetryAfter.Seconds())
 		decision := denied
 		if v.Shadow || shadowMode {
 			decision = shadowed
 		}
-		c.tally.decisions[decision].Add(1)
+		decisions[decision].Add(1)
 		return
 	}
-	c.tally.decisions[allowed].Add(1)
+	decisions[allowed].Add(1)
+	if !v.Counted {
+		return // nobody knows how full the limit is
+	}
 	if v.After > 0 && uint64(v.After) > c.near {
 		c.tally.near.Add(1)
 	}
@@ -209,10 +231,11 @@ func (d *decisions) called(of *lifetime, domain string, v *service.Verdict) *key
 }
 
 // count counts the hits of a verdict as envoyproxy/ratelimit does: when one
-// request crosses a threshold, its hits below and above are counted apart.
+// request crosses a threshold, its hits below and above are counted apart. Of hits
+// that the store did not count it counts the total only.
 func (k *keyed) count(v *service.Verdict, near uint64) {
 	k.stats[totalHits].n.Add(v.Hits)
-	if !v.Decided {
+	if !v.Counted {
 		return
 	}
 	after := uint64(max(v.After, 0))
@@ -240,8 +263,8 @@ func (k *keyed) count(v *service.Verdict, near uint64) {
 var (
 	limitLabels   = []string{"domain", "rule", "strategy"}
 	decisionsDesc = prometheus.NewDesc("rls_decisions_total",
-		"Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same.",
-		append([]string{"decision"}, limitLabels...), nil)
+		"Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.",
+		append([]string{"decision", "policy"}, limitLabels...), nil)
 	nearDesc = prometheus.NewDesc("rls_near_limit_total",
 		"Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", limitLabels, nil)
 	exhaustedDesc = prometheus.NewDesc("rls_burst_exhausted_total",
@@ -272,7 +295,16 @@ func (d *decisions) Collect(to chan<- prometheus.Metric) {
 			// Few rules have shadow mode, so its series starts with its first
 			// decision.
 			if decision != shadowed || t.decisions[decision].Load() > 0 {
-				send(decisionsDesc, &t.decisions[decision], decisionNames[decision])
+				send(decisionsDesc, &t.decisions[decision], decisionNames[decision], service.Counted)
+			}
+		}
+		if all := t.byPolicy.Load(); all != nil { // so do the series of policies
+			for p := range all {
+				for decision := range all[p] {
+					if all[p][decision].Load() > 0 {
+						send(decisionsDesc, &all[p][decision], decisionNames[decision], descriptors.Policy(p).String())
+					}
+				}
 			}
 		}
 		send(nearDesc, &t.near)

@@ -56,7 +56,7 @@ func (r *rules) hit(key, value string) {
 func (r *rules) override() {
 	limit := r.tree.Domain("d").Match([]descriptors.Entry{{Key: "stays"}}).Limits[0]
 	o := &service.Observation{Domain: "d", Descriptors: 1, Verdicts: []service.Verdict{{
-		Limit: &limit, Override: true, Entries: []descriptors.Entry{{Key: "own"}}, Hits: 1, Decided: true, After: 1, All: true,
+		Limit: &limit, Override: true, Entries: []descriptors.Entry{{Key: "own"}}, Hits: 1, Decided: true, Counted: true, After: 1, All: true,
 	}}}
 	o.Verdicts[0].Is.Allowed = true
 	r.metrics.Observer().Observe(o)
@@ -65,7 +65,7 @@ func (r *rules) override() {
 // hits are the keys with their hits, by both sets of metrics.
 func (r *rules) hits() (all []string) {
 	for line := range strings.Lines(page(r.t, r.metrics)) {
-		for _, prefix := range []string{`ratelimit_service_rate_limit_total_hits{domain="d",`, `rls_decisions_total{decision="allowed",domain="d",`} {
+		for _, prefix := range []string{`ratelimit_service_rate_limit_total_hits{domain="d",`, `rls_decisions_total{decision="allowed",domain="d",policy="counted",`} {
 			if text, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok {
 				all = append(all, strings.ReplaceAll(text, `,strategy="fixed_window"`, ""))
 			}

@@ -294,16 +294,15 @@ func TestContractOfTime(t *testing.T) {
 		}
 		testenv.Eventually(t, 10*time.Second, func() bool { return runtime.NumGoroutine() <= before+5 }, "goroutines end with their callers")
 	})
-	t.Run("a store that fails is never OVER_LIMIT", func(t *testing.T) {
+	t.Run("a store that fails is never OVER_LIMIT without a policy that says so", func(t *testing.T) {
 		r := start(t, rules, func(c *service.Config) { c.Store = failing{c.Store} })
-		resp, err := r.try(request(desc("never", "a")))
+		resp, err := r.try(request(desc("five", "a")))
 		if status.Code(err) != codes.Unavailable || resp.GetOverallCode() == over {
 			t.Fatalf("%v, %v", resp, err)
 		}
-		// An unlimited descriptor needs no store.
-		if s := r.hit(desc("free", "a")); s.Code != ok {
-			t.Fatalf("%v", s)
-		}
+		// An unlimited descriptor and a limit of 0 need no store.
+		r.want(desc("free", "a"), ok, math.MaxUint32)
+		r.want(desc("never", "a"), over, 0)
 	})
 	t.Run("without rules every call is an error", func(t *testing.T) {
 		r := start(t, "")

@@ -31,7 +31,7 @@ type decision struct {
 	start   time.Duration // since the service's epoch
 	unknown bool          // no rules have the request's domain
 	gone    bool          // the caller gave up before the store had decided
-	partial bool          // the store left an operation undecided
+	partial bool          // the store left an operation undecided, whatever its policy decided then
 	seen    Observation
 }
 
@@ -86,8 +86,9 @@ type outcome struct {
 	// nil if no limit was decided.
 	shows     *descriptors.Limit
 	is        algorithms.Decision // of shows
+	counted   bool                // the store decided shows, not its policy
 	denied    bool                // one of the limits denied
-	undecided error               // why one of the limits was not decided; nil if all were
+	undecided error               // why one of the limits has no decision; nil if all have one
 }
 
 // limits returns the override of the descriptor, or else the limits of its rule,
@@ -105,13 +106,16 @@ func (o *outcome) limits() []descriptors.Limit {
 func (o *outcome) unlimited() bool { return o.overrides == nil && o.rule != nil && o.rule.Unlimited }
 func (o *outcome) shadow() bool    { return o.overrides == nil && o.rule != nil && o.rule.Shadow }
 
-// open reports that the store left open whether the descriptor passes: no limit
-// of it denied, and at least one was not decided.
+// open reports that nobody knows whether the descriptor passes: no limit of it
+// denied, and at least one has no decision.
 func (o *outcome) open() bool { return o.undecided != nil && !o.denied }
 
 // passed reports that every limit of the descriptor allowed it, or that its
 // rule is not enforced.
-func (o *outcome) passed() bool { return o.shadow() || !o.denied && o.undecided == nil }
+func (o *outcome) passed() bool { return o.shadow() || o.fits() }
+
+// fits reports that every limit of the descriptor allowed it.
+func (o *outcome) fits() bool { return !o.denied && o.undecided == nil }
 
 // remaining is the number of hits that still fit the limit that o shows. It is 0
 // after a denial that is enforced.
@@ -138,7 +142,8 @@ func (o *outcome) resetSeconds() int64 {
 type check struct {
 	outcome *outcome
 	limit   *descriptors.Limit
-	decided bool
+	decided bool                // by the store or by the limit's policy
+	counted bool                // by the store
 	is      algorithms.Decision // if decided
 }
 
@@ -168,7 +173,14 @@ func (d *decision) decide(ctx context.Context) error {
 	if len(d.batch.Ops) > 0 {
 		// Apply returns the first error of the replies; judge reads all of them.
 		_ = d.service.cfg.Store.Apply(ctx, &d.batch)
-		d.judge()
+		d.judge(ctx)
 	}
-	return d.conclude(ctx)
+	if d.gone {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	err := d.conclude()
+	if d.partial && d.service.cfg.Local != nil {
+		d.giveBackLocal(d.over || err != nil)
+	}
+	return err
 }

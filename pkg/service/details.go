@@ -39,7 +39,8 @@ func (d *decision) problem(o *outcome) []byte {
 
 // metadata is the reply's dynamic metadata: the request and the metadata of
 // the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
-// strategy, limit, remaining and retry_after of the headline o, if there is one.
+// strategy, limit, remaining, retry_after and policy of the headline o, if there
+// is one; policy only if the store did not decide.
 func (d *decision) metadata(o *outcome) map[string]any {
 	fields := map[string]any{"domain": d.request.domain, "descriptors": d.describe()}
 	if d.request.hitsAddend != 0 {
@@ -61,6 +62,9 @@ func (d *decision) metadata(o *outcome) map[string]any {
 		fields["remaining"] = float64(o.remaining())
 		if d.over {
 			fields["retry_after"] = float64(o.resetSeconds())
+		}
+		if !o.counted {
+			fields["policy"] = o.shows.OnError.String()
 		}
 	}
 	return fields

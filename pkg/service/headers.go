@@ -30,6 +30,9 @@ type Reply struct {
 	// XRateLimit adds X-RateLimit-Limit, -Remaining and -Reset, the last in
 	// seconds since the Unix epoch.
 	XRateLimit bool
+	// Policy adds x-ratelimit-policy with the policy of the limit, if that decided
+	// and not the store.
+	Policy bool
 	// RetryAfter adds Retry-After in seconds (RFC 9110, 10.2.3) to denials.
 	RetryAfter bool
 	// ProblemBody gives denials a body in application/problem+json (RFC 9457) of
@@ -96,6 +99,9 @@ func (r *Reply) extras(d *decision) extras {
 	if r.IETF {
 		add("RateLimit-Policy", d.policies())
 		add("RateLimit", quoted(policyName(o.shows))+";r="+left+";t="+reset)
+	}
+	if r.Policy && !o.counted {
+		add("x-ratelimit-policy", o.shows.OnError.String())
 	}
 	if d.over {
 		if r.RetryAfter {

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,40 +12,32 @@ import (
 
 // judge turns the store's replies into outcomes. Nobody waits in the queue of a
 // limit that is not enforced.
-func (d *decision) judge() {
+func (d *decision) judge(ctx context.Context) {
 	for i := range d.checks {
-		c, r := &d.checks[i], &d.batch.Replies[i]
+		c, op, r := &d.checks[i], &d.batch.Ops[i], &d.batch.Replies[i]
 		if r.Err != nil {
-			c.undecided(r.Err)
-			continue
+			d.undecided(ctx, c, op, r.Err)
+		} else {
+			c.decide(c.limit.Judge(op, r), true)
+			if c.limit.OnError == descriptors.PolicyLocal && d.service.cfg.Local != nil {
+				d.service.cfg.Local.Remember(c.limit.Limit, op, r)
+			}
 		}
-		c.decide(c.limit.Judge(&d.batch.Ops[i], r))
 		if !d.service.cfg.ShadowMode && !c.outcome.shadow() {
 			d.delay = max(d.delay, c.is.Delay)
 		}
 	}
 }
 
-// undecided notes that the store did not decide the operation of the check. The
-// limit stays without a decision, and conclude fails the request if the limit
-// could deny it.
-//
-// A failure policy of rules (allow, deny, decide locally) would belong here: it
-// would call decide with a decision of its own.
-func (c *check) undecided(err error) {
-	if c.outcome.undecided == nil {
-		c.outcome.undecided = err
-	}
-}
-
-// decide adds a decision of the limit to the outcome of its descriptor.
-func (c *check) decide(is algorithms.Decision) {
-	c.decided, c.is = true, is
-	c.outcome.add(c.limit, is)
+// decide adds a decision of the limit to the outcome of its descriptor. counted
+// says that the store made it, and not the limit's policy.
+func (c *check) decide(is algorithms.Decision, counted bool) {
+	c.decided, c.counted, c.is = true, counted, is
+	c.outcome.add(c.limit, is, counted)
 }
 
 // add takes in the decision of one of the descriptor's limits.
-func (o *outcome) add(l *descriptors.Limit, is algorithms.Decision) {
+func (o *outcome) add(l *descriptors.Limit, is algorithms.Decision, counted bool) {
 	var shows bool
 	switch {
 	case o.shows == nil:
@@ -59,7 +50,7 @@ func (o *outcome) add(l *descriptors.Limit, is algorithms.Decision) {
 		shows = is.RetryAfter > o.is.RetryAfter
 	}
 	if shows {
-		o.shows, o.is = l, is
+		o.shows, o.is, o.counted = l, is, counted
 	}
 	o.denied = o.denied || !is.Allowed
 }
@@ -86,23 +77,18 @@ func (t *tally) add(o *outcome) {
 
 // conclude decides the request by its outcomes. One enforced descriptor that
 // denies is enough, and so are all descriptors in quota mode together. Else the
-// request fails with Unavailable if it could be denied by descriptors that the
-// store left open.
-func (d *decision) conclude(ctx context.Context) error {
+// request fails with Unavailable if it could be denied by descriptors that are
+// open.
+func (d *decision) conclude() error {
 	var single, quota tally
 	for i := range d.outcomes {
 		o := &d.outcomes[i]
-		d.partial = d.partial || o.undecided != nil
 		switch {
 		case d.quota(o):
 			quota.add(o)
 		case !o.unlimited():
 			single.add(o)
 		}
-	}
-	if d.partial && errors.Is(ctx.Err(), context.Canceled) {
-		d.gone = true
-		return status.FromContextError(ctx.Err()).Err()
 	}
 	denied := single.denied > 0 || quota.denied > 0 && quota.passed+quota.open == 0
 	if d.service.cfg.ShadowMode {
@@ -121,7 +107,7 @@ func (d *decision) conclude(ctx context.Context) error {
 	return nil
 }
 
-// notDecided is the error of a request that the store left undecided.
+// notDecided is the error of a request that neither the store nor policies decided.
 func notDecided(err error) error {
 	return status.Errorf(codes.Unavailable, "rate limit not decided: %v", err)
 }

@@ -27,7 +27,7 @@ const (
 	Passed   Result = iota // answered OK
 	Limited                // answered OVER_LIMIT
 	Invalid                // refused: the request is wrong, or no rules are loaded
-	NoStore                // not decided: the store failed to decide an operation
+	NoStore                // not decided: the store failed to decide an operation, and no policy did
 	CallGone               // not decided: the caller gave up
 )
 
@@ -42,8 +42,8 @@ type Observation struct {
 	// Limited.
 	Err error
 	// Partial: the store left an operation undecided, and the request was answered
-	// all the same (Passed or Limited), because another limit denied it or because
-	// the undecided limit could not deny it.
+	// all the same (Passed or Limited), because a policy decided its limit, another
+	// limit denied, or the undecided limit could not deny.
 	Partial bool
 	// ShadowMode: the service is in shadow mode, which denies nothing. Spared:
 	// this request would have been denied without it.
@@ -78,16 +78,30 @@ type Verdict struct {
 	Hits     uint64
 	Shadow   bool // the rule is in shadow mode
 
-	// Decided: the store decided the operation. The fields below have no
-	// meaning otherwise.
+	// Decided: the store or the policy of the limit decided. Is has no meaning
+	// otherwise.
 	Decided bool
 	Is      algorithms.Decision
+	// Counted: the store decided. The fields below have no meaning otherwise.
+	Counted bool
 	// After is the number of hits in use after the request. All: After includes
 	// the denied hits, because the operation has ChargeDenied.
 	After int64
 	All   bool
 	// Recalled: the denial came from the local cache instead of the store.
 	Recalled bool
+}
+
+// Counted names decisions that the store made, in place of a policy.
+const Counted = "counted"
+
+// DecidedBy is Counted, or the name of the policy that decided. It has no meaning
+// unless Decided.
+func (v *Verdict) DecidedBy() string {
+	if v.Counted {
+		return Counted
+	}
+	return v.Limit.OnError.String()
 }
 
 // Capacity is the number of hits that fit at once: the burst if the limit has
@@ -135,12 +149,12 @@ func (c *check) verdict(op *backends.Op, r *backends.Reply) Verdict {
 	o := c.outcome
 	v := Verdict{
 		Rule: o.rule, Limit: c.limit, Override: o.overrides != nil, Entries: o.asked.entries,
-		Hits: min(o.asked.hits, uint64(backends.MaxCost)), Shadow: o.shadow(), Decided: c.decided,
+		Hits: min(o.asked.hits, uint64(backends.MaxCost)), Shadow: o.shadow(),
+		Decided: c.decided, Is: c.is, Counted: c.counted,
 	}
-	if !c.decided {
+	if !c.counted {
 		return v
 	}
-	v.Is = c.is
 	v.Recalled = r.Recalled
 	v.After = int64(v.Capacity()) - v.Is.Remaining
 	// A denied cost can leave a fixed window below its limit: the cost did not fit

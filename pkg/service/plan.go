@@ -100,8 +100,9 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 		}
 		for j := o.first; j < o.end; j++ {
 			op := &d.batch.Ops[j]
-			d.checks[j].limit.Plan(op, id, charge)
-			op.Role = role
+			l := d.checks[j].limit
+			l.Plan(op, id, charge)
+			op.Role, op.IfUndecided = role, d.service.ifUndecided(l, charge.Refund)
 			if several {
 				op.Group = group
 			}

@@ -2,9 +2,9 @@
 // descriptors of a request, lets the store decide them in one batch, and writes
 // the outcome into statuses, headers, a body and metadata.
 //
-// Shadow mode and quota mode apply here and nowhere else. Messages are read from
-// the wire in decode.go and written in encode.go; everything between works on plain
-// types. [Server] is the way in for gRPC.
+// Shadow mode, quota mode and failure policies apply here and nowhere else.
+// Messages are read from the wire in decode.go and written in encode.go; everything
+// between works on plain types. [Server] is the way in for gRPC.
 // The package leaves matching to pkg/descriptors, arithmetic to pkg/algorithms,
 // and time and atomicity to a backends.Store.
 package service
@@ -25,6 +25,9 @@ import (
 // Config configures a Service.
 type Config struct {
 	Store backends.Store
+	// Local decides limits with the policy local while Store cannot. Without it
+	// they have the policy error.
+	Local Local
 	// KeyPrefix begins every key in the store.
 	KeyPrefix string
 	// RatelimitKeys gives the keys of envoyproxy/ratelimit to limits that it can
@@ -94,9 +97,9 @@ func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
 // until its turn.
 //
 // Its errors are InvalidArgument for a request that is wrong, Unavailable if no
-// rules are loaded or if the store left a limit undecided that could deny the
-// request, and the context's error if ctx ends first. A failure of the store is
-// never an OVER_LIMIT.
+// rules are loaded or if a limit that could deny the request was decided neither
+// by the store nor by its policy, and the context's error if ctx ends first. A
+// failure of the store is an OVER_LIMIT only where the policy of a limit denies.
 func (s *Service) Decide(ctx context.Context, r *Request) (Answer, error) {
 	d := decisions.Get().(*decision)
 	defer d.release()

@@ -67,6 +67,12 @@ func Unused(s *Settings) (variables []string) {
 	return variables
 }
 
+// ReplicasUnknown reports whether nobody has said how many processes share the
+// store.
+func ReplicasUnknown(s *Settings) bool {
+	return s.Store.Replicas == 1 && s.Store.ReplicasDNS == "" && !isSet("REPLICAS")
+}
+
 // isSet reports whether somebody has set the variable: not Kubernetes, which
 // sets some for each Service.
 func isSet(variable string) bool {

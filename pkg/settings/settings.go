@@ -72,6 +72,8 @@ type Rules struct {
 	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"fixed_window,sliding_window,sliding_log,token_bucket,gcra,leaky_bucket" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends."`
 	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"The burst of limits that DEFAULT_STRATEGY decides and whose rules have none; 0 is the strategy's own."`
 
+	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What happens to the hits of limits without on_error while the store cannot decide: the request is answered UNAVAILABLE (error), they pass (allow), they are denied (deny), or each process counts them against its share of the limit (local)."`
+
 	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to check the files for changes that inotify has not reported."`
 
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. A ConfigMap's ..data is never read itself, and its files always are."`
@@ -138,6 +140,7 @@ type Limits struct {
 	LimitIETFHeadersEnabled       bool `name:"limit-ietf-headers-enabled" env:"LIMIT_IETF_HEADERS_ENABLED" default:"false" help:"Add RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11."`
 	LimitXRatelimitHeadersEnabled bool `name:"limit-x-ratelimit-headers-enabled" env:"LIMIT_X_RATELIMIT_HEADERS_ENABLED" default:"false" help:"Add X-RateLimit-Limit, -Remaining and -Reset, the reset in seconds since the Unix epoch."`
 	LimitRetryAfterHeaderEnabled  bool `env:"LIMIT_RETRY_AFTER_HEADER_ENABLED" default:"false" help:"Add Retry-After, in seconds, to denials."`
+	LimitPolicyHeaderEnabled      bool `env:"LIMIT_POLICY_HEADER_ENABLED" default:"false" help:"Add x-ratelimit-policy to replies about a limit that its failure policy decided: allow, deny, local or error."`
 	LimitProblemBodyEnabled       bool `env:"LIMIT_PROBLEM_BODY_ENABLED" default:"false" help:"Give denials an application/problem+json body (RFC 9457)."`
 }
 

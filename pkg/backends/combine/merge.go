@@ -55,7 +55,7 @@ func (m *merged) takes(op *backends.Op) bool {
 	relative(&a)
 	relative(&b)
 	a.Times, a.WeightNum = b.Times, b.WeightNum
-	a.Role = b.Role // does not matter outside an all-or-nothing batch
+	a.Role, a.IfUndecided = b.Role, b.IfUndecided // do not matter to an operation that is charged alone
 	return a == b
 }
 

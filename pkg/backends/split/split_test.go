@@ -221,6 +221,35 @@ func TestOneStoreGoneOfAGroup(t *testing.T) {
 	}
 }
 
+// TestWhatAnUndecidedOperationMeans: an operation that says what it means for the
+// others if its store is away leaves them charged (Fits), or keeps them from being
+// charged (Refuses), in a group and in an all-or-nothing batch.
+func TestWhatAnUndecidedOperationMeans(t *testing.T) {
+	for _, c := range []struct {
+		means   backends.Undecided
+		charged int64
+		refused bool // the all-or-nothing batch
+	}{{backends.Open, 0, false}, {backends.Fits, 2, false}, {backends.Refuses, 0, true}} {
+		for _, all := range []bool{false, true} {
+			main, seconds := inMemory(t), inMemory(t)
+			s := newSplit(t, main, seconds)
+			_ = seconds.Close()
+			hour, second := charge("hour", false, 9), charge("second", true, 9)
+			second.IfUndecided = c.means
+			if !all {
+				hour.Group, second.Group = 1, 1
+			}
+			b := failed(t, s, all, hour, second)
+			if b.Replies[0].Err != nil || b.Replies[0].Admitted != 1 || b.Replies[0].Value.Whole != c.charged || b.Replies[1].Err == nil {
+				t.Errorf("%d, all or nothing %v: %+v", c.means, all, b.Replies)
+			}
+			if n := count(t, main, hour); n != c.charged || b.Refused != (all && c.refused) {
+				t.Errorf("%d, all or nothing %v: %d charged, want %d; refused %v", c.means, all, n, c.charged, b.Refused)
+			}
+		}
+	}
+}
+
 func TestPingAsksTheMainStore(t *testing.T) {
 	main, seconds := inMemory(t), inMemory(t)
 	s := newSplit(t, main, seconds)

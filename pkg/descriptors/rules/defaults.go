@@ -52,7 +52,7 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 func (o *Options) unmatched() descriptors.Limit {
 	limit, err := algorithms.New(algorithms.Spec{Strategy: o.Strategy, Requests: algorithms.MaxLogRequests, Window: descriptors.Second.Duration(), Burst: o.Burst})
 	if err != nil {
-		return descriptors.Limit{}
+		return descriptors.Limit{OnError: inherited}
 	}
-	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst}
+	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, OnError: inherited}
 }

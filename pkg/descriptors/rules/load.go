@@ -33,6 +33,11 @@ type Options struct {
 	// that cannot have them gets a warning; they never make a rule wrong.
 	Strategy algorithms.Strategy
 	Burst    uint32
+	// OnError is the policy of limits that have none and whose domain has none.
+	OnError descriptors.Policy
+	// ReplicasUnknown says that several processes may share the store and that
+	// nothing tells how many. Limits with the policy local then get a warning.
+	ReplicasUnknown bool
 }
 
 // Load compiles the rules of files and does not change the files.
@@ -55,15 +60,17 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 			c.file(&written)
 		}
 	}
-	warnings.sort()
-	if len(c.problems) == 0 {
-		return c.tree(), warnings, nil
-	}
 	c.problems.sort()
-	if opts.SkipWrong && len(c.domains) > 0 {
-		return c.tree(), warnings, c.problems
+	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0) {
+		return nil, nil, c.problems
 	}
-	return nil, nil, c.problems
+	tree := c.tree()
+	warnings = append(warnings, c.policies(tree)...)
+	warnings.sort()
+	if len(c.problems) > 0 {
+		return tree, warnings, c.problems
+	}
+	return tree, warnings, nil
 }
 
 // compiler adds the rules of files to domains.
@@ -75,11 +82,13 @@ type compiler struct {
 	problems  Problems
 }
 
-// domain is a domain of the tree, with the positions of its name and charge.
+// domain is a domain of the tree, with the positions of its name, charge and
+// policy.
 type domain struct {
 	descriptors.Domain
-	pos       descriptors.Position
-	chargePos *descriptors.Position // nil when no file gives a charge
+	pos        descriptors.Position
+	chargePos  *descriptors.Position // nil when no file gives a charge
+	onErrorPos descriptors.Position  // of Default.OnError, unless that is inherited
 }
 
 func (c *compiler) problem(at descriptors.Position, path, message string) {
@@ -112,6 +121,13 @@ func (c *compiler) file(f *file) {
 		c.problem(f.chargePos, "charge", "differs from that of the same domain in "+d.chargePos.String())
 	default:
 		d.Charge, d.chargePos = *f.charge, &f.chargePos
+	}
+	switch own := &d.Default.OnError; {
+	case f.onError == inherited:
+	case *own != inherited && *own != f.onError:
+		c.problem(f.onErrorPos, "on_error", "differs from that of the same domain in "+d.onErrorPos.String())
+	default:
+		*own, d.onErrorPos = f.onError, f.onErrorPos
 	}
 	c.add(d.Root(), f.descriptors)
 }

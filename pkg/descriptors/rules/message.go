@@ -43,6 +43,9 @@ func (r *reader) unpack(d *Value) *Value {
 func (r *reader) unpackField(d *Value, name, value Value) {
 	_, limit := d.pair("rate_limit")
 	i, known := lookup(name.Text, inDescriptor)
+	if known && fields[i].in != inDescriptor { // on_error is the limit's, not the domain's
+		i, _ = lookup(name.Text, inLimit)
+	}
 	switch {
 	case !known:
 		r.problem(name.At, name.Text, "%s", unknownKey(name.Text, func(f *field) bool { return f.lacking }))

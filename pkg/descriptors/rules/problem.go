@@ -46,7 +46,10 @@ func (ps Problems) Unwrap() []error {
 }
 
 func (ps Problems) sort() {
-	slices.SortStableFunc(ps, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
+	slices.SortStableFunc(ps, func(a, b Problem) int { return order(a.Position, b.Position) })
+}
+
+// order compares positions by file, line and column.
+func order(a, b descriptors.Position) int {
+	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 }

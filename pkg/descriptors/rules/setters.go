@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"example.org/rls/internal/spelling"
@@ -76,6 +77,21 @@ func (r *reader) charge(v *Value, path string) *descriptors.Charge {
 	}
 	r.problem(v.At, path, "unknown charge %q%s", name, spelling.Suggest(name, known))
 	return nil
+}
+
+// policy reads a failure policy.
+func policy(of func(target) *descriptors.Policy) setter {
+	names := descriptors.PolicyNames()
+	return setter{typ: strings.Join(names, ", "), set: func(r *reader, t target, v *Value, path string) {
+		var name string
+		r.text(v, path, &name)
+		p, known := descriptors.ParsePolicy(name)
+		if !known {
+			r.problem(v.At, path, "unknown policy %q%s", name, spelling.Suggest(name, names))
+			return
+		}
+		*of(t) = p
+	}}
 }
 
 var strategy = setter{typ: "a name", set: func(r *reader, t target, v *Value, path string) {

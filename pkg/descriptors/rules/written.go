@@ -18,6 +18,8 @@ type file struct {
 	domainPos   descriptors.Position
 	charge      *descriptors.Charge // nil when the file does not say
 	chargePos   descriptors.Position
+	onError     descriptors.Policy // inherited when the file does not say
+	onErrorPos  descriptors.Position
 	descriptors []descriptor
 	wrong       bool // it has a problem outside of its descriptors, reported
 }
@@ -45,7 +47,9 @@ type limit struct {
 	wrong     bool // a value had no meaning, reported
 }
 
-func newLimit() *limit { return &limit{Limit: descriptors.Limit{Multiplier: 1}} }
+func newLimit() *limit {
+	return &limit{Limit: descriptors.Limit{Multiplier: 1, OnError: inherited}}
+}
 
 // replaced is one item of replaces, as written.
 type replaced struct {
@@ -58,6 +62,7 @@ func (r *reader) unplaced() int { return len(r.problems) - r.placed }
 
 // read reads the rules of the reader's file.
 func (r *reader) read() (written file) {
+	written.onError = inherited
 	r.problems, r.warnings = append(r.problems, r.file.Problems...), append(r.warnings, r.file.Warnings...)
 	defer func() { written.wrong = r.unplaced() > 0 }()
 	written.domainPos = descriptors.Position{File: r.file.Name}
@@ -73,7 +78,7 @@ func (r *reader) read() (written file) {
 			return written
 		}
 		r.mapping(root, inFile, "", target{file: &written})
-		written.domainPos = root.at("domain")
+		written.domainPos, written.onErrorPos = root.at("domain"), root.at("on_error")
 		if r.charged != nil {
 			written.charge, written.chargePos = r.charged, r.chargedAt
 		}

@@ -106,9 +106,9 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 		{key: "bucket", rateLimit: {unit: SECOND, requestsPerUnit: 10},
 		 metadata: {rls: {strategy: "token_bucket", burst: 20, charge: "admitted"}, owner: "team"}},
 		{key: "slow", rateLimit: {unit: MINUTE, requestsPerUnit: 10}, metadata: {rls: {unit_multiplier: 15, window: "from_first_hit", extend: true}}},
-		{key: "queue", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {strategy: "leaky_bucket", max_delay: "500ms"}}},
+		{key: "queue", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {strategy: "leaky_bucket", max_delay: "500ms", on_error: "local"}}},
 		{key: "several", rateLimit: {unit: SECOND, requestsPerUnit: 5, name: "first"},
-		 metadata: {rls: {strategy: "gcra", rate_limits: [{unit: "hour", requests_per_unit: 100, name: "second"}]}}},
+		 metadata: {rls: {strategy: "gcra", rate_limits: [{unit: "hour", requests_per_unit: 100, name: "second", on_error: "deny"}]}}},
 		{key: "only", metadata: {rls: {rate_limits: [{unit: "day", requests_per_unit: 3, strategy: "sliding_log"}], value_to_metric: true}}},
 		{key: "none", descriptors: [
 			{key: "path", value: "/static/*", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {share_threshold: true}}}]}
@@ -119,8 +119,8 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 	want := `d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
 d.none.path_/static/*: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 d.only: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false, strategy: sliding_log
-d.queue: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: leaky_bucket, burst: 1, max_delay: 500ms
-d.several: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: false
+d.queue: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: leaky_bucket, burst: 1, max_delay: 500ms, on_error: local
+d.several: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: false, on_error: deny
 d.several: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1
 d.slow: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, window: from_first_hit, extend: true
 `
@@ -160,7 +160,7 @@ func TestProblemsNameResourceAndDescriptor(t *testing.T) {
 		{key: "a", rateLimit: {unit: 9, requestsPerUnit: 1}},
 		{key: "b", descriptors: [{key: ""}, {key: "c", rateLimit: {unit: SECOND, unlimited: true}}]},
 		{key: "d", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", burst: 1.5, strateggy: "x", unit: "hour", charge: "never"}}},
-		{key: "e", metadata: {rls: {strategy: "gcra"}}},
+		{key: "e", metadata: {rls: {strategy: "gcra", on_error: "deny"}}},
 		{key: "f", rateLimit: {unit: SECOND}, metadata: {rls: 5}},
 		{key: "g", rateLimit: {unit: SECOND}, metadata: {rls: {charge: "always", rate_limits: "x"}}},
 		{key: "h", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", extend: true, charge: "admitted"}}},
@@ -174,6 +174,7 @@ default/eg: descriptors[2].metadata.rls: charge: unknown charge "never"; one of 
 default/eg: descriptors[2].metadata.rls: strateggy: unknown key; did you mean "strategy"?
 default/eg: descriptors[2].metadata.rls: unit: has a field of its own in the message
 default/eg: descriptors[2].metadata.rls: rate_limit.burst: 1.5 is a number with a fraction or an exponent; quote it to make it a string: "1.5"
+default/eg: descriptors[3].metadata.rls: on_error: needs a rate_limit
 default/eg: descriptors[3].metadata.rls: strategy: needs a rate_limit
 default/eg: descriptors[4].metadata.rls: must be a mapping, not 5
 default/eg: descriptors[5].metadata.rls: rate_limits: must be a list, not the string "x"

@@ -1,0 +1,417 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/deadline"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/split"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
+)
+
+const (
+	unknown     = pb.RateLimitResponse_UNKNOWN
+	unavailable = pb.RateLimitResponse_Code(-1) // the whole request
+)
+
+// local is a Local that admits that many hits and remembers its calls.
+type local struct {
+	mu         sync.Mutex
+	room       int64
+	calls      []string
+	remembered int
+}
+
+func (l *local) Remember(*algorithms.Limit, *backends.Op, *backends.Reply) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remembered++
+}
+
+func (l *local) Decide(limit *algorithms.Limit, op *backends.Op) algorithms.Decision {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hits := op.By.Whole
+	if op.Refund {
+		hits = -hits
+	}
+	l.calls = append(l.calls, fmt.Sprintf("%+d of %d", hits, limit.Requests))
+	if hits > l.room {
+		return algorithms.Decision{Remaining: l.room, RetryAfter: 7 * time.Second}
+	}
+	l.room -= hits
+	return algorithms.Decision{Allowed: true, Remaining: l.room, Reset: 7 * time.Second}
+}
+
+// storeAway leaves every operation undecided, partAway those whose key contains
+// "away".
+func storeAway(c *service.Config) { c.Store = failing{c.Store} }
+func partAway(c *service.Config)  { c.Store = partly{c.Store} }
+
+// secondsAway is a store whose limits per second are on a server that is away, and
+// that keeps the last operation of another limit.
+type secondsAway struct {
+	backends.Store
+	last backends.Op
+}
+
+func (s *secondsAway) Apply(ctx context.Context, b *backends.Batch) error {
+	for i := range b.Ops {
+		if !b.Ops[i].PerSecond {
+			s.last = b.Ops[i]
+		}
+	}
+	return s.Store.Apply(ctx, b)
+}
+
+// charged is the hits that the limit of the last operation has counted.
+func (s *secondsAway) charged(t *testing.T) int64 {
+	t.Helper()
+	b := backends.Batch{Ops: []backends.Op{s.last.Look()}, Replies: make([]backends.Reply, 1)}
+	if err := s.Store.Apply(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Replies[0].Value.Whole
+}
+
+func (s *secondsAway) use(t *testing.T) func(*service.Config) {
+	return func(c *service.Config) {
+		gone, err := memory.New(memory.Options{MaxKeys: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = gone.Close()
+		if s.Store, err = split.New(c.Store, gone, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		c.Store = s
+	}
+}
+
+func localOf(l *local) func(*service.Config) { return func(c *service.Config) { c.Local = l } }
+
+// A rule of 5 a minute, and one of 0, for each policy.
+const policyRules = `
+domain: d
+descriptors:
+  - {key: error, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: allow, rate_limit: {unit: minute, requests_per_unit: 5, on_error: allow}}
+  - {key: deny, rate_limit: {unit: minute, requests_per_unit: 5, on_error: deny}}
+  - {key: local, rate_limit: {unit: minute, requests_per_unit: 5, on_error: local}}
+  - {key: zero-error, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - {key: zero-allow, rate_limit: {unit: minute, requests_per_unit: 0, on_error: allow}}
+  - {key: zero-deny, rate_limit: {unit: minute, requests_per_unit: 0, on_error: deny}}
+  - {key: zero-local, rate_limit: {unit: minute, requests_per_unit: 0, on_error: local}}
+  - {key: shadow-deny, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 5, on_error: deny}}
+  - {key: quota-allow, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 5, on_error: allow}}
+  - {key: quota-deny, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 5, on_error: deny}}
+  - {key: quota-full, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - {key: log-allow, rate_limit: {unit: minute, requests_per_unit: 5, on_error: allow, strategy: sliding_log}}
+  - {key: unlimited, rate_limit: {unlimited: true}}
+`
+
+// TestPolicies: the status of one descriptor while the store is away.
+func TestPolicies(t *testing.T) {
+	for _, tt := range []struct {
+		ask       *rlcommon.RateLimitDescriptor
+		want      pb.RateLimitResponse_Code
+		remaining uint32
+		reset     int64 // seconds; the minute ends in 50
+	}{
+		{desc("error", "a"), unavailable, 0, 0},
+		{desc("allow", "a"), ok, 4, 50},
+		{withHits(9, desc("allow", "a")), ok, 0, 50},
+		{desc("deny", "a"), over, 0, 1},
+		{withHits(9, desc("deny", "a")), over, 0, 50}, // it never passes
+		{desc("local", "a"), ok, 2, 7},
+		{withHits(4, desc("local", "a")), over, 0, 7},
+
+		{desc("zero-error", "a"), over, 0, 50},
+		{desc("zero-allow", "a"), over, 0, 50},
+		{desc("zero-deny", "a"), over, 0, 50},
+		{desc("zero-local", "a"), over, 0, 50},
+
+		{withHits(0, desc("error", "a")), unavailable, 0, 0},
+		{withHits(0, desc("allow", "a")), ok, 5, 50},
+		{withHits(0, desc("deny", "a")), over, 0, 1},
+		{withHits(0, desc("local", "a")), ok, 3, 7},
+		{withHits(0, desc("zero-allow", "a")), over, 0, 1},
+
+		{refund(1, desc("error", "a")), unavailable, 0, 0},
+		{refund(1, desc("allow", "a")), ok, 5, 50},
+		{refund(1, desc("deny", "a")), ok, 5, 50},
+		{refund(1, desc("local", "a")), ok, 4, 7},
+		{refund(1, desc("zero-deny", "a")), ok, 0, 50},
+
+		{desc("log-allow", "a"), ok, 4, 60},
+		{withLimit(8, hour, nil, desc("allow", "a")), ok, 7, 3590},
+		{withLimit(8, hour, nil, desc("deny", "a")), over, 0, 1},
+		{withLimit(8, hour, nil, desc("elsewhere", "a")), unavailable, 0, 0},
+	} {
+		r := start(t, policyRules, storeAway, localOf(&local{room: 3}))
+		resp, err := r.try(request(tt.ask))
+		if tt.want == unavailable {
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("%v: %v, %v; want UNAVAILABLE", tt.ask, resp, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%v: %v", tt.ask, err)
+			continue
+		}
+		s := resp.Statuses[0]
+		if resp.OverallCode != tt.want || s.Code != tt.want || s.LimitRemaining != tt.remaining || s.DurationUntilReset.GetSeconds() != tt.reset || s.CurrentLimit == nil {
+			t.Errorf("%v: %v; want %v with the limit, %d remaining, reset %d", tt.ask, resp, tt.want, tt.remaining, tt.reset)
+		}
+	}
+}
+
+// TestPoliciesOfSeveralDescriptors: the keys name the rule, and the values say
+// whether the store decides.
+func TestPoliciesOfSeveralDescriptors(t *testing.T) {
+	const here, away = "here", "away"
+	shadowMode := func(c *service.Config) { c.ShadowMode = true }
+	quotaMode := func(c *service.Config) { c.QuotaMode = true }
+	for _, tt := range []struct {
+		name   string
+		change func(*service.Config)
+		ask    []string
+		want   pb.RateLimitResponse_Code
+		of     []pb.RateLimitResponse_Code
+	}{
+		{"a denial by policy wins over an undecided error", nil, []string{"error", away, "deny", away}, over, []pb.RateLimitResponse_Code{unknown, over}},
+		{"so does that of a limit of 0", nil, []string{"error", away, "zero-allow", away}, over, []pb.RateLimitResponse_Code{unknown, over}},
+		{"and one that was counted", nil, []string{"error", away, "zero-error", here, "allow", away}, over, []pb.RateLimitResponse_Code{unknown, over, ok}},
+		{"an undecided error wins over what passes", nil, []string{"allow", away, "error", away, "local", away, "error", here}, unavailable, nil},
+		{"the store decides its part", nil, []string{"error", here, "allow", away, "deny", here}, ok, []pb.RateLimitResponse_Code{ok, ok, ok}},
+		{"a shadow rule never denies", nil, []string{"shadow-deny", away, "allow", away}, ok, []pb.RateLimitResponse_Code{ok, ok}},
+		{"one quota passes by policy", nil, []string{"quota-allow", away, "quota-deny", away, "quota-full", here}, ok, []pb.RateLimitResponse_Code{ok, over, over}},
+		{"all quotas deny, one by policy", nil, []string{"quota-deny", away, "quota-full", here}, over, []pb.RateLimitResponse_Code{over, over}},
+		{"QUOTA_MODE", quotaMode, []string{"deny", away, "allow", away}, ok, []pb.RateLimitResponse_Code{over, ok}},
+		{"SHADOW_MODE", shadowMode, []string{"deny", away, "error", away}, ok, []pb.RateLimitResponse_Code{over, unknown}},
+		{"unlimited", nil, []string{"unlimited", away, "deny", away}, over, []pb.RateLimitResponse_Code{ok, over}},
+	} {
+		for _, charge := range []string{"always", "admitted"} {
+			change := tt.change
+			if change == nil {
+				change = func(*service.Config) {}
+			}
+			r := start(t, "charge: "+charge+policyRules, partAway, change, localOf(&local{room: 3}))
+			var asked []*rlcommon.RateLimitDescriptor
+			for pair := range slices.Chunk(tt.ask, 2) {
+				asked = append(asked, desc(pair...))
+			}
+			resp, err := r.try(request(asked...))
+			if tt.want == unavailable {
+				if status.Code(err) != codes.Unavailable {
+					t.Errorf("%s, charge %s: %v, %v; want UNAVAILABLE", tt.name, charge, resp, err)
+				}
+				continue
+			}
+			var of []pb.RateLimitResponse_Code
+			for _, s := range resp.GetStatuses() {
+				of = append(of, s.Code)
+			}
+			if err != nil || resp.OverallCode != tt.want || !slices.Equal(of, tt.of) {
+				t.Errorf("%s, charge %s: %v, %v; want %v", tt.name, charge, resp, err, tt.want)
+			}
+		}
+	}
+}
+
+// TestPoliciesAndCharges: the limit per hour is counted while the server of the
+// limit per second is away, which its policy decides. Both stand on one descriptor,
+// or on two of a request with charge: admitted.
+func TestPoliciesAndCharges(t *testing.T) {
+	for _, tt := range []struct {
+		policy   string
+		room     int64 // of the local limit
+		hour     int   // requests_per_unit
+		admitted int   // of 5 requests
+		charged  int64 // to the hour
+		calls    []string
+	}{
+		{"allow", 0, 3, 3, 3, nil},
+		{"deny", 0, 3, 0, 0, nil},
+		{"error", 0, 3, 0, 0, nil},
+		{"local", 9, 5, 5, 5, []string{"+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9"}},
+		// A local denial comes after the store has charged.
+		{"local", 2, 9, 2, 5, []string{"+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9"}},
+		// Local hits that another limit denied are given back.
+		{"local", 9, 3, 3, 3, []string{"+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9", "-1 of 9", "+1 of 9", "-1 of 9"}},
+	} {
+		for name, rules := range map[string]string{
+			"several limits": `
+domain: d
+charge: %s
+descriptors:
+  - key: k
+    rate_limits:
+      - {unit: second, requests_per_unit: 9, on_error: %s}
+      - {unit: hour, requests_per_unit: %d, strategy: sliding_window}
+`,
+			"several descriptors": `
+domain: d
+charge: %s
+descriptors:
+  - {key: k, rate_limit: {unit: second, requests_per_unit: 9, on_error: %s}}
+  - {key: h, rate_limit: {unit: hour, requests_per_unit: %d, strategy: sliding_window}}
+`,
+		} {
+			charge, asked := "always", []*rlcommon.RateLimitDescriptor{desc("k", "a")}
+			if name == "several descriptors" {
+				charge, asked = "admitted", append(asked, desc("h", "a"))
+			}
+			l, store := &local{room: tt.room}, new(secondsAway)
+			r := start(t, fmt.Sprintf(rules, charge, tt.policy, tt.hour), store.use(t), localOf(l))
+			admitted := 0
+			for range 5 {
+				resp, err := r.try(request(asked...))
+				if err == nil && resp.OverallCode == ok {
+					admitted++
+				}
+				if (err != nil) != (tt.policy == "error") {
+					t.Errorf("%s, %s: %v", tt.policy, name, err)
+				}
+			}
+			if n := store.charged(t); admitted != tt.admitted || n != tt.charged || !slices.Equal(l.calls, tt.calls) {
+				t.Errorf("%s, %s: %d admitted, %d charged to the hour, local calls %q; want %d, %d, %q",
+					tt.policy, name, admitted, n, l.calls, tt.admitted, tt.charged, tt.calls)
+			}
+		}
+	}
+}
+
+// TestPoliciesAnswerInTime: with Envoy's 20 ms and a store that does not answer,
+// the policy's verdict is there after 18 ms.
+func TestPoliciesAnswerInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := deadline.New(stuck{still{}}, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := service.New(service.Config{Store: store, Local: &local{room: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(policyRules)}}, yaml.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.SetTree(tree)
+		for key, want := range map[string]pb.RateLimitResponse_Code{"allow": ok, "deny": over, "local": ok} {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			began := time.Now()
+			resp, err := service.Server{Decider: s}.ShouldRateLimit(ctx, request(desc(key, "a")))
+			cancel()
+			if took := time.Since(began); err != nil || resp.OverallCode != want || took != 18*time.Millisecond {
+				t.Errorf("%s: %v, %v after %v; want %v after 18 ms", key, resp, err, took, want)
+			}
+		}
+	})
+}
+
+// still is a store of which only the clock works.
+type still struct{ backends.Store }
+
+func (still) Now() int64 { return time.Now().UnixMicro() }
+
+// TestACallerThatIsGoneIsNoCaseForAPolicy: it gets its own error, and no local
+// counter is charged.
+func TestACallerThatIsGoneIsNoCaseForAPolicy(t *testing.T) {
+	l := new(local)
+	var m *metrics.Metrics
+	r := start(t, policyRules, measure(t, &m), localOf(l), func(c *service.Config) { c.Store = stuck{c.Store} })
+	for _, key := range []string{"allow", "deny", "local", "zero-error"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		resp, err := service.Server{Decider: r.service}.ShouldRateLimit(ctx, request(desc(key, "a")))
+		if status.Code(err) != codes.Canceled {
+			t.Errorf("%s: %v, %v; want CANCELLED", key, resp, err)
+		}
+	}
+	if got := counted(t, m, "rls_decisions_total"); len(l.calls)+len(got) > 0 {
+		t.Errorf("decided %q, counted %q", l.calls, got)
+	}
+}
+
+// TestLocalRemembersWhatTheStoreDecided: of limits with that policy only.
+func TestLocalRemembersWhatTheStoreDecided(t *testing.T) {
+	l := new(local)
+	r := start(t, policyRules, localOf(l))
+	r.call(request(desc("local", "a"), desc("deny", "a"), desc("error", "a")))
+	if l.remembered != 1 || l.calls != nil {
+		t.Errorf("remembered %d times, want once; decided %q", l.remembered, l.calls)
+	}
+	// Without a Local the policy is that of the default.
+	r = start(t, policyRules, storeAway)
+	if resp, err := r.try(request(desc("local", "a"))); status.Code(err) != codes.Unavailable {
+		t.Errorf("%v, %v", resp, err)
+	}
+}
+
+// TestPoliciesAreSeen: in metadata, in a header, in rls_decisions_total and in the
+// log. The counters of envoyproxy/ratelimit count the hits as when a store fails.
+func TestPoliciesAreSeen(t *testing.T) {
+	var m *metrics.Metrics
+	r := start(t, policyRules, measure(t, &m), partAway, localOf(&local{room: 3}), replying(service.Reply{Policy: true, RetryAfter: true, Metadata: true}))
+	for _, tt := range []struct {
+		ask     *pb.RateLimitRequest
+		policy  any
+		headers string
+	}{
+		{request(desc("deny", "here")), nil, ""},
+		{request(desc("allow", "away")), "allow", "x-ratelimit-policy: allow"},
+		{request(desc("local", "away")), "local", "x-ratelimit-policy: local"},
+		{request(desc("deny", "away")), "deny", "x-ratelimit-policy: deny\nRetry-After: 1"},
+		{request(desc("zero-error", "away")), "error", "x-ratelimit-policy: error\nRetry-After: 50"},
+		{request(desc("shadow-deny", "away")), nil, ""},
+		// Metadata and headers describe the limit with the least remaining.
+		{request(withHits(3, desc("error", "here")), desc("allow", "away")), nil, ""},
+	} {
+		resp := r.call(tt.ask)
+		if got := resp.DynamicMetadata.AsMap()["policy"]; got != tt.policy || headers(resp) != tt.headers {
+			t.Errorf("%v: policy %v, headers %q; want %v, %q", tt.ask, got, headers(resp), tt.policy, tt.headers)
+		}
+	}
+	if _, err := r.try(request(desc("error", "away"))); err == nil {
+		t.Error("answered without a policy")
+	}
+	series := func(decision, policy, rule string, n int) string {
+		return fmt.Sprintf(`rls_decisions_total{decision=%q,domain="d",policy=%q,rule="d.%s",strategy="fixed_window"} %d`, decision, policy, rule, n)
+	}
+	want := []string{
+		series("allowed", "allow", "allow", 2), series("allowed", "counted", "deny", 1), series("allowed", "counted", "error", 1), series("allowed", "local", "local", 1),
+		series("denied", "deny", "deny", 1), series("denied", "error", "zero-error", 1), series("shadow", "deny", "shadow-deny", 1),
+		`should_rate_limit_error{err_type="redis_error"} 7`,
+		`total_hits{domain="d",key1="allow"} 2`, `total_hits{domain="d",key1="deny"} 2`, `total_hits{domain="d",key1="error"} 4`,
+		`total_hits{domain="d",key1="local"} 1`, `total_hits{domain="d",key1="shadow-deny"} 1`, `total_hits{domain="d",key1="zero-error"} 1`,
+		`within_limit{domain="d",key1="deny"} 1`, `within_limit{domain="d",key1="error"} 3`,
+	}
+	var got []string
+	for _, line := range counted(t, m, "rls_decisions_total", "ratelimit_service_rate_limit_", "ratelimit_service_should_rate_limit_error", "rls_near_limit") {
+		got = append(got, strings.TrimPrefix(line, "ratelimit_service_"))
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
