@@ -32,7 +32,7 @@ type place struct {
 	name string
 	// open is called once for each process. cut is the share of answers that are
 	// lost, one in cut; 0 loses none.
-	open func(t *testing.T, cut int64) func() stack.Options
+	open func(t *testing.T, cut int) func() stack.Options
 	// bare is the store without decorators.
 	bare bool
 	// alone: only one process can use the store.
@@ -60,15 +60,25 @@ func onRedis(t *testing.T, o redis.Options) stack.Tier {
 	return tier(t, s, err)
 }
 
-func single(server func(testing.TB, ...string) *testenv.Server) func(*testing.T, int64) func() stack.Options {
-	return func(t *testing.T, n int64) func() stack.Options {
+// cut returns the address of a network before a server that resets the connection in
+// place of every nth answer; 0 loses none. The server has then carried out the call,
+// and its caller is not told.
+func cut(t *testing.T, server *testenv.Server, n int) string {
+	t.Helper()
+	network := testenv.NewRelay(t, server.Addr)
+	network.CutEvery(n)
+	return network.Addr
+}
+
+func single(server func(testing.TB, ...string) *testenv.Server) func(*testing.T, int) func() stack.Options {
+	return func(t *testing.T, n int) func() stack.Options {
 		t.Helper()
-		o := redis.Options{URL: cut(t, server(t).Addr, n).addr}
+		o := redis.Options{URL: cut(t, server(t), n)}
 		return func() stack.Options { return stack.Options{Main: onRedis(t, o)} }
 	}
 }
 
-func inMemory(t *testing.T, _ int64) func() stack.Options {
+func inMemory(t *testing.T, _ int) func() stack.Options {
 	return func() stack.Options {
 		s, err := memory.New(memory.Options{MaxKeys: 100_000})
 		if err != nil {
@@ -78,23 +88,23 @@ func inMemory(t *testing.T, _ int64) func() stack.Options {
 	}
 }
 
-func onMemcached(t *testing.T, n int64) func() stack.Options {
+func onMemcached(t *testing.T, n int) func() stack.Options {
 	t.Helper()
-	server := cut(t, testenv.Memcached(t).Addr, n)
+	addr := cut(t, testenv.Memcached(t), n)
 	return func() stack.Options {
-		s, err := memcached.Open(memcached.Options{Servers: []string{server.addr}, Timeout: patience})
+		s, err := memcached.Open(memcached.Options{Servers: []string{addr}, Timeout: patience})
 		return stack.Options{Main: tier(t, s, err)}
 	}
 }
 
 // onCluster cuts nothing: a cluster tells its clients the addresses of its nodes.
-func onCluster(t *testing.T, _ int64) func() stack.Options {
+func onCluster(t *testing.T, _ int) func() stack.Options {
 	t.Helper()
 	o := redis.Options{Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")}
 	return func() stack.Options { return stack.Options{Main: onRedis(t, o)} }
 }
 
-func perSecond(t *testing.T, n int64) func() stack.Options {
+func perSecond(t *testing.T, n int) func() stack.Options {
 	t.Helper()
 	main, seconds := single(testenv.Redis)(t, n), single(testenv.Redis)(t, n)
 	return func() stack.Options {
@@ -116,7 +126,7 @@ var places = []place{
 }
 
 // processes opens the store as so many processes would.
-func (p *place) processes(t *testing.T, n int, cut int64) []backends.Store {
+func (p *place) processes(t *testing.T, n int, cut int) []backends.Store {
 	t.Helper()
 	if p.alone {
 		n = 1
@@ -144,7 +154,7 @@ func (p *place) processes(t *testing.T, n int, cut int64) []backends.Store {
 // answer in twenty is lost.
 func TestLinearizable(t *testing.T) {
 	for _, p := range places {
-		for _, lose := range []int64{0, 20} {
+		for _, lose := range []int{0, 20} {
 			if lose > 0 && (p.alone || p.name == "Redis Cluster") {
 				continue
 			}
