@@ -60,6 +60,7 @@ func newRules(s *settings.Settings, limits *service.Service, health *server.Heal
 		Options: language.Options{
 			MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s), SkipWrong: s.Rules.ConfigOnError == "skip",
 			Strategy: strategy, Burst: uint32(s.Rules.DefaultBurst), OnError: onError, ReplicasUnknown: backendOf(s).shared && settings.ReplicasUnknown(s),
+			Share: s.Rules.Share(),
 		},
 		Use: func(tree *descriptors.Tree) {
 			limits.SetTree(tree)

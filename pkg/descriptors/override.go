@@ -3,6 +3,7 @@ package descriptors
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -18,10 +19,11 @@ import (
 //
 // A nil l, and a Limit without an [algorithms.Limit], stand for a fixed_window.
 //
-// Two options give way instead of failing the request. More requests than a
+// Some options give way instead of failing the request. More requests than a
 // sliding_log can remember are decided by a sliding_window. A burst that would
 // need more than 100 years to refill at the new rate becomes the strategy's
-// default.
+// default. A lease whose share is less than one hit is left out. The copy has
+// l.Share of the requests.
 //
 // The error says which of unit and multiplier is wrong and what would be right.
 // Override does not change l.
@@ -42,6 +44,7 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 		spec.Burst = l.WrittenBurst
 	}
 	copied.Name, copied.Replaces, copied.Unit, copied.Multiplier = "", nil, unit, multiplier
+	copied.WrittenRequests, requests = requests, copied.Share.Of(requests)
 	spec.Requests, spec.Window = requests, time.Duration(multiplier)*unit.Duration()
 	if spec.Strategy == algorithms.SlidingLog && requests > algorithms.MaxLogRequests {
 		spec.Strategy = algorithms.SlidingWindow
@@ -51,6 +54,10 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	var wrong *algorithms.SpecError
 	if errors.As(err, &wrong) && wrong.Field == "burst" {
 		spec.Burst, copied.WrittenBurst = 0, 0
+		copied.Limit, err = algorithms.New(spec)
+	}
+	if errors.As(err, &wrong) && strings.HasPrefix(wrong.Field, "lease") {
+		spec.Lease = algorithms.Lease{}
 		copied.Limit, err = algorithms.New(spec)
 	}
 	return copied, err

@@ -101,10 +101,26 @@ func TestOverrideRefusesWhatIsNoWindow(t *testing.T) {
 	}
 }
 
+// An override keeps the lease of its rule if the lease's share is at least one hit,
+// and has the same share of its amount as the rules.
+func TestOverrideHasTheLeaseAndTheShareOfTheRule(t *testing.T) {
+	rule := limitOf(t, "unit: second, requests_per_unit: 100, lease: {share: 10%}")
+	for requests, want := range map[uint32]algorithms.Lease{10: rule.Lease, 9: {}} {
+		if got, err := rule.Override(requests, descriptors.Hour, 1); err != nil || got.Lease != want {
+			t.Errorf("%d: lease %v, %v; want %v", requests, got.Lease, err, want)
+		}
+	}
+	rule.Share = 400_000
+	if got, err := rule.Override(1000, descriptors.Hour, 1); err != nil || got.Requests != 400 || got.WrittenRequests != 1000 {
+		t.Errorf("%d of %d, %v", got.Requests, got.WrittenRequests, err)
+	}
+}
+
 // A field that Override does not know by name stays, so that fields to come are
 // not lost.
 func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5, on_error: local")
+	rule.Share = algorithms.Whole
 	got, err := rule.Override(100, descriptors.Second, 1)
 	if err != nil {
 		t.Fatal(err)

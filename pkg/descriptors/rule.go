@@ -66,8 +66,12 @@ type Limit struct {
 	Multiplier uint32 // the window is Multiplier × Unit; at least 1
 	OnError    Policy // decides the limit when the store cannot
 	// WrittenBurst is the burst of the rules, or 0 when Spec.Burst is the
-	// strategy's default.
+	// strategy's default. Like Spec.Burst it is multiplied by Share.
 	WrittenBurst uint32
+	// Share is the part of the limit as written that Spec has; 0 is all of it.
+	// WrittenRequests are the requests as written.
+	Share           algorithms.Percent
+	WrittenRequests uint32
 }
 
 // Rule has the limits of one descriptor of the rules. It does not change once

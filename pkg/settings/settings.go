@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"example.org/rls/pkg/algorithms"
 )
 
 // Settings is all settings, in groups.
@@ -74,6 +76,8 @@ type Rules struct {
 
 	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What happens to the hits of limits without on_error while the store cannot decide: the request is answered UNAVAILABLE (error), they pass (allow), they are denied (deny), or each process counts them against its share of the limit (local)."`
 
+	LimitShare string `env:"LIMIT_SHARE" help:"The part of every limit that this process and its store decide, such as 40% where each region has a store of its own. requests_per_unit, burst and overrides are multiplied by it, rounded down but at least 1. /rlconfig shows it. Empty is all of it."`
+
 	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to check the files for changes that inotify has not reported."`
 
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. A ConfigMap's ..data is never read itself, and its files always are."`
@@ -86,7 +90,17 @@ type Rules struct {
 func (r *Rules) conflicts() (wrong Errors) {
 	hasBurst := slices.Contains([]string{"token_bucket", "gcra", "leaky_bucket"}, r.DefaultStrategy)
 	wrong.require(r.DefaultBurst == 0 || hasBurst, "DEFAULT_BURST", r.DefaultBurst, "0, because DEFAULT_STRATEGY is "+r.DefaultStrategy+", which has no burst; token_bucket, gcra and leaky_bucket have")
+	_, err := algorithms.ParsePercent(r.LimitShare)
+	wrong.require(err == nil || r.LimitShare == "", "LIMIT_SHARE", r.LimitShare, "a percentage above 0% and at most 100%, such as 40%")
 	return wrong
+}
+
+// Share is LIMIT_SHARE; 0 for all of the limits.
+func (r *Rules) Share() algorithms.Percent {
+	if share, err := algorithms.ParsePercent(r.LimitShare); err == nil && share < algorithms.Whole {
+		return share
+	}
+	return 0
 }
 
 // Backend says which store counts, and has the settings that hold for all stores.

@@ -371,6 +371,20 @@ func TestDefaultBurstNeedsAStrategyWithABurst(t *testing.T) {
 	}
 }
 
+func TestLimitShare(t *testing.T) {
+	for text, want := range map[string]algorithms.Percent{"": 0, "100%": 0, "40%": 400_000, "0.5%": 5000} {
+		if s, err := parse(t, "--limit-share="+text); err != nil || s.Rules.Share() != want {
+			t.Errorf("%q: %v, %v; want %v", text, s.Rules.Share(), err, want)
+		}
+	}
+	for _, text := range []string{"0%", "40", "0.4", "101%", "-1%", "NaN%", "x%", "%", "0.00001%"} {
+		want := "LIMIT_SHARE (--limit-share) is \"" + text + "\": want a percentage above 0% and at most 100%, such as 40%"
+		if _, err := parse(t, "--limit-share="+text); err == nil || err.Error() != want {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -42,6 +43,9 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 	case spec.Strategy == algorithms.SlidingLog:
 		spec.Strategy = algorithms.SlidingWindow
 		r.warn(l.from.At, l.path, "is a sliding_window in spite of DEFAULT_STRATEGY: %s", wrong.Message)
+	case strings.HasPrefix(wrong.Field, "lease"):
+		spec = plain
+		r.warn(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because of its lease: %s", wrong.Message)
 	default:
 		spec = plain
 	}
@@ -54,5 +58,5 @@ func (o *Options) unmatched() descriptors.Limit {
 	if err != nil {
 		return descriptors.Limit{OnError: inherited}
 	}
-	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, OnError: inherited}
+	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, OnError: inherited, Share: o.Share}
 }

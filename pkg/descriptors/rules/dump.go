@@ -10,7 +10,8 @@ import (
 
 // Dump lists every limit of a tree on a line of its own as /rlconfig of
 // envoyproxy/ratelimit does, sorted. Fields that envoyproxy/ratelimit does not
-// have stand at the end of a line where a rule uses them.
+// have stand at the end of a line where a rule uses them, and so does Options.Share
+// with the amount that is written in the rule.
 func Dump(t *descriptors.Tree) string {
 	var lines []string
 	t.Each(func(_ *descriptors.Domain, r *descriptors.Rule) {
@@ -23,7 +24,11 @@ func Dump(t *descriptors.Tree) string {
 		}
 		for i := range r.Limits {
 			l := &r.Limits[i]
-			line(l.Unit, l.Requests, printOwn(l))
+			own := printOwn(l)
+			if l.Share != 0 {
+				own += fmt.Sprintf(", limit_share: %s of %d", l.Share, l.WrittenRequests)
+			}
+			line(l.Unit, l.Requests, own)
 		}
 	})
 	slices.Sort(lines)

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -17,12 +19,13 @@ const (
 	inDescriptor
 	inLimit
 	inReplaces
+	inLease
 	anywhere // inside a value that is ignored
 )
 
 // String is the place in a message.
 func (p place) String() string {
-	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces"}[p]
+	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease"}[p]
 }
 
 // field is one key of the rule language in one place.
@@ -138,7 +141,7 @@ func language() []field {
 			print: func(l *descriptors.Limit) string { return when(l.Extend, "true") },
 			what:  "each hit starts the window of `from_first_hit` anew, for elastic lock-outs",
 			catch: "a caller who keeps trying never gets in"},
-		{name: "max_delay", in: inLimit, own: true, lacking: true, value: delay, def: "deny at once",
+		{name: "max_delay", in: inLimit, own: true, lacking: true, value: duration(func(t target) *time.Duration { return &t.limit.spec.MaxDelay }), def: "deny at once",
 			print: func(l *descriptors.Limit) string { return unless(l.MaxDelay, 0) },
 			what:  "makes leaky_bucket a queue: a request waits for its turn for at most this long",
 			catch: "Envoy must wait as long: raise the timeout of its filter"},
@@ -146,6 +149,10 @@ func language() []field {
 			print: func(l *descriptors.Limit) string { return unless(l.OnError, descriptors.PolicyError) },
 			what:  "what happens to hits while the store cannot decide: see [failure policies](failure.md)",
 			catch: "`local` needs `REPLICAS` or `REPLICAS_DNS` if several processes share the store"},
+		{name: "lease", in: inLimit, own: true, lacking: true, value: lease, def: "false",
+			print: func(l *descriptors.Limit) string { return l.Lease.String() },
+			what:  "decide the hits of hot keys from memory: a process charges the store ahead for several hits at once. `true` stands for `{share: 5%, ttl: 250ms}`. See [regions](multi-region.md)",
+			catch: "denied hits are not counted. Not with `extend` or `max_delay`; no effect in `rate_limits`, in all-or-nothing requests and in the memory backend"},
 		{name: "unlimited", in: inLimit, value: boolean(func(t target) *bool { return &t.limit.unlimited }),
 			what:  "no limit, for exceptions",
 			catch: "without `unit`, and only in `rate_limit`"},
@@ -157,6 +164,13 @@ func language() []field {
 
 		{name: "name", in: inReplaces, value: text(func(t target) *string { return &t.replaced.name }),
 			what: "the `name` of another limit"},
+
+		{name: "share", in: inLease, own: true, value: percent(func(t target) *algorithms.Percent { return &t.lease.Share }), def: "5%",
+			what:  "the part of `burst`, or of `requests_per_unit` where the strategy has no burst, that one process may hold at most",
+			catch: "at least one hit, at most 50%"},
+		{name: "ttl", in: inLease, own: true, value: duration(func(t target) *time.Duration { return &t.lease.TTL }), def: "250ms",
+			what:  "how long a process may hold hits unused",
+			catch: "10ms to 10s, and a few times the round trip to the store"},
 	}
 }
 

@@ -44,6 +44,9 @@ func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
 			r.problem(l.from.at("unlimited"), join(l.path, "unlimited"), "belongs into rate_limit: an unlimited descriptor has no list of limits")
 			continue
 		}
+		if l.spec.Lease != (algorithms.Lease{}) && len(several) > 1 {
+			r.warn(l.from.at("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
+		}
 		limit, ok := r.compile(l, several)
 		if !ok {
 			continue
@@ -129,9 +132,11 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	}
 	spec := l.spec
 	spec.Window = unit.Duration() * time.Duration(l.Multiplier)
+	spec.Requests, spec.Burst = r.opts.Share.Of(spec.Requests), r.opts.Share.Of(spec.Burst)
 	spec = r.withDefaults(l, spec, several)
 	compiled, err := l.Limit, error(nil)
 	compiled.Unit, compiled.WrittenBurst = unit, spec.Burst
+	compiled.Share, compiled.WrittenRequests = r.opts.Share, l.spec.Requests
 	if compiled.Limit, err = r.limits.get(spec); err != nil {
 		r.specProblem(l, err)
 		return descriptors.Limit{}, false

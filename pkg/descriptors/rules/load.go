@@ -38,6 +38,10 @@ type Options struct {
 	// ReplicasUnknown says that several processes may share the store and that
 	// nothing tells how many. Limits with the policy local then get a warning.
 	ReplicasUnknown bool
+	// Share is the part of every limit that this process and its store decide:
+	// requests_per_unit and bursts are multiplied by it, and so are overrides. 0
+	// stands for all of them.
+	Share algorithms.Percent
 }
 
 // Load compiles the rules of files and does not change the files.
@@ -48,6 +52,7 @@ type Options struct {
 // unless no domain is left. Warnings are of things that are odd and have a
 // meaning. Without files the tree has no domains.
 func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
+	opts.Burst = opts.Share.Of(opts.Burst)
 	c := compiler{opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched()}
 	cache := limitCache{}
 	var warnings Problems

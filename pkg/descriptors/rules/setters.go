@@ -18,6 +18,7 @@ type target struct {
 	descriptor *descriptor
 	limit      *limit
 	replaced   *replaced
+	lease      *algorithms.Lease
 }
 
 // setter reads the values of a field.
@@ -114,15 +115,48 @@ var fromFirstHit = setter{typ: windowFromFirstHit, set: func(r *reader, t target
 	}
 }}
 
-var delay = setter{typ: "a duration", set: func(r *reader, t target, v *Value, path string) {
-	var text string
-	r.text(v, path, &text)
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		r.problem(v.At, path, "must be a duration above 0 such as 500ms or 1.5s, not %q", text)
-		return
+// duration reads a duration above 0.
+func duration(of func(target) *time.Duration) setter {
+	return setter{typ: "a duration", set: func(r *reader, t target, v *Value, path string) {
+		var text string
+		r.text(v, path, &text)
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			r.problem(v.At, path, "must be a duration above 0 such as 500ms or 1.5s, not %q", text)
+			return
+		}
+		*of(t) = d
+	}}
+}
+
+// percent reads a percentage above 0%.
+func percent(of func(target) *algorithms.Percent) setter {
+	return setter{typ: "a percentage", set: func(r *reader, t target, v *Value, path string) {
+		var text string
+		r.text(v, path, &text)
+		p, err := algorithms.ParsePercent(text)
+		if err != nil {
+			r.problem(v.At, path, "%v", err)
+			return
+		}
+		*of(t) = p
+	}}
+}
+
+// lease reads true, false, or a mapping. Null is false.
+var lease = setter{typ: "true, or a mapping", set: func(r *reader, t target, v *Value, path string) {
+	switch {
+	case v.Kind == Map:
+		l := algorithms.DefaultLease
+		r.mapping(v, inLease, path, target{lease: &l})
+		t.limit.spec.Lease = l
+	case v.is == true:
+		t.limit.spec.Lease = algorithms.DefaultLease
+	case v.Kind == Bool || v.Kind == Null:
+		t.limit.spec.Lease = algorithms.Lease{}
+	default:
+		r.problem(v.At, path, "must be true, false, or a mapping with share and ttl, not %s", v.describe())
 	}
-	t.limit.spec.MaxDelay = d
 }}
 
 var listOfReplaces = setter{typ: "a list", set: func(r *reader, t target, v *Value, path string) {

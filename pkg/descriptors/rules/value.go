@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"example.org/rls/pkg/descriptors"
@@ -97,10 +98,12 @@ func (v *Value) pair(name string) (key, value *Value) {
 	return nil, nil
 }
 
-// at is the position of the value of the key name, or that of the mapping.
-func (v *Value) at(name string) descriptors.Position {
+// at is the position of the value of the key that path names, a.b for the key b in
+// the value of the key a, or that of the innermost value on the way.
+func (v *Value) at(path string) descriptors.Position {
+	name, below, _ := strings.Cut(path, ".")
 	if _, value := v.pair(name); value != nil {
-		return value.At
+		return value.at(below)
 	}
 	return v.At
 }

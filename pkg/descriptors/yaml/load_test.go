@@ -100,6 +100,51 @@ a.yaml:25:17: rate_limit.unit: is missing; one of second, minute, hour, day, wee
 a.yaml:27:96: rate_limit.burst: 4294967295 at this rate take more than 100 years to fill; lower burst or raise requests_per_unit`,
 		},
 		{
+			"leases",
+			`domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: minute, requests_per_unit: 19, lease: true}
+  - key: b
+    rate_limit: {unit: minute, requests_per_unit: 1000, lease: {share: 60%, ttl: 1m}}
+  - key: c
+    rate_limit:
+      unit: minute
+      requests_per_unit: 1000
+      lease:
+        share: 51%
+        ttl: 1s
+  - key: e
+    rate_limit: {unit: minute, requests_per_unit: 1000, lease: {share: 5, ttl: soon, sahre: 1%}}
+  - key: f
+    rate_limit: {unit: minute, requests_per_unit: 1000, lease: 5%}
+  - key: g
+    rate_limit: {unit: minute, requests_per_unit: 1000, strategy: gcra, lease: true}
+  - key: h
+    rate_limit: {unit: minute, requests_per_unit: 1000, window: from_first_hit, extend: true, lease: true}
+  - key: i
+    rate_limit: {unit: minute, requests_per_unit: 1000, strategy: leaky_bucket, max_delay: 1s, burst: 1000, lease: true}
+  - key: j
+    share: 5%
+    rate_limit: {unit: minute, requests_per_unit: 1000, lease: {ttl: 9ms}}
+  - key: l
+    rate_limit: {unlimited: true, lease: true}
+`,
+			`a.yaml:4:62: rate_limit.lease.share: 5% of requests_per_unit 19 is less than one hit; want at least 5.2632%, or no lease
+a.yaml:6:82: rate_limit.lease.ttl: 1m0s is out of range: want 10ms to 10s
+a.yaml:12:16: rate_limit.lease.share: 51% is more than half of the limit; want at most 50%, so that other processes have a part
+a.yaml:15:72: rate_limit.lease.share: must be a percentage above 0% and at most 100%, such as 5%, not "5"
+a.yaml:15:80: rate_limit.lease.ttl: must be a duration above 0 such as 500ms or 1.5s, not "soon"
+a.yaml:15:86: rate_limit.lease.sahre: unknown key; did you mean "share"?
+a.yaml:17:64: rate_limit.lease: must be true, false, or a mapping with share and ttl, not the string "5%"
+a.yaml:19:80: rate_limit.lease: no share of burst 1 is as much as one hit; leave lease out
+a.yaml:21:102: rate_limit.lease: has no meaning with ` + "`extend`" + `: each hit has to move the window's end
+a.yaml:23:116: rate_limit.lease: has no meaning with max_delay: a turn in the queue cannot be held
+a.yaml:25:5: share: has no meaning here; it belongs into lease
+a.yaml:26:70: rate_limit.lease.ttl: 9ms is out of range: want 10ms to 10s
+a.yaml:28:42: rate_limit.lease: must not be given with unlimited: true`,
+		},
+		{
 			"several limits",
 			`domain: d
 descriptors:
