@@ -126,7 +126,7 @@ var places = []place{
 }
 
 // processes opens the store as so many processes would.
-func (p *place) processes(t *testing.T, n int, cut int) []backends.Store {
+func (p *place) processes(t *testing.T, n, cut int) []backends.Store {
 	t.Helper()
 	if p.alone {
 		n = 1
@@ -150,8 +150,15 @@ func (p *place) processes(t *testing.T, n int, cut int) []backends.Store {
 	return all
 }
 
-// TestLinearizable has three processes share each store. In a second run, one
-// answer in twenty is lost.
+// TestLinearizable has two processes share each store: four callers of each, so that operations on
+// one key are merged. In a second run, one answer in twenty is lost.
+//
+// Three answers promise less. A denial from the local cache shows its cell as it
+// was at some time in the second before. Refunds that were merged all show the cell
+// after the last of them. And a sliding window on memcached reads the previous
+// window's count beside its own: a request that belongs to the previous window and
+// comes while others are under way in the next one may be seen by one of them and
+// not by another.
 func TestLinearizable(t *testing.T) {
 	for _, p := range places {
 		for _, lose := range []int{0, 20} {
@@ -160,7 +167,7 @@ func TestLinearizable(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, one answer in %d lost", p.name, lose), func(t *testing.T) {
 				t.Parallel()
-				processes := p.processes(t, 3, lose)
+				processes := p.processes(t, 2, lose)
 				all := kinds
 				if p.whole {
 					all = append(all[:len(all):len(all)], together...)

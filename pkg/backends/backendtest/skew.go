@@ -35,3 +35,18 @@ func testSkew(t *testing.T, s backends.Store) {
 		}
 	}
 }
+
+// testTimes has one batch with operations of several times on one list, as callers
+// have that were merged: each is decided at its own time.
+func testTimes(t *testing.T, s backends.Store) {
+	now := epoch()
+	op := backends.Op{Kind: backends.List, Key: fresh("times"), Now: now, Den: 1, Times: 1,
+		By: backends.Amount{Whole: 2}, Max: backends.Amount{Whole: 3}, Window: window, Until: now + window}
+	applyOne(t, s, op)
+	before, after := op, op
+	before.Now, after.Now = now+window-second, now+window
+	r := apply(t, s, &backends.Batch{Ops: []backends.Op{before, after, before.Look()}})
+	if r[0].Admitted != 0 || r[1].Admitted != 1 || r[1].Value.Whole != 2 || r[2].Value.Whole != 2 {
+		t.Errorf("a second before the first hits leave, and then: %+v", r)
+	}
+}

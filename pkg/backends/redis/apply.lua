@@ -211,14 +211,34 @@ local function listSteps()
     return { at = number(sub(s, 1, a - 1)), cost = number(sub(s, a + 1, b - 1)), total = number(sub(s, b + 1)) }
   end
 
+  local newest
+
+  -- store writes the copy of the log at key.
+  local function store(key, l)
+    if l.dirty then
+      if l.cut >= l.length then
+        call('DEL', key)
+      elseif l.cut > 0 then
+        call('LTRIM', key, 0, -1 - l.cut)
+      end
+      for _, e in ipairs(l.added) do
+        call('RPUSH', key, format('%.0f:%.0f:%.0f', e.at, e.cost, e.total))
+      end
+      if newest(l, key) then call('PEXPIRE', key, l.life) end
+    elseif l.length > 0 and call('PTTL', key) == -1 then
+      call('PEXPIRE', key, l.life)
+    end
+  end
+
   -- list is the copy of the log at key: the stored elements without the newest
   -- `cut`, then `added`. `base` is the total of the elements that have left its
   -- head; `tail` is the newest stored element that is not cut. A clock that was
   -- set back leaves elements dated after now: they become one element dated now.
   local function list(key, now, window)
     local l = lists[key]
-    if l then return l end
-    l = { cut = 0, added = {}, base = 0 }
+    if l and (l.now == now or ARGV[2] ~= '0') then return l end
+    if l then store(key, l) end -- operations of several callers have several times
+    l = { now = now, cut = 0, added = {}, base = 0 }
     local s = try('LINDEX', key, 0)
     if type(s) == 'table' then
       if find(s.err, 'WRONGTYPE', 1, true) then error(FOREIGN) end
@@ -249,7 +269,7 @@ local function listSteps()
   end
 
   -- newest is the last element of the copy, or nil.
-  local function newest(l, key)
+  function newest(l, key)
     if #l.added > 0 then return l.added[#l.added] end
     if l.cut >= l.length then return nil end
     if not l.tail then l.tail = element(call('LINDEX', key, -1 - l.cut)) end
@@ -332,21 +352,7 @@ local function listSteps()
   end
 
   local function flush()
-    for key, l in pairs(lists) do
-      if l.dirty then
-        if l.cut >= l.length then
-          call('DEL', key)
-        elseif l.cut > 0 then
-          call('LTRIM', key, 0, -1 - l.cut)
-        end
-        for _, e in ipairs(l.added) do
-          call('RPUSH', key, format('%.0f:%.0f:%.0f', e.at, e.cost, e.total))
-        end
-        if newest(l, key) then call('PEXPIRE', key, l.life) end
-      elseif l.length > 0 and call('PTTL', key) == -1 then
-        call('PEXPIRE', key, l.life)
-      end
-    end
+    for key, l in pairs(lists) do store(key, l) end
   end
 
   -- guarded is step, or BAD if the key does not hold a log.
