@@ -57,7 +57,11 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	defer func() { _ = store.Close() }()
 
-	limits, err := newService(s, store, observers(s, measure, k.Stderr, log))
+	local, runLocal, err := newLocal(s, store, log)
+	if err != nil {
+		return err
+	}
+	limits, err := newService(s, store, local, observers(s, measure, k.Stderr, log))
 	if err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
-	return together(ctx, rules.run, watch.Run, collectRarely, statsd.Run, func(ctx context.Context) error {
+	return together(ctx, rules.run, watch.Run, collectRarely, statsd.Run, runLocal, func(ctx context.Context) error {
 		if !rules.mayListen(ctx) {
 			return nil
 		}

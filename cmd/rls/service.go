@@ -11,7 +11,7 @@ import (
 )
 
 // newService returns the service that the settings describe.
-func newService(s *settings.Settings, store backends.Store, observers []service.Observer) (*service.Service, error) {
+func newService(s *settings.Settings, store backends.Store, local service.Local, observers []service.Observer) (*service.Service, error) {
 	secret, err := keySecret(&s.Backend)
 	if err != nil {
 		return nil, err
@@ -37,6 +37,7 @@ func newService(s *settings.Settings, store backends.Store, observers []service.
 	}
 	return service.New(service.Config{
 		Store: store,
+		Local: local,
 
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/standin"
+	"example.org/rls/pkg/settings"
+)
+
+// newLocal returns what decides limits with on_error: local while the store is
+// away, and the function that looks for other replicas and charges the store when
+// it is back, until its context ends. A store in this process is never away, so
+// nothing decides in its place.
+func newLocal(s *settings.Settings, store backends.Store, log *slog.Logger) (service.Local, func(context.Context) error, error) {
+	if !backendOf(s).shared {
+		return nil, func(context.Context) error { return nil }, nil
+	}
+	replicas := standin.NewReplicas(s.Store.Replicas, s.Store.ReplicasDNS, log)
+	local, err := standin.New(standin.Options{Store: store, Replicas: replicas.Count, Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return local, func(ctx context.Context) error { return together(ctx, replicas.Run, local.Run) }, nil
+}
