@@ -12,6 +12,7 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/denycache"
+	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
@@ -90,6 +91,7 @@ func openStore(o *opening) (backends.Store, error) {
 			}
 			return o.tracer.Store(s, b.system)
 		},
+		Leases: func(s *lease.Store) { o.measure.Leases(s.Stats) },
 	})
 	if cache, ok := store.(*denycache.Store); ok {
 		o.measure.LocalCache(func() metrics.CacheStats { return metrics.CacheStats(cache.Stats()) })

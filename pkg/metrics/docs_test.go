@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 )
@@ -28,6 +29,7 @@ func TestDocs(t *testing.T) {
 	watch := &breaker.Watch{}
 	watch.Server("10.0.0.1:6379")
 	m.Breakers("redis", []*breaker.Watch{watch})
+	m.Leases(func() lease.Stats { return lease.Stats{} })
 	m.LocalCache(func() metrics.CacheStats { return metrics.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}\n", entry), entry))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 )
 
@@ -35,8 +36,14 @@ func Run(t *testing.T, open Open, exceptions ...Exceptions) {
 	t.Run("Keys", func(t *testing.T) { testKeys(t, open(t)) })
 	t.Run("Concurrency", func(t *testing.T) { testConcurrency(t, open(t)) })
 	t.Run("Context", func(t *testing.T) { testContext(t, open(t)) })
-	t.Run("Timelines", func(t *testing.T) { testTimelines(t, open(t), exceptions) })
+	t.Run("Timelines", func(t *testing.T) { testTimelines(t, open(t), algorithms.Lease{}, exceptions) })
 	t.Run("Closed", func(t *testing.T) { testClosed(t, open(t)) })
+}
+
+// RunLeased plays the timelines of every strategy on limits with that lease. The
+// store's background work must be done when Apply returns.
+func RunLeased(t *testing.T, open Open, lease algorithms.Lease, exceptions ...Exceptions) {
+	testTimelines(t, open(t), lease, exceptions)
 }
 
 const second = int64(time.Second / time.Microsecond)

@@ -257,7 +257,7 @@ var zeroEvents = []event{
 // UTC midnight.
 var untilMidnight = time.Duration(24-time.UnixMicro(epoch()).UTC().Hour()) * time.Hour
 
-func testTimelines(t *testing.T, s backends.Store, exceptions []Exceptions) {
+func testTimelines(t *testing.T, s backends.Store, lease algorithms.Lease, exceptions []Exceptions) {
 	excepted := Exceptions{}
 	for _, e := range exceptions {
 		maps.Copy(excepted, e)
@@ -267,24 +267,35 @@ func testTimelines(t *testing.T, s backends.Store, exceptions []Exceptions) {
 			continue
 		}
 		t.Run(tl.name, func(t *testing.T) {
-			l, err := algorithms.New(tl.spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := leased(t, tl.spec, lease)
 			id := algorithms.Identity{ID: []byte(fresh("timeline"))}
 			if tl.spec.Strategy == algorithms.SlidingWindow {
 				id.ID = id.ID[1 : len(id.ID)-1] // the key brings its own hash tag
 			}
 			for i, e := range tl.events {
 				if e.limit != nil {
-					if l, err = algorithms.New(*e.limit); err != nil {
-						t.Fatal(err)
-					}
+					l = leased(t, *e.limit, lease)
 				}
 				play(t, s, l, id, tl.admittedOnly, i, e)
 			}
 		})
 	}
+}
+
+// leased is the limit of spec with the lease, or without it if the limit cannot have
+// that lease.
+func leased(t *testing.T, spec algorithms.Spec, lease algorithms.Lease) *algorithms.Limit {
+	t.Helper()
+	with := spec
+	with.Lease = lease
+	if l, err := algorithms.New(with); err == nil {
+		return l
+	}
+	l, err := algorithms.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 func play(t *testing.T, s backends.Store, l *algorithms.Limit, id algorithms.Identity, admittedOnly bool, i int, e event) {

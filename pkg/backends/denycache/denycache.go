@@ -124,7 +124,7 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch) error {
 }
 
 // lasts reports whether op's cell, once it has no room for op, has no room for it
-// until the cell ends, and whether op is decided by that cell alone.
+// until the cell ends, refunds aside, and whether op is decided by that cell alone.
 func lasts(op *backends.Op) bool {
 	switch {
 	case op.Refund || op.Group > 0 || op.By == (backends.Amount{}):
@@ -152,7 +152,11 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 		s.count.expired.Add(1)
 		return backends.Reply{}
 	}
-	if age := op.Now - m.at; age <= -freshFor || age >= freshFor { // negative if the clock went back
+	fresh := int64(freshFor)
+	if op.Lease != nil { // hits come back within a ttl
+		fresh = min(fresh, op.Lease.TTL)
+	}
+	if age := op.Now - m.at; age <= -fresh || age >= fresh { // negative if the clock went back
 		return backends.Reply{}
 	}
 	look := *op

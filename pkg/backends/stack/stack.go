@@ -2,15 +2,15 @@
 // place that knows the order of the decorators. With the Watch that serve gives
 // it (tracing and metrics) the stacks are:
 //
-//	denycache ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ redis
-//	denycache ▶ tracing ▶ metrics ▶ deadline ▶ split(combine ▶ redis, combine ▶ redis)
-//	denycache ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ memcached
+//	denycache ▶ lease ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ redis
+//	denycache ▶ lease ▶ tracing ▶ metrics ▶ deadline ▶ split(combine ▶ redis, combine ▶ redis)
+//	denycache ▶ lease ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ memcached
 //	tracing ▶ metrics ▶ memory
 //
 // The cache is outermost, so that metrics and traces show only the calls that
-// reach a server. One deadline bounds a call to both stores. Operations are
-// merged below split, so that a key of one store does not wait for the other
-// store.
+// reach a server; leases lie above them for the same reason. One deadline bounds a
+// call to both stores. Operations are merged below split, so that a key of one
+// store does not wait for the other store.
 package stack
 
 import (
@@ -21,6 +21,7 @@ import (
 	"example.org/rls/pkg/backends/combine"
 	"example.org/rls/pkg/backends/deadline"
 	"example.org/rls/pkg/backends/denycache"
+	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -42,11 +43,14 @@ type Options struct {
 	// timeouts of the tiers and to callers' deadlines.
 	Decision time.Duration
 	// LocalCache is the size in bytes of denycache, which remembers full cells;
-	// 0 builds no cache. A Main in this process never gets a cache.
+	// 0 builds no cache. A Main in this process gets neither a cache nor leases.
 	LocalCache int
-	// Watch, if not nil, wraps the store below the local cache, to see the calls
-	// that the cache does not answer: tracing, metrics.
+	// Watch, if not nil, wraps the store below the local cache and leases, to see
+	// the calls that they do not answer: tracing, metrics.
 	Watch func(backends.Store) backends.Store
+	// Leases, if not nil, is called with the store that leases hits, if there is
+	// one.
+	Leases func(*lease.Store)
 }
 
 // Build returns the store that o describes. It owns the stores in o: Close of
@@ -74,10 +78,20 @@ func (o *Options) build() (store backends.Store, err error) {
 	if o.Watch != nil {
 		store = o.Watch(store)
 	}
-	if remote && o.LocalCache > 0 {
-		return denycache.New(store, o.LocalCache)
+	if !remote {
+		return store, nil
 	}
-	return store, nil
+	leased, err := lease.New(store, lease.Options{Timeout: max(o.Main.Timeout, o.PerSecond.Timeout)})
+	if err != nil {
+		return nil, err
+	}
+	if o.Leases != nil {
+		o.Leases(leased)
+	}
+	if o.LocalCache > 0 {
+		return denycache.New(leased, o.LocalCache)
+	}
+	return leased, nil
 }
 
 // remote is the part of the stack from deadline down to the stores on servers.
