@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -69,7 +70,7 @@ func newBreaker(w *Watch, address string) *Breaker {
 	if w.Log != nil {
 		b.log = w.Log.With("server", address, "role", w.Role)
 	}
-	b.busy = fmt.Errorf("%w: %s: more than %d calls are under way", backends.ErrUnavailable, address, b.room)
+	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)
 	b.circuit = circuitbreaker.NewBuilder[any]().
 		WithFailureRateThreshold(cmp.Or(w.FailureRatio, DefaultFailureRatio), uint(b.minCalls), cmp.Or(w.Window, DefaultWindow)).
 		WithSuccessThreshold(1).
@@ -78,6 +79,10 @@ func newBreaker(w *Watch, address string) *Breaker {
 		Build()
 	return b
 }
+
+// ErrBusy is wrapped by the errors of Enter for calls for which there is no room.
+// It says nothing about the server.
+var ErrBusy = errors.New("too many calls are under way")
 
 // Enter asks to make a call. If it returns nil, the caller makes the call and then
 // calls Leave. Else it must not make the call: the server is away, or too many
@@ -109,20 +114,24 @@ func (b *Breaker) probes() bool {
 // err must hold no credentials. Leave must be called once for each call.
 func (b *Breaker) Leave(took time.Duration, err error) {
 	b.inFlight.Add(-1)
-	if err == nil && took > b.slow {
-		err = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
-	}
 	switch {
+	case b.away.Load() != nil && b.late(took):
 	case err != nil:
 		b.failed(took, err)
-	case b.away.Load() == nil:
-		b.succeeded()
-	case !b.late(took):
+	case took > b.slow:
+		b.answered()
+		b.mu.Lock()
+		b.cause = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
+		b.mu.Unlock()
+		b.circuit.RecordFailure()
+	default:
+		b.answered()
 		b.circuit.RecordSuccess()
 	}
 }
 
-func (b *Breaker) succeeded() {
+// answered notes that the server is not dead.
+func (b *Breaker) answered() {
 	if !b.heard.Load() {
 		b.heard.Store(true)
 	}
@@ -132,13 +141,9 @@ func (b *Breaker) succeeded() {
 		b.failing.Store(false)
 		b.mu.Unlock()
 	}
-	b.circuit.RecordSuccess()
 }
 
 func (b *Breaker) failed(took time.Duration, err error) {
-	if b.away.Load() != nil && b.late(took) {
-		return
-	}
 	now := time.Now()
 	b.mu.Lock()
 	b.cause = err
@@ -181,9 +186,6 @@ func (b *Breaker) changed(to circuitbreaker.StateChangedEvent) {
 		b.away.Store(new(fmt.Errorf("%w: %s is away: %s", backends.ErrUnavailable, b.address, b.cause.Error())))
 		b.announce(now)
 	case circuitbreaker.ClosedState:
-		b.heard.Store(true)
-		b.run = 0
-		b.failing.Store(false)
 		b.cameBack = now
 		b.away.Store(nil)
 		b.recall(now, "a server of the store is back")

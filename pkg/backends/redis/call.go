@@ -25,25 +25,12 @@ const (
 	tryAgainPause = 5 * time.Millisecond
 )
 
-// tryStart sends the call unless its lane is full.
-func (c *call) tryStart(ctx context.Context, to servers) {
-	if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err == nil && c.lane.tryEnter() {
-		c.send(c.eval.args, false)
-	}
-}
-
-// start sends the call if it was not sent yet. It waits for room in the lane as
-// long as ctx allows.
+// start sends the call, unless its lane refuses it.
 func (c *call) start(ctx context.Context, to servers) {
-	if c.trip != nil || c.err != nil {
+	if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err != nil {
 		return
 	}
-	if c.lane == nil {
-		if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err != nil {
-			return
-		}
-	}
-	if c.err = c.lane.enter(ctx); c.err == nil {
+	if c.err = c.lane.enter(); c.err == nil {
 		c.send(c.eval.args, false)
 	}
 }
@@ -56,7 +43,7 @@ func (c *call) send(args []any, asking bool) {
 // again sends the call anew and waits for the answer. The call must not have
 // been carried out.
 func (c *call) again(ctx context.Context, args []any, asking bool) error {
-	if err := c.lane.enter(ctx); err != nil {
+	if err := c.lane.enter(); err != nil {
 		return err
 	}
 	c.ended = nil

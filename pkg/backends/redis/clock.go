@@ -31,7 +31,7 @@ func newClock(t *target) *clock {
 		local: t.Clock, start: t.Clock(), wake: make(chan struct{}, 1),
 		failed: t.ClockError, log: slog.New(slog.DiscardHandler),
 	}
-	if w := t.Watch; w != nil {
+	if w := t.Watch; w != nil && w.Log != nil {
 		c.log = w.Log.With("role", w.Role)
 	}
 	return c

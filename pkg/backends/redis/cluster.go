@@ -42,33 +42,37 @@ type cluster struct {
 
 	mu         sync.Mutex
 	lanes      map[*goredis.Client]*lane
+	dialers    map[*goredis.Client]*dialer
 	byAddr     map[string]*goredis.Client
 	lastReload time.Time
 }
 
 // openCluster calls changed when other servers may be the masters.
 func openCluster(t *target, changed func()) *cluster {
-	d := newDialer(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cluster{
 		watch: t.Watch, seeds: t.Watch.Server(strings.Join(t.addrs, ",")),
 		known: make(chan struct{}), cancel: cancel, changed: changed,
-		lanes: map[*goredis.Client]*lane{}, byAddr: map[string]*goredis.Client{},
+		lanes: map[*goredis.Client]*lane{}, dialers: map[*goredis.Client]*dialer{}, byAddr: map[string]*goredis.Client{},
 	}
 	c.client = goredis.NewClusterClient(&goredis.ClusterOptions{
-		Addrs:  t.addrs,
-		Dialer: d.dial, CredentialsProviderContext: t.credentials,
-		Protocol: 2, DisableIdentity: true,
+		Addrs:                      t.addrs,
+		CredentialsProviderContext: t.credentials,
+		Protocol:                   2, DisableIdentity: true,
 		MaxRedirects: -1, DialerRetries: 1, DisableRoutingPolicies: true,
-		DialTimeout: t.silence(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
+		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
 		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		ClusterStateReloadInterval: topologyEvery,
-	})
-	c.client.OnNewNode(func(node *goredis.Client) {
-		c.mu.Lock()
-		c.byAddr[node.Options().Addr] = node
-		c.mu.Unlock()
+		NewClient: func(o *goredis.Options) *goredis.Client {
+			d := newDialer(t)
+			o.Dialer = d.dial
+			node := goredis.NewClient(o)
+			c.mu.Lock()
+			c.dialers[node], c.byAddr[o.Addr] = d, node
+			c.mu.Unlock()
+			return node
+		},
 	})
 	go c.learn(ctx)
 	return c
@@ -81,16 +85,20 @@ func (c *cluster) learn(ctx context.Context) {
 	timer := time.NewTimer(topologyRetry)
 	defer timer.Stop()
 	for {
-		_, err := c.client.MasterForKey(ctx, "")
-		if err == nil {
-			c.seeds.Left()
-			close(c.known)
-			return
-		}
-		if ctx.Err() == nil {
-			err = explain(err, true)
-			c.reason.Store(&err)
-			tell(c.seeds, err)
+		if c.seeds.Enter() == nil {
+			start := time.Now()
+			_, err := c.client.MasterForKey(ctx, "")
+			if err == nil {
+				c.seeds.Leave(0, nil)
+				c.seeds.Left()
+				close(c.known)
+				return
+			}
+			if ctx.Err() == nil {
+				err = explain(err, true)
+				c.reason.Store(&err)
+			}
+			c.seeds.Leave(time.Since(start), err)
 		}
 		timer.Reset(topologyRetry)
 		select {
@@ -106,6 +114,9 @@ func (c *cluster) lane(ctx context.Context, key string) (*lane, error) {
 	select {
 	case <-c.known: // also when ctx has ended: the call outlives its caller
 	default:
+		if reason := c.reason.Load(); reason != nil {
+			return nil, c.unknown(*reason)
+		}
 		select {
 		case <-c.known:
 		case <-ctx.Done():
@@ -121,9 +132,6 @@ func (c *cluster) lane(ctx context.Context, key string) (*lane, error) {
 
 // unknown is the error of a call that ends before the topology is known.
 func (c *cluster) unknown(err error) error {
-	if reason := c.reason.Load(); reason != nil {
-		err = fmt.Errorf("%w: %w", err, *reason)
-	}
 	return fmt.Errorf("no node of the cluster (%s) has told its slots yet: %w", strings.Join(c.client.Options().Addrs, ","), err)
 }
 
@@ -133,7 +141,7 @@ func (c *cluster) laneTo(node *goredis.Client) *lane {
 	l := c.lanes[node]
 	if l == nil {
 		addr := node.Options().Addr
-		l = newLane(node, func() string { return addr }, c.watch.Server(addr))
+		l = newLane(node, func() string { return addr }, c.dialers[node], c.watch.Server(addr))
 		c.lanes[node] = l
 	}
 	return l
@@ -148,13 +156,16 @@ func (c *cluster) forgetClosed() {
 	cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for addr, node := range c.byAddr {
+	for node := range c.dialers {
 		if !errors.Is(node.Ping(ended).Err(), goredis.ErrClosed) {
 			continue
 		}
-		delete(c.byAddr, addr)
+		if addr := node.Options().Addr; c.byAddr[addr] == node {
+			delete(c.byAddr, addr)
+		}
+		delete(c.dialers, node)
 		if l := c.lanes[node]; l != nil {
-			l.server.Left()
+			l.breaker.Left()
 			delete(c.lanes, node)
 		}
 	}
@@ -180,10 +191,10 @@ func (c *cluster) redirect(err error) (*lane, bool) {
 // failed has the topology read again, because a replica may have been promoted.
 // It does nothing for a caller that has gone, nor for an answer of the server
 // that neither names another node for the slot nor says that this node cannot
-// serve.
+// serve, nor for a call for which there was no room.
 func (c *cluster) failed(err error) {
 	_, moved := goredis.IsMovedError(err)
-	if answered(err) && !moved && !cannotServe(err) || errors.Is(err, context.Canceled) {
+	if answered(err) && !moved && !cannotServe(err) || errors.Is(err, context.Canceled) || errors.Is(err, breaker.ErrBusy) {
 		return
 	}
 	c.mu.Lock()

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -14,19 +16,32 @@ import (
 // closed at once when the server has become a replica.
 type dialer struct {
 	net.Dialer
-	tls   func() *tls.Config // for a new connection; nil for plain text
-	count *connections
+	tls     func() *tls.Config // for a new connection; nil for plain text
+	silence time.Duration      // the longest wait for bytes before a connection counts as broken
+	count   *connections
+
+	opened     atomic.Int64 // connections so far
+	generation atomic.Int64 // how often the connections were left
+	epoch      time.Time
+	lastHeard  atomic.Int64 // when bytes came last on any connection, in ns since epoch
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
 }
 
 func newDialer(t *target) *dialer {
-	return &dialer{Dialer: net.Dialer{Timeout: t.silence()}, tls: t.TLS, count: &t.connections, open: map[*conn]struct{}{}}
+	return &dialer{
+		Dialer: net.Dialer{Timeout: t.connecting()}, tls: t.TLS, silence: t.silence(), count: &t.connections,
+		epoch: time.Now(), open: map[*conn]struct{}{},
+	}
 }
 
 // silence is the longest time without an answer before a connection is closed.
-func (t *target) silence() time.Duration { return min(t.Timeout, silence) }
+func (t *target) silence() time.Duration { return min(t.Timeout, t.Watch.SlowAfter(), silence) }
+
+// connecting is the longest time for a connection, and for its TLS handshake. A name
+// may have to be resolved.
+func (t *target) connecting() time.Duration { return min(t.Timeout, 2*t.silence()) }
 
 // dial never fails: instead of an error it returns a connection on which every
 // read and write fails. After some failed dials a pool of go-redis answers with
@@ -41,6 +56,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 }
 
 func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+	generation := d.generation.Load()
 	raw, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
@@ -52,6 +68,8 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 			config.ServerName, _, _ = net.SplitHostPort(addr)
 		}
 		secure := tls.Client(raw, config)
+		ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
 		if err := secure.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()
 			return nil, handshakeError(addr, err)
@@ -59,15 +77,26 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 		c.Conn = secure
 	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.generation.Load() != generation {
+		_ = c.Conn.Close()
+		return nil, errors.New("the connections to the server were given up meanwhile")
+	}
 	d.open[c] = struct{}{}
-	d.mu.Unlock()
+	d.opened.Add(1)
 	d.count.opened.Add(1)
 	return c, nil
 }
 
-// leaveAll closes every connection.
-func (d *dialer) leaveAll() {
+// leave closes all connections unless that has happened since generation was the
+// latest one. Connections that are being opened are closed, too.
+func (d *dialer) leave(generation int64) {
 	d.mu.Lock()
+	if d.generation.Load() != generation {
+		d.mu.Unlock()
+		return
+	}
+	d.generation.Add(1)
 	open := d.open
 	d.open = map[*conn]struct{}{}
 	d.mu.Unlock()
@@ -77,12 +106,54 @@ func (d *dialer) leaveAll() {
 	}
 }
 
+// afterStop is how long a connection that has been silent for too long is read once
+// more.
+const afterStop = 2 * time.Millisecond
+
+// heardSince reports whether bytes came on any connection since t.
+func (d *dialer) heardSince(t time.Time) bool {
+	return d.lastHeard.Load() > int64(t.Sub(d.epoch))
+}
+
 // conn is an open connection. Under TLS, too, it gives access to its socket:
 // before each use go-redis looks there whether the server has closed it.
 type conn struct {
 	net.Conn
-	raw    syscall.Conn
-	dialer *dialer
+	raw     syscall.Conn
+	dialer  *dialer
+	patient atomic.Bool // it may be silent for any time
+}
+
+// Read waits for bytes as long as the server may be silent, whatever time-out
+// go-redis has set for all answers to a pipeline: a server that sends one answer
+// after the other is not silent. go-redis' time-outs go by the wall clock, which
+// may be set.
+func (c *conn) Read(b []byte) (n int, err error) {
+	if !c.patient.Load() {
+		if err := c.Conn.SetReadDeadline(time.Now().Add(c.dialer.silence)); err != nil {
+			return 0, err
+		}
+	}
+	if n, err = c.Conn.Read(b); errors.Is(err, os.ErrDeadlineExceeded) {
+		// This process may have been stopped (CPU throttling) with the answer at hand.
+		if err := c.Conn.SetReadDeadline(time.Now().Add(afterStop)); err != nil {
+			return 0, err
+		}
+		n, err = c.Conn.Read(b)
+	}
+	if err == nil {
+		c.dialer.lastHeard.Store(int64(time.Since(c.dialer.epoch)))
+	}
+	return n, err
+}
+
+// SetReadDeadline only tells whether the connection may be silent for any time: a
+// sentinel's speaks up when the master changes.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if c.patient.Swap(t.IsZero()) != t.IsZero() && t.IsZero() {
+		return c.Conn.SetReadDeadline(t)
+	}
+	return nil
 }
 
 func (c *conn) SyscallConn() (syscall.RawConn, error) { return c.raw.SyscallConn() }

@@ -13,6 +13,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis"
 )
 
@@ -42,6 +43,15 @@ func must(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply {
 	return replies
 }
 
+// soon applies ops within a second of the server's return.
+func soon(t *testing.T, s backends.Store, ops ...backends.Op) {
+	t.Helper()
+	testenv.Eventually(t, time.Second, func() bool {
+		_, err := try(s, time.Second, ops...)
+		return err == nil
+	}, "calls succeed again")
+}
+
 func count(t *testing.T, s backends.Store, key string) int64 {
 	t.Helper()
 	op := hit(key)
@@ -49,7 +59,7 @@ func count(t *testing.T, s backends.Store, key string) int64 {
 }
 
 // load runs callers that each make one call after the other with a deadline of
-// 20 ms, until stop is called. Stop returns how long the slowest failed call took.
+// 20 ms, a millisecond after a failed one, until stop is called. Stop returns how long the slowest failed call took.
 func load(s backends.Store, callers int) (stop func() time.Duration) {
 	var slowest atomic.Int64
 	var wg sync.WaitGroup
@@ -65,6 +75,7 @@ func load(s backends.Store, callers int) (stop func() time.Duration) {
 				start := time.Now()
 				_, err := try(s, 20*time.Millisecond, hit(fmt.Sprint("load", i%10)))
 				if err != nil {
+					<-time.After(time.Millisecond) // failed calls end at once
 					took := int64(time.Since(start))
 					for old := slowest.Load(); took > old && !slowest.CompareAndSwap(old, took); old = slowest.Load() {
 					}
@@ -95,9 +106,7 @@ func TestFrozenServer(t *testing.T) {
 	}, "the server was frozen long enough")
 	slowest := stop()
 	server.Resume()
-	if _, err := try(s, time.Second, hit("a")); err != nil {
-		t.Errorf("first call after the freeze: %v", err)
-	}
+	soon(t, s, hit("a"))
 	if slowest > 500*time.Millisecond {
 		t.Errorf("a call with a deadline of 20 ms took %v", slowest)
 	}
@@ -129,25 +138,33 @@ func TestCloseFrozen(t *testing.T) {
 	testenv.Eventually(t, 5*time.Second, func() bool { return runtime.NumGoroutine() <= before }, "its goroutines end")
 }
 
-// TestFullQueue: when more calls than the queue holds have piled up behind a
-// frozen server, the first call after its return waits for room and succeeds.
-func TestFullQueue(t *testing.T) {
+// TestTooManyCalls: calls beyond the bound fail at once. None of them piles up: the
+// first probe after the server's return succeeds.
+func TestTooManyCalls(t *testing.T) {
 	server := testenv.Redis(t)
-	s := open(t, redis.Options{URL: server.Addr})
+	s := open(t, redis.Options{URL: server.Addr, Watch: &breaker.Watch{MaxInFlight: 64, Slow: time.Second}})
 	must(t, s, hit("a"))
 	server.Pause()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for range 6000 {
+	busy := 0
+	for range 1000 {
 		b := backends.Batch{Ops: []backends.Op{hit("gone")}, Replies: make([]backends.Reply, 1)}
-		if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
+		err := s.Apply(ctx, &b)
+		if !errors.Is(err, backends.ErrUnavailable) {
 			t.Fatalf("%v, want ErrUnavailable", err)
 		}
+		if errors.Is(err, breaker.ErrBusy) {
+			busy++
+		}
+	}
+	if busy != 1000-64 {
+		t.Errorf("%d calls found no room, want %d", busy, 1000-64)
 	}
 	server.Resume()
-	must(t, s, hit("a"))
-	if got := count(t, s, "gone"); got > 4096 {
-		t.Errorf("%d calls were kept, want at most 4096", got)
+	soon(t, s, hit("a"))
+	if got := count(t, s, "gone"); got > 64 {
+		t.Errorf("%d calls were kept, want at most 64", got)
 	}
 }
 
@@ -164,9 +181,7 @@ func TestRestartedServer(t *testing.T) {
 	}
 	stop()
 	server.Restart()
-	if _, err := try(s, time.Second, hit("a")); err != nil {
-		t.Fatalf("first call after the restart: %v", err)
-	}
+	soon(t, s, hit("a"))
 	server.Restart() // in between calls
 	if _, err := try(s, time.Second, hit("a")); err != nil {
 		t.Fatalf("first call after the second restart: %v", err)
@@ -181,9 +196,7 @@ func TestOpenBeforeTheServer(t *testing.T) {
 		t.Fatalf("Ping: %v, want ErrUnavailable", err)
 	}
 	server.Restart()
-	if err := s.Ping(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Eventually(t, time.Second, func() bool { return s.Ping(context.Background()) == nil }, "the server is asked again")
 	must(t, s, hit("a"))
 }
 
@@ -283,8 +296,9 @@ func TestScriptFlush(t *testing.T) {
 // TestCallersThatGiveUp: callers that give up close no connection, and their hits
 // count.
 func TestCallersThatGiveUp(t *testing.T) {
+	const gone = 4000
 	server := testenv.Redis(t)
-	s := open(t, redis.Options{URL: server.Addr})
+	s := open(t, redis.Options{URL: server.Addr, Watch: &breaker.Watch{MaxInFlight: 2 * gone, Slow: time.Second}})
 	must(t, s, hit("warm"))
 	// The clock asks three times at first and may open a connection for it.
 	testenv.Eventually(t, 5*time.Second, func() bool {
@@ -292,7 +306,6 @@ func TestCallersThatGiveUp(t *testing.T) {
 	}, "the store knows the time")
 	connections := func() string { return info(t, server, "total_connections_received") }
 	before := connections()
-	const gone = 4000 // fewer than the queue holds
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -314,8 +327,8 @@ func TestCallersThatGiveUp(t *testing.T) {
 		t.Errorf("the callers that stay were counted %d times, want 200", got)
 	}
 	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, s, "gone") == gone }, "calls outlive their callers")
-	// The lane may open three more of its four connections, and info opens one.
-	if after := connections(); atoi(t, after) > atoi(t, before)+3+1 {
+	// The lane may open the rest of its ten connections, and info opens one.
+	if after := connections(); atoi(t, after) > atoi(t, before)+10+1 {
 		t.Errorf("connections: %s before, %s after", before, after)
 	}
 }

@@ -4,57 +4,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 )
 
 const (
-	// queueLimit bounds the commands that are under way to one server or wait
-	// for their batch, including commands whose callers have given up.
-	queueLimit = 4096
 	// directLimit is how many commands are under way to one server before
 	// further ones wait for a batch. Below it a command waits for nobody.
 	directLimit = 4
-	// batchLimit bounds the commands of a batch. The whole batch must be answered
-	// before its connection counts as silent, also when each command is slow.
+	// batchLimit bounds the commands of a batch, and so the time that the server
+	// takes for it.
 	batchLimit = 256
+	// nearby is the longest round trip to a server that is not distant.
+	nearby = time.Millisecond
 )
 
 // A lane is the way to one server.
 //
 // While few commands are under way, each is sent at once on a connection of
 // its own. The commands that come while more are under way form batches, and each
-// batch is sent as one pipeline when a connection is free. While batches have
-// more commands than connections, one batch goes at a time. So a lone caller
-// waits for one round trip, and many callers share system calls, here and in
-// Redis.
+// batch is sent as one pipeline. While batches have more than a few commands, one
+// batch goes at a time, so that many callers share system calls, here and in
+// Redis. To a distant server several batches are under way, spread over the round
+// trip, so that a command does not wait for the round trip of another command.
 //
-// When the server has been silent for so long that a batch fails, the waiting
-// commands fail with the batch. They were not sent, so the server does not charge
-// them when it wakes up.
+// The breaker bounds the commands in the lane, and refuses commands while the
+// server is away. When the server has been silent for so long that a batch fails,
+// the waiting commands fail with the batch. They were not sent, so the server does
+// not charge them when it wakes up.
 //
 // A command outlives its caller: a caller that gives up ends only its wait, so
 // the connection keeps its order of replies and stays open.
 type lane struct {
-	client *goredis.Client
-	name   func() string    // names the server in errors
-	server *breaker.Breaker // is told whether the server answers
-	direct int              // directLimit, or the size of the pool if that is less
-	room   chan struct{}    // holds one element for each command that has not ended
-	heard  atomic.Bool      // the server has answered once
+	client  *goredis.Client
+	name    func() string // names the server in errors
+	breaker *breaker.Breaker
+	dialer  *dialer     // opens the client's connections
+	demoted func()      // is called when the server has answered READONLY; may be nil
+	direct  int         // directLimit, or the size of the pool if that is less
+	wide    int         // the batches that may be under way
+	heard   atomic.Bool // the server has answered once
 
-	mu     sync.Mutex
-	queue  []*trip // the next batches
-	flying int     // commands on the wire
-	deep   bool    // the last batch had, or the next one has, more than direct commands
-	closed bool
+	mu      sync.Mutex
+	queue   []*trip       // the next batches
+	flying  int           // commands on the wire
+	batches int           // the batches that they form
+	sent    time.Time     // when the last batch was sent
+	deep    bool          // the last batch had, or the next one has, more than direct commands
+	pace    time.Duration // the time between batches to a distant server; 0 for a server nearby
+	waking  bool          // a timer calls wake
+	closed  bool
 
-	batches sync.WaitGroup // goroutines that send
+	senders sync.WaitGroup // goroutines that send
 }
 
 // A trip is one command on its way to a server and back.
@@ -66,37 +74,18 @@ type trip struct {
 	done   chan struct{} // closed when cmd and err are set
 }
 
-func newLane(client *goredis.Client, name func() string, server *breaker.Breaker) *lane {
+func newLane(client *goredis.Client, name func() string, d *dialer, b *breaker.Breaker) *lane {
+	pool := client.Options().PoolSize
 	return &lane{
-		client: client, name: name, server: server,
-		direct: min(directLimit, client.Options().PoolSize),
-		room:   make(chan struct{}, queueLimit),
+		client: client, name: name, dialer: d, breaker: b,
+		direct: min(directLimit, pool),
+		wide:   max(1, pool-1), // the clock has the last connection
 	}
 }
 
-// tryEnter takes a place in the lane if there is one.
-func (l *lane) tryEnter() bool {
-	select {
-	case l.room <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// enter takes a place in the lane. If there is one it succeeds, even when ctx
-// has ended: the hit of a caller that has given up counts all the same.
-func (l *lane) enter(ctx context.Context) error {
-	if l.tryEnter() {
-		return nil
-	}
-	select {
-	case l.room <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("queue of %d calls is full: %w", queueLimit, ctx.Err())
-	}
-}
+// enter takes a place in the lane, or returns at once the reason why there is none.
+// It succeeds for a caller that has given up, too: its hit counts all the same.
+func (l *lane) enter() error { return l.breaker.Enter() }
 
 // send sends t, now or with the next batch. The caller has entered the lane; t
 // leaves it when it ends.
@@ -104,45 +93,22 @@ func (l *lane) send(t *trip) {
 	t.done = make(chan struct{})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.closed:
+	if l.closed {
 		l.end(t, goredis.ErrClosed)
-	case l.busy():
-		l.queue = append(l.queue, t)
-	default:
-		l.flying++
-		l.batches.Add(1)
-		go l.work([]*trip{t})
+		l.breaker.Leave(0, nil)
+		return
+	}
+	l.queue = append(l.queue, t)
+	if batch := l.take(); batch != nil {
+		l.senders.Add(1)
+		go l.work(batch)
 	}
 }
 
-// busy reports whether a command has to wait for the next batch.
-func (l *lane) busy() bool {
-	if l.deep {
-		return l.flying > 0
-	}
-	return l.flying >= l.direct
-}
-
-// work sends batch, and then the batches that have formed meanwhile.
-func (l *lane) work(batch []*trip) {
-	defer l.batches.Done()
-	for len(batch) > 0 {
-		if err := l.exchange(batch); err != nil {
-			l.giveUp(err)
-		}
-		batch = l.next(len(batch))
-	}
-}
-
-// next returns the batch that is to be sent after a batch of n trips has ended.
-// It is empty while enough is under way.
-func (l *lane) next(n int) []*trip {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.flying -= n
-	l.deep = max(n, len(l.queue)) > l.direct
-	if l.busy() {
+// take takes the next batch from the queue, to be sent now. It returns nil if the
+// queue is empty or has to wait.
+func (l *lane) take() []*trip {
+	if len(l.queue) == 0 || l.busy() {
 		return nil
 	}
 	size := min(len(l.queue), batchLimit)
@@ -151,7 +117,66 @@ func (l *lane) next(n int) []*trip {
 		l.queue = nil
 	}
 	l.flying += size
+	l.batches++
+	l.sent = time.Now()
 	return batch
+}
+
+// busy reports whether the queue has to wait: for the end of a batch, or for wake.
+func (l *lane) busy() bool {
+	switch {
+	case l.flying == 0:
+		return false
+	case l.pace == 0:
+		return l.deep || l.flying >= l.direct
+	case l.batches >= l.wide:
+		return true
+	}
+	if !l.deep {
+		return false
+	}
+	wait := l.pace - time.Since(l.sent)
+	if wait > 0 && !l.waking {
+		l.waking = true
+		l.senders.Add(1)
+		time.AfterFunc(wait, l.wake)
+	}
+	return wait > 0
+}
+
+// wake sends the queue that had to wait for its time.
+func (l *lane) wake() {
+	l.mu.Lock()
+	l.waking = false
+	batch := l.take()
+	l.mu.Unlock()
+	l.work(batch)
+}
+
+// work sends batch, and then the batches that have formed meanwhile.
+func (l *lane) work(batch []*trip) {
+	defer l.senders.Done()
+	for len(batch) > 0 {
+		took, silent := l.exchange(batch)
+		if silent != nil {
+			l.giveUp(silent)
+		}
+		batch = l.next(len(batch), took)
+	}
+}
+
+// next returns the batch that is to be sent after a batch of n trips has ended,
+// which took so long. It is empty while enough is under way.
+func (l *lane) next(n int, took time.Duration) []*trip {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flying -= n
+	l.batches--
+	l.deep = max(n, len(l.queue)) > l.direct
+	if l.pace = 0; took > nearby {
+		l.pace = max(nearby, took/time.Duration(l.wide))
+	}
+	return l.take()
 }
 
 // giveUp ends the commands that wait for their batch.
@@ -161,16 +186,16 @@ func (l *lane) giveUp(err error) {
 	l.queue = nil
 	l.mu.Unlock()
 	for _, t := range waiting {
+		l.breaker.Leave(0, err)
 		l.end(t, err)
 	}
 }
 
 // exchange sends batch as one pipeline, waits for the answers and ends the
-// trips. go-redis bounds the wait by its timeouts, and closes a connection that
-// has failed or stayed silent. exchange returns the error of a batch whose
-// connection was silent for all of that time.
-func (l *lane) exchange(batch []*trip) error {
-	start := time.Now()
+// trips. The connection bounds the wait (see conn). If nothing came on it for so
+// long, silent is the reason. took is 0 if there was no connection yet.
+func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
+	start, generation, opened := time.Now(), l.dialer.generation.Load(), l.dialer.opened.Load()
 	pipe := l.client.Pipeline()
 	ctx := context.Background()
 	for _, t := range batch {
@@ -180,18 +205,48 @@ func (l *lane) exchange(batch []*trip) error {
 		_ = pipe.Process(ctx, t.cmd)
 	}
 	cmds, err := pipe.Exec(ctx)
+	ended := time.Since(start)
+	if took = ended; l.dialer.opened.Load() != opened {
+		ended, took = min(ended, l.dialer.silence), 0 // it took long to connect, not to answer
+	}
 	if err != nil {
+		silent = l.repair(err, start, generation)
 		err = l.failure(cmds, err)
 	}
-	l.report(batch, err)
 	for _, t := range batch {
-		l.end(t, err)
+		reason := err
+		if reason == nil {
+			reason = t.cmd.Err()
+		}
+		if silent != nil && !answered(reason) && reason != nil {
+			reason = silent
+		}
+		l.breaker.Leave(ended, l.verdict(reason))
+		l.end(t, reason)
 	}
-	last := batch[len(batch)-1].err
-	if last == nil || answered(last) || time.Since(start) < l.client.Options().ReadTimeout {
-		return nil
+	return took, silent
+}
+
+// repair closes the connections, of the generation that was the latest when a batch
+// was sent, if the first error of the batch says that they are of no use: the server
+// has become a replica, or has vanished. It returns an error if the server was
+// silent since the batch was sent.
+func (l *lane) repair(err error, start time.Time, generation int64) (silent error) {
+	switch {
+	case goredis.IsReadOnlyError(err):
+		// The replica goes on answering, so go-redis would keep the connections. New
+		// ones may lead to the new master.
+		if l.demoted != nil {
+			l.dialer.leave(generation)
+			l.demoted()
+		}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		if !l.dialer.heardSince(start) {
+			l.dialer.leave(generation)
+		}
+		return fmt.Errorf("no answer within %v", l.dialer.silence)
 	}
-	return last
+	return nil
 }
 
 // failure is err if the batch as a whole failed: Exec also returns errors that
@@ -206,42 +261,28 @@ func (l *lane) failure(cmds []goredis.Cmder, err error) error {
 	return err
 }
 
-// report tells l.server whether the server serves.
-func (l *lane) report(batch []*trip, err error) {
-	if err == nil {
-		err = batch[0].cmd.Err()
-		if answered(err) && !cannotServe(err) {
-			err = nil
-		}
-	}
+// verdict is the reason why a command that ended with err counts as failed for the
+// breaker, or nil: the server serves, or the store was closed.
+func (l *lane) verdict(err error) error {
 	switch {
-	case err == nil:
+	case err == nil, answered(err) && !cannotServe(err):
 		if !l.heard.Load() {
 			l.heard.Store(true)
 		}
-		tell(l.server, nil)
-	case !errors.Is(err, goredis.ErrClosed):
-		tell(l.server, l.explain(err))
+		return nil
+	case errors.Is(err, goredis.ErrClosed):
+		return nil
 	}
+	return l.explain(err)
 }
 
-// tell tells b the outcome of a call.
-func tell(b *breaker.Breaker, err error) {
-	if b.Enter() == nil {
-		b.Leave(0, err)
-	}
-}
-
-// end ends a trip. err, if any, is why its whole batch failed.
+// end ends a trip. err is why there is no answer, or the answer if it is an error.
 func (l *lane) end(t *trip, err error) {
-	if t.err = err; err == nil {
-		t.err = t.cmd.Err()
-	}
+	t.err = err
 	close(t.done)
 	if t.ended != nil {
 		t.ended()
 	}
-	<-l.room
 }
 
 // wait waits until t has ended. If ctx ends first, t goes on without it.
@@ -261,7 +302,7 @@ func (l *lane) wait(ctx context.Context, t *trip) error {
 
 // ping asks the server for a sign of life. Its errors name the server.
 func (l *lane) ping(ctx context.Context) error {
-	err := l.enter(ctx)
+	err := l.enter()
 	if err == nil {
 		t := &trip{cmd: goredis.NewStatusCmd(context.Background(), "ping")}
 		l.send(t)
@@ -273,8 +314,14 @@ func (l *lane) ping(ctx context.Context) error {
 	return nil
 }
 
-// named is err with the server's name and, if a setting is wrong, with advice.
-func (l *lane) named(err error) error { return fmt.Errorf("%s: %w", l.name(), l.explain(err)) }
+// named is err with the server's name and, if a setting is wrong, with advice. The
+// breaker's errors have both.
+func (l *lane) named(err error) error {
+	if errors.Is(err, backends.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", l.name(), l.explain(err))
+}
 
 func (l *lane) explain(err error) error { return explain(err, !l.heard.Load()) }
 
@@ -286,4 +333,4 @@ func (l *lane) close() {
 }
 
 // drain waits, after close, until every command has ended.
-func (l *lane) drain() { l.batches.Wait() }
+func (l *lane) drain() { l.senders.Wait() }

@@ -46,11 +46,12 @@ type Options struct {
 	TLS func() *tls.Config
 
 	// PoolSize bounds the connections to each server; 0 is 10. Calls use up to
-	// four of them at a time, health and the clock one each.
+	// four of them at a time, and all but one if the server is distant; the clock
+	// uses one.
 	PoolSize int
 	// Timeout bounds connecting and a call without a deadline of its own;
-	// 0 is 10 s. A connection that is silent for the lesser of it and one
-	// second is given up.
+	// 0 is 10 s. A connection that is silent for the least of it, Watch.Slow and
+	// one second is given up.
 	Timeout time.Duration
 	// ExpirationJitter is the longest random time that is added to the life of
 	// a fixed window's key, so that not all keys expire at once.
@@ -69,7 +70,7 @@ const (
 	defaultPoolSize = 10
 	defaultTimeout  = 10 * time.Second
 	// silence is the longest time without an answer before a connection is
-	// closed. A server that forks or runs a slow command may need that long.
+	// closed, whatever Watch.Slow is.
 	silence = time.Second
 )
 

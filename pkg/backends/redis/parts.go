@@ -24,12 +24,8 @@ func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func
 		c.part = p
 		c.ended = func() { ended <- c }
 		c.eval = newEval(&p.Batch, s.jitter.Microseconds())
-		c.tryStart(ctx, s.servers)
-	}
-	for i := range calls {
-		c := &calls[i]
-		c.start(ctx, s.servers) // if its lane was full
-		if c.err != nil {       // it was not sent
+		c.start(ctx, s.servers)
+		if c.err != nil { // it was not sent
 			c.ended()
 		}
 	}

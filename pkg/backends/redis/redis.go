@@ -4,9 +4,9 @@
 // It promises that every batch is one script and so atomic, in one round trip
 // (in a cluster one script per slot, all on their way at once), that no operation
 // is charged twice, and that every key has a lifetime from the moment it exists.
-// A server that is stopped, frozen, unreachable or demoted delays callers until
-// their deadlines at most: calls do not pile up, and the first call after its
-// return succeeds. An all-or-nothing batch over several slots charges each slot
+// A server that is stopped, frozen, unreachable or demoted delays the first callers
+// until their deadlines at most; then package breaker refuses calls to it at once,
+// until a probe succeeds. Calls do not pile up. An all-or-nothing batch over several slots charges each slot
 // and gives back if one refuses: other callers may be refused for a moment, nobody
 // is admitted beyond a limit.
 //
@@ -81,7 +81,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	defer cancel()
 	if err := s.servers.ping(ctx); err != nil {
 		s.servers.failed(err)
-		return fmt.Errorf("redis: ping: %w: %w", backends.ErrUnavailable, err)
+		return fmt.Errorf("redis: ping: %w", unavailable(err))
 	}
 	return nil
 }
@@ -139,7 +139,15 @@ func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
 
 // fail sets err in every reply of b and returns it.
 func fail(b *backends.Batch, err error) error {
-	return b.Fail(fmt.Errorf("redis: apply %d operations: %w: %w", len(b.Ops), backends.ErrUnavailable, err))
+	return b.Fail(fmt.Errorf("redis: apply %d operations: %w", len(b.Ops), unavailable(err)))
+}
+
+// unavailable is err as one that wraps backends.ErrUnavailable.
+func unavailable(err error) error {
+	if errors.Is(err, backends.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", backends.ErrUnavailable, err)
 }
 
 func slotOfOp(op *backends.Op) int { return int(slotOf(storedKey(op.Key))) }

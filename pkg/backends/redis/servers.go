@@ -8,6 +8,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"example.org/rls/pkg/backends/breaker"
 )
 
 // servers are the servers that hold a store's cells: one server, or the masters
@@ -31,9 +33,13 @@ type servers interface {
 type single struct {
 	client *goredis.Client
 	way    *lane
-	dialer *dialer
+}
 
-	changed func()
+// newSingle calls changed when the server has become a replica.
+func newSingle(client *goredis.Client, name func() string, d *dialer, b *breaker.Breaker, changed func()) *single {
+	s := &single{client: client, way: newLane(client, name, d, b)}
+	s.way.demoted = changed
+	return s
 }
 
 // openSingle calls changed when another server may have taken over.
@@ -44,12 +50,12 @@ func openSingle(t *target, changed func()) *single {
 		Dialer: d.dial, CredentialsProviderContext: t.credentials,
 		Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: t.silence(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
+		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
 		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	})
 	addr := t.addrs[0]
-	return &single{client: client, dialer: d, changed: changed, way: newLane(client, func() string { return addr }, t.Watch.Server(addr))}
+	return newSingle(client, func() string { return addr }, d, t.Watch.Server(addr), changed)
 }
 
 // bufferSize is the size of a connection's buffer, for either direction: some
@@ -64,13 +70,13 @@ func openSentinel(t *target, changed func()) *single {
 		Dialer: d.dial, CredentialsProviderContext: t.credentials, OnConnect: t.signIn,
 		Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: t.silence(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
+		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
 		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	})
 	m := &master{name: t.master, changed: changed}
 	client.AddHook(m)
-	return &single{client: client, dialer: d, changed: changed, way: newLane(client, m.String, t.Watch.Server(t.master))}
+	return newSingle(client, m.String, d, t.Watch.Server(t.master), changed)
 }
 
 // master is the server to which sentinels lead. As a hook of go-redis it keeps
@@ -113,15 +119,7 @@ func (s *single) lane(context.Context, string) (*lane, error) { return s.way, ni
 
 func (s *single) redirect(error) (*lane, bool) { return nil, false }
 
-// failed closes the connections to a server that has become a replica. The replica
-// goes on answering, so go-redis would keep them; new connections may lead to the
-// new master.
-func (s *single) failed(err error) {
-	if goredis.IsReadOnlyError(err) {
-		s.dialer.leaveAll()
-		s.changed()
-	}
-}
+func (s *single) failed(error) {}
 
 func (s *single) time(ctx context.Context) (time.Time, error) {
 	t, err := s.client.Time(ctx).Result()

@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 )
@@ -46,7 +47,8 @@ type frozen struct {
 func freeze(t *testing.T) *frozen {
 	t.Helper()
 	cluster := testenv.RedisCluster(t, 3, 0)
-	o := redis.Options{Type: "cluster", URL: strings.Join(cluster.Addrs(), ",")}
+	// A frozen master is waited for as long as possible.
+	o := redis.Options{Type: "cluster", URL: strings.Join(cluster.Addrs(), ","), Watch: &breaker.Watch{Slow: time.Minute}}
 	f := &frozen{store: build(t, stack.Options{Main: onRedis(t, o)}), beside: onRedis(t, o).Store}
 	t.Cleanup(func() { _ = f.beside.Close() })
 	var keys []backends.Op
