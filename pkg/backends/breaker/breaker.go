@@ -210,6 +210,19 @@ func (b *Breaker) recall(now time.Time, how string) {
 	}
 }
 
+// Away is the error of Enter while the server is away, else nil. A call that Enter
+// has allowed while the server is away is a probe.
+func (b *Breaker) Away() error {
+	if away := b.away.Load(); away != nil {
+		return *away
+	}
+	return nil
+}
+
+// Abandon says, in place of Leave, that a call that Enter allowed is not made, so that
+// nothing is known about the server. A probe must be made.
+func (b *Breaker) Abandon() { b.inFlight.Add(-1) }
+
 // Left says that the server is no longer one of the store's. Calls that are under
 // way may still end.
 func (b *Breaker) Left() {

@@ -220,6 +220,33 @@ func TestJitter(t *testing.T) {
 	})
 }
 
+// TestAbandonedCalls: calls that are not made say nothing about the server, and make
+// room.
+func TestAbandonedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := watch()
+		w.MaxInFlight = 64
+		b := heard(w)
+		if err := b.Away(); err != nil {
+			t.Errorf("the server is away: %v", err)
+		}
+		for i := range 150 { // a call fails for each nine that are not made
+			pass(time.Millisecond)
+			for range 9 {
+				if err := b.Enter(); err == nil {
+					b.Abandon()
+				} else if i < 100 {
+					t.Fatal(err)
+				}
+			}
+			call(b, 0, errRefused)
+		}
+		if condition(w) != breaker.Open || b.Away() == nil {
+			t.Errorf("state %v, away: %v; want open", condition(w), b.Away())
+		}
+	})
+}
+
 // TestEveryOtherCallFails: a server that fails every other call does not fill the
 // log.
 func TestEveryOtherCallFails(t *testing.T) {

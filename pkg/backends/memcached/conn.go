@@ -23,7 +23,7 @@ type dialer struct {
 func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	c := &conn{dialer: d, server: d.server}
 	if err := c.open(ctx); err != nil {
-		return nil, c.note(err)
+		return nil, c.server.brokeOff(err)
 	}
 	return c, nil
 }
@@ -53,7 +53,7 @@ type conn struct {
 
 func (c *conn) open(ctx context.Context) error {
 	c.failures = c.server.failures.Load()
-	d := &net.Dialer{Resolver: c.dialer.resolver}
+	d := &net.Dialer{Resolver: c.dialer.resolver, Timeout: 2 * c.server.silence}
 	dial := d.DialContext
 	if c.dialer.tls != nil {
 		dial = (&tls.Dialer{NetDialer: d, Config: c.dialer.tls()}).DialContext
@@ -62,6 +62,8 @@ func (c *conn) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, c.server.silence)
+	defer cancel()
 	if err := greet(ctx, nc); err != nil {
 		_ = nc.Close()
 		return err
@@ -102,26 +104,31 @@ func greet(ctx context.Context, nc net.Conn) error {
 func (c *conn) Write(p []byte) (int, error) {
 	if !c.asked {
 		if err := c.begin(); err != nil {
-			return 0, c.note(err)
+			return 0, c.server.brokeOff(err)
 		}
 	}
 	n, err := c.Conn.Write(p)
-	if err != nil { // whether the server answers is known after the read
-		return n, c.note(err)
+	if err != nil {
+		err = c.server.brokeOff(err)
 	}
-	return n, nil
+	return n, err
 }
 
+// begin sees to a usable connection and sets the deadline for the answer.
 func (c *conn) begin() error {
-	deadline := time.Now().Add(c.server.timeout)
-	if err := c.Conn.SetDeadline(deadline); err != nil {
+	start := time.Now()
+	if err := c.Conn.SetDeadline(start.Add(c.server.silence)); err != nil {
 		return err
 	}
 	if c.failures != c.server.failures.Load() || !isQuiet(c.Conn) {
 		_ = c.Conn.Close()
-		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		ctx, cancel := context.WithDeadline(context.Background(), start.Add(c.server.timeout))
 		defer cancel()
 		if err := c.open(ctx); err != nil {
+			return err
+		}
+		left := min(c.server.silence, c.server.timeout-time.Since(start))
+		if err := c.Conn.SetDeadline(time.Now().Add(left)); err != nil {
 			return err
 		}
 	}
@@ -132,11 +139,11 @@ func (c *conn) begin() error {
 func (c *conn) Read(p []byte) (int, error) {
 	c.asked = false
 	n, err := c.Conn.Read(p)
-	return n, c.note(err)
+	if err != nil {
+		err = c.server.brokeOff(err)
+	}
+	return n, err
 }
-
-// note tells the server how a call went and returns its error.
-func (c *conn) note(err error) error { return c.server.answered(err) }
 
 // SetDeadline does nothing: a request's deadline is set when it begins, and is
 // not moved by the lines of its answer.

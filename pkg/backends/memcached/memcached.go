@@ -9,8 +9,8 @@
 // when an operation does not fit: other callers may be refused for a moment,
 // nobody is admitted beyond a limit.
 //
-// Each server has connections, goroutines and a queue of its own, all bounded.
-// While a server does not answer, one call at a time tries it and the other calls
+// Each server has a breaker, connections and goroutines of its own, all bounded.
+// While a server does not answer, one call at a time probes it and the other calls
 // to it fail at once, so it delays no call to another server and calls do not pile
 // up.
 //
@@ -58,8 +58,9 @@ type Options struct {
 	// TLS returns the client's TLS configuration for a new connection; nil
 	// connects in plain text. ServerName defaults to the host.
 	TLS func() *tls.Config
-	// Timeout bounds an Apply, and each call on the wire, which may begin
-	// within an Apply and outlive it. 0 is 500 ms.
+	// Timeout bounds an Apply, and each call on the wire with the connecting before
+	// it, which may begin within an Apply and outlive it. 0 is 500 ms. An answer that
+	// does not come within Watch.SlowAfter counts as missing, too.
 	Timeout time.Duration
 	// MaxIdleConns is how many idle connections are kept per server; 0 is 64.
 	// The same number, but at least 64, bounds the calls on the wire to a

@@ -17,33 +17,29 @@ import (
 )
 
 // server is one memcached: the connections to it, the workers that make calls,
-// and whether it answers. A server that does not answer takes up its own
-// workers only, so calls to the other servers go on.
+// and its breaker. A server that does not answer takes up its own workers only, so
+// calls to the other servers go on.
 type server struct {
 	network, address string
 	seed             uint64 // of the rendezvous hash
 	client           *memcache.Client
 	workers          *workers
-	timeout          time.Duration // of a call on the wire
+	breaker          *breaker.Breaker
+	timeout          time.Duration // of connecting, and of a call on the wire
+	silence          time.Duration // the longest wait for an answer
 	jitter           time.Duration
 
 	// failures counts calls that broke off. A connection that was opened
 	// before the last of them is not used again.
 	failures atomic.Int64
-	// away holds the error of the last call if that call broke off; nil while
-	// the server answers.
-	away atomic.Pointer[error]
-	// probing is set while one call tries a server that is away.
-	probing atomic.Bool
-	breaker *breaker.Breaker // tells the operator
 }
 
 func openServer(address string, o *Options) *server {
 	s := &server{
 		network: "tcp", address: address, seed: hash(address),
 		workers: newWorkers(max(minWorkers, o.MaxIdleConns)),
-		timeout: o.Timeout, jitter: o.ExpirationJitter,
 		breaker: o.Watch.Server(address),
+		timeout: o.Timeout, silence: min(o.Timeout, o.Watch.SlowAfter()), jitter: o.ExpirationJitter,
 	}
 	if strings.Contains(address, "/") {
 		s.network = "unix"
@@ -82,22 +78,31 @@ func (s *server) apply(ctx context.Context, b *backends.Batch) {
 
 // call has a worker call run and returns its error. When ctx ends, only the wait
 // ends: a call on the wire goes on, and a call that has not begun is never made.
-// While the server is away, one call at a time tries it; the other calls fail at
-// once with the error of the call that broke off. Errors wrap
-// backends.ErrUnavailable and name the server.
+// While the server is away, calls fail at once, apart from one probe at a time.
+// Errors wrap backends.ErrUnavailable and name the server.
 func (s *server) call(ctx context.Context, run func(context.Context) error) error {
-	if err := s.try(ctx, run); err != nil {
-		return fmt.Errorf("memcached %s: %w: %w", s.address, backends.ErrUnavailable, err)
+	err := s.breaker.Enter()
+	if err == nil {
+		err = s.try(ctx, run)
 	}
-	return nil
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, backends.ErrUnavailable): // the breaker's, which names the server
+		return fmt.Errorf("memcached: %w", err)
+	}
+	return fmt.Errorf("memcached %s: %w: %w", s.address, backends.ErrUnavailable, err)
 }
 
+// try makes a call that the breaker has allowed.
 func (s *server) try(ctx context.Context, run func(context.Context) error) error {
-	if err := s.refusal(); err != nil {
-		return err
-	}
+	probe := s.breaker.Away() != nil
 	done := make(chan error, 1)
-	if err := s.workers.submit(ctx, func() { done <- s.guarded(ctx, run) }); err != nil {
+	begin := func() { done <- s.attempt(ctx, run, probe) }
+	if probe {
+		s.workers.start(begin)
+	} else if err := s.workers.submit(ctx, begin); err != nil {
+		s.breaker.Abandon()
 		return err
 	}
 	select {
@@ -110,50 +115,40 @@ func (s *server) try(ctx context.Context, run func(context.Context) error) error
 	}
 }
 
-// refusal is the error for a call while another call tries the server.
-func (s *server) refusal() error {
-	if away := s.away.Load(); away != nil && s.probing.Load() {
-		return fmt.Errorf("away: %w", *away)
+// attempt calls run, unless the server went away while the call waited for a worker,
+// and tells the breaker the outcome.
+func (s *server) attempt(ctx context.Context, run func(context.Context) error, probe bool) error {
+	if away := s.breaker.Away(); away != nil && !probe {
+		s.breaker.Abandon()
+		return away
 	}
-	return nil
+	start := time.Now()
+	err := run(ctx)
+	var unanswered noAnswer
+	if errors.As(err, &unanswered) {
+		s.breaker.Leave(time.Since(start), unanswered)
+	} else {
+		// No answer came later than silence, so none was slow: a call that took long has
+		// waited for other writers.
+		s.breaker.Leave(0, nil)
+	}
+	return err
 }
 
-// guarded calls run unless the server is away and another call tries it.
-func (s *server) guarded(ctx context.Context, run func(context.Context) error) error {
-	if away := s.away.Load(); away != nil {
-		if !s.probing.CompareAndSwap(false, true) {
-			return fmt.Errorf("away: %w", *away)
-		}
-		defer s.probing.Store(false)
-	}
-	return run(ctx)
-}
+// noAnswer is the error of a call on the wire that broke off.
+type noAnswer struct{ error }
 
-// answered notes the outcome of a call on the wire. It returns err, with advice
+func (e noAnswer) Unwrap() error { return e.error }
+
+// brokeOff notes that a call on the wire broke off. It returns its error, with advice
 // if a wrong setting causes it.
-func (s *server) answered(err error) error {
-	if err == nil {
-		if s.away.Load() != nil {
-			s.away.Store(nil)
-		}
-		s.tell(nil)
-		return nil
-	}
+func (s *server) brokeOff(err error) error {
+	s.failures.Add(1)
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) {
 		err = fmt.Errorf("the server does not speak TLS on this port (use its port for TLS, or no TLS): %w", err)
 	}
-	s.failures.Add(1)
-	s.away.Store(&err)
-	s.tell(err)
-	return err
-}
-
-// tell tells the operator the outcome of a call on the wire.
-func (s *server) tell(err error) {
-	if s.breaker.Enter() == nil {
-		s.breaker.Leave(0, err)
-	}
+	return noAnswer{err}
 }
 
 // ping asks the server for its version.
@@ -171,7 +166,4 @@ func (s *server) close() error {
 	return nil
 }
 
-var (
-	errBusy   = errors.New("too many calls are waiting for their turn")
-	errClosed = errors.New("the store is closed")
-)
+var errClosed = errors.New("the store is closed")

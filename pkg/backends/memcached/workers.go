@@ -3,11 +3,7 @@ package memcached
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 )
-
-// maxWaiting bounds the callers that wait for a worker of one server.
-const maxWaiting = 1024
 
 // workers is a bounded set of goroutines that call one server. gomemcache's
 // calls take no context: they run here while their callers wait or give up. A
@@ -17,7 +13,6 @@ type workers struct {
 	// queue is unbuffered: a call that no worker has taken has not begun, and
 	// a caller that gives up before leaves nothing behind.
 	queue   chan func()
-	waiting atomic.Int64 // callers for whom no worker is free
 	stopped chan struct{}
 
 	mu      sync.Mutex
@@ -30,14 +25,11 @@ func newWorkers(most int) *workers {
 	return &workers{queue: make(chan func()), stopped: make(chan struct{}), free: most}
 }
 
-// submit returns when a worker has begun f, or the reason why none will.
+// submit returns when a worker has begun f, or the reason why none will. The breaker
+// bounds the callers that wait here.
 func (w *workers) submit(ctx context.Context, f func()) error {
 	if w.offer(f) {
 		return nil
-	}
-	defer w.waiting.Add(-1)
-	if w.waiting.Add(1) > maxWaiting {
-		return errBusy
 	}
 	select {
 	case w.queue <- f:
@@ -46,6 +38,21 @@ func (w *workers) submit(ctx context.Context, f func()) error {
 		return ctx.Err()
 	case <-w.stopped:
 		return errClosed
+	}
+}
+
+// start begins f at once, in a goroutine of its own if no worker is free. It does
+// nothing after stop.
+func (w *workers) start(f func()) {
+	if w.offer(f) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.stopped:
+	default:
+		w.running.Go(f)
 	}
 }
 

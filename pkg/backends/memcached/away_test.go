@@ -1,0 +1,215 @@
+package memcached_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/memcached"
+)
+
+// timeout is the default of MEMCACHE_TIMEOUT.
+const timeout = 500 * time.Millisecond
+
+// memory is the size of the heap and of all stacks in bytes.
+func memory() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
+
+// TestOneOfThreeFrozen: while one server of three is frozen, its calls fail at once
+// and need next to nothing, whatever the number and the patience of the callers;
+// calls to the others go on, and the server is used again within a second.
+func TestOneOfThreeFrozen(t *testing.T) {
+	frozen := testenv.Memcached(t)
+	watch := &breaker.Watch{}
+	s := open(t, memcached.Options{
+		Servers: []string{frozen.Addr, testenv.Memcached(t).Addr, testenv.Memcached(t).Addr}, Timeout: timeout, Watch: watch,
+	})
+	var lost, live []string
+	for i := 0; len(lost) < 50 || len(live) < 100; i++ {
+		key := fmt.Sprint("key", i)
+		apply(t, s, hit(key, 1, -1))
+		if say(t, frozen.Addr, "incr "+key+" 0") == "1" {
+			lost = append(lost, key)
+		} else {
+			live = append(live, key)
+		}
+	}
+	goroutines, before := runtime.NumGoroutine(), memory()
+	freeze(t, frozen)
+	gone := time.Now()
+
+	// 2,000 callers with a patience of 30 s come at once, half of them with two cells.
+	patient, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var longest atomic.Int64
+	flood := func(callers int) {
+		var wave sync.WaitGroup
+		for i := range callers {
+			wave.Go(func() {
+				b := batch(hit(lost[i%len(lost)], 1, -1))
+				if i%2 == 0 {
+					b = batch(hit(lost[i%len(lost)], 1, -1), hit(lost[(i+1)%len(lost)], 1, 5))
+				}
+				start := time.Now()
+				if err := s.Apply(patient, b); !errors.Is(err, backends.ErrUnavailable) {
+					t.Errorf("got %v, want ErrUnavailable", err)
+				}
+				longest.Store(max(longest.Load(), int64(time.Since(start))))
+			})
+		}
+		wave.Wait()
+	}
+	flood(2000)
+	t.Logf("the first callers waited for %v at most", time.Duration(longest.Load()))
+	if watch.Away() != 1 {
+		t.Errorf("%d servers are away, want 1", watch.Away())
+	}
+	for time.Since(gone) < 3*time.Second {
+		longest.Store(0)
+		flood(100)
+		for _, key := range live[:10] {
+			start := time.Now()
+			if err := s.Apply(context.Background(), batch(hit(key, 1, -1))); err != nil {
+				t.Fatalf("a call to a server that answers: %v", err)
+			}
+			if took := time.Since(start); took > 200*time.Millisecond {
+				t.Errorf("a call to a server that answers took %v", took)
+			}
+		}
+		// The goroutines of callers that have their answer may be about to end.
+		testenv.Eventually(t, patience, func() bool { return runtime.NumGoroutine() <= goroutines+100 }, "there are at most 100 goroutines more than before")
+	}
+	grown := memory() - before
+	t.Logf("%d goroutines and %d KiB more than before", runtime.NumGoroutine()-goroutines, grown>>10)
+	if grown > 16<<20 {
+		t.Errorf("%d KiB more than before the freeze, want at most 16 MiB", grown>>10)
+	}
+
+	frozen.Resume()
+	back := time.Now()
+	testenv.Eventually(t, patience, func() bool { return s.Apply(patient, batch(hit("back", 0, -1), hit(lost[0], 1, -1))) == nil }, "the server is used again")
+	if took := time.Since(back); took > time.Second {
+		t.Errorf("right decisions came only %v after the server's return", took)
+	}
+	for range 20 {
+		apply(t, s, hit(lost[0], 1, -1))
+	}
+}
+
+// TestCallsFailAtOnce: once the breaker is open, calls take next to no time, apart
+// from the probes.
+func TestCallsFailAtOnce(t *testing.T) {
+	server := testenv.Memcached(t)
+	watch := &breaker.Watch{}
+	s := open(t, memcached.Options{Servers: []string{server.Addr}, Timeout: timeout, Watch: watch})
+	warm(t, s, 10)
+	freeze(t, server)
+	testenv.Eventually(t, patience, func() bool {
+		together(10, func(int) (*backends.Batch, error) {
+			return nil, s.Apply(context.Background(), batch(hit("key", 1, -1)))
+		})
+		return watch.Away() == 1
+	}, "the breaker opens")
+	slow, calls := 0, 0
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); calls++ {
+		start := time.Now()
+		if err := s.Apply(context.Background(), batch(hit("key", 1, -1))); err == nil {
+			t.Fatal("the frozen server has answered")
+		}
+		if time.Since(start) > 100*time.Millisecond {
+			slow++
+		}
+	}
+	// A probe waits for 150 ms, and the pauses before the next grow from 50 to 500 ms.
+	if slow > 10 || calls < 1000 {
+		t.Errorf("%d of %d calls took more than 100 ms", slow, calls)
+	}
+}
+
+// TestSlowServer: a server 5 ms ± 5 ms away, each way, decides nearly all calls with
+// the patience of Envoy. A server 50 ms away decides those of patient callers, and is
+// not taken to be away.
+func TestSlowServer(t *testing.T) {
+	server := testenv.Memcached(t)
+	for _, c := range []struct {
+		name          string
+		delay, jitter time.Duration
+		patience      time.Duration
+		pause         time.Duration // between calls
+		calls         int
+		want          float64 // share of the calls that are decided
+	}{
+		{"5 ± 5 ms", 5 * time.Millisecond, 5 * time.Millisecond, 18 * time.Millisecond, 2 * time.Millisecond, 2000, 0.9},
+		{"50 ms", 50 * time.Millisecond, 0, 150 * time.Millisecond, 4 * time.Millisecond, 500, 0.99},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			network := testenv.NewRelay(t, server.Addr)
+			watch := &breaker.Watch{}
+			s := open(t, memcached.Options{Servers: []string{network.Addr}, Timeout: timeout, Watch: watch})
+			warm(t, s, 64)
+			const keys = 100
+			for i := range keys { // the first hit on a key needs two round trips
+				apply(t, s, hit(fmt.Sprint("key", i), 1, -1))
+			}
+			network.Slow(c.delay, c.jitter)
+			var decided, opened atomic.Int64
+			var calls sync.WaitGroup
+			pace := time.NewTicker(c.pause)
+			defer pace.Stop()
+			for i := range c.calls {
+				<-pace.C
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+					defer cancel()
+					if s.Apply(ctx, batch(hit(fmt.Sprint("key", i%keys), 1, -1))) == nil {
+						decided.Add(1)
+					}
+					opened.Add(int64(watch.Away()))
+				})
+			}
+			calls.Wait()
+			share := float64(decided.Load()) / float64(c.calls)
+			t.Logf("%.1f %% of the calls were decided", 100*share)
+			if share < c.want || opened.Load() > 0 {
+				t.Errorf("%.1f %% of the calls were decided, want %.0f %%; the server was away for %d", 100*share, 100*c.want, opened.Load())
+			}
+		})
+	}
+}
+
+// TestVanishedServer: the server is gone without FIN or RST, and so are the SYNs of
+// new connections. Calls fail at once soon, and decisions are right again within a
+// second of its return.
+func TestVanishedServer(t *testing.T) {
+	server := testenv.Memcached(t)
+	network := testenv.NewRelay(t, server.Addr)
+	watch := &breaker.Watch{}
+	s := open(t, memcached.Options{Servers: []string{network.Addr}, Timeout: timeout, Watch: watch})
+	warm(t, s, 10)
+	network.BlackHole()
+	start := time.Now()
+	testenv.Eventually(t, patience, func() bool {
+		together(10, func(int) (*backends.Batch, error) {
+			return nil, s.Apply(context.Background(), batch(hit("key", 1, -1)))
+		})
+		return watch.Away() == 1
+	}, "the breaker opens")
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("noticed only after %v", took)
+	}
+	network.Heal()
+	answersSoon(t, s)
+	apply(t, s, hit("key", 1, -1))
+}
