@@ -80,11 +80,12 @@ func loop(b *testing.B, d service.Decider, requests []*pb.RateLimitRequest) {
 // handler calls a method as a gRPC server does, without the network.
 type handler struct{ method grpc.MethodHandler }
 
+var codec = service.Codec()
+
 // RegisterService implements [grpc.ServiceRegistrar].
 func (h *handler) RegisterService(desc *grpc.ServiceDesc, _ any) { h.method = desc.Methods[0].Handler }
 
 func (h *handler) call(wire mem.BufferSlice) error {
-	codec := service.Codec()
 	reply, err := h.method(nil, context.Background(), func(r any) error { return codec.Unmarshal(wire, r) }, nil)
 	if err != nil {
 		return err
