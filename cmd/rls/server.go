@@ -80,6 +80,9 @@ func grpcOptions(s *settings.GRPC, a *answers, files *reread.Watcher) (*server.G
 		MaxCancellationsPerSecond: s.MaxCancellationsPerSecond,
 		StreamWorkers:             s.StreamWorkers,
 	}
+	if !s.Channelz {
+		server.WithoutChannelz()
+	}
 	if s.ServerUseTLS {
 		own, err := certs.Open(files, "gRPC", certs.Files{Cert: s.ServerTLSCert, Key: s.ServerTLSKey, CA: s.ClientCA()})
 		if err != nil {
