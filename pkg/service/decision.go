@@ -169,7 +169,7 @@ func (d *decision) decide(ctx context.Context) error {
 	if err := d.match(domain); err != nil {
 		return err
 	}
-	d.plan(domain, patience(ctx))
+	d.plan(ctx, domain)
 	if len(d.batch.Ops) > 0 {
 		// Apply returns the first error of the replies; judge reads all of them.
 		_ = d.service.cfg.Store.Apply(ctx, &d.batch)

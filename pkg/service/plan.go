@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"slices"
 
 	"example.org/rls/pkg/algorithms"
@@ -65,7 +66,7 @@ func (d *decision) replaced(name string) bool {
 
 // plan makes the batch: one operation for each check. The limits of one
 // descriptor are a group: the store charges all of them or none.
-func (d *decision) plan(domain *descriptors.Domain, patience int64) {
+func (d *decision) plan(ctx context.Context, domain *descriptors.Domain) {
 	// With ChargeDenying a fixed window counts the hits that it denies itself, so
 	// AdmittedOnly is for ChargeAdmitted alone.
 	d.batch.AllOrNothing = domain.Charge != descriptors.ChargeAlways
@@ -83,10 +84,7 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 			continue
 		}
 		id := d.identity(room[:0], domain.Name, o)
-		charge := algorithms.Charge{
-			Now: now, Cost: o.asked.hits, Refund: o.asked.refund,
-			AdmittedOnly: admittedOnly, Patience: patience,
-		}
+		charge := algorithms.Charge{Now: now, Cost: o.asked.hits, Refund: o.asked.refund, AdmittedOnly: admittedOnly}
 		role := backends.Firm
 		switch {
 		case d.service.cfg.ShadowMode || o.shadow():
@@ -101,6 +99,9 @@ func (d *decision) plan(domain *descriptors.Domain, patience int64) {
 		for j := o.first; j < o.end; j++ {
 			op := &d.batch.Ops[j]
 			l := d.checks[j].limit
+			if l.MaxDelay > 0 {
+				charge.Patience = patience(ctx)
+			}
 			l.Plan(op, id, charge)
 			op.Role, op.IfUndecided = role, d.service.ifUndecided(l, charge.Refund)
 			if several {
