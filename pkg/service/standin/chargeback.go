@@ -48,12 +48,19 @@ func (s *Standin) Step(ctx context.Context) {
 			break
 		}
 	}
+	s.tell()
+}
+
+// tell logs the end of a charge of the store.
+func (s *Standin) tell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.table.queue) == 0 && s.charge.cells > 0 {
-		s.log.Info("hits that were admitted while the store was away are charged to it", "keys", s.charge.cells, "keys_without_room_for_all", s.charge.reduced)
-		s.charge = sum{}
+	if len(s.table.queue) > 0 || s.charge.cells == 0 {
+		return
 	}
+	s.log.Info("hits that were admitted while the store was away are charged to it", "keys", s.charge.cells,
+		"keys_without_room_for_all", s.charge.reduced, "keys_forgotten", s.table.lost)
+	s.charge, s.table.lost = sum{}, 0
 }
 
 // debts takes up to n cells off the queue and returns their debts.

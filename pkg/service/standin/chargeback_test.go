@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,7 +48,7 @@ func TestRun(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "keys=2 keys_without_room_for_all=0") {
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "keys=2 keys_without_room_for_all=0 keys_forgotten=0") {
 			t.Errorf("the log says\n%s", got)
 		}
 		cancel()
@@ -254,6 +255,57 @@ func TestSmallMemory(t *testing.T) {
 	}
 	if charged < 90 || charged > 100 {
 		t.Errorf("%d keys were charged, want those that 100 places hold", charged)
+	}
+}
+
+// TestBytesOfKeys: remembered keys take 200 bytes, and twice as many once they were
+// decided here.
+func TestBytesOfKeys(t *testing.T) {
+	const keys = 30_000
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	srv := newServer(t)
+	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20, Strategy: algorithms.SlidingWindow})
+	ops, replies := make([]backends.Op, 1), make([]backends.Reply, 1)
+	each := func(do func()) (bytes uint64) {
+		before := heap()
+		for i := range keys {
+			l.Plan(&ops[0], algorithms.Identity{ID: fmt.Appendf(nil, "domain|user_%d", i)}, algorithms.Charge{Now: start, Cost: 1})
+			do()
+		}
+		return (heap() - before) / keys
+	}
+	if bytes := each(func() {
+		replies[0] = backends.Reply{Now: start, Admitted: 1, Value: backends.Amount{Whole: 1}, Until: start + minute}
+		r.Remember(l, &ops[0], &replies[0])
+	}); bytes > 220 {
+		t.Errorf("%d bytes a key", bytes)
+	}
+	if bytes := each(func() { r.Decide(l, &ops[0]) }); bytes > 240 {
+		t.Errorf("%d bytes more once it was decided", bytes)
+	}
+	runtime.KeepAlive(r)
+}
+
+// TestClockSetBack: a reply of a clock that was set back counts; a reply that
+// another one overtook does not.
+func TestClockSetBack(t *testing.T) {
+	for back, want := range map[time.Duration]int{500 * time.Millisecond: 10, time.Hour: 19} {
+		srv := newServer(t)
+		r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20, FromFirstHit: true})
+		r.hits(l, "k", 10)
+		_ = srv.Store.Close() // forgets the counter
+		srv.Store = newServer(t).Store
+		srv.pass(-back)
+		r.hits(l, "k", 1)
+		srv.away.Store(true)
+		if got := r.hits(l, "k", 30); got != want {
+			t.Errorf("%v back: admitted %d, want %d", back, got, want)
+		}
 	}
 }
 

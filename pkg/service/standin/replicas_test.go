@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,16 +20,21 @@ import (
 func TestReplicasOfName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var answers = map[string][]string{"ip4": {"10.0.0.1", "10.0.0.2", "10.0.0.2"}, "ip6": {"fd00::1"}}
-		var failure error
+		type answer struct {
+			addresses map[string][]string // by network
+			err       error
+		}
+		var dns atomic.Pointer[answer]
+		dns.Store(&answer{addresses: map[string][]string{"ip4": {"10.0.0.1", "10.0.0.2", "10.0.0.2"}, "ip6": {"fd00::1"}}})
 		lookUp := func(_ context.Context, network, host string) (found []netip.Addr, err error) {
 			if host != "rls-headless" {
 				t.Errorf("looked up %q", host)
 			}
-			for _, a := range answers[network] {
+			now := dns.Load()
+			for _, a := range now.addresses[network] {
 				found = append(found, netip.MustParseAddr(a))
 			}
-			return found, failure
+			return found, now.err
 		}
 		var log bytes.Buffer
 		r := standin.NewReplicasOf(5, "rls-headless", lookUp, slog.New(slog.NewTextHandler(&log, nil)))
@@ -45,15 +51,15 @@ func TestReplicasOfName(t *testing.T) {
 			}
 		}
 		expect("at the start", 2)
-		answers = map[string][]string{"ip6": {"fd00::1", "fd00::2", "fd00::3"}}
+		dns.Store(&answer{addresses: map[string][]string{"ip6": {"fd00::1", "fd00::2", "fd00::3"}}})
 		time.Sleep(9 * time.Second)
 		expect("after 9 s", 2)
 		time.Sleep(time.Second)
 		expect("after 10 s", 3)
-		answers, failure = nil, errors.New("no answer")
+		dns.Store(&answer{err: errors.New("no answer")})
 		time.Sleep(30 * time.Second)
 		expect("without an answer", 3)
-		failure = nil
+		dns.Store(&answer{})
 		time.Sleep(10 * time.Second)
 		expect("without an address", 3)
 		if n := strings.Count(log.String(), "level=WARN"); n != 1 {

@@ -32,7 +32,7 @@ import (
 
 const (
 	// DefaultMaxKeys is the number of cells that are remembered by default.
-	DefaultMaxKeys = 1 << 16
+	DefaultMaxKeys = 1 << 15
 	// every is the time between two attempts to charge the store.
 	every = 100 * time.Millisecond
 	// longestName is the length in bytes above which a key is remembered by its
@@ -40,6 +40,9 @@ const (
 	// the store: long keys of callers must not fill the memory.
 	longestName = 256
 	longestKey  = 1024
+	// longestLate is the time in µs by which replies overtake each other. A reply
+	// that is older comes from a clock that was set back.
+	longestLate = 1_000_000
 )
 
 // Options configures a Standin.
@@ -112,8 +115,8 @@ func (s *Standin) Remember(l *algorithms.Limit, op *backends.Op, r *backends.Rep
 		}
 		e = s.table.add(name(op), r.Now)
 	}
-	if r.Now < e.at { // a later operation was answered sooner
-		return
+	if late := e.at - r.Now; late > 0 && late < longestLate {
+		return // a later operation was answered sooner
 	}
 	if a := e.alone; a != nil {
 		s.rebase(e, l, op, r, a.uncharged(op, e.known))

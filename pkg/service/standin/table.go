@@ -44,6 +44,7 @@ type table struct {
 	free  []uint32
 	hand  uint32   // the next slot that is looked at for removal
 	queue []uint32 // slots that were charged here, in the order of their first charge
+	lost  int      // entries that were evicted from the queue
 }
 
 // candidates is how many entries an eviction chooses from.
@@ -95,6 +96,9 @@ func (t *table) evict(now int64) {
 		if r := t.all[slot].rank(now); r < rank {
 			worst, rank = slot, r
 		}
+	}
+	if e := &t.all[worst]; e.alone != nil && e.queued {
+		t.lost++
 	}
 	t.remove(worst)
 	t.hand = (worst + 1) % uint32(len(t.all))
