@@ -29,10 +29,13 @@ descriptors:
   - key: shadow
     shadow_mode: true
     rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: open
+    rate_limit: {unit: hour, requests_per_unit: 2, on_error: allow}
 `
 
 // scraped has the metrics of three programs: one counts in memory and one in
-// Redis, both after some traffic, and the management server of the third is away.
+// Redis, which is gone at the end, both after some traffic; the management server
+// of the third is away.
 // They carry the labels of a target in Kubernetes.
 var scraped struct {
 	sync.Mutex
@@ -58,9 +61,10 @@ func scrape(t *testing.T) []series {
 	if scraped.series != nil {
 		return scraped.series
 	}
+	redis := testenv.Redis(t)
 	for name, env := range map[string]map[string]string{
 		"memory": {"BACKEND_TYPE": "memory"},
-		"redis":  {"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": testenv.Redis(t).Addr},
+		"redis":  {"BACKEND_TYPE": "redis", "REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": redis.Addr},
 		"gateway": {
 			"BACKEND_TYPE": "memory", "CONFIG_TYPE": "GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_NODE_ID": "ns/gateway",
 			"CONFIG_GRPC_XDS_SERVER_URL": fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), "FORCE_START_WITHOUT_INITIAL_CONFIG": "true",
@@ -80,6 +84,12 @@ func scrape(t *testing.T) []series {
 		}
 		if denied != 4 && name != "gateway" {
 			t.Errorf("%s: %d of the hits are denied", name, denied)
+		}
+		if name == "redis" {
+			redis.Kill()
+			if code := p.hit(t, "traffic", "open", "x"); code != http.StatusOK {
+				t.Errorf("without Redis the policy allow answers %d", code)
+			}
 		}
 		for line := range strings.Lines(p.get("http://" + p.metrics + "/metrics")) {
 			m := sampleLine.FindStringSubmatch(strings.TrimSpace(line))
