@@ -108,6 +108,26 @@ func TestOneOfThreeFrozen(t *testing.T) {
 	}
 }
 
+// TestCallsThatWaitFailTogether: calls that wait for others when the server goes away
+// do not try it one after another.
+func TestCallsThatWaitFailTogether(t *testing.T) {
+	server := testenv.Memcached(t)
+	s := open(t, memcached.Options{Servers: []string{server.Addr}, Timeout: 10 * time.Second})
+	warm(t, s, 64)
+	freeze(t, server)
+	start := time.Now()
+	for _, r := range together(1000, func(int) (*backends.Batch, error) {
+		return nil, s.Apply(context.Background(), batch(hit("key", 1, -1)))
+	}) {
+		if !errors.Is(r.err, backends.ErrUnavailable) {
+			t.Fatalf("got %v, want ErrUnavailable", r.err)
+		}
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("the last of 1,000 calls failed after %v", took)
+	}
+}
+
 // TestCallsFailAtOnce: once the breaker is open, calls take next to no time, apart
 // from the probes.
 func TestCallsFailAtOnce(t *testing.T) {
