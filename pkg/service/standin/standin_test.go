@@ -42,6 +42,8 @@ func newServer(t testing.TB) *server {
 	return s
 }
 
+func (s *server) Now() int64 { return s.clock.Load() }
+
 func (s *server) Apply(ctx context.Context, b *backends.Batch) error {
 	s.batches.Add(1)
 	s.most.Store(max(s.most.Load(), int64(len(b.Ops))))
@@ -56,11 +58,11 @@ func (s *server) Apply(ctx context.Context, b *backends.Batch) error {
 type replica struct {
 	t testing.TB
 	*standin.Standin
-	server *server
+	server backends.Store
 	count  atomic.Int64 // of replicas
 }
 
-func newReplica(t testing.TB, s *server, replicas int) *replica {
+func newReplica(t testing.TB, s backends.Store, replicas int) *replica {
 	t.Helper()
 	r := &replica{t: t, server: s}
 	r.count.Store(int64(replicas))
@@ -87,7 +89,7 @@ func limit(t testing.TB, spec algorithms.Spec) *algorithms.Limit {
 // ask decides a charge as the service does.
 func (r *replica) ask(l *algorithms.Limit, key string, c algorithms.Charge) algorithms.Decision {
 	r.t.Helper()
-	c.Now = r.server.clock.Load()
+	c.Now = r.server.Now()
 	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
 	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte(key)}, c)
 	if r.server.Apply(context.Background(), &b) != nil {
