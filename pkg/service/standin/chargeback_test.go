@@ -332,6 +332,36 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
+// keyless is a server that reports operations without a key.
+type keyless struct {
+	*server
+	t *testing.T
+}
+
+func (k keyless) Apply(ctx context.Context, b *backends.Batch) error {
+	for i := range b.Ops {
+		if b.Ops[i].Key == "" {
+			k.t.Error("an operation without a key")
+		}
+	}
+	return k.server.Apply(ctx, b)
+}
+
+// TestLongKeyInAnothersPlace is not charged in place of the key that was evicted.
+func TestLongKeyInAnothersPlace(t *testing.T) {
+	srv := newServer(t)
+	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20})
+	var err error
+	if r.Standin, err = standin.New(standin.Options{Store: keyless{srv, t}, MaxKeys: 1}); err != nil {
+		t.Fatal(err)
+	}
+	srv.away.Store(true)
+	r.hits(l, "short", 5)
+	r.hits(l, strings.Repeat("k", 2000), 5)
+	srv.away.Store(false)
+	r.Step(t.Context())
+}
+
 func TestOptions(t *testing.T) {
 	for want, o := range map[string]standin.Options{
 		"Store":   {},

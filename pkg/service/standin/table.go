@@ -128,14 +128,14 @@ func (t *table) enqueue(e *entry) {
 	}
 }
 
-// dequeue takes up to n entries off the queue's front and returns those that were
-// charged here. The entries are valid until the next add.
+// dequeue takes up to n entries off the queue's front and returns those whose hits
+// can be charged to the store: another entry may have the slot by now. The entries are valid until the next add.
 func (t *table) dequeue(n int) (charged []*entry) {
 	n = min(n, len(t.queue))
 	for _, slot := range t.queue[:n] {
 		e := &t.all[slot]
 		e.queued = false
-		if e.alone != nil {
+		if e.alone != nil && e.alone.key != "" {
 			charged = append(charged, e)
 		}
 	}
