@@ -47,15 +47,15 @@ func newMetrics(s *settings.Settings, log *slog.Logger) (*metrics.Metrics, error
 const debuggedPerSecond = 100
 
 // observers returns the observers of decisions that the settings ask for. A process
-// without any does not spend time on them.
-func observers(s *settings.Settings, measure *metrics.Metrics, stderr io.Writer, log *slog.Logger) []service.Observer {
+// without any does not spend time on them. The secret is that of CACHE_KEY_HASH.
+func observers(s *settings.Settings, measure *metrics.Metrics, keySecret []byte, stderr io.Writer, log *slog.Logger) []service.Observer {
 	var all []service.Observer
 	if !s.Metrics.DisableStats {
 		all = append(all, measure.Observer())
 	}
 	if s.Log.Decisions > 0 {
 		atAnyLevel := logging.New(stderr, "info", s.Log.Format)
-		all = append(all, metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, atAnyLevel))
+		all = append(all, metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, keySecret, atAnyLevel))
 	}
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		all = append(all, metrics.NewDebugLog(debuggedPerSecond, log))

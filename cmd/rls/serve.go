@@ -45,6 +45,10 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	defer statsd.Close()
 
+	secret, err := keySecret(&s.Backend)
+	if err != nil {
+		return err
+	}
 	watch := reread.NewWatcher(log)
 	tracer, err := newTracer(ctx, s, log)
 	if err != nil {
@@ -61,7 +65,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
-	limits, err := newService(s, store, local, observers(s, measure, k.Stderr, log))
+	limits, err := newService(s, store, local, secret, observers(s, measure, secret, k.Stderr, log))
 	if err != nil {
 		return err
 	}

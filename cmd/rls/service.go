@@ -10,12 +10,9 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// newService returns the service that the settings describe.
-func newService(s *settings.Settings, store backends.Store, local service.Local, observers []service.Observer) (*service.Service, error) {
-	secret, err := keySecret(&s.Backend)
-	if err != nil {
-		return nil, err
-	}
+// newService returns the service that the settings describe. The secret is that of
+// CACHE_KEY_HASH.
+func newService(s *settings.Settings, store backends.Store, local service.Local, keySecret []byte, observers []service.Observer) (*service.Service, error) {
 	reply := service.Reply{
 		IETF:        s.Limits.LimitIETFHeadersEnabled,
 		XRateLimit:  s.Limits.LimitXRatelimitHeadersEnabled,
@@ -41,7 +38,7 @@ func newService(s *settings.Settings, store backends.Store, local service.Local,
 
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
-		KeySecret:     secret,
+		KeySecret:     keySecret,
 
 		Caps: service.Caps{
 			Descriptors: s.Request.MaxDescriptors,

@@ -92,6 +92,8 @@ func TestOverrideRefusesWhatIsNoWindow(t *testing.T) {
 	}{
 		{0, 1, "unit 0 is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)"},
 		{8, 1, "unit 8 is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)"},
+		{-1, 1, "unit -1 is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)"},
+		{257, 1, "unit 257 is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)"},
 		{descriptors.Year, 0, "unit_multiplier is 0; want 1 to 10 with YEAR"},
 		{descriptors.Year, 11, "unit_multiplier is 11; want 1 to 10 with YEAR"},
 	} {

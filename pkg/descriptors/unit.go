@@ -7,7 +7,7 @@ import (
 
 // Unit is the unit of a limit's window. The numbers are those of Envoy's
 // RateLimitResponse.RateLimit.Unit.
-type Unit uint8
+type Unit int32
 
 // The units. A week has 7 days, a month 30 and a year 365.
 const (

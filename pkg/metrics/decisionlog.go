@@ -2,7 +2,10 @@ package metrics
 
 import (
 	"context"
-	"fmt"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
@@ -17,13 +20,20 @@ import (
 type DecisionLog struct {
 	share   float64
 	backend string
+	newHash func() hash.Hash
 	log     *slog.Logger
 }
 
 // NewDecisionLog returns a DecisionLog that picks the share, 0 to 1, of the
-// decisions at random. The field backend of each line is the argument.
-func NewDecisionLog(share float64, backend string, log *slog.Logger) *DecisionLog {
-	return &DecisionLog{share, backend, log}
+// decisions at random. The field backend of each line is the argument. The hash is an
+// HMAC with the secret, so that nobody can find values by hashing guesses, or if there
+// is no secret a short FNV.
+func NewDecisionLog(share float64, backend string, secret []byte, log *slog.Logger) *DecisionLog {
+	newHash := func() hash.Hash { return hmac.New(sha256.New, secret) }
+	if len(secret) == 0 {
+		newHash = func() hash.Hash { return fnv.New64a() }
+	}
+	return &DecisionLog{share, backend, newHash, log}
 }
 
 // Rules does nothing.
@@ -43,12 +53,12 @@ func (l *DecisionLog) write(o *service.Observation, v *service.Verdict) {
 	if !v.Override {
 		shared = v.Rule.Shared
 	}
-	key := fnv.New64a()
+	key := l.newHash()
 	_, _ = key.Write(descriptors.AppendID(nil, o.Domain, v.Entries, shared))
 	l.log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
 		slog.String("decision", outcome(o, v)),
 		slog.String("rule", ruleOf(o, v)),
-		slog.String("key", fmt.Sprintf("%016x", key.Sum64())),
+		slog.String("key", hex.EncodeToString(key.Sum(nil)[:8])),
 		slog.String("strategy", v.Limit.Strategy.String()),
 		slog.Uint64("hits", v.Hits),
 		slog.Uint64("limit", uint64(v.Limit.Requests)),

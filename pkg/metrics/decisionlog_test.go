@@ -17,7 +17,7 @@ import (
 
 func TestDecisionLog(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDecisionLog(1, "redis", slog.New(slog.NewJSONHandler(&out, nil)))
+	log := metrics.NewDecisionLog(1, "redis", nil, slog.New(slog.NewJSONHandler(&out, nil)))
 	entry := descriptors.Entry{Key: "k", Value: "x\" rule=forged\n{\"msg\":\"decision\"}"}
 	r := rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
 	o := allowed(r, entry)
@@ -62,7 +62,7 @@ func TestDecisionLog(t *testing.T) {
 
 func TestDecisionLogIsSampled(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDecisionLog(0.1, "memory", slog.New(slog.NewTextHandler(&out, nil)))
+	log := metrics.NewDecisionLog(0.1, "memory", nil, slog.New(slog.NewTextHandler(&out, nil)))
 	entry := descriptors.Entry{Key: "k"}
 	o := allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry)
 	for range 10_000 {
@@ -71,5 +71,24 @@ func TestDecisionLogIsSampled(t *testing.T) {
 	// 1000 with a standard deviation of 30.
 	if n := strings.Count(out.String(), "\n"); n < 800 || n > 1200 {
 		t.Errorf("%d of 10,000 decisions were logged, want a tenth", n)
+	}
+}
+
+// TestDecisionLogWithASecret: the hash of a caller depends on the secret.
+func TestDecisionLogWithASecret(t *testing.T) {
+	entry := descriptors.Entry{Key: "k", Value: "alice"}
+	o := allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry)
+	keys := map[string]bool{}
+	for _, secret := range []string{"", "sixteen bytes or more", "another secret of the kind", "sixteen bytes or more"} {
+		var out bytes.Buffer
+		metrics.NewDecisionLog(1, "redis", []byte(secret), slog.New(slog.NewTextHandler(&out, nil))).Observe(o)
+		_, key, found := strings.Cut(out.String(), " key=")
+		if key, _, _ = strings.Cut(key, " "); !found || len(key) != 16 {
+			t.Errorf("no key of 16 digits: %s", out.String())
+		}
+		keys[key] = true
+	}
+	if len(keys) != 3 {
+		t.Errorf("three secrets, hashes %v", keys)
 	}
 }

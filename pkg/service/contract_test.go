@@ -192,7 +192,8 @@ func TestContract(t *testing.T) {
 			if s.CurrentLimit.Unit != pb.RateLimitResponse_RateLimit_WEEK {
 				t.Fatalf("%v", s)
 			}
-			refused(t, r, request(withLimit(1, -1, nil, desc("five", "c"))), "unknown")
+			refused(t, r, request(withLimit(1, -1, nil, desc("five", "c"))), "unit -1")
+			refused(t, r, request(withLimit(1, 257, nil, desc("five", "d"))), "unit 257")
 		},
 		"unit_multiplier scales the window": func(t *testing.T, r *rig) {
 			r.want(withLimit(2, 2, wrapperspb.UInt32(10), desc("five", "a")), ok, 1)

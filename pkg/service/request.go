@@ -89,5 +89,5 @@ func invalid(format string, args ...any) error {
 // and the window of o, and everything else of the rule's first limit, or of the
 // domain's default when rule is nil or has no limits.
 func (o *override) limit(domain *descriptors.Domain, rule *descriptors.Rule) (descriptors.Limit, error) {
-	return domain.Override(rule, o.requests, descriptors.Unit(min(uint32(o.unit), 255)), o.multiplier)
+	return domain.Override(rule, o.requests, descriptors.Unit(o.unit), o.multiplier)
 }
