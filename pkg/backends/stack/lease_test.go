@@ -1,0 +1,189 @@
+package stack_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/stack"
+)
+
+// counting counts the operations that reach the store below the leases.
+type counting struct {
+	backends.Store
+	ops atomic.Int64
+}
+
+func (c *counting) Apply(ctx context.Context, b *backends.Batch) error {
+	c.ops.Add(int64(len(b.Ops)))
+	return c.Store.Apply(ctx, b)
+}
+
+// leasing is a stack on the server at an address, as one process has it.
+type leasing struct {
+	backends.Store
+	below counting
+}
+
+func openLeasing(t *testing.T, url string) *leasing {
+	l := &leasing{}
+	l.Store = build(t, stack.Options{Main: onRedis(t, redis.Options{URL: url}), Watch: func(s backends.Store) backends.Store {
+		l.below.Store = s
+		return &l.below
+	}})
+	return l
+}
+
+// caller asks one process for one hit at a time.
+type caller struct {
+	limit *algorithms.Limit
+	store backends.Store
+	id    algorithms.Identity
+	batch backends.Batch
+}
+
+func newCaller(t testing.TB, s backends.Store, id string, spec algorithms.Spec) *caller {
+	l, err := algorithms.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &caller{limit: l, store: s, id: algorithms.Identity{ID: []byte(id)},
+		batch: backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}}
+}
+
+func (c *caller) ask() (allowed bool, err error) {
+	c.limit.Plan(&c.batch.Ops[0], c.id, algorithms.Charge{Now: c.store.Now(), Cost: 1})
+	if err := c.store.Apply(context.Background(), &c.batch); err != nil {
+		return false, err
+	}
+	return c.limit.Judge(&c.batch.Ops[0], &c.batch.Replies[0]).Allowed, nil
+}
+
+var lease5 = algorithms.Lease{Share: 50_000, TTL: 250 * time.Millisecond}
+
+// TestAHotKeyWithALease: with 64 callers a hot key costs Redis at most one
+// operation for 100 requests.
+func TestAHotKeyWithALease(t *testing.T) {
+	process := openLeasing(t, testenv.Redis(t).Addr)
+	for _, spec := range []algorithms.Spec{
+		{Requests: 1_000_000_000, Window: time.Hour},
+		{Requests: 1_000_000_000, Window: time.Hour, Strategy: algorithms.SlidingWindow},
+		{Requests: 1_000_000_000, Window: time.Hour, Strategy: algorithms.TokenBucket},
+	} {
+		spec.Lease = lease5
+		var asked atomic.Int64
+		before := process.below.ops.Load()
+		var callers sync.WaitGroup
+		for range 64 {
+			c := newCaller(t, process, spec.Strategy.String(), spec)
+			callers.Go(func() {
+				for range 3000 {
+					asked.Add(1)
+					if ok, err := c.ask(); !ok {
+						t.Error("a hit was not admitted", err)
+						return
+					}
+				}
+			})
+		}
+		callers.Wait()
+		ops := process.below.ops.Load() - before
+		t.Logf("%s: %d operations for %d requests", spec.Strategy, ops, asked.Load())
+		if ops*100 > asked.Load() {
+			t.Errorf("%s: %d operations for %d requests", spec.Strategy, ops, asked.Load())
+		}
+	}
+}
+
+// TestThreeProcessesShareALimit: 64 callers in each of three processes get the
+// limit exactly, and nearly all of it within a second.
+func TestThreeProcessesShareALimit(t *testing.T) {
+	url := testenv.Redis(t).Addr
+	var processes []*leasing
+	for range 3 {
+		processes = append(processes, openLeasing(t, url))
+	}
+	for _, limit := range []uint32{1000, 10_000} {
+		spec := algorithms.Spec{Requests: limit, Window: time.Hour, FromFirstHit: true, Lease: lease5}
+		var admitted atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		var callers sync.WaitGroup
+		for _, p := range processes {
+			for range 64 {
+				c := newCaller(t, p, fmt.Sprint("shared", limit), spec)
+				callers.Go(func() {
+					for ctx.Err() == nil {
+						ok, err := c.ask()
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if ok {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+		}
+		begin := time.Now()
+		testenv.Eventually(t, patience, func() bool { return admitted.Load() >= int64(limit)*98/100 }, "98 % of the limit is admitted")
+		soon := time.Since(begin)
+		testenv.Eventually(t, patience, func() bool { return admitted.Load() >= int64(limit) }, "all of the limit is admitted")
+		t.Logf("98%% of %d after %v, all after %v", limit, soon, time.Since(begin))
+		if soon > 1500*time.Millisecond {
+			t.Errorf("98%% of %d after %v", limit, soon)
+		}
+		cancel()
+		callers.Wait()
+		if got := admitted.Load(); got != int64(limit) {
+			t.Errorf("%d of %d admitted", got, limit)
+		}
+	}
+}
+
+// TestAStoreInAnotherRegion: with the store 80 ms away, nearly all hits of a hot
+// key are decided within 5 ms, and never more than the limit.
+func TestAStoreInAnotherRegion(t *testing.T) {
+	relay := testenv.NewRelay(t, testenv.Redis(t).Addr)
+	process := openLeasing(t, relay.Addr)
+	spec := algorithms.Spec{Requests: 1_000_000, Window: time.Hour, FromFirstHit: true, Lease: lease5}
+	if ok, err := newCaller(t, process, "far", spec).ask(); !ok {
+		t.Fatal(err)
+	}
+	relay.Slow(40*time.Millisecond, 0)
+	var asked, slow atomic.Int64
+	var callers sync.WaitGroup
+	ticker := time.NewTicker(5 * time.Millisecond) // 2,000 a second
+	defer ticker.Stop()
+	for tick := range 1000 {
+		<-ticker.C
+		for range 10 {
+			callers.Go(func() {
+				c := newCaller(t, process, "far", spec)
+				begin := time.Now()
+				ok, err := c.ask()
+				if tick < 200 { // until the key is leased
+					return
+				}
+				if asked.Add(1); time.Since(begin) > 5*time.Millisecond {
+					slow.Add(1)
+				}
+				if !ok {
+					t.Error("a hit was not admitted", err)
+				}
+			})
+		}
+	}
+	callers.Wait()
+	t.Logf("%d of %d hits took more than 5 ms", slow.Load(), asked.Load())
+	if slow.Load()*100 > asked.Load() {
+		t.Errorf("%d of %d hits took more than 5 ms", slow.Load(), asked.Load())
+	}
+}
