@@ -55,7 +55,11 @@ const (
 
 // Options configures a Store.
 type Options struct {
-	// Timeout bounds each background call to the store, > 0.
+	// Background is the store for background calls: next without the bound that
+	// decorators set to the wait of a request. Hits are lost if a fetch is given up
+	// and the store charges it. nil is next itself.
+	Background backends.Store
+	// Timeout bounds each background call, > 0.
 	Timeout time.Duration
 	// Go runs background work. nil starts a goroutine for it, and a goroutine
 	// that sweeps. Otherwise the caller also calls Sweep, at least once in a ttl.
@@ -97,6 +101,9 @@ func New(next backends.Store, o Options) (*Store, error) {
 	s.worker, s.queue.idle.L = s.work, &s.queue.mu
 	for i := range s.shards {
 		s.shards[i].hot = map[string]*entry{}
+	}
+	if o.Background == nil {
+		s.opts.Background = next
 	}
 	if o.Go == nil {
 		s.opts.Go = func(work func()) { go work() }

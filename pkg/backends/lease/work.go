@@ -138,7 +138,7 @@ func (s *Store) call(ops []backends.Op) []backends.Reply {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
 	defer cancel()
 	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
-	_ = s.Store.Apply(ctx, &b) // its replies have the error
+	_ = s.opts.Background.Apply(ctx, &b) // its replies have the error
 	return b.Replies
 }
 

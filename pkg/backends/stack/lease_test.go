@@ -15,7 +15,7 @@ import (
 	"example.org/rls/pkg/backends/stack"
 )
 
-// counting counts the operations that reach the store below the leases.
+// counting counts the operations that reach Redis.
 type counting struct {
 	backends.Store
 	ops atomic.Int64
@@ -34,10 +34,11 @@ type leasing struct {
 
 func openLeasing(t *testing.T, url string) *leasing {
 	l := &leasing{}
-	l.Store = build(t, stack.Options{Main: onRedis(t, redis.Options{URL: url}), Watch: func(s backends.Store) backends.Store {
-		l.below.Store = s
-		return &l.below
-	}})
+	// Operations are counted where all of them pass, those of background work, too.
+	main := onRedis(t, redis.Options{URL: url})
+	l.below.Store = main.Store
+	main.Store = &l.below
+	l.Store = build(t, stack.Options{Main: main, Decision: 150 * time.Millisecond})
 	return l
 }
 

@@ -70,8 +70,9 @@ func Build(o Options) (backends.Store, error) {
 
 func (o *Options) build() (store backends.Store, err error) {
 	remote := o.Main.Timeout > 0
-	if store = o.Main.Store; remote {
-		if store, err = o.remote(); err != nil {
+	merged := o.Main.Store
+	if store = merged; remote {
+		if merged, store, err = o.remote(); err != nil {
 			return nil, err
 		}
 	}
@@ -81,7 +82,7 @@ func (o *Options) build() (store backends.Store, err error) {
 	if !remote {
 		return store, nil
 	}
-	leased, err := lease.New(store, lease.Options{Timeout: max(o.Main.Timeout, o.PerSecond.Timeout)})
+	leased, err := lease.New(store, lease.Options{Background: merged, Timeout: max(o.Main.Timeout, o.PerSecond.Timeout)})
 	if err != nil {
 		return nil, err
 	}
@@ -94,27 +95,31 @@ func (o *Options) build() (store backends.Store, err error) {
 	return leased, nil
 }
 
-// remote is the part of the stack from deadline down to the stores on servers.
-func (o *Options) remote() (backends.Store, error) {
+// remote is the part of the stack down to the stores on servers: with deadline for
+// requests, and without it for background work, whose answers may come later than a
+// request can wait.
+func (o *Options) remote() (merged, bounded backends.Store, err error) {
 	longest := max(o.Main.Timeout, o.PerSecond.Timeout)
 	main, err := combine.New(o.Main.Store, o.Main.Timeout)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	wait := longest
 	if o.Decision > 0 {
 		wait = min(wait, o.Decision)
 	}
 	if o.PerSecond.Store == nil {
-		return deadline.New(main, wait)
+		bounded, err = deadline.New(main, wait)
+		return main, bounded, err
 	}
 	perSecond, err := combine.New(o.PerSecond.Store, o.PerSecond.Timeout)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	both, err := split.New(main, perSecond, longest)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return deadline.New(both, wait)
+	bounded, err = deadline.New(both, wait)
+	return both, bounded, err
 }
