@@ -18,7 +18,7 @@ func (m *Metrics) Leases(stats func() lease.Stats) {
 	m.add.MustRegister(&leases{
 		stats: stats,
 		events: prometheus.NewDesc("rls_lease_hits_total",
-			"Hits that this process charged ahead, used from leases, returned unused, and lost: with their window, by the refill of a bucket, or by an error.", []string{"event"}, nil),
+			"Hits that this process charged ahead, used from leases, returned unused, left unused because their bucket has refilled, and lost with their window or by an error.", []string{"event"}, nil),
 		hits: prometheus.NewDesc("rls_lease_hits", "Hits that leases of this process hold.", nil, nil),
 		keys: prometheus.NewDesc("rls_lease_keys", "Keys that this process asks for so often that they are leased.", nil, nil),
 	})
@@ -32,7 +32,7 @@ func (l *leases) Describe(to chan<- *prometheus.Desc) {
 
 func (l *leases) Collect(to chan<- prometheus.Metric) {
 	s := l.stats()
-	for event, n := range map[string]uint64{"charged": s.Leased, "used": s.Used, "returned": s.Returned, "lost": s.Lost} {
+	for event, n := range map[string]uint64{"charged": s.Leased, "used": s.Used, "returned": s.Returned, "refilled": s.Refilled, "lost": s.Lost} {
 		to <- prometheus.MustNewConstMetric(l.events, prometheus.CounterValue, float64(n), event)
 	}
 	to <- prometheus.MustNewConstMetric(l.hits, prometheus.GaugeValue, float64(s.Held))

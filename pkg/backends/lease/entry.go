@@ -115,7 +115,7 @@ func (e *entry) drain(now int64, count *counters) {
 		}
 		ahead := g.top.Sub(backends.Amount{Whole: now}, e.op.Den)
 		if backed := unitsIn(ahead, e.op.Den, e.terms.Unit); backed < g.hits {
-			count.lost.Add(uint64(g.hits - backed))
+			count.refilled.Add(uint64(g.hits - backed))
 			g.hits = backed
 		}
 	}

@@ -118,6 +118,8 @@ func (p *process) run() {
 func (w *world) play(seconds int, costs bool) {
 	end := w.now + int64(seconds)*second
 	pause, swept := ms, w.now
+	// check compares the other strategies with a model that has no refunds.
+	refunds := costs && (w.limit.Strategy == algorithms.FixedWindow || w.limit.Strategy == algorithms.SlidingWindow)
 	for w.now < end {
 		if w.rng.IntN(400) == 0 {
 			pause = []int64{5, 100, ms, 5 * ms, 50 * ms, 700 * ms}[w.rng.IntN(6)]
@@ -128,7 +130,7 @@ func (w *world) play(seconds int, costs bool) {
 		if costs {
 			cost = w.rng.Uint64N(5)
 		}
-		w.ask(p, cost, false)
+		w.ask(p, cost, refunds && w.rng.IntN(20) == 0)
 		if w.rng.IntN(3) == 0 {
 			w.processes[w.rng.IntN(len(w.processes))].run()
 		}

@@ -7,17 +7,18 @@ type Stats struct {
 	Leased   uint64 // charged ahead
 	Used     uint64 // taken from leases by callers
 	Returned uint64 // given back
-	Lost     uint64 // ended unused with their window, by a meter's refill, or by an error
+	Refilled uint64 // of meters: ended unused, because the bucket has refilled
+	Lost     uint64 // ended unused with their window or by an error
 	Held     uint64 // in leases now
 	Keys     uint64 // hot keys now
 }
 
-type counters struct{ leased, returned, lost atomic.Uint64 }
+type counters struct{ leased, returned, refilled, lost atomic.Uint64 }
 
 // Stats returns the counts.
 func (s *Store) Stats() Stats {
 	stats := Stats{
-		Leased: s.count.leased.Load(), Returned: s.count.returned.Load(),
+		Leased: s.count.leased.Load(), Returned: s.count.returned.Load(), Refilled: s.count.refilled.Load(),
 		Lost: s.count.lost.Load(), Keys: uint64(s.keys.Load()),
 	}
 	for i := range s.shards {

@@ -129,7 +129,7 @@ func (j *job) shrink(now int64, count *counters) {
 	}
 	j.op = at(j.op, now)
 	if n := unitsIn(j.top.Sub(backends.Amount{Whole: now}, j.op.Den), j.op.Den, j.unit); n < j.hits {
-		count.lost.Add(uint64(j.hits - n))
+		count.refilled.Add(uint64(j.hits - n))
 		j.hits, j.op.By = n, times(j.unit, n, j.op.Den)
 	}
 }
