@@ -67,8 +67,9 @@ type lane struct {
 
 // A trip is one command on its way to a server and back.
 type trip struct {
+	before []goredis.Cmder // commands that go before it on the same connection
 	cmd    goredis.Cmder
-	asking bool          // ASKING goes before it on the same connection
+	asking bool          // ASKING goes before each of them
 	ended  func()        // is called when the trip has ended; nil for nobody
 	err    error         // why there is no answer, or the answer if it is an error
 	done   chan struct{} // closed when cmd and err are set
@@ -199,10 +200,10 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 	pipe := l.client.Pipeline()
 	ctx := context.Background()
 	for _, t := range batch {
-		if t.asking {
-			pipe.Do(ctx, "asking")
+		for _, cmd := range t.before {
+			t.add(pipe, cmd)
 		}
-		_ = pipe.Process(ctx, t.cmd)
+		t.add(pipe, t.cmd)
 	}
 	cmds, err := pipe.Exec(ctx)
 	ended := time.Since(start)
@@ -225,6 +226,14 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 		l.end(t, reason)
 	}
 	return took, silent
+}
+
+// add adds one of the trip's commands to pipe.
+func (t *trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
+	if t.asking {
+		pipe.Do(context.Background(), "asking")
+	}
+	_ = pipe.Process(context.Background(), cmd)
 }
 
 // repair closes the connections, of the generation that was the latest when a batch
