@@ -23,7 +23,7 @@ const (
 	// takes for it.
 	batchLimit = 256
 	// nearby is the longest round trip to a server that is not distant.
-	nearby = time.Millisecond
+	nearby = 2 * time.Millisecond
 )
 
 // A lane is the way to one server.

@@ -1,8 +1,9 @@
 // Package redis is the store on Redis 6.2 or later and on Valkey: one server,
 // a master watched by sentinels, or a cluster.
 //
-// It promises that every batch is one script and so atomic, in one round trip
-// (in a cluster one script per slot, all on their way at once), that no operation
+// It promises that every batch is atomic, in one round trip: one script, or two
+// plain commands for a lone count (in a cluster one call per slot, all on their way at
+// once). It promises that no operation
 // is charged twice, and that every key has a lifetime from the moment it exists.
 // A server that is stopped, frozen, unreachable or demoted delays the first callers
 // until their deadlines at most; then package breaker refuses calls to it at once,
