@@ -133,9 +133,6 @@ func (l *lane) busy() bool {
 	case l.batches >= l.wide:
 		return true
 	}
-	if !l.deep {
-		return false
-	}
 	wait := l.pace - time.Since(l.sent)
 	if wait > 0 && !l.waking {
 		l.waking = true
@@ -174,8 +171,11 @@ func (l *lane) next(n int, took time.Duration) []*trip {
 	l.flying -= n
 	l.batches--
 	l.deep = max(n, len(l.queue)) > l.direct
-	if l.pace = 0; took > nearby {
-		l.pace = max(nearby, took/time.Duration(l.wide))
+	switch {
+	case took > nearby:
+		l.pace = took / time.Duration(l.wide)
+	case took > 0:
+		l.pace = 0
 	}
 	return l.take()
 }
