@@ -7,6 +7,8 @@ TEST_TIMEOUT ?= 15m
 TEST_PARALLEL ?= 2
 # How long each fuzz target runs.
 FUZZ_TIME ?= 10s
+# How long seeds are simulated.
+SIMULATE_TIME ?= 1m
 # How long each benchmark runs.
 BENCH_TIME ?= 1s
 BENCH ?= .
@@ -54,6 +56,10 @@ test: tools ## run all tests, against real servers
 .PHONY: fuzz
 fuzz: tools ## run every fuzz target for FUZZ_TIME
 	scripts/fuzz.sh $(FUZZ_TIME)
+
+.PHONY: simulate
+simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME, or replay one SEED=n
+	go test ./test/simulation -run '^TestSeeds$$' -v -count 1 -timeout 0 $(if $(SEED),-seed $(SEED),-for $(SIMULATE_TIME))
 
 .PHONY: bench
 bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME

@@ -69,6 +69,12 @@ func (m *Model) Keep(op *backends.Op, other *Model) {
 	m.cells[op.Key], m.logs[op.Key] = other.cells[op.Key], slices.Clone(other.logs[op.Key])
 }
 
+// Drop forgets the cell at key, as a store does whose key has expired.
+func (m *Model) Drop(key string) {
+	delete(m.cells, key)
+	delete(m.logs, key)
+}
+
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
 	c := &Model{maps.Clone(m.cells), maps.Clone(m.logs)}

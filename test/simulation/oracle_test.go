@@ -1,0 +1,329 @@
+package simulation_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+)
+
+// An oracle notes what callers were told, and checks it against the promises of
+// docs/strategies.md, docs/failure.md and ADR 9, not against the code.
+type oracle struct {
+	*world
+	rules   []rule
+	options *options
+	server  *server
+	subject map[string]*subject
+	windows map[string]*counted
+	debts   map[string]*debt
+}
+
+// subject is one value of one rule.
+type subject struct {
+	name    string
+	rule    *rule
+	most    int64 // the highest limit that was asked for, with overrides
+	hits    []hit
+	refunds []hit
+}
+
+type hit struct {
+	at   int64 // the time at which it was decided, by the process's clock
+	cost int64
+	era  int
+}
+
+// counted is the highest value of a fixed window that a caller was told.
+type counted struct {
+	era     int
+	told    []hit // at: when, in true time; cost: the value
+	refunds bool
+}
+
+// debt is hits of a fixed window that were admitted without the store.
+type debt struct {
+	op      backends.Op
+	hits    int64
+	refunds bool
+}
+
+func newOracle(w *world, rules []rule, o *options, s *server) *oracle {
+	or := &oracle{world: w, rules: rules, options: o, server: s,
+		subject: map[string]*subject{}, windows: map[string]*counted{}, debts: map[string]*debt{}}
+	s.check, s.ends = or.expiry, or.afterFault
+	return or
+}
+
+// of finds the subject of a key: sim|r1=alice|... with braces somewhere.
+func (o *oracle) of(key string) *subject {
+	_, rest, _ := strings.Cut(key, "|r")
+	name := rest[:strings.IndexAny(rest, "|}")]
+	s := o.subject[name]
+	if s == nil {
+		r := &o.rules[name[0]-'0']
+		s = &subject{name: "r" + name, rule: r, most: r.capacity()}
+		o.subject[name] = s
+	}
+	return s
+}
+
+// costOf is the hits of an operation.
+func costOf(op *backends.Op, r *rule) int64 {
+	if op.Kind == backends.Meter {
+		return (op.By.Whole*op.Den + op.By.Frac) / r.window()
+	}
+	return op.By.Whole
+}
+
+// skew is the most by which operations that reach the server are out of order.
+func (o *oracle) skew() int64 {
+	return 2*o.options.skew.Microseconds() + 2*o.options.network.most.Microseconds()
+}
+
+// asks notes a refund before anybody can see its effect.
+func (o *oracle) asks(op *backends.Op) {
+	s := o.of(op.Key)
+	if cost := costOf(op, s.rule); op.Refund && cost > 0 {
+		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
+		o.window(op.Key).refunds = true
+		o.debt(op).refunds = true
+	}
+}
+
+// told notes the answer to operation i of b, which was asked for at a time.
+func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, faults int) {
+	op, r := &b.Ops[i], &b.Replies[i]
+	s := o.of(op.Key)
+	cost := costOf(op, s.rule)
+	if s.rule.clocked() {
+		s.most = max(s.most, op.Max.Whole)
+	}
+	o.say("%s: %s %s: %s", p.name, s.name, describe(op, cost), told(op, r))
+	if r.Err != nil {
+		if o.options.network.loses == 0 && o.server.state == up && faults == o.server.faults && asked > o.server.back+1_000_000 {
+			o.fail("%s: %s is not decided more than a second after the server was back: %v", p.name, s.name, r.Err)
+		}
+		return
+	}
+	floor := int64(0)
+	if op.Kind == backends.Meter {
+		floor = r.Now
+	}
+	if r.Value.Whole < floor {
+		o.fail("%s: %s has more left than its limit: value %d", p.name, s.name, r.Value.Whole-floor)
+	}
+	exempt := era != o.server.era || asked < o.server.quiet
+	if r.Admitted == op.Times && b.Charges(i) > 0 && !op.Refund && cost > 0 && !exempt {
+		s.hits = append(s.hits, hit{r.Now, cost, era})
+	}
+	if s.rule.clocked() && !s.rule.lease && !s.rule.local && !r.Recalled && !exempt {
+		o.rises(p, s, op, r, asked, era)
+	}
+}
+
+// rises checks that the value of a fixed window does not fall, unless by refunds.
+func (o *oracle) rises(p *process, s *subject, op *backends.Op, r *backends.Reply, asked int64, era int) {
+	w := o.window(op.Key)
+	if w.era != era {
+		*w = counted{era: era, refunds: w.refunds}
+	}
+	if w.refunds {
+		return
+	}
+	for _, before := range w.told {
+		if before.at < asked && before.cost > r.Value.Whole {
+			o.fail("%s: remaining of %s rises within its window: %d hits in use, %d were before", p.name, s.name, r.Value.Whole, before.cost)
+			return
+		}
+	}
+	w.told = append(w.told, hit{at: o.now, cost: r.Value.Whole})
+}
+
+func (o *oracle) window(key string) *counted {
+	if o.windows[key] == nil {
+		o.windows[key] = &counted{}
+	}
+	return o.windows[key]
+}
+
+func (o *oracle) debt(op *backends.Op) *debt {
+	if o.debts[op.Key] == nil {
+		o.debts[op.Key] = &debt{}
+	}
+	d := o.debts[op.Key]
+	d.op = *op
+	return d
+}
+
+// local notes a decision that was made without the store.
+func (o *oracle) local(p *process, op *backends.Op, d algorithms.Decision) {
+	s := o.of(op.Key)
+	cost := costOf(op, s.rule)
+	o.say("%s: %s %s: decided here: allowed %v, %d left", p.name, s.name, describe(op, cost), d.Allowed, d.Remaining)
+	owed := o.debt(op)
+	switch {
+	case op.Refund: // also of hits of a request that another limit denied
+		owed.refunds = true
+		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
+	case d.Allowed && cost > 0 && o.options.network.loses > 0:
+		owed.hits += cost // each answer that is lost is an outage of its own, without a bound together
+	case d.Allowed && cost > 0:
+		owed.hits += cost
+		s.hits = append(s.hits, hit{op.Now, cost, o.server.era})
+	}
+}
+
+// afterFault checks, two seconds after a fault, that the server has the hits that
+// were admitted without it.
+func (o *oracle) afterFault() {
+	era, faults := o.server.era, o.server.faults
+	o.after(2_000_000, func() {
+		if o.options.network.loses > 0 || o.server.era != era || o.server.faults != faults || o.server.quiet > o.now {
+			return
+		}
+		for key, d := range o.debts {
+			now := o.now + o.server.clock
+			if d.hits == 0 || d.refunds || d.op.Kind != backends.Counter || d.op.Span != backends.Fixed || d.op.Prev != "" || d.op.Until <= now+o.skew() {
+				continue
+			}
+			if has, want := o.server.peek(d.op), min(d.hits, d.op.Max.Whole); has < want {
+				o.fail("%s has %d hits two seconds after the server was back; %d were admitted without it", key, has, want)
+			}
+		}
+	})
+}
+
+// expiry checks that a key ends with its limit.
+func (o *oracle) expiry(op *backends.Op, life int64) {
+	s := o.of(op.Key)
+	r := s.rule
+	most := r.window()
+	switch {
+	case r.meter():
+		most = r.capacity()*r.window()/int64(r.spec.Requests) + backends.Skew
+	case r.spec.Strategy == algorithms.SlidingWindow:
+		most = 2 * r.window()
+	}
+	// A lease of a window that is in the future since the clock was set back is
+	// given back at the new time.
+	if most += backends.Skew + o.skew() + o.server.stepped; life <= 0 || life > most {
+		o.fail("the key of %s lives for %v, want at most %v", s.name, time.Duration(life)*time.Microsecond, time.Duration(most)*time.Microsecond)
+	}
+}
+
+// conclude checks the bounds of all subjects.
+func (o *oracle) conclude() {
+	for _, name := range sortedKeys(o.subject) {
+		s := o.subject[name]
+		slices.SortFunc(s.hits, func(a, b hit) int { return int(a.at - b.at) })
+		for era := range o.server.era + 1 {
+			hits := slices.DeleteFunc(slices.Clone(s.hits), func(h hit) bool { return h.era != era })
+			o.bound(s, era, hits)
+		}
+	}
+}
+
+// bound checks that no stretch of time has more hits than the strategy allows.
+func (o *oracle) bound(s *subject, era int, hits []hit) {
+	r, limit := s.rule, float64(s.most)
+	early := o.skew() // a window may end earlier by this
+	if r.lease {
+		early += leaseTTL.Microseconds() + decisionTimeout
+	}
+	for first := range hits {
+		sum := int64(0)
+		for last := first; last < len(hits); last++ {
+			sum += hits[last].cost
+			from, to := hits[first].at, hits[last].at
+			most := math.Inf(1)
+			switch {
+			case r.meter():
+				most = limit + float64(to-from)*float64(r.spec.Requests)/float64(r.window())
+			case r.clocked() || r.spec.Strategy == algorithms.SlidingWindow:
+				if from/r.window() == to/r.window() {
+					most = limit
+				} else if to-from < r.window() {
+					most = 2 * limit
+				}
+			case r.spec.Extend || r.spec.Strategy == algorithms.SlidingLog:
+				if to-from < r.window()-early {
+					most = limit
+				}
+			default:
+				if to-from < r.window()-early {
+					most = 2 * limit
+				}
+			}
+			if math.IsInf(most, 1) {
+				break
+			}
+			most += o.refunded(s, era, from, to)
+			if r.local {
+				// A process that does not know a cell counts it as empty in each outage.
+				most += float64(1+o.server.faults)*limit + float64(o.options.processes)
+			}
+			if float64(sum) > most+1e-6 {
+				o.fail("%s (%v): %d hits passed within %v, at most %.2f may", s.name, describeRule(r), sum, time.Duration(to-from)*time.Microsecond, most)
+				return
+			}
+		}
+	}
+}
+
+// refunded is the hits that were given back and may pass again from one time to
+// another.
+func (o *oracle) refunded(s *subject, era int, from, to int64) (sum float64) {
+	for _, h := range s.refunds {
+		if h.at >= from-2*s.rule.window()-o.skew() && h.at <= to+o.skew() {
+			sum += float64(h.cost)
+		}
+	}
+	return sum
+}
+
+func sortedKeys[T any](m map[string]T) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func describe(op *backends.Op, cost int64) string {
+	switch {
+	case op.Refund:
+		return fmt.Sprintf("refund %d", cost)
+	case cost == 0:
+		return "check"
+	}
+	return fmt.Sprintf("hits %d", cost)
+}
+
+func told(op *backends.Op, r *backends.Reply) string {
+	if r.Err != nil {
+		return r.Err.Error()
+	}
+	how := ""
+	if r.Recalled {
+		how = ", remembered"
+	}
+	if r.Leased {
+		how = ", leased"
+	}
+	value := r.Value.Whole
+	if op.Kind == backends.Meter {
+		value -= r.Now
+	}
+	return fmt.Sprintf("admitted %v, value %d%s", r.Admitted == op.Times, value, how)
+}
+
+func describeRule(r *rule) string {
+	return fmt.Sprintf("%v %d in %v, burst %d, first hit %v, extend %v, lease %v, on_error %q",
+		r.spec.Strategy, r.spec.Requests, r.spec.Window, r.spec.Burst, r.spec.FromFirstHit, r.spec.Extend, r.lease, r.onError)
+}

@@ -1,0 +1,217 @@
+package simulation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/denycache"
+	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/standin"
+)
+
+// clockEvery is the time between two measurements of the server's clock, µs.
+const clockEvery = 5_000_000
+
+// decisionTimeout is how long a decision waits for the server, µs.
+const decisionTimeout = 150_000
+
+// network is the way between processes and the server.
+type network struct {
+	least, most time.Duration // each way
+	loses       int           // one message in so many; 0 loses none
+}
+
+// A process is a replica of the service: its real code over a wire to the server.
+type process struct {
+	*world
+	name    string
+	server  *server
+	network network
+	offset  int64 // of its clock from the true time, µs
+	follows bool  // the server's clock
+	service service.Server
+	leases  *lease.Store
+	standin *standin.Standin
+	steps   bool // a step of the stand-in is under way
+}
+
+var errLost = errors.New("no answer in time")
+var errRefused = errors.New("connection refused")
+
+type options struct {
+	network    network
+	processes  int
+	follows    bool
+	skew       time.Duration // of clocks that do not follow the server's
+	localCache bool
+	leases     bool
+	local      bool
+}
+
+func newProcess(w *world, name string, s *server, o *options, tree *descriptors.Tree, oracle *oracle) *process {
+	p := &process{world: w, name: name, server: s, network: o.network, follows: o.follows}
+	var store backends.Store = wire{p}
+	if o.leases {
+		var err error
+		if p.leases, err = lease.New(store, lease.Options{Timeout: time.Second, Go: func(work func()) {
+			w.after(1, func() { w.spawn(work) })
+		}}); err != nil {
+			panic(err)
+		}
+		store = p.leases
+	}
+	if o.localCache {
+		cached, err := denycache.New(store, 1<<16)
+		if err != nil {
+			panic(err)
+		}
+		store = cached
+	}
+	top := &watched{store, p, oracle}
+	cfg := service.Config{Store: top}
+	if o.local {
+		local, err := standin.New(standin.Options{Store: store, Replicas: func() int { return o.processes }})
+		if err != nil {
+			panic(err)
+		}
+		p.standin, cfg.Local = local, &localWatched{local, p, oracle}
+	}
+	svc, err := service.New(cfg)
+	if err != nil {
+		panic(err)
+	}
+	svc.SetTree(tree)
+	p.service = service.Server{Decider: svc}
+	if o.follows {
+		p.measure()
+	} else {
+		p.offset = w.between(-o.skew, o.skew)
+	}
+	w.say("%s: its clock is %d µs ahead", name, p.offset)
+	return p
+}
+
+// measure takes over the server's clock, with the error of a round trip.
+func (p *process) measure() {
+	if p.server.state == up {
+		p.offset = p.server.clock + p.between(-p.network.most/2, p.network.most/2)
+	}
+}
+
+// tick does the background work of a process.
+func (p *process) tick() {
+	if p.leases != nil {
+		p.leases.Sweep()
+	}
+	if p.standin != nil && !p.steps {
+		p.steps = true
+		p.spawn(func() {
+			p.standin.Step(context.Background())
+			p.steps = false
+		})
+	}
+}
+
+// wire is the store as a process sees it: over the network.
+type wire struct{ *process }
+
+var _ backends.Store = wire{}
+
+func (p wire) Now() int64                 { return p.now + p.offset }
+func (p wire) Ping(context.Context) error { return nil }
+func (p wire) Close() error               { return nil }
+
+// Apply sends b and waits for the answer. The call goes on after its time is over.
+func (p wire) Apply(_ context.Context, b *backends.Batch) error {
+	ops, all, answered := slices.Clone(b.Ops), b.AllOrNothing, false
+	t := p.current
+	answer := func(do func()) {
+		if !answered {
+			answered = true
+			do()
+			p.resume(t)
+		}
+	}
+	var err error
+	back := func(replies *backends.Batch, failure error) {
+		if p.lost() {
+			p.say("%s: an answer is lost", p.name)
+			return
+		}
+		p.after(p.travel(), func() {
+			answer(func() {
+				if err = failure; err == nil {
+					copy(b.Replies, replies.Replies)
+					b.Refused = replies.Refused
+				}
+			})
+		})
+	}
+	arrive := func() { back(p.server.receive(ops, all), nil) }
+	if p.lost() {
+		p.say("%s: a call is lost", p.name)
+	} else {
+		p.after(p.travel(), func() {
+			switch p.server.state {
+			case up:
+				arrive()
+			case down:
+				back(nil, errRefused)
+			case frozen:
+				p.server.held = append(p.server.held, arrive)
+			}
+		})
+	}
+	p.after(decisionTimeout, func() { answer(func() { err = errLost }) })
+	p.wait()
+	if err != nil {
+		return b.Fail(fmt.Errorf("%w: %w", backends.ErrUnavailable, err))
+	}
+	// Decide sets the fields of the batch that only this process has.
+	b.Decide()
+	return nil
+}
+
+func (p *process) lost() bool { return p.network.loses > 0 && p.chance(p.network.loses) }
+
+func (p *process) travel() int64 { return p.between(p.network.least, p.network.most) }
+
+// watched tells the oracle what the service is told.
+type watched struct {
+	backends.Store
+	process *process
+	oracle  *oracle
+}
+
+func (w *watched) Apply(ctx context.Context, b *backends.Batch) error {
+	asked := w.process.now
+	era, faults := w.process.server.era, w.process.server.faults
+	for i := range b.Ops {
+		w.oracle.asks(&b.Ops[i])
+	}
+	err := w.Store.Apply(ctx, b)
+	for i := range b.Ops {
+		w.oracle.told(w.process, b, i, asked, era, faults)
+	}
+	return err
+}
+
+// localWatched tells the oracle what was decided without the store.
+type localWatched struct {
+	*standin.Standin
+	process *process
+	oracle  *oracle
+}
+
+func (l *localWatched) Decide(limit *algorithms.Limit, op *backends.Op) algorithms.Decision {
+	d := l.Standin.Decide(limit, op)
+	l.oracle.local(l.process, op, d)
+	return d
+}

@@ -1,0 +1,95 @@
+package simulation_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
+)
+
+// rule is one limit for each value of the descriptor r0, r1, ...
+type rule struct {
+	spec    algorithms.Spec
+	local   bool // on_error: local
+	onError string
+	lease   bool
+}
+
+// window and capacity are those of the rule: capacity hits pass at once.
+func (r *rule) window() int64 { return r.spec.Window.Microseconds() }
+
+func (r *rule) capacity() int64 {
+	if r.spec.Burst > 0 {
+		return int64(r.spec.Burst)
+	}
+	return int64(r.spec.Requests)
+}
+
+func (r *rule) meter() bool {
+	return r.spec.Strategy == algorithms.TokenBucket || r.spec.Strategy == algorithms.GCRA || r.spec.Strategy == algorithms.LeakyBucket
+}
+
+func (r *rule) clocked() bool {
+	return r.spec.Strategy == algorithms.FixedWindow && !r.spec.FromFirstHit
+}
+
+const leaseTTL = 250 * time.Millisecond
+
+func randomRule(rng *rand.Rand, o *options) rule {
+	r := rule{spec: algorithms.Spec{
+		Strategy: algorithms.Strategy(rng.IntN(6)),
+		Requests: []uint32{1, 3, 10, 40, 100}[rng.IntN(5)],
+		Window:   []time.Duration{time.Second, 2 * time.Second, 10 * time.Second}[rng.IntN(3)],
+	}}
+	switch {
+	case r.meter():
+		r.spec.Burst = 1 + rng.Uint32N(2*r.spec.Requests)
+	case r.spec.Strategy == algorithms.FixedWindow:
+		r.spec.FromFirstHit = rng.IntN(3) == 0
+		r.spec.Extend = r.spec.FromFirstHit && rng.IntN(2) == 0
+	}
+	r.lease = o.leases && !r.spec.Extend && r.capacity() >= 10 && rng.IntN(2) == 0
+	if o.local && rng.IntN(2) == 0 {
+		r.local, r.onError = true, "local"
+	} else if rng.IntN(2) == 0 {
+		r.onError = []string{"allow", "deny", "error"}[rng.IntN(3)]
+	}
+	return r
+}
+
+// yamlOf writes the rules of the domain sim.
+func yamlOf(rules []rule, charge string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain: sim\ncharge: %s\ndescriptors:\n", charge)
+	for i := range rules {
+		r := &rules[i]
+		fmt.Fprintf(&b, "  - key: r%d\n    rate_limit: {unit: second, unit_multiplier: %d, requests_per_unit: %d, strategy: %v",
+			i, int(r.spec.Window/time.Second), r.spec.Requests, r.spec.Strategy)
+		if r.spec.Burst > 0 {
+			fmt.Fprintf(&b, ", burst: %d", r.spec.Burst)
+		}
+		if r.spec.FromFirstHit {
+			fmt.Fprintf(&b, ", window: from_first_hit, extend: %v", r.spec.Extend)
+		}
+		if r.lease {
+			fmt.Fprintf(&b, ", lease: {share: 20%%, ttl: %v}", leaseTTL)
+		}
+		if r.onError != "" {
+			fmt.Fprintf(&b, ", on_error: %s", r.onError)
+		}
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+func compile(text string) *descriptors.Tree {
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(text)}}, yaml.Options{})
+	if err != nil {
+		panic(fmt.Sprintf("%v\n%s", err, text))
+	}
+	return tree
+}

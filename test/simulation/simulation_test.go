@@ -1,0 +1,221 @@
+// Package simulation_test runs replicas of the service and a store that fails, on
+// one clock and one seed, and checks what callers are told.
+//
+// The replicas are the program's own code: rules, strategies, the decision with
+// its policies, leases, the stand-in and the local cache. The network, the server
+// and the callers are simulated, with delays, losses, restarts, failovers to a
+// replica that is behind, outages, and clocks that differ and jump. A seed that
+// fails is printed with its trace; it gives the same run each time.
+package simulation_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "run this seed alone and print its trace")
+	seeds   = flag.Int("seeds", 200, "seeds to run")
+	last    = flag.Duration("for", 0, "run random seeds for so long, in place of -seeds")
+)
+
+// simulate runs one seed.
+func simulate(seed uint64, traced bool) *world {
+	w := newWorld(seed, traced)
+	o := randomOptions(w)
+	rules := make([]rule, 1+w.rng.IntN(4))
+	for i := range rules {
+		rules[i] = randomRule(w.rng, o)
+	}
+	text := yamlOf(rules, []string{"always", "admitted"}[w.rng.IntN(2)])
+	w.say("rules:\n%s", text)
+	w.say("%+v", *o)
+	tree := compile(text)
+	s := newServer(w)
+	or := newOracle(w, rules, o, s)
+	var all []*process
+	for i := range o.processes {
+		all = append(all, newProcess(w, fmt.Sprintf("p%d", i), s, o, tree, or))
+	}
+	length := w.between(5*time.Second, 20*time.Second)
+	w.disturb(s, o, length)
+	every(w, 25_000, length+5_000_000, func() {
+		for _, p := range all {
+			p.tick()
+		}
+	})
+	if o.follows {
+		every(w, clockEvery, length, func() {
+			for _, p := range all {
+				p.measure()
+			}
+		})
+	}
+	w.visit(all, rules, length)
+	w.run()
+	or.conclude()
+	return w
+}
+
+// every plans do each so many µs until the end.
+func every(w *world, us, end int64, do func()) {
+	if w.now-w.start < end {
+		w.after(us, func() {
+			do()
+			every(w, us, end, do)
+		})
+	}
+}
+
+func randomOptions(w *world) *options {
+	o := &options{
+		processes:  1 + w.rng.IntN(4),
+		follows:    !w.chance(3),
+		localCache: w.chance(3),
+		leases:     w.chance(3),
+		local:      w.chance(3),
+	}
+	o.network.least = 100 * time.Microsecond
+	o.network.most = []time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 60 * time.Millisecond}[w.rng.IntN(3)]
+	o.network.loses = []int{0, 0, 100, 20}[w.rng.IntN(4)]
+	if !o.follows {
+		o.skew = []time.Duration{time.Millisecond, 50 * time.Millisecond, 400 * time.Millisecond}[w.rng.IntN(3)]
+	}
+	return o
+}
+
+// disturb plans the faults of the server.
+func (w *world) disturb(s *server, o *options, length int64) {
+	if w.chance(2) {
+		s.replica = newServer(w)
+		every(w, 10_000, length, func() {
+			if s.replica != nil {
+				s.replicate(w.rng.IntN(20))
+			}
+		})
+	}
+	for range w.rng.IntN(4) {
+		at := w.rng.Int64N(length)
+		switch kind := w.rng.IntN(6); kind {
+		case 0, 1, 2:
+			w.after(at, func() {
+				s.fault([]state{down, frozen}[w.rng.IntN(2)], w.between(20*time.Millisecond, 4*time.Second))
+			})
+		case 3:
+			w.after(at, s.restart)
+		case 4:
+			w.after(at, func() {
+				if s.replica != nil {
+					s.failover()
+				}
+			})
+		case 5:
+			if o.follows {
+				w.after(at, func() { s.step(w.between(-time.Minute, time.Minute)) })
+			}
+		}
+	}
+}
+
+// visit plans the requests: bursts of some callers on a process.
+func (w *world) visit(all []*process, rules []rule, length int64) {
+	for range 10 + w.rng.IntN(20) {
+		begin, rule, user := w.rng.Int64N(length), w.rng.IntN(len(rules)), w.rng.IntN(2)
+		pace := w.between(10*time.Microsecond, 30*time.Millisecond)
+		at := begin
+		for range 1 + w.rng.IntN(30) {
+			at += w.rng.Int64N(pace)
+			p, req := all[w.rng.IntN(len(all))], w.request(rules, rule, user)
+			w.after(at, func() { w.spawn(func() { w.call(p, req) }) })
+		}
+	}
+}
+
+// request asks for one rule, and sometimes for another one as well.
+func (w *world) request(rules []rule, rule, user int) *pb.RateLimitRequest {
+	req := &pb.RateLimitRequest{Domain: "sim", Descriptors: []*rlcommon.RateLimitDescriptor{w.descriptor(rules, rule, user)}}
+	if w.chance(4) {
+		if other := w.rng.IntN(len(rules)); other != rule {
+			req.Descriptors = append(req.Descriptors, w.descriptor(rules, other, user))
+		}
+	}
+	return req
+}
+
+func (w *world) descriptor(rules []rule, rule, user int) *rlcommon.RateLimitDescriptor {
+	d := &rlcommon.RateLimitDescriptor{Entries: []*rlcommon.RateLimitDescriptor_Entry{
+		{Key: fmt.Sprintf("r%d", rule), Value: []string{"alice", "bob"}[user]}}}
+	switch w.rng.IntN(16) {
+	case 0:
+		d.HitsAddend = wrapperspb.UInt64(0)
+	case 1:
+		d.HitsAddend = wrapperspb.UInt64(1 + w.rng.Uint64N(5))
+	case 2:
+		if user == 1 { // alice never gets anything back
+			d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(1+w.rng.Uint64N(3)), true
+		}
+	case 3:
+		if r := &rules[rule]; r.clocked() && !r.lease && r.spec.Window == time.Second {
+			d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{
+				RequestsPerUnit: r.spec.Requests + w.rng.Uint32N(5), Unit: typev3.RateLimitUnit_SECOND}
+		}
+	}
+	return d
+}
+
+// call has a process decide a request.
+func (w *world) call(p *process, req *pb.RateLimitRequest) {
+	resp, err := p.service.ShouldRateLimit(context.Background(), req)
+	if err != nil {
+		w.say("%s: %v", p.name, err)
+		return
+	}
+	w.say("%s: %v", p.name, resp.OverallCode)
+}
+
+// TestSeeds runs many seeds.
+func TestSeeds(t *testing.T) {
+	if *oneSeed != 0 {
+		w := simulate(*oneSeed, true)
+		t.Log("\n" + w.trace.String())
+		if len(w.failed) > 0 {
+			t.Errorf("seed %d: %s", *oneSeed, strings.Join(w.failed, "\n"))
+		}
+		return
+	}
+	first, start, ran := rand.Uint64(), time.Now(), 0
+	for ; ran < *seeds && *last == 0 || *last > 0 && time.Since(start) < *last; ran++ {
+		seed := first + uint64(ran)
+		stuck := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("seed %d does not end", seed)) })
+		if w := simulate(seed, false); len(w.failed) > 0 {
+			w = simulate(seed, true)
+			t.Fatalf("seed %d: %s\nIts trace: make simulate SEED=%d", seed, strings.Join(w.failed, "\n"), seed)
+		}
+		stuck.Stop()
+	}
+	t.Logf("%d seeds, %.0f a minute", ran, float64(ran)/time.Since(start).Minutes())
+}
+
+// TestSeedsGiveTheSameRun: the trace of a seed is always the same.
+func TestSeedsGiveTheSameRun(t *testing.T) {
+	for range 10 {
+		seed := rand.Uint64()
+		if a, b := simulate(seed, true).trace.String(), simulate(seed, true).trace.String(); a != b {
+			i := 0
+			for i < min(len(a), len(b)) && a[i] == b[i] {
+				i++
+			}
+			t.Fatalf("seed %d: two runs differ:\n%s\n---\n%s", seed, a[max(0, i-300):min(len(a), i+200)], b[max(0, i-300):min(len(b), i+200)])
+		}
+	}
+}
