@@ -76,8 +76,10 @@ type Store struct {
 	queue  queue
 	worker func() // s.work, made once
 	count  counters
-	stop   chan struct{} // closed to end the sweeper; nil without one
-	swept  chan struct{} // closed when the sweeper has ended
+	calls  context.Context // of background calls
+	giveUp func()          // ends calls
+	stop   chan struct{}   // closed to end the sweeper; nil without one
+	swept  chan struct{}   // closed when the sweeper has ended
 }
 
 var _ backends.Store = (*Store)(nil)
@@ -98,6 +100,7 @@ func New(next backends.Store, o Options) (*Store, error) {
 		return nil, fmt.Errorf("lease: a timeout of %v bounds nothing: must be above 0", o.Timeout)
 	}
 	s := &Store{Store: next, opts: o}
+	s.calls, s.giveUp = context.WithCancel(context.Background())
 	s.worker, s.queue.idle.L = s.work, &s.queue.mu
 	for i := range s.shards {
 		s.shards[i].hot = map[string]*entry{}

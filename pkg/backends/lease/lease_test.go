@@ -2,11 +2,16 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/backends/memory"
 )
 
 // perMinute is a limit of 10,000 a minute, of which a process may hold 500.
@@ -406,4 +411,53 @@ func TestStranded(t *testing.T) {
 	if used < 5000 {
 		t.Errorf("only %d hits came from leases", used)
 	}
+}
+
+// TestCloseWaitsForAFrozenStoreTwiceItsTimeout at most, whatever the number of
+// leases.
+func TestCloseWaitsForAFrozenStoreTwiceItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, err := memory.New(memory.Options{MaxKeys: 10_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &frozen{Store: inner}
+		s, err := lease.New(f, lease.Options{Timeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, b := hotBatch(t, perMinute)
+		for range 40 { // 400 keys with 100 hits a second each
+			for key := range 400 {
+				l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte{'k', byte(key), byte(key >> 8)}}, algorithms.Charge{Now: s.Now(), Cost: 1})
+				_ = s.Apply(t.Context(), b)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if held := s.Stats().Held; held < 400 {
+			t.Fatalf("only %d hits are held", held)
+		}
+		f.frozen.Store(true)
+		begin := time.Now()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("closed after %v", took)
+		}
+	})
+}
+
+// frozen is a store that may answer no more.
+type frozen struct {
+	backends.Store
+	frozen atomic.Bool
+}
+
+func (f *frozen) Apply(ctx context.Context, b *backends.Batch) error {
+	if f.frozen.Load() {
+		<-ctx.Done()
+		return b.Fail(fmt.Errorf("%w: %w", backends.ErrUnavailable, ctx.Err()))
+	}
+	return f.Store.Apply(ctx, b)
 }

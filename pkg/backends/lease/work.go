@@ -135,7 +135,7 @@ func (j *job) shrink(now int64, count *counters) {
 }
 
 func (s *Store) call(ops []backends.Op) []backends.Reply {
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
+	ctx, cancel := context.WithTimeout(s.calls, s.opts.Timeout)
 	defer cancel()
 	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
 	_ = s.opts.Background.Apply(ctx, &b) // its replies have the error
@@ -300,8 +300,8 @@ func (s *Store) sweepOften() {
 	}
 }
 
-// Close gives back all leases, which takes at most a few timeouts, and closes the
-// store below.
+// Close gives back all leases, for which it waits at most twice the timeout, and
+// closes the store below.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return s.Store.Close()
@@ -310,6 +310,9 @@ func (s *Store) Close() error {
 		close(s.stop)
 		<-s.swept
 	}
+	late := time.AfterFunc(2*s.opts.Timeout, s.giveUp)
+	defer late.Stop()
+	defer s.giveUp()
 	q := &s.queue
 	q.mu.Lock()
 	s.doAll()
