@@ -23,6 +23,10 @@ const (
 	// firstPause and longestPause bound the pause before a probe.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 500 * time.Millisecond
+	// ProbeWait is the longest time for which the caller of a probe should wait. The
+	// probe itself goes on. Without this bound each caller of a hot key would wait for
+	// the probe of that key.
+	ProbeWait = 50 * time.Millisecond
 	// steady is how long a server must have answered before the log says again that
 	// it is away, and before the pause starts again from firstPause.
 	steady = time.Second

@@ -99,7 +99,11 @@ func (s *server) try(ctx context.Context, run func(context.Context) error) error
 	probe := s.breaker.Away() != nil
 	done := make(chan error, 1)
 	begin := func() { done <- s.attempt(ctx, run, probe) }
+	waits := ctx
 	if probe {
+		var cancel context.CancelFunc
+		waits, cancel = context.WithTimeout(ctx, breaker.ProbeWait)
+		defer cancel()
 		s.workers.start(begin)
 	} else if err := s.workers.submit(ctx, begin); err != nil {
 		s.breaker.Abandon()
@@ -108,8 +112,8 @@ func (s *server) try(ctx context.Context, run func(context.Context) error) error
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-waits.Done():
+		return waits.Err()
 	case <-s.workers.stopped:
 		return errClosed
 	}

@@ -1,0 +1,314 @@
+package integration
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/internal/testenv"
+)
+
+// outageRules have a limit of each policy. Nobody comes near the limits of users.
+const outageRules = `
+domain: d
+descriptors:
+  - {key: allow, rate_limit: {unit: year, requests_per_unit: 1000000, on_error: allow}}
+  - {key: deny, rate_limit: {unit: year, requests_per_unit: 1000000, on_error: deny}}
+  - {key: local, rate_limit: {unit: year, requests_per_unit: 1000000, on_error: local}}
+  - {key: exact, rate_limit: {unit: year, requests_per_unit: 5, on_error: deny}}
+`
+
+// outageLasts is how long stores are away. RLS_OUTAGE=1m go test … is the promise
+// in full.
+func outageLasts(t *testing.T) time.Duration {
+	text := os.Getenv("RLS_OUTAGE")
+	if text == "" {
+		return 10 * time.Second
+	}
+	lasts, err := time.ParseDuration(text)
+	if err != nil || lasts < time.Second {
+		t.Fatalf("RLS_OUTAGE=%q: want a duration of a second or more, such as 1m", text)
+	}
+	return lasts
+}
+
+// TestOutage: a store is away for some seconds at 1,000 checks a second, and each
+// check has 20 ms, as Envoy gives it. The test is not parallel to others, because it
+// measures milliseconds.
+func TestOutage(t *testing.T) {
+	for _, store := range []struct {
+		name  string
+		start func(testing.TB, ...string) *testenv.Server
+		at    func(addr string) []string
+	}{
+		{"Redis", testenv.Redis, redisAt},
+		{"memcached", testenv.Memcached, func(addr string) []string { return memcachedAt(addr) }},
+	} {
+		for _, fault := range []struct {
+			name       string
+			away, back func(*testenv.Server, *testenv.Relay)
+			remaining  uint32 // of the limit of 5, of which 3 are used, after it
+		}{
+			{"frozen", func(s *testenv.Server, _ *testenv.Relay) { s.Pause() }, func(s *testenv.Server, _ *testenv.Relay) { s.Resume() }, 2},
+			{"killed", func(s *testenv.Server, _ *testenv.Relay) { s.Kill() }, func(s *testenv.Server, _ *testenv.Relay) { s.Restart() }, 5},
+			{"black-holed", func(_ *testenv.Server, r *testenv.Relay) { r.BlackHole() }, func(_ *testenv.Server, r *testenv.Relay) { r.Heal() }, 2},
+		} {
+			t.Run(store.name+" "+fault.name, func(t *testing.T) {
+				t.Parallel()
+				server := store.start(t)
+				addr, network := server.Addr, (*testenv.Relay)(nil)
+				if fault.name == "black-holed" { // a killed server refuses connections, and a relay would not
+					network = testenv.NewRelay(t, server.Addr)
+					addr = network.Addr
+				}
+				o := outage{t: t, service: serve(t, outageRules, append(store.at(addr), "REPLICAS=1")...), server: addr}
+				o.run(func() { fault.away(server, network) }, func() { fault.back(server, network) }, fault.remaining)
+			})
+		}
+	}
+}
+
+// outage is one run of TestOutage.
+type outage struct {
+	*service
+	t      *testing.T
+	server string
+}
+
+func (o *outage) run(away, back func(), remaining uint32) {
+	t := o.t
+	testenv.Eventually(t, patience, func() bool {
+		left := o.hit("d", costing(0, desc("exact", "x")))
+		if left.LimitRemaining > 2 {
+			o.hit("d", desc("exact", "x"))
+		}
+		return left.Code == ok && left.LimitRemaining == 2
+	}, "3 of 5 hits are used")
+	var crowd []*descriptor
+	for _, policy := range []string{"allow", "deny", "local"} {
+		for i := range 20 {
+			crowd = append(crowd, desc(policy, fmt.Sprint(policy, i)))
+		}
+	}
+	flow := o.pass(1000, envoysTimeout, crowd...)
+	o.warm(crowd)
+	settle(o.service, flow)
+	before := o.footprint()
+
+	inTime, all := o.decisions()
+	lines := len(o.lines(o.server))
+	away()
+	left := time.Now()
+	first := o.crowd(50, desc("allow", "first"))
+	testenv.Eventually(t, patience, func() bool { return o.readings(`rls_breaker_state{`)[o.server] > 0 }, "the breaker is open")
+	opened := time.Now()
+	later := o.crowd(300, desc("allow", "later"))
+	lasts := outageLasts(t)
+	most := o.most(left.Add(lasts))
+	if got := o.readings(`rls_policy_active{`)[o.server]; got != 1 {
+		t.Errorf("rls_policy_active is %v during the outage, want 1", got)
+	}
+	inTimeNow, allNow := o.decisions()
+	back()
+	returned := time.Now()
+	testenv.Eventually(t, patience, func() bool {
+		resp, err := o.try(patience, "d", costing(0, desc("exact", "x")))
+		return err == nil && resp.OverallCode == ok && resp.Statuses[0].LimitRemaining == remaining
+	}, "right decisions are back")
+	right := time.Since(returned)
+	testenv.Eventually(t, patience, func() bool { return time.Since(returned) > time.Second }, "a second has passed")
+	byPolicy := o.byPolicy()
+	testenv.Eventually(t, patience, func() bool {
+		return len(flow.so().only(sentAfter(returned.Add(time.Second)))) > 1000
+	}, "checks go on")
+	byPolicy = o.byPolicy() - byPolicy
+	got := flow.end()
+
+	during := got.only(sentBetween(left, returned))
+	after := got.only(sentAfter(returned.Add(time.Second)))
+	stalled := float64(len(during) - len(during.only(flow.calm)))
+	t.Logf("breaker open after %v; decided right %v after the return; %v of %v in 20 ms at the server; at the client %v, %v of them during a stall; goroutines %v then %v, MiB %.1f then %.1f",
+		opened.Sub(left), right, inTimeNow-inTime, allNow-all, during.ends(), stalled,
+		before.goroutines, most.goroutines, before.bytes/(1<<20), most.bytes/(1<<20))
+
+	// The program's own measurement is not disturbed by the test's. But it may not
+	// have run for some checks.
+	if n, right := allNow-all, inTimeNow-inTime; n < 900*lasts.Seconds()/2 || n-right > 0.001*n+stalled {
+		t.Errorf("%v of %v checks had a verdict in 20 ms, want 99.9 %%; %v stalled", right, n, stalled)
+	}
+	flow.atLeast(t, 0.99, func(a sample) bool { return a.code == codes.OK }, during, "checks have a verdict at the client during the outage")
+	if n := len(during.only(func(a sample) bool { return a.code != codes.OK && a.code != codes.DeadlineExceeded })); n > 0 {
+		t.Errorf("%d checks failed, want a verdict for each: %v", n, during.ends())
+	}
+	// A check may be on its way to the store when the outage begins or ends.
+	steady := got.only(sentBetween(left.Add(envoysTimeout), returned.Add(-envoysTimeout)))
+	for policy, wrong := range map[string]func(sample) bool{"allow": verdict(over), "deny": verdict(ok), "local": verdict(over)} {
+		if n := len(steady.only(byRule(policy), wrong)); n > 0 {
+			t.Errorf("%d verdicts are not those of on_error: %s", n, policy)
+		}
+	}
+	if most.goroutines > before.goroutines+100 {
+		t.Errorf("%v goroutines, %v before", most.goroutines, before.goroutines)
+	}
+	if most.bytes > before.bytes+16<<20 {
+		t.Errorf("%.1f MiB, %.1f before", most.bytes/(1<<20), before.bytes/(1<<20))
+	}
+	for name, crowd := range map[string]struct {
+		got    samples
+		within time.Duration
+	}{
+		"at the beginning":          {first, decisionTimeout + 50*time.Millisecond},
+		"while the breaker is open": {later, 100 * time.Millisecond},
+	} {
+		slow := crowd.got.only(func(a sample) bool { return !verdict(ok)(a) || a.took > crowd.within+flow.stalled(a) })
+		slowest := slices.MaxFunc(crowd.got, func(a, b sample) int { return cmp.Compare(a.took, b.took) })
+		t.Logf("%s the slowest of %d patient callers had its verdict after %v, in which %v stalled", name, len(crowd.got), slowest.took, flow.stalled(slowest))
+		if len(slow) > len(crowd.got)/100 {
+			t.Errorf("%s %d of %d patient callers had no verdict within %v: %v", name, len(slow), len(crowd.got), crowd.within, crowd.got.ends())
+		}
+	}
+	if right > time.Second {
+		t.Errorf("right decisions were back after %v", right)
+	}
+	flow.atLeast(t, 0.99, verdict(ok), after, "checks are right a second after the store's return")
+	if stalled := float64(len(after) - len(after.only(flow.calm))); byPolicy > 0.001*float64(len(after))+stalled {
+		t.Errorf("policies decided %v of %d checks more than a second after the store's return; %v stalled", byPolicy, len(after), stalled)
+	}
+	if got := o.readings(`rls_policy_active{`)[o.server]; got != 0 {
+		t.Errorf("rls_policy_active is %v after the outage, want 0", got)
+	}
+	// On a machine that stalls, a server may seem away once more.
+	if got := o.lines(o.server)[lines:]; len(got) < 2 || len(got) > 2 && 2*stalled < float64(len(during)) {
+		t.Errorf("the log has %d lines about the server, want one when it goes and one when it is back: %q", len(got), got)
+	}
+}
+
+// warm has the program's memory grow to the size that load needs.
+func (o *outage) warm(crowd []*descriptor) {
+	const callers, rounds = 100, 30
+	var running sync.WaitGroup
+	for i := range callers {
+		running.Go(func() {
+			for round := range rounds {
+				check(o.client, patience, crowd[(i+round)%len(crowd)])
+			}
+		})
+	}
+	running.Wait()
+}
+
+// most is the footprint that nine of ten measurements until a moment do not exceed:
+// one of them may be made while the machine stands still and calls pile up.
+func (o *outage) most(until time.Time) footprint {
+	var goroutines, bytes []float64
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for time.Now().Before(until) {
+		<-look.C
+		now := o.footprint()
+		goroutines, bytes = append(goroutines, now.goroutines), append(bytes, now.bytes)
+	}
+	slices.Sort(goroutines)
+	slices.Sort(bytes)
+	return footprint{goroutines[len(goroutines)*9/10], bytes[len(bytes)*9/10]}
+}
+
+// decisionTimeout is the default of DECISION_TIMEOUT.
+const decisionTimeout = 150 * time.Millisecond
+
+// crowd is callers who ask at once and have 30 seconds. It returns as soon as all
+// were answered.
+func (o *outage) crowd(callers int, d *descriptor) samples {
+	all := make(samples, callers)
+	var running sync.WaitGroup
+	for i := range all {
+		running.Go(func() { all[i] = check(o.client, 30*time.Second, d) })
+	}
+	running.Wait()
+	return all
+}
+
+// byRule selects the checks of users whose names begin with a key.
+func byRule(key string) func(sample) bool {
+	return func(a sample) bool { return len(a.user) > len(key) && a.user[:len(key)] == key }
+}
+
+// readings are the values of the metrics whose names and labels begin with a text,
+// by the label server.
+func (s *service) readings(start string) map[string]float64 {
+	s.t.Helper()
+	found := map[string]float64{}
+	for _, m := range s.metrics(start) {
+		found[m.label("server")] += m.value
+	}
+	return found
+}
+
+// metric is a line of /stats.
+type metric struct {
+	name  string // with labels
+	value float64
+}
+
+// label is the value of a label, "" if there is none.
+func (m metric) label(name string) string {
+	_, rest, _ := strings.Cut(m.name, name+`="`)
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
+}
+
+// metrics are the lines of /stats that begin with a text.
+func (s *service) metrics(start string) []metric {
+	s.t.Helper()
+	_, text := s.get("debug", "/stats")
+	var found []metric
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseFloat(value, 64); err == nil && strings.HasPrefix(name, start) {
+			found = append(found, metric{name, n})
+		}
+	}
+	return found
+}
+
+// footprint is the goroutines and the memory of the program.
+type footprint struct{ goroutines, bytes float64 }
+
+func (s *service) footprint() footprint {
+	s.t.Helper()
+	return footprint{s.stat("go_goroutines"), float64(s.resident())}
+}
+
+// decisions counts the requests that had a verdict within 20 ms at the server, and
+// all requests.
+func (s *service) decisions() (inTime, all float64) {
+	s.t.Helper()
+	for _, m := range s.metrics("rls_decision_duration_seconds") {
+		switch {
+		case strings.Contains(m.name, "_count{"):
+			all += m.value
+		case m.label("le") == "0.02" && m.label("result") != "error":
+			inTime += m.value
+		}
+	}
+	return inTime, all
+}
+
+// byPolicy counts the decisions that a policy made.
+func (s *service) byPolicy() (n float64) {
+	s.t.Helper()
+	for _, m := range s.metrics("rls_decisions_total{") {
+		if m.label("policy") != "counted" {
+			n += m.value
+		}
+	}
+	return n
+}
