@@ -210,7 +210,7 @@ func (b *Breaker) announce(now time.Time) {
 func (b *Breaker) recall(now time.Time, how string) {
 	if b.announced {
 		b.announced = false
-		b.log.Info(how, "away", now.Sub(b.wentAway).Round(time.Millisecond))
+		b.log.Warn(how, "away", now.Sub(b.wentAway).Round(time.Millisecond))
 	}
 }
 

@@ -66,7 +66,7 @@ func TestServerThatNeverAnswered(t *testing.T) {
 		got := lines()
 		if len(got) != 2 ||
 			!strings.Contains(got[0], `level=WARN msg="a server of the store is away" server=10.0.0.1:6379 role=main err="connection refused"`) ||
-			!strings.Contains(got[1], `level=INFO msg="a server of the store is back" server=10.0.0.1:6379 role=main away=3.001s`) {
+			!strings.Contains(got[1], `level=WARN msg="a server of the store is back" server=10.0.0.1:6379 role=main away=3.001s`) {
 			t.Errorf("got %q", got)
 		}
 	})
