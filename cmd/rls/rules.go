@@ -34,7 +34,7 @@ type rules struct {
 // server is waited for unless the settings force the start, as in
 // envoyproxy/ratelimit. Without rules in force the process is healthy only when
 // the start is forced and no domain is needed.
-func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *reread.Watcher, measure *metrics.Metrics, log *slog.Logger) (*rules, error) {
+func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *reread.Watcher, measure *metrics.Metrics, loading func(bool), log *slog.Logger) (*rules, error) {
 	strategy, err := algorithms.ParseStrategy(s.Rules.DefaultStrategy)
 	if err != nil {
 		return nil, fmt.Errorf("DEFAULT_STRATEGY: %w", err)
@@ -43,7 +43,7 @@ func newRules(s *settings.Settings, limits *service.Service, health *server.Heal
 	if !known {
 		return nil, fmt.Errorf("ON_ERROR: unknown policy %q", s.Rules.OnError)
 	}
-	source, err := rulesSource(s, watch, measure, log)
+	source, err := rulesSource(s, watch, measure, loading, log)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (r *rules) mayListen(ctx context.Context) bool {
 	}
 }
 
-func rulesSource(s *settings.Settings, watch *reread.Watcher, measure *metrics.Metrics, log *slog.Logger) (sources.Source, error) {
+func rulesSource(s *settings.Settings, watch *reread.Watcher, measure *metrics.Metrics, loading func(bool), log *slog.Logger) (sources.Source, error) {
 	if s.Rules.OverXDS() {
 		return xdsSource(s, watch, measure, log)
 	}
@@ -109,6 +109,7 @@ func rulesSource(s *settings.Settings, watch *reread.Watcher, measure *metrics.M
 		WatchRoot:      s.Rules.RuntimeWatchRoot,
 		Poll:           s.Rules.RuntimePollInterval,
 		Gone:           measure.SourceGone(),
+		Loading:        loading,
 		Log:            log,
 	}, nil
 }

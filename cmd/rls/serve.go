@@ -70,7 +70,8 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		return err
 	}
 	health := server.NewHealth()
-	rules, err := newRules(s, limits, health, watch, measure, log)
+	var garbage collector
+	rules, err := newRules(s, limits, health, watch, measure, garbage.rulesLoading, log)
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
-	return together(ctx, rules.run, watch.Run, collectRarely, statsd.Run, runLocal, func(ctx context.Context) error {
+	return together(ctx, rules.run, watch.Run, garbage.run, statsd.Run, runLocal, func(ctx context.Context) error {
 		if !rules.mayListen(ctx) {
 			return nil
 		}

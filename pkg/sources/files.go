@@ -55,7 +55,10 @@ type Files struct {
 	// Gone, if not nil, is called with true when the files of the rules in
 	// force are gone, and with false when there are files again.
 	Gone func(bool)
-	Log  *slog.Logger
+	// Loading, if not nil, is called with true before files are parsed while
+	// rules are in force, and with false when the new rules are loaded.
+	Loading func(bool)
+	Log     *slog.Logger
 }
 
 var _ Source = (*Files)(nil)
@@ -160,6 +163,10 @@ func (s *state) take(files *snapshot) {
 	}
 	if s.gone = gone; gone {
 		return
+	}
+	if s.inForce && s.Loading != nil {
+		s.Loading(true)
+		defer s.Loading(false)
 	}
 	s.refused = s.publish(yaml.ReadAll(files.files), files.err) != nil
 	if !s.refused {
