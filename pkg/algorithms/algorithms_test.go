@@ -237,3 +237,19 @@ func BenchmarkPlanAndJudge(b *testing.B) {
 		})
 	}
 }
+
+// TestOnlyAQueueDelays: an allowed hit waits for its turn only with max_delay, also
+// if its meter lies further ahead than the burst, as that of a lease does when the
+// store's clock was set back.
+func TestOnlyAQueueDelays(t *testing.T) {
+	const now, ahead = 1_800_000_000_000_000, 60_000_000
+	for delay, want := range map[time.Duration]time.Duration{0: 0, time.Minute: 50 * time.Second} {
+		l := mustNew(t, algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 1, Window: 10 * time.Second, Burst: 1, MaxDelay: delay})
+		var op backends.Op
+		l.Plan(&op, algorithms.Identity{ID: []byte("a")}, algorithms.Charge{Now: now, Cost: 1, Patience: ahead})
+		d := l.Judge(&op, &backends.Reply{Now: now, Admitted: 1, Value: backends.Amount{Whole: now + ahead}})
+		if !d.Allowed || d.Delay != want {
+			t.Errorf("max_delay %v: allowed %v, delay %v; want %v", delay, d.Allowed, d.Delay, want)
+		}
+	}
+}

@@ -76,7 +76,9 @@ func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 		Remaining: l.hitsIn(l.tolerance.Sub(ahead, l.den)),
 		Reset:     micros(ceil(ahead)),
 	}
-	if !op.Refund && op.By != (backends.Amount{}) { // refunds and checks take no turn
+	// Refunds and checks take no turn. Without a queue an allowed hit finds the meter
+	// above its tolerance only if clocks differ (a hit of a lease).
+	if l.MaxDelay > 0 && !op.Refund && op.By != (backends.Amount{}) {
 		d.Delay = micros(ceil(ahead.Sub(l.tolerance, l.den)))
 	}
 	if !d.Allowed {
