@@ -66,8 +66,8 @@ bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -timeout $(TEST_TIMEOUT) -p 1 ./...
 
 .PHONY: compare
-compare: build ## measure a decision here and in REFERENCE=path, a binary of envoyproxy/ratelimit
-	go run ./internal/compare -reference '$(REFERENCE)'
+compare: build ## measure a decision here, in REFERENCE=path, a binary of envoyproxy/ratelimit, and in LIMITADOR=path, of limitador
+	go run ./internal/compare -reference '$(REFERENCE)' -limitador '$(LIMITADOR)'
 
 .PHONY: lint
 lint: ## check style, likely mistakes, who may import whom, known vulnerabilities

@@ -1,9 +1,9 @@
-// Compare measures the cost of a decision in this service and in
-// envoyproxy/ratelimit. For each program it starts redis-server and the program, with
-// the same environment, rules and requests. It prints the processor time of the
+// Compare measures the cost of a decision in this service, in envoyproxy/ratelimit
+// and, if it is given one, in limitador. For each program it starts redis-server and
+// the program, with the same limits and requests. It prints the processor time of the
 // program and of Redis for a request, and how long callers waited.
 //
-// It runs on Linux. The caller builds both programs. The figures depend on the
+// It runs on Linux. The caller builds the programs. The figures depend on the
 // machine: compare figures of one run only.
 package main
 
@@ -45,11 +45,12 @@ descriptors:
 func main() {
 	ours := flag.String("ours", "bin/rls", "this program")
 	reference := flag.String("reference", "", "envoyproxy/ratelimit's program")
-	redis := flag.String("redis", "redis-server", "the program that counts for both")
+	limitador := flag.String("limitador", "", "limitador's program, limitador-server; without it limitador is left out")
+	redis := flag.String("redis", "redis-server", "the program that counts for all of them")
 	each := flag.Duration("for", 5*time.Second, "how long each workload is measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *redis, *ours, *reference, *each, os.Stdout)
+	err := run(ctx, *redis, *ours, *reference, *limitador, *each, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
@@ -57,9 +58,9 @@ func main() {
 	}
 }
 
-// run measures each workload on both programs, both started under the name ratelimit,
-// and writes a table to out.
-func run(ctx context.Context, redis, ours, reference string, each time.Duration, out io.Writer) error {
+// run measures each workload on all programs and writes a table to out. limitador may
+// be "".
+func run(ctx context.Context, redis, ours, reference, limitador string, each time.Duration, out io.Writer) error {
 	if reference == "" {
 		return errors.New("want -reference: a program built from github.com/envoyproxy/ratelimit, go build ./src/service_cmd")
 	}
@@ -71,23 +72,30 @@ func run(ctx context.Context, redis, ours, reference string, each time.Duration,
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(dir, "config"), 0o755),
 		os.WriteFile(filepath.Join(dir, "config", "compare.yaml"), []byte(rules), 0o600),
+		os.WriteFile(filepath.Join(dir, limitsFile), []byte(limits()), 0o600),
 	); err != nil {
 		return err
+	}
+	others := []program{{name: "reference", path: reference, start: asRatelimit}}
+	if limitador != "" {
+		others = append(others, program{name: "limitador", path: limitador, start: asLimitador, silent: true})
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "workload\tprogram\tCPU µs/request\tof Redis\trequests/s\tp50\tp99")
 	for _, w := range workloads {
-		var cost [2]float64
-		for i, program := range []string{reference, ours} {
-			r, err := measure(ctx, redis, dir, program, w, each)
+		var cost []float64
+		for _, p := range append(others, program{name: "rls", path: ours, start: asRatelimit}) {
+			r, err := measure(ctx, redis, dir, p, w, each)
 			if err != nil {
-				return fmt.Errorf("%s: %s: %w", w.name, program, err)
+				return fmt.Errorf("%s: %s: %w", w.name, p.path, err)
 			}
-			cost[i] = r.program + r.redis
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%.1f\t%.0f\t%v\t%v\n", w.name, []string{"reference", "rls"}[i],
+			cost = append(cost, r.program+r.redis)
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%.1f\t%.0f\t%v\t%v\n", w.name, p.name,
 				r.program, r.redis, r.rate, r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond))
 		}
-		_, _ = fmt.Fprintf(table, "\tratio of both\t%.2f\t\t\t\t\n", cost[1]/cost[0])
+		for i, p := range others {
+			_, _ = fmt.Fprintf(table, "\tratio to %s\t%.2f\t\t\t\t\n", p.name, cost[len(others)]/cost[i])
+		}
 	}
 	return table.Flush()
 }

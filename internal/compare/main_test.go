@@ -13,25 +13,27 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// TestCompare compares the program with itself: each workload is measured on both
-// sides, and takes processor time of the program and of Redis.
+// TestCompare compares the program with itself, and with a fake of limitador: each
+// workload is measured on all of them, and takes processor time of the program and of
+// Redis.
 func TestCompare(t *testing.T) {
 	rls, err := testenv.BuildService(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), testenv.Binary(t, "redis-server"), rls, rls, time.Second, &out); err != nil {
+	if err := run(t.Context(), testenv.Binary(t, "redis-server"), rls, rls, fakeLimitador(t), time.Second, &out); err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile(`^(.+?) +(reference|rls) +[1-9][0-9.]* +[0-9]*\.[0-9] +[1-9]\d* +[\d.]+[mµ]?s +[\d.]+[mµ]?s *$`)
+	row := regexp.MustCompile(`^(.+?) +(reference|limitador|rls) +[1-9][0-9.]* +[0-9]*\.[0-9] +[1-9]\d* +[\d.]+[mµ]?s +[\d.]+[mµ]?s *$`)
 	measured := 0
 	for line := range strings.Lines(out.String()) {
 		if row.MatchString(strings.TrimSuffix(line, "\n")) {
 			measured++
 		}
 	}
-	if measured != 2*len(workloads) || strings.Count(out.String(), "ratio of both") != len(workloads) {
+	if measured != 3*len(workloads) || strings.Count(out.String(), "ratio to reference ") != len(workloads) ||
+		strings.Count(out.String(), "ratio to limitador ") != len(workloads) {
 		t.Errorf("%d programs measured:\n%s", measured, out.String())
 	}
 }
@@ -56,7 +58,7 @@ func TestCompareReportsWhatDoesNotRun(t *testing.T) {
 		{redis, fails, "ratelimit ended: exit status 3\nno such rule"},
 	} {
 		began := time.Now()
-		if err := run(t.Context(), c.redis, "/bin/false", c.reference, time.Second, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := run(t.Context(), c.redis, "/bin/false", c.reference, "", time.Second, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)
 		}
 		if took := time.Since(began); took > launch.StartTimeout {

@@ -142,3 +142,11 @@ func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 		}
 	}
 }
+
+// A limit without a strategy still has its policy.
+func TestOverrideOfNoLimitKeepsThePolicy(t *testing.T) {
+	got, err := (&descriptors.Limit{OnError: descriptors.PolicyDeny}).Override(5, descriptors.Second, 1)
+	if err != nil || got.OnError != descriptors.PolicyDeny {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

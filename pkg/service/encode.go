@@ -15,8 +15,8 @@ import (
 // encode returns the reply, an envoy.service.ratelimit.v3.RateLimitResponse. It is
 // the only place that writes Envoy's replies.
 func (d *decision) encode() []byte {
-	const most = 48 // bytes of a status whose limit has no name
-	b := make([]byte, 0, most*(1+len(d.outcomes)))
+	const usual = 26 // bytes of a status; a longer reply grows
+	b := make([]byte, 0, usual*(1+len(d.outcomes)))
 	code := pb.RateLimitResponse_OK
 	if d.over {
 		code = pb.RateLimitResponse_OVER_LIMIT

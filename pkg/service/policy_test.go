@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/deadline"
@@ -124,6 +125,7 @@ descriptors:
   - {key: quota-deny, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 5, on_error: deny}}
   - {key: quota-full, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
   - {key: log-allow, rate_limit: {unit: minute, requests_per_unit: 5, on_error: allow, strategy: sliding_log}}
+  - {key: bucket-allow, rate_limit: {unit: minute, requests_per_unit: 5, on_error: allow, strategy: token_bucket, burst: 1}}
   - {key: unlimited, rate_limit: {unlimited: true}}
 `
 
@@ -161,6 +163,7 @@ func TestPolicies(t *testing.T) {
 		{refund(1, desc("zero-deny", "a")), ok, 0, 50},
 
 		{desc("log-allow", "a"), ok, 4, 60},
+		{withHits(9, desc("log-allow", "a")), ok, 0, 1},
 		{withLimit(8, hour, nil, desc("allow", "a")), ok, 7, 3590},
 		{withLimit(8, hour, nil, desc("deny", "a")), over, 0, 1},
 		{withLimit(8, hour, nil, desc("elsewhere", "a")), unavailable, 0, 0},
@@ -395,22 +398,42 @@ func TestPoliciesAreSeen(t *testing.T) {
 	if _, err := r.try(request(desc("error", "away"))); err == nil {
 		t.Error("answered without a policy")
 	}
+	r.call(request(desc("bucket-allow", "away"))) // nobody knows whether it took the last of the burst
 	series := func(decision, policy, rule string, n int) string {
 		return fmt.Sprintf(`rls_decisions_total{decision=%q,domain="d",policy=%q,rule="d.%s",strategy="fixed_window"} %d`, decision, policy, rule, n)
 	}
 	want := []string{
-		series("allowed", "allow", "allow", 2), series("allowed", "counted", "deny", 1), series("allowed", "counted", "error", 1), series("allowed", "local", "local", 1),
+		series("allowed", "allow", "allow", 2),
+		strings.ReplaceAll(series("allowed", "allow", "bucket-allow", 1), "fixed_window", "token_bucket"), series("allowed", "counted", "deny", 1), series("allowed", "counted", "error", 1), series("allowed", "local", "local", 1),
 		series("denied", "deny", "deny", 1), series("denied", "error", "zero-error", 1), series("shadow", "deny", "shadow-deny", 1),
-		`should_rate_limit_error{err_type="redis_error"} 7`,
-		`total_hits{domain="d",key1="allow"} 2`, `total_hits{domain="d",key1="deny"} 2`, `total_hits{domain="d",key1="error"} 4`,
+		`should_rate_limit_error{err_type="redis_error"} 8`,
+		`total_hits{domain="d",key1="allow"} 2`, `total_hits{domain="d",key1="bucket-allow"} 1`, `total_hits{domain="d",key1="deny"} 2`, `total_hits{domain="d",key1="error"} 4`,
 		`total_hits{domain="d",key1="local"} 1`, `total_hits{domain="d",key1="shadow-deny"} 1`, `total_hits{domain="d",key1="zero-error"} 1`,
 		`within_limit{domain="d",key1="deny"} 1`, `within_limit{domain="d",key1="error"} 3`,
 	}
 	var got []string
-	for _, line := range counted(t, m, "rls_decisions_total", "ratelimit_service_rate_limit_", "ratelimit_service_should_rate_limit_error", "rls_near_limit") {
+	for _, line := range counted(t, m, "rls_decisions_total", "ratelimit_service_rate_limit_", "ratelimit_service_should_rate_limit_error", "rls_near_limit", "rls_burst_exhausted") {
 		got = append(got, strings.TrimPrefix(line, "ratelimit_service_"))
 	}
 	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPoliciesInTheDebugLog(t *testing.T) {
+	var log testenv.Log
+	r := start(t, policyRules, storeAway, debugged(&log, 1000))
+	r.call(request(desc("allow", "a")))
+	r.call(request(desc("deny", "a"), desc("error", "a")))
+	var got []any
+	for _, line := range lines(t, &log) {
+		got = append(got, line["decisions"])
+	}
+	want := []any{
+		"allow=a: allowed by d.allow (fixed_window, limit 5, remaining 4, policy allow)",
+		"deny=a: denied by d.deny (fixed_window, limit 5, remaining 0, policy deny); error=a: not decided by d.error (fixed_window, limit 5)",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -162,5 +163,58 @@ func TestReplyAsProtobufWritesIt(t *testing.T) {
 	}
 	if got := d.encode(); !bytes.Equal(got, want) {
 		t.Errorf("got  %x\nwant %x", got, want)
+	}
+}
+
+// BenchmarkWire compares the service's own reading and writing with protobuf's, for a
+// request of four descriptors and its reply.
+func BenchmarkWire(b *testing.B) {
+	request := &pb.RateLimitRequest{Domain: "bench"}
+	d := &decision{service: new(Service), outcomes: make([]outcome, 4)}
+	limit, err := algorithms.New(algorithms.Spec{Requests: 100, Window: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range d.outcomes {
+		request.Descriptors = append(request.Descriptors, &rlcommon.RateLimitDescriptor{
+			Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: strconv.Itoa(1000 + i)}},
+		})
+		d.outcomes[i] = outcome{
+			rule: new(descriptors.Rule), shows: &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1},
+			is: algorithms.Decision{Allowed: true, Remaining: 50, Reset: time.Hour},
+		}
+	}
+	data, err := proto.Marshal(request)
+	if err != nil {
+		b.Fatal(err)
+	}
+	reply := new(pb.RateLimitResponse)
+	if err := proto.Unmarshal(d.encode(), reply); err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		do   func() error
+	}{
+		{"read/own", func() error {
+			r := requests.Get().(*Request)
+			defer r.release()
+			return r.UnmarshalBinary(data)
+		}},
+		{"read/protobuf", func() error { return proto.Unmarshal(data, new(pb.RateLimitRequest)) }},
+		{"write/own", func() error { d.encode(); return nil }},
+		{"write/protobuf", func() error { // without the making of reply
+			_, err := proto.Marshal(reply)
+			return err
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.do(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

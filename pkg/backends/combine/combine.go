@@ -9,6 +9,11 @@
 // free when its server has answered, even if the batch has other keys on a server
 // that has not answered.
 //
+// If the store is distant, callers do not wait for the round trip of others: an
+// operation that comes more than 2 ms after the last one was sent goes at once,
+// together with the operations that wait, and the key stays busy until all answers
+// have come.
+//
 // Three kinds of operations pass through without waiting and without being
 // merged: groups, all-or-nothing batches of several operations, and every
 // operation on a key that is not busy.
@@ -48,9 +53,13 @@ type queue struct {
 	// batch is the batch that has made the key busy, with ops operations on the
 	// key; nil while merged operations are with the store.
 	batch   *backends.Batch
-	ops     int
+	ops     int   // operations on the key that are with the store
+	sent    int64 // Op.Now of an operation that was sent last
 	waiting []*waiter
 }
+
+// nearby is the longest round trip in µs to a store that is not distant.
+const nearby = 2000
 
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
@@ -118,7 +127,7 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 	switch {
 	case q == nil:
 		q = queues.Get().(*queue)
-		q.batch, q.ops = b, 1
+		q.batch, q.ops, q.sent = b, 1, op.Now
 		sh.busy[op.Key] = q
 	case q.batch == b:
 		q.ops++
@@ -129,6 +138,11 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 		}
 		w.ctx, w.op = ctx, *op
 		q.waiting = append(q.waiting, w)
+		if op.Now-q.sent > nearby {
+			waiting := q.waiting
+			q.ops, q.sent, q.waiting = q.ops+1, op.Now, nil
+			go s.send(op.Key, waiting)
+		}
 		return w
 	}
 	return nil
@@ -206,6 +220,7 @@ func (s *Store) next(key string) []*waiter {
 		queues.Put(q)
 		return nil
 	}
+	q.sent = waiting[len(waiting)-1].op.Now
 	return waiting
 }
 

@@ -355,3 +355,54 @@ func BenchmarkApply(b *testing.B) {
 		}
 	}
 }
+
+// distant is a store that takes a while for each call.
+type distant struct {
+	backends.Store
+	takes func() time.Duration
+	calls atomic.Int64
+}
+
+func (d *distant) Apply(_ context.Context, b *backends.Batch) error {
+	d.calls.Add(1)
+	<-time.After(d.takes()) // of the bubble's fake clock
+	for i := range b.Replies {
+		b.Replies[i].Admitted = b.Ops[i].Times
+	}
+	return nil
+}
+
+// TestAHotKeyOfADistantStore: at 500 operations a second on one key, with 5 ± 5 ms
+// each way, callers do not wait for the round trip of others.
+func TestAHotKeyOfADistantStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		way := func() time.Duration { return rand.N(10 * time.Millisecond) }
+		store := &distant{takes: func() time.Duration { return way() + way() }}
+		s, err := combine.New(store, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var inTime atomic.Int64
+		var callers sync.WaitGroup
+		const n = 2000
+		for range n {
+			<-time.After(time.Duration(rand.ExpFloat64() * float64(2*time.Millisecond)))
+			callers.Go(func() {
+				start := time.Now()
+				b := backends.Batch{Ops: []backends.Op{{Key: "hot", Times: 1, Now: start.UnixMicro()}}, Replies: make([]backends.Reply, 1)}
+				if s.Apply(t.Context(), &b) == nil && time.Since(start) < 18*time.Millisecond {
+					inTime.Add(1)
+				}
+			})
+		}
+		callers.Wait()
+		share := float64(inTime.Load()) / n
+		t.Logf("%.1f %% in time, %d calls", 100*share, store.calls.Load())
+		if share < 0.88 {
+			t.Errorf("%.1f %% of the callers had their answer within 18 ms, want 88", 100*share)
+		}
+		if calls := store.calls.Load(); calls > n*3/4 {
+			t.Errorf("%d calls for %d operations: too few were merged", calls, n)
+		}
+	})
+}

@@ -167,13 +167,13 @@ func TestNeverAboveTheLimit(t *testing.T) {
 				if seed%3 == 2 {
 					w.store.percent = 3
 				}
-				w.play(60, seed%2 == 1)
+				w.play(30, seed%2 == 1)
 				w.check(seed)
 				for _, p := range w.processes {
 					used += p.Stats().Used
 				}
 			}
-			if used < 5000 {
+			if used < 3000 {
 				t.Errorf("only %d hits came from leases", used)
 			}
 		})

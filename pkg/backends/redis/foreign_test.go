@@ -35,16 +35,15 @@ func TestALostExpiryComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 4 {
 				must(t, s, op)
+				// A lone count gets it at one hit in eight, chosen at random.
+				for i := 0; name == "count" && i < 200 && side.PTTL(ctx, op.Key).Val() < 0; i++ {
+					must(t, s, op)
+				}
 				if ttl := side.PTTL(ctx, op.Key).Val(); ttl <= 0 || ttl > time.Hour+time.Minute+2*time.Second {
 					t.Fatalf("it lives %v", ttl)
 				}
 				if !side.Persist(ctx, op.Key).Val() {
 					t.Fatal("it had no lifetime")
-				}
-				if name == "count" { // whose expiry is looked at one time in eight
-					for range 7 {
-						must(t, s, op)
-					}
 				}
 			}
 		})
@@ -72,6 +71,9 @@ func TestForeignKeys(t *testing.T) {
 				side.FlushDB(ctx)
 				if err := c.put(op.Key); err != nil {
 					t.Fatal(err)
+				}
+				if _, err := try(s, time.Second, op); !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), backends.KeyHash(op.Key)) {
+					t.Fatalf("alone: %v", err)
 				}
 				good := hit("good")
 				for _, all := range []bool{false, true} {

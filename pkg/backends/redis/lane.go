@@ -23,7 +23,7 @@ const (
 	// takes for it.
 	batchLimit = 256
 	// nearby is the longest round trip to a server that is not distant.
-	nearby = time.Millisecond
+	nearby = 2 * time.Millisecond
 )
 
 // A lane is the way to one server.
@@ -67,8 +67,9 @@ type lane struct {
 
 // A trip is one command on its way to a server and back.
 type trip struct {
+	before []goredis.Cmder // commands that go before it on the same connection
 	cmd    goredis.Cmder
-	asking bool          // ASKING goes before it on the same connection
+	asking bool          // ASKING goes before each of them
 	probe  bool          // it was sent while the server was away
 	ended  func()        // is called when the trip has ended; nil for nobody
 	err    error         // why there is no answer, or the answer if it is an error
@@ -134,9 +135,6 @@ func (l *lane) busy() bool {
 	case l.batches >= l.wide:
 		return true
 	}
-	if !l.deep {
-		return false
-	}
 	wait := l.pace - time.Since(l.sent)
 	if wait > 0 && !l.waking {
 		l.waking = true
@@ -175,8 +173,11 @@ func (l *lane) next(n int, took time.Duration) []*trip {
 	l.flying -= n
 	l.batches--
 	l.deep = max(n, len(l.queue)) > l.direct
-	if l.pace = 0; took > nearby {
-		l.pace = max(nearby, took/time.Duration(l.wide))
+	switch {
+	case took > nearby:
+		l.pace = took / time.Duration(l.wide)
+	case took > 0:
+		l.pace = 0
 	}
 	return l.take()
 }
@@ -201,10 +202,10 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 	pipe := l.client.Pipeline()
 	ctx := context.Background()
 	for _, t := range batch {
-		if t.asking {
-			pipe.Do(ctx, "asking")
+		for _, cmd := range t.before {
+			t.add(pipe, cmd)
 		}
-		_ = pipe.Process(ctx, t.cmd)
+		t.add(pipe, t.cmd)
 	}
 	cmds, err := pipe.Exec(ctx)
 	ended := time.Since(start)
@@ -227,6 +228,14 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 		l.end(t, reason)
 	}
 	return took, silent
+}
+
+// add adds one of the trip's commands to pipe.
+func (t *trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
+	if t.asking {
+		pipe.Do(context.Background(), "asking")
+	}
+	_ = pipe.Process(context.Background(), cmd)
 }
 
 // repair closes the connections, of the generation that was the latest when a batch

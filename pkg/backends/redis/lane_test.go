@@ -116,7 +116,9 @@ func TestWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				way := func() time.Duration { return c.delay + time.Duration((2*rand.Float64()-1)*float64(c.jitter)) }
 				f := &far{trip: func() time.Duration { return way() + way() }}
-				if share := steadily(f.lane(t), 500, 4000, c.patience); share < c.want {
+				share := steadily(f.lane(t), 500, 4000, c.patience)
+				t.Logf("%.1f %% were answered in time", 100*share)
+				if share < c.want {
 					t.Errorf("%.1f %% of the commands were answered in time, want %.0f", 100*share, 100*c.want)
 				}
 			})
@@ -127,7 +129,9 @@ func TestWaits(t *testing.T) {
 func TestManyCommandsToADistantServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{trip: func() time.Duration { return 80 * time.Millisecond }}
-		if perSecond, _ := f.closed(f.lane(t), 3000, 10*time.Second); perSecond < 20_000 {
+		perSecond, _ := f.closed(f.lane(t), 3000, 10*time.Second)
+		t.Logf("%.0f commands per second", perSecond)
+		if perSecond < 20_000 {
 			t.Errorf("%.0f commands per second, want 20,000", perSecond)
 		}
 	})

@@ -1,14 +1,14 @@
 // Package redis is the store on Redis 6.2 or later and on Valkey: one server,
 // a master watched by sentinels, or a cluster.
 //
-// It promises that every batch is one script and so atomic, in one round trip
-// (in a cluster one script per slot, all on their way at once), that no operation
-// is charged twice, and that every key has a lifetime from the moment it exists.
-// A server that is stopped, frozen, unreachable or demoted delays the first callers
-// until their deadlines at most; then package breaker refuses calls to it at once,
-// until a probe succeeds. Calls do not pile up. An all-or-nothing batch over several slots charges each slot
-// and gives back if one refuses: other callers may be refused for a moment, nobody
-// is admitted beyond a limit.
+// It promises that every batch is atomic, in one round trip: one script, or two plain
+// commands for a lone count (in a cluster one call per slot, all on their way at once).
+// No operation is charged twice, and every key has a lifetime from the moment it
+// exists. A server that is stopped, frozen, unreachable or demoted delays the first
+// callers until their deadlines at most; then package breaker refuses calls to it at
+// once, until a probe succeeds. Calls do not pile up. An all-or-nothing batch over
+// several slots charges each slot and gives back if one refuses: other callers may be
+// refused for a moment, nobody is admitted beyond a limit.
 //
 // Calls are sent in go-redis' pipelines and outlive their callers: a caller
 // that gives up ends its wait, not the call.

@@ -33,14 +33,21 @@ var (
 	applyScript = newScript(applySource)
 )
 
-// An eval is one call of a script, for operations whose keys share a node.
+// An eval is one call of a script, or plain commands, for operations whose keys
+// share a node.
 type eval struct {
 	script *script
 	args   []any // EVALSHA's: name, sha, number of keys, keys, arguments
+	plain  plain // if script is nil
 }
 
 // key is the first of the keys, which all live in one slot.
-func (e *eval) key() string { return e.args[3].(string) }
+func (e *eval) key() string {
+	if e.script == nil {
+		return e.plain.key
+	}
+	return e.args[3].(string)
+}
 
 // bySource is the call that also loads the script.
 func (e *eval) bySource() []any {
@@ -59,6 +66,10 @@ func isCount(op *backends.Op) bool {
 // newEval encodes b. jitter is the most in µs that the key of a fixed window
 // lives longer than its window.
 func newEval(b *backends.Batch, jitter int64) eval {
+	if isPlain(b) {
+		op := &b.Ops[0]
+		return eval{plain: plain{key: storedKey(op.Key), cost: op.By.Whole * op.Times, lifetime: lifetime(op, jitter)}}
+	}
 	if b.Together() {
 		return newApply(b, jitter)
 	}
@@ -150,10 +161,10 @@ func lifetime(op *backends.Op, jitter int64) int64 {
 
 var jitterSeed = maphash.MakeSeed()
 
-// fill decodes a script's answer into b.
+// fill decodes an answer into b: a script's, or the count of plain commands.
 func (e *eval) fill(b *backends.Batch, answer []int64) error {
 	perOp := 6
-	if e.script == &countScript {
+	if e.script == &countScript || e.script == nil {
 		perOp = 1
 	}
 	if len(answer) != perOp*len(b.Ops) {

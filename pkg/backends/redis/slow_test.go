@@ -16,8 +16,8 @@ import (
 	"example.org/rls/pkg/backends/redis"
 )
 
-// newSlowServer answers each script with [1] after a millisecond. It knows no
-// other command.
+// newSlowServer answers each SET, and each INCRBY with 1 after a millisecond. It knows
+// no other command.
 func newSlowServer(t *testing.T) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,9 +39,14 @@ func newSlowServer(t *testing.T) (addr string) {
 						return
 					}
 					answer := "-ERR unknown command\r\n"
-					if strings.EqualFold(command, "evalsha") {
+					switch strings.ToLower(command) {
+					case "set":
+						answer = "+OK\r\n"
+					case "pexpire":
+						answer = ":1\r\n"
+					case "incrby":
 						<-time.After(time.Millisecond)
-						answer = "*1\r\n:1\r\n"
+						answer = ":1\r\n"
 					}
 					if _, err := io.WriteString(c, answer); err != nil {
 						return

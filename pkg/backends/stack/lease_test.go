@@ -2,6 +2,7 @@ package stack_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 )
@@ -29,16 +31,19 @@ func (c *counting) Apply(ctx context.Context, b *backends.Batch) error {
 // leasing is a stack on the server at an address, as one process has it.
 type leasing struct {
 	backends.Store
-	below counting
+	below  counting
+	leases *lease.Store
 }
 
-func openLeasing(t *testing.T, url string) *leasing {
+func openLeasing(t *testing.T, url string, timeout time.Duration) *leasing {
 	l := &leasing{}
 	// Operations are counted where all of them pass, those of background work, too.
-	main := onRedis(t, redis.Options{URL: url})
-	l.below.Store = main.Store
-	main.Store = &l.below
-	l.Store = build(t, stack.Options{Main: main, Decision: 150 * time.Millisecond})
+	store, err := redis.Open(redis.Options{URL: url, Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.below.Store = store
+	l.Store = build(t, stack.Options{Main: stack.Tier{Store: &l.below, Timeout: timeout}, Decision: 150 * time.Millisecond, Leases: func(s *lease.Store) { l.leases = s }})
 	return l
 }
 
@@ -72,7 +77,7 @@ var lease5 = algorithms.Lease{Share: 50_000, TTL: 250 * time.Millisecond}
 // TestAHotKeyWithALease: with 64 callers a hot key costs Redis at most one
 // operation for 100 requests.
 func TestAHotKeyWithALease(t *testing.T) {
-	process := openLeasing(t, testenv.Redis(t).Addr)
+	process := openLeasing(t, testenv.Redis(t).Addr, patience)
 	for _, spec := range []algorithms.Spec{
 		{Requests: 1_000_000_000, Window: time.Hour},
 		{Requests: 1_000_000_000, Window: time.Hour, Strategy: algorithms.SlidingWindow},
@@ -109,7 +114,7 @@ func TestThreeProcessesShareALimit(t *testing.T) {
 	url := testenv.Redis(t).Addr
 	var processes []*leasing
 	for range 3 {
-		processes = append(processes, openLeasing(t, url))
+		processes = append(processes, openLeasing(t, url, patience))
 	}
 	for _, limit := range []uint32{1000, 10_000} {
 		spec := algorithms.Spec{Requests: limit, Window: time.Hour, FromFirstHit: true, Lease: lease5}
@@ -153,7 +158,7 @@ func TestThreeProcessesShareALimit(t *testing.T) {
 // key are decided within 5 ms, and never more than the limit.
 func TestAStoreInAnotherRegion(t *testing.T) {
 	relay := testenv.NewRelay(t, testenv.Redis(t).Addr)
-	process := openLeasing(t, relay.Addr)
+	process := openLeasing(t, relay.Addr, patience)
 	spec := algorithms.Spec{Requests: 1_000_000, Window: time.Hour, FromFirstHit: true, Lease: lease5}
 	if ok, err := newCaller(t, process, "far", spec).ask(); !ok {
 		t.Fatal(err)
@@ -186,5 +191,52 @@ func TestAStoreInAnotherRegion(t *testing.T) {
 	t.Logf("%d of %d hits took more than 5 ms", slow.Load(), asked.Load())
 	if slow.Load()*100 > asked.Load() {
 		t.Errorf("%d of %d hits took more than 5 ms", slow.Load(), asked.Load())
+	}
+}
+
+// TestALeaseOutlivesItsStore: when Redis dies or freezes, the held hits pass, also
+// after their ttl, and then callers get an error. When Redis is back, they are
+// decided again.
+func TestALeaseOutlivesItsStore(t *testing.T) {
+	for name, fail := range map[string]func(*testenv.Server) (heal func()){
+		"frozen": func(s *testenv.Server) func() { s.Pause(); return s.Resume },
+		"killed": func(s *testenv.Server) func() { s.Kill(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := testenv.Redis(t)
+			process := openLeasing(t, server.Addr, 200*time.Millisecond)
+			c := newCaller(t, process, "outlives", algorithms.Spec{Requests: 1_000_000, Window: time.Hour, FromFirstHit: true, Lease: lease5})
+			testenv.Eventually(t, patience, func() bool {
+				for range 20 {
+					if ok, err := c.ask(); !ok {
+						t.Fatal(err)
+					}
+				}
+				return process.leases.Stats().Held > 50
+			}, "the key is leased")
+			heal := fail(server)
+			before := process.leases.Stats()
+			// Hits that are about to be given back are not held for a moment.
+			died := time.Now()
+			testenv.Eventually(t, patience, func() bool {
+				return time.Since(died) > 2*lease5.TTL && process.leases.Stats().Held == before.Held
+			}, "hits are kept after their ttl")
+			passed := uint64(0)
+			for ; passed <= before.Held; passed++ {
+				if ok, _ := c.ask(); !ok {
+					break
+				}
+			}
+			if passed != before.Held {
+				t.Errorf("%d hits passed without Redis, want the %d held", passed, before.Held)
+			}
+			if _, err := c.ask(); !errors.Is(err, backends.ErrUnavailable) {
+				t.Errorf("without hits and without Redis the error is %v", err)
+			}
+			if heal != nil {
+				heal()
+				testenv.Eventually(t, patience, func() bool { ok, _ := c.ask(); return ok }, "Redis decides again")
+			}
+		})
 	}
 }

@@ -12,10 +12,13 @@ import (
 // do not overload a store that has just come back.
 const batch = 64
 
+// tellEvery is the least time between two lines in the log, in µs.
+const tellEvery = 60_000_000
+
 // swept is how many remembered cells a Step looks at to forget ended ones.
 const swept = 1024
 
-// sum counts cells whose hits went to the store.
+// sum counts cells whose hits went to the store since the last line in the log.
 type sum struct {
 	cells   int
 	reduced int // of them, those that had not room for all hits
@@ -48,16 +51,19 @@ func (s *Standin) Step(ctx context.Context) {
 			break
 		}
 	}
-	s.tell()
+	s.tell(now)
 }
 
-// tell logs the end of a charge of the store.
-func (s *Standin) tell() {
+// tell logs that the store has all hits, at most once a minute: a connection that
+// loses calls now and then must not fill the log.
+func (s *Standin) tell(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.table.queue) > 0 || s.charge.cells == 0 {
+	since := now - s.told
+	if len(s.table.queue) > 0 || s.charge.cells == 0 || since >= 0 && since < tellEvery {
 		return
 	}
+	s.told = now
 	s.log.Info("hits that were admitted while the store was away are charged to it", "keys", s.charge.cells,
 		"keys_without_room_for_all", s.charge.reduced, "keys_forgotten", s.table.lost)
 	s.charge, s.table.lost = sum{}, 0

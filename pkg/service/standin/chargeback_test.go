@@ -51,6 +51,17 @@ func TestRun(t *testing.T) {
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "keys=2 keys_without_room_for_all=0 keys_forgotten=0") {
 			t.Errorf("the log says\n%s", got)
 		}
+		for range 100 { // calls that get lost now and then
+			srv.away.Store(true)
+			r.hits(l, "c", 1)
+			srv.away.Store(false)
+			srv.pass(time.Second)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if got := log.String(); strings.Count(got, "\n") != 2 {
+			t.Errorf("the log of 100 lost calls in 100 s says\n%s", got)
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -59,7 +59,8 @@ type Options struct {
 	MaxKeys int
 	// Clock is the time in µs for Step; nil is Store.Now.
 	Clock func() int64
-	// Log gets a line when all hits were charged to the store; nil is none.
+	// Log gets a line when all hits were charged to the store, at most one in a
+	// minute; nil is none.
 	Log *slog.Logger
 }
 
@@ -72,7 +73,8 @@ type Standin struct {
 
 	mu     sync.Mutex
 	table  table
-	charge sum // since the queue was empty
+	charge sum
+	told   int64 // when the log got its last line, µs
 }
 
 // New returns a Standin that knows no cells.
