@@ -106,14 +106,18 @@ func remaining(srv *server, l *algorithms.Limit, key string) int {
 
 // TestAsIfNothingHadHappened: a single replica decides through several outages as
 // one whose server was never away, and the server ends with the same counters. The
-// times of a log's hits before an outage are not known, and a window that begins at
-// a hit begins on the server when it is told: there fewer hits may pass.
+// times of a log's hits before an outage are not known: there fewer hits may pass.
+// Windows that begin at a hit are left out: on the server they begin when it is
+// told, so neither side is an oracle for the other.
 func TestAsIfNothingHadHappened(t *testing.T) {
 	eachStrategy(t, func(t *testing.T, rnd *rand.Rand, s algorithms.Strategy) {
 		srv, oracle := newServer(t), newServer(t)
 		l := anyLimit(t, rnd, s)
+		if l.FromFirstHit {
+			return
+		}
 		r, right := newReplica(t, srv, 1), newReplica(t, oracle, 1)
-		exact := s != algorithms.SlidingLog && !l.FromFirstHit
+		exact := s != algorithms.SlidingLog
 		history := ""
 		for range 200 {
 			d := time.Duration(rnd.IntN(20_000)) * time.Millisecond / time.Duration(1+rnd.IntN(20))
@@ -135,7 +139,7 @@ func TestAsIfNothingHadHappened(t *testing.T) {
 				if !got.Allowed {
 					continue
 				}
-				if want := right.ask(l, "k", c); !want.Allowed && s != algorithms.FixedWindow {
+				if want := right.ask(l, "k", c); !want.Allowed {
 					t.Fatalf("%+v: a cost of %d passed: %+v, want %+v", l.Spec, c.Cost, got, want)
 				}
 				continue
