@@ -53,12 +53,7 @@ type conn struct {
 
 func (c *conn) open(ctx context.Context) error {
 	c.failures = c.server.failures.Load()
-	d := &net.Dialer{Resolver: c.dialer.resolver, Timeout: 2 * c.server.silence}
-	dial := d.DialContext
-	if c.dialer.tls != nil {
-		dial = (&tls.Dialer{NetDialer: d, Config: c.dialer.tls()}).DialContext
-	}
-	nc, err := dial(ctx, c.server.network, c.server.address)
+	nc, err := c.dialer.connect(ctx, c.server)
 	if err != nil {
 		return err
 	}
@@ -70,6 +65,26 @@ func (c *conn) open(ctx context.Context) error {
 	}
 	c.Conn = nc
 	return nil
+}
+
+// connect opens a connection. It waits less long for the network than for the
+// handshake of TLS, which takes both sides some work and up to two round trips.
+func (d *dialer) connect(ctx context.Context, s *server) (net.Conn, error) {
+	network := &net.Dialer{Resolver: d.resolver, Timeout: 2 * s.silence}
+	nc, err := network.DialContext(ctx, s.network, s.address)
+	if err != nil || d.tls == nil {
+		return nc, err
+	}
+	config := d.tls()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(s.address) // "" for a Unix socket
+	}
+	secure := tls.Client(nc, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = nc.Close()
+		return nil, err
+	}
+	return secure, nil
 }
 
 // greet waits until the server answers.
