@@ -109,7 +109,7 @@ func TestEndedWindow(t *testing.T) {
 			r.hits(l, "k", 5)
 			srv.away.Store(true)
 			r.hits(l, "k", 5)
-			srv.pass(2 * time.Minute)
+			srv.pass(2*time.Minute + 2*time.Second)
 			srv.away.Store(false)
 			r.Step(t.Context())
 			if got := remaining(srv, l, "k"); got != 20 {
@@ -381,5 +381,26 @@ func TestOptions(t *testing.T) {
 		if _, err := standin.New(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want an error about %s", err, want)
 		}
+	}
+}
+
+// TestHitThatComesLate: hits that have waited for the store until their window had
+// ended count with the window's other hits.
+func TestHitThatComesLate(t *testing.T) {
+	srv := newServer(t)
+	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 2})
+	srv.away.Store(true)
+	passed := 0
+	for range 4 {
+		var op backends.Op
+		l.Plan(&op, algorithms.Identity{ID: []byte("k")}, algorithms.Charge{Now: 59_900_000, Cost: 1})
+		if r.Decide(l, &op).Allowed {
+			passed++
+		}
+		srv.clock.Store(60_100_000)
+		r.Step(t.Context())
+	}
+	if passed != 2 {
+		t.Errorf("%d hits pass in one window, want 2", passed)
 	}
 }
