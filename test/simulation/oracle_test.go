@@ -231,7 +231,9 @@ func (o *oracle) conclude() {
 // bound checks that no stretch of time has more hits than the strategy allows.
 func (o *oracle) bound(s *subject, era int, hits []hit) {
 	r, limit := s.rule, float64(s.most)
-	early := o.skew() // a window may end earlier by this
+	// A window may end earlier by twice the clocks' difference: a process that is
+	// behind dates a hit earlier, and one that is ahead sees the hit's end earlier.
+	early := 2 * o.skew()
 	if r.lease {
 		early += leaseTTL.Microseconds() + decisionTimeout
 	}
@@ -263,6 +265,9 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 				break
 			}
 			most += o.refunded(s, era, from, to)
+			if r.lease && era > 0 { // hits that were held are no longer in the cell
+				most += float64(o.options.processes) * limit / 5
+			}
 			if r.local {
 				// A process that does not know a cell counts it as empty in each outage.
 				most += float64(1+o.server.faults)*limit + float64(o.options.processes)
