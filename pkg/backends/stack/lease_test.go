@@ -13,6 +13,7 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 )
@@ -36,14 +37,20 @@ type leasing struct {
 }
 
 func openLeasing(t *testing.T, url string, timeout time.Duration) *leasing {
-	l := &leasing{}
-	// Operations are counted where all of them pass, those of background work, too.
+	t.Helper()
 	store, err := redis.Open(redis.Options{URL: url, Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return leasingOn(t, store, timeout)
+}
+
+// leasingOn is a stack on a store. Operations are counted where all of them pass,
+// those of background work, too.
+func leasingOn(t *testing.T, store backends.Store, timeout time.Duration) *leasing {
+	l := &leasing{}
 	l.below.Store = store
-	l.Store = build(t, stack.Options{Main: stack.Tier{Store: &l.below, Timeout: timeout}, Decision: 150 * time.Millisecond, Leases: func(s *lease.Store) { l.leases = s }})
+	l.Store = build(t, stack.Options{Main: stack.Tier{Store: &l.below, Timeout: timeout}, Decision: min(timeout, time.Second), Leases: func(s *lease.Store) { l.leases = s }})
 	return l
 }
 
@@ -111,11 +118,24 @@ func TestAHotKeyWithALease(t *testing.T) {
 // TestThreeProcessesShareALimit: 64 callers in each of three processes get the
 // limit exactly, and nearly all of it within a second.
 func TestThreeProcessesShareALimit(t *testing.T) {
-	url := testenv.Redis(t).Addr
-	var processes []*leasing
-	for range 3 {
-		processes = append(processes, openLeasing(t, url, patience))
-	}
+	t.Run("redis", func(t *testing.T) {
+		url := testenv.Redis(t).Addr
+		shareALimit(t, func() *leasing { return openLeasing(t, url, patience) })
+	})
+	t.Run("memcached", func(t *testing.T) {
+		server := testenv.Memcached(t).Addr
+		shareALimit(t, func() *leasing {
+			store, err := memcached.Open(memcached.Options{Servers: []string{server}, Timeout: patience})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return leasingOn(t, store, patience)
+		})
+	})
+}
+
+func shareALimit(t *testing.T, open func() *leasing) {
+	processes := []*leasing{open(), open(), open()}
 	for _, limit := range []uint32{1000, 10_000} {
 		spec := algorithms.Spec{Requests: limit, Window: time.Hour, FromFirstHit: true, Lease: lease5}
 		var admitted atomic.Int64
