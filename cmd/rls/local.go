@@ -18,7 +18,7 @@ func newLocal(s *settings.Settings, store backends.Store, log *slog.Logger) (ser
 	if !backendOf(s).shared {
 		return nil, func(context.Context) error { return nil }, nil
 	}
-	replicas := standin.NewReplicas(s.Store.Replicas, s.Store.ReplicasDNS, log)
+	replicas := standin.NewReplicas(max(1, s.Store.Replicas), s.Store.ReplicasDNS, log)
 	local, err := standin.New(standin.Options{Store: store, Replicas: replicas.Count, Log: log})
 	if err != nil {
 		return nil, nil, err

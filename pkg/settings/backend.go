@@ -70,7 +70,7 @@ func Unused(s *Settings) (variables []string) {
 // ReplicasUnknown reports whether nobody has said how many processes share the
 // store.
 func ReplicasUnknown(s *Settings) bool {
-	return s.Store.Replicas == 1 && s.Store.ReplicasDNS == "" && !isSet("REPLICAS")
+	return s.Store.Replicas == 0 && s.Store.ReplicasDNS == ""
 }
 
 // isSet reports whether somebody has set the variable: not Kubernetes, which

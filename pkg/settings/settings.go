@@ -128,7 +128,7 @@ type Store struct {
 	MinCalls        int           `name:"breaker-min-calls" env:"BREAKER_MIN_CALLS" default:"5" min:"1" max:"1000000" unit:"calls" help:"Fewer calls within BREAKER_WINDOW are too few for BREAKER_FAILURE_RATIO."`
 	Window          time.Duration `name:"breaker-window" env:"BREAKER_WINDOW" default:"1s" min:"100ms" max:"1m" help:"Time in which calls are counted for BREAKER_FAILURE_RATIO."`
 
-	Replicas    int    `env:"REPLICAS" default:"1" min:"1" max:"10000" unit:"processes" help:"Number of processes that share the store. While the store is away, each of them admits its part of the limits with on_error: local."`
+	Replicas    int    `env:"REPLICAS" default:"0" min:"0" max:"10000" unit:"processes" help:"Number of processes that share the store; 0 is one, with a warning if a limit has on_error: local. While the store is away, each of them admits its part of the limits with on_error: local."`
 	ReplicasDNS string `env:"REPLICAS_DNS" help:"Name in DNS with an address for each process that shares the store, such as a headless Service, in place of REPLICAS. It is looked up every 10s; the last answer stays, and until the first one REPLICAS holds."`
 }
 
