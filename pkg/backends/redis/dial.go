@@ -37,7 +37,9 @@ func newDialer(t *target) *dialer {
 }
 
 // silence is the longest time without an answer before a connection is closed.
-func (t *target) silence() time.Duration { return min(t.Timeout, t.Watch.SlowAfter(), silence) }
+func (t *target) silence() time.Duration {
+	return min(t.Timeout, max(t.Watch.SlowAfter(), leastSilence), silence)
+}
 
 // connecting is the longest time for a connection, and for its TLS handshake. A name
 // may have to be resolved.

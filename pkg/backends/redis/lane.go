@@ -24,6 +24,9 @@ const (
 	batchLimit = 256
 	// nearby is the longest round trip to a server that is not distant.
 	nearby = 2 * time.Millisecond
+	// leastPace bounds the batches per second to a server that answers late only
+	// because processors are busy.
+	leastPace = time.Millisecond
 )
 
 // A lane is the way to one server.
@@ -175,7 +178,7 @@ func (l *lane) next(n int, took time.Duration) []*trip {
 	l.deep = max(n, len(l.queue)) > l.direct
 	switch {
 	case took > nearby:
-		l.pace = took / time.Duration(l.wide)
+		l.pace = max(leastPace, took/time.Duration(l.wide))
 	case took > 0:
 		l.pace = 0
 	}

@@ -50,8 +50,8 @@ type Options struct {
 	// uses one.
 	PoolSize int
 	// Timeout bounds connecting and a call without a deadline of its own;
-	// 0 is 10 s. A connection that is silent for the least of it, Watch.Slow and
-	// one second is given up.
+	// 0 is 10 s. A connection that is silent for the least of it, Watch.Slow
+	// (at least 100 ms) and one second is given up.
 	Timeout time.Duration
 	// ExpirationJitter is the longest random time that is added to the life of
 	// a fixed window's key, so that not all keys expire at once.
@@ -72,6 +72,9 @@ const (
 	// silence is the longest time without an answer before a connection is
 	// closed, whatever Watch.Slow is.
 	silence = time.Second
+	// leastSilence keeps a small Watch.Slow from closing connections whenever a
+	// process has to wait for a processor.
+	leastSilence = 100 * time.Millisecond
 )
 
 // target are Options with their defaults and with the URL read.
