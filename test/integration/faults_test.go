@@ -73,7 +73,7 @@ func TestFrozenStore(t *testing.T) {
 }
 
 // answersInTime: UNAVAILABLE reaches callers before their deadlines, and callers
-// without a deadline by the time that the store's timeout has passed.
+// without a deadline within DECISION_TIMEOUT, or twice that on a busy machine.
 func answersInTime(s *service) {
 	s.t.Helper()
 	for _, deadline := range []time.Duration{envoysTimeout, 10 * envoysTimeout} {
@@ -88,7 +88,7 @@ func answersInTime(s *service) {
 	}
 	start := time.Now()
 	_, err := s.client.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*descriptor{desc("user", "x")}})
-	if took := time.Since(start); grpcstatus.Code(err) != codes.Unavailable || took > 3*storeTimeout {
+	if took := time.Since(start); grpcstatus.Code(err) != codes.Unavailable || took > 2*decisionTimeout {
 		s.t.Errorf("without a deadline: after %v %v", took, err)
 	}
 }
@@ -116,8 +116,8 @@ func staysSmall(s *service) {
 		rate, lasting  = 500, 3 * time.Second
 		goroutines     = "go_goroutines"
 		resident       = "process_resident_memory_bytes"
-		moreGoroutines = 300 // a few for each call in flight; about 500/s × 20 ms = 10 calls are in flight
-		moreBytes      = 48 << 20
+		moreGoroutines = 100
+		moreBytes      = 16 << 20
 	)
 	goroutinesBefore, bytesBefore := s.stat(goroutines), s.stat(resident)
 	var most float64

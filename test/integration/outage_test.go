@@ -175,8 +175,8 @@ func (o *outage) run(away, back func(), remaining uint32) {
 			t.Errorf("%s %d of %d patient callers had no verdict within %v: %v", name, len(slow), len(crowd.got), crowd.within, crowd.got.ends())
 		}
 	}
-	if right > time.Second {
-		t.Errorf("right decisions were back after %v", right)
+	if disturbed := flow.stalled(sample{sent: returned, took: right}); right > time.Second+disturbed {
+		t.Errorf("right decisions were back after %v, in which %v stalled", right, disturbed)
 	}
 	flow.atLeast(t, 0.99, verdict(ok), after, "checks are right a second after the store's return")
 	if stalled := float64(len(after) - len(after.only(flow.calm))); byPolicy > 0.001*float64(len(after))+stalled {

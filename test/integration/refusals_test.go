@@ -84,8 +84,17 @@ func (o *operator) reload() {
 	}, "Redis loads its data")
 }
 
+const refusedRules = `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 1000000}}
+  - {key: lenient, rate_limit: {unit: year, requests_per_unit: 1000000, on_error: allow}}
+  - {key: strict, rate_limit: {unit: year, requests_per_unit: 1000000, on_error: deny}}
+`
+
 // TestStoreThatBeginsToRefuse: while Redis answers and cannot serve, callers are
-// told so at once. When it serves again it counts on from before.
+// told so, or get the verdict of the limit's policy. When it serves again it counts
+// on from before.
 func TestStoreThatBeginsToRefuse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -126,7 +135,7 @@ func TestStoreThatBeginsToRefuse(t *testing.T) {
 			if c.password != "" {
 				settings = append(settings, "REDIS_AUTH="+c.password)
 			}
-			s := serve(t, plenty, settings...)
+			s := serve(t, refusedRules, settings...)
 			s.want("d", desc("user", "x"), ok, 999_999)
 			o := operate(t, server.Addr, c.password)
 			o.does("PING") // opens the operator's connection, which stays
@@ -141,6 +150,9 @@ func TestStoreThatBeginsToRefuse(t *testing.T) {
 				if grpcstatus.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), c.why) {
 					t.Fatalf("%v, want UNAVAILABLE because of %s", err, c.why)
 				}
+			}
+			if lenient, strict := s.hit("d", desc("lenient", "x")), s.hit("d", desc("strict", "x")); lenient.Code != ok || strict.Code != over {
+				t.Errorf("on_error: allow is answered %v, deny %v", lenient.Code, strict.Code)
 			}
 			if n := s.stat(`rls_store_errors_total{backend="redis"}`); n < 20 {
 				t.Errorf("%v errors of the store are counted, want 20", n)
