@@ -33,12 +33,12 @@ func TestALoneCountIsSaturated(t *testing.T) {
 	s := open(t, redis.Options{URL: server.Addr})
 	side, ctx := client(t, server), context.Background()
 	must(t, s, hit("a"))
-	if err := side.Set(ctx, "a", int64(backends.MaxValue)-1, time.Hour).Err(); err != nil {
+	if err := side.Set(ctx, "a", backends.MaxValue-1, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 4 {
 		if got := must(t, s, hit("a"))[0].Value.Whole; got != backends.MaxValue {
-			t.Errorf("it counts %d, want %d", got, int64(backends.MaxValue))
+			t.Errorf("it counts %d, want %d", got, backends.MaxValue)
 		}
 	}
 	if got := side.Get(ctx, "a").Val(); got != "4503599627370496" {
