@@ -88,7 +88,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	case len(b.Ops):
 		b.Decide()
 	default:
-		err = s.askRest(ctx, b)
+		err = b.ApplyRest(ctx, s.Store, func(r *backends.Reply) bool { return r.Recalled })
 	}
 	for i := range b.Ops {
 		if !b.Replies[i].Recalled {
@@ -107,20 +107,6 @@ func askedBefore(b *backends.Batch, i int) bool {
 		}
 	}
 	return false
-}
-
-// askRest asks the store for the operations that memory has not answered.
-func (s *Store) askRest(ctx context.Context, b *backends.Batch) error {
-	b.Refused = false
-	var rest backends.Part
-	for i := range b.Ops {
-		if !b.Replies[i].Recalled {
-			rest.Add(b, i)
-		}
-	}
-	err := s.Store.Apply(ctx, &rest.Batch)
-	rest.Answer(b)
-	return err
 }
 
 // lasts reports whether op's cell, once it has no room for op, has no room for it

@@ -136,7 +136,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 		b.Decide()
 		return nil
 	default:
-		err = s.askRest(ctx, b)
+		err = b.ApplyRest(ctx, s.Store, func(r *backends.Reply) bool { return r.Leased })
 	}
 	for i := range b.Ops {
 		if op := &b.Ops[i]; op.Lease != nil && !b.Replies[i].Leased {
@@ -153,20 +153,6 @@ func anyLease(b *backends.Batch) bool {
 		}
 	}
 	return false
-}
-
-// askRest asks the store for the operations that no lease has answered.
-func (s *Store) askRest(ctx context.Context, b *backends.Batch) error {
-	b.Refused = false
-	var rest backends.Part
-	for i := range b.Ops {
-		if !b.Replies[i].Leased {
-			rest.Add(b, i)
-		}
-	}
-	err := s.Store.Apply(ctx, &rest.Batch)
-	rest.Answer(b)
-	return err
 }
 
 func (s *Store) shard(hash uint64) *shard { return &s.shards[hash>>32%uint64(len(s.shards))] }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -32,6 +33,8 @@ func explain(err error, silent bool) error {
 	switch text := err.Error(); {
 	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		return fmt.Errorf("closed before the first answer (does the server speak TLS on this port? then use TLS or rediss://): %w", err)
+	case errors.Is(err, net.ErrClosed):
+		return errors.New("no answer: the connection was closed with the others of a server that was silent or has become a replica")
 	case strings.Contains(text, "cluster support disabled"):
 		return fmt.Errorf("the server is not part of a cluster (use type SINGLE): %w", err)
 	case strings.Contains(text, "unknown command") && strings.Contains(text, "entinel"):
