@@ -27,6 +27,9 @@ const (
 	// probe itself goes on. Without this bound each caller of a hot key would wait for
 	// the probe of that key.
 	ProbeWait = 50 * time.Millisecond
+	// lostProbe is the time after which a probe without an outcome is forgotten. It is
+	// longer than a call can take on the wire: a second to connect and one to answer.
+	lostProbe = 3 * time.Second
 	// steady is how long a server must have answered before the log says again that
 	// it is away, and before the pause starts again from firstPause.
 	steady = time.Second
@@ -104,12 +107,26 @@ func (b *Breaker) Enter() error {
 	return nil
 }
 
-// probes reports whether the next call may probe a server that is away.
+// probes reports whether the next call may probe a server that is away. From then on
+// no other call may, until circuit has told the outcome to changed: circuit calls
+// changed a moment after it has opened, and a call that began in that moment would
+// look as if it had begun before the circuit opened.
 func (b *Breaker) probes() bool {
+	now := time.Now()
 	b.mu.Lock()
-	due := !time.Now().Before(b.probeAt)
+	due := !now.Before(b.probeAt)
+	if due {
+		b.probeAt = now.Add(lostProbe)
+	}
 	b.mu.Unlock()
-	return due && b.circuit.TryAcquirePermit()
+	if !due {
+		return false
+	}
+	if b.circuit.TryAcquirePermit() {
+		return true
+	}
+	b.circuit.Open() // nobody has told the outcome of the last probe
+	return b.circuit.TryAcquirePermit()
 }
 
 // Leave says that a call has ended that Enter allowed, after it took so long. err is
