@@ -71,7 +71,7 @@ func TestSIGTERMWhileTheStoreIsFrozen(t *testing.T) {
 		_, err := s.try(patience, "all", desc("gcra", "x"))
 		answered <- err
 	}()
-	testenv.Eventually(t, patience, func() bool { return s.goroutinesIn("service.(*Service).ShouldRateLimit") > 0 }, "the call is in flight")
+	testenv.Eventually(t, patience, func() bool { return s.goroutinesIn("service.(*Service).Decide") > 0 }, "the call is in flight")
 	s.terminate()
 	if err := <-answered; grpcstatus.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "not decided") {
 		t.Errorf("the call in flight: %v", err)

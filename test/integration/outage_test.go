@@ -179,7 +179,9 @@ func (o *outage) run(away, back func(), remaining uint32) {
 		t.Errorf("right decisions were back after %v, in which %v stalled", right, disturbed)
 	}
 	flow.atLeast(t, 0.99, verdict(ok), after, "checks are right a second after the store's return")
-	if stalled := float64(len(after) - len(after.only(flow.calm))); byPolicy > 0.001*float64(len(after))+stalled {
+	if stalled := float64(len(after) - len(after.only(flow.calm))); 2*stalled > float64(len(after)) {
+		t.Logf("not measured, because the machine stalled during %v of %d: that no policy decides a second after the store's return", stalled, len(after))
+	} else if byPolicy > 0.001*float64(len(after))+stalled {
 		t.Errorf("policies decided %v of %d checks more than a second after the store's return; %v stalled", byPolicy, len(after), stalled)
 	}
 	if got := o.readings(`rls_policy_active{`)[o.server]; got != 0 {
