@@ -128,7 +128,7 @@ func TestRelay(t *testing.T) {
 					t.Errorf("an answer after %v", took)
 				}
 			}
-			start := time.Now() // a delay is no bound on what is under way
+			start := time.Now() // the relay delays many requests at the same time
 			for range 100 {
 				_, _ = io.WriteString(c, "PING\r\n")
 			}

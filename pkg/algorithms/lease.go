@@ -8,7 +8,7 @@ import (
 )
 
 // Lease says how many hits of a limit one process may charge ahead, and how long
-// it may hold them unused. The zero Lease is none.
+// it may hold them unused. The zero Lease means that the limit has no lease.
 type Lease struct {
 	Share Percent // of Burst where the strategy has one, else of Requests
 	TTL   time.Duration

@@ -129,10 +129,10 @@ func (b *Breaker) probes() bool {
 	return b.circuit.TryAcquirePermit()
 }
 
-// Leave says that a call has ended that Enter allowed, after it took so long. err is
-// nil if the server has answered, also if the answer is an error that says nothing
-// about the server, or if the caller gave up before the call was made. The text of
-// err must hold no credentials. Leave must be called once for each call.
+// Leave reports the end of a call that Enter allowed. took is the time between the
+// sending of the call and its end. err is nil if the server has answered, also if the
+// answer is an error that does not come from a fault of the server. The text of err must
+// hold no credentials. Leave or Abandon must be called once for each call.
 func (b *Breaker) Leave(took time.Duration, err error) {
 	b.inFlight.Add(-1)
 	switch {
@@ -180,8 +180,8 @@ func (b *Breaker) failed(took time.Duration, err error) {
 	}
 }
 
-// late reports whether a call that took so long began before the circuit opened: it
-// is no probe.
+// late reports whether a call that ends now and had the duration took began before
+// the circuit opened. Such a call is not a probe.
 func (b *Breaker) late(took time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -240,8 +240,8 @@ func (b *Breaker) Away() error {
 	return nil
 }
 
-// Abandon says, in place of Leave, that a call that Enter allowed is not made, so that
-// nothing is known about the server. A probe must be made.
+// Abandon takes the place of Leave for a call that Enter allowed and that is not made,
+// which tells nothing about the server. A probe must be made, unless the store is closed.
 func (b *Breaker) Abandon() { b.inFlight.Add(-1) }
 
 // Left says that the server is no longer one of the store's. Calls that are under

@@ -24,8 +24,8 @@ func watch() (*breaker.Watch, func() []string) {
 	return w, func() []string { return slices.Collect(strings.Lines(out.String())) }
 }
 
-// call makes a call that takes so long and ends with err, and reports whether it
-// was allowed.
+// call makes a call that ends with err after the time took. It reports whether the
+// breaker allowed the call.
 func call(b *breaker.Breaker, took time.Duration, err error) bool {
 	if b.Enter() != nil {
 		return false

@@ -38,7 +38,7 @@ const (
 // fields must not be changed after the first call of Server. A nil Watch makes
 // breakers with default options that log nothing.
 type Watch struct {
-	// Log gets a warning when a server goes away and an info when it is back; nil
+	// Log gets a warning when a server goes away and another when it is back; nil
 	// logs nothing.
 	Log *slog.Logger
 	// Role tells several stores of one process apart: main, per-second.

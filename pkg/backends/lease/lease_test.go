@@ -432,7 +432,7 @@ func TestCloseWaitsForAFrozenStoreTwiceItsTimeout(t *testing.T) {
 				l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte{'k', byte(key), byte(key >> 8)}}, algorithms.Charge{Now: s.Now(), Cost: 1})
 				_ = s.Apply(t.Context(), b)
 			}
-			time.Sleep(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond) // of the bubble's fake clock
 		}
 		if held := s.Stats().Held; held < 400 {
 			t.Fatalf("only %d hits are held", held)

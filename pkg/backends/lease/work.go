@@ -237,8 +237,8 @@ func (s *Store) abandon(e *entry, now int64) {
 // giving hits back to Options.Go.
 func (s *Store) Sweep() { s.enqueue(s.sweep(s.Store.Now(), false)...) }
 
-// sweep returns the hits to give back, those of all leases if all is set, in the
-// order of their keys.
+// sweep returns the hits to give back, in the order of their keys. With all it ends
+// every lease, else only the leases that are due.
 func (s *Store) sweep(now int64, all bool) (jobs []job) {
 	for i := range s.shards {
 		sh := &s.shards[i]

@@ -100,8 +100,8 @@ func (l *lane) send(t *trip) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
+		l.breaker.Abandon()
 		l.end(t, goredis.ErrClosed)
-		l.breaker.Leave(0, nil)
 		return
 	}
 	l.queue = append(l.queue, t)

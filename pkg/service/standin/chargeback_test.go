@@ -16,6 +16,13 @@ import (
 	"example.org/rls/pkg/service/standin"
 )
 
+// pass has the fake clock of the synctest bubble go on. It returns when every goroutine
+// has done its work that was due.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
 // TestRun charges the server within a tenth of a second of its return, and ends
 // with its context.
 func TestRun(t *testing.T) {
@@ -36,18 +43,16 @@ func TestRun(t *testing.T) {
 		srv.away.Store(true)
 		r.hits(l, "a", 4)
 		r.hits(l, "b", 30)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if got := remaining(srv, l, "a"); got != 10 {
 			t.Errorf("%d remain on the server that is away, want 10", got)
 		}
 		srv.away.Store(false)
-		time.Sleep(100 * time.Millisecond)
-		synctest.Wait()
+		pass(100 * time.Millisecond)
 		if a, b := remaining(srv, l, "a"), remaining(srv, l, "b"); a != 6 || b != 0 {
 			t.Errorf("%d and %d remain on the server, want 6 and 0", a, b)
 		}
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "keys=2 keys_without_room_for_all=0 keys_forgotten=0") {
 			t.Errorf("the log says\n%s", got)
 		}
@@ -56,8 +61,7 @@ func TestRun(t *testing.T) {
 			r.hits(l, "c", 1)
 			srv.away.Store(false)
 			srv.pass(time.Second)
-			time.Sleep(time.Second)
-			synctest.Wait()
+			pass(time.Second)
 		}
 		if got := log.String(); strings.Count(got, "\n") != 2 {
 			t.Errorf("the log of 100 lost calls in 100 s says\n%s", got)
