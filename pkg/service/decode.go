@@ -17,12 +17,7 @@ import (
 // envoy/extensions/common/ratelimit/v3/ratelimit.proto. As protobuf demands, they
 // pass over fields that they do not know, and merge a message that comes twice.
 func (r *Request) UnmarshalBinary(data []byte) error {
-	m := message{data, string(data)}
-	for len(m.data) > 0 {
-		f, err := m.next()
-		if err != nil {
-			return err
-		}
+	err := message{data, string(data)}.each(func(f field) (err error) {
 		switch f.tag {
 		case 1<<3 | isBytes:
 			r.domain, err = f.part.string("domain")
@@ -31,9 +26,10 @@ func (r *Request) UnmarshalBinary(data []byte) error {
 		case 3<<3 | isVarint:
 			r.hitsAddend = uint32(f.value)
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	hits := uint64(max(r.hitsAddend, 1))
 	for i := range r.descriptors {
@@ -47,11 +43,7 @@ func (r *Request) UnmarshalBinary(data []byte) error {
 func (r *Request) readDescriptor(m message) error {
 	var d descriptor
 	first := len(r.entries)
-	for len(m.data) > 0 {
-		f, err := m.next()
-		if err != nil {
-			return err
-		}
+	err := m.each(func(f field) (err error) {
 		switch f.tag {
 		case 1<<3 | isBytes:
 			err = r.readEntry(f.part)
@@ -64,9 +56,10 @@ func (r *Request) readDescriptor(m message) error {
 		case 4<<3 | isVarint:
 			d.refund = f.value != 0
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if !d.override.ownMultiplier {
 		d.override.multiplier = 1
@@ -78,31 +71,21 @@ func (r *Request) readDescriptor(m message) error {
 
 func (r *Request) readEntry(m message) error {
 	var e descriptors.Entry
-	for len(m.data) > 0 {
-		f, err := m.next()
-		if err != nil {
-			return err
-		}
+	err := m.each(func(f field) (err error) {
 		switch f.tag {
 		case 1<<3 | isBytes:
 			e.Key, err = f.part.string("key")
 		case 2<<3 | isBytes:
 			e.Value, err = f.part.string("value")
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return err
+	})
 	r.entries = append(r.entries, e)
-	return nil
+	return err
 }
 
 func (o *override) read(m message) error {
-	for len(m.data) > 0 {
-		f, err := m.next()
-		if err != nil {
-			return err
-		}
+	return m.each(func(f field) (err error) {
 		switch f.tag {
 		case 1<<3 | isVarint:
 			o.requests = uint32(f.value)
@@ -114,9 +97,6 @@ func (o *override) read(m message) error {
 			err = f.part.wrapped(&multiplier)
 			o.multiplier = uint32(multiplier)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return err
+	})
 }

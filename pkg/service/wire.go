@@ -61,19 +61,29 @@ func (m *message) next() (f field, err error) {
 	return f, nil
 }
 
-// wrapped reads a message of google/protobuf/wrappers.proto, which has a varint in
-// field 1, into value. If the message has no such field, value stays as it is.
-func (m message) wrapped(value *uint64) error {
+// each calls read with the fields of m in their order, until one returns an error.
+func (m message) each(read func(field) error) error {
 	for len(m.data) > 0 {
 		f, err := m.next()
+		if err == nil {
+			err = read(f)
+		}
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// wrapped reads a message of google/protobuf/wrappers.proto, which has a varint in
+// field 1, into value. If the message has no such field, value stays as it is.
+func (m message) wrapped(value *uint64) error {
+	return m.each(func(f field) error {
 		if f.tag == 1<<3|isVarint {
 			*value = f.value
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // string returns m as the string of the field of that name.
