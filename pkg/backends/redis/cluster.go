@@ -127,7 +127,10 @@ func (c *cluster) lane(ctx context.Context, key string) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.laneTo(node), nil
+	if l := c.laneTo(node); l != nil {
+		return l, nil
+	}
+	return nil, goredis.ErrClosed
 }
 
 // unknown is the error of a call that ends before the topology is known.
@@ -135,15 +138,21 @@ func (c *cluster) unknown(err error) error {
 	return fmt.Errorf("no node of the cluster (%s) has told its slots yet: %w", strings.Join(c.client.Options().Addrs, ","), err)
 }
 
+// laneTo returns the lane to node, or nil if forgetClosed has dropped the node: the
+// caller learned of it before go-redis closed its client.
 func (c *cluster) laneTo(node *goredis.Client) *lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.lanes[node]
-	if l == nil {
-		addr := node.Options().Addr
-		l = newLane(node, func() string { return addr }, c.dialers[node], c.watch.Server(addr))
-		c.lanes[node] = l
+	if l := c.lanes[node]; l != nil {
+		return l
 	}
+	d := c.dialers[node]
+	if d == nil {
+		return nil
+	}
+	addr := node.Options().Addr
+	l := newLane(node, func() string { return addr }, d, c.watch.Server(addr))
+	c.lanes[node] = l
 	return l
 }
 

@@ -1,0 +1,46 @@
+package redis
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+)
+
+// TestCallToAForgottenNode: a call may learn of a node just before go-redis closes
+// the node's client, and forgetClosed drops it. The call fails; the process goes on.
+func TestCallToAForgottenNode(t *testing.T) {
+	c := testenv.RedisCluster(t, 2, 0)
+	s, err := Open(Options{Type: "cluster", URL: strings.Join(c.Addrs(), ",")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	apply := func() error {
+		now := time.Now().UnixMicro()
+		return s.Apply(context.Background(), &backends.Batch{
+			Ops: []backends.Op{{
+				Key: "k", Now: now, Until: now + time.Hour.Microseconds(), Den: 1, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax,
+			}},
+			Replies: make([]backends.Reply, 1),
+		})
+	}
+	if err := apply(); err != nil {
+		t.Fatal(err)
+	}
+	nodes := s.servers.(*cluster)
+	node, err := nodes.client.MasterForKey(context.Background(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	nodes.forgetClosed()
+	if err := apply(); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("a call to a node that is forgotten: got %v, want an error that says that the client is closed", err)
+	}
+}
