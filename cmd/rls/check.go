@@ -31,21 +31,21 @@ type checkCmd struct {
 
 func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.Wrong("MERGE_DOMAIN_CONFIG", "RUNTIME_IGNOREDOTFILES"); err != nil {
-		return fmt.Errorf("wrong settings:\n%w", err)
+		return usageError("%w", err)
 	}
 	paths := c.Paths
 	if c.ConfigDir != "" {
 		paths = append(paths, c.ConfigDir)
 	}
 	if len(paths) == 0 {
-		return errors.New("check: name folders or files with rules, or - for the standard input")
+		return usageError("check: name folders or files with rules, or - for the standard input")
 	}
 	o := report{Dir: strings.Join(paths, " "), Files: []string{}}
 	var files []yaml.Text
 	for _, path := range paths {
 		read, err := c.read(path)
 		if err != nil {
-			return fmt.Errorf("read rules: %w", err)
+			return usageError("read rules: %w", err)
 		}
 		files = append(files, read...)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -37,14 +36,12 @@ type clientCmd struct {
 	ServerName string `help:"Name that the server's certificate must carry; the host of --addr by default."`
 }
 
-var errOverLimit = errors.New("over limit")
-
 func (c *clientCmd) Run(k *kong.Kong) error {
 	req := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}
 	for _, text := range c.Descriptor {
 		d, err := parseDescriptor(text)
 		if err != nil {
-			return err
+			return usageError("%w", err)
 		}
 		if c.Hits == 0 { // in the request 0 means 1
 			d.HitsAddend = wrapperspb.UInt64(0)
@@ -71,12 +68,12 @@ func (c *clientCmd) Run(k *kong.Kong) error {
 func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	creds := insecure.NewCredentials()
 	if !c.TLS && c.CA+c.Cert+c.Key+c.ServerName != "" {
-		return nil, errors.New("--ca, --cert, --key and --server-name are for --tls")
+		return nil, usageError("--ca, --cert, --key and --server-name are for --tls")
 	}
 	if c.TLS {
 		own, err := certs.Open(reread.NewWatcher(slog.Default()), "", certs.Files{Cert: c.Cert, Key: c.Key, CA: c.CA})
 		if err != nil {
-			return nil, err
+			return nil, usageError("%w", err)
 		}
 		config := own.Client()
 		config.ServerName = c.ServerName

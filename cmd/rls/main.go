@@ -5,11 +5,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,13 +33,6 @@ type helpCmd struct {
 	Command string `arg:"" optional:"" help:"The command."`
 }
 
-// Exit codes besides 0.
-const (
-	exitFailed    = 1
-	exitUsage     = 2
-	exitOverLimit = 3
-)
-
 func main() {
 	// This comes first, because an earlier signal would end the process at once,
 	// with an exit code of its own.
@@ -60,18 +52,33 @@ func main() {
 		panic(err) // the tags of cli are wrong
 	}
 	ctx, err := parser.Parse(arguments(name, os.Args[1:]))
+	if err == nil {
+		switch command := ctx.Selected(); {
+		case !takesContext(command):
+			stopAwaiting()
+		case command.Name != "serve": // its draining is not cut short
+			context.AfterFunc(ending, stopAwaiting)
+		}
+		err = ctx.Run()
+	}
 	if err != nil {
-		fail(exitUsage, name, err)
+		writeError(os.Stderr, name, err)
+		os.Exit(exitCode(err))
 	}
-	if ctx.Command() != "serve" {
-		stopAwaiting() // the other commands end at once on a signal
+}
+
+// takesContext reports whether the method Run of the command has a parameter
+// context.Context. Such a command ends by itself after SIGTERM, SIGINT or SIGHUP,
+// which end the context; another signal ends it at once, as one signal ends the
+// other commands.
+func takesContext(command *kong.Node) bool {
+	run := command.Target.Addr().MethodByName("Run")
+	for in := range run.Type().Ins() {
+		if in == reflect.TypeFor[context.Context]() {
+			return true
+		}
 	}
-	switch err := ctx.Run(); {
-	case errors.Is(err, errOverLimit):
-		os.Exit(exitOverLimit)
-	case err != nil:
-		fail(exitFailed, name, err)
-	}
+	return false
 }
 
 // checker is the name of the program in envoyproxy/ratelimit that checks rules.
@@ -101,9 +108,4 @@ func arguments(name string, args []string) []string {
 		}
 	}
 	return args
-}
-
-func fail(code int, name string, err error) {
-	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-	os.Exit(code)
 }

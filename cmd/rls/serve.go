@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -25,7 +24,7 @@ type serveCmd struct {
 func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
 	s := &c.Settings
 	if err := decoder.Check(s); err != nil {
-		return fmt.Errorf("wrong settings:\n%w", err)
+		return usageError("%w", err)
 	}
 	log := logging.New(k.Stderr, s.Log.Level, s.Log.Format)
 	slog.SetDefault(log) // for packages that are given no logger
