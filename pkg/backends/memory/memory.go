@@ -57,6 +57,7 @@ func New(o Options) (*Store, error) {
 	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards)}
 	for i := range s.shards {
 		s.shards[i].max, s.shards[i].evicted = (o.MaxKeys+shards-1)/shards, &s.evicted
+		s.shards[i].table.hash = func(key []byte) uint32 { return name{hash: maphash.Bytes(s.seed, key)}.low() }
 		s.shards[i].clear()
 	}
 	return s, nil

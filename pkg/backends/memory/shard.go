@@ -39,7 +39,7 @@ func (n name) low() uint32 { return uint32(n.hash) }
 
 // clear forgets every cell.
 func (sh *shard) clear() {
-	sh.table, sh.heap, sh.logs = table{}, nil, map[uint32]backends.Log{}
+	sh.table, sh.heap, sh.logs = table{hash: sh.table.hash}, nil, map[uint32]backends.Log{}
 }
 
 // count is the value of a counter at now, 0 when absent.
@@ -103,7 +103,7 @@ func (sh *shard) insert(n name, until, now int64) uint32 {
 	sh.makeRoom(now)
 	slot := sh.table.add(n.key, n.low())
 	e := sh.table.at(slot)
-	e.until, e.place = until, uint32(len(sh.heap))
+	e.until, e.expiry = until, uint32(len(sh.heap))
 	sh.heap = append(sh.heap, expiry{until, slot})
 	sh.up(len(sh.heap) - 1)
 	return slot
@@ -141,15 +141,19 @@ func (sh *shard) soonest() (slot uint32, until int64, ok bool) {
 
 func (sh *shard) setUntil(slot uint32, until int64) {
 	e := sh.table.at(slot)
+	earlier := until < e.until
 	e.until = until
-	if p := int(e.place); until < sh.heap[p].until {
+	if !earlier { // nor is it before the element's time, which is at most the old end
+		return
+	}
+	if p := int(e.expiry); until < sh.heap[p].until {
 		sh.heap[p].until = until
 		sh.up(p)
 	}
 }
 
 func (sh *shard) remove(slot uint32) {
-	place, last := int(sh.table.at(slot).place), len(sh.heap)-1
+	place, last := int(sh.table.at(slot).expiry), len(sh.heap)-1
 	if place != last {
 		sh.put(place, sh.heap[last])
 	}
@@ -163,7 +167,7 @@ func (sh *shard) remove(slot uint32) {
 
 func (sh *shard) put(i int, x expiry) {
 	sh.heap[i] = x
-	sh.table.at(x.slot).place = uint32(i)
+	sh.table.at(x.slot).expiry = uint32(i)
 }
 
 func (sh *shard) up(i int) {

@@ -4,20 +4,29 @@ package memory
 // chunks without pointers, which the garbage collector does not scan. Slots are
 // found by open addressing with linear probing; keys lie in chunks by their
 // length in steps of 16 bytes.
+//
+// A look-up of one of many keys waits for memory more than it computes, so it
+// touches few cache lines: of the index, the entry, and the key.
 type table struct {
-	slots  []uint32 // slot + 1, 0 is empty; the length is a power of two
+	index  []ref // the length is a power of two
 	chunks [][]entry
 	free   []uint32
 	keys   []keyClass // by length / 16, rounded up
 	len    int
+	hash   func(key []byte) uint32 // the hash that callers pass with a key
 }
 
-// entry is a cell, 40 bytes.
+// ref is an element of the index.
+type ref struct {
+	hash uint32
+	slot uint32 // + 1; 0 is empty
+}
+
+// entry is a cell, 32 bytes, so that it does not cross cache lines.
 type entry struct {
 	whole, until int64
 	frac         uint32
-	place        uint32 // in the heap of expiries
-	hash         uint32
+	expiry       uint32 // where it lies in the heap of expiries
 	key          uint32 // where its key lies in the class of its length
 	keyLen       uint32
 }
@@ -25,20 +34,19 @@ type entry struct {
 // keyClass holds keys of about the same length without gaps, so that the memory
 // of removed keys goes back and keys of any other length can use it.
 type keyClass struct {
-	chunks []*keyChunk
+	texts  [][]byte
+	owners [][]uint32 // the slots of the keys' entries
 	used   uint32
 }
 
-type keyChunk struct {
-	slots [keysPerChunk]uint32 // of the keys' entries
-	text  []byte
+// at is where key i lies, in a class of keys of up to size bytes.
+func (c *keyClass) at(i uint32, size int) []byte {
+	n := int(i % keysPerChunk)
+	return c.texts[i/keysPerChunk][n*size : (n+1)*size]
 }
 
-// at is where key i lies, in a class of keys of up to size bytes.
-func (c *keyClass) at(i uint32, size int) (*uint32, []byte) {
-	chunk, i := c.chunks[i/keysPerChunk], i%keysPerChunk
-	return &chunk.slots[i], chunk.text[int(i)*size : int(i+1)*size]
-}
+// owner is the slot of the entry of key i.
+func (c *keyClass) owner(i uint32) *uint32 { return &c.owners[i/keysPerChunk][i%keysPerChunk] }
 
 const (
 	entriesPerChunk = 256
@@ -52,21 +60,22 @@ func (t *table) at(slot uint32) *entry {
 
 func (t *table) keyOf(e *entry) []byte {
 	class := classOf(int(e.keyLen))
-	_, text := t.keys[class].at(e.key, class*keyStep)
-	return text[:e.keyLen]
+	return t.keys[class].at(e.key, class*keyStep)[:e.keyLen]
 }
 
 func classOf(keyLen int) int { return (keyLen + keyStep - 1) / keyStep }
 
 // find looks a key up.
 func (t *table) find(key string, hash uint32) (uint32, bool) {
-	if len(t.slots) == 0 {
+	if len(t.index) == 0 {
 		return 0, false
 	}
-	mask := uint32(len(t.slots) - 1)
-	for i := hash & mask; t.slots[i] != 0; i = (i + 1) & mask {
-		slot := t.slots[i] - 1
-		if e := t.at(slot); e.hash == hash && string(t.keyOf(e)) == key {
+	mask := uint32(len(t.index) - 1)
+	for i := hash & mask; t.index[i].slot != 0; i = (i + 1) & mask {
+		if t.index[i].hash != hash {
+			continue
+		}
+		if slot := t.index[i].slot - 1; string(t.keyOf(t.at(slot))) == key {
 			return slot, true
 		}
 	}
@@ -75,7 +84,7 @@ func (t *table) find(key string, hash uint32) (uint32, bool) {
 
 // add makes an entry for a key that is not there.
 func (t *table) add(key string, hash uint32) uint32 {
-	if (t.len+1)*4 > len(t.slots)*3 {
+	if (t.len+1)*4 > len(t.index)*3 {
 		t.grow()
 	}
 	var slot uint32
@@ -87,27 +96,27 @@ func (t *table) add(key string, hash uint32) uint32 {
 			t.chunks = append(t.chunks, make([]entry, entriesPerChunk))
 		}
 	}
-	*t.at(slot) = entry{hash: hash, key: t.storeKey(key, slot), keyLen: uint32(len(key))}
-	t.place(slot, hash)
+	*t.at(slot) = entry{key: t.storeKey(key, slot), keyLen: uint32(len(key))}
+	t.place(ref{hash, slot + 1})
 	t.len++
 	return slot
 }
 
-func (t *table) place(slot, hash uint32) {
-	mask := uint32(len(t.slots) - 1)
-	i := hash & mask
-	for t.slots[i] != 0 {
+func (t *table) place(r ref) {
+	mask := uint32(len(t.index) - 1)
+	i := r.hash & mask
+	for t.index[i].slot != 0 {
 		i = (i + 1) & mask
 	}
-	t.slots[i] = slot + 1
+	t.index[i] = r
 }
 
 func (t *table) grow() {
-	old := t.slots
-	t.slots = make([]uint32, max(16, 2*len(old)))
-	for _, s := range old {
-		if s != 0 {
-			t.place(s-1, t.at(s-1).hash)
+	old := t.index
+	t.index = make([]ref, max(16, 2*len(old)))
+	for _, r := range old {
+		if r.slot != 0 {
+			t.place(r)
 		}
 	}
 }
@@ -119,12 +128,12 @@ func (t *table) storeKey(key string, slot uint32) uint32 {
 		t.keys = append(t.keys, keyClass{})
 	}
 	c := &t.keys[class]
-	if int(c.used/keysPerChunk) == len(c.chunks) {
-		c.chunks = append(c.chunks, &keyChunk{text: make([]byte, keysPerChunk*class*keyStep)})
+	if int(c.used/keysPerChunk) == len(c.texts) {
+		c.texts = append(c.texts, make([]byte, keysPerChunk*class*keyStep))
+		c.owners = append(c.owners, make([]uint32, keysPerChunk))
 	}
-	owner, text := c.at(c.used, class*keyStep)
-	*owner = slot
-	copy(text, key)
+	*c.owner(c.used) = slot
+	copy(c.at(c.used, class*keyStep), key)
 	c.used++
 	return c.used - 1
 }
@@ -135,14 +144,13 @@ func (t *table) removeKey(e *entry) {
 	class := classOf(int(e.keyLen))
 	c, size := &t.keys[class], class*keyStep
 	c.used--
-	lastOwner, lastText := c.at(c.used, size)
-	owner, text := c.at(e.key, size)
-	copy(text, lastText)
-	*owner = *lastOwner
-	t.at(*owner).key = e.key
-	if last := len(c.chunks) - 1; int(c.used/keysPerChunk) < last {
-		c.chunks[last] = nil
-		c.chunks = c.chunks[:last]
+	moved := *c.owner(c.used)
+	copy(c.at(e.key, size), c.at(c.used, size))
+	*c.owner(e.key) = moved
+	t.at(moved).key = e.key
+	if last := len(c.texts) - 1; int(c.used/keysPerChunk) < last {
+		c.texts[last], c.owners[last] = nil, nil
+		c.texts, c.owners = c.texts[:last], c.owners[:last]
 	}
 }
 
@@ -150,19 +158,19 @@ func (t *table) removeKey(e *entry) {
 // into the gap.
 func (t *table) remove(slot uint32) {
 	e := t.at(slot)
-	mask := uint32(len(t.slots) - 1)
-	gap := e.hash & mask
-	for t.slots[gap] != slot+1 {
+	mask := uint32(len(t.index) - 1)
+	gap := t.hash(t.keyOf(e)) & mask
+	for t.index[gap].slot != slot+1 {
 		gap = (gap + 1) & mask
 	}
-	for i := (gap + 1) & mask; t.slots[i] != 0; i = (i + 1) & mask {
-		home := t.at(t.slots[i]-1).hash & mask
+	for i := (gap + 1) & mask; t.index[i].slot != 0; i = (i + 1) & mask {
+		home := t.index[i].hash & mask
 		if (i-home)&mask >= (i-gap)&mask { // it may move back to the gap
-			t.slots[gap] = t.slots[i]
+			t.index[gap] = t.index[i]
 			gap = i
 		}
 	}
-	t.slots[gap] = 0
+	t.index[gap] = ref{}
 	t.removeKey(e)
 	t.free = append(t.free, slot)
 	t.len--
