@@ -101,19 +101,14 @@ func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
 // by the store nor by its policy, and the context's error if ctx ends first. A
 // failure of the store is an OVER_LIMIT only where the policy of a limit denies.
 func (s *Service) Decide(ctx context.Context, r *Request) (Answer, error) {
-	d := decisions.Get().(*decision)
+	d := s.begin(r)
 	defer d.release()
-	d.service, d.request = s, r
-	observed := len(s.cfg.Observers) > 0
-	if observed {
-		d.start = time.Since(s.epoch)
-	}
 	err := d.decide(ctx)
 	var answer Answer
 	if err == nil {
 		answer = Answer{Over: d.over, Message: d.encode()}
 	}
-	if observed {
+	if d.observed() {
 		d.tell(err)
 	}
 	if err == nil {
@@ -124,6 +119,19 @@ func (s *Service) Decide(ctx context.Context, r *Request) (Answer, error) {
 	}
 	return answer, nil
 }
+
+// begin returns a decision of r, which the caller releases.
+func (s *Service) begin(r *Request) *decision {
+	d := decisions.Get().(*decision)
+	d.service, d.request = s, r
+	if d.observed() {
+		d.start = time.Since(s.epoch)
+	}
+	return d
+}
+
+// observed reports whether there is an observer to tell.
+func (d *decision) observed() bool { return len(d.service.cfg.Observers) > 0 }
 
 // wait holds a request that passes until its turn in a leaky bucket's queue. It
 // returns early, with an error, when ctx ends.
