@@ -4,21 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"example.org/rls/pkg/certs"
-	"example.org/rls/pkg/reread"
 )
 
 type clientCmd struct {
@@ -29,11 +22,7 @@ type clientCmd struct {
 	Timeout    time.Duration `default:"5s" help:"Longest wait for the answer."`
 	Format     string        `default:"text" enum:"text,json" help:"How the answer is written: text or json."`
 
-	TLS        bool   `help:"Connect over TLS."`
-	CA         string `name:"ca" placeholder:"FILE" help:"CAs that the server's certificate must come from (PEM); the system's by default."`
-	Cert       string `placeholder:"FILE" help:"Client certificate (PEM)."`
-	Key        string `placeholder:"FILE" help:"Its private key (PEM)."`
-	ServerName string `help:"Name that the server's certificate must carry; the host of --addr by default."`
+	tlsFlags
 }
 
 func (c *clientCmd) Run(k *kong.Kong) error {
@@ -66,20 +55,11 @@ func (c *clientCmd) Run(k *kong.Kong) error {
 }
 
 func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	creds := insecure.NewCredentials()
-	if !c.TLS && c.CA+c.Cert+c.Key+c.ServerName != "" {
-		return nil, usageError("--ca, --cert, --key and --server-name are for --tls")
+	config, err := c.config()
+	if err != nil {
+		return nil, err
 	}
-	if c.TLS {
-		own, err := certs.Open(reread.NewWatcher(slog.Default()), "", certs.Files{Cert: c.Cert, Key: c.Key, CA: c.CA})
-		if err != nil {
-			return nil, usageError("%w", err)
-		}
-		config := own.Client()
-		config.ServerName = c.ServerName
-		creds = credentials.NewTLS(config)
-	}
-	conn, err := grpc.NewClient(c.Addr, grpc.WithTransportCredentials(creds))
+	conn, err := dial(c.Addr, config)
 	if err != nil {
 		return nil, err
 	}

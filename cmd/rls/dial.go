@@ -1,0 +1,54 @@
+package main
+
+import (
+	"crypto/tls"
+	"log/slog"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/reread"
+)
+
+// tlsFlags are the flags of a command that connects to a service.
+type tlsFlags struct {
+	TLS        bool   `name:"tls" help:"Connect over TLS."`
+	CA         string `name:"ca" placeholder:"FILE" help:"CAs that the server's certificate must come from (PEM); the system's by default."`
+	Cert       string `placeholder:"FILE" help:"Client certificate (PEM)."`
+	Key        string `placeholder:"FILE" help:"Its private key (PEM)."`
+	ServerName string `placeholder:"NAME" help:"Name that the server's certificate must carry; the host of --addr by default."`
+}
+
+// config returns the TLS configuration that the flags describe, or nil without
+// --tls. Its errors are usage errors.
+func (f *tlsFlags) config() (*tls.Config, error) {
+	if !f.TLS {
+		if f.CA+f.Cert+f.Key+f.ServerName != "" {
+			return nil, usageError("--ca, --cert, --key and --server-name are for --tls")
+		}
+		return nil, nil
+	}
+	own, err := certs.Open(reread.NewWatcher(slog.Default()), "", certs.Files{Cert: f.Cert, Key: f.Key, CA: f.CA})
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	config := own.Client()
+	config.ServerName = f.ServerName
+	return config, nil
+}
+
+// dial returns a connection to the address, host:port or unix:PATH, that is made
+// with the first call. A nil config is a connection without TLS.
+func dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if config != nil {
+		creds = credentials.NewTLS(config)
+	}
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		return nil, usageError("--addr: %w", err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,55 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Progress shows a line on the terminal w while something takes long: the result of
+// text, one second after the call for the first time, and then each second. Stop
+// removes the line and returns when nothing more is written. If w is no terminal
+// nothing is written, and text is not called. Another goroutine calls text.
+func Progress(w io.Writer, text func() string) (stop func()) {
+	if !Is(w) {
+		return func() {}
+	}
+	return progress(w, func() int { return width(w) }, text)
+}
+
+func progress(w io.Writer, width func() int, text func() string) (stop func()) {
+	done := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for shown := false; ; shown = true {
+			select {
+			case <-done:
+				if shown {
+					_, _ = io.WriteString(w, eraseLine)
+				}
+				return
+			case <-ticker.C:
+				_, _ = fmt.Fprint(w, eraseLine, cut(text(), width()-1))
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(done)
+		writing.Wait()
+	})
+}
+
+// eraseLine goes to the first column and erases to the end of the line.
+const eraseLine = "\r\x1b[K"
+
+// cut returns the first characters of text, so that it stays on one line: only the
+// last line of a longer text could be erased.
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:max(0, most)])
+	}
+	return text
+}

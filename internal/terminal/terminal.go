@@ -1,0 +1,58 @@
+// Package terminal writes colours and lines of progress where a person reads them:
+// on a terminal, and nowhere else.
+package terminal
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// Is reports whether w is a terminal.
+func Is(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// width is the number of columns of w, or 80 if w does not tell.
+func width(w io.Writer) int {
+	if file, ok := w.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
+			return columns
+		}
+	}
+	return 80
+}
+
+// Colors colours text. The zero value returns every text as it is.
+type Colors struct{ on bool }
+
+// ColorsFor returns the colours of text that is written to w: none unless w is a
+// terminal, or if the variable NO_COLOR is set and not empty, or TERM is dumb.
+func ColorsFor(w io.Writer) Colors {
+	return Colors{Is(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+// Red is for failures and denials.
+func (c Colors) Red(text string) string { return c.paint("31", text) }
+
+// Green is for success and admissions.
+func (c Colors) Green(text string) string { return c.paint("32", text) }
+
+// Yellow is for warnings.
+func (c Colors) Yellow(text string) string { return c.paint("33", text) }
+
+// Bold is for headings.
+func (c Colors) Bold(text string) string { return c.paint("1", text) }
+
+// Dim is for details.
+func (c Colors) Dim(text string) string { return c.paint("2", text) }
+
+// paint sets the attributes of a text by an escape sequence (SGR of ECMA-48).
+func (c Colors) paint(attributes, text string) string {
+	if !c.on || text == "" {
+		return text
+	}
+	return "\x1b[" + attributes + "m" + text + "\x1b[0m"
+}
