@@ -31,6 +31,8 @@ type backend struct {
 	open func(*opening) (main, perSecond stack.Tier, err error)
 	// system is what OpenTelemetry calls its servers; "" if it has none.
 	system string
+	// storedKey is the name under which it keeps a key; nil if that is the key.
+	storedKey func(key string) string
 	// shared: all processes with the same settings count in the same cells.
 	shared bool
 	// health returns how the process's health follows the store's; nil stands for
@@ -47,8 +49,8 @@ const (
 // backendTypes are the backends by the values of BACKEND_TYPE.
 var backendTypes = map[string]backend{
 	inMemory:    {open: openMemory},
-	inRedis:     {open: openRedis, system: "redis", shared: true, health: redisHealth},
-	inMemcached: {open: openMemcached, system: "memcached", shared: true},
+	inRedis:     {open: openRedis, system: "redis", storedKey: redis.StoredKey, shared: true, health: redisHealth},
+	inMemcached: {open: openMemcached, system: "memcached", storedKey: memcached.StoredKey, shared: true},
 }
 
 func backendOf(s *settings.Settings) backend { return backendTypes[s.Backend.BackendType] }

@@ -39,6 +39,7 @@ func newService(s *settings.Settings, store backends.Store, local service.Local,
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",
 		KeySecret:     keySecret,
+		StoredKey:     backendOf(s).storedKey,
 
 		Caps: service.Caps{
 			Descriptors: s.Request.MaxDescriptors,

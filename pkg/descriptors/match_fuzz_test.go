@@ -147,10 +147,32 @@ func FuzzMatch(f *testing.F) {
 			}
 			if trace := domain.Explain(request); trace.Rule != rule || (trace.Why == "") != (rule != nil) || len(trace.Steps) == 0 {
 				t.Fatalf("%q: Explain gives %+v, Match %q", request, trace, got)
+			} else {
+				checkWinners(t, trace)
 			}
 			if want := modelMatch(rules, request, "d"); got != want {
 				t.Fatalf("%q matches %q, want %q, of\n%s", request, got, want, b.String())
 			}
 		}
 	})
+}
+
+// checkWinners fails unless, at each depth, the descriptor that won is the first in
+// the order of the rules of those that match in the best way.
+func checkWinners(t *testing.T, trace descriptors.Trace) {
+	t.Helper()
+	precedence := []descriptors.By{descriptors.Exact, descriptors.Wildcard, descriptors.Key, descriptors.Nothing}
+	for _, step := range trace.Steps {
+		best := -1
+		for i, seen := range step.Seen {
+			if seen.By != descriptors.Nothing && (best < 0 || slices.Index(precedence, seen.By) < slices.Index(precedence, step.Seen[best].By)) {
+				best = i
+			}
+		}
+		for i, seen := range step.Seen {
+			if seen.Won != (i == best) || seen.Why == "" {
+				t.Fatalf("%q: %+v, and the best is number %d", step.Entry, step.Seen, best)
+			}
+		}
+	}
 }

@@ -15,6 +15,9 @@ const (
 type matcher struct {
 	by  By
 	why string // the property of the descriptors that this matcher finds
+	// matches reports whether a descriptor, as it is written, matches an entry in
+	// this way.
+	matches func(written, e Entry) bool
 	// find looks an entry up among all descriptors below a node. A matcher
 	// without it has an index of the descriptors that it takes.
 	find  func(*Node, Entry) *Node
@@ -33,14 +36,26 @@ type index interface {
 // matchers are asked one after the other; the first that finds a descriptor
 // wins.
 var matchers = [...]matcher{
-	{by: Exact, why: "it has the entry's key and value", find: func(n *Node, e Entry) *Node {
-		if e.Value == "" {
-			return nil // leaves a descriptor without a value to the matcher Key
-		}
-		return n.child(e)
-	}},
-	{by: Wildcard, why: "it is the first in the order of the rules whose wildcards match", takes: Entry.HasWildcard, index: func() index { return new(wildcards) }},
-	{by: Key, why: "it has the entry's key and no value", find: func(n *Node, e Entry) *Node { return n.child(Entry{Key: e.Key}) }},
+	{
+		by: Exact, why: "it has the entry's key and value",
+		matches: func(written, e Entry) bool { return e.Value != "" && written == e },
+		find: func(n *Node, e Entry) *Node {
+			if e.Value == "" {
+				return nil // leaves a descriptor without a value to the matcher Key
+			}
+			return n.child(e)
+		},
+	},
+	{
+		by: Wildcard, why: "it is the first in the order of the rules whose wildcards match",
+		matches: Entry.matchesByWildcard,
+		takes:   Entry.HasWildcard, index: func() index { return new(wildcards) },
+	},
+	{
+		by: Key, why: "it has the entry's key and no value",
+		matches: func(written, e Entry) bool { return written == Entry{Key: e.Key} },
+		find:    func(n *Node, e Entry) *Node { return n.child(Entry{Key: e.Key}) },
+	},
 }
 
 // ask returns the descriptor below n that one of the matchers finds for e, or nil.

@@ -25,6 +25,9 @@ type Node struct {
 	few  []*Node
 	many map[Entry]*Node
 	size int
+	// order is the place of the node among those of its parent in the order of the
+	// rules, from 1.
+	order int
 	// indexes finds descriptors that hashing does not find, one for each of the
 	// matchers; nil when no descriptor below needs one.
 	indexes []index
@@ -60,6 +63,7 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node) {
 		d.Rule.place(child)
 	}
 	n.size++
+	child.order = n.size
 	if n.many == nil && n.size > maxFew {
 		n.Grow(1)
 	}
@@ -78,7 +82,7 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node) {
 		if n.indexes[i] == nil {
 			n.indexes[i] = m.index()
 		}
-		n.indexes[i].add(child, n.size)
+		n.indexes[i].add(child, child.order)
 	}
 	return child, nil
 }
@@ -101,10 +105,15 @@ func (n *Node) walk(do func(*Rule)) {
 	if n.Rule != nil {
 		do(n.Rule)
 	}
+	n.each(func(child *Node) { child.walk(do) })
+}
+
+// each calls do for the nodes right below n, in no particular order.
+func (n *Node) each(do func(*Node)) {
 	for _, child := range n.few {
-		child.walk(do)
+		do(child)
 	}
 	for _, child := range n.many {
-		child.walk(do)
+		do(child)
 	}
 }

@@ -57,6 +57,12 @@ func (p Position) String() string {
 	return s
 }
 
+// Place is file:line, or the path of a descriptor in a message.
+func (p Position) Place() string {
+	p.Column = 0
+	return p.String()
+}
+
 // Limit is one limit of a rule.
 type Limit struct {
 	*algorithms.Limit

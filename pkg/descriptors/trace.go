@@ -1,6 +1,10 @@
 package descriptors
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Trace is how [Domain.Match] came to its answer.
 type Trace struct {
@@ -13,9 +17,8 @@ type Trace struct {
 // Step is one depth of a Trace.
 type Step struct {
 	Entry Entry // of the request
-	// Seen has the descriptors of the rules that match Entry, best first; only
-	// the first of the wildcards that match. Without any it has one item with
-	// the By Nothing and no position.
+	// Seen has, in the order of the rules, the descriptors at this depth whose key
+	// is the entry's key or has a wildcard.
 	Seen []Seen
 }
 
@@ -23,63 +26,159 @@ type Step struct {
 type Seen struct {
 	Entry Entry // as written
 	Pos   Position
-	By    By
-	Won   bool
-	Why   string // why it won or lost
+	By    By   // Nothing if the descriptor does not match the entry
+	Won   bool // the descriptor took the entry; at most one of a Step did
+	Why   string
 }
 
-// Explain is [Domain.Match] with the way to the answer.
+// Explain is [Domain.Match] with the way to the answer. It looks at every
+// descriptor at the depths that the request reaches, so it is slow where there are
+// many.
 func (d *Domain) Explain(entries []Entry) Trace {
 	var t Trace
-	if t.Rule = d.match(entries, &t); t.Rule != nil {
-		return t
-	}
 	switch {
 	case d == nil:
 		t.Why = "the domain has no rules"
 	case len(entries) == 0:
 		t.Why = "the request's descriptor has no entries"
-	case t.Why == "":
-		t.Why = fmt.Sprintf("no descriptor takes entry %d", len(t.Steps))
-		if last := t.Steps[len(t.Steps)-1]; last.Seen[0].Why == deepest {
-			t.Why += ": the request has more entries than the rule on its way"
+	default:
+		n := &d.root
+		for i, e := range entries {
+			next := t.look(n, e)
+			if next == nil {
+				t.Why = n.noneFor(e, len(entries)-i)
+				return t
+			}
+			n = next
+		}
+		if t.Rule = n.Rule; t.Rule == nil {
+			t.Why = n.noLimit()
 		}
 	}
 	return t
 }
 
-const deepest = "no descriptor stands below the one before"
-
-// look adds a step with the descriptors below n that match e. It also asks the
-// matchers after the winner, so that the trace shows the descriptors that lost.
-func (t *Trace) look(n *Node, e Entry) {
+// look adds a step with the descriptors below n that concern e. It returns the
+// descriptor that takes e, or nil.
+func (t *Trace) look(n *Node, e Entry) *Node {
+	winner := n.next(e)
 	step := Step{Entry: e}
-	for i, m := range matchers {
-		switch found := n.ask(i, e); {
-		case found == nil:
-		case len(step.Seen) == 0:
-			step.Seen = append(step.Seen, Seen{found.Entry, found.Pos, m.by, true, m.why})
-		case found.Entry != step.Seen[0].Entry:
-			step.Seen = append(step.Seen, Seen{found.Entry, found.Pos, m.by, false, fmt.Sprintf("%s goes before %s", step.Seen[0].By, m.by)})
+	for _, child := range n.concerning(e) {
+		seen := Seen{Entry: child.Entry, Pos: child.Pos, Won: child == winner}
+		m := child.matcher(e)
+		switch {
+		case m == nil:
+			seen.By, seen.Why = Nothing, child.mismatch(e)
+			if winner != nil {
+				seen.Why += "; " + winner.Pos.Place() + " won"
+			}
+		case seen.Won:
+			seen.By, seen.Why = m.by, m.why
+		default:
+			seen.By, seen.Why = m.by, child.lost(m, winner, e)
 		}
-	}
-	if len(step.Seen) == 0 {
-		why := fmt.Sprintf("no descriptor here matches key %q, value %q", e.Key, e.Value)
-		if n.size == 0 {
-			why = deepest
-		}
-		step.Seen = []Seen{{By: Nothing, Why: why}}
+		step.Seen = append(step.Seen, seen)
 	}
 	t.Steps = append(t.Steps, step)
+	return winner
 }
 
-// end notes that the request has no more entries.
-func (t *Trace) end(n *Node) {
-	switch {
-	case n.Rule != nil || n.parent == nil:
-	case n.size > 0:
-		t.Why = "the last descriptor has no limit of its own, and the request has no entry for the descriptors below it"
-	default:
-		t.Why = "the last descriptor has no limit"
+// concerning lists the descriptors below n whose key is e's key or has a wildcard,
+// in the order of the rules.
+func (n *Node) concerning(e Entry) []*Node {
+	var found []*Node
+	n.each(func(child *Node) {
+		if child.Key == e.Key || isPattern(child.Key) {
+			found = append(found, child)
+		}
+	})
+	slices.SortFunc(found, func(a, b *Node) int { return cmp.Compare(a.order, b.order) })
+	return found
+}
+
+// matcher is the first of the matchers that lets n take e, or nil.
+func (n *Node) matcher(e Entry) *matcher {
+	for i := range matchers {
+		if matchers[i].matches(n.Entry, e) {
+			return &matchers[i]
+		}
 	}
+	return nil
+}
+
+// mismatch says why n does not match e.
+func (n *Node) mismatch(e Entry) string {
+	if key := newPattern(n.Key); !key.match(e.Key) {
+		return "its key does not match the entry's"
+	}
+	return "its value does not match the entry's"
+}
+
+// lost says why winner took e and not n, which m finds.
+func (n *Node) lost(m *matcher, winner *Node, e Entry) string {
+	place := winner.Pos.Place()
+	switch first := winner.matcher(e); {
+	case first.by != m.by:
+		return fmt.Sprintf("%s goes first: %s", place, first.why)
+	case n.Pos.File == winner.Pos.File && n.Pos.Line > 0:
+		return "shadowed by the wildcard above it, " + place
+	default:
+		return "shadowed by the wildcard before it, " + place
+	}
+}
+
+// noneFor says why no limit applies if no descriptor below n takes e, which is
+// followed by other entries; left counts e and them.
+func (n *Node) noneFor(e Entry, left int) string {
+	why := "no descriptor matches " + e.Key
+	if e.Value != "" {
+		why += "=" + e.Value
+	}
+	switch {
+	case n.parent == nil:
+		return why
+	case n.size == 0:
+		return fmt.Sprintf("%s: %s too many, because %s has no descriptors below it", why, entryCount(left), n.Pos.Place())
+	}
+	return why + " below " + n.Pos.Place()
+}
+
+// noLimit says why no limit applies if the request has no entry after the one that
+// n, which has no rule, takes.
+func (n *Node) noLimit() string {
+	place := n.Pos.Place()
+	if missing := n.nearest(); missing > 0 {
+		return fmt.Sprintf("%s too few: %s has no limit of its own, only descriptors below it have", entryCount(missing), place)
+	}
+	if n.size > 0 {
+		return place + " has no limit, and no descriptor below it has one"
+	}
+	return place + " has no limit"
+}
+
+// nearest is how many depths below n the nearest rule is; 0 if there is none.
+func (n *Node) nearest() int {
+	level := []*Node{n}
+	for depth := 1; len(level) > 0; depth++ {
+		var below []*Node
+		found := false
+		for _, above := range level {
+			above.each(func(child *Node) {
+				found = found || child.Rule != nil
+				below = append(below, child)
+			})
+		}
+		if found {
+			return depth
+		}
+		level = below
+	}
+	return 0
+}
+
+func entryCount(n int) string {
+	if n == 1 {
+		return "one entry"
+	}
+	return fmt.Sprintf("%d entries", n)
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
 )
 
 // story is a trace in words: a line for each descriptor that was looked at.
@@ -15,10 +17,7 @@ func story(t descriptors.Trace) []string {
 	var lines []string
 	for depth, step := range t.Steps {
 		for _, s := range step.Seen {
-			line := fmt.Sprintf("%d %s", depth, s.By)
-			if s.By != descriptors.Nothing {
-				line += fmt.Sprintf(" %s at %s", s.Entry, s.Pos)
-			}
+			line := fmt.Sprintf("%d %s %s at %s", depth+1, s.By, s.Entry, s.Pos)
 			if s.Won {
 				line += " won"
 			}
@@ -41,24 +40,41 @@ func TestExplain(t *testing.T) {
   - {key: user, value: "*", `+limited+`}
 - {key: plan, `+limited+`}
 - key: tenant
+- key: "x-*"
+  descriptors:
+  - {key: deep, descriptors: [{key: deeper, `+limited+`}]}
+- {key: empty, descriptors: [{key: deep}]}
 `)).Domain("d")
 	const (
 		exact    = "it has the entry's key and value"
 		wildcard = "it is the first in the order of the rules whose wildcards match"
 		key      = "it has the entry's key and no value"
-		free     = "0 exact plan_free at rules.yaml:3:3 won: " + exact + "\n0 key plan at rules.yaml:10:3: exact goes before key\n"
+
+		free  = "1 exact plan_free at rules.yaml:3:3 won: " + exact + "\n1 key plan at rules.yaml:10:3: rules.yaml:3 goes first: " + exact + "\n"
+		gold  = "1 none plan_free at rules.yaml:3:3: its value does not match the entry's; rules.yaml:10 won\n1 key plan at rules.yaml:10:3 won: " + key + "\n"
+		other = "1 none x-* at rules.yaml:12:3: its key does not match the entry's"
+		beat  = other + "; rules.yaml:"
 	)
 	for request, want := range map[string]string{
-		"plan=free,user=a": free + "1 exact user_a at rules.yaml:7:5 won: " + exact + "\n1 wildcard user_a* at rules.yaml:8:5: exact goes before wildcard\n" +
-			"1 key user at rules.yaml:6:5: exact goes before key\nrule d.plan_free.user_a",
-		"plan=free,user=ab": free + "1 wildcard user_a* at rules.yaml:8:5 won: " + wildcard + "\n1 key user at rules.yaml:6:5: wildcard goes before key\nrule d.plan_free.user_a*",
-		"plan=gold":         "0 key plan at rules.yaml:10:3 won: " + key + "\nrule d.plan",
-		"plan=free":         free + "no limit: the last descriptor has no limit of its own, and the request has no entry for the descriptors below it",
-		"plan=free,x=1":     free + "1 none: no descriptor here matches key \"x\", value \"1\"\nno limit: no descriptor takes entry 2",
-		"plan=gold,user=a": "0 key plan at rules.yaml:10:3 won: " + key + "\n1 none: no descriptor stands below the one before\n" +
-			"no limit: no descriptor takes entry 2: the request has more entries than the rule on its way",
-		"tenant=x": "0 key tenant at rules.yaml:11:3 won: " + key + "\nno limit: the last descriptor has no limit",
-		"y=1":      "0 none: no descriptor here matches key \"y\", value \"1\"\nno limit: no descriptor takes entry 1",
+		"plan=free,user=a": free + beat + "3 won\n" +
+			"2 key user at rules.yaml:6:5: rules.yaml:7 goes first: " + exact + "\n2 exact user_a at rules.yaml:7:5 won: " + exact + "\n" +
+			"2 wildcard user_a* at rules.yaml:8:5: rules.yaml:7 goes first: " + exact + "\n2 wildcard user_* at rules.yaml:9:5: rules.yaml:7 goes first: " + exact + "\n" +
+			"rule d.plan_free.user_a",
+		"plan=free,user=ab": free + beat + "3 won\n" +
+			"2 key user at rules.yaml:6:5: rules.yaml:8 goes first: " + wildcard + "\n2 none user_a at rules.yaml:7:5: its value does not match the entry's; rules.yaml:8 won\n" +
+			"2 wildcard user_a* at rules.yaml:8:5 won: " + wildcard + "\n2 wildcard user_* at rules.yaml:9:5: shadowed by the wildcard above it, rules.yaml:8\n" +
+			"rule d.plan_free.user_a*",
+		"plan=gold":     gold + beat + "10 won\nrule d.plan",
+		"plan=free":     free + beat + "3 won\nno limit: one entry too few: rules.yaml:3 has no limit of its own, only descriptors below it have",
+		"plan=free,y=1": free + beat + "3 won\nno limit: no descriptor matches y=1 below rules.yaml:3",
+		"plan=gold,user=a": gold + beat + "10 won\n" +
+			"no limit: no descriptor matches user=a: one entry too many, because rules.yaml:10 has no descriptors below it",
+		"plan=gold,user=a,b=c": gold + beat + "10 won\n" +
+			"no limit: no descriptor matches user=a: 2 entries too many, because rules.yaml:10 has no descriptors below it",
+		"tenant=x": "1 key tenant at rules.yaml:11:3 won: " + key + "\n" + beat + "11 won\nno limit: rules.yaml:11 has no limit",
+		"x-id=1":   "1 wildcard x-* at rules.yaml:12:3 won: " + wildcard + "\nno limit: 2 entries too few: rules.yaml:12 has no limit of its own, only descriptors below it have",
+		"empty=1":  beat + "15 won\n1 key empty at rules.yaml:15:3 won: " + key + "\nno limit: rules.yaml:15 has no limit, and no descriptor below it has one",
+		"y":        other + "\nno limit: no descriptor matches y",
 		"":         "no limit: the request's descriptor has no entries",
 	} {
 		trace := domain.Explain(entries(request))
@@ -72,5 +88,35 @@ func TestExplain(t *testing.T) {
 	var none *descriptors.Domain
 	if got := none.Explain(entries("a=1")); got.Rule != nil || got.Why != "the domain has no rules" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestExplainManyDescriptors: a level with an index keeps the order of the rules,
+// also over several files.
+func TestExplainManyDescriptors(t *testing.T) {
+	var one, two strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&one, "- {key: user, value: v%d, %s}\n", 19-i, limited)
+		fmt.Fprintf(&two, "- {key: user, value: \"v%d*\", %s}\n", 19-i, limited)
+	}
+	b, a := yamlFile(one.String()), yamlFile(two.String())
+	b.Name, a.Name = "b.yaml", "a.yaml"
+	tree, _, err := yaml.Load([]yaml.Text{b, a}, rules.Options{MergeDomains: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := tree.Domain("d").Explain(entries("user=v1x"))
+	var order []string
+	for _, s := range trace.Steps[0].Seen {
+		order = append(order, s.Entry.Value)
+	}
+	if len(order) != 40 || order[0] != "v19" || order[19] != "v0" || order[20] != "v19*" || order[39] != "v0*" {
+		t.Errorf("looked at in the order %q", order)
+	}
+	if trace.Rule == nil || trace.Rule.Path != "d.user_v1*" {
+		t.Errorf("got %+v", trace.Rule)
+	}
+	if last := trace.Steps[0].Seen[19]; last.By != descriptors.Nothing || !strings.HasSuffix(last.Why, "; a.yaml:21 won") {
+		t.Errorf("got %+v", last)
 	}
 }

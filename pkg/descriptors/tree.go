@@ -76,24 +76,15 @@ func (d *Domain) Root() *Node {
 // not try another descriptor. A rule applies only to requests that have as many
 // entries as there are descriptors on the way to the rule. Match does not
 // allocate.
-func (d *Domain) Match(entries []Entry) *Rule { return d.match(entries, nil) }
-
-// match notes its way in trace unless that is nil.
-func (d *Domain) match(entries []Entry, trace *Trace) *Rule {
+func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
 	n := &d.root
 	for _, e := range entries {
-		if trace != nil {
-			trace.look(n, e)
-		}
 		if n = n.next(e); n == nil {
 			return nil
 		}
-	}
-	if trace != nil {
-		trace.end(n)
 	}
 	return n.Rule
 }

@@ -17,6 +17,16 @@ func isPattern(s string) bool { return strings.IndexByte(s, '*') >= 0 }
 // HasWildcard reports whether key or value has a wildcard.
 func (e Entry) HasWildcard() bool { return isPattern(e.Key) || isPattern(e.Value) }
 
+// matchesByWildcard reports whether e, as it is written in rules, has a wildcard and
+// matches an entry of a request.
+func (e Entry) matchesByWildcard(asked Entry) bool {
+	if !e.HasWildcard() {
+		return false
+	}
+	key, value := newPattern(e.Key), newPattern(e.Value)
+	return key.match(asked.Key) && (value.match(asked.Value) || e.Value == "")
+}
+
 func newPattern(s string) pattern {
 	parts := strings.Split(s, "*")
 	if len(parts) == 1 {

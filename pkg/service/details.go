@@ -76,10 +76,13 @@ func (d *decision) ruleName(o *outcome) string {
 	case o.shows.Name != "":
 		return o.shows.Name
 	case o.overrides != nil:
-		return d.request.domain + ".override"
+		return overridePath(d.request.domain)
 	}
 	return o.rule.Path
 }
+
+// overridePath names an override, which has no rule of its own.
+func overridePath(domain string) string { return domain + ".override" }
 
 // describe lists the request's descriptors with their entries as "key=value".
 func (d *decision) describe() []any {

@@ -31,7 +31,7 @@ func (d *decision) match(domain *descriptors.Domain) error {
 		o.first = len(d.checks)
 		limits := o.limits()
 		for j := range limits {
-			if l := &limits[j]; o.overrides != nil || !d.replaced(l.Name) {
+			if l := &limits[j]; o.overrides != nil || d.replacer(l.Name) == nil {
 				d.checks = append(d.checks, check{outcome: o, limit: l})
 			}
 		}
@@ -40,12 +40,12 @@ func (d *decision) match(domain *descriptors.Domain) error {
 	return nil
 }
 
-// replaced reports whether a limit of the request replaces the limit of that
-// name. A limit that is itself replaced, unlimited or in shadow mode replaces
-// others all the same. An override replaces none.
-func (d *decision) replaced(name string) bool {
+// replacer is the outcome of a descriptor whose rule replaces the limit of that
+// name, or nil. A limit that is itself replaced, unlimited or in shadow mode
+// replaces others all the same. An override replaces none.
+func (d *decision) replacer(name string) *outcome {
 	if name == "" {
-		return false
+		return nil
 	}
 	for i := range d.outcomes {
 		o := &d.outcomes[i]
@@ -53,15 +53,15 @@ func (d *decision) replaced(name string) bool {
 			continue
 		}
 		if slices.Contains(o.rule.Replaces, name) {
-			return true
+			return o
 		}
 		for j := range o.rule.Limits {
 			if slices.Contains(o.rule.Limits[j].Replaces, name) {
-				return true
+				return o
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 // plan makes the batch: one operation for each check. The limits of one

@@ -37,6 +37,10 @@ type Config struct {
 	// KeySecret, if it is not empty, puts an HMAC with this secret in place of
 	// each value of a descriptor in keys. It excludes RatelimitKeys.
 	KeySecret []byte
+	// StoredKey is the name under which Store keeps a key, such as
+	// redis.StoredKey; nil says that it keeps every key as it is. Only
+	// [Service.Inspect] calls it, to show the name.
+	StoredKey func(key string) string
 	Caps      Caps
 	// ShadowMode answers every request OK. The statuses still show the decisions.
 	ShadowMode bool

@@ -18,9 +18,9 @@ func TestSafeKeysAreLegalAndDistinct(t *testing.T) {
 	seen := map[string]string{}
 	for _, key := range []string{
 		"", " ", "a", "a b", "a\tb", "a_b", "a\x7fb", "a\r\n", "ü", long, long + "x", long[:250], long[:251],
-		safeKey("a b"), safeKey(long), safeKey(safeKey(long)), // names that a caller made look hashed
+		StoredKey("a b"), StoredKey(long), StoredKey(StoredKey(long)), // names that a caller made look hashed
 	} {
-		safe := safeKey(key)
+		safe := StoredKey(key)
 		if !isLegal(safe) {
 			t.Errorf("%.30q becomes %q", key, safe)
 		}
@@ -29,10 +29,10 @@ func TestSafeKeysAreLegalAndDistinct(t *testing.T) {
 		}
 		seen[safe] = key
 	}
-	if got := safeKey("domain/key_value"); got != "domain/key_value" {
+	if got := StoredKey("domain/key_value"); got != "domain/key_value" {
 		t.Errorf("a legal key becomes %q", got)
 	}
-	if got := safeKey("domain/key with space"); !strings.HasPrefix(got, "domain/key_with_space~") {
+	if got := StoredKey("domain/key with space"); !strings.HasPrefix(got, "domain/key_with_space~") {
 		t.Errorf("the head of %q is not readable", got)
 	}
 }
@@ -40,8 +40,8 @@ func TestSafeKeysAreLegalAndDistinct(t *testing.T) {
 func FuzzSafeKey(f *testing.F) {
 	f.Add("a b", "a_b")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		if !isLegal(safeKey(a)) || a != b && safeKey(a) == safeKey(b) {
-			t.Fatalf("%q: %q, %q: %q", a, safeKey(a), b, safeKey(b))
+		if !isLegal(StoredKey(a)) || a != b && StoredKey(a) == StoredKey(b) {
+			t.Fatalf("%q: %q, %q: %q", a, StoredKey(a), b, StoredKey(b))
 		}
 	})
 }

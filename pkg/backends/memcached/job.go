@@ -66,7 +66,7 @@ func (j *job) sort() {
 		op := &j.Ops[i]
 		c := byKey[op.Key]
 		if c == nil {
-			c = &cell{key: safeKey(op.Key), counts: !j.together, refunds: true}
+			c = &cell{key: StoredKey(op.Key), counts: !j.together, refunds: true}
 			byKey[op.Key] = c
 			j.cells = append(j.cells, c)
 		}
@@ -180,7 +180,7 @@ func (j *job) step(cells []*cell, found map[string]*memcache.Item, do func(i int
 		}
 		prev, err := previous(&j.Ops[i], byKey, found)
 		if err != nil {
-			j.Replies[i] = backends.Reply{Err: foreign(safeKey(j.Ops[i].Prev), err)}
+			j.Replies[i] = backends.Reply{Err: foreign(StoredKey(j.Ops[i].Prev), err)}
 			continue
 		}
 		do(i, c.record, prev)
@@ -217,7 +217,7 @@ func previous(op *backends.Op, cells map[string]*cell, found map[string]*memcach
 	if op.Prev == "" {
 		return 0, nil
 	}
-	key := safeKey(op.Prev)
+	key := StoredKey(op.Prev)
 	if c := cells[key]; c != nil {
 		if c.record == nil {
 			return 0, errNonsense

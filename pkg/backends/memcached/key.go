@@ -4,10 +4,10 @@ import "example.org/rls/pkg/backends"
 
 const maxKeyLen = 250 // memcached's KEY_MAX_LENGTH
 
-// safeKey is the name under which memcached stores the cell key: key itself
+// StoredKey is the name under which memcached stores the cell key: key itself
 // where the text protocol can carry it (1 to 250 bytes, no spaces, control
 // characters or DEL), else a backends.TextKey.
-func safeKey(key string) string {
+func StoredKey(key string) string {
 	if isLegal(key) && !backends.IsTextKey(key) {
 		return key
 	}

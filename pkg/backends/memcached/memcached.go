@@ -159,7 +159,7 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 		return b.Fail(fmt.Errorf("memcached: %w: no server is known", backends.ErrUnavailable))
 	}
 	places := split.Places{
-		Of:       func(op *backends.Op) int { return servers.pick(safeKey(op.Key)) },
+		Of:       func(op *backends.Op) int { return servers.pick(StoredKey(op.Key)) },
 		GiveBack: s.timeout,
 		Ask: func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
 			split.AtOnce(parts, func(p *split.Part) {

@@ -22,7 +22,7 @@ func (j *job) keys(cells []*cell) []string {
 		}
 		for _, i := range c.ops {
 			if prev := j.Ops[i].Prev; prev != "" {
-				keys = append(keys, safeKey(prev))
+				keys = append(keys, StoredKey(prev))
 			}
 		}
 	}

@@ -10,10 +10,10 @@ import (
 // values of callers do not cost memory and traffic of Redis.
 const maxKey = 512
 
-// storedKey is the name under which Redis keeps the cell key: the key itself,
+// StoredKey is the name under which Redis keeps the cell key: the key itself,
 // or a backends.TextKey if it is long. Whether a key is long does not depend on
 // trailing digits, in which the keys of adjacent windows differ.
-func storedKey(key string) string {
+func StoredKey(key string) string {
 	const bucketDigits = 20
 	long := len(key) > maxKey+bucketDigits || len(strings.TrimRight(key, "0123456789")) > maxKey
 	if !long && !backends.IsTextKey(key) {

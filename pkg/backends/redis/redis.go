@@ -150,4 +150,4 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", backends.ErrUnavailable, err)
 }
 
-func slotOfOp(op *backends.Op) int { return int(slotOf(storedKey(op.Key))) }
+func slotOfOp(op *backends.Op) int { return int(slotOf(StoredKey(op.Key))) }

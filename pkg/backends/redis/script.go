@@ -68,7 +68,7 @@ func isCount(op *backends.Op) bool {
 func newEval(b *backends.Batch, jitter int64) eval {
 	if isPlain(b) {
 		op := &b.Ops[0]
-		return eval{plain: plain{key: storedKey(op.Key), cost: op.By.Whole * op.Times, lifetime: lifetime(op, jitter)}}
+		return eval{plain: plain{key: StoredKey(op.Key), cost: op.By.Whole * op.Times, lifetime: lifetime(op, jitter)}}
 	}
 	if b.Together() {
 		return newApply(b, jitter)
@@ -86,7 +86,7 @@ func newCount(b *backends.Batch, jitter int64) eval {
 	args := make([]any, 3, 3+3*n)
 	args[0], args[1], args[2] = "evalsha", countScript.sha, n
 	for i := range b.Ops {
-		args = append(args, storedKey(b.Ops[i].Key))
+		args = append(args, StoredKey(b.Ops[i].Key))
 	}
 	for i := range b.Ops {
 		op := &b.Ops[i]
@@ -104,9 +104,9 @@ func newApply(b *backends.Batch, jitter int64) eval {
 	packed := make([]byte, 0, packedSize*len(b.Ops))
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		args = append(args, storedKey(op.Key))
+		args = append(args, StoredKey(op.Key))
 		if op.Prev != "" {
-			args = append(args, storedKey(op.Prev))
+			args = append(args, StoredKey(op.Prev))
 		}
 		packed = pack(packed, op, lifetime(op, jitter))
 	}
@@ -207,5 +207,5 @@ func (e *eval) fill(b *backends.Batch, answer []int64) error {
 // identify customers.
 func foreign(key string) error {
 	return fmt.Errorf("redis: %w: a key does not hold a counter of this limit: of the keys that redis-cli --scan prints, delete the key whose SHA-256 begins with %s (docs/backends.md)",
-		backends.ErrUnavailable, backends.KeyHash(storedKey(key)))
+		backends.ErrUnavailable, backends.KeyHash(StoredKey(key)))
 }

@@ -1,0 +1,192 @@
+// Package explain shows people and programs how the service comes to the limits of
+// a request: the descriptors of the rules that were looked at, why one of them won,
+// and the limits with their keys and states.
+//
+// A [Document] is made of a [service.Inspection] by [New], or read from its JSON by
+// [Parse]. It does not ask the service or a store itself.
+package explain
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// Document is the answer of `rls explain` and of the admin API; its JSON is theirs.
+// The strings are as they stand in the rules and in the request, control characters
+// included.
+type Document struct {
+	Domain string `json:"domain"`
+	// Rules is nil unless a running process was asked.
+	Rules       *Rules       `json:"rules,omitempty"`
+	Descriptors []Descriptor `json:"descriptors"`
+}
+
+// Rules says where the rules in force come from.
+type Rules struct {
+	Source string    `json:"source"` // file or xds
+	Path   string    `json:"path"`
+	Hash   string    `json:"hash"`
+	Loaded time.Time `json:"loaded"`
+}
+
+// Descriptor is one descriptor of the request.
+type Descriptor struct {
+	Entries []Entry `json:"entries"`
+	// Path has the descriptors of the rules that were looked at, in the order of
+	// depths and then of the rules.
+	Path []Step `json:"path"`
+	// Rule is the path of the rule that limits the descriptor; "" if none does, and
+	// then Why says why.
+	Rule     string  `json:"rule"`
+	Why      string  `json:"why"`
+	Override bool    `json:"override,omitempty"` // the limit came with the request
+	Shadow   bool    `json:"shadow_mode,omitempty"`
+	Quota    bool    `json:"quota_mode,omitempty"`
+	Limits   []Limit `json:"limits"`
+}
+
+// Entry is one entry of a descriptor of the request.
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Step is one descriptor of the rules that was looked at.
+type Step struct {
+	Depth int    `json:"depth"` // from 1
+	File  string `json:"file"`  // or the path of the descriptor in a message
+	Line  int    `json:"line"`  // 0 in a message
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	Match string `json:"match"` // exact, wildcard, key or none
+	Won   bool   `json:"won"`
+	Why   string `json:"why"`
+}
+
+// Limit is one limit of a descriptor. An unlimited one has a Rule only.
+type Limit struct {
+	Rule      string `json:"rule"`
+	Unlimited bool   `json:"unlimited,omitempty"`
+	*Terms
+	*State
+}
+
+// Terms says what a limit allows, and whom it counts under which key.
+type Terms struct {
+	Name       string   `json:"name,omitempty"`
+	Strategy   string   `json:"strategy"`
+	Limit      uint32   `json:"limit"` // requests_per_unit
+	Window     Duration `json:"window"`
+	Burst      uint32   `json:"burst,omitempty"`
+	MaxDelay   Duration `json:"max_delay,omitempty"`
+	Key        string   `json:"key"`                   // in the store
+	ReplacedBy string   `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
+}
+
+// State is the state of a limit's cell, from a running process.
+type State struct {
+	*Cell
+	// Policy decides the limit whenever the store cannot.
+	Policy string `json:"policy"`
+	// Error says why there is no Cell.
+	Error string `json:"error,omitempty"`
+}
+
+// Cell is the state of a limit's cell: the hits that are used, the hits that would
+// pass now, and the time until the full quota is back.
+type Cell struct {
+	Count     int64    `json:"count"`
+	Remaining int64    `json:"remaining"`
+	Reset     Duration `json:"reset"`
+}
+
+// Duration is a duration whose JSON is a number of seconds with the unit: "60s" or
+// "0.1s".
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) {
+	return append(strconv.AppendFloat(nil, time.Duration(d).Seconds(), 'f', -1, 64), 's'), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler. It reads what
+// time.ParseDuration reads.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
+// New returns the document of an inspection. With states of cells it is that of a
+// running process, and the caller sets Rules.
+func New(in service.Inspection) Document {
+	doc := Document{Domain: in.Domain, Descriptors: make([]Descriptor, len(in.Descriptors))}
+	for i := range in.Descriptors {
+		doc.Descriptors[i] = describe(&in.Descriptors[i])
+	}
+	return doc
+}
+
+// Parse reads the JSON of a Document.
+func Parse(data []byte) (Document, error) {
+	var doc Document
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return doc, fmt.Errorf("read an explanation: %w", err)
+	}
+	return doc, nil
+}
+
+func describe(in *service.Inspected) Descriptor {
+	d := Descriptor{
+		Entries: make([]Entry, len(in.Entries)), Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why,
+		Override: in.Override, Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
+	}
+	for i, e := range in.Entries {
+		d.Entries[i] = Entry(e)
+	}
+	for depth, step := range in.Trace.Steps {
+		for _, s := range step.Seen {
+			d.Path = append(d.Path, stepOf(depth+1, &s))
+		}
+	}
+	if in.Override {
+		d.Why = ""
+	}
+	if in.Unlimited {
+		d.Limits = []Limit{{Rule: in.Rule, Unlimited: true}}
+	}
+	for i := range in.Limits {
+		d.Limits = append(d.Limits, limitOf(in.Rule, &in.Limits[i]))
+	}
+	return d
+}
+
+func stepOf(depth int, s *descriptors.Seen) Step {
+	return Step{
+		Depth: depth, File: s.Pos.File, Line: s.Pos.Line, Key: s.Entry.Key, Value: s.Entry.Value,
+		Match: string(s.By), Won: s.Won, Why: s.Why,
+	}
+}
+
+func limitOf(rule string, in *service.InspectedLimit) Limit {
+	l := Limit{Rule: rule, Terms: &Terms{
+		Name: in.Name, Strategy: in.Strategy.String(), Limit: in.Requests, Window: Duration(in.Window),
+		Burst: in.Burst, MaxDelay: Duration(in.MaxDelay), Key: in.Key, ReplacedBy: in.ReplacedBy,
+	}}
+	state := in.Before
+	if in.After != nil {
+		state = in.After
+	}
+	switch {
+	case state != nil:
+		l.State = &State{Cell: &Cell{state.Count, state.Remaining, Duration(state.Reset)}, Policy: in.Policy.String()}
+	case in.Err != nil:
+		l.State = &State{Policy: in.Policy.String(), Error: in.Err.Error()}
+	}
+	return l
+}

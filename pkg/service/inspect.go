@@ -1,0 +1,230 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+)
+
+// Action says what [Service.Inspect] does with the cells of a request's limits: it
+// is Trace, Look, Reset or made by Grant. None of them charges a hit.
+type Action struct {
+	verb verb
+	hits int64 // of a grant
+}
+
+type verb uint8
+
+const (
+	verbTrace verb = iota
+	verbLook
+	verbReset
+	verbGrant
+)
+
+var (
+	// Trace names the cells and asks no store.
+	Trace = Action{}
+	// Look reads the cells.
+	Look = Action{verb: verbLook}
+	// Reset empties the cells.
+	Reset = Action{verb: verbReset}
+)
+
+// Grant lets that many hits more pass in the window that is running, or before the
+// bucket is full again.
+func Grant(hits int64) Action { return Action{verb: verbGrant, hits: hits} }
+
+// Inspection is how the service comes to the limits of a request, with the state of
+// their cells.
+type Inspection struct {
+	Domain      string
+	Descriptors []Inspected // one for each descriptor of the request
+}
+
+// Inspected is one descriptor of an Inspection.
+type Inspected struct {
+	Entries []descriptors.Entry
+	Trace   descriptors.Trace
+	// Rule is the path of the rule that limits the descriptor, as metrics name it;
+	// domain.override if the request brought a limit along, "" if nothing limits.
+	Rule      string
+	Override  bool // the request brought the limit along
+	Unlimited bool // the rule lets every hit pass
+	Shadow    bool // the rule or the service is in shadow mode
+	Quota     bool // the descriptor denies only together with the others in quota mode
+	Limits    []InspectedLimit
+}
+
+// InspectedLimit is one limit of an Inspected.
+type InspectedLimit struct {
+	*descriptors.Limit
+	// ReplacedBy is the path of the rule because of which the limit is not decided
+	// in this request; "" if it is decided. Reset and Grant leave its cell alone.
+	ReplacedBy string
+	// Key is the key of the limit's cell in the store. Of the two cells of a sliding
+	// window it is that of the window that is running.
+	Key string
+	// Before is the cell as it was found, and After the cell after Reset or Grant.
+	// They are nil where no store was asked or where the store failed, and for Reset
+	// and Grant also where the key has occurred before in the same request: no cell
+	// is changed twice.
+	Before, After *State
+	// Policy decides the limit whenever the store cannot.
+	Policy descriptors.Policy
+	// Err says why the store was not reached, or why the strategy cannot do what the
+	// Action asks.
+	Err error
+}
+
+// State is a cell at one moment.
+type State struct {
+	// Count is the number of hits in use: the capacity of the limit less Remaining.
+	// A fixed window that is charged with denied hits may have more than fit, and a
+	// grant makes the count of an unused cell negative.
+	Count int64
+	// Remaining is the number of hits that would pass now.
+	Remaining int64
+	// Reset is the time until the full quota is back, or until a fixed window ends.
+	Reset time.Duration
+}
+
+// Inspect tells how the service comes to the limits of r, and does something with
+// their cells. Observers are told nothing.
+//
+// Its errors are those of Decide for a request that is wrong and while no rules are
+// loaded. A domain without rules is no error, and a store that fails is an Err of
+// each limit concerned.
+func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspection, error) {
+	in := Inspection{Domain: r.domain, Descriptors: make([]Inspected, len(r.descriptors))}
+	if err := s.cfg.Caps.check(r); err != nil {
+		return in, err
+	}
+	tree := s.tree.Load()
+	if tree == nil {
+		return in, status.Error(codes.Unavailable, "no rate limit configuration loaded")
+	}
+	for i := range r.descriptors {
+		in.Descriptors[i].Entries = slices.Clone(r.descriptors[i].entries)
+	}
+	domain := tree.Domain(r.domain)
+	if domain == nil {
+		for i := range in.Descriptors {
+			in.Descriptors[i].Trace.Why = "no rules for domain " + r.domain
+		}
+		return in, nil
+	}
+	d := decision{service: s, request: r, outcomes: make([]outcome, len(r.descriptors))}
+	if err := d.match(domain); err != nil {
+		return in, err
+	}
+	var cells []cell
+	for i := range d.outcomes {
+		cells = append(cells, d.inspect(domain, &d.outcomes[i], &in.Descriptors[i])...)
+	}
+	if do != Trace {
+		s.look(ctx, cells)
+	}
+	return in, nil
+}
+
+// cell is a limit of an Inspection and an operation on its cell.
+type cell struct {
+	limit *InspectedLimit
+	op    backends.Op
+}
+
+// inspect fills in, of in, everything but the states of cells, and returns them.
+func (d *decision) inspect(domain *descriptors.Domain, o *outcome, in *Inspected) []cell {
+	in.Trace = domain.Explain(in.Entries)
+	in.Override, in.Unlimited = o.overrides != nil, o.unlimited()
+	in.Shadow, in.Quota = o.shadow() || d.service.cfg.ShadowMode, d.quota(o)
+	switch {
+	case in.Override:
+		in.Rule = overridePath(domain.Name)
+	case o.rule != nil:
+		in.Rule = o.rule.Path
+	}
+	limits := o.limits()
+	if len(limits) == 0 {
+		return nil
+	}
+	in.Limits = make([]InspectedLimit, len(limits))
+	cells := make([]cell, len(limits))
+	id := d.identity(nil, domain.Name, o)
+	now := d.service.cfg.Store.Now()
+	for i := range limits {
+		c := &cells[i]
+		c.limit = &in.Limits[i]
+		limits[i].Plan(&c.op, id, algorithms.Charge{Now: now})
+		*c.limit = InspectedLimit{Limit: &limits[i], Key: d.service.storedKey(c.op.Key), Policy: d.service.policy(&limits[i])}
+		if by := d.replacer(limits[i].Name); by != nil && !in.Override {
+			c.limit.ReplacedBy = by.rule.Path
+		}
+	}
+	return cells
+}
+
+// storedKey is the name under which the store keeps the cell of key.
+func (s *Service) storedKey(key string) string {
+	if s.cfg.StoredKey == nil {
+		return key
+	}
+	return s.cfg.StoredKey(key)
+}
+
+// policy decides l while the store cannot.
+func (s *Service) policy(l *descriptors.Limit) descriptors.Policy {
+	if l.OnError == descriptors.PolicyLocal && s.cfg.Local == nil {
+		return descriptors.PolicyError
+	}
+	return l.OnError
+}
+
+// look fills in Before of the cells, or Err. The operations have no lease and cost
+// nothing, so neither leases nor the local cache answer them.
+func (s *Service) look(ctx context.Context, cells []cell) {
+	var b backends.Batch
+	for i := range cells {
+		op := cells[i].op.Look()
+		op.Lease, op.Stem = nil, 0
+		b.Ops = append(b.Ops, op)
+	}
+	if len(b.Ops) == 0 {
+		return
+	}
+	b.Replies = make([]backends.Reply, len(b.Ops))
+	_ = s.cfg.Store.Apply(ctx, &b) // the error is the first Err of the replies
+	for i := range cells {
+		if r := &b.Replies[i]; r.Err != nil {
+			cells[i].limit.Err = r.Err
+		} else {
+			cells[i].limit.Before = stateOf(cells[i].limit.Limit, &b.Ops[i], r)
+		}
+	}
+}
+
+// stateOf is the state of l's cell that the reply to a look tells.
+func stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
+	is := l.Judge(op, r)
+	state := &State{Count: capacity(l) - is.Remaining, Remaining: is.Remaining, Reset: is.Reset}
+	if op.Kind == backends.Counter && op.Prev == "" {
+		state.Count = r.Value.Whole
+	}
+	return state
+}
+
+// capacity is the number of hits that fit l's empty cell.
+func capacity(l *descriptors.Limit) int64 {
+	if l.Burst > 0 && l.Requests > 0 {
+		return int64(l.Burst)
+	}
+	return int64(l.Requests)
+}

@@ -1,0 +1,164 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+func inspect(t *testing.T, s *service.Service, do service.Action, message *pb.RateLimitRequest) (service.Inspection, error) {
+	t.Helper()
+	data, err := proto.Marshal(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := new(service.Request)
+	if err := r.UnmarshalBinary(data); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return s.Inspect(ctx, r, do)
+}
+
+func (r *rig) inspect(do service.Action, message *pb.RateLimitRequest) []service.Inspected {
+	r.t.Helper()
+	in, err := inspect(r.t.(*testing.T), r.service, do, message)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return in.Descriptors
+}
+
+// only is the only limit of the only descriptor.
+func only(t *testing.T, in []service.Inspected) service.InspectedLimit {
+	t.Helper()
+	if len(in) != 1 || len(in[0].Limits) != 1 {
+		t.Fatalf("got %+v", in)
+	}
+	return in[0].Limits[0]
+}
+
+const strategies = `domain: d
+descriptors:
+- {key: fixed, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: first, rate_limit: {unit: minute, requests_per_unit: 10, window: from_first_hit}}
+- {key: sliding, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_window}}
+- {key: log, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_log}}
+- {key: bucket, rate_limit: {unit: minute, requests_per_unit: 60, burst: 10, strategy: token_bucket}}
+- {key: gcra, rate_limit: {unit: minute, requests_per_unit: 60, burst: 10, strategy: gcra}}
+- {key: leaky, rate_limit: {unit: minute, requests_per_unit: 60, burst: 10, strategy: leaky_bucket}}
+`
+
+func TestLookTellsTheStateAndChargesNothing(t *testing.T) {
+	r := start(t, strategies)
+	for key, want := range map[string]service.State{
+		"fixed":   {Count: 3, Remaining: 7, Reset: 50 * time.Second},
+		"first":   {Count: 3, Remaining: 7, Reset: time.Minute},
+		"sliding": {Count: 3, Remaining: 7, Reset: 110 * time.Second},
+		"log":     {Count: 3, Remaining: 7, Reset: time.Minute},
+		"bucket":  {Count: 3, Remaining: 7, Reset: 3 * time.Second},
+		"gcra":    {Count: 3, Remaining: 7, Reset: 3 * time.Second},
+		"leaky":   {Count: 3, Remaining: 7, Reset: 3 * time.Second},
+	} {
+		empty := only(t, r.inspect(service.Look, request(desc(key, "a"))))
+		if empty.Before == nil || empty.Before.Count != 0 || empty.Before.Remaining != 10 {
+			t.Errorf("%s, before a hit: %+v", key, empty.Before)
+		}
+		r.hit(withHits(3, desc(key, "a")))
+		for range 3 {
+			seen := only(t, r.inspect(service.Look, request(withHits(5, desc(key, "a")))))
+			if seen.Before == nil || *seen.Before != want || seen.After != nil || seen.Err != nil {
+				t.Errorf("%s: %+v, want %+v", key, seen.Before, want)
+			}
+		}
+		if trace := only(t, r.inspect(service.Trace, request(desc(key, "a")))); trace.Before != nil || trace.Key != empty.Key {
+			t.Errorf("%s: a trace has %+v", key, trace)
+		}
+	}
+}
+
+func TestAFixedWindowCountsDeniedHits(t *testing.T) {
+	r := start(t, strategies)
+	for range 4 {
+		r.hit(withHits(4, desc("fixed", "a")))
+	}
+	if seen := only(t, r.inspect(service.Look, request(desc("fixed", "a")))); seen.Before.Count != 16 || seen.Before.Remaining != 0 {
+		t.Errorf("got %+v", seen.Before)
+	}
+}
+
+func TestInspectTellsWhatLimits(t *testing.T) {
+	r := start(t, `domain: d
+descriptors:
+- {key: free, rate_limit: {unlimited: true}}
+- key: several
+  rate_limits: [{unit: second, requests_per_unit: 1}, {unit: minute, requests_per_unit: 5, name: per_minute, on_error: deny}]
+- {key: vip, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per_minute}]}}
+- {key: tried, shadow_mode: true, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1, on_error: local}}
+`)
+	in := r.inspect(service.Look, request(desc("free", "1"), desc("several", "1"), desc("vip", "1"), desc("tried", "1"),
+		withLimit(7, 2, nil, desc("vip", "2")), withLimit(7, 2, nil, desc("none", "1")), desc("none", "1")))
+	if free := in[0]; free.Rule != "d.free" || !free.Unlimited || len(free.Limits) != 0 || free.Trace.Rule == nil {
+		t.Errorf("unlimited: %+v", free)
+	}
+	second, minute := in[1].Limits[0], in[1].Limits[1]
+	if second.ReplacedBy != "" || second.Policy != descriptors.PolicyError || minute.ReplacedBy != "d.vip" || minute.Policy != descriptors.PolicyDeny || minute.Name != "per_minute" {
+		t.Errorf("several: %+v, %+v", second, minute)
+	}
+	if tried := in[3]; !tried.Shadow || !tried.Quota || tried.Limits[0].Policy != descriptors.PolicyError {
+		t.Errorf("shadow and quota mode: %+v", tried)
+	}
+	if o := in[4]; !o.Override || o.Rule != "d.override" || o.Limits[0].Requests != 7 || o.Trace.Rule == nil {
+		t.Errorf("override of a rule: %+v", o)
+	}
+	if o := in[5]; !o.Override || o.Rule != "d.override" || o.Limits[0].Key == "" {
+		t.Errorf("override without a rule: %+v", o)
+	}
+	if none := in[6]; none.Rule != "" || len(none.Limits) != 0 || none.Trace.Why != "no descriptor matches none=1" {
+		t.Errorf("no rule: %+v", none)
+	}
+}
+
+func TestInspectRefusesWhatDecideRefuses(t *testing.T) {
+	r := start(t, "", func(c *service.Config) { c.Caps.Entries = 1 })
+	if _, err := inspect(t, r.service, service.Look, request(desc("a", "1"))); status.Code(err) != codes.Unavailable {
+		t.Errorf("no rules loaded: %v", err)
+	}
+	r.load(strategies)
+	for _, wrong := range []*pb.RateLimitRequest{{}, {Domain: "d"}, request(desc("a", "1", "b", "2")), request(withLimit(1, 99, nil, desc("a", "1")))} {
+		if _, err := inspect(t, r.service, service.Look, wrong); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+	in, err := inspect(t, r.service, service.Look, &pb.RateLimitRequest{Domain: "x", Descriptors: request(desc("a", "1")).Descriptors})
+	if err != nil || in.Descriptors[0].Trace.Why != "no rules for domain x" || in.Descriptors[0].Entries[0].Value != "1" {
+		t.Errorf("got %+v, %v", in, err)
+	}
+}
+
+func TestAStoreThatFailsIsAnErrorOfTheLimit(t *testing.T) {
+	r := start(t, strategies, func(c *service.Config) { c.Store = broken{c.Store} })
+	seen := only(t, r.inspect(service.Look, request(desc("fixed", "a"))))
+	if !errors.Is(seen.Err, backends.ErrUnavailable) || seen.Before != nil || !strings.HasPrefix(seen.Key, "d|fixed=a") {
+		t.Errorf("got %+v", seen)
+	}
+}
+
+// broken is a store that fails at once.
+type broken struct{ backends.Store }
+
+func (broken) Apply(_ context.Context, b *backends.Batch) error {
+	return b.Fail(backends.ErrUnavailable)
+}
