@@ -29,6 +29,18 @@ type checkCmd struct {
 	MergeDomainConfigs bool   `name:"merge_domain_configs" help:"The same as --merge-domain-config."`
 }
 
+// Help implements [kong.HelpProvider].
+func (*checkCmd) Help() string {
+	return `Exit codes:
+  0  the rules can be used
+  1  the rules have errors
+  2  a flag or a setting is wrong, or a file cannot be read
+
+Examples:
+  rls check config
+  kubectl get configmap rules -o jsonpath='{.data.shop\.yaml}' | rls check -`
+}
+
 func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.Wrong("MERGE_DOMAIN_CONFIG", "RUNTIME_IGNOREDOTFILES"); err != nil {
 		return usageError("%w", err)

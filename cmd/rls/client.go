@@ -25,6 +25,18 @@ type clientCmd struct {
 	tlsFlags
 }
 
+// Help implements [kong.HelpProvider].
+func (*clientCmd) Help() string {
+	return `Exit codes:
+  0  OK
+  1  the service could not be reached, or answered with an error
+  2  a flag is wrong, or a file cannot be read
+  3  OVER_LIMIT
+
+Example:
+  rls client --domain quickstart --descriptor generic_key=hello`
+}
+
 func (c *clientCmd) Run(k *kong.Kong) error {
 	req := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}
 	for _, text := range c.Descriptor {

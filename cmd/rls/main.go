@@ -23,35 +23,31 @@ type cli struct {
 	Check   checkCmd   `cmd:"" help:"Load rules and print every problem they have."`
 	Client  clientCmd  `cmd:"" help:"Send one request to a running service and print the answer: exit code 0 is OK, 3 OVER_LIMIT."`
 	Version versionCmd `cmd:"" help:"Print the version."`
-	Help    helpCmd    `cmd:"" help:"Print help on a command, or on all of them."`
+	HelpOn  helpCmd    `cmd:"" name:"help" help:"Print help on a command, or on all of them."`
 
 	ShowVersion versionFlag `name:"version" help:"Print the version."`
 }
 
-// helpCmd stands in the list of commands; arguments translates it to --help.
-type helpCmd struct {
-	Command string `arg:"" optional:"" help:"The command."`
+// Help implements [kong.HelpProvider].
+func (*cli) Help() string {
+	return `Exit codes:
+  0  done; 'rls COMMAND --help' has those of each command
+  1  what was checked or asked did not hold, or could not be reached
+  2  wrong usage, or input that cannot be read
+
+Examples:
+  RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve
+  rls client --domain quickstart --descriptor generic_key=hello`
 }
 
 func main() {
 	// This comes first, because an earlier signal would end the process at once,
 	// with an exit code of its own.
 	ending, stopAwaiting := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	var c cli
-	decoder := settings.NewDecoder()
 	name := filepath.Base(os.Args[0])
-	options := append(decoder.Options(defaultBackend(name)),
-		kong.Name(name),
-		kong.Description("A rate-limit service for Envoy."),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
-		kong.Bind(decoder),
-		kong.BindTo(ending, (*context.Context)(nil)),
-	)
-	parser, err := kong.New(&c, options...)
-	if err != nil {
-		panic(err) // the tags of cli are wrong
-	}
-	ctx, err := parser.Parse(arguments(name, os.Args[1:]))
+	args, section := helpSection(arguments(name, os.Args[1:]))
+	parser := newParser(ending, name, section)
+	ctx, err := parser.Parse(args)
 	if err == nil {
 		switch command := ctx.Selected(); {
 		case !takesContext(command):
@@ -65,6 +61,25 @@ func main() {
 		writeError(os.Stderr, name, err)
 		os.Exit(exitCode(err))
 	}
+}
+
+// newParser returns the parser of the command line for a program of this name.
+// Commands get the context; section is the SECTION of --help=SECTION, or "".
+func newParser(ending context.Context, name, section string) *kong.Kong {
+	decoder := settings.NewDecoder()
+	options := append(decoder.Options(defaultBackend(name)),
+		kong.Name(name),
+		kong.Description("A rate-limit service for Envoy."),
+		kong.Help(helpPrinter(section)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
+		kong.Bind(decoder),
+		kong.BindTo(ending, (*context.Context)(nil)),
+	)
+	parser, err := kong.New(&cli{}, options...)
+	if err != nil {
+		panic(err) // the tags of cli are wrong
+	}
+	return parser
 }
 
 // takesContext reports whether the method Run of the command has a parameter

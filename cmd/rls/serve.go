@@ -21,6 +21,20 @@ type serveCmd struct {
 	settings.Settings
 }
 
+// Help implements [kong.HelpProvider].
+func (*serveCmd) Help() string {
+	return `One section of this help: rls serve --help=redis
+
+Exit codes:
+  0  the process ended after SIGTERM, SIGINT or SIGHUP
+  1  a listener, the store, a certificate or the rules' folder failed
+  2  a flag or a setting is wrong
+
+Examples:
+  RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve
+  rls serve --backend-type=redis --redis-socket-type=tcp --redis-url=localhost:6379`
+}
+
 func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
 	s := &c.Settings
 	if err := decoder.Check(s); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -11,7 +12,18 @@ import (
 // The linker sets version and revision in releases.
 var version, revision string
 
-type versionCmd struct{}
+type versionCmd struct {
+	Format string `default:"text" enum:"text,json" help:"How the version is written: text or json."`
+}
+
+// Help implements [kong.HelpProvider].
+func (*versionCmd) Help() string {
+	return `Exit codes:
+  0  always
+
+Example:
+  rls version --format json`
+}
 
 // versionFlag is --version, which does the same as the command.
 type versionFlag bool
@@ -19,15 +31,25 @@ type versionFlag bool
 // BeforeReset is called by kong when it meets the flag, before it checks other
 // arguments. It prints the version and ends the process.
 func (versionFlag) BeforeReset(k *kong.Kong) error {
-	if err := (versionCmd{}).Run(k); err != nil {
+	if err := (&versionCmd{}).Run(k); err != nil {
 		return err
 	}
 	k.Exit(0)
 	return nil
 }
 
-func (versionCmd) Run(k *kong.Kong) error {
+// Run prints the version.
+func (c *versionCmd) Run(k *kong.Kong) error {
 	release, commit := build()
+	if c.Format == "json" {
+		return json.NewEncoder(k.Stdout).Encode(struct {
+			Version  string `json:"version"`
+			Revision string `json:"revision"` // "" if it is not known
+			Go       string `json:"go"`
+			OS       string `json:"os"`
+			Arch     string `json:"arch"`
+		}{release, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH})
+	}
 	if commit != "" {
 		release += " (" + commit + ")"
 	}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// helpCmd stands in the list of commands; arguments translates it to --help.
+type helpCmd struct {
+	Command string `arg:"" optional:"" help:"The command."`
+}
+
+// helpSection cuts the section out of --help=SECTION, and returns the arguments
+// that the parser understands.
+func helpSection(args []string) (rest []string, section string) {
+	rest = slices.Clone(args)
+	for i, arg := range rest {
+		if arg == "--" {
+			break
+		}
+		if name, value, found := strings.Cut(arg, "="); found && name == "--help" {
+			rest[i], section = name, value
+		}
+	}
+	return rest, section
+}
+
+// helpPrinter returns the function that writes the help of a command: what kong
+// knows, and behind it the text that the command's method Help returns, which stays
+// as it is written. With a section only the flags of the group of that name are
+// listed.
+func helpPrinter(section string) kong.HelpPrinter {
+	return func(options kong.HelpOptions, ctx *kong.Context) error {
+		node := ctx.Selected()
+		if section != "" {
+			if node == nil {
+				node = ctx.Model.DefaultCmd
+			}
+			return printSection(options, ctx, node, section)
+		}
+		if node == nil {
+			node = ctx.Model.Node
+		}
+		detail := node.Detail
+		node.Detail = ""
+		if err := kong.DefaultHelpPrinter(options, ctx); err != nil || detail == "" {
+			return err
+		}
+		_, err := fmt.Fprintf(ctx.Stdout, "\n%s\n", strings.TrimSpace(detail))
+		return err
+	}
+}
+
+// printSection writes the help of one group of flags.
+func printSection(options kong.HelpOptions, ctx *kong.Context, node *kong.Node, section string) error {
+	groups := groupsOf(node)
+	group := findGroup(groups, section)
+	switch {
+	case len(groups) == 0:
+		return fmt.Errorf("--help=%s: the help of %s has no sections", section, node.Name)
+	case group == "":
+		names := make([]string, len(groups))
+		for i, group := range groups {
+			names[i] = groupName(group)
+		}
+		return fmt.Errorf("--help=%s: the help of %s has no such section: want %s", section, node.Name, strings.Join(names, ", "))
+	}
+	if _, err := fmt.Fprintf(ctx.Stdout, "Usage: %s %s [flags]\n", ctx.Model.Name, node.Name); err != nil {
+		return err
+	}
+	ctx = &kong.Context{Kong: ctx.Kong, Path: []*kong.Path{{App: ctx.Model}, {Command: onlyGroup(node, group)}}}
+	options.NoAppSummary = true
+	return kong.DefaultHelpPrinter(options, ctx)
+}
+
+// onlyGroup returns a command that has only the flags of a group, and no other help.
+func onlyGroup(node *kong.Node, group string) *kong.Node {
+	only := &kong.Node{Type: kong.CommandNode, Name: node.Name}
+	for _, flag := range node.Flags {
+		if flag.Group != nil && flag.Group.Title == group {
+			only.Flags = append(only.Flags, flag)
+		}
+	}
+	return only
+}
+
+// groupsOf returns the titles of the groups of a command's flags, in their order.
+func groupsOf(node *kong.Node) (titles []string) {
+	for _, flag := range node.Flags {
+		if flag.Group != nil && !flag.Hidden && !slices.Contains(titles, flag.Group.Title) {
+			titles = append(titles, flag.Group.Title)
+		}
+	}
+	return titles
+}
+
+// groupName is the title as a word of the command line: "Request caps" is
+// request-caps.
+func groupName(title string) string {
+	return strings.Join(wordsOf(title), "-")
+}
+
+func wordsOf(text string) []string {
+	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return strings.ContainsRune(" ,-_", r) })
+}
+
+// findGroup returns the title with all words of the section, or "". The section may
+// have the beginnings of words. Of several titles the shortest is meant: redis is
+// "Backend redis" and not "Backend redis for per-second limits".
+func findGroup(titles []string, section string) string {
+	wanted := wordsOf(section)
+	found, least := "", 0
+	for _, title := range titles {
+		words := wordsOf(title)
+		missing := slices.ContainsFunc(wanted, func(begin string) bool {
+			return !slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(word, begin) })
+		})
+		if len(wanted) > 0 && !missing && (found == "" || len(words) < least) {
+			found, least = title, len(words)
+		}
+	}
+	return found
+}

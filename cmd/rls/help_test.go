@@ -1,0 +1,128 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// helpOf returns what the program writes for arguments that ask for help, and the
+// error of the parser.
+func helpOf(t *testing.T, args ...string) (text string, err error) {
+	t.Helper()
+	args, section := helpSection(args)
+	parser := newParser(t.Context(), "rls", section)
+	var out strings.Builder
+	const ended = "help was written"
+	parser.Stdout, parser.Exit = &out, func(int) { panic(ended) }
+	func() {
+		defer func() {
+			if r := recover(); r != nil && r != ended {
+				panic(r)
+			}
+		}()
+		_, err = parser.Parse(args)
+	}()
+	return out.String(), err
+}
+
+// Every command says how it ends, shows an example, and can write JSON if it
+// writes anything for programs to read.
+func TestHelpOfEveryCommand(t *testing.T) {
+	withoutFormat := map[string]string{
+		"serve":      "it runs until a signal, and LOG_FORMAT=json is the form of its log",
+		"schema":     "its output is JSON always",
+		"completion": "its output is a script",
+		"help":       "its output is for people",
+	}
+	commands := newParser(t.Context(), "rls", "").Model.Leaves(true)
+	if len(commands) < 5 {
+		t.Fatalf("only %d commands", len(commands))
+	}
+	example := regexp.MustCompile(`(?m)^Examples?:\n +\S`)
+	code := regexp.MustCompile(`(?m)^ +0  \S`)
+	for _, command := range commands {
+		t.Run(command.Name, func(t *testing.T) {
+			if command.Name == "help" {
+				return // help help is the help of the program
+			}
+			text, err := helpOf(t, append(strings.Fields(command.Path()), "--help")...)
+			if err != nil || !strings.HasPrefix(text, "Usage: rls "+command.Name+" ") {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			_, after, found := strings.Cut(text, "\nExit codes:\n")
+			if !found || !code.MatchString(after) {
+				t.Errorf("no list of exit codes in\n%s", text)
+			}
+			if !example.MatchString(text) {
+				t.Errorf("no example in\n%s", text)
+			}
+			if _, none := withoutFormat[command.Name]; !none && !strings.Contains(text, "--format") {
+				t.Errorf("no --format in\n%s", text)
+			}
+		})
+	}
+}
+
+// The help of serve has the headings of docs/settings.md, and each can be asked for.
+func TestSectionsOfHelp(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/settings.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var headings []string
+	for _, match := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllSubmatch(doc, -1) {
+		headings = append(headings, string(match[1]))
+	}
+	whole, err := helpOf(t, "serve", "--help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for line := range strings.Lines(whole) {
+		if line = strings.TrimSpace(line); slices.Contains(headings, line) {
+			shown = append(shown, line)
+		}
+	}
+	if len(headings) < 10 || !slices.Equal(shown, headings) {
+		t.Errorf("headings %q, sections %q", headings, shown)
+	}
+	for _, heading := range headings {
+		for _, name := range []string{heading, groupName(heading)} {
+			text, err := helpOf(t, "serve", "--help="+name)
+			if err != nil || !strings.Contains(text, "\n"+heading+"\n  --") {
+				t.Errorf("--help=%s: %v\n%s", name, err, text)
+			}
+			for _, other := range headings {
+				if other != heading && strings.Contains(text, "\n"+other+"\n") {
+					t.Errorf("--help=%s also has %s", name, other)
+				}
+			}
+		}
+	}
+}
+
+func TestNamesOfSections(t *testing.T) {
+	for section, want := range map[string]string{
+		"redis": "Backend redis", "REDIS": "Backend redis", "per-second": "Backend redis for per-second limits",
+		"backend": "Backend", "log": "Logging", "xds": "Rules over xDS", "http": "HTTP, debug and health",
+	} {
+		text, err := helpOf(t, "serve", "--help="+section)
+		if err != nil || !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("--help=%s: %v, want %s in\n%s", section, err, want, text)
+		}
+	}
+	_, err := helpOf(t, "serve", "--help=nonsense")
+	if exitCode(err) != exitUsage || !strings.Contains(err.Error(), "backend-redis") || !strings.Contains(err.Error(), "tracing") {
+		t.Errorf("--help=nonsense: %v", err)
+	}
+	if _, err := helpOf(t, "check", "--help=redis"); exitCode(err) != exitUsage {
+		t.Errorf("check --help=redis: %v", err)
+	}
+	// serve is the default command.
+	if text, err := helpOf(t, "--help=redis"); err != nil || !strings.Contains(text, "--redis-url") {
+		t.Errorf("--help=redis: %v\n%s", err, text)
+	}
+}
