@@ -1,5 +1,10 @@
 package descriptors
 
+import (
+	"maps"
+	"slices"
+)
+
 // Descriptor is one descriptor of the rules, as [Node.Add] takes it.
 type Descriptor struct {
 	Entry // as written; '*' makes it a wildcard, the value "" matches any value
@@ -116,4 +121,12 @@ func (n *Node) each(do func(*Node)) {
 	for _, child := range n.many {
 		do(child)
 	}
+}
+
+// Children lists the descriptors directly below n in the order of their positions in the
+// rules.
+func (n *Node) Children() []*Node {
+	all := append(slices.Collect(maps.Values(n.many)), n.few...)
+	slices.SortStableFunc(all, func(a, b *Node) int { return a.Pos.Compare(b.Pos) })
+	return all
 }

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,11 @@ func (p Position) String() string {
 func (p Position) Place() string {
 	p.Column = 0
 	return p.String()
+}
+
+// Compare orders positions by file, line and column.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 }
 
 // Limit is one limit of a rule.

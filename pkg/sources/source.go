@@ -39,6 +39,9 @@ type Rules struct {
 	// rules that is put in force. For each problem a descriptor or a file was left
 	// out (rules.Options.SkipWrong).
 	Skipped func(problems int)
+	// Warned, if not nil, is called right before Use with the warnings of the rules, and
+	// with the problems for which something was left out (rules.Options.SkipWrong).
+	Warned func([]string)
 	// Loaded is called with the outcome of each load, after Use.
 	Loaded func(error)
 	Log    *slog.Logger
@@ -70,8 +73,10 @@ func (r *Rules) refusal() string {
 
 func (r *Rules) load(files []*rules.File) error {
 	tree, warnings, err := rules.Load(files, r.Options)
+	var said []string
 	for _, warning := range warnings {
 		r.Log.Warn("rules", "warning", warning.Error())
+		said = append(said, warning.Error())
 	}
 	if tree == nil {
 		return err
@@ -80,6 +85,10 @@ func (r *Rules) load(files []*rules.File) error {
 	errors.As(err, &problems)
 	for _, problem := range problems {
 		r.Log.Error("rules: left out, the others are in force", "problem", problem.Error())
+		said = append(said, "left out: "+problem.Error())
+	}
+	if r.Warned != nil {
+		r.Warned(said)
 	}
 	r.Use(tree)
 	r.inForce = true

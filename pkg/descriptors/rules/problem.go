@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -51,5 +50,5 @@ func (ps Problems) sort() {
 
 // order compares positions by file, line and column.
 func order(a, b descriptors.Position) int {
-	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	return a.Compare(b)
 }

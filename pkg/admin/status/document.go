@@ -1,0 +1,289 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.org/rls/pkg/descriptors"
+)
+
+// Document is the JSON of GET /v1/status, and of each event of GET /v1/events.
+type Document struct {
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	Now      time.Time `json:"now"`
+	Health   Health    `json:"health"`
+	Traffic  Traffic   `json:"traffic"`
+	Latency  Latency   `json:"latency"`
+	Store    Store     `json:"store"`
+	Rules    InForce   `json:"rules"`
+	Replicas int       `json:"replicas,omitempty"` // 0: not known
+	// ShadowMode: the service denies nothing.
+	ShadowMode bool `json:"shadow_mode,omitempty"`
+	// History is in the first event of a listener only.
+	History *History `json:"history,omitempty"`
+	// Second and Rates are in events only.
+	Second *Second `json:"second,omitempty"`
+	Rates  []Rate  `json:"rates,omitempty"`
+}
+
+// Health says whether an operator has to do something: State is ok, warning (requests are
+// decided, and something is wrong) or critical (requests are not decided by the store or
+// by rules). Reasons has a sentence for each fault.
+type Health struct {
+	State   string   `json:"state"`
+	Reasons []string `json:"reasons"`
+}
+
+// Traffic has requests per second, as averages of the last 10 s, and requests since the
+// start.
+type Traffic struct {
+	Requests float64 `json:"requests"`
+	Denied   float64 `json:"denied"`
+	Errors   float64 `json:"errors"`
+	Total    Total   `json:"total"`
+}
+
+// Total has requests since the start of the process.
+type Total struct {
+	Requests uint64 `json:"requests"`
+	Denied   uint64 `json:"denied"`
+	Errors   uint64 `json:"errors"`
+}
+
+// Latency has percentiles of the time until the answer, in the last minute.
+type Latency struct {
+	P50 Duration `json:"p50"`
+	P90 Duration `json:"p90"`
+	P99 Duration `json:"p99"`
+}
+
+// Duration is written as time.ParseDuration reads it.
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
+// Store is the state of the store: State is ok, degraded (some servers are away) or away.
+type Store struct {
+	Backend string   `json:"backend"`
+	State   string   `json:"state"`
+	Servers []Server `json:"servers"` // empty for a store in this process
+}
+
+// Server is a server of the store. Breaker is closed (calls pass), half-open or open
+// (calls are refused until a probe succeeds).
+type Server struct {
+	Address string `json:"address"`
+	Role    string `json:"role"`
+	Breaker string `json:"breaker"`
+}
+
+// InForce describes the rules in force.
+type InForce struct {
+	Source string `json:"source"` // file or xds
+	Path   string `json:"path"`
+	// Hash is equal in processes with the same rules in force. It is empty without rules,
+	// and so is Loaded, the time at which they came into force.
+	Hash     string     `json:"hash"`
+	Loaded   *time.Time `json:"loaded"`
+	Domains  int        `json:"domains"`
+	Rules    int        `json:"rules"`
+	Warnings []string   `json:"warnings"`
+	// Refused says why the newest rules are not in force; empty if they are.
+	Refused string `json:"refused,omitempty"`
+}
+
+// History has a value for each of the last 900 seconds, the oldest first. The newest is
+// of the time Until. Latencies are in microseconds, 0 without requests.
+type History struct {
+	Until    time.Time `json:"until"`
+	Requests []uint32  `json:"requests"`
+	Denied   []uint32  `json:"denied"`
+	Errors   []uint32  `json:"errors"`
+	P50      []int64   `json:"p50_us"`
+	P99      []int64   `json:"p99_us"`
+}
+
+// Second is the newest second of the history.
+type Second struct {
+	At       time.Time `json:"at"`
+	Requests uint32    `json:"requests"`
+	Denied   uint32    `json:"denied"`
+	Errors   uint32    `json:"errors"`
+	P50      int64     `json:"p50_us"`
+	P99      int64     `json:"p99_us"`
+}
+
+// Rate is the live rate of a rule, per second.
+type Rate struct {
+	Rule   string  `json:"rule"`
+	Rate   float64 `json:"rate"`
+	Denied float64 `json:"denied"`
+}
+
+// maxRates is how many rules have their rates in each event: the busiest ones.
+const maxRates = 200
+
+// force is the rules in force. Status.mu guards it.
+type force struct {
+	tree     *descriptors.Tree
+	rules    int
+	loaded   time.Time
+	hash     func() string // takes as long as a load if the rules are many
+	warnings []string
+	refused  string
+}
+
+// InForce describes the rules in force.
+func (s *Status) InForce() InForce {
+	s.mu.Lock()
+	f := s.force
+	s.mu.Unlock()
+	in := InForce{
+		Source: s.options.Source, Path: s.options.Path, Refused: f.refused,
+		Rules: f.rules, Domains: len(f.tree.Domains()), Warnings: append([]string{}, f.warnings...),
+	}
+	if f.tree != nil {
+		in.Hash, in.Loaded = f.hash(), &f.loaded
+	}
+	return in
+}
+
+// describe makes the part of a Document that all kinds of it have.
+func (s *Status) describe(now time.Time) *Document {
+	d := &Document{
+		Version: s.options.Version, Started: s.started, Now: now,
+		ShadowMode: s.options.ShadowMode, Store: s.store(), Rules: s.InForce(),
+	}
+	if s.options.Replicas != nil {
+		d.Replicas = s.options.Replicas()
+	}
+	s.mu.Lock()
+	rates, total, recent := s.history.rates(s.age(now)), s.history.total(), s.history.recent()
+	s.mu.Unlock()
+	d.Traffic = Traffic{
+		Requests: round(sum(rates)), Denied: round(rates[denied]), Errors: round(rates[failed]),
+		Total: Total{Requests: sum(total), Denied: total[denied], Errors: total[failed]},
+	}
+	d.Latency = Latency{Duration(recent.percentile(.5)), Duration(recent.percentile(.9)), Duration(recent.percentile(.99))}
+	d.Health = health(d)
+	return d
+}
+
+// age is the age of the process in seconds.
+func (s *Status) age(now time.Time) int64 { return int64(now.Sub(s.started).Seconds()) }
+
+func sum[T float64 | uint64 | uint32](ends [kinds]T) T {
+	return ends[passed] + ends[denied] + ends[failed]
+}
+
+func (s *Status) store() Store {
+	store := Store{Backend: s.options.Backend, State: "ok", Servers: []Server{}}
+	if s.options.Servers == nil {
+		return store
+	}
+	store.Servers = append(store.Servers, s.options.Servers()...)
+	switch away := store.away(); {
+	case away > 0 && away == len(store.Servers):
+		store.State = "away"
+	case away > 0:
+		store.State = "degraded"
+	}
+	return store
+}
+
+func (s *Store) away() (n int) {
+	for _, server := range s.Servers {
+		if server.Breaker != "closed" {
+			n++
+		}
+	}
+	return n
+}
+
+// health lists the faults, the worst first.
+func health(d *Document) Health {
+	h := Health{State: "ok", Reasons: []string{}}
+	fault := func(state string, format string, args ...any) {
+		if h.State != "critical" {
+			h.State = state
+		}
+		h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
+	}
+	if d.Rules.Loaded == nil {
+		fault("critical", "No rules are in force: every request is answered with an error.")
+	}
+	if d.Store.State == "away" {
+		fault("critical", "The store is away: failure policies decide in its place.")
+	}
+	if d.Store.State == "degraded" {
+		fault("warning", "%d of %d servers of the store are away.", d.Store.away(), len(d.Store.Servers))
+	}
+	if d.Rules.Refused != "" {
+		fault("warning", "The newest rules were refused.")
+	}
+	if d.Traffic.Errors > 0 {
+		fault("warning", "%.3g requests a second end with an error.", d.Traffic.Errors)
+	}
+	if d.ShadowMode {
+		fault("warning", "The service is in shadow mode: it denies nothing.")
+	}
+	return h
+}
+
+// columns are the history as columns.
+func (s *Status) columns() *History {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &History{Until: time.Unix(s.history.seconds.at, 0)}
+	for second := range s.history.seconds.all() {
+		h.Requests = append(h.Requests, sum(second.ends))
+		h.Denied = append(h.Denied, second.ends[denied])
+		h.Errors = append(h.Errors, second.ends[failed])
+		h.P50 = append(h.P50, second.p50.Microseconds())
+		h.P99 = append(h.P99, second.p99.Microseconds())
+	}
+	return h
+}
+
+// newest is the newest second.
+func (s *Status) newest() *Second {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seconds := &s.history.seconds
+	last := &seconds.slots[seconds.at%historySeconds]
+	return &Second{
+		At: time.Unix(seconds.at, 0), Requests: sum(last.ends), Denied: last.ends[denied], Errors: last.ends[failed],
+		P50: last.p50.Microseconds(), P99: last.p99.Microseconds(),
+	}
+}
+
+// rates are those of the busiest rules.
+func (s *Status) rates(now time.Time) []Rate {
+	var all []Rate
+	s.mu.Lock()
+	for path, t := range s.tallies {
+		rates := t.rates(s.history.seconds.at, s.age(now))
+		if rate := sum(rates); rate > 0 {
+			all = append(all, Rate{Rule: path, Rate: round(rate), Denied: round(rates[denied])})
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b Rate) int {
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Rule, b.Rule))
+	})
+	return all[:min(len(all), maxRates)]
+}
+
+// round keeps numbers in JSON short.
+func round(rate float64) float64 { return float64(int64(rate*100+0.5)) / 100 }

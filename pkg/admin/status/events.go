@@ -1,0 +1,128 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"time"
+)
+
+// made is JSON that was made in one second for all who ask in it.
+type made struct {
+	at   int64
+	json []byte
+}
+
+// of makes JSON of a value unless that was done in the second at.
+func (m *made) of(at int64, value func() any) []byte {
+	if m.at != at {
+		m.at, m.json = at, marshal(value())
+	}
+	return m.json
+}
+
+func marshal(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // the types have no values that JSON lacks
+	}
+	return text
+}
+
+// JSON is a [Document]. It is made at most once a second.
+func (s *Status) JSON() []byte {
+	now := time.Now()
+	s.making.Lock()
+	defer s.making.Unlock()
+	return s.document.of(now.Unix(), func() any { return s.describe(now) })
+}
+
+// RulesJSON is a [Listing]. It is made at most once a second.
+func (s *Status) RulesJSON() []byte {
+	now := time.Now()
+	s.making.Lock()
+	defer s.making.Unlock()
+	return s.listOfRules.of(now.Unix(), func() any { return s.listing(now) })
+}
+
+// first is the JSON of the first event of a listener.
+func (s *Status) first() []byte {
+	now := time.Now()
+	s.making.Lock()
+	defer s.making.Unlock()
+	return s.beginning.of(now.Unix(), func() any {
+		d := s.describe(now)
+		d.History, d.Rates = s.columns(), s.rates(now)
+		return d
+	})
+}
+
+// event is the JSON of the other events.
+func (s *Status) event(now time.Time) []byte {
+	d := s.describe(now)
+	d.Second, d.Rates = s.newest(), s.rates(now)
+	return marshal(d)
+}
+
+// update is an event for all listeners.
+type update struct {
+	json  []byte
+	newer chan struct{} // closed when there is a newer update, or none will be
+	end   bool          // Run has ended
+}
+
+func newUpdate(json []byte) *update { return &update{json: json, newer: make(chan struct{})} }
+
+// publish gives all listeners an event.
+func (s *Status) publish(json []byte) { close(s.latest.Swap(newUpdate(json)).newer) }
+
+// end ends all listeners.
+func (s *Status) end() {
+	last := newUpdate(nil)
+	last.end = true
+	close(last.newer)
+	close(s.latest.Swap(last).newer)
+}
+
+// Watch gives a [Document] with the history as JSON, and then one a second with the newest
+// second, until ctx or Run ends. A listener that is too slow misses events. The texts are
+// shared by all listeners and must not be changed.
+func (s *Status) Watch(ctx context.Context) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		s.listeners.Add(1)
+		defer s.listeners.Add(-1)
+		at := s.latest.Load()
+		for text := s.first(); yield(text); text = at.json {
+			select {
+			case <-ctx.Done():
+				return
+			case <-at.newer:
+			}
+			if at = s.latest.Load(); at.end {
+				return
+			}
+		}
+	}
+}
+
+// sendTimeout is how long a listener may take to read an event.
+const sendTimeout = 10 * time.Second
+
+// Events serves [Status.Watch] as server-sent events without names.
+func (s *Status) Events(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	connection := http.NewResponseController(w)
+	for text := range s.Watch(r.Context()) {
+		_ = connection.SetWriteDeadline(time.Now().Add(sendTimeout)) // HTTP/2 through h2c lacks it
+		for _, part := range [][]byte{[]byte("data: "), text, []byte("\n\n")} {
+			if _, err := w.Write(part); err != nil {
+				return
+			}
+		}
+		if connection.Flush() != nil {
+			return
+		}
+	}
+}

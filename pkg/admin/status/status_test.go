@@ -1,0 +1,393 @@
+package status_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/rls/pkg/admin/status"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/service"
+)
+
+const shop = `domain: shop
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - key: user
+        rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_window}
+      - key: route
+        value: /checkout/*
+        rate_limits:
+          - {unit: minute, unit_multiplier: 5, requests_per_unit: 100, strategy: token_bucket, burst: 20}
+          - {unit: day, requests_per_unit: 1000, name: daily}
+  - key: banner
+    rate_limit: {unlimited: true}
+  - key: tenant
+    value: t*
+    share_threshold: true
+    shadow_mode: true
+    rate_limit: {unit: second, requests_per_unit: 3}
+`
+
+func load(t testing.TB, text string) *descriptors.Tree {
+	t.Helper()
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "shop.yaml", Content: []byte(text)}}, yaml.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// asked is a request with one descriptor, of which each limit decided the same.
+func asked(t testing.TB, tree *descriptors.Tree, ok bool, entries ...descriptors.Entry) *service.Observation {
+	t.Helper()
+	rule := tree.Domain("shop").Match(entries)
+	if rule == nil {
+		t.Fatalf("no rule for %v", entries)
+	}
+	o := &service.Observation{Domain: "shop", Descriptors: 1, Took: 300 * time.Microsecond, Result: service.Passed}
+	for i := range rule.Limits {
+		o.Verdicts = append(o.Verdicts, service.Verdict{
+			Rule: rule, Limit: &rule.Limits[i], Entries: entries, Hits: 1, Decided: true, Counted: true,
+			Is: algorithms.Decision{Allowed: ok},
+		})
+	}
+	if !ok {
+		o.Result = service.Limited
+	}
+	return o
+}
+
+func document(t testing.TB, text []byte) (d status.Document) {
+	t.Helper()
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return d
+}
+
+func rules(t testing.TB, s *status.Status) map[string]map[string]any {
+	t.Helper()
+	var l struct{ Rules []map[string]any }
+	if err := json.Unmarshal(s.RulesJSON(), &l); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]map[string]any{}
+	for _, r := range l.Rules {
+		found[r["rule"].(string)] = r
+	}
+	return found
+}
+
+// running runs a Status in a bubble of synctest until do returns.
+func running(t *testing.T, o status.Options, do func(*testing.T, *status.Status)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		s := status.New(o)
+		go func() { _ = s.Run(ctx) }()
+		do(t, s)
+		stop()
+		synctest.Wait()
+	})
+}
+
+func pass(d time.Duration) { <-time.After(d); synctest.Wait() }
+
+var (
+	ann     = []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "ann"}}
+	pay     = []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "route", Value: "/checkout/pay"}}
+	tenant7 = []descriptors.Entry{{Key: "tenant", Value: "t7"}}
+)
+
+func TestRates(t *testing.T) {
+	running(t, status.Options{Backend: "memory"}, func(t *testing.T, s *status.Status) {
+		tree := load(t, shop)
+		s.Rules(tree)
+		pass(time.Minute)
+		for range 10 {
+			for i := range 10 {
+				s.Observe(asked(t, tree, i > 2, ann...))
+			}
+			s.Observe(asked(t, tree, true, pay...)) // two limits, one descriptor
+			s.Observe(&service.Observation{Result: service.NoStore, Took: time.Second})
+			pass(time.Second)
+		}
+		d := document(t, s.JSON())
+		if d.Traffic.Requests != 12 || d.Traffic.Denied != 3 || d.Traffic.Errors != 1 {
+			t.Errorf("traffic %+v, want 12 requests, 3 denied and 1 error a second", d.Traffic)
+		}
+		if d.Traffic.Total != (status.Total{Requests: 120, Denied: 30, Errors: 10}) {
+			t.Errorf("total %+v", d.Traffic.Total)
+		}
+		if p50 := time.Duration(d.Latency.P50); p50 < 280*time.Microsecond || p50 > 320*time.Microsecond {
+			t.Errorf("p50 %v, want about 300µs", p50)
+		}
+		if p99 := time.Duration(d.Latency.P99); p99 < 940*time.Millisecond || p99 > 1060*time.Millisecond {
+			t.Errorf("p99 %v, want about 1s", p99)
+		}
+		all := rules(t, s)
+		if r := all["shop.plan_free.user"]; r["rate"] != 10.0 || r["denied_rate"] != 3.0 || r["requests"] != 100.0 || r["denied"] != 30.0 {
+			t.Errorf("user: %v", r)
+		}
+		if r := all["shop.plan_free.route_/checkout/*"]; r["rate"] != 1.0 || r["requests"] != 10.0 {
+			t.Errorf("route: %v", r)
+		}
+		pass(time.Minute)
+		if d := document(t, s.JSON()); d.Traffic.Requests != 0 {
+			t.Errorf("%v requests a second after a quiet minute", d.Traffic.Requests)
+		}
+		if r := rules(t, s)["shop.plan_free.user"]; r["rate"] != 0.0 || r["requests"] != 100.0 {
+			t.Errorf("user after a quiet minute: %v", r)
+		}
+		pass(15 * time.Minute)
+		if r := rules(t, s)["shop.plan_free.user"]; r["requests"] != 0.0 {
+			t.Errorf("user after 15 quiet minutes: %v", r)
+		}
+	})
+}
+
+func TestHistory(t *testing.T) {
+	running(t, status.Options{}, func(t *testing.T, s *status.Status) {
+		tree := load(t, shop)
+		s.Rules(tree)
+		for n := range 3 {
+			for range n + 1 {
+				s.Observe(asked(t, tree, false, ann...))
+			}
+			pass(time.Second)
+		}
+		for text := range s.Watch(t.Context()) {
+			h := document(t, text).History
+			if h == nil || len(h.Requests) != 900 || len(h.P99) != 900 {
+				t.Fatalf("no history of 900 seconds")
+			}
+			if got := h.Requests[896:]; !slices.Equal(got, []uint32{0, 1, 2, 3}) || !slices.Equal(h.Denied[896:], got) {
+				t.Errorf("requests %v, denied %v, want 1, 2 and 3 in the last seconds", got, h.Denied[896:])
+			}
+			return
+		}
+		t.Error("no event")
+	})
+}
+
+func TestEvents(t *testing.T) {
+	running(t, status.Options{}, func(t *testing.T, s *status.Status) {
+		tree := load(t, shop)
+		s.Rules(tree)
+		var got [2][][]byte
+		for i := range got {
+			go func() {
+				for text := range s.Watch(t.Context()) {
+					got[i] = append(got[i], text)
+				}
+			}()
+		}
+		pass(time.Second)
+		s.Observe(asked(t, tree, true, ann...))
+		pass(time.Second)
+		last := document(t, got[0][len(got[0])-1])
+		if last.Second == nil || last.Second.Requests != 1 || last.History != nil ||
+			len(last.Rates) != 1 || last.Rates[0].Rule != "shop.plan_free.user" {
+			t.Errorf("last event %+v", last)
+		}
+		if n := len(got[0]); n < 3 || len(got[1]) != n || &got[0][n-1][0] != &got[1][n-1][0] {
+			t.Errorf("%d and %d events, want at least 3, which all listeners share", n, len(got[1]))
+		}
+	}) // synctest fails if a listener is left after Run
+}
+
+// A listener that comes after the end of Run does not wait.
+func TestEventsAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := status.New(status.Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := s.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		events := 0
+		for range s.Watch(t.Context()) {
+			events++
+		}
+		if events != 1 {
+			t.Errorf("%d events, want the first one only", events)
+		}
+	})
+}
+
+func TestServerSentEvents(t *testing.T) {
+	s := status.New(status.Options{Version: "1\n\n2"})
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	_ = s.Run(ctx)
+	w := httptest.NewRecorder()
+	s.Events(w, httptest.NewRequest(http.MethodGet, "/v1/events", nil))
+	body := w.Body.String()
+	if w.Header().Get("Content-Type") != "text/event-stream" || !strings.HasPrefix(body, "data: {") ||
+		strings.Count(body, "\n") != 2 || !strings.HasSuffix(body, "}\n\n") {
+		t.Errorf("%v\n%s", w.Header(), body)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	breaker := "closed"
+	o := status.Options{Backend: "redis", Servers: func() []status.Server {
+		return []status.Server{{Address: "a:1", Role: "main", Breaker: "closed"}, {Address: "b:1", Role: "main", Breaker: breaker}}
+	}}
+	running(t, o, func(t *testing.T, s *status.Status) {
+		want := func(state string, reasons ...string) {
+			t.Helper()
+			pass(time.Second)
+			h := document(t, s.JSON()).Health
+			if h.State != state || len(h.Reasons) != len(reasons) {
+				t.Fatalf("health %+v, want %s %q", h, state, reasons)
+			}
+			for i, reason := range reasons {
+				if !strings.Contains(h.Reasons[i], reason) {
+					t.Errorf("health %+v, want %s %q", h, state, reasons)
+				}
+			}
+		}
+		want("critical", "No rules are in force")
+		s.Rules(load(t, shop))
+		s.Loaded(nil)
+		want("ok")
+		breaker = "open"
+		want("warning", "1 of 2 servers of the store are away")
+		breaker = "closed"
+		s.Loaded(errors.New("shop.yaml:3:1: unknown key"))
+		want("warning", "The newest rules were refused")
+		if d := document(t, s.JSON()); d.Rules.Refused != "shop.yaml:3:1: unknown key" || d.Rules.Rules != 4 {
+			t.Errorf("rules %+v", d.Rules)
+		}
+		s.Loaded(nil)
+		s.Observe(&service.Observation{Result: service.NoStore})
+		want("warning", "requests a second end with an error")
+		pass(11 * time.Second)
+		want("ok")
+	})
+}
+
+func TestRulesInWords(t *testing.T) {
+	s := status.New(status.Options{Source: "file", Path: "/rules"})
+	s.Warned([]string{"shop.yaml:1:1: odd"})
+	s.Rules(load(t, shop))
+	all := rules(t, s)
+	for rule, want := range map[string][]string{
+		"shop.plan_free.user":              {"10 per minute, sliding window, per user"},
+		"shop.plan_free.route_/checkout/*": {"100 per 5 minutes, token bucket, burst 20, per route", "1000 per day, fixed window, per route"},
+		"shop.tenant_t*":                   {"3 per second, fixed window, for all together"},
+		"shop.banner":                      {},
+	} {
+		r := all[rule]
+		if r == nil {
+			t.Errorf("no rule %s", rule)
+			continue
+		}
+		var got []string
+		for _, l := range r["limits"].([]any) {
+			got = append(got, l.(map[string]any)["words"].(string))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+	}
+	if r := all["shop.plan_free.user"]; r["file"] != "shop.yaml" || r["line"] != 6.0 {
+		t.Errorf("place %v:%v", r["file"], r["line"])
+	}
+	if all["shop.banner"]["unlimited"] != true || all["shop.tenant_t*"]["shadow"] != true {
+		t.Errorf("unlimited and shadow: %v, %v", all["shop.banner"], all["shop.tenant_t*"])
+	}
+	in := s.InForce()
+	if in.Source != "file" || in.Path != "/rules" || len(in.Hash) != 16 || in.Loaded == nil || in.Rules != 4 || in.Domains != 1 || len(in.Warnings) != 1 {
+		t.Errorf("in force %+v", in)
+	}
+}
+
+// A reload keeps the counts of the rules that stay, and forgets the others.
+func TestReload(t *testing.T) {
+	running(t, status.Options{}, func(t *testing.T, s *status.Status) {
+		tree := load(t, shop)
+		s.Rules(tree)
+		s.Observe(asked(t, tree, true, ann...))
+		s.Observe(asked(t, tree, true, tenant7...))
+		pass(2 * time.Second)
+		without, _, _ := strings.Cut(shop, "  - key: tenant")
+		smaller := load(t, without)
+		s.Rules(smaller)
+		s.Observe(asked(t, smaller, true, ann...))
+		pass(2 * time.Second)
+		all := rules(t, s)
+		if all["shop.plan_free.user"]["requests"] != 2.0 || all["shop.tenant_t*"] != nil {
+			t.Errorf("rules %v", all)
+		}
+		s.Rules(tree)
+		pass(time.Second)
+		if r := rules(t, s)["shop.tenant_t*"]; r["requests"] != 0.0 {
+			t.Errorf("a rule that came back: %v", r)
+		}
+	})
+}
+
+// Ten thousand busy rules take a few MiB.
+func TestMemoryIsBounded(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("domain: shop\ndescriptors:\n")
+	const many = 10_000
+	for i := range many {
+		fmt.Fprintf(&text, "  - {key: k, value: v%d, rate_limit: {unit: minute, requests_per_unit: 10}}\n", i)
+	}
+	tree := load(t, text.String())
+	s := status.New(status.Options{})
+	s.Rules(tree)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for i := range many {
+		s.Observe(asked(t, tree, true, descriptors.Entry{Key: "k", Value: fmt.Sprint("v", i)}))
+	}
+	if after := heap(); after > before+10<<20 {
+		t.Errorf("%d MiB more than before", (after-before)>>20)
+	}
+	runtime.KeepAlive(s)
+}
+
+func TestObservingAllocatesNothing(t *testing.T) {
+	tree := load(t, shop)
+	s := status.New(status.Options{})
+	s.Rules(tree)
+	o := asked(t, tree, true, pay...)
+	if n := testing.AllocsPerRun(1000, func() { s.Observe(o) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	tree := load(b, shop)
+	s := status.New(status.Options{})
+	s.Rules(tree)
+	o := asked(b, tree, true, ann...)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			s.Observe(o)
+		}
+	})
+}
