@@ -190,7 +190,7 @@ func TestCallersThatGiveUpDisturbNobody(t *testing.T) {
 		t.Run(remote.name, func(t *testing.T) {
 			t.Parallel()
 			server, settings := remote.start(t)
-			s := serve(t, plenty, append(settings, "REDIS_TIMEOUT=10s", "MEMCACHE_TIMEOUT=10s", "DECISION_TIMEOUT=10s", "STORE_MAX_IN_FLIGHT=4096")...)
+			s := serve(t, plenty, append(settings, "REDIS_TIMEOUT=10s", "MEMCACHE_TIMEOUT=10s", "DECISION_TIMEOUT=10s")...)
 			goroutines, cancelled := s.stat("go_goroutines"), `rls_requests_total{code="Canceled"}`
 			crowd, giveUp := context.WithCancel(context.Background())
 			defer giveUp()

@@ -10,9 +10,11 @@
 // that has not answered.
 //
 // If the store is distant, callers do not wait for the round trip of others: an
-// operation that comes more than 2 ms after the last one was sent goes at once,
+// operation that comes 2 ms after the last one was sent, or later, goes at once,
 // together with the operations that wait, and the key stays busy until all answers
-// have come.
+// have come. The more operations are unanswered beyond the usual round trip, the
+// longer is the time to the next, and at most 8 of a key are with the store: a store
+// that is silent gets no call for each caller of a hot key.
 //
 // Three kinds of operations pass through without waiting and without being
 // merged: groups, all-or-nothing batches of several operations, and every
@@ -24,6 +26,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -35,7 +38,8 @@ type Store struct {
 	spread  backends.Spread    // the same store, if it is one
 	decided func(*backends.Op) // s.decide, made once
 	timeout time.Duration
-	waiters sync.Pool // *waiter. Not shared by stores: a channel must not leave its synctest bubble
+	waiters sync.Pool    // *waiter. Not shared by stores: a channel must not leave its synctest bubble
+	trip    atomic.Int64 // the usual time in µs in which merged operations are answered
 	seed    maphash.Seed
 	shards  [64]shard
 }
@@ -58,8 +62,12 @@ type queue struct {
 	waiting []*waiter
 }
 
-// nearby is the longest round trip in µs to a store that is not distant.
-const nearby = 2000
+const (
+	// nearby is the longest round trip in µs to a store that is not distant.
+	nearby = 2000
+	// mostSent bounds the operations on one key that are with the store.
+	mostSent = 8
+)
 
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
@@ -138,7 +146,7 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 		}
 		w.ctx, w.op = ctx, *op
 		q.waiting = append(q.waiting, w)
-		if op.Now-q.sent > nearby {
+		if q.ops < mostSent && op.Now-q.sent > s.pace(q.ops) {
 			waiting := q.waiting
 			q.ops, q.sent, q.waiting = q.ops+1, op.Now, nil
 			go s.send(op.Key, waiting)
@@ -146,6 +154,15 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 		return w
 	}
 	return nil
+}
+
+// pace is the time in µs between the sending of an operation on a key and the next
+// one, while so many are unanswered. Sent at this pace, mostSent of them fill the usual
+// round trip. For each that the round trip does not explain, the time doubles.
+func (s *Store) pace(unanswered int) int64 {
+	trip := s.trip.Load()
+	pace := max(nearby, trip/mostSent)
+	return pace << max(0, unanswered-1-int(trip/pace))
 }
 
 // wait puts the answer to w into r, or an error if ctx ends first. A waiter whose
@@ -234,12 +251,22 @@ func (s *Store) send(key string, waiting []*waiter) {
 			b.Ops[i] = all[i].op
 		}
 		if len(all) > 0 {
-			ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-			_ = s.Store.Apply(ctx, &b) // its replies have the error
-			cancel()
+			s.applyMerged(&b)
 		}
 		for i := range all {
 			all[i].answer(&b.Replies[i])
 		}
+	}
+}
+
+// applyMerged has the store apply b, whose replies then have the error, and measures
+// the time.
+func (s *Store) applyMerged(b *backends.Batch) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	start := time.Now()
+	if s.Store.Apply(ctx, b) == nil {
+		usual := s.trip.Load()
+		s.trip.Store(usual + (time.Since(start).Microseconds()-usual)/8) // one of two at the same time may be lost
 	}
 }

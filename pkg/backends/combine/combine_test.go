@@ -406,3 +406,62 @@ func TestAHotKeyOfADistantStore(t *testing.T) {
 		}
 	})
 }
+
+// TestASilentStore: the callers who come to a hot key while the store is silent are
+// merged, whether they wait or have given up.
+func TestASilentStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, s := gated(t)
+		crowd, giveUp := context.WithCancel(t.Context())
+		for range 1000 {
+			<-time.After(time.Millisecond)
+			op := hit("hot")
+			op.Now = time.Now().UnixMicro()
+			go func() {
+				_ = s.Apply(crowd, &backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)})
+			}()
+		}
+		if n := next.batches.Load(); n > 8 {
+			t.Errorf("%d calls for one key while the store is silent, want 8 at most", n)
+		}
+		giveUp()
+		synctest.Wait()
+		close(next.gate)
+	})
+}
+
+// TestAHotKeyOfAStoreFarAway: with a round trip of 100 ms, callers wait a little for
+// others and not for another round trip.
+func TestAHotKeyOfAStoreFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const trip = 100 * time.Millisecond
+		store := &distant{takes: func() time.Duration { return trip }}
+		s, err := combine.New(store, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var total atomic.Int64
+		ask := func() {
+			start := time.Now()
+			b := backends.Batch{Ops: []backends.Op{{Key: "hot", Times: 1, Now: start.UnixMicro()}}, Replies: make([]backends.Reply, 1)}
+			if err := s.Apply(t.Context(), &b); err != nil {
+				t.Error(err)
+			}
+			total.Add(int64(time.Since(start)))
+		}
+		var callers sync.WaitGroup
+		const n = 1000
+		for i := range 2 * n {
+			<-time.After(time.Millisecond)
+			if i == n { // it has learned the round trip
+				callers.Wait()
+				total.Store(0)
+			}
+			callers.Go(ask)
+		}
+		callers.Wait()
+		if mean := time.Duration(total.Load() / n); mean > trip+20*time.Millisecond {
+			t.Errorf("callers waited %v on average for a round trip of %v", mean, trip)
+		}
+	})
+}
