@@ -187,7 +187,14 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		op.Prev, _ = l.key(id, bucket-1)
 	}
 	l.row.plan(l, op, c)
+	if l.Requests == 0 && c.Cost > 0 && !c.Refund {
+		op.Max = beyondCredit
+	}
 }
+
+// beyondCredit is an Op.Max below every cell, so that a limit of 0 denies also hits
+// that were granted before it was lowered to 0.
+var beyondCredit = backends.Amount{Whole: -backends.MaxValue}
 
 // Judge turns the store's reply to a planned op into a decision, as of r.Now.
 // r.Err must be nil.

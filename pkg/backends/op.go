@@ -67,6 +67,31 @@ const (
 	Skew int64 = 1_000_000
 )
 
+// Verb says what an operation does to its cell. [Reset] and [Grant] are for
+// operators and not for traffic: such an operation is decided alone, so it has no
+// Group and is in no all-or-nothing batch. Every decorator that remembers the cell
+// forgets it when the operation passes.
+type Verb uint8
+
+const (
+	// Charge is the step that the other fields describe: a charge, a refund or a
+	// look.
+	Charge Verb = iota
+	// Reset removes the cell, and the cell of Op.Prev. See [Op.Reset].
+	Reset
+	// Grant lets hits of the amount Op.By pass beyond those that remain. It lowers
+	// the cell to Op.Max if the cell is above, as after denied hits that were
+	// counted, and then lowers it by Op.By, but not below Op.Least.
+	//
+	// A cell below its floor (0, or Now for a Meter) has credit, and hits use up the
+	// credit first. Refunds leave credit as it is. A Counter's credit ends with its
+	// cell, and counts as 0 where the cell is the one of Op.Prev. A Meter's credit
+	// does not move with time and ends at Op.Until; a Meter that has used it up goes on
+	// from Now. In a List the grant is an entry with a negative cost, which leaves as
+	// any other.
+	Grant
+)
+
 // Role says what an operation that does not fit means for an all-or-nothing
 // batch. Other batches ignore it.
 type Role uint8
@@ -139,11 +164,15 @@ var NoMax = Amount{Whole: math.MaxInt64}
 // often as it stays within Max.
 type Op struct {
 	Kind Kind
+	Verb Verb // Charge, but for operators
 	Span Span // Counter only
 	// Refund: By is given back instead of charged: the cell is lowered, not
 	// below its floor (0, or Now for a Meter), and a list loses its newest
 	// costs. A refund always fits.
 	Refund bool
+	// Undo, of a refund, says that a charge is given back that was made a moment ago:
+	// the cell may have credit, and then gets back the credit that the charge took.
+	Undo bool
 	// PerSecond: the cell belongs to a one-second window. A store may keep such
 	// cells on another server.
 	PerSecond bool
@@ -180,6 +209,9 @@ type Op struct {
 	// lowers a cell that is more than Skew above Furthest to Furthest, also when it
 	// charges nothing.
 	Furthest Amount
+	// Least, of a Grant, is the lowest value that it may leave: the count, the sum of a
+	// List's costs, or the distance of a Meter from Now; <= 0.
+	Least Amount
 
 	// Times >= 1 merges that many equal operations into one: as many as fit
 	// are charged. It is 1 in an all-or-nothing batch and in a group.
@@ -188,7 +220,8 @@ type Op struct {
 	WeightNum, WeightDen int64 // share of Prev, 0 <= num <= den <= 2^35
 	// Until, for a Counter, is when the cell ends, > Now. With the span
 	// FirstHit or EveryHit it is the latest end that this limit can reach: the
-	// step lowers a later end to Until, also when it charges nothing.
+	// step lowers a later end to Until, also when it charges nothing. For a Grant on
+	// a Meter it is when the credit ends.
 	Until  int64
 	Window int64 // List: how long a cost counts, > 0
 
@@ -214,18 +247,27 @@ type Lease struct {
 // operation with ChargeDenied is charged if it does not fit; if it fits, it is
 // charged only if the batch is charged.
 func (o *Op) Unconditional() bool {
-	return (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0
+	return o.Verb == Charge && (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0
 }
 
 // Look is the operation that reads o's cell and charges nothing.
 func (o Op) Look() Op {
-	o.By, o.Max, o.Times, o.Refund, o.ChargeDenied = Amount{}, NoMax, 1, false, false
+	o.Verb, o.By, o.Max, o.Times, o.Refund, o.Undo, o.ChargeDenied = Charge, Amount{}, NoMax, 1, false, false, false
 	return o
 }
 
-// Inverse is the operation that gives back the charge of o.
+// Inverse is the operation that gives back the charge of o, which was made a moment
+// ago.
 func (o Op) Inverse() Op {
-	o.Refund, o.ChargeDenied = true, false
+	o.Refund, o.Undo, o.ChargeDenied = true, true, false
+	return o
+}
+
+// Reset is the operation that removes o's cell, and the cell of o.Prev. Its reply
+// shows the empty cell.
+func (o Op) Reset() Op {
+	o = o.Look()
+	o.Verb, o.Group, o.Lease, o.Stem = Reset, 0, nil, 0
 	return o
 }
 
@@ -240,11 +282,11 @@ type Reply struct {
 	Now int64
 	// Admitted says how many of Op.Times fit, whether or not they were charged.
 	Admitted int64
-	// Value is the cell after the operation: the count, the meter (never below
-	// Now) or the sum of the costs in the window. Operations of the batch that
-	// come later are not in it.
+	// Value is the cell after the operation: the count, the meter, or the sum of the
+	// costs in the window. It is below 0, of a meter below Now, by the credit of a
+	// Grant, and else never. Operations of the batch that come later are not in it.
 	Value Amount
-	// Prev is the count of Op.Prev's cell.
+	// Prev is the count of Op.Prev's cell, 0 if that has credit.
 	Prev int64
 	// Until is when the cell ends: for a Counter its window's end, for a List
 	// the moment at which its newest cost leaves (Now when it is empty).
@@ -286,6 +328,10 @@ func (b *Batch) Fail(err error) error {
 // store is stopped, overloaded or not reachable, or its answer has no meaning. It
 // is then not known whether the store has charged the operation.
 var ErrUnavailable = errors.New("store unavailable")
+
+// ErrUnsupported marks the errors of operations and calls that a store can never do.
+// Nothing is changed then.
+var ErrUnsupported = errors.New("the store cannot do this")
 
 // Store applies batches of operations.
 //

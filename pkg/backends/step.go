@@ -7,6 +7,8 @@ import (
 
 // Cell is the state of a Counter or a Meter. The zero Cell is an absent one.
 type Cell struct {
+	// Value is the count or the meter. A negative one is credit ([Grant]): of a
+	// Counter in hits, of a Meter in µs.
 	Value Amount
 	Until int64 // when the cell ends; absent once Now >= Until
 }
@@ -27,11 +29,14 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	} else {
 		c = c.counterAt(op)
 		if op.Prev != "" {
+			prev = max(prev, 0)
 			ceiling.Whole -= Share(prev, op.WeightNum, op.WeightDen)
 		}
 	}
 	v, admitted := c.Value, op.Times
 	switch {
+	case op.Verb != Charge:
+		return c.steer(op, ceiling, prev)
 	case op.Refund:
 		v = refund(v, op)
 	case op.ChargeDenied:
@@ -57,10 +62,15 @@ func (c Cell) counterAt(op *Op) Cell {
 	return c
 }
 
-// meterAt is the meter as op finds it: at least Now, at most Furthest + Skew.
+// meterAt is the meter as op finds it: at least Now, at most Furthest + Skew, and
+// with credit below Now.
 func (c Cell) meterAt(op *Op) Cell {
 	if c.Value.Frac >= op.Den {
 		c.Value.Frac = op.Den - 1 // written by a limit with another denominator
+	}
+	if c.Value.Whole < 0 && op.Now < c.Until {
+		c.Value.Whole += op.Now
+		return c
 	}
 	if op.Furthest.Add(Amount{Whole: Skew}, op.Den).Less(c.Value) {
 		c.Value = op.Furthest
@@ -71,16 +81,19 @@ func (c Cell) meterAt(op *Op) Cell {
 	return c
 }
 
-// refund is v after op's refund.
+// refund is v after op's refund. One that is no Undo does not lower credit.
 func refund(v Amount, op *Op) Amount {
-	for range op.Times {
-		v = v.Sub(op.By, op.Den)
-	}
-	floor := Amount{}
+	found, floor := v, Amount{}
 	if op.Kind == Meter {
 		floor.Whole = op.Now
 	}
-	if v.Less(floor) {
+	if found.Less(floor) && !op.Undo {
+		return found
+	}
+	for range op.Times {
+		v = v.Sub(op.By, op.Den)
+	}
+	if v.Less(floor) && !found.Less(floor) {
 		return floor
 	}
 	return v
@@ -120,7 +133,11 @@ func (o *Op) Fitting(ceiling, after int64) int64 {
 // commit is the cell after a step that arrived at v.
 func (c Cell) commit(op *Op, v Amount, charged bool) Cell {
 	if op.Kind == Meter {
-		return Cell{Value: v, Until: v.ceil()}
+		end := c.ends(op, v, charged)
+		if v.Whole < op.Now { // credit
+			v.Whole -= op.Now
+		}
+		return Cell{Value: v, Until: end}
 	}
 	if !charged || c.Until == 0 && op.Refund { // nothing to give back
 		return c
@@ -132,6 +149,8 @@ func (c Cell) commit(op *Op, v Amount, charged bool) Cell {
 // that is absent it is when the cell would end.
 func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 	switch {
+	case op.Kind == Meter && v.Whole < op.Now: // credit
+		return c.Until
 	case op.Kind == Meter:
 		return v.ceil()
 	case c.Until == 0, charged && op.Span == EveryHit && !op.Refund:
@@ -160,10 +179,10 @@ func Share(count, num, den int64) int64 {
 	return int64(q)
 }
 
-// Entry is one charge in a Log.
+// Entry is one charge in a Log, or a grant.
 type Entry struct {
 	At   int64 // microseconds since the epoch
-	Cost int64 // hits, > 0
+	Cost int64 // hits; of a grant below 0
 }
 
 // Log is the state of a List: its charges, oldest first, in the order of At.
@@ -187,11 +206,13 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	for _, e := range l {
 		used += e.Cost
 	}
-	var admitted int64
-	if op.Refund {
-		admitted = op.Times
+	admitted := op.Times
+	switch {
+	case op.Verb != Charge:
+		l, used = l.steer(op, used)
+	case op.Refund:
 		l, used = l.giveBack(used, op.By.Whole*op.Times)
-	} else {
+	default:
 		admitted = fits(used, op)
 		if cost := op.By.Whole * admitted; cost > 0 {
 			l = append(l, Entry{op.Now, cost})
@@ -220,15 +241,18 @@ func fits(used int64, op *Op) int64 {
 	return min(op.Times, room/op.By.Whole)
 }
 
-// giveBack takes cost off the newest entries.
+// giveBack takes cost off the newest charges. Grants stay.
 func (l Log) giveBack(used, cost int64) (Log, int64) {
-	for n := len(l); n > 0 && cost > 0; n = len(l) {
-		take := min(cost, l[n-1].Cost)
-		l[n-1].Cost -= take
+	for i := len(l) - 1; i >= 0 && cost > 0; i-- {
+		if l[i].Cost < 0 {
+			continue
+		}
+		take := min(cost, l[i].Cost)
+		l[i].Cost -= take
 		cost -= take
 		used -= take
-		if l[n-1].Cost == 0 {
-			l = l[:n-1]
+		if l[i].Cost == 0 {
+			l = append(l[:i], l[i+1:]...)
 		}
 	}
 	return l, used
@@ -237,9 +261,10 @@ func (l Log) giveBack(used, cost int64) (Log, int64) {
 // retryAt is the moment at which enough of the oldest costs have left for one
 // more op.By.
 func (l Log) retryAt(used int64, op *Op) int64 {
-	for _, e := range l {
+	for i, e := range l {
 		used -= e.Cost
-		if used+op.By.Whole <= op.Max.Whole {
+		last := i+1 == len(l) || l[i+1].At > e.At // of the entries that leave at one moment
+		if last && used+op.By.Whole <= op.Max.Whole {
 			return e.At + op.Window
 		}
 	}

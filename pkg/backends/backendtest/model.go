@@ -48,6 +48,9 @@ func (m *Model) step(op *backends.Op) backends.Reply {
 		m.logs[op.Key] = log
 		return r
 	}
+	if op.Verb == backends.Reset {
+		delete(m.cells, op.Prev)
+	}
 	var prev int64
 	if c := m.cells[op.Prev]; op.Prev != "" && op.Now < c.Until {
 		prev = c.Value.Whole

@@ -172,7 +172,11 @@ func (s *Store) unlock(p place) {
 // step applies op; the locks of its shards are held.
 func (s *Store) step(op *backends.Op, p place) backends.Reply {
 	var previous int64
-	if op.Prev != "" {
+	switch {
+	case op.Prev == "":
+	case op.Verb == backends.Reset:
+		s.shards[p.prevShard].drop(p.prev)
+	default:
 		previous = s.shards[p.prevShard].count(p.prev, op.Now)
 	}
 	return s.shards[p.at].step(op, p.key, previous)

@@ -165,6 +165,13 @@ func (sh *shard) remove(slot uint32) {
 	delete(sh.logs, slot)
 }
 
+// drop removes the cell of a key, if there is one.
+func (sh *shard) drop(n name) {
+	if slot, ok := sh.table.find(n.key, n.low()); ok {
+		sh.remove(slot)
+	}
+}
+
 func (sh *shard) put(i int, x expiry) {
 	sh.heap[i] = x
 	sh.table.at(x.slot).expiry = uint32(i)
@@ -222,13 +229,11 @@ func (sh *shard) save(n name) state {
 }
 
 func (sh *shard) restore(n name, st state, now int64) {
-	slot, ok := sh.table.find(n.key, n.low())
 	if !st.present {
-		if ok {
-			sh.remove(slot)
-		}
+		sh.drop(n)
 		return
 	}
+	slot, ok := sh.table.find(n.key, n.low())
 	if !ok {
 		slot = sh.insert(n, st.until, now)
 	}

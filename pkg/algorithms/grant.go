@@ -1,0 +1,71 @@
+package algorithms
+
+import (
+	"fmt"
+
+	"example.org/rls/pkg/backends"
+)
+
+// grantFactor is how many times its requests a limit may be granted at once.
+const grantFactor = 10
+
+// MostGranted is how many hits one grant may have: 10 times the requests of the limit.
+func (l *Limit) MostGranted() int64 { return grantFactor * int64(l.Requests) }
+
+// MostRemaining is how many hits may remain after a grant: 11 times the requests of the
+// limit, or 10 times the requests and one burst if the burst is larger.
+func (l *Limit) MostRemaining() int64 {
+	return l.MostGranted() + max(int64(l.Requests), l.fitting())
+}
+
+// fitting is how many hits fit an empty cell.
+func (l *Limit) fitting() int64 {
+	if l.row.burst {
+		return l.capacity()
+	}
+	return int64(l.Requests)
+}
+
+// GrantError says that a grant is too large, and which one would not be.
+type GrantError struct{ Message string }
+
+func (e *GrantError) Error() string { return e.Message }
+
+// CheckGrant reports whether so many hits may be granted to a cell in which remaining
+// hits remain. Its error is a *GrantError.
+func (l *Limit) CheckGrant(hits, remaining int64) error {
+	switch most := min(l.MostGranted(), l.MostRemaining()-remaining); {
+	case hits < 1:
+		return &GrantError{fmt.Sprintf("a grant of %d hits grants nothing: want at least 1", hits)}
+	case hits <= most:
+		return nil
+	case most < 1 && l.Requests == 0:
+		return &GrantError{"a limit of 0 takes no grant"}
+	case most < 1:
+		return &GrantError{fmt.Sprintf("%d hits remain, which is the maximum after grants (%d): nothing can be granted now", remaining, l.MostRemaining())}
+	case most < l.MostGranted():
+		return &GrantError{fmt.Sprintf("%d hits are too many: %d remain, and at most %d may remain after a grant, so at most %d can be granted now", hits, remaining, l.MostRemaining(), most)}
+	default:
+		return &GrantError{fmt.Sprintf("%d hits are too many: one grant has at most %d (10 times the limit of %d)", hits, most, l.Requests)}
+	}
+}
+
+// Grant makes op, which l planned at op.Now for any charge, the operation that lets
+// hits more pass than remain. The caller asks CheckGrant first; whatever it asks
+// for, the operation leaves at most MostRemaining.
+//
+// A grant on a window ends with the window: that of the clock, or the one that began
+// at a hit. On a bucket it ends after a window, or after the time in which an empty
+// bucket fills if that is longer. In a sliding log it ends a window later.
+func (l *Limit) Grant(op *backends.Op, hits int64) {
+	hits = min(max(hits, 0), l.MostGranted())
+	*op = op.Reset()
+	op.Verb = backends.Grant
+	op.By.Whole, op.Max.Whole = hits, int64(l.Requests)
+	op.Least.Whole = l.fitting() - l.MostRemaining()
+	if l.row.burst {
+		op.By, op.Max = l.intervals(hits), l.meterMax(op.Now, 0)
+		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)
+		op.Until = op.Now + max(l.window, ceil(l.tolerance))
+	}
+}

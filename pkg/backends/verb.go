@@ -1,0 +1,53 @@
+package backends
+
+// steer applies a Reset or a Grant to the cell as op finds it. prev is the count of
+// Op.Prev's cell, and ceiling is Op.Max less the share of it.
+func (c Cell) steer(op *Op, ceiling Amount, prev int64) (Cell, Reply) {
+	r := Reply{Now: op.Now, Admitted: op.Times, Prev: prev, Until: op.Until}
+	floor := Amount{}
+	if op.Kind == Meter {
+		floor.Whole = op.Now
+	}
+	if op.Verb == Reset {
+		if r.Value, r.Prev = floor, 0; op.Kind == Meter {
+			r.Until = op.Now
+		}
+		return Cell{}, r
+	}
+	least := floor.Add(op.Least, op.Den)
+	if c.Value.Less(least) {
+		least = c.Value // it was granted more before
+	}
+	r.Value = c.Value
+	if ceiling.Less(r.Value) {
+		r.Value = ceiling
+	}
+	if r.Value = r.Value.Sub(op.By, op.Den); r.Value.Less(least) {
+		r.Value = least
+	}
+	credit := op.Kind == Meter && r.Value.Less(floor)
+	switch {
+	case op.Kind == Meter && !credit:
+		r.Until = r.Value.ceil()
+	case !credit && c.Until > 0:
+		r.Until = c.Until
+	}
+	after := Cell{Value: r.Value, Until: r.Until}
+	if credit {
+		after.Value.Whole -= op.Now
+	}
+	return after, r
+}
+
+// steer applies a Reset or a Grant to the log as op finds it, whose costs sum to used,
+// and returns the log and the sum after it.
+func (l Log) steer(op *Op, used int64) (Log, int64) {
+	if op.Verb == Reset {
+		return l[:0], 0
+	}
+	after := max(min(used, op.Max.Whole)-op.By.Whole, min(used, op.Least.Whole))
+	if after < used {
+		l = append(l, Entry{op.Now, after - used})
+	}
+	return l, after
+}
