@@ -13,7 +13,6 @@ import (
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/settings"
-	"example.org/rls/pkg/sources"
 )
 
 type checkCmd struct {
@@ -21,8 +20,7 @@ type checkCmd struct {
 
 	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
 
-	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain."`
-	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot."`
+	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 
 	// The flags of envoyproxy/ratelimit's ratelimit_config_check.
 	ConfigDir          string `name:"config_dir" placeholder:"DIR" help:"A folder, the same as PATH."`
@@ -42,7 +40,7 @@ Examples:
 }
 
 func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	if err := decoder.Wrong("MERGE_DOMAIN_CONFIG", "RUNTIME_IGNOREDOTFILES"); err != nil {
+	if err := decoder.CheckRules(&c.Settings); err != nil {
 		return usageError("%w", err)
 	}
 	paths := c.Paths
@@ -64,7 +62,12 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	for _, file := range files {
 		o.Files = append(o.Files, file.Name)
 	}
-	tree, warnings, err := yaml.Load(files, language.Options{MergeDomains: c.MergeDomainConfig || c.MergeDomainConfigs})
+	options, err := ruleOptions(c.Settings)
+	if err != nil {
+		return err
+	}
+	options.MergeDomains = options.MergeDomains || c.MergeDomainConfigs
+	tree, warnings, err := yaml.Load(files, options)
 	o.Warnings = findings(warnings)
 	var problems language.Problems
 	errors.As(err, &problems)
@@ -87,12 +90,7 @@ func (c *checkCmd) read(path string) ([]yaml.Text, error) {
 		content, err := io.ReadAll(os.Stdin)
 		return []yaml.Text{{Name: "<stdin>", Content: content}}, err
 	}
-	// Folder.Read returns no files for a path that does not exist; here the
-	// path is a mistake.
-	if _, err := os.Stat(path); err != nil {
-		return nil, err
-	}
-	return sources.Folder{Path: path, IgnoreDotFiles: c.RuntimeIgnoredotfiles}.Read()
+	return readRules(c.Settings, path)
 }
 
 // report is the result of the command.

@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
-	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
@@ -35,14 +33,11 @@ type rules struct {
 // envoyproxy/ratelimit. Without rules in force the process is healthy only when
 // the start is forced and no domain is needed.
 func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *reread.Watcher, measure *metrics.Metrics, loading func(bool), log *slog.Logger) (*rules, error) {
-	strategy, err := algorithms.ParseStrategy(s.Rules.DefaultStrategy)
+	options, err := ruleOptions(s.RuleSettings())
 	if err != nil {
-		return nil, fmt.Errorf("DEFAULT_STRATEGY: %w", err)
+		return nil, err
 	}
-	onError, known := descriptors.ParsePolicy(s.Rules.OnError)
-	if !known {
-		return nil, fmt.Errorf("ON_ERROR: unknown policy %q", s.Rules.OnError)
-	}
+	options.SkipWrong = s.Rules.ConfigOnError == "skip"
 	source, err := rulesSource(s, watch, measure, loading, log)
 	if err != nil {
 		return nil, err
@@ -57,11 +52,7 @@ func newRules(s *settings.Settings, limits *service.Service, health *server.Heal
 		tried()
 	}
 	r.Rules = sources.Rules{
-		Options: language.Options{
-			MergeDomains: s.Rules.MergeDomainConfig, Charge: charge(s), SkipWrong: s.Rules.ConfigOnError == "skip",
-			Strategy: strategy, Burst: uint32(s.Rules.DefaultBurst), OnError: onError, ReplicasUnknown: backendOf(s).shared && settings.ReplicasUnknown(s),
-			Share: s.Rules.Share(),
-		},
+		Options: options,
 		Use: func(tree *descriptors.Tree) {
 			limits.SetTree(tree)
 			measure.InForce(tree)
@@ -142,12 +133,4 @@ func xdsSource(s *settings.Settings, watch *reread.Watcher, measure *metrics.Met
 		}
 	}
 	return source, nil
-}
-
-// charge is the default of a domain's charge.
-func charge(s *settings.Settings) descriptors.Charge {
-	if s.Backend.StopCacheKeyIncrementWhenOverlimit {
-		return descriptors.ChargeDenying
-	}
-	return descriptors.ChargeAlways
 }

@@ -67,12 +67,6 @@ func Unused(s *Settings) (variables []string) {
 	return variables
 }
 
-// ReplicasUnknown reports whether nobody has said how many processes share the
-// store.
-func ReplicasUnknown(s *Settings) bool {
-	return s.Store.Replicas == 0 && s.Store.ReplicasDNS == ""
-}
-
 // isSet reports whether somebody has set the variable: not Kubernetes, which
 // sets some for each Service.
 func isSet(variable string) bool {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,11 +56,7 @@ func (d *Decoder) Check(s *Settings) error {
 	}
 	_, statsd := os.LookupEnv("USE_STATSD")
 	wrong = append(wrong, s.Metrics.settle(statsd || d.flagged["USE_STATSD"])...)
-	if len(wrong) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(wrong, func(a, b Error) int { return strings.Compare(a.Setting, b.Setting) })
-	return wrong
+	return wrong.sorted()
 }
 
 // decode sets target from text, or returns which text would be right.
@@ -99,21 +94,6 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 		}
 		return nil
 	}
-}
-
-// Wrong returns the settings of these names that could not be parsed, as Errors, or
-// nil. It is for commands that use only a few settings.
-func (d *Decoder) Wrong(names ...string) error {
-	var wrong Errors
-	for _, name := range names {
-		if e, ok := d.wrong[name]; ok {
-			wrong = append(wrong, e)
-		}
-	}
-	if wrong == nil {
-		return nil
-	}
-	return wrong
 }
 
 func settingName(v *kong.Value) string {

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -25,6 +26,16 @@ func (e Errors) Error() string {
 		lines[i] = e[i].Error()
 	}
 	return strings.Join(lines, "\n")
+}
+
+// sorted sorts the problems by setting, and returns them as an error: nil if there
+// are none.
+func (e Errors) sorted() error {
+	if len(e) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(e, func(a, b Error) int { return strings.Compare(a.Setting, b.Setting) })
+	return e
 }
 
 // require adds an error unless ok.

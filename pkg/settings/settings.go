@@ -12,12 +12,9 @@
 package settings
 
 import (
-	"slices"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
-
-	"example.org/rls/pkg/algorithms"
 )
 
 // Settings is all settings, in groups.
@@ -71,41 +68,19 @@ type Rules struct {
 
 	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"What to do when rules hold an error: reject all rules, or skip the wrong ones and use the others."`
 
-	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"fixed_window,sliding_window,sliding_log,token_bucket,gcra,leaky_bucket" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends."`
-	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"The burst of limits that DEFAULT_STRATEGY decides and whose rules have none; 0 is the strategy's own."`
-
-	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What happens to the hits of limits without on_error while the store cannot decide: the request is answered UNAVAILABLE (error), they pass (allow), they are denied (deny), or each process counts them against its share of the limit (local)."`
-
-	LimitShare string `env:"LIMIT_SHARE" help:"The part of every limit that this process and its store decide, such as 40% where each region has a store of its own. requests_per_unit, burst and overrides are multiplied by it, rounded down but at least 1. /rlconfig shows it. Empty is all of it."`
+	Loading
 
 	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to check the files for changes that inotify has not reported."`
 
-	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. A ConfigMap's ..data is never read itself, and its files always are."`
-	RuntimeWatchRoot      bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped; false reloads when any of the files changes."`
-	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain; their rules are merged."`
+	RuntimeWatchRoot bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped; false reloads when any of the files changes."`
 
 	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen and be healthy before the xDS server has sent rules; until then every request gets an error."`
 }
 
-func (r *Rules) conflicts() (wrong Errors) {
-	hasBurst := slices.Contains([]string{"token_bucket", "gcra", "leaky_bucket"}, r.DefaultStrategy)
-	wrong.require(r.DefaultBurst == 0 || hasBurst, "DEFAULT_BURST", r.DefaultBurst, "0, because DEFAULT_STRATEGY is "+r.DefaultStrategy+", which has no burst; token_bucket, gcra and leaky_bucket have")
-	_, err := algorithms.ParsePercent(r.LimitShare)
-	wrong.require(err == nil || r.LimitShare == "", "LIMIT_SHARE", r.LimitShare, "a percentage above 0% and at most 100%, such as 40%")
-	return wrong
-}
-
-// Share is LIMIT_SHARE; 0 for all of the limits.
-func (r *Rules) Share() algorithms.Percent {
-	if share, err := algorithms.ParsePercent(r.LimitShare); err == nil && share < algorithms.Whole {
-		return share
-	}
-	return 0
-}
-
 // Backend says which store counts, and has the settings that hold for all stores.
 type Backend struct {
-	BackendType    string `env:"BACKEND_TYPE" default:"${backend_type}" oneof:"memory,redis,memcache" help:"The store that keeps the counters."`
+	Kind
+
 	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Text before every key."`
 	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"Form of the keys. With rls different callers never share a counter. With ratelimit fixed windows of one unit have the keys of envoyproxy/ratelimit, so that both can run on the same Redis; callers that share a counter there then share it here."`
 
@@ -115,8 +90,6 @@ type Backend struct {
 
 	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Upper bound of a random time by which keys are kept longer, so that they do not all expire together."`
 	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Approximate size of the memory for keys that are over their limit. Their hits are denied without a call to Redis or memcached; 0 is off. Such denials are not charged, and a refund through another replica takes effect within a second."`
-
-	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a denied request only to the limits that deny it, in domains without a field charge."`
 }
 
 // Store says how long a decision waits for a store on servers, and when calls to a
@@ -128,8 +101,7 @@ type Store struct {
 	MinCalls        int           `name:"breaker-min-calls" env:"BREAKER_MIN_CALLS" default:"5" min:"1" max:"1000000" unit:"calls" help:"Fewer calls within BREAKER_WINDOW are too few for BREAKER_FAILURE_RATIO."`
 	Window          time.Duration `name:"breaker-window" env:"BREAKER_WINDOW" default:"1s" min:"100ms" max:"1m" help:"Time in which calls are counted for BREAKER_FAILURE_RATIO."`
 
-	Replicas    int    `env:"REPLICAS" default:"0" min:"0" max:"10000" unit:"processes" help:"Number of processes that share the store; 0 is one, with a warning if a limit has on_error: local. While the store is away, each of them admits its part of the limits with on_error: local."`
-	ReplicasDNS string `env:"REPLICAS_DNS" help:"Name in DNS with an address for each process that shares the store, such as a headless Service, in place of REPLICAS. It is looked up every 10s; the last answer stays, and until the first one REPLICAS holds."`
+	Sharing
 }
 
 // Memory bounds the embedded store.

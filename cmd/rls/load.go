@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/sources"
+)
+
+// ruleOptions is how rules load under the settings. All commands that load rules
+// call it, so that rules mean the same to all of them.
+func ruleOptions(s settings.RuleSettings) (language.Options, error) {
+	strategy, err := algorithms.ParseStrategy(s.DefaultStrategy)
+	if err != nil {
+		return language.Options{}, fmt.Errorf("DEFAULT_STRATEGY: %w", err)
+	}
+	onError, known := descriptors.ParsePolicy(s.OnError)
+	if !known {
+		return language.Options{}, fmt.Errorf("ON_ERROR: unknown policy %q", s.OnError)
+	}
+	return language.Options{
+		MergeDomains:    s.MergeDomainConfig,
+		Charge:          charge(s),
+		Strategy:        strategy,
+		Burst:           uint32(s.DefaultBurst),
+		OnError:         onError,
+		ReplicasUnknown: backendTypes[s.BackendType].shared && s.ReplicasUnknown(),
+		Share:           s.Share(),
+	}, nil
+}
+
+// charge is the default of a domain's charge.
+func charge(s settings.RuleSettings) descriptors.Charge {
+	if s.StopCacheKeyIncrementWhenOverlimit {
+		return descriptors.ChargeDenying
+	}
+	return descriptors.ChargeAlways
+}
+
+// readRules reads the files of rules that a command is given as a path: a file, or
+// all files of a folder. Unlike [sources.Folder] it takes a path that does not exist
+// for a mistake.
+func readRules(s settings.RuleSettings, path string) ([]yaml.Text, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	return sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles}.Read()
+}
