@@ -47,7 +47,7 @@ var matchers = [...]matcher{
 		},
 	},
 	{
-		by: Wildcard, why: "it is the first in the order of the rules whose wildcards match",
+		by: Wildcard, why: "it is the first descriptor whose wildcards match",
 		matches: Entry.matchesByWildcard,
 		takes:   Entry.HasWildcard, index: func() index { return new(wildcards) },
 	},

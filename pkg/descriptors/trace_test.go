@@ -47,7 +47,7 @@ func TestExplain(t *testing.T) {
 `)).Domain("d")
 	const (
 		exact    = "it has the entry's key and value"
-		wildcard = "it is the first in the order of the rules whose wildcards match"
+		wildcard = "it is the first descriptor whose wildcards match"
 		key      = "it has the entry's key and no value"
 
 		free  = "1 exact plan_free at rules.yaml:3:3 won: " + exact + "\n1 key plan at rules.yaml:10:3: rules.yaml:3 goes first: " + exact + "\n"

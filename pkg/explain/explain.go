@@ -37,6 +37,7 @@ type Rules struct {
 // Descriptor is one descriptor of the request.
 type Descriptor struct {
 	Entries []Entry `json:"entries"`
+	Hits    int64   `json:"hits"` // that the request would charge; below 0 it gives them back
 	// Path has the descriptors of the rules that were looked at, in the order of
 	// depths and then of the rules.
 	Path []Step `json:"path"`
@@ -143,7 +144,7 @@ func Parse(data []byte) (Document, error) {
 
 func describe(in *service.Inspected) Descriptor {
 	d := Descriptor{
-		Entries: make([]Entry, len(in.Entries)), Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why,
+		Entries: make([]Entry, len(in.Entries)), Hits: in.Hits, Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why,
 		Override: in.Override, Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
 	}
 	for i, e := range in.Entries {

@@ -52,6 +52,7 @@ type Inspection struct {
 // Inspected is one descriptor of an Inspection.
 type Inspected struct {
 	Entries []descriptors.Entry
+	Hits    int64 // that the descriptor would charge; below 0 it gives them back
 	Trace   descriptors.Trace
 	// Rule is the path of the rule that limits the descriptor, as metrics name it;
 	// domain.override if the request brought a limit along, "" if nothing limits.
@@ -112,7 +113,8 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 		return in, status.Error(codes.Unavailable, "no rate limit configuration loaded")
 	}
 	for i := range r.descriptors {
-		in.Descriptors[i].Entries = slices.Clone(r.descriptors[i].entries)
+		asked := &r.descriptors[i]
+		in.Descriptors[i].Entries, in.Descriptors[i].Hits = slices.Clone(asked.entries), asked.signedHits()
 	}
 	domain := tree.Domain(r.domain)
 	if domain == nil {
@@ -133,6 +135,15 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 		s.look(ctx, cells)
 	}
 	return in, nil
+}
+
+// signedHits is d.hits as far as operations can charge them; of a refund below 0.
+func (d *descriptor) signedHits() int64 {
+	hits := int64(min(d.hits, uint64(backends.MaxCost)))
+	if d.refund {
+		return -hits
+	}
+	return hits
 }
 
 // cell is a limit of an Inspection and an operation on its cell.

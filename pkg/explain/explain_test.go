@@ -1,0 +1,355 @@
+package explain_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+)
+
+const shop = `domain: shop
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - key: user
+        rate_limit: {unit: minute, requests_per_unit: 10}
+  - key: plan
+    rate_limit: {unit: hour, unit_multiplier: 2, requests_per_unit: 100, strategy: token_bucket, burst: 5, name: plans, on_error: allow}
+  - key: plan
+    value: "g*"
+    rate_limit: {unlimited: true}
+  - key: plan
+    value: "*d"
+    rate_limit: {unit: day, requests_per_unit: 1}
+`
+
+// at is ten seconds into a minute, an hour and a day.
+const at = 1_800_057_610_000_000
+
+func serve(t *testing.T, text string, change ...func(*service.Config)) *service.Service {
+	t.Helper()
+	store, err := memory.New(memory.Options{MaxKeys: 1000, Now: func() int64 { return at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := service.Config{Store: store}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := service.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "shop.yaml", Content: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetTree(tree)
+	return s
+}
+
+// ask returns the request with a descriptor for each list of key=value,key=value.
+func ask(hits uint32, lists ...string) *service.Ask {
+	a := &service.Ask{Domain: "shop", Hits: hits}
+	for _, list := range lists {
+		var d service.AskDescriptor
+		for pair := range strings.SplitSeq(list, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
+		}
+		a.Descriptors = append(a.Descriptors, d)
+	}
+	return a
+}
+
+func document(t *testing.T, s *service.Service, do service.Action, a *service.Ask) *explain.Document {
+	t.Helper()
+	in, err := s.Inspect(t.Context(), service.NewRequest(a), do)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := explain.New(in)
+	return &doc
+}
+
+func text(t *testing.T, doc *explain.Document) string {
+	t.Helper()
+	var b strings.Builder
+	if err := doc.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// check compares lines and shows those that differ.
+func check(t *testing.T, got, want string) {
+	t.Helper()
+	if diff := cmp.Diff(strings.Split(strings.TrimSpace(want), "\n"), strings.Split(strings.TrimSpace(got), "\n")); diff != "" {
+		t.Errorf("%s\ngot\n%s", diff, got)
+	}
+}
+
+// indented has a line for each key, in the order of the text.
+func indented(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(text), "", " "); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestJSON(t *testing.T) {
+	s := serve(t, shop)
+	doc := document(t, s, service.Trace, ask(0, "plan=free,user=ann", "plan=gold", "plan=x,y=z"))
+	got, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, indented(t, string(got)), indented(t, `
+{
+ "domain": "shop",
+ "descriptors": [
+{
+ "entries": [ {"key": "plan","value": "free" }, {"key": "user","value": "ann" } ],
+ "hits": 1,
+ "path": [
+  {"depth": 1,"file": "shop.yaml","line": 3,"key": "plan","value": "free","match": "exact","won": true,"why": "it has the entry's key and value" },
+  {"depth": 1,"file": "shop.yaml","line": 8,"key": "plan","value": "","match": "key","won": false,"why": "shop.yaml:3 goes first: it has the entry's key and value" },
+  {"depth": 1,"file": "shop.yaml","line": 10,"key": "plan","value": "g*","match": "none","won": false,"why": "its value does not match the entry's; shop.yaml:3 won" },
+  {"depth": 1,"file": "shop.yaml","line": 13,"key": "plan","value": "*d","match": "none","won": false,"why": "its value does not match the entry's; shop.yaml:3 won" },
+  {"depth": 2,"file": "shop.yaml","line": 6,"key": "user","value": "","match": "key","won": true,"why": "it has the entry's key and no value" } ],
+ "rule": "shop.plan_free.user",
+ "why": "",
+ "limits": [ {"rule": "shop.plan_free.user","strategy": "fixed_window","limit": 10,"window": "60s","key": "shop|plan=free|user=ann|1m|30000960" } ]
+},
+{
+ "entries": [ {"key": "plan","value": "gold" } ],
+ "hits": 1,
+ "path": [
+  {"depth": 1,"file": "shop.yaml","line": 3,"key": "plan","value": "free","match": "none","won": false,"why": "its value does not match the entry's; shop.yaml:10 won" },
+  {"depth": 1,"file": "shop.yaml","line": 8,"key": "plan","value": "","match": "key","won": false,"why": "shop.yaml:10 goes first: it is the first descriptor whose wildcards match" },
+  {"depth": 1,"file": "shop.yaml","line": 10,"key": "plan","value": "g*","match": "wildcard","won": true,"why": "it is the first descriptor whose wildcards match" },
+  {"depth": 1,"file": "shop.yaml","line": 13,"key": "plan","value": "*d","match": "wildcard","won": false,"why": "shadowed by the wildcard above it, shop.yaml:10" } ],
+ "rule": "shop.plan_g*",
+ "why": "",
+ "limits": [ {"rule": "shop.plan_g*","unlimited": true } ]
+},
+{
+ "entries": [ {"key": "plan","value": "x" }, {"key": "y","value": "z" } ],
+ "hits": 1,
+ "path": [
+  {"depth": 1,"file": "shop.yaml","line": 3,"key": "plan","value": "free","match": "none","won": false,"why": "its value does not match the entry's; shop.yaml:8 won" },
+  {"depth": 1,"file": "shop.yaml","line": 8,"key": "plan","value": "","match": "key","won": true,"why": "it has the entry's key and no value" },
+  {"depth": 1,"file": "shop.yaml","line": 10,"key": "plan","value": "g*","match": "none","won": false,"why": "its value does not match the entry's; shop.yaml:8 won" },
+  {"depth": 1,"file": "shop.yaml","line": 13,"key": "plan","value": "*d","match": "none","won": false,"why": "its value does not match the entry's; shop.yaml:8 won" } ],
+ "rule": "",
+ "why": "no descriptor matches y=z: one entry too many, because shop.yaml:8 has no descriptors below it",
+ "limits": []
+}
+ ]
+}`))
+}
+
+func TestJSONWithStates(t *testing.T) {
+	s := serve(t, shop)
+	hit := ask(4, "plan=free,user=ann", "plan=x")
+	if _, err := s.Evaluate(t.Context(), service.NewRequest(hit)); err != nil {
+		t.Fatal(err)
+	}
+	doc := document(t, s, service.Look, hit)
+	doc.Rules = &explain.Rules{Source: "file", Path: "/rules", Hash: "1f", Loaded: time.Unix(1, 0).UTC()}
+	got, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"rules":{"source":"file","path":"/rules","hash":"1f","loaded":"1970-01-01T00:00:01Z"},`,
+		`"key":"shop|plan=free|user=ann|1m|30000960","count":4,"remaining":6,"reset":"50s","policy":"error"}`,
+		`{"rule":"shop.plan","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h","count":4,"remaining":1,"reset":"288s","policy":"allow"}`,
+	} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+	read, err := explain.Parse(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(doc, &read); diff != "" {
+		t.Errorf("what was read differs: %s", diff)
+	}
+	if _, err := explain.Parse([]byte("{")); err == nil {
+		t.Error("half a document is read without an error")
+	}
+}
+
+func TestText(t *testing.T) {
+	s := serve(t, shop)
+	hit := ask(4, "plan=free,user=ann", "plan=x", "plan=gold", "plan=x,y=z")
+	for range 3 {
+		if _, err := s.Evaluate(t.Context(), service.NewRequest(hit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	doc := document(t, s, service.Look, hit)
+	doc.Rules = &explain.Rules{Source: "file", Path: "/rules", Hash: "1f", Loaded: time.Unix(1, 0).UTC()}
+	check(t, text(t, doc), `
+domain shop
+rules from file /rules, loaded 1970-01-01T00:00:01Z, hash 1f
+
+descriptor plan=free, user=ann
+  1. plan=free
+    > shop.yaml:3   plan=free  exact  won: it has the entry's key and value
+      shop.yaml:8   plan       key    shop.yaml:3 goes first: it has the entry's key and value
+      shop.yaml:10  plan=g*    none   its value does not match the entry's; shop.yaml:3 won
+      shop.yaml:13  plan=*d    none   its value does not match the entry's; shop.yaml:3 won
+  2. user=ann
+    > shop.yaml:6   user       key    won: it has the entry's key and no value
+  rule shop.plan_free.user
+    10 per minute, fixed_window
+      key        shop|plan=free|user=ann|1m|30000960
+      count      12
+      remaining  0, so a request of 4 hits is denied
+      reset      in 50s
+      policy     error, while the store does not answer
+
+descriptor plan=x
+  1. plan=x
+      shop.yaml:3   plan=free  none  its value does not match the entry's; shop.yaml:8 won
+    > shop.yaml:8   plan       key   won: it has the entry's key and no value
+      shop.yaml:10  plan=g*    none  its value does not match the entry's; shop.yaml:8 won
+      shop.yaml:13  plan=*d    none  its value does not match the entry's; shop.yaml:8 won
+  rule shop.plan
+    100 per 2 hours, token_bucket, burst 5 (plans)
+      key        shop|plan=x|tb2h
+      count      4
+      remaining  1, so a request of 4 hits is denied
+      reset      in 4m48s
+      policy     allow, while the store does not answer
+
+descriptor plan=gold
+  1. plan=gold
+      shop.yaml:3   plan=free  none      its value does not match the entry's; shop.yaml:10 won
+      shop.yaml:8   plan       key       shop.yaml:10 goes first: it is the first descriptor whose wildcards match
+    > shop.yaml:10  plan=g*    wildcard  won: it is the first descriptor whose wildcards match
+      shop.yaml:13  plan=*d    wildcard  shadowed by the wildcard above it, shop.yaml:10
+  rule shop.plan_g*
+    unlimited
+
+descriptor plan=x, y=z
+  1. plan=x
+      shop.yaml:3   plan=free  none  its value does not match the entry's; shop.yaml:8 won
+    > shop.yaml:8   plan       key   won: it has the entry's key and no value
+      shop.yaml:10  plan=g*    none  its value does not match the entry's; shop.yaml:8 won
+      shop.yaml:13  plan=*d    none  its value does not match the entry's; shop.yaml:8 won
+  no limit: no descriptor matches y=z: one entry too many, because shop.yaml:8 has no descriptors below it
+`)
+}
+
+// TestControlCharacters: neither rules nor callers can write to the terminal, and
+// programs get every byte.
+func TestControlCharacters(t *testing.T) {
+	s := serve(t, shop)
+	a := ask(0, "plan=x")
+	a.Domain = "sh\x1bop"
+	evil := "\x1b[2Jé\r\n\u202e\x00"
+	a.Descriptors[0].Entries = []descriptors.Entry{{Key: "plan", Value: evil}, {Key: evil, Value: evil}}
+	unknown := document(t, s, service.Trace, a)
+	a.Domain = "shop"
+	for _, doc := range []*explain.Document{unknown, document(t, s, service.Trace, a)} {
+		got := text(t, doc)
+		if strings.ContainsAny(got, "\x1b\r\x00\u202e") || !strings.Contains(got, `plan=\x1b[2Jé\r\n\u202e\x00`) {
+			t.Errorf("got %q", got)
+		}
+		data, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read explain.Document
+		if err := json.Unmarshal(data, &read); err != nil || read.Descriptors[0].Entries[1] != (explain.Entry{Key: evil, Value: evil}) {
+			t.Errorf("got %+v, %v", read, err)
+		}
+	}
+	if want := `no limit: no rules for domain sh\x1bop`; !strings.Contains(text(t, unknown), want) {
+		t.Errorf("no %q in %q", want, text(t, unknown))
+	}
+}
+
+func TestTextOfManyDescriptorsIsShort(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("domain: shop\ndescriptors:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&b, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
+	}
+	doc := document(t, serve(t, b.String()), service.Trace, ask(0, "user=u500"))
+	if n := len(doc.Descriptors[0].Path); n != 1000 {
+		t.Errorf("the document has %d descriptors", n)
+	}
+	got := text(t, doc)
+	if strings.Count(got, "\n") > 15 || !strings.Contains(got, "> shop.yaml:503") || !strings.Contains(got, "… and 996 more that do not match") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestModesAndReplacedLimits(t *testing.T) {
+	s := serve(t, `domain: shop
+descriptors:
+- {key: tried, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 1, name: one}}
+- {key: quota, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: vip, rate_limit: {unit: minute, requests_per_unit: 9, strategy: leaky_bucket, max_delay: 1s, replaces: [{name: one}]}}
+`)
+	a := ask(0, "tried", "vip", "vip=2", "quota")
+	a.Descriptors[2].Limit = &service.AskLimit{RequestsPerUnit: 7, Unit: descriptors.Week}
+	got := text(t, document(t, s, service.Trace, a))
+	for _, want := range []string{
+		"shadow mode: denials are counted and answered OK", "quota mode: the request is denied only if every descriptor in quota mode is",
+		"1 per second, fixed_window (one)\n      not decided: shop.vip replaces it\n", "9 per minute, leaky_bucket, burst 1, a queue of at most 1s\n",
+		"the limit came with the request\n    7 per 7 days, leaky_bucket",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+// away is a store that fails at once.
+type away struct{ backends.Store }
+
+func (away) Apply(_ context.Context, b *backends.Batch) error {
+	return b.Fail(fmt.Errorf("redis 10.0.0.1: %w", backends.ErrUnavailable))
+}
+
+func TestAStoreThatIsAway(t *testing.T) {
+	s := serve(t, shop, func(c *service.Config) { c.Store = away{c.Store} })
+	doc := document(t, s, service.Look, ask(0, "plan=x"))
+	check(t, text(t, doc)[strings.Index(text(t, doc), "  rule"):], `
+  rule shop.plan
+    100 per 2 hours, token_bucket, burst 5 (plans)
+      key        shop|plan=x|tb2h
+      not known  redis 10.0.0.1: store unavailable
+      policy     allow decides now
+`)
+	data, err := json.Marshal(doc)
+	if err != nil || !strings.Contains(string(data), `"key":"shop|plan=x|tb2h","policy":"allow","error":"redis 10.0.0.1: store unavailable"}`) {
+		t.Errorf("got %s, %v", data, err)
+	}
+	if in, _ := s.Inspect(t.Context(), service.NewRequest(ask(0, "plan=x")), service.Look); !errors.Is(in.Descriptors[0].Limits[0].Err, backends.ErrUnavailable) {
+		t.Errorf("got %+v", in)
+	}
+}

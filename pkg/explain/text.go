@@ -1,0 +1,221 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"example.org/rls/internal/terminal"
+)
+
+// mostMismatches is the number of descriptors that do not match which the text has
+// for each depth; their number can be that of all customers.
+const mostMismatches = 3
+
+// Text writes the document for a person, in colours if w is a terminal. Control
+// characters are written as escape sequences of Go, such as \n and \x1b.
+func (doc *Document) Text(w io.Writer) error {
+	p := printer{colors: terminal.ColorsFor(w)}
+	p.line(0, "domain %s", p.colors.Bold(visible(doc.Domain)))
+	if r := doc.Rules; r != nil {
+		p.line(0, "rules from %s %s, loaded %s, hash %s", visible(r.Source), visible(r.Path), r.Loaded.Format(time.RFC3339), visible(r.Hash))
+	}
+	for i := range doc.Descriptors {
+		p.descriptor(&doc.Descriptors[i])
+	}
+	_, err := io.WriteString(w, p.text.String())
+	return err
+}
+
+type printer struct {
+	text   strings.Builder
+	colors terminal.Colors
+}
+
+func (p *printer) line(indent int, format string, args ...any) {
+	p.text.WriteString(strings.Repeat("  ", indent))
+	fmt.Fprintf(&p.text, format, args...)
+	p.text.WriteByte('\n')
+}
+
+func (p *printer) descriptor(d *Descriptor) {
+	entries := make([]string, len(d.Entries))
+	for i, e := range d.Entries {
+		entries[i] = pair(e.Key, e.Value)
+	}
+	p.line(0, "\ndescriptor %s", p.colors.Bold(strings.Join(entries, ", ")))
+	p.path(d, entries)
+	switch {
+	case d.Override:
+		p.line(1, "the limit came with the request")
+	case d.Rule == "":
+		p.line(1, "%s: %s", p.colors.Yellow("no limit"), visible(d.Why))
+	default:
+		p.line(1, "rule %s", p.colors.Bold(visible(d.Rule)))
+	}
+	if d.Shadow {
+		p.line(1, "shadow mode: denials are counted and answered OK")
+	}
+	if d.Quota {
+		p.line(1, "quota mode: the request is denied only if every descriptor in quota mode is")
+	}
+	for i := range d.Limits {
+		p.limit(&d.Limits[i], d.Hits)
+	}
+}
+
+// path writes the descriptors of the rules that were looked at, a row for each.
+func (p *printer) path(d *Descriptor, entries []string) {
+	var rows [][3]string // place, descriptor, match
+	var widths [3]int
+	for _, s := range d.Path {
+		row := [3]string{visible(s.place()), pair(s.Key, s.Value), s.Match}
+		rows = append(rows, row)
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	depth, omitted := 0, 0
+	endDepth := func() {
+		if omitted > mostMismatches {
+			p.line(3, "… and %d more that do not match", omitted-mostMismatches)
+		}
+		omitted = 0
+	}
+	for i, s := range d.Path {
+		if s.Depth != depth {
+			endDepth()
+			depth = s.Depth
+			p.line(1, "%d. %s", depth, entries[depth-1])
+		}
+		if s.Match == "none" {
+			if omitted++; omitted > mostMismatches {
+				continue
+			}
+		}
+		var row strings.Builder
+		for j, cell := range rows[i] {
+			row.WriteString(cell + strings.Repeat(" ", widths[j]-utf8.RuneCountInString(cell)+2))
+		}
+		switch why := visible(s.Why); {
+		case s.Won:
+			p.line(2, "%s", p.colors.Green("> "+row.String()+"won: "+why))
+		case s.Match == "none":
+			p.line(2, "%s", p.colors.Dim("  "+row.String()+why))
+		default:
+			p.line(2, "  %s%s", row.String(), why)
+		}
+	}
+	endDepth()
+}
+
+// place is file:line, or the path of a descriptor in a message.
+func (s *Step) place() string {
+	if s.Line == 0 {
+		return s.File
+	}
+	return s.File + ":" + strconv.Itoa(s.Line)
+}
+
+func (p *printer) limit(l *Limit, hits int64) {
+	if l.Terms == nil {
+		p.line(2, "unlimited")
+		return
+	}
+	p.line(2, "%s", p.colors.Bold(l.words()))
+	if l.ReplacedBy != "" {
+		p.line(3, "not decided: %s replaces it", visible(l.ReplacedBy))
+	}
+	p.line(3, "key        %s", visible(l.Key))
+	switch {
+	case l.State == nil:
+	case l.Cell == nil:
+		p.line(3, "%s  %s", p.colors.Red("not known"), visible(l.Error))
+		p.line(3, "policy     %s decides now", visible(l.Policy))
+	default:
+		p.line(3, "count      %d", l.Count)
+		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
+		p.line(3, "reset      in %s", time.Duration(l.Reset))
+		p.line(3, "policy     %s, while the store does not answer", visible(l.Policy))
+	}
+}
+
+// words is the limit in words: "10 per minute, token_bucket, burst 20".
+func (t *Terms) words() string {
+	s := fmt.Sprintf("%d per %s, %s", t.Limit, period(time.Duration(t.Window)), visible(t.Strategy))
+	if t.Burst > 0 {
+		s += fmt.Sprintf(", burst %d", t.Burst)
+	}
+	if t.MaxDelay > 0 {
+		s += fmt.Sprintf(", a queue of at most %s", time.Duration(t.MaxDelay))
+	}
+	if t.Name != "" {
+		s += " (" + visible(t.Name) + ")"
+	}
+	return s
+}
+
+// verdict says behind the remaining hits how a request of that many hits would end.
+func (p *printer) verdict(l *Limit, hits int64) string {
+	if l.ReplacedBy != "" || hits <= l.Remaining {
+		return ""
+	}
+	asked := "a hit"
+	if hits > 1 {
+		asked = fmt.Sprintf("a request of %d hits", hits)
+	}
+	if l.MaxDelay > 0 {
+		return p.colors.Yellow(", so " + asked + " waits for its turn or is denied")
+	}
+	return p.colors.Red(", so " + asked + " is denied")
+}
+
+// period is a window in words: "minute", "15 minutes".
+func period(window time.Duration) string {
+	n, unit := window/time.Second, "second"
+	for _, u := range []struct {
+		length time.Duration
+		name   string
+	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}} {
+		if window >= u.length && window%u.length == 0 {
+			n, unit = window/u.length, u.name
+			break
+		}
+	}
+	if n == 1 {
+		return unit
+	}
+	return fmt.Sprintf("%d %ss", n, unit)
+}
+
+// pair is key=value, or the key alone if there is no value.
+func pair(key, value string) string {
+	if value == "" {
+		return visible(key)
+	}
+	return visible(key) + "=" + visible(value)
+}
+
+// visible is s with escape sequences in place of the characters that a terminal does
+// not print, so that a value of a caller can neither hide nor control anything.
+func visible(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		if unicode.IsPrint(r) && (r != utf8.RuneError || size > 1) {
+			b.WriteString(s[:size])
+		} else {
+			quoted := strconv.Quote(s[:size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
