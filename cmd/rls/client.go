@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.org/rls/pkg/ask"
 )
 
 type clientCmd struct {
@@ -40,9 +43,13 @@ Example:
 func (c *clientCmd) Run(k *kong.Kong) error {
 	req := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}
 	for _, text := range c.Descriptor {
-		d, err := parseDescriptor(text)
+		entries, err := ask.ParseDescriptor(text)
 		if err != nil {
 			return usageError("%w", err)
+		}
+		d := new(rlcommon.RateLimitDescriptor)
+		for _, e := range entries {
+			d.Entries = append(d.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
 		}
 		if c.Hits == 0 { // in the request 0 means 1
 			d.HitsAddend = wrapperspb.UInt64(0)

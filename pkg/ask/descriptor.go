@@ -1,4 +1,4 @@
-package main
+package ask
 
 import (
 	"encoding/json"
@@ -7,15 +7,15 @@ import (
 	"io"
 	"strings"
 
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"example.org/rls/pkg/descriptors"
 )
 
-type entries = []*rlcommon.RateLimitDescriptor_Entry
+type entries = []descriptors.Entry
 
-// parseDescriptor reads one of KEY=VALUE,KEY=VALUE (without = the value is
+// ParseDescriptor reads one of KEY=VALUE,KEY=VALUE (without = the value is
 // empty), {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …]. The
 // entries keep their order.
-func parseDescriptor(text string) (*rlcommon.RateLimitDescriptor, error) {
+func ParseDescriptor(text string) ([]descriptors.Entry, error) {
 	parse := parsePairs
 	switch start := strings.TrimSpace(text); {
 	case strings.HasPrefix(start, "{"):
@@ -25,7 +25,7 @@ func parseDescriptor(text string) (*rlcommon.RateLimitDescriptor, error) {
 	}
 	parsed, err := parse(text)
 	for _, entry := range parsed {
-		if err == nil && entry.GetKey() == "" {
+		if err == nil && entry.Key == "" {
 			err = errors.New("a key is empty")
 		}
 	}
@@ -35,13 +35,13 @@ func parseDescriptor(text string) (*rlcommon.RateLimitDescriptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf(`descriptor %s: %w; want KEY=VALUE, several separated by commas, {"KEY": "VALUE"} or [{"key": "KEY", "value": "VALUE"}]`, text, err)
 	}
-	return &rlcommon.RateLimitDescriptor{Entries: parsed}, nil
+	return parsed, nil
 }
 
 func parsePairs(text string) (parsed entries, err error) {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(pair, "=")
-		parsed = append(parsed, &rlcommon.RateLimitDescriptor_Entry{Key: key, Value: value})
+		parsed = append(parsed, descriptors.Entry{Key: key, Value: value})
 	}
 	return parsed, nil
 }
@@ -56,7 +56,7 @@ func parseObject(text string) (parsed entries, err error) {
 		if err != nil {
 			return nil, err
 		}
-		entry := &rlcommon.RateLimitDescriptor_Entry{Key: fmt.Sprint(key)} // a key is always a string
+		entry := descriptors.Entry{Key: fmt.Sprint(key)} // a key is always a string
 		if err := decoder.Decode(&entry.Value); err != nil {
 			return nil, fmt.Errorf("value of %q: %w", entry.Key, err)
 		}
@@ -76,7 +76,7 @@ func parseArray(text string) (parsed entries, err error) {
 		return nil, err
 	}
 	for _, pair := range pairs {
-		parsed = append(parsed, &rlcommon.RateLimitDescriptor_Entry{Key: pair.Key, Value: pair.Value})
+		parsed = append(parsed, descriptors.Entry{Key: pair.Key, Value: pair.Value})
 	}
 	return parsed, atEnd(decoder)
 }

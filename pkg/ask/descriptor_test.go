@@ -1,9 +1,11 @@
-package main
+package ask_test
 
 import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"example.org/rls/pkg/ask"
 )
 
 func TestParseDescriptor(t *testing.T) {
@@ -14,10 +16,10 @@ func TestParseDescriptor(t *testing.T) {
 		`{"b": "1,2", "a": "{\"x\"}", "b": ""}`: `b:"1,2" a:"{\"x\"}" b:""`,
 		` [{"key": "a", "value": "1,2"}, {"value": "v", "key": "b"}] `: `a:"1,2" b:"v"`,
 	} {
-		d, err := parseDescriptor(text)
+		d, err := ask.ParseDescriptor(text)
 		var got []string
-		for _, entry := range d.GetEntries() {
-			got = append(got, entry.GetKey()+":"+strconv.Quote(entry.GetValue()))
+		for _, entry := range d {
+			got = append(got, entry.Key+":"+strconv.Quote(entry.Value))
 		}
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: got %v, %v, want %s", text, got, err, want)
@@ -38,7 +40,7 @@ func TestParseDescriptor(t *testing.T) {
 		`{"user": "a", "": "b"}`: "a key is empty",
 		`[{"key": "user",}]`:     "invalid character",
 	} {
-		_, err := parseDescriptor(text)
+		_, err := ask.ParseDescriptor(text)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "want KEY=VALUE") {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}

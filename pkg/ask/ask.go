@@ -1,0 +1,200 @@
+// Package ask reads requests that people write: in test files, in JSON, and as
+// arguments of commands.
+//
+// A request is written as the page /json takes it, in protobuf's JSON with names in
+// snake_case or camelCase, or shorter:
+//
+//	{domain: shop, descriptors: [{plan: free, user: ann}], hits: 1}
+//
+// A descriptor with a list of entries is the long form. Any other mapping is the
+// short form: its keys and values are the entries, in their order.
+package ask
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"example.org/rls/internal/fields"
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/service"
+)
+
+// request is a request as written.
+type request struct {
+	service.Ask
+	hits       *int64 // below 0 for a refund
+	hitsAddend *int64
+}
+
+var requestFields = []fields.Field[request]{
+	{Name: "domain", Required: true, What: "the domain of the rules",
+		Type: fields.Name(func(q *request) *string { return &q.Domain })},
+	{Name: "descriptors", Required: true, What: "the descriptors: {plan: free, user: ann}, or the long form with entries",
+		Type: fields.List("descriptors", descriptorType, func(q *request) *[]service.AskDescriptor { return &q.Descriptors })},
+	{Name: "hits", What: "the cost, 1 by default; 0 charges nothing, and -3 gives 3 hits back",
+		Type: fields.Integer(-math.MaxUint32, math.MaxUint32, func(q *request, n int64) { q.hits = &n })},
+	{Name: "hits_addend", Other: "hitsAddend", What: "the cost as in the message of Envoy; 0 is 1",
+		Type: fields.Integer(0, math.MaxUint32, func(q *request, n int64) { q.hitsAddend = &n })},
+}
+
+// Schema is the JSON Schema of a request.
+func Schema() fields.Schema { return fields.ObjectSchema(requestFields) }
+
+// Read reads a request, and reports its problems to r.
+func Read(r *fields.Reader, v *rules.Value) service.Ask {
+	var q request
+	before := len(r.Problems)
+	fields.Mapping(r, requestFields, &q, v)
+	if q.hits != nil && q.hitsAddend != nil {
+		r.ProblemOf("hits", v.At, "excludes hits_addend; write one of them")
+	}
+	if len(r.Problems) == before {
+		q.spread()
+	}
+	return q.Ask
+}
+
+// spread puts the hits of the request where the service takes them.
+func (q *request) spread() {
+	switch {
+	case q.hitsAddend != nil:
+		q.Hits = uint32(*q.hitsAddend)
+	case q.hits == nil:
+	case *q.hits > 0:
+		q.Hits = uint32(*q.hits)
+	default:
+		hits := uint64(-*q.hits)
+		for i := range q.Descriptors {
+			if d := &q.Descriptors[i]; d.Hits == nil {
+				d.Hits, d.Refund = &hits, d.Refund || hits > 0
+			}
+		}
+	}
+}
+
+// descriptorType is a descriptor in one of its forms.
+var descriptorType = fields.Type[service.AskDescriptor]{
+	Schema: fields.Schema{"anyOf": []any{
+		fields.ObjectSchema(descriptorFields),
+		fields.Schema{
+			"type":                 "object",
+			"additionalProperties": fields.Schema{"type": []string{"string", "number", "boolean", "null"}},
+		},
+	}},
+	Set: func(r *fields.Reader, d *service.AskDescriptor, v *rules.Value) {
+		if isLong(v) {
+			fields.Mapping(r, descriptorFields, d, v)
+		} else {
+			d.Entries = shortEntries(r, v)
+		}
+	},
+}
+
+// isLong reports whether v is a mapping with a list of entries.
+func isLong(v *rules.Value) bool {
+	for i := 0; v.Kind == rules.Map && i < len(v.Content); i += 2 {
+		if v.Content[i].Text == "entries" && v.Content[i+1].Kind == rules.List {
+			return true
+		}
+	}
+	return false
+}
+
+// shortEntries reads the short form. A key that is merged (<<) and written has the
+// value that is written.
+func shortEntries(r *fields.Reader, v *rules.Value) []descriptors.Entry {
+	if v.Kind != rules.Map {
+		r.Problem(v.At, "must be a mapping of keys to values, or a mapping with a list of entries, not %s", v.Kind)
+		return nil
+	}
+	list := make([]descriptors.Entry, 0, len(v.Content)/2)
+	merged := 0 // entries of list that come from a merge
+	for i := 0; i < len(v.Content); i += 2 {
+		key, value := &v.Content[i], &v.Content[i+1]
+		e := descriptors.Entry{Key: key.Text}
+		switch {
+		case key.Kind == rules.Wrong || key.Kind == rules.List || key.Kind == rules.Map:
+			r.Problem(key.At, "a key must be a string, not %s", key.Kind)
+			continue
+		case key.Text == "":
+			r.Problem(key.At, "a key must not be empty")
+			continue
+		case value.Kind == rules.List || value.Kind == rules.Map || value.Kind == rules.Wrong:
+			r.ProblemOf(key.Text, value.At, "must be a string, not %s; a descriptor is {plan: free, user: ann}, or {entries: [{key: plan, value: free}]}", value.Kind)
+			continue
+		case value.Kind != rules.Null:
+			e.Value = value.Text
+		}
+		before := slices.IndexFunc(list[:merged], func(m descriptors.Entry) bool { return m.Key == e.Key })
+		switch {
+		case before >= 0:
+			list[before] = e
+			continue
+		case fields.Merged(v, i):
+			merged = len(list) + 1
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+var descriptorFields = []fields.Field[service.AskDescriptor]{
+	{Name: "entries", Required: true, What: "the entries: [{key: plan, value: free}]",
+		Type: fields.List("entries", fields.Object(entryFields, func(e *descriptors.Entry) *descriptors.Entry { return e }),
+			func(d *service.AskDescriptor) *[]descriptors.Entry { return &d.Entries })},
+	{Name: "limit", What: "a limit in place of the rule's",
+		Type: fields.Object(limitFields, func(d *service.AskDescriptor) *service.AskLimit {
+			d.Limit = &service.AskLimit{Multiplier: 1}
+			return d.Limit
+		})},
+	{Name: "hits_addend", Other: "hitsAddend", What: "the cost of this descriptor; 0 charges nothing",
+		Type: fields.Integer(0, math.MaxInt64, func(d *service.AskDescriptor, n int64) {
+			hits := uint64(n)
+			d.Hits = &hits
+		})},
+	{Name: "is_negative_hits", Other: "isNegativeHits", What: "gives the hits back",
+		Type: fields.Bool(func(d *service.AskDescriptor) *bool { return &d.Refund })},
+}
+
+var entryFields = []fields.Field[descriptors.Entry]{
+	{Name: "key", Required: true, What: "the key", Type: fields.Name(func(e *descriptors.Entry) *string { return &e.Key })},
+	{Name: "value", What: "the value", Type: fields.Text(func(e *descriptors.Entry) *string { return &e.Value })},
+}
+
+var limitFields = []fields.Field[service.AskLimit]{
+	{Name: "requests_per_unit", Other: "requestsPerUnit", What: "the hits that fit a window",
+		Type: fields.Integer(0, math.MaxUint32, func(l *service.AskLimit, n int64) { l.RequestsPerUnit = uint32(n) })},
+	{Name: "unit", Required: true, What: "the unit of the window, such as MINUTE", Type: unitType},
+	{Name: "unit_multiplier", Other: "unitMultiplier", What: "the window is this many units",
+		Type: fields.Integer(1, math.MaxUint32, func(l *service.AskLimit, n int64) { l.Multiplier = uint32(n) })},
+}
+
+// unitType is the name of a unit in any case, or its number in the message.
+var unitType = fields.Type[service.AskLimit]{
+	Schema: fields.Schema{"type": []string{"string", "integer"}, "examples": upperUnits()},
+	Set: func(r *fields.Reader, l *service.AskLimit, v *rules.Value) {
+		text, ok := fields.TextOf(r, v)
+		if !ok {
+			return
+		}
+		l.Unit = descriptors.ParseUnit(text)
+		if n, err := strconv.Atoi(text); err == nil && descriptors.Unit(n).Valid() {
+			l.Unit = descriptors.Unit(n)
+		}
+		if l.Unit == descriptors.UnitUnknown {
+			r.Problem(v.At, "unknown unit %q%s", text, spelling.Suggest(text, descriptors.UnitNames()))
+		}
+	},
+}
+
+func upperUnits() []string {
+	names := descriptors.UnitNames()
+	for i := range names {
+		names[i] = strings.ToUpper(names[i])
+	}
+	return names
+}

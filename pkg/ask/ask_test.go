@@ -1,0 +1,140 @@
+package ask_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"example.org/rls/internal/fields"
+	"example.org/rls/pkg/ask"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/service"
+)
+
+// show is a as JSON, without the fields that are absent.
+func show(a *service.Ask) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s hits %d", a.Domain, a.Hits)
+	for _, d := range a.Descriptors {
+		b.WriteString(" |")
+		for _, e := range d.Entries {
+			fmt.Fprintf(&b, " %s=%q", e.Key, e.Value)
+		}
+		if d.Hits != nil {
+			fmt.Fprintf(&b, " hits %d", *d.Hits)
+		}
+		if d.Refund {
+			b.WriteString(" refund")
+		}
+		if d.Limit != nil {
+			fmt.Fprintf(&b, " limit %d/%d*%s", d.Limit.RequestsPerUnit, d.Limit.Multiplier, d.Limit.Unit)
+		}
+	}
+	return b.String()
+}
+
+// readYAML reads a request from YAML, and returns its problems or what it is.
+func readYAML(text string) string {
+	file := yaml.Read(yaml.Text{Name: "f", Content: []byte(text)})
+	if len(file.Problems) > 0 {
+		return file.Problems[0].Error()
+	}
+	var r fields.Reader
+	a := ask.Read(&r, file.Root)
+	if len(r.Problems) > 0 {
+		return r.Problems.Error()
+	}
+	return show(&a)
+}
+
+func TestRequestsAsPeopleWriteThem(t *testing.T) {
+	for text, want := range map[string]string{
+		`{domain: shop, descriptors: [{plan: free, user: ann}]}`:                                                        `shop hits 0 | plan="free" user="ann"`,
+		`{domain: shop, descriptors: [{user: 010, on: yes, x: 1.50, y: }]}`:                                             `shop hits 0 | user="010" on="yes" x="1.50" y=""`,
+		`{domain: shop, descriptors: [{b: 1, a: 2}, {}], hits: 7}`:                                                      `shop hits 7 | b="1" a="2" |`,
+		`{domain: shop, descriptors: [{a: 1, a: 2}]}`:                                                                   `shop hits 0 | a="1" a="2"`,
+		`{domain: shop, descriptors: [{a: 1}], hits: 0}`:                                                                `shop hits 0 | a="1" hits 0`,
+		`{domain: shop, descriptors: [{a: 1}], hits_addend: 0}`:                                                         `shop hits 0 | a="1"`,
+		`{domain: shop, descriptors: [{a: 1}], hitsAddend: 4}`:                                                          `shop hits 4 | a="1"`,
+		`{domain: shop, descriptors: [{a: 1}, {a: 2}], hits: -3}`:                                                       `shop hits 0 | a="1" hits 3 refund | a="2" hits 3 refund`,
+		`{domain: s, descriptors: [{entries: [{key: a, value: 1}, {key: b}]}]}`:                                         `s hits 0 | a="1" b=""`,
+		`{domain: s, descriptors: [{entries: deep}]}`:                                                                   `s hits 0 | entries="deep"`,
+		`{domain: s, descriptors: [{entries: [{key: a}], hits_addend: 5, is_negative_hits: true}], hits: -1}`:           `s hits 0 | a="" hits 5 refund`,
+		`{domain: s, descriptors: [{entries: [{key: a}], hitsAddend: "0", isNegativeHits: no}], hits: 2}`:               `s hits 2 | a="" hits 0`,
+		`{domain: s, descriptors: [{entries: [{key: a}], limit: {requests_per_unit: 5, unit: minute}}]}`:                `s hits 0 | a="" limit 5/1*MINUTE`,
+		`{domain: s, descriptors: [{entries: [{key: a}], limit: {requestsPerUnit: 5, unit: HOUR, unitMultiplier: 2}}]}`: `s hits 0 | a="" limit 5/2*HOUR`,
+		`{domain: s, descriptors: [{entries: [{key: a}], limit: {unit: 7}}]}`:                                           `s hits 0 | a="" limit 0/1*WEEK`,
+		"descriptors: [{<<: &b {plan: free, user: ann}, user: bob, x: 1}]\ndomain: {nested: 1}":                         `f:2:9: domain: must be a string, not a mapping`,
+		"{domain: s, descriptors: [&b {plan: free, user: ann}, {x: 0, <<: *b, user: bob}]}":                             `s hits 0 | plan="free" user="ann" | x="0" plan="free" user="bob"`,
+		`[]`:                               `f:1:1: must be a mapping with domain, descriptors, hits, hits_addend, not a list`,
+		`{domain: s}`:                      `f:1:1: descriptors: is missing; the descriptors: {plan: free, user: ann}, or the long form with entries`,
+		`{domain: "", descriptors: [x]}`:   "f:1:10: domain: must not be empty\nf:1:28: descriptors[0]: must be a mapping of keys to values, or a mapping with a list of entries, not a string",
+		`{domain: s, descriptors: []}`:     `f:1:26: descriptors: must not be empty; it is a list of descriptors`,
+		`{domain: s, descriptors: {a: 1}}`: `f:1:26: descriptors: must be a list of descriptors, not a mapping`,
+		`{domain: s, desciptors: [{a: 1}], descriptors: [{a: 1}]}`:    `f:1:13: desciptors: unknown key; did you mean "descriptors"?`,
+		`{domain: s, domain: t, descriptors: [{a: 1}]}`:               `f:1:13: domain: the key is repeated; write it once`,
+		`{domain: s, descriptors: [{a: [1]}]}`:                        `f:1:31: descriptors[0].a: must be a string, not a list; a descriptor is {plan: free, user: ann}, or {entries: [{key: plan, value: free}]}`,
+		`{domain: s, descriptors: [{"": 1}]}`:                         `f:1:28: descriptors[0]: a key must not be empty`,
+		`{domain: s, descriptors: [{a: 1}], hits: 1, hits_addend: 1}`: `f:1:1: hits: excludes hits_addend; write one of them`,
+		`{domain: s, descriptors: [{a: 1}], hits: many}`:              `f:1:42: hits: must be a whole number from -4294967295 to 4294967295, not "many"`,
+		`{domain: s, descriptors: [{a: 1}], hits: 1.5}`:               `f:1:42: hits: must be a whole number from -4294967295 to 4294967295, not 1.5`,
+		`{domain: s, descriptors: [{entries: [{key: a, vlaue: 1}], limit: {unit: mintue}, is_negative_hits: 1}]}`: "f:1:47: descriptors[0].entries[0].vlaue: unknown key; did you mean \"value\"?\n" +
+			"f:1:73: descriptors[0].limit.unit: unknown unit \"mintue\"; did you mean \"minute\"?\nf:1:100: descriptors[0].is_negative_hits: must be true or false, not 1",
+	} {
+		if got := readYAML(text); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
+		}
+	}
+}
+
+func TestParseJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"domain": "shop", "descriptors": [{"plan": "free", "user": "ann"}]}`:                                                                                        `shop hits 0 | plan="free" user="ann"`,
+		`{"domain":"s","hitsAddend":2,"descriptors":[{"entries":[{"key":"a","value":"\ud83d\ude00/"}],"hitsAddend":"5","limit":{"requestsPerUnit":1,"unit":"DAY"}}]}`: `s hits 2 | a="😀/" hits 5 limit 1/1*DAY`,
+		`{"domain":"s","descriptors":[{"a":1e3,"b":true,"c":null}]}`:                                                                                                  `s hits 0 | a="1e3" b="true" c=""`,
+		"{\n\t\"domain\":\"s\",\n\t\"descriptors\":[{\"entries\":[{\"kye\":\"a\"}]}]}": `descriptors[0].entries[0].kye: unknown key; did you mean "key"? (line 3, column 30); ` +
+			`descriptors[0].entries[0].key: is missing; the key (line 3, column 29)`,
+		`{"domain":"s","descriptors":[`:          `not valid JSON: unexpected EOF (line 1, column 30)`,
+		``:                                       `not valid JSON: unexpected EOF (line 1, column 1)`,
+		`{"domain":"s"} {`:                       `not valid JSON: something follows the JSON value (line 1, column 17)`,
+		`[1]`:                                    `the request: must be a mapping with domain, descriptors, hits, hits_addend, not a list (line 1, column 1)`,
+		strings.Repeat("[", 200):                 `not valid JSON: values stand more than 100 deep in each other (line 1, column 102)`,
+		`{"domain":"s","descriptors":[{"a" 1}]}`: `not valid JSON: invalid character '1' after object key (line 1, column 35)`,
+	} {
+		a, err := ask.ParseJSON([]byte(text))
+		got := show(&a)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
+		}
+	}
+}
+
+// FuzzParseJSON: only JSON with a domain and descriptors is a request, and no
+// entry is empty.
+func FuzzParseJSON(f *testing.F) {
+	for _, text := range []string{
+		`{"domain": "shop", "descriptors": [{"plan": "free", "user": "ann"}], "hits": -1}`,
+		`{"domain":"s","hitsAddend":2,"descriptors":[{"entries":[{"key":"a","value":"b"}],"hitsAddend":"5","limit":{"requestsPerUnit":1,"unit":"DAY"}}]}`,
+		`[{"a":null}]`, `{"a":1e3}`, `"`, `{"domain"`, `-`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		a, err := ask.ParseJSON(text)
+		if err == nil && (!json.Valid(text) || a.Domain == "" || len(a.Descriptors) == 0) {
+			t.Fatalf("%q: read as %+v", text, a)
+		}
+		for _, d := range a.Descriptors {
+			for _, e := range d.Entries {
+				if e == (descriptors.Entry{}) {
+					t.Fatalf("%q: an empty entry", text)
+				}
+			}
+		}
+	})
+}
