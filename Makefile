@@ -57,6 +57,10 @@ test: tools ## run all tests, against real servers
 fuzz: tools ## run every fuzz target for FUZZ_TIME
 	scripts/fuzz.sh $(FUZZ_TIME)
 
+.PHONY: generate
+generate: ## write the code of pkg/admin/adminpb anew
+	go tool -modfile=tools/proto.mod buf generate . --path pkg/admin/adminpb --template pkg/admin/adminpb/buf.gen.yaml
+
 .PHONY: simulate
 simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME, or replay one SEED=n
 	go test ./test/simulation -run '^TestSeeds$$' -v -count 1 -timeout 0 $(if $(SEED),-seed $(SEED),-for $(SIMULATE_TIME))

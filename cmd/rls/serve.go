@@ -88,11 +88,16 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
+	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits}, watch, k.Stderr, log)
+	if err != nil {
+		return err
+	}
 	options, err := serverOptions(s, &answers{
 		limits:  service.Server{Decider: tracer.Decider(limits)},
 		rules:   func() string { return language.Dump(limits.Tree()) },
 		health:  health,
 		measure: measure,
+		admin:   adminListeners,
 	}, watch, log)
 	if err != nil {
 		return err

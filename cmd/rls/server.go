@@ -28,6 +28,7 @@ type answers struct {
 	rules   func() string // the text of /rlconfig
 	health  *server.Health
 	measure *metrics.Metrics
+	admin   []server.HTTP
 }
 
 // serverOptions says where to listen, with which pages and services.
@@ -47,6 +48,7 @@ func serverOptions(s *settings.Settings, a *answers, files *reread.Watcher, log 
 			return o, fmt.Errorf("gRPC: %w", err)
 		}
 	}
+	o.HTTP = a.admin
 	listen := func(name, address string, pages map[string]http.Handler) {
 		o.HTTP = append(o.HTTP, server.HTTP{Name: name, Address: address, Pages: pages})
 	}

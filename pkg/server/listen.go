@@ -63,16 +63,23 @@ func covers(a, b net.IP) bool {
 
 func (s *Server) listenGRPC() (net.Listener, error) {
 	if path := s.options.GRPC.UnixSocket; path != "" {
-		return listenUnix(path)
+		return listenUnix(net.ListenConfig{}, path)
 	}
 	return s.listenTCP(s.options.GRPC.Address)
 }
 
-func listenUnix(path string) (net.Listener, error) {
+func (s *Server) listenHTTP(h HTTP) (net.Listener, error) {
+	if h.UnixSocket != "" {
+		return listenPrivate(h.UnixSocket)
+	}
+	return s.listenTCP(h.Address)
+}
+
+func listenUnix(config net.ListenConfig, path string) (net.Listener, error) {
 	if err := removeDeadSocket(path); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", path)
+	l, err := config.Listen(context.Background(), "unix", path)
 	const most = len(syscall.RawSockaddrUnix{}.Path) - 1 // bytes; a zero byte ends the path
 	if errors.Is(err, syscall.EINVAL) && len(path) > most {
 		return nil, fmt.Errorf("listen unix %s: path of %d bytes, want at most %d", path, len(path), most)

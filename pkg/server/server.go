@@ -11,6 +11,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,8 +50,16 @@ type Options struct {
 type HTTP struct {
 	Name    string // in the log, in errors and for [Server.Addr]
 	Address string // host:port; port 0 takes a free one
+	// UnixSocket is the path of a Unix socket to listen on instead, which only the
+	// user of the process can open.
+	UnixSocket string
+	// TLS is the server's side of TLS; nil for plain text.
+	TLS *tls.Config
 	// Pages are the handlers by the patterns of [http.ServeMux].
 	Pages map[string]http.Handler
+	// Handler answers all requests in place of Pages, over HTTP/1.1 and HTTP/2,
+	// without TLS, too. It bounds the size and the time of bodies itself.
+	Handler http.Handler
 }
 
 // Measure is told what happens at the edge of the process. Its methods are
@@ -117,7 +126,7 @@ func (s *Server) openGRPC() error {
 }
 
 func (s *Server) openHTTP(h HTTP) error {
-	l, err := s.listenTCP(h.Address)
+	l, err := s.listenHTTP(h)
 	if err != nil {
 		return fmt.Errorf("%s: %w", h.Name, err)
 	}
@@ -143,7 +152,7 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 1+len(s.web))
 	for _, w := range s.web {
 		s.options.Log.Info("listening", "for", w.name, "on", w.listen.Addr().String())
-		go func() { failed <- wrap(w.name, w.server.Serve(w.listen)) }()
+		go func() { failed <- wrap(w.name, w.serve()) }()
 	}
 	if s.grpc != nil {
 		s.options.Log.Info("listening", "for", nameGRPC, "on", s.listen.Addr().String())

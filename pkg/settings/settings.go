@@ -21,6 +21,7 @@ import (
 type Settings struct {
 	Server Server `embed:"" group:"HTTP, debug and health"`
 	GRPC   GRPC   `embed:"" group:"gRPC" prefix:"grpc-" envprefix:"GRPC_"`
+	Admin  Admin  `embed:"" group:"Admin API" prefix:"admin-" envprefix:"ADMIN_"`
 	Rules  Rules  `embed:"" group:"Rules"`
 	XDS    XDS    `embed:"" group:"Rules over xDS" prefix:"config-grpc-xds-" envprefix:"CONFIG_GRPC_XDS_"`
 

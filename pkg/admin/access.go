@@ -1,0 +1,150 @@
+package admin
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// listener is the API as one listener serves it.
+type listener struct {
+	*API
+	socket string // the path of the Unix socket; "" is TCP
+}
+
+// caller is who sent a request.
+type caller struct {
+	who  string // the subject of the certificate, the name of the token, or unix
+	from string // the address, or the path of the socket
+	role role
+}
+
+type callerKey struct{}
+
+// callerOf returns the caller whom ServeHTTP has put into the context.
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
+// ServeHTTP implements [http.Handler]. It answers a request only if its Host and its
+// Origin are right, and all but the page's files only to callers whose role suffices.
+func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// A client without a token shall not hold a connection by a body that it does not send.
+	deadline := http.NewResponseController(w)
+	_ = deadline.SetReadDeadline(time.Now().Add(bodyWithin))
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	if !l.knows(r) {
+		refuse(w, r, errForeignHost)
+		return
+	}
+	if foreign(r) {
+		refuse(w, r, errForeignOrigin)
+		return
+	}
+	if isStatic(r) {
+		l.page(w, r)
+		return
+	}
+	h.Set("Cache-Control", "no-store")
+	c := l.identify(r)
+	if c.role == nobody {
+		h.Set("WWW-Authenticate", "Bearer")
+		refuse(w, r, errNoToken)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+	if !isGRPC(r) {
+		l.route(w, r)
+		return
+	}
+	if c.role < roleOf(r.URL.Path) {
+		refuse(w, r, errReadOnly)
+		return
+	}
+	_ = deadline.SetReadDeadline(time.Time{})
+	l.grpc.ServeHTTP(w, r)
+}
+
+var (
+	errForeignHost = overHTTP(http.StatusMisdirectedRequest, codes.InvalidArgument,
+		"this API has no such host: want localhost, the address of the listener or a name of ADMIN_ALLOWED_HOSTS")
+	errForeignOrigin = status.Error(codes.PermissionDenied, "pages of other origins may not call this API")
+	errNoToken       = status.Error(codes.Unauthenticated, "want a right token: Authorization: Bearer TOKEN")
+	errReadOnly      = status.Error(codes.PermissionDenied, "the role of this token is read: changes need a token whose role is write")
+)
+
+// isStatic reports whether a request asks for a file of the page.
+func isStatic(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
+		(r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/assets/"))
+}
+
+func (l *listener) page(w http.ResponseWriter, r *http.Request) {
+	if l.options.Page == nil {
+		refuse(w, r, status.Error(codes.NotFound, "there is no page"))
+		return
+	}
+	l.options.Page.ServeHTTP(w, r)
+}
+
+// identify returns who sent a request: nobody without a right token.
+func (l *listener) identify(r *http.Request) caller {
+	if l.socket != "" {
+		return caller{who: "unix", from: "unix:" + l.socket, role: writer}
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return caller{}
+	}
+	name, role := l.options.Tokens.find(strings.TrimSpace(token))
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		name = r.TLS.PeerCertificates[0].Subject.String()
+	}
+	return caller{who: name, from: r.RemoteAddr, role: role}
+}
+
+// knows reports whether the request's Host is a name of this listener. A page whose
+// name is made to point to this address (DNS rebinding) has another Host.
+func (l *listener) knows(r *http.Request) bool {
+	host := hostname(r.Host)
+	if host == "localhost" || slices.Contains(l.options.Hosts, host) {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	if addr.IsLoopback() {
+		return true
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return local != nil && local.AddrPort().Addr().Unmap() == addr.Unmap()
+}
+
+// hostname is a Host without its port, in lower case.
+func hostname(hostport string) string {
+	u := url.URL{Host: hostport}
+	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+}
+
+// foreign reports whether a browser sent the request for a page of another origin.
+func foreign(r *http.Request) bool {
+	origins := r.Header.Values("Origin")
+	for _, origin := range origins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,103 @@
+// Package admin is the admin API: what operators ask a running process, and how they
+// change counters. It is one service with two forms, gRPC ([adminpb]) and JSON over
+// HTTP, which have the same methods, tokens, errors and documents.
+//
+// It promises that a caller without a right token learns nothing and changes nothing,
+// that no answer and no log line has a token, and that every change of a counter is
+// an audit line. It leaves the counters to the service, the other documents to the
+// packages that make them, and listening to package server. Nothing on the way of a
+// request knows this package.
+package admin
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"net/http"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+)
+
+// Options are the parts of an [API]. A part that is nil is answered UNIMPLEMENTED.
+type Options struct {
+	Limits Limits
+	Status Status
+	Top    Top
+	// Rules says where the rules in force come from.
+	Rules func() *explain.Rules
+	// Page serves / and /assets/, without a token.
+	Page http.Handler
+
+	// Tokens are the callers over TCP; nobody is let in if they are nil.
+	Tokens *Tokens
+	// Hosts are the names, in lower case, that a request may have as its Host, besides
+	// localhost and the addresses of the machine.
+	Hosts []string
+
+	// Log is told of panics. Audit gets a line for each change, at the level info.
+	Log, Audit *slog.Logger
+	// Ending ends the streams. Other calls may finish.
+	Ending context.Context
+}
+
+// Limits is the service that decides requests; *[service.Service] is one.
+type Limits interface {
+	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
+	Tree() *descriptors.Tree
+}
+
+// Status tells what the process does. Its documents are JSON.
+type Status interface {
+	// JSON is the document of GET /v1/status.
+	JSON() []byte
+	// RulesJSON is the document of GET /v1/rules.
+	RulesJSON() []byte
+	// Watch gives an update about once a second until ctx ends.
+	Watch(ctx context.Context) iter.Seq[[]byte]
+	// Events serves Watch as server-sent events until the request's context ends.
+	Events(http.ResponseWriter, *http.Request)
+}
+
+// Top knows the heavy hitters.
+type Top interface {
+	// Top returns the document of GET /v1/top: at most n rows of a rule, or of all
+	// rules if it is "", with the highest ones first. by is denied, hits or cost.
+	Top(by, rule string, n int) any
+}
+
+// API is the admin API. It is safe for concurrent use.
+type API struct {
+	options Options
+	audit   *audit
+	calls   chan struct{} // has an element for each call that is under way
+	streams chan struct{}
+	grpc    http.Handler
+}
+
+// At most mostCalls calls and mostStreams streams are under way; more are refused at
+// once, so that a crowd of operators does not take the processor from requests.
+const (
+	mostCalls   = 64
+	mostStreams = 1024
+)
+
+// New returns an API.
+func New(o Options) *API {
+	a := &API{
+		options: o,
+		audit:   newAudit(o.Audit),
+		calls:   make(chan struct{}, mostCalls),
+		streams: make(chan struct{}, mostStreams),
+	}
+	a.grpc = a.newGRPC()
+	return a
+}
+
+// Handler serves the API to callers with tokens.
+func (a *API) Handler() http.Handler { return &listener{API: a} }
+
+// SocketHandler serves the API on a Unix socket, whose callers need no token and may
+// write. The path names the socket in the audit.
+func (a *API) SocketHandler(path string) http.Handler { return &listener{API: a, socket: path} }

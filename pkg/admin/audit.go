@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// mostAudited is how many entries the API keeps.
+const mostAudited = 1000
+
+// audit keeps the last changes, and logs each of them.
+type audit struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	entries [mostAudited]AuditEntry // a ring
+	n       int                     // entries that were ever added
+}
+
+// AuditEntry is one change.
+type AuditEntry struct {
+	Time   time.Time `json:"time"`
+	Who    string    `json:"who"`
+	From   string    `json:"from"`
+	Action string    `json:"action"` // reset or grant
+	Domain string    `json:"domain"`
+	Rule   string    `json:"rule"`
+	// Key is empty for a reset of all cells of a rule.
+	Key    string `json:"key"`
+	Before *Count `json:"before,omitempty"`
+	After  *Count `json:"after,omitempty"`
+	Reason string `json:"reason"`
+	// Changed is the number of cells that were changed.
+	Changed int64 `json:"changed"`
+}
+
+// AuditLog is the document of GET /v1/audit.
+type AuditLog struct {
+	Entries []AuditEntry `json:"entries"`
+}
+
+func newAudit(log *slog.Logger) *audit { return &audit{log: log} }
+
+// add keeps and logs a change of now.
+func (a *audit) add(e AuditEntry) {
+	e.Time = time.Now().UTC()
+	a.mu.Lock()
+	a.entries[a.n%mostAudited] = e
+	a.n++
+	a.mu.Unlock()
+	fields := []any{"action", e.Action, "who", e.Who, "from", e.From, "domain", e.Domain, "rule", e.Rule, "key", e.Key}
+	if e.Before != nil && e.After != nil {
+		fields = append(fields, "before", *e.Before, "after", *e.After)
+	}
+	a.log.Info("audit", append(fields, "changed", e.Changed, "reason", e.Reason)...)
+}
+
+// last returns the last n changes, the newest first.
+func (a *audit) last(n int) AuditLog {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n = min(n, a.n, mostAudited)
+	log := AuditLog{Entries: make([]AuditEntry, 0, n)}
+	for i := range n {
+		log.Entries = append(log.Entries, a.entries[(a.n-1-i)%mostAudited])
+	}
+	return log
+}

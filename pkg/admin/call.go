@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"runtime/debug"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "example.org/rls/pkg/admin/adminpb"
+)
+
+var (
+	errBusy      = status.Error(codes.ResourceExhausted, "too many calls of the admin API are under way: try again")
+	errNoStatus  = status.Error(codes.Unimplemented, "this process keeps no status")
+	errNoTop     = status.Error(codes.Unimplemented, "this process counts no heavy hitters because of TOP_KEYS=0")
+	errNotServed = status.Error(codes.Unimplemented, "this process does not serve this method")
+)
+
+// call runs a method. A panic in it is an error INTERNAL without details, and logged.
+func (a *API) call(method string, run func() (any, error)) (document any, err error) {
+	select {
+	case a.calls <- struct{}{}:
+		defer func() { <-a.calls }()
+	default:
+		return nil, errBusy
+	}
+	defer a.recovered(method, &err)
+	return run()
+}
+
+// stream runs a method that lasts as long as its caller likes: its context ends when
+// the process does.
+func (a *API) stream(ctx context.Context, method string, run func(context.Context) error) (err error) {
+	select {
+	case a.streams <- struct{}{}:
+		defer func() { <-a.streams }()
+	default:
+		return errBusy
+	}
+	defer a.recovered(method, &err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(a.options.Ending, cancel)()
+	return run(ctx)
+}
+
+// recovered must be deferred itself, since recover works only in the deferred function.
+func (a *API) recovered(method string, err *error) {
+	if p := recover(); p != nil {
+		a.options.Log.Error("panic", "in", method, "panic", p, "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "internal error: the log of the process has more")
+	}
+}
+
+func (a *API) status(context.Context, *pb.StatusRequest) (any, error) {
+	if a.options.Status == nil {
+		return nil, errNoStatus
+	}
+	return json.RawMessage(a.options.Status.JSON()), nil
+}
+
+func (a *API) rules(context.Context, *pb.RulesRequest) (any, error) {
+	if a.options.Status == nil {
+		return nil, errNoStatus
+	}
+	return json.RawMessage(a.options.Status.RulesJSON()), nil
+}
+
+const (
+	usualTop = 20
+	mostTop  = 1000
+)
+
+func (a *API) top(_ context.Context, r *pb.TopRequest) (any, error) {
+	if a.options.Top == nil {
+		return nil, errNoTop
+	}
+	by, n := cmp.Or(r.GetBy(), "denied"), cmp.Or(int(r.GetN()), usualTop)
+	if !slices.Contains([]string{"denied", "hits", "cost"}, by) {
+		return nil, invalid("by is %q: want denied, hits or cost", by)
+	}
+	if n < 1 || n > mostTop {
+		return nil, invalid("n is %d: want 1 to %d", n, mostTop)
+	}
+	return a.options.Top.Top(by, r.GetRule(), n), nil
+}
+
+func (a *API) auditLog(_ context.Context, r *pb.AuditRequest) (any, error) {
+	n := cmp.Or(int(r.GetN()), mostAudited)
+	if n < 0 {
+		return nil, invalid("n is %d: want at least 1", n)
+	}
+	return a.audit.last(n), nil
+}

@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"strings"
+
+	"example.org/rls/pkg/reread"
+)
+
+// MinToken is the least length of a token, in bytes.
+const MinToken = 16
+
+// role says what a caller may do. A higher role includes the lower ones.
+type role uint8
+
+const (
+	nobody role = iota
+	reader
+	writer
+)
+
+// Tokens are the callers that a file names. They are in step with the file while the
+// watcher runs.
+type Tokens struct{ file *reread.Value[[]token] }
+
+// token is a caller. The token itself is not kept, only its hash: all hashes have one
+// length, so that a comparison takes the same time for every token.
+type token struct {
+	name string
+	role role
+	hash [sha256.Size]byte
+}
+
+// OpenTokens reads the file and has the watcher read it again. It fails if the file
+// cannot be read or is wrong now. A wrong file that comes later changes nothing, and
+// the watcher logs it. Errors have no tokens.
+func OpenTokens(w *reread.Watcher, path string) (*Tokens, error) {
+	file, err := reread.Open(w, "ADMIN_TOKEN_FILE", []string{path}, func(contents []string) ([]token, error) {
+		return parseTokens(path, contents[0])
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Tokens{file}, nil
+}
+
+// find returns the name and the role of the caller with that token. It compares the
+// token with all others, in constant time.
+func (t *Tokens) find(given string) (name string, r role) {
+	if t == nil {
+		return "", nobody
+	}
+	hash := sha256.Sum256([]byte(given))
+	for _, known := range t.file.Now() {
+		if subtle.ConstantTimeCompare(hash[:], known.hash[:]) == 1 {
+			name, r = known.name, known.role
+		}
+	}
+	return name, r
+}
+
+// parseTokens reads lines of the form NAME ROLE TOKEN. Empty lines and lines that
+// begin with # have no meaning.
+func parseTokens(path, text string) ([]token, error) {
+	var all []token
+	names, hashes := map[string]bool{}, map[[sha256.Size]byte]bool{}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		t, err := parseToken(fields)
+		switch {
+		case err != nil:
+		case names[t.name]:
+			err = fmt.Errorf("there is another token of the name %q: want one name for each token", t.name)
+		case hashes[t.hash]:
+			err = fmt.Errorf("the token of %q is that of another name: want a token of its own", t.name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+		}
+		names[t.name], hashes[t.hash] = true, true
+		all = append(all, t)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no token: want a line NAME ROLE TOKEN for each", path)
+	}
+	return all, nil
+}
+
+// parseToken reads the fields of a line. Only the number of the line may describe
+// fields that are not as expected, because any of them may be a token.
+func parseToken(fields []string) (token, error) {
+	if len(fields) != 3 {
+		return token{}, fmt.Errorf("%d words, want 3: NAME ROLE TOKEN", len(fields))
+	}
+	t := token{name: fields[0], hash: sha256.Sum256([]byte(fields[2]))}
+	switch fields[1] {
+	case "read":
+		t.role = reader
+	case "write":
+		t.role = writer
+	default:
+		return token{}, fmt.Errorf("the second word is no role, want read or write (NAME ROLE TOKEN)")
+	}
+	if n := len(fields[2]); n < MinToken {
+		return token{}, fmt.Errorf("a token of %d bytes, want at least %d", n, MinToken)
+	}
+	return t, nil
+}

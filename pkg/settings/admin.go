@@ -1,0 +1,38 @@
+package settings
+
+import "net/netip"
+
+// Admin says where and how the admin API is served.
+type Admin struct {
+	Host string `env:"HOST" default:"127.0.0.1" help:"Address of the admin listener, which is open if ADMIN_TOKEN_FILE is set."`
+	Port int    `env:"PORT" default:"6071" min:"0" max:"65535" help:"Port of the admin listener (gRPC, HTTP and a page for browsers); 0 takes a free one."`
+	UDS  string `env:"UDS" help:"Path of a Unix socket for the admin API. Only the user of the process can open it; who can open it needs no token and may write."`
+
+	TokenFile string `env:"TOKEN_FILE" help:"File with the tokens of the admin API, a line each: NAME ROLE TOKEN. ROLE is read or write, TOKEN has at least 16 bytes. A changed file counts within a second. Without this setting the admin listener is closed."`
+
+	UseTLS          bool   `env:"USE_TLS" default:"false" help:"Serve the admin API over TLS."`
+	TLSCert         string `name:"tls-cert" env:"TLS_CERT" help:"File with the certificate chain of the admin API (PEM)."`
+	TLSKey          string `name:"tls-key" env:"TLS_KEY" help:"File with the certificate's private key (PEM)."`
+	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"File with the CAs that must have signed the client's certificate (PEM). If it is set, every client of the admin API needs a certificate besides its token."`
+	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
+
+	AllowedHosts []string `env:"ALLOWED_HOSTS" help:"Names, without a port, under which clients may ask the admin API (HTTP's Host), besides localhost, addresses of the machine and ADMIN_HOST."`
+}
+
+// Loopback reports whether the listener is for clients on the same machine only.
+func (a *Admin) Loopback() bool {
+	addr, err := netip.ParseAddr(a.Host)
+	return a.Host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+func (a *Admin) conflicts() (wrong Errors) {
+	if a.UseTLS {
+		wrong.require(a.TLSCert != "", "ADMIN_TLS_CERT", "", "a file, because ADMIN_USE_TLS is true")
+		wrong.require(a.TLSKey != "", "ADMIN_TLS_KEY", "", "a file, because ADMIN_USE_TLS is true")
+		wrong.require(a.TokenFile != "", "ADMIN_TOKEN_FILE", "", "a file, because ADMIN_USE_TLS is true, and the admin listener is closed without tokens")
+	} else {
+		wrong.require(a.ClientTLSCACert == "", "ADMIN_CLIENT_TLS_CACERT", a.ClientTLSCACert, "set together with ADMIN_USE_TLS=true")
+	}
+	wrong.require(a.ClientTLSSAN == "" || a.ClientTLSCACert != "", "ADMIN_CLIENT_TLS_SAN", a.ClientTLSSAN, "set together with ADMIN_CLIENT_TLS_CACERT")
+	return wrong
+}
