@@ -72,13 +72,18 @@ func (s *Store) Ping(context.Context) error { return s.open() }
 // Close forgets every cell.
 func (s *Store) Close() error {
 	s.closed.Store(true)
+	s.Clear()
+	return nil
+}
+
+// Clear forgets every cell. It does not count them as evicted.
+func (s *Store) Clear() {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		sh.clear()
 		sh.mu.Unlock()
 	}
-	return nil
 }
 
 // Len is the number of cells held. Cells that have ended count until they are

@@ -1,0 +1,119 @@
+// Package offline decides requests without a server: rules, the memory store and a
+// clock that its caller moves. Tests of rules, the replay of a log, coverage and
+// explanations of rule files use it.
+//
+// It decides by pkg/service, so a decision is the one that a running service makes
+// with the same rules at the same time.
+package offline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+)
+
+// DefaultMaxKeys is the bound of the cells of an engine for which nobody set one.
+const DefaultMaxKeys = 1 << 20
+
+// Options configures an Engine.
+type Options struct {
+	Tree *descriptors.Tree
+	// MaxKeys bounds the number of cells; 0 is DefaultMaxKeys. A cell costs about
+	// 100 bytes. See [Engine.Evicted].
+	MaxKeys int
+}
+
+// Engine decides requests at given times. Its clock begins at the Unix epoch.
+//
+// An engine is for one goroutine at a time. A decision takes one to two microseconds,
+// so that one goroutine can decide what several others read and parse. Two sets of
+// rules are compared by two engines, each in a goroutine of its own. Requests may be
+// divided among several engines only if requests that count in the same cell, and
+// all descriptors of one request, come to the same engine; every engine must then
+// be given the time of its own requests, and nothing else.
+type Engine struct {
+	service *service.Service
+	tree    *descriptors.Tree
+	store   *memory.Store
+	now     int64 // µs since the Unix epoch
+}
+
+// New returns an engine with empty cells.
+func New(o Options) (*Engine, error) {
+	if o.Tree == nil {
+		return nil, errors.New("offline: Options.Tree is missing")
+	}
+	e := &Engine{tree: o.Tree, now: math.MinInt64}
+	var err error
+	if e.store, err = memory.New(memory.Options{MaxKeys: cmp.Or(o.MaxKeys, DefaultMaxKeys), Now: e.clock}); err != nil {
+		return nil, err
+	}
+	if e.service, err = service.New(service.Config{Store: e.store}); err != nil {
+		return nil, err
+	}
+	e.service.SetTree(o.Tree)
+	return e, nil
+}
+
+// clock is the time in µs since the Unix epoch.
+func (e *Engine) clock() int64 { return max(e.now, 0) }
+
+// At moves the clock to t. Earlier times than the clock's change nothing, and times
+// before the Unix epoch stand for it.
+func (e *Engine) At(t time.Time) { e.now = max(e.now, t.UnixMicro()) }
+
+// Decide decides a and charges it. It does not wait in a queue, and the delay of a
+// request does not move the clock. Its error says why a service would refuse the
+// request.
+func (e *Engine) Decide(a *service.Ask) (service.Evaluation, error) {
+	answer, err := e.service.Evaluate(context.Background(), service.NewRequest(a))
+	return answer, plain(err)
+}
+
+// Explain tells how the engine comes to the limits of a, with the states of their
+// cells. It charges nothing. Its errors are those of Decide.
+func (e *Engine) Explain(a *service.Ask) (explain.Document, error) {
+	in, err := e.service.Inspect(context.Background(), service.NewRequest(a), service.Look)
+	return explain.New(in), plain(err)
+}
+
+// plain is err without what gRPC puts before its message.
+func plain(err error) error {
+	if s, ok := status.FromError(err); ok && err != nil {
+		return errors.New(s.Message())
+	}
+	return err
+}
+
+// Reset empties all cells and sets the clock back, so that At may take any time.
+func (e *Engine) Reset() {
+	e.store.Clear()
+	e.now = math.MinInt64
+}
+
+// Evicted is the number of cells that were lost because there were more than
+// Options.MaxKeys of them. Decisions are exact while it is 0.
+func (e *Engine) Evicted() uint64 { return e.store.Evicted() }
+
+// Rules has every rule of the tree, unlimited ones too, in the order of their files
+// and lines.
+func (e *Engine) Rules() iter.Seq[*descriptors.Rule] {
+	var list []*descriptors.Rule
+	e.tree.Each(func(_ *descriptors.Domain, r *descriptors.Rule) { list = append(list, r) })
+	slices.SortFunc(list, func(a, b *descriptors.Rule) int {
+		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line),
+			cmp.Compare(a.Pos.Column, b.Pos.Column), cmp.Compare(a.Path, b.Path))
+	})
+	return slices.Values(list)
+}
