@@ -253,3 +253,22 @@ func TestOnlyAQueueDelays(t *testing.T) {
 		}
 	}
 }
+
+// TestAQueueChargesTheWholeCost: a cost above the burst that may wait for its turn
+// takes as many turns as it has hits.
+func TestAQueueChargesTheWholeCost(t *testing.T) {
+	l := mustNew(t, algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 1, Window: time.Second, Burst: 1, MaxDelay: 30 * time.Second})
+	store := newCells()
+	charge := algorithms.Charge{Now: epoch, Cost: 25, Patience: 1 << 40}
+	if d := store.charge(l, charge); !d.Allowed || d.Delay != 24*time.Second {
+		t.Errorf("25 hits: %+v", d)
+	}
+	charge.Cost = 7
+	if d := store.charge(l, charge); d.Allowed || d.Reset != 25*time.Second {
+		t.Errorf("7 hits more, which would wait for 31s: %+v", d)
+	}
+	charge.Cost = 1 << 40
+	if d := newCells().charge(l, charge); d.Allowed {
+		t.Errorf("a cost above all: %+v", d)
+	}
+}
