@@ -101,8 +101,9 @@ type State struct {
 // their cells. Observers are told nothing.
 //
 // Its errors are those of Decide for a request that is wrong and while no rules are
-// loaded. A domain without rules is no error, and a store that fails is an Err of
-// each limit concerned.
+// loaded, and InvalidArgument for a grant that is too large for one of the limits:
+// the error says how large it may be, and nothing is changed. A domain without rules
+// is no error, and a store that fails is an Err of each limit concerned.
 func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspection, error) {
 	in := Inspection{Domain: r.domain, Descriptors: make([]Inspected, len(r.descriptors))}
 	if err := s.cfg.Caps.check(r); err != nil {
@@ -131,10 +132,14 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	for i := range d.outcomes {
 		cells = append(cells, d.inspect(domain, &d.outcomes[i], &in.Descriptors[i])...)
 	}
-	if do != Trace {
-		s.look(ctx, cells)
+	if do.verb == verbTrace {
+		return in, nil
 	}
-	return in, nil
+	s.look(ctx, cells)
+	if do.verb == verbLook {
+		return in, nil
+	}
+	return in, s.change(ctx, changeable(cells), do)
 }
 
 // signedHits is d.hits as far as operations can charge them; of a refund below 0.
@@ -202,27 +207,77 @@ func (s *Service) policy(l *descriptors.Limit) descriptors.Policy {
 // look fills in Before of the cells, or Err. The operations have no lease and cost
 // nothing, so neither leases nor the local cache answer them.
 func (s *Service) look(ctx context.Context, cells []cell) {
-	var b backends.Batch
+	ops := make([]backends.Op, len(cells))
 	for i := range cells {
-		op := cells[i].op.Look()
-		op.Lease, op.Stem = nil, 0
-		b.Ops = append(b.Ops, op)
+		ops[i] = cells[i].op.Look()
+		ops[i].Lease, ops[i].Stem = nil, 0
 	}
-	if len(b.Ops) == 0 {
+	s.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
+		c.limit.Before = stateOf(c.limit.Limit, op, r)
+	})
+}
+
+// changeable returns the cells that Reset and Grant change: each cell once, and only
+// those of limits that are decided in the request and that the store has answered.
+func changeable(cells []cell) []cell {
+	var changed []cell
+	seen := map[string]bool{}
+	for _, c := range cells {
+		if c.limit.ReplacedBy != "" || seen[c.op.Key] {
+			c.limit.Before = nil
+			continue
+		}
+		seen[c.op.Key] = true
+		if c.limit.Err == nil {
+			changed = append(changed, c)
+		}
+	}
+	return changed
+}
+
+// change resets the cells or grants hits to them, and fills in After or Err. If a
+// grant is too large for one of the cells, change changes none and returns an error.
+func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
+	ops := make([]backends.Op, len(cells))
+	for i := range cells {
+		c := &cells[i]
+		ops[i] = c.op.Reset()
+		if do.verb == verbGrant {
+			if err := c.limit.CheckGrant(do.hits, c.limit.Before.Remaining); err != nil {
+				return invalid("%v", err)
+			}
+			ops[i] = c.op
+			c.limit.Grant(&ops[i], do.hits)
+		}
+	}
+	s.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
+		look := op.Look()
+		c.limit.After = stateOf(c.limit.Limit, &look, r)
+		if c.limit.Policy == descriptors.PolicyLocal {
+			s.cfg.Local.Remember(c.limit.Limit.Limit, &look, r)
+		}
+	})
+	return nil
+}
+
+// apply has the store apply an operation for each cell, and calls done with those
+// that the store has decided. The others get an Err.
+func (s *Service) apply(ctx context.Context, ops []backends.Op, cells []cell, done func(*cell, *backends.Op, *backends.Reply)) {
+	if len(ops) == 0 {
 		return
 	}
-	b.Replies = make([]backends.Reply, len(b.Ops))
-	_ = s.cfg.Store.Apply(ctx, &b) // the error is the first Err of the replies
+	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
+	_ = s.cfg.Store.Apply(ctx, &b) // its error is the first Err of the replies
 	for i := range cells {
 		if r := &b.Replies[i]; r.Err != nil {
 			cells[i].limit.Err = r.Err
 		} else {
-			cells[i].limit.Before = stateOf(cells[i].limit.Limit, &b.Ops[i], r)
+			done(&cells[i], &b.Ops[i], r)
 		}
 	}
 }
 
-// stateOf is the state of l's cell that the reply to a look tells.
+// stateOf is the state of l's cell that the reply tells; op is a look at the cell.
 func stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
 	is := l.Judge(op, r)
 	state := &State{Count: capacity(l) - is.Remaining, Remaining: is.Remaining, Reset: is.Reset}

@@ -162,3 +162,127 @@ type broken struct{ backends.Store }
 func (broken) Apply(_ context.Context, b *backends.Batch) error {
 	return b.Fail(backends.ErrUnavailable)
 }
+
+var everyStrategy = []string{"fixed", "first", "sliding", "log", "bucket", "gcra", "leaky"}
+
+func TestResetEmptiesTheCell(t *testing.T) {
+	r := start(t, strategies)
+	for _, key := range everyStrategy {
+		for range 2 {
+			r.hit(withHits(10, desc(key, "a")))
+		}
+		r.hit(withHits(3, desc(key, "other")))
+		was := only(t, r.inspect(service.Reset, request(desc(key, "a"))))
+		if was.Err != nil || was.Before.Remaining != 0 || was.After == nil || was.After.Count != 0 || was.After.Remaining != 10 {
+			t.Errorf("%s: %+v, then %+v, %v", key, was.Before, was.After, was.Err)
+		}
+		r.want(withHits(10, desc(key, "a")), ok, 0)
+		if seen := only(t, r.inspect(service.Look, request(desc(key, "other")))); seen.Before.Count != 3 {
+			t.Errorf("%s: another caller has %+v", key, seen.Before)
+		}
+	}
+}
+
+func TestGrantAddsToWhatRemains(t *testing.T) {
+	r := start(t, strategies)
+	for _, key := range everyStrategy {
+		for range 2 { // the second is denied; a fixed window counts it all the same
+			r.hit(withHits(10, desc(key, "a")))
+		}
+		for remaining := int64(5); remaining <= 15; remaining += 5 {
+			was := only(t, r.inspect(service.Grant(5), request(desc(key, "a"))))
+			if was.Err != nil || was.Before.Remaining != remaining-5 || was.After == nil || was.After.Remaining != remaining || was.After.Count != 10-remaining {
+				t.Errorf("%s: %+v, then %+v, %v", key, was.Before, was.After, was.Err)
+			}
+		}
+		r.want(withHits(15, desc(key, "a")), ok, 0)
+		if s := r.hit(desc(key, "a")); s.Code != over {
+			t.Errorf("%s: more hits pass than were granted", key)
+		}
+	}
+}
+
+func TestAGrantThatIsTooLargeChangesNothing(t *testing.T) {
+	r := start(t, `domain: d
+descriptors:
+- key: two
+  rate_limits: [{unit: minute, requests_per_unit: 10}, {unit: hour, requests_per_unit: 100}]
+`)
+	both := request(desc("two", "a"))
+	r.hit(withHits(10, desc("two", "a")))
+	for _, grant := range []struct {
+		hits int64
+		want string
+	}{
+		{101, "at most 100 (10 times the limit of 10)"}, {0, "want at least 1"}, {-5, "want at least 1"}, {1 << 62, "at most 100"},
+	} {
+		_, err := inspect(t, r.service, service.Grant(grant.hits), both)
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), grant.want) {
+			t.Errorf("grant of %d: %v, want %q", grant.hits, err, grant.want)
+		}
+	}
+	for _, l := range r.inspect(service.Look, both)[0].Limits {
+		if l.Before.Count != 10 {
+			t.Errorf("%+v after grants that were refused", l.Before)
+		}
+	}
+	// 11 times the limit is the most that may remain.
+	r.inspect(service.Grant(100), both)
+	if got := r.inspect(service.Look, both)[0].Limits[0].Before.Remaining; got != 100 {
+		t.Fatalf("%d remain after a grant of 100", got)
+	}
+	_, err := inspect(t, r.service, service.Grant(11), both)
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "at most 10 can be granted now") {
+		t.Errorf("got %v", err)
+	}
+	r.inspect(service.Grant(10), both)
+	if got := r.inspect(service.Look, both)[0].Limits[0].Before.Remaining; got != 110 {
+		t.Errorf("%d remain after a grant of 10 more", got)
+	}
+}
+
+// TestACellIsChangedOnce: one of the descriptors of a request that share a counter
+// stands for all, and replaced limits keep their counters.
+func TestACellIsChangedOnce(t *testing.T) {
+	r := start(t, `domain: d
+descriptors:
+- {key: "p", value: "a*", share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: one, rate_limit: {unit: minute, requests_per_unit: 10, name: one}}
+- {key: vip, rate_limit: {unlimited: true, replaces: [{name: one}]}}
+`)
+	r.hit(withHits(10, desc("p", "a1")))
+	r.hit(withHits(10, desc("one", "x")))
+	in := r.inspect(service.Grant(4), request(desc("p", "a1"), desc("p", "a2"), desc("one", "x"), desc("vip", "x")))
+	first, second, replaced := in[0].Limits[0], in[1].Limits[0], in[2].Limits[0]
+	if first.Key != second.Key || first.After == nil || first.After.Remaining != 4 {
+		t.Errorf("got %+v and %+v", first, second)
+	}
+	for _, l := range []service.InspectedLimit{second, replaced} {
+		if l.Before != nil || l.After != nil || l.Err != nil {
+			t.Errorf("changed %+v", l)
+		}
+	}
+	if seen := only(t, r.inspect(service.Look, request(desc("one", "x")))); seen.Before.Count != 10 {
+		t.Errorf("the replaced limit has %+v", seen.Before)
+	}
+}
+
+func TestAFailedChangeIsAnErrorOfTheLimit(t *testing.T) {
+	r := start(t, strategies, func(c *service.Config) { c.Store = readOnly{c.Store} })
+	for _, do := range []service.Action{service.Reset, service.Grant(1)} {
+		was := only(t, r.inspect(do, request(desc("fixed", "a"))))
+		if !errors.Is(was.Err, backends.ErrUnsupported) || was.Before == nil || was.After != nil {
+			t.Errorf("got %+v", was)
+		}
+	}
+}
+
+// readOnly is a store that cannot reset or grant.
+type readOnly struct{ backends.Store }
+
+func (s readOnly) Apply(ctx context.Context, b *backends.Batch) error {
+	if b.Ops[0].Verb != backends.Charge {
+		return b.Fail(backends.ErrUnsupported)
+	}
+	return s.Store.Apply(ctx, b)
+}
