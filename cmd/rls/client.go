@@ -2,128 +2,159 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"math"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"example.org/rls/pkg/ask"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 )
 
 type clientCmd struct {
-	Addr       string        `default:"localhost:8081" help:"Where the service listens: host:port, or unix:PATH."`
-	Domain     string        `required:"" help:"Domain to ask in."`
-	Descriptor []string      `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{\"KEY\": \"VALUE\"}' or '[{\"key\": \"KEY\", \"value\": \"VALUE\"}]'. Repeat the flag for several descriptors."`
-	Hits       uint32        `default:"1" help:"Cost of the request; 0 charges nothing and tells what remains."`
-	Timeout    time.Duration `default:"5s" help:"Longest wait for the answer."`
-	Format     string        `default:"text" enum:"text,json" help:"How the answer is written: text or json."`
+	Addr    string        `default:"localhost:8081" help:"Where the service listens: host:port, or unix:PATH."`
+	Timeout time.Duration `default:"5s" help:"Longest wait for an answer."`
+	Format  string        `default:"text" enum:"text,json" help:"How the output is written: text or json."`
+
+	Domain     string   `placeholder:"NAME" help:"Domain to ask in."`
+	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{\"KEY\": \"VALUE\"}' or '[{\"key\": \"KEY\", \"value\": \"VALUE\"}]'. Repeat the flag for several descriptors."`
+	Hits       uint32   `default:"1" help:"Cost of the request; 0 charges nothing and tells what remains."`
+	Refund     bool     `help:"Give the hits back instead of charging them."`
+	Limit      string   `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/minute or 100/2*minute."`
+	Request    string   `placeholder:"FILE" help:"File with requests in JSON as /json takes them, one after the other, instead of the five flags above; - is the standard input."`
+
+	N           int           `name:"n" placeholder:"N" min:"1" help:"Send N requests, and print a summary instead of the answers."`
+	Duration    time.Duration `placeholder:"TIME" min:"1ms" help:"Send requests for so long, such as 30s, and print a summary. With --n it ends with what comes first."`
+	Rate        float64       `placeholder:"R" min:"0.001" max:"1000000" help:"Send R requests a second, evenly. Latency counts from the moment at which a request was due, also if it had to wait for others (no coordinated omission). Without --rate a request follows the answer to the one before, and latency counts from its sending."`
+	Concurrency int           `placeholder:"C" min:"1" max:"100000" help:"Send up to C requests at once; by default 1, and 1024 with --rate."`
+	Watch       bool          `help:"Ask again each second, until a signal such as Ctrl-C. In JSON each answer is a line."`
 
 	tlsFlags
 }
 
 // Help implements [kong.HelpProvider].
 func (*clientCmd) Help() string {
-	return `Exit codes:
-  0  OK
-  1  the service could not be reached, or answered with an error
-  2  a flag is wrong, or a file cannot be read
-  3  OVER_LIMIT
+	return `Several requests of a file are sent in turn. A summary has the number of answers,
+their rate, the percentiles and a histogram of their latency, without requests that
+failed. All requests share one connection, which is made before the first one.
 
-Example:
-  rls client --domain quickstart --descriptor generic_key=hello`
+Exit codes:
+  0  every answer is OK
+  1  a request failed: the service was not reached in time, or answered with an error
+  2  a flag is wrong, or a file cannot be read
+  3  an answer is OVER_LIMIT, and no request failed
+
+Examples:
+  rls client --domain quickstart --descriptor generic_key=hello
+  rls client --domain quickstart --descriptor generic_key=hello --hits 0 --watch
+  rls client --domain quickstart --descriptor generic_key=hello --rate 100 --duration 10s
+  rls client --request requests.json --n 1000 --concurrency 8 --format json`
 }
 
-func (c *clientCmd) Run(k *kong.Kong) error {
-	req := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}
-	for _, text := range c.Descriptor {
-		entries, err := ask.ParseDescriptor(text)
-		if err != nil {
-			return usageError("%w", err)
-		}
-		d := new(rlcommon.RateLimitDescriptor)
-		for _, e := range entries {
-			d.Entries = append(d.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
-		}
-		if c.Hits == 0 { // in the request 0 means 1
-			d.HitsAddend = wrapperspb.UInt64(0)
-		}
-		req.Descriptors = append(req.Descriptors, d)
-	}
-	resp, err := c.ask(req)
+// session is a run of the command.
+type session struct {
+	*clientCmd
+	stdout, stderr io.Writer
+	program        string
+	service        rls.RateLimitServiceClient
+	conn           *grpc.ClientConn // of the service
+	questions      []question
+}
+
+// Run sends the requests and prints answers, or a summary.
+func (c *clientCmd) Run(ctx context.Context, k *kong.Kong) error {
+	questions, err := c.questions()
 	if err != nil {
-		return fmt.Errorf("ask %s: %w", c.Addr, err)
-	}
-	write := writeAnswer
-	if c.Format == "json" {
-		write = writeAnswerJSON
-	}
-	if err := write(k.Stdout, c.Descriptor, resp); err != nil {
 		return err
 	}
-	if resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
+	if err := c.check(); err != nil {
+		return err
+	}
+	config, err := c.config()
+	if err != nil {
+		return err
+	}
+	conn, err := dial(c.Addr, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	s := session{c, k.Stdout, k.Stderr, k.Model.Name, rls.NewRateLimitServiceClient(conn), conn, questions}
+	if c.N > 0 || c.Duration > 0 || len(questions) > 1 && c.Format == "json" && !c.Watch {
+		return s.load(ctx)
+	}
+	return s.each(ctx)
+}
+
+// check refuses flags that exclude each other, or mean nothing.
+func (c *clientCmd) check() error {
+	counted := c.N > 0 || c.Duration > 0
+	switch {
+	case c.Watch && (counted || c.Rate > 0 || c.Concurrency > 0):
+		return usageError("--watch excludes --n, --duration, --rate and --concurrency")
+	case !counted && c.Rate > 0:
+		return usageError("--rate: say how long, with --n or --duration")
+	case !counted && c.Concurrency > 0:
+		return usageError("--concurrency: say how long, with --n or --duration")
+	}
+	return nil
+}
+
+// result collects which exit code the answers give.
+type result struct{ failed, overLimit bool }
+
+func (r result) err() error {
+	switch {
+	case r.failed:
+		return errFailed
+	case r.overLimit:
 		return errOverLimit
 	}
 	return nil
 }
 
-func (c *clientCmd) ask(req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	config, err := c.config()
-	if err != nil {
-		return nil, err
-	}
-	conn, err := dial(c.Addr, config)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-	defer cancel()
-	return rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, req)
-}
-
-// writeAnswer writes the overall code, a line for each descriptor, the failure
-// policy if the metadata have one, and a line for each header.
-func writeAnswer(w io.Writer, asked []string, resp *rls.RateLimitResponse) error {
-	var b strings.Builder
-	fmt.Fprintln(&b, resp.GetOverallCode())
-	for i, status := range resp.GetStatuses() {
-		fmt.Fprintf(&b, "%s: %v", asked[min(i, len(asked)-1)], status.GetCode())
-		switch limit := status.GetCurrentLimit(); {
-		case limit != nil:
-			fmt.Fprintf(&b, ", limit %d per %s", limit.GetRequestsPerUnit(), strings.ToLower(limit.GetUnit().String()))
-			if limit.GetName() != "" {
-				fmt.Fprintf(&b, " (%s)", limit.GetName())
+// each sends each question once and prints the answer, and with --watch again each
+// second. It goes on after a request that failed.
+func (s *session) each(ctx context.Context) error {
+	var sum result
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		for _, q := range s.questions {
+			resp, err := s.ask(ctx, q.request)
+			switch {
+			case s.Watch && ctx.Err() != nil:
+				return sum.err()
+			case err != nil:
+				sum.failed = true
+				writeError(s.stderr, s.program, fmt.Errorf("ask %s: %w", s.Addr, err))
+				continue
+			case resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT:
+				sum.overLimit = true
 			}
-			fmt.Fprintf(&b, ", remaining %d, reset in %v", status.GetLimitRemaining(), status.GetDurationUntilReset().AsDuration())
-		case status.GetLimitRemaining() == math.MaxUint32:
-			b.WriteString(", unlimited")
-		default:
-			b.WriteString(", no limit")
+			if err := s.writeAnswer(q, resp); err != nil {
+				return err
+			}
 		}
-		b.WriteString("\n")
+		if !s.Watch {
+			return sum.err()
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return sum.err()
+		}
 	}
-	if policy := resp.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); policy != "" {
-		fmt.Fprintf(&b, "policy: %s\n", policy)
-	}
-	for _, header := range resp.GetResponseHeadersToAdd() {
-		fmt.Fprintf(&b, "%s: %s\n", header.GetKey(), header.GetValue())
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
-func writeAnswerJSON(w io.Writer, _ []string, resp *rls.RateLimitResponse) error {
-	text, err := protojson.Marshal(resp)
-	if err != nil {
-		return err
+func (s *session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	resp, err := s.service.ShouldRateLimit(ctx, req)
+	if answer, ok := status.FromError(err); err != nil && ok {
+		err = errors.New(answer.Code().String() + ": " + answer.Message())
 	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
-	return err
+	return resp, err
 }

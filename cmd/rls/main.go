@@ -21,7 +21,7 @@ import (
 type cli struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Serve rate limits (the default). Every flag can be set by the environment variable behind it."`
 	Check   checkCmd   `cmd:"" help:"Load rules and print every problem they have."`
-	Client  clientCmd  `cmd:"" help:"Send one request to a running service and print the answer: exit code 0 is OK, 3 OVER_LIMIT."`
+	Client  clientCmd  `cmd:"" help:"Send requests to a running service and print its answers, or how fast they were."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	HelpOn  helpCmd    `cmd:"" name:"help" help:"Print help on a command, or on all of them."`
 

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.org/rls/pkg/ask"
+)
+
+// question is a request, and what its descriptors are called in the output.
+type question struct {
+	request *rls.RateLimitRequest
+	names   []string
+}
+
+// questions returns the requests that the flags describe, at least one. Its errors
+// are usage errors.
+func (c *clientCmd) questions() ([]question, error) {
+	ofFlags := c.Domain != "" || len(c.Descriptor) > 0 || c.Hits != 1 || c.Refund || c.Limit != ""
+	switch {
+	case c.Request != "" && ofFlags:
+		return nil, usageError("--request excludes --domain, --descriptor, --hits, --refund and --limit")
+	case c.Request != "":
+		return readQuestions(c.Request)
+	case c.Domain == "" || len(c.Descriptor) == 0:
+		return nil, usageError("name a --domain and a --descriptor, or a file with a --request")
+	case c.Refund && c.Hits == 0:
+		return nil, usageError("--refund: --hits is 0, so there is nothing to give back")
+	}
+	q := question{&rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}, c.Descriptor}
+	limit, err := parseLimit(c.Limit)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range c.Descriptor {
+		entries, err := ask.ParseDescriptor(text)
+		if err != nil {
+			return nil, usageError("%w", err)
+		}
+		d := &ratelimit.RateLimitDescriptor{Limit: limit, IsNegativeHits: c.Refund}
+		for _, e := range entries {
+			d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
+		}
+		if c.Hits == 0 { // in the request 0 means 1
+			d.HitsAddend = wrapperspb.UInt64(0)
+		}
+		q.request.Descriptors = append(q.request.Descriptors, d)
+	}
+	return []question{q}, nil
+}
+
+// parseLimit reads N/UNIT or N/M*UNIT; an empty text is no limit.
+func parseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, error) {
+	if text == "" {
+		return nil, nil
+	}
+	limit := &ratelimit.RateLimitDescriptor_RateLimitOverride{}
+	amount, unit, _ := strings.Cut(text, "/")
+	multiplier, single, multiplied := strings.Cut(unit, "*")
+	if multiplied {
+		unit = single
+		m, err := strconv.ParseUint(multiplier, 10, 32)
+		if err != nil || m == 0 {
+			return nil, wrongLimit(text)
+		}
+		limit.UnitMultiplier = wrapperspb.UInt32(uint32(m))
+	}
+	n, err := strconv.ParseUint(amount, 10, 32)
+	number := typev3.RateLimitUnit_value[strings.ToUpper(unit)]
+	if err != nil || number == 0 {
+		return nil, wrongLimit(text)
+	}
+	limit.RequestsPerUnit, limit.Unit = uint32(n), typev3.RateLimitUnit(number)
+	return limit, nil
+}
+
+func wrongLimit(text string) error {
+	return usageError("--limit: %q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, month or year", text)
+}
+
+// readQuestions reads the requests of a file, or of the standard input if the path
+// is "-".
+func readQuestions(path string) ([]question, error) {
+	name, read := path, func() ([]byte, error) { return os.ReadFile(path) }
+	if path == "-" {
+		name, read = "<stdin>", func() ([]byte, error) { return io.ReadAll(os.Stdin) }
+	}
+	text, err := read()
+	if err != nil {
+		return nil, usageError("--request: %w", err)
+	}
+	questions, err := parseQuestions(name, text)
+	if err != nil {
+		return nil, usageError("--request: %w", err)
+	}
+	return questions, nil
+}
+
+func parseQuestions(name string, text []byte) (questions []question, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	for {
+		var raw json.RawMessage
+		switch err := decoder.Decode(&raw); {
+		case errors.Is(err, io.EOF):
+			if len(questions) == 0 {
+				return nil, fmt.Errorf("%s has no request", name)
+			}
+			return questions, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s:%d: %w", name, lineAt(text, wrongAt(text, decoder.InputOffset(), err)), err)
+		}
+		q := question{request: &rls.RateLimitRequest{}}
+		if err := protojson.Unmarshal(raw, q.request); err != nil {
+			return nil, inFile(name, lineAt(text, decoder.InputOffset()-int64(len(raw))), err)
+		}
+		for _, d := range q.request.GetDescriptors() {
+			q.names = append(q.names, describe(d))
+		}
+		questions = append(questions, q)
+	}
+}
+
+// wrongAt is the offset of an error of the decoder: of the byte that is wrong, or of
+// the request that is not complete. The decoder has read as far as offset.
+func wrongAt(text []byte, offset int64, err error) int64 {
+	if wrong := new(json.SyntaxError); errors.As(err, &wrong) {
+		return wrong.Offset - 1
+	}
+	rest := bytes.TrimLeft(text[offset:], " \t\r\n")
+	return int64(len(text) - len(rest))
+}
+
+// lineAt is the number of the line with the byte at an offset, from 1.
+func lineAt(text []byte, offset int64) int {
+	return 1 + bytes.Count(text[:offset], []byte("\n"))
+}
+
+// protojson's errors have the line within the request.
+var placeInRequest = regexp.MustCompile(`\(line (\d+):\d+\): (.*)$`)
+
+// inFile returns an error about the request that begins in a line of a file, with
+// the place in the file.
+func inFile(name string, line int, err error) error {
+	message := err.Error()
+	if match := placeInRequest.FindStringSubmatch(message); match != nil {
+		within, _ := strconv.Atoi(match[1])
+		line, message = line+within-1, match[2]
+	}
+	return fmt.Errorf("%s:%d: %s", name, line, message)
+}
+
+// describe returns the entries of a descriptor as --descriptor takes them.
+func describe(d *ratelimit.RateLimitDescriptor) string {
+	pairs := make([]string, len(d.GetEntries()))
+	for i, entry := range d.GetEntries() {
+		pairs[i] = entry.GetKey() + "=" + entry.GetValue()
+	}
+	return strings.Join(pairs, ",")
+}

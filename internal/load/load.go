@@ -1,0 +1,129 @@
+// Package load sends requests to a service, as many at once or as many a second as
+// is asked for, and measures how long the answers take.
+//
+// With a rate the latency of a request counts from the moment at which the request
+// was due, and not from the moment at which it could be sent. If the service stalls,
+// the requests that have to wait behind the stall show it: the measurement has no
+// coordinated omission. Without a rate each worker sends its next request after the
+// answer to the one before; then a stall shows only in the requests under way.
+package load
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Options say which load a [Load] is. Requests or Duration bounds it; without both
+// it goes on until its context ends.
+type Options struct {
+	Requests    int           // 0 is no bound
+	Duration    time.Duration // no request begins later than this after the start; 0 is no bound
+	Rate        float64       // requests per second that are due, evenly; 0 is no rate
+	Concurrency int           // requests under way at once, at most; at least 1
+
+	// Send sends request i, counted from 0, and reports whether the service
+	// answered that it is over the limit. It bounds its own wait. Its context does
+	// not end with that of the load. Several goroutines call it.
+	Send func(ctx context.Context, i int) (overLimit bool, err error)
+}
+
+// Load is one load. It can run once.
+type Load struct {
+	Options
+	answers recorder
+	// nap sleeps for a short time with a precision of a few dozen microseconds.
+	nap func(time.Duration)
+}
+
+// New returns a load that is yet to run.
+func New(o Options) *Load { return &Load{Options: o, nap: nap} }
+
+// turn is a request that is to be sent: its number, and the time at which it was due,
+// or zero without a rate.
+type turn struct {
+	i   int
+	due time.Time
+}
+
+// Run sends the requests and waits for the answers to all that were sent. When the
+// context ends no more are sent.
+func (l *Load) Run(ctx context.Context) Summary {
+	start := time.Now()
+	sending, stop := ctx, context.CancelFunc(func() {})
+	if l.Duration > 0 {
+		sending, stop = context.WithDeadline(ctx, start.Add(l.Duration))
+	}
+	defer stop()
+	turns := make(chan turn)
+	var workers sync.WaitGroup
+	working := 0
+	for i := 0; l.Requests == 0 || i < l.Requests; i++ {
+		next := turn{i: i}
+		if l.Rate > 0 {
+			next.due = start.Add(time.Duration(float64(i) / l.Rate * float64(time.Second)))
+			l.sleepUntil(sending, next.due)
+		}
+		if sending.Err() != nil || l.Duration > 0 && next.due.Sub(start) >= l.Duration {
+			break
+		}
+		select {
+		case turns <- next:
+			continue
+		default:
+		}
+		if working < l.Concurrency {
+			working++
+			workers.Go(func() { l.work(context.WithoutCancel(ctx), turns) })
+		}
+		select {
+		case turns <- next:
+		case <-sending.Done():
+		}
+	}
+	ended := time.Since(start)
+	close(turns)
+	workers.Wait()
+	s := l.answers.summary()
+	s.Elapsed = time.Since(start)
+	s.Unsent = max(0, l.due(min(ended, l.Duration))-s.Requests())
+	return s
+}
+
+// due is the number of requests that are due within a time; 0 without a rate.
+func (l *Load) due(within time.Duration) int64 {
+	due := int64(within.Seconds() * l.Rate)
+	if l.Requests > 0 {
+		due = min(due, int64(l.Requests))
+	}
+	return due
+}
+
+func (l *Load) work(ctx context.Context, turns <-chan turn) {
+	for turn := range turns {
+		if turn.due.IsZero() {
+			turn.due = time.Now()
+		}
+		overLimit, err := l.Send(ctx, turn.i)
+		l.answers.record(time.Since(turn.due), overLimit, err)
+	}
+}
+
+// sleepUntil returns at the given time, or when ctx ends. Timers of the runtime are up
+// to a millisecond late, which would count as latency of the service; therefore the
+// last two milliseconds are left to nap.
+func (l *Load) sleepUntil(ctx context.Context, at time.Time) {
+	const last = 2 * time.Millisecond
+	if early := time.Until(at) - last; early > 0 {
+		timer := time.NewTimer(early)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if rest := time.Until(at); rest > 0 {
+		l.nap(rest)
+	}
+}
