@@ -1,15 +1,17 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/settings"
@@ -19,6 +21,9 @@ type checkCmd struct {
 	Paths []string `arg:"" name:"path" optional:"" help:"Folders with rules (every file in them and in their subfolders, not the files beside them), files, or - for the standard input."`
 
 	Format string `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
+
+	Strict bool `help:"Fail if there are warnings."`
+	Fix    bool `help:"Rewrite the files where that is safe: remove each value that is empty. Comments and all other bytes stay."`
 
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 
@@ -31,11 +36,12 @@ type checkCmd struct {
 func (*checkCmd) Help() string {
 	return `Exit codes:
   0  the rules can be used
-  1  the rules have errors
+  1  the rules have errors, or with --strict warnings
   2  a flag or a setting is wrong, or a file cannot be read
 
 Examples:
   rls check config
+  rls check --strict --format=github config
   kubectl get configmap rules -o jsonpath='{.data.shop\.yaml}' | rls check -`
 }
 
@@ -50,128 +56,108 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if len(paths) == 0 {
 		return usageError("check: name folders or files with rules, or - for the standard input")
 	}
-	o := report{Dir: strings.Join(paths, " "), Files: []string{}}
-	var files []yaml.Text
-	for _, path := range paths {
-		read, err := c.read(path)
-		if err != nil {
-			return usageError("read rules: %w", err)
-		}
-		files = append(files, read...)
+	if c.Fix && slices.Contains(paths, "-") {
+		return usageError("check: --fix cannot rewrite the standard input; name a file or a folder")
 	}
-	for _, file := range files {
+	o, err := c.check(paths)
+	if err != nil {
+		return err
+	}
+	if c.Fix {
+		fixed, err := o.fix()
+		if err != nil {
+			return err
+		}
+		if len(fixed) > 0 { // look again: warnings have other lines now
+			if o, err = c.check(paths); err != nil {
+				return err
+			}
+		}
+		o.Fixed = findings(fixed)
+	}
+	if err := formats[c.Format](k.Stdout, o); err != nil {
+		return err
+	}
+	switch {
+	case len(o.Errors) > 0:
+		return fmt.Errorf("%s: the rules cannot be used", o.Dir)
+	case c.Strict && len(o.Warnings) > 0:
+		return fmt.Errorf("%s: the rules have warnings, which --strict does not allow", o.Dir)
+	}
+	return nil
+}
+
+// check loads the files of the paths.
+func (c *checkCmd) check(paths []string) (*report, error) {
+	o := &report{Dir: strings.Join(paths, " "), Files: []string{}}
+	var links language.Problems
+	for _, path := range paths {
+		read, err := c.read(path, func(link string) {
+			links = append(links, danglingLink(link))
+		})
+		if err != nil {
+			return nil, usageError("read rules: %w", err)
+		}
+		o.texts = append(o.texts, read...)
+	}
+	for _, file := range o.texts {
 		o.Files = append(o.Files, file.Name)
 	}
 	options, err := ruleOptions(c.Settings)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	options.MergeDomains = options.MergeDomains || c.MergeDomainConfigs
-	tree, warnings, err := yaml.Load(files, options)
-	o.Warnings = findings(warnings)
+	options.Lint = time.Now()
+	tree, warnings, err := yaml.Load(o.texts, options)
+	o.Warnings = lintFindings(append(links, warnings...))
 	var problems language.Problems
 	errors.As(err, &problems)
 	o.Errors = findings(problems)
 	if err == nil {
 		o.Domains = len(tree.Domains())
 	}
-	if err := formats[c.Format](k.Stdout, &o); err != nil {
-		return err
+	return o, nil
+}
+
+func danglingLink(path string) language.Problem {
+	target, _ := os.Readlink(path)
+	return language.Problem{
+		Position: descriptors.Position{File: path, Line: 1, Column: 1},
+		Message:  fmt.Sprintf("is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target),
+		Lint:     language.DanglingLink,
 	}
-	if len(o.Errors) > 0 {
-		return fmt.Errorf("%s: the rules cannot be used", o.Dir)
-	}
-	return nil
 }
 
 // read reads the files of one argument.
-func (c *checkCmd) read(path string) ([]yaml.Text, error) {
+func (c *checkCmd) read(path string, dangling func(string)) ([]yaml.Text, error) {
 	if path == "-" {
 		content, err := io.ReadAll(os.Stdin)
 		return []yaml.Text{{Name: "<stdin>", Content: content}}, err
 	}
-	return readRules(c.Settings, path)
+	return readRules(c.Settings, path, dangling)
 }
 
-// report is the result of the command.
-type report struct {
-	Dir      string    `json:"dir"` // the arguments
-	Files    []string  `json:"files"`
-	Domains  int       `json:"domains"` // 0 with errors
-	Errors   []finding `json:"errors"`
-	Warnings []finding `json:"warnings"`
-}
-
-type finding struct {
-	File    string `json:"file"`
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Field   string `json:"field,omitempty"`
-	Message string `json:"message"`
-	text    string
-}
-
-func findings(problems []language.Problem) []finding {
-	found := make([]finding, len(problems))
-	for i, p := range problems {
-		found[i] = finding{p.File, p.Line, p.Column, p.Field, p.Message, p.Error()}
-	}
-	return found
-}
-
-// formats has a function for each format that writes a report.
-var formats = map[string]func(io.Writer, *report) error{
-	"text":   writeText,
-	"json":   writeJSON,
-	"github": writeGitHub,
-}
-
-func writeText(w io.Writer, o *report) error {
-	var b strings.Builder
-	for _, file := range o.Files {
-		fmt.Fprintf(&b, "opening %s\n", file)
-	}
-	for _, warning := range o.Warnings {
-		fmt.Fprintf(&b, "warning: %s\n", warning.text)
-	}
-	for _, e := range o.Errors {
-		fmt.Fprintln(&b, e.text)
-	}
-	problems := "no problems"
-	if len(o.Errors) > 0 {
-		problems = fmt.Sprintf("errors %d", len(o.Errors))
-	}
-	fmt.Fprintf(&b, "%s: files %d, domains %d, %s\n", o.Dir, len(o.Files), o.Domains, problems)
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func writeJSON(w io.Writer, o *report) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(o)
-}
-
-// writeGitHub writes workflow commands, which a pull request shows at the line.
-func writeGitHub(w io.Writer, o *report) error {
-	var b strings.Builder
-	write := func(kind string, found []finding) {
-		for _, f := range found {
-			message := f.Message
-			if f.Field != "" {
-				message = f.Field + ": " + message
+// fix removes the keys from the files that the lint empty-value warns of, and
+// returns what it did.
+func (o *report) fix() (fixed []language.Problem, err error) {
+	for _, file := range o.texts {
+		var keys []descriptors.Position
+		for _, w := range o.Warnings {
+			if w.File == file.Name && w.Lint == language.EmptyValue {
+				keys = append(keys, descriptors.Position{File: w.File, Line: w.Line, Column: w.Column})
 			}
-			fmt.Fprintf(&b, "::%s file=%s,line=%d,col=%d::%s\n", kind, githubProperty.Replace(f.File), f.Line, f.Column, githubText.Replace(message))
+		}
+		content, removed := yaml.RemoveEmpty(file, keys)
+		if len(removed) == 0 {
+			continue
+		}
+		if err := os.WriteFile(file.Name, content, 0o666); err != nil {
+			return nil, fmt.Errorf("fix: %w", err)
+		}
+		for _, key := range slices.Backward(removed) {
+			fixed = append(fixed, language.Problem{Position: key, Message: "removed the key value, which was empty: the rule means the same"})
 		}
 	}
-	write("error", o.Errors)
-	write("warning", o.Warnings)
-	_, err := io.WriteString(w, b.String())
-	return err
+	return fixed, nil
 }
-
-// They escape the bytes that would end a workflow command or one of its properties.
-var (
-	githubText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
-	githubProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-)

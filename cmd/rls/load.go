@@ -45,9 +45,10 @@ func charge(s settings.RuleSettings) descriptors.Charge {
 // readRules reads the files of rules that a command is given as a path: a file, or
 // all files of a folder. Unlike [sources.Folder] it takes a path that does not exist
 // for a mistake.
-func readRules(s settings.RuleSettings, path string) ([]yaml.Text, error) {
+// dangling, if not nil, is [sources.Folder.Dangling].
+func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}
-	return sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles}.Read()
+	return sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
 }

@@ -26,6 +26,9 @@ type Folder struct {
 	// names start with the folder's own name and a dot: config.yaml beside
 	// config.
 	Beside bool
+	// Dangling, if not nil, is called for each link whose target does not exist.
+	// Locks of editors (.#NAME) are such links by design and are left out.
+	Dangling func(path string)
 }
 
 // Read returns the files in the order of their paths, and after them the files
@@ -97,10 +100,19 @@ func (r *folderReader) entry(path string) {
 	info, err := os.Stat(path)
 	switch {
 	case r.failed(err):
+		r.dangling(path)
 	case info.IsDir():
 		r.folder(path)
 	case info.Mode().IsRegular():
 		r.file(path)
+	}
+}
+
+// dangling reports a path that does not exist if it is a link.
+func (r *folderReader) dangling(path string) {
+	info, err := os.Lstat(path)
+	if r.Dangling != nil && err == nil && info.Mode().Type() == fs.ModeSymlink && !strings.HasPrefix(filepath.Base(path), ".#") {
+		r.Dangling(path)
 	}
 }
 

@@ -11,7 +11,9 @@
 package rules
 
 import (
+	"slices"
 	"strconv"
+	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -42,6 +44,9 @@ type Options struct {
 	// requests_per_unit and bursts are multiplied by it, and so are overrides. 0
 	// stands for all of them.
 	Share algorithms.Percent
+	// Lint, if not zero, is the day for which Load also returns the warnings that
+	// have the name of a [Lint]. They take time, and are for the author of rules.
+	Lint time.Time
 }
 
 // Load compiles the rules of files and does not change the files.
@@ -71,7 +76,9 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	}
 	tree := c.tree()
 	warnings = append(warnings, c.policies(tree)...)
+	warnings = append(warnings, c.lintTree()...)
 	warnings.sort()
+	warnings = slices.Compact(warnings) // of values that aliases repeat
 	if len(c.problems) > 0 {
 		return tree, warnings, c.problems
 	}
@@ -85,6 +92,7 @@ type compiler struct {
 	domains   map[string]*domain
 	unmatched descriptors.Limit
 	problems  Problems
+	nodes     []*descriptors.Node // of all descriptors, with Options.Lint
 }
 
 // domain is a domain of the tree, with the positions of its name, charge and
@@ -94,10 +102,11 @@ type domain struct {
 	pos        descriptors.Position
 	chargePos  *descriptors.Position // nil when no file gives a charge
 	onErrorPos descriptors.Position  // of Default.OnError, unless that is inherited
+	written    []descriptor          // of all files, with Options.Lint
 }
 
 func (c *compiler) problem(at descriptors.Position, path, message string) {
-	c.problems = append(c.problems, Problem{at, path, message})
+	c.problems = append(c.problems, Problem{Position: at, Field: path, Message: message})
 }
 
 func (c *compiler) tree() *descriptors.Tree {
@@ -135,6 +144,9 @@ func (c *compiler) file(f *file) {
 		*own, d.onErrorPos = f.onError, f.onErrorPos
 	}
 	c.add(d.Root(), f.descriptors)
+	if !c.opts.Lint.IsZero() {
+		d.written = append(d.written, f.descriptors...)
+	}
 }
 
 // add adds a list of descriptors below a node.
@@ -150,6 +162,9 @@ func (c *compiler) add(parent *descriptors.Node, list []descriptor) {
 		if first != nil {
 			c.problem(d.Pos, "", "repeats "+name(d.Entry)+" of "+first.Pos.String()+"; a descriptor may be listed once")
 			continue
+		}
+		if !c.opts.Lint.IsZero() {
+			c.nodes = append(c.nodes, n)
 		}
 		c.add(n, d.below)
 	}

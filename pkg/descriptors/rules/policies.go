@@ -25,8 +25,8 @@ func (c *compiler) policies(tree *descriptors.Tree) (warnings []Problem) {
 		}
 	})
 	if c.opts.ReplicasUnknown && first != nil {
-		warnings = append(warnings, Problem{first.Pos, "on_error",
-			"local gives this limit, and every other limit with that policy, to each process in full while the store is away; set REPLICAS or REPLICAS_DNS, so that processes that share the store divide it"})
+		warnings = append(warnings, Problem{Position: first.Pos, Field: "on_error",
+			Message: "local gives this limit, and every other limit with that policy, to each process in full while the store is away; set REPLICAS or REPLICAS_DNS, so that processes that share the store divide it"})
 	}
 	return warnings
 }

@@ -12,15 +12,20 @@ type Problem struct {
 	descriptors.Position
 	Field   string // dotted, such as rate_limit.unit; may be ""
 	Message string // the fault, and what would be right
+	Lint    Lint   // the name of a warning that has one, else ""
 }
 
-// Error is file:line:column: field: message.
+// Error is file:line:column: field: message, and the name of a lint: [name].
 func (p Problem) Error() string {
 	s := p.Position.String() + ": "
 	if p.Field != "" {
 		s += p.Field + ": "
 	}
-	return s + p.Message
+	s += p.Message
+	if p.Lint != "" {
+		s += " [" + string(p.Lint) + "]"
+	}
+	return s
 }
 
 // Problems has every problem of a load, by file, line and column.

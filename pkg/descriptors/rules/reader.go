@@ -28,11 +28,11 @@ type reader struct {
 }
 
 func (r *reader) problem(at descriptors.Position, path, format string, args ...any) {
-	r.problems = append(r.problems, Problem{at, path, fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
 func (r *reader) warn(at descriptors.Position, path, format string, args ...any) {
-	r.warnings = append(r.warnings, Problem{at, path, fmt.Sprintf(format, args...)})
+	r.warnings = append(r.warnings, Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // pair is a key of a mapping and its value.

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"example.org/rls/pkg/descriptors"
@@ -21,6 +22,9 @@ type File struct {
 	// FromMessage says that the rules come from a control plane's message. Such
 	// rules have the fields that the message lacks in metadata.rls.
 	FromMessage bool
+	// ShadowSince has the dates of comments "# shadow since 2026-01-31", by the line
+	// that the comment is about: its own, or the next if it stands alone.
+	ShadowSince map[int]time.Time
 }
 
 // Kind is the kind of a Value.

@@ -134,6 +134,9 @@ func (r *reader) descriptor(v *Value, d *descriptor) {
 		r.problem(name.At, "rate_limits", "excludes rate_limit; move that into the list")
 	}
 	r.compileLimits(d)
+	if !r.opts.Lint.IsZero() {
+		r.lintDescriptor(v, d)
+	}
 }
 
 var oneLimit = setter{typ: "a limit", set: func(r *reader, t target, v *Value, path string) {

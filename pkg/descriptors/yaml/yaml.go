@@ -84,6 +84,7 @@ func Read(t Text) *rules.File {
 		}
 		r.warn(r.at(at.Line, at.Column), "what stands "+where)
 	}
+	r.file.ShadowSince = shadowSince(content)
 	value := r.value(root)
 	r.file.Root = &value
 	return r.file

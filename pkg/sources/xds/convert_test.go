@@ -339,3 +339,23 @@ func check(t *testing.T, domain *descriptors.Domain, above []descriptors.Entry, 
 		t.Errorf("%q: metadata %s", entries, diff)
 	}
 }
+
+// The rules that Envoy Gateway makes look odd to a person, and have no warning.
+func TestRulesOfEnvoyGatewayHaveNoWarning(t *testing.T) {
+	file, err := convert(message(t, `{name: "default/eg/http", domain: "default/eg/http", descriptors: [
+		{key: "httproute/default/backend/rule/0/match/0/www_example_com", value: "httproute/default/backend/rule/0/match/0/www_example_com", descriptors: [
+			{key: "rule-0-match-0", value: "rule-0-match-0", descriptors: [
+				{key: "rule-0-match-1", rateLimit: {unit: HOUR, requestsPerUnit: 3}}]},
+			{key: "rule-1-match--1", value: "rule-1-match--1", rateLimit: {unit: SECOND, requestsPerUnit: 100}},
+			{key: "masked_remote_address", value: "192.168.0.0/16", descriptors: [
+				{key: "remote_address", rateLimit: {unit: MINUTE, requestsPerUnit: 20}}]}]},
+		{key: "httproute/default/backend/rule/1/match/0/*", value: "httproute/default/backend/rule/1/match/0/*", descriptors: [
+			{key: "rule-0-match-0", value: "rule-0-match-0", rateLimit: {unit: HOUR, requestsPerUnit: 0}}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, warnings, err := rules.Load([]*rules.File{file}, rules.Options{Lint: time.Date(2026, 6, 30, 0, 0, 0, 0, time.UTC)})
+	if err != nil || len(warnings) > 0 {
+		t.Error(err, rules.Problems(warnings))
+	}
+}

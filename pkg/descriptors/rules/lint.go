@@ -1,0 +1,167 @@
+package rules
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// Lint is the name of a warning about rules that have a meaning, though hardly the
+// one that their author had in mind.
+type Lint string
+
+// The lints. docs/rules.md says when each of them warns.
+const (
+	Unreachable     Lint = "unreachable"
+	UnknownReplaces Lint = "unknown-replaces"
+	RegexpValue     Lint = "regexp-value"
+	EmptyValue      Lint = "empty-value"
+	NoLimit         Lint = "no-limit"
+	DanglingLink    Lint = "dangling-link" // found by the reader of files
+	DuplicateLimit  Lint = "duplicate-limit"
+	OldShadow       Lint = "old-shadow"
+)
+
+// longShadow is how long a rule may be in shadow mode before OldShadow warns.
+const longShadow = 30 * 24 * time.Hour
+
+func (r *reader) lint(name Lint, at descriptors.Position, path, format string, args ...any) {
+	r.warnings = append(r.warnings, Problem{at, path, fmt.Sprintf(format, args...), name})
+}
+
+// lintDescriptor warns of what can be seen in one descriptor. v is the mapping
+// that d was read from.
+func (r *reader) lintDescriptor(v *Value, d *descriptor) {
+	if name, value := v.pair("value"); value != nil {
+		r.lintValue(name, value)
+	}
+	if !v.has("rate_limit") && !v.has("rate_limits") && len(d.below) == 0 {
+		r.lint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
+	}
+	if d.Rule != nil && len(d.Rule.Limits) == len(d.several) {
+		r.lintSeveral(d.several, d.Rule.Limits)
+	}
+	if d.rule.Shadow {
+		r.lintShadow(v)
+	}
+}
+
+func (r *reader) lintValue(name, value *Value) {
+	switch {
+	case value.Text == "" && (value.Kind == String || value.Kind == Null):
+		r.lint(EmptyValue, name.At, "value", "is empty and matches any value, as if the key were not there; remove the key (rls check --fix does), or write the value")
+	case value.Kind == String:
+		if sign := regexpSign(value.Text); sign != "" {
+			r.lint(RegexpValue, value.At, "value", "%q looks like a regular expression (%s) and is compared as text, in which only * has a meaning: any text%s", value.Text, sign, asPattern(value.Text))
+		}
+	}
+}
+
+// lintSeveral warns of limits that always decide as one before them does. limits
+// are the compiled ones, in the order of several.
+func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
+	for i := range limits {
+		for j := range limits[:i] {
+			if alike(&limits[i], &limits[j]) {
+				r.lint(DuplicateLimit, several[i].from.At, several[i].path, "always decides as %s (%s) does: rate and burst are the same; remove one of them", several[j].path, rate(&limits[j]))
+				break
+			}
+		}
+	}
+}
+
+// alike reports whether two limits of one descriptor admit the same hits at all
+// times. Limits that can be replaced each for itself, or that have different
+// failure policies, do not.
+func alike(a, b *descriptors.Limit) bool {
+	aHigh, aLow := bits.Mul64(uint64(a.Requests), uint64(b.Window))
+	bHigh, bLow := bits.Mul64(uint64(b.Requests), uint64(a.Window))
+	return isMeter(a) && isMeter(b) && a.MaxDelay == 0 && b.MaxDelay == 0 &&
+		aHigh == bHigh && aLow == bLow && a.Burst == b.Burst &&
+		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError
+}
+
+// isMeter reports whether rate and burst say all about a limit.
+func isMeter(l *descriptors.Limit) bool {
+	return slices.Contains([]algorithms.Strategy{algorithms.TokenBucket, algorithms.GCRA, algorithms.LeakyBucket}, l.Strategy)
+}
+
+// lintShadow warns of a descriptor in shadow mode for which a comment gives a date
+// long ago.
+func (r *reader) lintShadow(v *Value) {
+	shadow, _ := v.pair("shadow_mode")
+	key, _ := v.pair("key")
+	if shadow == nil || key == nil {
+		return
+	}
+	since, known := r.file.ShadowSince[shadow.At.Line]
+	if !known {
+		since, known = r.file.ShadowSince[key.At.Line]
+	}
+	if age := r.opts.Lint.Sub(since); known && age >= longShadow+24*time.Hour {
+		r.lint(OldShadow, shadow.At, "shadow_mode", "in shadow mode since %s, %d days: remove shadow_mode so that the limit denies, remove the rule, or write a new date in the comment", since.Format(time.DateOnly), age/(24*time.Hour))
+	}
+}
+
+// lintTree returns warnings of what can be seen only when all files are read.
+func (c *compiler) lintTree() (warnings Problems) {
+	for _, n := range c.nodes {
+		if first := n.HiddenBy(); first != nil {
+			what := "comes first and matches every value that this one could; move this descriptor before that one, or remove it"
+			if !n.HasWildcard() {
+				what = "goes before a key without a value and matches every value, also none; remove one of the two"
+			}
+			warnings = append(warnings, Problem{n.Pos, "", fmt.Sprintf("can never match: %s of %s %s", name(first.Entry), first.Pos, what), Unreachable})
+		}
+	}
+	for _, d := range c.domains {
+		names := map[string]bool{}
+		each(d.written, func(l *limit) { names[l.Name] = true })
+		each(d.written, func(l *limit) {
+			for i, re := range l.replaces {
+				if names[re.name] {
+					continue
+				}
+				message := fmt.Sprintf("no limit of domain %q has the name %q", d.Name, re.name)
+				if nearest := spelling.Nearest(re.name, sortedNames(names)); nearest != "" {
+					message += fmt.Sprintf("; did you mean %q?", nearest)
+				} else {
+					message += "; give it to the limit that is meant, or remove this item"
+				}
+				warnings = append(warnings, Problem{re.at, fmt.Sprintf("%s.replaces[%d].name", l.path, i), message, UnknownReplaces})
+			}
+		})
+	}
+	return warnings
+}
+
+// sortedNames are the names of limits, without that of limits without a name.
+func sortedNames(names map[string]bool) []string {
+	list := make([]string, 0, len(names))
+	for name := range names {
+		if name != "" {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// each calls do for the limits of all descriptors of a list and below it.
+func each(list []descriptor, do func(*limit)) {
+	for i := range list {
+		d := &list[i]
+		if d.single != nil {
+			do(d.single)
+		}
+		for j := range d.several {
+			do(&d.several[j])
+		}
+		each(d.below, do)
+	}
+}

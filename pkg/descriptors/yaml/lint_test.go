@@ -1,0 +1,297 @@
+package yaml_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+)
+
+// lints loads texts and returns the warnings that have the name of a lint.
+func lints(t *testing.T, texts ...yaml.Text) (found []rules.Problem) {
+	t.Helper()
+	_, warnings, err := yaml.Load(texts, rules.Options{Lint: someDay, MergeDomains: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range warnings {
+		if w.Lint != "" {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+// places are the lines and names of lints: "3 unreachable".
+func places(found []rules.Problem) string {
+	var b strings.Builder
+	for _, w := range found {
+		fmt.Fprintf(&b, "%d %s\n", w.Line, w.Lint)
+	}
+	return b.String()
+}
+
+func TestLints(t *testing.T) {
+	const l = "rate_limit: {unit: minute, requests_per_unit: 1}"
+	for _, tt := range []struct{ name, content, want string }{
+		{"unreachable", `
+- {key: path, value: /api/*, LIMIT}
+- {key: path, value: /api/*/x, LIMIT}
+- {key: path, value: /api/v1, LIMIT}
+- {key: path, value: '*/x', LIMIT}
+- {key: path, value: /ap*, LIMIT}
+- {key: path, value: '/ap*b*', LIMIT}
+- {key: path, LIMIT}
+`, "4 unreachable\n8 unreachable\n"},
+		{"unreachable: any value", `
+- {key: host, LIMIT}
+- {key: host, value: '*', LIMIT}
+- {key: host, value: a, LIMIT}
+- {key: host, value: 'a*', LIMIT}
+- {key: other, LIMIT}
+`, "3 unreachable\n6 unreachable\n"},
+		{"unreachable: wildcards in keys", `
+- {key: x-*, value: a*, LIMIT}
+- {key: x-y-*, value: ab*, LIMIT}
+- {key: x-y-*, LIMIT}
+- {key: x-z, value: a*, LIMIT}
+- {key: x-z, LIMIT}
+- {key: x-y-1, value: b, LIMIT}
+- {key: '*', LIMIT}
+- {key: '*-x', value: b, LIMIT}
+- {key: user, value: b, LIMIT}
+- {key: user, LIMIT}
+`, "4 unreachable\n6 unreachable\n7 unreachable\n10 unreachable\n12 unreachable\n"},
+		{"unreachable: levels are apart", `
+- {key: path, value: '*', descriptors: [{key: user, LIMIT}]}
+- {key: user, value: '*', descriptors: [{key: path, LIMIT}, {key: user, value: x*, LIMIT}]}
+`, ""},
+		{"unknown-replaces", `
+- {key: a, rate_limit: {unit: day, requests_per_unit: 1, name: one, replaces: [{name: two}, {name: too}]}}
+- {key: b, rate_limits: [{unit: day, requests_per_unit: 1, name: two}]}
+- {key: c, rate_limit: {unlimited: true, replaces: [{name: three}]}, descriptors: [{key: d, rate_limit: {unlimited: true, name: three}}]}
+- {key: e, rate_limit: {unlimited: true, replaces: [{name: four}]}}
+`, "3 unknown-replaces\n6 unknown-replaces\n"},
+		{"empty-value", `
+- {key: a, value: "", LIMIT}
+- {key: b, value: '', LIMIT}
+- key: c
+  value:
+  LIMIT
+- {key: d, value: " ", LIMIT}
+`, "3 empty-value\n4 empty-value\n6 empty-value\n"},
+		{"empty-value: a repeated key", "\n- {key: a, value: \"\", value: b, LIMIT}\n", ""},
+		{"no-limit", `
+- key: a
+- {key: b, value: x}
+- {key: c, detailed_metric: true}
+- {key: d, descriptors: []}
+- {key: e, rate_limit: null}
+- {key: f, descriptors: [{key: a}]}
+- {key: g, rate_limit: {unlimited: true}}
+- {key: h, rate_limits: [{unit: day}]}
+`, "3 no-limit\n4 no-limit\n5 no-limit\n6 no-limit\n8 no-limit\n"},
+		{"duplicate-limit", `
+- key: a
+  rate_limits:
+  - {unit: minute, requests_per_unit: 60, strategy: token_bucket}
+  - {unit: second, requests_per_unit: 1, strategy: gcra, burst: 60}
+  - {unit: hour, requests_per_unit: 3600, strategy: leaky_bucket, burst: 60}
+- key: b
+  rate_limits:
+  - {unit: minute, requests_per_unit: 60, strategy: token_bucket}
+  - {unit: minute, requests_per_unit: 60, strategy: gcra}
+  - {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, burst: 60, max_delay: 1s}
+  - {unit: minute, requests_per_unit: 60}
+  - {unit: minute, requests_per_unit: 60, strategy: sliding_window}
+  - {unit: hour, requests_per_unit: 61, strategy: token_bucket, burst: 60}
+- key: c
+  rate_limits:
+  - {unit: minute, requests_per_unit: 60, strategy: token_bucket, name: x}
+  - {unit: minute, requests_per_unit: 60, strategy: leaky_bucket}
+- key: d
+  rate_limits:
+  - {unit: minute, requests_per_unit: 60, strategy: token_bucket, on_error: deny}
+  - {unit: minute, requests_per_unit: 60, strategy: leaky_bucket}
+`, "6 duplicate-limit\n7 duplicate-limit\n"},
+		{"old-shadow", `
+# shadow since 2026-05-01
+- key: a
+  shadow_mode: true
+  LIMIT
+- key: b
+  shadow_mode: true # shadow since 2026-05-30: 31 days
+  LIMIT
+- key: c # Try it out; shadow since 2026-05-31: 30 days
+  shadow_mode: true
+  LIMIT
+- key: d
+  # shadow since: 2026-01-01
+  # Ask Ann.
+  shadow_mode: true
+  LIMIT
+- key: e
+  shadow_mode: true
+  LIMIT
+- key: f # shadow since 2026-01-01
+  shadow_mode: false
+  LIMIT
+# shadow since 2026-01-01
+
+- key: g
+  shadow_mode: true
+  LIMIT
+- key: h # shadow since 2026-13-01
+  shadow_mode: true
+  LIMIT
+- {key: i, shadow_mode: true, LIMIT} # shadow since 2027-01-01
+`, "5 old-shadow\n8 old-shadow\n16 old-shadow\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			content := "domain: d\ndescriptors:" + strings.ReplaceAll(tt.content, "LIMIT", l)
+			found := lints(t, yaml.Text{Name: "a.yaml", Content: []byte(content)})
+			if diff := cmp.Diff(tt.want, places(found)); diff != "" {
+				t.Errorf("-want +got\n%s%v", diff, rules.Problems(found))
+			}
+		})
+	}
+}
+
+func TestRegexpValue(t *testing.T) {
+	for value, hint := range map[string]string{
+		`^/api`: `"/api"`, `/api$`: `"/api"`, `^/api/.*$`: `"/api/*"`, `/api/.*`: `"/api/*"`, `.+\.png`: `"*.png"`,
+		`/item/\d+`: "list", `\w+`: "list", `a\s+b`: "list", `v\d`: "list", `[a-z]+`: "list", `/[0-9]{3}`: "list", `[^a-f]`: "list", `[_a-zA-Z]`: "list",
+		`/(en|de)/`: "list", `(?:a|b)`: "list", `^`: "", `$`: "",
+		`1.2.3.4`: "", `a+b`: "", `$5`: "", `get|head`: "", `Go_(game)`: "", `*`: "", `/api/*`: "", `*.png`: "", `a.b`: "", `CORP\dave`: "", `[::1]:80`: "",
+		`[2020-10-31]`: "", `what?`: "", `{id}`: "", `C++`: "", `a.b+c@example.org`: "", `U^2`: "", `(a)`: "", `sub-[1]`: "", `US$ 5`: "",
+	} {
+		found := lints(t, rulesOfD("- {key: a, value: '"+value+"', "+limited+"}\n"))
+		switch {
+		case hint == "" && len(found) > 0:
+			t.Errorf("%s: %v", value, rules.Problems(found))
+		case hint != "" && (len(found) != 1 || found[0].Lint != rules.RegexpValue || !strings.Contains(found[0].Message, hint)):
+			t.Errorf("%s: want %s in %v", value, hint, rules.Problems(found))
+		}
+	}
+}
+
+// The files of one domain are one set of levels and names.
+func TestLintsOfMergedFiles(t *testing.T) {
+	first := yaml.Text{Name: "1.yaml", Content: []byte("domain: d\ndescriptors:\n- {key: a, value: 'x*', rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n")}
+	second := yaml.Text{Name: "2.yaml", Content: []byte("domain: d\ndescriptors:\n- {key: a, value: 'xy*', rate_limit: {unit: day, requests_per_unit: 1, name: n}}\n")}
+	found := lints(t, first, second)
+	if len(found) != 1 || found[0].Lint != rules.Unreachable || found[0].File != "2.yaml" || !strings.Contains(found[0].Message, "1.yaml:3:3") {
+		t.Error(rules.Problems(found))
+	}
+}
+
+// A service does not lint.
+func TestNoLintsWithoutADay(t *testing.T) {
+	_, warnings, err := yaml.Load([]yaml.Text{rulesOfD("- {key: a, value: \"\"}\n- {key: b, value: '*'}\n- {key: b}\n")}, rules.Options{})
+	if err != nil || len(warnings) > 0 {
+		t.Error(err, warnings)
+	}
+}
+
+// Nothing that ships or is shown in documents has a warning.
+func TestShippedRulesHaveNoWarnings(t *testing.T) {
+	for _, files := range [][]yaml.Text{examples(t), {file(t, "../../../deploy/helm/rls/files/rules.yaml")}} {
+		_, warnings, err := yaml.Load(files, rules.Options{Lint: someDay})
+		if err != nil || len(warnings) > 0 {
+			t.Error(err, rules.Problems(warnings))
+		}
+	}
+}
+
+func file(t *testing.T, path string) yaml.Text {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return yaml.Text{Name: path, Content: content}
+}
+
+// A descriptor is called unreachable only if no request gets to it, and a wildcard
+// that one other hides is found. Requests are all short texts of three letters.
+func TestUnreachableAgainstRequests(t *testing.T) {
+	var texts []string
+	for length := range 5 {
+		for n := range pow(3, length) {
+			text := make([]byte, length)
+			for i := range text {
+				text[i] = "abc"[n%3]
+				n /= 3
+			}
+			texts = append(texts, string(text))
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	word := func(letters string) string {
+		text := make([]byte, random.IntN(5))
+		for i := range text {
+			text[i] = letters[random.IntN(len(letters))]
+		}
+		return string(text)
+	}
+	reported := 0
+	for range 1000 {
+		domain := descriptors.Domain{Name: "d"}
+		var nodes []*descriptors.Node
+		for range 1 + random.IntN(5) {
+			entry := descriptors.Entry{Key: []string{"k", "k", "k*", "*"}[random.IntN(4)], Value: word("ab**")}
+			if n, _ := domain.Root().Add(descriptors.Descriptor{Entry: entry, Rule: &descriptors.Rule{}}); n != nil {
+				nodes = append(nodes, n)
+			}
+		}
+		reached := map[*descriptors.Rule]bool{}
+		for _, key := range []string{"k", "ka", "x"} {
+			for _, value := range texts {
+				reached[domain.Match([]descriptors.Entry{{Key: key, Value: value}})] = true
+			}
+		}
+		for i, n := range nodes {
+			hider := n.HiddenBy()
+			if hider != nil {
+				reported++
+				if reached[n.Rule] {
+					t.Fatalf("%v is reached beside %v", n.Entry, hider.Entry)
+				}
+				continue
+			}
+			// Alone with one descriptor before it, n is hidden exactly if no text gets to it.
+			for _, first := range nodes[:i] {
+				pair := descriptors.Domain{Name: "d"}
+				pair.Root().Add(descriptors.Descriptor{Entry: first.Entry, Rule: &descriptors.Rule{}})
+				own, _ := pair.Root().Add(descriptors.Descriptor{Entry: n.Entry, Rule: &descriptors.Rule{}})
+				found := n.Value != "" && !n.HasWildcard()
+				for _, key := range []string{"k", "ka", "x"} {
+					for _, value := range texts {
+						found = found || pair.Match([]descriptors.Entry{{Key: key, Value: value}}) == own.Rule
+					}
+				}
+				if !found {
+					t.Fatalf("%v is hidden by %v and is not reported", n.Entry, first.Entry)
+				}
+			}
+		}
+	}
+	if reported < 100 {
+		t.Errorf("only %d descriptors were hidden: the test tries too little", reported)
+	}
+}
+
+func pow(base, exponent int) int {
+	n := 1
+	for range exponent {
+		n *= base
+	}
+	return n
+}
