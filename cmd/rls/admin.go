@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
@@ -20,6 +21,7 @@ import (
 // adminParts has the parts of the process that the admin API shows and changes.
 type adminParts struct {
 	limits *service.Service
+	store  backends.Store
 	status admin.Status
 	top    admin.Top
 	page   http.Handler
@@ -35,6 +37,7 @@ func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watc
 	}
 	o := admin.Options{
 		Limits: parts.limits,
+		Store:  parts.store,
 		Status: parts.status,
 		Top:    parts.top,
 		Page:   parts.page,

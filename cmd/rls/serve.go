@@ -88,7 +88,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
-	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits}, watch, k.Stderr, log)
+	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits, store: store}, watch, k.Stderr, log)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,9 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"sync"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
@@ -23,6 +25,9 @@ import (
 // Options are the parts of an [API]. A part that is nil is answered UNIMPLEMENTED.
 type Options struct {
 	Limits Limits
+	// Store has the cells of Limits, and Cells names them.
+	Store  backends.Store
+	Cells  Cells
 	Status Status
 	Top    Top
 	// Rules says where the rules in force come from.
@@ -48,6 +53,14 @@ type Limits interface {
 	Tree() *descriptors.Tree
 }
 
+// Cells knows the keys of cells; *[service.Service] is one.
+type Cells interface {
+	// RuleCells says how to find the cells of all values of a rule: their keys in the
+	// store begin with prefix, and belongs reports whether such a key is one of them.
+	// The error says why they cannot be found.
+	RuleCells(rule string) (prefix string, belongs func(key string) bool, err error)
+}
+
 // Status tells what the process does. Its documents are JSON.
 type Status interface {
 	// JSON is the document of GET /v1/status.
@@ -69,11 +82,12 @@ type Top interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
-	options Options
-	audit   *audit
-	calls   chan struct{} // has an element for each call that is under way
-	streams chan struct{}
-	grpc    http.Handler
+	options  Options
+	audit    *audit
+	calls    chan struct{} // has an element for each call that is under way
+	streams  chan struct{}
+	scanning sync.Mutex // held by the reset of all cells of a rule
+	grpc     http.Handler
 }
 
 // At most mostCalls calls and mostStreams streams are under way; more are refused at

@@ -42,9 +42,15 @@ type AuditLog struct {
 
 func newAudit(log *slog.Logger) *audit { return &audit{log: log} }
 
-// add keeps and logs a change of now.
-func (a *audit) add(e AuditEntry) {
-	e.Time = time.Now().UTC()
+// mostKey bounds a key in the audit, in bytes.
+const mostKey = 1024
+
+// add keeps and logs a change that the caller has just made.
+func (a *audit) add(by caller, e AuditEntry) {
+	e.Time, e.Who, e.From = time.Now().UTC(), by.who, by.from
+	if len(e.Key) > mostKey {
+		e.Key = e.Key[:mostKey] + "..."
+	}
 	a.mu.Lock()
 	a.entries[a.n%mostAudited] = e
 	a.n++

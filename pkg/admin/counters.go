@@ -13,12 +13,6 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// Count is the state of a cell, as changes show it.
-type Count struct {
-	Count     int64 `json:"count"`
-	Remaining int64 `json:"remaining"`
-}
-
 // Counters is the document of /v1/get.
 type Counters struct {
 	Domain      string    `json:"domain"`
@@ -61,10 +55,6 @@ func (a *API) get(ctx context.Context, r *pb.LookRequest) (any, error) {
 	return counters, nil
 }
 
-func (a *API) reset(context.Context, *pb.ResetRequest) (any, error) { return nil, errNotServed }
-
-func (a *API) grant(context.Context, *pb.GrantRequest) (any, error) { return nil, errNotServed }
-
 // asker is a message that has a request.
 type asker interface {
 	GetDomain() string
@@ -103,12 +93,19 @@ func askOf(m asker) (service.Ask, error) {
 	return ask, nil
 }
 
-// nothingMatches is the error of a request without a limit. It says why for each
+// nothingMatches is the error of a request without a counter. It says why for each
 // descriptor.
 func nothingMatches(in service.Inspection) error {
 	var why []string
 	for _, d := range in.Descriptors {
-		why = append(why, d.Trace.Why)
+		switch {
+		case d.Unlimited:
+			why = append(why, d.Rule+" is unlimited")
+		case len(d.Limits) > 0:
+			why = append(why, "the limits of "+d.Rule+" are replaced by "+d.Limits[0].ReplacedBy)
+		default:
+			why = append(why, d.Trace.Why)
+		}
 	}
-	return status.Errorf(codes.NotFound, "no limit: %s", strings.Join(why, "; "))
+	return status.Errorf(codes.NotFound, "the request has no counter: %s", strings.Join(why, "; "))
 }

@@ -12,11 +12,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// names are the codes as the API's documents write them, and their HTTP status.
-var names = map[codes.Code]struct {
+// named is a code as the API's documents write it, and its HTTP status.
+type named struct {
 	name string
 	http int
-}{
+}
+
+var names = map[codes.Code]named{
 	codes.Canceled:           {"CANCELLED", 499},
 	codes.Unknown:            {"UNKNOWN", http.StatusInternalServerError},
 	codes.InvalidArgument:    {"INVALID_ARGUMENT", http.StatusBadRequest},
@@ -36,6 +38,15 @@ type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
+
+func nameOf(err error) named {
+	if known, ok := names[status.Code(err)]; ok {
+		return known
+	}
+	return names[codes.Unknown]
+}
+
+func problemOf(err error) problem { return problem{nameOf(err).name, status.Convert(err).Message()} }
 
 // misuse is an error that has a status of its own over HTTP.
 type misuse struct {
@@ -67,16 +78,11 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Grpc-Message", url.PathEscape(s.Message()))
 		return
 	}
-	s := status.Convert(err)
-	known, ok := names[s.Code()]
-	if !ok {
-		known = names[codes.Unknown]
-	}
-	code := known.http
+	code := nameOf(err).http
 	if own := (*misuse)(nil); errors.As(err, &own) {
 		code = own.http
 	}
-	writeJSON(w, code, problem{known.name, s.Message()})
+	writeJSON(w, code, problemOf(err))
 }
 
 func isGRPC(r *http.Request) bool {

@@ -99,6 +99,10 @@ func (l *listener) answer(w http.ResponseWriter, r *http.Request, to route) {
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if reset, ok := request.(*pb.ResetRequest); ok && wantsEvents(r) {
+		l.matchingEvents(w, r, reset)
+		return
+	}
 	document, err := l.call(r.URL.Path, func() (any, error) { return to.answer(l.API, r.Context(), request) })
 	if err != nil {
 		refuse(w, r, err)

@@ -1,0 +1,277 @@
+package admin_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/reread"
+)
+
+const annsRequest = `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]`
+
+// paths are all routes with the method that they want and a body that does something.
+var paths = []struct {
+	path, method, body string
+	write              bool
+}{
+	{"/v1/status", "GET", "", false},
+	{"/v1/rules", "GET", "", false},
+	{"/v1/top", "GET", "", false},
+	{"/v1/audit", "GET", "", false},
+	{"/v1/events", "GET", "", false},
+	{"/v1/explain", "POST", annsRequest + "}", false},
+	{"/v1/get", "POST", annsRequest + "}", false},
+	{"/v1/reset", "POST", annsRequest + "}", true},
+	{"/v1/grant", "POST", annsRequest + `,"hits":5}`, true},
+}
+
+// Every path, every method and every kind of caller: a caller without a right token
+// gets 401 and changes nothing, and a reader writes nothing.
+func TestEveryPathNeedsAToken(t *testing.T) {
+	r := start(t, listening{})
+	r.charge("ann", 3)
+	tokens := map[string][]header{
+		"none": nil, "empty": {with("Authorization", "")}, "wrong": {bearer("wrong-token-of-mallory")},
+		"basic": {with("Authorization", "Basic "+writeToken)}, "cut": {bearer(writeToken[:len(writeToken)-1])},
+		"prefixed": {bearer(writeToken + "x")}, "name": {bearer("alice")}, "none, as a cookie": {with("Cookie", "token="+writeToken)},
+		"two schemes": {with("Authorization", "Bearer  Bearer "+writeToken)},
+	}
+	unknown := []string{"/v1", "/v1/", "/v1/nothing", "/favicon.ico", "/index.html", "//v1/audit", "/v1/../v1/audit", "/debug/pprof/", "/metrics",
+		"/rls.admin.v1.Admin/Get", "/v1/audit/", "/V1/audit", "/assets", "/v1/audit?token=" + writeToken}
+	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"}
+	for _, to := range paths {
+		unknown = append(unknown, to.path)
+	}
+	for _, path := range unknown {
+		for _, method := range methods {
+			for name, headers := range tokens {
+				got := r.ask(method, path, annsRequest+`,"hits":5}`, headers...)
+				if got.code != 401 || got.header.Get("WWW-Authenticate") != "Bearer" || method != "HEAD" && got.json["code"] != "UNAUTHENTICATED" || len(got.json) > 2 {
+					t.Errorf("%s %s, token %s: got %d %s", method, path, name, got.code, got.text)
+				}
+			}
+		}
+	}
+	if got := r.remaining("ann"); got != 7.0 {
+		t.Errorf("callers without a token have changed a counter: %v remain, want 7", got)
+	}
+	if got := r.ask("GET", "/v1/audit", "", bearer(readToken)); got.text != `{"entries":[]}`+"\n" {
+		t.Errorf("the audit has %s", got.text)
+	}
+	if strings.Contains(r.log.String(), writeToken) || strings.Contains(r.log.String(), "mallory") {
+		t.Errorf("the log has a token: %s", r.log)
+	}
+}
+
+func TestMethodsAndRoles(t *testing.T) {
+	r := start(t, listening{})
+	for _, to := range paths {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+			for token, writes := range map[string]bool{readToken: false, writeToken: true} {
+				if to.path == "/v1/events" && method == "GET" {
+					continue // TestStreamsEnd
+				}
+				got := r.ask(method, to.path, to.body, bearer(token))
+				want, code := 200, any(nil)
+				switch {
+				case method != to.method && (to.method != "GET" || method != "HEAD"):
+					want, code = 405, "UNIMPLEMENTED"
+					if !strings.Contains(got.header.Get("Allow"), to.method) {
+						t.Errorf("%s %s: Allow is %q", method, to.path, got.header.Get("Allow"))
+					}
+				case to.write && !writes:
+					want, code = 403, "PERMISSION_DENIED"
+				}
+				if got.code != want || method != "HEAD" && got.json["code"] != code {
+					t.Errorf("%s %s with %s: got %d %s, want %d %v", method, to.path, token, got.code, got.text, want, code)
+				}
+				if got.header.Get("Access-Control-Allow-Origin") != "" || got.header.Get("Set-Cookie") != "" {
+					t.Errorf("%s %s: headers %v", method, to.path, got.header)
+				}
+			}
+		}
+	}
+	for _, path := range []string{"/v1/nothing", "/favicon.ico", "/rls.admin.v1.Admin/Get", "//v1/audit", "/v1/audit/"} {
+		if got := r.ask("GET", path, "", bearer(writeToken)); got.code != 404 || got.json["code"] != "NOT_FOUND" {
+			t.Errorf("%s: got %d %s", path, got.code, got.text)
+		}
+	}
+}
+
+// Only the page's files need no token.
+func TestPage(t *testing.T) {
+	r := start(t, listening{})
+	for _, path := range []string{"/", "/assets/app.js"} {
+		if got := r.ask("GET", path, ""); got.code != 200 || got.text != "page "+path || got.header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: got %d %s %v", path, got.code, got.text, got.header)
+		}
+		if got := r.ask("POST", path, ""); got.code != 401 {
+			t.Errorf("POST %s: got %d", path, got.code)
+		}
+		if got := r.ask("POST", path, "", bearer(writeToken)); got.code != 405 {
+			t.Errorf("POST %s with a token: got %d", path, got.code)
+		}
+	}
+}
+
+func TestForeignHostsAndOrigins(t *testing.T) {
+	r := start(t, listening{})
+	token := bearer(writeToken)
+	own := strings.TrimPrefix(r.url, "http://")
+	for _, test := range []struct {
+		name   string
+		change []header
+		want   int
+	}{
+		{"localhost", []header{host("localhost:1")}, 200},
+		{"a loopback address", []header{host("127.0.0.9")}, 200},
+		{"IPv6's loopback", []header{host("[::1]:6071")}, 200},
+		{"an allowed name", []header{host("RLS.example:443")}, 200},
+		{"its absolute form", []header{host("rls.example.")}, 200},
+		{"a foreign name", []header{host("evil.example")}, 421},
+		{"a name below", []header{host("localhost.evil.example")}, 421},
+		{"a foreign address", []header{host("192.0.2.1:6071")}, 421},
+		{"an empty name", []header{host(":6071")}, 421},
+		{"its own origin", []header{with("Origin", "http://"+own)}, 200},
+		{"its own name's origin", []header{host("rls.example"), with("Origin", "https://rls.example")}, 200},
+		{"a foreign origin", []header{with("Origin", "https://evil.example")}, 403},
+		{"another port", []header{with("Origin", "http://127.0.0.1:1")}, 403},
+		{"no origin to name", []header{with("Origin", "null")}, 403},
+		{"a foreign origin of an allowed host", []header{host("rls.example"), with("Origin", "http://localhost")}, 403},
+	} {
+		for _, path := range []string{"/v1/audit", "/", "/assets/app.js", "/v1/nothing"} {
+			want := test.want
+			if want == 200 && path == "/v1/nothing" {
+				want = 404
+			}
+			got := r.ask("GET", path, "", append(slices.Clone(test.change), token)...)
+			if got.code != want || want > 400 && got.json["message"] == nil {
+				t.Errorf("%s: %s: got %d %s, want %d", test.name, path, got.code, got.text, want)
+			}
+		}
+		if test.want > 400 {
+			if got := r.ask("GET", "/", "", test.change...); got.code != test.want {
+				t.Errorf("%s, without a token: got %d", test.name, got.code)
+			}
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	r := start(t, listening{socket: socket})
+	r.charge("ann", 3)
+	if got := r.ask("POST", "/v1/reset", annsRequest+"}"); got.code != 200 {
+		t.Fatalf("got %d %s", got.code, got.text)
+	}
+	entry := r.lastAudited()
+	if entry["who"] != "unix" || entry["from"] != "unix:"+socket {
+		t.Errorf("the audit has %v", entry)
+	}
+	info, err := os.Stat(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Mode().Perm(); got != 0o600 {
+		t.Errorf("the socket has the mode %o", got)
+	}
+}
+
+// The subject of a client's certificate stands in the audit. A certificate does not
+// take the place of a token.
+func TestClientCertificate(t *testing.T) {
+	certs := testenv.Certs(t)
+	r := start(t, listening{config: certs.Server})
+	transport := r.client.Transport.(*http.Transport)
+	transport.TLSClientConfig = certs.Client
+	if got := r.ask("GET", "/v1/audit", ""); got.code != 401 {
+		t.Errorf("without a token: got %d %s", got.code, got.text)
+	}
+	r.charge("ann", 3)
+	if got := r.ask("POST", "/v1/reset", annsRequest+"}", bearer(writeToken)); got.code != 200 {
+		t.Fatalf("got %d %s", got.code, got.text)
+	}
+	if got := r.lastAudited()["who"]; got != "CN=client" {
+		t.Errorf("who is %v", got)
+	}
+}
+
+// A changed file counts within a second; a broken one changes nothing and is logged
+// without its tokens.
+func TestTokensAreReadAgain(t *testing.T) {
+	r := start(t, listening{})
+	const newToken = "new-token-of-carol"
+	allowed := func(token string) bool { return r.ask("GET", "/v1/audit", "", bearer(token)).code == 200 }
+	r.writeTokens("carol read " + newToken + "\n")
+	testenv.Eventually(t, 5*time.Second, func() bool { return allowed(newToken) }, "the new token does not count")
+	if allowed(writeToken) {
+		t.Error("the old token counts")
+	}
+	r.writeTokens("carol read " + newToken + "\nmallory admin secret-of-mallory\n")
+	testenv.Eventually(t, 5*time.Second, func() bool { return strings.Contains(r.log.String(), "tokens:2: ") }, "the broken file is not logged")
+	if !allowed(newToken) {
+		t.Error("the token of the last good file does not count")
+	}
+	if strings.Contains(r.log.String(), "secret-of-mallory") {
+		t.Errorf("the log has a token: %s", r.log)
+	}
+}
+
+func TestWrongTokenFiles(t *testing.T) {
+	const good = "alice write 0123456789abcdef\n"
+	for text, want := range map[string]string{
+		"":                                   "no token: want a line NAME ROLE TOKEN",
+		"# nobody\n":                         "no token: want a line NAME ROLE TOKEN",
+		good + "bob read":                    ":2: 2 words, want 3: NAME ROLE TOKEN",
+		good + "\nbob read a-secret-token x": ":3: 4 words, want 3",
+		"bob admin a-secret-token-of-bob":    ":1: the second word is no role, want read or write",
+		"bob read a-secret-token":            ":1: a token of 14 bytes, want at least 16",
+		good + "alice read a-secret-token-of-bob": ":2: there is another token of the name",
+		good + "bob read 0123456789abcdef":        ":2: the token of \"bob\" is that of another name",
+	} {
+		path := filepath.Join(t.TempDir(), "tokens")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := admin.OpenTokens(reread.NewWatcher(nil), path)
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+// Streams end when the process does, so that they do not hold it up.
+func TestStreamsEnd(t *testing.T) {
+	r := start(t, listening{})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, "GET", r.url+"/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bearer(readToken)(request)
+	response, err := r.client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	first := make([]byte, 5)
+	if _, err := response.Body.Read(first); err != nil || string(first) != "data:" {
+		t.Fatalf("got %q, %v", first, err)
+	}
+	r.end()
+	if err := <-r.stopped; err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(r.log.String(), "cut off") {
+		t.Errorf("the stream held up the end: %s", r.log)
+	}
+}

@@ -1,0 +1,148 @@
+package admin
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/service"
+)
+
+// Changes is the document of /v1/reset and /v1/grant.
+type Changes struct {
+	DryRun bool `json:"dry_run"`
+	// Matched is the number of cells of the rule; nil unless all of them are meant.
+	Matched *int64 `json:"matched,omitempty"`
+	// Changed is the number of cells that were changed, or would be in a dry run.
+	Changed int64 `json:"changed"`
+	// Changes is nil if all cells of a rule are meant.
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// Change is what became of one cell.
+type Change struct {
+	Rule   string `json:"rule"`
+	Key    string `json:"key"`
+	Before *Count `json:"before,omitempty"`
+	After  *Count `json:"after,omitempty"`
+	// Error says why the cell was not changed.
+	Error string `json:"error,omitempty"`
+}
+
+// Count is the hits in use of a cell, and the hits that would pass now.
+type Count struct {
+	Count     int64 `json:"count"`
+	Remaining int64 `json:"remaining"`
+}
+
+// mostReason bounds a reason, in bytes, because the audit keeps it.
+const mostReason = 1024
+
+func (a *API) reset(ctx context.Context, r *pb.ResetRequest) (any, error) {
+	switch {
+	case r.GetAllMatching() && len(r.GetDescriptors()) > 0:
+		return nil, invalid("descriptors and all_matching are both set: want descriptors, or rule with all_matching")
+	case r.GetAllMatching():
+		return a.resetMatching(ctx, r, func(Progress) error { return nil })
+	case r.GetRule() != "":
+		return nil, invalid("rule is set without all_matching: want all_matching, or descriptors in place of the rule")
+	case r.GetDryRun():
+		return a.change(ctx, "reset", r, service.Look)
+	}
+	return a.change(ctx, "reset", r, service.Reset)
+}
+
+func (a *API) grant(ctx context.Context, r *pb.GrantRequest) (any, error) {
+	if r.GetHits() < 1 {
+		return nil, invalid("hits is %d: want at least 1", r.GetHits())
+	}
+	return a.change(ctx, "grant", r, service.Grant(r.GetHits()))
+}
+
+// changer is a message that asks for a change of the cells of a request.
+type changer interface {
+	asker
+	GetReason() string
+}
+
+// change changes the cells of a request's limits; with service.Look it tells what a
+// reset would change. Every change is audited, also if others fail.
+func (a *API) change(ctx context.Context, action string, r changer, do service.Action) (any, error) {
+	if err := checkReason(r.GetReason()); err != nil {
+		return nil, err
+	}
+	in, err := a.inspect(ctx, r, do)
+	if err != nil {
+		return nil, err
+	}
+	done := Changes{DryRun: do == service.Look}
+	var failed error
+	for _, d := range in.Descriptors {
+		for i := range d.Limits {
+			change, err := changeOf(d.Rule, &d.Limits[i], done.DryRun)
+			switch {
+			case err != nil:
+				failed = err
+			case change.After == nil:
+				continue
+			default:
+				done.Changed++
+			}
+			done.Changes = append(done.Changes, change)
+			if err == nil && !done.DryRun {
+				a.audit.add(callerOf(ctx), AuditEntry{
+					Action: action, Domain: in.Domain, Rule: change.Rule, Key: change.Key,
+					Before: change.Before, After: change.After, Reason: r.GetReason(), Changed: 1,
+				})
+			}
+		}
+	}
+	switch {
+	case done.Changed > 0:
+		return done, nil
+	case errors.Is(failed, backends.ErrUnsupported):
+		return nil, status.Error(codes.Unimplemented, failed.Error())
+	case failed != nil:
+		return nil, status.Errorf(codes.Unavailable, "the store cannot change the counter: %v", failed)
+	}
+	return nil, nothingMatches(in)
+}
+
+// changeOf is the change of one limit's cell. It has neither After nor an error if
+// nothing was to be changed.
+func changeOf(rule string, l *service.InspectedLimit, dryRun bool) (Change, error) {
+	change := Change{Rule: rule, Key: l.Key, Before: countOf(l.Before), After: countOf(l.After)}
+	switch {
+	case l.Err != nil:
+		change.After, change.Error = nil, l.Err.Error()
+	case dryRun && l.Before != nil && l.ReplacedBy == "":
+		change.After = &Count{Remaining: capacity(l)}
+	}
+	return change, l.Err
+}
+
+// capacity is the number of hits that fit a limit's empty cell.
+func capacity(l *service.InspectedLimit) int64 {
+	if l.Burst > 0 && l.Requests > 0 {
+		return int64(l.Burst)
+	}
+	return int64(l.Requests)
+}
+
+func countOf(s *service.State) *Count {
+	if s == nil {
+		return nil
+	}
+	return &Count{Count: s.Count, Remaining: s.Remaining}
+}
+
+func checkReason(reason string) error {
+	if n := len(reason); n > mostReason {
+		return invalid("reason has %d bytes: want at most %d", n, mostReason)
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package admin_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"example.org/rls/pkg/admin"
+)
+
+// limit is the only limit of the answer to /v1/get for a user.
+func (r *rig) limit(user string) map[string]any {
+	r.t.Helper()
+	got := r.ask("POST", "/v1/get", strings.ReplaceAll(annsRequest, "ann", user)+"}", bearer(readToken))
+	if got.code != 200 {
+		r.t.Fatalf("got %d %s", got.code, got.text)
+	}
+	descriptor := got.json["descriptors"].([]any)[0].(map[string]any)
+	return descriptor["limits"].([]any)[0].(map[string]any)
+}
+
+func (r *rig) remaining(user string) any { return r.limit(user)["remaining"] }
+
+func (r *rig) lastAudited() map[string]any {
+	r.t.Helper()
+	got := r.ask("GET", "/v1/audit?n=1", "", bearer(readToken))
+	entries, _ := got.json["entries"].([]any)
+	if len(entries) != 1 {
+		r.t.Fatalf("the audit has %s", got.text)
+	}
+	return entries[0].(map[string]any)
+}
+
+func TestGetChargesNothing(t *testing.T) {
+	r := start(t, listening{})
+	r.charge("ann", 3)
+	for range 3 {
+		got := r.limit("ann")
+		if got["rule"] != "shop.user" || got["strategy"] != "fixed_window" || got["limit"] != 10.0 || got["window"] != "60s" ||
+			!strings.HasPrefix(got["key"].(string), "shop|user=ann|") || got["count"] != 3.0 || got["remaining"] != 7.0 || !strings.HasSuffix(got["reset"].(string), "s") {
+			t.Errorf("got %v", got)
+		}
+	}
+}
+
+// A reset empties the cells of a request, and the audit and the log say who did it.
+func TestReset(t *testing.T) {
+	r := start(t, listening{})
+	r.charge("ann", 12)
+	r.charge("bob", 2)
+	dry := r.ask("POST", "/v1/reset", annsRequest+`,"dry_run":true}`, bearer(writeToken))
+	if dry.code != 200 || dry.json["dry_run"] != true || dry.json["changed"] != 1.0 || r.remaining("ann") != 0.0 {
+		t.Errorf("dry run: got %d %s", dry.code, dry.text)
+	}
+	got := r.ask("POST", "/v1/reset", annsRequest+`,"reason":"she called <b>us</b>"}`, bearer(writeToken))
+	changes, _ := got.json["changes"].([]any)
+	if got.code != 200 || got.json["dry_run"] != false || got.json["changed"] != 1.0 || len(changes) != 1 {
+		t.Fatalf("got %d %s", got.code, got.text)
+	}
+	change := changes[0].(map[string]any)
+	before, after := change["before"].(map[string]any), change["after"].(map[string]any)
+	if change["rule"] != "shop.user" || before["count"] != 12.0 || before["remaining"] != 0.0 || after["count"] != 0.0 || after["remaining"] != 10.0 {
+		t.Errorf("got %v", change)
+	}
+	if r.remaining("ann") != 10.0 || r.remaining("bob") != 8.0 {
+		t.Errorf("ann has %v, bob has %v", r.remaining("ann"), r.remaining("bob"))
+	}
+	entry := r.lastAudited()
+	for field, want := range map[string]any{
+		"who": "alice", "action": "reset", "domain": "shop", "rule": "shop.user", "reason": "she called <b>us</b>", "changed": 1.0,
+		"key": change["key"],
+	} {
+		if entry[field] != want {
+			t.Errorf("audit: %s is %v, want %v", field, entry[field], want)
+		}
+	}
+	if !strings.HasPrefix(entry["from"].(string), "127.0.0.1:") || entry["before"].(map[string]any)["count"] != 12.0 {
+		t.Errorf("audit: %v", entry)
+	}
+	for _, want := range []string{`"@message":"audit"`, `"action":"reset"`, `"who":"alice"`, `"before":{"count":12,"remaining":0}`, `"after":{"count":0,"remaining":10}`} {
+		if !strings.Contains(r.log.String(), want) {
+			t.Errorf("the log has no %s: %s", want, r.log)
+		}
+	}
+}
+
+// A grant lets hits pass beyond those that remain, up to a maximum.
+func TestGrant(t *testing.T) {
+	r := start(t, listening{})
+	r.charge("ann", 12)
+	grant := func(hits string) answered {
+		return r.ask("POST", "/v1/grant", annsRequest+`,"hits":`+hits+`,"reason":"a sale"}`, bearer(writeToken))
+	}
+	if got := grant("5"); got.code != 200 || got.json["changed"] != 1.0 || r.remaining("ann") != 5.0 {
+		t.Errorf("got %d %s; %v remain", got.code, got.text, r.remaining("ann"))
+	}
+	if entry := r.lastAudited(); entry["action"] != "grant" || entry["after"].(map[string]any)["remaining"] != 5.0 {
+		t.Errorf("audit: %v", entry)
+	}
+	for hits, want := range map[string]string{"0": "want at least 1", "-3": "want at least 1", "101": "100", "1.5": "hits", `"x"`: "hits"} {
+		got := grant(hits)
+		if message, _ := got.json["message"].(string); got.code != 400 || got.json["code"] != "INVALID_ARGUMENT" || !strings.Contains(message, want) {
+			t.Errorf("%s: got %d %s", hits, got.code, got.text)
+		}
+	}
+	if r.remaining("ann") != 5.0 {
+		t.Errorf("refused grants left %v", r.remaining("ann"))
+	}
+}
+
+func TestNothingToChange(t *testing.T) {
+	r := start(t, listening{})
+	for _, path := range []string{"/v1/get", "/v1/reset", "/v1/grant"} {
+		for entry, want := range map[string]string{`"key":"nobody","value":"x"`: "no descriptor matches", `"key":"vip","value":"x"`: "unlimited"} {
+			body := `{"domain":"shop","descriptors":[{"entries":[{` + entry + `}]}]`
+			if path == "/v1/grant" {
+				body += `,"hits":1`
+			}
+			got := r.ask("POST", path, body+"}", bearer(writeToken))
+			message, _ := got.json["message"].(string)
+			if path == "/v1/get" && want == "unlimited" {
+				if got.code != 200 || !strings.Contains(got.text, `"limits":[{"rule":"shop.vip","unlimited":true}]`) {
+					t.Errorf("%s: got %d %s", path, got.code, got.text)
+				}
+			} else if got.code != 404 || got.json["code"] != "NOT_FOUND" || !strings.Contains(message, want) {
+				t.Errorf("%s: got %d %s, want %s", path, got.code, got.text, want)
+			}
+		}
+	}
+	if got := r.ask("GET", "/v1/audit", "", bearer(readToken)); got.text != `{"entries":[]}`+"\n" {
+		t.Errorf("the audit has %s", got.text)
+	}
+}
+
+func TestWrongRequests(t *testing.T) {
+	r := start(t, listening{})
+	for _, test := range []struct{ path, body, want string }{
+		{"/v1/get", "", "unexpected token"},
+		{"/v1/get", "[]", "unexpected token"},
+		{"/v1/get", `{"domain":"shop","descriptor":[]}`, `unknown field "descriptor"`},
+		{"/v1/get", `{"domain":"shop","descriptors":[{"user":"ann"}]}`, `unknown field "user"`},
+		{"/v1/get", `{}`, "domain must not be empty"},
+		{"/v1/get", `{"domain":"shop"}`, "descriptor list must not be empty"},
+		{"/v1/get", "{\"domain\":\"\xff\"}", "UTF-8"},
+		{"/v1/explain", `{"domain":"shop","descriptors":[{"entries":[],"limit":{"requests_per_unit":1,"unit":"fortnight"}}]}`, "want one of second, minute"},
+		{"/v1/reset", annsRequest + `,"rule":"shop.user"}`, "rule is set without all_matching"},
+		{"/v1/reset", annsRequest + `,"rule":"shop.user","all_matching":true}`, "descriptors and all_matching are both set"},
+		{"/v1/reset", `{"domain":"shop","all_matching":true}`, "want the rule's path"},
+		{"/v1/reset", annsRequest + `,"reason":"` + strings.Repeat("x", 1025) + `"}`, "want at most 1024"},
+	} {
+		got := r.ask("POST", test.path, test.body, bearer(writeToken))
+		if message, _ := got.json["message"].(string); got.code != 400 || got.json["code"] != "INVALID_ARGUMENT" || !strings.Contains(message, test.want) {
+			t.Errorf("%s %s: got %d %s, want %s", test.path, test.body, got.code, got.text, test.want)
+		}
+	}
+	large := r.ask("POST", "/v1/get", `{"domain":"`+strings.Repeat("x", 1<<20)+`"}`, bearer(writeToken))
+	if large.code != 413 || large.json["code"] != "RESOURCE_EXHAUSTED" {
+		t.Errorf("a body of 1 MiB: got %d %s", large.code, large.text)
+	}
+	for query, want := range map[string]string{"?by=size": "want denied, hits or cost", "?n=0x": "whole number", "?n=-1": "want 1 to", "?nn=1": `unknown name "nn"`, "?n=%zz": "query is wrong"} {
+		got := r.ask("GET", "/v1/top"+query, "", bearer(readToken))
+		if message, _ := got.json["message"].(string); got.code != 400 || !strings.Contains(message, want) {
+			t.Errorf("%s: got %d %s, want %s", query, got.code, got.text, want)
+		}
+	}
+}
+
+func TestTop(t *testing.T) {
+	r := start(t, listening{})
+	for query, want := range map[string]string{
+		"":                           `{"by":"denied","error":20,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
+		"?by=hits&rule=shop.user&n=": `{"by":"hits","error":20,"rows":[{"hits":3,"rule":"shop.user"}],"window":"60s"}`,
+		"?n=7":                       `{"by":"denied","error":7,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
+	} {
+		if got := r.ask("GET", "/v1/top"+query, "", bearer(readToken)); got.code != 200 || got.text != want+"\n" {
+			t.Errorf("%s: got %d %s", query, got.code, got.text)
+		}
+	}
+}
+
+func TestPartsThatAreMissing(t *testing.T) {
+	r := start(t, listening{change: func(o *admin.Options) {
+		*o = admin.Options{Tokens: o.Tokens, Log: o.Log, Audit: o.Audit, Ending: o.Ending}
+	}})
+	for _, to := range paths {
+		got := r.ask(to.method, to.path, to.body, bearer(writeToken))
+		if want := map[bool]int{true: 200, false: 501}[to.path == "/v1/audit"]; got.code != want {
+			t.Errorf("%s: got %d %s", to.path, got.code, got.text)
+		}
+	}
+	if got := r.ask("GET", "/", ""); got.code != 404 {
+		t.Errorf("the page: got %d %s", got.code, got.text)
+	}
+}
+
+// A panic is an error without details, and the process goes on.
+func TestPanic(t *testing.T) {
+	r := start(t, listening{change: func(o *admin.Options) { o.Top = broken{} }})
+	got := r.ask("GET", "/v1/top", "", bearer(readToken))
+	if got.code != 500 || got.json["code"] != "INTERNAL" || strings.Contains(got.text, "kaput") || strings.Contains(got.text, "goroutine") {
+		t.Errorf("got %d %s", got.code, got.text)
+	}
+	if !strings.Contains(r.log.String(), "kaput") {
+		t.Errorf("the log has no panic: %s", r.log)
+	}
+}
+
+type broken struct{}
+
+func (broken) Top(string, string, int) any { panic("kaput") }
+
+// The audit keeps the last 1,000 changes.
+func TestAuditIsBounded(t *testing.T) {
+	r := start(t, listening{})
+	for i := range 1003 {
+		r.ask("POST", "/v1/reset", annsRequest+`,"reason":"`+strconv.Itoa(i)+`"}`, bearer(writeToken))
+	}
+	for query, want := range map[string][3]any{"": {1000, "1002", "3"}, "?n=5000": {1000, "1002", "3"}, "?n=2": {2, "1002", "1001"}} {
+		entries := r.ask("GET", "/v1/audit"+query, "", bearer(readToken)).json["entries"].([]any)
+		first, last := entries[0].(map[string]any)["reason"], entries[len(entries)-1].(map[string]any)["reason"]
+		if got := [3]any{len(entries), first, last}; got != want {
+			t.Errorf("%s: got %v, want %v", query, got, want)
+		}
+	}
+}

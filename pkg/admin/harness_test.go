@@ -1,0 +1,296 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/logging"
+	"example.org/rls/pkg/reread"
+	"example.org/rls/pkg/server"
+	"example.org/rls/pkg/service"
+)
+
+const (
+	writeToken = "write-token-of-alice"
+	readToken  = "read-token-of-bob"
+	tokenFile  = "# the operators\n\nalice write " + writeToken + "\nbob  read  " + readToken + "\n"
+)
+
+const rules = `domain: shop
+descriptors:
+- key: user
+  rate_limit: {unit: minute, requests_per_unit: 10}
+- key: route
+  rate_limit: {unit: hour, requests_per_unit: 5}
+- key: vip
+  rate_limit: {unlimited: true}
+`
+
+// rig is the API behind a real listener, with a service on the memory store.
+type rig struct {
+	t       testing.TB
+	limits  *service.Service
+	store   *scanned
+	url     string
+	tokens  string // the path of the file
+	client  *http.Client
+	log     *logged
+	stopped chan error
+	end     context.CancelFunc
+}
+
+// logged is what was logged.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// silent is a [server.Measure].
+type silent struct{}
+
+func (silent) Called(string, time.Duration) {}
+func (silent) Answered(codes.Code)          {}
+func (silent) Panicked()                    {}
+func (silent) CutOff()                      {}
+
+type listening struct {
+	config *tls.Config
+	socket string
+	change func(*admin.Options)
+}
+
+func start(t testing.TB, how listening) *rig {
+	t.Helper()
+	r := &rig{t: t, log: new(logged), tokens: filepath.Join(t.TempDir(), "tokens"), stopped: make(chan error, 1)}
+	r.limits, r.store = newLimits(t)
+	r.writeTokens(tokenFile)
+	log := logging.New(r.log, "info", "json")
+	watch := reread.NewWatcher(log)
+	tokens, err := admin.OpenTokens(watch, r.tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.end = cancel
+	go watch.Run(ctx) //nolint:errcheck // always nil
+	o := admin.Options{
+		Limits: r.limits, Store: r.store, Cells: cells{}, Status: idle{}, Top: top{}, Tokens: tokens, Hosts: []string{"rls.example"},
+		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
+		Log:  log, Audit: log, Ending: ctx,
+	}
+	if how.change != nil {
+		how.change(&o)
+	}
+	api := admin.New(o)
+	listener := server.HTTP{Name: "admin", Address: "127.0.0.1:0", TLS: how.config, Handler: api.Handler()}
+	if how.socket != "" {
+		listener = server.HTTP{Name: "admin", UnixSocket: how.socket, Handler: api.SocketHandler(how.socket)}
+	}
+	s, err := server.New(server.Options{
+		HTTP: []server.HTTP{listener}, Health: server.NewHealth(), Measure: silent{}, Log: log, StopWithin: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { r.stopped <- s.Run(ctx) }()
+	t.Cleanup(cancel)
+	transport := &http.Transport{Protocols: new(http.Protocols), DisableCompression: true}
+	transport.Protocols.SetHTTP1(true)
+	r.client = &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	r.url = "http://" + s.Addr("admin").String()
+	if how.socket != "" {
+		r.url = "http://localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", how.socket)
+		}
+	}
+	if how.config != nil {
+		r.url = "https" + strings.TrimPrefix(r.url, "http")
+	}
+	t.Cleanup(r.client.CloseIdleConnections)
+	return r
+}
+
+// scanned is a store that lists the keys that were charged.
+type scanned struct {
+	backends.Store
+	mu   sync.Mutex
+	keys []string
+}
+
+func (s *scanned) Apply(ctx context.Context, b *backends.Batch) error {
+	s.mu.Lock()
+	for i := range b.Ops {
+		if key := b.Ops[i].Key; !slices.Contains(s.keys, key) {
+			s.keys = append(s.keys, key)
+		}
+	}
+	s.mu.Unlock()
+	return s.Store.Apply(ctx, b)
+}
+
+func (s *scanned) Scan(_ context.Context, prefix string, each func([]string) error) error {
+	s.mu.Lock()
+	keys := slices.Clone(s.keys)
+	s.mu.Unlock()
+	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })
+	for some := range slices.Chunk(keys, 7) {
+		if err := each(some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cells finds the cells of shop.user.
+type cells struct{}
+
+func (cells) RuleCells(rule string) (prefix string, belongs func(string) bool, err error) {
+	if rule != "shop.user" {
+		return "", nil, errors.New("the keys of this rule cannot be told apart")
+	}
+	return "shop|", func(key string) bool { return strings.HasPrefix(key, "shop|user=") }, nil
+}
+
+func newLimits(t testing.TB) (*service.Service, *scanned) {
+	t.Helper()
+	store, err := memory.New(memory.Options{MaxKeys: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	keys := &scanned{Store: store}
+	limits, err := service.New(service.Config{Store: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits.SetTree(tree)
+	return limits, keys
+}
+
+func (r *rig) writeTokens(text string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.tokens, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// charge sends a request with a cost as Envoy would.
+func (r *rig) charge(user string, hits uint32) { r.t.Helper(); r.chargeEntry("user", user, hits) }
+
+func (r *rig) chargeEntry(key, value string, hits uint32) {
+	r.t.Helper()
+	ask := service.Ask{Domain: "shop", Hits: hits, Descriptors: []service.AskDescriptor{{Entries: []descriptors.Entry{{Key: key, Value: value}}}}}
+	if _, err := r.limits.Evaluate(r.t.Context(), service.NewRequest(&ask)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// answered is the answer to a request over HTTP.
+type answered struct {
+	code   int
+	header http.Header
+	text   string
+	// json is nil unless the body is a JSON object.
+	json map[string]any
+}
+
+// header changes a request before it is sent.
+type header func(*http.Request)
+
+func bearer(token string) header {
+	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+}
+
+func with(name, value string) header { return func(r *http.Request) { r.Header.Set(name, value) } }
+
+func host(name string) header { return func(r *http.Request) { r.Host = name } }
+
+func (r *rig) ask(method, path, body string, headers ...header) answered {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, change := range headers {
+		change(request)
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	a := answered{code: response.StatusCode, header: response.Header, text: string(text)}
+	_ = json.Unmarshal(text, &a.json)
+	return a
+}
+
+// idle is a process that does nothing.
+type idle struct{}
+
+func (idle) JSON() []byte      { return []byte(`{"health":{"state":"ok"}}`) }
+func (idle) RulesJSON() []byte { return []byte(`{"rules":[]}`) }
+
+func (idle) Watch(ctx context.Context) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if yield(idle{}.JSON()) {
+			<-ctx.Done()
+		}
+	}
+}
+
+func (idle) Events(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for update := range (idle{}).Watch(r.Context()) {
+		_, _ = w.Write([]byte("data: " + string(update) + "\n\n"))
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// top has one row, which shows how it was asked.
+type top struct{}
+
+func (top) Top(by, rule string, n int) any {
+	return map[string]any{"by": by, "window": "60s", "error": n, "rows": []any{map[string]any{"rule": rule, "hits": 3}}}
+}
