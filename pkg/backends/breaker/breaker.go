@@ -51,7 +51,9 @@ type Breaker struct {
 	busy     error        // the error of Enter when there is no room
 	inFlight atomic.Int64 // the calls that are under way
 
-	heard   atomic.Bool           // the server has answered once
+	silence
+
+	known   atomic.Bool           // the server has answered once
 	failing atomic.Bool           // the last call failed
 	away    atomic.Pointer[error] // the error of Enter while the circuit is not closed; else nil
 
@@ -78,6 +80,7 @@ func newBreaker(w *Watch, address string) *Breaker {
 		b.log = w.Log.With("server", address, "role", w.Role)
 	}
 	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)
+	b.silence.init(address, b.slow)
 	b.circuit = circuitbreaker.NewBuilder[any]().
 		WithFailureRateThreshold(cmp.Or(w.FailureRatio, DefaultFailureRatio), uint(b.minCalls), cmp.Or(w.Window, DefaultWindow)).
 		WithSuccessThreshold(1).
@@ -87,24 +90,30 @@ func newBreaker(w *Watch, address string) *Breaker {
 	return b
 }
 
-// ErrBusy is wrapped by the errors of Enter for calls for which there is no room.
-// It says nothing about the server.
+// ErrBusy is wrapped by the errors of calls for which there is no room, because too
+// many are under way or because the server is silent. It does not say that the server
+// is away.
 var ErrBusy = errors.New("too many calls are under way")
 
 // Enter asks to make a call. If it returns nil, the caller makes the call and then
-// calls Leave. Else it must not make the call: the server is away, or too many
-// calls are under way to it. The error wraps backends.ErrUnavailable and holds the
+// calls Leave. Else it must not make the call: the server is away, too many
+// calls are under way to it, or it is silent while many wait. The error wraps backends.ErrUnavailable and holds the
 // text of the last failure, but does not wrap it.
 func (b *Breaker) Enter() error {
 	if b.inFlight.Add(1) > b.room {
 		b.inFlight.Add(-1)
 		return b.busy
 	}
-	if away := b.away.Load(); away != nil && !b.probes() {
-		b.inFlight.Add(-1)
-		return *away
+	var err error
+	if away := b.away.Load(); away == nil {
+		err = b.crowded()
+	} else if !b.probes() {
+		err = *away
 	}
-	return nil
+	if err != nil {
+		b.inFlight.Add(-1)
+	}
+	return err
 }
 
 // probes reports whether the next call may probe a server that is away. From then on
@@ -135,26 +144,28 @@ func (b *Breaker) probes() bool {
 // hold no credentials. Leave or Abandon must be called once for each call.
 func (b *Breaker) Leave(took time.Duration, err error) {
 	b.inFlight.Add(-1)
+	b.ended.Add(1)
 	switch {
 	case b.away.Load() != nil && b.late(took):
 	case err != nil:
 		b.failed(took, err)
 	case took > b.slow:
-		b.answered()
+		b.answered(took)
 		b.mu.Lock()
 		b.cause = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
 		b.mu.Unlock()
 		b.circuit.RecordFailure()
 	default:
-		b.answered()
+		b.answered(took)
 		b.circuit.RecordSuccess()
 	}
 }
 
 // answered notes that the server is not dead.
-func (b *Breaker) answered() {
-	if !b.heard.Load() {
-		b.heard.Store(true)
+func (b *Breaker) answered(took time.Duration) {
+	b.heard(took)
+	if !b.known.Load() {
+		b.known.Store(true)
 	}
 	if b.failing.Load() {
 		b.mu.Lock()
@@ -173,7 +184,7 @@ func (b *Breaker) failed(took time.Duration, err error) {
 		b.failing.Store(true)
 	}
 	b.run++
-	dead := !b.heard.Load() || b.run >= b.minCalls && now.Sub(b.runBegan) >= onlyFailures
+	dead := !b.known.Load() || b.run >= b.minCalls && now.Sub(b.runBegan) >= onlyFailures
 	b.mu.Unlock()
 	if b.circuit.RecordFailure(); dead {
 		b.circuit.Open()
@@ -203,6 +214,7 @@ func (b *Breaker) changed(to circuitbreaker.StateChangedEvent) {
 		}
 		b.pause = min(b.pause, longestPause)
 		b.opened = now
+		b.speaks() // probes would be refused
 		b.probeAt = now.Add(b.pause/2 + rand.N(b.pause/2))
 		b.away.Store(new(fmt.Errorf("%w: %s is away: %s", backends.ErrUnavailable, b.address, b.cause.Error())))
 		b.announce(now)

@@ -30,12 +30,14 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 )
 
 // Store is another store with merged operations.
 type Store struct {
 	backends.Store
 	spread  backends.Spread    // the same store, if it is one
+	served  served             // the same store, if it has servers
 	decided func(*backends.Op) // s.decide, made once
 	timeout time.Duration
 	waiters sync.Pool    // *waiter. Not shared by stores: a channel must not leave its synctest bubble
@@ -45,6 +47,12 @@ type Store struct {
 }
 
 var _ backends.Store = (*Store)(nil)
+
+// served is a store whose cells live on servers. Breaker is the breaker of the server
+// that has key, or nil if none is known.
+type served interface {
+	Breaker(key string) *breaker.Breaker
+}
 
 type shard struct {
 	mu   sync.Mutex
@@ -60,6 +68,7 @@ type queue struct {
 	ops     int   // operations on the key that are with the store
 	sent    int64 // Op.Now of an operation that was sent last
 	waiting []*waiter
+	server  *breaker.Breaker // knows of the callers that wait; nil if nobody has waited, or no server is known
 }
 
 const (
@@ -80,6 +89,7 @@ func New(next backends.Store, timeout time.Duration) (*Store, error) {
 	}
 	s := &Store{Store: next, timeout: timeout, seed: maphash.MakeSeed()}
 	s.spread, _ = next.(backends.Spread)
+	s.served, _ = next.(served)
 	s.decided = s.decide
 	for i := range s.shards {
 		s.shards[i].busy = map[string]*queue{}
@@ -135,7 +145,7 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 	switch {
 	case q == nil:
 		q = queues.Get().(*queue)
-		q.batch, q.ops, q.sent = b, 1, op.Now
+		q.batch, q.ops, q.sent, q.server = b, 1, op.Now, nil
 		sh.busy[op.Key] = q
 	case q.batch == b:
 		q.ops++
@@ -145,6 +155,17 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 			w = &waiter{done: make(chan struct{}, 1)}
 		}
 		w.ctx, w.op = ctx, *op
+		if q.server == nil && s.served != nil {
+			q.server = s.served.Breaker(op.Key)
+		}
+		if q.server != nil {
+			if err := q.server.Join(); err != nil {
+				w.reply.Err = err
+				w.done <- struct{}{}
+				return w
+			}
+			w.server = q.server
+		}
 		q.waiting = append(q.waiting, w)
 		if q.ops < mostSent && op.Now-q.sent > s.pace(q.ops) {
 			waiting := q.waiting
@@ -165,16 +186,24 @@ func (s *Store) pace(unanswered int) int64 {
 	return pace << max(0, unanswered-1-int(trip/pace))
 }
 
-// wait puts the answer to w into r, or an error if ctx ends first. A waiter whose
+// wait puts the answer to w into r, or an error if ctx ends first or the server falls
+// silent while many wait. A waiter whose
 // caller has gone is still in a queue, so it is not used again.
 func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
+	server, silence := w.server, (<-chan struct{})(nil)
+	if server != nil {
+		defer server.Part()
+		silence = server.Silence()
+	}
 	select {
 	case <-w.done:
 		*r = w.reply
-		w.ctx, w.op, w.reply = nil, backends.Op{}, backends.Reply{}
+		w.ctx, w.server, w.op, w.reply = nil, nil, backends.Op{}, backends.Reply{}
 		s.waiters.Put(w)
 	case <-ctx.Done():
 		*r = backends.Reply{Err: gaveUp(ctx)}
+	case <-silence:
+		*r = backends.Reply{Err: server.Silent()}
 	}
 }
 

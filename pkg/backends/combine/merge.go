@@ -5,14 +5,16 @@ import (
 	"fmt"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 )
 
 // waiter is an operation whose key is busy.
 type waiter struct {
-	ctx   context.Context
-	op    backends.Op
-	reply backends.Reply // written before done
-	done  chan struct{}  // has room for the one element that says that reply is there
+	ctx    context.Context
+	op     backends.Op
+	server *breaker.Breaker // has counted the caller as one that waits; nil if none has
+	reply  backends.Reply   // written before done
+	done   chan struct{}    // has room for the one element that says that reply is there
 }
 
 func gaveUp(ctx context.Context) error {

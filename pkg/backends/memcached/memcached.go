@@ -171,6 +171,15 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 	return places.ApplyEach(ctx, b, decided)
 }
 
+// Breaker is the breaker of the server that has key; nil while no server is known.
+func (s *Store) Breaker(key string) *breaker.Breaker {
+	servers := s.servers.now()
+	if len(servers) == 0 {
+		return nil
+	}
+	return servers[servers.pick(StoredKey(key))].breaker
+}
+
 // Ping succeeds when one server answers: the store can then decide for the
 // keys of that server. It asks all servers at once.
 func (s *Store) Ping(ctx context.Context) error {

@@ -77,7 +77,8 @@ func (s *server) apply(ctx context.Context, b *backends.Batch) {
 }
 
 // call has a worker call run and returns its error. When ctx ends, only the wait
-// ends: a call on the wire goes on, and a call that has not begun is never made.
+// ends: a call on the wire goes on, and a call that has not begun is never made. The wait ends, too, when the server falls silent
+// while many callers wait.
 // While the server is away, calls fail at once, apart from one probe at a time.
 // Errors wrap backends.ErrUnavailable and name the server.
 func (s *server) call(ctx context.Context, run func(context.Context) error) error {
@@ -97,25 +98,36 @@ func (s *server) call(ctx context.Context, run func(context.Context) error) erro
 // try makes a call that the breaker has allowed.
 func (s *server) try(ctx context.Context, run func(context.Context) error) error {
 	probe := s.breaker.Away() != nil
-	done := make(chan error, 1)
+	done, silence := make(chan error, 1), s.breaker.Silence()
 	begin := func() { done <- s.attempt(ctx, run, probe) }
 	waits := ctx
+	var queue chan<- func() // nil when a worker has the call
 	if probe {
 		var cancel context.CancelFunc
 		waits, cancel = context.WithTimeout(ctx, breaker.ProbeWait)
 		defer cancel()
 		s.workers.start(begin)
-	} else if err := s.workers.submit(ctx, begin); err != nil {
-		s.breaker.Abandon()
-		return err
+	} else if !s.workers.offer(begin) {
+		queue = s.workers.queue // the breaker bounds the callers that wait here
 	}
-	select {
-	case err := <-done:
+	for {
+		err := errClosed
+		select {
+		case queue <- begin:
+			queue = nil
+			continue
+		case err := <-done:
+			return err
+		case <-waits.Done():
+			err = waits.Err()
+		case <-silence:
+			err = s.breaker.Silent()
+		case <-s.workers.stopped:
+		}
+		if queue != nil {
+			s.breaker.Abandon()
+		}
 		return err
-	case <-waits.Done():
-		return waits.Err()
-	case <-s.workers.stopped:
-		return errClosed
 	}
 }
 
@@ -132,9 +144,9 @@ func (s *server) attempt(ctx context.Context, run func(context.Context) error, p
 	if errors.As(err, &unanswered) {
 		s.breaker.Leave(time.Since(start), unanswered)
 	} else {
-		// No answer came later than silence, so none was slow: a call that took long has
+		// No answer came later than silence, so none was slow: a call that took longer has
 		// waited for other writers.
-		s.breaker.Leave(0, nil)
+		s.breaker.Leave(min(time.Since(start), s.silence), nil)
 	}
 	return err
 }

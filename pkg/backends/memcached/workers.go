@@ -1,9 +1,6 @@
 package memcached
 
-import (
-	"context"
-	"sync"
-)
+import "sync"
 
 // workers is a bounded set of goroutines that call one server. gomemcache's
 // calls take no context: they run here while their callers wait or give up. A
@@ -23,22 +20,6 @@ type workers struct {
 
 func newWorkers(most int) *workers {
 	return &workers{queue: make(chan func()), stopped: make(chan struct{}), free: most}
-}
-
-// submit returns when a worker has begun f, or the reason why none will. The breaker
-// bounds the callers that wait here.
-func (w *workers) submit(ctx context.Context, f func()) error {
-	if w.offer(f) {
-		return nil
-	}
-	select {
-	case w.queue <- f:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-w.stopped:
-		return errClosed
-	}
 }
 
 // start begins f at once, in a goroutine of its own if no worker is free. It does

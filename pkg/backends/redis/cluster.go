@@ -133,6 +133,22 @@ func (c *cluster) lane(ctx context.Context, key string) (*lane, error) {
 	return nil, goredis.ErrClosed
 }
 
+func (c *cluster) breaker(key string) *breaker.Breaker {
+	select {
+	case <-c.known:
+	default:
+		return nil
+	}
+	node, err := c.client.MasterForKey(context.Background(), key)
+	if err != nil {
+		return nil
+	}
+	if l := c.laneTo(node); l != nil {
+		return l.breaker
+	}
+	return nil
+}
+
 // unknown is the error of a call that ends before the topology is known.
 func (c *cluster) unknown(err error) error {
 	return fmt.Errorf("no node of the cluster (%s) has told its slots yet: %w", strings.Join(c.client.Options().Addrs, ","), err)

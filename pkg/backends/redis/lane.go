@@ -39,9 +39,9 @@ const (
 // trip, so that a command does not wait for the round trip of another command.
 //
 // The breaker bounds the commands in the lane, and refuses commands while the
-// server is away. When the server has been silent for so long that a batch fails,
-// the waiting commands fail with the batch. They were not sent, so the server does
-// not charge them when it wakes up.
+// server is away. When the server has been silent for so long that a batch fails, or
+// for so long that the breaker has the callers give up, the waiting commands fail. They
+// were not sent, so the server does not charge them when it wakes up.
 //
 // A command outlives its caller: a caller that gives up ends only its wait, so
 // the connection keeps its order of replies and stays open.
@@ -162,7 +162,7 @@ func (l *lane) work(batch []*trip) {
 	for len(batch) > 0 {
 		took, silent := l.exchange(batch)
 		if silent != nil {
-			l.giveUp(silent)
+			l.giveUp(silent, func() { l.breaker.Leave(0, silent) })
 		}
 		batch = l.next(len(batch), took)
 	}
@@ -185,14 +185,14 @@ func (l *lane) next(n int, took time.Duration) []*trip {
 	return l.take()
 }
 
-// giveUp ends the commands that wait for their batch.
-func (l *lane) giveUp(err error) {
+// giveUp ends the commands that wait for their batch, and calls leave for each.
+func (l *lane) giveUp(err error, leave func()) {
 	l.mu.Lock()
 	waiting := l.queue
 	l.queue = nil
 	l.mu.Unlock()
 	for _, t := range waiting {
-		l.breaker.Leave(0, err)
+		leave()
 		l.end(t, err)
 	}
 }
@@ -299,23 +299,29 @@ func (l *lane) end(t *trip, err error) {
 	}
 }
 
-// wait waits until t has ended. If ctx ends first, t goes on without it.
+// wait waits until t has ended. If ctx ends first, or the server falls silent while
+// many callers wait, t goes on without its caller.
 func (l *lane) wait(ctx context.Context, t *trip) error {
 	if t.probe {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, breaker.ProbeWait)
 		defer cancel()
 	}
+	var err error
 	select {
 	case <-t.done:
 		return t.err
 	case <-ctx.Done():
+		err = ctx.Err()
+	case <-l.breaker.Silence():
+		err = l.breaker.Silent()
+		l.giveUp(err, l.breaker.Abandon)
 	}
 	select {
 	case <-t.done: // both have happened
 		return t.err
 	default:
-		return ctx.Err()
+		return err
 	}
 }
 

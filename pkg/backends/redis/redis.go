@@ -26,6 +26,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -136,6 +137,9 @@ func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
 	}
 	return b.Err()
 }
+
+// Breaker is the breaker of the server that has key; nil while none is known.
+func (s *Store) Breaker(key string) *breaker.Breaker { return s.servers.breaker(StoredKey(key)) }
 
 // fail sets err in every reply of b and returns it.
 func fail(b *backends.Batch, err error) error {

@@ -17,6 +17,8 @@ import (
 type servers interface {
 	// lane is the way to the server that has key.
 	lane(ctx context.Context, key string) (*lane, error)
+	// breaker is the breaker of the server that has key, or nil if none is known.
+	breaker(key string) *breaker.Breaker
 	// redirect is the way to the server that a MOVED or ASK error names, or
 	// nil; asking says that the call must follow an ASKING there.
 	redirect(err error) (l *lane, asking bool)
@@ -116,6 +118,8 @@ func (m *master) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.P
 }
 
 func (s *single) lane(context.Context, string) (*lane, error) { return s.way, nil }
+
+func (s *single) breaker(string) *breaker.Breaker { return s.way.breaker }
 
 func (s *single) redirect(error) (*lane, bool) { return nil, false }
 

@@ -1,0 +1,132 @@
+package breaker
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/rls/pkg/backends"
+)
+
+const (
+	// few is how many calls and callers together may wait for a silent server.
+	few = 50
+	// ticks of the length Slow / ticksOfSlow without an answer make a server silent, or
+	// more if a call usually takes longer than half of that time.
+	ticks, ticksOfSlow = 5, 25
+)
+
+// silence notices that a server has stopped to answer before calls time out. It
+// listens while more than few calls and callers wait.
+//
+// It counts ticks, not time, and at each tick lets goroutines that are ready to run go
+// first. So a process that was stopped (CPU throttling), or has more to do than its
+// processors can, reads the answers that have come before it counts on.
+type silence struct {
+	tick    time.Duration
+	reason  error                         // for callers, while the server is silent
+	usual   atomic.Int64                  // the usual duration of a call, in ns
+	ended   atomic.Int64                  // calls that have ended
+	callers atomic.Int64                  // callers that wait for the calls of others
+	now     atomic.Bool                   // the server is silent
+	begins  atomic.Pointer[chan struct{}] // closed when the next silence begins
+
+	mu        sync.Mutex
+	listening bool
+	before    int64 // ended at the last tick
+	passed    int   // ticks since a call has ended
+}
+
+func (s *silence) init(address string, slow time.Duration) {
+	s.tick = slow / ticksOfSlow
+	s.reason = fmt.Errorf("%w: %s: %w: the server is silent, and more than %d wait", backends.ErrUnavailable, address, ErrBusy, few)
+	s.usual.Store(int64(slow / 2))
+	s.begins.Store(new(make(chan struct{})))
+}
+
+// Join counts a caller that will wait for the call of another caller. If it returns
+// an error, the caller must not wait; else it waits until Silence at most and then calls
+// Part.
+func (b *Breaker) Join() error {
+	b.callers.Add(1)
+	err := b.Away()
+	if err == nil {
+		err = b.crowded()
+	}
+	if err != nil {
+		b.callers.Add(-1)
+	}
+	return err
+}
+
+// Part ends what Join has begun.
+func (b *Breaker) Part() { b.callers.Add(-1) }
+
+// Silence is closed when the server falls silent while many callers wait. Then
+// whoever waits for a call, a caller that has joined as well as the caller of Enter,
+// gives up with the error Silent. Calls that are under way go on.
+func (b *Breaker) Silence() <-chan struct{} { return *b.begins.Load() }
+
+// Silent is the error of callers that have given up because of Silence. It wraps
+// ErrBusy and backends.ErrUnavailable, and names the server.
+func (b *Breaker) Silent() error { return b.reason }
+
+// crowded returns an error if the server is silent and more than few wait. While it
+// is not silent, crowded listens as long as more than few wait.
+func (b *Breaker) crowded() error {
+	switch {
+	case b.inFlight.Load()+b.callers.Load() <= few:
+		return nil
+	case b.now.Load():
+		return b.reason
+	}
+	s := &b.silence
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.listening {
+		s.listening = true
+		s.before, s.passed = s.ended.Load(), 0
+		time.AfterFunc(s.tick, b.listen)
+	}
+	return nil
+}
+
+// listen is called at each tick.
+func (b *Breaker) listen() {
+	runtime.Gosched()
+	s := &b.silence
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := b.inFlight.Load() + b.callers.Load()
+	ended := s.ended.Load()
+	if s.passed++; ended != s.before {
+		s.before, s.passed = ended, 0
+	}
+	switch long := time.Duration(s.passed) * s.tick; {
+	case waiting == 0:
+		s.now.Store(false)
+	case waiting > few && s.passed >= ticks && long >= 2*time.Duration(s.usual.Load()) && b.Away() == nil:
+		if !s.now.Swap(true) {
+			close(*s.begins.Swap(new(make(chan struct{}))))
+		}
+	}
+	if s.listening = waiting > few || s.now.Load(); s.listening {
+		time.AfterFunc(s.tick, b.listen)
+	}
+}
+
+// heard notes that the server has answered a call that took so long.
+func (s *silence) heard(took time.Duration) {
+	usual := s.usual.Load()
+	s.usual.Store(usual + (int64(took)-usual)/8) // one of two at the same time may be lost
+	s.speaks()
+}
+
+// speaks ends the silence.
+func (s *silence) speaks() {
+	if s.now.Load() {
+		s.now.Store(false)
+	}
+}
