@@ -21,6 +21,7 @@ import (
 type cli struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Serve rate limits (the default). Every flag can be set by the environment variable behind it."`
 	Check   checkCmd   `cmd:"" help:"Load rules and print every problem they have."`
+	Explain explainCmd `cmd:"" help:"Tell which rules a request matches, and why, and the limits with their keys in the store."`
 	Client  clientCmd  `cmd:"" help:"Send requests to a running service and print its answers, or how fast they were."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	HelpOn  helpCmd    `cmd:"" name:"help" help:"Print help on a command, or on all of them."`

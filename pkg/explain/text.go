@@ -14,7 +14,7 @@ import (
 
 // mostMismatches is the number of descriptors that do not match which the text has
 // for each depth; their number can be that of all customers.
-const mostMismatches = 3
+const mostMismatches = 5
 
 // Text writes the document for a person, in colours if w is a terminal. Control
 // characters are written as escape sequences of Go, such as \n and \x1b.

@@ -1,28 +1,47 @@
 package settings
 
+import "reflect"
+
 // MinKeySecret is the least length of the secret of CACHE_KEY_HASH in bytes.
 const MinKeySecret = 16
 
+// Keys says how the counters are named in the store. A command that shows keys as
+// serve writes them embeds it as its flags.
+type Keys struct {
+	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Text before every key."`
+	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"Form of the keys. With rls different callers never share a counter. With ratelimit fixed windows of one unit have the keys of envoyproxy/ratelimit, so that both can run on the same Redis; callers that share a counter there then share it here."`
+
+	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value of a descriptor in keys, so that nobody can read the values in the store. All replicas need the same secret; counters start anew."`
+	CacheKeyHashSecret     string `env:"CACHE_KEY_HASH_SECRET" help:"Secret for CACHE_KEY_HASH, at least 16 bytes."`
+	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with the secret, instead of CACHE_KEY_HASH_SECRET. It is read once at the start, without a line break at its end."`
+}
+
+// CheckKeys returns all problems of the settings as Errors, or nil. It is for
+// commands that have no other settings of the store.
+func (d *Decoder) CheckKeys(k *Keys) error {
+	return append(d.wrongOf(reflect.TypeFor[Keys]()), k.conflicts()...).sorted()
+}
+
 // conflicts checks CACHE_KEY_HASH and its secret. Errors do not show the secret.
-func (b *Backend) conflicts() (wrong Errors) {
+func (k *Keys) conflicts() (wrong Errors) {
 	const name, file = "CACHE_KEY_HASH_SECRET", "CACHE_KEY_HASH_SECRET_FILE"
 	shown := ""
-	if b.CacheKeyHashSecret != "" {
+	if k.CacheKeyHashSecret != "" {
 		shown = "..."
 	}
-	if !b.CacheKeyHash {
+	if !k.CacheKeyHash {
 		const want = "nothing, because CACHE_KEY_HASH is false"
-		wrong.require(b.CacheKeyHashSecret == "", name, shown, want)
-		wrong.require(b.CacheKeyHashSecretFile == "", file, b.CacheKeyHashSecretFile, want)
+		wrong.require(k.CacheKeyHashSecret == "", name, shown, want)
+		wrong.require(k.CacheKeyHashSecretFile == "", file, k.CacheKeyHashSecretFile, want)
 		return wrong
 	}
-	wrong.require(b.CacheKeyFormat != "ratelimit", "CACHE_KEY_HASH", b.CacheKeyHash,
+	wrong.require(k.CacheKeyFormat != "ratelimit", "CACHE_KEY_HASH", k.CacheKeyHash,
 		"false, because CACHE_KEY_FORMAT is ratelimit and envoyproxy/ratelimit writes values in clear text into keys")
-	if b.CacheKeyHashSecretFile != "" {
-		wrong.oneSecret(name, b.CacheKeyHashSecret, file, b.CacheKeyHashSecretFile)
+	if k.CacheKeyHashSecretFile != "" {
+		wrong.oneSecret(name, k.CacheKeyHashSecret, file, k.CacheKeyHashSecretFile)
 		return wrong
 	}
-	wrong.require(len(b.CacheKeyHashSecret) >= MinKeySecret, name, shown,
+	wrong.require(len(k.CacheKeyHashSecret) >= MinKeySecret, name, shown,
 		"at least 16 bytes (or "+file+"), because CACHE_KEY_HASH is true: without a secret anyone can find values by hashing guesses")
 	return wrong
 }

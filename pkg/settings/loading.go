@@ -23,17 +23,17 @@ func (s *Settings) RuleSettings() RuleSettings {
 // CheckRules returns all problems of the settings as Errors, or nil. It is for
 // commands that have no other settings.
 func (d *Decoder) CheckRules(s *RuleSettings) error {
-	var names []string
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[RuleSettings]()) {
-		names = append(names, field.Tag.Get("env"))
-	}
-	var wrong Errors
-	for name, e := range d.wrong {
-		if slices.Contains(names, name) {
+	return append(d.wrongOf(reflect.TypeFor[RuleSettings]()), s.Loading.conflicts()...).sorted()
+}
+
+// wrongOf returns the settings of a struct that could not be parsed.
+func (d *Decoder) wrongOf(settings reflect.Type) (wrong Errors) {
+	for _, field := range reflect.VisibleFields(settings) {
+		if e, ok := d.wrong[field.Tag.Get("env")]; ok {
 			wrong = append(wrong, e)
 		}
 	}
-	return append(wrong, s.Loading.conflicts()...).sorted()
+	return wrong
 }
 
 // Loading says which files hold rules, and what rules mean where they leave it open.

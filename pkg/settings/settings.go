@@ -81,13 +81,7 @@ type Rules struct {
 // Backend says which store counts, and has the settings that hold for all stores.
 type Backend struct {
 	Kind
-
-	CacheKeyPrefix string `env:"CACHE_KEY_PREFIX" help:"Text before every key."`
-	CacheKeyFormat string `env:"CACHE_KEY_FORMAT" default:"rls" oneof:"rls,ratelimit" help:"Form of the keys. With rls different callers never share a counter. With ratelimit fixed windows of one unit have the keys of envoyproxy/ratelimit, so that both can run on the same Redis; callers that share a counter there then share it here."`
-
-	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value of a descriptor in keys, so that nobody can read the values in the store. All replicas need the same secret; counters start anew."`
-	CacheKeyHashSecret     string `env:"CACHE_KEY_HASH_SECRET" help:"Secret for CACHE_KEY_HASH, at least 16 bytes."`
-	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with the secret, instead of CACHE_KEY_HASH_SECRET. It is read once at the start, without a line break at its end."`
+	Keys
 
 	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Upper bound of a random time by which keys are kept longer, so that they do not all expire together."`
 	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Approximate size of the memory for keys that are over their limit. Their hits are denied without a call to Redis or memcached; 0 is off. Such denials are not charged, and a refund through another replica takes effect within a second."`

@@ -359,3 +359,26 @@ func TestRulesOfEnvoyGatewayHaveNoWarning(t *testing.T) {
 		t.Error(err, rules.Problems(warnings))
 	}
 }
+
+// TestPlacesInExplanations: in place of a file and a line, descriptors of a message
+// have their path in it.
+func TestPlacesInExplanations(t *testing.T) {
+	tree, _, err := load(t, message(t, `{name: "eg", domain: "d", descriptors: [
+		{key: "a", value: "*", rateLimit: {unit: DAY, requestsPerUnit: 1}},
+		{key: "a", value: "b*", rateLimit: {unit: DAY, requestsPerUnit: 1}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := tree.Domain("d").Explain([]descriptors.Entry{{Key: "a", Value: "bc"}})
+	var got []string
+	for _, s := range trace.Steps[0].Seen {
+		got = append(got, fmt.Sprintf("%s line %d: %s", s.Pos.File, s.Pos.Line, s.Why))
+	}
+	want := []string{
+		"eg: descriptors[0] line 0: it is the first descriptor whose wildcards match",
+		"eg: descriptors[1] line 0: shadowed by the wildcard before it, eg: descriptors[0]",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

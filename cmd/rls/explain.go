@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/alecthomas/kong"
+	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/ask"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/settings"
+)
+
+type explainCmd struct {
+	Path       string   `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
+	Domain     string   `required:"" help:"Domain of the request."`
+	Descriptor []string `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{\"KEY\": \"VALUE\"}' or '[{\"key\": \"KEY\", \"value\": \"VALUE\"}]'. Repeat the flag for several descriptors."`
+	Hits       uint32   `default:"1" help:"Cost of the request."`
+	Format     string   `default:"text" enum:"text,json" help:"How the explanation is written: text or json."`
+
+	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
+}
+
+// Help implements [kong.HelpProvider].
+func (*explainCmd) Help() string {
+	return `With the settings of serve, the keys are those in the store that serve counts in.
+
+Exit codes:
+  0  the request is explained, also if nothing limits it
+  2  a flag or a setting is wrong, the rules have errors, or a file cannot be read
+
+Examples:
+  rls explain config --domain quickstart --descriptor generic_key=hello
+  BACKEND_TYPE=redis rls explain shop.yaml --domain shop --descriptor plan=free,user=ann --format json`
+}
+
+func (c *explainCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
+	request, err := c.request()
+	if err != nil {
+		return err
+	}
+	if c.Path == "" {
+		return usageError("explain: name a folder or a file with rules")
+	}
+	if err := errors.Join(decoder.CheckRules(&c.Settings), decoder.CheckKeys(&c.Keys)); err != nil {
+		return usageError("%w", err)
+	}
+	tree, err := c.rules()
+	if err != nil {
+		return err
+	}
+	doc, err := c.explain(tree, request)
+	if err != nil {
+		return err
+	}
+	return writeExplanation(k.Stdout, c.Format, &doc)
+}
+
+// request is the request that the flags describe. Its errors are usage errors.
+func (c *explainCmd) request() (*service.Ask, error) {
+	a := &service.Ask{Domain: c.Domain, Hits: c.Hits}
+	for _, text := range c.Descriptor {
+		entries, err := ask.ParseDescriptor(text)
+		if err != nil {
+			return nil, usageError("%w", err)
+		}
+		d := service.AskDescriptor{Entries: entries}
+		if c.Hits == 0 { // in the request 0 means 1
+			d.Hits = new(uint64)
+		}
+		a.Descriptors = append(a.Descriptors, d)
+	}
+	return a, nil
+}
+
+// rules loads the rules of the path. Its errors are usage errors.
+func (c *explainCmd) rules() (*descriptors.Tree, error) {
+	files, err := readRules(c.Settings, c.Path, nil)
+	if err != nil {
+		return nil, usageError("read rules: %w", err)
+	}
+	options, err := ruleOptions(c.Settings)
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	tree, _, err := yaml.Load(files, options)
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	return tree, nil
+}
+
+// explain has a service with these rules explain the request. The service is made of
+// the same settings as that of serve; only its store is in this process and empty.
+func (c *explainCmd) explain(tree *descriptors.Tree, request *service.Ask) (explain.Document, error) {
+	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}}
+	secret, err := keySecret(&s.Backend)
+	if err != nil {
+		return explain.Document{}, usageError("%w", err)
+	}
+	store, err := memory.New(memory.Options{MaxKeys: 1})
+	if err != nil {
+		return explain.Document{}, err
+	}
+	defer func() { _ = store.Close() }()
+	limits, err := newService(s, store, nil, secret, nil)
+	if err != nil {
+		return explain.Document{}, err
+	}
+	limits.SetTree(tree)
+	in, err := limits.Inspect(context.Background(), service.NewRequest(request), service.Trace)
+	if err != nil {
+		return explain.Document{}, usageError("%s", status.Convert(err).Message())
+	}
+	return explain.New(in), nil
+}
+
+// writeExplanation writes the document as text or as JSON.
+func writeExplanation(w io.Writer, format string, doc *explain.Document) error {
+	if format == "text" {
+		return doc.Text(w)
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(doc)
+}
