@@ -51,7 +51,7 @@ manifest-tools: ## build what renders and checks the manifests in deploy/
 
 .PHONY: test
 test: tools ## run all tests, against real servers
-	scripts/test.sh env CGO_ENABLED=1 go test -race -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL)
+	scripts/test.sh env CGO_ENABLED=1 go test -race -pgo=off -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL)
 
 .PHONY: fuzz
 fuzz: tools ## run every fuzz target for FUZZ_TIME
@@ -72,6 +72,10 @@ bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME
 .PHONY: compare
 compare: build ## measure a decision here, in REFERENCE=path, a binary of envoyproxy/ratelimit, and in LIMITADOR=path, of limitador
 	go run ./internal/compare -reference '$(REFERENCE)' -limitador '$(LIMITADOR)'
+
+.PHONY: profile
+profile: build ## record where the service spends its time, for the compiler: cmd/rls/default.pgo
+	go run ./internal/compare -profile cmd/rls/default.pgo
 
 .PHONY: lint
 lint: ## check style, likely mistakes, who may import whom, known vulnerabilities

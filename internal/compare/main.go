@@ -48,9 +48,15 @@ func main() {
 	limitador := flag.String("limitador", "", "limitador's program, limitador-server; without it limitador is left out")
 	redis := flag.String("redis", "redis-server", "the program that counts for all of them")
 	each := flag.Duration("for", 5*time.Second, "how long each workload is measured")
+	file := flag.String("profile", "", "write a CPU profile of this program into this file, and compare nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *redis, *ours, *reference, *limitador, *each, os.Stdout)
+	var err error
+	if *file != "" {
+		err = record(ctx, *redis, *ours, *file, *each)
+	} else {
+		err = run(ctx, *redis, *ours, *reference, *limitador, *each, os.Stdout)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
@@ -64,6 +70,13 @@ func run(ctx context.Context, redis, ours, reference, limitador string, each tim
 	if reference == "" {
 		return errors.New("want -reference: a program built from github.com/envoyproxy/ratelimit, go build ./src/service_cmd")
 	}
+	return withRules(func(dir string) error {
+		return compare(ctx, redis, dir, ours, reference, limitador, each, out)
+	})
+}
+
+// withRules calls use with a folder that has the rules of all programs.
+func withRules(use func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "rls-compare-")
 	if err != nil {
 		return err
@@ -76,6 +89,10 @@ func run(ctx context.Context, redis, ours, reference, limitador string, each tim
 	); err != nil {
 		return err
 	}
+	return use(dir)
+}
+
+func compare(ctx context.Context, redis, dir, ours, reference, limitador string, each time.Duration, out io.Writer) error {
 	others := []program{{name: "reference", path: reference, start: asRatelimit}}
 	if limitador != "" {
 		others = append(others, program{name: "limitador", path: limitador, start: asLimitador, silent: true})

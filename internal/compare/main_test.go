@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/pprof/profile"
+
 	"example.org/rls/internal/launch"
 	"example.org/rls/internal/testenv"
 )
@@ -67,5 +69,35 @@ func TestCompareReportsWhatDoesNotRun(t *testing.T) {
 		if _, err := os.Stat(fails + ".ran"); err == nil && c.redis == noRedis {
 			t.Errorf("%+v: the program was started without Redis", c)
 		}
+	}
+}
+
+// TestProfile: the profile names the function that decides, below both stores.
+func TestProfile(t *testing.T) {
+	rls, err := testenv.BuildService(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "pgo")
+	if err := record(t.Context(), testenv.Binary(t, "redis-server"), rls, file, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	p, err := profile.Parse(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := p.String()
+	for _, want := range []string{"service.(*Service).Decide", "memory.(*Store).Apply", "redis.(*Store).Apply"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the profile lacks %s", want)
+		}
+	}
+	if strings.Contains(text, rls) {
+		t.Errorf("the profile has the path of the program, %s", rls)
 	}
 }

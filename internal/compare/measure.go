@@ -73,9 +73,17 @@ func measure(ctx context.Context, redis, dir string, p program, w workload, each
 		return r, err
 	}
 	before := [2]time.Duration{processor(service.Process.Pid), processor(store.Process.Pid)}
+	beside := make(chan error, 1)
+	go func() {
+		if p.while == nil {
+			beside <- nil
+			return
+		}
+		beside <- p.while(ctx, ports)
+	}()
 	began := time.Now()
 	took, err := ask(ctx, clients, p, w, each)
-	if err != nil {
+	if err := errors.Join(err, <-beside); err != nil {
 		return r, err
 	}
 	elapsed, n := time.Since(began), float64(len(took))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,8 @@ type program struct {
 	start func(cmd *exec.Cmd, dir string, ports [4]int) string
 	// silent: replies do not say which limit counted.
 	silent bool
+	// while, if not nil, runs while requests are measured. The ports are those of start.
+	while func(ctx context.Context, ports [4]int) error
 }
 
 // asRatelimit starts this program and envoyproxy/ratelimit, both under the name
