@@ -23,6 +23,9 @@ type cli struct {
 	Check   checkCmd   `cmd:"" help:"Load rules and print every problem they have."`
 	Explain explainCmd `cmd:"" help:"Tell which rules a request matches, and why, and the limits with their keys in the store."`
 	Client  clientCmd  `cmd:"" help:"Send requests to a running service and print its answers, or how fast they were."`
+	Get     getCmd     `cmd:"" help:"Print the counters of a request in a running process."`
+	Reset   resetCmd   `cmd:"" help:"Empty the counters of a request, or of all values of a rule."`
+	Grant   grantCmd   `cmd:"" help:"Let hits pass beyond those that remain, for the running window."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	HelpOn  helpCmd    `cmd:"" name:"help" help:"Print help on a command, or on all of them."`
 

@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("REDIS_ADDR", redis.Addr)
 			env.Setenv("MEMCACHED_ADDR", memcached.Addr)
-			for _, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT", "FREE_PORT"} {
+			for _, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT", "ADMIN_PORT", "FREE_PORT"} {
 				env.Setenv(name, strconv.Itoa(testenv.FreePort(t)))
 			}
 			for name, file := range map[string]string{

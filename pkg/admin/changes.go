@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,6 +39,9 @@ type Count struct {
 	Count     int64 `json:"count"`
 	Remaining int64 `json:"remaining"`
 }
+
+// String is the count in the log's text format.
+func (c Count) String() string { return fmt.Sprintf("count %d, remaining %d", c.Count, c.Remaining) }
 
 // mostReason bounds a reason, in bytes, because the audit keeps it.
 const mostReason = 1024

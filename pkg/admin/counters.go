@@ -23,6 +23,7 @@ type Counters struct {
 type Counted struct {
 	Entries []explain.Entry `json:"entries"`
 	Limits  []explain.Limit `json:"limits"`
+	Why     string          `json:"why,omitempty"` // there is no limit
 }
 
 func (a *API) explain(ctx context.Context, r *pb.LookRequest) (any, error) {
@@ -46,7 +47,7 @@ func (a *API) get(ctx context.Context, r *pb.LookRequest) (any, error) {
 	counters := Counters{Domain: in.Domain, Descriptors: make([]Counted, len(in.Descriptors))}
 	matched := false
 	for i, d := range document.Descriptors {
-		counters.Descriptors[i] = Counted{d.Entries, d.Limits}
+		counters.Descriptors[i] = Counted{d.Entries, d.Limits, d.Why}
 		matched = matched || len(d.Limits) > 0
 	}
 	if !matched {
@@ -77,7 +78,7 @@ func (a *API) inspect(ctx context.Context, m asker, do service.Action) (service.
 func askOf(m asker) (service.Ask, error) {
 	ask := service.Ask{Domain: m.GetDomain(), Hits: m.GetHitsAddend()}
 	for i, d := range m.GetDescriptors() {
-		var asked service.AskDescriptor
+		asked := service.AskDescriptor{Hits: d.HitsAddend, Refund: d.GetIsNegativeHits()}
 		for _, e := range d.GetEntries() {
 			asked.Entries = append(asked.Entries, descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
 		}

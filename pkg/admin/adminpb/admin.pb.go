@@ -255,11 +255,15 @@ func (x *Override) GetUnitMultiplier() uint32 {
 }
 
 type Descriptor struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	Limit         *Override              `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	Limit   *Override              `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The cost; without it hits_addend of the request is.
+	HitsAddend *uint64 `protobuf:"varint,3,opt,name=hits_addend,json=hitsAddend,proto3,oneof" json:"hits_addend,omitempty"`
+	// The hits are given back.
+	IsNegativeHits bool `protobuf:"varint,4,opt,name=is_negative_hits,json=isNegativeHits,proto3" json:"is_negative_hits,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Descriptor) Reset() {
@@ -304,6 +308,20 @@ func (x *Descriptor) GetLimit() *Override {
 		return x.Limit
 	}
 	return nil
+}
+
+func (x *Descriptor) GetHitsAddend() uint64 {
+	if x != nil && x.HitsAddend != nil {
+		return *x.HitsAddend
+	}
+	return 0
+}
+
+func (x *Descriptor) GetIsNegativeHits() bool {
+	if x != nil {
+		return x.IsNegativeHits
+	}
+	return false
 }
 
 // LookRequest is a request as Envoy sends it, without the wish to be charged.
@@ -678,9 +696,11 @@ type ExplainedDescriptor struct {
 	Path    []*Looked              `protobuf:"bytes,4,rep,name=path,proto3" json:"path,omitempty"`
 	Limits  []*LimitState          `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty"`
 	// The limit came with the request.
-	Override      bool `protobuf:"varint,6,opt,name=override,proto3" json:"override,omitempty"`
-	ShadowMode    bool `protobuf:"varint,7,opt,name=shadow_mode,json=shadowMode,proto3" json:"shadow_mode,omitempty"`
-	QuotaMode     bool `protobuf:"varint,8,opt,name=quota_mode,json=quotaMode,proto3" json:"quota_mode,omitempty"`
+	Override   bool `protobuf:"varint,6,opt,name=override,proto3" json:"override,omitempty"`
+	ShadowMode bool `protobuf:"varint,7,opt,name=shadow_mode,json=shadowMode,proto3" json:"shadow_mode,omitempty"`
+	QuotaMode  bool `protobuf:"varint,8,opt,name=quota_mode,json=quotaMode,proto3" json:"quota_mode,omitempty"`
+	// Hits that the request would charge; below 0 it gives them back.
+	Hits          int64 `protobuf:"varint,9,opt,name=hits,proto3" json:"hits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -769,6 +789,13 @@ func (x *ExplainedDescriptor) GetQuotaMode() bool {
 		return x.QuotaMode
 	}
 	return false
+}
+
+func (x *ExplainedDescriptor) GetHits() int64 {
+	if x != nil {
+		return x.Hits
+	}
+	return 0
 }
 
 // Looked is a descriptor of the rule file that was compared with an entry.
@@ -1086,9 +1113,11 @@ func (x *Counters) GetDescriptors() []*CountedDescriptor {
 }
 
 type CountedDescriptor struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	Limits        []*LimitState          `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	Limits  []*LimitState          `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
+	// Why there is no limit.
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1135,6 +1164,13 @@ func (x *CountedDescriptor) GetLimits() []*LimitState {
 		return x.Limits
 	}
 	return nil
+}
+
+func (x *CountedDescriptor) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
 }
 
 type Count struct {
@@ -1190,11 +1226,13 @@ func (x *Count) GetRemaining() int64 {
 }
 
 type Change struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rule          string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Before        *Count                 `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
-	After         *Count                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Rule   string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
+	Key    string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Before *Count                 `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
+	After  *Count                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	// Why the cell was not changed.
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1255,6 +1293,13 @@ func (x *Change) GetAfter() *Count {
 		return x.After
 	}
 	return nil
+}
+
+func (x *Change) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 type Changes struct {
@@ -1926,11 +1971,15 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\bOverride\x12*\n" +
 	"\x11requests_per_unit\x18\x01 \x01(\rR\x0frequestsPerUnit\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12'\n" +
-	"\x0funit_multiplier\x18\x03 \x01(\rR\x0eunitMultiplier\"i\n" +
+	"\x0funit_multiplier\x18\x03 \x01(\rR\x0eunitMultiplier\"\xc9\x01\n" +
 	"\n" +
 	"Descriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.rls.admin.v1.EntryR\aentries\x12,\n" +
-	"\x05limit\x18\x02 \x01(\v2\x16.rls.admin.v1.OverrideR\x05limit\"\x82\x01\n" +
+	"\x05limit\x18\x02 \x01(\v2\x16.rls.admin.v1.OverrideR\x05limit\x12$\n" +
+	"\vhits_addend\x18\x03 \x01(\x04H\x00R\n" +
+	"hitsAddend\x88\x01\x01\x12(\n" +
+	"\x10is_negative_hits\x18\x04 \x01(\bR\x0eisNegativeHitsB\x0e\n" +
+	"\f_hits_addend\"\x82\x01\n" +
 	"\vLookRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.rls.admin.v1.DescriptorR\vdescriptors\x12\x1f\n" +
@@ -1960,7 +2009,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
 	"\x04hash\x18\x03 \x01(\tR\x04hash\x122\n" +
-	"\x06loaded\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06loaded\"\xa2\x02\n" +
+	"\x06loaded\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06loaded\"\xb6\x02\n" +
 	"\x13ExplainedDescriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.rls.admin.v1.EntryR\aentries\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x10\n" +
@@ -1971,7 +2020,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\vshadow_mode\x18\a \x01(\bR\n" +
 	"shadowMode\x12\x1d\n" +
 	"\n" +
-	"quota_mode\x18\b \x01(\bR\tquotaMode\"\xa8\x01\n" +
+	"quota_mode\x18\b \x01(\bR\tquotaMode\x12\x12\n" +
+	"\x04hits\x18\t \x01(\x03R\x04hits\"\xa8\x01\n" +
 	"\x06Looked\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x10\n" +
@@ -2005,18 +2055,20 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"_remaining\"e\n" +
 	"\bCounters\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12A\n" +
-	"\vdescriptors\x18\x02 \x03(\v2\x1f.rls.admin.v1.CountedDescriptorR\vdescriptors\"t\n" +
+	"\vdescriptors\x18\x02 \x03(\v2\x1f.rls.admin.v1.CountedDescriptorR\vdescriptors\"\x86\x01\n" +
 	"\x11CountedDescriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.rls.admin.v1.EntryR\aentries\x120\n" +
-	"\x06limits\x18\x02 \x03(\v2\x18.rls.admin.v1.LimitStateR\x06limits\";\n" +
+	"\x06limits\x18\x02 \x03(\v2\x18.rls.admin.v1.LimitStateR\x06limits\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\";\n" +
 	"\x05Count\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12\x1c\n" +
-	"\tremaining\x18\x02 \x01(\x03R\tremaining\"\x86\x01\n" +
+	"\tremaining\x18\x02 \x01(\x03R\tremaining\"\x9c\x01\n" +
 	"\x06Change\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12+\n" +
 	"\x06before\x18\x03 \x01(\v2\x13.rls.admin.v1.CountR\x06before\x12)\n" +
-	"\x05after\x18\x04 \x01(\v2\x13.rls.admin.v1.CountR\x05after\"\x97\x01\n" +
+	"\x05after\x18\x04 \x01(\v2\x13.rls.admin.v1.CountR\x05after\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x97\x01\n" +
 	"\aChanges\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x1d\n" +
 	"\amatched\x18\x02 \x01(\x03H\x00R\amatched\x88\x01\x01\x12\x18\n" +
@@ -2191,6 +2243,7 @@ func file_pkg_admin_adminpb_admin_proto_init() {
 	if File_pkg_admin_adminpb_admin_proto != nil {
 		return
 	}
+	file_pkg_admin_adminpb_admin_proto_msgTypes[5].OneofWrappers = []any{}
 	file_pkg_admin_adminpb_admin_proto_msgTypes[13].OneofWrappers = []any{}
 	file_pkg_admin_adminpb_admin_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
