@@ -30,6 +30,7 @@ type Relay struct {
 	jitter time.Duration // at most this much more or less than delay
 	cut    int           // one chunk of replies in so many is lost; 0 loses none
 	came   int           // chunks of replies since cut was set
+	once   bool          // the next chunk of replies is lost
 }
 
 // NewRelay starts a relay to target, the host:port of a server. It ends with the
@@ -126,6 +127,13 @@ func (r *Relay) CutEvery(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut, r.came = n, 0
+}
+
+// Cut loses the next chunk of replies and resets its connection, as CutEvery does.
+func (r *Relay) Cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.once = true
 }
 
 // Slow delays everything that is sent from now on, each way, by delay plus or

@@ -121,7 +121,9 @@ func (r *Relay) loses() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.came++
-	return r.cut > 0 && r.came%r.cut == 0
+	lost := r.once || r.cut > 0 && r.came%r.cut == 0
+	r.once = false
+	return lost
 }
 
 // journey is how long the next chunk is under way.

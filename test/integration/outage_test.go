@@ -54,25 +54,47 @@ func TestOutage(t *testing.T) {
 	} {
 		for _, fault := range []struct {
 			name       string
-			away, back func(*testenv.Server, *testenv.Relay)
+			away, back func(*testing.T, *testenv.Server, *testenv.Relay)
 			remaining  uint32 // of the limit of 5, of which 3 are used, after it
+			direct     bool   // without a relay, which accepts connections that a killed server refuses
 		}{
-			{"frozen", func(s *testenv.Server, _ *testenv.Relay) { s.Pause() }, func(s *testenv.Server, _ *testenv.Relay) { s.Resume() }, 2},
-			{"killed", func(s *testenv.Server, _ *testenv.Relay) { s.Kill() }, func(s *testenv.Server, _ *testenv.Relay) { s.Restart() }, 5},
-			{"black-holed", func(_ *testenv.Server, r *testenv.Relay) { r.BlackHole() }, func(_ *testenv.Server, r *testenv.Relay) { r.Heal() }, 2},
+			{"frozen", onServer((*testenv.Server).Pause), onServer((*testenv.Server).Resume), 2, true},
+			{"killed", onServer((*testenv.Server).Kill), onServer((*testenv.Server).Restart), 5, true},
+			{"black-holed", onNetwork((*testenv.Relay).BlackHole), onNetwork((*testenv.Relay).Heal), 2, false},
+			{"half open", onNetwork((*testenv.Relay).Freeze), onNetwork((*testenv.Relay).Heal), 2, false},
+			{"resetting", onNetwork(func(r *testenv.Relay) { r.CutEvery(1) }), onNetwork((*testenv.Relay).Heal), 2, false},
+			{"READONLY", replicaOf("127.0.0.1", "1"), replicaOf("NO", "ONE"), 2, true},
 		} {
+			if fault.name == "READONLY" && store.name != "Redis" {
+				continue
+			}
 			t.Run(store.name+" "+fault.name, func(t *testing.T) {
 				t.Parallel()
 				server := store.start(t)
 				addr, network := server.Addr, (*testenv.Relay)(nil)
-				if fault.name == "black-holed" { // a killed server refuses connections, and a relay would not
+				if !fault.direct {
 					network = testenv.NewRelay(t, server.Addr)
 					addr = network.Addr
 				}
 				o := outage{t: t, service: serve(t, outageRules, append(store.at(addr), "REPLICAS=1")...), server: addr}
-				o.run(func() { fault.away(server, network) }, func() { fault.back(server, network) }, fault.remaining)
+				o.run(func() { fault.away(t, server, network) }, func() { fault.back(t, server, network) }, fault.remaining)
 			})
 		}
+	}
+}
+
+func onServer(do func(*testenv.Server)) func(*testing.T, *testenv.Server, *testenv.Relay) {
+	return func(_ *testing.T, s *testenv.Server, _ *testenv.Relay) { do(s) }
+}
+
+func onNetwork(do func(*testenv.Relay)) func(*testing.T, *testenv.Server, *testenv.Relay) {
+	return func(_ *testing.T, _ *testenv.Server, r *testenv.Relay) { do(r) }
+}
+
+// replicaOf makes a Redis a replica, which refuses to write, or a master again.
+func replicaOf(host, port string) func(*testing.T, *testenv.Server, *testenv.Relay) {
+	return func(t *testing.T, s *testenv.Server, _ *testenv.Relay) {
+		operate(t, s.Addr, "").does("REPLICAOF", host, port)
 	}
 }
 

@@ -34,8 +34,8 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // gomemcache keeps idle connections without looking at them, so that after a
 // restart of the server the next call on each would fail, and nobody would know
 // whether it had charged. This conn checks its connection before it writes a
-// request: if the server has closed the connection, or a call to that server broke
-// off since it was opened, conn dials another one. No byte of the request has been
+// request: if the server has closed the connection, or a call to that server was not
+// answered in time since it was opened, conn dials another one. No byte of the request has been
 // sent by then, so nothing is charged twice. A request that has been sent is never
 // repeated.
 //
@@ -47,12 +47,12 @@ type conn struct {
 	net.Conn
 	dialer   *dialer
 	server   *server
-	failures int64 // of the server when this connection was opened
+	timeouts int64 // of the server when this connection was opened
 	asked    bool  // a request was written and no answer read yet
 }
 
 func (c *conn) open(ctx context.Context) error {
-	c.failures = c.server.failures.Load()
+	c.timeouts = c.server.timeouts.Load()
 	nc, err := c.dialer.connect(ctx, c.server)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (c *conn) begin() error {
 	if err := c.Conn.SetDeadline(start.Add(c.server.silence)); err != nil {
 		return err
 	}
-	if c.failures != c.server.failures.Load() || !isQuiet(c.Conn) {
+	if c.timeouts != c.server.timeouts.Load() || !isQuiet(c.Conn) {
 		_ = c.Conn.Close()
 		ctx, cancel := context.WithDeadline(context.Background(), start.Add(c.server.timeout))
 		defer cancel()

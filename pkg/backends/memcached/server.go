@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,9 +30,9 @@ type server struct {
 	silence          time.Duration // the longest wait for an answer
 	jitter           time.Duration
 
-	// failures counts calls that broke off. A connection that was opened
-	// before the last of them is not used again.
-	failures atomic.Int64
+	// timeouts counts calls that were not answered in time. A connection that was
+	// opened before the last of them is not used again.
+	timeouts atomic.Int64
 }
 
 func openServer(address string, o *Options) *server {
@@ -157,9 +158,12 @@ type noAnswer struct{ error }
 func (e noAnswer) Unwrap() error { return e.error }
 
 // brokeOff notes that a call on the wire broke off. It returns its error, with advice
-// if a wrong setting causes it.
+// if a wrong setting causes it. A connection that was closed or reset says nothing
+// about the others: they are looked at before they are used.
 func (s *server) brokeOff(err error) error {
-	s.failures.Add(1)
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		s.timeouts.Add(1)
+	}
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) {
 		err = fmt.Errorf("the server does not speak TLS on this port (use its port for TLS, or no TLS): %w", err)
