@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"example.org/rls/internal/github"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 )
@@ -99,7 +100,7 @@ func writeGitHub(w io.Writer, o *report) error {
 		if f.Field != "" {
 			message = f.Field + ": " + message
 		}
-		fmt.Fprintf(&b, "::%s file=%s,line=%d,col=%d::%s\n", kind, githubProperty.Replace(f.File), f.Line, f.Column, githubText.Replace(message))
+		b.WriteString(github.Annotation(kind, f.File, f.Line, f.Column, message))
 	}
 	for _, f := range o.Errors {
 		write("error", f, f.Message)
@@ -117,9 +118,3 @@ func writeGitHub(w io.Writer, o *report) error {
 	_, err := io.WriteString(w, b.String())
 	return err
 }
-
-// They escape the bytes that would end a workflow command or one of its properties.
-var (
-	githubText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
-	githubProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-)

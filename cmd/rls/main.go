@@ -21,6 +21,7 @@ import (
 type cli struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Serve rate limits (the default). Every flag can be set by the environment variable behind it."`
 	Check   checkCmd   `cmd:"" help:"Load rules and print every problem they have."`
+	Test    testCmd    `cmd:"" help:"Run unit tests of rules, in simulated time and without a store."`
 	Explain explainCmd `cmd:"" help:"Tell which rules a request matches, and why, and the limits with their keys in the store."`
 	Client  clientCmd  `cmd:"" help:"Send requests to a running service and print its answers, or how fast they were."`
 	Get     getCmd     `cmd:"" help:"Print the counters of a request in a running process."`

@@ -83,18 +83,15 @@ func TextOf(r *Reader, v *rules.Value) (string, bool) {
 	return v.Text, true
 }
 
-// Word is one of words, in the case in which they are written.
-func Word[T any](words []string, at func(*T) *string) Type[T] {
-	return Type[T]{
-		Schema{"enum": words},
-		func(r *Reader, t *T, v *rules.Value) {
-			text, ok := TextOf(r, v)
-			if ok && !slices.Contains(words, text) {
-				r.Problem(v.At, "unknown value %q%s", text, suggest(text, words))
-			}
-			*at(t) = text
-		},
+// IsWord reports whether v is one of words, in the case in which they are written.
+// If not it reports a problem.
+func IsWord(r *Reader, v *rules.Value, words []string) bool {
+	text, ok := TextOf(r, v)
+	if ok && !slices.Contains(words, text) {
+		r.Problem(v.At, "unknown value %q%s", text, suggest(text, words))
+		ok = false
 	}
+	return ok
 }
 
 // suggest is [spelling.Suggest] for words that have capital letters.

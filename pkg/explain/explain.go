@@ -92,8 +92,9 @@ type Terms struct {
 // State is the state of a limit's cell, from a running process.
 type State struct {
 	*Cell
-	// Policy decides the limit whenever the store cannot.
-	Policy string `json:"policy"`
+	// Policy decides the limit whenever the store cannot; "" where the cells are kept
+	// by a store that is never away.
+	Policy string `json:"policy,omitempty"`
 	// Error says why there is no Cell.
 	Error string `json:"error,omitempty"`
 }

@@ -20,9 +20,9 @@ const mostMismatches = 5
 // characters are written as escape sequences of Go, such as \n and \x1b.
 func (doc *Document) Text(w io.Writer) error {
 	p := printer{colors: terminal.ColorsFor(w)}
-	p.line(0, "domain %s", p.colors.Bold(visible(doc.Domain)))
+	p.line(0, "domain %s", p.colors.Bold(Visible(doc.Domain)))
 	if r := doc.Rules; r != nil {
-		p.line(0, "rules from %s %s, loaded %s, hash %s", visible(r.Source), visible(r.Path), r.Loaded.Format(time.RFC3339), visible(r.Hash))
+		p.line(0, "rules from %s %s, loaded %s, hash %s", Visible(r.Source), Visible(r.Path), r.Loaded.Format(time.RFC3339), Visible(r.Hash))
 	}
 	for i := range doc.Descriptors {
 		p.descriptor(&doc.Descriptors[i])
@@ -53,9 +53,9 @@ func (p *printer) descriptor(d *Descriptor) {
 	case d.Override:
 		p.line(1, "the limit came with the request")
 	case d.Rule == "":
-		p.line(1, "%s: %s", p.colors.Yellow("no limit"), visible(d.Why))
+		p.line(1, "%s: %s", p.colors.Yellow("no limit"), Visible(d.Why))
 	default:
-		p.line(1, "rule %s", p.colors.Bold(visible(d.Rule)))
+		p.line(1, "rule %s", p.colors.Bold(Visible(d.Rule)))
 	}
 	if d.Shadow {
 		p.line(1, "shadow mode: denials are counted and answered OK")
@@ -73,7 +73,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 	var rows [][3]string // place, descriptor, match
 	var widths [3]int
 	for _, s := range d.Path {
-		row := [3]string{visible(s.place()), pair(s.Key, s.Value), s.Match}
+		row := [3]string{Visible(s.place()), pair(s.Key, s.Value), s.Match}
 		rows = append(rows, row)
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
@@ -101,7 +101,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 		for j, cell := range rows[i] {
 			row.WriteString(cell + strings.Repeat(" ", widths[j]-utf8.RuneCountInString(cell)+2))
 		}
-		switch why := visible(s.Why); {
+		switch why := Visible(s.Why); {
 		case s.Won:
 			p.line(2, "%s", p.colors.Green("> "+row.String()+"won: "+why))
 		case s.Match == "none":
@@ -128,25 +128,27 @@ func (p *printer) limit(l *Limit, hits int64) {
 	}
 	p.line(2, "%s", p.colors.Bold(l.words()))
 	if l.ReplacedBy != "" {
-		p.line(3, "not decided: %s replaces it", visible(l.ReplacedBy))
+		p.line(3, "not decided: %s replaces it", Visible(l.ReplacedBy))
 	}
-	p.line(3, "key        %s", visible(l.Key))
+	p.line(3, "key        %s", Visible(l.Key))
 	switch {
 	case l.State == nil:
 	case l.Cell == nil:
-		p.line(3, "%s  %s", p.colors.Red("not known"), visible(l.Error))
-		p.line(3, "policy     %s decides now", visible(l.Policy))
+		p.line(3, "%s  %s", p.colors.Red("not known"), Visible(l.Error))
+		p.line(3, "policy     %s decides now", Visible(l.Policy))
 	default:
 		p.line(3, "count      %d", l.Count)
 		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
 		p.line(3, "reset      in %s", time.Duration(l.Reset))
-		p.line(3, "policy     %s, while the store does not answer", visible(l.Policy))
+		if l.Policy != "" {
+			p.line(3, "policy     %s, while the store does not answer", Visible(l.Policy))
+		}
 	}
 }
 
 // words is the limit in words: "10 per minute, token_bucket, burst 20".
 func (t *Terms) words() string {
-	s := fmt.Sprintf("%d per %s, %s", t.Limit, period(time.Duration(t.Window)), visible(t.Strategy))
+	s := fmt.Sprintf("%d per %s, %s", t.Limit, period(time.Duration(t.Window)), Visible(t.Strategy))
 	if t.Burst > 0 {
 		s += fmt.Sprintf(", burst %d", t.Burst)
 	}
@@ -154,7 +156,7 @@ func (t *Terms) words() string {
 		s += fmt.Sprintf(", a queue of at most %s", time.Duration(t.MaxDelay))
 	}
 	if t.Name != "" {
-		s += " (" + visible(t.Name) + ")"
+		s += " (" + Visible(t.Name) + ")"
 	}
 	return s
 }
@@ -195,14 +197,14 @@ func period(window time.Duration) string {
 // pair is key=value, or the key alone if there is no value.
 func pair(key, value string) string {
 	if value == "" {
-		return visible(key)
+		return Visible(key)
 	}
-	return visible(key) + "=" + visible(value)
+	return Visible(key) + "=" + Visible(value)
 }
 
-// visible is s with escape sequences in place of the characters that a terminal does
+// Visible is s with escape sequences in place of the characters that a terminal does
 // not print, so that a value of a caller can neither hide nor control anything.
-func visible(s string) string {
+func Visible(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) < 0 {
 		return s
 	}

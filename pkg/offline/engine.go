@@ -85,7 +85,15 @@ func (e *Engine) Decide(a *service.Ask) (service.Evaluation, error) {
 // cells. It charges nothing. Its errors are those of Decide.
 func (e *Engine) Explain(a *service.Ask) (explain.Document, error) {
 	in, err := e.service.Inspect(context.Background(), service.NewRequest(a), service.Look)
-	return explain.New(in), plain(err)
+	doc := explain.New(in)
+	for i := range doc.Descriptors {
+		for _, l := range doc.Descriptors[i].Limits {
+			if l.State != nil {
+				l.Policy = "" // the memory store is never away
+			}
+		}
+	}
+	return doc, plain(err)
 }
 
 // plain is err without what gRPC puts before its message.

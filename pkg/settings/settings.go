@@ -65,7 +65,7 @@ type Rules struct {
 	ConfigType          string `env:"CONFIG_TYPE" default:"FILE" oneof:"FILE,GRPC_XDS_SOTW,GRPC_XDS_DELTA" help:"Where the rules come from: files, or an xDS management server that sends all of them (SOTW) or the changed ones (DELTA)."`
 	RuntimeRoot         string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"Root folder of the rules."`
 	RuntimeSubdirectory string `env:"RUNTIME_SUBDIRECTORY" help:"Folder below the root."`
-	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded. With RUNTIME_WATCH_ROOT also files and folders beside it whose names begin with its name and a dot, such as config.yaml."`
+	RuntimeAppdirectory string `env:"RUNTIME_APPDIRECTORY" default:"config" help:"Folder below that: every file in it and its subfolders is loaded, except files with tests, whose names end in _test.yaml. With RUNTIME_WATCH_ROOT also files and folders beside it whose names begin with its name and a dot, such as config.yaml."`
 
 	ConfigOnError string `env:"CONFIG_ON_ERROR" default:"reject" oneof:"reject,skip" help:"What to do when rules hold an error: reject all rules, or skip the wrong ones and use the others."`
 

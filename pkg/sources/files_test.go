@@ -199,7 +199,7 @@ func watching(t *testing.T) (f *sources.Files, path string) {
 
 func TestFolderReadsEveryFile(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"b.yaml", "a.yaml", "README", "sub/deep/c.yml", ".hidden", ".dir/d.yaml", "..2026_11_21/e.yaml"} {
+	for _, name := range []string{"b.yaml", "a.yaml", "README", "sub/deep/c.yml", "sub/deep/c_test.yaml", "a_test.yaml", ".hidden", ".dir/d.yaml", "..2026_11_21/e.yaml"} {
 		write(t, filepath.Join(dir, name), name)
 	}
 	must(t, os.Symlink(filepath.Join(dir, "sub"), filepath.Join(dir, "sub", "circle")))
@@ -224,6 +224,16 @@ func TestFolderReadsEveryFile(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("ignoring dot files is %v: %s", tt.ignoreDot, diff)
 		}
+	}
+}
+
+// TestATestFileThatIsNamedIsRead: only folders leave test files out.
+func TestATestFileThatIsNamedIsRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "load_test.yaml")
+	write(t, path, "domain: load")
+	files, err := sources.Folder{Path: path}.Read()
+	if err != nil || len(files) != 1 {
+		t.Errorf("got %v, %v", files, err)
 	}
 }
 

@@ -12,9 +12,13 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
+// TestFile is the end of the names of files with tests of rules. They are no rules.
+const TestFile = "_test.yaml"
+
 // Folder is a folder of rules: every regular file in it and in its subfolders,
-// whatever its name. Symbolic links are followed. A folder that does not exist
-// has no files; a regular file at Path is read as the only file.
+// unless its name ends in TestFile. Symbolic links are followed. A folder that does
+// not exist has no files; a regular file at Path, whatever its name, is read as the
+// only file.
 //
 // Kubernetes mounts a ConfigMap as links through ..data to a folder named
 // ..<date>. Names that start with two dots are left out, so that each file is
@@ -103,7 +107,7 @@ func (r *folderReader) entry(path string) {
 		r.dangling(path)
 	case info.IsDir():
 		r.folder(path)
-	case info.Mode().IsRegular():
+	case info.Mode().IsRegular() && !strings.HasSuffix(path, TestFile):
 		r.file(path)
 	}
 }

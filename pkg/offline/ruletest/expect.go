@@ -1,0 +1,266 @@
+package ruletest
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"example.org/rls/internal/fields"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/service"
+)
+
+// facts are the parts of an answer, or of one of its statuses, that a test can
+// expect.
+type facts struct {
+	code, rule, name         string
+	limit, remaining         int64
+	reset, retryAfter, delay time.Duration
+}
+
+const (
+	codeOK   = "OK"
+	codeOver = "OVER_LIMIT"
+)
+
+// factsOf are the facts of a status.
+func factsOf(domain string, s *service.Status) facts {
+	f := facts{code: codeOK, remaining: int64(s.Remaining)}
+	if s.Denied {
+		f.code = codeOver
+	}
+	switch {
+	case s.Unlimited:
+		f.rule, f.name = s.Rule.Path, s.Rule.Name
+	case s.Limit != nil:
+		f.rule, f.name, f.limit = domain+".override", s.Limit.Name, int64(s.Limit.Requests)
+		if !s.Override {
+			f.rule = s.Rule.Path
+		}
+		f.reset, f.retryAfter, f.delay = s.Is.Reset, s.Is.RetryAfter, s.Is.Delay
+	}
+	return f
+}
+
+// headline has the facts of the answer: its own code and delay, and else those of
+// the status that headers describe. Where no limit is enforced it is the first status
+// with a limit or an unlimited rule, if there is one.
+func headline(domain string, e *service.Evaluation) facts {
+	var f facts
+	i := e.Headline
+	for j := 0; i < 0 && j < len(e.Statuses); j++ {
+		if s := &e.Statuses[j]; s.Limit != nil || s.Unlimited {
+			i = j
+		}
+	}
+	if i >= 0 {
+		f = factsOf(domain, &e.Statuses[i])
+	}
+	f.code, f.delay = codeOK, e.Delay
+	if e.Over {
+		f.code = codeOver
+	}
+	return f
+}
+
+// expectation is what a test expects of an answer, or of one of its statuses.
+type expectation struct {
+	wanted   []wanted
+	statuses []expectation // one for each descriptor; nil if nothing is expected of them
+	line     int           // of statuses
+}
+
+// wanted is the expectation of one field.
+type wanted struct {
+	field string
+	line  int
+	want  any // for JSON
+	text  string
+	// check returns the field's value, for JSON and as text, and whether it is the
+	// wanted one.
+	check func(*facts) (got any, text string, holds bool)
+}
+
+var statusFields = []fields.Field[expectation]{
+	{Name: "code", What: "OK or OVER_LIMIT", Type: wantCode()},
+	{Name: "rule", What: "the path of the limit that the reply describes, such as shop.plan_free.user; \"\" if there is none", Type: wantText("rule", func(f *facts) string { return f.rule })},
+	{Name: "name", What: "the name of that limit", Type: wantText("name", func(f *facts) string { return f.name })},
+	{Name: "limit", What: "its requests_per_unit", Type: wantNumber("limit", func(f *facts) int64 { return f.limit })},
+	{Name: "remaining", What: "the hits that still fit", Type: wantNumber("remaining", func(f *facts) int64 { return f.remaining })},
+	{Name: "reset", What: "the exact time until the full quota is back, or until a fixed window ends", Type: wantDuration("reset", func(f *facts) time.Duration { return f.reset })},
+	{Name: "retry_after", What: "the exact time after a denial until the same cost would pass; 0s if it has passed", Type: wantDuration("retry_after", func(f *facts) time.Duration { return f.retryAfter })},
+	{Name: "delay", What: "the exact time that the request waits in a queue", Type: wantDuration("delay", func(f *facts) time.Duration { return f.delay })},
+}
+
+var expectFields = append(statusFields[:len(statusFields):len(statusFields)], fields.Field[expectation]{
+	Name: "statuses", What: "the status of each descriptor, in their order",
+	Type: fields.Type[expectation]{
+		Schema: fields.List("statuses", statusType, func(e *expectation) *[]expectation { return &e.statuses }).Schema,
+		Set: func(r *fields.Reader, e *expectation, v *rules.Value) {
+			e.line, e.statuses = v.At.Line, fields.Items(r, v, "statuses", statusType)
+		},
+	},
+})
+
+// statusType is what a test expects of a status; {} expects nothing.
+var statusType = fields.Object(statusFields, func(e *expectation) *expectation { return e })
+
+// expectType is what a test expects of an answer.
+var expectType = fields.Type[step]{
+	Schema: withLeast(fields.ObjectSchema(expectFields)),
+	Set: func(r *fields.Reader, s *step, v *rules.Value) {
+		before := len(r.Problems)
+		fields.Mapping(r, expectFields, &s.expect, v)
+		if len(r.Problems) == before && len(s.expect.wanted) == 0 && s.expect.statuses == nil {
+			r.Problem(v.At, "must have at least one field, such as code: OK")
+		}
+	},
+}
+
+func withLeast(s fields.Schema) fields.Schema {
+	s["minProperties"] = 1
+	return s
+}
+
+func (e *expectation) add(w wanted) { e.wanted = append(e.wanted, w) }
+
+func wantCode() fields.Type[expectation] {
+	words := []string{codeOK, codeOver}
+	set := wantText("code", func(f *facts) string { return f.code }).Set
+	return fields.Type[expectation]{
+		Schema: fields.Schema{"enum": words},
+		Set: func(r *fields.Reader, e *expectation, v *rules.Value) {
+			if fields.IsWord(r, v, words) {
+				set(r, e, v)
+			}
+		},
+	}
+}
+
+func wantText(field string, of func(*facts) string) fields.Type[expectation] {
+	return fields.Type[expectation]{
+		Schema: fields.Text(func(*expectation) *string { return nil }).Schema,
+		Set: func(r *fields.Reader, e *expectation, v *rules.Value) {
+			want, ok := fields.TextOf(r, v)
+			if !ok {
+				return
+			}
+			e.add(wanted{field, v.At.Line, want, quoted(want), func(f *facts) (any, string, bool) {
+				got := of(f)
+				return got, quoted(got), got == want
+			}})
+		},
+	}
+}
+
+// quoted is text as a message shows it: in quotes where it is empty or has bytes that
+// a terminal would act on.
+func quoted(text string) string {
+	if q := fmt.Sprintf("%q", text); text == "" || q != `"`+text+`"` {
+		return q
+	}
+	return text
+}
+
+func wantNumber(field string, of func(*facts) int64) fields.Type[expectation] {
+	return wantBounds(field, fields.Schema{"type": "integer", "minimum": 0, "maximum": math.MaxUint32},
+		func(r *fields.Reader, v *rules.Value) (int64, bool) { return fields.IntegerOf(r, v, 0, math.MaxUint32) },
+		of, func(n int64) (any, string) { return n, fmt.Sprint(n) })
+}
+
+func wantDuration(field string, of func(*facts) time.Duration) fields.Type[expectation] {
+	return wantBounds(field, fields.Duration(func(*expectation) *time.Duration { return nil }).Schema,
+		fields.DurationOf, of, func(d time.Duration) (any, string) { return short(d), short(d) })
+}
+
+// short is a duration as people write it: 1m instead of 1m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+// bounds are the least and the most that a value may be. Both are nil until they are
+// read.
+type bounds[N ~int64] struct{ least, most *N }
+
+// wantBounds is the type of a value, or of its bounds {at_least: X, at_most: Y}. read
+// reads a value, and show gives it for JSON and as text.
+func wantBounds[N ~int64](field string, value fields.Schema, read func(*fields.Reader, *rules.Value) (N, bool), of func(*facts) N, show func(N) (any, string)) fields.Type[expectation] {
+	bound := func(what, name string, at func(*bounds[N]) **N) fields.Field[bounds[N]] {
+		return fields.Field[bounds[N]]{Name: name, What: what, Type: fields.Type[bounds[N]]{
+			Schema: value,
+			Set: func(r *fields.Reader, b *bounds[N], v *rules.Value) {
+				if n, ok := read(r, v); ok {
+					*at(b) = &n
+				}
+			},
+		}}
+	}
+	table := []fields.Field[bounds[N]]{
+		bound("the least value that holds", "at_least", func(b *bounds[N]) **N { return &b.least }),
+		bound("the greatest value that holds", "at_most", func(b *bounds[N]) **N { return &b.most }),
+	}
+	return fields.Type[expectation]{
+		Schema: fields.Schema{"anyOf": []any{value, withLeast(fields.ObjectSchema(table))}},
+		Set: func(r *fields.Reader, e *expectation, v *rules.Value) {
+			var b bounds[N]
+			var want any
+			var text string
+			if v.Kind != rules.Map {
+				n, ok := read(r, v)
+				if !ok {
+					return
+				}
+				b.least, b.most = &n, &n
+				want, text = show(n)
+			} else {
+				before := len(r.Problems)
+				fields.Mapping(r, table, &b, v)
+				if len(r.Problems) > before || !b.check(r, v) {
+					return
+				}
+				want, text = b.show(show)
+			}
+			e.add(wanted{field, v.At.Line, want, text, func(f *facts) (any, string, bool) {
+				n := of(f)
+				got, text := show(n)
+				return got, text, (b.least == nil || n >= *b.least) && (b.most == nil || n <= *b.most)
+			}})
+		},
+	}
+}
+
+// check reports bounds between which there is no value.
+func (b *bounds[N]) check(r *fields.Reader, v *rules.Value) bool {
+	switch {
+	case b.least == nil && b.most == nil:
+		r.Problem(v.At, "must have at_least or at_most")
+	case b.least != nil && b.most != nil && *b.least > *b.most:
+		r.Problem(v.At, "at_least is greater than at_most, so no value holds")
+	default:
+		return true
+	}
+	return false
+}
+
+// show is b for JSON and as text.
+func (b *bounds[N]) show(value func(N) (any, string)) (any, string) {
+	shown, texts := map[string]any{}, []string{}
+	for _, part := range []struct {
+		name, text string
+		bound      *N
+	}{{"at_least", "at least ", b.least}, {"at_most", "at most ", b.most}} {
+		if part.bound != nil {
+			is, text := value(*part.bound)
+			shown[part.name] = is
+			texts = append(texts, part.text+text)
+		}
+	}
+	return shown, strings.Join(texts, " and ")
+}

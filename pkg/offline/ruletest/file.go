@@ -1,0 +1,240 @@
+// Package ruletest runs tests of rules: files that say which requests come when,
+// and which answers they must get. Time is simulated, and no store is needed.
+//
+// [Find] lists the test files of a folder, [Read] reads one, [File.Load] loads the
+// rules that it names, and [Run] decides its requests. [Report] has a method for
+// each format.
+package ruletest
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.org/rls/internal/fields"
+	"example.org/rls/pkg/ask"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/sources"
+)
+
+// File is a test file.
+type File struct {
+	Name  string
+	rules []rulesPath
+	tests []test
+	tree  *descriptors.Tree // set by Load
+}
+
+// rulesPath is a file or a folder of rules as written.
+type rulesPath struct {
+	text string
+	at   descriptors.Position
+}
+
+type test struct {
+	name  string
+	at    descriptors.Position // of the test, then of its name
+	start time.Time
+	steps []step
+}
+
+type step struct {
+	at      time.Duration        // since start
+	atPos   descriptors.Position // without a line if at is not written
+	line    int
+	repeat  int
+	request service.Ask
+	expect  expectation
+}
+
+// defaultStart is the time at which a test starts that does not say.
+var defaultStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// mostRepeats is the largest number of repetitions of a step.
+const mostRepeats = 10_000_000
+
+var fileFields = []fields.Field[File]{
+	{Name: "rules", Required: true, What: "files and folders of rules, relative to this file",
+		Type: fields.List("files and folders", rulesType, func(f *File) *[]rulesPath { return &f.rules })},
+	{Name: "tests", Required: true, What: "the tests, each of which starts with empty counters",
+		Type: fields.List("tests", testType, func(f *File) *[]test { return &f.tests })},
+}
+
+var rulesType = fields.Type[rulesPath]{
+	Schema: fields.Schema{"type": "string", "minLength": 1},
+	Set: func(r *fields.Reader, p *rulesPath, v *rules.Value) {
+		p.at = v.At
+		fields.Name(func(p *rulesPath) *string { return &p.text }).Set(r, p, v)
+	},
+}
+
+var testFields = []fields.Field[test]{
+	{Name: "name", Required: true, What: "the behaviour that the test shows, in words",
+		Type: fields.Type[test]{Schema: nameType.Schema, Set: func(r *fields.Reader, t *test, v *rules.Value) {
+			t.at = v.At
+			nameType.Set(r, t, v)
+		}}},
+	{Name: "start", What: "the time of at: 0s; 2000-01-01T00:00:00Z by default",
+		Type: fields.Type[test]{Schema: startType.Schema, Set: func(r *fields.Reader, t *test, v *rules.Value) {
+			startType.Set(r, t, v)
+			if t.start.UnixMicro() < 0 {
+				r.Problem(v.At, "must not be before 1970-01-01T00:00:00Z, not %s", v.Text)
+			}
+		}}},
+	{Name: "steps", Required: true, What: "the requests, in the order of time",
+		Type: fields.List("steps", stepType, func(t *test) *[]step { return &t.steps })},
+}
+
+var (
+	nameType  = fields.Name(func(t *test) *string { return &t.name })
+	startType = fields.Time(func(t *test) *time.Time { return &t.start })
+)
+
+var testType = fields.Type[test]{
+	Schema: fields.ObjectSchema(testFields),
+	Set: func(r *fields.Reader, t *test, v *rules.Value) {
+		t.at, t.start = v.At, defaultStart
+		fields.Mapping(r, testFields, t, v)
+		t.order(r)
+	},
+}
+
+// order gives steps without at the time of the step before, and reports steps that
+// are earlier than the step before.
+func (t *test) order(r *fields.Reader) {
+	var now time.Duration
+	for i := range t.steps {
+		s := &t.steps[i]
+		if s.at < now && s.atPos.Line > 0 {
+			r.ProblemOf("steps["+strconv.Itoa(i)+"].at", s.atPos, "is %s, and the step before is at %s; write the steps in the order of time", short(s.at), short(now))
+		}
+		s.at = max(now, s.at)
+		now = s.at
+	}
+}
+
+var stepFields = []fields.Field[step]{
+	{Name: "at", What: "the time since start; by default that of the step before, 0s for the first",
+		Type: fields.Type[step]{Schema: atType.Schema, Set: func(r *fields.Reader, s *step, v *rules.Value) {
+			s.atPos = v.At
+			atType.Set(r, s, v)
+		}}},
+	{Name: "repeat", What: "the number of times that the request comes, 1 by default. code holds for each of them, the other fields for the last",
+		Type: fields.Integer(1, mostRepeats, func(s *step, n int64) { s.repeat = int(n) })},
+	{Name: "request", Required: true, What: "the request: {domain: shop, descriptors: [{plan: free, user: ann}], hits: 1}",
+		Type: fields.Type[step]{Schema: ask.Schema(), Set: func(r *fields.Reader, s *step, v *rules.Value) { s.request = ask.Read(r, v) }}},
+	{Name: "expect", Required: true, What: "the answer, such as {code: OK, remaining: 9}",
+		Type: expectType},
+}
+
+var atType = fields.Duration(func(s *step) *time.Duration { return &s.at })
+
+var stepType = fields.Type[step]{
+	Schema: fields.ObjectSchema(stepFields),
+	Set: func(r *fields.Reader, s *step, v *rules.Value) {
+		s.repeat, s.line = 1, v.At.Line
+		fields.Mapping(r, stepFields, s, v)
+	},
+}
+
+// Schema is the JSON Schema of test files, without $schema and $id.
+func Schema() map[string]any { return fields.ObjectSchema(fileFields) }
+
+// Read reads a test file. The problems are in the order of their places; without any
+// the file is ready for Load.
+func Read(text yaml.Text) (*File, []rules.Problem) {
+	f := &File{Name: text.Name}
+	written := yaml.Read(text)
+	if len(written.Problems) > 0 {
+		return f, written.Problems
+	}
+	r := fields.Reader{Problems: written.Warnings} // of text that is ignored, and its tests with it
+	root := written.Root
+	if root == nil {
+		root = &rules.Value{Kind: rules.Null, At: descriptors.Position{File: text.Name, Line: 1, Column: 1}}
+	}
+	fields.Mapping(&r, fileFields, f, root)
+	names := map[string]descriptors.Position{}
+	for i := range f.tests {
+		t := &f.tests[i]
+		if first, repeated := names[t.name]; repeated && t.name != "" {
+			r.ProblemOf("tests["+strconv.Itoa(i)+"].name", t.at, "%q is the name of the test in line %d, too; names must differ", t.name, first.Line)
+			continue
+		}
+		names[t.name] = t.at
+	}
+	slices.SortStableFunc(r.Problems, func(a, b rules.Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return f, r.Problems
+}
+
+// Load loads the rules that the file names. read reads the files of a path. The
+// problems are those of the rules, with positions in their own files, and paths that
+// cannot be read.
+func (f *File) Load(read func(path string) ([]yaml.Text, error), options rules.Options) []rules.Problem {
+	var texts []yaml.Text
+	var problems []rules.Problem
+	known := map[string]bool{}
+	for i, p := range f.rules {
+		path := p.text
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(f.Name), path)
+		}
+		found, err := read(path)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("the folder %s has no rules", path)
+		}
+		if err != nil {
+			problems = append(problems, rules.Problem{Position: p.at, Field: "rules[" + strconv.Itoa(i) + "]", Message: err.Error()})
+		}
+		for _, text := range found {
+			if !known[text.Name] {
+				known[text.Name] = true
+				texts = append(texts, text)
+			}
+		}
+	}
+	tree, _, err := yaml.Load(texts, options)
+	if wrong, ok := err.(rules.Problems); ok { //nolint:errorlint // Load promises this type
+		problems = append(problems, wrong...)
+	}
+	f.tree = tree
+	return problems
+}
+
+// Find returns the test files at the path: the file that it names, or all files of
+// the folder and its subfolders whose names end in _test.yaml, without those whose
+// names begin with a dot.
+func Find(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return []string{path}, err
+	}
+	var found []string
+	err = filepath.WalkDir(path, func(name string, entry os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != path && strings.HasPrefix(entry.Name(), "."):
+			if entry.IsDir() {
+				return filepath.SkipDir
+			}
+		case !entry.IsDir() && strings.HasSuffix(name, sources.TestFile):
+			found = append(found, name)
+		}
+		return nil
+	})
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("the folder %s has no test files; their names end in %s", path, sources.TestFile)
+	}
+	return found, err
+}

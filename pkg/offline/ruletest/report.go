@@ -1,0 +1,164 @@
+package ruletest
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+
+	"example.org/rls/internal/github"
+	"example.org/rls/pkg/explain"
+)
+
+// Text writes the report for a person: a line for each test that passed, the
+// failures of the others with their explanations, and the sums.
+func (r *Report) Text(w io.Writer) error {
+	var b strings.Builder
+	for i := range r.Tests {
+		t := &r.Tests[i]
+		if t.Passed {
+			fmt.Fprintf(&b, "ok %s: %s\n", t.File, explain.Visible(t.Name))
+			continue
+		}
+		t.each(func(line, explanation string) {
+			b.WriteString("FAIL " + line + "\n")
+			for line := range strings.Lines(explanation) {
+				b.WriteString(strings.TrimRight("    "+line, " \n") + "\n")
+			}
+		})
+	}
+	b.WriteString(r.Coverage.text())
+	fmt.Fprintf(&b, "%d passed, %d failed\n", r.Passed, r.Failed)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// each calls do for each failure, with its place and message, and with its
+// explanation unless that of the next failure is the same.
+func (t *Result) each(do func(line, explanation string)) {
+	for i := range t.Failures {
+		f := &t.Failures[i]
+		var explanation string
+		if i+1 == len(t.Failures) || t.Failures[i+1].Explain != f.Explain {
+			explanation = f.explanation()
+		}
+		do(fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, explain.Visible(t.Name), f.message()), explanation)
+	}
+}
+
+// explanation is Explain as text, "" without one.
+func (f *Failure) explanation() string {
+	if f.Explain == nil {
+		return ""
+	}
+	var b strings.Builder
+	_ = f.Explain.Text(&b) // a Builder does not fail
+	return b.String()
+}
+
+// Text writes the rules that no test matched, and the share of the others.
+func (c *Coverage) Text(w io.Writer) error {
+	_, err := io.WriteString(w, c.text())
+	return err
+}
+
+// text is "" for a nil Coverage.
+func (c *Coverage) text() string {
+	if c == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, m := range c.Missing {
+		fmt.Fprintf(&b, "not covered: %s:%d: %s\n", m.File, m.Line, m.Rule)
+	}
+	fmt.Fprintf(&b, "coverage: %d of %d rules (%g %%)\n", c.Covered, c.Rules, c.Percent)
+	return b.String()
+}
+
+// JSON writes the report as one JSON document.
+func (r *Report) JSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(r)
+}
+
+// GitHub writes an annotation of a workflow for each failure, which a pull request
+// shows at the line, and one for each rule that no test matched.
+func (r *Report) GitHub(w io.Writer) error {
+	var b strings.Builder
+	for i := range r.Tests {
+		for j := range r.Tests[i].Failures {
+			f := &r.Tests[i].Failures[j]
+			b.WriteString(github.Annotation("error", f.File, f.Line, 0, r.Tests[i].Name+": "+f.message()+"\n"+f.explanation()))
+		}
+	}
+	if r.Coverage != nil {
+		for _, m := range r.Coverage.Missing {
+			b.WriteString(github.Annotation("notice", m.File, m.Line, 0, "not covered: "+m.Rule))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+type suites struct {
+	XMLName xml.Name `xml:"testsuites"`
+	Suites  []*suite `xml:"testsuite"`
+}
+
+type suite struct {
+	Name     string     `xml:"name,attr"`
+	Tests    int        `xml:"tests,attr"`
+	Failures int        `xml:"failures,attr"`
+	Cases    []testCase `xml:"testcase"`
+}
+
+type testCase struct {
+	Name     string    `xml:"name,attr"`
+	Class    string    `xml:"classname,attr"`
+	File     string    `xml:"file,attr"`
+	Line     int       `xml:"line,attr"`
+	Failures []failure `xml:"failure"`
+}
+
+type failure struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// JUnit writes the report as the XML that CI systems read. It has no coverage.
+func (r *Report) JUnit(w io.Writer) error {
+	var all suites
+	for i := range r.Tests {
+		t := &r.Tests[i]
+		if n := len(all.Suites); n == 0 || all.Suites[n-1].Name != t.File {
+			all.Suites = append(all.Suites, &suite{Name: t.File})
+		}
+		s := all.Suites[len(all.Suites)-1]
+		s.Tests++
+		c := testCase{Name: t.Name, Class: t.File, File: t.File, Line: t.Line}
+		if !t.Passed {
+			s.Failures++
+			c.Failures = []failure{t.junit()}
+		}
+		s.Cases = append(s.Cases, c)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	e := xml.NewEncoder(w)
+	e.Indent("", "  ")
+	if err := e.Encode(all); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// junit is the first failure of a test as the message, and all of them as the text.
+func (t *Result) junit() failure {
+	var b strings.Builder
+	t.each(func(line, explanation string) { b.WriteString(line + "\n" + explanation) })
+	return failure{Message: t.Failures[0].message(), Text: b.String()}
+}

@@ -1,0 +1,183 @@
+package ruletest
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/offline"
+	"example.org/rls/pkg/service"
+)
+
+// Report is the outcome of tests. Its JSON is that of `rls test`.
+type Report struct {
+	Passed   int       `json:"passed"`
+	Failed   int       `json:"failed"`
+	Tests    []Result  `json:"tests"`
+	Coverage *Coverage `json:"coverage,omitempty"` // nil unless it was asked for
+}
+
+// Result is the outcome of one test.
+type Result struct {
+	File     string    `json:"file"`
+	Line     int       `json:"line"`
+	Name     string    `json:"name"`
+	Passed   bool      `json:"passed"`
+	Failures []Failure `json:"failures"`
+}
+
+// Failure is an expectation that did not hold.
+type Failure struct {
+	File       string           `json:"file"`
+	Line       int              `json:"line"` // inside of the step
+	Step       int              `json:"step"` // from 1
+	At         explain.Duration `json:"at"`   // since the start of the test
+	Repetition int              `json:"repetition"`
+	Field      string           `json:"field"`
+	Want       any              `json:"want"`
+	Got        any              `json:"got"`
+	// Explain tells how the request came to its limits, with the states of their
+	// cells after it. It is nil if the service refuses the request.
+	Explain *explain.Document `json:"explain,omitempty"`
+
+	want, got string // as text
+	repeat    int
+}
+
+// message is the failure on one line, without its place.
+func (f *Failure) message() string {
+	s := fmt.Sprintf("step %d (at %s): %s: want %s, got %s", f.Step, short(time.Duration(f.At)), f.Field, f.want, f.got)
+	if f.repeat > 1 {
+		s += fmt.Sprintf(" (repetition %d of %d)", f.Repetition, f.repeat)
+	}
+	return s
+}
+
+// Options chooses among the tests of files.
+type Options struct {
+	Only     *regexp.Regexp // of names; nil chooses all tests
+	Coverage bool           // list the rules that no test matched
+}
+
+// Run runs the tests of files that are loaded. Its error is a fault of the program.
+func Run(files []*File, o Options) (*Report, error) {
+	report := &Report{Tests: []Result{}}
+	covered := coverage{}
+	for _, f := range files {
+		engine, err := offline.New(offline.Options{Tree: f.tree})
+		if err != nil {
+			return nil, err
+		}
+		covered.add(engine.Rules())
+		for i := range f.tests {
+			t := &f.tests[i]
+			if o.Only != nil && !o.Only.MatchString(t.name) {
+				continue
+			}
+			engine.Reset()
+			r := run{engine: engine, covered: covered, result: Result{File: f.Name, Line: t.at.Line, Name: t.name, Failures: []Failure{}}}
+			r.test(t)
+			if r.result.Passed = len(r.result.Failures) == 0; r.result.Passed {
+				report.Passed++
+			} else {
+				report.Failed++
+			}
+			report.Tests = append(report.Tests, r.result)
+		}
+	}
+	if o.Coverage {
+		report.Coverage = covered.report()
+	}
+	return report, nil
+}
+
+// run is one test while it runs.
+type run struct {
+	engine  *offline.Engine
+	covered coverage
+	result  Result
+
+	step    *step
+	failure Failure // the part that failures of the step have in common
+}
+
+// test runs every step, also after one that failed.
+func (r *run) test(t *test) {
+	for i := range t.steps {
+		r.step = &t.steps[i]
+		r.failure = Failure{File: r.result.File, Step: i + 1, At: explain.Duration(r.step.at), repeat: r.step.repeat}
+		r.engine.At(t.start.Add(r.step.at))
+		r.repeat()
+	}
+}
+
+// repeat sends the request of the step as often as the step says. Of the repetitions
+// whose code is wrong it reports the first.
+func (r *run) repeat() {
+	s := r.step
+	failed := false
+	for n := 1; n <= s.repeat; n++ {
+		r.failure.Repetition, r.failure.Explain = n, nil
+		answer, err := r.engine.Decide(&s.request)
+		if err != nil {
+			r.fail("request", s.line, "a decision", "a decision", err.Error(), "the error: "+err.Error())
+			return
+		}
+		r.covered.match(answer.Statuses)
+		got := headline(s.request.Domain, &answer)
+		last := n == s.repeat
+		for i := range s.expect.wanted {
+			w := &s.expect.wanted[i]
+			isCode := w.field == "code"
+			if !last && !isCode || failed && isCode {
+				continue
+			}
+			if !r.hold(w, w.field, &got) {
+				failed = failed || isCode
+			}
+		}
+		if last && s.expect.statuses != nil {
+			r.statuses(&answer)
+		}
+	}
+}
+
+// statuses compares the statuses of an answer with the wanted ones.
+func (r *run) statuses(answer *service.Evaluation) {
+	expect := &r.step.expect
+	if want, got := len(expect.statuses), len(answer.Statuses); want != got {
+		r.fail("statuses", expect.line, want, fmt.Sprint(want), got, fmt.Sprint(got))
+		return
+	}
+	for i := range expect.statuses {
+		facts := factsOf(r.step.request.Domain, &answer.Statuses[i])
+		for j := range expect.statuses[i].wanted {
+			w := &expect.statuses[i].wanted[j]
+			r.hold(w, fmt.Sprintf("statuses[%d].%s", i, w.field), &facts)
+		}
+	}
+}
+
+// hold reports whether the facts are as wanted, and adds a failure if not.
+func (r *run) hold(w *wanted, field string, f *facts) bool {
+	got, text, holds := w.check(f)
+	if !holds {
+		r.fail(field, w.line, w.want, w.text, got, text)
+	}
+	return holds
+}
+
+// fail adds a failure. A line before the step, of an expectation that the step takes
+// from elsewhere by an alias, becomes that of the step.
+func (r *run) fail(field string, line int, want any, wantText string, got any, gotText string) {
+	if r.failure.Explain == nil {
+		if doc, err := r.engine.Explain(&r.step.request); err == nil {
+			r.failure.Explain = &doc
+		}
+	}
+	f := r.failure
+	f.Field, f.Line = field, max(line, r.step.line)
+	f.Want, f.want, f.Got, f.got = want, wantText, got, gotText
+	r.result.Failures = append(r.result.Failures, f)
+}
