@@ -231,7 +231,7 @@ func (l Log) Step(op *Op) (Log, Reply) {
 
 // fits says how many of op.Times fit a log whose costs sum to used.
 func fits(used int64, op *Op) int64 {
-	room := op.Max.Whole - used
+	room := min(op.Max.Whole, math.MaxInt64/2) - used // used may be negative
 	switch {
 	case room < 0:
 		return 0
@@ -261,6 +261,9 @@ func (l Log) giveBack(used, cost int64) (Log, int64) {
 // retryAt is the moment at which enough of the oldest costs have left for one
 // more op.By.
 func (l Log) retryAt(used int64, op *Op) int64 {
+	if op.By.Whole > op.Max.Whole {
+		return math.MaxInt64
+	}
 	for i, e := range l {
 		used -= e.Cost
 		last := i+1 == len(l) || l[i+1].At > e.At // of the entries that leave at one moment

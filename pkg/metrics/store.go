@@ -43,6 +43,9 @@ func (m *Metrics) Store(next backends.Store, backend string) *Store {
 	return s
 }
 
+// Unwrap is the decorated store; see backends.ScannerOf.
+func (s *Store) Unwrap() backends.Store { return s.Store }
+
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	start := time.Since(s.epoch)

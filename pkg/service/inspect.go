@@ -254,7 +254,7 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 		look := op.Look()
 		c.limit.After = stateOf(c.limit.Limit, &look, r)
 		if c.limit.Policy == descriptors.PolicyLocal {
-			s.cfg.Local.Remember(c.limit.Limit.Limit, &look, r)
+			s.cfg.Local.Remember(c.limit.Limit.Limit, op, r)
 		}
 	})
 	return nil

@@ -14,7 +14,7 @@ import (
 // whose limit has the policy local. It is safe for concurrent use.
 type Local interface {
 	// Remember is told each operation of such a limit that the store has decided,
-	// and the store's reply.
+	// also a reset or a grant, and the store's reply.
 	Remember(l *algorithms.Limit, op *backends.Op, r *backends.Reply)
 	// Decide charges op, or gives it back if it is a refund, and judges it.
 	Decide(l *algorithms.Limit, op *backends.Op) algorithms.Decision

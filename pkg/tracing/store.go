@@ -36,6 +36,9 @@ func (t *Tracer) Store(next backends.Store, system string) backends.Store {
 	return s
 }
 
+// Unwrap is the decorated store; see backends.ScannerOf.
+func (s *store) Unwrap() backends.Store { return s.Store }
+
 // Apply implements [backends.Store]. It makes a span only if the decision has one.
 func (s *store) Apply(ctx context.Context, b *backends.Batch) error {
 	if !trace.SpanFromContext(ctx).IsRecording() {

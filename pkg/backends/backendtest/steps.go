@@ -24,6 +24,9 @@ func testSteps(t *testing.T, s backends.Store) {
 				g.since = [2]int64{min(g.since[0], now), min(g.since[1], now)}
 			}
 			b := g.batch(now)
+			if rng.IntN(8) == 0 {
+				b = g.steer(now)
+			}
 			asked := append([]backends.Op(nil), b.Ops...)
 			apply(t, s, &b)
 			want := backends.Batch{AllOrNothing: b.AllOrNothing, Ops: append([]backends.Op(nil), asked...), Replies: make([]backends.Reply, len(b.Ops))}
@@ -130,8 +133,8 @@ func (g *generator) op(now int64) backends.Op {
 	r := g.rng
 	op := backends.Op{
 		Now: now, Den: 1, Times: 1,
-		Refund: r.IntN(8) == 0,
-		By:     backends.Amount{Whole: r.Int64N(4)},
+		Refund: r.IntN(8) == 0, Undo: r.IntN(2) == 0,
+		By: backends.Amount{Whole: r.Int64N(4)},
 	}
 	if !op.Refund && r.IntN(5) == 0 {
 		op.Times = 1 + r.Int64N(5)
@@ -167,6 +170,21 @@ func (g *generator) op(now int64) backends.Op {
 		op.Kind, op.Key, op.Window, op.Until = backends.List, g.lists[which], window, now+window
 	}
 	return op
+}
+
+// steer makes a batch that resets a cell or grants hits.
+func (g *generator) steer(now int64) backends.Batch {
+	op := g.op(now)
+	by, most := op.By, op.Max
+	if op = op.Reset(); g.rng.IntN(3) > 0 {
+		op.Verb, op.By, op.Max = backends.Grant, by, most
+		op.Least = backends.Amount{Whole: -g.rng.Int64N(20)}
+		if op.Kind == backends.Meter {
+			op.Least = backends.Amount{Whole: -g.rng.Int64N(60) * second, Frac: g.rng.Int64N(7)}
+			op.Until = now + window
+		}
+	}
+	return backends.Batch{Ops: []backends.Op{op, op.Look()}}
 }
 
 // window is that of every operation of the generator.

@@ -22,8 +22,8 @@ var steered = map[string]algorithms.Spec{
 	"queue":                           {Strategy: algorithms.LeakyBucket, MaxDelay: 20 * time.Second},
 }
 
-// RunVerbs resets cells and grants hits, as an operator does.
-func RunVerbs(t *testing.T, s backends.Store) {
+// testVerbs resets cells and grants hits, as an operator does.
+func testVerbs(t *testing.T, s backends.Store) {
 	for name, spec := range steered {
 		spec.Requests, spec.Window = 10, time.Minute
 		t.Run(name, func(t *testing.T) {
@@ -127,9 +127,9 @@ func RunVerbs(t *testing.T, s backends.Store) {
 		c := newSteering(t, s, algorithms.Spec{Requests: 10, Window: time.Minute})
 		c.exhaust()
 		hit, other := c.plan(2, false), counter(fresh("other"), c.now, 3, -1)
-		b := backends.Batch{Ops: []backends.Op{hit.Look(), hit.Reset(), other, hit, hit.Look()}}
+		b := backends.Batch{Ops: []backends.Op{hit.Reset(), other, hit, hit.Look()}}
 		for i, r := range apply(t, s, &b) {
-			if want := []int64{15, 0, 3, 2, 2}[i]; r.Value.Whole != want {
+			if want := []int64{0, 3, 2, 2}[i]; r.Value.Whole != want {
 				t.Errorf("operation %d: %+v, want %d", i, r, want)
 			}
 		}

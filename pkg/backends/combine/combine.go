@@ -97,6 +97,9 @@ func New(next backends.Store, timeout time.Duration) (*Store, error) {
 	return s, nil
 }
 
+// Unwrap is the decorated store; see backends.ScannerOf.
+func (s *Store) Unwrap() backends.Store { return s.Store }
+
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	if b.AllOrNothing && len(b.Ops) > 1 {

@@ -48,10 +48,10 @@ func merge(waiting []*waiter) []merged {
 
 // takes reports whether op equals m's operation but for its time: fields that
 // depend on the time are compared relative to Op.Now, and the weight of a sliding
-// window, which falls with time, is not compared.
+// window, which falls with time, is not compared. Resets and grants stay alone.
 func (m *merged) takes(op *backends.Op) bool {
 	a, b := m.op, *op
-	if a.Times != int64(len(m.callers)) || b.Times != 1 || a.Times == backends.MaxTimes {
+	if a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || b.Times != 1 || a.Times == backends.MaxTimes {
 		return false
 	}
 	relative(&a)

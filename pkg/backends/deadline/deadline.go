@@ -31,6 +31,9 @@ func New(next backends.Store, timeout time.Duration) (*Store, error) {
 	return &Store{next, timeout}, nil
 }
 
+// Unwrap is the decorated store; see backends.ScannerOf.
+func (s *Store) Unwrap() backends.Store { return s.Store }
+
 // Apply implements backends.Store. The replies to operations that were not
 // decided in time have an error that says how long the wait was.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {

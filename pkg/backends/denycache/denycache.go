@@ -4,9 +4,10 @@
 // A counter or meter that has no room for an operation has no room until it ends.
 // So for a second after a denial the cache answers for its cell. The cache keeps
 // cells, not denials: it tries each operation on the remembered cell, so the
-// store decides when a limit was raised or a cost is smaller. A refund through
-// this process removes the cell; a refund through another process takes effect
-// when the second is over.
+// store decides when a limit was raised or a cost is smaller. A refund, a reset or
+// a grant through this process removes the cell; one through another process takes
+// effect when the second is over. So a denied key costs the store about one operation
+// a second.
 //
 // A denial from memory charges nothing: a fixed window that counts denied hits
 // counts fewer of them. The store always decides operations on sliding windows
@@ -19,6 +20,7 @@ package denycache
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
@@ -32,8 +34,8 @@ const (
 	// longestName bounds a name in bytes. Longer keys are named by their hash,
 	// so that long values of callers do not take more memory.
 	longestName = 64
-	// freshFor is how long a remembered cell is used, in µs. A refund through
-	// another process has no effect here for at most this long.
+	// freshFor is how long a remembered cell is used, in µs. A refund, a reset or a
+	// grant through another process has no effect here for at most this long.
 	freshFor = 1_000_000
 )
 
@@ -42,6 +44,9 @@ type Store struct {
 	backends.Store
 	full  *lru.Cache[string, memory]
 	count counters
+	// steered counts resets and grants. A reply to an operation that was under way
+	// meanwhile is not remembered: it may tell of the cell before.
+	steered atomic.Uint64
 }
 
 var _ backends.Store = (*Store)(nil)
@@ -62,6 +67,9 @@ func New(next backends.Store, size int) (*Store, error) {
 	return &Store{Store: next, full: full}, nil
 }
 
+// Unwrap is the decorated store; see backends.ScannerOf.
+func (s *Store) Unwrap() backends.Store { return s.Store }
+
 // Apply implements backends.Store. Replies from memory have Recalled set.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	if b.AllOrNothing && len(b.Ops) > 1 {
@@ -71,7 +79,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 		}
 		return err
 	}
-	known := 0
+	known, steered := 0, s.steered.Load()
 	for i := range b.Ops {
 		b.Replies[i] = backends.Reply{}
 		if r := s.recall(&b.Ops[i]); r.Recalled && !askedBefore(b, i) {
@@ -92,7 +100,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	}
 	for i := range b.Ops {
 		if !b.Replies[i].Recalled {
-			s.remember(&b.Ops[i], &b.Replies[i])
+			s.remember(&b.Ops[i], &b.Replies[i], steered)
 		}
 	}
 	return err
@@ -113,7 +121,7 @@ func askedBefore(b *backends.Batch, i int) bool {
 // until the cell ends, refunds aside, and whether op is decided by that cell alone.
 func lasts(op *backends.Op) bool {
 	switch {
-	case op.Refund || op.Group > 0 || op.By == (backends.Amount{}):
+	case op.Verb != backends.Charge || op.Refund || op.Group > 0 || op.By == (backends.Amount{}):
 		return false
 	case op.Kind == backends.Counter:
 		return op.Prev == "" && op.Span != backends.EveryHit
@@ -161,9 +169,13 @@ func (s *Store) recall(op *backends.Op) backends.Reply {
 }
 
 // remember keeps op's cell if the reply says that the cell has no room for op.
-// Otherwise it forgets the cell: a refund may have made room.
-func (s *Store) remember(op *backends.Op, r *backends.Reply) {
+// Otherwise it forgets the cell: a refund may have made room. steered is the count of
+// resets and grants when op went to the store.
+func (s *Store) remember(op *backends.Op, r *backends.Reply, steered uint64) {
 	if r.Err != nil || r.Admitted > 0 || !lasts(op) {
+		if op.Verb != backends.Charge {
+			s.steered.Add(1)
+		}
 		s.full.Remove(name(op.Key))
 		return
 	}
@@ -172,4 +184,7 @@ func (s *Store) remember(op *backends.Op, r *backends.Reply) {
 		until = r.Value.Whole
 	}
 	s.add(name(op.Key), memory{backends.Cell{Value: r.Value, Until: until}, r.Now})
+	if s.steered.Load() != steered {
+		s.full.Remove(name(op.Key))
+	}
 }

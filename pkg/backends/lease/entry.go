@@ -12,6 +12,7 @@ import (
 type entry struct {
 	stem  string
 	cells uint64 // how many cells there were so far; a job is about one of them
+	reset uint64 // the last of them that was reset; 0 for none
 	terms backends.Lease
 	op    backends.Op // the last operation on the current cell that went to the store
 	// The cell as the store last reported it; known says that it has.
@@ -19,6 +20,8 @@ type entry struct {
 	value backends.Amount
 	prev  int64
 	until int64 // when a counter ends, or 0
+	// credit: the cell had credit of a grant. It is not leased then.
+	credit bool
 
 	grants    [3]grant // oldest first; those without hits are last
 	fetching  int64    // hits that are being charged
@@ -42,7 +45,7 @@ type grant struct {
 
 // begin starts a cell of which nothing is known. It keeps demand, trip and failing.
 func (e *entry) begin(op *backends.Op) {
-	*e = entry{stem: e.stem, cells: e.cells + 1, terms: *op.Lease, op: *op, failing: e.failing, demand: e.demand, trip: e.trip}
+	*e = entry{stem: e.stem, cells: e.cells + 1, reset: e.reset, terms: *op.Lease, op: *op, failing: e.failing, demand: e.demand, trip: e.trip}
 }
 
 // over reports whether the window of a counter has ended.
@@ -96,9 +99,9 @@ func (e *entry) due(now int64) (hits int64, top backends.Amount) {
 
 // giveBack is the operation that gives back hits of e's cell at a time.
 func (e *entry) giveBack(hits, now int64) backends.Op {
-	op := at(e.op, now)
+	op := at(e.op, now).Inverse()
 	op.By, op.Times = times(e.terms.Unit, hits, op.Den), 1
-	op.Refund, op.ChargeDenied, op.Lease, op.Group, op.Role = true, false, nil, 0, backends.Firm
+	op.Lease, op.Group, op.Role = nil, 0, backends.Firm
 	return op
 }
 
@@ -222,7 +225,9 @@ func (e *entry) learn(op *backends.Op, r *backends.Reply, together bool) {
 		}
 		e.retry = op.Now + e.terms.TTL
 	}
-	r.Value = e.without(r.Value, r.Now)
+	if !e.credit {
+		r.Value = e.without(r.Value, r.Now)
+	}
 }
 
 // fails notes whether a background call for the key had an answer.
@@ -235,7 +240,12 @@ func (e *entry) fails(err error, now int64) {
 // saw takes in the state of the cell.
 func (e *entry) saw(r *backends.Reply) {
 	e.known, e.value, e.prev = true, r.Value, r.Prev
-	if e.op.Kind != backends.Meter {
+	switch e.op.Kind {
+	case backends.Meter:
+		e.credit = r.Value.Whole < r.Now
+	case backends.Counter:
+		e.until, e.credit = r.Until, r.Value.Whole < 0
+	default:
 		e.until = r.Until
 	}
 }
@@ -245,7 +255,7 @@ func (e *entry) saw(r *backends.Reply) {
 func (e *entry) want(op *backends.Op) int64 {
 	ttl, expected := e.terms.TTL, e.demand.expected()
 	switch {
-	case e.fetching > 0, expected < hot/2, e.out() >= e.terms.Share:
+	case e.fetching > 0, e.credit, expected < hot/2, e.out() >= e.terms.Share:
 		return 0
 	case op.Now < e.retry && op.Now > e.retry-2*ttl:
 		return 0

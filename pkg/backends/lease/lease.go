@@ -16,9 +16,26 @@
 //   - A refund goes into the lease as far as it has room, else to the store.
 //   - Groups, all-or-nothing batches of several operations, and operations with
 //     Times above 1 go to the store.
+//   - A reset or a grant goes to the store, and ends the lease of its cell when the
+//     store has answered.
 //
 // Replies have the cell's value as the store last reported it, less the hits
 // that this process holds.
+//
+// # Resets and grants
+//
+// A reset forgets the charges of all hits that are leased. So this process drops the
+// hits that it holds or is fetching, and does not give them back. Other processes do
+// not know of the reset: they use up or give back their hits, and the hits that they
+// give back lower the new cell, though never below 0. So after a reset at most the
+// hits that they held may pass in addition: one share for each process.
+//
+// A grant forgets no charge. This process gives back the hits that it holds, and a
+// refund of a lease restores the credit of a cell that still has credit ([backends.Op],
+// Undo). A cell that is known to have credit is not leased: its hits go to the store
+// until the credit is used up. A process that does not know of the grant learns of it
+// with its next operation on the cell; a fetch that it makes before then may take
+// credit, which is lost as far as its hits are not used (of a meter: all of it).
 //
 // # Background work
 //
@@ -116,6 +133,9 @@ func New(next backends.Store, o Options) (*Store, error) {
 	return s, nil
 }
 
+// Unwrap is the decorated store; see backends.ScannerOf.
+func (s *Store) Unwrap() backends.Store { return s.Store }
+
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	if !anyLease(b) || s.closed.Load() {
@@ -124,7 +144,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	together, taken := b.Together(), 0
 	for i := range b.Ops {
 		b.Replies[i] = backends.Reply{}
-		if op := &b.Ops[i]; !together && op.Lease != nil && op.Times == 1 && s.take(op, &b.Replies[i]) {
+		if op := &b.Ops[i]; !together && op.Lease != nil && op.Verb == backends.Charge && op.Times == 1 && s.take(op, &b.Replies[i]) {
 			taken++
 		}
 	}
@@ -138,17 +158,24 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	default:
 		err = b.ApplyRest(ctx, s.Store, func(r *backends.Reply) bool { return r.Leased })
 	}
+	steered := false
 	for i := range b.Ops {
-		if op := &b.Ops[i]; op.Lease != nil && !b.Replies[i].Leased {
+		op := &b.Ops[i]
+		steered = steered || op.Verb != backends.Charge
+		if op.Lease != nil && op.Verb == backends.Charge && !b.Replies[i].Leased {
 			s.learn(op, &b.Replies[i], together)
 		}
+	}
+	if steered {
+		s.forget(b)
 	}
 	return err
 }
 
+// anyLease reports whether b has an operation that matters to leases.
 func anyLease(b *backends.Batch) bool {
 	for i := range b.Ops {
-		if b.Ops[i].Lease != nil {
+		if b.Ops[i].Lease != nil || b.Ops[i].Verb != backends.Charge {
 			return true
 		}
 	}
@@ -221,7 +248,7 @@ func (s *Store) enter(e *entry, op *backends.Op) bool {
 		if op.Until < e.op.Until {
 			return false
 		}
-		prev := e.value.Whole
+		prev := max(0, e.value.Whole)
 		s.abandon(e, op.Now)
 		e.begin(op)
 		// A new window of the clock is empty but for the other processes' hits.

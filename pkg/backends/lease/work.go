@@ -156,6 +156,17 @@ func (j *job) current() bool {
 	return false
 }
 
+// forgotten reports whether a reset has removed the cell of the job, and with it the
+// charge of its hits.
+func (j *job) forgotten() bool {
+	if j.entry == nil {
+		return false
+	}
+	j.shard.mu.Lock()
+	defer j.shard.mu.Unlock()
+	return j.cell <= j.entry.reset
+}
+
 // fetched takes in the answer to a fetch. Hits for a cell that the entry has left
 // are given back.
 func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
@@ -165,9 +176,14 @@ func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
 		s.count.leased.Add(uint64(n))
 	}
 	if !j.current() {
-		if n > 0 {
+		switch {
+		case n == 0:
+		case j.forgotten():
+			s.count.lost.Add(uint64(n))
+		default:
 			back := job{op: at(j.op, now), hits: n, back: true, unit: j.unit, top: r.Value}
-			back.op.Refund, back.op.By, back.op.Times = true, times(j.unit, n, j.op.Den), 1
+			back.op.By, back.op.Times = times(j.unit, n, j.op.Den), 1
+			back.op = back.op.Inverse()
 			s.enqueue(back)
 		}
 		return
@@ -214,6 +230,37 @@ func (s *Store) returned(j *job, r *backends.Reply) {
 	j.entry.returning = 0
 	if j.entry.fails(r.Err, j.op.Now); !j.entry.failing {
 		j.entry.saw(r)
+	}
+}
+
+// forget ends the leases of the cells that b has reset or granted hits to, whether
+// or not the store has answered.
+func (s *Store) forget(b *backends.Batch) {
+	verbs := make(map[string]backends.Verb, len(b.Ops))
+	for i := range b.Ops {
+		if op := &b.Ops[i]; op.Verb != backends.Charge && verbs[op.Key] != backends.Reset {
+			verbs[op.Key] = op.Verb
+		}
+	}
+	now := s.Store.Now()
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		for stem, e := range sh.hot {
+			switch verbs[e.op.Key] {
+			case backends.Charge:
+				continue
+			case backends.Reset:
+				e.reset = e.cells
+				s.count.lost.Add(uint64(e.drop()))
+			case backends.Grant:
+				s.abandon(e, now)
+			}
+			e.cells++ // jobs under way are about a cell of the past
+			delete(sh.hot, stem)
+			s.keys.Add(-1)
+		}
+		sh.mu.Unlock()
 	}
 }
 

@@ -14,6 +14,8 @@ const (
 	// tick is added because memcached's clock moves in whole seconds: an item
 	// with an expiry of n lives between n-1 and n.
 	tick = 1
+	// gone is the exptime that removes an item.
+	gone = -1
 )
 
 // expiration is the exptime with which memcached keeps an item for at least left

@@ -183,6 +183,9 @@ func (j *job) step(cells []*cell, found map[string]*memcache.Item, do func(i int
 			j.Replies[i] = backends.Reply{Err: foreign(StoredKey(j.Ops[i].Prev), err)}
 			continue
 		}
+		if op := &j.Ops[i]; op.Verb == backends.Reset && op.Prev != "" {
+			delete(found, StoredKey(op.Prev))
+		}
 		do(i, c.record, prev)
 	}
 }
@@ -199,7 +202,7 @@ func (j *job) fail(c *cell, err error) {
 // either: charges of other operations already follow from its refusal.
 func (j *job) try(i int, r *record, prev int64) {
 	op := &j.Ops[i]
-	depends := j.AllOrNothing || op.Group > 0
+	depends := j.together && (j.AllOrNothing || op.Group > 0)
 	if !depends || j.round == 0 || j.Replies[i].Admitted == op.Times {
 		j.Replies[i] = r.step(op, prev)
 		return

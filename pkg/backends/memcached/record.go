@@ -16,6 +16,9 @@ import (
 //	ending  "12 1700000000000"  a counter and when it ends
 //	meter   "1700000000000 3"   a point in time and its fraction
 //	log     binary              see encodeLog
+//
+// Credit makes the first number negative, and a meter then has a third one: when the
+// credit ends. memcached's incr and decr refuse a negative number.
 type form uint8
 
 const (
@@ -68,33 +71,42 @@ func decode(op *backends.Op, text []byte) (*record, error) {
 
 func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 	// decr leaves spaces at the end of a number that became shorter.
-	first, second, two := strings.Cut(strings.TrimRight(text, " "), " ")
-	a, err := strconv.ParseUint(first, 10, 64)
-	if err != nil || two == (f == number) {
+	fields := strings.Split(strings.TrimRight(text, " "), " ")
+	var n [3]int64
+	if len(fields) > len(n) {
 		return backends.Cell{}, errNonsense
 	}
-	var b int64
-	if two {
-		if b, err = strconv.ParseInt(second, 10, 64); err != nil || b < 0 {
+	for i, field := range fields {
+		var err error
+		n[i], err = strconv.ParseInt(field, 10, 64)
+		if errors.Is(err, strconv.ErrRange) && i == 0 && n[0] > 0 { // as uint64, see saturate
+			err = nil
+		}
+		if err != nil || i > 0 && n[i] < 0 {
 			return backends.Cell{}, errNonsense
 		}
 	}
-	switch f {
-	case number: // may be above MaxValue for a moment, see saturate
-		return counter(min(a, uint64(backends.MaxValue)), op.Until), nil
-	case ending:
-		return counter(min(a, uint64(backends.MaxValue)), b), nil
+	credit := n[0] < 0
+	switch {
+	case f == number && len(fields) == 1: // may be above MaxValue for a moment, see saturate
+		return counter(n[0], op.Until), nil
+	case f == ending && len(fields) == 2:
+		return counter(n[0], n[1]), nil
+	case f == meter && !credit && len(fields) == 2, f == meter && credit && len(fields) == 3:
+		c := backends.Cell{Value: backends.Amount{Whole: n[0], Frac: n[1]}, Until: n[2]}
+		if !credit {
+			c.Until = n[0]
+			if n[1] > 0 && c.Until < math.MaxInt64 {
+				c.Until++
+			}
+		}
+		return c, nil
 	}
-	c := backends.Cell{Value: backends.Amount{Whole: int64(min(a, math.MaxInt64)), Frac: b}}
-	c.Until = c.Value.Whole
-	if b > 0 && c.Until < math.MaxInt64 {
-		c.Until++
-	}
-	return c, nil
+	return backends.Cell{}, errNonsense
 }
 
-func counter(n uint64, until int64) backends.Cell {
-	return backends.Cell{Value: backends.Amount{Whole: int64(n)}, Until: until}
+func counter(n, until int64) backends.Cell {
+	return backends.Cell{Value: backends.Amount{Whole: min(n, backends.MaxValue)}, Until: until}
 }
 
 // count is the counter's value at now.
@@ -112,14 +124,14 @@ func (r *record) step(op *backends.Op, prev int64) backends.Reply {
 		n := len(r.log)
 		lowered := n > 0 && r.log[n-1].At > op.Now
 		r.log, reply = r.log.Step(op)
-		charged := reply.Admitted > 0 && op.By.Whole > 0 && (n > 0 || !op.Refund)
+		charged := reply.Admitted > 0 && op.By.Whole > 0 && (n > 0 || !op.Refund) || op.Verb != backends.Charge
 		r.changed = r.changed || charged || lowered
 		r.left = max(r.left, reply.Until-op.Now)
 		return reply
 	}
 	before := r.cell
 	r.cell, reply = r.cell.Step(op, prev)
-	charged := (reply.Admitted > 0 || op.ChargeDenied) && op.By != (backends.Amount{})
+	charged := (reply.Admitted > 0 || op.ChargeDenied) && op.By != (backends.Amount{}) || op.Verb != backends.Charge
 	lowered := r.cell.Until < before.Until && op.Now < r.cell.Until
 	if r.form == meter {
 		lowered = r.cell.Value.Less(before.Value)
@@ -128,6 +140,9 @@ func (r *record) step(op *backends.Op, prev int64) backends.Reply {
 	r.left = max(r.left, r.cell.Until-op.Now)
 	return reply
 }
+
+// empty reports whether there is no cell.
+func (r *record) empty() bool { return len(r.log) == 0 && r.cell == (backends.Cell{}) }
 
 // encode is the cell's text.
 func (r *record) encode() []byte {
@@ -140,6 +155,9 @@ func (r *record) encode() []byte {
 		b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10)
 	case meter:
 		b = strconv.AppendInt(append(b, ' '), r.cell.Value.Frac, 10)
+		if r.cell.Value.Whole < 0 {
+			b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10)
+		}
 	}
 	return b
 }
@@ -147,13 +165,16 @@ func (r *record) encode() []byte {
 // encodeLog packs a log: for each charge, oldest first, its distance in µs
 // from the charge before (of the first, from the epoch) and its cost, as
 // varints. A charge takes 2 to 16 bytes, so 10,000 charges stay far below
-// memcached's 1 MB.
+// memcached's 1 MB. A grant is a cost of 0 and the hits that were granted.
 func encodeLog(l backends.Log) []byte {
 	b := make([]byte, 0, 10+6*len(l))
 	var at int64
 	for _, e := range l {
 		b = binary.AppendUvarint(b, uint64(e.At-at))
-		b = binary.AppendUvarint(b, uint64(e.Cost))
+		if e.Cost < 0 {
+			b = append(b, 0)
+		}
+		b = binary.AppendUvarint(b, uint64(max(e.Cost, -e.Cost)))
 		at = e.At
 	}
 	return b
@@ -167,13 +188,17 @@ func decodeLog(b []byte) (backends.Log, error) {
 		if n <= 0 || distance > uint64(math.MaxInt64-at) {
 			return nil, errNonsense
 		}
-		cost, m := binary.Uvarint(b[n:])
-		if m <= 0 || cost == 0 || cost > uint64(backends.MaxValue) {
+		sign := int64(1)
+		if b = b[n:]; len(b) > 0 && b[0] == 0 {
+			sign, b = -1, b[1:]
+		}
+		cost, n := binary.Uvarint(b)
+		if n <= 0 || cost == 0 || cost > uint64(backends.MaxValue) {
 			return nil, errNonsense
 		}
 		at += int64(distance)
-		l = append(l, backends.Entry{At: at, Cost: int64(cost)})
-		b = b[n+m:]
+		l = append(l, backends.Entry{At: at, Cost: sign * int64(cost)})
+		b = b[n:]
 	}
 	return l, nil
 }

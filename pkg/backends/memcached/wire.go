@@ -85,7 +85,10 @@ var errRaced = errors.New("changed by another writer")
 // swap writes a cell as its operations left it, if nobody has changed it since
 // it was read.
 func (j *job) swap(c *cell) error {
-	if c.record == nil || !c.record.changed {
+	if err := j.removePrevious(c); err != nil {
+		return err
+	}
+	if c.record == nil || !c.record.changed || c.record.empty() && c.item == nil {
 		j.wrote(c)
 		return nil
 	}
@@ -94,7 +97,9 @@ func (j *job) swap(c *cell) error {
 	if c.record.form == number {
 		jitter = j.jitter
 	}
-	item.Expiration = expiration(c.record.left, jitter, time.Now())
+	if item.Expiration = expiration(c.record.left, jitter, time.Now()); c.record.empty() {
+		item.Expiration = gone
+	}
 	var err error
 	if c.item == nil {
 		err = j.client.Add(item)
@@ -112,6 +117,18 @@ func (j *job) swap(c *cell) error {
 	return fmt.Errorf("write: %w", err)
 }
 
+// removePrevious removes the previous cells of the operations on c that reset it.
+func (j *job) removePrevious(c *cell) error {
+	for _, i := range c.ops {
+		if op := &j.Ops[i]; op.Verb == backends.Reset && op.Prev != "" {
+			if err := j.client.Delete(StoredKey(op.Prev)); err != nil && !errors.Is(err, memcache.ErrCacheMiss) {
+				return fmt.Errorf("remove: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
 // wrote notes that memcached has the cell as its operations left it.
 func (j *job) wrote(c *cell) {
 	c.written = true
@@ -121,14 +138,15 @@ func (j *job) wrote(c *cell) {
 }
 
 // count applies charges and refunds that memcached's incr and decr can do, in
-// order.
+// order. memcached refuses them on a cell with credit: count then leaves the
+// remaining operations on the cell to compare-and-swap, in the next round.
 func (j *job) count(c *cell) error {
-	for _, i := range c.ops {
+	for n, i := range c.ops {
 		op := &j.Ops[i]
 		value, err := j.charge(c.key, op)
 		if err != nil && strings.Contains(err.Error(), "non-numeric") { // memcached's CLIENT_ERROR
-			j.fail(c, errNonsense)
-			break
+			c.counts, c.ops = false, c.ops[n:]
+			return errRaced
 		}
 		if err != nil {
 			return fmt.Errorf("count: %w", err)

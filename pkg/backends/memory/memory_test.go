@@ -21,5 +21,3 @@ func open(t testing.TB, maxKeys int) *memory.Store {
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backends.Store { return open(t, 100_000) })
 }
-
-func TestVerbs(t *testing.T) { backendtest.RunVerbs(t, open(t, 100_000)) }

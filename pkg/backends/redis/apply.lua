@@ -5,8 +5,8 @@
 -- ARGV[1]  the operations, packed (see pack in script.go)
 -- ARGV[2]  how they are decided: 0 each on its own, 1 group by group, 2 all or
 --          nothing
--- Returns  for each operation: admitted (-1: its key does not hold such a cell,
---          -2: its Prev does not), value whole, value frac, prev, until, retry at
+-- Returns  for each operation: admitted (BAD: its key does not hold such a cell,
+--          BAD_PREV: its Prev does not), value whole, value frac, prev, until, retry at
 --          (-1 for never)
 --
 -- Steps change copies of cells in `cells` and `lists`, which are written at the
@@ -15,16 +15,18 @@
 --
 -- A counter is "count", or "count:until" where the window starts at a hit; a
 -- meter is "whole" or "whole:frac"; a list has elements "at:cost:total", total
--- being the sum of the costs up to it, so that a sum is one subtraction. A
+-- being the sum of the costs up to it, so that a sum is one subtraction. Credit
+-- makes a count and a cost negative; a meter with credit is "-whole:frac:until". A
 -- cell's end is judged by the caller's clock (now), not by whether Redis has
 -- expired the key. All numbers stay below 2^53, where doubles are exact.
 local COUNTER, METER = 0, 1 -- else a list
 local FIXED, EVERY_HIT = 0, 2
 local FIRM, QUOTA = 0, 1
+local REFUND, UNDO, RESET, GRANT = 1, 2, 3, 4 -- ways, as in script.go; 0 is a charge
 local ALL = 2 -- of ARGV[2]
 local MAX = 4503599627370496 -- backends.MaxValue, 2^52
 local NEVER = -1
-local BAD, BAD_PREV = -1, -2
+local BAD, BAD_PREV = -9007199254740992, -2 -- no cell has the value BAD, -2^53
 local GRACE = 1000 -- ms; as in script.go
 local SKEW = 1000000 -- µs; backends.Skew
 local FORMAT, SIZE = '<BBBBBBBdddddddddddddd', 7 + 14 * 8
@@ -63,6 +65,7 @@ local cells, lists = {}, {}
 --   value  its first number; false if it is absent, BAD if the key holds
 --          something else
 --   rest   the number after the colon, or false
+--   till   when the credit of a meter ends, or false
 --   dirty  the cell has to be written
 --   life   how long the key has to live, in ms; false if only its count was read
 local function cell(key)
@@ -73,7 +76,7 @@ local function cell(key)
     s = try('GET', key)
     raw[key] = s
   end
-  c = { value = false, rest = false, dirty = false, life = false }
+  c = { value = false, rest = false, till = false, dirty = false, life = false }
   if s then
     local value, rest = tonumber(s), 0
     if not value then
@@ -83,12 +86,18 @@ local function cell(key)
         local colon = find(s, ':', 1, true)
         if colon then
           value, rest = tonumber(sub(s, 1, colon - 1)), tonumber(sub(s, colon + 1))
+          if value and value < 0 and not rest then
+            local second = find(s, ':', colon + 1, true)
+            if second then
+              rest, c.till = tonumber(sub(s, colon + 1, second - 1)), tonumber(sub(s, second + 1))
+            end
+          end
           c.rest = rest
         end
       end
     end
     -- NaN is not >= 0.
-    if value and rest and value >= 0 and rest >= 0 and value <= 2 * MAX and rest <= 2 * MAX then
+    if value and rest and value >= -MAX and rest >= 0 and value <= 2 * MAX and rest <= 2 * MAX then
       c.value = value
     else
       c.value = BAD
@@ -98,12 +107,12 @@ local function cell(key)
   return c
 end
 
-local function counter(key, prev, span, refund, forced, now, by, max, times, num, den, till, ttl)
-  local before = 0
+local function counter(key, prev, span, way, forced, now, by, max, least, times, num, den, till, ttl)
+  local before, refund = 0, way == REFUND or way == UNDO
   if prev then
     local p = cell(prev)
     if p.value == BAD then return BAD_PREV, 0, 0, 0, 0, 0 end
-    before = p.value or 0
+    before = math.max(0, p.value or 0)
     max = max - share(before, num, den)
   end
   local c = cell(key)
@@ -119,7 +128,14 @@ local function counter(key, prev, span, refund, forced, now, by, max, times, num
   local admitted = 0
   if refund then
     admitted = times
-    v = math.max(0, v - by * times)
+    if v >= 0 then
+      v = math.max(0, v - by * times)
+    elseif way == UNDO then
+      v = v - by * times
+    end
+  elseif way == GRANT then
+    admitted = times
+    v = math.max(math.min(v, max) - by, math.min(v, least))
   elseif forced then
     v = math.min(v + by * times, MAX)
     if v <= max then
@@ -138,7 +154,9 @@ local function counter(key, prev, span, refund, forced, now, by, max, times, num
     if v > MAX then v = MAX end
   end
   local charged = by ~= 0 and (admitted > 0 or forced) and (present or not refund)
-  if charged then
+  if way == GRANT then
+    charged, c.value = true, v
+  elseif charged then
     if span == EVERY_HIT and not refund then ends = till end
     c.value = v
   end
@@ -154,23 +172,40 @@ local function counter(key, prev, span, refund, forced, now, by, max, times, num
   return admitted, v, 0, before, ends, 0
 end
 
-local function meter(key, refund, now, by, byf, den, max, maxf, far, farf, times)
+local function meter(key, way, now, by, byf, den, max, maxf, far, farf, times, till)
   local c = cell(key)
   if c.value == BAD then return BAD, 0, 0, 0, 0, 0 end
   local v, f, lowered = c.value, c.rest or 0, false
+  local credit = false -- when it ends
   if v then
     if f >= den then f = den - 1 end -- written by a limit with another denominator
-    if far + SKEW < v or far + SKEW == v and farf < f then v, f, lowered = far, farf, true end
-  end
-  if not v or v < now then v, f = now, 0 end
-  local admitted = 0
-  if refund then
-    admitted = times
-    for _ = 1, times do
-      v, f = v - by, f - byf
-      if f < 0 then v, f = v - 1, f + den end
+    if v < 0 then
+      if not c.till then return BAD, 0, 0, 0, 0, 0 end
+      if now < c.till then v, credit = v + now, c.till end
+    elseif way ~= GRANT and (far + SKEW < v or far + SKEW == v and farf < f) then
+      v, f, lowered = far, farf, true
     end
-    if v < now then v, f = now, 0 end
+  end
+  if not v or v < now and not credit then v, f = now, 0 end
+  local admitted = 0
+  if way == GRANT then
+    admitted, lowered = times, true
+    local least, leastf = now + far, farf
+    if v < least or v == least and f < leastf then least, leastf = v, f end
+    if max < v or max == v and maxf < f then v, f = max, maxf end
+    v, f = v - by, f - byf
+    if f < 0 then v, f = v - 1, f + den end
+    if v < least or v == least and f < leastf then v, f = least, leastf end
+    credit = v < now and till
+  elseif way == REFUND or way == UNDO then
+    admitted = times
+    if v >= now or way == UNDO then
+      for _ = 1, times do
+        v, f = v - by, f - byf
+        if f < 0 then v, f = v - 1, f + den end
+      end
+      if v < now and not credit then v, f = now, 0 end
+    end
   else
     while admitted < times do
       local w, g = v + by, f + byf
@@ -181,12 +216,19 @@ local function meter(key, refund, now, by, byf, den, max, maxf, far, farf, times
     end
     if v > 2 * MAX then v, f = 2 * MAX, 0 end -- the year 2255
   end
+  credit = v < now and credit
   local ends = v
-  if f > 0 then ends = v + 1 end
+  if credit then
+    ends = credit
+  elseif f > 0 then
+    ends = v + 1
+  end
   c.life = lifetime(ends - now)
   if lowered or admitted > 0 and (by ~= 0 or byf ~= 0) then
-    c.value, c.rest, c.dirty = false, false, true
-    if ends > now then
+    c.value, c.rest, c.till, c.dirty = false, false, credit, true
+    if credit then
+      c.value, c.rest = v - now, f
+    elseif ends > now then
       c.value = v
       if f > 0 then c.rest = f end
     end
@@ -198,9 +240,9 @@ end
 local function listSteps()
   local FOREIGN = {} -- the error for a key that does not hold a log
 
-  local function number(s)
+  local function number(s, least)
     local x = tonumber(s)
-    if x and x >= 0 and x <= 2 * MAX then return x end
+    if x and x >= least and x <= 2 * MAX then return x end
     error(FOREIGN)
   end
 
@@ -208,7 +250,7 @@ local function listSteps()
     local a = find(s, ':', 1, true)
     local b = a and find(s, ':', a + 1, true)
     if not b then error(FOREIGN) end
-    return { at = number(sub(s, 1, a - 1)), cost = number(sub(s, a + 1, b - 1)), total = number(sub(s, b + 1)) }
+    return { at = number(sub(s, 1, a - 1), 0), cost = number(sub(s, a + 1, b - 1), -MAX), total = number(sub(s, b + 1), -2 * MAX) }
   end
 
   local newest
@@ -233,7 +275,8 @@ local function listSteps()
   -- list is the copy of the log at key: the stored elements without the newest
   -- `cut`, then `added`. `base` is the total of the elements that have left its
   -- head; `tail` is the newest stored element that is not cut. A clock that was
-  -- set back leaves elements dated after now: they become one element dated now.
+  -- set back leaves elements dated after now: they are dated now, and neighbours that
+  -- are no grants become one.
   local function list(key, now, window)
     local l = lists[key]
     if l and (l.now == now or ARGV[2] ~= '0') then return l end
@@ -254,15 +297,20 @@ local function listSteps()
       s = call('LINDEX', key, 0)
     end
     l.length = s and call('LLEN', key) or 0
-    local oldest, newest
+    local late = {}
     while l.cut < l.length do
       l.tail = element(call('LINDEX', key, -1 - l.cut))
       if l.tail.at <= now then break end
-      l.cut, oldest, newest = l.cut + 1, l.tail, newest or l.tail
+      l.cut, late[#late + 1] = l.cut + 1, l.tail
     end
-    if newest then
-      l.added[1] = { at = now, cost = newest.total - oldest.total + oldest.cost, total = newest.total }
-      l.dirty = true
+    l.dirty = #late > 0
+    for i = #late, 1, -1 do
+      local e, before = late[i], l.added[#l.added]
+      if before and before.cost > 0 and e.cost > 0 then
+        before.cost, before.total = before.cost + e.cost, e.total
+      else
+        l.added[#l.added + 1] = { at = now, cost = e.cost, total = e.total }
+      end
     end
     lists[key] = l
     return l
@@ -281,8 +329,15 @@ local function listSteps()
     return e and e.total - l.base or 0
   end
 
-  -- giveBack takes cost off the newest elements.
+  local function add(l, key, at, cost)
+    local e = newest(l, key)
+    l.added[#l.added + 1] = { at = at, cost = cost, total = (e and e.total or l.base) + cost }
+    l.dirty = true
+  end
+
+  -- giveBack takes cost off the newest elements that are no grants.
   local function giveBack(l, key, cost)
+    local grants = {}
     local e = newest(l, key)
     while e and cost > 0 do
       if #l.added > 0 then
@@ -290,56 +345,54 @@ local function listSteps()
       else
         l.cut, l.tail = l.cut + 1, nil
       end
-      if e.cost > cost then
-        l.added[#l.added + 1] = { at = e.at, cost = e.cost - cost, total = e.total - cost }
-        return
+      if e.cost < 0 then
+        grants[#grants + 1] = e
+      else
+        if e.cost > cost then add(l, key, e.at, e.cost - cost) end
+        cost = cost - e.cost
       end
-      cost = cost - e.cost
       e = newest(l, key)
     end
+    for i = #grants, 1, -1 do add(l, key, grants[i].at, grants[i].cost) end
+    l.dirty = true
   end
 
-  -- retryAt is when enough of the oldest costs have left for one more `by`.
+  -- retryAt is when enough of the oldest costs have left for one more `by`. All
+  -- elements of one moment leave together.
   local function retryAt(l, key, by, max, window)
     if by > max then return NEVER end
     local gone = used(l, key) + by - max + l.base -- the total that has to leave
-    local stored = l.length - l.cut
+    local stored, at = l.length - l.cut, false
     for first = 0, stored - 1, 64 do
       for _, s in ipairs(call('LRANGE', key, first, math.min(first + 63, stored - 1))) do
         local e = element(s)
-        if e.total >= gone then return e.at + window end
+        if at and e.at > at then return at + window end
+        at = e.total >= gone and e.at
       end
     end
     for _, e in ipairs(l.added) do
-      if e.total >= gone then return e.at + window end
+      if at and e.at > at then return at + window end
+      at = e.total >= gone and e.at
     end
-    return NEVER
+    return at and at + window or NEVER
   end
 
-  local function step(key, refund, now, by, max, times, window)
+  local function step(key, way, now, by, max, least, times, window)
     local l = list(key, now, window)
-    local admitted
-    if refund then
-      admitted = times
-      if by > 0 then
-        giveBack(l, key, by * times)
-        l.dirty = true
-      end
+    local admitted, sum = times, used(l, key)
+    if way == REFUND or way == UNDO then
+      if by > 0 then giveBack(l, key, by * times) end
+    elseif way == GRANT then
+      local after = math.max(math.min(sum, max) - by, math.min(sum, least))
+      if after < sum then add(l, key, now, after - sum) end
     else
-      local sum = used(l, key)
       local room = max - sum
       if room < 0 then
         admitted = 0
-      elseif by == 0 then
-        admitted = times
-      else
+      elseif by > 0 then
         admitted = math.min(times, math.floor(room / by))
       end
-      local cost = by * admitted
-      if cost > 0 then
-        l.added[#l.added + 1] = { at = now, cost = cost, total = l.base + sum + cost }
-        l.dirty = true
-      end
+      if by * admitted > 0 then add(l, key, now, by * admitted) end
     end
     local e = newest(l, key)
     local ends, retry = now, now
@@ -380,7 +433,11 @@ local function write()
       if not v then
         call('DEL', key)
       else
-        if c.rest then v = format('%.0f:%.0f', v, c.rest) end
+        if c.till then
+          v = format('%.0f:%.0f:%.0f', v, c.rest, c.till)
+        elseif c.rest then
+          v = format('%.0f:%.0f', v, c.rest)
+        end
         call('SET', key, v, 'PX', c.life)
       end
     elseif c.life and raw[key] and call('PTTL', key) == -1 then
@@ -400,9 +457,9 @@ local tried -- of each operation, if they are decided together
 local function pass(charges)
   local k, n, r = 0, 0, 1
   for at = 1, #ARGV[1], SIZE do
-    local kind, span, role, group, refund, forced, hasPrev, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window =
+    local kind, span, role, group, way, forced, hasPrev, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window =
       struct.unpack(FORMAT, ARGV[1], at)
-    refund, forced = refund == 1, forced == 1
+    forced = forced == 1
     k, n = k + 1, n + 1
     local key, prev = KEYS[k], nil
     if hasPrev == 1 then
@@ -412,17 +469,23 @@ local function pass(charges)
     if charges then
       max, times, forced = math.huge, charges[n], false
       if times == 0 then
-        by, byf, times, refund = 0, 0, 1, false
+        by, byf, times, way = 0, 0, 1, 0
       end
     end
     local admitted, whole, frac, before, ends, retry
-    if kind == COUNTER then
-      admitted, whole, frac, before, ends, retry = counter(key, prev, span, refund, forced, now, by, max, times, num, wden, till, ttl)
+    if way == RESET then
+      for _, name in ipairs({ key, prev }) do
+        call('DEL', name)
+        raw[name], cells[name], lists[name] = false, nil, nil -- also the changes of earlier operations
+      end
+      admitted, whole, frac, before, ends, retry = times, kind == METER and now or 0, 0, 0, kind == COUNTER and till or now, now
+    elseif kind == COUNTER then
+      admitted, whole, frac, before, ends, retry = counter(key, prev, span, way, forced, now, by, max, far, times, num, wden, till, ttl)
     elseif kind == METER then
-      admitted, whole, frac, before, ends, retry = meter(key, refund, now, by, byf, den, max, maxf, far, farf, times)
+      admitted, whole, frac, before, ends, retry = meter(key, way, now, by, byf, den, max, maxf, far, farf, times, till)
     else
       if not stepList then stepList, flushLists = listSteps() end
-      admitted, whole, frac, before, ends, retry = stepList(key, refund, now, by, max, times, window)
+      admitted, whole, frac, before, ends, retry = stepList(key, way, now, by, max, far, times, window)
     end
     if charges then
       if admitted >= 0 then admitted, retry = out[r], out[r + 5] end

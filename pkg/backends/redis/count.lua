@@ -2,8 +2,8 @@
 --
 -- KEYS[i]      a counter, a plain integer that GET reads
 -- ARGV[2i-1]   what to add, 0 to look only; ARGV[2i] its lifetime in ms
--- Returns the counts, in the order of KEYS; -1 for a key that does not hold a
--- count.
+-- Returns the counts, in the order of KEYS; -2^53 for a key that does not hold a
+-- count. A negative count is credit.
 --
 -- It does the same as apply.lua, faster, for the operations of nearly all traffic.
 -- A key that has lost its expiry (PERSIST, a restored dump) gets a new one. PTTL
@@ -25,8 +25,8 @@ for i = 1, #KEYS do
     if not foreign then return n end -- READONLY, OOM …
   end
   n = tonumber(n)
-  if not n or n < 0 then
-    n = -1
+  if not n or n < -MAX then
+    n = -2 * MAX
   elseif by > 0 and n == by then -- it is new, or was given back to nothing
     call('PEXPIRE', key, life)
   else

@@ -41,17 +41,17 @@ func (p *plain) commands() (before []goredis.Cmder, last goredis.Cmder) {
 	return before, goredis.NewIntCmd(ctx, "incrby", p.key, p.cost)
 }
 
-// count is the count that plain commands have answered; -1 if the key does not hold a
-// count. It has count.lua look at a key whose count is too large, or which may have
+// count is the count that plain commands have answered; noCount if the key does not
+// hold a count. It has count.lua look at a key whose count is too large, or which may have
 // no expiry because SET was refused and INCRBY was not.
 func (c *call) count(ctx context.Context, to servers) (int64, error) {
 	if c.err != nil {
 		if answered(c.err) && isForeign(c.err.Error()) {
-			return -1, nil
+			return noCount, nil
 		}
 		return 0, c.err
 	}
-	n := max(-1, c.trip.cmd.(*goredis.IntCmd).Val())
+	n := max(noCount, c.trip.cmd.(*goredis.IntCmd).Val())
 	if n > backends.MaxValue || c.trip.before[0].Err() != nil {
 		p := &c.eval.plain
 		look := call{eval: eval{script: &countScript, args: []any{"evalsha", countScript.sha, 1, p.key, 0, p.lifetime}}}

@@ -56,10 +56,14 @@ func (e *eval) bySource() []any {
 	return args
 }
 
+// noCount is the answer for a key that does not hold a count; as in count.lua. Every
+// count is above it.
+const noCount = -2 * backends.MaxValue
+
 // isCount reports whether count.lua can apply op: the charge of a fixed window
 // whatever its count is.
 func isCount(op *backends.Op) bool {
-	return op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
+	return op.Verb == backends.Charge && op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
 		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax)
 }
 
@@ -125,15 +129,33 @@ func newApply(b *backends.Batch, jitter int64) eval {
 // pack appends op as apply.lua unpacks it. Every number is below 2^53 or, as
 // NoMax, above every cell.
 func pack(to []byte, op *backends.Op, lifetime int64) []byte {
+	far := op.Furthest
+	if op.Verb == backends.Grant { // lowers the cell to Max, which is nearer
+		far = op.Least
+	}
 	to = append(to, byte(op.Kind), byte(op.Span), byte(op.Role), op.Group,
-		bit(op.Refund), bit(op.ChargeDenied), bit(op.Prev != ""))
+		wayOf(op), bit(op.ChargeDenied), bit(op.Prev != ""))
 	for _, n := range [...]int64{
-		op.Now, op.By.Whole, op.By.Frac, op.Den, op.Max.Whole, op.Max.Frac, op.Furthest.Whole, op.Furthest.Frac,
+		op.Now, op.By.Whole, op.By.Frac, op.Den, op.Max.Whole, op.Max.Frac, far.Whole, far.Frac,
 		op.Times, op.WeightNum, op.WeightDen, op.Until, lifetime, op.Window,
 	} {
 		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
 	}
 	return to
+}
+
+// wayOf is the way in which op changes its cell, as apply.lua numbers them.
+func wayOf(op *backends.Op) byte {
+	const refund, undo, reset, grant = 1, 2, 3, 4
+	switch {
+	case op.Verb == backends.Reset:
+		return reset
+	case op.Verb == backends.Grant:
+		return grant
+	case op.Refund && op.Undo:
+		return undo
+	}
+	return bit(op.Refund) * refund
 }
 
 func bit(b bool) byte {
@@ -173,9 +195,7 @@ func (e *eval) fill(b *backends.Batch, answer []int64) error {
 	for i := range b.Replies {
 		r, op := answer[perOp*i:], &b.Ops[i]
 		switch {
-		case r[0] == -2:
-			b.Replies[i] = backends.Reply{Err: foreign(op.Prev)}
-		case r[0] < 0:
+		case perOp == 1 && r[0] == noCount:
 			b.Replies[i] = backends.Reply{Err: foreign(op.Key)}
 		case perOp == 1:
 			b.Replies[i] = backends.Reply{
@@ -184,6 +204,10 @@ func (e *eval) fill(b *backends.Batch, answer []int64) error {
 				Value:    backends.Amount{Whole: r[0]},
 				Until:    op.Until,
 			}
+		case r[0] == -2:
+			b.Replies[i] = backends.Reply{Err: foreign(op.Prev)}
+		case r[0] < 0:
+			b.Replies[i] = backends.Reply{Err: foreign(op.Key)}
 		default:
 			b.Replies[i] = backends.Reply{
 				Now:      op.Now,

@@ -28,6 +28,8 @@ type servers interface {
 	time(ctx context.Context) (time.Time, error)
 	// ping succeeds when the store can decide for some keys.
 	ping(ctx context.Context) error
+	// scan calls each with the keys that match a glob, some at a time.
+	scan(ctx context.Context, match string, each func(keys []string) error) error
 	close() error
 }
 

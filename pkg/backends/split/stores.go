@@ -16,7 +16,7 @@ type Stores struct {
 	places          Places
 }
 
-var _ backends.Store = (*Stores)(nil)
+var _ backends.Scanner = (*Stores)(nil)
 
 // New returns a store that applies operations with PerSecond on perSecond and
 // the other operations on main. It owns both stores. Charges on one store of a
@@ -30,8 +30,32 @@ func New(main, perSecond backends.Store, timeout time.Duration) (*Stores, error)
 	return s, nil
 }
 
-// Apply implements backends.Store.
+// Apply implements backends.Store. A reset for the main store goes to both stores: a
+// caller that has the key from Scan does not know which store has the cell.
 func (s *Stores) Apply(ctx context.Context, b *backends.Batch) error {
+	err := s.apply(ctx, b)
+	for i := range b.Ops {
+		if op := &b.Ops[i]; op.Verb == backends.Reset && !op.PerSecond {
+			return s.resetPerSecond(ctx, b)
+		}
+	}
+	return err
+}
+
+// resetPerSecond resets on perSecond, too, what b has reset on main.
+func (s *Stores) resetPerSecond(ctx context.Context, b *backends.Batch) error {
+	var resets backends.Part
+	for i := range b.Ops {
+		if op := &b.Ops[i]; op.Verb == backends.Reset && !op.PerSecond && b.Replies[i].Err == nil {
+			resets.Add(b, i)
+		}
+	}
+	_ = s.perSecond.Apply(ctx, &resets.Batch) // its replies have the error
+	resets.Answer(b)
+	return b.Err()
+}
+
+func (s *Stores) apply(ctx context.Context, b *backends.Batch) error {
 	seconds := 0
 	for i := range b.Ops {
 		seconds += placeOf(&b.Ops[i])
@@ -59,6 +83,20 @@ func (s *Stores) ask(ctx context.Context, parts []*Part, answered func(*Part)) {
 		_ = stores[p.Place].Apply(ctx, &p.Batch) // its replies have the error
 		answered(p)
 	})
+}
+
+// Scan lists the keys of both stores, one after the other.
+func (s *Stores) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
+	for _, store := range []backends.Store{s.main, s.perSecond} {
+		scanner, err := backends.ScannerOf(store)
+		if err == nil {
+			err = scanner.Scan(ctx, prefix, each)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Now is the main store's time.

@@ -106,10 +106,20 @@ func New(o Options) (*Standin, error) {
 func name(op *backends.Op) string { return backends.ShortKey(op.Key, longestName) }
 
 // Remember notes op's cell as the store reported it in r, after it decided op,
-// which l planned. It keeps neither op nor r.
+// which l planned. It keeps neither op nor r. A reset forgets the cell, and hits that
+// were admitted here are then not charged to the store; after a grant they are.
 func (s *Standin) Remember(l *algorithms.Limit, op *backends.Op, r *backends.Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch op.Verb {
+	case backends.Reset:
+		s.table.forget(name(op))
+		s.table.forget(backends.ShortKey(op.Prev, longestName))
+		return
+	case backends.Grant:
+		look := op.Look()
+		op = &look
+	}
 	e := s.table.find(name(op))
 	if e == nil {
 		if r.Until <= r.Now || r.Value.Whole == 0 && r.Prev == 0 {

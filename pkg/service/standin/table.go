@@ -57,6 +57,13 @@ func (t *table) find(name string) *entry {
 	return nil
 }
 
+// forget removes the entry of that name, if there is one.
+func (t *table) forget(name string) {
+	if slot, ok := t.slots[name]; ok {
+		t.remove(slot)
+	}
+}
+
 // add makes an entry and room for it. It copies the name.
 func (t *table) add(name string, now int64) *entry {
 	if len(t.free) == 0 && len(t.all) == t.max {

@@ -1,0 +1,152 @@
+package lease_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+)
+
+// steer resets the cell through p, or grants hits to it if there are any.
+func (w *world) steer(p *process, hits int64) {
+	w.t.Helper()
+	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+	op := &b.Ops[0]
+	w.limit.Plan(op, algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now})
+	if *op = op.Reset(); hits > 0 {
+		w.limit.Grant(op, hits)
+	}
+	if err := p.Apply(context.Background(), &b); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// kinds are limits with a lease on every kind of cell.
+func kinds() map[string]algorithms.Spec {
+	specs := map[string]algorithms.Spec{}
+	for _, s := range []algorithms.Strategy{algorithms.FixedWindow, algorithms.SlidingWindow, algorithms.SlidingLog, algorithms.TokenBucket} {
+		spec := perMinute
+		spec.Strategy = s
+		specs[s.String()] = spec
+	}
+	return specs
+}
+
+// TestAResetEndsTheLease: the process does not use hits whose charge was reset, and
+// does not give them back.
+func TestAResetEndsTheLease(t *testing.T) {
+	for name, spec := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 1, spec)
+			p := w.processes[0]
+			w.warm(p)
+			w.steer(p, 0)
+			if held := p.Stats().Held; held != 0 {
+				t.Errorf("%d hits are held after the reset", held)
+			}
+			w.ask(p, 1, false)
+			if w.settle(300 * ms); w.cell() > 1 {
+				t.Errorf("the cell has %d hits", w.cell())
+			}
+		})
+	}
+}
+
+// TestAResetWhileAFetchIsUnderWay: the hits of a fetch that was charged before the
+// reset are dropped.
+func TestAResetWhileAFetchIsUnderWay(t *testing.T) {
+	w := newWorld(t, 1, 1, perMinute)
+	p := w.processes[0]
+	fetched := false
+	w.store.Store = after{w.store.Store, func(b *backends.Batch) {
+		if b.Ops[0].Verb == backends.Charge && b.Ops[0].Lease == nil && !fetched {
+			fetched = true
+			w.steer(p, 0)
+		}
+	}}
+	for range 50 {
+		w.settle(ms)
+		w.ask(p, 1, false)
+		if fetched {
+			break
+		}
+	}
+	stats := p.Stats()
+	if w.settle(300 * ms); !fetched || stats.Held != 0 || stats.Lost == 0 || w.cell() > 1 {
+		t.Errorf("fetched %v, then %+v and %d in the cell", fetched, stats, w.cell())
+	}
+}
+
+// after calls then when the store has answered, before the caller has the answer.
+type after struct {
+	backends.Store
+	then func(*backends.Batch)
+}
+
+func (s after) Apply(ctx context.Context, b *backends.Batch) error {
+	err := s.Store.Apply(ctx, b)
+	s.then(b)
+	return err
+}
+
+// TestAGrantEndsTheLease: hits that the process held come back, and no hit is lost.
+func TestAGrantEndsTheLease(t *testing.T) {
+	for name, spec := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			spec.Window = time.Hour // so that a bucket does not refill meanwhile
+			w := newWorld(t, 1, 1, spec)
+			p := w.processes[0]
+			w.warm(p)
+			w.steer(p, 5000)
+			w.settle(ms)
+			if got, want := w.cell(), w.passed()-5000; got < want || got > want+1 || p.Stats().Held != 0 {
+				t.Errorf("the cell has %d hits, want %d; %+v", got, want, p.Stats())
+			}
+		})
+	}
+}
+
+// TestCreditIsNotLeased: hits on a cell with credit go to the store, which shows what
+// remains, until the credit is used up.
+func TestCreditIsNotLeased(t *testing.T) {
+	for name, spec := range kinds() {
+		if spec.Strategy == algorithms.SlidingLog {
+			continue // has no floor, and leases the sum
+		}
+		t.Run(name, func(t *testing.T) {
+			spec.Window = time.Hour
+			w := newWorld(t, 1, 1, spec)
+			p := w.processes[0]
+			w.steer(p, 300)
+			for i := range int64(300) {
+				w.settle(ms)
+				d, r := w.ask(p, 1, false)
+				if !d.Allowed || r.Leased || d.Remaining != 10_299-i {
+					t.Fatalf("hit %d: %+v, %+v", i, d, r)
+				}
+			}
+			w.warm(p)
+		})
+	}
+}
+
+// TestOthersGiveBackAfterAReset: the hits that another process held go back into the
+// new cell, which does not fall below 0.
+func TestOthersGiveBackAfterAReset(t *testing.T) {
+	for name, spec := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 2, spec)
+			w.warm(w.processes[0])
+			w.warm(w.processes[1])
+			w.steer(w.processes[0], 0)
+			for range 5 {
+				w.ask(w.processes[0], 1, false)
+			}
+			if w.settle(300 * ms); w.cell() < 0 || w.cell() > 5 {
+				t.Errorf("the cell has %d hits", w.cell())
+			}
+		})
+	}
+}
