@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"example.org/rls/pkg/ask"
+	"example.org/rls/pkg/service"
 )
 
 // adminFlags are the flags of a command that asks the admin API of one process.
@@ -242,6 +243,7 @@ type adminRequest struct {
 
 type adminDescriptor struct {
 	Entries []adminEntry `json:"entries"`
+	Hits    *uint64      `json:"hits_addend,omitempty"`
 }
 
 type adminEntry struct {
@@ -249,19 +251,28 @@ type adminEntry struct {
 	Value string `json:"value"`
 }
 
+// newAdminRequest returns the body for a request.
+func newAdminRequest(a *service.Ask) adminRequest {
+	r := adminRequest{Domain: a.Domain, HitsAddend: a.Hits}
+	for _, d := range a.Descriptors {
+		asked := adminDescriptor{Hits: d.Hits}
+		for _, e := range d.Entries {
+			asked.Entries = append(asked.Entries, adminEntry(e))
+		}
+		r.Descriptors = append(r.Descriptors, asked)
+	}
+	return r
+}
+
 // request is the request that the flags describe. Its errors are usage errors.
 func (f *requestFlags) request() (adminRequest, error) {
-	r := adminRequest{Domain: f.Domain}
+	a := service.Ask{Domain: f.Domain}
 	for _, text := range f.Descriptor {
 		entries, err := ask.ParseDescriptor(text)
 		if err != nil {
-			return r, usageError("%w", err)
+			return adminRequest{}, usageError("%w", err)
 		}
-		var d adminDescriptor
-		for _, e := range entries {
-			d.Entries = append(d.Entries, adminEntry(e))
-		}
-		r.Descriptors = append(r.Descriptors, d)
+		a.Descriptors = append(a.Descriptors, service.AskDescriptor{Entries: entries})
 	}
-	return r, nil
+	return newAdminRequest(&a), nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"google.golang.org/grpc/status"
@@ -25,6 +26,10 @@ type explainCmd struct {
 	Hits       uint32   `default:"1" help:"Cost of the request."`
 	Format     string   `default:"text" enum:"text,json" help:"How the explanation is written: text or json."`
 
+	Addr    string        `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
+	Timeout time.Duration `default:"10s" help:"Longest wait for the answer of the process."`
+	adminAccess
+
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
 }
@@ -35,10 +40,12 @@ func (*explainCmd) Help() string {
 
 Exit codes:
   0  the request is explained, also if nothing limits it
+  1  the admin API refused the request or could not be reached
   2  a flag or a setting is wrong, the rules have errors, or a file cannot be read
 
 Examples:
   rls explain config --domain quickstart --descriptor generic_key=hello
+  rls explain --addr localhost:6071 --domain quickstart --descriptor generic_key=hello
   BACKEND_TYPE=redis rls explain shop.yaml --domain shop --descriptor plan=free,user=ann --format json`
 }
 
@@ -47,8 +54,17 @@ func (c *explainCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err != nil {
 		return err
 	}
-	if c.Path == "" {
-		return usageError("explain: name a folder or a file with rules")
+	switch {
+	case c.Path == "" && c.Addr == "":
+		return usageError("explain: name a folder or a file with rules, or the --addr of a running process")
+	case c.Path != "" && c.Addr != "":
+		return usageError("explain: --addr asks a running process: want no folder or file beside it")
+	case c.Addr != "":
+		doc, err := c.askProcess(request)
+		if err != nil {
+			return err
+		}
+		return writeExplanation(k.Stdout, c.Format, &doc)
 	}
 	if err := errors.Join(decoder.CheckRules(&c.Settings), decoder.CheckKeys(&c.Keys)); err != nil {
 		return usageError("%w", err)
@@ -79,6 +95,17 @@ func (c *explainCmd) request() (*service.Ask, error) {
 		a.Descriptors = append(a.Descriptors, d)
 	}
 	return a, nil
+}
+
+// askProcess has a running process explain the request.
+func (c *explainCmd) askProcess(request *service.Ask) (doc explain.Document, err error) {
+	client, err := c.open(c.Addr)
+	if err != nil {
+		return doc, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+	defer cancel()
+	return doc, client.post(ctx, "/v1/explain", newAdminRequest(request), &doc)
 }
 
 // rules loads the rules of the path. Its errors are usage errors.
