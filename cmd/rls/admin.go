@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"strings"
 
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/page"
+	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
@@ -22,17 +24,19 @@ import (
 type adminParts struct {
 	limits *service.Service
 	store  backends.Store
-	status admin.Status
+	status *status.Status
 	top    admin.Top
-	page   http.Handler
 }
+
+// adminOn reports whether a setting names tokens or a socket.
+func adminOn(s *settings.Settings) bool { return s.Admin.TokenFile != "" || s.Admin.UDS != "" }
 
 // newAdmin returns the listeners of the admin API: one with tokens, and a Unix socket.
 // There are none if no setting names tokens or a socket. ctx ends when the process is
 // told to end.
 func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watch *reread.Watcher, stderr io.Writer, log *slog.Logger) ([]server.HTTP, error) {
 	a := &s.Admin
-	if a.TokenFile == "" && a.UDS == "" {
+	if !adminOn(s) {
 		return nil, nil
 	}
 	o := admin.Options{
@@ -40,7 +44,8 @@ func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watc
 		Store:  parts.store,
 		Status: parts.status,
 		Top:    parts.top,
-		Page:   parts.page,
+		Rules:  func() *explain.Rules { return rulesInForce(parts.status) },
+		Page:   page.Handler(),
 		Log:    log,
 		Audit:  logging.New(stderr, "info", s.Log.Format),
 		Ending: ctx,

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/reread"
@@ -66,6 +67,16 @@ func newRules(s *settings.Settings, limits *service.Service, health *server.Heal
 		Log: log,
 	}
 	return r, nil
+}
+
+// tell has the status hear of warnings and of refused rules.
+func (r *rules) tell(s *status.Status) {
+	loaded := r.Loaded
+	r.Warned = s.Warned
+	r.Loaded = func(err error) {
+		s.Loaded(err)
+		loaded(err)
+	}
 }
 
 func (r *rules) run(ctx context.Context) error {

@@ -68,17 +68,24 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		return err
 	}
 	defer endTracing(tracer, log)
-	store, err := openStore(&opening{Settings: s, watch: watch, measure: measure, tracer: tracer, log: log})
+	opened := &opening{Settings: s, watch: watch, measure: measure, tracer: tracer, log: log}
+	store, err := openStore(opened)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }()
 
-	local, runLocal, err := newLocal(s, store, log)
+	replicas := newReplicas(s, log)
+	local, runLocal, err := newLocal(store, replicas, log)
 	if err != nil {
 		return err
 	}
-	limits, err := newService(s, store, local, secret, observers(s, measure, secret, k.Stderr, log))
+	observing := observers(s, measure, secret, k.Stderr, log)
+	shown := newStatus(s, opened.watches, replicas)
+	if shown != nil {
+		observing = append(observing, shown)
+	}
+	limits, err := newService(s, store, local, secret, observing)
 	if err != nil {
 		return err
 	}
@@ -88,7 +95,12 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
-	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits, store: store}, watch, k.Stderr, log)
+	runStatus := func(context.Context) error { return nil }
+	if shown != nil {
+		rules.tell(shown)
+		runStatus = shown.Run
+	}
+	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits, store: store, status: shown}, watch, k.Stderr, log)
 	if err != nil {
 		return err
 	}
@@ -102,7 +114,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
-	return together(ctx, rules.run, watch.Run, garbage.run, statsd.Run, runLocal, func(ctx context.Context) error {
+	return together(ctx, rules.run, watch.Run, garbage.run, statsd.Run, runLocal, runStatus, func(ctx context.Context) error {
 		if !rules.mayListen(ctx) {
 			return nil
 		}

@@ -62,6 +62,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, errNoToken)
 		return
 	}
+	h.Set("Rls-Role", c.role.String()) // tells the page whether it may offer changes
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	if !isGRPC(r) {
 		l.route(w, r)

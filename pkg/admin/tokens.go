@@ -21,6 +21,9 @@ const (
 	writer
 )
 
+// String is the role as files of tokens write it; nobody's is "".
+func (r role) String() string { return [...]string{"", "read", "write"}[r] }
+
 // Tokens are the callers that a file names. They are in step with the file while the
 // watcher runs.
 type Tokens struct{ file *reread.Value[[]token] }

@@ -1,9 +1,6 @@
 package descriptors
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // Descriptor is one descriptor of the rules, as [Node.Add] takes it.
 type Descriptor struct {
@@ -126,7 +123,8 @@ func (n *Node) each(do func(*Node)) {
 // Children lists the descriptors directly below n in the order of their positions in the
 // rules.
 func (n *Node) Children() []*Node {
-	all := append(slices.Collect(maps.Values(n.many)), n.few...)
+	all := make([]*Node, 0, n.size)
+	n.each(func(child *Node) { all = append(all, child) })
 	slices.SortStableFunc(all, func(a, b *Node) int { return a.Pos.Compare(b.Pos) })
 	return all
 }

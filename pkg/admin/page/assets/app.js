@@ -1,0 +1,128 @@
+// The frame of the page: signing in, the views, and what every view shows of the state.
+
+import { el, field, fill, alertBox } from './dom.js';
+import { session, signIn, onSignedOut, get } from './api.js';
+import { clock, span } from './format.js';
+import * as stream from './live.js';
+import { now } from './now.js';
+import { rules } from './rules.js';
+import { top } from './top.js';
+import { why } from './why.js';
+import { audit } from './audit.js';
+
+const views = { now, rules, top, why, audit };
+
+const main = document.getElementById('main');
+const bar = document.getElementById('bar');
+const stale = document.getElementById('stale');
+const health = document.getElementById('health');
+
+let leave = null; // ends the view that is shown
+let shown = '';
+
+document.getElementById('host').textContent = location.host;
+document.getElementById('sign-out').onclick = () => askForToken();
+onSignedOut(() => askForToken('The server no longer takes this token. Sign in again.'));
+addEventListener('hashchange', () => session.token && show(true));
+
+// place reads the address: #why?domain=shop is the view why with a domain.
+function place() {
+  const [name, query] = location.hash.slice(1).split(/\?(.*)/s);
+  return { name: Object.hasOwn(views, name) ? name : 'now', params: new URLSearchParams(query ?? '') };
+}
+
+// show shows the view of the address. moved: the user came by a link, so that the focus
+// goes with them.
+function show(moved) {
+  const { name, params } = place();
+  leave?.();
+  for (const a of bar.querySelectorAll('nav a')) {
+    if (a.hash === `#${name}`) a.setAttribute('aria-current', 'page');
+    else a.removeAttribute('aria-current');
+  }
+  document.title = `${name[0].toUpperCase() + name.slice(1)} · rls ${location.host}`;
+  main.className = `view-${name}`;
+  main.replaceChildren();
+  leave = views[name](main, params);
+  if (moved && name !== shown) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  shown = name;
+}
+
+function enter() {
+  bar.hidden = false;
+  document.getElementById('who').textContent = session.role === 'read' ? 'read only' : '';
+  stream.start();
+  show(false);
+}
+
+function askForToken(reason) {
+  leave?.();
+  leave = null;
+  stream.stop();
+  session.token = null;
+  session.role = '';
+  bar.hidden = stale.hidden = true;
+  delete document.body.dataset.stale;
+  document.title = 'Sign in · rls';
+  main.className = 'sign-in';
+
+  const { input, row } = field('Token', { id: 'token', type: 'password', required: true });
+  const { box, say } = alertBox();
+  const button = el('button', { type: 'submit' }, 'Sign in');
+  const form = el('form', {
+    noValidate: true,
+    onsubmit: async (event) => {
+      event.preventDefault();
+      if (!input.value) return say('Enter a token.');
+      button.disabled = true;
+      say('');
+      try {
+        await signIn(input.value.trim());
+        enter();
+      } catch (e) {
+        say(e.status === 401 ? 'The server does not take this token. Check that it is a line of ADMIN_TOKEN_FILE.' : e.message);
+        input.select();
+      } finally {
+        button.disabled = false;
+      }
+    },
+  }, row, el('p', { className: 'hint' }, 'A token of the file that ADMIN_TOKEN_FILE names. It stays in this tab until you close it or sign out.'), box, button);
+  fill(main, el('div', { className: 'card' },
+    el('img', { src: '/assets/icon.svg', alt: '', width: 40, height: 40 }),
+    el('h1', {}, 'Sign in to rls'), el('p', { className: 'hint' }, location.host), form));
+  if (reason) say(reason);
+  input.focus();
+}
+
+const states = { ok: 'All well', warning: 'Warning', critical: 'Critical' };
+
+stream.watch((status) => {
+  health.dataset.state = status.health.state;
+  health.textContent = states[status.health.state] ?? status.health.state;
+});
+
+// Old data must look old.
+setInterval(() => {
+  if (!session.token) return;
+  const old = stream.live.stale;
+  stale.hidden = !old;
+  document.body.toggleAttribute('data-stale', old);
+  if (!old) {
+    if (stream.live.status) health.dataset.state = stream.live.status.health.state, health.textContent = states[health.dataset.state];
+    return;
+  }
+  health.dataset.state = 'unknown';
+  health.textContent = 'No news';
+  const last = stream.live.status ? ` You see the state of ${clock(stream.live.status.now)}.` : '';
+  const text = `No news from the server for ${span(Math.floor(stream.live.age))}.${last} Trying again…`;
+  if (stale.textContent !== text) stale.textContent = text;
+}, 1000);
+
+if (session.token) {
+  get('/v1/status').catch(() => {}).finally(() => session.token && enter());
+} else {
+  askForToken();
+}

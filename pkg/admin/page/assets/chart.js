@@ -1,0 +1,78 @@
+// Charts: uPlot for the history, and a small drawing in SVG for a rule.
+
+/* global uPlot */
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// alone finds the values without a neighbour, which no line would show.
+function alone(plot, series) {
+  const v = plot.data[series];
+  return v.flatMap((n, i) => (n != null && v[i - 1] == null && v[i + 1] == null ? [i] : []));
+}
+
+// chart draws lines over the last 15 minutes into a place. Each line is {label, colour,
+// value}: value writes a number of it. It returns {set(times, columns), end()}.
+export function chart(place, { label, lines, axis }) {
+  const size = () => ({ width: Math.max(place.clientWidth, 200), height: 210 });
+  const options = {
+    ...size(),
+    cursor: { y: false, points: { size: 6 } },
+    legend: { live: true },
+    scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+    axes: [
+      { stroke: () => colour('--dim'), grid: { show: false }, ticks: { stroke: () => colour('--line') }, space: 70, values: (_, at) => at.map((t) => new Date(t * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })) },
+      { stroke: () => colour('--dim'), grid: { stroke: () => colour('--line'), width: 1 }, ticks: { show: false }, size: 64, space: 28, values: (_, at) => at.map(axis) },
+    ],
+    series: [
+      { label: 'Time', value: (_, t) => (t ? new Date(t * 1000).toLocaleTimeString('en-GB') : '–') },
+      ...lines.map((l) => ({
+        label: l.label, width: 1.5, points: { show: true, size: 4, filter: alone }, spanGaps: false, dash: l.dash,
+        stroke: () => colour(l.colour), fill: l.fill && (() => colour(l.fill)),
+        value: (_, v) => (v === null || v === undefined ? '–' : l.value(v)),
+      })),
+    ],
+  };
+  place.setAttribute('role', 'group');
+  place.setAttribute('aria-label', label);
+  const plot = new uPlot(options, [[], ...lines.map(() => [])], place);
+  plot.root.querySelector('.u-wrap').setAttribute('aria-hidden', 'true'); // the legend is text
+  const watched = new ResizeObserver(() => plot.setSize(size()));
+  watched.observe(place);
+  const scheme = matchMedia('(prefers-color-scheme: dark)');
+  const redraw = () => plot.redraw();
+  scheme.addEventListener('change', redraw);
+  return {
+    set(times, columns) {
+      plot.setData([times, ...columns]);
+      // Without a pointer over the chart the legend has the newest values.
+      if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idx: times.length - 1 }, false);
+    },
+    end() {
+      watched.disconnect();
+      scheme.removeEventListener('change', redraw);
+      plot.destroy();
+    },
+  };
+}
+
+const svg = (name, attributes) => {
+  const e = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) e.setAttribute(key, value);
+  return e;
+};
+
+// sparkline draws all values as an area, and the denied ones as a darker one in it.
+export function sparkline(values, denied, title) {
+  const width = 120;
+  const height = 24;
+  const max = Math.max(...values, 1);
+  const area = (column, name) => {
+    const step = width / Math.max(column.length - 1, 1);
+    const points = column.map((v, i) => `${(i * step).toFixed(1)},${(height - (v / max) * (height - 2)).toFixed(1)}`);
+    return svg('polygon', { points: `0,${height} ${points.join(' ')} ${width},${height}`, class: name });
+  };
+  const root = svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', class: 'spark', preserveAspectRatio: 'none' });
+  root.setAttribute('aria-label', title);
+  root.append(area(values, 'all'), area(denied, 'denied'));
+  return root;
+}

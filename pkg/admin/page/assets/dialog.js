@@ -1,0 +1,23 @@
+// Questions before a change.
+
+import { el } from './dom.js';
+
+// confirm asks: the title is the question, and the content says what will change. It
+// resolves to true for Confirm, and to false for Cancel and Escape.
+export function confirm(title, ...content) {
+  return new Promise((done) => {
+    const heading = el('h2', { id: 'question' }, title);
+    const cancel = el('button', { type: 'button', className: 'quiet', onclick: () => dialog.close('') }, 'Cancel');
+    const go = el('button', { type: 'button', className: 'danger', onclick: () => dialog.close('yes') }, 'Confirm');
+    const dialog = el('dialog', {
+      role: 'dialog', 'aria-modal': 'true', 'aria-labelledby': 'question',
+      onclose: () => {
+        dialog.remove();
+        done(dialog.returnValue === 'yes');
+      },
+    }, heading, content, el('div', { className: 'actions' }, cancel, go));
+    document.body.append(dialog);
+    dialog.showModal();
+    cancel.focus();
+  });
+}

@@ -1,0 +1,97 @@
+// Numbers, durations, times and descriptors as people read and write them.
+
+const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const tenth = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
+const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+
+export const count = (n) => whole.format(n);
+export const short = (n) => (n < 10000 ? whole.format(n) : compact.format(n));
+
+// rate is a number per second, without its unit.
+export function rate(n) {
+  if (n === 0) return '0';
+  if (n < 0.1) return '<0.1';
+  return n < 100 ? tenth.format(n) : short(n);
+}
+
+export function percent(part, all) {
+  if (!all) return '–';
+  const p = (100 * part) / all;
+  if (p === 0) return '0 %';
+  if (p < 0.1) return '<0.1 %';
+  return (p < 10 || (p > 99 && p < 100) ? p.toFixed(1) : whole.format(p)) + ' %';
+}
+
+const units = { ns: 1e-9, us: 1e-6, µs: 1e-6, μs: 1e-6, ms: 1e-3, s: 1, m: 60, h: 3600 };
+
+// seconds reads a duration as Go writes it: 1m30s, 100ms.
+export function seconds(text) {
+  let sum = 0;
+  for (const [, n, unit] of String(text ?? '').matchAll(/([\d.]+)(ns|us|µs|μs|ms|s|m|h)/g)) sum += n * units[unit];
+  return sum;
+}
+
+// latency writes a short duration: 310 µs, 2.4 ms. The space does not break.
+export function latency(s) {
+  if (!s) return '–';
+  const [n, unit] = s < 1e-3 ? [s * 1e6, 'µs'] : s < 1 ? [s * 1e3, 'ms'] : [s, 's'];
+  return `${n >= 100 ? whole.format(n) : Number(n.toPrecision(2))}\u00a0${unit}`;
+}
+
+// span writes a long duration with its two largest units: 3 h 20 min.
+export function span(s) {
+  s = Math.max(0, s);
+  if (s < 1 && s > 0) return `${Math.ceil(s * 1000)} ms`;
+  s = Math.ceil(s);
+  const parts = [[86400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']];
+  const i = parts.findIndex(([size]) => s >= size);
+  if (i < 0) return '0 s';
+  const [size, unit] = parts[i];
+  const next = parts[i + 1];
+  const rest = next ? Math.floor((s % size) / next[0]) : 0;
+  return `${Math.floor(s / size)} ${unit}` + (rest ? ` ${rest} ${next[1]}` : '');
+}
+
+export const clock = (time) => new Date(time).toLocaleTimeString('en-GB');
+
+export function moment(time) {
+  const t = new Date(time);
+  return (t.toDateString() === new Date().toDateString() ? '' : t.toISOString().slice(0, 10) + ' ') + clock(t);
+}
+
+// parseDescriptor reads KEY=VALUE,KEY=VALUE (without = the value is empty),
+// {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …], as `rls explain` does.
+export function parseDescriptor(text) {
+  const start = text.trim();
+  let entries;
+  if (start.startsWith('[') || start.startsWith('{')) {
+    let parsed;
+    try {
+      parsed = JSON.parse(start);
+    } catch (e) {
+      throw new Error(`The descriptor is not JSON: ${e.message}.`);
+    }
+    if (Array.isArray(parsed)) entries = parsed.map((e) => ({ key: e?.key, value: e?.value ?? '' }));
+    else entries = Object.entries(parsed).map(([key, value]) => ({ key, value }));
+    if (entries.some((e) => typeof e.key !== 'string' || typeof e.value !== 'string')) {
+      throw new Error('The descriptor has a key or a value that is no string; want {"KEY": "VALUE"} or [{"key": "KEY", "value": "VALUE"}].');
+    }
+  } else {
+    entries = text.split(',').map((pair) => {
+      const at = pair.indexOf('=');
+      return at < 0 ? { key: pair.trim(), value: '' } : { key: pair.slice(0, at).trim(), value: pair.slice(at + 1) };
+    });
+  }
+  if (entries.some((e) => e.key === '')) throw new Error('The descriptor has an empty key; want KEY=VALUE, several separated by commas.');
+  if (!entries.length) throw new Error('The descriptor has no entry; want KEY=VALUE, several separated by commas.');
+  return entries;
+}
+
+// writeDescriptor is the text from which parseDescriptor reads the same entries: pairs if
+// they can be told apart, else JSON.
+export function writeDescriptor(entries) {
+  const plain = entries.every((e, i) =>
+    !/[=,\s\u0000-\u001f]/.test(e.key) && !/[,\u0000-\u001f]/.test(e.value ?? '') && !(i === 0 && /^[[{]/.test(e.key)));
+  if (!plain) return JSON.stringify(entries.map((e) => ({ key: e.key, value: e.value ?? '' })));
+  return entries.map((e) => (e.value ? `${e.key}=${e.value}` : e.key)).join(',');
+}

@@ -1,0 +1,73 @@
+// The status of the process as the events tell it, for all views.
+
+import { events } from './api.js';
+
+const keep = 900; // seconds of history
+const staleAfter = 3500; // ms without an event
+
+const listeners = new Set();
+let stream = null;
+let heardAt = 0; // when the last event came
+let asked = 0;
+
+export const live = {
+  status: null, // the newest event
+  history: null, // {until, requests, denied, errors, p50, p99}: a value for each second
+  get stale() { return Date.now() - (heardAt || asked) > staleAfter; },
+  // age is the time in seconds for which nothing has been heard.
+  get age() { return (Date.now() - (heardAt || asked)) / 1000; },
+  // now is the clock of the process, as far as it is known here.
+  get now() { return Date.now() + offset; },
+};
+
+let offset = 0;
+
+// start begins to listen; stop ends it.
+export function start() {
+  stop();
+  stream = new AbortController();
+  asked = Date.now();
+  events(heard, stream.signal);
+}
+
+export function stop() {
+  stream?.abort();
+  stream = null;
+  heardAt = 0;
+  live.status = live.history = null;
+}
+
+// watch calls f with each event, and at once if there was one. It returns the function that
+// ends that.
+export function watch(f) {
+  listeners.add(f);
+  if (live.status) f(live.status);
+  return () => listeners.delete(f);
+}
+
+function heard(status) {
+  heardAt = Date.now();
+  offset = Date.parse(status.now) - heardAt;
+  live.status = status;
+  if (status.history) {
+    const h = status.history;
+    live.history = { until: Date.parse(h.until) / 1000, requests: h.requests, denied: h.denied, errors: h.errors, p50: h.p50_us, p99: h.p99_us };
+  } else if (status.second && live.history) {
+    append(status.second);
+  }
+  for (const f of listeners) f(status);
+}
+
+// append adds a second; seconds that were missed are empty.
+function append(second) {
+  const h = live.history;
+  const at = Date.parse(second.at) / 1000;
+  if (at <= h.until) return;
+  const columns = { requests: second.requests, denied: second.denied, errors: second.errors, p50: second.p50_us, p99: second.p99_us };
+  for (const [name, value] of Object.entries(columns)) {
+    for (let missed = h.until + 1; missed < Math.min(at, h.until + keep); missed++) h[name].push(null);
+    h[name].push(value);
+    h[name].splice(0, h[name].length - keep);
+  }
+  h.until = at;
+}

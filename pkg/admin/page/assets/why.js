@@ -1,0 +1,221 @@
+// Why: how a request comes to its limits, and how full they are.
+
+import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
+import { post, session } from './api.js';
+import { confirm } from './dialog.js';
+import { count, parseDescriptor, seconds, span, writeDescriptor } from './format.js';
+
+const every = 3000; // ms between two looks at the counters
+
+export function why(main, params) {
+  const domain = field('Domain', { id: 'domain', value: params.get('domain') ?? '', placeholder: 'shop', required: true });
+  const descriptors = el('div', { className: 'descriptors' });
+  const { box, say } = alertBox();
+  const answer = el('div', { id: 'answer' });
+  const steer = steering();
+
+  function addDescriptor(text) {
+    const n = descriptors.childElementCount + 1;
+    const { row, input } = field(n === 1 ? 'Descriptor' : `Descriptor ${n}`, { id: `descriptor-${n}`, value: text, placeholder: 'plan=free,user=ann' });
+    descriptors.append(row);
+    return input;
+  }
+  const given = params.getAll('descriptor');
+  (given.length ? given : ['']).forEach(addDescriptor);
+
+  main.append(el('h1', {}, 'Why'),
+    el('form', { className: 'card ask', noValidate: true, onsubmit: (e) => { e.preventDefault(); explain(true); } },
+      domain.row, descriptors,
+      el('div', { className: 'actions' },
+        el('button', { type: 'submit' }, 'Explain'),
+        el('button', { type: 'button', className: 'quiet', onclick: () => addDescriptor('').focus() }, 'Add a descriptor'))),
+    box, answer, steer.box);
+
+  let request = null; // that the answer is about
+  let drawn = []; // what changes each moment: {until, text} of each countdown
+  let asked = 0;
+
+  async function explain(loud) {
+    let next = request;
+    if (loud) {
+      try {
+        next = read();
+      } catch (e) {
+        say(e.message);
+        return;
+      }
+      const query = new URLSearchParams({ domain: next.domain });
+      next.descriptors.forEach((d) => query.append('descriptor', writeDescriptor(d.entries)));
+      history.replaceState(null, '', `#why?${query}`);
+    }
+    asked = Date.now();
+    try {
+      const told = await post('/v1/explain', next);
+      request = next;
+      draw(told);
+      say('');
+    } catch (e) {
+      if (loud) {
+        request = null;
+        fill(answer);
+        steer.show(null);
+      }
+      say(e.message);
+    }
+  }
+
+  function read() {
+    if (!domain.input.value) throw new Error('Enter a domain.');
+    const texts = [...descriptors.querySelectorAll('input')].map((i) => i.value).filter((t) => t.trim());
+    if (!texts.length) throw new Error('Enter a descriptor, such as plan=free,user=ann.');
+    return { domain: domain.input.value, descriptors: texts.map((t) => ({ entries: parseDescriptor(t) })), hits_addend: 1 };
+  }
+
+  function draw(told) {
+    drawn = [];
+    fill(answer, (told.descriptors ?? []).map((d) => el('section', { className: 'card descriptor' },
+      el('h2', { className: 'long' }, visible(writeDescriptor(d.entries ?? []))),
+      d.why && el('p', { className: 'verdict' }, visible(d.why)),
+      path(d.path ?? []),
+      (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)))));
+    const cells = (told.descriptors ?? []).flatMap((d) => d.limits ?? []).filter((l) => l.count !== undefined && l.count !== null);
+    steer.show(cells.length ? request : null, cells);
+    tick();
+  }
+
+  // path draws the descriptors that were looked at, one level for each entry.
+  function path(steps) {
+    const depths = [...new Set(steps.map((s) => s.depth ?? 1))].sort((a, b) => a - b);
+    return el('ol', { className: 'plain path', 'aria-label': 'Path through the rules' }, depths.map((depth) => el('li', {},
+      el('ul', { className: 'plain' }, steps.filter((s) => (s.depth ?? 1) === depth).map(step)))));
+  }
+
+  function step(s) {
+    return el('li', { className: 'step', 'data-testid': 'path-step', 'data-won': s.won ? 'true' : 'false' },
+      el('span', { className: 'mark', 'aria-hidden': 'true' }, s.won ? '✓' : '·'),
+      el('div', {},
+        el('span', { className: 'key long' }, visible(s.value ? `${s.key}=${s.value}` : s.key)), ' ',
+        el('span', { className: 'tag' }, s.match === 'none' ? 'no match' : visible(s.match)), ' ',
+        s.won && el('span', { className: 'tag green' }, 'won'),
+        el('span', { className: 'small dim' }, ' ', visible(s.line ? `${s.file}:${s.line}` : s.file ?? '')),
+        s.why && el('div', { className: 'small long' }, visible(s.why))));
+  }
+
+  function limit(l) {
+    const known = l.count !== undefined && l.count !== null;
+    const all = known ? Math.max(l.count + l.remaining, l.limit ?? 0, 1) : 1;
+    const used = known ? Math.min(Math.max(l.count / all, 0), 1) : 0;
+    const fillBar = el('div', { className: 'used' });
+    fillBar.style.width = `${100 * used}%`;
+    const reset = el('span', { className: 'num countdown' });
+    if (known && l.reset) drawn.push({ until: asked + 1000 * seconds(l.reset), text: reset });
+    return el('li', { className: 'limit', 'data-testid': 'limit', 'data-full': known && l.remaining <= 0 ? 'true' : 'false' },
+      el('div', { className: 'head' },
+        el('b', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window)}`), ' ',
+        l.strategy && el('span', {}, visible(l.strategy).replaceAll('_', ' ')), ' ',
+        l.name && el('span', { className: 'tag' }, visible(l.name)), ' ',
+        el('span', { className: 'small dim long' }, ' ', visible(l.rule ?? ''))),
+      known && el('div', { className: 'meter', role: 'meter', 'aria-label': 'Used', 'aria-valuemin': 0, 'aria-valuemax': all, 'aria-valuenow': Math.min(Math.max(l.count, 0), all), 'aria-valuetext': `${count(l.count)} used, ${count(l.remaining)} remaining` }, fillBar),
+      known && el('div', { className: 'figures' },
+        el('span', {}, 'count ', el('b', { className: 'num' }, count(l.count))),
+        el('span', {}, 'remaining ', el('b', { className: 'num' }, count(l.remaining))),
+        el('span', {}, 'reset ', reset),
+        l.policy && el('span', { title: 'on_error' }, 'if the store is away: ', el('b', {}, visible(l.policy)))),
+      l.error && el('div', { className: 'notice' }, visible(l.error)),
+      l.key && el('div', { className: 'small dim long' }, 'key ', el('code', {}, visible(l.key))));
+  }
+
+  // tick writes the countdowns. When one ends, the counters have changed.
+  function tick() {
+    let over = false;
+    for (const c of drawn) {
+      const left = (c.until - Date.now()) / 1000;
+      c.text.textContent = left > 0 ? `in ${span(left < 1 ? 1 : left)}` : 'now';
+      over ||= left <= 0;
+    }
+    if (!request || document.hidden || document.querySelector('dialog')) return;
+    if (Date.now() - asked > every || (over && Date.now() - asked > 1000)) explain(false);
+  }
+  const clock = setInterval(tick, 250);
+
+  // steering is the form that changes the counters of the answer.
+  function steering() {
+    const hits = field('Hits', { id: 'hits', type: 'number', min: 1, step: 1, value: 10, inputMode: 'numeric' });
+    const reason = field('Reason', { id: 'reason', maxLength: 200, placeholder: 'goes into the audit' });
+    const { box: fault, say: sayFault } = alertBox();
+    const done = el('p', { role: 'status', className: 'done' });
+    const grant = el('button', { type: 'submit' }, 'Grant');
+    const reset = el('button', { type: 'button', className: 'danger', onclick: () => change('reset') }, 'Reset');
+    const hint = el('p', { className: 'hint' });
+    const form = el('form', { noValidate: true, onsubmit: (e) => { e.preventDefault(); change('grant'); } },
+      el('div', { className: 'tools' }, hits.row, reason.row, el('div', { className: 'actions' }, grant, reset)));
+    const section = el('section', { className: 'card steer', hidden: true }, el('h2', {}, 'Change these counters'), form, hint, fault, done);
+    let about = null;
+
+    async function change(action) {
+      const { request: asks } = about;
+      done.textContent = '';
+      const body = { ...asks, reason: reason.input.value };
+      let question, button, after;
+      if (action === 'grant') {
+        body.hits = Number(hits.input.value);
+        if (!Number.isInteger(body.hits) || body.hits < 1) return sayFault('Hits must be a whole number, at least 1.');
+        question = `Grant ${count(body.hits)} hits more?`;
+        after = (l) => `${count(l.remaining)} → ${count(l.remaining + body.hits)}`;
+        button = grant;
+      } else {
+        question = 'Reset these counters?';
+        after = (l) => `${count(l.count)} → 0`;
+        button = reset;
+      }
+      sayFault('');
+      const what = action === 'grant' ? { name: 'Remaining', num: true } : { name: 'Count', num: true };
+      const rule = { name: 'Limit' };
+      // The counters of this moment.
+      let cells;
+      try {
+        cells = (await post('/v1/get', asks)).descriptors.flatMap((d) => d.limits ?? []).filter((l) => l.count !== undefined && l.count !== null);
+      } catch (e) {
+        return sayFault(e.message);
+      }
+      const sure = await confirm(question,
+        el('p', { className: 'long' }, 'Domain ', el('b', {}, visible(asks.domain)), ', ', asks.descriptors.map((d) => el('code', {}, visible(writeDescriptor(d.entries)), ' '))),
+        table('What will change', [rule, what], el('tbody', {}, cells.map((l) => el('tr', {},
+          cell(rule, el('span', { className: 'long' }, visible(l.rule)), el('div', { className: 'small dim' }, `${count(l.limit)} per ${perWindow(l.window)}`)), cell(what, after(l)))))),
+        el('p', { className: 'hint' }, action === 'grant' ? 'The grant ends with the running window. The change is written to the audit.' : 'Callers get the whole limit anew. The change is written to the audit.'));
+      if (!sure) return button.focus();
+      try {
+        const told = await post(`/v1/${action}`, body);
+        const n = told.changed ?? 0;
+        done.textContent = `${action === 'grant' ? 'Granted' : 'Reset'}: ${count(n)} ${n === 1 ? 'counter' : 'counters'} changed.`;
+        reason.input.value = '';
+      } catch (e) {
+        sayFault(e.message);
+      }
+      button.focus();
+      explain(false);
+    }
+
+    return {
+      box: section,
+      show(asks) {
+        section.hidden = !asks;
+        about = { request: asks };
+        const may = session.mayWrite;
+        for (const control of [grant, reset, hits.input, reason.input]) control.disabled = !may;
+        hint.textContent = may ? 'Grant gives more hits for the running window; Reset empties the counters.' : 'Your token may read only. A token with the role write may reset and grant.';
+        if (!asks) fill(done);
+      },
+    };
+  }
+
+  if (given.length && domain.input.value) explain(true);
+  else (domain.input.value ? descriptors.querySelector('input') : domain.input).focus({ preventScroll: true });
+  return () => clearInterval(clock);
+}
+
+// perWindow writes a window as rules do: minute, 5 min.
+function perWindow(window) {
+  const s = seconds(window);
+  return { 1: 'second', 60: 'minute', 3600: 'hour', 86400: 'day', 604800: 'week' }[s] ?? span(s);
+}

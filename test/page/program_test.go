@@ -1,0 +1,247 @@
+package page_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+)
+
+const (
+	writeToken = "operator-token-0123456789"
+	readToken  = "reader-token-0123456789"
+)
+
+const rules = `domain: shop
+descriptors:
+  - key: plan
+    value: free
+    descriptors:
+      - key: user
+        rate_limits:
+          - {unit: hour, requests_per_unit: 10, strategy: fixed_window, window: from_first_hit}
+          - {unit: day, requests_per_unit: 1000, name: daily}
+  - key: plan
+    value: "*"
+    descriptors:
+      - key: user
+        rate_limit: {unit: second, requests_per_unit: 100, strategy: gcra}
+  - key: banner
+    shadow_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+`
+
+// binary is cmd/rls, built once for all tests of this package.
+var binary = sync.OnceValues(func() (string, error) { return testenv.BuildService(binaryDir) })
+
+var binaryDir string // TestMain removes it
+
+// program is a running rls with the rules above. In front of its admin listener stands a
+// server that tests can take away.
+type program struct {
+	t     *testing.T
+	json  string // the URL of /json
+	rules string // the file
+	pid   int
+	url   string // of the page
+	admin string // the same, without the server in front
+
+	cut  atomic.Bool            // requests fail
+	drop func()                 // closes connections
+	tops atomic.Pointer[[]byte] // the answer of /v1/top, in place of the program's
+}
+
+// serve runs rls until the test ends.
+func serve(t *testing.T, env ...string) *program {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	p := &program{t: t, rules: filepath.Join(dir, "config", "shop.yaml")}
+	if err := os.Mkdir(filepath.Dir(p.rules), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.write(rules)
+	tokens := filepath.Join(dir, "tokens")
+	if err := os.WriteFile(tokens, []byte("alice write "+writeToken+"\nbob read "+readToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := func() string { return strconv.Itoa(testenv.FreePort(t)) }
+	web, admin := port(), port()
+	p.json, p.admin = "http://127.0.0.1:"+web+"/json", "http://127.0.0.1:"+admin
+	cmd := exec.Command(path, "serve")
+	cmd.Env = append([]string{
+		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false",
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "USE_STATSD=false", "DRAIN_PERIOD=0s",
+		"PORT=" + web, "GRPC_PORT=" + port(), "DEBUG_PORT=" + port(), "ADMIN_PORT=" + admin, "ADMIN_TOKEN_FILE=" + tokens,
+	}, env...)
+	var log testenv.Log
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.pid = cmd.Process.Pid
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil || t.Failed() {
+			t.Errorf("rls ended: %v\n%s", err, log.String())
+		}
+		if strings.Contains(log.String(), writeToken) || strings.Contains(log.String(), readToken) {
+			t.Error("the log has a token")
+		}
+	})
+	testenv.Eventually(t, patience, func() bool {
+		resp, err := http.Get(p.admin)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}, "rls serves the page")
+	p.front()
+	return p
+}
+
+// front starts the server in front of the admin listener.
+func (p *program) front() {
+	to, err := url.Parse(p.admin)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(to)
+		r.Out.Host = r.In.Host
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tops := p.tops.Load()
+		switch {
+		case p.cut.Load():
+			panic(http.ErrAbortHandler)
+		case tops != nil && r.URL.Path == "/v1/top":
+			_, _ = w.Write(*tops)
+		default:
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	p.t.Cleanup(server.Close)
+	p.t.Cleanup(server.CloseClientConnections)
+	p.url = server.URL
+	p.drop = server.CloseClientConnections
+}
+
+// away lets the server in front refuse everything, or nothing again.
+func (p *program) away(is bool) {
+	p.cut.Store(is)
+	if is {
+		p.drop()
+	}
+}
+
+// write puts rules into the file, as an editor does.
+func (p *program) write(text string) {
+	p.t.Helper()
+	if err := os.WriteFile(p.rules, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// entry is one entry of a descriptor.
+type entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+func user(name string) []entry { return []entry{{"plan", "free"}, {"user", name}} }
+
+// hit sends requests as Envoy does.
+func (p *program) hit(times int, entries []entry) {
+	p.t.Helper()
+	type descriptor struct {
+		Entries []entry `json:"entries"`
+	}
+	body, err := json.Marshal(struct {
+		Domain      string       `json:"domain"`
+		Descriptors []descriptor `json:"descriptors"`
+	}{"shop", []descriptor{{entries}}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for range times {
+		resp, err := http.Post(p.json, "application/json", bytes.NewReader(body))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+}
+
+// signedIn opens the page at a view with the token that may write.
+func (p *program) signedIn(view string) *tab {
+	p.t.Helper()
+	page := open(p.t, p.url+"/"+view)
+	page.signIn(writeToken)
+	page.waits(`document.querySelector("nav")?.checkVisibility()`)
+	return page
+}
+
+// listen reads events for a while and returns their number. It calls opened when the
+// program has answered.
+func (p *program) listen(opened func(), d time.Duration) (events int) {
+	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.admin+"/v1/events", nil)
+	if err != nil {
+		panic(err) // the URL is right
+	}
+	req.Header.Set("Authorization", "Bearer "+readToken)
+	resp, err := http.DefaultClient.Do(req)
+	opened()
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	buffer := make([]byte, 64<<10)
+	for start := time.Now(); time.Since(start) < d; {
+		n, err := resp.Body.Read(buffer)
+		events += bytes.Count(buffer[:n], []byte("\n\n"))
+		if err != nil {
+			break
+		}
+	}
+	return events
+}
+
+// spent is the processor time of the program.
+func (p *program) spent() time.Duration {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	const perSecond = 100 // ticks; Linux has shown this number to programs for decades
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	var ticks int
+	for _, field := range fields[11:13] { // in the program and in the kernel for it
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / perSecond
+}
