@@ -10,6 +10,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY cmd cmd
+COPY internal internal
 COPY pkg pkg
 ARG TARGETOS TARGETARCH
 ARG VERSION REVISION
@@ -35,6 +36,8 @@ ENV PATH=/bin
 WORKDIR /
 USER 65534:65534
 EXPOSE 6070 8080 8081 9090
+# An orchestrator of its own, such as Kubernetes, ignores this and has probes.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/bin/rls", "healthcheck"]
 # The program's defaults depend on its name. A pod without a command expects the
 # defaults of envoyproxy/ratelimit.
 ENTRYPOINT ["/bin/ratelimit"]

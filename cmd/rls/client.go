@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/alecthomas/kong"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
 )
 
 type clientCmd struct {
@@ -153,8 +151,8 @@ func (s *session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.Rate
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	resp, err := s.service.ShouldRateLimit(ctx, req)
-	if answer, ok := status.FromError(err); err != nil && ok {
-		err = errors.New(answer.Code().String() + ": " + answer.Message())
+	if err != nil {
+		err = plain(err)
 	}
 	return resp, err
 }

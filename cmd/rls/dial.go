@@ -2,11 +2,13 @@ package main
 
 import (
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/reread"
@@ -51,4 +53,12 @@ func dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
 		return nil, usageError("--addr: %w", err)
 	}
 	return conn, nil
+}
+
+// plain returns the error of a call as CODE: MESSAGE.
+func plain(err error) error {
+	if answer, ok := status.FromError(err); ok {
+		return fmt.Errorf("%v: %s", answer.Code(), answer.Message())
+	}
+	return err
 }

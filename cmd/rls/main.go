@@ -19,16 +19,17 @@ import (
 )
 
 type cli struct {
-	Serve   serveCmd   `cmd:"" default:"withargs" help:"Serve rate limits (the default). Every flag can be set by the environment variable behind it."`
-	Check   checkCmd   `cmd:"" help:"Load rules and print every problem they have."`
-	Test    testCmd    `cmd:"" help:"Run unit tests of rules, in simulated time and without a store."`
-	Explain explainCmd `cmd:"" help:"Tell which rules a request matches, and why, and the limits with their keys in the store."`
-	Client  clientCmd  `cmd:"" help:"Send requests to a running service and print its answers, or how fast they were."`
-	Get     getCmd     `cmd:"" help:"Print the counters of a request in a running process."`
-	Reset   resetCmd   `cmd:"" help:"Empty the counters of a request, or of all values of a rule."`
-	Grant   grantCmd   `cmd:"" help:"Let hits pass beyond those that remain, for the running window."`
-	Version versionCmd `cmd:"" help:"Print the version."`
-	HelpOn  helpCmd    `cmd:"" name:"help" help:"Print help on a command, or on all of them."`
+	Serve       serveCmd       `cmd:"" default:"withargs" help:"Serve rate limits (the default). Every flag can be set by the environment variable behind it."`
+	Check       checkCmd       `cmd:"" help:"Load rules and print every problem they have."`
+	Test        testCmd        `cmd:"" help:"Run unit tests of rules, in simulated time and without a store."`
+	Explain     explainCmd     `cmd:"" help:"Tell which rules a request matches, and why, and the limits with their keys in the store."`
+	Client      clientCmd      `cmd:"" help:"Send requests to a running service and print its answers, or how fast they were."`
+	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running service whether it is healthy."`
+	Get         getCmd         `cmd:"" help:"Print the counters of a request in a running process."`
+	Reset       resetCmd       `cmd:"" help:"Empty the counters of a request, or of all values of a rule."`
+	Grant       grantCmd       `cmd:"" help:"Let hits pass beyond those that remain, for the running window."`
+	Version     versionCmd     `cmd:"" help:"Print the version."`
+	HelpOn      helpCmd        `cmd:"" name:"help" help:"Print help on a command, or on all of them."`
 
 	ShowVersion versionFlag `name:"version" help:"Print the version."`
 }

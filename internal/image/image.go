@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -77,7 +78,10 @@ func (r *release) config(arch string) *v1.ConfigFile {
 			Env:        []string{"PATH=/bin"},
 			// The program's defaults depend on its name. A pod without a command
 			// expects the defaults of envoyproxy/ratelimit.
-			Entrypoint:   []string{"/bin/ratelimit"},
+			Entrypoint: []string{"/bin/ratelimit"},
+			Healthcheck: &v1.HealthConfig{
+				Test: []string{"CMD", "/bin/rls", "healthcheck"}, Interval: 10 * time.Second, Timeout: 3 * time.Second, StartPeriod: 10 * time.Second,
+			},
 			ExposedPorts: map[string]struct{}{"6070/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9090/tcp": {}},
 			Labels:       r.labels(),
 		},

@@ -123,6 +123,9 @@ func TestContainer(t *testing.T) {
 		}
 	}
 	configMap(t, filepath.Join(root, "data/ratelimit/config"))
+	if err := os.WriteFile(filepath.Join(root, "etc/hosts"), []byte("127.0.0.1 localhost\n"), 0o644); err != nil { // engines mount one
+		t.Fatal(err)
+	}
 	ports := map[string]int{"PORT": testenv.FreePort(t), "GRPC_PORT": testenv.FreePort(t), "DEBUG_PORT": testenv.FreePort(t)}
 
 	self, err := os.Executable()
@@ -177,6 +180,14 @@ func TestContainer(t *testing.T) {
 		if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(status) {
 			t.Errorf("the process is not %s:\n%s", want, status)
 		}
+	}
+
+	// The check of the image's configuration, in the same root and environment.
+	check := exec.Command("/bin/rls", "healthcheck")
+	check.Env, check.Dir = cmd.Env, "/"
+	check.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if out, err := check.CombinedOutput(); err != nil || string(out) != "SERVING\n" {
+		t.Errorf("healthcheck: %v: %s", err, out)
 	}
 
 	conn, err := grpc.NewClient(fmt.Sprintf("passthrough:///127.0.0.1:%d", ports["GRPC_PORT"]), grpc.WithTransportCredentials(insecure.NewCredentials()))

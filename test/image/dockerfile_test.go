@@ -3,6 +3,7 @@
 package image
 
 import (
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -70,7 +71,7 @@ func TestDockerfile(t *testing.T) {
 	}
 	for _, s := range d.stages {
 		for _, i := range s.instructions {
-			if !slices.Contains([]string{"ARG", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "LABEL", "RUN", "USER", "WORKDIR"}, i.word) {
+			if !slices.Contains([]string{"ARG", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "HEALTHCHECK", "LABEL", "RUN", "USER", "WORKDIR"}, i.word) {
 				t.Errorf("unexpected instruction %s", i.word)
 			}
 		}
@@ -126,5 +127,17 @@ func TestDockerfile(t *testing.T) {
 	}
 	if copied < 5 {
 		t.Errorf("only %d files and folders are copied", copied)
+	}
+	// The program needs packages of these folders only.
+	list := exec.Command("go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}", "./cmd/rls")
+	list.Dir = repository
+	packages, err := list.Output()
+	if err != nil || len(packages) == 0 {
+		t.Fatalf("list the packages of the program: %v", err)
+	}
+	for path := range strings.FieldsSeq(string(packages)) {
+		if folder := strings.Split(path, "/")[2]; !slices.Contains(let, "!"+folder) { // example.org/rls/FOLDER
+			t.Errorf("%s is not copied, and the program needs %s", folder, path)
+		}
 	}
 }

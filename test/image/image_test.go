@@ -419,6 +419,9 @@ func TestConfiguration(t *testing.T) {
 		want := v1.Config{
 			User: "65534:65534", WorkingDir: "/", Env: []string{"PATH=/bin"}, Entrypoint: []string{"/bin/ratelimit"},
 			ExposedPorts: map[string]struct{}{"6070/tcp": {}, "8080/tcp": {}, "8081/tcp": {}, "9090/tcp": {}},
+			Healthcheck: &v1.HealthConfig{
+				Test: []string{"CMD", "/bin/rls", "healthcheck"}, Interval: 10 * time.Second, Timeout: 3 * time.Second, StartPeriod: 10 * time.Second,
+			},
 			Labels: map[string]string{
 				"org.opencontainers.image.title": "rls", "org.opencontainers.image.description": "A rate-limit service for Envoy",
 				"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.version": version, "org.opencontainers.image.revision": revision,
@@ -439,6 +442,10 @@ func dockerfileAgrees(t *testing.T, c v1.Config) {
 	var entrypoint []string
 	if err := json.Unmarshal([]byte(last.one(t, "ENTRYPOINT")), &entrypoint); err != nil || !slices.Equal(entrypoint, c.Entrypoint) {
 		t.Errorf("Dockerfile's entrypoint is %q, %v", entrypoint, err)
+	}
+	check := c.Healthcheck
+	if want := fmt.Sprintf("--interval=%v --timeout=%v --start-period=%v CMD [%q, %q]", check.Interval, check.Timeout, check.StartPeriod, check.Test[1], check.Test[2]); last.one(t, "HEALTHCHECK") != want {
+		t.Errorf("Dockerfile's check is %s, want %s", last.one(t, "HEALTHCHECK"), want)
 	}
 	if user := last.one(t, "USER"); user != c.User {
 		t.Errorf("Dockerfile's user is %s", user)
