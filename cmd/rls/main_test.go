@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/internal/testenv/controlplane"
 )
 
 const patience = 20 * time.Second
@@ -28,6 +30,13 @@ func TestMain(m *testing.M) {
 // real servers.
 func TestScripts(t *testing.T) {
 	redis, memcached, certs := testenv.Redis(t), testenv.Memcached(t), testenv.Certs(t)
+	xds, plane := controlplane.NewPort(t), controlplane.New(t, "dry-run")
+	plane.Set("1", &ratelimit.RateLimitConfig{Name: "a", Domain: "a", Descriptors: []*ratelimit.RateLimitDescriptor{
+		{Key: "user", RateLimit: &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_HOUR, RequestsPerUnit: 1}},
+	}})
+	xds.Serve(plane)
+	silent := testenv.NewRelay(t, redis.Addr)
+	silent.Freeze()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -35,6 +44,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("REDIS_ADDR", redis.Addr)
 			env.Setenv("MEMCACHED_ADDR", memcached.Addr)
+			env.Setenv("XDS_ADDR", xds.Addr)
+			env.Setenv("SILENT_ADDR", silent.Addr)
 			for _, name := range []string{"PORT", "GRPC_PORT", "DEBUG_PORT", "ADMIN_PORT", "FREE_PORT"} {
 				env.Setenv(name, strconv.Itoa(testenv.FreePort(t)))
 			}

@@ -10,6 +10,7 @@ import (
 
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
@@ -34,11 +35,10 @@ type rules struct {
 // envoyproxy/ratelimit. Without rules in force the process is healthy only when
 // the start is forced and no domain is needed.
 func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *reread.Watcher, measure *metrics.Metrics, loading func(bool), log *slog.Logger) (*rules, error) {
-	options, err := ruleOptions(s.RuleSettings())
+	options, err := serveOptions(s)
 	if err != nil {
 		return nil, err
 	}
-	options.SkipWrong = s.Rules.ConfigOnError == "skip"
 	source, err := rulesSource(s, watch, measure, loading, log)
 	if err != nil {
 		return nil, err
@@ -80,9 +80,23 @@ func (r *rules) tell(s *status.Status) {
 }
 
 func (r *rules) run(ctx context.Context) error {
-	err := r.source.Run(ctx, r.Publish)
+	if err := r.source.Run(ctx, r.Publish); err != nil {
+		return fmt.Errorf("rules: %w", explainNoFolder(err))
+	}
+	return nil
+}
+
+// serveOptions is how rules load to be served.
+func serveOptions(s *settings.Settings) (language.Options, error) {
+	options, err := ruleOptions(s.RuleSettings())
+	options.SkipWrong = s.Rules.ConfigOnError == "skip"
+	return options, err
+}
+
+// explainNoFolder adds advice to the error of a source whose folder does not exist.
+func explainNoFolder(err error) error {
 	if errors.Is(err, sources.ErrNoFolder) {
-		return fmt.Errorf("rules: %w: it is the folder RUNTIME_APPDIRECTORY in RUNTIME_SUBDIRECTORY in RUNTIME_ROOT. "+
+		return fmt.Errorf("%w: it is the folder RUNTIME_APPDIRECTORY in RUNTIME_SUBDIRECTORY in RUNTIME_ROOT. "+
 			"To serve the files in ./config: RUNTIME_ROOT=. RUNTIME_SUBDIRECTORY= RUNTIME_APPDIRECTORY=config rls serve. "+
 			"To serve no limits: an empty folder", err)
 	}

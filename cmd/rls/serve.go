@@ -19,6 +19,8 @@ import (
 
 type serveCmd struct {
 	settings.Settings
+
+	DryRun bool `help:"Try the settings, the rules, the certificates and the store, print a line for each, and end without listening."`
 }
 
 // Help implements [kong.HelpProvider].
@@ -26,12 +28,14 @@ func (*serveCmd) Help() string {
 	return `One section of this help: rls serve --help=redis
 
 Exit codes:
-  0  the process ended after SIGTERM, SIGINT or SIGHUP
-  1  a listener, the store, a certificate or the rules' folder failed
+  0  the process ended after SIGTERM, SIGINT or SIGHUP; a dry run found no problem
+  1  a listener, the store, a certificate or the rules' folder failed, or a dry
+     run found a problem
   2  a flag or a setting is wrong
 
 Examples:
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve
+  RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve --dry-run
   rls serve --backend-type=redis --redis-socket-type=tcp --redis-url=localhost:6379`
 }
 
@@ -47,6 +51,9 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	for _, variable := range settings.Unused(s) {
 		log.Warn("a variable is ignored because of BACKEND_TYPE", "variable", variable, "backend_type", s.Backend.BackendType)
+	}
+	if c.DryRun {
+		return (&dryRun{Settings: s, out: k.Stdout, log: log}).run(ctx)
 	}
 	measure, err := newMetrics(s, log)
 	if err != nil {

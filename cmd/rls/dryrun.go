@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/reread"
+	"example.org/rls/pkg/settings"
+)
+
+// afterTimeout is the time that a dry run may take beyond the timeout of the store. A
+// management server has as long to send rules.
+const afterTimeout = 1500 * time.Millisecond
+
+// dryRun tries the parts that serve needs before it listens. Its settings are checked.
+type dryRun struct {
+	*settings.Settings
+	out     io.Writer
+	log     *slog.Logger
+	watch   *reread.Watcher
+	measure *metrics.Metrics
+
+	main, perSecond stack.Tier
+}
+
+// run writes a line for each part, and returns the problems of the parts that do not
+// hold.
+func (d *dryRun) run(ctx context.Context) error {
+	d.watch = reread.NewWatcher(d.log)
+	if err := d.report("settings", d.trySettings); err != nil {
+		return err
+	}
+	opened := d.openTiers()
+	ctx, cancel := context.WithTimeout(ctx, max(d.main.Timeout, d.perSecond.Timeout)+afterTimeout)
+	defer cancel()
+	// The store is tried while rules are awaited.
+	var found string
+	stored := make(chan error, 1)
+	go func() {
+		err := opened
+		if err == nil {
+			found, err = d.tryStore(ctx)
+		}
+		stored <- err
+	}()
+	return errors.Join(
+		d.report("rules", func() (string, error) { return d.tryRules(ctx) }),
+		d.report("certificates", func() (string, error) { return d.tryCertificates(time.Now()) }),
+		d.report("store", func() (string, error) { err := <-stored; return found, err }),
+	)
+}
+
+// report tries a part and writes its line. It returns the problems with the name of
+// the part before each.
+func (d *dryRun) report(part string, try func() (found string, err error)) error {
+	found, err := try()
+	if err == nil {
+		_, err = fmt.Fprintf(d.out, "%s: ok%s\n", part, found)
+		return err
+	}
+	problems := strings.Split(err.Error(), "\n")
+	count := "1 problem"
+	if len(problems) > 1 {
+		count = fmt.Sprintf("%d problems", len(problems))
+	}
+	if _, err := fmt.Fprintf(d.out, "%s: failed, %s\n", part, count); err != nil {
+		return err
+	}
+	return errors.New(part + ": " + strings.Join(problems, "\n"+part+": "))
+}
+
+// trySettings reads the files that settings name, and that are neither rules nor
+// for TLS.
+func (d *dryRun) trySettings() (string, error) {
+	var errs []error
+	measure, err := newMetrics(d.Settings, d.log)
+	errs = append(errs, err)
+	if err == nil {
+		d.measure = measure
+		_, err := newStatsd(d.Settings, measure, d.log)
+		errs = append(errs, err)
+	}
+	_, err = keySecret(&d.Backend)
+	errs = append(errs, err)
+	if d.Admin.TokenFile != "" {
+		if _, err := admin.OpenTokens(d.watch, d.Admin.TokenFile); err != nil {
+			errs = append(errs, fmt.Errorf("ADMIN_TOKEN_FILE: %w", err))
+		}
+	}
+	return "", errors.Join(errs...)
+}
+
+// tryRules loads the rules that the source publishes first.
+func (d *dryRun) tryRules(ctx context.Context) (string, error) {
+	options, err := serveOptions(d.Settings)
+	if err != nil {
+		return "", err
+	}
+	last := &lastError{}
+	source, err := rulesSource(d.Settings, d.watch, d.measure, nil, slog.New(last))
+	if err != nil {
+		return "", err
+	}
+	waiting, published := context.WithCancel(ctx)
+	defer published()
+	var found string
+	tried := false
+	publish := func(files []*language.File, unreadable error) error {
+		defer published()
+		if tried = true; unreadable != nil {
+			err = unreadable
+		} else {
+			found, err = d.load(files, options)
+		}
+		return err
+	}
+	switch failed := source.Run(waiting, publish); {
+	case failed != nil:
+		return "", explainNoFolder(failed)
+	case tried:
+		return found, err
+	case last.text != "":
+		return "", fmt.Errorf("%s has sent none: %s", d.XDS.ServerURL, last.text)
+	}
+	return "", fmt.Errorf("%s has sent none in time", d.XDS.ServerURL)
+}
+
+// load loads rules, logs their warnings, and counts what there is.
+func (d *dryRun) load(files []*language.File, options language.Options) (string, error) {
+	tree, warnings, err := language.Load(files, options)
+	if tree == nil {
+		return "", err
+	}
+	for _, warning := range warnings {
+		d.log.Warn("rules", "warning", warning.Error())
+	}
+	if d.Server.HealthyWithAtLeastOneConfigLoaded && len(tree.Domains()) == 0 {
+		return "", errors.New("there is no domain, and HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED keeps a process without one unhealthy")
+	}
+	rules := 0
+	tree.Each(func(*descriptors.Domain, *descriptors.Rule) { rules++ })
+	found := fmt.Sprintf(", files %d, domains %d, rules %d, warnings %d", len(files), len(tree.Domains()), rules, len(warnings))
+	var skipped language.Problems
+	if errors.As(err, &skipped) { // CONFIG_ON_ERROR=skip
+		found += fmt.Sprintf(", problems skipped %d", len(skipped))
+		for _, problem := range skipped {
+			d.log.Error("rules: left out", "problem", problem.Error())
+		}
+	}
+	return found, nil
+}
+
+// lastError is a handler of logs that remembers why something failed last.
+type lastError struct{ text string }
+
+func (*lastError) Enabled(context.Context, slog.Level) bool { return true }
+func (e *lastError) WithAttrs([]slog.Attr) slog.Handler     { return e }
+func (e *lastError) WithGroup(string) slog.Handler          { return e }
+
+func (e *lastError) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "error" {
+			e.text = a.Value.String()
+		}
+		return true
+	})
+	return nil
+}
+
+// tryCertificates reads the certificates, keys and CAs of all parts that use TLS.
+func (d *dryRun) tryCertificates(now time.Time) (string, error) {
+	redis := d.Backend.BackendType == inRedis && (d.Redis.UseTLS() || d.Redis.Persecond && d.RedisPerSecond.UseTLS())
+	var found strings.Builder
+	var errs []error
+	for _, part := range []struct {
+		used  bool
+		name  string // the beginning of the settings
+		files certs.Files
+	}{
+		{d.Server.UseGRPC && d.GRPC.ServerUseTLS, "GRPC", certs.Files{Cert: d.GRPC.ServerTLSCert, Key: d.GRPC.ServerTLSKey, CA: d.GRPC.ClientCA()}},
+		{d.Admin.UseTLS, "ADMIN", certs.Files{Cert: d.Admin.TLSCert, Key: d.Admin.TLSKey, CA: d.Admin.ClientTLSCACert}},
+		{d.Rules.OverXDS() && d.XDS.ServerUseTLS, "CONFIG_GRPC_XDS", certs.Files{Cert: d.XDS.ClientTLSCert, Key: d.XDS.ClientTLSKey, CA: d.XDS.ServerTLSCACert}},
+		{redis, "REDIS", certs.Files{Cert: d.Redis.TLSClientCert, Key: d.Redis.TLSClientKey, CA: d.Redis.TLSCACert}},
+		{d.Backend.BackendType == inMemcached && d.Memcache.TLS, "MEMCACHE", certs.Files{Cert: d.Memcache.TLSClientCert, Key: d.Memcache.TLSClientKey, CA: d.Memcache.TLSCACert}},
+	} {
+		if !part.used {
+			continue
+		}
+		until, err := tryFiles(d.watch, part.files, now)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s_*TLS*: %w", part.name, err))
+		}
+		fmt.Fprintf(&found, ", %s%s", part.name, until)
+	}
+	if found.Len() == 0 {
+		return ", none are used", nil
+	}
+	return found.String(), errors.Join(errs...)
+}
+
+// tryFiles reads the files of one side of TLS, and says when its own certificate
+// expires if it has one.
+func tryFiles(watch *reread.Watcher, files certs.Files, now time.Time) (until string, err error) {
+	if _, err := certs.Open(watch, "", files); err != nil || files.Cert == "" {
+		return "", err
+	}
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		return "", err
+	}
+	switch leaf := pair.Leaf; {
+	case now.After(leaf.NotAfter):
+		return "", fmt.Errorf("%s expired at %s", files.Cert, leaf.NotAfter.Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return "", fmt.Errorf("%s is valid only from %s", files.Cert, leaf.NotBefore.Format(time.RFC3339))
+	default:
+		return " until " + leaf.NotAfter.Format(time.DateOnly), nil
+	}
+}
+
+// openTiers opens the stores that count. It does not wait for servers. The stores are
+// not closed, because the process ends and they may wait for servers then.
+func (d *dryRun) openTiers() (err error) {
+	d.main, d.perSecond, err = backendOf(d.Settings).open(&opening{
+		Settings: d.Settings, watch: d.watch, measure: d.measure, log: slog.New(slog.DiscardHandler),
+	})
+	return err
+}
+
+// tryStore has each store answer a ping and look at a cell, which nobody counts in: a
+// look needs the rights that a decision needs.
+func (d *dryRun) tryStore(ctx context.Context) (string, error) {
+	limit, err := algorithms.New(algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 1, Window: time.Hour})
+	if err != nil {
+		return "", err
+	}
+	found, tiers := ", "+d.Backend.BackendType, []stack.Tier{d.main}
+	if d.perSecond.Store != nil {
+		found, tiers = found+", main and per-second", append(tiers, d.perSecond)
+	}
+	var errs []error
+	for i, tier := range tiers {
+		batch := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+		limit.Plan(&batch.Ops[0], algorithms.Identity{Prefix: d.Backend.CacheKeyPrefix, ID: []byte("dry-run")}, algorithms.Charge{Now: tier.Store.Now()})
+		batch.Ops[0] = batch.Ops[0].Look()
+		err := tier.Store.Ping(ctx)
+		if err == nil {
+			err = tier.Store.Apply(ctx, &batch)
+		}
+		if err != nil && len(tiers) > 1 {
+			err = fmt.Errorf("%s: %w", [...]string{"main", "per-second"}[i], err)
+		}
+		errs = append(errs, err)
+	}
+	return found, errors.Join(errs...)
+}
