@@ -78,3 +78,13 @@ func (n *Node) next(e Entry) *Node {
 	}
 	return nil
 }
+
+// find finds the rule for entries that are looked up from below n on, or nil.
+func (n *Node) find(entries []Entry) *Rule {
+	for _, e := range entries {
+		if n = n.next(e); n == nil {
+			return nil
+		}
+	}
+	return n.Rule
+}

@@ -46,13 +46,13 @@ func (d *Domain) Explain(entries []Entry) Trace {
 		for i, e := range entries {
 			next := t.look(n, e)
 			if next == nil {
-				t.Why = n.noneFor(e, len(entries)-i)
+				t.Why = n.noneFor(e, len(entries)-i) + d.missed(entries)
 				return t
 			}
 			n = next
 		}
 		if t.Rule = n.Rule; t.Rule == nil {
-			t.Why = n.noLimit()
+			t.Why = n.noLimit() + d.missed(entries)
 		}
 	}
 	return t
@@ -154,6 +154,28 @@ func (n *Node) noLimit() string {
 		return place + " has no limit, and no descriptor below it has one"
 	}
 	return place + " has no limit"
+}
+
+// missed names a rule, if there is one, that would limit entries if a descriptor that
+// lost had won.
+func (d *Domain) missed(entries []Entry) string {
+	n := &d.root
+	for i, e := range entries {
+		winner := n.next(e)
+		if winner == nil {
+			break
+		}
+		for _, child := range n.concerning(e) {
+			if child == winner || child.matcher(e) == nil {
+				continue
+			}
+			if rule := child.find(entries[i+1:]); rule != nil {
+				return fmt.Sprintf("; the limit of %s (%s) is not reached, because %s goes first and the choice is final", rule.Path, rule.Pos.Place(), winner.Pos.Place())
+			}
+		}
+		n = winner
+	}
+	return ""
 }
 
 // nearest is how many depths below n the nearest rule is; 0 if there is none.

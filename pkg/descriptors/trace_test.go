@@ -64,8 +64,9 @@ func TestExplain(t *testing.T) {
 			"2 key user at rules.yaml:6:5: rules.yaml:8 goes first: " + wildcard + "\n2 none user_a at rules.yaml:7:5: its value does not match the entry's; rules.yaml:8 won\n" +
 			"2 wildcard user_a* at rules.yaml:8:5 won: " + wildcard + "\n2 wildcard user_* at rules.yaml:9:5: shadowed by the wildcard above it, rules.yaml:8\n" +
 			"rule d.plan_free.user_a*",
-		"plan=gold":     gold + beat + "10 won\nrule d.plan",
-		"plan=free":     free + beat + "3 won\nno limit: one entry too few: rules.yaml:3 has no limit of its own, only descriptors below it have",
+		"plan=gold": gold + beat + "10 won\nrule d.plan",
+		"plan=free": free + beat + "3 won\nno limit: one entry too few: rules.yaml:3 has no limit of its own, only descriptors below it have; " +
+			"the limit of d.plan (rules.yaml:10) is not reached, because rules.yaml:3 goes first and the choice is final",
 		"plan=free,y=1": free + beat + "3 won\nno limit: no descriptor matches y=1 below rules.yaml:3",
 		"plan=gold,user=a": gold + beat + "10 won\n" +
 			"no limit: no descriptor matches user=a: one entry too many, because rules.yaml:10 has no descriptors below it",

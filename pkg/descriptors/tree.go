@@ -80,13 +80,7 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	n := &d.root
-	for _, e := range entries {
-		if n = n.next(e); n == nil {
-			return nil
-		}
-	}
-	return n.Rule
+	return d.root.find(entries)
 }
 
 // Override returns the limit that a request brings for a descriptor that
