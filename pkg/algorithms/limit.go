@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -237,6 +238,32 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 		buf = strconv.AppendInt(buf, bucket, 10)
 	}
 	return string(buf), stem
+}
+
+// Paired reports whether a decision reads two cells: that of the window before, too.
+func (l *Limit) Paired() bool { return l.row.paired }
+
+// IDOf returns Identity.ID of a key that l makes for a cell that counts at now, with
+// that Identity.Prefix and OneSlot and without ByStart. ok is false for other keys.
+func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok bool) {
+	buckets := []int64{-1}
+	if l.row.bucketed && !l.FromFirstHit {
+		buckets[0] = now / l.window
+	}
+	if l.row.paired {
+		buckets = append(buckets, buckets[0]-1)
+	}
+	const mark = "\x00" // in place of an ID
+	for _, bucket := range buckets {
+		model, _ := l.key(Identity{Prefix: prefix, ID: []byte(mark), OneSlot: oneSlot}, bucket)
+		before, after, _ := strings.Cut(model[len(prefix):], mark)
+		if rest, found := strings.CutPrefix(key, prefix+before); found {
+			if id, ok = strings.CutSuffix(rest, after); ok {
+				return id, true
+			}
+		}
+	}
+	return "", false
 }
 
 func keyByStart(id Identity, seconds int64) (key string, stem int) {

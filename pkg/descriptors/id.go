@@ -1,5 +1,10 @@
 package descriptors
 
+import (
+	"net/url"
+	"strings"
+)
+
 // AppendID appends the readable name of the caller that a limit counts to dst,
 // as in bench|user=v0-12, and returns the result. Different domains, entries or
 // shared never give the same name: every byte that could break a store's key or
@@ -32,6 +37,39 @@ func patternOf(shared []Entry, i int) Entry {
 		return shared[i]
 	}
 	return Entry{}
+}
+
+// ParseID is the inverse of AppendID: the domain and the entries of an id. An entry that
+// was replaced by a pattern has the pattern as its value, and if the wildcard is in
+// the key, key=value of the pattern. ok is false if AppendID never makes such a name.
+func ParseID(id string) (domain string, entries []Entry, ok bool) {
+	name, rest, more := strings.Cut(id, "|")
+	if domain, ok = unescape(name); !ok {
+		return "", nil, false
+	}
+	for more {
+		var part string
+		part, rest, more = strings.Cut(rest, "|")
+		key, value, _ := strings.Cut(part, "=")
+		var e Entry
+		if e.Key, ok = unescape(key); ok {
+			e.Value, ok = unescape(value)
+		}
+		if !ok {
+			return "", nil, false
+		}
+		entries = append(entries, e)
+	}
+	return domain, entries, true
+}
+
+// unescape is the inverse of appendEscaped.
+func unescape(s string) (string, bool) {
+	if strings.IndexByte(s, '%') < 0 {
+		return s, true
+	}
+	s, err := url.PathUnescape(s)
+	return s, err == nil
 }
 
 // AppendRatelimitID appends the name that envoyproxy/ratelimit gives to the

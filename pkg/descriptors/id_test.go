@@ -119,3 +119,21 @@ func unescape(t *testing.T, s string) string {
 	}
 	return plain
 }
+
+// TestParseID: an ID tells the domain and entries that it was made of.
+func TestParseID(t *testing.T) {
+	for _, domain := range []string{"d", "a|b=c%{}* \x00é"} {
+		for _, text := range []string{"", "user", "user=v", "a=b c\r\n\x00\x7f%|{}*\xff,b", "a==,=x"} {
+			want := entries(text)
+			got, parsed, ok := descriptors.ParseID(string(descriptors.AppendID(nil, domain, want, nil)))
+			if !ok || got != domain || !cmp.Equal(parsed, want) {
+				t.Errorf("%q, %q: %q, %v, %v", domain, text, got, parsed, ok)
+			}
+		}
+	}
+	for _, bad := range []string{"d%", "d|a=%zz", "d|%2"} {
+		if _, _, ok := descriptors.ParseID(bad); ok {
+			t.Errorf("%q is taken for an ID", bad)
+		}
+	}
+}
