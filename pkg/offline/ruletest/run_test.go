@@ -1,0 +1,225 @@
+package ruletest_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/offline/ruletest"
+	"example.org/rls/pkg/sources"
+)
+
+func folder(path string) ([]yaml.Text, error) { return sources.Folder{Path: path}.Read() }
+
+// open reads and loads a test file.
+func open(t testing.TB, name, text string) *ruletest.File {
+	t.Helper()
+	f, problems := ruletest.Read(yaml.Text{Name: name, Content: []byte(text)})
+	problems = append(problems, f.Load(folder, rules.Options{})...)
+	if len(problems) > 0 {
+		t.Fatal(rules.Problems(problems))
+	}
+	return f
+}
+
+func run(t testing.TB, o ruletest.Options, files ...*ruletest.File) *ruletest.Report {
+	t.Helper()
+	report, err := ruletest.Run(files, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+const features = "testdata/features_test.yaml"
+
+// TestFeatures runs tests of all strategies and modes.
+func TestFeatures(t *testing.T) {
+	report := run(t, ruletest.Options{Coverage: true}, open(t, features, read(t, features)))
+	var b bytes.Buffer
+	if err := report.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	if report.Failed > 0 || report.Passed < 15 || report.Coverage.Covered < report.Coverage.Rules {
+		t.Error(b.String())
+	}
+}
+
+// TestEveryExpectationCanFail changes the expectations of the features one by one.
+func TestEveryExpectationCanFail(t *testing.T) {
+	text := read(t, features)
+	expectation := regexp.MustCompile(`\b(code|rule|name|limit|remaining|reset|retry_after|delay): ("?[\w.]*"?)[,}]`)
+	changed := 0
+	for _, at := range expectation.FindAllStringSubmatchIndex(text, -1) {
+		line := text[strings.LastIndexByte(text[:at[0]], '\n')+1 : at[1]]
+		if !strings.Contains(line, "expect:") {
+			continue
+		}
+		field, value := text[at[2]:at[3]], text[at[4]:at[5]]
+		other := map[string]string{"rule": "other", "name": "other", "limit": "7", "remaining": "77", "code": "OVER_LIMIT"}[field]
+		switch {
+		case value == "OVER_LIMIT":
+			other = "OK"
+		case other == "":
+			other = "77ms"
+		}
+		report := run(t, ruletest.Options{}, open(t, features, text[:at[4]]+other+text[at[5]:]))
+		failed := 0
+		for _, r := range report.Tests {
+			for _, f := range r.Failures {
+				if f.Explain != nil && (f.Field == field || strings.HasSuffix(f.Field, "]."+field)) {
+					failed++
+				}
+			}
+		}
+		if failed != 1 {
+			t.Errorf("%s: with %s instead of %s %d expectations failed", strings.TrimSpace(line), other, value, failed)
+		}
+		changed++
+	}
+	if changed < 80 {
+		t.Errorf("%d expectations were changed", changed)
+	}
+}
+
+// TestShippedTestsPass: the tests in config/ pass and cover the rules that they name.
+func TestShippedTestsPass(t *testing.T) {
+	names, err := ruletest.Find("../../../config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		report := run(t, ruletest.Options{Coverage: true}, open(t, name, read(t, name)))
+		if report.Failed > 0 || report.Passed == 0 || len(report.Coverage.Missing) > 0 {
+			t.Errorf("%s: %+v", name, report)
+		}
+	}
+}
+
+// TestBounds: a bound holds for its own value.
+func TestBounds(t *testing.T) {
+	for expect, holds := range map[string]bool{
+		"{remaining: {at_least: 99}}": true, "{remaining: {at_least: 100}}": false,
+		"{remaining: {at_most: 99}}": true, "{remaining: {at_most: 98}}": false,
+		"{reset: {at_least: 1m, at_most: 60s}}": true, "{reset: {at_least: 60001ms}}": false, "{reset: {at_most: 59999ms}}": false,
+	} {
+		report := run(t, ruletest.Options{}, open(t, features, `
+rules: [features.yaml]
+tests: [{name: one, steps: [{request: {domain: features, descriptors: [{fixed: x}]}, expect: `+expect+`}]}]`))
+		if (report.Failed == 0) != holds {
+			t.Errorf("%s: %+v", expect, report.Tests)
+		}
+	}
+}
+
+// TestTheFirstWrongRepetitionIsReported, and the repetitions after it are charged.
+func TestTheFirstWrongRepetitionIsReported(t *testing.T) {
+	report := run(t, ruletest.Options{}, open(t, features, `
+rules: [features.yaml]
+tests:
+  - name: one
+    steps:
+      - repeat: 15
+        request: {domain: features, descriptors: [{log: x}, {fixed: x}]}
+        expect: {code: OK, remaining: 3}
+      - request: {domain: features, descriptors: [{fixed: x}]}
+        expect: {remaining: 84}`))
+	var got []string
+	for _, f := range report.Tests[0].Failures {
+		got = append(got, fmt.Sprintf("%d: step %d, repetition %d: %s want %v, got %v", f.Line, f.Step, f.Repetition, f.Field, f.Want, f.Got))
+	}
+	if want := "8: step 1, repetition 11: code want OK, got OVER_LIMIT; 8: step 1, repetition 15: remaining want 3, got 0"; strings.Join(got, "; ") != want {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "; "), want)
+	}
+}
+
+// TestARequestThatTheServiceRefuses is a failure that names the reason.
+func TestARequestThatTheServiceRefuses(t *testing.T) {
+	report := run(t, ruletest.Options{}, open(t, features, `
+rules: [features.yaml]
+tests:
+  - name: one
+    steps:
+      - request: {domain: features, descriptors: [{entries: [{key: fixed}], limit: {requests_per_unit: 1, unit: YEAR, unit_multiplier: 4000000000}}]}
+        expect: {code: OK}`))
+	f := report.Tests[0].Failures
+	if len(f) != 1 || f[0].Field != "request" || f[0].Explain != nil || !strings.HasPrefix(fmt.Sprint(f[0].Got), "descriptors[0].limit: unit_multiplier is 4000000000; want 1 to ") {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// TestAnExpectationBehindAnAliasFailsInItsStep: the line is not that of the anchor.
+func TestAnExpectationBehindAnAliasFailsInItsStep(t *testing.T) {
+	report := run(t, ruletest.Options{}, open(t, features, `
+rules: [features.yaml]
+tests:
+  - name: one
+    steps:
+      - request: &r {domain: features, descriptors: [{even: x}]}
+        expect: &ok {code: OK}
+      - request: *r
+        expect: *ok`))
+	if f := report.Tests[0].Failures; len(f) != 1 || f[0].Line != 8 {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// TestCoverageOfSeveralFiles: files that load the same rules cover them together.
+func TestCoverageOfSeveralFiles(t *testing.T) {
+	file := func(name, key string) *ruletest.File {
+		return open(t, "testdata/"+name, `
+rules: [features.yaml]
+tests: [{name: one, steps: [{request: {domain: features, descriptors: [`+key+`]}, expect: {code: OK}}]}]`)
+	}
+	report := run(t, ruletest.Options{Coverage: true}, file("a", "{fixed: x}"), file("b", "{free: x}"),
+		file("c", "{entries: [{key: log}], limit: {requests_per_unit: 1, unit: DAY}}"))
+	c := report.Coverage
+	if c.Rules != 15 || c.Covered != 2 || c.Percent != 13.3 || len(c.Missing) != 13 || c.Missing[0] != (ruletest.Uncovered{Rule: "features.first", File: filepath.Join("testdata", "features.yaml"), Line: 4}) {
+		t.Errorf("got %+v", c)
+	}
+	if !c.AtLeast(13) || c.AtLeast(13.4) {
+		t.Error("13.3 % is not between 13 % and 13.4 %")
+	}
+}
+
+// manySteps is a test file with that many steps.
+func manySteps(count int) string {
+	const perTest = 100
+	var b strings.Builder
+	b.WriteString("rules: [features.yaml]\ntests:\n")
+	for i := range count {
+		if i%perTest == 0 {
+			fmt.Fprintf(&b, "  - name: test %d\n    steps:\n", i)
+		}
+		fmt.Fprintf(&b, "      - at: %ds\n        request: {domain: features, descriptors: [{fixed: user%d}]}\n"+
+			"        expect: {code: OK, rule: features.fixed, remaining: {at_least: 9}, statuses: [{code: OK, limit: 100}]}\n", i%perTest, i)
+	}
+	return b.String()
+}
+
+// BenchmarkSteps reads and runs a file of 10,000 steps.
+func BenchmarkSteps(b *testing.B) {
+	const steps = 10_000
+	text := manySteps(steps)
+	for b.Loop() {
+		if report := run(b, ruletest.Options{Coverage: true}, open(b, features, text)); report.Passed != steps/100 || report.Failed > 0 {
+			b.Fatalf("%d passed, %d failed", report.Passed, report.Failed)
+		}
+	}
+	b.ReportMetric(float64(steps)*float64(b.N)/b.Elapsed().Seconds(), "steps/s")
+}
