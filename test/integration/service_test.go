@@ -49,6 +49,12 @@ func launch(t testing.TB, rules string, settings ...string) *service {
 // begin is launch, but returns as soon as the program runs.
 func begin(t testing.TB, rules string, settings ...string) *service {
 	t.Helper()
+	return beginAs(t, []string{program, "serve"}, rules, settings...)
+}
+
+// beginAs is begin with a command that becomes the program.
+func beginAs(t testing.TB, command []string, rules string, settings ...string) *service {
+	t.Helper()
 	s := &service{t: t, root: t.TempDir(), ended: make(chan struct{})}
 	if err := os.Mkdir(filepath.Join(s.root, "config"), 0o755); err != nil {
 		t.Fatal(err)
@@ -60,7 +66,7 @@ func begin(t testing.TB, rules string, settings ...string) *service {
 	}
 	defer func() { _ = log.Close() }() // the process has its own descriptor
 
-	s.cmd = exec.Command(program, "serve")
+	s.cmd = exec.Command(command[0], command[1:]...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.root, log, log
 	s.cmd.Env = append([]string{
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
