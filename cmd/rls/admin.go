@@ -18,6 +18,7 @@ import (
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/top"
 )
 
 // adminParts has the parts of the process that the admin API shows and changes.
@@ -25,7 +26,7 @@ type adminParts struct {
 	limits *service.Service
 	store  backends.Store
 	status *status.Status
-	top    admin.Top
+	top    *top.Top // nil counts no heavy hitters
 }
 
 // adminOn reports whether a setting names tokens or a socket.
@@ -43,12 +44,14 @@ func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watc
 		Limits: parts.limits,
 		Store:  parts.store,
 		Status: parts.status,
-		Top:    parts.top,
 		Rules:  func() *explain.Rules { return rulesInForce(parts.status) },
 		Page:   page.Handler(),
 		Log:    log,
 		Audit:  logging.New(stderr, "info", s.Log.Format),
 		Ending: ctx,
+	}
+	if parts.top != nil {
+		o.Top = parts.top
 	}
 	for _, name := range append([]string{a.Host}, a.AllowedHosts...) {
 		o.Hosts = append(o.Hosts, strings.ToLower(name))

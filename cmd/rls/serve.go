@@ -92,6 +92,10 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if shown != nil {
 		observing = append(observing, shown)
 	}
+	heavy := newTop(s, measure)
+	if heavy != nil {
+		observing = append(observing, heavy)
+	}
 	limits, err := newService(s, store, local, secret, observing)
 	if err != nil {
 		return err
@@ -107,7 +111,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		rules.tell(shown)
 		runStatus = shown.Run
 	}
-	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits, store: store, status: shown}, watch, k.Stderr, log)
+	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits, store: store, status: shown, top: heavy}, watch, k.Stderr, log)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/top"
 )
 
 // Every metric is in docs/metrics.md, every metric there exists, and the names of
@@ -30,6 +31,7 @@ func TestDocs(t *testing.T) {
 	watch.Server("10.0.0.1:6379")
 	m.Breakers("redis", []*breaker.Watch{watch})
 	m.Leases(func() lease.Stats { return lease.Stats{} })
+	m.Limited(func() []top.Row { return []top.Row{{}} }, false)
 	m.LocalCache(func() metrics.CacheStats { return metrics.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}\n", entry), entry))

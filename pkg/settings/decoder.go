@@ -48,6 +48,7 @@ func (d *Decoder) Check(s *Settings) error {
 	wrong.require(s.Server.UseGRPC || s.Server.UseHTTP, "USE_GRPC", s.Server.UseGRPC, "true, because USE_HTTP is false and nobody could ask")
 	wrong = append(wrong, s.GRPC.conflicts()...)
 	wrong = append(wrong, s.Admin.conflicts()...)
+	wrong = append(wrong, s.Top.conflicts()...)
 	wrong = append(wrong, s.Limits.conflicts()...)
 	wrong = append(wrong, s.Rules.conflicts()...)
 	wrong = append(wrong, s.Backend.conflicts()...)

@@ -38,6 +38,7 @@ type Settings struct {
 	Limits  Limits  `embed:"" group:"Decisions and replies"`
 	Request Request `embed:"" group:"Request caps" prefix:"request-" envprefix:"REQUEST_"`
 	Metrics Metrics `embed:"" group:"Metrics"`
+	Top     Top     `embed:"" group:"Heavy hitters" prefix:"top-" envprefix:"TOP_"`
 	Log     Log     `embed:"" group:"Logging" prefix:"log-" envprefix:"LOG_"`
 	Tracing Tracing `embed:"" group:"Tracing" prefix:"tracing-" envprefix:"TRACING_"`
 }

@@ -3,6 +3,7 @@ package settings_test
 import (
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,9 @@ func other(flag *kong.Flag) string {
 		}
 		return "true"
 	case int:
+		if most, err := strconv.Atoi(flag.Tag.Get("max")); err == nil && most < 1025 && flag.Default != strconv.Itoa(most) {
+			return strconv.Itoa(most)
+		}
 		return "1025"
 	case float64:
 		return "0.25"

@@ -1,0 +1,147 @@
+package top
+
+import (
+	"container/heap"
+	"slices"
+	"strings"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// counts has a count for each slot of the last minute.
+type counts [slots]int64
+
+func (c *counts) sum() (n int64) {
+	for _, v := range c {
+		n += v
+	}
+	return n
+}
+
+// node is a descriptor that is kept in at least one order.
+type node struct {
+	hash      uint64
+	domain    string
+	rule      string // path; "" if the limit came with the request
+	entries   []descriptors.Entry
+	counted   [orders]counts // since the node was made
+	inherited [orders]counts // from the nodes whose place it took
+	sum       [orders]int64  // counted and inherited, as the summary's heap is ordered
+	place     [orders]int    // in the summary's heap, + 1; 0: not kept in it
+	remaining int64          // after the last request
+}
+
+// longest is the most bytes of a node's keys and values that are kept.
+const longest = 512
+
+func newNode(hash uint64, domain string, v *service.Verdict) *node {
+	n := &node{hash: hash, domain: shortened(domain, longest/4), entries: make([]descriptors.Entry, 0, min(len(v.Entries), 8))}
+	if v.Rule != nil {
+		n.rule = v.Rule.Path
+	}
+	room := longest
+	for i, e := range v.Entries {
+		if i == cap(n.entries) {
+			n.entries[i-1].Value = shortened(n.entries[i-1].Value, max(0, room)) + cut
+			break
+		}
+		share := room / (cap(n.entries) - i) / 2
+		e = descriptors.Entry{Key: shortened(e.Key, share), Value: shortened(e.Value, 2*share-min(share, len(e.Key)))}
+		room -= len(e.Key) + len(e.Value)
+		n.entries = append(n.entries, e)
+	}
+	return n
+}
+
+// cut stands for the bytes that were left out.
+const cut = "…"
+
+// shortened is a copy of s of at most n bytes, and cut if that is not all of s.
+func shortened(s string, n int) string {
+	if len(s) <= n {
+		return strings.Clone(s)
+	}
+	return strings.ToValidUTF8(s[:n], "") + cut
+}
+
+func (n *node) kept() bool { return n.place != [orders]int{} }
+
+// forget empties a slot. The heaps are put right by settle.
+func (n *node) forget(at int) {
+	for order := range n.counted {
+		n.counted[order][at], n.inherited[order][at] = 0, 0
+	}
+}
+
+// summary keeps the highest nodes of one order. It is a heap with the lowest first.
+type summary struct {
+	order Order
+	max   int
+	nodes []*node
+}
+
+// raise puts n, whose count has grown, where it belongs. If another node has to leave,
+// raise returns it, and n inherits its count in the slot at.
+func (s *summary) raise(n *node, at int) (gone *node) {
+	if n.place[s.order] == 0 {
+		if len(s.nodes) >= s.max {
+			gone = heap.Pop(s).(*node)
+			n.inherited[s.order][at] += gone.sum[s.order]
+		}
+		n.sum[s.order] = s.total(n)
+		heap.Push(s, n)
+		return gone
+	}
+	n.sum[s.order] = s.total(n)
+	heap.Fix(s, n.place[s.order]-1)
+	return nil
+}
+
+func (s *summary) total(n *node) int64 { return n.counted[s.order].sum() + n.inherited[s.order].sum() }
+
+// settle orders the heap anew after slots were emptied, and returns the nodes that have
+// left it because nothing of them is in the last minute.
+func (s *summary) settle() (gone []*node) {
+	s.nodes = slices.DeleteFunc(s.nodes, func(n *node) bool {
+		if n.sum[s.order] = s.total(n); n.sum[s.order] > 0 {
+			return false
+		}
+		n.place[s.order] = 0
+		gone = append(gone, n)
+		return true
+	})
+	for i, n := range s.nodes {
+		n.place[s.order] = i + 1
+	}
+	heap.Init(s)
+	return gone
+}
+
+// Len implements [heap.Interface].
+func (s *summary) Len() int { return len(s.nodes) }
+
+// Less implements [heap.Interface].
+func (s *summary) Less(i, j int) bool { return s.nodes[i].sum[s.order] < s.nodes[j].sum[s.order] }
+
+// Swap implements [heap.Interface].
+func (s *summary) Swap(i, j int) {
+	s.nodes[i], s.nodes[j] = s.nodes[j], s.nodes[i]
+	s.nodes[i].place[s.order], s.nodes[j].place[s.order] = i+1, j+1
+}
+
+// Push implements [heap.Interface].
+func (s *summary) Push(x any) {
+	n := x.(*node)
+	s.nodes = append(s.nodes, n)
+	n.place[s.order] = len(s.nodes)
+}
+
+// Pop implements [heap.Interface].
+func (s *summary) Pop() any {
+	last := len(s.nodes) - 1
+	n := s.nodes[last]
+	s.nodes[last], s.nodes = nil, s.nodes[:last]
+	n.place[s.order] = 0
+	return n
+}

@@ -1,0 +1,101 @@
+package top
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Table is the document of the admin API.
+type Table struct {
+	By string `json:"by"`
+	// Window is the length of the past that counts, such as 60s.
+	Window string `json:"window"`
+	// Error is the most by which a row may be too high: the largest of the rows.
+	Error int64 `json:"error"`
+	Rows  []Row `json:"rows"`
+	Total Total `json:"total"`
+}
+
+// Row is a descriptor of requests.
+type Row struct {
+	Domain  string  `json:"domain"`
+	Rule    string  `json:"rule"` // path; "" if the limit came with the request
+	Entries []Entry `json:"entries"`
+	Hits    int64   `json:"hits"`   // requests
+	Denied  int64   `json:"denied"` // requests
+	Cost    int64   `json:"cost"`   // hits
+	Rate    float64 `json:"rate"`   // of the measure that orders the table, a second
+	Error   int64   `json:"error"`
+
+	// Remaining is the least remaining of the descriptor's limits after its last
+	// request; MaxInt64 if no limit was decided.
+	Remaining int64 `json:"-"`
+}
+
+// Entry is a key and a value. Long ones are cut, and end with …
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Total has the sums over all descriptors with limits.
+type Total struct {
+	Hits   int64 `json:"hits"`
+	Denied int64 `json:"denied"`
+	Cost   int64 `json:"cost"`
+}
+
+// Top is Table, for the admin API.
+func (t *Top) Top(by, rule string, n int) any { return t.Table(by, rule, n) }
+
+// Table returns at most n rows of a rule, or of all rules if it is "", the highest
+// first. by is denied, hits or cost, else denied.
+func (t *Top) Table(by, rule string, n int) Table {
+	order := Order(max(0, slices.Index(names[:], by)))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	t.advance(now)
+	table := Table{
+		By: names[order], Window: "60s", Rows: []Row{},
+		Total: Total{Hits: t.totals[Hits].sum(), Denied: t.totals[Denied].sum(), Cost: t.totals[Cost].sum()},
+	}
+	found := slices.DeleteFunc(slices.Clone(t.kept[order].nodes), func(n *node) bool { return rule != "" && n.rule != rule })
+	slices.SortFunc(found, func(a, b *node) int {
+		return cmp.Or(cmp.Compare(b.sum[order], a.sum[order]), cmp.Compare(a.hash, b.hash))
+	})
+	seconds := t.covered(now).Seconds()
+	for _, n := range found[:min(n, len(found))] {
+		row := t.row(n, order)
+		row.Rate = math.Round(float64(n.sum[order])/seconds*100) / 100
+		table.Error = max(table.Error, row.Error)
+		table.Rows = append(table.Rows, row)
+	}
+	return table
+}
+
+// covered is the length of the past that the slots hold, at least a second.
+func (t *Top) covered(now time.Time) time.Duration {
+	begin := t.start.Add(time.Duration(max(0, t.slot-slots+1)) * (span / slots))
+	return max(time.Second, now.Sub(begin))
+}
+
+func (t *Top) row(n *node, by Order) Row {
+	var count [orders]int64
+	for order := range count {
+		count[order] = n.counted[order].sum()
+	}
+	row := Row{Domain: n.domain, Rule: n.rule, Entries: make([]Entry, len(n.entries)), Error: n.inherited[by].sum(), Remaining: n.remaining}
+	count[by] += row.Error
+	if weight := float64(slices.Max(t.weights[:])); weight > 1 {
+		row.Error += int64(math.Ceil(3 * math.Sqrt(weight*float64(count[by]))))
+	}
+	for i, e := range n.entries {
+		row.Entries[i] = Entry(e)
+	}
+	row.Denied, row.Cost = count[Denied], count[Cost]
+	row.Hits = max(count[Hits], row.Denied)
+	return row
+}

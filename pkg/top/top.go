@@ -1,0 +1,232 @@
+// Package top finds the heavy hitters: the descriptors of requests that are denied,
+// asked for, or charged most, in the last minute and in bounded memory.
+//
+// It is an observer of decisions. For each of three orders (denied, hits, cost) it
+// keeps Options.Keys descriptors by the algorithm Space-Saving (Metwally, Agrawal, El
+// Abbadi 2005): a descriptor that is not kept takes the place of the lowest one and
+// inherits its count, which is then the most by which its own count may be too high.
+// So no count is too low, and each descriptor with more than 1/Keys of all is kept.
+//
+// A busy process looks at a part of its requests only, chosen at random, and counts
+// each of them as many times as it left others out: about 2,500 a second are looked at,
+// which costs less than 1 % of a processor. Then a count is an estimate, and its error
+// has three standard deviations of the choice, too.
+package top
+
+import (
+	"hash/maphash"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// Order is what descriptors are ordered by.
+type Order int
+
+// The orders.
+const (
+	Denied Order = iota // requests that the descriptor's limits denied
+	Hits                // requests that asked for the descriptor
+	Cost                // hits that they asked to charge
+	orders
+)
+
+// names of the orders, as operators write them.
+var names = [orders]string{"denied", "hits", "cost"}
+
+const (
+	// span is the length of the past that counts.
+	span = time.Minute
+	// slots divide span: a count leaves with its slot.
+	slots = 6
+	// looks is how many requests a second are looked at. More are sampled.
+	looks = 2500
+	// review is how often the share of requests that are looked at is set anew.
+	review = 100 * time.Millisecond
+)
+
+// Options configures a Top.
+type Options struct {
+	// Keys is the number of descriptors that are kept in each order, 1 to 1000. Each
+	// takes at most 1 KiB.
+	Keys int
+}
+
+// Top counts descriptors. It is safe for concurrent use.
+type Top struct {
+	every atomic.Uint32 // one of so many requests is looked at; a power of two
+	seed  maphash.Seed
+
+	mu       sync.Mutex
+	kept     [orders]summary
+	nodes    map[uint64]*node // by the hash of rule and entries
+	totals   [orders]counts
+	weights  [slots]uint32 // the largest value of every in each slot
+	start    time.Time
+	slot     int64 // the number of the running slot since start
+	looked   int   // since reviewed
+	reviewed time.Time
+}
+
+var _ service.Observer = (*Top)(nil)
+
+// New returns a Top that has seen nothing.
+func New(o Options) *Top {
+	t := &Top{seed: maphash.MakeSeed(), nodes: map[uint64]*node{}, start: time.Now()}
+	t.every.Store(1)
+	t.reviewed = t.start
+	for order := range t.kept {
+		t.kept[order] = summary{order: Order(order), max: o.Keys}
+	}
+	return t
+}
+
+// Rules does nothing: descriptors stay until they are no longer asked for.
+func (t *Top) Rules(*descriptors.Tree) {}
+
+// Observe counts the descriptors of a request that have limits.
+func (t *Top) Observe(o *service.Observation) {
+	if len(o.Verdicts) == 0 {
+		return
+	}
+	every := t.every.Load()
+	if every > 1 && rand.Uint32()&(every-1) != 0 {
+		return
+	}
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.advance(now)
+	t.review(now, every)
+	t.weights[t.at()] = max(t.weights[t.at()], every)
+	for first := 0; first < len(o.Verdicts); {
+		end := first + 1
+		for end < len(o.Verdicts) && sameDescriptor(&o.Verdicts[first], &o.Verdicts[end]) {
+			end++
+		}
+		t.count(o.Domain, o.Verdicts[first:end], int64(every))
+		first = end
+	}
+}
+
+// sameDescriptor reports whether two verdicts are of limits of one descriptor of the
+// request. Their entries then share memory.
+func sameDescriptor(a, b *service.Verdict) bool {
+	return len(a.Entries) > 0 && len(a.Entries) == len(b.Entries) && &a.Entries[0] == &b.Entries[0]
+}
+
+// count counts one descriptor, whose limits have the verdicts.
+func (t *Top) count(domain string, verdicts []service.Verdict, weight int64) {
+	v := &verdicts[0]
+	add := [orders]int64{Hits: weight, Cost: weight * int64(min(v.Hits, math.MaxInt32))}
+	remaining := int64(math.MaxInt64)
+	for i := range verdicts {
+		v := &verdicts[i]
+		switch {
+		case !v.Decided:
+			continue
+		case v.Is.Allowed:
+			remaining = min(remaining, v.Is.Remaining)
+		default:
+			remaining = 0
+			if !v.Shadow {
+				add[Denied] = weight
+			}
+		}
+	}
+	hash := t.hash(domain, v.Entries)
+	n := t.nodes[hash]
+	if n == nil {
+		n = newNode(hash, domain, v)
+	}
+	at := t.at()
+	for order, w := range add {
+		t.totals[order][at] += w
+		n.counted[order][at] += w
+	}
+	n.remaining = remaining
+	for order, w := range add {
+		if w > 0 {
+			t.keep(&t.kept[order], n, at)
+		}
+	}
+}
+
+// keep puts n into s, or moves it to the place of its new count. The node that has to
+// leave for it is forgotten when no other order keeps it.
+func (t *Top) keep(s *summary, n *node, at int) {
+	if gone := s.raise(n, at); gone != nil && !gone.kept() {
+		delete(t.nodes, gone.hash)
+	}
+	t.nodes[n.hash] = n
+}
+
+func (t *Top) hash(domain string, entries []descriptors.Entry) uint64 {
+	var h maphash.Hash
+	h.SetSeed(t.seed)
+	write := func(s string) {
+		n := len(s)
+		_, _ = h.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)})
+		_, _ = h.WriteString(s)
+	}
+	write(domain)
+	for _, e := range entries {
+		write(e.Key)
+		write(e.Value)
+	}
+	return h.Sum64()
+}
+
+// at is the index of the running slot.
+func (t *Top) at() int { return int(t.slot % slots) }
+
+// advance empties the slots that have begun since the last call.
+func (t *Top) advance(now time.Time) {
+	slot := int64(now.Sub(t.start) / (span / slots))
+	if slot <= t.slot {
+		return
+	}
+	for range min(slot-t.slot, slots) {
+		t.slot++
+		at := t.at()
+		t.weights[at] = 0
+		for order := range t.totals {
+			t.totals[order][at] = 0
+		}
+		for _, n := range t.nodes {
+			n.forget(at)
+		}
+	}
+	t.slot = slot
+	for order := range t.kept {
+		for _, gone := range t.kept[order].settle() {
+			if !gone.kept() {
+				delete(t.nodes, gone.hash)
+			}
+		}
+	}
+}
+
+// review sets the share of requests that are looked at, so that looks a second are.
+func (t *Top) review(now time.Time, every uint32) {
+	t.looked++
+	took := now.Sub(t.reviewed)
+	crowd := t.looked > looks/5 // before the time of the review has come
+	if took < review && !crowd {
+		return
+	}
+	perSecond := float64(t.looked) / max(took, time.Millisecond).Seconds()
+	switch {
+	case perSecond > looks && every < 1<<16:
+		every *= 2
+	case perSecond < looks/4 && every > 1:
+		every /= 2
+	}
+	t.every.Store(every)
+	t.looked, t.reviewed = 0, now
+}

@@ -1,0 +1,197 @@
+package top_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/top"
+)
+
+var user = &descriptors.Rule{Path: "shop.user"}
+
+// asked is an observation of one descriptor with the limit of a rule.
+func asked(value string, hits uint64, allowed bool) *service.Observation {
+	return &service.Observation{Domain: "shop", Verdicts: []service.Verdict{{
+		Rule: user, Entries: []descriptors.Entry{{Key: "user", Value: value}}, Hits: hits, Decided: true,
+		Is: algorithms.Decision{Allowed: allowed, Remaining: 7},
+	}}}
+}
+
+// lines are the rows of a table, one in a line.
+func lines(table top.Table) string {
+	var b strings.Builder
+	for _, row := range table.Rows {
+		fmt.Fprintf(&b, "%s %s %d %d %d ±%d\n", row.Rule, row.Entries[0].Value, row.Hits, row.Denied, row.Cost, row.Error)
+	}
+	return b.String()
+}
+
+func expect(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got\n%swant\n%s", what, got, want)
+	}
+}
+
+func TestOrders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := top.New(top.Options{Keys: 10})
+		for range 5 {
+			s.Observe(asked("often", 1, true))
+		}
+		for range 2 {
+			s.Observe(asked("denied", 3, false))
+		}
+		s.Observe(asked("dear", 100, true))
+		<-time.After(10 * time.Second)
+		expect(t, "denied", lines(s.Table("denied", "", 10)), "shop.user denied 2 2 6 ±0\n")
+		expect(t, "hits", lines(s.Table("hits", "", 2)), "shop.user often 5 0 5 ±0\nshop.user denied 2 2 6 ±0\n")
+		cost := s.Table("cost", "shop.user", 1)
+		expect(t, "cost", lines(cost), "shop.user dear 1 0 100 ±0\n")
+		if cost.Total != (top.Total{Hits: 8, Denied: 2, Cost: 111}) || cost.Rows[0].Rate != 10 || cost.Window != "60s" {
+			t.Errorf("got %+v", cost)
+		}
+		expect(t, "another rule", lines(s.Table("hits", "shop.other", 10)), "")
+	})
+}
+
+// A request counts once for each descriptor, however many limits the descriptor has.
+func TestSeveralLimits(t *testing.T) {
+	s := top.New(top.Options{Keys: 10})
+	o := asked("a", 2, true)
+	second := o.Verdicts[0]
+	second.Is.Allowed = false
+	other := asked("b", 1, true).Verdicts[0]
+	o.Verdicts = append(o.Verdicts, second, other)
+	s.Observe(o)
+	expect(t, "hits", lines(s.Table("cost", "", 10)), "shop.user a 1 1 2 ±0\nshop.user b 1 0 1 ±0\n")
+}
+
+// Shadow mode denies nothing.
+func TestShadow(t *testing.T) {
+	s := top.New(top.Options{Keys: 10})
+	o := asked("a", 1, false)
+	o.Verdicts[0].Shadow = true
+	s.Observe(o)
+	expect(t, "denied", lines(s.Table("denied", "", 10)), "")
+}
+
+func TestOnlyTheLastMinuteCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := top.New(top.Options{Keys: 10})
+		s.Observe(asked("a", 1, false))
+		<-time.After(40 * time.Second)
+		s.Observe(asked("a", 1, false))
+		expect(t, "after 40 s", lines(s.Table("denied", "", 10)), "shop.user a 2 2 2 ±0\n")
+		<-time.After(25 * time.Second)
+		expect(t, "after 65 s", lines(s.Table("denied", "", 10)), "shop.user a 1 1 1 ±0\n")
+		<-time.After(time.Hour)
+		if got := s.Table("denied", "", 10); len(got.Rows) > 0 || got.Total != (top.Total{}) {
+			t.Errorf("after an hour: %+v", got)
+		}
+	})
+}
+
+// TestBounds: with far more keys than are kept, no count is too low, none is too high
+// by more than its error, and the keys that are asked for most are found.
+func TestBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, truth := top.New(top.Options{Keys: 100}), map[string]int64{}
+		zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 1<<20)
+		for i := range 50_000 {
+			key := fmt.Sprint(zipf.Uint64())
+			truth[key]++
+			s.Observe(asked(key, 1, true))
+			if i%20 == 0 {
+				<-time.After(20 * time.Millisecond) // 1,000 a second
+			}
+		}
+		table := s.Table("hits", "", 100)
+		if len(table.Rows) != 100 {
+			t.Fatalf("%d rows", len(table.Rows))
+		}
+		for i, row := range table.Rows {
+			n := truth[row.Entries[0].Value]
+			if row.Hits < n || row.Hits-row.Error > n {
+				t.Errorf("%s: got %d ± %d, asked %d times", row.Entries[0].Value, row.Hits, row.Error, n)
+			}
+			if i < 5 && row.Entries[0].Value != fmt.Sprint(i) {
+				t.Errorf("row %d is %s", i, row.Entries[0].Value)
+			}
+			if row.Error > table.Error {
+				t.Errorf("the table's error %d is less than %d", table.Error, row.Error)
+			}
+		}
+	})
+}
+
+// TestSampling: a crowd is counted by a sample, within the error that is shown.
+func TestSampling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := top.New(top.Options{Keys: 100})
+		const n = 400_000 // 40,000 a second
+		for i := range n {
+			s.Observe(asked([]string{"hot", "warm"}[min(1, i%4)], 1, i%4 > 0))
+			if i%40 == 0 {
+				<-time.After(time.Millisecond)
+			}
+		}
+		table := s.Table("hits", "", 2)
+		for i, want := range []int64{n / 4 * 3, n / 4} {
+			row := table.Rows[i]
+			if row.Error == 0 || row.Error > want/10 || row.Hits < want-row.Error || row.Hits > want+row.Error {
+				t.Errorf("%+v: want %d", row, want)
+			}
+		}
+	})
+}
+
+// TestLongEntries: hostile descriptors take bounded memory, and differ although only
+// their first bytes are kept.
+func TestLongEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s := top.New(top.Options{Keys: 1000})
+		for i := range 4000 {
+			o := asked(fmt.Sprint(strings.Repeat("x", 8000), i), 1, false)
+			for j := range 30 {
+				o.Verdicts[0].Entries = append(o.Verdicts[0].Entries, descriptors.Entry{Key: fmt.Sprint("key", j), Value: strings.Repeat("ü", 300)})
+			}
+			o.Verdicts[0].Entries[0], o.Verdicts[0].Entries[30] = o.Verdicts[0].Entries[30], o.Verdicts[0].Entries[0]
+			s.Observe(o)
+			<-time.After(time.Millisecond)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > 4<<20 {
+			t.Errorf("%d keys take %d bytes", len(s.Table("denied", "", 1000).Rows), used)
+		}
+		rows := s.Table("denied", "", 1000).Rows
+		if len(rows) != 1000 || !strings.HasSuffix(rows[0].Entries[0].Value, "…") {
+			t.Errorf("%d rows, the first %+v", len(rows), rows[0])
+		}
+	})
+}
+
+func BenchmarkObserve(b *testing.B) {
+	s := top.New(top.Options{Keys: 1000})
+	var all []*service.Observation
+	for i := range 100_000 {
+		all = append(all, asked(fmt.Sprint(i), 1, i%2 == 0))
+	}
+	b.RunParallel(func(pb *testing.PB) {
+		for i := rand.IntN(len(all)); pb.Next(); i++ {
+			s.Observe(all[i%len(all)])
+		}
+	})
+}
