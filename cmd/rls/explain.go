@@ -105,7 +105,8 @@ func (c *explainCmd) askProcess(request *service.Ask) (doc explain.Document, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
-	return doc, client.post(ctx, "/v1/explain", newAdminRequest(request), &doc)
+	err = client.post(ctx, "/v1/explain", newAdminRequest(request), &doc)
+	return doc, err
 }
 
 // rules loads the rules of the path. Its errors are usage errors.

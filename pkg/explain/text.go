@@ -139,11 +139,19 @@ func (p *printer) limit(l *Limit, hits int64) {
 	default:
 		p.line(3, "count      %d", l.Count)
 		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
-		p.line(3, "reset      in %s", time.Duration(l.Reset))
+		p.line(3, "reset      in %s", rounded(time.Duration(l.Reset)))
 		if l.Policy != "" {
 			p.line(3, "policy     %s, while the store does not answer", Visible(l.Policy))
 		}
 	}
+}
+
+// rounded is d to the tenth of a second, or exactly if it is shorter than a second.
+func rounded(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d
+	}
+	return d.Round(100 * time.Millisecond)
 }
 
 // words is the limit in words: "10 per minute, token_bucket, burst 20".
