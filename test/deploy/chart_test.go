@@ -234,11 +234,12 @@ func TestPasswordsAreMounted(t *testing.T) {
 		{release(t, "redis"), map[string]string{"REDIS_AUTH_FILE": "redis-password/password"}},
 		{release(t, "redis-sentinel"), map[string]string{"REDIS_AUTH_FILE": "redis-password/password", "REDIS_SENTINEL_AUTH_FILE": "redis-password/sentinel"}},
 		{ownOverlay(t, 0), map[string]string{"REDIS_AUTH_FILE": "rls-redis/auth"}},
+		{release(t, "admin"), map[string]string{"ADMIN_TOKEN_FILE": "operators/tokens"}},
 	} {
 		got := map[string]string{}
 		p := c.from.one(t, "Deployment").Spec.Template.Spec
 		for name, file := range c.from.environment(t, p.ours(t)) {
-			if !strings.HasSuffix(name, "AUTH_FILE") {
+			if !strings.HasSuffix(name, "AUTH_FILE") && name != "ADMIN_TOKEN_FILE" {
 				continue
 			}
 			for _, m := range p.ours(t).VolumeMounts {

@@ -25,6 +25,7 @@ var changes = map[string][]string{
 	"backend.redis.authSecret":         {"backend.redis.authSecret.name=redis"},
 	"backend.redis.sentinelAuthSecret": {"backend.redis.type=SENTINEL", "backend.redis.url=primary\\,sentinel:26379", "backend.redis.sentinelAuthSecret.name=redis"},
 	"backend.memcache.hosts":           {"backend.type=memcache", "backend.memcache.hosts=memcached-0:11211"},
+	"admin.tokenSecret":                {"admin.tokenSecret.name=operators"},
 	"rules":                            {"rules.mine=domain: mine"},
 	"existingRulesConfigMap":           {"existingRulesConfigMap=mine"},
 	"settings":                         {"settings.SHADOW_MODE=true"},

@@ -56,14 +56,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if include "rls.redisCA" . -}}
 {{- $_ := set $env "REDIS_TLS_CACERT" (printf "/etc/rls/redis-ca/%s" .Values.backend.redis.ca.key) -}}
 {{- end -}}
-{{- range $volume, $secret := fromYaml (include "rls.passwords" .) -}}
-{{- $_ := set $env $secret.setting (printf "/etc/rls/%s/auth" $volume) -}}
-{{- end -}}
 {{- else if eq .Values.backend.type "memory" -}}
 {{- /* At most 200 MB: a key takes at most 400 bytes. */}}
 {{- $_ := set $env "MEMORY_MAX_KEYS" 500000 -}}
 {{- else if and (eq .Values.backend.type "memcache") .Values.backend.memcache.hosts -}}
 {{- $_ := set $env "MEMCACHE_HOST_PORT" .Values.backend.memcache.hosts -}}
+{{- end -}}
+{{- range $volume, $secret := fromYaml (include "rls.passwords" .) -}}
+{{- $_ := set $env $secret.setting (printf "/etc/rls/%s/auth" $volume) -}}
 {{- end -}}
 {{- if ne .Values.backend.type "memory" -}}
 {{- /* An address for each ready pod, which divide the limits with on_error: local. */}}
@@ -96,7 +96,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq .Values.backend.type "redis") (or .Values.backend.redis.ca.secret .Values.backend.redis.ca.configMap) -}}true{{- end -}}
 {{- end -}}
 
-{{/* The Secrets with passwords, by the name of the volume that mounts one of them. */}}
+{{/* The Secrets with passwords and tokens, by the name of the volume that mounts one of them. */}}
 {{- define "rls.passwords" -}}
 {{- $redis := .Values.backend.redis -}}
 {{- $passwords := dict -}}
@@ -105,6 +105,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if and (eq .Values.backend.type "redis") $redis.sentinelAuthSecret.name -}}
 {{- $_ := set $passwords "redis-sentinel-auth" (merge (dict "setting" "REDIS_SENTINEL_AUTH_FILE") $redis.sentinelAuthSecret) -}}
+{{- end -}}
+{{- if .Values.admin.tokenSecret.name -}}
+{{- $_ := set $passwords "admin-tokens" (merge (dict "setting" "ADMIN_TOKEN_FILE") .Values.admin.tokenSecret) -}}
 {{- end -}}
 {{- toYaml $passwords -}}
 {{- end -}}
