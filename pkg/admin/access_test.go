@@ -253,7 +253,7 @@ func TestStreamsEnd(t *testing.T) {
 	r := start(t, listening{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, "GET", r.url+"/v1/events", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/v1/events", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

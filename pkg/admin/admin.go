@@ -25,9 +25,8 @@ import (
 // Options are the parts of an [API]. A part that is nil is answered UNIMPLEMENTED.
 type Options struct {
 	Limits Limits
-	// Store has the cells of Limits, and Cells names them.
+	// Store has the cells of Limits.
 	Store  backends.Store
-	Cells  Cells
 	Status Status
 	Top    Top
 	// Rules says where the rules in force come from.
@@ -51,10 +50,6 @@ type Options struct {
 type Limits interface {
 	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
 	Tree() *descriptors.Tree
-}
-
-// Cells knows the keys of cells; *[service.Service] is one.
-type Cells interface {
 	// RuleCells says how to find the cells of all values of a rule: their keys in the
 	// store begin with prefix, and belongs reports whether such a key is one of them.
 	// The error says why they cannot be found.

@@ -5,14 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"io"
 	"iter"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,7 +49,7 @@ descriptors:
 type rig struct {
 	t       testing.TB
 	limits  *service.Service
-	store   *scanned
+	store   backends.Store
 	url     string
 	tokens  string // the path of the file
 	client  *http.Client
@@ -107,7 +105,7 @@ func start(t testing.TB, how listening) *rig {
 	r.end = cancel
 	go watch.Run(ctx) //nolint:errcheck // always nil
 	o := admin.Options{
-		Limits: r.limits, Store: r.store, Cells: cells{}, Status: idle{}, Top: top{}, Tokens: tokens, Hosts: []string{"rls.example"},
+		Limits: r.limits, Store: r.store, Status: idle{}, Top: top{}, Tokens: tokens, Hosts: []string{"rls.example"},
 		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
 		Log:  log, Audit: log, Ending: ctx,
 	}
@@ -144,56 +142,14 @@ func start(t testing.TB, how listening) *rig {
 	return r
 }
 
-// scanned is a store that lists the keys that were charged.
-type scanned struct {
-	backends.Store
-	mu   sync.Mutex
-	keys []string
-}
-
-func (s *scanned) Apply(ctx context.Context, b *backends.Batch) error {
-	s.mu.Lock()
-	for i := range b.Ops {
-		if key := b.Ops[i].Key; !slices.Contains(s.keys, key) {
-			s.keys = append(s.keys, key)
-		}
-	}
-	s.mu.Unlock()
-	return s.Store.Apply(ctx, b)
-}
-
-func (s *scanned) Scan(_ context.Context, prefix string, each func([]string) error) error {
-	s.mu.Lock()
-	keys := slices.Clone(s.keys)
-	s.mu.Unlock()
-	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })
-	for some := range slices.Chunk(keys, 7) {
-		if err := each(some); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// cells finds the cells of shop.user.
-type cells struct{}
-
-func (cells) RuleCells(rule string) (prefix string, belongs func(string) bool, err error) {
-	if rule != "shop.user" {
-		return "", nil, errors.New("the keys of this rule cannot be told apart")
-	}
-	return "shop|", func(key string) bool { return strings.HasPrefix(key, "shop|user=") }, nil
-}
-
-func newLimits(t testing.TB) (*service.Service, *scanned) {
+func newLimits(t testing.TB) (*service.Service, backends.Store) {
 	t.Helper()
 	store, err := memory.New(memory.Options{MaxKeys: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	keys := &scanned{Store: store}
-	limits, err := service.New(service.Config{Store: keys})
+	limits, err := service.New(service.Config{Store: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +158,7 @@ func newLimits(t testing.TB) (*service.Service, *scanned) {
 		t.Fatal(err)
 	}
 	limits.SetTree(tree)
-	return limits, keys
+	return limits, store
 }
 
 func (r *rig) writeTokens(text string) {

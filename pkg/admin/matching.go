@@ -79,7 +79,7 @@ func (a *API) cellsOf(domain, rule string) (backends.Scanner, string, func(strin
 	if domain == "" || rule == "" {
 		return nil, "", nil, invalid("all_matching needs a domain and a rule: want the rule's path, such as shop.plan_free.user")
 	}
-	if a.options.Limits == nil || a.options.Store == nil || a.options.Cells == nil {
+	if a.options.Limits == nil || a.options.Store == nil {
 		return nil, "", nil, errNotServed
 	}
 	found := false
@@ -93,7 +93,7 @@ func (a *API) cellsOf(domain, rule string) (backends.Scanner, string, func(strin
 	if err != nil {
 		return nil, "", nil, status.Error(codes.Unimplemented, err.Error())
 	}
-	prefix, belongs, err := a.options.Cells.RuleCells(rule)
+	prefix, belongs, err := a.options.Limits.RuleCells(rule)
 	if err != nil {
 		return nil, "", nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
