@@ -30,6 +30,8 @@ type server struct {
 	silence          time.Duration // the longest wait for an answer
 	jitter           time.Duration
 
+	births births
+
 	// timeouts counts calls that were not answered in time. A connection that was
 	// opened before the last of them is not used again.
 	timeouts atomic.Int64

@@ -168,13 +168,20 @@ func (j *job) count(c *cell) error {
 // charge applies one charge or refund and returns the count after it.
 func (j *job) charge(key string, op *backends.Op) (int64, error) {
 	by := uint64(op.By.Whole * op.Times)
+	lasts := func() int32 { return expiration(op.Until-op.Now, j.jitter, time.Now()) }
 	for range maxRounds {
 		var value uint64
 		var err error
 		if op.Refund {
 			value, err = j.client.Decrement(key, by) // stops at 0
 		} else {
+			if by > 0 {
+				j.births.expect(key, lasts)
+			}
 			value, err = j.client.Increment(key, by)
+			if by > 0 {
+				j.births.charged(key, err == nil)
+			}
 		}
 		switch {
 		case err == nil:
@@ -187,7 +194,7 @@ func (j *job) charge(key string, op *backends.Op) (int64, error) {
 		err = j.client.Add(&memcache.Item{
 			Key:        key,
 			Value:      strconv.AppendUint(nil, by, 10),
-			Expiration: expiration(op.Until-op.Now, j.jitter, time.Now()),
+			Expiration: lasts(),
 		})
 		if err == nil {
 			return int64(by), nil
