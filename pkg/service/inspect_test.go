@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -285,4 +287,68 @@ func (s readOnly) Apply(ctx context.Context, b *backends.Batch) error {
 		return b.Fail(backends.ErrUnsupported)
 	}
 	return s.Store.Apply(ctx, b)
+}
+
+// TestResetOfASlidingWindow empties the window before, too.
+func TestResetOfASlidingWindow(t *testing.T) {
+	r := start(t, strategies)
+	r.hit(withHits(10, desc("sliding", "a")))
+	r.pass(time.Minute)
+	was := only(t, r.inspect(service.Reset, request(desc("sliding", "a"))))
+	if was.Before.Count == 0 || was.After.Count != 0 || was.After.Remaining != 10 {
+		t.Errorf("%+v, then %+v", was.Before, was.After)
+	}
+	r.want(withHits(10, desc("sliding", "a")), ok, 0)
+}
+
+// TestAGrantEndsWithItsWindow: what was not used does not go into the next window.
+func TestAGrantEndsWithItsWindow(t *testing.T) {
+	r := start(t, strategies)
+	for _, key := range everyStrategy {
+		r.hit(desc(key, "a"))
+		r.inspect(service.Grant(50), request(desc(key, "a")))
+	}
+	r.pass(2 * time.Minute)
+	for _, key := range everyStrategy {
+		if seen := only(t, r.inspect(service.Look, request(desc(key, "a")))); seen.Before.Remaining != 10 || seen.Before.Count != 0 {
+			t.Errorf("%s: %+v", key, seen.Before)
+		}
+	}
+}
+
+func TestALimitOfNothingTakesNoGrant(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n- {key: never, rate_limit: {unit: minute, requests_per_unit: 0}}\n")
+	_, err := inspect(t, r.service, service.Grant(1), request(desc("never", "a")))
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "a limit of 0 takes no grant") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestAChangeIsRemembered: the policy local decides by the cell as it was changed.
+func TestAChangeIsRemembered(t *testing.T) {
+	local := &remembering{}
+	r := start(t, "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10, on_error: local}}\n",
+		func(c *service.Config) { c.Local = local })
+	r.hit(withHits(10, desc("a", "1")))
+	for _, c := range []struct {
+		do   service.Action
+		want []int64
+	}{
+		{service.Look, []int64{10}}, {service.Grant(4), []int64{10, 6}}, {service.Reset, []int64{10, 6, 0}},
+	} {
+		r.inspect(c.do, request(desc("a", "1")))
+		if !slices.Equal(local.counts, c.want) {
+			t.Errorf("the policy was told the counts %v, want %v", local.counts, c.want)
+		}
+	}
+}
+
+// remembering keeps the counts that it is told.
+type remembering struct {
+	service.Local
+	counts []int64
+}
+
+func (l *remembering) Remember(_ *algorithms.Limit, _ *backends.Op, r *backends.Reply) {
+	l.counts = append(l.counts, r.Value.Whole)
 }
