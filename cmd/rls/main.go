@@ -28,6 +28,7 @@ type cli struct {
 	Get         getCmd         `cmd:"" help:"Print the counters of a request in a running process."`
 	Reset       resetCmd       `cmd:"" help:"Empty the counters of a request, or of all values of a rule."`
 	Grant       grantCmd       `cmd:"" help:"Let hits pass beyond those that remain, for the running window."`
+	Top         topCmd         `cmd:"" help:"Show the keys that are denied, asked for or charged most in running processes."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 	HelpOn      helpCmd        `cmd:"" name:"help" help:"Print help on a command, or on all of them."`
 
