@@ -172,7 +172,8 @@ func (s *service) listening() bool {
 			s.addrs[entry.For] = entry.On
 		}
 	}
-	return len(s.addrs) == 3
+	// The admin listener comes before them.
+	return s.addrs["gRPC"] != "" && s.addrs["HTTP"] != "" && s.addrs["debug"] != ""
 }
 
 func (s *service) healthy() bool {
