@@ -65,11 +65,11 @@ func init() {
 	}
 }
 
-// language is the table of fields. Reading, suggestions, messages, /rlconfig
-// and the tables of docs/rules.md follow from it.
+// language is the table of fields. Reading, suggestions, messages, /rlconfig, the
+// JSON Schema and the tables of docs/rules.md follow from it.
 func language() []field {
 	return []field{
-		{name: "domain", in: inFile, value: text(func(t target) *string { return &t.file.domain }),
+		{name: "domain", in: inFile, value: required(func(t target) *string { return &t.file.domain }),
 			what:  "the name that Envoy asks with",
 			catch: "required. Two files with one domain are an error unless `MERGE_DOMAIN_CONFIG` is set"},
 		{name: "descriptors", in: inFile, value: listOfDescriptors,
@@ -82,7 +82,7 @@ func language() []field {
 			what:  "`on_error` of the domain's limits that have none, and of overrides without a rule",
 			catch: "a control plane cannot send it: set it in `rate_limit`, or set `ON_ERROR`"},
 
-		{name: "key", in: inDescriptor, value: text(func(t target) *string { return &t.descriptor.Key }),
+		{name: "key", in: inDescriptor, value: required(func(t target) *string { return &t.descriptor.Key }),
 			what:  "the entry's key",
 			catch: "required. A `*` matches any text; the descriptor then ranks as a wildcard"},
 		{name: "value", in: inDescriptor, value: text(func(t target) *string { return &t.descriptor.Value }),
@@ -162,7 +162,7 @@ func language() []field {
 			what:  "the limits that do not count in requests that match this limit, too: `[{name: …}]`",
 			catch: "holds also when this limit is unlimited or in shadow mode. Two limits that replace each other leave neither"},
 
-		{name: "name", in: inReplaces, value: text(func(t target) *string { return &t.replaced.name }),
+		{name: "name", in: inReplaces, value: required(func(t target) *string { return &t.replaced.name }),
 			what: "the `name` of another limit"},
 
 		{name: "share", in: inLease, own: true, value: percent(func(t target) *algorithms.Percent { return &t.lease.Share }), def: "5%",

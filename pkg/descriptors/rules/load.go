@@ -7,7 +7,7 @@
 // be right, and that rules mean the same wherever they come from.
 //
 // A key of the language is one row of the table in fields.go. Reading, messages,
-// suggestions, [Dump] and docs/rules.md follow from that row.
+// suggestions, [Dump], [NewSchema] and docs/rules.md follow from that row.
 package rules
 
 import (

@@ -7,7 +7,7 @@ import (
 
 // metadata reads a descriptor's metadata: any mapping whose values
 // structpb.NewStruct takes. A repeated metadata adds to the one before it.
-var metadata = setter{typ: "a mapping", free: true, set: func(r *reader, t target, v *Value, path string) {
+var metadata = setter{typ: "a mapping", schema: metadataSchema, free: true, set: func(r *reader, t target, v *Value, path string) {
 	into := &t.descriptor.rule.Metadata
 	switch {
 	case v.Kind == Null:

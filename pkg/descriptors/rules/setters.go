@@ -23,7 +23,8 @@ type target struct {
 
 // setter reads the values of a field.
 type setter struct {
-	typ string // for docs/rules.md
+	typ    string // for docs/rules.md
+	schema Schema // of the values that are right
 	// free says that any value will do; its keys are not keys of the language.
 	free bool
 	set  func(r *reader, t target, v *Value, path string)
@@ -31,12 +32,20 @@ type setter struct {
 
 // text reads a string: any scalar, as it is written. Null is "".
 func text(of func(target) *string) setter {
-	return setter{typ: "text", set: func(r *reader, t target, v *Value, path string) { r.text(v, path, of(t)) }}
+	return setter{typ: "text", schema: textSchema, set: func(r *reader, t target, v *Value, path string) { r.text(v, path, of(t)) }}
+}
+
+// required reads a string that must not be empty; that is left to who reads the
+// mapping.
+func required(of func(target) *string) setter {
+	s := text(of)
+	s.schema = nameSchema
+	return s
 }
 
 // boolean reads true or false. Null is false.
 func boolean(of func(target) *bool) setter {
-	return setter{typ: "true or false", set: func(r *reader, t target, v *Value, path string) {
+	return setter{typ: "true or false", schema: booleanSchema, set: func(r *reader, t target, v *Value, path string) {
 		if v.Kind != Bool && v.Kind != Null {
 			r.problem(v.At, path, "must be true or false, not %s", v.describe())
 			return
@@ -47,7 +56,7 @@ func boolean(of func(target) *bool) setter {
 
 // count reads a whole number of least to 2^32 - 1. Null is 0.
 func count(least uint32, of func(target) *uint32) setter {
-	return setter{typ: fmt.Sprintf("%d to %d", least, uint32(math.MaxUint32)), set: func(r *reader, t target, v *Value, path string) {
+	return setter{typ: fmt.Sprintf("%d to %d", least, uint32(math.MaxUint32)), schema: countSchema(least), set: func(r *reader, t target, v *Value, path string) {
 		n, _ := v.is.(int64)
 		switch {
 		case v.Kind != Int && v.Kind != Null:
@@ -62,28 +71,30 @@ func count(least uint32, of func(target) *uint32) setter {
 	}}
 }
 
-var charge = setter{typ: "always, admitted", set: func(r *reader, t target, v *Value, path string) {
+// charges are the names of the charges that rules can have.
+var charges = []string{descriptors.ChargeAlways.String(), descriptors.ChargeAdmitted.String()}
+
+var charge = setter{typ: "always, admitted", schema: enumSchema(charges), set: func(r *reader, t target, v *Value, path string) {
 	t.file.charge, t.file.chargePos = r.charge(v, path), v.At
 }}
 
 func (r *reader) charge(v *Value, path string) *descriptors.Charge {
 	var name string
 	r.text(v, path, &name)
-	known := []string{descriptors.ChargeAlways.String(), descriptors.ChargeAdmitted.String()}
-	for i, k := range known {
+	for i, k := range charges {
 		if k == name {
 			c := descriptors.Charge(i)
 			return &c
 		}
 	}
-	r.problem(v.At, path, "unknown charge %q%s", name, spelling.Suggest(name, known))
+	r.problem(v.At, path, "unknown charge %q%s", name, spelling.Suggest(name, charges))
 	return nil
 }
 
 // policy reads a failure policy.
 func policy(of func(target) *descriptors.Policy) setter {
 	names := descriptors.PolicyNames()
-	return setter{typ: strings.Join(names, ", "), set: func(r *reader, t target, v *Value, path string) {
+	return setter{typ: strings.Join(names, ", "), schema: enumSchema(names), set: func(r *reader, t target, v *Value, path string) {
 		var name string
 		r.text(v, path, &name)
 		p, known := descriptors.ParsePolicy(name)
@@ -95,7 +106,7 @@ func policy(of func(target) *descriptors.Policy) setter {
 	}}
 }
 
-var strategy = setter{typ: "a name", set: func(r *reader, t target, v *Value, path string) {
+var strategy = setter{typ: "a name", schema: strategySchema, set: func(r *reader, t target, v *Value, path string) {
 	var name string
 	var err error
 	r.text(v, path, &name)
@@ -106,7 +117,7 @@ var strategy = setter{typ: "a name", set: func(r *reader, t target, v *Value, pa
 
 const windowFromFirstHit = "from_first_hit"
 
-var fromFirstHit = setter{typ: windowFromFirstHit, set: func(r *reader, t target, v *Value, path string) {
+var fromFirstHit = setter{typ: windowFromFirstHit, schema: enumSchema([]string{windowFromFirstHit}), set: func(r *reader, t target, v *Value, path string) {
 	var name string
 	r.text(v, path, &name)
 	t.limit.spec.FromFirstHit = name == windowFromFirstHit
@@ -117,7 +128,7 @@ var fromFirstHit = setter{typ: windowFromFirstHit, set: func(r *reader, t target
 
 // duration reads a duration above 0.
 func duration(of func(target) *time.Duration) setter {
-	return setter{typ: "a duration", set: func(r *reader, t target, v *Value, path string) {
+	return setter{typ: "a duration", schema: durationSchema, set: func(r *reader, t target, v *Value, path string) {
 		var text string
 		r.text(v, path, &text)
 		d, err := time.ParseDuration(text)
@@ -131,7 +142,7 @@ func duration(of func(target) *time.Duration) setter {
 
 // percent reads a percentage above 0%.
 func percent(of func(target) *algorithms.Percent) setter {
-	return setter{typ: "a percentage", set: func(r *reader, t target, v *Value, path string) {
+	return setter{typ: "a percentage", schema: percentSchema, set: func(r *reader, t target, v *Value, path string) {
 		var text string
 		r.text(v, path, &text)
 		p, err := algorithms.ParsePercent(text)
@@ -144,7 +155,7 @@ func percent(of func(target) *algorithms.Percent) setter {
 }
 
 // lease reads true, false, or a mapping. Null is false.
-var lease = setter{typ: "true, or a mapping", set: func(r *reader, t target, v *Value, path string) {
+var lease = setter{typ: "true, or a mapping", schema: leaseSchema, set: func(r *reader, t target, v *Value, path string) {
 	switch {
 	case v.Kind == Map:
 		l := algorithms.DefaultLease
@@ -159,7 +170,7 @@ var lease = setter{typ: "true, or a mapping", set: func(r *reader, t target, v *
 	}
 }}
 
-var listOfReplaces = setter{typ: "a list", set: func(r *reader, t target, v *Value, path string) {
+var listOfReplaces = setter{typ: "a list", schema: listSchema("replaced"), set: func(r *reader, t target, v *Value, path string) {
 	t.limit.replaces = nil
 	for i, item := range r.list(v, path) {
 		re := replaced{at: item.at("name")}

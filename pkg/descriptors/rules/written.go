@@ -89,7 +89,7 @@ func (r *reader) read() (written file) {
 	return written
 }
 
-var listOfDescriptors = setter{typ: "a list", set: func(r *reader, t target, v *Value, path string) {
+var listOfDescriptors = setter{typ: "a list", schema: listSchema("descriptor"), set: func(r *reader, t target, v *Value, path string) {
 	if r.depth == MaxDepth {
 		r.problem(v.At, path, "descriptors stand more than %d deep in each other", MaxDepth)
 		return
@@ -139,7 +139,7 @@ func (r *reader) descriptor(v *Value, d *descriptor) {
 	}
 }
 
-var oneLimit = setter{typ: "a limit", set: func(r *reader, t target, v *Value, path string) {
+var oneLimit = setter{typ: "a limit", schema: limitRef, set: func(r *reader, t target, v *Value, path string) {
 	d := t.descriptor
 	// Null and NULL have always been a rate_limit without a unit.
 	if v.Kind == Null && v.Text != "Null" && v.Text != "NULL" {
@@ -160,7 +160,7 @@ var oneLimit = setter{typ: "a limit", set: func(r *reader, t target, v *Value, p
 	}
 }}
 
-var limits = setter{typ: "a list of limits", set: func(r *reader, t target, v *Value, path string) {
+var limits = setter{typ: "a list of limits", schema: limitsSchema, set: func(r *reader, t target, v *Value, path string) {
 	items := r.list(v, path)
 	if v.Kind == List && len(v.Content) == 0 {
 		r.problem(v.At, path, "must have at least one limit")

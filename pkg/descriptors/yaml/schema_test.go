@@ -1,0 +1,280 @@
+package yaml_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	library "go.yaml.in/yaml/v3"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+)
+
+// schema is the compiled schema of rule files.
+func schema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	if err := c.AddResource("rules.json", instance(t, rules.NewSchema())); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("rules.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// instance is a document as the validator takes it.
+func instance(t *testing.T, document any) any {
+	t.Helper()
+	content, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// loadDocument loads a document as YAML.
+func loadDocument(t *testing.T, document any) (string, error) {
+	t.Helper()
+	content, err := library.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = yaml.Load([]yaml.Text{{Name: "a.yaml", Content: content}}, rules.Options{})
+	return string(content), err
+}
+
+// structural are the messages of the loader about faults that the schema knows;
+// conditional those about conditions between fields, and about the sizes of values
+// that are written as text. A problem is one or the other.
+var (
+	structural  = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window)|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit`)
+	conditional = regexp.MustCompile(`repeats key|needs a wildcard|excludes rate_limit|share its counter|cannot replace itself|has no burst|sliding_log remembers|a window is at most 10 years|needs strategy fixed_window|is an option of|take more than 100 years|max_delay|lease|leaky_bucket`)
+)
+
+// size is the part of such a message about a percentage that is written as one.
+var size = regexp.MustCompile(`not "[0-9]+%"$`)
+
+// What the loader accepts the schema accepts, and what the loader refuses for its
+// structure the schema refuses. 1,000 random files are loaded as they were made, and
+// again with one thing wrong.
+func TestSchemaAgreesWithLoader(t *testing.T) {
+	s := schema(t)
+	g := generator{rand.New(rand.NewPCG(7, 11))}
+	accepted, refused := 0, 0
+	for i := range 1000 {
+		document := g.file()
+		if i%2 == 1 {
+			g.spoil(document)
+		}
+		text, err := loadDocument(t, document)
+		valid := s.Validate(instance(t, document))
+		if err == nil {
+			if accepted++; valid != nil {
+				t.Fatalf("the loader accepts and the schema refuses: %v\n%s", valid, text)
+			}
+			continue
+		}
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			switch known := structural.MatchString(line); {
+			case known && valid == nil && !size.MatchString(line):
+				t.Fatalf("the loader refuses and the schema accepts: %s\n%s", line, text)
+			case known:
+				refused++
+			case !conditional.MatchString(line):
+				t.Fatalf("a problem of an unknown kind: %s\n%s", line, text)
+			}
+		}
+	}
+	if accepted < 300 || refused < 300 {
+		t.Errorf("%d files were accepted, and %d problems of structure found: the test tries too little", accepted, refused)
+	}
+}
+
+// The schema refuses none of the files that ship.
+func TestSchemaAcceptsExamples(t *testing.T) {
+	s := schema(t)
+	for _, f := range examples(t) {
+		var document any
+		if err := library.Unmarshal(f.Content, &document); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(instance(t, document)); err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+	}
+}
+
+// The kinds of faults that a schema cannot know, with an example of each.
+func TestSchemaDoesNotKnow(t *testing.T) {
+	s := schema(t)
+	for kind, document := range map[string]string{
+		"two descriptors of one key and value":   `{domain: d, descriptors: [{key: a}, {key: a}]}`,
+		"conditions between fields":              `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, burst: 5}}]}`,
+		"conditions between limits":              `{domain: d, descriptors: [{key: a, rate_limits: [{unit: day}, {unit: day}]}]}`,
+		"rate_limit beside rate_limits":          `{domain: d, descriptors: [{key: a, rate_limit: {unit: day}, rate_limits: [{unit: hour}]}]}`,
+		"share_threshold without a wildcard":     `{domain: d, descriptors: [{key: a, share_threshold: true}]}`,
+		"the size of a duration or a percentage": `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 100, lease: {share: 60%, ttl: 1h}}}]}`,
+		"the length of a window":                 `{domain: d, descriptors: [{key: a, rate_limit: {unit: year, unit_multiplier: 11}}]}`,
+		"whole numbers with a fraction":          `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 5.0}}]}`,
+		"numbers of more than 64 bits":           `{domain: d, descriptors: [{key: a, value: 18446744073709551615}]}`,
+		"a limit that replaces itself":           `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, name: x, replaces: [{name: x}]}}]}`,
+	} {
+		var v any
+		if err := library.Unmarshal([]byte(document), &v); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(document)}}, rules.Options{})
+		if err == nil {
+			t.Errorf("%s: the loader accepts %s", kind, document)
+		}
+		if err := s.Validate(instance(t, v)); err != nil {
+			t.Errorf("%s: the schema knows it: %v", kind, err)
+		}
+	}
+}
+
+// generator makes rule files as documents.
+type generator struct{ *rand.Rand }
+
+type mapping = map[string]any
+
+func (g generator) file() mapping {
+	m := mapping{"domain": g.pick("shop", "d", 5, true), "descriptors": g.descriptors(3)}
+	g.maybe(m, "charge", "always", "admitted")
+	g.maybe(m, "on_error", g.policies()...)
+	g.maybe(m, "unit", "x", nil, mapping{"key": 5}, []any{mapping{"metadata": []any{1.5}}}) // ignored here
+	return m
+}
+
+func (g generator) descriptors(depth int) []any {
+	var list []any
+	for i := range g.IntN(4) {
+		list = append(list, g.descriptor(i, depth))
+	}
+	return list
+}
+
+func (g generator) descriptor(i, depth int) mapping {
+	m := mapping{"key": g.pick(fmt.Sprint("k", i), i, fmt.Sprintf("x%d-*", i))}
+	g.maybe(m, "value", "v", "", 7, false, nil, "a*", "*")
+	for _, name := range []string{"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric"} {
+		g.maybe(m, name, true, false, nil)
+	}
+	if value, _ := m["value"].(string); strings.Contains(value, "*") {
+		g.maybe(m, "share_threshold", true)
+	}
+	g.maybe(m, "metadata", mapping{"a": []any{1, 1.5, mapping{"b": nil}}}, mapping{}, nil)
+	g.maybe(m, "requests_per_unit", 5, "x", nil, []any{}) // ignored here
+	switch g.IntN(4) {
+	case 0:
+		m["rate_limit"] = g.pick(nil, g.limit(0), g.limit(1))
+	case 1:
+		m["rate_limit"] = mapping{"unlimited": true, "requests_per_unit": g.IntN(9), "name": "n"}
+		g.maybe(m["rate_limit"].(mapping), "unit", "", "never")
+	case 2:
+		var list []any
+		for i := range 1 + g.IntN(3) {
+			list = append(list, g.limit(i))
+		}
+		m["rate_limits"] = list
+	}
+	if depth > 0 {
+		m["descriptors"] = g.pick(g.descriptors(depth-1), nil)
+	}
+	return m
+}
+
+// limit makes a limit whose window differs from that of others with another i.
+func (g generator) limit(i int) mapping {
+	m := mapping{"unit": g.pick("minute", "HOUR", "Day"), "unit_multiplier": 1 + i*7}
+	g.maybe(m, "requests_per_unit", 0, 1, 1000, 4294967295, nil)
+	g.maybe(m, "strategy", "fixed_window", "sliding_window", "gcra", "token_bucket", "leaky_bucket")
+	g.maybe(m, "on_error", g.policies()...)
+	g.maybe(m, "name", fmt.Sprint("n", i), 5)
+	g.maybe(m, "replaces", nil, []any{}, []any{mapping{"name": "other"}, mapping{"name": 6, "key": "ignored"}})
+	g.maybe(m, "unlimited", false, nil)
+	g.maybe(m, "shadow_mode", true, "ignored")
+	switch strategy, _ := m["strategy"].(string); strategy {
+	case "", "fixed_window":
+		if g.IntN(4) == 0 {
+			m["window"], m["extend"] = "from_first_hit", g.pick(true, false, nil)
+		}
+	case "leaky_bucket":
+		g.maybe(m, "max_delay", "500ms", "1h2m3.5s", "+.5s", "2µs")
+	}
+	g.maybe(m, "lease", true, false, nil, mapping{}, mapping{"share": "7.5%", "ttl": "100ms"}, mapping{"share": "1e1%"})
+	return m
+}
+
+func (g generator) policies() []any { return []any{"error", "allow", "deny", "local"} }
+
+func (g generator) pick(choices ...any) any { return choices[g.IntN(len(choices))] }
+
+// maybe sets a key in every fifth mapping.
+func (g generator) maybe(m mapping, key string, choices ...any) {
+	if g.IntN(5) == 0 {
+		m[key] = g.pick(choices...)
+	}
+}
+
+// spoil changes one thing in a document: it adds a key, removes one, or gives one
+// another value.
+func (g generator) spoil(document mapping) {
+	places := mappings(document)
+	m := places[g.IntN(len(places))]
+	keys := slices.Sorted(maps.Keys(m))
+	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "unlimited", "lease", "charge", "extend", "window", "max_delay", "unit_multiplier"}
+	switch g.IntN(4) {
+	case 0:
+		m[g.pick(names...).(string)] = g.wrong()
+	case 1:
+		if len(keys) > 0 {
+			delete(m, keys[g.IntN(len(keys))])
+		}
+	default:
+		if len(keys) > 0 {
+			m[keys[g.IntN(len(keys))]] = g.wrong()
+		}
+	}
+}
+
+// wrong is a value that is wrong in most places.
+func (g generator) wrong() any {
+	return g.pick("", "wrong", 1.5, -1, 0, 4294967296, true, nil, []any{}, []any{1}, []any{nil}, mapping{}, mapping{"x": 1}, mapping{"unit": "eon"},
+		[]any{mapping{}}, "5", "5%", "101%", "0%", "1s", "1", "-1s", "always", "minute", "local", strings.ToUpper(algorithms.Names()[0]), descriptors.UnitNames()[0]+"s")
+}
+
+// mappings are all mappings of a document, without those in metadata.
+func mappings(v any) (all []mapping) {
+	switch v := v.(type) {
+	case mapping:
+		all = append(all, v)
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if key != "metadata" {
+				all = append(all, mappings(v[key])...)
+			}
+		}
+	case []any:
+		for _, item := range v {
+			all = append(all, mappings(item)...)
+		}
+	}
+	return all
+}
