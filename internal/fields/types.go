@@ -111,13 +111,18 @@ func suggest(word string, known []string) string {
 // in the JSON of protobuf.
 func Integer[T any](least, most int64, set func(*T, int64)) Type[T] {
 	return Type[T]{
-		Schema{"type": "integer", "minimum": least, "maximum": most},
+		IntegerSchema(least, most),
 		func(r *Reader, t *T, v *rules.Value) {
 			if n, ok := IntegerOf(r, v, least, most); ok {
 				set(t, n)
 			}
 		},
 	}
+}
+
+// IntegerSchema is the schema of a whole number from least to most.
+func IntegerSchema(least, most int64) Schema {
+	return Schema{"type": []string{"integer", "string"}, "minimum": least, "maximum": most, "pattern": "^[+-]?[0-9]+$"}
 }
 
 // IntegerOf is the whole number v. It reports a problem, and returns false, if v is

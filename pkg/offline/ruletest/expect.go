@@ -164,7 +164,7 @@ func quoted(text string) string {
 }
 
 func wantNumber(field string, of func(*facts) int64) fields.Type[expectation] {
-	return wantBounds(field, fields.Schema{"type": "integer", "minimum": 0, "maximum": math.MaxUint32},
+	return wantBounds(field, fields.IntegerSchema(0, math.MaxUint32),
 		func(r *fields.Reader, v *rules.Value) (int64, bool) { return fields.IntegerOf(r, v, 0, math.MaxUint32) },
 		of, func(n int64) (any, string) { return n, fmt.Sprint(n) })
 }

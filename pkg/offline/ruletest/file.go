@@ -145,7 +145,7 @@ var stepType = fields.Type[step]{
 	},
 }
 
-// Schema is the JSON Schema of test files, without $schema and $id.
+// Schema is the JSON Schema of test files, without $schema, $id and title.
 func Schema() map[string]any { return fields.ObjectSchema(fileFields) }
 
 // Read reads a test file. The problems are in the order of their places; without any
