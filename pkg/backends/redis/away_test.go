@@ -53,6 +53,43 @@ func TestOneLineWhenAServerGoes(t *testing.T) {
 	}
 }
 
+// TestReplicaIsNotBack: a server that has become a replica answers operations that
+// only read. It is away all the same, until it is a master again.
+func TestReplicaIsNotBack(t *testing.T) {
+	server := testenv.Redis(t)
+	watch, log := watched()
+	s := open(t, redis.Options{URL: server.Addr, Watch: watch})
+	for _, key := range []string{"a", "b"} {
+		must(t, s, hit(key))
+	}
+	look := func(key string) error {
+		op := hit(key)
+		_, err := try(s, time.Second, op.Look())
+		return err
+	}
+	admin(t, server, "REPLICAOF", "127.0.0.1", 1)
+	testenv.Eventually(t, 5*time.Second, func() bool {
+		_, _ = try(s, time.Second, hit("a"))
+		return watch.Away() > 0
+	}, "the server is away")
+	for began := time.Now(); time.Since(began) < 2*time.Second; {
+		for _, key := range []string{"a", "absent"} {
+			if err := look(key); err == nil {
+				t.Fatal("a replica is asked as if it was back")
+			}
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	admin(t, server, "REPLICAOF", "NO", "ONE")
+	testenv.Eventually(t, time.Second, func() bool { return look("absent") == nil }, "the master is asked again")
+	if got := log.With("level="); len(got) != 2 {
+		t.Errorf("the log has %q, want a line when the server goes away and one when it is back", got)
+	}
+	if r := must(t, s, hit("absent"))[0]; r.Value.Whole != 1 {
+		t.Errorf("the first hit counts %d", r.Value.Whole)
+	}
+}
+
 // TestWrongKindOfServer: errors and the log say which kind of server answered and
 // which option would be right.
 func TestWrongKindOfServer(t *testing.T) {

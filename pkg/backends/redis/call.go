@@ -36,7 +36,7 @@ func (c *call) start(ctx context.Context, to servers) {
 }
 
 func (c *call) send(args []any, asking bool) {
-	c.trip = &trip{asking: asking, ended: c.ended}
+	c.trip = &trip{key: c.eval.key(), asking: asking, ended: c.ended}
 	if c.eval.script != nil {
 		c.trip.cmd = goredis.NewIntSliceCmd(context.Background(), args...)
 	} else {

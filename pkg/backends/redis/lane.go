@@ -70,6 +70,8 @@ type lane struct {
 
 // A trip is one command on its way to a server and back.
 type trip struct {
+	key    string          // a key of the command; "" if it has none
+	writes goredis.Cmder   // a write that changes nothing, before a probe
 	before []goredis.Cmder // commands that go before it on the same connection
 	cmd    goredis.Cmder
 	asking bool          // ASKING goes before each of them
@@ -96,7 +98,10 @@ func (l *lane) enter() error { return l.breaker.Enter() }
 // leaves it when it ends.
 func (l *lane) send(t *trip) {
 	t.done = make(chan struct{})
-	t.probe = l.breaker.Away() != nil
+	if t.probe = l.breaker.Away() != nil; t.probe && t.key != "" {
+		// A replica answers a probe that only reads, and would seem to be a master.
+		t.writes = goredis.NewIntCmd(context.Background(), "setrange", t.key, 0, "")
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -205,6 +210,9 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 	pipe := l.client.Pipeline()
 	ctx := context.Background()
 	for _, t := range batch {
+		if t.writes != nil {
+			t.add(pipe, t.writes)
+		}
 		for _, cmd := range t.before {
 			t.add(pipe, cmd)
 		}
@@ -222,7 +230,7 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 	for _, t := range batch {
 		reason := err
 		if reason == nil {
-			reason = t.cmd.Err()
+			reason = t.failure()
 		}
 		if silent != nil && !answered(reason) && reason != nil {
 			reason = silent
@@ -231,6 +239,15 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 		l.end(t, reason)
 	}
 	return took, silent
+}
+
+// failure is the error of the trip's command, or of the write before a probe if that
+// says that the server cannot serve.
+func (t *trip) failure() error {
+	if t.writes != nil && cannotServe(t.writes.Err()) {
+		return t.writes.Err()
+	}
+	return t.cmd.Err()
 }
 
 // add adds one of the trip's commands to pipe.
