@@ -13,13 +13,15 @@ func FuzzStep(f *testing.F) {
 	f.Add(uint8(0), uint8(0), uint8(1), int64(5), int64(100), int64(10), int64(3), int64(4), int64(20), int64(2))
 	f.Add(uint8(0), uint8(2), uint8(0), int64(5), int64(1000), int64(10), int64(3), int64(9), int64(20), int64(2))
 	f.Add(uint8(1), uint8(0), uint8(0), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
+	f.Add(uint8(0), uint8(0), uint8(7), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
+	f.Add(uint8(1), uint8(0), uint8(6), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
 	f.Add(uint8(1), uint8(0), uint8(2), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
 	f.Fuzz(func(t *testing.T, kind, span, way uint8, value, until, now, by, most, ahead, times int64) {
 		limit := func(n, bound int64) int64 { return max(n, -n, 0) % bound }
 		op := backends.Op{
 			Kind: backends.Kind(kind % 2), Span: backends.Span(span % 3), Key: "k", Den: 3,
 			Now: limit(now, 1<<50), Times: 1 + limit(times, backends.MaxTimes),
-			ChargeDenied: way%3 == 1, Refund: way%3 == 2,
+			ChargeDenied: way%3 == 1, Refund: way%3 == 2, Undo: way%6 == 5,
 		}
 		op.Until = op.Now + 1 + limit(ahead, 1<<50)
 		op.By, op.Max = backends.Amount{Whole: limit(by, backends.MaxCost)}, backends.Amount{Whole: limit(most, backends.MaxValue)}
@@ -31,6 +33,11 @@ func FuzzStep(f *testing.F) {
 			op.Furthest = op.Max.Add(backends.Amount{Whole: limit(ahead, 1<<50), Frac: limit(ahead, 3)}, op.Den)
 		} else {
 			op.Den = 1
+		}
+		if way%12 > 5 { // credit
+			cell.Value.Whole = -limit(value, 1<<45)
+			checkCredit(t, cell, &op)
+			return
 		}
 		after, r := cell.Step(&op, 0)
 		if r.Err != nil || r.Now != op.Now || r.Admitted < 0 || r.Admitted > op.Times || r.Value.Whole < 0 || r.Value.Frac < 0 || r.Value.Frac >= op.Den {
@@ -52,6 +59,43 @@ func FuzzStep(f *testing.F) {
 			t.Fatalf("%+v on %+v: %+v, and then %+v", op, cell, r, seen)
 		}
 	})
+}
+
+// checkCredit applies op to a cell that may have credit: charges use up the credit one
+// by one, a refund leaves it, and giving back a charge restores it.
+func checkCredit(t *testing.T, cell backends.Cell, op *backends.Op) {
+	t.Helper()
+	look := op.Look()
+	_, before := cell.Step(&look, 0)
+	after, r := cell.Step(op, 0)
+	charged := before.Value
+	for range r.Admitted {
+		charged = charged.Add(op.By, op.Den)
+	}
+	_, again := after.Step(&look, 0)
+	floor := backends.Amount{}
+	if op.Kind == backends.Meter {
+		floor.Whole = op.Now
+	}
+	credit := before.Value.Less(floor)
+	switch {
+	case again.Value != r.Value:
+		t.Fatalf("%+v on %+v: %+v, and then %+v", op, cell, r, again)
+	case op.Refund && credit && !op.Undo && r.Value != before.Value, op.Refund && before.Value.Less(r.Value):
+		t.Fatalf("%+v on %+v, a refund: %+v, was %+v", op, cell, r, before)
+	case !op.Refund && !op.ChargeDenied && r.Value != charged:
+		t.Fatalf("%+v on %+v: %+v, was %+v", op, cell, r, before)
+	}
+	if op.Refund || op.ChargeDenied || op.Span == backends.FirstHit || !r.Value.Less(floor) {
+		return
+	}
+	back := op.Inverse()
+	if back.Times = r.Admitted; back.Times == 0 {
+		return
+	}
+	if _, undone := after.Step(&back, 0); undone.Value != before.Value {
+		t.Fatalf("%+v on %+v, given back: %+v, was %+v", op, cell, undone, before)
+	}
 }
 
 func TestShortKeysAreDistinct(t *testing.T) {

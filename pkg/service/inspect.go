@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -153,8 +154,9 @@ func (d *descriptor) signedHits() int64 {
 
 // cell is a limit of an Inspection and an operation on its cell.
 type cell struct {
-	limit *InspectedLimit
-	op    backends.Op
+	limit  *InspectedLimit
+	op     backends.Op
+	shared bool // envoyproxy/ratelimit counts in it, too
 }
 
 // inspect fills in, of in, everything but the states of cells, and returns them.
@@ -178,7 +180,7 @@ func (d *decision) inspect(domain *descriptors.Domain, o *outcome, in *Inspected
 	now := d.service.cfg.Store.Now()
 	for i := range limits {
 		c := &cells[i]
-		c.limit = &in.Limits[i]
+		c.limit, c.shared = &in.Limits[i], id.ByStart
 		limits[i].Plan(&c.op, id, algorithms.Charge{Now: now})
 		*c.limit = InspectedLimit{Limit: &limits[i], Key: d.service.storedKey(c.op.Key), Policy: d.service.policy(&limits[i])}
 		if by := d.replacer(limits[i].Name); by != nil && !in.Override {
@@ -238,19 +240,24 @@ func changeable(cells []cell) []cell {
 // change resets the cells or grants hits to them, and fills in After or Err. If a
 // grant is too large for one of the cells, change changes none and returns an error.
 func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
-	ops := make([]backends.Op, len(cells))
-	for i := range cells {
-		c := &cells[i]
-		ops[i] = c.op.Reset()
+	var ops []backends.Op
+	var changed []cell
+	for _, c := range cells {
+		op := c.op.Reset()
 		if do.verb == verbGrant {
 			if err := c.limit.CheckGrant(do.hits, c.limit.Before.Remaining); err != nil {
 				return invalid("%v", err)
 			}
-			ops[i] = c.op
-			c.limit.Grant(&ops[i], do.hits)
+			if counted := min(c.limit.Before.Count, int64(c.limit.Requests)); c.shared && do.hits > counted {
+				c.limit.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, counted))
+				continue
+			}
+			op = c.op
+			c.limit.Grant(&op, do.hits)
 		}
+		ops, changed = append(ops, op), append(changed, c)
 	}
-	s.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
+	s.apply(ctx, ops, changed, func(c *cell, op *backends.Op, r *backends.Reply) {
 		look := op.Look()
 		c.limit.After = stateOf(c.limit.Limit, &look, r)
 		if c.limit.Policy == descriptors.PolicyLocal {

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -124,5 +125,20 @@ func TestRulesWhoseCellsCannotBeFound(t *testing.T) {
 		if _, _, err := r.service.RuleCells(c.rule); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.rule, err, c.want)
 		}
+	}
+}
+
+// TestNoCreditInSharedCounters: envoyproxy/ratelimit fails on a negative count, so a
+// grant on a counter that it shares takes back counted hits only.
+func TestNoCreditInSharedCounters(t *testing.T) {
+	r := start(t, celled, func(c *service.Config) { c.RatelimitKeys = true })
+	bob := desc("user", "bob")
+	r.hit(withHits(4, bob))
+	in := only(t, r.inspect(service.Grant(5), request(bob)))
+	if !errors.Is(in.Err, backends.ErrUnsupported) || !strings.Contains(in.Err.Error(), "at most the 4 hits") || in.After != nil {
+		t.Errorf("a grant below 0: %v, %+v", in.Err, in.After)
+	}
+	if in = only(t, r.inspect(service.Grant(3), request(bob))); in.Err != nil || in.After.Count != 1 {
+		t.Errorf("a grant of counted hits: %v, %+v", in.Err, in.After)
 	}
 }

@@ -16,6 +16,9 @@ type moved struct {
 	move func(*backends.Op)
 }
 
+// Unwrap is the store whose cells are moved.
+func (s moved) Unwrap() backends.Store { return s.Store }
+
 func (s moved) Apply(ctx context.Context, b *backends.Batch) error {
 	copied := *b
 	copied.Ops = slices.Clone(b.Ops)

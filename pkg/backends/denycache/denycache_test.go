@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -19,12 +20,17 @@ import (
 // counting is a memory store that counts the operations it is asked.
 type counting struct {
 	*memory.Store
-	ops atomic.Int64
+	ops   atomic.Int64
+	after func() // is called before an answer
 }
 
 func (c *counting) Apply(ctx context.Context, b *backends.Batch) error {
 	c.ops.Add(int64(len(b.Ops)))
-	return c.Store.Apply(ctx, b)
+	err := c.Store.Apply(ctx, b)
+	if c.after != nil {
+		c.after()
+	}
+	return err
 }
 
 const epoch = int64(1_800_057_600_000_000)
@@ -353,5 +359,73 @@ func TestPartOfABatchFails(t *testing.T) {
 	}
 	if b.Replies[0].Err != nil || !b.Replies[0].Recalled || b.Replies[1].Err == nil {
 		t.Errorf("got %+v", b.Replies)
+	}
+}
+
+// steer resets the cell of a limit, or grants hits to it if there are any.
+func (r *rig) steer(spec algorithms.Spec, hits int64) {
+	r.t.Helper()
+	l, err := algorithms.New(spec)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: r.now})
+	if b.Ops[0] = b.Ops[0].Reset(); hits > 0 {
+		l.Grant(&b.Ops[0], hits)
+	}
+	if err := r.store.Apply(context.Background(), &b); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestAResetOrGrantForgetsTheCell at once.
+func TestAResetOrGrantForgetsTheCell(t *testing.T) {
+	spec := algorithms.Spec{Requests: 1, Window: time.Minute}
+	for _, hits := range []int64{0, 1} {
+		r := start(t)
+		one := algorithms.Charge{Cost: 1}
+		r.charge(spec, one)
+		r.charge(spec, one)
+		if d, asked := r.charge(spec, one); d.Allowed || asked {
+			t.Fatalf("the denial is not remembered: %+v", d)
+		}
+		r.steer(spec, hits)
+		if d, asked := r.charge(spec, one); !d.Allowed || !asked {
+			t.Errorf("after a reset or a grant of %d: %+v, asked %v", hits, d, asked)
+		}
+	}
+}
+
+// TestADenialFromBeforeAResetIsNotRemembered: its reply may come after the reset's.
+func TestADenialFromBeforeAResetIsNotRemembered(t *testing.T) {
+	r := start(t)
+	spec, one := algorithms.Spec{Requests: 1, Window: time.Minute}, algorithms.Charge{Cost: 1}
+	r.charge(spec, one)
+	r.next.after = func() {
+		r.next.after = nil
+		r.steer(spec, 0)
+	}
+	if d, _ := r.charge(spec, one); d.Allowed {
+		t.Fatal("a full limit allowed a hit")
+	}
+	if d, asked := r.charge(spec, one); !d.Allowed || !asked {
+		t.Errorf("after the reset: %+v, asked %v", d, asked)
+	}
+}
+
+// TestADeniedKeyCostsOneOperationASecond, so that resets through other processes take
+// effect.
+func TestADeniedKeyCostsOneOperationASecond(t *testing.T) {
+	r := start(t)
+	spec, one := algorithms.Spec{Requests: 1, Window: time.Hour}, algorithms.Charge{Cost: 1}
+	r.charge(spec, one)
+	before := r.next.ops.Load()
+	for range 10_000 {
+		r.charge(spec, one)
+		r.now += 1000
+	}
+	if ops := r.next.ops.Load() - before; ops < 10 || ops > 11 {
+		t.Errorf("%d operations in 10 seconds", ops)
 	}
 }

@@ -20,13 +20,13 @@ type entry struct {
 	value backends.Amount
 	prev  int64
 	until int64 // when a counter ends, or 0
-	// credit: the cell had credit of a grant. It is not leased then.
+	// credit: the cell had credit (backends.Grant). It is not leased then.
 	credit bool
 
-	grants    [3]grant // oldest first; those without hits are last
-	fetching  int64    // hits that are being charged
-	returning int64    // hits that are being given back
-	failing   bool     // the last background call for the key had no answer
+	portions  [3]portion // oldest first; those without hits are last
+	fetching  int64      // hits that are being charged
+	returning int64      // hits that are being given back
+	failing   bool       // the last background call for the key had no answer
 	// No fetch begins before retry (µs): when failing, or after a denial that
 	// came from the lease's own hits.
 	retry  int64
@@ -34,8 +34,8 @@ type entry struct {
 	trip   int64 // time of a fetch, smoothed, µs
 }
 
-// grant is hits that were charged together.
-type grant struct {
+// portion is hits that were charged together.
+type portion struct {
 	hits int64
 	ends int64 // when unused hits are given back, µs
 	// top, of a meter, is the cell right after the charge. Hits that would have
@@ -58,8 +58,8 @@ func (e *entry) over(now int64) bool {
 
 // held is how many hits the lease has.
 func (e *entry) held() (n int64) {
-	for i := range e.grants {
-		n += e.grants[i].hits
+	for i := range e.portions {
+		n += e.portions[i].hits
 	}
 	return n
 }
@@ -70,28 +70,28 @@ func (e *entry) out() int64 { return e.held() + e.fetching + e.returning }
 // drop forgets the lease and returns the hits that it had.
 func (e *entry) drop() int64 {
 	n := e.held()
-	e.grants = [3]grant{}
+	e.portions = [3]portion{}
 	return n
 }
 
 // due takes the hits that are to be given back by now out of the lease. top is the
-// oldest grant's. A refund lowers a meter, and with it the grants that stay.
+// oldest portion's. A refund lowers a meter, and with it the portions that stay.
 func (e *entry) due(now int64) (hits int64, top backends.Amount) {
-	for i := range e.grants {
-		g := &e.grants[i]
-		g.ends = min(g.ends, now+e.terms.TTL) // the clock may have been set back
-		if g.ends <= now && g.hits > 0 {
+	for i := range e.portions {
+		p := &e.portions[i]
+		p.ends = min(p.ends, now+e.terms.TTL) // the clock may have been set back
+		if p.ends <= now && p.hits > 0 {
 			if hits == 0 {
-				top = g.top
+				top = p.top
 			}
-			hits += g.hits
-			g.hits = 0
+			hits += p.hits
+			p.hits = 0
 		}
 	}
 	if hits > 0 {
 		e.tidy()
-		for i := range e.grants {
-			e.grants[i].top = e.grants[i].top.Sub(times(e.terms.Unit, hits, e.op.Den), e.op.Den)
+		for i := range e.portions {
+			e.portions[i].top = e.portions[i].top.Sub(times(e.terms.Unit, hits, e.op.Den), e.op.Den)
 		}
 	}
 	return hits, top
@@ -111,52 +111,52 @@ func (e *entry) drain(now int64, count *counters) {
 	if e.op.Kind != backends.Meter {
 		return
 	}
-	for i := range e.grants {
-		g := &e.grants[i]
-		if g.hits == 0 {
+	for i := range e.portions {
+		p := &e.portions[i]
+		if p.hits == 0 {
 			continue
 		}
-		ahead := g.top.Sub(backends.Amount{Whole: now}, e.op.Den)
-		if backed := unitsIn(ahead, e.op.Den, e.terms.Unit); backed < g.hits {
-			count.refilled.Add(uint64(g.hits - backed))
-			g.hits = backed
+		ahead := p.top.Sub(backends.Amount{Whole: now}, e.op.Den)
+		if backed := unitsIn(ahead, e.op.Den, e.terms.Unit); backed < p.hits {
+			count.refilled.Add(uint64(p.hits - backed))
+			p.hits = backed
 		}
 	}
 }
 
-// spend takes hits from the lease, oldest grants first, and reports whether the
+// spend takes hits from the lease, oldest portions first, and reports whether the
 // lease had them. 0 hits pass while the lease has at least one.
 func (e *entry) spend(now, hits int64, count *counters) bool {
 	e.drain(now, count)
 	if e.held() < max(hits, 1) {
 		return false
 	}
-	for i := range e.grants {
-		n := min(hits, e.grants[i].hits)
-		e.grants[i].hits -= n
+	for i := range e.portions {
+		n := min(hits, e.portions[i].hits)
+		e.portions[i].hits -= n
 		hits -= n
 	}
 	return true
 }
 
-// refund puts hits into the newest grant, and reports whether it did. The share
+// refund puts hits into the newest portion, and reports whether it did. The share
 // and the hits used in the cell bound the lease, as far as they are known.
 func (e *entry) refund(op *backends.Op, hits int64) bool {
 	if !e.known || hits > e.terms.Share-e.out() || hits > e.used(op.Now) {
 		return false
 	}
-	for i := len(e.grants) - 1; i >= 0; i-- {
-		g := &e.grants[i]
-		if g.ends <= op.Now {
+	for i := len(e.portions) - 1; i >= 0; i-- {
+		p := &e.portions[i]
+		if p.ends <= op.Now {
 			continue
 		}
 		if op.Kind == backends.Meter {
-			ahead := g.top.Sub(backends.Amount{Whole: op.Now}, op.Den)
-			if g.hits+hits > unitsIn(ahead, op.Den, e.terms.Unit) {
+			ahead := p.top.Sub(backends.Amount{Whole: op.Now}, op.Den)
+			if p.hits+hits > unitsIn(ahead, op.Den, e.terms.Unit) {
 				return false
 			}
 		}
-		g.hits += hits
+		p.hits += hits
 		return true
 	}
 	return false
@@ -220,8 +220,8 @@ func (e *entry) learn(op *backends.Op, r *backends.Reply, together bool) {
 	e.op = *op
 	e.saw(r)
 	if r.Admitted < op.Times && (together || unitsIn(op.By, op.Den, e.terms.Unit) > 1) {
-		for i := range e.grants {
-			e.grants[i].ends = min(e.grants[i].ends, op.Now)
+		for i := range e.portions {
+			e.portions[i].ends = min(e.portions[i].ends, op.Now)
 		}
 		e.retry = op.Now + e.terms.TTL
 	}
@@ -304,31 +304,31 @@ func (e *entry) fetch(op *backends.Op, n int64) backends.Op {
 	return f
 }
 
-// granted adds n hits that were charged, to be held until ends.
-func (e *entry) granted(n, ends int64, top backends.Amount) {
+// hold adds n hits that were charged, to be held until ends.
+func (e *entry) hold(n, ends int64, top backends.Amount) {
 	if n == 0 {
 		return
 	}
 	e.tidy()
-	for i := range e.grants {
-		if e.grants[i].hits == 0 {
-			e.grants[i] = grant{n, ends, top}
+	for i := range e.portions {
+		if e.portions[i].hits == 0 {
+			e.portions[i] = portion{n, ends, top}
 			return
 		}
 	}
-	e.grants[len(e.grants)-1].hits += n // no place is free: the older hits set the end
+	e.portions[len(e.portions)-1].hits += n // no place is free: the older hits set the end
 }
 
-// tidy moves grants without hits behind the others.
+// tidy moves portions without hits behind the others.
 func (e *entry) tidy() {
 	kept := 0
-	for _, g := range e.grants {
-		if g.hits > 0 {
-			e.grants[kept] = g
+	for _, p := range e.portions {
+		if p.hits > 0 {
+			e.portions[kept] = p
 			kept++
 		}
 	}
-	clear(e.grants[kept:])
+	clear(e.portions[kept:])
 }
 
 // at is op at another time.

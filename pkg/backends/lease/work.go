@@ -28,7 +28,7 @@ type job struct {
 	op    backends.Op
 	hits  int64
 	back  bool // give back
-	// Of hits that are given back: of one hit, and the grant's.
+	// Of hits that are given back: of one hit, and the portion's.
 	unit, top backends.Amount
 }
 
@@ -199,7 +199,7 @@ func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
 	}
 	e.trip = (3*e.trip + took) / 4
 	e.saw(r)
-	e.granted(n, now+e.terms.TTL, r.Value)
+	e.hold(n, now+e.terms.TTL, r.Value)
 }
 
 // kept puts hits back into the lease, because the store does not answer. They may
@@ -213,7 +213,7 @@ func (s *Store) kept(j *job, r *backends.Reply, now int64) {
 	e := j.entry
 	e.returning = 0
 	e.fails(r.Err, now)
-	e.granted(j.hits, now+e.terms.TTL, j.top)
+	e.hold(j.hits, now+e.terms.TTL, j.top)
 }
 
 // returned takes in the answer to a refund.
@@ -270,7 +270,7 @@ func (s *Store) abandon(e *entry, now int64) {
 	e.drain(now, &s.count)
 	e.tidy()
 	over := e.over(now)
-	top := e.grants[0].top
+	top := e.portions[0].top
 	switch n := e.drop(); {
 	case n == 0:
 	case over:

@@ -262,3 +262,22 @@ func TestPingAsksTheMainStore(t *testing.T) {
 		t.Errorf("%v, want ErrUnavailable", err)
 	}
 }
+
+// TestResetsByKey: a caller that knows only the key of a cell resets it on either store.
+func TestResetsByKey(t *testing.T) {
+	main, seconds := inMemory(t), inMemory(t)
+	s := newSplit(t, main, seconds)
+	hour, second := charge("hour", false, 9), charge("second", true, 9)
+	apply(t, s, false, hour, second)
+	for _, op := range []backends.Op{hour, second} {
+		reset := backends.Op{Key: op.Key, Now: op.Now}
+		apply(t, s, false, reset.Reset())
+		if n := count(t, s, op); n != 0 {
+			t.Errorf("%s counts %d", op.Key, n)
+		}
+	}
+	_ = seconds.Close()
+	if b := failed(t, s, false, hour.Reset()); b.Replies[0].Err == nil {
+		t.Error("a reset succeeds although one of the stores is away")
+	}
+}

@@ -59,7 +59,7 @@ func newAlone(l *algorithms.Limit, op *backends.Op, known backends.Cell, uncharg
 		a.key, a.prev = strings.Clone(op.Key), strings.Clone(op.Prev)
 	}
 	a.own.Cell, a.share.Cell = known, known
-	if op.Kind == backends.List && known.Value.Whole > 0 {
+	if op.Kind == backends.List && known.Value.Whole != 0 {
 		// The times of its charges are not known: as if all came with the last.
 		e := backends.Entry{At: known.Until - op.Window, Cost: known.Value.Whole}
 		a.own.log, a.share.log = backends.Log{e}, backends.Log{e}

@@ -354,3 +354,67 @@ func TestParallel(t *testing.T) {
 		})
 	}
 }
+
+// steer resets the cell, or grants hits to it if there are any.
+func (r *replica) steer(l *algorithms.Limit, key string, hits int64) {
+	r.t.Helper()
+	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte(key)}, algorithms.Charge{Now: r.server.Now()})
+	if b.Ops[0] = b.Ops[0].Reset(); hits > 0 {
+		l.Grant(&b.Ops[0], hits)
+	}
+	if err := r.server.Apply(context.Background(), &b); err != nil {
+		r.t.Fatal(err)
+	}
+	r.Remember(l, &b.Ops[0], &b.Replies[0])
+}
+
+// TestReset: a reset forgets the cell, and the hits that were admitted while the server
+// was away.
+func TestReset(t *testing.T) {
+	for name, l := range strategies(t, 10) {
+		t.Run(name, func(t *testing.T) {
+			server := newServer(t)
+			r := newReplica(t, server, 1)
+			if got := r.hits(l, "k", 6); got != 6 {
+				t.Fatalf("%d hits pass", got)
+			}
+			server.away.Store(true)
+			r.hits(l, "k", 3)
+			server.away.Store(false)
+			r.steer(l, "k", 0)
+			r.Step(t.Context())
+			if left := r.left(l, "k"); left != 10 {
+				t.Errorf("%d hits remain in the server's cell, want 10", left)
+			}
+			server.away.Store(true)
+			if got := r.hits(l, "k", 11); got != 10 {
+				t.Errorf("%d hits pass while the server is away, want 10", got)
+			}
+		})
+	}
+}
+
+// TestGrant: hits that were admitted while the server was away are charged after a
+// grant, too, and later outages know of the grant of a counter.
+func TestGrant(t *testing.T) {
+	for name, l := range strategies(t, 10) {
+		t.Run(name, func(t *testing.T) {
+			server := newServer(t)
+			r := newReplica(t, server, 1)
+			r.hits(l, "k", 6)
+			server.away.Store(true)
+			r.hits(l, "k", 3)
+			server.away.Store(false)
+			r.steer(l, "k", 20)
+			r.Step(t.Context())
+			if left := r.left(l, "k"); left != 21 {
+				t.Errorf("%d hits remain in the server's cell, want 21", left)
+			}
+			server.away.Store(true)
+			if got := r.hits(l, "k", 30); got < 10 || got > 21 {
+				t.Errorf("%d hits pass while the server is away, want 10 to 21", got)
+			}
+		})
+	}
+}

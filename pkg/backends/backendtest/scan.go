@@ -1,0 +1,77 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"example.org/rls/pkg/backends"
+)
+
+// testScan lists the keys of a store that can list them, and resets the cells by the
+// keys alone.
+func testScan(t *testing.T, s backends.Store) {
+	scanner, err := backends.ScannerOf(s)
+	if errors.Is(err, backends.ErrUnsupported) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := epoch()
+	prefix := strings.Trim(fresh("scan"), "{}") + `*?[a]\`
+	want := map[string]bool{}
+	var b backends.Batch
+	for i := range 1500 {
+		key := fmt.Sprintf("%s{%d}", prefix, i)
+		want[key] = true
+		b.Ops = append(b.Ops, counter(key, now, 3, -1))
+	}
+	other := counter(strings.TrimSuffix(prefix, `\`)+"x", now, 3, -1)
+	apply(t, s, &backends.Batch{Ops: append(b.Ops, other)})
+
+	scan := func() map[string]bool {
+		found := map[string]bool{}
+		if err := scanner.Scan(t.Context(), prefix, func(keys []string) error {
+			for _, key := range keys {
+				found[key] = true
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	found := scan()
+	if len(found) != len(want) {
+		t.Errorf("%d keys are listed, want %d", len(found), len(want))
+	}
+	var resets backends.Batch
+	for key := range found {
+		if !want[key] {
+			t.Errorf("%q is listed", key)
+		}
+		op := backends.Op{Key: key, Now: now}
+		resets.Ops = append(resets.Ops, op.Reset())
+	}
+	apply(t, s, &resets)
+	if left := scan(); len(left) != 0 {
+		t.Errorf("%d keys are left after resets", len(left))
+	}
+	if got := applyOne(t, s, other.Look()).Value.Whole; got != 3 {
+		t.Errorf("a key with another prefix counts %d, want 3", got)
+	}
+
+	applyOne(t, s, b.Ops[0])
+	refused := errors.New("refused")
+	if err := scanner.Scan(t.Context(), prefix, func([]string) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("the caller's error is %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := scanner.Scan(ended, prefix, func([]string) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a scan whose caller has gone: %v", err)
+	}
+}
