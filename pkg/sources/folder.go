@@ -17,8 +17,7 @@ const TestFile = "_test.yaml"
 
 // Folder is a folder of rules: every regular file in it and in its subfolders,
 // unless its name ends in TestFile. Symbolic links are followed. A folder that does
-// not exist has no files; a regular file at Path, whatever its name, is read as the
-// only file.
+// not exist has no files; a regular file at Path is read as the only file.
 //
 // Kubernetes mounts a ConfigMap as links through ..data to a folder named
 // ..<date>. Names that start with two dots are left out, so that each file is
@@ -107,7 +106,7 @@ func (r *folderReader) entry(path string) {
 		r.dangling(path)
 	case info.IsDir():
 		r.folder(path)
-	case info.Mode().IsRegular() && !strings.HasSuffix(path, TestFile):
+	case info.Mode().IsRegular():
 		r.file(path)
 	}
 }
@@ -121,6 +120,9 @@ func (r *folderReader) dangling(path string) {
 }
 
 func (r *folderReader) file(path string) {
+	if strings.HasSuffix(path, TestFile) {
+		return
+	}
 	content, err := os.ReadFile(path)
 	if !r.failed(err) {
 		r.files = append(r.files, yaml.Text{Name: path, Content: content})

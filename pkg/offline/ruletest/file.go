@@ -191,7 +191,7 @@ func (f *File) Load(read func(path string) ([]yaml.Text, error), options rules.O
 		}
 		found, err := read(path)
 		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("the folder %s has no rules", path)
+			err = fmt.Errorf("%s has no rules; files whose names end in %s are tests", path, sources.TestFile)
 		}
 		if err != nil {
 			problems = append(problems, rules.Problem{Position: p.at, Field: "rules[" + strconv.Itoa(i) + "]", Message: err.Error()})

@@ -83,7 +83,7 @@ func TestRulesThatCannotBeLoaded(t *testing.T) {
 	name := filepath.Join(dir, "f_test.yaml")
 	f, _ := ruletest.Read(yaml.Text{Name: name, Content: []byte("rules: [wrong.yaml, empty, wrong.yaml]\ntests: [{name: a, steps: [{request: {domain: d, descriptors: [{a: b}]}, expect: {code: OK}}]}]")})
 	problems := rules.Problems(f.Load(folder, rules.Options{})).Error()
-	want := name + ":1:21: rules[1]: the folder " + filepath.Join(dir, "empty") + " has no rules\n" + filepath.Join(dir, "wrong.yaml") + ":2:43: rate_limit.unit: unknown unit"
+	want := name + ":1:21: rules[1]: " + filepath.Join(dir, "empty") + " has no rules; files whose names end in _test.yaml are tests\n" + filepath.Join(dir, "wrong.yaml") + ":2:43: rate_limit.unit: unknown unit"
 	if !strings.HasPrefix(problems, want) || strings.Count(problems, "\n") != 1 {
 		t.Errorf("got  %s\nwant %s", problems, want)
 	}
