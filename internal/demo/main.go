@@ -1,7 +1,8 @@
 // Demo shows the service behind a real Envoy. It starts a small upstream, bin/rls
-// with the rules in rules.yaml, and Envoy with envoy.yaml, all on free ports of the
-// loopback, and prints a URL to try. Ctrl-C stops them. With -once it requests the
-// URL itself, prints the answers and ends.
+// with the rules in rules.yaml and shop.yaml, and Envoy with envoy.yaml, all on free
+// ports of the loopback, plays the customers of a small shop, and prints a URL to try
+// and the URL of the page with a token. Ctrl-C stops them. With -once it requests the
+// first URL itself, prints the answers and ends.
 //
 // It runs in the repository's root. `make demo` builds bin/rls and fetches Envoy.
 package main
@@ -49,9 +50,15 @@ three pass at once, then one every 20 seconds. Try it a few times:
 
     curl -i %[1]s
 
+The customers of a small shop are behind the same Envoy. Watch them in a browser:
+
+    page:  http://127.0.0.1:%[3]d/
+    token: %[4]s
+
 Envoy's statistics: http://127.0.0.1:%[2]d/stats?filter=ratelimit
 Ctrl-C ends the demo.
-`, url, s.ports.Admin)
+`, url, s.ports.Admin, s.ports.Page, s.token)
+	go shopping(s.programs.Context, fmt.Sprintf("http://127.0.0.1:%d", s.ports.Shop))
 	return s.wait(ctx)
 }
 

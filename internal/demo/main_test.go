@@ -2,6 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -48,5 +52,50 @@ func TestDemoReportsWhatDoesNotStart(t *testing.T) {
 	}
 	if took := time.Since(started); took > launch.StartTimeout {
 		t.Fatalf("it took %v to see that the service had ended", took)
+	}
+}
+
+// The page is up with the token that is printed, and the shop has customers, some of whom
+// are denied.
+func TestDemoShowsThePage(t *testing.T) {
+	rls, err := testenv.BuildService(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var out testenv.Log
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, rls, testenv.Binary(t, "envoy"), false, &out) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	printed := regexp.MustCompile(`page:  (http://\S+/)\s+token: (\S+)`)
+	testenv.Eventually(t, time.Minute, func() bool { return printed.MatchString(out.String()) }, "the page's URL is printed")
+	page := printed.FindStringSubmatch(out.String())
+	var status struct {
+		Traffic struct{ Requests, Denied, Errors float64 }
+		Rules   struct{ Rules int }
+	}
+	testenv.Eventually(t, time.Minute, func() bool {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, page[1]+"v1/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+page[2])
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
+			t.Fatal(err)
+		}
+		return status.Traffic.Requests > 1 && status.Traffic.Denied > 0
+	}, "customers are denied")
+	if status.Traffic.Errors > 0 || status.Rules.Rules != 6 {
+		t.Errorf("%+v, want 6 rules and no errors", status)
 	}
 }

@@ -2,7 +2,8 @@ package main
 
 import (
 	"context"
-	_ "embed"
+	"crypto/rand"
+	"embed"
 	"errors"
 	"fmt"
 	"net"
@@ -15,21 +16,23 @@ import (
 )
 
 var (
-	//go:embed rules.yaml
-	rules []byte
+	//go:embed rules.yaml shop.yaml
+	rules embed.FS
 	//go:embed envoy.yaml
 	envoyText   string
 	envoyConfig = template.Must(template.New("envoy.yaml").Parse(envoyText))
 )
 
-// ports are the ports of the upstream, the service and Envoy, on the loopback.
+// ports are the ports of the upstream, the service with its page, and Envoy, on the
+// loopback.
 type ports struct {
-	Upstream, GRPC, HTTP, Front, Admin int
+	Upstream, GRPC, HTTP, Page, Front, Shop, Admin int
 }
 
 // stage is the upstream, the service and Envoy, running.
 type stage struct {
 	ports    ports
+	token    string // for the page
 	dir      string
 	upstream *http.Server
 	programs *launch.Group
@@ -46,7 +49,7 @@ func startStage(ctx context.Context, rls, envoy string) (_ *stage, err error) {
 	if s.dir, err = os.MkdirTemp("", "rls-demo-"); err != nil {
 		return nil, err
 	}
-	for _, port := range []*int{&s.ports.Upstream, &s.ports.GRPC, &s.ports.HTTP, &s.ports.Front, &s.ports.Admin} {
+	for _, port := range []*int{&s.ports.Upstream, &s.ports.GRPC, &s.ports.HTTP, &s.ports.Page, &s.ports.Front, &s.ports.Shop, &s.ports.Admin} {
 		if *port, err = launch.FreePort(); err != nil {
 			return nil, err
 		}
@@ -89,7 +92,12 @@ func (s *stage) startService(rls string) error {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(folder, "demo.yaml"), rules, 0o600); err != nil {
+	if err := os.CopyFS(folder, rules); err != nil {
+		return err
+	}
+	s.token = rand.Text()
+	tokens := filepath.Join(s.dir, "tokens")
+	if err := os.WriteFile(tokens, []byte("demo write "+s.token+"\n"), 0o600); err != nil {
 		return err
 	}
 	return s.start([]string{
@@ -98,6 +106,7 @@ func (s *stage) startService(rls string) error {
 		"HOST=127.0.0.1", fmt.Sprintf("PORT=%d", s.ports.HTTP),
 		"GRPC_HOST=127.0.0.1", fmt.Sprintf("GRPC_PORT=%d", s.ports.GRPC),
 		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
+		"ADMIN_TOKEN_FILE=" + tokens, fmt.Sprintf("ADMIN_PORT=%d", s.ports.Page),
 		"USE_STATSD=false", "LOG_LEVEL=warn", "DRAIN_PERIOD=0s",
 		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_IETF_HEADERS_ENABLED=true",
 		"LIMIT_RETRY_AFTER_HEADER_ENABLED=true", "LIMIT_PROBLEM_BODY_ENABLED=true",

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// customer is somebody who asks the shop.
+type customer struct {
+	name, plan string
+	perSecond  float64
+	paths      []string // each as likely as the others
+}
+
+// customers are the shop's: a few dozen who browse, and two who ask for more than they
+// may.
+func customers() []customer {
+	browse := []string{"/", "/products/7", "/products/12", "/products/31", "/cart", "/search?q=shoes", "/checkout"}
+	all := []customer{
+		{name: "scraper", plan: "free", perSecond: 6, paths: []string{"/search?q=a", "/search?q=b", "/products/1", "/products/2"}},
+		{name: "mallory", plan: "free", perSecond: 0.5, paths: []string{"/login"}},
+		{name: "warehouse", plan: "pro", perSecond: 8, paths: []string{"/products/7", "/products/8", "/search?q=stock"}},
+	}
+	for i := range 40 {
+		plan := "free"
+		if i%5 == 0 {
+			plan = "pro"
+		}
+		all = append(all, customer{name: fmt.Sprintf("customer-%02d", i+1), plan: plan, perSecond: 4 / float64(i+3), paths: browse})
+	}
+	return all
+}
+
+// shopping sends the customers' requests to the shop behind Envoy, whose URL has no slash
+// at its end, until ctx ends. There are more of them and less again every two minutes.
+func shopping(ctx context.Context, url string) {
+	all := customers()
+	var sum float64
+	for i := range all {
+		sum += all[i].perSecond
+	}
+	const waiting = 64 // requests under way; more are left out
+	places := make(chan struct{}, waiting)
+	for start := time.Now(); ; {
+		tide := 1 + 0.6*math.Sin(2*math.Pi*time.Since(start).Minutes()/2)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(rand.ExpFloat64() / (sum * tide) * float64(time.Second))):
+		}
+		at := rand.Float64() * sum
+		i := 0
+		for ; i < len(all)-1 && at >= all[i].perSecond; i++ {
+			at -= all[i].perSecond
+		}
+		select {
+		case places <- struct{}{}:
+			go func() {
+				defer func() { <-places }()
+				all[i].ask(ctx, url)
+			}()
+		default:
+		}
+	}
+}
+
+// ask sends one request and ignores its answer, as a denied customer is part of the demo.
+func (c *customer) ask(ctx context.Context, url string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+c.paths[rand.N(len(c.paths))], nil)
+	if err != nil {
+		return
+	}
+	req.Header.Set("x-user", c.name)
+	req.Header.Set("x-plan", c.plan)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
