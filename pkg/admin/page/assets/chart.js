@@ -20,7 +20,7 @@ export function chart(place, { label, lines, axis }) {
     legend: { live: true },
     scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [
-      { stroke: () => colour('--dim'), grid: { show: false }, ticks: { stroke: () => colour('--line') }, space: 70, values: (_, at) => at.map((t) => new Date(t * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })) },
+      { stroke: () => colour('--dim'), grid: { show: false }, ticks: { stroke: () => colour('--line') }, space: 70, incrs: [60, 120, 300], values: (_, at) => at.map((t) => new Date(t * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })) },
       { stroke: () => colour('--dim'), grid: { stroke: () => colour('--line'), width: 1 }, ticks: { show: false }, size: 64, space: 28, values: (_, at) => at.map(axis) },
     ],
     series: [

@@ -59,6 +59,9 @@ export function moment(time) {
   return (t.toDateString() === new Date().toDateString() ? '' : t.toISOString().slice(0, 10) + ' ') + clock(t);
 }
 
+// below leaves out the folder of the rules where a text names files in it.
+export const below = (folder, text) => (folder ? String(text).replaceAll(folder.replace(/\/*$/, '/'), '') : String(text));
+
 // parseDescriptor reads KEY=VALUE,KEY=VALUE (without = the value is empty),
 // {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …], as `rls explain` does.
 export function parseDescriptor(text) {

@@ -95,10 +95,13 @@ export function now(main) {
   function draw() {
     const h = live.history;
     if (!h) return;
-    const first = h.until - h.requests.length + 1;
-    const at = h.requests.map((_, i) => first + i);
-    const none = (column) => column.map((v) => v || null); // 0: nothing was measured
-    requests.set(at, [h.requests, h.denied, h.errors]);
+    // What was before the start of the process is left out, but two minutes are shown.
+    const age = h.until - Date.parse(live.status.started) / 1000;
+    const shown = Math.min(Math.max(120, Math.ceil(age) + 1), h.requests.length);
+    const at = Array.from({ length: shown }, (_, i) => h.until - shown + 1 + i);
+    const newest = (column) => column.slice(-shown);
+    const none = (column) => newest(column).map((v) => v || null); // 0: nothing was measured
+    requests.set(at, [newest(h.requests), newest(h.denied), newest(h.errors)]);
     times.set(at, [none(h.p50), none(h.p99)]);
   }
 

@@ -4,7 +4,7 @@ import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
 import { get } from './api.js';
 import { live, watch } from './live.js';
 import { sparkline } from './chart.js';
-import { count, percent, rate } from './format.js';
+import { below, count, percent, rate } from './format.js';
 
 const most = 300; // rows that are drawn
 const everyBin = 15000; // ms; sparklines get a new point so often
@@ -75,8 +75,8 @@ export function rules(main, params) {
       cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), l.name && el('span', { className: 'tag' }, visible(l.name)))),
         r.shadow && el('span', { className: 'tag amber' }, 'shadow: denies nothing'), r.quota && el('span', { className: 'tag' }, 'quota')),
       own.rate, own.denied,
-      cell(columns.history, r.history ? sparkline(r.history, r.history_denied, `${count(r.requests)} requests, ${count(r.denied)} denied`) : el('span', { className: 'dim' }, 'no requests')),
-      cell(columns.place, el('span', { className: 'small' }, visible(r.line ? `${r.file}:${r.line}` : r.file)),
+      cell(columns.history, r.history ? sparkline(recent(r.history), recent(r.history_denied), `${count(r.requests)} requests, ${count(r.denied)} denied`) : el('span', { className: 'dim' }, 'no requests')),
+      cell(columns.place, el('span', { className: 'small long', title: r.file }, visible(below(live.status?.rules.path, r.line ? `${r.file}:${r.line}` : r.file))),
         el('div', {}, el('a', { className: 'small', href: `#top?rule=${encodeURIComponent(r.rule)}`, 'aria-label': `Top of ${visible(r.rule)}` }, 'top keys'))));
   }
 
@@ -114,6 +114,15 @@ export function rules(main, params) {
     end();
     clearInterval(again);
   };
+}
+
+// recent leaves out what was before the start of the process, but shows two minutes at
+// least. The last point is left out, too, because its time is not over.
+function recent(points) {
+  const s = live.status;
+  const age = s ? (Date.parse(s.now) - Date.parse(s.started)) / 1000 : Infinity;
+  const shown = points.slice(-Math.min(Math.max(9, Math.ceil(age / 15) + 1), points.length));
+  return age > 60 ? shown.slice(0, -1) : shown;
 }
 
 const written = (e) => (e.value ? `${e.key}=${e.value}` : `${e.key}`);

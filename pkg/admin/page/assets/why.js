@@ -3,7 +3,7 @@
 import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
 import { post, session } from './api.js';
 import { confirm } from './dialog.js';
-import { count, parseDescriptor, seconds, span, writeDescriptor } from './format.js';
+import { below, count, parseDescriptor, seconds, span, writeDescriptor } from './format.js';
 
 const every = 3000; // ms between two looks at the counters
 
@@ -34,6 +34,7 @@ export function why(main, params) {
   let request = null; // that the answer is about
   let drawn = []; // what changes each moment: {until, text} of each countdown
   let asked = 0;
+  let folder = ''; // of the rules
 
   async function explain(loud) {
     let next = request;
@@ -73,9 +74,10 @@ export function why(main, params) {
 
   function draw(told) {
     drawn = [];
+    folder = told.rules?.path;
     fill(answer, (told.descriptors ?? []).map((d) => el('section', { className: 'card descriptor' },
       el('h2', { className: 'long' }, visible(writeDescriptor(d.entries ?? []))),
-      d.why && el('p', { className: 'verdict' }, visible(d.why)),
+      d.why && el('p', { className: 'verdict' }, visible(below(folder, d.why))),
       path(d.path ?? []),
       (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)))));
     const cells = (told.descriptors ?? []).flatMap((d) => d.limits ?? []).filter((l) => l.count !== undefined && l.count !== null);
@@ -97,8 +99,8 @@ export function why(main, params) {
         el('span', { className: 'key long' }, visible(s.value ? `${s.key}=${s.value}` : s.key)), ' ',
         el('span', { className: 'tag' }, s.match === 'none' ? 'no match' : visible(s.match)), ' ',
         s.won && el('span', { className: 'tag green' }, 'won'),
-        el('span', { className: 'small dim' }, ' ', visible(s.line ? `${s.file}:${s.line}` : s.file ?? '')),
-        s.why && el('div', { className: 'small long' }, visible(s.why))));
+        el('span', { className: 'small dim' }, ' ', visible(below(folder, s.line ? `${s.file}:${s.line}` : s.file ?? ''))),
+        s.why && el('div', { className: 'small long' }, visible(below(folder, s.why)))));
   }
 
   function limit(l) {
