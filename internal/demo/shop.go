@@ -17,13 +17,15 @@ type customer struct {
 	paths      []string // each as likely as the others
 }
 
-// customers are the shop's: a few dozen who browse, and two who ask for more than they
+// customers are the shop's: a few dozen who browse, and a few who ask for more than they
 // may.
 func customers() []customer {
 	browse := []string{"/", "/products/7", "/products/12", "/products/31", "/cart", "/search?q=shoes", "/checkout"}
 	all := []customer{
 		{name: "scraper", plan: "free", perSecond: 6, paths: []string{"/search?q=a", "/search?q=b", "/products/1", "/products/2"}},
+		{name: "crawler", plan: "free", perSecond: 2, paths: []string{"/", "/products/3", "/products/4", "/cart"}},
 		{name: "mallory", plan: "free", perSecond: 0.5, paths: []string{"/login"}},
+		{name: "trudy", plan: "free", perSecond: 0.2, paths: []string{"/login"}},
 		{name: "warehouse", plan: "pro", perSecond: 8, paths: []string{"/products/7", "/products/8", "/search?q=stock"}},
 	}
 	for i := range 40 {

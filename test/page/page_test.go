@@ -239,6 +239,29 @@ func TestTop(t *testing.T) {
 	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("count 1")`)
 }
 
+// The rows are those of the traffic, and Rules leads to those of a rule.
+func TestTopOfTraffic(t *testing.T) {
+	s := serve(t)
+	s.hit(30, user("hottest"))
+	s.hit(11, user("ann"))
+	s.hit(3, []entry{{"banner", "<i>x"}})
+	p := s.signedIn("#top")
+	row := `[...document.querySelectorAll("[data-testid=top-row]")].map(r => r.innerText.replaceAll(/\s+/g, " "))`
+	p.waits(row + `[0]?.startsWith("plan=free, user=hottest shop.plan_free.user ")`)
+	p.waits(row + `[1].includes("user=ann")`)
+	p.view("Rules")
+	p.click(`document.querySelector("[aria-label='Top of shop.plan_free.user']")`)
+	p.waits(row + `.length === 2`)
+	p.waits(labelled("Rule") + `.value === "shop.plan_free.user"`)
+	js[string](p, `location.hash = "#top?rule=shop.banner"`)
+	p.sees("Nobody was denied.") // the rule is in shadow mode
+	js[bool](p, `(document.getElementById("by").value = "cost", document.getElementById("by").dispatchEvent(new Event("change")), true)`)
+	p.fill("Rule", "")
+	p.press("\r")
+	p.waits(row + `.length === 3 && location.hash === "#top?by=cost"`)
+	p.shot("cost")
+}
+
 // Texts of callers are only ever text.
 func TestHostileTexts(t *testing.T) {
 	s := serve(t)

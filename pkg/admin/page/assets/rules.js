@@ -117,7 +117,7 @@ export function rules(main, params) {
 }
 
 // recent leaves out what was before the start of the process, but shows two minutes at
-// least. The last point is left out, too, because its time is not over.
+// least. After a minute the newest point is left out, too, because its time is not over.
 function recent(points) {
   const s = live.status;
   const age = s ? (Date.parse(s.now) - Date.parse(s.started)) / 1000 : Infinity;

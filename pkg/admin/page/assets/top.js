@@ -48,7 +48,7 @@ export function top(main, params) {
   function draw(t) {
     const rows = t.rows ?? [];
     const total = t.total ?? {};
-    about.textContent = `Last ${span(seconds(t.window))}: ${count(total.hits ?? 0)} hits, ${count(total.denied ?? 0)} denied.` +
+    about.textContent = `In the last ${span(seconds(t.window))}: ${count(total.hits ?? 0)} hits, ${count(total.denied ?? 0)} denied.` +
       (t.error ? ` Counts are estimates, at most ${count(t.error)} too high.` : '');
     // A row keeps its link while its key is shown, so that a click or the focus is not lost
     // when the order changes.
