@@ -59,13 +59,18 @@ func newOracle(w *world, rules []rule, o *options, s *server) *oracle {
 	return or
 }
 
-// of finds the subject of a key: sim|r1=alice|... with braces somewhere.
+// of finds the subject of a key: sim|r1=alice|... with braces somewhere. The second
+// limit of a rule has a subject of its own.
 func (o *oracle) of(key string) *subject {
 	_, rest, _ := strings.Cut(key, "|r")
-	name := rest[:strings.IndexAny(rest, "|}")]
+	end := strings.IndexAny(rest, "|}")
+	name := rest[:end]
+	r := &o.rules[name[0]-'0']
+	if r.also != nil && strings.HasPrefix(rest[end:], fmt.Sprintf("}|%v|", alsoWindow)) {
+		name, r = name+", also", r.also
+	}
 	s := o.subject[name]
 	if s == nil {
-		r := &o.rules[name[0]-'0']
 		s = &subject{name: "r" + name, rule: r, most: r.capacity()}
 		o.subject[name] = s
 	}
@@ -329,6 +334,5 @@ func told(op *backends.Op, r *backends.Reply) string {
 }
 
 func describeRule(r *rule) string {
-	return fmt.Sprintf("%v %d in %v, burst %d, first hit %v, extend %v, lease %v, on_error %q",
-		r.spec.Strategy, r.spec.Requests, r.spec.Window, r.spec.Burst, r.spec.FromFirstHit, r.spec.Extend, r.lease, r.onError)
+	return fmt.Sprint(r)
 }

@@ -36,7 +36,7 @@ type process struct {
 	network network
 	offset  int64 // of its clock from the true time, µs
 	follows bool  // the server's clock
-	service service.Server
+	service *service.Service
 	leases  *lease.Store
 	standin *standin.Standin
 	steps   bool // a step of the stand-in is under way
@@ -88,7 +88,7 @@ func newProcess(w *world, name string, s *server, o *options, tree *descriptors.
 		panic(err)
 	}
 	svc.SetTree(tree)
-	p.service = service.Server{Decider: svc}
+	p.service = svc
 	if o.follows {
 		p.measure()
 	} else {

@@ -11,22 +11,32 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
-// rule is one limit for each value of the descriptor r0, r1, ...
+// rule is one limit for each value of the descriptor r0, r1, ..., or two.
 type rule struct {
 	spec    algorithms.Spec
-	local   bool // on_error: local
+	also    *rule // the limit beside it: a fixed window of alsoWindow
+	local   bool  // on_error: local
 	onError string
 	lease   bool
+	shadow  bool // shadow_mode
+	quota   bool // quota_mode
 }
 
-// window and capacity are those of the rule: capacity hits pass at once.
+const alsoWindow = 30 * time.Second
+
+// window and capacity are those of the rule: capacity hits pass, or get a turn, at once.
 func (r *rule) window() int64 { return r.spec.Window.Microseconds() }
 
 func (r *rule) capacity() int64 {
 	if r.spec.Burst > 0 {
-		return int64(r.spec.Burst)
+		return int64(r.spec.Burst) + r.queue()
 	}
 	return int64(r.spec.Requests)
+}
+
+// queue is how many hits can wait for their turn.
+func (r *rule) queue() int64 {
+	return (r.spec.MaxDelay.Microseconds()*int64(r.spec.Requests) + r.window() - 1) / r.window()
 }
 
 func (r *rule) meter() bool {
@@ -52,11 +62,26 @@ func randomRule(rng *rand.Rand, o *options) rule {
 		r.spec.FromFirstHit = rng.IntN(3) == 0
 		r.spec.Extend = r.spec.FromFirstHit && rng.IntN(2) == 0
 	}
-	r.lease = o.leases && !r.spec.Extend && r.capacity() >= 10 && rng.IntN(2) == 0
+	switch rng.IntN(6) {
+	case 0:
+		r.shadow = true
+	case 1, 2:
+		r.quota = true
+	}
+	switch {
+	case r.spec.Strategy == algorithms.LeakyBucket && rng.IntN(2) == 0:
+		r.spec.MaxDelay = []time.Duration{100 * time.Millisecond, time.Second}[rng.IntN(2)]
+	case rng.IntN(4) == 0:
+		r.also = &rule{spec: algorithms.Spec{Requests: 1 + rng.Uint32N(3*r.spec.Requests), Window: alsoWindow}}
+	}
+	r.lease = o.leases && r.also == nil && r.spec.MaxDelay == 0 && !r.spec.Extend && r.capacity() >= 10 && rng.IntN(2) == 0
 	if o.local && rng.IntN(2) == 0 {
 		r.local, r.onError = true, "local"
 	} else if rng.IntN(2) == 0 {
 		r.onError = []string{"allow", "deny", "error"}[rng.IntN(3)]
+	}
+	if r.also != nil {
+		r.also.local, r.also.onError = r.local, r.onError
 	}
 	return r
 }
@@ -67,22 +92,42 @@ func yamlOf(rules []rule, charge string) string {
 	fmt.Fprintf(&b, "domain: sim\ncharge: %s\ndescriptors:\n", charge)
 	for i := range rules {
 		r := &rules[i]
-		fmt.Fprintf(&b, "  - key: r%d\n    rate_limit: {unit: second, unit_multiplier: %d, requests_per_unit: %d, strategy: %v",
-			i, int(r.spec.Window/time.Second), r.spec.Requests, r.spec.Strategy)
-		if r.spec.Burst > 0 {
-			fmt.Fprintf(&b, ", burst: %d", r.spec.Burst)
+		fmt.Fprintf(&b, "  - key: r%d\n", i)
+		if r.shadow {
+			b.WriteString("    shadow_mode: true\n")
 		}
-		if r.spec.FromFirstHit {
-			fmt.Fprintf(&b, ", window: from_first_hit, extend: %v", r.spec.Extend)
+		if r.quota {
+			b.WriteString("    quota_mode: true\n")
 		}
-		if r.lease {
-			fmt.Fprintf(&b, ", lease: {share: 20%%, ttl: %v}", leaseTTL)
+		if r.also == nil {
+			fmt.Fprintf(&b, "    rate_limit: %s\n", r)
+		} else {
+			fmt.Fprintf(&b, "    rate_limits:\n      - %s\n      - %s\n", r, r.also)
 		}
-		if r.onError != "" {
-			fmt.Fprintf(&b, ", on_error: %s", r.onError)
-		}
-		b.WriteString("}\n")
 	}
+	return b.String()
+}
+
+// String is the rule's limit in YAML.
+func (r *rule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{unit: second, unit_multiplier: %d, requests_per_unit: %d, strategy: %v", int(r.spec.Window/time.Second), r.spec.Requests, r.spec.Strategy)
+	if r.spec.Burst > 0 {
+		fmt.Fprintf(&b, ", burst: %d", r.spec.Burst)
+	}
+	if r.spec.MaxDelay > 0 {
+		fmt.Fprintf(&b, ", max_delay: %v", r.spec.MaxDelay)
+	}
+	if r.spec.FromFirstHit {
+		fmt.Fprintf(&b, ", window: from_first_hit, extend: %v", r.spec.Extend)
+	}
+	if r.lease {
+		fmt.Fprintf(&b, ", lease: {share: 20%%, ttl: %v}", leaseTTL)
+	}
+	if r.onError != "" {
+		fmt.Fprintf(&b, ", on_error: %s", r.onError)
+	}
+	b.WriteString("}")
 	return b.String()
 }
 

@@ -17,10 +17,8 @@ import (
 	"testing"
 	"time"
 
-	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 var (
@@ -136,51 +134,82 @@ func (w *world) visit(all []*process, rules []rule, length int64) {
 		for range 1 + w.rng.IntN(30) {
 			at += w.rng.Int64N(pace)
 			p, req := all[w.rng.IntN(len(all))], w.request(rules, rule, user)
-			w.after(at, func() { w.spawn(func() { w.call(p, req) }) })
+			w.after(at, func() { w.spawn(func() { w.call(p, rules, req) }) })
 		}
 	}
 }
 
 // request asks for one rule, and sometimes for another one as well.
-func (w *world) request(rules []rule, rule, user int) *pb.RateLimitRequest {
-	req := &pb.RateLimitRequest{Domain: "sim", Descriptors: []*rlcommon.RateLimitDescriptor{w.descriptor(rules, rule, user)}}
-	if w.chance(4) {
+func (w *world) request(rules []rule, rule, user int) *service.Ask {
+	ask := &service.Ask{Domain: "sim", Descriptors: []service.AskDescriptor{w.descriptor(rules, rule, user)}}
+	if w.chance(3) {
 		if other := w.rng.IntN(len(rules)); other != rule {
-			req.Descriptors = append(req.Descriptors, w.descriptor(rules, other, user))
+			ask.Descriptors = append(ask.Descriptors, w.descriptor(rules, other, user))
 		}
 	}
-	return req
+	return ask
 }
 
-func (w *world) descriptor(rules []rule, rule, user int) *rlcommon.RateLimitDescriptor {
-	d := &rlcommon.RateLimitDescriptor{Entries: []*rlcommon.RateLimitDescriptor_Entry{
-		{Key: fmt.Sprintf("r%d", rule), Value: []string{"alice", "bob"}[user]}}}
+func (w *world) descriptor(rules []rule, rule, user int) service.AskDescriptor {
+	d := service.AskDescriptor{Entries: []descriptors.Entry{{Key: fmt.Sprintf("r%d", rule), Value: []string{"alice", "bob"}[user]}}}
 	switch w.rng.IntN(16) {
 	case 0:
-		d.HitsAddend = wrapperspb.UInt64(0)
+		d.Hits = new(uint64(0))
 	case 1:
-		d.HitsAddend = wrapperspb.UInt64(1 + w.rng.Uint64N(5))
+		d.Hits = new(1 + w.rng.Uint64N(5))
 	case 2:
 		if user == 1 { // alice never gets anything back
-			d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(1+w.rng.Uint64N(3)), true
+			d.Hits, d.Refund = new(1+w.rng.Uint64N(3)), true
 		}
 	case 3:
-		if r := &rules[rule]; r.clocked() && !r.lease && r.spec.Window == time.Second {
-			d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{
-				RequestsPerUnit: r.spec.Requests + w.rng.Uint32N(5), Unit: typev3.RateLimitUnit_SECOND}
+		if r := &rules[rule]; r.clocked() && !r.lease && r.also == nil && r.spec.Window == time.Second {
+			d.Limit = &service.AskLimit{RequestsPerUnit: r.spec.Requests + w.rng.Uint32N(5), Unit: descriptors.Second}
 		}
 	}
 	return d
 }
 
 // call has a process decide a request.
-func (w *world) call(p *process, req *pb.RateLimitRequest) {
-	resp, err := p.service.ShouldRateLimit(context.Background(), req)
+func (w *world) call(p *process, rules []rule, ask *service.Ask) {
+	e, err := p.service.Evaluate(context.Background(), service.NewRequest(ask))
 	if err != nil {
 		w.say("%s: %v", p.name, err)
 		return
 	}
-	w.say("%s: %v", p.name, resp.OverallCode)
+	w.say("%s: over %v, its turn comes in %v", p.name, e.Over, e.Delay)
+	w.verdict(rules, ask, &e)
+}
+
+// verdict checks the answer to a request against the modes of its rules: a rule in
+// shadow mode never denies, rules in quota mode deny together, any other rule denies
+// alone. A request waits only for a turn that its rules allow.
+func (w *world) verdict(rules []rule, ask *service.Ask, e *service.Evaluation) {
+	denied, quotas, full := false, 0, 0
+	var longest time.Duration
+	for i, s := range e.Statuses {
+		r := &rules[ask.Descriptors[i].Entries[0].Key[1]-'0']
+		switch {
+		case s.Override:
+			denied = denied || s.Denied
+			continue
+		case r.quota:
+			quotas++
+			if s.Denied {
+				full++
+			}
+		case r.shadow && s.Denied:
+			w.fail("%s is in shadow mode and denies", r)
+		default:
+			denied = denied || s.Denied
+		}
+		longest = max(longest, r.spec.MaxDelay)
+	}
+	if want := denied || quotas > 0 && full == quotas; e.Over != want {
+		w.fail("over is %v, want %v: a single rule denies: %v, and %d of %d quotas", e.Over, want, denied, full, quotas)
+	}
+	if e.Delay < 0 || e.Delay > longest {
+		w.fail("a turn comes in %v, and no rule has a max_delay above %v", e.Delay, longest)
+	}
 }
 
 // TestSeeds runs many seeds.
