@@ -103,6 +103,22 @@ func (c *testCmd) options() (options ruletest.Options, least float64, err error)
 	return options, least, nil
 }
 
+// find returns the names of all test files, each once.
+func (c *testCmd) find() ([]string, error) {
+	var names []string
+	var errs []error
+	for _, path := range c.Paths {
+		found, err := ruletest.Find(path)
+		errs = append(errs, err)
+		for _, name := range found {
+			if !slices.ContainsFunc(names, func(other string) bool { return filepath.Clean(other) == filepath.Clean(name) }) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, errors.Join(errs...)
+}
+
 // load reads all test files and their rules. Its error has every problem of all of
 // them; with --format=github they are written as annotations, too.
 func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
@@ -110,17 +126,9 @@ func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, path := range c.Paths {
-		found, err := ruletest.Find(path)
-		if err != nil {
-			return nil, usageError("%w", err)
-		}
-		for _, name := range found {
-			if !slices.ContainsFunc(names, func(other string) bool { return filepath.Clean(name) == filepath.Clean(other) }) {
-				names = append(names, name)
-			}
-		}
+	names, err := c.find()
+	if err != nil {
+		return nil, usageError("%w", err)
 	}
 	var files []*ruletest.File
 	var problems language.Problems
@@ -142,17 +150,25 @@ func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 		return files, nil
 	}
 	if c.Format == "github" {
-		for _, p := range problems {
-			message := p.Message
-			if p.Field != "" {
-				message = p.Field + ": " + message
-			}
-			if _, err := io.WriteString(stdout, github.Annotation("error", p.File, p.Line, p.Column, message)); err != nil {
-				return nil, err
-			}
+		if err := annotate(stdout, problems); err != nil {
+			return nil, err
 		}
 	}
 	return nil, usageError("%w", problems)
+}
+
+// annotate writes problems as annotations of GitHub's workflows.
+func annotate(w io.Writer, problems language.Problems) error {
+	for _, p := range problems {
+		message := p.Message
+		if p.Field != "" {
+			message = p.Field + ": " + message
+		}
+		if _, err := io.WriteString(w, github.Annotation("error", p.File, p.Line, p.Column, message)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write writes the report. JUnit's XML has no place for the coverage, so that goes to
