@@ -90,7 +90,7 @@ func (r *Report) GitHub(w io.Writer) error {
 	for i := range r.Tests {
 		for j := range r.Tests[i].Failures {
 			f := &r.Tests[i].Failures[j]
-			b.WriteString(github.Annotation("error", f.File, f.Line, 0, r.Tests[i].Name+": "+f.message()+"\n"+f.explanation()))
+			b.WriteString(github.Annotation("error", f.File, f.Line, 0, explain.Visible(r.Tests[i].Name)+": "+f.message()+"\n"+f.explanation()))
 		}
 	}
 	if r.Coverage != nil {
