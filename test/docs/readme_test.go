@@ -35,8 +35,9 @@ func newShell(t *testing.T) *shell {
 	port := func() string { return strconv.Itoa(testenv.FreePort(t)) }
 	http, grpc := port(), port()
 	s := &shell{
-		ports: strings.NewReplacer("localhost:8080", "127.0.0.1:"+http, "localhost:8081", "127.0.0.1:"+grpc),
-		http:  http,
+		ports: strings.NewReplacer("localhost:8080", "127.0.0.1:"+http, "localhost:8081", "127.0.0.1:"+grpc,
+			"rls client ", "rls client --addr=127.0.0.1:"+grpc+" "),
+		http: http,
 	}
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "MAKE") && !strings.HasPrefix(e, "MFLAGS") { // variables of the make that runs this test
