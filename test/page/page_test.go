@@ -52,7 +52,7 @@ func TestNow(t *testing.T) {
 	p.shot("light")
 
 	s.write(strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: ten,", 1))
-	p.sees("Something is wrong", "The newest rules were refused", "shop.yaml:8:")
+	p.sees("Attention", "The newest rules were refused", "shop.yaml:8:")
 	p.waits(`document.querySelector(".pill").innerText === "Warning"`)
 	p.shot("refused")
 	s.write(rules)
@@ -380,6 +380,24 @@ func TestStale(t *testing.T) {
 	p.waits(`document.querySelector("[role=alert]:not([hidden])")?.innerText === "The server does not answer."`)
 	s.away(false)
 	p.waits(`document.querySelector(".pill").innerText === "All well" && !document.body.hasAttribute("data-stale")`)
+}
+
+// A page that nobody sees holds no connection, because a browser opens only six to a
+// server.
+func TestHiddenPage(t *testing.T) {
+	s := serve(t)
+	p := s.signedIn("#now")
+	p.sees("All well")
+	testenv.Eventually(t, patience, func() bool { return s.streams.Load() == 1 }, "the page listens")
+	hide := func(is bool) {
+		js[bool](p, fmt.Sprintf(`(Object.defineProperty(document, "hidden", {value: %t, configurable: true}), document.dispatchEvent(new Event("visibilitychange")))`, is))
+	}
+	hide(true)
+	testenv.Eventually(t, patience, func() bool { return s.streams.Load() == 0 }, "the hidden page listens no longer")
+	hide(false)
+	testenv.Eventually(t, patience, func() bool { return s.streams.Load() == 1 }, "the page listens again")
+	s.hit(5, user("ann"))
+	p.sees("5 since")
 }
 
 // Many open pages cost next to nothing, because each second is written once for all.

@@ -61,9 +61,10 @@ type program struct {
 	url   string // of the page
 	admin string // the same, without the server in front
 
-	cut  atomic.Bool            // requests fail
-	drop func()                 // closes connections
-	tops atomic.Pointer[[]byte] // the answer of /v1/top, in place of the program's
+	cut     atomic.Bool            // requests fail
+	drop    func()                 // closes connections
+	streams atomic.Int64           // listeners of events
+	tops    atomic.Pointer[[]byte] // the answer of /v1/top, in place of the program's
 }
 
 // serve runs rls until the test ends.
@@ -137,6 +138,10 @@ func (p *program) front() {
 		case tops != nil && r.URL.Path == "/v1/top":
 			_, _ = w.Write(*tops)
 		default:
+			if r.URL.Path == "/v1/events" {
+				p.streams.Add(1)
+				defer p.streams.Add(-1)
+			}
 			proxy.ServeHTTP(w, r)
 		}
 	}))

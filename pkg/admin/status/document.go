@@ -73,7 +73,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Store is the state of the store: State is ok, degraded (some servers are away) or away.
+// Store is the state of the store: State is ok, degraded (some servers are away) or away
+// (all servers of a role are away).
 type Store struct {
 	Backend string   `json:"backend"`
 	State   string   `json:"state"`
@@ -193,11 +194,20 @@ func (s *Status) store() Store {
 		return store
 	}
 	store.Servers = append(store.Servers, s.options.Servers()...)
-	switch away := store.away(); {
-	case away > 0 && away == len(store.Servers):
-		store.State = "away"
-	case away > 0:
-		store.State = "degraded"
+	all, away := map[string]int{}, map[string]int{} // by role
+	for _, server := range store.Servers {
+		all[server.Role]++
+		if server.Breaker != "closed" {
+			away[server.Role]++
+			if store.State == "ok" {
+				store.State = "degraded"
+			}
+		}
+	}
+	for role, n := range away {
+		if n == all[role] {
+			store.State = "away"
+		}
 	}
 	return store
 }

@@ -244,9 +244,9 @@ func TestServerSentEvents(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	breaker := "closed"
+	breaker, other := "closed", "main"
 	o := status.Options{Backend: "redis", Servers: func() []status.Server {
-		return []status.Server{{Address: "a:1", Role: "main", Breaker: "closed"}, {Address: "b:1", Role: "main", Breaker: breaker}}
+		return []status.Server{{Address: "a:1", Role: "main", Breaker: "closed"}, {Address: "b:1", Role: other, Breaker: breaker}}
 	}}
 	running(t, o, func(t *testing.T, s *status.Status) {
 		want := func(state string, reasons ...string) {
@@ -268,6 +268,8 @@ func TestHealth(t *testing.T) {
 		want("ok")
 		breaker = "open"
 		want("warning", "1 of 2 servers of the store are away")
+		other = "per-second"
+		want("critical", "The store is away")
 		breaker = "closed"
 		s.Loaded(errors.New("shop.yaml:3:1: unknown key"))
 		want("warning", "The newest rules were refused")

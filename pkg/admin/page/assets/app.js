@@ -23,6 +23,7 @@ let shown = '';
 document.getElementById('host').textContent = location.host;
 document.getElementById('sign-out').onclick = () => askForToken();
 onSignedOut(() => askForToken('The server no longer takes this token. Sign in again.'));
+document.addEventListener('visibilitychange', () => session.token && (document.hidden ? stream.pause() : stream.start()));
 addEventListener('hashchange', () => session.token && show(true));
 
 // place reads the address: #why?domain=shop is the view why with a domain.
@@ -106,7 +107,7 @@ stream.watch((status) => {
 
 // Old data must look old.
 setInterval(() => {
-  if (!session.token) return;
+  if (!session.token || document.hidden) return;
   const old = stream.live.stale;
   stale.hidden = !old;
   document.body.toggleAttribute('data-stale', old);

@@ -22,18 +22,25 @@ export const live = {
 
 let offset = 0;
 
-// start begins to listen; stop ends it.
+// start begins to listen.
 export function start() {
-  stop();
+  pause();
   stream = new AbortController();
   asked = Date.now();
   events(heard, stream.signal);
 }
 
-export function stop() {
+// pause ends that, and keeps what was heard. A browser opens six connections to a server,
+// so pages that nobody sees must not hold them.
+export function pause() {
   stream?.abort();
   stream = null;
   heardAt = 0;
+}
+
+// stop also forgets what was heard.
+export function stop() {
+  pause();
   live.status = live.history = null;
 }
 

@@ -5,7 +5,7 @@ import { live, watch } from './live.js';
 import { chart } from './chart.js';
 import { count, latency, moment, percent, rate, seconds, short, span } from './format.js';
 
-const headlines = { ok: 'All well', warning: 'Something is wrong', critical: 'Action needed' };
+const headlines = { ok: 'All well', warning: 'Attention', critical: 'Action needed' };
 const breakers = { closed: 'answers', 'half-open': 'is being tried', open: 'is away' };
 
 // tile is a number with its name: {box, set(value, unit, note, state)}.
