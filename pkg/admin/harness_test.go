@@ -105,7 +105,7 @@ func start(t testing.TB, how listening) *rig {
 	r.end = cancel
 	go watch.Run(ctx) //nolint:errcheck // always nil
 	o := admin.Options{
-		Limits: r.limits, Store: r.store, Status: idle{}, Top: top{}, Tokens: tokens, Hosts: []string{"rls.example"},
+		Limits: r.limits, Store: r.store, Status: idle{}, Top: oneRow{}, Tokens: tokens, Hosts: []string{"rls.example"},
 		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
 		Log:  log, Audit: log, Ending: ctx,
 	}
@@ -244,9 +244,9 @@ func (idle) Events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// top has one row, which shows how it was asked.
-type top struct{}
+// oneRow is a table of one row, which shows how it was asked.
+type oneRow struct{}
 
-func (top) Top(by, rule string, n int) any {
+func (oneRow) Top(by, rule string, n int) any {
 	return map[string]any{"by": by, "window": "60s", "error": n, "rows": []any{map[string]any{"rule": rule, "hits": 3}}}
 }
