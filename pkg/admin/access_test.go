@@ -60,6 +60,9 @@ func TestEveryPathNeedsAToken(t *testing.T) {
 			}
 		}
 	}
+	if got := r.ask("OPTIONS", "/", "", func(r *http.Request) { r.URL.Opaque = "*" }); got.code != 401 {
+		t.Errorf("OPTIONS *: got %d %s", got.code, got.text)
+	}
 	if got := r.remaining("ann"); got != 7.0 {
 		t.Errorf("callers without a token have changed a counter: %v remain, want 7", got)
 	}

@@ -24,6 +24,7 @@ func (s *Server) newHTTP(h HTTP) *http.Server {
 	}
 	if h.Handler != nil {
 		server.Handler = s.edge.web(h.Name, s.parting(h.Handler))
+		server.DisableGeneralOptionsHandler = true // it answers OPTIONS * in place of Handler
 		server.Protocols = new(http.Protocols)
 		server.Protocols.SetHTTP1(true)
 		server.Protocols.SetHTTP2(true)
