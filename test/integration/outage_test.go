@@ -217,7 +217,7 @@ func (o *outage) run(away, back func(), remaining uint32) {
 
 // warm has the program's memory grow to the size that load needs.
 func (o *outage) warm(crowd []*descriptor) {
-	const callers, rounds = 100, 30
+	const callers, rounds = 100, 150
 	var running sync.WaitGroup
 	for i := range callers {
 		running.Go(func() {
