@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"time"
@@ -120,36 +121,38 @@ func (c *compiler) lintTree() (warnings Problems) {
 		}
 	}
 	for _, d := range c.domains {
-		names := map[string]bool{}
-		each(d.written, func(l *limit) { names[l.Name] = true })
-		each(d.written, func(l *limit) {
-			for i, re := range l.replaces {
-				if names[re.name] {
-					continue
-				}
-				message := fmt.Sprintf("no limit of domain %q has the name %q", d.Name, re.name)
-				if nearest := spelling.Nearest(re.name, sortedNames(names)); nearest != "" {
-					message += fmt.Sprintf("; did you mean %q?", nearest)
-				} else {
-					message += "; give it to the limit that is meant, or remove this item"
-				}
-				warnings = append(warnings, Problem{re.at, fmt.Sprintf("%s.replaces[%d].name", l.path, i), message, UnknownReplaces})
-			}
-		})
+		warnings = append(warnings, d.lintReplaces()...)
 	}
 	return warnings
 }
 
-// sortedNames are the names of limits, without that of limits without a name.
-func sortedNames(names map[string]bool) []string {
-	list := make([]string, 0, len(names))
-	for name := range names {
-		if name != "" {
-			list = append(list, name)
+// mostCompared bounds the names that are compared to find one that is spelt alike.
+const mostCompared = 100_000
+
+// lintReplaces returns warnings of names in replaces that no limit of the domain has.
+func (d *domain) lintReplaces() (warnings Problems) {
+	names := map[string]bool{}
+	each(d.written, func(l *limit) {
+		if l.Name != "" {
+			names[l.Name] = true
 		}
-	}
-	slices.Sort(list)
-	return list
+	})
+	sorted, compared := slices.Sorted(maps.Keys(names)), 0
+	each(d.written, func(l *limit) {
+		for i, re := range l.replaces {
+			if names[re.name] {
+				continue
+			}
+			advice := "; give it to the limit that is meant, or remove this item"
+			if compared += len(sorted); compared <= mostCompared {
+				if nearest := spelling.Nearest(re.name, sorted); nearest != "" {
+					advice = fmt.Sprintf("; did you mean %q?", nearest)
+				}
+			}
+			warnings = append(warnings, Problem{re.at, fmt.Sprintf("%s.replaces[%d].name", l.path, i), fmt.Sprintf("no limit of domain %q has the name %q", d.Name, re.name) + advice, UnknownReplaces})
+		}
+	})
+	return warnings
 }
 
 // each calls do for the limits of all descriptors of a list and below it.

@@ -49,12 +49,10 @@ func object(where place) Schema {
 			}
 			properties[f.name] = property
 		case !f.own && properties[f.name] == nil && !isKey(f.name, where):
-			property := Schema{
-				"description": "has no meaning here and is ignored; it belongs into " + homes(f.name),
-				"deprecated":  true, "doNotSuggest": true,
-			}
-			if !f.value.free {
-				property["$ref"] = "#/$defs/ignored"
+			// The last two are of the language server.
+			property := Schema{"deprecated": true, "doNotSuggest": true, "deprecationMessage": f.name + " has no meaning here and is ignored; it belongs into " + homes(f.name)}
+			if !f.value.free { // not a $ref itself, beside which the language server sees nothing
+				property["allOf"] = []Schema{{"$ref": "#/$defs/ignored"}}
 			}
 			properties[f.name] = property
 		}

@@ -72,8 +72,8 @@ func TestRemoveEmpty(t *testing.T) {
 		{"a long key", "- ? value\n  : \"\"\n  key: a\n  " + limit + "\n", ""},
 		{"a block", "- key: a\n  value: |\n\n  " + limit + "\n", ""},
 	} {
-		for kind, newline := range map[string]string{"": "\n", " (CRLF)": "\r\n"} {
-			t.Run(tt.name+kind, func(t *testing.T) {
+		for kind, newline := range map[string]string{"LF": "\n", "CRLF": "\r\n"} {
+			t.Run(tt.name+", "+kind, func(t *testing.T) {
 				from, to := one+tt.from, one+tt.to
 				if tt.to == "" {
 					to = from
