@@ -264,10 +264,9 @@ func (l Log) retryAt(used int64, op *Op) int64 {
 	if op.By.Whole > op.Max.Whole {
 		return math.MaxInt64
 	}
-	for i, e := range l {
+	for _, e := range l {
 		used -= e.Cost
-		last := i+1 == len(l) || l[i+1].At > e.At // of the entries that leave at one moment
-		if last && used+op.By.Whole <= op.Max.Whole {
+		if used+op.By.Whole <= op.Max.Whole {
 			return e.At + op.Window
 		}
 	}

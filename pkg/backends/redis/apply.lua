@@ -357,24 +357,21 @@ local function listSteps()
     l.dirty = true
   end
 
-  -- retryAt is when enough of the oldest costs have left for one more `by`. All
-  -- elements of one moment leave together.
+  -- retryAt is when enough of the oldest costs have left for one more `by`.
   local function retryAt(l, key, by, max, window)
     if by > max then return NEVER end
     local gone = used(l, key) + by - max + l.base -- the total that has to leave
-    local stored, at = l.length - l.cut, false
+    local stored = l.length - l.cut
     for first = 0, stored - 1, 64 do
       for _, s in ipairs(call('LRANGE', key, first, math.min(first + 63, stored - 1))) do
         local e = element(s)
-        if at and e.at > at then return at + window end
-        at = e.total >= gone and e.at
+        if e.total >= gone then return e.at + window end
       end
     end
     for _, e in ipairs(l.added) do
-      if at and e.at > at then return at + window end
-      at = e.total >= gone and e.at
+      if e.total >= gone then return e.at + window end
     end
-    return at and at + window or NEVER
+    return NEVER
   end
 
   local function step(key, way, now, by, max, least, times, window)
