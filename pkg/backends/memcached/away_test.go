@@ -178,6 +178,9 @@ func TestSlowServer(t *testing.T) {
 			s := open(t, memcached.Options{Servers: []string{network.Addr}, Timeout: timeout, Watch: watch})
 			warm(t, s, 64)
 			const keys = 100
+			for i := range keys {
+				apply(t, s, hit(fmt.Sprint("key", i), 1, -1))
+			}
 			network.Slow(c.delay, c.jitter)
 			// A machine that is busy for a while makes calls late, too.
 			var share float64
