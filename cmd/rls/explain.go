@@ -13,7 +13,6 @@ import (
 	"example.org/rls/pkg/ask"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
@@ -111,15 +110,7 @@ func (c *explainCmd) askProcess(request *service.Ask) (doc explain.Document, err
 
 // rules loads the rules of the path. Its errors are usage errors.
 func (c *explainCmd) rules() (*descriptors.Tree, error) {
-	files, err := readRules(c.Settings, c.Path, nil)
-	if err != nil {
-		return nil, usageError("read rules: %w", err)
-	}
-	options, err := ruleOptions(c.Settings)
-	if err != nil {
-		return nil, usageError("%w", err)
-	}
-	tree, _, err := yaml.Load(files, options)
+	tree, err := loadRules(c.Settings, c.Path)
 	if err != nil {
 		return nil, usageError("%w", err)
 	}

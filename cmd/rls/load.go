@@ -52,3 +52,17 @@ func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]y
 	}
 	return sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
 }
+
+// loadRules loads the rules of a path that a command is given.
+func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
+	files, err := readRules(s, path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	options, err := ruleOptions(s)
+	if err != nil {
+		return nil, err
+	}
+	tree, _, err := yaml.Load(files, options)
+	return tree, err
+}

@@ -23,6 +23,7 @@ type cli struct {
 	Check       checkCmd       `cmd:"" help:"Load rules and print every problem they have."`
 	Test        testCmd        `cmd:"" help:"Run unit tests of rules, in simulated time and without a store."`
 	Schema      schemaCmd      `cmd:"" help:"Print the JSON Schema of rule files, or of test files, for editors."`
+	Replay      replayCmd      `cmd:"" help:"Tell what rules would have done to the requests of a log."`
 	Explain     explainCmd     `cmd:"" help:"Tell which rules a request matches, and why, and the limits with their keys in the store."`
 	Client      clientCmd      `cmd:"" help:"Send requests to a running service and print its answers, or how fast they were."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running service whether it is healthy."`

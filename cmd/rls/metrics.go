@@ -55,7 +55,11 @@ func observers(s *settings.Settings, measure *metrics.Metrics, keySecret []byte,
 	}
 	if s.Log.Decisions > 0 {
 		atAnyLevel := logging.New(stderr, "info", s.Log.Format)
-		all = append(all, metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, keySecret, atAnyLevel))
+		decisions := metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, keySecret, atAnyLevel)
+		if s.Log.DecisionsEntries {
+			decisions = decisions.WithEntries()
+		}
+		all = append(all, decisions)
 	}
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		all = append(all, metrics.NewDebugLog(debuggedPerSecond, log))

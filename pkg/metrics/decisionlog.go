@@ -21,6 +21,7 @@ type DecisionLog struct {
 	share   float64
 	backend string
 	newHash func() hash.Hash
+	entries bool
 	log     *slog.Logger
 }
 
@@ -33,7 +34,16 @@ func NewDecisionLog(share float64, backend string, secret []byte, log *slog.Logg
 	if len(secret) == 0 {
 		newHash = func() hash.Hash { return fnv.New64a() }
 	}
-	return &DecisionLog{share, backend, newHash, log}
+	return &DecisionLog{share: share, backend: backend, newHash: newHash, log: log}
+}
+
+// WithEntries adds the fields domain and entries, in clear text, to the lines of l, so
+// that the log can be replayed. A descriptor with several limits has them in the line of
+// its first limit only, so that it is replayed once.
+func (l *DecisionLog) WithEntries() *DecisionLog {
+	with := *l
+	with.entries = true
+	return &with
 }
 
 // Rules does nothing.
@@ -43,19 +53,39 @@ func (*DecisionLog) Rules(*descriptors.Tree) {}
 func (l *DecisionLog) Observe(o *service.Observation) {
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.Decided && rand.Float64() < l.share {
-			l.write(o, v)
+			l.write(o, v, l.entries && (i == 0 || !sameDescriptor(v, &o.Verdicts[i-1])))
 		}
 	}
 }
 
-func (l *DecisionLog) write(o *service.Observation, v *service.Verdict) {
+// sameDescriptor reports whether two verdicts are of limits of one descriptor of the
+// request. Their entries then share memory.
+func sameDescriptor(a, b *service.Verdict) bool {
+	return len(a.Entries) > 0 && len(a.Entries) == len(b.Entries) && &a.Entries[0] == &b.Entries[0]
+}
+
+// loggedEntry is an entry in a line.
+type loggedEntry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+func (l *DecisionLog) write(o *service.Observation, v *service.Verdict, entries bool) {
 	var shared []descriptors.Entry
 	if !v.Override {
 		shared = v.Rule.Shared
 	}
 	key := l.newHash()
 	_, _ = key.Write(descriptors.AppendID(nil, o.Domain, v.Entries, shared))
-	l.log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
+	log := l.log
+	if entries {
+		all := make([]loggedEntry, len(v.Entries))
+		for i, e := range v.Entries {
+			all[i] = loggedEntry(e)
+		}
+		log = log.With(slog.String("domain", o.Domain), slog.Any("entries", all))
+	}
+	log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
 		slog.String("decision", outcome(o, v)),
 		slog.String("rule", ruleOf(o, v)),
 		slog.String("key", hex.EncodeToString(key.Sum(nil)[:8])),

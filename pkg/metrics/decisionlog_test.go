@@ -92,3 +92,19 @@ func TestDecisionLogWithASecret(t *testing.T) {
 		t.Errorf("three secrets, hashes %v", keys)
 	}
 }
+
+// TestDecisionLogWithEntries: the entries stand in the first line of a descriptor.
+func TestDecisionLogWithEntries(t *testing.T) {
+	var out bytes.Buffer
+	log := metrics.NewDecisionLog(1, "redis", nil, slog.New(slog.NewJSONHandler(&out, nil))).WithEntries()
+	entry := descriptors.Entry{Key: "k", Value: "a,\n\"b"}
+	o := allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry)
+	second := o.Verdicts[0]
+	o.Verdicts = append(o.Verdicts, second)
+	log.Observe(o)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	want := `"domain":"d","entries":[{"key":"k","value":"a,\n\"b"}],`
+	if len(lines) != 2 || !strings.Contains(lines[0], want) || strings.Contains(lines[1], "entries") {
+		t.Errorf("got\n%s", out.String())
+	}
+}

@@ -152,4 +152,6 @@ type Log struct {
 	Format string `env:"FORMAT" default:"text" oneof:"text,json" help:"Format of log lines."`
 
 	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"Share of the decisions that are logged, chosen at random, whatever LOG_LEVEL is."`
+
+	DecisionsEntries bool `env:"DECISIONS_ENTRIES" default:"false" help:"Add the domain and the entries of the descriptor, in clear text, to these lines, so that rls replay can read them (with LOG_FORMAT=json)."`
 }

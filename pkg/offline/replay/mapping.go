@@ -1,0 +1,153 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// A Template is text with fields of a log line, as %field% or %object.field%; %% is a
+// percent sign.
+type Template struct{ parts []part }
+
+// part is a text or a field.
+type part struct {
+	text  string
+	path  string // of gjson; "" is a text
+	field string
+}
+
+// address is the field of Envoy's access log with an address and a port.
+const address = "downstream_remote_address"
+
+// ParseTemplate reads a template.
+func ParseTemplate(text string) (Template, error) {
+	var t Template
+	for i, piece := range strings.Split(text, "%") {
+		switch {
+		case i%2 == 0:
+			t.add(part{text: piece})
+		case piece == "":
+			t.add(part{text: "%"})
+		default:
+			var path []string
+			for name := range strings.SplitSeq(piece, ".") {
+				if name == "" {
+					return Template{}, fmt.Errorf("the field %%%s%% has an empty name", piece)
+				}
+				path = append(path, gjson.Escape(name))
+			}
+			t.add(part{path: strings.Join(path, "."), field: piece})
+		}
+	}
+	if strings.Count(text, "%")%2 == 1 {
+		return Template{}, fmt.Errorf("%q has a percent sign without a partner: want %%field%%, or %%%% for a percent sign", text)
+	}
+	return t, nil
+}
+
+func (t *Template) add(p part) {
+	if p != (part{}) {
+		t.parts = append(t.parts, p)
+	}
+}
+
+// value is the text that the template makes of a line, false if a field is missing, null
+// or "-".
+func (t *Template) value(line []byte) (string, bool) {
+	if len(t.parts) == 1 {
+		return t.parts[0].value(line)
+	}
+	var b strings.Builder
+	for i := range t.parts {
+		text, ok := t.parts[i].value(line)
+		if !ok {
+			return "", false
+		}
+		b.WriteString(text)
+	}
+	return b.String(), true
+}
+
+func (p *part) value(line []byte) (string, bool) {
+	if p.path == "" {
+		return p.text, true
+	}
+	found := gjson.GetBytes(line, p.path)
+	text := found.String()
+	if found.Type == gjson.Number {
+		text = found.Raw // as written
+	}
+	if !found.Exists() || found.Type == gjson.Null || text == "-" {
+		return "", false
+	}
+	if p.field == address {
+		text = withoutPort(text)
+	}
+	return text, true
+}
+
+// withoutPort is the address of an ADDRESS:PORT, or text if it is none.
+func withoutPort(text string) string {
+	if both, err := netip.ParseAddrPort(text); err == nil {
+		return both.Addr().String()
+	}
+	return text
+}
+
+// A Descriptor makes the entries of a descriptor of a line.
+type Descriptor struct {
+	keys   []string
+	values []Template
+}
+
+// ParseDescriptor reads KEY=TEMPLATE,KEY=TEMPLATE.
+func ParseDescriptor(text string) (Descriptor, error) {
+	var d Descriptor
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		if key == "" {
+			return d, fmt.Errorf("descriptor %s: a key is empty; want KEY=%%field%%, several separated by commas", text)
+		}
+		t, err := ParseTemplate(value)
+		if err != nil {
+			return d, fmt.Errorf("descriptor %s: %w", text, err)
+		}
+		d.keys, d.values = append(d.keys, key), append(d.values, t)
+	}
+	return d, nil
+}
+
+// of is the descriptor of a line, false if a field of it is missing.
+func (d *Descriptor) of(line []byte) (service.AskDescriptor, bool) {
+	entries := make([]descriptors.Entry, len(d.keys))
+	for i := range d.values {
+		value, ok := d.values[i].value(line)
+		if !ok {
+			return service.AskDescriptor{}, false
+		}
+		entries[i] = descriptors.Entry{Key: d.keys[i], Value: value}
+	}
+	return service.AskDescriptor{Entries: entries}, true
+}
+
+// Mapping makes requests of the lines of a log.
+type Mapping struct {
+	Domain string
+	// Descriptors go into one request for each line. Without any, only decision logs of
+	// this program can be read.
+	Descriptors []Descriptor
+	Hits        *Template // nil is 1
+	Time        Template  // a field with the time of the request
+}
+
+var (
+	errNoJSON    = errors.New("not a JSON object")
+	errNoMapping = errors.New("not a decision of rls with entries (LOG_DECISIONS_ENTRIES=true), and no --descriptor says which fields of the line to take")
+)

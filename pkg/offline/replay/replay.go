@@ -1,0 +1,262 @@
+// Package replay decides the requests of a log again, at the times of the log, and tells
+// what rules would have done to them.
+//
+// It reads Envoy's access logs in JSON, from whose fields a [Mapping] makes requests, and
+// the decision log of this program. Lines are read and parsed by several goroutines and
+// decided in their order by one. Memory grows with the number of different keys.
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"example.org/rls/pkg/descriptors"
+)
+
+// Options configures a replay.
+type Options struct {
+	Rules *descriptors.Tree
+	// Against are other rules, which decide the same requests; nil for none.
+	Against *descriptors.Tree
+	Mapping Mapping
+	// Malformed is told of each line that is no request of the log.
+	Malformed func(file string, line int64, why error)
+}
+
+// Log is an open log.
+type Log struct {
+	Name string
+	io.Reader
+}
+
+const (
+	// blockSize is how many bytes of a log one goroutine parses at a time.
+	blockSize = 256 << 10
+	// longestLine is the most bytes of a line that is read.
+	longestLine = 1 << 20
+	// mostKeys bounds the counters of a set of rules.
+	mostKeys = 1 << 26
+)
+
+// Replay is a replay under way.
+type Replay struct {
+	options Options
+	rules   *side
+	against *side
+	result  Result
+	read    atomic.Int64 // bytes
+	now     time.Time
+}
+
+// New returns a replay that has read nothing.
+func New(o Options) (*Replay, error) {
+	r := &Replay{options: o}
+	var err error
+	if r.rules, err = newSide(o.Rules); err == nil && o.Against != nil {
+		r.against, err = newSide(o.Against)
+	}
+	return r, err
+}
+
+// Bytes is how much was read. Another goroutine may ask for it.
+func (r *Replay) Bytes() int64 { return r.read.Load() }
+
+// block is a part of a log: whole lines, and what they say.
+type block struct {
+	file     string
+	first    int64 // the number of the first line
+	lines    [][]byte
+	text     []byte
+	requests []request
+	parsed   chan struct{}
+	err      error // of the log after these lines
+}
+
+// Log decides the requests of a log. The error is the log's, or ctx's.
+func (r *Replay) Log(ctx context.Context, log Log) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parsers := runtime.GOMAXPROCS(0)
+	inOrder, todo := make(chan *block, 2*parsers), make(chan *block, 2*parsers)
+	for range parsers {
+		go func() {
+			for b := range todo {
+				b.parse(&r.options.Mapping)
+				close(b.parsed)
+			}
+		}()
+	}
+	go func() {
+		defer close(todo)
+		defer close(inOrder)
+		r.split(ctx, log, func(b *block) bool {
+			for _, to := range []chan *block{todo, inOrder} {
+				select {
+				case to <- b:
+				case <-ctx.Done():
+					return false
+				}
+			}
+			return true
+		})
+	}()
+	for b := range inOrder {
+		select {
+		case <-b.parsed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for i := range b.requests {
+			r.decide(&b.requests[i], b.file, b.first+int64(i))
+		}
+		if b.err != nil {
+			return fmt.Errorf("%s: %w", log.Name, b.err)
+		}
+	}
+	return ctx.Err()
+}
+
+// split reads the log in blocks of lines, until emit returns false.
+func (r *Replay) split(ctx context.Context, log Log, emit func(*block) bool) {
+	in := bufio.NewReaderSize(log.Reader, longestLine)
+	next := int64(1)
+	for ended := false; !ended && ctx.Err() == nil; {
+		b := &block{file: log.Name, first: next, text: make([]byte, 0, blockSize+blockSize/8), parsed: make(chan struct{})}
+		var starts []int
+		for len(b.text) < blockSize && !ended {
+			line, err := in.ReadSlice('\n')
+			r.read.Add(int64(len(line)))
+			for errors.Is(err, bufio.ErrBufferFull) {
+				line = tooLong
+				var more []byte
+				more, err = in.ReadSlice('\n')
+				r.read.Add(int64(len(more)))
+			}
+			if err != nil {
+				ended = true
+				if !errors.Is(err, io.EOF) {
+					b.err = err
+					break
+				}
+			}
+			if len(line) > 0 {
+				starts = append(starts, len(b.text))
+				b.text = append(b.text, line...)
+				next++
+			}
+		}
+		for i, start := range starts {
+			end := len(b.text)
+			if i+1 < len(starts) {
+				end = starts[i+1]
+			}
+			b.lines = append(b.lines, b.text[start:end])
+		}
+		if !emit(b) {
+			return
+		}
+	}
+}
+
+// tooLong stands for a line of more than longestLine bytes. It is no JSON object.
+var tooLong = []byte("too long\n")
+
+func (b *block) parse(m *Mapping) {
+	b.requests = make([]request, len(b.lines))
+	for i, line := range b.lines {
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			b.requests[i].err = errEmpty
+			continue
+		}
+		b.requests[i] = m.read(line)
+	}
+	b.lines, b.text = nil, nil
+}
+
+var errEmpty = errors.New("an empty line")
+
+func (r *Replay) decide(q *request, file string, line int64) {
+	if errors.Is(q.err, errEmpty) {
+		return
+	}
+	r.result.Lines++
+	if q.err == nil && len(q.ask.Descriptors) == 0 {
+		return
+	}
+	if q.err == nil {
+		q.err = r.request(q)
+	}
+	if q.err != nil {
+		r.result.Malformed++
+		r.options.Malformed(file, line, q.err)
+	}
+}
+
+// request decides a request by both sets of rules. The error says why it is wrong.
+func (r *Replay) request(q *request) error {
+	at := q.at.UTC()
+	if at.Before(r.now) {
+		at = r.now
+	}
+	hour := at.Truncate(time.Hour)
+	over, err := r.rules.decide(q, at, hour)
+	if err != nil {
+		return err
+	}
+	if r.against != nil {
+		overThere, err := r.against.decide(q, at, hour)
+		if err != nil {
+			return err
+		}
+		if r.result.Against == nil {
+			r.result.Against = &Against{}
+		}
+		switch {
+		case overThere && !over:
+			r.result.Against.NewlyDenied++
+		case over && !overThere:
+			r.result.Against.NewlyAllowed++
+		}
+	}
+	if r.result.Requests == 0 {
+		r.result.From = &at
+	}
+	r.result.Requests++
+	r.now = at
+	return nil
+}
+
+// Result is what the rules would have done to all logs so far. It is called once, after
+// the last log.
+func (r *Replay) Result() *Result {
+	out := &r.result
+	if out.Requests > 0 {
+		to := r.now
+		out.To = &to
+	}
+	out.Rules, out.Denied = r.rules.finish(), r.rules.denied
+	if r.against != nil {
+		if out.Against == nil {
+			out.Against = &Against{}
+		}
+		out.Against.Rules, out.Against.Denied = r.against.finish(), r.against.denied
+	}
+	return out
+}
+
+// Evicted is the number of counters that were lost because there were too many, so that
+// later decisions may be too mild.
+func (r *Replay) Evicted() uint64 {
+	n := r.rules.engine.Evicted()
+	if r.against != nil {
+		n += r.against.engine.Evicted()
+	}
+	return n
+}

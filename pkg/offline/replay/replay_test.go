@@ -1,0 +1,245 @@
+package replay_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/offline/replay"
+)
+
+const shop = `
+domain: shop
+descriptors:
+  - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: path, rate_limit: {unit: hour, requests_per_unit: 3}}
+  - {key: trial, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+`
+
+func load(t testing.TB, text string) *descriptors.Tree {
+	t.Helper()
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "shop.yaml", Content: []byte(text)}}, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func template(t testing.TB, text string) replay.Template {
+	t.Helper()
+	made, err := replay.ParseTemplate(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func mapping(t testing.TB, texts ...string) replay.Mapping {
+	t.Helper()
+	m := replay.Mapping{Domain: "shop", Time: template(t, "%start_time%")}
+	for _, text := range texts {
+		d, err := replay.ParseDescriptor(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Descriptors = append(m.Descriptors, d)
+	}
+	return m
+}
+
+// play replays logs and returns the result, and the malformed lines.
+func play(t testing.TB, o replay.Options, logs ...string) (*replay.Result, []string) {
+	t.Helper()
+	var malformed []string
+	o.Malformed = func(file string, line int64, why error) {
+		malformed = append(malformed, fmt.Sprintf("%s:%d: %v", file, line, why))
+	}
+	r, err := replay.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range logs {
+		if err := r.Log(context.Background(), replay.Log{Name: fmt.Sprint("log", i), Reader: strings.NewReader(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r.Result(), malformed
+}
+
+// summary is what the result says of its rules, a line each.
+func summary(rules []*replay.Rule) string {
+	var b strings.Builder
+	for _, r := range rules {
+		fmt.Fprintf(&b, "%s:%d %s %d/%d", r.File, r.Line, r.Rule, r.Denied, r.Requests)
+		if r.FirstDenial != nil {
+			fmt.Fprintf(&b, " %s", r.FirstDenial.Format("15:04:05"))
+		}
+		for _, k := range r.Top {
+			fmt.Fprintf(&b, " %v", k)
+		}
+		for _, h := range r.Hourly {
+			fmt.Fprintf(&b, " %s=%d/%d", h.Hour.Format("15h"), h.Denied, h.Requests)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func expect(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got\n%s\nwant\n%s", what, got, want)
+	}
+}
+
+func TestAccessLog(t *testing.T) {
+	line := func(at, address string) string {
+		return fmt.Sprintf(`{"start_time":"2026-11-21T%sZ","downstream_remote_address":%q,"path":"/x"}`+"\n", at, address)
+	}
+	log := line("09:59:58", "10.0.0.1:1") + line("09:59:58.5", "10.0.0.1:2") + "\n" + line("09:59:57", "10.0.0.1:3") +
+		line("10:00:00", "10.0.0.1:4") + line("10:00:01", "[2001:db8::1]:5")
+	got, malformed := play(t, replay.Options{Rules: load(t, shop), Mapping: mapping(t, "remote_address=%downstream_remote_address%", "path=%path%")}, log[:100], "", log)
+	if len(malformed) != 1 || !strings.HasPrefix(malformed[0], "log0:2: not a JSON object") { // the cut line
+		t.Errorf("malformed: %v", malformed)
+	}
+	if got.Lines != 7 || got.Requests != 6 || got.Malformed != 1 || got.From.Format("15:04:05") != "09:59:58" || got.To.Format("15:04:05") != "10:00:01" {
+		t.Errorf("got %+v", got)
+	}
+	expect(t, "rules", summary(got.Rules), `shop.yaml:4 shop.remote_address 2/6 09:59:58 {[{remote_address 10.0.0.1}] 2} 09h=2/4 10h=0/2
+shop.yaml:5 shop.path 1/6 09:59:58 {[{path /x}] 1} 09h=1/4 10h=0/2
+shop.yaml:6 shop.trial 0/0
+`)
+}
+
+func TestFields(t *testing.T) {
+	for _, c := range []struct{ descriptor, line, want string }{
+		{"path=%path%", `{"path":"/a"}`, "[{path /a}]"},
+		{"path=%req.path%", `{"req":{"path":"/a"}}`, "[{path /a}]"},
+		{"path=100%%-%n%", `{"n":12.50}`, "[{path 100%-12.50}]"},
+		{"path=%ok%", `{"ok":true}`, "[{path true}]"},
+		{"path=%a b*%", `{"a b*":"x","a bc":"y"}`, "[{path x}]"},
+		{"path=%path%", `{"path":"-"}`, ""},
+		{"path=%path%", `{"path":null}`, ""},
+		{"path=%path%,q=%none%", `{"path":"/a"}`, ""},
+		{"path", `{}`, "[{path }]"},
+	} {
+		line := strings.Replace(c.line, "{", `{"start_time":1795253998.25,`, 1)
+		line = strings.Replace(line, ",}", "}", 1)
+		var all strings.Builder
+		for range 4 {
+			all.WriteString(line + "\n")
+		}
+		got, malformed := play(t, replay.Options{Rules: load(t, shop), Mapping: mapping(t, c.descriptor)}, all.String())
+		top := ""
+		if keys := got.Rules[1].Top; len(keys) > 0 {
+			top = fmt.Sprint(keys[0].Entries)
+		}
+		if top != c.want || len(malformed) > 0 || got.Lines != 4 || (c.want == "") != (got.Requests == 0) {
+			t.Errorf("%s in %s: got %q, %d requests, %v", c.descriptor, line, top, got.Requests, malformed)
+		}
+	}
+}
+
+func TestHits(t *testing.T) {
+	m := mapping(t, "path=%path%")
+	hits := template(t, "%tokens%")
+	m.Hits = &hits
+	got, malformed := play(t, replay.Options{Rules: load(t, shop), Mapping: m}, `{"start_time":"1795253998","path":"a","tokens":3}
+{"start_time":"1795253998","path":"a","tokens":0}
+{"start_time":"1795253998","path":"a"}
+{"start_time":"1795253998","path":"b","tokens":"4"}
+{"start_time":"1795253998","path":"b","tokens":"x"}
+`)
+	expect(t, "rules", summary(got.Rules[1:2]), "shop.yaml:5 shop.path 2/4 09:39:58 {[{path a}] 1} {[{path b}] 1} 09h=2/4\n")
+	if !slices.Equal(malformed, []string{`log0:5: the hits are "x": want a whole number from 0 to 4294967295`}) {
+		t.Errorf("malformed: %v", malformed)
+	}
+}
+
+func TestAgainst(t *testing.T) {
+	other := strings.Replace(strings.Replace(shop, "requests_per_unit: 2}", "requests_per_unit: 1}", 1), "requests_per_unit: 3}", "requests_per_unit: 9}", 1)
+	line := `{"start_time":"2026-11-21T10:00:00Z","downstream_remote_address":"10.0.0.%d:1","path":"/x"}` + "\n"
+	var log strings.Builder
+	for _, n := range []int{1, 1, 2, 3} { // the third of the path, and the second of an address
+		fmt.Fprintf(&log, line, n)
+	}
+	got, _ := play(t, replay.Options{Rules: load(t, shop), Against: load(t, other), Mapping: mapping(t, "remote_address=%downstream_remote_address%", "path=%path%")}, log.String())
+	if got.Denied != 1 || got.Against.Denied != 1 || got.Against.NewlyDenied != 1 || got.Against.NewlyAllowed != 1 || got.Against.Rules[0].Denied != 1 {
+		t.Errorf("got %+v against %+v", got, got.Against)
+	}
+}
+
+func TestShadow(t *testing.T) {
+	line := `{"start_time":"2026-11-21T10:00:00Z","x":"1"}` + "\n"
+	got, _ := play(t, replay.Options{Rules: load(t, shop), Mapping: mapping(t, "trial=%x%")}, strings.Repeat(line, 3))
+	if r := got.Rules[2]; got.Denied != 0 || r.Denied != 0 || r.ShadowDenied != 2 || len(r.Top) != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestDecisionLog(t *testing.T) {
+	line := `{"@timestamp":"2026-11-21T10:00:0%d.5Z","level":"info","@message":"decision","domain":"shop","entries":[{"key":"path","value":"/x"}],"decision":"allowed","rule":"shop.path","hits":2}` + "\n"
+	log := `{"@timestamp":"2026-11-21T10:00:00Z","level":"info","@message":"listening"}` + "\n" +
+		fmt.Sprintf(line, 1) + fmt.Sprintf(line, 2) +
+		`{"@timestamp":"2026-11-21T10:00:00Z","level":"info","@message":"decision","decision":"allowed"}` + "\n"
+	got, malformed := play(t, replay.Options{Rules: load(t, shop), Mapping: replay.Mapping{Time: template(t, "%start_time%")}}, log)
+	if got.Lines != 4 || got.Requests != 2 || got.Denied != 1 || len(malformed) > 0 {
+		t.Errorf("got %+v, %v", got, malformed)
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	_, malformed := play(t, replay.Options{Rules: load(t, shop), Mapping: mapping(t, "path=%path%")},
+		"no\n[1]\n{\"path\":\"x\"}\n{\"path\":\"x\",\"start_time\":\"yesterday\"}\n"+strings.Repeat("x", 3<<20)+"\n{\"start_time\":1,\"path\":\"x\"}")
+	expect(t, "malformed", strings.Join(malformed, "\n"), `log0:1: not a JSON object
+log0:2: not a JSON object
+log0:3: no field start_time with the time
+log0:4: the field start_time has no time: want RFC 3339 or seconds since 1970
+log0:5: not a JSON object`)
+	_, malformed = play(t, replay.Options{Rules: load(t, shop), Mapping: replay.Mapping{Time: template(t, "%start_time%")}}, "{\"path\":1}\n")
+	if len(malformed) != 1 || !strings.Contains(malformed[0], "no --descriptor") {
+		t.Errorf("got %v", malformed)
+	}
+}
+
+func TestTemplatesThatAreWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"path=%x":     "percent sign without a partner",
+		"path=%a..b%": "empty name",
+		"=x":          "a key is empty",
+		"a=1,,b=2":    "a key is empty",
+	} {
+		if _, err := replay.ParseDescriptor(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+// Without requests the document has no times and no null lists.
+func TestEmptyDocument(t *testing.T) {
+	got, _ := play(t, replay.Options{Rules: load(t, shop), Mapping: mapping(t, "path=%path%")})
+	text, err := json.Marshal(got)
+	if err != nil || !strings.HasPrefix(string(text), `{"lines":0,"requests":0,"malformed":0,"denied":0,"from":null,"to":null,"seconds":0,"rules":[{"rule":"shop.remote_address","file":"shop.yaml","line":4,"requests":0,"denied":0,"share":0,"first_denial":null,"top":[],"hourly":[]}`) {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+func BenchmarkReplay(b *testing.B) {
+	var log strings.Builder
+	const lines = 100_000
+	for i := range lines {
+		fmt.Fprintf(&log, `{"start_time":"2026-11-21T10:%02d:%02d.%03dZ","method":"GET","path":"/x/%d","response_code":200,"user_agent":"curl/8.5.0","upstream_service_time":"11","downstream_remote_address":"10.0.%d.%d:1234"}`+"\n",
+			i*60/lines, i*3600/lines%60, i%1000, i%50, i%200, i%250)
+	}
+	o := replay.Options{Rules: load(b, shop), Mapping: mapping(b, "remote_address=%downstream_remote_address%", "path=%path%")}
+	for b.Loop() {
+		play(b, o, log.String())
+	}
+	b.ReportMetric(float64(lines)*float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+}

@@ -1,0 +1,168 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/offline"
+	"example.org/rls/pkg/service"
+)
+
+// Result is the document of the command.
+type Result struct {
+	Lines     int64      `json:"lines"`    // but empty ones
+	Requests  int64      `json:"requests"` // lines that made a request
+	Malformed int64      `json:"malformed"`
+	Denied    int64      `json:"denied"` // requests
+	From      *time.Time `json:"from"`   // of the first request; null without requests
+	To        *time.Time `json:"to"`
+	Seconds   float64    `json:"seconds"` // that the replay took
+	Rules     []*Rule    `json:"rules"`
+	Against   *Against   `json:"against,omitempty"`
+}
+
+// Against is what other rules would have done.
+type Against struct {
+	Rules        []*Rule `json:"rules"`
+	Denied       int64   `json:"denied"`
+	NewlyDenied  int64   `json:"newly_denied"`  // requests that only the other rules deny
+	NewlyAllowed int64   `json:"newly_allowed"` // requests that the other rules let pass
+}
+
+// Rule is what one rule would have done. It counts descriptors, not requests.
+type Rule struct {
+	Rule     string  `json:"rule"`
+	File     string  `json:"file"`
+	Line     int     `json:"line"`
+	Requests int64   `json:"requests"`
+	Denied   int64   `json:"denied"`
+	Share    float64 `json:"share"` // Denied of Requests
+	// ShadowDenied is how many a rule in shadow mode would have denied without it.
+	ShadowDenied int64      `json:"shadow_denied,omitempty"`
+	FirstDenial  *time.Time `json:"first_denial"` // null without one
+	Top          []Key      `json:"top"`          // keys denied most, also those in shadow mode
+	Hourly       []Hour     `json:"hourly"`       // hours with requests
+
+	keys map[string]*Key
+	hour *Hour // the last of Hourly
+}
+
+// Key is a descriptor of requests.
+type Key struct {
+	Entries []Entry `json:"entries"`
+	Denied  int64   `json:"denied"`
+}
+
+// Entry is a key and a value.
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Hour is an hour of UTC.
+type Hour struct {
+	Hour     time.Time `json:"hour"`
+	Requests int64     `json:"requests"`
+	Denied   int64     `json:"denied"`
+}
+
+// mostTop is how many keys a rule shows.
+const mostTop = 10
+
+// side is one set of rules.
+type side struct {
+	engine *offline.Engine
+	rules  map[*descriptors.Rule]*Rule
+	list   []*Rule // in the order of files and lines
+	denied int64
+}
+
+func newSide(tree *descriptors.Tree) (*side, error) {
+	engine, err := offline.New(offline.Options{Tree: tree, MaxKeys: mostKeys})
+	if err != nil {
+		return nil, err
+	}
+	s := &side{engine: engine, rules: map[*descriptors.Rule]*Rule{}}
+	for r := range engine.Rules() {
+		shown := &Rule{Rule: r.Path, File: r.Pos.File, Line: r.Pos.Line, Top: []Key{}, Hourly: []Hour{}, keys: map[string]*Key{}}
+		s.rules[r] = shown
+		s.list = append(s.list, shown)
+	}
+	return s, nil
+}
+
+// decide decides a request and counts it. The error says why the request is wrong.
+func (s *side) decide(r *request, at, hour time.Time) (over bool, err error) {
+	s.engine.At(at)
+	e, err := s.engine.Decide(&r.ask)
+	if err != nil {
+		return false, err
+	}
+	for i := range e.Statuses {
+		st := &e.Statuses[i]
+		if rule := s.rules[st.Rule]; rule != nil && !st.Override {
+			rule.count(st, r.ask.Descriptors[i].Entries, at, hour)
+		}
+	}
+	if e.Over {
+		s.denied++
+	}
+	return e.Over, nil
+}
+
+func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour time.Time) {
+	r.Requests++
+	if r.hour == nil || !r.hour.Hour.Equal(hour) {
+		r.Hourly = append(r.Hourly, Hour{Hour: hour})
+		r.hour = &r.Hourly[len(r.Hourly)-1]
+	}
+	r.hour.Requests++
+	switch {
+	case st.ShadowDenied:
+		r.ShadowDenied++
+	case st.Denied:
+		r.Denied++
+		r.hour.Denied++
+		if r.FirstDenial == nil {
+			r.FirstDenial = &at
+		}
+	default:
+		return
+	}
+	var id [128]byte
+	key := descriptors.AppendID(id[:0], "", entries, nil)
+	known := r.keys[string(key)]
+	if known == nil {
+		known = &Key{}
+		for _, e := range entries {
+			known.Entries = append(known.Entries, Entry{strings.Clone(e.Key), strings.Clone(e.Value)})
+		}
+		r.keys[string(key)] = known
+	}
+	known.Denied++
+}
+
+// finish fills in what follows from the counts.
+func (s *side) finish() []*Rule {
+	for _, r := range s.list {
+		if r.Requests > 0 {
+			r.Share = float64(r.Denied) / float64(r.Requests)
+		}
+		keys := make([]*Key, 0, len(r.keys))
+		for _, k := range r.keys {
+			keys = append(keys, k)
+		}
+		slices.SortFunc(keys, func(a, b *Key) int {
+			return cmp.Or(cmp.Compare(b.Denied, a.Denied), slices.CompareFunc(a.Entries, b.Entries, func(a, b Entry) int {
+				return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Value, b.Value))
+			}))
+		})
+		for _, k := range keys[:min(len(keys), mostTop)] {
+			r.Top = append(r.Top, *k)
+		}
+	}
+	return s.list
+}
