@@ -86,3 +86,17 @@ func TestContributingNamesEveryFolder(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexNamesEveryDocument: docs/README.md links to each document in docs/.
+func TestIndexNamesEveryDocument(t *testing.T) {
+	index := readDoc(t, "docs/README.md")
+	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d documents found: %v", len(files), err)
+	}
+	for _, f := range files {
+		if name := filepath.Base(f); name != "README.md" && !strings.Contains(index, "]("+name+")") {
+			t.Errorf("docs/README.md does not link to %s", name)
+		}
+	}
+}
