@@ -13,10 +13,8 @@ const grantFactor = 10
 func (l *Limit) MostGranted() int64 { return grantFactor * int64(l.Requests) }
 
 // MostRemaining is how many hits may remain after a grant: 11 times the requests of the
-// limit, or 10 times the requests and one burst if the burst is larger.
-func (l *Limit) MostRemaining() int64 {
-	return l.MostGranted() + max(int64(l.Requests), l.fitting())
-}
+// limit.
+func (l *Limit) MostRemaining() int64 { return (grantFactor + 1) * int64(l.Requests) }
 
 // fitting is how many hits fit an empty cell.
 func (l *Limit) fitting() int64 {
@@ -62,7 +60,7 @@ func (l *Limit) Grant(op *backends.Op, hits int64) {
 	*op = op.Reset()
 	op.Verb = backends.Grant
 	op.By.Whole, op.Max.Whole = hits, int64(l.Requests)
-	op.Least.Whole = l.fitting() - l.MostRemaining()
+	op.Least.Whole = min(0, l.fitting()-l.MostRemaining())
 	if l.row.burst {
 		op.By, op.Max = l.intervals(hits), l.meterMax(op.Now, 0)
 		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)

@@ -42,7 +42,7 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Den = l.den
 	// A cost above the most that can remain, or wait in the queue, never passes, and a
 	// refund above it fills the bucket.
-	most := l.MostRemaining() + l.hitsIn(backends.Amount{Whole: l.MaxDelay.Microseconds()})
+	most := max(l.capacity(), l.MostRemaining()) + l.hitsIn(backends.Amount{Whole: l.MaxDelay.Microseconds()})
 	op.By = l.intervals(min(op.By.Whole, most+1))
 	op.Max = l.meterMax(c.Now, 0)
 	op.Furthest = op.Max
