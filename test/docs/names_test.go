@@ -3,6 +3,7 @@ package docs_test
 import (
 	"os/exec"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -37,6 +38,25 @@ func TestOperatorsDocsNameCommands(t *testing.T) {
 			known[c[1]] = true
 			if out, err := exec.Command(program, c[1], "--help").CombinedOutput(); err != nil {
 				t.Errorf("%s names rls %s: %v\n%s", path, c[1], err, out)
+			}
+		}
+	}
+}
+
+// TestOperatorsDocsNameMetrics: docs/metrics.md has every metric that the documents
+// name.
+func TestOperatorsDocsNameMetrics(t *testing.T) {
+	metrics := readDoc(t, "docs/metrics.md")
+	for path, least := range map[string]int{
+		"docs/recipes.md": 2, "docs/sizing.md": 2, "docs/troubleshooting.md": 5, "docs/upgrade.md": 3,
+	} {
+		names := regexp.MustCompile(`\brls_[a-z_]+`).FindAllString(readDoc(t, path), -1)
+		if len(names) < least {
+			t.Errorf("%s names %d metrics only", path, len(names))
+		}
+		for _, name := range names {
+			if !strings.Contains(metrics, "`"+name+"`") {
+				t.Errorf("%s names %s, which docs/metrics.md does not have", path, name)
 			}
 		}
 	}
