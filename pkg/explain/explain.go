@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/descriptors"
@@ -111,9 +112,18 @@ type Cell struct {
 // "0.1s".
 type Duration time.Duration
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText implements encoding.TextMarshaler. The number is exact and has at most
+// nine digits after the point, as protobuf's JSON wants it.
 func (d Duration) MarshalText() ([]byte, error) {
-	return append(strconv.AppendFloat(nil, time.Duration(d).Seconds(), 'f', -1, 64), 's'), nil
+	text := ""
+	if d < 0 {
+		text, d = "-", -d
+	}
+	text += strconv.FormatInt(int64(d)/int64(time.Second), 10)
+	if part := int64(d) % int64(time.Second); part > 0 {
+		text += strings.TrimRight(fmt.Sprintf(".%09d", part), "0")
+	}
+	return []byte(text + "s"), nil
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler. It reads what

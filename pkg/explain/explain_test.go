@@ -354,3 +354,19 @@ func TestAStoreThatIsAway(t *testing.T) {
 		t.Errorf("got %+v", in)
 	}
 }
+
+func TestDurationsAreExact(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0:                             "0s",
+		time.Minute:                   "60s",
+		100 * time.Millisecond:        "0.1s",
+		29_741_282 * time.Microsecond: "29.741282s",
+		-1500 * time.Millisecond:      "-1.5s",
+		time.Nanosecond:               "0.000000001s",
+	} {
+		text, err := explain.Duration(d).MarshalText()
+		if err != nil || string(text) != want {
+			t.Errorf("%v: got %s, %v", d, text, err)
+		}
+	}
+}
