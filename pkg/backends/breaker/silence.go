@@ -15,7 +15,7 @@ const (
 	few = 50
 	// ticks of the length Slow / ticksOfSlow without an answer make a server silent, or
 	// more if a call usually takes longer than half of that time.
-	ticks, ticksOfSlow = 5, 25
+	ticks, ticksOfSlow = 5, 10
 )
 
 // silence notices that a server has stopped to answer before calls time out. It

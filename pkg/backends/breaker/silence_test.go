@@ -69,9 +69,9 @@ func TestSilentServer(t *testing.T) {
 			pass(500 * time.Microsecond)
 			c.call()
 		}
-		pass(35 * time.Millisecond) // after the 51st call
+		pass(85 * time.Millisecond) // after the 51st call
 		c.waiting.Wait()
-		if c.gaveUp != 60 || c.longest > 75*time.Millisecond {
+		if c.gaveUp != 60 || c.longest > 125*time.Millisecond {
 			t.Errorf("%d of 60 callers gave up, after %v at the latest", c.gaveUp, c.longest)
 		}
 		for name, err := range map[string]error{"Enter": c.Enter(), "Join": c.Join(), "Silent": c.Silent()} {
@@ -110,7 +110,7 @@ func TestFewWaitForASilentServer(t *testing.T) {
 			t.Fatalf("while the server is not silent: %v", err)
 		}
 		silence := b.Silence()
-		pass(40 * time.Millisecond)
+		pass(90 * time.Millisecond)
 		select {
 		case <-silence:
 		default:

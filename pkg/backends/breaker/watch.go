@@ -13,7 +13,7 @@
 //     at once.
 //   - While a server that is not away is silent, at most 50 calls and callers wait for
 //     it; others are refused at once, and those that wait already are told to give up. A
-//     server is silent when more wait and no call has ended for a fifth of the time
+//     server is silent when more wait and no call has ended for half of the time
 //     that makes a call slow, or twice the usual duration of a call if that is longer.
 //   - The log has one line when a server goes away and one when it is back, at most
 //     two a second.

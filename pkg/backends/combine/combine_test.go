@@ -497,7 +497,7 @@ func TestACrowdOnAKeyOfASilentServer(t *testing.T) {
 		for range callers {
 			go func() { errs <- ask() }()
 		}
-		<-time.After(50 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		synctest.Wait()
 		if len(errs) != callers {
 			t.Errorf("%d of %d callers were answered", len(errs), callers)

@@ -9,6 +9,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 )
 
@@ -35,7 +36,7 @@ func open(t testing.TB, o memcached.Options) *memcached.Store {
 func TestConformance(t *testing.T) {
 	server := testenv.Memcached(t)
 	backendtest.Run(t, func(t *testing.T) backends.Store {
-		return open(t, memcached.Options{Servers: []string{server.Addr}})
+		return open(t, memcached.Options{Servers: []string{server.Addr}, Watch: &breaker.Watch{Slow: patience}})
 	})
 }
 

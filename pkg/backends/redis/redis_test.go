@@ -3,10 +3,12 @@ package redis_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis"
 )
 
@@ -21,10 +23,16 @@ func open(t testing.TB, o redis.Options) *redis.Store {
 	return s
 }
 
+// openPatiently opens a store whose calls may take as long as a busy machine needs.
+func openPatiently(t testing.TB, o redis.Options) *redis.Store {
+	o.Watch = &breaker.Watch{Slow: 10 * time.Second}
+	return open(t, o)
+}
+
 func TestConformance(t *testing.T) {
 	suite := func(o redis.Options) func(t *testing.T) {
 		return func(t *testing.T) {
-			backendtest.Run(t, func(t *testing.T) backends.Store { return open(t, o) })
+			backendtest.Run(t, func(t *testing.T) backends.Store { return openPatiently(t, o) })
 		}
 	}
 	t.Run("redis", suite(redis.Options{URL: testenv.Redis(t).Addr}))
@@ -37,9 +45,9 @@ func TestConformance(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		backendtest.Run(t, func(t *testing.T) backends.Store {
 			if strings.HasSuffix(t.Name(), "/Scan") {
-				return open(t, o)
+				return openPatiently(t, o)
 			}
-			return backendtest.Moved(open(t, o), backendtest.ToOneSlot)
+			return backendtest.Moved(openPatiently(t, o), backendtest.ToOneSlot)
 		})
 	})
 }

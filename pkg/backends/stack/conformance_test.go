@@ -10,6 +10,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
@@ -32,6 +33,9 @@ func build(t *testing.T, o stack.Options) backends.Store {
 func onRedis(t *testing.T, o redis.Options) stack.Tier {
 	t.Helper()
 	o.Timeout = patience
+	if o.Watch == nil {
+		o.Watch = &breaker.Watch{Slow: patience}
+	}
 	s, err := redis.Open(o)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +59,7 @@ func TestConformance(t *testing.T) {
 		t.Parallel()
 		server := testenv.Memcached(t)
 		suite(t, func(t *testing.T) stack.Options {
-			s, err := memcached.Open(memcached.Options{Servers: []string{server.Addr}, Timeout: patience})
+			s, err := memcached.Open(memcached.Options{Servers: []string{server.Addr}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 			if err != nil {
 				t.Fatal(err)
 			}
