@@ -55,7 +55,6 @@ Examples:
 type session struct {
 	*clientCmd
 	stdout, stderr io.Writer
-	program        string
 	service        rls.RateLimitServiceClient
 	conn           *grpc.ClientConn // of the service
 	questions      []question
@@ -79,7 +78,7 @@ func (c *clientCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	s := session{c, k.Stdout, k.Stderr, k.Model.Name, rls.NewRateLimitServiceClient(conn), conn, questions}
+	s := session{c, k.Stdout, k.Stderr, rls.NewRateLimitServiceClient(conn), conn, questions}
 	if c.N > 0 || c.Duration > 0 || len(questions) > 1 && c.Format == "json" && !c.Watch {
 		return s.load(ctx)
 	}
@@ -127,7 +126,7 @@ func (s *session) each(ctx context.Context) error {
 				return sum.err()
 			case err != nil:
 				sum.failed = true
-				writeError(s.stderr, s.program, fmt.Errorf("ask %s: %w", s.Addr, err))
+				writeError(s.stderr, fmt.Errorf("ask %s: %w", s.Addr, err))
 				continue
 			case resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT:
 				sum.overLimit = true

@@ -75,10 +75,10 @@ func (s *session) connect(ctx context.Context) {
 // explain writes why requests failed, or were not sent, on the standard error.
 func (s *session) explain(sum *load.Summary, concurrency int) {
 	for _, failure := range sum.Errors {
-		writeError(s.stderr, s.program, fmt.Errorf("ask %s: %d of %d requests failed: %w", s.Addr, failure.Count, sum.Requests(), failure.Err))
+		writeError(s.stderr, fmt.Errorf("ask %s: %d of %d requests failed: %w", s.Addr, failure.Count, sum.Requests(), failure.Err))
 	}
 	if sum.Unsent > 0 {
-		writeError(s.stderr, s.program, fmt.Errorf("%d further requests were due and could not be sent, because %d were under way: "+
+		writeError(s.stderr, fmt.Errorf("%d further requests were due and could not be sent, because %d were under way: "+
 			"the service or this machine is too slow for the rate, or --concurrency is too low", sum.Unsent, concurrency))
 	}
 }

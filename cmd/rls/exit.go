@@ -60,10 +60,13 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
+// program is the name in front of errors, whatever the file of the program is called.
+const program = "rls"
+
 // writeError writes the message of an error, each of its lines behind the name of
 // the program. An error that joins others has a line for each of them.
-func writeError(w io.Writer, name string, err error) {
+func writeError(w io.Writer, err error) {
 	for line := range strings.Lines(err.Error()) {
-		_, _ = fmt.Fprintf(w, "%s: %s\n", name, strings.TrimSuffix(line, "\n"))
+		_, _ = fmt.Fprintf(w, "%s: %s\n", program, strings.TrimSuffix(line, "\n"))
 	}
 }

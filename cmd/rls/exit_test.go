@@ -23,7 +23,7 @@ func TestExitCode(t *testing.T) {
 	} {
 		var said strings.Builder
 		if test.err != nil {
-			writeError(&said, "rls", test.err)
+			writeError(&said, test.err)
 		}
 		if code := exitCode(test.err); code != test.code || said.String() != test.said {
 			t.Errorf("%v: got %d %q, want %d %q", test.err, code, said.String(), test.code, test.said)

@@ -69,7 +69,7 @@ func main() {
 		err = ctx.Run()
 	}
 	if err != nil {
-		writeError(os.Stderr, name, err)
+		writeError(os.Stderr, err)
 		os.Exit(exitCode(err))
 	}
 }
