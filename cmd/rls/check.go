@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -87,7 +88,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	return nil
 }
 
-// check loads the files of the paths.
+// check loads the files of the paths, each file once.
 func (c *checkCmd) check(paths []string) (*report, error) {
 	o := &report{Dir: strings.Join(paths, " "), Files: []string{}}
 	var links language.Problems
@@ -98,10 +99,13 @@ func (c *checkCmd) check(paths []string) (*report, error) {
 		if err != nil {
 			return nil, usageError("read rules: %w", err)
 		}
-		o.texts = append(o.texts, read...)
-	}
-	for _, file := range o.texts {
-		o.Files = append(o.Files, file.Name)
+		for _, file := range read {
+			name := filepath.Clean(file.Name)
+			if !slices.ContainsFunc(o.texts, func(t yaml.Text) bool { return filepath.Clean(t.Name) == name }) {
+				o.texts = append(o.texts, file)
+				o.Files = append(o.Files, file.Name)
+			}
+		}
 	}
 	options, err := ruleOptions(c.Settings)
 	if err != nil {
