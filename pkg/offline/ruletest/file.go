@@ -124,8 +124,11 @@ func (t *test) order(r *fields.Reader) {
 var stepFields = []fields.Field[step]{
 	{Name: "at", What: "the time since start; by default that of the step before, 0s for the first",
 		Type: fields.Type[step]{Schema: atType.Schema, Set: func(r *fields.Reader, s *step, v *rules.Value) {
-			s.atPos = v.At
+			before := len(r.Problems)
 			atType.Set(r, s, v)
+			if len(r.Problems) == before {
+				s.atPos = v.At
+			}
 		}}},
 	{Name: "repeat", What: "the number of times that the request comes, 1 by default. code holds for each of them, the other fields for the last",
 		Type: fields.Integer(1, mostRepeats, func(s *step, n int64) { s.repeat = int(n) })},
