@@ -29,7 +29,7 @@ type replayCmd struct {
 	Against string `placeholder:"PATH" help:"Other rules, to compare with."`
 
 	Domain     string   `help:"Domain of the requests; not needed if the rules have one domain, nor for decision logs of rls."`
-	Descriptor []string `sep:"none" placeholder:"KEY=%FIELD%,..." help:"Entries of a descriptor, made of fields of a line: %field%, %object.field%; %% is a percent sign. Repeat the flag for several descriptors of one request. A line that lacks a field, or has - or null there, has not this descriptor."`
+	Descriptor []string `sep:"none" placeholder:"KEY=%FIELD%,..." help:"Entries of a descriptor, made of fields of a line: %field%, %object.field%; %% is a percent sign. JSON where a comma is part of a value, as for rls explain. Repeat the flag for several descriptors of one request. A line that lacks a field, or has - or null there, has not this descriptor."`
 	Hits       string   `placeholder:"%FIELD%" help:"Cost of a request; 1 where the line has none."`
 	Time       string   `default:"start_time" placeholder:"FIELD" help:"Field with the time of the request: RFC 3339, or seconds since 1970."`
 
@@ -65,7 +65,7 @@ func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	told := 0
 	o.Malformed = func(file string, line int64, why error) {
 		if told++; told <= mostTold {
-			_, _ = fmt.Fprintf(k.Stderr, "%s: %s:%d: %v\n", k.Model.Name, explain.Visible(file), line, why)
+			_, _ = fmt.Fprintf(k.Stderr, "%s: %s:%d: %v\n", program, explain.Visible(file), line, why)
 		}
 	}
 	r, err := replay.New(*o)
@@ -89,7 +89,7 @@ func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	result := r.Result()
 	result.Seconds = time.Since(began).Seconds()
 	if n := r.Evicted(); n > 0 {
-		_, _ = fmt.Fprintf(k.Stderr, "%s: %d counters were lost because there are too many keys: some denials are missing\n", k.Model.Name, n)
+		_, _ = fmt.Fprintf(k.Stderr, "%s: %d counters were lost because there are too many keys: some denials are missing\n", program, n)
 	}
 	if result.Lines > 0 && result.Malformed == result.Lines {
 		return usageError("all %d lines are malformed", result.Lines)
@@ -123,13 +123,13 @@ func (c *replayCmd) options() (*replay.Options, error) {
 		o.Mapping.Descriptors = append(o.Mapping.Descriptors, d)
 	}
 	if c.Hits != "" {
-		hits, err := replay.ParseTemplate(c.Hits)
+		hits, err := replay.ParseHits(c.Hits)
 		if err != nil {
 			return nil, usageError("--hits: %w", err)
 		}
 		o.Mapping.Hits = &hits
 	}
-	if o.Mapping.Time, err = replay.ParseTemplate("%" + strings.Trim(c.Time, "%") + "%"); err != nil {
+	if o.Mapping.Time, err = replay.ParseField(c.Time); err != nil {
 		return nil, usageError("--time: %w", err)
 	}
 	o.Mapping.Domain, err = c.domain(o.Rules)

@@ -3,11 +3,15 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"example.org/rls/pkg/ask"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
@@ -50,6 +54,29 @@ func ParseTemplate(text string) (Template, error) {
 		return Template{}, fmt.Errorf("%q has a percent sign without a partner: want %%field%%, or %%%% for a percent sign", text)
 	}
 	return t, nil
+}
+
+// ParseHits reads the template of a cost: one that has a field, or a whole number.
+func ParseHits(text string) (Template, error) {
+	t, err := ParseTemplate(text)
+	if err != nil {
+		return t, err
+	}
+	if !slices.ContainsFunc(t.parts, func(p part) bool { return p.path != "" }) {
+		if _, err := strconv.ParseUint(text, 10, 32); err != nil {
+			return t, fmt.Errorf("%q names no field: want %%field%%, or a whole number from 0 to %d", text, uint32(math.MaxUint32))
+		}
+	}
+	return t, nil
+}
+
+// ParseField reads the name of a field, with or without percent signs.
+func ParseField(text string) (Template, error) {
+	name := strings.TrimSuffix(strings.TrimPrefix(text, "%"), "%")
+	if name == "" || strings.Contains(name, "%") {
+		return Template{}, fmt.Errorf("%q is no field: want the name of one, such as start_time or request.time", text)
+	}
+	return ParseTemplate("%" + name + "%")
 }
 
 func (t *Template) add(p part) {
@@ -107,19 +134,20 @@ type Descriptor struct {
 	values []Template
 }
 
-// ParseDescriptor reads KEY=TEMPLATE,KEY=TEMPLATE.
+// ParseDescriptor reads a descriptor as [ask.ParseDescriptor] does. Its values are
+// templates.
 func ParseDescriptor(text string) (Descriptor, error) {
 	var d Descriptor
-	for pair := range strings.SplitSeq(text, ",") {
-		key, value, _ := strings.Cut(pair, "=")
-		if key == "" {
-			return d, fmt.Errorf("descriptor %s: a key is empty; want KEY=%%field%%, several separated by commas", text)
-		}
-		t, err := ParseTemplate(value)
+	entries, err := ask.ParseDescriptor(text)
+	if err != nil {
+		return d, err
+	}
+	for _, e := range entries {
+		t, err := ParseTemplate(e.Value)
 		if err != nil {
 			return d, fmt.Errorf("descriptor %s: %w", text, err)
 		}
-		d.keys, d.values = append(d.keys, key), append(d.values, t)
+		d.keys, d.values = append(d.keys, e.Key), append(d.values, t)
 	}
 	return d, nil
 }

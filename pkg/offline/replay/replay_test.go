@@ -128,6 +128,8 @@ func TestFields(t *testing.T) {
 		{"path=%path%", `{"path":null}`, ""},
 		{"path=%path%,q=%none%", `{"path":"/a"}`, ""},
 		{"path", `{}`, "[{path }]"},
+		{`{"path": "%a%,%b%"}`, `{"a":1,"b":2}`, "[{path 1,2}]"},
+		{`[{"key": "path", "value": "%a%"}]`, `{"a":1}`, "[{path 1}]"},
 	} {
 		line := strings.Replace(c.line, "{", `{"start_time":1795253998.25,`, 1)
 		line = strings.Replace(line, ",}", "}", 1)
@@ -217,6 +219,16 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 	} {
 		if _, err := replay.ParseDescriptor(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+	for _, text := range []string{"n", "1.5", "%%", "-1", "%n"} {
+		if _, err := replay.ParseHits(text); err == nil {
+			t.Errorf("hits %q were taken", text)
+		}
+	}
+	for _, text := range []string{"", "%", "%%", "a%b", "a..b"} {
+		if _, err := replay.ParseField(text); err == nil {
+			t.Errorf("the field %q was taken", text)
 		}
 	}
 }
