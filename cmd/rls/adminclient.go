@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"example.org/rls/pkg/ask"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -242,24 +243,15 @@ type adminRequest struct {
 }
 
 type adminDescriptor struct {
-	Entries []adminEntry `json:"entries"`
-	Hits    *uint64      `json:"hits_addend,omitempty"`
-}
-
-type adminEntry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
+	Entries []descriptors.Entry `json:"entries"`
+	Hits    *uint64             `json:"hits_addend,omitempty"`
 }
 
 // newAdminRequest returns the body for a request.
 func newAdminRequest(a *service.Ask) adminRequest {
 	r := adminRequest{Domain: a.Domain, HitsAddend: a.Hits}
 	for _, d := range a.Descriptors {
-		asked := adminDescriptor{Hits: d.Hits}
-		for _, e := range d.Entries {
-			asked.Entries = append(asked.Entries, adminEntry(e))
-		}
-		r.Descriptors = append(r.Descriptors, asked)
+		r.Descriptors = append(r.Descriptors, adminDescriptor{Entries: d.Entries, Hits: d.Hits})
 	}
 	return r
 }

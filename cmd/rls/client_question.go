@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.org/rls/pkg/ask"
+	"example.org/rls/pkg/descriptors"
 )
 
 // question is a request, and what its descriptors are called in the output.
@@ -164,9 +165,9 @@ func inFile(name string, line int, err error) error {
 
 // describe returns the entries of a descriptor as --descriptor takes them.
 func describe(d *ratelimit.RateLimitDescriptor) string {
-	pairs := make([]string, len(d.GetEntries()))
-	for i, entry := range d.GetEntries() {
-		pairs[i] = entry.GetKey() + "=" + entry.GetValue()
+	entries := make([]descriptors.Entry, len(d.GetEntries()))
+	for i, e := range d.GetEntries() {
+		entries[i] = descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()}
 	}
-	return strings.Join(pairs, ",")
+	return descriptors.Pairs(entries)
 }

@@ -19,7 +19,7 @@ func TestParseQuestions(t *testing.T) {
 	for _, q := range got {
 		seen = append(seen, fmt.Sprintf("%s %d %v", q.request.GetDomain(), q.request.GetHitsAddend(), q.names))
 	}
-	if want := "a 0 [user=ann,path=] b 2 [] c 0 []"; strings.Join(seen, " ") != want {
+	if want := "a 0 [user=ann,path] b 2 [] c 0 []"; strings.Join(seen, " ") != want {
 		t.Errorf("got %q, want %s", seen, want)
 	}
 }

@@ -231,11 +231,7 @@ func writeReplayed(b *strings.Builder, rules []*replay.Rule) {
 		}
 		fmt.Fprintf(b, "%s: denied most\n", explain.Visible(r.Rule))
 		for _, k := range r.Top {
-			var pairs []string
-			for _, e := range k.Entries {
-				pairs = append(pairs, explain.Visible(e.Key)+"="+explain.Visible(e.Value))
-			}
-			fmt.Fprintf(b, "%10d  %s\n", k.Denied, strings.Join(pairs, ","))
+			fmt.Fprintf(b, "%10d  %s\n", k.Denied, explain.Visible(descriptors.Pairs(k.Entries)))
 		}
 		if r.Denied > 0 {
 			line, each := sparkline(r.Hourly)

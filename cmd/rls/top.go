@@ -22,6 +22,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/top"
 )
@@ -106,17 +107,7 @@ func (v *topView) rows(t *top.Table) []top.Row {
 // topKey is the descriptor of a row, as --descriptor takes it unless a value has a
 // comma.
 func topKey(r *top.Row) string {
-	var b strings.Builder
-	for i, e := range r.Entries {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(e.Key)
-		if e.Value != "" {
-			b.WriteString("=" + e.Value)
-		}
-	}
-	return explain.Visible(b.String())
+	return explain.Visible(descriptors.Pairs(r.Entries))
 }
 
 // writeTop writes a table for a person.
@@ -246,13 +237,14 @@ func (r *replicas) table(ctx context.Context, by, rule string) (top.Table, asked
 // summed is the sum of tables of several processes.
 func summed(tables []top.Table) top.Table {
 	sum := top.Table{By: tables[0].By, Window: tables[0].Window, Rows: []top.Row{}}
-	place := map[string]int{}
+	type rowKey struct{ rule, caller string }
+	place := map[rowKey]int{}
 	for _, t := range tables {
 		sum.Total.Hits += t.Total.Hits
 		sum.Total.Denied += t.Total.Denied
 		sum.Total.Cost += t.Total.Cost
 		for _, r := range t.Rows {
-			key := fmt.Sprintf("%q", append([]top.Entry{{Key: r.Domain, Value: r.Rule}}, r.Entries...))
+			key := rowKey{r.Rule, string(descriptors.AppendID(nil, r.Domain, r.Entries, nil))}
 			i, known := place[key]
 			if !known {
 				place[key] = len(sum.Rows)

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/top"
 )
 
 func topRow(value string, denied, hits int64) top.Row {
-	return top.Row{Domain: "shop", Rule: "shop.user", Entries: []top.Entry{{Key: "user", Value: value}}, Denied: denied, Hits: hits, Cost: hits, Rate: 0.5, Error: 1}
+	return top.Row{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: value}}, Denied: denied, Hits: hits, Cost: hits, Rate: 0.5, Error: 1}
 }
 
 func TestTopSumsProcesses(t *testing.T) {

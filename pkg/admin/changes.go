@@ -124,17 +124,9 @@ func changeOf(rule string, l *service.InspectedLimit, dryRun bool) (Change, erro
 	case l.Err != nil:
 		change.After, change.Error = nil, l.Err.Error()
 	case dryRun && l.Before != nil && l.ReplacedBy == "":
-		change.After = &Count{Remaining: capacity(l)}
+		change.After = &Count{Remaining: l.Capacity()}
 	}
 	return change, l.Err
-}
-
-// capacity is the number of hits that fit a limit's empty cell.
-func capacity(l *service.InspectedLimit) int64 {
-	if l.Burst > 0 && l.Requests > 0 {
-		return int64(l.Burst)
-	}
-	return int64(l.Requests)
 }
 
 func countOf(s *service.State) *Count {

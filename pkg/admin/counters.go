@@ -21,9 +21,9 @@ type Counters struct {
 
 // Counted is one descriptor of a request with its limits.
 type Counted struct {
-	Entries []explain.Entry `json:"entries"`
-	Limits  []explain.Limit `json:"limits"`
-	Why     string          `json:"why,omitempty"` // there is no limit
+	Entries []descriptors.Entry `json:"entries"`
+	Limits  []explain.Limit     `json:"limits"`
+	Why     string              `json:"why,omitempty"` // there is no limit
 }
 
 func (a *API) explain(ctx context.Context, r *pb.LookRequest) (any, error) {

@@ -16,14 +16,6 @@ func (l *Limit) MostGranted() int64 { return grantFactor * int64(l.Requests) }
 // limit.
 func (l *Limit) MostRemaining() int64 { return (grantFactor + 1) * int64(l.Requests) }
 
-// fitting is how many hits fit an empty cell.
-func (l *Limit) fitting() int64 {
-	if l.row.burst {
-		return l.capacity()
-	}
-	return int64(l.Requests)
-}
-
 // GrantError says that a grant is too large, and which one would not be.
 type GrantError struct{ Message string }
 
@@ -60,7 +52,7 @@ func (l *Limit) Grant(op *backends.Op, hits int64) {
 	*op = op.Reset()
 	op.Verb = backends.Grant
 	op.By.Whole, op.Max.Whole = hits, int64(l.Requests)
-	op.Least.Whole = min(0, l.fitting()-l.MostRemaining())
+	op.Least.Whole = min(0, l.Capacity()-l.MostRemaining())
 	if l.row.burst {
 		op.By, op.Max = l.intervals(hits), l.meterMax(op.Now, 0)
 		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)

@@ -94,6 +94,15 @@ func New(spec Spec) (*Limit, error) {
 	return l, nil
 }
 
+// Capacity is the number of hits that fit an empty cell: the burst if the strategy has
+// one, else the requests of a window. A limit of 0 requests has none.
+func (l *Limit) Capacity() int64 {
+	if l.Burst > 0 && l.Requests > 0 {
+		return int64(l.Burst)
+	}
+	return int64(l.Requests)
+}
+
 // checkOptions refuses options that the strategy would ignore.
 func (l *Limit) checkOptions() error {
 	switch {

@@ -42,7 +42,7 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Den = l.den
 	// A cost above the most that can remain, or wait in the queue, never passes, and a
 	// refund above it fills the bucket.
-	most := max(l.capacity(), l.MostRemaining()) + l.hitsIn(backends.Amount{Whole: l.MaxDelay.Microseconds()})
+	most := max(l.Capacity(), l.MostRemaining()) + l.hitsIn(backends.Amount{Whole: l.MaxDelay.Microseconds()})
 	op.By = l.intervals(min(op.By.Whole, most+1))
 	op.Max = l.meterMax(c.Now, 0)
 	op.Furthest = op.Max
@@ -50,14 +50,6 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 		op.Max = l.meterMax(c.Now, min(l.MaxDelay.Microseconds(), c.Patience))
 		op.Furthest = l.meterMax(c.Now, l.MaxDelay.Microseconds())
 	}
-}
-
-// capacity is how many hits fit an idle meter.
-func (l *Limit) capacity() int64 {
-	if l.Requests == 0 {
-		return 0
-	}
-	return int64(l.Burst)
 }
 
 // meterMax is how far the meter may be ahead for a hit that waits at most

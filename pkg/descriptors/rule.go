@@ -10,7 +10,28 @@ import (
 )
 
 // Entry is one key and value of a descriptor. An absent value is "".
-type Entry struct{ Key, Value string }
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Pair is the entry as people write it in arguments: key=value, or key.
+func (e Entry) Pair() string {
+	if e.Value == "" {
+		return e.Key
+	}
+	return e.Key + "=" + e.Value
+}
+
+// Pairs are the entries as people write them in arguments: key=value,key=value. A reader
+// cannot tell a comma or = in a key or value from those between them.
+func Pairs(entries []Entry) string {
+	pairs := make([]string, len(entries))
+	for i, e := range entries {
+		pairs[i] = e.Pair()
+	}
+	return strings.Join(pairs, ",")
+}
 
 // String is the entry as envoyproxy/ratelimit writes it: key_value, or key.
 func (e Entry) String() string {

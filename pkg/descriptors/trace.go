@@ -130,10 +130,7 @@ func (n *Node) lost(m *matcher, winner *Node, e Entry) string {
 // noneFor says why no limit applies if no descriptor below n takes e, which is
 // followed by other entries; left counts e and them.
 func (n *Node) noneFor(e Entry, left int) string {
-	why := "no descriptor matches " + e.Key
-	if e.Value != "" {
-		why += "=" + e.Value
-	}
+	why := "no descriptor matches " + e.Pair()
 	switch {
 	case n.parent == nil:
 		return why

@@ -37,8 +37,8 @@ type Rules struct {
 
 // Descriptor is one descriptor of the request.
 type Descriptor struct {
-	Entries []Entry `json:"entries"`
-	Hits    int64   `json:"hits"` // that the request would charge; below 0 it gives them back
+	Entries []descriptors.Entry `json:"entries"`
+	Hits    int64               `json:"hits"` // that the request would charge; below 0 it gives them back
 	// Path has the descriptors of the rules that were looked at, in the order of
 	// depths and then of the rules.
 	Path []Step `json:"path"`
@@ -50,12 +50,6 @@ type Descriptor struct {
 	Shadow   bool    `json:"shadow_mode,omitempty"`
 	Quota    bool    `json:"quota_mode,omitempty"`
 	Limits   []Limit `json:"limits"`
-}
-
-// Entry is one entry of a descriptor of the request.
-type Entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
 }
 
 // Step is one descriptor of the rules that was looked at.
@@ -155,11 +149,8 @@ func Parse(data []byte) (Document, error) {
 
 func describe(in *service.Inspected) Descriptor {
 	d := Descriptor{
-		Entries: make([]Entry, len(in.Entries)), Hits: in.Hits, Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why,
+		Entries: append([]descriptors.Entry{}, in.Entries...), Hits: in.Hits, Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why,
 		Override: in.Override, Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
-	}
-	for i, e := range in.Entries {
-		d.Entries[i] = Entry(e)
 	}
 	for depth, step := range in.Trace.Steps {
 		for _, s := range step.Seen {

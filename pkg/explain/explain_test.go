@@ -282,7 +282,7 @@ func TestControlCharacters(t *testing.T) {
 			t.Fatal(err)
 		}
 		var read explain.Document
-		if err := json.Unmarshal(data, &read); err != nil || read.Descriptors[0].Entries[1] != (explain.Entry{Key: evil, Value: evil}) {
+		if err := json.Unmarshal(data, &read); err != nil || read.Descriptors[0].Entries[1] != (descriptors.Entry{Key: evil, Value: evil}) {
 			t.Errorf("got %+v, %v", read, err)
 		}
 	}

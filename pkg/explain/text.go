@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/descriptors"
 )
 
 // mostMismatches is the number of descriptors that do not match which the text has
@@ -45,7 +46,7 @@ func (p *printer) line(indent int, format string, args ...any) {
 func (p *printer) descriptor(d *Descriptor) {
 	entries := make([]string, len(d.Entries))
 	for i, e := range d.Entries {
-		entries[i] = pair(e.Key, e.Value)
+		entries[i] = Visible(e.Pair())
 	}
 	p.line(0, "\ndescriptor %s", p.colors.Bold(strings.Join(entries, ", ")))
 	p.path(d, entries)
@@ -73,7 +74,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 	var rows [][3]string // place, descriptor, match
 	var widths [3]int
 	for _, s := range d.Path {
-		row := [3]string{Visible(s.place()), pair(s.Key, s.Value), s.Match}
+		row := [3]string{Visible(s.place()), Visible(descriptors.Entry{Key: s.Key, Value: s.Value}.Pair()), s.Match}
 		rows = append(rows, row)
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
@@ -200,14 +201,6 @@ func period(window time.Duration) string {
 		return unit
 	}
 	return fmt.Sprintf("%d %ss", n, unit)
-}
-
-// pair is key=value, or the key alone if there is no value.
-func pair(key, value string) string {
-	if value == "" {
-		return Visible(key)
-	}
-	return Visible(key) + "=" + Visible(value)
 }
 
 // Visible is s with escape sequences in place of the characters that a terminal does

@@ -50,7 +50,7 @@ var results = map[service.Result]string{
 func (l *DebugLog) write(o *service.Observation) {
 	var asked, decided []string
 	for entries := range o.Asked() {
-		asked = append(asked, shown(entries))
+		asked = append(asked, descriptors.Pairs(entries))
 	}
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
@@ -58,7 +58,7 @@ func (l *DebugLog) write(o *service.Observation) {
 		if v.Decided {
 			decision = outcome(o, v)
 		}
-		text := fmt.Sprintf("%s: %s by %s (%v, limit %d", shown(v.Entries), decision, ruleOf(o, v), v.Limit.Strategy, v.Limit.Requests)
+		text := fmt.Sprintf("%s: %s by %s (%v, limit %d", descriptors.Pairs(v.Entries), decision, ruleOf(o, v), v.Limit.Strategy, v.Limit.Requests)
 		if v.Decided {
 			text += fmt.Sprintf(", remaining %d", remaining(v))
 			if !v.Counted {
@@ -78,19 +78,4 @@ func (l *DebugLog) write(o *service.Observation) {
 		attrs = append(attrs, slog.String("error", o.Err.Error()))
 	}
 	l.log.LogAttrs(context.Background(), slog.LevelDebug, "request", attrs...)
-}
-
-// shown writes the entries of a descriptor as rls client takes them.
-func shown(entries []descriptors.Entry) string {
-	var b strings.Builder
-	for i, entry := range entries {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(entry.Key)
-		if entry.Value != "" {
-			b.WriteString("=" + entry.Value)
-		}
-	}
-	return b.String()
 }

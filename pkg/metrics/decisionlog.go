@@ -53,21 +53,9 @@ func (*DecisionLog) Rules(*descriptors.Tree) {}
 func (l *DecisionLog) Observe(o *service.Observation) {
 	for i := range o.Verdicts {
 		if v := &o.Verdicts[i]; v.Decided && rand.Float64() < l.share {
-			l.write(o, v, l.entries && (i == 0 || !sameDescriptor(v, &o.Verdicts[i-1])))
+			l.write(o, v, l.entries && (i == 0 || !v.SameDescriptor(&o.Verdicts[i-1])))
 		}
 	}
-}
-
-// sameDescriptor reports whether two verdicts are of limits of one descriptor of the
-// request. Their entries then share memory.
-func sameDescriptor(a, b *service.Verdict) bool {
-	return len(a.Entries) > 0 && len(a.Entries) == len(b.Entries) && &a.Entries[0] == &b.Entries[0]
-}
-
-// loggedEntry is an entry in a line.
-type loggedEntry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
 }
 
 func (l *DecisionLog) write(o *service.Observation, v *service.Verdict, entries bool) {
@@ -79,11 +67,7 @@ func (l *DecisionLog) write(o *service.Observation, v *service.Verdict, entries 
 	_, _ = key.Write(descriptors.AppendID(nil, o.Domain, v.Entries, shared))
 	log := l.log
 	if entries {
-		all := make([]loggedEntry, len(v.Entries))
-		for i, e := range v.Entries {
-			all[i] = loggedEntry(e)
-		}
-		log = log.With(slog.String("domain", o.Domain), slog.Any("entries", all))
+		log = log.With(slog.String("domain", o.Domain), slog.Any("entries", v.Entries))
 	}
 	log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
 		slog.String("decision", outcome(o, v)),

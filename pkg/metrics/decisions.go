@@ -194,7 +194,7 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 // single precision, as envoyproxy/ratelimit does; single precision can round a
 // capacity above 2^24 up, so the result is bounded by the capacity.
 func (d *decisions) near(v *service.Verdict) uint64 {
-	capacity := v.Capacity()
+	capacity := uint64(v.Limit.Capacity())
 	return min(capacity, uint64(math.Floor(float64(float32(capacity)*d.ratio))))
 }
 
@@ -250,7 +250,7 @@ func (k *keyed) count(v *service.Verdict, near uint64) {
 	over := v.Hits
 	if v.Recalled { // the store was not asked, so nothing was charged
 		k.stats[overLimitLocal].n.Add(over)
-	} else if limit := v.Capacity(); v.All && before < limit {
+	} else if limit := uint64(v.Limit.Capacity()); v.All && before < limit {
 		over = after - limit
 		k.stats[nearLimit].n.Add(limit - max(near, before))
 	}

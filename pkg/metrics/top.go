@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/top"
 )
 
@@ -55,21 +56,11 @@ func (l *limited) Collect(to chan<- prometheus.Metric) {
 // key is the label of a row: its entries as KEY=VALUE,KEY=VALUE, or the first 16
 // hexadecimal digits of their SHA-256.
 func (l *limited) key(row *top.Row) string {
-	var b strings.Builder
-	for i, e := range row.Entries {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(e.Key)
-		if e.Value != "" {
-			b.WriteByte('=')
-			b.WriteString(e.Value)
-		}
-	}
+	pairs := descriptors.Pairs(row.Entries)
 	if !l.hashed {
-		return utf8Only(b.String())
+		return utf8Only(pairs)
 	}
-	sum := sha256.Sum256([]byte(row.Domain + "\x00" + b.String()))
+	sum := sha256.Sum256([]byte(row.Domain + "\x00" + pairs))
 	return hex.EncodeToString(sum[:8])
 }
 

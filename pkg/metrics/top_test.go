@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/top"
 )
@@ -11,8 +12,8 @@ import (
 func TestLimited(t *testing.T) {
 	rows := func() []top.Row {
 		return []top.Row{
-			{Domain: "shop", Rule: "shop.user", Entries: []top.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "ann"}}, Denied: 3},
-			{Domain: "shop", Rule: "shop.user", Entries: []top.Entry{{Key: "user", Value: "\xff"}}, Denied: 2, Remaining: 4},
+			{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "ann"}}, Denied: 3},
+			{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "\xff"}}, Denied: 2, Remaining: 4},
 		}
 	}
 	for hashed, want := range map[bool][]string{

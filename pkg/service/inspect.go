@@ -287,17 +287,9 @@ func (s *Service) apply(ctx context.Context, ops []backends.Op, cells []cell, do
 // stateOf is the state of l's cell that the reply tells; op is a look at the cell.
 func stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
 	is := l.Judge(op, r)
-	state := &State{Count: capacity(l) - is.Remaining, Remaining: is.Remaining, Reset: is.Reset}
+	state := &State{Count: l.Capacity() - is.Remaining, Remaining: is.Remaining, Reset: is.Reset}
 	if op.Kind == backends.Counter && op.Prev == "" {
 		state.Count = r.Value.Whole
 	}
 	return state
-}
-
-// capacity is the number of hits that fit l's empty cell.
-func capacity(l *descriptors.Limit) int64 {
-	if l.Burst > 0 && l.Requests > 0 {
-		return int64(l.Burst)
-	}
-	return int64(l.Requests)
 }

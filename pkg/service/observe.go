@@ -104,13 +104,11 @@ func (v *Verdict) DecidedBy() string {
 	return v.Limit.OnError.String()
 }
 
-// Capacity is the number of hits that fit at once: the burst if the limit has
-// one, else the requests per window.
-func (v *Verdict) Capacity() uint64 {
-	if v.Limit.Burst > 0 {
-		return uint64(v.Limit.Burst)
-	}
-	return uint64(v.Limit.Requests)
+// SameDescriptor reports whether v and o, verdicts of one Observation, belong to limits
+// of the same descriptor of the request. The verdicts of a descriptor stand side by side.
+func (v *Verdict) SameDescriptor(o *Verdict) bool {
+	// They share the entries of the request, which are not copied.
+	return len(v.Entries) > 0 && len(v.Entries) == len(o.Entries) && &v.Entries[0] == &o.Entries[0]
 }
 
 // tell tells the observers how the request ended. err is the error of decide.
@@ -156,11 +154,11 @@ func (c *check) verdict(op *backends.Op, r *backends.Reply) Verdict {
 		return v
 	}
 	v.Recalled = r.Recalled
-	v.After = int64(v.Capacity()) - v.Is.Remaining
+	v.After = v.Limit.Capacity() - v.Is.Remaining
 	// A denied cost can leave a fixed window below its limit: the cost did not fit
 	// beside the cost of an earlier descriptor, which was then not charged because
 	// the batch was refused. In that case no hit is beyond the limit.
-	if op.ChargeDenied && (v.Is.Allowed || r.Value.Whole > int64(v.Capacity())) {
+	if op.ChargeDenied && (v.Is.Allowed || r.Value.Whole > v.Limit.Capacity()) {
 		v.All, v.After = true, r.Value.Whole
 	}
 	return v

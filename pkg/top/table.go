@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"example.org/rls/pkg/descriptors"
 )
 
 // Table is the document of the admin API.
@@ -20,24 +22,19 @@ type Table struct {
 
 // Row is a descriptor of requests.
 type Row struct {
-	Domain  string  `json:"domain"`
-	Rule    string  `json:"rule"` // path; "" if the limit came with the request
-	Entries []Entry `json:"entries"`
-	Hits    int64   `json:"hits"`   // requests
-	Denied  int64   `json:"denied"` // requests
-	Cost    int64   `json:"cost"`   // hits
-	Rate    float64 `json:"rate"`   // of the measure that orders the table, a second
-	Error   int64   `json:"error"`
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"` // path; "" if the limit came with the request
+	// Entries are those of the descriptor. Long keys and values are cut, and end with …
+	Entries []descriptors.Entry `json:"entries"`
+	Hits    int64               `json:"hits"`   // requests
+	Denied  int64               `json:"denied"` // requests
+	Cost    int64               `json:"cost"`   // hits
+	Rate    float64             `json:"rate"`   // of the measure that orders the table, a second
+	Error   int64               `json:"error"`  // the most by which that measure may be too high
 
 	// Remaining is the least remaining of the descriptor's limits after its last
 	// request; MaxInt64 if no limit was decided.
 	Remaining int64 `json:"-"`
-}
-
-// Entry is a key and a value. Long ones are cut, and end with …
-type Entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
 }
 
 // Total has the sums over all descriptors with limits.
@@ -87,13 +84,10 @@ func (t *Top) row(n *node, by Order) Row {
 	for order := range count {
 		count[order] = n.counted[order].sum()
 	}
-	row := Row{Domain: n.domain, Rule: n.rule, Entries: make([]Entry, len(n.entries)), Error: n.inherited[by].sum(), Remaining: n.remaining}
+	row := Row{Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by].sum(), Remaining: n.remaining}
 	count[by] += row.Error
 	if weight := float64(slices.Max(t.weights[:])); weight > 1 {
 		row.Error += int64(math.Ceil(3 * math.Sqrt(weight*float64(count[by]))))
-	}
-	for i, e := range n.entries {
-		row.Entries[i] = Entry(e)
 	}
 	row.Denied, row.Cost = count[Denied], count[Cost]
 	row.Hits = max(count[Hits], row.Denied)

@@ -106,18 +106,12 @@ func (t *Top) Observe(o *service.Observation) {
 	t.weights[t.at()] = max(t.weights[t.at()], every)
 	for first := 0; first < len(o.Verdicts); {
 		end := first + 1
-		for end < len(o.Verdicts) && sameDescriptor(&o.Verdicts[first], &o.Verdicts[end]) {
+		for end < len(o.Verdicts) && o.Verdicts[first].SameDescriptor(&o.Verdicts[end]) {
 			end++
 		}
 		t.count(o.Domain, o.Verdicts[first:end], int64(every))
 		first = end
 	}
-}
-
-// sameDescriptor reports whether two verdicts are of limits of one descriptor of the
-// request. Their entries then share memory.
-func sameDescriptor(a, b *service.Verdict) bool {
-	return len(a.Entries) > 0 && len(a.Entries) == len(b.Entries) && &a.Entries[0] == &b.Entries[0]
 }
 
 // count counts one descriptor, whose limits have the verdicts.

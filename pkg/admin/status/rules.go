@@ -21,11 +21,11 @@ type ListingRule struct {
 	Line   int    `json:"line"`
 	// Entries are the descriptors from the outermost to that of the rule. The value ""
 	// takes any value.
-	Entries   []Entry        `json:"entries"`
-	Limits    []ListingLimit `json:"limits"`
-	Unlimited bool           `json:"unlimited,omitempty"`
-	Shadow    bool           `json:"shadow,omitempty"`
-	Quota     bool           `json:"quota,omitempty"`
+	Entries   []descriptors.Entry `json:"entries"`
+	Limits    []ListingLimit      `json:"limits"`
+	Unlimited bool                `json:"unlimited,omitempty"`
+	Shadow    bool                `json:"shadow,omitempty"`
+	Quota     bool                `json:"quota,omitempty"`
 
 	Requests uint64  `json:"requests"`
 	Denied   uint64  `json:"denied"`
@@ -35,12 +35,6 @@ type ListingRule struct {
 	// first. A rule without requests has none.
 	History []uint32 `json:"history,omitempty"`
 	Refused []uint32 `json:"history_denied,omitempty"`
-}
-
-// Entry is a key and a value.
-type Entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
 }
 
 // ListingLimit is one limit of a rule. Words say what it admits.
@@ -82,11 +76,11 @@ func (s *Status) listing(now time.Time) *Listing {
 func newListingRule(domain string, r *descriptors.Rule, way []*descriptors.Node) ListingRule {
 	rule := ListingRule{
 		Rule: r.Path, Domain: domain, File: r.Pos.File, Line: r.Pos.Line,
-		Entries: []Entry{}, Limits: []ListingLimit{},
+		Entries: []descriptors.Entry{}, Limits: []ListingLimit{},
 		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
 	}
 	for _, n := range way {
-		rule.Entries = append(rule.Entries, Entry{n.Key, n.Value})
+		rule.Entries = append(rule.Entries, descriptors.Entry{Key: n.Key, Value: n.Value})
 	}
 	for i := range r.Limits {
 		limit := &r.Limits[i]

@@ -93,7 +93,7 @@ func (s *Status) Observe(o *service.Observation) {
 func (s *Status) descriptor(verdicts []service.Verdict) (limits int) {
 	first := &verdicts[0]
 	kind := passed
-	for ; limits < len(verdicts) && (limits == 0 || sameDescriptor(first, &verdicts[limits])); limits++ {
+	for ; limits < len(verdicts) && (limits == 0 || first.SameDescriptor(&verdicts[limits])); limits++ {
 		switch v := &verdicts[limits]; {
 		case v.Decided && !v.Is.Allowed:
 			kind = denied
@@ -105,10 +105,6 @@ func (s *Status) descriptor(verdicts []service.Verdict) (limits int) {
 		s.tally(first.Rule).counts[kind].Add(1)
 	}
 	return limits
-}
-
-func sameDescriptor(a, b *service.Verdict) bool {
-	return a.Rule == b.Rule && len(a.Entries) > 0 && len(b.Entries) > 0 && &a.Entries[0] == &b.Entries[0]
 }
 
 // Rules implements [service.Observer]: it notes the rules that come into force now.

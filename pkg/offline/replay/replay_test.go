@@ -81,7 +81,7 @@ func summary(rules []*replay.Rule) string {
 			fmt.Fprintf(&b, " %s", r.FirstDenial.Format("15:04:05"))
 		}
 		for _, k := range r.Top {
-			fmt.Fprintf(&b, " %v", k)
+			fmt.Fprintf(&b, " %s %d", descriptors.Pairs(k.Entries), k.Denied)
 		}
 		for _, h := range r.Hourly {
 			fmt.Fprintf(&b, " %s=%d/%d", h.Hour.Format("15h"), h.Denied, h.Requests)
@@ -111,25 +111,25 @@ func TestAccessLog(t *testing.T) {
 	if got.Lines != 7 || got.Requests != 6 || got.Malformed != 1 || got.From.Format("15:04:05") != "09:59:58" || got.To.Format("15:04:05") != "10:00:01" {
 		t.Errorf("got %+v", got)
 	}
-	expect(t, "rules", summary(got.Rules), `shop.yaml:4 shop.remote_address 2/6 09:59:58 {[{remote_address 10.0.0.1}] 2} 09h=2/4 10h=0/2
-shop.yaml:5 shop.path 1/6 09:59:58 {[{path /x}] 1} 09h=1/4 10h=0/2
+	expect(t, "rules", summary(got.Rules), `shop.yaml:4 shop.remote_address 2/6 09:59:58 remote_address=10.0.0.1 2 09h=2/4 10h=0/2
+shop.yaml:5 shop.path 1/6 09:59:58 path=/x 1 09h=1/4 10h=0/2
 shop.yaml:6 shop.trial 0/0
 `)
 }
 
 func TestFields(t *testing.T) {
 	for _, c := range []struct{ descriptor, line, want string }{
-		{"path=%path%", `{"path":"/a"}`, "[{path /a}]"},
-		{"path=%req.path%", `{"req":{"path":"/a"}}`, "[{path /a}]"},
-		{"path=100%%-%n%", `{"n":12.50}`, "[{path 100%-12.50}]"},
-		{"path=%ok%", `{"ok":true}`, "[{path true}]"},
-		{"path=%a b*%", `{"a b*":"x","a bc":"y"}`, "[{path x}]"},
+		{"path=%path%", `{"path":"/a"}`, "path=/a"},
+		{"path=%req.path%", `{"req":{"path":"/a"}}`, "path=/a"},
+		{"path=100%%-%n%", `{"n":12.50}`, "path=100%-12.50"},
+		{"path=%ok%", `{"ok":true}`, "path=true"},
+		{"path=%a b*%", `{"a b*":"x","a bc":"y"}`, "path=x"},
 		{"path=%path%", `{"path":"-"}`, ""},
 		{"path=%path%", `{"path":null}`, ""},
 		{"path=%path%,q=%none%", `{"path":"/a"}`, ""},
-		{"path", `{}`, "[{path }]"},
-		{`{"path": "%a%,%b%"}`, `{"a":1,"b":2}`, "[{path 1,2}]"},
-		{`[{"key": "path", "value": "%a%"}]`, `{"a":1}`, "[{path 1}]"},
+		{"path", `{}`, "path"},
+		{`{"path": "%a%,%b%"}`, `{"a":1,"b":2}`, "path=1,2"},
+		{`[{"key": "path", "value": "%a%"}]`, `{"a":1}`, "path=1"},
 	} {
 		line := strings.Replace(c.line, "{", `{"start_time":1795253998.25,`, 1)
 		line = strings.Replace(line, ",}", "}", 1)
@@ -140,7 +140,7 @@ func TestFields(t *testing.T) {
 		got, malformed := play(t, replay.Options{Rules: load(t, shop), Mapping: mapping(t, c.descriptor)}, all.String())
 		top := ""
 		if keys := got.Rules[1].Top; len(keys) > 0 {
-			top = fmt.Sprint(keys[0].Entries)
+			top = descriptors.Pairs(keys[0].Entries)
 		}
 		if top != c.want || len(malformed) > 0 || got.Lines != 4 || (c.want == "") != (got.Requests == 0) {
 			t.Errorf("%s in %s: got %q, %d requests, %v", c.descriptor, line, top, got.Requests, malformed)
@@ -158,7 +158,7 @@ func TestHits(t *testing.T) {
 {"start_time":"1795253998","path":"b","tokens":"4"}
 {"start_time":"1795253998","path":"b","tokens":"x"}
 `)
-	expect(t, "rules", summary(got.Rules[1:2]), "shop.yaml:5 shop.path 2/4 09:39:58 {[{path a}] 1} {[{path b}] 1} 09h=2/4\n")
+	expect(t, "rules", summary(got.Rules[1:2]), "shop.yaml:5 shop.path 2/4 09:39:58 path=a 1 path=b 1 09h=2/4\n")
 	if !slices.Equal(malformed, []string{`log0:5: the hits are "x": want a whole number from 0 to 4294967295`}) {
 		t.Errorf("malformed: %v", malformed)
 	}

@@ -52,14 +52,8 @@ type Rule struct {
 
 // Key is a descriptor of requests.
 type Key struct {
-	Entries []Entry `json:"entries"`
-	Denied  int64   `json:"denied"`
-}
-
-// Entry is a key and a value.
-type Entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
+	Entries []descriptors.Entry `json:"entries"`
+	Denied  int64               `json:"denied"`
 }
 
 // Hour is an hour of UTC.
@@ -138,7 +132,7 @@ func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour t
 	if known == nil {
 		known = &Key{}
 		for _, e := range entries {
-			known.Entries = append(known.Entries, Entry{strings.Clone(e.Key), strings.Clone(e.Value)})
+			known.Entries = append(known.Entries, descriptors.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)})
 		}
 		r.keys[string(key)] = known
 	}
@@ -156,7 +150,7 @@ func (s *side) finish() []*Rule {
 			keys = append(keys, k)
 		}
 		slices.SortFunc(keys, func(a, b *Key) int {
-			return cmp.Or(cmp.Compare(b.Denied, a.Denied), slices.CompareFunc(a.Entries, b.Entries, func(a, b Entry) int {
+			return cmp.Or(cmp.Compare(b.Denied, a.Denied), slices.CompareFunc(a.Entries, b.Entries, func(a, b descriptors.Entry) int {
 				return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Value, b.Value))
 			}))
 		})
