@@ -56,10 +56,11 @@ func Text[T any](at func(*T) *string) Type[T] {
 	}
 }
 
-// Name is a string that is not empty.
+// Name is a string that is not empty. Other scalars keep the text in which they are
+// written.
 func Name[T any](at func(*T) *string) Type[T] {
 	return Type[T]{
-		Schema{"type": "string", "minLength": 1},
+		Schema{"type": []string{"string", "number", "boolean"}, "minLength": 1},
 		func(r *Reader, t *T, v *rules.Value) {
 			text, ok := TextOf(r, v)
 			if ok && text == "" {
@@ -159,13 +160,13 @@ func Bool[T any](at func(*T) *bool) Type[T] {
 	}
 }
 
-// durations is the pattern of what time.ParseDuration reads, without a sign.
-const durations = `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$|^0$`
+// durations is the pattern of what time.ParseDuration reads, without a minus.
+const durations = `^\+?((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|0)$`
 
 // Duration is a duration of Go, such as 1m30s, at least 0.
 func Duration[T any](at func(*T) *time.Duration) Type[T] {
 	return Type[T]{
-		Schema{"type": []string{"string", "integer"}, "pattern": durations},
+		Schema{"type": []string{"string", "integer"}, "pattern": durations, "minimum": 0, "maximum": 0}, // of numbers only 0 needs no unit
 		func(r *Reader, t *T, v *rules.Value) {
 			if d, ok := DurationOf(r, v); ok {
 				*at(t) = d

@@ -11,10 +11,12 @@
 package ask
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"example.org/rls/internal/fields"
 	"example.org/rls/internal/spelling"
@@ -175,7 +177,7 @@ var limitFields = []fields.Field[service.AskLimit]{
 
 // unitType is the name of a unit in any case, or its number in the message.
 var unitType = fields.Type[service.AskLimit]{
-	Schema: fields.Schema{"type": []string{"string", "integer"}, "examples": upperUnits()},
+	Schema: unitSchema(),
 	Set: func(r *fields.Reader, l *service.AskLimit, v *rules.Value) {
 		text, ok := fields.TextOf(r, v)
 		if !ok {
@@ -191,10 +193,15 @@ var unitType = fields.Type[service.AskLimit]{
 	},
 }
 
-func upperUnits() []string {
+func unitSchema() fields.Schema {
 	names := descriptors.UnitNames()
-	for i := range names {
-		names[i] = strings.ToUpper(names[i])
+	var inAnyCase []string
+	for i, name := range names {
+		var pattern strings.Builder
+		for _, letter := range name {
+			fmt.Fprintf(&pattern, "[%c%c]", unicode.ToUpper(letter), letter)
+		}
+		names[i], inAnyCase = strings.ToUpper(name), append(inAnyCase, pattern.String())
 	}
-	return names
+	return fields.Schema{"type": []string{"string", "integer"}, "examples": names, "pattern": fmt.Sprintf("^(%s|[1-%d])$", strings.Join(inAnyCase, "|"), len(names)), "minimum": 1, "maximum": len(names)}
 }

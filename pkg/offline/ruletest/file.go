@@ -68,11 +68,13 @@ var fileFields = []fields.Field[File]{
 		Type: fields.List("tests", testType, func(f *File) *[]test { return &f.tests })},
 }
 
+var pathType = fields.Name(func(p *rulesPath) *string { return &p.text })
+
 var rulesType = fields.Type[rulesPath]{
-	Schema: fields.Schema{"type": "string", "minLength": 1},
+	Schema: pathType.Schema,
 	Set: func(r *fields.Reader, p *rulesPath, v *rules.Value) {
 		p.at = v.At
-		fields.Name(func(p *rulesPath) *string { return &p.text }).Set(r, p, v)
+		pathType.Set(r, p, v)
 	},
 }
 

@@ -1,12 +1,15 @@
 package ruletest_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
@@ -121,6 +124,51 @@ func TestTheSchemaHasEveryKey(t *testing.T) {
 		if !strings.Contains(string(text), `"`+key+`":{`) {
 			t.Errorf("no %s in %s", key, text)
 		}
+	}
+}
+
+// TestTheSchemaAgreesWithTheReader: what one of them refuses, the other refuses, too.
+func TestTheSchemaAgreesWithTheReader(t *testing.T) {
+	text, err := json.Marshal(ruletest.Schema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	if err := compiler.AddResource("test.json", document); err != nil {
+		t.Fatal(err)
+	}
+	schema := compiler.MustCompile("test.json")
+	const file = `{"rules": ["r"], "tests": [{"name": "n", "start": "2026-03-29T00:59:30Z", "steps": [{"at": "1s", "repeat": 2, "request": {"domain": "d", "hits": 1,
+		"descriptors": [{"a": "b"}, {"entries": [{"key": "k", "value": "v"}], "limit": {"requests_per_unit": 3, "unit": "MINUTE"}, "is_negative_hits": true}]},
+		"expect": {"code": "OK", "rule": "x", "remaining": 7, "reset": "9s", "delay": {"at_least": "8s"}}}]}]}`
+	valid := 0
+	for _, old := range []string{`"r"`, `"n"`, `"2026-03-29T00:59:30Z"`, `"1s"`, `2`, `"d"`, `1`, `"b"`, `"k"`, `"v"`, `3`, `"MINUTE"`, `true`, `"OK"`, `"x"`, `7`, `"9s"`, `"8s"`} {
+		for _, value := range []string{`null`, `""`, `0`, `-1`, `4`, `8`, `1.5`, `"x"`, `true`, `[]`, `{}`, `"OK"`, `"5"`, `".5s"`, `"+1m1s"`, `"1x"`, `"-1s"`, `"day"`, `"Month"`, `"2026-01-01T00:00:00+01:00"`} {
+			changed := strings.Replace(file, " "+old, " "+value, 1)
+			if changed == file {
+				changed = strings.Replace(file, "["+old, "["+value, 1)
+			}
+			var document any
+			if err := json.Unmarshal([]byte(changed), &document); err != nil {
+				t.Fatal(err)
+			}
+			wrong := schema.Validate(document)
+			_, problems := ruletest.Read(yaml.Text{Name: "f", Content: []byte(changed)})
+			if (wrong == nil) != (len(problems) == 0) {
+				t.Errorf("%s in place of %s: the schema says %v, the reader %v", value, old, wrong, problems)
+			}
+			if wrong == nil && changed != file {
+				valid++
+			}
+		}
+	}
+	if valid < 50 {
+		t.Errorf("only %d files are valid", valid)
 	}
 }
 
