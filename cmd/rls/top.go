@@ -55,8 +55,8 @@ Examples:
   rls top --by hits --once --format json --addr rls-headless:6071`
 }
 
-// mostRows is how many rows a process is asked for, so that a key that is low in one
-// process is summed up all the same.
+// mostRows is the number of rows that each process is asked for. It is more than --n,
+// because a key can be low in each process and high in the sum.
 const mostRows = 1000
 
 func (c *topCmd) Run(k *kong.Kong) error {
@@ -89,7 +89,7 @@ func (c *topCmd) Run(k *kong.Kong) error {
 	return errors.Join(writeTop(k.Stdout, &table, terminal.ColorsFor(k.Stdout)), err)
 }
 
-// topView is what of a table is shown.
+// topView selects the rows of a table that are shown.
 type topView struct {
 	by, rule string
 	filter   string // a part of the rule or of the key
@@ -140,7 +140,7 @@ type replicas struct {
 	clients map[string]*adminClient
 }
 
-// asked is how many processes were asked, and how many answered.
+// asked counts the processes that were asked, and those of them that answered.
 type asked struct{ all, answered int }
 
 // check returns a usage error if an address or a flag of the access is wrong.
@@ -154,7 +154,8 @@ func (r *replicas) check() error {
 	return nil
 }
 
-// client is the client for an address of name.
+// client returns the client for an address of name, and makes it at the first call. With
+// TLS the certificate must be for the host of name, unless --server-name is given.
 func (r *replicas) client(addr, name string) (*adminClient, error) {
 	if c := r.clients[addr]; c != nil {
 		return c, nil
@@ -170,8 +171,9 @@ func (r *replicas) client(addr, name string) (*adminClient, error) {
 	return c, err
 }
 
-// expanded is the addresses of a name, or the name itself: if it is an address, the
-// machine's own name, or has no address.
+// expanded returns the addresses, with the port, of a HOST:PORT. It returns the name
+// unchanged if the host is an address or localhost, if it cannot be resolved, and if the
+// name is a Unix socket.
 func expanded(ctx context.Context, name string) []string {
 	host, port, err := net.SplitHostPort(name)
 	if err != nil || strings.HasPrefix(name, "unix:") || host == "localhost" {
@@ -195,8 +197,8 @@ func expanded(ctx context.Context, name string) []string {
 	return all
 }
 
-// table asks all processes at once and returns the sums. The error has those of the
-// processes that did not answer; without any answer the table has no rows.
+// table asks all processes at once and returns the sums of their answers. The error joins
+// the errors of the processes that did not answer; if none answered, Rows is nil.
 func (r *replicas) table(ctx context.Context, by, rule string) (top.Table, asked, error) {
 	clients := map[string]*adminClient{}
 	for _, name := range r.addrs {

@@ -1,5 +1,5 @@
-// Package admin is the admin API: what operators ask a running process, and how they
-// change counters. It is one service with two forms, gRPC ([adminpb]) and JSON over
+// Package admin is the admin API, by which operators ask a running process and change
+// counters. It is one service with two forms, gRPC ([adminpb]) and JSON over
 // HTTP, which have the same methods, tokens, errors and documents.
 //
 // It promises that a caller without a right token learns nothing and changes nothing,
@@ -56,7 +56,7 @@ type Limits interface {
 	RuleCells(rule string) (prefix string, belongs func(key string) bool, err error)
 }
 
-// Status tells what the process does. Its documents are JSON.
+// Status tells how the process is doing. Its documents are JSON.
 type Status interface {
 	// JSON is the document of GET /v1/status.
 	JSON() []byte

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// mostAudited is how many entries the API keeps.
+// mostAudited is the number of entries that the API keeps.
 const mostAudited = 1000
 
 // audit keeps the last changes, and logs each of them.

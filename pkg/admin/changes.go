@@ -24,7 +24,7 @@ type Changes struct {
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// Change is what became of one cell.
+// Change is the change of one cell, or the reason why it was not changed.
 type Change struct {
 	Rule   string `json:"rule"`
 	Key    string `json:"key"`

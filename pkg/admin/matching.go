@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// mostResets is how many cells one batch for the store resets.
+	// mostResets bounds the cells that one batch for the store resets.
 	mostResets = 100
 	// progressPause is the least time between two reports of progress.
 	progressPause = 500 * time.Millisecond
@@ -27,7 +27,7 @@ const (
 
 var errScanning = status.Error(codes.ResourceExhausted, "another reset of all cells of a rule is under way: try again when it is done")
 
-// Progress tells how far the reset of all cells of a rule is.
+// Progress tells how far the reset of all cells of a rule has come.
 type Progress struct {
 	Scanned int64    `json:"scanned"` // keys of the store that were looked at
 	Matched int64    `json:"matched"`
@@ -45,8 +45,9 @@ type matching struct {
 	Progress
 }
 
-// resetMatching resets all cells of a rule, and tells its progress now and then. It
-// ends early if tell fails. The cells that were reset until then are audited.
+// resetMatching resets all cells of a rule, and calls tell with its progress at
+// most every progressPause. It ends early if tell fails. The cells that were reset until
+// then are audited.
 func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(Progress) error) (Changes, error) {
 	if err := checkReason(r.GetReason()); err != nil {
 		return Changes{}, err
@@ -74,7 +75,7 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 	return done, nil
 }
 
-// cellsOf returns how to find the cells of a rule in the store.
+// cellsOf returns the scanner of the store, and what [Limits.RuleCells] says of a rule.
 func (a *API) cellsOf(domain, rule string) (backends.Scanner, string, func(string) bool, error) {
 	if domain == "" || rule == "" {
 		return nil, "", nil, invalid("all_matching needs a domain and a rule: want the rule's path, such as shop.plan_free.user")

@@ -54,7 +54,7 @@ func newNode(hash uint64, domain string, v *service.Verdict) *node {
 	return n
 }
 
-// cut stands for the bytes that were left out.
+// cut ends a text of which bytes were left out.
 const cut = "…"
 
 // shortened is a copy of s of at most n bytes, and cut if that is not all of s.
@@ -100,8 +100,8 @@ func (s *summary) raise(n *node, at int) (gone *node) {
 
 func (s *summary) total(n *node) int64 { return n.counted[s.order].sum() + n.inherited[s.order].sum() }
 
-// settle orders the heap anew after slots were emptied, and returns the nodes that have
-// left it because nothing of them is in the last minute.
+// settle orders the heap anew after slots were emptied. It removes and returns the nodes
+// that have no counts in the last minute.
 func (s *summary) settle() (gone []*node) {
 	s.nodes = slices.DeleteFunc(s.nodes, func(n *node) bool {
 		if n.sum[s.order] = s.total(n); n.sum[s.order] > 0 {

@@ -9,10 +9,10 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Table is the document of the admin API.
+// Table is the document of GET /v1/top: descriptors in an order, the highest first.
 type Table struct {
 	By string `json:"by"`
-	// Window is the length of the past that counts, such as 60s.
+	// Window is the length of the time that is counted, up to now: 60s.
 	Window string `json:"window"`
 	// Error is the most by which a row may be too high: the largest of the rows.
 	Error int64 `json:"error"`
@@ -73,7 +73,7 @@ func (t *Top) Table(by, rule string, n int) Table {
 	return table
 }
 
-// covered is the length of the past that the slots hold, at least a second.
+// covered is the length of the time that the slots count, at least a second.
 func (t *Top) covered(now time.Time) time.Duration {
 	begin := t.start.Add(time.Duration(max(0, t.slot-slots+1)) * (span / slots))
 	return max(time.Second, now.Sub(begin))

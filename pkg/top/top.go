@@ -40,11 +40,12 @@ const (
 var names = [orders]string{"denied", "hits", "cost"}
 
 const (
-	// span is the length of the past that counts.
+	// span is the length of the time that is counted, up to now.
 	span = time.Minute
-	// slots divide span: a count leaves with its slot.
+	// slots is the number of parts of span. The counts of a slot are forgotten together.
 	slots = 6
-	// looks is how many requests a second are looked at. More are sampled.
+	// looks is the number of requests a second that are looked at. Of more requests only
+	// a random sample is looked at.
 	looks = 2500
 	// review is how often the share of requests that are looked at is set anew.
 	review = 100 * time.Millisecond
@@ -206,7 +207,8 @@ func (t *Top) advance(now time.Time) {
 	}
 }
 
-// review sets the share of requests that are looked at, so that looks a second are.
+// review sets the share of requests that are looked at, so that about looks requests a
+// second are looked at.
 func (t *Top) review(now time.Time, every uint32) {
 	t.looked++
 	took := now.Sub(t.reviewed)

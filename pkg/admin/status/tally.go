@@ -47,7 +47,7 @@ func (s *Status) tally(r *descriptors.Rule) *tally {
 	return t
 }
 
-// advance moves what was counted since the last call into the second now.
+// advance moves the counts since the last call into the second now.
 func (t *tally) advance(now int64) {
 	var more ends
 	for kind := range t.counts {

@@ -14,7 +14,7 @@ import (
 
 // request is a line of a log, read.
 type request struct {
-	ask service.Ask // without descriptors if the line has none of them
+	ask service.Ask // without descriptors if the line lacks fields for all of them
 	at  time.Time
 	err error // the line is malformed
 }

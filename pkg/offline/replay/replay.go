@@ -26,7 +26,8 @@ type Options struct {
 	// Against are other rules, which decide the same requests; nil for none.
 	Against *descriptors.Tree
 	Mapping Mapping
-	// Malformed is told of each line that is no request of the log.
+	// Malformed is called with each line that is not a line of such a log, or whose
+	// request is wrong. why is the reason.
 	Malformed func(file string, line int64, why error)
 }
 
@@ -65,10 +66,10 @@ func New(o Options) (*Replay, error) {
 	return r, err
 }
 
-// Bytes is how much was read. Another goroutine may ask for it.
+// Bytes returns the number of bytes that were read. It may be called while Log runs.
 func (r *Replay) Bytes() int64 { return r.read.Load() }
 
-// block is a part of a log: whole lines, and what they say.
+// block is a part of a log: whole lines, and the requests that they describe.
 type block struct {
 	file     string
 	first    int64 // the number of the first line
@@ -79,7 +80,8 @@ type block struct {
 	err      error // of the log after these lines
 }
 
-// Log decides the requests of a log. The error is the log's, or ctx's.
+// Log decides the requests of a log, and adds them to the result. Its error is that of
+// reading the log, or that of ctx.
 func (r *Replay) Log(ctx context.Context, log Log) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -233,8 +235,8 @@ func (r *Replay) request(q *request) error {
 	return nil
 }
 
-// Result is what the rules would have done to all logs so far. It is called once, after
-// the last log.
+// Result returns what the rules would have done to the requests of all logs. Call it once,
+// after the last log.
 func (r *Replay) Result() *Result {
 	out := &r.result
 	if out.Requests > 0 {

@@ -11,9 +11,9 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// Result is the document of the command.
+// Result is the document of `rls replay`.
 type Result struct {
-	Lines     int64      `json:"lines"`    // but empty ones
+	Lines     int64      `json:"lines"`    // that are not empty
 	Requests  int64      `json:"requests"` // lines that made a request
 	Malformed int64      `json:"malformed"`
 	Denied    int64      `json:"denied"` // requests
@@ -24,7 +24,7 @@ type Result struct {
 	Against   *Against   `json:"against,omitempty"`
 }
 
-// Against is what other rules would have done.
+// Against tells what other rules would have done to the same requests.
 type Against struct {
 	Rules        []*Rule `json:"rules"`
 	Denied       int64   `json:"denied"`
@@ -32,7 +32,7 @@ type Against struct {
 	NewlyAllowed int64   `json:"newly_allowed"` // requests that the other rules let pass
 }
 
-// Rule is what one rule would have done. It counts descriptors, not requests.
+// Rule tells what one rule would have done. It counts descriptors, not requests.
 type Rule struct {
 	Rule     string  `json:"rule"`
 	File     string  `json:"file"`
@@ -40,7 +40,8 @@ type Rule struct {
 	Requests int64   `json:"requests"`
 	Denied   int64   `json:"denied"`
 	Share    float64 `json:"share"` // Denied of Requests
-	// ShadowDenied is how many a rule in shadow mode would have denied without it.
+	// ShadowDenied is the number of descriptors that a rule in shadow mode would have
+	// denied without shadow mode.
 	ShadowDenied int64      `json:"shadow_denied,omitempty"`
 	FirstDenial  *time.Time `json:"first_denial"` // null without one
 	Top          []Key      `json:"top"`          // keys denied most, also those in shadow mode
@@ -63,7 +64,7 @@ type Hour struct {
 	Denied   int64     `json:"denied"`
 }
 
-// mostTop is how many keys a rule shows.
+// mostTop is the number of keys that a rule shows.
 const mostTop = 10
 
 // side is one set of rules.
