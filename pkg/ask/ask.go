@@ -1,8 +1,8 @@
-// Package ask reads requests that people write: in test files, in JSON, and as
-// arguments of commands.
+// Package ask reads requests that people write: in test files, and as arguments of
+// commands.
 //
-// A request is written as the page /json takes it, in protobuf's JSON with names in
-// snake_case or camelCase, or shorter:
+// In a file a request is written as the page /json takes it, with the names of protobuf's
+// JSON in snake_case or camelCase, or shorter:
 //
 //	{domain: shop, descriptors: [{plan: free, user: ann}], hits: 1}
 //

@@ -1,14 +1,12 @@
 package ask_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/ask"
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 )
@@ -51,6 +49,7 @@ func readYAML(text string) string {
 
 func TestRequestsAsPeopleWriteThem(t *testing.T) {
 	for text, want := range map[string]string{
+		`{"domain":"s","hitsAddend":2,"descriptors":[{"entries":[{"key":"a","value":"b/"}],"hitsAddend":"5","limit":{"requestsPerUnit":1,"unit":"DAY"}}]}`: `s hits 2 | a="b/" hits 5 limit 1/1*DAY`,
 		`{domain: shop, descriptors: [{plan: free, user: ann}]}`:                                                        `shop hits 0 | plan="free" user="ann"`,
 		`{domain: shop, descriptors: [{user: 010, on: yes, x: 1.50, y: }]}`:                                             `shop hits 0 | user="010" on="yes" x="1.50" y=""`,
 		`{domain: shop, descriptors: [{b: 1, a: 2}, {}], hits: 7}`:                                                      `shop hits 7 | b="1" a="2" |`,
@@ -87,54 +86,4 @@ func TestRequestsAsPeopleWriteThem(t *testing.T) {
 			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
 		}
 	}
-}
-
-func TestParseJSON(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"domain": "shop", "descriptors": [{"plan": "free", "user": "ann"}]}`:                                                                                        `shop hits 0 | plan="free" user="ann"`,
-		`{"domain":"s","hitsAddend":2,"descriptors":[{"entries":[{"key":"a","value":"\ud83d\ude00/"}],"hitsAddend":"5","limit":{"requestsPerUnit":1,"unit":"DAY"}}]}`: `s hits 2 | a="😀/" hits 5 limit 1/1*DAY`,
-		`{"domain":"s","descriptors":[{"a":1e3,"b":true,"c":null}]}`:                                                                                                  `s hits 0 | a="1e3" b="true" c=""`,
-		"{\n\t\"domain\":\"s\",\n\t\"descriptors\":[{\"entries\":[{\"kye\":\"a\"}]}]}": `descriptors[0].entries[0].kye: unknown key; did you mean "key"? (line 3, column 30); ` +
-			`descriptors[0].entries[0].key: is missing; the key (line 3, column 29)`,
-		`{"domain":"s","descriptors":[`:          `not valid JSON: unexpected EOF (line 1, column 30)`,
-		``:                                       `not valid JSON: unexpected EOF (line 1, column 1)`,
-		`{"domain":"s"} {`:                       `not valid JSON: something follows the JSON value (line 1, column 17)`,
-		`[1]`:                                    `the request: must be a mapping with domain, descriptors, hits, hits_addend, not a list (line 1, column 1)`,
-		strings.Repeat("[", 200):                 `not valid JSON: values stand more than 100 deep in each other (line 1, column 102)`,
-		`{"domain":"s","descriptors":[{"a" 1}]}`: `not valid JSON: invalid character '1' after object key (line 1, column 35)`,
-	} {
-		a, err := ask.ParseJSON([]byte(text))
-		got := show(&a)
-		if err != nil {
-			got = err.Error()
-		}
-		if got != want {
-			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
-		}
-	}
-}
-
-// FuzzParseJSON: only JSON with a domain and descriptors is a request, and no
-// entry is empty.
-func FuzzParseJSON(f *testing.F) {
-	for _, text := range []string{
-		`{"domain": "shop", "descriptors": [{"plan": "free", "user": "ann"}], "hits": -1}`,
-		`{"domain":"s","hitsAddend":2,"descriptors":[{"entries":[{"key":"a","value":"b"}],"hitsAddend":"5","limit":{"requestsPerUnit":1,"unit":"DAY"}}]}`,
-		`[{"a":null}]`, `{"a":1e3}`, `"`, `{"domain"`, `-`,
-	} {
-		f.Add([]byte(text))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		a, err := ask.ParseJSON(text)
-		if err == nil && (!json.Valid(text) || a.Domain == "" || len(a.Descriptors) == 0) {
-			t.Fatalf("%q: read as %+v", text, a)
-		}
-		for _, d := range a.Descriptors {
-			for _, e := range d.Entries {
-				if e == (descriptors.Entry{}) {
-					t.Fatalf("%q: an empty entry", text)
-				}
-			}
-		}
-	})
 }
