@@ -12,7 +12,7 @@ import (
 	"example.org/rls/pkg/sources"
 )
 
-// ruleOptions is how rules load under the settings. All commands that load rules
+// ruleOptions returns the options with which rules load under the settings. All commands that load rules
 // call it, so that rules mean the same to all of them.
 func ruleOptions(s settings.RuleSettings) (language.Options, error) {
 	strategy, err := algorithms.ParseStrategy(s.DefaultStrategy)

@@ -100,10 +100,10 @@ func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	return writeReplay(k.Stdout, result)
 }
 
-// mostTold is how many malformed lines are shown.
+// mostTold is the number of malformed lines that are shown.
 const mostTold = 3
 
-// options is what the flags say. Its errors are usage errors.
+// options reads the flags and loads the rules. Its errors are usage errors.
 func (c *replayCmd) options() (*replay.Options, error) {
 	var o replay.Options
 	var err error

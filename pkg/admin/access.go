@@ -20,7 +20,7 @@ type listener struct {
 	socket string // the path of the Unix socket; "" is TCP
 }
 
-// caller is who sent a request.
+// caller is the sender of a request.
 type caller struct {
 	who  string // the subject of the certificate, the name of the token, or unix
 	from string // the address, or the path of the socket

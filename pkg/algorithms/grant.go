@@ -6,7 +6,7 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// grantFactor is how many times its requests a limit may be granted at once.
+// grantFactor bounds one grant: this many times the requests of the limit.
 const grantFactor = 10
 
 // MostGranted is how many hits one grant may have: 10 times the requests of the limit.

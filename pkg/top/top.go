@@ -47,7 +47,8 @@ const (
 	// looks is the number of requests a second that are looked at. Of more requests only
 	// a random sample is looked at.
 	looks = 2500
-	// review is how often the share of requests that are looked at is set anew.
+	// review is the time after which the share of requests that are looked at is set
+	// anew.
 	review = 100 * time.Millisecond
 )
 

@@ -132,7 +132,7 @@ type Rate struct {
 	Denied float64 `json:"denied"`
 }
 
-// maxRates is how many rules have their rates in each event: the busiest ones.
+// maxRates is the number of rules whose rates are in each event: the busiest ones.
 const maxRates = 200
 
 // force is the rules in force. Status.mu guards it.

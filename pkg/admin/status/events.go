@@ -106,7 +106,7 @@ func (s *Status) Watch(ctx context.Context) iter.Seq[[]byte] {
 	}
 }
 
-// sendTimeout is how long a listener may take to read an event.
+// sendTimeout is the longest time that a listener may take to read an event.
 const sendTimeout = 10 * time.Second
 
 // Events serves [Status.Watch] as server-sent events without names.

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// historySeconds is how far the history goes back.
+	// historySeconds is the length of the history.
 	historySeconds = 15 * 60
 	// latencySeconds is the time that percentiles of latency are about.
 	latencySeconds = 60
@@ -54,7 +54,7 @@ func (r *ring[T]) all() iter.Seq[T] {
 	}
 }
 
-// second is what happened in one second.
+// second counts the requests of one second.
 type second struct {
 	ends     [kinds]uint32 // requests by how they ended
 	p50, p99 time.Duration // 0 without requests

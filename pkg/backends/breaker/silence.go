@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// few is how many calls and callers together may wait for a silent server.
+	// few bounds the calls and callers that together wait for a silent server.
 	few = 50
 	// ticks of the length Slow / ticksOfSlow without an answer make a server silent, or
 	// more if a call usually takes longer than half of that time.

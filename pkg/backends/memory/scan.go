@@ -9,7 +9,7 @@ import (
 
 var _ backends.Scanner = (*Store)(nil)
 
-// scanned is how many cells Scan looks at while it holds a shard's lock.
+// scanned is the number of cells that Scan looks at while it holds a shard's lock.
 const scanned = 1024
 
 // Scan implements backends.Scanner. It leaves out cells that have ended.

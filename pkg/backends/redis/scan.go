@@ -13,7 +13,7 @@ import (
 
 var _ backends.Scanner = (*Store)(nil)
 
-// scanned is how many keys one SCAN looks at, which takes Redis less than a
+// scanned is the number of keys that one SCAN looks at, which takes Redis less than a
 // millisecond.
 const scanned = 1000
 

@@ -28,7 +28,7 @@ const (
 	OldShadow       Lint = "old-shadow"
 )
 
-// longShadow is how long a rule may be in shadow mode before OldShadow warns.
+// longShadow is the time in shadow mode after which OldShadow warns of a rule.
 const longShadow = 30 * 24 * time.Hour
 
 func (r *reader) lint(name Lint, at descriptors.Position, path, format string, args ...any) {

@@ -38,7 +38,7 @@ type Log struct {
 }
 
 const (
-	// blockSize is how many bytes of a log one goroutine parses at a time.
+	// blockSize is the number of bytes of a log that one goroutine parses at a time.
 	blockSize = 256 << 10
 	// longestLine is the most bytes of a line that is read.
 	longestLine = 1 << 20
