@@ -68,7 +68,7 @@ type Top struct {
 	kept     [orders]summary
 	nodes    map[uint64]*node // by the hash of rule and entries
 	totals   [orders]counts
-	weights  [slots]uint32 // the largest value of every in each slot
+	weights  [slots]uint32 // the largest value of every in each slot, also of requests left out
 	start    time.Time
 	slot     int64 // the number of the running slot since start
 	looked   int   // since reviewed
@@ -104,8 +104,7 @@ func (t *Top) Observe(o *service.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.advance(now)
-	t.review(now, every)
-	t.weights[t.at()] = max(t.weights[t.at()], every)
+	t.weights[t.at()] = max(t.weights[t.at()], every, t.review(now, every))
 	for first := 0; first < len(o.Verdicts); {
 		end := first + 1
 		for end < len(o.Verdicts) && o.Verdicts[first].SameDescriptor(&o.Verdicts[end]) {
@@ -190,7 +189,7 @@ func (t *Top) advance(now time.Time) {
 	for range min(slot-t.slot, slots) {
 		t.slot++
 		at := t.at()
-		t.weights[at] = 0
+		t.weights[at] = t.every.Load()
 		for order := range t.totals {
 			t.totals[order][at] = 0
 		}
@@ -209,13 +208,13 @@ func (t *Top) advance(now time.Time) {
 }
 
 // review sets the share of requests that are looked at, so that about looks requests a
-// second are looked at.
-func (t *Top) review(now time.Time, every uint32) {
+// second are looked at, and returns the new value of every.
+func (t *Top) review(now time.Time, every uint32) uint32 {
 	t.looked++
 	took := now.Sub(t.reviewed)
 	crowd := t.looked > looks/5 // before the time of the review has come
 	if took < review && !crowd {
-		return
+		return every
 	}
 	perSecond := float64(t.looked) / max(took, time.Millisecond).Seconds()
 	switch {
@@ -226,4 +225,5 @@ func (t *Top) review(now time.Time, every uint32) {
 	}
 	t.every.Store(every)
 	t.looked, t.reviewed = 0, now
+	return every
 }

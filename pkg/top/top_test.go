@@ -195,3 +195,23 @@ func BenchmarkObserve(b *testing.B) {
 		}
 	})
 }
+
+// The first requests after a burst are sampled, too: a row that misses one says so.
+func TestErrorAfterBurst(t *testing.T) {
+	for _, pause := range []time.Duration{0, 15 * time.Second} {
+		for range 20 {
+			synctest.Test(t, func(t *testing.T) {
+				counted := top.New(top.Options{Keys: 10})
+				const burst = 501 // the last one makes the sketch look at every second request
+				for range burst {
+					counted.Observe(asked("ann", 1, true))
+				}
+				time.Sleep(pause)
+				counted.Observe(asked("ann", 1, true))
+				if row := counted.Table("hits", "", 1).Rows[0]; row.Hits != burst+1 && row.Error == 0 {
+					t.Errorf("%v after %d requests one more: got %d hits with error 0", pause, burst, row.Hits)
+				}
+			})
+		}
+	}
+}
