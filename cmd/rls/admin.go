@@ -33,7 +33,7 @@ type adminParts struct {
 func adminOn(s *settings.Settings) bool { return s.Admin.TokenFile != "" || s.Admin.UDS != "" }
 
 // newAdmin returns the listeners of the admin API: one with tokens, and a Unix socket.
-// There are none if no setting names tokens or a socket. ctx ends when the process is
+// Without a setting that names tokens or a socket it returns no listener. ctx ends when the process is
 // told to end.
 func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watch *reread.Watcher, stderr io.Writer, log *slog.Logger) ([]server.HTTP, error) {
 	a := &s.Admin

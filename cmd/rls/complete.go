@@ -67,8 +67,8 @@ func (l *line) read(word string) {
 	}
 }
 
-// candidates returns the words that may follow. Those that begin otherwise than the
-// last word are among them.
+// candidates returns the words that may follow, also words that do not begin with the
+// last word.
 func (l *line) candidates(last string) []candidate {
 	name, _, hasValue := strings.Cut(last, "=")
 	switch {

@@ -11,7 +11,7 @@ import (
 
 // Exit codes besides 0.
 const (
-	exitFailed    = 1 // what was checked or asked did not hold, or could not be reached
+	exitFailed    = 1 // a check failed, a process refused the request, or a process could not be reached
 	exitUsage     = 2 // a wrong flag, argument or setting, or input that cannot be read
 	exitOverLimit = 3 // the service answered OVER_LIMIT
 )

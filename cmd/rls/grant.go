@@ -10,7 +10,7 @@ import (
 
 type grantCmd struct {
 	requestFlags
-	Hits   int64  `required:"" help:"Hits that may pass beyond those that remain, at most 10 times the limit."`
+	Hits   int64  `required:"" help:"Hits that may pass besides the hits that remain, at most 10 times the limit."`
 	Reason string `help:"Reason for the grant, for the audit."`
 
 	outputFlags

@@ -29,7 +29,7 @@ type cli struct {
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running service whether it is healthy."`
 	Get         getCmd         `cmd:"" help:"Print the counters of a request in a running process."`
 	Reset       resetCmd       `cmd:"" help:"Empty the counters of a request, or of all values of a rule."`
-	Grant       grantCmd       `cmd:"" help:"Let hits pass beyond those that remain, for the running window."`
+	Grant       grantCmd       `cmd:"" help:"Let more hits pass than remain, for the running window."`
 	Top         topCmd         `cmd:"" help:"Show the keys that are denied, asked for or charged most in running processes."`
 	Completion  completionCmd  `cmd:"" help:"Print a script that completes the command line in a shell."`
 	Complete    completeCmd    `cmd:"" name:"__complete" hidden:"" help:"Print the completions of a command line."`
@@ -42,8 +42,8 @@ type cli struct {
 // Help implements [kong.HelpProvider].
 func (*cli) Help() string {
 	return `Exit codes:
-  0  done; 'rls COMMAND --help' has those of each command
-  1  what was checked or asked did not hold, or could not be reached
+  0  done; 'rls COMMAND --help' has the exit codes of each command
+  1  a check failed, a process refused the request, or a process could not be reached
   2  wrong usage, or input that cannot be read
 
 Examples:

@@ -15,8 +15,7 @@ import (
 
 const schemaFolder = "../../docs/schema/"
 
-// The schemas in docs/schema, to which the files in config/ refer, are those that the
-// program prints.
+// The program prints the schemas in docs/schema, to which the files in config/ refer.
 func TestSchemasInDocs(t *testing.T) {
 	for of := range schemas {
 		var printed bytes.Buffer

@@ -11,8 +11,8 @@ import (
 )
 
 // newStatus returns the part of the admin API that tells how the process is doing, nil if
-// the API is off. The breakers are those of the store's servers; replicas is nil for a
-// store in this process.
+// the API is off. Each server of the store has a breaker; replicas is nil for a store in
+// this process.
 func newStatus(s *settings.Settings, breakers []*breaker.Watch, replicas *standin.Replicas) *status.Status {
 	if !adminOn(s) {
 		return nil

@@ -140,7 +140,7 @@ type replicas struct {
 	clients map[string]*adminClient
 }
 
-// asked counts the processes that were asked, and those of them that answered.
+// asked has the number of processes that were asked, and how many of them answered.
 type asked struct{ all, answered int }
 
 // check returns a usage error if an address or a flag of the access is wrong.

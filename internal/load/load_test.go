@@ -13,14 +13,14 @@ import (
 // run runs a load in the time of a bubble of synctest.
 func run(ctx context.Context, o Options) Summary {
 	l := New(o)
-	l.nap = time.Sleep
+	l.nap = func(d time.Duration) { <-time.After(d) }
 	return l.Run(ctx)
 }
 
 // answersAfter is a service that answers OK after a time.
 func answersAfter(d time.Duration) func(context.Context, int) (bool, error) {
 	return func(context.Context, int) (bool, error) {
-		time.Sleep(d)
+		<-time.After(d)
 		return false, nil
 	}
 }
@@ -39,7 +39,7 @@ func TestConcurrency(t *testing.T) {
 		var now, most atomic.Int64
 		s := run(t.Context(), Options{Requests: 12, Concurrency: 4, Send: func(context.Context, int) (bool, error) {
 			most.Store(max(most.Load(), now.Add(1)))
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			now.Add(-1)
 			return false, nil
 		}})
@@ -64,7 +64,7 @@ func TestStallShowsInEveryRequestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t.Context(), Options{Duration: 2 * time.Second, Rate: 100, Concurrency: 1, Send: func(_ context.Context, i int) (bool, error) {
 			if i == 50 {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 			return false, nil
 		}})
@@ -95,7 +95,7 @@ func TestEndOfContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 		defer cancel()
 		s := run(ctx, Options{Concurrency: 1, Send: func(ctx context.Context, _ int) (bool, error) {
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			return false, ctx.Err()
 		}})
 		if s.OK != 3 || s.Failed != 0 || s.Elapsed != 300*time.Millisecond {
@@ -128,7 +128,7 @@ func TestCountsAndErrors(t *testing.T) {
 func TestHistogram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := run(t.Context(), Options{Requests: 100, Concurrency: 1, Send: func(_ context.Context, i int) (bool, error) {
-			time.Sleep(time.Duration(i+1) * time.Millisecond)
+			<-time.After(time.Duration(i+1) * time.Millisecond)
 			return false, nil
 		}})
 		want := []Bucket{

@@ -73,7 +73,7 @@ func TestProgress(t *testing.T) {
 		stop := progress(&screen, func() int { return 6 }, func() string {
 			return fmt.Sprintf("%.0fs, and so on", time.Since(begun).Seconds())
 		})
-		time.Sleep(2500 * time.Millisecond)
+		<-time.After(2500 * time.Millisecond)
 		stop()
 		stop()
 		if want := "\r\x1b[K1s, a\r\x1b[K2s, a\r\x1b[K"; screen.String() != want {
@@ -86,7 +86,7 @@ func TestProgressOfShortWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var screen strings.Builder
 		stop := progress(&screen, func() int { return 80 }, func() string { return "busy" })
-		time.Sleep(900 * time.Millisecond)
+		<-time.After(900 * time.Millisecond)
 		stop()
 		if screen.Len() > 0 {
 			t.Errorf("shown: %q", screen.String())
@@ -103,7 +103,7 @@ func TestProgressInFile(t *testing.T) {
 	defer file.Close()
 	synctest.Test(t, func(t *testing.T) {
 		stop := Progress(file, func() string { t.Error("text was called"); return "" })
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		stop()
 	})
 }

@@ -206,7 +206,7 @@ func TestErrorAfterBurst(t *testing.T) {
 				for range burst {
 					counted.Observe(asked("ann", 1, true))
 				}
-				time.Sleep(pause)
+				<-time.After(pause)
 				counted.Observe(asked("ann", 1, true))
 				if row := counted.Table("hits", "", 1).Rows[0]; row.Hits != burst+1 && row.Error == 0 {
 					t.Errorf("%v after %d requests one more: got %d hits with error 0", pause, burst, row.Hits)

@@ -153,10 +153,10 @@ func TestAnswersSoonAfterTheStart(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&rules, "  - {key: user, value: u%d, rate_limit: {unit: minute, requests_per_unit: %d}}\n", i, i+1)
 	}
-	// The machine may be busy, so the best of several starts is compared.
-	const promised, tries = 300 * time.Millisecond, 5
+	// The machine may be busy, so the program starts again until it was in time once.
+	const promised, tries = 150 * time.Millisecond, 20
 	best := time.Hour
-	for range tries {
+	for try := 0; try < tries && best > promised; try++ {
 		begin := time.Now()
 		s := launch(t, rules.String())
 		testenv.Eventually(t, patience, func() bool {
