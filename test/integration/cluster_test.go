@@ -30,7 +30,7 @@ func TestClusterLosesMasters(t *testing.T) {
 	s := serve(t, plenty, append(redisAt(strings.Join(cluster.Addrs(), ",")), "REDIS_TYPE=cluster")...)
 	crowd := users(60)
 	flow := s.pass(300, 100*time.Millisecond, crowd...)
-	testenv.Eventually(t, patience, func() bool { return len(flow.so()) > 2*len(crowd) }, "each user has a counter")
+	testenv.Eventually(t, patience, func() bool { return len(flow.since(time.Time{})) > 2*len(crowd) }, "each user has a counter")
 	for i, c := range []struct {
 		how  string
 		lose func(*testenv.Server)
@@ -47,10 +47,10 @@ func TestClusterLosesMasters(t *testing.T) {
 		testenv.Eventually(t, patience, func() bool { return replica.does("ROLE").([]any)[0] == "master" }, "the replica is promoted")
 		promoted := time.Now()
 		testenv.Eventually(t, patience, func() bool {
-			return len(flow.so().only(sentAfter(promoted.Add(time.Second)), of(lost))) > 50
+			return len(flow.since(promoted.Add(time.Second)).only(of(lost))) > 50
 		}, "calls go on")
-		got := flow.so()
-		others := got.only(sentAfter(gone), func(a sample) bool { return !of(lost)(a) })
+		got := flow.since(gone)
+		others := got.only(func(a sample) bool { return !of(lost)(a) })
 		outage, after := got.only(sentBetween(gone, promoted), of(lost)), got.only(sentAfter(promoted.Add(time.Second)), of(lost))
 		t.Logf("%s: promoted after %v; failed: %d of %d meanwhile, %d of %d on other masters, %d of %d a second later", c.how, promoted.Sub(gone),
 			len(outage.only(failed)), len(outage), len(others.only(failed)), len(others), len(after.only(failed)), len(after))

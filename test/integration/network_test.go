@@ -93,7 +93,7 @@ func TestVanishedPeer(t *testing.T) {
 			opened, vanished := network.Opened(), time.Now()
 			network.Forget()
 			testenv.Eventually(t, patience, func() bool {
-				return len(flow.so().only(sentAfter(vanished.Add(noticed)), verdict(ok))) > 300
+				return len(flow.since(vanished.Add(noticed)).only(verdict(ok))) > 300
 			}, "calls are decided on new connections")
 			got := flow.end()
 			meanwhile, after := got.only(sentBetween(vanished, vanished.Add(noticed))), got.only(sentAfter(vanished.Add(noticed)))
@@ -114,7 +114,7 @@ const noticed = 1300 * time.Millisecond
 func settle(s *service, f *traffic) {
 	s.t.Helper()
 	testenv.Eventually(s.t, patience, func() bool {
-		recent := f.so().only(sentAfter(time.Now().Add(-200 * time.Millisecond)))
+		recent := f.since(time.Now().Add(-200 * time.Millisecond))
 		return len(recent) > 10 && len(recent.only(failed)) == 0
 	}, "calls are decided")
 }
@@ -162,11 +162,11 @@ func TestOneOfThreeMemcachedsIsFrozen(t *testing.T) {
 	if len(on[0]) < 5 || len(on[1]) < 20 {
 		t.Fatalf("%d of %d users are on the frozen server", len(on[0]), len(crowd))
 	}
-	testenv.Eventually(t, patience, func() bool { return len(flow.so().only(sentAfter(froze))) > 900 }, "calls go on")
+	testenv.Eventually(t, patience, func() bool { return len(flow.since(froze)) > 900 }, "calls go on")
 	servers[0].Resume()
 	back := time.Now()
 	testenv.Eventually(t, patience, func() bool {
-		return len(flow.so().only(sentAfter(back.Add(time.Second)))) > 300
+		return len(flow.since(back.Add(time.Second))) > 300
 	}, "calls go on")
 	got := flow.end()
 	frozen, live, after := got.only(sentBetween(froze, back), of(on[0])), got.only(sentBetween(froze, back), of(on[1])), got.only(sentAfter(back.Add(time.Second)))

@@ -151,7 +151,7 @@ func (o *outage) run(away, back func(), remaining uint32) {
 	testenv.Eventually(t, patience, func() bool { return time.Since(returned) > time.Second }, "a second has passed")
 	byPolicy := o.byPolicy()
 	testenv.Eventually(t, patience, func() bool {
-		return len(flow.so().only(sentAfter(returned.Add(time.Second)))) > 1000
+		return len(flow.since(returned.Add(time.Second))) > 1000
 	}, "checks go on")
 	byPolicy = o.byPolicy() - byPolicy
 	got := flow.end()
@@ -206,7 +206,7 @@ func (o *outage) run(away, back func(), remaining uint32) {
 	}
 	flow.atLeast(t, 0.99, verdict(ok), after, "checks are right a second after the store's return")
 	stalledAfter := float64(len(after) - len(after.only(flow.calm)))
-	if 2*stalledAfter > float64(len(after)) {
+	if stalledAfter > busy*float64(len(after)) {
 		t.Logf("not measured, because the machine stalled during %v of %d: that no policy decides a second after the store's return", stalledAfter, len(after))
 	} else if byPolicy > 0.001*float64(len(after))+stalledAfter {
 		t.Errorf("policies decided %v of %d checks more than a second after the store's return; %v stalled", byPolicy, len(after), stalledAfter)
@@ -215,10 +215,10 @@ func (o *outage) run(away, back func(), remaining uint32) {
 		t.Errorf("rls_policy_active is %v after the outage, want 0", got)
 	}
 	// On a machine that stalls, a server may seem away once more.
-	if len(told) > 2 && 2*stalled < float64(len(during)) {
+	if len(told) > 2 && stalled < busy*float64(len(during)) {
 		t.Errorf("the log has %d lines about the server, want one when it goes and one when it is back: %q", len(told), told)
 	}
-	if more := o.lines(o.server)[lines+len(told):]; len(more) > 0 && 2*stalledAfter < float64(len(after)) {
+	if more := o.lines(o.server)[lines+len(told):]; len(more) > 0 && stalledAfter < busy*float64(len(after)) {
 		t.Errorf("the log has %d lines about the server after its return, want none: %q", len(more), more)
 	}
 }
