@@ -90,8 +90,8 @@ func TestReplicaIsNotBack(t *testing.T) {
 	}
 }
 
-// TestWrongKindOfServer: errors and the log say which kind of server answered and
-// which option would be right.
+// TestWrongKindOfServer: errors and the log say once which kind of server answered
+// and which option would be right, and nothing else.
 func TestWrongKindOfServer(t *testing.T) {
 	certs := testenv.Certs(t)
 	plain, secure := testenv.Redis(t), testenv.Redis(t, certs.RedisArgs()...)
@@ -117,6 +117,9 @@ func TestWrongKindOfServer(t *testing.T) {
 			}
 			if got := log.With("away"); len(got) != 1 || !strings.Contains(got[0], c.want) {
 				t.Errorf("the log has %q, want one line with %q", got, c.want)
+			}
+			if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 1 || strings.Count(lines[0], c.want) != 1 {
+				t.Errorf("the log has %q, want %q once", lines, c.want)
 			}
 		})
 	}

@@ -86,7 +86,7 @@ func (c *clock) report(err error) {
 	if err != nil && c.failed != nil {
 		c.failed(err)
 	}
-	switch refused := err != nil && answered(err) && !cannotServe(err); {
+	switch refused := err != nil && answered(err) && !cannotServe(err) && wrongKind(err) == ""; {
 	case refused && !c.refused:
 		c.refused = true
 		c.log.Warn("the store refuses to tell its time, so replicas go by their own clocks: allow TIME", "err", err)

@@ -30,17 +30,28 @@ func cannotServe(err error) bool {
 // explain adds advice to an error that a wrong setting causes. silent says that
 // the server has not answered any call yet.
 func explain(err error, silent bool) error {
-	switch text := err.Error(); {
+	text := err.Error()
+	switch {
 	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		return fmt.Errorf("closed before the first answer (does the server speak TLS on this port? then use TLS or rediss://): %w", err)
 	case errors.Is(err, net.ErrClosed):
 		return errors.New("no answer: the connection was closed with the others of a server that was silent or has become a replica")
-	case strings.Contains(text, "cluster support disabled"):
-		return fmt.Errorf("the server is not part of a cluster (use type SINGLE): %w", err)
-	case strings.Contains(text, "unknown command") && strings.Contains(text, "entinel"):
-		return fmt.Errorf("the server is not a sentinel (use the sentinels' port, or type SINGLE): %w", err)
+	case wrongKind(err) != "" && !strings.Contains(text, wrongKind(err)):
+		return fmt.Errorf("%s: %w", wrongKind(err), err)
 	}
 	return err
+}
+
+// wrongKind is advice about a server that has answered that it is of another kind
+// than [Options.Type]; "" if err is no such answer.
+func wrongKind(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "cluster support disabled"):
+		return "the server is not part of a cluster (use type SINGLE)"
+	case strings.Contains(text, "unknown command") && strings.Contains(text, "entinel"):
+		return "the server is not a sentinel (use the sentinels' port, or type SINGLE)"
+	}
+	return ""
 }
 
 // handshakeError is the error of a TLS handshake with addr. Redis does not

@@ -102,9 +102,19 @@ func (s *Stores) Scan(ctx context.Context, prefix string, each func(keys []strin
 // Now is the main store's time.
 func (s *Stores) Now() int64 { return s.main.Now() }
 
-// Ping asks the main store: a process whose per-second store is away still
-// decides for all other limits.
-func (s *Stores) Ping(ctx context.Context) error { return s.main.Ping(ctx) }
+// Ping says whether the main store can decide: a process whose per-second store is
+// away still decides for all other limits. It asks the per-second store, too, so that
+// a breaker reports a server that is away before a request needs it.
+func (s *Stores) Ping(ctx context.Context) error {
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		_ = s.perSecond.Ping(ctx)
+	}()
+	err := s.main.Ping(ctx)
+	<-asked
+	return err
+}
 
 // Close closes both stores.
 func (s *Stores) Close() error { return errors.Join(s.main.Close(), s.perSecond.Close()) }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
@@ -29,6 +30,22 @@ func TestEachStoreHasItsTimeout(t *testing.T) {
 	b := apply(t, both, patience, false, hit("hour"), second)
 	if took := time.Since(begin); b.Replies[0].Err != nil || b.Replies[1].Err == nil || took > patience/2 {
 		t.Errorf("%v, %v after %v", b.Replies[0].Err, b.Replies[1].Err, took)
+	}
+}
+
+// TestPingFindsThePerSecondRedisAway: a per-second Redis that is away when the process
+// starts is counted as away before a request needs it, and the process is ready.
+func TestPingFindsThePerSecondRedisAway(t *testing.T) {
+	seconds := testenv.Redis(t)
+	seconds.Kill()
+	watch := &breaker.Watch{Slow: patience}
+	both := build(t, stack.Options{
+		Main:      onRedis(t, redis.Options{URL: testenv.Redis(t).Addr}),
+		PerSecond: onRedis(t, redis.Options{URL: seconds.Addr, Watch: watch}),
+	})
+	testenv.Eventually(t, patience, func() bool { return both.Ping(t.Context()) == nil }, "the main Redis answers")
+	if n := watch.Away(); n != 1 {
+		t.Errorf("%d per-second servers are away, want 1", n)
 	}
 }
 
