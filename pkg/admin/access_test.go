@@ -2,6 +2,8 @@ package admin_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/credentials/insecure"
+
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
+	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/reread"
 )
 
@@ -251,25 +256,54 @@ func TestWrongTokenFiles(t *testing.T) {
 	}
 }
 
-// Streams end when the process does, so that they do not hold it up.
-func TestStreamsEnd(t *testing.T) {
+// events opens the stream of events, and reads its first event.
+func (r *rig) events(token string) io.Reader {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	r.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/v1/events", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	bearer(token)(request)
+	response, err := r.client.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = response.Body.Close() })
+	first := make([]byte, 5)
+	if _, err := response.Body.Read(first); err != nil || string(first) != "data:" {
+		r.t.Fatalf("got %q, %v", first, err)
+	}
+	return response.Body
+}
+
+// A stream ends when its caller's token no longer counts.
+func TestStreamsEndWithTheirTokens(t *testing.T) {
 	r := start(t, listening{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/v1/events", nil)
+	events := r.events(readToken)
+	watch, err := pb.NewAdminClient(r.dial(readToken, insecure.NewCredentials())).Watch(ctx, &pb.WatchRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bearer(readToken)(request)
-	response, err := r.client.Do(request)
-	if err != nil {
+	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	first := make([]byte, 5)
-	if _, err := response.Body.Read(first); err != nil || string(first) != "data:" {
-		t.Fatalf("got %q, %v", first, err)
+	r.writeTokens("alice write " + writeToken + "\n")
+	if _, err := io.Copy(io.Discard, events); err != nil {
+		t.Errorf("the events did not end: %v", err)
 	}
+	if _, err := watch.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("Watch did not end: %v", err)
+	}
+}
+
+// Streams end when the process does, so that they do not hold it up.
+func TestStreamsEnd(t *testing.T) {
+	r := start(t, listening{})
+	r.events(readToken)
 	r.end()
 	if err := <-r.stopped; err != nil {
 		t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -32,8 +33,11 @@ func (a *API) call(method string, run func() (any, error)) (document any, err er
 	return run()
 }
 
+// everyLook is how often a stream looks whether its caller's token still counts.
+const everyLook = time.Second
+
 // stream runs a method that lasts as long as its caller likes: its context ends when
-// the process does.
+// the process does, or when the caller's token no longer counts.
 func (a *API) stream(ctx context.Context, method string, run func(context.Context) error) (err error) {
 	select {
 	case a.streams <- struct{}{}:
@@ -45,6 +49,18 @@ func (a *API) stream(ctx context.Context, method string, run func(context.Contex
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.options.Ending, cancel)()
+	go func() {
+		look := time.NewTicker(everyLook)
+		defer look.Stop()
+		for callerOf(ctx).here() {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel()
+	}()
 	return run(ctx)
 }
 
