@@ -158,7 +158,7 @@ func (p *tab) waits(expression string) {
 func (p *tab) sees(parts ...string) {
 	p.t.Helper()
 	for _, part := range parts {
-		p.waits("document.body.innerText.includes(" + quote(part) + ")")
+		p.waits("document.body?.innerText.includes(" + quote(part) + ")")
 	}
 }
 

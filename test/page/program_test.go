@@ -54,12 +54,13 @@ var binaryDir string // TestMain removes it
 // program is a running rls with the rules above. In front of its admin listener stands a
 // server that tests can take away.
 type program struct {
-	t     *testing.T
-	json  string // the URL of /json
-	rules string // the file
-	pid   int
-	url   string // of the page
-	admin string // the same, without the server in front
+	t      *testing.T
+	json   string // the URL of /json
+	rules  string // the file
+	tokens string // the file
+	pid    int
+	url    string // of the page
+	admin  string // the same, without the server in front
 
 	cut     atomic.Bool            // requests fail
 	drop    func()                 // closes connections
@@ -80,10 +81,8 @@ func serve(t *testing.T, env ...string) *program {
 		t.Fatal(err)
 	}
 	p.write(rules)
-	tokens := filepath.Join(dir, "tokens")
-	if err := os.WriteFile(tokens, []byte("alice write "+writeToken+"\nbob read "+readToken+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	p.tokens = filepath.Join(dir, "tokens")
+	p.writeTokens("alice write " + writeToken + "\nbob read " + readToken + "\n")
 	port := func() string { return strconv.Itoa(testenv.FreePort(t)) }
 	web, admin := port(), port()
 	p.json, p.admin = "http://127.0.0.1:"+web+"/json", "http://127.0.0.1:"+admin
@@ -91,7 +90,7 @@ func serve(t *testing.T, env ...string) *program {
 	cmd.Env = append([]string{
 		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false",
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "USE_STATSD=false", "DRAIN_PERIOD=0s",
-		"PORT=" + web, "GRPC_PORT=" + port(), "DEBUG_PORT=" + port(), "ADMIN_PORT=" + admin, "ADMIN_TOKEN_FILE=" + tokens,
+		"PORT=" + web, "GRPC_PORT=" + port(), "DEBUG_PORT=" + port(), "ADMIN_PORT=" + admin, "ADMIN_TOKEN_FILE=" + p.tokens,
 	}, env...)
 	var log testenv.Log
 	cmd.Stdout, cmd.Stderr = &log, &log
@@ -159,10 +158,15 @@ func (p *program) away(is bool) {
 	}
 }
 
-// write puts rules into the file, as an editor does.
-func (p *program) write(text string) {
+// write puts rules into their file, as an editor does.
+func (p *program) write(text string) { p.t.Helper(); p.save(p.rules, text) }
+
+// writeTokens puts tokens into their file.
+func (p *program) writeTokens(text string) { p.t.Helper(); p.save(p.tokens, text) }
+
+func (p *program) save(path, text string) {
 	p.t.Helper()
-	if err := os.WriteFile(p.rules, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@
 
 import { el, field, fill, alertBox } from './dom.js';
 import { session, signIn, onSignedOut, get } from './api.js';
+import { dismiss } from './dialog.js';
 import { clock, span } from './format.js';
 import * as stream from './live.js';
 import { now } from './now.js';
@@ -16,6 +17,7 @@ const main = document.getElementById('main');
 const bar = document.getElementById('bar');
 const stale = document.getElementById('stale');
 const health = document.getElementById('health');
+const who = document.getElementById('who');
 
 let leave = null; // ends the view that is shown
 let shown = '';
@@ -25,6 +27,10 @@ document.getElementById('sign-out').onclick = () => askForToken();
 onSignedOut(() => askForToken('The server no longer takes this token. Sign in again.'));
 document.addEventListener('visibilitychange', () => session.token && (document.hidden ? stream.pause() : stream.start()));
 addEventListener('hashchange', () => session.token && show(true));
+document.querySelector('.skip').onclick = (event) => {
+  event.preventDefault(); // #main is no view
+  main.focus();
+};
 
 // place reads the address: #why?domain=shop is the view why with a domain.
 function place() {
@@ -36,6 +42,7 @@ function place() {
 // goes with them.
 function show(moved) {
   const { name, params } = place();
+  dismiss();
   leave?.();
   for (const a of bar.querySelectorAll('nav a')) {
     if (a.hash === `#${name}`) a.setAttribute('aria-current', 'page');
@@ -52,14 +59,17 @@ function show(moved) {
   shown = name;
 }
 
+const showRole = () => { who.textContent = session.role === 'read' ? 'read only' : ''; };
+
 function enter() {
   bar.hidden = false;
-  document.getElementById('who').textContent = session.role === 'read' ? 'read only' : '';
+  showRole();
   stream.start();
   show(false);
 }
 
 function askForToken(reason) {
+  dismiss();
   leave?.();
   leave = null;
   stream.stop();
@@ -108,6 +118,7 @@ stream.watch((status) => {
 // Old data must look old.
 setInterval(() => {
   if (!session.token || document.hidden) return;
+  showRole(); // the file of tokens may change
   const old = stream.live.stale;
   stale.hidden = !old;
   document.body.toggleAttribute('data-stale', old);

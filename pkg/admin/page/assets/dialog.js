@@ -21,3 +21,6 @@ export function confirm(title, ...content) {
     cancel.focus();
   });
 }
+
+// dismiss answers an open question with Cancel.
+export const dismiss = () => document.querySelector('dialog')?.close('');

@@ -24,11 +24,12 @@ export function fill(e, ...children) {
 }
 
 // Characters that are invisible, or that change the order of those around them.
-const hidden = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const hidden = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
-// visible writes hidden characters as \u0007, so that a value cannot look like another.
+// visible writes hidden characters as JSON does, \u0007, so that a value cannot look like
+// another.
 export const visible = (text) =>
-  String(text).replace(hidden, (c) => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
+  String(text).replace(hidden, (c) => [...Array(c.length)].map((_, i) => '\\u' + c.charCodeAt(i).toString(16).padStart(4, '0')).join(''));
 
 // field is a labelled input: field('Domain', {id, …}).
 export function field(label, props) {

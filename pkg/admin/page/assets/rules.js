@@ -27,6 +27,7 @@ export function rules(main, params) {
 
   let all = null; // of the server
   let asking = false;
+  let failed = false; // the last time
   let cells = new Map(); // by rule, the cells that change each second
 
   async function load() {
@@ -36,9 +37,11 @@ export function rules(main, params) {
       all = await get('/v1/rules');
       for (const r of all.rules) r.text = [r.rule, `${r.file}:${r.line}`, ...r.entries.map(written), ...r.limits.map((l) => `${l.words} ${l.name ?? ''}`), r.shadow ? 'shadow' : '', r.unlimited ? 'unlimited' : ''].join('\n').toLowerCase();
       say('');
+      failed = false;
       draw();
     } catch (e) {
       say(e.message);
+      failed = true;
     } finally {
       asking = false;
     }
@@ -77,7 +80,7 @@ export function rules(main, params) {
       own.rate, own.denied,
       cell(columns.history, r.history ? sparkline(recent(r.history), recent(r.history_denied), `${count(r.requests)} requests, ${count(r.denied)} denied`) : el('span', { className: 'dim' }, 'no requests')),
       cell(columns.place, el('span', { className: 'small long', title: r.file }, visible(below(live.status?.rules.path, r.line ? `${r.file}:${r.line}` : r.file))),
-        el('div', {}, el('a', { className: 'small', href: `#top?rule=${encodeURIComponent(r.rule)}`, 'aria-label': `Top of ${visible(r.rule)}` }, 'top keys'))));
+        el('div', {}, el('a', { className: 'small', href: `#top?rule=${encodeURIComponent(r.rule)}`, 'aria-label': `Top keys of ${visible(r.rule)}` }, 'top keys'))));
   }
 
   // refresh writes the newest rates. Rules that the event leaves out have none, or are not
@@ -101,7 +104,7 @@ export function rules(main, params) {
 
   let hash = live.status?.rules.hash;
   const end = watch((s) => {
-    if (s.rules.hash !== hash) {
+    if (s.rules.hash !== hash || failed) {
       hash = s.rules.hash;
       load();
     }

@@ -34,6 +34,7 @@ export function why(main, params) {
   let request = null; // that the answer is about
   let drawn = []; // what changes each moment: {until, text} of each countdown
   let asked = 0;
+  let turn = 0; // of explain: only the newest one draws its answer
   let folder = ''; // of the rules
 
   async function explain(loud) {
@@ -50,12 +51,15 @@ export function why(main, params) {
       history.replaceState(null, '', `#why?${query}`);
     }
     asked = Date.now();
+    const mine = ++turn;
     try {
       const told = await post('/v1/explain', next);
+      if (mine !== turn) return;
       request = next;
       draw(told);
       say('');
     } catch (e) {
+      if (mine !== turn) return;
       if (loud) {
         request = null;
         fill(answer);
@@ -77,6 +81,8 @@ export function why(main, params) {
     folder = told.rules?.path;
     fill(answer, (told.descriptors ?? []).map((d) => el('section', { className: 'card descriptor' },
       el('h2', { className: 'long' }, visible(writeDescriptor(d.entries ?? []))),
+      (d.entries ?? []).some((e) => /…$/.test(e.key) || /…$/.test(e.value)) &&
+        el('p', { className: 'notice' }, 'Top shows only the beginning of long keys and values, and then “…”. Enter the whole descriptor to see its counters.'),
       d.why && el('p', { className: 'verdict' }, visible(below(folder, d.why))),
       path(d.path ?? []),
       (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)))));
@@ -147,12 +153,24 @@ export function why(main, params) {
     const { box: fault, say: sayFault } = alertBox();
     const done = el('p', { role: 'status', className: 'done' });
     const grant = el('button', { type: 'submit' }, 'Grant');
-    const reset = el('button', { type: 'button', className: 'danger', onclick: () => change('reset') }, 'Reset');
+    const reset = el('button', { type: 'button', className: 'danger', onclick: () => once('reset') }, 'Reset');
     const hint = el('p', { className: 'hint' });
-    const form = el('form', { noValidate: true, onsubmit: (e) => { e.preventDefault(); change('grant'); } },
+    const form = el('form', { noValidate: true, onsubmit: (e) => { e.preventDefault(); once('grant'); } },
       el('div', { className: 'tools' }, hits.row, reason.row, el('div', { className: 'actions' }, grant, reset)));
     const section = el('section', { className: 'card steer', hidden: true }, el('h2', {}, 'Change these counters'), form, hint, fault, done);
     let about = null;
+    let changing = false;
+
+    // once keeps a double click from asking twice.
+    async function once(action) {
+      if (changing) return;
+      changing = true;
+      try {
+        await change(action);
+      } finally {
+        changing = false;
+      }
+    }
 
     async function change(action) {
       const { request: asks } = about;
@@ -180,12 +198,16 @@ export function why(main, params) {
       } catch (e) {
         return sayFault(e.message);
       }
+      if (!section.isConnected) return; // the user has left
       const sure = await confirm(question,
         el('p', { className: 'long' }, 'Domain ', el('b', {}, visible(asks.domain)), ', ', asks.descriptors.map((d) => el('code', {}, visible(writeDescriptor(d.entries)), ' '))),
         table('What will change', [rule, what], el('tbody', {}, cells.map((l) => el('tr', {},
           cell(rule, el('span', { className: 'long' }, visible(l.rule)), el('div', { className: 'small dim' }, `${count(l.limit)} per ${perWindow(l.window)}`)), cell(what, after(l)))))),
         el('p', { className: 'hint' }, action === 'grant' ? 'The grant ends with the running window. The change is written to the audit.' : 'Callers get the whole limit anew. The change is written to the audit.'));
-      if (!sure) return button.focus();
+      if (!sure) {
+        button.focus();
+        return;
+      }
       try {
         const told = await post(`/v1/${action}`, body);
         const n = told.changed ?? 0;
@@ -213,7 +235,10 @@ export function why(main, params) {
 
   if (given.length && domain.input.value) explain(true);
   else (domain.input.value ? descriptors.querySelector('input') : domain.input).focus({ preventScroll: true });
-  return () => clearInterval(clock);
+  return () => {
+    clearInterval(clock);
+    turn++;
+  };
 }
 
 // perWindow writes a window as rules do: minute, 5 min.

@@ -1,0 +1,130 @@
+package page_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+)
+
+func TestSignIn(t *testing.T) {
+	p := open(t, serve(t).url+"/")
+	p.waits(labelled("Token") + `?.matches("input[type=password]:focus")`)
+	if title := js[string](p, "document.title"); !strings.Contains(title, "rls") {
+		t.Errorf("title %q", title)
+	}
+	p.shot("form")
+	p.signIn("wrong-token-0123456789")
+	p.waits(`document.querySelector("[role=alert]")?.innerText.includes("does not take this token")`)
+	p.shot("refused")
+	p.signIn("not a token \u2603")
+	p.waits(`document.querySelector("[role=alert]")?.innerText.includes("no special characters")`)
+	if kept := js[int](p, "sessionStorage.length"); kept != 0 {
+		t.Errorf("%d values are kept after wrong tokens", kept)
+	}
+	p.fill("Token", writeToken)
+	p.click(named("button", "Sign in"))
+	p.sees("All well", "Requests a second")
+	if got := js[string](p, "JSON.stringify([Object.values(sessionStorage), localStorage.length, document.cookie, location.href.includes('token')])"); got != `[["`+writeToken+`"],0,"",false]` {
+		t.Errorf("sessionStorage, localStorage, cookies and address: %s", got)
+	}
+	js[bool](p, "location.reload() || true")
+	p.sees("Requests a second")
+	p.click(named("button", "Sign out"))
+	p.waits(labelled("Token"))
+	if kept := js[int](p, "sessionStorage.length"); kept != 0 {
+		t.Errorf("%d values are kept after the sign-out", kept)
+	}
+}
+
+// A token that may only read is not offered changes.
+func TestReadToken(t *testing.T) {
+	s := serve(t)
+	s.hit(1, user("ann"))
+	p := open(t, s.url+"/#why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Dann")
+	p.signIn(readToken)
+	p.sees("remaining", "Your token may read only")
+	if !js[bool](p, named("button", "Reset")+".disabled && "+named("button", "Grant")+".disabled") {
+		t.Error("Reset or Grant can be pressed")
+	}
+	p.shot("disabled")
+}
+
+// A token that is taken out of the file ends what the page shows, also a question that is
+// open, and a stream that asks for nothing.
+func TestTokenTakenAway(t *testing.T) {
+	s := serve(t)
+	s.hit(1, user("ann"))
+	now := s.signedIn("#now")
+	now.sees("All well")
+	why := s.signedIn("#why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Dann")
+	why.click(named("button", "Reset"))
+	why.waits(`document.querySelector("[role=dialog]")`)
+	s.writeTokens("bob read " + readToken + "\n")
+	for _, p := range []*tab{now, why} {
+		p.waits(`document.querySelector("[role=alert]")?.innerText === "The server no longer takes this token. Sign in again."`)
+		p.waits(`!document.querySelector("[role=dialog]") && sessionStorage.length === 0`)
+	}
+	now.signIn(readToken)
+	now.sees("All well", "read only")
+}
+
+// When the server is away the page shows its state as old, and goes on by itself.
+func TestStale(t *testing.T) {
+	s := serve(t)
+	p := s.signedIn("#now")
+	p.sees("All well")
+	s.away(true)
+	p.sees("No news from the server for")
+	p.waits(`document.querySelector(".pill").innerText === "No news" && document.body.hasAttribute("data-stale")`)
+	p.shot("stale")
+	p.view("Rules")
+	p.waits(`document.querySelector("[role=alert]:not([hidden])")?.innerText === "The server does not answer."`)
+	s.away(false)
+	p.waits(`document.querySelector(".pill").innerText === "All well" && !document.body.hasAttribute("data-stale")`)
+}
+
+// A page that nobody sees holds no connection, because a browser opens only six to a
+// server.
+func TestHiddenPage(t *testing.T) {
+	s := serve(t)
+	p := s.signedIn("#now")
+	p.sees("All well")
+	testenv.Eventually(t, patience, func() bool { return s.streams.Load() == 1 }, "the page listens")
+	hide := func(is bool) {
+		js[bool](p, fmt.Sprintf(`(Object.defineProperty(document, "hidden", {value: %t, configurable: true}), document.dispatchEvent(new Event("visibilitychange")))`, is))
+	}
+	hide(true)
+	testenv.Eventually(t, patience, func() bool { return s.streams.Load() == 0 }, "the hidden page listens no longer")
+	hide(false)
+	testenv.Eventually(t, patience, func() bool { return s.streams.Load() == 1 }, "the page listens again")
+	s.hit(5, user("ann"))
+	p.sees("5 since")
+}
+
+// Many open pages cost next to nothing, because each second is written once for all.
+func TestHundredPages(t *testing.T) {
+	s := serve(t)
+	s.hit(50, user("ann"))
+	events := make(chan int, 100)
+	var opened sync.WaitGroup
+	for range cap(events) {
+		opened.Add(1)
+		go func() { events <- s.listen(opened.Done, 5*time.Second) }()
+	}
+	opened.Wait()
+	before, start := s.spent(), time.Now()
+	for range cap(events) {
+		if got := <-events; got < 4 {
+			t.Errorf("a page got %d events in 5 s", got)
+		}
+	}
+	if share := float64(s.spent()-before) / float64(time.Since(start)); share > 0.05 {
+		t.Errorf("100 pages take %.1f %% of a processor, want at most 5 %%", 100*share)
+	} else {
+		t.Logf("100 pages take %.1f %% of a processor", 100*share)
+	}
+}

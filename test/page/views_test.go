@@ -1,0 +1,135 @@
+package page_test
+
+import (
+	"strings"
+	"testing"
+
+	"example.org/rls/internal/testenv"
+)
+
+func TestNow(t *testing.T) {
+	s := serve(t)
+	p := s.signedIn("")
+	s.hit(15, user("ann"))
+	p.waits(`document.querySelector("[aria-label=Denied] .value").innerText > "0"`)
+	p.sees("15 since", "All well", "memory, in this process", "3 rules")
+	p.waits(`document.querySelectorAll("canvas").length === 2`)
+	p.size(1280, 1200)
+	p.shot("light")
+
+	s.write(strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: ten,", 1))
+	p.sees("Attention", "The newest rules were refused", "shop.yaml:8:")
+	p.waits(`document.querySelector(".pill").innerText === "Warning"`)
+	p.shot("refused")
+	s.write(rules)
+	p.waits(`document.querySelector(".pill").innerText === "All well"`)
+	p.waits(`!document.body.innerText.includes("refused")`)
+}
+
+// The page says which server is away, and that policies decide in its place.
+func TestStoreAway(t *testing.T) {
+	redis := testenv.Redis(t)
+	s := serve(t, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "REPLICAS=2")
+	p := s.signedIn("#now")
+	s.hit(1, user("ann"))
+	p.sees("redis, 1 server", redis.Addr)
+	p.waits(`document.querySelector("[aria-label=Replicas] .value").innerText === "2"`)
+	redis.Kill()
+	testenv.Eventually(t, patience, func() bool {
+		s.hit(5, user("ann"))
+		return js[string](p, `document.querySelector(".pill").innerText`) == "Critical"
+	}, "the page says Critical")
+	p.sees("Action needed", "The store is away", redis.Addr+" is away")
+	p.waits(`document.querySelector("[aria-label=Errors]").dataset.state === "red"`)
+	p.shot("critical")
+	redis.Restart()
+	testenv.Eventually(t, patience, func() bool {
+		s.hit(1, user("ann"))
+		return js[string](p, `document.querySelector("[aria-label=Store] .value").innerText`) == "ok"
+	}, "the page says that the store is back")
+}
+
+func TestRules(t *testing.T) {
+	s := serve(t)
+	s.hit(20, user("ann"))
+	p := s.signedIn("#rules")
+	rows := `[...document.querySelectorAll("[data-testid=rule]")].map(r => r.innerText.replaceAll(/\s+/g, " "))`
+	p.waits(rows + ".length === 3")
+	p.sees("10 per hour, fixed window, from the first hit, per user", "1000 per day, fixed window, per user", "100 per second, gcra, per plan and user", "shadow: denies nothing", "shop.yaml:6")
+	p.waits(rows + `[0].includes("50 %")`) // denied
+	p.waits(`document.querySelectorAll("[data-testid=rule] svg[role=img]").length === 1`)
+	s.hit(5, []entry{{"banner", "x"}})
+	p.waits(rows + `[2].match(/[1-9.]\/s/)`)
+	p.shot("all")
+
+	p.fill("Search", "gcra plan_*")
+	p.waits(rows + ".length === 1")
+	p.sees("1 of 3 rules")
+	p.fill("Search", "nothing like this")
+	p.sees("No rule matches the search.")
+	p.fill("Search", "daily")
+	p.waits(rows + `.join() && ` + rows + `[0].includes("shop.plan_free.user")`)
+
+	s.write(strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: 11,", 1))
+	p.sees("11 per hour")
+}
+
+// Every view fits on 400 pixels, has one h1, and nothing too small to press.
+func TestNarrowAndDark(t *testing.T) {
+	s := serve(t)
+	s.hit(12, user("ann"))
+	s.tops.Store(tops("ann", "bob"))
+	p := s.signedIn("#why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Dann")
+	p.size(400, 800)
+	for _, scheme := range []string{"light", "dark"} {
+		p.scheme(scheme)
+		for _, view := range []string{"Now", "Rules", "Top", "Why", "Audit"} {
+			p.view(view)
+			p.waits(`[...document.querySelectorAll("h1")].filter(h => h.checkVisibility()).map(h => h.innerText).join() === ` + quote(view))
+			if view == "Rules" || view == "Top" {
+				p.waits(`document.querySelector("tbody tr")`)
+			}
+			if got := js[string](p, `[document.title.includes("rls"), document.querySelectorAll("main").length, document.documentElement.scrollWidth <= 400].join()`); got != "true,1,true" {
+				t.Errorf("%s, %s: title, main and width: %s", view, scheme, got)
+			}
+			if small := js[string](p, `[...document.querySelectorAll("button, nav a, input, select")].filter(b => b.checkVisibility()).filter(b => b.getBoundingClientRect().height < 24).map(b => b.outerHTML).join()`); small != "" {
+				t.Errorf("%s: too small: %s", view, small)
+			}
+			p.shot(view + "-" + scheme)
+		}
+	}
+	dark := js[string](p, "getComputedStyle(document.body).backgroundColor")
+	p.scheme("light")
+	if light := js[string](p, "getComputedStyle(document.body).backgroundColor"); light == dark {
+		t.Errorf("the background is %s in light and dark", light)
+	}
+}
+
+// Without a mouse: the links, a form and the question.
+func TestKeyboard(t *testing.T) {
+	s := serve(t)
+	p := s.signedIn("#now")
+	p.sees("All well")
+	js[bool](p, "document.activeElement.blur() || true")
+	reach := func(what, element string) {
+		t.Helper()
+		for range 30 {
+			p.press("\t")
+			if js[bool](p, "Boolean(document.activeElement && ("+element+")(document.activeElement))") {
+				return
+			}
+		}
+		t.Fatalf("the tabulator does not reach %s", what)
+	}
+	p.view("Rules")
+	js[bool](p, `document.querySelector(".skip").focus() || true`)
+	p.press("\r")
+	p.waits(`document.activeElement === document.querySelector("main") && document.querySelector("h1").innerText === "Rules"`)
+	js[bool](p, "document.activeElement.blur() || true")
+	reach("the link Why", `e => e.hash === "#why"`)
+	p.press("\r")
+	p.waits(labelled("Domain"))
+	reach("Explain", `e => e.innerText === "Explain"`)
+	p.press("\r")
+	p.waits(`document.querySelector("[role=alert]:not([hidden])")?.innerText === "Enter a domain."`)
+}
