@@ -253,32 +253,33 @@ func (e *entry) saw(r *backends.Reply) {
 // want is how many hits to fetch now; 0 for none. It is 1, to find out how the
 // cell is, if the store has not answered.
 func (e *entry) want(op *backends.Op) int64 {
-	ttl, expected := e.terms.TTL, e.demand.expected()
+	expected := e.demand.expected()
 	switch {
 	case e.fetching > 0, e.credit, expected < hot/2, e.out() >= e.terms.Share:
 		return 0
-	case op.Now < e.retry && op.Now > e.retry-2*ttl:
+	case op.Now < e.retry && op.Now > e.retry-2*e.terms.TTL:
 		return 0
 	case e.failing, !e.known:
 		return 1
 	}
-	trips := min(e.trip, 8*ttl)
-	size := expected + expected*trips/ttl + e.cover(op)
-	size = min(size, e.terms.Share)
+	leaving := max(expected, e.refilling(op)) // within one ttl
+	during := leaving * min(e.trip, 8*e.terms.TTL) / e.terms.TTL
+	size := min(leaving+during, e.terms.Share)
 	held := e.held()
-	if held > max(size/4, 2*expected*trips/ttl) {
+	if held > max(size/4, 2*during) {
 		return 0
 	}
 	return max(0, min(size-held, e.terms.Share-e.out(), e.remaining(op)/8))
 }
 
-// cover is how many hits of a meter refill within one ttl if the bucket is full:
-// as many of a lease end within it.
-func (e *entry) cover(op *backends.Op) int64 {
+// refilling is how many hits refill in a meter's bucket within one ttl, counted from
+// the moment at which the bucket would be full without this process's hits. As many
+// held hits end, or are used before they end.
+func (e *entry) refilling(op *backends.Op) int64 {
 	if op.Kind != backends.Meter {
 		return 0
 	}
-	idle := op.Now + e.terms.TTL - e.value.Whole
+	idle := op.Now + e.terms.TTL - e.view(op.Now).Whole
 	return unitsIn(backends.Amount{Whole: max(0, min(idle, e.terms.TTL))}, op.Den, e.terms.Unit)
 }
 
