@@ -51,9 +51,10 @@ type Limits interface {
 	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
 	Tree() *descriptors.Tree
 	// RuleCells says how to find the cells of all values of a rule: their keys in the
-	// store begin with prefix, and belongs reports whether such a key is one of them.
-	// The error says why they cannot be found.
-	RuleCells(rule string) (prefix string, belongs func(key string) bool, err error)
+	// store begin with prefix, and reset returns the operation that resets the cell at
+	// such a key; ok is false for a key of another rule. The error says why the cells
+	// cannot be found.
+	RuleCells(rule string) (prefix string, reset func(key string) (op backends.Op, ok bool), err error)
 }
 
 // Status tells how the process is doing. Its documents are JSON.

@@ -37,11 +37,11 @@ type Progress struct {
 
 // matching resets all cells of a rule, or counts them in a dry run.
 type matching struct {
-	store   backends.Store
-	belongs func(key string) bool
-	dryRun  bool
-	tell    func(Progress) error
-	told    time.Time
+	store  backends.Store
+	reset  func(key string) (op backends.Op, ok bool)
+	dryRun bool
+	tell   func(Progress) error
+	told   time.Time
 	Progress
 }
 
@@ -52,7 +52,7 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 	if err := checkReason(r.GetReason()); err != nil {
 		return Changes{}, err
 	}
-	scanner, prefix, belongs, err := a.cellsOf(r.GetDomain(), r.GetRule())
+	scanner, prefix, reset, err := a.cellsOf(r.GetDomain(), r.GetRule())
 	if err != nil {
 		return Changes{}, err
 	}
@@ -60,7 +60,7 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 		return Changes{}, errScanning
 	}
 	defer a.scanning.Unlock()
-	m := &matching{store: a.options.Store, belongs: belongs, dryRun: r.GetDryRun(), tell: tell, told: time.Now()}
+	m := &matching{store: a.options.Store, reset: reset, dryRun: r.GetDryRun(), tell: tell, told: time.Now()}
 	err = scanner.Scan(ctx, prefix, func(keys []string) error { return m.take(ctx, keys) })
 	if m.Changed > 0 {
 		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.GetDomain(), Rule: r.GetRule(), Reason: r.GetReason(), Changed: m.Changed})
@@ -76,7 +76,7 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 }
 
 // cellsOf returns the scanner of the store, and what [Limits.RuleCells] says of a rule.
-func (a *API) cellsOf(domain, rule string) (backends.Scanner, string, func(string) bool, error) {
+func (a *API) cellsOf(domain, rule string) (backends.Scanner, string, func(string) (backends.Op, bool), error) {
 	if domain == "" || rule == "" {
 		return nil, "", nil, invalid("all_matching needs a domain and a rule: want the rule's path, such as shop.plan_free.user")
 	}
@@ -94,11 +94,11 @@ func (a *API) cellsOf(domain, rule string) (backends.Scanner, string, func(strin
 	if err != nil {
 		return nil, "", nil, status.Error(codes.Unimplemented, err.Error())
 	}
-	prefix, belongs, err := a.options.Limits.RuleCells(rule)
+	prefix, reset, err := a.options.Limits.RuleCells(rule)
 	if err != nil {
 		return nil, "", nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
-	return scanner, prefix, belongs, nil
+	return scanner, prefix, reset, nil
 }
 
 // take resets the cells of the rule among some keys of the store.
@@ -106,15 +106,15 @@ func (m *matching) take(ctx context.Context, keys []string) error {
 	m.Scanned += int64(len(keys))
 	var b backends.Batch
 	for _, key := range keys {
-		if !m.belongs(key) {
+		op, ok := m.reset(key)
+		if !ok {
 			continue
 		}
 		m.Matched++
 		if m.dryRun {
 			continue
 		}
-		op := backends.Op{Key: key, Now: m.store.Now()}
-		if b.Ops = append(b.Ops, op.Reset()); len(b.Ops) == mostResets {
+		if b.Ops = append(b.Ops, op); len(b.Ops) == mostResets {
 			if err := m.apply(ctx, &b); err != nil {
 				return err
 			}

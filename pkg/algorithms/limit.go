@@ -166,6 +166,9 @@ type Decision struct {
 // in one cell each.
 func (l *Limit) Clocked() bool { return l.Strategy == FixedWindow && !l.FromFirstHit }
 
+// PerSecond reports whether the window is one second (backends.Op).
+func (l *Limit) PerSecond() bool { return l.window == 1_000_000 }
+
 // Plan fills in op with the step that charges c to id. It leaves Group and Role
 // to the caller.
 func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
@@ -175,7 +178,7 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		Den:       1,
 		Times:     1,
 		Refund:    c.Refund,
-		PerSecond: l.window == 1_000_000,
+		PerSecond: l.PerSecond(),
 	}
 	// Keys are built here and not by the strategy's plan: escape analysis puts
 	// arguments of a call through a function value on the heap, and the bytes

@@ -5,21 +5,21 @@ import (
 	"fmt"
 	"strings"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
 // RuleCells tells how to find the cells of a rule of the rules in force, by the rule's
 // path, among the keys of the store (backends.Scanner). The keys of the cells begin
-// with prefix, and belongs says for a key whether it is the key of a cell that decides
-// hits of the rule now: a cell of a window that is over is left out. belongs is for
+// with prefix. reset returns the operation that resets the cell at a key, and ok is
+// false if the cell decides no hits of the rule now: the cell of a window that is over
+// is left out, and so is a key so long that the store has shortened it. reset is for
 // the rules that were in force when RuleCells was called, and is not safe for
 // concurrent use.
 //
-// A key that is so long that the store has shortened it never belongs.
-//
 // The error says why the cells cannot be found: there is no such rule or it has no
 // limit, or the keys do not tell their entries (Config.KeySecret, RatelimitKeys).
-func (s *Service) RuleCells(rule string) (prefix string, belongs func(key string) bool, err error) {
+func (s *Service) RuleCells(rule string) (prefix string, reset func(key string) (op backends.Op, ok bool), err error) {
 	domain, r, err := s.ruleAt(rule)
 	if err != nil {
 		return "", nil, err
@@ -38,14 +38,15 @@ func (s *Service) RuleCells(rule string) (prefix string, belongs func(key string
 		prefix += "{"
 	}
 	prefix = string(descriptors.AppendID([]byte(prefix), domain.Name, nil, nil)) + "|"
-	return prefix, func(key string) bool {
-		now := s.cfg.Store.Now()
+	return prefix, func(key string) (backends.Op, bool) {
+		op := backends.Op{Key: key, Now: s.cfg.Store.Now()}
 		for i := range r.Limits {
-			if id, ok := r.Limits[i].IDOf(key, s.cfg.KeyPrefix, oneSlot, now); ok {
-				return identifies(id, domain, r)
+			if id, ok := r.Limits[i].IDOf(key, s.cfg.KeyPrefix, oneSlot, op.Now); ok {
+				op.PerSecond = r.Limits[i].PerSecond()
+				return op.Reset(), identifies(id, domain, r)
 			}
 		}
-		return false
+		return backends.Op{}, false
 	}, nil
 }
 

@@ -34,7 +34,7 @@ descriptors:
 // cellsOf are the keys of the rule's cells that the store holds.
 func (r *rig) cellsOf(store backends.Scanner, rule string) (keys []string) {
 	r.t.Helper()
-	prefix, belongs, err := r.service.RuleCells(rule)
+	prefix, reset, err := r.service.RuleCells(rule)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -43,8 +43,12 @@ func (r *rig) cellsOf(store backends.Scanner, rule string) (keys []string) {
 			if !strings.HasPrefix(key, prefix) {
 				r.t.Errorf("%q does not begin with %q", key, prefix)
 			}
-			if belongs(key) {
-				keys = append(keys, key)
+			op, ok := reset(key)
+			if !ok {
+				continue
+			}
+			if keys = append(keys, key); op.Key != key || op.Verb != backends.Reset || op.PerSecond != strings.Contains(key, "|1s|") {
+				r.t.Errorf("%q is reset by %+v", key, op)
 			}
 		}
 		return nil

@@ -30,32 +30,8 @@ func New(main, perSecond backends.Store, timeout time.Duration) (*Stores, error)
 	return s, nil
 }
 
-// Apply implements backends.Store. A reset for the main store goes to both stores: a
-// caller that has the key from Scan does not know which store has the cell.
+// Apply implements backends.Store.
 func (s *Stores) Apply(ctx context.Context, b *backends.Batch) error {
-	err := s.apply(ctx, b)
-	for i := range b.Ops {
-		if op := &b.Ops[i]; op.Verb == backends.Reset && !op.PerSecond {
-			return s.resetPerSecond(ctx, b)
-		}
-	}
-	return err
-}
-
-// resetPerSecond resets on perSecond, too, what b has reset on main.
-func (s *Stores) resetPerSecond(ctx context.Context, b *backends.Batch) error {
-	var resets backends.Part
-	for i := range b.Ops {
-		if op := &b.Ops[i]; op.Verb == backends.Reset && !op.PerSecond && b.Replies[i].Err == nil {
-			resets.Add(b, i)
-		}
-	}
-	_ = s.perSecond.Apply(ctx, &resets.Batch) // its replies have the error
-	resets.Answer(b)
-	return b.Err()
-}
-
-func (s *Stores) apply(ctx context.Context, b *backends.Batch) error {
 	seconds := 0
 	for i := range b.Ops {
 		seconds += placeOf(&b.Ops[i])
