@@ -16,6 +16,7 @@ import (
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/sources"
 )
 
 type checkCmd struct {
@@ -38,7 +39,7 @@ func (*checkCmd) Help() string {
 	return `Exit codes:
   0  the rules can be used
   1  the rules have errors, or with --strict warnings
-  2  a flag or a setting is wrong, or a file cannot be read
+  2  a flag or a setting is wrong, a file cannot be read, or only tests of rules are named
 
 Examples:
   rls check config
@@ -106,6 +107,9 @@ func (c *checkCmd) check(paths []string) (*report, error) {
 				o.Files = append(o.Files, file.Name)
 			}
 		}
+	}
+	if len(o.texts) == 0 && strings.HasSuffix(paths[0], sources.TestFile) {
+		return nil, usageError("read rules: %w", errTests(paths[0]))
 	}
 	options, err := ruleOptions(c.Settings)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -44,7 +45,7 @@ func charge(s settings.RuleSettings) descriptors.Charge {
 
 // readRules reads the files of rules that a command is given as a path: a file, or
 // all files of a folder. Unlike [sources.Folder] it takes a path that does not exist
-// for a mistake.
+// for a mistake. A file with tests of rules has none.
 // dangling, if not nil, is [sources.Folder.Dangling].
 func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
 	if _, err := os.Stat(path); err != nil {
@@ -53,11 +54,19 @@ func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]y
 	return sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
 }
 
+// errTests is the error of a path that names tests of rules where rules are wanted.
+func errTests(path string) error {
+	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
+}
+
 // loadRules loads the rules of a path that a command is given.
 func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
 	files, err := readRules(s, path, nil)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("read rules: %w", err)
+	case len(files) == 0 && strings.HasSuffix(path, sources.TestFile):
+		return nil, errTests(path)
 	}
 	options, err := ruleOptions(s)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -233,6 +234,17 @@ func TestATestFileIsNoRules(t *testing.T) {
 	write(t, path, "domain: load")
 	files, err := sources.Folder{Path: path}.Read()
 	if err != nil || len(files) > 0 {
+		t.Errorf("got %v, %v", files, err)
+	}
+}
+
+// TestAPipeIsAFile, such as that of <(…) in a shell.
+func TestAPipeIsAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	must(t, syscall.Mkfifo(path, 0o600))
+	go func() { _ = os.WriteFile(path, []byte("domain: a"), 0o600) }()
+	files, err := sources.Folder{Path: path}.Read()
+	if err != nil || len(files) != 1 || string(files[0].Content) != "domain: a" {
 		t.Errorf("got %v, %v", files, err)
 	}
 }

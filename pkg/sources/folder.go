@@ -17,7 +17,8 @@ const TestFile = "_test.yaml"
 
 // Folder is a folder of rules: every regular file in it and in its subfolders,
 // unless its name ends in TestFile. Symbolic links are followed. A folder that does
-// not exist has no files; a regular file at Path is read as the only file.
+// not exist has no files; what is no folder at Path, such as a file or a pipe, is
+// read as the only file.
 //
 // Kubernetes mounts a ConfigMap as links through ..data to a folder named
 // ..<date>. Names that start with two dots are left out, so that each file is
@@ -44,7 +45,7 @@ func (f Folder) Read() ([]yaml.Text, error) {
 // read calls enter for each folder before it lists it.
 func (f Folder) read(enter func(dir string)) ([]yaml.Text, error) {
 	r := folderReader{Folder: f, enter: enter, entered: map[string]bool{}}
-	if info, err := os.Stat(f.Path); err == nil && info.Mode().IsRegular() {
+	if info, err := os.Stat(f.Path); err == nil && !info.IsDir() {
 		r.file(f.Path)
 	} else {
 		r.folder(f.Path)

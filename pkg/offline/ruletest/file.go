@@ -225,11 +225,12 @@ func Find(path string) ([]string, error) {
 		return []string{path}, err
 	}
 	var found []string
-	err = filepath.WalkDir(path, func(name string, entry os.DirEntry, err error) error {
+	root := path + string(filepath.Separator) // so that a link to a folder is followed
+	err = filepath.WalkDir(root, func(name string, entry os.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case name != path && strings.HasPrefix(entry.Name(), "."):
+		case name != root && strings.HasPrefix(entry.Name(), "."):
 			if entry.IsDir() {
 				return filepath.SkipDir
 			}

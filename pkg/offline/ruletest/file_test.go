@@ -108,6 +108,13 @@ func TestFind(t *testing.T) {
 	if want := []string{filepath.Join(dir, "a/a_test.yaml"), filepath.Join(dir, "b_test.yaml")}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ruletest.Find(link); err != nil || !slices.Equal(got, []string{filepath.Join(link, "a/a_test.yaml"), filepath.Join(link, "b_test.yaml")}) {
+		t.Errorf("a link to a folder: got %v, %v", got, err)
+	}
 	if got, err := ruletest.Find(filepath.Join(dir, "a/rules.yaml")); err != nil || len(got) != 1 {
 		t.Errorf("a file that is named: got %v, %v", got, err)
 	}
