@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -47,7 +48,8 @@ Nothing is asked and nothing is charged.
 Exit codes:
   0  the log was replayed, also if some lines are malformed
   1  the replay failed
-  2  a flag is wrong, the rules have errors, a log cannot be read or has only malformed lines
+  2  a flag is wrong, the rules have errors, a log cannot be read, or all lines are malformed
+     or there is none
 
 Examples:
   rls replay --rules config --descriptor 'remote_address=%downstream_remote_address%' access.log.gz
@@ -91,8 +93,13 @@ func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if n := r.Evicted(); n > 0 {
 		_, _ = fmt.Fprintf(k.Stderr, "%s: %d counters were lost because there are too many keys: some denials are missing\n", program, n)
 	}
-	if result.Lines > 0 && result.Malformed == result.Lines {
-		return usageError("all %d lines are malformed", result.Lines)
+	switch {
+	case result.Lines == 0:
+		return usageError("nothing to replay: %s has no lines", strings.Join(c.Logs, " "))
+	case result.Malformed == result.Lines:
+		return usageError("all lines are malformed: %d", result.Lines)
+	case result.Requests == 0:
+		_, _ = fmt.Fprintf(k.Stderr, "%s: no line makes a request: want the fields of a --descriptor in it, or entries (LOG_DECISIONS_ENTRIES=true) in a decision of rls\n", program)
 	}
 	if c.Format == "json" {
 		return writeDocument(k.Stdout, result)
@@ -143,14 +150,14 @@ func (c *replayCmd) domain(rules *descriptors.Tree) (string, error) {
 		names = append(names, d.Name)
 	}
 	switch {
+	case len(names) == 0:
+		return "", usageError("--rules: %s has no domain", c.Rules)
 	case c.Domain != "" && !slices.Contains(names, c.Domain):
 		return "", usageError("--domain: the rules have no domain %q; they have %s", c.Domain, strings.Join(names, ", "))
 	case c.Domain != "" || len(c.Descriptor) == 0:
 		return c.Domain, nil
 	case len(names) == 1:
 		return names[0], nil
-	case len(names) == 0:
-		return "", usageError("--rules: the rules have no domain")
 	}
 	return "", usageError("name a --domain: the rules have %s", strings.Join(names, ", "))
 }
@@ -176,14 +183,14 @@ func (c *replayCmd) play(r *replay.Replay, name string) error {
 		defer func() { _ = file.Close() }()
 		log.Reader = file
 	}
-	head := make([]byte, 2)
-	n, err := io.ReadFull(log.Reader, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	in := bufio.NewReader(log.Reader)
+	head, err := in.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: %w", log.Name, err)
 	}
-	log.Reader = io.MultiReader(bytes.NewReader(head[:n]), log.Reader)
-	if gzipped := []byte{0x1f, 0x8b}; bytes.Equal(head[:n], gzipped) { // RFC 1952, section 2.3.1
-		if log.Reader, err = gzip.NewReader(log.Reader); err != nil {
+	log.Reader = in
+	if gzipped := []byte{0x1f, 0x8b}; bytes.Equal(head, gzipped) { // RFC 1952, section 2.3.1
+		if log.Reader, err = gzip.NewReader(in); err != nil {
 			return fmt.Errorf("%s: %w", log.Name, err)
 		}
 	}

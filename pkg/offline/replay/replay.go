@@ -128,6 +128,10 @@ func (r *Replay) Log(ctx context.Context, log Log) error {
 // split reads the log in blocks of lines, until emit returns false.
 func (r *Replay) split(ctx context.Context, log Log, emit func(*block) bool) {
 	in := bufio.NewReaderSize(log.Reader, longestLine)
+	if head, _ := in.Peek(len(byteOrderMark)); string(head) == byteOrderMark {
+		n, _ := in.Discard(len(head))
+		r.read.Add(int64(n))
+	}
 	next := int64(1)
 	for ended := false; !ended && ctx.Err() == nil; {
 		b := &block{file: log.Name, first: next, text: make([]byte, 0, blockSize+blockSize/8), parsed: make(chan struct{})}
@@ -166,6 +170,9 @@ func (r *Replay) split(ctx context.Context, log Log, emit func(*block) bool) {
 		}
 	}
 }
+
+// byteOrderMark is the first character of some files in UTF-8, and no part of their text.
+const byteOrderMark = "\ufeff"
 
 // tooLong stands for a line of more than longestLine bytes. It is no JSON object.
 var tooLong = []byte("too long\n")
