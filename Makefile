@@ -19,6 +19,7 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 GOLANGCI_LINT = go tool -modfile=tools/go.mod golangci-lint
+BUF_GENERATE = go tool -modfile=tools/proto.mod buf generate . --path pkg/admin/adminpb --template pkg/admin/adminpb/buf.gen.yaml
 
 .DEFAULT_GOAL := help
 
@@ -59,7 +60,13 @@ fuzz: tools ## run every fuzz target for FUZZ_TIME
 
 .PHONY: generate
 generate: ## write the code of pkg/admin/adminpb anew
-	go tool -modfile=tools/proto.mod buf generate . --path pkg/admin/adminpb --template pkg/admin/adminpb/buf.gen.yaml
+	$(BUF_GENERATE)
+
+.PHONY: generate-check
+generate-check: ## check that this code is what make generate writes
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(BUF_GENERATE) --output "$$dir" && \
+	diff -ru -x '*.proto' -x '*.yaml' pkg/admin/adminpb "$$dir/pkg/admin/adminpb" || \
+	{ echo 'pkg/admin/adminpb is not what admin.proto says: run make generate'; exit 1; }
 
 .PHONY: simulate
 simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME, or replay one SEED=n
@@ -78,7 +85,7 @@ profile: build ## record where the service spends its time, for the compiler: cm
 	go run ./internal/compare -profile cmd/rls/default.pgo
 
 .PHONY: lint
-lint: ## check style, likely mistakes, who may import whom, known vulnerabilities
+lint: generate-check ## check style, likely mistakes, who may import whom, generated code, known vulnerabilities
 	$(GOLANGCI_LINT) run
 	scripts/vulncheck.sh
 

@@ -151,7 +151,7 @@ type check struct {
 func (c *check) denies() bool { return c.decided && !c.is.Allowed }
 
 // decide fills in d.over and the outcomes. Its errors are those of
-// [Service.ShouldRateLimit].
+// [Service.Decide].
 func (d *decision) decide(ctx context.Context) error {
 	if err := d.service.cfg.Caps.check(d.request); err != nil {
 		return err

@@ -38,6 +38,8 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"backend.redis.ca.secret=redis-tls", "want backend.redis.tls true"},
 		{"backend.redis.tls=true,backend.redis.ca.secret=a,backend.redis.ca.configMap=b", "want secret or configMap"},
 		{"backend.redis.tls=true,backend.redis.ca.secret=a,settings.REDIS_TLS_CACERT=/ca.crt", "settings.REDIS_TLS_CACERT: backend.redis.ca is set"},
+		{"backend.redis.authSecret.name=redis,settings.REDIS_AUTH_FILE=/auth", "settings.REDIS_AUTH_FILE: the chart mounts the Secret redis"},
+		{"admin.tokenSecret.name=tokens,settings.ADMIN_TOKEN_FILE=/tokens", "settings.ADMIN_TOKEN_FILE: the chart mounts the Secret tokens"},
 		{"backend.memcache.hosts=memcached", "backend/memcache/hosts"},
 		{"backend.type=memcache,backend.memcache.hosts=", "want the servers here"},
 		{"drainPeriodSeconds=3s", "drainPeriodSeconds"},

@@ -59,6 +59,11 @@
 
 {{- define "rls.check.settings" -}}
 {{- $settings := default dict .Values.settings -}}
+{{- range $volume, $secret := fromYaml (include "rls.passwords" .) -}}
+{{- if hasKey $settings $secret.setting -}}
+{{- fail (printf "settings.%s: the chart mounts the Secret %s for it: want one of the two" $secret.setting $secret.name) -}}
+{{- end -}}
+{{- end -}}
 {{- $known := splitList "\n" (trim (.Files.Get "files/settings.txt")) -}}
 {{- range $name, $_ := $settings -}}
 {{- if not (or (has $name $known) (regexMatch "^(OTEL_|DOG_STATSD_MOGRIFIER_)" $name) (has $name (list "GOGC" "GODEBUG" "GOMAXPROCS"))) -}}
