@@ -93,8 +93,8 @@ descriptors:
 `
 
 // TestStoreThatBeginsToRefuse: while Redis answers and cannot serve, callers are
-// told so, or get the verdict of the limit's policy. When it serves again it counts
-// on from before.
+// told so, or get the verdict of the limit's policy, and the log and the metrics
+// say that policies decide. When Redis serves again it counts on from before.
 func TestStoreThatBeginsToRefuse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -109,6 +109,9 @@ func TestStoreThatBeginsToRefuse(t *testing.T) {
 		{"READONLY", "demoted", "",
 			func(o *operator) { o.does("REPLICAOF", "127.0.0.1", strconv.Itoa(testenv.FreePort(o.t))) },
 			func(o *operator) { o.does("REPLICAOF", "NO", "ONE") }},
+		{"NOREPLICAS", "has too few replicas", "",
+			func(o *operator) { o.does("CONFIG", "SET", "min-replicas-to-write", 1) },
+			func(o *operator) { o.does("CONFIG", "SET", "min-replicas-to-write", 0) }},
 		{"MISCONF", "fails to save", "",
 			(*operator).failToSave,
 			func(o *operator) { o.does("CONFIG", "SET", "save", "") }},
@@ -157,6 +160,10 @@ func TestStoreThatBeginsToRefuse(t *testing.T) {
 			if n := s.stat(`rls_store_errors_total{backend="redis"}`); n < 20 {
 				t.Errorf("%v errors of the store are counted, want 20", n)
 			}
+			active := fmt.Sprintf(`rls_policy_active{backend="redis",server="%s"}`, server.Addr)
+			if n, lines := s.stat(active), s.lines("is away"); n != 1 || len(lines) != 1 || !strings.Contains(lines[0], c.why) {
+				t.Errorf("rls_policy_active is %v, want 1; the log has %q, want one line with %s", n, lines, c.why)
+			}
 
 			c.serve(o)
 			testenv.Eventually(t, time.Second, func() bool {
@@ -164,6 +171,9 @@ func TestStoreThatBeginsToRefuse(t *testing.T) {
 				return err == nil && resp.Statuses[0].LimitRemaining == 999_999
 			}, "right decisions are back")
 			s.want("d", desc("user", "x"), ok, 999_998)
+			if n, lines := s.stat(active), s.lines("is back"); n != 0 || len(lines) != 1 {
+				t.Errorf("rls_policy_active is %v, want 0; the log has %q, want one line", n, lines)
+			}
 		})
 	}
 }

@@ -20,10 +20,14 @@ func answered(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// cannotServe reports whether a server answered that it cannot serve now: it
-// loads its data, it is a replica, or its cluster is down.
+// cannotServe reports whether a server answered that it cannot serve now, whatever
+// the command: it loads its data, is busy with a script or has no room for the
+// client; it refuses the password; it refuses writes, because it is a replica, has
+// too few replicas, is full or fails to save; or its cluster is down.
 func cannotServe(err error) bool {
-	return goredis.IsLoadingError(err) || goredis.IsReadOnlyError(err) ||
+	return goredis.IsLoadingError(err) || goredis.HasErrorPrefix(err, "BUSY ") || goredis.IsMaxClientsError(err) ||
+		goredis.IsAuthError(err) ||
+		goredis.IsReadOnlyError(err) || goredis.IsNoReplicasError(err) || goredis.IsOOMError(err) || goredis.HasErrorPrefix(err, "MISCONF ") ||
 		goredis.IsMasterDownError(err) || goredis.IsClusterDownError(err)
 }
 
@@ -35,7 +39,7 @@ func explain(err error, silent bool) error {
 	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		return fmt.Errorf("closed before the first answer (does the server speak TLS on this port? then use TLS or rediss://): %w", err)
 	case errors.Is(err, net.ErrClosed):
-		return errors.New("no answer: the connection was closed with the others of a server that was silent or has become a replica")
+		return errors.New("no answer: all connections were closed, because the server was silent or has become a replica")
 	case wrongKind(err) != "" && !strings.Contains(text, wrongKind(err)):
 		return fmt.Errorf("%s: %w", wrongKind(err), err)
 	}
