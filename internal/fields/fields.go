@@ -80,7 +80,7 @@ func Mapping[T any](r *Reader, table []Field[T], t *T, v *rules.Value) {
 			r.Problem(name.At, "%s", name.Text)
 		case id < 0:
 			r.ProblemOf(name.Text, name.At, "unknown key%s", spelling.Suggest(name.Text, names(table)))
-		case seen[id] > 0 && !Merged(v, seen[id]-1):
+		case seen[id] > 0 && !v.Merged(seen[id]-1):
 			r.ProblemOf(name.Text, name.At, "the key is repeated; write it once")
 		default:
 			seen[id] = i + 1
@@ -98,13 +98,6 @@ func Mapping[T any](r *Reader, table []Field[T], t *T, v *rules.Value) {
 
 // maxFields is the greatest number of fields of a table.
 const maxFields = 16
-
-// Merged reports whether the key at i of v comes from a merge (<<). An anchor, and
-// so the keys below it, stands before the mapping that merges it.
-func Merged(v *rules.Value, i int) bool {
-	at, start := v.Content[i].At, v.At
-	return at.Line < start.Line || at.Line == start.Line && at.Column < start.Column
-}
 
 // index is the index of the field that a key names, -1 if there is none.
 func index[T any](table []Field[T], name string) int {

@@ -136,7 +136,7 @@ func shortEntries(r *fields.Reader, v *rules.Value) []descriptors.Entry {
 		case before >= 0:
 			list[before] = e
 			continue
-		case fields.Merged(v, i):
+		case v.Merged(i):
 			merged = len(list) + 1
 		}
 		list = append(list, e)

@@ -40,6 +40,7 @@ type pair struct {
 	id          int // the field's index in fields
 	name, value *Value
 	overridden  bool // the same key comes again
+	merged      bool
 }
 
 // mapping reads a mapping that stands in a place and sets the fields of t in
@@ -54,10 +55,16 @@ func (r *reader) mapping(v *Value, where place, path string, t target) {
 		if !ok {
 			continue
 		}
-		r.pairs = append(r.pairs, pair{id, name, value, false})
+		r.pairs = append(r.pairs, pair{id, name, value, false, v.Merged(i)})
 		if before := last[id]; before > 0 {
-			r.pairs[before-1].overridden = true
-			r.warn(name.At, join(path, name.Text), "the key is repeated; only the last one counts")
+			first := &r.pairs[before-1]
+			first.overridden = true
+			switch {
+			case first.value.Kind == Map && value.Kind == Map:
+				r.warn(name.At, join(path, name.Text), "the key is repeated; keys of the mapping before that this one does not have still count")
+			case !first.merged:
+				r.warn(name.At, join(path, name.Text), "the key is repeated; only the last one counts")
+			}
 		}
 		last[id] = len(r.pairs)
 	}

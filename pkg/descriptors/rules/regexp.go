@@ -23,10 +23,13 @@ var regexpSigns = []struct {
 	{regexp.MustCompile(`\([^()]+\|[^()]+\)`), "alternatives such as (a|b)"},
 }
 
+// addresses is the pattern of numbers that a * may stand for one of: 10.0.*.
+var addresses = regexp.MustCompile(`^\d+(\.(\d+|\*))+$`)
+
 // regexpSign is the part of a text that makes it look like a regular expression,
 // "" if none does.
 func regexpSign(text string) string {
-	if !strings.ContainsAny(text, `^$.\[(`) {
+	if !strings.ContainsAny(text, `^$.\[(`) || addresses.MatchString(text) {
 		return ""
 	}
 	for _, s := range regexpSigns {

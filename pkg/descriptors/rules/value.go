@@ -91,6 +91,14 @@ func (v *Value) meaning() any {
 	return v.is
 }
 
+// Merged reports whether the key at i of a mapping comes from a merge (<<) of an
+// anchor. An anchor, and so the keys below it, stands before the mapping that merges
+// it.
+func (v *Value) Merged(i int) bool {
+	at, start := v.Content[i].At, v.At
+	return at.Line < start.Line || at.Line == start.Line && at.Column < start.Column
+}
+
 // pair finds the last pair of a mapping with the key name; nil when there is
 // none.
 func (v *Value) pair(name string) (key, value *Value) {

@@ -170,7 +170,7 @@ func TestRegexpValue(t *testing.T) {
 		`/item/\d+`: "list", `\w+`: "list", `a\s+b`: "list", `v\d`: "list", `[a-z]+`: "list", `/[0-9]{3}`: "list", `[^a-f]`: "list", `[_a-zA-Z]`: "list",
 		`/(en|de)/`: "list", `(?:a|b)`: "list", `^`: "", `$`: "",
 		`1.2.3.4`: "", `a+b`: "", `$5`: "", `get|head`: "", `Go_(game)`: "", `*`: "", `/api/*`: "", `*.png`: "", `a.b`: "", `CORP\dave`: "", `[::1]:80`: "",
-		`[2020-10-31]`: "", `what?`: "", `{id}`: "", `C++`: "", `a.b+c@example.org`: "", `U^2`: "", `(a)`: "", `sub-[1]`: "", `US$ 5`: "",
+		`[2020-10-31]`: "", `what?`: "", `{id}`: "", `C++`: "", `a.b+c@example.org`: "", `U^2`: "", `(a)`: "", `sub-[1]`: "", `US$ 5`: "", `10.0.*`: "", `192.168.*.1`: "", `/v1.*`: `"/v1*"`,
 	} {
 		found := lints(t, rulesOfD("- {key: a, value: '"+value+"', "+limited+"}\n"))
 		switch {

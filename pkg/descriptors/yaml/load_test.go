@@ -232,6 +232,24 @@ a.yaml:10:1: a second document is ignored; put it in a file of its own`
 	}
 }
 
+// A key in place of a merged one is what merges are for. A limit in place of a merged
+// one keeps its other fields, which is not.
+func TestWarningsOfMerges(t *testing.T) {
+	for _, tt := range []struct{ item, want string }{
+		{"{<<: *base, key: b, value: x}", ""},
+		{"{<<: [*base, *other], key: b}", "a.yaml:3:18: rate_limit: the key is repeated; keys of the mapping before that this one does not have still count"},
+		{"{<<: *base, key: b, rate_limit: {unit: hour}}", "a.yaml:5:23: rate_limit: the key is repeated; keys of the mapping before that this one does not have still count"},
+		{"{key: b, <<: {key: c}}", "a.yaml:5:17: key: the key is repeated; only the last one counts"},
+		{"{<<: *base, key: b, key: c}", "a.yaml:5:23: key: the key is repeated; only the last one counts"},
+	} {
+		content := "domain: d\ndescriptors:\n- &base {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n- &other {key: o, rate_limit: {unit: day, requests_per_unit: 2}}\n- " + tt.item + "\n"
+		_, warnings, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(content)}}, rules.Options{})
+		if got := rules.Problems(warnings).Error(); err != nil || got != tt.want {
+			t.Errorf("%s: got %s, %v, want %s", tt.item, got, err, tt.want)
+		}
+	}
+}
+
 // Later loads, also refused ones, do not change the rules of an earlier load.
 func TestLoadsLeaveEarlierRulesAlone(t *testing.T) {
 	const many = 500
