@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 )
 
 // Document is the JSON of GET /v1/status, and of each event of GET /v1/events.
@@ -55,22 +56,9 @@ type Total struct {
 
 // Latency has percentiles of the time until the answer, in the last minute.
 type Latency struct {
-	P50 Duration `json:"p50"`
-	P90 Duration `json:"p90"`
-	P99 Duration `json:"p99"`
-}
-
-// Duration is written as time.ParseDuration reads it.
-type Duration time.Duration
-
-// MarshalText implements encoding.TextMarshaler.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *Duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	*d = Duration(parsed)
-	return err
+	P50 explain.Duration `json:"p50"`
+	P90 explain.Duration `json:"p90"`
+	P99 explain.Duration `json:"p99"`
 }
 
 // Store is the state of the store: State is ok, degraded (some servers are away) or away
@@ -176,7 +164,7 @@ func (s *Status) describe(now time.Time) *Document {
 		Requests: round(sum(rates)), Denied: round(rates[denied]), Errors: round(rates[failed]),
 		Total: Total{Requests: sum(total), Denied: total[denied], Errors: total[failed]},
 	}
-	d.Latency = Latency{Duration(recent.percentile(.5)), Duration(recent.percentile(.9)), Duration(recent.percentile(.99))}
+	d.Latency = Latency{explain.Duration(recent.percentile(.5)), explain.Duration(recent.percentile(.9)), explain.Duration(recent.percentile(.99))}
 	d.Health = health(d)
 	return d
 }

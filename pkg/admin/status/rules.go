@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 )
 
 // Listing is the JSON of GET /v1/rules: the rules in force in the order of their files.
 type Listing struct {
-	Hash  string        `json:"hash"`
-	Step  Duration      `json:"step"` // of history
-	Rules []ListingRule `json:"rules"`
+	Hash  string           `json:"hash"`
+	Step  explain.Duration `json:"step"` // of history
+	Rules []ListingRule    `json:"rules"`
 }
 
 // ListingRule is one rule, with its counts of the last 15 minutes.
@@ -39,12 +40,12 @@ type ListingRule struct {
 
 // ListingLimit is one limit of a rule. Words say what it admits.
 type ListingLimit struct {
-	Words    string   `json:"words"`
-	Name     string   `json:"name,omitempty"`
-	Strategy string   `json:"strategy"`
-	Limit    uint32   `json:"limit"`
-	Window   Duration `json:"window"`
-	OnError  string   `json:"on_error"`
+	Words    string           `json:"words"`
+	Name     string           `json:"name,omitempty"`
+	Strategy string           `json:"strategy"`
+	Limit    uint32           `json:"limit"`
+	Window   explain.Duration `json:"window"`
+	OnError  string           `json:"on_error"`
 }
 
 // listing lists the rules in force.
@@ -52,7 +53,7 @@ func (s *Status) listing(now time.Time) *Listing {
 	s.mu.Lock()
 	tree := s.force.tree
 	s.mu.Unlock()
-	l := &Listing{Hash: s.InForce().Hash, Step: Duration(binSeconds * time.Second), Rules: []ListingRule{}}
+	l := &Listing{Hash: s.InForce().Hash, Step: explain.Duration(binSeconds * time.Second), Rules: []ListingRule{}}
 	for _, domain := range tree.Domains() {
 		var way []*descriptors.Node
 		var walk func(n *descriptors.Node)
@@ -86,7 +87,7 @@ func newListingRule(domain string, r *descriptors.Rule, way []*descriptors.Node)
 		limit := &r.Limits[i]
 		rule.Limits = append(rule.Limits, ListingLimit{
 			Words: words(limit, way), Name: limit.Name, Strategy: limit.Strategy.String(),
-			Limit: limit.Requests, Window: Duration(limit.Window), OnError: limit.OnError.String(),
+			Limit: limit.Requests, Window: explain.Duration(limit.Window), OnError: limit.OnError.String(),
 		})
 	}
 	return rule
