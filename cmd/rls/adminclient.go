@@ -56,18 +56,17 @@ func (f *adminAccess) open(addr string) (*adminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &adminClient{addr: addr, token: token}
+	network, address, err := endpoint(addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &adminClient{addr: addr, base: baseURL(config, address), token: token}
 	transport := &http.Transport{TLSClientConfig: config}
-	if path, found := strings.CutPrefix(addr, "unix:"); found {
-		path = strings.TrimPrefix(path, "//")
+	if network == "unix" {
 		c.base = baseURL(config, "localhost")
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
+			return new(net.Dialer).DialContext(ctx, network, address)
 		}
-	} else if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-		return nil, usageError("--addr is %q: want HOST:PORT or unix:PATH", addr)
-	} else {
-		c.base = baseURL(config, addr)
 	}
 	c.http = &http.Client{
 		Transport:     transport,
@@ -225,7 +224,7 @@ func problemOf(text []byte) error {
 
 // requestFlags are the flags of a command that asks about one request.
 type requestFlags struct {
-	Domain     string   `required:"" help:"Domain of the request."`
+	Domain     string   `required:"" placeholder:"NAME" help:"Domain of the request."`
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{\"KEY\": \"VALUE\"}' or '[{\"key\": \"KEY\", \"value\": \"VALUE\"}]'. Repeat the flag for several descriptors."`
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 type clientCmd struct {
-	Addr    string        `default:"localhost:8081" help:"Where the service listens: host:port, or unix:PATH."`
-	Timeout time.Duration `default:"5s" help:"Longest wait for an answer."`
+	Addr    string        `default:"localhost:8081" help:"Where the service listens: HOST:PORT, or unix:PATH."`
+	Timeout time.Duration `default:"5s" min:"1ms" help:"Longest wait for an answer."`
 	Format  string        `default:"text" enum:"text,json" help:"How the output is written: text or json."`
 
 	Domain     string   `placeholder:"NAME" help:"Domain to ask in."`

@@ -123,6 +123,9 @@ func parseQuestions(name string, text []byte) (questions []question, err error) 
 		case err != nil:
 			return nil, fmt.Errorf("%s:%d: %w", name, lineAt(text, wrongAt(text, decoder.InputOffset(), err)), err)
 		}
+		if bytes.HasPrefix(raw, []byte("[")) {
+			return nil, fmt.Errorf("%s:%d: a list: want the requests one after the other, without [ and ]", name, lineAt(text, decoder.InputOffset()-int64(len(raw))))
+		}
 		q := question{request: &rls.RateLimitRequest{}}
 		if err := protojson.Unmarshal(raw, q.request); err != nil {
 			return nil, inFile(name, lineAt(text, decoder.InputOffset()-int64(len(raw))), err)

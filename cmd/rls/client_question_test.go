@@ -32,7 +32,7 @@ func TestWrongQuestions(t *testing.T) {
 		"\n\n{\"domian\":1}": `file:3: unknown field "domian"`,
 		"{}\n{}}":            "file:2: invalid character '}' looking for beginning of value",
 		"{}\n\n{\n":          "file:3: unexpected EOF",
-		"[{}]":               "file:1: unexpected token [",
+		"[{}]":               "file:1: a list: want the requests one after the other, without [ and ]",
 	} {
 		if _, err := parseQuestions("file", []byte(text)); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "\u00a0", " "), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -32,6 +36,9 @@ func (f *tlsFlags) config() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, usageError("--cert and --key: want both or neither")
+	}
 	own, err := certs.Open(reread.NewWatcher(slog.Default()), "", certs.Files{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	if err != nil {
 		return nil, usageError("%w", err)
@@ -41,9 +48,31 @@ func (f *tlsFlags) config() (*tls.Config, error) {
 	return config, nil
 }
 
-// dial returns a connection to the address, host:port or unix:PATH, that is made
-// with the first call. A nil config is a connection without TLS.
+// endpoint reads an address, HOST:PORT (without a host: localhost) or unix:PATH, as
+// net.Dial takes it. Its errors are usage errors.
+func endpoint(addr string) (network, address string, err error) {
+	wrong := usageError("--addr: %q is wrong: want HOST:PORT or unix:PATH", addr)
+	if path, found := strings.CutPrefix(addr, "unix:"); found {
+		path = strings.TrimPrefix(path, "//")
+		if path == "" {
+			return "", "", wrong
+		}
+		return "unix", path, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if n, notNumber := strconv.ParseUint(port, 10, 16); err != nil || notNumber != nil || n == 0 {
+		return "", "", wrong
+	}
+	return "tcp", net.JoinHostPort(cmp.Or(host, "localhost"), port), nil
+}
+
+// dial returns a connection to the address, HOST:PORT or unix:PATH, that is made
+// with the first call. A nil config is a connection without TLS. Its errors are usage
+// errors.
 func dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
+	if _, _, err := endpoint(addr); err != nil {
+		return nil, err
+	}
 	creds := insecure.NewCredentials()
 	if config != nil {
 		creds = credentials.NewTLS(config)

@@ -26,7 +26,7 @@ type explainCmd struct {
 	Format     string   `default:"text" enum:"text,json" help:"How the explanation is written: text or json."`
 
 	Addr    string        `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
-	Timeout time.Duration `default:"10s" help:"Longest wait for the answer of the process."`
+	Timeout time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer of the process."`
 	adminAccess
 
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`

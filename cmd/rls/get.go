@@ -20,7 +20,7 @@ type getCmd struct {
 
 // outputFlags are the flags of commands that ask the admin API once.
 type outputFlags struct {
-	Timeout time.Duration `default:"10s" help:"Longest wait for the answer."`
+	Timeout time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer."`
 	Format  string        `default:"text" enum:"text,json" help:"How the answer is written: text or json."`
 }
 

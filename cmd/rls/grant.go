@@ -10,8 +10,8 @@ import (
 
 type grantCmd struct {
 	requestFlags
-	Hits   int64  `required:"" help:"Hits that may pass besides the hits that remain, at most 10 times the limit."`
-	Reason string `help:"Reason for the grant, for the audit."`
+	Hits   int64  `required:"" placeholder:"N" help:"Hits that may pass besides the hits that remain, at most 10 times the limit."`
+	Reason string `placeholder:"TEXT" help:"Reason for the grant, for the audit."`
 
 	outputFlags
 	adminFlags

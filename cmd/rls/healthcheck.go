@@ -15,7 +15,7 @@ import (
 )
 
 type healthcheckCmd struct {
-	Addr    string        `placeholder:"ADDR" help:"Where the service listens: host:port, or unix:PATH. By default it is where GRPC_HOST, GRPC_PORT and GRPC_UDS of this environment say, else localhost:8081."`
+	Addr    string        `placeholder:"ADDR" help:"Where the service listens: HOST:PORT, or unix:PATH. By default it is where GRPC_HOST, GRPC_PORT and GRPC_UDS of this environment say, else localhost:8081."`
 	Timeout time.Duration `default:"2s" min:"1ms" help:"Longest wait for the answer."`
 	Format  string        `default:"text" enum:"text,json" help:"How the answer is written: text or json."`
 

@@ -21,7 +21,7 @@ type resetCmd struct {
 	Rule        string `placeholder:"RULE" help:"Path of a rule, such as shop.plan_free.user, for --all-matching."`
 	AllMatching bool   `help:"Reset the counters of all values of --rule. Without --yes the command counts them and changes nothing. Memory and Redis can list counters, memcached cannot."`
 	Yes         bool   `help:"Do what --all-matching would do."`
-	Reason      string `help:"Reason for the reset, for the audit."`
+	Reason      string `placeholder:"TEXT" help:"Reason for the reset, for the audit."`
 
 	outputFlags
 	adminFlags
