@@ -7,7 +7,6 @@
 package explain
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -136,15 +135,6 @@ func New(in service.Inspection) Document {
 		doc.Descriptors[i] = describe(&in.Descriptors[i])
 	}
 	return doc
-}
-
-// Parse reads the JSON of a Document.
-func Parse(data []byte) (Document, error) {
-	var doc Document
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return doc, fmt.Errorf("read an explanation: %w", err)
-	}
-	return doc, nil
 }
 
 func describe(in *service.Inspected) Descriptor {

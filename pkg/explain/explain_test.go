@@ -187,15 +187,12 @@ func TestJSONWithStates(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
-	read, err := explain.Parse(got)
-	if err != nil {
+	var read explain.Document
+	if err := json.Unmarshal(got, &read); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(doc, &read); diff != "" {
 		t.Errorf("what was read differs: %s", diff)
-	}
-	if _, err := explain.Parse([]byte("{")); err == nil {
-		t.Error("half a document is read without an error")
 	}
 }
 

@@ -25,7 +25,7 @@ func NewDecoder() *Decoder {
 }
 
 // Options returns options with which a kong parser decodes settings by d and
-// prints their help by Describe. The argument is the default of BACKEND_TYPE.
+// prints their help by describe. The argument is the default of BACKEND_TYPE.
 func (d *Decoder) Options(backendType string) []kong.Option {
 	return []kong.Option{
 		kong.Vars{"backend_type": backendType},
@@ -34,7 +34,7 @@ func (d *Decoder) Options(backendType string) []kong.Option {
 		kong.KindMapper(reflect.Float64, d.mapper(decodeFloat)),
 		kong.KindMapper(reflect.String, d.mapper(decodeString)),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), d.mapper(decodeDuration)),
-		kong.ValueFormatter(Describe),
+		kong.ValueFormatter(describe),
 	}
 }
 
@@ -213,8 +213,8 @@ func within(tag *kong.Tag) string {
 	return ""
 }
 
-// Describe is the help text of a setting with its values, default and variable.
-func Describe(v *kong.Value) string {
+// describe is the help text of a setting with its values, default and variable.
+func describe(v *kong.Value) string {
 	if len(v.Tag.Envs) == 0 {
 		return v.Help
 	}
