@@ -65,6 +65,7 @@ type lane struct {
 	waking  bool          // a timer calls wake
 	closed  bool
 
+	idle    []chan []*trip // senders that wait for a batch
 	senders sync.WaitGroup // goroutines that send
 }
 
@@ -111,9 +112,20 @@ func (l *lane) send(t *trip) {
 	}
 	l.queue = append(l.queue, t)
 	if batch := l.take(); batch != nil {
-		l.senders.Add(1)
-		go l.work(batch)
+		l.start(batch)
 	}
+}
+
+// start has a goroutine send batch: one that waits for work, because its stack has
+// grown to the size that go-redis needs, or else a new one.
+func (l *lane) start(batch []*trip) {
+	if last := len(l.idle) - 1; last >= 0 {
+		l.idle[last] <- batch
+		l.idle = l.idle[:last]
+		return
+	}
+	l.senders.Add(1)
+	go l.work(batch)
 }
 
 // take takes the next batch from the queue, to be sent now. It returns nil if the
@@ -161,16 +173,33 @@ func (l *lane) wake() {
 	l.work(batch)
 }
 
-// work sends batch, and then the batches that have formed meanwhile.
+// work sends batch, then the batches that have formed meanwhile, and then those that
+// start hands over, until the lane is closed or has enough idle senders.
 func (l *lane) work(batch []*trip) {
 	defer l.senders.Done()
+	handed := make(chan []*trip, 1) // start never waits for the sender
 	for len(batch) > 0 {
 		took, silent := l.exchange(batch)
 		if silent != nil {
 			l.giveUp(silent, func() { l.breaker.Leave(0, silent) })
 		}
 		batch = l.next(len(batch), took)
+		if len(batch) == 0 && l.rest(handed) {
+			batch = <-handed
+		}
 	}
+}
+
+// rest makes the sender that reads handed an idle one. It returns false if the sender is
+// to end.
+func (l *lane) rest(handed chan []*trip) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.idle) == l.direct {
+		return false
+	}
+	l.idle = append(l.idle, handed)
+	return true
 }
 
 // next returns the batch that is to be sent after a batch of n trips has ended,
@@ -367,11 +396,15 @@ func (l *lane) named(err error) error {
 
 func (l *lane) explain(err error) error { return explain(err, !l.heard.Load()) }
 
-// close refuses further commands.
+// close refuses further commands and ends the idle senders.
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	for _, handed := range l.idle {
+		close(handed)
+	}
+	l.idle = nil
 }
 
 // drain waits, after close, until every command has ended.
