@@ -2,8 +2,9 @@
 //
 // It promises that Apply returns a margin ([backends.Margin]) before the
 // caller's own deadline, so that the answer still reaches the caller, and within
-// a timeout if the caller has no deadline or a later one. It bounds the wait
-// only: the store decides whether the call on the wire goes on.
+// a timeout if the caller has no deadline or a later one. A caller that gives up
+// earlier does not end the wait. It bounds the wait only: the store decides whether the
+// call on the wire goes on.
 package deadline
 
 import (
@@ -37,20 +38,20 @@ func (s *Store) Unwrap() backends.Store { return s.Store }
 // Apply implements backends.Store. The replies to operations that were not
 // decided in time have an error that says how long the wait was.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	wait := s.timeout
+	longest := s.timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
-		wait = min(wait, left-backends.Margin(left))
+		longest = min(longest, left-backends.Margin(left))
 	}
-	bounded, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
+	bounded := &wait{Context: ctx, deadline: time.Now().Add(longest)}
+	defer bounded.end(context.Canceled)
 	err := s.Store.Apply(bounded, b)
 	if err == nil || !errors.Is(bounded.Err(), context.DeadlineExceeded) {
 		return err
 	}
 	for i := range b.Replies {
 		if r := &b.Replies[i]; errors.Is(r.Err, context.DeadlineExceeded) {
-			r.Err = fmt.Errorf("no answer within %v: %w", max(wait, 0).Round(time.Microsecond), r.Err)
+			r.Err = fmt.Errorf("no answer within %v: %w", max(longest, 0).Round(time.Microsecond), r.Err)
 		}
 	}
 	return b.Err()

@@ -149,7 +149,7 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 		b.Refused = false
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := backends.Within(ctx, s.timeout)
 	defer cancel()
 	servers := s.servers.now()
 	if len(servers) == 0 {
@@ -187,7 +187,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if len(servers) == 0 {
 		return fmt.Errorf("memcached: %w: no server is known", backends.ErrUnavailable)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := backends.Within(ctx, s.timeout)
 	defer cancel()
 	answers := make(chan error, len(servers))
 	for _, v := range servers {

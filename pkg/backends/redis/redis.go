@@ -78,7 +78,7 @@ func (s *Store) Now() int64 { return s.clock.now() }
 
 // Ping asks the server for a sign of life, through the same queue as Apply.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := s.bound(ctx)
+	ctx, cancel := backends.Within(ctx, s.timeout)
 	defer cancel()
 	if err := s.servers.ping(ctx); err != nil {
 		s.servers.failed(err)
@@ -97,14 +97,6 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// bound ends a call after the store's timeout at the latest.
-func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= s.timeout {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, s.timeout)
-}
-
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	return s.ApplyEach(ctx, b, func(*backends.Op) {})
@@ -112,7 +104,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 
 // ApplyEach implements backends.Spread.
 func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
-	ctx, cancel := s.bound(ctx)
+	ctx, cancel := backends.Within(ctx, s.timeout)
 	defer cancel()
 	if s.slots != nil && len(b.Ops) > 1 {
 		return s.slots.ApplyEach(ctx, b, decided)
