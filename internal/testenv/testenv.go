@@ -14,6 +14,7 @@
 package testenv
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -49,26 +50,50 @@ func Poll(timeout time.Duration, cond func() bool) bool {
 	}
 }
 
+const (
+	lowestPort = 10_000
+	shares     = 5 // of the ports, one for a test process
+	shareSize  = 2_000
+)
+
 var (
 	portsMu    sync.Mutex
 	portsGiven = map[int]bool{}
 )
 
+// share is the lowest of the ports that this process takes. The processes of tests
+// that run at once take different shares, until there are more processes than shares.
+// A socket in Linux's abstract namespace marks a share; it goes with its process.
+var share = sync.OnceValue(func() int {
+	for i := range shares {
+		l, err := net.Listen("unix", fmt.Sprintf("@rls-testenv-%d", i))
+		if err == nil {
+			shareMark = l
+			return lowestPort + i*shareSize
+		}
+	}
+	return lowestPort + rand.IntN(shares)*shareSize
+})
+
+// shareMark is kept, because a listener that nobody refers to is closed.
+var shareMark net.Listener
+
 // FreePort returns a loopback TCP port on which nobody listens and which this
 // process has not been given before. It and the port 10,000 above it (Redis
 // Cluster's bus) lie below the range from which systems take the local ports
-// of outgoing connections, so that a server that is down for a while finds its
-// ports free when it comes back.
+// of outgoing connections, and outside of the shares of other test processes, so
+// that a server that is down for a while finds its ports free when it comes back.
 //
 // Another process may still take the port first; the constructors of this
 // package then try again with another one.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	const low, high, attempts = 10_000, 22_000, 1000
+	const attempts = 1000
 	portsMu.Lock()
 	defer portsMu.Unlock()
+	low := share()
 	for range attempts {
-		port := low + rand.IntN(high-low)
+		port := low + rand.IntN(shareSize)
 		if portsGiven[port] {
 			continue
 		}
@@ -80,7 +105,7 @@ func FreePort(t testing.TB) int {
 		portsGiven[port] = true
 		return port
 	}
-	t.Fatalf("testenv: no free port between %d and %d in %d attempts", low, high, attempts)
+	t.Fatalf("testenv: no free port between %d and %d in %d attempts", low, low+shareSize, attempts)
 	return 0
 }
 
