@@ -166,7 +166,7 @@ func TestStoreThatBeginsToRefuse(t *testing.T) {
 			}
 
 			c.serve(o)
-			testenv.Eventually(t, time.Second, func() bool {
+			s.within(time.Second, func() bool {
 				resp, err := s.try(patience, "d", costing(0, desc("user", "x")))
 				return err == nil && resp.Statuses[0].LimitRemaining == 999_999
 			}, "right decisions are back")

@@ -257,6 +257,12 @@ func runToEnd(t testing.TB, settings ...string) (int, string) {
 	return cmd.ProcessState.ExitCode(), fmt.Sprint(&stderr)
 }
 
+// within is testenv.Within for a condition that the program brings about.
+func (s *service) within(limit time.Duration, cond func() bool, msg string) {
+	s.t.Helper()
+	testenv.Within(s.t, limit, cond, msg, s.cmd.Process.Pid)
+}
+
 // goroutinesIn counts the goroutines that have a function on their stack.
 func (s *service) goroutinesIn(function string) int {
 	s.t.Helper()

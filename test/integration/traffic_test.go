@@ -2,9 +2,6 @@ package integration
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -13,21 +10,19 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+
+	"example.org/rls/internal/testenv"
 )
 
 // traffic is a stream of checks at a fixed rate: each is sent when it is due,
 // whether the checks before it were answered or not.
 type traffic struct {
-	halt func()
+	halt   func()
+	stalls *testenv.Stalls // of this process and of the program
 
-	mu     sync.Mutex
-	got    samples
-	stalls []stall
+	mu  sync.Mutex
+	got samples
 }
-
-// stall is a time in which this process or the program under test was ready to run
-// and did not, because the machine was busy.
-type stall struct{ from, to time.Time }
 
 // sample is the end of one check.
 type sample struct {
@@ -44,7 +39,7 @@ type samples []sample
 // deadline, until the traffic is ended.
 func (s *service) pass(rate int, deadline time.Duration, descs ...*descriptor) *traffic {
 	began, stop, ended := time.Now(), make(chan struct{}), make(chan struct{})
-	f := &traffic{halt: sync.OnceFunc(func() {
+	f := &traffic{stalls: testenv.WatchStalls(s.t, s.cmd.Process.Pid), halt: sync.OnceFunc(func() {
 		close(stop)
 		<-ended
 	})}
@@ -53,28 +48,15 @@ func (s *service) pass(rate int, deadline time.Duration, descs ...*descriptor) *
 		defer close(ended)
 		var calls sync.WaitGroup
 		defer calls.Wait()
-		const pace, late, look = time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond
-		tick := time.NewTicker(pace)
+		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
-		looked, waited := began, s.waited()
-		for sent, last := 0, began; ; {
+		for sent := 0; ; {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
 			}
-			now := time.Now()
-			if now.Sub(last) > pace+late {
-				f.stall(last, now)
-			}
-			if last = now; now.Sub(looked) >= look {
-				w := s.waited()
-				if w > waited+now.Sub(looked) { // on average a thread waits
-					f.stall(looked, now)
-				}
-				looked, waited = now, w
-			}
-			for ; sent < int(now.Sub(began).Seconds()*float64(rate)); sent++ {
+			for ; sent < int(time.Since(began).Seconds()*float64(rate)); sent++ {
 				d := descs[sent%len(descs)]
 				calls.Go(func() { f.add(check(client, deadline, d)) })
 			}
@@ -91,29 +73,6 @@ func check(client pb.RateLimitServiceClient, deadline time.Duration, d *descript
 	resp, err := client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "d", Descriptors: []*descriptor{d}})
 	a.took, a.code, a.is = time.Since(a.sent), grpcstatus.Code(err), resp.GetOverallCode()
 	return a
-}
-
-// waited is the time that the program's threads have waited for a processor.
-// It is 0 where the kernel does not tell.
-func (s *service) waited() (total time.Duration) {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", s.cmd.Process.Pid)) // fails for a bad pattern only
-	for _, thread := range threads {
-		text, err := os.ReadFile(thread)
-		if err != nil {
-			continue // the thread has ended
-		}
-		var ran, waited time.Duration
-		if _, err := fmt.Sscan(string(text), &ran, &waited); err == nil {
-			total += waited
-		}
-	}
-	return total
-}
-
-func (f *traffic) stall(from, to time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stalls = append(f.stalls, stall{from, to})
 }
 
 func (f *traffic) add(a sample) {
@@ -145,25 +104,11 @@ func (f *traffic) end() samples {
 
 // calm reports whether nothing stalled while a check was under way. A check that
 // was not answered in time may be late because of a stall.
-func (f *traffic) calm(a sample) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !slices.ContainsFunc(f.stalls, func(s stall) bool {
-		return s.from.Before(a.sent.Add(a.took)) && s.to.After(a.sent)
-	})
-}
+func (f *traffic) calm(a sample) bool { return f.stalls.Calm(a.sent, a.sent.Add(a.took)) }
 
-// stalled is how long something stalled while a check was under way.
-func (f *traffic) stalled(a sample) (total time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ended := a.sent.Add(a.took)
-	for _, s := range f.stalls {
-		if s.from.Before(ended) && s.to.After(a.sent) {
-			total += s.to.Sub(s.from)
-		}
-	}
-	return total
+// stalled is how much time was lost while a check was under way.
+func (f *traffic) stalled(a sample) time.Duration {
+	return f.stalls.Between(a.sent, a.sent.Add(a.took))
 }
 
 // busy is the share of checks during stalls above which a measurement says more about
