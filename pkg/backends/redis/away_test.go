@@ -81,7 +81,7 @@ func TestReplicaIsNotBack(t *testing.T) {
 		<-time.After(5 * time.Millisecond)
 	}
 	admin(t, server, "REPLICAOF", "NO", "ONE")
-	testenv.Eventually(t, time.Second, func() bool { return look("absent") == nil }, "the master is asked again")
+	testenv.Within(t, time.Second, func() bool { return look("absent") == nil }, "the master is asked again", server.Pid())
 	if got := log.With("level="); len(got) != 2 {
 		t.Errorf("the log has %q, want a line when the server goes away and one when it is back", got)
 	}

@@ -305,10 +305,10 @@ func TestClusterFailover(t *testing.T) {
 		return err == nil && role[0] == "master"
 	}, "the replica is promoted")
 	promoted := time.Now()
-	testenv.Eventually(t, time.Second, func() bool {
+	testenv.Within(t, time.Second, func() bool {
 		_, err := try(s, 100*time.Millisecond, hit(key))
 		return err == nil
-	}, "its slots are back")
+	}, "its slots are back", cluster.Replicas[0].Pid())
 	t.Logf("%v after the promotion", time.Since(promoted))
 }
 
@@ -422,13 +422,12 @@ func TestClusterBeforeItsNodes(t *testing.T) {
 		m.Pause()
 	}
 	s := openCluster(t, cluster)
-	start := time.Now()
-	if _, err := try(s, 20*time.Millisecond, hit("a")); err == nil {
-		t.Error("frozen masters answered")
-	}
-	if took := time.Since(start); took > 500*time.Millisecond {
-		t.Errorf("a call with a deadline of 20 ms took %v", took)
-	}
+	testenv.Within(t, 500*time.Millisecond, func() bool {
+		if _, err := try(s, 20*time.Millisecond, hit("a")); err == nil {
+			t.Error("frozen masters answered")
+		}
+		return true
+	}, "a call with a deadline of 20 ms ends")
 	for _, m := range cluster.Masters {
 		m.Resume()
 	}
@@ -450,15 +449,17 @@ func TestClusterCallersThatGiveUp(t *testing.T) {
 		}
 		return n
 	}
-	before, end := reads(), time.Now().Add(time.Second)
+	before, began := reads(), time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for time.Now().Before(end) {
+	for range 1000 {
 		b := backends.Batch{Ops: []backends.Op{hit("gone")}, Replies: make([]backends.Reply, 1)}
 		_ = s.Apply(ctx, &b)
 		<-time.After(100 * time.Microsecond)
 	}
-	if after := reads(); after > before+1 {
-		t.Errorf("%d topologies were read", after-before)
+	took := time.Since(began)
+	// The topology is also read from time to time.
+	if after := reads(); after > before+1+int(took/(2*time.Second)) {
+		t.Errorf("%d topologies were read in %v", after-before, took)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,13 +160,10 @@ func shareALimit(t *testing.T, open func() *leasing) {
 			}
 		}
 		begin := time.Now()
-		testenv.Eventually(t, patience, func() bool { return admitted.Load() >= int64(limit)*98/100 }, "98 % of the limit is admitted")
+		testenv.Within(t, 1500*time.Millisecond, func() bool { return admitted.Load() >= int64(limit)*98/100 }, "98 % of the limit is admitted")
 		soon := time.Since(begin)
 		testenv.Eventually(t, patience, func() bool { return admitted.Load() >= int64(limit) }, "all of the limit is admitted")
 		t.Logf("98%% of %d after %v, all after %v", limit, soon, time.Since(begin))
-		if soon > 1500*time.Millisecond {
-			t.Errorf("98%% of %d after %v", limit, soon)
-		}
 		cancel()
 		callers.Wait()
 		if got := admitted.Load(); got != int64(limit) {
@@ -184,33 +182,44 @@ func TestAStoreInAnotherRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	relay.Slow(40*time.Millisecond, 0)
-	var asked, slow atomic.Int64
+	stalls := testenv.WatchStalls(t, os.Getpid())
+	const ticks, each = 1000, 10
+	var asked [ticks * each]struct{ from, to time.Time }
 	var callers sync.WaitGroup
 	ticker := time.NewTicker(5 * time.Millisecond) // 2,000 a second
 	defer ticker.Stop()
-	for tick := range 1000 {
-		<-ticker.C
-		for range 10 {
-			callers.Go(func() {
-				c := newCaller(t, process, "far", spec)
-				begin := time.Now()
-				ok, err := c.ask()
-				if tick < 200 { // until the key is leased
-					return
-				}
-				if asked.Add(1); time.Since(begin) > 5*time.Millisecond {
-					slow.Add(1)
-				}
-				if !ok {
-					t.Error("a hit was not admitted", err)
-				}
-			})
+	for i := range asked {
+		if i%each == 0 {
+			<-ticker.C
 		}
+		callers.Go(func() {
+			c := newCaller(t, process, "far", spec)
+			asked[i].from = time.Now()
+			ok, err := c.ask()
+			asked[i].to = time.Now()
+			if !ok && i >= len(asked)/5 {
+				t.Error("a hit was not admitted", err)
+			}
+		})
 	}
 	callers.Wait()
-	t.Logf("%d of %d hits took more than 5 ms", slow.Load(), asked.Load())
-	if slow.Load()*100 > asked.Load() {
-		t.Errorf("%d of %d hits took more than 5 ms", slow.Load(), asked.Load())
+	all := asked[len(asked)/5:] // until then the key is leased
+	calm, slow := 0, 0
+	for _, hit := range all {
+		if !stalls.Calm(hit.from, hit.to) {
+			continue
+		}
+		calm++
+		if hit.to.Sub(hit.from) > 5*time.Millisecond {
+			slow++
+		}
+	}
+	t.Logf("%d of %d hits took more than 5 ms; something stalled during %d others", slow, calm, len(all)-calm)
+	switch {
+	case 10*calm < 9*len(all):
+		t.Log("not measured, because the machine stalled during more than a tenth of the hits")
+	case slow*100 > calm:
+		t.Errorf("%d of %d hits took more than 5 ms", slow, calm)
 	}
 }
 
