@@ -105,12 +105,8 @@ func TestRefusalsDoNotSpin(t *testing.T) {
 // refusal must stay short, or corrected rules come late.
 func TestMendedRulesComeSoonAfterManyRefusals(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
-	refused := time.Now()
 	p.Set("2", wrong("first", "a"))
-	p.Request(8)
-	if took := time.Since(refused); took > 9*time.Second {
-		t.Errorf("the seventh refusal came after %v", took)
-	}
+	testenv.Within(t, 9*time.Second, func() bool { p.Request(8); return true }, "the seventh refusal comes")
 	p.Set("3", rules("first", "b", 10))
 	o.become("b")
 }
@@ -176,7 +172,7 @@ func many(name, domain string, size int) (c *ratelimit.RateLimitConfig) {
 	each := 0
 	for total := 0; total < size; total += each {
 		d := rules("", "", 7).Descriptors[0]
-		d.Value = fmt.Sprintf("%0100d", len(c.Descriptors))
+		d.Value = fmt.Sprintf("%0500d", len(c.Descriptors)) // few and long: they load soon also on a busy machine
 		each = len(d.Value) + 20
 		c.Descriptors = append(c.Descriptors, d)
 	}
