@@ -52,7 +52,7 @@ manifest-tools: ## build what renders and checks the manifests in deploy/
 
 .PHONY: test
 test: tools ## run all tests, against real servers
-	scripts/test.sh env CGO_ENABLED=1 go test -race -pgo=off -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL)
+	scripts/test.sh env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -race -pgo=off -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL)
 
 .PHONY: fuzz
 fuzz: tools ## run every fuzz target for FUZZ_TIME

@@ -56,6 +56,8 @@ func TestScripts(t *testing.T) {
 				env.Setenv(name, file)
 			}
 			env.Setenv("DRAIN_PERIOD", "0s")
+			// A program that is built with the race detector sleeps for a second before it exits.
+			env.Setenv("GORACE", "atexit_sleep_ms=10")
 			_, taken, _ := strings.Cut(redis.Addr, ":")
 			env.Setenv("TAKEN_PORT", taken)
 			for _, name := range []string{"HOST", "GRPC_HOST", "DEBUG_HOST"} {
