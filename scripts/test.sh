@@ -20,7 +20,8 @@ packages=$(go list ./... | grep -v '/test/\(deploy\|integration\)$') || exit 1
 "$@" $packages || status=1
 "$@" ./test/integration || status=1
 
-if wait "$tools"; then
+# Once more, if a download has broken off.
+if wait "$tools" || make -s manifest-tools >"$log" 2>&1; then
 	"$@" ./test/deploy || status=1
 else
 	cat "$log"

