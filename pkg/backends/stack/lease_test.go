@@ -13,6 +13,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
@@ -39,7 +40,7 @@ type leasing struct {
 
 func openLeasing(t *testing.T, url string, timeout time.Duration) *leasing {
 	t.Helper()
-	store, err := redis.Open(redis.Options{URL: url, Timeout: timeout})
+	store, err := redis.Open(redis.Options{URL: url, Timeout: timeout, Watch: &breaker.Watch{Slow: timeout}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func openLeasing(t *testing.T, url string, timeout time.Duration) *leasing {
 func leasingOn(t *testing.T, store backends.Store, timeout time.Duration) *leasing {
 	l := &leasing{}
 	l.below.Store = store
-	l.Store = build(t, stack.Options{Main: stack.Tier{Store: &l.below, Timeout: timeout}, Decision: min(timeout, time.Second), Leases: func(s *lease.Store) { l.leases = s }})
+	l.Store = build(t, stack.Options{Main: stack.Tier{Store: &l.below, Timeout: timeout}, Decision: timeout, Leases: func(s *lease.Store) { l.leases = s }})
 	return l
 }
 
@@ -126,7 +127,7 @@ func TestThreeProcessesShareALimit(t *testing.T) {
 	t.Run("memcached", func(t *testing.T) {
 		server := testenv.Memcached(t).Addr
 		shareALimit(t, func() *leasing {
-			store, err := memcached.Open(memcached.Options{Servers: []string{server}, Timeout: patience})
+			store, err := memcached.Open(memcached.Options{Servers: []string{server}, Timeout: patience, Watch: &breaker.Watch{Slow: patience}})
 			if err != nil {
 				t.Fatal(err)
 			}
