@@ -61,22 +61,18 @@ var (
 	portsGiven = map[int]bool{}
 )
 
-// share is the lowest of the ports that this process takes. The processes of tests
-// that run at once take different shares, until there are more processes than shares.
-// A socket in Linux's abstract namespace marks a share; it goes with its process.
-var share = sync.OnceValue(func() int {
+// share returns the lowest of the ports that this process takes. The processes of
+// tests that run at once take different shares, until there are more processes than
+// shares. A socket in Linux's abstract namespace marks a share. It goes with its
+// process; until then the result of the first call keeps it open.
+var share = sync.OnceValues(func() (low int, mark net.Listener) {
 	for i := range shares {
-		l, err := net.Listen("unix", fmt.Sprintf("@rls-testenv-%d", i))
-		if err == nil {
-			shareMark = l
-			return lowestPort + i*shareSize
+		if l, err := net.Listen("unix", fmt.Sprintf("@rls-testenv-%d", i)); err == nil {
+			return lowestPort + i*shareSize, l
 		}
 	}
-	return lowestPort + rand.IntN(shares)*shareSize
+	return lowestPort + rand.IntN(shares)*shareSize, nil
 })
-
-// shareMark is kept, because a listener that nobody refers to is closed.
-var shareMark net.Listener
 
 // FreePort returns a loopback TCP port on which nobody listens and which this
 // process has not been given before. It and the port 10,000 above it (Redis
@@ -91,7 +87,7 @@ func FreePort(t testing.TB) int {
 	const attempts = 1000
 	portsMu.Lock()
 	defer portsMu.Unlock()
-	low := share()
+	low, _ := share()
 	for range attempts {
 		port := low + rand.IntN(shareSize)
 		if portsGiven[port] {
