@@ -8,7 +8,6 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/service"
 )
 
 const method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
@@ -134,20 +133,10 @@ func TestTagsOfAnyName(t *testing.T) {
 // A tag with the name of a label that a series has does not replace it.
 func TestTagsLikeLabels(t *testing.T) {
 	tags := map[string]string{}
-	fill := func(m *metrics.Metrics) string {
-		entry := descriptors.Entry{Key: "k"}
-		m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry))
-		m.Observer().Observe(&service.Observation{Result: service.NoStore})
-		m.Called(method, time.Millisecond)
-		m.Store(nil, "memory")
-		m.Skipped()(1)
-		m.Watch(&store{})
-		return page(t, m)
-	}
-	for _, found := range regexp.MustCompile(`[{,](\w+)="`).FindAllStringSubmatch(fill(open(t, metrics.Options{})), -1) {
+	for _, found := range regexp.MustCompile(`[{,](\w+)="`).FindAllStringSubmatch(page(t, withAll(t, metrics.Options{})), -1) {
 		tags[found[1]] = "tag"
 	}
-	all := fill(open(t, metrics.Options{Tags: tags}))
+	all := page(t, withAll(t, metrics.Options{Tags: tags}))
 	for name := range tags {
 		if !strings.Contains(all, `extra_`+name+`="tag"`) {
 			t.Errorf("the tag %s is not there", name)
