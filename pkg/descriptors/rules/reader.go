@@ -94,7 +94,11 @@ func (r *reader) key(name *Value, where place, path string) (id int, ok bool) {
 		return 0, false
 	}
 	id, ok = lookup(name.Text, where)
-	if !ok && r.overridden == 0 {
+	switch {
+	case ok || r.overridden > 0:
+	case where == inFile && name.Text == "tests":
+		r.problem(name.At, name.Text, "unknown key; the name of a file with tests of rules must end in _test.yaml")
+	default:
 		r.problem(name.At, join(path, name.Text), "%s", unknownKey(name.Text, func(f *field) bool { return where == anywhere || f.in == where }))
 	}
 	return id, ok
