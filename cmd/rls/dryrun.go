@@ -261,10 +261,14 @@ func (d *dryRun) tryStore(ctx context.Context) (string, error) {
 		if err == nil {
 			err = tier.Store.Apply(ctx, &batch)
 		}
-		if err != nil && len(tiers) > 1 {
-			err = fmt.Errorf("%s: %w", [...]string{"main", "per-second"}[i], err)
+		if err == nil {
+			continue
 		}
-		errs = append(errs, err)
+		problem := strings.ReplaceAll(err.Error(), "\n", "; ") // of each of several sentinels
+		if len(tiers) > 1 {
+			problem = [...]string{"main: ", "per-second: "}[i] + problem
+		}
+		errs = append(errs, errors.New(problem))
 	}
 	return found, errors.Join(errs...)
 }
