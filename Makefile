@@ -34,7 +34,7 @@ build: ## build the service: bin/rls
 .PHONY: run
 run: build ## build and serve the rules in config/ from memory
 	BACKEND_TYPE=memory RUNTIME_ROOT=. RUNTIME_SUBDIRECTORY= RUNTIME_APPDIRECTORY=config RUNTIME_WATCH_ROOT=false \
-	USE_STATSD=false DRAIN_PERIOD=0s LOG_LEVEL=info GRPC_REFLECTION=true bin/rls serve
+	USE_STATSD=false DRAIN_PERIOD=0s LOG_LEVEL=info GRPC_REFLECTION=true ADMIN_UDS=bin/admin.sock bin/rls serve
 
 .PHONY: demo
 demo: build ## put a real Envoy in front of the service and of a small upstream

@@ -52,7 +52,7 @@ Exit codes:
      or there is none
 
 Examples:
-  rls replay --rules config --descriptor 'remote_address=%downstream_remote_address%' access.log.gz
+  rls replay --rules shop.yaml --descriptor 'remote_address=%downstream_remote_address%' access.log.gz
   rls replay --rules config --against new --format json decisions.log`
 }
 
