@@ -23,6 +23,7 @@ type conversation struct {
 	connected func(bool)
 	log       *slog.Logger
 	heard     bool               // a response came on the current stream
+	inForce   bool               // a response was accepted
 	refused   waits              // since the last response that was accepted
 	known     map[string]version // of the delta protocol: the resources in force
 }
@@ -83,6 +84,7 @@ func (c *conversation) put(ctx context.Context, files []*rules.File, undecodable
 	err := c.publish(files, undecodable)
 	if err == nil {
 		c.refused.reset()
+		c.inForce = true
 		return nil
 	}
 	if again := c.refused.failures > 0; again {
@@ -91,6 +93,14 @@ func (c *conversation) put(ctx context.Context, files []*rules.File, undecodable
 		c.refused.failures++
 	}
 	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: detail(err)}
+}
+
+// rules says which rules are in force without the server, for the log.
+func (c *conversation) rules() string {
+	if c.inForce {
+		return "the last good rules stay in force"
+	}
+	return "no rules are in force"
 }
 
 // detail is the text of an error, cut to a size that servers accept (gRPC's

@@ -38,7 +38,9 @@ type observed struct {
 // run runs a source until the test ends.
 func run(t *testing.T, s *xds.Source) *observed {
 	t.Helper()
-	s.Log = slog.New(slog.DiscardHandler)
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
 	if s.NodeID == "" {
 		s.NodeID = node
 	}

@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +184,23 @@ func TestServerThatEndsStreamsIsNotAskedInAHotLoop(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLogOfALostServer: the log says whether rules are in force without the server.
+func TestLogOfALostServer(t *testing.T) {
+	var log testenv.Log
+	at, p := controlplane.NewPort(t), controlplane.New(t, node)
+	p.Set("1", rules("first", "a", 1))
+	o := run(t, &xds.Source{Server: at.Addr, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	const without, with = "connection ended, no rules are in force", "connection ended, the last good rules stay in force"
+	testenv.Eventually(t, soon, func() bool { return len(log.With(without)) > 0 }, without)
+	if lines := log.With(with); len(lines) > 0 {
+		t.Errorf("there are no rules yet, but the log has %q", lines)
+	}
+	at.Serve(p)
+	o.become("a")
+	at.Stop()
+	testenv.Eventually(t, soon, func() bool { return len(log.With(with)) > 0 }, with)
 }
 
 func TestServerThatComesLater(t *testing.T) {

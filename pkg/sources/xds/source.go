@@ -94,7 +94,7 @@ func (s *Source) Run(ctx context.Context, publish sources.Publish) error {
 			wait.reset()
 		}
 		pause := wait.next(errors.Is(err, errUnreachable))
-		s.Log.Warn("xDS: connection ended, the last good rules stay in force", "server", s.Server, "error", explain(err), "wait", pause.Round(time.Millisecond).String())
+		s.Log.Warn("xDS: connection ended, "+talk.rules(), "server", s.Server, "error", explain(err), "wait", pause.Round(time.Millisecond).String())
 		if !sleep(ctx, pause) {
 			return nil
 		}
