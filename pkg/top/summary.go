@@ -9,7 +9,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// counts has a count for each slot of the last minute.
+// counts has a count for each slot.
 type counts [slots]int64
 
 func (c *counts) sum() (n int64) {
@@ -26,10 +26,17 @@ type node struct {
 	rule      string // path; "" if the limit came with the request
 	entries   []descriptors.Entry
 	counted   [orders]counts // since the node was made
-	inherited [orders]counts // from the nodes whose place it took
-	sum       [orders]int64  // counted and inherited, as the summary's heap is ordered
-	place     [orders]int    // in the summary's heap, + 1; 0: not kept in it
-	remaining int64          // after the last request
+	inherited [orders]legacy
+	sum       [orders]int64 // counted and inherited, as the summary's heap is ordered
+	place     [orders]int   // in the summary's heap, + 1; 0: not kept in it
+	remaining int64         // after the last request
+}
+
+// legacy is the count of the node whose place another one took. It is forgotten with the
+// slot in which that happened.
+type legacy struct {
+	count int64
+	slot  int
 }
 
 // longest is the most bytes of a node's keys and values that are kept.
@@ -70,7 +77,10 @@ func (n *node) kept() bool { return n.place != [orders]int{} }
 // forget empties a slot. The heaps are put right by settle.
 func (n *node) forget(at int) {
 	for order := range n.counted {
-		n.counted[order][at], n.inherited[order][at] = 0, 0
+		n.counted[order][at] = 0
+		if n.inherited[order].slot == at {
+			n.inherited[order].count = 0
+		}
 	}
 }
 
@@ -87,7 +97,7 @@ func (s *summary) raise(n *node, at int) (gone *node) {
 	if n.place[s.order] == 0 {
 		if len(s.nodes) >= s.max {
 			gone = heap.Pop(s).(*node)
-			n.inherited[s.order][at] += gone.sum[s.order]
+			n.inherited[s.order] = legacy{n.inherited[s.order].count + gone.sum[s.order], at}
 		}
 		n.sum[s.order] = s.total(n)
 		heap.Push(s, n)
@@ -98,10 +108,10 @@ func (s *summary) raise(n *node, at int) (gone *node) {
 	return nil
 }
 
-func (s *summary) total(n *node) int64 { return n.counted[s.order].sum() + n.inherited[s.order].sum() }
+func (s *summary) total(n *node) int64 { return n.counted[s.order].sum() + n.inherited[s.order].count }
 
 // settle orders the heap anew after slots were emptied. It removes and returns the nodes
-// that have no counts in the last minute.
+// that have no counts left.
 func (s *summary) settle() (gone []*node) {
 	s.nodes = slices.DeleteFunc(s.nodes, func(n *node) bool {
 		if n.sum[s.order] = s.total(n); n.sum[s.order] > 0 {

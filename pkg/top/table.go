@@ -2,6 +2,7 @@ package top
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -12,7 +13,8 @@ import (
 // Table is the document of GET /v1/top: descriptors in an order, the highest first.
 type Table struct {
 	By string `json:"by"`
-	// Window is the length of the time that is counted, up to now: 60s.
+	// Window is the length of the time that is counted, up to now: 60s. Hits of up to five
+	// seconds more may be counted, too, and are in Error then.
 	Window string `json:"window"`
 	// Error is the most by which a row may be too high: the largest of the rows.
 	Error int64 `json:"error"`
@@ -56,7 +58,7 @@ func (t *Top) Table(by, rule string, n int) Table {
 	now := time.Now()
 	t.advance(now)
 	table := Table{
-		By: names[order], Window: "60s", Rows: []Row{},
+		By: names[order], Window: fmt.Sprintf("%.0fs", span.Seconds()), Rows: []Row{},
 		Total: Total{Hits: t.totals[Hits].sum(), Denied: t.totals[Denied].sum(), Cost: t.totals[Cost].sum()},
 	}
 	found := slices.DeleteFunc(slices.Clone(t.kept[order].nodes), func(n *node) bool { return rule != "" && n.rule != rule })
@@ -75,7 +77,7 @@ func (t *Top) Table(by, rule string, n int) Table {
 
 // covered is the length of the time that the slots count, at least a second.
 func (t *Top) covered(now time.Time) time.Duration {
-	begin := t.start.Add(time.Duration(max(0, t.slot-slots+1)) * (span / slots))
+	begin := t.start.Add(time.Duration(max(0, t.slot-int64(slots)+1)) * part)
 	return max(time.Second, now.Sub(begin))
 }
 
@@ -84,8 +86,9 @@ func (t *Top) row(n *node, by Order) Row {
 	for order := range count {
 		count[order] = n.counted[order].sum()
 	}
-	row := Row{Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by].sum(), Remaining: n.remaining}
+	row := Row{Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by].count, Remaining: n.remaining}
 	count[by] += row.Error
+	row.Error += n.counted[by][t.oldest()]
 	if weight := float64(slices.Max(t.weights[:])); weight > 1 {
 		row.Error += int64(math.Ceil(3 * math.Sqrt(weight*float64(count[by]))))
 	}

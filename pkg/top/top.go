@@ -7,6 +7,9 @@
 // inherits its count, which is then the most by which its own count may be too high.
 // So no count is too low, and each descriptor with more than 1/Keys of all is kept.
 //
+// Counts leave in parts of five seconds. All of the last minute is counted, and up to
+// five seconds before it: the hits of the part that leaves next are in the error of a row.
+//
 // A busy process looks at a part of its requests only, chosen at random, and counts
 // each of them as many times as it left others out: about 2,500 a second are looked at,
 // which costs less than 1 % of a processor. Then a count is an estimate, and its error
@@ -42,14 +45,16 @@ var names = [orders]string{"denied", "hits", "cost"}
 const (
 	// span is the length of the time that is counted, up to now.
 	span = time.Minute
-	// slots is the number of parts of span. The counts of a slot are forgotten together.
-	slots = 6
+	// part is the length of a slot, whose counts are forgotten together.
+	part = 5 * time.Second
+	// slots are as many as span touches: one begins before it, and one is running.
+	slots = int(span/part) + 1
 	// looks is the number of requests a second that are looked at. Of more requests only
 	// a random sample is looked at.
 	looks = 2500
 	// review is the time after which the share of requests that are looked at is set
 	// anew.
-	review = 100 * time.Millisecond
+	review = time.Second
 )
 
 // Options configures a Top.
@@ -178,15 +183,18 @@ func (t *Top) hash(domain string, entries []descriptors.Entry) uint64 {
 }
 
 // at is the index of the running slot.
-func (t *Top) at() int { return int(t.slot % slots) }
+func (t *Top) at() int { return int(t.slot % int64(slots)) }
+
+// oldest is the index of the slot that is forgotten next. It begins before the last minute.
+func (t *Top) oldest() int { return int((t.slot + 1) % int64(slots)) }
 
 // advance empties the slots that have begun since the last call.
 func (t *Top) advance(now time.Time) {
-	slot := int64(now.Sub(t.start) / (span / slots))
+	slot := int64(now.Sub(t.start) / part)
 	if slot <= t.slot {
 		return
 	}
-	for range min(slot-t.slot, slots) {
+	for range min(slot-t.slot, int64(slots)) {
 		t.slot++
 		at := t.at()
 		t.weights[at] = t.every.Load()
@@ -208,20 +216,21 @@ func (t *Top) advance(now time.Time) {
 }
 
 // review sets the share of requests that are looked at, so that about looks requests a
-// second are looked at, and returns the new value of every.
+// second are looked at, and returns the new value of every. A crowd that comes before
+// the time of the review may be over soon: it halves the share.
 func (t *Top) review(now time.Time, every uint32) uint32 {
 	t.looked++
 	took := now.Sub(t.reviewed)
-	crowd := t.looked > looks/5 // before the time of the review has come
-	if took < review && !crowd {
-		return every
-	}
-	perSecond := float64(t.looked) / max(took, time.Millisecond).Seconds()
 	switch {
-	case perSecond > looks && every < 1<<16:
-		every *= 2
-	case perSecond < looks/4 && every > 1:
-		every /= 2
+	case took >= review:
+		asked := float64(t.looked) * float64(every) / took.Seconds()
+		for every = 1; asked > looks && every < 1<<16; every *= 2 {
+			asked /= 2
+		}
+	case t.looked > looks:
+		every = min(2*every, 1<<16)
+	default:
+		return every
 	}
 	t.every.Store(every)
 	t.looked, t.reviewed = 0, now

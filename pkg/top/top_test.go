@@ -84,19 +84,37 @@ func TestShadow(t *testing.T) {
 	expect(t, "denied", lines(s.Table("denied", "", 10)), "")
 }
 
-func TestOnlyTheLastMinuteCounts(t *testing.T) {
+// All of the last minute counts. Hits that may be older are in the error.
+func TestLastMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := top.New(top.Options{Keys: 10})
+		<-time.After(4 * time.Second)
 		s.Observe(asked("a", 1, false))
-		<-time.After(40 * time.Second)
+		<-time.After(36 * time.Second)
 		s.Observe(asked("a", 1, false))
-		expect(t, "after 40 s", lines(s.Table("denied", "", 10)), "shop.user a 2 2 2 ±0\n")
-		<-time.After(25 * time.Second)
+		expect(t, "after 36 s", lines(s.Table("denied", "", 10)), "shop.user a 2 2 2 ±0\n")
+		<-time.After(23 * time.Second)
+		expect(t, "after 59 s", lines(s.Table("denied", "", 10)), "shop.user a 2 2 2 ±1\n")
+		<-time.After(6 * time.Second)
 		expect(t, "after 65 s", lines(s.Table("denied", "", 10)), "shop.user a 1 1 1 ±0\n")
 		<-time.After(time.Hour)
 		if got := s.Table("denied", "", 10); len(got.Rows) > 0 || got.Total != (top.Total{}) {
 			t.Errorf("after an hour: %+v", got)
 		}
+	})
+}
+
+// 2,000 requests a second are all counted, also when they come in heaps.
+func TestFewRequestsAreNotSampled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := top.New(top.Options{Keys: 10})
+		for range 40 {
+			for range 1000 {
+				s.Observe(asked("a", 1, true))
+			}
+			<-time.After(500 * time.Millisecond)
+		}
+		expect(t, "20 s", lines(s.Table("hits", "", 1)), "shop.user a 40000 0 40000 ±0\n")
 	})
 }
 
@@ -202,7 +220,7 @@ func TestErrorAfterBurst(t *testing.T) {
 		for range 20 {
 			synctest.Test(t, func(t *testing.T) {
 				counted := top.New(top.Options{Keys: 10})
-				const burst = 501 // the last one makes the sketch look at every second request
+				const burst = 2501 // the last one makes the sketch look at every second request
 				for range burst {
 					counted.Observe(asked("ann", 1, true))
 				}
