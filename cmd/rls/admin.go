@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/page"
@@ -48,13 +47,11 @@ func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watc
 		Page:   page.Handler(),
 		Log:    log,
 		Audit:  logging.New(stderr, "info", s.Log.Format),
+		Hosts:  a.Hosts(),
 		Ending: ctx,
 	}
 	if parts.top != nil {
 		o.Top = parts.top
-	}
-	for _, name := range append([]string{a.Host}, a.AllowedHosts...) {
-		o.Hosts = append(o.Hosts, strings.ToLower(name))
 	}
 	if a.TokenFile != "" {
 		var err error

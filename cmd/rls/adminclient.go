@@ -207,7 +207,11 @@ func (c *adminClient) send(ctx context.Context, method, path, accept string, doc
 		}
 		return nil, c.failed(err)
 	}
-	return nil, c.failed(fmt.Errorf("the answer is %s: is this an admin API?", response.Status))
+	hint := "is this an admin API?"
+	if bytes.Contains(text, []byte("HTTPS server")) { // as net/http answers without TLS
+		hint = "the server wants TLS (--tls)"
+	}
+	return nil, c.failed(fmt.Errorf("the answer is %s: %s", response.Status, hint))
 }
 
 func (c *adminClient) failed(err error) error { return fmt.Errorf("admin API at %s: %w", c.addr, err) }

@@ -41,7 +41,7 @@ func (f *tlsFlags) config() (*tls.Config, error) {
 	}
 	own, err := certs.Open(reread.NewWatcher(slog.Default()), "", certs.Files{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, usageError("--ca, --cert or --key: %w", err)
 	}
 	config := own.Client()
 	config.ServerName = f.ServerName

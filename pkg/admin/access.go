@@ -25,7 +25,7 @@ type caller struct {
 	who  string // the subject of the certificate, the name of the token, or unix
 	from string // the address, or the path of the socket
 	role role
-	here func() bool // whether the caller's token still counts
+	here func() bool // whether the caller's token still counts, with that role
 }
 
 type callerKey struct{}
@@ -64,7 +64,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Rls-Role", c.role.String()) // tells the page whether it may offer changes
-	c.here = func() bool { return l.identify(r).role != nobody }
+	c.here = func() bool { return l.identify(r).role >= c.role }
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	if !isGRPC(r) {
 		l.route(w, r)

@@ -3,7 +3,9 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -230,6 +232,27 @@ func TestTokensAreReadAgain(t *testing.T) {
 	}
 	if strings.Contains(r.log.String(), "secret-of-mallory") {
 		t.Errorf("the log has a token: %s", r.log)
+	}
+}
+
+// A client that sends a large body before it reads gets the answer.
+func TestRefusedBodyIsRead(t *testing.T) {
+	r := start(t, listening{})
+	const size = 8 << 20
+	for token, want := range map[string]string{"": "401", writeToken: "413"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		head := fmt.Sprintf("POST /v1/get HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", token, size)
+		if _, err := conn.Write(append([]byte(head), make([]byte, size)...)); err != nil {
+			t.Fatalf("want %s: the body cannot be sent: %v", want, err)
+		}
+		answer := make([]byte, len("HTTP/1.1 401"))
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/1.1 "+want {
+			t.Errorf("want %s, got %q, %v", want, answer, err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -68,6 +69,9 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
+// mostDiscarded bounds what is read of the body of a refused request, in bytes.
+const mostDiscarded = 16 << 20
+
 // refuse answers a request with an error, in the form of the request's protocol.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if isGRPC(r) { // a response of headers only, with the status in them
@@ -78,6 +82,9 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Grpc-Message", url.PathEscape(s.Message()))
 		return
 	}
+	// Most clients read an answer only after they have sent the body, and the server
+	// closes the connection of a body that it has not read.
+	_, _ = io.CopyN(io.Discard, r.Body, mostDiscarded)
 	code := nameOf(err).http
 	if own := (*misuse)(nil); errors.As(err, &own) {
 		code = own.http

@@ -1,8 +1,8 @@
 // Package reread keeps values in step with the files that they come from, such as
 // certificates and passwords, so that renewed files are used without a restart.
 //
-// A [Watcher] reads the files of its values again twice a second while it runs. It
-// promises that a value is replaced within about a second after its files changed,
+// A [Watcher] reads the files of its values again four times a second while it runs. It
+// promises that a value is replaced within a second after its files changed,
 // that files with wrong contents change nothing and are logged once, and that no
 // log line has the contents of a file. It leaves to its users to ask for the value
 // whenever they need it.
@@ -21,7 +21,7 @@ import (
 
 // every is how often the files are read again. Reading them costs more than a
 // notification of the file system would, but no change can be missed.
-const every = 500 * time.Millisecond
+const every = 250 * time.Millisecond
 
 // Watcher reads the files of the values that were opened with it.
 type Watcher struct {
@@ -34,7 +34,7 @@ type Watcher struct {
 // NewWatcher returns a watcher that logs to log.
 func NewWatcher(log *slog.Logger) *Watcher { return &Watcher{log: log} }
 
-// Run reads all the files again, twice a second, until ctx ends. It returns nil.
+// Run reads all the files again, four times a second, until ctx ends. It returns nil.
 func (w *Watcher) Run(ctx context.Context) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

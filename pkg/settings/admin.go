@@ -1,6 +1,9 @@
 package settings
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // Admin says where and how the admin API is served.
 type Admin struct {
@@ -25,7 +28,23 @@ func (a *Admin) Loopback() bool {
 	return a.Host == "localhost" || err == nil && addr.IsLoopback()
 }
 
+// Hosts are the names under which clients may ask the admin API, in lower case.
+func (a *Admin) Hosts() []string {
+	var hosts []string
+	for _, name := range append([]string{a.Host}, a.AllowedHosts...) {
+		if name = strings.ToLower(strings.TrimSpace(name)); name != "" {
+			hosts = append(hosts, name)
+		}
+	}
+	return hosts
+}
+
 func (a *Admin) conflicts() (wrong Errors) {
+	for _, name := range a.AllowedHosts {
+		_, err := netip.ParseAddr(name)
+		isName := !strings.ContainsAny(strings.TrimSpace(name), "*/:@[] ")
+		wrong.require(isName || err == nil, "ADMIN_ALLOWED_HOSTS", name, "names such as rls.example.com, without a scheme, a port or a wildcard")
+	}
 	if a.UseTLS {
 		wrong.require(a.TLSCert != "", "ADMIN_TLS_CERT", "", "a file, because ADMIN_USE_TLS is true")
 		wrong.require(a.TLSKey != "", "ADMIN_TLS_KEY", "", "a file, because ADMIN_USE_TLS is true")

@@ -212,6 +212,9 @@ func TestWrongValues(t *testing.T) {
 			"REDIS_PERSECOND": "true", "REDIS_PERSECOND_TYPE": "SENTINEL", "REDIS_PERSECOND_URL": "main, sentinel:26379,sentinel,rediss://u:p@sentinel:1",
 		}, nil},
 		{"memcache addresses", map[string]string{"BACKEND_TYPE": "memcache", "MEMCACHE_HOST_PORT": "a:1,b,/run/memcached.sock"}, []string{`MEMCACHE_HOST_PORT (--memcache-host-port) is "b": want host:port`}},
+		{"hosts of the admin API", map[string]string{"ADMIN_ALLOWED_HOSTS": "a.example, b.example,::1,https://c.example,d.example:6071,*.e.example"}, []string{
+			`ADMIN_ALLOWED_HOSTS (--admin-allowed-hosts) is "https://c.example"`, `is "d.example:6071"`, `is "*.e.example"`,
+		}},
 		{"header names", map[string]string{"LIMIT_RESPONSE_HEADERS_ENABLED": "1", "LIMIT_LIMIT_HEADER": "", "LIMIT_RESET_HEADER": "X Y"}, []string{
 			`LIMIT_LIMIT_HEADER (--limit-limit-header) is "": want the name of a header`,
 			`LIMIT_RESET_HEADER (--limit-reset-header) is "X Y": want the name of a header`,
@@ -281,6 +284,17 @@ func TestWrongValues(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAdminHosts(t *testing.T) {
+	t.Setenv("ADMIN_ALLOWED_HOSTS", "A.example, b.example,")
+	s, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"127.0.0.1", "a.example", "b.example"}, s.Admin.Hosts()); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -2,7 +2,7 @@
 // to the store.
 //
 // A counter or meter that has no room for an operation has no room until it ends.
-// So for a second after a denial the cache answers for its cell. The cache keeps
+// So for up to a second after a denial the cache answers for its cell. The cache keeps
 // cells, not denials: it tries each operation on the remembered cell, so the
 // store decides when a limit was raised or a cost is smaller. A refund, a reset or
 // a grant through this process removes the cell; one through another process takes
@@ -36,7 +36,8 @@ const (
 	longestName = 64
 	// freshFor is how long a remembered cell is used, in µs. A refund, a reset or a
 	// grant through another process has no effect here for at most this long.
-	freshFor = 1_000_000
+	// It is less than a second, so that a call to the store fits into that second, too.
+	freshFor = 900_000
 )
 
 // Store is another store with a memory of full cells.

@@ -425,7 +425,7 @@ func TestADeniedKeyCostsOneOperationASecond(t *testing.T) {
 		r.charge(spec, one)
 		r.now += 1000
 	}
-	if ops := r.next.ops.Load() - before; ops < 10 || ops > 11 {
+	if ops := r.next.ops.Load() - before; ops < 10 || ops > 12 {
 		t.Errorf("%d operations in 10 seconds", ops)
 	}
 }
