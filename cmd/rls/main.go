@@ -95,8 +95,8 @@ func newParser(ending context.Context, name, section string) *kong.Kong {
 
 // takesContext reports whether the method Run of the command has a parameter
 // context.Context. Such a command ends by itself after SIGTERM, SIGINT or SIGHUP,
-// which end the context; another signal ends it at once, as one signal ends the
-// other commands.
+// which end the context; another signal ends it at once (but not serve), as one signal
+// ends the other commands.
 func takesContext(command *kong.Node) bool {
 	run := command.Target.Addr().MethodByName("Run")
 	for in := range run.Type().Ins() {

@@ -1,5 +1,7 @@
 package settings
 
+import "strconv"
+
 // Top says how many heavy hitters the process knows.
 type Top struct {
 	Keys int `env:"KEYS" default:"1000" min:"0" max:"1000" help:"Number of descriptors that the admin API (rls top) knows in each order: denied most, asked for most, charged most. Each takes up to 1 KiB. 0 counts none."`
@@ -9,6 +11,6 @@ type Top struct {
 }
 
 func (t *Top) conflicts() (wrong Errors) {
-	wrong.require(t.Metric <= t.Keys, "TOP_METRIC", "", "at most TOP_KEYS")
+	wrong.require(t.Metric <= t.Keys, "TOP_METRIC", t.Metric, "at most "+strconv.Itoa(t.Keys)+", which is TOP_KEYS")
 	return wrong
 }
