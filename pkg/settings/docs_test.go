@@ -52,7 +52,8 @@ func reference(t *testing.T) string {
 <!-- Written by go test ./pkg/settings -update: change pkg/settings instead. -->
 
 Each setting is an environment variable and a flag of ` + "`rls serve`" + `: REDIS_URL is --redis-url. A flag overrides its
-variable. A setting that envoyproxy/ratelimit has, too, has the same name, default and meaning.
+variable. A setting that envoyproxy/ratelimit has, too, has the same name and meaning, and with
+few exceptions the same default ([migrate.md](migrate.md#every-setting)).
 
 - Durations are written as 150ms, 10s or 1h30m, booleans as true or false (or 1, 0, t, f), choices in any case, lists with commas.
 - A wrong value ends the process at its start. The message names every wrong value and what would be right.
