@@ -75,17 +75,7 @@ func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		return err
 	}
 	began := time.Now()
-	stop := terminal.Progress(k.Stderr, func() string {
-		read := float64(r.Bytes()) / (1 << 20)
-		return fmt.Sprintf("%.0f MiB read, %.0f MiB/s", read, read/time.Since(began).Seconds())
-	})
-	for _, name := range c.Logs {
-		if err = c.play(r, name); err != nil {
-			break
-		}
-	}
-	stop()
-	if err != nil {
+	if err := c.playAll(r, k.Stderr, began); err != nil {
 		return usageError("%w", err)
 	}
 	result := r.Result()
@@ -168,6 +158,21 @@ func (c *replayCmd) load(flag, path string) (*descriptors.Tree, error) {
 		return nil, usageError("%s: %w", flag, err)
 	}
 	return tree, nil
+}
+
+// playAll replays the logs, and writes a line of progress to a terminal.
+func (c *replayCmd) playAll(r *replay.Replay, progress io.Writer, began time.Time) error {
+	stop := terminal.Progress(progress, func() string {
+		read := float64(r.Bytes()) / (1 << 20)
+		return fmt.Sprintf("%.0f MiB read, %.0f MiB/s", read, read/time.Since(began).Seconds())
+	})
+	defer stop()
+	for _, name := range c.Logs {
+		if err := c.play(r, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // play replays one log.
