@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,16 +31,34 @@ const afterTimeout = 1500 * time.Millisecond
 type dryRun struct {
 	*settings.Settings
 	out     io.Writer
+	json    bool // the result is one document, at the end
 	log     *slog.Logger
 	watch   *reread.Watcher
 	measure *metrics.Metrics
 
 	main, perSecond stack.Tier
+	parts           []tried
 }
 
-// run writes a line for each part, and returns the problems of the parts that do not
-// hold.
+// tried is the result of one part.
+type tried struct {
+	Part     string   `json:"part"`
+	OK       bool     `json:"ok"`
+	Found    string   `json:"found,omitempty"`
+	Problems []string `json:"problems,omitempty"`
+}
+
+// run tries all parts and writes a line for each, or a document. It returns the
+// problems of the parts that do not hold.
 func (d *dryRun) run(ctx context.Context) error {
+	problems := d.try(ctx)
+	if !d.json {
+		return problems
+	}
+	return errors.Join(problems, json.NewEncoder(d.out).Encode(map[string]any{"ok": problems == nil, "parts": d.parts}))
+}
+
+func (d *dryRun) try(ctx context.Context) error {
 	d.watch = reread.NewWatcher(d.log)
 	if err := d.report("settings", d.trySettings); err != nil {
 		return err
@@ -64,23 +83,28 @@ func (d *dryRun) run(ctx context.Context) error {
 	)
 }
 
-// report tries a part and writes its line. It returns the problems with the name of
-// the part before each.
+// report tries a part, writes its line unless a document is wanted, and returns the
+// problems with the name of the part before each.
 func (d *dryRun) report(part string, try func() (found string, err error)) error {
 	found, err := try()
+	t := tried{Part: part, OK: err == nil}
+	line := "ok" + found
 	if err == nil {
-		_, err = fmt.Fprintf(d.out, "%s: ok%s\n", part, found)
+		t.Found = strings.TrimPrefix(found, ", ")
+	} else {
+		t.Problems = strings.Split(err.Error(), "\n")
+		line = "failed, 1 problem"
+		if n := len(t.Problems); n > 1 {
+			line = fmt.Sprintf("failed, %d problems", n)
+		}
+		err = errors.New(part + ": " + strings.Join(t.Problems, "\n"+part+": "))
+	}
+	d.parts = append(d.parts, t)
+	if d.json {
 		return err
 	}
-	problems := strings.Split(err.Error(), "\n")
-	count := "1 problem"
-	if len(problems) > 1 {
-		count = fmt.Sprintf("%d problems", len(problems))
-	}
-	if _, err := fmt.Fprintf(d.out, "%s: failed, %s\n", part, count); err != nil {
-		return err
-	}
-	return errors.New(part + ": " + strings.Join(problems, "\n"+part+": "))
+	_, failed := fmt.Fprintf(d.out, "%s: %s\n", part, line)
+	return errors.Join(err, failed)
 }
 
 // trySettings reads the files that settings name, and that are neither rules nor

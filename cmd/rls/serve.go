@@ -20,7 +20,8 @@ import (
 type serveCmd struct {
 	settings.Settings
 
-	DryRun bool `help:"Try the settings, the rules, the certificates and the store, print a line for each, and end without listening."`
+	DryRun bool   `help:"Try the settings, the rules, the certificates and the store, print a line for each, and end without listening."`
+	Format string `default:"text" enum:"text,json" help:"How a dry run writes its result: text or json. The log has LOG_FORMAT."`
 }
 
 // Help implements [kong.HelpProvider].
@@ -41,6 +42,9 @@ Examples:
 
 func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
 	s := &c.Settings
+	if c.Format != "text" && !c.DryRun {
+		return usageError("--format is for --dry-run; LOG_FORMAT=json writes the log in JSON")
+	}
 	if err := decoder.Check(s); err != nil {
 		return usageError("%w", err)
 	}
@@ -53,7 +57,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		log.Warn("a variable is ignored because of BACKEND_TYPE", "variable", variable, "backend_type", s.Backend.BackendType)
 	}
 	if c.DryRun {
-		return (&dryRun{Settings: s, out: k.Stdout, log: log}).run(ctx)
+		return (&dryRun{Settings: s, out: k.Stdout, json: c.Format == "json", log: log}).run(ctx)
 	}
 	measure, err := newMetrics(s, log)
 	if err != nil {
