@@ -30,6 +30,8 @@ type subject struct {
 	most    int64 // the highest limit that was asked for, with overrides
 	hits    []hit
 	refunds []hit
+	resets  []hit // by the server's clock
+	grants  []hit // by the server's clock
 }
 
 type hit struct {
@@ -40,22 +42,23 @@ type hit struct {
 
 // counted is the highest value of a fixed window that a caller was told.
 type counted struct {
-	era     int
-	told    []hit // at: when, in true time; cost: the value
-	refunds bool
+	era  int
+	told []hit // at: when, in true time; cost: the value
+	// falls: a refund, a reset or a grant may lower the value.
+	falls bool
 }
 
 // debt is hits of a fixed window that were admitted without the store.
 type debt struct {
-	op      backends.Op
-	hits    int64
-	refunds bool
+	op    backends.Op
+	hits  int64
+	falls bool // a refund or a reset may lower the hits in the store
 }
 
 func newOracle(w *world, rules []rule, o *options, s *server) *oracle {
 	or := &oracle{world: w, rules: rules, options: o, server: s,
 		subject: map[string]*subject{}, windows: map[string]*counted{}, debts: map[string]*debt{}}
-	s.check, s.ends = or.expiry, or.afterFault
+	s.check, s.ends = or.applied, or.afterFault
 	return or
 }
 
@@ -90,14 +93,31 @@ func (o *oracle) skew() int64 {
 	return 2*o.options.skew.Microseconds() + 2*o.options.network.most.Microseconds()
 }
 
-// asks notes a refund before anybody can see its effect.
+// asks notes that a cell may be lowered, before anybody can see it.
 func (o *oracle) asks(op *backends.Op) {
 	s := o.of(op.Key)
-	if cost := costOf(op, s.rule); op.Refund && cost > 0 {
+	cost := costOf(op, s.rule)
+	refund := op.Refund && cost > 0
+	if refund {
 		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
-		o.window(op.Key).refunds = true
-		o.debt(op).refunds = true
 	}
+	if refund || op.Verb != backends.Charge {
+		o.window(op.Key).falls = true
+		o.debt(op).falls = true
+	}
+}
+
+// applied notes that the server has applied op at its time, and checks the life of
+// the key.
+func (o *oracle) applied(op *backends.Op, at, life int64) {
+	s := o.of(op.Key)
+	switch op.Verb {
+	case backends.Reset:
+		s.resets = append(s.resets, hit{at, 0, o.server.era})
+	case backends.Grant:
+		s.grants = append(s.grants, hit{at, costOf(op, s.rule), o.server.era})
+	}
+	o.expiry(s, life)
 }
 
 // told notes the answer to operation i of b, which was asked for at a time.
@@ -115,12 +135,9 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 		}
 		return
 	}
-	floor := int64(0)
-	if op.Kind == backends.Meter {
-		floor = r.Now
-	}
-	if r.Value.Whole < floor {
-		o.fail("%s: %s has more left than its limit: value %d", p.name, s.name, r.Value.Whole-floor)
+	o.remains(p, s, op, r)
+	if op.Verb != backends.Charge {
+		return
 	}
 	exempt := era != o.server.era || asked < o.server.quiet
 	if r.Admitted == op.Times && b.Charges(i) > 0 && !op.Refund && cost > 0 && !exempt {
@@ -131,13 +148,32 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 	}
 }
 
-// rises checks that the value of a fixed window does not fall, unless by refunds.
+// remains checks that no more is left than the limit and all grants so far.
+func (o *oracle) remains(p *process, s *subject, op *backends.Op, r *backends.Reply) {
+	floor := int64(0)
+	if op.Kind == backends.Meter {
+		floor = r.Now
+	}
+	credit := int64(0)
+	for _, g := range s.grants {
+		credit += g.cost
+	}
+	if op.Kind == backends.Meter {
+		credit = (credit*s.rule.window() + op.Den - 1) / op.Den
+	}
+	if r.Value.Whole < floor-credit {
+		o.fail("%s: %s has more left than its limit and its grants: value %d", p.name, s.name, r.Value.Whole-floor)
+	}
+}
+
+// rises checks that the value of a fixed window does not fall, unless a refund, a
+// reset or a grant may have lowered it.
 func (o *oracle) rises(p *process, s *subject, op *backends.Op, r *backends.Reply, asked int64, era int) {
 	w := o.window(op.Key)
 	if w.era != era {
-		*w = counted{era: era, refunds: w.refunds}
+		*w = counted{era: era, falls: w.falls}
 	}
-	if w.refunds {
+	if w.falls {
 		return
 	}
 	for _, before := range w.told {
@@ -173,7 +209,7 @@ func (o *oracle) local(p *process, op *backends.Op, d algorithms.Decision) {
 	owed := o.debt(op)
 	switch {
 	case op.Refund: // also of hits of a request that another limit denied
-		owed.refunds = true
+		owed.falls = true
 		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
 	case d.Allowed && cost > 0 && o.options.network.loses > 0:
 		owed.hits += cost // each answer that is lost is an outage of its own, without a bound together
@@ -193,7 +229,7 @@ func (o *oracle) afterFault() {
 		}
 		for key, d := range o.debts {
 			now := o.now + o.server.clock
-			if d.hits == 0 || d.refunds || d.op.Kind != backends.Counter || d.op.Span != backends.Fixed || d.op.Prev != "" || d.op.Until <= now+o.skew() {
+			if d.hits == 0 || d.falls || d.op.Kind != backends.Counter || d.op.Span != backends.Fixed || d.op.Prev != "" || d.op.Until <= now+o.skew() {
 				continue
 			}
 			if has, want := o.server.peek(d.op), min(d.hits, d.op.Max.Whole); has < want {
@@ -203,14 +239,16 @@ func (o *oracle) afterFault() {
 	})
 }
 
-// expiry checks that a key ends with its limit.
-func (o *oracle) expiry(op *backends.Op, life int64) {
-	s := o.of(op.Key)
+// expiry checks that a key ends with its limit, or with the credit of a grant.
+func (o *oracle) expiry(s *subject, life int64) {
 	r := s.rule
 	most := r.window()
 	switch {
 	case r.meter():
 		most = r.capacity()*r.window()/int64(r.spec.Requests) + backends.Skew
+		if len(s.grants) > 0 {
+			most = max(most, r.window())
+		}
 	case r.spec.Strategy == algorithms.SlidingWindow:
 		most = 2 * r.window()
 	}
@@ -269,7 +307,7 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 			if math.IsInf(most, 1) {
 				break
 			}
-			most += o.refunded(s, era, from, to)
+			most += o.refunded(s, era, from, to) + o.steered(s, limit, era, from, to)
 			if r.lease && era > 0 { // hits that were held are no longer in the cell
 				most += float64(o.options.processes) * limit / 5
 			}
@@ -296,6 +334,31 @@ func (o *oracle) refunded(s *subject, era int, from, to int64) (sum float64) {
 	return sum
 }
 
+// steered is the hits that may pass from one time to another because an operator has
+// reset the cell or granted hits. After a reset the limit is there once more, and a
+// process may give hits back that it was leased before.
+func (o *oracle) steered(s *subject, limit float64, era int, from, to int64) (sum float64) {
+	since := from - 2*s.rule.window() - o.skew()
+	for _, h := range s.resets {
+		if h.at >= from-o.skew() && h.at <= to+o.skew() {
+			sum += limit
+			if s.rule.meter() { // the new meter does not know how far the clocks of earlier hits were ahead
+				sum += float64(o.skew()) * float64(s.rule.spec.Requests) / float64(s.rule.window())
+			}
+		}
+		if s.rule.lease && h.at >= since && h.at <= to+o.skew() {
+			sum += float64(o.options.processes-1) * limit / 5
+		}
+	}
+	for _, h := range s.grants {
+		// A clock that was set back makes the credit live longer.
+		if h.era < era || h.at >= since && h.at <= to+o.skew() {
+			sum += float64(h.cost + s.rule.queue()) // hits in a queue have got their turn
+		}
+	}
+	return sum
+}
+
 func sortedKeys[T any](m map[string]T) []string {
 	var keys []string
 	for k := range m {
@@ -307,6 +370,10 @@ func sortedKeys[T any](m map[string]T) []string {
 
 func describe(op *backends.Op, cost int64) string {
 	switch {
+	case op.Verb == backends.Reset:
+		return "reset"
+	case op.Verb == backends.Grant:
+		return fmt.Sprintf("grant %d", cost)
 	case op.Refund:
 		return fmt.Sprintf("refund %d", cost)
 	case cost == 0:

@@ -39,7 +39,8 @@ type server struct {
 	faults int    // that have begun
 	back   int64  // when the last one ended
 	ends   func() // is called then
-	check  func(op *backends.Op, life int64)
+	// check is told how long the key of an operation lives from at, the server's time.
+	check func(op *backends.Op, at, life int64)
 }
 
 // change is a batch that the replica will apply.
@@ -66,7 +67,7 @@ func (s *server) apply(b *backends.Batch, at int64) {
 		}
 		s.expires[op.Key] = at + life
 		if s.check != nil {
-			s.check(op, life)
+			s.check(op, at, life)
 		}
 	}
 }

@@ -60,6 +60,7 @@ func simulate(seed uint64, traced bool) *world {
 		})
 	}
 	w.visit(all, rules, length)
+	w.operate(all, rules, length)
 	w.run()
 	or.conclude()
 	return w
@@ -139,6 +140,28 @@ func (w *world) visit(all []*process, rules []rule, length int64) {
 	}
 }
 
+// operate plans resets and grants, which an operator asks a process for.
+func (w *world) operate(all []*process, rules []rule, length int64) {
+	if w.chance(2) {
+		return
+	}
+	for range 1 + w.rng.IntN(4) {
+		p, rule, user := all[w.rng.IntN(len(all))], w.rng.IntN(len(rules)), w.rng.IntN(2)
+		ask := &service.Ask{Domain: "sim", Descriptors: []service.AskDescriptor{{Entries: entries(rule, user)}}}
+		name, do := "reset", service.Reset
+		if w.chance(2) {
+			hits := 1 + w.rng.Int64N(2*int64(rules[rule].spec.Requests))
+			name, do = fmt.Sprint("grant ", hits), service.Grant(hits)
+		}
+		w.after(w.rng.Int64N(length), func() {
+			w.spawn(func() {
+				_, err := p.service.Inspect(context.Background(), service.NewRequest(ask), do)
+				w.say("%s: %s: %v", p.name, name, err)
+			})
+		})
+	}
+}
+
 // request asks for one rule, and sometimes for another one as well.
 func (w *world) request(rules []rule, rule, user int) *service.Ask {
 	ask := &service.Ask{Domain: "sim", Descriptors: []service.AskDescriptor{w.descriptor(rules, rule, user)}}
@@ -151,7 +174,7 @@ func (w *world) request(rules []rule, rule, user int) *service.Ask {
 }
 
 func (w *world) descriptor(rules []rule, rule, user int) service.AskDescriptor {
-	d := service.AskDescriptor{Entries: []descriptors.Entry{{Key: fmt.Sprintf("r%d", rule), Value: []string{"alice", "bob"}[user]}}}
+	d := service.AskDescriptor{Entries: entries(rule, user)}
 	switch w.rng.IntN(16) {
 	case 0:
 		d.Hits = new(uint64(0))
@@ -167,6 +190,10 @@ func (w *world) descriptor(rules []rule, rule, user int) service.AskDescriptor {
 		}
 	}
 	return d
+}
+
+func entries(rule, user int) []descriptors.Entry {
+	return []descriptors.Entry{{Key: fmt.Sprintf("r%d", rule), Value: []string{"alice", "bob"}[user]}}
 }
 
 // call has a process decide a request.
