@@ -42,6 +42,7 @@ func TestScriptsAgainstSteps(t *testing.T) {
 					By:     backends.Amount{Whole: cost.Draw(t, "by")},
 					Max:    backends.Amount{Whole: ceiling.Draw(t, "max")},
 					Refund: rapid.IntRange(0, 4).Draw(t, "refund") == 0,
+					Undo:   rapid.Bool().Draw(t, "undo"),
 					Role:   rapid.SampledFrom([]backends.Role{backends.Firm, backends.Quota, backends.Lenient}).Draw(t, "role"),
 					Group:  rapid.Uint8Range(0, 2).Draw(t, "group"),
 					Until:  now + hour, Window: hour,
@@ -87,6 +88,9 @@ func TestScriptsAgainstSteps(t *testing.T) {
 				if op.Kind == backends.Counter && !op.Refund {
 					op.ChargeDenied = rapid.Bool().Draw(t, "charge denied")
 				}
+				if !b.AllOrNothing && rapid.IntRange(0, 4).Draw(t, "for an operator") == 0 {
+					op = steered(t, op)
+				}
 				b.Ops = append(b.Ops, op)
 			}
 			want := b
@@ -108,6 +112,20 @@ func TestScriptsAgainstSteps(t *testing.T) {
 		}
 		immortal(t, side)
 	})
+}
+
+// steered is the operation that resets op's cell, or grants the cost of op.
+func steered(t *rapid.T, op backends.Op) backends.Op {
+	by, most := op.By, op.Max
+	if op = op.Reset(); rapid.Bool().Draw(t, "reset") {
+		return op
+	}
+	op.Verb, op.By, op.Max = backends.Grant, by, most
+	op.Least.Whole = -rapid.OneOf(rapid.Int64Range(0, 10), rapid.Int64Range(0, 11<<32)).Draw(t, "least")
+	if op.Kind == backends.Meter {
+		op.Least.Frac = rapid.Int64Range(0, op.Den-1).Draw(t, "least frac")
+	}
+	return op
 }
 
 // immortal fails if a key has no lifetime.
