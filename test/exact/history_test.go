@@ -72,10 +72,12 @@ var together = []kind{
 		{Requests: 9, Window: window}, {Strategy: algorithms.SlidingWindow, Requests: 7, Window: window}}},
 }
 
-// request is one charge of all limits of a history.
+// request is one charge of all limits of a history, or what an operator does to the
+// only one.
 type request struct {
 	history *history
 	charge  algorithms.Charge
+	verb    backends.Verb
 	begin   int64   // when the caller had not yet read its clock, ns
 	nows    []int64 // lost: the times at which it may have been decided
 }
@@ -94,7 +96,9 @@ type history struct {
 	// merged: a decorator decides requests at the time of later ones, and answers
 	// refunds that it has merged with the cell after all of them.
 	merged bool
-	clock  clock
+	// steered: operators reset the cell and grant hits.
+	steered bool
+	clock   clock
 
 	mu  sync.Mutex
 	ops []porcupine.Operation
@@ -102,9 +106,9 @@ type history struct {
 
 var unique atomic.Int64
 
-func newHistory(t *testing.T, k kind, merged bool) *history {
+func newHistory(t *testing.T, k kind, merged, steered bool) *history {
 	t.Helper()
-	h := &history{kind: k, merged: merged, clock: clock{start: time.Now()}}
+	h := &history{kind: k, merged: merged, steered: steered && len(k.limits) == 1, clock: clock{start: time.Now()}}
 	h.id = algorithms.Identity{ID: fmt.Appendf(nil, "exact.%d.%d", time.Now().UnixNano(), unique.Add(1)), OneSlot: len(k.limits) > 1}
 	for _, spec := range k.limits {
 		l, err := algorithms.New(spec)
@@ -116,8 +120,12 @@ func newHistory(t *testing.T, k kind, merged bool) *history {
 	return h
 }
 
+// granted is the hits of each grant.
+const granted = 2
+
 // batch plans a request at a time.
-func (h *history) batch(c algorithms.Charge, now int64) *backends.Batch {
+func (in *request) batch(now int64) *backends.Batch {
+	h, c := in.history, in.charge
 	b := &backends.Batch{AllOrNothing: h.allOrNothing}
 	b.Ops, b.Replies = make([]backends.Op, len(h.limits)), make([]backends.Reply, len(h.limits))
 	c.Now, c.AdmittedOnly = now, h.admittedOnly
@@ -125,6 +133,12 @@ func (h *history) batch(c algorithms.Charge, now int64) *backends.Batch {
 		l.Plan(&b.Ops[i], h.id, c)
 		if len(h.limits) > 1 && !h.allOrNothing {
 			b.Ops[i].Group = 1
+		}
+		switch in.verb {
+		case backends.Reset:
+			b.Ops[i] = b.Ops[i].Reset()
+		case backends.Grant:
+			l.Grant(&b.Ops[i], granted)
 		}
 	}
 	return b
@@ -160,15 +174,19 @@ func (h *history) run(processes []backends.Store, seed uint64, calm bool) {
 
 func (h *history) call(caller int, store backends.Store, rng *rand.Rand, begin time.Duration, now int64) {
 	in := request{history: h, begin: begin.Nanoseconds(), charge: algorithms.Charge{Now: now, Cost: 1, Patience: 2_000_000}}
-	switch rng.IntN(8) {
+	switch rng.IntN(12) {
 	case 0:
 		in.charge.Cost = 0
 	case 1:
 		in.charge.Refund = true
 	case 2:
 		in.charge.Cost = 3
+	case 3:
+		if h.steered {
+			in.verb = []backends.Verb{backends.Reset, backends.Grant}[rng.IntN(2)]
+		}
 	}
-	b := h.batch(in.charge, now)
+	b := in.batch(now)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err := store.Apply(ctx, b)
@@ -273,7 +291,7 @@ func (h *history) text(explained []porcupine.Operation) (s string) {
 			s += "no order explains:\n"
 		}
 		in, out := op.Input.(request), op.Output.(answer)
-		s += fmt.Sprintf("%d..%d caller %d at %d: cost %d refund %v: ", op.Call/1000, op.Return/1000, op.ClientId, in.charge.Now-epoch, in.charge.Cost, in.charge.Refund)
+		s += fmt.Sprintf("%d..%d caller %d at %d: verb %d cost %d refund %v: ", op.Call/1000, op.Return/1000, op.ClientId, in.charge.Now-epoch, in.verb, in.charge.Cost, in.charge.Refund)
 		if out.lost {
 			s += fmt.Sprintf("lost: %v\n", out.replies[0].Err)
 			continue
@@ -296,14 +314,14 @@ var model = (&porcupine.NondeterministicModel{
 		if out.lost {
 			for _, now := range in.nows {
 				next := state.(*backendtest.Model).Clone()
-				b := in.history.batch(in.charge, now)
+				b := in.batch(now)
 				_ = next.Apply(context.Background(), b) // never fails
 				after = append(after, successors(state.(*backendtest.Model), next, b)...)
 			}
 			return after
 		}
 		next := state.(*backendtest.Model).Clone()
-		b := in.history.batch(in.charge, out.replies[0].Now)
+		b := in.batch(out.replies[0].Now)
 		recalled := out.replies[0].Recalled
 		for i := range b.Ops {
 			b.Ops[i].ChargeDenied = b.Ops[i].ChargeDenied && !recalled
@@ -335,7 +353,7 @@ func successors(before, after *backendtest.Model, b *backends.Batch) []any {
 			forgotten := state.(*backendtest.Model).Clone()
 			forgotten.Forget(op)
 			add(forgotten)
-			if b.Charges(i) == 0 || op.By == (backends.Amount{}) {
+			if op.Verb == backends.Charge && (b.Charges(i) == 0 || op.By == (backends.Amount{})) {
 				same := state.(*backendtest.Model).Clone()
 				same.Keep(op, before)
 				add(same)
