@@ -22,15 +22,16 @@ type Stalls struct {
 	late   []stall // timers of this process fired late
 	queued []stall // threads of the processes waited for a processor
 
-	ticked time.Time     // the last look at the timer
-	looked time.Time     // the last look at the threads
-	waited time.Duration // for which they had waited then
+	ticked time.Time                // the last look at the timer
+	looked time.Time                // the last look at the threads
+	waited map[string]time.Duration // for which each had waited then
 }
 
 // stall is a time of which some was lost.
 type stall struct {
 	from, to time.Time
-	lost     time.Duration
+	lost     time.Duration // by the thread that lost most
+	all      time.Duration // by all threads together
 }
 
 const (
@@ -101,22 +102,28 @@ func (s *Stalls) look(pace time.Duration) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	if lost := now.Sub(s.ticked) - timerPace; lost > lateTimer {
-		s.late = append(s.late, stall{s.ticked, now, lost})
+		s.late = append(s.late, stall{s.ticked, now, lost, lost})
 	}
 	s.ticked = now
 	if now.Sub(s.looked) < pace {
 		return
 	}
-	waited := queued(s.pids)
-	if lost := min(waited-s.waited, now.Sub(s.looked)); lost > 0 {
-		s.queued = append(s.queued, stall{s.looked, now, lost})
+	waited, one := queued(s.pids), stall{from: s.looked, to: now}
+	for thread, w := range waited {
+		lost := w - s.waited[thread]
+		one.lost = max(one.lost, min(lost, now.Sub(s.looked)))
+		one.all += lost
+	}
+	if one.all > 0 {
+		s.queued = append(s.queued, one)
 	}
 	s.looked, s.waited = now, waited
 }
 
-// queued returns how long the threads of processes have waited for a processor since
-// they began; see sched-stats in the kernel's documentation.
-func queued(pids []int) (total time.Duration) {
+// queued returns how long each thread of some processes has waited for a processor
+// since it began; see sched-stats in the kernel's documentation.
+func queued(pids []int) map[string]time.Duration {
+	all := map[string]time.Duration{}
 	for _, pid := range pids {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // fails for a bad pattern only
 		for _, thread := range threads {
@@ -126,15 +133,15 @@ func queued(pids []int) (total time.Duration) {
 			}
 			var ran, waited time.Duration
 			if _, err := fmt.Sscan(string(text), &ran, &waited); err == nil {
-				total += waited
+				all[thread] = waited
 			}
 		}
 	}
-	return total
+	return all
 }
 
-// Between returns how much of the time between two moments was lost. Stalls that lie
-// partly in it count wholly.
+// Between returns how much of the time between two moments was lost by a timer, or by
+// the thread that at each time lost most. Stalls that lie partly in it count wholly.
 func (s *Stalls) Between(from, to time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +161,7 @@ func (s *Stalls) Calm(from, to time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(overlap(s.late, from, to)) == 0 &&
-		!slices.ContainsFunc(overlap(s.queued, from, to), func(one stall) bool { return one.lost == one.to.Sub(one.from) })
+		!slices.ContainsFunc(overlap(s.queued, from, to), func(one stall) bool { return one.all >= one.to.Sub(one.from) })
 }
 
 // overlap returns those of some stalls that overlap with a time.

@@ -31,7 +31,7 @@ descriptors:
 func outageLasts(t *testing.T) time.Duration {
 	text := os.Getenv("RLS_OUTAGE")
 	if text == "" {
-		return 10 * time.Second
+		return 5 * time.Second
 	}
 	lasts, err := time.ParseDuration(text)
 	if err != nil || lasts < time.Second {
@@ -134,7 +134,9 @@ func (o *outage) run(away, back func(), remaining uint32) {
 	opened := time.Now()
 	later := o.crowd(300, desc("allow", "later"))
 	lasts := outageLasts(t)
+	atOnce, asked := o.waits()
 	most := o.most(left.Add(lasts))
+	atOnceNow, askedNow := o.waits()
 	if got := o.readings(`rls_policy_active{`)[o.server]; got != 1 {
 		t.Errorf("rls_policy_active is %v during the outage, want 1", got)
 	}
@@ -169,6 +171,11 @@ func (o *outage) run(away, back func(), remaining uint32) {
 	waited := float64(len(first.only(func(a sample) bool { return a.took > envoysTimeout })))
 	if n, right := allNow-all-waited, inTimeNow-inTime; n < 900*lasts.Seconds()/2 || n-right > 0.001*n+stalled {
 		t.Errorf("%v of %v checks had a verdict in 20 ms, want 99.9 %%; %v stalled", right, n, stalled)
+	}
+	// This does not depend on the machine: a check that asks a store that is away waits
+	// as long as it may.
+	if n, right := askedNow-asked, atOnceNow-atOnce; right < n/2 {
+		t.Errorf("%v of %v checks waited for the store while it was away", n-right, n)
 	}
 	flow.atLeast(t, 0.99, func(a sample) bool { return a.code == codes.OK }, during, "checks have a verdict at the client during the outage")
 	if n := len(during.only(func(a sample) bool { return a.code != codes.OK && a.code != codes.DeadlineExceeded })); n > 0 {
@@ -332,6 +339,21 @@ func (s *service) decisions() (inTime, all float64) {
 		}
 	}
 	return inTime, all
+}
+
+// waits counts the requests that waited for the store for less than 5 ms, and all
+// that asked it.
+func (s *service) waits() (atOnce, all float64) {
+	s.t.Helper()
+	for _, m := range s.metrics("rls_store_duration_seconds") {
+		switch {
+		case strings.Contains(m.name, "_count{"):
+			all += m.value
+		case m.label("le") == "0.005":
+			atOnce += m.value
+		}
+	}
+	return atOnce, all
 }
 
 // byPolicy counts the decisions that a policy made.

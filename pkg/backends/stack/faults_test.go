@@ -87,9 +87,12 @@ func TestAFrozenMasterHoldsItsOwnKeys(t *testing.T) {
 	f := freeze(t)
 	before := f.count(t)
 	waits := make(chan struct{})
+	ctx, giveUp := context.WithTimeout(t.Context(), patience)
+	defer giveUp()
 	go func() {
 		defer close(waits)
-		apply(t, f.store, 2*time.Second, false, hit(f.live), hit("{"+f.frozen+"}"))
+		b := backends.Batch{Ops: []backends.Op{hit(f.live), hit("{" + f.frozen + "}")}, Replies: make([]backends.Reply, 2)}
+		_ = f.store.Apply(ctx, &b)
 	}()
 	testenv.Eventually(t, patience, func() bool { return f.count(t) > before }, "the live master is charged")
 	for range 100 {
@@ -102,6 +105,7 @@ func TestAFrozenMasterHoldsItsOwnKeys(t *testing.T) {
 		t.Error("the other request no longer waited for the frozen master")
 	default:
 	}
+	giveUp()
 	<-waits
 }
 
