@@ -496,6 +496,7 @@ func TestFolderThatNeverSettles(t *testing.T) {
 	write(t, path+"/a.yaml", rule("a"))
 	o := run(t, f)
 	stop, stopped := make(chan struct{}), make(chan struct{})
+	written := filepath.Join(t.TempDir(), "noise.yaml")
 	go func() {
 		defer close(stopped)
 		tick := time.NewTicker(20 * time.Millisecond)
@@ -505,7 +506,9 @@ func TestFolderThatNeverSettles(t *testing.T) {
 			case <-stop:
 				return
 			case <-tick.C:
-				_ = os.WriteFile(path+"/noise.yaml", fmt.Appendf(nil, "%s# %d\n", rule("noise"), i), 0o644)
+				// Renamed, so that the folder never has half a file, however long a write takes.
+				_ = os.WriteFile(written, fmt.Appendf(nil, "%s# %d\n", rule("noise"), i), 0o644)
+				_ = os.Rename(written, path+"/noise.yaml")
 			}
 		}
 	}()

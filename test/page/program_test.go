@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -210,10 +211,12 @@ func (p *program) signedIn(view string) *tab {
 	return page
 }
 
-// listen reads events for a while and returns their number. It calls opened when the
-// program has answered.
-func (p *program) listen(opened func(), d time.Duration) (events int) {
-	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.admin+"/v1/events", nil)
+// listen reads that many events, and returns the number that came. It calls opened when
+// the program has answered.
+func (p *program) listen(opened func(), wanted int) (events int) {
+	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.admin+"/v1/events", nil)
 	if err != nil {
 		panic(err) // the URL is right
 	}
@@ -225,7 +228,7 @@ func (p *program) listen(opened func(), d time.Duration) (events int) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	buffer := make([]byte, 64<<10)
-	for start := time.Now(); time.Since(start) < d; {
+	for events < wanted {
 		n, err := resp.Body.Read(buffer)
 		events += bytes.Count(buffer[:n], []byte("\n\n"))
 		if err != nil {

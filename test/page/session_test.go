@@ -113,15 +113,18 @@ func TestHundredPages(t *testing.T) {
 	var opened sync.WaitGroup
 	for range cap(events) {
 		opened.Add(1)
-		go func() { events <- s.listen(opened.Done, 5*time.Second) }()
+		go func() { events <- s.listen(opened.Done, 5) }()
 	}
 	opened.Wait()
 	before, start := s.spent(), time.Now()
-	for range cap(events) {
-		if got := <-events; got < 4 {
-			t.Errorf("a page got %d events in 5 s", got)
+	testenv.Within(t, 6*time.Second, func() bool {
+		for range cap(events) {
+			if got := <-events; got < 5 {
+				t.Errorf("a page got only %d events", got)
+			}
 		}
-	}
+		return true
+	}, "each page gets an event a second", s.pid)
 	if share := float64(s.spent()-before) / float64(time.Since(start)); share > 0.05 {
 		t.Errorf("100 pages take %.1f %% of a processor, want at most 5 %%", 100*share)
 	} else {
