@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -30,7 +32,8 @@ func (*getCmd) Help() string {
 
 Exit codes:
   0  the counters are printed
-  1  the request has no counter, or the admin API refused it or could not be reached
+  1  the request has no counter, or the store cannot tell it, or the admin API refused it
+     or could not be reached
   2  a flag is wrong, or a file cannot be read
 
 Examples:
@@ -49,6 +52,19 @@ func (c *getCmd) Run(k *kong.Kong) error {
 	if err := client.post(ctx, "/v1/get", request, &counters); err != nil {
 		return err
 	}
+	var unknown []error
+	for _, d := range counters.Descriptors {
+		for _, l := range d.Limits {
+			if l.Error != "" {
+				unknown = append(unknown, fmt.Errorf("the counter of %s is not known: %s", printable(l.Rule), l.Error))
+			}
+		}
+	}
+	return errors.Join(c.print(k, &counters), errors.Join(unknown...))
+}
+
+// print writes the counters as text or as JSON.
+func (c *getCmd) print(k *kong.Kong, counters *admin.Counters) error {
 	if c.Format == "json" {
 		return writeDocument(k.Stdout, counters)
 	}

@@ -40,7 +40,7 @@ type legacy struct {
 }
 
 // longest is the most bytes of a node's keys and values that are kept.
-const longest = 512
+const longest = 384
 
 func newNode(hash uint64, domain string, v *service.Verdict) *node {
 	n := &node{hash: hash, domain: shortened(domain, longest/4), entries: make([]descriptors.Entry, 0, min(len(v.Entries), 8))}

@@ -60,7 +60,7 @@ const (
 // Options configures a Top.
 type Options struct {
 	// Keys is the number of descriptors that are kept in each order, 1 to 1000. Each
-	// takes at most 1 KiB.
+	// takes at most 1.3 KiB.
 	Keys int
 }
 

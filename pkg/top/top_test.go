@@ -172,16 +172,22 @@ func TestSampling(t *testing.T) {
 	})
 }
 
-// TestLongEntries: hostile descriptors take bounded memory, and differ although only
-// their first bytes are kept.
+// TestLongEntries: hostile descriptors take bounded memory, also if each order keeps other
+// ones, and differ although only their first bytes are kept.
 func TestLongEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime.GC()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		s := top.New(top.Options{Keys: 1000})
-		for i := range 4000 {
-			o := asked(fmt.Sprint(strings.Repeat("x", 8000), i), 1, false)
+		const keys = 1000
+		s := top.New(top.Options{Keys: keys})
+		for i := range 4 * keys {
+			hits, allowed := uint64(100), true // they are kept by cost
+			if i >= 2*keys {
+				hits, allowed = 0, i >= 3*keys // then the denied ones, then the others, by hits
+			}
+			o := asked(fmt.Sprint(strings.Repeat("x", 8000), i), hits, allowed)
+			o.Domain = strings.Repeat("d", 300)
 			for j := range 30 {
 				o.Verdicts[0].Entries = append(o.Verdicts[0].Entries, descriptors.Entry{Key: fmt.Sprint("key", j), Value: strings.Repeat("ü", 300)})
 			}
@@ -192,11 +198,13 @@ func TestLongEntries(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > 4<<20 {
-			t.Errorf("%d keys take %d bytes", len(s.Table("denied", "", 1000).Rows), used)
+			t.Errorf("3 × %d keys take %d bytes", keys, used)
 		}
-		rows := s.Table("denied", "", 1000).Rows
-		if len(rows) != 1000 || !strings.HasSuffix(rows[0].Entries[0].Value, "…") {
-			t.Errorf("%d rows, the first %+v", len(rows), rows[0])
+		for _, by := range []string{"cost", "denied", "hits"} {
+			rows := s.Table(by, "", keys).Rows
+			if len(rows) != keys || !strings.HasSuffix(rows[0].Entries[0].Value, "…") {
+				t.Errorf("%s: %d rows, the first %+v", by, len(rows), rows[0])
+			}
 		}
 	})
 }
