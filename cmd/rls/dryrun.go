@@ -60,8 +60,9 @@ func (d *dryRun) run(ctx context.Context) error {
 
 func (d *dryRun) try(ctx context.Context) error {
 	d.watch = reread.NewWatcher(d.log)
-	if err := d.report("settings", d.trySettings); err != nil {
-		return err
+	wrong := d.report("settings", d.trySettings)
+	if d.measure == nil { // which the other parts need
+		return wrong
 	}
 	opened := d.openTiers()
 	ctx, cancel := context.WithTimeout(ctx, max(d.main.Timeout, d.perSecond.Timeout)+afterTimeout)
@@ -77,6 +78,7 @@ func (d *dryRun) try(ctx context.Context) error {
 		stored <- err
 	}()
 	return errors.Join(
+		wrong,
 		d.report("rules", func() (string, error) { return d.tryRules(ctx) }),
 		d.report("certificates", func() (string, error) { return d.tryCertificates(time.Now()) }),
 		d.report("store", func() (string, error) { err := <-stored; return found, err }),
