@@ -30,7 +30,7 @@ var stages = map[string]func(*testing.T) []string{
 		a := testenv.RedisCluster(t, 3, 0).Addrs()
 		return []string{"node-1.example.org:6379", a[0], "node-2.example.org:6379", a[1], "node-3.example.org:6379", a[2]}
 	},
-	"An own Redis for per-second limits": func(t *testing.T) []string {
+	"A Redis of its own for per-second limits": func(t *testing.T) []string {
 		return []string{"redis.example.org:6379", testenv.Redis(t).Addr, "redis-seconds.example.org:6379", testenv.Redis(t).Addr}
 	},
 	"TLS and ACLs": func(t *testing.T) []string {
