@@ -338,6 +338,24 @@ func BenchmarkClosed(b *testing.B) {
 	}
 }
 
+// BenchmarkCrowded has callers on all processors, while as many calls wait as on a
+// distant server.
+func BenchmarkCrowded(b *testing.B) {
+	var none *breaker.Watch
+	s := none.Server("a:1")
+	for range 100 {
+		_ = s.Enter()
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if s.Enter() == nil {
+				s.Leave(time.Millisecond, nil)
+			}
+		}
+	})
+}
+
 func BenchmarkOpen(b *testing.B) {
 	var none *breaker.Watch
 	s := none.Server("a:1")

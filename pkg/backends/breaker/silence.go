@@ -3,7 +3,6 @@ package breaker
 import (
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,10 +32,9 @@ type silence struct {
 	now     atomic.Bool                   // the server is silent
 	begins  atomic.Pointer[chan struct{}] // closed when the next silence begins
 
-	mu        sync.Mutex
-	listening bool
-	before    int64 // ended at the last tick
-	passed    int   // ticks since a call has ended
+	listening atomic.Bool // a timer calls heed at the next tick; who sets it has before and passed
+	before    int64       // ended at the last tick
+	passed    int         // ticks since a call has ended
 }
 
 func (s *silence) init(address string, slow time.Duration) {
@@ -77,30 +75,31 @@ func (b *Breaker) Silent() error { return b.reason }
 // is not silent, crowded listens as long as more than few wait.
 func (b *Breaker) crowded() error {
 	switch {
-	case b.inFlight.Load()+b.callers.Load() <= few:
+	case b.waiting() <= few:
 		return nil
 	case b.now.Load():
 		return b.reason
 	}
-	s := &b.silence
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.listening {
-		s.listening = true
-		s.before, s.passed = s.ended.Load(), 0
-		time.AfterFunc(s.tick, b.listen)
-	}
+	b.listen()
 	return nil
 }
 
-// listen is called at each tick.
+// waiting is the number of calls and callers that wait for the server.
+func (b *Breaker) waiting() int64 { return b.inFlight.Load() + b.callers.Load() }
+
+// listen begins to listen, unless somebody listens.
 func (b *Breaker) listen() {
+	if s := &b.silence; !s.listening.Load() && s.listening.CompareAndSwap(false, true) {
+		s.before, s.passed = s.ended.Load(), 0
+		time.AfterFunc(s.tick, b.heed)
+	}
+}
+
+// heed is called at each tick while somebody listens.
+func (b *Breaker) heed() {
 	runtime.Gosched()
 	s := &b.silence
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	waiting := b.inFlight.Load() + b.callers.Load()
-	ended := s.ended.Load()
+	waiting, ended := b.waiting(), s.ended.Load()
 	if s.passed++; ended != s.before {
 		s.before, s.passed = ended, 0
 	}
@@ -112,8 +111,13 @@ func (b *Breaker) listen() {
 			close(*s.begins.Swap(new(make(chan struct{}))))
 		}
 	}
-	if s.listening = waiting > few || s.now.Load(); s.listening {
-		time.AfterFunc(s.tick, b.listen)
+	if waiting > few || s.now.Load() {
+		time.AfterFunc(s.tick, b.heed)
+		return
+	}
+	s.listening.Store(false)
+	if b.waiting() > few { // callers that came meanwhile took this goroutine for the listener
+		b.listen()
 	}
 }
 
