@@ -60,6 +60,7 @@ func TestClusterLosesMasters(t *testing.T) {
 		if len(s.lines(cluster.Masters[i].Addr)) == 0 {
 			t.Errorf("the log does not name %s", cluster.Masters[i].Addr)
 		}
+		testenv.Eventually(t, patience, func() bool { return s.stat(`rls_store_servers_away{role="main"}`) == 0 }, "a master that has lost its slots is not away")
 	}
 }
 

@@ -196,6 +196,20 @@ func (c *cluster) forgetClosed() {
 	}
 }
 
+// forgetAllBut drops the lanes to nodes that are no masters any more. Nobody sends to
+// such a node, so its breaker would stay open for ever if the node was away when its
+// replica was promoted.
+func (c *cluster) forgetAllBut(masters map[*goredis.Client]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for node, l := range c.lanes {
+		if !masters[node] {
+			l.breaker.Left()
+			delete(c.lanes, node)
+		}
+	}
+}
+
 func (c *cluster) redirect(err error) (*lane, bool) {
 	addr, moved := goredis.IsMovedError(err)
 	asking := false
@@ -242,10 +256,12 @@ func (c *cluster) time(ctx context.Context) (time.Time, error) {
 	var failure error
 	var first string
 	var result time.Time
+	masters := map[*goredis.Client]bool{}
 	err := c.client.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
 		t, err := node.Time(ctx).Result()
 		mu.Lock()
 		defer mu.Unlock()
+		masters[node] = true
 		if err != nil {
 			failure = fmt.Errorf("%s: %w", node.Options().Addr, err)
 			return nil // another master's time will do
@@ -255,7 +271,11 @@ func (c *cluster) time(ctx context.Context) (time.Time, error) {
 		}
 		return nil
 	})
-	if err == nil && first == "" {
+	if err != nil {
+		return result, err
+	}
+	c.forgetAllBut(masters)
+	if first == "" {
 		err = cmp.Or(failure, errors.New("the cluster has no master"))
 	}
 	return result, err
