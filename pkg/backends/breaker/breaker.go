@@ -96,9 +96,10 @@ func newBreaker(w *Watch, address string) *Breaker {
 var ErrBusy = errors.New("too many calls are under way")
 
 // Enter asks to make a call. If it returns nil, the caller makes the call and then
-// calls Leave. Else it must not make the call: the server is away, too many
-// calls are under way to it, or it is silent while many wait. The error wraps backends.ErrUnavailable and holds the
-// text of the last failure, but does not wrap it.
+// calls Leave. Else it must not make the call: the server is away, too many calls are
+// under way to it, or it is silent while many wait. The error wraps
+// backends.ErrUnavailable. While the server is away, it holds the text of the last
+// failure, but does not wrap it.
 func (b *Breaker) Enter() error {
 	if b.inFlight.Add(1) > b.room {
 		b.inFlight.Add(-1)

@@ -136,7 +136,8 @@ func (t *table) enqueue(e *entry) {
 }
 
 // dequeue takes up to n entries off the queue's front and returns those whose hits
-// can be charged to the store: another entry may have the slot by now. The entries are valid until the next add.
+// can be charged to the store: another entry may have the slot by now. The entries
+// are valid until the next add.
 func (t *table) dequeue(n int) (charged []*entry) {
 	n = min(n, len(t.queue))
 	for _, slot := range t.queue[:n] {
