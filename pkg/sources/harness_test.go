@@ -1,0 +1,193 @@
+package sources_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/sources"
+)
+
+const (
+	soon  = 10 * time.Second
+	never = time.Hour // a poll interval that leaves all work to notifications
+)
+
+// rule is the text of a file with one domain.
+func rule(domain string) string {
+	return fmt.Sprintf("domain: %s\ndescriptors:\n- key: user\n  rate_limit: {unit: minute, requests_per_unit: 1}\n", domain)
+}
+
+// write writes a file in place: it truncates the file first, as a shell does.
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// link points name to target. It replaces an older link in one step, as
+// Kubernetes does.
+func link(t *testing.T, target, name string) {
+	t.Helper()
+	must(t, os.Symlink(target, name+"_tmp"))
+	must(t, os.Rename(name+"_tmp", name))
+}
+
+// observed has the publications of a source, as the user of the source sees them.
+type observed struct {
+	mu    sync.Mutex
+	seen  []string // domains of each accepted load
+	errs  []error  // outcome of each load
+	inUse string
+	gone  bool
+	log   bytes.Buffer
+}
+
+// Write implements io.Writer for the source's log.
+func (o *observed) Write(line []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.log.Write(line)
+}
+
+// logged counts the lines of the log with a message.
+func (o *observed) logged(message string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Count(o.log.String(), message)
+}
+
+// run runs a source until the test ends.
+func run(t *testing.T, f *sources.Files) *observed {
+	t.Helper()
+	o := &observed{}
+	f.Log = slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	f.Gone = func(gone bool) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.gone = gone
+	}
+	if f.Poll == 0 {
+		f.Poll = never
+	}
+	rules := &sources.Rules{
+		Use: func(tree *descriptors.Tree) {
+			var names []string
+			for _, d := range tree.Domains() {
+				names = append(names, d.Name)
+			}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.inUse = strings.Join(names, " ")
+			o.seen = append(o.seen, o.inUse)
+		},
+		Loaded: func(err error) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.errs = append(o.errs, err)
+		},
+		Log: f.Log,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- f.Run(ctx, rules.Publish) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	testenv.Eventually(t, soon, func() bool { return o.loads() > 0 }, "first load")
+	return o
+}
+
+func (o *observed) loads() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.errs)
+}
+
+func (o *observed) lastError() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.errs[len(o.errs)-1]
+}
+
+func (o *observed) history() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.seen)
+}
+
+// become waits until these domains are in force.
+func (o *observed) become(t *testing.T, domains string) {
+	t.Helper()
+	ok := func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.inUse == domains && len(o.seen) > 0
+	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("in force were: %q, outcomes %v", o.history(), o.errs)
+		}
+	}()
+	testenv.Eventually(t, soon, ok, "in force: "+domains)
+}
+
+// stay fails if the source loads the test's last change. It touches a file in the
+// folder, so that the source reads all files two more times: the second reading
+// begins after the change.
+func (o *observed) stay(t *testing.T, file string) {
+	t.Helper()
+	const nothing = "nothing to load"
+	loads := o.loads()
+	for range 2 {
+		lines := o.logged(nothing)
+		must(t, os.Chtimes(file, time.Now(), time.Now()))
+		testenv.Eventually(t, soon, func() bool { return o.logged(nothing) > lines }, "the folder is read again")
+	}
+	if o.loads() != loads {
+		t.Errorf("loaded again: %q", o.history())
+	}
+}
+
+// lose waits until the source says whether its files are gone.
+func (o *observed) lose(t *testing.T, gone bool) {
+	t.Helper()
+	testenv.Eventually(t, soon, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.gone == gone
+	}, fmt.Sprint("files gone: ", gone))
+}
+
+// watching returns a source that watches every change below a new root; path is
+// the folder with the rules.
+func watching(t *testing.T) (f *sources.Files, path string) {
+	root := t.TempDir()
+	path = filepath.Join(root, "ratelimit", "config")
+	must(t, os.MkdirAll(path, 0o755))
+	return &sources.Files{Root: root, Below: "ratelimit/config"}, path
+}
