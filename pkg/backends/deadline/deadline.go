@@ -2,9 +2,9 @@
 //
 // It promises that Apply returns a margin ([backends.Margin]) before the
 // caller's own deadline, so that the answer still reaches the caller, and within
-// a timeout if the caller has no deadline or a later one. A caller that gives up
-// earlier does not end the wait. It bounds the wait only: the store decides whether the
-// call on the wire goes on.
+// a timeout if the caller has no deadline or a later one. It bounds the wait
+// only: the store decides whether the call on the wire goes on. A caller that gives up
+// ends its wait, too, but not within the wait's first 5 ms.
 package deadline
 
 import (

@@ -6,19 +6,24 @@ import (
 	"time"
 )
 
-// wait is the context of a bounded wait: it ends at its deadline, or when Apply
-// returns. It does not end when the caller's context does: a context that follows
-// another one has to be registered there and removed again, which costs a twentieth of
-// a decision in Redis, and a wait is short. It starts a timer only if somebody waits.
+// short is how long a wait lasts before it ends with its caller's context, too.
+const short = 5 * time.Millisecond
+
+// wait is the context of a bounded wait: it ends at its deadline, when Apply returns, or
+// when the caller's context ends. A context that follows another one has to be
+// registered there and removed again, which costs a twentieth of a decision in Redis, so
+// it looks at the caller's context only when it has lasted for short. It starts a timer
+// only if somebody waits.
 type wait struct {
-	context.Context // for its values
+	context.Context // the caller's
 
 	deadline time.Time
 
-	mu    sync.Mutex
-	done  chan struct{} // nil until somebody waits
-	timer *time.Timer   // ends the wait; nil until somebody waits
-	err   error         // why the wait has ended; nil before
+	mu       sync.Mutex
+	done     chan struct{} // nil until somebody waits
+	timer    *time.Timer   // calls ring; nil until somebody waits
+	unfollow func() bool   // nil until the wait has lasted for short
+	err      error         // why the wait has ended; nil before
 }
 
 var _ context.Context = (*wait)(nil)
@@ -30,10 +35,10 @@ func (w *wait) Done() <-chan struct{} {
 	defer w.mu.Unlock()
 	if w.done == nil {
 		w.done = make(chan struct{})
-		if w.ended() != nil {
+		if w.look() != nil {
 			close(w.done)
 		} else {
-			w.timer = time.AfterFunc(time.Until(w.deadline), func() { w.end(context.DeadlineExceeded) })
+			w.timer = time.AfterFunc(min(short, time.Until(w.deadline)), w.ring)
 		}
 	}
 	return w.done
@@ -43,19 +48,35 @@ func (w *wait) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done == nil {
-		return w.ended()
+		return w.look()
 	}
 	return w.err
 }
 
-// ended is why the wait has ended, while nobody waits for a timer.
-func (w *wait) ended() error {
+// look ends the wait if its deadline has passed. It returns why the wait has ended.
+func (w *wait) look() error {
 	if w.err == nil && !time.Now().Before(w.deadline) {
 		w.err = context.DeadlineExceeded
 	}
 	return w.err
 }
 
+// ring is called when the wait has lasted for short, and at its deadline.
+func (w *wait) ring() {
+	left := time.Until(w.deadline)
+	if left <= 0 {
+		w.end(context.DeadlineExceeded)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.timer.Reset(left)
+		w.unfollow = context.AfterFunc(w.Context, func() { w.end(w.Context.Err()) })
+	}
+}
+
+// end ends the wait, if it has not ended.
 func (w *wait) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,5 +87,8 @@ func (w *wait) end(err error) {
 	if w.done != nil {
 		w.timer.Stop()
 		close(w.done)
+	}
+	if w.unfollow != nil {
+		w.unfollow()
 	}
 }
