@@ -51,7 +51,8 @@ func (a *API) reset(ctx context.Context, r *pb.ResetRequest) (any, error) {
 	case r.GetAllMatching() && len(r.GetDescriptors()) > 0:
 		return nil, invalid("descriptors and all_matching are both set: want descriptors, or rule with all_matching")
 	case r.GetAllMatching():
-		return a.resetMatching(ctx, r, func(Progress) error { return nil })
+		done, err := a.resetMatching(ctx, r, func(Progress) error { return nil })
+		return done.Done, err
 	case r.GetRule() != "":
 		return nil, invalid("rule is set without all_matching: want all_matching, or descriptors in place of the rule")
 	case r.GetDryRun():

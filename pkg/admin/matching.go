@@ -47,17 +47,17 @@ type matching struct {
 
 // resetMatching resets all cells of a rule, and calls tell with its progress at
 // most every progressPause. It ends early if tell fails. The cells that were reset until
-// then are audited.
-func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(Progress) error) (Changes, error) {
+// then are audited. The progress that it returns has Done.
+func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(Progress) error) (Progress, error) {
 	if err := checkReason(r.GetReason()); err != nil {
-		return Changes{}, err
+		return Progress{}, err
 	}
 	scanner, prefix, reset, err := a.cellsOf(r.GetDomain(), r.GetRule())
 	if err != nil {
-		return Changes{}, err
+		return Progress{}, err
 	}
 	if !a.scanning.TryLock() {
-		return Changes{}, errScanning
+		return Progress{}, errScanning
 	}
 	defer a.scanning.Unlock()
 	m := &matching{store: a.options.Store, reset: reset, dryRun: r.GetDryRun(), tell: tell, told: time.Now()}
@@ -67,12 +67,12 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return Changes{}, status.FromContextError(ctx.Err()).Err()
+			return Progress{}, status.FromContextError(ctx.Err()).Err()
 		}
-		return Changes{}, status.Errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", m.Changed, err)
+		return Progress{}, status.Errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", m.Changed, err)
 	}
-	done := Changes{DryRun: r.GetDryRun(), Matched: &m.Matched, Changed: m.Changed}
-	return done, nil
+	m.Done = &Changes{DryRun: r.GetDryRun(), Matched: &m.Matched, Changed: m.Changed}
+	return m.Progress, nil
 }
 
 // cellsOf returns the scanner of the store, and what [Limits.RuleCells] says of a rule.
@@ -203,6 +203,6 @@ func (a *API) streamMatching(ctx context.Context, method string, r *pb.ResetRequ
 		if err != nil {
 			return err
 		}
-		return tell(Progress{Matched: *done.Matched, Changed: done.Changed, Done: &done})
+		return tell(done)
 	})
 }

@@ -51,7 +51,7 @@ func TestResetOfAllMatchingAsStream(t *testing.T) {
 	r := start(t, listening{})
 	r.charge("ann", 4)
 	got := r.ask("POST", "/v1/reset", allOfUser+"}", bearer(writeToken), with("Accept", "text/event-stream"))
-	if want := `data: {"scanned":0,"matched":1,"changed":1,"done":{"dry_run":false,"matched":1,"changed":1}}` + "\n\n"; got.text != want {
+	if want := `data: {"scanned":1,"matched":1,"changed":1,"done":{"dry_run":false,"matched":1,"changed":1}}` + "\n\n"; got.text != want {
 		t.Errorf("got %s, want %s", got.text, want)
 	}
 	r.charge("ann", 4)
