@@ -159,14 +159,6 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 	return c.Until
 }
 
-// ceil is the amount rounded up to whole units.
-func (a Amount) ceil() int64 {
-	if a.Frac > 0 {
-		return a.Whole + 1
-	}
-	return a.Whole
-}
-
 // Share is ceil(count × num / den), exactly: the part of the previous window's
 // count that still lies in the rolling window. count >= 0, 0 <= num <= den,
 // den > 0.

@@ -1,0 +1,50 @@
+package backends
+
+import "math"
+
+// Amount is a value in units and a fraction of a unit, Whole + Frac/Den with
+// Den given by the operation and 0 <= Frac < Den. Counters and lists have no
+// fraction. Meters need one because a window divided by its requests is seldom
+// a whole number of microseconds, and the rounding errors of many hits would add
+// up.
+type Amount struct {
+	Whole int64
+	Frac  int64
+}
+
+// Less reports whether a < b. Both must have the same denominator.
+func (a Amount) Less(b Amount) bool {
+	return a.Whole < b.Whole || a.Whole == b.Whole && a.Frac < b.Frac
+}
+
+// Add returns a + b over the denominator den, saturated at MaxInt64.
+func (a Amount) Add(b Amount, den int64) Amount {
+	w, f := a.Whole+b.Whole, a.Frac+b.Frac
+	if a.Whole > 0 && b.Whole > 0 && w < 0 {
+		return Amount{Whole: math.MaxInt64}
+	}
+	if f >= den {
+		w, f = w+1, f-den
+	}
+	return Amount{w, f}
+}
+
+// Sub returns a - b over the denominator den.
+func (a Amount) Sub(b Amount, den int64) Amount {
+	w, f := a.Whole-b.Whole, a.Frac-b.Frac
+	if f < 0 {
+		w, f = w-1, f+den
+	}
+	return Amount{w, f}
+}
+
+// NoMax is an Op.Max above every value: the step always charges.
+var NoMax = Amount{Whole: math.MaxInt64}
+
+// ceil is the amount rounded up to whole units.
+func (a Amount) ceil() int64 {
+	if a.Frac > 0 {
+		return a.Whole + 1
+	}
+	return a.Whole
+}
