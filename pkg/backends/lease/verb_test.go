@@ -79,6 +79,28 @@ func TestAResetWhileAFetchIsUnderWay(t *testing.T) {
 	}
 }
 
+// TestAResetWhileHitsAreGivenBack: hits that were charged before the reset do not lower
+// the new cell.
+func TestAResetWhileHitsAreGivenBack(t *testing.T) {
+	w := newWorld(t, 1, 1, perMinute)
+	p := w.processes[0]
+	w.warm(p)
+	store, looked := w.store.Store, false
+	w.store.Store = after{store, func(b *backends.Batch) {
+		if b.Ops[0].Verb == backends.Charge && b.Ops[0].By == (backends.Amount{}) && !looked {
+			looked = true
+			w.steer(p, 0)
+			other := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+			w.limit.Plan(&other.Ops[0], algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now, Cost: 50})
+			_ = store.Apply(t.Context(), &other)
+		}
+	}}
+	w.settle(251 * ms)
+	if !looked || w.cell() != 50 {
+		t.Errorf("looked %v, then the cell has %d hits of 50", looked, w.cell())
+	}
+}
+
 // after calls then when the store has answered, before the caller has the answer.
 type after struct {
 	backends.Store

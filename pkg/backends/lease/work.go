@@ -105,6 +105,8 @@ func (s *Store) do(jobs []job) {
 			s.fetched(j, &replies[i], now, now-began)
 		case replies[i].Err != nil:
 			s.kept(j, &replies[i], now)
+		case j.forgotten():
+			s.count.lost.Add(uint64(j.hits))
 		default:
 			j.shrink(now, &s.count)
 			backs = append(backs, *j)
