@@ -151,6 +151,9 @@ func (s *Standin) rebase(e *entry, l *algorithms.Limit, op *backends.Op, r *back
 // learn takes in the cell as the store reported it.
 func (e *entry) learn(op *backends.Op, r *backends.Reply) {
 	e.known = backends.Cell{Value: r.Value, Until: r.Until}
+	if op.Kind == backends.Meter && r.Value.Whole < r.Now { // credit
+		e.known.Value.Whole -= r.Now
+	}
 	e.prev, e.at, e.denied = r.Prev, r.Now, r.Admitted < op.Times
 }
 
