@@ -47,6 +47,8 @@ func TestMain(m *testing.M) {
 		options := append(chromedp.DefaultExecAllocatorOptions[:],
 			chromedp.ExecPath(path), chromedp.UserDataDir(filepath.Join(dir, "profile")), chromedp.NoSandbox,
 			chromedp.WSURLReadTimeout(time.Minute),
+			// Chromium leaves files there when it is killed.
+			chromedp.Env("TMPDIR="+dir),
 			chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 		allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 		defer stop()
