@@ -50,6 +50,7 @@ manifest-tools: ## build what renders and checks the manifests in deploy/
 	go build -modfile=tools/deploy.mod -tags remove_all_sd -o .tools/bin/ helm.sh/helm/v3/cmd/helm github.com/prometheus/prometheus/cmd/promtool
 	go build -modfile=tools/validate.mod -o .tools/bin/ sigs.k8s.io/kubectl-validate
 
+# A program with the race detector sleeps before it exits, for a second by default.
 .PHONY: test
 test: tools ## run all tests, against real servers
 	scripts/test.sh env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -race -pgo=off -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL)
