@@ -35,7 +35,9 @@ func TestScriptsAgainstSteps(t *testing.T) {
 		den := rapid.Int64Range(1, 1<<32-1).Draw(t, "den")
 		for range rapid.IntRange(1, 25).Draw(t, "batches") {
 			now += rapid.SampledFrom([]int64{0, 0, 1, 1000, 1_000_000, hour / 2, hour}).Draw(t, "later")
-			b := backends.Batch{AllOrNothing: rapid.Bool().Draw(t, "all or nothing")}
+			// Resets and grants come in batches that are not decided together.
+			operator := rapid.IntRange(0, 4).Draw(t, "of an operator") == 0
+			b := backends.Batch{AllOrNothing: !operator && rapid.Bool().Draw(t, "all or nothing")}
 			for range rapid.IntRange(1, 4).Draw(t, "operations") {
 				op := backends.Op{Now: now, Den: 1,
 					Times:  rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, backends.MaxTimes)).Draw(t, "times"),
@@ -88,8 +90,10 @@ func TestScriptsAgainstSteps(t *testing.T) {
 				if op.Kind == backends.Counter && !op.Refund {
 					op.ChargeDenied = rapid.Bool().Draw(t, "charge denied")
 				}
-				if !b.AllOrNothing && rapid.IntRange(0, 4).Draw(t, "for an operator") == 0 {
-					op = steered(t, op)
+				if operator {
+					if op.Group = 0; rapid.Bool().Draw(t, "steered") {
+						op = steered(t, op)
+					}
 				}
 				b.Ops = append(b.Ops, op)
 			}
@@ -124,6 +128,7 @@ func steered(t *rapid.T, op backends.Op) backends.Op {
 	op.Least.Whole = -rapid.OneOf(rapid.Int64Range(0, 10), rapid.Int64Range(0, 11<<32)).Draw(t, "least")
 	if op.Kind == backends.Meter {
 		op.Least.Frac = rapid.Int64Range(0, op.Den-1).Draw(t, "least frac")
+		op.Furthest = backends.NoMax // Max is nearer
 	}
 	return op
 }
