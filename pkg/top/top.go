@@ -10,10 +10,10 @@
 // Counts leave in parts of five seconds. All of the last minute is counted, and up to
 // five seconds before it: the hits of the part that leaves next are in the error of a row.
 //
-// A busy process looks at a part of its requests only, chosen at random, and counts
-// each of them as many times as it left others out: about 2,500 a second are looked at,
-// which costs less than 1 % of a processor. Then a count is an estimate, and its error
-// has three standard deviations of the choice, too.
+// Of more than 2,500 requests a second a part is looked at, chosen at random, and each
+// of them counts for those that were left out. So the cost stays below 1 % of a processor
+// at any rate of requests. A count is an estimate then, and its error has three standard
+// deviations of the choice, too.
 package top
 
 import (
