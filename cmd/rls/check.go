@@ -93,6 +93,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 func (c *checkCmd) check(paths []string) (*report, error) {
 	o := &report{Dir: strings.Join(paths, " "), Files: []string{}}
 	var links language.Problems
+	seen := map[string]bool{}
 	for _, path := range paths {
 		read, err := c.read(path, func(link string) {
 			links = append(links, danglingLink(link))
@@ -101,8 +102,8 @@ func (c *checkCmd) check(paths []string) (*report, error) {
 			return nil, usageError("read rules: %w", err)
 		}
 		for _, file := range read {
-			name := filepath.Clean(file.Name)
-			if !slices.ContainsFunc(o.texts, func(t yaml.Text) bool { return filepath.Clean(t.Name) == name }) {
+			if name := filepath.Clean(file.Name); !seen[name] {
+				seen[name] = true
 				o.texts = append(o.texts, file)
 				o.Files = append(o.Files, file.Name)
 			}

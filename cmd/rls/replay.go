@@ -48,8 +48,8 @@ Nothing is asked and nothing is charged.
 Exit codes:
   0  the log was replayed, also if some lines are malformed
   1  the replay failed
-  2  a flag is wrong, the rules have errors, a log cannot be read, or all lines are malformed
-     or there is none
+  2  a flag is wrong, the rules have errors, a log cannot be read, the logs have no lines,
+     or all lines are malformed
 
 Examples:
   rls replay --rules shop.yaml --descriptor 'remote_address=%downstream_remote_address%' access.log.gz

@@ -24,7 +24,7 @@ type Stalls struct {
 
 	ticked time.Time                // the last look at the timer
 	looked time.Time                // the last look at the threads
-	waited map[string]time.Duration // for which each had waited then
+	waited map[string]time.Duration // by thread: its wait until then
 }
 
 // stall is a time of which some was lost.
@@ -95,8 +95,8 @@ func Within(t testing.TB, limit time.Duration, cond func() bool, msg string, pid
 	}
 }
 
-// look notes what was lost up to now. It looks at the threads if pace has passed since
-// it last did.
+// look records the time that was lost since the last look. It looks at the threads if at
+// least pace has passed since it last looked at them.
 func (s *Stalls) look(pace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,8 @@ func (s *Stalls) Calm(from, to time.Time) bool {
 		!slices.ContainsFunc(overlap(s.queued, from, to), func(one stall) bool { return one.all >= one.to.Sub(one.from) })
 }
 
-// overlap returns those of some stalls that overlap with a time.
+// overlap returns the part of a list of stalls that overlaps with the time between two
+// moments.
 func overlap(all []stall, from, to time.Time) []stall {
 	first, _ := slices.BinarySearchFunc(all, from, func(one stall, t time.Time) int { return one.to.Compare(t) })
 	end := first

@@ -39,7 +39,7 @@ func TestStalls(t *testing.T) {
 	testenv.Within(t, 100*time.Millisecond, func() bool { return time.Since(seen) > 150*time.Millisecond }, "a moment has passed", pids...)
 }
 
-// TestWithin: what comes later than it should fails the test, though it does come.
+// TestWithin: a condition that becomes true after the limit fails the test.
 func TestWithin(t *testing.T) {
 	r := &recorder{TB: t}
 	began := time.Now()

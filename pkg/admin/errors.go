@@ -69,7 +69,7 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// mostDiscarded bounds what is read of the body of a refused request, in bytes.
+// mostDiscarded is the most bytes that are read of the body of a refused request.
 const mostDiscarded = 16 << 20
 
 // refuse answers a request with an error, in the form of the request's protocol.

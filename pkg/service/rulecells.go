@@ -11,11 +11,10 @@ import (
 
 // RuleCells tells how to find the cells of a rule of the rules in force, by the rule's
 // path, among the keys of the store (backends.Scanner). The keys of the cells begin
-// with prefix. reset returns the operation that resets the cell at a key, and ok is
-// false if the cell decides no hits of the rule now: the cell of a window that is over
-// is left out, and so is a key so long that the store has shortened it. reset is for
-// the rules that were in force when RuleCells was called, and is not safe for
-// concurrent use.
+// with prefix. reset returns the operation that resets the cell at a key. ok is false
+// if the cell belongs to another rule, if its window is over, and if the store has
+// shortened the key because it is long. reset knows the rules that were in force when
+// RuleCells was called, and is not safe for concurrent use.
 //
 // The error says why the cells cannot be found: there is no such rule or it has no
 // limit, or the keys do not tell their entries (Config.KeySecret, RatelimitKeys).

@@ -26,7 +26,7 @@ type Table struct {
 type Row struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"` // path; "" if the limit came with the request
-	// Entries are those of the descriptor. Long keys and values are cut, and end with …
+	// Entries are the entries of the descriptor. Long keys and values are cut, and end with …
 	Entries []descriptors.Entry `json:"entries"`
 	Hits    int64               `json:"hits"`   // requests
 	Denied  int64               `json:"denied"` // requests

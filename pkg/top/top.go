@@ -10,10 +10,10 @@
 // Counts leave in parts of five seconds. All of the last minute is counted, and up to
 // five seconds before it: the hits of the part that leaves next are in the error of a row.
 //
-// Of more than 2,500 requests a second a part is looked at, chosen at random, and each
-// of them counts for those that were left out. So the cost stays below 1 % of a processor
-// at any rate of requests. A count is an estimate then, and its error has three standard
-// deviations of the choice, too.
+// Of more than 2,500 requests a second a random sample is looked at, and each request of
+// the sample counts for the requests that were left out, too. So the cost stays below 1 %
+// of a processor at any rate of requests. A count is an estimate then, and its error has
+// three standard deviations of the sample, too.
 package top
 
 import (

@@ -32,7 +32,7 @@ type silence struct {
 	now     atomic.Bool                   // the server is silent
 	begins  atomic.Pointer[chan struct{}] // closed when the next silence begins
 
-	listening atomic.Bool // a timer calls heed at the next tick; who sets it has before and passed
+	listening atomic.Bool // a timer calls heed at the next tick; the goroutine that sets it owns before and passed
 	before    int64       // ended at the last tick
 	passed    int         // ticks since a call has ended
 }

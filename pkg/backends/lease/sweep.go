@@ -34,7 +34,8 @@ func (s *Store) sweep(now int64, all bool) (jobs []job) {
 	return jobs
 }
 
-// tend returns the hits of e to give back; no hits if there are none.
+// tend ends the portions of e that are due, or all of them, and returns the job that
+// gives their hits back. A job without hits is nothing to do.
 func (s *Store) tend(e *entry, now int64, all bool) job {
 	e.demand.fold(now, e.terms.TTL)
 	if e.over(now) {

@@ -189,10 +189,7 @@ func (c *cluster) forgetClosed() {
 			delete(c.byAddr, addr)
 		}
 		delete(c.dialers, node)
-		if l := c.lanes[node]; l != nil {
-			l.breaker.Left()
-			delete(c.lanes, node)
-		}
+		c.forget(node)
 	}
 }
 
@@ -202,11 +199,19 @@ func (c *cluster) forgetClosed() {
 func (c *cluster) forgetAllBut(masters map[*goredis.Client]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for node, l := range c.lanes {
+	for node := range c.lanes {
 		if !masters[node] {
-			l.breaker.Left()
-			delete(c.lanes, node)
+			c.forget(node)
 		}
+	}
+}
+
+// forget drops the lane to a node, if there is one. The caller holds c.mu.
+func (c *cluster) forget(node *goredis.Client) {
+	if l := c.lanes[node]; l != nil {
+		l.breaker.Left()
+		l.retire()
+		delete(c.lanes, node)
 	}
 }
 

@@ -34,14 +34,14 @@ func cannotServe(err error) bool {
 // explain adds advice to an error that a wrong setting causes. silent says that
 // the server has not answered any call yet.
 func explain(err error, silent bool) error {
-	text := err.Error()
+	advice := wrongKind(err)
 	switch {
 	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		return fmt.Errorf("closed before the first answer (does the server speak TLS on this port? then use TLS or rediss://): %w", err)
 	case errors.Is(err, net.ErrClosed):
 		return errors.New("no answer: all connections were closed, because the server was silent or has become a replica")
-	case wrongKind(err) != "" && !strings.Contains(text, wrongKind(err)):
-		return fmt.Errorf("%s: %w", wrongKind(err), err)
+	case advice != "" && !strings.Contains(err.Error(), advice):
+		return fmt.Errorf("%s: %w", advice, err)
 	}
 	return err
 }

@@ -63,6 +63,7 @@ type lane struct {
 	pace    time.Duration // the time between batches to a distant server; 0 for a server nearby
 	waking  bool          // a timer calls wake
 	closed  bool
+	retired bool // senders end after their work
 
 	idle    []chan []*trip // senders that wait for a batch
 	senders sync.WaitGroup // goroutines that send
@@ -159,8 +160,8 @@ func (l *lane) wake() {
 	l.work(batch)
 }
 
-// work sends batch, then the batches that have formed meanwhile, and then those that
-// start hands over, until the lane is closed or has enough idle senders.
+// work sends batch, then the batches that have formed meanwhile, and then the batches
+// that start hands over, until the lane is retired or has enough idle senders.
 func (l *lane) work(batch []*trip) {
 	defer l.senders.Done()
 	handed := make(chan []*trip, 1) // start never waits for the sender
@@ -181,7 +182,7 @@ func (l *lane) work(batch []*trip) {
 func (l *lane) rest(handed chan []*trip) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.idle) == l.direct {
+	if l.retired || len(l.idle) == l.direct {
 		return false
 	}
 	l.idle = append(l.idle, handed)
@@ -268,11 +269,20 @@ func (l *lane) named(err error) error {
 
 func (l *lane) explain(err error) error { return explain(err, !l.heard.Load()) }
 
-// close refuses further commands and ends the idle senders.
+// close refuses further commands and retires the lane.
 func (l *lane) close() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.closed = true
+	l.mu.Unlock()
+	l.retire()
+}
+
+// retire ends the idle senders, for a server to which hardly any command will be sent
+// again. Commands that are under way, and later ones, are still sent.
+func (l *lane) retire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retired = true
 	for _, handed := range l.idle {
 		close(handed)
 	}

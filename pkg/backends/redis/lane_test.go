@@ -137,6 +137,22 @@ func TestManyCommandsToADistantServer(t *testing.T) {
 	})
 }
 
+// TestRetiredLane: the goroutines of a lane to a node that has left its cluster end, and a
+// late command is answered all the same.
+func TestRetiredLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &far{trip: func() time.Duration { return time.Millisecond }}
+		l := f.lane(t)
+		f.closed(l, 10, time.Second)
+		l.retire()
+		l.drain() // waits for ever for a goroutine that stays, which ends the test
+		if err := l.ping(t.Context()); err != nil {
+			t.Errorf("a late command: %v", err)
+		}
+		l.drain()
+	})
+}
+
 // TestCallersShareBatches: 64 callers of a server nearby need few system calls.
 func TestCallersShareBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,8 @@ var regexpSigns = []struct {
 	{regexp.MustCompile(`\([^()]+\|[^()]+\)`), "alternatives such as (a|b)"},
 }
 
-// addresses is the pattern of numbers that a * may stand for one of: 10.0.*.
+// addresses is the pattern of numbers with dots between, of which * may replace some:
+// 10.0.*.
 var addresses = regexp.MustCompile(`^\d+(\.(\d+|\*))+$`)
 
 // regexpSign is the part of a text that makes it look like a regular expression,
