@@ -1,6 +1,6 @@
 # The image, for a container engine. `make image` builds it without an engine and
 # reproducibly, with a bill of materials, and with Mozilla's certificates from a
-# pinned module instead of Debian's. Names, user and ports stand in internal/image,
+# pinned module instead of Debian's. Names, user and ports stand in tools/image,
 # too, and a test compares them. Only the certificates of the building image get into
 # this one; GO_VERSION=1.26@sha256:... pins it.
 ARG GO_VERSION=1.26

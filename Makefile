@@ -18,7 +18,7 @@ BENCH ?= .
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
-GOLANGCI_LINT = go tool -modfile=tools/go.mod golangci-lint
+GOLANGCI_LINT = go tool -modfile=tools/dev.mod golangci-lint
 BUF_GENERATE = go tool -modfile=tools/proto.mod buf generate . --path pkg/admin/adminpb --template pkg/admin/adminpb/buf.gen.yaml
 
 .DEFAULT_GOAL := help
@@ -39,7 +39,7 @@ run: build ## build and serve the rules in config/ from memory
 .PHONY: demo
 demo: build ## put a real Envoy in front of the service and of a small upstream
 	@scripts/tools.sh envoy
-	go run ./internal/demo
+	go run ./tools/demo
 
 .PHONY: tools
 tools: ## install the real servers and the browser that tests start
@@ -79,11 +79,11 @@ bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME
 
 .PHONY: compare
 compare: build ## measure a decision here, in REFERENCE=path, a binary of envoyproxy/ratelimit, and in LIMITADOR=path, of limitador
-	go run ./internal/compare -reference '$(REFERENCE)' -limitador '$(LIMITADOR)'
+	go run ./tools/compare -reference '$(REFERENCE)' -limitador '$(LIMITADOR)'
 
 .PHONY: profile
 profile: build ## record where the service spends its time, for the compiler: cmd/rls/default.pgo
-	go run ./internal/compare -profile cmd/rls/default.pgo
+	go run ./tools/compare -profile cmd/rls/default.pgo
 
 .PHONY: lint
 lint: generate-check ## check style, likely mistakes, who may import whom, generated code, known vulnerabilities

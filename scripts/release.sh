@@ -23,7 +23,7 @@ for arch in "${architectures[@]}"; do
 		-ldflags "-s -w -X main.version=$version -X main.revision=$revision" \
 		-o "$dist/linux-$arch/rls" ./cmd/rls
 done
-go run ./internal/image -dist "$dist" -version "$version" -revision "$revision" "${architectures[@]}"
+go run ./tools/image -dist "$dist" -version "$version" -revision "$revision" "${architectures[@]}"
 [ "${1-}" = image ] && exit
 
 for arch in "${architectures[@]}"; do

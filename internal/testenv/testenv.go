@@ -110,7 +110,8 @@ func loopback(port int) string {
 }
 
 // Binary returns the path of a server's binary, from the repository's
-// .tools/bin or else from PATH, and fails the test if it is in neither.
+// .tools/bin or else from PATH. If it is in neither, Binary says so in one line and ends
+// the process, so that the package fails without a message of each of its tests.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
 	if dir, err := os.Getwd(); err == nil {
@@ -122,7 +123,8 @@ func Binary(t testing.TB, name string) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Fatalf("testenv: %s is not installed: run make tools", name)
+		fmt.Fprintf(os.Stderr, "%s is not installed: `make tools` installs the servers that tests start\n", name)
+		os.Exit(1)
 	}
 	return path
 }

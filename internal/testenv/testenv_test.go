@@ -34,6 +34,26 @@ func ask(addr, line string, timeout time.Duration) (string, error) {
 	return strings.TrimSpace(answer), err
 }
 
+// Without the servers a package of tests says so once, and fails.
+func TestServersThatAreNotInstalled(t *testing.T) {
+	for _, server := range []string{"redis", "again"} {
+		t.Run(server, func(t *testing.T) {
+			if os.Getenv("RLS_TEST_NO_SERVERS") != "" {
+				testenv.Redis(t)
+			}
+		})
+	}
+	if os.Getenv("RLS_TEST_NO_SERVERS") != "" {
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+	cmd.Dir, cmd.Env = t.TempDir(), []string{"PATH=", "RLS_TEST_NO_SERVERS=true", "TMPDIR=" + t.TempDir()}
+	out, err := cmd.CombinedOutput()
+	if want := "redis-server is not installed: `make tools` installs the servers that tests start\n"; err == nil || string(out) != want {
+		t.Errorf("%v, want only %sgot %s", err, want, out)
+	}
+}
+
 func TestServersLiveAndDieOnCommand(t *testing.T) {
 	servers := []struct {
 		name, question, answer string

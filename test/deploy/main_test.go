@@ -56,7 +56,7 @@ func tool(t *testing.T, name string) string {
 }
 
 var kustomize = sync.OnceValues(func() (string, error) {
-	path, err := run(root, "go", "tool", "-modfile=tools/go.mod", "-n", "kustomize")
+	path, err := run(root, "go", "tool", "-modfile=tools/dev.mod", "-n", "kustomize")
 	return strings.TrimSpace(path), err
 })
 

@@ -52,7 +52,7 @@ func newShell(t *testing.T) *shell {
 // tool builds one of the project's development tools and returns its path.
 func tool(t *testing.T, name string) string {
 	t.Helper()
-	cmd := exec.Command("go", "tool", "-modfile=tools/go.mod", "-n", name)
+	cmd := exec.Command("go", "tool", "-modfile=tools/dev.mod", "-n", name)
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -62,7 +62,7 @@ func parseDockerfile(t *testing.T) dockerfile {
 	return d
 }
 
-// TestDockerfile compares Dockerfile with scripts/release.sh and internal/image. It
+// TestDockerfile compares Dockerfile with scripts/release.sh and tools/image. It
 // does not build it, since the tests have no container engine.
 func TestDockerfile(t *testing.T) {
 	d := parseDockerfile(t)

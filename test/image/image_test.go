@@ -83,7 +83,7 @@ func dist(t *testing.T) string {
 }
 
 func copySources(from, to string) error {
-	for _, name := range []string{"cmd", "pkg", "internal", "scripts"} {
+	for _, name := range []string{"cmd", "pkg", "internal", "scripts", "tools"} {
 		if err := os.CopyFS(filepath.Join(to, name), os.DirFS(filepath.Join(from, name))); err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"example.org/rls/internal/launch"
 	"example.org/rls/internal/testenv"
+	"example.org/rls/tools/launch"
 )
 
 // TestCompare compares the program with itself, and with a fake of limitador: each

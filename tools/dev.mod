@@ -1,5 +1,5 @@
 // The project's development tools, pinned apart from its own dependencies.
-// Run one with: go tool -modfile=tools/go.mod NAME
+// Run one with: go tool -modfile=tools/dev.mod NAME
 module example.org/rls/tools
 
 go 1.26.0

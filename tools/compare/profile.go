@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"example.org/rls/internal/launch"
+	"example.org/rls/tools/launch"
 )
 
 // asEmbedded starts this program with its own store in memory.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"example.org/rls/internal/launch"
+	"example.org/rls/tools/launch"
 )
 
 // program is a service that is compared.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"example.org/rls/internal/launch"
 	"example.org/rls/internal/testenv"
+	"example.org/rls/tools/launch"
 )
 
 func TestDemoShowsTheLimit(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"example.org/rls/internal/launch"
+	"example.org/rls/tools/launch"
 )
 
 const (

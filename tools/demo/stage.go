@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"text/template"
 
-	"example.org/rls/internal/launch"
+	"example.org/rls/tools/launch"
 )
 
 var (
