@@ -91,10 +91,16 @@ func (b *Batch) Charges(i int) int64 {
 		return 0
 	case op.ChargeDenied && b.denies(i):
 		return op.Times
-	case b.Refused, b.open, op.Group != 0 && !b.passes(i):
+	case !b.Passes(i):
 		return 0
 	}
 	return r.Admitted
+}
+
+// Passes reports, after Decide, whether the charge of operation i stays if it fits: its
+// group passes, and its all-or-nothing batch is neither refused nor open.
+func (b *Batch) Passes(i int) bool {
+	return !b.Refused && !b.open && (b.Ops[i].Group == 0 || b.groupPasses(i))
 }
 
 // Settled is the operation that charges operation i exactly as often as Charges
@@ -116,8 +122,8 @@ func (b *Batch) Settle(i int, r Reply) {
 	b.Replies[i] = r
 }
 
-// passes reports whether all operations of i's descriptor fit.
-func (b *Batch) passes(i int) bool {
+// groupPasses reports whether all operations of i's descriptor fit.
+func (b *Batch) groupPasses(i int) bool {
 	first := i
 	for first > 0 && b.neighbours(first-1, i) {
 		first--

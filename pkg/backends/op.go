@@ -274,6 +274,12 @@ type Batch struct {
 	// Refused: the batch was refused. The store sets it, as Decide does.
 	Refused bool
 	open    bool // see Decide
+
+	// Late, if not nil, is called if the store answers after Apply has returned without
+	// the answer, because its context has ended or the server seemed silent. It is called on
+	// a goroutine of its own, with a batch that has the same operations, and their replies.
+	// A batch with Late is not changed after Apply.
+	Late func(answered *Batch)
 }
 
 // Fail sets Err in every reply and returns it.
@@ -288,6 +294,19 @@ func (b *Batch) Fail(err error) error {
 // store is stopped, overloaded or not reachable, or its answer has no meaning. It
 // is then not known whether the store has charged the operation.
 var ErrUnavailable = errors.New("store unavailable")
+
+// ErrNotSent marks the errors of operations that were sent to no server, and so have
+// charged nothing. It is beside ErrUnavailable.
+var ErrNotSent = errors.New("not sent")
+
+// NotSent is err as one that ErrNotSent marks. Its text stays as it is.
+func NotSent(err error) error { return notSent{err} }
+
+type notSent struct{ error }
+
+func (e notSent) Unwrap() error { return e.error }
+
+func (e notSent) Is(target error) bool { return target == ErrNotSent }
 
 // ErrUnsupported marks the errors of operations and calls that a store can never do.
 // Nothing is changed then.

@@ -102,7 +102,7 @@ func (s *Store) Unwrap() backends.Store { return s.Store }
 
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	if b.AllOrNothing && len(b.Ops) > 1 {
+	if len(b.Ops) > 1 && (b.AllOrNothing || b.Late != nil) {
 		return s.Store.Apply(ctx, b)
 	}
 	var room [8]*waiter
@@ -157,14 +157,14 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 		if w == nil {
 			w = &waiter{done: make(chan struct{}, 1)}
 		}
-		w.ctx, w.op = ctx, *op
+		w.ctx, w.op, w.late = ctx, *op, b.Late
 		if q.server == nil && s.served != nil {
 			q.server = s.served.Breaker(op.Key)
 		}
 		if q.server != nil {
 			if err := q.server.Join(); err != nil {
-				w.reply.Err = err
-				w.done <- struct{}{}
+				w.reply.Err = backends.NotSent(err)
+				w.end()
 				return w
 			}
 			w.server = q.server
@@ -198,16 +198,26 @@ func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
 		defer server.Part()
 		silence = server.Silence()
 	}
+	var err error
 	select {
 	case <-w.done:
-		*r = w.reply
-		w.ctx, w.server, w.op, w.reply = nil, nil, backends.Op{}, backends.Reply{}
-		s.waiters.Put(w)
 	case <-ctx.Done():
-		*r = backends.Reply{Err: gaveUp(ctx)}
+		err = gaveUp(ctx)
 	case <-silence:
-		*r = backends.Reply{Err: server.Silent()}
+		err = server.Silent()
 	}
+	if err != nil && w.late != nil && w.over.Swap(true) {
+		<-w.done // both have happened
+		err = nil
+	}
+	if err != nil {
+		*r = backends.Reply{Err: err}
+		return
+	}
+	*r = w.reply
+	w.ctx, w.server, w.late, w.op, w.reply = nil, nil, nil, backends.Op{}, backends.Reply{}
+	w.over.Store(false)
+	s.waiters.Put(w)
 }
 
 // ask has the store apply b, whose keys are busy, and frees each key when its

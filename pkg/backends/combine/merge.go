@@ -3,6 +3,7 @@ package combine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
@@ -14,7 +15,18 @@ type waiter struct {
 	op     backends.Op
 	server *breaker.Breaker // has counted the caller as one that waits; nil if none has
 	reply  backends.Reply   // written before done
-	done   chan struct{}    // has room for the one element that says that reply is there
+	done   chan struct{}    // buffered; receives once when reply is set
+
+	late func(*backends.Batch) // Batch.Late of a batch that has op alone; may be nil
+	over atomic.Bool           // with late: reply is set, or the caller has left
+}
+
+// end tells the caller that reply is set.
+func (w *waiter) end() {
+	if w.late != nil && w.over.Swap(true) {
+		go w.late(&backends.Batch{Ops: []backends.Op{w.op}, Replies: []backends.Reply{w.reply}})
+	}
+	w.done <- struct{}{}
 }
 
 func gaveUp(ctx context.Context) error {
@@ -33,8 +45,8 @@ func merge(waiting []*waiter) []merged {
 	var all []merged
 	for _, w := range waiting {
 		if w.ctx.Err() != nil {
-			w.reply.Err = gaveUp(w.ctx)
-			w.done <- struct{}{}
+			w.reply.Err = backends.NotSent(gaveUp(w.ctx))
+			w.end()
 			continue
 		}
 		if n := len(all); n > 0 && all[n-1].takes(&w.op) {
@@ -111,6 +123,6 @@ func (m *merged) answer(r *backends.Reply) {
 				}
 			}
 		}
-		w.done <- struct{}{}
+		w.end()
 	}
 }

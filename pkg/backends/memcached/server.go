@@ -71,7 +71,15 @@ var _ memcache.ServerSelector = only{}
 // the replies.
 func (s *server) apply(ctx context.Context, b *backends.Batch) {
 	j := newJob(s, b)
-	if err := s.call(ctx, j.run); err != nil {
+	var over atomic.Bool // the job has ended, or its caller has left
+	err := s.call(ctx, func(ctx context.Context) error {
+		err := j.run(ctx)
+		if b.Late != nil && err == nil && over.Swap(true) {
+			go b.Late(&j.Batch)
+		}
+		return err
+	})
+	if err != nil && !(b.Late != nil && over.Swap(true)) {
 		_ = b.Fail(err)
 		return
 	}
@@ -88,6 +96,8 @@ func (s *server) call(ctx context.Context, run func(context.Context) error) erro
 	err := s.breaker.Enter()
 	if err == nil {
 		err = s.try(ctx, run)
+	} else {
+		err = backends.NotSent(err)
 	}
 	switch {
 	case err == nil:
@@ -129,6 +139,7 @@ func (s *server) try(ctx context.Context, run func(context.Context) error) error
 		}
 		if queue != nil {
 			s.breaker.Abandon()
+			return backends.NotSent(err)
 		}
 		return err
 	}
@@ -139,7 +150,7 @@ func (s *server) try(ctx context.Context, run func(context.Context) error) error
 func (s *server) attempt(ctx context.Context, run func(context.Context) error, probe bool) error {
 	if away := s.breaker.Away(); away != nil && !probe {
 		s.breaker.Abandon()
-		return away
+		return backends.NotSent(away)
 	}
 	start := time.Now()
 	err := run(ctx)

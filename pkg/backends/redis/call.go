@@ -12,7 +12,8 @@ import (
 // A call is one script, or plain commands, for one server.
 type call struct {
 	eval  eval
-	ended func() // is called when the first answer has come or cannot come any more; may be nil
+	ended func()      // is called when the first answer has come or cannot come any more; may be nil
+	late  func(*trip) // is called when an answer comes after finish has returned; may be nil
 	lane  *lane
 	trip  *trip
 	err   error // why it could not be sent
@@ -25,18 +26,36 @@ const (
 	tryAgainPause = 5 * time.Millisecond
 )
 
+// newCall is the call that applies b.
+func newCall(b *backends.Batch, jitter time.Duration) call {
+	c := call{eval: newEval(b, jitter.Microseconds())}
+	if b.Late != nil {
+		eval := c.eval
+		c.late = func(t *trip) {
+			answered := &backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
+			if t.err == nil && eval.fill(answered, t.answer()) == nil {
+				b.Late(answered)
+			}
+		}
+	}
+	return c
+}
+
 // start sends the call, unless its lane refuses it.
 func (c *call) start(ctx context.Context, to servers) {
-	if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err != nil {
+	c.lane, c.err = to.lane(ctx, c.eval.key())
+	if c.err == nil {
+		c.err = c.lane.enter()
+	}
+	if c.err != nil {
+		c.err = backends.NotSent(c.err)
 		return
 	}
-	if c.err = c.lane.enter(); c.err == nil {
-		c.send(c.eval.args, false)
-	}
+	c.send(c.eval.args, false)
 }
 
 func (c *call) send(args []any, asking bool) {
-	c.trip = &trip{key: c.eval.key(), asking: asking, ended: c.ended}
+	c.trip = &trip{key: c.eval.key(), asking: asking, ended: c.ended, late: c.late}
 	if c.eval.script != nil {
 		c.trip.cmd = goredis.NewIntSliceCmd(context.Background(), args...)
 	} else {
@@ -72,7 +91,7 @@ func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error 
 			return c.eval.fill(b, []int64{n})
 		}
 	case c.err == nil:
-		return c.eval.fill(b, c.trip.cmd.(*goredis.IntSliceCmd).Val())
+		return c.eval.fill(b, c.trip.answer())
 	}
 	to.failed(c.err)
 	if c.lane == nil {

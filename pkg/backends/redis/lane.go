@@ -214,7 +214,7 @@ func (l *lane) giveUp(err error, leave func()) {
 	l.mu.Unlock()
 	for _, t := range waiting {
 		leave()
-		l.end(t, err)
+		l.end(t, backends.NotSent(err))
 	}
 }
 
@@ -235,6 +235,9 @@ func (l *lane) wait(ctx context.Context, t *trip) error {
 	case <-l.breaker.Silence():
 		err = l.breaker.Silent()
 		l.giveUp(err, l.breaker.Abandon)
+	}
+	if t.late != nil && t.over.Swap(true) {
+		<-t.done
 	}
 	select {
 	case <-t.done: // both have happened

@@ -21,9 +21,8 @@ func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func
 	ended := make(chan *partCall, len(parts))
 	for i, p := range parts {
 		c := &calls[i]
-		c.part = p
+		c.call, c.part = newCall(&p.Batch, s.jitter), p
 		c.ended = func() { ended <- c }
-		c.eval = newEval(&p.Batch, s.jitter.Microseconds())
 		c.start(ctx, s.servers)
 		if c.err != nil { // it was not sent
 			c.ended()

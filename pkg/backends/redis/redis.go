@@ -59,8 +59,7 @@ func Open(o Options) (*Store, error) {
 	switch t.kind {
 	case Cluster:
 		s.servers = openCluster(t, s.clock.soon)
-		// After twice silence a server has answered or its connection is closed.
-		s.slots = &split.Places{Of: slotOfOp, Ask: s.askSlots, GiveBack: 2 * t.silence()}
+		s.slots = &split.Places{Of: slotOfOp, Ask: s.askSlots, GiveBack: t.Timeout}
 	case Sentinel:
 		s.servers = openSentinel(t, s.clock.soon)
 	default:
@@ -122,7 +121,7 @@ func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
 		b.Refused = false
 		return nil
 	}
-	one := call{eval: newEval(b, s.jitter.Microseconds())}
+	one := newCall(b, s.jitter)
 	one.start(ctx, s.servers)
 	if err := one.finish(ctx, s.servers, b); err != nil {
 		return fail(b, err)

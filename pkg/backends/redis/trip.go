@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -21,6 +22,9 @@ type trip struct {
 	ended  func()        // is called when the trip has ended; nil for nobody
 	err    error         // why there is no answer, or the answer if it is an error
 	done   chan struct{} // closed when cmd and err are set
+
+	late func(*trip) // is called when the trip ends after its caller has left; nil for nobody
+	over atomic.Bool // the trip has ended, or its caller has left
 }
 
 // add adds one of the trip's commands to pipe.
@@ -29,6 +33,14 @@ func (t *trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
 		pipe.Do(context.Background(), "asking")
 	}
 	_ = pipe.Process(context.Background(), cmd)
+}
+
+// answer is the numbers with which the server has answered the command.
+func (t *trip) answer() []int64 {
+	if count, one := t.cmd.(*goredis.IntCmd); one {
+		return []int64{count.Val()}
+	}
+	return t.cmd.(*goredis.IntSliceCmd).Val()
 }
 
 // failure is the error of the trip's command, or of the write before a probe if that
@@ -134,5 +146,8 @@ func (l *lane) end(t *trip, err error) {
 	close(t.done)
 	if t.ended != nil {
 		t.ended()
+	}
+	if t.late != nil && t.over.Swap(true) {
+		go t.late(t)
 	}
 }

@@ -2,7 +2,9 @@ package split
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"example.org/rls/pkg/backends"
 )
@@ -11,7 +13,13 @@ import (
 // whose cells live in several places.
 type joint struct {
 	*backends.Batch
-	places *Places
+	places  *Places
+	decided chan struct{} // closed when passes is set
+	passes  []bool        // backends.Batch.Passes of each operation
+}
+
+func newJoint(b *backends.Batch, p *Places) *joint {
+	return &joint{b, p, make(chan struct{}), make([]bool, len(b.Ops))}
 }
 
 // run makes the charges in a first round. In a second round it gives back the
@@ -36,9 +44,7 @@ func (j *joint) run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.places.GiveBack)
-		defer cancel()
-		j.places.Ask(ctx, second, func(*Part) {})
+		j.settle(second)
 	}()
 	select {
 	case <-done:
@@ -56,6 +62,7 @@ func (j *joint) charges() []*Part {
 	parts := j.places.divide(j.Batch, func(op *backends.Op) bool { return !op.Refund })
 	for _, p := range parts {
 		p.AllOrNothing = j.AllOrNothing
+		p.Late = func(answered *backends.Batch) { j.late(p, answered) }
 		for i := range p.Ops {
 			if p.Ops[i].Role == backends.Quota {
 				p.Ops[i].Role = backends.Lenient // a Quota descriptor in another place may pass
@@ -78,6 +85,7 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 	}
 	j.Decide()
 	for i := range j.Ops {
+		j.passes[i] = j.Passes(i)
 		refund, keep := j.Ops[i].Refund, j.Charges(i)
 		if !refund && charged[i] == keep {
 			continue
@@ -94,7 +102,72 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 		}
 		op.Group = 0
 	}
+	close(j.decided)
 	return parts
+}
+
+// late gives back the charges of a part of the first round that was answered when its
+// caller no longer waited, and so counted as undecided.
+func (j *joint) late(p *Part, answered *backends.Batch) {
+	<-j.decided
+	back := &Part{Place: p.Place}
+	answered.Decide()
+	for i := range answered.Ops {
+		op, charged := &answered.Ops[i], answered.Charges(i)
+		stays := j.passes[p.At(i)] || op.ChargeDenied && answered.Replies[i].Admitted < op.Times
+		if charged > 0 && !stays {
+			undo := back.Add(answered, i)
+			*undo = undo.Inverse()
+			undo.Times, undo.Group = charged, 0
+		}
+	}
+	if len(back.Ops) > 0 {
+		j.settle([]*Part{back})
+	}
+}
+
+// The pause before operations are sent anew doubles from firstPause to longestPause.
+const (
+	firstPause   = time.Millisecond
+	longestPause = 50 * time.Millisecond
+)
+
+// settle applies the parts of a second round within j.places.GiveBack, whatever becomes of
+// the caller.
+func (j *joint) settle(parts []*Part) {
+	ctx, cancel := context.WithTimeout(context.Background(), j.places.GiveBack)
+	defer cancel()
+	j.send(ctx, parts, firstPause)
+}
+
+// send applies parts. Operations that were not sent, because their server has no room for
+// them or is away, are sent anew after a pause, until ctx ends.
+func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
+	j.places.Ask(ctx, parts, func(*Part) {})
+	var unsent, of []*Part
+	for _, p := range parts {
+		rest := &Part{Place: p.Place}
+		for i := range p.Ops {
+			if errors.Is(p.Replies[i].Err, backends.ErrNotSent) {
+				rest.Add(&p.Batch, i)
+			}
+		}
+		if len(rest.Ops) > 0 {
+			unsent, of = append(unsent, rest), append(of, p)
+		}
+	}
+	if len(unsent) == 0 {
+		return
+	}
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+		return
+	}
+	j.send(ctx, unsent, min(2*pause, longestPause))
+	for i, p := range unsent {
+		p.Answer(&of[i].Batch)
+	}
 }
 
 // finish takes the replies of the second round into the batch. A charge that

@@ -3,8 +3,11 @@ package split_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.org/rls/internal/testenv"
@@ -110,6 +113,89 @@ func TestGivesBackWithoutItsCaller(t *testing.T) {
 		t.Errorf("%v, want ErrUnavailable", err)
 	}
 	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, main, hour) == 2 }, "the hit is given back")
+}
+
+// hindered is a store that answers charges too late for their callers, and does not send
+// give-backs at first.
+type hindered struct {
+	backends.Store
+	answers chan struct{} // closed when the charges are answered
+	unsent  atomic.Int64  // give-backs that are not sent
+}
+
+func (h *hindered) Apply(ctx context.Context, b *backends.Batch) error {
+	switch {
+	case b.Ops[0].Undo && h.unsent.Add(-1) >= 0:
+		return b.Fail(backends.NotSent(fmt.Errorf("%w: no room", backends.ErrUnavailable)))
+	case b.Late == nil || h.answers == nil:
+		return h.Store.Apply(ctx, b)
+	}
+	go func() {
+		<-h.answers
+		answered := backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
+		_ = h.Store.Apply(context.Background(), &answered)
+		b.Late(&answered)
+	}()
+	<-ctx.Done()
+	return b.Fail(fmt.Errorf("%w: %w", backends.ErrUnavailable, ctx.Err()))
+}
+
+// TestGivesBackWhatIsAnsweredLate: a store is slower than its caller, the other one is
+// away. The charge that the caller does not see is given back, unless the caller's
+// policy admits the request and so leaves it charged.
+func TestGivesBackWhatIsAnsweredLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		unsent int64
+		all    bool
+		means  backends.Undecided
+		want   int64
+	}{
+		"all or nothing":          {all: true},
+		"a group":                 {},
+		"no room for a give-back": {all: true, unsent: 5},
+		"admitted by policy":      {all: true, means: backends.Fits, want: 2},
+		"denied by policy":        {all: true, means: backends.Refuses},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				main, seconds := &hindered{Store: inMemory(t), answers: make(chan struct{})}, inMemory(t)
+				main.unsent.Store(c.unsent)
+				_ = seconds.Close()
+				s := newSplit(t, main, seconds)
+				hour, second := charge("hour", false, 9), charge("second", true, 9)
+				hour.IfUndecided, second.IfUndecided = c.means, c.means
+				if !c.all {
+					hour.Group, second.Group = 1, 1
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				b := backends.Batch{Ops: []backends.Op{hour, second}, Replies: make([]backends.Reply, 2), AllOrNothing: c.all}
+				if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
+					t.Errorf("%v, want ErrUnavailable", err)
+				}
+				close(main.answers)
+				<-time.After(2 * time.Second) // of the bubble's fake clock
+				if n := count(t, main.Store, hour); n != c.want {
+					t.Errorf("%d hits stay charged, want %d", n, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestGivesBackAgain: a give-back for which a server has no room is made when there is
+// room, and the caller sees the cell after it.
+func TestGivesBackAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		main := &hindered{Store: inMemory(t)}
+		main.unsent.Store(5)
+		s := newSplit(t, main, inMemory(t))
+		hour := charge("hour", false, 9)
+		b := apply(t, s, true, hour, charge("second", true, 1))
+		if n := count(t, main, hour); n != 0 || !b.Refused || b.Replies[0].Value.Whole != 0 {
+			t.Errorf("%d hits stay charged, %+v", n, b)
+		}
+	})
 }
 
 // TestChargedDenialsStay: a fixed window of Envoy's counts the hit that it
