@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ const (
 	// patience bounds that wait: files that change all the time are published
 	// this long after the first change.
 	patience = 2 * time.Second
+	// rootPoll is how often Root is looked at, because a link of which no
+	// notification tells can lead to another folder.
+	rootPoll = time.Second
 )
 
 // ErrNoFolder is the error of [Files.Run] when the folder with the rules does
@@ -44,9 +48,9 @@ type Files struct {
 	Below string
 	// IgnoreDotFiles is [Folder.IgnoreDotFiles].
 	IgnoreDotFiles bool
-	// WatchRoot publishes again only when Root leads to another folder than
-	// before. While the rules are refused or the files are gone, every change
-	// of the files counts. As in envoyproxy/ratelimit, WatchRoot also reads the
+	// WatchRoot publishes again only when Root is another folder, or another
+	// link, than before. While the rules are refused or the files are gone,
+	// every change of the files counts. As in envoyproxy/ratelimit, WatchRoot also reads the
 	// files that stand beside the folder (see [Folder.Beside]).
 	WatchRoot bool
 	// Poll is the interval, > 0, at which the files are read again to find
@@ -75,15 +79,18 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 	w := &watch{Files: f}
 	defer func() { w.close() }()
 
-	seen, root := w.read(), rootOf(f.Root)
+	root := rootOf(f.Root)
+	defer func() { root.close() }()
+	seen := w.read()
 	if path := f.Folder().Path; seen.empty() && !exists(path) {
 		return fmt.Errorf("%s: %w", path, ErrNoFolder)
 	}
 	s := state{Files: f, publish: publish}
 	s.take(seen)
 
-	poll := time.NewTicker(f.Poll)
+	poll, rootPoll := time.NewTicker(f.Poll), time.NewTicker(rootPoll)
 	defer poll.Stop()
+	defer rootPoll.Stop()
 	var (
 		settle   <-chan time.Time // fires when to read again; nil when nothing happened
 		settling *snapshot        // the files at the last change that was seen
@@ -115,6 +122,11 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 			if settling != nil {
 				continue
 			}
+		case <-rootPoll.C:
+			if f.WatchRoot && !root.still(f.Root) {
+				look()
+			}
+			continue
 		case <-settle:
 			settle = nil
 		}
@@ -125,18 +137,21 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 		ignored := f.WatchRoot && now.same(root) && !s.refused && !s.gone && !next.empty()
 		switch {
 		case ignored || next.same(seen):
-			settling, root = nil, now
+			settling = nil
+			root, now = now, root
 			f.Log.Debug("rules folder: read again, nothing to load", "folder", f.Folder().Path, "changed", !next.same(seen))
 		case settling == nil:
 			settling, since = next, time.Now()
 			look()
 		case next.same(settling) || time.Since(since) > patience:
-			seen, root, settling = next, now, nil
+			seen, settling = next, nil
+			root, now = now, root
 			s.take(next)
 		default:
 			settling = next
 			look()
 		}
+		now.close()
 	}
 }
 
@@ -179,22 +194,66 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// root identifies the folder that a path leads to; the zero root is no folder.
-type root struct{ info os.FileInfo }
-
-func rootOf(path string) root {
-	info, err := os.Stat(path)
-	if err != nil {
-		return root{}
-	}
-	return root{info}
+// root identifies the folder to which a path leads, and the links on the way. It
+// keeps the folder open: the file system then gives the folder's inode number to no
+// other folder, even after its removal.
+type root struct {
+	links  []os.FileInfo
+	info   os.FileInfo // nil if there is no folder
+	folder *os.File    // nil if it cannot be opened
 }
 
+// maxLinks bounds the links that are followed, because they can lead in circles.
+const maxLinks = 40
+
+func rootOf(path string) (r root) {
+	if r.info, _ = os.Stat(path); r.info != nil && r.info.IsDir() {
+		if folder, err := os.Open(path); err == nil {
+			r.folder = folder
+			r.info, _ = folder.Stat()
+		}
+	}
+	link := filepath.Clean(path)
+	for len(r.links) < maxLinks {
+		info, err := os.Lstat(link)
+		if err != nil || info.Mode().Type() != fs.ModeSymlink {
+			break
+		}
+		r.links = append(r.links, info)
+		target, _ := os.Readlink(link)
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(link), target)
+		}
+		link = target
+	}
+	return r
+}
+
+// same reports whether r and o are one folder to which the same links lead. A link
+// that was replaced in between is another one: its folder may have changed while the
+// link led elsewhere.
 func (r root) same(o root) bool {
 	if r.info == nil || o.info == nil {
 		return r.info == nil && o.info == nil
 	}
-	return os.SameFile(r.info, o.info)
+	return os.SameFile(r.info, o.info) && slices.EqualFunc(r.links, o.links, func(a, b os.FileInfo) bool {
+		return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime())
+	})
+}
+
+// still reports whether path leads to r.
+func (r root) still(path string) bool {
+	now := rootOf(path)
+	defer now.close()
+	return now.same(r)
+}
+
+// close lets go of the folder. A root of which the folder could not be opened has
+// nothing to close.
+func (r root) close() {
+	if r.folder != nil {
+		_ = r.folder.Close()
+	}
 }
 
 // watch notifies of changes to the folder with the rules and to the folders and

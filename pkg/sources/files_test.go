@@ -274,6 +274,42 @@ func TestWatchRootSeesOnlyTheSwap(t *testing.T) {
 	if diff := cmp.Diff([]string{"v1", "v2", "v3"}, o.history()); diff != "" {
 		t.Error(diff)
 	}
+	// The link leads elsewhere while a folder is filled, and back before it is read.
+	for _, domain := range []string{"v4", "v5"} {
+		link(t, "2", root)
+		write(t, filepath.Join(dir, "3/sub/config/a.yaml"), rule(domain))
+		link(t, "3", root)
+		o.become(t, domain)
+	}
+}
+
+// A folder that is removed and made anew is another folder, though most file systems
+// give it the same inode number.
+func TestWatchRootSeesAnotherFolderOfOneName(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "rules")
+	write(t, filepath.Join(root, "config/a.yaml"), rule("v0"))
+	o := run(t, &sources.Files{Root: root, Below: "config", WatchRoot: true})
+	o.become(t, "v0")
+	for i := range 5 {
+		must(t, os.RemoveAll(root))
+		domain := fmt.Sprint("v", i+1)
+		write(t, filepath.Join(root, "config/a.yaml"), rule(domain))
+		o.become(t, domain)
+	}
+}
+
+// A folder above the root can be swapped without a notification.
+func TestWatchRootSeesTheSwapOfAFolderAbove(t *testing.T) {
+	dir := t.TempDir()
+	for _, version := range []string{"1", "2"} {
+		write(t, filepath.Join(dir, version, "rules/config/a.yaml"), rule("v"+version))
+	}
+	above := filepath.Join(dir, "current")
+	link(t, "1", above)
+	o := run(t, &sources.Files{Root: filepath.Join(above, "rules"), Below: "config", WatchRoot: true})
+	o.become(t, "v1")
+	link(t, "2", above)
+	o.become(t, "v2")
 }
 
 // As in envoyproxy/ratelimit, a watched root is read with the files and folders
