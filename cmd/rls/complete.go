@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"example.org/rls/pkg/settings"
 )
 
 // candidate is a word that may stand at the end of a command line.
@@ -147,7 +149,7 @@ func (l *line) commandNames() (found []candidate) {
 func (l *line) values(v *kong.Value) (found []candidate) {
 	choices := v.Tag.Enum
 	if choices == "" {
-		choices = v.Tag.Get("oneof")
+		choices = strings.Join(settings.Choices(v.Tag), ",")
 	}
 	switch {
 	case v.Name == "help" && v.Flag != nil:

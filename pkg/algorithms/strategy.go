@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"slices"
 	"strings"
 
 	"example.org/rls/pkg/backends"
@@ -50,6 +51,20 @@ func Names() []string {
 		names[i] = table[i].name
 	}
 	return names
+}
+
+// HasBurst reports whether the strategy has a burst. Rate and burst say all about
+// such a strategy.
+func (s Strategy) HasBurst() bool { return table[s].burst }
+
+// WithBurst lists the names of the strategies that have a burst, in words.
+func WithBurst() string {
+	names := slices.DeleteFunc(Names(), func(name string) bool {
+		s, _ := ParseStrategy(name)
+		return !s.HasBurst()
+	})
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 // ParseStrategy finds a strategy by its name in the rules.

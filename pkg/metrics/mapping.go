@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -48,12 +50,27 @@ func newMapping(o Options) (*mapping, error) {
 	text := defaultMapping(o.Milliseconds)
 	if o.Mapping != nil {
 		text = string(o.Mapping)
-		m.mapper.Logger = o.Log // without a logger the mapper panics over deprecated fields
+		if o.Log != nil { // without a logger the mapper panics over deprecated fields
+			m.mapper.Logger = slog.New(unconcerned{o.Log.Handler()})
+		}
 	}
 	if err := m.mapper.InitFromYAMLString(text); err != nil {
 		return nil, fmt.Errorf("metrics: read mapping: %w", err)
 	}
 	return m, nil
+}
+
+// unconcerned leaves out the warnings of statsd_exporter that a match needs
+// backtracking: a match with a * beside a match with a word does, and the mapping of
+// Envoy Gateway has seven. The cost does not matter, because the series of a path is looked up once.
+type unconcerned struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h unconcerned) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "backtracking required") {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
 }
 
 // defaultMapping is the mapping that dashboards for envoyproxy/ratelimit rely on:

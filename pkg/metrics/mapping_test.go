@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"log/slog"
 	"regexp"
 	"strings"
 	"testing"
@@ -37,7 +38,11 @@ mappings:
 `
 
 func TestMappingFile(t *testing.T) {
-	m := open(t, metrics.Options{Mapping: []byte(theirMapping), NearLimitRatio: 1})
+	var log strings.Builder
+	m := open(t, metrics.Options{Mapping: []byte(theirMapping), NearLimitRatio: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if lines := log.String(); !strings.Contains(lines, "top level quantiles is deprecated") || strings.Contains(lines, "backtracking") {
+		t.Errorf("log:\n%s", lines)
+	}
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry))
 	m.Called(method, 3*time.Millisecond)

@@ -47,8 +47,12 @@ func (d *Decoder) checkBackend(s *Settings) (wrong Errors) {
 			// flagged is also true for a list that comes from a variable.
 			byFlag := d.flagged[setting] && os.Getenv(setting) == ""
 			given := byFlag || !used.ratelimit && isSet(setting)
+			advice := "leave " + setting + " out"
+			if !byFlag {
+				advice += ", or make it empty where somebody else sets it (" + setting + `: "")`
+			}
 			wrong.require(other.name == used.name || !given, "BACKEND_TYPE", used.name,
-				other.name+", because "+setting+" is set; or leave "+setting+" out")
+				other.name+", because "+setting+" is set; or "+advice)
 		}
 	}
 	return wrong

@@ -19,7 +19,7 @@ func TestServersOfAnotherBackend(t *testing.T) {
 		wrong  string // the error; "" for none
 		unused bool   // the variable is reported as ignored
 	}{
-		{"variable", "REDIS_URL=redis:6379", nil, `BACKEND_TYPE (--backend-type) is "memory": want redis, because REDIS_URL is set; or leave REDIS_URL out`, true},
+		{"variable", "REDIS_URL=redis:6379", nil, `BACKEND_TYPE (--backend-type) is "memory": want redis, because REDIS_URL is set; or leave REDIS_URL out, or make it empty where somebody else sets it (REDIS_URL: "")`, true},
 		{"flag", "", []string{"--redis-url=redis:6379"}, "want redis, because REDIS_URL is set", false},
 		{"per-second", "REDIS_PERSECOND_URL=redis:6379", nil, "want redis, because REDIS_PERSECOND_URL is set", true},
 		{"memcached", "MEMCACHE_HOST_PORT=memcached:11211", nil, "want memcache, because MEMCACHE_HOST_PORT is set", true},

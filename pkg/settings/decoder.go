@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"example.org/rls/pkg/algorithms"
 )
 
 // Decoder turns flags and environment variables into values for kong. It collects
@@ -79,7 +81,7 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 			}
 			return nil
 		}
-		if text == "" && choices(tag) != nil || target.Kind() == reflect.Int && isServiceLink(name+"="+text) {
+		if text == "" && Choices(tag) != nil || target.Kind() == reflect.Int && isServiceLink(name+"="+text) {
 			text = ctx.Value.Default
 		}
 		// Kong reads the command line first, into values of its own, and then
@@ -170,7 +172,7 @@ func decodeDuration(text string, target reflect.Value, tag *kong.Tag) string {
 // decodeString sets a string. A choice may be in any case, and is set as its tag
 // writes it.
 func decodeString(text string, target reflect.Value, tag *kong.Tag) string {
-	choices := choices(tag)
+	choices := Choices(tag)
 	target.SetString(text)
 	if choices == nil {
 		return ""
@@ -184,11 +186,16 @@ func decodeString(text string, target reflect.Value, tag *kong.Tag) string {
 	return either(choices)
 }
 
-func choices(tag *kong.Tag) []string {
-	if s := tag.Get("oneof"); s != "" {
+// Choices lists the values that a setting can have; nil if they are not a list.
+func Choices(tag *kong.Tag) []string {
+	switch s := tag.Get("oneof"); s {
+	case "":
+		return nil
+	case "${strategies}":
+		return algorithms.Names()
+	default:
 		return strings.Split(s, ",")
 	}
-	return nil
 }
 
 func either(choices []string) string {
@@ -234,7 +241,7 @@ func describe(v *kong.Value) string {
 
 // Values is the choices of a setting in words, or its unit and range.
 func Values(v *kong.Value) string {
-	if choices := choices(v.Tag); choices != nil {
+	if choices := Choices(v.Tag); choices != nil {
 		return either(choices)
 	}
 	var facts []string

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"reflect"
-	"slices"
 
 	"example.org/rls/pkg/algorithms"
 )
@@ -38,7 +37,7 @@ func (d *Decoder) wrongOf(settings reflect.Type) (wrong Errors) {
 
 // Loading says which files hold rules, and what rules mean where they leave it open.
 type Loading struct {
-	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"fixed_window,sliding_window,sliding_log,token_bucket,gcra,leaky_bucket" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends."`
+	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"${strategies}" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends."`
 	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"The burst of limits that DEFAULT_STRATEGY decides and whose rules have none; 0 is the strategy's own."`
 
 	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What happens to the hits of limits without on_error while the store cannot decide: the request is answered UNAVAILABLE (error), they pass (allow), they are denied (deny), or each process counts them against its share of the limit (local)."`
@@ -66,9 +65,10 @@ type Sharing struct {
 func (s *Sharing) ReplicasUnknown() bool { return s.Replicas == 0 && s.ReplicasDNS == "" }
 
 func (l *Loading) conflicts() (wrong Errors) {
-	hasBurst := slices.Contains([]string{"token_bucket", "gcra", "leaky_bucket"}, l.DefaultStrategy)
-	wrong.require(l.DefaultBurst == 0 || hasBurst, "DEFAULT_BURST", l.DefaultBurst, "0, because DEFAULT_STRATEGY is "+l.DefaultStrategy+", which has no burst; token_bucket, gcra and leaky_bucket have")
-	_, err := algorithms.ParsePercent(l.LimitShare)
+	strategy, err := algorithms.ParseStrategy(l.DefaultStrategy)
+	wrong.require(l.DefaultBurst == 0 || err == nil && strategy.HasBurst(), "DEFAULT_BURST", l.DefaultBurst,
+		"0, because DEFAULT_STRATEGY is "+l.DefaultStrategy+", which has no burst; "+algorithms.WithBurst()+" have")
+	_, err = algorithms.ParsePercent(l.LimitShare)
 	wrong.require(err == nil || l.LimitShare == "", "LIMIT_SHARE", l.LimitShare, "a percentage above 0% and at most 100%, such as 40%")
 	return wrong
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"example.org/rls/pkg/settings"
 )
 
 // referenceVariables is every variable of envoyproxy/ratelimit with its default, as of
@@ -167,5 +169,5 @@ func same(flag *kong.Flag, a, b string) bool {
 		zero := func(s string) bool { return s == "" || s == "0" }
 		return a == b || zero(a) && zero(b)
 	}
-	return a == b || flag.Tag.Get("oneof") != "" && strings.EqualFold(a, b)
+	return a == b || settings.Choices(flag.Tag) != nil && strings.EqualFold(a, b)
 }

@@ -102,8 +102,8 @@ func TestEveryFlagIsNamedAfterItsVariable(t *testing.T) {
 
 // other is a valid value of the setting other than its default.
 func other(flag *kong.Flag) string {
-	if choices := flag.Tag.Get("oneof"); choices != "" {
-		for choice := range strings.SplitSeq(choices, ",") {
+	if choices := settings.Choices(flag.Tag); choices != nil {
+		for _, choice := range choices {
 			if choice != flag.Default {
 				return choice
 			}

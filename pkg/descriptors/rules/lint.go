@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.org/rls/internal/spelling"
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -82,14 +81,9 @@ func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
 func alike(a, b *descriptors.Limit) bool {
 	aHigh, aLow := bits.Mul64(uint64(a.Requests), uint64(b.Window))
 	bHigh, bLow := bits.Mul64(uint64(b.Requests), uint64(a.Window))
-	return isMeter(a) && isMeter(b) && a.MaxDelay == 0 && b.MaxDelay == 0 &&
+	return a.Strategy.HasBurst() && b.Strategy.HasBurst() && a.MaxDelay == 0 && b.MaxDelay == 0 &&
 		aHigh == bHigh && aLow == bLow && a.Burst == b.Burst &&
 		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError
-}
-
-// isMeter reports whether rate and burst say all about a limit.
-func isMeter(l *descriptors.Limit) bool {
-	return slices.Contains([]algorithms.Strategy{algorithms.TokenBucket, algorithms.GCRA, algorithms.LeakyBucket}, l.Strategy)
 }
 
 // lintShadow warns of a descriptor in shadow mode for which a comment gives a date
