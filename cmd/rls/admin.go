@@ -9,7 +9,6 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/page"
 	"example.org/rls/pkg/admin/status"
-	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/logging"
@@ -23,7 +22,6 @@ import (
 // adminParts has the parts of the process that the admin API shows and changes.
 type adminParts struct {
 	limits *service.Service
-	store  backends.Store
 	status *status.Status
 	top    *top.Top // nil counts no heavy hitters
 }
@@ -41,7 +39,6 @@ func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watc
 	}
 	o := admin.Options{
 		Limits: parts.limits,
-		Store:  parts.store,
 		Status: parts.status,
 		Rules:  func() *explain.Rules { return rulesInForce(parts.status) },
 		Page:   page.Handler(),

@@ -115,7 +115,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		rules.tell(shown)
 		runStatus = shown.Run
 	}
-	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits, store: store, status: shown, top: heavy}, watch, k.Stderr, log)
+	adminListeners, err := newAdmin(ctx, s, &adminParts{limits: limits, status: shown, top: heavy}, watch, k.Stderr, log)
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,6 @@ import (
 	"net/http"
 	"sync"
 
-	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 )
@@ -25,8 +23,6 @@ import (
 // Options are the parts of an [API]. A part that is nil is answered UNIMPLEMENTED.
 type Options struct {
 	Limits Limits
-	// Store has the cells of Limits.
-	Store  backends.Store
 	Status Status
 	Top    Top
 	// Rules says where the rules in force come from.
@@ -49,12 +45,7 @@ type Options struct {
 // Limits is the service that decides requests; *[service.Service] is one.
 type Limits interface {
 	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
-	Tree() *descriptors.Tree
-	// RuleCells says how to find the cells of all values of a rule: their keys in the
-	// store begin with prefix, and reset returns the operation that resets the cell at
-	// such a key; ok is false for a key of another rule. The error says why the cells
-	// cannot be found.
-	RuleCells(rule string) (prefix string, reset func(key string) (op backends.Op, ok bool), err error)
+	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(service.Progress) error) (service.Progress, error)
 }
 
 // Status tells how the process is doing. Its documents are JSON.

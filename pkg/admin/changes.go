@@ -26,6 +26,8 @@ type Changes struct {
 
 // Change is the change of one cell, or the reason why it was not changed.
 type Change struct {
+	// Rule is the rule that the request matches, also where the request brought a limit
+	// along; domain.override if it matches none.
 	Rule   string `json:"rule"`
 	Key    string `json:"key"`
 	Before *Count `json:"before,omitempty"`
@@ -87,8 +89,12 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 	done := Changes{DryRun: do == service.Look}
 	var failed error
 	for _, d := range in.Descriptors {
+		rule := d.Rule
+		if d.Override && d.Trace.Rule != nil {
+			rule = d.Trace.Rule.Path
+		}
 		for i := range d.Limits {
-			change, err := changeOf(d.Rule, &d.Limits[i], done.DryRun)
+			change, err := changeOf(rule, &d.Limits[i], done.DryRun)
 			switch {
 			case err != nil:
 				failed = err

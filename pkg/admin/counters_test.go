@@ -108,6 +108,26 @@ func TestGrant(t *testing.T) {
 	}
 }
 
+// A limit that the request brings along neither raises the bound of a grant nor hides
+// the rule whose counter is changed.
+func TestChangesWithALimitOfTheRequest(t *testing.T) {
+	r := start(t, listening{})
+	raised := strings.Replace(annsRequest, `]}]`, `],"limit":{"requests_per_unit":4000000000,"unit":"minute"}}]`, 1)
+	got := r.ask("POST", "/v1/grant", raised+`,"hits":40000000000}`, bearer(writeToken))
+	if message, _ := got.json["message"].(string); got.code != 400 || !strings.Contains(message, "at most 100 (10 times the limit of 10)") {
+		t.Errorf("a grant beyond the rule's bound: got %d %s", got.code, got.text)
+	}
+	if got := r.remaining("ann"); got != 10.0 {
+		t.Errorf("%v remain", got)
+	}
+	for path, body := range map[string]string{"/v1/grant": raised + `,"hits":5}`, "/v1/reset": raised + "}"} {
+		got := r.ask("POST", path, body, bearer(writeToken))
+		if entry := r.lastAudited(); got.code != 200 || !strings.Contains(got.text, `"rule":"shop.user",`) || entry["rule"] != "shop.user" {
+			t.Errorf("%s: got %d %s, audited as %v", path, got.code, got.text, entry)
+		}
+	}
+}
+
 func TestNothingToChange(t *testing.T) {
 	r := start(t, listening{})
 	for _, path := range []string{"/v1/get", "/v1/reset", "/v1/grant"} {

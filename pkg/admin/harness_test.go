@@ -49,7 +49,6 @@ descriptors:
 type rig struct {
 	t       testing.TB
 	limits  *service.Service
-	store   backends.Store
 	url     string
 	tokens  string // the path of the file
 	client  *http.Client
@@ -93,7 +92,7 @@ type listening struct {
 func start(t testing.TB, how listening) *rig {
 	t.Helper()
 	r := &rig{t: t, log: new(logged), tokens: filepath.Join(t.TempDir(), "tokens"), stopped: make(chan error, 1)}
-	r.limits, r.store = newLimits(t)
+	r.limits = newLimits(t, newStore(t), rules)
 	r.writeTokens(tokenFile)
 	log := logging.New(r.log, "info", "json")
 	watch := reread.NewWatcher(log)
@@ -105,7 +104,7 @@ func start(t testing.TB, how listening) *rig {
 	r.end = cancel
 	go watch.Run(ctx) //nolint:errcheck // always nil
 	o := admin.Options{
-		Limits: r.limits, Store: r.store, Status: idle{}, Top: oneRow{}, Tokens: tokens, Hosts: []string{"rls.example"},
+		Limits: r.limits, Status: idle{}, Top: oneRow{}, Tokens: tokens, Hosts: []string{"rls.example"},
 		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
 		Log:  log, Audit: log, Ending: ctx,
 	}
@@ -142,13 +141,18 @@ func start(t testing.TB, how listening) *rig {
 	return r
 }
 
-func newLimits(t testing.TB) (*service.Service, backends.Store) {
+func newStore(t testing.TB) backends.Store {
 	t.Helper()
 	store, err := memory.New(memory.Options{MaxKeys: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func newLimits(t testing.TB, store backends.Store, rules string) *service.Service {
+	t.Helper()
 	limits, err := service.New(service.Config{Store: store})
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +162,7 @@ func newLimits(t testing.TB) (*service.Service, backends.Store) {
 		t.Fatal(err)
 	}
 	limits.SetTree(tree)
-	return limits, store
+	return limits
 }
 
 func (r *rig) writeTokens(text string) {

@@ -69,7 +69,7 @@ func TestResetOfAllMatchingAsStream(t *testing.T) {
 }
 
 func TestResetOfAllMatchingThatCannotBe(t *testing.T) {
-	plain := start(t, listening{change: func(o *admin.Options) { o.Store = struct{ backends.Store }{o.Store} }})
+	plain := start(t, listening{change: func(o *admin.Options) { o.Limits = newLimits(t, struct{ backends.Store }{newStore(t)}, rules) }})
 	got := plain.ask("POST", "/v1/reset", allOfUser+"}", bearer(writeToken))
 	if message, _ := got.json["message"].(string); got.code != 501 || !strings.Contains(message, "cannot scan") {
 		t.Errorf("a store that cannot scan: got %d %s", got.code, got.text)

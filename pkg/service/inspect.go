@@ -157,6 +157,9 @@ type cell struct {
 	limit  *InspectedLimit
 	op     backends.Op
 	shared bool // envoyproxy/ratelimit counts in it, too
+	// ruled is the limit of the rule that counts in the same cell as a limit that the
+	// request brought along; else nil.
+	ruled *descriptors.Limit
 }
 
 // inspect fills in, of in, everything but the states of cells, and returns them.
@@ -186,8 +189,27 @@ func (d *decision) inspect(domain *descriptors.Domain, o *outcome, in *Inspected
 		if by := d.replacer(limits[i].Name); by != nil && !in.Override {
 			c.limit.ReplacedBy = by.rule.Path
 		}
+		if in.Override {
+			c.ruled = d.ruled(domain, o, &c.op)
+		}
 	}
 	return cells
+}
+
+// ruled is the limit of o's rule that counts in the cell of op, or nil.
+func (d *decision) ruled(domain *descriptors.Domain, o *outcome, op *backends.Op) *descriptors.Limit {
+	if o.rule == nil {
+		return nil
+	}
+	plain := outcome{asked: o.asked, rule: o.rule}
+	id := d.identity(nil, domain.Name, &plain)
+	for i := range o.rule.Limits {
+		var own backends.Op
+		if o.rule.Limits[i].Plan(&own, id, algorithms.Charge{Now: op.Now}); own.Key == op.Key {
+			return &o.rule.Limits[i]
+		}
+	}
+	return nil
 }
 
 // storedKey is the name under which the store keeps the cell of key.
@@ -245,26 +267,54 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 	for _, c := range cells {
 		op := c.op.Reset()
 		if do.verb == verbGrant {
-			if err := c.limit.CheckGrant(do.hits, c.limit.Before.Remaining); err != nil {
+			if err := c.checkGrant(do.hits); err != nil {
 				return invalid("%v", err)
 			}
 			if counted := min(c.limit.Before.Count, int64(c.limit.Requests)); c.shared && do.hits > counted {
 				c.limit.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, counted))
 				continue
 			}
-			op = c.op
-			c.limit.Grant(&op, do.hits)
+			op = c.grant(do.hits)
 		}
 		ops, changed = append(ops, op), append(changed, c)
 	}
-	s.apply(ctx, ops, changed, func(c *cell, op *backends.Op, r *backends.Reply) {
+	s.steer(ctx, ops, changed)
+	return nil
+}
+
+// checkGrant reports whether so many hits may be granted to the cell.
+func (c *cell) checkGrant(hits int64) error {
+	if c.ruled != nil {
+		if err := c.ruled.CheckGrant(hits, max(0, c.ruled.Capacity()-c.limit.Before.Count)); err != nil {
+			return err
+		}
+	}
+	return c.limit.CheckGrant(hits, c.limit.Before.Remaining)
+}
+
+// grant is the operation that grants hits to the cell.
+func (c *cell) grant(hits int64) backends.Op {
+	op := c.op
+	c.limit.Grant(&op, hits)
+	if c.ruled != nil {
+		ruled := c.op
+		if c.ruled.Grant(&ruled, hits); op.Least.Less(ruled.Least) {
+			op.Least = ruled.Least
+		}
+	}
+	return op
+}
+
+// steer has the store apply a reset or a grant for each cell, so that every decorator
+// forgets what it remembers of the cell. It tells Config.Local, and fills in After or Err.
+func (s *Service) steer(ctx context.Context, ops []backends.Op, cells []cell) {
+	s.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
 		look := op.Look()
 		c.limit.After = stateOf(c.limit.Limit, &look, r)
 		if c.limit.Policy == descriptors.PolicyLocal {
 			s.cfg.Local.Remember(c.limit.Limit.Limit, op, r)
 		}
 	})
-	return nil
 }
 
 // apply has the store apply an operation for each cell, and calls done with those

@@ -1,73 +1,89 @@
 package service
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 
-	"example.org/rls/pkg/backends"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
 
-// RuleCells tells how to find the cells of a rule of the rules in force, by the rule's
-// path, among the keys of the store (backends.Scanner). The keys of the cells begin
-// with prefix. reset returns the operation that resets the cell at a key. ok is false
-// if the cell belongs to another rule, if its window is over, and if the store has
-// shortened the key because it is long. reset knows the rules that were in force when
-// RuleCells was called, and is not safe for concurrent use.
-//
-// The error says why the cells cannot be found: there is no such rule or it has no
-// limit, or the keys do not tell their entries (Config.KeySecret, RatelimitKeys).
-func (s *Service) RuleCells(rule string) (prefix string, reset func(key string) (op backends.Op, ok bool), err error) {
-	domain, r, err := s.ruleAt(rule)
+// ruleCells finds the cells of all values of a rule among the keys of the store.
+type ruleCells struct {
+	service *Service
+	domain  *descriptors.Domain
+	rule    *descriptors.Rule
+	oneSlot bool
+	prefix  string // of the keys of the cells, and of keys of other rules
+}
+
+// cellsOf returns the cells of a rule that is in force now. Its errors are those of
+// [Service.ResetMatching].
+func (s *Service) cellsOf(domain, path string) (*ruleCells, error) {
+	d, r, err := s.ruleAt(domain, path)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	switch {
 	case r.Unlimited:
-		return "", nil, fmt.Errorf("the rule %s is unlimited and has no cells", rule)
+		return nil, status.Errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
 	case s.values != nil:
-		return "", nil, errors.New("the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
+		return nil, status.Error(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
 	case s.cfg.RatelimitKeys && inRatelimit(r.Limits):
-		return "", nil, errors.New("the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
+		return nil, status.Error(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
 	}
-	oneSlot := len(r.Limits) > 1
-	prefix = s.cfg.KeyPrefix
-	if oneSlot || r.Limits[0].Paired() {
-		prefix += "{"
+	c := &ruleCells{service: s, domain: d, rule: r, oneSlot: len(r.Limits) > 1, prefix: s.cfg.KeyPrefix}
+	if c.oneSlot || r.Limits[0].Paired() {
+		c.prefix += "{"
 	}
-	prefix = string(descriptors.AppendID([]byte(prefix), domain.Name, nil, nil)) + "|"
-	return prefix, func(key string) (backends.Op, bool) {
-		op := backends.Op{Key: key, Now: s.cfg.Store.Now()}
-		for i := range r.Limits {
-			if id, ok := r.Limits[i].IDOf(key, s.cfg.KeyPrefix, oneSlot, op.Now); ok {
-				op.PerSecond = r.Limits[i].PerSecond()
-				return op.Reset(), identifies(id, domain, r)
-			}
-		}
-		return backends.Op{}, false
-	}, nil
+	c.prefix = string(descriptors.AppendID([]byte(c.prefix), d.Name, nil, nil)) + "|"
+	return c, nil
 }
 
-// ruleAt finds the one rule with that path.
-func (s *Service) ruleAt(path string) (domain *descriptors.Domain, rule *descriptors.Rule, err error) {
+// ruleAt finds the one rule of the domain with that path.
+func (s *Service) ruleAt(name, path string) (domain *descriptors.Domain, rule *descriptors.Rule, err error) {
 	tree := s.tree.Load()
 	if tree == nil {
-		return nil, nil, errors.New("no rate limit configuration loaded")
+		return nil, nil, status.Error(codes.Unavailable, "no rate limit configuration loaded")
 	}
 	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
 		switch {
-		case r.Path != path:
+		case d.Name != name || r.Path != path:
 		case rule == nil:
 			domain, rule = d, r
 		case err == nil:
-			err = fmt.Errorf("two rules are named %s, at %v and at %v: reset one descriptor at a time", path, rule.Pos, r.Pos)
+			err = status.Errorf(codes.FailedPrecondition, "two rules are named %s, at %v and at %v: reset one descriptor at a time", path, rule.Pos, r.Pos)
 		}
 	})
 	if rule == nil {
-		err = fmt.Errorf("there is no rule %s", path)
+		err = status.Errorf(codes.NotFound, "the domain %s has no rule %s", name, path)
 	}
 	return domain, rule, err
+}
+
+// among returns the cells of the rule among those at some keys, as the rule plans them
+// now. A cell whose window is over is left out, and one whose key the store has
+// shortened because it is long.
+func (c *ruleCells) among(keys []string) (found []cell) {
+	now, prefix := c.service.cfg.Store.Now(), c.service.cfg.KeyPrefix
+	for _, key := range keys {
+		for i := range c.rule.Limits {
+			l := &c.rule.Limits[i]
+			id, ok := l.IDOf(key, prefix, c.oneSlot, now)
+			if !ok {
+				continue
+			}
+			if identifies(id, c.domain, c.rule) {
+				of := cell{limit: &InspectedLimit{Limit: l, Policy: c.service.policy(l)}}
+				l.Plan(&of.op, algorithms.Identity{Prefix: prefix, ID: []byte(id), OneSlot: c.oneSlot}, algorithms.Charge{Now: now})
+				found = append(found, of)
+			}
+			break
+		}
+	}
+	return found
 }
 
 // identifies reports whether id, as descriptors.AppendID made it, is that of a

@@ -1,16 +1,20 @@
 package service_test
 
 import (
+	"context"
 	"errors"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/standin"
 )
 
 const celled = `domain: d
@@ -31,102 +35,154 @@ descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 `
 
-// cellsOf are the keys of the rule's cells that the store holds.
-func (r *rig) cellsOf(store backends.Scanner, rule string) (keys []string) {
-	r.t.Helper()
-	prefix, reset, err := r.service.RuleCells(rule)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	err = store.Scan(r.t.Context(), prefix, func(some []string) error {
-		for _, key := range some {
-			if !strings.HasPrefix(key, prefix) {
-				r.t.Errorf("%q does not begin with %q", key, prefix)
-			}
-			op, ok := reset(key)
-			if !ok {
-				continue
-			}
-			if keys = append(keys, key); op.Key != key || op.Verb != backends.Reset || op.PerSecond != strings.Contains(key, "|1s|") {
-				r.t.Errorf("%q is reset by %+v", key, op)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	slices.Sort(keys)
-	return keys
+// resets is a store that keeps the operations that reset a cell.
+type resets struct {
+	backends.Store
+	ops []backends.Op
 }
 
-// scanning starts a service over a store whose keys can be listed.
-func scanning(t *testing.T, change ...func(*service.Config)) (*rig, backends.Scanner) {
+func (s *resets) Unwrap() backends.Store { return s.Store }
+
+func (s *resets) Apply(ctx context.Context, b *backends.Batch) error {
+	for i := range b.Ops {
+		if b.Ops[i].Verb == backends.Reset {
+			s.ops = append(s.ops, b.Ops[i])
+		}
+	}
+	return s.Store.Apply(ctx, b)
+}
+
+// keys is the number of cells in the store.
+func (s *resets) keys(t *testing.T) (n int) {
 	t.Helper()
-	var scanner backends.Scanner
-	r := start(t, celled, append(change, func(c *service.Config) {
-		var err error
-		if scanner, err = backends.ScannerOf(c.Store); err != nil {
-			t.Fatal(err)
-		}
-	})...)
-	return r, scanner
+	scanner, err := backends.ScannerOf(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := scanner.Scan(t.Context(), "", func(keys []string) error { n += len(keys); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
-// TestTheCellsOfARule are those that its hits are counted in, and no others.
-func TestTheCellsOfARule(t *testing.T) {
-	r, store := scanning(t, func(c *service.Config) { c.KeyPrefix = "rl:" })
-	rules := map[string][]*rlcommon.RateLimitDescriptor{
-		"d.user":           {desc("user", "bob"), desc("user", "b|=%{}*"), desc("user", "")},
-		"d.user_ann":       {desc("user", "ann")},
-		"d.user_a*":        {desc("user", "al"), desc("user", "a*")},
-		"d.plan_free.user": {desc("plan", "free", "user", "ann"), desc("plan", "free", "user", "1m|2")},
-		"d.path_/s/*":      {desc("path", "/s/1"), desc("path", "/s/2")},
-		"d.x-*":            {desc("x-a", "1"), desc("x-b", "2")},
-		"d.api_key":        {desc("api_key", "k1"), desc("api_key", "k2")},
+func (r *rig) wantMatching(rule string, dryRun bool, want service.Progress) {
+	r.t.Helper()
+	got, err := r.service.ResetMatching(r.t.Context(), "d", rule, dryRun, func(service.Progress) error { return nil })
+	if got.Scanned < got.Matched || got.Matched != want.Matched || got.Changed != want.Changed || err != nil {
+		r.t.Errorf("%s: %+v, %v, want %+v", rule, got, err, want)
 	}
-	for _, descriptors := range rules {
-		for _, d := range descriptors {
+}
+
+// TestResetMatching resets the cells that the hits of a rule are counted in, and no
+// others.
+func TestResetMatching(t *testing.T) {
+	store := new(resets)
+	r := start(t, celled, func(c *service.Config) {
+		store.Store = c.Store
+		c.Store, c.KeyPrefix = store, "rl:"
+	})
+	rules := map[string]struct {
+		cells       int64
+		descriptors []*rlcommon.RateLimitDescriptor
+	}{
+		"d.user":           {3, []*rlcommon.RateLimitDescriptor{desc("user", "bob"), desc("user", "b|=%{}*"), desc("user", "")}},
+		"d.user_ann":       {1, []*rlcommon.RateLimitDescriptor{desc("user", "ann")}},
+		"d.user_a*":        {2, []*rlcommon.RateLimitDescriptor{desc("user", "al"), desc("user", "a*")}},
+		"d.plan_free.user": {2, []*rlcommon.RateLimitDescriptor{desc("plan", "free", "user", "ann"), desc("plan", "free", "user", "1m|2")}},
+		"d.path_/s/*":      {1, []*rlcommon.RateLimitDescriptor{desc("path", "/s/1"), desc("path", "/s/2")}},
+		"d.x-*":            {2, []*rlcommon.RateLimitDescriptor{desc("x-a", "1"), desc("x-b", "2")}},
+		"d.api_key":        {4, []*rlcommon.RateLimitDescriptor{desc("api_key", "k1"), desc("api_key", "k2")}},
+	}
+	left := 0
+	for _, rule := range rules {
+		left += int(rule.cells)
+		for _, d := range rule.descriptors {
 			r.hit(d)
 		}
 	}
-	all := map[string]bool{}
-	for rule, want := range map[string]int{
-		"d.user": 3, "d.user_ann": 1, "d.user_a*": 2, "d.plan_free.user": 2, "d.path_/s/*": 1, "d.x-*": 2, "d.api_key": 4,
-	} {
-		keys := r.cellsOf(store, rule)
-		if len(keys) != want {
-			t.Errorf("%s has the cells %q, want %d", rule, keys, want)
-		}
-		for _, key := range keys {
-			if all[key] {
-				t.Errorf("%q belongs to several rules", key)
-			}
-			all[key] = true
+	for path, rule := range rules {
+		r.wantMatching(path, true, service.Progress{Matched: rule.cells})
+	}
+	for path, rule := range rules {
+		r.wantMatching(path, false, service.Progress{Matched: rule.cells, Changed: rule.cells})
+		if left -= int(rule.cells); store.keys(t) != left {
+			t.Errorf("%s: %d cells are left, want %d", path, store.keys(t), left)
 		}
 	}
-	keys := r.cellsOf(store, "d.plan_free.user")
-	if r.pass(time.Minute); !slices.Equal(r.cellsOf(store, "d.plan_free.user"), keys) {
-		t.Error("the window before does not count, although it weighs")
+	for _, op := range store.ops {
+		if op.PerSecond != strings.Contains(op.Key, "|1s|") {
+			t.Errorf("%q is reset by %+v", op.Key, op)
+		}
 	}
-	if got := r.cellsOf(store, "d.user"); len(got) != 0 {
-		t.Errorf("cells of a window that is over: %q", got)
+	sliding := desc("plan", "free", "user", "ann")
+	r.hit(withHits(8, sliding))
+	r.hit(desc("user", "bob"))
+	r.pass(time.Minute)
+	r.wantMatching("d.user", true, service.Progress{}) // its window is over
+	r.wantMatching("d.plan_free.user", false, service.Progress{Matched: 1, Changed: 1})
+	r.want(withHits(0, sliding), ok, 10) // the window before has weighed
+}
+
+// TestResetMatchingReachesLocal: what this process remembers for the time without a
+// store is forgotten, too, also the window before of a sliding one.
+func TestResetMatchingReachesLocal(t *testing.T) {
+	var away atomic.Bool
+	r := start(t, `domain: d
+descriptors:
+- {key: fixed, rate_limit: {unit: minute, requests_per_unit: 10, on_error: local}}
+- {key: sliding, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_window, on_error: local}}
+- {key: bucket, rate_limit: {unit: minute, requests_per_unit: 10, strategy: token_bucket, on_error: local}}
+`, func(c *service.Config) {
+		store := c.Store
+		local, err := standin.New(standin.Options{Store: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Local, c.Store = local, fallible{store, &away}
+	})
+	for _, key := range []string{"fixed", "sliding", "bucket"} {
+		r.hit(withHits(10, desc(key, "a")))
+		if key == "sliding" {
+			r.pass(time.Minute)
+			r.hit(withHits(0, desc(key, "a")))
+		}
+		r.wantMatching("d."+key, false, service.Progress{Matched: 1, Changed: 1})
+		away.Store(true)
+		r.want(withHits(10, desc(key, "a")), ok, 0)
+		away.Store(false)
 	}
 }
 
-// TestRulesWhoseCellsCannotBeFound are refused with the reason.
-func TestRulesWhoseCellsCannotBeFound(t *testing.T) {
+// fallible is a store that leaves every operation undecided while it is away.
+type fallible struct {
+	backends.Store
+	away *atomic.Bool
+}
+
+func (s fallible) Unwrap() backends.Store { return s.Store }
+
+func (s fallible) Apply(ctx context.Context, b *backends.Batch) error {
+	if s.away.Load() {
+		return b.Fail(backends.ErrUnavailable)
+	}
+	return s.Store.Apply(ctx, b)
+}
+
+// TestResetMatchingThatCannotBe is refused with the reason.
+func TestResetMatchingThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		rule, want string
+		code       codes.Code
 		change     func(*service.Config)
 	}{
-		{"d.nobody", "there is no rule d.nobody", func(*service.Config) {}},
-		{"d.free", "unlimited", func(*service.Config) {}},
-		{"d.user", "CACHE_KEY_HASH", func(c *service.Config) { c.KeySecret = []byte("secret") }},
-		{"d.user", "CACHE_KEY_FORMAT", func(c *service.Config) { c.RatelimitKeys = true }},
+		{"d.nobody", "has no rule d.nobody", codes.NotFound, func(*service.Config) {}},
+		{"d.free", "unlimited", codes.FailedPrecondition, func(*service.Config) {}},
+		{"d.user", "CACHE_KEY_HASH", codes.FailedPrecondition, func(c *service.Config) { c.KeySecret = []byte("secret") }},
+		{"d.user", "CACHE_KEY_FORMAT", codes.FailedPrecondition, func(c *service.Config) { c.RatelimitKeys = true }},
+		{"d.user", "cannot scan", codes.Unimplemented, func(c *service.Config) { c.Store = struct{ backends.Store }{c.Store} }},
 	} {
-		r, _ := scanning(t, c.change)
-		if _, _, err := r.service.RuleCells(c.rule); err == nil || !strings.Contains(err.Error(), c.want) {
+		_, err := start(t, celled, c.change).service.ResetMatching(t.Context(), "d", c.rule, false, nil)
+		if status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.rule, err, c.want)
 		}
 	}
@@ -144,5 +200,30 @@ func TestNoCreditInSharedCounters(t *testing.T) {
 	}
 	if in = only(t, r.inspect(service.Grant(3), request(bob))); in.Err != nil || in.After.Count != 1 {
 		t.Errorf("a grant of counted hits: %v, %+v", in.Err, in.After)
+	}
+}
+
+// TestGrantOfAnOverride: in the cell of a rule's limit the rule bounds grants, whatever
+// limit the request brings along.
+func TestGrantOfAnOverride(t *testing.T) {
+	r := start(t, celled)
+	for key, value := range map[string]string{"user": "bob", "x-a": "1"} {
+		raised := func(hits int64, limit uint32) (service.InspectedLimit, error) {
+			in, err := inspect(t, r.service, service.Grant(hits), request(withLimit(limit, 2, nil, desc(key, value))))
+			return only(t, in.Descriptors), err
+		}
+		own := key == "x-a" // share_threshold does not hold for the cell of an override
+		if _, err := raised(101, 4000); (err == nil) != own || err != nil && !strings.Contains(err.Error(), "at most 100 (10 times the limit of 10)") {
+			t.Errorf("%s: a grant of 101 hits: %v", key, err)
+		}
+		if was, err := raised(90, 4000); err != nil || was.After == nil {
+			t.Errorf("%s: a grant of 90 hits: %+v, %v", key, was, err)
+		}
+		if _, err := raised(20, 4000); (err == nil) != own {
+			t.Errorf("%s: 120 hits remain after a grant of 20: %v", key, err)
+		}
+		if _, err := raised(11, 1); err == nil {
+			t.Errorf("%s: a grant beyond the limit that was brought along: %v", key, err)
+		}
 	}
 }

@@ -1,0 +1,88 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/backends"
+)
+
+// maxResets bounds the cells that one batch for the store resets.
+const maxResets = 100
+
+// Progress counts the keys of the store that were looked at, the cells of the rule
+// among them, and the cells that were reset.
+type Progress struct {
+	Scanned int64 `json:"scanned"`
+	Matched int64 `json:"matched"`
+	Changed int64 `json:"changed"`
+}
+
+// ResetMatching resets the cells of all values of a rule that is in force, each as
+// [Service.Inspect] resets it; a dry run only counts them. tell is called after some
+// keys, and an error of it ends the reset.
+//
+// The cells are found by their keys in the store. Those in a window that is over and
+// those whose keys the store has shortened are left out.
+//
+// Its errors are NotFound for a rule that the domain does not have, Unimplemented for a
+// store that cannot list its keys, FailedPrecondition if the keys do not tell the rule,
+// and Unavailable while no rules are loaded and after a failure of the store. The
+// Progress beside an error is that until the error.
+func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
+	var p Progress
+	cells, err := s.cellsOf(domain, rule)
+	if err != nil {
+		return p, err
+	}
+	scanner, err := backends.ScannerOf(s.cfg.Store)
+	if err != nil {
+		return p, status.Error(codes.Unimplemented, err.Error())
+	}
+	err = scanner.Scan(ctx, cells.prefix, func(keys []string) error {
+		p.Scanned += int64(len(keys))
+		found := cells.among(keys)
+		p.Matched += int64(len(found))
+		if !dryRun {
+			for some := range slices.Chunk(found, maxResets) {
+				changed, err := s.reset(ctx, some)
+				if p.Changed += changed; err != nil {
+					return err
+				}
+			}
+		}
+		return tell(p)
+	})
+	switch {
+	case err == nil:
+		return p, nil
+	case ctx.Err() != nil:
+		return p, status.FromContextError(ctx.Err()).Err()
+	}
+	return p, status.Errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
+}
+
+// reset resets cells and returns the number of those that the store has reset. The
+// error says why the others were not.
+func (s *Service) reset(ctx context.Context, cells []cell) (changed int64, err error) {
+	ops := make([]backends.Op, len(cells))
+	for i := range cells {
+		ops[i] = cells[i].op.Reset()
+	}
+	s.steer(ctx, ops, cells)
+	failed := 0
+	for i := range cells {
+		if cause := cells[i].limit.Err; cause != nil {
+			failed++
+			err = cause
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w (%d of %d)", err, failed, len(cells))
+	}
+	return int64(len(cells) - failed), err
+}
