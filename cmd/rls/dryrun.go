@@ -16,7 +16,6 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/certs"
-	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/reread"
@@ -177,9 +176,7 @@ func (d *dryRun) load(files []*language.File, options language.Options) (string,
 	if d.Server.HealthyWithAtLeastOneConfigLoaded && len(tree.Domains()) == 0 {
 		return "", errors.New("there is no domain, and HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED keeps a process without one unhealthy")
 	}
-	rules := 0
-	tree.Each(func(*descriptors.Domain, *descriptors.Rule) { rules++ })
-	found := fmt.Sprintf(", files %d, domains %d, rules %d, warnings %d", len(files), len(tree.Domains()), rules, len(warnings))
+	found := fmt.Sprintf(", files %d, domains %d, rules %d, warnings %d", len(files), len(tree.Domains()), tree.Rules(), len(warnings))
 	var skipped language.Problems
 	if errors.As(err, &skipped) { // CONFIG_ON_ERROR=skip
 		found += fmt.Sprintf(", problems skipped %d", len(skipped))

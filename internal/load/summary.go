@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
+	"example.org/rls/internal/latency"
 )
 
 // Summary is the result of a load.
@@ -64,6 +64,9 @@ var bounds = func() (bounds []time.Duration) {
 	return bounds
 }()
 
+// scale makes percentiles exact to 0.2 %.
+var scale = latency.NewScale(time.Microsecond, bounds[len(bounds)-1], 1.002, bounds...)
+
 // mostErrors bounds the number of different messages that are kept.
 const mostErrors = 10
 
@@ -72,12 +75,11 @@ type recorder struct {
 	mu                    sync.Mutex
 	ok, overLimit, failed int64
 	longest               time.Duration
-	micros                *hdrhistogram.Histogram
-	counts                []int64 // by bounds
+	took                  *latency.Histogram
 	errors                map[string]Failure
 }
 
-func (r *recorder) record(latency time.Duration, overLimit bool, err error) {
+func (r *recorder) record(took time.Duration, overLimit bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -89,15 +91,12 @@ func (r *recorder) record(latency time.Duration, overLimit bool, err error) {
 	default:
 		r.ok++
 	}
-	if r.micros == nil {
-		r.micros = hdrhistogram.New(1, bounds[len(bounds)-1].Microseconds(), 3)
-		r.counts = make([]int64, len(bounds))
+	if r.took == nil {
+		r.took = latency.NewHistogram(scale)
 	}
-	latency = min(latency, bounds[len(bounds)-1])
-	r.longest = max(r.longest, latency)
-	_ = r.micros.RecordValue(max(1, latency.Microseconds())) // it is in the range
-	i, _ := slices.BinarySearch(bounds, latency)
-	r.counts[i]++
+	took = min(took, bounds[len(bounds)-1])
+	r.longest = max(r.longest, took)
+	r.took.Observe(took)
 }
 
 // fail needs r.mu.
@@ -121,28 +120,26 @@ func (r *recorder) summary() Summary {
 	s.Errors = slices.SortedFunc(maps.Values(r.errors), func(a, b Failure) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Err.Error(), b.Err.Error()))
 	})
-	if r.micros == nil {
+	if r.took == nil {
 		return s
 	}
-	percentile := func(p float64) time.Duration {
-		return min(r.longest, time.Duration(r.micros.ValueAtPercentile(p))*time.Microsecond)
-	}
-	s.Latency = Latency{P50: percentile(50), P90: percentile(90), P99: percentile(99), Max: r.longest, Histogram: r.buckets()}
+	counts := r.took.Counts()
+	percentile := func(q float64) time.Duration { return min(r.longest, counts.Percentile(q)) }
+	s.Latency = Latency{P50: percentile(.5), P90: percentile(.9), P99: percentile(.99), Max: r.longest, Histogram: buckets(counts)}
 	return s
 }
 
-// buckets returns the buckets from the first to the last that is not empty. It needs
-// r.mu.
-func (r *recorder) buckets() (buckets []Bucket) {
-	for i, count := range r.counts {
-		if count > 0 || len(buckets) > 0 {
-			buckets = append(buckets, Bucket{bounds[i], count})
+// buckets returns the buckets from the first to the last that is not empty.
+func buckets(counts latency.Counts) (all []Bucket) {
+	var before uint64
+	for _, bound := range bounds {
+		upTo := counts.UpTo(bound)
+		if upTo > 0 && before < counts.Total() {
+			all = append(all, Bucket{bound, int64(upTo - before)})
 		}
+		before = upTo
 	}
-	for len(buckets) > 0 && buckets[len(buckets)-1].Count == 0 {
-		buckets = buckets[:len(buckets)-1]
-	}
-	return buckets
+	return all
 }
 
 // SoFar returns the number of requests that were answered or failed, and how many of

@@ -14,6 +14,12 @@ func (t *Tree) Each(do func(*Domain, *Rule)) {
 	}
 }
 
+// Rules is the number of rules.
+func (t *Tree) Rules() (n int) {
+	t.Each(func(*Domain, *Rule) { n++ })
+	return n
+}
+
 // Hash is the same for trees that hold the same rules in any order, wherever
 // the rules were read from. Other trees have the same hash only by chance. A
 // tree without domains has the hash 0.

@@ -112,12 +112,8 @@ func (c *calls) observer(s *series) prometheus.Observer {
 	return o.(prometheus.Observer)
 }
 
-// Describe implements prometheus.Collector. It describes nothing, because the
-// mapping decides which series there are.
-func (*calls) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (c *calls) Collect(to chan<- prometheus.Metric) {
+// collect sends the durations of calls to Prometheus.
+func (c *calls) collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, o := range c.observers {

@@ -27,6 +27,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
 	"google.golang.org/grpc/codes"
+
+	"example.org/rls/pkg/descriptors"
 )
 
 // Options changes what Metrics counts and how it names it.
@@ -51,21 +53,20 @@ type Options struct {
 
 // Metrics holds all metrics of the process. It is safe for concurrent use.
 type Metrics struct {
-	registry *prometheus.Registry
-	add      prometheus.Registerer // to registry, with Options.Tags
-	log      *slog.Logger
-
-	panics    prometheus.Counter
-	clockErrs prometheus.Counter
-	cutOff    prometheus.Counter
-	requests  [codes.Unauthenticated + 1]prometheus.Counter
-	loads     *prometheus.CounterVec
-	refused   prometheus.Gauge
-	inForce   inForce
-	lastLoad  atomic.Int64 // when good rules were last loaded, in ns since the epoch
+	registry  *prometheus.Registry
+	log       *slog.Logger
+	own       []row // does not change once metrics are sent
 	decisions *decisions
 	calls     *calls
+	mapping   *mapping
 	paths     *paths
+
+	panics, clockErrors, cutOff atomic.Uint64
+	requests                    [codes.Unauthenticated + 1]atomic.Uint64
+	refused                     atomic.Bool
+	lastLoad                    atomic.Int64 // when good rules were last loaded, in ns since the epoch
+	rules, rulesHash            atomic.Uint64
+	away                        map[string]func() int // servers of a store that are away, by its role
 }
 
 // New returns metrics that start at zero, together with those of the Go runtime
@@ -82,12 +83,11 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, paths: newPaths(o.MaxSeries), inForce: newInForce()}
-	m.add = prometheus.WrapRegistererWith(labels(o.Tags), m.registry)
+	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, mapping: mapping, paths: newPaths(o.MaxSeries), away: map[string]func() int{}}
 	m.calls = newCalls(m.paths, mapping)
 	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock)
 	m.countProcess()
-	m.add.MustRegister(m.calls, m.decisions, &mapped{mapping: mapping, paths: m.paths},
+	prometheus.WrapRegistererWith(labels(o.Tags), m.registry).MustRegister((*collector)(m),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m, nil
 }
@@ -116,60 +116,15 @@ func labels(tags map[string]string) prometheus.Labels {
 	return all
 }
 
-// countProcess adds the metrics that are not about one rule or one store.
-func (m *Metrics) countProcess() {
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rls_requests_total", Help: "Rate-limit requests answered, over gRPC or HTTP, by gRPC status code.",
-	}, []string{"code"})
-	m.loads = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rls_config_loads_total", Help: "Loads of the rules, by result: success or error.",
-	}, []string{"result"})
-	m.refused = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "rls_config_refused", Help: "1 while the rules that were read last are refused, and older rules or none are in force, else 0.",
-	})
-	m.panics = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "rls_panics_total", Help: "Requests that panicked and were answered INTERNAL.",
-	})
-	m.clockErrs = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "rls_store_clock_errors_total", Help: "Failed attempts to read the clock of a Redis, after which this process uses its own clock.",
-	})
-	m.cutOff = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "rls_connections_cut_off_total", Help: "gRPC connections closed because their client cancelled more calls than GRPC_MAX_CANCELLATIONS_PER_SECOND.",
-	})
-	for code := range m.requests {
-		m.requests[code] = requests.WithLabelValues(codes.Code(code).String())
-	}
-	m.loads.WithLabelValues("success")
-	m.loads.WithLabelValues("error")
-	m.add.MustRegister(m.panics, m.cutOff, m.clockErrs, requests, m.loads, m.refused, m.inForce.rules, m.inForce.hash,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "rls_config_last_success_timestamp_seconds", Help: "When rules were last loaded without an error, in seconds since the epoch; 0 is never.",
-		}, func() float64 { return float64(m.lastLoad.Load()) / 1e9 }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "rls_config_age_seconds", Help: "Seconds since rules were last loaded without an error; 0 before that.",
-		}, m.configAge),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "rls_series_overflow_total", Help: "Times that something was counted as `other` because there are METRICS_MAX_SERIES series or a name is too long.",
-		}, func() float64 { return float64(m.paths.overflow.Load()) }))
-}
-
-func (m *Metrics) configAge() float64 {
-	last := m.lastLoad.Load()
-	if last == 0 {
-		return 0
-	}
-	return time.Since(time.Unix(0, last)).Seconds()
-}
-
 // Panicked counts a request that panicked.
-func (m *Metrics) Panicked() { m.panics.Inc() }
+func (m *Metrics) Panicked() { m.panics.Add(1) }
 
 // CutOff counts a connection that was closed because its client cancelled too many
 // calls.
-func (m *Metrics) CutOff() { m.cutOff.Inc() }
+func (m *Metrics) CutOff() { m.cutOff.Add(1) }
 
 // ClockError counts a failed attempt to read the clock of a store's server.
-func (m *Metrics) ClockError(error) { m.clockErrs.Inc() }
+func (m *Metrics) ClockError(error) { m.clockErrors.Add(1) }
 
 // Answered counts a request that was answered with code. A code that gRPC does not
 // define is counted as Unknown.
@@ -177,38 +132,45 @@ func (m *Metrics) Answered(code codes.Code) {
 	if int(code) >= len(m.requests) {
 		code = codes.Unknown
 	}
-	m.requests[code].Inc()
+	m.requests[code].Add(1)
 }
 
 // Loaded counts a load of the rules; err says why it failed, nil that it did not.
 func (m *Metrics) Loaded(err error) {
+	m.refused.Store(err != nil)
 	if err != nil {
-		m.loads.WithLabelValues("error").Inc()
-		m.refused.Set(1)
 		m.paths.loadFailed.n.Add(1)
 		return
 	}
-	m.loads.WithLabelValues("success").Inc()
-	m.refused.Set(0)
 	m.paths.loaded.n.Add(1)
 	m.lastLoad.Store(time.Now().UnixNano())
 }
 
-// MemoryStore is the embedded store.
-type MemoryStore interface {
-	Len() int        // keys held
-	Evicted() uint64 // keys that were removed before they expired, to make room
+// hashBits is the part of a hash that a float64 holds without loss.
+const hashBits = 48
+
+// InForce says which rules are in force.
+func (m *Metrics) InForce(tree *descriptors.Tree) {
+	m.rules.Store(uint64(tree.Rules()))
+	m.rulesHash.Store(tree.Hash() & (1<<hashBits - 1))
 }
 
-// Watch adds the metrics of the embedded store. It must be called once at most.
-func (m *Metrics) Watch(store MemoryStore) {
-	m.add.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "rls_store_keys", Help: "Keys in the embedded store, including expired keys that were not yet removed.",
-		}, func() float64 { return float64(store.Len()) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "rls_memory_evictions_total", Help: "Keys that were removed before they expired, because the embedded store was full.",
-		}, func() float64 { return float64(store.Evicted()) }))
+// collector gives Prometheus all metrics.
+type collector Metrics
+
+// Describe implements prometheus.Collector. It describes nothing, because the rules and the
+// mapping decide which series there are.
+func (*collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector. The metrics of our own come first: of two series
+// that contradict each other Prometheus serves the first.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	for i := range c.own {
+		c.own[i].collect(to)
+	}
+	c.decisions.collect(to)
+	c.calls.collect(to)
+	c.paths.collect(c.mapping, to)
 }
 
 // Handler serves the metrics in Prometheus' formats. A mapping file can produce

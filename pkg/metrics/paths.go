@@ -31,7 +31,7 @@ type counter struct {
 	path string // as in statsd: ratelimit.service.rate_limit.domain.key.total_hits
 	n    atomic.Uint64
 
-	series *series // its name and labels in Prometheus; only mapped uses it
+	series *series // its name and labels in Prometheus; only collect uses it
 	sent   uint64  // the part of n that was sent; only Statsd uses it
 }
 
@@ -51,7 +51,7 @@ type paths struct {
 	redisError, serviceError *counter
 	globalShadow             *counter
 	overflow                 atomic.Uint64
-	readings                 []*reading // does not change once metrics are served
+	rows                     []row // does not change once metrics are sent
 
 	mu      sync.RWMutex
 	room    int // how many more names with a caller's bytes may have counters

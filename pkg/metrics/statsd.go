@@ -34,11 +34,14 @@ type Statsd struct {
 	metrics *Metrics
 	sink    Sink
 	every   time.Duration
+	sent    map[string]uint64 // the part of the counters among rows that was sent, by path
 }
 
 // Statsd returns a Statsd that sends to sink at the interval every, > 0, and owns
 // sink. With a nil sink it does nothing. It must be called once at most.
-func (m *Metrics) Statsd(sink Sink, every time.Duration) *Statsd { return &Statsd{m, sink, every} }
+func (m *Metrics) Statsd(sink Sink, every time.Duration) *Statsd {
+	return &Statsd{m, sink, every, map[string]uint64{}}
+}
 
 // Run sends until ctx ends. It returns nil.
 func (s *Statsd) Run(ctx context.Context) error {
@@ -82,8 +85,8 @@ func (s *Statsd) Send() {
 			c.sent = n
 		}
 	}
-	for _, r := range s.metrics.paths.readings {
-		if !r.send(s.sink) {
+	for i := range s.metrics.paths.rows {
+		if !s.sendRow(&s.metrics.paths.rows[i]) {
 			return
 		}
 	}
@@ -93,6 +96,21 @@ func (s *Statsd) Send() {
 	}
 	s.sink.Flush()
 	s.metrics.decisions.forget()
+}
+
+// sendRow reports whether the server can still be sent to.
+func (s *Statsd) sendRow(r *row) (ok bool) {
+	r.read(func(value float64, _ ...string) {
+		n := uint64(value)
+		if !r.counter {
+			ok = s.sink.Gauge(r.name, n)
+			return
+		}
+		if ok = n == s.sent[r.name] || s.sink.Count(r.name, n-s.sent[r.name]); ok {
+			s.sent[r.name] = n
+		}
+	})
+	return ok
 }
 
 // lineName is path as a name that a server reads whole: see lineText. The dot of

@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/backends"
 )
 
@@ -15,31 +14,20 @@ import (
 type Store struct {
 	backends.Store
 	epoch  time.Time // time.Since(epoch) reads only the monotonic clock; time.Now reads two
-	took   prometheus.Observer
-	failed prometheus.Counter
+	took   *latency.Histogram
+	failed atomic.Uint64
 	up     atomic.Bool
 }
 
-// Store returns a store that measures the calls to next; backend is the label of
-// the metrics. It must be called once at most.
+// Store returns a store that measures the calls to next; backend is the label of its
+// metrics, which it adds.
 func (m *Metrics) Store(next backends.Store, backend string) *Store {
-	labels := prometheus.Labels{"backend": backend}
-	took := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "rls_store_duration_seconds", ConstLabels: labels, Buckets: latencies,
-		Help: "Time that a request waited for the store, failures included.",
-	})
-	failed := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "rls_store_errors_total", ConstLabels: labels, Help: "Calls to the store that failed or were not answered in time. Calls whose caller gave up are not counted.",
-	})
-	s := &Store{Store: next, epoch: time.Now(), took: took, failed: failed}
-	m.add.MustRegister(took, failed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "rls_store_up", ConstLabels: labels, Help: "1 when the store answered the last call or health check, else 0.",
-	}, func() float64 {
-		if s.up.Load() {
-			return 1
-		}
-		return 0
-	}))
+	s := &Store{Store: next, epoch: time.Now(), took: latency.NewHistogram(scale)}
+	m.histogram("rls_store_duration_seconds", "Time that a request waited for the store, failures included.", func(is tellDurations) { is(s.took, backend) }, "backend")
+	m.counter("rls_store_errors_total", "Calls to the store that failed or were not answered in time. Calls whose caller gave up are not counted.", func(is tell) {
+		is(float64(s.failed.Load()), backend)
+	}, "backend")
+	m.gauge("rls_store_up", "1 when the store answered the last call or health check, else 0.", func(is tell) { is(oneIf(s.up.Load()), backend) }, "backend")
 	return s
 }
 
@@ -50,9 +38,9 @@ func (s *Store) Unwrap() backends.Store { return s.Store }
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	start := time.Since(s.epoch)
 	err := s.Store.Apply(ctx, b)
-	s.took.Observe((time.Since(s.epoch) - start).Seconds())
+	s.took.Observe(time.Since(s.epoch) - start)
 	if s.answered(ctx, err); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		s.failed.Inc()
+		s.failed.Add(1)
 	}
 	return err
 }
