@@ -12,6 +12,7 @@ import (
 // A call is one script, or plain commands, for one server.
 type call struct {
 	eval  eval
+	apart bool        // one operation on two cells, which can be asked one after the other
 	ended func()      // is called when the first answer has come or cannot come any more; may be nil
 	late  func(*trip) // is called when an answer comes after finish has returned; may be nil
 	lane  *lane
@@ -28,7 +29,7 @@ const (
 
 // newCall is the call that applies b.
 func newCall(b *backends.Batch, jitter time.Duration) call {
-	c := call{eval: newEval(b, jitter.Microseconds())}
+	c := call{eval: newEval(b, jitter.Microseconds()), apart: len(b.Ops) == 1 && b.Ops[0].Prev != ""}
 	if b.Late != nil {
 		eval := c.eval
 		c.late = func(t *trip) {
@@ -78,13 +79,15 @@ func (c *call) again(ctx context.Context, args []any, asking bool) error {
 // finish waits for the answer and decodes it into b. It sends the call anew,
 // as long as ctx allows, when the answer says that the server has charged
 // nothing: with the script's source when the server does not know the script,
-// to another server when the slot has moved, later when some of the call's keys
-// have moved. Its errors name the server.
-func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error {
+// to another server when the slot has moved, and when some of the call's keys
+// have moved, later or cell by cell. Its errors name the server.
+func (c *call) finish(ctx context.Context, to servers, b *backends.Batch, jitter time.Duration) error {
 	if c.err == nil {
 		c.err = c.settle(ctx, to)
 	}
 	switch {
+	case c.apart && goredis.IsTryAgainError(c.err):
+		return cellByCell(ctx, to, b, jitter)
 	case c.eval.script == nil && c.trip != nil:
 		var n int64
 		if n, c.err = c.count(ctx, to); c.err == nil {
@@ -100,11 +103,46 @@ func (c *call) finish(ctx context.Context, to servers, b *backends.Batch) error 
 	return c.lane.named(c.err)
 }
 
+// cellByCell applies the operation of b, which has a previous cell, while its slot moves.
+// No server can look at both cells if one of them does not exist. The previous window is
+// over, so its count, which is read first, is as good a moment later.
+func cellByCell(ctx context.Context, to servers, b *backends.Batch, jitter time.Duration) error {
+	op := b.Ops[0]
+	prev := op.Look()
+	if op.Verb == backends.Reset {
+		prev = op.Reset()
+	}
+	prev.Key, prev.Prev, op.Prev = op.Prev, "", ""
+	before := backends.Batch{Ops: []backends.Op{prev}, Replies: make([]backends.Reply, 1)}
+	if err := apply(ctx, to, &before, jitter); err != nil {
+		return err
+	}
+	count := max(0, before.Replies[0].Value.Whole)
+	if op.Max != backends.NoMax {
+		op.Max.Whole -= backends.Share(count, op.WeightNum, op.WeightDen)
+	}
+	now := backends.Batch{Ops: []backends.Op{op}, Replies: b.Replies, Late: b.Late}
+	err := apply(ctx, to, &now, jitter)
+	b.Replies[0].Prev = count
+	b.Decide()
+	return err
+}
+
+// apply applies a batch whose cells live on one server.
+func apply(ctx context.Context, to servers, b *backends.Batch, jitter time.Duration) error {
+	c := newCall(b, jitter)
+	c.start(ctx, to)
+	return c.finish(ctx, to, b, jitter)
+}
+
 func (c *call) settle(ctx context.Context, to servers) error {
 	args, asking := c.eval.args, false
 	err := c.lane.wait(ctx, c.trip)
 	for redirects := 0; err != nil && ctx.Err() == nil; {
 		if goredis.IsTryAgainError(err) {
+			if c.apart {
+				break
+			}
 			redirects, asking = 0, false
 			err = c.tryAgain(ctx, to, args)
 			continue

@@ -33,7 +33,7 @@ func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func
 			return
 		}
 		c.done = true
-		if err := c.finish(ctx, s.servers, &c.part.Batch); err != nil {
+		if err := c.finish(ctx, s.servers, &c.part.Batch, s.jitter); err != nil {
 			_ = fail(&c.part.Batch, err)
 		}
 		answered(c.part)

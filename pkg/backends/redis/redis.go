@@ -121,9 +121,7 @@ func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
 		b.Refused = false
 		return nil
 	}
-	one := newCall(b, s.jitter)
-	one.start(ctx, s.servers)
-	if err := one.finish(ctx, s.servers, b); err != nil {
+	if err := apply(ctx, s.servers, b, s.jitter); err != nil {
 		return fail(b, err)
 	}
 	return b.Err()

@@ -375,6 +375,44 @@ func TestClusterReshardBetweenKeys(t *testing.T) {
 	}
 }
 
+// TestClusterReshardBetweenWindows: while a slot is moving, no server looks at both cells of
+// a sliding window if one of them does not exist. The window is decided all the same.
+func TestClusterReshardBetweenWindows(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 2, 0)
+	s := openCluster(t, cluster)
+	from, to := cluster.Masters[0], cluster.Masters[1]
+	tag := keyOn(t, from, "moves")
+	sliding := func(prev, key string) backends.Op {
+		op := hit("{" + tag + "}" + key)
+		op.Prev, op.Max.Whole, op.WeightNum, op.WeightDen = "{"+tag+"}"+prev, 2, 1, 1
+		return op
+	}
+	must(t, s, sliding("none", "first"))
+	slot := admin(t, from, "CLUSTER", "KEYSLOT", tag)
+	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
+	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	for _, c := range []struct {
+		op   backends.Op
+		want backends.Reply
+	}{
+		{sliding("none", "first"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 2}}},
+		{sliding("none", "first"), backends.Reply{Value: backends.Amount{Whole: 2}}},
+		{sliding("first", "second"), backends.Reply{Value: backends.Amount{}, Prev: 2}},
+		{sliding("none", "new"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}}},
+		{sliding("new", "newer"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}, Prev: 1}},
+		{sliding("new", "newer"), backends.Reply{Value: backends.Amount{Whole: 1}, Prev: 1}},
+		{sliding("first", "second").Reset(), backends.Reply{Admitted: 1}},
+		{sliding("none", "first"), backends.Reply{Admitted: 1, Value: backends.Amount{Whole: 1}}},
+	} {
+		r := must(t, s, c.op)[0]
+		c.want.Now, c.want.Until, c.want.RetryAt = r.Now, r.Until, r.RetryAt
+		if r != c.want {
+			t.Errorf("%s after %s: %+v, want %+v", c.op.Key, c.op.Prev, r, c.want)
+		}
+	}
+}
+
 // TestClusterReshardOnward: a call that was told TRYAGAIN goes on waiting when
 // its slot has got a new master and is moving on to a third one.
 func TestClusterReshardOnward(t *testing.T) {
