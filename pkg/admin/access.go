@@ -25,7 +25,9 @@ type caller struct {
 	who  string // the subject of the certificate, the name of the token, or unix
 	from string // the address, or the path of the socket
 	role role
-	here func() bool // whether the caller's token still counts, with that role
+	// stillAllowed looks the token up again: it reports whether the token counts and has
+	// at least this role.
+	stillAllowed func() bool
 }
 
 type callerKey struct{}
@@ -64,7 +66,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Rls-Role", c.role.String()) // tells the page whether it may offer changes
-	c.here = func() bool { return l.identify(r).role >= c.role }
+	c.stillAllowed = func() bool { return l.identify(r).role >= c.role }
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	if !isGRPC(r) {
 		l.route(w, r)
@@ -88,9 +90,10 @@ var (
 
 // isStatic reports whether a request asks for a file of the page.
 func isStatic(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
-		(r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/assets/"))
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && isPage(r.URL.Path)
 }
+
+func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/assets/") }
 
 func (l *listener) page(w http.ResponseWriter, r *http.Request) {
 	if l.options.Page == nil {

@@ -56,8 +56,6 @@ type Status interface {
 	RulesJSON() []byte
 	// Watch gives an update about once a second until ctx ends.
 	Watch(ctx context.Context) iter.Seq[[]byte]
-	// Events serves Watch as server-sent events until the request's context ends.
-	Events(http.ResponseWriter, *http.Request)
 }
 
 // Top knows the heavy hitters.
@@ -77,11 +75,11 @@ type API struct {
 	grpc     http.Handler
 }
 
-// At most mostCalls calls and mostStreams streams are under way; more are refused at
+// At most maxCalls calls and maxStreams streams are under way; more are refused at
 // once, so that a crowd of operators does not take the processor from requests.
 const (
-	mostCalls   = 64
-	mostStreams = 1024
+	maxCalls   = 64
+	maxStreams = 1024
 )
 
 // New returns an API.
@@ -89,8 +87,8 @@ func New(o Options) *API {
 	a := &API{
 		options: o,
 		audit:   newAudit(o.Audit),
-		calls:   make(chan struct{}, mostCalls),
-		streams: make(chan struct{}, mostStreams),
+		calls:   make(chan struct{}, maxCalls),
+		streams: make(chan struct{}, maxStreams),
 	}
 	a.grpc = a.newGRPC()
 	return a

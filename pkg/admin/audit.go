@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// mostAudited is the number of entries that the API keeps.
-const mostAudited = 1000
+// maxAudited is the number of entries that the API keeps.
+const maxAudited = 1000
 
 // audit keeps the last changes, and logs each of them.
 type audit struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	entries [mostAudited]AuditEntry // a ring
-	n       int                     // entries that were ever added
+	entries [maxAudited]AuditEntry // a ring
+	n       int                    // entries that were ever added
 }
 
 // AuditEntry is one change.
@@ -42,17 +42,17 @@ type AuditLog struct {
 
 func newAudit(log *slog.Logger) *audit { return &audit{log: log} }
 
-// mostKey bounds a key in the audit, in bytes.
-const mostKey = 1024
+// maxKey bounds a key in the audit, in bytes.
+const maxKey = 1024
 
 // add keeps and logs a change that the caller has just made.
 func (a *audit) add(by caller, e AuditEntry) {
 	e.Time, e.Who, e.From = time.Now().UTC(), by.who, by.from
-	if len(e.Key) > mostKey {
-		e.Key = e.Key[:mostKey] + "..."
+	if len(e.Key) > maxKey {
+		e.Key = e.Key[:maxKey] + "..."
 	}
 	a.mu.Lock()
-	a.entries[a.n%mostAudited] = e
+	a.entries[a.n%maxAudited] = e
 	a.n++
 	a.mu.Unlock()
 	fields := []any{"action", e.Action, "who", e.Who, "from", e.From, "domain", e.Domain, "rule", e.Rule, "key", e.Key}
@@ -66,10 +66,10 @@ func (a *audit) add(by caller, e AuditEntry) {
 func (a *audit) last(n int) AuditLog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n = min(n, a.n, mostAudited)
+	n = min(n, a.n, maxAudited)
 	log := AuditLog{Entries: make([]AuditEntry, 0, n)}
 	for i := range n {
-		log.Entries = append(log.Entries, a.entries[(a.n-1-i)%mostAudited])
+		log.Entries = append(log.Entries, a.entries[(a.n-1-i)%maxAudited])
 	}
 	return log
 }

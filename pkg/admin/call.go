@@ -33,12 +33,12 @@ func (a *API) call(method string, run func() (any, error)) (document any, err er
 	return run()
 }
 
-// everyLook is how often a stream looks whether its caller's token still counts.
-const everyLook = time.Second
+// lookEvery is the time between two looks whether the token of a stream's caller counts.
+const lookEvery = time.Second
 
-// stream runs a method that lasts as long as its caller likes: its context ends when
+// streamed runs a method that lasts as long as its caller likes: its context ends when
 // the process does, or when the caller's token no longer counts.
-func (a *API) stream(ctx context.Context, method string, run func(context.Context) error) (err error) {
+func (a *API) streamed(ctx context.Context, method string, run func(context.Context) error) (err error) {
 	select {
 	case a.streams <- struct{}{}:
 		defer func() { <-a.streams }()
@@ -50,9 +50,9 @@ func (a *API) stream(ctx context.Context, method string, run func(context.Contex
 	defer cancel()
 	defer context.AfterFunc(a.options.Ending, cancel)()
 	go func() {
-		look := time.NewTicker(everyLook)
+		look := time.NewTicker(lookEvery)
 		defer look.Stop()
-		for callerOf(ctx).here() {
+		for callerOf(ctx).stillAllowed() {
 			select {
 			case <-look.C:
 			case <-ctx.Done():
@@ -86,27 +86,40 @@ func (a *API) rules(context.Context, *pb.RulesRequest) (any, error) {
 	return json.RawMessage(a.options.Status.RulesJSON()), nil
 }
 
+// watch sends the updates of the status.
+func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send func(json.RawMessage) error) error {
+	if a.options.Status == nil {
+		return errNoStatus
+	}
+	for update := range a.options.Status.Watch(ctx) {
+		if err := send(update); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 const (
-	usualTop = 20
-	mostTop  = 1000
+	defaultTop = 20
+	maxTop     = 1000
 )
 
 func (a *API) top(_ context.Context, r *pb.TopRequest) (any, error) {
 	if a.options.Top == nil {
 		return nil, errNoTop
 	}
-	by, n := cmp.Or(r.GetBy(), "denied"), cmp.Or(int(r.GetN()), usualTop)
+	by, n := cmp.Or(r.GetBy(), "denied"), cmp.Or(int(r.GetN()), defaultTop)
 	if !slices.Contains([]string{"denied", "hits", "cost"}, by) {
 		return nil, invalid("by is %q: want denied, hits or cost", by)
 	}
-	if n < 1 || n > mostTop {
-		return nil, invalid("n is %d: want 1 to %d", n, mostTop)
+	if n < 1 || n > maxTop {
+		return nil, invalid("n is %d: want 1 to %d", n, maxTop)
 	}
 	return a.options.Top.Top(by, r.GetRule(), n), nil
 }
 
 func (a *API) auditLog(_ context.Context, r *pb.AuditRequest) (any, error) {
-	n := cmp.Or(int(r.GetN()), mostAudited)
+	n := cmp.Or(int(r.GetN()), maxAudited)
 	if n < 0 {
 		return nil, invalid("n is %d: want at least 1", n)
 	}

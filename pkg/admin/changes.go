@@ -45,8 +45,8 @@ type Count struct {
 // String is the count in the log's text format.
 func (c Count) String() string { return fmt.Sprintf("count %d, remaining %d", c.Count, c.Remaining) }
 
-// mostReason bounds a reason, in bytes, because the audit keeps it.
-const mostReason = 1024
+// maxReason bounds a reason, in bytes, because the audit keeps it.
+const maxReason = 1024
 
 func (a *API) reset(ctx context.Context, r *pb.ResetRequest) (any, error) {
 	switch {
@@ -144,8 +144,8 @@ func countOf(s *service.State) *Count {
 }
 
 func checkReason(reason string) error {
-	if n := len(reason); n > mostReason {
-		return invalid("reason has %d bytes: want at most %d", n, mostReason)
+	if n := len(reason); n > maxReason {
+		return invalid("reason has %d bytes: want at most %d", n, maxReason)
 	}
 	return nil
 }

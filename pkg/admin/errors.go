@@ -69,8 +69,8 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// mostDiscarded is the most bytes that are read of the body of a refused request.
-const mostDiscarded = 16 << 20
+// maxDiscarded is the most bytes that are read of the body of a refused request.
+const maxDiscarded = 16 << 20
 
 // refuse answers a request with an error, in the form of the request's protocol.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
@@ -84,7 +84,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	// Most clients read an answer only after they have sent the body, and the server
 	// closes the connection of a body that it has not read.
-	_, _ = io.CopyN(io.Discard, r.Body, mostDiscarded)
+	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
 	code := nameOf(err).http
 	if own := (*misuse)(nil); errors.As(err, &own) {
 		code = own.http

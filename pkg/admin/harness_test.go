@@ -240,14 +240,6 @@ func (idle) Watch(ctx context.Context) iter.Seq[[]byte] {
 	}
 }
 
-func (idle) Events(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	for update := range (idle{}).Watch(r.Context()) {
-		_, _ = w.Write([]byte("data: " + string(update) + "\n\n"))
-		_ = http.NewResponseController(w).Flush()
-	}
-}
-
 // oneRow is a table of one row, which shows how it was asked.
 type oneRow struct{}
 

@@ -3,13 +3,8 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"net/http"
-	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -59,57 +54,21 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 	return Progress{p, &Changes{DryRun: r.GetDryRun(), Matched: &p.Matched, Changed: p.Changed}}, err
 }
 
-// ResetMatching implements [pb.AdminServer].
-func (s rpc) ResetMatching(r *pb.ResetRequest, to grpc.ServerStreamingServer[pb.Progress]) error {
-	return s.streamMatching(to.Context(), "ResetMatching", r, func(p Progress) error {
-		message := new(pb.Progress)
-		if err := fill(message, p); err != nil {
-			return err
-		}
-		return to.Send(message)
-	})
-}
-
-// eventStream is the media type of server-sent events.
-const eventStream = "text/event-stream"
-
-// matchingEvents serves a reset of all cells of a rule as server-sent events: the
-// progress, and at last the event done or the event error.
-func (l *listener) matchingEvents(w http.ResponseWriter, r *http.Request, request *pb.ResetRequest) {
-	begun := false
-	send := func(document any, event string) error {
-		if !begun {
-			begun = true
-			w.Header().Set("Content-Type", eventStream)
-		}
-		data, err := json.Marshal(document)
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%sdata: %s\n\n", event, data)
-		}
-		return errors.Join(err, http.NewResponseController(w).Flush())
-	}
-	err := l.streamMatching(r.Context(), r.URL.Path, request, func(p Progress) error { return send(p, "") })
-	switch {
-	case err == nil:
-	case begun:
-		_ = send(problemOf(err), "event: error\n")
-	default:
-		refuse(w, r, err)
-	}
-}
-
-func wantsEvents(r *http.Request) bool { return strings.HasPrefix(r.Header.Get("Accept"), eventStream) }
-
-// streamMatching is resetMatching as a stream, which ends with Done.
-func (a *API) streamMatching(ctx context.Context, method string, r *pb.ResetRequest, tell func(Progress) error) error {
+// resetMatchingStream is resetMatching as a stream, which ends with Done.
+func (a *API) resetMatchingStream(ctx context.Context, r *pb.ResetRequest, send func(json.RawMessage) error) error {
 	if !r.GetAllMatching() || len(r.GetDescriptors()) > 0 {
 		return invalid("want all_matching with a domain and a rule, and no descriptors")
 	}
-	return a.stream(ctx, method, func(ctx context.Context) error {
-		done, err := a.resetMatching(ctx, r, tell)
+	tell := func(p Progress) error {
+		document, err := json.Marshal(p)
 		if err != nil {
 			return err
 		}
-		return tell(done)
-	})
+		return send(document)
+	}
+	done, err := a.resetMatching(ctx, r, tell)
+	if err != nil {
+		return err
+	}
+	return tell(done)
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -16,46 +17,42 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pb "example.org/rls/pkg/admin/adminpb"
 )
 
 const (
-	// mostBytes bounds the body of a request, and bodyWithin the time to read it.
-	mostBytes  = 1 << 20
+	// maxBody bounds the body of a request in bytes, and bodyWithin the time to read it.
+	maxBody    = 1 << 20
 	bodyWithin = 10 * time.Second
 )
 
-// route is a method of the API over HTTP.
+// route is a method of the API. It has an answer or a stream.
 type route struct {
-	verb string // GET or POST
-	role role
-	// request returns an empty message for the body or the query.
-	request func() proto.Message
+	method string // of the gRPC service
+	verb   string // GET or POST
+	path   string // over HTTP
+	role   role
 	// answer returns the document of the answer.
 	answer func(a *API, ctx context.Context, request proto.Message) (any, error)
+	// stream sends documents until it is done, ctx ends or send fails.
+	stream func(a *API, ctx context.Context, request proto.Message, send func(document json.RawMessage) error) error
 }
 
-// routes are all paths but those of the page and /v1/events.
-var routes = map[string]route{
-	"/v1/status":  {http.MethodGet, reader, message[pb.StatusRequest], answer((*API).status)},
-	"/v1/rules":   {http.MethodGet, reader, message[pb.RulesRequest], answer((*API).rules)},
-	"/v1/top":     {http.MethodGet, reader, message[pb.TopRequest], answer((*API).top)},
-	"/v1/audit":   {http.MethodGet, reader, message[pb.AuditRequest], answer((*API).auditLog)},
-	"/v1/explain": {http.MethodPost, reader, message[pb.LookRequest], answer((*API).explain)},
-	"/v1/get":     {http.MethodPost, reader, message[pb.LookRequest], answer((*API).get)},
-	"/v1/reset":   {http.MethodPost, writer, message[pb.ResetRequest], answer((*API).reset)},
-	"/v1/grant":   {http.MethodPost, writer, message[pb.GrantRequest], answer((*API).grant)},
-}
-
-const eventsPath = "/v1/events"
-
-// message returns an empty message of the type T.
-func message[T any, M interface {
-	*T
-	proto.Message
-}]() proto.Message {
-	return M(new(T))
+// routes are all methods. Of two with the same path the second is for callers who
+// accept server-sent events.
+var routes = []route{
+	{"Status", http.MethodGet, "/v1/status", reader, answer((*API).status), nil},
+	{"Rules", http.MethodGet, "/v1/rules", reader, answer((*API).rules), nil},
+	{"Top", http.MethodGet, "/v1/top", reader, answer((*API).top), nil},
+	{"Audit", http.MethodGet, "/v1/audit", reader, answer((*API).auditLog), nil},
+	{"Watch", http.MethodGet, "/v1/events", reader, nil, stream((*API).watch)},
+	{"Explain", http.MethodPost, "/v1/explain", reader, answer((*API).explain), nil},
+	{"Get", http.MethodPost, "/v1/get", reader, answer((*API).get), nil},
+	{"Reset", http.MethodPost, "/v1/reset", writer, answer((*API).reset), nil},
+	{"ResetMatching", http.MethodPost, "/v1/reset", writer, nil, stream((*API).resetMatchingStream)},
+	{"Grant", http.MethodPost, "/v1/grant", writer, answer((*API).grant), nil},
 }
 
 // answer lets a method take a message of any type; it is called with its own type only.
@@ -65,42 +62,75 @@ func answer[M proto.Message](method func(*API, context.Context, M) (any, error))
 	}
 }
 
+// stream is answer for a method that streams.
+func stream[M proto.Message](method func(*API, context.Context, M, func(json.RawMessage) error) error) func(*API, context.Context, proto.Message, func(json.RawMessage) error) error {
+	return func(a *API, ctx context.Context, request proto.Message, send func(json.RawMessage) error) error {
+		return method(a, ctx, request.(M), send)
+	}
+}
+
+// messages returns empty messages for the request and for an answer of the method.
+func (r *route) messages() (request, reply proto.Message) {
+	method := methods.ByName(protoreflect.Name(r.method))
+	return message(method.Input()), message(method.Output())
+}
+
+// methods describes the methods of the gRPC service.
+var methods = pb.File_pkg_admin_adminpb_admin_proto.Services().ByName("Admin").Methods()
+
+func message(of protoreflect.MessageDescriptor) proto.Message {
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(of.FullName())
+	if err != nil {
+		panic(err) // the package of each generated message registers it
+	}
+	return kind.New().Interface()
+}
+
+// routeAt is the route of a request over HTTP, or nil.
+func routeAt(r *http.Request) (found *route) {
+	events := strings.HasPrefix(r.Header.Get("Accept"), eventStream)
+	for i := range routes {
+		if to := &routes[i]; to.path == r.URL.Path && (found == nil || events) {
+			found = to
+		}
+	}
+	return found
+}
+
 // route answers a request over HTTP whose caller is known.
 func (l *listener) route(w http.ResponseWriter, r *http.Request) {
-	to, known := routes[r.URL.Path]
-	verbs := []string{to.verb}
-	switch {
-	case r.URL.Path == eventsPath, r.URL.Path == "/", strings.HasPrefix(r.URL.Path, "/assets/"):
-		known, verbs = true, []string{http.MethodGet}
+	to := routeAt(r)
+	verb := http.MethodGet
+	if to != nil {
+		verb = to.verb
 	}
-	if verbs[0] == http.MethodGet {
+	verbs := []string{verb}
+	if verb == http.MethodGet {
 		verbs = append(verbs, http.MethodHead)
 	}
 	switch {
-	case !known:
+	case to == nil && !isPage(r.URL.Path):
 		refuse(w, r, status.Error(codes.NotFound, "there is no such path"))
 	case !slices.Contains(verbs, r.Method):
 		w.Header().Set("Allow", strings.Join(verbs, ", "))
-		refuse(w, r, overHTTP(http.StatusMethodNotAllowed, codes.Unimplemented, "want the method %s", verbs[0]))
+		refuse(w, r, overHTTP(http.StatusMethodNotAllowed, codes.Unimplemented, "want the method %s", verb))
 	case callerOf(r.Context()).role < to.role:
 		refuse(w, r, errReadOnly)
-	case r.URL.Path == eventsPath:
-		l.events(w, r)
 	default:
 		l.answer(w, r, to)
 	}
 }
 
 // answer calls the method of a route.
-func (l *listener) answer(w http.ResponseWriter, r *http.Request, to route) {
-	request := to.request()
+func (l *listener) answer(w http.ResponseWriter, r *http.Request, to *route) {
+	request, _ := to.messages()
 	if err := read(w, r, request); err != nil {
 		refuse(w, r, err)
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	if reset, ok := request.(*pb.ResetRequest); ok && wantsEvents(r) {
-		l.matchingEvents(w, r, reset)
+	if to.stream != nil {
+		l.events(w, r, to, request)
 		return
 	}
 	document, err := l.call(r.URL.Path, func() (any, error) { return to.answer(l.API, r.Context(), request) })
@@ -111,12 +141,51 @@ func (l *listener) answer(w http.ResponseWriter, r *http.Request, to route) {
 	writeJSON(w, http.StatusOK, document)
 }
 
+const (
+	// eventStream is the media type of server-sent events.
+	eventStream = "text/event-stream"
+	// sendWithin is the longest time that a caller may take to read an event.
+	sendWithin = 10 * time.Second
+)
+
+// events serves the documents of a stream as server-sent events without names. An error
+// after the first of them is the event error.
+func (l *listener) events(w http.ResponseWriter, r *http.Request, to *route, request proto.Message) {
+	w.Header().Set("Content-Type", eventStream)
+	if r.Method == http.MethodHead {
+		return
+	}
+	begun := false
+	connection := http.NewResponseController(w)
+	send := func(name string, document []byte) error {
+		begun = true
+		_ = connection.SetWriteDeadline(time.Now().Add(sendWithin)) // HTTP/2 through h2c lacks it
+		for _, part := range [][]byte{[]byte(name), []byte("data: "), document, []byte("\n\n")} {
+			if _, err := w.Write(part); err != nil {
+				return err
+			}
+		}
+		return connection.Flush()
+	}
+	err := l.streamed(r.Context(), r.URL.Path, func(ctx context.Context) error {
+		return to.stream(l.API, ctx, request, func(document json.RawMessage) error { return send("", document) })
+	})
+	switch {
+	case err == nil:
+	case begun:
+		document, _ := json.Marshal(problemOf(err)) // two strings
+		_ = send("event: error\n", document)
+	default:
+		refuse(w, r, err)
+	}
+}
+
 // read reads a message from the body of a POST, else from the query.
 func read(w http.ResponseWriter, r *http.Request, to proto.Message) error {
 	if r.Method != http.MethodPost {
 		return readQuery(r.URL.RawQuery, to.ProtoReflect())
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBytes))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return overHTTP(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "the body is too large: want at most %d bytes", tooLarge.Limit)
 	}
@@ -152,21 +221,4 @@ func readQuery(query string, to protoreflect.Message) error {
 		to.Set(field, protoreflect.ValueOfInt32(int32(number)))
 	}
 	return nil
-}
-
-// events serves the updates of the status.
-func (l *listener) events(w http.ResponseWriter, r *http.Request) {
-	err := l.stream(r.Context(), r.URL.Path, func(ctx context.Context) error {
-		if l.options.Status == nil {
-			return errNoStatus
-		}
-		if r.Method != http.MethodHead {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-			l.options.Status.Events(w, r.WithContext(ctx))
-		}
-		return nil
-	})
-	if err != nil {
-		refuse(w, r, err)
-	}
 }

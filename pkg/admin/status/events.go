@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
-	"net/http"
 	"time"
 )
 
@@ -102,27 +101,6 @@ func (s *Status) Watch(ctx context.Context) iter.Seq[[]byte] {
 			if at = s.latest.Load(); at.end {
 				return
 			}
-		}
-	}
-}
-
-// sendTimeout is the longest time that a listener may take to read an event.
-const sendTimeout = 10 * time.Second
-
-// Events serves [Status.Watch] as server-sent events without names.
-func (s *Status) Events(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	connection := http.NewResponseController(w)
-	for text := range s.Watch(r.Context()) {
-		_ = connection.SetWriteDeadline(time.Now().Add(sendTimeout)) // HTTP/2 through h2c lacks it
-		for _, part := range [][]byte{[]byte("data: "), text, []byte("\n\n")} {
-			if _, err := w.Write(part); err != nil {
-				return
-			}
-		}
-		if connection.Flush() != nil {
-			return
 		}
 	}
 }

@@ -4,7 +4,7 @@
 //
 // [Status] is a [service.Observer]. On the way of a request it does one atomic addition,
 // and one for each descriptor that has a limit; everything else happens once a second in
-// [Status.Run], also the document that all listeners of [Status.Events] get. Its memory
+// [Status.Run], also the document that all listeners of [Status.Watch] get. Its memory
 // is bounded: [maxHistories] rules have a history, and the others only totals.
 //
 // The package leaves tokens, routes and other methods than GET to package admin.
@@ -145,7 +145,7 @@ func (s *Status) Warned(warnings []string) {
 	s.force.warnings = warnings[:min(len(warnings), maxWarnings)]
 }
 
-// Run ends each second, and then makes what [Status.Events] sends, until ctx ends. Then it
+// Run ends each second, and then makes what [Status.Watch] sends, until ctx ends. Then it
 // ends all listeners.
 func (s *Status) Run(ctx context.Context) error {
 	// In the middle of a second of the clock, so that a tick that is a little early or

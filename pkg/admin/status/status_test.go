@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -227,20 +225,6 @@ func TestEventsAfterTheEnd(t *testing.T) {
 			t.Errorf("%d events, want the first one only", events)
 		}
 	})
-}
-
-func TestServerSentEvents(t *testing.T) {
-	s := status.New(status.Options{Version: "1\n\n2"})
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	_ = s.Run(ctx)
-	w := httptest.NewRecorder()
-	s.Events(w, httptest.NewRequest(http.MethodGet, "/v1/events", nil))
-	body := w.Body.String()
-	if w.Header().Get("Content-Type") != "text/event-stream" || !strings.HasPrefix(body, "data: {") ||
-		strings.Count(body, "\n") != 2 || !strings.HasSuffix(body, "}\n\n") {
-		t.Errorf("%v\n%s", w.Header(), body)
-	}
 }
 
 func TestHealth(t *testing.T) {
