@@ -87,9 +87,9 @@ func TestNoDrift(t *testing.T) {
 	}
 }
 
-// TestRaisedLimitKeepsItsCounters: after 10 hits of 10 an hour the limit is 20 an
-// hour. A count goes on; a bucket is still empty and fills at the new rate.
-func TestRaisedLimitKeepsItsCounters(t *testing.T) {
+// TestRaisedLimit: after 10 hits of 10 an hour the limit is 20 an hour. A count goes
+// on; a bucket is another one, and full.
+func TestRaisedLimit(t *testing.T) {
 	for s := range algorithms.Names() {
 		spec := algorithms.Spec{Strategy: algorithms.Strategy(s), Requests: 10, Window: time.Hour}
 		if spec.Strategy == algorithms.GCRA {
@@ -104,8 +104,11 @@ func TestRaisedLimitKeepsItsCounters(t *testing.T) {
 		}
 		spec.Requests, spec.Burst = 20, spec.Burst*2
 		d := c.charge(mustNew(t, spec), algorithms.Charge{Now: epoch, Cost: 1})
-		counts := spec.Strategy <= algorithms.SlidingLog
-		if counts && (!d.Allowed || d.Remaining != 9) || !counts && d.RetryAfter != 3*time.Minute {
+		want := int64(9)
+		if spec.Strategy >= algorithms.TokenBucket {
+			want = 19
+		}
+		if !d.Allowed || d.Remaining != want {
 			t.Errorf("%v: raised to 20 after 10 hits: %+v", spec.Strategy, d)
 		}
 	}
@@ -139,8 +142,8 @@ func TestTwiceInARefusedRequest(t *testing.T) {
 	}
 }
 
-// TestKeys: limits that differ in strategy or window have different keys, a
-// raised limit keeps its key.
+// TestKeys: limits that differ in strategy or window have different keys, and so have
+// buckets that differ in their terms. Other raised limits keep their key.
 func TestKeys(t *testing.T) {
 	key := func(s algorithms.Spec, now int64) string {
 		var op backends.Op
@@ -174,9 +177,11 @@ func TestKeys(t *testing.T) {
 		t.Errorf("keys of a sliding window: %q and %q", op.Key, op.Prev)
 	}
 	for want, spec := range map[string]algorithms.Spec{
-		"p:{d|k=v}|1h|500016":   base,
-		"p:{d|k=v}|sw1h|500016": {Strategy: algorithms.SlidingWindow, Requests: 1, Window: time.Hour},
-		"p:{d|k=v}|tb1h":        {Strategy: algorithms.TokenBucket, Requests: 1, Window: time.Hour},
+		"p:{d|k=v}|1h|500016":          base,
+		"p:{d|k=v}|sw1h|500016":        {Strategy: algorithms.SlidingWindow, Requests: 1, Window: time.Hour},
+		"p:{d|k=v}|tb1h:10:10":         {Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour},
+		"p:{d|k=v}|gcra30d:10:1":       {Strategy: algorithms.GCRA, Requests: 10, Window: 30 * 24 * time.Hour},
+		"p:{d|k=v}|lb1h:10:2:12000000": {Strategy: algorithms.LeakyBucket, Requests: 10, Window: time.Hour, Burst: 2, MaxDelay: 12 * time.Second},
 	} {
 		mustNew(t, spec).Plan(&op, algorithms.Identity{Prefix: "p:", ID: []byte("d|k=v"), OneSlot: true}, algorithms.Charge{Now: epoch, Cost: 1})
 		if op.Key != want || op.Prev != "" && op.Prev != "p:{d|k=v}|sw1h|500015" {

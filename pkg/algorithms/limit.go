@@ -66,7 +66,7 @@ type Limit struct {
 	tolerance  backends.Amount // burst × interval
 	den        int64
 	weightUnit int64           // µs that one unit of a sliding window's weight stands for
-	tag        string          // names strategy and window in the cell's key
+	tag        string          // names strategy and window in the cell's key, and a bucket's terms
 	lease      *backends.Lease // nil without Spec.Lease
 }
 
@@ -82,11 +82,14 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.checkOptions(); err != nil {
 		return nil, err
 	}
-	l.tag = "|" + l.row.tag(l) + formatWindow(spec.Window)
 	if l.row.prepare != nil {
 		if err := l.row.prepare(l); err != nil {
 			return nil, err
 		}
+	}
+	l.tag = "|" + l.row.tag(l) + formatWindow(spec.Window)
+	if l.row.burst {
+		l.tag += l.terms()
 	}
 	if err := l.prepareLease(); err != nil {
 		return nil, err
@@ -201,13 +204,9 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	}
 	l.row.plan(l, op, c)
 	if l.Requests == 0 && c.Cost > 0 && !c.Refund {
-		op.Max = beyondCredit
+		op.Max = backends.NoRoom // denies also hits that were granted before it was lowered to 0
 	}
 }
-
-// beyondCredit is an Op.Max below every cell, so that a limit of 0 denies also hits
-// that were granted before it was lowered to 0.
-var beyondCredit = backends.Amount{Whole: -backends.MaxValue}
 
 // Judge turns the store's reply to a planned op into a decision, as of r.Now.
 // r.Err must be nil.
@@ -255,8 +254,10 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 // Paired reports whether a decision reads two cells: that of the window before, too.
 func (l *Limit) Paired() bool { return l.row.paired }
 
-// IDOf returns Identity.ID of a key that l makes for a cell that counts at now, with
-// that Identity.Prefix and OneSlot and without ByStart. ok is false for other keys.
+// IDOf returns Identity.ID of a key that l, or the same strategy and window with other
+// amounts, makes for a cell that counts at now, with that Identity.Prefix and OneSlot
+// and without ByStart. So it knows the buckets of overrides, and those from before a
+// change of the rule. ok is false for other keys.
 func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok bool) {
 	buckets := []int64{-1}
 	if l.row.bucketed && !l.FromFirstHit {
@@ -265,10 +266,16 @@ func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok
 	if l.row.paired {
 		buckets = append(buckets, buckets[0]-1)
 	}
+	if l.row.burst {
+		key = withoutTerms(key)
+	}
 	const mark = "\x00" // in place of an ID
 	for _, bucket := range buckets {
 		model, _ := l.key(Identity{Prefix: prefix, ID: []byte(mark), OneSlot: oneSlot}, bucket)
 		before, after, _ := strings.Cut(model[len(prefix):], mark)
+		if l.row.burst {
+			after = withoutTerms(after)
+		}
 		if rest, found := strings.CutPrefix(key, prefix+before); found {
 			if id, ok = strings.CutSuffix(rest, after); ok {
 				return id, true

@@ -85,7 +85,9 @@ func inFirstHitWindow(past []hit, now, window int64) (n int64) {
 }
 
 // TestAgainstModels compares the decisions on random traffic, and the remaining
-// hits, reset and retry-after that they promise, with the rules above.
+// hits, reset and retry-after that they promise, with the rules above. Other limits on
+// the same key, as overrides and changed rules have them, take part in the traffic:
+// windows and logs share their cells with them, a bucket has its own hits only.
 func TestAgainstModels(t *testing.T) {
 	for _, spec := range []algorithms.Spec{
 		{Strategy: algorithms.FixedWindow, Requests: 7, Window: 10 * time.Second},
@@ -96,11 +98,17 @@ func TestAgainstModels(t *testing.T) {
 		{Strategy: algorithms.GCRA, Requests: 7, Window: 10 * time.Second, Burst: 1},
 		{Strategy: algorithms.LeakyBucket, Requests: 3, Window: time.Second, Burst: 2},
 	} {
+		specs := []algorithms.Spec{spec, spec, spec, spec}
+		specs[1].Requests, specs[1].Burst = 0, 0
+		specs[2].Requests = 10_000
+		if specs[3].Requests++; spec.Burst > 0 {
+			specs[3].Burst++
+		}
 		t.Run(fmt.Sprintf("%v from_first_hit=%v", spec.Strategy, spec.FromFirstHit), func(t *testing.T) {
 			seed := rand.Uint64()
 			rng := rand.New(rand.NewPCG(seed, 0))
-			for range 100 {
-				runModel(t, rng, spec)
+			for i := range 200 {
+				runModel(t, rng, specs[:1+i%len(specs)])
 				if t.Failed() {
 					t.Fatalf("seed %d", seed)
 				}
@@ -109,39 +117,50 @@ func TestAgainstModels(t *testing.T) {
 	}
 }
 
-func runModel(t *testing.T, rng *rand.Rand, spec algorithms.Spec) {
-	l, c := mustNew(t, spec), newCells()
+func runModel(t *testing.T, rng *rand.Rand, specs []algorithms.Spec) {
+	c := newCells()
 	ms := int64(1000)
-	var past []hit
+	histories := make([][]hit, len(specs)) // of cells
 	now := epoch
 	for range 100 {
+		which := rng.IntN(len(specs))
+		spec, past := specs[which], &histories[0]
+		bucket := spec.Strategy >= algorithms.TokenBucket
+		if bucket {
+			past = &histories[which]
+		}
+		l := mustNew(t, spec)
 		// Whole milliseconds: weights of a sliding window have that resolution.
-		now += rng.Int64N(3*spec.Window.Milliseconds()/int64(spec.Requests)) * ms
-		cost := 1 + rng.Int64N(3)
-		charge := algorithms.Charge{Now: now, Cost: uint64(cost), AdmittedOnly: true}
-		want := admits[spec.Strategy](spec, past, now, cost)
+		now += rng.Int64N(3*spec.Window.Milliseconds()/int64(specs[0].Requests)) * ms
+		cost := rng.Int64N(4)
+		charge := algorithms.Charge{Now: now, Cost: uint64(cost), AdmittedOnly: true, Refund: bucket && rng.IntN(8) == 0}
+		want := charge.Refund || admits[spec.Strategy](spec, *past, now, cost)
 		d := c.charge(l, charge)
 		if d.Allowed != want {
-			t.Errorf("cost %d at %d: allowed %v, want %v\npast %v", cost, now-epoch, d.Allowed, want, past)
+			t.Errorf("%+v, %+v at %d: allowed %v, want %v\npast %v", spec, charge, now-epoch, d.Allowed, want, *past)
 			return
 		}
-		if d.Allowed {
-			past = append(past, hit{now, cost})
-		} else {
-			checkRetryAfter(t, spec, past, now, cost, d)
+		switch {
+		case charge.Refund:
+			*past = append(*past, hit{now, -cost})
+		case cost == 0: // charges nothing
+		case d.Allowed:
+			*past = append(*past, hit{now, cost})
+		default:
+			checkRetryAfter(t, spec, *past, now, cost, d)
 		}
-		for n := int64(1); n <= d.Remaining+1; n++ {
-			if admits[spec.Strategy](spec, past, now, n) != (n <= d.Remaining) {
-				t.Errorf("remaining is %d, but a cost of %d is a different matter\npast %v", d.Remaining, n, past)
+		for _, n := range []int64{1, d.Remaining, d.Remaining + 1} {
+			if n > 0 && admits[spec.Strategy](spec, *past, now, n) != (n <= d.Remaining) {
+				t.Errorf("remaining is %d, but a cost of %d is a different matter\npast %v", d.Remaining, n, *past)
 				return
 			}
 		}
-		full := int64(max(spec.Burst, spec.Requests))
+		full := int64(spec.Requests)
 		if spec.Burst > 0 {
 			full = int64(spec.Burst)
 		}
-		if !admits[spec.Strategy](spec, past, now+d.Reset.Microseconds(), full) {
-			t.Errorf("reset is in %v, but the full quota is not back then\npast %v", d.Reset, past)
+		if !admits[spec.Strategy](spec, *past, now+d.Reset.Microseconds(), full) {
+			t.Errorf("reset is in %v, but the full quota is not back then\npast %v", d.Reset, *past)
 			return
 		}
 	}
@@ -157,7 +176,7 @@ func checkRetryAfter(t *testing.T, spec algorithms.Spec, past []hit, now, cost i
 		capacity = int64(spec.Burst)
 	}
 	if cost > capacity {
-		if d.RetryAfter != spec.Window {
+		if d.RetryAfter != spec.Window && spec.Strategy != algorithms.FixedWindow {
 			t.Errorf("a cost of %d never passes; retry after %v, want one window", cost, d.RetryAfter)
 		}
 		return

@@ -38,8 +38,12 @@ func (a Amount) Sub(b Amount, den int64) Amount {
 	return Amount{w, f}
 }
 
-// NoMax is an Op.Max above every value: the step always charges.
-var NoMax = Amount{Whole: math.MaxInt64}
+var (
+	// NoMax is an Op.Max above every value: the step always charges.
+	NoMax = Amount{Whole: math.MaxInt64}
+	// NoRoom is an Op.Max below every value, also below credit: the step never charges.
+	NoRoom = Amount{Whole: -MaxValue}
+)
 
 // ceil is the amount rounded up to whole units.
 func (a Amount) ceil() int64 {

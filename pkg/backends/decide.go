@@ -104,14 +104,18 @@ func (b *Batch) Passes(i int) bool {
 }
 
 // Settled is the operation that charges operation i exactly as often as Charges
-// says; if that is 0 times, it only reads the cell.
+// says; if that is 0 times, it is denied, or reads the cell if i is a refund.
 func (b *Batch) Settled(i int) Op {
-	times := b.Charges(i)
-	if times == 0 {
-		return b.Ops[i].Look()
+	op, times := b.Ops[i], b.Charges(i)
+	switch {
+	case times > 0:
+		op.Max, op.Times = NoMax, times
+	case op.Refund:
+		return op.Look()
+	default:
+		op.Max = NoRoom
 	}
-	op := b.Ops[i]
-	op.Max, op.Times, op.ChargeDenied = NoMax, times, false
+	op.ChargeDenied = false
 	return op
 }
 

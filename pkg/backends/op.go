@@ -160,14 +160,13 @@ type Op struct {
 	Prev string
 
 	Now int64  // microseconds since the epoch
-	By  Amount // cost >= 0; 0 checks only. Hits, or microseconds for a Meter
+	By  Amount // cost >= 0; 0 only reads (ReadOnly). Hits, or microseconds for a Meter
 	Den int64  // denominator of By, Max and Furthest, >= 1
 	Max Amount // highest value the cell may reach by this step, or NoMax
-	// Furthest, for a Meter, is the highest value that this limit can reach: Now
-	// plus the time in which an empty bucket of this limit fills, or NoMax.
-	// Furthest is at least Now, and at least Max unless Max is NoMax. The step
-	// lowers a cell that is more than Skew above Furthest to Furthest, also when it
-	// charges nothing.
+	// Furthest, for a Meter, is the highest value that the operations on this cell can
+	// reach: Now plus the time in which an empty bucket fills, or NoMax. Furthest is at
+	// least Now, and at least Max unless Max is NoMax. A cell more than Skew above it
+	// was charged by a clock that was ahead, and counts as Furthest (Cell.Step).
 	Furthest Amount
 	// Least, of a Grant, is the lowest value that it may leave: the count, the sum of a
 	// List's costs, or the distance of a Meter from Now; <= 0.
@@ -179,9 +178,9 @@ type Op struct {
 
 	WeightNum, WeightDen int64 // share of Prev, 0 <= num <= den <= 2^35
 	// Until, for a Counter, is when the cell ends, > Now. With the span
-	// FirstHit or EveryHit it is the latest end that this limit can reach: the
-	// step lowers a later end to Until, also when it charges nothing. For a Grant on
-	// a Meter it is when the credit ends.
+	// FirstHit or EveryHit it is the latest end that this limit can reach: a later
+	// end counts as Until (Cell.Step). For a Grant on a Meter it is when the credit
+	// ends.
 	Until  int64
 	Window int64 // List: how long a cost counts, > 0
 
@@ -209,6 +208,10 @@ type Lease struct {
 func (o *Op) Unconditional() bool {
 	return o.Verb == Charge && (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0
 }
+
+// ReadOnly reports whether the operation reads its cell and changes nothing: it is a
+// look, or a check of a limit. No store writes anything for it, not even a lifetime.
+func (o *Op) ReadOnly() bool { return o.Verb == Charge && o.By == Amount{} }
 
 // Look is the operation that reads o's cell and charges nothing.
 func (o Op) Look() Op {

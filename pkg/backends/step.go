@@ -17,12 +17,14 @@ type Cell struct {
 // of Op.Prev's cell (0 without one). Step defines the effect of an operation on a
 // Counter and a Meter for every store; stores written in Go call it.
 //
-// Step lowers a value that the limit cannot reach: a meter more than Skew above
-// Op.Furthest to Op.Furthest, and an end after Op.Until to Op.Until, for a counter
-// whose window starts at a hit. The returned cell is lowered even if op charges
-// nothing. A meter less far above Furthest was raised by a process whose clock is
+// A clock that was ahead leaves values that the limit cannot reach: a meter above
+// Op.Furthest, or, for a counter whose window starts at a hit, an end after Op.Until.
+// Step takes a meter more than Skew above Furthest for Furthest, and such an end for
+// Until. The returned cell is lowered so, even if op is denied, unless op is ReadOnly.
+// A meter less far above Furthest was raised by a process whose clock is a little
 // ahead: to lower it would give that process room again with each operation.
 func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
+	found := c
 	ceiling := op.Max
 	if op.Kind == Meter {
 		c = c.meterAt(op)
@@ -45,10 +47,12 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	default:
 		v, admitted = charge(v, op, ceiling)
 	}
-	charged := op.By != (Amount{}) && (admitted > 0 || op.ChargeDenied)
-	return c.commit(op, v, charged), Reply{
-		Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged),
+	charged := !op.ReadOnly() && (admitted > 0 || op.ChargeDenied)
+	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged)}
+	if op.ReadOnly() {
+		return found, r
 	}
+	return c.commit(op, v, charged), r
 }
 
 // counterAt is the counter as op finds it.
@@ -65,9 +69,6 @@ func (c Cell) counterAt(op *Op) Cell {
 // meterAt is the meter as op finds it: at least Now, at most Furthest + Skew, and
 // with credit below Now.
 func (c Cell) meterAt(op *Op) Cell {
-	if c.Value.Frac >= op.Den {
-		c.Value.Frac = op.Den - 1 // written by a limit with another denominator
-	}
 	if c.Value.Whole < 0 && op.Now < c.Until {
 		c.Value.Whole += op.Now
 		return c
@@ -183,16 +184,19 @@ type Log []Entry
 // Step applies op to the log in place and returns the log after it. It defines
 // the effect of an operation on a List for every store.
 //
-// A clock that was set back leaves charges dated after Op.Now. Step dates them
-// Op.Now, even if op charges nothing.
+// A clock that was set back leaves charges dated after Op.Now. Step takes them for
+// charges of Op.Now. The returned log is without the costs that have left the window
+// and with the new dates, even if op is denied, unless op is ReadOnly.
 func (l Log) Step(op *Op) (Log, Reply) {
-	keep := 0
+	found, keep := l, 0
 	for keep < len(l) && l[keep].At <= op.Now-op.Window {
 		keep++
 	}
-	l = append(l[:0], l[keep:]...)
-	for i := len(l) - 1; i >= 0 && l[i].At > op.Now; i-- {
-		l[i].At = op.Now
+	if l = l[keep:]; !op.ReadOnly() {
+		l = append(found[:0], l...)
+		for i := len(l) - 1; i >= 0 && l[i].At > op.Now; i-- {
+			l[i].At = op.Now
+		}
 	}
 	var used int64
 	for _, e := range l {
@@ -203,7 +207,7 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	case op.Verb != Charge:
 		l, used = l.steer(op, used)
 	case op.Refund:
-		l, used = l.giveBack(used, op.By.Whole*op.Times)
+		l, used = l.giveBack(used, op)
 	default:
 		admitted = fits(used, op)
 		if cost := op.By.Whole * admitted; cost > 0 {
@@ -213,10 +217,13 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	}
 	r := Reply{Now: op.Now, Admitted: admitted, Value: Amount{Whole: used}, Until: op.Now, RetryAt: op.Now}
 	if n := len(l); n > 0 {
-		r.Until = l[n-1].At + op.Window
+		r.Until = min(l[n-1].At, op.Now) + op.Window
 	}
 	if admitted < op.Times {
 		r.RetryAt = l.retryAt(used, op)
+	}
+	if op.ReadOnly() {
+		return found, r
 	}
 	return l, r
 }
@@ -233,8 +240,13 @@ func fits(used int64, op *Op) int64 {
 	return min(op.Times, room/op.By.Whole)
 }
 
-// giveBack takes cost off the newest charges. Grants stay.
-func (l Log) giveBack(used, cost int64) (Log, int64) {
+// giveBack takes op's costs off the newest charges. Grants stay, and a refund that is
+// no Undo does not add to them: it leaves the log empty at least.
+func (l Log) giveBack(used int64, op *Op) (Log, int64) {
+	cost := op.By.Whole * op.Times
+	if !op.Undo {
+		cost = min(cost, max(used, 0))
+	}
 	for i := len(l) - 1; i >= 0 && cost > 0; i-- {
 		if l[i].Cost < 0 {
 			continue
@@ -259,7 +271,7 @@ func (l Log) retryAt(used int64, op *Op) int64 {
 	for _, e := range l {
 		used -= e.Cost
 		if used+op.By.Whole <= op.Max.Whole {
-			return e.At + op.Window
+			return min(e.At, op.Now) + op.Window
 		}
 	}
 	return math.MaxInt64

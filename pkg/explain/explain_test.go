@@ -181,7 +181,7 @@ func TestJSONWithStates(t *testing.T) {
 	for _, want := range []string{
 		`"rules":{"source":"file","path":"/rules","hash":"1f","loaded":"1970-01-01T00:00:01Z"},`,
 		`"key":"shop|plan=free|user=ann|1m|30000960","count":4,"remaining":6,"reset":"50s","policy":"error"}`,
-		`{"rule":"shop.plan","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h","count":4,"remaining":1,"reset":"288s","policy":"allow"}`,
+		`{"rule":"shop.plan","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h:100:5","count":4,"remaining":1,"reset":"288s","policy":"allow"}`,
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("no %s in\n%s", want, got)
@@ -234,7 +234,7 @@ descriptor plan=x
       shop.yaml:13  plan=*d    none  its value does not match the entry's; shop.yaml:8 won
   rule shop.plan
     100 per 2 hours, token_bucket, burst 5 (plans)
-      key        shop|plan=x|tb2h
+      key        shop|plan=x|tb2h:100:5
       count      4
       remaining  1, so a request of 4 hits is denied
       reset      in 4m48s
@@ -339,12 +339,12 @@ func TestAStoreThatIsAway(t *testing.T) {
 	check(t, "  rule"+limits, `
   rule shop.plan
     100 per 2 hours, token_bucket, burst 5 (plans)
-      key        shop|plan=x|tb2h
+      key        shop|plan=x|tb2h:100:5
       not known  redis 10.0.0.1: store unavailable
       policy     allow decides now
 `)
 	data, err := json.Marshal(doc)
-	if err != nil || !strings.Contains(string(data), `"key":"shop|plan=x|tb2h","policy":"allow","error":"redis 10.0.0.1: store unavailable"}`) {
+	if err != nil || !strings.Contains(string(data), `"key":"shop|plan=x|tb2h:100:5","policy":"allow","error":"redis 10.0.0.1: store unavailable"}`) {
 		t.Errorf("got %s, %v", data, err)
 	}
 	if in, _ := s.Inspect(t.Context(), service.NewRequest(ask(0, "plan=x")), service.Look); !errors.Is(in.Descriptors[0].Limits[0].Err, backends.ErrUnavailable) {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -78,6 +79,9 @@ func (c *ruleCells) among(keys []string) (found []cell) {
 			if identifies(id, c.domain, c.rule) {
 				of := cell{limit: &InspectedLimit{Limit: l, Policy: c.service.policy(l)}}
 				l.Plan(&of.op, algorithms.Identity{Prefix: prefix, ID: []byte(id), OneSlot: c.oneSlot}, algorithms.Charge{Now: now})
+				if of.op.Kind == backends.Meter {
+					of.op.Key = key // also the bucket of an override, or of an earlier amount
+				}
 				found = append(found, of)
 			}
 			break

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -32,6 +33,7 @@ descriptors:
   rate_limits:
   - {unit: second, requests_per_unit: 10}
   - {unit: minute, requests_per_unit: 10, strategy: sliding_window}
+  - {unit: minute, requests_per_unit: 10, strategy: token_bucket, burst: 20}
 - {key: free, rate_limit: {unlimited: true}}
 `
 
@@ -81,17 +83,19 @@ func TestResetMatching(t *testing.T) {
 		store.Store = c.Store
 		c.Store, c.KeyPrefix = store, "rl:"
 	})
+	override := desc("user", "al") // has a bucket of its own
+	override.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: typev3.RateLimitUnit_MINUTE}
 	rules := map[string]struct {
 		cells       int64
 		descriptors []*rlcommon.RateLimitDescriptor
 	}{
 		"d.user":           {3, []*rlcommon.RateLimitDescriptor{desc("user", "bob"), desc("user", "b|=%{}*"), desc("user", "")}},
 		"d.user_ann":       {1, []*rlcommon.RateLimitDescriptor{desc("user", "ann")}},
-		"d.user_a*":        {2, []*rlcommon.RateLimitDescriptor{desc("user", "al"), desc("user", "a*")}},
+		"d.user_a*":        {3, []*rlcommon.RateLimitDescriptor{desc("user", "al"), desc("user", "a*"), override}},
 		"d.plan_free.user": {2, []*rlcommon.RateLimitDescriptor{desc("plan", "free", "user", "ann"), desc("plan", "free", "user", "1m|2")}},
 		"d.path_/s/*":      {1, []*rlcommon.RateLimitDescriptor{desc("path", "/s/1"), desc("path", "/s/2")}},
 		"d.x-*":            {2, []*rlcommon.RateLimitDescriptor{desc("x-a", "1"), desc("x-b", "2")}},
-		"d.api_key":        {4, []*rlcommon.RateLimitDescriptor{desc("api_key", "k1"), desc("api_key", "k2")}},
+		"d.api_key":        {6, []*rlcommon.RateLimitDescriptor{desc("api_key", "k1"), desc("api_key", "k2")}},
 	}
 	left := 0
 	for _, rule := range rules {

@@ -61,6 +61,9 @@ func (s *server) apply(b *backends.Batch, at int64) {
 	_ = s.cells.Apply(context.Background(), b) // it never fails
 	for i := range b.Ops {
 		op, r := &b.Ops[i], &b.Replies[i]
+		if op.ReadOnly() {
+			continue
+		}
 		life := r.Until - op.Now + backends.Skew
 		if op.Kind == backends.Counter && op.Span == backends.Fixed {
 			life = op.Until - op.Now + backends.Skew

@@ -42,6 +42,16 @@ func Run(t *testing.T, open Open, exceptions ...Exceptions) {
 	t.Run("Closed", func(t *testing.T) { testClosed(t, open(t)) })
 }
 
+// RunReads looks at cells of every strategy and checks them, of several limits and at
+// several times, and compares what the store keeps for their keys before and after.
+// stored is all of it, also when the key expires; "" if there is nothing.
+func RunReads(t *testing.T, open Open, stored func(t *testing.T, key string) string) {
+	for name, spec := range steered {
+		spec.Requests, spec.Window = 10, time.Hour // no key expires meanwhile
+		t.Run(name, func(t *testing.T) { testReads(t, open(t), spec, stored) })
+	}
+}
+
 // RunLeased plays the timelines of every strategy on limits with that lease. The
 // store's background work must be done when Apply returns.
 func RunLeased(t *testing.T, open Open, lease algorithms.Lease, exceptions ...Exceptions) {

@@ -81,26 +81,18 @@ var timelines = []timeline{
 	{"nothing passes a limit of zero, whatever its burst: GCRA", algorithms.Spec{Strategy: algorithms.GCRA, Window: time.Minute, Burst: 5_000_000}, false, zeroEvents},
 	{"nothing passes a limit of zero, whatever its burst: a queue", algorithms.Spec{Strategy: algorithms.LeakyBucket, Window: time.Minute, Burst: 5_000_000, MaxDelay: time.Minute}, false, zeroEvents},
 
-	{"a token bucket raised from 10 to 10,000 a day", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: 24 * time.Hour, Burst: 10}, false, []event{
+	{"a token bucket raised from 10 to 10,000 a day and lowered again", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: 24 * time.Hour, Burst: 10}, false, []event{
 		{hits: 11, admitted: 10, remaining: 0, retry: 144 * time.Minute},
-		{at: time.Minute, hits: 1, admitted: 0, remaining: 0, retry: 8640 * time.Millisecond,
+		{at: time.Minute, hits: 11, admitted: 10, remaining: 0, retry: 8640 * time.Millisecond,
 			limit: &algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10_000, Window: 24 * time.Hour, Burst: 10}},
-		{at: 68640 * time.Millisecond, hits: 2, admitted: 1, remaining: 0, retry: 8640 * time.Millisecond},
-		{at: 10 * time.Minute, hits: 11, admitted: 10, remaining: 0},
+		{at: time.Minute, hits: 1, admitted: 0, remaining: 0, retry: 143 * time.Minute,
+			limit: &algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: 24 * time.Hour, Burst: 10}},
 	}},
-	{"GCRA raised from 1 to 3600 an hour", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 1, Window: time.Hour}, false, []event{
-		{hits: 2, admitted: 1, remaining: 0, retry: time.Hour},
-		{at: time.Minute, hits: 1, check: true, admitted: 1, remaining: 0, reset: time.Second,
-			limit: &algorithms.Spec{Strategy: algorithms.GCRA, Requests: 3600, Window: time.Hour}},
-		{at: time.Minute, hits: 1, admitted: 0, remaining: 0, retry: time.Second},
-		{at: 61 * time.Second, hits: 2, admitted: 1, remaining: 0, retry: time.Second},
-	}},
-	{"a queue raised from 1 to 60 a minute", algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 1, Window: time.Minute, MaxDelay: time.Minute}, false, []event{
-		{hits: 1, admitted: 1, remaining: 0},
-		{hits: 2, admitted: 1, remaining: 0, retry: time.Minute},
-		{hits: 1, admitted: 0, remaining: 0, retry: time.Second, // 60 s of queue and its one burst
-			limit: &algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 60, Window: time.Minute, MaxDelay: time.Minute}},
-		{at: time.Second, hits: 1, admitted: 1, remaining: 0, delay: time.Minute},
+	{"a limit of 0 beside a queue takes nobody's turn", algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 1, Window: time.Minute, MaxDelay: time.Minute}, false, []event{
+		{hits: 3, admitted: 2, remaining: 0, retry: time.Minute},
+		{hits: 2, admitted: 0, remaining: 0, limit: &algorithms.Spec{Strategy: algorithms.LeakyBucket, Window: time.Minute, MaxDelay: time.Minute}},
+		{at: time.Minute, hits: 2, admitted: 1, remaining: 0, retry: time.Minute,
+			limit: &algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 1, Window: time.Minute, MaxDelay: time.Minute}},
 	}},
 	{"a raised and a lowered log", algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 2, Window: time.Minute}, false, []event{
 		{hits: 3, admitted: 2, remaining: 0},
@@ -135,8 +127,8 @@ var timelines = []timeline{
 	{"the clock goes back by an hour: window from the first hit", algorithms.Spec{Requests: 2, Window: time.Minute, FromFirstHit: true}, false, []event{
 		{at: time.Hour, hits: 2, admitted: 2, remaining: 0},
 		{hits: 1, check: true, admitted: 1, remaining: 0, reset: time.Minute},
-		{at: 10 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: 50 * time.Second},
-		{at: 60 * time.Second, hits: 1, admitted: 1, remaining: 1, reset: time.Minute},
+		{at: 10 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
+		{at: 70 * time.Second, hits: 1, admitted: 1, remaining: 1, reset: time.Minute},
 	}},
 	{"the clock goes back by an hour: window extended by each hit", algorithms.Spec{Requests: 2, Window: time.Minute, FromFirstHit: true, Extend: true}, true, []event{
 		{at: time.Hour, hits: 2, admitted: 2, remaining: 0},

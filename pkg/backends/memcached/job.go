@@ -41,6 +41,7 @@ type cell struct {
 	ops     []int  // indexes into job.Ops, ascending
 	counts  bool   // memcached's incr and decr can do all operations
 	refunds bool   // refunds only
+	reads   bool   // read-only operations only
 
 	item    *memcache.Item // as read; nil when absent
 	record  *record        // the cell after the operations; nil if it is foreign
@@ -66,13 +67,17 @@ func (j *job) sort() {
 		op := &j.Ops[i]
 		c := byKey[op.Key]
 		if c == nil {
-			c = &cell{key: StoredKey(op.Key), counts: !j.together, refunds: true}
+			c = &cell{key: StoredKey(op.Key), counts: !j.together, refunds: true, reads: true}
 			byKey[op.Key] = c
 			j.cells = append(j.cells, c)
 		}
 		c.ops = append(c.ops, i)
 		c.counts = c.counts && op.Unconditional() && op.Prev == "" && formOf(op) == number
 		c.refunds = c.refunds && op.Refund
+		c.reads = c.reads && op.ReadOnly()
+	}
+	for _, c := range j.cells {
+		c.counts = c.counts && !c.reads // an incr of 0 is a write
 	}
 	for i := range j.Ops {
 		if c := byKey[j.Ops[i].Prev]; c != nil && j.Ops[i].Prev != "" {

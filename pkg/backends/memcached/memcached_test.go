@@ -2,9 +2,12 @@ package memcached_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
@@ -42,6 +45,22 @@ func TestConformance(t *testing.T) {
 	server := testenv.Memcached(t)
 	backendtest.Run(t, func(t *testing.T) backends.Store {
 		return open(t, memcached.Options{Servers: []string{server.Addr}})
+	})
+}
+
+func TestReadsWriteNothing(t *testing.T) {
+	server := testenv.Memcached(t)
+	side := memcache.New(server.Addr)
+	backendtest.RunReads(t, func(t *testing.T) backends.Store {
+		return open(t, memcached.Options{Servers: []string{server.Addr}})
+	}, func(t *testing.T, key string) string {
+		item, err := side.Get(memcached.StoredKey(key))
+		if errors.Is(err, memcache.ErrCacheMiss) || key == "" {
+			return ""
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(item.CasID, item.Value) // each write has another id
 	})
 }
 

@@ -124,14 +124,14 @@ func (r *record) step(op *backends.Op, prev int64) backends.Reply {
 		n := len(r.log)
 		lowered := n > 0 && r.log[n-1].At > op.Now
 		r.log, reply = r.log.Step(op)
-		charged := reply.Admitted > 0 && op.By.Whole > 0 && (n > 0 || !op.Refund) || op.Verb != backends.Charge
-		r.changed = r.changed || charged || lowered
+		charged := reply.Admitted > 0 && (n > 0 || !op.Refund) || op.Verb != backends.Charge
+		r.changed = r.changed || !op.ReadOnly() && (charged || lowered)
 		r.left = max(r.left, reply.Until-op.Now)
 		return reply
 	}
 	before := r.cell
 	r.cell, reply = r.cell.Step(op, prev)
-	charged := (reply.Admitted > 0 || op.ChargeDenied) && op.By != (backends.Amount{}) || op.Verb != backends.Charge
+	charged := reply.Admitted > 0 || op.ChargeDenied || op.Verb != backends.Charge
 	lowered := r.cell.Until < before.Until && op.Now < r.cell.Until
 	if r.form == meter {
 		lowered = r.cell.Value.Less(before.Value)

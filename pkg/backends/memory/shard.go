@@ -63,6 +63,9 @@ func (sh *shard) step(op *backends.Op, n name, prev int64) backends.Reply {
 		c = backends.Cell{Value: backends.Amount{Whole: e.whole, Frac: int64(e.frac)}, Until: e.until}
 	}
 	c, r := c.Step(op, prev)
+	if op.ReadOnly() {
+		return r
+	}
 	if c.Until <= op.Now {
 		if ok {
 			sh.remove(slot)
@@ -84,6 +87,9 @@ func (sh *shard) stepLog(op *backends.Op, n name, slot uint32, ok bool) backends
 		log = sh.logs[slot]
 	}
 	log, r := log.Step(op)
+	if op.ReadOnly() {
+		return r
+	}
 	if len(log) == 0 {
 		if ok {
 			sh.remove(slot)

@@ -67,7 +67,7 @@ local cells, lists = {}, {}
 --   rest   the number after the colon, or false
 --   till   when the credit of a meter ends, or false
 --   dirty  the cell has to be written
---   life   how long the key has to live, in ms; false if only its count was read
+--   life   how long the key has to live, in ms; false if the cell was only read
 local function cell(key)
   local c = cells[key]
   if c then return c end
@@ -153,7 +153,8 @@ local function counter(key, prev, span, way, forced, now, by, max, least, times,
     end
     if v > MAX then v = MAX end
   end
-  local charged = by ~= 0 and (admitted > 0 or forced) and (present or not refund)
+  if by == 0 and way ~= GRANT then return admitted, v, 0, before, ends, 0 end -- it only reads
+  local charged = (admitted > 0 or forced) and (present or not refund)
   if way == GRANT then
     charged, c.value = true, v
   elseif charged then
@@ -178,7 +179,6 @@ local function meter(key, way, now, by, byf, den, max, maxf, far, farf, times, t
   local v, f, lowered = c.value, c.rest or 0, false
   local credit = false -- when it ends
   if v then
-    if f >= den then f = den - 1 end -- written by a limit with another denominator
     if v < 0 then
       if not c.till then return BAD, 0, 0, 0, 0, 0 end
       if now < c.till then v, credit = v + now, c.till end
@@ -223,8 +223,9 @@ local function meter(key, way, now, by, byf, den, max, maxf, far, farf, times, t
   elseif f > 0 then
     ends = v + 1
   end
+  if by == 0 and byf == 0 and way ~= GRANT then return admitted, v, f, 0, ends, 0 end -- it only reads
   c.life = lifetime(ends - now)
-  if lowered or admitted > 0 and (by ~= 0 or byf ~= 0) then
+  if lowered or admitted > 0 then
     c.value, c.rest, c.till, c.dirty = false, false, credit, true
     if credit then
       c.value, c.rest = v - now, f
@@ -255,13 +256,14 @@ local function listSteps()
 
   local newest
 
-  -- store writes the copy of the log at key.
+  -- store writes the copy of the log at key, unless operations have only read it.
   local function store(key, l)
+    if not l.life then return end
     if l.dirty then
-      if l.cut >= l.length then
+      if l.gone + l.cut >= l.length then
         call('DEL', key)
-      elseif l.cut > 0 then
-        call('LTRIM', key, 0, -1 - l.cut)
+      else
+        call('LTRIM', key, l.gone, -1 - l.cut)
       end
       for _, e in ipairs(l.added) do
         call('RPUSH', key, format('%.0f:%.0f:%.0f', e.at, e.cost, e.total))
@@ -272,38 +274,41 @@ local function listSteps()
     end
   end
 
-  -- list is the copy of the log at key: the stored elements without the newest
-  -- `cut`, then `added`. `base` is the total of the elements that have left its
-  -- head; `tail` is the newest stored element that is not cut. A clock that was
-  -- set back leaves elements dated after now: they are dated now, and neighbours that
-  -- are no grants become one.
+  -- list is the copy of the log at key: the stored elements without the oldest
+  -- `gone`, which have left the window, and without the newest `cut`, then `added`.
+  -- `base` is the total of those that are gone; `tail` is the newest stored element
+  -- that is not cut. A clock that was set back leaves elements dated after now: they
+  -- are dated now, and neighbours that are no grants become one. `life` is how long the
+  -- key has to live, in ms, once an operation does more than read.
   local function list(key, now, window)
     local l = lists[key]
     if l and (l.now == now or ARGV[2] ~= '0') then return l end
     if l then store(key, l) end -- operations of several callers have several times
-    l = { now = now, cut = 0, added = {}, base = 0 }
-    local s = try('LINDEX', key, 0)
-    if type(s) == 'table' then
-      if find(s.err, 'WRONGTYPE', 1, true) then error(FOREIGN) end
-      error(s.err, 0)
+    l = { now = now, gone = 0, cut = 0, added = {}, base = 0, life = false }
+    l.length = try('LLEN', key)
+    if type(l.length) == 'table' then
+      if find(l.length.err, 'WRONGTYPE', 1, true) then error(FOREIGN) end
+      error(l.length.err, 0)
     end
-    while s do
-      local head = element(s)
-      if head.at > now - window then
-        l.base = head.total - head.cost
-        break
+    -- The first element that counts is between l.gone and last: strides double from
+    -- the head on, because few have gone since the last charge, and halve back.
+    local last, stride = l.length, 1
+    while l.gone < last do
+      local i = math.min(l.gone + stride, last) - 1
+      local e = element(call('LINDEX', key, i))
+      if e.at > now - window then
+        last, stride, l.base = i, math.ceil((i - l.gone) / 2), e.total - e.cost
+      else
+        l.gone, stride = i + 1, 2 * stride
       end
-      call('LPOP', key)
-      s = call('LINDEX', key, 0)
     end
-    l.length = s and call('LLEN', key) or 0
     local late = {}
-    while l.cut < l.length do
+    while l.gone + l.cut < l.length do
       l.tail = element(call('LINDEX', key, -1 - l.cut))
       if l.tail.at <= now then break end
       l.cut, late[#late + 1] = l.cut + 1, l.tail
     end
-    l.dirty = #late > 0
+    l.dirty = l.gone > 0 or #late > 0
     for i = #late, 1, -1 do
       local e, before = late[i], l.added[#l.added]
       if before and before.cost > 0 and e.cost > 0 then
@@ -319,7 +324,7 @@ local function listSteps()
   -- newest is the last element of the copy, or nil.
   function newest(l, key)
     if #l.added > 0 then return l.added[#l.added] end
-    if l.cut >= l.length then return nil end
+    if l.gone + l.cut >= l.length then return nil end
     if not l.tail then l.tail = element(call('LINDEX', key, -1 - l.cut)) end
     return l.tail
   end
@@ -362,7 +367,7 @@ local function listSteps()
     if by > max then return NEVER end
     local gone = used(l, key) + by - max + l.base -- the total that has to leave
     local stored = l.length - l.cut
-    for first = 0, stored - 1, 64 do
+    for first = l.gone, stored - 1, 64 do
       for _, s in ipairs(call('LRANGE', key, first, math.min(first + 63, stored - 1))) do
         local e = element(s)
         if e.total >= gone then return e.at + window end
@@ -378,7 +383,9 @@ local function listSteps()
     local l = list(key, now, window)
     local admitted, sum = times, used(l, key)
     if way == REFUND or way == UNDO then
-      if by > 0 then giveBack(l, key, by * times) end
+      local cost = by * times
+      if way == REFUND then cost = math.min(cost, math.max(sum, 0)) end
+      if cost > 0 then giveBack(l, key, cost) end
     elseif way == GRANT then
       local after = math.max(math.min(sum, max) - by, math.min(sum, least))
       if after < sum then add(l, key, now, after - sum) end
@@ -395,8 +402,8 @@ local function listSteps()
     local ends, retry = now, now
     if e then
       ends = e.at + window
-      l.life = lifetime(ends - now)
     end
+    if by > 0 or way == GRANT then l.life = lifetime(ends - now) end
     if admitted < times then retry = retryAt(l, key, by, max, window) end
     return admitted, used(l, key), 0, 0, ends, retry
   end
@@ -465,8 +472,9 @@ local function pass(charges)
     end
     if charges then
       max, times, forced = math.huge, charges[n], false
-      if times == 0 then
-        by, byf, times, way = 0, 0, 1, 0
+      if times == 0 then -- as backends.Batch.Settled
+        max, times = -math.huge, 1
+        if way == REFUND or way == UNDO then by, byf, way = 0, 0, 0 end
       end
     end
     local admitted, whole, frac, before, ends, retry

@@ -1,7 +1,8 @@
 -- Counts hits in fixed windows: each counter is charged whatever its count is.
 --
 -- KEYS[i]      a counter, a plain integer that GET reads
--- ARGV[2i-1]   what to add, 0 to look only; ARGV[2i] its lifetime in ms
+-- ARGV[2i-1]   what to add, 0 to look only; ARGV[2i] its lifetime in ms, 0 to write
+--              nothing
 -- Returns the counts, in the order of KEYS; -2^53 for a key that does not hold a
 -- count. A negative count is credit.
 --
@@ -29,6 +30,8 @@ for i = 1, #KEYS do
     n = -2 * MAX
   elseif by > 0 and n == by then -- it is new, or was given back to nothing
     call('PEXPIRE', key, life)
+  elseif life == '0' then
+    n = math.min(n, MAX)
   else
     if n > MAX then
       n = MAX

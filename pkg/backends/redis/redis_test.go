@@ -1,9 +1,13 @@
 package redis_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
@@ -35,6 +39,18 @@ func TestConformance(t *testing.T) {
 			backendtest.Run(t, func(t *testing.T) backends.Store { return openPatiently(t, o) })
 		}
 	}
+	t.Run("reads", func(t *testing.T) {
+		server := testenv.Redis(t)
+		side := client(t, server)
+		backendtest.RunReads(t, func(t *testing.T) backends.Store { return openPatiently(t, redis.Options{URL: server.Addr}) },
+			func(t *testing.T, key string) string {
+				dump, ends := side.Dump(t.Context(), redis.StoredKey(key)), side.PExpireTime(t.Context(), redis.StoredKey(key))
+				if ends.Err() != nil || dump.Err() != nil && !errors.Is(dump.Err(), goredis.Nil) {
+					t.Fatal(dump.Err(), ends.Err())
+				}
+				return fmt.Sprint(dump.Val(), ends.Val())
+			})
+	})
 	t.Run("redis", suite(redis.Options{URL: testenv.Redis(t).Addr}))
 	t.Run("valkey", suite(redis.Options{URL: testenv.Valkey(t).Addr}))
 	cluster := testenv.RedisCluster(t, 3, 0)

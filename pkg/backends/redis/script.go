@@ -94,7 +94,11 @@ func newCount(b *backends.Batch, jitter int64) eval {
 	}
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		args = append(args, op.By.Whole*op.Times, lifetime(op, jitter))
+		life := lifetime(op, jitter)
+		if op.ReadOnly() {
+			life = 0
+		}
+		args = append(args, op.By.Whole*op.Times, life)
 	}
 	return eval{script: &countScript, args: args}
 }

@@ -1,0 +1,12 @@
+package memory
+
+import "fmt"
+
+// Stored is the cell at key; "" if there is none.
+func (s *Store) Stored(key string) string {
+	n := s.name(key)
+	if st := s.shards[s.shardOf(n)].save(n); st.present {
+		return fmt.Sprint(st)
+	}
+	return ""
+}
