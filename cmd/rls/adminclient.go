@@ -251,7 +251,7 @@ type adminDescriptor struct {
 }
 
 // newAdminRequest returns the body for a request.
-func newAdminRequest(a *service.Ask) adminRequest {
+func newAdminRequest(a *service.Request) adminRequest {
 	r := adminRequest{Domain: a.Domain, HitsAddend: a.Hits}
 	for _, d := range a.Descriptors {
 		r.Descriptors = append(r.Descriptors, adminDescriptor{Entries: d.Entries, Hits: d.Hits})
@@ -261,13 +261,13 @@ func newAdminRequest(a *service.Ask) adminRequest {
 
 // request is the request that the flags describe. Its errors are usage errors.
 func (f *requestFlags) request() (adminRequest, error) {
-	a := service.Ask{Domain: f.Domain}
+	a := service.Request{Domain: f.Domain}
 	for _, text := range f.Descriptor {
 		entries, err := ask.ParseDescriptor(text)
 		if err != nil {
 			return adminRequest{}, usageError("%w", err)
 		}
-		a.Descriptors = append(a.Descriptors, service.AskDescriptor{Entries: entries})
+		a.Descriptors = append(a.Descriptors, service.Descriptor{Entries: entries})
 	}
 	return newAdminRequest(&a), nil
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/ask"
 	"example.org/rls/pkg/backends/memory"
@@ -80,14 +79,14 @@ func (c *explainCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 }
 
 // request is the request that the flags describe. Its errors are usage errors.
-func (c *explainCmd) request() (*service.Ask, error) {
-	a := &service.Ask{Domain: c.Domain, Hits: c.Hits}
+func (c *explainCmd) request() (*service.Request, error) {
+	a := &service.Request{Domain: c.Domain, Hits: c.Hits}
 	for _, text := range c.Descriptor {
 		entries, err := ask.ParseDescriptor(text)
 		if err != nil {
 			return nil, usageError("%w", err)
 		}
-		d := service.AskDescriptor{Entries: entries}
+		d := service.Descriptor{Entries: entries}
 		if c.Hits == 0 { // in the request 0 means 1
 			d.Hits = new(uint64)
 		}
@@ -97,7 +96,7 @@ func (c *explainCmd) request() (*service.Ask, error) {
 }
 
 // askProcess has a running process explain the request.
-func (c *explainCmd) askProcess(request *service.Ask) (doc explain.Document, err error) {
+func (c *explainCmd) askProcess(request *service.Request) (doc explain.Document, err error) {
 	client, err := c.open(c.Addr)
 	if err != nil {
 		return doc, err
@@ -119,7 +118,7 @@ func (c *explainCmd) rules() (*descriptors.Tree, error) {
 
 // explain has a service with these rules explain the request. The service is made of
 // the same settings as that of serve; only its store is in this process and empty.
-func (c *explainCmd) explain(tree *descriptors.Tree, request *service.Ask) (explain.Document, error) {
+func (c *explainCmd) explain(tree *descriptors.Tree, request *service.Request) (explain.Document, error) {
 	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}}
 	secret, err := keySecret(&s.Backend)
 	if err != nil {
@@ -135,9 +134,9 @@ func (c *explainCmd) explain(tree *descriptors.Tree, request *service.Ask) (expl
 		return explain.Document{}, err
 	}
 	limits.SetTree(tree)
-	in, err := limits.Inspect(context.Background(), service.NewRequest(request), service.Trace)
+	in, err := limits.Inspect(context.Background(), request, service.Trace)
 	if err != nil {
-		return explain.Document{}, usageError("%s", status.Convert(err).Message())
+		return explain.Document{}, usageError("%w", err)
 	}
 	return explain.New(in), nil
 }

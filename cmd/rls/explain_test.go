@@ -124,7 +124,7 @@ func compareKeys(t *testing.T, store backends.Store, args []string, check func(*
 		for {
 			clean()
 			before := explainedKeys(t, c)
-			if _, err := limits.Evaluate(t.Context(), service.NewRequest(request)); err != nil {
+			if _, err := limits.Evaluate(t.Context(), request); err != nil {
 				t.Fatal(err)
 			}
 			if after := explainedKeys(t, c); sameElements(before, after) {

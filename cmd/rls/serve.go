@@ -13,7 +13,7 @@ import (
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/settings"
 )
 
@@ -119,8 +119,12 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if err != nil {
 		return err
 	}
+	served, err := envoy.New(tracer.Decider(limits), replyOf(&s.Limits))
+	if err != nil {
+		return err
+	}
 	options, err := serverOptions(s, &answers{
-		limits:  service.Server{Decider: tracer.Decider(limits)},
+		limits:  served,
 		rules:   func() string { return language.Dump(limits.Tree()) },
 		health:  health,
 		measure: measure,

@@ -15,7 +15,7 @@ import (
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/settings"
 )
 
@@ -24,7 +24,7 @@ const stopWithin = 5 * time.Second
 
 // answers has the services and pages that the listeners serve.
 type answers struct {
-	limits  service.Server
+	limits  *envoy.Server
 	rules   func() string // the text of /rlconfig
 	health  *server.Health
 	measure *metrics.Metrics
@@ -73,7 +73,7 @@ func grpcOptions(s *settings.GRPC, a *answers, files *reread.Watcher) (*server.G
 		Address:                   hostPort(s.Host, s.Port),
 		UnixSocket:                s.UDS,
 		Register:                  a.limits.Register,
-		Codec:                     service.Codec(),
+		Codec:                     envoy.Codec(),
 		Reflection:                s.Reflection,
 		Channelz:                  s.Channelz,
 		MaxConnectionAge:          s.MaxConnectionAge,

@@ -7,31 +7,13 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/settings"
 )
 
 // newService returns the service that the settings describe. The secret is that of
 // CACHE_KEY_HASH.
 func newService(s *settings.Settings, store backends.Store, local service.Local, keySecret []byte, observers []service.Observer) (*service.Service, error) {
-	reply := service.Reply{
-		IETF:        s.Limits.LimitIETFHeadersEnabled,
-		XRateLimit:  s.Limits.LimitXRatelimitHeadersEnabled,
-		Policy:      s.Limits.LimitPolicyHeaderEnabled,
-		RetryAfter:  s.Limits.LimitRetryAfterHeaderEnabled,
-		ProblemBody: s.Limits.LimitProblemBodyEnabled,
-		Metadata:    s.Limits.ResponseDynamicMetadata,
-	}
-	names := service.HeaderNames{
-		Limit:     s.Limits.LimitLimitHeader,
-		Remaining: s.Limits.LimitRemainingHeader,
-		Reset:     s.Limits.LimitResetHeader,
-	}
-	if s.Limits.LimitResponseHeadersEnabled {
-		reply.RateLimit = names
-	}
-	if s.Limits.LimitRequestHeadersEnabled {
-		reply.Upstream = names
-	}
 	return service.New(service.Config{
 		Store: store,
 		Local: local,
@@ -48,9 +30,28 @@ func newService(s *settings.Settings, store backends.Store, local service.Local,
 		},
 		ShadowMode: s.Limits.ShadowMode,
 		QuotaMode:  s.Limits.QuotaMode,
-		Reply:      reply,
 		Observers:  observers,
 	})
+}
+
+// replyOf has the headers, body and metadata that the settings choose.
+func replyOf(s *settings.Limits) envoy.Reply {
+	reply := envoy.Reply{
+		IETF:        s.LimitIETFHeadersEnabled,
+		XRateLimit:  s.LimitXRatelimitHeadersEnabled,
+		Policy:      s.LimitPolicyHeaderEnabled,
+		RetryAfter:  s.LimitRetryAfterHeaderEnabled,
+		ProblemBody: s.LimitProblemBodyEnabled,
+		Metadata:    s.ResponseDynamicMetadata,
+	}
+	names := envoy.HeaderNames{Limit: s.LimitLimitHeader, Remaining: s.LimitRemainingHeader, Reset: s.LimitResetHeader}
+	if s.LimitResponseHeadersEnabled {
+		reply.RateLimit = names
+	}
+	if s.LimitRequestHeadersEnabled {
+		reply.Upstream = names
+	}
+	return reply
 }
 
 // keySecret is the secret of CACHE_KEY_HASH, nil if it is false. It reads

@@ -11,6 +11,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 // Counters is the document of /v1/get.
@@ -68,30 +69,31 @@ func (a *API) inspect(ctx context.Context, m asker, do service.Action) (service.
 	if a.options.Limits == nil {
 		return service.Inspection{}, errNotServed
 	}
-	ask, err := askOf(m)
+	request, err := requestOf(m)
 	if err != nil {
 		return service.Inspection{}, err
 	}
-	return a.options.Limits.Inspect(ctx, service.NewRequest(&ask), do)
+	in, err := a.options.Limits.Inspect(ctx, &request, do)
+	return in, envoy.Error(err)
 }
 
-func askOf(m asker) (service.Ask, error) {
-	ask := service.Ask{Domain: m.GetDomain(), Hits: m.GetHitsAddend()}
+func requestOf(m asker) (service.Request, error) {
+	request := service.Request{Domain: m.GetDomain(), Hits: m.GetHitsAddend()}
 	for i, d := range m.GetDescriptors() {
-		asked := service.AskDescriptor{Hits: d.HitsAddend, Refund: d.GetIsNegativeHits()}
+		asked := service.Descriptor{Hits: d.HitsAddend, Refund: d.GetIsNegativeHits()}
 		for _, e := range d.GetEntries() {
 			asked.Entries = append(asked.Entries, descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
 		}
 		if l := d.GetLimit(); l != nil {
 			unit := descriptors.ParseUnit(l.GetUnit())
 			if !unit.Valid() {
-				return ask, invalid("descriptors[%d].limit.unit is %q: want one of %s", i, l.GetUnit(), strings.Join(descriptors.UnitNames(), ", "))
+				return request, invalid("descriptors[%d].limit.unit is %q: want one of %s", i, l.GetUnit(), strings.Join(descriptors.UnitNames(), ", "))
 			}
-			asked.Limit = &service.AskLimit{RequestsPerUnit: l.GetRequestsPerUnit(), Unit: unit, Multiplier: l.GetUnitMultiplier()}
+			asked.Limit = &service.Override{RequestsPerUnit: l.GetRequestsPerUnit(), Unit: unit, Multiplier: max(l.GetUnitMultiplier(), 1)}
 		}
-		ask.Descriptors = append(ask.Descriptors, asked)
+		request.Descriptors = append(request.Descriptors, asked)
 	}
-	return ask, nil
+	return request, nil
 }
 
 // nothingMatches is the error of a request without a counter. It says why for each

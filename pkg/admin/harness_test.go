@@ -177,8 +177,8 @@ func (r *rig) charge(user string, hits uint32) { r.t.Helper(); r.chargeEntry("us
 
 func (r *rig) chargeEntry(key, value string, hits uint32) {
 	r.t.Helper()
-	ask := service.Ask{Domain: "shop", Hits: hits, Descriptors: []service.AskDescriptor{{Entries: []descriptors.Entry{{Key: key, Value: value}}}}}
-	if _, err := r.limits.Evaluate(r.t.Context(), service.NewRequest(&ask)); err != nil {
+	ask := service.Request{Domain: "shop", Hits: hits, Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: key, Value: value}}}}}
+	if _, err := r.limits.Evaluate(r.t.Context(), &ask); err != nil {
 		r.t.Fatal(err)
 	}
 }

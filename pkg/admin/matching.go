@@ -10,6 +10,7 @@ import (
 
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 // progressPause is the least time between two reports of progress.
@@ -51,7 +52,7 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 	if p.Changed > 0 {
 		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.GetDomain(), Rule: r.GetRule(), Reason: r.GetReason(), Changed: p.Changed})
 	}
-	return Progress{p, &Changes{DryRun: r.GetDryRun(), Matched: &p.Matched, Changed: p.Changed}}, err
+	return Progress{p, &Changes{DryRun: r.GetDryRun(), Matched: &p.Matched, Changed: p.Changed}}, envoy.Error(err)
 }
 
 // resetMatchingStream is resetMatching as a stream, which ends with Done.

@@ -27,7 +27,7 @@ import (
 
 // request is a request as written.
 type request struct {
-	service.Ask
+	service.Request
 	hits       *int64 // below 0 for a refund
 	hitsAddend *int64
 }
@@ -36,7 +36,7 @@ var requestFields = []fields.Field[request]{
 	{Name: "domain", Required: true, What: "the domain of the rules",
 		Type: fields.Name(func(q *request) *string { return &q.Domain })},
 	{Name: "descriptors", Required: true, What: "the descriptors: {plan: free, user: ann}, or the long form with entries",
-		Type: fields.List("descriptors", descriptorType, func(q *request) *[]service.AskDescriptor { return &q.Descriptors })},
+		Type: fields.List("descriptors", descriptorType, func(q *request) *[]service.Descriptor { return &q.Descriptors })},
 	{Name: "hits", What: "the cost, 1 by default; 0 charges nothing, and -3 gives 3 hits back",
 		Type: fields.Integer(-math.MaxUint32, math.MaxUint32, func(q *request, n int64) { q.hits = &n })},
 	{Name: "hits_addend", Other: "hitsAddend", What: "the cost as in the message of Envoy; 0 is 1",
@@ -47,7 +47,7 @@ var requestFields = []fields.Field[request]{
 func Schema() fields.Schema { return fields.ObjectSchema(requestFields) }
 
 // Read reads a request, and reports its problems to r.
-func Read(r *fields.Reader, v *rules.Value) service.Ask {
+func Read(r *fields.Reader, v *rules.Value) service.Request {
 	var q request
 	before := len(r.Problems)
 	fields.Mapping(r, requestFields, &q, v)
@@ -57,7 +57,7 @@ func Read(r *fields.Reader, v *rules.Value) service.Ask {
 	if len(r.Problems) == before {
 		q.spread()
 	}
-	return q.Ask
+	return q.Request
 }
 
 // spread puts the hits of the request where the service takes them.
@@ -79,7 +79,7 @@ func (q *request) spread() {
 }
 
 // descriptorType is a descriptor in one of its forms.
-var descriptorType = fields.Type[service.AskDescriptor]{
+var descriptorType = fields.Type[service.Descriptor]{
 	Schema: fields.Schema{"anyOf": []any{
 		fields.ObjectSchema(descriptorFields),
 		fields.Schema{
@@ -87,7 +87,7 @@ var descriptorType = fields.Type[service.AskDescriptor]{
 			"additionalProperties": fields.Schema{"type": []string{"string", "number", "boolean", "null"}},
 		},
 	}},
-	Set: func(r *fields.Reader, d *service.AskDescriptor, v *rules.Value) {
+	Set: func(r *fields.Reader, d *service.Descriptor, v *rules.Value) {
 		if isLong(v) {
 			fields.Mapping(r, descriptorFields, d, v)
 		} else {
@@ -144,22 +144,22 @@ func shortEntries(r *fields.Reader, v *rules.Value) []descriptors.Entry {
 	return list
 }
 
-var descriptorFields = []fields.Field[service.AskDescriptor]{
+var descriptorFields = []fields.Field[service.Descriptor]{
 	{Name: "entries", Required: true, What: "the entries: [{key: plan, value: free}]",
 		Type: fields.List("entries", fields.Object(entryFields, func(e *descriptors.Entry) *descriptors.Entry { return e }),
-			func(d *service.AskDescriptor) *[]descriptors.Entry { return &d.Entries })},
+			func(d *service.Descriptor) *[]descriptors.Entry { return &d.Entries })},
 	{Name: "limit", What: "a limit in place of the rule's",
-		Type: fields.Object(limitFields, func(d *service.AskDescriptor) *service.AskLimit {
-			d.Limit = &service.AskLimit{Multiplier: 1}
+		Type: fields.Object(limitFields, func(d *service.Descriptor) *service.Override {
+			d.Limit = &service.Override{Multiplier: 1}
 			return d.Limit
 		})},
 	{Name: "hits_addend", Other: "hitsAddend", What: "the cost of this descriptor; 0 charges nothing",
-		Type: fields.Integer(0, math.MaxInt64, func(d *service.AskDescriptor, n int64) {
+		Type: fields.Integer(0, math.MaxInt64, func(d *service.Descriptor, n int64) {
 			hits := uint64(n)
 			d.Hits = &hits
 		})},
 	{Name: "is_negative_hits", Other: "isNegativeHits", What: "gives the hits back",
-		Type: fields.Bool(func(d *service.AskDescriptor) *bool { return &d.Refund })},
+		Type: fields.Bool(func(d *service.Descriptor) *bool { return &d.Refund })},
 }
 
 var entryFields = []fields.Field[descriptors.Entry]{
@@ -167,18 +167,18 @@ var entryFields = []fields.Field[descriptors.Entry]{
 	{Name: "value", What: "the value", Type: fields.Text(func(e *descriptors.Entry) *string { return &e.Value })},
 }
 
-var limitFields = []fields.Field[service.AskLimit]{
+var limitFields = []fields.Field[service.Override]{
 	{Name: "requests_per_unit", Other: "requestsPerUnit", What: "the hits that fit a window",
-		Type: fields.Integer(0, math.MaxUint32, func(l *service.AskLimit, n int64) { l.RequestsPerUnit = uint32(n) })},
+		Type: fields.Integer(0, math.MaxUint32, func(l *service.Override, n int64) { l.RequestsPerUnit = uint32(n) })},
 	{Name: "unit", Required: true, What: "the unit of the window, such as MINUTE", Type: unitType},
 	{Name: "unit_multiplier", Other: "unitMultiplier", What: "the window is this many units",
-		Type: fields.Integer(1, math.MaxUint32, func(l *service.AskLimit, n int64) { l.Multiplier = uint32(n) })},
+		Type: fields.Integer(1, math.MaxUint32, func(l *service.Override, n int64) { l.Multiplier = uint32(n) })},
 }
 
 // unitType is the name of a unit in any case, or its number in the message.
-var unitType = fields.Type[service.AskLimit]{
+var unitType = fields.Type[service.Override]{
 	Schema: unitSchema(),
-	Set: func(r *fields.Reader, l *service.AskLimit, v *rules.Value) {
+	Set: func(r *fields.Reader, l *service.Override, v *rules.Value) {
 		text, ok := fields.TextOf(r, v)
 		if !ok {
 			return

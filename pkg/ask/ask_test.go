@@ -12,7 +12,7 @@ import (
 )
 
 // show is a as JSON, without the fields that are absent.
-func show(a *service.Ask) string {
+func show(a *service.Request) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s hits %d", a.Domain, a.Hits)
 	for _, d := range a.Descriptors {

@@ -64,10 +64,10 @@ func serve(t *testing.T, text string, change ...func(*service.Config)) *service.
 }
 
 // ask returns the request with a descriptor for each list of key=value,key=value.
-func ask(hits uint32, lists ...string) *service.Ask {
-	a := &service.Ask{Domain: "shop", Hits: hits}
+func ask(hits uint32, lists ...string) *service.Request {
+	a := &service.Request{Domain: "shop", Hits: hits}
 	for _, list := range lists {
-		var d service.AskDescriptor
+		var d service.Descriptor
 		for pair := range strings.SplitSeq(list, ",") {
 			key, value, _ := strings.Cut(pair, "=")
 			d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
@@ -77,9 +77,9 @@ func ask(hits uint32, lists ...string) *service.Ask {
 	return a
 }
 
-func document(t *testing.T, s *service.Service, do service.Action, a *service.Ask) *explain.Document {
+func document(t *testing.T, s *service.Service, do service.Action, a *service.Request) *explain.Document {
 	t.Helper()
-	in, err := s.Inspect(t.Context(), service.NewRequest(a), do)
+	in, err := s.Inspect(t.Context(), a, do)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestJSON(t *testing.T) {
 func TestJSONWithStates(t *testing.T) {
 	s := serve(t, shop)
 	hit := ask(4, "plan=free,user=ann", "plan=x")
-	if _, err := s.Evaluate(t.Context(), service.NewRequest(hit)); err != nil {
+	if _, err := s.Evaluate(t.Context(), hit); err != nil {
 		t.Fatal(err)
 	}
 	doc := document(t, s, service.Look, hit)
@@ -200,7 +200,7 @@ func TestText(t *testing.T) {
 	s := serve(t, shop)
 	hit := ask(4, "plan=free,user=ann", "plan=x", "plan=gold", "plan=x,y=z")
 	for range 3 {
-		if _, err := s.Evaluate(t.Context(), service.NewRequest(hit)); err != nil {
+		if _, err := s.Evaluate(t.Context(), hit); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -312,7 +312,7 @@ descriptors:
 - {key: vip, rate_limit: {unit: minute, requests_per_unit: 9, strategy: leaky_bucket, max_delay: 1s, replaces: [{name: one}]}}
 `)
 	a := ask(0, "tried", "vip", "vip=2", "quota")
-	a.Descriptors[2].Limit = &service.AskLimit{RequestsPerUnit: 7, Unit: descriptors.Week}
+	a.Descriptors[2].Limit = &service.Override{RequestsPerUnit: 7, Unit: descriptors.Week, Multiplier: 1}
 	got := text(t, document(t, s, service.Trace, a))
 	for _, want := range []string{
 		"shadow mode: denials are counted and answered OK", "quota mode: the request is denied only if every descriptor in quota mode is",
@@ -347,7 +347,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 	if err != nil || !strings.Contains(string(data), `"key":"shop|plan=x|tb2h:100:5","policy":"allow","error":"redis 10.0.0.1: store unavailable"}`) {
 		t.Errorf("got %s, %v", data, err)
 	}
-	if in, _ := s.Inspect(t.Context(), service.NewRequest(ask(0, "plan=x")), service.Look); !errors.Is(in.Descriptors[0].Limits[0].Err, backends.ErrUnavailable) {
+	if in, _ := s.Inspect(t.Context(), ask(0, "plan=x"), service.Look); !errors.Is(in.Descriptors[0].Limits[0].Err, backends.ErrUnavailable) {
 		t.Errorf("got %+v", in)
 	}
 }

@@ -15,8 +15,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/status"
-
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
@@ -73,18 +71,17 @@ func (e *Engine) clock() int64 { return max(e.now, 0) }
 // before the Unix epoch stand for it.
 func (e *Engine) At(t time.Time) { e.now = max(e.now, t.UnixMicro()) }
 
-// Decide decides a and charges it. It does not wait in a queue, and the delay of a
-// request does not move the clock. Its error says why a service would refuse the
-// request.
-func (e *Engine) Decide(a *service.Ask) (service.Evaluation, error) {
-	answer, err := e.service.Evaluate(context.Background(), service.NewRequest(a))
-	return answer, plain(err)
+// Decide decides r and charges it. It does not wait in a queue, and the delay of a
+// request does not move the clock. The caller may release the outcome. The error says
+// why a service would refuse the request.
+func (e *Engine) Decide(r *service.Request) (*service.Outcome, error) {
+	return e.service.Evaluate(context.Background(), r)
 }
 
-// Explain tells how the engine comes to the limits of a, with the states of their
+// Explain tells how the engine comes to the limits of r, with the states of their
 // cells. It charges nothing. Its errors are those of Decide.
-func (e *Engine) Explain(a *service.Ask) (explain.Document, error) {
-	in, err := e.service.Inspect(context.Background(), service.NewRequest(a), service.Look)
+func (e *Engine) Explain(r *service.Request) (explain.Document, error) {
+	in, err := e.service.Inspect(context.Background(), r, service.Look)
 	doc := explain.New(in)
 	for i := range doc.Descriptors {
 		for _, l := range doc.Descriptors[i].Limits {
@@ -93,15 +90,7 @@ func (e *Engine) Explain(a *service.Ask) (explain.Document, error) {
 			}
 		}
 	}
-	return doc, plain(err)
-}
-
-// plain is err without what gRPC puts before its message.
-func plain(err error) error {
-	if s, ok := status.FromError(err); ok && err != nil {
-		return errors.New(s.Message())
-	}
-	return err
+	return doc, err
 }
 
 // Reset empties all cells and sets the clock back, so that At may take any time.

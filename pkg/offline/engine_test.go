@@ -39,13 +39,13 @@ func open(t testing.TB, text string) *offline.Engine {
 }
 
 // ask is a request with one descriptor of key=value,key=value.
-func ask(text string) *service.Ask {
-	var d service.AskDescriptor
+func ask(text string) *service.Request {
+	var d service.Descriptor
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(pair, "=")
 		d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
 	}
-	return &service.Ask{Domain: "shop", Descriptors: []service.AskDescriptor{d}}
+	return &service.Request{Domain: "shop", Descriptors: []service.Descriptor{d}}
 }
 
 func TestAnEngineDecidesAtGivenTimes(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAnEngineExplains(t *testing.T) {
 func TestARequestThatAServiceRefuses(t *testing.T) {
 	e := open(t, shop)
 	a := ask("plan=gold")
-	a.Descriptors[0].Limit = &service.AskLimit{RequestsPerUnit: 1, Unit: 99}
+	a.Descriptors[0].Limit = &service.Override{RequestsPerUnit: 1, Unit: 99, Multiplier: 1}
 	_, err := e.Decide(a)
 	if err == nil || !strings.HasPrefix(err.Error(), "descriptors[0].limit: unit 99 is unknown") {
 		t.Errorf("got %v", err)
@@ -115,7 +115,7 @@ func TestRulesInTheOrderOfLines(t *testing.T) {
 
 func BenchmarkDecide(b *testing.B) {
 	e := open(b, shop)
-	asks := make([]*service.Ask, 10_000)
+	asks := make([]*service.Request, 10_000)
 	for i := range asks {
 		asks[i] = ask("plan=free,user=user" + strconv.Itoa(i))
 	}

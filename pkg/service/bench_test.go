@@ -13,6 +13,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 // BenchmarkShouldRateLimit is a decision without the network, from message to
@@ -66,7 +67,7 @@ func loop(b *testing.B, d service.Decider, requests []*pb.RateLimitRequest) {
 		wire = append(wire, mem.BufferSlice{mem.SliceBuffer(data)})
 	}
 	var h handler
-	service.Server{Decider: d}.Register(&h)
+	served(d).Register(&h)
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
@@ -80,7 +81,7 @@ func loop(b *testing.B, d service.Decider, requests []*pb.RateLimitRequest) {
 // handler calls a method as a gRPC server does, without the network.
 type handler struct{ method grpc.MethodHandler }
 
-var codec = service.Codec()
+var codec = envoy.Codec()
 
 // RegisterService implements [grpc.ServiceRegistrar].
 func (h *handler) RegisterService(desc *grpc.ServiceDesc, _ any) { h.method = desc.Methods[0].Handler }

@@ -233,11 +233,12 @@ func TestContract(t *testing.T) {
 				t.Fatalf("%v", s)
 			}
 		},
-		"a shadow rule is OK while over": func(t *testing.T, r *rig) {
-			for i := range 4 {
+		"a shadow rule is OK and shows its limit while over": func(t *testing.T, r *rig) {
+			for i, remaining := range []uint32{1, 0, 0, 0} {
 				resp := r.call(request(desc("shadow", "a")))
-				if s := resp.Statuses[0]; resp.OverallCode != ok || s.Code != ok || (s.CurrentLimit != nil) != (i == 0) {
-					t.Fatalf("hit %d: %v; want OK, and the limit as long as something remains", i+1, resp)
+				if s := resp.Statuses[0]; resp.OverallCode != ok || s.Code != ok || s.LimitRemaining != remaining ||
+					s.CurrentLimit.GetRequestsPerUnit() != 2 || s.DurationUntilReset.GetSeconds() != 50 {
+					t.Fatalf("hit %d: %v; want OK with the limit 2, %d remaining and the reset in 50 s", i+1, resp, remaining)
 				}
 			}
 		},
@@ -251,7 +252,7 @@ func TestContract(t *testing.T) {
 
 func TestContractOfTime(t *testing.T) {
 	behind := func(t *testing.T, timeout time.Duration) *rig {
-		return start(t, rules, func(c *service.Config) {
+		return start(t, rules, func(c *config) {
 			s, err := deadline.New(stuck{c.Store}, timeout)
 			if err != nil {
 				t.Fatal(err)
@@ -304,7 +305,7 @@ func TestContractOfTime(t *testing.T) {
 		testenv.Eventually(t, 10*time.Second, func() bool { return runtime.NumGoroutine() <= before+5 }, "goroutines end with their callers")
 	})
 	t.Run("a store that fails is never OVER_LIMIT without a policy that says so", func(t *testing.T) {
-		r := start(t, rules, func(c *service.Config) { c.Store = failing{c.Store} })
+		r := start(t, rules, func(c *config) { c.Store = failing{c.Store} })
 		resp, err := r.try(request(desc("five", "a")))
 		if status.Code(err) != codes.Unavailable || resp.GetOverallCode() == over {
 			t.Fatalf("%v, %v", resp, err)
@@ -329,7 +330,7 @@ func (failing) Apply(_ context.Context, b *backends.Batch) error {
 }
 
 func TestCaps(t *testing.T) {
-	r := start(t, rules, func(c *service.Config) { c.Caps = service.Caps{Descriptors: 2, Entries: 3, EntryBytes: 20} })
+	r := start(t, rules, func(c *config) { c.Caps = service.Caps{Descriptors: 2, Entries: 3, EntryBytes: 20} })
 	for says, req := range map[string]*pb.RateLimitRequest{
 		"REQUEST_MAX_DESCRIPTORS": request(desc("five", "a"), desc("five", "b"), desc("five", "c")),
 		"REQUEST_MAX_ENTRIES":     request(desc("a", "", "b", "", "c", "", "d", "")),

@@ -28,9 +28,9 @@ func lines(t *testing.T, log *testenv.Log) (all []map[string]any) {
 	return all
 }
 
-func debugged(to *testenv.Log, perSecond int) func(*service.Config) {
+func debugged(to *testenv.Log, perSecond int) func(*config) {
 	log := slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	return func(c *service.Config) { c.Observers = []service.Observer{metrics.NewDebugLog(perSecond, log)} }
+	return func(c *config) { c.Observers = []service.Observer{metrics.NewDebugLog(perSecond, log)} }
 }
 
 // Each request has a line with its descriptors, the decision of each limit, and the
@@ -49,7 +49,7 @@ func TestDebugLog(t *testing.T) {
 		return map[string]any{"level": "DEBUG", "msg": "request", "domain": "d", "result": result, "descriptors": descriptors, "decisions": decisions}
 	}
 	refused := line("refused", "", "")
-	refused["error"] = "rpc error: code = InvalidArgument desc = rate limit descriptor list must not be empty; set the field descriptors to at least one descriptor"
+	refused["error"] = "rate limit descriptor list must not be empty; set the field descriptors to at least one descriptor"
 	want := []map[string]any{
 		line("OK", "a=alice; x=1,y", "a=alice: allowed by d.a (fixed_window, limit 10, remaining 9)"),
 		line("OVER_LIMIT", "a=bob", "a=bob: denied by d.a (fixed_window, limit 10, remaining 0)"),

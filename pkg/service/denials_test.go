@@ -10,7 +10,6 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
-	"example.org/rls/pkg/service"
 )
 
 // chargeAs loads rules whose domains have that charge unless they set another one.
@@ -83,7 +82,7 @@ func (s *answersOnce) Apply(ctx context.Context, b *backends.Batch) error {
 
 // TestDenialIsOneCall: a request that is denied needs one call of the store.
 func TestDenialIsOneCall(t *testing.T) {
-	r := start(t, "", func(c *service.Config) { c.Store = &answersOnce{Store: c.Store} })
+	r := start(t, "", func(c *config) { c.Store = &answersOnce{Store: c.Store} })
 	chargeAs(r, descriptors.ChargeDenying, "domain: d\ndescriptors: [{key: few, rate_limit: {unit: hour, requests_per_unit: 10}}]")
 	r.want(withHits(11, desc("few", "a")), over, 0)
 }
@@ -135,10 +134,10 @@ descriptors:
   - {key: shadow, quota_mode: true, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
   - {key: free, rate_limit: {unlimited: true}}
 `
-	quotaMode := func(c *service.Config) { c.QuotaMode = true }
+	quotaMode := func(c *config) { c.QuotaMode = true }
 	for _, tt := range []struct {
 		name   string
-		change func(*service.Config)
+		change func(*config)
 		ask    []string
 		want   pb.RateLimitResponse_Code
 		left   uint32 // of the limit, which is asked first
@@ -152,7 +151,7 @@ descriptors:
 	} {
 		for _, charge := range []descriptors.Charge{descriptors.ChargeDenying, descriptors.ChargeAdmitted} {
 			t.Run(tt.name+", "+charge.String(), func(t *testing.T) {
-				var change []func(*service.Config)
+				var change []func(*config)
 				if tt.change != nil {
 					change = append(change, tt.change)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 const evaluated = `
@@ -27,7 +28,7 @@ descriptors:
 `
 
 // message is the message of a.
-func message(a *service.Ask) *pb.RateLimitRequest {
+func message(a *service.Request) *pb.RateLimitRequest {
 	m := &pb.RateLimitRequest{Domain: a.Domain, HitsAddend: a.Hits}
 	for _, asked := range a.Descriptors {
 		d := &rlcommon.RateLimitDescriptor{IsNegativeHits: asked.Refund}
@@ -38,11 +39,7 @@ func message(a *service.Ask) *pb.RateLimitRequest {
 			d.HitsAddend = wrapperspb.UInt64(*asked.Hits)
 		}
 		if l := asked.Limit; l != nil {
-			var multiplier *wrapperspb.UInt32Value
-			if l.Multiplier > 0 {
-				multiplier = wrapperspb.UInt32(l.Multiplier)
-			}
-			withLimit(l.RequestsPerUnit, int32(l.Unit), multiplier, d)
+			withLimit(l.RequestsPerUnit, int32(l.Unit), wrapperspb.UInt32(l.Multiplier), d)
 		}
 		m.Descriptors = append(m.Descriptors, d)
 	}
@@ -53,25 +50,25 @@ func message(a *service.Ask) *pb.RateLimitRequest {
 // and in plain types to another.
 func TestEvaluateDecidesLikeDecide(t *testing.T) {
 	messages, plain := start(t, evaluated), start(t, evaluated)
-	keys := func(keys ...string) (list []service.AskDescriptor) {
+	keys := func(keys ...string) (list []service.Descriptor) {
 		for _, key := range keys {
-			list = append(list, service.AskDescriptor{Entries: []descriptors.Entry{{Key: key, Value: "x"}}})
+			list = append(list, service.Descriptor{Entries: []descriptors.Entry{{Key: key, Value: "x"}}})
 		}
 		return list
 	}
-	hits := func(n uint64, list []service.AskDescriptor) []service.AskDescriptor {
+	hits := func(n uint64, list []service.Descriptor) []service.Descriptor {
 		list[0].Hits = &n
 		return list
 	}
-	refund := func(list []service.AskDescriptor) []service.AskDescriptor {
+	refund := func(list []service.Descriptor) []service.Descriptor {
 		list[0].Refund = true
 		return list
 	}
-	limit := func(l service.AskLimit, list []service.AskDescriptor) []service.AskDescriptor {
+	limit := func(l service.Override, list []service.Descriptor) []service.Descriptor {
 		list[0].Limit = &l
 		return list
 	}
-	for i, a := range []service.Ask{
+	for i, a := range []service.Request{
 		{Domain: "d", Descriptors: keys("a")},
 		{Domain: "d", Descriptors: keys("a", "b"), Hits: 2},
 		{Domain: "d", Descriptors: hits(0, keys("a"))},
@@ -84,17 +81,17 @@ func TestEvaluateDecidesLikeDecide(t *testing.T) {
 		{Domain: "d", Descriptors: keys("quota", "quota")},
 		{Domain: "d", Descriptors: keys("quota")},
 		{Domain: "d", Descriptors: keys("other", "a")},
-		{Domain: "d", Descriptors: limit(service.AskLimit{RequestsPerUnit: 2, Unit: descriptors.Hour}, keys("a"))},
-		{Domain: "d", Descriptors: limit(service.AskLimit{RequestsPerUnit: 2, Unit: descriptors.Hour, Multiplier: 3}, keys("free"))},
-		{Domain: "d", Descriptors: limit(service.AskLimit{RequestsPerUnit: 2, Unit: 99}, keys("a"))},
+		{Domain: "d", Descriptors: limit(service.Override{RequestsPerUnit: 2, Unit: descriptors.Hour, Multiplier: 1}, keys("a"))},
+		{Domain: "d", Descriptors: limit(service.Override{RequestsPerUnit: 2, Unit: descriptors.Hour, Multiplier: 3}, keys("free"))},
+		{Domain: "d", Descriptors: limit(service.Override{RequestsPerUnit: 2, Unit: 99, Multiplier: 1}, keys("a"))},
 		{Domain: "nowhere", Descriptors: keys("a")},
 		{Domain: "", Descriptors: keys("a")},
 		{Domain: "d"},
-		{Domain: "d", Descriptors: []service.AskDescriptor{{}}},
+		{Domain: "d", Descriptors: []service.Descriptor{{}}},
 	} {
 		want, wantErr := messages.try(message(&a))
-		got, err := plain.service.Evaluate(t.Context(), service.NewRequest(&a))
-		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		got, err := plain.service.Evaluate(t.Context(), &a)
+		if fmt.Sprint(envoy.Error(err)) != fmt.Sprint(wantErr) {
 			t.Fatalf("request %d: got %v, want %v", i, err, wantErr)
 		}
 		if err != nil {
@@ -122,7 +119,7 @@ func TestEvaluateDecidesLikeDecide(t *testing.T) {
 
 func TestEvaluateDoesNotWaitInAQueue(t *testing.T) {
 	r := start(t, evaluated)
-	ask := service.NewRequest(&service.Ask{Domain: "d", Descriptors: []service.AskDescriptor{{Entries: []descriptors.Entry{{Key: "queue"}}}}})
+	ask := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "queue"}}}}}
 	for i := range 50 {
 		e, err := r.service.Evaluate(t.Context(), ask)
 		if want := time.Duration(i) * 100 * time.Millisecond; err != nil || e.Over || e.Delay != want || e.Statuses[0].Is.Delay != want {
@@ -138,12 +135,12 @@ func TestTheHeadlineIsWhatHeadersDescribe(t *testing.T) {
 		keys []string
 		want int
 	}{{[]string{"none", "a", "b"}, 2}, {[]string{"trial", "free"}, -1}, {[]string{"quota", "a"}, 0}} {
-		var a service.Ask
+		var a service.Request
 		a.Domain = "d"
 		for _, key := range c.keys {
-			a.Descriptors = append(a.Descriptors, service.AskDescriptor{Entries: []descriptors.Entry{{Key: key}}})
+			a.Descriptors = append(a.Descriptors, service.Descriptor{Entries: []descriptors.Entry{{Key: key}}})
 		}
-		if e, err := r.service.Evaluate(t.Context(), service.NewRequest(&a)); err != nil || e.Headline != c.want {
+		if e, err := r.service.Evaluate(t.Context(), &a); err != nil || e.Headline != c.want {
 			t.Errorf("%v: headline %d, %v; want %d", c.keys, e.Headline, err, c.want)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 const (
@@ -36,7 +37,13 @@ type rig struct {
 	clock   *atomic.Int64 // µs
 }
 
-func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
+// config configures the service of a rig and its replies.
+type config struct {
+	service.Config
+	Reply envoy.Reply
+}
+
+func start(t testing.TB, rules string, change ...func(*config)) *rig {
 	t.Helper()
 	clock := new(atomic.Int64)
 	clock.Store(1_800_057_610_000_000) // ten seconds into a minute, an hour and a day
@@ -44,11 +51,11 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := service.Config{Store: store}
+	cfg := config{Config: service.Config{Store: store}}
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := service.New(cfg)
+	s, err := service.New(cfg.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +64,12 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 		r.load(rules)
 	}
 	l := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(service.Codec()))
-	service.Server{Decider: s}.Register(server)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))
+	limits, err := envoy.New(s, cfg.Reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits.Register(server)
 	go server.Serve(l) //nolint:errcheck // ends with Stop
 	r.conn, err = grpc.NewClient("passthrough:///service", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
@@ -72,6 +83,15 @@ func start(t testing.TB, rules string, change ...func(*service.Config)) *rig {
 		store.Close()
 	})
 	return r
+}
+
+// served is d as Envoy's service.
+func served(d service.Decider) *envoy.Server {
+	s, err := envoy.New(d, envoy.Reply{})
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 func (r *rig) load(rules string) {

@@ -6,9 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
@@ -98,40 +95,39 @@ type State struct {
 	Reset time.Duration
 }
 
-// Inspect tells how the service comes to the limits of r, and does something with
-// their cells. Observers are told nothing.
+// Inspect matches r without charging it, and then reads, resets or grants its cells.
+// Observers are told nothing.
 //
 // Its errors are those of Decide for a request that is wrong and while no rules are
 // loaded, and InvalidArgument for a grant that is too large for one of the limits:
 // the error says how large it may be, and nothing is changed. A domain without rules
 // is no error, and a store that fails is an Err of each limit concerned.
 func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspection, error) {
-	in := Inspection{Domain: r.domain, Descriptors: make([]Inspected, len(r.descriptors))}
+	in := Inspection{Domain: r.Domain, Descriptors: make([]Inspected, len(r.Descriptors))}
 	if err := s.cfg.Caps.check(r); err != nil {
 		return in, err
 	}
 	tree := s.tree.Load()
 	if tree == nil {
-		return in, status.Error(codes.Unavailable, "no rate limit configuration loaded")
+		return in, errNoRules
 	}
-	for i := range r.descriptors {
-		asked := &r.descriptors[i]
-		in.Descriptors[i].Entries, in.Descriptors[i].Hits = slices.Clone(asked.entries), asked.signedHits()
-	}
-	domain := tree.Domain(r.domain)
-	if domain == nil {
-		for i := range in.Descriptors {
-			in.Descriptors[i].Trace.Why = "no rules for domain " + r.domain
+	p := plan{planner: &s.planner, domain: tree.Domain(r.Domain)}
+	for i := range r.Descriptors {
+		d, to := &r.Descriptors[i], &in.Descriptors[i]
+		to.Entries, to.Hits = slices.Clone(d.Entries), r.signedHits(d)
+		if p.domain == nil {
+			to.Trace.Why = "no rules for domain " + r.Domain
 		}
+	}
+	if p.domain == nil {
 		return in, nil
 	}
-	d := decision{service: s, request: r, outcomes: make([]outcome, len(r.descriptors))}
-	if err := d.match(domain); err != nil {
+	if err := p.match(r); err != nil {
 		return in, err
 	}
 	var cells []cell
-	for i := range d.outcomes {
-		cells = append(cells, d.inspect(domain, &d.outcomes[i], &in.Descriptors[i])...)
+	for i := range p.targets {
+		cells = append(cells, s.inspect(&p, &p.targets[i], &in.Descriptors[i])...)
 	}
 	if do.verb == verbTrace {
 		return in, nil
@@ -141,15 +137,6 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 		return in, nil
 	}
 	return in, s.change(ctx, changeable(cells), do)
-}
-
-// signedHits is d.hits as far as operations can charge them; of a refund below 0.
-func (d *descriptor) signedHits() int64 {
-	hits := int64(min(d.hits, uint64(backends.MaxCost)))
-	if d.refund {
-		return -hits
-	}
-	return hits
 }
 
 // cell is a limit of an Inspection and an operation on its cell.
@@ -162,70 +149,57 @@ type cell struct {
 	ruled *descriptors.Limit
 }
 
-// inspect fills in, of in, everything but the states of cells, and returns them.
-func (d *decision) inspect(domain *descriptors.Domain, o *outcome, in *Inspected) []cell {
-	in.Trace = domain.Explain(in.Entries)
-	in.Override, in.Unlimited = o.overrides != nil, o.unlimited()
-	in.Shadow, in.Quota = o.shadow() || d.service.cfg.ShadowMode, d.quota(o)
+// inspect fills in `in` except Before and After of its limits, and returns one cell
+// for each limit of t, also for limits that are replaced.
+func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
+	in.Trace = p.domain.Explain(in.Entries)
+	in.Override, in.Unlimited = t.overrides != nil, t.unlimited()
+	in.Shadow, in.Quota = t.shadow() || p.shadowMode, p.quota(t)
 	switch {
 	case in.Override:
-		in.Rule = overridePath(domain.Name)
-	case o.rule != nil:
-		in.Rule = o.rule.Path
+		in.Rule = OverridePath(p.domain.Name)
+	case t.rule != nil:
+		in.Rule = t.rule.Path
 	}
-	limits := o.limits()
+	limits := t.all()
 	if len(limits) == 0 {
 		return nil
 	}
 	in.Limits = make([]InspectedLimit, len(limits))
 	cells := make([]cell, len(limits))
-	id := d.identity(nil, domain.Name, o)
-	now := d.service.cfg.Store.Now()
+	id := p.identity(nil, t)
+	now := p.store.Now()
 	for i := range limits {
-		c := &cells[i]
+		c, l := &cells[i], &limits[i]
 		c.limit, c.shared = &in.Limits[i], id.ByStart
-		limits[i].Plan(&c.op, id, algorithms.Charge{Now: now})
-		*c.limit = InspectedLimit{Limit: &limits[i], Key: d.service.storedKey(c.op.Key), Policy: d.service.policy(&limits[i])}
-		if by := d.replacer(limits[i].Name); by != nil && !in.Override {
-			c.limit.ReplacedBy = by.rule.Path
+		l.Plan(&c.op, id, algorithms.Charge{Now: now})
+		*c.limit = InspectedLimit{Limit: l, Key: c.op.Key, Policy: policy(l, p.local != nil)}
+		if s.cfg.StoredKey != nil {
+			c.limit.Key = s.cfg.StoredKey(c.op.Key)
+		}
+		if by := p.replacer(l.Name); by != nil && !in.Override {
+			c.limit.ReplacedBy = by.Path
 		}
 		if in.Override {
-			c.ruled = d.ruled(domain, o, &c.op)
+			c.ruled = p.ruled(t, &c.op)
 		}
 	}
 	return cells
 }
 
-// ruled is the limit of o's rule that counts in the cell of op, or nil.
-func (d *decision) ruled(domain *descriptors.Domain, o *outcome, op *backends.Op) *descriptors.Limit {
-	if o.rule == nil {
+// ruled is the limit of t's rule that counts in the cell of op, or nil.
+func (p *plan) ruled(t *target, op *backends.Op) *descriptors.Limit {
+	if t.rule == nil {
 		return nil
 	}
-	plain := outcome{asked: o.asked, rule: o.rule}
-	id := d.identity(nil, domain.Name, &plain)
-	for i := range o.rule.Limits {
+	id := p.identity(nil, &target{Descriptor: t.Descriptor, rule: t.rule})
+	for i := range t.rule.Limits {
 		var own backends.Op
-		if o.rule.Limits[i].Plan(&own, id, algorithms.Charge{Now: op.Now}); own.Key == op.Key {
-			return &o.rule.Limits[i]
+		if t.rule.Limits[i].Plan(&own, id, algorithms.Charge{Now: op.Now}); own.Key == op.Key {
+			return &t.rule.Limits[i]
 		}
 	}
 	return nil
-}
-
-// storedKey is the name under which the store keeps the cell of key.
-func (s *Service) storedKey(key string) string {
-	if s.cfg.StoredKey == nil {
-		return key
-	}
-	return s.cfg.StoredKey(key)
-}
-
-// policy decides l while the store cannot.
-func (s *Service) policy(l *descriptors.Limit) descriptors.Policy {
-	if l.OnError == descriptors.PolicyLocal && s.cfg.Local == nil {
-		return descriptors.PolicyError
-	}
-	return l.OnError
 }
 
 // look fills in Before of the cells, or Err. The operations have no lease and cost
@@ -242,7 +216,8 @@ func (s *Service) look(ctx context.Context, cells []cell) {
 }
 
 // changeable returns the cells that Reset and Grant change: each cell once, and only
-// those of limits that are decided in the request and that the store has answered.
+// if the limit is decided in the request and the store has returned the cell. Replaced
+// limits and repeated cells lose their Before.
 func changeable(cells []cell) []cell {
 	var changed []cell
 	seen := map[string]bool{}
@@ -312,19 +287,19 @@ func (s *Service) steer(ctx context.Context, ops []backends.Op, cells []cell) {
 		look := op.Look()
 		c.limit.After = stateOf(c.limit.Limit, &look, r)
 		if c.limit.Policy == descriptors.PolicyLocal {
-			s.cfg.Local.Remember(c.limit.Limit.Limit, op, r)
+			s.local.Remember(c.limit.Limit.Limit, op, r)
 		}
 	})
 }
 
-// apply has the store apply an operation for each cell, and calls done with those
-// that the store has decided. The others get an Err.
+// apply has the store apply ops, one operation for each cell. It calls done for each
+// cell whose operation the store has decided, and sets Err of the others.
 func (s *Service) apply(ctx context.Context, ops []backends.Op, cells []cell, done func(*cell, *backends.Op, *backends.Reply)) {
 	if len(ops) == 0 {
 		return
 	}
 	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
-	_ = s.cfg.Store.Apply(ctx, &b) // its error is the first Err of the replies
+	_ = s.store.Apply(ctx, &b) // its error is the first Err of the replies
 	for i := range cells {
 		if r := &b.Replies[i]; r.Err != nil {
 			cells[i].limit.Err = r.Err
@@ -334,7 +309,7 @@ func (s *Service) apply(ctx context.Context, ops []backends.Op, cells []cell, do
 	}
 }
 
-// stateOf is the state of l's cell that the reply tells; op is a look at the cell.
+// stateOf is the state of l's cell after r, the reply to op, which looks at the cell.
 func stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
 	is := l.Judge(op, r)
 	state := &State{Count: l.Capacity() - is.Remaining, Remaining: is.Remaining, Reset: is.Reset}

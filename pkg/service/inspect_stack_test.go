@@ -51,7 +51,7 @@ func onStacks(t *testing.T, test func(t *testing.T, one, other *rig)) {
 			t.Parallel()
 			openStore := open(t)
 			process := func() *rig {
-				return start(t, yearly, func(c *service.Config) {
+				return start(t, yearly, func(c *config) {
 					store, err := openStore()
 					if err != nil {
 						t.Fatal(err)

@@ -11,27 +11,34 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 func inspect(t *testing.T, s *service.Service, do service.Action, message *pb.RateLimitRequest) (service.Inspection, error) {
 	t.Helper()
-	data, err := proto.Marshal(message)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := new(service.Request)
-	if err := r.UnmarshalBinary(data); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	return s.Inspect(ctx, r, do)
+	i := inspector{s: s, do: do}
+	_, _ = served(&i).ShouldRateLimit(ctx, message)
+	return i.in, envoy.Error(i.err)
+}
+
+// inspector inspects requests in place of deciding them.
+type inspector struct {
+	s   *service.Service
+	do  service.Action
+	in  service.Inspection
+	err error
+}
+
+func (i *inspector) Decide(ctx context.Context, r *service.Request) (*service.Outcome, error) {
+	i.in, i.err = i.s.Inspect(ctx, r, i.do)
+	return nil, errors.New("not decided")
 }
 
 func (r *rig) inspect(do service.Action, message *pb.RateLimitRequest) []service.Inspected {
@@ -134,7 +141,7 @@ descriptors:
 }
 
 func TestInspectRefusesWhatDecideRefuses(t *testing.T) {
-	r := start(t, "", func(c *service.Config) { c.Caps.Entries = 1 })
+	r := start(t, "", func(c *config) { c.Caps.Entries = 1 })
 	if _, err := inspect(t, r.service, service.Look, request(desc("a", "1"))); status.Code(err) != codes.Unavailable {
 		t.Errorf("no rules loaded: %v", err)
 	}
@@ -151,7 +158,7 @@ func TestInspectRefusesWhatDecideRefuses(t *testing.T) {
 }
 
 func TestAStoreThatFailsIsAnErrorOfTheLimit(t *testing.T) {
-	r := start(t, strategies, func(c *service.Config) { c.Store = broken{c.Store} })
+	r := start(t, strategies, func(c *config) { c.Store = broken{c.Store} })
 	seen := only(t, r.inspect(service.Look, request(desc("fixed", "a"))))
 	if !errors.Is(seen.Err, backends.ErrUnavailable) || seen.Before != nil || !strings.HasPrefix(seen.Key, "d|fixed=a") {
 		t.Errorf("got %+v", seen)
@@ -270,7 +277,7 @@ descriptors:
 }
 
 func TestAFailedChangeIsAnErrorOfTheLimit(t *testing.T) {
-	r := start(t, strategies, func(c *service.Config) { c.Store = readOnly{c.Store} })
+	r := start(t, strategies, func(c *config) { c.Store = readOnly{c.Store} })
 	for _, do := range []service.Action{service.Reset, service.Grant(1)} {
 		was := only(t, r.inspect(do, request(desc("fixed", "a"))))
 		if !errors.Is(was.Err, backends.ErrUnsupported) || was.Before == nil || was.After != nil {
@@ -328,7 +335,7 @@ func TestALimitOfNothingTakesNoGrant(t *testing.T) {
 func TestAChangeIsRemembered(t *testing.T) {
 	local := &remembering{}
 	r := start(t, "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10, on_error: local}}\n",
-		func(c *service.Config) { c.Local = local })
+		func(c *config) { c.Local = local })
 	r.hit(withHits(10, desc("a", "1")))
 	for _, c := range []struct {
 		do   service.Action

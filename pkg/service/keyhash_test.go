@@ -49,7 +49,7 @@ descriptors:
 		return hex.EncodeToString(h.Sum(nil)[:16])
 	}
 	seen := new(keysSeen)
-	r := start(t, rules, func(c *service.Config) {
+	r := start(t, rules, func(c *config) {
 		seen.Store, c.Store, c.KeySecret = c.Store, seen, []byte(secret)
 	})
 	r.call(request(desc("user", "alice"), desc("user", "alice", "ip", "192.0.2.1"), desc("path", "/a/alice"), desc("user", "")))
@@ -69,7 +69,7 @@ descriptors:
 	r.want(desc("user", of("alice")), ok, 8)
 
 	other := new(keysSeen)
-	start(t, rules, func(c *service.Config) {
+	start(t, rules, func(c *config) {
 		other.Store, c.Store, c.KeySecret = c.Store, other, []byte("another secret, as long")
 	}).call(request(desc("user", "alice")))
 	if slices.Contains(seen.keys, other.keys[0]) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"example.org/rls/pkg/algorithms"
-	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -53,21 +52,21 @@ type Observation struct {
 	// Verdicts has one element for each operation of the request but refunds.
 	Verdicts []Verdict
 
-	asked []descriptor
+	request *Request
 }
 
 // Asked gives the entries of each descriptor, as the caller sent them.
 func (o *Observation) Asked() iter.Seq[[]descriptors.Entry] {
 	return func(yield func([]descriptors.Entry) bool) {
-		for i := range o.asked {
-			if !yield(o.asked[i].entries) {
+		for i := range o.request.Descriptors {
+			if !yield(o.request.Descriptors[i].Entries) {
 				return
 			}
 		}
 	}
 }
 
-// Verdict tells observers about one check: one limit of one descriptor.
+// Verdict is the decision of one limit of one descriptor.
 type Verdict struct {
 	// Rule matched the descriptor; nil when none did and Limit came with the
 	// request.
@@ -109,57 +108,4 @@ func (v *Verdict) DecidedBy() string {
 func (v *Verdict) SameDescriptor(o *Verdict) bool {
 	// They share the entries of the request, which are not copied.
 	return len(v.Entries) > 0 && len(v.Entries) == len(o.Entries) && &v.Entries[0] == &o.Entries[0]
-}
-
-// tell tells the observers how the request ended. err is the error of decide.
-func (d *decision) tell(err error) {
-	o := &d.seen
-	*o = Observation{
-		Domain: d.request.domain, Descriptors: len(d.request.descriptors), Unknown: d.unknown,
-		Result: d.result(err), Err: err, asked: d.request.descriptors, Partial: err == nil && d.partial, ShadowMode: d.service.cfg.ShadowMode, Spared: d.spared,
-		Took: time.Since(d.service.epoch) - d.start, Verdicts: o.Verdicts[:0],
-	}
-	for i := range d.checks {
-		if op := &d.batch.Ops[i]; !op.Refund {
-			o.Verdicts = append(o.Verdicts, d.checks[i].verdict(op, &d.batch.Replies[i]))
-		}
-	}
-	for _, observer := range d.service.cfg.Observers {
-		observer.Observe(o)
-	}
-}
-
-func (d *decision) result(err error) Result {
-	switch {
-	case d.gone:
-		return CallGone
-	case err != nil && d.partial:
-		return NoStore
-	case err != nil:
-		return Invalid
-	case d.over:
-		return Limited
-	}
-	return Passed
-}
-
-func (c *check) verdict(op *backends.Op, r *backends.Reply) Verdict {
-	o := c.outcome
-	v := Verdict{
-		Rule: o.rule, Limit: c.limit, Override: o.overrides != nil, Entries: o.asked.entries,
-		Hits: min(o.asked.hits, uint64(backends.MaxCost)), Shadow: o.shadow(),
-		Decided: c.decided, Is: c.is, Counted: c.counted,
-	}
-	if !c.counted {
-		return v
-	}
-	v.Recalled = r.Recalled
-	v.After = v.Limit.Capacity() - v.Is.Remaining
-	// A denied cost can leave a fixed window below its limit: the cost did not fit
-	// beside the cost of an earlier descriptor, which was then not charged because
-	// the batch was refused. In that case no hit is beyond the limit.
-	if op.ChargeDenied && (v.Is.Allowed || r.Value.Whole > v.Limit.Capacity()) {
-		v.All, v.After = true, r.Value.Whole
-	}
-	return v
 }

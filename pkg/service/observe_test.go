@@ -56,12 +56,12 @@ descriptors:
 `
 
 // measure makes metrics, puts them into m, and has a service count in them.
-func measure(t testing.TB, m **metrics.Metrics) func(*service.Config) {
+func measure(t testing.TB, m **metrics.Metrics) func(*config) {
 	var err error
 	if *m, err = metrics.New(metrics.Options{MaxSeries: 1000, NearLimitRatio: 0.8}); err != nil {
 		t.Fatal(err)
 	}
-	return func(c *service.Config) {
+	return func(c *config) {
 		c.Store = (*m).Store(c.Store, "memory")
 		c.Observers = []service.Observer{(*m).Observer()}
 	}
@@ -202,7 +202,7 @@ func TestCountsDecisions(t *testing.T) {
 func TestCountsHitsThatTheStoreDidNotDecide(t *testing.T) {
 	var m *metrics.Metrics
 	add := measure(t, &m)
-	r := start(t, measuredRules, func(c *service.Config) {
+	r := start(t, measuredRules, func(c *config) {
 		c.Store = failing{c.Store}
 		add(c)
 	})
@@ -226,7 +226,7 @@ func TestCountsHitsThatTheStoreDidNotDecide(t *testing.T) {
 
 func TestCountsWhatShadowModeSpared(t *testing.T) {
 	var m *metrics.Metrics
-	r := start(t, measuredRules, measure(t, &m), func(c *service.Config) { c.ShadowMode = true })
+	r := start(t, measuredRules, measure(t, &m), func(c *config) { c.ShadowMode = true })
 	r.call(request(desc("none", "")))
 	r.call(request(desc("a", "")))
 	if diff := cmp.Diff([]string{
@@ -257,7 +257,7 @@ func TestCountsGoOnAfterAReload(t *testing.T) {
 func BenchmarkObserved(b *testing.B) {
 	for _, observed := range []bool{false, true} {
 		b.Run(map[bool]string{false: "off", true: "on"}[observed], func(b *testing.B) {
-			var change []func(*service.Config)
+			var change []func(*config)
 			var m *metrics.Metrics
 			if observed {
 				change = append(change, measure(b, &m))

@@ -17,7 +17,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/split"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 // partly is a store with a server that is away: it does not decide operations whose
@@ -63,11 +63,11 @@ descriptors:
   - {key: used, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
 `
 	const here, away = "here", "away"
-	shadowMode := func(c *service.Config) { c.ShadowMode = true }
-	quotaMode := func(c *service.Config) { c.QuotaMode = true }
+	shadowMode := func(c *config) { c.ShadowMode = true }
+	quotaMode := func(c *config) { c.QuotaMode = true }
 	for _, tt := range []struct {
 		name    string
-		change  func(*service.Config)
+		change  func(*config)
 		ask     []string // rule and value in turn
 		want    pb.RateLimitResponse_Code
 		of      []pb.RateLimitResponse_Code
@@ -88,9 +88,9 @@ descriptors:
 		for _, charge := range []string{"always", "admitted"} {
 			t.Run(tt.name+", charge "+charge, func(t *testing.T) {
 				var m *metrics.Metrics
-				changes := []func(*service.Config){measure(t, &m), func(c *service.Config) {
+				changes := []func(*config){measure(t, &m), func(c *config) {
 					c.Store = partly{c.Store}
-					c.Reply = service.Reply{RateLimit: reference, IETF: true, Metadata: true, ProblemBody: true}
+					c.Reply = envoy.Reply{RateLimit: reference, IETF: true, Metadata: true, ProblemBody: true}
 				}}
 				if tt.change != nil {
 					changes = append(changes, tt.change)
@@ -131,7 +131,7 @@ func TestALimitThatCannotDenyIsMissing(t *testing.T) {
 	for _, charge := range []string{"always", "admitted"} {
 		for _, missing := range []string{"shadow", "quota"} {
 			t.Run(missing+", charge "+charge, func(t *testing.T) {
-				apart := func(c *service.Config) {
+				apart := func(c *config) {
 					gone, err := memory.New(memory.Options{MaxKeys: 1})
 					if err != nil {
 						t.Fatal(err)
@@ -168,7 +168,7 @@ descriptors:
 // TestADescriptorOfWhichALimitIsMissing: the store decides only the first of several
 // limits on one descriptor.
 func TestADescriptorOfWhichALimitIsMissing(t *testing.T) {
-	first := func(c *service.Config) { c.Store = firstOnly{c.Store} }
+	first := func(c *config) { c.Store = firstOnly{c.Store} }
 	r := start(t, `
 domain: d
 descriptors:

@@ -2,108 +2,169 @@ package service
 
 import (
 	"context"
+	"math"
 	"slices"
+	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
-// match finds the rule or the override of each descriptor, and makes a check of
-// each limit that no other limit of the request replaces.
-func (d *decision) match(domain *descriptors.Domain) error {
-	for i := range d.outcomes {
-		o := &d.outcomes[i]
-		o.asked = &d.request.descriptors[i]
-		if len(o.asked.entries) > 0 {
-			o.rule = domain.Match(o.asked.entries)
+// planner is the part of a Service that plans depend on.
+type planner struct {
+	store         backends.Store
+	local         Local // nil: none
+	keyPrefix     string
+	ratelimitKeys bool
+	values        *valueHash // nil: keys have values in clear text
+	shadowMode    bool
+	quotaMode     bool
+}
+
+// plan says which limits apply to a request, and has the batch that asks the store
+// about them. It lives until the store's replies are judged.
+type plan struct {
+	*planner
+	domain  *descriptors.Domain // nil: no rules have the domain
+	targets []target            // one for each descriptor of the request
+	limits  []*descriptors.Limit
+	batch   backends.Batch // one operation for each of limits
+	now     int64          // µs since the epoch, on the store's clock
+}
+
+// target is a descriptor of the request and the rule that it matches.
+type target struct {
+	*Descriptor
+	hits      uint64
+	rule      *descriptors.Rule   // nil if no rule matches
+	overrides []descriptors.Limit // the limit that the request brought
+	// The limits that are decided are plan.limits[first:end].
+	first, end int
+}
+
+// all returns the override, or else the limits of the rule, also the limits that
+// another rule of the request replaces.
+func (t *target) all() []descriptors.Limit {
+	if t.overrides != nil || t.rule == nil {
+		return t.overrides
+	}
+	return t.rule.Limits
+}
+
+// An override belongs to the request and not to the rule whose limits it takes the
+// place of, so the rule's unlimited, shadow mode and quota mode do not apply to it.
+
+func (t *target) unlimited() bool { return t.overrides == nil && t.rule != nil && t.rule.Unlimited }
+func (t *target) shadow() bool    { return t.overrides == nil && t.rule != nil && t.rule.Shadow }
+
+// quota reports whether t is one of the descriptors that deny a request only
+// together. With QUOTA_MODE every descriptor is, unless it is unlimited; without a
+// limit it passes. Otherwise a descriptor is if its rule is in quota mode and has a
+// limit that is not replaced.
+func (p *plan) quota(t *target) bool {
+	if p.quotaMode {
+		return !t.unlimited()
+	}
+	return t.overrides == nil && t.rule != nil && t.rule.Quota && t.first < t.end
+}
+
+// match finds the rule or the override of each descriptor, and the limits that no
+// other rule of the request replaces.
+func (p *plan) match(r *Request) error {
+	p.targets = resized(p.targets, len(r.Descriptors))
+	for i := range p.targets {
+		t := &p.targets[i]
+		t.Descriptor = &r.Descriptors[i]
+		t.hits = r.hits(t.Descriptor)
+		if len(t.Entries) > 0 {
+			t.rule = p.domain.Match(t.Entries)
 		}
-		if o.asked.override.given {
-			l, err := o.asked.override.limit(domain, o.rule)
+		if o := t.Limit; o != nil {
+			l, err := p.domain.Override(t.rule, o.RequestsPerUnit, o.Unit, o.Multiplier)
 			if err != nil {
 				return invalid("descriptors[%d].limit: %v", i, err)
 			}
-			o.overrides = []descriptors.Limit{l}
+			t.overrides = []descriptors.Limit{l}
 		}
 	}
-	for i := range d.outcomes {
-		o := &d.outcomes[i]
-		o.first = len(d.checks)
-		limits := o.limits()
+	for i := range p.targets {
+		t := &p.targets[i]
+		t.first = len(p.limits)
+		limits := t.all()
 		for j := range limits {
-			if l := &limits[j]; o.overrides != nil || d.replacer(l.Name) == nil {
-				d.checks = append(d.checks, check{outcome: o, limit: l})
+			if l := &limits[j]; t.overrides != nil || p.replacer(l.Name) == nil {
+				p.limits = append(p.limits, l)
 			}
 		}
-		o.end = len(d.checks)
+		t.end = len(p.limits)
 	}
 	return nil
 }
 
-// replacer is the outcome of a descriptor whose rule replaces the limit of that
-// name, or nil. A limit that is itself replaced, unlimited or in shadow mode
-// replaces others all the same. An override replaces none.
-func (d *decision) replacer(name string) *outcome {
+// replacer is the rule of the request that replaces the limit of that name, or nil.
+// Replacing is not transitive: replaced, unlimited and shadow limits still replace
+// others. An override replaces none.
+func (p *plan) replacer(name string) *descriptors.Rule {
 	if name == "" {
 		return nil
 	}
-	for i := range d.outcomes {
-		o := &d.outcomes[i]
-		if o.overrides != nil || o.rule == nil {
+	for i := range p.targets {
+		t := &p.targets[i]
+		if t.overrides != nil || t.rule == nil {
 			continue
 		}
-		if slices.Contains(o.rule.Replaces, name) {
-			return o
+		if slices.Contains(t.rule.Replaces, name) {
+			return t.rule
 		}
-		for j := range o.rule.Limits {
-			if slices.Contains(o.rule.Limits[j].Replaces, name) {
-				return o
+		for j := range t.rule.Limits {
+			if slices.Contains(t.rule.Limits[j].Replaces, name) {
+				return t.rule
 			}
 		}
 	}
 	return nil
 }
 
-// plan makes the batch: one operation for each check. The limits of one
-// descriptor are a group: the store charges all of them or none.
-func (d *decision) plan(ctx context.Context, domain *descriptors.Domain) {
+// fill makes the batch: one operation for each limit. The limits of one descriptor
+// are a group: the store charges all of them or none.
+func (p *plan) fill(ctx context.Context) {
 	// With ChargeDenying a fixed window counts the hits that it denies itself, so
 	// AdmittedOnly is for ChargeAdmitted alone.
-	d.batch.AllOrNothing = domain.Charge != descriptors.ChargeAlways
-	admittedOnly := domain.Charge == descriptors.ChargeAdmitted
-	d.batch.Ops = resized(d.batch.Ops, len(d.checks))
-	d.batch.Replies = resized(d.batch.Replies, len(d.checks))
+	p.batch.AllOrNothing = p.domain.Charge != descriptors.ChargeAlways
+	admittedOnly := p.domain.Charge == descriptors.ChargeAdmitted
+	p.batch.Ops = resized(p.batch.Ops, len(p.limits))
+	p.batch.Replies = resized(p.batch.Replies, len(p.limits))
 
-	now := d.service.cfg.Store.Now()
-	quota := d.quotaRole()
+	p.now = p.store.Now()
+	quota := p.quotaRole()
 	var group uint8 // 1 or 2, so that groups that are neighbours differ
 	var room [160]byte
-	for i := range d.outcomes {
-		o := &d.outcomes[i]
-		if o.first == o.end {
+	for i := range p.targets {
+		t := &p.targets[i]
+		if t.first == t.end {
 			continue
 		}
-		id := d.identity(room[:0], domain.Name, o)
-		charge := algorithms.Charge{Now: now, Cost: o.asked.hits, Refund: o.asked.refund, AdmittedOnly: admittedOnly}
+		id := p.identity(room[:0], t)
+		charge := algorithms.Charge{Now: p.now, Cost: t.hits, Refund: t.Refund, AdmittedOnly: admittedOnly}
 		role := backends.Firm
 		switch {
-		case d.service.cfg.ShadowMode || o.shadow():
+		case p.shadowMode || t.shadow():
 			role = backends.Lenient
-		case d.quota(o):
+		case p.quota(t):
 			role = quota
 		}
-		several := o.end-o.first > 1
+		several := t.end-t.first > 1
 		if several {
 			group = group%2 + 1
 		}
-		for j := o.first; j < o.end; j++ {
-			op := &d.batch.Ops[j]
-			l := d.checks[j].limit
+		for j := t.first; j < t.end; j++ {
+			op, l := &p.batch.Ops[j], p.limits[j]
 			if l.MaxDelay > 0 {
 				charge.Patience = patience(ctx)
 			}
 			l.Plan(op, id, charge)
-			op.Role, op.IfUndecided = role, d.service.ifUndecided(l, charge.Refund)
+			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.local != nil)
 			if several {
 				op.Group = group
 			}
@@ -111,25 +172,39 @@ func (d *decision) plan(ctx context.Context, domain *descriptors.Domain) {
 	}
 }
 
+// quotaRole is the role of the operations in quota mode: Lenient if a descriptor
+// in quota mode is in shadow mode as well, so that it always passes and together
+// they cannot deny. (With QUOTA_MODE a descriptor without a limit always passes,
+// too. It makes no difference: then every operation is in quota mode, and if all
+// of them refuse, none is charged in either role.)
+func (p *plan) quotaRole() backends.Role {
+	for i := range p.targets {
+		if t := &p.targets[i]; t.shadow() && p.quota(t) {
+			return backends.Lenient
+		}
+	}
+	return backends.Quota
+}
+
 // identity returns the part of the key that tells apart the callers whom the
-// limits of o count. It writes to room if that is large enough.
+// limits of t count. It writes to room if that is large enough.
 //
-// OneSlot depends on the rule alone and not on the limits that are checked, so
+// OneSlot depends on the rule alone and not on the limits that are decided, so
 // that an override and a limit beside a replaced one keep their counters.
-func (d *decision) identity(room []byte, domain string, o *outcome) algorithms.Identity {
-	id := algorithms.Identity{Prefix: d.service.cfg.KeyPrefix, OneSlot: o.rule != nil && len(o.rule.Limits) > 1}
+func (p *plan) identity(room []byte, t *target) algorithms.Identity {
+	id := algorithms.Identity{Prefix: p.keyPrefix, OneSlot: t.rule != nil && len(t.rule.Limits) > 1}
 	var shared []descriptors.Entry
-	if o.overrides == nil {
-		shared = o.rule.Shared
+	if t.overrides == nil {
+		shared = t.rule.Shared
 	}
 	switch {
-	case d.service.cfg.RatelimitKeys && inRatelimit(o.limits()):
+	case p.ratelimitKeys && inRatelimit(t.all()):
 		id.ByStart = true
-		id.ID = descriptors.AppendRatelimitID(room, domain, o.asked.entries, shared)
-	case d.service.values != nil:
-		id.ID = d.service.values.appendID(room, domain, o.asked.entries, shared)
+		id.ID = descriptors.AppendRatelimitID(room, p.domain.Name, t.Entries, shared)
+	case p.values != nil:
+		id.ID = p.values.appendID(room, p.domain.Name, t.Entries, shared)
 	default:
-		id.ID = descriptors.AppendID(room, domain, o.asked.entries, shared)
+		id.ID = descriptors.AppendID(room, p.domain.Name, t.Entries, shared)
 	}
 	return id
 }
@@ -140,27 +215,22 @@ func inRatelimit(limits []descriptors.Limit) bool {
 	return len(limits) == 1 && limits[0].Clocked() && limits[0].Multiplier <= 1
 }
 
-// quota reports whether o is one of the descriptors that deny a request only
-// together. With QUOTA_MODE that is every descriptor that is not unlimited, also
-// one without a limit, which passes. Else it is every descriptor whose rule is
-// in quota mode and has a limit that is not replaced.
-func (d *decision) quota(o *outcome) bool {
-	if d.service.cfg.QuotaMode {
-		return !o.unlimited()
+// patience is how long a caller can wait for its turn, in µs: until a margin
+// before its deadline, which leaves time for the answer to travel.
+func patience(ctx context.Context) int64 {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return math.MaxInt64
 	}
-	return o.overrides == nil && o.rule != nil && o.rule.Quota && o.first < o.end
+	left := time.Until(deadline)
+	return max(0, (left - backends.Margin(left)).Microseconds())
 }
 
-// quotaRole is the role of the operations in quota mode: Lenient if a descriptor
-// in quota mode is in shadow mode as well, so that it always passes and together
-// they cannot deny. (With QUOTA_MODE a descriptor without a limit always passes,
-// too. It makes no difference: then every operation is in quota mode, and if all
-// of them refuse, none is charged in either role.)
-func (d *decision) quotaRole() backends.Role {
-	for i := range d.outcomes {
-		if o := &d.outcomes[i]; o.shadow() && d.quota(o) {
-			return backends.Lenient
-		}
+// resized returns n zero elements. It uses the memory of s, whose elements must
+// be zero, if they have room in it.
+func resized[T any](s []T, n int) []T {
+	if n <= cap(s) {
+		return s[:n]
 	}
-	return backends.Quota
+	return make([]T, n)
 }

@@ -25,6 +25,7 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 const (
@@ -63,8 +64,8 @@ func (l *local) Decide(limit *algorithms.Limit, op *backends.Op) algorithms.Deci
 
 // storeAway leaves every operation undecided, partAway those whose key contains
 // "away".
-func storeAway(c *service.Config) { c.Store = failing{c.Store} }
-func partAway(c *service.Config)  { c.Store = partly{c.Store} }
+func storeAway(c *config) { c.Store = failing{c.Store} }
+func partAway(c *config)  { c.Store = partly{c.Store} }
 
 // secondsAway is a store whose limits per second are on a server that is away, and
 // that keeps the last operation of another limit.
@@ -92,8 +93,8 @@ func (s *secondsAway) charged(t *testing.T) int64 {
 	return b.Replies[0].Value.Whole
 }
 
-func (s *secondsAway) use(t *testing.T) func(*service.Config) {
-	return func(c *service.Config) {
+func (s *secondsAway) use(t *testing.T) func(*config) {
+	return func(c *config) {
 		gone, err := memory.New(memory.Options{MaxKeys: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +107,7 @@ func (s *secondsAway) use(t *testing.T) func(*service.Config) {
 	}
 }
 
-func localOf(l *local) func(*service.Config) { return func(c *service.Config) { c.Local = l } }
+func localOf(l *local) func(*config) { return func(c *config) { c.Local = l } }
 
 // A rule of 5 a minute, and one of 0, for each policy.
 const policyRules = `
@@ -191,11 +192,11 @@ func TestPolicies(t *testing.T) {
 // whether the store decides.
 func TestPoliciesOfSeveralDescriptors(t *testing.T) {
 	const here, away = "here", "away"
-	shadowMode := func(c *service.Config) { c.ShadowMode = true }
-	quotaMode := func(c *service.Config) { c.QuotaMode = true }
+	shadowMode := func(c *config) { c.ShadowMode = true }
+	quotaMode := func(c *config) { c.QuotaMode = true }
 	for _, tt := range []struct {
 		name   string
-		change func(*service.Config)
+		change func(*config)
 		ask    []string
 		want   pb.RateLimitResponse_Code
 		of     []pb.RateLimitResponse_Code
@@ -215,7 +216,7 @@ func TestPoliciesOfSeveralDescriptors(t *testing.T) {
 		for _, charge := range []string{"always", "admitted"} {
 			change := tt.change
 			if change == nil {
-				change = func(*service.Config) {}
+				change = func(*config) {}
 			}
 			r := start(t, "charge: "+charge+policyRules, partAway, change, localOf(&local{room: 3}))
 			var asked []*rlcommon.RateLimitDescriptor
@@ -323,7 +324,7 @@ func TestPoliciesAnswerInTime(t *testing.T) {
 		for key, want := range map[string]pb.RateLimitResponse_Code{"allow": ok, "deny": over, "local": ok} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			began := time.Now()
-			resp, err := service.Server{Decider: s}.ShouldRateLimit(ctx, request(desc(key, "a")))
+			resp, err := served(s).ShouldRateLimit(ctx, request(desc(key, "a")))
 			cancel()
 			if took := time.Since(began); err != nil || resp.OverallCode != want || took != 18*time.Millisecond {
 				t.Errorf("%s: %v, %v after %v; want %v after 18 ms", key, resp, err, took, want)
@@ -342,11 +343,11 @@ func (still) Now() int64 { return time.Now().UnixMicro() }
 func TestACallerThatIsGoneIsNoCaseForAPolicy(t *testing.T) {
 	l := new(local)
 	var m *metrics.Metrics
-	r := start(t, policyRules, measure(t, &m), localOf(l), func(c *service.Config) { c.Store = stuck{c.Store} })
+	r := start(t, policyRules, measure(t, &m), localOf(l), func(c *config) { c.Store = stuck{c.Store} })
 	for _, key := range []string{"allow", "deny", "local", "zero-error"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
-		resp, err := service.Server{Decider: r.service}.ShouldRateLimit(ctx, request(desc(key, "a")))
+		resp, err := served(r.service).ShouldRateLimit(ctx, request(desc(key, "a")))
 		if status.Code(err) != codes.Canceled {
 			t.Errorf("%s: %v, %v; want CANCELLED", key, resp, err)
 		}
@@ -375,7 +376,7 @@ func TestLocalRemembersWhatTheStoreDecided(t *testing.T) {
 // log. The counters of envoyproxy/ratelimit count the hits as when a store fails.
 func TestPoliciesAreSeen(t *testing.T) {
 	var m *metrics.Metrics
-	r := start(t, policyRules, measure(t, &m), partAway, localOf(&local{room: 3}), replying(service.Reply{Policy: true, RetryAfter: true, Metadata: true}))
+	r := start(t, policyRules, measure(t, &m), partAway, localOf(&local{room: 3}), replying(envoy.Reply{Policy: true, RetryAfter: true, Metadata: true}))
 	for _, tt := range []struct {
 		ask     *pb.RateLimitRequest
 		policy  any

@@ -11,12 +11,13 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
-var reference = service.HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
+var reference = envoy.HeaderNames{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
 
-func replying(reply service.Reply) func(*service.Config) {
-	return func(c *service.Config) { c.Reply = reply }
+func replying(reply envoy.Reply) func(*config) {
+	return func(c *config) { c.Reply = reply }
 }
 
 // headers lists the headers of a reply, one per line.
@@ -36,7 +37,7 @@ func (r *rig) wantHeaders(want string, req *pb.RateLimitRequest) {
 }
 
 func TestReferenceHeaders(t *testing.T) {
-	r := start(t, rules, replying(service.Reply{RateLimit: reference}))
+	r := start(t, rules, replying(envoy.Reply{RateLimit: reference}))
 	r.wantHeaders("RateLimit-Limit: 5\nRateLimit-Remaining: 4\nRateLimit-Reset: 50", request(desc("five", "a")))
 	// The least remaining, the first on a tie.
 	r.wantHeaders("RateLimit-Limit: 2\nRateLimit-Remaining: 1\nRateLimit-Reset: 3590", request(desc("five", "a"), desc("two", "a")))
@@ -48,7 +49,7 @@ func TestReferenceHeaders(t *testing.T) {
 }
 
 func TestRequestHeaders(t *testing.T) {
-	r := start(t, rules, replying(service.Reply{Upstream: reference}))
+	r := start(t, rules, replying(envoy.Reply{Upstream: reference}))
 	resp := r.call(request(desc("five", "a"), desc("two", "a"), desc("shadow", "a")))
 	var got []string
 	for _, h := range resp.RequestHeadersToAdd {
@@ -64,7 +65,7 @@ func TestRequestHeaders(t *testing.T) {
 
 func TestTheLongestWaitDrivesTheHeaders(t *testing.T) {
 	for _, order := range [][]string{{"two", "five"}, {"five", "two"}} {
-		r := start(t, rules, replying(service.Reply{RateLimit: reference}))
+		r := start(t, rules, replying(envoy.Reply{RateLimit: reference}))
 		both := request(desc(order[0], "a"), desc(order[1], "a"))
 		for range 5 {
 			r.call(both)
@@ -82,7 +83,7 @@ descriptors:
   - {key: hour, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
   - {key: year, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 0}}
   - {key: left, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}
-`, replying(service.Reply{RateLimit: reference, RetryAfter: true, Metadata: true}))
+`, replying(envoy.Reply{RateLimit: reference, RetryAfter: true, Metadata: true}))
 	req := request(desc("left", "a"), desc("hour", "a"), desc("year", "a"))
 	r.wantHeaders("RateLimit-Limit: 0\nRateLimit-Remaining: 0\nRateLimit-Reset: 3590", req)
 	if fields := r.call(req).DynamicMetadata.AsMap(); fields["rule"] != "d.hour" || fields["retry_after"] != nil {
@@ -91,7 +92,7 @@ descriptors:
 }
 
 func TestStandardHeaders(t *testing.T) {
-	r := start(t, rules, replying(service.Reply{IETF: true, XRateLimit: true, RetryAfter: true}))
+	r := start(t, rules, replying(envoy.Reply{IETF: true, XRateLimit: true, RetryAfter: true}))
 	epoch := r.clock.Load() / 1_000_000
 	r.wantHeaders(fmt.Sprintf(`
 X-RateLimit-Limit: 2
@@ -112,13 +113,13 @@ Retry-After: 3590`, epoch+3590), request(desc("two", "a")))
 
 func TestAnUnnamedPolicyHasAName(t *testing.T) {
 	r := start(t, "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: 7}\n  - key: q\n    rate_limit: {unit: hour, requests_per_unit: 7, name: \"say \\\"hi\\\" ü\"}\n",
-		replying(service.Reply{IETF: true}))
+		replying(envoy.Reply{IETF: true}))
 	r.wantHeaders("RateLimit-Policy: \"7-per-3600s\";q=7;w=3600\nRateLimit: \"7-per-3600s\";r=6;t=3590", request(desc("k", "a")))
 	r.wantHeaders(`RateLimit-Policy: "say \"hi\" ??";q=7;w=3600`+"\n"+`RateLimit: "say \"hi\" ??";r=6;t=3590`, request(desc("q", "a")))
 }
 
 func TestProblemBody(t *testing.T) {
-	r := start(t, rules, replying(service.Reply{ProblemBody: true}))
+	r := start(t, rules, replying(envoy.Reply{ProblemBody: true}))
 	req := request(desc("never", "a"), desc("five", "a"), desc("two", "a"))
 	if resp := r.call(request(desc("two", "a"), desc("two", "a"))); len(resp.RawBody) != 0 {
 		t.Fatalf("an OK has a body: %s", resp.RawBody)
@@ -153,7 +154,7 @@ descriptors:
   - key: t
     rate_limit: {unit: minute, requests_per_unit: 9, strategy: token_bucket}
     metadata: {team: blue, nested: {b: 2}}
-`, replying(service.Reply{Metadata: true}))
+`, replying(envoy.Reply{Metadata: true}))
 	resp := r.call(request(desc("k", "v"), desc("t", "v")))
 	got, err := json.Marshal(resp.DynamicMetadata.AsMap())
 	if err != nil {
@@ -174,14 +175,14 @@ descriptors:
 
 func TestGlobalModes(t *testing.T) {
 	t.Run("shadow", func(t *testing.T) {
-		r := start(t, rules, func(c *service.Config) { c.ShadowMode, c.Reply = true, service.Reply{RateLimit: reference} })
+		r := start(t, rules, func(c *config) { c.ShadowMode, c.Reply = true, envoy.Reply{RateLimit: reference} })
 		resp := r.call(request(desc("never", "a"), withLimit(0, 1, nil, desc("five", "a"))))
 		if resp.OverallCode != ok || resp.Statuses[0].Code != over || resp.Statuses[1].Code != over || headers(resp) != "" {
 			t.Fatalf("%v", resp)
 		}
 	})
 	t.Run("quota", func(t *testing.T) {
-		r := start(t, rules, func(c *service.Config) { c.QuotaMode = true })
+		r := start(t, rules, func(c *config) { c.QuotaMode = true })
 		for _, c := range []struct {
 			req  *pb.RateLimitRequest
 			want pb.RateLimitResponse_Code
@@ -232,7 +233,7 @@ descriptors:
 	if resp := start(t, quotas).call(req); resp.OverallCode != over {
 		t.Errorf("the quota that remains is used up: %v", resp)
 	}
-	resp := start(t, quotas, func(c *service.Config) { c.QuotaMode = true }).call(req)
+	resp := start(t, quotas, func(c *config) { c.QuotaMode = true }).call(req)
 	if resp.OverallCode != ok {
 		t.Errorf("with QUOTA_MODE a descriptor without a limit passes: %v", resp)
 	}
@@ -421,7 +422,7 @@ func TestNobodyQueuesForALimitThatIsNotEnforced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := start(t, fmt.Sprintf(rule, c.rule), func(o *service.Config) { o.ShadowMode = c.service })
+				r := start(t, fmt.Sprintf(rule, c.rule), func(o *config) { o.ShadowMode = c.service })
 				begin := time.Now()
 				r.hit(desc("k", "a"))
 				r.hit(desc("k", "a")) // its turn is in five seconds
@@ -437,8 +438,8 @@ func TestConfigIsChecked(t *testing.T) {
 	if _, err := service.New(service.Config{}); err == nil {
 		t.Error("a service without a store")
 	}
-	for _, names := range []service.HeaderNames{{Limit: "only"}, {Limit: "a b", Remaining: "r", Reset: "s"}} {
-		if _, err := service.New(service.Config{Store: failing{}, Reply: service.Reply{RateLimit: names}}); err == nil {
+	for _, names := range []envoy.HeaderNames{{Limit: "only"}, {Limit: "a b", Remaining: "r", Reset: "s"}} {
+		if _, err := envoy.New(nil, envoy.Reply{RateLimit: names}); err == nil {
 			t.Errorf("header names %+v", names)
 		}
 	}

@@ -1,75 +1,85 @@
 package service
 
 import (
-	"sync"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
-// Request is a caller's message, which is read once.
+// Request asks for one decision. The service does not change it.
 type Request struct {
-	domain      string
-	descriptors []descriptor
-	entries     []descriptors.Entry // of all descriptors, one after the other
-	hitsAddend  uint32              // as sent; 0 is absent
+	// Domain names the rules.
+	Domain string
+	// Hits is the cost of descriptors that have no Hits of their own; 0 is absent
+	// and costs 1.
+	Hits        uint32
+	Descriptors []Descriptor
 }
 
-// Domain is the name of the rules that the caller asks for.
-func (r *Request) Domain() string { return r.domain }
+// Descriptor is one descriptor of a Request. It may have no entries: Envoy sends
+// such descriptors.
+type Descriptor struct {
+	Entries []descriptors.Entry
+	Hits    *uint64   // the cost; 0 charges nothing, nil is the cost of the Request
+	Refund  bool      // give the hits back
+	Limit   *Override // nil keeps the limits of the rule
+}
 
-// Descriptors is the number of descriptors.
-func (r *Request) Descriptors() int { return len(r.descriptors) }
+// Override is a limit that takes the place of the rule's limits. It has the rule's
+// strategy and options, or those of the domain's default limit. The service refuses
+// a Unit that is not valid and a Multiplier of 0.
+type Override struct {
+	RequestsPerUnit uint32
+	Unit            descriptors.Unit
+	Multiplier      uint32 // the window is Multiplier × Unit
+}
 
-// requests holds empty requests for reuse.
-var requests = sync.Pool{New: func() any { return new(Request) }}
+// OverridePath stands for the path of a rule where a request brought the limit.
+func OverridePath(domain string) string { return domain + ".override" }
 
-// release empties r, keeps the memory of its slices, and returns r to the pool.
-func (r *Request) release() {
-	if cap(r.descriptors) > mostKept || cap(r.entries) > mostKept*mostKept {
-		return
+// hits is the cost of d, a descriptor of r.
+func (r *Request) hits(d *Descriptor) uint64 {
+	if d.Hits != nil {
+		return *d.Hits
 	}
-	*r = Request{descriptors: emptied(r.descriptors), entries: emptied(r.entries)}
-	requests.Put(r)
+	return uint64(max(r.Hits, 1))
 }
 
-// descriptor is one descriptor of a request.
-type descriptor struct {
-	entries  []descriptors.Entry
-	hits     uint64 // to charge or to give back; 0 only checks
-	ownHits  bool   // hits comes from the descriptor, not from the request
-	refund   bool   // give hits back
-	override override
+// signedHits is the cost of d as far as operations can charge it; below 0 for a refund.
+func (r *Request) signedHits(d *Descriptor) int64 {
+	hits := int64(min(r.hits(d), uint64(backends.MaxCost)))
+	if d.Refund {
+		return -hits
+	}
+	return hits
 }
 
-// override is the limit that a request brings along for one of its descriptors.
-type override struct {
-	given         bool
-	requests      uint32
-	unit          int32 // envoy.type.v3.RateLimitUnit as sent, which may be no unit
-	multiplier    uint32
-	ownMultiplier bool // multiplier comes from the request; else it is 1
+// Caps bounds one request; 0 is no bound. A request beyond them is invalid.
+type Caps struct {
+	Descriptors int // per request
+	Entries     int // per descriptor
+	EntryBytes  int // key and value of one entry
 }
 
 // check refuses a request that cannot be decided, and one beyond the caps.
-// Descriptors without entries are valid: Envoy sends them.
 func (c *Caps) check(r *Request) error {
 	switch {
-	case r.domain == "":
+	case r.Domain == "":
 		return invalid("rate limit domain must not be empty; set the field domain to a domain of the rules")
-	case len(r.descriptors) == 0:
+	case len(r.Descriptors) == 0:
 		return invalid("rate limit descriptor list must not be empty; set the field descriptors to at least one descriptor")
-	case c.Descriptors > 0 && len(r.descriptors) > c.Descriptors:
-		return invalid("descriptors: %d in one request, at most %d are allowed (REQUEST_MAX_DESCRIPTORS)", len(r.descriptors), c.Descriptors)
+	case c.Descriptors > 0 && len(r.Descriptors) > c.Descriptors:
+		return invalid("descriptors: %d in one request, at most %d are allowed (REQUEST_MAX_DESCRIPTORS)", len(r.Descriptors), c.Descriptors)
 	}
-	for i := range r.descriptors {
-		d := &r.descriptors[i]
-		if c.Entries > 0 && len(d.entries) > c.Entries {
-			return invalid("descriptors[%d].entries: %d in one descriptor, at most %d are allowed (REQUEST_MAX_ENTRIES)", i, len(d.entries), c.Entries)
+	for i := range r.Descriptors {
+		d := &r.Descriptors[i]
+		if c.Entries > 0 && len(d.Entries) > c.Entries {
+			return invalid("descriptors[%d].entries: %d in one descriptor, at most %d are allowed (REQUEST_MAX_ENTRIES)", i, len(d.Entries), c.Entries)
 		}
-		for j, e := range d.entries {
+		for j, e := range d.Entries {
 			if n := len(e.Key) + len(e.Value); c.EntryBytes > 0 && n > c.EntryBytes {
 				return invalid("descriptors[%d].entries[%d]: key and value have %d bytes, at most %d are allowed (REQUEST_MAX_ENTRY_BYTES)", i, j, n, c.EntryBytes)
 			}
@@ -78,16 +88,23 @@ func (c *Caps) check(r *Request) error {
 	return nil
 }
 
-// invalid is the error of a request that is wrong. Its text names the field and
-// what would be right, and never has a value of the request that may identify
-// a person.
-func invalid(format string, args ...any) error {
-	return status.Errorf(codes.InvalidArgument, format, args...)
+// Error is an error with the code that a protocol sends with it. The text of
+// InvalidArgument names the field and what would be right, and never has a value of the
+// request that may identify a person.
+type Error struct {
+	Code codes.Code
+	text string
 }
 
-// limit returns the limit that takes the place of rule's limits. It has the amount
-// and the window of o, and everything else of the rule's first limit, or of the
-// domain's default when rule is nil or has no limits.
-func (o *override) limit(domain *descriptors.Domain, rule *descriptors.Rule) (descriptors.Limit, error) {
-	return domain.Override(rule, o.requests, descriptors.Unit(o.unit), o.multiplier)
+// Error implements error.
+func (e *Error) Error() string { return e.text }
+
+func errorf(code codes.Code, format string, args ...any) error {
+	return &Error{code, fmt.Sprintf(format, args...)}
 }
+
+func invalid(format string, args ...any) error {
+	return errorf(codes.InvalidArgument, format, args...)
+}
+
+var errNoRules = errorf(codes.Unavailable, "no rate limit configuration loaded")

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
 )
@@ -29,19 +28,19 @@ type Progress struct {
 // The cells are found by their keys in the store. Those in a window that is over and
 // those whose keys the store has shortened are left out.
 //
-// Its errors are NotFound for a rule that the domain does not have, Unimplemented for a
-// store that cannot list its keys, FailedPrecondition if the keys do not tell the rule,
-// and Unavailable while no rules are loaded and after a failure of the store. The
-// Progress beside an error is that until the error.
+// Its errors are the context's, or have a code: NotFound for a rule that the domain does
+// not have, Unimplemented for a store that cannot list its keys, FailedPrecondition if
+// the keys do not tell the rule, and Unavailable while no rules are loaded and after a
+// failure of the store. The Progress beside an error is that until the error.
 func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
 	var p Progress
 	cells, err := s.cellsOf(domain, rule)
 	if err != nil {
 		return p, err
 	}
-	scanner, err := backends.ScannerOf(s.cfg.Store)
+	scanner, err := backends.ScannerOf(s.store)
 	if err != nil {
-		return p, status.Error(codes.Unimplemented, err.Error())
+		return p, errorf(codes.Unimplemented, "%v", err)
 	}
 	err = scanner.Scan(ctx, cells.prefix, func(keys []string) error {
 		p.Scanned += int64(len(keys))
@@ -61,9 +60,9 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 	case err == nil:
 		return p, nil
 	case ctx.Err() != nil:
-		return p, status.FromContextError(ctx.Err()).Err()
+		return p, ctx.Err()
 	}
-	return p, status.Errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
+	return p, errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
 }
 
 // reset resets cells and returns the number of those that the store has reset. The

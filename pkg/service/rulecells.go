@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -29,13 +28,13 @@ func (s *Service) cellsOf(domain, path string) (*ruleCells, error) {
 	}
 	switch {
 	case r.Unlimited:
-		return nil, status.Errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
+		return nil, errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
 	case s.values != nil:
-		return nil, status.Error(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
-	case s.cfg.RatelimitKeys && inRatelimit(r.Limits):
-		return nil, status.Error(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
+		return nil, errorf(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
+	case s.ratelimitKeys && inRatelimit(r.Limits):
+		return nil, errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
 	}
-	c := &ruleCells{service: s, domain: d, rule: r, oneSlot: len(r.Limits) > 1, prefix: s.cfg.KeyPrefix}
+	c := &ruleCells{service: s, domain: d, rule: r, oneSlot: len(r.Limits) > 1, prefix: s.keyPrefix}
 	if c.oneSlot || r.Limits[0].Paired() {
 		c.prefix += "{"
 	}
@@ -47,7 +46,7 @@ func (s *Service) cellsOf(domain, path string) (*ruleCells, error) {
 func (s *Service) ruleAt(name, path string) (domain *descriptors.Domain, rule *descriptors.Rule, err error) {
 	tree := s.tree.Load()
 	if tree == nil {
-		return nil, nil, status.Error(codes.Unavailable, "no rate limit configuration loaded")
+		return nil, nil, errNoRules
 	}
 	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
 		switch {
@@ -55,11 +54,11 @@ func (s *Service) ruleAt(name, path string) (domain *descriptors.Domain, rule *d
 		case rule == nil:
 			domain, rule = d, r
 		case err == nil:
-			err = status.Errorf(codes.FailedPrecondition, "two rules are named %s, at %v and at %v: reset one descriptor at a time", path, rule.Pos, r.Pos)
+			err = errorf(codes.FailedPrecondition, "two rules are named %s, at %v and at %v: reset one descriptor at a time", path, rule.Pos, r.Pos)
 		}
 	})
 	if rule == nil {
-		err = status.Errorf(codes.NotFound, "the domain %s has no rule %s", name, path)
+		err = errorf(codes.NotFound, "the domain %s has no rule %s", name, path)
 	}
 	return domain, rule, err
 }
@@ -68,7 +67,7 @@ func (s *Service) ruleAt(name, path string) (domain *descriptors.Domain, rule *d
 // now. A cell whose window is over is left out, and one whose key the store has
 // shortened because it is long.
 func (c *ruleCells) among(keys []string) (found []cell) {
-	now, prefix := c.service.cfg.Store.Now(), c.service.cfg.KeyPrefix
+	now, prefix := c.service.store.Now(), c.service.keyPrefix
 	for _, key := range keys {
 		for i := range c.rule.Limits {
 			l := &c.rule.Limits[i]
@@ -77,7 +76,7 @@ func (c *ruleCells) among(keys []string) (found []cell) {
 				continue
 			}
 			if identifies(id, c.domain, c.rule) {
-				of := cell{limit: &InspectedLimit{Limit: l, Policy: c.service.policy(l)}}
+				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.service.local != nil)}}
 				l.Plan(&of.op, algorithms.Identity{Prefix: prefix, ID: []byte(id), OneSlot: c.oneSlot}, algorithms.Charge{Now: now})
 				if of.op.Kind == backends.Meter {
 					of.op.Key = key // also the bucket of an override, or of an earlier amount

@@ -15,6 +15,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/standin"
 )
 
@@ -79,7 +80,7 @@ func (r *rig) wantMatching(rule string, dryRun bool, want service.Progress) {
 // others.
 func TestResetMatching(t *testing.T) {
 	store := new(resets)
-	r := start(t, celled, func(c *service.Config) {
+	r := start(t, celled, func(c *config) {
 		store.Store = c.Store
 		c.Store, c.KeyPrefix = store, "rl:"
 	})
@@ -136,7 +137,7 @@ descriptors:
 - {key: fixed, rate_limit: {unit: minute, requests_per_unit: 10, on_error: local}}
 - {key: sliding, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_window, on_error: local}}
 - {key: bucket, rate_limit: {unit: minute, requests_per_unit: 10, strategy: token_bucket, on_error: local}}
-`, func(c *service.Config) {
+`, func(c *config) {
 		store := c.Store
 		local, err := standin.New(standin.Options{Store: store})
 		if err != nil {
@@ -177,16 +178,16 @@ func TestResetMatchingThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		rule, want string
 		code       codes.Code
-		change     func(*service.Config)
+		change     func(*config)
 	}{
-		{"d.nobody", "has no rule d.nobody", codes.NotFound, func(*service.Config) {}},
-		{"d.free", "unlimited", codes.FailedPrecondition, func(*service.Config) {}},
-		{"d.user", "CACHE_KEY_HASH", codes.FailedPrecondition, func(c *service.Config) { c.KeySecret = []byte("secret") }},
-		{"d.user", "CACHE_KEY_FORMAT", codes.FailedPrecondition, func(c *service.Config) { c.RatelimitKeys = true }},
-		{"d.user", "cannot scan", codes.Unimplemented, func(c *service.Config) { c.Store = struct{ backends.Store }{c.Store} }},
+		{"d.nobody", "has no rule d.nobody", codes.NotFound, func(*config) {}},
+		{"d.free", "unlimited", codes.FailedPrecondition, func(*config) {}},
+		{"d.user", "CACHE_KEY_HASH", codes.FailedPrecondition, func(c *config) { c.KeySecret = []byte("secret") }},
+		{"d.user", "CACHE_KEY_FORMAT", codes.FailedPrecondition, func(c *config) { c.RatelimitKeys = true }},
+		{"d.user", "cannot scan", codes.Unimplemented, func(c *config) { c.Store = struct{ backends.Store }{c.Store} }},
 	} {
 		_, err := start(t, celled, c.change).service.ResetMatching(t.Context(), "d", c.rule, false, nil)
-		if status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
+		if status.Code(envoy.Error(err)) != c.code || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.rule, err, c.want)
 		}
 	}
@@ -195,7 +196,7 @@ func TestResetMatchingThatCannotBe(t *testing.T) {
 // TestNoCreditInSharedCounters: envoyproxy/ratelimit fails on a negative count, so a
 // grant on a counter that it shares takes back counted hits only.
 func TestNoCreditInSharedCounters(t *testing.T) {
-	r := start(t, celled, func(c *service.Config) { c.RatelimitKeys = true })
+	r := start(t, celled, func(c *config) { c.RatelimitKeys = true })
 	bob := desc("user", "bob")
 	r.hit(withHits(4, bob))
 	in := only(t, r.inspect(service.Grant(5), request(bob)))

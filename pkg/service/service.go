@@ -1,22 +1,17 @@
-// Package service is Envoy's RateLimitService (v3): it finds the limits of the
-// descriptors of a request, lets the store decide them in one batch, and writes
-// the outcome into statuses, headers, a body and metadata.
+// Package service decides requests: it finds the limits of a request's descriptors,
+// lets the store decide them in one batch, and makes an outcome of the replies.
 //
-// Shadow mode, quota mode and failure policies apply here and nowhere else.
-// Messages are read from the wire in decode.go and written in encode.go; everything
-// between works on plain types. [Server] is the way in for gRPC.
-// The package leaves matching to pkg/descriptors, arithmetic to pkg/algorithms,
-// and time and atomicity to a backends.Store.
+// Shadow mode, quota mode and failure policies apply here and nowhere else. The
+// package knows no protocol: package envoy, below it, reads and writes the messages of
+// Envoy's RateLimitService. It leaves matching to pkg/descriptors, arithmetic to
+// pkg/algorithms, and time and atomicity to a backends.Store.
 package service
 
 import (
 	"context"
 	"errors"
-	"math"
 	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
@@ -46,36 +41,27 @@ type Config struct {
 	ShadowMode bool
 	// QuotaMode treats every descriptor as if its rule were in quota_mode.
 	QuotaMode bool
-	Reply     Reply
 	Observers []Observer
-}
-
-// Caps bounds one request; 0 is no bound. A request beyond them gets the error
-// InvalidArgument.
-type Caps struct {
-	Descriptors int // per request
-	Entries     int // per descriptor
-	EntryBytes  int // key and value of one entry
 }
 
 // Service is the Decider of the rules. It is safe for concurrent use.
 type Service struct {
-	cfg    Config
-	values *valueHash // nil: keys have values in clear text
-	epoch  time.Time  // time.Since(epoch) reads one clock, time.Now reads two
-	tree   atomic.Pointer[descriptors.Tree]
+	planner
+	cfg   Config
+	epoch time.Time // time.Since(epoch) reads one clock, time.Now reads two
+	tree  atomic.Pointer[descriptors.Tree]
 }
 
-// New returns a service without rules: it answers Unavailable until the first
-// SetTree. Its error says which part of cfg is wrong.
+// New returns a service without rules: it decides nothing before the first SetTree.
+// Its error says which part of cfg is wrong.
 func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("service: Config.Store is missing")
 	}
-	if err := cfg.Reply.check(); err != nil {
-		return nil, err
-	}
-	s := &Service{cfg: cfg, epoch: time.Now()}
+	s := &Service{cfg: cfg, epoch: time.Now(), planner: planner{
+		store: cfg.Store, local: cfg.Local, keyPrefix: cfg.KeyPrefix, ratelimitKeys: cfg.RatelimitKeys,
+		shadowMode: cfg.ShadowMode, quotaMode: cfg.QuotaMode,
+	}}
 	if len(cfg.KeySecret) > 0 {
 		if cfg.RatelimitKeys {
 			return nil, errors.New("service: Config has both KeySecret and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
@@ -97,69 +83,98 @@ func (s *Service) SetTree(t *descriptors.Tree) {
 // Tree is the rules in force, nil before the first SetTree.
 func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }
 
+// Decider decides requests. [Service] is one, and so is a decorator of it. It is
+// called by many goroutines at once and must not keep the request.
+type Decider interface {
+	// Decide decides one request. The caller may release the outcome.
+	Decide(context.Context, *Request) (*Outcome, error)
+}
+
 // Decide decides one request. A request that is allowed but has to queue is held
 // until its turn.
 //
-// Its errors are InvalidArgument for a request that is wrong, Unavailable if no
-// rules are loaded or if a limit that could deny the request was decided neither
-// by the store nor by its policy, and the context's error if ctx ends first. A
-// failure of the store is an OVER_LIMIT only where the policy of a limit denies.
-func (s *Service) Decide(ctx context.Context, r *Request) (Answer, error) {
-	d := s.begin(r)
-	defer d.release()
-	err := d.decide(ctx)
-	var answer Answer
-	if err == nil {
-		answer = Answer{Over: d.over, Message: d.encode()}
+// Its errors are the context's if ctx ends first, and an [Error]: InvalidArgument for a
+// request that is wrong, Unavailable if no rules are loaded or if a limit that could
+// deny the request was decided neither by the store nor by its policy. A failure of
+// the store is a denial only where the policy of a limit denies.
+func (s *Service) Decide(ctx context.Context, r *Request) (*Outcome, error) {
+	o, err := s.Evaluate(ctx, r)
+	if err != nil || o.Delay == 0 {
+		return o, err
 	}
-	if d.observed() {
-		d.tell(err)
-	}
-	if err == nil {
-		err = d.wait(ctx)
-	}
-	if err != nil {
-		return Answer{}, err
-	}
-	return answer, nil
-}
-
-// begin returns a decision of r, which the caller releases.
-func (s *Service) begin(r *Request) *decision {
-	d := decisions.Get().(*decision)
-	d.service, d.request = s, r
-	if d.observed() {
-		d.start = time.Since(s.epoch)
-	}
-	return d
-}
-
-// observed reports whether there is an observer to tell.
-func (d *decision) observed() bool { return len(d.service.cfg.Observers) > 0 }
-
-// wait holds a request that passes until its turn in a leaky bucket's queue. It
-// returns early, with an error, when ctx ends.
-func (d *decision) wait(ctx context.Context) error {
-	if d.delay <= 0 || d.over {
-		return nil
-	}
-	turn := time.NewTimer(d.delay)
+	turn := time.NewTimer(o.Delay)
 	defer turn.Stop()
 	select {
 	case <-turn.C:
-		return nil
+		return o, nil
 	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
+		o.Release()
+		return nil, ctx.Err()
 	}
 }
 
-// patience is how long a caller can wait for its turn, in µs: until a margin
-// before its deadline, which leaves time for the answer to travel.
-func patience(ctx context.Context) int64 {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return math.MaxInt64
+// Evaluate decides like [Service.Decide] and returns the same errors, but does not
+// wait in a queue.
+func (s *Service) Evaluate(ctx context.Context, r *Request) (*Outcome, error) {
+	o := outcomes.Get().(*Outcome)
+	o.plan.planner, o.Headline = &s.planner, -1
+	observed := len(s.cfg.Observers) > 0
+	var start time.Duration
+	if observed {
+		start = time.Since(s.epoch)
 	}
-	left := time.Until(deadline)
-	return max(0, (left - backends.Margin(left)).Microseconds())
+	err := s.decide(ctx, r, o)
+	if observed {
+		s.tell(r, o, err, start)
+	}
+	if err != nil {
+		o.Release()
+		return nil, err
+	}
+	return o, nil
+}
+
+// decide fills in o. Its errors are those of [Service.Decide].
+func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
+	if err := s.cfg.Caps.check(r); err != nil {
+		return err
+	}
+	tree := s.tree.Load()
+	if tree == nil {
+		return errNoRules
+	}
+	o.Statuses = resized(o.Statuses, len(r.Descriptors))
+	p := &o.plan
+	if p.domain = tree.Domain(r.Domain); p.domain == nil { // then overrides do not count, as in envoyproxy/ratelimit
+		o.unknown = true
+		return nil
+	}
+	if err := p.match(r); err != nil {
+		return err
+	}
+	if len(p.limits) > 0 {
+		p.fill(ctx)
+		_ = s.store.Apply(ctx, &p.batch) // its error is the first Err of the replies
+	}
+	o.judge(ctx)
+	if o.gone {
+		return ctx.Err()
+	}
+	err := o.conclude()
+	if o.partial && s.local != nil {
+		o.giveBackLocal(o.Over || err != nil)
+	}
+	return err
+}
+
+// tell tells the observers how the request ended. err is the error of decide.
+func (s *Service) tell(r *Request, o *Outcome, err error, start time.Duration) {
+	o.seen = Observation{
+		Domain: r.Domain, Descriptors: len(r.Descriptors), Unknown: o.unknown, Result: o.result(err), Err: err,
+		Partial: err == nil && o.partial, ShadowMode: s.cfg.ShadowMode, Spared: o.spared,
+		Took: time.Since(s.epoch) - start, Verdicts: o.charges(), request: r,
+	}
+	for _, observer := range s.cfg.Observers {
+		observer.Observe(&o.seen)
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/stack"
-	"example.org/rls/pkg/service"
 )
 
 // gated is a store whose first answer waits until the gate opens.
@@ -50,7 +49,7 @@ descriptors:
 `
 	store := &gated{gate: make(chan struct{})}
 	var clock *atomic.Int64
-	r := start(t, rules, func(c *service.Config) {
+	r := start(t, rules, func(c *config) {
 		store.Store = c.Store
 		perSecond, err := memory.New(memory.Options{MaxKeys: 100, Now: func() int64 { return clock.Load() }})
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 // fixed always gives the same answer, so that the benchmark measures the spans.
 type fixed struct{}
 
-func (fixed) Decide(context.Context, *service.Request) (service.Answer, error) {
-	return service.Answer{}, nil
+func (fixed) Decide(context.Context, *service.Request) (*service.Outcome, error) {
+	return new(service.Outcome), nil
 }
 
 // BenchmarkSpan measures the cost of a decision's span: nothing when tracing is

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
 )
 
 // decider wraps a decider and makes a span of each decision.
@@ -31,33 +32,33 @@ func (t *Tracer) Decider(next service.Decider) service.Decider {
 
 // Decide implements [service.Decider]. The span has the name that OpenTelemetry gives
 // to an RPC.
-func (d *decider) Decide(ctx context.Context, r *service.Request) (service.Answer, error) {
+func (d *decider) Decide(ctx context.Context, r *service.Request) (*service.Outcome, error) {
 	if headers, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = d.t.callers.Extract(ctx, carrier(headers))
 	}
 	ctx, span := d.t.tracer.Start(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName[1:], trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
-	answer, err := d.Decider.Decide(ctx, r)
+	o, err := d.Decider.Decide(ctx, r)
 	if span.IsRecording() {
-		describe(span, r, answer, err)
+		describe(span, r, o, err)
 	}
-	return answer, err
+	return o, err
 }
 
-func describe(span trace.Span, r *service.Request, answer service.Answer, err error) {
-	code := status.Code(err)
+func describe(span trace.Span, r *service.Request, o *service.Outcome, err error) {
+	code := status.Code(envoy.Error(err))
 	span.SetAttributes(
 		attribute.String("rpc.system", "grpc"),
 		attribute.String("rpc.service", pb.RateLimitService_ServiceDesc.ServiceName),
 		attribute.String("rpc.method", "ShouldRateLimit"),
 		attribute.Int("rpc.grpc.status_code", int(code)),
-		attribute.String("ratelimit.domain", r.Domain()),
-		attribute.Int("ratelimit.descriptors", r.Descriptors()),
+		attribute.String("ratelimit.domain", r.Domain),
+		attribute.Int("ratelimit.descriptors", len(r.Descriptors)),
 	)
 	switch {
 	case err == nil:
 		overall := pb.RateLimitResponse_OK
-		if answer.Over {
+		if o.Over {
 			overall = pb.RateLimitResponse_OVER_LIMIT
 		}
 		span.SetAttributes(attribute.String("ratelimit.code", overall.String()))

@@ -129,7 +129,7 @@ func TestBehindEnvoy(t *testing.T) {
 	e := startEdge(t)
 	t.Run("clients get 200 and then 429 with headers", e.headers)
 	t.Run("X-RateLimit with the epoch", e.epoch)
-	t.Run("a shadow rule never shows", e.shadow)
+	t.Run("a shadow rule shows in Envoy's headers only", e.shadow)
 	t.Run("unit_multiplier widens the window", e.multiplier)
 	t.Run("a queue holds the answer", e.queue)
 	t.Run("dynamic metadata in the access log", e.metadata) // the last: it ends Envoy
@@ -198,7 +198,7 @@ func (e *edge) shadow(t *testing.T) {
 		}
 		remaining := strconv.Itoa(left)
 		a.wantHeaders(t, map[string]string{
-			"X-Ratelimit-Limit": `100, 100;w=31536000;name="enforced"`, "X-Ratelimit-Remaining": remaining,
+			"X-Ratelimit-Limit": `1, 1;w=31536000;name="candidate", 100;w=31536000;name="enforced"`, "X-Ratelimit-Remaining": "0",
 			"Ratelimit-Limit": "100", "Ratelimit-Remaining": remaining,
 			"Ratelimit-Policy": `"enforced";q=100;w=31536000`,
 			"Ratelimit":        `"enforced";r=` + remaining + `;t=\d+`,

@@ -147,7 +147,7 @@ func (w *world) operate(all []*process, rules []rule, length int64) {
 	}
 	for range 1 + w.rng.IntN(4) {
 		p, rule, user := all[w.rng.IntN(len(all))], w.rng.IntN(len(rules)), w.rng.IntN(2)
-		ask := &service.Ask{Domain: "sim", Descriptors: []service.AskDescriptor{{Entries: entries(rule, user)}}}
+		ask := &service.Request{Domain: "sim", Descriptors: []service.Descriptor{{Entries: entries(rule, user)}}}
 		name, do := "reset", service.Reset
 		if w.chance(2) {
 			hits := 1 + w.rng.Int64N(2*int64(rules[rule].spec.Requests))
@@ -155,7 +155,7 @@ func (w *world) operate(all []*process, rules []rule, length int64) {
 		}
 		w.after(w.rng.Int64N(length), func() {
 			w.spawn(func() {
-				_, err := p.service.Inspect(context.Background(), service.NewRequest(ask), do)
+				_, err := p.service.Inspect(context.Background(), ask, do)
 				w.say("%s: %s: %v", p.name, name, err)
 			})
 		})
@@ -163,8 +163,8 @@ func (w *world) operate(all []*process, rules []rule, length int64) {
 }
 
 // request asks for one rule, and sometimes for another one as well.
-func (w *world) request(rules []rule, rule, user int) *service.Ask {
-	ask := &service.Ask{Domain: "sim", Descriptors: []service.AskDescriptor{w.descriptor(rules, rule, user)}}
+func (w *world) request(rules []rule, rule, user int) *service.Request {
+	ask := &service.Request{Domain: "sim", Descriptors: []service.Descriptor{w.descriptor(rules, rule, user)}}
 	if w.chance(3) {
 		if other := w.rng.IntN(len(rules)); other != rule {
 			ask.Descriptors = append(ask.Descriptors, w.descriptor(rules, other, user))
@@ -173,8 +173,8 @@ func (w *world) request(rules []rule, rule, user int) *service.Ask {
 	return ask
 }
 
-func (w *world) descriptor(rules []rule, rule, user int) service.AskDescriptor {
-	d := service.AskDescriptor{Entries: entries(rule, user)}
+func (w *world) descriptor(rules []rule, rule, user int) service.Descriptor {
+	d := service.Descriptor{Entries: entries(rule, user)}
 	switch w.rng.IntN(16) {
 	case 0:
 		d.Hits = new(uint64(0))
@@ -186,7 +186,7 @@ func (w *world) descriptor(rules []rule, rule, user int) service.AskDescriptor {
 		}
 	case 3:
 		if r := &rules[rule]; r.clocked() && !r.lease && r.also == nil && r.spec.Window == time.Second {
-			d.Limit = &service.AskLimit{RequestsPerUnit: r.spec.Requests + w.rng.Uint32N(5), Unit: descriptors.Second}
+			d.Limit = &service.Override{RequestsPerUnit: r.spec.Requests + w.rng.Uint32N(5), Unit: descriptors.Second, Multiplier: 1}
 		}
 	}
 	return d
@@ -197,20 +197,20 @@ func entries(rule, user int) []descriptors.Entry {
 }
 
 // call has a process decide a request.
-func (w *world) call(p *process, rules []rule, ask *service.Ask) {
-	e, err := p.service.Evaluate(context.Background(), service.NewRequest(ask))
+func (w *world) call(p *process, rules []rule, ask *service.Request) {
+	e, err := p.service.Evaluate(context.Background(), ask)
 	if err != nil {
 		w.say("%s: %v", p.name, err)
 		return
 	}
 	w.say("%s: over %v, its turn comes in %v", p.name, e.Over, e.Delay)
-	w.verdict(rules, ask, &e)
+	w.verdict(rules, ask, e)
 }
 
 // verdict checks the answer to a request against the modes of its rules: a rule in
 // shadow mode never denies, rules in quota mode deny together, any other rule denies
 // alone. A request waits only for a turn that its rules allow.
-func (w *world) verdict(rules []rule, ask *service.Ask, e *service.Evaluation) {
+func (w *world) verdict(rules []rule, ask *service.Request, e *service.Outcome) {
 	denied, quotas, full := false, 0, 0
 	var longest time.Duration
 	for i, s := range e.Statuses {

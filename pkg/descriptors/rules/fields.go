@@ -99,7 +99,7 @@ func language() []field {
 			catch: "not together with `rate_limit`. Two limits with the same strategy and window would share a counter and are an error"},
 		{name: "shadow_mode", in: inDescriptor, value: boolean(func(t target) *bool { return &t.descriptor.rule.Shadow }),
 			what:  "count and report, but never deny, to try a limit out",
-			catch: "headers do not show the limit, and it keeps no other limit from being charged"},
+			catch: "`x-ratelimit-*` of Envoy show the limit, other headers do not, and it keeps no other limit from being charged"},
 		{name: "quota_mode", in: inDescriptor, value: boolean(func(t target) *bool { return &t.descriptor.rule.Quota }),
 			what:  "descriptors in quota mode deny a request together, when all of them are over",
 			catch: "a limit that is replaced does not count; `QUOTA_MODE=true` puts every descriptor in quota mode"},

@@ -14,7 +14,7 @@ import (
 
 // request is a line of a log, read.
 type request struct {
-	ask service.Ask // without descriptors if the line lacks fields for all of them
+	ask service.Request // without descriptors if the line lacks fields for all of them
 	at  time.Time
 	err error // the line is malformed
 }
@@ -118,11 +118,11 @@ func readOwn(line []byte) (r request) {
 		return request{err: fmt.Errorf("the field @timestamp has no time: want RFC 3339")}
 	}
 	n := hits.Uint()
-	d := service.AskDescriptor{Hits: &n}
+	d := service.Descriptor{Hits: &n}
 	entries.ForEach(func(_, entry gjson.Result) bool {
 		d.Entries = append(d.Entries, descriptors.Entry{Key: entry.Get("key").String(), Value: entry.Get("value").String()})
 		return true
 	})
-	r.ask = service.Ask{Domain: domain.String(), Descriptors: []service.AskDescriptor{d}}
+	r.ask = service.Request{Domain: domain.String(), Descriptors: []service.Descriptor{d}}
 	return r
 }

@@ -153,16 +153,16 @@ func ParseDescriptor(text string) (Descriptor, error) {
 }
 
 // of is the descriptor of a line, false if a field of it is missing.
-func (d *Descriptor) of(line []byte) (service.AskDescriptor, bool) {
+func (d *Descriptor) of(line []byte) (service.Descriptor, bool) {
 	entries := make([]descriptors.Entry, len(d.keys))
 	for i := range d.values {
 		value, ok := d.values[i].value(line)
 		if !ok {
-			return service.AskDescriptor{}, false
+			return service.Descriptor{}, false
 		}
 		entries[i] = descriptors.Entry{Key: d.keys[i], Value: value}
 	}
-	return service.AskDescriptor{Entries: entries}, true
+	return service.Descriptor{Entries: entries}, true
 }
 
 // Mapping makes requests of the lines of a log.

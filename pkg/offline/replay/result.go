@@ -96,6 +96,7 @@ func (s *side) decide(r *request, at, hour time.Time) (over bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	defer e.Release()
 	for i := range e.Statuses {
 		st := &e.Statuses[i]
 		if rule := s.rules[st.Rule]; rule != nil && !st.Override {

@@ -46,7 +46,7 @@ func factsOf(domain string, s *service.Status) facts {
 // headline has the facts of the answer: its own code and delay, and else those of
 // the status that headers describe. Where no limit is enforced it is the first status
 // with a limit or an unlimited rule, if there is one.
-func headline(domain string, e *service.Evaluation) facts {
+func headline(domain string, e *service.Outcome) facts {
 	var f facts
 	i := e.Headline
 	for j := 0; i < 0 && j < len(e.Statuses); j++ {

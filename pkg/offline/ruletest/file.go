@@ -51,7 +51,7 @@ type step struct {
 	atPos   descriptors.Position // without a line if at is not written
 	line    int
 	repeat  int
-	request service.Ask
+	request service.Request
 	expect  expectation
 }
 

@@ -125,7 +125,7 @@ func (r *run) repeat() {
 			return
 		}
 		r.covered.match(answer.Statuses)
-		got := headline(s.request.Domain, &answer)
+		got := headline(s.request.Domain, answer)
 		last := n == s.repeat
 		for i := range s.expect.wanted {
 			w := &s.expect.wanted[i]
@@ -138,13 +138,13 @@ func (r *run) repeat() {
 			}
 		}
 		if last && s.expect.statuses != nil {
-			r.statuses(&answer)
+			r.statuses(answer)
 		}
 	}
 }
 
 // statuses compares the statuses of an answer with the wanted ones.
-func (r *run) statuses(answer *service.Evaluation) {
+func (r *run) statuses(answer *service.Outcome) {
 	expect := &r.step.expect
 	if want, got := len(expect.statuses), len(answer.Statuses); want != got {
 		r.fail("statuses", expect.line, want, fmt.Sprint(want), got, fmt.Sprint(got))

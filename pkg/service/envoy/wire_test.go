@@ -1,4 +1,4 @@
-package service
+package envoy
 
 import (
 	"bytes"
@@ -22,34 +22,8 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
-
-// asProtobufReads is the request in data, read by protobuf.
-func asProtobufReads(data []byte) (*Request, error) {
-	var message pb.RateLimitRequest
-	if err := proto.Unmarshal(data, &message); err != nil {
-		return nil, err
-	}
-	r := &Request{domain: message.Domain, hitsAddend: message.HitsAddend}
-	for _, from := range message.Descriptors {
-		d := descriptor{hits: uint64(max(message.HitsAddend, 1)), refund: from.IsNegativeHits}
-		for _, e := range from.Entries {
-			d.entries = append(d.entries, descriptors.Entry{Key: e.Key, Value: e.Value})
-		}
-		if from.HitsAddend != nil {
-			d.hits, d.ownHits = from.HitsAddend.Value, true
-		}
-		d.override.multiplier = 1
-		if limit := from.Limit; limit != nil {
-			d.override.given, d.override.requests, d.override.unit = true, limit.RequestsPerUnit, int32(limit.Unit)
-			if limit.UnitMultiplier != nil {
-				d.override.multiplier, d.override.ownMultiplier = limit.UnitMultiplier.Value, true
-			}
-		}
-		r.descriptors = append(r.descriptors, d)
-	}
-	return r, nil
-}
 
 // FuzzWire compares the service's own reader with protobuf's: both accept the
 // same bytes, and read the same request.
@@ -59,8 +33,9 @@ func FuzzWire(f *testing.F) {
 		f.Add(data[:len(data)-1])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		want, wrong := asProtobufReads(data)
-		r := requests.Get().(*Request)
+		var message pb.RateLimitRequest
+		wrong := proto.Unmarshal(data, &message)
+		r := requests.Get().(*request)
 		defer r.release()
 		own := slices.Clone(data)
 		err := r.UnmarshalBinary(own)
@@ -71,8 +46,7 @@ func FuzzWire(f *testing.F) {
 			return
 		}
 		clear(own) // r keeps no part of it
-		if diff := cmp.Diff(want, r, cmp.AllowUnexported(Request{}, descriptor{}, override{}), cmpopts.EquateEmpty(),
-			cmpopts.IgnoreFields(Request{}, "entries")); diff != "" {
+		if diff := cmp.Diff(requestOf(&message), &r.Request, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("protobuf reads otherwise:\n%s", diff)
 		}
 	})
@@ -126,18 +100,17 @@ func TestReplyAsProtobufWritesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := new(descriptors.Rule)
-	d := &decision{service: new(Service), over: true, outcomes: []outcome{
+	o := &service.Outcome{Over: true, Statuses: []service.Status{
 		{},
-		{undecided: errors.New("no answer")},
-		{rule: &descriptors.Rule{Unlimited: true}},
+		{Undecided: errors.New("no answer")},
+		{Unlimited: true, Remaining: math.MaxUint32},
 		{
-			rule: rule, shows: &descriptors.Limit{Limit: limit, Name: name, Unit: descriptors.Hour, Multiplier: 200},
-			is: algorithms.Decision{Allowed: true, Remaining: 1 << 40, Reset: time.Hour},
+			Limit: &descriptors.Limit{Limit: limit, Name: name, Unit: descriptors.Hour, Multiplier: 200},
+			Is:    algorithms.Decision{Allowed: true, Reset: time.Hour - time.Nanosecond}, Remaining: math.MaxUint32,
 		},
 		{
-			rule: rule, shows: &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1},
-			denied: true, is: algorithms.Decision{RetryAfter: time.Minute},
+			Limit:  &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1},
+			Denied: true, Is: algorithms.Decision{RetryAfter: time.Minute},
 		},
 	}}
 	want, err := proto.Marshal(&pb.RateLimitResponse{
@@ -161,7 +134,7 @@ func TestReplyAsProtobufWritesIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.encode(); !bytes.Equal(got, want) {
+	if got := new(Reply).encode(new(service.Request), o); !bytes.Equal(got, want) {
 		t.Errorf("got  %x\nwant %x", got, want)
 	}
 }
@@ -169,27 +142,28 @@ func TestReplyAsProtobufWritesIt(t *testing.T) {
 // BenchmarkWire compares the service's own reading and writing with protobuf's, for a
 // request of four descriptors and its reply.
 func BenchmarkWire(b *testing.B) {
-	request := &pb.RateLimitRequest{Domain: "bench"}
-	d := &decision{service: new(Service), outcomes: make([]outcome, 4)}
+	asked := &pb.RateLimitRequest{Domain: "bench"}
+	o := &service.Outcome{Statuses: make([]service.Status, 4)}
 	limit, err := algorithms.New(algorithms.Spec{Requests: 100, Window: time.Hour})
 	if err != nil {
 		b.Fatal(err)
 	}
-	for i := range d.outcomes {
-		request.Descriptors = append(request.Descriptors, &rlcommon.RateLimitDescriptor{
+	for i := range o.Statuses {
+		asked.Descriptors = append(asked.Descriptors, &rlcommon.RateLimitDescriptor{
 			Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: strconv.Itoa(1000 + i)}},
 		})
-		d.outcomes[i] = outcome{
-			rule: new(descriptors.Rule), shows: &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1},
-			is: algorithms.Decision{Allowed: true, Remaining: 50, Reset: time.Hour},
+		o.Statuses[i] = service.Status{
+			Limit: &descriptors.Limit{Limit: limit, Unit: descriptors.Hour, Multiplier: 1}, Remaining: 50,
+			Is: algorithms.Decision{Allowed: true, Remaining: 50, Reset: time.Hour},
 		}
 	}
-	data, err := proto.Marshal(request)
+	data, err := proto.Marshal(asked)
 	if err != nil {
 		b.Fatal(err)
 	}
+	write := func() []byte { return new(Reply).encode(new(service.Request), o) }
 	reply := new(pb.RateLimitResponse)
-	if err := proto.Unmarshal(d.encode(), reply); err != nil {
+	if err := proto.Unmarshal(write(), reply); err != nil {
 		b.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -197,12 +171,12 @@ func BenchmarkWire(b *testing.B) {
 		do   func() error
 	}{
 		{"read/own", func() error {
-			r := requests.Get().(*Request)
+			r := requests.Get().(*request)
 			defer r.release()
 			return r.UnmarshalBinary(data)
 		}},
 		{"read/protobuf", func() error { return proto.Unmarshal(data, new(pb.RateLimitRequest)) }},
-		{"write/own", func() error { d.encode(); return nil }},
+		{"write/own", func() error { write(); return nil }},
 		{"write/protobuf", func() error { // without the making of reply
 			_, err := proto.Marshal(reply)
 			return err

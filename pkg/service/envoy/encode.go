@@ -1,34 +1,36 @@
-package service
+package envoy
 
 import (
-	"math"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"example.org/rls/pkg/service"
 )
 
 // The functions below each append the fields of one message of
 // envoy/service/ratelimit/v3/rls.proto, in the order of their numbers.
 
-// encode returns the reply, an envoy.service.ratelimit.v3.RateLimitResponse. It is
-// the only place that writes Envoy's replies.
-func (d *decision) encode() []byte {
+// encode returns an envoy.service.ratelimit.v3.RateLimitResponse: the outcome o of
+// the request q, with the headers, the body and the metadata that r chooses.
+func (r *Reply) encode(q *service.Request, o *service.Outcome) []byte {
 	const usual = 26 // bytes of a status; a longer reply grows
-	b := make([]byte, 0, usual*(1+len(d.outcomes)))
+	b := make([]byte, 0, usual*(1+len(o.Statuses)))
 	code := pb.RateLimitResponse_OK
-	if d.over {
+	if o.Over {
 		code = pb.RateLimitResponse_OVER_LIMIT
 	}
 	b = appendUint(b, 1, uint64(code))
-	for i := range d.outcomes {
+	for i := range o.Statuses {
 		var start int
 		b, start = begin(b, 2)
-		b = end(d.outcomes[i].append(b), start)
+		b = end(appendStatus(b, &o.Statuses[i]), start)
 	}
-	if cfg := &d.service.cfg.Reply; *cfg != (Reply{}) {
-		e := cfg.extras(d)
+	if *r != (Reply{}) {
+		e := r.extras(q, o)
 		b = appendHeaders(b, 3, e.response)
 		b = appendHeaders(b, 4, e.upstream)
 		b = appendString(b, 5, e.body)
@@ -39,37 +41,41 @@ func (d *decision) encode() []byte {
 	return b
 }
 
-// append appends the status of the descriptor.
-func (o *outcome) append(b []byte) []byte {
+func appendStatus(b []byte, s *service.Status) []byte {
 	switch {
-	case o.open():
+	case s.Undecided != nil: // without a limit, so that Envoy shows none
 		return appendUint(b, 1, uint64(pb.RateLimitResponse_UNKNOWN))
-	case o.denied && !o.shadow():
+	case s.Denied:
 		b = appendUint(b, 1, uint64(pb.RateLimitResponse_OVER_LIMIT))
 	default:
 		b = appendUint(b, 1, uint64(pb.RateLimitResponse_OK))
 	}
-	if o.unlimited() {
-		return appendUint(b, 3, math.MaxUint32)
+	if l := s.Limit; l != nil {
+		var start int
+		b, start = begin(b, 2)
+		b = appendUint(b, 1, uint64(l.Requests))
+		b = appendUint(b, 2, uint64(l.Unit))
+		b = appendString(b, 3, l.Name)
+		if l.Multiplier > 1 {
+			var multiplier int
+			b, multiplier = begin(b, 4)
+			b = end(appendUint(b, 1, uint64(l.Multiplier)), multiplier)
+		}
+		b = end(b, start)
 	}
-	if o.shows == nil || o.shadow() && o.is.Remaining <= 0 {
-		// The status has no limit: from it Envoy would tell its clients that
-		// nothing remains, although the limit is not enforced.
-		return b
+	b = appendUint(b, 3, uint64(s.Remaining))
+	if s.Limit != nil {
+		var start int
+		b, start = begin(b, 4)
+		b = end(appendUint(b, 1, uint64(seconds(s))), start)
 	}
-	b, start := begin(b, 2)
-	b = appendUint(b, 1, uint64(o.shows.Requests))
-	b = appendUint(b, 2, uint64(o.shows.Unit))
-	b = appendString(b, 3, o.shows.Name)
-	if o.shows.Multiplier > 1 {
-		var multiplier int
-		b, multiplier = begin(b, 4)
-		b = end(appendUint(b, 1, uint64(o.shows.Multiplier)), multiplier)
-	}
-	b = end(b, start)
-	b = appendUint(b, 3, uint64(min(o.remaining(), math.MaxUint32)))
-	b, start = begin(b, 4)
-	return end(appendUint(b, 1, uint64(o.resetSeconds())), start)
+	return b
+}
+
+// seconds is the status's wait in whole seconds, rounded up because Envoy truncates,
+// and at least 1.
+func seconds(s *service.Status) int64 {
+	return max(1, int64((s.Wait()+time.Second-1)/time.Second))
 }
 
 func appendHeaders(b []byte, number protowire.Number, list []header) []byte {

@@ -1,4 +1,4 @@
-package service
+package envoy
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // Reply chooses the headers, the body and the metadata of replies.
@@ -52,10 +53,10 @@ func (r *Reply) check() error {
 	for _, names := range []HeaderNames{r.RateLimit, r.Upstream} {
 		for _, name := range []string{names.Limit, names.Remaining, names.Reset} {
 			if (name == "") != (names == HeaderNames{}) {
-				return fmt.Errorf("service: header names %+v: give all three or none", names)
+				return fmt.Errorf("envoy: header names %+v: give all three or none", names)
 			}
 			if name != "" && !httpguts.ValidHeaderFieldName(name) {
-				return fmt.Errorf("service: %q is not a header name", name)
+				return fmt.Errorf("envoy: %q is not a header name", name)
 			}
 		}
 	}
@@ -72,44 +73,42 @@ type extras struct {
 
 type header struct{ name, value string }
 
-// extras makes the headers, the body and the metadata that r chooses. d must be
-// concluded.
-func (r *Reply) extras(d *decision) extras {
+// extras makes the headers, the body and the metadata that r chooses.
+func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 	var e extras
-	o := d.headline()
 	if r.Metadata {
-		e.metadata = d.metadata(o)
+		e.metadata = metadata(q, o)
 	}
-	if o == nil {
+	if o.Headline < 0 {
 		return e
 	}
+	s := &o.Statuses[o.Headline]
 	add := func(name, value string) { e.response = append(e.response, header{name, value}) }
-	left, reset := strconv.FormatInt(o.remaining(), 10), strconv.FormatInt(o.resetSeconds(), 10)
-	quota := strconv.FormatUint(uint64(o.shows.Requests), 10)
-	if o.remaining() < math.MaxUint32 {
+	left, reset := strconv.FormatInt(s.Left(), 10), strconv.FormatInt(seconds(s), 10)
+	quota := strconv.FormatUint(uint64(s.Limit.Requests), 10)
+	if s.Left() < math.MaxUint32 {
 		e.response = r.RateLimit.three(quota, left, reset)
 		e.upstream = r.Upstream.three(quota, left, reset)
 	}
 	if r.XRateLimit {
-		at := d.service.cfg.Store.Now()/1_000_000 + o.resetSeconds()
 		add("X-RateLimit-Limit", quota)
 		add("X-RateLimit-Remaining", left)
-		add("X-RateLimit-Reset", strconv.FormatInt(at, 10))
+		add("X-RateLimit-Reset", strconv.FormatInt(o.At/1_000_000+seconds(s), 10))
 	}
 	if r.IETF {
-		add("RateLimit-Policy", d.policies())
-		add("RateLimit", quoted(policyName(o.shows))+";r="+left+";t="+reset)
+		add("RateLimit-Policy", policies(o))
+		add("RateLimit", quoted(policyName(s.Limit))+";r="+left+";t="+reset)
 	}
-	if r.Policy && !o.counted {
-		add("x-ratelimit-policy", o.shows.OnError.String())
+	if r.Policy && s.Policy != "" {
+		add("x-ratelimit-policy", s.Policy)
 	}
-	if d.over {
+	if o.Over {
 		if r.RetryAfter {
 			add("Retry-After", reset)
 		}
 		if r.ProblemBody {
 			add("Content-Type", "application/problem+json")
-			e.body = d.problem(o)
+			e.body = problem(o)
 		}
 	}
 	return e
@@ -126,14 +125,15 @@ func (n HeaderNames) three(quota, left, reset string) []header {
 
 // policies lists the limits that are enforced on the request as a list of
 // structured fields (RFC 9651): "name";q=quota;w=seconds.
-func (d *decision) policies() string {
+func policies(o *service.Outcome) string {
 	var items []string
-	for _, c := range d.checks {
-		if c.outcome.shadow() {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.Shadow {
 			continue
 		}
-		item := quoted(policyName(c.limit)) + ";q=" + strconv.FormatUint(uint64(c.limit.Requests), 10) +
-			";w=" + strconv.FormatInt(windowSeconds(c.limit), 10)
+		item := quoted(policyName(v.Limit)) + ";q=" + strconv.FormatUint(uint64(v.Limit.Requests), 10) +
+			";w=" + strconv.FormatInt(windowSeconds(v.Limit), 10)
 		if !slices.Contains(items, item) {
 			items = append(items, item)
 		}

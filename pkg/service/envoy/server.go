@@ -1,71 +1,88 @@
-package service
+// Package envoy is Envoy's RateLimitService (v3) on top of package service: it reads
+// requests from the wire, writes the outcome into statuses, headers, a body and
+// metadata, and gives errors their gRPC status. [Server] is the way in.
+//
+// It is the only package on the way of a request that knows protobuf. Another protocol
+// is another package beside it.
+package envoy
 
 import (
 	"context"
 	"encoding"
+	"errors"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	grpcencoding "google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec of other messages
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"example.org/rls/pkg/service"
 )
-
-// Decider decides requests. [Service] is one, and so is a decorator of it. It is
-// called by many goroutines at once and must not keep the request.
-type Decider interface {
-	Decide(context.Context, *Request) (Answer, error)
-}
-
-// Answer is the reply to a request.
-type Answer struct {
-	Over    bool   // the request is denied
-	Message []byte // an envoy.service.ratelimit.v3.RateLimitResponse
-}
 
 // Server serves a Decider as Envoy's RateLimitService.
 type Server struct {
 	pb.UnimplementedRateLimitServiceServer
-	Decider
+	decider service.Decider
+	reply   Reply
+}
+
+// New returns a server that adds to its replies what reply chooses. Its error says
+// which part of reply is wrong.
+func New(d service.Decider, reply Reply) (*Server, error) {
+	return &Server{decider: d, reply: reply}, reply.check()
+}
+
+// decide returns an envoy.service.ratelimit.v3.RateLimitResponse, or an error with a
+// gRPC status.
+func (s *Server) decide(ctx context.Context, r *service.Request) ([]byte, error) {
+	o, err := s.decider.Decide(ctx, r)
+	if err != nil {
+		return nil, Error(err)
+	}
+	defer o.Release()
+	return s.reply.encode(r, o), nil
+}
+
+// Error returns err, an error of a [service.Service], with its gRPC status. It
+// returns nil for nil.
+func Error(err error) error {
+	var coded *service.Error
+	if errors.As(err, &coded) {
+		return status.Error(coded.Code, err.Error())
+	}
+	return status.FromContextError(err).Err()
 }
 
 // ShouldRateLimit decides a request of a caller in this process.
-func (s Server) ShouldRateLimit(ctx context.Context, message *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	r := requests.Get().(*Request)
-	defer r.release()
-	data, err := proto.Marshal(message)
-	if err == nil {
-		err = r.UnmarshalBinary(data)
-	}
-	if err != nil {
-		return nil, invalid("%v", err)
-	}
-	answer, err := s.Decide(ctx, r)
+func (s *Server) ShouldRateLimit(ctx context.Context, m *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	message, err := s.decide(ctx, requestOf(m))
 	if err != nil {
 		return nil, err
 	}
 	reply := new(pb.RateLimitResponse)
-	return reply, proto.Unmarshal(answer.Message, reply)
+	return reply, proto.Unmarshal(message, reply)
 }
 
 // Register registers the service. Its messages need [Codec]. They go between the
 // wire and the Decider without the structs of protobuf, which would cost about a
 // tenth of a decision in memory.
-func (s Server) Register(to grpc.ServiceRegistrar) {
+func (s *Server) Register(to grpc.ServiceRegistrar) {
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
 	decide := func(ctx context.Context, r any) (any, error) {
-		answer, err := s.Decide(ctx, r.(*Request))
+		message, err := s.decide(ctx, &r.(*request).Request)
 		if err != nil {
 			return nil, err
 		}
-		return mem.SliceBuffer(answer.Message), nil
+		return mem.SliceBuffer(message), nil
 	}
 	desc := pb.RateLimitService_ServiceDesc
 	desc.Methods = []grpc.MethodDesc{{
 		MethodName: "ShouldRateLimit",
 		Handler: func(_ any, ctx context.Context, read func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-			r := requests.Get().(*Request)
+			r := requests.Get().(*request)
 			defer r.release()
 			if err := read(r); err != nil {
 				return nil, err

@@ -1,0 +1,135 @@
+package envoy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"example.org/rls/pkg/service"
+)
+
+// problem is the body of a denial in application/problem+json (RFC 9457), with
+// the problem type and the member violated-policies of
+// draft-ietf-httpapi-ratelimit-headers-11. o must have a headline.
+func problem(o *service.Outcome) []byte {
+	var violated []string
+	for i := range o.Verdicts {
+		if v := &o.Verdicts[i]; !v.Shadow && v.Decided && !v.Is.Allowed {
+			violated = append(violated, policyName(v.Limit))
+		}
+	}
+	body, err := json.Marshal(struct {
+		Type       string   `json:"type"`
+		Title      string   `json:"title"`
+		Status     int      `json:"status"`
+		Violated   []string `json:"violated-policies"`
+		RetryAfter int64    `json:"retry-after"`
+	}{
+		Type:       "https://iana.org/assignments/http-problem-types#quota-exceeded",
+		Title:      "Too many requests: the quota is exceeded",
+		Status:     429,
+		Violated:   slices.Compact(violated),
+		RetryAfter: seconds(&o.Statuses[o.Headline]),
+	})
+	if err != nil {
+		panic("envoy: marshal a problem of strings and numbers: " + err.Error())
+	}
+	return body
+}
+
+// metadata is the reply's dynamic metadata: the request and the metadata of
+// the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
+// strategy, limit, remaining, retry_after and policy of the headline, if there
+// is one; policy only if the store did not decide.
+func metadata(q *service.Request, o *service.Outcome) map[string]any {
+	fields := map[string]any{"domain": q.Domain, "descriptors": describe(q)}
+	if q.Hits != 0 {
+		fields["hitsAddend"] = float64(q.Hits)
+	}
+	passed := map[string]any{}
+	for i := range o.Statuses {
+		if s := &o.Statuses[i]; !s.Override && s.Limit != nil && s.Passed() {
+			merge(passed, s.Rule.Metadata)
+		}
+	}
+	if len(passed) > 0 {
+		fields["metadata"] = passed
+	}
+	if o.Headline < 0 {
+		return fields
+	}
+	s := &o.Statuses[o.Headline]
+	fields["rule"] = ruleName(q, s)
+	fields["strategy"] = s.Limit.Strategy.String()
+	fields["limit"] = float64(s.Limit.Requests)
+	fields["remaining"] = float64(s.Left())
+	if o.Over {
+		fields["retry_after"] = float64(seconds(s))
+	}
+	if s.Policy != "" {
+		fields["policy"] = s.Policy
+	}
+	return fields
+}
+
+// ruleName is the name of the limit of s, else the path of its rule.
+func ruleName(q *service.Request, s *service.Status) string {
+	switch {
+	case s.Limit.Name != "":
+		return s.Limit.Name
+	case s.Override:
+		return service.OverridePath(q.Domain)
+	}
+	return s.Rule.Path
+}
+
+// describe lists the request's descriptors with their entries as "key=value".
+func describe(q *service.Request) []any {
+	list := make([]any, len(q.Descriptors))
+	for i := range q.Descriptors {
+		d := &q.Descriptors[i]
+		entries := make([]any, len(d.Entries))
+		for j, e := range d.Entries {
+			entries[j] = e.Key + "=" + e.Value
+		}
+		fields := map[string]any{"entries": entries}
+		if d.Limit != nil {
+			fields["limit"] = textOf(d.Limit)
+		}
+		if d.Hits != nil {
+			fields["hitsAddend"] = float64(*d.Hits)
+		}
+		list[i] = fields
+	}
+	return list
+}
+
+// textOf is o in the text format of protobuf, as envoyproxy/ratelimit writes it.
+func textOf(o *service.Override) string {
+	s := fmt.Sprintf("requests_per_unit:%d unit:%s", o.RequestsPerUnit, o.Unit)
+	if o.Multiplier != 1 {
+		s += fmt.Sprintf(" unit_multiplier:{value:%d}", o.Multiplier)
+	}
+	return s
+}
+
+// merge adds the fields of src that dst lacks to dst, and merges maps that both
+// have. It neither changes src nor puts a map of src into dst.
+func merge(dst, src map[string]any) {
+	for k, v := range src {
+		have, ok := dst[k]
+		from, isMap := v.(map[string]any)
+		switch {
+		case !ok && isMap:
+			own := map[string]any{}
+			merge(own, from)
+			dst[k] = own
+		case !ok:
+			dst[k] = v
+		case isMap:
+			if into, ok := have.(map[string]any); ok {
+				merge(into, from)
+			}
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+)
+
+// Outcome is the answer to a request in plain types. It has everything that a reply
+// shows, before durations are rounded to seconds. It refers to the request, and is
+// valid as long as that does not change.
+type Outcome struct {
+	Over     bool
+	Delay    time.Duration // the time until the turn of a request that passes, in a queue
+	At       int64         // the time of the decisions, in µs since the epoch on the store's clock
+	Statuses []Status      // one for each descriptor of the request
+	// Headline is the index of the status that headers describe: of a request that
+	// is denied the denying one with the longest wait, else the one with the least
+	// remaining; the first on a tie. It is -1 if no status has an enforced limit.
+	Headline int
+	// Verdicts has one element for each limit that no other rule of the request
+	// replaces, in the order of the descriptors.
+	Verdicts []Verdict
+
+	plan plan
+	// For observers.
+	unknown bool // no rules have the request's domain
+	spared  bool // shadow mode of the service turned a denial into an OK
+	gone    bool // the caller gave up before the store had decided
+	partial bool // the store left an operation undecided, whatever its policy decided then
+	seen    Observation
+	charged []Verdict // Verdicts without refunds, if there are refunds
+}
+
+// Status is the outcome of one descriptor.
+type Status struct {
+	// Rule is the rule that matched, nil if none did. With Override its limits
+	// were not asked, because the request brought one.
+	Rule     *descriptors.Rule
+	Override bool
+	// Unlimited: the rule has no limits, and Remaining is the largest number.
+	Unlimited bool
+	// Shadow: the rule is in shadow mode.
+	Shadow bool
+	// Limit is the limit that the status is about: the denying one with the longest
+	// wait, else the one with the least remaining; nil if no limit was decided.
+	Limit *descriptors.Limit
+	// Denied is false for a rule in shadow mode. ShadowDenied: a limit of such a
+	// rule would have denied.
+	Denied, ShadowDenied bool
+	// Remaining is Left as the status shows it.
+	Remaining uint32
+	// Is is the decision of Limit.
+	Is algorithms.Decision
+	// Policy is the failure policy that decided Limit in the store's place; "" if
+	// the store decided.
+	Policy string
+	// Undecided says why a limit was decided neither by the store nor by its
+	// policy, and no other limit of the descriptor denied.
+	Undecided error
+}
+
+// Left is the number of hits that still fit Limit. It is 0 after a denial that is
+// enforced, where Is may have hits that fit a smaller cost.
+func (s *Status) Left() int64 {
+	if s.Denied {
+		return 0
+	}
+	return s.Is.Remaining
+}
+
+// Wait is the wait after a denial until the same cost would pass, and otherwise the
+// time until the full quota is back.
+func (s *Status) Wait() time.Duration {
+	if s.Denied || s.ShadowDenied {
+		return s.Is.RetryAfter
+	}
+	return s.Is.Reset
+}
+
+// Passed reports that every limit of the descriptor allowed it, or that its rule is
+// not enforced.
+func (s *Status) Passed() bool { return s.Shadow || !s.Denied && s.Undecided == nil }
+
+// outcomes holds outcomes for reuse. A store does not touch a batch after Apply has
+// returned.
+var outcomes = sync.Pool{New: func() any { return new(Outcome) }}
+
+// Release gives the memory of o to later requests. Nobody may use o afterwards. An
+// outcome that is not released is left to the garbage collector.
+func (o *Outcome) Release() {
+	if cap(o.Statuses) > maxKept || cap(o.Verdicts) > maxKept {
+		return
+	}
+	p := &o.plan
+	*o = Outcome{
+		Statuses: emptied(o.Statuses),
+		Verdicts: emptied(o.Verdicts),
+		charged:  emptied(o.charged),
+		plan: plan{
+			targets: emptied(p.targets),
+			limits:  emptied(p.limits),
+			batch:   backends.Batch{Ops: emptied(p.batch.Ops), Replies: emptied(p.batch.Replies)},
+		},
+	}
+	outcomes.Put(o)
+}
+
+// maxKept is the largest number of descriptors or limits whose memory is kept for
+// other requests.
+const maxKept = 64
+
+// emptied zeroes the elements of s, so that they hold on to no memory, and
+// returns s with length 0.
+func emptied[T any](s []T) []T {
+	clear(s)
+	return s[:0]
+}
+
+// judge turns the store's replies into verdicts and statuses. Nobody waits in the
+// queue of a limit that is not enforced.
+func (o *Outcome) judge(ctx context.Context) {
+	p := &o.plan
+	o.At = p.now
+	o.Verdicts = resized(o.Verdicts, len(p.limits))
+	for i := range p.targets {
+		t, s := &p.targets[i], &o.Statuses[i]
+		s.Rule, s.Override, s.Unlimited, s.Shadow = t.rule, t.overrides != nil, t.unlimited(), t.shadow()
+		for j := t.first; j < t.end; j++ {
+			v, op, r := &o.Verdicts[j], &p.batch.Ops[j], &p.batch.Replies[j]
+			*v = Verdict{
+				Rule: s.Rule, Limit: p.limits[j], Override: s.Override, Entries: t.Entries,
+				Hits: min(t.hits, uint64(backends.MaxCost)), Shadow: s.Shadow,
+			}
+			if r.Err == nil {
+				v.count(op, r)
+				if v.Limit.OnError == descriptors.PolicyLocal && p.local != nil {
+					p.local.Remember(v.Limit.Limit, op, r)
+				}
+			} else if !o.decideByPolicy(ctx, v, op) {
+				s.leaveUndecided(r.Err)
+				continue
+			}
+			s.add(v)
+			if !p.shadowMode && !s.Shadow {
+				o.Delay = max(o.Delay, v.Is.Delay)
+			}
+		}
+		switch {
+		case s.Unlimited:
+			s.Remaining = math.MaxUint32
+		case s.Limit != nil:
+			s.Remaining = uint32(min(s.Left(), math.MaxUint32))
+		}
+	}
+}
+
+// count fills in what the store decided.
+func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
+	v.Decided, v.Counted, v.Recalled = true, true, r.Recalled
+	v.Is = v.Limit.Judge(op, r)
+	capacity := v.Limit.Capacity()
+	v.After = capacity - v.Is.Remaining
+	// A denied cost can leave a fixed window below its limit: the cost did not fit
+	// beside the cost of an earlier descriptor, which was then not charged because
+	// the batch was refused. In that case no hit is beyond the limit.
+	if op.ChargeDenied && (v.Is.Allowed || r.Value.Whole > capacity) {
+		v.All, v.After = true, r.Value.Whole
+	}
+}
+
+// decideByPolicy has the policy of the limit decide op, which the store left
+// undecided. It returns false if there is no decision: with the policy error, and if
+// the caller is gone, who is charged nothing.
+func (o *Outcome) decideByPolicy(ctx context.Context, v *Verdict, op *backends.Op) bool {
+	o.partial = true
+	o.gone = o.gone || errors.Is(ctx.Err(), context.Canceled)
+	if o.gone || op.IfUndecided == backends.Open {
+		return false
+	}
+	v.Decided = true
+	if op.IfUndecided == backends.Fits && v.Limit.OnError == descriptors.PolicyLocal {
+		v.Is = o.plan.local.Decide(v.Limit.Limit, op)
+	} else {
+		v.Is = byPolicy(v.Limit, op)
+	}
+	return true
+}
+
+// add takes in the decision of one of the descriptor's limits.
+func (s *Status) add(v *Verdict) {
+	shows := s.Limit == nil
+	switch {
+	case shows:
+	case v.Is.Allowed != s.Is.Allowed:
+		shows = !v.Is.Allowed
+	case v.Is.Allowed:
+		shows = v.Is.Remaining < s.Is.Remaining
+	default:
+		shows = v.Is.RetryAfter > s.Is.RetryAfter
+	}
+	if shows {
+		s.Limit, s.Is, s.Policy = v.Limit, v.Is, ""
+		if !v.Counted {
+			s.Policy = v.Limit.OnError.String()
+		}
+	}
+	if !v.Is.Allowed {
+		s.Denied, s.ShadowDenied, s.Undecided = !s.Shadow, s.Shadow, nil
+	}
+}
+
+// leaveUndecided notes that one of the descriptor's limits has no decision because of err.
+func (s *Status) leaveUndecided(err error) {
+	if s.Undecided == nil && !s.Denied && !s.ShadowDenied {
+		s.Undecided = err
+	}
+}
+
+// ballot counts descriptors by their statuses.
+type ballot struct {
+	denied, passed, undecided int
+	err                       error // of the last one that is undecided
+}
+
+func (b *ballot) add(s *Status) {
+	switch {
+	case s.Passed():
+		b.passed++
+	case s.Denied:
+		b.denied++
+	default:
+		b.undecided++
+		b.err = s.Undecided
+	}
+}
+
+// conclude decides the request by its statuses. One enforced descriptor that denies
+// is enough, and so are all descriptors in quota mode together. Otherwise the request
+// fails if descriptors that are undecided could deny it.
+func (o *Outcome) conclude() error {
+	var single, quota ballot
+	for i := range o.Statuses {
+		s := &o.Statuses[i]
+		switch {
+		case o.plan.quota(&o.plan.targets[i]):
+			quota.add(s)
+		case !s.Unlimited:
+			single.add(s)
+		}
+	}
+	denied := single.denied > 0 || quota.denied > 0 && quota.passed+quota.undecided == 0
+	var err error
+	switch {
+	case o.plan.shadowMode:
+		o.spared = denied
+	case denied:
+		o.Over, o.Delay = true, 0
+	case single.undecided > 0:
+		err = single.err
+	case quota.undecided > 0 && quota.passed == 0:
+		err = quota.err
+	}
+	if err != nil {
+		return errorf(codes.Unavailable, "rate limit not decided: %v", err)
+	}
+	o.Headline = o.headline()
+	return nil
+}
+
+// headline is Headline. A status does not count if its rule is in shadow mode or if
+// it is undecided.
+func (o *Outcome) headline() int {
+	best := -1
+	for i := range o.Statuses {
+		s := &o.Statuses[i]
+		if s.Limit == nil || s.Undecided != nil || s.Shadow || o.plan.shadowMode && s.Denied {
+			continue
+		}
+		if best < 0 || o.before(s, &o.Statuses[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+// before reports whether headers describe s and not t.
+func (o *Outcome) before(s, t *Status) bool {
+	if o.Over && (s.Denied || t.Denied) {
+		return s.Denied && (!t.Denied || s.Is.RetryAfter > t.Is.RetryAfter)
+	}
+	return s.Left() < t.Left()
+}
+
+// result is how the request ended; err is the error of its decision.
+func (o *Outcome) result(err error) Result {
+	switch {
+	case o.gone:
+		return CallGone
+	case err != nil && o.partial:
+		return NoStore
+	case err != nil:
+		return Invalid
+	case o.Over:
+		return Limited
+	}
+	return Passed
+}
+
+// charges is Verdicts without those of refunds.
+func (o *Outcome) charges() []Verdict {
+	refunds := false
+	for i := range o.plan.targets {
+		refunds = refunds || o.plan.targets[i].Refund
+	}
+	if !refunds {
+		return o.Verdicts
+	}
+	for i := range o.Verdicts {
+		if !o.plan.batch.Ops[i].Refund {
+			o.charged = append(o.charged, o.Verdicts[i])
+		}
+	}
+	return o.charged
+}
+
+// giveBackLocal gives back the local charges of hits that were not admitted, where a
+// store would not have charged them: beside another limit of the descriptor that
+// denied, and in a request that is decided as a whole. refused says that the request
+// is not admitted.
+func (o *Outcome) giveBackLocal(refused bool) {
+	p := &o.plan
+	for i := range p.targets {
+		t, s := &p.targets[i], &o.Statuses[i]
+		fits := !s.Denied && !s.ShadowDenied && s.Undecided == nil
+		for j := t.first; j < t.end; j++ {
+			v, op := &o.Verdicts[j], &p.batch.Ops[j]
+			if v.Counted || !v.Decided || !v.Is.Allowed || op.Refund || v.Limit.OnError != descriptors.PolicyLocal {
+				continue
+			}
+			if p.batch.AllOrNothing && refused || op.Group != 0 && !fits {
+				back := op.Inverse()
+				_ = p.local.Decide(v.Limit.Limit, &back)
+			}
+		}
+	}
+}
