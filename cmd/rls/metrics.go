@@ -46,11 +46,12 @@ func newMetrics(s *settings.Settings, log *slog.Logger) (*metrics.Metrics, error
 // debuggedPerSecond is how many requests a second are logged at debug level.
 const debuggedPerSecond = 100
 
-// observers returns the observers of decisions that the settings ask for. A process
-// without any does not spend time on them. The secret is that of CACHE_KEY_HASH.
+// observers returns the observers of decisions that the settings ask for; the admin API
+// reads the counts of measure, too. A process without any does not spend time on them. The
+// secret is that of CACHE_KEY_HASH.
 func observers(s *settings.Settings, measure *metrics.Metrics, keySecret []byte, stderr io.Writer, log *slog.Logger) []service.Observer {
 	var all []service.Observer
-	if !s.Metrics.DisableStats {
+	if !s.Metrics.DisableStats || adminOn(s) {
 		all = append(all, measure.Observer())
 	}
 	if s.Log.Decisions > 0 {

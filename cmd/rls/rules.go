@@ -69,9 +69,13 @@ func newRules(s *settings.Settings, limits *service.Service, health *server.Heal
 	return r, nil
 }
 
-// tell has the status hear of warnings and of refused rules.
+// tell has the status hear of rules that come into force, of warnings and of refused rules.
 func (r *rules) tell(s *status.Status) {
-	loaded := r.Loaded
+	use, loaded := r.Use, r.Loaded
+	r.Use = func(tree *descriptors.Tree) {
+		s.Rules(tree)
+		use(tree)
+	}
 	r.Warned = s.Warned
 	r.Loaded = func(err error) {
 		s.Loaded(err)

@@ -92,10 +92,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 		return err
 	}
 	observing := observers(s, measure, secret, k.Stderr, log)
-	shown := newStatus(s, opened.watches, replicas)
-	if shown != nil {
-		observing = append(observing, shown)
-	}
+	shown := newStatus(s, measure, opened.watches, replicas)
 	heavy := newTop(s, measure)
 	if heavy != nil {
 		observing = append(observing, heavy)

@@ -6,6 +6,7 @@ import (
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service/standin"
 	"example.org/rls/pkg/settings"
 )
@@ -13,12 +14,13 @@ import (
 // newStatus returns the part of the admin API that tells how the process is doing, nil if
 // the API is off. Each server of the store has a breaker; replicas is nil for a store in
 // this process.
-func newStatus(s *settings.Settings, breakers []*breaker.Watch, replicas *standin.Replicas) *status.Status {
+func newStatus(s *settings.Settings, measure *metrics.Metrics, breakers []*breaker.Watch, replicas *standin.Replicas) *status.Status {
 	if !adminOn(s) {
 		return nil
 	}
 	release, _ := build()
 	o := status.Options{
+		Counts:     measure,
 		Version:    release,
 		Backend:    s.Backend.BackendType,
 		Source:     "file",

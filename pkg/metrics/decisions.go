@@ -25,15 +25,36 @@ const (
 
 var decisionNames = [decisionCount]string{"allowed", "denied", "shadow"}
 
-// limitName is the labels of one limit's series.
-type limitName struct {
-	domain, rule string
-	strategy     algorithms.Strategy
+// The ways in which requests end, and descriptors of requests.
+const (
+	EndPassed = iota
+	EndDenied
+	EndFailed // refused or not decided
+	Ends
+)
+
+// RuleName has the labels of a rule.
+type RuleName struct{ Domain, Path string }
+
+// RuleCounts has the counts of a rule, or of the limits that requests to a domain bring.
+type RuleCounts struct {
+	RuleName
+	lifetime
+	ended  [Ends]atomic.Uint64
+	limits map[algorithms.Strategy]*limitCounts // decisions.mu guards it
 }
 
-// tally is the counts of one limit.
-type tally struct {
-	of        *lifetime // of the limit, or for overrides the domain
+// Ended is the number of descriptors that the limits of the rule have decided, by how they
+// ended: if one limit denies, the descriptor is denied.
+func (r *RuleCounts) Ended() (n [Ends]uint64) {
+	for end := range r.ended {
+		n[end] = r.ended[end].Load()
+	}
+	return n
+}
+
+// limitCounts has the counts of the limits of one strategy.
+type limitCounts struct {
 	decisions byDecision
 	byPolicy  atomic.Pointer[[descriptors.Policies]byDecision] // nil before the first
 	near      atomic.Uint64
@@ -46,21 +67,22 @@ type byDecision [decisionCount]atomic.Uint64
 
 // by are the counts of the decisions that the store made (counted), or else the
 // policy.
-func (t *tally) by(counted bool, p descriptors.Policy) *byDecision {
+func (l *limitCounts) by(counted bool, p descriptors.Policy) *byDecision {
 	if counted {
-		return &t.decisions
+		return &l.decisions
 	}
-	all := t.byPolicy.Load()
+	all := l.byPolicy.Load()
 	if all == nil {
-		t.byPolicy.CompareAndSwap(nil, new([descriptors.Policies]byDecision))
-		all = t.byPolicy.Load()
+		l.byPolicy.CompareAndSwap(nil, new([descriptors.Policies]byDecision))
+		all = l.byPolicy.Load()
 	}
 	return &all[p]
 }
 
 // counted has the counters for the verdicts of one limit.
 type counted struct {
-	tally *tally
+	rule  *RuleCounts // of the rule that matched, nil if none did
+	limit *limitCounts
 	of    *lifetime // of the rule, or for overrides the domain
 	key   *keyed    // nil when the metric key depends on the request
 	near  uint64    // hits above which the limit is near
@@ -70,35 +92,33 @@ type counted struct {
 type decisions struct {
 	paths *paths
 	ratio float32
-
-	// rules maps *descriptors.Limit to *counted, so that a decision takes no
-	// lock. Each set of rules gets a new map, because the old one refers to the
-	// old rules.
-	rules atomic.Pointer[sync.Map]
 	clock func() time.Time
 
-	mu       sync.Mutex
-	tallies  map[limitName]*tally
-	present  map[limitName]*lifetime
-	someGone bool // some of present may be gone
-
-	took       [3]*latency.Histogram // by service.Result; the third is for all failures
+	took       [Ends]*latency.Histogram // of requests
 	retryAfter *prometheus.HistogramVec
 	retry      []prometheus.Observer // by algorithms.Strategy
+
+	// found maps *descriptors.Limit to *counted, so that a decision takes no
+	// lock. Each set of rules gets a new map, because the old one refers to the
+	// old rules.
+	found atomic.Pointer[sync.Map]
+
+	mu       sync.Mutex
+	rules    map[RuleName]*RuleCounts
+	someGone bool // some of rules may be gone
 }
 
 func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *decisions {
 	d := &decisions{
-		paths: p, ratio: float32(nearLimitRatio), clock: clock,
-		tallies: map[limitName]*tally{}, present: map[limitName]*lifetime{},
+		paths: p, ratio: float32(nearLimitRatio), clock: clock, rules: map[RuleName]*RuleCounts{},
 		retryAfter: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rls_retry_after_seconds", Buckets: []float64{0.1, 1, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
 			Help: "Time that denied callers have to wait, by the strategy of the limit that denied them.",
 		}, []string{"strategy"}),
 	}
-	d.rules.Store(new(sync.Map))
-	for i := range d.took {
-		d.took[i] = latency.NewHistogram(scale)
+	d.found.Store(new(sync.Map))
+	for end := range d.took {
+		d.took[end] = latency.NewHistogram(scale)
 	}
 	for _, strategy := range algorithms.Names() {
 		d.retry = append(d.retry, d.retryAfter.WithLabelValues(strategy))
@@ -119,7 +139,7 @@ var (
 
 // Observe counts a request and what each of its limits decided.
 func (d *decisions) Observe(o *service.Observation) {
-	d.took[min(o.Result, service.Invalid)].Observe(o.Took)
+	d.took[min(o.Result, EndFailed)].Observe(o.Took)
 	switch {
 	case o.Result == service.Invalid:
 		d.paths.serviceError.n.Add(1)
@@ -132,6 +152,7 @@ func (d *decisions) Observe(o *service.Observation) {
 	if o.Unknown {
 		d.paths.notFound(o.Domain).n.Add(uint64(o.Descriptors))
 	}
+	end := EndPassed // of the descriptor
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		c := d.find(o.Domain, v)
@@ -140,15 +161,27 @@ func (d *decisions) Observe(o *service.Observation) {
 			key = d.called(c.of, o.Domain, v)
 		}
 		key.count(v, c.near)
-		if v.Decided {
+		switch {
+		case v.Decided:
 			d.count(c, v, o.ShadowMode)
+			if !v.Is.Allowed {
+				end = EndDenied
+			}
+		case end == EndPassed:
+			end = EndFailed
+		}
+		if i+1 == len(o.Verdicts) || !v.SameDescriptor(&o.Verdicts[i+1]) {
+			if c.rule != nil {
+				c.rule.ended[end].Add(1)
+			}
+			end = EndPassed
 		}
 	}
 }
 
 // count counts a decision once, with any number of hits, in the series rls_*.
 func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
-	decisions := c.tally.by(v.Counted, v.Limit.OnError)
+	decisions := c.limit.by(v.Counted, v.Limit.OnError)
 	if !v.Is.Allowed {
 		d.retry[v.Limit.Strategy].Observe(v.Is.RetryAfter.Seconds())
 		decision := denied
@@ -163,35 +196,60 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 		return // nobody knows how full the limit is
 	}
 	if v.After > 0 && uint64(v.After) > c.near {
-		c.tally.near.Add(1)
+		c.limit.near.Add(1)
 	}
 	if v.Limit.Burst > 0 && v.Is.Remaining == 0 && v.Hits > 0 {
-		c.tally.exhausted.Add(1)
+		c.limit.exhausted.Add(1)
 	}
 }
 
-// find finds or makes the counters for the verdicts of a limit.
+// find finds or makes the counters for the verdicts of a limit. Callers make overrides up,
+// so these are counted by domain.
 func (d *decisions) find(domain string, v *service.Verdict) *counted {
-	if v.Override {
-		// Callers make limits up, so these are counted by domain.
-		at := limitName{rule: domain}
-		c := &counted{near: d.near(v)}
-		c.tally, c.of = d.tally(limitName{domain, domain + ".override", v.Limit.Strategy}, at, at, v.Limit)
-		return c
-	}
-	rules := d.rules.Load()
-	if c, ok := rules.Load(v.Limit); ok {
-		return c.(*counted)
+	found := d.found.Load()
+	if !v.Override {
+		if c, ok := found.Load(v.Limit); ok {
+			return c.(*counted)
+		}
 	}
 	c := &counted{near: d.near(v)}
-	name := limitName{domain, v.Rule.Path, v.Limit.Strategy}
-	c.tally, c.of = d.tally(name, name, limitName{rule: v.Rule.Path}, v.Limit)
+	d.mu.Lock()
+	if v.Rule != nil {
+		c.rule = d.rule(RuleName{domain, v.Rule.Path})
+	}
+	of := c.rule
+	if v.Override {
+		of = d.rule(overridesOf(domain))
+	}
+	c.of = &of.lifetime
+	if c.limit = of.limits[v.Limit.Strategy]; c.limit == nil {
+		c.limit = &limitCounts{burst: v.Limit.Burst > 0}
+		of.limits[v.Limit.Strategy] = c.limit
+	}
+	d.mu.Unlock()
+	if v.Override {
+		return c
+	}
 	if v.Rule.FixedMetricKey() {
 		c.key = d.paths.rule(c.of, v.Rule.Path)
 	}
-	rules.Store(v.Limit, c)
+	found.Store(v.Limit, c)
 	return c
 }
+
+// rule finds or makes the counts of a rule. The caller holds d.mu.
+func (d *decisions) rule(name RuleName) *RuleCounts {
+	r := d.rules[name]
+	if r == nil {
+		name = RuleName{strings.Clone(name.Domain), strings.Clone(name.Path)}
+		r = &RuleCounts{RuleName: name, limits: map[algorithms.Strategy]*limitCounts{}}
+		d.rules[name] = r
+	}
+	return r
+}
+
+// overridesOf is the name under which the limits that requests to a domain bring are counted.
+func overridesOf(domain string) RuleName { return RuleName{domain, domain + ".override"} }
 
 // near is the number of hits above which a limit is near. It is computed in
 // single precision, as envoyproxy/ratelimit does; single precision can round a
@@ -199,20 +257,6 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 func (d *decisions) near(v *service.Verdict) uint64 {
 	capacity := uint64(v.Limit.Capacity())
 	return min(capacity, uint64(math.Floor(float64(float32(capacity)*d.ratio))))
-}
-
-// tally finds or makes the counts of a limit, which are kept as long as the limit
-// named by of is in force, and the lifetime of its rule.
-func (d *decisions) tally(name, of, rule limitName, l *descriptors.Limit) (*tally, *lifetime) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t := d.tallies[name]
-	if t == nil {
-		t = &tally{of: d.lifetime(of), burst: l.Burst > 0}
-		name.domain, name.rule = strings.Clone(name.domain), strings.Clone(name.rule)
-		d.tallies[name] = t
-	}
-	return t, d.lifetime(rule)
 }
 
 // called finds or makes the counters of a metric key that depends on the request.
@@ -279,31 +323,52 @@ func (d *decisions) collect(to chan<- prometheus.Metric) {
 	d.retryAfter.Collect(to)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for name, t := range d.tallies {
-		strategy := name.strategy.String()
-		send := func(desc *prometheus.Desc, n *atomic.Uint64, labels ...string) {
-			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), append(labels, name.domain, name.rule, strategy)...)
+	for _, r := range d.rules {
+		for strategy, l := range r.limits {
+			l.collect(to, r.Domain, r.Path, strategy.String())
 		}
-		for decision := range t.decisions {
-			// Few rules have shadow mode, so its series starts with its first
-			// decision.
-			if decision != shadowed || t.decisions[decision].Load() > 0 {
-				send(decisionsDesc, &t.decisions[decision], decisionNames[decision], service.Counted)
-			}
+	}
+}
+
+func (l *limitCounts) collect(to chan<- prometheus.Metric, labels ...string) {
+	send := func(desc *prometheus.Desc, n *atomic.Uint64, more ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), append(more, labels...)...)
+	}
+	for decision := range l.decisions {
+		// Few rules have shadow mode, so its series starts with its first decision.
+		if decision != shadowed || l.decisions[decision].Load() > 0 {
+			send(decisionsDesc, &l.decisions[decision], decisionNames[decision], service.Counted)
 		}
-		if all := t.byPolicy.Load(); all != nil { // so do the series of policies
-			for p := range all {
-				for decision := range all[p] {
-					if all[p][decision].Load() > 0 {
-						send(decisionsDesc, &all[p][decision], decisionNames[decision], descriptors.Policy(p).String())
-					}
+	}
+	if all := l.byPolicy.Load(); all != nil { // so do the series of policies
+		for p := range all {
+			for decision := range all[p] {
+				if all[p][decision].Load() > 0 {
+					send(decisionsDesc, &all[p][decision], decisionNames[decision], descriptors.Policy(p).String())
 				}
 			}
 		}
-		send(nearDesc, &t.near)
-		if t.burst {
-			send(exhaustedDesc, &t.exhausted)
-		}
+	}
+	send(nearDesc, &l.near)
+	if l.burst {
+		send(exhaustedDesc, &l.exhausted)
+	}
+}
+
+// Took has the durations of requests, by how they ended.
+func (m *Metrics) Took() (took [Ends]latency.Counts) {
+	for end, h := range m.decisions.took {
+		took[end] = h.Counts()
+	}
+	return took
+}
+
+// Counted calls do for each rule that has counts. New rules wait meanwhile.
+func (m *Metrics) Counted(do func(*RuleCounts)) {
+	m.decisions.mu.Lock()
+	defer m.decisions.mu.Unlock()
+	for _, r := range m.decisions.rules {
+		do(r)
 	}
 }
 

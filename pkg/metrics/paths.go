@@ -98,7 +98,7 @@ func (p *paths) rule(of *lifetime, key string) *keyed {
 func (p *paths) called(of *lifetime, domain, key string) *keyed {
 	p.mu.RLock()
 	k := p.keys[key]
-	found := k != nil && (k.of == of || k.of.here())
+	found := k != nil && (k.of == of || k.of.InForce())
 	p.mu.RUnlock()
 	if found {
 		return k
@@ -160,7 +160,7 @@ func (p *paths) key(of *lifetime, key string, room int) *keyed {
 		}
 		p.keys[strings.Clone(key)] = k
 	}
-	if !k.of.here() {
+	if !k.of.InForce() {
 		k.of = of
 	}
 	return k

@@ -26,7 +26,7 @@ type Metrics struct {
 	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Names of mogrifiers, which rename paths, in the order in which they are tried. DOG_STATSD_MOGRIFIER_<name>_PATTERN is a regular expression that matches paths, _NAME their new name and _TAGS their tags (key:value,key:value); $1 is the first group of the expression."`
 
 	ExtraTags    []string `env:"EXTRA_TAGS" help:"Tags or labels of all metrics: key:value,key:value."`
-	DisableStats bool     `env:"DISABLE_STATS" default:"false" help:"Count no decisions, and send no metrics of them."`
+	DisableStats bool     `env:"DISABLE_STATS" default:"false" help:"Count no decisions, and send no metrics of them. For the admin API they are counted all the same."`
 
 	MetricsMaxSeries int `env:"METRICS_MAX_SERIES" default:"10000" min:"0" max:"1000000" help:"Largest number of series whose labels callers choose (unknown domains, detailed_metric, value_to_metric, overrides); further ones are counted as other."`
 }

@@ -8,6 +8,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/metrics"
 )
 
 // Document is the JSON of GET /v1/status, and of each event of GET /v1/events.
@@ -158,13 +159,13 @@ func (s *Status) describe(now time.Time) *Document {
 		d.Replicas = s.options.Replicas()
 	}
 	s.mu.Lock()
-	rates, total, recent := s.history.rates(s.age(now)), s.history.total(), s.history.recent()
+	rates, total, recent := s.history.rates(s.age(now)), s.history.seen, s.history.recent()
 	s.mu.Unlock()
 	d.Traffic = Traffic{
-		Requests: round(sum(rates)), Denied: round(rates[denied]), Errors: round(rates[failed]),
-		Total: Total{Requests: sum(total), Denied: total[denied], Errors: total[failed]},
+		Requests: round(sum(rates)), Denied: round(rates[metrics.EndDenied]), Errors: round(rates[metrics.EndFailed]),
+		Total: Total{Requests: sum(total), Denied: total[metrics.EndDenied], Errors: total[metrics.EndFailed]},
 	}
-	d.Latency = Latency{explain.Duration(recent.percentile(.5)), explain.Duration(recent.percentile(.9)), explain.Duration(recent.percentile(.99))}
+	d.Latency = Latency{explain.Duration(recent.Percentile(.5)), explain.Duration(recent.Percentile(.9)), explain.Duration(recent.Percentile(.99))}
 	d.Health = health(d)
 	return d
 }
@@ -172,8 +173,8 @@ func (s *Status) describe(now time.Time) *Document {
 // age is the age of the process in seconds.
 func (s *Status) age(now time.Time) int64 { return int64(now.Sub(s.started).Seconds()) }
 
-func sum[T float64 | uint64 | uint32](ends [kinds]T) T {
-	return ends[passed] + ends[denied] + ends[failed]
+func sum[T float64 | uint64 | uint32](ends [metrics.Ends]T) T {
+	return ends[metrics.EndPassed] + ends[metrics.EndDenied] + ends[metrics.EndFailed]
 }
 
 func (s *Status) store() Store {
@@ -245,9 +246,11 @@ func (s *Status) columns() *History {
 	defer s.mu.Unlock()
 	h := &History{Until: time.Unix(s.history.seconds.at, 0)}
 	for second := range s.history.seconds.all() {
-		h.Requests = append(h.Requests, sum(second.ends))
-		h.Denied = append(h.Denied, second.ends[denied])
-		h.Errors = append(h.Errors, second.ends[failed])
+		h.Requests = append(h.Requests, sum(second))
+		h.Denied = append(h.Denied, second[metrics.EndDenied])
+		h.Errors = append(h.Errors, second[metrics.EndFailed])
+	}
+	for second := range s.history.percentiles.all() {
 		h.P50 = append(h.P50, second.p50.Microseconds())
 		h.P99 = append(h.P99, second.p99.Microseconds())
 	}
@@ -258,11 +261,10 @@ func (s *Status) columns() *History {
 func (s *Status) newest() *Second {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seconds := &s.history.seconds
-	last := &seconds.slots[seconds.at%historySeconds]
+	last, took := s.history.seconds.back(0), s.history.percentiles.back(0)
 	return &Second{
-		At: time.Unix(seconds.at, 0), Requests: sum(last.ends), Denied: last.ends[denied], Errors: last.ends[failed],
-		P50: last.p50.Microseconds(), P99: last.p99.Microseconds(),
+		At: time.Unix(s.history.seconds.at, 0), Requests: sum(*last), Denied: last[metrics.EndDenied], Errors: last[metrics.EndFailed],
+		P50: took.p50.Microseconds(), P99: took.p99.Microseconds(),
 	}
 }
 
@@ -270,10 +272,10 @@ func (s *Status) newest() *Second {
 func (s *Status) rates(now time.Time) []Rate {
 	var all []Rate
 	s.mu.Lock()
-	for path, t := range s.tallies {
-		rates := t.rates(s.history.seconds.at, s.age(now))
-		if rate := sum(rates); rate > 0 {
-			all = append(all, Rate{Rule: path, Rate: round(rate), Denied: round(rates[denied])})
+	for name, p := range s.rules {
+		rates := p.rates(s.age(now))
+		if rate := sum(rates); rate > 0 && p.of.InForce() {
+			all = append(all, Rate{Rule: name.Path, Rate: round(rate), Denied: round(rates[metrics.EndDenied])})
 		}
 	}
 	s.mu.Unlock()

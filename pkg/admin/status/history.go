@@ -2,11 +2,19 @@ package status
 
 import (
 	"iter"
-	"sync/atomic"
 	"time"
+
+	"example.org/rls/internal/latency"
+	"example.org/rls/pkg/metrics"
 )
 
 const (
+	// maxHistories bounds the rules that have a sparkline, and with them the memory:
+	// about 4 MiB. Other rules have rates and totals.
+	maxHistories = 4096
+	// binSeconds is the time that one point of a rule's sparkline stands for.
+	binSeconds = 15
+	bins       = historySeconds / binSeconds
 	// historySeconds is the length of the history.
 	historySeconds = 15 * 60
 	// latencySeconds is the time that percentiles of latency are about.
@@ -54,82 +62,100 @@ func (r *ring[T]) all() iter.Seq[T] {
 	}
 }
 
-// second counts the requests of one second.
-type second struct {
-	ends     [kinds]uint32 // requests by how they ended
-	p50, p99 time.Duration // 0 without requests
+// back is the value of the step i before the newest.
+func (r *ring[T]) back(i int64) *T {
+	size := int64(len(r.slots))
+	return &r.slots[(r.at-i+size)%size]
 }
 
-// history is the last 15 minutes of the process. Status.mu guards it.
-type history struct {
-	seconds ring[second]
-	latency ring[durations]
-	seen    [kinds][buckets]uint64 // the counts at the last advance
+// ends counts requests, or the descriptors of a rule, by how they ended.
+type ends = [metrics.Ends]uint32
+
+// past is the newest counts of the process or of a rule. Status.mu guards it.
+type past struct {
+	of      *metrics.RuleCounts // nil for the process
+	seen    [metrics.Ends]uint64
+	seconds ring[ends]
+	bins    ring[ends] // without slots: no sparkline
 }
 
-func newHistory() *history {
-	return &history{seconds: newRing[second](historySeconds), latency: newRing[durations](latencySeconds)}
-}
-
-// advance moves the requests that were counted since the last call into the second now.
-// If seconds were left out because the process had no processor, all of them get an equal
-// part.
-func (h *history) advance(now int64, counts *[kinds][buckets]atomic.Uint64) {
-	var took durations
-	var ended [kinds]uint64
-	for kind := range counts {
-		for b := range counts[kind] {
-			n := counts[kind][b].Load()
-			more := n - h.seen[kind][b]
-			h.seen[kind][b] = n
-			took[b] += uint32(more)
-			ended[kind] += more
-		}
-	}
-	h.latency.to(now).add(&took)
-	p50, p99 := took.percentile(0.5), took.percentile(0.99)
-	left := uint64(1)
-	if h.seconds.at > 0 && now > h.seconds.at {
-		left = min(uint64(now-h.seconds.at), historySeconds)
+// advance moves the counts since the last call into the second now. If seconds were left
+// out because the process had no processor, all of them get an equal part; there are left
+// of them with now.
+func (p *past) advance(now int64, counts [metrics.Ends]uint64) (left uint64) {
+	left = 1
+	if p.seconds.at > 0 && now > p.seconds.at {
+		left = uint64(min(now-p.seconds.at, int64(len(p.seconds.slots))))
 	}
 	for i := range left {
-		s := h.seconds.to(now - int64(left-1-i))
-		for kind, n := range ended {
-			s.ends[kind] += uint32(n*(i+1)/left - n*i/left)
+		s := p.seconds.to(now - int64(left-1-i))
+		for end, n := range counts {
+			n -= p.seen[end]
+			s[end] += uint32(n*(i+1)/left - n*i/left)
 		}
-		s.p50, s.p99 = p50, p99
 	}
-}
-
-// recent adds up the latencies of the last minute.
-func (h *history) recent() *durations {
-	var sum durations
-	for d := range h.latency.all() {
-		sum.add(&d)
+	if p.bins.slots != nil {
+		bin := p.bins.to(now / binSeconds)
+		for end, n := range counts {
+			bin[end] += uint32(n - p.seen[end])
+		}
 	}
-	return &sum
+	p.seen = counts
+	return left
 }
 
 // rates are the requests per second of the last rateSeconds, by how they ended. up is the
 // age of the process in seconds.
-func (h *history) rates(up int64) (rates [kinds]float64) {
+func (p *past) rates(up int64) (rates [metrics.Ends]float64) {
 	over := min(max(up, 1), rateSeconds)
-	size := int64(len(h.seconds.slots))
 	for i := range over {
-		s := &h.seconds.slots[(h.seconds.at-i+size)%size]
-		for kind, n := range s.ends {
-			rates[kind] += float64(n) / float64(over)
+		for end, n := range p.seconds.back(i) {
+			rates[end] += float64(n) / float64(over)
 		}
 	}
 	return rates
 }
 
-// total is the number of requests so far, by how they ended.
-func (h *history) total() (total [kinds]uint64) {
-	for kind := range h.seen {
-		for _, n := range h.seen[kind] {
-			total[kind] += n
-		}
+// history is the last 15 minutes of the process. Status.mu guards it.
+type history struct {
+	past
+	took        latency.Counts       // of all requests, at the last advance
+	latency     ring[latency.Counts] // of the seconds of the last minute
+	percentiles ring[percentiles]    // of seconds
+}
+
+// percentiles of latency are 0 without requests.
+type percentiles struct{ p50, p99 time.Duration }
+
+func newHistory() *history {
+	return &history{
+		past:    past{seconds: newRing[ends](historySeconds)},
+		latency: newRing[latency.Counts](latencySeconds), percentiles: newRing[percentiles](historySeconds),
 	}
-	return total
+}
+
+// advance moves the requests that were counted since the last call into the second now.
+func (h *history) advance(now int64, counts [metrics.Ends]latency.Counts) {
+	var all latency.Counts
+	var ended [metrics.Ends]uint64
+	for end, c := range counts {
+		all = all.Plus(c)
+		ended[end] = c.Total()
+	}
+	took := all.Minus(h.took)
+	h.took = all
+	second := h.latency.to(now)
+	*second = second.Plus(took)
+	left := int64(h.past.advance(now, ended))
+	for i := range left {
+		*h.percentiles.to(now - left + 1 + i) = percentiles{took.Percentile(.5), took.Percentile(.99)}
+	}
+}
+
+// recent adds up the latencies of the last minute.
+func (h *history) recent() (sum latency.Counts) {
+	for c := range h.latency.all() {
+		sum = sum.Plus(c)
+	}
+	return sum
 }

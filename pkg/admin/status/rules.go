@@ -5,6 +5,7 @@ import (
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/metrics"
 )
 
 // Listing is the JSON of GET /v1/rules: the rules in force in the order of their files.
@@ -97,22 +98,20 @@ func newListingRule(domain string, r *descriptors.Rule, way []*descriptors.Node)
 func (s *Status) count(r *ListingRule, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.tallies[r.Rule]
-	if t == nil {
+	p := s.rules[metrics.RuleName{Domain: r.Domain, Path: r.Rule}]
+	if p == nil {
 		return
 	}
-	last := s.history.seconds.at
-	rates := t.rates(last, s.age(now))
-	r.Rate, r.Denials = round(sum(rates)), round(rates[denied])
-	if t.bins.slots == nil {
-		r.Requests, r.Denied = sum(t.seen), t.seen[denied]
+	rates := p.rates(s.age(now))
+	r.Rate, r.Denials = round(sum(rates)), round(rates[metrics.EndDenied])
+	if p.bins.slots == nil {
+		r.Requests, r.Denied = sum(p.seen), p.seen[metrics.EndDenied]
 		return
 	}
-	t.bins.to(last / binSeconds)
-	for e := range t.bins.all() {
+	for e := range p.bins.all() {
 		requests := sum(e)
-		r.History, r.Refused = append(r.History, requests), append(r.Refused, e[denied])
+		r.History, r.Refused = append(r.History, requests), append(r.Refused, e[metrics.EndDenied])
 		r.Requests += uint64(requests)
-		r.Denied += uint64(e[denied])
+		r.Denied += uint64(e[metrics.EndDenied])
 	}
 }

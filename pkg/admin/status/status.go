@@ -2,10 +2,9 @@
 // latency of each second of the last 15 minutes, the same for each rule, the servers of
 // the store, the rules in force and where they came from.
 //
-// [Status] is a [service.Observer]. On the way of a request it does one atomic addition,
-// and one for each descriptor that has a limit; everything else happens once a second in
-// [Status.Run], also the document that all listeners of [Status.Watch] get. Its memory
-// is bounded: [maxHistories] rules have a history, and the others only totals.
+// [Status.Run] reads the counts of pkg/metrics once a second, and then makes the document
+// that all listeners of [Status.Watch] get. Its memory is bounded: [maxHistories] rules
+// have a history, and the others only totals.
 //
 // The package leaves tokens, routes and other methods than GET to package admin.
 package status
@@ -13,17 +12,19 @@ package status
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/metrics"
 )
 
-// Options says what a Status tells besides its own counts.
+// Options says where a Status reads the counts, and what it tells besides them.
 type Options struct {
+	Counts  *metrics.Metrics
 	Version string
 	// Backend is the kind of store: memory, redis, memcache.
 	Backend string
@@ -38,25 +39,19 @@ type Options struct {
 	ShadowMode bool
 }
 
-// Status counts what a process does. Its methods are safe for concurrent use.
+// Status knows how a process is doing. Its methods are safe for concurrent use.
 type Status struct {
 	options Options
 	started time.Time
 
-	// requests counts requests by how they ended and by how long they took.
-	requests [kinds][buckets]atomic.Uint64
-	// rules maps *descriptors.Rule to *tally, so that a request takes no lock. Each set
-	// of rules gets a new map, because the old one refers to the old rules.
-	rules atomic.Pointer[sync.Map]
-
 	listeners atomic.Int64
 	latest    atomic.Pointer[update] // the newest event
 
-	mu        sync.Mutex        // held for moments, because requests may wait for it
-	tallies   map[string]*tally // by the path of the rule
-	histories int               // of tallies
-	history   *history
-	force     force
+	mu         sync.Mutex
+	history    *history
+	rules      map[metrics.RuleName]*past
+	sparklines int // of rules
+	force      force
 
 	making      sync.Mutex // guards the rest
 	document    made
@@ -64,66 +59,19 @@ type Status struct {
 	listOfRules made
 }
 
-// The ways in which a request ends.
-const (
-	passed = iota
-	denied
-	failed // refused or not decided
-	kinds
-)
-
-// New returns a Status that has seen nothing.
+// New returns a Status without a past.
 func New(o Options) *Status {
-	s := &Status{options: o, started: time.Now(), tallies: map[string]*tally{}, history: newHistory()}
-	s.rules.Store(new(sync.Map))
+	s := &Status{options: o, started: time.Now(), history: newHistory(), rules: map[metrics.RuleName]*past{}}
 	s.latest.Store(newUpdate(nil))
 	return s
 }
 
-// Observe implements [service.Observer].
-func (s *Status) Observe(o *service.Observation) {
-	s.requests[min(o.Result, failed)][bucketOf(o.Took)].Add(1)
-	for i := 0; i < len(o.Verdicts); {
-		i += s.descriptor(o.Verdicts[i:])
-	}
-}
-
-// descriptor counts the first descriptor of the verdicts, which has a verdict for each of
-// its limits. It returns their number.
-func (s *Status) descriptor(verdicts []service.Verdict) (limits int) {
-	first := &verdicts[0]
-	kind := passed
-	for ; limits < len(verdicts) && (limits == 0 || first.SameDescriptor(&verdicts[limits])); limits++ {
-		switch v := &verdicts[limits]; {
-		case v.Decided && !v.Is.Allowed:
-			kind = denied
-		case !v.Decided && kind == passed:
-			kind = failed
-		}
-	}
-	if first.Rule != nil {
-		s.tally(first.Rule).counts[kind].Add(1)
-	}
-	return limits
-}
-
-// Rules implements [service.Observer]: it notes the rules that come into force now.
-// Rules that were in force before keep their counts.
+// Rules notes the rules that come into force now.
 func (s *Status) Rules(tree *descriptors.Tree) {
-	here := map[string]bool{}
-	tree.Each(func(_ *descriptors.Domain, r *descriptors.Rule) { here[r.Path] = true })
+	rules := tree.Rules()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for path, t := range s.tallies {
-		if !here[path] {
-			delete(s.tallies, path)
-			if t.bins.slots != nil {
-				s.histories--
-			}
-		}
-	}
-	s.rules.Store(new(sync.Map))
-	s.force.tree, s.force.rules, s.force.loaded = tree, len(here), time.Now()
+	s.force.tree, s.force.rules, s.force.loaded = tree, rules, time.Now()
 	s.force.hash = sync.OnceValue(func() string { return fmt.Sprintf("%016x", tree.Hash()) })
 }
 
@@ -171,17 +119,40 @@ func untilMiddle(now time.Time) time.Duration {
 	return time.Second - now.Add(half).Sub(now.Add(half).Truncate(time.Second))
 }
 
-// second moves the counts since the last call into the histories.
+// second moves the counts since the last call into the past.
 func (s *Status) second(now time.Time) {
 	s.mu.Lock()
-	s.history.advance(now.Unix(), &s.requests)
-	for _, t := range s.tallies {
-		t.advance(now.Unix())
+	s.history.advance(now.Unix(), s.options.Counts.Took())
+	counted := 0
+	s.options.Counts.Counted(func(r *metrics.RuleCounts) {
+		counted++
+		s.pastOf(r).advance(now.Unix(), r.Ended())
+	})
+	if counted < len(s.rules) { // the others were forgotten
+		maps.DeleteFunc(s.rules, func(_ metrics.RuleName, p *past) bool { return p.seconds.at != now.Unix() })
 	}
 	s.mu.Unlock()
 	if s.listeners.Load() > 0 {
 		s.publish(s.event(now))
 	}
+}
+
+// pastOf finds or makes the past of a rule, with a sparkline while the rule is in force.
+func (s *Status) pastOf(r *metrics.RuleCounts) *past {
+	p := s.rules[r.RuleName]
+	if p == nil || p.of != r {
+		p = &past{of: r, seconds: newRing[ends](rateSeconds)}
+		s.rules[r.RuleName] = p
+	}
+	switch has := p.bins.slots != nil; {
+	case has && !r.InForce():
+		p.bins = ring[ends]{}
+		s.sparklines--
+	case !has && r.InForce() && s.sparklines < maxHistories:
+		p.bins = newRing[ends](bins)
+		s.sparklines++
+	}
+	return p
 }
 
 const (

@@ -16,6 +16,7 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 )
 
@@ -77,7 +78,7 @@ func document(t testing.TB, text []byte) (d status.Document) {
 	return d
 }
 
-func rules(t testing.TB, s *status.Status) map[string]map[string]any {
+func rules(t testing.TB, s *process) map[string]map[string]any {
 	t.Helper()
 	var l struct{ Rules []map[string]any }
 	if err := json.Unmarshal(s.RulesJSON(), &l); err != nil {
@@ -90,12 +91,33 @@ func rules(t testing.TB, s *status.Status) map[string]map[string]any {
 	return found
 }
 
+// process is a Status and the counts that it reads.
+type process struct {
+	*status.Status
+	service.Observer
+}
+
+func open(t testing.TB, o status.Options) *process {
+	t.Helper()
+	m, err := metrics.New(metrics.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Counts = m
+	return &process{status.New(o), m.Observer()}
+}
+
+func (p *process) Rules(tree *descriptors.Tree) {
+	p.Observer.Rules(tree)
+	p.Status.Rules(tree)
+}
+
 // running runs a Status in a bubble of synctest until do returns.
-func running(t *testing.T, o status.Options, do func(*testing.T, *status.Status)) {
+func running(t *testing.T, o status.Options, do func(*testing.T, *process)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		s := status.New(o)
+		s := open(t, o)
 		go func() { _ = s.Run(ctx) }()
 		do(t, s)
 		stop()
@@ -112,7 +134,7 @@ var (
 )
 
 func TestRates(t *testing.T) {
-	running(t, status.Options{Backend: "memory"}, func(t *testing.T, s *status.Status) {
+	running(t, status.Options{Backend: "memory"}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
 		s.Rules(tree)
 		pass(time.Minute)
@@ -159,7 +181,7 @@ func TestRates(t *testing.T) {
 }
 
 func TestHistory(t *testing.T) {
-	running(t, status.Options{}, func(t *testing.T, s *status.Status) {
+	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
 		s.Rules(tree)
 		for n := range 3 {
@@ -183,7 +205,7 @@ func TestHistory(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	running(t, status.Options{}, func(t *testing.T, s *status.Status) {
+	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
 		s.Rules(tree)
 		var got [2][][]byte
@@ -211,7 +233,7 @@ func TestEvents(t *testing.T) {
 // A listener that comes after the end of Run does not wait.
 func TestEventsAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := status.New(status.Options{})
+		s := open(t, status.Options{})
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		if err := s.Run(ctx); err != nil {
@@ -232,7 +254,7 @@ func TestHealth(t *testing.T) {
 	o := status.Options{Backend: "redis", Servers: func() []status.Server {
 		return []status.Server{{Address: "a:1", Role: "main", Breaker: "closed"}, {Address: "b:1", Role: other, Breaker: breaker}}
 	}}
-	running(t, o, func(t *testing.T, s *status.Status) {
+	running(t, o, func(t *testing.T, s *process) {
 		want := func(state string, reasons ...string) {
 			t.Helper()
 			pass(time.Second)
@@ -269,7 +291,7 @@ func TestHealth(t *testing.T) {
 }
 
 func TestRulesInWords(t *testing.T) {
-	s := status.New(status.Options{Source: "file", Path: "/rules"})
+	s := open(t, status.Options{Source: "file", Path: "/rules"})
 	s.Warned([]string{"shop.yaml:1:1: odd"})
 	s.Rules(load(t, shop))
 	all := rules(t, s)
@@ -306,7 +328,7 @@ func TestRulesInWords(t *testing.T) {
 
 // A reload keeps the counts of the rules that stay, and forgets the others.
 func TestReload(t *testing.T) {
-	running(t, status.Options{}, func(t *testing.T, s *status.Status) {
+	running(t, status.Options{}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
 		s.Rules(tree)
 		s.Observe(asked(t, tree, true, ann...))
@@ -329,7 +351,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// Ten thousand busy rules take a few MiB.
+// The past of ten thousand busy rules takes a few MiB.
 func TestMemoryIsBounded(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("domain: shop\ndescriptors:\n")
@@ -338,42 +360,33 @@ func TestMemoryIsBounded(t *testing.T) {
 		fmt.Fprintf(&text, "  - {key: k, value: v%d, rate_limit: {unit: minute, requests_per_unit: 10}}\n", i)
 	}
 	tree := load(t, text.String())
-	s := status.New(status.Options{})
-	s.Rules(tree)
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
-	for i := range many {
-		s.Observe(asked(t, tree, true, descriptors.Entry{Key: "k", Value: fmt.Sprint("v", i)}))
-	}
-	if after := heap(); after > before+10<<20 {
-		t.Errorf("%d MiB more than before", (after-before)>>20)
-	}
-	runtime.KeepAlive(s)
-}
-
-func TestObservingAllocatesNothing(t *testing.T) {
-	tree := load(t, shop)
-	s := status.New(status.Options{})
-	s.Rules(tree)
-	o := asked(t, tree, true, pay...)
-	if n := testing.AllocsPerRun(1000, func() { s.Observe(o) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-func BenchmarkObserve(b *testing.B) {
-	tree := load(b, shop)
-	s := status.New(status.Options{})
-	s.Rules(tree)
-	o := asked(b, tree, true, ann...)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			s.Observe(o)
+	running(t, status.Options{}, func(t *testing.T, s *process) {
+		s.Rules(tree)
+		for i := range many {
+			s.Observe(asked(t, tree, true, descriptors.Entry{Key: "k", Value: fmt.Sprint("v", i)}))
+		}
+		heap := func() uint64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		before := heap()
+		pass(2 * time.Second)
+		if after := heap(); after < before+1<<20 || after > before+8<<20 {
+			t.Errorf("%d bytes before and %d after the first seconds", before, after)
 		}
 	})
+}
+
+// BenchmarkObserve is the cost of the counts that metrics and the status read. With an
+// observer for each of them it was 105 ns.
+func BenchmarkObserve(b *testing.B) {
+	tree := load(b, shop)
+	s := open(b, status.Options{})
+	s.Rules(tree)
+	o := asked(b, tree, true, ann...)
+	for b.Loop() {
+		s.Observe(o)
+	}
 }
