@@ -142,6 +142,22 @@ func TestTwiceInARefusedRequest(t *testing.T) {
 	}
 }
 
+// TestARefusedRequestLowersTheBucket: a bucket that a clock an hour ahead has emptied is
+// lowered also by a request that another limit refuses.
+func TestARefusedRequestLowersTheBucket(t *testing.T) {
+	bucket := mustNew(t, algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Minute})
+	zero, c := mustNew(t, algorithms.Spec{Window: time.Minute}), newCells()
+	c.charge(bucket, algorithms.Charge{Now: epoch + time.Hour.Microseconds(), Cost: 10})
+	b := backends.Batch{AllOrNothing: true, Ops: make([]backends.Op, 2), Replies: make([]backends.Reply, 2)}
+	bucket.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: epoch, Cost: 1})
+	zero.Plan(&b.Ops[1], algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: epoch, Cost: 1})
+	_ = c.Apply(t.Context(), &b) // never fails
+	later := epoch + (6 * time.Second).Microseconds()
+	if d := c.charge(bucket, algorithms.Charge{Now: later, Cost: 1}); !b.Refused || !d.Allowed {
+		t.Errorf("refused %v, and then %+v; want one token after 6 s", b.Refused, d)
+	}
+}
+
 // TestKeys: limits that differ in strategy or window have different keys, and so have
 // buckets that differ in their terms. Other raised limits keep their key.
 func TestKeys(t *testing.T) {

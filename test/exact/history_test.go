@@ -65,7 +65,8 @@ var kinds = []kind{
 // together are kinds whose requests have several limits.
 var together = []kind{
 	{name: "a group", limits: []algorithms.Spec{
-		{Requests: 9, Window: window}, {Strategy: algorithms.TokenBucket, Requests: 7, Window: window}}},
+		{Requests: 9, Window: window}, {Strategy: algorithms.TokenBucket, Requests: 7, Window: window},
+		{Strategy: algorithms.TokenBucket, Requests: 12, Window: window, Burst: 8}}},
 	{name: "all or nothing", allOrNothing: true, limits: []algorithms.Spec{
 		{Requests: 12, Window: window}, {Strategy: algorithms.SlidingLog, Requests: 9, Window: window}, {Strategy: algorithms.GCRA, Burst: 8, Requests: 8, Window: window}}},
 	{name: "all or nothing, admitted hits", allOrNothing: true, admittedOnly: true, limits: []algorithms.Spec{

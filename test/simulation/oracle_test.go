@@ -63,7 +63,8 @@ func newOracle(w *world, rules []rule, o *options, s *server) *oracle {
 }
 
 // of finds the subject of a key: sim|r1=alice|... with braces somewhere. The second
-// limit of a rule has a subject of its own.
+// limit of a rule has a subject of its own, and so has the bucket of an override, whose
+// key ends with :requests:burst.
 func (o *oracle) of(key string) *subject {
 	_, rest, _ := strings.Cut(key, "|r")
 	end := strings.IndexAny(rest, "|}")
@@ -71,6 +72,15 @@ func (o *oracle) of(key string) *subject {
 	r := &o.rules[name[0]-'0']
 	if r.also != nil && strings.HasPrefix(rest[end:], fmt.Sprintf("}|%v|", alsoWindow)) {
 		name, r = name+", also", r.also
+	}
+	if _, terms, _ := strings.Cut(rest, ":"); r.meter() {
+		own := *r
+		if _, err := fmt.Sscan(strings.Replace(terms, ":", " ", 1), &own.spec.Requests); err != nil {
+			panic(fmt.Sprintf("%s: %v", key, err))
+		}
+		if own.spec.Requests != r.spec.Requests {
+			name, r = fmt.Sprintf("%s, %d", name, own.spec.Requests), &own
+		}
 	}
 	s := o.subject[name]
 	if s == nil {
@@ -245,7 +255,7 @@ func (o *oracle) expiry(s *subject, life int64) {
 	most := r.window()
 	switch {
 	case r.meter():
-		most = r.capacity()*r.window()/int64(r.spec.Requests) + backends.Skew
+		most = r.capacity()*r.window()/int64(max(1, r.spec.Requests)) + backends.Skew
 		if len(s.grants) > 0 {
 			most = max(most, r.window())
 		}

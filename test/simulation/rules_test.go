@@ -28,7 +28,7 @@ const alsoWindow = 30 * time.Second
 func (r *rule) window() int64 { return r.spec.Window.Microseconds() }
 
 func (r *rule) capacity() int64 {
-	if r.spec.Burst > 0 {
+	if r.spec.Burst > 0 && r.spec.Requests > 0 {
 		return int64(r.spec.Burst) + r.queue()
 	}
 	return int64(r.spec.Requests)

@@ -185,8 +185,13 @@ func (w *world) descriptor(rules []rule, rule, user int) service.Descriptor {
 			d.Hits, d.Refund = new(1+w.rng.Uint64N(3)), true
 		}
 	case 3:
-		if r := &rules[rule]; r.clocked() && !r.lease && r.also == nil && r.spec.Window == time.Second {
-			d.Limit = &service.Override{RequestsPerUnit: r.spec.Requests + w.rng.Uint32N(5), Unit: descriptors.Second, Multiplier: 1}
+		r := &rules[rule]
+		if r.also != nil || r.spec.Window != time.Second || !(r.meter() || r.clocked() && !r.lease) {
+			break
+		}
+		d.Limit = &service.Override{RequestsPerUnit: r.spec.Requests + w.rng.Uint32N(5), Unit: descriptors.Second, Multiplier: 1}
+		if r.meter() {
+			d.Limit.RequestsPerUnit = []uint32{0, 1, 1000}[w.rng.IntN(3)]
 		}
 	}
 	return d
@@ -218,6 +223,7 @@ func (w *world) verdict(rules []rule, ask *service.Request, e *service.Outcome) 
 		switch {
 		case s.Override:
 			denied = denied || s.Denied
+			longest = max(longest, r.spec.MaxDelay)
 			continue
 		case r.quota:
 			quotas++
