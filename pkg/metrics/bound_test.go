@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func TestCallersCannotGrowMemory(t *testing.T) {
 // /metrics is bounded also when each name has all counters and its characters are
 // escaped, which doubles its length.
 func TestCostlyNames(t *testing.T) {
-	for _, length := range []int{100, 120, 125, 240, 250} {
+	for _, length := range []int{100, 120, 125, 240, 250, 1000, 1100} {
 		m := open(t, metrics.Options{MaxSeries: 10_000})
 		entry := descriptors.Entry{Key: "k"}
 		r := rule(t, "- key: k\n  detailed_metric: true\n  shadow_mode: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
@@ -117,6 +118,37 @@ func TestLongNamesAreOther(t *testing.T) {
 	m.Observer().Observe(&service.Observation{Domain: strings.Repeat("x", 1000), Unknown: true, Descriptors: 1})
 	if all := page(t, m); !strings.Contains(all, "rate_limit_other_domain_not_found 1\n") || strings.Contains(all, "xxxx") {
 		t.Errorf("a name of 1000 bytes has a series:\n%s", all)
+	}
+}
+
+// Envoy Gateway's keys name a route twice, in the key and in the value. Each key has a
+// series of its own, under the name of envoyproxy/ratelimit up to 1,024 bytes.
+func TestLongKeysHaveTheirSeries(t *testing.T) {
+	m := open(t, metrics.Options{MaxSeries: 10_000, NearLimitRatio: 1})
+	r := rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", descriptors.Entry{Key: "k"})
+	hit := func(entries ...descriptors.Entry) string {
+		o := allowed(r, entries...)
+		o.Verdicts[0].Override = true
+		m.Observer().Observe(o)
+		return entries[0].Key + "_" + entries[0].Value
+	}
+	route := "httproute/default/" + strings.Repeat("r", 253) + "/rule/0/match/-1/"
+	short := hit(descriptors.Entry{Key: route + "0", Value: route + "0"})
+	long := route + strings.Repeat("h", 700)
+	for _, end := range "abb" {
+		hit(descriptors.Entry{Key: long, Value: long + string(end)})
+	}
+	text := page(t, m)
+	hits := map[string]string{}
+	for _, found := range regexp.MustCompile(`rate_limit_total_hits{domain="d",key1="(.*)"} (.*)`).FindAllStringSubmatch(text, -1) {
+		hits[found[2]] += found[1]
+	}
+	cut := regexp.MustCompile("^" + long + "_httproute/[^ ]*_[0-9a-f]{16}$")
+	if hits["1"] == "" || !strings.Contains(hits["1"], short) || !cut.MatchString(hits["2"]) || len("d."+hits["2"]) > 1024 {
+		t.Errorf("got %v", hits)
+	}
+	if overflow := "rls_series_overflow_total 0\n"; !strings.Contains(text, overflow) {
+		t.Errorf("no %s", overflow)
 	}
 }
 

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,9 +24,16 @@ const (
 
 var statNames = [statCount]string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"}
 
-// maxKey is the length, in bytes, of the longest metric key with a caller's
-// bytes that has counters of its own.
-const maxKey = 256
+// Lengths, in bytes, of names with a caller's bytes.
+const (
+	// maxKey is that of the longest metric key that is not shortened. Its counters fit a
+	// datagram of statsd.
+	maxKey = 1024
+	// maxDomain is that of the longest unknown domain that has a counter of its own.
+	maxDomain = 256
+	// roomBytes is that of the longest name that takes one part of paths.room.
+	roomBytes = 128
+)
 
 // counter is one of the counters that envoyproxy/ratelimit has.
 type counter struct {
@@ -96,6 +105,7 @@ func (p *paths) rule(of *lifetime, key string) *keyed {
 // called finds or makes the counters of a metric key that has a caller's bytes
 // in it, or of the key domain.other when there is no room for it.
 func (p *paths) called(of *lifetime, domain, key string) *keyed {
+	key = shortened(key)
 	p.mu.RLock()
 	k := p.keys[key]
 	found := k != nil && (k.of == of || k.of.InForce())
@@ -107,7 +117,7 @@ func (p *paths) called(of *lifetime, domain, key string) *keyed {
 	defer p.mu.Unlock()
 	room := 0
 	if p.keys[key] == nil {
-		if room = p.admit(key); room == 0 {
+		if room = p.admit(key, maxKey); room == 0 {
 			key = domain + ".other"
 		}
 	}
@@ -124,7 +134,7 @@ func (p *paths) notFound(domain string) *counter {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unknown[domain] == nil && p.admit(domain) == 0 {
+	if p.unknown[domain] == nil && p.admit(domain, maxDomain) == 0 {
 		domain = "other"
 	}
 	c = p.unknown[domain]
@@ -136,17 +146,26 @@ func (p *paths) notFound(domain string) *counter {
 	return c
 }
 
-// admit takes room for a name with a caller's bytes and returns how much: twice
-// as much for a long name, so that /metrics stays small with any names; 0 when
-// there is not enough or the name is too long. The caller holds p.mu.
-func (p *paths) admit(name string) int {
-	room := 1 + len(name)/(maxKey/2+1)
-	if p.room < room || len(name) > maxKey {
+// admit takes room for a name with a caller's bytes and returns how much: more for a long
+// name, so that /metrics stays small with any names; 0 when there is not enough or the name is
+// too long. The caller holds p.mu.
+func (p *paths) admit(name string, max int) int {
+	room := 1 + len(name)/(roomBytes+1)
+	if p.room < room || len(name) > max {
 		p.overflow.Add(1)
 		return 0
 	}
 	p.room -= room
 	return room
+}
+
+// shortened is the key, or its beginning and a hash if it is longer than maxKey.
+func shortened(key string) string {
+	if len(key) <= maxKey {
+		return key
+	}
+	hash := sha256.Sum256([]byte(key))
+	return strings.ToValidUTF8(key[:maxKey-17], "_") + "_" + hex.EncodeToString(hash[:8])
 }
 
 // key finds or makes the counters of a metric key. The caller holds p.mu.
