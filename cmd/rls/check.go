@@ -12,12 +12,23 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 )
+
+const checkHelp = `Exit codes:
+  0  the rules can be used
+  1  the rules have errors, or with --strict warnings
+  2  a flag or a setting is wrong, a file cannot be read, or only tests of rules are named
+
+Examples:
+  rls check config
+  rls check --strict --format=github config
+  kubectl get configmap rules -o jsonpath='{.data.shop\.yaml}' | rls check -`
 
 type checkCmd struct {
 	Paths []string `arg:"" name:"path" optional:"" help:"Folders with rules (every file in them and in their subfolders, not the files beside them), files, or - for the standard input."`
@@ -34,32 +45,20 @@ type checkCmd struct {
 	MergeDomainConfigs bool   `name:"merge_domain_configs" help:"The same as --merge-domain-config."`
 }
 
-// Help implements [kong.HelpProvider].
-func (*checkCmd) Help() string {
-	return `Exit codes:
-  0  the rules can be used
-  1  the rules have errors, or with --strict warnings
-  2  a flag or a setting is wrong, a file cannot be read, or only tests of rules are named
-
-Examples:
-  rls check config
-  rls check --strict --format=github config
-  kubectl get configmap rules -o jsonpath='{.data.shop\.yaml}' | rls check -`
-}
-
+// Run checks the rules and prints the report.
 func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.CheckRules(&c.Settings); err != nil {
-		return usageError("%w", err)
+		return cli.UsageError("%w", err)
 	}
 	paths := c.Paths
 	if c.ConfigDir != "" {
 		paths = append(paths, c.ConfigDir)
 	}
 	if len(paths) == 0 {
-		return usageError("check: name folders or files with rules, or - for the standard input")
+		return cli.UsageError("check: name folders or files with rules, or - for the standard input")
 	}
 	if c.Fix && slices.Contains(paths, "-") {
-		return usageError("check: --fix cannot rewrite the standard input; name a file or a folder")
+		return cli.UsageError("check: --fix cannot rewrite the standard input; name a file or a folder")
 	}
 	o, err := c.check(paths)
 	if err != nil {
@@ -77,7 +76,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		}
 		o.Fixed = findings(fixed)
 	}
-	if err := formats[c.Format](k.Stdout, o); err != nil {
+	if err := o.write(k.Stdout, c.Format); err != nil {
 		return err
 	}
 	switch {
@@ -99,7 +98,7 @@ func (c *checkCmd) check(paths []string) (*report, error) {
 			links = append(links, danglingLink(link))
 		})
 		if err != nil {
-			return nil, usageError("read rules: %w", err)
+			return nil, cli.UsageError("read rules: %w", err)
 		}
 		for _, file := range read {
 			if name := filepath.Clean(file.Name); !seen[name] {
@@ -110,7 +109,7 @@ func (c *checkCmd) check(paths []string) (*report, error) {
 		}
 	}
 	if len(o.texts) == 0 && strings.HasSuffix(paths[0], sources.TestFile) {
-		return nil, usageError("read rules: %w", errTests(paths[0]))
+		return nil, cli.UsageError("read rules: %w", errTests(paths[0]))
 	}
 	options, err := ruleOptions(c.Settings)
 	if err != nil {

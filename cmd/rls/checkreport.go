@@ -1,11 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 
+	"example.org/rls/internal/cli"
 	"example.org/rls/internal/github"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
@@ -54,14 +54,18 @@ func lintFindings(problems []language.Problem) []warning {
 	return found
 }
 
-// formats has a function for each format that writes a report.
-var formats = map[string]func(io.Writer, *report) error{
-	"text":   writeText,
-	"json":   writeJSON,
-	"github": writeGitHub,
+// write writes the report as text, json or github.
+func (o *report) write(w io.Writer, format string) error {
+	switch format {
+	case "json":
+		return cli.WriteJSON(w, o)
+	case "github":
+		return o.annotate(w)
+	}
+	return o.text(w)
 }
 
-func writeText(w io.Writer, o *report) error {
+func (o *report) text(w io.Writer) error {
 	var b strings.Builder
 	for _, file := range o.Files {
 		fmt.Fprintf(&b, "opening %s\n", file)
@@ -87,34 +91,27 @@ func writeText(w io.Writer, o *report) error {
 	return err
 }
 
-func writeJSON(w io.Writer, o *report) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(o)
-}
-
-// writeGitHub writes workflow commands, which a pull request shows at the line.
-func writeGitHub(w io.Writer, o *report) error {
+// annotate writes annotations of a workflow, which a pull request shows at their lines.
+func (o *report) annotate(w io.Writer) error {
 	var b strings.Builder
-	write := func(kind string, f finding, message string) {
-		if f.Field != "" {
-			message = f.Field + ": " + message
-		}
-		b.WriteString(github.Annotation(kind, f.File, f.Line, f.Column, message))
-	}
-	for _, f := range o.Errors {
-		write("error", f, f.Message)
-	}
+	annotate(&b, "error", o.Errors...)
 	for _, w := range o.Warnings {
-		message := w.Message
 		if w.Lint != "" {
-			message += " [" + string(w.Lint) + "]"
+			w.Message += " [" + string(w.Lint) + "]"
 		}
-		write("warning", w.finding, message)
+		annotate(&b, "warning", w.finding)
 	}
-	for _, f := range o.Fixed {
-		write("notice", f, f.Message)
-	}
+	annotate(&b, "notice", o.Fixed...)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// annotate writes an annotation of a kind for each finding.
+func annotate(b *strings.Builder, kind string, found ...finding) {
+	for _, f := range found {
+		if f.Field != "" {
+			f.Message = f.Field + ": " + f.Message
+		}
+		b.WriteString(github.Annotation(kind, f.File, f.Line, f.Column, f.Message))
+	}
 }

@@ -6,8 +6,23 @@ import (
 	"testing"
 )
 
+// completed is what the scripts read for the words of a command line.
+func completed(t *testing.T, words ...string) string {
+	t.Helper()
+	parser, args := newProgram("rls").Parser(t.Context(), append([]string{"__complete", "--"}, words...))
+	var out strings.Builder
+	parser.Stdout = &out
+	ctx, err := parser.Parse(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ctx.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
 func TestComplete(t *testing.T) {
-	app := newParser(t.Context(), "rls", "").Model
 	for _, test := range []struct {
 		line string // its last word, behind the last space, is completed
 		want string
@@ -48,14 +63,15 @@ func TestComplete(t *testing.T) {
 		{"serve --help=backend-r", "--help=backend-redis --help=backend-redis-for-per-second-limits"},
 	} {
 		var got []string
-		for _, candidate := range complete(app, strings.Split(test.line, " ")) {
-			got = append(got, candidate.word)
+		for line := range strings.Lines(completed(t, strings.Split(test.line, " ")...)) {
+			word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			got = append(got, word)
 		}
 		if !slices.Equal(got, strings.Fields(test.want)) {
 			t.Errorf("%q: got %q, want %s", test.line, got, test.want)
 		}
 	}
-	if all := complete(app, nil); len(all) < 5 || all[0].word != "serve" || all[0].about == "" {
+	if all := completed(t); !strings.HasPrefix(all, "serve\tServe rate limits") || strings.Count(all, "\n") < 5 {
 		t.Errorf("commands: %q", all)
 	}
 }

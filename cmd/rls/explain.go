@@ -2,14 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/pkg/ask"
+	"example.org/rls/internal/cli"
+	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
@@ -17,24 +17,7 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-type explainCmd struct {
-	Path       string   `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
-	Domain     string   `required:"" help:"Domain of the request."`
-	Descriptor []string `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{\"KEY\": \"VALUE\"}' or '[{\"key\": \"KEY\", \"value\": \"VALUE\"}]'. Repeat the flag for several descriptors."`
-	Hits       uint32   `default:"1" help:"Cost of the request."`
-	Format     string   `default:"text" enum:"text,json" help:"How the explanation is written: text or json."`
-
-	Addr    string        `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
-	Timeout time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer of the process."`
-	adminAccess
-
-	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
-	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
-}
-
-// Help implements [kong.HelpProvider].
-func (*explainCmd) Help() string {
-	return `With the settings of serve, the keys are those in the store that serve counts in.
+const explainHelp = `With the settings of serve, the keys are those in the store that serve counts in.
 
 Exit codes:
   0  the request is explained, also if nothing limits it
@@ -45,108 +28,106 @@ Examples:
   rls explain config --domain quickstart --descriptor generic_key=hello
   rls explain --addr localhost:6071 --domain quickstart --descriptor generic_key=hello
   BACKEND_TYPE=redis rls explain shop.yaml --domain shop --descriptor plan=free,user=ann --format json`
+
+type explainCmd struct {
+	Path       string   `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
+	Domain     string   `required:"" help:"Domain of the request."`
+	Descriptor []string `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
+	Hits       uint32   `default:"1" help:"Cost of the request."`
+	cli.Output `set:"output=explanation"`
+
+	Addr    string        `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
+	Timeout time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer of the process."`
+	adminAccess
+
+	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
+	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
 }
 
-func (c *explainCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	request, err := c.request()
+// Run explains the request.
+func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
+	entries, err := parseDescriptors(c.Descriptor)
 	if err != nil {
 		return err
 	}
+	var doc explain.Document
 	switch {
 	case c.Path == "" && c.Addr == "":
-		return usageError("explain: name a folder or a file with rules, or the --addr of a running process")
+		return cli.UsageError("explain: name a folder or a file with rules, or the --addr of a running process")
 	case c.Path != "" && c.Addr != "":
-		return usageError("explain: --addr asks a running process: want no folder or file beside it")
+		return cli.UsageError("explain: --addr asks a running process: want no folder or file beside it")
 	case c.Addr != "":
-		doc, err := c.askProcess(request)
-		if err != nil {
-			return err
+		err = c.post(ctx, c.Addr, c.Timeout, "/v1/explain", c.message(entries), &doc)
+	default:
+		if err := errors.Join(decoder.CheckRules(&c.Settings), decoder.CheckKeys(&c.Keys)); err != nil {
+			return cli.UsageError("%w", err)
 		}
-		return writeExplanation(k.Stdout, c.Format, &doc)
+		doc, err = c.explain(ctx, c.request(entries))
 	}
-	if err := errors.Join(decoder.CheckRules(&c.Settings), decoder.CheckKeys(&c.Keys)); err != nil {
-		return usageError("%w", err)
-	}
-	tree, err := c.rules()
 	if err != nil {
 		return err
 	}
-	doc, err := c.explain(tree, request)
-	if err != nil {
-		return err
-	}
-	return writeExplanation(k.Stdout, c.Format, &doc)
+	return c.Write(k.Stdout, &doc, doc.Text)
 }
 
-// request is the request that the flags describe. Its errors are usage errors.
-func (c *explainCmd) request() (*service.Request, error) {
+// message is the request for the admin API.
+func (c *explainCmd) message(entries [][]descriptors.Entry) *pb.LookRequest {
+	m := &pb.LookRequest{Domain: c.Domain, Descriptors: messages(entries), HitsAddend: c.Hits}
+	for _, d := range m.Descriptors {
+		d.HitsAddend = c.addend()
+	}
+	return m
+}
+
+// request is the request for a service in this process.
+func (c *explainCmd) request(entries [][]descriptors.Entry) *service.Request {
 	a := &service.Request{Domain: c.Domain, Hits: c.Hits}
-	for _, text := range c.Descriptor {
-		entries, err := ask.ParseDescriptor(text)
-		if err != nil {
-			return nil, usageError("%w", err)
-		}
-		d := service.Descriptor{Entries: entries}
-		if c.Hits == 0 { // in the request 0 means 1
-			d.Hits = new(uint64)
-		}
-		a.Descriptors = append(a.Descriptors, d)
+	for _, e := range entries {
+		a.Descriptors = append(a.Descriptors, service.Descriptor{Entries: e, Hits: c.addend()})
 	}
-	return a, nil
+	return a
 }
 
-// askProcess has a running process explain the request.
-func (c *explainCmd) askProcess(request *service.Request) (doc explain.Document, err error) {
-	client, err := c.open(c.Addr)
+// addend is the cost of a descriptor, nil for that of the request, in which 0 means 1.
+func (c *explainCmd) addend() *uint64 {
+	if c.Hits == 0 {
+		return new(uint64)
+	}
+	return nil
+}
+
+// explain has a service explain the request whose store is in this process and empty.
+func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc explain.Document, err error) {
+	store, err := memory.New(memory.Options{MaxKeys: 1})
 	if err != nil {
 		return doc, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-	defer cancel()
-	err = client.post(ctx, "/v1/explain", newAdminRequest(request), &doc)
-	return doc, err
-}
-
-// rules loads the rules of the path. Its errors are usage errors.
-func (c *explainCmd) rules() (*descriptors.Tree, error) {
-	tree, err := loadRules(c.Settings, c.Path)
-	if err != nil {
-		return nil, usageError("%w", err)
-	}
-	return tree, nil
-}
-
-// explain has a service with these rules explain the request. The service is made of
-// the same settings as that of serve; only its store is in this process and empty.
-func (c *explainCmd) explain(tree *descriptors.Tree, request *service.Request) (explain.Document, error) {
-	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}}
-	secret, err := keySecret(&s.Backend)
-	if err != nil {
-		return explain.Document{}, usageError("%w", err)
-	}
-	store, err := memory.New(memory.Options{MaxKeys: 1})
-	if err != nil {
-		return explain.Document{}, err
-	}
 	defer func() { _ = store.Close() }()
-	limits, err := newService(s, store, nil, secret, nil)
+	limits, err := c.service(store)
 	if err != nil {
-		return explain.Document{}, err
+		return doc, cli.UsageError("%w", err)
 	}
-	limits.SetTree(tree)
-	in, err := limits.Inspect(context.Background(), request, service.Trace)
+	in, err := limits.Inspect(ctx, request, service.Trace)
 	if err != nil {
-		return explain.Document{}, usageError("%w", err)
+		return doc, cli.UsageError("%w", err)
 	}
 	return explain.New(in), nil
 }
 
-// writeExplanation writes the document as text or as JSON.
-func writeExplanation(w io.Writer, format string, doc *explain.Document) error {
-	if format == "text" {
-		return doc.Text(w)
+// service returns the service that serve has with the same settings and rules.
+func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
+	tree, err := loadRules(c.Settings, c.Path)
+	if err != nil {
+		return nil, err
 	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(doc)
+	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}}
+	secret, err := keySecret(&s.Backend)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := newService(s, store, nil, secret, nil)
+	if err == nil {
+		limits.SetTree(tree)
+	}
+	return limits, err
 }

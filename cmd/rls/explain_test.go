@@ -17,7 +17,6 @@ import (
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/settings"
 )
 
 // explained has every strategy, limits per second, several limits and wildcards that
@@ -115,11 +114,11 @@ func TestExplainedKeysAreThoseInTheStore(t *testing.T) {
 func compareKeys(t *testing.T, store backends.Store, args []string, check func(*testing.T, []string), clean func()) {
 	for _, descriptor := range explainedDescriptors() {
 		c := parseExplain(t, append(args, "--domain=d", "--descriptor="+descriptor))
-		limits := serviceOf(t, c, store)
-		request, err := c.request()
+		limits, err := c.service(store)
 		if err != nil {
 			t.Fatal(err)
 		}
+		request := requestOf(t, c)
 		// The window may end between the hit and the explanation.
 		for {
 			clean()
@@ -138,7 +137,7 @@ func compareKeys(t *testing.T, store backends.Store, args []string, check func(*
 
 func parseExplain(t *testing.T, args []string) *explainCmd {
 	t.Helper()
-	parser := newParser(t.Context(), "rls", "")
+	parser, args := newProgram("rls").Parser(t.Context(), args)
 	ctx, err := parser.Parse(args)
 	if err != nil {
 		t.Fatal(err)
@@ -146,37 +145,18 @@ func parseExplain(t *testing.T, args []string) *explainCmd {
 	return ctx.Selected().Target.Addr().Interface().(*explainCmd)
 }
 
-// serviceOf is the service of serve with the settings and rules of c.
-func serviceOf(t *testing.T, c *explainCmd, store backends.Store) *service.Service {
+func requestOf(t *testing.T, c *explainCmd) *service.Request {
 	t.Helper()
-	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}}
-	secret, err := keySecret(&s.Backend)
+	entries, err := parseDescriptors(c.Descriptor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits, err := newService(s, store, nil, secret, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, err := c.rules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	limits.SetTree(tree)
-	return limits
+	return c.request(entries)
 }
 
 func explainedKeys(t *testing.T, c *explainCmd) (keys []string) {
 	t.Helper()
-	tree, err := c.rules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := c.request()
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := c.explain(tree, request)
+	doc, err := c.explain(t.Context(), requestOf(t, c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,15 +223,7 @@ func TestExplainShippedRules(t *testing.T) {
 		{"failure", "none=1", ""},
 	} {
 		e := parseExplain(t, []string{"explain", "../../config", "--domain=" + c.domain, "--descriptor=" + c.descriptor})
-		tree, err := e.rules()
-		if err != nil {
-			t.Fatal(err)
-		}
-		request, err := e.request()
-		if err != nil {
-			t.Fatal(err)
-		}
-		doc, err := e.explain(tree, request)
+		doc, err := e.explain(t.Context(), requestOf(t, e))
 		if err != nil {
 			t.Fatal(err)
 		}

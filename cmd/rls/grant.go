@@ -2,24 +2,13 @@ package main
 
 import (
 	"context"
-
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/pkg/admin"
+	"example.org/rls/internal/cli"
+	pb "example.org/rls/pkg/admin/adminpb"
 )
 
-type grantCmd struct {
-	requestFlags
-	Hits   int64  `required:"" placeholder:"N" help:"Hits that may pass besides the hits that remain, at most 10 times the limit."`
-	Reason string `placeholder:"TEXT" help:"Reason for the grant, for the audit."`
-
-	outputFlags
-	adminFlags
-}
-
-// Help implements [kong.HelpProvider].
-func (*grantCmd) Help() string {
-	return `The hits are given for the window that is running, or until the bucket is full again,
+const grantHelp = `The hits are given for the window that is running, or until the bucket is full again,
 by every limit of the request. They may exceed the limit, up to 11 times the limit.
 
 Exit codes:
@@ -29,22 +18,23 @@ Exit codes:
 
 Example:
   rls grant --domain shop --descriptor plan=free,user=ann --hits 50 --reason 'ticket 4711'`
+
+type grantCmd struct {
+	Hits   int64  `required:"" placeholder:"N" help:"Hits that may pass besides the hits that remain, at most 10 times the limit."`
+	Reason string `placeholder:"TEXT" help:"Reason for the grant, for the audit."`
+
+	adminCall
 }
 
-func (c *grantCmd) Run(k *kong.Kong) error {
+// Run grants the hits and prints the changes.
+func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.Hits < 1 {
-		return usageError("--hits is %d: want at least 1", c.Hits)
+		return cli.UsageError("--hits is %d: want at least 1", c.Hits)
 	}
-	request, client, err := c.prepare(&c.requestFlags)
+	descriptors, err := c.descriptors()
 	if err != nil {
 		return err
 	}
-	request.Hits, request.Reason = c.Hits, c.Reason
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-	defer cancel()
-	var changes admin.Changes
-	if err := client.post(ctx, "/v1/grant", request, &changes); err != nil {
-		return err
-	}
-	return c.write(k.Stdout, "granted", &changes)
+	return c.change(ctx, k.Stdout, "granted", "/v1/grant",
+		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Hits: c.Hits, Reason: c.Reason})
 }

@@ -3,8 +3,9 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -12,19 +13,11 @@ import (
 
 	"github.com/alecthomas/kong"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"example.org/rls/internal/cli"
 )
 
-type healthcheckCmd struct {
-	Addr    string        `placeholder:"ADDR" help:"Where the service listens: HOST:PORT, or unix:PATH. By default it is where GRPC_HOST, GRPC_PORT and GRPC_UDS of this environment say, else localhost:8081."`
-	Timeout time.Duration `default:"2s" min:"1ms" help:"Longest wait for the answer."`
-	Format  string        `default:"text" enum:"text,json" help:"How the answer is written: text or json."`
-
-	tlsFlags
-}
-
-// Help implements [kong.HelpProvider].
-func (*healthcheckCmd) Help() string {
-	return `The command asks for the health of the whole service (grpc.health.v1). Without --addr
+const healthcheckHelp = `The command asks for the health of the whole service (grpc.health.v1). Without --addr
 and --tls in an environment with GRPC_SERVER_USE_TLS=true, such as that of a container,
 it connects over TLS and does not check the certificate. A service that wants a
 certificate from its clients (GRPC_CLIENT_TLS_CACERT) needs --tls, --ca, --cert and --key.
@@ -37,11 +30,17 @@ Exit codes:
 Examples:
   rls healthcheck
   rls healthcheck --addr rls.example:8081 --tls --ca ca.pem --timeout 1s`
+
+type healthcheckCmd struct {
+	Addr       string        `placeholder:"ADDR" help:"Where the service listens: HOST:PORT, or unix:PATH. By default it is where GRPC_HOST, GRPC_PORT and GRPC_UDS of this environment say, else localhost:8081."`
+	Timeout    time.Duration `default:"2s" min:"1ms" help:"Longest wait for the answer."`
+	cli.Output `set:"output=answer"`
+	cli.TLSFlags
 }
 
 // Run asks the service for its health and prints it.
 func (c *healthcheckCmd) Run(ctx context.Context, k *kong.Kong) error {
-	config, err := c.config()
+	config, err := c.Config()
 	if err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ func (c *healthcheckCmd) Run(ctx context.Context, k *kong.Kong) error {
 			config = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
 		}
 	}
-	conn, err := dial(c.Addr, config)
+	conn, err := cli.Dial(c.Addr, config)
 	if err != nil {
 		return err
 	}
@@ -64,18 +63,15 @@ func (c *healthcheckCmd) Run(ctx context.Context, k *kong.Kong) error {
 	state := answer.GetStatus() // UNKNOWN without an answer
 	switch {
 	case err != nil:
-		err = fmt.Errorf("ask %s: %w", c.Addr, plain(err))
+		err = fmt.Errorf("ask %s: %w", c.Addr, cli.Plain(err))
 	case state != healthpb.HealthCheckResponse_SERVING:
 		err = fmt.Errorf("%s is %v", c.Addr, state)
 	}
-	if c.Format == "json" {
-		if failed := json.NewEncoder(k.Stdout).Encode(map[string]string{"addr": c.Addr, "status": state.String()}); failed != nil {
-			return failed
-		}
-	} else if err == nil {
-		if _, failed := fmt.Fprintln(k.Stdout, state); failed != nil {
-			return failed
-		}
+	if c.JSON() || err == nil {
+		err = errors.Join(c.Write(k.Stdout, map[string]string{"addr": c.Addr, "status": state.String()}, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, state)
+			return err
+		}), err)
 	}
 	return err
 }

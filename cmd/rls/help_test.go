@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/rls/internal/cli"
 )
 
 // helpOf returns what the program writes for arguments that ask for help, and the
 // error of the parser.
 func helpOf(t *testing.T, args ...string) (text string, err error) {
 	t.Helper()
-	args, section := helpSection(args)
-	parser := newParser(t.Context(), "rls", section)
+	parser, args := newProgram("rls").Parser(t.Context(), args)
 	var out strings.Builder
 	const ended = "help was written"
 	parser.Stdout, parser.Exit = &out, func(int) { panic(ended) }
@@ -37,7 +38,8 @@ func TestHelpOfEveryCommand(t *testing.T) {
 		"completion": "its output is a script",
 		"help":       "its output is for people",
 	}
-	commands := newParser(t.Context(), "rls", "").Model.Leaves(true)
+	parser, _ := newProgram("rls").Parser(t.Context(), nil)
+	commands := parser.Model.Leaves(true)
 	if len(commands) < 5 {
 		t.Fatalf("only %d commands", len(commands))
 	}
@@ -90,7 +92,7 @@ func TestSectionsOfHelp(t *testing.T) {
 		t.Errorf("headings %q, sections %q", headings, shown)
 	}
 	for _, heading := range headings {
-		for _, name := range []string{heading, groupName(heading)} {
+		for _, name := range []string{heading, strings.NewReplacer(",", "", " ", "-").Replace(strings.ToLower(heading))} {
 			text, err := helpOf(t, "serve", "--help="+name)
 			if err != nil || !strings.Contains(text, "\n"+heading+"\n  --") {
 				t.Errorf("--help=%s: %v\n%s", name, err, text)
@@ -115,10 +117,10 @@ func TestNamesOfSections(t *testing.T) {
 		}
 	}
 	_, err := helpOf(t, "serve", "--help=nonsense")
-	if exitCode(err) != exitUsage || !strings.Contains(err.Error(), "backend-redis") || !strings.Contains(err.Error(), "tracing") {
+	if cli.ExitCode(err) != cli.ExitUsage || !strings.Contains(err.Error(), "backend-redis") || !strings.Contains(err.Error(), "tracing") {
 		t.Errorf("--help=nonsense: %v", err)
 	}
-	if _, err := helpOf(t, "check", "--help=redis"); exitCode(err) != exitUsage {
+	if _, err := helpOf(t, "check", "--help=redis"); cli.ExitCode(err) != cli.ExitUsage {
 		t.Errorf("check --help=redis: %v", err)
 	}
 	// serve is the default command.

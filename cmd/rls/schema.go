@@ -10,13 +10,7 @@ import (
 	"example.org/rls/pkg/offline/ruletest"
 )
 
-type schemaCmd struct {
-	Of string `arg:"" optional:"" default:"rules" enum:"rules,test" help:"rules, or test for the files of rls test."`
-}
-
-// Help implements [kong.HelpProvider].
-func (*schemaCmd) Help() string {
-	return `An editor with the YAML language server completes and checks a file that has this
+const schemaHelp = `An editor with the YAML language server completes and checks a file that has this
 line: # yaml-language-server: $schema=rules.json
 
 Exit codes:
@@ -26,6 +20,9 @@ Exit codes:
 Examples:
   rls schema > rules.json
   rls schema test > test.json`
+
+type schemaCmd struct {
+	Of string `arg:"" optional:"" default:"rules" enum:"rules,test" help:"rules, or test for the files of rls test."`
 }
 
 // schemas has the JSON Schemas by the argument of the command.
@@ -34,6 +31,7 @@ var schemas = map[string]func() language.Schema{
 	"test":  ruletest.Schema,
 }
 
+// Run prints the schema.
 func (c *schemaCmd) Run(k *kong.Kong) error {
 	schema := maps.Clone(schemas[c.Of]())
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"

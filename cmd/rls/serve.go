@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/internal/cli"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
@@ -17,16 +18,7 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-type serveCmd struct {
-	settings.Settings
-
-	DryRun bool   `help:"Try the settings, the rules, the certificates and the store, print a line for each, and end without listening."`
-	Format string `default:"text" enum:"text,json" help:"How a dry run writes its result: text or json. The log has LOG_FORMAT."`
-}
-
-// Help implements [kong.HelpProvider].
-func (*serveCmd) Help() string {
-	return `One section of this help: rls serve --help=redis
+const serveHelp = `One section of this help: rls serve --help=redis
 
 Exit codes:
   0  the process ended after SIGTERM, SIGINT or SIGHUP; a dry run found no problem
@@ -38,15 +30,21 @@ Examples:
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve --dry-run
   rls serve --backend-type=redis --redis-socket-type=tcp --redis-url=localhost:6379`
+
+type serveCmd struct {
+	settings.Settings
+
+	DryRun bool   `help:"Try the settings, the rules, the certificates and the store, print a line for each, and end without listening."`
+	Format string `default:"text" enum:"text,json" help:"How a dry run writes its result: text or json. The log has LOG_FORMAT."`
 }
 
 func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
 	s := &c.Settings
 	if c.Format != "text" && !c.DryRun {
-		return usageError("--format is for --dry-run; LOG_FORMAT=json writes the log in JSON")
+		return cli.UsageError("--format is for --dry-run; LOG_FORMAT=json writes the log in JSON")
 	}
 	if err := decoder.Check(s); err != nil {
-		return usageError("%w", err)
+		return cli.UsageError("%w", err)
 	}
 	log := logging.New(k.Stderr, s.Log.Level, s.Log.Format)
 	slog.SetDefault(log) // for packages that are given no logger

@@ -12,27 +12,14 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/github"
+	"example.org/rls/internal/cli"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/offline/ruletest"
 	"example.org/rls/pkg/settings"
 )
 
-type testCmd struct {
-	Paths []string `arg:"" name:"path" help:"Test files, or folders: every file in them and in their subfolders whose name ends in _test.yaml."`
-
-	Only        string `name:"run" placeholder:"REGEXP" help:"Only run tests whose name matches."`
-	Format      string `default:"text" enum:"text,json,junit,github" help:"How the result is written: text, json, junit (XML), or github (annotations of a workflow)."`
-	Coverage    bool   `help:"List the rules that no test matched."`
-	MinCoverage string `placeholder:"PERCENT" help:"Fail if less than this share of the rules was matched, such as 100%; implies --coverage."`
-
-	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
-}
-
-// Help implements [kong.HelpProvider].
-func (*testCmd) Help() string {
-	return `A test file says which requests come when, and which answers they must get. Time is simulated, and no store is needed:
+const testHelp = `A test file says which requests come when, and which answers they must get. Time is simulated, and no store is needed:
 
   rules: [shop.yaml]
   tests:
@@ -54,12 +41,22 @@ Examples:
   rls test config
   rls test --coverage --min-coverage 100% rules
   rls test --run 'free user' --format junit rules > report.xml`
+
+type testCmd struct {
+	Paths []string `arg:"" name:"path" help:"Test files, or folders: every file in them and in their subfolders whose name ends in _test.yaml."`
+
+	Only        string `name:"run" placeholder:"REGEXP" help:"Only run tests whose name matches."`
+	Format      string `default:"text" enum:"text,json,junit,github" help:"How the result is written: text, json, junit (XML), or github (annotations of a workflow)."`
+	Coverage    bool   `help:"List the rules that no test matched."`
+	MinCoverage string `placeholder:"PERCENT" help:"Fail if less than this share of the rules was matched, such as 100%; implies --coverage."`
+
+	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 }
 
 // Run runs the tests.
 func (c *testCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.CheckRules(&c.Settings); err != nil {
-		return usageError("%w", err)
+		return cli.UsageError("%w", err)
 	}
 	options, least, err := c.options()
 	if err != nil {
@@ -74,7 +71,7 @@ func (c *testCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		return err
 	}
 	if len(report.Tests) == 0 {
-		return usageError("--run %s: no test has a name that matches", c.Only)
+		return cli.UsageError("--run %s: no test has a name that matches", c.Only)
 	}
 	if err := c.write(k, report); err != nil {
 		return err
@@ -83,7 +80,7 @@ func (c *testCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 		err = errors.New("the coverage is " + strconv.FormatFloat(report.Coverage.Percent, 'g', -1, 64) + " %, and --min-coverage wants " + c.MinCoverage)
 	}
 	if err == nil && report.Failed > 0 {
-		err = errFailed
+		err = cli.ErrFailed
 	}
 	return err
 }
@@ -92,12 +89,12 @@ func (c *testCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 func (c *testCmd) options() (options ruletest.Options, least float64, err error) {
 	options.Coverage = c.Coverage || c.MinCoverage != ""
 	if options.Only, err = regexp.Compile(c.Only); err != nil {
-		return options, 0, usageError("--run: %w", err)
+		return options, 0, cli.UsageError("--run: %w", err)
 	}
 	if c.MinCoverage != "" {
 		least, err = strconv.ParseFloat(strings.TrimSuffix(c.MinCoverage, "%"), 64)
 		if err != nil || !(least >= 0 && least <= 100) {
-			return options, 0, usageError("--min-coverage: %q is wrong: want a share from 0%% to 100%%", c.MinCoverage)
+			return options, 0, cli.UsageError("--min-coverage: %q is wrong: want a share from 0%% to 100%%", c.MinCoverage)
 		}
 	}
 	return options, least, nil
@@ -128,14 +125,14 @@ func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 	}
 	names, err := c.find()
 	if err != nil {
-		return nil, usageError("%w", err)
+		return nil, cli.UsageError("%w", err)
 	}
 	var files []*ruletest.File
 	var problems language.Problems
 	for _, name := range names {
 		content, err := os.ReadFile(name)
 		if err != nil {
-			return nil, usageError("%w", err)
+			return nil, cli.UsageError("%w", err)
 		}
 		file, wrong := ruletest.Read(yaml.Text{Name: name, Content: content})
 		wrong = append(wrong, file.Load(func(path string) ([]yaml.Text, error) { return readRules(c.Settings, path, nil) }, options)...)
@@ -150,25 +147,13 @@ func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 		return files, nil
 	}
 	if c.Format == "github" {
-		if err := annotate(stdout, problems); err != nil {
+		var b strings.Builder
+		annotate(&b, "error", findings(problems)...)
+		if _, err := io.WriteString(stdout, b.String()); err != nil {
 			return nil, err
 		}
 	}
-	return nil, usageError("%w", problems)
-}
-
-// annotate writes problems as annotations of GitHub's workflows.
-func annotate(w io.Writer, problems language.Problems) error {
-	for _, p := range problems {
-		message := p.Message
-		if p.Field != "" {
-			message = p.Field + ": " + message
-		}
-		if _, err := io.WriteString(w, github.Annotation("error", p.File, p.Line, p.Column, message)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return nil, cli.UsageError("%w", problems)
 }
 
 // write writes the report. JUnit's XML has no place for the coverage, so that goes to
@@ -176,7 +161,7 @@ func annotate(w io.Writer, problems language.Problems) error {
 func (c *testCmd) write(k *kong.Kong, report *ruletest.Report) error {
 	switch c.Format {
 	case "json":
-		return report.JSON(k.Stdout)
+		return cli.WriteJSON(k.Stdout, report)
 	case "github":
 		return report.GitHub(k.Stdout)
 	case "junit":

@@ -7,41 +7,23 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
-	"net/url"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"text/tabwriter"
-	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/top"
 )
 
-type topCmd struct {
-	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows: denied (requests that were denied), hits (requests) or cost (hits that they asked to charge)."`
-	N    int    `name:"n" default:"20" help:"Most rows, 1 to 1000."`
-	Rule string `help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
-	Once bool   `help:"Print the table once, also on a terminal."`
-
-	Addr []string `default:"localhost:6071" sep:"none" help:"Where an admin API listens: HOST:PORT or unix:PATH. Repeat the flag for several processes. A name with several addresses stands for all of them, such as that of a headless Service. The rows are the sums."`
-
-	adminAccess
-	outputFlags
-}
-
-// Help implements [kong.HelpProvider].
-func (*topCmd) Help() string {
-	return `It shows the descriptors of the last minute that are denied, asked for or charged most.
+const topHelp = `It shows the descriptors of the last minute that are denied, asked for or charged most.
 On a terminal the table is drawn anew each second: d, h and c choose the order, / filters,
 q quits. The column ERROR is the most by which a row may be too high.
 
@@ -53,61 +35,95 @@ Exit codes:
 Examples:
   rls top --token-file ops.token
   rls top --by hits --once --format json --addr rls-headless:6071`
+
+type topCmd struct {
+	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows: denied (requests that were denied), hits (requests) or cost (hits that they asked to charge)."`
+	N    int    `name:"n" default:"20" help:"Most rows, 1 to 1000."`
+	Rule string `help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
+	Once bool   `help:"Print the table once, also on a terminal."`
+
+	Addr []string `default:"localhost:6071" sep:"none" help:"Where an admin API listens: HOST:PORT or unix:PATH. Repeat the flag for several processes. A name with several addresses stands for all of them, such as that of a headless Service. The rows are the sums."`
+
+	adminAccess
+	adminAnswer
 }
 
-// mostRows is the number of rows that each process is asked for. It is more than --n,
-// because a key can be low in each process and high in the sum.
-const mostRows = 1000
-
-func (c *topCmd) Run(k *kong.Kong) error {
-	if c.N < 1 || c.N > mostRows {
-		return usageError("--n is %d: want 1 to %d", c.N, mostRows)
+// Run prints the table, or shows it until the person quits.
+func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
+	if c.N < 1 || c.N > client.MaxRows {
+		return cli.UsageError("--n is %d: want 1 to %d", c.N, client.MaxRows)
 	}
-	replicas := replicas{addrs: c.Addr, access: &c.adminAccess}
-	if err := replicas.check(); err != nil {
+	fleet := client.Fleet{Addrs: c.Addr, Open: c.open}
+	if err := fleet.Check(); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	view := topView{by: c.By, rule: c.Rule, n: c.N}
-	ask := func(ctx context.Context, by string) (top.Table, asked, error) {
+	view := topView{by: c.By, rule: c.Rule, n: c.N, ask: func(ctx context.Context, by string) topAnswer {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
-		return replicas.table(ctx, by, c.Rule)
+		table, from, err := fleet.Top(ctx, by, c.Rule)
+		return topAnswer{table, from, err}
+	}}
+	if !c.JSON() && !c.Once && terminal.Is(k.Stdout) && terminal.Is(os.Stdin) {
+		display, restore, err := terminal.OpenDisplay(os.Stdin, k.Stdout.(*os.File))
+		if err != nil {
+			return err
+		}
+		defer restore()
+		display.Show(ctx, &view)
+		return nil
 	}
-	if c.Format == "text" && !c.Once && terminal.Is(k.Stdout) && terminal.Is(os.Stdin) {
-		return showTop(ctx, os.Stdin, k.Stdout.(*os.File), &view, ask)
+	view.topAnswer = view.ask(ctx, c.By)
+	if view.table.Rows == nil { // nobody answered
+		return view.err
 	}
-	table, _, err := ask(ctx, c.By)
-	if table.Rows == nil { // nobody answered
-		return err
-	}
-	table.Rows = view.rows(&table)
-	if c.Format == "json" {
-		return errors.Join(writeDocument(k.Stdout, table), err)
-	}
-	return errors.Join(writeTop(k.Stdout, &table, terminal.ColorsFor(k.Stdout)), err)
+	shown := view.shown()
+	return errors.Join(c.Write(k.Stdout, &shown, func(w io.Writer) error {
+		return writeTop(w, &shown, terminal.ColorsFor(w))
+	}), view.err)
 }
 
-// topView selects the rows of a table that are shown.
+// open returns a client for an address of name. With TLS the certificate must be for the
+// host of name, unless --server-name is given.
+func (c *topCmd) open(addr, name string) (*client.Client, error) {
+	access := c.adminAccess
+	if host, _, err := net.SplitHostPort(name); access.TLS && err == nil {
+		access.ServerName = cmp.Or(access.ServerName, host)
+	}
+	return access.client(addr)
+}
+
+// topAnswer is the table of all processes, and the errors of some.
+type topAnswer struct {
+	table top.Table
+	from  client.Answered
+	err   error
+}
+
+// topView is the table on a terminal. It shows the rows that the person wants.
 type topView struct {
 	by, rule string
 	filter   string // a part of the rule or of the key
 	n        int
+	ask      func(ctx context.Context, by string) topAnswer
+
+	topAnswer
+	typing bool // the person types a filter
 }
 
-// rows are the rows of the view.
-func (v *topView) rows(t *top.Table) []top.Row {
+// shown is the table with the rows of the view.
+func (v *topView) shown() top.Table {
+	t := v.table
 	rows := slices.DeleteFunc(slices.Clone(t.Rows), func(r top.Row) bool {
 		return v.filter != "" && !strings.Contains(r.Rule+" "+topKey(&r), v.filter)
 	})
-	return rows[:min(v.n, len(rows))]
+	t.Rows = rows[:min(v.n, len(rows))]
+	return t
 }
 
 // topKey is the descriptor of a row, as --descriptor takes it unless a value has a
 // comma.
 func topKey(r *top.Row) string {
-	return explain.Visible(descriptors.Pairs(r.Entries))
+	return terminal.Visible(descriptors.Pairs(r.Entries))
 }
 
 // writeTop writes a table for a person.
@@ -124,7 +140,7 @@ func writeTop(w io.Writer, t *top.Table, colors terminal.Colors) error {
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		_, _ = fmt.Fprintf(columns, "%d\t%d\t%d\t%s\t%d\t  %s  %s\n", r.Denied, r.Hits, r.Cost,
-			strconv.FormatFloat(r.Rate, 'f', 1, 64), r.Error, cmp.Or(explain.Visible(r.Rule), "(limit of the request)"), topKey(r))
+			strconv.FormatFloat(r.Rate, 'f', 1, 64), r.Error, cmp.Or(terminal.Visible(r.Rule), "(limit of the request)"), topKey(r))
 	}
 	_ = columns.Flush()
 	head, rest, _ := strings.Cut(b.String(), "\n")
@@ -133,141 +149,85 @@ func writeTop(w io.Writer, t *top.Table, colors terminal.Colors) error {
 	return err
 }
 
-// replicas are the processes that are asked.
-type replicas struct {
-	addrs   []string
-	access  *adminAccess
-	clients map[string]*adminClient
-}
-
-// asked has the number of processes that were asked, and how many of them answered.
-type asked struct{ all, answered int }
-
-// check returns a usage error if an address or a flag of the access is wrong.
-func (r *replicas) check() error {
-	r.clients = map[string]*adminClient{}
-	for _, addr := range r.addrs {
-		if _, err := r.client(addr, addr); err != nil {
-			return err
+// Ask implements [terminal.Screen]. An answer in another order than the person wants by
+// now is not taken.
+func (v *topView) Ask() func(context.Context) func() bool {
+	by := v.by
+	return func(ctx context.Context) func() bool {
+		answer := v.ask(ctx, by)
+		return func() bool {
+			if by != v.by {
+				return false
+			}
+			if answer.table.Rows == nil {
+				answer.table = v.table
+			}
+			v.topAnswer = answer
+			return true
 		}
 	}
-	return nil
 }
 
-// client returns the client for an address of name, and makes it at the first call. With
-// TLS the certificate must be for the host of name, unless --server-name is given.
-func (r *replicas) client(addr, name string) (*adminClient, error) {
-	if c := r.clients[addr]; c != nil {
-		return c, nil
-	}
-	access := *r.access
-	if host, _, err := net.SplitHostPort(name); access.TLS && err == nil {
-		access.ServerName = cmp.Or(access.ServerName, host)
-	}
-	c, err := access.open(addr)
-	if err == nil {
-		r.clients[addr] = c
-	}
-	return c, err
-}
+const (
+	ctrlC     = 3
+	escape    = 27
+	backspace = 127
+	ctrlH     = 8
+)
 
-// expanded returns the addresses, with the port, of a HOST:PORT. It returns the name
-// unchanged if the host is an address or localhost, if it cannot be resolved, and if the
-// name is a Unix socket.
-func expanded(ctx context.Context, name string) []string {
-	host, port, err := net.SplitHostPort(name)
-	if err != nil || strings.HasPrefix(name, "unix:") || host == "localhost" {
-		return []string{name}
-	}
-	if _, err := netip.ParseAddr(host); err == nil {
-		return []string{name}
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return []string{name} // the connection will say why
-	}
-	// A process with addresses of both kinds counts once.
-	if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Unmap().Is4() }) {
-		addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.Unmap().Is4() })
-	}
-	var all []string
-	for _, a := range addrs {
-		all = append(all, net.JoinHostPort(a.Unmap().String(), port))
-	}
-	return all
-}
-
-// table asks all processes at once and returns the sums of their answers. The error joins
-// the errors of the processes that did not answer; if none answered, Rows is nil.
-func (r *replicas) table(ctx context.Context, by, rule string) (top.Table, asked, error) {
-	clients := map[string]*adminClient{}
-	for _, name := range r.addrs {
-		for _, addr := range expanded(ctx, name) {
-			c, err := r.client(addr, name)
-			if err != nil {
-				return top.Table{}, asked{}, err
-			}
-			clients[addr] = c
+// Press implements [terminal.Screen].
+func (v *topView) Press(key byte) (ask, quit bool) {
+	switch {
+	case key == ctrlC || !v.typing && (key == 'q' || key == 'Q'):
+		return false, true
+	case key == escape:
+		v.typing, v.filter = false, ""
+	case !v.typing:
+		switch key {
+		case 'd':
+			v.by = "denied"
+		case 'h':
+			v.by = "hits"
+		case 'c':
+			v.by = "cost"
+		case '/':
+			v.typing, v.filter = true, ""
 		}
+	case key == '\r' || key == '\n':
+		v.typing = false
+	case key == backspace || key == ctrlH:
+		_, last := utf8.DecodeLastRuneInString(v.filter)
+		v.filter = v.filter[:len(v.filter)-last]
+	case key >= ' ':
+		v.filter += string([]byte{key}) // a byte of UTF-8
 	}
-	path := "/v1/top?" + url.Values{"by": {by}, "rule": {rule}, "n": {strconv.Itoa(mostRows)}}.Encode()
-	var mu sync.Mutex
-	var tables []top.Table
-	var errs []error
-	var asking sync.WaitGroup
-	for _, c := range clients {
-		asking.Go(func() {
-			var t top.Table
-			err := c.get(ctx, path, &t)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-				return
-			}
-			tables = append(tables, t)
-		})
-	}
-	asking.Wait()
-	n := asked{all: len(clients), answered: len(tables)}
-	if len(tables) == 0 {
-		return top.Table{}, n, errors.Join(errs...)
-	}
-	return summed(tables), n, errors.Join(errs...)
+	return v.table.By != v.by, false
 }
 
-// summed is the sum of tables of several processes.
-func summed(tables []top.Table) top.Table {
-	sum := top.Table{By: tables[0].By, Window: tables[0].Window, Rows: []top.Row{}}
-	type rowKey struct{ rule, caller string }
-	place := map[rowKey]int{}
-	for _, t := range tables {
-		sum.Total.Hits += t.Total.Hits
-		sum.Total.Denied += t.Total.Denied
-		sum.Total.Cost += t.Total.Cost
-		for _, r := range t.Rows {
-			key := rowKey{r.Rule, string(descriptors.AppendID(nil, r.Domain, r.Entries, nil))}
-			i, known := place[key]
-			if !known {
-				place[key] = len(sum.Rows)
-				sum.Rows = append(sum.Rows, r)
-				continue
-			}
-			at := &sum.Rows[i]
-			at.Hits, at.Denied, at.Cost, at.Rate, at.Error = at.Hits+r.Hits, at.Denied+r.Denied, at.Cost+r.Cost, at.Rate+r.Rate, at.Error+r.Error
-		}
+// Draw implements [terminal.Screen].
+func (v *topView) Draw() (text, foot string) {
+	var b strings.Builder
+	b.WriteString("rls top by " + v.by)
+	if v.rule != "" {
+		b.WriteString(", rule " + v.rule)
 	}
-	measure := map[string]func(*top.Row) int64{
-		"denied": func(r *top.Row) int64 { return r.Denied },
-		"hits":   func(r *top.Row) int64 { return r.Hits },
-		"cost":   func(r *top.Row) int64 { return r.Cost },
-	}[sum.By]
-	slices.SortStableFunc(sum.Rows, func(a, b top.Row) int { return cmp.Compare(measure(&b), measure(&a)) })
-	for i := range sum.Rows {
-		sum.Error = max(sum.Error, sum.Rows[i].Error)
+	if v.from.All > 1 {
+		fmt.Fprintf(&b, ", %d of %d processes", v.from.OK, v.from.All)
 	}
-	return sum
+	b.WriteString("\n")
+	if v.err != nil {
+		first, _, _ := strings.Cut(v.err.Error(), "\n")
+		b.WriteString(first + "\n")
+	}
+	if v.table.Rows != nil {
+		shown := v.shown()
+		_ = writeTop(&b, &shown, terminal.Colors{})
+	} else if v.err == nil {
+		b.WriteString("asking…\n")
+	}
+	foot = "d denied  h hits  c cost  / filter  q quit"
+	if v.typing || v.filter != "" {
+		foot = "filter: " + terminal.Visible(v.filter)
+	}
+	return b.String(), foot
 }
-
-// redraw is the time between two tables on a terminal.
-const redraw = time.Second

@@ -10,31 +10,13 @@ import (
 	"time"
 
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/top"
 )
 
 func topRow(value string, denied, hits int64) top.Row {
 	return top.Row{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: value}}, Denied: denied, Hits: hits, Cost: hits, Rate: 0.5, Error: 1}
-}
-
-func TestTopSumsProcesses(t *testing.T) {
-	sum := summed([]top.Table{
-		{By: "denied", Window: "60s", Rows: []top.Row{topRow("ann", 5, 6), topRow("bob", 4, 4)}, Total: top.Total{Hits: 10, Denied: 9, Cost: 10}},
-		{By: "denied", Window: "60s", Rows: []top.Row{topRow("bob", 3, 3)}, Total: top.Total{Hits: 3, Denied: 3, Cost: 3}},
-	})
-	var text strings.Builder
-	if err := writeTop(&text, &sum, terminal.Colors{}); err != nil {
-		t.Fatal(err)
-	}
-	want := `last 60s: 13 requests, 12 denied, 13 hits
-  DENIED  HITS  COST  RATE/S  ERROR  RULE  KEY
-       7     7     7     1.0      2  shop.user  user=bob
-       5     6     6     0.5      1  shop.user  user=ann
-`
-	if text.String() != want || sum.Error != 2 {
-		t.Errorf("error %d, got\n%swant\n%s", sum.Error, text.String(), want)
-	}
 }
 
 func TestTopShowsControlBytesAsText(t *testing.T) {
@@ -47,12 +29,19 @@ func TestTopShowsControlBytesAsText(t *testing.T) {
 	}
 }
 
-// pressed runs the screen and returns its last picture before it is closed with q, without
-// escape sequences.
-func pressed(t *testing.T, typed string, ask topAsk) string {
+// answered is a view of an answer that every question gets.
+func answered(answer topAnswer) *topView {
+	return &topView{by: "denied", n: 20, ask: func(_ context.Context, by string) topAnswer {
+		answer.table.By = by
+		return answer
+	}}
+}
+
+// pressed shows the view and returns its last picture before it is closed, without escape
+// sequences.
+func pressed(t *testing.T, typed string, view *topView) string {
 	t.Helper()
 	var out strings.Builder
-	s := topScreen{view: &topView{by: "denied", n: 20}, out: &out, size: func() (int, int) { return 60, 10 }}
 	keys := make(chan byte)
 	go func() {
 		for _, key := range []byte(typed) {
@@ -62,18 +51,15 @@ func pressed(t *testing.T, typed string, ask topAsk) string {
 		<-time.After(2 * time.Second)
 		close(keys)
 	}()
-	if err := s.run(t.Context(), keys, ask); err != nil {
-		t.Fatal(err)
-	}
-	pictures := strings.Split(out.String(), firstLine)
+	d := terminal.Display{Keys: keys, Out: &out, Size: func() (int, int) { return 60, 10 }}
+	d.Show(t.Context(), view)
+	pictures := strings.Split(out.String(), "\x1b[H")
 	return regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]").ReplaceAllString(pictures[len(pictures)-1], "")
 }
 
 func TestTopScreen(t *testing.T) {
-	ask := func(_ context.Context, by string) (top.Table, asked, error) {
-		rows := []top.Row{topRow("ann", 5, 6), topRow("a very long name that does not fit in sixty columns", 4, 4)}
-		return top.Table{By: by, Window: "60s", Rows: rows}, asked{2, 1}, errors.New("10.0.0.2: no answer\nmore")
-	}
+	rows := []top.Row{topRow("ann", 5, 6), topRow("a very long name that does not fit in sixty columns", 4, 4)}
+	answer := topAnswer{top.Table{Window: "60s", Rows: rows}, client.Answered{All: 2, OK: 1}, errors.New("10.0.0.2: no answer\nmore")}
 	for typed, want := range map[string][]string{
 		"":                  {"rls top by denied, 1 of 2 processes\r\n10.0.0.2: no answer\r\n", "user=ann\r\n", "user=a very \r\n", "q quit"},
 		"h":                 {"rls top by hits"},
@@ -83,7 +69,7 @@ func TestTopScreen(t *testing.T) {
 		"/ann\x1b":          {"very", "q quit"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			got := pressed(t, typed, ask)
+			got := pressed(t, typed, answered(answer))
 			for _, part := range want {
 				if !strings.Contains(got, part) {
 					t.Errorf("typed %q: no %q in\n%s", typed, part, got)
@@ -100,15 +86,15 @@ func TestTopScreen(t *testing.T) {
 func TestTopQuitsWhileNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		s := topScreen{view: &topView{by: "denied", n: 20}, out: new(strings.Builder), size: func() (int, int) { return 60, 10 }}
 		keys := make(chan byte, 1)
 		keys <- 'q'
-		err := s.run(t.Context(), keys, func(ctx context.Context, _ string) (top.Table, asked, error) {
+		d := terminal.Display{Keys: keys, Out: new(strings.Builder), Size: func() (int, int) { return 60, 10 }}
+		d.Show(t.Context(), &topView{by: "denied", n: 20, ask: func(ctx context.Context, _ string) topAnswer {
 			<-ctx.Done()
-			return top.Table{}, asked{}, ctx.Err()
-		})
-		if err != nil || time.Since(began) > 0 {
-			t.Errorf("%v after %v", err, time.Since(began))
+			return topAnswer{err: ctx.Err()}
+		}})
+		if time.Since(began) > 0 {
+			t.Errorf("after %v", time.Since(began))
 		}
 	})
 }

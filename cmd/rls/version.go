@@ -1,28 +1,27 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/cli"
 )
 
 // The linker sets version and revision in releases.
 var version, revision string
 
-type versionCmd struct {
-	Format string `default:"text" enum:"text,json" help:"How the version is written: text or json."`
-}
-
-// Help implements [kong.HelpProvider].
-func (*versionCmd) Help() string {
-	return `Exit codes:
+const versionHelp = `Exit codes:
   0  always
 
 Example:
   rls version --format json`
+
+type versionCmd struct {
+	cli.Output `set:"output=version"`
 }
 
 // versionFlag is --version, which does the same as the command.
@@ -41,20 +40,20 @@ func (versionFlag) BeforeReset(k *kong.Kong) error {
 // Run prints the version.
 func (c *versionCmd) Run(k *kong.Kong) error {
 	release, commit := build()
-	if c.Format == "json" {
-		return json.NewEncoder(k.Stdout).Encode(struct {
-			Version  string `json:"version"`
-			Revision string `json:"revision"` // "" if it is not known
-			Go       string `json:"go"`
-			OS       string `json:"os"`
-			Arch     string `json:"arch"`
-		}{release, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH})
-	}
-	if commit != "" {
-		release += " (" + commit + ")"
-	}
-	_, err := fmt.Fprintf(k.Stdout, "rls %s %s %s/%s\n", release, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+	document := struct {
+		Version  string `json:"version"`
+		Revision string `json:"revision"` // "" if it is not known
+		Go       string `json:"go"`
+		OS       string `json:"os"`
+		Arch     string `json:"arch"`
+	}{release, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH}
+	return c.Write(k.Stdout, document, func(w io.Writer) error {
+		if commit != "" {
+			release += " (" + commit + ")"
+		}
+		_, err := fmt.Fprintf(w, "rls %s %s %s/%s\n", release, document.Go, document.OS, document.Arch)
+		return err
+	})
 }
 
 // build returns the version and the commit that this program was built from; the

@@ -1,10 +1,14 @@
-// Package terminal writes colours and lines of progress where a person reads them:
-// on a terminal, and nowhere else.
+// Package terminal writes colours, lines of progress and changing screens where a person
+// reads them: on a terminal, and nowhere else.
 package terminal
 
 import (
 	"io"
 	"os"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -55,4 +59,24 @@ func (c Colors) paint(attributes, text string) string {
 		return text
 	}
 	return "\x1b[" + attributes + "m" + text + "\x1b[0m"
+}
+
+// Visible is s with escape sequences in place of the characters that a terminal does
+// not print, so that a value of a caller can neither hide nor control anything.
+func Visible(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		if unicode.IsPrint(r) && (r != utf8.RuneError || size > 1) {
+			b.WriteString(s[:size])
+		} else {
+			quoted := strconv.Quote(s[:size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		s = s[size:]
+	}
+	return b.String()
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"example.org/rls/internal/terminal"
@@ -21,9 +20,9 @@ const mostMismatches = 5
 // characters are written as escape sequences of Go, such as \n and \x1b.
 func (doc *Document) Text(w io.Writer) error {
 	p := printer{colors: terminal.ColorsFor(w)}
-	p.line(0, "domain %s", p.colors.Bold(Visible(doc.Domain)))
+	p.line(0, "domain %s", p.colors.Bold(terminal.Visible(doc.Domain)))
 	if r := doc.Rules; r != nil {
-		p.line(0, "rules from %s %s, loaded %s, hash %s", Visible(r.Source), Visible(r.Path), r.Loaded.Format(time.RFC3339), Visible(r.Hash))
+		p.line(0, "rules from %s %s, loaded %s, hash %s", terminal.Visible(r.Source), terminal.Visible(r.Path), r.Loaded.Format(time.RFC3339), terminal.Visible(r.Hash))
 	}
 	for i := range doc.Descriptors {
 		p.descriptor(&doc.Descriptors[i])
@@ -46,7 +45,7 @@ func (p *printer) line(indent int, format string, args ...any) {
 func (p *printer) descriptor(d *Descriptor) {
 	entries := make([]string, len(d.Entries))
 	for i, e := range d.Entries {
-		entries[i] = Visible(e.Pair())
+		entries[i] = terminal.Visible(e.Pair())
 	}
 	p.line(0, "\ndescriptor %s", p.colors.Bold(strings.Join(entries, ", ")))
 	p.path(d, entries)
@@ -54,9 +53,9 @@ func (p *printer) descriptor(d *Descriptor) {
 	case d.Override:
 		p.line(1, "the limit came with the request")
 	case d.Rule == "":
-		p.line(1, "%s: %s", p.colors.Yellow("no limit"), Visible(d.Why))
+		p.line(1, "%s: %s", p.colors.Yellow("no limit"), terminal.Visible(d.Why))
 	default:
-		p.line(1, "rule %s", p.colors.Bold(Visible(d.Rule)))
+		p.line(1, "rule %s", p.colors.Bold(terminal.Visible(d.Rule)))
 	}
 	if d.Shadow {
 		p.line(1, "shadow mode: denials are counted and answered OK")
@@ -74,7 +73,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 	var rows [][3]string // place, descriptor, match
 	var widths [3]int
 	for _, s := range d.Path {
-		row := [3]string{Visible(s.place()), Visible(descriptors.Entry{Key: s.Key, Value: s.Value}.Pair()), s.Match}
+		row := [3]string{terminal.Visible(s.place()), terminal.Visible(descriptors.Entry{Key: s.Key, Value: s.Value}.Pair()), s.Match}
 		rows = append(rows, row)
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
@@ -102,7 +101,7 @@ func (p *printer) path(d *Descriptor, entries []string) {
 		for j, cell := range rows[i] {
 			row.WriteString(cell + strings.Repeat(" ", widths[j]-utf8.RuneCountInString(cell)+2))
 		}
-		switch why := Visible(s.Why); {
+		switch why := terminal.Visible(s.Why); {
 		case s.Won:
 			p.line(2, "%s", p.colors.Green("> "+row.String()+"won: "+why))
 		case s.Match == "none":
@@ -129,20 +128,20 @@ func (p *printer) limit(l *Limit, hits int64) {
 	}
 	p.line(2, "%s", p.colors.Bold(l.words()))
 	if l.ReplacedBy != "" {
-		p.line(3, "not decided: %s replaces it", Visible(l.ReplacedBy))
+		p.line(3, "not decided: %s replaces it", terminal.Visible(l.ReplacedBy))
 	}
-	p.line(3, "key        %s", Visible(l.Key))
+	p.line(3, "key        %s", terminal.Visible(l.Key))
 	switch {
 	case l.State == nil:
 	case l.Cell == nil:
-		p.line(3, "%s  %s", p.colors.Red("not known"), Visible(l.Error))
-		p.line(3, "policy     %s decides now", Visible(l.Policy))
+		p.line(3, "%s  %s", p.colors.Red("not known"), terminal.Visible(l.Error))
+		p.line(3, "policy     %s decides now", terminal.Visible(l.Policy))
 	default:
 		p.line(3, "count      %d", l.Count)
 		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
 		p.line(3, "reset      in %s", rounded(time.Duration(l.Reset)))
 		if l.Policy != "" {
-			p.line(3, "policy     %s, while the store does not answer", Visible(l.Policy))
+			p.line(3, "policy     %s, while the store does not answer", terminal.Visible(l.Policy))
 		}
 	}
 }
@@ -157,7 +156,7 @@ func rounded(d time.Duration) time.Duration {
 
 // words is the limit in words: "10 per minute, token_bucket, burst 20".
 func (t *Terms) words() string {
-	s := fmt.Sprintf("%d per %s, %s", t.Limit, period(time.Duration(t.Window)), Visible(t.Strategy))
+	s := fmt.Sprintf("%d per %s, %s", t.Limit, period(time.Duration(t.Window)), terminal.Visible(t.Strategy))
 	if t.Burst > 0 {
 		s += fmt.Sprintf(", burst %d", t.Burst)
 	}
@@ -165,7 +164,7 @@ func (t *Terms) words() string {
 		s += fmt.Sprintf(", a queue of at most %s", time.Duration(t.MaxDelay))
 	}
 	if t.Name != "" {
-		s += " (" + Visible(t.Name) + ")"
+		s += " (" + terminal.Visible(t.Name) + ")"
 	}
 	return s
 }
@@ -201,24 +200,4 @@ func period(window time.Duration) string {
 		return unit
 	}
 	return fmt.Sprintf("%d %ss", n, unit)
-}
-
-// Visible is s with escape sequences in place of the characters that a terminal does
-// not print, so that a value of a caller can neither hide nor control anything.
-func Visible(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		if unicode.IsPrint(r) && (r != utf8.RuneError || size > 1) {
-			b.WriteString(s[:size])
-		} else {
-			quoted := strconv.Quote(s[:size])
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-		s = s[size:]
-	}
-	return b.String()
 }

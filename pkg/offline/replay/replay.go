@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,10 @@ const (
 	longestLine = 1 << 20
 	// mostKeys bounds the counters of a set of rules.
 	mostKeys = 1 << 26
+	// lookahead is the number of lines behind a line that say whether its time stands out.
+	lookahead = 100
+	// maxJump is how far a line may set the clock forward whatever lines follow.
+	maxJump = time.Minute
 )
 
 // Replay is a replay under way.
@@ -54,6 +59,7 @@ type Replay struct {
 	result  Result
 	read    atomic.Int64 // bytes
 	now     time.Time
+	held    []*block // parsed and not decided
 }
 
 // New returns a replay that has read nothing.
@@ -80,8 +86,8 @@ type block struct {
 	err      error // of the log after these lines
 }
 
-// Log decides the requests of a log, and adds them to the result. Its error is that of
-// reading the log, or that of ctx.
+// Log decides the requests of a log, and adds them to the result; the last ones are decided
+// with the next log, or by Result. Its error is that of reading the log, or that of ctx.
 func (r *Replay) Log(ctx context.Context, log Log) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,9 +121,8 @@ func (r *Replay) Log(ctx context.Context, log Log) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		for i := range b.requests {
-			r.decide(&b.requests[i], b.file, b.first+int64(i))
-		}
+		r.held = append(r.held, b)
+		r.decideHeld(lookahead)
 		if b.err != nil {
 			return fmt.Errorf("%s: %w", log.Name, b.err)
 		}
@@ -191,7 +196,27 @@ func (b *block) parse(m *Mapping) {
 
 var errEmpty = errors.New("an empty line")
 
-func (r *Replay) decide(q *request, file string, line int64) {
+// decideHeld decides the blocks behind which at least so many further lines are held.
+func (r *Replay) decideHeld(lines int) {
+	for len(r.held) > 0 {
+		behind := 0
+		for _, b := range r.held[1:] {
+			behind += len(b.requests)
+		}
+		if behind < lines {
+			return
+		}
+		for i := range r.held[0].requests {
+			r.decide(i)
+		}
+		r.held = r.held[1:]
+	}
+}
+
+// decide decides request i of the first block that is held.
+func (r *Replay) decide(i int) {
+	b := r.held[0]
+	q := &b.requests[i]
 	if errors.Is(q.err, errEmpty) {
 		return
 	}
@@ -200,20 +225,78 @@ func (r *Replay) decide(q *request, file string, line int64) {
 		return
 	}
 	if q.err == nil {
-		q.err = r.request(q)
+		q.err = r.request(q, i)
 	}
 	if q.err != nil {
 		r.result.Malformed++
-		r.options.Malformed(file, line, q.err)
+		r.options.Malformed(b.file, b.first+int64(i), q.err)
 	}
 }
 
-// request decides a request by both sets of rules. The error says why it is wrong.
-func (r *Replay) request(q *request) error {
-	at := q.at.UTC()
-	if at.Before(r.now) {
-		at = r.now
+// behind has the times of the lines behind line i of the first block that is held: those of
+// the same log, or if it has none, of the next one.
+func (r *Replay) behind(i int) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		file, found := r.held[0].file, false
+		for _, b := range r.held {
+			if found && b.file != file {
+				return
+			}
+			for ; i+1 < len(b.requests); i++ {
+				if q := &b.requests[i+1]; q.timed() {
+					if found = true; !yield(q.at) {
+						return
+					}
+				}
+			}
+			i = -1
+		}
 	}
+}
+
+// timed reports whether the line has a time.
+func (q *request) timed() bool { return q.err == nil && !q.at.IsZero() }
+
+// standsOut reports whether a time is more than maxJump ahead of nine in ten of the times
+// behind it, as that of a device with a wrong clock. It looks at lookahead of them.
+func standsOut(at time.Time, behind iter.Seq[time.Time]) bool {
+	all, near := 0, 0
+	for t := range behind {
+		if !t.Before(at.Add(-maxJump)) {
+			near++
+		}
+		if all++; all == lookahead {
+			break
+		}
+	}
+	return 10*near < all
+}
+
+// clock is the time at which a request is decided: the time of its line, unless the clock is
+// past it, or the time stands out.
+func (r *Replay) clock(q *request, i int) time.Time {
+	at := q.at.UTC()
+	switch {
+	case at.Before(r.now):
+		r.result.Back.add(r.now.Sub(at))
+		return r.now
+	case !at.After(r.now.Add(maxJump)) || !standsOut(at, r.behind(i)):
+		return at
+	case r.now.IsZero(): // of the first line: the oldest time behind it
+		r.now = at
+		for t := range r.behind(i) {
+			if t.Before(r.now) {
+				r.now = t.UTC()
+			}
+		}
+	}
+	r.result.Ahead.add(at.Sub(r.now))
+	return r.now
+}
+
+// request decides request i by both sets of rules. The error says why it is wrong.
+func (r *Replay) request(q *request, i int) error {
+	at := r.clock(q, i)
 	hour := at.Truncate(time.Hour)
 	over, err := r.rules.decide(q, at, hour)
 	if err != nil {
@@ -245,6 +328,7 @@ func (r *Replay) request(q *request) error {
 // Result returns what the rules would have done to the requests of all logs. Call it once,
 // after the last log.
 func (r *Replay) Result() *Result {
+	r.decideHeld(0)
 	out := &r.result
 	if out.Requests > 0 {
 		to := r.now

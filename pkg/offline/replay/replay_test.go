@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
@@ -115,6 +118,70 @@ func TestAccessLog(t *testing.T) {
 shop.yaml:5 shop.path 1/6 09:59:58 path=/x 1 09h=1/4 10h=0/2
 shop.yaml:6 shop.trial 0/0
 `)
+}
+
+// line is a line of an access log.
+func line(at string) string {
+	return fmt.Sprintf(`{"start_time":%q,"downstream_remote_address":"10.0.0.1:1"}`+"\n", at)
+}
+
+// hours are lines at each minute of the hours from and to-1 of a day.
+func hours(from, to int) string {
+	var b strings.Builder
+	for minute := from * 60; minute < to*60; minute++ {
+		b.WriteString(line(fmt.Sprintf("2026-11-21T%02d:%02d:00Z", minute/60, minute%60)))
+	}
+	return b.String()
+}
+
+// Files in any order and lines with a wrong time change no decision about other lines, and
+// are told.
+func TestOrderOfLines(t *testing.T) {
+	const far, past = "2099-01-01T00:00:00Z", "1970-01-01T00:00:00Z"
+	const sixHours = "from 00:00:00 to 05:59:00"
+	for _, test := range []struct {
+		name string
+		logs []string
+		want string
+	}{
+		{"in order", []string{hours(0, 3), hours(3, 6)}, "0 back 0s, 0 ahead 0s, 0 denied, " + sixHours},
+		{"newest first", []string{hours(4, 6), hours(2, 4), "", hours(0, 2)}, "0 back 0s, 0 ahead 0s, 0 denied, " + sixHours},
+		{"no file has a line", []string{"", "no\n"}, "0 back 0s, 0 ahead 0s, 0 denied"},
+		{"a line of the far future", []string{hours(0, 3) + line(far) + hours(3, 6)}, "0 back 0s, 1 ahead 632133h1m0s, 0 denied, " + sixHours},
+		{"at a file's end", []string{hours(3, 6), hours(0, 3) + line(far)}, "0 back 0s, 1 ahead 632133h1m0s, 0 denied, " + sixHours},
+		{"first of all", []string{hours(3, 6), line(far) + line(far) + hours(0, 3)}, "0 back 0s, 2 ahead 632136h0m0s, 1 denied, " + sixHours},
+		{"last of all", []string{hours(0, 6) + line(far)}, "0 back 0s, 0 ahead 0s, 0 denied, from 00:00:00 to 00:00:00"},
+		{"a line of the past", []string{hours(0, 3) + line(past) + hours(3, 6)}, "1 back 498674h59m0s, 0 ahead 0s, 0 denied, " + sixHours},
+		{"after a break", []string{hours(0, 1) + hours(5, 6)}, "0 back 0s, 0 ahead 0s, 0 denied, " + sixHours},
+		{"twice the same", []string{hours(0, 1), hours(0, 1)}, "59 back 59m0s, 0 ahead 0s, 59 denied, from 00:00:00 to 00:59:00"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var names []string
+			for i, text := range test.logs {
+				names = append(names, filepath.Join(t.TempDir(), fmt.Sprint(i)))
+				if err := os.WriteFile(names[i], []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := replay.New(replay.Options{
+				Rules: load(t, shop), Mapping: mapping(t, "remote_address=%downstream_remote_address%"), Malformed: func(string, int64, error) {},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Files(t.Context(), names); err != nil {
+				t.Fatal(err)
+			}
+			result := r.Result()
+			got := fmt.Sprintf("%d back %v, %d ahead %v, %d denied", result.Back.Lines, time.Duration(result.Back.By), result.Ahead.Lines, time.Duration(result.Ahead.By), result.Denied)
+			if result.From != nil {
+				got += fmt.Sprintf(", from %s to %s", result.From.Format("15:04:05"), result.To.Format("15:04:05"))
+			}
+			if got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
 }
 
 func TestFields(t *testing.T) {

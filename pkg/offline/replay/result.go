@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/offline"
 	"example.org/rls/pkg/service"
 )
@@ -22,6 +23,20 @@ type Result struct {
 	Seconds   float64    `json:"seconds"` // that the replay took
 	Rules     []*Rule    `json:"rules"`
 	Against   *Against   `json:"against,omitempty"`
+	Back      Strayed    `json:"back"`  // lines with a time before that of an earlier line
+	Ahead     Strayed    `json:"ahead"` // lines whose time stands out from those behind them
+}
+
+// Strayed are lines whose times are not in order. Such a line is decided at the time that the
+// clock has, and does not move the clock.
+type Strayed struct {
+	Lines int64            `json:"lines"`
+	By    explain.Duration `json:"by"` // the largest distance from the clock
+}
+
+func (s *Strayed) add(by time.Duration) {
+	s.Lines++
+	s.By = max(s.By, explain.Duration(by))
 }
 
 // Against tells what other rules would have done to the same requests.

@@ -1,14 +1,13 @@
 package ruletest
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
 	"strings"
 
 	"example.org/rls/internal/github"
-	"example.org/rls/pkg/explain"
+	"example.org/rls/internal/terminal"
 )
 
 // Text writes the report for a person: a line for each test that passed, the
@@ -18,7 +17,7 @@ func (r *Report) Text(w io.Writer) error {
 	for i := range r.Tests {
 		t := &r.Tests[i]
 		if t.Passed {
-			fmt.Fprintf(&b, "ok %s: %s\n", t.File, explain.Visible(t.Name))
+			fmt.Fprintf(&b, "ok %s: %s\n", t.File, terminal.Visible(t.Name))
 			continue
 		}
 		t.each(func(line, explanation string) {
@@ -43,7 +42,7 @@ func (t *Result) each(do func(line, explanation string)) {
 		if i+1 == len(t.Failures) || t.Failures[i+1].Explain != f.Explain {
 			explanation = f.explanation()
 		}
-		do(fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, explain.Visible(t.Name), f.message()), explanation)
+		do(fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, terminal.Visible(t.Name), f.message()), explanation)
 	}
 }
 
@@ -76,13 +75,6 @@ func (c *Coverage) text() string {
 	return b.String()
 }
 
-// JSON writes the report as one JSON document.
-func (r *Report) JSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(r)
-}
-
 // GitHub writes an annotation of a workflow for each failure, which a pull request
 // shows at the line, and one for each rule that no test matched.
 func (r *Report) GitHub(w io.Writer) error {
@@ -90,7 +82,7 @@ func (r *Report) GitHub(w io.Writer) error {
 	for i := range r.Tests {
 		for j := range r.Tests[i].Failures {
 			f := &r.Tests[i].Failures[j]
-			b.WriteString(github.Annotation("error", f.File, f.Line, 0, explain.Visible(r.Tests[i].Name)+": "+f.message()+"\n"+f.explanation()))
+			b.WriteString(github.Annotation("error", f.File, f.Line, 0, terminal.Visible(r.Tests[i].Name)+": "+f.message()+"\n"+f.explanation()))
 		}
 	}
 	if r.Coverage != nil {

@@ -1,4 +1,6 @@
-package main
+// Package client sends requests to a rate-limit service, as `rls client` does: it reads
+// them, and writes the answers or how fast they came.
+package client
 
 import (
 	"bytes"
@@ -17,54 +19,17 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"example.org/rls/pkg/ask"
 	"example.org/rls/pkg/descriptors"
 )
 
-// question is a request, and what its descriptors are called in the output.
-type question struct {
-	request *rls.RateLimitRequest
-	names   []string
+// Question is a request, and the names of its descriptors in the output.
+type Question struct {
+	Request *rls.RateLimitRequest
+	Names   []string
 }
 
-// questions returns the requests that the flags describe, at least one. Its errors
-// are usage errors.
-func (c *clientCmd) questions() ([]question, error) {
-	ofFlags := c.Domain != "" || len(c.Descriptor) > 0 || c.Hits != 1 || c.Refund || c.Limit != ""
-	switch {
-	case c.Request != "" && ofFlags:
-		return nil, usageError("--request excludes --domain, --descriptor, --hits, --refund and --limit")
-	case c.Request != "":
-		return readQuestions(c.Request)
-	case c.Domain == "" || len(c.Descriptor) == 0:
-		return nil, usageError("name a --domain and a --descriptor, or a file with a --request")
-	case c.Refund && c.Hits == 0:
-		return nil, usageError("--refund: --hits is 0, so there is nothing to give back")
-	}
-	q := question{&rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}, c.Descriptor}
-	limit, err := parseLimit(c.Limit)
-	if err != nil {
-		return nil, err
-	}
-	for _, text := range c.Descriptor {
-		entries, err := ask.ParseDescriptor(text)
-		if err != nil {
-			return nil, usageError("%w", err)
-		}
-		d := &ratelimit.RateLimitDescriptor{Limit: limit, IsNegativeHits: c.Refund}
-		for _, e := range entries {
-			d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
-		}
-		if c.Hits == 0 { // in the request 0 means 1
-			d.HitsAddend = wrapperspb.UInt64(0)
-		}
-		q.request.Descriptors = append(q.request.Descriptors, d)
-	}
-	return []question{q}, nil
-}
-
-// parseLimit reads N/UNIT or N/M*UNIT; an empty text is no limit.
-func parseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, error) {
+// ParseLimit reads N/UNIT or N/M*UNIT; an empty text is no limit.
+func ParseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -89,28 +54,23 @@ func parseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, 
 }
 
 func wrongLimit(text string) error {
-	return usageError("--limit: %q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, month or year", text)
+	return fmt.Errorf("%q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, month or year", text)
 }
 
-// readQuestions reads the requests of a file, or of the standard input if the path
-// is "-".
-func readQuestions(path string) ([]question, error) {
+// ReadQuestions reads the requests of a file, or of the standard input if the path is "-".
+func ReadQuestions(path string) ([]Question, error) {
 	name, read := path, func() ([]byte, error) { return os.ReadFile(path) }
 	if path == "-" {
 		name, read = "<stdin>", func() ([]byte, error) { return io.ReadAll(os.Stdin) }
 	}
 	text, err := read()
 	if err != nil {
-		return nil, usageError("--request: %w", err)
+		return nil, err
 	}
-	questions, err := parseQuestions(name, text)
-	if err != nil {
-		return nil, usageError("--request: %w", err)
-	}
-	return questions, nil
+	return parseQuestions(name, text)
 }
 
-func parseQuestions(name string, text []byte) (questions []question, err error) {
+func parseQuestions(name string, text []byte) (questions []Question, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	for {
 		var raw json.RawMessage
@@ -126,12 +86,12 @@ func parseQuestions(name string, text []byte) (questions []question, err error) 
 		if bytes.HasPrefix(raw, []byte("[")) {
 			return nil, fmt.Errorf("%s:%d: a list: want the requests one after the other, without [ and ]", name, lineAt(text, decoder.InputOffset()-int64(len(raw))))
 		}
-		q := question{request: &rls.RateLimitRequest{}}
-		if err := protojson.Unmarshal(raw, q.request); err != nil {
+		q := Question{Request: &rls.RateLimitRequest{}}
+		if err := protojson.Unmarshal(raw, q.Request); err != nil {
 			return nil, inFile(name, lineAt(text, decoder.InputOffset()-int64(len(raw))), err)
 		}
-		for _, d := range q.request.GetDescriptors() {
-			q.names = append(q.names, describe(d))
+		for _, d := range q.Request.GetDescriptors() {
+			q.Names = append(q.Names, describe(d))
 		}
 		questions = append(questions, q)
 	}

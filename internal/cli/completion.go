@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"embed"
@@ -9,13 +9,11 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-type completionCmd struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
-}
-
-// Help implements [kong.HelpProvider].
-func (*completionCmd) Help() string {
-	return `The script completes commands, flags, their values and names of files. It asks the
+// Completion are the command completion, and the hidden one that its scripts call.
+func Completion() []Command {
+	return []Command{
+		{Name: "completion", Help: "Print a script that completes the command line in a shell.", Flags: &completionCmd{}, Detail: `
+The script completes commands, flags, their values and names of files. It asks the
 program, so that it knows the flags of the version that is installed.
 
 Exit codes:
@@ -25,7 +23,13 @@ Exit codes:
 Examples:
   source <(rls completion bash)     # in ~/.bashrc
   source <(rls completion zsh)      # in ~/.zshrc, behind compinit
-  rls completion fish > ~/.config/fish/completions/rls.fish`
+  rls completion fish > ~/.config/fish/completions/rls.fish`},
+		{Name: "__complete", Help: "Print the completions of a command line.", Flags: &completeCmd{}, Tags: []string{`hidden:""`}},
+	}
+}
+
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
 // scripts has a script for each shell, with NAME in place of the program's name.

@@ -1,35 +1,14 @@
-package main
+package client
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
-	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"example.org/rls/internal/terminal"
 )
-
-// writeAnswer writes an answer in the format of the command.
-func (s *session) writeAnswer(q question, resp *rls.RateLimitResponse) error {
-	if s.Format == "json" {
-		text, err := protojson.Marshal(resp)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(s.stdout, "%s\n", text)
-		return err
-	}
-	text := answerText(q.names, resp, terminal.ColorsFor(s.stdout))
-	if s.Watch {
-		text = time.Now().Format("15:04:05 ") + text
-	}
-	_, err := io.WriteString(s.stdout, text)
-	return err
-}
 
 // answerText has the overall code, a line for each descriptor, the failure policy if
 // the metadata have one, and a line for each header.

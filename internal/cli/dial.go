@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ import (
 	"example.org/rls/pkg/reread"
 )
 
-// tlsFlags are the flags of a command that connects to a service.
-type tlsFlags struct {
+// TLSFlags are the flags of a command that connects to a service.
+type TLSFlags struct {
 	TLS        bool   `name:"tls" help:"Connect over TLS."`
 	CA         string `name:"ca" placeholder:"FILE" help:"CAs that the server's certificate must come from (PEM); the system's by default."`
 	Cert       string `placeholder:"FILE" help:"Client certificate (PEM)."`
@@ -27,31 +27,31 @@ type tlsFlags struct {
 	ServerName string `placeholder:"NAME" help:"Name that the server's certificate must carry; the host of --addr by default."`
 }
 
-// config returns the TLS configuration that the flags describe, or nil without
+// Config returns the TLS configuration that the flags describe, or nil without
 // --tls. Its errors are usage errors.
-func (f *tlsFlags) config() (*tls.Config, error) {
+func (f *TLSFlags) Config() (*tls.Config, error) {
 	if !f.TLS {
 		if f.CA+f.Cert+f.Key+f.ServerName != "" {
-			return nil, usageError("--ca, --cert, --key and --server-name are for --tls")
+			return nil, UsageError("--ca, --cert, --key and --server-name are for --tls")
 		}
 		return nil, nil
 	}
 	if (f.Cert == "") != (f.Key == "") {
-		return nil, usageError("--cert and --key: want both or neither")
+		return nil, UsageError("--cert and --key: want both or neither")
 	}
 	own, err := certs.Open(reread.NewWatcher(slog.Default()), "", certs.Files{Cert: f.Cert, Key: f.Key, CA: f.CA})
 	if err != nil {
-		return nil, usageError("--ca, --cert or --key: %w", err)
+		return nil, UsageError("--ca, --cert or --key: %w", err)
 	}
 	config := own.Client()
 	config.ServerName = f.ServerName
 	return config, nil
 }
 
-// endpoint reads an address, HOST:PORT (without a host: localhost) or unix:PATH, as
+// Endpoint reads an address, HOST:PORT (without a host: localhost) or unix:PATH, as
 // net.Dial takes it. Its errors are usage errors.
-func endpoint(addr string) (network, address string, err error) {
-	wrong := usageError("--addr: %q is wrong: want HOST:PORT or unix:PATH", addr)
+func Endpoint(addr string) (network, address string, err error) {
+	wrong := UsageError("--addr: %q is wrong: want HOST:PORT or unix:PATH", addr)
 	if path, found := strings.CutPrefix(addr, "unix:"); found {
 		path = strings.TrimPrefix(path, "//")
 		if path == "" {
@@ -66,11 +66,11 @@ func endpoint(addr string) (network, address string, err error) {
 	return "tcp", net.JoinHostPort(cmp.Or(host, "localhost"), port), nil
 }
 
-// dial returns a connection to the address, HOST:PORT or unix:PATH, that is made
+// Dial returns a connection to the address, HOST:PORT or unix:PATH, that is made
 // with the first call. A nil config is a connection without TLS. Its errors are usage
 // errors.
-func dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
-	if _, _, err := endpoint(addr); err != nil {
+func Dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
+	if _, _, err := Endpoint(addr); err != nil {
 		return nil, err
 	}
 	creds := insecure.NewCredentials()
@@ -79,13 +79,13 @@ func dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
 	if err != nil {
-		return nil, usageError("--addr: %w", err)
+		return nil, UsageError("--addr: %w", err)
 	}
 	return conn, nil
 }
 
-// plain returns the error of a call as CODE: MESSAGE.
-func plain(err error) error {
+// Plain returns the error of a call as CODE: MESSAGE.
+func Plain(err error) error {
 	if answer, ok := status.FromError(err); ok {
 		return fmt.Errorf("%v: %s", answer.Code(), answer.Message())
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -8,15 +8,20 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// helpCmd stands in the list of commands; arguments translates it to --help.
-type helpCmd struct {
-	Command string `arg:"" optional:"" help:"The command."`
+// Help is the command help.
+func Help() Command {
+	return Command{Name: "help", Help: "Print help on a command, or on all of them.", Flags: &struct {
+		Command string `arg:"" optional:"" help:"The command."`
+	}{}}
 }
 
-// helpSection cuts the section out of --help=SECTION, and returns the arguments
-// that the parser understands.
-func helpSection(args []string) (rest []string, section string) {
+// cutSection cuts the section out of --help=SECTION, writes the command help as --help,
+// and returns the arguments that the parser understands.
+func cutSection(args []string) (rest []string, section string) {
 	rest = slices.Clone(args)
+	if len(rest) > 0 && rest[0] == "help" {
+		rest = append(rest[1:], "--help")
+	}
 	for i, arg := range rest {
 		if arg == "--" {
 			break
@@ -29,8 +34,8 @@ func helpSection(args []string) (rest []string, section string) {
 }
 
 // helpPrinter returns the function that writes the help of a command: what kong
-// knows, and behind it the text that the command's method Help returns, which stays
-// as it is written. With a section only the flags of the group of that name are
+// knows, and behind it the text of the command's Detail, which stays as it is
+// written. With a section only the flags of the group of that name are
 // listed.
 func helpPrinter(section string) kong.HelpPrinter {
 	return func(options kong.HelpOptions, ctx *kong.Context) error {

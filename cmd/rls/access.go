@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"example.org/rls/internal/cli"
+	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/ask"
+	"example.org/rls/pkg/descriptors"
+)
+
+// adminAccess are the flags of a command that asks admin APIs, without the address.
+type adminAccess struct {
+	TokenFile string `placeholder:"FILE" help:"File with a token of the admin API. Without it $RLS_TOKEN_FILE names the file, or $RLS_TOKEN is the token."`
+
+	cli.TLSFlags
+}
+
+// adminAnswer are the flags of the answer.
+type adminAnswer struct {
+	Timeout    time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer."`
+	cli.Output `set:"output=answer"`
+}
+
+// adminCall are the flags of a command that asks the admin API of one process about a
+// request.
+type adminCall struct {
+	Domain     string   `required:"" placeholder:"NAME" help:"Domain of the request."`
+	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
+
+	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
+	adminAccess
+	adminAnswer
+}
+
+// client returns a client for an address, HOST:PORT or unix:PATH. It connects with the
+// first request. Its errors are usage errors.
+func (f *adminAccess) client(addr string) (*client.Client, error) {
+	config, err := f.Config()
+	if err != nil {
+		return nil, err
+	}
+	token, err := f.token()
+	if err != nil {
+		return nil, err
+	}
+	network, address, err := cli.Endpoint(addr)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(client.Options{Name: addr, Network: network, Address: address, Token: token, TLS: config}), nil
+}
+
+// token is the token that the flags or the environment give, or "". Its errors are
+// usage errors.
+func (f *adminAccess) token() (string, error) {
+	path, source := f.TokenFile, "--token-file"
+	if path == "" {
+		path, source = os.Getenv("RLS_TOKEN_FILE"), "RLS_TOKEN_FILE"
+	}
+	text := os.Getenv("RLS_TOKEN")
+	if path != "" {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", cli.UsageError("%s: %w", source, err)
+		}
+		text, source = string(content), source+" "+path
+	} else {
+		source = "RLS_TOKEN"
+	}
+	words := strings.Fields(text)
+	switch {
+	case len(words) > 1:
+		return "", cli.UsageError("%s has %d words: want a token alone, without its name and role", source, len(words))
+	case len(words) == 1:
+		return words[0], nil
+	case path != "":
+		return "", cli.UsageError("%s has no token", source)
+	}
+	return "", nil
+}
+
+// descriptors returns the descriptors of the flags, at least one. Its errors are usage
+// errors.
+func (c *adminCall) descriptors() ([]*pb.Descriptor, error) {
+	if len(c.Descriptor) == 0 {
+		return nil, cli.UsageError("name a --descriptor, such as --descriptor plan=free,user=ann")
+	}
+	all, err := parseDescriptors(c.Descriptor)
+	return messages(all), err
+}
+
+// parseDescriptors reads the texts of --descriptor. Its errors are usage errors.
+func parseDescriptors(texts []string) ([][]descriptors.Entry, error) {
+	all := make([][]descriptors.Entry, len(texts))
+	for i, text := range texts {
+		var err error
+		if all[i], err = ask.ParseDescriptor(text); err != nil {
+			return nil, cli.UsageError("%w", err)
+		}
+	}
+	return all, nil
+}
+
+// messages returns descriptors with these entries.
+func messages(all [][]descriptors.Entry) []*pb.Descriptor {
+	messages := make([]*pb.Descriptor, len(all))
+	for i, entries := range all {
+		messages[i] = &pb.Descriptor{}
+		for _, e := range entries {
+			messages[i].Entries = append(messages[i].Entries, &pb.Entry{Key: e.Key, Value: e.Value})
+		}
+	}
+	return messages
+}
+
+// post sends a message to a path of the admin API at an address and reads the answer
+// into to.
+func (f *adminAccess) post(ctx context.Context, addr string, timeout time.Duration, path string, message proto.Message, to any) error {
+	api, err := f.client(addr)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return api.Post(ctx, path, message, to)
+}

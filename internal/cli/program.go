@@ -1,0 +1,99 @@
+// Package cli runs a program that has several commands, and has what the commands share:
+// exit codes, help, completion in shells, output as text or JSON, and connections.
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Program is a program that has several commands.
+type Program struct {
+	Name        string
+	Description string
+	Detail      string    // the end of the program's help
+	Flags       any       // a pointer to a struct with the flags before a command
+	Commands    []Command // in the order of the help
+	Options     []kong.Option
+}
+
+// Command is a command of a program.
+type Command struct {
+	Name   string
+	Help   string // a sentence
+	Detail string // the end of the command's help: exit codes and examples
+	// Flags is a pointer to a struct, whose fields are the command's flags and arguments.
+	// Its method Run runs the command.
+	Flags    any
+	OnSignal Signal
+	Tags     []string // for kong, such as hidden:""
+}
+
+// Signal says what SIGTERM, SIGINT and SIGHUP do to a command.
+type Signal int
+
+const (
+	EndsProcess Signal = iota // with the exit code of the signal
+	EndsContext               // of Run; another signal ends the process
+	Drains                    // they end the context of Run, and other signals are ignored
+)
+
+// Main runs the command that the arguments name. It ends the process if that fails.
+func (p *Program) Main(args []string) {
+	// This comes first, because an earlier signal would end the process at once,
+	// with an exit code of its own.
+	ending, stopAwaiting := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	parser, args := p.Parser(ending, args)
+	ctx, err := parser.Parse(args)
+	if err == nil {
+		switch p.command(ctx.Selected().Name).OnSignal {
+		case EndsProcess:
+			stopAwaiting()
+			ctx.BindTo(context.Background(), (*context.Context)(nil))
+		case EndsContext:
+			context.AfterFunc(ending, stopAwaiting)
+		}
+		err = ctx.Run()
+	}
+	if err != nil {
+		WriteError(os.Stderr, err)
+		os.Exit(ExitCode(err))
+	}
+}
+
+// Parser returns the parser of a command line, and the arguments in a form that it
+// understands. Commands get the context.
+func (p *Program) Parser(ctx context.Context, args []string) (*kong.Kong, []string) {
+	args, section := cutSection(args)
+	options := slices.Concat(p.Options, []kong.Option{
+		kong.Name(p.Name),
+		kong.Description(p.Description),
+		kong.Help(helpPrinter(section)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.PostBuild(func(k *kong.Kong) error {
+			k.Model.Detail = p.Detail
+			for _, node := range k.Model.Children {
+				node.Detail = p.command(node.Name).Detail
+			}
+			return nil
+		}),
+	})
+	for _, c := range p.Commands {
+		options = append(options, kong.DynamicCommand(c.Name, c.Help, "", c.Flags, c.Tags...))
+	}
+	parser, err := kong.New(p.Flags, options...)
+	if err != nil {
+		panic(err) // the tags of flags are wrong
+	}
+	return parser, args
+}
+
+func (p *Program) command(name string) Command {
+	return p.Commands[slices.IndexFunc(p.Commands, func(c Command) bool { return c.Name == name })]
+}

@@ -1,0 +1,160 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"example.org/rls/internal/cli"
+	"example.org/rls/internal/load"
+	"example.org/rls/internal/terminal"
+)
+
+// Session sends requests to a service.
+type Session struct {
+	Addr      string // in errors
+	Conn      *grpc.ClientConn
+	Timeout   time.Duration // of a request
+	Questions []Question
+	Output    cli.Output
+
+	Stdout, Stderr io.Writer
+}
+
+// Each sends each question once and prints the answers, and if watch is set again each
+// second, until ctx ends. It goes on after a request that failed. Its error has the exit
+// code of the answers.
+func (s *Session) Each(ctx context.Context, watch bool) error {
+	failed, overLimit := false, false
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		for _, q := range s.Questions {
+			resp, err := s.ask(ctx, q.Request)
+			switch {
+			case watch && ctx.Err() != nil:
+				return result(failed, overLimit)
+			case err != nil:
+				failed = true
+				cli.WriteError(s.Stderr, fmt.Errorf("ask %s: %w", s.Addr, err))
+				continue
+			case resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT:
+				overLimit = true
+			}
+			if err := s.writeAnswer(q, resp, watch); err != nil {
+				return err
+			}
+		}
+		if !watch {
+			return result(failed, overLimit)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return result(failed, overLimit)
+		}
+	}
+}
+
+// result is the error with the exit code of the answers.
+func result(failed, overLimit bool) error {
+	switch {
+	case failed:
+		return cli.ErrFailed
+	case overLimit:
+		return cli.ErrOverLimit
+	}
+	return nil
+}
+
+func (s *Session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	resp, err := rls.NewRateLimitServiceClient(s.Conn).ShouldRateLimit(ctx, req)
+	if err != nil {
+		err = cli.Plain(err)
+	}
+	return resp, err
+}
+
+// writeAnswer writes an answer, as text with the time if it is one of many.
+func (s *Session) writeAnswer(q Question, resp *rls.RateLimitResponse, withTime bool) error {
+	if s.Output.JSON() {
+		text, err := protojson.Marshal(resp)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(s.Stdout, "%s\n", text)
+		return err
+	}
+	text := answerText(q.Names, resp, terminal.ColorsFor(s.Stdout))
+	if withTime {
+		text = time.Now().Format("15:04:05 ") + text
+	}
+	_, err := io.WriteString(s.Stdout, text)
+	return err
+}
+
+// Load sends many requests, the questions in turn, and prints a summary. Without a bound
+// in o each question is sent once, and the summary in JSON has the answers. Its error has
+// the exit code of the answers.
+func (s *Session) Load(ctx context.Context, o load.Options) error {
+	s.connect(ctx)
+	var answers []json.RawMessage
+	if o.Requests == 0 && o.Duration == 0 {
+		o.Requests = len(s.Questions)
+		answers = make([]json.RawMessage, len(s.Questions))
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 1
+		if o.Rate > 0 {
+			o.Concurrency = 1024
+		}
+	}
+	o.Send = func(ctx context.Context, i int) (bool, error) {
+		resp, err := s.ask(ctx, s.Questions[i%len(s.Questions)].Request)
+		if err == nil && answers != nil {
+			answers[i], err = protojson.Marshal(resp)
+		}
+		return resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT, err
+	}
+	l := load.New(o)
+	stop := terminal.Progress(s.Stderr, func() string {
+		done, overLimit, failed := l.SoFar()
+		return fmt.Sprintf("%d requests: %d OK, %d over the limit, %d failed", done, done-overLimit-failed, overLimit, failed)
+	})
+	sum := l.Run(ctx)
+	stop()
+	for _, failure := range sum.Errors {
+		cli.WriteError(s.Stderr, fmt.Errorf("ask %s: %d of %d requests failed: %w", s.Addr, failure.Count, sum.Requests(), failure.Err))
+	}
+	if sum.Unsent > 0 {
+		cli.WriteError(s.Stderr, fmt.Errorf("%d further requests were due and could not be sent, because %d were under way: "+
+			"the service or this machine is too slow for the rate, or --concurrency is too low", sum.Unsent, o.Concurrency))
+	}
+	if err := s.Output.Write(s.Stdout, sum.Document(answers), sum.Text); err != nil {
+		return err
+	}
+	return result(sum.Failed > 0, sum.OverLimit > 0)
+}
+
+// connect waits until the connection is made, or failed, so that the first request
+// does not measure it.
+func (s *Session) connect(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	s.Conn.Connect()
+	for {
+		state := s.Conn.GetState()
+		if state == connectivity.Ready || state == connectivity.TransientFailure || !s.Conn.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}

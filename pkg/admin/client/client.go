@@ -1,0 +1,168 @@
+// Package client asks the admin API of running processes.
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// Options say where an admin API listens.
+type Options struct {
+	Name             string      // in errors
+	Network, Address string      // as [net.Dial] takes them
+	Token            string      // "" sends none
+	TLS              *tls.Config // nil connects without TLS
+}
+
+// Client asks the admin API of one process.
+type Client struct {
+	Options
+	base string // the URL without a path
+	http *http.Client
+}
+
+// New returns a client, which connects with the first request.
+func New(o Options) *Client {
+	base := url.URL{Scheme: "http", Host: o.Address}
+	if o.TLS != nil {
+		base.Scheme = "https"
+	}
+	if o.Network == "unix" {
+		base.Host = "localhost"
+	}
+	return &Client{o, base.String(), &http.Client{
+		Transport: &http.Transport{TLSClientConfig: o.TLS, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, o.Network, o.Address)
+		}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Get reads the document of a path into to.
+func (c *Client) Get(ctx context.Context, path string, to any) error {
+	return c.ask(ctx, http.MethodGet, path, nil, to)
+}
+
+// Post sends a message of package adminpb to a path and reads the document of the answer
+// into to.
+func (c *Client) Post(ctx context.Context, path string, message proto.Message, to any) error {
+	return c.ask(ctx, http.MethodPost, path, message, to)
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, message proto.Message, to any) error {
+	response, err := c.send(ctx, method, path, "application/json", message)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if err := json.NewDecoder(response.Body).Decode(to); err != nil {
+		return c.Failed(fmt.Errorf("read the answer: %w", err))
+	}
+	return nil
+}
+
+// Stream sends a message of package adminpb to a path, and calls each with the data of
+// every server-sent event of the answer. It ends when the answer ends or each fails.
+func (c *Client) Stream(ctx context.Context, path string, message proto.Message, each func(data []byte) error) error {
+	response, err := c.send(ctx, http.MethodPost, path, "text/event-stream", message)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	failed := false
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		if lines.Text() == "event: error" {
+			failed = true
+			continue
+		}
+		data, isData := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+		switch {
+		case !isData:
+		case failed:
+			return c.Failed(problemOf(data))
+		default:
+			if err := each(data); err != nil {
+				return c.Failed(err)
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return c.Failed(err)
+	}
+	return nil
+}
+
+// send sends a request. It returns only responses with the status 200, whose body the
+// caller closes.
+func (c *Client) send(ctx context.Context, method, path, accept string, message proto.Message) (*http.Response, error) {
+	var body io.Reader
+	if message != nil {
+		text, err := protojson.Marshal(message)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", accept)
+	if message != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if c.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		var asked *url.Error // whose text repeats the URL
+		if errors.As(err, &asked) {
+			err = asked.Err
+		}
+		return nil, c.Failed(err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	const maxRead = 64 << 10
+	text, _ := io.ReadAll(io.LimitReader(response.Body, maxRead))
+	if err := problemOf(text); err != nil {
+		if response.StatusCode == http.StatusUnauthorized {
+			err = fmt.Errorf("%w; --token-file, RLS_TOKEN_FILE or RLS_TOKEN gives it", err)
+		}
+		return nil, c.Failed(err)
+	}
+	hint := "is this an admin API?"
+	if bytes.Contains(text, []byte("HTTPS server")) { // as net/http answers without TLS
+		hint = "the server wants TLS (--tls)"
+	}
+	return nil, c.Failed(fmt.Errorf("the answer is %s: %s", response.Status, hint))
+}
+
+// Failed is err behind the address of the API.
+func (c *Client) Failed(err error) error { return fmt.Errorf("admin API at %s: %w", c.Name, err) }
+
+// problemOf reads the document of an error. It returns nil if the text is no such
+// document.
+func problemOf(text []byte) error {
+	var problem struct{ Code, Message string }
+	if json.Unmarshal(text, &problem) != nil || problem.Code == "" {
+		return nil
+	}
+	return fmt.Errorf("%s (%s)", problem.Message, problem.Code)
+}

@@ -1,0 +1,160 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/top"
+)
+
+// MaxRows is the number of rows that [Fleet.Top] asks each process for. It is more than a
+// person wants, because a key can be low in each process and high in the sum.
+const MaxRows = 1000
+
+// Fleet asks the admin APIs of several processes.
+type Fleet struct {
+	// Addrs are HOST:PORT or unix:PATH. A name with several addresses stands for all of
+	// them.
+	Addrs []string
+	// Open returns a client for an address of a name of Addrs.
+	Open func(addr, name string) (*Client, error)
+
+	clients map[string]*Client
+}
+
+// Answered has the number of processes that were asked, and how many of them answered.
+type Answered struct{ All, OK int }
+
+// Check returns the error of Open for each of Addrs.
+func (f *Fleet) Check() error {
+	for _, addr := range f.Addrs {
+		if _, err := f.client(addr, addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// client returns the client for an address of name, and opens it at the first call.
+func (f *Fleet) client(addr, name string) (*Client, error) {
+	if c := f.clients[addr]; c != nil {
+		return c, nil
+	}
+	c, err := f.Open(addr, name)
+	if err != nil {
+		return nil, err
+	}
+	if f.clients == nil {
+		f.clients = map[string]*Client{}
+	}
+	f.clients[addr] = c
+	return c, nil
+}
+
+// expanded returns the addresses, with the port, of a HOST:PORT. It returns the name
+// unchanged if the host is an address or localhost, if it cannot be resolved, and if the
+// name is a Unix socket.
+func expanded(ctx context.Context, name string) []string {
+	host, port, err := net.SplitHostPort(name)
+	if err != nil || strings.HasPrefix(name, "unix:") || host == "localhost" {
+		return []string{name}
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return []string{name}
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return []string{name} // the connection will say why
+	}
+	// A process with addresses of both kinds counts once.
+	if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Unmap().Is4() }) {
+		addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.Unmap().Is4() })
+	}
+	var all []string
+	for _, a := range addrs {
+		all = append(all, net.JoinHostPort(a.Unmap().String(), port))
+	}
+	return all
+}
+
+// Top asks all processes at once and returns the sums of their tables, the highest rows
+// first. The error joins the errors of the processes that did not answer; if none
+// answered, Rows is nil.
+func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, error) {
+	clients := map[string]*Client{}
+	for _, name := range f.Addrs {
+		for _, addr := range expanded(ctx, name) {
+			c, err := f.client(addr, name)
+			if err != nil {
+				return top.Table{}, Answered{}, err
+			}
+			clients[addr] = c
+		}
+	}
+	path := "/v1/top?" + url.Values{"by": {by}, "rule": {rule}, "n": {strconv.Itoa(MaxRows)}}.Encode()
+	var mu sync.Mutex
+	var tables []top.Table
+	var errs []error
+	var asking sync.WaitGroup
+	for _, c := range clients {
+		asking.Go(func() {
+			var t top.Table
+			err := c.Get(ctx, path, &t)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				return
+			}
+			tables = append(tables, t)
+		})
+	}
+	asking.Wait()
+	n := Answered{All: len(clients), OK: len(tables)}
+	if len(tables) == 0 {
+		return top.Table{}, n, errors.Join(errs...)
+	}
+	return summed(tables), n, errors.Join(errs...)
+}
+
+// summed is the sum of tables of several processes.
+func summed(tables []top.Table) top.Table {
+	sum := top.Table{By: tables[0].By, Window: tables[0].Window, Rows: []top.Row{}}
+	type rowKey struct{ rule, caller string }
+	place := map[rowKey]int{}
+	for _, t := range tables {
+		sum.Total.Hits += t.Total.Hits
+		sum.Total.Denied += t.Total.Denied
+		sum.Total.Cost += t.Total.Cost
+		for _, r := range t.Rows {
+			key := rowKey{r.Rule, string(descriptors.AppendID(nil, r.Domain, r.Entries, nil))}
+			i, known := place[key]
+			if !known {
+				place[key] = len(sum.Rows)
+				sum.Rows = append(sum.Rows, r)
+				continue
+			}
+			at := &sum.Rows[i]
+			at.Hits, at.Denied, at.Cost, at.Rate, at.Error = at.Hits+r.Hits, at.Denied+r.Denied, at.Cost+r.Cost, at.Rate+r.Rate, at.Error+r.Error
+		}
+	}
+	measure := map[string]func(*top.Row) int64{
+		"denied": func(r *top.Row) int64 { return r.Denied },
+		"hits":   func(r *top.Row) int64 { return r.Hits },
+		"cost":   func(r *top.Row) int64 { return r.Cost },
+	}[sum.By]
+	slices.SortStableFunc(sum.Rows, func(a, b top.Row) int { return cmp.Compare(measure(&b), measure(&a)) })
+	for i := range sum.Rows {
+		sum.Error = max(sum.Error, sum.Rows[i].Error)
+	}
+	return sum
+}

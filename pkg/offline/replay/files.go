@@ -1,0 +1,117 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// headSize is the number of bytes of a log in which its first time is looked for.
+const headSize = 64 << 10
+
+// logFile is a log that Files reads.
+type logFile struct {
+	name   string
+	first  time.Time // zero if there is none
+	opened *os.File  // nil if the file is opened again
+	text   *bufio.Reader
+}
+
+// Files decides the requests of files, also compressed with gzip, and of the standard
+// input, which is "-". The file with the oldest first line comes first.
+func (r *Replay) Files(ctx context.Context, names []string) error {
+	logs := make([]*logFile, len(names))
+	defer func() {
+		for _, l := range logs {
+			l.close()
+		}
+	}()
+	for i, name := range names {
+		logs[i] = &logFile{name: name}
+		if len(names) > 1 {
+			if err := r.look(logs[i]); err != nil {
+				return err
+			}
+		}
+	}
+	slices.SortStableFunc(logs, func(a, b *logFile) int { return a.first.Compare(b.first) })
+	for _, l := range logs {
+		if err := l.open(); err != nil {
+			return err
+		}
+		if err := r.Log(ctx, Log{Name: l.name, Reader: l.text}); err != nil {
+			return err
+		}
+		l.close()
+	}
+	return nil
+}
+
+// look finds the first time of a log that does not stand out among those behind it. Only a
+// file that can be opened again is closed.
+func (r *Replay) look(l *logFile) error {
+	if err := l.open(); err != nil {
+		return err
+	}
+	head, err := l.text.Peek(headSize)
+	if len(head) == headSize { // the last line is cut
+		head = head[:bytes.LastIndexByte(head, '\n')+1]
+	}
+	var times []time.Time
+	for line := range bytes.Lines(bytes.TrimPrefix(head, []byte(byteOrderMark))) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && len(times) <= lookahead {
+			if q := r.options.Mapping.read(line); q.timed() {
+				times = append(times, q.at)
+			}
+		}
+	}
+	for i, at := range times {
+		if !standsOut(at, slices.Values(times[i+1:])) {
+			l.first = at
+			break
+		}
+	}
+	if info, statErr := l.opened.Stat(); err == nil && statErr == nil && info.Mode().IsRegular() {
+		l.close()
+	}
+	return nil
+}
+
+// open opens the log unless it is open.
+func (l *logFile) open() (err error) {
+	if l.opened != nil {
+		return nil
+	}
+	if l.opened = os.Stdin; l.name == "-" {
+		l.name = "<stdin>"
+	} else if l.opened, err = os.Open(l.name); err != nil {
+		return err
+	}
+	l.text = bufio.NewReaderSize(l.opened, headSize)
+	head, err := l.text.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: %w", l.name, err)
+	}
+	if gzipped := []byte{0x1f, 0x8b}; bytes.Equal(head, gzipped) { // RFC 1952, section 2.3.1
+		unzipped, err := gzip.NewReader(l.text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		l.text = bufio.NewReaderSize(unzipped, headSize)
+	}
+	return nil
+}
+
+func (l *logFile) close() {
+	if l.opened != nil && l.opened != os.Stdin {
+		_ = l.opened.Close()
+		l.opened = nil
+	}
+}
