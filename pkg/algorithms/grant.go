@@ -9,12 +9,12 @@ import (
 // grantFactor bounds one grant: this many times the requests of the limit.
 const grantFactor = 10
 
-// MostGranted is how many hits one grant may have: 10 times the requests of the limit.
-func (l *Limit) MostGranted() int64 { return grantFactor * int64(l.Requests) }
+// MaxGrant is how many hits one grant may have: 10 times the requests of the limit.
+func (l *Limit) MaxGrant() int64 { return grantFactor * int64(l.Requests) }
 
-// MostRemaining is how many hits may remain after a grant: 11 times the requests of the
+// MaxRemaining is how many hits may remain after a grant: 11 times the requests of the
 // limit.
-func (l *Limit) MostRemaining() int64 { return (grantFactor + 1) * int64(l.Requests) }
+func (l *Limit) MaxRemaining() int64 { return (grantFactor + 1) * int64(l.Requests) }
 
 // GrantError says that a grant is too large, and which one would not be.
 type GrantError struct{ Message string }
@@ -24,35 +24,35 @@ func (e *GrantError) Error() string { return e.Message }
 // CheckGrant reports whether so many hits may be granted to a cell in which remaining
 // hits remain. Its error is a *GrantError.
 func (l *Limit) CheckGrant(hits, remaining int64) error {
-	switch most := min(l.MostGranted(), l.MostRemaining()-remaining); {
+	switch largest := min(l.MaxGrant(), l.MaxRemaining()-remaining); {
 	case hits < 1:
 		return &GrantError{fmt.Sprintf("a grant of %d hits grants nothing: want at least 1", hits)}
-	case hits <= most:
+	case hits <= largest:
 		return nil
-	case most < 1 && l.Requests == 0:
+	case largest < 1 && l.Requests == 0:
 		return &GrantError{"a limit of 0 takes no grant"}
-	case most < 1:
-		return &GrantError{fmt.Sprintf("%d hits remain, which is the maximum after grants (%d): nothing can be granted now", remaining, l.MostRemaining())}
-	case most < l.MostGranted():
-		return &GrantError{fmt.Sprintf("%d hits are too many: %d remain, and at most %d may remain after a grant, so at most %d can be granted now", hits, remaining, l.MostRemaining(), most)}
+	case largest < 1:
+		return &GrantError{fmt.Sprintf("%d hits remain, which is the maximum after grants (%d): nothing can be granted now", remaining, l.MaxRemaining())}
+	case largest < l.MaxGrant():
+		return &GrantError{fmt.Sprintf("%d hits are too many: %d remain, and at most %d may remain after a grant, so at most %d can be granted now", hits, remaining, l.MaxRemaining(), largest)}
 	default:
-		return &GrantError{fmt.Sprintf("%d hits are too many: one grant has at most %d (10 times the limit of %d)", hits, most, l.Requests)}
+		return &GrantError{fmt.Sprintf("%d hits are too many: one grant has at most %d (10 times the limit of %d)", hits, largest, l.Requests)}
 	}
 }
 
 // Grant makes op, which l planned at op.Now for any charge, the operation that lets
 // hits more pass than remain. The caller asks CheckGrant first; whatever it asks
-// for, the operation leaves at most MostRemaining.
+// for, the operation leaves at most MaxRemaining.
 //
 // A grant on a window ends with the window: that of the clock, or the one that began
 // at a hit. On a bucket it ends after a window, or after the time in which an empty
 // bucket fills if that is longer. In a sliding log it ends a window later.
 func (l *Limit) Grant(op *backends.Op, hits int64) {
-	hits = min(max(hits, 0), l.MostGranted())
+	hits = min(max(hits, 0), l.MaxGrant())
 	*op = op.Reset()
 	op.Verb = backends.Grant
 	op.By.Whole, op.Max.Whole = hits, int64(l.Requests)
-	op.Least.Whole = min(0, l.Capacity()-l.MostRemaining())
+	op.Least.Whole = min(0, l.Capacity()-l.MaxRemaining())
 	if l.row.burst {
 		op.By, op.Max = l.intervals(hits), l.meterMax(op.Now, 0)
 		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)

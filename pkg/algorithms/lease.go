@@ -26,7 +26,7 @@ func (l Lease) String() string {
 }
 
 const (
-	mostShare   = Whole / 2
+	maxShare    = Whole / 2
 	shortestTTL = 10 * time.Millisecond
 	longestTTL  = 10 * time.Second
 )
@@ -43,7 +43,7 @@ func (l *Limit) prepareLease() error {
 			whole = 0
 		}
 	}
-	share := l.Lease.Share.of(whole)
+	share := l.Lease.Share.floor(whole)
 	switch {
 	case l.Extend:
 		return &SpecError{"lease", "has no meaning with `extend`: each hit has to move the window's end"}
@@ -51,9 +51,9 @@ func (l *Limit) prepareLease() error {
 		return &SpecError{"lease", "has no meaning with max_delay: a turn in the queue cannot be held"}
 	case l.Lease.TTL < shortestTTL || l.Lease.TTL > longestTTL:
 		return &SpecError{"lease.ttl", fmt.Sprintf("%v is out of range: want %v to %v", l.Lease.TTL, shortestTTL, longestTTL)}
-	case l.Lease.Share > mostShare:
+	case l.Lease.Share > maxShare:
 		return &SpecError{"lease.share", fmt.Sprintf("%s is more than half of the limit; want at most 50%%, so that other processes have a part", l.Lease.Share)}
-	case share == 0 && mostShare.of(whole) == 0:
+	case share == 0 && maxShare.floor(whole) == 0:
 		return &SpecError{"lease", fmt.Sprintf("no share of %s %d is as much as one hit; leave lease out", name, whole)}
 	case share == 0:
 		least := (Whole + Percent(whole) - 1) / Percent(whole)

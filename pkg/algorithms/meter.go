@@ -56,10 +56,10 @@ func (l *Limit) intervals(n int64) backends.Amount {
 func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Kind = backends.Meter
 	op.Den = l.den
-	// A cost above the most that can remain, or wait in the queue, never passes, and a
+	// A cost above the hits that can remain, and wait in the queue, never passes, and a
 	// refund above it fills the bucket.
-	most := max(l.Capacity(), l.MostRemaining()) + l.hitsIn(backends.Amount{Whole: l.MaxDelay.Microseconds()})
-	op.By = l.intervals(min(op.By.Whole, most+1))
+	largest := max(l.Capacity(), l.MaxRemaining()) + l.hitsIn(backends.Amount{Whole: l.MaxDelay.Microseconds()})
+	op.By = l.intervals(min(op.By.Whole, largest+1))
 	op.Max = l.meterMax(c.Now, 0)
 	op.Furthest = op.Max
 	if l.MaxDelay > 0 {

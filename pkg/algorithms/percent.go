@@ -33,14 +33,13 @@ func (p Percent) String() string {
 	return strconv.FormatFloat(float64(p)/10_000, 'f', -1, 64) + "%"
 }
 
-// of is the part of n, rounded down.
-func (p Percent) of(n uint32) uint32 { return uint32(uint64(n) * uint64(p) / uint64(Whole)) }
+// floor is floor(p × n).
+func (p Percent) floor(n uint32) uint32 { return uint32(uint64(n) * uint64(p) / uint64(Whole)) }
 
-// Of is the part of n hits, rounded down, but at least 1 of 1. The zero Percent stands for
-// all of them.
+// Of is floor(p × n), but at least 1 if n > 0. The zero Percent stands for all of n.
 func (p Percent) Of(n uint32) uint32 {
 	if p == 0 || n == 0 {
 		return n
 	}
-	return max(1, p.of(n))
+	return max(1, p.floor(n))
 }

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// ShortKey is key if it has at most most bytes (>= 32), else a name of most + 1
+// ShortKey is key if it has at most maxLen bytes (>= 32), else a name of maxLen + 1
 // bytes: a head of the key and its SHA-256. Different keys get different names,
 // and long values of callers do not take more memory. The name may have bytes
 // that are not printable; a name of TextKey has none.
-func ShortKey(key string, most int) string {
-	if len(key) <= most {
+func ShortKey(key string, maxLen int) string {
+	if len(key) <= maxLen {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
-	return key[:most+1-len(sum)] + string(sum[:])
+	return key[:maxLen+1-len(sum)] + string(sum[:])
 }
 
 const (

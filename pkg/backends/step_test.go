@@ -16,7 +16,7 @@ func FuzzStep(f *testing.F) {
 	f.Add(uint8(0), uint8(0), uint8(7), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
 	f.Add(uint8(1), uint8(0), uint8(6), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
 	f.Add(uint8(1), uint8(0), uint8(2), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
-	f.Fuzz(func(t *testing.T, kind, span, way uint8, value, until, now, by, most, ahead, times int64) {
+	f.Fuzz(func(t *testing.T, kind, span, way uint8, value, until, now, by, ceiling, ahead, times int64) {
 		limit := func(n, bound int64) int64 { return max(n, -n, 0) % bound }
 		op := backends.Op{
 			Kind: backends.Kind(kind % 2), Span: backends.Span(span % 3), Key: "k", Den: 3,
@@ -24,11 +24,11 @@ func FuzzStep(f *testing.F) {
 			ChargeDenied: way%3 == 1, Refund: way%3 == 2, Undo: way%6 == 5,
 		}
 		op.Until = op.Now + 1 + limit(ahead, 1<<50)
-		op.By, op.Max = backends.Amount{Whole: limit(by, backends.MaxCost)}, backends.Amount{Whole: limit(most, backends.MaxValue)}
+		op.By, op.Max = backends.Amount{Whole: limit(by, backends.MaxCost)}, backends.Amount{Whole: limit(ceiling, backends.MaxValue)}
 		cell := backends.Cell{Value: backends.Amount{Whole: limit(value, backends.MaxValue)}, Until: limit(until, 1<<51)}
 		if op.Kind == backends.Meter {
 			op.ChargeDenied = false
-			op.By.Frac, op.Max.Frac, cell.Value.Frac = limit(by, 3), limit(most, 3), limit(value, 3)
+			op.By.Frac, op.Max.Frac, cell.Value.Frac = limit(by, 3), limit(ceiling, 3), limit(value, 3)
 			op.Max.Whole += op.Now
 			op.Furthest = op.Max.Add(backends.Amount{Whole: limit(ahead, 1<<50), Frac: limit(ahead, 3)}, op.Den)
 		} else {

@@ -34,7 +34,7 @@ func (c *clock) now() int64 {
 	return epoch + real.Microseconds() + c.jumps.Load()
 }
 
-// epoch is near the real time: servers may remove what has ended long ago.
+// epoch is near the real time: servers may remove cells that have ended long ago.
 var epoch = time.Now().Add(time.Hour).Truncate(time.Hour).UnixMicro()
 
 // kind is a kind of history: the limits that each of its requests charges, and

@@ -30,8 +30,8 @@ func testSkew(t *testing.T, s backends.Store) {
 				admitted++
 			}
 		}
-		if most := 50 + hits*every/1000; admitted > most || admitted < most-1 {
-			t.Errorf("%v behind: %d of %d hits pass, want %d", behind, admitted, hits, most)
+		if want := 50 + hits*every/1000; admitted > want || admitted < want-1 {
+			t.Errorf("%v behind: %d of %d hits pass, want %d", behind, admitted, hits, want)
 		}
 	}
 }

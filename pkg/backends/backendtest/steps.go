@@ -175,9 +175,9 @@ func (g *generator) op(now int64) backends.Op {
 // steer makes a batch that resets a cell or grants hits.
 func (g *generator) steer(now int64) backends.Batch {
 	op := g.op(now)
-	by, most := op.By, op.Max
+	by, ceiling := op.By, op.Max
 	if op = op.Reset(); g.rng.IntN(3) > 0 {
-		op.Verb, op.By, op.Max = backends.Grant, by, most
+		op.Verb, op.By, op.Max = backends.Grant, by, ceiling
 		op.Least = backends.Amount{Whole: -g.rng.Int64N(20)}
 		if op.Kind == backends.Meter {
 			op.Least = backends.Amount{Whole: -g.rng.Int64N(60) * second, Frac: g.rng.Int64N(7)}

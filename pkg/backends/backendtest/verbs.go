@@ -76,9 +76,9 @@ func testVerbs(t *testing.T, s backends.Store) {
 				},
 				"no grant leaves more than the maximum": func(c *steering) {
 					for range 3 {
-						c.grant(c.limit.MostGranted())
+						c.grant(c.limit.MaxGrant())
 					}
-					c.wants(c.look(), c.limit.MostRemaining())
+					c.wants(c.look(), c.limit.MaxRemaining())
 				},
 				"a reset of a full cell": func(c *steering) {
 					c.exhaust()

@@ -67,7 +67,7 @@ func New(o Options) (*Store, error) {
 func (s *Store) Now() int64 { return s.now() }
 
 // Ping always succeeds on an open store.
-func (s *Store) Ping(context.Context) error { return s.open() }
+func (s *Store) Ping(context.Context) error { return s.closedErr() }
 
 // Close forgets every cell.
 func (s *Store) Close() error {
@@ -103,7 +103,7 @@ func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
 var errClosed = errors.New("memory: the store is closed")
 
-func (s *Store) open() error {
+func (s *Store) closedErr() error {
 	if s.closed.Load() {
 		return fmt.Errorf("%w: %w", backends.ErrUnavailable, errClosed)
 	}
@@ -124,7 +124,7 @@ func (s *Store) shardOf(n name) int { return int(n.hash>>32) & (len(s.shards) - 
 // Apply applies b. It waits only for locks that are held for microseconds, so
 // it does not look at the context.
 func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
-	if err := s.open(); err != nil {
+	if err := s.closedErr(); err != nil {
 		return b.Fail(err)
 	}
 	if b.Together() {
@@ -132,7 +132,7 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 		return nil
 	}
 	for i := range b.Ops {
-		p := s.placeOf(&b.Ops[i])
+		p := s.targetOf(&b.Ops[i])
 		s.lock(p)
 		b.Replies[i] = s.step(&b.Ops[i], p)
 		s.unlock(p)
@@ -141,15 +141,15 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
-// place is where an operation's cells live. Without a previous cell both
+// target is the cells of an operation, and their shards. Without a previous cell both
 // shards are the same.
-type place struct {
+type target struct {
 	key, prev     name
 	at, prevShard int
 }
 
-func (s *Store) placeOf(op *backends.Op) place {
-	p := place{key: s.name(op.Key)}
+func (s *Store) targetOf(op *backends.Op) target {
+	p := target{key: s.name(op.Key)}
 	p.at = s.shardOf(p.key)
 	p.prevShard = p.at
 	if op.Prev != "" {
@@ -160,14 +160,14 @@ func (s *Store) placeOf(op *backends.Op) place {
 }
 
 // lock takes the locks of an operation's shards in their order.
-func (s *Store) lock(p place) {
+func (s *Store) lock(p target) {
 	s.shards[min(p.at, p.prevShard)].mu.Lock()
 	if p.at != p.prevShard {
 		s.shards[max(p.at, p.prevShard)].mu.Lock()
 	}
 }
 
-func (s *Store) unlock(p place) {
+func (s *Store) unlock(p target) {
 	s.shards[p.at].mu.Unlock()
 	if p.at != p.prevShard {
 		s.shards[p.prevShard].mu.Unlock()
@@ -175,7 +175,7 @@ func (s *Store) unlock(p place) {
 }
 
 // step applies op; the locks of its shards are held.
-func (s *Store) step(op *backends.Op, p place) backends.Reply {
+func (s *Store) step(op *backends.Op, p target) backends.Reply {
 	var previous int64
 	switch {
 	case op.Prev == "":
@@ -189,33 +189,33 @@ func (s *Store) step(op *backends.Op, p place) backends.Reply {
 
 // applyTogether applies operations that are decided together.
 func (s *Store) applyTogether(b *backends.Batch) {
-	places := make([]place, len(b.Ops))
+	targets := make([]target, len(b.Ops))
 	before := make([]state, len(b.Ops))
 	for i := range b.Ops {
-		places[i] = s.placeOf(&b.Ops[i])
+		targets[i] = s.targetOf(&b.Ops[i])
 	}
-	held := s.lockAll(places)
+	held := s.lockAll(targets)
 	defer s.unlockAll(held)
-	for i, p := range places {
+	for i, p := range targets {
 		before[i] = s.shards[p.at].save(p.key)
 		b.Replies[i] = s.step(&b.Ops[i], p)
 	}
 	if b.Decide() {
 		return
 	}
-	for i := len(places) - 1; i >= 0; i-- {
-		s.shards[places[i].at].restore(places[i].key, before[i], b.Ops[i].Now)
+	for i := len(targets) - 1; i >= 0; i-- {
+		s.shards[targets[i].at].restore(targets[i].key, before[i], b.Ops[i].Now)
 	}
-	for i, p := range places {
+	for i, p := range targets {
 		op := b.Settled(i)
 		b.Settle(i, s.step(&op, p))
 	}
 }
 
-// lockAll locks every shard of the places in their order and returns them as a
+// lockAll locks every shard of the targets in their order and returns them as a
 // set of at most 64.
-func (s *Store) lockAll(places []place) (set uint64) {
-	for _, p := range places {
+func (s *Store) lockAll(targets []target) (set uint64) {
+	for _, p := range targets {
 		set |= 1<<p.at | 1<<p.prevShard
 	}
 	for i := range s.shards {

@@ -16,7 +16,7 @@ const scanned = 1024
 func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
 	for i := range s.shards {
 		for from, more := 0, true; more; from += scanned {
-			if err := s.open(); err != nil {
+			if err := s.closedErr(); err != nil {
 				return err
 			}
 			if err := ctx.Err(); err != nil {
@@ -40,7 +40,7 @@ func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string
 func (sh *shard) keys(prefix []byte, from int, now int64) (keys []string, more bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	slots := len(sh.table.chunks) * entriesPerChunk
+	slots := len(sh.table.chunks) * cellsPerChunk
 	for slot := from; slot < min(from+scanned, slots); slot++ {
 		e := sh.table.at(uint32(slot))
 		used := int(e.expiry) < len(sh.heap) && sh.heap[e.expiry].slot == uint32(slot)

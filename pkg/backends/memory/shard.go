@@ -104,7 +104,7 @@ func (sh *shard) stepLog(op *backends.Op, n name, slot uint32, ok bool) backends
 	return r
 }
 
-// insert makes an entry for a key and room for it.
+// insert makes a cell for a key, and room for it.
 func (sh *shard) insert(n name, until, now int64) uint32 {
 	sh.makeRoom(now)
 	slot := sh.table.add(n.key, n.low())
@@ -149,7 +149,7 @@ func (sh *shard) setUntil(slot uint32, until int64) {
 	e := sh.table.at(slot)
 	earlier := until < e.until
 	e.until = until
-	if !earlier { // nor is it before the element's time, which is at most the old end
+	if !earlier { // the element is put right when it comes to the top
 		return
 	}
 	if p := int(e.expiry); until < sh.heap[p].until {
@@ -159,13 +159,13 @@ func (sh *shard) setUntil(slot uint32, until int64) {
 }
 
 func (sh *shard) remove(slot uint32) {
-	place, last := int(sh.table.at(slot).expiry), len(sh.heap)-1
-	if place != last {
-		sh.put(place, sh.heap[last])
+	at, last := int(sh.table.at(slot).expiry), len(sh.heap)-1
+	if at != last {
+		sh.put(at, sh.heap[last])
 	}
 	sh.heap = sh.heap[:last]
-	if place != last {
-		sh.up(sh.down(place))
+	if at != last {
+		sh.up(sh.down(at))
 	}
 	sh.table.remove(slot)
 	delete(sh.logs, slot)

@@ -6,10 +6,10 @@ package memory
 // length in steps of 16 bytes.
 //
 // A look-up of one of many keys waits for memory more than it computes, so it
-// touches few cache lines: of the index, the entry, and the key.
+// touches few cache lines: of the index, the cell, and the key.
 type table struct {
 	index  []ref // the length is a power of two
-	chunks [][]entry
+	chunks [][]cell
 	free   []uint32
 	keys   []keyClass // by length / 16, rounded up
 	len    int
@@ -22,8 +22,8 @@ type ref struct {
 	slot uint32 // + 1; 0 is empty
 }
 
-// entry is a cell, 32 bytes, so that it does not cross cache lines.
-type entry struct {
+// cell is a Counter or a Meter, 32 bytes, so that it does not cross cache lines.
+type cell struct {
 	whole, until int64
 	frac         uint32
 	expiry       uint32 // where it lies in the heap of expiries
@@ -35,7 +35,7 @@ type entry struct {
 // of removed keys goes back and keys of any other length can use it.
 type keyClass struct {
 	texts  [][]byte
-	owners [][]uint32 // the slots of the keys' entries
+	owners [][]uint32 // the slots of the keys' cells
 	used   uint32
 }
 
@@ -45,20 +45,20 @@ func (c *keyClass) at(i uint32, size int) []byte {
 	return c.texts[i/keysPerChunk][n*size : (n+1)*size]
 }
 
-// owner is the slot of the entry of key i.
+// owner is the slot of the cell of key i.
 func (c *keyClass) owner(i uint32) *uint32 { return &c.owners[i/keysPerChunk][i%keysPerChunk] }
 
 const (
-	entriesPerChunk = 256
-	keysPerChunk    = 64
-	keyStep         = 16
+	cellsPerChunk = 256
+	keysPerChunk  = 64
+	keyStep       = 16
 )
 
-func (t *table) at(slot uint32) *entry {
-	return &t.chunks[slot/entriesPerChunk][slot%entriesPerChunk]
+func (t *table) at(slot uint32) *cell {
+	return &t.chunks[slot/cellsPerChunk][slot%cellsPerChunk]
 }
 
-func (t *table) keyOf(e *entry) []byte {
+func (t *table) keyOf(e *cell) []byte {
 	class := classOf(int(e.keyLen))
 	return t.keys[class].at(e.key, class*keyStep)[:e.keyLen]
 }
@@ -82,7 +82,7 @@ func (t *table) find(key string, hash uint32) (uint32, bool) {
 	return 0, false
 }
 
-// add makes an entry for a key that is not there.
+// add makes a cell for a key that is not there.
 func (t *table) add(key string, hash uint32) uint32 {
 	if (t.len+1)*4 > len(t.index)*3 {
 		t.grow()
@@ -92,17 +92,17 @@ func (t *table) add(key string, hash uint32) uint32 {
 		slot, t.free = t.free[n-1], t.free[:n-1]
 	} else {
 		slot = uint32(t.len)
-		if int(slot/entriesPerChunk) == len(t.chunks) {
-			t.chunks = append(t.chunks, make([]entry, entriesPerChunk))
+		if int(slot/cellsPerChunk) == len(t.chunks) {
+			t.chunks = append(t.chunks, make([]cell, cellsPerChunk))
 		}
 	}
-	*t.at(slot) = entry{key: t.storeKey(key, slot), keyLen: uint32(len(key))}
-	t.place(ref{hash, slot + 1})
+	*t.at(slot) = cell{key: t.storeKey(key, slot), keyLen: uint32(len(key))}
+	t.link(ref{hash, slot + 1})
 	t.len++
 	return slot
 }
 
-func (t *table) place(r ref) {
+func (t *table) link(r ref) {
 	mask := uint32(len(t.index) - 1)
 	i := r.hash & mask
 	for t.index[i].slot != 0 {
@@ -116,7 +116,7 @@ func (t *table) grow() {
 	t.index = make([]ref, max(16, 2*len(old)))
 	for _, r := range old {
 		if r.slot != 0 {
-			t.place(r)
+			t.link(r)
 		}
 	}
 }
@@ -138,9 +138,9 @@ func (t *table) storeKey(key string, slot uint32) uint32 {
 	return c.used - 1
 }
 
-// removeKey moves the last key of the class to the place of e's key. It frees
+// removeKey moves the last key of the class to where e's key lies. It frees
 // the last chunk if that chunk is empty and the chunk before it has room.
-func (t *table) removeKey(e *entry) {
+func (t *table) removeKey(e *cell) {
 	class := classOf(int(e.keyLen))
 	c, size := &t.keys[class], class*keyStep
 	c.used--
@@ -154,7 +154,7 @@ func (t *table) removeKey(e *entry) {
 	}
 }
 
-// remove takes an entry out and moves later entries of the same probe sequence
+// remove takes a cell out and moves later cells of the same probe sequence
 // into the gap.
 func (t *table) remove(slot uint32) {
 	e := t.at(slot)
