@@ -1,26 +1,28 @@
 // Package fields reads mappings of a document into Go values, each by a table of
-// its keys, and makes a JSON Schema of the same table.
+// its keys, and makes a JSON Schema and documents of the same table.
 //
 // The package promises that every problem is reported, with its position and with
-// what would be right. Reading text is left to pkg/descriptors/yaml.
+// what would be right. [Mapping] reads a mapping in which every key must be known
+// and written once; pkg/descriptors/rules reads the mappings of rules as
+// envoyproxy/ratelimit does. Reading text is left to pkg/descriptors/yaml.
 package fields
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
-	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/descriptors/rules"
 )
 
-// Field is one key of a mapping that is read into a T.
+// Field is one key of a mapping. T is where the values of the mapping go, such as a
+// pointer to a struct.
 type Field[T any] struct {
 	Name  string
 	Other string // another spelling of Name that means the same; "" if there is none
-	What  string // the meaning, for the schema
+	// For documents: the meaning, the value that holds without the key, and what to
+	// mind. Default and Note may be "".
+	What, Default, Note string
 	// Required: a mapping without the key is a problem.
 	Required bool
 	Type     Type[T]
@@ -28,46 +30,17 @@ type Field[T any] struct {
 
 // Type is a kind of value, and the place in a T where such a value goes.
 type Type[T any] struct {
+	Name   string // for documents
 	Schema Schema
-	Set    func(r *Reader, t *T, v *rules.Value)
-}
-
-// Schema is a JSON Schema.
-type Schema = map[string]any
-
-// Reader collects the problems of a document. The zero Reader is ready for use.
-type Reader struct {
-	Problems rules.Problems
-	path     []string // of the value that is read: "a", "[1]", "b"
-}
-
-// Problem reports a fault of the value that is read.
-func (r *Reader) Problem(at descriptors.Position, format string, args ...any) {
-	path := strings.ReplaceAll(strings.Join(r.path, "."), ".[", "[")
-	r.Problems = append(r.Problems, rules.Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...)})
-}
-
-// ProblemOf reports a fault of the key name of the value that is read.
-func (r *Reader) ProblemOf(name string, at descriptors.Position, format string, args ...any) {
-	r.path = append(r.path, name)
-	r.Problem(at, format, args...)
-	r.path = r.path[:len(r.path)-1]
-}
-
-// read sets the field of t that name names to v.
-func read[T any](r *Reader, f Type[T], t *T, name string, v *rules.Value) {
-	r.path = append(r.path, name)
-	if v.Kind == rules.Wrong {
-		r.Problem(v.At, "%s", v.Text)
-	} else {
-		f.Set(r, t, v)
-	}
-	r.path = r.path[:len(r.path)-1]
+	Set    func(r *Reader, t T, v *document.Value)
+	// Append appends the value in t to b. It is nil for values that are mappings or
+	// lists with tables of their own.
+	Append func(b []byte, t T) []byte
 }
 
 // Mapping reads v, a mapping with the keys of table, into t.
-func Mapping[T any](r *Reader, table []Field[T], t *T, v *rules.Value) {
-	if v.Kind != rules.Map {
+func Mapping[T any](r *Reader, table []Field[T], t T, v *document.Value) {
+	if v.Kind != document.Map {
 		r.Problem(v.At, "must be a mapping with %s, not %s", strings.Join(names(table), ", "), v.Kind)
 		return
 	}
@@ -76,7 +49,7 @@ func Mapping[T any](r *Reader, table []Field[T], t *T, v *rules.Value) {
 		name := &v.Content[i]
 		id := index(table, name.Text)
 		switch {
-		case name.Kind == rules.Wrong:
+		case name.Kind == document.Wrong:
 			r.Problem(name.At, "%s", name.Text)
 		case id < 0:
 			r.ProblemOf(name.Text, name.At, "unknown key%s", spelling.Suggest(name.Text, names(table)))
@@ -89,11 +62,22 @@ func Mapping[T any](r *Reader, table []Field[T], t *T, v *rules.Value) {
 	for id := range table {
 		switch f := &table[id]; {
 		case seen[id] > 0:
-			read(r, f.Type, t, v.Content[seen[id]-1].Text, &v.Content[seen[id]])
+			r.Enter(v.Content[seen[id]-1].Text)
+			read(r, f.Type, t, &v.Content[seen[id]])
+			r.Leave()
 		case f.Required:
 			r.ProblemOf(f.Name, v.At, "is missing; %s", f.What)
 		}
 	}
+}
+
+// read sets the value of t that f is for to v.
+func read[T any](r *Reader, f Type[T], t T, v *document.Value) {
+	if v.Kind == document.Wrong {
+		r.Problem(v.At, "%s", v.Text)
+		return
+	}
+	f.Set(r, t, v)
 }
 
 // maxFields is the greatest number of fields of a table.
@@ -112,19 +96,41 @@ func names[T any](table []Field[T]) []string {
 	return list
 }
 
-// Items reads the items of v, a list with at least one item, into the list that
-// it returns. what names the items.
-func Items[U any](r *Reader, v *rules.Value, what string, item Type[U]) []U {
-	switch {
-	case v.Kind != rules.List:
-		r.Problem(v.At, "must be a list of %s, not %s", what, v.Kind)
-		return nil
-	case len(v.Content) == 0:
-		r.Problem(v.At, "must not be empty; it is a list of %s", what)
+// Schema is a JSON Schema.
+type Schema = map[string]any
+
+// ObjectSchema is the schema of a mapping with the keys of table.
+func ObjectSchema[T any](table []Field[T]) Schema {
+	properties, required := Schema{}, []string{}
+	for i := range table {
+		f := &table[i]
+		properties[f.Name] = f.property()
+		if f.Other != "" {
+			properties[f.Other] = properties[f.Name]
+		}
+		if f.Required {
+			required = append(required, f.Name)
+		}
 	}
-	list := make([]U, len(v.Content))
-	for i := range v.Content {
-		read(r, item, &list[i], "["+strconv.Itoa(i)+"]", &v.Content[i])
+	s := Schema{"type": "object", "additionalProperties": false, "properties": properties}
+	if len(required) > 0 {
+		s["required"] = required
 	}
-	return list
+	return s
+}
+
+// property is the schema of the field's value, with a text for editors.
+func (f *Field[T]) property() Schema {
+	text := f.What
+	if f.Default != "" {
+		text += ". Default: " + f.Default
+	}
+	if f.Note != "" {
+		text += ". Note: " + f.Note
+	}
+	property := Schema{"description": text}
+	for name, value := range f.Type.Schema {
+		property[name] = value
+	}
+	return property
 }

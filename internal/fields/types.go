@@ -7,92 +7,123 @@ import (
 	"strings"
 	"time"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
-	"example.org/rls/pkg/descriptors/rules"
 )
 
-// Object is a mapping with the keys of table.
-func Object[T, U any](table []Field[U], at func(*T) *U) Type[T] {
-	return Type[T]{ObjectSchema(table), func(r *Reader, t *T, v *rules.Value) { Mapping(r, table, at(t), v) }}
+// Form is a way to write a V.
+type Form[V any] struct {
+	Name   string // for documents
+	Schema Schema
+	// Read returns the V that v stands for. If there is none it reports a problem and
+	// returns false.
+	Read func(r *Reader, v *document.Value) (V, bool)
+	// Show is the V as it is written; nil for fmt.Sprint.
+	Show func(V) string
 }
 
-// ObjectSchema is the schema of a mapping with the keys of table.
-func ObjectSchema[T any](table []Field[T]) Schema {
-	properties, required := Schema{}, []string{}
-	for _, f := range table {
-		property := Schema{"description": f.What}
-		for key, value := range f.Type.Schema {
-			property[key] = value
+// At is the type of a value of that form that goes to at(t). A wrong value leaves
+// *at(t) as it is.
+func At[T, V any](form Form[V], at func(T) *V) Type[T] {
+	t := With(form, func(t T, x V) { *at(t) = x })
+	t.Append = func(b []byte, t T) []byte {
+		if form.Show != nil {
+			return append(b, form.Show(*at(t))...)
 		}
-		properties[f.Name] = property
-		if f.Other != "" {
-			properties[f.Other] = property
+		switch x := any(at(t)).(type) {
+		case *string:
+			return strconv.AppendQuote(b, *x)
+		case *bool:
+			return strconv.AppendBool(b, *x)
+		case *uint32:
+			return strconv.AppendUint(b, uint64(*x), 10)
+		case fmt.Stringer:
+			return append(b, x.String()...)
 		}
-		if f.Required {
-			required = append(required, f.Name)
-		}
+		return fmt.Append(b, *at(t))
 	}
-	s := Schema{"type": "object", "additionalProperties": false, "properties": properties}
-	if len(required) > 0 {
-		s["required"] = required
-	}
-	return s
+	return t
+}
+
+// With is the type of a value of that form with which set is called.
+func With[T, V any](form Form[V], set func(T, V)) Type[T] {
+	return Type[T]{Name: form.Name, Schema: form.Schema, Set: func(r *Reader, t T, v *document.Value) {
+		if x, ok := form.Read(r, v); ok {
+			set(t, x)
+		}
+	}}
+}
+
+// Object is a mapping with the keys of table.
+func Object[T, U any](table []Field[U], at func(T) U) Type[T] {
+	return Type[T]{Schema: ObjectSchema(table), Set: func(r *Reader, t T, v *document.Value) { Mapping(r, table, at(t), v) }}
 }
 
 // List is a list of at least one item. what names the items in messages.
-func List[T, U any](what string, item Type[U], at func(*T) *[]U) Type[T] {
-	return Type[T]{
-		Schema{"type": "array", "minItems": 1, "items": item.Schema},
-		func(r *Reader, t *T, v *rules.Value) { *at(t) = Items(r, v, what, item) },
+func List[U any](what string, item Type[*U]) Form[[]U] {
+	return Form[[]U]{
+		Schema: Schema{"type": "array", "minItems": 1, "items": item.Schema},
+		Read: func(r *Reader, v *document.Value) ([]U, bool) {
+			if v.Kind != document.List {
+				r.Problem(v.At, "must be a list of %s, not %s", what, v.Kind)
+				return nil, false
+			}
+			if len(v.Content) == 0 {
+				r.Problem(v.At, "must not be empty; it is a list of %s", what)
+			}
+			list := make([]U, len(v.Content))
+			for i := range v.Content {
+				r.EnterItem(i)
+				read(r, item, &list[i], &v.Content[i])
+				r.Leave()
+			}
+			return list, true
+		},
 	}
 }
 
 // Text is a string. Other scalars keep the text in which they are written, and
 // null is "".
-func Text[T any](at func(*T) *string) Type[T] {
-	return Type[T]{
-		Schema{"type": []string{"string", "number", "boolean", "null"}},
-		func(r *Reader, t *T, v *rules.Value) { *at(t), _ = TextOf(r, v) },
-	}
+var Text = Form[string]{
+	Schema: Schema{"type": []string{"string", "number", "boolean", "null"}},
+	Read: func(r *Reader, v *document.Value) (string, bool) {
+		switch v.Kind {
+		case document.List, document.Map:
+			r.Problem(v.At, "must be a string, not %s", v.Kind)
+			return "", false
+		case document.Null:
+			return "", true
+		}
+		return v.Text, true
+	},
 }
 
 // Name is a string that is not empty. Other scalars keep the text in which they are
 // written.
-func Name[T any](at func(*T) *string) Type[T] {
-	return Type[T]{
-		Schema{"type": []string{"string", "number", "boolean"}, "minLength": 1},
-		func(r *Reader, t *T, v *rules.Value) {
-			text, ok := TextOf(r, v)
-			if ok && text == "" {
-				r.Problem(v.At, "must not be empty")
+var Name = Form[string]{
+	Schema: Schema{"type": []string{"string", "number", "boolean"}, "minLength": 1},
+	Read: func(r *Reader, v *document.Value) (string, bool) {
+		text, ok := Text.Read(r, v)
+		if ok && text == "" {
+			r.Problem(v.At, "must not be empty")
+		}
+		return text, ok
+	},
+}
+
+// Word is one of words, in the case in which they are written.
+func Word(words []string) Form[string] {
+	return Form[string]{
+		Schema: Schema{"enum": words},
+		Read: func(r *Reader, v *document.Value) (string, bool) {
+			text, ok := Text.Read(r, v)
+			if ok && !slices.Contains(words, text) {
+				r.Problem(v.At, "unknown value %q%s", text, suggest(text, words))
+				ok = false
 			}
-			*at(t) = text
+			return text, ok
 		},
 	}
-}
-
-// TextOf is the text of a scalar, "" of null. It reports a problem, and returns
-// false, if v is a list or a mapping.
-func TextOf(r *Reader, v *rules.Value) (string, bool) {
-	switch v.Kind {
-	case rules.List, rules.Map:
-		r.Problem(v.At, "must be a string, not %s", v.Kind)
-		return "", false
-	case rules.Null:
-		return "", true
-	}
-	return v.Text, true
-}
-
-// IsWord reports whether v is one of words, in the case in which they are written.
-// If not it reports a problem.
-func IsWord(r *Reader, v *rules.Value, words []string) bool {
-	text, ok := TextOf(r, v)
-	if ok && !slices.Contains(words, text) {
-		r.Problem(v.At, "unknown value %q%s", text, suggest(text, words))
-		ok = false
-	}
-	return ok
 }
 
 // suggest is [spelling.Suggest] for words that have capital letters.
@@ -108,118 +139,79 @@ func suggest(word string, known []string) string {
 	return "; one of " + strings.Join(known, ", ")
 }
 
-// Integer is a whole number from least to most. A string of digits is one, too, as
-// in the JSON of protobuf.
-func Integer[T any](least, most int64, set func(*T, int64)) Type[T] {
-	return Type[T]{
-		IntegerSchema(least, most),
-		func(r *Reader, t *T, v *rules.Value) {
-			if n, ok := IntegerOf(r, v, least, most); ok {
-				set(t, n)
+// Integer is a whole number from low to high. A string of digits is one, too, as in
+// the JSON of protobuf.
+func Integer[N int | int64 | uint32 | uint64](low, high int64) Form[N] {
+	return Form[N]{
+		Schema: Schema{"type": []string{"integer", "string"}, "minimum": low, "maximum": high, "pattern": "^[+-]?[0-9]+$"},
+		Read: func(r *Reader, v *document.Value) (N, bool) {
+			var n int64
+			err := strconv.ErrSyntax
+			switch v.Kind {
+			case document.Int: // also 0x10, and 010 for eight
+				n, err = strconv.ParseInt(v.Text, 0, 64)
+			case document.String:
+				n, err = strconv.ParseInt(v.Text, 10, 64)
 			}
+			if err != nil || n < low || n > high {
+				r.Problem(v.At, "must be a whole number from %d to %d, not %s", low, high, describe(v))
+				return 0, false
+			}
+			return N(n), true
 		},
 	}
-}
-
-// IntegerSchema is the schema of a whole number from least to most.
-func IntegerSchema(least, most int64) Schema {
-	return Schema{"type": []string{"integer", "string"}, "minimum": least, "maximum": most, "pattern": "^[+-]?[0-9]+$"}
-}
-
-// IntegerOf is the whole number v. It reports a problem, and returns false, if v is
-// none or is out of bounds.
-func IntegerOf(r *Reader, v *rules.Value, least, most int64) (int64, bool) {
-	var n int64
-	var err error
-	switch v.Kind {
-	case rules.Int: // also 0x10, and 010 for eight
-		n, err = strconv.ParseInt(v.Text, 0, 64)
-	case rules.String:
-		n, err = strconv.ParseInt(v.Text, 10, 64)
-	default:
-		err = strconv.ErrSyntax
-	}
-	if err != nil || n < least || n > most {
-		r.Problem(v.At, "must be a whole number from %d to %d, not %s", least, most, describe(v))
-		return 0, false
-	}
-	return n, true
 }
 
 // Bool is true or false.
-func Bool[T any](at func(*T) *bool) Type[T] {
-	return Type[T]{
-		Schema{"type": "boolean"},
-		func(r *Reader, t *T, v *rules.Value) {
-			if v.Kind != rules.Bool {
-				r.Problem(v.At, "must be true or false, not %s", describe(v))
-				return
-			}
-			*at(t) = slices.Contains([]string{"true", "yes", "y", "on"}, strings.ToLower(v.Text))
-		},
-	}
+var Bool = Form[bool]{
+	Schema: Schema{"type": "boolean"},
+	Read: func(r *Reader, v *document.Value) (bool, bool) {
+		if v.Kind != document.Bool {
+			r.Problem(v.At, "must be true or false, not %s", describe(v))
+			return false, false
+		}
+		return v.Meaning() == true, true
+	},
 }
 
 // durations is the pattern of what time.ParseDuration reads, without a minus.
 const durations = `^\+?((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|0)$`
 
 // Duration is a duration of Go, such as 1m30s, at least 0.
-func Duration[T any](at func(*T) *time.Duration) Type[T] {
-	return Type[T]{
-		Schema{"type": []string{"string", "integer"}, "pattern": durations, "minimum": 0, "maximum": 0}, // of numbers only 0 needs no unit
-		func(r *Reader, t *T, v *rules.Value) {
-			if d, ok := DurationOf(r, v); ok {
-				*at(t) = d
-			}
-		},
-	}
-}
-
-// DurationOf is the duration v. It reports a problem, and returns false, if v is
-// none or is below 0.
-func DurationOf(r *Reader, v *rules.Value) (time.Duration, bool) {
-	text, ok := TextOf(r, v)
-	if !ok {
-		return 0, false
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		r.Problem(v.At, "must be a duration with a unit, such as 100ms, 29s or 1m30s, not %s", describe(v))
-		return 0, false
-	}
-	return d, true
-}
+var Duration = parsed(
+	Schema{"type": []string{"string", "integer"}, "pattern": durations, "minimum": 0, "maximum": 0}, // of numbers only 0 needs no unit
+	"a duration with a unit, such as 100ms, 29s or 1m30s",
+	func(text string) (time.Duration, bool) {
+		d, err := time.ParseDuration(text)
+		return d, err == nil && d >= 0
+	})
 
 // Time is a time of RFC 3339.
-func Time[T any](at func(*T) *time.Time) Type[T] {
-	return Type[T]{
-		Schema{"type": "string", "format": "date-time"},
-		func(r *Reader, t *T, v *rules.Value) {
-			text, ok := TextOf(r, v)
-			if !ok {
-				return
-			}
-			parsed, err := time.Parse(time.RFC3339, text)
-			if err != nil {
-				r.Problem(v.At, "must be a time such as 2026-03-29T00:59:30Z, not %s", describe(v))
-				return
-			}
-			*at(t) = parsed
-		},
-	}
+var Time = parsed(Schema{"type": "string", "format": "date-time"}, "a time such as 2026-03-29T00:59:30Z",
+	func(text string) (time.Time, bool) {
+		t, err := time.Parse(time.RFC3339, text)
+		return t, err == nil
+	})
+
+// parsed is a scalar whose text parse reads. want names it in messages.
+func parsed[V any](schema Schema, want string, parse func(text string) (V, bool)) Form[V] {
+	return Form[V]{Schema: schema, Read: func(r *Reader, v *document.Value) (x V, ok bool) {
+		text, ok := Text.Read(r, v)
+		if !ok {
+			return x, false
+		}
+		if x, ok = parse(text); !ok {
+			r.Problem(v.At, "must be %s, not %s", want, describe(v))
+		}
+		return x, ok
+	}}
 }
 
 // describe names a value in a message.
-func describe(v *rules.Value) string {
-	const most = 40
-	switch v.Kind {
-	case rules.Null, rules.List, rules.Map:
-		return v.Kind.String()
-	case rules.String:
-		if len(v.Text) > most {
-			return fmt.Sprintf("a string of %d bytes", len(v.Text))
-		}
-		return strconv.Quote(v.Text)
+func describe(v *document.Value) string {
+	const maxLen = 40
+	if v.Kind == document.String && len(v.Text) > maxLen {
+		return fmt.Sprintf("a string of %d bytes", len(v.Text))
 	}
-	return v.Text
+	return strings.TrimPrefix(v.Describe(), "the string ")
 }

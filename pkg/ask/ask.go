@@ -18,10 +18,10 @@ import (
 	"strings"
 	"unicode"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/service"
 )
 
@@ -32,22 +32,22 @@ type request struct {
 	hitsAddend *int64
 }
 
-var requestFields = []fields.Field[request]{
+var requestFields = []fields.Field[*request]{
 	{Name: "domain", Required: true, What: "the domain of the rules",
-		Type: fields.Name(func(q *request) *string { return &q.Domain })},
+		Type: fields.At(fields.Name, func(q *request) *string { return &q.Domain })},
 	{Name: "descriptors", Required: true, What: "the descriptors: {plan: free, user: ann}, or the long form with entries",
-		Type: fields.List("descriptors", descriptorType, func(q *request) *[]service.Descriptor { return &q.Descriptors })},
+		Type: fields.At(fields.List("descriptors", descriptorType), func(q *request) *[]service.Descriptor { return &q.Descriptors })},
 	{Name: "hits", What: "the cost, 1 by default; 0 charges nothing, and -3 gives 3 hits back",
-		Type: fields.Integer(-math.MaxUint32, math.MaxUint32, func(q *request, n int64) { q.hits = &n })},
+		Type: fields.With(fields.Integer[int64](-math.MaxUint32, math.MaxUint32), func(q *request, n int64) { q.hits = &n })},
 	{Name: "hits_addend", Other: "hitsAddend", What: "the cost as in the message of Envoy; 0 is 1",
-		Type: fields.Integer(0, math.MaxUint32, func(q *request, n int64) { q.hitsAddend = &n })},
+		Type: fields.With(fields.Integer[int64](0, math.MaxUint32), func(q *request, n int64) { q.hitsAddend = &n })},
 }
 
 // Schema is the JSON Schema of a request.
 func Schema() fields.Schema { return fields.ObjectSchema(requestFields) }
 
 // Read reads a request, and reports its problems to r.
-func Read(r *fields.Reader, v *rules.Value) service.Request {
+func Read(r *fields.Reader, v *document.Value) service.Request {
 	var q request
 	before := len(r.Problems)
 	fields.Mapping(r, requestFields, &q, v)
@@ -79,7 +79,7 @@ func (q *request) spread() {
 }
 
 // descriptorType is a descriptor in one of its forms.
-var descriptorType = fields.Type[service.Descriptor]{
+var descriptorType = fields.Type[*service.Descriptor]{
 	Schema: fields.Schema{"anyOf": []any{
 		fields.ObjectSchema(descriptorFields),
 		fields.Schema{
@@ -87,7 +87,7 @@ var descriptorType = fields.Type[service.Descriptor]{
 			"additionalProperties": fields.Schema{"type": []string{"string", "number", "boolean", "null"}},
 		},
 	}},
-	Set: func(r *fields.Reader, d *service.Descriptor, v *rules.Value) {
+	Set: func(r *fields.Reader, d *service.Descriptor, v *document.Value) {
 		if isLong(v) {
 			fields.Mapping(r, descriptorFields, d, v)
 		} else {
@@ -97,9 +97,9 @@ var descriptorType = fields.Type[service.Descriptor]{
 }
 
 // isLong reports whether v is a mapping with a list of entries.
-func isLong(v *rules.Value) bool {
-	for i := 0; v.Kind == rules.Map && i < len(v.Content); i += 2 {
-		if v.Content[i].Text == "entries" && v.Content[i+1].Kind == rules.List {
+func isLong(v *document.Value) bool {
+	for i := 0; v.Kind == document.Map && i < len(v.Content); i += 2 {
+		if v.Content[i].Text == "entries" && v.Content[i+1].Kind == document.List {
 			return true
 		}
 	}
@@ -108,8 +108,8 @@ func isLong(v *rules.Value) bool {
 
 // shortEntries reads the short form. A key that is merged (<<) and written has the
 // value that is written.
-func shortEntries(r *fields.Reader, v *rules.Value) []descriptors.Entry {
-	if v.Kind != rules.Map {
+func shortEntries(r *fields.Reader, v *document.Value) []descriptors.Entry {
+	if v.Kind != document.Map {
 		r.Problem(v.At, "must be a mapping of keys to values, or a mapping with a list of entries, not %s", v.Kind)
 		return nil
 	}
@@ -119,16 +119,16 @@ func shortEntries(r *fields.Reader, v *rules.Value) []descriptors.Entry {
 		key, value := &v.Content[i], &v.Content[i+1]
 		e := descriptors.Entry{Key: key.Text}
 		switch {
-		case key.Kind == rules.Wrong || key.Kind == rules.List || key.Kind == rules.Map:
+		case key.Kind == document.Wrong || key.Kind == document.List || key.Kind == document.Map:
 			r.Problem(key.At, "a key must be a string, not %s", key.Kind)
 			continue
 		case key.Text == "":
 			r.Problem(key.At, "a key must not be empty")
 			continue
-		case value.Kind == rules.List || value.Kind == rules.Map || value.Kind == rules.Wrong:
+		case value.Kind == document.List || value.Kind == document.Map || value.Kind == document.Wrong:
 			r.ProblemOf(key.Text, value.At, "must be a string, not %s; a descriptor is {plan: free, user: ann}, or {entries: [{key: plan, value: free}]}", value.Kind)
 			continue
-		case value.Kind != rules.Null:
+		case value.Kind != document.Null:
 			e.Value = value.Text
 		}
 		before := slices.IndexFunc(list[:merged], func(m descriptors.Entry) bool { return m.Key == e.Key })
@@ -144,9 +144,9 @@ func shortEntries(r *fields.Reader, v *rules.Value) []descriptors.Entry {
 	return list
 }
 
-var descriptorFields = []fields.Field[service.Descriptor]{
+var descriptorFields = []fields.Field[*service.Descriptor]{
 	{Name: "entries", Required: true, What: "the entries: [{key: plan, value: free}]",
-		Type: fields.List("entries", fields.Object(entryFields, func(e *descriptors.Entry) *descriptors.Entry { return e }),
+		Type: fields.At(fields.List("entries", fields.Object(entryFields, func(e *descriptors.Entry) *descriptors.Entry { return e })),
 			func(d *service.Descriptor) *[]descriptors.Entry { return &d.Entries })},
 	{Name: "limit", What: "a limit in place of the rule's",
 		Type: fields.Object(limitFields, func(d *service.Descriptor) *service.Override {
@@ -154,32 +154,29 @@ var descriptorFields = []fields.Field[service.Descriptor]{
 			return d.Limit
 		})},
 	{Name: "hits_addend", Other: "hitsAddend", What: "the cost of this descriptor; 0 charges nothing",
-		Type: fields.Integer(0, math.MaxInt64, func(d *service.Descriptor, n int64) {
-			hits := uint64(n)
-			d.Hits = &hits
-		})},
+		Type: fields.With(fields.Integer[uint64](0, math.MaxInt64), func(d *service.Descriptor, n uint64) { d.Hits = &n })},
 	{Name: "is_negative_hits", Other: "isNegativeHits", What: "gives the hits back",
-		Type: fields.Bool(func(d *service.Descriptor) *bool { return &d.Refund })},
+		Type: fields.At(fields.Bool, func(d *service.Descriptor) *bool { return &d.Refund })},
 }
 
-var entryFields = []fields.Field[descriptors.Entry]{
-	{Name: "key", Required: true, What: "the key", Type: fields.Name(func(e *descriptors.Entry) *string { return &e.Key })},
-	{Name: "value", What: "the value", Type: fields.Text(func(e *descriptors.Entry) *string { return &e.Value })},
+var entryFields = []fields.Field[*descriptors.Entry]{
+	{Name: "key", Required: true, What: "the key", Type: fields.At(fields.Name, func(e *descriptors.Entry) *string { return &e.Key })},
+	{Name: "value", What: "the value", Type: fields.At(fields.Text, func(e *descriptors.Entry) *string { return &e.Value })},
 }
 
-var limitFields = []fields.Field[service.Override]{
+var limitFields = []fields.Field[*service.Override]{
 	{Name: "requests_per_unit", Other: "requestsPerUnit", What: "the hits that fit a window",
-		Type: fields.Integer(0, math.MaxUint32, func(l *service.Override, n int64) { l.RequestsPerUnit = uint32(n) })},
+		Type: fields.At(fields.Integer[uint32](0, math.MaxUint32), func(l *service.Override) *uint32 { return &l.RequestsPerUnit })},
 	{Name: "unit", Required: true, What: "the unit of the window, such as MINUTE", Type: unitType},
 	{Name: "unit_multiplier", Other: "unitMultiplier", What: "the window is this many units",
-		Type: fields.Integer(1, math.MaxUint32, func(l *service.Override, n int64) { l.Multiplier = uint32(n) })},
+		Type: fields.At(fields.Integer[uint32](1, math.MaxUint32), func(l *service.Override) *uint32 { return &l.Multiplier })},
 }
 
 // unitType is the name of a unit in any case, or its number in the message.
-var unitType = fields.Type[service.Override]{
+var unitType = fields.Type[*service.Override]{
 	Schema: unitSchema(),
-	Set: func(r *fields.Reader, l *service.Override, v *rules.Value) {
-		text, ok := fields.TextOf(r, v)
+	Set: func(r *fields.Reader, l *service.Override, v *document.Value) {
+		text, ok := fields.Text.Read(r, v)
 		if !ok {
 			return
 		}

@@ -18,14 +18,15 @@ import (
 // Tree is a compiled set of rules. It does not change and is safe for
 // concurrent use. A nil Tree has no domains.
 type Tree struct {
-	domains map[string]*Domain
-	sorted  []*Domain
+	contents Contents
+	domains  map[string]*Domain
+	sorted   []*Domain
 }
 
 // NewTree returns the tree of domains, whose names differ. Neither the domains
-// nor their nodes may be changed afterwards.
-func NewTree(domains ...*Domain) *Tree {
-	t := &Tree{domains: make(map[string]*Domain, len(domains)), sorted: slices.Clone(domains)}
+// nor their nodes may be changed afterwards. Tree.Hash is made of contents.
+func NewTree(contents Contents, domains ...*Domain) *Tree {
+	t := &Tree{contents: contents, domains: make(map[string]*Domain, len(domains)), sorted: slices.Clone(domains)}
 	for _, d := range domains {
 		t.domains[d.Name] = d
 	}

@@ -13,7 +13,7 @@ import (
 // could not have the default keeps a strategy that it can have, and a warning
 // says so; a default is never a reason to refuse a rule.
 func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) algorithms.Spec {
-	if r.opts.Strategy == algorithms.FixedWindow || l.from.has("strategy") || spec.FromFirstHit {
+	if r.opts.Strategy == algorithms.FixedWindow || l.from.Has("strategy") || spec.FromFirstHit {
 		return spec
 	}
 	plain := spec
@@ -24,7 +24,7 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 	for i := range several {
 		o := &several[i]
 		written := descriptors.ParseUnit(o.unit).Duration()
-		if o != l && o.from.has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.Multiplier)}) {
+		if o != l && o.from.Has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.Multiplier)}) {
 			r.warn(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because %s has that strategy and the same window", o.path)
 			return plain
 		}

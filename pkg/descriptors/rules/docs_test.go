@@ -45,9 +45,9 @@ func TestDocs(t *testing.T) {
 
 func reference(p place) string {
 	rows := []string{"| key | value | default | meaning | note |", "|---|---|---|---|---|"}
-	for i := range fields {
-		if f := &fields[i]; f.in == p {
-			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |", f.name, f.value.typ, f.def, f.what, f.catch))
+	for i := range table {
+		if f := &table[i]; f.in == p {
+			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s | %s |", f.Name, f.Type.Name, f.Default, f.What, f.Note))
 		}
 	}
 	return strings.Join(rows, "\n")
@@ -68,13 +68,13 @@ func TestEveryFieldIsDocumentedAndShown(t *testing.T) {
 		all.WriteString("\n" + string(content))
 	}
 	text := strings.ReplaceAll(all.String(), ":\n", ": \n")
-	for i := range fields {
-		f := &fields[i]
-		if f.value.typ == "" || f.what == "" {
-			t.Errorf("%s in %s is not documented", f.name, f.in)
+	for i := range table {
+		f := &table[i]
+		if f.Type.Name == "" || f.What == "" {
+			t.Errorf("%s in %s is not documented", f.Name, f.in)
 		}
-		if !regexp.MustCompile(`[^a-z_]` + f.name + `: `).MatchString(text) {
-			t.Errorf("no file in config/ has %s", f.name)
+		if !regexp.MustCompile(`[^a-z_]` + f.Name + `: `).MatchString(text) {
+			t.Errorf("no file in config/ has %s", f.Name)
 		}
 	}
 }
@@ -82,14 +82,14 @@ func TestEveryFieldIsDocumentedAndShown(t *testing.T) {
 // A name has one row for each place, and all rows of a name agree whether
 // envoyproxy/ratelimit has the field.
 func TestRowsOfOneNameDiffer(t *testing.T) {
-	if len(fields) > maxFields {
-		t.Fatalf("%d fields, at most %d fit a reader", len(fields), maxFields)
+	if len(table) > maxFields {
+		t.Fatalf("%d fields, at most %d fit a reader", len(table), maxFields)
 	}
 	for name, rows := range byName {
 		seen := map[place]bool{}
 		for _, i := range rows {
-			f := &fields[i]
-			if seen[f.in] || f.own != fields[rows[0]].own {
+			f := &table[i]
+			if seen[f.in] || f.own != table[rows[0]].own {
 				t.Errorf("%s stands twice in %s, or is our own in one place only", name, f.in)
 			}
 			seen[f.in] = true

@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -35,14 +37,55 @@ func Dump(t *descriptors.Tree) string {
 	return strings.Join(lines, "")
 }
 
+// printOwn prints the fields of a limit that envoyproxy/ratelimit lacks, unless they
+// are as in a limit without them.
 func printOwn(l *descriptors.Limit) string {
 	var b strings.Builder
-	for i := range fields {
-		if f := &fields[i]; f.print != nil {
-			if text := f.print(l); text != "" {
-				fmt.Fprintf(&b, ", %s: %s", f.name, text)
+	t, plain := target{limit: written(l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}}}
+	for i := range table {
+		if f := &table[i]; f.in == inLimit && f.own {
+			if text := f.Type.Append(nil, t); !bytes.Equal(text, f.Type.Append(nil, plain)) {
+				fmt.Fprintf(&b, ", %s: %s", f.Name, text)
 			}
 		}
 	}
 	return b.String()
+}
+
+// written is a limit as its rule says it.
+func written(l *descriptors.Limit) *limit {
+	return &limit{Limit: *l, spec: l.Spec, unit: l.Unit.String()}
+}
+
+// contents implements [descriptors.Contents].
+func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
+	if n == nil {
+		return appendFields(b, inFile, target{file: &file{domain: d.Name, charge: &d.Charge, onError: d.Default.OnError}})
+	}
+	own := descriptor{Descriptor: n.Descriptor}
+	if n.Rule == nil {
+		return appendFields(b, inDescriptor, target{descriptor: &own})
+	}
+	own.rule = *n.Rule
+	b = appendFields(b, inDescriptor, target{descriptor: &own})
+	if r := n.Rule; r.Unlimited {
+		l := limit{unlimited: true, spec: algorithms.Spec{Requests: r.Requests}, Limit: descriptors.Limit{Name: r.Name, Replaces: r.Replaces}}
+		b = appendFields(b, inLimit, target{limit: &l})
+	}
+	for i := range n.Rule.Limits {
+		l := written(&n.Rule.Limits[i])
+		l.spec.Burst = l.WrittenBurst
+		b = appendFields(b, inLimit, target{limit: l})
+	}
+	return b
+}
+
+// appendFields appends the names and values of the fields of a place to b.
+func appendFields(b []byte, where place, t target) []byte {
+	for i := range table {
+		if f := &table[i]; f.in == where && f.Type.Append != nil {
+			b = f.Type.Append(append(append(append(b, ' '), f.Name...), '='), t)
+		}
+	}
+	return b
 }

@@ -1,11 +1,11 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"example.org/rls/internal/fields"
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -28,10 +28,21 @@ func (p place) String() string {
 	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease"}[p]
 }
 
+// target is where the fields of a mapping are written to, and the reader that reads
+// it. Which of the other members is set depends on the mapping's place.
+type target struct {
+	*reader
+	file       *file
+	descriptor *descriptor
+	limit      *limit
+	replaced   *replaced
+	lease      *algorithms.Lease
+}
+
 // field is one key of the rule language in one place.
 type field struct {
-	name string
-	in   place
+	row
+	in place
 	// own fields are unknown to envoyproxy/ratelimit. In a place where they
 	// have no meaning they are a problem; the other fields are ignored there,
 	// as envoyproxy/ratelimit ignores them.
@@ -39,153 +50,128 @@ type field struct {
 	// lacking says that the messages of a control plane have no such field, so
 	// that it travels in metadata.rls.
 	lacking bool
-	value   setter
-	// print writes the field for /rlconfig; "" leaves it out. Fields without
-	// print are part of the line that envoyproxy/ratelimit prints, or of none.
-	print func(*descriptors.Limit) string
-
-	// For docs/rules.md.
-	def, what, catch string
+	// free says that any value will do; its keys are not keys of the language.
+	free bool
 }
+
+type row = fields.Field[target]
 
 // maxFields is the greatest number of fields.
 const maxFields = 64
 
 var (
-	fields []field
+	table  []field
 	byName = map[string][]int{} // the indices of fields with that name
 )
 
-// Setters read fields themselves, so the table is made in init: an initializer
-// of a variable must not refer to the variable.
+// Types read fields themselves, so the table is made in init: an initializer of a
+// variable must not refer to the variable.
 func init() {
-	fields = language()
-	for i := range fields {
-		byName[fields[i].name] = append(byName[fields[i].name], i)
+	table = language()
+	for i := range table {
+		byName[table[i].Name] = append(byName[table[i].Name], i)
 	}
 }
 
 // language is the table of fields. Reading, suggestions, messages, /rlconfig, the
-// JSON Schema and the tables of docs/rules.md follow from it.
+// hash of rules, the JSON Schema and the tables of docs/rules.md follow from it.
 func language() []field {
 	return []field{
-		{name: "domain", in: inFile, value: required(func(t target) *string { return &t.file.domain }),
-			what:  "the name that Envoy asks with",
-			catch: "required. Two files with one domain are an error unless `MERGE_DOMAIN_CONFIG` is set"},
-		{name: "descriptors", in: inFile, value: listOfDescriptors,
-			what:  "the rules",
-			catch: "each pair of key and value may be listed once per level"},
-		{name: "charge", in: inFile, own: true, lacking: true, value: charge, def: "`always`",
-			what:  "`always`: a denied request is charged to all its limits. `admitted`: a request is decided as a whole and charged only if no enforced limit denies it",
-			catch: "`admitted` needs one atomic step over all counters. On a cluster a charge is given back after a denial, and other requests may be denied for a moment"},
-		{name: "on_error", in: inFile, own: true, lacking: true, value: policy(func(t target) *descriptors.Policy { return &t.file.onError }), def: "`ON_ERROR`, which is `error`",
-			what:  "`on_error` of the domain's limits that have none, and of overrides without a rule",
-			catch: "a control plane cannot send it: set it in `rate_limit`, or set `ON_ERROR`"},
+		{in: inFile, row: row{Name: "domain", Required: true, Type: fields.At(required, func(t target) *string { return &t.file.domain }),
+			What: "the name that Envoy asks with",
+			Note: "required. Two files with one domain are an error unless `MERGE_DOMAIN_CONFIG` is set"}},
+		{in: inFile, row: row{Name: "descriptors", Type: listOfDescriptors,
+			What: "the rules",
+			Note: "each pair of key and value may be listed once per level"}},
+		{in: inFile, own: true, lacking: true, row: row{Name: "charge", Type: fields.At(charge, func(t target) *descriptors.Charge { return t.file.ownCharge() }), Default: "`always`",
+			What: "`always`: a denied request is charged to all its limits. `admitted`: a request is decided as a whole and charged only if no enforced limit denies it",
+			Note: "`admitted` needs one atomic step over all counters. On a cluster a charge is given back after a denial, and other requests may be denied for a moment"}},
+		{in: inFile, own: true, lacking: true, row: row{Name: "on_error", Type: fields.At(policy, func(t target) *descriptors.Policy { return &t.file.onError }), Default: "`ON_ERROR`, which is `error`",
+			What: "`on_error` of the domain's limits that have none, and of overrides without a rule",
+			Note: "a control plane cannot send it: set it in `rate_limit`, or set `ON_ERROR`"}},
 
-		{name: "key", in: inDescriptor, value: required(func(t target) *string { return &t.descriptor.Key }),
-			what:  "the entry's key",
-			catch: "required. A `*` matches any text; the descriptor then ranks as a wildcard"},
-		{name: "value", in: inDescriptor, value: text(func(t target) *string { return &t.descriptor.Value }),
-			what:  "the entry's value. Without it the descriptor matches any value and counts each value for itself",
-			catch: "numbers with a fraction must be quoted (`\"1.5\"`), as in the reference; `010` and `yes` keep their text"},
-		{name: "descriptors", in: inDescriptor, value: listOfDescriptors,
-			what:  "the descriptors for the request's next entry, at most 1,000 levels deep",
-			catch: "a limit here does not apply to requests with fewer entries"},
-		{name: "rate_limit", in: inDescriptor, value: oneLimit, def: "no limit",
-			what:  "the limit",
-			catch: "`null` is no limit"},
-		{name: "rate_limits", in: inDescriptor, own: true, lacking: true, value: limits,
-			what:  "several limits; a request must pass all of them, for example a burst and a long-term rate. If one denies, the others are not charged, whatever `charge` says",
-			catch: "not together with `rate_limit`. Two limits with the same strategy and window would share a counter and are an error"},
-		{name: "shadow_mode", in: inDescriptor, value: boolean(func(t target) *bool { return &t.descriptor.rule.Shadow }),
-			what:  "count and report, but never deny, to try a limit out",
-			catch: "`x-ratelimit-*` of Envoy show the limit, other headers do not, and it keeps no other limit from being charged"},
-		{name: "quota_mode", in: inDescriptor, value: boolean(func(t target) *bool { return &t.descriptor.rule.Quota }),
-			what:  "descriptors in quota mode deny a request together, when all of them are over",
-			catch: "a limit that is replaced does not count; `QUOTA_MODE=true` puts every descriptor in quota mode"},
-		{name: "share_threshold", in: inDescriptor, lacking: true, value: boolean(func(t target) *bool { return &t.descriptor.Shared }),
-			what:  "all values that match the wildcard share one counter, such as `/static/*` as a whole",
-			catch: "needs a wildcard"},
-		{name: "detailed_metric", in: inDescriptor, value: boolean(func(t target) *bool { return &t.descriptor.rule.DetailedMetric }),
-			what:  "the request's own keys and values name the metric",
-			catch: "each value makes a series. `METRICS_MAX_SERIES` caps them"},
-		{name: "value_to_metric", in: inDescriptor, lacking: true, value: boolean(func(t target) *bool { return &t.descriptor.ValueToMetric }),
-			what:  "this entry's value names the metric, where the rule has a wildcard or no value",
-			catch: "as above. With `share_threshold` the pattern stands there instead"},
-		{name: "metadata", in: inDescriptor, value: metadata,
-			what:  "goes back to Envoy with the decision, for access logs and other filters",
-			catch: "any YAML that JSON can hold"},
+		{in: inDescriptor, row: row{Name: "key", Required: true, Type: fields.At(required, func(t target) *string { return &t.descriptor.Key }),
+			What: "the entry's key",
+			Note: "required. A `*` matches any text; the descriptor then ranks as a wildcard"}},
+		{in: inDescriptor, row: row{Name: "value", Type: fields.At(text, func(t target) *string { return &t.descriptor.Value }),
+			What: "the entry's value. Without it the descriptor matches any value and counts each value for itself",
+			Note: "numbers with a fraction must be quoted (`\"1.5\"`), as in the reference; `010` and `yes` keep their text"}},
+		{in: inDescriptor, row: row{Name: "descriptors", Type: listOfDescriptors,
+			What: "the descriptors for the request's next entry, at most 1,000 levels deep",
+			Note: "a limit here does not apply to requests with fewer entries"}},
+		{in: inDescriptor, row: row{Name: "rate_limit", Type: oneLimit, Default: "no limit",
+			What: "the limit",
+			Note: "`null` is no limit"}},
+		{in: inDescriptor, own: true, lacking: true, row: row{Name: "rate_limits", Type: limits,
+			What: "several limits; a request must pass all of them, for example a burst and a long-term rate. If one denies, the others are not charged, whatever `charge` says",
+			Note: "not together with `rate_limit`. Two limits with the same strategy and window would share a counter and are an error"}},
+		{in: inDescriptor, row: row{Name: "shadow_mode", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.rule.Shadow }),
+			What: "count and report, but never deny, to try a limit out",
+			Note: "`x-ratelimit-*` of Envoy show the limit, other headers do not, and it keeps no other limit from being charged"}},
+		{in: inDescriptor, row: row{Name: "quota_mode", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.rule.Quota }),
+			What: "descriptors in quota mode deny a request together, when all of them are over",
+			Note: "a limit that is replaced does not count; `QUOTA_MODE=true` puts every descriptor in quota mode"}},
+		{in: inDescriptor, lacking: true, row: row{Name: "share_threshold", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.Shared }),
+			What: "all values that match the wildcard share one counter, such as `/static/*` as a whole",
+			Note: "needs a wildcard"}},
+		{in: inDescriptor, row: row{Name: "detailed_metric", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.rule.DetailedMetric }),
+			What: "the request's own keys and values name the metric",
+			Note: "each value makes a series. `METRICS_MAX_SERIES` caps them"}},
+		{in: inDescriptor, lacking: true, row: row{Name: "value_to_metric", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.ValueToMetric }),
+			What: "this entry's value names the metric, where the rule has a wildcard or no value",
+			Note: "as above. With `share_threshold` the pattern stands there instead"}},
+		{in: inDescriptor, free: true, row: row{Name: "metadata", Type: metadata,
+			What: "goes back to Envoy with the decision, for access logs and other filters",
+			Note: "any YAML that JSON can hold"}},
 
-		{name: "unit", in: inLimit, value: text(func(t target) *string { return &t.limit.unit }),
-			what:  "second, minute, hour, day, week (7 days), month (30 days) or year (365 days), in any case",
-			catch: "required. Windows follow the Unix clock: weeks start on Thursday, months not on the 1st"},
-		{name: "requests_per_unit", in: inLimit, value: count(0, func(t target) *uint32 { return &t.limit.spec.Requests }), def: "0",
-			what:  "hits per window",
-			catch: "0 denies every hit. A limit without the field gets a warning"},
-		{name: "unit_multiplier", in: inLimit, own: true, lacking: true, value: count(1, func(t target) *uint32 { return &t.limit.Multiplier }), def: "1",
-			print: func(l *descriptors.Limit) string { return unless(l.Multiplier, 1) },
-			what:  "the window is that many units, up to 10 years: 15 × minute"},
-		{name: "strategy", in: inLimit, own: true, lacking: true, value: strategy, def: "`fixed_window`, or `DEFAULT_STRATEGY`",
-			print: func(l *descriptors.Limit) string { return unless(l.Strategy, 0) },
-			what:  "how hits are counted: see [strategies](strategies.md)",
-			catch: "another strategy starts new counters; another `requests_per_unit` keeps them"},
-		{name: "burst", in: inLimit, own: true, lacking: true, value: count(1, func(t target) *uint32 { return &t.limit.spec.Burst }), def: "the strategy's",
-			print: func(l *descriptors.Limit) string { return unless(l.Burst, 0) },
-			what:  "capacity of token_bucket and leaky_bucket, tolerance of gcra, in hits: so many may come at once after a pause",
-			catch: "not for the other strategies"},
-		{name: "window", in: inLimit, own: true, lacking: true, value: fromFirstHit, def: "on the clock",
-			print: func(l *descriptors.Limit) string { return when(l.FromFirstHit, windowFromFirstHit) },
-			what:  "`from_first_hit`: a fixed window starts at the key's first hit, for lock-outs",
-			catch: "fixed_window only"},
-		{name: "extend", in: inLimit, own: true, lacking: true, value: boolean(func(t target) *bool { return &t.limit.spec.Extend }),
-			print: func(l *descriptors.Limit) string { return when(l.Extend, "true") },
-			what:  "each hit starts the window of `from_first_hit` anew, for elastic lock-outs",
-			catch: "a caller who keeps trying never gets in"},
-		{name: "max_delay", in: inLimit, own: true, lacking: true, value: duration(func(t target) *time.Duration { return &t.limit.spec.MaxDelay }), def: "deny at once",
-			print: func(l *descriptors.Limit) string { return unless(l.MaxDelay, 0) },
-			what:  "makes leaky_bucket a queue: a request waits for its turn for at most this long",
-			catch: "Envoy must wait as long: raise the timeout of its filter"},
-		{name: "on_error", in: inLimit, own: true, lacking: true, value: policy(func(t target) *descriptors.Policy { return &t.limit.OnError }), def: "the domain's",
-			print: func(l *descriptors.Limit) string { return unless(l.OnError, descriptors.PolicyError) },
-			what:  "what happens to hits while the store cannot decide: see [failure policies](failure.md)",
-			catch: "`local` needs `REPLICAS` or `REPLICAS_DNS` if several processes share the store"},
-		{name: "lease", in: inLimit, own: true, lacking: true, value: lease, def: "false",
-			print: func(l *descriptors.Limit) string { return l.Lease.String() },
-			what:  "decide the hits of hot keys from memory: a process charges the store ahead for several hits at once. `true` stands for `{share: 5%, ttl: 250ms}`. See [regions](multi-region.md)",
-			catch: "denied hits are not counted. Not with `extend` or `max_delay`; no effect in `rate_limits`, in all-or-nothing requests and in the memory backend"},
-		{name: "unlimited", in: inLimit, value: boolean(func(t target) *bool { return &t.limit.unlimited }),
-			what:  "no limit, for exceptions",
-			catch: "without `unit`, and only in `rate_limit`"},
-		{name: "name", in: inLimit, value: text(func(t target) *string { return &t.limit.Name }),
-			what: "the name that `replaces` of other limits refers to"},
-		{name: "replaces", in: inLimit, value: listOfReplaces,
-			what:  "the limits that do not count in requests that match this limit, too: `[{name: …}]`",
-			catch: "holds also when this limit is unlimited or in shadow mode. Two limits that replace each other leave neither"},
+		{in: inLimit, row: row{Name: "unit", Type: fields.At(text, func(t target) *string { return &t.limit.unit }),
+			What: "second, minute, hour, day, week (7 days), month (30 days) or year (365 days), in any case",
+			Note: "required. Windows follow the Unix clock: weeks start on Thursday, months not on the 1st"}},
+		{in: inLimit, row: row{Name: "requests_per_unit", Type: fields.At(count(0), func(t target) *uint32 { return &t.limit.spec.Requests }), Default: "0",
+			What: "hits per window",
+			Note: "0 denies every hit. A limit without the field gets a warning"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "unit_multiplier", Type: fields.At(count(1), func(t target) *uint32 { return &t.limit.Multiplier }), Default: "1",
+			What: "the window is that many units, up to 10 years: 15 × minute"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "strategy", Type: fields.At(strategy, func(t target) *algorithms.Strategy { return &t.limit.spec.Strategy }), Default: "`fixed_window`, or `DEFAULT_STRATEGY`",
+			What: "how hits are counted: see [strategies](strategies.md)",
+			Note: "another strategy starts new counters; another `requests_per_unit` keeps them"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "burst", Type: fields.At(count(1), func(t target) *uint32 { return &t.limit.spec.Burst }), Default: "the strategy's",
+			What: "capacity of token_bucket and leaky_bucket, tolerance of gcra, in hits: so many may come at once after a pause",
+			Note: "not for the other strategies"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "window", Type: fields.At(fromFirstHit, func(t target) *bool { return &t.limit.spec.FromFirstHit }), Default: "on the clock",
+			What: "`from_first_hit`: a fixed window starts at the key's first hit, for lock-outs",
+			Note: "fixed_window only"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "extend", Type: fields.At(boolean, func(t target) *bool { return &t.limit.spec.Extend }),
+			What: "each hit starts the window of `from_first_hit` anew, for elastic lock-outs",
+			Note: "a caller who keeps trying never gets in"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "max_delay", Type: fields.At(duration, func(t target) *time.Duration { return &t.limit.spec.MaxDelay }), Default: "deny at once",
+			What: "makes leaky_bucket a queue: a request waits for its turn for at most this long",
+			Note: "Envoy must wait as long: raise the timeout of its filter"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "on_error", Type: fields.At(policy, func(t target) *descriptors.Policy { return &t.limit.OnError }), Default: "the domain's",
+			What: "what happens to hits while the store cannot decide: see [failure policies](failure.md)",
+			Note: "`local` needs `REPLICAS` or `REPLICAS_DNS` if several processes share the store"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "lease", Type: lease, Default: "false",
+			What: "decide the hits of hot keys from memory: a process charges the store ahead for several hits at once. `true` stands for `{share: 5%, ttl: 250ms}`. See [regions](multi-region.md)",
+			Note: "denied hits are not counted. Not with `extend` or `max_delay`; no effect in `rate_limits`, in all-or-nothing requests and in the memory backend"}},
+		{in: inLimit, row: row{Name: "unlimited", Type: fields.At(boolean, func(t target) *bool { return &t.limit.unlimited }),
+			What: "no limit, for exceptions",
+			Note: "without `unit`, and only in `rate_limit`"}},
+		{in: inLimit, row: row{Name: "name", Type: fields.At(text, func(t target) *string { return &t.limit.Name }),
+			What: "the name that `replaces` of other limits refers to"}},
+		{in: inLimit, row: row{Name: "replaces", Type: listOfReplaces,
+			What: "the limits that do not count in requests that match this limit, too: `[{name: …}]`",
+			Note: "holds also when this limit is unlimited or in shadow mode. Two limits that replace each other leave neither"}},
 
-		{name: "name", in: inReplaces, value: required(func(t target) *string { return &t.replaced.name }),
-			what: "the `name` of another limit"},
+		{in: inReplaces, row: row{Name: "name", Required: true, Type: fields.At(required, func(t target) *string { return &t.replaced.name }),
+			What: "the `name` of another limit"}},
 
-		{name: "share", in: inLease, own: true, value: percent(func(t target) *algorithms.Percent { return &t.lease.Share }), def: "5%",
-			what:  "the part of `burst`, or of `requests_per_unit` where the strategy has no burst, that one process may hold at most",
-			catch: "at least one hit, at most 50%"},
-		{name: "ttl", in: inLease, own: true, value: duration(func(t target) *time.Duration { return &t.lease.TTL }), def: "250ms",
-			what:  "how long a process may hold hits unused",
-			catch: "10ms to 10s, and a few times the round trip to the store"},
+		{in: inLease, own: true, row: row{Name: "share", Type: fields.At(percent, func(t target) *algorithms.Percent { return &t.lease.Share }), Default: "5%",
+			What: "the part of `burst`, or of `requests_per_unit` where the strategy has no burst, that one process may hold at most",
+			Note: "at least one hit, at most 50%"}},
+		{in: inLease, own: true, row: row{Name: "ttl", Type: fields.At(duration, func(t target) *time.Duration { return &t.lease.TTL }), Default: "250ms",
+			What: "how long a process may hold hits unused",
+			Note: "10ms to 10s, and a few times the round trip to the store"}},
 	}
-}
-
-func unless[T comparable](v, def T) string {
-	if v == def {
-		return ""
-	}
-	return fmt.Sprint(v)
-}
-
-func when(is bool, text string) string {
-	if is {
-		return text
-	}
-	return ""
 }
 
 // lookup finds the field with that name, in the place if it stands there and
@@ -193,7 +179,7 @@ func when(is bool, text string) string {
 func lookup(name string, where place) (i int, known bool) {
 	all := byName[name]
 	for _, i := range all {
-		if fields[i].in == where {
+		if table[i].in == where {
 			return i, true
 		}
 	}
@@ -207,7 +193,7 @@ func lookup(name string, where place) (i int, known bool) {
 func homes(name string) string {
 	var places []string
 	for _, i := range byName[name] {
-		places = append(places, fields[i].in.String())
+		places = append(places, table[i].in.String())
 	}
 	return strings.Join(places, " or ")
 }
@@ -215,9 +201,9 @@ func homes(name string) string {
 // names lists the fields that fit, each once.
 func names(fits func(*field) bool) []string {
 	var list []string
-	for i := range fields {
-		if f := &fields[i]; fits(f) && !slices.Contains(list, f.name) {
-			list = append(list, f.name)
+	for i := range table {
+		if f := &table[i]; fits(f) && !slices.Contains(list, f.Name) {
+			list = append(list, f.Name)
 		}
 	}
 	return list

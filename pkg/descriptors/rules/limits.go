@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -41,11 +42,11 @@ func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
 		l := &several[i]
 		r.checkReplaces(l)
 		if l.unlimited {
-			r.problem(l.from.at("unlimited"), join(l.path, "unlimited"), "belongs into rate_limit: an unlimited descriptor has no list of limits")
+			r.problemOf(l, "unlimited", "belongs into rate_limit: an unlimited descriptor has no list of limits")
 			continue
 		}
 		if l.spec.Lease != (algorithms.Lease{}) && len(several) > 1 {
-			r.warn(l.from.at("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
+			r.warn(l.from.Position("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
 		}
 		limit, ok := r.compile(l, several)
 		if !ok {
@@ -53,7 +54,7 @@ func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
 		}
 		for _, other := range compiled {
 			if sameCounter(limit.Spec, other.Spec) {
-				r.problem(l.from.At, l.path, "has the strategy and window of %q before it and would share its counter; keep the stricter one or change the window", rate(&other))
+				r.ProblemOf(l.path, l.from.At, "has the strategy and window of %q before it and would share its counter; keep the stricter one or change the window", rate(&other))
 			}
 		}
 		compiled = append(compiled, limit)
@@ -83,25 +84,25 @@ func (r *reader) checkReplaces(l *limit) {
 		path := fmt.Sprintf("%s.replaces[%d].name", l.path, i)
 		switch re.name {
 		case "":
-			r.problem(re.at, path, "must not be empty; it is the name of another limit")
+			r.ProblemOf(path, re.at, "must not be empty; it is the name of another limit")
 		case l.Name:
-			r.problem(re.at, path, "a limit cannot replace itself (%q)", l.Name)
+			r.ProblemOf(path, re.at, "a limit cannot replace itself (%q)", l.Name)
 		}
 	}
 }
 
 // checkUnlimited refuses the fields that an unlimited rate_limit cannot have.
 func (r *reader) checkUnlimited(l *limit) {
-	for i := range fields {
-		f := &fields[i]
-		if f.in != inLimit || !l.from.has(f.name) {
+	for i := range table {
+		f := &table[i]
+		if f.in != inLimit || !l.from.Has(f.Name) {
 			continue
 		}
-		at, path := l.from.at(f.name), join(l.path, f.name)
+		at, path := l.from.Position(f.Name), join(l.path, f.Name)
 		switch {
-		case f.name == "unit" && descriptors.ParseUnit(l.unit).Valid(), f.own:
-			r.problem(at, path, "must not be given with unlimited: true")
-		case f.name == "unit", f.name == "requests_per_unit":
+		case f.Name == "unit" && descriptors.ParseUnit(l.unit).Valid(), f.own:
+			r.ProblemOf(path, at, "must not be given with unlimited: true")
+		case f.Name == "unit", f.Name == "requests_per_unit":
 			r.warn(at, path, "has no meaning with unlimited: true and is ignored")
 		}
 	}
@@ -111,23 +112,23 @@ func (r *reader) checkUnlimited(l *limit) {
 // decided. It returns false when that is not possible, which is reported.
 func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	unit := descriptors.ParseUnit(l.unit)
-	if !unit.Valid() && !l.from.has("unit") {
+	if !unit.Valid() && !l.from.Has("unit") {
 		if !l.wrong {
-			r.problem(l.from.At, join(l.path, "unit"), "is missing; one of %s", strings.Join(descriptors.UnitNames(), ", "))
+			r.problemOf(l, "unit", "is missing; one of %s", strings.Join(descriptors.UnitNames(), ", "))
 		}
 		return descriptors.Limit{}, false
 	}
-	if _, v := l.from.pair("unit"); !unit.Valid() && v.Kind != List && v.Kind != Map {
-		r.problem(v.At, join(l.path, "unit"), "unknown unit %q%s", l.unit, spelling.Suggest(l.unit, descriptors.UnitNames()))
+	if _, v := l.from.Pair("unit"); !unit.Valid() && v.Kind != document.List && v.Kind != document.Map {
+		r.problemOf(l, "unit", "unknown unit %q%s", l.unit, spelling.Suggest(l.unit, descriptors.UnitNames()))
 	}
 	if !unit.Valid() || l.wrong {
 		return descriptors.Limit{}, false
 	}
-	if !l.from.has("requests_per_unit") {
+	if !l.from.Has("requests_per_unit") {
 		r.warn(l.from.At, join(l.path, "requests_per_unit"), "is missing, which means 0: every request is denied")
 	}
-	if most := algorithms.MaxWindow / unit.Duration(); time.Duration(l.Multiplier) > most {
-		r.problem(l.from.at("unit_multiplier"), join(l.path, "unit_multiplier"), "must be at most %d for the unit %s: a window is at most 10 years", most, strings.ToLower(unit.String()))
+	if longest := algorithms.MaxWindow / unit.Duration(); time.Duration(l.Multiplier) > longest {
+		r.problemOf(l, "unit_multiplier", "must be at most %d for the unit %s: a window is at most 10 years", longest, strings.ToLower(unit.String()))
 		return descriptors.Limit{}, false
 	}
 	spec := l.spec
@@ -144,14 +145,19 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	return compiled, true
 }
 
+// problemOf reports a fault of the key name of l.
+func (r *reader) problemOf(l *limit, name, format string, args ...any) {
+	r.ProblemOf(join(l.path, name), l.from.Position(name), format, args...)
+}
+
 // specProblem gives the error of a strategy its place.
 func (r *reader) specProblem(l *limit, err error) {
 	var spec *algorithms.SpecError
 	if !errors.As(err, &spec) {
-		r.problem(l.from.At, l.path, "%v", err)
+		r.ProblemOf(l.path, l.from.At, "%v", err)
 		return
 	}
-	r.problem(l.from.at(spec.Field), join(l.path, spec.Field), "%s", spec.Message)
+	r.problemOf(l, spec.Field, "%s", spec.Message)
 }
 
 // limitCache lets rules with the same limit share it.

@@ -7,13 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/descriptors"
 )
 
 // Lint is the name of a warning about rules that have a meaning, though hardly the
 // one that their author had in mind.
-type Lint string
+type Lint = document.Lint
 
 // The lints. docs/rules.md says when each of them warns.
 const (
@@ -31,16 +32,16 @@ const (
 const longShadow = 30 * 24 * time.Hour
 
 func (r *reader) lint(name Lint, at descriptors.Position, path, format string, args ...any) {
-	r.warnings = append(r.warnings, Problem{at, path, fmt.Sprintf(format, args...), name})
+	r.warnings = append(r.warnings, Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...), Lint: name})
 }
 
 // lintDescriptor warns of what can be seen in one descriptor. v is the mapping
 // that d was read from.
-func (r *reader) lintDescriptor(v *Value, d *descriptor) {
-	if name, value := v.pair("value"); value != nil {
+func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
+	if name, value := v.Pair("value"); value != nil {
 		r.lintValue(name, value)
 	}
-	if !v.has("rate_limit") && !v.has("rate_limits") && len(d.below) == 0 {
+	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.below) == 0 {
 		r.lint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
 	}
 	if d.Rule != nil && len(d.Rule.Limits) == len(d.several) {
@@ -51,11 +52,11 @@ func (r *reader) lintDescriptor(v *Value, d *descriptor) {
 	}
 }
 
-func (r *reader) lintValue(name, value *Value) {
+func (r *reader) lintValue(name, value *document.Value) {
 	switch {
-	case value.Text == "" && (value.Kind == String || value.Kind == Null):
+	case value.Text == "" && (value.Kind == document.String || value.Kind == document.Null):
 		r.lint(EmptyValue, name.At, "value", "is empty and matches any value, as if the key were not there; remove the key (rls check --fix does), or write the value")
-	case value.Kind == String:
+	case value.Kind == document.String:
 		if sign := regexpSign(value.Text); sign != "" {
 			r.lint(RegexpValue, value.At, "value", "%q looks like a regular expression (%s) and is compared as text, in which only * has a meaning: any text%s", value.Text, sign, asPattern(value.Text))
 		}
@@ -88,15 +89,15 @@ func alike(a, b *descriptors.Limit) bool {
 
 // lintShadow warns of a descriptor in shadow mode for which a comment gives a date
 // long ago.
-func (r *reader) lintShadow(v *Value) {
-	shadow, _ := v.pair("shadow_mode")
-	key, _ := v.pair("key")
+func (r *reader) lintShadow(v *document.Value) {
+	shadow, _ := v.Pair("shadow_mode")
+	key, _ := v.Pair("key")
 	if shadow == nil || key == nil {
 		return
 	}
-	since, known := r.file.ShadowSince[shadow.At.Line]
+	since, known := r.source.ShadowSince[shadow.At.Line]
 	if !known {
-		since, known = r.file.ShadowSince[key.At.Line]
+		since, known = r.source.ShadowSince[key.At.Line]
 	}
 	if age := r.opts.Lint.Sub(since); known && age >= longShadow+24*time.Hour {
 		r.lint(OldShadow, shadow.At, "shadow_mode", "in shadow mode since %s, %d days: remove shadow_mode so that the limit denies, remove the rule, or write a new date in the comment", since.Format(time.DateOnly), age/(24*time.Hour))
@@ -111,7 +112,7 @@ func (c *compiler) lintTree() (warnings Problems) {
 			if !n.HasWildcard() {
 				what = "goes before a key without a value and matches every value, also none; remove one of the two"
 			}
-			warnings = append(warnings, Problem{n.Pos, "", fmt.Sprintf("can never match: %s of %s %s", name(first.Entry), first.Pos, what), Unreachable})
+			warnings = append(warnings, Problem{Position: n.Pos, Message: fmt.Sprintf("can never match: %s of %s %s", name(first.Entry), first.Pos, what), Lint: Unreachable})
 		}
 	}
 	for _, d := range c.domains {
@@ -120,8 +121,8 @@ func (c *compiler) lintTree() (warnings Problems) {
 	return warnings
 }
 
-// mostCompared bounds the names that are compared to find one that is spelt alike.
-const mostCompared = 100_000
+// maxCompared bounds the names that are compared to find one that is spelt alike.
+const maxCompared = 100_000
 
 // lintReplaces returns warnings of names in replaces that no limit of the domain has.
 func (d *domain) lintReplaces() (warnings Problems) {
@@ -138,12 +139,15 @@ func (d *domain) lintReplaces() (warnings Problems) {
 				continue
 			}
 			advice := "; give it to the limit that is meant, or remove this item"
-			if compared += len(sorted); compared <= mostCompared {
+			if compared += len(sorted); compared <= maxCompared {
 				if nearest := spelling.Nearest(re.name, sorted); nearest != "" {
 					advice = fmt.Sprintf("; did you mean %q?", nearest)
 				}
 			}
-			warnings = append(warnings, Problem{re.at, fmt.Sprintf("%s.replaces[%d].name", l.path, i), fmt.Sprintf("no limit of domain %q has the name %q", d.Name, re.name) + advice, UnknownReplaces})
+			warnings = append(warnings, Problem{
+				Position: re.at, Field: fmt.Sprintf("%s.replaces[%d].name", l.path, i), Lint: UnknownReplaces,
+				Message: fmt.Sprintf("no limit of domain %q has the name %q", d.Name, re.name) + advice,
+			})
 		}
 	})
 	return warnings

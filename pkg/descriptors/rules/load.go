@@ -7,7 +7,7 @@
 // be right, and that rules mean the same wherever they come from.
 //
 // A key of the language is one row of the table in fields.go. Reading, messages,
-// suggestions, [Dump], [NewSchema] and docs/rules.md follow from that row.
+// suggestions, [Dump], hashes, [NewSchema] and docs/rules.md follow from that row.
 package rules
 
 import (
@@ -62,22 +62,22 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	cache := limitCache{}
 	var warnings Problems
 	for _, f := range files {
-		r := reader{opts: &opts, file: f, limits: cache}
+		r := reader{opts: &opts, source: f, limits: cache}
 		written := r.read()
-		c.problems = append(c.problems, r.problems...)
+		c.problems = append(c.problems, r.Problems...)
 		warnings = append(warnings, r.warnings...)
 		if !(written.wrong && opts.SkipWrong) {
 			c.file(&written)
 		}
 	}
-	c.problems.sort()
+	c.problems.Sort()
 	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0) {
 		return nil, nil, c.problems
 	}
 	tree := c.tree()
 	warnings = append(warnings, c.policies(tree)...)
 	warnings = append(warnings, c.lintTree()...)
-	warnings.sort()
+	warnings.Sort()
 	warnings = slices.Compact(warnings) // of values that aliases repeat
 	if len(c.problems) > 0 {
 		return tree, warnings, c.problems
@@ -114,7 +114,7 @@ func (c *compiler) tree() *descriptors.Tree {
 	for _, d := range c.domains {
 		domains = append(domains, &d.Domain)
 	}
-	return descriptors.NewTree(domains...)
+	return descriptors.NewTree(contents, domains...)
 }
 
 func (c *compiler) file(f *file) {

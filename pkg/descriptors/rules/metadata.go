@@ -3,70 +3,84 @@ package rules
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"example.org/rls/internal/document"
+	"example.org/rls/internal/fields"
 )
 
 // metadata reads a descriptor's metadata: any mapping whose values
 // structpb.NewStruct takes. A repeated metadata adds to the one before it.
-var metadata = setter{typ: "a mapping", schema: metadataSchema, free: true, set: func(r *reader, t target, v *Value, path string) {
-	into := &t.descriptor.rule.Metadata
-	switch {
-	case v.Kind == Null:
-		*into = nil
-	case v.Kind != Map:
-		r.problem(v.At, path, "must be a mapping, not %s", v.describe())
-	case len(v.Content) > 0:
-		if *into == nil {
-			*into = make(map[string]any, len(v.Content)/2)
-		}
-		// At the top, keys are named by their text: yes is "yes".
-		r.metadataMap(v, path, *into, 1, func(key *Value) string {
-			if key.Kind == Null {
-				return ""
+var metadata = fields.Type[target]{
+	Name: "a mapping", Schema: Schema{"type": []string{"object", "null"}},
+	Set: func(r *fields.Reader, t target, v *document.Value) {
+		into := &t.descriptor.rule.Metadata
+		switch {
+		case v.Kind == document.Null:
+			*into = nil
+		case v.Kind != document.Map:
+			r.Problem(v.At, "must be a mapping, not %s", v.Describe())
+		case len(v.Content) > 0:
+			if *into == nil {
+				*into = make(map[string]any, len(v.Content)/2)
 			}
-			return key.Text
-		})
-	}
-}}
+			// At the top, keys are named by their text: yes is "yes".
+			t.metadataMap(v, *into, 1, func(key *document.Value) string {
+				if key.Kind == document.Null {
+					return ""
+				}
+				return key.Text
+			})
+		}
+	},
+	// fmt sorts the keys of a map.
+	Append: func(b []byte, t target) []byte { return fmt.Append(b, t.descriptor.rule.Metadata) },
+}
 
-func (r *reader) metadataMap(v *Value, path string, into map[string]any, depth int, name func(*Value) string) {
+func (r *reader) metadataMap(v *document.Value, into map[string]any, depth int, name func(*document.Value) string) {
 	for i := 0; i < len(v.Content); i += 2 {
 		key := &v.Content[i]
-		if key.Kind == List || key.Kind == Map {
-			r.problem(key.At, path, "a key must be a scalar, not %s", key.describe())
+		if key.Kind == document.List || key.Kind == document.Map {
+			r.Problem(key.At, "a key must be a scalar, not %s", key.Describe())
 			continue
 		}
-		r.metadataScalar(key, path)
-		into[name(key)] = r.metadataValue(&v.Content[i+1], join(path, key.Text), depth+1)
+		r.metadataScalar(key)
+		r.Enter(key.Text)
+		into[name(key)] = r.metadataValue(&v.Content[i+1], depth+1)
+		r.Leave()
 	}
 }
 
-func (r *reader) metadataValue(v *Value, path string, depth int) any {
+func (r *reader) metadataValue(v *document.Value, depth int) any {
 	if depth > MaxDepth {
-		r.problem(v.At, "metadata", "values stand more than %d deep in each other", MaxDepth)
+		r.Detached(func() {
+			r.ProblemOf("metadata", v.At, "values stand more than %d deep in each other", MaxDepth)
+		})
 		return nil
 	}
 	switch v.Kind {
-	case Map:
+	case document.Map:
 		m := make(map[string]any, len(v.Content)/2)
 		// Below the top, keys are named by their meaning: yes is "true".
-		r.metadataMap(v, path, m, depth, func(key *Value) string { return fmt.Sprint(key.meaning()) })
+		r.metadataMap(v, m, depth, func(key *document.Value) string { return fmt.Sprint(key.Meaning()) })
 		return m
-	case List:
+	case document.List:
 		list := make([]any, len(v.Content))
 		for i := range v.Content {
-			list[i] = r.metadataValue(&v.Content[i], fmt.Sprintf("%s[%d]", path, i), depth+1)
+			r.EnterItem(i)
+			list[i] = r.metadataValue(&v.Content[i], depth+1)
+			r.Leave()
 		}
 		return list
 	}
-	return r.metadataScalar(v, path)
+	return r.metadataScalar(v)
 }
 
-func (r *reader) metadataScalar(v *Value, path string) any {
+func (r *reader) metadataScalar(v *document.Value) any {
 	switch {
-	case v.Kind == Wrong:
-		r.problem(v.At, path, "%s", v.Text)
-	case v.Kind == String && !utf8.ValidString(v.Text): // of !!binary; it could not be sent
-		r.problem(v.At, path, "is not valid UTF-8")
+	case v.Kind == document.Wrong:
+		r.Problem(v.At, "%s", v.Text)
+	case v.Kind == document.String && !utf8.ValidString(v.Text): // of !!binary; it could not be sent
+		r.Problem(v.At, "is not valid UTF-8")
 	}
-	return v.meaning()
+	return v.Meaning()
 }

@@ -19,7 +19,7 @@ func (c *compiler) policies(tree *descriptors.Tree) (warnings []Problem) {
 		for i := range r.Limits {
 			l := &r.Limits[i]
 			inherit(&l.OnError, d.Default.OnError)
-			if l.OnError == descriptors.PolicyLocal && (first == nil || order(r.Pos, first.Pos) < 0) {
+			if l.OnError == descriptors.PolicyLocal && (first == nil || r.Pos.Compare(first.Pos) < 0) {
 				first = r
 			}
 		}

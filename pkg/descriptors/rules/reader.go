@@ -3,6 +3,8 @@ package rules
 import (
 	"fmt"
 
+	"example.org/rls/internal/document"
+	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/turns"
 )
@@ -10,9 +12,9 @@ import (
 // reader turns the values of one file into the rules that they mean, and
 // collects their problems.
 type reader struct {
+	fields.Reader
 	opts     *Options
-	file     *File
-	problems Problems
+	source   *File
 	placed   int // how many of the problems belong to a descriptor
 	warnings Problems
 	limits   limitCache
@@ -27,31 +29,29 @@ type reader struct {
 	chargedAt descriptors.Position
 }
 
-func (r *reader) problem(at descriptors.Position, path, format string, args ...any) {
-	r.problems = append(r.problems, Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...)})
-}
-
+// warn warns of the value with that path.
 func (r *reader) warn(at descriptors.Position, path, format string, args ...any) {
 	r.warnings = append(r.warnings, Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // pair is a key of a mapping and its value.
 type pair struct {
-	id          int // the field's index in fields
-	name, value *Value
+	id          int // the field's index in the table
+	name, value *document.Value
 	overridden  bool // the same key comes again
 	merged      bool
 }
 
 // mapping reads a mapping that stands in a place and sets the fields of t in
-// the order in which they are written. path names the mapping.
-func (r *reader) mapping(v *Value, where place, path string, t target) {
+// the order in which they are written.
+func (r *reader) mapping(v *document.Value, where place, t target) {
 	r.turns.Next()
+	t.reader = r
 	var last [maxFields]int // of each field, its pair counted from 1
 	base := len(r.pairs)
 	for i := 0; i < len(v.Content); i += 2 {
 		name, value := &v.Content[i], &v.Content[i+1]
-		id, ok := r.key(name, where, path)
+		id, ok := r.key(name, where)
 		if !ok {
 			continue
 		}
@@ -60,10 +60,10 @@ func (r *reader) mapping(v *Value, where place, path string, t target) {
 			first := &r.pairs[before-1]
 			first.overridden = true
 			switch {
-			case first.value.Kind == Map && value.Kind == Map:
-				r.warn(name.At, join(path, name.Text), "the key is repeated; keys of the mapping before that this one does not have still count")
+			case first.value.Kind == document.Map && value.Kind == document.Map:
+				r.warn(name.At, r.pathOf(name), "the key is repeated; keys of the mapping before that this one does not have still count")
 			case !first.merged:
-				r.warn(name.At, join(path, name.Text), "the key is repeated; only the last one counts")
+				r.warn(name.At, r.pathOf(name), "the key is repeated; only the last one counts")
 			}
 		}
 		last[id] = len(r.pairs)
@@ -74,7 +74,9 @@ func (r *reader) mapping(v *Value, where place, path string, t target) {
 		if p.overridden {
 			r.overridden++
 		}
-		r.set(p, where, join(path, p.name.Text), t)
+		r.Enter(p.name.Text)
+		r.set(p, where, t)
+		r.Leave()
 		if p.overridden {
 			r.overridden--
 		}
@@ -82,14 +84,17 @@ func (r *reader) mapping(v *Value, where place, path string, t target) {
 	r.pairs = r.pairs[:base]
 }
 
+// pathOf is the path of a key of the mapping that is read.
+func (r *reader) pathOf(name *document.Value) string { return join(r.Path(), name.Text) }
+
 // key finds the field that a key names.
-func (r *reader) key(name *Value, where place, path string) (id int, ok bool) {
-	if name.Kind != String {
+func (r *reader) key(name *document.Value, where place) (id int, ok bool) {
+	if name.Kind != document.String {
 		switch {
-		case name.Kind == Wrong:
-			r.problem(name.At, path, "%s", name.Text)
-		case r.overridden == 0 || name.Kind == List || name.Kind == Map:
-			r.problem(name.At, path, "a key must be a string; %s is %s", name.describe(), name.Kind)
+		case name.Kind == document.Wrong:
+			r.Problem(name.At, "%s", name.Text)
+		case r.overridden == 0 || name.Kind == document.List || name.Kind == document.Map:
+			r.Problem(name.At, "a key must be a string; %s is %s", name.Describe(), name.Kind)
 		}
 		return 0, false
 	}
@@ -97,73 +102,93 @@ func (r *reader) key(name *Value, where place, path string) (id int, ok bool) {
 	switch {
 	case ok || r.overridden > 0:
 	case where == inFile && name.Text == "tests":
-		r.problem(name.At, name.Text, "unknown key; the name of a file with tests of rules must end in _test.yaml")
+		r.ProblemOf(name.Text, name.At, "unknown key; the name of a file with tests of rules must end in _test.yaml")
 	default:
-		r.problem(name.At, join(path, name.Text), "%s", unknownKey(name.Text, func(f *field) bool { return where == anywhere || f.in == where }))
+		r.ProblemOf(name.Text, name.At, "%s", unknownKey(name.Text, func(f *field) bool { return where == anywhere || f.in == where }))
 	}
 	return id, ok
 }
 
 // set sets the field of a pair, unless its value is wrong or has no meaning in
 // that place.
-func (r *reader) set(p pair, where place, path string, t target) {
-	f := &fields[p.id]
+func (r *reader) set(p pair, where place, t target) {
+	f := &table[p.id]
 	switch {
-	case !r.check(f, p.value, path):
+	case !r.check(f, p.value):
 	case f.in == where:
-		f.value.set(r, t, p.value, path)
+		f.Type.Set(&r.Reader, t, p.value)
 	case where == anywhere || r.overridden > 0:
-		r.ignored(f, p.value, path)
+		r.ignored(f, p.value)
 	case f.own:
-		r.problem(p.name.At, path, "has no meaning here; it belongs into %s", homes(f.name))
-		r.ignored(f, p.value, path)
+		r.Problem(p.name.At, "has no meaning here; it belongs into %s", homes(f.Name))
+		r.ignored(f, p.value)
 	default:
-		r.warn(p.name.At, path, "has no meaning here and is ignored; it belongs into %s", homes(f.name))
-		r.ignored(f, p.value, path)
+		r.warn(p.name.At, r.Path(), "has no meaning here and is ignored; it belongs into %s", homes(f.Name))
+		r.ignored(f, p.value)
 	}
 }
 
 // ignored checks the keys inside a value that has no meaning where it stands.
-func (r *reader) ignored(f *field, v *Value, path string) {
-	if f.value.free || r.overridden > 0 {
+func (r *reader) ignored(f *field, v *document.Value) {
+	if f.free || r.overridden > 0 {
 		return
 	}
 	switch v.Kind {
-	case Map:
-		r.mapping(v, anywhere, path, target{})
-	case List:
+	case document.Map:
+		r.mapping(v, anywhere, target{})
+	case document.List:
 		for i := range v.Content {
-			r.mapping(&v.Content[i], anywhere, path, target{})
+			r.mapping(&v.Content[i], anywhere, target{})
 		}
 	}
 }
 
 // check reports whether a value is fit for any field: lists are of mappings,
 // and numbers are whole.
-func (r *reader) check(f *field, v *Value, path string) bool {
-	if f.value.free {
+func (r *reader) check(f *field, v *document.Value) bool {
+	if f.free {
 		return true
 	}
-	before := len(r.problems)
+	before := len(r.Problems)
 	switch {
-	case v.Kind == List:
+	case v.Kind == document.List:
 		for i := range v.Content {
 			item := &v.Content[i]
-			if item.Kind != Map && !(r.overridden > 0 && item.Kind == Null) {
-				r.problem(item.At, fmt.Sprintf("%s[%d]", path, i), "must be a mapping, not %s", item.describe())
+			if item.Kind != document.Map && !(r.overridden > 0 && item.Kind == document.Null) {
+				r.EnterItem(i)
+				r.Problem(item.At, "must be a mapping, not %s", item.Describe())
+				r.Leave()
 			}
 		}
-	case v.Kind == Wrong:
-		r.problem(v.At, path, "%s", v.Text)
+	case v.Kind == document.Wrong:
+		r.Problem(v.At, "%s", v.Text)
 	case r.overridden > 0:
-	case v.Kind == Float && f.name == "requests_per_unit":
-		r.problem(v.At, path, "must be a whole number, not %s", v.Text)
-	case v.Kind == Float:
-		r.problem(v.At, path, "%s is a number with a fraction or an exponent; quote it to make it a string: %q", v.Text, v.Text)
-	case v.Kind == Uint:
-		r.problem(v.At, path, "%s is larger than any integer; quote it to make it a string: %q", v.Text, v.Text)
+	case v.Kind == document.Float && f.Name == "requests_per_unit":
+		r.Problem(v.At, "must be a whole number, not %s", v.Text)
+	case v.Kind == document.Float:
+		r.Problem(v.At, "%s is a number with a fraction or an exponent; quote it to make it a string: %q", v.Text, v.Text)
+	case v.Kind == document.Uint:
+		r.Problem(v.At, "%s is larger than any integer; quote it to make it a string: %q", v.Text, v.Text)
 	}
-	return len(r.problems) == before
+	return len(r.Problems) == before
+}
+
+// list gives the mappings of a list; null is an empty list.
+func (r *reader) list(v *document.Value) []*document.Value {
+	if v.Kind == document.Null {
+		return nil
+	}
+	if v.Kind != document.List {
+		r.Problem(v.At, "must be a list, not %s", v.Describe())
+		return nil
+	}
+	items := make([]*document.Value, 0, len(v.Content))
+	for i := range v.Content {
+		if v.Content[i].Kind == document.Map {
+			items = append(items, &v.Content[i])
+		}
+	}
+	return items
 }
 
 func join(path, name string) string {

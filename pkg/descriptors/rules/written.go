@@ -1,11 +1,38 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
+	"time"
 
+	"example.org/rls/internal/document"
+	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
+)
+
+// File is one source of rules, a file or a resource of a control plane, as data.
+type File struct {
+	Name string // for messages
+	// Root is the mapping with domain and descriptors; nil when there is none.
+	Root *document.Value
+	// Problems are the reasons why Root could not be read. Root has no meaning
+	// then.
+	Problems []Problem
+	// Warnings are of things that are odd and have a meaning.
+	Warnings []Problem
+	// FromMessage says that the rules come from a control plane's message. Such
+	// rules have the fields that the message lacks in metadata.rls.
+	FromMessage bool
+	// ShadowSince has the dates of comments "# shadow since 2026-01-31", by the line
+	// that the comment is about: its own, or the next if it stands alone.
+	ShadowSince map[int]time.Time
+}
+
+type (
+	// Problem is one thing that is wrong in the rules, and where.
+	Problem = document.Problem
+	// Problems has every problem of a load, by file, line and column.
+	Problems = document.Problems
 )
 
 // MaxDepth is how deep descriptors may stand in each other, and values of
@@ -38,13 +65,21 @@ type descriptor struct {
 type limit struct {
 	descriptors.Limit // without the fields that follow from spec and unit
 
-	path      string // rate_limit, rate_limits[2]
-	from      *Value // the mapping; of a repeated rate_limit both, joined
+	path      string          // rate_limit, rate_limits[2]
+	from      *document.Value // the mapping; of a repeated rate_limit both, joined
 	unit      string
 	spec      algorithms.Spec // without the window
 	unlimited bool
 	replaces  []replaced
 	wrong     bool // a value had no meaning, reported
+}
+
+// ownCharge is the charge that the file gives from now on.
+func (f *file) ownCharge() *descriptors.Charge {
+	if f.charge == nil {
+		f.charge = new(descriptors.Charge)
+	}
+	return f.charge
 }
 
 func newLimit() *limit {
@@ -58,53 +93,53 @@ type replaced struct {
 }
 
 // unplaced is how many problems do not belong to a descriptor that was read.
-func (r *reader) unplaced() int { return len(r.problems) - r.placed }
+func (r *reader) unplaced() int { return len(r.Problems) - r.placed }
 
 // read reads the rules of the reader's file.
 func (r *reader) read() (written file) {
 	written.onError = inherited
-	r.problems, r.warnings = append(r.problems, r.file.Problems...), append(r.warnings, r.file.Warnings...)
+	r.Problems, r.warnings = append(r.Problems, r.source.Problems...), append(r.warnings, r.source.Warnings...)
 	defer func() { written.wrong = r.unplaced() > 0 }()
-	written.domainPos = descriptors.Position{File: r.file.Name}
-	if !r.file.FromMessage {
+	written.domainPos = descriptors.Position{File: r.source.Name}
+	if !r.source.FromMessage {
 		written.domainPos.Line, written.domainPos.Column = 1, 1
 	}
-	if len(r.problems) > 0 {
+	if len(r.Problems) > 0 {
 		return written
 	}
-	if root := r.file.Root; root != nil && root.Kind != Null {
-		if root.Kind != Map {
-			r.problem(root.At, "", "must be a mapping with domain and descriptors, not %s", root.describe())
+	if root := r.source.Root; root != nil && root.Kind != document.Null {
+		if root.Kind != document.Map {
+			r.Problem(root.At, "must be a mapping with domain and descriptors, not %s", root.Describe())
 			return written
 		}
-		r.mapping(root, inFile, "", target{file: &written})
-		written.domainPos, written.onErrorPos = root.at("domain"), root.at("on_error")
+		r.mapping(root, inFile, target{file: &written})
+		written.domainPos, written.chargePos, written.onErrorPos = root.Position("domain"), root.Position("charge"), root.Position("on_error")
 		if r.charged != nil {
 			written.charge, written.chargePos = r.charged, r.chargedAt
 		}
 	}
 	if written.domain == "" {
-		r.problem(written.domainPos, "domain", "must not be empty; name the domain that Envoy's filter asks with")
+		r.ProblemOf("domain", written.domainPos, "must not be empty; name the domain that Envoy's filter asks with")
 	}
 	return written
 }
 
-var listOfDescriptors = setter{typ: "a list", schema: listSchema("descriptor"), set: func(r *reader, t target, v *Value, path string) {
-	if r.depth == MaxDepth {
-		r.problem(v.At, path, "descriptors stand more than %d deep in each other", MaxDepth)
+var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("descriptor"), Set: func(r *fields.Reader, t target, v *document.Value) {
+	if t.depth == MaxDepth {
+		r.Problem(v.At, "descriptors stand more than %d deep in each other", MaxDepth)
 		return
 	}
-	r.depth++
-	defer func() { r.depth-- }()
+	t.depth++
+	defer func() { t.depth-- }()
 	var list []descriptor
-	if items := r.list(v, path); len(items) > 0 {
+	if items := t.list(v); len(items) > 0 {
 		list = make([]descriptor, len(items))
 		for i, item := range items {
-			before := r.unplaced()
-			r.descriptor(item, &list[i])
-			own := r.unplaced() - before
+			before := t.unplaced()
+			r.Detached(func() { t.readDescriptor(item, &list[i]) })
+			own := t.unplaced() - before
 			list[i].wrong = own > 0
-			r.placed += own
+			t.placed += own
 		}
 	}
 	if t.file != nil {
@@ -114,24 +149,24 @@ var listOfDescriptors = setter{typ: "a list", schema: listSchema("descriptor"), 
 	}
 }}
 
-func (r *reader) descriptor(v *Value, d *descriptor) {
+func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	d.Pos = v.At
-	if r.file.FromMessage {
+	if r.source.FromMessage {
 		v = r.unpack(v)
 	}
-	r.mapping(v, inDescriptor, "", target{descriptor: d})
+	r.mapping(v, inDescriptor, target{descriptor: d})
 	if r.overridden > 0 {
 		return
 	}
 	if d.Key == "" {
-		r.problem(v.at("key"), "key", "must not be empty; a descriptor matches entries of one key")
+		r.ProblemOf("key", v.Position("key"), "must not be empty; a descriptor matches entries of one key")
 	}
 	if d.Shared && !d.HasWildcard() {
-		r.problem(v.at("share_threshold"), "share_threshold", "needs a wildcard: there is no * in %q", d.Entry)
+		r.ProblemOf("share_threshold", v.Position("share_threshold"), "needs a wildcard: there is no * in %q", d.Entry)
 	}
 	if d.single != nil && d.several != nil {
-		name, _ := v.pair("rate_limits")
-		r.problem(name.At, "rate_limits", "excludes rate_limit; move that into the list")
+		name, _ := v.Pair("rate_limits")
+		r.ProblemOf("rate_limits", name.At, "excludes rate_limit; move that into the list")
 	}
 	r.compileLimits(d)
 	if !r.opts.Lint.IsZero() {
@@ -139,51 +174,55 @@ func (r *reader) descriptor(v *Value, d *descriptor) {
 	}
 }
 
-var oneLimit = setter{typ: "a limit", schema: limitRef, set: func(r *reader, t target, v *Value, path string) {
+var oneLimit = fields.Type[target]{Name: "a limit", Schema: Schema{"type": []string{"object", "null"}, "$ref": "#/$defs/limit"}, Set: func(_ *fields.Reader, t target, v *document.Value) {
 	d := t.descriptor
 	// Null and NULL have always been a rate_limit without a unit.
-	if v.Kind == Null && v.Text != "Null" && v.Text != "NULL" {
+	if v.Kind == document.Null && v.Text != "Null" && v.Text != "NULL" {
 		d.single = nil
 		return
 	}
-	var earlier []Value
+	var earlier []document.Value
 	if d.single == nil {
 		d.single = newLimit()
 	} else {
 		earlier = d.single.from.Content
 	}
-	r.limit(v, path, d.single)
-	if earlier != nil && v.Kind == Map { // a repeated rate_limit adds to the one before it
+	t.readLimit(v, d.single)
+	if earlier != nil && v.Kind == document.Map { // a repeated rate_limit adds to the one before it
 		both := *v
 		both.Content = slices.Concat(earlier, v.Content)
 		d.single.from = &both
 	}
 }}
 
-var limits = setter{typ: "a list of limits", schema: limitsSchema, set: func(r *reader, t target, v *Value, path string) {
-	items := r.list(v, path)
-	if v.Kind == List && len(v.Content) == 0 {
-		r.problem(v.At, path, "must have at least one limit")
+var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type": []string{"array", "null"}, "minItems": 1, "items": Schema{
+	"type": "object", "$ref": "#/$defs/limit", "properties": Schema{"unlimited": Schema{"enum": []any{false, nil}}},
+}}, Set: func(r *fields.Reader, t target, v *document.Value) {
+	items := t.list(v)
+	if v.Kind == document.List && len(v.Content) == 0 {
+		r.Problem(v.At, "must have at least one limit")
 	}
 	t.descriptor.several = make([]limit, len(items))
 	for i, item := range items {
 		t.descriptor.several[i] = *newLimit()
-		r.limit(item, fmt.Sprintf("%s[%d]", path, i), &t.descriptor.several[i])
+		r.EnterItem(i)
+		t.readLimit(item, &t.descriptor.several[i])
+		r.Leave()
 	}
 }}
 
-func (r *reader) limit(v *Value, path string, l *limit) {
-	l.path, l.from = path, v
+func (r *reader) readLimit(v *document.Value, l *limit) {
+	l.path, l.from = r.Path(), v
 	switch v.Kind {
-	case Null:
+	case document.Null:
 		*l = *newLimit()
-		l.path, l.from = path, v
-	case Map:
-		before := len(r.problems)
-		r.mapping(v, inLimit, path, target{limit: l})
-		l.wrong = l.wrong || len(r.problems) > before
+		l.path, l.from = r.Path(), v
+	case document.Map:
+		before := len(r.Problems)
+		r.mapping(v, inLimit, target{limit: l})
+		l.wrong = l.wrong || len(r.Problems) > before
 	default:
 		l.wrong = true
-		r.problem(v.At, path, "must be a mapping, not %s", v.describe())
+		r.Problem(v.At, "must be a mapping, not %s", v.Describe())
 	}
 }

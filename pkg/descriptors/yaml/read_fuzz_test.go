@@ -9,7 +9,7 @@ import (
 
 	library "go.yaml.in/yaml/v3"
 
-	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
@@ -42,7 +42,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func compare(t *testing.T, n *library.Node, v *rules.Value) {
+func compare(t *testing.T, n *library.Node, v *document.Value) {
 	if n.Kind == library.AliasNode {
 		n = n.Alias
 	}
@@ -50,7 +50,7 @@ func compare(t *testing.T, n *library.Node, v *rules.Value) {
 		t.Fatalf("%q is at %v, want %d:%d", n.Value, v.At, n.Line, n.Column)
 	}
 	if n.Kind != library.ScalarNode {
-		if want := map[library.Kind]rules.Kind{library.MappingNode: rules.Map, library.SequenceNode: rules.List}[n.Kind]; v.Kind != want || len(v.Content) != len(n.Content) {
+		if want := map[library.Kind]document.Kind{library.MappingNode: document.Map, library.SequenceNode: document.List}[n.Kind]; v.Kind != want || len(v.Content) != len(n.Content) {
 			t.Fatalf("%s of %d, want %s of %d", v.Kind, len(v.Content), want, len(n.Content))
 		}
 		for i := range n.Content {
@@ -61,23 +61,23 @@ func compare(t *testing.T, n *library.Node, v *rules.Value) {
 	var is any
 	err := n.Decode(&is)
 	old := slices.Contains([]string{"y", "yes", "n", "no", "on", "off"}, strings.ToLower(n.Value))
-	want := rules.String
+	want := document.String
 	switch is.(type) {
 	case nil:
-		want = rules.Null
+		want = document.Null
 	case bool:
-		want = rules.Bool
+		want = document.Bool
 	case int, int64:
-		want = rules.Int
+		want = document.Int
 	case uint64:
-		want = rules.Uint
+		want = document.Uint
 	case float64:
-		want = rules.Float
+		want = document.Float
 	}
 	if err != nil {
-		want = rules.Wrong
+		want = document.Wrong
 	}
-	if v.Kind != want && !(old && v.Kind == rules.Bool) && !(v.Kind == rules.String && v.Text == n.Value && n.Tag != "" && !strings.HasPrefix(n.Tag, "!!")) && !(v.Kind == rules.String && n.Tag == "!!timestamp") {
+	if v.Kind != want && !(old && v.Kind == document.Bool) && !(v.Kind == document.String && v.Text == n.Value && n.Tag != "" && !strings.HasPrefix(n.Tag, "!!")) && !(v.Kind == document.String && n.Tag == "!!timestamp") {
 		t.Fatalf("%s %q is %s, want %s (%v)", n.Tag, n.Value, v.Kind, want, err)
 	}
 }

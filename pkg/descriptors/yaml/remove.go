@@ -7,8 +7,8 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/descriptors/rules"
 )
 
 // RemoveEmpty removes keys whose value is written "" or not at all. It returns the
@@ -69,9 +69,9 @@ func removeAll(t Text, keys []descriptors.Position) ([]byte, bool) {
 
 // without removes the pairs from v whose keys stand at these positions. It returns false if another pair
 // of the same mapping would take the place of one of them.
-func without(v *rules.Value, gone map[descriptors.Position]bool) bool {
-	var kept []rules.Value
-	for i := 0; v.Kind == rules.Map && i < len(v.Content); i += 2 {
+func without(v *document.Value, gone map[descriptors.Position]bool) bool {
+	var kept []document.Value
+	for i := 0; v.Kind == document.Map && i < len(v.Content); i += 2 {
 		key := &v.Content[i]
 		if !gone[key.At] {
 			kept = append(kept, v.Content[i], v.Content[i+1])
@@ -83,7 +83,7 @@ func without(v *rules.Value, gone map[descriptors.Position]bool) bool {
 			}
 		}
 	}
-	if v.Kind == rules.Map {
+	if v.Kind == document.Map {
 		v.Content = kept
 	} else {
 		v.Content = slices.Clone(v.Content) // aliases share it
@@ -97,8 +97,8 @@ func without(v *rules.Value, gone map[descriptors.Position]bool) bool {
 }
 
 // same reports whether two values are the same, wherever they stand.
-func same(a, b *rules.Value) bool {
-	return a.Kind == b.Kind && a.Text == b.Text && slices.EqualFunc(a.Content, b.Content, func(a, b rules.Value) bool { return same(&a, &b) })
+func same(a, b *document.Value) bool {
+	return a.Kind == b.Kind && a.Text == b.Text && slices.EqualFunc(a.Content, b.Content, func(a, b document.Value) bool { return same(&a, &b) })
 }
 
 // emptyPair is a key with an empty value, and the blanks after it.

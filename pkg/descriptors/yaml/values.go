@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/turns"
 )
@@ -77,7 +78,7 @@ func (e *expansion) extent(n *yaml.Node) extent {
 }
 
 // value turns a node into a value, aliases and merge keys (<<) resolved.
-func (r *reader) value(n *yaml.Node) rules.Value {
+func (r *reader) value(n *yaml.Node) document.Value {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 		if v, ok := r.aliased[n]; ok {
@@ -88,9 +89,9 @@ func (r *reader) value(n *yaml.Node) rules.Value {
 		return r.scalar(n)
 	}
 	r.turns.Next()
-	v := rules.Value{Kind: rules.List, At: r.at(n.Line, n.Column), Content: make([]rules.Value, 0, len(n.Content))}
+	v := document.Value{Kind: document.List, At: r.at(n.Line, n.Column), Content: make([]document.Value, 0, len(n.Content))}
 	if n.Kind == yaml.MappingNode {
-		v.Kind = rules.Map
+		v.Kind = document.Map
 		for i := 0; i < len(n.Content); i += 2 {
 			if isMerge(n.Content[i]) {
 				v.Content = r.merge(v.Content, n.Content[i], n.Content[i+1])
@@ -116,15 +117,15 @@ func isMerge(n *yaml.Node) bool {
 // merge appends the pairs that a merge key stands for. As rules have always
 // been read, the last of equal keys wins, merged or written; of a list of merged
 // mappings the first one wins.
-func (r *reader) merge(content []rules.Value, key, from *yaml.Node) []rules.Value {
+func (r *reader) merge(content []document.Value, key, from *yaml.Node) []document.Value {
 	v := r.value(from)
-	sources := []rules.Value{v}
-	if v.Kind == rules.List && from.Kind != yaml.AliasNode {
+	sources := []document.Value{v}
+	if v.Kind == document.List && from.Kind != yaml.AliasNode {
 		sources = v.Content
 	}
 	for i := len(sources) - 1; i >= 0; i-- {
-		if sources[i].Kind != rules.Map {
-			wrong := rules.Value{Kind: rules.Wrong, Text: "<< needs a mapping or a list of mappings", At: r.at(key.Line, key.Column)}
+		if sources[i].Kind != document.Map {
+			wrong := document.Value{Kind: document.Wrong, Text: "<< needs a mapping or a list of mappings", At: r.at(key.Line, key.Column)}
 			return append(content, wrong, wrong)
 		}
 		content = append(content, sources[i].Content...)
@@ -134,32 +135,32 @@ func (r *reader) merge(content []rules.Value, key, from *yaml.Node) []rules.Valu
 
 // scalar finds the meaning of a scalar. The parser has given each one a tag,
 // the written one or the one that YAML 1.2 sees in the text.
-func (r *reader) scalar(n *yaml.Node) rules.Value {
+func (r *reader) scalar(n *yaml.Node) document.Value {
 	at := r.at(n.Line, n.Column)
 	const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 	plain := n.Style&(quoted|yaml.TaggedStyle) == 0
 	if is, old := oldBooleans[n.Value]; old && (plain || n.Tag == "!!bool") {
-		return rules.Scalar(at, n.Value, is)
+		return document.Scalar(at, n.Value, is)
 	}
 	switch n.Tag {
 	case "!!null", "!!bool", "!!int", "!!float", "!!binary":
 	default:
-		return rules.Text(at, n.Value)
+		return document.Text(at, n.Value)
 	}
 	if i, err := strconv.Atoi(n.Value); err == nil && plain && n.Value[0] >= '1' { // neither a sign nor octal
-		return rules.Scalar(at, n.Value, int64(i))
+		return document.Scalar(at, n.Value, int64(i))
 	}
 	var is any
 	if err := n.Decode(&is); err != nil {
-		return rules.Value{Kind: rules.Wrong, Text: fmt.Sprintf("%q contradicts its tag %s", n.Value, n.Tag), At: at}
+		return document.Value{Kind: document.Wrong, Text: fmt.Sprintf("%q contradicts its tag %s", n.Value, n.Tag), At: at}
 	}
 	switch is := is.(type) {
 	case string: // of !!binary
-		return rules.Text(at, is)
+		return document.Text(at, is)
 	case int:
-		return rules.Scalar(at, n.Value, int64(is))
+		return document.Scalar(at, n.Value, int64(is))
 	}
-	return rules.Scalar(at, n.Value, is)
+	return document.Scalar(at, n.Value, is)
 }
 
 // oldBooleans are the booleans of YAML 1.1 that YAML 1.2 takes for strings.

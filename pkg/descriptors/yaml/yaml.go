@@ -20,6 +20,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/turns"
@@ -57,7 +58,7 @@ func ReadAll(texts []Text) []*rules.File {
 
 // Read reads one text.
 func Read(t Text) *rules.File {
-	r := reader{file: &rules.File{Name: t.Name}, aliased: map[*yaml.Node]rules.Value{}}
+	r := reader{file: &rules.File{Name: t.Name}, aliased: map[*yaml.Node]document.Value{}}
 	content := t.Content
 	if first, line := cutDocument(content); line > 0 {
 		content = first
@@ -93,7 +94,7 @@ func Read(t Text) *rules.File {
 // reader turns the nodes of one text into values.
 type reader struct {
 	file    *rules.File
-	aliased map[*yaml.Node]rules.Value // of the anchors that were read
+	aliased map[*yaml.Node]document.Value // of the anchors that were read
 	turns   turns.Turns
 }
 

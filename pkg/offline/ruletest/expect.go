@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
-	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/service"
 )
 
@@ -82,7 +82,7 @@ type wanted struct {
 	check func(*facts) (got any, text string, holds bool)
 }
 
-var statusFields = []fields.Field[expectation]{
+var statusFields = []fields.Field[*expectation]{
 	{Name: "code", What: "OK or OVER_LIMIT", Type: wantCode()},
 	{Name: "rule", What: "the path of the limit that the reply describes, such as shop.plan_free.user; \"\" if there is none", Type: wantText("rule", func(f *facts) string { return f.rule })},
 	{Name: "name", What: "the name of that limit", Type: wantText("name", func(f *facts) string { return f.name })},
@@ -93,23 +93,24 @@ var statusFields = []fields.Field[expectation]{
 	{Name: "delay", What: "the exact time that the request waits in a queue", Type: wantDuration("delay", func(f *facts) time.Duration { return f.delay })},
 }
 
-var expectFields = append(statusFields[:len(statusFields):len(statusFields)], fields.Field[expectation]{
+var expectFields = append(statusFields[:len(statusFields):len(statusFields)], fields.Field[*expectation]{
 	Name: "statuses", What: "the status of each descriptor, in their order",
-	Type: fields.Type[expectation]{
-		Schema: fields.List("statuses", statusType, func(e *expectation) *[]expectation { return &e.statuses }).Schema,
-		Set: func(r *fields.Reader, e *expectation, v *rules.Value) {
-			e.line, e.statuses = v.At.Line, fields.Items(r, v, "statuses", statusType)
+	Type: fields.Type[*expectation]{
+		Schema: statusesForm.Schema,
+		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
+			e.line = v.At.Line
+			e.statuses, _ = statusesForm.Read(r, v)
 		},
 	},
 })
 
-// statusType is what a test expects of a status; {} expects nothing.
-var statusType = fields.Object(statusFields, func(e *expectation) *expectation { return e })
+// statusesForm is what a test expects of each status; {} expects nothing.
+var statusesForm = fields.List("statuses", fields.Object(statusFields, func(e *expectation) *expectation { return e }))
 
 // expectType is what a test expects of an answer.
-var expectType = fields.Type[step]{
+var expectType = fields.Type[*step]{
 	Schema: withLeast(fields.ObjectSchema(expectFields)),
-	Set: func(r *fields.Reader, s *step, v *rules.Value) {
+	Set: func(r *fields.Reader, s *step, v *document.Value) {
 		before := len(r.Problems)
 		fields.Mapping(r, expectFields, &s.expect, v)
 		if len(r.Problems) == before && len(s.expect.wanted) == 0 && s.expect.statuses == nil {
@@ -125,24 +126,19 @@ func withLeast(s fields.Schema) fields.Schema {
 
 func (e *expectation) add(w wanted) { e.wanted = append(e.wanted, w) }
 
-func wantCode() fields.Type[expectation] {
-	words := []string{codeOK, codeOver}
-	set := wantText("code", func(f *facts) string { return f.code }).Set
-	return fields.Type[expectation]{
-		Schema: fields.Schema{"enum": words},
-		Set: func(r *fields.Reader, e *expectation, v *rules.Value) {
-			if fields.IsWord(r, v, words) {
-				set(r, e, v)
-			}
-		},
-	}
+func wantCode() fields.Type[*expectation] {
+	return wantWord("code", fields.Word([]string{codeOK, codeOver}), func(f *facts) string { return f.code })
 }
 
-func wantText(field string, of func(*facts) string) fields.Type[expectation] {
-	return fields.Type[expectation]{
-		Schema: fields.Text(func(*expectation) *string { return nil }).Schema,
-		Set: func(r *fields.Reader, e *expectation, v *rules.Value) {
-			want, ok := fields.TextOf(r, v)
+func wantText(field string, of func(*facts) string) fields.Type[*expectation] {
+	return wantWord(field, fields.Text, of)
+}
+
+func wantWord(field string, form fields.Form[string], of func(*facts) string) fields.Type[*expectation] {
+	return fields.Type[*expectation]{
+		Schema: form.Schema,
+		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
+			want, ok := form.Read(r, v)
 			if !ok {
 				return
 			}
@@ -163,15 +159,12 @@ func quoted(text string) string {
 	return text
 }
 
-func wantNumber(field string, of func(*facts) int64) fields.Type[expectation] {
-	return wantBounds(field, fields.IntegerSchema(0, math.MaxUint32),
-		func(r *fields.Reader, v *rules.Value) (int64, bool) { return fields.IntegerOf(r, v, 0, math.MaxUint32) },
-		of, func(n int64) (any, string) { return n, fmt.Sprint(n) })
+func wantNumber(field string, of func(*facts) int64) fields.Type[*expectation] {
+	return wantBounds(field, fields.Integer[int64](0, math.MaxUint32), of, func(n int64) (any, string) { return n, fmt.Sprint(n) })
 }
 
-func wantDuration(field string, of func(*facts) time.Duration) fields.Type[expectation] {
-	return wantBounds(field, fields.Duration(func(*expectation) *time.Duration { return nil }).Schema,
-		fields.DurationOf, of, func(d time.Duration) (any, string) { return short(d), short(d) })
+func wantDuration(field string, of func(*facts) time.Duration) fields.Type[*expectation] {
+	return wantBounds(field, fields.Duration, of, func(d time.Duration) (any, string) { return short(d), short(d) })
 }
 
 // short is a duration as people write it: 1m instead of 1m0s.
@@ -189,31 +182,21 @@ func short(d time.Duration) string {
 // read.
 type bounds[N ~int64] struct{ least, most *N }
 
-// wantBounds is the type of a value, or of its bounds {at_least: X, at_most: Y}. read
-// reads a value, and show gives it for JSON and as text.
-func wantBounds[N ~int64](field string, value fields.Schema, read func(*fields.Reader, *rules.Value) (N, bool), of func(*facts) N, show func(N) (any, string)) fields.Type[expectation] {
-	bound := func(what, name string, at func(*bounds[N]) **N) fields.Field[bounds[N]] {
-		return fields.Field[bounds[N]]{Name: name, What: what, Type: fields.Type[bounds[N]]{
-			Schema: value,
-			Set: func(r *fields.Reader, b *bounds[N], v *rules.Value) {
-				if n, ok := read(r, v); ok {
-					*at(b) = &n
-				}
-			},
-		}}
+// wantBounds is the type of a value, or of its bounds {at_least: X, at_most: Y}. show
+// gives a value for JSON and as text.
+func wantBounds[N ~int64](field string, form fields.Form[N], of func(*facts) N, show func(N) (any, string)) fields.Type[*expectation] {
+	table := []fields.Field[*bounds[N]]{
+		{Name: "at_least", What: "the least value that holds", Type: fields.With(form, func(b *bounds[N], n N) { b.least = &n })},
+		{Name: "at_most", What: "the greatest value that holds", Type: fields.With(form, func(b *bounds[N], n N) { b.most = &n })},
 	}
-	table := []fields.Field[bounds[N]]{
-		bound("the least value that holds", "at_least", func(b *bounds[N]) **N { return &b.least }),
-		bound("the greatest value that holds", "at_most", func(b *bounds[N]) **N { return &b.most }),
-	}
-	return fields.Type[expectation]{
-		Schema: fields.Schema{"anyOf": []any{value, withLeast(fields.ObjectSchema(table))}},
-		Set: func(r *fields.Reader, e *expectation, v *rules.Value) {
+	return fields.Type[*expectation]{
+		Schema: fields.Schema{"anyOf": []any{form.Schema, withLeast(fields.ObjectSchema(table))}},
+		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
 			var b bounds[N]
 			var want any
 			var text string
-			if v.Kind != rules.Map {
-				n, ok := read(r, v)
+			if v.Kind != document.Map {
+				n, ok := form.Read(r, v)
 				if !ok {
 					return
 				}
@@ -237,7 +220,7 @@ func wantBounds[N ~int64](field string, value fields.Schema, read func(*fields.R
 }
 
 // check reports bounds between which there is no value.
-func (b *bounds[N]) check(r *fields.Reader, v *rules.Value) bool {
+func (b *bounds[N]) check(r *fields.Reader, v *document.Value) bool {
 	switch {
 	case b.least == nil && b.most == nil:
 		r.Problem(v.At, "must have at_least or at_most")

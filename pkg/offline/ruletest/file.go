@@ -7,15 +7,14 @@
 package ruletest
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/ask"
 	"example.org/rls/pkg/descriptors"
@@ -58,51 +57,46 @@ type step struct {
 // defaultStart is the time at which a test starts that does not say.
 var defaultStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// mostRepeats is the largest number of repetitions of a step.
-const mostRepeats = 10_000_000
+// maxRepeats is the largest number of repetitions of a step.
+const maxRepeats = 10_000_000
 
-var fileFields = []fields.Field[File]{
+var fileFields = []fields.Field[*File]{
 	{Name: "rules", Required: true, What: "files and folders of rules, relative to this file",
-		Type: fields.List("files and folders", rulesType, func(f *File) *[]rulesPath { return &f.rules })},
+		Type: fields.At(fields.List("files and folders", rulesType), func(f *File) *[]rulesPath { return &f.rules })},
 	{Name: "tests", Required: true, What: "the tests, each of which starts with empty counters",
-		Type: fields.List("tests", testType, func(f *File) *[]test { return &f.tests })},
+		Type: fields.At(fields.List("tests", testType), func(f *File) *[]test { return &f.tests })},
 }
 
-var pathType = fields.Name(func(p *rulesPath) *string { return &p.text })
-
-var rulesType = fields.Type[rulesPath]{
-	Schema: pathType.Schema,
-	Set: func(r *fields.Reader, p *rulesPath, v *rules.Value) {
+var rulesType = fields.Type[*rulesPath]{
+	Schema: fields.Name.Schema,
+	Set: func(r *fields.Reader, p *rulesPath, v *document.Value) {
 		p.at = v.At
-		pathType.Set(r, p, v)
+		p.text, _ = fields.Name.Read(r, v)
 	},
 }
 
-var testFields = []fields.Field[test]{
+var testFields = []fields.Field[*test]{
 	{Name: "name", Required: true, What: "the behaviour that the test shows, in words",
-		Type: fields.Type[test]{Schema: nameType.Schema, Set: func(r *fields.Reader, t *test, v *rules.Value) {
+		Type: fields.Type[*test]{Schema: fields.Name.Schema, Set: func(r *fields.Reader, t *test, v *document.Value) {
 			t.at = v.At
-			nameType.Set(r, t, v)
+			t.name, _ = fields.Name.Read(r, v)
 		}}},
 	{Name: "start", What: "the time of at: 0s; 2000-01-01T00:00:00Z by default",
-		Type: fields.Type[test]{Schema: startType.Schema, Set: func(r *fields.Reader, t *test, v *rules.Value) {
-			startType.Set(r, t, v)
+		Type: fields.Type[*test]{Schema: fields.Time.Schema, Set: func(r *fields.Reader, t *test, v *document.Value) {
+			if start, ok := fields.Time.Read(r, v); ok {
+				t.start = start
+			}
 			if t.start.UnixMicro() < 0 {
 				r.Problem(v.At, "must not be before 1970-01-01T00:00:00Z, not %s", v.Text)
 			}
 		}}},
 	{Name: "steps", Required: true, What: "the requests, in the order of time",
-		Type: fields.List("steps", stepType, func(t *test) *[]step { return &t.steps })},
+		Type: fields.At(fields.List("steps", stepType), func(t *test) *[]step { return &t.steps })},
 }
 
-var (
-	nameType  = fields.Name(func(t *test) *string { return &t.name })
-	startType = fields.Time(func(t *test) *time.Time { return &t.start })
-)
-
-var testType = fields.Type[test]{
+var testType = fields.Type[*test]{
 	Schema: fields.ObjectSchema(testFields),
-	Set: func(r *fields.Reader, t *test, v *rules.Value) {
+	Set: func(r *fields.Reader, t *test, v *document.Value) {
 		t.at, t.start = v.At, defaultStart
 		fields.Mapping(r, testFields, t, v)
 		t.order(r)
@@ -123,28 +117,24 @@ func (t *test) order(r *fields.Reader) {
 	}
 }
 
-var stepFields = []fields.Field[step]{
+var stepFields = []fields.Field[*step]{
 	{Name: "at", What: "the time since start; by default that of the step before, 0s for the first",
-		Type: fields.Type[step]{Schema: atType.Schema, Set: func(r *fields.Reader, s *step, v *rules.Value) {
-			before := len(r.Problems)
-			atType.Set(r, s, v)
-			if len(r.Problems) == before {
-				s.atPos = v.At
+		Type: fields.Type[*step]{Schema: fields.Duration.Schema, Set: func(r *fields.Reader, s *step, v *document.Value) {
+			if at, ok := fields.Duration.Read(r, v); ok {
+				s.at, s.atPos = at, v.At
 			}
 		}}},
 	{Name: "repeat", What: "the number of times that the request comes, 1 by default. code holds for each of them, the other fields for the last",
-		Type: fields.Integer(1, mostRepeats, func(s *step, n int64) { s.repeat = int(n) })},
+		Type: fields.At(fields.Integer[int](1, maxRepeats), func(s *step) *int { return &s.repeat })},
 	{Name: "request", Required: true, What: "the request: {domain: shop, descriptors: [{plan: free, user: ann}], hits: 1}",
-		Type: fields.Type[step]{Schema: ask.Schema(), Set: func(r *fields.Reader, s *step, v *rules.Value) { s.request = ask.Read(r, v) }}},
+		Type: fields.Type[*step]{Schema: ask.Schema(), Set: func(r *fields.Reader, s *step, v *document.Value) { s.request = ask.Read(r, v) }}},
 	{Name: "expect", Required: true, What: "the answer, such as {code: OK, remaining: 9}",
 		Type: expectType},
 }
 
-var atType = fields.Duration(func(s *step) *time.Duration { return &s.at })
-
-var stepType = fields.Type[step]{
+var stepType = fields.Type[*step]{
 	Schema: fields.ObjectSchema(stepFields),
-	Set: func(r *fields.Reader, s *step, v *rules.Value) {
+	Set: func(r *fields.Reader, s *step, v *document.Value) {
 		s.repeat, s.line = 1, v.At.Line
 		fields.Mapping(r, stepFields, s, v)
 	},
@@ -155,7 +145,7 @@ func Schema() map[string]any { return fields.ObjectSchema(fileFields) }
 
 // Read reads a test file. The problems are in the order of their places; without any
 // the file is ready for Load.
-func Read(text yaml.Text) (*File, []rules.Problem) {
+func Read(text yaml.Text) (*File, []document.Problem) {
 	f := &File{Name: text.Name}
 	written := yaml.Read(text)
 	if len(written.Problems) > 0 {
@@ -164,7 +154,7 @@ func Read(text yaml.Text) (*File, []rules.Problem) {
 	r := fields.Reader{Problems: written.Warnings} // of text that is ignored, and its tests with it
 	root := written.Root
 	if root == nil {
-		root = &rules.Value{Kind: rules.Null, At: descriptors.Position{File: text.Name, Line: 1, Column: 1}}
+		root = &document.Value{Kind: document.Null, At: descriptors.Position{File: text.Name, Line: 1, Column: 1}}
 	}
 	fields.Mapping(&r, fileFields, f, root)
 	names := map[string]descriptors.Position{}
@@ -176,18 +166,16 @@ func Read(text yaml.Text) (*File, []rules.Problem) {
 		}
 		names[t.name] = t.at
 	}
-	slices.SortStableFunc(r.Problems, func(a, b rules.Problem) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
+	r.Problems.Sort()
 	return f, r.Problems
 }
 
 // Load loads the rules that the file names. read reads the files of a path. The
 // problems are those of the rules, with positions in their own files, and paths that
 // cannot be read.
-func (f *File) Load(read func(path string) ([]yaml.Text, error), options rules.Options) []rules.Problem {
+func (f *File) Load(read func(path string) ([]yaml.Text, error), options rules.Options) []document.Problem {
 	var texts []yaml.Text
-	var problems []rules.Problem
+	var problems []document.Problem
 	known := map[string]bool{}
 	for i, p := range f.rules {
 		path := p.text
@@ -199,7 +187,7 @@ func (f *File) Load(read func(path string) ([]yaml.Text, error), options rules.O
 			err = fmt.Errorf("%s has no rules; files whose names end in %s are tests", path, sources.TestFile)
 		}
 		if err != nil {
-			problems = append(problems, rules.Problem{Position: p.at, Field: "rules[" + strconv.Itoa(i) + "]", Message: err.Error()})
+			problems = append(problems, document.Problem{Position: p.at, Field: "rules[" + strconv.Itoa(i) + "]", Message: err.Error()})
 		}
 		for _, text := range found {
 			if !known[text.Name] {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/turns"
@@ -43,29 +44,29 @@ func convert(config *ratelimit.RateLimitConfig) (*rules.File, error) {
 
 // fields is a mapping that is being built. Its position, and that of the values
 // in it, is the path of a descriptor in the message.
-type fields struct{ rules.Value }
+type fields struct{ document.Value }
 
 func mapping(path string) *fields {
-	return &fields{rules.Value{Kind: rules.Map, At: descriptors.Position{File: path}}}
+	return &fields{document.Value{Kind: document.Map, At: descriptors.Position{File: path}}}
 }
 
-func (f *fields) add(key string, v rules.Value) {
-	f.Content = append(f.Content, rules.Text(f.At, key), v)
+func (f *fields) add(key string, v document.Value) {
+	f.Content = append(f.Content, document.Text(f.At, key), v)
 }
 
-func (f *fields) text(key, value string) { f.add(key, rules.Text(f.At, value)) }
+func (f *fields) text(key, value string) { f.add(key, document.Text(f.At, value)) }
 
 // flag adds a boolean that is false by default.
 func (f *fields) flag(key string, set bool) {
 	if set {
-		f.add(key, rules.Scalar(f.At, "true", true))
+		f.add(key, document.Scalar(f.At, "true", true))
 	}
 }
 
 // list adds a list of mappings unless it is empty.
-func (f *fields) list(key string, items []rules.Value) {
+func (f *fields) list(key string, items []document.Value) {
 	if len(items) > 0 {
-		f.add(key, rules.Value{Kind: rules.List, At: f.At, Content: items})
+		f.add(key, document.Value{Kind: document.List, At: f.At, Content: items})
 	}
 }
 
@@ -73,7 +74,7 @@ func (f *fields) descriptors(path string, list []*ratelimit.RateLimitDescriptor,
 	if len(list) > 0 && depth > rules.MaxDepth {
 		return fmt.Errorf("descriptors stand more than %d deep in each other", rules.MaxDepth)
 	}
-	items := make([]rules.Value, len(list))
+	items := make([]document.Value, len(list))
 	var turn turns.Turns
 	for i, d := range list {
 		if i%64 == 0 {
@@ -122,7 +123,7 @@ func (f *fields) limit(l *ratelimit.RateLimitPolicy) {
 	if l.GetName() != "" {
 		f.text("name", l.GetName())
 	}
-	replaces := make([]rules.Value, len(l.GetReplaces()))
+	replaces := make([]document.Value, len(l.GetReplaces()))
 	for i, r := range l.GetReplaces() {
 		item := mapping(f.At.File)
 		item.text("name", r.GetName())
@@ -132,7 +133,7 @@ func (f *fields) limit(l *ratelimit.RateLimitPolicy) {
 }
 
 // structure is a struct with its keys in order.
-func structure(path string, s *structpb.Struct) rules.Value {
+func structure(path string, s *structpb.Struct) document.Value {
 	f := mapping(path)
 	for _, key := range slices.Sorted(maps.Keys(s.GetFields())) {
 		f.add(key, value(path, s.GetFields()[key]))
@@ -140,33 +141,33 @@ func structure(path string, s *structpb.Struct) rules.Value {
 	return f.Value
 }
 
-func value(path string, v *structpb.Value) rules.Value {
+func value(path string, v *structpb.Value) document.Value {
 	at := descriptors.Position{File: path}
 	switch v := v.GetKind().(type) {
 	case *structpb.Value_BoolValue:
-		return rules.Scalar(at, strconv.FormatBool(v.BoolValue), v.BoolValue)
+		return document.Scalar(at, strconv.FormatBool(v.BoolValue), v.BoolValue)
 	case *structpb.Value_NumberValue:
 		return number(at, v.NumberValue)
 	case *structpb.Value_StringValue:
-		return rules.Text(at, v.StringValue)
+		return document.Text(at, v.StringValue)
 	case *structpb.Value_StructValue:
 		return structure(path, v.StructValue)
 	case *structpb.Value_ListValue:
-		list := rules.Value{Kind: rules.List, At: at}
+		list := document.Value{Kind: document.List, At: at}
 		for _, item := range v.ListValue.GetValues() {
 			list.Content = append(list.Content, value(path, item))
 		}
 		return list
 	}
-	return rules.Scalar(at, "null", nil)
+	return document.Scalar(at, "null", nil)
 }
 
 // number is an integer if f is whole and at most 2^53 either way, where a float64
 // is exact; otherwise it is a number with a fraction.
-func number(at descriptors.Position, f float64) rules.Value {
+func number(at descriptors.Position, f float64) document.Value {
 	const exact = 1 << 53
 	if f == math.Trunc(f) && math.Abs(f) <= exact {
-		return rules.Scalar(at, strconv.FormatInt(int64(f), 10), int64(f))
+		return document.Scalar(at, strconv.FormatInt(int64(f), 10), int64(f))
 	}
-	return rules.Scalar(at, strconv.FormatFloat(f, 'g', -1, 64), f)
+	return document.Scalar(at, strconv.FormatFloat(f, 'g', -1, 64), f)
 }

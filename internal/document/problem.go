@@ -1,4 +1,4 @@
-package rules
+package document
 
 import (
 	"slices"
@@ -7,13 +7,17 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Problem is one thing that is wrong in the rules, and where.
+// Problem is one thing that is wrong in a document, and where.
 type Problem struct {
 	descriptors.Position
 	Field   string // dotted, such as rate_limit.unit; may be ""
 	Message string // the fault, and what would be right
 	Lint    Lint   // the name of a warning that has one, else ""
 }
+
+// Lint is the name of a warning about a document that has a meaning, though hardly
+// the one that its author had in mind.
+type Lint string
 
 // Error is file:line:column: field: message, and the name of a lint: [name].
 func (p Problem) Error() string {
@@ -28,7 +32,7 @@ func (p Problem) Error() string {
 	return s
 }
 
-// Problems has every problem of a load, by file, line and column.
+// Problems are the problems of a document, or of several.
 type Problems []Problem
 
 // Error is one problem a line.
@@ -49,11 +53,7 @@ func (ps Problems) Unwrap() []error {
 	return errs
 }
 
-func (ps Problems) sort() {
-	slices.SortStableFunc(ps, func(a, b Problem) int { return order(a.Position, b.Position) })
-}
-
-// order compares positions by file, line and column.
-func order(a, b descriptors.Position) int {
-	return a.Compare(b)
+// Sort sorts the problems by file, line and column.
+func (ps Problems) Sort() {
+	slices.SortStableFunc(ps, func(a, b Problem) int { return a.Position.Compare(b.Position) })
 }

@@ -1,31 +1,14 @@
-package rules
+// Package document has documents as data: values as they were written, with their
+// positions, and the problems that are found in them.
+package document
 
 import (
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"example.org/rls/pkg/descriptors"
 )
-
-// File is one source of rules, a file or a resource of a control plane, as data.
-type File struct {
-	Name string // for messages
-	// Root is the mapping with domain and descriptors; nil when there is none.
-	Root *Value
-	// Problems are the reasons why Root could not be read. Root has no meaning
-	// then.
-	Problems []Problem
-	// Warnings are of things that are odd and have a meaning.
-	Warnings []Problem
-	// FromMessage says that the rules come from a control plane's message. Such
-	// rules have the fields that the message lacks in metadata.rls.
-	FromMessage bool
-	// ShadowSince has the dates of comments "# shadow since 2026-01-31", by the line
-	// that the comment is about: its own, or the next if it stands alone.
-	ShadowSince map[int]time.Time
-}
 
 // Kind is the kind of a Value.
 type Kind uint8
@@ -83,8 +66,9 @@ func Scalar(at descriptors.Position, text string, is any) Value {
 // Text returns a string.
 func Text(at descriptors.Position, text string) Value { return Value{Text: text, At: at} }
 
-// meaning is the value that the text of a scalar stands for.
-func (v *Value) meaning() any {
+// Meaning is the value that the text of a scalar stands for; nil of lists, mappings
+// and null.
+func (v *Value) Meaning() any {
 	if v.Kind == String {
 		return v.Text
 	}
@@ -92,16 +76,15 @@ func (v *Value) meaning() any {
 }
 
 // Merged reports whether the key at i of a mapping comes from a merge (<<) of an
-// anchor. An anchor, and so the keys below it, stands before the mapping that merges
-// it.
+// anchor: merged keys have an earlier position than the mapping.
 func (v *Value) Merged(i int) bool {
 	at, start := v.Content[i].At, v.At
 	return at.Line < start.Line || at.Line == start.Line && at.Column < start.Column
 }
 
-// pair finds the last pair of a mapping with the key name; nil when there is
+// Pair finds the last pair of a mapping with the key name. It returns nil if there is
 // none.
-func (v *Value) pair(name string) (key, value *Value) {
+func (v *Value) Pair(name string) (key, value *Value) {
 	for i := len(v.Content) - 2; i >= 0; i -= 2 {
 		if v.Content[i].Text == name && v.Content[i].Kind == String {
 			return &v.Content[i], &v.Content[i+1]
@@ -110,31 +93,44 @@ func (v *Value) pair(name string) (key, value *Value) {
 	return nil, nil
 }
 
-// at is the position of the value of the key that path names, a.b for the key b in
-// the value of the key a, or that of the innermost value on the way.
-func (v *Value) at(path string) descriptors.Position {
+// Position is the position of the value of the key that path names, a.b for the key b
+// in the value of the key a, or that of the innermost value on the way.
+func (v *Value) Position(path string) descriptors.Position {
 	name, below, _ := strings.Cut(path, ".")
-	if _, value := v.pair(name); value != nil {
-		return value.at(below)
+	if _, value := v.Pair(name); value != nil {
+		return value.Position(below)
 	}
 	return v.At
 }
 
-func (v *Value) has(name string) bool {
-	_, value := v.pair(name)
+// Has reports whether a mapping has the key name.
+func (v *Value) Has(name string) bool {
+	_, value := v.Pair(name)
 	return value != nil
 }
 
-// describe names a value in a message.
-func (v *Value) describe() string {
-	const most = 40
+// Without returns a copy of a mapping that lacks a key, with room for more pairs.
+func (v *Value) Without(key string) *Value {
+	c := *v
+	c.Content = make([]Value, 0, len(v.Content)+8)
+	for i := 0; i < len(v.Content); i += 2 {
+		if v.Content[i].Text != key {
+			c.Content = append(c.Content, v.Content[i], v.Content[i+1])
+		}
+	}
+	return &c
+}
+
+// Describe names a value in a message.
+func (v *Value) Describe() string {
+	const maxLen = 40
 	switch v.Kind {
 	case Null, List, Map:
 		return v.Kind.String()
 	case String:
 		text := v.Text
-		if len(text) > most {
-			cut := most
+		if len(text) > maxLen {
+			cut := maxLen
 			for cut > 0 && !utf8.RuneStart(text[cut]) {
 				cut--
 			}

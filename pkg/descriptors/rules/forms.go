@@ -1,0 +1,157 @@
+package rules
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"example.org/rls/internal/document"
+	"example.org/rls/internal/fields"
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// text is any scalar, as it is written. Null is "".
+var text = fields.Form[string]{Name: "text", Schema: Schema{"type": []string{"string", "integer", "boolean", "null"}}, Read: fields.Text.Read}
+
+// required is a text that must not be empty: the reader of the mapping reports an
+// empty one.
+var required = fields.Form[string]{Name: "text", Schema: Schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}, Read: fields.Text.Read}
+
+// boolean is true or false. Null is false.
+var boolean = fields.Form[bool]{Name: "true or false", Schema: Schema{"type": []string{"boolean", "null"}}, Read: func(r *fields.Reader, v *document.Value) (bool, bool) {
+	if v.Kind != document.Bool && v.Kind != document.Null {
+		r.Problem(v.At, "must be true or false, not %s", v.Describe())
+		return false, false
+	}
+	return v.Meaning() == true, true
+}}
+
+// count is a whole number of least to 2^32 - 1. Null is 0.
+func count(least uint32) fields.Form[uint32] {
+	types := []string{"integer"}
+	if least == 0 {
+		types = append(types, "null")
+	}
+	schema := Schema{"type": types, "minimum": least, "maximum": uint32(math.MaxUint32)}
+	return fields.Form[uint32]{Name: fmt.Sprintf("%d to %d", least, uint32(math.MaxUint32)), Schema: schema, Read: func(r *fields.Reader, v *document.Value) (uint32, bool) {
+		n, _ := v.Meaning().(int64)
+		switch {
+		case v.Kind != document.Int && v.Kind != document.Null:
+			r.Problem(v.At, "must be a whole number, not %s", v.Describe())
+		case n < 0 || n > math.MaxUint32:
+			r.Problem(v.At, "must be between 0 and %d, not %s", uint32(math.MaxUint32), v.Text)
+		case n < int64(least):
+			r.Problem(v.At, "must be at least %d", least)
+		default:
+			return uint32(n), true
+		}
+		return 0, false
+	}}
+}
+
+// parsed is a text that parse reads. The errors of parse are the problems.
+func parsed[V any](name string, schema Schema, parse func(text string) (V, error)) fields.Form[V] {
+	return fields.Form[V]{Name: name, Schema: schema, Read: func(r *fields.Reader, v *document.Value) (V, bool) {
+		text, _ := fields.Text.Read(r, v)
+		x, err := parse(text)
+		if err != nil {
+			r.Problem(v.At, "%v", err)
+		}
+		return x, err == nil
+	}}
+}
+
+// word is one of names, of which each stands for the constant of its index. what
+// names it in messages.
+func word[V ~uint8](what, name string, names []string) fields.Form[V] {
+	return parsed(name, Schema{"enum": names}, func(text string) (V, error) {
+		i := slices.Index(names, text)
+		if i < 0 {
+			return 0, fmt.Errorf("unknown %s %q%s", what, text, spelling.Suggest(text, names))
+		}
+		return V(i), nil
+	})
+}
+
+// charges are the names of the charges that rules can have.
+var charges = []string{descriptors.ChargeAlways.String(), descriptors.ChargeAdmitted.String()}
+
+var (
+	charge   = word[descriptors.Charge]("charge", strings.Join(charges, ", "), charges)
+	policy   = word[descriptors.Policy]("policy", strings.Join(descriptors.PolicyNames(), ", "), descriptors.PolicyNames())
+	strategy = word[algorithms.Strategy]("strategy", "a name", algorithms.Names())
+)
+
+const windowFromFirstHit = "from_first_hit"
+
+// fromFirstHit is the word from_first_hit.
+var fromFirstHit = fields.Form[bool]{
+	Name: windowFromFirstHit, Schema: Schema{"enum": []string{windowFromFirstHit}},
+	Read: parsed("", nil, func(text string) (bool, error) {
+		if text != windowFromFirstHit {
+			return false, fmt.Errorf("unknown window %q; %s, or leave it out for one that follows the clock", text, windowFromFirstHit)
+		}
+		return true, nil
+	}).Read,
+	Show: func(is bool) string {
+		if is {
+			return windowFromFirstHit
+		}
+		return ""
+	},
+}
+
+// duration is a duration above 0.
+var duration = parsed("a duration", Schema{"type": "string", "pattern": `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}, func(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("must be a duration above 0 such as 500ms or 1.5s, not %q", text)
+	}
+	return d, nil
+})
+
+// percent is a percentage above 0%.
+var percent = parsed("a percentage", Schema{"type": "string", "pattern": `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`}, algorithms.ParsePercent)
+
+// lease is true, false, or a mapping. Null is false.
+var lease = fields.Type[target]{
+	Name: "true, or a mapping", Schema: Schema{"type": []string{"boolean", "null", "object"}, "$ref": "#/$defs/lease"},
+	Set: func(r *fields.Reader, t target, v *document.Value) {
+		l := algorithms.DefaultLease
+		switch {
+		case v.Kind == document.Map:
+			t.mapping(v, inLease, target{lease: &l})
+		case v.Kind == document.Null || v.Kind == document.Bool && v.Meaning() == false:
+			l = algorithms.Lease{}
+		case v.Kind != document.Bool:
+			r.Problem(v.At, "must be true, false, or a mapping with share and ttl, not %s", v.Describe())
+			return
+		}
+		t.limit.spec.Lease = l
+	},
+	Append: func(b []byte, t target) []byte { return append(b, t.limit.spec.Lease.String()...) },
+}
+
+var listOfReplaces = fields.Type[target]{
+	Name: "a list", Schema: listSchema("replaced"),
+	Set: func(r *fields.Reader, t target, v *document.Value) {
+		t.limit.replaces = nil
+		for i, item := range t.list(v) {
+			re := replaced{at: item.Position("name")}
+			r.EnterItem(i)
+			t.mapping(item, inReplaces, target{replaced: &re})
+			r.Leave()
+			t.limit.replaces = append(t.limit.replaces, re)
+		}
+	},
+	Append: func(b []byte, t target) []byte { return fmt.Appendf(b, "%q", t.limit.Replaces) },
+}
+
+// listSchema is the schema of a list of mappings.
+func listSchema(of string) Schema {
+	return Schema{"type": []string{"array", "null"}, "items": Schema{"type": "object", "$ref": "#/$defs/" + of}}
+}
