@@ -214,21 +214,50 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// A changed file counts within a second; a broken one changes nothing and is logged
-// without its tokens.
+// A changed file counts within a second. Of one that is wrong only what was in force
+// before counts, as far as it is still there; it is logged without its tokens.
 func TestTokensAreReadAgain(t *testing.T) {
 	r := start(t, listening{})
 	const newToken = "new-token-of-carol"
-	allowed := func(token string) bool { return r.ask("GET", "/v1/audit", "", bearer(token)).code == 200 }
-	r.writeTokens("carol read " + newToken + "\n")
-	testenv.Eventually(t, 5*time.Second, func() bool { return allowed(newToken) }, "the new token does not count")
-	if allowed(writeToken) {
-		t.Error("the old token counts")
-	}
-	r.writeTokens("carol read " + newToken + "\nmallory admin secret-of-mallory\n")
-	testenv.Eventually(t, 5*time.Second, func() bool { return strings.Contains(r.log.String(), "tokens:2: ") }, "the broken file is not logged")
-	if !allowed(newToken) {
-		t.Error("the token of the last good file does not count")
+	const gone = "\x00" // in place of a file
+	for _, step := range []struct {
+		file                string
+		carol, alice, write bool // who is let in, and whether alice may write
+		log                 string
+	}{
+		{"carol read " + newToken + "\n", true, false, false, "changed files are in force"},
+		{tokenFile + "carol read " + newToken + "\n", true, true, true, "changed files are in force"},
+		{"alice write " + writeToken + "\nmallory admin secret-of-mallory\nx\n", false, true, true, "tokens:2: "},
+		{tokenFile, false, true, true, "changed files are in force"},
+		{"alice read " + writeToken + "\ncarol read " + newToken + "\nmallory read secret", false, true, false, "tokens:3: "},
+		{"# nobody any more\n", false, false, false, "tokens: no token"},
+		{tokenFile, false, true, true, "changed files are in force"},
+		{"", false, false, false, "tokens: no token"},
+		{tokenFile, false, true, true, "changed files are in force"},
+		{gone, false, false, false, "no such file"},
+		{tokenFile, false, true, true, "changed files are in force"},
+	} {
+		logged := len(r.log.String())
+		if step.file == gone {
+			if err := os.Remove(r.tokens); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			r.writeTokens(step.file)
+		}
+		testenv.Eventually(t, 5*time.Second, func() bool { return strings.Contains(r.log.String()[logged:], step.log) }, "the log has "+step.log)
+		allowed := func(method, path, token string) bool {
+			return r.ask(method, path, annsRequest+"}", bearer(token)).code == 200
+		}
+		for what, got := range map[string][2]bool{
+			"carol reads":  {allowed("GET", "/v1/audit", newToken), step.carol},
+			"alice reads":  {allowed("GET", "/v1/audit", writeToken), step.alice},
+			"alice writes": {allowed("POST", "/v1/reset", writeToken), step.write},
+		} {
+			if got[0] != got[1] {
+				t.Errorf("%q: %s: %v", step.file, what, got[0])
+			}
+		}
 	}
 	if strings.Contains(r.log.String(), "secret-of-mallory") {
 		t.Errorf("the log has a token: %s", r.log)
@@ -267,6 +296,7 @@ func TestWrongTokenFiles(t *testing.T) {
 		"bob read a-secret-token":            ":1: a token of 14 bytes, want at least 16",
 		good + "alice read a-secret-token-of-bob": ":2: there is another token of the name",
 		good + "bob read 0123456789abcdef":        ":2: the token of \"bob\" is that of another name",
+		"x\n" + good + "bob read short":           ":3: a token of 5 bytes",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -3,6 +3,7 @@ package admin
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -37,16 +38,35 @@ type token struct {
 }
 
 // OpenTokens reads the file and has the watcher read it again. It fails if the file
-// cannot be read or is wrong now. A wrong file that comes later changes nothing, and
-// the watcher logs it. Errors have no tokens.
+// cannot be read or is wrong now. A wrong file that comes later lets nobody new in, and
+// keeps out the callers without a right line in it; one without a token or without a
+// file behind it keeps out everybody. The watcher logs it. Errors have no tokens.
 func OpenTokens(w *reread.Watcher, path string) (*Tokens, error) {
-	file, err := reread.Open(w, "ADMIN_TOKEN_FILE", []string{path}, func(contents []string) ([]token, error) {
-		return parseTokens(path, contents[0])
+	parse := func(contents []string) ([]token, error) { return parseTokens(path, contents[0]) }
+	file, err := reread.OpenRevocable(w, "ADMIN_TOKEN_FILE", []string{path}, parse, func(last []token, contents []string) []token {
+		if contents == nil {
+			return nil
+		}
+		right, _ := parse(contents)
+		return remaining(last, right)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &Tokens{file}, nil
+}
+
+// remaining returns the tokens that are in both lists, with the lower of both roles.
+func remaining(last, right []token) (both []token) {
+	for _, t := range right {
+		for _, before := range last {
+			if t.hash == before.hash {
+				t.role = min(t.role, before.role)
+				both = append(both, t)
+			}
+		}
+	}
+	return both
 }
 
 // find returns the name and the role of the caller with that token. It compares the
@@ -65,9 +85,10 @@ func (t *Tokens) find(given string) (name string, r role) {
 }
 
 // parseTokens reads lines of the form NAME ROLE TOKEN. Empty lines and lines that
-// begin with # have no meaning.
-func parseTokens(path, text string) ([]token, error) {
-	var all []token
+// begin with # have no meaning. It returns the tokens of the right lines also beside an
+// error, which has all problems.
+func parseTokens(path, text string) (all []token, err error) {
+	var problems []error
 	names, hashes := map[string]bool{}, map[[sha256.Size]byte]bool{}
 	number := 0
 	for line := range strings.Lines(text) {
@@ -85,15 +106,16 @@ func parseTokens(path, text string) ([]token, error) {
 			err = fmt.Errorf("the token of %q is that of another name: want a token of its own", t.name)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+			problems = append(problems, fmt.Errorf("%s:%d: %w", path, number, err))
+			continue
 		}
 		names[t.name], hashes[t.hash] = true, true
 		all = append(all, t)
 	}
-	if len(all) == 0 {
+	if len(all) == 0 && len(problems) == 0 {
 		return nil, fmt.Errorf("%s: no token: want a line NAME ROLE TOKEN for each", path)
 	}
-	return all, nil
+	return all, errors.Join(problems...)
 }
 
 // parseToken reads the fields of a line. Only the number of the line may describe

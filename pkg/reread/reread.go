@@ -3,8 +3,8 @@
 //
 // A [Watcher] reads the files of its values again four times a second while it runs. It
 // promises that a value is replaced within a second after its files changed,
-// that files with wrong contents change nothing and are logged once, and that no
-// log line has the contents of a file. It leaves to its users to ask for the value
+// that files with wrong contents change nothing (or take away, see [OpenRevocable])
+// and are logged once, and that no log line has the contents of a file. It leaves to its users to ask for the value
 // whenever they need it.
 package reread
 
@@ -58,6 +58,7 @@ type Value[T any] struct {
 	name    string
 	paths   []string
 	parse   func(contents []string) (T, error)
+	remain  func(last T, contents []string) T // nil: all of it
 	inForce atomic.Pointer[T]
 	judged  contents // the contents that were parsed last
 	seen    contents // the contents that were read last
@@ -68,7 +69,14 @@ type Value[T any] struct {
 // when a file cannot be read now or parse fails. The name stands in the log when the
 // files change later. The errors of parse must not show secrets.
 func Open[T any](w *Watcher, name string, paths []string, parse func(contents []string) (T, error)) (*Value[T], error) {
-	v := &Value[T]{name: name, paths: paths, parse: parse, judged: read(paths)}
+	return OpenRevocable(w, name, paths, parse, nil)
+}
+
+// OpenRevocable is [Open] for a value whose parts count only while the files have them,
+// such as tokens. After a change to files that are wrong or cannot be read, remain
+// returns what is still in force; its contents are nil if a file cannot be read.
+func OpenRevocable[T any](w *Watcher, name string, paths []string, parse func(contents []string) (T, error), remain func(last T, contents []string) T) (*Value[T], error) {
+	v := &Value[T]{name: name, paths: paths, parse: parse, remain: remain, judged: read(paths)}
 	if err := v.judge(); err != nil {
 		return nil, err
 	}
@@ -93,7 +101,13 @@ func (v *Value[T]) reread(log *slog.Logger) {
 	}
 	v.judged = next
 	if err := v.judge(); err != nil {
-		log.Error("changed files refused, their last good contents stay in force", "for", v.name, "error", err.Error())
+		stays := "their last good contents stay in force"
+		if v.remain != nil {
+			left := v.remain(v.Now(), next.files)
+			v.inForce.Store(&left)
+			stays = "of their last good contents only the parts that they still have stay in force"
+		}
+		log.Error("changed files refused, "+stays, "for", v.name, "error", err.Error())
 		return
 	}
 	log.Info("changed files are in force", "for", v.name)
