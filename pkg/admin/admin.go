@@ -67,28 +67,31 @@ type Top interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
-	options  Options
-	audit    *audit
-	calls    chan struct{} // has an element for each call that is under way
-	streams  chan struct{}
-	scanning sync.Mutex // held by the reset of all cells of a rule
-	grpc     http.Handler
+	options   Options
+	audit     *audit
+	calls     chan struct{} // has an element for each call that is under way
+	explained chan struct{} // of the calls those that make an explanation
+	streams   chan struct{}
+	scanning  sync.Mutex // held by the reset of all cells of a rule
+	grpc      http.Handler
 }
 
 // At most maxCalls calls and maxStreams streams are under way; more are refused at
 // once, so that a crowd of operators does not take the processor from requests.
 const (
-	maxCalls   = 64
-	maxStreams = 1024
+	maxCalls     = 64
+	maxExplained = 8
+	maxStreams   = 1024
 )
 
 // New returns an API.
 func New(o Options) *API {
 	a := &API{
-		options: o,
-		audit:   newAudit(o.Audit),
-		calls:   make(chan struct{}, maxCalls),
-		streams: make(chan struct{}, maxStreams),
+		options:   o,
+		audit:     newAudit(o.Audit),
+		calls:     make(chan struct{}, maxCalls),
+		explained: make(chan struct{}, maxExplained),
+		streams:   make(chan struct{}, maxStreams),
 	}
 	a.grpc = a.newGRPC()
 	return a

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -27,7 +28,19 @@ type Counted struct {
 	Why     string              `json:"why,omitempty"` // there is no limit
 }
 
+// maxExplanation bounds an explanation, in bytes, to what gRPC's clients read. Only long
+// texts of the request or of rules can exceed it.
+const maxExplanation = 4 << 20
+
+// explain waits until fewer than maxExplained explanations are under way, because an
+// explanation is long where the rules are many.
 func (a *API) explain(ctx context.Context, r *pb.LookRequest) (any, error) {
+	select {
+	case a.explained <- struct{}{}:
+		defer func() { <-a.explained }()
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	in, err := a.inspect(ctx, r, service.Look)
 	if err != nil {
 		return nil, err
@@ -36,7 +49,11 @@ func (a *API) explain(ctx context.Context, r *pb.LookRequest) (any, error) {
 	if a.options.Rules != nil {
 		document.Rules = a.options.Rules()
 	}
-	return document, nil
+	data, err := json.Marshal(document)
+	if len(data) > maxExplanation {
+		return nil, status.Errorf(codes.ResourceExhausted, "the explanation has %d bytes, which is more than %d: ask for fewer descriptors", len(data), maxExplanation)
+	}
+	return json.RawMessage(data), err
 }
 
 func (a *API) get(ctx context.Context, r *pb.LookRequest) (any, error) {

@@ -1,11 +1,16 @@
 package admin_test
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/service"
 )
 
 // limit is the only limit of the answer to /v1/get for a user.
@@ -126,6 +131,54 @@ func TestChangesWithALimitOfTheRequest(t *testing.T) {
 			t.Errorf("%s: got %d %s, audited as %v", path, got.code, got.text, entry)
 		}
 	}
+}
+
+// Where a key has very many rules, an explanation has some of them, and few explanations
+// are made at a time.
+func TestExplanationsAreBounded(t *testing.T) {
+	var many strings.Builder
+	many.WriteString("domain: shop\ndescriptors:\n- {key: any, rate_limits: [{unit: hour, requests_per_unit: 1}, {unit: day, requests_per_unit: 1}, {unit: week, requests_per_unit: 1}]}\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&many, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
+	}
+	var crowd *counted
+	r := start(t, listening{change: func(o *admin.Options) {
+		crowd = &counted{Limits: newLimits(t, newStore(t), many.String())}
+		o.Limits = crowd
+	}})
+	descriptors := strings.Repeat(`{"entries":[{"key":"user","value":"u7000"}]},`, 19) + `{"entries":[{"key":"user","value":"u"}]}`
+	var calls sync.WaitGroup
+	for range 60 {
+		calls.Go(func() {
+			got := r.ask("POST", "/v1/explain", `{"domain":"shop","descriptors":[`+descriptors+"]}", bearer(readToken))
+			if steps := strings.Count(got.text, `"depth":1`); got.code != 200 || len(got.text) > 1<<20 || steps != 20*100 ||
+				strings.Count(got.text, `"won":true`) != 19 || strings.Count(got.text, `"more":9900`) != 20 {
+				t.Errorf("got %d, %d bytes, %d steps", got.code, len(got.text), steps)
+			}
+		})
+	}
+	calls.Wait()
+	if most := crowd.most.Load(); most > 8 {
+		t.Errorf("%d explanations at a time", most)
+	}
+	large := r.ask("POST", "/v1/explain", `{"domain":"shop","descriptors":[{"entries":[{"key":"any","value":"`+strings.Repeat(" ", 1<<19)+`"}]}]}`, bearer(readToken))
+	if message, _ := large.json["message"].(string); large.code != 429 || !strings.Contains(message, "ask for fewer descriptors") {
+		t.Errorf("three keys of 1.5 MiB: got %d, %d bytes", large.code, len(large.text))
+	}
+}
+
+// counted counts the calls that inspect a request at a time.
+type counted struct {
+	admin.Limits
+	now, most atomic.Int64
+}
+
+func (c *counted) Inspect(ctx context.Context, r *service.Request, do service.Action) (service.Inspection, error) {
+	now := c.now.Add(1)
+	defer c.now.Add(-1)
+	for most := c.most.Load(); now > most && !c.most.CompareAndSwap(most, now); most = c.most.Load() {
+	}
+	return c.Limits.Inspect(ctx, r, do)
 }
 
 func TestNothingToChange(t *testing.T) {

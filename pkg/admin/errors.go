@@ -96,13 +96,22 @@ func isGRPC(r *http.Request) bool {
 	return r.ProtoMajor == 2 && r.Method == http.MethodPost && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
+// encode writes a document as JSON, unless it is JSON already.
+func encode(document any) (json.RawMessage, error) {
+	if data, done := document.(json.RawMessage); done {
+		return data, nil
+	}
+	return json.Marshal(document)
+}
+
 // writeJSON writes a document on one line, with a line break at its end.
 func writeJSON(w http.ResponseWriter, code int, document any) {
-	body, err := json.Marshal(document)
+	body, err := encode(document)
 	if err != nil { // only values that JSON has no form for, such as NaN
 		code, body = http.StatusInternalServerError, []byte(`{"code":"INTERNAL","message":"the answer cannot be written as JSON"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(body)
+	_, _ = w.Write([]byte("\n"))
 }

@@ -52,7 +52,7 @@ func (a *API) unary(r *route) grpc.MethodHandler {
 		if err != nil {
 			return nil, err
 		}
-		data, err := json.Marshal(document)
+		data, err := encode(document)
 		if err != nil {
 			return nil, err
 		}

@@ -145,7 +145,7 @@ func FuzzMatch(f *testing.F) {
 			if rule != nil {
 				got = rule.Path
 			}
-			if trace := domain.Explain(request); trace.Rule != rule || (trace.Why == "") != (rule != nil) || len(trace.Steps) == 0 {
+			if trace := domain.Explain(request, 3); trace.Rule != rule || (trace.Why == "") != (rule != nil) || len(trace.Steps) == 0 {
 				t.Fatalf("%q: Explain gives %+v, Match %q", request, trace, got)
 			} else {
 				checkWinners(t, trace)

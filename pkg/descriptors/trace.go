@@ -20,6 +20,9 @@ type Step struct {
 	// Seen has, in the order of the rules, the descriptors at this depth whose key
 	// is the entry's key or has a wildcard.
 	Seen []Seen
+	// More is the number of those that Seen leaves out. They do not match, unless all
+	// of Seen do.
+	More int
 }
 
 // Seen is a descriptor of the rules that was looked at.
@@ -33,8 +36,9 @@ type Seen struct {
 
 // Explain is [Domain.Match] with the way to the answer. It looks at every
 // descriptor at the depths that the request reaches, so it is slow where there are
-// many.
-func (d *Domain) Explain(entries []Entry) Trace {
+// many. The trace has at most maxSeen of them, or else one or two for each depth, with
+// the one that won.
+func (d *Domain) Explain(entries []Entry, maxSeen int) Trace {
 	var t Trace
 	switch {
 	case d == nil:
@@ -44,7 +48,8 @@ func (d *Domain) Explain(entries []Entry) Trace {
 	default:
 		n := &d.root
 		for i, e := range entries {
-			next := t.look(n, e)
+			next := t.look(n, e, max(1, maxSeen))
+			maxSeen -= len(t.Steps[i].Seen)
 			if next == nil {
 				t.Why = n.noneFor(e, len(entries)-i) + d.missed(entries)
 				return t
@@ -58,14 +63,30 @@ func (d *Domain) Explain(entries []Entry) Trace {
 	return t
 }
 
-// look adds a step with the descriptors below n that concern e. It returns the
-// descriptor that takes e, or nil.
-func (t *Trace) look(n *Node, e Entry) *Node {
+// look adds a step with up to maxSeen of the descriptors below n that concern e, those
+// that match rather than others. It returns the descriptor that takes e, or nil.
+func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 	winner := n.next(e)
 	step := Step{Entry: e}
-	for _, child := range n.concerning(e) {
+	concerning := n.concerning(e)
+	matching, others := maxSeen, maxSeen // that may still be seen
+	for _, child := range concerning {
+		if others > 0 && child.matcher(e) != nil {
+			others--
+		}
+	}
+	for _, child := range concerning {
 		seen := Seen{Entry: child.Entry, Pos: child.Pos, Won: child == winner}
 		m := child.matcher(e)
+		left := &others
+		if m != nil {
+			left = &matching
+		}
+		if *left == 0 && !seen.Won {
+			step.More++
+			continue
+		}
+		*left = max(0, *left-1)
 		switch {
 		case m == nil:
 			seen.By, seen.Why = Nothing, child.mismatch(e)

@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 		"y":        other + "\nno limit: no descriptor matches y",
 		"":         "no limit: the request's descriptor has no entries",
 	} {
-		trace := domain.Explain(entries(request))
+		trace := domain.Explain(entries(request), 100)
 		if diff := cmp.Diff(strings.Split(want, "\n"), story(trace)); diff != "" {
 			t.Errorf("%q: %s", request, diff)
 		}
@@ -87,7 +87,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	var none *descriptors.Domain
-	if got := none.Explain(entries("a=1")); got.Rule != nil || got.Why != "the domain has no rules" {
+	if got := none.Explain(entries("a=1"), 100); got.Rule != nil || got.Why != "the domain has no rules" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -106,7 +106,7 @@ func TestExplainManyDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace := tree.Domain("d").Explain(entries("user=v1x"))
+	trace := tree.Domain("d").Explain(entries("user=v1x"), 100)
 	var order []string
 	for _, s := range trace.Steps[0].Seen {
 		order = append(order, s.Entry.Value)
@@ -116,6 +116,10 @@ func TestExplainManyDescriptors(t *testing.T) {
 	}
 	if trace.Rule == nil || trace.Rule.Path != "d.user_v1*" {
 		t.Errorf("got %+v", trace.Rule)
+	}
+	few := tree.Domain("d").Explain(entries("user=v1x"), 3).Steps[0]
+	if len(few.Seen) != 3 || few.More != 37 || few.Seen[1].Entry.Value != "v18" || !few.Seen[2].Won {
+		t.Errorf("of 40 descriptors 3 are %+v", few)
 	}
 	if last := trace.Steps[0].Seen[19]; last.By != descriptors.Nothing || !strings.HasSuffix(last.Why, "; a.yaml:21 won") {
 		t.Errorf("got %+v", last)

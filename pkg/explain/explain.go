@@ -39,7 +39,7 @@ type Descriptor struct {
 	Entries []descriptors.Entry `json:"entries"`
 	Hits    int64               `json:"hits"` // that the request would charge; below 0 it gives them back
 	// Path has the descriptors of the rules that were looked at, in the order of
-	// depths and then of the rules.
+	// depths and then of the rules. Of many it has the first hundred and those that won.
 	Path []Step `json:"path"`
 	// Rule is the path of the rule that limits the descriptor; "" if none does, and
 	// then Why says why.
@@ -61,6 +61,9 @@ type Step struct {
 	Match string `json:"match"` // exact, wildcard, key or none
 	Won   bool   `json:"won"`
 	Why   string `json:"why"`
+	// More is the number of descriptors at this depth that the path leaves out. The last
+	// step of the depth has it.
+	More int `json:"more,omitempty"`
 }
 
 // Limit is one limit of a descriptor. An unlimited one has a Rule only.
@@ -145,6 +148,9 @@ func describe(in *service.Inspected) Descriptor {
 	for depth, step := range in.Trace.Steps {
 		for _, s := range step.Seen {
 			d.Path = append(d.Path, stepOf(depth+1, &s))
+		}
+		if step.More > 0 {
+			d.Path[len(d.Path)-1].More = step.More
 		}
 	}
 	if in.Override {

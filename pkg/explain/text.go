@@ -12,9 +12,9 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// mostMismatches is the number of descriptors that do not match which the text has
+// maxMismatches is the number of descriptors that do not match which the text has
 // for each depth; their number can be that of all customers.
-const mostMismatches = 5
+const maxMismatches = 5
 
 // Text writes the document for a person, in colours if w is a terminal. Control
 // characters are written as escape sequences of Go, such as \n and \x1b.
@@ -79,12 +79,12 @@ func (p *printer) path(d *Descriptor, entries []string) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	depth, omitted := 0, 0
+	depth, mismatches, omitted := 0, 0, 0
 	endDepth := func() {
-		if omitted > mostMismatches {
-			p.line(3, "… and %d more that do not match", omitted-mostMismatches)
+		if omitted > 0 {
+			p.line(3, "… and %d more that do not match", omitted)
 		}
-		omitted = 0
+		mismatches, omitted = 0, 0
 	}
 	for i, s := range d.Path {
 		if s.Depth != depth {
@@ -92,8 +92,10 @@ func (p *printer) path(d *Descriptor, entries []string) {
 			depth = s.Depth
 			p.line(1, "%d. %s", depth, entries[depth-1])
 		}
+		omitted += s.More
 		if s.Match == "none" {
-			if omitted++; omitted > mostMismatches {
+			if mismatches++; mismatches > maxMismatches {
+				omitted++
 				continue
 			}
 		}

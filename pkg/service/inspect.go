@@ -149,10 +149,17 @@ type cell struct {
 	ruled *descriptors.Limit
 }
 
+// maxSeen bounds the descriptors of the rules in the Trace of an Inspected, and
+// maxSeenInAll those in all Traces of an Inspection (see [descriptors.Domain.Explain]).
+const (
+	maxSeen      = 100
+	maxSeenInAll = 4000
+)
+
 // inspect fills in `in` except Before and After of its limits, and returns one cell
 // for each limit of t, also for limits that are replaced.
 func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
-	in.Trace = p.domain.Explain(in.Entries)
+	in.Trace = p.domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.targets)))
 	in.Override, in.Unlimited = t.overrides != nil, t.unlimited()
 	in.Shadow, in.Quota = t.shadow() || p.shadowMode, p.quota(t)
 	switch {

@@ -67,8 +67,16 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{0}
 }
 
+// RulesRequest asks for a page of the rules in the order of their files.
 type RulesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Words, separated by spaces, that the rule must have in its path, its file, its
+	// entries or the words of its limits, in any case.
+	Q string `protobuf:"bytes,1,opt,name=q,proto3" json:"q,omitempty"`
+	// The most rules, 1000 if it is 0, and at most 1000.
+	N int32 `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"`
+	// The matching rules that come before the page.
+	Offset        int32 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -101,6 +109,27 @@ func (x *RulesRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RulesRequest.ProtoReflect.Descriptor instead.
 func (*RulesRequest) Descriptor() ([]byte, []int) {
 	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RulesRequest) GetQ() string {
+	if x != nil {
+		return x.Q
+	}
+	return ""
+}
+
+func (x *RulesRequest) GetN() int32 {
+	if x != nil {
+		return x.N
+	}
+	return 0
+}
+
+func (x *RulesRequest) GetOffset() int32 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
 }
 
 type WatchRequest struct {
@@ -806,10 +835,12 @@ type Looked struct {
 	Key   string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	Value string                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
 	// exact, wildcard, key or none.
-	Match         string `protobuf:"bytes,5,opt,name=match,proto3" json:"match,omitempty"`
-	Won           bool   `protobuf:"varint,6,opt,name=won,proto3" json:"won,omitempty"`
-	Why           string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
-	Depth         int32  `protobuf:"varint,8,opt,name=depth,proto3" json:"depth,omitempty"`
+	Match string `protobuf:"bytes,5,opt,name=match,proto3" json:"match,omitempty"`
+	Won   bool   `protobuf:"varint,6,opt,name=won,proto3" json:"won,omitempty"`
+	Why   string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
+	Depth int32  `protobuf:"varint,8,opt,name=depth,proto3" json:"depth,omitempty"`
+	// Descriptors at this depth that the path leaves out; the last of a depth has it.
+	More          int64 `protobuf:"varint,9,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -896,6 +927,13 @@ func (x *Looked) GetWhy() string {
 func (x *Looked) GetDepth() int32 {
 	if x != nil {
 		return x.Depth
+	}
+	return 0
+}
+
+func (x *Looked) GetMore() int64 {
+	if x != nil {
+		return x.More
 	}
 	return 0
 }
@@ -1962,8 +2000,11 @@ var File_pkg_admin_adminpb_admin_proto protoreflect.FileDescriptor
 const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x1dpkg/admin/adminpb/admin.proto\x12\frls.admin.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x0f\n" +
-	"\rStatusRequest\"\x0e\n" +
-	"\fRulesRequest\"\x0e\n" +
+	"\rStatusRequest\"B\n" +
+	"\fRulesRequest\x12\f\n" +
+	"\x01q\x18\x01 \x01(\tR\x01q\x12\f\n" +
+	"\x01n\x18\x02 \x01(\x05R\x01n\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x05R\x06offset\"\x0e\n" +
 	"\fWatchRequest\"/\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2021,7 +2062,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"shadowMode\x12\x1d\n" +
 	"\n" +
 	"quota_mode\x18\b \x01(\bR\tquotaMode\x12\x12\n" +
-	"\x04hits\x18\t \x01(\x03R\x04hits\"\xa8\x01\n" +
+	"\x04hits\x18\t \x01(\x03R\x04hits\"\xbc\x01\n" +
 	"\x06Looked\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x10\n" +
@@ -2030,7 +2071,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x05match\x18\x05 \x01(\tR\x05match\x12\x10\n" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
-	"\x05depth\x18\b \x01(\x05R\x05depth\"\xed\x03\n" +
+	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xed\x03\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +

@@ -369,7 +369,7 @@ func TestPlacesInExplanations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace := tree.Domain("d").Explain([]descriptors.Entry{{Key: "a", Value: "bc"}})
+	trace := tree.Domain("d").Explain([]descriptors.Entry{{Key: "a", Value: "bc"}}, 100)
 	var got []string
 	for _, s := range trace.Steps[0].Seen {
 		got = append(got, fmt.Sprintf("%s line %d: %s", s.Pos.File, s.Pos.Line, s.Why))

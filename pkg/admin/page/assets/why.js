@@ -95,7 +95,8 @@ export function why(main, params) {
   function path(steps) {
     const depths = [...new Set(steps.map((s) => s.depth ?? 1))].sort((a, b) => a - b);
     return el('ol', { className: 'plain path', 'aria-label': 'Path through the rules' }, depths.map((depth) => el('li', {},
-      el('ul', { className: 'plain' }, steps.filter((s) => (s.depth ?? 1) === depth).map(step)))));
+      el('ul', { className: 'plain' }, steps.filter((s) => (s.depth ?? 1) === depth).map((s) => [step(s),
+        s.more && el('li', { className: 'small dim' }, `… and ${count(s.more)} more that do not match`)])))));
   }
 
   function step(s) {
