@@ -26,14 +26,15 @@ type node struct {
 	rule      string // path; "" if the limit came with the request
 	entries   []descriptors.Entry
 	counted   [orders]counts // since the node was made
+	largest   [slots]float32 // the highest cost that one request has added in each slot
 	inherited [orders]legacy
 	sum       [orders]int64 // counted and inherited, as the summary's heap is ordered
 	place     [orders]int   // in the summary's heap, + 1; 0: not kept in it
 	remaining int64         // after the last request
 }
 
-// legacy is the count of the node whose place another one took. It is forgotten with the
-// slot in which that happened.
+// legacy is Space-Saving's error: the count inherited from the evicted node. It is forgotten
+// with the slot of the eviction.
 type legacy struct {
 	count int64
 	slot  int
@@ -76,6 +77,7 @@ func (n *node) kept() bool { return n.place != [orders]int{} }
 
 // forget empties a slot. The heaps are put right by settle.
 func (n *node) forget(at int) {
+	n.largest[at] = 0
 	for order := range n.counted {
 		n.counted[order][at] = 0
 		if n.inherited[order].slot == at {

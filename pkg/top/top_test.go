@@ -154,7 +154,8 @@ func TestBounds(t *testing.T) {
 // TestSampling: a crowd is counted by a sample, within the error that is shown.
 func TestSampling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := top.New(top.Options{Keys: 100})
+		const seed = 1
+		s := top.New(top.Options{Keys: 100, Random: rand.New(rand.NewPCG(seed, 0)).Uint32})
 		const n = 400_000 // 40,000 a second
 		for i := range n {
 			s.Observe(asked([]string{"hot", "warm"}[min(1, i%4)], 1, i%4 > 0))
@@ -166,10 +167,40 @@ func TestSampling(t *testing.T) {
 		for i, want := range []int64{n / 4 * 3, n / 4} {
 			row := table.Rows[i]
 			if row.Error == 0 || row.Error > want/10 || row.Hits < want-row.Error || row.Hits > want+row.Error {
-				t.Errorf("%+v: want %d", row, want)
+				t.Errorf("seed %d: %+v: want %d", seed, row, want)
 			}
 		}
 	})
+}
+
+// TestErrorOfSample: of 1,000 tables with only the highest row of equal keys, at most one
+// has a row that is too high by more than its error; here none of 100 has.
+func TestErrorOfSample(t *testing.T) {
+	const (
+		keys = 100
+		each = 1600 // requests for a key, every tenth of which costs 100
+	)
+	var all []*service.Observation
+	for i := range 10 * keys {
+		all = append(all, asked(fmt.Sprint(i%keys), []uint64{100, 1}[min(1, i/keys)], true))
+	}
+	for seed := range uint64(100) {
+		synctest.Test(t, func(t *testing.T) {
+			s := top.New(top.Options{Keys: keys, Random: rand.New(rand.NewPCG(750+seed, 0)).Uint32})
+			for i := range keys * each { // 40,000 a second
+				s.Observe(all[i%len(all)])
+				if i%400 == 0 {
+					<-time.After(10 * time.Millisecond)
+				}
+			}
+			if row := s.Table("hits", "", 1).Rows[0]; row.Hits-row.Error > each {
+				t.Errorf("seed %d: got %d ± %d hits, want %d", 750+seed, row.Hits, row.Error, each)
+			}
+			if row := s.Table("cost", "", 1).Rows[0]; row.Cost-row.Error > each/10*(100+9) {
+				t.Errorf("seed %d: got a cost of %d ± %d, want %d", 750+seed, row.Cost, row.Error, each/10*(100+9))
+			}
+		})
+	}
 }
 
 // TestLongEntries: hostile descriptors take bounded memory, also if each order keeps other

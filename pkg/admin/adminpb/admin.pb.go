@@ -1546,7 +1546,7 @@ type TopReply struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	By     string                 `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
 	Window *durationpb.Duration   `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
-	// The most by which a row may be too high.
+	// The most by which a row may be too high; of a sample it holds for 999 of 1,000 rows.
 	Error         int64     `protobuf:"varint,3,opt,name=error,proto3" json:"error,omitempty"`
 	Rows          []*TopRow `protobuf:"bytes,4,rep,name=rows,proto3" json:"rows,omitempty"`
 	Total         *TopTotal `protobuf:"bytes,5,opt,name=total,proto3" json:"total,omitempty"`
