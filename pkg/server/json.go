@@ -29,7 +29,7 @@ func (j *JSON) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body, err = protojson.Marshal(resp)
 	}
 	if err != nil {
-		http.Error(w, http.StatusText(http.StatusBadRequest)+"\n"+reason(err), http.StatusBadRequest)
+		http.Error(w, http.StatusText(http.StatusBadRequest)+"\n"+status.Convert(err).Message(), http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -54,12 +54,4 @@ func (j *JSON) decide(r *http.Request) (resp *rls.RateLimitResponse, err error) 
 	defer func() { j.Measure.Answered(status.Code(err)) }()
 	defer recovered(j.Measure, j.Log, "/json", &err)
 	return j.Service.ShouldRateLimit(r.Context(), &req)
-}
-
-// reason is an error's message, without the status that gRPC puts before it.
-func reason(err error) string {
-	if s, ok := status.FromError(err); ok {
-		return s.Message()
-	}
-	return err.Error()
 }

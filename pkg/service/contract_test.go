@@ -42,8 +42,8 @@ descriptors:
     rate_limit: {unit: minute, unit_multiplier: 10, requests_per_unit: 5}
 `
 
-// TestContract is what Envoy and its users expect of a rate limit service: which
-// requests are refused, what a status shows, and how hits are counted.
+// TestContract has the expectations of Envoy and its users: which requests are refused,
+// which limit a status shows, and how hits are counted.
 func TestContract(t *testing.T) {
 	refused := func(t *testing.T, r *rig, req *pb.RateLimitRequest, says string) {
 		t.Helper()

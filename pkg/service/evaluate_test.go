@@ -109,7 +109,7 @@ func TestEvaluateDecidesLikeDecide(t *testing.T) {
 			if s.Denied != (w.Code == over) {
 				t.Errorf("request %d, status %d: got %+v, want %v", i, j, s, w)
 			}
-			if shown := w.CurrentLimit; shown != nil && (s.Remaining != w.LimitRemaining || s.Limit.Requests != shown.RequestsPerUnit ||
+			if shown := w.CurrentLimit; shown != nil && (s.Remaining != int64(w.LimitRemaining) || s.Limit.Requests != shown.RequestsPerUnit ||
 				s.Limit.Name != shown.Name || math.Ceil(wait.Seconds()) != w.DurationUntilReset.AsDuration().Seconds()) {
 				t.Errorf("request %d, status %d: got %+v, want %v", i, j, s, w)
 			}

@@ -36,12 +36,11 @@ var (
 	Reset = Action{verb: verbReset}
 )
 
-// Grant lets that many hits more pass in the window that is running, or before the
-// bucket is full again.
+// Grant lets that many hits more pass in the running window, or before the bucket is
+// full again.
 func Grant(hits int64) Action { return Action{verb: verbGrant, hits: hits} }
 
-// Inspection is how the service comes to the limits of a request, with the state of
-// their cells.
+// Inspection has the limits of a request, the way to them, and the state of their cells.
 type Inspection struct {
 	Domain      string
 	Descriptors []Inspected // one for each descriptor of the request
@@ -65,16 +64,16 @@ type Inspected struct {
 // InspectedLimit is one limit of an Inspected.
 type InspectedLimit struct {
 	*descriptors.Limit
-	// ReplacedBy is the path of the rule because of which the limit is not decided
-	// in this request; "" if it is decided. Reset and Grant leave its cell alone.
+	// ReplacedBy is the path of the rule that replaces the limit in this request, so
+	// that it is not decided, and Reset and Grant leave its cell alone; else "".
 	ReplacedBy string
-	// Key is the key of the limit's cell in the store. Of the two cells of a sliding
-	// window it is that of the window that is running.
+	// Key is the key of the limit's cell in the store; of a sliding window, the key of
+	// the running window.
 	Key string
 	// Before is the cell as it was found, and After the cell after Reset or Grant.
-	// They are nil where no store was asked or where the store failed, and for Reset
-	// and Grant also where the key has occurred before in the same request: no cell
-	// is changed twice.
+	// They are nil if no store was asked or if the store failed, and for Reset and
+	// Grant also if the key has occurred before in the same request: no cell is
+	// changed twice.
 	Before, After *State
 	// Policy decides the limit whenever the store cannot.
 	Policy descriptors.Policy
@@ -104,7 +103,7 @@ type State struct {
 // is no error, and a store that fails is an Err of each limit concerned.
 func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspection, error) {
 	in := Inspection{Domain: r.Domain, Descriptors: make([]Inspected, len(r.Descriptors))}
-	if err := s.cfg.Caps.check(r); err != nil {
+	if err := s.cfg.Caps.validate(r); err != nil {
 		return in, err
 	}
 	tree := s.tree.Load()

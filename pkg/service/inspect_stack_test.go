@@ -12,8 +12,8 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// yearly has a limit of 10 for each strategy. Its windows are so long that none ends,
-// and no bucket refills, during a test.
+// yearly has a limit of 10 for each strategy. No window ends and no bucket refills
+// during a test.
 const yearly = `domain: d
 descriptors:
 - {key: fixed, rate_limit: {unit: year, requests_per_unit: 10}}

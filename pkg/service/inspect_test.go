@@ -308,7 +308,7 @@ func TestResetOfASlidingWindow(t *testing.T) {
 	r.want(withHits(10, desc("sliding", "a")), ok, 0)
 }
 
-// TestAGrantEndsWithItsWindow: what was not used does not go into the next window.
+// TestAGrantEndsWithItsWindow: hits that are not used do not go into the next window.
 func TestAGrantEndsWithItsWindow(t *testing.T) {
 	r := start(t, strategies)
 	for _, key := range everyStrategy {

@@ -41,8 +41,8 @@ type Observation struct {
 	// Limited.
 	Err error
 	// Partial: the store left an operation undecided, and the request was answered
-	// all the same (Passed or Limited), because a policy decided its limit, another
-	// limit denied, or the undecided limit could not deny.
+	// (Passed or Limited) because a policy decided its limit, another limit denied,
+	// or the undecided limit could not deny.
 	Partial bool
 	// ShadowMode: the service is in shadow mode, which denies nothing. Spared:
 	// this request would have been denied without it.

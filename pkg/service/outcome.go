@@ -14,16 +14,16 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Outcome is the answer to a request in plain types. It has everything that a reply
-// shows, before durations are rounded to seconds. It refers to the request, and is
-// valid as long as that does not change.
+// Outcome is the answer to a request in plain types: everything that a reply shows,
+// before durations are rounded to seconds. It refers to the request's entries, and is
+// valid until they change.
 type Outcome struct {
 	Over     bool
 	Delay    time.Duration // the time until the turn of a request that passes, in a queue
 	At       int64         // the time of the decisions, in µs since the epoch on the store's clock
 	Statuses []Status      // one for each descriptor of the request
-	// Headline is the index of the status that headers describe: of a request that
-	// is denied the denying one with the longest wait, else the one with the least
+	// Headline is the index of the status that headers describe: the denying status
+	// with the longest wait if the request is denied, else the status with the least
 	// remaining; the first on a tie. It is -1 if no status has an enforced limit.
 	Headline int
 	// Verdicts has one element for each limit that no other rule of the request
@@ -35,7 +35,7 @@ type Outcome struct {
 	unknown bool // no rules have the request's domain
 	spared  bool // shadow mode of the service turned a denial into an OK
 	gone    bool // the caller gave up before the store had decided
-	partial bool // the store left an operation undecided, whatever its policy decided then
+	partial bool // the store left an operation undecided; a policy may have decided it
 	seen    Observation
 	charged []Verdict // Verdicts without refunds, if there are refunds
 }
@@ -46,35 +46,27 @@ type Status struct {
 	// were not asked, because the request brought one.
 	Rule     *descriptors.Rule
 	Override bool
-	// Unlimited: the rule has no limits, and Remaining is the largest number.
+	// Unlimited: the rule has no limits, and Remaining is math.MaxUint32.
 	Unlimited bool
 	// Shadow: the rule is in shadow mode.
 	Shadow bool
-	// Limit is the limit that the status is about: the denying one with the longest
-	// wait, else the one with the least remaining; nil if no limit was decided.
+	// Limit is the limit that the status shows: the denying limit with the longest
+	// wait, else the limit with the least remaining; nil if no limit was decided.
 	Limit *descriptors.Limit
 	// Denied is false for a rule in shadow mode. ShadowDenied: a limit of such a
 	// rule would have denied.
 	Denied, ShadowDenied bool
-	// Remaining is Left as the status shows it.
-	Remaining uint32
 	// Is is the decision of Limit.
 	Is algorithms.Decision
+	// Remaining is the number of hits that still fit Limit. It is 0 after a denial
+	// that is enforced, where Is may have hits that fit a smaller cost.
+	Remaining int64
 	// Policy is the failure policy that decided Limit in the store's place; "" if
 	// the store decided.
 	Policy string
 	// Undecided says why a limit was decided neither by the store nor by its
 	// policy, and no other limit of the descriptor denied.
 	Undecided error
-}
-
-// Left is the number of hits that still fit Limit. It is 0 after a denial that is
-// enforced, where Is may have hits that fit a smaller cost.
-func (s *Status) Left() int64 {
-	if s.Denied {
-		return 0
-	}
-	return s.Is.Remaining
 }
 
 // Wait is the wait after a denial until the same cost would pass, and otherwise the
@@ -90,12 +82,12 @@ func (s *Status) Wait() time.Duration {
 // not enforced.
 func (s *Status) Passed() bool { return s.Shadow || !s.Denied && s.Undecided == nil }
 
-// outcomes holds outcomes for reuse. A store does not touch a batch after Apply has
-// returned.
+// outcomes holds outcomes for reuse. Their batches may be reused, too: a store does
+// not touch a batch after Apply has returned.
 var outcomes = sync.Pool{New: func() any { return new(Outcome) }}
 
-// Release gives the memory of o to later requests. Nobody may use o afterwards. An
-// outcome that is not released is left to the garbage collector.
+// Release gives the memory of o to later requests. The caller must not use o
+// afterwards. Without Release the garbage collector takes the memory.
 func (o *Outcome) Release() {
 	if cap(o.Statuses) > maxKept || cap(o.Verdicts) > maxKept {
 		return
@@ -136,10 +128,8 @@ func (o *Outcome) judge(ctx context.Context) {
 		s.Rule, s.Override, s.Unlimited, s.Shadow = t.rule, t.overrides != nil, t.unlimited(), t.shadow()
 		for j := t.first; j < t.end; j++ {
 			v, op, r := &o.Verdicts[j], &p.batch.Ops[j], &p.batch.Replies[j]
-			*v = Verdict{
-				Rule: s.Rule, Limit: p.limits[j], Override: s.Override, Entries: t.Entries,
-				Hits: min(t.hits, uint64(backends.MaxCost)), Shadow: s.Shadow,
-			}
+			v.Rule, v.Limit, v.Override, v.Shadow = s.Rule, p.limits[j], s.Override, s.Shadow
+			v.Entries, v.Hits = t.Entries, min(t.hits, uint64(backends.MaxCost))
 			if r.Err == nil {
 				v.count(op, r)
 				if v.Limit.OnError == descriptors.PolicyLocal && p.local != nil {
@@ -154,16 +144,15 @@ func (o *Outcome) judge(ctx context.Context) {
 				o.Delay = max(o.Delay, v.Is.Delay)
 			}
 		}
-		switch {
-		case s.Unlimited:
+		if s.Unlimited {
 			s.Remaining = math.MaxUint32
-		case s.Limit != nil:
-			s.Remaining = uint32(min(s.Left(), math.MaxUint32))
+		} else if !s.Denied {
+			s.Remaining = s.Is.Remaining
 		}
 	}
 }
 
-// count fills in what the store decided.
+// count fills in the decision of the store.
 func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
 	v.Decided, v.Counted, v.Recalled = true, true, r.Recalled
 	v.Is = v.Limit.Judge(op, r)
@@ -178,8 +167,8 @@ func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
 }
 
 // decideByPolicy has the policy of the limit decide op, which the store left
-// undecided. It returns false if there is no decision: with the policy error, and if
-// the caller is gone, who is charged nothing.
+// undecided. It returns false if there is no decision: with the policy error, and
+// after the caller has given up, so that it is charged nothing.
 func (o *Outcome) decideByPolicy(ctx context.Context, v *Verdict, op *backends.Op) bool {
 	o.partial = true
 	o.gone = o.gone || errors.Is(ctx.Err(), context.Canceled)
@@ -228,7 +217,7 @@ func (s *Status) leaveUndecided(err error) {
 // ballot counts descriptors by their statuses.
 type ballot struct {
 	denied, passed, undecided int
-	err                       error // of the last one that is undecided
+	err                       error // why the last undecided descriptor is undecided
 }
 
 func (b *ballot) add(s *Status) {
@@ -297,7 +286,7 @@ func (o *Outcome) before(s, t *Status) bool {
 	if o.Over && (s.Denied || t.Denied) {
 		return s.Denied && (!t.Denied || s.Is.RetryAfter > t.Is.RetryAfter)
 	}
-	return s.Left() < t.Left()
+	return s.Remaining < t.Remaining
 }
 
 // result is how the request ended; err is the error of its decision.
@@ -315,7 +304,7 @@ func (o *Outcome) result(err error) Result {
 	return Passed
 }
 
-// charges is Verdicts without those of refunds.
+// charges returns Verdicts without the verdicts of refunds.
 func (o *Outcome) charges() []Verdict {
 	refunds := false
 	for i := range o.plan.targets {

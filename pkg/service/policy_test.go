@@ -62,8 +62,8 @@ func (l *local) Decide(limit *algorithms.Limit, op *backends.Op) algorithms.Deci
 	return algorithms.Decision{Allowed: true, Remaining: l.room, Reset: 7 * time.Second}
 }
 
-// storeAway leaves every operation undecided, partAway those whose key contains
-// "away".
+// storeAway leaves every operation undecided, partAway the operations whose
+// key contains "away".
 func storeAway(c *config) { c.Store = failing{c.Store} }
 func partAway(c *config)  { c.Store = partly{c.Store} }
 

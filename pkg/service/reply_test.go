@@ -240,7 +240,7 @@ descriptors:
 }
 
 // TestShadowDenialOfACost: a rule in shadow mode answers OK also when a cost
-// does not fit into what remains.
+// is larger than the remaining hits.
 func TestShadowDenialOfACost(t *testing.T) {
 	r := start(t, "domain: d\ndescriptors:\n  - {key: k, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 5, strategy: sliding_window}}\n")
 	r.want(withHits(3, desc("k", "a")), ok, 2)

@@ -64,8 +64,8 @@ type Caps struct {
 	EntryBytes  int // key and value of one entry
 }
 
-// check refuses a request that cannot be decided, and one beyond the caps.
-func (c *Caps) check(r *Request) error {
+// validate refuses a request that cannot be decided or is beyond the caps.
+func (c *Caps) validate(r *Request) error {
 	switch {
 	case r.Domain == "":
 		return invalid("rate limit domain must not be empty; set the field domain to a domain of the rules")

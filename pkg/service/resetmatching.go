@@ -25,13 +25,13 @@ type Progress struct {
 // [Service.Inspect] resets it; a dry run only counts them. tell is called after some
 // keys, and an error of it ends the reset.
 //
-// The cells are found by their keys in the store. Those in a window that is over and
-// those whose keys the store has shortened are left out.
+// The cells are found by their keys in the store. Cells whose window is over and cells
+// whose keys the store has shortened are left out.
 //
 // Its errors are the context's, or have a code: NotFound for a rule that the domain does
 // not have, Unimplemented for a store that cannot list its keys, FailedPrecondition if
 // the keys do not tell the rule, and Unavailable while no rules are loaded and after a
-// failure of the store. The Progress beside an error is that until the error.
+// failure of the store. The Progress beside an error is the progress until the error.
 func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
 	var p Progress
 	cells, err := s.cellsOf(domain, rule)
@@ -65,8 +65,8 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 	return p, errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
 }
 
-// reset resets cells and returns the number of those that the store has reset. The
-// error says why the others were not.
+// reset resets cells and returns how many of them the store has reset. The error says
+// why the others were not reset.
 func (s *Service) reset(ctx context.Context, cells []cell) (changed int64, err error) {
 	ops := make([]backends.Op, len(cells))
 	for i := range cells {

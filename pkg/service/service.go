@@ -25,9 +25,8 @@ type Config struct {
 	Local Local
 	// KeyPrefix begins every key in the store.
 	KeyPrefix string
-	// RatelimitKeys gives the keys of envoyproxy/ratelimit to limits that it can
-	// have, too, so that both programs count in the same cells. Other limits
-	// keep their keys.
+	// RatelimitKeys gives a limit the key of envoyproxy/ratelimit if that program can
+	// have the limit, too, so that both count in the same cell.
 	RatelimitKeys bool
 	// KeySecret, if it is not empty, puts an HMAC with this secret in place of
 	// each value of a descriptor in keys. It excludes RatelimitKeys.
@@ -71,8 +70,8 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// SetTree puts rules into force and tells the observers first. Counters stay:
-// their keys depend on domain, entries, strategy and window only.
+// SetTree puts rules into force and tells the observers first. Cells stay if domain,
+// entries, strategy and window stay; a bucket's amounts must stay, too.
 func (s *Service) SetTree(t *descriptors.Tree) {
 	for _, o := range s.cfg.Observers {
 		o.Rules(t)
@@ -136,7 +135,7 @@ func (s *Service) Evaluate(ctx context.Context, r *Request) (*Outcome, error) {
 
 // decide fills in o. Its errors are those of [Service.Decide].
 func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
-	if err := s.cfg.Caps.check(r); err != nil {
+	if err := s.cfg.Caps.validate(r); err != nil {
 		return err
 	}
 	tree := s.tree.Load()

@@ -26,7 +26,7 @@ const (
 
 // factsOf are the facts of a status.
 func factsOf(domain string, s *service.Status) facts {
-	f := facts{code: codeOK, remaining: int64(s.Remaining)}
+	f := facts{code: codeOK, remaining: s.Remaining}
 	if s.Denied {
 		f.code = codeOver
 	}

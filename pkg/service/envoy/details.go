@@ -62,7 +62,7 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	fields["rule"] = ruleName(q, s)
 	fields["strategy"] = s.Limit.Strategy.String()
 	fields["limit"] = float64(s.Limit.Requests)
-	fields["remaining"] = float64(s.Left())
+	fields["remaining"] = float64(s.Remaining)
 	if o.Over {
 		fields["retry_after"] = float64(seconds(s))
 	}

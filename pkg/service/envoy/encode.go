@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"math"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -63,7 +64,7 @@ func appendStatus(b []byte, s *service.Status) []byte {
 		}
 		b = end(b, start)
 	}
-	b = appendUint(b, 3, uint64(s.Remaining))
+	b = appendUint(b, 3, uint64(min(s.Remaining, math.MaxUint32)))
 	if s.Limit != nil {
 		var start int
 		b, start = begin(b, 4)

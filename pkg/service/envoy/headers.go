@@ -16,10 +16,9 @@ import (
 
 // Reply chooses the headers, the body and the metadata of replies.
 //
-// RateLimit-Policy and the body name several limits; everything else describes one
-// limit. In a denied request that is the denying limit with the longest wait,
-// otherwise the limit with the least remaining. A limit in shadow mode is never
-// described.
+// RateLimit-Policy and the body name several limits; the others describe one limit:
+// the denying limit with the longest wait if the request is denied, otherwise the limit
+// with the least remaining. A limit in shadow mode is never described.
 type Reply struct {
 	// RateLimit names envoyproxy/ratelimit's three headers for the client.
 	RateLimit HeaderNames
@@ -47,9 +46,8 @@ type Reply struct {
 // HeaderNames names three headers. If all are empty, none is sent.
 type HeaderNames struct{ Limit, Remaining, Reset string }
 
-// check refuses names that are not valid in HTTP, and two names without the
-// third.
-func (r *Reply) check() error {
+// validate refuses names that are not valid in HTTP, and one or two names alone.
+func (r *Reply) validate() error {
 	for _, names := range []HeaderNames{r.RateLimit, r.Upstream} {
 		for _, name := range []string{names.Limit, names.Remaining, names.Reset} {
 			if (name == "") != (names == HeaderNames{}) {
@@ -84,9 +82,9 @@ func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 	}
 	s := &o.Statuses[o.Headline]
 	add := func(name, value string) { e.response = append(e.response, header{name, value}) }
-	left, reset := strconv.FormatInt(s.Left(), 10), strconv.FormatInt(seconds(s), 10)
+	left, reset := strconv.FormatInt(s.Remaining, 10), strconv.FormatInt(seconds(s), 10)
 	quota := strconv.FormatUint(uint64(s.Limit.Requests), 10)
-	if s.Left() < math.MaxUint32 {
+	if s.Remaining < math.MaxUint32 {
 		e.response = r.RateLimit.three(quota, left, reset)
 		e.upstream = r.Upstream.three(quota, left, reset)
 	}

@@ -29,10 +29,10 @@ type Server struct {
 	reply   Reply
 }
 
-// New returns a server that adds to its replies what reply chooses. Its error says
-// which part of reply is wrong.
+// New returns a server of d. Its replies have the headers, the body and the metadata
+// that reply chooses. The error says which part of reply is wrong.
 func New(d service.Decider, reply Reply) (*Server, error) {
-	return &Server{decider: d, reply: reply}, reply.check()
+	return &Server{decider: d, reply: reply}, reply.validate()
 }
 
 // decide returns an envoy.service.ratelimit.v3.RateLimitResponse, or an error with a

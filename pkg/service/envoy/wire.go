@@ -20,7 +20,7 @@ const (
 
 var errWire = errors.New("the message is not in protobuf's wire format")
 
-// message is what is left to read of a message. Both fields hold the same bytes:
+// message is the rest of a message that is being read. Both fields hold the same bytes:
 // protowire reads data, and strings are cut from text without a copy of each.
 type message struct {
 	data []byte
