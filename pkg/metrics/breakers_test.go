@@ -16,10 +16,11 @@ func TestBreakers(t *testing.T) {
 	main.Server("10.0.0.1:6379")
 	main.Server("10.0.0.2:6379")
 	b := perSecond.Server("10.0.0.1:6379")
-	if err := b.Enter(); err != nil {
+	c, err := b.Allow()
+	if err != nil {
 		t.Fatal(err)
 	}
-	b.Leave(0, errors.New("refused"))
+	c.Done(0, errors.New("refused"))
 	lines := scrape(t, m)
 	for _, want := range []string{
 		`rls_breaker_state{backend="redis",server="10.0.0.1:6379"} 2`,

@@ -23,10 +23,10 @@ const (
 	// firstPause and longestPause bound the pause before a probe.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 500 * time.Millisecond
-	// ProbeWait is the longest time for which the caller of a probe should wait. The
-	// probe itself goes on. Without this bound each caller of a hot key would wait for
-	// the probe of that key.
-	ProbeWait = 50 * time.Millisecond
+	// probeWait is the longest time for which the caller of a probe waits. The probe
+	// itself goes on. Without this bound each caller of a hot key would wait for the probe
+	// of that key.
+	probeWait = 50 * time.Millisecond
 	// lostProbe is the time after which a probe without an outcome is forgotten. It is
 	// longer than a call can take on the wire: a second to connect and one to answer.
 	lostProbe = 3 * time.Second
@@ -48,14 +48,14 @@ type Breaker struct {
 	minCalls int
 
 	room     int64        // the calls that may be under way
-	busy     error        // the error of Enter when there is no room
+	busy     error        // the error of Allow when there is no room
 	inFlight atomic.Int64 // the calls that are under way
 
 	silence
 
 	known   atomic.Bool           // the server has answered once
 	failing atomic.Bool           // the last call failed
-	away    atomic.Pointer[error] // the error of Enter while the circuit is not closed; else nil
+	away    atomic.Pointer[error] // the error of Allow while the circuit is not closed; else nil
 
 	mu        sync.Mutex
 	cause     error         // why the last call failed
@@ -95,26 +95,28 @@ func newBreaker(w *Watch, address string) *Breaker {
 // is away.
 var ErrBusy = errors.New("too many calls are under way")
 
-// Enter asks to make a call. If it returns nil, the caller makes the call and then
-// calls Leave. Else it must not make the call: the server is away, too many calls are
-// under way to it, or it is silent while many wait. The error wraps
-// backends.ErrUnavailable. While the server is away, it holds the text of the last
-// failure, but does not wrap it.
-func (b *Breaker) Enter() error {
+// Allow asks to make a call. If it returns no error, the caller makes the call, may
+// wait for it with Wait, and reports its end with Done. Else it must not make the call:
+// the server is away, too many calls are under way to it, or it is silent while many
+// wait. The error wraps backends.ErrUnavailable. While the server is away, it holds the
+// text of the last failure, but does not wrap it.
+func (b *Breaker) Allow() (Call, error) {
 	if b.inFlight.Add(1) > b.room {
 		b.inFlight.Add(-1)
-		return b.busy
+		return Call{}, b.busy
 	}
-	var err error
-	if away := b.away.Load(); away == nil {
+	away := b.Away()
+	err := away
+	if away == nil {
 		err = b.crowded()
-	} else if !b.probes() {
-		err = *away
+	} else if b.probes() {
+		err = nil
 	}
 	if err != nil {
 		b.inFlight.Add(-1)
+		return Call{}, err
 	}
-	return err
+	return Call{b: b, Probe: away != nil}, nil
 }
 
 // probes reports whether the next call may probe a server that is away. From then on
@@ -139,12 +141,20 @@ func (b *Breaker) probes() bool {
 	return b.circuit.TryAcquirePermit()
 }
 
-// Leave reports the end of a call that Enter allowed. took is the time between the
-// sending of the call and its end. err is nil if the server has answered, also if the
-// answer is an error that does not come from a fault of the server. The text of err must
-// hold no credentials. Leave or Abandon must be called once for each call.
-func (b *Breaker) Leave(took time.Duration, err error) {
+// ErrNotMade is the end of a call that was allowed and not made, which says nothing about
+// the server. A probe must be made, unless the store is closed.
+var ErrNotMade = errors.New("the call was not made")
+
+// Done reports the end of the call, once. took is the time between the sending of the
+// call and its end. err is nil if the server has answered, also if the answer is an error
+// that does not come from a fault of the server; or else ErrNotMade, or a failure, whose
+// text must hold no credentials.
+func (c Call) Done(took time.Duration, err error) {
+	b := c.b
 	b.inFlight.Add(-1)
+	if err == ErrNotMade {
+		return
+	}
 	b.ended.Add(1)
 	switch {
 	case b.away.Load() != nil && b.late(took):
@@ -244,18 +254,13 @@ func (b *Breaker) recall(now time.Time, how string) {
 	}
 }
 
-// Away is the error of Enter while the server is away, else nil. A call that Enter
-// has allowed while the server is away is a probe.
+// Away is the error of Allow while the server is away and not probed, else nil.
 func (b *Breaker) Away() error {
 	if away := b.away.Load(); away != nil {
 		return *away
 	}
 	return nil
 }
-
-// Abandon takes the place of Leave for a call that Enter allowed and that is not made,
-// which tells nothing about the server. A probe must be made, unless the store is closed.
-func (b *Breaker) Abandon() { b.inFlight.Add(-1) }
 
 // Left says that the server is no longer one of the store's. Calls that are under
 // way may still end.

@@ -27,11 +27,12 @@ func watch() (*breaker.Watch, func() []string) {
 // call makes a call that ends with err after the time took. It reports whether the
 // breaker allowed the call.
 func call(b *breaker.Breaker, took time.Duration, err error) bool {
-	if b.Enter() != nil {
+	c, refused := b.Allow()
+	if refused != nil {
 		return false
 	}
 	<-time.After(took) // of the bubble's fake clock
-	b.Leave(took, err)
+	c.Done(took, err)
 	return true
 }
 
@@ -54,10 +55,10 @@ func TestServerThatNeverAnswered(t *testing.T) {
 		if !call(b, 0, errRefused) || condition(w) != breaker.Open || w.Away() != 1 {
 			t.Errorf("state %v, %d away after the first failure, want open and 1", condition(w), w.Away())
 		}
-		err := b.Enter()
+		_, err := b.Allow()
 		if !errors.Is(err, backends.ErrUnavailable) || errors.Is(err, errRefused) ||
 			!strings.Contains(err.Error(), "10.0.0.1:6379 is away: connection refused") {
-			t.Errorf("Enter: %v", err)
+			t.Errorf("Allow: %v", err)
 		}
 		pass(3 * time.Second)
 		if !call(b, time.Millisecond, nil) || condition(w) != breaker.Closed || w.Away() != 0 {
@@ -174,16 +175,17 @@ func TestProbes(t *testing.T) {
 		var longest time.Duration
 		for time.Since(start) < 10*time.Second {
 			pass(time.Millisecond)
-			if b.Enter() != nil {
+			probe, err := b.Allow()
+			if err != nil {
 				continue
 			}
 			if condition(w) != breaker.HalfOpen {
 				t.Fatalf("state %v while a probe is under way", condition(w))
 			}
-			if b.Enter() == nil {
+			if _, err := b.Allow(); err == nil {
 				t.Fatal("two probes at a time")
 			}
-			b.Leave(0, errRefused)
+			probe.Done(0, errRefused)
 			longest = max(longest, time.Since(last))
 			last = time.Now()
 			probes++
@@ -210,7 +212,7 @@ func TestJitter(t *testing.T) {
 		pass(37 * time.Millisecond)
 		early := 0
 		for _, b := range all {
-			if b.Enter() == nil {
+			if _, err := b.Allow(); err == nil {
 				early++
 			}
 		}
@@ -232,8 +234,8 @@ func TestAbandonedCalls(t *testing.T) {
 		}
 		for range 5 { // a call fails for each hundred that are not made
 			for range 100 {
-				if b.Enter() == nil {
-					b.Abandon()
+				if c, err := b.Allow(); err == nil {
+					c.Done(0, breaker.ErrNotMade)
 				}
 			}
 			call(b, 0, errRefused)
@@ -275,16 +277,18 @@ func TestTooManyInFlight(t *testing.T) {
 	w, _ := watch()
 	w.MaxInFlight = 64
 	b := w.Server("a:1")
+	var last breaker.Call
+	var err error
 	for range 64 {
-		if err := b.Enter(); err != nil {
+		if last, err = b.Allow(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Enter(); !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, breaker.ErrBusy) {
+	if _, err := b.Allow(); !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, breaker.ErrBusy) {
 		t.Errorf("got %v", err)
 	}
-	b.Leave(0, nil)
-	if err := b.Enter(); err != nil {
+	last.Done(0, nil)
+	if _, err := b.Allow(); err != nil {
 		t.Error(err)
 	}
 	if condition(w) != breaker.Closed {
@@ -318,7 +322,7 @@ func TestWithoutWatch(t *testing.T) {
 	var none *breaker.Watch
 	b := none.Server("a:1")
 	call(b, 0, errRefused)
-	if b.Enter() == nil {
+	if _, err := b.Allow(); err == nil {
 		t.Error("it did not open")
 	}
 	b.Left()
@@ -332,8 +336,8 @@ func BenchmarkClosed(b *testing.B) {
 	s := none.Server("a:1")
 	b.ReportAllocs()
 	for b.Loop() {
-		if s.Enter() == nil {
-			s.Leave(time.Millisecond, nil)
+		if c, err := s.Allow(); err == nil {
+			c.Done(time.Millisecond, nil)
 		}
 	}
 }
@@ -344,13 +348,13 @@ func BenchmarkCrowded(b *testing.B) {
 	var none *breaker.Watch
 	s := none.Server("a:1")
 	for range 100 {
-		_ = s.Enter()
+		_, _ = s.Allow()
 	}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if s.Enter() == nil {
-				s.Leave(time.Millisecond, nil)
+			if c, err := s.Allow(); err == nil {
+				c.Done(time.Millisecond, nil)
 			}
 		}
 	})
@@ -359,12 +363,11 @@ func BenchmarkCrowded(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	var none *breaker.Watch
 	s := none.Server("a:1")
-	_ = s.Enter()
-	s.Leave(0, errRefused)
+	call(s, 0, errRefused)
 	b.ReportAllocs()
 	for b.Loop() {
-		if s.Enter() == nil {
-			s.Leave(0, errRefused)
+		if c, err := s.Allow(); err == nil {
+			c.Done(0, errRefused)
 		}
 	}
 }

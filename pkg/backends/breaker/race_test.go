@@ -22,7 +22,8 @@ func TestProbesOfManyCallers(t *testing.T) {
 	for range 20 {
 		callers.Go(func() {
 			for !done.Load() {
-				if b.Enter() != nil {
+				c, refused := b.Allow()
+				if refused != nil {
 					continue
 				}
 				start := time.Now()
@@ -31,7 +32,7 @@ func TestProbesOfManyCallers(t *testing.T) {
 					err = errRefused
 					failed.Add(1)
 				}
-				b.Leave(time.Since(start), err)
+				c.Done(time.Since(start), err)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -44,10 +45,20 @@ func (s *silence) init(address string, slow time.Duration) {
 	s.begins.Store(new(make(chan struct{})))
 }
 
-// Join counts a caller that will wait for the call of another caller. If it returns
-// an error, the caller must not wait; else it waits until Silence at most and then calls
-// Part.
-func (b *Breaker) Join() error {
+// Call is the permission to wait for the answer to a call.
+type Call struct {
+	b     *Breaker // nil: no server is known
+	Probe bool     // the server is away, and the call tries it
+	joins bool     // somebody else makes the call
+}
+
+// Join asks to wait for the call of another caller, to a server that may be nil. If it
+// returns no error, the caller calls Wait once. The errors are those of Allow; there is
+// room for any number of callers unless the server is silent.
+func (b *Breaker) Join() (Call, error) {
+	if b == nil {
+		return Call{}, nil
+	}
 	b.callers.Add(1)
 	err := b.Away()
 	if err == nil {
@@ -55,21 +66,44 @@ func (b *Breaker) Join() error {
 	}
 	if err != nil {
 		b.callers.Add(-1)
+		return Call{}, err
 	}
-	return err
+	return Call{b: b, joins: true}, nil
 }
 
-// Part ends what Join has begun.
-func (b *Breaker) Part() { b.callers.Add(-1) }
-
-// Silence is closed when the server falls silent while many callers wait. Then
-// whoever waits for a call, a caller that has joined as well as the caller of Enter,
-// gives up with the error Silent. Calls that are under way go on.
-func (b *Breaker) Silence() <-chan struct{} { return *b.begins.Load() }
-
-// Silent is the error of callers that have given up because of Silence. It wraps
-// ErrBusy and backends.ErrUnavailable, and names the server.
-func (b *Breaker) Silent() error { return b.reason }
+// Wait waits until done is closed or receives. It returns an error if ctx ends first, or
+// if the server falls silent while many callers wait; that error wraps ErrBusy and
+// backends.ErrUnavailable, and names the server. The caller of a probe waits for 50 ms at
+// most. The call goes on.
+func (c Call) Wait(ctx context.Context, done <-chan struct{}) error {
+	var silent <-chan struct{}
+	if c.b != nil {
+		silent = *c.b.begins.Load()
+	}
+	if c.joins {
+		defer c.b.callers.Add(-1)
+	}
+	if c.Probe {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, probeWait)
+		defer cancel()
+	}
+	var err error
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-silent:
+		err = c.b.reason
+	}
+	select {
+	case <-done: // both have happened
+		return nil
+	default:
+		return err
+	}
+}
 
 // crowded returns an error if the server is silent and more than few wait. While it
 // is not silent, crowded listens as long as more than few wait.

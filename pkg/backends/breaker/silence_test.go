@@ -1,6 +1,7 @@
 package breaker_test
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -19,27 +20,29 @@ type crowd struct {
 
 	mu              sync.Mutex
 	refused, gaveUp int
+	reason          error // of the last that gave up
 	longest         time.Duration
 	waiting         sync.WaitGroup
 }
 
 func (c *crowd) call() {
-	if err := c.Enter(); err != nil {
+	call, err := c.Allow()
+	if err != nil {
 		c.count(&c.refused)
 		return
 	}
 	start := time.Now()
 	go func() {
 		<-c.answers
-		c.Leave(time.Since(start), nil)
+		call.Done(time.Since(start), nil)
 	}()
 	c.waiting.Go(func() {
-		select {
-		case <-c.answers:
-		case <-c.Silence():
-			c.count(&c.gaveUp)
-		}
+		err := call.Wait(context.Background(), c.answers)
 		c.mu.Lock()
+		if err != nil {
+			c.gaveUp++
+			c.reason = err
+		}
 		c.longest = max(c.longest, time.Since(start))
 		c.mu.Unlock()
 	})
@@ -74,7 +77,9 @@ func TestSilentServer(t *testing.T) {
 		if c.gaveUp != 60 || c.longest > 125*time.Millisecond {
 			t.Errorf("%d of 60 callers gave up, after %v at the latest", c.gaveUp, c.longest)
 		}
-		for name, err := range map[string]error{"Enter": c.Enter(), "Join": c.Join(), "Silent": c.Silent()} {
+		_, allowed := c.Allow()
+		_, joined := c.Join()
+		for name, err := range map[string]error{"Allow": allowed, "Join": joined, "Wait": c.reason} {
 			if !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, breaker.ErrBusy) {
 				t.Errorf("%s of a silent server with 60 calls: %v", name, err)
 			}
@@ -85,7 +90,7 @@ func TestSilentServer(t *testing.T) {
 		close(c.answers)
 		synctest.Wait()
 		for range 100 {
-			if err := c.Enter(); err != nil {
+			if _, err := c.Allow(); err != nil {
 				t.Fatalf("after the first answer: %v", err)
 			}
 		}
@@ -99,35 +104,29 @@ func TestFewWaitForASilentServer(t *testing.T) {
 		w, _ := watch()
 		b := heard(w)
 		usually(b, time.Millisecond)
-		if err := b.Enter(); err != nil {
+		first, err := b.Allow()
+		if err != nil {
 			t.Fatal(err)
 		}
-		var joined []error
+		var callers sync.WaitGroup
 		for range 1000 {
-			joined = append(joined, b.Join())
+			follower, err := b.Join()
+			if err != nil {
+				t.Fatalf("while the server is not silent: %v", err)
+			}
+			callers.Go(func() { _ = follower.Wait(context.Background(), nil) })
 		}
-		if err := errors.Join(joined...); err != nil {
-			t.Fatalf("while the server is not silent: %v", err)
-		}
-		silence := b.Silence()
 		pass(90 * time.Millisecond)
-		select {
-		case <-silence:
-		default:
-			t.Fatal("the callers still wait")
-		}
-		for range joined {
-			b.Part()
-		}
+		callers.Wait() // for ever, if one of them waits on
 		n := 0
-		for b.Join() == nil {
+		for _, err = b.Join(); err == nil; _, err = b.Join() {
 			n++
 		}
 		if n != 49 { // and one call
 			t.Errorf("%d callers wait for a silent server, want 49", n)
 		}
-		b.Leave(40*time.Millisecond, errRefused)
-		if b.Join() != nil {
+		first.Done(40*time.Millisecond, errRefused)
+		if _, err = b.Join(); err != nil {
 			t.Error("there is no room for another caller although one call has ended")
 		}
 	})

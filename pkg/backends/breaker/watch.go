@@ -18,8 +18,8 @@
 //   - The log has one line when a server goes away and one when it is back, at most
 //     two a second.
 //
-// The store says when a call begins and ends, has its callers give up at
-// [Breaker.Silence], and decides what counts as a failure.
+// The store asks [Breaker.Allow] before each call, has its callers wait with [Call.Wait],
+// reports each end to [Call.Done], and decides what counts as a failure.
 package breaker
 
 import (

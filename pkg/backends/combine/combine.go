@@ -26,11 +26,11 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/pace"
 )
 
 // Store is another store with merged operations.
@@ -40,8 +40,8 @@ type Store struct {
 	served  served             // the same store, if it has servers
 	decided func(*backends.Op) // s.decide, made once
 	timeout time.Duration
-	waiters sync.Pool    // *waiter. Not shared by stores: a channel must not leave its synctest bubble
-	trip    atomic.Int64 // the usual time in µs in which merged operations are answered
+	waiters sync.Pool // *waiter. Not shared by stores: a channel must not leave its synctest bubble
+	pace    pace.Pace // of the operations on one key
 	seed    maphash.Seed
 	shards  [64]shard
 }
@@ -68,15 +68,11 @@ type queue struct {
 	ops     int   // operations on the key that are with the store
 	sent    int64 // Op.Now of an operation that was sent last
 	waiting []*waiter
-	server  *breaker.Breaker // knows of the callers that wait; nil if nobody has waited, or no server is known
+	server  *breaker.Breaker // counts the callers that wait; nil before the first one, or if no server is known
 }
 
-const (
-	// nearby is the longest round trip in µs to a store that is not distant.
-	nearby = 2000
-	// mostSent bounds the operations on one key that are with the store.
-	mostSent = 8
-)
+// maxSent bounds the operations on one key that are with the store.
+const maxSent = 8
 
 var queues = sync.Pool{New: func() any { return new(queue) }}
 
@@ -88,6 +84,7 @@ func New(next backends.Store, timeout time.Duration) (*Store, error) {
 		return nil, fmt.Errorf("combine: a timeout of %v bounds nothing: must be above 0", timeout)
 	}
 	s := &Store{Store: next, timeout: timeout, seed: maphash.MakeSeed()}
+	s.pace.Max, s.pace.Least = maxSent, pace.Nearby
 	s.spread, _ = next.(backends.Spread)
 	s.served, _ = next.(served)
 	s.decided = s.decide
@@ -161,16 +158,14 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 		if q.server == nil && s.served != nil {
 			q.server = s.served.Breaker(op.Key)
 		}
-		if q.server != nil {
-			if err := q.server.Join(); err != nil {
-				w.reply.Err = backends.NotSent(err)
-				w.end()
-				return w
-			}
-			w.server = q.server
+		var err error
+		if w.call, err = q.server.Join(); err != nil {
+			w.reply.Err = backends.NotSent(err)
+			w.end()
+			return w
 		}
 		q.waiting = append(q.waiting, w)
-		if q.ops < mostSent && op.Now-q.sent > s.pace(q.ops) {
+		if q.ops < maxSent && op.Now-q.sent > s.pace.Between(q.ops).Microseconds() {
 			waiting := q.waiting
 			q.ops, q.sent, q.waiting = q.ops+1, op.Now, nil
 			go s.send(op.Key, waiting)
@@ -180,42 +175,24 @@ func (s *Store) queue(ctx context.Context, b *backends.Batch, op *backends.Op) *
 	return nil
 }
 
-// pace is the time in µs between the sending of an operation on a key and the next
-// one, while so many are unanswered. Sent at this pace, mostSent of them fill the usual
-// round trip. For each that the round trip does not explain, the time doubles.
-func (s *Store) pace(unanswered int) int64 {
-	trip := s.trip.Load()
-	pace := max(nearby, trip/mostSent)
-	return pace << max(0, unanswered-1-int(trip/pace))
-}
-
 // wait puts the answer to w into r, or an error if ctx ends first or the server falls
-// silent while many wait. A waiter whose
-// caller has gone is still in a queue, so it is not used again.
+// silent while many wait. A waiter whose caller has gone is still in a queue, so it is not
+// used again.
 func (s *Store) wait(ctx context.Context, w *waiter, r *backends.Reply) {
-	server, silence := w.server, (<-chan struct{})(nil)
-	if server != nil {
-		defer server.Part()
-		silence = server.Silence()
-	}
-	var err error
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		err = gaveUp(ctx)
-	case <-silence:
-		err = server.Silent()
-	}
+	err := w.call.Wait(ctx, w.done)
 	if err != nil && w.late != nil && w.over.Swap(true) {
-		<-w.done // both have happened
+		<-w.done // the answer came at this moment
 		err = nil
 	}
 	if err != nil {
+		if ctx.Err() != nil {
+			err = gaveUp(ctx)
+		}
 		*r = backends.Reply{Err: err}
 		return
 	}
 	*r = w.reply
-	w.ctx, w.server, w.late, w.op, w.reply = nil, nil, nil, backends.Op{}, backends.Reply{}
+	w.ctx, w.call, w.late, w.op, w.reply = nil, breaker.Call{}, nil, backends.Op{}, backends.Reply{}
 	w.over.Store(false)
 	s.waiters.Put(w)
 }
@@ -308,7 +285,6 @@ func (s *Store) applyMerged(b *backends.Batch) {
 	defer cancel()
 	start := time.Now()
 	if s.Store.Apply(ctx, b) == nil {
-		usual := s.trip.Load()
-		s.trip.Store(usual + (time.Since(start).Microseconds()-usual)/8) // one of two at the same time may be lost
+		s.pace.Answered(time.Since(start))
 	}
 }

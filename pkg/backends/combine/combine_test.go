@@ -515,10 +515,11 @@ func TestACrowdOnAKeyOfASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := &withServer{&slow{Store: inMemory(t), gate: make(chan struct{})}, (&breaker.Watch{}).Server("a:1")}
 		for range 50 { // calls usually take 1 ms
-			if err := next.server.Enter(); err != nil {
+			c, err := next.server.Allow()
+			if err != nil {
 				t.Fatal(err)
 			}
-			next.server.Leave(time.Millisecond, nil)
+			c.Done(time.Millisecond, nil)
 		}
 		s := over(t, next)
 		ask := func() error {

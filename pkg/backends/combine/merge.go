@@ -11,11 +11,11 @@ import (
 
 // waiter is an operation whose key is busy.
 type waiter struct {
-	ctx    context.Context
-	op     backends.Op
-	server *breaker.Breaker // has counted the caller as one that waits; nil if none has
-	reply  backends.Reply   // written before done
-	done   chan struct{}    // buffered; receives once when reply is set
+	ctx   context.Context
+	op    backends.Op
+	call  breaker.Call   // of the operations that are with the store
+	reply backends.Reply // written before done
+	done  chan struct{}  // buffered; receives once when reply is set
 
 	late func(*backends.Batch) // Batch.Late of a batch that has op alone; may be nil
 	over atomic.Bool           // with late: reply is set, or the caller has left

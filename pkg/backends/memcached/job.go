@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -33,6 +34,7 @@ type job struct {
 	round int
 	// charged says how often the writes to memcached have charged each operation.
 	charged []int64
+	over    atomic.Bool // the job is done, or its caller has left
 }
 
 // cell is a cell and the operations of the batch on it.

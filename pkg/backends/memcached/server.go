@@ -71,15 +71,14 @@ var _ memcache.ServerSelector = only{}
 // the replies.
 func (s *server) apply(ctx context.Context, b *backends.Batch) {
 	j := newJob(s, b)
-	var over atomic.Bool // the job has ended, or its caller has left
 	err := s.call(ctx, func(ctx context.Context) error {
 		err := j.run(ctx)
-		if b.Late != nil && err == nil && over.Swap(true) {
+		if err == nil && j.over.Swap(true) && b.Late != nil {
 			go b.Late(&j.Batch)
 		}
 		return err
 	})
-	if err != nil && !(b.Late != nil && over.Swap(true)) {
+	if err != nil && !j.over.Swap(true) {
 		_ = b.Fail(err)
 		return
 	}
@@ -87,15 +86,15 @@ func (s *server) apply(ctx context.Context, b *backends.Batch) {
 	b.Refused = j.Refused
 }
 
-// call has a worker call run and returns its error. When ctx ends, only the wait
-// ends: a call on the wire goes on, and a call that has not begun is never made. The wait ends, too, when the server falls silent
-// while many callers wait.
-// While the server is away, calls fail at once, apart from one probe at a time.
-// Errors wrap backends.ErrUnavailable and name the server.
+// call has a worker call run and returns its error, which wraps
+// backends.ErrUnavailable and names the server. When ctx ends, or the server falls
+// silent while many callers wait, only the wait ends: a call on the wire goes on, and a
+// call that has not begun is never made. While the server is away, calls fail at once,
+// apart from one probe at a time.
 func (s *server) call(ctx context.Context, run func(context.Context) error) error {
-	err := s.breaker.Enter()
+	call, err := s.breaker.Allow()
 	if err == nil {
-		err = s.try(ctx, run)
+		err = s.try(ctx, call, run)
 	} else {
 		err = backends.NotSent(err)
 	}
@@ -109,58 +108,56 @@ func (s *server) call(ctx context.Context, run func(context.Context) error) erro
 }
 
 // try makes a call that the breaker has allowed.
-func (s *server) try(ctx context.Context, run func(context.Context) error) error {
-	probe := s.breaker.Away() != nil
-	done, silence := make(chan error, 1), s.breaker.Silence()
-	begin := func() { done <- s.attempt(ctx, run, probe) }
-	waits := ctx
-	var queue chan<- func() // nil when a worker has the call
-	if probe {
-		var cancel context.CancelFunc
-		waits, cancel = context.WithTimeout(ctx, breaker.ProbeWait)
-		defer cancel()
-		s.workers.start(begin)
-	} else if !s.workers.offer(begin) {
-		queue = s.workers.queue // the breaker bounds the callers that wait here
+func (s *server) try(ctx context.Context, call breaker.Call, run func(context.Context) error) error {
+	var w struct {
+		begun  atomic.Bool // or its caller has left
+		result error
 	}
-	for {
-		err := errClosed
-		select {
-		case queue <- begin:
-			queue = nil
-			continue
-		case err := <-done:
-			return err
-		case <-waits.Done():
-			err = waits.Err()
-		case <-silence:
-			err = s.breaker.Silent()
-		case <-s.workers.stopped:
+	done := make(chan struct{})
+	begin := func() {
+		defer close(done)
+		if w.begun.Swap(true) {
+			call.Done(0, breaker.ErrNotMade)
+			return
 		}
-		if queue != nil {
-			s.breaker.Abandon()
-			return backends.NotSent(err)
+		w.result = s.attempt(ctx, call, run)
+	}
+	if !s.workers.run(begin, call.Probe) {
+		call.Done(0, breaker.ErrNotMade)
+		return errClosed
+	}
+	if err := call.Wait(ctx, done); err != nil {
+		if !w.begun.Swap(true) {
+			err = backends.NotSent(err)
 		}
 		return err
 	}
+	return w.result
 }
 
-// attempt calls run, unless the server went away while the call waited for a worker,
-// and tells the breaker the outcome.
-func (s *server) attempt(ctx context.Context, run func(context.Context) error, probe bool) error {
-	if away := s.breaker.Away(); away != nil && !probe {
-		s.breaker.Abandon()
-		return backends.NotSent(away)
+// attempt calls run, unless the server went away or was closed while the call waited for a
+// worker, and tells the breaker the outcome.
+func (s *server) attempt(ctx context.Context, call breaker.Call, run func(context.Context) error) error {
+	err := s.breaker.Away()
+	if call.Probe {
+		err = nil
+	}
+	if s.workers.over() {
+		err = errClosed
+	}
+	if err != nil {
+		call.Done(0, breaker.ErrNotMade)
+		return backends.NotSent(err)
 	}
 	start := time.Now()
-	err := run(ctx)
+	err = run(ctx)
 	var unanswered noAnswer
 	if errors.As(err, &unanswered) {
-		s.breaker.Leave(time.Since(start), unanswered)
+		call.Done(time.Since(start), unanswered)
 	} else {
 		// No answer came later than silence, so none was slow: a call that took longer has
 		// waited for other writers.
-		s.breaker.Leave(min(time.Since(start), s.silence), nil)
+		call.Done(min(time.Since(start), s.silence), nil)
 	}
 	return err
 }

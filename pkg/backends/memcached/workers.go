@@ -7,46 +7,51 @@ import "sync"
 // goroutine is started when no other is idle and then kept, because a
 // long-lived goroutine has grown its stack already.
 type workers struct {
-	// queue is unbuffered: a call that no worker has taken has not begun, and
-	// a caller that gives up before leaves nothing behind.
-	queue   chan func()
 	stopped chan struct{}
+	running sync.WaitGroup
 
 	mu      sync.Mutex
-	free    int // workers that may still be started; 0 after stop
-	running sync.WaitGroup
-	once    sync.Once
+	free    int           // workers that may still be started; 0 after stop
+	idle    []chan func() // workers that wait
+	waiting []func()      // calls that wait for a worker
 }
 
-func newWorkers(most int) *workers {
-	return &workers{queue: make(chan func()), stopped: make(chan struct{}), free: most}
+func newWorkers(max int) *workers {
+	return &workers{stopped: make(chan struct{}), free: max}
 }
 
-// start begins f at once, in a goroutine of its own if no worker is free. It does
-// nothing after stop.
-func (w *workers) start(f func()) {
-	if w.offer(f) {
-		return
-	}
+// run begins f when a worker is free; at once, in a goroutine of its own, if it must not
+// wait. It returns false after stop.
+func (w *workers) run(f func(), atOnce bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	select {
-	case <-w.stopped:
-	default:
+	switch {
+	case w.over():
+		return false
+	case w.take(f):
+	case atOnce:
 		w.running.Go(f)
+	default:
+		w.waiting = append(w.waiting, f)
 	}
+	return true
 }
 
 // offer gives f to an idle worker or to a new one, and reports whether there
 // was one.
 func (w *workers) offer(f func()) bool {
-	select {
-	case w.queue <- f:
-		return true
-	default:
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.take(f)
+}
+
+// take is offer for a caller that holds w.mu.
+func (w *workers) take(f func()) bool {
+	if last := len(w.idle) - 1; last >= 0 {
+		w.idle[last] <- f
+		w.idle = w.idle[:last]
+		return true
+	}
 	if w.free == 0 {
 		return false
 	}
@@ -55,16 +60,39 @@ func (w *workers) offer(f func()) bool {
 	return true
 }
 
-// work calls first and then the functions that callers submit, until stop.
-func (w *workers) work(first func()) {
-	first()
-	for {
-		select {
-		case <-w.stopped:
-			return
-		case f := <-w.queue:
-			f()
-		}
+// work calls f and then the functions that callers hand over, until stop.
+func (w *workers) work(f func()) {
+	handed := make(chan func(), 1) // take never waits for the worker
+	for ; f != nil; f = w.next(handed) {
+		f()
+	}
+}
+
+// next returns the next call for the worker that reads handed; nil after stop.
+func (w *workers) next(handed chan func()) func() {
+	w.mu.Lock()
+	if len(w.waiting) > 0 {
+		f := w.waiting[0]
+		w.waiting = w.waiting[1:]
+		w.mu.Unlock()
+		return f
+	}
+	if w.over() {
+		w.mu.Unlock()
+		return nil
+	}
+	w.idle = append(w.idle, handed)
+	w.mu.Unlock()
+	return <-handed
+}
+
+// over reports whether stop was called.
+func (w *workers) over() bool {
+	select {
+	case <-w.stopped:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -90,13 +118,17 @@ func (w *workers) each(n int, f func(int)) {
 	busy.Wait()
 }
 
-// stop returns when every worker has ended.
+// stop returns when every worker has ended. Calls that wait for a worker still begin.
 func (w *workers) stop() {
-	w.once.Do(func() {
+	w.mu.Lock()
+	if !w.over() {
 		close(w.stopped)
-		w.mu.Lock()
 		w.free = 0
-		w.mu.Unlock()
-	})
+		for _, handed := range w.idle {
+			close(handed)
+		}
+		w.idle = nil
+	}
+	w.mu.Unlock()
 	w.running.Wait()
 }

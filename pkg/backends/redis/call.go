@@ -2,21 +2,46 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/redis/lane"
 )
+
+// servers are the servers that hold a store's cells: one server, or the masters
+// of a cluster.
+type servers interface {
+	// lane is the way to the server that has key.
+	lane(ctx context.Context, key string) (*lane.Lane, error)
+	// breaker is the breaker of the server that has key, or nil if none is known.
+	breaker(key string) *breaker.Breaker
+	// redirect is the way to the server that a MOVED or ASK error names, or
+	// nil; asking says that the call must follow an ASKING there.
+	redirect(err error) (l *lane.Lane, asking bool)
+	// failed takes note of the error of a call.
+	failed(err error)
+	// time is the time on the one server whose clock counts.
+	time(ctx context.Context) (time.Time, error)
+	// ping succeeds when the store can decide for some keys.
+	ping(ctx context.Context) error
+	// scan calls each with the keys that match a glob, some at a time.
+	scan(ctx context.Context, match string, each func(keys []string) error) error
+	close() error
+}
 
 // A call is one script, or plain commands, for one server.
 type call struct {
 	eval  eval
-	apart bool        // one operation on two cells, which can be asked one after the other
-	ended func()      // is called when the first answer has come or cannot come any more; may be nil
-	late  func(*trip) // is called when an answer comes after finish has returned; may be nil
-	lane  *lane
-	trip  *trip
+	apart bool                    // one operation on two cells, which can be asked one after the other
+	ended func()                  // is called when the first answer has come or cannot come any more; may be nil
+	late  func(*lane.Trip, error) // is called when an answer comes after finish has returned; may be nil
+	lane  *lane.Lane
+	trip  *lane.Trip
 	err   error // why it could not be sent
 }
 
@@ -32,9 +57,9 @@ func newCall(b *backends.Batch, jitter time.Duration) call {
 	c := call{eval: newEval(b, jitter.Microseconds()), apart: len(b.Ops) == 1 && b.Ops[0].Prev != ""}
 	if b.Late != nil {
 		eval := c.eval
-		c.late = func(t *trip) {
+		c.late = func(t *lane.Trip, err error) {
 			answered := &backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
-			if t.err == nil && eval.fill(answered, t.answer()) == nil {
+			if err == nil && eval.fill(answered, t.Answer()) == nil {
 				b.Late(answered)
 			}
 		}
@@ -44,36 +69,35 @@ func newCall(b *backends.Batch, jitter time.Duration) call {
 
 // start sends the call, unless its lane refuses it.
 func (c *call) start(ctx context.Context, to servers) {
-	c.lane, c.err = to.lane(ctx, c.eval.key())
-	if c.err == nil {
-		c.err = c.lane.enter()
-	}
-	if c.err != nil {
+	if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err != nil {
 		c.err = backends.NotSent(c.err)
 		return
 	}
-	c.send(c.eval.args, false)
+	c.err = c.send(c.eval.args, false)
 }
 
-func (c *call) send(args []any, asking bool) {
-	c.trip = &trip{key: c.eval.key(), asking: asking, ended: c.ended, late: c.late}
-	if c.eval.script != nil {
-		c.trip.cmd = goredis.NewIntSliceCmd(context.Background(), args...)
-	} else {
-		c.trip.before, c.trip.cmd = c.eval.plain.commands()
+func (c *call) send(args []any, asking bool) error {
+	t := &lane.Trip{Key: c.eval.key(), Asking: asking, Ended: c.ended}
+	if late := c.late; late != nil { // c stays on the stack
+		t.Late = func(err error) { late(t, err) }
 	}
-	c.lane.send(c.trip)
+	if c.eval.script != nil {
+		t.Cmd = goredis.NewIntSliceCmd(context.Background(), args...)
+	} else {
+		t.Before, t.Cmd = c.eval.plain.commands()
+	}
+	c.trip = t
+	return c.lane.Send(t)
 }
 
 // again sends the call anew and waits for the answer. The call must not have
 // been carried out.
 func (c *call) again(ctx context.Context, args []any, asking bool) error {
-	if err := c.lane.enter(); err != nil {
+	c.ended = nil
+	if err := c.send(args, asking); err != nil {
 		return err
 	}
-	c.ended = nil
-	c.send(args, asking)
-	return c.lane.wait(ctx, c.trip)
+	return c.lane.Wait(ctx, c.trip)
 }
 
 // finish waits for the answer and decodes it into b. It sends the call anew,
@@ -94,13 +118,13 @@ func (c *call) finish(ctx context.Context, to servers, b *backends.Batch, jitter
 			return c.eval.fill(b, []int64{n})
 		}
 	case c.err == nil:
-		return c.eval.fill(b, c.trip.answer())
+		return c.eval.fill(b, c.trip.Answer())
 	}
 	to.failed(c.err)
 	if c.lane == nil {
 		return c.err
 	}
-	return c.lane.named(c.err)
+	return c.lane.Named(c.err)
 }
 
 // cellByCell applies the operation of b, which has a previous cell, while its slot moves.
@@ -135,9 +159,30 @@ func apply(ctx context.Context, to servers, b *backends.Batch, jitter time.Durat
 	return c.finish(ctx, to, b, jitter)
 }
 
+// count is the count that plain commands have answered; noCount if the key does not
+// hold a count. It has count.lua look at a key whose count is too large, or which may have
+// no expiry because SET was refused and INCRBY was not.
+func (c *call) count(ctx context.Context, to servers) (int64, error) {
+	if c.err != nil {
+		if lane.Answered(c.err) && isForeign(c.err.Error()) {
+			return noCount, nil
+		}
+		return 0, c.err
+	}
+	n := max(noCount, c.trip.Cmd.(*goredis.IntCmd).Val())
+	if n > backends.MaxValue || c.trip.Before[0].Err() != nil {
+		p := &c.eval.plain
+		look := call{eval: eval{script: &countScript, args: []any{"evalsha", countScript.sha, 1, p.key, 0, p.lifetime}}}
+		if look.start(ctx, to); look.err == nil {
+			_ = look.settle(ctx, to) // the charge is done all the same
+		}
+	}
+	return min(n, backends.MaxValue), nil
+}
+
 func (c *call) settle(ctx context.Context, to servers) error {
 	args, asking := c.eval.args, false
-	err := c.lane.wait(ctx, c.trip)
+	err := c.lane.Wait(ctx, c.trip)
 	for redirects := 0; err != nil && ctx.Err() == nil; {
 		if goredis.IsTryAgainError(err) {
 			if c.apart {
@@ -152,7 +197,7 @@ func (c *call) settle(ctx context.Context, to servers) error {
 			err = c.again(ctx, args, asking)
 			continue
 		}
-		var next *lane
+		var next *lane.Lane
 		next, asking = to.redirect(err)
 		if next == nil || redirects == maxRedirects {
 			break
@@ -180,4 +225,17 @@ func (c *call) tryAgain(ctx context.Context, to servers, args []any) error {
 		return err
 	}
 	return c.again(ctx, args, false)
+}
+
+// fail sets err in every reply of b and returns it.
+func fail(b *backends.Batch, err error) error {
+	return b.Fail(fmt.Errorf("redis: apply %d operations: %w", len(b.Ops), unavailable(err)))
+}
+
+// unavailable is err as one that wraps backends.ErrUnavailable.
+func unavailable(err error) error {
+	if errors.Is(err, backends.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", backends.ErrUnavailable, err)
 }

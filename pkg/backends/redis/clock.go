@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"example.org/rls/pkg/backends/redis/lane"
 )
 
 const (
@@ -51,7 +53,7 @@ func (c *clock) follow(ctx context.Context, serverTime func(context.Context) (ti
 		pause := clockEvery
 		if err := c.measure(ctx, serverTime); ctx.Err() == nil {
 			c.report(err)
-			if err != nil && !answered(err) {
+			if err != nil && !lane.Answered(err) {
 				pause = clockRetry
 			}
 		}
@@ -86,7 +88,7 @@ func (c *clock) report(err error) {
 	if err != nil && c.failed != nil {
 		c.failed(err)
 	}
-	switch refused := err != nil && answered(err) && !cannotServe(err) && wrongKind(err) == ""; {
+	switch refused := err != nil && lane.Answered(err) && !lane.CannotServe(err) && lane.WrongKind(err) == ""; {
 	case refused && !c.refused:
 		c.refused = true
 		c.log.Warn("the store refuses to tell its time, so replicas go by their own clocks: allow TIME", "err", err)

@@ -16,6 +16,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/redis/lane"
 )
 
 const (
@@ -41,8 +42,8 @@ type cluster struct {
 	changed func()
 
 	mu         sync.Mutex
-	lanes      map[*goredis.Client]*lane
-	dialers    map[*goredis.Client]*dialer
+	lanes      map[*goredis.Client]*lane.Lane
+	dialers    map[*goredis.Client]*lane.Dialer
 	byAddr     map[string]*goredis.Client
 	lastReload time.Time
 }
@@ -53,7 +54,7 @@ func openCluster(t *target, changed func()) *cluster {
 	c := &cluster{
 		watch: t.Watch, seeds: t.Watch.Server(strings.Join(t.addrs, ",")),
 		known: make(chan struct{}), cancel: cancel, changed: changed,
-		lanes: map[*goredis.Client]*lane{}, dialers: map[*goredis.Client]*dialer{}, byAddr: map[string]*goredis.Client{},
+		lanes: map[*goredis.Client]*lane.Lane{}, dialers: map[*goredis.Client]*lane.Dialer{}, byAddr: map[string]*goredis.Client{},
 	}
 	c.client = goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs:                      t.addrs,
@@ -65,8 +66,8 @@ func openCluster(t *target, changed func()) *cluster {
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 		ClusterStateReloadInterval: topologyEvery,
 		NewClient: func(o *goredis.Options) *goredis.Client {
-			d := newDialer(t)
-			o.Dialer = d.dial
+			d := t.dialer()
+			o.Dialer = d.Dial
 			node := goredis.NewClient(o)
 			c.mu.Lock()
 			c.dialers[node], c.byAddr[o.Addr] = d, node
@@ -85,20 +86,20 @@ func (c *cluster) learn(ctx context.Context) {
 	timer := time.NewTimer(topologyRetry)
 	defer timer.Stop()
 	for {
-		if c.seeds.Enter() == nil {
+		if call, err := c.seeds.Allow(); err == nil {
 			start := time.Now()
-			_, err := c.client.MasterForKey(ctx, "")
+			_, err = c.client.MasterForKey(ctx, "")
 			if err == nil {
-				c.seeds.Leave(0, nil)
+				call.Done(0, nil)
 				c.seeds.Left()
 				close(c.known)
 				return
 			}
 			if ctx.Err() == nil {
-				err = explain(err, true)
+				err = lane.Explain(err, true)
 				c.reason.Store(&err)
 			}
-			c.seeds.Leave(time.Since(start), err)
+			call.Done(time.Since(start), err)
 		}
 		timer.Reset(topologyRetry)
 		select {
@@ -110,7 +111,7 @@ func (c *cluster) learn(ctx context.Context) {
 	}
 }
 
-func (c *cluster) lane(ctx context.Context, key string) (*lane, error) {
+func (c *cluster) lane(ctx context.Context, key string) (*lane.Lane, error) {
 	select {
 	case <-c.known: // also when ctx has ended: the call outlives its caller
 	default:
@@ -144,7 +145,7 @@ func (c *cluster) breaker(key string) *breaker.Breaker {
 		return nil
 	}
 	if l := c.laneTo(node); l != nil {
-		return l.breaker
+		return l.Breaker
 	}
 	return nil
 }
@@ -156,7 +157,7 @@ func (c *cluster) unknown(err error) error {
 
 // laneTo returns the lane to node, or nil if forgetClosed has dropped the node: the
 // caller learned of it before go-redis closed its client.
-func (c *cluster) laneTo(node *goredis.Client) *lane {
+func (c *cluster) laneTo(node *goredis.Client) *lane.Lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l := c.lanes[node]; l != nil {
@@ -167,7 +168,7 @@ func (c *cluster) laneTo(node *goredis.Client) *lane {
 		return nil
 	}
 	addr := node.Options().Addr
-	l := newLane(node, func() string { return addr }, d, c.watch.Server(addr))
+	l := lane.New(node, func() string { return addr }, d, c.watch.Server(addr), nil)
 	c.lanes[node] = l
 	return l
 }
@@ -209,13 +210,13 @@ func (c *cluster) forgetAllBut(masters map[*goredis.Client]bool) {
 // forget drops the lane to a node, if there is one. The caller holds c.mu.
 func (c *cluster) forget(node *goredis.Client) {
 	if l := c.lanes[node]; l != nil {
-		l.breaker.Left()
-		l.retire()
+		l.Breaker.Left()
+		l.Retire()
 		delete(c.lanes, node)
 	}
 }
 
-func (c *cluster) redirect(err error) (*lane, bool) {
+func (c *cluster) redirect(err error) (*lane.Lane, bool) {
 	addr, moved := goredis.IsMovedError(err)
 	asking := false
 	if !moved {
@@ -238,7 +239,7 @@ func (c *cluster) redirect(err error) (*lane, bool) {
 // serve, nor for a call for which there was no room.
 func (c *cluster) failed(err error) {
 	_, moved := goredis.IsMovedError(err)
-	if answered(err) && !moved && !cannotServe(err) || errors.Is(err, context.Canceled) || errors.Is(err, breaker.ErrBusy) {
+	if lane.Answered(err) && !moved && !lane.CannotServe(err) || errors.Is(err, context.Canceled) || errors.Is(err, breaker.ErrBusy) {
 		return
 	}
 	c.mu.Lock()
@@ -294,7 +295,7 @@ func (c *cluster) ping(ctx context.Context) error {
 	}
 	answers := make(chan error, len(masters))
 	for _, l := range masters {
-		go func() { answers <- l.ping(ctx) }()
+		go func() { answers <- l.Ping(ctx) }()
 	}
 	for range masters {
 		if err = <-answers; err == nil {
@@ -306,8 +307,8 @@ func (c *cluster) ping(ctx context.Context) error {
 
 // masters are the lanes to the masters of 256 keys: almost surely all masters.
 // To list them go-redis would read the topology again.
-func (c *cluster) masters(ctx context.Context) ([]*lane, error) {
-	var masters []*lane
+func (c *cluster) masters(ctx context.Context) ([]*lane.Lane, error) {
+	var masters []*lane.Lane
 	for i := range 256 {
 		l, err := c.lane(ctx, strconv.Itoa(i))
 		if err != nil {
@@ -326,10 +327,29 @@ func (c *cluster) close() error {
 	lanes := slices.Collect(maps.Values(c.lanes))
 	c.mu.Unlock()
 	for _, l := range lanes {
-		l.close()
+		l.Close()
 	}
 	for _, l := range lanes {
-		l.drain()
+		l.Drain()
 	}
 	return c.client.Close()
+}
+
+// scan asks all masters at once and calls each with the keys of one after the other.
+func (c *cluster) scan(ctx context.Context, match string, each func([]string) error) error {
+	var one sync.Mutex
+	return c.client.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
+		err := scan(ctx, node, match, func(keys []string) error {
+			one.Lock()
+			defer one.Unlock()
+			if ctx.Err() != nil { // another master has failed
+				return ctx.Err()
+			}
+			return each(keys)
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", node.Options().Addr, err)
+		}
+		return nil
+	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"example.org/rls/pkg/backends/address"
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/redis/lane"
 )
 
 // Type says how the servers are arranged.
@@ -69,12 +70,15 @@ type Options struct {
 const (
 	defaultPoolSize = 10
 	defaultTimeout  = 10 * time.Second
-	// silence is the longest time without an answer before a connection is
+	// maxSilence is the longest time without an answer before a connection is
 	// closed, whatever Watch.Slow is.
-	silence = time.Second
-	// leastSilence keeps a small Watch.Slow from closing connections whenever a
+	maxSilence = time.Second
+	// minSilence keeps a small Watch.Slow from closing connections whenever a
 	// process has to wait for a processor.
-	leastSilence = 100 * time.Millisecond
+	minSilence = 100 * time.Millisecond
+	// bufferSize is the size of a connection's buffer, for either direction: some
+	// hundreds of calls.
+	bufferSize = 64 << 10
 )
 
 // target are Options with their defaults and with the URL read.
@@ -85,7 +89,20 @@ type target struct {
 	master         string // Sentinel: its name
 	user, password string // in URL
 	db             int
-	connections    connections
+	connections    lane.Connections
+}
+
+// silence is the longest time without an answer before a connection is closed.
+func (t *target) silence() time.Duration {
+	return min(t.Timeout, max(t.Watch.SlowAfter(), minSilence), maxSilence)
+}
+
+// connecting is the longest time for a connection, and for its TLS handshake. A name
+// may have to be resolved.
+func (t *target) connecting() time.Duration { return min(t.Timeout, 2*t.silence()) }
+
+func (t *target) dialer() *lane.Dialer {
+	return lane.NewDialer(t.connecting(), t.silence(), t.TLS, &t.connections)
 }
 
 func (o Options) parse() (*target, error) {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"time"
 
 	"example.org/rls/pkg/backends/split"
 )
@@ -16,14 +17,14 @@ type partCall struct {
 // askSlots sends one script for each part, before it waits for the first answer,
 // and takes the answers in the order in which they come. It is the Ask of
 // split.Places.
-func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
+func askSlots(ctx context.Context, to servers, parts []*split.Part, answered func(*split.Part), jitter time.Duration) {
 	calls := make([]partCall, len(parts))
 	ended := make(chan *partCall, len(parts))
 	for i, p := range parts {
 		c := &calls[i]
-		c.call, c.part = newCall(&p.Batch, s.jitter), p
+		c.call, c.part = newCall(&p.Batch, jitter), p
 		c.ended = func() { ended <- c }
-		c.start(ctx, s.servers)
+		c.start(ctx, to)
 		if c.err != nil { // it was not sent
 			c.ended()
 		}
@@ -33,7 +34,7 @@ func (s *Store) askSlots(ctx context.Context, parts []*split.Part, answered func
 			return
 		}
 		c.done = true
-		if err := c.finish(ctx, s.servers, &c.part.Batch, s.jitter); err != nil {
+		if err := c.finish(ctx, to, &c.part.Batch, jitter); err != nil {
 			_ = fail(&c.part.Batch, err)
 		}
 		answered(c.part)

@@ -31,6 +31,13 @@ func isPlain(b *backends.Batch) bool {
 	return len(b.Ops) == 1 && isCount(&b.Ops[0]) && b.Ops[0].By.Whole > 0
 }
 
+// isCount reports whether count.lua can apply op: the charge of a fixed window
+// whatever its count is.
+func isCount(op *backends.Op) bool {
+	return op.Verb == backends.Charge && op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
+		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax)
+}
+
 // commands are the commands in their order. The last one has the count.
 func (p *plain) commands() (before []goredis.Cmder, last goredis.Cmder) {
 	ctx := context.Background()
@@ -39,27 +46,6 @@ func (p *plain) commands() (before []goredis.Cmder, last goredis.Cmder) {
 		before = append(before, goredis.NewBoolCmd(ctx, "pexpire", p.key, p.lifetime))
 	}
 	return before, goredis.NewIntCmd(ctx, "incrby", p.key, p.cost)
-}
-
-// count is the count that plain commands have answered; noCount if the key does not
-// hold a count. It has count.lua look at a key whose count is too large, or which may have
-// no expiry because SET was refused and INCRBY was not.
-func (c *call) count(ctx context.Context, to servers) (int64, error) {
-	if c.err != nil {
-		if answered(c.err) && isForeign(c.err.Error()) {
-			return noCount, nil
-		}
-		return 0, c.err
-	}
-	n := max(noCount, c.trip.cmd.(*goredis.IntCmd).Val())
-	if n > backends.MaxValue || c.trip.before[0].Err() != nil {
-		p := &c.eval.plain
-		look := call{eval: eval{script: &countScript, args: []any{"evalsha", countScript.sha, 1, p.key, 0, p.lifetime}}}
-		if look.start(ctx, to); look.err == nil {
-			_ = look.settle(ctx, to) // the charge is done all the same
-		}
-	}
-	return min(n, backends.MaxValue), nil
 }
 
 // isForeign reports whether text is the error of INCRBY for a key that does not hold

@@ -27,6 +27,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/redis/lane"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -38,10 +39,13 @@ type Store struct {
 	jitter      time.Duration
 	clock       *clock
 	cancel      context.CancelFunc
-	connections *connections
+	connections *lane.Connections
 }
 
-var _ backends.Spread = (*Store)(nil)
+var (
+	_ backends.Spread  = (*Store)(nil)
+	_ backends.Scanner = (*Store)(nil)
+)
 
 // Open checks o and returns a store that connects when it is used, whether or
 // not anything listens yet.
@@ -59,7 +63,10 @@ func Open(o Options) (*Store, error) {
 	switch t.kind {
 	case Cluster:
 		s.servers = openCluster(t, s.clock.soon)
-		s.slots = &split.Places{Of: slotOfOp, Ask: s.askSlots, GiveBack: t.Timeout}
+		s.slots = &split.Places{Of: slotOfOp, GiveBack: t.Timeout}
+		s.slots.Ask = func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
+			askSlots(ctx, s.servers, parts, answered, s.jitter)
+		}
 	case Sentinel:
 		s.servers = openSentinel(t, s.clock.soon)
 	default:
@@ -127,20 +134,27 @@ func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
 	return b.Err()
 }
 
+// Scan implements backends.Scanner. In a cluster it asks each master.
+func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
+	var refused error
+	err := s.servers.scan(ctx, pattern(prefix), func(keys []string) error {
+		refused = each(keys)
+		return refused
+	})
+	switch {
+	case err == nil || refused != nil:
+		return refused
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return fmt.Errorf("redis: scan: %w", unavailable(err))
+}
+
+// Connections returns how many connections to the servers and sentinels are open
+// now, and how many were opened since Open.
+func (s *Store) Connections() (open, opened int64) { return s.connections.Count() }
+
 // Breaker is the breaker of the server that has key; nil while none is known.
 func (s *Store) Breaker(key string) *breaker.Breaker { return s.servers.breaker(StoredKey(key)) }
-
-// fail sets err in every reply of b and returns it.
-func fail(b *backends.Batch, err error) error {
-	return b.Fail(fmt.Errorf("redis: apply %d operations: %w", len(b.Ops), unavailable(err)))
-}
-
-// unavailable is err as one that wraps backends.ErrUnavailable.
-func unavailable(err error) error {
-	if errors.Is(err, backends.ErrUnavailable) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", backends.ErrUnavailable, err)
-}
 
 func slotOfOp(op *backends.Op) int { return int(slotOf(StoredKey(op.Key))) }

@@ -60,13 +60,6 @@ func (e *eval) bySource() []any {
 // count is above it.
 const noCount = -2 * backends.MaxValue
 
-// isCount reports whether count.lua can apply op: the charge of a fixed window
-// whatever its count is.
-func isCount(op *backends.Op) bool {
-	return op.Verb == backends.Charge && op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
-		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax)
-}
-
 // newEval encodes b. jitter is the most in µs that the key of a fixed window
 // lives longer than its window.
 func newEval(b *backends.Batch, jitter int64) eval {

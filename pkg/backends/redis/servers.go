@@ -10,48 +10,21 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/redis/lane"
 )
-
-// servers are the servers that hold a store's cells: one server, or the masters
-// of a cluster.
-type servers interface {
-	// lane is the way to the server that has key.
-	lane(ctx context.Context, key string) (*lane, error)
-	// breaker is the breaker of the server that has key, or nil if none is known.
-	breaker(key string) *breaker.Breaker
-	// redirect is the way to the server that a MOVED or ASK error names, or
-	// nil; asking says that the call must follow an ASKING there.
-	redirect(err error) (l *lane, asking bool)
-	// failed takes note of the error of a call.
-	failed(err error)
-	// time is the time on the one server whose clock counts.
-	time(ctx context.Context) (time.Time, error)
-	// ping succeeds when the store can decide for some keys.
-	ping(ctx context.Context) error
-	// scan calls each with the keys that match a glob, some at a time.
-	scan(ctx context.Context, match string, each func(keys []string) error) error
-	close() error
-}
 
 // single is one server, or the one that sentinels name.
 type single struct {
 	client *goredis.Client
-	way    *lane
-}
-
-// newSingle calls changed when the server has become a replica.
-func newSingle(client *goredis.Client, name func() string, d *dialer, b *breaker.Breaker, changed func()) *single {
-	s := &single{client: client, way: newLane(client, name, d, b)}
-	s.way.demoted = changed
-	return s
+	way    *lane.Lane
 }
 
 // openSingle calls changed when another server may have taken over.
 func openSingle(t *target, changed func()) *single {
-	d := newDialer(t)
+	d := t.dialer()
 	client := goredis.NewClient(&goredis.Options{
 		Network: t.SocketType, Addr: t.addrs[0], DB: t.db,
-		Dialer: d.dial, CredentialsProviderContext: t.credentials,
+		Dialer: d.Dial, CredentialsProviderContext: t.credentials,
 		Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1,
 		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
@@ -59,19 +32,15 @@ func openSingle(t *target, changed func()) *single {
 		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	})
 	addr := t.addrs[0]
-	return newSingle(client, func() string { return addr }, d, t.Watch.Server(addr), changed)
+	return &single{client, lane.New(client, func() string { return addr }, d, t.Watch.Server(addr), changed)}
 }
-
-// bufferSize is the size of a connection's buffer, for either direction: some
-// hundreds of calls.
-const bufferSize = 64 << 10
 
 // openSentinel calls changed when another server may have taken over.
 func openSentinel(t *target, changed func()) *single {
-	d := newDialer(t)
+	d := t.dialer()
 	client := goredis.NewFailoverClient(&goredis.FailoverOptions{
 		MasterName: t.master, SentinelAddrs: t.addrs,
-		Dialer: d.dial, CredentialsProviderContext: t.credentials, OnConnect: t.signIn,
+		Dialer: d.Dial, CredentialsProviderContext: t.credentials, OnConnect: t.signIn,
 		Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1,
 		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
@@ -80,7 +49,7 @@ func openSentinel(t *target, changed func()) *single {
 	})
 	m := &master{name: t.master, changed: changed}
 	client.AddHook(m)
-	return newSingle(client, m.String, d, t.Watch.Server(t.master), changed)
+	return &single{client, lane.New(client, m.String, d, t.Watch.Server(t.master), changed)}
 }
 
 // master is the server to which sentinels lead. As a hook of go-redis it keeps
@@ -104,9 +73,9 @@ func (m *master) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
 		if err != nil {
-			return newBroken(err), nil
+			return lane.Broken(err), nil
 		}
-		if _, failed := c.(broken); !failed {
+		if !lane.IsBroken(c) {
 			if at := c.RemoteAddr().String(); m.addr.Swap(at) != at {
 				m.changed()
 			}
@@ -119,26 +88,33 @@ func (m *master) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.P
 	return next
 }
 
-func (s *single) lane(context.Context, string) (*lane, error) { return s.way, nil }
+func (s *single) lane(context.Context, string) (*lane.Lane, error) { return s.way, nil }
 
-func (s *single) breaker(string) *breaker.Breaker { return s.way.breaker }
+func (s *single) breaker(string) *breaker.Breaker { return s.way.Breaker }
 
-func (s *single) redirect(error) (*lane, bool) { return nil, false }
+func (s *single) redirect(error) (*lane.Lane, bool) { return nil, false }
 
 func (s *single) failed(error) {}
 
 func (s *single) time(ctx context.Context) (time.Time, error) {
 	t, err := s.client.Time(ctx).Result()
 	if err != nil {
-		return t, fmt.Errorf("%s: %w", s.way.name(), err)
+		return t, fmt.Errorf("%s: %w", s.way.Name(), err)
 	}
 	return t, nil
 }
 
-func (s *single) ping(ctx context.Context) error { return s.way.ping(ctx) }
+func (s *single) ping(ctx context.Context) error { return s.way.Ping(ctx) }
 
 func (s *single) close() error {
-	s.way.close()
-	s.way.drain()
+	s.way.Close()
+	s.way.Drain()
 	return s.client.Close()
+}
+
+func (s *single) scan(ctx context.Context, match string, each func([]string) error) error {
+	if err := scan(ctx, s.client, match, each); err != nil {
+		return fmt.Errorf("%s: %w", s.way.Name(), err)
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package redis
+package lane
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 
 	"example.org/rls/pkg/backends/breaker"
 )
+
+const bufferSize = 64 << 10
 
 // far is a server at the end of a network on the bubble's fake clock.
 type far struct {
@@ -48,7 +50,7 @@ func (f *far) dial(context.Context, string, string) (net.Conn, error) {
 }
 
 // lane returns a lane to the server with ten connections.
-func (f *far) lane(t *testing.T) *lane {
+func (f *far) lane(t *testing.T) *Lane {
 	t.Helper()
 	client := goredis.NewClient(&goredis.Options{
 		Addr: "127.0.0.1:1", Dialer: f.dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 10, MaxActiveConns: 10,
@@ -56,10 +58,10 @@ func (f *far) lane(t *testing.T) *lane {
 		ReadTimeout: time.Minute, PoolTimeout: time.Minute,
 	})
 	watch := &breaker.Watch{MaxInFlight: 1 << 20, Slow: time.Minute}
-	l := newLane(client, func() string { return "far" }, &dialer{}, watch.Server("far"))
+	l := New(client, func() string { return "far" }, &Dialer{}, watch.Server("far"), nil)
 	t.Cleanup(func() {
-		l.close()
-		l.drain()
+		l.Close()
+		l.Drain()
 		_ = client.Close()
 	})
 	return l
@@ -67,14 +69,14 @@ func (f *far) lane(t *testing.T) *lane {
 
 // steadily pings n times at a rate per second, and returns the share that was
 // answered within patience. The first 500 are not counted.
-func steadily(l *lane, rate, n int, patience time.Duration) float64 {
+func steadily(l *Lane, rate, n int, patience time.Duration) float64 {
 	var good atomic.Int64
 	var calls sync.WaitGroup
 	for i := range n + 500 {
 		<-time.After(time.Duration(rand.ExpFloat64() * float64(time.Second) / float64(rate)))
 		calls.Go(func() {
 			start := time.Now()
-			if l.ping(context.Background()) == nil && time.Since(start) <= patience && i >= 500 {
+			if l.Ping(context.Background()) == nil && time.Since(start) <= patience && i >= 500 {
 				good.Add(1)
 			}
 		})
@@ -85,13 +87,13 @@ func steadily(l *lane, rate, n int, patience time.Duration) float64 {
 
 // closed has so many callers ping one time after the other, and returns the
 // commands per second and the commands per batch.
-func (f *far) closed(l *lane, callers int, during time.Duration) (perSecond, perBatch float64) {
+func (f *far) closed(l *Lane, callers int, during time.Duration) (perSecond, perBatch float64) {
 	end := time.Now().Add(during)
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
 			for time.Now().Before(end) {
-				_ = l.ping(context.Background())
+				_ = l.Ping(context.Background())
 			}
 		})
 	}
@@ -144,12 +146,12 @@ func TestRetiredLane(t *testing.T) {
 		f := &far{trip: func() time.Duration { return time.Millisecond }}
 		l := f.lane(t)
 		f.closed(l, 10, time.Second)
-		l.retire()
-		l.drain() // waits for ever for a goroutine that stays, which ends the test
-		if err := l.ping(t.Context()); err != nil {
+		l.Retire()
+		l.Drain() // waits for ever for a goroutine that stays, which ends the test
+		if err := l.Ping(t.Context()); err != nil {
 			t.Errorf("a late command: %v", err)
 		}
-		l.drain()
+		l.Drain()
 	})
 }
 

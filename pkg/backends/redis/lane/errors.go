@@ -1,4 +1,4 @@
-package redis
+package lane
 
 import (
 	"context"
@@ -14,27 +14,27 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// answered reports whether err is an answer of a server.
-func answered(err error) bool {
+// Answered reports whether err is an answer of a server.
+func Answered(err error) bool {
 	var answer goredis.Error
 	return errors.As(err, &answer)
 }
 
-// cannotServe reports whether a server answered that it cannot serve now, whatever
+// CannotServe reports whether a server answered that it cannot serve now, whatever
 // the command: it loads its data, is busy with a script or has no room for the
 // client; it refuses the password; it refuses writes, because it is a replica, has
 // too few replicas, is full or fails to save; or its cluster is down.
-func cannotServe(err error) bool {
+func CannotServe(err error) bool {
 	return goredis.IsLoadingError(err) || goredis.HasErrorPrefix(err, "BUSY ") || goredis.IsMaxClientsError(err) ||
 		goredis.IsAuthError(err) ||
 		goredis.IsReadOnlyError(err) || goredis.IsNoReplicasError(err) || goredis.IsOOMError(err) || goredis.HasErrorPrefix(err, "MISCONF ") ||
 		goredis.IsMasterDownError(err) || goredis.IsClusterDownError(err)
 }
 
-// explain adds advice to an error that a wrong setting causes. silent says that
+// Explain adds advice to an error that a wrong setting causes. silent says that
 // the server has not answered any call yet.
-func explain(err error, silent bool) error {
-	advice := wrongKind(err)
+func Explain(err error, silent bool) error {
+	advice := WrongKind(err)
 	switch {
 	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		return fmt.Errorf("closed before the first answer (does the server speak TLS on this port? then use TLS or rediss://): %w", err)
@@ -46,9 +46,9 @@ func explain(err error, silent bool) error {
 	return err
 }
 
-// wrongKind is advice about a server that has answered that it is of another kind
-// than [Options.Type]; "" if err is no such answer.
-func wrongKind(err error) string {
+// WrongKind is advice about a server that has answered that it is of another kind
+// than the store was told; "" if err is no such answer.
+func WrongKind(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "cluster support disabled"):
 		return "the server is not part of a cluster (use type SINGLE)"

@@ -1,4 +1,4 @@
-package redis
+package lane
 
 import (
 	"context"
@@ -9,53 +9,55 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"example.org/rls/pkg/backends/breaker"
 )
 
-// A trip is one command on its way to a server and back.
-type trip struct {
-	key    string          // a key of the command; "" if it has none
-	writes goredis.Cmder   // a write that changes nothing, before a probe
-	before []goredis.Cmder // commands that go before it on the same connection
-	cmd    goredis.Cmder
-	asking bool          // ASKING goes before each of them
-	probe  bool          // it was sent while the server was away
-	ended  func()        // is called when the trip has ended; nil for nobody
-	err    error         // why there is no answer, or the answer if it is an error
-	done   chan struct{} // closed when cmd and err are set
+// A Trip is one command on its way to a server and back.
+type Trip struct {
+	Key    string          // a key of the command; "" if it has none
+	Before []goredis.Cmder // commands that go before it on the same connection
+	Cmd    goredis.Cmder
+	Asking bool        // ASKING goes before each of them
+	Ended  func()      // is called when the trip has ended; nil for nobody
+	Late   func(error) // is called with Wait's result if the trip ends after Wait has returned; nil for nobody
 
-	late func(*trip) // is called when the trip ends after its caller has left; nil for nobody
-	over atomic.Bool // the trip has ended, or its caller has left
+	call   breaker.Call
+	writes goredis.Cmder // a write that changes nothing, before a probe
+	err    error         // why there is no answer, or the answer if it is an error
+	done   chan struct{} // closed when Cmd and err are set
+	over   atomic.Bool   // the trip has ended, or its caller has left
 }
 
 // add adds one of the trip's commands to pipe.
-func (t *trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
-	if t.asking {
+func (t *Trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
+	if t.Asking {
 		pipe.Do(context.Background(), "asking")
 	}
 	_ = pipe.Process(context.Background(), cmd)
 }
 
-// answer is the numbers with which the server has answered the command.
-func (t *trip) answer() []int64 {
-	if count, one := t.cmd.(*goredis.IntCmd); one {
+// Answer is the numbers with which the server has answered the command.
+func (t *Trip) Answer() []int64 {
+	if count, one := t.Cmd.(*goredis.IntCmd); one {
 		return []int64{count.Val()}
 	}
-	return t.cmd.(*goredis.IntSliceCmd).Val()
+	return t.Cmd.(*goredis.IntSliceCmd).Val()
 }
 
 // failure is the error of the trip's command, or of the write before a probe if that
 // says that the server cannot serve.
-func (t *trip) failure() error {
-	if t.writes != nil && cannotServe(t.writes.Err()) {
+func (t *Trip) failure() error {
+	if t.writes != nil && CannotServe(t.writes.Err()) {
 		return t.writes.Err()
 	}
-	return t.cmd.Err()
+	return t.Cmd.Err()
 }
 
 // exchange sends batch as one pipeline, waits for the answers and ends the
 // trips. The connection bounds the wait (see conn). If nothing came on it for so
 // long, silent is the reason. took is 0 if there was no connection yet.
-func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
+func (l *Lane) exchange(batch []*Trip) (took time.Duration, silent error) {
 	start, generation, opened := time.Now(), l.dialer.generation.Load(), l.dialer.opened.Load()
 	pipe := l.client.Pipeline()
 	ctx := context.Background()
@@ -63,10 +65,10 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 		if t.writes != nil {
 			t.add(pipe, t.writes)
 		}
-		for _, cmd := range t.before {
+		for _, cmd := range t.Before {
 			t.add(pipe, cmd)
 		}
-		t.add(pipe, t.cmd)
+		t.add(pipe, t.Cmd)
 	}
 	cmds, err := pipe.Exec(ctx)
 	ended := time.Since(start)
@@ -82,11 +84,11 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 		if reason == nil {
 			reason = t.failure()
 		}
-		if silent != nil && !answered(reason) && reason != nil {
+		if silent != nil && !Answered(reason) && reason != nil {
 			reason = silent
 		}
-		l.breaker.Leave(ended, l.verdict(reason))
-		l.end(t, reason)
+		t.call.Done(ended, l.verdict(reason))
+		t.end(reason)
 	}
 	return took, silent
 }
@@ -95,7 +97,7 @@ func (l *lane) exchange(batch []*trip) (took time.Duration, silent error) {
 // was sent, if the first error of the batch says that they are of no use: the server
 // has become a replica, or has vanished. It returns an error if the server was
 // silent since the batch was sent.
-func (l *lane) repair(err error, start time.Time, generation int64) (silent error) {
+func (l *Lane) repair(err error, start time.Time, generation int64) (silent error) {
 	switch {
 	case goredis.IsReadOnlyError(err):
 		// The replica goes on answering, so go-redis would keep the connections. New
@@ -116,7 +118,7 @@ func (l *lane) repair(err error, start time.Time, generation int64) (silent erro
 // failure is err if the batch as a whole failed: Exec also returns errors that
 // are answers to single commands, and leaves commands without error when a new
 // connection was refused by an answer (WRONGPASS).
-func (l *lane) failure(cmds []goredis.Cmder, err error) error {
+func (l *Lane) failure(cmds []goredis.Cmder, err error) error {
 	for _, cmd := range cmds {
 		if cmd.Err() != nil {
 			return nil
@@ -127,9 +129,9 @@ func (l *lane) failure(cmds []goredis.Cmder, err error) error {
 
 // verdict is the reason why a command that ended with err counts as failed for the
 // breaker, or nil: the server serves, or the store was closed.
-func (l *lane) verdict(err error) error {
+func (l *Lane) verdict(err error) error {
 	switch {
-	case err == nil, answered(err) && !cannotServe(err):
+	case err == nil, Answered(err) && !CannotServe(err):
 		if !l.heard.Load() {
 			l.heard.Store(true)
 		}
@@ -140,14 +142,14 @@ func (l *lane) verdict(err error) error {
 	return l.explain(err)
 }
 
-// end ends a trip. err is why there is no answer, or the answer if it is an error.
-func (l *lane) end(t *trip, err error) {
+// end ends the trip. err is why there is no answer, or the answer if it is an error.
+func (t *Trip) end(err error) {
 	t.err = err
 	close(t.done)
-	if t.ended != nil {
-		t.ended()
+	if t.Ended != nil {
+		t.Ended()
 	}
-	if t.late != nil && t.over.Swap(true) {
-		go t.late(t)
+	if t.over.Swap(true) && t.Late != nil {
+		go t.Late(err)
 	}
 }

@@ -1,4 +1,4 @@
-package redis
+package lane
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// dialer opens connections for go-redis and remembers them, so that all can be
+// Dialer opens connections for go-redis and remembers them, so that all can be
 // closed at once when the server has become a replica.
-type dialer struct {
+type Dialer struct {
 	net.Dialer
 	tls     func() *tls.Config // for a new connection; nil for plain text
-	silence time.Duration      // the longest wait for bytes before a connection counts as broken
-	count   *connections
+	silence time.Duration
+	count   *Connections
 
 	opened     atomic.Int64 // connections so far
 	generation atomic.Int64 // how often the connections were left
@@ -29,35 +29,41 @@ type dialer struct {
 	open map[*conn]struct{}
 }
 
-func newDialer(t *target) *dialer {
-	return &dialer{
-		Dialer: net.Dialer{Timeout: t.connecting()}, tls: t.TLS, silence: t.silence(), count: &t.connections,
+// NewDialer returns a dialer that counts its connections in count. connecting bounds the
+// time for a connection, and for its TLS handshake. A connection on which no bytes come for
+// silence counts as broken. tls is the configuration of a new connection; nil connects in
+// plain text.
+func NewDialer(connecting, silence time.Duration, tls func() *tls.Config, count *Connections) *Dialer {
+	return &Dialer{
+		Dialer: net.Dialer{Timeout: connecting}, tls: tls, silence: silence, count: count,
 		epoch: time.Now(), open: map[*conn]struct{}{},
 	}
 }
 
-// silence is the longest time without an answer before a connection is closed.
-func (t *target) silence() time.Duration {
-	return min(t.Timeout, max(t.Watch.SlowAfter(), leastSilence), silence)
+// Connections counts the connections of a store to its servers and sentinels. The zero
+// value is ready to use.
+type Connections struct{ opened, closed atomic.Int64 }
+
+// Count returns how many connections are open now, and how many were opened so far.
+func (c *Connections) Count() (open, opened int64) {
+	closed := c.closed.Load() // before opened, so that open is never negative
+	opened = c.opened.Load()
+	return opened - closed, opened
 }
 
-// connecting is the longest time for a connection, and for its TLS handshake. A name
-// may have to be resolved.
-func (t *target) connecting() time.Duration { return min(t.Timeout, 2*t.silence()) }
-
-// dial never fails: instead of an error it returns a connection on which every
+// Dial never fails: instead of an error it returns a connection on which every
 // read and write fails. After some failed dials a pool of go-redis answers with
 // the last error and tries to connect only once a second; with a connection
 // that fails on first use, each batch tries anew.
-func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := d.connect(ctx, network, addr)
 	if err != nil {
-		return newBroken(err), nil
+		return Broken(err), nil
 	}
 	return c, nil
 }
 
-func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
+func (d *Dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	generation := d.generation.Load()
 	raw, err := d.DialContext(ctx, network, addr)
 	if err != nil {
@@ -92,7 +98,7 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 
 // leave closes all connections unless that has happened since generation was the
 // latest one. Connections that are being opened are closed, too.
-func (d *dialer) leave(generation int64) {
+func (d *Dialer) leave(generation int64) {
 	d.mu.Lock()
 	if d.generation.Load() != generation {
 		d.mu.Unlock()
@@ -113,7 +119,7 @@ func (d *dialer) leave(generation int64) {
 const afterStop = 2 * time.Millisecond
 
 // heardSince reports whether bytes came on any connection since t.
-func (d *dialer) heardSince(t time.Time) bool {
+func (d *Dialer) heardSince(t time.Time) bool {
 	return d.lastHeard.Load() > int64(t.Sub(d.epoch))
 }
 
@@ -122,7 +128,7 @@ func (d *dialer) heardSince(t time.Time) bool {
 type conn struct {
 	net.Conn
 	raw     syscall.Conn
-	dialer  *dialer
+	dialer  *Dialer
 	patient atomic.Bool // it may be silent for any time
 }
 
@@ -149,8 +155,8 @@ func (c *conn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// SetReadDeadline only tells whether the connection may be silent for any time: a
-// sentinel's speaks up when the master changes.
+// SetReadDeadline ignores t except zero: a Pub/Sub connection to a sentinel has no read
+// deadline.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if c.patient.Swap(t.IsZero()) != t.IsZero() && t.IsZero() {
 		return c.Conn.SetReadDeadline(t)
@@ -173,9 +179,15 @@ func (c *conn) Close() error {
 // broken is a connection that could not be made.
 type broken struct{ err error }
 
-// newBroken hides the type of err: go-redis would keep a connection whose error
+// Broken is the connection that failed with err. It hides the type of err: go-redis would keep a connection whose error
 // is an answer of a server, such as a sentinel's.
-func newBroken(err error) broken { return broken{errors.New(explain(err, false).Error())} }
+func Broken(err error) net.Conn { return broken{errors.New(Explain(err, false).Error())} }
+
+// IsBroken reports whether c comes from Broken.
+func IsBroken(c net.Conn) bool {
+	_, is := c.(broken)
+	return is
+}
 
 func (b broken) Read([]byte) (int, error)         { return 0, b.err }
 func (b broken) Write([]byte) (int, error)        { return 0, b.err }

@@ -1,4 +1,6 @@
-package redis
+// Package lane brings commands to one Redis server and back: over connections that it may
+// close all at once, in batches while many are under way, and past a breaker.
+package lane
 
 import (
 	"context"
@@ -12,6 +14,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/pace"
 )
 
 const (
@@ -21,14 +24,12 @@ const (
 	// batchLimit bounds the commands of a batch, and so the time that the server
 	// takes for it.
 	batchLimit = 256
-	// nearby is the longest round trip to a server that is not distant.
-	nearby = 2 * time.Millisecond
 	// leastPace bounds the batches per second to a server that answers late only
 	// because processors are busy.
 	leastPace = time.Millisecond
 )
 
-// A lane is the way to one server.
+// A Lane is the way to one server.
 //
 // While few commands are under way, each is sent at once on a connection of
 // its own. The commands that come while more are under way form batches, and each
@@ -44,68 +45,72 @@ const (
 //
 // A command outlives its caller: a caller that gives up ends only its wait, so
 // the connection keeps its order of replies and stays open.
-type lane struct {
+type Lane struct {
+	Breaker *breaker.Breaker
+
 	client  *goredis.Client
-	name    func() string // names the server in errors
-	breaker *breaker.Breaker
-	dialer  *dialer     // opens the client's connections
-	demoted func()      // is called when the server has answered READONLY; may be nil
+	name    func() string
+	dialer  *Dialer
+	demoted func()
 	direct  int         // directLimit, or the size of the pool if that is less
-	wide    int         // the batches that may be under way
+	pace    pace.Pace   // of batches to a distant server
 	heard   atomic.Bool // the server has answered once
 
 	mu      sync.Mutex
-	queue   []*trip       // the next batches
-	flying  int           // commands on the wire
-	batches int           // the batches that they form
-	sent    time.Time     // when the last batch was sent
-	deep    bool          // the last batch had, or the next one has, more than direct commands
-	pace    time.Duration // the time between batches to a distant server; 0 for a server nearby
-	waking  bool          // a timer calls wake
+	queue   []*Trip   // the next batches
+	flying  int       // commands on the wire
+	batches int       // the batches that they form
+	sent    time.Time // when the last batch was sent
+	deep    bool      // the last batch had, or the next one has, more than direct commands
+	waking  bool      // a timer calls wake
 	closed  bool
 	retired bool // senders end after their work
 
-	idle    []chan []*trip // senders that wait for a batch
+	idle    []chan []*Trip // senders that wait for a batch
 	senders sync.WaitGroup // goroutines that send
 }
 
-func newLane(client *goredis.Client, name func() string, d *dialer, b *breaker.Breaker) *lane {
+// New returns a lane to the server of client, whose connections d opens. name names the
+// server in errors. demoted is called when the server has answered READONLY; it may be nil.
+func New(client *goredis.Client, name func() string, d *Dialer, b *breaker.Breaker, demoted func()) *Lane {
 	pool := client.Options().PoolSize
-	return &lane{
-		client: client, name: name, dialer: d, breaker: b,
+	l := &Lane{
+		Breaker: b, client: client, name: name, dialer: d, demoted: demoted,
 		direct: min(directLimit, pool),
-		wide:   max(1, pool-1), // the clock has the last connection
 	}
+	l.pace.Max, l.pace.Least = max(1, pool-1), leastPace // the clock has the last connection
+	return l
 }
 
-// enter takes a place in the lane, or returns at once the reason why there is none.
-// It succeeds for a caller that has given up, too: its hit counts all the same.
-func (l *lane) enter() error { return l.breaker.Enter() }
-
-// send sends t, now or with the next batch. The caller has entered the lane; t
-// leaves it when it ends.
-func (l *lane) send(t *trip) {
+// Send sends t, now or with the next batch, or returns at once the reason why t is not
+// sent, which wraps backends.ErrNotSent. It sends t for a caller that has given up, too:
+// its hit counts all the same.
+func (l *Lane) Send(t *Trip) (err error) {
+	if t.call, err = l.Breaker.Allow(); err != nil {
+		return backends.NotSent(err)
+	}
 	t.done = make(chan struct{})
-	if t.probe = l.breaker.Away() != nil; t.probe && t.key != "" {
+	if t.call.Probe && t.Key != "" {
 		// A replica answers a probe that only reads, and would seem to be a master.
-		t.writes = goredis.NewIntCmd(context.Background(), "setrange", t.key, 0, "")
+		t.writes = goredis.NewIntCmd(context.Background(), "setrange", t.Key, 0, "")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		l.breaker.Abandon()
-		l.end(t, goredis.ErrClosed)
-		return
+		t.call.Done(0, breaker.ErrNotMade)
+		t.end(goredis.ErrClosed)
+		return nil
 	}
 	l.queue = append(l.queue, t)
 	if batch := l.take(); batch != nil {
 		l.start(batch)
 	}
+	return nil
 }
 
 // start has a goroutine send batch: one that waits for work, because its stack has
 // grown to the size that go-redis needs, or else a new one.
-func (l *lane) start(batch []*trip) {
+func (l *Lane) start(batch []*Trip) {
 	if last := len(l.idle) - 1; last >= 0 {
 		l.idle[last] <- batch
 		l.idle = l.idle[:last]
@@ -117,7 +122,7 @@ func (l *lane) start(batch []*trip) {
 
 // take takes the next batch from the queue, to be sent now. It returns nil if the
 // queue is empty or has to wait.
-func (l *lane) take() []*trip {
+func (l *Lane) take() []*Trip {
 	if len(l.queue) == 0 || l.busy() {
 		return nil
 	}
@@ -133,16 +138,16 @@ func (l *lane) take() []*trip {
 }
 
 // busy reports whether the queue has to wait: for the end of a batch, or for wake.
-func (l *lane) busy() bool {
+func (l *Lane) busy() bool {
 	switch {
 	case l.flying == 0:
 		return false
-	case l.pace == 0:
+	case !l.pace.Distant():
 		return l.deep || l.flying >= l.direct
-	case l.batches >= l.wide:
+	case l.batches >= l.pace.Max:
 		return true
 	}
-	wait := l.pace - time.Since(l.sent)
+	wait := l.pace.Between(l.batches) - time.Since(l.sent)
 	if wait > 0 && !l.waking {
 		l.waking = true
 		l.senders.Add(1)
@@ -151,8 +156,8 @@ func (l *lane) busy() bool {
 	return wait > 0
 }
 
-// wake sends the queue that had to wait for its time.
-func (l *lane) wake() {
+// wake is called by a timer: it sends the batch that the pace held back.
+func (l *Lane) wake() {
 	l.mu.Lock()
 	l.waking = false
 	batch := l.take()
@@ -162,13 +167,13 @@ func (l *lane) wake() {
 
 // work sends batch, then the batches that have formed meanwhile, and then the batches
 // that start hands over, until the lane is retired or has enough idle senders.
-func (l *lane) work(batch []*trip) {
+func (l *Lane) work(batch []*Trip) {
 	defer l.senders.Done()
-	handed := make(chan []*trip, 1) // start never waits for the sender
+	handed := make(chan []*Trip, 1) // start never waits for the sender
 	for len(batch) > 0 {
 		took, silent := l.exchange(batch)
 		if silent != nil {
-			l.giveUp(silent, func() { l.breaker.Leave(0, silent) })
+			l.giveUp(silent, silent)
 		}
 		batch = l.next(len(batch), took)
 		if len(batch) == 0 && l.rest(handed) {
@@ -179,7 +184,7 @@ func (l *lane) work(batch []*trip) {
 
 // rest makes the sender that reads handed an idle one. It returns false if the sender is
 // to end.
-func (l *lane) rest(handed chan []*trip) bool {
+func (l *Lane) rest(handed chan []*Trip) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.retired || len(l.idle) == l.direct {
@@ -191,98 +196,83 @@ func (l *lane) rest(handed chan []*trip) bool {
 
 // next returns the batch that is to be sent after a batch of n trips has ended,
 // which took so long. It is empty while enough is under way.
-func (l *lane) next(n int, took time.Duration) []*trip {
+func (l *Lane) next(n int, took time.Duration) []*Trip {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flying -= n
 	l.batches--
 	l.deep = max(n, len(l.queue)) > l.direct
-	switch {
-	case took > nearby:
-		l.pace = max(leastPace, took/time.Duration(l.wide))
-	case took > 0:
-		l.pace = 0
+	if took > 0 {
+		l.pace.Answered(took)
 	}
 	return l.take()
 }
 
-// giveUp ends the commands that wait for their batch, and calls leave for each.
-func (l *lane) giveUp(err error, leave func()) {
+// giveUp ends the commands that wait for their batch with err. verdict is the end of their
+// calls for the breaker.
+func (l *Lane) giveUp(err, verdict error) {
 	l.mu.Lock()
 	waiting := l.queue
 	l.queue = nil
 	l.mu.Unlock()
 	for _, t := range waiting {
-		leave()
-		l.end(t, backends.NotSent(err))
+		t.call.Done(0, verdict)
+		t.end(backends.NotSent(err))
 	}
 }
 
-// wait waits until t has ended. If ctx ends first, or the server falls silent while
-// many callers wait, t goes on without its caller.
-func (l *lane) wait(ctx context.Context, t *trip) error {
-	if t.probe {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, breaker.ProbeWait)
-		defer cancel()
+// Wait waits until t, which was sent, has ended. If ctx ends first, or the server falls
+// silent while many callers wait, t goes on without its caller.
+func (l *Lane) Wait(ctx context.Context, t *Trip) error {
+	err := t.call.Wait(ctx, t.done)
+	if errors.Is(err, breaker.ErrBusy) {
+		l.giveUp(err, breaker.ErrNotMade)
 	}
-	var err error
-	select {
-	case <-t.done:
-		return t.err
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-l.breaker.Silence():
-		err = l.breaker.Silent()
-		l.giveUp(err, l.breaker.Abandon)
-	}
-	if t.late != nil && t.over.Swap(true) {
-		<-t.done
-	}
-	select {
-	case <-t.done: // both have happened
-		return t.err
-	default:
+	if err != nil && !t.over.Swap(true) {
 		return err
 	}
+	<-t.done
+	return t.err
 }
 
-// ping asks the server for a sign of life. Its errors name the server.
-func (l *lane) ping(ctx context.Context) error {
-	err := l.enter()
+// Ping asks the server for a sign of life. Its errors name the server.
+func (l *Lane) Ping(ctx context.Context) error {
+	t := &Trip{Cmd: goredis.NewStatusCmd(context.Background(), "ping")}
+	err := l.Send(t)
 	if err == nil {
-		t := &trip{cmd: goredis.NewStatusCmd(context.Background(), "ping")}
-		l.send(t)
-		err = l.wait(ctx, t)
+		err = l.Wait(ctx, t)
 	}
 	if err != nil {
-		return l.named(err)
+		return l.Named(err)
 	}
 	return nil
 }
 
-// named is err with the server's name and, if a setting is wrong, with advice. The
+// Name is the name of the server, for errors.
+func (l *Lane) Name() string { return l.name() }
+
+// Named is err with the server's name and, if a setting is wrong, with advice. The
 // breaker's errors have both.
-func (l *lane) named(err error) error {
+func (l *Lane) Named(err error) error {
 	if errors.Is(err, backends.ErrUnavailable) {
 		return err
 	}
 	return fmt.Errorf("%s: %w", l.name(), l.explain(err))
 }
 
-func (l *lane) explain(err error) error { return explain(err, !l.heard.Load()) }
+func (l *Lane) explain(err error) error { return Explain(err, !l.heard.Load()) }
 
-// close refuses further commands and retires the lane.
-func (l *lane) close() {
+// Close refuses further commands and retires the lane.
+func (l *Lane) Close() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
-	l.retire()
+	l.Retire()
 }
 
-// retire ends the idle senders, for a server to which hardly any command will be sent
+// Retire ends the idle senders, for a server to which hardly any command will be sent
 // again. Commands that are under way, and later ones, are still sent.
-func (l *lane) retire() {
+func (l *Lane) Retire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.retired = true
@@ -292,5 +282,5 @@ func (l *lane) retire() {
 	l.idle = nil
 }
 
-// drain waits, after close, until every command has ended.
-func (l *lane) drain() { l.senders.Wait() }
+// Drain waits, after Close, until every command has ended.
+func (l *Lane) Drain() { l.senders.Wait() }
