@@ -3,71 +3,55 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
+	"path/filepath"
 
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/page"
 	"example.org/rls/pkg/admin/status"
+	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/logging"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
-	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/settings"
-	"example.org/rls/pkg/top"
 )
 
-// adminParts has the parts of the process that the admin API shows and changes.
-type adminParts struct {
-	limits *service.Service
-	status *status.Status
-	top    *top.Top // nil counts no heavy hitters
-}
-
-// adminOn reports whether a setting names tokens or a socket.
-func adminOn(s *settings.Settings) bool { return s.Admin.TokenFile != "" || s.Admin.UDS != "" }
-
 // newAdmin returns the listeners of the admin API: one with tokens, and a Unix socket.
-// Without a setting that names tokens or a socket it returns no listener. ctx ends when the process is
+// Without a setting that names them it returns no listener. ctx ends when the process is
 // told to end.
-func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watch *reread.Watcher, stderr io.Writer, log *slog.Logger) ([]server.HTTP, error) {
-	a := &s.Admin
-	if !adminOn(s) {
+func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
+	a := &p.Admin
+	if !p.adminOn() {
 		return nil, nil
 	}
 	o := admin.Options{
-		Limits: parts.limits,
-		Status: parts.status,
-		Rules:  func() *explain.Rules { return rulesInForce(parts.status) },
+		Limits: p.limits,
+		Status: p.status,
+		Rules:  p.rulesInForce,
 		Page:   page.Handler(),
-		Log:    log,
-		Audit:  logging.New(stderr, "info", s.Log.Format),
+		Log:    p.log,
+		Audit:  logging.New(p.stderr, "info", p.Log.Format),
 		Hosts:  a.Hosts(),
 		Ending: ctx,
 	}
-	if parts.top != nil {
-		o.Top = parts.top
+	if p.top != nil {
+		o.Top = p.top
 	}
 	if a.TokenFile != "" {
-		var err error
-		if o.Tokens, err = admin.OpenTokens(watch, a.TokenFile); err != nil {
-			return nil, fmt.Errorf("ADMIN_TOKEN_FILE: %w", err)
+		if o.Tokens, err = p.tokens(); err != nil {
+			return nil, err
 		}
 	}
 	api := admin.New(o)
-	var all []server.HTTP
 	if a.TokenFile != "" {
 		listen := server.HTTP{Name: "admin", Address: hostPort(a.Host, a.Port), Handler: api.Handler()}
 		if a.UseTLS {
-			own, err := certs.Open(watch, "admin", certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert})
+			own, err := certs.Open(p.watch, "admin", adminTLS(p.Settings).Files)
 			if err != nil {
 				return nil, fmt.Errorf("admin: %w", err)
 			}
 			listen.TLS = own.Server(a.ClientTLSSAN)
 		} else if !a.Loopback() {
-			log.Warn("the admin listener has no TLS, so tokens cross the network in clear text", "ADMIN_HOST", a.Host)
+			p.log.Warn("the admin listener has no TLS, so tokens cross the network in clear text", "ADMIN_HOST", a.Host)
 		}
 		all = append(all, listen)
 	}
@@ -75,4 +59,59 @@ func newAdmin(ctx context.Context, s *settings.Settings, parts *adminParts, watc
 		all = append(all, server.HTTP{Name: "admin socket", UnixSocket: a.UDS, Handler: api.SocketHandler(a.UDS)})
 	}
 	return all, nil
+}
+
+func (p *process) tokens() (*admin.Tokens, error) {
+	tokens, err := admin.OpenTokens(p.watch, p.Admin.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("ADMIN_TOKEN_FILE: %w", err)
+	}
+	return tokens, nil
+}
+
+// newStatus returns the part of the admin API that tells how the process is doing, nil if
+// the API is off. Each server of the store has a breaker.
+func (p *process) newStatus() *status.Status {
+	if !p.adminOn() {
+		return nil
+	}
+	release, _ := build()
+	o := status.Options{
+		Counts:     p.measure,
+		Version:    release,
+		Backend:    p.Backend.BackendType,
+		Source:     "file",
+		Path:       filepath.Join(p.Rules.RuntimeRoot, p.Rules.RuntimeSubdirectory, p.Rules.RuntimeAppdirectory),
+		ShadowMode: p.Limits.ShadowMode,
+	}
+	if p.Rules.OverXDS() {
+		o.Source, o.Path = "xds", p.XDS.ServerURL
+	}
+	if backendOf(p.Settings).shared {
+		o.Servers = func() []status.Server { return storeServers(p.watches) }
+	}
+	if p.replicas != nil && !p.Store.ReplicasUnknown() {
+		o.Replicas = p.replicas.Count
+	}
+	return status.New(o)
+}
+
+func storeServers(breakers []*breaker.Watch) []status.Server {
+	conditions := map[breaker.Condition]string{breaker.Closed: "closed", breaker.HalfOpen: "half-open", breaker.Open: "open"}
+	var all []status.Server
+	for _, watch := range breakers {
+		for _, server := range watch.States() {
+			all = append(all, status.Server{Address: server.Address, Role: watch.Role, Breaker: conditions[server.Condition]})
+		}
+	}
+	return all
+}
+
+// rulesInForce says where the rules in force come from, as explanations show it.
+func (p *process) rulesInForce() *explain.Rules {
+	in := p.status.InForce()
+	if in.Loaded == nil {
+		return nil
+	}
+	return &explain.Rules{Source: in.Source, Path: in.Path, Hash: in.Hash, Loaded: *in.Loaded}
 }

@@ -19,22 +19,22 @@ import (
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
-	"example.org/rls/pkg/tracing"
 )
 
 // backend describes one value of BACKEND_TYPE.
 type backend struct {
 	// open opens the stores that count. It does not wait for servers.
-	open func(*opening) (main, perSecond stack.Tier, err error)
+	open func(*process) (main, perSecond stack.Tier, err error)
 	// system is what OpenTelemetry calls its servers; "" if it has none.
 	system string
 	// storedKey is the name under which it keeps a key; nil if that is the key.
 	storedKey func(key string) string
 	// shared: all processes with the same settings count in the same cells.
 	shared bool
+	// tls returns the files of connections to its servers; nil if it has none.
+	tls func(*settings.Settings) tlsFiles
 	// health returns how the process's health follows the store's; nil stands for
 	// the zero StoreWatch.
 	health func(*settings.Settings) server.StoreWatch
@@ -49,8 +49,8 @@ const (
 // backendTypes are the backends by the values of BACKEND_TYPE.
 var backendTypes = map[string]backend{
 	inMemory:    {open: openMemory},
-	inRedis:     {open: openRedis, system: "redis", storedKey: redis.StoredKey, shared: true, health: redisHealth},
-	inMemcached: {open: openMemcached, system: "memcached", storedKey: memcached.StoredKey, shared: true},
+	inRedis:     {open: openRedis, system: "redis", storedKey: redis.StoredKey, shared: true, tls: redisTLS, health: redisHealth},
+	inMemcached: {open: openMemcached, system: "memcached", storedKey: memcached.StoredKey, shared: true, tls: memcachedTLS},
 }
 
 func backendOf(s *settings.Settings) backend { return backendTypes[s.Backend.BackendType] }
@@ -64,90 +64,89 @@ func defaultBackend(name string) string {
 	return inMemory
 }
 
-// opening has the arguments for opening stores.
-type opening struct {
-	*settings.Settings
-	watch   *reread.Watcher
-	measure *metrics.Metrics
-	tracer  *tracing.Tracer
-	log     *slog.Logger
-	watches []*breaker.Watch // of the stores that were opened
-}
-
-// openStore opens the stores that BACKEND_TYPE names, and returns their stack.
-func openStore(o *opening) (backends.Store, error) {
-	b := backendOf(o.Settings)
-	main, perSecond, err := b.open(o)
+// openStore opens the stores that BACKEND_TYPE names, and makes their stack.
+func (p *process) openStore(context.Context) error {
+	b := backendOf(p.Settings)
+	main, perSecond, err := b.open(p)
 	if err != nil {
-		return nil, fmt.Errorf("open backend: %w", err)
+		return fmt.Errorf("open backend: %w", err)
 	}
-	o.measure.Breakers(o.Backend.BackendType, o.watches)
-	store, err := stack.Build(stack.Options{
+	p.measure.Breakers(p.Backend.BackendType, p.watches)
+	p.store, err = stack.Build(stack.Options{
 		Main:       main,
 		PerSecond:  perSecond,
-		Decision:   o.Store.DecisionTimeout,
-		LocalCache: o.Backend.LocalCacheSizeInBytes,
+		Decision:   p.Store.DecisionTimeout,
+		LocalCache: p.Backend.LocalCacheSizeInBytes,
 		Watch: func(s backends.Store) backends.Store {
-			if !o.Metrics.DisableStats {
-				s = o.measure.Store(s, o.Backend.BackendType)
+			if !p.Metrics.DisableStats {
+				s = p.measure.Store(s, p.Backend.BackendType)
 			}
-			return o.tracer.Store(s, b.system)
+			return p.tracer.Store(s, b.system)
 		},
-		Leases: func(s *lease.Store) { o.measure.Leases(s.Stats) },
+		Leases: func(s *lease.Store) { p.measure.Leases(s.Stats) },
 	})
-	if cache, ok := store.(*denycache.Store); ok {
-		o.measure.LocalCache(func() metrics.CacheStats { return metrics.CacheStats(cache.Stats()) })
+	if cache, ok := p.store.(*denycache.Store); ok {
+		p.measure.LocalCache(func() metrics.CacheStats { return metrics.CacheStats(cache.Stats()) })
 	}
-	return store, err
+	return err
 }
 
-func openMemory(o *opening) (main, perSecond stack.Tier, err error) {
-	store, err := memory.New(memory.Options{MaxKeys: o.Memory.MaxKeys})
+func openMemory(p *process) (main, perSecond stack.Tier, err error) {
+	store, err := memory.New(memory.Options{MaxKeys: p.Memory.MaxKeys})
 	if err != nil {
 		return main, perSecond, err
 	}
-	o.measure.Watch(store)
+	p.measure.Watch(store)
 	return stack.Tier{Store: store}, perSecond, nil
 }
 
-func openRedis(o *opening) (main, perSecond stack.Tier, err error) {
-	goredis.SetLogger(redisLog{o.log})
-	if main, err = openRedisServer(o, "REDIS_", "main", o.Redis.RedisServer); err != nil || !o.Redis.Persecond {
+func openRedis(p *process) (main, perSecond stack.Tier, err error) {
+	goredis.SetLogger(redisLog{p.log})
+	if main, err = openRedisServer(p, "REDIS_", "main", p.Redis.RedisServer); err != nil || !p.Redis.Persecond {
 		return main, perSecond, err
 	}
-	if perSecond, err = openRedisServer(o, "REDIS_PERSECOND_", "per-second", o.RedisPerSecond); err != nil {
+	if perSecond, err = openRedisServer(p, "REDIS_PERSECOND_", "per-second", p.RedisPerSecond); err != nil {
 		_ = main.Store.Close()
 	}
 	return main, perSecond, err
 }
 
+func redisTLS(s *settings.Settings) tlsFiles {
+	used := s.Redis.UseTLS() || s.Redis.Persecond && s.RedisPerSecond.UseTLS()
+	return tlsFiles{"REDIS", used, certs.Files{Cert: s.Redis.TLSClientCert, Key: s.Redis.TLSClientKey, CA: s.Redis.TLSCACert}}
+}
+
+func memcachedTLS(s *settings.Settings) tlsFiles {
+	m := &s.Memcache
+	return tlsFiles{"MEMCACHE", m.TLS, certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}}
+}
+
 // pools are the names of the connections to a Redis in metrics, by its role.
 var pools = map[string]string{"main": "redis_pool", "per-second": "redis_per_second_pool"}
 
-func openRedisServer(s *opening, prefix, role string, r settings.RedisServer) (stack.Tier, error) {
+func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (stack.Tier, error) {
 	o := redis.Options{
 		Type:             r.Type,
 		SocketType:       r.SocketType,
 		URL:              r.URL,
 		PoolSize:         r.PoolSize,
 		Timeout:          r.Timeout,
-		ExpirationJitter: s.jitter(),
-		Watch:            s.servers(role),
-		ClockError:       s.measure.ClockError,
+		ExpirationJitter: p.jitter(),
+		Watch:            p.servers(role),
+		ClockError:       p.measure.ClockError,
 	}
 	if r.Type != "SINGLE" {
 		o.SocketType = "tcp" // REDIS_SOCKET_TYPE is for a single server
 	}
 	var err error
-	if o.Auth, err = password(s.watch, prefix+"AUTH_FILE", r.AuthFile, r.Auth); err != nil {
+	if o.Auth, err = password(p.watch, prefix+"AUTH_FILE", r.AuthFile, r.Auth); err != nil {
 		return stack.Tier{}, err
 	}
-	if o.SentinelAuth, err = password(s.watch, prefix+"SENTINEL_AUTH_FILE", r.SentinelAuthFile, r.SentinelAuth); err != nil {
+	if o.SentinelAuth, err = password(p.watch, prefix+"SENTINEL_AUTH_FILE", r.SentinelAuthFile, r.SentinelAuth); err != nil {
 		return stack.Tier{}, err
 	}
 	if r.UseTLS() {
-		files := certs.Files{Cert: s.Redis.TLSClientCert, Key: s.Redis.TLSClientKey, CA: s.Redis.TLSCACert}
-		if o.TLS, err = storeTLS(s.watch, "REDIS_TLS_", files, s.Redis.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = storeTLS(p.watch, redisTLS(p.Settings), p.Redis.TLSSkipHostnameVerification); err != nil {
 			return stack.Tier{}, err
 		}
 	}
@@ -155,23 +154,23 @@ func openRedisServer(s *opening, prefix, role string, r settings.RedisServer) (s
 	if err != nil {
 		return stack.Tier{}, fmt.Errorf("%sURL: %w", prefix, err)
 	}
-	s.measure.Pool(pools[role], store)
+	p.measure.Pool(pools[role], store)
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 
 // servers returns a Watch that makes the breakers of a store's servers and reports
 // their states to the log and to the metrics.
-func (o *opening) servers(role string) *breaker.Watch {
+func (p *process) servers(role string) *breaker.Watch {
 	watch := &breaker.Watch{
-		Log: o.log, Role: role,
-		MaxInFlight:  o.Store.MaxInFlight,
-		Slow:         cmp.Or(o.Store.DecisionTimeout, slowWithoutTimeout),
-		FailureRatio: o.Store.FailureRatio,
-		MinCalls:     o.Store.MinCalls,
-		Window:       o.Store.Window,
+		Log: p.log, Role: role,
+		MaxInFlight:  p.Store.MaxInFlight,
+		Slow:         cmp.Or(p.Store.DecisionTimeout, slowWithoutTimeout),
+		FailureRatio: p.Store.FailureRatio,
+		MinCalls:     p.Store.MinCalls,
+		Window:       p.Store.Window,
 	}
-	o.watches = append(o.watches, watch)
-	o.measure.ServersAway(role, watch.Away)
+	p.watches = append(p.watches, watch)
+	p.measure.ServersAway(role, watch.Away)
 	return watch
 }
 
@@ -183,20 +182,19 @@ func redisHealth(s *settings.Settings) server.StoreWatch {
 	return server.StoreWatch{Always: s.Redis.HealthCheckActiveConnection, GiveUpAfter: s.Redis.StartupMaxElapsedTime}
 }
 
-func openMemcached(s *opening) (main, perSecond stack.Tier, err error) {
-	m := s.Memcache
+func openMemcached(p *process) (main, perSecond stack.Tier, err error) {
+	m := &p.Memcache
 	o := memcached.Options{
 		Servers:          m.HostPort,
 		SRV:              m.SRV,
 		SRVRefresh:       m.SRVRefresh,
 		Timeout:          m.Timeout,
 		MaxIdleConns:     m.MaxIdleConns,
-		ExpirationJitter: s.jitter(),
-		Watch:            s.servers("main"),
+		ExpirationJitter: p.jitter(),
+		Watch:            p.servers("main"),
 	}
 	if m.TLS {
-		files := certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}
-		if o.TLS, err = storeTLS(s.watch, "MEMCACHE_TLS_", files, m.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = storeTLS(p.watch, memcachedTLS(p.Settings), m.TLSSkipHostnameVerification); err != nil {
 			return main, perSecond, err
 		}
 	}
@@ -207,8 +205,8 @@ func openMemcached(s *opening) (main, perSecond stack.Tier, err error) {
 	return stack.Tier{Store: store, Timeout: m.Timeout}, perSecond, nil
 }
 
-func (o *opening) jitter() time.Duration {
-	return time.Duration(o.Backend.ExpirationJitterMaxSeconds) * time.Second
+func (p *process) jitter() time.Duration {
+	return time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second
 }
 
 // redisLog takes the lines that go-redis would write to stderr in a shape of

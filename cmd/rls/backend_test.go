@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path"
@@ -38,21 +39,14 @@ func TestStacksAreDrawn(t *testing.T) {
 		s.Tracing.Enabled, s.Tracing.ExporterProtocol = true, "http"
 		set(s)
 		log := slog.New(slog.DiscardHandler)
-		measure, err := newMetrics(s, log)
-		if err != nil {
-			t.Fatal(err)
+		p := &process{Settings: s, log: log, watch: reread.NewWatcher(log)}
+		defer p.close()
+		for _, open := range []func(context.Context) error{p.openMetrics, p.openTracer, p.openStore} {
+			if err := open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
-		tracer, err := newTracer(t.Context(), s, log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		store, err := openStore(&opening{Settings: s, watch: reread.NewWatcher(log), measure: measure, tracer: tracer, log: log})
-		if err != nil {
-			t.Fatal(err)
-		}
-		built.WriteString(layers(reflect.ValueOf(store)) + "\n")
-		_ = store.Close()
-		_ = tracer.Close()
+		built.WriteString(layers(reflect.ValueOf(p.store)) + "\n")
 	}
 	if built.String() != drawn {
 		t.Errorf("serve builds\n%sand ADR 2 draws\n%s", built.String(), drawn)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,29 +10,24 @@ import (
 	"strings"
 	"time"
 
-	"example.org/rls/pkg/admin"
+	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/certs"
 	language "example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/reread"
-	"example.org/rls/pkg/settings"
 )
 
 // afterTimeout is the time that a dry run may take beyond the timeout of the store. A
 // management server has as long to send rules.
 const afterTimeout = 1500 * time.Millisecond
 
-// dryRun tries the parts that serve needs before it listens. Its settings are checked.
+// dryRun tries the parts of a process before it listens. Its settings are checked.
 type dryRun struct {
-	*settings.Settings
-	out     io.Writer
-	json    bool // the result is one document, at the end
-	log     *slog.Logger
-	watch   *reread.Watcher
-	measure *metrics.Metrics
+	*process
+	out  io.Writer
+	json bool // the result is one document, at the end
 
 	main, perSecond stack.Tier
 	parts           []tried
@@ -54,11 +48,10 @@ func (d *dryRun) run(ctx context.Context) error {
 	if !d.json {
 		return problems
 	}
-	return errors.Join(problems, json.NewEncoder(d.out).Encode(map[string]any{"ok": problems == nil, "parts": d.parts}))
+	return errors.Join(problems, cli.WriteJSON(d.out, map[string]any{"ok": problems == nil, "parts": d.parts}))
 }
 
 func (d *dryRun) try(ctx context.Context) error {
-	d.watch = reread.NewWatcher(d.log)
 	wrong := d.report("settings", d.trySettings)
 	if d.measure == nil { // which the other parts need
 		return wrong
@@ -110,21 +103,17 @@ func (d *dryRun) report(part string, try func() (found string, err error)) error
 
 // trySettings reads the files that settings name, and that are neither rules nor
 // for TLS.
-func (d *dryRun) trySettings() (string, error) {
+func (d *dryRun) trySettings() (_ string, err error) {
 	var errs []error
-	measure, err := newMetrics(d.Settings, d.log)
-	errs = append(errs, err)
-	if err == nil {
-		d.measure = measure
-		_, err := newStatsd(d.Settings, measure, d.log)
+	if d.measure, err = d.newMetrics(); err == nil {
+		_, err := d.newStatsd()
 		errs = append(errs, err)
 	}
-	_, err = keySecret(&d.Backend)
-	errs = append(errs, err)
+	_, wrongSecret := keySecret(&d.Backend)
+	errs = append(errs, err, wrongSecret)
 	if d.Admin.TokenFile != "" {
-		if _, err := admin.OpenTokens(d.watch, d.Admin.TokenFile); err != nil {
-			errs = append(errs, fmt.Errorf("ADMIN_TOKEN_FILE: %w", err))
-		}
+		_, err := d.tokens()
+		errs = append(errs, err)
 	}
 	return "", errors.Join(errs...)
 }
@@ -136,7 +125,7 @@ func (d *dryRun) tryRules(ctx context.Context) (string, error) {
 		return "", err
 	}
 	last := &lastError{}
-	source, err := rulesSource(d.Settings, d.watch, d.measure, nil, slog.New(last))
+	source, err := d.newSource(nil, slog.New(last))
 	if err != nil {
 		return "", err
 	}
@@ -206,28 +195,21 @@ func (e *lastError) Handle(_ context.Context, r slog.Record) error {
 
 // tryCertificates reads the certificates, keys and CAs of all parts that use TLS.
 func (d *dryRun) tryCertificates(now time.Time) (string, error) {
-	redis := d.Backend.BackendType == inRedis && (d.Redis.UseTLS() || d.Redis.Persecond && d.RedisPerSecond.UseTLS())
 	var found strings.Builder
 	var errs []error
-	for _, part := range []struct {
-		used  bool
-		name  string // the beginning of the settings
-		files certs.Files
-	}{
-		{d.Server.UseGRPC && d.GRPC.ServerUseTLS, "GRPC", certs.Files{Cert: d.GRPC.ServerTLSCert, Key: d.GRPC.ServerTLSKey, CA: d.GRPC.ClientCA()}},
-		{d.Admin.UseTLS, "ADMIN", certs.Files{Cert: d.Admin.TLSCert, Key: d.Admin.TLSKey, CA: d.Admin.ClientTLSCACert}},
-		{d.Rules.OverXDS() && d.XDS.ServerUseTLS, "CONFIG_GRPC_XDS", certs.Files{Cert: d.XDS.ClientTLSCert, Key: d.XDS.ClientTLSKey, CA: d.XDS.ServerTLSCACert}},
-		{redis, "REDIS", certs.Files{Cert: d.Redis.TLSClientCert, Key: d.Redis.TLSClientKey, CA: d.Redis.TLSCACert}},
-		{d.Backend.BackendType == inMemcached && d.Memcache.TLS, "MEMCACHE", certs.Files{Cert: d.Memcache.TLSClientCert, Key: d.Memcache.TLSClientKey, CA: d.Memcache.TLSCACert}},
-	} {
+	all := []tlsFiles{grpcTLS(d.Settings), adminTLS(d.Settings), xdsTLS(d.Settings)}
+	if b := backendOf(d.Settings); b.tls != nil {
+		all = append(all, b.tls(d.Settings))
+	}
+	for _, part := range all {
 		if !part.used {
 			continue
 		}
-		until, err := tryFiles(d.watch, part.files, now)
+		until, err := tryFiles(d.watch, part.Files, now)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s_*TLS*: %w", part.name, err))
+			errs = append(errs, fmt.Errorf("%s_*TLS*: %w", part.settings, err))
 		}
-		fmt.Fprintf(&found, ", %s%s", part.name, until)
+		fmt.Fprintf(&found, ", %s%s", part.settings, until)
 	}
 	if found.Len() == 0 {
 		return ", none are used", nil
@@ -255,12 +237,11 @@ func tryFiles(watch *reread.Watcher, files certs.Files, now time.Time) (until st
 	}
 }
 
-// openTiers opens the stores that count. It does not wait for servers. The stores are
-// not closed, because the process ends and they may wait for servers then.
+// openTiers opens the stores that count, and does not log. It does not wait for servers.
+// The stores are not closed, because the process ends and they may wait for servers then.
 func (d *dryRun) openTiers() (err error) {
-	d.main, d.perSecond, err = backendOf(d.Settings).open(&opening{
-		Settings: d.Settings, watch: d.watch, measure: d.measure, log: slog.New(slog.DiscardHandler),
-	})
+	silent := process{Settings: d.Settings, watch: d.watch, measure: d.measure, log: slog.New(slog.DiscardHandler)}
+	d.main, d.perSecond, err = backendOf(d.Settings).open(&silent)
 	return err
 }
 

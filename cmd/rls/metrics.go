@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -15,23 +14,38 @@ import (
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/top"
+	"example.org/rls/pkg/tracing"
 )
 
-func newMetrics(s *settings.Settings, log *slog.Logger) (*metrics.Metrics, error) {
-	o := metrics.Options{
-		MaxSeries:      s.Metrics.MetricsMaxSeries,
-		NearLimitRatio: s.Limits.NearLimitRatio,
-		Tags:           s.Metrics.Tags(),
-		Milliseconds:   s.Metrics.PrometheusResponseTimeAsMilliseconds,
-		Log:            log,
+// openMetrics makes the metrics, also those that are sent to a server, and reads the secret
+// that hides values of callers.
+func (p *process) openMetrics(context.Context) (err error) {
+	if p.measure, err = p.newMetrics(); err != nil {
+		return err
 	}
-	file := s.Metrics.PrometheusMapperYAML
+	if p.statsd, err = p.newStatsd(); err != nil {
+		return err
+	}
+	p.secret, err = keySecret(&p.Backend)
+	return err
+}
+
+func (p *process) newMetrics() (*metrics.Metrics, error) {
+	o := metrics.Options{
+		MaxSeries:      p.Metrics.MetricsMaxSeries,
+		NearLimitRatio: p.Limits.NearLimitRatio,
+		Tags:           p.Metrics.Tags(),
+		Milliseconds:   p.Metrics.PrometheusResponseTimeAsMilliseconds,
+		Log:            p.log,
+	}
+	file := p.Metrics.PrometheusMapperYAML
 	if file != "" {
 		// Envoy Gateway always sets the variable; the file exists only if the
 		// operator made one.
 		var err error
 		if o.Mapping, err = os.ReadFile(file); errors.Is(err, fs.ErrNotExist) {
-			log.Warn("PROMETHEUS_MAPPER_YAML does not exist, the usual mapping is taken", "file", file)
+			p.log.Warn("PROMETHEUS_MAPPER_YAML does not exist, the usual mapping is taken", "file", file)
 		} else if err != nil {
 			return nil, fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
 		}
@@ -47,47 +61,81 @@ func newMetrics(s *settings.Settings, log *slog.Logger) (*metrics.Metrics, error
 const debuggedPerSecond = 100
 
 // observers returns the observers of decisions that the settings ask for; the admin API
-// reads the counts of measure, too. A process without any does not spend time on them. The
-// secret is that of CACHE_KEY_HASH.
-func observers(s *settings.Settings, measure *metrics.Metrics, keySecret []byte, stderr io.Writer, log *slog.Logger) []service.Observer {
+// reads the counts of the metrics, too. A process without any does not spend time on them.
+func (p *process) observers() []service.Observer {
 	var all []service.Observer
-	if !s.Metrics.DisableStats || adminOn(s) {
-		all = append(all, measure.Observer())
+	if !p.Metrics.DisableStats || p.adminOn() {
+		all = append(all, p.measure.Observer())
 	}
-	if s.Log.Decisions > 0 {
-		atAnyLevel := logging.New(stderr, "info", s.Log.Format)
-		decisions := metrics.NewDecisionLog(s.Log.Decisions, s.Backend.BackendType, keySecret, atAnyLevel)
-		if s.Log.DecisionsEntries {
+	if p.Log.Decisions > 0 {
+		atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
+		decisions := metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, atAnyLevel)
+		if p.Log.DecisionsEntries {
 			decisions = decisions.WithEntries()
 		}
 		all = append(all, decisions)
 	}
-	if log.Enabled(context.Background(), slog.LevelDebug) {
-		all = append(all, metrics.NewDebugLog(debuggedPerSecond, log))
+	if p.log.Enabled(context.Background(), slog.LevelDebug) {
+		all = append(all, metrics.NewDebugLog(debuggedPerSecond, p.log))
+	}
+	if p.top != nil {
+		all = append(all, p.top)
 	}
 	return all
 }
 
+// newTop returns the counter of heavy hitters, nil if nobody can ask for them.
+func (p *process) newTop() *top.Top {
+	n := p.Top.Metric
+	if p.Top.Keys == 0 || n == 0 && !p.adminOn() {
+		return nil
+	}
+	t := top.New(top.Options{Keys: p.Top.Keys})
+	if n > 0 {
+		p.measure.Limited(func() []top.Row { return t.Table("denied", "", n).Rows }, p.Top.MetricHash)
+	}
+	return t
+}
+
+// openTracer starts tracing if it is on; a nil tracer makes no spans.
+func (p *process) openTracer(ctx context.Context) (err error) {
+	t := &p.Tracing
+	if !t.Enabled {
+		return nil
+	}
+	release, _ := build()
+	p.tracer, err = tracing.Open(ctx, tracing.Options{
+		ServiceName:       t.ServiceName,
+		ServiceNamespace:  t.ServiceNamespace,
+		ServiceInstanceID: t.ServiceInstanceID,
+		Version:           release,
+		Protocol:          t.ExporterProtocol,
+		SamplingRate:      t.SamplingRate,
+		Log:               p.log,
+	})
+	return err
+}
+
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
 // that the settings name. It sends nothing if they name none.
-func newStatsd(s *settings.Settings, measure *metrics.Metrics, log *slog.Logger) (*metrics.Statsd, error) {
-	c := s.Metrics
+func (p *process) newStatsd() (*metrics.Statsd, error) {
+	c := &p.Metrics
 	addr := net.JoinHostPort(c.StatsdHost, strconv.Itoa(c.StatsdPort))
 	var sink metrics.Sink
 	var err error
 	switch {
 	case c.UseDogStatsd:
 		var mogrifiers []metrics.Mogrifier
-		if mogrifiers, err = dogMogrifiers(&c); err == nil {
-			sink, err = metrics.NewDogStatsdSink(addr, c.Tags(), mogrifiers, log)
+		if mogrifiers, err = dogMogrifiers(c); err == nil {
+			sink, err = metrics.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
 		}
 	case c.UseStatsd:
-		sink, err = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), log)
+		sink, err = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return measure.Statsd(sink, c.StatsFlushInterval), nil
+	return p.measure.Statsd(sink, c.StatsFlushInterval), nil
 }
 
 func dogMogrifiers(s *settings.Metrics) ([]metrics.Mogrifier, error) {

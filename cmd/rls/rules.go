@@ -5,86 +5,71 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
-	"example.org/rls/pkg/admin/status"
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/reread"
-	"example.org/rls/pkg/server"
-	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/sources/xds"
 )
 
-// rules puts the rules of the source in force, reports them to Health, and says
-// when the process may listen.
-type rules struct {
-	source sources.Source
-	sources.Rules
-	// tried is closed when rules came for the first time, good or refused, or
-	// when the process need not wait for them to listen.
-	tried chan struct{}
-}
-
-// newRules lets the process listen at once with rules from files; a management
+// openRules lets the process listen at once with rules from files; a management
 // server is waited for unless the settings force the start, as in
 // envoyproxy/ratelimit. Without rules in force the process is healthy only when
 // the start is forced and no domain is needed.
-func newRules(s *settings.Settings, limits *service.Service, health *server.Health, watch *reread.Watcher, measure *metrics.Metrics, loading func(bool), log *slog.Logger) (*rules, error) {
-	options, err := serveOptions(s)
+func (p *process) openRules(context.Context) error {
+	options, err := serveOptions(p.Settings)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	source, err := rulesSource(s, watch, measure, loading, log)
-	if err != nil {
-		return nil, err
+	if p.source, err = p.newSource(p.garbage.RulesLoading, p.log); err != nil {
+		return err
 	}
-	r := &rules{source: source, tried: make(chan struct{})}
-	tried := sync.OnceFunc(func() { close(r.tried) })
-	domainNeeded := s.Server.HealthyWithAtLeastOneConfigLoaded
-	if s.Rules.ForceStartWithoutInitialConfig {
-		health.Rules(!domainNeeded)
+	p.tried = make(chan struct{})
+	tried := sync.OnceFunc(func() { close(p.tried) })
+	domainNeeded := p.Server.HealthyWithAtLeastOneConfigLoaded
+	if p.Rules.ForceStartWithoutInitialConfig {
+		p.health.Rules(!domainNeeded)
 	}
-	if s.Rules.ForceStartWithoutInitialConfig || !s.Rules.OverXDS() {
+	if p.Rules.ForceStartWithoutInitialConfig || !p.Rules.OverXDS() {
 		tried()
 	}
-	r.Rules = sources.Rules{
+	p.status = p.newStatus()
+	p.rules = sources.Rules{
 		Options: options,
 		Use: func(tree *descriptors.Tree) {
-			limits.SetTree(tree)
-			measure.InForce(tree)
-			health.Rules(!domainNeeded || len(tree.Domains()) > 0)
+			if p.status != nil {
+				p.status.Rules(tree)
+			}
+			p.limits.SetTree(tree)
+			p.measure.InForce(tree)
+			p.health.Rules(!domainNeeded || len(tree.Domains()) > 0)
 		},
-		Skipped: measure.Skipped(),
+		Skipped: p.measure.Skipped(),
 		Loaded: func(err error) {
-			measure.Loaded(err)
+			if p.status != nil {
+				p.status.Loaded(err)
+			}
+			p.measure.Loaded(err)
 			tried()
 		},
-		Log: log,
+		Log: p.log,
 	}
-	return r, nil
+	if p.status != nil {
+		p.rules.Warned = p.status.Warned
+	}
+	return nil
 }
 
-// tell has the status hear of rules that come into force, of warnings and of refused rules.
-func (r *rules) tell(s *status.Status) {
-	use, loaded := r.Use, r.Loaded
-	r.Use = func(tree *descriptors.Tree) {
-		s.Rules(tree)
-		use(tree)
-	}
-	r.Warned = s.Warned
-	r.Loaded = func(err error) {
-		s.Loaded(err)
-		loaded(err)
-	}
-}
-
-func (r *rules) run(ctx context.Context) error {
-	if err := r.source.Run(ctx, r.Publish); err != nil {
+// loadRules puts the rules of the source in force, until ctx ends.
+func (p *process) loadRules(ctx context.Context) error {
+	if err := p.source.Run(ctx, p.rules.Publish); err != nil {
 		return fmt.Errorf("rules: %w", explainNoFolder(err))
 	}
 	return nil
@@ -107,59 +92,113 @@ func explainNoFolder(err error) error {
 	return err
 }
 
-// mayListen waits until the process may listen. It returns false when ctx ends
-// before.
-func (r *rules) mayListen(ctx context.Context) bool {
-	select {
-	case <-r.tried:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func rulesSource(s *settings.Settings, watch *reread.Watcher, measure *metrics.Metrics, loading func(bool), log *slog.Logger) (sources.Source, error) {
-	if s.Rules.OverXDS() {
-		return xdsSource(s, watch, measure, log)
+// newSource returns the source of the rules, which calls loading before and after it
+// loads files.
+func (p *process) newSource(loading func(bool), log *slog.Logger) (sources.Source, error) {
+	if p.Rules.OverXDS() {
+		return p.xdsSource(log)
 	}
 	return &sources.Files{
-		Root:           s.Rules.RuntimeRoot,
-		Below:          filepath.Join(s.Rules.RuntimeSubdirectory, s.Rules.RuntimeAppdirectory),
-		IgnoreDotFiles: s.Rules.RuntimeIgnoredotfiles,
-		WatchRoot:      s.Rules.RuntimeWatchRoot,
-		Poll:           s.Rules.RuntimePollInterval,
-		Gone:           measure.SourceGone(),
+		Root:           p.Rules.RuntimeRoot,
+		Below:          filepath.Join(p.Rules.RuntimeSubdirectory, p.Rules.RuntimeAppdirectory),
+		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
+		WatchRoot:      p.Rules.RuntimeWatchRoot,
+		Poll:           p.Rules.RuntimePollInterval,
+		Gone:           p.measure.SourceGone(),
 		Loading:        loading,
 		Log:            log,
 	}, nil
 }
 
-func xdsSource(s *settings.Settings, watch *reread.Watcher, measure *metrics.Metrics, log *slog.Logger) (*xds.Source, error) {
-	x := &s.XDS
+func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
+	x, c := &p.XDS, &p.XDSClient
 	source := &xds.Source{
 		Server:          x.ServerURL,
 		NodeID:          x.NodeID,
 		NodeMetadata:    x.Metadata(),
-		Delta:           s.Rules.ConfigType == "GRPC_XDS_DELTA",
-		MaxMessageBytes: s.XDSClient.MaxMsgSizeInBytes,
+		Delta:           p.Rules.ConfigType == "GRPC_XDS_DELTA",
+		MaxMessageBytes: c.MaxMsgSizeInBytes,
 		Backoff: xds.Backoff{
 			Unreachable: x.ServerConnectRetryInterval,
-			Ended:       s.XDSClient.BackoffInitialInterval,
-			Max:         s.XDSClient.BackoffMaxInterval,
-			Factor:      s.XDSClient.BackoffRandomFactor,
-			Jitter:      s.XDSClient.BackoffJitter,
+			Ended:       c.BackoffInitialInterval,
+			Max:         c.BackoffMaxInterval,
+			Factor:      c.BackoffRandomFactor,
+			Jitter:      c.BackoffJitter,
 		},
-		Connected: measure.Connected(),
+		Connected: p.measure.Connected(),
 		Log:       log,
 	}
 	var err error
-	if source.Headers, err = xdsHeaders(watch, x); err != nil {
+	if source.Headers, err = xdsHeaders(p.watch, x); err != nil {
 		return nil, err
 	}
 	if x.ServerUseTLS {
-		if source.TLS, err = xdsTLS(watch, x); err != nil {
+		if source.TLS, err = serverTLS(p.watch, p.Settings); err != nil {
 			return nil, err
 		}
 	}
 	return source, nil
+}
+
+// ruleOptions returns the options with which rules load under the settings. All commands that load rules
+// call it, so that rules mean the same to all of them.
+func ruleOptions(s settings.RuleSettings) (language.Options, error) {
+	strategy, err := algorithms.ParseStrategy(s.DefaultStrategy)
+	if err != nil {
+		return language.Options{}, fmt.Errorf("DEFAULT_STRATEGY: %w", err)
+	}
+	onError, known := descriptors.ParsePolicy(s.OnError)
+	if !known {
+		return language.Options{}, fmt.Errorf("ON_ERROR: unknown policy %q", s.OnError)
+	}
+	return language.Options{
+		MergeDomains:    s.MergeDomainConfig,
+		Charge:          charge(s),
+		Strategy:        strategy,
+		Burst:           uint32(s.DefaultBurst),
+		OnError:         onError,
+		ReplicasUnknown: backendTypes[s.BackendType].shared && s.ReplicasUnknown(),
+		Share:           s.Share(),
+	}, nil
+}
+
+// charge is the default of a domain's charge.
+func charge(s settings.RuleSettings) descriptors.Charge {
+	if s.StopCacheKeyIncrementWhenOverlimit {
+		return descriptors.ChargeDenying
+	}
+	return descriptors.ChargeAlways
+}
+
+// readRules reads the files of rules that a command is given as a path: a file, or
+// all files of a folder. Unlike [sources.Folder] it takes a path that does not exist
+// for a mistake. A file with tests of rules has none.
+// dangling, if not nil, is [sources.Folder.Dangling].
+func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	return sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
+}
+
+// errTests is the error of a path that names tests of rules where rules are wanted.
+func errTests(path string) error {
+	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
+}
+
+// loadRules loads the rules of a path that a command is given.
+func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
+	files, err := readRules(s, path, nil)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read rules: %w", err)
+	case len(files) == 0 && strings.HasSuffix(path, sources.TestFile):
+		return nil, errTests(path)
+	}
+	options, err := ruleOptions(s)
+	if err != nil {
+		return nil, err
+	}
+	tree, _, err := yaml.Load(files, options)
+	return tree, err
 }

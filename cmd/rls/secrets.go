@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
+	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
@@ -19,7 +23,7 @@ func password(watch *reread.Watcher, setting, file, text string) (func() string,
 		}
 		return func() string { return text }, nil
 	}
-	opened, err := secret(watch, setting, file, func(content string) (string, error) {
+	opened, err := openSecret(watch, setting, file, func(content string) (string, error) {
 		content = strings.TrimRight(content, "\r\n")
 		switch {
 		case content == "" || strings.HasSuffix(content, ":") && strings.Count(content, ":") == 1:
@@ -35,6 +39,60 @@ func password(watch *reread.Watcher, setting, file, text string) (func() string,
 	return opened.Now, nil
 }
 
+// tlsFiles are the files of one use of TLS.
+type tlsFiles struct {
+	settings string // the beginning of their names
+	used     bool
+	certs.Files
+}
+
+func grpcTLS(s *settings.Settings) tlsFiles {
+	g := &s.GRPC
+	return tlsFiles{"GRPC", s.Server.UseGRPC && g.ServerUseTLS, certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}}
+}
+
+func adminTLS(s *settings.Settings) tlsFiles {
+	a := &s.Admin
+	return tlsFiles{"ADMIN", a.UseTLS, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}}
+}
+
+func xdsTLS(s *settings.Settings) tlsFiles {
+	x := &s.XDS
+	return tlsFiles{"CONFIG_GRPC_XDS", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}}
+}
+
+// storeTLS opens the files for connections to a store. The function returns the
+// configuration for a new connection.
+func storeTLS(watch *reread.Watcher, files tlsFiles, anyName bool) (func() *tls.Config, error) {
+	name := files.settings + "_TLS_*"
+	own, err := certs.Open(watch, name, files.Files)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return func() *tls.Config {
+		config := own.Client()
+		if anyName {
+			certs.AnyName(config)
+		}
+		return config
+	}, nil
+}
+
+// serverTLS opens the files for connections to a management server. The function
+// returns the configuration for a new connection.
+func serverTLS(watch *reread.Watcher, s *settings.Settings) (func() (*tls.Config, error), error) {
+	const name = "CONFIG_GRPC_XDS_*_TLS_*"
+	own, err := certs.Open(watch, name, xdsTLS(s).Files)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return func() (*tls.Config, error) {
+		config := own.Client()
+		config.ServerName = s.XDS.ServerTLSSAN // "" is the host of the URL
+		return config, nil
+	}, nil
+}
+
 // xdsHeaders returns the function that returns the headers for a new stream.
 func xdsHeaders(watch *reread.Watcher, x *settings.XDS) (func() map[string]string, error) {
 	if x.ClientAdditionalHeadersFile == "" {
@@ -42,7 +100,7 @@ func xdsHeaders(watch *reread.Watcher, x *settings.XDS) (func() map[string]strin
 		return func() map[string]string { return headers }, nil
 	}
 	const setting = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS_FILE"
-	opened, err := secret(watch, setting, x.ClientAdditionalHeadersFile, func(content string) (map[string]string, error) {
+	opened, err := openSecret(watch, setting, x.ClientAdditionalHeadersFile, func(content string) (map[string]string, error) {
 		headers, ok := settings.Headers(strings.ReplaceAll(content, "\n", ","))
 		if !ok || len(headers) == 0 {
 			return nil, errors.New("has no headers, or wrong ones: want " + settings.WantHeaders)
@@ -55,9 +113,9 @@ func xdsHeaders(watch *reread.Watcher, x *settings.XDS) (func() map[string]strin
 	return opened.Now, nil
 }
 
-// secret opens the file that the setting names. Its errors, and those in the log
+// openSecret opens the file that the setting names. Its errors, and those in the log
 // when the file changes, name the setting and the file.
-func secret[T any](watch *reread.Watcher, setting, file string, parse func(content string) (T, error)) (*reread.Value[T], error) {
+func openSecret[T any](watch *reread.Watcher, setting, file string, parse func(content string) (T, error)) (*reread.Value[T], error) {
 	opened, err := reread.Open(watch, setting, []string{file}, func(contents []string) (T, error) {
 		value, err := parse(contents[0])
 		if err != nil {
@@ -69,4 +127,21 @@ func secret[T any](watch *reread.Watcher, setting, file string, parse func(conte
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}
 	return opened, nil
+}
+
+// keySecret is the secret of CACHE_KEY_HASH, nil if it is false. It reads
+// CACHE_KEY_HASH_SECRET_FILE if that is set.
+func keySecret(b *settings.Backend) ([]byte, error) {
+	file := b.CacheKeyHashSecretFile
+	if file == "" {
+		return []byte(b.CacheKeyHashSecret), nil
+	}
+	secret, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE: %w", err)
+	}
+	if secret = bytes.TrimRight(secret, "\r\n"); len(secret) < settings.MinKeySecret {
+		return nil, fmt.Errorf("CACHE_KEY_HASH_SECRET_FILE %s has a secret of %d bytes: want at least %d", file, len(secret), settings.MinKeySecret)
+	}
+	return secret, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -12,8 +11,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/certs"
-	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/reread"
+	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/settings"
@@ -22,57 +20,76 @@ import (
 // stopWithin bounds how long requests in flight may take when the process ends.
 const stopWithin = 5 * time.Second
 
-// answers has the services and pages that the listeners serve.
-type answers struct {
-	limits  *envoy.Server
-	rules   func() string // the text of /rlconfig
-	health  *server.Health
-	measure *metrics.Metrics
-	admin   []server.HTTP
-}
-
-// serverOptions says where to listen, with which pages and services.
-func serverOptions(s *settings.Settings, a *answers, files *reread.Watcher, log *slog.Logger) (server.Options, error) {
-	o := server.Options{
-		SharePorts:  sharePorts(s),
-		MaxBytes:    s.Request.MaxBytes,
-		DrainPeriod: s.Server.DrainPeriod,
-		StopWithin:  stopWithin,
-		Health:      a.health,
-		Measure:     a.measure,
-		Log:         log,
+// openListeners decides where to listen, with which pages and services.
+func (p *process) openListeners(ctx context.Context) error {
+	limits, err := envoy.New(p.tracer.Decider(p.limits), replyOf(&p.Limits))
+	if err != nil {
+		return err
 	}
-	if s.Server.UseGRPC {
-		var err error
-		if o.GRPC, err = grpcOptions(&s.GRPC, a, files); err != nil {
-			return o, fmt.Errorf("gRPC: %w", err)
+	p.listen = server.Options{
+		SharePorts:  p.sharePorts(),
+		MaxBytes:    p.Request.MaxBytes,
+		DrainPeriod: p.Server.DrainPeriod,
+		StopWithin:  stopWithin,
+		Health:      p.health,
+		Measure:     p.measure,
+		Log:         p.log,
+	}
+	o := &p.listen
+	if p.Server.UseGRPC {
+		if o.GRPC, err = p.grpcOptions(limits); err != nil {
+			return fmt.Errorf("gRPC: %w", err)
 		}
 	}
-	o.HTTP = a.admin
+	if o.HTTP, err = p.newAdmin(ctx); err != nil {
+		return err
+	}
 	listen := func(name, address string, pages map[string]http.Handler) {
 		o.HTTP = append(o.HTTP, server.HTTP{Name: name, Address: address, Pages: pages})
 	}
-	if s.Server.UseHTTP {
-		listen("HTTP", hostPort(s.Server.Host, s.Server.Port), map[string]http.Handler{
-			"/healthcheck": a.health,
-			"/json":        &server.JSON{Service: a.limits, Measure: a.measure, Log: log},
+	if p.Server.UseHTTP {
+		listen("HTTP", hostPort(p.Server.Host, p.Server.Port), map[string]http.Handler{
+			"/healthcheck": p.health,
+			"/json":        &server.JSON{Service: limits, Measure: p.measure, Log: p.log},
 		})
 	}
-	if s.Server.UseDebug {
-		listen("debug", hostPort(s.Server.DebugHost, s.Server.DebugPort), server.DebugPages(a.rules, a.measure.Handler()))
+	if p.Server.UseDebug {
+		dump := func() string { return language.Dump(p.limits.Tree()) }
+		listen("debug", hostPort(p.Server.DebugHost, p.Server.DebugPort), server.DebugPages(dump, p.measure.Handler()))
 	}
-	if s.Metrics.UsePrometheus {
-		path := url.URL{Path: s.Metrics.PrometheusPath} // escaped, so that a brace is no wildcard of ServeMux
-		listen("metrics", s.Metrics.PrometheusAddr, map[string]http.Handler{path.EscapedPath(): a.measure.Handler()})
+	if p.Metrics.UsePrometheus {
+		path := url.URL{Path: p.Metrics.PrometheusPath} // escaped, so that a brace is no wildcard of ServeMux
+		listen("metrics", p.Metrics.PrometheusAddr, map[string]http.Handler{path.EscapedPath(): p.measure.Handler()})
 	}
-	return o, nil
+	return nil
 }
 
-func grpcOptions(s *settings.GRPC, a *answers, files *reread.Watcher) (*server.GRPC, error) {
+// replyOf has the headers, body and metadata that the settings choose.
+func replyOf(s *settings.Limits) envoy.Reply {
+	reply := envoy.Reply{
+		IETF:        s.LimitIETFHeadersEnabled,
+		XRateLimit:  s.LimitXRatelimitHeadersEnabled,
+		Policy:      s.LimitPolicyHeaderEnabled,
+		RetryAfter:  s.LimitRetryAfterHeaderEnabled,
+		ProblemBody: s.LimitProblemBodyEnabled,
+		Metadata:    s.ResponseDynamicMetadata,
+	}
+	names := envoy.HeaderNames{Limit: s.LimitLimitHeader, Remaining: s.LimitRemainingHeader, Reset: s.LimitResetHeader}
+	if s.LimitResponseHeadersEnabled {
+		reply.RateLimit = names
+	}
+	if s.LimitRequestHeadersEnabled {
+		reply.Upstream = names
+	}
+	return reply
+}
+
+func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
+	s := &p.GRPC
 	o := &server.GRPC{
 		Address:                   hostPort(s.Host, s.Port),
 		UnixSocket:                s.UDS,
-		Register:                  a.limits.Register,
+		Register:                  limits.Register,
 		Codec:                     envoy.Codec(),
 		Reflection:                s.Reflection,
 		Channelz:                  s.Channelz,
@@ -86,7 +103,7 @@ func grpcOptions(s *settings.GRPC, a *answers, files *reread.Watcher) (*server.G
 		server.WithoutChannelz()
 	}
 	if s.ServerUseTLS {
-		own, err := certs.Open(files, "gRPC", certs.Files{Cert: s.ServerTLSCert, Key: s.ServerTLSKey, CA: s.ClientCA()})
+		own, err := certs.Open(p.watch, "gRPC", grpcTLS(p.Settings).Files)
 		if err != nil {
 			return nil, err
 		}
@@ -99,32 +116,40 @@ func hostPort(host string, port int) string { return net.JoinHostPort(host, strc
 
 // sharePorts says whether other processes may listen on the same ports. By
 // default they may where all of them count in one store.
-func sharePorts(s *settings.Settings) bool {
-	if s.Server.ReusePort == "auto" {
-		return backendOf(s).shared
+func (p *process) sharePorts() bool {
+	if p.Server.ReusePort == "auto" {
+		return backendOf(p.Settings).shared
 	}
-	return s.Server.ReusePort == "true"
+	return p.Server.ReusePort == "true"
 }
 
-// openServer opens all ports. Its error says why a port that another process
-// has is not shared with it.
-func openServer(s *settings.Settings, o server.Options) (*server.Server, error) {
-	srv, err := server.New(o)
-	if errors.Is(err, server.ErrPortInUse) && !o.SharePorts {
+// answer waits until the process may listen, opens all ports, and answers requests until
+// ctx ends. Its error says why a port that another process has is not shared with it.
+func (p *process) answer(ctx context.Context) error {
+	select {
+	case <-p.tried:
+	case <-ctx.Done():
+		return nil
+	}
+	srv, err := server.New(p.listen)
+	if errors.Is(err, server.ErrPortInUse) && !p.listen.SharePorts {
 		why := "REUSE_PORT=false"
-		if s.Server.ReusePort == "auto" {
-			why = "BACKEND_TYPE=" + s.Backend.BackendType + " counts in each process alone (REUSE_PORT=true turns it on)"
+		if p.Server.ReusePort == "auto" {
+			why = "BACKEND_TYPE=" + p.Backend.BackendType + " counts in each process alone (REUSE_PORT=true turns it on)"
 		}
 		err = fmt.Errorf("%w\nports are not shared between processes: SO_REUSEPORT is off because %s", err, why)
 	}
-	return srv, err
+	if err != nil {
+		return err
+	}
+	return together(ctx, srv.Run, p.watchStore)
 }
 
 // watchStore tells the health whether the store can decide.
-func watchStore(ctx context.Context, s *settings.Settings, health *server.Health, ping func(context.Context) error, log *slog.Logger) error {
+func (p *process) watchStore(ctx context.Context) error {
 	var how server.StoreWatch
-	if follow := backendOf(s).health; follow != nil {
-		how = follow(s)
+	if follow := backendOf(p.Settings).health; follow != nil {
+		how = follow(p.Settings)
 	}
-	return health.WatchStore(ctx, ping, how, log)
+	return p.health.WatchStore(ctx, p.store.Ping, how, p.log)
 }

@@ -34,17 +34,14 @@ func moved(t *testing.T, dir string, c *testenv.TLS) *testenv.TLS {
 // storeOf opens the store of the settings. Its watcher does not run yet.
 func storeOf(t *testing.T, s *settings.Settings, log *slog.Logger) (backends.Store, *reread.Watcher) {
 	t.Helper()
-	measure, err := newMetrics(s, log)
-	if err != nil {
-		t.Fatal(err)
+	p := &process{Settings: s, log: log, watch: reread.NewWatcher(log)}
+	t.Cleanup(p.close)
+	for _, open := range []func(context.Context) error{p.openMetrics, p.openStore} {
+		if err := open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	watch := reread.NewWatcher(log)
-	store, err := openStore(&opening{Settings: s, watch: watch, measure: measure, log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	return store, watch
+	return p.store, p.watch
 }
 
 // run runs the watcher until the test ends.

@@ -1,4 +1,4 @@
-package main
+package collector
 
 import "testing"
 
@@ -7,10 +7,10 @@ func TestPercentFor(t *testing.T) {
 		for _, live := range []uint64{1 << 20, 8 << 20, 64 << 20, 200 << 20, 1 << 30, 64 << 30} {
 			p := percentFor(live, room)
 			garbage := live * uint64(p) / 100
-			if live <= room/4 && p != mostPercent {
-				t.Errorf("%d bytes live: %d %%, want %d", live, p, mostPercent)
+			if live <= room/4 && p != maxPercent {
+				t.Errorf("%d bytes live: %d %%, want %d", live, p, maxPercent)
 			}
-			if p < leastPercent || p > leastPercent && garbage > room {
+			if p < minPercent || p > minPercent && garbage > room {
 				t.Errorf("%d bytes live: %d %% lets %d bytes gather", live, p, garbage)
 			}
 		}

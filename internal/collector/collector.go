@@ -1,4 +1,5 @@
-package main
+// Package collector sets how much garbage the process may hold.
+package collector
 
 import (
 	"context"
@@ -10,12 +11,12 @@ import (
 )
 
 const (
-	// mostPercent is GOGC while the heap is small. With GOGC=100 the garbage
+	// maxPercent is GOGC while the heap is small. With GOGC=100 the garbage
 	// collector would take a sixth of the process's CPU, to save a few MiB.
-	mostPercent = 400
-	// leastPercent is the least GOGC, which bounds the CPU that the garbage
+	maxPercent = 400
+	// minPercent is the lowest GOGC, which bounds the CPU that the garbage
 	// collector takes with a large heap.
-	leastPercent = 10
+	minPercent = 10
 	// headroom is the garbage, in bytes, that a large heap may hold.
 	headroom = 32 << 20
 	// loadingHeadroom is headroom while rules are loaded. To load 10,000 rules
@@ -25,17 +26,17 @@ const (
 	loadingHeadroom = 96 << 20
 )
 
-// collector sets GOGC: garbage may be 400 % of a small heap, but only a fixed
+// Collector sets GOGC: garbage may be 400 % of a small heap, but only a fixed
 // amount beside a large one, because otherwise counters in memory would cost several
 // times their size. It does nothing if the operator sets GOGC.
-type collector struct {
+type Collector struct {
 	mu      sync.Mutex
 	loading bool
 	percent int
 }
 
-// run looks at the heap once a second, until ctx ends.
-func (c *collector) run(ctx context.Context) error {
+// Run looks at the heap once a second, until ctx ends.
+func (c *Collector) Run(ctx context.Context) error {
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	for {
@@ -50,8 +51,8 @@ func (c *collector) run(ctx context.Context) error {
 	}
 }
 
-// rulesLoading says that rules are being loaded, or that the load has ended.
-func (c *collector) rulesLoading(loading bool) {
+// RulesLoading says that rules are being loaded, or that the load has ended.
+func (c *Collector) RulesLoading(loading bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loading = loading
@@ -59,7 +60,7 @@ func (c *collector) rulesLoading(loading bool) {
 }
 
 // adjust sets GOGC to what the heap needs now. c is locked.
-func (c *collector) adjust() {
+func (c *Collector) adjust() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
@@ -78,9 +79,9 @@ func (c *collector) adjust() {
 // percentFor is GOGC for a heap with so many live bytes, beside which about
 // room bytes of garbage may stand. It changes in steps of a quarter, and so seldom.
 func percentFor(live, room uint64) int {
-	p := mostPercent
-	for p > leastPercent && uint64(p)*live > 100*room {
+	p := maxPercent
+	for p > minPercent && uint64(p)*live > 100*room {
 		p = p * 3 / 4
 	}
-	return max(p, leastPercent)
+	return max(p, minPercent)
 }

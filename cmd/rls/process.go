@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+
+	"example.org/rls/internal/collector"
+	"example.org/rls/pkg/admin/status"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/reread"
+	"example.org/rls/pkg/server"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/standin"
+	"example.org/rls/pkg/settings"
+	"example.org/rls/pkg/sources"
+	"example.org/rls/pkg/top"
+	"example.org/rls/pkg/tracing"
+)
+
+// process has the parts of a process that serves. Its methods open them, each with the help
+// of those that are open.
+type process struct {
+	*settings.Settings
+	log    *slog.Logger
+	stderr io.Writer
+
+	watch    *reread.Watcher
+	measure  *metrics.Metrics
+	statsd   *metrics.Statsd
+	tracer   *tracing.Tracer
+	secret   []byte           // of CACHE_KEY_HASH
+	watches  []*breaker.Watch // of the stores that were opened
+	store    backends.Store
+	replicas *standin.Replicas // nil for a store in this process
+	runLocal func(context.Context) error
+	status   *status.Status // nil if the admin API is off
+	top      *top.Top       // nil counts no heavy hitters
+	limits   *service.Service
+
+	source  sources.Source
+	rules   sources.Rules
+	tried   chan struct{} // closed when the process need not wait for rules to listen
+	garbage collector.Collector
+
+	health *server.Health
+	listen server.Options
+}
+
+// close ends what outlives a request, the last part first. It is for a process of which
+// not all parts may be open.
+func (p *process) close() {
+	if p.store != nil {
+		_ = p.store.Close()
+	}
+	if err := p.tracer.Close(); err != nil {
+		p.log.Warn("spans are lost", "error", err.Error())
+	}
+	if p.statsd != nil {
+		p.statsd.Close()
+	}
+}
+
+// adminOn reports whether a setting names tokens or a socket of the admin API.
+func (p *process) adminOn() bool { return p.Admin.TokenFile != "" || p.Admin.UDS != "" }
+
+// together runs the parts, each in a goroutine of its own, until all have
+// returned. When one of them fails the context of the others ends. It returns
+// all their errors.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(parts))
+	var running sync.WaitGroup
+	for i, part := range parts {
+		running.Go(func() {
+			if errs[i] = part(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
