@@ -52,8 +52,9 @@ type Limits interface {
 type Status interface {
 	// JSON is the document of GET /v1/status.
 	JSON() []byte
-	// RulesJSON is the document of GET /v1/rules.
-	RulesJSON() []byte
+	// RulesJSON is the document of GET /v1/rules: of the rules that have all words of q,
+	// n rules after the first offset.
+	RulesJSON(q string, n, offset int) []byte
 	// Watch gives an update about once a second until ctx ends.
 	Watch(ctx context.Context) iter.Seq[[]byte]
 }

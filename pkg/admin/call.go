@@ -79,11 +79,20 @@ func (a *API) status(context.Context, *pb.StatusRequest) (any, error) {
 	return json.RawMessage(a.options.Status.JSON()), nil
 }
 
-func (a *API) rules(context.Context, *pb.RulesRequest) (any, error) {
-	if a.options.Status == nil {
+// maxRules is the number of rules on a page, unless the caller wants fewer.
+const maxRules = 1000
+
+func (a *API) rules(_ context.Context, r *pb.RulesRequest) (any, error) {
+	n := cmp.Or(int(r.GetN()), maxRules)
+	switch {
+	case a.options.Status == nil:
 		return nil, errNoStatus
+	case n < 1 || n > maxRules:
+		return nil, invalid("n is %d: want 1 to %d", n, maxRules)
+	case r.GetOffset() < 0:
+		return nil, invalid("offset is %d: want at least 0", r.GetOffset())
 	}
-	return json.RawMessage(a.options.Status.RulesJSON()), nil
+	return json.RawMessage(a.options.Status.RulesJSON(r.GetQ(), n, int(r.GetOffset()))), nil
 }
 
 // watch sends the updates of the status.

@@ -230,23 +230,28 @@ func TestWrongRequests(t *testing.T) {
 	if large.code != 413 || large.json["code"] != "RESOURCE_EXHAUSTED" {
 		t.Errorf("a body of 1 MiB: got %d %s", large.code, large.text)
 	}
-	for query, want := range map[string]string{"?by=size": "want denied, hits or cost", "?n=0x": "whole number", "?n=-1": "want 1 to", "?nn=1": `unknown name "nn"`, "?n=%zz": "query is wrong"} {
-		got := r.ask("GET", "/v1/top"+query, "", bearer(readToken))
-		if message, _ := got.json["message"].(string); got.code != 400 || !strings.Contains(message, want) {
-			t.Errorf("%s: got %d %s, want %s", query, got.code, got.text, want)
-		}
-	}
 }
 
-func TestTop(t *testing.T) {
+func TestQueries(t *testing.T) {
 	r := start(t, listening{})
-	for query, want := range map[string]string{
-		"":                           `{"by":"denied","error":20,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
-		"?by=hits&rule=shop.user&n=": `{"by":"hits","error":20,"rows":[{"hits":3,"rule":"shop.user"}],"window":"60s"}`,
-		"?n=7":                       `{"by":"denied","error":7,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
+	for path, want := range map[string]string{
+		"/v1/top":                            `{"by":"denied","error":20,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
+		"/v1/top?by=hits&rule=shop.user&n=":  `{"by":"hits","error":20,"rows":[{"hits":3,"rule":"shop.user"}],"window":"60s"}`,
+		"/v1/top?n=7":                        `{"by":"denied","error":7,"rows":[{"hits":3,"rule":""}],"window":"60s"}`,
+		"/v1/rules":                          `{"rules":[{"rule":", 1000 after 0"}]}`,
+		"/v1/rules?n=5&q=per+day&offset=100": `{"rules":[{"rule":"per day, 5 after 100"}]}`,
 	} {
-		if got := r.ask("GET", "/v1/top"+query, "", bearer(readToken)); got.code != 200 || got.text != want+"\n" {
-			t.Errorf("%s: got %d %s", query, got.code, got.text)
+		if got := r.ask("GET", path, "", bearer(readToken)); got.code != 200 || got.text != want+"\n" {
+			t.Errorf("%s: got %d %s", path, got.code, got.text)
+		}
+	}
+	for path, want := range map[string]string{
+		"/v1/top?by=size": "want denied, hits or cost", "/v1/top?n=0x": "whole number", "/v1/top?n=-1": "want 1 to", "/v1/top?nn=1": `unknown name "nn"`,
+		"/v1/top?n=%zz": "query is wrong", "/v1/rules?n=1001": "want 1 to 1000", "/v1/rules?offset=-1": "want at least 0",
+	} {
+		got := r.ask("GET", path, "", bearer(readToken))
+		if message, _ := got.json["message"].(string); got.code != 400 || !strings.Contains(message, want) {
+			t.Errorf("%s: got %d %s, want %s", path, got.code, got.text, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -72,6 +73,21 @@ func TestRules(t *testing.T) {
 
 	s.write(strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: 11,", 1))
 	p.sees("11 per hour")
+
+	many := rules
+	for i := range 400 {
+		many += fmt.Sprintf("  - {key: many, value: v%d, rate_limit: {unit: day, requests_per_unit: 5}}\n", i)
+	}
+	s.write(many)
+	p.fill("Search", "5 per day")
+	p.waits(rows + `.length === 300 && ` + rows + `[0].includes("many=v0 ")`)
+	p.sees("400 of 403 rules, 1 to 300 are shown")
+	p.click(named("button", "Next"))
+	p.waits(rows + `.length === 100 && ` + rows + `[99].includes("many=v399 ")`)
+	p.shot("next")
+	p.fill("Search", "v39")
+	p.waits(rows + ".length === 11")
+	p.waits(`!` + named("button", "Next") + `?.checkVisibility()`)
 }
 
 // Every view fits on 400 pixels, has one h1, and nothing too small to press.

@@ -37,12 +37,16 @@ func (s *Status) JSON() []byte {
 	return s.document.of(now.Unix(), func() any { return s.describe(now) })
 }
 
-// RulesJSON is a [Listing]. It is made at most once a second.
-func (s *Status) RulesJSON() []byte {
-	now := time.Now()
+// RulesJSON is a [Listing]: of the rules that have all words of q, in any case, n rules
+// after the first offset. For those who ask for the same page it is made once a second.
+func (s *Status) RulesJSON(q string, n, offset int) []byte {
+	now, asked := time.Now(), page{q, n, offset}
 	s.making.Lock()
 	defer s.making.Unlock()
-	return s.listOfRules.of(now.Unix(), func() any { return s.listing(now) })
+	if asked != s.pageOfRules {
+		s.pageOfRules, s.listOfRules = asked, made{}
+	}
+	return s.listOfRules.of(now.Unix(), func() any { return s.listing(now, asked) })
 }
 
 // first is the JSON of the first event of a listener.

@@ -1,6 +1,9 @@
 package status
 
 import (
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/descriptors"
@@ -8,11 +11,21 @@ import (
 	"example.org/rls/pkg/metrics"
 )
 
-// Listing is the JSON of GET /v1/rules: the rules in force in the order of their files.
+// Listing is the JSON of GET /v1/rules: a page of the rules in force in the order of
+// their files.
 type Listing struct {
-	Hash  string           `json:"hash"`
-	Step  explain.Duration `json:"step"` // of history
-	Rules []ListingRule    `json:"rules"`
+	Hash string           `json:"hash"`
+	Step explain.Duration `json:"step"` // of history
+	// Total is the number of rules in force, and Matched of those that were searched for.
+	Total   int           `json:"total"`
+	Matched int           `json:"matched"`
+	Rules   []ListingRule `json:"rules"`
+}
+
+// page selects, of the rules that have all words of q, n rules after the first offset.
+type page struct {
+	q         string
+	n, offset int
 }
 
 // ListingRule is one rule, with its counts of the last 15 minutes.
@@ -49,12 +62,13 @@ type ListingLimit struct {
 	OnError  string           `json:"on_error"`
 }
 
-// listing lists the rules in force.
-func (s *Status) listing(now time.Time) *Listing {
+// listing lists a page of the rules in force.
+func (s *Status) listing(now time.Time, p page) *Listing {
 	s.mu.Lock()
 	tree := s.force.tree
 	s.mu.Unlock()
 	l := &Listing{Hash: s.InForce().Hash, Step: explain.Duration(binSeconds * time.Second), Rules: []ListingRule{}}
+	words := strings.Fields(strings.ToLower(p.q))
 	for _, domain := range tree.Domains() {
 		var way []*descriptors.Node
 		var walk func(n *descriptors.Node)
@@ -62,9 +76,8 @@ func (s *Status) listing(now time.Time) *Listing {
 			for _, child := range n.Children() {
 				way = append(way, child)
 				if child.Rule != nil {
-					rule := newListingRule(domain.Name, child.Rule, way)
-					s.count(&rule, now)
-					l.Rules = append(l.Rules, rule)
+					l.Total++
+					l.add(p, words, func() ListingRule { return newListingRule(domain.Name, child.Rule, way) })
 				}
 				walk(child)
 				way = way[:len(way)-1]
@@ -72,7 +85,48 @@ func (s *Status) listing(now time.Time) *Listing {
 		}
 		walk(domain.Root())
 	}
+	for i := range l.Rules {
+		s.count(&l.Rules[i], now)
+	}
 	return l
+}
+
+// add adds a rule if it has the words and is on the page. It makes the rule only then, or
+// to look for words.
+func (l *Listing) add(p page, words []string, rule func() ListingRule) {
+	var r ListingRule
+	if len(words) > 0 {
+		if r = rule(); !r.has(words) {
+			return
+		}
+	}
+	l.Matched++
+	if l.Matched <= p.offset || len(l.Rules) == p.n {
+		return
+	}
+	if len(words) == 0 {
+		r = rule()
+	}
+	l.Rules = append(l.Rules, r)
+}
+
+// has reports whether the texts of the rule have all words, which are in lower case.
+func (r *ListingRule) has(words []string) bool {
+	texts := []string{r.Rule, r.File + ":" + strconv.Itoa(r.Line)}
+	for _, e := range r.Entries {
+		texts = append(texts, e.Pair())
+	}
+	for i := range r.Limits {
+		texts = append(texts, r.Limits[i].Words, r.Limits[i].Name)
+	}
+	if r.Shadow {
+		texts = append(texts, "shadow")
+	}
+	if r.Unlimited {
+		texts = append(texts, "unlimited")
+	}
+	all := strings.ToLower(strings.Join(texts, "\n"))
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
 
 func newListingRule(domain string, r *descriptors.Rule, way []*descriptors.Node) ListingRule {

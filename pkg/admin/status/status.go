@@ -56,7 +56,8 @@ type Status struct {
 	making      sync.Mutex // guards the rest
 	document    made
 	beginning   made // of the events of a listener
-	listOfRules made
+	listOfRules made // of pageOfRules
+	pageOfRules page
 }
 
 // New returns a Status without a past.

@@ -81,7 +81,7 @@ func document(t testing.TB, text []byte) (d status.Document) {
 func rules(t testing.TB, s *process) map[string]map[string]any {
 	t.Helper()
 	var l struct{ Rules []map[string]any }
-	if err := json.Unmarshal(s.RulesJSON(), &l); err != nil {
+	if err := json.Unmarshal(s.RulesJSON("", 1000, 0), &l); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]map[string]any{}
@@ -319,6 +319,31 @@ func TestRulesInWords(t *testing.T) {
 	}
 	if all["shop.banner"]["unlimited"] != true || all["shop.tenant_t*"]["shadow"] != true {
 		t.Errorf("unlimited and shadow: %v, %v", all["shop.banner"], all["shop.tenant_t*"])
+	}
+	for asked, want := range map[struct {
+		q         string
+		n, offset int
+	}]string{
+		{"", 2, 1}:                 "4 of 4: [shop.plan_free.route_/checkout/* shop.banner]",
+		{"", 5, 4}:                 "4 of 4: []",
+		{"PLAN=free per", 1, 1}:    "2 of 4: [shop.plan_free.route_/checkout/*]",
+		{"daily", 5, 0}:            "1 of 4: [shop.plan_free.route_/checkout/*]",
+		{"shop.yaml:6", 5, 0}:      "1 of 4: [shop.plan_free.user]",
+		{"unlimited", 5, 0}:        "1 of 4: [shop.banner]",
+		{"shadow tenant=t*", 5, 0}: "1 of 4: [shop.tenant_t*]",
+		{"shadow banner", 5, 0}:    "0 of 4: []",
+	} {
+		var l status.Listing
+		if err := json.Unmarshal(s.RulesJSON(asked.q, asked.n, asked.offset), &l); err != nil {
+			t.Fatal(err)
+		}
+		names := []string{}
+		for i := range l.Rules {
+			names = append(names, l.Rules[i].Rule)
+		}
+		if got := fmt.Sprintf("%d of %d: %v", l.Matched, l.Total, names); got != want {
+			t.Errorf("%+v: %s, want %s", asked, got, want)
+		}
 	}
 	in := s.InForce()
 	if in.Source != "file" || in.Path != "/rules" || len(in.Hash) != 16 || in.Loaded == nil || in.Rules != 4 || in.Domains != 1 || len(in.Warnings) != 1 {

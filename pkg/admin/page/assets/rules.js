@@ -6,7 +6,7 @@ import { live, watch } from './live.js';
 import { sparkline } from './chart.js';
 import { below, count, percent, rate } from './format.js';
 
-const most = 300; // rows that are drawn
+const size = 300; // of a page
 const everyBin = 15000; // ms; sparklines get a new point so often
 
 const columns = {
@@ -23,41 +23,53 @@ export function rules(main, params) {
   const found = el('p', { className: 'hint', role: 'status' });
   const list = el('div');
   const { box, say } = alertBox();
-  main.append(el('h1', {}, 'Rules'), el('form', { className: 'tools', role: 'search', onsubmit: (e) => e.preventDefault() }, row, found), box, list);
+  const previous = el('button', { type: 'button', className: 'quiet', onclick: () => turn(-size) }, 'Previous');
+  const next = el('button', { type: 'button', className: 'quiet', onclick: () => turn(size) }, 'Next');
+  const pages = el('div', { className: 'actions', hidden: true }, previous, next);
+  main.append(el('h1', {}, 'Rules'), el('form', { className: 'tools', role: 'search', onsubmit: (e) => e.preventDefault() }, row, found), box, list, pages);
 
-  let all = null; // of the server
-  let asking = false;
+  let all = null; // the page that is shown
+  let offset = 0; // of its first rule
+  let going = null;
   let failed = false; // the last time
   let cells = new Map(); // by rule, the cells that change each second
 
   async function load() {
-    if (asking || document.hidden) return;
-    asking = true;
+    if (document.hidden) return;
+    going?.abort();
+    going = new AbortController();
     try {
-      all = await get('/v1/rules');
-      for (const r of all.rules) r.text = [r.rule, `${r.file}:${r.line}`, ...r.entries.map(written), ...r.limits.map((l) => `${l.words} ${l.name ?? ''}`), r.shadow ? 'shadow' : '', r.unlimited ? 'unlimited' : ''].join('\n').toLowerCase();
+      all = await get(`/v1/rules?${new URLSearchParams({ q: input.value, n: size, offset })}`, { signal: going.signal });
       say('');
       failed = false;
-      draw();
+      if (offset && !all.rules.length) turn(-offset); // there are fewer rules now
+      else draw();
     } catch (e) {
+      if (e.name === 'AbortError') return;
       say(e.message);
       failed = true;
-    } finally {
-      asking = false;
     }
   }
 
+  function turn(by) {
+    offset = Math.max(0, offset + by);
+    load();
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+
   function draw() {
-    if (!all) return;
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const hits = all.rules.filter((r) => words.every((w) => r.text.includes(w)));
-    found.textContent = `${count(hits.length)} of ${count(all.rules.length)} rules` + (hits.length > most ? `, the first ${most} are shown: search for fewer` : '');
+    const end = offset + all.rules.length;
+    pages.hidden = all.matched <= size;
+    previous.disabled = offset === 0;
+    next.disabled = end >= all.matched;
+    found.textContent = `${count(all.matched)} of ${count(all.total)} rules` + (pages.hidden || !all.rules.length ? '' : `, ${count(offset + 1)} to ${count(end)} are shown`);
     cells = new Map();
-    const domains = Map.groupBy ? Map.groupBy(hits.slice(0, most), (r) => r.domain) : grouped(hits.slice(0, most));
+    const domains = Map.groupBy ? Map.groupBy(all.rules, (r) => r.domain) : grouped(all.rules);
     fill(list, [...domains].map(([domain, of]) => el('section', { className: 'card' },
       el('h2', {}, 'Domain ', el('code', {}, visible(domain))),
       table(`Rules of the domain ${domain}`, Object.values(columns), el('tbody', {}, of.map((r, i) => line(r, of[i - 1])))))));
-    if (!hits.length) fill(list, el('p', { className: 'hint' }, all.rules.length ? 'No rule matches the search.' : 'No rules are in force.'));
+    if (!all.rules.length) fill(list, el('p', { className: 'hint' }, all.total ? 'No rule matches the search.' : 'No rules are in force.'));
     refresh();
   }
 
@@ -110,12 +122,18 @@ export function rules(main, params) {
     }
     refresh();
   });
-  input.oninput = draw;
+  let typed = 0;
+  input.oninput = () => {
+    clearTimeout(typed);
+    typed = setTimeout(() => { offset = 0; load(); }, 150); // ms without another key
+  };
   load();
-  const again = setInterval(() => (all?.rules.length ?? 0) <= 2000 && load(), everyBin);
+  const again = setInterval(load, everyBin);
   return () => {
     end();
     clearInterval(again);
+    clearTimeout(typed);
+    going?.abort();
   };
 }
 
