@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 )
 
@@ -105,13 +106,9 @@ func TestAgainstModels(t *testing.T) {
 			specs[3].Burst++
 		}
 		t.Run(fmt.Sprintf("%v from_first_hit=%v", spec.Strategy, spec.FromFirstHit), func(t *testing.T) {
-			seed := rand.Uint64()
-			rng := rand.New(rand.NewPCG(seed, 0))
-			for i := range 200 {
+			rng := testenv.Random(t)
+			for i := 0; i < 200 && !t.Failed(); i++ {
 				runModel(t, rng, specs[:1+i%len(specs)])
-				if t.Failed() {
-					t.Fatalf("seed %d", seed)
-				}
 			}
 		})
 	}

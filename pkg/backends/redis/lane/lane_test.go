@@ -13,6 +13,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends/breaker"
 )
 
@@ -69,11 +70,11 @@ func (f *far) lane(t *testing.T) *Lane {
 
 // steadily pings n times at a rate per second, and returns the share that was
 // answered within patience. The first 500 are not counted.
-func steadily(l *Lane, rate, n int, patience time.Duration) float64 {
+func steadily(l *Lane, rng *rand.Rand, rate, n int, patience time.Duration) float64 {
 	var good atomic.Int64
 	var calls sync.WaitGroup
 	for i := range n + 500 {
-		<-time.After(time.Duration(rand.ExpFloat64() * float64(time.Second) / float64(rate)))
+		<-time.After(time.Duration(rng.ExpFloat64() * float64(time.Second) / float64(rate)))
 		calls.Go(func() {
 			start := time.Now()
 			if l.Ping(context.Background()) == nil && time.Since(start) <= patience && i >= 500 {
@@ -116,9 +117,10 @@ func TestWaits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				way := func() time.Duration { return c.delay + time.Duration((2*rand.Float64()-1)*float64(c.jitter)) }
+				rng := testenv.Random(t)
+				way := func() time.Duration { return c.delay + time.Duration((2*rng.Float64()-1)*float64(c.jitter)) }
 				f := &far{trip: func() time.Duration { return way() + way() }}
-				share := steadily(f.lane(t), 500, 4000, c.patience)
+				share := steadily(f.lane(t), rng, 500, 4000, c.patience)
 				t.Logf("%.1f %% were answered in time", 100*share)
 				if share < c.want {
 					t.Errorf("%.1f %% of the commands were answered in time, want %.0f", 100*share, 100*c.want)
