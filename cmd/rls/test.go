@@ -3,15 +3,13 @@ package main
 import (
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/internal/check"
 	"example.org/rls/internal/cli"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
@@ -100,22 +98,6 @@ func (c *testCmd) options() (options ruletest.Options, least float64, err error)
 	return options, least, nil
 }
 
-// find returns the names of all test files, each once.
-func (c *testCmd) find() ([]string, error) {
-	var names []string
-	var errs []error
-	for _, path := range c.Paths {
-		found, err := ruletest.Find(path)
-		errs = append(errs, err)
-		for _, name := range found {
-			if !slices.ContainsFunc(names, func(other string) bool { return filepath.Clean(other) == filepath.Clean(name) }) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names, errors.Join(errs...)
-}
-
 // load reads all test files and their rules. Its error has every problem of all of
 // them; with --format=github they are written as annotations, too.
 func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
@@ -123,37 +105,17 @@ func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := c.find()
-	if err != nil {
-		return nil, cli.UsageError("%w", err)
-	}
-	var files []*ruletest.File
-	var problems language.Problems
-	for _, name := range names {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return nil, cli.UsageError("%w", err)
-		}
-		file, wrong := ruletest.Read(yaml.Text{Name: name, Content: content})
-		wrong = append(wrong, file.Load(func(path string) ([]yaml.Text, error) { return readRules(c.Settings, path, nil) }, options)...)
-		for _, p := range wrong { // rule files that several test files name have their problems once
-			if !slices.Contains(problems, p) {
-				problems = append(problems, p)
-			}
-		}
-		files = append(files, file)
-	}
-	if len(problems) == 0 {
+	files, err := ruletest.Open(c.Paths, func(path string) ([]yaml.Text, error) { return readRules(c.Settings, path, nil) }, options)
+	if err == nil {
 		return files, nil
 	}
-	if c.Format == "github" {
-		var b strings.Builder
-		annotate(&b, "error", findings(problems)...)
-		if _, err := io.WriteString(stdout, b.String()); err != nil {
+	var problems language.Problems
+	if errors.As(err, &problems) && c.Format == "github" {
+		if _, err := io.WriteString(stdout, check.Annotations(problems)); err != nil {
 			return nil, err
 		}
 	}
-	return nil, cli.UsageError("%w", problems)
+	return nil, cli.UsageError("%w", err)
 }
 
 // write writes the report. JUnit's XML has no place for the coverage, so that goes to

@@ -1,15 +1,17 @@
 // Package ruletest runs tests of rules: files that say which requests come when,
 // and which answers they must get. Time is simulated, and no store is needed.
 //
-// [Find] lists the test files of a folder, [Read] reads one, [File.Load] loads the
-// rules that it names, and [Run] decides its requests. [Report] has a method for
+// [Open] reads test files and loads the rules that they name, and [Run] decides their
+// requests. [Report] has a method for
 // each format.
 package ruletest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -231,4 +233,41 @@ func Find(path string) ([]string, error) {
 		err = fmt.Errorf("the folder %s has no test files; their names end in %s", path, sources.TestFile)
 	}
 	return found, err
+}
+
+// Open reads the test files of all paths, each once, and the rules that they name, whose
+// files read returns. Its error is that of a file, or [rules.Problems] with each problem of
+// all files once.
+func Open(paths []string, read func(path string) ([]yaml.Text, error), o rules.Options) (files []*File, err error) {
+	var names []string
+	for _, path := range paths {
+		found, missing := Find(path)
+		err = errors.Join(err, missing)
+		for _, name := range found {
+			if !slices.ContainsFunc(names, func(other string) bool { return filepath.Clean(other) == filepath.Clean(name) }) {
+				names = append(names, name)
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var problems rules.Problems
+	for _, name := range names {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		file, wrong := Read(yaml.Text{Name: name, Content: content})
+		for _, p := range append(wrong, file.Load(read, o)...) {
+			if !slices.Contains(problems, p) {
+				problems = append(problems, p)
+			}
+		}
+		files = append(files, file)
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return files, nil
 }
