@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -61,39 +60,6 @@ type Inspected struct {
 	Limits    []InspectedLimit
 }
 
-// InspectedLimit is one limit of an Inspected.
-type InspectedLimit struct {
-	*descriptors.Limit
-	// ReplacedBy is the path of the rule that replaces the limit in this request, so
-	// that it is not decided, and Reset and Grant leave its cell alone; else "".
-	ReplacedBy string
-	// Key is the key of the limit's cell in the store; of a sliding window, the key of
-	// the running window.
-	Key string
-	// Before is the cell as it was found, and After the cell after Reset or Grant.
-	// They are nil if no store was asked or if the store failed, and for Reset and
-	// Grant also if the key has occurred before in the same request: no cell is
-	// changed twice.
-	Before, After *State
-	// Policy decides the limit whenever the store cannot.
-	Policy descriptors.Policy
-	// Err says why the store was not reached, or why the strategy cannot do what the
-	// Action asks.
-	Err error
-}
-
-// State is a cell at one moment.
-type State struct {
-	// Count is the number of hits in use: the capacity of the limit less Remaining.
-	// A fixed window that is charged with denied hits may have more than fit, and a
-	// grant makes the count of an unused cell negative.
-	Count int64
-	// Remaining is the number of hits that would pass now.
-	Remaining int64
-	// Reset is the time until the full quota is back, or until a fixed window ends.
-	Reset time.Duration
-}
-
 // Inspect matches r without charging it, and then reads, resets or grants its cells.
 // Observers are told nothing.
 //
@@ -136,16 +102,6 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 		return in, nil
 	}
 	return in, s.change(ctx, changeable(cells), do)
-}
-
-// cell is a limit of an Inspection and an operation on its cell.
-type cell struct {
-	limit  *InspectedLimit
-	op     backends.Op
-	shared bool // envoyproxy/ratelimit counts in it, too
-	// ruled is the limit of the rule that counts in the same cell as a limit that the
-	// request brought along; else nil.
-	ruled *descriptors.Limit
 }
 
 // maxSeen bounds the descriptors of the rules in the Trace of an Inspected, and
@@ -193,34 +149,6 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
 	return cells
 }
 
-// ruled is the limit of t's rule that counts in the cell of op, or nil.
-func (p *plan) ruled(t *target, op *backends.Op) *descriptors.Limit {
-	if t.rule == nil {
-		return nil
-	}
-	id := p.identity(nil, &target{Descriptor: t.Descriptor, rule: t.rule})
-	for i := range t.rule.Limits {
-		var own backends.Op
-		if t.rule.Limits[i].Plan(&own, id, algorithms.Charge{Now: op.Now}); own.Key == op.Key {
-			return &t.rule.Limits[i]
-		}
-	}
-	return nil
-}
-
-// look fills in Before of the cells, or Err. The operations have no lease and cost
-// nothing, so neither leases nor the local cache answer them.
-func (s *Service) look(ctx context.Context, cells []cell) {
-	ops := make([]backends.Op, len(cells))
-	for i := range cells {
-		ops[i] = cells[i].op.Look()
-		ops[i].Lease, ops[i].Stem = nil, 0
-	}
-	s.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
-		c.limit.Before = stateOf(c.limit.Limit, op, r)
-	})
-}
-
 // changeable returns the cells that Reset and Grant change: each cell once, and only
 // if the limit is decided in the request and the store has returned the cell. Replaced
 // limits and repeated cells lose their Before.
@@ -261,66 +189,4 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 	}
 	s.steer(ctx, ops, changed)
 	return nil
-}
-
-// checkGrant reports whether so many hits may be granted to the cell.
-func (c *cell) checkGrant(hits int64) error {
-	if c.ruled != nil {
-		if err := c.ruled.CheckGrant(hits, max(0, c.ruled.Capacity()-c.limit.Before.Count)); err != nil {
-			return err
-		}
-	}
-	return c.limit.CheckGrant(hits, c.limit.Before.Remaining)
-}
-
-// grant is the operation that grants hits to the cell.
-func (c *cell) grant(hits int64) backends.Op {
-	op := c.op
-	c.limit.Grant(&op, hits)
-	if c.ruled != nil {
-		ruled := c.op
-		if c.ruled.Grant(&ruled, hits); op.Least.Less(ruled.Least) {
-			op.Least = ruled.Least
-		}
-	}
-	return op
-}
-
-// steer has the store apply a reset or a grant for each cell, so that every decorator
-// forgets what it remembers of the cell. It tells Config.Local, and fills in After or Err.
-func (s *Service) steer(ctx context.Context, ops []backends.Op, cells []cell) {
-	s.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
-		look := op.Look()
-		c.limit.After = stateOf(c.limit.Limit, &look, r)
-		if c.limit.Policy == descriptors.PolicyLocal {
-			s.local.Remember(c.limit.Limit.Limit, op, r)
-		}
-	})
-}
-
-// apply has the store apply ops, one operation for each cell. It calls done for each
-// cell whose operation the store has decided, and sets Err of the others.
-func (s *Service) apply(ctx context.Context, ops []backends.Op, cells []cell, done func(*cell, *backends.Op, *backends.Reply)) {
-	if len(ops) == 0 {
-		return
-	}
-	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
-	_ = s.store.Apply(ctx, &b) // its error is the first Err of the replies
-	for i := range cells {
-		if r := &b.Replies[i]; r.Err != nil {
-			cells[i].limit.Err = r.Err
-		} else {
-			done(&cells[i], &b.Ops[i], r)
-		}
-	}
-}
-
-// stateOf is the state of l's cell after r, the reply to op, which looks at the cell.
-func stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
-	is := l.Judge(op, r)
-	state := &State{Count: l.Capacity() - is.Remaining, Remaining: is.Remaining, Reset: is.Reset}
-	if op.Kind == backends.Counter && op.Prev == "" {
-		state.Count = r.Value.Whole
-	}
-	return state
 }

@@ -34,7 +34,7 @@ type Progress struct {
 // failure of the store. The Progress beside an error is the progress until the error.
 func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(Progress) error) (Progress, error) {
 	var p Progress
-	cells, err := s.cellsOf(domain, rule)
+	cells, err := s.cellsOf(s.Tree(), domain, rule)
 	if err != nil {
 		return p, err
 	}

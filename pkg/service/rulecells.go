@@ -12,29 +12,29 @@ import (
 
 // ruleCells finds the cells of all values of a rule among the keys of the store.
 type ruleCells struct {
-	service *Service
+	*planner
 	domain  *descriptors.Domain
 	rule    *descriptors.Rule
 	oneSlot bool
 	prefix  string // of the keys of the cells, and of keys of other rules
 }
 
-// cellsOf returns the cells of a rule that is in force now. Its errors are those of
+// cellsOf returns the cells of a rule of tree. Its errors are those of
 // [Service.ResetMatching].
-func (s *Service) cellsOf(domain, path string) (*ruleCells, error) {
-	d, r, err := s.ruleAt(domain, path)
+func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCells, error) {
+	d, r, err := ruleAt(tree, domain, path)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case r.Unlimited:
 		return nil, errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
-	case s.values != nil:
+	case p.values != nil:
 		return nil, errorf(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
-	case s.ratelimitKeys && inRatelimit(r.Limits):
+	case p.ratelimitKeys && inRatelimit(r.Limits):
 		return nil, errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
 	}
-	c := &ruleCells{service: s, domain: d, rule: r, oneSlot: len(r.Limits) > 1, prefix: s.keyPrefix}
+	c := &ruleCells{planner: p, domain: d, rule: r, oneSlot: len(r.Limits) > 1, prefix: p.keyPrefix}
 	if c.oneSlot || r.Limits[0].Paired() {
 		c.prefix += "{"
 	}
@@ -43,8 +43,7 @@ func (s *Service) cellsOf(domain, path string) (*ruleCells, error) {
 }
 
 // ruleAt finds the one rule of the domain with that path.
-func (s *Service) ruleAt(name, path string) (domain *descriptors.Domain, rule *descriptors.Rule, err error) {
-	tree := s.tree.Load()
+func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Domain, rule *descriptors.Rule, err error) {
 	if tree == nil {
 		return nil, nil, errNoRules
 	}
@@ -67,7 +66,7 @@ func (s *Service) ruleAt(name, path string) (domain *descriptors.Domain, rule *d
 // now. A cell whose window is over is left out, and one whose key the store has
 // shortened because it is long.
 func (c *ruleCells) among(keys []string) (found []cell) {
-	now, prefix := c.service.store.Now(), c.service.keyPrefix
+	now, prefix := c.store.Now(), c.keyPrefix
 	for _, key := range keys {
 		for i := range c.rule.Limits {
 			l := &c.rule.Limits[i]
@@ -76,7 +75,7 @@ func (c *ruleCells) among(keys []string) (found []cell) {
 				continue
 			}
 			if identifies(id, c.domain, c.rule) {
-				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.service.local != nil)}}
+				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.local != nil)}}
 				l.Plan(&of.op, algorithms.Identity{Prefix: prefix, ID: []byte(id), OneSlot: c.oneSlot}, algorithms.Charge{Now: now})
 				if of.op.Kind == backends.Meter {
 					of.op.Key = key // also the bucket of an override, or of an earlier amount
