@@ -8,8 +8,10 @@
 package fields
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/spelling"
@@ -25,7 +27,11 @@ type Field[T any] struct {
 	What, Default, Note string
 	// Required: a mapping without the key is a problem.
 	Required bool
-	Type     Type[T]
+	// Needs is the schema of a mapping in which the field is neither false nor null, for
+	// conditions on other keys; nil if there are none. It is for editors: who reads the
+	// mapping checks the conditions.
+	Needs Schema
+	Type  Type[T]
 }
 
 // Type is a kind of value, and the place in a T where such a value goes.
@@ -101,7 +107,7 @@ type Schema = map[string]any
 
 // ObjectSchema is the schema of a mapping with the keys of table.
 func ObjectSchema[T any](table []Field[T]) Schema {
-	properties, required := Schema{}, []string{}
+	properties, required, conditions := Schema{}, []string{}, []Schema{}
 	for i := range table {
 		f := &table[i]
 		properties[f.Name] = f.property()
@@ -111,10 +117,17 @@ func ObjectSchema[T any](table []Field[T]) Schema {
 		if f.Required {
 			required = append(required, f.Name)
 		}
+		if f.Needs != nil {
+			on := Schema{"not": Schema{"enum": []any{false, nil}}}
+			conditions = append(conditions, Schema{"if": Schema{"required": []string{f.Name}, "properties": Schema{f.Name: on}}, "then": f.Needs})
+		}
 	}
 	s := Schema{"type": "object", "additionalProperties": false, "properties": properties}
 	if len(required) > 0 {
 		s["required"] = required
+	}
+	if len(conditions) > 0 {
+		s["allOf"] = conditions
 	}
 	return s
 }
@@ -133,4 +146,16 @@ func (f *Field[T]) property() Schema {
 		property[name] = value
 	}
 	return property
+}
+
+// InAnyCase is the pattern of texts that are one of words, which have lower-case
+// letters only, in any case.
+func InAnyCase(words []string) string {
+	patterns := make([]string, len(words))
+	for i, word := range words {
+		for _, letter := range word {
+			patterns[i] += fmt.Sprintf("[%c%c]", unicode.ToUpper(letter), letter)
+		}
+	}
+	return strings.Join(patterns, "|")
 }

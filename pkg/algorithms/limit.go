@@ -110,7 +110,7 @@ func (l *Limit) Capacity() int64 {
 func (l *Limit) checkOptions() error {
 	switch {
 	case l.Burst != 0 && !l.row.burst:
-		return &SpecError{"burst", l.row.name + " has no burst; " + WithBurst() + " have"}
+		return &SpecError{"burst", l.row.name + " " + NoBurst()}
 	case l.MaxDelay != 0 && l.Strategy != LeakyBucket:
 		return &SpecError{"max_delay", l.row.name + " never delays; leaky_bucket does"}
 	case l.MaxDelay < 0 || l.MaxDelay > time.Minute || l.MaxDelay%time.Microsecond != 0:

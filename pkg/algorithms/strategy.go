@@ -1,7 +1,6 @@
 package algorithms
 
 import (
-	"slices"
 	"strings"
 
 	"example.org/rls/pkg/backends"
@@ -57,14 +56,21 @@ func Names() []string {
 // such a strategy.
 func (s Strategy) HasBurst() bool { return table[s].burst }
 
-// WithBurst lists the names of the strategies that have a burst, in words.
-func WithBurst() string {
-	names := slices.DeleteFunc(Names(), func(name string) bool {
-		s, _ := ParseStrategy(name)
-		return !s.HasBurst()
-	})
+// WithBurst lists the names of the strategies that have a burst.
+func WithBurst() (names []string) {
+	for i := range table {
+		if table[i].burst {
+			names = append(names, table[i].name)
+		}
+	}
+	return names
+}
+
+// NoBurst is the end of a message about a strategy that is given a burst and has none.
+func NoBurst() string {
+	names := WithBurst()
 	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " and " + names[last]
+	return "has no burst; " + strings.Join(names[:last], ", ") + " and " + names[last] + " have"
 }
 
 // ParseStrategy finds a strategy by its name in the rules.

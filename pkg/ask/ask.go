@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
@@ -38,7 +37,8 @@ var requestFields = []fields.Field[*request]{
 	{Name: "descriptors", Required: true, What: "the descriptors: {plan: free, user: ann}, or the long form with entries",
 		Type: fields.At(fields.List("descriptors", descriptorType), func(q *request) *[]service.Descriptor { return &q.Descriptors })},
 	{Name: "hits", What: "the cost, 1 by default; 0 charges nothing, and -3 gives 3 hits back",
-		Type: fields.With(fields.Integer[int64](-math.MaxUint32, math.MaxUint32), func(q *request, n int64) { q.hits = &n })},
+		Needs: fields.Schema{"properties": fields.Schema{"hits_addend": false, "hitsAddend": false}},
+		Type:  fields.With(fields.Integer[int64](-math.MaxUint32, math.MaxUint32), func(q *request, n int64) { q.hits = &n })},
 	{Name: "hits_addend", Other: "hitsAddend", What: "the cost as in the message of Envoy; 0 is 1",
 		Type: fields.With(fields.Integer[int64](0, math.MaxUint32), func(q *request, n int64) { q.hitsAddend = &n })},
 }
@@ -192,13 +192,9 @@ var unitType = fields.Type[*service.Override]{
 
 func unitSchema() fields.Schema {
 	names := descriptors.UnitNames()
-	var inAnyCase []string
+	pattern := fmt.Sprintf("^(%s|[1-%d])$", fields.InAnyCase(names), len(names))
 	for i, name := range names {
-		var pattern strings.Builder
-		for _, letter := range name {
-			fmt.Fprintf(&pattern, "[%c%c]", unicode.ToUpper(letter), letter)
-		}
-		names[i], inAnyCase = strings.ToUpper(name), append(inAnyCase, pattern.String())
+		names[i] = strings.ToUpper(name)
 	}
-	return fields.Schema{"type": []string{"string", "integer"}, "examples": names, "pattern": fmt.Sprintf("^(%s|[1-%d])$", strings.Join(inAnyCase, "|"), len(names)), "minimum": 1, "maximum": len(names)}
+	return fields.Schema{"type": []string{"string", "integer"}, "examples": names, "pattern": pattern, "minimum": 1, "maximum": len(names)}
 }

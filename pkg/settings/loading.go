@@ -67,7 +67,7 @@ func (s *Sharing) ReplicasUnknown() bool { return s.Replicas == 0 && s.ReplicasD
 func (l *Loading) conflicts() (wrong Errors) {
 	strategy, err := algorithms.ParseStrategy(l.DefaultStrategy)
 	wrong.require(l.DefaultBurst == 0 || err == nil && strategy.HasBurst(), "DEFAULT_BURST", l.DefaultBurst,
-		"0, because DEFAULT_STRATEGY is "+l.DefaultStrategy+", which has no burst; "+algorithms.WithBurst()+" have")
+		"0, because DEFAULT_STRATEGY is "+l.DefaultStrategy+", which "+algorithms.NoBurst())
 	_, err = algorithms.ParsePercent(l.LimitShare)
 	wrong.require(err == nil || l.LimitShare == "", "LIMIT_SHARE", l.LimitShare, "a percentage above 0% and at most 100%, such as 40%")
 	return wrong

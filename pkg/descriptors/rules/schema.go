@@ -1,10 +1,8 @@
 package rules
 
 import (
-	"fmt"
-	"strings"
-
 	"example.org/rls/internal/fields"
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -12,10 +10,11 @@ import (
 type Schema = fields.Schema
 
 // NewSchema returns the JSON Schema (draft 2020-12) of rule files, without $schema and
-// $id. It accepts every file that [Load] accepts without LIMIT_SHARE and its like, and
-// refuses unknown keys, wrong types, wrong names of strategies and the like, missing
-// keys and numbers out of range. It does not know the conditions between fields and
-// files, and it compares values, so that 5.0 is a whole number.
+// $id. It accepts every file that [Load] accepts with the zero Options, and refuses
+// unknown keys, wrong types, wrong names of strategies and the like, missing keys,
+// numbers out of range, and fields that do not go together in one mapping. It does not
+// know conditions between the items of a list, between files, or of arithmetic, and it
+// compares values, so that 5.0 is a whole number.
 func NewSchema() Schema {
 	s := object(inFile)
 	s["title"] = "Rules of rls, a rate-limit service for Envoy"
@@ -54,21 +53,36 @@ func object(where place) Schema {
 	return s
 }
 
+var aWildcard = Schema{"type": "string", "pattern": `\*`}
+
+// has is the schema of a mapping in which the field fits value if it is there.
+func has(name string, value any) Schema { return Schema{"properties": Schema{name: value}} }
+
+// given is the schema of a mapping that has the field, with a value that fits.
+func given(name string, value any) Schema {
+	return Schema{"required": []string{name}, "properties": Schema{name: value}}
+}
+
+func anyOf(schemas ...Schema) Schema { return Schema{"anyOf": schemas} }
+
+// longestWindows is the schema of a limit whose window is at most 10 years.
+func longestWindows() Schema {
+	var units []Schema
+	for _, name := range descriptors.UnitNames() {
+		longest := algorithms.MaxWindow / descriptors.ParseUnit(name).Duration()
+		units = append(units, Schema{"properties": Schema{"unit": Schema{"pattern": inAnyCase(name)}, "unit_multiplier": Schema{"maximum": longest}}})
+	}
+	return anyOf(units...)
+}
+
+func inAnyCase(words ...string) string { return "^(" + fields.InAnyCase(words) + ")$" }
+
 // limitSchema is the schema of a limit: with a unit, or unlimited and without the
 // fields that say how to count.
 func limitSchema() Schema {
-	var unit strings.Builder // in any case
-	for i, name := range descriptors.UnitNames() {
-		if i > 0 {
-			unit.WriteByte('|')
-		}
-		for _, letter := range name {
-			fmt.Fprintf(&unit, "[%c%c]", letter-'a'+'A', letter)
-		}
-	}
-	inAnyCase := "^(" + unit.String() + ")$"
-	limited := Schema{"unit": Schema{"type": "string", "anyOf": []Schema{{"enum": descriptors.UnitNames()}, {"pattern": inAnyCase}}}}
-	unlimited := Schema{"unit": Schema{"not": Schema{"type": "string", "pattern": inAnyCase}}}
+	unit := inAnyCase(descriptors.UnitNames()...)
+	limited := Schema{"unit": Schema{"type": "string", "anyOf": []Schema{{"enum": descriptors.UnitNames()}, {"pattern": unit}}}}
+	unlimited := Schema{"unit": Schema{"not": Schema{"type": "string", "pattern": unit}}}
 	for i := range table {
 		if f := &table[i]; f.in == inLimit && f.own {
 			unlimited[f.Name] = false

@@ -60,12 +60,12 @@ func loadDocument(t *testing.T, document any) (string, error) {
 	return string(content), err
 }
 
-// structural are the messages of the loader about faults that the schema knows;
-// conditional those about conditions between fields, and about the sizes of values
-// that are written as text. A problem is one or the other.
+// known are the messages of the loader about faults that the schema knows; unknown
+// those about conditions between the items of a list, about the sizes of values that are
+// written as text, and of arithmetic. A problem is one or the other.
 var (
-	structural  = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window)|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit`)
-	conditional = regexp.MustCompile(`repeats key|needs a wildcard|excludes rate_limit|share its counter|cannot replace itself|has no burst|sliding_log remembers|a window is at most 10 years|needs strategy fixed_window|is an option of|take more than 100 years|max_delay|lease|leaky_bucket`)
+	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window)|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs strategy fixed_window|is an option of fixed_window|has no meaning with`)
+	unknown = regexp.MustCompile(`repeats key|share its counter|cannot replace itself|take more than 100 years|must be between 1us|no share of|less than one hit|more than half|is out of range`)
 )
 
 // size is the part of such a message about a percentage that is written as one.
@@ -92,12 +92,12 @@ func TestSchemaAgreesWithLoader(t *testing.T) {
 			continue
 		}
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			switch known := structural.MatchString(line); {
-			case known && valid == nil && !size.MatchString(line):
+			switch is := known.MatchString(line); {
+			case is && valid == nil && !size.MatchString(line):
 				t.Fatalf("the loader refuses and the schema accepts: %s\n%s", line, text)
-			case known:
+			case is:
 				refused++
-			case !conditional.MatchString(line):
+			case !unknown.MatchString(line):
 				t.Fatalf("a problem of an unknown kind: %s\n%s", line, text)
 			}
 		}
@@ -121,31 +121,56 @@ func TestSchemaAcceptsExamples(t *testing.T) {
 	}
 }
 
-// The kinds of faults that a schema cannot know, with an example of each.
-func TestSchemaDoesNotKnow(t *testing.T) {
+// The schema and the loader agree about these examples, except about the kinds of
+// faults that a schema cannot know.
+func TestSchemaKnowsConditions(t *testing.T) {
+	const (
+		good      = "good"
+		bad       = "bad"
+		unknown   = "unknown to the schema"
+		one       = "{domain: d, descriptors: [{key: a, %}]}"
+		limit     = "{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 100, %}}]}"
+		several   = "{domain: d, descriptors: [{key: a, rate_limits: [{unit: day, requests_per_unit: 100, %}]}]}"
+		bare      = "{domain: d, descriptors: [{key: a, rate_limit: {%}}]}"
+		twoLimits = "{domain: d, descriptors: [{key: a, rate_limits: [{unit: day}, {unit: %}]}]}"
+	)
 	s := schema(t)
-	for kind, document := range map[string]string{
-		"two descriptors of one key and value":   `{domain: d, descriptors: [{key: a}, {key: a}]}`,
-		"conditions between fields":              `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, burst: 5}}]}`,
-		"conditions between limits":              `{domain: d, descriptors: [{key: a, rate_limits: [{unit: day}, {unit: day}]}]}`,
-		"rate_limit beside rate_limits":          `{domain: d, descriptors: [{key: a, rate_limit: {unit: day}, rate_limits: [{unit: hour}]}]}`,
-		"share_threshold without a wildcard":     `{domain: d, descriptors: [{key: a, share_threshold: true}]}`,
-		"the size of a duration or a percentage": `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 100, lease: {share: 60%, ttl: 1h}}}]}`,
-		"the length of a window":                 `{domain: d, descriptors: [{key: a, rate_limit: {unit: year, unit_multiplier: 11}}]}`,
-		"whole numbers with a fraction":          `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 5.0}}]}`,
-		"numbers of more than 64 bits":           `{domain: d, descriptors: [{key: a, value: 18446744073709551615}]}`,
-		"a limit that replaces itself":           `{domain: d, descriptors: [{key: a, rate_limit: {unit: day, name: x, replaces: [{name: x}]}}]}`,
+	for _, tt := range []struct{ want, frame, text string }{
+		{bad, one, "rate_limit: {unit: day}, rate_limits: [{unit: hour}]"}, {bad, one, "rate_limit: {unlimited: true}, rate_limits: [{unit: hour}]"},
+		{unknown, one, "rate_limit: {unit: day}, rate_limits: null"}, {good, one, "rate_limit: null, rate_limits: [{unit: hour}]"},
+		{bad, one, "share_threshold: true"}, {bad, one, "value: b, share_threshold: true"}, {bad, one, "value: 5, share_threshold: true"},
+		{good, one, "value: b*, share_threshold: true"}, {good, one, "share_threshold: false"}, {good, one, "share_threshold: null"},
+		{good, "{domain: d, descriptors: [{key: 'a*', share_threshold: true}]}", ""},
+		{bad, limit, "burst: 5"}, {bad, limit, "burst: 5, strategy: fixed_window"}, {bad, several, "burst: 5, strategy: sliding_log"},
+		{good, limit, "burst: 5, strategy: gcra"}, {good, several, "burst: 5, strategy: token_bucket"}, {good, limit, "burst: 5, strategy: leaky_bucket"},
+		{bad, limit, "max_delay: 1s"}, {bad, limit, "max_delay: 1s, strategy: gcra"}, {good, limit, "max_delay: 1s, strategy: leaky_bucket"},
+		{bad, limit, "window: from_first_hit, strategy: gcra"}, {good, limit, "window: from_first_hit, strategy: fixed_window"}, {good, limit, "window: from_first_hit"},
+		{bad, limit, "extend: true"}, {bad, several, "extend: true, strategy: gcra"}, {good, limit, "extend: false"}, {good, limit, "extend: true, window: from_first_hit"},
+		{bad, limit, "extend: true, window: from_first_hit, lease: true"}, {good, limit, "extend: true, window: from_first_hit, lease: false"}, {good, limit, "extend: false, lease: {}"},
+		{bad, limit, "max_delay: 1s, strategy: leaky_bucket, lease: {share: 5%}"}, {good, limit, "max_delay: 1s, strategy: leaky_bucket, lease: null"},
+		{bad, bare, "unit: YEAR, unit_multiplier: 11"}, {good, bare, "unit: year, unit_multiplier: 10"}, {bad, bare, "unit: minute, unit_multiplier: 5256001"}, {good, bare, "unit: Minute, unit_multiplier: 5256000"},
+		{bad, bare, "unit: day, strategy: sliding_log, requests_per_unit: 10001"}, {good, bare, "unit: day, strategy: sliding_log, requests_per_unit: 10000"},
+		{bad, bare, "unlimited: true, burst: 5"}, {bad, several, "unlimited: true"},
+
+		{unknown, "{domain: d, descriptors: [{key: a}, {key: a}]}", ""},
+		{unknown, twoLimits, "day"}, {good, twoLimits, "hour"},
+		{unknown, limit, "lease: {share: 60%, ttl: 1h}"},
+		{unknown, limit, "strategy: leaky_bucket, max_delay: 1h"},
+		{unknown, bare, "unit: day, requests_per_unit: 1, lease: true"},
+		{unknown, bare, "requests_per_unit: 1, unit: year, unit_multiplier: 10, strategy: gcra, burst: 4294967295"},
+		{unknown, bare, "unit: day, requests_per_unit: 5.0"},
+		{unknown, one, "value: 18446744073709551615"},
+		{unknown, limit, "name: x, replaces: [{name: x}]"},
 	} {
+		document := strings.Replace(tt.frame, "%", tt.text, 1)
 		var v any
 		if err := library.Unmarshal([]byte(document), &v); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(document)}}, rules.Options{})
-		if err == nil {
-			t.Errorf("%s: the loader accepts %s", kind, document)
-		}
-		if err := s.Validate(instance(t, v)); err != nil {
-			t.Errorf("%s: the schema knows it: %v", kind, err)
+		_, _, refused := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(document)}}, rules.Options{})
+		invalid := s.Validate(instance(t, v))
+		if (refused != nil) != (tt.want != good) || (invalid != nil) != (tt.want == bad) {
+			t.Errorf("%s: %s\nthe loader: %v\nthe schema: %v", document, tt.want, refused, invalid)
 		}
 	}
 }
