@@ -1,4 +1,4 @@
-package main
+package topscreen
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func topRow(value string, denied, hits int64) top.Row {
 
 func TestTopShowsControlBytesAsText(t *testing.T) {
 	var text strings.Builder
-	if err := writeTop(&text, &top.Table{Rows: []top.Row{topRow("\x1b[2J\n", 1, 1)}}, terminal.Colors{}); err != nil {
+	if err := Text(&text, &top.Table{Rows: []top.Row{topRow("\x1b[2J\n", 1, 1)}}, terminal.Colors{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := text.String(); !strings.Contains(got, `user=\x1b[2J\n`) || strings.Contains(got, "\x1b") {
@@ -30,16 +30,16 @@ func TestTopShowsControlBytesAsText(t *testing.T) {
 }
 
 // answered is a view of an answer that every question gets.
-func answered(answer topAnswer) *topView {
-	return &topView{by: "denied", n: 20, ask: func(_ context.Context, by string) topAnswer {
-		answer.table.By = by
+func answered(answer Answer) *View {
+	return &View{By: "denied", N: 20, Fetch: func(_ context.Context, by string) Answer {
+		answer.Table.By = by
 		return answer
 	}}
 }
 
 // pressed shows the view and returns its last picture before it is closed, without escape
 // sequences.
-func pressed(t *testing.T, typed string, view *topView) string {
+func pressed(t *testing.T, typed string, view *View) string {
 	t.Helper()
 	var out strings.Builder
 	keys := make(chan byte)
@@ -59,7 +59,7 @@ func pressed(t *testing.T, typed string, view *topView) string {
 
 func TestTopScreen(t *testing.T) {
 	rows := []top.Row{topRow("ann", 5, 6), topRow("a very long name that does not fit in sixty columns", 4, 4)}
-	answer := topAnswer{top.Table{Window: "60s", Rows: rows}, client.Answered{All: 2, OK: 1}, errors.New("10.0.0.2: no answer\nmore")}
+	answer := Answer{top.Table{Window: "60s", Rows: rows}, client.Answered{All: 2, OK: 1}, errors.New("10.0.0.2: no answer\nmore")}
 	for typed, want := range map[string][]string{
 		"":                  {"rls top by denied, 1 of 2 processes\r\n10.0.0.2: no answer\r\n", "user=ann\r\n", "user=a very \r\n", "q quit"},
 		"h":                 {"rls top by hits"},
@@ -89,9 +89,9 @@ func TestTopQuitsWhileNobodyAnswers(t *testing.T) {
 		keys := make(chan byte, 1)
 		keys <- 'q'
 		d := terminal.Display{Keys: keys, Out: new(strings.Builder), Size: func() (int, int) { return 60, 10 }}
-		d.Show(t.Context(), &topView{by: "denied", n: 20, ask: func(ctx context.Context, _ string) topAnswer {
+		d.Show(t.Context(), &View{By: "denied", N: 20, Fetch: func(ctx context.Context, _ string) Answer {
 			<-ctx.Done()
-			return topAnswer{err: ctx.Err()}
+			return Answer{Err: ctx.Err()}
 		}})
 		if time.Since(began) > 0 {
 			t.Errorf("after %v", time.Since(began))

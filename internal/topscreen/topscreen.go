@@ -1,0 +1,160 @@
+// Package topscreen shows the keys that are denied, asked for or charged most, as text and on
+// a terminal.
+package topscreen
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/top"
+)
+
+// Answer is the table of all processes, and the errors of some.
+type Answer struct {
+	Table top.Table // its Rows are nil if no process answered
+	From  client.Answered
+	Err   error
+}
+
+// View is the table on a terminal. It shows the rows that the person wants.
+type View struct {
+	By, Rule string
+	N        int // rows that are shown, at most
+	Fetch    func(ctx context.Context, by string) Answer
+
+	Answer
+	filter string // a part of the rule or of the key
+	typing bool   // the person types a filter
+}
+
+// Shown is the table with the rows of the view.
+func (v *View) Shown() top.Table {
+	t := v.Table
+	rows := slices.DeleteFunc(slices.Clone(t.Rows), func(r top.Row) bool {
+		return v.filter != "" && !strings.Contains(r.Rule+" "+keyOf(&r), v.filter)
+	})
+	t.Rows = rows[:min(v.N, len(rows))]
+	return t
+}
+
+// keyOf is the descriptor of a row, as --descriptor takes it unless a value has a
+// comma.
+func keyOf(r *top.Row) string {
+	return terminal.Visible(descriptors.Pairs(r.Entries))
+}
+
+// Text writes a table for a person.
+func Text(w io.Writer, t *top.Table, colors terminal.Colors) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "last %s: %d requests, %d denied, %d hits\n", t.Window, t.Total.Hits, t.Total.Denied, t.Total.Cost)
+	if len(t.Rows) == 0 {
+		fmt.Fprintf(&b, "no key to show by %s\n", t.By)
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
+	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(columns, "DENIED\tHITS\tCOST\tRATE/S\tERROR\t  RULE  KEY")
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		_, _ = fmt.Fprintf(columns, "%d\t%d\t%d\t%s\t%d\t  %s  %s\n", r.Denied, r.Hits, r.Cost,
+			strconv.FormatFloat(r.Rate, 'f', 1, 64), r.Error, cmp.Or(terminal.Visible(r.Rule), "(limit of the request)"), keyOf(r))
+	}
+	_ = columns.Flush()
+	head, rest, _ := strings.Cut(b.String(), "\n")
+	names, rest, _ := strings.Cut(rest, "\n")
+	_, err := fmt.Fprintf(w, "%s\n%s\n%s", head, colors.Bold(names), rest)
+	return err
+}
+
+// Ask implements [terminal.Screen]. An answer in another order than the person wants by
+// now is not taken.
+func (v *View) Ask() func(context.Context) func() bool {
+	by := v.By
+	return func(ctx context.Context) func() bool {
+		answer := v.Fetch(ctx, by)
+		return func() bool {
+			if by != v.By {
+				return false
+			}
+			if answer.Table.Rows == nil {
+				answer.Table = v.Table
+			}
+			v.Answer = answer
+			return true
+		}
+	}
+}
+
+const (
+	ctrlC     = 3
+	escape    = 27
+	backspace = 127
+	ctrlH     = 8
+)
+
+// Press implements [terminal.Screen].
+func (v *View) Press(key byte) (ask, quit bool) {
+	switch {
+	case key == ctrlC || !v.typing && (key == 'q' || key == 'Q'):
+		return false, true
+	case key == escape:
+		v.typing, v.filter = false, ""
+	case !v.typing:
+		switch key {
+		case 'd':
+			v.By = "denied"
+		case 'h':
+			v.By = "hits"
+		case 'c':
+			v.By = "cost"
+		case '/':
+			v.typing, v.filter = true, ""
+		}
+	case key == '\r' || key == '\n':
+		v.typing = false
+	case key == backspace || key == ctrlH:
+		_, last := utf8.DecodeLastRuneInString(v.filter)
+		v.filter = v.filter[:len(v.filter)-last]
+	case key >= ' ':
+		v.filter += string([]byte{key}) // a byte of UTF-8
+	}
+	return v.Table.By != v.By, false
+}
+
+// Draw implements [terminal.Screen].
+func (v *View) Draw() (text, foot string) {
+	var b strings.Builder
+	b.WriteString("rls top by " + v.By)
+	if v.Rule != "" {
+		b.WriteString(", rule " + v.Rule)
+	}
+	if v.From.All > 1 {
+		fmt.Fprintf(&b, ", %d of %d processes", v.From.OK, v.From.All)
+	}
+	b.WriteString("\n")
+	if v.Err != nil {
+		first, _, _ := strings.Cut(v.Err.Error(), "\n")
+		b.WriteString(first + "\n")
+	}
+	if v.Table.Rows != nil {
+		shown := v.Shown()
+		_ = Text(&b, &shown, terminal.Colors{})
+	} else if v.Err == nil {
+		b.WriteString("asking…\n")
+	}
+	foot = "d denied  h hits  c cost  / filter  q quit"
+	if v.typing || v.filter != "" {
+		foot = "filter: " + terminal.Visible(v.filter)
+	}
+	return b.String(), foot
+}
