@@ -112,6 +112,9 @@ func start(t testing.TB, how listening) *rig {
 	if how.change != nil {
 		how.change(&o)
 	}
+	if limits, changed := o.Limits.(*service.Service); changed {
+		r.limits = limits
+	}
 	api := admin.New(o)
 	listener := server.HTTP{Name: "admin", Address: "127.0.0.1:0", TLS: how.config, Handler: api.Handler()}
 	if how.socket != "" {
