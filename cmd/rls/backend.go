@@ -11,14 +11,13 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/backends/denycache"
-	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/certs"
-	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
 )
@@ -67,6 +66,9 @@ func defaultBackend(name string) string {
 // openStore opens the stores that BACKEND_TYPE names, and makes their stack.
 func (p *process) openStore(context.Context) error {
 	b := backendOf(p.Settings)
+	if b.shared {
+		p.replicas = replicas.New(max(1, p.Settings.Store.Replicas), p.Settings.Store.ReplicasDNS, p.log)
+	}
 	main, perSecond, err := b.open(p)
 	if err != nil {
 		return fmt.Errorf("open backend: %w", err)
@@ -77,17 +79,21 @@ func (p *process) openStore(context.Context) error {
 		PerSecond:  perSecond,
 		Decision:   p.Store.DecisionTimeout,
 		LocalCache: p.Backend.LocalCacheSizeInBytes,
+		Replicas:   p.replicas.Count,
 		Watch: func(s backends.Store) backends.Store {
 			if !p.Metrics.DisableStats {
 				s = p.measure.Store(s, p.Backend.BackendType)
 			}
 			return p.tracer.Store(s, b.system)
 		},
-		Leases: func(s *lease.Store) { p.measure.Leases(s.Stats) },
+		Near: func(s *near.Store) {
+			p.measure.Leases(s.Leases)
+			if p.Backend.LocalCacheSizeInBytes > 0 {
+				p.measure.LocalCache(s.Cache)
+			}
+		},
+		Log: p.log,
 	})
-	if cache, ok := p.store.(*denycache.Store); ok {
-		p.measure.LocalCache(func() metrics.CacheStats { return metrics.CacheStats(cache.Stats()) })
-	}
 	return err
 }
 

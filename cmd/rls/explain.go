@@ -125,7 +125,7 @@ func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits, err := newService(s, store, nil, secret, nil)
+	limits, err := newService(s, store, secret, nil)
 	if err == nil {
 		limits.SetTree(tree)
 	}

@@ -12,10 +12,10 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/service/standin"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/top"
@@ -36,10 +36,9 @@ type process struct {
 	secret   []byte           // of CACHE_KEY_HASH
 	watches  []*breaker.Watch // of the stores that were opened
 	store    backends.Store
-	replicas *standin.Replicas // nil for a store in this process
-	runLocal func(context.Context) error
-	status   *status.Status // nil if the admin API is off
-	top      *top.Top       // nil counts no heavy hitters
+	replicas *replicas.Replicas // nil for a store in this process
+	status   *status.Status     // nil if the admin API is off
+	top      *top.Top           // nil counts no heavy hitters
 	limits   *service.Service
 
 	source  sources.Source

@@ -63,7 +63,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 			return err
 		}
 	}
-	parts := []func(context.Context) error{p.loadRules, p.watch.Run, p.garbage.Run, p.statsd.Run, p.runLocal, p.answer}
+	parts := []func(context.Context) error{p.loadRules, p.watch.Run, p.garbage.Run, p.statsd.Run, p.replicas.Run, p.answer}
 	if p.status != nil {
 		parts = append(parts, p.status.Run)
 	}

@@ -9,24 +9,18 @@ import (
 )
 
 // openService makes the service and the observers of its decisions.
-func (p *process) openService(context.Context) error {
-	p.replicas = newReplicas(p.Settings, p.log)
-	local, run, err := newLocal(p.store, p.replicas, p.log)
-	if err != nil {
-		return err
-	}
-	p.runLocal = run
+func (p *process) openService(context.Context) (err error) {
 	p.top = p.newTop()
-	p.limits, err = newService(p.Settings, p.store, local, p.secret, p.observers())
+	p.limits, err = newService(p.Settings, p.store, p.secret, p.observers())
 	return err
 }
 
 // newService returns the service that the settings describe. The secret is that of
 // CACHE_KEY_HASH.
-func newService(s *settings.Settings, store backends.Store, local service.Local, keySecret []byte, observers []service.Observer) (*service.Service, error) {
+func newService(s *settings.Settings, store backends.Store, keySecret []byte, observers []service.Observer) (*service.Service, error) {
 	return service.New(service.Config{
 		Store: store,
-		Local: local,
+		Local: backendOf(s).shared,
 
 		KeyPrefix:     s.Backend.CacheKeyPrefix,
 		RatelimitKeys: s.Backend.CacheKeyFormat == "ratelimit",

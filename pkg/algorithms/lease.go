@@ -36,9 +36,9 @@ func (l *Limit) prepareLease() error {
 	if l.Lease == (Lease{}) {
 		return nil
 	}
-	whole, unit, name := l.Requests, backends.Amount{Whole: 1}, "requests_per_unit"
+	whole, name := l.Requests, "requests_per_unit"
 	if l.row.burst {
-		whole, unit, name = l.Burst, l.interval, "burst"
+		whole, name = l.Burst, "burst"
 		if l.Requests == 0 {
 			whole = 0
 		}
@@ -59,6 +59,6 @@ func (l *Limit) prepareLease() error {
 		least := (Whole + Percent(whole) - 1) / Percent(whole)
 		return &SpecError{"lease.share", fmt.Sprintf("%s of %s %d is less than one hit; want at least %s, or no lease", l.Lease.Share, name, whole, least)}
 	}
-	l.lease = &backends.Lease{Share: int64(share), TTL: l.Lease.TTL.Microseconds(), Unit: unit, Limit: int64(whole)}
+	l.lease = &backends.Lease{Share: int64(share), TTL: l.Lease.TTL.Microseconds(), Limit: int64(whole)}
 	return nil
 }

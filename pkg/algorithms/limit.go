@@ -179,6 +179,7 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		Now:       c.Now,
 		By:        backends.Amount{Whole: int64(min(c.Cost, uint64(backends.MaxCost)))},
 		Den:       1,
+		Unit:      backends.Amount{Whole: 1},
 		Times:     1,
 		Refund:    c.Refund,
 		PerSecond: l.PerSecond(),
@@ -190,15 +191,12 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	if l.row.bucketed && !l.FromFirstHit {
 		bucket = c.Now / l.window
 	}
-	var stem int
 	if id.ByStart {
-		op.Key, stem = keyByStart(id, bucket*(l.window/1_000_000))
+		op.Key, op.Stem = keyByStart(id, bucket*(l.window/1_000_000))
 	} else {
-		op.Key, stem = l.key(id, bucket)
+		op.Key, op.Stem = l.key(id, bucket)
 	}
-	if l.lease != nil {
-		op.Lease, op.Stem = l.lease, stem
-	}
+	op.Lease = l.lease
 	if l.row.paired {
 		op.Prev, _ = l.key(id, bucket-1)
 	}
@@ -211,6 +209,9 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 // Judge turns the store's reply to a planned op into a decision, as of r.Now.
 // r.Err must be nil.
 func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
+	if r.Replicas > 1 {
+		return l.judgeShare(op, r)
+	}
 	d := l.row.judge(l, op, r)
 	d.Remaining = max(d.Remaining, 0)
 	if d.Allowed {

@@ -55,7 +55,7 @@ func (l *Limit) intervals(n int64) backends.Amount {
 
 func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Kind = backends.Meter
-	op.Den = l.den
+	op.Den, op.Unit = l.den, l.interval
 	// A cost above the hits that can remain, and wait in the queue, never passes, and a
 	// refund above it fills the bucket.
 	largest := max(l.Capacity(), l.MaxRemaining()) + l.hitsIn(backends.Amount{Whole: l.MaxDelay.Microseconds()})

@@ -24,53 +24,68 @@ func TestShareOfExtremes(t *testing.T) {
 		{Requests: 7, Window: time.Second, Strategy: algorithms.LeakyBucket, MaxDelay: time.Minute},
 	} {
 		l := mustNew(t, spec)
-		for _, n := range []int{-1, 1, 3, algorithms.MaxShares, math.MaxInt} {
+		for _, parts := range []int64{1, 3, 10_000} {
 			capacity := int64(l.Requests)
 			if l.Burst > 0 {
 				capacity = int64(l.Burst)
 			}
-			parts := int64(min(max(n, 1), algorithms.MaxShares))
 			mine := (capacity + parts - 1) / parts
-			if whole := capacity + parts - 1; whole > most {
-				mine = most / parts // the room for rounding up ends at the largest limit
-			}
-			share := l.Share(n)
 			var cell backends.Cell
 			var log backends.Log
 			ask := func(cost uint64) algorithms.Decision {
 				var op backends.Op
 				var r backends.Reply
 				l.Plan(&op, algorithms.Identity{}, algorithms.Charge{Now: epoch, Cost: cost, AdmittedOnly: true})
-				op = share.Plan(&op)
+				mine := op.Alone(parts)
 				if op.Kind == backends.List {
-					log, r = log.Step(&op)
+					log, r = log.Step(&mine)
 				} else {
-					cell, r = cell.Step(&op, 0)
+					cell, r = cell.Step(&mine, 0)
 				}
-				return share.Judge(&op, &r)
+				r.Replicas = parts
+				return l.Judge(&op, &r)
 			}
 			for _, cost := range []uint64{math.MaxUint64, uint64(mine) + 1} {
 				if d := ask(cost); d.Allowed {
-					t.Errorf("%+v, 1 of %d: a cost of %d passes", spec, n, cost)
+					t.Errorf("%+v, 1 of %d: a cost of %d passes", spec, parts, cost)
 				}
 			}
 			if d := ask(uint64(mine)); !d.Allowed || d.Remaining != 0 {
-				t.Errorf("%+v, 1 of %d: %d hits get %+v", spec, n, mine, d)
+				t.Errorf("%+v, 1 of %d: %d hits get %+v", spec, parts, mine, d)
 			}
 			if d := ask(1); d.Allowed {
-				t.Errorf("%+v, 1 of %d: one hit more gets %+v", spec, n, d)
+				t.Errorf("%+v, 1 of %d: one hit more gets %+v", spec, parts, d)
 			}
 		}
 	}
 }
 
-// TestReplan names the same cell, in the window of the first operation.
-func TestReplan(t *testing.T) {
-	l := mustNew(t, algorithms.Spec{Requests: 10, Window: time.Minute, Strategy: algorithms.SlidingWindow})
-	var first, again backends.Op
-	l.Plan(&first, algorithms.Identity{ID: []byte("k")}, algorithms.Charge{Now: epoch, Cost: 1})
-	l.Replan(&again, first.Key, first.Prev, first.Now, algorithms.Charge{Now: epoch + 90_000_000, Cost: 3})
-	if again.Key != first.Key || again.Prev != first.Prev || again.Until != first.Until || again.By.Whole != 3 || again.Now >= epoch+60_000_000 {
-		t.Errorf("%+v\nis not on the cell of\n%+v", again, first)
+// TestAt: an operation at another time is the one that the limit plans then, but in the
+// last moment of its window if the window is over.
+func TestAt(t *testing.T) {
+	for _, spec := range []algorithms.Spec{
+		{Requests: 10, Window: time.Minute},
+		{Requests: 10, Window: time.Minute, FromFirstHit: true},
+		{Requests: 10, Window: time.Minute, Strategy: algorithms.SlidingWindow},
+		{Requests: 10, Window: time.Minute, Strategy: algorithms.SlidingLog},
+		{Requests: 7, Window: time.Minute, Strategy: algorithms.TokenBucket},
+		{Requests: 7, Window: time.Minute, Strategy: algorithms.LeakyBucket, MaxDelay: time.Second},
+	} {
+		l := mustNew(t, spec)
+		plan := func(now int64) (op backends.Op) {
+			l.Plan(&op, algorithms.Identity{ID: []byte("k")}, algorithms.Charge{Now: now, Cost: 3, Patience: math.MaxInt64})
+			return op
+		}
+		first := plan(epoch + 10_000_000)
+		for _, seconds := range []int64{10, 25, 59, 90} {
+			now := epoch + seconds*1_000_000
+			want := plan(now)
+			if want.Key != first.Key {
+				want = plan(epoch + 59_999_999)
+			}
+			if got := first.At(now); got != want {
+				t.Errorf("%+v, at %d s:\n%+v, want\n%+v", spec, seconds, got, want)
+			}
+		}
 	}
 }

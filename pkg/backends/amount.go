@@ -1,6 +1,9 @@
 package backends
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // Amount is a value in units and a fraction of a unit, Whole + Frac/Den with
 // Den given by the operation and 0 <= Frac < Den. Counters and lists have no
@@ -45,10 +48,37 @@ var (
 	NoRoom = Amount{Whole: -MaxValue}
 )
 
-// ceil is the amount rounded up to whole units.
-func (a Amount) ceil() int64 {
+// Ceil is the amount rounded up to whole units.
+func (a Amount) Ceil() int64 {
 	if a.Frac > 0 {
 		return a.Whole + 1
 	}
 	return a.Whole
+}
+
+// Times is n × a over the denominator den. n >= 0, and the product fits 63 bits.
+func (a Amount) Times(n, den int64) Amount {
+	frac := a.Frac * n
+	return Amount{Whole: a.Whole*n + frac/den, Frac: frac % den}
+}
+
+// Units is how many whole units a has over the denominator den: floor(a / unit), 0 if a
+// is below 0. unit is above 0.
+func (a Amount) Units(unit Amount, den int64) int64 {
+	switch {
+	case a.Whole < 0:
+		return 0
+	case a == unit:
+		return 1
+	case den == 1 && unit.Whole == 1:
+		return a.Whole
+	}
+	divisor := uint64(unit.Whole)*uint64(den) + uint64(unit.Frac)
+	hi, lo := bits.Mul64(uint64(a.Whole), uint64(den))
+	lo, carry := bits.Add64(lo, uint64(a.Frac), 0)
+	if hi += carry; hi >= divisor {
+		return math.MaxInt64
+	}
+	n, _ := bits.Div64(hi, lo, divisor)
+	return int64(min(n, math.MaxInt64))
 }

@@ -118,6 +118,9 @@ const (
 	Fits
 	// Refuses: its group and its batch are refused as if it did not fit.
 	Refuses
+	// Local: as Fits, until a decorator (package near) decides the operation on this
+	// process's copy of its cell.
+	Local
 )
 
 // Op is one conditional step on one cell: raise it by By, Times times, as
@@ -182,23 +185,24 @@ type Op struct {
 	// end counts as Until (Cell.Step). For a Grant on a Meter it is when the credit
 	// ends.
 	Until  int64
-	Window int64 // List: how long a cost counts, > 0
+	Window int64 // List: how long a cost counts; Counter with Prev: the length of its window; > 0
 
+	// Unit is the By of one hit.
+	Unit Amount
 	// Lease, if not nil, lets a process charge the cell ahead of its hits
-	// (package lease). Stores that keep cells ignore it and Stem.
+	// (package near). Stores that keep cells ignore Unit, Lease and Stem.
 	Lease *Lease
-	// Stem, with a Lease, is the length of the head of Key that the cells of all
-	// windows of the limit have in common.
+	// Stem is the length in bytes of the head of Key that the cells of all windows of
+	// the limit have in common; 0 stands for the whole key.
 	Stem int
 }
 
 // Lease says how far a process may charge a cell ahead of its hits. It is the
 // same for all operations of a limit.
 type Lease struct {
-	Share int64  // hits that a process may hold at most, >= 1
-	TTL   int64  // how long it may hold them unused, µs, > 0
-	Unit  Amount // Op.By of one hit
-	Limit int64  // hits that fit an empty cell; another limit is another lease
+	Share int64 // hits that a process may hold at most, >= 1
+	TTL   int64 // how long it may hold them unused, µs, > 0
+	Limit int64 // hits that fit an empty cell; another limit is another lease
 }
 
 // Unconditional reports whether the operation charges whatever the values of its
@@ -216,6 +220,7 @@ func (o *Op) ReadOnly() bool { return o.Verb == Charge && o.By == Amount{} }
 // Look is the operation that reads o's cell and charges nothing.
 func (o Op) Look() Op {
 	o.Verb, o.By, o.Max, o.Times, o.Refund, o.Undo, o.ChargeDenied = Charge, Amount{}, NoMax, 1, false, false, false
+	o.IfUndecided = Open
 	return o
 }
 
@@ -230,7 +235,7 @@ func (o Op) Inverse() Op {
 // shows the empty cell.
 func (o Op) Reset() Op {
 	o = o.Look()
-	o.Verb, o.Group, o.Lease, o.Stem = Reset, 0, nil, 0
+	o.Verb, o.Group, o.Lease = Reset, 0, nil
 	return o
 }
 
@@ -254,9 +259,13 @@ type Reply struct {
 	// Until is when the cell ends: for a Counter its window's end, for a List
 	// the moment at which its newest cost leaves (Now when it is empty).
 	Until int64
-	// Recalled: the reply comes from a cell that this process remembers
-	// (denycache), not from the store.
+	// Recalled: the denial comes from a cell that this process remembers (package
+	// near), not from the store.
 	Recalled bool
+	// Replicas, above 0, says that the store left the operation undecided, and that
+	// this process has decided it as one of so many processes. Value, Until and RetryAt
+	// are of its own copy of the cell, in which each hit counts Replicas times.
+	Replicas int64
 	// Leased: the hits come from a lease of this process, which the store has
 	// charged before.
 	Leased bool

@@ -153,7 +153,7 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 	case op.Kind == Meter && v.Whole < op.Now: // credit
 		return c.Until
 	case op.Kind == Meter:
-		return v.ceil()
+		return v.Ceil()
 	case c.Until == 0, charged && op.Span == EveryHit && !op.Refund:
 		return op.Until
 	}

@@ -28,7 +28,7 @@ func (c Cell) steer(op *Op, ceiling Amount, prev int64) (Cell, Reply) {
 	credit := op.Kind == Meter && r.Value.Less(floor)
 	switch {
 	case op.Kind == Meter && !credit:
-		r.Until = r.Value.ceil()
+		r.Until = r.Value.Ceil()
 	case !credit && c.Until > 0:
 		r.Until = c.Until
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
@@ -32,9 +32,9 @@ func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	watch := &breaker.Watch{}
 	watch.Server("10.0.0.1:6379")
 	m.Breakers("redis", []*breaker.Watch{watch})
-	m.Leases(func() lease.Stats { return lease.Stats{} })
+	m.Leases(func() near.LeaseStats { return near.LeaseStats{} })
 	m.Limited(func() []top.Row { return []top.Row{{}} }, false)
-	m.LocalCache(func() metrics.CacheStats { return metrics.CacheStats{} })
+	m.LocalCache(func() near.CacheStats { return near.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}\n", entry), entry))
 	m.Observer().Observe(&service.Observation{Result: service.NoStore})

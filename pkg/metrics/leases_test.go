@@ -3,14 +3,14 @@ package metrics_test
 import (
 	"testing"
 
-	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/metrics"
 )
 
 func TestLeases(t *testing.T) {
 	m := open(t, metrics.Options{})
-	m.Leases(func() lease.Stats {
-		return lease.Stats{Leased: 10, Used: 4, Returned: 2, Refilled: 6, Lost: 1, Held: 3, Keys: 5}
+	m.Leases(func() near.LeaseStats {
+		return near.LeaseStats{Leased: 10, Used: 4, Returned: 2, Refilled: 6, Lost: 1, Held: 3, Keys: 5}
 	})
 	lines := scrape(t, m)
 	for _, want := range []string{

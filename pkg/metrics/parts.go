@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/backends/near"
 )
 
 // The exported functions of this file add the metrics of a part of the process. They must
@@ -120,7 +120,7 @@ func (m *Metrics) Breakers(backend string, watches []*breaker.Watch) {
 }
 
 // Leases adds the counts of leases.
-func (m *Metrics) Leases(stats func() lease.Stats) {
+func (m *Metrics) Leases(stats func() near.LeaseStats) {
 	m.counter("rls_lease_hits_total", "Hits that this process charged ahead, used from leases, returned unused, left unused because their bucket has refilled, and lost with their window or by an error.", func(is tell) {
 		s := stats()
 		for event, n := range map[string]uint64{"charged": s.Leased, "used": s.Used, "returned": s.Returned, "refilled": s.Refilled, "lost": s.Lost} {
@@ -150,28 +150,22 @@ func (m *Metrics) Pool(name string, pool Pool) {
 	m.counter(path+"cx_local_close", "Connections to Redis that were closed.", read(func(open, opened int64) int64 { return opened - open }))
 }
 
-// CacheStats is the state of the local cache.
-type CacheStats struct {
-	Hits, Misses, Entries, Evicted, Expired, Overwritten uint64
-	MeanTime                                             uint64 // when entries were last written, in seconds since the epoch
-}
-
 // LocalCache adds the metrics of the local cache. In envoyproxy/ratelimit all of them are
 // gauges.
-func (m *Metrics) LocalCache(stats func() CacheStats) {
-	read := func(value func(*CacheStats) uint64) func(tell) {
+func (m *Metrics) LocalCache(stats func() near.CacheStats) {
+	read := func(value func(*near.CacheStats) uint64) func(tell) {
 		return func(is tell) {
 			s := stats()
 			is(float64(value(&s)))
 		}
 	}
 	const path = pathPrefix + "localcache."
-	m.gauge(path+"hitCount", "Look-ups in the local cache that were answered from it.", read(func(s *CacheStats) uint64 { return s.Hits }))
-	m.gauge(path+"missCount", "Look-ups in the local cache that were not answered from it.", read(func(s *CacheStats) uint64 { return s.Misses }))
-	m.gauge(path+"lookupCount", "Look-ups in the local cache.", read(func(s *CacheStats) uint64 { return s.Hits + s.Misses }))
-	m.gauge(path+"entryCount", "Keys in the local cache.", read(func(s *CacheStats) uint64 { return s.Entries }))
-	m.gauge(path+"evacuateCount", "Keys that left the local cache because it was full.", read(func(s *CacheStats) uint64 { return s.Evicted }))
-	m.gauge(path+"expiredCount", "Look-ups in the local cache that found a key whose time was over.", read(func(s *CacheStats) uint64 { return s.Expired }))
-	m.gauge(path+"overwriteCount", "Keys in the local cache that were written again.", read(func(s *CacheStats) uint64 { return s.Overwritten }))
-	m.gauge(path+"averageAccessTime", "Estimate of when the keys in the local cache were written, in seconds since the epoch.", read(func(s *CacheStats) uint64 { return s.MeanTime }))
+	m.gauge(path+"hitCount", "Look-ups in the local cache that were answered from it.", read(func(s *near.CacheStats) uint64 { return s.Hits }))
+	m.gauge(path+"missCount", "Look-ups in the local cache that were not answered from it.", read(func(s *near.CacheStats) uint64 { return s.Misses }))
+	m.gauge(path+"lookupCount", "Look-ups in the local cache.", read(func(s *near.CacheStats) uint64 { return s.Hits + s.Misses }))
+	m.gauge(path+"entryCount", "Keys in the local cache.", read(func(s *near.CacheStats) uint64 { return s.Entries }))
+	m.gauge(path+"evacuateCount", "Keys that left the local cache because it was full.", read(func(s *near.CacheStats) uint64 { return s.Evicted }))
+	m.gauge(path+"expiredCount", "Look-ups in the local cache that found a key whose time was over.", read(func(s *near.CacheStats) uint64 { return s.Expired }))
+	m.gauge(path+"overwriteCount", "Keys in the local cache that were written again.", read(func(s *near.CacheStats) uint64 { return s.Overwritten }))
+	m.gauge(path+"averageAccessTime", "Estimate of when the keys in the local cache were written, in seconds since the epoch.", read(func(s *near.CacheStats) uint64 { return s.MeanTime }))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/metrics"
 )
 
@@ -22,8 +23,8 @@ func TestReadings(t *testing.T) {
 	main, perSecond := &pool{2, 5}, &pool{1, 1}
 	m.Pool("redis_pool", main)
 	m.Pool("redis_per_second_pool", perSecond)
-	m.LocalCache(func() metrics.CacheStats {
-		return metrics.CacheStats{Hits: 1, Misses: 2, Entries: 4, Evicted: 5, Expired: 6, Overwritten: 7, MeanTime: 1_700_000_000}
+	m.LocalCache(func() near.CacheStats {
+		return near.CacheStats{Hits: 1, Misses: 2, Entries: 4, Evicted: 5, Expired: 6, Overwritten: 7, MeanTime: 1_700_000_000}
 	})
 	lines := scrape(t, m)
 	for _, want := range []string{

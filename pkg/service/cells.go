@@ -73,7 +73,7 @@ func (p *planner) look(ctx context.Context, cells []cell) {
 	ops := make([]backends.Op, len(cells))
 	for i := range cells {
 		ops[i] = cells[i].op.Look()
-		ops[i].Lease, ops[i].Stem = nil, 0
+		ops[i].Lease = nil
 	}
 	p.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
 		c.limit.Before = stateOf(c.limit.Limit, op, r)
@@ -86,9 +86,6 @@ func (p *planner) steer(ctx context.Context, ops []backends.Op, cells []cell) {
 	p.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
 		look := op.Look()
 		c.limit.After = stateOf(c.limit.Limit, &look, r)
-		if c.limit.Policy == descriptors.PolicyLocal {
-			p.local.Remember(c.limit.Limit.Limit, op, r)
-		}
 	})
 }
 

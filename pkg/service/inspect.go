@@ -135,7 +135,7 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
 		c, l := &cells[i], &limits[i]
 		c.limit, c.shared = &in.Limits[i], id.ByStart
 		l.Plan(&c.op, id, algorithms.Charge{Now: now})
-		*c.limit = InspectedLimit{Limit: l, Key: c.op.Key, Policy: policy(l, p.local != nil)}
+		*c.limit = InspectedLimit{Limit: l, Key: c.op.Key, Policy: policy(l, p.local)}
 		if s.cfg.StoredKey != nil {
 			c.limit.Key = s.cfg.StoredKey(c.op.Key)
 		}

@@ -3,7 +3,6 @@ package service_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -329,33 +327,4 @@ func TestALimitOfNothingTakesNoGrant(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "a limit of 0 takes no grant") {
 		t.Errorf("got %v", err)
 	}
-}
-
-// TestAChangeIsRemembered: the policy local decides by the cell as it was changed.
-func TestAChangeIsRemembered(t *testing.T) {
-	local := &remembering{}
-	r := start(t, "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10, on_error: local}}\n",
-		func(c *config) { c.Local = local })
-	r.hit(withHits(10, desc("a", "1")))
-	for _, c := range []struct {
-		do   service.Action
-		want []int64
-	}{
-		{service.Look, []int64{10}}, {service.Grant(4), []int64{10, 6}}, {service.Reset, []int64{10, 6, 0}},
-	} {
-		r.inspect(c.do, request(desc("a", "1")))
-		if !slices.Equal(local.counts, c.want) {
-			t.Errorf("the policy was told the counts %v, want %v", local.counts, c.want)
-		}
-	}
-}
-
-// remembering keeps the counts that it is told.
-type remembering struct {
-	service.Local
-	counts []int64
-}
-
-func (l *remembering) Remember(_ *algorithms.Limit, _ *backends.Op, r *backends.Reply) {
-	l.counts = append(l.counts, r.Value.Whole)
 }

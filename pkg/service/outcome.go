@@ -132,9 +132,7 @@ func (o *Outcome) judge(ctx context.Context) {
 			v.Entries, v.Hits = t.Entries, min(t.hits, uint64(backends.MaxCost))
 			if r.Err == nil {
 				v.count(op, r)
-				if v.Limit.OnError == descriptors.PolicyLocal && p.local != nil {
-					p.local.Remember(v.Limit.Limit, op, r)
-				}
+				o.partial = o.partial || !v.Counted
 			} else if !o.decideByPolicy(ctx, v, op) {
 				s.leaveUndecided(r.Err)
 				continue
@@ -152,10 +150,13 @@ func (o *Outcome) judge(ctx context.Context) {
 	}
 }
 
-// count fills in the decision of the store.
+// count fills in what the store decided, or this process in its place (Local).
 func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
-	v.Decided, v.Counted, v.Recalled = true, true, r.Recalled
+	v.Decided, v.Counted, v.Recalled = true, r.Replicas == 0, r.Recalled
 	v.Is = v.Limit.Judge(op, r)
+	if !v.Counted {
+		return
+	}
 	capacity := v.Limit.Capacity()
 	v.After = capacity - v.Is.Remaining
 	// A denied cost can leave a fixed window below its limit: the cost did not fit
@@ -175,12 +176,7 @@ func (o *Outcome) decideByPolicy(ctx context.Context, v *Verdict, op *backends.O
 	if o.gone || op.IfUndecided == backends.Open {
 		return false
 	}
-	v.Decided = true
-	if op.IfUndecided == backends.Fits && v.Limit.OnError == descriptors.PolicyLocal {
-		v.Is = o.plan.local.Decide(v.Limit.Limit, op)
-	} else {
-		v.Is = byPolicy(v.Limit, op)
-	}
+	v.Decided, v.Is = true, byPolicy(v.Limit, op)
 	return true
 }
 
@@ -319,26 +315,4 @@ func (o *Outcome) charges() []Verdict {
 		}
 	}
 	return o.charged
-}
-
-// giveBackLocal gives back the local charges of hits that were not admitted, where a
-// store would not have charged them: beside another limit of the descriptor that
-// denied, and in a request that is decided as a whole. refused says that the request
-// is not admitted.
-func (o *Outcome) giveBackLocal(refused bool) {
-	p := &o.plan
-	for i := range p.targets {
-		t, s := &p.targets[i], &o.Statuses[i]
-		fits := !s.Denied && !s.ShadowDenied && s.Undecided == nil
-		for j := t.first; j < t.end; j++ {
-			v, op := &o.Verdicts[j], &p.batch.Ops[j]
-			if v.Counted || !v.Decided || !v.Is.Allowed || op.Refund || v.Limit.OnError != descriptors.PolicyLocal {
-				continue
-			}
-			if p.batch.AllOrNothing && refused || op.Group != 0 && !fits {
-				back := op.Inverse()
-				_ = p.local.Decide(v.Limit.Limit, &back)
-			}
-		}
-	}
 }

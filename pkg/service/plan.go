@@ -14,7 +14,7 @@ import (
 // planner is the part of a Service that plans depend on.
 type planner struct {
 	store         backends.Store
-	local         Local // nil: none
+	local         bool // Config.Local
 	keyPrefix     string
 	ratelimitKeys bool
 	values        *valueHash // nil: keys have values in clear text
@@ -164,7 +164,7 @@ func (p *plan) fill(ctx context.Context) {
 				charge.Patience = patience(ctx)
 			}
 			l.Plan(op, id, charge)
-			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.local != nil)
+			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.local)
 			if several {
 				op.Group = group
 			}

@@ -8,21 +8,11 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Local decides, in this process, operations that the store left undecided and
-// whose limit has the policy local. It is safe for concurrent use.
-type Local interface {
-	// Remember is told each operation of such a limit that the store has decided,
-	// also a reset or a grant, and the store's reply.
-	Remember(l *algorithms.Limit, op *backends.Op, r *backends.Reply)
-	// Decide charges op, or gives it back if it is a refund, and judges it.
-	Decide(l *algorithms.Limit, op *backends.Op) algorithms.Decision
-}
-
 // minRetryAfter is the shortest wait after a denial by policy. A breaker tries a
 // server that is away again within half a second.
 const minRetryAfter = time.Second
 
-// policy decides l while the store cannot. local reports whether there is a Local.
+// policy decides l while the store cannot. local is Config.Local.
 func policy(l *descriptors.Limit, local bool) descriptors.Policy {
 	if l.OnError == descriptors.PolicyLocal && !local {
 		return descriptors.PolicyError
@@ -31,8 +21,7 @@ func policy(l *descriptors.Limit, local bool) descriptors.Policy {
 }
 
 // ifUndecided is Op.IfUndecided of a charge or refund of l. A limit of 0 denies its
-// hits, whatever the store would reply. A local decision comes too late for the other
-// operations of the batch, so they are charged.
+// hits, whatever the store would reply.
 func ifUndecided(l *descriptors.Limit, refund, local bool) backends.Undecided {
 	switch onError := policy(l, local); {
 	case l.Requests == 0 && !refund:
@@ -41,6 +30,8 @@ func ifUndecided(l *descriptors.Limit, refund, local bool) backends.Undecided {
 		return backends.Open
 	case onError == descriptors.PolicyDeny && !refund:
 		return backends.Refuses
+	case onError == descriptors.PolicyLocal:
+		return backends.Local
 	}
 	return backends.Fits
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,10 +16,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/deadline"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/split"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/metrics"
@@ -33,37 +32,8 @@ const (
 	unavailable = pb.RateLimitResponse_Code(-1) // the whole request
 )
 
-// local is a Local that admits that many hits and remembers its calls.
-type local struct {
-	mu         sync.Mutex
-	room       int64
-	calls      []string
-	remembered int
-}
-
-func (l *local) Remember(*algorithms.Limit, *backends.Op, *backends.Reply) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.remembered++
-}
-
-func (l *local) Decide(limit *algorithms.Limit, op *backends.Op) algorithms.Decision {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	hits := op.By.Whole
-	if op.Refund {
-		hits = -hits
-	}
-	l.calls = append(l.calls, fmt.Sprintf("%+d of %d", hits, limit.Requests))
-	if hits > l.room {
-		return algorithms.Decision{Remaining: l.room, RetryAfter: 7 * time.Second}
-	}
-	l.room -= hits
-	return algorithms.Decision{Allowed: true, Remaining: l.room, Reset: 7 * time.Second}
-}
-
-// storeAway leaves every operation undecided, partAway the operations whose
-// key contains "away".
+// storeAway leaves every operation undecided, partAway those whose key contains
+// "away".
 func storeAway(c *config) { c.Store = failing{c.Store} }
 func partAway(c *config)  { c.Store = partly{c.Store} }
 
@@ -107,7 +77,29 @@ func (s *secondsAway) use(t *testing.T) func(*config) {
 	}
 }
 
-func localOf(l *local) func(*config) { return func(c *config) { c.Local = l } }
+// remembering puts the memory of a process above the store. It decides limits with the
+// policy local. Its background work is done when the test calls the returned function.
+func remembering(t *testing.T) (change func(*config), work func()) {
+	var waiting []func()
+	change = func(c *config) {
+		s, err := near.New(c.Store, near.Options{Timeout: time.Second, Deny: true, Go: func(work func()) { waiting = append(waiting, work) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Store, c.Local = s, true
+	}
+	return change, func() {
+		for ; len(waiting) > 0; waiting = waiting[1:] {
+			waiting[0]()
+		}
+	}
+}
+
+// local is the change of remembering.
+func local(t *testing.T) func(*config) {
+	change, _ := remembering(t)
+	return change
+}
 
 // A rule of 5 a minute, and one of 0, for each policy.
 const policyRules = `
@@ -143,8 +135,8 @@ func TestPolicies(t *testing.T) {
 		{withHits(9, desc("allow", "a")), ok, 0, 50},
 		{desc("deny", "a"), over, 0, 1},
 		{withHits(9, desc("deny", "a")), over, 0, 50}, // it never passes
-		{desc("local", "a"), ok, 2, 7},
-		{withHits(4, desc("local", "a")), over, 0, 7},
+		{desc("local", "a"), ok, 4, 50},
+		{withHits(6, desc("local", "a")), over, 0, 50},
 
 		{desc("zero-error", "a"), over, 0, 50},
 		{desc("zero-allow", "a"), over, 0, 50},
@@ -154,13 +146,13 @@ func TestPolicies(t *testing.T) {
 		{withHits(0, desc("error", "a")), unavailable, 0, 0},
 		{withHits(0, desc("allow", "a")), ok, 5, 50},
 		{withHits(0, desc("deny", "a")), over, 0, 1},
-		{withHits(0, desc("local", "a")), ok, 3, 7},
+		{withHits(0, desc("local", "a")), ok, 5, 50},
 		{withHits(0, desc("zero-allow", "a")), over, 0, 1},
 
 		{refund(1, desc("error", "a")), unavailable, 0, 0},
 		{refund(1, desc("allow", "a")), ok, 5, 50},
 		{refund(1, desc("deny", "a")), ok, 5, 50},
-		{refund(1, desc("local", "a")), ok, 4, 7},
+		{refund(1, desc("local", "a")), ok, 5, 50},
 		{refund(1, desc("zero-deny", "a")), ok, 0, 50},
 
 		{desc("log-allow", "a"), ok, 4, 60},
@@ -169,7 +161,7 @@ func TestPolicies(t *testing.T) {
 		{withLimit(8, hour, nil, desc("deny", "a")), over, 0, 1},
 		{withLimit(8, hour, nil, desc("elsewhere", "a")), unavailable, 0, 0},
 	} {
-		r := start(t, policyRules, storeAway, localOf(&local{room: 3}))
+		r := start(t, policyRules, storeAway, local(t))
 		resp, err := r.try(request(tt.ask))
 		if tt.want == unavailable {
 			if status.Code(err) != codes.Unavailable {
@@ -218,7 +210,7 @@ func TestPoliciesOfSeveralDescriptors(t *testing.T) {
 			if change == nil {
 				change = func(*config) {}
 			}
-			r := start(t, "charge: "+charge+policyRules, partAway, change, localOf(&local{room: 3}))
+			r := start(t, "charge: "+charge+policyRules, partAway, change, local(t))
 			var asked []*rlcommon.RateLimitDescriptor
 			for pair := range slices.Chunk(tt.ask, 2) {
 				asked = append(asked, desc(pair...))
@@ -247,20 +239,17 @@ func TestPoliciesOfSeveralDescriptors(t *testing.T) {
 func TestPoliciesAndCharges(t *testing.T) {
 	for _, tt := range []struct {
 		policy   string
-		room     int64 // of the local limit
-		hour     int   // requests_per_unit
+		second   int // requests_per_unit, of the limit per second
+		hour     int
 		admitted int   // of 5 requests
 		charged  int64 // to the hour
-		calls    []string
 	}{
-		{"allow", 0, 3, 3, 3, nil},
-		{"deny", 0, 3, 0, 0, nil},
-		{"error", 0, 3, 0, 0, nil},
-		{"local", 9, 5, 5, 5, []string{"+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9"}},
-		// A local denial comes after the store has charged.
-		{"local", 2, 9, 2, 5, []string{"+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9"}},
-		// Local hits that another limit denied are given back.
-		{"local", 9, 3, 3, 3, []string{"+1 of 9", "+1 of 9", "+1 of 9", "+1 of 9", "-1 of 9", "+1 of 9", "-1 of 9"}},
+		{"allow", 9, 3, 3, 3},
+		{"deny", 9, 3, 0, 0},
+		{"error", 9, 3, 0, 0},
+		{"local", 9, 5, 5, 5},
+		{"local", 2, 9, 2, 2}, // a charge beside a local denial is given back
+		{"local", 9, 3, 3, 3},
 	} {
 		for name, rules := range map[string]string{
 			"several limits": `
@@ -269,14 +258,14 @@ charge: %s
 descriptors:
   - key: k
     rate_limits:
-      - {unit: second, requests_per_unit: 9, on_error: %s}
+      - {unit: second, requests_per_unit: %d, on_error: %s}
       - {unit: hour, requests_per_unit: %d, strategy: sliding_window}
 `,
 			"several descriptors": `
 domain: d
 charge: %s
 descriptors:
-  - {key: k, rate_limit: {unit: second, requests_per_unit: 9, on_error: %s}}
+  - {key: k, rate_limit: {unit: second, requests_per_unit: %d, on_error: %s}}
   - {key: h, rate_limit: {unit: hour, requests_per_unit: %d, strategy: sliding_window}}
 `,
 		} {
@@ -284,8 +273,9 @@ descriptors:
 			if name == "several descriptors" {
 				charge, asked = "admitted", append(asked, desc("h", "a"))
 			}
-			l, store := &local{room: tt.room}, new(secondsAway)
-			r := start(t, fmt.Sprintf(rules, charge, tt.policy, tt.hour), store.use(t), localOf(l))
+			store := new(secondsAway)
+			change, work := remembering(t)
+			r := start(t, fmt.Sprintf(rules, charge, tt.second, tt.policy, tt.hour), store.use(t), change)
 			admitted := 0
 			for range 5 {
 				resp, err := r.try(request(asked...))
@@ -296,9 +286,9 @@ descriptors:
 					t.Errorf("%s, %s: %v", tt.policy, name, err)
 				}
 			}
-			if n := store.charged(t); admitted != tt.admitted || n != tt.charged || !slices.Equal(l.calls, tt.calls) {
-				t.Errorf("%s, %s: %d admitted, %d charged to the hour, local calls %q; want %d, %d, %q",
-					tt.policy, name, admitted, n, l.calls, tt.admitted, tt.charged, tt.calls)
+			work()
+			if n := store.charged(t); admitted != tt.admitted || n != tt.charged {
+				t.Errorf("%s, %s: %d admitted, %d charged to the hour; want %d, %d", tt.policy, name, admitted, n, tt.admitted, tt.charged)
 			}
 		}
 	}
@@ -312,7 +302,9 @@ func TestPoliciesAnswerInTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := service.New(service.Config{Store: store, Local: &local{room: 1}})
+		cfg := config{Config: service.Config{Store: store}}
+		local(t)(&cfg)
+		s, err := service.New(cfg.Config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -338,12 +330,10 @@ type still struct{ backends.Store }
 
 func (still) Now() int64 { return time.Now().UnixMicro() }
 
-// TestACallerThatIsGoneIsNoCaseForAPolicy: it gets its own error, and no local
-// counter is charged.
+// TestACallerThatIsGoneIsNoCaseForAPolicy: it gets its own error.
 func TestACallerThatIsGoneIsNoCaseForAPolicy(t *testing.T) {
-	l := new(local)
 	var m *metrics.Metrics
-	r := start(t, policyRules, measure(t, &m), localOf(l), func(c *config) { c.Store = stuck{c.Store} })
+	r := start(t, policyRules, measure(t, &m), func(c *config) { c.Store = stuck{c.Store} }, local(t))
 	for _, key := range []string{"allow", "deny", "local", "zero-error"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
@@ -352,21 +342,14 @@ func TestACallerThatIsGoneIsNoCaseForAPolicy(t *testing.T) {
 			t.Errorf("%s: %v, %v; want CANCELLED", key, resp, err)
 		}
 	}
-	if got := counted(t, m, "rls_decisions_total"); len(l.calls)+len(got) > 0 {
-		t.Errorf("decided %q, counted %q", l.calls, got)
+	if got := counted(t, m, "rls_decisions_total"); len(got) > 0 {
+		t.Errorf("counted %q", got)
 	}
 }
 
-// TestLocalRemembersWhatTheStoreDecided: of limits with that policy only.
-func TestLocalRemembersWhatTheStoreDecided(t *testing.T) {
-	l := new(local)
-	r := start(t, policyRules, localOf(l))
-	r.call(request(desc("local", "a"), desc("deny", "a"), desc("error", "a")))
-	if l.remembered != 1 || l.calls != nil {
-		t.Errorf("remembered %d times, want once; decided %q", l.remembered, l.calls)
-	}
-	// Without a Local the policy is that of the default.
-	r = start(t, policyRules, storeAway)
+// TestLocalWithoutMemory: without Config.Local the policy local is that of the default.
+func TestLocalWithoutMemory(t *testing.T) {
+	r := start(t, policyRules, storeAway)
 	if resp, err := r.try(request(desc("local", "a"))); status.Code(err) != codes.Unavailable {
 		t.Errorf("%v, %v", resp, err)
 	}
@@ -376,7 +359,7 @@ func TestLocalRemembersWhatTheStoreDecided(t *testing.T) {
 // log. The counters of envoyproxy/ratelimit count the hits as when a store fails.
 func TestPoliciesAreSeen(t *testing.T) {
 	var m *metrics.Metrics
-	r := start(t, policyRules, measure(t, &m), partAway, localOf(&local{room: 3}), replying(envoy.Reply{Policy: true, RetryAfter: true, Metadata: true}))
+	r := start(t, policyRules, measure(t, &m), partAway, local(t), replying(envoy.Reply{Policy: true, RetryAfter: true, Metadata: true}))
 	for _, tt := range []struct {
 		ask     *pb.RateLimitRequest
 		policy  any

@@ -75,10 +75,10 @@ func (c *ruleCells) among(keys []string) (found []cell) {
 				continue
 			}
 			if identifies(id, c.domain, c.rule) {
-				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.local != nil)}}
+				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.local)}}
 				l.Plan(&of.op, algorithms.Identity{Prefix: prefix, ID: []byte(id), OneSlot: c.oneSlot}, algorithms.Charge{Now: now})
 				if of.op.Kind == backends.Meter {
-					of.op.Key = key // also the bucket of an override, or of an earlier amount
+					of.op.Key, of.op.Stem = key, len(key) // also the bucket of an override, or of an earlier amount
 				}
 				found = append(found, of)
 			}

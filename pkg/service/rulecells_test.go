@@ -16,7 +16,6 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
-	"example.org/rls/pkg/service/standin"
 )
 
 const celled = `domain: d
@@ -138,12 +137,8 @@ descriptors:
 - {key: sliding, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_window, on_error: local}}
 - {key: bucket, rate_limit: {unit: minute, requests_per_unit: 10, strategy: token_bucket, on_error: local}}
 `, func(c *config) {
-		store := c.Store
-		local, err := standin.New(standin.Options{Store: store})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Local, c.Store = local, fallible{store, &away}
+		c.Store = fallible{c.Store, &away}
+		local(t)(c)
 	})
 	for _, key := range []string{"fixed", "sliding", "bucket"} {
 		r.hit(withHits(10, desc(key, "a")))

@@ -20,9 +20,10 @@ import (
 // Config configures a Service.
 type Config struct {
 	Store backends.Store
-	// Local decides limits with the policy local while Store cannot. Without it
-	// they have the policy error.
-	Local Local
+	// Local: Store decides operations on this process's copies of their cells where it
+	// cannot ask for them (package near). Without it the policy local is the policy
+	// error.
+	Local bool
 	// KeyPrefix begins every key in the store.
 	KeyPrefix string
 	// RatelimitKeys gives a limit the key of envoyproxy/ratelimit if that program can
@@ -159,11 +160,7 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	if o.gone {
 		return ctx.Err()
 	}
-	err := o.conclude()
-	if o.partial && s.local != nil {
-		o.giveBackLocal(o.Over || err != nil)
-	}
-	return err
+	return o.conclude()
 }
 
 // tell tells the observers how the request ended. err is the error of decide.

@@ -145,6 +145,10 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 		}
 		return
 	}
+	if r.Replicas > 0 {
+		o.local(p, b, i)
+		return
+	}
 	o.remains(p, s, op, r)
 	if op.Verb != backends.Charge {
 		return
@@ -212,18 +216,20 @@ func (o *oracle) debt(op *backends.Op) *debt {
 }
 
 // local notes a decision that was made without the store.
-func (o *oracle) local(p *process, op *backends.Op, d algorithms.Decision) {
+func (o *oracle) local(p *process, b *backends.Batch, i int) {
+	op := &b.Ops[i]
 	s := o.of(op.Key)
 	cost := costOf(op, s.rule)
-	o.say("%s: %s %s: decided here: allowed %v, %d left", p.name, s.name, describe(op, cost), d.Allowed, d.Remaining)
+	passed := b.Replies[i].Admitted == op.Times && b.Charges(i) > 0
+	o.say("%s: %s %s: decided here: charged %v", p.name, s.name, describe(op, cost), passed)
 	owed := o.debt(op)
 	switch {
-	case op.Refund: // also of hits of a request that another limit denied
+	case op.Refund:
 		owed.falls = true
 		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
-	case d.Allowed && cost > 0 && o.options.network.loses > 0:
+	case passed && cost > 0 && o.options.network.loses > 0:
 		owed.hits += cost // each answer that is lost is an outage of its own, without a bound together
-	case d.Allowed && cost > 0:
+	case passed && cost > 0:
 		owed.hits += cost
 		s.hits = append(s.hits, hit{op.Now, cost, o.server.era})
 	}

@@ -7,13 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/denycache"
-	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
-	"example.org/rls/pkg/service/standin"
 )
 
 // clockEvery is the time between two measurements of the server's clock, µs.
@@ -37,9 +34,7 @@ type process struct {
 	offset  int64 // of its clock from the true time, µs
 	follows bool  // the server's clock
 	service *service.Service
-	leases  *lease.Store
-	standin *standin.Standin
-	steps   bool // a step of the stand-in is under way
+	near    *near.Store
 }
 
 var errLost = errors.New("no answer in time")
@@ -57,33 +52,14 @@ type options struct {
 
 func newProcess(w *world, name string, s *server, o *options, tree *descriptors.Tree, oracle *oracle) *process {
 	p := &process{world: w, name: name, server: s, network: o.network, follows: o.follows}
-	var store backends.Store = wire{p}
-	if o.leases {
-		var err error
-		if p.leases, err = lease.New(store, lease.Options{Timeout: time.Second, Go: func(work func()) {
-			w.after(1, func() { w.spawn(work) })
-		}}); err != nil {
-			panic(err)
-		}
-		store = p.leases
+	var err error
+	if p.near, err = near.New(wire{p}, near.Options{
+		Timeout: time.Second, Deny: o.localCache, Replicas: func() int { return o.processes },
+		Go: func(work func()) { w.after(1, func() { w.spawn(work) }) },
+	}); err != nil {
+		panic(err)
 	}
-	if o.localCache {
-		cached, err := denycache.New(store, 1<<16)
-		if err != nil {
-			panic(err)
-		}
-		store = cached
-	}
-	top := &watched{store, p, oracle}
-	cfg := service.Config{Store: top}
-	if o.local {
-		local, err := standin.New(standin.Options{Store: store, Replicas: func() int { return o.processes }})
-		if err != nil {
-			panic(err)
-		}
-		p.standin, cfg.Local = local, &localWatched{local, p, oracle}
-	}
-	svc, err := service.New(cfg)
+	svc, err := service.New(service.Config{Store: &watched{p.near, p, oracle}, Local: o.local})
 	if err != nil {
 		panic(err)
 	}
@@ -107,16 +83,7 @@ func (p *process) measure() {
 
 // tick does the background work of a process.
 func (p *process) tick() {
-	if p.leases != nil {
-		p.leases.Sweep()
-	}
-	if p.standin != nil && !p.steps {
-		p.steps = true
-		p.spawn(func() {
-			p.standin.Step(context.Background())
-			p.steps = false
-		})
-	}
+	p.near.Sweep()
 }
 
 // wire is the store as a process sees it: over the network.
@@ -201,17 +168,4 @@ func (w *watched) Apply(ctx context.Context, b *backends.Batch) error {
 		w.oracle.told(w.process, b, i, asked, era, faults)
 	}
 	return err
-}
-
-// localWatched tells the oracle what was decided without the store.
-type localWatched struct {
-	*standin.Standin
-	process *process
-	oracle  *oracle
-}
-
-func (l *localWatched) Decide(limit *algorithms.Limit, op *backends.Op) algorithms.Decision {
-	d := l.Standin.Decide(limit, op)
-	l.oracle.local(l.process, op, d)
-	return d
 }

@@ -14,8 +14,8 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 )
@@ -34,8 +34,8 @@ func (c *counting) Apply(ctx context.Context, b *backends.Batch) error {
 // leasing is a stack on the server at an address, as one process has it.
 type leasing struct {
 	backends.Store
-	below  counting
-	leases *lease.Store
+	below counting
+	near  *near.Store
 }
 
 func openLeasing(t *testing.T, url string, timeout time.Duration) *leasing {
@@ -52,7 +52,7 @@ func openLeasing(t *testing.T, url string, timeout time.Duration) *leasing {
 func leasingOn(t *testing.T, store backends.Store, timeout time.Duration) *leasing {
 	l := &leasing{}
 	l.below.Store = store
-	l.Store = build(t, stack.Options{Main: stack.Tier{Store: &l.below, Timeout: timeout}, Decision: timeout, Leases: func(s *lease.Store) { l.leases = s }})
+	l.Store = build(t, stack.Options{Main: stack.Tier{Store: &l.below, Timeout: timeout}, Decision: timeout, Near: func(s *near.Store) { l.near = s }})
 	return l
 }
 
@@ -242,14 +242,14 @@ func TestALeaseOutlivesItsStore(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				return process.leases.Stats().Held > 50
+				return process.near.Leases().Held > 50
 			}, "the key is leased")
 			heal := fail(server)
-			before := process.leases.Stats()
+			before := process.near.Leases()
 			// Hits that are about to be given back are not held for a moment.
 			died := time.Now()
 			testenv.Eventually(t, patience, func() bool {
-				return time.Since(died) > 2*lease5.TTL && process.leases.Stats().Held == before.Held
+				return time.Since(died) > 2*lease5.TTL && process.near.Leases().Held == before.Held
 			}, "hits are kept after their ttl")
 			passed := uint64(0)
 			for ; passed <= before.Held; passed++ {

@@ -2,26 +2,25 @@
 // place that knows the order of the decorators. With the Watch that serve gives
 // it (tracing and metrics) the stacks are:
 //
-//	denycache ▶ lease ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ redis
-//	denycache ▶ lease ▶ tracing ▶ metrics ▶ deadline ▶ split(combine ▶ redis, combine ▶ redis)
-//	denycache ▶ lease ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ memcached
+//	near ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ redis
+//	near ▶ tracing ▶ metrics ▶ deadline ▶ split(combine ▶ redis, combine ▶ redis)
+//	near ▶ tracing ▶ metrics ▶ deadline ▶ combine ▶ memcached
 //	tracing ▶ metrics ▶ memory
 //
-// The cache is outermost, so that metrics and traces show only the calls that
-// reach a server; leases lie above them for the same reason. One deadline bounds a
-// call to both stores. Operations are merged below split, so that a key of one
-// store does not wait for the other store.
+// The near cache is outermost, so that metrics and traces show only the calls that
+// reach a server. One deadline bounds a call to both stores. Operations are merged
+// below split, so that a key of one store does not wait for the other store.
 package stack
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/combine"
 	"example.org/rls/pkg/backends/deadline"
-	"example.org/rls/pkg/backends/denycache"
-	"example.org/rls/pkg/backends/lease"
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/split"
 )
 
@@ -42,16 +41,27 @@ type Options struct {
 	// Decision is the longest wait of a decision for servers; 0 leaves it to the
 	// timeouts of the tiers and to callers' deadlines.
 	Decision time.Duration
-	// LocalCache is the size in bytes of denycache, which remembers full cells;
-	// 0 builds no cache. A Main in this process gets neither a cache nor leases.
+	// LocalCache is the size in bytes of the memory for cells that are full and so are
+	// denied without a call, at least minLocalCache; 0 denies none. A Main in this
+	// process has no near cache.
 	LocalCache int
-	// Watch, if not nil, wraps the store below the local cache and leases, to see
-	// the calls that they do not answer: tracing, metrics.
+	// Replicas is the number of processes that divide a limit among them while the
+	// servers are away; nil stands for 1.
+	Replicas func() int
+	// Watch, if not nil, wraps the store below the near cache, to see the calls that the
+	// cache does not answer: tracing, metrics.
 	Watch func(backends.Store) backends.Store
-	// Leases, if not nil, is called with the store that leases hits, if there is
-	// one.
-	Leases func(*lease.Store)
+	// Near, if not nil, is called with the near cache, if there is one.
+	Near func(*near.Store)
+	Log  *slog.Logger // nil is none
 }
+
+const (
+	// cellBytes is the most that a remembered cell takes: its name and some 170 bytes.
+	cellBytes = 320
+	// minLocalCache is the least LocalCache: envoyproxy/ratelimit's cache takes no less.
+	minLocalCache = 512 << 10
+)
 
 // Build returns the store that o describes. It owns the stores in o: Close of
 // the result closes them, and so does Build itself when it fails.
@@ -82,17 +92,21 @@ func (o *Options) build() (store backends.Store, err error) {
 	if !remote {
 		return store, nil
 	}
-	leased, err := lease.New(store, lease.Options{Background: merged, Timeout: max(o.Main.Timeout, o.PerSecond.Timeout)})
+	cells := near.DefaultCells
+	if o.LocalCache > 0 {
+		cells += max(o.LocalCache, minLocalCache) / cellBytes
+	}
+	cache, err := near.New(store, near.Options{
+		Background: merged, Timeout: max(o.Main.Timeout, o.PerSecond.Timeout),
+		Cells: cells, Deny: o.LocalCache > 0, Replicas: o.Replicas, Log: o.Log,
+	})
 	if err != nil {
 		return nil, err
 	}
-	if o.Leases != nil {
-		o.Leases(leased)
+	if o.Near != nil {
+		o.Near(cache)
 	}
-	if o.LocalCache > 0 {
-		return denycache.New(leased, o.LocalCache)
-	}
-	return leased, nil
+	return cache, nil
 }
 
 // remote is the part of the stack down to the stores on servers: with deadline for

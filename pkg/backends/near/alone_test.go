@@ -1,4 +1,4 @@
-package standin_test
+package near_test
 
 import (
 	"context"
@@ -11,14 +11,10 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/service/standin"
+	"example.org/rls/pkg/backends/near"
 )
 
-const (
-	second = int64(1_000_000)
-	minute = 60 * second
-	start  = 1_800_000_000 * second // a whole minute
-)
+const minute = 60 * second
 
 // server is a store on a clock that the test sets. While it is away it applies
 // nothing.
@@ -53,25 +49,40 @@ func (s *server) Apply(ctx context.Context, b *backends.Batch) error {
 	return s.Store.Apply(ctx, b)
 }
 
-// replica is a process: it asks the server, and its Standin while the server is
-// away.
+// replica is a process: it asks the server, and decides alone while the server is away.
 type replica struct {
 	t testing.TB
-	*standin.Standin
-	server backends.Store
-	count  atomic.Int64 // of replicas
+	*near.Store
+	count atomic.Int64 // of replicas
+	work  []func()     // background work that has not run yet
 }
 
 func newReplica(t testing.TB, s backends.Store, replicas int) *replica {
 	t.Helper()
-	r := &replica{t: t, server: s}
+	return newReplicaWith(t, s, replicas, near.Options{})
+}
+
+func newReplicaWith(t testing.TB, s backends.Store, replicas int, o near.Options) *replica {
+	t.Helper()
+	r := &replica{t: t}
 	r.count.Store(int64(replicas))
+	o.Timeout, o.Replicas = time.Second, func() int { return int(r.count.Load()) }
+	o.Go = func(work func()) { r.work = append(r.work, work) }
 	var err error
-	r.Standin, err = standin.New(standin.Options{Store: s, Replicas: func() int { return int(r.count.Load()) }})
-	if err != nil {
+	if r.Store, err = near.New(s, o); err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// Step sweeps once and does the background work.
+func (r *replica) Step() {
+	r.Sweep()
+	for len(r.work) > 0 {
+		work := r.work[0]
+		r.work = r.work[1:]
+		work()
+	}
 }
 
 func limit(t testing.TB, spec algorithms.Spec) *algorithms.Limit {
@@ -89,14 +100,20 @@ func limit(t testing.TB, spec algorithms.Spec) *algorithms.Limit {
 // ask decides a charge as the service does.
 func (r *replica) ask(l *algorithms.Limit, key string, c algorithms.Charge) algorithms.Decision {
 	r.t.Helper()
-	c.Now = r.server.Now()
-	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte(key)}, c)
-	if r.server.Apply(context.Background(), &b) != nil {
-		return r.Decide(l, &b.Ops[0])
+	c.Now = r.Now()
+	b := batchOf(l, key, c)
+	if err := r.Apply(context.Background(), b); err != nil {
+		r.t.Fatal(err)
 	}
-	r.Remember(l, &b.Ops[0], &b.Replies[0])
 	return l.Judge(&b.Ops[0], &b.Replies[0])
+}
+
+// batchOf is a charge that may be decided without the store.
+func batchOf(l *algorithms.Limit, key string, c algorithms.Charge) *backends.Batch {
+	b := &backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte(key)}, c)
+	b.Ops[0].IfUndecided = backends.Local
+	return b
 }
 
 // hits makes n hits one after the other and returns how many were admitted.
@@ -177,7 +194,7 @@ func TestShare(t *testing.T) {
 				}
 				srv.away.Store(false)
 				for _, r := range replicas {
-					r.Step(t.Context())
+					r.Step()
 				}
 				if got := replicas[0].left(l, "k"); got != c.left {
 					t.Errorf("%d remain in the server, want %d", got, c.left)
@@ -240,7 +257,7 @@ func TestQueue(t *testing.T) {
 		}
 	}
 	srv.away.Store(false)
-	r.Step(t.Context())
+	r.Step()
 	if d := r.ask(l, "k", algorithms.Charge{Cost: 1, Patience: minute}); d.Delay != 3*time.Second {
 		t.Errorf("the server's queue has a delay of %v, want 3s", d.Delay)
 	}
@@ -309,7 +326,7 @@ func TestFlapping(t *testing.T) {
 				t.Errorf("admitted %d, want 2: half of 8 less 2", got)
 			}
 			srv.away.Store(false)
-			r.Step(t.Context())
+			r.Step()
 			if got := r.left(l, "k"); got != 4 {
 				t.Errorf("%d remain in the server, want 4", got)
 			}
@@ -341,12 +358,12 @@ func TestParallel(t *testing.T) {
 			done.Go(func() {
 				for i := range 200 {
 					srv.away.Store(i%2 == 0)
-					r.Step(t.Context())
+					r.Step()
 				}
 			})
 			done.Wait()
 			srv.away.Store(false)
-			r.Step(t.Context())
+			r.Step()
 			full := newReplica(t, newServer(t), 1).left(l, "k")
 			if used := full - r.left(l, "k"); used < admitted.Load() {
 				t.Errorf("the server has %d hits of %d that were admitted", used, admitted.Load())
@@ -358,15 +375,13 @@ func TestParallel(t *testing.T) {
 // steer resets the cell, or grants hits to it if there are any.
 func (r *replica) steer(l *algorithms.Limit, key string, hits int64) {
 	r.t.Helper()
-	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte(key)}, algorithms.Charge{Now: r.server.Now()})
+	b := batchOf(l, key, algorithms.Charge{Now: r.Now()})
 	if b.Ops[0] = b.Ops[0].Reset(); hits > 0 {
 		l.Grant(&b.Ops[0], hits)
 	}
-	if err := r.server.Apply(context.Background(), &b); err != nil {
+	if err := r.Apply(context.Background(), b); err != nil {
 		r.t.Fatal(err)
 	}
-	r.Remember(l, &b.Ops[0], &b.Replies[0])
 }
 
 // TestReset: a reset forgets the cell, and the hits that were admitted while the server
@@ -383,7 +398,7 @@ func TestReset(t *testing.T) {
 			r.hits(l, "k", 3)
 			server.away.Store(false)
 			r.steer(l, "k", 0)
-			r.Step(t.Context())
+			r.Step()
 			if left := r.left(l, "k"); left != 10 {
 				t.Errorf("%d hits remain in the server's cell, want 10", left)
 			}
@@ -407,7 +422,7 @@ func TestGrant(t *testing.T) {
 			r.hits(l, "k", 3)
 			server.away.Store(false)
 			r.steer(l, "k", 20)
-			r.Step(t.Context())
+			r.Step()
 			if left := r.left(l, "k"); left != 21 {
 				t.Errorf("%d hits remain in the server's cell, want 21", left)
 			}
@@ -416,7 +431,7 @@ func TestGrant(t *testing.T) {
 				t.Errorf("%d hits pass while the server is away, want 21", got)
 			}
 			server.away.Store(false)
-			r.Step(t.Context())
+			r.Step()
 			if left := r.left(l, "k"); left != 0 {
 				t.Errorf("%d hits remain in the server's cell afterwards, want 0", left)
 			}

@@ -1,4 +1,4 @@
-package lease_test
+package near_test
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
 )
 
 // world is several processes on one store and one clock, on one goroutine.
@@ -26,7 +26,7 @@ type world struct {
 }
 
 type process struct {
-	*lease.Store
+	*near.Store
 	work []func() // background work that has not run yet
 }
 
@@ -76,7 +76,7 @@ func newWorld(t *testing.T, seed uint64, processes int, spec algorithms.Spec) *w
 	}
 	for range processes {
 		p := &process{}
-		if p.Store, err = lease.New(w.store, lease.Options{Timeout: time.Second, Go: func(work func()) { p.work = append(p.work, work) }}); err != nil {
+		if p.Store, err = near.New(w.store, near.Options{Timeout: time.Second, Go: func(work func()) { p.work = append(p.work, work) }}); err != nil {
 			t.Fatal(err)
 		}
 		w.processes = append(w.processes, p)
@@ -170,7 +170,7 @@ func TestNeverAboveTheLimit(t *testing.T) {
 				w.play(30, seed%2 == 1)
 				w.check(seed)
 				for _, p := range w.processes {
-					used += p.Stats().Used
+					used += p.Leases().Used
 				}
 			}
 			if used < 3000 {

@@ -1,4 +1,4 @@
-package lease_test
+package near_test
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func TestAResetEndsTheLease(t *testing.T) {
 			p := w.processes[0]
 			w.warm(p)
 			w.steer(p, 0)
-			if held := p.Stats().Held; held != 0 {
+			if held := p.Leases().Held; held != 0 {
 				t.Errorf("%d hits are held after the reset", held)
 			}
 			w.ask(p, 1, false)
@@ -73,7 +73,7 @@ func TestAResetWhileAFetchIsUnderWay(t *testing.T) {
 			break
 		}
 	}
-	stats := p.Stats()
+	stats := p.Leases()
 	if w.settle(300 * ms); !fetched || stats.Held != 0 || stats.Lost == 0 || w.cell() > 1 {
 		t.Errorf("fetched %v, then %+v and %d in the cell", fetched, stats, w.cell())
 	}
@@ -123,8 +123,8 @@ func TestAGrantEndsTheLease(t *testing.T) {
 			w.warm(p)
 			w.steer(p, 5000)
 			w.settle(ms)
-			if got, want := w.cell(), w.passed()-5000; got < want || got > want+1 || p.Stats().Held != 0 {
-				t.Errorf("the cell has %d hits, want %d; %+v", got, want, p.Stats())
+			if got, want := w.cell(), w.passed()-5000; got < want || got > want+1 || p.Leases().Held != 0 {
+				t.Errorf("the cell has %d hits, want %d; %+v", got, want, p.Leases())
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package lease_test
+package near_test
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
 )
 
 // distant is a store 80 ms away.
@@ -48,7 +48,7 @@ func TestADistantStore(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := lease.New(distant{inner}, lease.Options{Timeout: time.Second})
+				s, err := near.New(distant{inner}, near.Options{Timeout: time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -77,7 +77,7 @@ func TestADistantStore(t *testing.T) {
 				}
 				callers.Wait()
 				if asked.Load()*100 > hits.Load() || denied.Load() > 0 {
-					t.Errorf("%d of %d hits went to the store, and %d were denied: %+v", asked.Load(), hits.Load(), denied.Load(), s.Stats())
+					t.Errorf("%d of %d hits went to the store, and %d were denied: %+v", asked.Load(), hits.Load(), denied.Load(), s.Leases())
 				}
 				if err := s.Close(); err != nil {
 					t.Error(err)

@@ -1,4 +1,4 @@
-package lease_test
+package near_test
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
 )
 
 // huge is a limit whose leases last for the whole benchmark.
@@ -53,7 +53,7 @@ func BenchmarkHotKey(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		leased, err := lease.New(inner, lease.Options{Timeout: time.Second})
+		leased, err := near.New(inner, near.Options{Timeout: time.Second})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package lease_test
+package near_test
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
-	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/redis"
 )
 
@@ -19,7 +19,7 @@ const patience = 20 * time.Second
 
 // prompt does background work as soon as it is due.
 type prompt struct {
-	*lease.Store
+	*near.Store
 	work []func()
 	used *uint64
 }
@@ -39,7 +39,7 @@ func (p *prompt) run() {
 }
 
 func (p *prompt) Close() error {
-	*p.used += p.Stats().Used
+	*p.used += p.Leases().Used
 	return p.Store.Close()
 }
 
@@ -70,7 +70,7 @@ func TestConformance(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := &prompt{used: &used}
-				if p.Store, err = lease.New(inner, lease.Options{Timeout: patience, Go: func(work func()) { p.work = append(p.work, work) }}); err != nil {
+				if p.Store, err = near.New(inner, near.Options{Timeout: patience, Go: func(work func()) { p.work = append(p.work, work) }}); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = p.Close() })

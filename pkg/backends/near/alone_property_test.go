@@ -1,4 +1,4 @@
-package standin_test
+package near_test
 
 import (
 	"context"
@@ -126,8 +126,8 @@ func TestAsIfNothingHadHappened(t *testing.T) {
 			if rnd.IntN(8) == 0 {
 				if srv.away.Load() {
 					srv.away.Store(false)
-					r.Step(t.Context())
-					r.Step(t.Context())
+					r.Step()
+					r.Step()
 				} else {
 					srv.away.Store(true)
 				}
@@ -187,12 +187,12 @@ func TestLostAnswers(t *testing.T) {
 				admitted += cost
 			}
 			if rnd.IntN(4) == 0 {
-				r.Step(t.Context())
+				r.Step()
 			}
 		}
 		srv.away.Store(false)
 		srv.one = 0
-		r.Step(t.Context())
+		r.Step()
 		full := remaining(srv.server, l, "unused")
 		if used := full - remaining(srv.server, l, "k"); used < min(full, admitted) {
 			t.Errorf("the server has %d hits of %d that were admitted: %+v", used, admitted, l.Spec)

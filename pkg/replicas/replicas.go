@@ -1,4 +1,5 @@
-package standin
+// Package replicas counts the processes that decide the same limits.
+package replicas
 
 import (
 	"context"
@@ -30,27 +31,32 @@ type Replicas struct {
 	count  atomic.Int64
 }
 
-// NewReplicas returns n replicas until DNS knows addresses of the name. With an
+// New returns n replicas until DNS knows addresses of the name. With an
 // empty name it stays at n.
-func NewReplicas(n int, name string, log *slog.Logger) *Replicas {
-	return NewReplicasOf(n, name, net.DefaultResolver.LookupNetIP, log)
+func New(n int, name string, log *slog.Logger) *Replicas {
+	return NewWith(n, name, net.DefaultResolver.LookupNetIP, log)
 }
 
-// NewReplicasOf is NewReplicas with a LookUp of the caller's.
-func NewReplicasOf(n int, name string, lookUp LookUp, log *slog.Logger) *Replicas {
+// NewWith is New with a LookUp of the caller's.
+func NewWith(n int, name string, lookUp LookUp, log *slog.Logger) *Replicas {
 	r := &Replicas{name: name, lookUp: lookUp, log: log}
 	r.count.Store(int64(max(n, 1)))
 	return r
 }
 
-// Count is the number of replicas, at least 1.
-func (r *Replicas) Count() int { return int(r.count.Load()) }
+// Count is the number of replicas, at least 1. Of a nil Replicas it is 1.
+func (r *Replicas) Count() int {
+	if r == nil {
+		return 1
+	}
+	return int(r.count.Load())
+}
 
 // Run looks the name up at once and then every 10 s, until ctx ends. When a
 // look-up fails or finds no address, Count stays as it is, and the first of a row
 // of such look-ups is logged.
 func (r *Replicas) Run(ctx context.Context) error {
-	if r.name == "" {
+	if r == nil || r.name == "" {
 		return nil
 	}
 	tick := time.NewTicker(lookUpEvery)

@@ -1,4 +1,4 @@
-package standin_test
+package near_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/service/standin"
+	"example.org/rls/pkg/backends/near"
 )
 
 // pass has the fake clock of the synctest bubble go on. It returns when every goroutine
@@ -29,15 +29,11 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newServer(t)
 		var log bytes.Buffer
-		r := newReplica(t, srv, 2)
+		r := &replica{t: t}
 		var err error
-		r.Standin, err = standin.New(standin.Options{Store: srv, Log: slog.New(slog.NewTextHandler(&log, nil))})
-		if err != nil {
+		if r.Store, err = near.New(srv, near.Options{Timeout: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- r.Run(ctx) }()
 		l := limit(t, algorithms.Spec{Requests: 20})
 		r.hits(l, "a", 10)
 		srv.away.Store(true)
@@ -66,8 +62,7 @@ func TestRun(t *testing.T) {
 		if got := log.String(); strings.Count(got, "\n") != 2 {
 			t.Errorf("the log of 100 lost calls in 100 s says\n%s", got)
 		}
-		cancel()
-		if err := <-done; err != nil {
+		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -84,7 +79,7 @@ func TestChargeIsBounded(t *testing.T) {
 			r.hits(l, "k", 15)
 			srv.away.Store(false)
 			other.hits(l, "k", 12) // before r is told
-			r.Step(t.Context())
+			r.Step()
 			if got := remaining(srv, l, "k"); got != 0 {
 				t.Errorf("%d remain, want 0", got)
 			}
@@ -96,7 +91,7 @@ func TestChargeIsBounded(t *testing.T) {
 				t.Errorf("the cell has %+v, above %+v", v, op.Max)
 			}
 			asked := srv.batches.Load()
-			r.Step(t.Context())
+			r.Step()
 			if srv.batches.Load() != asked {
 				t.Error("what has no room is tried again")
 			}
@@ -115,7 +110,7 @@ func TestEndedWindow(t *testing.T) {
 			r.hits(l, "k", 5)
 			srv.pass(2*time.Minute + 2*time.Second)
 			srv.away.Store(false)
-			r.Step(t.Context())
+			r.Step()
 			if got := remaining(srv, l, "k"); got != 20 {
 				t.Errorf("%d remain, want 20", got)
 			}
@@ -134,7 +129,7 @@ func TestPreviousWindow(t *testing.T) {
 	r.hits(l, "k", 16)
 	srv.pass(75 * time.Second)
 	srv.away.Store(false)
-	r.Step(t.Context())
+	r.Step()
 	if got := remaining(srv, l, "k"); got != 20-12 {
 		t.Errorf("%d remain, want 8: three quarters of 16 hits count", got)
 	}
@@ -155,7 +150,7 @@ func TestRefundsLowerTheCharge(t *testing.T) {
 			}
 			r.ask(l, "k", algorithms.Charge{Cost: 5, Refund: true})
 			srv.away.Store(false)
-			r.Step(t.Context())
+			r.Step()
 			if got := remaining(srv, l, "k"); got != 13 {
 				t.Errorf("%d remain, want 13: 4 and 3 hits were charged", got)
 			}
@@ -163,7 +158,7 @@ func TestRefundsLowerTheCharge(t *testing.T) {
 			r.hits(l, "k", 1)
 			r.ask(l, "k", algorithms.Charge{Cost: 20, Refund: true})
 			srv.away.Store(false)
-			r.Step(t.Context())
+			r.Step()
 			if got := remaining(srv, l, "k"); got != 13 {
 				t.Errorf("%d remain, want 13 as before", got)
 			}
@@ -182,12 +177,12 @@ func TestGentleReturn(t *testing.T) {
 		r.hits(l, fmt.Sprint(i), 3)
 	}
 	asked := srv.batches.Load()
-	r.Step(t.Context())
+	r.Step()
 	if n := srv.batches.Load() - asked; n != 1 {
 		t.Errorf("%d calls to a server that is away, want 1", n)
 	}
 	srv.away.Store(false)
-	r.Step(t.Context())
+	r.Step()
 	if most := srv.most.Load(); most != 64 {
 		t.Errorf("up to %d operations in a batch, want 64", most)
 	}
@@ -215,18 +210,14 @@ func (h half) Apply(ctx context.Context, b *backends.Batch) (err error) {
 // lose nothing.
 func TestPartialReturn(t *testing.T) {
 	srv := newServer(t)
-	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20})
-	var err error
-	if r.Standin, err = standin.New(standin.Options{Store: half{srv}}); err != nil {
-		t.Fatal(err)
-	}
+	r, l := newReplica(t, half{srv}, 1), limit(t, algorithms.Spec{Requests: 20})
 	srv.away.Store(true)
 	for i := range 100 {
 		r.hits(l, fmt.Sprintf("odd%d", i), 3)
 		r.hits(l, fmt.Sprintf("even%d", i), 3)
 	}
 	srv.away.Store(false)
-	r.Step(t.Context())
+	r.Step()
 	if got := remaining(srv, l, "even99"); got != 17 {
 		t.Errorf("%d remain of a key whose server is back, want 17", got)
 	}
@@ -236,15 +227,11 @@ func TestPartialReturn(t *testing.T) {
 	}
 }
 
-// TestSmallMemory: a Standin that is full forgets cells, full ones last, and
+// TestSmallMemory: a memory that is full forgets cells, full ones last, and
 // still decides.
 func TestSmallMemory(t *testing.T) {
 	srv := newServer(t)
-	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20})
-	var err error
-	if r.Standin, err = standin.New(standin.Options{Store: srv, MaxKeys: 100}); err != nil {
-		t.Fatal(err)
-	}
+	r, l := newReplicaWith(t, srv, 1, near.Options{Cells: 256}), limit(t, algorithms.Spec{Requests: 20})
 	r.hits(l, "full", 21)
 	for i := range 10_000 {
 		r.hits(l, fmt.Sprint(i), 1)
@@ -253,28 +240,41 @@ func TestSmallMemory(t *testing.T) {
 	if got := r.hits(l, "full", 20); got != 0 {
 		t.Errorf("admitted %d hits of a full key, want 0", got)
 	}
-	for i := range 1_000 {
+	for i := range 3_000 {
 		if got := r.hits(l, fmt.Sprint("more", i), 21); got != 20 {
 			t.Fatalf("admitted %d, want 20", got)
 		}
 	}
 	srv.away.Store(false)
 	for range 3 {
-		r.Step(t.Context())
+		r.Step()
 	}
 	charged := 0
-	for i := range 1_000 {
+	for i := range 3_000 {
 		if remaining(srv, l, fmt.Sprint("more", i)) == 0 {
 			charged++
 		}
 	}
-	if charged < 90 || charged > 100 {
-		t.Errorf("%d keys were charged, want those that 100 places hold", charged)
+	if charged < 200 || charged > 256 {
+		t.Errorf("%d keys were charged, want those of 256 cells", charged)
 	}
 }
 
-// TestBytesOfKeys: remembered keys take 200 bytes, and twice as many once they were
-// decided here.
+// used is a server without memory in which each cell has one hit.
+type used struct{ *server }
+
+func (u used) Apply(_ context.Context, b *backends.Batch) error {
+	if u.away.Load() {
+		return b.Fail(backends.ErrUnavailable)
+	}
+	for i := range b.Ops {
+		b.Replies[i] = backends.Reply{Now: b.Ops[i].Now, Admitted: 1, Value: backends.Amount{Whole: 1}, Until: start + minute}
+	}
+	return nil
+}
+
+// TestBytesOfKeys: remembered keys take 200 bytes, and 400 more once they were decided
+// here.
 func TestBytesOfKeys(t *testing.T) {
 	const keys = 30_000
 	heap := func() uint64 {
@@ -284,23 +284,23 @@ func TestBytesOfKeys(t *testing.T) {
 		return m.HeapAlloc
 	}
 	srv := newServer(t)
-	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20, Strategy: algorithms.SlidingWindow})
-	ops, replies := make([]backends.Op, 1), make([]backends.Reply, 1)
+	r, l := newReplica(t, used{srv}, 1), limit(t, algorithms.Spec{Requests: 20, Strategy: algorithms.SlidingWindow})
+	var b *backends.Batch
 	each := func(do func()) (bytes uint64) {
 		before := heap()
 		for i := range keys {
-			l.Plan(&ops[0], algorithms.Identity{ID: fmt.Appendf(nil, "domain|user_%d", i)}, algorithms.Charge{Now: start, Cost: 1})
+			b = batchOf(l, fmt.Sprintf("domain|user_%d", i), algorithms.Charge{Now: start, Cost: 1})
 			do()
 		}
 		return (heap() - before) / keys
 	}
 	if bytes := each(func() {
-		replies[0] = backends.Reply{Now: start, Admitted: 1, Value: backends.Amount{Whole: 1}, Until: start + minute}
-		r.Remember(l, &ops[0], &replies[0])
+		_ = r.Apply(t.Context(), b)
 	}); bytes > 220 {
 		t.Errorf("%d bytes a key", bytes)
 	}
-	if bytes := each(func() { r.Decide(l, &ops[0]) }); bytes > 240 {
+	srv.away.Store(true)
+	if bytes := each(func() { _ = r.Apply(t.Context(), b) }); bytes > 440 {
 		t.Errorf("%d bytes more once it was decided", bytes)
 	}
 	runtime.KeepAlive(r)
@@ -336,7 +336,7 @@ func TestLongKeys(t *testing.T) {
 			t.Errorf("%d bytes: admitted %d, want 5", bytes, got)
 		}
 		srv.away.Store(false)
-		r.Step(t.Context())
+		r.Step()
 		want := 5
 		if bytes > 1024 {
 			want = 10
@@ -365,24 +365,20 @@ func (k keyless) Apply(ctx context.Context, b *backends.Batch) error {
 // TestLongKeyInAnothersPlace is not charged in place of the key that was evicted.
 func TestLongKeyInAnothersPlace(t *testing.T) {
 	srv := newServer(t)
-	r, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20})
-	var err error
-	if r.Standin, err = standin.New(standin.Options{Store: keyless{srv, t}, MaxKeys: 1}); err != nil {
-		t.Fatal(err)
-	}
+	r, l := newReplicaWith(t, keyless{srv, t}, 1, near.Options{Cells: 1}), limit(t, algorithms.Spec{Requests: 20})
 	srv.away.Store(true)
 	r.hits(l, "short", 5)
 	r.hits(l, strings.Repeat("k", 2000), 5)
 	srv.away.Store(false)
-	r.Step(t.Context())
+	r.Step()
 }
 
 func TestOptions(t *testing.T) {
-	for want, o := range map[string]standin.Options{
-		"Store":   {},
-		"MaxKeys": {Store: newServer(t), MaxKeys: -1},
+	for want, o := range map[string]near.Options{
+		"timeout": {},
+		"cells":   {Timeout: time.Second, Cells: -1},
 	} {
-		if _, err := standin.New(o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := near.New(newServer(t), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want an error about %s", err, want)
 		}
 	}
@@ -396,13 +392,12 @@ func TestHitThatComesLate(t *testing.T) {
 	srv.away.Store(true)
 	passed := 0
 	for range 4 {
-		var op backends.Op
-		l.Plan(&op, algorithms.Identity{ID: []byte("k")}, algorithms.Charge{Now: 59_900_000, Cost: 1})
-		if r.Decide(l, &op).Allowed {
+		b := batchOf(l, "k", algorithms.Charge{Now: 59_900_000, Cost: 1})
+		if _ = r.Apply(t.Context(), b); l.Judge(&b.Ops[0], &b.Replies[0]).Allowed {
 			passed++
 		}
 		srv.clock.Store(60_100_000)
-		r.Step(t.Context())
+		r.Step()
 	}
 	if passed != 2 {
 		t.Errorf("%d hits pass in one window, want 2", passed)

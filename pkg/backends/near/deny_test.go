@@ -1,4 +1,4 @@
-package denycache_test
+package near_test
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/backendtest"
-	"example.org/rls/pkg/backends/denycache"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
 )
 
 // counting is a memory store that counts the operations it is asked.
@@ -38,22 +38,29 @@ const epoch = int64(1_800_057_600_000_000)
 type rig struct {
 	t     *testing.T
 	next  *counting
-	store *denycache.Store
+	store *near.Store
 	now   int64
 }
 
-func start(t *testing.T) *rig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	m, err := memory.New(memory.Options{MaxKeys: 100_000})
+	r := &rig{t: t, now: epoch}
+	m, err := memory.New(memory.Options{MaxKeys: 100_000, Now: func() int64 { return r.now }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := &counting{Store: m}
-	s, err := denycache.New(next, 1<<20)
+	r.next = &counting{Store: m}
+	r.store = newDenying(t, r.next)
+	return r
+}
+
+func newDenying(t *testing.T, next backends.Store) *near.Store {
+	t.Helper()
+	s, err := near.New(next, near.Options{Timeout: time.Second, Deny: true, Go: func(func()) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t, next, s, epoch}
+	return s
 }
 
 // charge decides one charge and says whether the store was asked.
@@ -91,8 +98,14 @@ var (
 )
 
 // TestConformance: replies from memory are the replies that the store would give.
-func TestConformance(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backends.Store { return start(t).store },
+func TestConformanceOfDenials(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backends.Store {
+		m, err := memory.New(memory.Options{MaxKeys: 100_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newDenying(t, m)
+	},
 		backendtest.Exceptions{"fixed window: a denied hit counts": "a denial from memory is not charged"})
 }
 
@@ -107,7 +120,7 @@ func TestFullCellsAreDeniedFromMemory(t *testing.T) {
 		{"token bucket", bucket, one},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := start(t)
+			r := newRig(t)
 			r.want(c.spec, c.charge, true, true)
 			r.want(c.spec, c.charge, true, true)
 			r.want(c.spec, c.charge, false, true) // and from now on it is known
@@ -124,7 +137,7 @@ func TestFullCellsAreDeniedFromMemory(t *testing.T) {
 
 func TestARaisedLimitIsDecidedAnew(t *testing.T) {
 	for _, spec := range []algorithms.Spec{fixed, bucket} {
-		r := start(t)
+		r := newRig(t)
 		for range 4 {
 			r.charge(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true})
 		}
@@ -134,7 +147,7 @@ func TestARaisedLimitIsDecidedAnew(t *testing.T) {
 		}
 		r.want(spec, algorithms.Charge{Cost: 1, AdmittedOnly: true}, true, true)
 	}
-	r := start(t)
+	r := newRig(t)
 	for range 4 {
 		r.charge(fixed, one)
 	}
@@ -144,7 +157,7 @@ func TestARaisedLimitIsDecidedAnew(t *testing.T) {
 }
 
 func TestARefundIsNoticed(t *testing.T) {
-	r := start(t)
+	r := newRig(t)
 	for range 4 {
 		r.charge(bucket, one)
 	}
@@ -153,7 +166,7 @@ func TestARefundIsNoticed(t *testing.T) {
 }
 
 func TestSmallerCostsAndChecksAreAsked(t *testing.T) {
-	r := start(t)
+	r := newRig(t)
 	admitted := algorithms.Charge{Cost: 5, AdmittedOnly: true}
 	r.want(fixed, admitted, false, true)
 	r.want(fixed, admitted, false, false)
@@ -162,7 +175,7 @@ func TestSmallerCostsAndChecksAreAsked(t *testing.T) {
 }
 
 func TestEndedCellsAreForgotten(t *testing.T) {
-	r := start(t)
+	r := newRig(t)
 	r.now += 24*3600*1_000_000 - 500_000 // half a second before the window ends
 	for range 4 {
 		r.charge(fixed, one)
@@ -176,7 +189,7 @@ func TestEndedCellsAreForgotten(t *testing.T) {
 // the cells.
 func (r *rig) besideFull(ids ...string) backends.Batch {
 	r.t.Helper()
-	for range 3 {
+	for range 3 { // the third fills the memory
 		r.charge(fixed, one)
 	}
 	l, err := algorithms.New(fixed)
@@ -193,7 +206,7 @@ func (r *rig) besideFull(ids ...string) backends.Batch {
 // TestMixedBatch: the operations on remembered cells are answered from memory,
 // and only the other operations of the batch go to the store.
 func TestMixedBatch(t *testing.T) {
-	r := start(t)
+	r := newRig(t)
 	b := r.besideFull("d|other", "d|k", "d|third")
 	before := r.next.ops.Load()
 	if err := r.store.Apply(context.Background(), &b); err != nil {
@@ -225,7 +238,7 @@ func TestSize(t *testing.T) {
 	}
 	for _, length := range []int{10, 63, 64, 500} {
 		before := heap()
-		s, err := denycache.New(denying{}, size)
+		s, err := near.New(denying{}, near.Options{Timeout: time.Second, Deny: true, Cells: size / 320, Go: func(func()) {}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,8 +256,8 @@ func TestSize(t *testing.T) {
 }
 
 // TestLongKeys: long keys are remembered, and told apart by their last byte.
-func TestLongKeys(t *testing.T) {
-	r := start(t)
+func TestLongKeysAreDenied(t *testing.T) {
+	r := newRig(t)
 	l, err := algorithms.New(algorithms.Spec{Window: 24 * 3600e9}) // nothing passes
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +290,7 @@ func TestAClockThatGoesBackLocksNothing(t *testing.T) {
 	} {
 		for _, back := range []int64{30, 3600} {
 			t.Run(fmt.Sprintf("%v, %d s", spec.Strategy, back), func(t *testing.T) {
-				r := start(t)
+				r := newRig(t)
 				for range 4 {
 					r.charge(spec, denied)
 				}
@@ -297,7 +310,7 @@ func TestAClockThatGoesBackLocksNothing(t *testing.T) {
 func TestACellFromAheadIsAskedFor(t *testing.T) {
 	spec := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 2, Window: 60e9}
 	two := algorithms.Charge{Cost: 2}
-	r := start(t)
+	r := newRig(t)
 	r.charge(spec, one)
 	r.want(spec, two, false, true)
 	r.want(spec, two, false, false)
@@ -309,7 +322,7 @@ func TestACellFromAheadIsAskedFor(t *testing.T) {
 func TestARaisedBucketIsDecidedAnew(t *testing.T) {
 	slow := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: 24 * 3600e9}
 	fast := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10_000, Window: 24 * 3600e9, Burst: 10}
-	r := start(t)
+	r := newRig(t)
 	for range 11 {
 		r.charge(slow, one)
 	}
@@ -318,24 +331,39 @@ func TestARaisedBucketIsDecidedAnew(t *testing.T) {
 	r.want(slow, one, false, false)
 }
 
-// TestGroupsAreAsked: a group with a full cell goes to the store. The replies say
-// how full the other cells of the group are, and the store does not charge them.
-func TestGroupsAreAsked(t *testing.T) {
-	r := start(t)
-	b := r.besideFull("d|k", "d|other", "d|k")
-	b.Ops[0].Group, b.Ops[1].Group = 1, 1
-	if err := r.store.Apply(context.Background(), &b); err != nil {
-		t.Fatal(err)
-	}
-	if b.Replies[0].Recalled || b.Replies[0].Value.Whole != 4 || b.Replies[1].Value.Whole != 0 || b.Replies[2].Value.Whole != 5 {
-		t.Fatalf("got %+v", b.Replies)
+// TestARefusedGroupIsNotCharged: a group or an all-or-nothing batch with a full cell is
+// refused without a charge. Its other cells are read, so the replies say how full they
+// are, and nothing is forgotten.
+func TestARefusedGroupIsNotCharged(t *testing.T) {
+	for name, c := range map[string]struct {
+		tie     func(*backends.Batch)
+		charged int64 // hits of the third operation
+	}{
+		"group":          {func(b *backends.Batch) { b.Ops[0].Group, b.Ops[1].Group = 1, 1 }, 1},
+		"all or nothing": {func(b *backends.Batch) { b.AllOrNothing = true }, 0},
+	} {
+		r := newRig(t)
+		b := r.besideFull("d|k", "d|other", "d|third")
+		c.tie(&b)
+		for i := range int64(2) {
+			before := r.next.ops.Load()
+			if err := r.store.Apply(context.Background(), &b); err != nil {
+				t.Fatal(err)
+			}
+			if asked := r.next.ops.Load() - before; asked != 2 || !b.Replies[0].Recalled || b.Replies[0].Value.Whole != 3 || b.Refused != b.AllOrNothing {
+				t.Errorf("%s: %d operations, %+v", name, asked, b.Replies)
+			}
+			if got, last := b.Replies[1], b.Replies[2]; got.Admitted != 1 || got.Value.Whole != 0 || last.Admitted != 1 || last.Value.Whole != (i+1)*c.charged {
+				t.Errorf("%s: %+v", name, b.Replies)
+			}
+		}
 	}
 }
 
 // TestPartOfABatchFails: when one server does not answer, the replies from memory
 // and from the other servers stay valid.
 func TestPartOfABatchFails(t *testing.T) {
-	r := start(t)
+	r := newRig(t)
 	for range 3 {
 		r.charge(fixed, one)
 	}
@@ -377,7 +405,7 @@ func (r *rig) steer(spec algorithms.Spec, hits int64) {
 func TestAResetOrGrantForgetsTheCell(t *testing.T) {
 	spec := algorithms.Spec{Requests: 1, Window: time.Minute}
 	for _, hits := range []int64{0, 1} {
-		r := start(t)
+		r := newRig(t)
 		one := algorithms.Charge{Cost: 1}
 		r.charge(spec, one)
 		r.charge(spec, one)
@@ -393,7 +421,7 @@ func TestAResetOrGrantForgetsTheCell(t *testing.T) {
 
 // TestADenialFromBeforeAResetIsNotRemembered: its reply may come after the reset's.
 func TestADenialFromBeforeAResetIsNotRemembered(t *testing.T) {
-	r := start(t)
+	r := newRig(t)
 	spec, one := algorithms.Spec{Requests: 1, Window: time.Minute}, algorithms.Charge{Cost: 1}
 	r.charge(spec, one)
 	r.next.after = func() {
@@ -411,7 +439,7 @@ func TestADenialFromBeforeAResetIsNotRemembered(t *testing.T) {
 // TestADeniedKeyCostsOneOperationASecond, so that resets through other processes take
 // effect.
 func TestADeniedKeyCostsOneOperationASecond(t *testing.T) {
-	r := start(t)
+	r := newRig(t)
 	spec, one := algorithms.Spec{Requests: 1, Window: time.Hour}, algorithms.Charge{Cost: 1}
 	r.charge(spec, one)
 	before := r.next.ops.Load()

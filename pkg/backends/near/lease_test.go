@@ -1,4 +1,4 @@
-package lease_test
+package near_test
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/lease"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
 )
 
 // perMinute is a limit of 10,000 a minute, of which a process may hold 500.
@@ -37,7 +37,7 @@ func (w *world) warm(p *process) {
 		}
 	}
 	w.settle(0)
-	if p.Stats().Held == 0 {
+	if p.Leases().Held == 0 {
 		w.t.Fatal("a hot key has no lease")
 	}
 }
@@ -67,7 +67,7 @@ func TestAColdKeyCostsOneOperationPerHit(t *testing.T) {
 		w.settle(40 * ms) // 25 a second
 		w.ask(w.processes[0], 1, false)
 	}
-	if stats := w.processes[0].Stats(); w.store.ops != 100 || stats.Leased > 0 {
+	if stats := w.processes[0].Leases(); w.store.ops != 100 || stats.Leased > 0 {
 		t.Errorf("%d operations for 100 hits, %+v", w.store.ops, stats)
 	}
 }
@@ -81,7 +81,7 @@ func TestManyColdKeysTakeNoMemory(t *testing.T) {
 		w.limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte{byte(i), byte(i >> 8), 'x'}}, algorithms.Charge{Now: w.now, Cost: 1})
 		_ = w.processes[0].Apply(t.Context(), &b)
 	}
-	if keys := w.processes[0].Stats().Keys; keys != 0 {
+	if keys := w.processes[0].Leases().Keys; keys != 0 {
 		t.Errorf("%d of 20000 keys with one hit each are hot", keys)
 	}
 }
@@ -97,7 +97,7 @@ func TestAHotKeyCostsFewOperations(t *testing.T) {
 	if w.store.ops > 500 {
 		t.Errorf("%d operations for 50,000 hits", w.store.ops)
 	}
-	stats := w.processes[0].Stats()
+	stats := w.processes[0].Leases()
 	if got := w.cell(); got != w.passed()+int64(stats.Held) {
 		t.Errorf("the cell has %d hits: want %d that passed and %d held", got, w.passed(), stats.Held)
 	}
@@ -117,7 +117,7 @@ func TestUnusedHitsComeBack(t *testing.T) {
 			p := w.processes[0]
 			w.warm(p)
 			w.settle(251 * ms)
-			if held := p.Stats().Held; held != 0 {
+			if held := p.Leases().Held; held != 0 {
 				t.Errorf("%d hits are held after a ttl", held)
 			}
 			want := w.passed()
@@ -131,7 +131,7 @@ func TestUnusedHitsComeBack(t *testing.T) {
 			for range 40 {
 				w.settle(100 * ms)
 			}
-			if keys := p.Stats().Keys; keys != 0 {
+			if keys := p.Leases().Keys; keys != 0 {
 				t.Errorf("an idle key stays in memory")
 			}
 		})
@@ -144,7 +144,7 @@ func TestALeaseEndsWithItsWindow(t *testing.T) {
 	p := w.processes[0]
 	w.now = start + 60*second - 201*ms
 	w.warm(p)
-	held := p.Stats().Held
+	held := p.Leases().Held
 	w.now = start + 60*second
 	w.admitted = nil
 	for range 12_000 {
@@ -168,7 +168,7 @@ func TestALeaseOfABucketIsNotHoarded(t *testing.T) {
 		w.settle(20 * ms) // 50 a second: the bucket is always full
 		w.ask(p, 1, false)
 	}
-	if p.Stats().Held == 0 {
+	if p.Leases().Held == 0 {
 		t.Fatal("no lease")
 	}
 	w.now += 240 * ms // no sweep
@@ -187,7 +187,7 @@ func TestTheStoreDies(t *testing.T) {
 	w := newWorld(t, 1, 1, perMinute)
 	p := w.processes[0]
 	w.warm(p)
-	before, held := w.passed(), int64(p.Stats().Held)
+	before, held := w.passed(), int64(p.Leases().Held)
 	w.store.down = true
 	for range 40 {
 		w.settle(100 * ms)
@@ -212,7 +212,7 @@ func TestTheStoreDies(t *testing.T) {
 	if w.settle(300 * ms); w.cell() < w.passed() {
 		t.Errorf("the cell has %d hits, and %d have passed", w.cell(), w.passed())
 	}
-	if p.Stats().Leased < 1000 {
+	if p.Leases().Leased < 1000 {
 		t.Error("the key is not leased again")
 	}
 }
@@ -246,9 +246,9 @@ func TestReplies(t *testing.T) {
 	if d, r := w.ask(p, 0, false); !d.Allowed || d.Remaining != 10_000-w.passed() || !r.Leased {
 		t.Errorf("a check: %+v, from the lease: %v", d, r.Leased)
 	}
-	held := p.Stats().Held
-	if d, r := w.ask(p, 3, true); !r.Leased || d.Remaining != 10_000-w.passed() || p.Stats().Held != held+3 {
-		t.Errorf("a refund: %+v, from the lease: %v, held %d after %d", d, r.Leased, p.Stats().Held, held)
+	held := p.Leases().Held
+	if d, r := w.ask(p, 3, true); !r.Leased || d.Remaining != 10_000-w.passed() || p.Leases().Held != held+3 {
+		t.Errorf("a refund: %+v, from the lease: %v, held %d after %d", d, r.Leased, p.Leases().Held, held)
 	}
 	if w.store.ops != calls {
 		t.Errorf("%d operations", w.store.ops-calls)
@@ -271,7 +271,7 @@ func TestACostAboveTheLease(t *testing.T) {
 	}
 	w.settle(0)
 	if d, r := w.ask(p, rest, false); !d.Allowed || d.Remaining != 0 {
-		t.Errorf("%+v %v, held %d", d, r.Err, p.Stats().Held)
+		t.Errorf("%+v %v, held %d", d, r.Err, p.Leases().Held)
 	}
 }
 
@@ -335,7 +335,7 @@ func TestALimitThatIsLowered(t *testing.T) {
 	if d, _ := w.ask(p, 1, false); d.Allowed {
 		t.Error("a hit above the lowered limit passed")
 	}
-	w.settle(0)
+	w.settle(251 * ms)               // the held hits belong to the old limit for a ttl
 	if got := w.cell(); got != 100 { // remaining 0
 		t.Errorf("used %d", got)
 	}
@@ -373,7 +373,7 @@ func TestNobodyStarves(t *testing.T) {
 	w := newWorld(t, 1, 2, perMinute)
 	holder, other := w.processes[0], w.processes[1]
 	w.warm(holder)
-	held := int64(holder.Stats().Held)
+	held := int64(holder.Leases().Held)
 	for range 12_000 {
 		w.ask(other, 1, false)
 	}
@@ -406,7 +406,7 @@ func TestStranded(t *testing.T) {
 	}
 	used := uint64(0)
 	for _, p := range w.processes {
-		used += p.Stats().Used
+		used += p.Leases().Used
 	}
 	if used < 5000 {
 		t.Errorf("only %d hits came from leases", used)
@@ -422,7 +422,7 @@ func TestCloseWaitsForAFrozenStoreTwiceItsTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &frozen{Store: inner}
-		s, err := lease.New(f, lease.Options{Timeout: time.Second})
+		s, err := near.New(f, near.Options{Timeout: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,7 +434,7 @@ func TestCloseWaitsForAFrozenStoreTwiceItsTimeout(t *testing.T) {
 			}
 			<-time.After(10 * time.Millisecond) // of the bubble's fake clock
 		}
-		if held := s.Stats().Held; held < 400 {
+		if held := s.Leases().Held; held < 400 {
 			t.Fatalf("only %d hits are held", held)
 		}
 		f.frozen.Store(true)

@@ -1,0 +1,58 @@
+package backends
+
+// At is the operation at another time: it does to its cell at now what o does at o.Now.
+// A cell that belongs to a window of the clock takes no operation after the window, so
+// there At stops at the window's last microsecond.
+func (o Op) At(now int64) Op {
+	by := now - o.Now
+	switch {
+	case o.Kind == Meter:
+		for _, v := range []*Amount{&o.Max, &o.Furthest} {
+			if *v != NoMax {
+				v.Whole += by
+			}
+		}
+	case o.Kind == List, o.Span != Fixed:
+		o.Until += by
+	default:
+		end := o.Until
+		if o.Prev != "" {
+			end -= o.Window
+		}
+		now = min(now, end-1)
+		if o.Prev != "" {
+			unit := o.Window / o.WeightDen
+			o.WeightNum = min((end-now+unit-1)/unit, o.WeightDen)
+		}
+	}
+	o.Now = now
+	return o
+}
+
+// Alone is the step of one of n processes, each of which decides o on its own copy of
+// the cell: each hit counts n times, as if every process had admitted it. So a process
+// admits what remained in the cell when it was copied ÷ n, rounded up, and a meter
+// refills for it at 1/n of the rate. n is 1 to 10,000.
+func (o Op) Alone(n int64) Op {
+	if n == 1 || o.Max == NoMax {
+		return o
+	}
+	extra := o.Unit.Times(n-1, o.Den)
+	if full := o.Furthest.Whole - o.Now + extra.Whole; o.Kind == Meter && o.By.Whole > full/n+1 {
+		o.By = Amount{Whole: full + 1}.Add(o.Unit, o.Den) // never fits either
+	} else {
+		o.By = o.By.Times(n, o.Den)
+	}
+	o.Max = o.Max.Add(extra, o.Den)
+	o.Furthest = o.Furthest.Add(extra, o.Den)
+	return o
+}
+
+// CellOf is the Counter or the Meter that r, the reply to op, describes.
+func CellOf(op *Op, r *Reply) Cell {
+	c := Cell{Value: r.Value, Until: r.Until}
+	if op.Kind == Meter && r.Value.Whole < r.Now { // credit
+		c.Value.Whole -= r.Now
+	}
+	return c
+}
