@@ -1,4 +1,5 @@
-// Package collector sets how much garbage the process may hold.
+// Package collector sets how much garbage the process may hold; see
+// docs/adr/0015-garbage-collector.md.
 package collector
 
 import (

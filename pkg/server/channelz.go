@@ -2,7 +2,8 @@ package server
 
 import _ "unsafe" // for go:linkname
 
-// turnChannelzOff is the only way to stop grpc-go from counting for channelz.
+// turnChannelzOff is the only way to stop grpc-go from counting for channelz; see
+// docs/adr/0016-channelz.md.
 //
 //go:linkname turnChannelzOff google.golang.org/grpc/internal.ChannelzTurnOffForTesting
 var turnChannelzOff func()

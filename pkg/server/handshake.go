@@ -49,7 +49,7 @@ func newHandshakes(l net.Listener) *handshakes {
 // handshakes are done: thousands of these are then ready at once, and as the
 // scheduler of Go is a queue, calls on other connections wait behind them for
 // half a second. Connections that are not accepted yet wait in the system's
-// backlog, where they hold up nobody.
+// backlog, where they delay no call.
 func (h *handshakes) Accept() (net.Conn, error) {
 	runtime.Gosched()
 	conn, err := h.Listener.Accept()

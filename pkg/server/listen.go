@@ -80,14 +80,14 @@ func listenUnix(config net.ListenConfig, path string) (net.Listener, error) {
 		return nil, err
 	}
 	l, err := config.Listen(context.Background(), "unix", path)
-	const most = len(syscall.RawSockaddrUnix{}.Path) - 1 // bytes; a zero byte ends the path
-	if errors.Is(err, syscall.EINVAL) && len(path) > most {
-		return nil, fmt.Errorf("listen unix %s: path of %d bytes, want at most %d", path, len(path), most)
+	const max = len(syscall.RawSockaddrUnix{}.Path) - 1 // bytes; a zero byte ends the path
+	if errors.Is(err, syscall.EINVAL) && len(path) > max {
+		return nil, fmt.Errorf("listen unix %s: path of %d bytes, want at most %d", path, len(path), max)
 	}
 	return l, err
 }
 
-// removeDeadSocket removes a socket on which nobody listens: a process that was
+// removeDeadSocket removes a socket on which no process listens: a process that was
 // killed left it behind. It leaves alone everything else at the path.
 func removeDeadSocket(path string) error {
 	info, err := os.Lstat(path)

@@ -141,7 +141,7 @@ func (s *Server) opened(name string, l net.Listener) error {
 }
 
 // Addr is where the listener of that name listens ("gRPC", or an [HTTP.Name]);
-// nil when there is none.
+// nil if there is no such listener.
 func (s *Server) Addr(name string) net.Addr { return s.addrs[name] }
 
 // Run answers until ctx ends. Then it makes [Health] NOT_SERVING, goes on

@@ -137,7 +137,7 @@ func (b *Breaker) probes() bool {
 	if b.circuit.TryAcquirePermit() {
 		return true
 	}
-	b.circuit.Open() // nobody has told the outcome of the last probe
+	b.circuit.Open() // the last probe was never Done
 	return b.circuit.TryAcquirePermit()
 }
 

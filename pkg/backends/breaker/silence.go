@@ -49,7 +49,7 @@ func (s *silence) init(address string, slow time.Duration) {
 type Call struct {
 	b     *Breaker // nil: no server is known
 	Probe bool     // the server is away, and the call tries it
-	joins bool     // somebody else makes the call
+	joins bool     // another caller makes the call
 }
 
 // Join asks to wait for the call of another caller, to a server that may be nil. If it
@@ -121,7 +121,7 @@ func (b *Breaker) crowded() error {
 // waiting is the number of calls and callers that wait for the server.
 func (b *Breaker) waiting() int64 { return b.inFlight.Load() + b.callers.Load() }
 
-// listen begins to listen, unless somebody listens.
+// listen starts the ticks, unless they run.
 func (b *Breaker) listen() {
 	if s := &b.silence; !s.listening.Load() && s.listening.CompareAndSwap(false, true) {
 		s.before, s.passed = s.ended.Load(), 0
@@ -129,7 +129,7 @@ func (b *Breaker) listen() {
 	}
 }
 
-// heed is called at each tick while somebody listens.
+// heed is called at each tick.
 func (b *Breaker) heed() {
 	runtime.Gosched()
 	s := &b.silence
@@ -155,7 +155,7 @@ func (b *Breaker) heed() {
 	}
 }
 
-// heard notes that the server has answered a call that took so long.
+// heard notes that the server has answered a call after the time took.
 func (s *silence) heard(took time.Duration) {
 	usual := s.usual.Load()
 	s.usual.Store(usual + (int64(took)-usual)/8) // one of two at the same time may be lost

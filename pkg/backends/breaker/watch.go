@@ -4,7 +4,7 @@
 // A [Breaker] stands before each server of a store. It promises:
 //
 //   - A call to a server that fails is refused at once, until a probe succeeds.
-//     The breaker opens when a share of the calls of the last second has failed or
+//     The breaker opens when a given part of the calls of the last second has failed or
 //     was slow, when nothing but failures came for 100 ms, and at the first
 //     failure of a server that has never answered.
 //   - While it is open, one call at a time probes the server, after a pause that
@@ -12,7 +12,7 @@
 //   - At most a given number of calls are under way to the server; more are refused
 //     at once.
 //   - While a server that is not away is silent, at most 50 calls and callers wait for
-//     it; others are refused at once, and those that wait already are told to give up. A
+//     it; others are refused at once, and callers that wait already give up. A
 //     server is silent when more wait and no call has ended for half of the time
 //     that makes a call slow, or twice the usual duration of a call if that is longer.
 //   - The log has one line when a server goes away and one when it is back, at most
@@ -52,7 +52,7 @@ type Watch struct {
 	MaxInFlight int
 	// Slow is the longest time of a call that does not count as failed; 0 is 150 ms.
 	Slow time.Duration
-	// FailureRatio is the share of failed and slow calls within Window that opens a
+	// FailureRatio is the part of failed and slow calls within Window that opens a
 	// breaker, if there were MinCalls at least; 0 stands for 0.5, 5 and 1 s.
 	FailureRatio float64
 	MinCalls     int

@@ -13,15 +13,15 @@ const short = 5 * time.Millisecond
 // when the caller's context ends. A context that follows another one has to be
 // registered there and removed again, which costs a twentieth of a decision in Redis, so
 // it looks at the caller's context only when it has lasted for short. It starts a timer
-// only if somebody waits.
+// only when Done is called.
 type wait struct {
 	context.Context // the caller's
 
 	deadline time.Time
 
 	mu       sync.Mutex
-	done     chan struct{} // nil until somebody waits
-	timer    *time.Timer   // calls ring; nil until somebody waits
+	done     chan struct{} // nil until Done is called
+	timer    *time.Timer   // calls ring; nil until Done is called
 	unfollow func() bool   // nil until the wait has lasted for short
 	err      error         // why the wait has ended; nil before
 }

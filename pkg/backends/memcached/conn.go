@@ -32,8 +32,8 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // read the answer, and so on.
 //
 // gomemcache keeps idle connections without looking at them, so that after a
-// restart of the server the next call on each would fail, and nobody would know
-// whether it had charged. This conn checks its connection before it writes a
+// restart of the server the next call on each would fail, perhaps after it had
+// charged. This conn checks its connection before it writes a
 // request: if the server has closed the connection, or a call to that server was not
 // answered in time since it was opened, conn dials another one. No byte of the request has been
 // sent by then, so nothing is charged twice. A request that has been sent is never

@@ -9,8 +9,8 @@ import (
 
 // giveBack gives back charges of operations that depend on each other, even if
 // the caller no longer waits: after a failure all of them, else the charges of
-// refused groups or of a refused batch. A refund stays, because nobody knows how
-// much of it the cell took.
+// refused groups or of a refused batch. A refund stays, because the cell's value does
+// not tell how much of it the cell took.
 func (j *job) giveBack(ctx context.Context, failed bool) error {
 	var undo []backends.Op
 	var of []*cell

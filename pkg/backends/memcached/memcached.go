@@ -44,7 +44,7 @@ const (
 type Options struct {
 	// Servers are host:port pairs and paths of unix sockets. A cell lives on
 	// one of them, chosen by rendezvous hashing: the order does not matter,
-	// and a server that is added or removed moves only its own share of the
+	// and a server that is added or removed moves only its own part of the
 	// cells. Exactly one of Servers and SRV is set.
 	Servers []string
 	// SRV is the name of a DNS SRV record that lists the servers.

@@ -51,7 +51,7 @@ type record struct {
 
 var errNonsense = errors.New("the cell holds data of another format")
 
-// decode reads the cell of op; text is nil when there is none.
+// decode reads the cell of op; text is nil if the cell does not exist.
 func decode(op *backends.Op, text []byte) (*record, error) {
 	r := &record{form: formOf(op)}
 	if text == nil {

@@ -135,22 +135,15 @@ func (s *server) try(ctx context.Context, call breaker.Call, run func(context.Co
 	return w.result
 }
 
-// attempt calls run, unless the server went away or was closed while the call waited for a
-// worker, and tells the breaker the outcome.
+// attempt calls run, unless the server went away while the call waited for a worker, and
+// tells the breaker the outcome.
 func (s *server) attempt(ctx context.Context, call breaker.Call, run func(context.Context) error) error {
-	err := s.breaker.Away()
-	if call.Probe {
-		err = nil
-	}
-	if s.workers.over() {
-		err = errClosed
-	}
-	if err != nil {
+	if away := s.breaker.Away(); away != nil && !call.Probe {
 		call.Done(0, breaker.ErrNotMade)
-		return backends.NotSent(err)
+		return backends.NotSent(away)
 	}
 	start := time.Now()
-	err = run(ctx)
+	err := run(ctx)
 	var unanswered noAnswer
 	if errors.As(err, &unanswered) {
 		call.Done(time.Since(start), unanswered)

@@ -84,10 +84,10 @@ func (l serverList) pick(key string) int {
 		return 0
 	}
 	h := hash(backends.HashTag(key))
-	best, most := 0, uint64(0)
+	best, highest := 0, uint64(0)
 	for i, v := range l {
-		if score := mix(h ^ v.seed); i == 0 || score > most {
-			best, most = i, score
+		if score := mix(h ^ v.seed); i == 0 || score > highest {
+			best, highest = i, score
 		}
 	}
 	return best

@@ -71,17 +71,15 @@ func (w *workers) work(f func()) {
 // next returns the next call for the worker that reads handed; nil after stop.
 func (w *workers) next(handed chan func()) func() {
 	w.mu.Lock()
-	if len(w.waiting) > 0 {
-		f := w.waiting[0]
+	switch {
+	case len(w.waiting) > 0:
+		handed <- w.waiting[0]
 		w.waiting = w.waiting[1:]
-		w.mu.Unlock()
-		return f
+	case w.over():
+		close(handed)
+	default:
+		w.idle = append(w.idle, handed)
 	}
-	if w.over() {
-		w.mu.Unlock()
-		return nil
-	}
-	w.idle = append(w.idle, handed)
 	w.mu.Unlock()
 	return <-handed
 }

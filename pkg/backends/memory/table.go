@@ -6,7 +6,8 @@ package memory
 // length in steps of 16 bytes.
 //
 // A look-up of one of many keys waits for memory more than it computes, so it
-// touches few cache lines: of the index, the cell, and the key.
+// touches few cache lines: of the index, the cell, and the key. See
+// docs/adr/0014-memory-table.md for what was measured.
 type table struct {
 	index  []ref // the length is a power of two
 	chunks [][]cell

@@ -60,8 +60,8 @@ func (e *eval) bySource() []any {
 // count is above it.
 const noCount = -2 * backends.MaxValue
 
-// newEval encodes b. jitter is the most in µs that the key of a fixed window
-// lives longer than its window.
+// newEval encodes b. jitter is the longest time in µs that the key of a fixed
+// window lives beyond its window.
 func newEval(b *backends.Batch, jitter int64) eval {
 	if isPlain(b) {
 		op := &b.Ops[0]

@@ -24,7 +24,7 @@ func newJoint(b *backends.Batch, p *Places) *joint {
 
 // run makes the charges in a first round. In a second round it gives back the
 // charges of a refused group or batch, and makes the batch's refunds. Refunds come
-// last because they cannot be undone: nobody can tell how much of a refund its
+// last because they cannot be undone: a reply does not tell how much of a refund its
 // cell took.
 func (j *joint) run(ctx context.Context) error {
 	charges := j.charges()

@@ -7,8 +7,8 @@
 // the group or batch is refused, or if a place does not answer whose operations
 // could refuse it, the charges of the other places are given back, even if the
 // caller has gone, and also those of a place that answers too late for the caller.
-// Meanwhile other callers may be refused; nobody is admitted beyond a limit. Nobody
-// knows whether a place that never answers has charged, so nothing is given back there.
+// Meanwhile other callers may be refused; no caller is admitted beyond a limit. A place
+// that never answers may have charged or not, so nothing is given back there.
 //
 // It leaves to the places how their part of a batch is made atomic.
 package split
@@ -39,7 +39,7 @@ type Places struct {
 	Ask func(ctx context.Context, parts []*Part, answered func(*Part))
 	// GiveBack is the longest time in which charges are given back, whatever
 	// becomes of the caller's context. A give-back that is not sent, because its server is
-	// crowded or away, is tried again for so long.
+	// crowded or away, is tried again within this time.
 	GiveBack time.Duration
 }
 

@@ -46,7 +46,7 @@ func Explain(err error, silent bool) error {
 	return err
 }
 
-// WrongKind is advice about a server that has answered that it is of another kind
+// WrongKind is advice about a server whose answer shows that it is of another kind
 // than the store was told; "" if err is no such answer.
 func WrongKind(err error) string {
 	switch text := err.Error(); {

@@ -19,14 +19,14 @@ import (
 
 const (
 	// directLimit is how many commands are under way to one server before
-	// further ones wait for a batch. Below it a command waits for nobody.
+	// further ones wait for a batch. Below it a command is sent at once.
 	directLimit = 4
 	// batchLimit bounds the commands of a batch, and so the time that the server
 	// takes for it.
 	batchLimit = 256
-	// leastPace bounds the batches per second to a server that answers late only
+	// minPace bounds the batches per second to a server that answers late only
 	// because processors are busy.
-	leastPace = time.Millisecond
+	minPace = time.Millisecond
 )
 
 // A Lane is the way to one server.
@@ -39,9 +39,9 @@ const (
 // trip, so that a command does not wait for the round trip of another command.
 //
 // The breaker bounds the commands in the lane, and refuses commands while the
-// server is away. When the server has been silent for so long that a batch fails, or
-// for so long that the breaker has the callers give up, the waiting commands fail. They
-// were not sent, so the server does not charge them when it wakes up.
+// server is away. When a batch fails because the server was silent, or when the breaker
+// has the callers give up, the waiting commands fail. They were not sent, so the server
+// does not charge them when it wakes up.
 //
 // A command outlives its caller: a caller that gives up ends only its wait, so
 // the connection keeps its order of replies and stays open.
@@ -78,7 +78,7 @@ func New(client *goredis.Client, name func() string, d *Dialer, b *breaker.Break
 		Breaker: b, client: client, name: name, dialer: d, demoted: demoted,
 		direct: min(directLimit, pool),
 	}
-	l.pace.Max, l.pace.Least = max(1, pool-1), leastPace // the clock has the last connection
+	l.pace.Max, l.pace.Least = max(1, pool-1), minPace // the clock has the last connection
 	return l
 }
 
@@ -195,7 +195,7 @@ func (l *Lane) rest(handed chan []*Trip) bool {
 }
 
 // next returns the batch that is to be sent after a batch of n trips has ended,
-// which took so long. It is empty while enough is under way.
+// and was answered after took. It is empty while enough is under way.
 func (l *Lane) next(n int, took time.Duration) []*Trip {
 	l.mu.Lock()
 	defer l.mu.Unlock()

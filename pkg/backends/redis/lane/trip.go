@@ -19,8 +19,8 @@ type Trip struct {
 	Before []goredis.Cmder // commands that go before it on the same connection
 	Cmd    goredis.Cmder
 	Asking bool        // ASKING goes before each of them
-	Ended  func()      // is called when the trip has ended; nil for nobody
-	Late   func(error) // is called with Wait's result if the trip ends after Wait has returned; nil for nobody
+	Ended  func()      // is called when the trip has ended; may be nil
+	Late   func(error) // is called with the error of the trip if it ends after Wait has returned; may be nil
 
 	call   breaker.Call
 	writes goredis.Cmder // a write that changes nothing, before a probe
