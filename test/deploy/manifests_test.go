@@ -337,28 +337,82 @@ func TestVariablesExist(t *testing.T) {
 	}
 }
 
-// TestEnvoyGatewayConfiguration: the ConfigMap has its configuration under the
-// name and key that Envoy Gateway reads, with our image.
+// TestEnvoyGatewayConfiguration: the component and the values for the chart of Envoy
+// Gateway name our image and settings that exist, and the component leaves the rest of
+// the configuration as it is.
 func TestEnvoyGatewayConfiguration(t *testing.T) {
-	r := overlay(t, "envoy-gateway")
-	var c struct {
-		Kind     string
+	dir := t.TempDir()
+	component, err := filepath.Rel(dir, absolute(t, filepath.Join(root, "deploy/k8s/components/envoy-gateway")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "kustomization.yaml"), "resources: [theirs.yaml]\ncomponents: ["+component+"]\n")
+	write(t, filepath.Join(dir, "theirs.yaml"), `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: envoy-gateway-config, namespace: envoy-gateway-system}
+data:
+  envoy-gateway.yaml: |
+    kind: EnvoyGateway
+    provider:
+      kubernetes:
+        rateLimitDeployment: {container: {image: "docker.io/envoyproxy/ratelimit:17b1956c"}}
+        shutdownManager: {image: "docker.io/envoyproxy/gateway:v1.9.0"}
+`)
+	out, err := built(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type configuration struct {
 		Provider struct {
 			Kubernetes struct {
-				RateLimitDeployment struct{ Container struct{ Image string } } `yaml:"rateLimitDeployment"`
+				RateLimitDeployment struct{ Container container } `yaml:"rateLimitDeployment"`
+				ShutdownManager     struct{ Image string }        `yaml:"shutdownManager"`
 			}
 		}
 		RateLimit struct {
-			Backend struct{ Redis struct{ URL string } }
+			Backend struct {
+				Type  string
+				Redis struct{ URL string }
+			}
 		} `yaml:"rateLimit"`
 	}
-	m := r.one(t, "ConfigMap")
-	if err := yaml.Unmarshal([]byte(m.Data["envoy-gateway.yaml"]), &c); err != nil {
+	check := func(c configuration, image string) {
+		t.Helper()
+		env := c.Provider.Kubernetes.RateLimitDeployment.Container.Env
+		if !strings.Contains(image, "/rls:") || len(env) == 0 || c.RateLimit.Backend.Redis.URL == "" || c.RateLimit.Backend.Type != "Redis" {
+			t.Errorf("image %s, %+v", image, c)
+		}
+		for _, e := range env {
+			if !strings.Contains(read(t, "docs/settings.md"), "| `"+e.Name+"` |") {
+				t.Errorf("there is no setting %s", e.Name)
+			}
+		}
+	}
+	var patched configuration
+	r := rendering{"component/envoy-gateway", out, parse(t, out)}
+	if err := yaml.Unmarshal([]byte(r.one(t, "ConfigMap").Data["envoy-gateway.yaml"]), &patched); err != nil {
 		t.Fatal(err)
 	}
-	if image := c.Provider.Kubernetes.RateLimitDeployment.Container.Image; m.Metadata.Name != "envoy-gateway-config" || c.Kind != "EnvoyGateway" || !strings.Contains(image, "/rls:") || c.RateLimit.Backend.Redis.URL == "" {
-		t.Errorf("%s: %+v", m.Metadata.Name, c)
+	check(patched, patched.Provider.Kubernetes.RateLimitDeployment.Container.Image)
+	if image := patched.Provider.Kubernetes.ShutdownManager.Image; image != "docker.io/envoyproxy/gateway:v1.9.0" || len(r.objects) != 1 {
+		t.Errorf("shutdownManager.image is %q in\n%s", image, out)
 	}
+
+	var values struct {
+		Global struct {
+			Images struct{ Ratelimit struct{ Image string } }
+		}
+		Config struct {
+			EnvoyGateway configuration `yaml:"envoyGateway"`
+		}
+	}
+	_, shown, _ := strings.Cut(read(t, "docs/kubernetes.md"), "```yaml\n# values.yaml of Envoy Gateway")
+	shown, _, _ = strings.Cut(shown, "```")
+	if err := yaml.Unmarshal([]byte("#"+shown), &values); err != nil {
+		t.Fatal(err)
+	}
+	check(values.Config.EnvoyGateway, values.Global.Images.Ratelimit.Image)
 }
 
 // ownOverlay renders the overlay that these YAML blocks of docs/kubernetes.md show.
@@ -380,11 +434,7 @@ func ownOverlay(t *testing.T, blocks ...int) rendering {
 	}
 	write(t, filepath.Join(dir, "kustomization.yaml"), strings.ReplaceAll(kustomization, "[../", "["+up+"/"))
 	write(t, filepath.Join(dir, "edge.yaml"), "domain: edge\n")
-	program, err := kustomize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := run(dir, program, "build", ".")
+	out, err := built(dir)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, kustomization)
 	}
@@ -463,7 +513,7 @@ func TestCopies(t *testing.T) {
 
 // gateway reports whether a gateway brings the manifest.
 func gateway(r rendering) bool {
-	return slices.Contains([]string{"overlay/istio", "overlay/contour", "overlay/envoy-gateway"}, r.name)
+	return slices.Contains([]string{"overlay/istio", "overlay/contour"}, r.name)
 }
 
 func absolute(t *testing.T, path string) string {

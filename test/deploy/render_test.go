@@ -153,15 +153,20 @@ func rendered(t *testing.T) []rendering {
 // overlay renders an overlay as `kubectl apply -k` does.
 func overlay(t *testing.T, name string) rendering {
 	t.Helper()
-	program, err := kustomize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := run(root, program, "build", filepath.Join(overlays, name))
+	out, err := built(filepath.Join(root, overlays, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rendering{"overlay/" + name, out, parse(t, out)}
+}
+
+// built is the output of kustomize for the kustomization in a folder.
+func built(dir string) (string, error) {
+	program, err := kustomize()
+	if err != nil {
+		return "", err
+	}
+	return run(dir, program, "build", ".")
 }
 
 // release renders the chart with a set of values, as the release test.
