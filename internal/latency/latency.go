@@ -45,11 +45,14 @@ func (h *Histogram) Observe(d time.Duration) {
 // Sum is the sum of all durations.
 func (h *Histogram) Sum() time.Duration { return time.Duration(h.sum.Load()) }
 
-// Counts returns the durations that were counted so far.
-func (h *Histogram) Counts() Counts {
-	c := Counts{h.scale, make([]uint64, len(h.counts))}
-	for i := range h.counts {
-		c.buckets[i] = h.counts[i].Load()
+// Read returns the durations that histograms of one scale have counted so far, together.
+func Read(histograms ...*Histogram) Counts {
+	scale := histograms[0].scale
+	c := Counts{scale, make([]uint64, len(scale)+1)}
+	for _, h := range histograms {
+		for i := range h.counts {
+			c.buckets[i] += h.counts[i].Load()
+		}
 	}
 	return c
 }
@@ -60,26 +63,14 @@ type Counts struct {
 	buckets []uint64
 }
 
-// Plus returns the durations of c and of other, which has the same scale.
-func (c Counts) Plus(other Counts) Counts {
-	return c.with(other, func(a, b uint64) uint64 { return a + b })
-}
-
-// Minus returns the durations that c has beyond those of other, an earlier state of c.
-func (c Counts) Minus(other Counts) Counts {
-	return c.with(other, func(a, b uint64) uint64 { return a - b })
-}
-
-func (c Counts) with(other Counts, do func(a, b uint64) uint64) Counts {
-	if other.buckets == nil {
-		return c
+// Since returns the durations that c has beyond those of earlier, a state of the same
+// histograms or the zero value.
+func (c Counts) Since(earlier Counts) Counts {
+	more := Counts{c.scale, slices.Clone(c.buckets)}
+	for i, n := range earlier.buckets {
+		more.buckets[i] -= n
 	}
-	result := Counts{other.scale, make([]uint64, len(other.buckets))}
-	copy(result.buckets, c.buckets)
-	for i, n := range other.buckets {
-		result.buckets[i] = do(result.buckets[i], n)
-	}
-	return result
+	return more
 }
 
 // Total is the number of durations.

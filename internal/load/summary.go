@@ -123,7 +123,7 @@ func (r *recorder) summary() Summary {
 	if r.took == nil {
 		return s
 	}
-	counts := r.took.Counts()
+	counts := latency.Read(r.took)
 	percentile := func(q float64) time.Duration { return min(r.longest, counts.Percentile(q)) }
 	s.Latency = Latency{P50: percentile(.5), P90: percentile(.9), P99: percentile(.99), Max: r.longest, Histogram: buckets(counts)}
 	return s

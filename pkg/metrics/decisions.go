@@ -55,28 +55,11 @@ func (r *RuleCounts) Ended() (n [Ends]uint64) {
 
 // limitCounts has the counts of the limits of one strategy.
 type limitCounts struct {
-	decisions byDecision
-	byPolicy  atomic.Pointer[[descriptors.Policies]byDecision] // nil before the first
+	// decisions are those of the store, and of the policy p at 1+p.
+	decisions [1 + descriptors.Policies][decisionCount]atomic.Uint64
 	near      atomic.Uint64
 	exhausted atomic.Uint64
 	burst     bool // the limit has a burst
-}
-
-// byDecision counts decisions by their kind.
-type byDecision [decisionCount]atomic.Uint64
-
-// by are the counts of the decisions that the store made (counted), or else the
-// policy.
-func (l *limitCounts) by(counted bool, p descriptors.Policy) *byDecision {
-	if counted {
-		return &l.decisions
-	}
-	all := l.byPolicy.Load()
-	if all == nil {
-		l.byPolicy.CompareAndSwap(nil, new([descriptors.Policies]byDecision))
-		all = l.byPolicy.Load()
-	}
-	return &all[p]
 }
 
 // counted has the counters for the verdicts of one limit.
@@ -181,7 +164,10 @@ func (d *decisions) Observe(o *service.Observation) {
 
 // count counts a decision once, with any number of hits, in the series rls_*.
 func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
-	decisions := c.limit.by(v.Counted, v.Limit.OnError)
+	decisions := &c.limit.decisions[0]
+	if !v.Counted {
+		decisions = &c.limit.decisions[1+v.Limit.OnError]
+	}
 	if !v.Is.Allowed {
 		d.retry[v.Limit.Strategy].Observe(v.Is.RetryAfter.Seconds())
 		decision := denied
@@ -334,18 +320,16 @@ func (l *limitCounts) collect(to chan<- prometheus.Metric, labels ...string) {
 	send := func(desc *prometheus.Desc, n *atomic.Uint64, more ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), append(more, labels...)...)
 	}
-	for decision := range l.decisions {
-		// Few rules have shadow mode, so its series starts with its first decision.
-		if decision != shadowed || l.decisions[decision].Load() > 0 {
-			send(decisionsDesc, &l.decisions[decision], decisionNames[decision], service.Counted)
+	by := service.Counted
+	for p := range l.decisions {
+		if p > 0 {
+			by = descriptors.Policy(p - 1).String()
 		}
-	}
-	if all := l.byPolicy.Load(); all != nil { // so do the series of policies
-		for p := range all {
-			for decision := range all[p] {
-				if all[p][decision].Load() > 0 {
-					send(decisionsDesc, &all[p][decision], decisionNames[decision], descriptors.Policy(p).String())
-				}
+		for decision := range l.decisions[p] {
+			// Few rules have shadow mode or need their policy: these series start with
+			// their first decision.
+			if n := &l.decisions[p][decision]; n.Load() > 0 || p == 0 && decision != shadowed {
+				send(decisionsDesc, n, decisionNames[decision], by)
 			}
 		}
 	}
@@ -355,12 +339,13 @@ func (l *limitCounts) collect(to chan<- prometheus.Metric, labels ...string) {
 	}
 }
 
-// Took has the durations of requests, by how they ended.
-func (m *Metrics) Took() (took [Ends]latency.Counts) {
-	for end, h := range m.decisions.took {
-		took[end] = h.Counts()
+// Took returns the durations of all requests, and the number of requests by how they ended.
+func (m *Metrics) Took() (took latency.Counts, ended [Ends]uint64) {
+	all := &m.decisions.took
+	for end, h := range all {
+		ended[end] = latency.Read(h).Total()
 	}
-	return took
+	return latency.Read(all[:]...), ended
 }
 
 // Counted calls do for each rule that has counts. New rules wait meanwhile.

@@ -130,59 +130,53 @@ func (m *mapping) find(path string, kind mapper.MetricType, help string) *series
 }
 
 // scaled is n in the unit that the mapping asks for.
-func (s *series) scaled(n float64) float64 {
+func (s *series) scaled(n uint64) float64 {
 	if s.mapping != nil && s.mapping.Scale.Set {
-		return n * s.mapping.Scale.Val
+		return float64(n) * s.mapping.Scale.Val
 	}
-	return n
+	return float64(n)
 }
 
-// collect sends the counters and the rows to Prometheus. A counter that has not counted yet
-// has no series, as in envoyproxy/ratelimit. Counters to which the mapping gives the same
-// name and labels are added up.
+// collect sends the counters to Prometheus. A counter that has not counted yet has no
+// series, as in envoyproxy/ratelimit. Counters to which the mapping gives the same name and
+// labels are added up.
 func (p *paths) collect(m *mapping, to chan<- prometheus.Metric) {
 	type sum struct {
 		*series
-		n float64
+		kind prometheus.ValueType
+		n    float64
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sums := map[string]*sum{}
 	help := map[string]string{} // without the names of counters that were forgotten
 	for _, c := range p.counters() {
-		n := c.n.Load()
-		if n == 0 {
+		n := c.value()
+		if n == 0 && c.read == nil {
 			continue
 		}
+		mapped, kind := mapper.MetricTypeCounter, prometheus.CounterValue
+		if c.gauge {
+			mapped, kind = mapper.MetricTypeGauge, prometheus.GaugeValue
+		}
 		if c.series == nil {
-			c.series = m.find(c.path, mapper.MetricTypeCounter, unmappedHelp)
+			c.series = m.find(c.path, mapped, c.help)
 		}
 		help[c.series.name] = c.series.help
 		if c.series.dropped {
 			continue
 		}
-		value := c.series.scaled(float64(n))
-		if s := sums[c.series.id]; s != nil {
-			s.n += value
-		} else {
-			sums[c.series.id] = &sum{c.series, value}
+		s := sums[c.series.id]
+		if s == nil {
+			s = &sum{series: c.series, kind: kind}
+			sums[c.series.id] = s
 		}
+		s.n += c.series.scaled(n)
 	}
-	send := func(s *series, kind prometheus.ValueType, value float64) {
-		if metric, err := prometheus.NewConstMetric(s.desc, kind, value); err == nil {
+	m.help = help
+	for _, s := range sums {
+		if metric, err := prometheus.NewConstMetric(s.desc, s.kind, s.n); err == nil {
 			to <- metric
 		}
 	}
-	for _, s := range sums {
-		send(s.series, prometheus.CounterValue, s.n)
-	}
-	for i := range p.rows {
-		mapped, kind := p.rows[i].kind()
-		s := m.find(p.rows[i].name, mapped, p.rows[i].help)
-		help[s.name] = s.help
-		if !s.dropped {
-			p.rows[i].read(func(value float64, _ ...string) { send(s, kind, s.scaled(value)) })
-		}
-	}
-	m.help = help
 }

@@ -55,7 +55,7 @@ type Options struct {
 type Metrics struct {
 	registry  *prometheus.Registry
 	log       *slog.Logger
-	own       []row // does not change once metrics are sent
+	table     []row // does not change once metrics are sent
 	decisions *decisions
 	calls     *calls
 	mapping   *mapping
@@ -165,8 +165,8 @@ func (*collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector. The metrics of our own come first: of two series
 // that contradict each other Prometheus serves the first.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	for i := range c.own {
-		c.own[i].collect(to)
+	for i := range c.table {
+		c.table[i].collect(to)
 	}
 	c.decisions.collect(to)
 	c.calls.collect(to)

@@ -141,31 +141,26 @@ type Pool interface {
 // Pool adds the metrics of connections to a Redis under envoyproxy/ratelimit's name for
 // them: redis_pool, or redis_per_second_pool.
 func (m *Metrics) Pool(name string, pool Pool) {
-	path := pathPrefix + name + "."
-	read := func(value func(open, opened int64) int64) func(tell) {
-		return func(is tell) { is(float64(max(0, value(pool.Connections())))) }
+	read := func(stat string, gauge bool, help string, value func(open, opened int64) int64) {
+		m.paths.reads("ratelimit."+name+"."+stat, gauge, help, func() uint64 { return uint64(max(0, value(pool.Connections()))) })
 	}
-	m.gauge(path+"cx_active", "Open connections to Redis.", read(func(open, _ int64) int64 { return open }))
-	m.counter(path+"cx_total", "Connections to Redis that were opened.", read(func(_, opened int64) int64 { return opened }))
-	m.counter(path+"cx_local_close", "Connections to Redis that were closed.", read(func(open, opened int64) int64 { return opened - open }))
+	read("cx_active", true, "Open connections to Redis.", func(open, _ int64) int64 { return open })
+	read("cx_total", false, "Connections to Redis that were opened.", func(_, opened int64) int64 { return opened })
+	read("cx_local_close", false, "Connections to Redis that were closed.", func(open, opened int64) int64 { return opened - open })
 }
 
 // LocalCache adds the metrics of the local cache. In envoyproxy/ratelimit all of them are
 // gauges.
 func (m *Metrics) LocalCache(stats func() near.CacheStats) {
-	read := func(value func(*near.CacheStats) uint64) func(tell) {
-		return func(is tell) {
-			s := stats()
-			is(float64(value(&s)))
-		}
+	read := func(stat, help string, value func(near.CacheStats) uint64) {
+		m.paths.reads("ratelimit.localcache."+stat, true, help, func() uint64 { return value(stats()) })
 	}
-	const path = pathPrefix + "localcache."
-	m.gauge(path+"hitCount", "Look-ups in the local cache that were answered from it.", read(func(s *near.CacheStats) uint64 { return s.Hits }))
-	m.gauge(path+"missCount", "Look-ups in the local cache that were not answered from it.", read(func(s *near.CacheStats) uint64 { return s.Misses }))
-	m.gauge(path+"lookupCount", "Look-ups in the local cache.", read(func(s *near.CacheStats) uint64 { return s.Hits + s.Misses }))
-	m.gauge(path+"entryCount", "Keys in the local cache.", read(func(s *near.CacheStats) uint64 { return s.Entries }))
-	m.gauge(path+"evacuateCount", "Keys that left the local cache because it was full.", read(func(s *near.CacheStats) uint64 { return s.Evicted }))
-	m.gauge(path+"expiredCount", "Look-ups in the local cache that found a key whose time was over.", read(func(s *near.CacheStats) uint64 { return s.Expired }))
-	m.gauge(path+"overwriteCount", "Keys in the local cache that were written again.", read(func(s *near.CacheStats) uint64 { return s.Overwritten }))
-	m.gauge(path+"averageAccessTime", "Estimate of when the keys in the local cache were written, in seconds since the epoch.", read(func(s *near.CacheStats) uint64 { return s.MeanTime }))
+	read("hitCount", "Look-ups in the local cache that were answered from it.", func(s near.CacheStats) uint64 { return s.Hits })
+	read("missCount", "Look-ups in the local cache that were not answered from it.", func(s near.CacheStats) uint64 { return s.Misses })
+	read("lookupCount", "Look-ups in the local cache.", func(s near.CacheStats) uint64 { return s.Hits + s.Misses })
+	read("entryCount", "Keys in the local cache.", func(s near.CacheStats) uint64 { return s.Entries })
+	read("evacuateCount", "Keys that left the local cache because it was full.", func(s near.CacheStats) uint64 { return s.Evicted })
+	read("expiredCount", "Look-ups in the local cache that found a key whose time was over.", func(s near.CacheStats) uint64 { return s.Expired })
+	read("overwriteCount", "Keys in the local cache that were written again.", func(s near.CacheStats) uint64 { return s.Overwritten })
+	read("averageAccessTime", "Estimate of when the keys in the local cache were written, in seconds since the epoch.", func(s near.CacheStats) uint64 { return s.MeanTime })
 }

@@ -35,13 +35,25 @@ const (
 	roomBytes = 128
 )
 
-// counter is one of the counters that envoyproxy/ratelimit has.
+// counter is a counter or a gauge that envoyproxy/ratelimit has.
 type counter struct {
 	path string // as in statsd: ratelimit.service.rate_limit.domain.key.total_hits
 	n    atomic.Uint64
 
+	// read gives the value in place of n, and help says what it is.
+	read  func() uint64
+	help  string
+	gauge bool
+
 	series *series // its name and labels in Prometheus; only collect uses it
 	sent   uint64  // the part of n that was sent; only Statsd uses it
+}
+
+func (c *counter) value() uint64 {
+	if c.read != nil {
+		return c.read()
+	}
+	return c.n.Load()
 }
 
 // keyed is the counters of one metric key.
@@ -60,7 +72,6 @@ type paths struct {
 	redisError, serviceError *counter
 	globalShadow             *counter
 	overflow                 atomic.Uint64
-	rows                     []row // does not change once metrics are sent
 
 	mu      sync.RWMutex
 	room    int // how many more names with a caller's bytes may have counters
@@ -71,8 +82,8 @@ type paths struct {
 
 // newPaths returns counters of which at most the given number have a caller's
 // bytes in their names.
-func newPaths(most int) *paths {
-	p := &paths{room: most / int(statCount), keys: map[string]*keyed{}, unknown: map[string]*counter{}}
+func newPaths(max int) *paths {
+	p := &paths{room: max / int(statCount), keys: map[string]*keyed{}, unknown: map[string]*counter{}}
 	p.loaded = p.counter("ratelimit.service.config_load_success")
 	p.loadFailed = p.counter("ratelimit.service.config_load_error")
 	p.redisError = p.counter("ratelimit.service.call.should_rate_limit.redis_error")
@@ -83,9 +94,16 @@ func newPaths(most int) *paths {
 
 // counter makes a counter. The caller holds p.mu, or p is not shared yet.
 func (p *paths) counter(path string) *counter {
-	c := &counter{path: path}
+	c := &counter{path: path, help: unmappedHelp}
 	p.all = append(p.all, c)
 	return c
+}
+
+// reads adds a metric that is kept elsewhere, in place of an earlier one of that path. p is
+// not shared yet.
+func (p *paths) reads(path string, gauge bool, help string, read func() uint64) {
+	p.all = slices.DeleteFunc(p.all, func(old *counter) bool { return old.path == path })
+	p.all = append(p.all, &counter{path: path, gauge: gauge, help: help, read: read})
 }
 
 // method makes the counter of the calls of a gRPC method.

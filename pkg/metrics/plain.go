@@ -27,7 +27,7 @@ type plain struct {
 
 	conn   net.Conn // nil while not connected
 	buf    []byte
-	most   int  // bytes in one write
+	max    int  // bytes in one write
 	silent bool // the failure was logged already
 }
 
@@ -38,9 +38,9 @@ func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logge
 	p := &plain{network: network, addr: addr, log: log}
 	switch network {
 	case "udp":
-		p.most = maxDatagram
+		p.max = maxDatagram
 	case "tcp":
-		p.most = maxPiece
+		p.max = maxPiece
 	default:
 		return nil, fmt.Errorf("statsd: protocol %q: want tcp or udp", network)
 	}
@@ -85,7 +85,7 @@ func (p *plain) Time(path string, ms int64, calls uint64) {
 }
 
 func (p *plain) line(path string, value uint64, kind string) {
-	if len(p.buf)+len(path)+len(p.tags)+len(kind)+22 > p.most {
+	if len(p.buf)+len(path)+len(p.tags)+len(kind)+22 > p.max {
 		if p.Flush(); p.conn == nil {
 			return
 		}

@@ -34,14 +34,11 @@ type Statsd struct {
 	metrics *Metrics
 	sink    Sink
 	every   time.Duration
-	sent    map[string]uint64 // the part of the counters among rows that was sent, by path
 }
 
 // Statsd returns a Statsd that sends to sink at the interval every, > 0, and owns
 // sink. With a nil sink it does nothing. It must be called once at most.
-func (m *Metrics) Statsd(sink Sink, every time.Duration) *Statsd {
-	return &Statsd{m, sink, every, map[string]uint64{}}
-}
+func (m *Metrics) Statsd(sink Sink, every time.Duration) *Statsd { return &Statsd{m, sink, every} }
 
 // Run sends until ctx ends. It returns nil.
 func (s *Statsd) Run(ctx context.Context) error {
@@ -78,17 +75,16 @@ func (s *Statsd) Send() {
 		return
 	}
 	for _, c := range s.metrics.paths.counters() {
-		if n := c.n.Load(); n != c.sent {
-			if !s.sink.Count(lineName(c.path), n-c.sent) {
-				return
-			}
-			c.sent = n
+		n, ok := c.value(), true
+		if c.gauge {
+			ok = s.sink.Gauge(c.path, n)
+		} else if n != c.sent {
+			ok = s.sink.Count(lineName(c.path), n-c.sent)
 		}
-	}
-	for i := range s.metrics.paths.rows {
-		if !s.sendRow(&s.metrics.paths.rows[i]) {
+		if !ok {
 			return
 		}
+		c.sent = n
 	}
 	for _, m := range *s.metrics.calls.methods.Load() {
 		path := m.timePath()
@@ -96,21 +92,6 @@ func (s *Statsd) Send() {
 	}
 	s.sink.Flush()
 	s.metrics.decisions.forget()
-}
-
-// sendRow reports whether the server can still be sent to.
-func (s *Statsd) sendRow(r *row) (ok bool) {
-	r.read(func(value float64, _ ...string) {
-		n := uint64(value)
-		if !r.counter {
-			ok = s.sink.Gauge(r.name, n)
-			return
-		}
-		if ok = n == s.sent[r.name] || s.sink.Count(r.name, n-s.sent[r.name]); ok {
-			s.sent[r.name] = n
-		}
-	})
-	return ok
 }
 
 // lineName is path as a name that a server reads whole: see lineText. The dot of

@@ -53,11 +53,7 @@ func (r *ring[T]) to(step int64) *T {
 // all gives the values, the oldest first.
 func (r *ring[T]) all() iter.Seq[T] {
 	return func(yield func(T) bool) {
-		size := int64(len(r.slots))
-		for i := range size {
-			if !yield(r.slots[(r.at+1+i)%size]) {
-				return
-			}
+		for i := len(r.slots) - 1; i >= 0 && yield(*r.back(int64(i))); i-- {
 		}
 	}
 }
@@ -119,8 +115,7 @@ func (p *past) rates(up int64) (rates [metrics.Ends]float64) {
 // history is the last 15 minutes of the process. Status.mu guards it.
 type history struct {
 	past
-	took        latency.Counts       // of all requests, at the last advance
-	latency     ring[latency.Counts] // of the seconds of the last minute
+	took        ring[latency.Counts] // of all requests until then, in the last minute
 	percentiles ring[percentiles]    // of seconds
 }
 
@@ -129,33 +124,22 @@ type percentiles struct{ p50, p99 time.Duration }
 
 func newHistory() *history {
 	return &history{
-		past:    past{seconds: newRing[ends](historySeconds)},
-		latency: newRing[latency.Counts](latencySeconds), percentiles: newRing[percentiles](historySeconds),
+		past: past{seconds: newRing[ends](historySeconds)},
+		took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[percentiles](historySeconds),
 	}
 }
 
 // advance moves the requests that were counted since the last call into the second now.
-func (h *history) advance(now int64, counts [metrics.Ends]latency.Counts) {
-	var all latency.Counts
-	var ended [metrics.Ends]uint64
-	for end, c := range counts {
-		all = all.Plus(c)
-		ended[end] = c.Total()
-	}
-	took := all.Minus(h.took)
-	h.took = all
-	second := h.latency.to(now)
-	*second = second.Plus(took)
+func (h *history) advance(now int64, took latency.Counts, ended [metrics.Ends]uint64) {
+	before := *h.took.back(0)
+	second := took.Since(before)
 	left := int64(h.past.advance(now, ended))
 	for i := range left {
-		*h.percentiles.to(now - left + 1 + i) = percentiles{took.Percentile(.5), took.Percentile(.99)}
+		*h.took.to(now - left + 1 + i) = before
+		*h.percentiles.to(now - left + 1 + i) = percentiles{second.Percentile(.5), second.Percentile(.99)}
 	}
+	*h.took.back(0) = took
 }
 
-// recent adds up the latencies of the last minute.
-func (h *history) recent() (sum latency.Counts) {
-	for c := range h.latency.all() {
-		sum = sum.Plus(c)
-	}
-	return sum
-}
+// recent is the latency of the last minute.
+func (h *history) recent() latency.Counts { return h.took.back(0).Since(*h.took.back(latencySeconds)) }

@@ -123,7 +123,8 @@ func untilMiddle(now time.Time) time.Duration {
 // second moves the counts since the last call into the past.
 func (s *Status) second(now time.Time) {
 	s.mu.Lock()
-	s.history.advance(now.Unix(), s.options.Counts.Took())
+	took, ended := s.options.Counts.Took()
+	s.history.advance(now.Unix(), took, ended)
 	counted := 0
 	s.options.Counts.Counted(func(r *metrics.RuleCounts) {
 		counted++
