@@ -39,7 +39,7 @@ func callerOf(ctx context.Context) caller {
 }
 
 // ServeHTTP implements [http.Handler]. It answers a request only if its Host and its
-// Origin are right, and all but the page's files only to callers whose role suffices.
+// Origin are right. The page's files need no token; the rest needs a role that suffices.
 func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A client without a token shall not hold a connection by a body that it does not send.
 	deadline := http.NewResponseController(w)
@@ -103,7 +103,7 @@ func (l *listener) page(w http.ResponseWriter, r *http.Request) {
 	l.options.Page.ServeHTTP(w, r)
 }
 
-// identify returns who sent a request: nobody without a right token.
+// identify returns the sender of a request; without a right token the role is nobody.
 func (l *listener) identify(r *http.Request) caller {
 	if l.socket != "" {
 		return caller{who: "unix", from: "unix:" + l.socket, role: writer}
@@ -119,8 +119,8 @@ func (l *listener) identify(r *http.Request) caller {
 	return caller{who: name, from: r.RemoteAddr, role: role}
 }
 
-// knows reports whether the request's Host is a name of this listener. A page whose
-// name is made to point to this address (DNS rebinding) has another Host.
+// knows reports whether the request's Host is a name of this listener. Requests of a page
+// that reaches this address by a name of its own (DNS rebinding) have another Host.
 func (l *listener) knows(r *http.Request) bool {
 	host := hostname(r.Host)
 	if host == "localhost" || slices.Contains(l.options.Hosts, host) {

@@ -214,8 +214,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// A changed file counts within a second. Of one that is wrong only what was in force
-// before counts, as far as it is still there; it is logged without its tokens.
+// A changed file counts within a second. A wrong file keeps a token only if the token
+// counted before and stands in a right line. The log has no tokens.
 func TestTokensAreReadAgain(t *testing.T) {
 	r := start(t, listening{})
 	const newToken = "new-token-of-carol"

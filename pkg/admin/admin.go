@@ -71,7 +71,7 @@ type API struct {
 	options   Options
 	audit     *audit
 	calls     chan struct{} // has an element for each call that is under way
-	explained chan struct{} // of the calls those that make an explanation
+	explained chan struct{} // has an element for each explanation that is being made
 	streams   chan struct{}
 	scanning  sync.Mutex // held by the reset of all cells of a rule
 	grpc      http.Handler

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "example.org/rls/pkg/admin/adminpb"
 )
@@ -21,35 +22,38 @@ var (
 	errNotServed = status.Error(codes.Unimplemented, "this process does not serve this method")
 )
 
-// call runs a method. A panic in it is an error INTERNAL without details, and logged.
-func (a *API) call(method string, run func() (any, error)) (document any, err error) {
-	select {
-	case a.calls <- struct{}{}:
-		defer func() { <-a.calls }()
-	default:
-		return nil, errBusy
+// call answers a request by send, which is called once unless the method streams. A
+// panic is an error INTERNAL without details, and logged.
+func (a *API) call(ctx context.Context, to *route, request proto.Message, send send) (err error) {
+	calls := a.calls
+	if to.streams() {
+		calls = a.streams
 	}
-	defer a.recovered(method, &err)
-	return run()
+	select {
+	case calls <- struct{}{}:
+		defer func() { <-calls }()
+	default:
+		return errBusy
+	}
+	defer a.recovered(to.method, &err)
+	if to.streams() {
+		var cancel context.CancelFunc
+		ctx, cancel = a.whileAllowed(ctx)
+		defer cancel()
+	}
+	return to.answer(a, ctx, request, send)
 }
 
 // lookEvery is the time between two looks whether the token of a stream's caller counts.
 const lookEvery = time.Second
 
-// streamed runs a method that lasts as long as its caller likes: its context ends when
-// the process does, or when the caller's token no longer counts.
-func (a *API) streamed(ctx context.Context, method string, run func(context.Context) error) (err error) {
-	select {
-	case a.streams <- struct{}{}:
-		defer func() { <-a.streams }()
-	default:
-		return errBusy
-	}
-	defer a.recovered(method, &err)
+// whileAllowed returns a context that ends when the process does, or when the caller's
+// token no longer counts. The caller must cancel it.
+func (a *API) whileAllowed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(a.options.Ending, cancel)()
+	stop := context.AfterFunc(a.options.Ending, cancel)
 	go func() {
+		defer stop()
 		look := time.NewTicker(lookEvery)
 		defer look.Stop()
 		for callerOf(ctx).stillAllowed() {
@@ -61,7 +65,7 @@ func (a *API) streamed(ctx context.Context, method string, run func(context.Cont
 		}
 		cancel()
 	}()
-	return run(ctx)
+	return ctx, cancel
 }
 
 // recovered must be deferred itself, since recover works only in the deferred function.
@@ -96,12 +100,12 @@ func (a *API) rules(_ context.Context, r *pb.RulesRequest) (any, error) {
 }
 
 // watch sends the updates of the status.
-func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send func(json.RawMessage) error) error {
+func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send send) error {
 	if a.options.Status == nil {
 		return errNoStatus
 	}
 	for update := range a.options.Status.Watch(ctx) {
-		if err := send(update); err != nil {
+		if err := send(json.RawMessage(update)); err != nil {
 			return err
 		}
 	}

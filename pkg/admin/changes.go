@@ -27,7 +27,7 @@ type Changes struct {
 // Change is the change of one cell, or the reason why it was not changed.
 type Change struct {
 	// Rule is the rule that the request matches, also where the request brought a limit
-	// along; domain.override if it matches none.
+	// along. Without a matching rule it is domain.override.
 	Rule   string `json:"rule"`
 	Key    string `json:"key"`
 	Before *Count `json:"before,omitempty"`
@@ -76,8 +76,8 @@ type changer interface {
 	GetReason() string
 }
 
-// change changes the cells of a request's limits; with service.Look it tells what a
-// reset would change. Every change is audited, also if others fail.
+// change changes the cells of a request's limits. With service.Look it only tells the
+// changes that a reset would make. Every change is audited, also if others fail.
 func (a *API) change(ctx context.Context, action string, r changer, do service.Action) (any, error) {
 	if err := checkReason(r.GetReason()); err != nil {
 		return nil, err

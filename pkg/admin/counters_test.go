@@ -89,7 +89,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A grant lets hits pass beyond those that remain, up to a maximum.
+// A grant adds to the hits that remain, up to a maximum.
 func TestGrant(t *testing.T) {
 	r := start(t, listening{})
 	r.charge("ann", 12)

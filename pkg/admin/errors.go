@@ -83,7 +83,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	// Most clients read an answer only after they have sent the body, and the server
-	// closes the connection of a body that it has not read.
+	// closes the connection unless it reads the body.
 	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
 	code := nameOf(err).http
 	if own := (*misuse)(nil); errors.As(err, &own) {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -19,7 +18,7 @@ import (
 func (a *API) newGRPC() http.Handler {
 	described := grpc.ServiceDesc{ServiceName: pb.Admin_ServiceDesc.ServiceName, Metadata: pb.Admin_ServiceDesc.Metadata}
 	for i := range routes {
-		if r := &routes[i]; r.stream == nil {
+		if r := &routes[i]; !r.streams() {
 			described.Methods = append(described.Methods, grpc.MethodDesc{MethodName: r.method, Handler: a.unary(r)})
 		} else {
 			described.Streams = append(described.Streams, grpc.StreamDesc{StreamName: r.method, Handler: a.streaming(r), ServerStreams: true})
@@ -48,15 +47,7 @@ func (a *API) unary(r *route) grpc.MethodHandler {
 		if err := decode(request); err != nil {
 			return nil, err
 		}
-		document, err := a.call(r.method, func() (any, error) { return r.answer(a, ctx, request) })
-		if err != nil {
-			return nil, err
-		}
-		data, err := encode(document)
-		if err != nil {
-			return nil, err
-		}
-		return reply, fill(reply, data)
+		return reply, a.call(ctx, r, request, func(document any) error { return fill(reply, document) })
 	}
 }
 
@@ -66,20 +57,22 @@ func (a *API) streaming(r *route) grpc.StreamHandler {
 		if err := to.RecvMsg(request); err != nil {
 			return err
 		}
-		return a.streamed(to.Context(), r.method, func(ctx context.Context) error {
-			return r.stream(a, ctx, request, func(document json.RawMessage) error {
-				_, message := r.messages()
-				if err := fill(message, document); err != nil {
-					return err
-				}
-				return to.SendMsg(message)
-			})
+		return a.call(to.Context(), r, request, func(document any) error {
+			_, message := r.messages()
+			if err := fill(message, document); err != nil {
+				return err
+			}
+			return to.SendMsg(message)
 		})
 	}
 }
 
 // fill sets a message to a document, whose JSON has the same names. Fields that the
 // message does not have are left out.
-func fill(to proto.Message, document json.RawMessage) error {
-	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(document, to)
+func fill(to proto.Message, document any) error {
+	data, err := encode(document)
+	if err != nil {
+		return err
+	}
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, to)
 }

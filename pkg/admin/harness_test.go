@@ -58,7 +58,7 @@ type rig struct {
 	end     context.CancelFunc
 }
 
-// logged is what was logged.
+// logged keeps the lines of a log.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer

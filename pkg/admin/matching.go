@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -56,20 +55,13 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 }
 
 // resetMatchingStream is resetMatching as a stream, which ends with Done.
-func (a *API) resetMatchingStream(ctx context.Context, r *pb.ResetRequest, send func(json.RawMessage) error) error {
+func (a *API) resetMatchingStream(ctx context.Context, r *pb.ResetRequest, send send) error {
 	if !r.GetAllMatching() || len(r.GetDescriptors()) > 0 {
 		return invalid("want all_matching with a domain and a rule, and no descriptors")
 	}
-	tell := func(p Progress) error {
-		document, err := json.Marshal(p)
-		if err != nil {
-			return err
-		}
-		return send(document)
-	}
-	done, err := a.resetMatching(ctx, r, tell)
+	done, err := a.resetMatching(ctx, r, func(p Progress) error { return send(p) })
 	if err != nil {
 		return err
 	}
-	return tell(done)
+	return send(done)
 }

@@ -2,8 +2,8 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -28,51 +28,61 @@ const (
 	bodyWithin = 10 * time.Second
 )
 
-// route is a method of the API. It has an answer or a stream.
+// send takes a document of an answer.
+type send func(document any) error
+
+// route is a method of the API.
 type route struct {
 	method string // of the gRPC service
 	verb   string // GET or POST
 	path   string // over HTTP
 	role   role
-	// answer returns the document of the answer.
-	answer func(a *API, ctx context.Context, request proto.Message) (any, error)
-	// stream sends documents until it is done, ctx ends or send fails.
-	stream func(a *API, ctx context.Context, request proto.Message, send func(document json.RawMessage) error) error
+	answer func(*API, context.Context, proto.Message, send) error
 }
 
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{
-	{"Status", http.MethodGet, "/v1/status", reader, answer((*API).status), nil},
-	{"Rules", http.MethodGet, "/v1/rules", reader, answer((*API).rules), nil},
-	{"Top", http.MethodGet, "/v1/top", reader, answer((*API).top), nil},
-	{"Audit", http.MethodGet, "/v1/audit", reader, answer((*API).auditLog), nil},
-	{"Watch", http.MethodGet, "/v1/events", reader, nil, stream((*API).watch)},
-	{"Explain", http.MethodPost, "/v1/explain", reader, answer((*API).explain), nil},
-	{"Get", http.MethodPost, "/v1/get", reader, answer((*API).get), nil},
-	{"Reset", http.MethodPost, "/v1/reset", writer, answer((*API).reset), nil},
-	{"ResetMatching", http.MethodPost, "/v1/reset", writer, nil, stream((*API).resetMatchingStream)},
-	{"Grant", http.MethodPost, "/v1/grant", writer, answer((*API).grant), nil},
+	{"Status", http.MethodGet, "/v1/status", reader, one((*API).status)},
+	{"Rules", http.MethodGet, "/v1/rules", reader, one((*API).rules)},
+	{"Top", http.MethodGet, "/v1/top", reader, one((*API).top)},
+	{"Audit", http.MethodGet, "/v1/audit", reader, one((*API).auditLog)},
+	{"Watch", http.MethodGet, "/v1/events", reader, several((*API).watch)},
+	{"Explain", http.MethodPost, "/v1/explain", reader, one((*API).explain)},
+	{"Get", http.MethodPost, "/v1/get", reader, one((*API).get)},
+	{"Reset", http.MethodPost, "/v1/reset", writer, one((*API).reset)},
+	{"ResetMatching", http.MethodPost, "/v1/reset", writer, several((*API).resetMatchingStream)},
+	{"Grant", http.MethodPost, "/v1/grant", writer, one((*API).grant)},
 }
 
-// answer lets a method take a message of any type; it is called with its own type only.
-func answer[M proto.Message](method func(*API, context.Context, M) (any, error)) func(*API, context.Context, proto.Message) (any, error) {
-	return func(a *API, ctx context.Context, request proto.Message) (any, error) {
-		return method(a, ctx, request.(M))
-	}
+// one is a method that returns its only document.
+func one[M proto.Message](method func(*API, context.Context, M) (any, error)) func(*API, context.Context, proto.Message, send) error {
+	return several(func(a *API, ctx context.Context, request M, send send) error {
+		document, err := method(a, ctx, request)
+		if err != nil {
+			return err
+		}
+		return send(document)
+	})
 }
 
-// stream is answer for a method that streams.
-func stream[M proto.Message](method func(*API, context.Context, M, func(json.RawMessage) error) error) func(*API, context.Context, proto.Message, func(json.RawMessage) error) error {
-	return func(a *API, ctx context.Context, request proto.Message, send func(json.RawMessage) error) error {
+// several lets a method take a message of any type; it is called with its own type only.
+func several[M proto.Message](method func(*API, context.Context, M, send) error) func(*API, context.Context, proto.Message, send) error {
+	return func(a *API, ctx context.Context, request proto.Message, send send) error {
 		return method(a, ctx, request.(M), send)
 	}
 }
 
-// messages returns empty messages for the request and for an answer of the method.
-func (r *route) messages() (request, reply proto.Message) {
-	method := methods.ByName(protoreflect.Name(r.method))
-	return message(method.Input()), message(method.Output())
+func (r *route) describe() protoreflect.MethodDescriptor {
+	return methods.ByName(protoreflect.Name(r.method))
+}
+
+// streams reports whether the method sends any number of documents.
+func (r *route) streams() bool { return r.describe().IsStreamingServer() }
+
+// messages returns empty messages for the request and for a document of the answer.
+func (r *route) messages() (request, document proto.Message) {
+	return message(r.describe().Input()), message(r.describe().Output())
 }
 
 // methods describes the methods of the gRPC service.
@@ -129,11 +139,12 @@ func (l *listener) answer(w http.ResponseWriter, r *http.Request, to *route) {
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	if to.stream != nil {
+	if to.streams() {
 		l.events(w, r, to, request)
 		return
 	}
-	document, err := l.call(r.URL.Path, func() (any, error) { return to.answer(l.API, r.Context(), request) })
+	var document any
+	err := l.call(r.Context(), to, request, func(d any) error { document = d; return nil })
 	if err != nil {
 		refuse(w, r, err)
 		return
@@ -157,24 +168,21 @@ func (l *listener) events(w http.ResponseWriter, r *http.Request, to *route, req
 	}
 	begun := false
 	connection := http.NewResponseController(w)
-	send := func(name string, document []byte) error {
+	write := func(name string, document any) error {
+		data, err := encode(document)
+		if err != nil {
+			return err
+		}
 		begun = true
 		_ = connection.SetWriteDeadline(time.Now().Add(sendWithin)) // HTTP/2 through h2c lacks it
-		for _, part := range [][]byte{[]byte(name), []byte("data: "), document, []byte("\n\n")} {
-			if _, err := w.Write(part); err != nil {
-				return err
-			}
-		}
-		return connection.Flush()
+		_, err = fmt.Fprintf(w, "%sdata: %s\n\n", name, data)
+		return errors.Join(err, connection.Flush())
 	}
-	err := l.streamed(r.Context(), r.URL.Path, func(ctx context.Context) error {
-		return to.stream(l.API, ctx, request, func(document json.RawMessage) error { return send("", document) })
-	})
+	err := l.call(r.Context(), to, request, func(document any) error { return write("", document) })
 	switch {
 	case err == nil:
 	case begun:
-		document, _ := json.Marshal(problemOf(err)) // two strings
-		_ = send("event: error\n", document)
+		_ = write("event: error\n", problemOf(err))
 	default:
 		refuse(w, r, err)
 	}

@@ -22,7 +22,7 @@ const (
 	writer
 )
 
-// String is the role as files of tokens write it; nobody's is "".
+// String is the role as files of tokens write it; "" stands for nobody.
 func (r role) String() string { return [...]string{"", "read", "write"}[r] }
 
 // Tokens are the callers that a file names. They are in step with the file while the
@@ -38,9 +38,9 @@ type token struct {
 }
 
 // OpenTokens reads the file and has the watcher read it again. It fails if the file
-// cannot be read or is wrong now. A wrong file that comes later lets nobody new in, and
-// keeps out the callers without a right line in it; one without a token or without a
-// file behind it keeps out everybody. The watcher logs it. Errors have no tokens.
+// cannot be read or is wrong now. A wrong file that comes later adds no token, and
+// revokes the tokens that stand in no right line of it; a file without tokens, or no
+// file, revokes all. The watcher logs it. Errors have no tokens.
 func OpenTokens(w *reread.Watcher, path string) (*Tokens, error) {
 	parse := func(contents []string) ([]token, error) { return parseTokens(path, contents[0]) }
 	file, err := reread.OpenRevocable(w, "ADMIN_TOKEN_FILE", []string{path}, parse, func(last []token, contents []string) []token {

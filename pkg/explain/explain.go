@@ -39,7 +39,7 @@ type Descriptor struct {
 	Entries []descriptors.Entry `json:"entries"`
 	Hits    int64               `json:"hits"` // that the request would charge; below 0 it gives them back
 	// Path has the descriptors of the rules that were looked at, in the order of
-	// depths and then of the rules. Of many it has the first hundred and those that won.
+	// depths and then of the rules. Of many it has the first hundred and the winners.
 	Path []Step `json:"path"`
 	// Rule is the path of the rule that limits the descriptor; "" if none does, and
 	// then Why says why.
@@ -74,7 +74,7 @@ type Limit struct {
 	*State
 }
 
-// Terms says what a limit allows, and whom it counts under which key.
+// Terms describes a limit: its rate, its strategy and the key of its cell.
 type Terms struct {
 	Name       string   `json:"name,omitempty"`
 	Strategy   string   `json:"strategy"`
@@ -122,16 +122,16 @@ func (d Duration) MarshalText() ([]byte, error) {
 	return []byte(text + "s"), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It reads what
-// time.ParseDuration reads.
+// UnmarshalText implements encoding.TextUnmarshaler. It takes the texts of
+// time.ParseDuration.
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	*d = Duration(parsed)
 	return err
 }
 
-// New returns the document of an inspection. With states of cells it is that of a
-// running process, and the caller sets Rules.
+// New returns the document of an inspection. For an inspection of a running process the
+// caller sets Rules.
 func New(in service.Inspection) Document {
 	doc := Document{Domain: in.Domain, Descriptors: make([]Descriptor, len(in.Descriptors))}
 	for i := range in.Descriptors {

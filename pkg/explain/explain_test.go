@@ -96,7 +96,7 @@ func text(t *testing.T, doc *explain.Document) string {
 	return b.String()
 }
 
-// check compares lines and shows those that differ.
+// check compares lines and shows the differences.
 func check(t *testing.T, got, want string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.Split(strings.TrimSpace(want), "\n"), strings.Split(strings.TrimSpace(got), "\n")); diff != "" {

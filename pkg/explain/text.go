@@ -12,8 +12,8 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// maxMismatches is the number of descriptors that do not match which the text has
-// for each depth; their number can be that of all customers.
+// maxMismatches bounds the descriptors that do not match in the text of each depth; the
+// rules may have one for each customer.
 const maxMismatches = 5
 
 // Text writes the document for a person, in colours if w is a terminal. Control

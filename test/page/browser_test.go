@@ -72,7 +72,7 @@ type tab struct {
 	url string
 
 	mu     sync.Mutex
-	faults []string // exceptions, and what the browser refused
+	faults []string // exceptions, and requests that the browser refused
 }
 
 // open opens a URL in a new tab, which has a storage of its own. When the test ends, the
@@ -190,7 +190,7 @@ func labelled(label string) string {
 	return `[...document.querySelectorAll("label")].find(l => l.innerText.trim() === ` + quote(label) + `)?.control`
 }
 
-// fill types a text in place of what the field with the label has.
+// fill replaces the text of the field with the label.
 func (p *tab) fill(label, text string) {
 	p.t.Helper()
 	p.click(labelled(label))

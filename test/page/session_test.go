@@ -53,7 +53,7 @@ func TestReadToken(t *testing.T) {
 	p.shot("disabled")
 }
 
-// A token that is taken out of the file ends what the page shows, also a question that is
+// A token that is taken out of the file ends every view of the page, also a question that is
 // open, and a stream that asks for nothing.
 func TestTokenTakenAway(t *testing.T) {
 	s := serve(t)

@@ -48,7 +48,7 @@ func TestTop(t *testing.T) {
 	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("count 1")`)
 }
 
-// The rows are those of the traffic, and Rules leads to those of a rule.
+// The rows show the traffic, and the view Rules leads to the rows of a rule.
 func TestTopOfTraffic(t *testing.T) {
 	s := serve(t)
 	s.hit(30, user("hottest"))

@@ -16,7 +16,8 @@ import (
 type Listing struct {
 	Hash string           `json:"hash"`
 	Step explain.Duration `json:"step"` // of history
-	// Total is the number of rules in force, and Matched of those that were searched for.
+	// Total is the number of rules in force, and Matched the number of the rules that
+	// match the search.
 	Total   int           `json:"total"`
 	Matched int           `json:"matched"`
 	Rules   []ListingRule `json:"rules"`

@@ -95,7 +95,7 @@ export function now(main) {
   function draw() {
     const h = live.history;
     if (!h) return;
-    // What was before the start of the process is left out, but two minutes are shown.
+    // Seconds before the start of the process are left out, but two minutes are shown.
     const age = h.until - Date.parse(live.status.started) / 1000;
     const shown = Math.min(Math.max(120, Math.ceil(age) + 1), h.requests.length);
     const at = Array.from({ length: shown }, (_, i) => h.until - shown + 1 + i);

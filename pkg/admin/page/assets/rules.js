@@ -137,7 +137,7 @@ export function rules(main, params) {
   };
 }
 
-// recent leaves out what was before the start of the process, but shows two minutes at
+// recent leaves out the time before the start of the process, but shows two minutes at
 // least. After a minute the newest point is left out, too, because its time is not over.
 function recent(points) {
   const s = live.status;
