@@ -55,6 +55,16 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	return c.commit(op, v, charged), r
 }
 
+// Unused is the reply to o of a cell that does not exist.
+func (o *Op) Unused() (r Reply) {
+	if o.Kind == List {
+		_, r = Log(nil).Step(o)
+	} else {
+		_, r = Cell{}.Step(o, 0)
+	}
+	return r
+}
+
 // counterAt is the counter as op finds it.
 func (c Cell) counterAt(op *Op) Cell {
 	if op.Now >= c.Until {

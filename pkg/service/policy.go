@@ -39,7 +39,8 @@ func ifUndecided(l *descriptors.Limit, refund, local bool) backends.Undecided {
 // byPolicy is the decision of op, an operation of l that the store left undecided,
 // by the policy allow or deny: the limit is shown as if nobody had used it.
 func byPolicy(l *descriptors.Limit, op *backends.Op) algorithms.Decision {
-	unused := ofUnused(l.Limit, op)
+	empty := op.Unused()
+	unused := l.Judge(op, &empty)
 	is := algorithms.Decision{Allowed: op.IfUndecided == backends.Fits, Reset: unused.Reset}
 	switch {
 	case !is.Allowed:
@@ -48,15 +49,4 @@ func byPolicy(l *descriptors.Limit, op *backends.Op) algorithms.Decision {
 		is.Remaining = unused.Remaining
 	}
 	return is
-}
-
-// ofUnused is the decision of op by a limit that nobody has used yet.
-func ofUnused(l *algorithms.Limit, op *backends.Op) algorithms.Decision {
-	var r backends.Reply
-	if op.Kind == backends.List {
-		_, r = backends.Log(nil).Step(op)
-	} else {
-		_, r = backends.Cell{}.Step(op, 0)
-	}
-	return l.Judge(op, &r)
 }

@@ -146,6 +146,10 @@ func (e *entry) denies(op *backends.Op, r *backends.Reply, count *counters) bool
 // recall decides op from memory, or says how the store is to decide it. It notes the
 // demand for a key with a lease, and asks for a fetch when one is due.
 func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
+	if op.Max == backends.NoRoom && !op.ChargeDenied { // a limit of 0
+		*r = op.Unused()
+		return done
+	}
 	stem, hash, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

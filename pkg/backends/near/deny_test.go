@@ -258,7 +258,7 @@ func TestSize(t *testing.T) {
 // TestLongKeys: long keys are remembered, and told apart by their last byte.
 func TestLongKeysAreDenied(t *testing.T) {
 	r := newRig(t)
-	l, err := algorithms.New(algorithms.Spec{Window: 24 * 3600e9}) // nothing passes
+	l, err := algorithms.New(algorithms.Spec{Requests: 1, Window: 24 * 3600e9})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestLongKeysAreDenied(t *testing.T) {
 			id := append(bytes.Repeat([]byte("x"), length), last...)
 			b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
 			for _, want := range []bool{false, true} {
-				l.Plan(&b.Ops[0], algorithms.Identity{ID: id}, algorithms.Charge{Now: r.now, Cost: 1, AdmittedOnly: true})
+				l.Plan(&b.Ops[0], algorithms.Identity{ID: id}, algorithms.Charge{Now: r.now, Cost: 2, AdmittedOnly: true})
 				if err := r.store.Apply(context.Background(), &b); err != nil {
 					t.Fatal(err)
 				}
@@ -329,6 +329,33 @@ func TestARaisedBucketIsDecidedAnew(t *testing.T) {
 	r.want(slow, one, false, false)
 	r.want(fast, one, true, true)
 	r.want(slow, one, false, false)
+}
+
+// TestALimitOf0AsksNoStore: it denies alone, and refuses its group and its all-or-nothing
+// batch, of which only the other cells are read.
+func TestALimitOf0AsksNoStore(t *testing.T) {
+	for s := range algorithms.Names() {
+		r := newRig(t)
+		l, err := algorithms.New(algorithms.Spec{Strategy: algorithms.Strategy(s), Window: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var zero backends.Op
+		other := backends.Op{Key: "other", Now: r.now, By: backends.Amount{Whole: 1}, Den: 1, Max: backends.NoMax, Times: 1, Until: r.now + 1}
+		l.Plan(&zero, algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: r.now, Cost: 1, AdmittedOnly: true})
+		for i, b := range []backends.Batch{{Ops: []backends.Op{zero}}, {Ops: []backends.Op{zero, other}, AllOrNothing: true}} {
+			b.Replies = make([]backends.Reply, len(b.Ops))
+			if err := r.store.Apply(context.Background(), &b); err != nil {
+				t.Fatal(err)
+			}
+			if d := l.Judge(&zero, &b.Replies[0]); d.Allowed || d.RetryAfter != time.Minute && l.Strategy != algorithms.FixedWindow {
+				t.Errorf("%v: %+v", l.Strategy, d)
+			}
+			if asked := r.next.ops.Load(); asked != int64(i) || b.Refused != (i == 1) || i == 1 && b.Replies[1].Value.Whole != 0 {
+				t.Errorf("%v: the store was asked %d operations, refused %v, %+v", l.Strategy, asked, b.Refused, b.Replies)
+			}
+		}
+	}
 }
 
 // TestARefusedGroupIsNotCharged: a group or an all-or-nothing batch with a full cell is

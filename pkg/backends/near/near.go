@@ -215,7 +215,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 func (s *Store) concerns(b *backends.Batch) bool {
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		if s.opts.Deny || op.Lease != nil || op.IfUndecided == backends.Local || op.Verb != backends.Charge {
+		if s.opts.Deny || op.Lease != nil || op.Max == backends.NoRoom || op.IfUndecided == backends.Local || op.Verb != backends.Charge {
 			return true
 		}
 	}
