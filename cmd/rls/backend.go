@@ -26,13 +26,13 @@ import (
 type backend struct {
 	// open opens the stores that count. It does not wait for servers.
 	open func(*process) (main, perSecond stack.Tier, err error)
-	// system is what OpenTelemetry calls its servers; "" if it has none.
+	// system is the name of its servers in OpenTelemetry; "" if it has no servers.
 	system string
 	// storedKey is the name under which it keeps a key; nil if that is the key.
 	storedKey func(key string) string
 	// shared: all processes with the same settings count in the same cells.
 	shared bool
-	// tls returns the files of connections to its servers; nil if it has none.
+	// tls returns the files of connections to its servers; nil if it has no servers.
 	tls func(*settings.Settings) tlsFiles
 	// health returns how the process's health follows the store's; nil stands for
 	// the zero StoreWatch.

@@ -153,7 +153,7 @@ func (d *dryRun) tryRules(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%s has sent none in time", d.XDS.ServerURL)
 }
 
-// load loads rules, logs their warnings, and counts what there is.
+// load loads rules, logs their warnings, and returns the numbers of files, domains and rules.
 func (d *dryRun) load(files []*language.File, options language.Options) (string, error) {
 	tree, warnings, err := language.Load(files, options)
 	if tree == nil {

@@ -96,7 +96,7 @@ func (c *explainCmd) addend() *uint64 {
 	return nil
 }
 
-// explain has a service explain the request whose store is in this process and empty.
+// explain has a service with an empty store in this process explain the request.
 func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc explain.Document, err error) {
 	store, err := memory.New(memory.Options{MaxKeys: 1})
 	if err != nil {

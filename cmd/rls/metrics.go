@@ -18,8 +18,8 @@ import (
 	"example.org/rls/pkg/tracing"
 )
 
-// openMetrics makes the metrics, also those that are sent to a server, and reads the secret
-// that hides values of callers.
+// openMetrics makes the metrics and the client of statsd, and reads the secret of
+// CACHE_KEY_HASH.
 func (p *process) openMetrics(context.Context) (err error) {
 	if p.measure, err = p.newMetrics(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 }
 
 // newStatsd returns a Statsd that sends metrics to the server of statsd or DogStatsD
-// that the settings name. It sends nothing if they name none.
+// that the settings name. Without such a server it sends nothing.
 func (p *process) newStatsd() (*metrics.Statsd, error) {
 	c := &p.Metrics
 	addr := net.JoinHostPort(c.StatsdHost, strconv.Itoa(c.StatsdPort))

@@ -22,8 +22,8 @@ import (
 	"example.org/rls/pkg/tracing"
 )
 
-// process has the parts of a process that serves. Its methods open them, each with the help
-// of those that are open.
+// process has the parts of a process that serves. Each method open… makes one of them, and
+// needs the parts that the list in serve.go opens before it.
 type process struct {
 	*settings.Settings
 	log    *slog.Logger
@@ -50,8 +50,8 @@ type process struct {
 	listen server.Options
 }
 
-// close ends what outlives a request, the last part first. It is for a process of which
-// not all parts may be open.
+// close closes the store, the tracer and the client of statsd. Parts that are not open are
+// left out.
 func (p *process) close() {
 	if p.store != nil {
 		_ = p.store.Close()

@@ -47,7 +47,7 @@ func (c *completionCmd) Run(k *kong.Kong) error {
 	return err
 }
 
-// completeCmd is what the scripts call: it prints a line for each word that may stand
+// completeCmd is the command that the scripts call: it prints a line for each word that may stand
 // in place of the last one, with a tab and a description behind it if there is one.
 // The line ":files" stands for the names of files.
 type completeCmd struct {

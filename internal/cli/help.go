@@ -33,8 +33,8 @@ func cutSection(args []string) (rest []string, section string) {
 	return rest, section
 }
 
-// helpPrinter returns the function that writes the help of a command: what kong
-// knows, and behind it the text of the command's Detail, which stays as it is
+// helpPrinter returns the function that writes the help of a command: the text of
+// kong, and behind it the text of the command's Detail, which stays as it is
 // written. With a section only the flags of the group of that name are
 // listed.
 func helpPrinter(section string) kong.HelpPrinter {

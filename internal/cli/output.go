@@ -6,7 +6,7 @@ import (
 )
 
 // Output is the flag --format of a command that can write text or one JSON document.
-// Where the struct is embedded, the tag set:"output=answer" names what is written.
+// Where the struct is embedded, the tag set:"output=answer" is the name of the result in the help.
 type Output struct {
 	Format string `default:"text" enum:"text,json" help:"How the ${output} is written: text or json."`
 }

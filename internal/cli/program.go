@@ -1,5 +1,5 @@
-// Package cli runs a program that has several commands, and has what the commands share:
-// exit codes, help, completion in shells, output as text or JSON, and connections.
+// Package cli runs a program that has several commands. The commands share its exit codes,
+// help, completion in shells, output as text or JSON, and connections.
 package cli
 
 import (
@@ -34,7 +34,7 @@ type Command struct {
 	Tags     []string // for kong, such as hidden:""
 }
 
-// Signal says what SIGTERM, SIGINT and SIGHUP do to a command.
+// Signal is the effect of SIGTERM, SIGINT and SIGHUP on a command.
 type Signal int
 
 const (

@@ -60,7 +60,7 @@ func (c *Collector) RulesLoading(loading bool) {
 	c.adjust()
 }
 
-// adjust sets GOGC to what the heap needs now. c is locked.
+// adjust sets GOGC for the size of the heap now. c is locked.
 func (c *Collector) adjust() {
 	if os.Getenv("GOGC") != "" {
 		return

@@ -118,7 +118,7 @@ func TestCountsAndErrors(t *testing.T) {
 		if s.OK != 20 || s.OverLimit != 30 || s.Failed != 50 || s.Requests() != 100 {
 			t.Errorf("%+v", s)
 		}
-		if len(s.Errors) != mostErrors || s.Errors[0].Err.Error() != "away" || s.Errors[0].Count != 30 {
+		if len(s.Errors) != maxErrors || s.Errors[0].Err.Error() != "away" || s.Errors[0].Count != 30 {
 			t.Errorf("errors %v", s.Errors)
 		}
 	})

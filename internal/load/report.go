@@ -35,13 +35,13 @@ func (s *Summary) Text(w io.Writer) error {
 // writeHistogram writes a line with a bar for each bucket.
 func writeHistogram(b *strings.Builder, buckets []Bucket) {
 	const longest = 50 // columns
-	var most int64
+	var highest int64
 	for _, bucket := range buckets {
-		most = max(most, bucket.Count)
+		highest = max(highest, bucket.Count)
 	}
 	for _, bucket := range buckets {
 		line := fmt.Sprintf("  to %7v %8d  ", bucket.To, bucket.Count)
-		columns := math.Ceil(longest * float64(bucket.Count) / float64(most))
+		columns := math.Ceil(longest * float64(bucket.Count) / float64(highest))
 		b.WriteString(strings.TrimRight(line+strings.Repeat("█", int(columns)), " ") + "\n")
 	}
 }

@@ -67,8 +67,8 @@ var bounds = func() (bounds []time.Duration) {
 // scale makes percentiles exact to 0.2 %.
 var scale = latency.NewScale(time.Microsecond, bounds[len(bounds)-1], 1.002, bounds...)
 
-// mostErrors bounds the number of different messages that are kept.
-const mostErrors = 10
+// maxErrors bounds the number of different messages that are kept.
+const maxErrors = 10
 
 // recorder counts answers. The zero value is ready.
 type recorder struct {
@@ -107,7 +107,7 @@ func (r *recorder) fail(err error) {
 		r.errors = map[string]Failure{}
 	}
 	f, known := r.errors[message]
-	if !known && len(r.errors) == mostErrors {
+	if !known && len(r.errors) == maxErrors {
 		return
 	}
 	r.errors[message] = Failure{err, f.Count + 1}

@@ -60,7 +60,7 @@ func OpenDisplay(in, out *os.File) (*Display, func(), error) {
 	}, nil
 }
 
-// keys sends what the person types. The channel is closed when in ends.
+// keys sends the bytes that the person types. The channel is closed when in ends.
 func keys(in io.Reader) <-chan byte {
 	typed := make(chan byte)
 	go func() {

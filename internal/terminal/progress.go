@@ -47,9 +47,9 @@ const eraseLine = "\r\x1b[K"
 
 // cut returns the first characters of text, so that it stays on one line: only the
 // last line of a longer text could be erased.
-func cut(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:max(0, most)])
+func cut(text string, maxLength int) string {
+	if runes := []rune(text); len(runes) > maxLength {
+		return string(runes[:max(0, maxLength)])
 	}
 	return text
 }

@@ -32,7 +32,7 @@ func width(w io.Writer) int {
 // Colors colours text. The zero value returns every text as it is.
 type Colors struct{ on bool }
 
-// ColorsFor returns the colours of text that is written to w: none unless w is a
+// ColorsFor returns the colours of text that is written to w: no colours unless w is a
 // terminal, or if the variable NO_COLOR is set and not empty, or TERM is dumb.
 func ColorsFor(w io.Writer) Colors {
 	return Colors{Is(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}

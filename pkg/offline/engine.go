@@ -35,7 +35,7 @@ type Options struct {
 // Engine decides requests at given times. Its clock begins at the Unix epoch.
 //
 // An engine is for one goroutine at a time. A decision takes one to two microseconds,
-// so that one goroutine can decide what several others read and parse. Two sets of
+// so that one goroutine can decide requests that several others read and parse. Two sets of
 // rules are compared by two engines, each in a goroutine of its own. Requests may be
 // divided among several engines only if requests that count in the same cell, and
 // all descriptors of one request, come to the same engine; every engine must then
@@ -79,7 +79,7 @@ func (e *Engine) Decide(r *service.Request) (*service.Outcome, error) {
 }
 
 // Explain tells how the engine comes to the limits of r, with the states of their
-// cells. It charges nothing. Its errors are those of Decide.
+// cells. It charges nothing. It has the errors of Decide.
 func (e *Engine) Explain(r *service.Request) (explain.Document, error) {
 	in, err := e.service.Inspect(context.Background(), r, service.Look)
 	doc := explain.New(in)

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// customer is somebody who asks the shop.
+// customer is a sender of requests to the shop.
 type customer struct {
 	name, plan string
 	perSecond  float64
 	paths      []string // each as likely as the others
 }
 
-// customers are the shop's: a few dozen who browse, and a few who ask for more than they
-// may.
+// customers are the customers of the shop: a few dozen browse, and a few exceed their
+// limits.
 func customers() []customer {
 	browse := []string{"/", "/products/7", "/products/12", "/products/31", "/cart", "/search?q=shoes", "/checkout"}
 	all := []customer{

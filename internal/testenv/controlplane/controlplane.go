@@ -30,7 +30,7 @@ const patience = 20 * time.Second
 type Port struct {
 	t    testing.TB
 	Addr string
-	grpc *grpc.Server // nil while there is none
+	grpc *grpc.Server // nil while the server is down
 }
 
 // NewPort finds a free port; nobody listens on it yet.

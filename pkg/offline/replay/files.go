@@ -19,7 +19,7 @@ const headSize = 64 << 10
 // logFile is a log that Files reads.
 type logFile struct {
 	name   string
-	first  time.Time // zero if there is none
+	first  time.Time // zero if no line has a time
 	opened *os.File  // nil if the file is opened again
 	text   *bufio.Reader
 }
@@ -54,8 +54,8 @@ func (r *Replay) Files(ctx context.Context, names []string) error {
 	return nil
 }
 
-// look finds the first time of a log that does not stand out among those behind it. Only a
-// file that can be opened again is closed.
+// look finds the time of the first line of a log whose time does not stand out from the lines
+// behind it. It closes the log if the log can be opened again.
 func (r *Replay) look(l *logFile) error {
 	if err := l.open(); err != nil {
 		return err

@@ -120,7 +120,7 @@ func (p *part) value(line []byte) (string, bool) {
 	return text, true
 }
 
-// withoutPort is the address of an ADDRESS:PORT, or text if it is none.
+// withoutPort cuts the port off an ADDRESS:PORT; any other text stays as it is.
 func withoutPort(text string) string {
 	if both, err := netip.ParseAddrPort(text); err == nil {
 		return both.Addr().String()

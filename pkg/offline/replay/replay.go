@@ -1,5 +1,5 @@
 // Package replay decides the requests of a log again, at the times of the log, and tells
-// what rules would have done to them.
+// how rules would have decided them.
 //
 // It reads Envoy's access logs in JSON, from whose fields a [Mapping] makes requests, and
 // the decision log of this program. Lines are read and parsed by several goroutines and
@@ -24,7 +24,7 @@ import (
 // Options configures a replay.
 type Options struct {
 	Rules *descriptors.Tree
-	// Against are other rules, which decide the same requests; nil for none.
+	// Against are other rules, which decide the same requests; it may be nil.
 	Against *descriptors.Tree
 	Mapping Mapping
 	// Malformed is called with each line that is not a line of such a log, or whose
@@ -43,8 +43,8 @@ const (
 	blockSize = 256 << 10
 	// longestLine is the most bytes of a line that is read.
 	longestLine = 1 << 20
-	// mostKeys bounds the counters of a set of rules.
-	mostKeys = 1 << 26
+	// maxKeys bounds the counters of a set of rules.
+	maxKeys = 1 << 26
 	// lookahead is the number of lines behind a line that say whether its time stands out.
 	lookahead = 100
 	// maxJump is how far a line may set the clock forward whatever lines follow.
@@ -233,8 +233,8 @@ func (r *Replay) decide(i int) {
 	}
 }
 
-// behind has the times of the lines behind line i of the first block that is held: those of
-// the same log, or if it has none, of the next one.
+// behind has the times of the lines behind line i of the first block that is held, to the
+// end of the same log. If no line of it follows, they are the times of the next log.
 func (r *Replay) behind(i int) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		file, found := r.held[0].file, false
@@ -325,8 +325,8 @@ func (r *Replay) request(q *request, i int) error {
 	return nil
 }
 
-// Result returns what the rules would have done to the requests of all logs. Call it once,
-// after the last log.
+// Result decides the last lines and returns the result of all logs. Call it once, after the
+// last log.
 func (r *Replay) Result() *Result {
 	r.decideHeld(0)
 	out := &r.result

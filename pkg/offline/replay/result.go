@@ -27,7 +27,7 @@ type Result struct {
 	Ahead     Strayed    `json:"ahead"` // lines whose time stands out from those behind them
 }
 
-// Strayed are lines whose times are not in order. Such a line is decided at the time that the
+// Strayed counts lines with times that are not in order. Such a line is decided at the time that the
 // clock has, and does not move the clock.
 type Strayed struct {
 	Lines int64            `json:"lines"`
@@ -39,7 +39,7 @@ func (s *Strayed) add(by time.Duration) {
 	s.By = max(s.By, explain.Duration(by))
 }
 
-// Against tells what other rules would have done to the same requests.
+// Against has the decisions of other rules about the same requests.
 type Against struct {
 	Rules        []*Rule `json:"rules"`
 	Denied       int64   `json:"denied"`
@@ -47,7 +47,7 @@ type Against struct {
 	NewlyAllowed int64   `json:"newly_allowed"` // requests that the other rules let pass
 }
 
-// Rule tells what one rule would have done. It counts descriptors, not requests.
+// Rule has the decisions of one rule. It counts descriptors, not requests.
 type Rule struct {
 	Rule     string  `json:"rule"`
 	File     string  `json:"file"`
@@ -79,8 +79,8 @@ type Hour struct {
 	Denied   int64     `json:"denied"`
 }
 
-// mostTop is the number of keys that a rule shows.
-const mostTop = 10
+// maxTop is the number of keys that a rule shows.
+const maxTop = 10
 
 // side is one set of rules.
 type side struct {
@@ -91,7 +91,7 @@ type side struct {
 }
 
 func newSide(tree *descriptors.Tree) (*side, error) {
-	engine, err := offline.New(offline.Options{Tree: tree, MaxKeys: mostKeys})
+	engine, err := offline.New(offline.Options{Tree: tree, MaxKeys: maxKeys})
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour t
 	known.Denied++
 }
 
-// finish fills in what follows from the counts.
+// finish fills in the shares and the keys denied most.
 func (s *side) finish() []*Rule {
 	for _, r := range s.list {
 		if r.Requests > 0 {
@@ -171,7 +171,7 @@ func (s *side) finish() []*Rule {
 				return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Value, b.Value))
 			}))
 		})
-		for _, k := range keys[:min(len(keys), mostTop)] {
+		for _, k := range keys[:min(len(keys), maxTop)] {
 			r.Top = append(r.Top, *k)
 		}
 	}

@@ -64,7 +64,7 @@ func headline(domain string, e *service.Outcome) facts {
 	return f
 }
 
-// expectation is what a test expects of an answer, or of one of its statuses.
+// expectation has the fields that a test expects of an answer, or of one of its statuses.
 type expectation struct {
 	wanted   []wanted
 	statuses []expectation // one for each descriptor; nil if nothing is expected of them
@@ -104,10 +104,10 @@ var expectFields = append(statusFields[:len(statusFields):len(statusFields)], fi
 	},
 })
 
-// statusesForm is what a test expects of each status; {} expects nothing.
+// statusesForm reads the expectation of each status; {} expects nothing.
 var statusesForm = fields.List("statuses", fields.Object(statusFields, func(e *expectation) *expectation { return e }))
 
-// expectType is what a test expects of an answer.
+// expectType reads the expectation of an answer.
 var expectType = fields.Type[*step]{
 	Schema: withLeast(fields.ObjectSchema(expectFields)),
 	Set: func(r *fields.Reader, s *step, v *document.Value) {
