@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -18,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"example.org/rls/internal/load"
 	"example.org/rls/tools/launch"
 )
 
@@ -82,19 +81,16 @@ func measure(ctx context.Context, redis, dir string, p program, w workload, each
 		}
 		beside <- p.while(ctx, ports)
 	}()
-	began := time.Now()
-	took, err := ask(ctx, clients, p, w, each)
+	sum, err := ask(ctx, clients, p, w, each)
 	if err := errors.Join(err, <-beside); err != nil {
 		return r, err
 	}
-	elapsed, n := time.Since(began), float64(len(took))
-	slices.Sort(took)
 	r = result{
-		program: float64((processor(service.Process.Pid) - before[0]).Microseconds()) / n,
-		redis:   float64((processor(store.Process.Pid) - before[1]).Microseconds()) / n,
-		rate:    n / elapsed.Seconds(),
-		p50:     took[len(took)/2],
-		p99:     took[len(took)*99/100],
+		program: float64((processor(service.Process.Pid) - before[0]).Microseconds()) / float64(sum.OK),
+		redis:   float64((processor(store.Process.Pid) - before[1]).Microseconds()) / float64(sum.OK),
+		rate:    sum.Rate(),
+		p50:     sum.Latency.P50,
+		p99:     sum.Latency.P99,
 	}
 	if p.silent {
 		return r, counted(ctx, launch.Loopback(ports[0]))
@@ -114,48 +110,32 @@ func counted(ctx context.Context, redis string) error {
 	return err
 }
 
-// ask sends requests from inFlight callers, each one after the other, and returns the
-// duration of each request.
-func ask(ctx context.Context, clients []pb.RateLimitServiceClient, p program, w workload, during time.Duration) ([]time.Duration, error) {
+// ask sends requests from inFlight callers, each one after the other. It ends with the first
+// request that fails.
+func ask(ctx context.Context, clients []pb.RateLimitServiceClient, p program, w workload, during time.Duration) (load.Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	took := make([][]time.Duration, inFlight)
-	end := time.Now().Add(during)
-	var callers sync.WaitGroup
-	for caller := range inFlight {
-		callers.Go(func() {
-			for i := caller; ctx.Err() == nil; i += inFlight {
-				request := &pb.RateLimitRequest{Domain: "compare"}
-				for d := range w.descriptors {
-					request.Descriptors = append(request.Descriptors, &common.RateLimitDescriptor{
-						Entries: []*common.RateLimitDescriptor_Entry{{Key: "d" + strconv.Itoa(d), Value: "v" + strconv.Itoa(i%w.keys)}},
-					})
-				}
-				began := time.Now()
-				if began.After(end) {
-					return
-				}
-				reply, err := clients[caller%len(clients)].ShouldRateLimit(ctx, request)
-				if err == nil && (reply.OverallCode != pb.RateLimitResponse_OK || !p.silent && reply.Statuses[0].CurrentLimit == nil) {
-					err = fmt.Errorf("want OK by a limit, got %v", reply)
-				}
-				if err != nil {
-					cancel(err)
-					return
-				}
-				took[caller] = append(took[caller], time.Since(began))
-			}
-		})
+	sum := load.New(load.Options{Duration: during, Concurrency: inFlight, Send: func(_ context.Context, i int) (bool, error) {
+		request := &pb.RateLimitRequest{Domain: "compare"}
+		for d := range w.descriptors {
+			request.Descriptors = append(request.Descriptors, &common.RateLimitDescriptor{
+				Entries: []*common.RateLimitDescriptor_Entry{{Key: "d" + strconv.Itoa(d), Value: "v" + strconv.Itoa(i%w.keys)}},
+			})
+		}
+		reply, err := clients[i%len(clients)].ShouldRateLimit(ctx, request)
+		if err == nil && (reply.OverallCode != pb.RateLimitResponse_OK || !p.silent && reply.Statuses[0].CurrentLimit == nil) {
+			err = fmt.Errorf("want OK by a limit, got %v", reply)
+		}
+		if err != nil {
+			cancel(err)
+		}
+		return false, err
+	}}).Run(ctx)
+	err := context.Cause(ctx)
+	if err == nil && sum.OK == 0 {
+		err = fmt.Errorf("no request was answered within %v", during)
 	}
-	callers.Wait()
-	all := slices.Concat(took...)
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("no request was answered within %v", during)
-	}
-	return all, nil
+	return sum, err
 }
 
 // processor returns the processor time of a process, 0 if it has ended; see proc(5).

@@ -27,22 +27,20 @@ type logFile struct {
 // Files decides the requests of files, also compressed with gzip, and of the standard
 // input, which is "-". The file with the oldest first line comes first.
 func (r *Replay) Files(ctx context.Context, names []string) error {
-	logs := make([]*logFile, len(names))
-	defer func() {
-		for _, l := range logs {
-			l.close()
-		}
-	}()
-	for i, name := range names {
-		logs[i] = &logFile{name: name}
+	logs := make([]logFile, len(names))
+	for i := range logs {
+		l := &logs[i]
+		l.name = names[i]
+		defer l.close()
 		if len(names) > 1 {
-			if err := r.look(logs[i]); err != nil {
+			if err := r.look(l); err != nil {
 				return err
 			}
 		}
 	}
-	slices.SortStableFunc(logs, func(a, b *logFile) int { return a.first.Compare(b.first) })
-	for _, l := range logs {
+	slices.SortStableFunc(logs, func(a, b logFile) int { return a.first.Compare(b.first) })
+	for i := range logs {
+		l := &logs[i]
 		if err := l.open(); err != nil {
 			return err
 		}
@@ -60,8 +58,8 @@ func (r *Replay) look(l *logFile) error {
 	if err := l.open(); err != nil {
 		return err
 	}
-	head, err := l.text.Peek(headSize)
-	if len(head) == headSize { // the last line is cut
+	head, _ := l.text.Peek(headSize) // an error comes again when the log is read
+	if len(head) == headSize {       // the last line is cut
 		head = head[:bytes.LastIndexByte(head, '\n')+1]
 	}
 	var times []time.Time
@@ -78,7 +76,7 @@ func (r *Replay) look(l *logFile) error {
 			break
 		}
 	}
-	if info, statErr := l.opened.Stat(); err == nil && statErr == nil && info.Mode().IsRegular() {
+	if info, err := l.opened.Stat(); err == nil && info.Mode().IsRegular() {
 		l.close()
 	}
 	return nil
