@@ -12,7 +12,7 @@ import (
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/ask"
-	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // adminAccess are the flags of a command that asks admin APIs, without the address.
@@ -97,23 +97,23 @@ func (c *adminCall) descriptors() ([]*pb.Descriptor, error) {
 }
 
 // parseDescriptors reads the texts of --descriptor. Its errors are usage errors.
-func parseDescriptors(texts []string) ([][]descriptors.Entry, error) {
-	all := make([][]descriptors.Entry, len(texts))
+func parseDescriptors(texts []string) ([]service.Descriptor, error) {
+	all := make([]service.Descriptor, len(texts))
 	for i, text := range texts {
 		var err error
-		if all[i], err = ask.ParseDescriptor(text); err != nil {
+		if all[i].Entries, err = ask.ParseDescriptor(text); err != nil {
 			return nil, cli.UsageError("%w", err)
 		}
 	}
 	return all, nil
 }
 
-// messages returns descriptors with these entries.
-func messages(all [][]descriptors.Entry) []*pb.Descriptor {
+// messages returns the descriptors as the admin API takes them.
+func messages(all []service.Descriptor) []*pb.Descriptor {
 	messages := make([]*pb.Descriptor, len(all))
-	for i, entries := range all {
-		messages[i] = &pb.Descriptor{}
-		for _, e := range entries {
+	for i, d := range all {
+		messages[i] = &pb.Descriptor{HitsAddend: d.Hits}
+		for _, e := range d.Entries {
 			messages[i].Entries = append(messages[i].Entries, &pb.Entry{Key: e.Key, Value: e.Value})
 		}
 	}

@@ -120,9 +120,9 @@ func (c *clientCmd) questions() ([]client.Question, error) {
 		return nil, err
 	}
 	request := &rls.RateLimitRequest{Domain: c.Domain, HitsAddend: c.Hits}
-	for _, entries := range descriptors {
+	for _, asked := range descriptors {
 		d := &ratelimit.RateLimitDescriptor{Limit: limit, IsNegativeHits: c.Refund}
-		for _, e := range entries {
+		for _, e := range asked.Entries {
 			d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
 		}
 		if c.Hits == 0 { // in the request 0 means 1

@@ -11,7 +11,6 @@ import (
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/settings"
@@ -46,7 +45,7 @@ type explainCmd struct {
 
 // Run explains the request.
 func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
-	entries, err := parseDescriptors(c.Descriptor)
+	request, err := c.request()
 	if err != nil {
 		return err
 	}
@@ -57,12 +56,14 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 	case c.Path != "" && c.Addr != "":
 		return cli.UsageError("explain: --addr asks a running process: want no folder or file beside it")
 	case c.Addr != "":
-		err = c.post(ctx, c.Addr, c.Timeout, "/v1/explain", c.message(entries), &doc)
+		err = c.post(ctx, c.Addr, c.Timeout, "/v1/explain", &pb.LookRequest{
+			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits,
+		}, &doc)
 	default:
 		if err := errors.Join(decoder.CheckRules(&c.Settings), decoder.CheckKeys(&c.Keys)); err != nil {
 			return cli.UsageError("%w", err)
 		}
-		doc, err = c.explain(ctx, c.request(entries))
+		doc, err = c.explain(ctx, request)
 	}
 	if err != nil {
 		return err
@@ -70,30 +71,15 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 	return c.Write(k.Stdout, &doc, doc.Text)
 }
 
-// message is the request for the admin API.
-func (c *explainCmd) message(entries [][]descriptors.Entry) *pb.LookRequest {
-	m := &pb.LookRequest{Domain: c.Domain, Descriptors: messages(entries), HitsAddend: c.Hits}
-	for _, d := range m.Descriptors {
-		d.HitsAddend = c.addend()
+// request is the request that the flags describe. Its errors are usage errors.
+func (c *explainCmd) request() (*service.Request, error) {
+	all, err := parseDescriptors(c.Descriptor)
+	for i := range all {
+		if c.Hits == 0 { // in the request 0 means 1
+			all[i].Hits = new(uint64)
+		}
 	}
-	return m
-}
-
-// request is the request for a service in this process.
-func (c *explainCmd) request(entries [][]descriptors.Entry) *service.Request {
-	a := &service.Request{Domain: c.Domain, Hits: c.Hits}
-	for _, e := range entries {
-		a.Descriptors = append(a.Descriptors, service.Descriptor{Entries: e, Hits: c.addend()})
-	}
-	return a
-}
-
-// addend is the cost of a descriptor, nil for that of the request, in which 0 means 1.
-func (c *explainCmd) addend() *uint64 {
-	if c.Hits == 0 {
-		return new(uint64)
-	}
-	return nil
+	return &service.Request{Domain: c.Domain, Hits: c.Hits, Descriptors: all}, err
 }
 
 // explain has a service with an empty store in this process explain the request.

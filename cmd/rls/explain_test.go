@@ -147,11 +147,11 @@ func parseExplain(t *testing.T, args []string) *explainCmd {
 
 func requestOf(t *testing.T, c *explainCmd) *service.Request {
 	t.Helper()
-	entries, err := parseDescriptors(c.Descriptor)
+	request, err := c.request()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.request(entries)
+	return request
 }
 
 func explainedKeys(t *testing.T, c *explainCmd) (keys []string) {
