@@ -184,7 +184,11 @@ type Op struct {
 	// FirstHit or EveryHit it is the latest end that this limit can reach: a later
 	// end counts as Until (Cell.Step). For a Grant on a Meter it is when the credit
 	// ends.
-	Until  int64
+	Until int64
+	// Ends, of an Undo on a Counter with the span FirstHit, is when the window ends in
+	// which the charge was made: a later window, in the same cell, stays as it is. 0 is
+	// any window.
+	Ends   int64
 	Window int64 // List: how long a cost counts; Counter with Prev: the length of its window; > 0
 
 	// Unit is the By of one hit.
@@ -225,9 +229,12 @@ func (o Op) Look() Op {
 }
 
 // Inverse is the operation that gives back the charge of o, which was made a moment
-// ago.
-func (o Op) Inverse() Op {
+// ago. until is the Reply.Until of the charge.
+func (o Op) Inverse(until int64) Op {
 	o.Refund, o.Undo, o.ChargeDenied = true, true, false
+	if o.Kind == Counter && o.Span == FirstHit {
+		o.Ends = until
+	}
 	return o
 }
 

@@ -30,6 +30,10 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 		c = c.meterAt(op)
 	} else {
 		c = c.counterAt(op)
+		if op.Ends > 0 && c.Until > op.Ends {
+			look := op.Look()
+			op = &look
+		}
 		if op.Prev != "" {
 			prev = max(prev, 0)
 			ceiling.Whole -= Share(prev, op.WeightNum, op.WeightDen)

@@ -88,7 +88,7 @@ func checkCredit(t *testing.T, cell backends.Cell, op *backends.Op) {
 	if op.Refund || op.ChargeDenied || op.Span == backends.FirstHit || !r.Value.Less(floor) {
 		return
 	}
-	back := op.Inverse()
+	back := op.Inverse(0)
 	if back.Times = r.Admitted; back.Times == 0 {
 		return
 	}

@@ -81,7 +81,7 @@ func (p *planner) look(ctx context.Context, cells []cell) {
 }
 
 // steer has the store apply a reset or a grant for each cell, so that every decorator
-// forgets what it remembers of the cell. It tells Config.Local, and fills in After or Err.
+// forgets what it remembers of the cell. It fills in After or Err.
 func (p *planner) steer(ctx context.Context, ops []backends.Op, cells []cell) {
 	p.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
 		look := op.Look()

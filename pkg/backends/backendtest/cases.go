@@ -82,11 +82,27 @@ func testBounds(t *testing.T, s backends.Store) {
 	t.Run("a refund stops at nothing", func(t *testing.T) {
 		key := fresh("refund")
 		applyOne(t, s, counter(key, now, 2, -1))
-		if got := applyOne(t, s, counter(key, now, 5, -1).Inverse()).Value.Whole; got != 0 {
+		if got := applyOne(t, s, counter(key, now, 5, -1).Inverse(0)).Value.Whole; got != 0 {
 			t.Fatalf("got %d, want 0", got)
 		}
 		if got := applyOne(t, s, counter(key, now, 3, 3)); got.Admitted != 1 || got.Value.Whole != 3 {
 			t.Fatalf("the full quota is back, not more: got %+v", got)
+		}
+	})
+	t.Run("a charge that is given back late leaves the next window", func(t *testing.T) {
+		op := counter(fresh("late"), now, 3, -1)
+		op.Span, op.Until = backends.FirstHit, now+10*second
+		ended := applyOne(t, s, op).Until
+		op = op.At(now + 11*second)
+		runs := applyOne(t, s, op).Until
+		for until, want := range map[int64]int64{ended: 3, runs: 2} {
+			back := op.Inverse(until)
+			back.By.Whole = 1
+			if got := applyOne(t, s, back).Value.Whole; got != want {
+				t.Fatalf("a refund of the window that ends at %d leaves %d hits, want %d", until-now, got, want)
+			}
+			applyOne(t, s, op.Reset())
+			applyOne(t, s, op)
 		}
 	})
 	t.Run("long windows live long enough", func(t *testing.T) {

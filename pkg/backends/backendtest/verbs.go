@@ -70,7 +70,7 @@ func testVerbs(t *testing.T, s backends.Store) {
 					c.grant(5)
 					op := c.plan(3, false)
 					applyOne(c.t, c.store, op)
-					op = op.Inverse()
+					op = op.Inverse(0)
 					r := applyOne(c.t, c.store, op)
 					c.wants(c.limit.Judge(&op, &r), c.capacity+5)
 				},

@@ -22,7 +22,7 @@ func (j *job) giveBack(ctx context.Context, failed bool) error {
 			}
 			depends := j.AllOrNothing || op.Group > 0
 			if depends && !op.Refund && j.charged[i] > keep && op.By != (backends.Amount{}) {
-				back := op.Inverse()
+				back := op.Inverse(j.Replies[i].Until)
 				back.Times, back.Group = j.charged[i]-keep, 0
 				undo, of = append(undo, back), append(of, c)
 			}

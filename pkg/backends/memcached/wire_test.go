@@ -152,8 +152,8 @@ func TestACheckLeavesNothingBehind(t *testing.T) {
 	s := open(t, memcached.Options{Servers: []string{server.Addr}})
 	list := backends.Op{Kind: backends.List, Key: "check", Now: epoch, Den: 1, Times: 1, Window: second, By: backends.Amount{Whole: 1}}
 	for _, op := range []backends.Op{
-		list, list.Look(), list.Inverse(),
-		hit("check", 0, -1), hit("check", 0, 5), hit("check", 1, 0), hit("check", 1, -1).Inverse(), hit("check", 0, -1).Look(),
+		list, list.Look(), list.Inverse(0),
+		hit("check", 0, -1), hit("check", 0, 5), hit("check", 1, 0), hit("check", 1, -1).Inverse(0), hit("check", 0, -1).Look(),
 	} {
 		if r := apply(t, s, op); r.Value.Whole != 0 {
 			t.Errorf("%+v: %+v", op, r)
@@ -177,7 +177,7 @@ func TestChargingAlwaysAndConditionallyShareACell(t *testing.T) {
 		{hit("both", 9, 10), 9, 1},
 		{hit("both", 3, 10), 9, 0},
 		{hit("both", 3, -1), 12, 1},
-		{hit("both", 5, -1).Inverse(), 7, 1}, // memcached now has "7 "
+		{hit("both", 5, -1).Inverse(0), 7, 1}, // memcached now has "7 "
 		{hit("both", 2, 10), 9, 1},
 		{hit("both", 1<<33, -1), 1<<33 + 9, 1},
 		{hit("both", 1, 1<<40), 1<<33 + 10, 1},
@@ -386,7 +386,7 @@ func TestRefusedBatchRefundsNothing(t *testing.T) {
 	apply(t, s, hit("refunded", 3, -1))
 	apply(t, s, hit("scarce", 4, -1))
 	apply(t, s, hit("free", 1, -1))
-	b := batch(hit("refunded", 2, -1).Inverse(), hit("scarce", 1, 5), hit("free", 1, 5))
+	b := batch(hit("refunded", 2, -1).Inverse(0), hit("scarce", 1, 5), hit("free", 1, 5))
 	b.AllOrNothing = true
 	if err := s.Apply(context.Background(), b); err != nil {
 		t.Fatal(err)

@@ -144,7 +144,7 @@ func (s *Store) decideAlone(b *backends.Batch) bool {
 		switch {
 		case surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
 		case r.Replicas > 0:
-			back := op.Inverse()
+			back := op.Inverse(r.Until)
 			back.Times = surplus
 			s.stand(&back, &backends.Reply{})
 		default:

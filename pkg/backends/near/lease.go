@@ -229,7 +229,7 @@ func (l *lease) background() backends.Op {
 // giveBack is the operation that gives back the hits of a portion at a time.
 func (l *lease) giveBack(p *portion, now int64) backends.Op {
 	op := l.background()
-	op = op.At(now).Inverse()
+	op = op.At(now).Inverse(p.until)
 	op.By, op.Times = op.Unit.Times(p.hits, op.Den), 1
 	return op
 }

@@ -156,6 +156,42 @@ func TestALeaseEndsWithItsWindow(t *testing.T) {
 	}
 }
 
+// TestAWindowEndsDuringACall: hits of a window that began at a hit are not given back into
+// the next one, which has the same key, whichever background call is under way when the
+// window ends.
+func TestAWindowEndsDuringACall(t *testing.T) {
+	spec := perMinute
+	spec.FromFirstHit = true
+	for name, under := range map[string]func(*backends.Op) bool{
+		"fetch": func(op *backends.Op) bool { return op.Lease == nil && !op.Refund && op.By.Whole > 0 },
+		"look":  func(op *backends.Op) bool { return op.Lease == nil && op.By.Whole == 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, 1, spec)
+			p := w.processes[0]
+			w.warm(p)
+			store, ended := w.store.Store, false
+			w.store.Store = after{store, func(b *backends.Batch) {
+				if !ended && under(&b.Ops[0]) {
+					ended = true
+					w.now = start + 61*second
+					other := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
+					w.limit.Plan(&other.Ops[0], algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now, Cost: 5000})
+					_ = store.Apply(t.Context(), &other)
+				}
+			}}
+			for range 100 {
+				if w.settle(10 * ms); !ended && name == "fetch" {
+					w.ask(p, 1, false)
+				}
+			}
+			if got := w.cell(); !ended || got != 5000 {
+				t.Errorf("the window ended %v; the next one has %d hits of 5000", ended, got)
+			}
+		})
+	}
+}
+
 // TestALeaseOfABucketIsNotHoarded: after a pause the held hits and the full
 // bucket do not pass together.
 func TestALeaseOfABucketIsNotHoarded(t *testing.T) {

@@ -128,6 +128,7 @@ local function counter(key, prev, span, way, forced, now, by, max, least, times,
   local admitted = 0
   if refund then
     admitted = times
+    if way == UNDO and least > 0 and ends > least then by = 0 end -- of a window that is over
     if v >= 0 then
       v = math.max(0, v - by * times)
     elseif way == UNDO then

@@ -127,8 +127,11 @@ func newApply(b *backends.Batch, jitter int64) eval {
 // NoMax, above every cell.
 func pack(to []byte, op *backends.Op, lifetime int64) []byte {
 	far := op.Furthest
-	if op.Verb == backends.Grant { // lowers the cell to Max, which is nearer
+	switch {
+	case op.Verb == backends.Grant: // lowers the cell to Max, which is nearer
 		far = op.Least
+	case op.Undo && op.Kind == backends.Counter:
+		far.Whole = op.Ends
 	}
 	to = append(to, byte(op.Kind), byte(op.Span), byte(op.Role), op.Group,
 		wayOf(op), bit(op.ChargeDenied), bit(op.Prev != ""))

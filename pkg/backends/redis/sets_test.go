@@ -89,7 +89,7 @@ func TestClusterBatches(t *testing.T) {
 		}
 		ops[3].Max.Whole = 1 // refuses
 		ops[4].Role, ops[4].Max.Whole = backends.Lenient, 1
-		ops[5] = ops[5].Inverse()
+		ops[5] = ops[5].Inverse(0)
 		stock := ops[5]
 		stock.Refund, stock.By.Whole = false, 3
 		must(t, s, stock)

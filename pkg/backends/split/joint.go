@@ -95,7 +95,7 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 		op := p.Add(j.Batch, i)
 		switch {
 		case !refund:
-			*op = op.Inverse()
+			*op = op.Inverse(j.Replies[i].Until)
 			op.Times = charged[i] - keep
 		case keep == 0:
 			*op = op.Look()
@@ -117,7 +117,7 @@ func (j *joint) late(p *Part, answered *backends.Batch) {
 		stays := j.passes[p.At(i)] || op.ChargeDenied && answered.Replies[i].Admitted < op.Times
 		if charged > 0 && !stays {
 			undo := back.Add(answered, i)
-			*undo = undo.Inverse()
+			*undo = undo.Inverse(answered.Replies[i].Until)
 			undo.Times, undo.Group = charged, 0
 		}
 	}

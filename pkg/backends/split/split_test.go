@@ -74,7 +74,7 @@ func TestGivesBack(t *testing.T) {
 	hour, second := charge("hour", false, 9), charge("second", true, 1)
 	back := charge("refunded", false, 9)
 	apply(t, s, false, back)
-	back = back.Inverse()
+	back = back.Inverse(0)
 	b := apply(t, s, true, hour, second, back)
 	if !b.Refused || b.Replies[0].Admitted != 1 || b.Replies[0].Value.Whole != 0 || b.Replies[1].Admitted != 0 {
 		t.Errorf("refused %v, %+v", b.Refused, b.Replies)
