@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Scale has the upper bounds of buckets in ascending order. A bucket has the durations up
-// to its bound that are longer than the bound before it. One more bucket has the durations
-// beyond the last bound.
+// Scale has the upper bounds of buckets in ascending order. The lower bound of a bucket is
+// the upper bound of the bucket before. One more bucket has the durations beyond the last
+// bound.
 type Scale []time.Duration
 
 // NewScale returns bounds from shortest to longest, each at most step times the one before,

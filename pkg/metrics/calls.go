@@ -146,8 +146,8 @@ func (t *timer) add(took time.Duration) {
 	}
 }
 
-// take calls tell for each duration with the number of calls that took it, and
-// forgets them.
+// take calls tell for each duration with its number of calls, and sets the numbers
+// to 0.
 func (t *timer) take(tell func(ms int64, calls uint64)) {
 	for ms := range t.quick {
 		if n := t.quick[ms].Swap(0); n > 0 {

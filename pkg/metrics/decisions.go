@@ -55,7 +55,7 @@ func (r *RuleCounts) Ended() (n [Ends]uint64) {
 
 // limitCounts has the counts of the limits of one strategy.
 type limitCounts struct {
-	// decisions are those of the store, and of the policy p at 1+p.
+	// decisions counts the store's decisions at 0, and the decisions of policy p at 1+p.
 	decisions [1 + descriptors.Policies][decisionCount]atomic.Uint64
 	near      atomic.Uint64
 	exhausted atomic.Uint64
@@ -64,14 +64,14 @@ type limitCounts struct {
 
 // counted has the counters for the verdicts of one limit.
 type counted struct {
-	rule  *RuleCounts // of the rule that matched, nil if none did
+	rule  *RuleCounts // of the matching rule; nil without one
 	limit *limitCounts
 	of    *lifetime // of the rule, or for overrides the domain
 	key   *keyed    // nil when the metric key depends on the request
 	near  uint64    // hits above which the limit is near
 }
 
-// decisions counts what limits decide. It is a [service.Observer].
+// decisions counts the decisions of limits. It is a [service.Observer].
 type decisions struct {
 	paths *paths
 	ratio float32
@@ -120,7 +120,7 @@ var (
 	scale = latency.NewScale(time.Microsecond, 16*time.Second, 1.06, bounds...)
 )
 
-// Observe counts a request and what each of its limits decided.
+// Observe counts a request and the decision of each of its limits.
 func (d *decisions) Observe(o *service.Observation) {
 	d.took[min(o.Result, EndFailed)].Observe(o.Took)
 	switch {
@@ -179,7 +179,7 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 	}
 	decisions[allowed].Add(1)
 	if !v.Counted {
-		return // nobody knows how full the limit is
+		return // the policy does not know how full the limit is
 	}
 	if v.After > 0 && uint64(v.After) > c.near {
 		c.limit.near.Add(1)
@@ -237,9 +237,9 @@ func (d *decisions) rule(name RuleName) *RuleCounts {
 // overridesOf is the name under which the limits that requests to a domain bring are counted.
 func overridesOf(domain string) RuleName { return RuleName{domain, domain + ".override"} }
 
-// near is the number of hits above which a limit is near. It is computed in
-// single precision, as envoyproxy/ratelimit does; single precision can round a
-// capacity above 2^24 up, so the result is bounded by the capacity.
+// near is the number of hits above which a limit is near, in single precision as in
+// envoyproxy/ratelimit. Single precision can round a capacity above 2^24 up, so the capacity
+// bounds the result.
 func (d *decisions) near(v *service.Verdict) uint64 {
 	capacity := uint64(v.Limit.Capacity())
 	return min(capacity, uint64(math.Floor(float64(float32(capacity)*d.ratio))))
@@ -264,8 +264,8 @@ func (d *decisions) called(of *lifetime, domain string, v *service.Verdict) *key
 }
 
 // count counts the hits of a verdict as envoyproxy/ratelimit does: when one
-// request crosses a threshold, its hits below and above are counted apart. Of hits
-// that the store did not count it counts the total only.
+// request crosses a threshold, its hits below and above are counted apart. Hits that
+// the store did not count are in the total only.
 func (k *keyed) count(v *service.Verdict, near uint64) {
 	k.stats[totalHits].n.Add(v.Hits)
 	if !v.Counted {

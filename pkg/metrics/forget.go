@@ -12,24 +12,24 @@ import (
 // comes back sooner goes on counting where it stopped.
 const forgetAfter = time.Hour
 
-// lifetime says whether a rule, or for overrides their domain, is in force, and since when
-// it is not. Only decisions.Rules changes it.
+// lifetime is the time in which a rule, or for overrides their domain, is in force. Only
+// decisions.Rules changes a lifetime.
 type lifetime struct {
-	gone atomic.Int64 // when rules without it came in force, in ns since the epoch; 0 while it is there
-	seen bool         // in the rules that came last; decisions.mu guards it
+	gone atomic.Int64 // its end, in ns since the epoch; 0 while the rule is in force
+	seen bool         // the newest rules have the rule; decisions.mu guards seen
 }
 
 // InForce reports whether the rules in force have the rule, or for overrides the domain.
 func (l *lifetime) InForce() bool { return l.gone.Load() == 0 }
 
-// over reports whether it has been gone for long enough to be forgotten.
+// over reports whether the lifetime ended at least forgetAfter ago.
 func (l *lifetime) over(now time.Time) bool {
 	gone := l.gone.Load()
 	return gone != 0 && now.UnixNano()-gone >= int64(forgetAfter)
 }
 
-// Rules notes which of the counted rules are still there, and forgets those that
-// have been gone for an hour. Counts of the others go on.
+// Rules ends the lifetimes of counted rules that the tree does not have, resumes the
+// lifetimes of the others, and forgets rules that ended an hour ago.
 func (d *decisions) Rules(tree *descriptors.Tree) {
 	d.mu.Lock()
 	for _, r := range d.rules {
@@ -54,13 +54,13 @@ func (d *decisions) Rules(tree *descriptors.Tree) {
 		}
 	}
 	d.mu.Unlock()
-	// Only now, because a rule that is found anew takes over a key whose rule is
-	// gone.
+	// Only now, because a rule that find sees for the first time takes over a key whose
+	// rule is gone.
 	d.found.Store(new(sync.Map))
 	d.forget()
 }
 
-// forget removes the counts of rules that have been gone for an hour.
+// forget removes the counts of rules that ended an hour ago.
 func (d *decisions) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

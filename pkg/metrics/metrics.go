@@ -1,5 +1,5 @@
-// Package metrics measures what the process does, and sends the measurements to
-// Prometheus, to statsd or DogStatsD, and to a log of sampled decisions.
+// Package metrics counts requests, decisions and events of the process, and sends the counts
+// to Prometheus, to statsd or DogStatsD, and to a log of sampled decisions.
 //
 // There are two sets of metrics. The first has the names and labels that
 // dashboards for envoyproxy/ratelimit read: each of its counters has a path, as
@@ -31,7 +31,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Options changes what Metrics counts and how it names it.
+// Options changes the counts of Metrics and their names.
 type Options struct {
 	// MaxSeries bounds the series with a caller's bytes in their name or labels.
 	MaxSeries int
@@ -70,8 +70,7 @@ type Metrics struct {
 }
 
 // New returns metrics that start at zero, together with those of the Go runtime
-// and of the operating system's process. Its error says what is wrong with the
-// mapping.
+// and of the operating system's process. The error describes a fault of the mapping.
 func New(o Options) (*Metrics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -135,7 +134,7 @@ func (m *Metrics) Answered(code codes.Code) {
 	m.requests[code].Add(1)
 }
 
-// Loaded counts a load of the rules; err says why it failed, nil that it did not.
+// Loaded counts a load of the rules; err is the reason of a failed load, nil of a good one.
 func (m *Metrics) Loaded(err error) {
 	m.refused.Store(err != nil)
 	if err != nil {

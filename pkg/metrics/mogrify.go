@@ -43,7 +43,7 @@ func NewMogrifier(pattern, name string, tags map[string]string) (Mogrifier, erro
 
 var group = regexp.MustCompile(`\$\d+`)
 
-// mogrify applies the first mogrifier that matches path. A path that none matches
+// mogrify applies the first mogrifier that matches path. A path without one
 // stays as it is.
 func mogrify(mogrifiers []Mogrifier, path string) (name string, tags []string) {
 	for i := range mogrifiers {

@@ -40,7 +40,7 @@ type counter struct {
 	path string // as in statsd: ratelimit.service.rate_limit.domain.key.total_hits
 	n    atomic.Uint64
 
-	// read gives the value in place of n, and help says what it is.
+	// read gives the value in place of n; help is the help text of a value without a mapping.
 	read  func() uint64
 	help  string
 	gauge bool
@@ -60,9 +60,9 @@ func (c *counter) value() uint64 {
 type keyed struct {
 	stats [statCount]*counter
 	room  int // the part of paths.room that the key took
-	// of is the lifetime of the rule, or for overrides the domain, that the key
-	// is for. Several rules can have one key: when its own rule is gone, the
-	// next one that counts takes its place. paths.mu guards it.
+	// of is the lifetime of the key's rule, or for overrides of the domain. Several rules
+	// can have one key: when its rule is gone, the next rule that counts hits under the
+	// key takes over. paths.mu guards of.
 	of *lifetime
 }
 

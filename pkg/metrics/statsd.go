@@ -67,9 +67,9 @@ func (s *Statsd) Close() {
 	s.sink.Close()
 }
 
-// Send sends the counts since the last Send. While the server cannot be reached they
-// are kept for the next Send; the counts of a write that fails are lost. It must not
-// be called while Run runs.
+// Send sends the counts since the last Send. Counts that no server could be reached for wait
+// for the next Send; the counts of a write that fails are lost. Send must not be called
+// while Run runs.
 func (s *Statsd) Send() {
 	if !s.sink.Open() {
 		return

@@ -12,7 +12,7 @@ import (
 // logs.
 type Observer interface {
 	// Observe is called on the goroutine of each request, so by many at once.
-	// It must not block, and must not keep o or anything that o points to.
+	// Observe must not block, and must not keep o or anything that o points to.
 	Observe(o *Observation)
 	// Rules is called with new rules right before they come into force.
 	Rules(*descriptors.Tree)
@@ -68,7 +68,7 @@ func (o *Observation) Asked() iter.Seq[[]descriptors.Entry] {
 
 // Verdict is the decision of one limit of one descriptor.
 type Verdict struct {
-	// Rule matched the descriptor; nil when none did and Limit came with the
+	// Rule matched the descriptor; nil if no rule did and Limit came with the
 	// request.
 	Rule     *descriptors.Rule
 	Limit    *descriptors.Limit

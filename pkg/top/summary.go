@@ -29,7 +29,7 @@ type node struct {
 	largest   [slots]float32 // the highest cost that one request has added in each slot
 	inherited [orders]legacy
 	sum       [orders]int64 // counted and inherited, as the summary's heap is ordered
-	place     [orders]int   // in the summary's heap, + 1; 0: not kept in it
+	position  [orders]int   // in the summary's heap, counted from 1; 0: not kept
 	remaining int64         // after the last request
 }
 
@@ -40,22 +40,22 @@ type legacy struct {
 	slot  int
 }
 
-// longest is the most bytes of a node's keys and values that are kept.
-const longest = 384
+// maxBytes bounds the bytes of a node's keys and values.
+const maxBytes = 384
 
 func newNode(hash uint64, domain string, v *service.Verdict) *node {
-	n := &node{hash: hash, domain: shortened(domain, longest/4), entries: make([]descriptors.Entry, 0, min(len(v.Entries), 8))}
+	n := &node{hash: hash, domain: shortened(domain, maxBytes/4), entries: make([]descriptors.Entry, 0, min(len(v.Entries), 8))}
 	if v.Rule != nil {
 		n.rule = v.Rule.Path
 	}
-	room := longest
+	room := maxBytes
 	for i, e := range v.Entries {
 		if i == cap(n.entries) {
 			n.entries[i-1].Value = shortened(n.entries[i-1].Value, max(0, room)) + cut
 			break
 		}
-		share := room / (cap(n.entries) - i) / 2
-		e = descriptors.Entry{Key: shortened(e.Key, share), Value: shortened(e.Value, 2*share-min(share, len(e.Key)))}
+		half := room / (cap(n.entries) - i) / 2
+		e = descriptors.Entry{Key: shortened(e.Key, half), Value: shortened(e.Value, 2*half-min(half, len(e.Key)))}
 		room -= len(e.Key) + len(e.Value)
 		n.entries = append(n.entries, e)
 	}
@@ -73,7 +73,7 @@ func shortened(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + cut
 }
 
-func (n *node) kept() bool { return n.place != [orders]int{} }
+func (n *node) kept() bool { return n.position != [orders]int{} }
 
 // forget empties a slot. The heaps are put right by settle.
 func (n *node) forget(at int) {
@@ -93,10 +93,10 @@ type summary struct {
 	nodes []*node
 }
 
-// raise puts n, whose count has grown, where it belongs. If another node has to leave,
-// raise returns it, and n inherits its count in the slot at.
+// raise orders the heap after the count of n has grown. If n evicts another node, raise
+// returns that node, and n inherits its count in the slot at.
 func (s *summary) raise(n *node, at int) (gone *node) {
-	if n.place[s.order] == 0 {
+	if n.position[s.order] == 0 {
 		if len(s.nodes) >= s.max {
 			gone = heap.Pop(s).(*node)
 			n.inherited[s.order] = legacy{n.inherited[s.order].count + gone.sum[s.order], at}
@@ -106,7 +106,7 @@ func (s *summary) raise(n *node, at int) (gone *node) {
 		return gone
 	}
 	n.sum[s.order] = s.total(n)
-	heap.Fix(s, n.place[s.order]-1)
+	heap.Fix(s, n.position[s.order]-1)
 	return nil
 }
 
@@ -119,12 +119,12 @@ func (s *summary) settle() (gone []*node) {
 		if n.sum[s.order] = s.total(n); n.sum[s.order] > 0 {
 			return false
 		}
-		n.place[s.order] = 0
+		n.position[s.order] = 0
 		gone = append(gone, n)
 		return true
 	})
 	for i, n := range s.nodes {
-		n.place[s.order] = i + 1
+		n.position[s.order] = i + 1
 	}
 	heap.Init(s)
 	return gone
@@ -139,14 +139,14 @@ func (s *summary) Less(i, j int) bool { return s.nodes[i].sum[s.order] < s.nodes
 // Swap implements [heap.Interface].
 func (s *summary) Swap(i, j int) {
 	s.nodes[i], s.nodes[j] = s.nodes[j], s.nodes[i]
-	s.nodes[i].place[s.order], s.nodes[j].place[s.order] = i+1, j+1
+	s.nodes[i].position[s.order], s.nodes[j].position[s.order] = i+1, j+1
 }
 
 // Push implements [heap.Interface].
 func (s *summary) Push(x any) {
 	n := x.(*node)
 	s.nodes = append(s.nodes, n)
-	n.place[s.order] = len(s.nodes)
+	n.position[s.order] = len(s.nodes)
 }
 
 // Pop implements [heap.Interface].
@@ -154,6 +154,6 @@ func (s *summary) Pop() any {
 	last := len(s.nodes) - 1
 	n := s.nodes[last]
 	s.nodes[last], s.nodes = nil, s.nodes[:last]
-	n.place[s.order] = 0
+	n.position[s.order] = 0
 	return n
 }

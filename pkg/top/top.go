@@ -4,7 +4,7 @@
 // It is an observer of decisions. For each of three orders (denied, hits, cost) it
 // keeps Options.Keys descriptors by the algorithm Space-Saving (Metwally, Agrawal, El
 // Abbadi 2005): a descriptor that is not kept takes the place of the lowest one and
-// inherits its count, which is then the most by which its own count may be too high.
+// inherits its count, by which its own count may be too high at most.
 // So no count is too low, and each descriptor with more than 1/Keys of all is kept.
 //
 // Counts leave in parts of five seconds. All of the last minute is counted, and up to
@@ -29,7 +29,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// Order is what descriptors are ordered by.
+// Order is a measure that orders descriptors.
 type Order int
 
 // The orders.
@@ -165,8 +165,8 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64) {
 	}
 }
 
-// keep puts n into s, or moves it to the place of its new count. The node that has to
-// leave for it is forgotten when no other order keeps it.
+// keep puts n into s or updates its order there. A node that n evicts is forgotten unless
+// another order keeps that node.
 func (t *Top) keep(s *summary, n *node, at int) {
 	if gone := s.raise(n, at); gone != nil && !gone.kept() {
 		delete(t.nodes, gone.hash)
@@ -193,7 +193,7 @@ func (t *Top) hash(domain string, entries []descriptors.Entry) uint64 {
 // at is the index of the running slot.
 func (t *Top) at() int { return int(t.slot % int64(slots)) }
 
-// oldest is the index of the slot that is forgotten next. It begins before the last minute.
+// oldest is the index of the slot that is forgotten next and begins before the last minute.
 func (t *Top) oldest() int { return int((t.slot + 1) % int64(slots)) }
 
 // advance empties the slots that have begun since the last call.

@@ -149,7 +149,7 @@ func (s *Status) InForce() InForce {
 	return in
 }
 
-// describe makes the part of a Document that all kinds of it have.
+// describe makes the part that all Documents have.
 func (s *Status) describe(now time.Time) *Document {
 	d := &Document{
 		Version: s.options.Version, Started: s.started, Now: now,
@@ -268,7 +268,7 @@ func (s *Status) newest() *Second {
 	}
 }
 
-// rates are those of the busiest rules.
+// rates are the live rates of the busiest rules.
 func (s *Status) rates(now time.Time) []Rate {
 	var all []Rate
 	s.mu.Lock()

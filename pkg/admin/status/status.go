@@ -22,7 +22,7 @@ import (
 	"example.org/rls/pkg/metrics"
 )
 
-// Options says where a Status reads the counts, and what it tells besides them.
+// Options has the source of the counts of a Status, and its other facts.
 type Options struct {
 	Counts  *metrics.Metrics
 	Version string
