@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -54,6 +55,15 @@ func (u Unit) String() string {
 		return units[UnitUnknown].name
 	}
 	return units[u].name
+}
+
+// Period is a window of n units in words: "minute", "15 minutes".
+func Period(u Unit, n uint32) string {
+	name := strings.ToLower(u.String())
+	if n == 1 {
+		return name
+	}
+	return fmt.Sprintf("%d %ss", n, name)
 }
 
 // ParseUnit finds a unit by its name in any case. It returns UnitUnknown for

@@ -188,18 +188,12 @@ func (p *printer) verdict(l *Limit, hits int64) string {
 
 // period is a window in words: "minute", "15 minutes".
 func period(window time.Duration) string {
-	n, unit := window/time.Second, "second"
-	for _, u := range []struct {
-		length time.Duration
-		name   string
-	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}} {
-		if window >= u.length && window%u.length == 0 {
-			n, unit = window/u.length, u.name
+	unit := descriptors.Second
+	for _, u := range []descriptors.Unit{descriptors.Day, descriptors.Hour, descriptors.Minute} {
+		if window >= u.Duration() && window%u.Duration() == 0 {
+			unit = u
 			break
 		}
 	}
-	if n == 1 {
-		return unit
-	}
-	return fmt.Sprintf("%d %ss", n, unit)
+	return descriptors.Period(unit, uint32(window/unit.Duration()))
 }

@@ -31,11 +31,7 @@ func amount(l *descriptors.Limit) string {
 	if l.Share != 0 {
 		requests += fmt.Sprintf(" (%s of %d)", l.Share, l.WrittenRequests)
 	}
-	unit := strings.ToLower(l.Unit.String())
-	if l.Multiplier > 1 {
-		unit = fmt.Sprintf("%d %ss", l.Multiplier, unit)
-	}
-	return requests + " per " + unit
+	return requests + " per " + descriptors.Period(l.Unit, l.Multiplier)
 }
 
 // callers says whom a limit counts apart: the values of the keys for which the rule takes

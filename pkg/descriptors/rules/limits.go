@@ -70,11 +70,7 @@ func sameCounter(a, b algorithms.Spec) bool {
 
 // rate is a limit in a message: 10 per 15 minutes.
 func rate(l *descriptors.Limit) string {
-	unit := strings.ToLower(l.Unit.String())
-	if l.Multiplier == 1 {
-		return fmt.Sprintf("%d per %s", l.Requests, unit)
-	}
-	return fmt.Sprintf("%d per %d %ss", l.Requests, l.Multiplier, unit)
+	return fmt.Sprintf("%d per %s", l.Requests, descriptors.Period(l.Unit, l.Multiplier))
 }
 
 // checkReplaces checks and sets the names of the limits that l replaces.
