@@ -15,8 +15,8 @@ type Problem struct {
 	Lint    Lint   // the name of a warning that has one, else ""
 }
 
-// Lint is the name of a warning about a document that has a meaning, though hardly
-// the one that its author had in mind.
+// Lint is the name of a warning about a document that has a meaning, which is hardly
+// the meaning that its author had in mind.
 type Lint string
 
 // Error is file:line:column: field: message, and the name of a lint: [name].

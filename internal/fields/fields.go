@@ -28,8 +28,8 @@ type Field[T any] struct {
 	// Required: a mapping without the key is a problem.
 	Required bool
 	// Needs is the schema of a mapping in which the field is neither false nor null, for
-	// conditions on other keys; nil if there are none. It is for editors: who reads the
-	// mapping checks the conditions.
+	// conditions on other keys; nil if there are none. It is for editors: code that
+	// reads the mapping checks the conditions itself.
 	Needs Schema
 	Type  Type[T]
 }

@@ -26,7 +26,7 @@ func (r *Reader) Enter(key string) { r.path = append(r.path, step{key: key}) }
 // EnterItem says that the item i of a list is read until Leave.
 func (r *Reader) EnterItem(i int) { r.path = append(r.path, step{item: i + 1}) }
 
-// Leave ends what the last Enter or EnterItem began.
+// Leave leaves the value of the last Enter or EnterItem.
 func (r *Reader) Leave() { r.path = r.path[:len(r.path)-1] }
 
 // Detached calls read, and leaves the keys and items around it out of its paths.

@@ -15,8 +15,8 @@ import (
 type Form[V any] struct {
 	Name   string // for documents
 	Schema Schema
-	// Read returns the V that v stands for. If there is none it reports a problem and
-	// returns false.
+	// Read returns the V that v stands for. If v stands for no V, it reports a problem
+	// and returns false.
 	Read func(r *Reader, v *document.Value) (V, bool)
 	// Show is the V as it is written; nil for fmt.Sprint.
 	Show func(V) string
@@ -174,7 +174,7 @@ var Bool = Form[bool]{
 	},
 }
 
-// durations is the pattern of what time.ParseDuration reads, without a minus.
+// durations is the pattern of the texts that time.ParseDuration reads, without a minus.
 const durations = `^\+?((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|0)$`
 
 // Duration is a duration of Go, such as 1m30s, at least 0.

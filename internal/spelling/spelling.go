@@ -33,11 +33,11 @@ func Distance(a, b string) int {
 // edits away, or fewer edits than either word has bytes. A word of more than 64
 // bytes has no nearest word.
 func Nearest(word string, known []string) string {
-	const most, maxLen = 2, 64
+	const maxEdits, maxLen = 2, 64
 	if len(word) > maxLen {
 		return ""
 	}
-	nearest, least := "", most+1
+	nearest, least := "", maxEdits+1
 	for _, k := range known {
 		if d := Distance(strings.ToLower(word), k); d < least && d < len(k) && d < len(word) {
 			nearest, least = k, d

@@ -20,8 +20,8 @@ func (t *Tree) Rules() (n int) {
 	return n
 }
 
-// Contents appends to b what a descriptor n of d says, or with a nil n what d itself
-// says, without positions.
+// Contents appends the fields of a descriptor n of d to b, or with a nil n the fields
+// of d itself, without positions.
 type Contents func(b []byte, d *Domain, n *Node) []byte
 
 // Hash is the same for trees that hold the same rules in any order, wherever the

@@ -18,8 +18,8 @@ type matcher struct {
 	// matches reports whether a descriptor, as it is written, matches an entry in
 	// this way.
 	matches func(written, e Entry) bool
-	// find looks an entry up among all descriptors below a node. A matcher
-	// without it has an index of the descriptors that it takes.
+	// find looks an entry up among all descriptors below a node; nil: the matcher
+	// uses index instead, which has the descriptors that takes accepts.
 	find  func(*Node, Entry) *Node
 	takes func(Entry) bool
 	index func() index

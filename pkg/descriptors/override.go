@@ -31,8 +31,8 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	if !unit.Valid() {
 		return Limit{}, fmt.Errorf("unit %d is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)", unit)
 	}
-	if most := uint32(algorithms.MaxWindow / unit.Duration()); multiplier == 0 || multiplier > most {
-		return Limit{}, fmt.Errorf("unit_multiplier is %d; want 1 to %d with %s", multiplier, most, unit)
+	if longest := uint32(algorithms.MaxWindow / unit.Duration()); multiplier == 0 || multiplier > longest {
+		return Limit{}, fmt.Errorf("unit_multiplier is %d; want 1 to %d with %s", multiplier, longest, unit)
 	}
 	var copied Limit
 	var spec algorithms.Spec

@@ -20,8 +20,8 @@ type Step struct {
 	// Seen has, in the order of the rules, the descriptors at this depth whose key
 	// is the entry's key or has a wildcard.
 	Seen []Seen
-	// More is the number of those that Seen leaves out. They do not match, unless all
-	// of Seen do.
+	// More is the number of such descriptors that Seen leaves out. They do not match,
+	// unless all of Seen do.
 	More int
 }
 
@@ -135,7 +135,7 @@ func (n *Node) mismatch(e Entry) string {
 	return "its value does not match the entry's"
 }
 
-// lost says why winner took e and not n, which m finds.
+// lost says why n, which m matches, lost to winner.
 func (n *Node) lost(m *matcher, winner *Node, e Entry) string {
 	place := winner.Pos.Place()
 	switch first := winner.matcher(e); {
@@ -161,8 +161,8 @@ func (n *Node) noneFor(e Entry, left int) string {
 	return why + " below " + n.Pos.Place()
 }
 
-// noLimit says why no limit applies if the request has no entry after the one that
-// n, which has no rule, takes.
+// noLimit says why no limit applies if n, which has no rule, takes the last entry of
+// the request.
 func (n *Node) noLimit() string {
 	place := n.Pos.Place()
 	if missing := n.nearest(); missing > 0 {

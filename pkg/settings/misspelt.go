@@ -15,9 +15,9 @@ import (
 type Misspelling struct{ Variable, Meant string }
 
 const (
-	// Up to two letters may be wrong, missing, added or swapped. Names must be long
+	// Up to maxEdits letters may be wrong, missing, added or swapped. Names must be long
 	// enough that such a likeness is no coincidence.
-	mostWrong = 2
+	maxEdits  = 2
 	leastLong = 8
 )
 
@@ -39,7 +39,7 @@ func Misspelt(environment []string, parser *kong.Application) []Misspelling {
 		if len(name) < leastLong || !strings.Contains(name, "_") || slices.Contains(known, name) || isServiceLink(variable) {
 			continue
 		}
-		meant, least := "", mostWrong+1
+		meant, least := "", maxEdits+1
 		for _, k := range known {
 			if d := spelling.Distance(name, k); d < least {
 				meant, least = k, d

@@ -25,8 +25,8 @@ const (
 	// patience bounds that wait: files that change all the time are published
 	// this long after the first change.
 	patience = 2 * time.Second
-	// rootPoll is how often Root is looked at, because a link of which no
-	// notification tells can lead to another folder.
+	// rootPoll is how often Root is looked at, because a link can lead to another
+	// folder without a notification.
 	rootPoll = time.Second
 )
 
@@ -248,8 +248,7 @@ func (r root) still(path string) bool {
 	return now.same(r)
 }
 
-// close lets go of the folder. A root of which the folder could not be opened has
-// nothing to close.
+// close closes the folder, if it could be opened.
 func (r root) close() {
 	if r.folder != nil {
 		_ = r.folder.Close()

@@ -65,8 +65,8 @@ func parsed[V any](name string, schema Schema, parse func(text string) (V, error
 	}}
 }
 
-// word is one of names, of which each stands for the constant of its index. what
-// names it in messages.
+// word is one of names. The index of a name is the constant that it stands for; what
+// names the field in messages.
 func word[V ~uint8](what, name string, names []string) fields.Form[V] {
 	return parsed(name, Schema{"enum": names}, func(text string) (V, error) {
 		i := slices.Index(names, text)

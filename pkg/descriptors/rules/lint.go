@@ -12,8 +12,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Lint is the name of a warning about rules that have a meaning, though hardly the
-// one that their author had in mind.
+// Lint is the name of a warning of [Load].
 type Lint = document.Lint
 
 // The lints. docs/rules.md says when each of them warns.
@@ -35,7 +34,7 @@ func (r *reader) lint(name Lint, at descriptors.Position, path, format string, a
 	r.warnings = append(r.warnings, Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...), Lint: name})
 }
 
-// lintDescriptor warns of what can be seen in one descriptor. v is the mapping
+// lintDescriptor warns of faults of one descriptor. v is the mapping
 // that d was read from.
 func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	if name, value := v.Pair("value"); value != nil {
@@ -104,7 +103,7 @@ func (r *reader) lintShadow(v *document.Value) {
 	}
 }
 
-// lintTree returns warnings of what can be seen only when all files are read.
+// lintTree returns warnings of faults that show only when all files are read.
 func (c *compiler) lintTree() (warnings Problems) {
 	for _, n := range c.nodes {
 		if first := n.HiddenBy(); first != nil {

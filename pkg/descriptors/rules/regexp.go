@@ -23,7 +23,7 @@ var regexpSigns = []struct {
 	{regexp.MustCompile(`\([^()]+\|[^()]+\)`), "alternatives such as (a|b)"},
 }
 
-// addresses is the pattern of numbers with dots between, of which * may replace some:
+// addresses is the pattern of numbers, or * in place of a number, with dots between:
 // 10.0.*.
 var addresses = regexp.MustCompile(`^\d+(\.(\d+|\*))+$`)
 

@@ -36,11 +36,11 @@ func (w *waits) next(unreachable bool) time.Duration {
 	if factor <= 1 {
 		factor = 2
 	}
-	most := float64(w.Max)
-	wait := min(float64(first), most)
+	longest := float64(w.Max)
+	wait := min(float64(first), longest)
 	for range w.failures {
-		if wait *= factor; wait >= most {
-			wait = most
+		if wait *= factor; wait >= longest {
+			wait = longest
 			break
 		}
 	}

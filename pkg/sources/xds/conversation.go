@@ -106,12 +106,12 @@ func (c *conversation) rules() string {
 // detail is the text of an error, cut to a size that servers accept (gRPC's
 // default is 4 MiB).
 func detail(err error) string {
-	const most = 64 << 10
+	const maxLen = 64 << 10
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	if len(text) <= most {
+	if len(text) <= maxLen {
 		return text
 	}
-	text = text[:most]
+	text = text[:maxLen]
 	if line := strings.LastIndexByte(text, '\n'); line > 0 {
 		text = text[:line]
 	}
