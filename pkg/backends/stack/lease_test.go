@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
@@ -115,6 +119,61 @@ func TestAHotKeyWithALease(t *testing.T) {
 			t.Errorf("%s: %d operations for %d requests", spec.Strategy, ops, asked.Load())
 		}
 	}
+}
+
+// TestALeaseThatCannotPay costs Redis at most a tenth more commands than no lease: on
+// cold keys, and on a hot key where each second request brings another limit along.
+func TestALeaseThatCannotPay(t *testing.T) {
+	server := testenv.Redis(t)
+	client := goredis.NewClient(&goredis.Options{Addr: server.Addr})
+	defer client.Close()
+	for name, ask := range map[string]func(each func(id string, requests uint32)){
+		"cold keys": func(each func(string, uint32)) {
+			for i := range 600 {
+				each(fmt.Sprint("cold", i%300), 1000)
+			}
+		},
+		"another limit": func(each func(string, uint32)) {
+			for i := range 2000 {
+				each("hot", 1_000_000+uint32(i%2))
+			}
+		},
+	} {
+		commands := map[bool]int64{}
+		for _, leased := range []bool{false, true} {
+			process := openLeasing(t, server.Addr, patience)
+			before := processed(t, client)
+			ask(func(id string, requests uint32) {
+				spec := algorithms.Spec{Requests: requests, Window: time.Hour}
+				if leased {
+					id += "leased"
+					spec.Lease = algorithms.Lease{Share: 500_000, TTL: 250 * time.Millisecond}
+				}
+				if _, err := newCaller(t, process, id, spec).ask(); err != nil {
+					t.Fatal(err)
+				}
+			})
+			commands[leased] = processed(t, client) - before
+		}
+		t.Logf("%s: %d commands with a lease, %d without", name, commands[true], commands[false])
+		if 10*commands[true] > 11*commands[false] {
+			t.Errorf("%s: %d commands with a lease, %d without", name, commands[true], commands[false])
+		}
+	}
+}
+
+// processed is the number of commands that Redis has processed, also those of scripts.
+func processed(t *testing.T, client *goredis.Client) (n int64) {
+	t.Helper()
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range regexp.MustCompile(`calls=(\d+)`).FindAllStringSubmatch(info, -1) {
+		calls, _ := strconv.ParseInt(match[1], 10, 64)
+		n += calls
+	}
+	return n
 }
 
 // TestThreeProcessesShareALimit: 64 callers in each of three processes get the
