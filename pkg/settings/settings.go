@@ -85,7 +85,7 @@ type Backend struct {
 	Keys
 
 	ExpirationJitterMaxSeconds int `env:"EXPIRATION_JITTER_MAX_SECONDS" default:"300" min:"0" max:"2592000" unit:"seconds" help:"Upper bound of a random time by which keys are kept longer, so that they do not all expire together."`
-	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Approximate size of the memory for keys that are over their limit. Their hits are denied without a call to Redis or memcached; 0 is off. Such denials are not charged, and a refund through another replica takes effect within a second."`
+	LocalCacheSizeInBytes      int `env:"LOCAL_CACHE_SIZE_IN_BYTES" default:"0" min:"0" unit:"bytes" help:"Approximate size of the memory for keys that are over their limit. Their hits are denied without a call to Redis or memcached; 0 is off, and less than 524288 counts as that. Such denials are not charged, and a refund through another replica takes effect within a second."`
 }
 
 // Store says how long a decision waits for a store on servers, and when calls to a

@@ -232,7 +232,7 @@ func (h *history) settle() (lost, recalled int) {
 	return lost, recalled
 }
 
-// remembered is how long denycache uses a cell, in µs.
+// remembered is how long near uses a cell, in µs.
 const remembered = 1_000_000
 
 // check looks for an order of the requests in which the definition of a store
