@@ -75,10 +75,10 @@ func (v *Value) Meaning() any {
 	return v.is
 }
 
-// Merged reports whether the key at i of a mapping comes from a merge (<<) of an
-// anchor: merged keys have an earlier position than the mapping.
-func (v *Value) Merged(i int) bool {
-	at, start := v.Content[i].At, v.At
+// Merged reports whether a key of a mapping comes from a merge (<<) of an anchor:
+// merged keys have an earlier position than the mapping.
+func (v *Value) Merged(key *Value) bool {
+	at, start := key.At, v.At
 	return at.Line < start.Line || at.Line == start.Line && at.Column < start.Column
 }
 

@@ -59,7 +59,7 @@ func Mapping[T any](r *Reader, table []Field[T], t T, v *document.Value) {
 			r.Problem(name.At, "%s", name.Text)
 		case id < 0:
 			r.ProblemOf(name.Text, name.At, "unknown key%s", spelling.Suggest(name.Text, names(table)))
-		case seen[id] > 0 && !v.Merged(seen[id]-1):
+		case seen[id] > 0 && !v.Merged(&v.Content[seen[id]-1]):
 			r.ProblemOf(name.Text, name.At, "the key is repeated; write it once")
 		default:
 			seen[id] = i + 1

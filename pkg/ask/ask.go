@@ -136,7 +136,7 @@ func shortEntries(r *fields.Reader, v *document.Value) []descriptors.Entry {
 		case before >= 0:
 			list[before] = e
 			continue
-		case v.Merged(i):
+		case v.Merged(key):
 			merged = len(list) + 1
 		}
 		list = append(list, e)

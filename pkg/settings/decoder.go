@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -121,15 +122,9 @@ func decodeBool(text string, target reflect.Value, _ *kong.Tag) string {
 }
 
 func decodeInt(text string, target reflect.Value, tag *kong.Tag) string {
-	v, err := strconv.ParseInt(text, 0, 64) // with 0x10 and 010, as in envoyproxy/ratelimit
-	low, high := int64(math.MinInt64), int64(math.MaxInt64)
-	if s := tag.Get("min"); s != "" {
-		low, _ = strconv.ParseInt(s, 10, 64)
-	}
-	if s := tag.Get("max"); s != "" {
-		high, _ = strconv.ParseInt(s, 10, 64)
-	}
-	if err != nil || v < low || v > high {
+	parse := func(s string) (int64, error) { return strconv.ParseInt(s, 0, 64) } // with 0x10 and 010, as in envoyproxy/ratelimit
+	v, ok := inRange(text, tag, parse, math.MinInt64, math.MaxInt64)
+	if !ok {
 		return "a whole number" + within(tag)
 	}
 	target.SetInt(v)
@@ -137,16 +132,9 @@ func decodeInt(text string, target reflect.Value, tag *kong.Tag) string {
 }
 
 func decodeFloat(text string, target reflect.Value, tag *kong.Tag) string {
-	v, err := strconv.ParseFloat(text, 64)
-	low, high := math.Inf(-1), math.Inf(1)
-	if s := tag.Get("min"); s != "" {
-		low, _ = strconv.ParseFloat(s, 64)
-	}
-	if s := tag.Get("max"); s != "" {
-		high, _ = strconv.ParseFloat(s, 64)
-	}
-	// NaN is not equal, less or greater than anything, so this refuses it.
-	if err != nil || !(v >= low && v <= high) {
+	parse := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+	v, ok := inRange(text, tag, parse, math.Inf(-1), math.Inf(1))
+	if !ok {
 		return "a number" + within(tag)
 	}
 	target.SetFloat(v)
@@ -154,19 +142,25 @@ func decodeFloat(text string, target reflect.Value, tag *kong.Tag) string {
 }
 
 func decodeDuration(text string, target reflect.Value, tag *kong.Tag) string {
-	v, err := time.ParseDuration(text)
-	low, high := time.Duration(math.MinInt64), time.Duration(math.MaxInt64)
-	if s := tag.Get("min"); s != "" {
-		low, _ = time.ParseDuration(s)
-	}
-	if s := tag.Get("max"); s != "" {
-		high, _ = time.ParseDuration(s)
-	}
-	if err != nil || v < low || v > high {
+	v, ok := inRange(text, tag, time.ParseDuration, math.MinInt64, math.MaxInt64)
+	if !ok {
 		return "a duration such as 150ms, 10s or 1h30m" + within(tag)
 	}
 	target.SetInt(int64(v))
 	return ""
+}
+
+// inRange parses text. It returns false if that fails, or if the value is not from low
+// to high or the bounds of the tag in their place.
+func inRange[V cmp.Ordered](text string, tag *kong.Tag, parse func(string) (V, error), low, high V) (V, bool) {
+	if s := tag.Get("min"); s != "" {
+		low, _ = parse(s)
+	}
+	if s := tag.Get("max"); s != "" {
+		high, _ = parse(s)
+	}
+	v, err := parse(text)
+	return v, err == nil && v >= low && v <= high // NaN is not
 }
 
 // decodeString sets a string. A choice may be in any case, and is set as its tag

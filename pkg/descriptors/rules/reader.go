@@ -38,8 +38,6 @@ func (r *reader) warn(at descriptors.Position, path, format string, args ...any)
 type pair struct {
 	id          int // the field's index in the table
 	name, value *document.Value
-	overridden  bool // the same key comes again
-	merged      bool
 }
 
 // mapping reads a mapping that stands in a place and sets the fields of t in
@@ -55,15 +53,14 @@ func (r *reader) mapping(v *document.Value, where place, t target) {
 		if !ok {
 			continue
 		}
-		r.pairs = append(r.pairs, pair{id, name, value, false, v.Merged(i)})
+		r.pairs = append(r.pairs, pair{id, name, value})
 		if before := last[id]; before > 0 {
 			first := &r.pairs[before-1]
-			first.overridden = true
 			switch {
 			case first.value.Kind == document.Map && value.Kind == document.Map:
-				r.warn(name.At, r.pathOf(name), "the key is repeated; keys of the mapping before that this one does not have still count")
-			case !first.merged:
-				r.warn(name.At, r.pathOf(name), "the key is repeated; only the last one counts")
+				r.warn(name.At, join(r.Path(), name.Text), "the key is repeated; keys of the mapping before that this one does not have still count")
+			case !v.Merged(first.name):
+				r.warn(name.At, join(r.Path(), name.Text), "the key is repeated; only the last one counts")
 			}
 		}
 		last[id] = len(r.pairs)
@@ -71,21 +68,17 @@ func (r *reader) mapping(v *document.Value, where place, t target) {
 	end := len(r.pairs)
 	for i := base; i < end; i++ {
 		p := r.pairs[i]
-		if p.overridden {
+		before := r.overridden
+		if last[p.id] > i+1 { // the same key comes again
 			r.overridden++
 		}
 		r.Enter(p.name.Text)
 		r.set(p, where, t)
 		r.Leave()
-		if p.overridden {
-			r.overridden--
-		}
+		r.overridden = before
 	}
 	r.pairs = r.pairs[:base]
 }
-
-// pathOf is the path of a key of the mapping that is read.
-func (r *reader) pathOf(name *document.Value) string { return join(r.Path(), name.Text) }
 
 // key finds the field that a key names.
 func (r *reader) key(name *document.Value, where place) (id int, ok bool) {
