@@ -30,12 +30,9 @@ type Outcome struct {
 	// replaces, in the order of the descriptors.
 	Verdicts []Verdict
 
-	plan plan
-	// For observers.
-	unknown bool // no rules have the request's domain
-	spared  bool // shadow mode of the service turned a denial into an OK
-	gone    bool // the caller gave up before the store had decided
+	plan    plan
 	partial bool // the store left an operation undecided; a policy may have decided it
+	gone    bool // the caller gave up before the store had decided
 	seen    Observation
 	charged []Verdict // Verdicts without refunds, if there are refunds
 }
@@ -210,52 +207,38 @@ func (s *Status) leaveUndecided(err error) {
 	}
 }
 
-// ballot counts descriptors by their statuses.
-type ballot struct {
-	denied, passed, undecided int
-	err                       error // why the last undecided descriptor is undecided
-}
-
-func (b *ballot) add(s *Status) {
-	switch {
-	case s.Passed():
-		b.passed++
-	case s.Denied:
-		b.denied++
-	default:
-		b.undecided++
-		b.err = s.Undecided
-	}
-}
-
 // conclude decides the request by its statuses. One enforced descriptor that denies
 // is enough, and so are all descriptors in quota mode together. Otherwise the request
 // fails if descriptors that are undecided could deny it.
 func (o *Outcome) conclude() error {
-	var single, quota ballot
+	var denied, quotaDenied, quotaPassed bool
+	var undecided, quotaUndecided error
 	for i := range o.Statuses {
-		s := &o.Statuses[i]
+		s, quota := &o.Statuses[i], o.plan.quota(&o.plan.targets[i])
 		switch {
-		case o.plan.quota(&o.plan.targets[i]):
-			quota.add(s)
-		case !s.Unlimited:
-			single.add(s)
+		case s.Passed():
+			quotaPassed = quotaPassed || quota
+		case s.Denied && quota:
+			quotaDenied = true
+		case s.Denied:
+			denied = true
+		case quota:
+			quotaUndecided = s.Undecided
+		default:
+			undecided = s.Undecided
 		}
 	}
-	denied := single.denied > 0 || quota.denied > 0 && quota.passed+quota.undecided == 0
-	var err error
+	denied = denied || quotaDenied && !quotaPassed && quotaUndecided == nil
+	if undecided == nil && !quotaPassed {
+		undecided = quotaUndecided
+	}
 	switch {
 	case o.plan.shadowMode:
-		o.spared = denied
+		o.seen.Spared = denied
 	case denied:
 		o.Over, o.Delay = true, 0
-	case single.undecided > 0:
-		err = single.err
-	case quota.undecided > 0 && quota.passed == 0:
-		err = quota.err
-	}
-	if err != nil {
-		return errorf(codes.Unavailable, "rate limit not decided: %v", err)
+	case undecided != nil:
+		return errorf(codes.Unavailable, "rate limit not decided: %v", undecided)
 	}
 	o.Headline = o.headline()
 	return nil

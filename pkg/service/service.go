@@ -146,7 +146,7 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	o.Statuses = resized(o.Statuses, len(r.Descriptors))
 	p := &o.plan
 	if p.domain = tree.Domain(r.Domain); p.domain == nil { // then overrides do not count, as in envoyproxy/ratelimit
-		o.unknown = true
+		o.seen.Unknown = true
 		return nil
 	}
 	if err := p.match(r); err != nil {
@@ -165,12 +165,12 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 
 // tell tells the observers how the request ended. err is the error of decide.
 func (s *Service) tell(r *Request, o *Outcome, err error, start time.Duration) {
-	o.seen = Observation{
-		Domain: r.Domain, Descriptors: len(r.Descriptors), Unknown: o.unknown, Result: o.result(err), Err: err,
-		Partial: err == nil && o.partial, ShadowMode: s.cfg.ShadowMode, Spared: o.spared,
-		Took: time.Since(s.epoch) - start, Verdicts: o.charges(), request: r,
-	}
+	seen := &o.seen
+	seen.Domain, seen.Descriptors, seen.request = r.Domain, len(r.Descriptors), r
+	seen.Result, seen.Err, seen.Partial = o.result(err), err, err == nil && o.partial
+	seen.ShadowMode, seen.Verdicts = s.shadowMode, o.charges()
+	seen.Took = time.Since(s.epoch) - start
 	for _, observer := range s.cfg.Observers {
-		observer.Observe(&o.seen)
+		observer.Observe(seen)
 	}
 }
