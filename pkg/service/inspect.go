@@ -79,7 +79,10 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	p := plan{planner: &s.planner, domain: tree.Domain(r.Domain)}
 	for i := range r.Descriptors {
 		d, to := &r.Descriptors[i], &in.Descriptors[i]
-		to.Entries, to.Hits = slices.Clone(d.Entries), r.signedHits(d)
+		to.Entries, to.Hits = slices.Clone(d.Entries), int64(min(r.hits(d), uint64(backends.MaxCost)))
+		if d.Refund {
+			to.Hits = -to.Hits
+		}
 		if p.domain == nil {
 			to.Trace.Why = "no rules for domain " + r.Domain
 		}

@@ -147,7 +147,8 @@ func (o *Outcome) judge(ctx context.Context) {
 	}
 }
 
-// count fills in what the store decided, or this process in its place (Local).
+// count fills in the decision of the store, or of this process in its place
+// (Config.Local).
 func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
 	v.Decided, v.Counted, v.Recalled = true, r.Replicas == 0, r.Recalled
 	v.Is = v.Limit.Judge(op, r)
@@ -285,11 +286,7 @@ func (o *Outcome) result(err error) Result {
 
 // charges returns Verdicts without the verdicts of refunds.
 func (o *Outcome) charges() []Verdict {
-	refunds := false
-	for i := range o.plan.targets {
-		refunds = refunds || o.plan.targets[i].Refund
-	}
-	if !refunds {
+	if !o.plan.refunds {
 		return o.Verdicts
 	}
 	for i := range o.Verdicts {

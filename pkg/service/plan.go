@@ -31,6 +31,7 @@ type plan struct {
 	limits  []*descriptors.Limit
 	batch   backends.Batch // one operation for each of limits
 	now     int64          // µs since the epoch, on the store's clock
+	refunds bool           // the request gives hits back
 }
 
 // target is a descriptor of the request and the rule that it matches.
@@ -77,6 +78,7 @@ func (p *plan) match(r *Request) error {
 		t := &p.targets[i]
 		t.Descriptor = &r.Descriptors[i]
 		t.hits = r.hits(t.Descriptor)
+		p.refunds = p.refunds || t.Refund
 		if len(t.Entries) > 0 {
 			t.rule = p.domain.Match(t.Entries)
 		}

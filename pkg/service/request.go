@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -46,15 +45,6 @@ func (r *Request) hits(d *Descriptor) uint64 {
 		return *d.Hits
 	}
 	return uint64(max(r.Hits, 1))
-}
-
-// signedHits is the cost of d as far as operations can charge it; below 0 for a refund.
-func (r *Request) signedHits(d *Descriptor) int64 {
-	hits := int64(min(r.hits(d), uint64(backends.MaxCost)))
-	if d.Refund {
-		return -hits
-	}
-	return hits
 }
 
 // Caps bounds one request; 0 is no bound. A request beyond them is invalid.
