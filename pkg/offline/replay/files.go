@@ -62,17 +62,15 @@ func (r *Replay) look(l *logFile) error {
 	if len(head) == headSize {       // the last line is cut
 		head = head[:bytes.LastIndexByte(head, '\n')+1]
 	}
-	var times []time.Time
+	var lines []request
 	for line := range bytes.Lines(bytes.TrimPrefix(head, []byte(byteOrderMark))) {
-		if line = bytes.TrimSpace(line); len(line) > 0 && len(times) <= lookahead {
-			if q := r.options.Mapping.read(line); q.timed() {
-				times = append(times, q.at)
-			}
+		if line = bytes.TrimSpace(line); len(line) > 0 && len(lines) <= lookahead {
+			lines = append(lines, r.options.Mapping.read(line))
 		}
 	}
-	for i, at := range times {
-		if !standsOut(at, slices.Values(times[i+1:])) {
-			l.first = at
+	for i := range lines {
+		if q := &lines[i]; q.timed() && !q.standsOut(lines[i+1:]) {
+			l.first = q.at
 			break
 		}
 	}

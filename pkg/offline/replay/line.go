@@ -17,6 +17,9 @@ type request struct {
 	ask service.Request // without descriptors if the line lacks fields for all of them
 	at  time.Time
 	err error // the line is malformed
+
+	file string
+	line int64
 }
 
 // read makes a request of a line.

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -59,7 +58,7 @@ type Replay struct {
 	result  Result
 	read    atomic.Int64 // bytes
 	now     time.Time
-	held    []*block // parsed and not decided
+	held    []request // read and not decided
 }
 
 // New returns a replay that has read nothing.
@@ -121,8 +120,8 @@ func (r *Replay) Log(ctx context.Context, log Log) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		r.held = append(r.held, b)
-		r.decideHeld(lookahead)
+		r.held = append(r.held, b.requests...)
+		r.decide(lookahead)
 		if b.err != nil {
 			return fmt.Errorf("%s: %w", log.Name, b.err)
 		}
@@ -185,108 +184,77 @@ var tooLong = []byte("too long\n")
 func (b *block) parse(m *Mapping) {
 	b.requests = make([]request, len(b.lines))
 	for i, line := range b.lines {
-		if line = bytes.TrimSpace(line); len(line) == 0 {
-			b.requests[i].err = errEmpty
-			continue
+		q := &b.requests[i]
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			*q = m.read(line)
+		} else {
+			q.err = errEmpty
 		}
-		b.requests[i] = m.read(line)
+		q.file, q.line = b.file, b.first+int64(i)
 	}
 	b.lines, b.text = nil, nil
 }
 
 var errEmpty = errors.New("an empty line")
 
-// decideHeld decides the blocks behind which at least so many further lines are held.
-func (r *Replay) decideHeld(lines int) {
-	for len(r.held) > 0 {
-		behind := 0
-		for _, b := range r.held[1:] {
-			behind += len(b.requests)
+// decide decides the lines that are held, and leaves so many of them.
+func (r *Replay) decide(leave int) {
+	n := max(0, len(r.held)-leave)
+	for i := range n {
+		q := &r.held[i]
+		if errors.Is(q.err, errEmpty) {
+			continue
 		}
-		if behind < lines {
-			return
+		r.result.Lines++
+		if q.err == nil && len(q.ask.Descriptors) > 0 {
+			q.err = r.request(q, r.held[i+1:])
 		}
-		for i := range r.held[0].requests {
-			r.decide(i)
+		if q.err != nil {
+			r.result.Malformed++
+			r.options.Malformed(q.file, q.line, q.err)
 		}
-		r.held = r.held[1:]
 	}
+	r.held = append(r.held[:0], r.held[n:]...)
 }
 
-// decide decides request i of the first block that is held.
-func (r *Replay) decide(i int) {
-	b := r.held[0]
-	q := &b.requests[i]
-	if errors.Is(q.err, errEmpty) {
-		return
-	}
-	r.result.Lines++
-	if q.err == nil && len(q.ask.Descriptors) == 0 {
-		return
-	}
-	if q.err == nil {
-		q.err = r.request(q, i)
-	}
-	if q.err != nil {
-		r.result.Malformed++
-		r.options.Malformed(b.file, b.first+int64(i), q.err)
-	}
-}
-
-// behind has the times of the lines behind line i of the first block that is held, to the
-// end of the same log. If no line of it follows, they are the times of the next log.
-func (r *Replay) behind(i int) iter.Seq[time.Time] {
-	return func(yield func(time.Time) bool) {
-		file, found := r.held[0].file, false
-		for _, b := range r.held {
-			if found && b.file != file {
-				return
-			}
-			for ; i+1 < len(b.requests); i++ {
-				if q := &b.requests[i+1]; q.timed() {
-					if found = true; !yield(q.at) {
-						return
-					}
-				}
-			}
-			i = -1
-		}
-	}
-}
-
-// timed reports whether the line has a time.
-func (q *request) timed() bool { return q.err == nil && !q.at.IsZero() }
-
-// standsOut reports whether a time is more than maxJump ahead of nine in ten of the times
-// behind it, as that of a device with a wrong clock. It looks at lookahead of them.
-func standsOut(at time.Time, behind iter.Seq[time.Time]) bool {
+// standsOut reports whether the time of a line is more than maxJump ahead of nine in ten of
+// the lines behind it, as that of a device with a wrong clock. It looks at lookahead lines
+// of the same log, or of the next one if no line of the same log follows.
+func (q *request) standsOut(behind []request) bool {
 	all, near := 0, 0
-	for t := range behind {
-		if !t.Before(at.Add(-maxJump)) {
-			near++
-		}
-		if all++; all == lookahead {
+	for i := range behind {
+		b := &behind[i]
+		if all == lookahead || all > 0 && b.file != q.file {
 			break
+		}
+		if b.timed() {
+			all++
+			if !b.at.Before(q.at.Add(-maxJump)) {
+				near++
+			}
 		}
 	}
 	return 10*near < all
 }
 
+// timed reports whether the line has a time.
+func (q *request) timed() bool { return q.err == nil && !q.at.IsZero() }
+
 // clock is the time at which a request is decided: the time of its line, unless the clock is
 // past it, or the time stands out.
-func (r *Replay) clock(q *request, i int) time.Time {
+func (r *Replay) clock(q *request, behind []request) time.Time {
 	at := q.at.UTC()
 	switch {
 	case at.Before(r.now):
 		r.result.Back.add(r.now.Sub(at))
 		return r.now
-	case !at.After(r.now.Add(maxJump)) || !standsOut(at, r.behind(i)):
+	case !at.After(r.now.Add(maxJump)) || !q.standsOut(behind):
 		return at
 	case r.now.IsZero(): // of the first line: the oldest time behind it
 		r.now = at
-		for t := range r.behind(i) {
-			if t.Before(r.now) {
-				r.now = t.UTC()
+		for i := range behind {
+			if b := &behind[i]; b.timed() && b.at.Before(r.now) {
+				r.now = b.at.UTC()
 			}
 		}
 	}
@@ -294,9 +262,9 @@ func (r *Replay) clock(q *request, i int) time.Time {
 	return r.now
 }
 
-// request decides request i by both sets of rules. The error says why it is wrong.
-func (r *Replay) request(q *request, i int) error {
-	at := r.clock(q, i)
+// request decides a request by both sets of rules. The error says why it is wrong.
+func (r *Replay) request(q *request, behind []request) error {
+	at := r.clock(q, behind)
 	hour := at.Truncate(time.Hour)
 	over, err := r.rules.decide(q, at, hour)
 	if err != nil {
@@ -328,7 +296,7 @@ func (r *Replay) request(q *request, i int) error {
 // Result decides the last lines and returns the result of all logs. Call it once, after the
 // last log.
 func (r *Replay) Result() *Result {
-	r.decideHeld(0)
+	r.decide(0)
 	out := &r.result
 	if out.Requests > 0 {
 		to := r.now

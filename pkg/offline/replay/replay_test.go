@@ -147,7 +147,7 @@ func TestOrderOfLines(t *testing.T) {
 		{"in order", []string{hours(0, 3), hours(3, 6)}, "0 back 0s, 0 ahead 0s, 0 denied, " + sixHours},
 		{"newest first", []string{hours(4, 6), hours(2, 4), "", hours(0, 2)}, "0 back 0s, 0 ahead 0s, 0 denied, " + sixHours},
 		{"no file has a line", []string{"", "no\n"}, "0 back 0s, 0 ahead 0s, 0 denied"},
-		{"a line of the far future", []string{hours(0, 3) + line(far) + hours(3, 6)}, "0 back 0s, 1 ahead 632133h1m0s, 0 denied, " + sixHours},
+		{"a line of the far future", []string{hours(0, 3) + line(far) + "\n" + hours(3, 6)}, "0 back 0s, 1 ahead 632133h1m0s, 0 denied, " + sixHours},
 		{"at a file's end", []string{hours(3, 6), hours(0, 3) + line(far)}, "0 back 0s, 1 ahead 632133h1m0s, 0 denied, " + sixHours},
 		{"first of all", []string{hours(3, 6), line(far) + line(far) + hours(0, 3)}, "0 back 0s, 2 ahead 632136h0m0s, 1 denied, " + sixHours},
 		{"last of all", []string{hours(0, 6) + line(far)}, "0 back 0s, 0 ahead 0s, 0 denied, from 00:00:00 to 00:00:00"},
