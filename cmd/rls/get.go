@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/alecthomas/kong"
 
@@ -52,5 +51,5 @@ func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
 			}
 		}
 	}
-	return errors.Join(c.Write(k.Stdout, &counters, func(w io.Writer) error { return doc.Text(w) }), errors.Join(unknown...))
+	return errors.Join(c.Write(k.Stdout, &counters, doc.Text), errors.Join(unknown...))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
