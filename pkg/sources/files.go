@@ -107,12 +107,12 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case event, open := <-w.events():
+		case event, open := <-w.events:
 			if open && w.concerns(event.Name) {
 				look()
 			}
 			continue
-		case err, open := <-w.errors():
+		case err, open := <-w.errors:
 			if open {
 				f.Log.Warn("rules folder: notifications of changes may be lost, reading it again", "error", err.Error())
 				look()
@@ -259,7 +259,9 @@ func (r root) close() {
 // links on the path that leads to it.
 type watch struct {
 	*Files
-	notify *fsnotify.Watcher // nil when the system has none to give
+	notify *fsnotify.Watcher // nil when the system gives none, and then the channels, too
+	events <-chan fsnotify.Event
+	errors <-chan error
 }
 
 // read reads the files. It watches each folder before it reads it, so that no
@@ -267,11 +269,12 @@ type watch struct {
 // folder and not the links that lead to it.
 func (w *watch) read() *snapshot {
 	w.close()
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
+	*w = watch{Files: w.Files}
+	if notify, err := fsnotify.NewWatcher(); err == nil {
+		w.notify, w.events, w.errors = notify, notify.Events, notify.Errors
+	} else {
 		w.Log.Warn("rules folder: the system gives no notifications of changes, polling only", "poll", w.Poll, "error", err.Error())
 	}
-	w.notify = notify
 	for _, path := range w.path() {
 		w.add(filepath.Dir(path))
 	}
@@ -310,20 +313,6 @@ func (w *watch) concerns(name string) bool {
 	}
 	last := steps[len(steps)-1]
 	return strings.HasPrefix(name, last+string(filepath.Separator)) || w.WatchRoot && strings.HasPrefix(name, last+".")
-}
-
-func (w *watch) events() <-chan fsnotify.Event {
-	if w.notify == nil {
-		return nil
-	}
-	return w.notify.Events
-}
-
-func (w *watch) errors() <-chan error {
-	if w.notify == nil {
-		return nil
-	}
-	return w.notify.Errors
 }
 
 func (w *watch) close() {

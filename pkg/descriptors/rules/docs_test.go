@@ -53,7 +53,8 @@ func reference(p place) string {
 	return strings.Join(rows, "\n")
 }
 
-// Each field has its type and its meaning, and is shown in a file of config/.
+// Each field has its type and its meaning, is part of the hash of rules, and is shown in
+// a file of config/.
 func TestEveryFieldIsDocumentedAndShown(t *testing.T) {
 	files, err := filepath.Glob("../../../config/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -72,6 +73,9 @@ func TestEveryFieldIsDocumentedAndShown(t *testing.T) {
 		f := &table[i]
 		if f.Type.Name == "" || f.What == "" {
 			t.Errorf("%s in %s is not documented", f.Name, f.in)
+		}
+		if nested := f.Name == "descriptors" || f.in == inDescriptor && strings.HasPrefix(f.Name, "rate_limit"); nested != (f.Type.Append == nil) {
+			t.Errorf("%s in %s: the hash of rules must have each field once", f.Name, f.in)
 		}
 		if !regexp.MustCompile(`[^a-z_]` + f.Name + `: `).MatchString(text) {
 			t.Errorf("no file in config/ has %s", f.Name)
