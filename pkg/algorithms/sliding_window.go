@@ -37,7 +37,7 @@ var slidingWindow = row{
 		num, den := l.weight(end - r.Now)
 		d := Decision{
 			Allowed:   op.Refund || r.Admitted == op.Times,
-			Remaining: int64(l.Requests) - current - backends.Share(r.Prev, num, den),
+			Remaining: int64(l.Requests) - current - backends.Weighted(r.Prev, num, den),
 		}
 		switch {
 		case current > 0:
@@ -52,14 +52,14 @@ var slidingWindow = row{
 	},
 }
 
-// weight is the share of the previous bucket that counts when left µs of the
+// weight is the part of the previous bucket that counts when left µs of the
 // current one remain.
 func (l *Limit) weight(left int64) (num, den int64) {
 	return (left + l.weightUnit - 1) / l.weightUnit, l.window / l.weightUnit
 }
 
 // slidingRetryAt is the earliest moment at which op's cost would pass. The
-// share of a bucket that counts fits some room when its weight is at most
+// part of a bucket that counts fits some room when its weight is at most
 // floor(room × den / count).
 func (l *Limit) slidingRetryAt(op *backends.Op, r *backends.Reply, end int64) int64 {
 	limit, current, cost := int64(l.Requests), r.Value.Whole, op.By.Whole

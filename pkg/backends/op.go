@@ -86,7 +86,7 @@ const (
 	// credit first. Refunds leave credit as it is. A Counter's credit ends with its
 	// cell, and counts as 0 where the cell is the one of Op.Prev. A Meter's credit
 	// does not move with time and ends at Op.Until; a Meter that has used it up goes on
-	// from Now. In a List the grant is an entry with a negative cost, which leaves as
+	// from Now. In a List the grant is a negative cost, which leaves as
 	// any other.
 	Grant
 )
@@ -179,7 +179,7 @@ type Op struct {
 	// are charged. It is 1 in an all-or-nothing batch and in a group.
 	Times int64
 
-	WeightNum, WeightDen int64 // share of Prev, 0 <= num <= den <= 2^35
+	WeightNum, WeightDen int64 // weight of the count of Prev, 0 <= num <= den <= 2^35
 	// Until, for a Counter, is when the cell ends, > Now. With the span
 	// FirstHit or EveryHit it is the latest end that this limit can reach: a later
 	// end counts as Until (Cell.Step). For a Grant on a Meter it is when the credit

@@ -36,7 +36,7 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 		}
 		if op.Prev != "" {
 			prev = max(prev, 0)
-			ceiling.Whole -= Share(prev, op.WeightNum, op.WeightDen)
+			ceiling.Whole -= Weighted(prev, op.WeightNum, op.WeightDen)
 		}
 	}
 	v, admitted := c.Value, op.Times
@@ -174,10 +174,10 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 	return c.Until
 }
 
-// Share is ceil(count × num / den), exactly: the part of the previous window's
+// Weighted is ceil(count × num / den), exactly: the part of the previous window's
 // count that still lies in the rolling window. count >= 0, 0 <= num <= den,
 // den > 0.
-func Share(count, num, den int64) int64 {
+func Weighted(count, num, den int64) int64 {
 	hi, lo := bits.Mul64(uint64(count), uint64(num))
 	q, r := bits.Div64(hi, lo, uint64(den)) // num <= den, so q <= count fits
 	if r > 0 {
@@ -186,14 +186,14 @@ func Share(count, num, den int64) int64 {
 	return int64(q)
 }
 
-// Entry is one charge in a Log, or a grant.
-type Entry struct {
+// Cost is one charge in a Log, or a grant.
+type Cost struct {
 	At   int64 // microseconds since the epoch
-	Cost int64 // hits; of a grant below 0
+	Hits int64 // of a grant below 0
 }
 
 // Log is the state of a List: its charges, oldest first, in the order of At.
-type Log []Entry
+type Log []Cost
 
 // Step applies op to the log in place and returns the log after it. It defines
 // the effect of an operation on a List for every store.
@@ -214,7 +214,7 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	}
 	var used int64
 	for _, e := range l {
-		used += e.Cost
+		used += e.Hits
 	}
 	admitted := op.Times
 	switch {
@@ -225,7 +225,7 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	default:
 		admitted = fits(used, op)
 		if cost := op.By.Whole * admitted; cost > 0 {
-			l = append(l, Entry{op.Now, cost})
+			l = append(l, Cost{op.Now, cost})
 			used += cost
 		}
 	}
@@ -262,14 +262,14 @@ func (l Log) giveBack(used int64, op *Op) (Log, int64) {
 		cost = min(cost, max(used, 0))
 	}
 	for i := len(l) - 1; i >= 0 && cost > 0; i-- {
-		if l[i].Cost < 0 {
+		if l[i].Hits < 0 {
 			continue
 		}
-		take := min(cost, l[i].Cost)
-		l[i].Cost -= take
+		take := min(cost, l[i].Hits)
+		l[i].Hits -= take
 		cost -= take
 		used -= take
-		if l[i].Cost == 0 {
+		if l[i].Hits == 0 {
 			l = append(l[:i], l[i+1:]...)
 		}
 	}
@@ -283,7 +283,7 @@ func (l Log) retryAt(used int64, op *Op) int64 {
 		return math.MaxInt64
 	}
 	for _, e := range l {
-		used -= e.Cost
+		used -= e.Hits
 		if used+op.By.Whole <= op.Max.Whole {
 			return min(e.At, op.Now) + op.Window
 		}

@@ -1,7 +1,7 @@
 package backends
 
 // steer applies a Reset or a Grant to the cell as op finds it. prev is the count of
-// Op.Prev's cell, and ceiling is Op.Max less the share of it.
+// Op.Prev's cell, and ceiling is Op.Max less its weighted part.
 func (c Cell) steer(op *Op, ceiling Amount, prev int64) (Cell, Reply) {
 	r := Reply{Now: op.Now, Admitted: op.Times, Prev: prev, Until: op.Until}
 	floor := Amount{}
@@ -47,7 +47,7 @@ func (l Log) steer(op *Op, used int64) (Log, int64) {
 	}
 	after := max(min(used, op.Max.Whole)-op.By.Whole, min(used, op.Least.Whole))
 	if after < used {
-		l = append(l, Entry{op.Now, after - used})
+		l = append(l, Cost{op.Now, after - used})
 	}
 	return l, after
 }

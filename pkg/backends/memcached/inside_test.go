@@ -79,7 +79,7 @@ func TestRecordsSurviveTheWire(t *testing.T) {
 		at := rapid.Int64Range(0, 1<<52).Draw(t, "from")
 		for range rapid.IntRange(0, 50).Draw(t, "length") {
 			at += rapid.Int64Range(0, 1<<40).Draw(t, "pause")
-			log = append(log, backends.Entry{At: at, Cost: rapid.Int64Range(1, backends.MaxCost*backends.MaxTimes).Draw(t, "cost")})
+			log = append(log, backends.Cost{At: at, Hits: rapid.Int64Range(1, backends.MaxCost*backends.MaxTimes).Draw(t, "cost")})
 		}
 		got, err := decodeLog(encodeLog(log))
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(log) {
@@ -122,7 +122,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		last := int64(0)
 		for _, e := range r.log {
-			if e.Cost <= 0 || e.At < last {
+			if e.Hits <= 0 || e.At < last {
 				t.Fatalf("%q is read as %+v", text, r.log)
 			}
 			last = e.At

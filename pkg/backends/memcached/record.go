@@ -171,10 +171,10 @@ func encodeLog(l backends.Log) []byte {
 	var at int64
 	for _, e := range l {
 		b = binary.AppendUvarint(b, uint64(e.At-at))
-		if e.Cost < 0 {
+		if e.Hits < 0 {
 			b = append(b, 0)
 		}
-		b = binary.AppendUvarint(b, uint64(max(e.Cost, -e.Cost)))
+		b = binary.AppendUvarint(b, uint64(max(e.Hits, -e.Hits)))
 		at = e.At
 	}
 	return b
@@ -197,7 +197,7 @@ func decodeLog(b []byte) (backends.Log, error) {
 			return nil, errNonsense
 		}
 		at += int64(distance)
-		l = append(l, backends.Entry{At: at, Cost: sign * int64(cost)})
+		l = append(l, backends.Cost{At: at, Hits: sign * int64(cost)})
 		b = b[n:]
 	}
 	return l, nil

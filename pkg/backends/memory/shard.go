@@ -8,7 +8,7 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// maxKeys is the most cells: 32-bit slots number them, and each shard's share
+// maxKeys bounds the cells: 32-bit slots number them, and each shard's part
 // is rounded up.
 const maxKeys = 1 << 30
 

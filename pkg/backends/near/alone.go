@@ -54,7 +54,7 @@ func newAlone(op *backends.Op, base backends.Cell, owed backends.Amount, replica
 	a.own.Cell, a.share.Cell = base, base
 	if op.Kind == backends.List && base.Value.Whole != 0 {
 		// The times of its charges are not known: as if all came with the last.
-		e := backends.Entry{At: base.Until - op.Window, Cost: base.Value.Whole}
+		e := backends.Cost{At: base.Until - op.Window, Hits: base.Value.Whole}
 		a.own.log, a.share.log = backends.Log{e}, backends.Log{e}
 	}
 	a.decided(op)

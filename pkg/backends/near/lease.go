@@ -202,7 +202,7 @@ func (e *entry) refilling(op *backends.Op) int64 {
 func (e *entry) remaining(op *backends.Op) int64 {
 	room, value := op.Max, e.known.Value
 	if op.Prev != "" {
-		room.Whole -= backends.Share(e.prev, op.WeightNum, op.WeightDen)
+		room.Whole -= backends.Weighted(e.prev, op.WeightNum, op.WeightDen)
 	}
 	if now := (backends.Amount{Whole: op.Now}); op.Kind == backends.Meter && value.Less(now) {
 		value = now

@@ -322,7 +322,7 @@ func (a *alone) payment(now int64) backends.Op {
 func (j *job) fitting(r *backends.Reply) backends.Amount {
 	room := j.op.Max
 	if j.op.Prev != "" {
-		room.Whole -= backends.Share(r.Prev, j.op.WeightNum, j.op.WeightDen)
+		room.Whole -= backends.Weighted(r.Prev, j.op.WeightNum, j.op.WeightDen)
 	}
 	if !r.Value.Less(room) {
 		return backends.Amount{}

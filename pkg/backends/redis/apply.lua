@@ -39,9 +39,9 @@ local call, try, format, fmod, find, sub = redis.call, redis.pcall, string.forma
 -- lifetime is how long a key lives, in ms, whose cell ends in us µs.
 local function lifetime(us) return math.ceil(us / 1000) + GRACE end
 
--- share is ceil(count * num / den): long division in digits of 16 bits, so
+-- weighted is ceil(count * num / den): long division in digits of 16 bits, so
 -- that with den <= 2^35 nothing exceeds 2^52.
-local function share(count, num, den)
+local function weighted(count, num, den)
   local digits = {}
   repeat
     local d = fmod(count, 65536)
@@ -113,7 +113,7 @@ local function counter(key, prev, span, way, forced, now, by, max, least, times,
     local p = cell(prev)
     if p.value == BAD then return BAD_PREV, 0, 0, 0, 0, 0 end
     before = math.max(0, p.value or 0)
-    max = max - share(before, num, den)
+    max = max - weighted(before, num, den)
   end
   local c = cell(key)
   if c.value == BAD then return BAD, 0, 0, 0, 0, 0 end

@@ -143,7 +143,7 @@ func cellByCell(ctx context.Context, to servers, b *backends.Batch, jitter time.
 	}
 	count := max(0, before.Replies[0].Value.Whole)
 	if op.Max != backends.NoMax {
-		op.Max.Whole -= backends.Share(count, op.WeightNum, op.WeightDen)
+		op.Max.Whole -= backends.Weighted(count, op.WeightNum, op.WeightDen)
 	}
 	now := backends.Batch{Ops: []backends.Op{op}, Replies: b.Replies, Late: b.Late}
 	err := apply(ctx, to, &now, jitter)
