@@ -26,18 +26,12 @@ type node struct {
 	rule      string // path; "" if the limit came with the request
 	entries   []descriptors.Entry
 	counted   [orders]counts // since the node was made
-	largest   [slots]float32 // the highest cost that one request has added in each slot
-	inherited [orders]legacy
-	sum       [orders]int64 // counted and inherited, as the summary's heap is ordered
-	position  [orders]int   // in the summary's heap, counted from 1; 0: not kept
-	remaining int64         // after the last request
-}
-
-// legacy is Space-Saving's error: the count inherited from the evicted node. It is forgotten
-// with the slot of the eviction.
-type legacy struct {
-	count int64
-	slot  int
+	inherited [orders]int64  // Space-Saving's error: the count inherited from the evicted node
+	bits      [slots]uint8   // of the highest cost that one request has added in each slot
+	evicted   [orders]int8   // the slot of the eviction, with which the inherited count is forgotten
+	sum       [orders]int64  // counted and inherited, as the summary's heap is ordered
+	position  [orders]int    // in the summary's heap, counted from 1; 0: not kept
+	remaining int64          // after the last request
 }
 
 // maxBytes bounds the bytes of a node's keys and values.
@@ -77,11 +71,11 @@ func (n *node) kept() bool { return n.position != [orders]int{} }
 
 // forget empties a slot. The heaps are put right by settle.
 func (n *node) forget(at int) {
-	n.largest[at] = 0
+	n.bits[at] = 0
 	for order := range n.counted {
 		n.counted[order][at] = 0
-		if n.inherited[order].slot == at {
-			n.inherited[order].count = 0
+		if int(n.evicted[order]) == at {
+			n.inherited[order] = 0
 		}
 	}
 }
@@ -99,7 +93,8 @@ func (s *summary) raise(n *node, at int) (gone *node) {
 	if n.position[s.order] == 0 {
 		if len(s.nodes) >= s.max {
 			gone = heap.Pop(s).(*node)
-			n.inherited[s.order] = legacy{n.inherited[s.order].count + gone.sum[s.order], at}
+			n.inherited[s.order] += gone.sum[s.order]
+			n.evicted[s.order] = int8(at)
 		}
 		n.sum[s.order] = s.total(n)
 		heap.Push(s, n)
@@ -110,7 +105,7 @@ func (s *summary) raise(n *node, at int) (gone *node) {
 	return nil
 }
 
-func (s *summary) total(n *node) int64 { return n.counted[s.order].sum() + n.inherited[s.order].count }
+func (s *summary) total(n *node) int64 { return n.counted[s.order].sum() + n.inherited[s.order] }
 
 // settle orders the heap anew after slots were emptied. It removes and returns the nodes
 // that have no counts left.

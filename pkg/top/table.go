@@ -88,13 +88,13 @@ func (t *Top) row(n *node, by Order) Row {
 	for order := range count {
 		count[order] = n.counted[order].sum()
 	}
-	row := Row{Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by].count, Remaining: n.remaining}
+	row := Row{Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by], Remaining: n.remaining}
 	count[by] += row.Error
 	row.Error += n.counted[by][t.oldest()]
 	if weight := slices.Max(t.weights[:]); weight > 1 {
 		step := float64(weight)
 		if by == Cost {
-			step = max(step, float64(slices.Max(n.largest[:])))
+			step = max(step, math.Exp2(float64(slices.Max(n.bits[:]))))
 		}
 		row.Error = min(count[by], row.Error+int64(math.Ceil(deviations*math.Sqrt(step*float64(count[by])))))
 	}

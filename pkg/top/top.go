@@ -20,6 +20,7 @@ package top
 import (
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -156,7 +157,7 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64) {
 		t.totals[order][at] += w
 		n.counted[order][at] += w
 	}
-	n.largest[at] = max(n.largest[at], float32(add[Cost]))
+	n.bits[at] = max(n.bits[at], uint8(bits.Len64(uint64(add[Cost]))))
 	n.remaining = remaining
 	for order, w := range add {
 		if w > 0 {
