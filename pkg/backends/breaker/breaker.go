@@ -2,7 +2,6 @@ package breaker
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -23,10 +22,6 @@ const (
 	// firstPause and longestPause bound the pause before a probe.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 500 * time.Millisecond
-	// probeWait is the longest time for which the caller of a probe waits. The probe
-	// itself goes on. Without this bound each caller of a hot key would wait for the probe
-	// of that key.
-	probeWait = 50 * time.Millisecond
 	// lostProbe is the time after which a probe without an outcome is forgotten. It is
 	// longer than a call can take on the wire: a second to connect and one to answer.
 	lostProbe = 3 * time.Second
@@ -90,35 +85,6 @@ func newBreaker(w *Watch, address string) *Breaker {
 	return b
 }
 
-// ErrBusy is wrapped by the errors of calls for which there is no room, because too
-// many are under way or because the server is silent. It does not say that the server
-// is away.
-var ErrBusy = errors.New("too many calls are under way")
-
-// Allow asks to make a call. If it returns no error, the caller makes the call, may
-// wait for it with Wait, and reports its end with Done. Else it must not make the call:
-// the server is away, too many calls are under way to it, or it is silent while many
-// wait. The error wraps backends.ErrUnavailable. While the server is away, it holds the
-// text of the last failure, but does not wrap it.
-func (b *Breaker) Allow() (Call, error) {
-	if b.inFlight.Add(1) > b.room {
-		b.inFlight.Add(-1)
-		return Call{}, b.busy
-	}
-	away := b.Away()
-	err := away
-	if away == nil {
-		err = b.crowded()
-	} else if b.probes() {
-		err = nil
-	}
-	if err != nil {
-		b.inFlight.Add(-1)
-		return Call{}, err
-	}
-	return Call{b: b, Probe: away != nil}, nil
-}
-
 // probes reports whether the next call may probe a server that is away. From then on
 // no other call may, until circuit has told the outcome to changed: circuit calls
 // changed a moment after it has opened, and a call that began in that moment would
@@ -139,37 +105,6 @@ func (b *Breaker) probes() bool {
 	}
 	b.circuit.Open() // the last probe was never Done
 	return b.circuit.TryAcquirePermit()
-}
-
-// ErrNotMade is the end of a call that was allowed and not made, which says nothing about
-// the server. A probe must be made, unless the store is closed.
-var ErrNotMade = errors.New("the call was not made")
-
-// Done reports the end of the call, once. took is the time between the sending of the
-// call and its end. err is nil if the server has answered, also if the answer is an error
-// that does not come from a fault of the server; or else ErrNotMade, or a failure, whose
-// text must hold no credentials.
-func (c Call) Done(took time.Duration, err error) {
-	b := c.b
-	b.inFlight.Add(-1)
-	if err == ErrNotMade {
-		return
-	}
-	b.ended.Add(1)
-	switch {
-	case b.away.Load() != nil && b.late(took):
-	case err != nil:
-		b.failed(took, err)
-	case took > b.slow:
-		b.answered(took)
-		b.mu.Lock()
-		b.cause = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
-		b.mu.Unlock()
-		b.circuit.RecordFailure()
-	default:
-		b.answered(took)
-		b.circuit.RecordSuccess()
-	}
 }
 
 // answered notes that the server is not dead.

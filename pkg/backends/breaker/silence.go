@@ -1,7 +1,6 @@
 package breaker
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -43,66 +42,6 @@ func (s *silence) init(address string, slow time.Duration) {
 	s.reason = fmt.Errorf("%w: %s: %w: the server is silent, and more than %d wait", backends.ErrUnavailable, address, ErrBusy, few)
 	s.usual.Store(int64(slow / 2))
 	s.begins.Store(new(make(chan struct{})))
-}
-
-// Call is the permission to wait for the answer to a call.
-type Call struct {
-	b     *Breaker // nil: no server is known
-	Probe bool     // the server is away, and the call tries it
-	joins bool     // another caller makes the call
-}
-
-// Join asks to wait for the call of another caller, to a server that may be nil. If it
-// returns no error, the caller calls Wait once. The errors are those of Allow; there is
-// room for any number of callers unless the server is silent.
-func (b *Breaker) Join() (Call, error) {
-	if b == nil {
-		return Call{}, nil
-	}
-	b.callers.Add(1)
-	err := b.Away()
-	if err == nil {
-		err = b.crowded()
-	}
-	if err != nil {
-		b.callers.Add(-1)
-		return Call{}, err
-	}
-	return Call{b: b, joins: true}, nil
-}
-
-// Wait waits until done is closed or receives. It returns an error if ctx ends first, or
-// if the server falls silent while many callers wait; that error wraps ErrBusy and
-// backends.ErrUnavailable, and names the server. The caller of a probe waits for 50 ms at
-// most. The call goes on.
-func (c Call) Wait(ctx context.Context, done <-chan struct{}) error {
-	var silent <-chan struct{}
-	if c.b != nil {
-		silent = *c.b.begins.Load()
-	}
-	if c.joins {
-		defer c.b.callers.Add(-1)
-	}
-	if c.Probe {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, probeWait)
-		defer cancel()
-	}
-	var err error
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-silent:
-		err = c.b.reason
-	}
-	select {
-	case <-done: // both have happened
-		return nil
-	default:
-		return err
-	}
 }
 
 // crowded returns an error if the server is silent and more than few wait. While it

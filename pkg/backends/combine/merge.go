@@ -58,38 +58,22 @@ func merge(waiting []*waiter) []merged {
 	return all
 }
 
-// takes reports whether op equals m's operation but for its time: fields that
-// depend on the time are compared relative to Op.Now, and the weight of a sliding
+// takes reports whether op equals m's operation at op's time. The weight of a sliding
 // window, which falls with time, is not compared. Resets and grants stay alone.
 func (m *merged) takes(op *backends.Op) bool {
-	a, b := m.op, *op
-	if a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || b.Times != 1 || a.Times == backends.MaxTimes {
+	a := m.op
+	if a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
 		return false
 	}
-	relative(&a)
-	relative(&b)
-	a.Times, a.WeightNum = b.Times, b.WeightNum
-	a.Role, a.IfUndecided = b.Role, b.IfUndecided // do not matter to an operation that is charged alone
-	return a == b
-}
-
-// relative makes op's moments relative to Op.Now.
-func relative(op *backends.Op) {
-	switch op.Kind {
-	case backends.Meter:
-		for _, v := range []*backends.Amount{&op.Max, &op.Furthest} {
-			if *v != backends.NoMax {
-				v.Whole -= op.Now
-			}
-		}
-	case backends.List:
-		op.Until = 0 // lists have none
-	case backends.Counter:
-		if op.Span != backends.Fixed {
-			op.Until -= op.Now
-		}
+	switch {
+	case a.Kind == backends.List:
+		a.Until = op.Until // lists have none
+	case a.Kind == backends.Meter || a.Span != backends.Fixed:
+		a = a.At(op.Now)
 	}
-	op.Now = 0
+	a.Now, a.Times, a.WeightNum = op.Now, op.Times, op.WeightNum
+	a.Role, a.IfUndecided = op.Role, op.IfUndecided // do not matter to an operation that is charged alone
+	return a == *op
 }
 
 // add adds a caller. The operation is decided at the latest Now of its callers,

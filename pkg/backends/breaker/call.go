@@ -1,0 +1,133 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrBusy is wrapped by the errors of calls for which there is no room, because too
+	// many are under way or because the server is silent. It does not say that the server
+	// is away.
+	ErrBusy = errors.New("too many calls are under way")
+	// ErrNotMade is the end of a call that was allowed and not made, which says nothing about
+	// the server. A probe must be made, unless the store is closed.
+	ErrNotMade = errors.New("the call was not made")
+)
+
+// probeWait is the longest time for which the caller of a probe waits. The probe itself
+// goes on. Without this bound each caller of a hot key would wait for the probe of that key.
+const probeWait = 50 * time.Millisecond
+
+// Call is the permission to wait for the answer to a call.
+type Call struct {
+	b     *Breaker // nil: no server is known
+	Probe bool     // the server is away, and the call tries it
+	joins bool     // another caller makes the call
+}
+
+// Allow asks to make a call. If it returns no error, the caller makes the call, may
+// wait for it with Wait, and reports its end with Done. Else it must not make the call:
+// the server is away, too many calls are under way to it, or it is silent while many
+// wait. The error wraps backends.ErrUnavailable. While the server is away, it holds the
+// text of the last failure, but does not wrap it.
+func (b *Breaker) Allow() (Call, error) {
+	if b.inFlight.Add(1) > b.room {
+		b.inFlight.Add(-1)
+		return Call{}, b.busy
+	}
+	away := b.Away()
+	err := away
+	if away == nil {
+		err = b.crowded()
+	} else if b.probes() {
+		err = nil
+	}
+	if err != nil {
+		b.inFlight.Add(-1)
+		return Call{}, err
+	}
+	return Call{b: b, Probe: away != nil}, nil
+}
+
+// Join asks to wait for the call of another caller, to a server that may be nil. If it
+// returns no error, the caller calls Wait once. The errors are those of Allow; there is
+// room for any number of callers unless the server is silent.
+func (b *Breaker) Join() (Call, error) {
+	if b == nil {
+		return Call{}, nil
+	}
+	b.callers.Add(1)
+	err := b.Away()
+	if err == nil {
+		err = b.crowded()
+	}
+	if err != nil {
+		b.callers.Add(-1)
+		return Call{}, err
+	}
+	return Call{b: b, joins: true}, nil
+}
+
+// Wait waits until done is closed or receives. It returns an error if ctx ends first, or
+// if the server falls silent while many callers wait; that error wraps ErrBusy and
+// backends.ErrUnavailable, and names the server. The caller of a probe waits for 50 ms at
+// most. The call goes on.
+func (c Call) Wait(ctx context.Context, done <-chan struct{}) error {
+	var silent <-chan struct{}
+	if c.b != nil {
+		silent = *c.b.begins.Load()
+	}
+	if c.joins {
+		defer c.b.callers.Add(-1)
+	}
+	if c.Probe {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, probeWait)
+		defer cancel()
+	}
+	var err error
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-silent:
+		err = c.b.reason
+	}
+	select {
+	case <-done: // both have happened
+		return nil
+	default:
+		return err
+	}
+}
+
+// Done reports the end of the call, once. took is the time between the sending of the
+// call and its end. err is nil if the server has answered, also if the answer is an error
+// that does not come from a fault of the server; or else ErrNotMade, or a failure, whose
+// text must hold no credentials.
+func (c Call) Done(took time.Duration, err error) {
+	b := c.b
+	b.inFlight.Add(-1)
+	if errors.Is(err, ErrNotMade) {
+		return
+	}
+	b.ended.Add(1)
+	switch {
+	case b.away.Load() != nil && b.late(took):
+	case err != nil:
+		b.failed(took, err)
+	case took > b.slow:
+		b.answered(took)
+		b.mu.Lock()
+		b.cause = fmt.Errorf("answered only after %v", took.Round(time.Millisecond))
+		b.mu.Unlock()
+		b.circuit.RecordFailure()
+	default:
+		b.answered(took)
+		b.circuit.RecordSuccess()
+	}
+}
