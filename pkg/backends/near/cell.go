@@ -87,8 +87,11 @@ func (e *entry) view(op *backends.Op, now int64) backends.Amount {
 // without is v less the hits that this process holds or is giving back.
 func (e *entry) without(v backends.Amount, op *backends.Op, now int64) backends.Amount {
 	floor := backends.Amount{}
-	if op.Kind == backends.Meter {
+	switch {
+	case op.Kind == backends.Meter:
 		floor.Whole = now
+	case op.Kind == backends.List && v.Less(floor): // a grant
+		return v
 	}
 	if e.lease != nil && floor.Less(v) {
 		v = v.Sub(op.Unit.Times(e.lease.held()+e.lease.returning, op.Den), op.Den)
