@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -133,9 +134,13 @@ func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
 		return nil, err
 	}
 	if x.ServerUseTLS {
-		if source.TLS, err = serverTLS(p.watch, p.Settings); err != nil {
+		config, err := clientTLS(p.watch, "CONFIG_GRPC_XDS_*_TLS_*", xdsTLS(p.Settings), func(config *tls.Config) {
+			config.ServerName = x.ServerTLSSAN // "" is the host of the URL
+		})
+		if err != nil {
 			return nil, err
 		}
+		source.TLS = func() (*tls.Config, error) { return config(), nil }
 	}
 	return source, nil
 }

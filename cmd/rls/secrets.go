@@ -23,7 +23,7 @@ func password(watch *reread.Watcher, setting, file, text string) (func() string,
 		}
 		return func() string { return text }, nil
 	}
-	opened, err := openSecret(watch, setting, file, func(content string) (string, error) {
+	return openSecret(watch, setting, file, func(content string) (string, error) {
 		content = strings.TrimRight(content, "\r\n")
 		switch {
 		case content == "" || strings.HasSuffix(content, ":") && strings.Count(content, ":") == 1:
@@ -33,10 +33,6 @@ func password(watch *reread.Watcher, setting, file, text string) (func() string,
 		}
 		return content, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return opened.Now, nil
 }
 
 // tlsFiles are the files of one use of TLS.
@@ -61,36 +57,27 @@ func xdsTLS(s *settings.Settings) tlsFiles {
 	return tlsFiles{"CONFIG_GRPC_XDS", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}}
 }
 
-// storeTLS opens the files for connections to a store. The function returns the
-// configuration for a new connection.
-func storeTLS(watch *reread.Watcher, files tlsFiles, anyName bool) (func() *tls.Config, error) {
-	name := files.settings + "_TLS_*"
+// clientTLS opens the files for connections to servers. The function returns the
+// configuration for a new connection, which change has completed.
+func clientTLS(watch *reread.Watcher, name string, files tlsFiles, change func(*tls.Config)) (func() *tls.Config, error) {
 	own, err := certs.Open(watch, name, files.Files)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return func() *tls.Config {
 		config := own.Client()
-		if anyName {
-			certs.AnyName(config)
-		}
+		change(config)
 		return config
 	}, nil
 }
 
-// serverTLS opens the files for connections to a management server. The function
-// returns the configuration for a new connection.
-func serverTLS(watch *reread.Watcher, s *settings.Settings) (func() (*tls.Config, error), error) {
-	const name = "CONFIG_GRPC_XDS_*_TLS_*"
-	own, err := certs.Open(watch, name, xdsTLS(s).Files)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return func() (*tls.Config, error) {
-		config := own.Client()
-		config.ServerName = s.XDS.ServerTLSSAN // "" is the host of the URL
-		return config, nil
-	}, nil
+// storeTLS is clientTLS for a store, whose certificates may have any name if anyName is set.
+func storeTLS(watch *reread.Watcher, files tlsFiles, anyName bool) (func() *tls.Config, error) {
+	return clientTLS(watch, files.settings+"_TLS_*", files, func(config *tls.Config) {
+		if anyName {
+			certs.AnyName(config)
+		}
+	})
 }
 
 // xdsHeaders returns the function that returns the headers for a new stream.
@@ -100,22 +87,18 @@ func xdsHeaders(watch *reread.Watcher, x *settings.XDS) (func() map[string]strin
 		return func() map[string]string { return headers }, nil
 	}
 	const setting = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS_FILE"
-	opened, err := openSecret(watch, setting, x.ClientAdditionalHeadersFile, func(content string) (map[string]string, error) {
+	return openSecret(watch, setting, x.ClientAdditionalHeadersFile, func(content string) (map[string]string, error) {
 		headers, ok := settings.Headers(strings.ReplaceAll(content, "\n", ","))
 		if !ok || len(headers) == 0 {
 			return nil, errors.New("has no headers, or wrong ones: want " + settings.WantHeaders)
 		}
 		return headers, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return opened.Now, nil
 }
 
-// openSecret opens the file that the setting names. Its errors, and those in the log
-// when the file changes, name the setting and the file.
-func openSecret[T any](watch *reread.Watcher, setting, file string, parse func(content string) (T, error)) (*reread.Value[T], error) {
+// openSecret opens the file that the setting names, and returns a function that returns its
+// value now. Errors name the setting and the file, in the log too when the file changes.
+func openSecret[T any](watch *reread.Watcher, setting, file string, parse func(content string) (T, error)) (func() T, error) {
 	opened, err := reread.Open(watch, setting, []string{file}, func(contents []string) (T, error) {
 		value, err := parse(contents[0])
 		if err != nil {
@@ -126,7 +109,7 @@ func openSecret[T any](watch *reread.Watcher, setting, file string, parse func(c
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}
-	return opened, nil
+	return opened.Now, nil
 }
 
 // keySecret is the secret of CACHE_KEY_HASH, nil if it is false. It reads
