@@ -56,6 +56,6 @@ func (l *Limit) Grant(op *backends.Op, hits int64) {
 	if l.row.burst {
 		op.By, op.Max = l.intervals(hits), l.meterMax(op.Now, 0)
 		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)
-		op.Until = op.Now + max(l.window, ceil(l.tolerance))
+		op.Until = op.Now + max(l.window, l.tolerance.Ceil())
 	}
 }

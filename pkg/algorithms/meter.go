@@ -58,7 +58,7 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Den, op.Unit = l.den, l.interval
 	// A cost above the hits that can remain, and wait in the queue, never passes, and a
 	// refund above it fills the bucket.
-	largest := max(l.Capacity(), l.MaxRemaining()) + l.hitsIn(backends.Amount{Whole: l.MaxDelay.Microseconds()})
+	largest := max(l.Capacity(), l.MaxRemaining()) + backends.Amount{Whole: l.MaxDelay.Microseconds()}.Units(l.interval, l.den)
 	op.By = l.intervals(min(op.By.Whole, largest+1))
 	op.Max = l.meterMax(c.Now, 0)
 	op.Furthest = op.Max
@@ -82,42 +82,22 @@ func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 	ahead := r.Value.Sub(now, l.den) // >= 0
 	d := Decision{
 		Allowed:   op.Refund || r.Admitted == op.Times,
-		Remaining: l.hitsIn(l.tolerance.Sub(ahead, l.den)),
-		Reset:     micros(ceil(ahead)),
+		Remaining: l.tolerance.Sub(ahead, l.den).Units(l.interval, l.den),
+		Reset:     micros(ahead.Ceil()),
 	}
 	// Refunds and checks take no turn. Without a queue an allowed hit finds the meter
 	// above its tolerance only if clocks differ (a hit of a lease).
 	if l.MaxDelay > 0 && !op.Refund && op.By != (backends.Amount{}) {
-		d.Delay = micros(ceil(ahead.Sub(l.tolerance, l.den)))
+		d.Delay = micros(ahead.Sub(l.tolerance, l.den).Ceil())
 	}
 	if !d.Allowed {
 		// The charge has said how long it can wait for its turn (Patience).
 		patience := op.Max.Sub(l.meterMax(op.Now, 0), l.den)
 		late := ahead.Add(op.By, l.den).Sub(l.tolerance, l.den).Sub(patience, l.den)
-		d.RetryAfter = micros(ceil(late))
+		d.RetryAfter = micros(late.Ceil())
 		if l.tolerance.Less(op.By) {
 			d.RetryAfter = l.Window
 		}
 	}
 	return d
-}
-
-// hitsIn is how many whole intervals fit in a: floor(a × requests / window).
-func (l *Limit) hitsIn(a backends.Amount) int64 {
-	if a.Whole < 0 || l.Requests == 0 {
-		return 0
-	}
-	quo, rem := mulDiv(a.Whole, l.den, l.window)
-	if rem+a.Frac >= l.window {
-		quo += (rem + a.Frac) / l.window
-	}
-	return quo
-}
-
-// ceil rounds up to whole µs.
-func ceil(a backends.Amount) int64 {
-	if a.Frac > 0 {
-		return a.Whole + 1
-	}
-	return a.Whole
 }
