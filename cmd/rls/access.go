@@ -129,5 +129,5 @@ func (f *adminAccess) post(ctx context.Context, addr string, timeout time.Durati
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return api.Post(ctx, path, message, to)
+	return api.Ask(ctx, path, message, to)
 }

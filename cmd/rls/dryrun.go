@@ -56,7 +56,11 @@ func (d *dryRun) try(ctx context.Context) error {
 	if d.measure == nil { // which the other parts need
 		return wrong
 	}
-	opened := d.openTiers()
+	// The stores open without a wait for servers. They are not closed, because the process
+	// ends and they may wait for servers then.
+	silent := process{Settings: d.Settings, watch: d.watch, measure: d.measure, log: slog.New(slog.DiscardHandler)}
+	var opened error
+	d.main, d.perSecond, opened = backendOf(d.Settings).open(&silent)
 	ctx, cancel := context.WithTimeout(ctx, max(d.main.Timeout, d.perSecond.Timeout)+afterTimeout)
 	defer cancel()
 	// The store is tried while rules are awaited.
@@ -235,14 +239,6 @@ func tryFiles(watch *reread.Watcher, files certs.Files, now time.Time) (until st
 	default:
 		return " until " + leaf.NotAfter.Format(time.DateOnly), nil
 	}
-}
-
-// openTiers opens the stores that count, and does not log. It does not wait for servers.
-// The stores are not closed, because the process ends and they may wait for servers then.
-func (d *dryRun) openTiers() (err error) {
-	silent := process{Settings: d.Settings, watch: d.watch, measure: d.measure, log: slog.New(slog.DiscardHandler)}
-	d.main, d.perSecond, err = backendOf(d.Settings).open(&silent)
-	return err
 }
 
 // tryStore has each store answer a ping and look at a cell, which nobody counts in: a

@@ -81,7 +81,13 @@ func (l *line) candidates(last string) []candidate {
 		if flag == nil {
 			return nil
 		}
-		return before(name+"=", l.values(flag.Value))
+		values := l.values(flag.Value)
+		for i := range values {
+			if values[i] != files {
+				values[i].word = name + "=" + values[i].word
+			}
+		}
+		return values
 	case strings.HasPrefix(last, "-") && !l.noFlags:
 		return l.flagNames()
 	case l.command == nil || l.command.Name == "help":
@@ -91,16 +97,6 @@ func (l *line) candidates(last string) []candidate {
 		return l.values(arg)
 	}
 	return nil
-}
-
-// before puts a prefix in front of each word.
-func before(prefix string, values []candidate) []candidate {
-	for i := range values {
-		if values[i] != files {
-			values[i].word = prefix + values[i].word
-		}
-	}
-	return values
 }
 
 // flags returns the flags that may stand in the line.
@@ -120,10 +116,9 @@ func (l *line) commandOrDefault() *kong.Node {
 }
 
 func (l *line) findFlag(name string) *kong.Flag {
-	for _, flag := range l.flags() {
-		if flag.Name == name {
-			return flag
-		}
+	flags := l.flags()
+	if i := slices.IndexFunc(flags, func(flag *kong.Flag) bool { return flag.Name == name }); i >= 0 {
+		return flags[i]
 	}
 	return nil
 }

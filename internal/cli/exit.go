@@ -16,17 +16,19 @@ const (
 	ExitOverLimit = 3 // the service answered OVER_LIMIT
 )
 
-// exitError is an error that names the exit code of the process. Without a cause
-// it has no message, because the output of the command says everything.
+// exitError is an error that names the exit code of the process.
 type exitError struct {
-	code  int
-	cause error
+	code int
+	error
 }
 
-// Errors of commands whose output says everything.
+// Unwrap returns the cause.
+func (e exitError) Unwrap() error { return e.error }
+
+// Errors of commands whose output says everything. They have no text.
 var (
-	ErrFailed    error = exitError{code: ExitFailed}
-	ErrOverLimit error = exitError{code: ExitOverLimit}
+	ErrFailed    error = exitError{ExitFailed, errors.New("")}
+	ErrOverLimit error = exitError{ExitOverLimit, errors.New("")}
 )
 
 // UsageError makes an error, as fmt.Errorf does, that ends the process with
@@ -34,16 +36,6 @@ var (
 func UsageError(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }
-
-// Error implements error.
-func (e exitError) Error() string {
-	if e.cause == nil {
-		return ""
-	}
-	return e.cause.Error()
-}
-
-func (e exitError) Unwrap() error { return e.cause }
 
 // ExitCode returns the exit code of an error that kong or a command returned:
 // [ExitFailed] unless the error names another.

@@ -50,19 +50,10 @@ func New(o Options) *Client {
 	}}
 }
 
-// Get reads the document of a path into to.
-func (c *Client) Get(ctx context.Context, path string, to any) error {
-	return c.ask(ctx, http.MethodGet, path, nil, to)
-}
-
-// Post sends a message of package adminpb to a path and reads the document of the answer
-// into to.
-func (c *Client) Post(ctx context.Context, path string, message proto.Message, to any) error {
-	return c.ask(ctx, http.MethodPost, path, message, to)
-}
-
-func (c *Client) ask(ctx context.Context, method, path string, message proto.Message, to any) error {
-	response, err := c.send(ctx, method, path, "application/json", message)
+// Ask reads the document of a path into to: with GET, or if message is a message of package
+// adminpb by POST of it.
+func (c *Client) Ask(ctx context.Context, path string, message proto.Message, to any) error {
+	response, err := c.send(ctx, path, "application/json", message)
 	if err != nil {
 		return err
 	}
@@ -76,7 +67,7 @@ func (c *Client) ask(ctx context.Context, method, path string, message proto.Mes
 // Stream sends a message of package adminpb to a path, and calls each with the data of
 // every server-sent event of the answer. It ends when the answer ends or each fails.
 func (c *Client) Stream(ctx context.Context, path string, message proto.Message, each func(data []byte) error) error {
-	response, err := c.send(ctx, http.MethodPost, path, "text/event-stream", message)
+	response, err := c.send(ctx, path, "text/event-stream", message)
 	if err != nil {
 		return err
 	}
@@ -107,14 +98,14 @@ func (c *Client) Stream(ctx context.Context, path string, message proto.Message,
 
 // send sends a request. It returns only responses with the status 200, whose body the
 // caller closes.
-func (c *Client) send(ctx context.Context, method, path, accept string, message proto.Message) (*http.Response, error) {
-	var body io.Reader
+func (c *Client) send(ctx context.Context, path, accept string, message proto.Message) (*http.Response, error) {
+	method, body := http.MethodGet, io.Reader(nil)
 	if message != nil {
 		text, err := protojson.Marshal(message)
 		if err != nil {
 			return nil, err
 		}
-		body = bytes.NewReader(text)
+		method, body = http.MethodPost, bytes.NewReader(text)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {

@@ -108,7 +108,7 @@ func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, 
 	for _, c := range clients {
 		asking.Go(func() {
 			var t top.Table
-			err := c.Get(ctx, path, &t)
+			err := c.Ask(ctx, path, nil, &t)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
