@@ -18,8 +18,6 @@ type Form[V any] struct {
 	// Read returns the V that v stands for. If v stands for no V, it reports a problem
 	// and returns false.
 	Read func(r *Reader, v *document.Value) (V, bool)
-	// Show is the V as it is written; nil for fmt.Sprint.
-	Show func(V) string
 }
 
 // At is the type of a value of that form that goes to at(t). A wrong value leaves
@@ -27,9 +25,6 @@ type Form[V any] struct {
 func At[T, V any](form Form[V], at func(T) *V) Type[T] {
 	t := With(form, func(t T, x V) { *at(t) = x })
 	t.Append = func(b []byte, t T) []byte {
-		if form.Show != nil {
-			return append(b, form.Show(*at(t))...)
-		}
 		switch x := any(at(t)).(type) {
 		case *string:
 			return strconv.AppendQuote(b, *x)
@@ -142,9 +137,10 @@ func suggest(word string, known []string) string {
 // Integer is a whole number from low to high. A string of digits is one, too, as in
 // the JSON of protobuf.
 func Integer[N int | int64 | uint32 | uint64](low, high int64) Form[N] {
-	return Form[N]{
-		Schema: Schema{"type": []string{"integer", "string"}, "minimum": low, "maximum": high, "pattern": "^[+-]?[0-9]+$"},
-		Read: func(r *Reader, v *document.Value) (N, bool) {
+	return scalar(
+		Schema{"type": []string{"integer", "string"}, "minimum": low, "maximum": high, "pattern": "^[+-]?[0-9]+$"},
+		fmt.Sprintf("a whole number from %d to %d", low, high),
+		func(v *document.Value) (N, bool) {
 			var n int64
 			err := strconv.ErrSyntax
 			switch v.Kind {
@@ -153,58 +149,55 @@ func Integer[N int | int64 | uint32 | uint64](low, high int64) Form[N] {
 			case document.String:
 				n, err = strconv.ParseInt(v.Text, 10, 64)
 			}
-			if err != nil || n < low || n > high {
-				r.Problem(v.At, "must be a whole number from %d to %d, not %s", low, high, describe(v))
-				return 0, false
-			}
-			return N(n), true
-		},
-	}
+			return N(n), err == nil && n >= low && n <= high
+		})
 }
 
 // Bool is true or false.
-var Bool = Form[bool]{
-	Schema: Schema{"type": "boolean"},
-	Read: func(r *Reader, v *document.Value) (bool, bool) {
-		if v.Kind != document.Bool {
-			r.Problem(v.At, "must be true or false, not %s", describe(v))
-			return false, false
-		}
-		return v.Meaning() == true, true
-	},
-}
+var Bool = scalar(Schema{"type": "boolean"}, "true or false", func(v *document.Value) (bool, bool) {
+	return v.Meaning() == true, v.Kind == document.Bool
+})
 
 // durations is the pattern of the texts that time.ParseDuration reads, without a minus.
 const durations = `^\+?((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|0)$`
 
 // Duration is a duration of Go, such as 1m30s, at least 0.
-var Duration = parsed(
+var Duration = textual(scalar(
 	Schema{"type": []string{"string", "integer"}, "pattern": durations, "minimum": 0, "maximum": 0}, // of numbers only 0 needs no unit
 	"a duration with a unit, such as 100ms, 29s or 1m30s",
-	func(text string) (time.Duration, bool) {
-		d, err := time.ParseDuration(text)
+	func(v *document.Value) (time.Duration, bool) {
+		d, err := time.ParseDuration(v.Text)
 		return d, err == nil && d >= 0
-	})
+	}))
 
 // Time is a time of RFC 3339.
-var Time = parsed(Schema{"type": "string", "format": "date-time"}, "a time such as 2026-03-29T00:59:30Z",
-	func(text string) (time.Time, bool) {
-		t, err := time.Parse(time.RFC3339, text)
+var Time = textual(scalar(Schema{"type": "string", "format": "date-time"}, "a time such as 2026-03-29T00:59:30Z",
+	func(v *document.Value) (time.Time, bool) {
+		t, err := time.Parse(time.RFC3339, v.Text)
 		return t, err == nil
-	})
+	}))
 
-// parsed is a scalar whose text parse reads. want names it in messages.
-func parsed[V any](schema Schema, want string, parse func(text string) (V, bool)) Form[V] {
-	return Form[V]{Schema: schema, Read: func(r *Reader, v *document.Value) (x V, ok bool) {
-		text, ok := Text.Read(r, v)
+// scalar is a value that parse reads. want names it in messages.
+func scalar[V any](schema Schema, want string, parse func(*document.Value) (V, bool)) Form[V] {
+	return Form[V]{Schema: schema, Read: func(r *Reader, v *document.Value) (V, bool) {
+		x, ok := parse(v)
 		if !ok {
-			return x, false
-		}
-		if x, ok = parse(text); !ok {
 			r.Problem(v.At, "must be %s, not %s", want, describe(v))
 		}
 		return x, ok
 	}}
+}
+
+// textual is a form whose values are texts.
+func textual[V any](form Form[V]) Form[V] {
+	read := form.Read
+	form.Read = func(r *Reader, v *document.Value) (x V, ok bool) {
+		if _, ok = Text.Read(r, v); ok {
+			return read(r, v)
+		}
+		return x, false
+	}
+	return form
 }
 
 // describe names a value in a message.

@@ -143,7 +143,7 @@ func language() []field {
 			Needs: given("strategy", Schema{"enum": algorithms.WithBurst()}),
 			What:  "capacity of token_bucket and leaky_bucket, tolerance of gcra, in hits: so many may come at once after a pause",
 			Note:  "not for the other strategies"}},
-		{in: inLimit, own: true, lacking: true, row: row{Name: "window", Type: fields.At(fromFirstHit, func(t target) *bool { return &t.limit.spec.FromFirstHit }), Default: "on the clock",
+		{in: inLimit, own: true, lacking: true, row: row{Name: "window", Type: fields.At(fromFirstHit, func(t target) *firstHit { return (*firstHit)(&t.limit.spec.FromFirstHit) }), Default: "on the clock",
 			Needs: has("strategy", Schema{"const": algorithms.FixedWindow.String()}),
 			What:  "`from_first_hit`: a fixed window starts at the key's first hit, for lock-outs",
 			Note:  "fixed_window only"}},

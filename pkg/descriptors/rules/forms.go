@@ -89,20 +89,22 @@ var (
 const windowFromFirstHit = "from_first_hit"
 
 // fromFirstHit is the word from_first_hit.
-var fromFirstHit = fields.Form[bool]{
-	Name: windowFromFirstHit, Schema: Schema{"enum": []string{windowFromFirstHit}},
-	Read: parsed("", nil, func(text string) (bool, error) {
-		if text != windowFromFirstHit {
-			return false, fmt.Errorf("unknown window %q; %s, or leave it out for one that follows the clock", text, windowFromFirstHit)
-		}
-		return true, nil
-	}).Read,
-	Show: func(is bool) string {
-		if is {
-			return windowFromFirstHit
-		}
-		return ""
-	},
+var fromFirstHit = parsed(windowFromFirstHit, Schema{"enum": []string{windowFromFirstHit}}, func(text string) (firstHit, error) {
+	if text != windowFromFirstHit {
+		return false, fmt.Errorf("unknown window %q; %s, or leave it out for one that follows the clock", text, windowFromFirstHit)
+	}
+	return true, nil
+})
+
+// firstHit is algorithms.Spec.FromFirstHit.
+type firstHit bool
+
+// String is the value of window, "" without one.
+func (is firstHit) String() string {
+	if is {
+		return windowFromFirstHit
+	}
+	return ""
 }
 
 // duration is a duration above 0.
