@@ -266,7 +266,7 @@ type Reply struct {
 	// Until is when the cell ends: for a Counter its window's end, for a List
 	// the moment at which its newest cost leaves (Now when it is empty).
 	Until int64
-	// Recalled: the denial comes from a cell that this process remembers (package
+	// Recalled: the reply comes from a cell that this process remembers (package
 	// near), not from the store.
 	Recalled bool
 	// Replicas, above 0, says that the store left the operation undecided, and that

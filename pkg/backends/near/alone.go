@@ -3,15 +3,13 @@ package near
 import "example.org/rls/pkg/backends"
 
 // alone is the state of a cell that this process decides while the store does not.
-// own less the cell as the store last reported it is the amount that is owed: it was
-// admitted here and is not charged to the store.
+// own less base is the amount that is owed.
 type alone struct {
-	op backends.Op // the last operation that was decided here; without Key if that is longer than maxKey
-	// Both start from the last state that the store reported. share counts each
-	// admitted hit once for every replica, and decides; own counts it once.
+	op   backends.Op   // the last operation that was decided here; without Key if that is longer than maxKey
+	base backends.Cell // the last state that the store reported; both copies start from it
+	// share counts each admitted hit once for every replica, and decides; own counts it
+	// once.
 	share, own local
-	base       backends.Cell // that state
-	counted    bool          // in Store.debts
 }
 
 // local is a copy of a cell, of any kind.
@@ -35,16 +33,6 @@ func (c *local) step(op *backends.Op, prev int64) (r backends.Reply) {
 func (c *local) charge(op backends.Op, times int64) {
 	op.Max, op.Times, op.ChargeDenied = backends.NoMax, times, false
 	c.step(&op, 0)
-}
-
-// value is the cell's value as of op.
-func (c *local) value(op *backends.Op) backends.Amount {
-	look := op.Look()
-	if op.Kind == backends.List {
-		return c.step(&look, 0).Value
-	}
-	_, r := c.Cell.Step(&look, 0)
-	return r.Value
 }
 
 // newAlone returns the state of op's cell that begins as base, with an amount that is
@@ -77,14 +65,13 @@ func (a *alone) decided(op *backends.Op) {
 // until is when both copies have ended.
 func (a *alone) until() int64 { return max(a.own.Until, a.share.Until) }
 
-// decide decides op by the share of one of the replicas.
+// decide decides op by the share of one of the replicas. A refund gives back hits that
+// were admitted here; the store keeps the others.
 func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
-	if op.Refund { // of hits that were admitted here; the store keeps the others
-		if owed := a.owed(op); owed.Less(op.By) {
-			smaller := *op
-			smaller.By = owed
-			op = &smaller
-		}
+	if owed := a.owed(op); op.Refund && owed.Less(op.By) {
+		smaller := *op
+		smaller.By = owed
+		op = &smaller
 	}
 	mine := op.Alone(replicas)
 	r := a.share.step(&mine, prev)
@@ -99,50 +86,55 @@ func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
 // owed is the amount that was admitted here and counts at op.Now: the hits of windows
 // that have ended are not in it, nor is the part of a meter that has drained.
 func (a *alone) owed(op *backends.Op) backends.Amount {
-	k := local{Cell: a.base}
-	if op.Kind == backends.List && op.Now >= k.Until {
-		k.Cell = backends.Cell{}
+	look := op.Look()
+	base, own := local{Cell: a.base}, a.own
+	if op.Kind == backends.List && op.Now >= a.base.Until {
+		base.Value = backends.Amount{}
 	} else if op.Kind != backends.List {
-		k.Value = k.value(op)
+		base.Value = base.step(&look, 0).Value
 	}
-	own := a.own.value(op)
-	if own.Less(k.Value) {
+	v := own.step(&look, 0).Value
+	if v.Less(base.Value) {
 		return backends.Amount{}
 	}
-	return own.Sub(k.Value, op.Den)
+	return v.Sub(base.Value, op.Den)
 }
 
-// owes reports whether hits may be owed that can be charged.
-func (e *entry) owes() bool { return e.alone != nil && e.alone.op.Key != "" && e.alone.counted }
+// owed returns the amount that is owed to e's cell at now, and the operation that charges
+// it, whose By is missing. A hit that was admitted here waits for no turn.
+func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
+	if e.alone == nil || e.alone.op.Key == "" {
+		return op, owed
+	}
+	if op = background(&e.alone.op); op.Kind == backends.Meter && op.Furthest != backends.NoMax {
+		op.Max = op.Furthest
+	}
+	op = op.At(now)
+	return op, e.alone.owed(&op)
+}
 
 // decideAlone decides the operations of b that the store left undecided and that this
 // process may decide (Local), and reports whether there are any. If a group or the
 // batch is refused now, the charges of its operations are given back.
-func (s *Store) decideAlone(b *backends.Batch) bool {
-	var mine []int
-	for i := range b.Ops {
-		if b.Replies[i].Err != nil && b.Ops[i].IfUndecided == backends.Local {
-			mine = append(mine, i)
-		}
-	}
-	if len(mine) == 0 {
-		return false
-	}
+func (s *Store) decideAlone(b *backends.Batch) (any bool) {
 	charged := make([]int64, len(b.Ops))
 	b.Decide()
 	for i := range b.Ops {
 		charged[i] = b.Charges(i)
 	}
-	for _, i := range mine {
-		s.stand(&b.Ops[i], &b.Replies[i])
-		charged[i] = b.Replies[i].Admitted
+	for i := range b.Ops {
+		op, r := &b.Ops[i], &b.Replies[i]
+		if r.Err != nil && op.IfUndecided == backends.Local {
+			s.stand(op, r)
+			any, charged[i] = true, r.Admitted
+		}
 	}
 	b.Decide()
 	for i := range b.Ops {
 		op, r := &b.Ops[i], &b.Replies[i]
 		surplus := charged[i] - b.Charges(i)
 		switch {
-		case surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
+		case !any || surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
 		case r.Replicas > 0:
 			back := op.Inverse(r.Until)
 			back.Times = surplus
@@ -151,31 +143,29 @@ func (s *Store) decideAlone(b *backends.Batch) bool {
 			s.unwind(op, r, surplus)
 		}
 	}
-	return true
+	return any
 }
 
 // stand decides op on this process's copy of its cell.
 func (s *Store) stand(op *backends.Op, r *backends.Reply) {
-	replicas := s.replicas()
 	stem, _, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
-	if e == nil {
-		e = s.add(sh, stem, op)
-	}
+	e, replicas := s.entryOf(sh, stem, op), s.replicas()
 	if e.alone == nil {
 		e.alone = newAlone(op, e.base(op), backends.Amount{}, replicas)
+		sh.work(e)
 	}
 	prev := e.prev
-	if op.Prev != "" {
-		prev = max(prev, sh.find(stem, op.Prev).count())
+	if p := sh.find(stem, op.Prev); op.Prev != "" && p != nil {
+		count := p.known.Value.Whole
+		if p.alone != nil {
+			count = p.alone.share.Value.Whole
+		}
+		prev = max(prev, count)
 	}
 	*r = e.alone.decide(op, prev, replicas)
 	s.pay.refused.Store(true)
-	if r.Admitted > 0 && op.By != (backends.Amount{}) {
-		s.owe(sh, e)
-	}
 }
 
 // base is the cell as the store last reported it, less the hits that this process holds.
@@ -187,73 +177,38 @@ func (e *entry) base(op *backends.Op) backends.Cell {
 	return c
 }
 
-// count is the count of the cell in the decisions of the window after it; e may be nil.
-func (e *entry) count() int64 {
-	switch {
-	case e == nil:
-		return 0
-	case e.alone != nil:
-		return e.alone.share.Value.Whole
-	}
-	return e.known.Value.Whole
-}
-
 // unwind gives back a charge of the store, because its group or batch is refused.
 func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
 	stem, _, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
-	if e == nil {
-		e = s.add(sh, stem, op)
-	}
 	amount := op.By.Times(times, op.Den)
-	s.hold(sh, e, op, amount.Units(op.Unit, op.Den), r)
+	s.giveBack(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
 	r.Value = r.Value.Sub(amount, op.Den)
 }
 
-// hold takes hits that the store has charged and that nobody uses into the balance of
-// op's cell, and has them given back.
-func (s *Store) hold(sh *shard, e *entry, op *backends.Op, hits int64, r *backends.Reply) {
+// giveBack has hits given back that the store has charged and that nobody may use.
+func (s *Store) giveBack(sh *shard, e *entry, op *backends.Op, hits int64) {
 	if len(op.Key) > maxKey {
-		s.count.lost.Add(uint64(hits))
+		sh.leases.Lost += uint64(hits)
 		return
 	}
 	if e.lease == nil {
 		e.lease = &lease{op: *op}
+		sh.work(e)
 	}
-	e.lease.hold(portion{hits: hits, top: r.Value, until: r.Until, void: true})
-	sh.work(e)
+	e.lease.surplus += hits
 	s.enqueue(sh, e)
 }
 
 // rebase starts the copies anew from the cell as the store reported it at now, if an
 // amount is still owed. Otherwise the store decides alone.
-func (s *Store) rebase(sh *shard, e *entry, now int64, owed backends.Amount) {
+func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
 	op := e.alone.op.At(now)
-	s.endDebt(e)
-	if owed != (backends.Amount{}) {
+	if e.alone = nil; owed != (backends.Amount{}) {
 		e.alone = newAlone(&op, e.base(&op), owed, s.replicas())
-		s.owe(sh, e)
 	}
 }
 
 // replicas is the number of processes that divide a limit.
 func (s *Store) replicas() int64 { return int64(min(max(s.opts.Replicas(), 1), maxReplicas)) }
-
-// owe notes that e owes hits to the store.
-func (s *Store) owe(sh *shard, e *entry) {
-	if !e.alone.counted && e.alone.op.Key != "" {
-		e.alone.counted = true
-		s.debts.Add(1)
-		sh.work(e)
-	}
-}
-
-// endDebt ends the decisions on copies of e's cell.
-func (s *Store) endDebt(e *entry) {
-	if e.alone != nil && e.alone.counted {
-		s.debts.Add(-1)
-	}
-	e.alone = nil
-}

@@ -17,7 +17,7 @@ type entry struct {
 	full   bool          // it had no room
 	life   uint32        // raised when the entry's cell is reset, and when the entry is removed
 	spot   int           // the index in shard.busy, or idle
-	tasks  bool          // the entry is in the queue of workers
+	queued bool          // the entry waits for a worker
 	paying bool          // a charge of owed hits is under way
 	lease  *lease        // hits that were charged and not used; nil without
 	alone  *alone        // the cell as it was decided here; nil while the store decides
@@ -84,7 +84,7 @@ func (e *entry) view(op *backends.Op, now int64) backends.Amount {
 	return e.without(v, op, now)
 }
 
-// without is v less the hits that this process holds or is giving back.
+// without is v less the hits that this process holds or gives back.
 func (e *entry) without(v backends.Amount, op *backends.Op, now int64) backends.Amount {
 	floor := backends.Amount{}
 	switch {
@@ -93,10 +93,12 @@ func (e *entry) without(v backends.Amount, op *backends.Op, now int64) backends.
 	case op.Kind == backends.List && v.Less(floor): // a grant
 		return v
 	}
-	if e.lease != nil && floor.Less(v) {
-		v = v.Sub(op.Unit.Times(e.lease.held()+e.lease.returning, op.Den), op.Den)
+	if l := e.lease; l != nil && floor.Less(v) {
+		if v = v.Sub(op.Unit.Times(l.out()-l.fetching, op.Den), op.Den); v.Less(floor) {
+			return floor
+		}
 	}
-	if v.Less(floor) && (op.Kind == backends.Meter || !e.credit(op, now)) {
+	if op.Kind == backends.Meter && v.Less(floor) {
 		return floor
 	}
 	return v
@@ -115,35 +117,60 @@ func lasts(op *backends.Op) bool {
 }
 
 // denies answers op if its cell was reported full a moment ago and has no room for it.
-// It tries the step on the cell and keeps nothing of it.
-func (e *entry) denies(op *backends.Op, r *backends.Reply, count *counters) bool {
-	if !e.full || !lasts(op) {
+func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
+	switch {
+	case e == nil || !e.full || !lasts(op):
 		return false
-	}
-	if op.Now >= e.known.Until {
-		count.expired.Add(1)
+	case op.Now >= e.known.Until:
+		sh.cache.Expired++
 		e.full = false
 		return false
 	}
+	tried, ok := e.try(op)
+	if !ok || tried.Admitted > 0 {
+		return false
+	}
+	*r = tried
+	return true
+}
+
+// try is the reply to op by the cell as it was reported a moment ago, of which it keeps
+// nothing. ok is false if the store has to say.
+func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	fresh := int64(freshFor)
 	if op.Lease != nil { // hits come back within a ttl
 		fresh = min(fresh, op.Lease.TTL)
 	}
 	if age := op.Now - e.at; age <= -fresh || age >= fresh { // negative if the clock went back
-		return false
+		return r, false
 	}
 	cell := backends.Cell{Value: e.view(op, op.Now), Until: e.known.Until}
-	try := *op
-	try.ChargeDenied = false
-	after, tried := cell.Step(&try, 0)
+	found, once := op.Look(), *op
+	_, at := cell.Step(&found, e.prev)
+	once.ChargeDenied = false
+	after, r := cell.Step(&once, e.prev)
 	// After a limit was raised or the clock went back, the cell may have a value
 	// that the limit cannot reach. The store lowers the cell and decides.
-	if tried.Admitted > 0 || tried.Value != cell.Value || after.Until < cell.Until {
+	if r.Admitted == 0 && r.Value != cell.Value || after.Until < cell.Until {
+		return r, false
+	}
+	r.Value, r.Until, r.Recalled = at.Value, at.Until, true // it is not charged
+	return r, true
+}
+
+// tells answers op, which is refused with its group or batch, from the cell as it was
+// reported a moment ago.
+func (s *Store) tells(op *backends.Op, r *backends.Reply) bool {
+	stem, _, sh := s.stemOf(op)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(stem, op.Key)
+	if e == nil || op.Kind == backends.List || op.Refund || op.Verb != backends.Charge {
 		return false
 	}
+	tried, ok := e.try(op)
 	*r = tried
-	r.Recalled = true
-	return true
+	return ok
 }
 
 // recall decides op from memory, or says how the store is to decide it. It notes the
@@ -157,8 +184,12 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
-	if s.opts.Deny && e != nil && e.denies(op, r, &s.count) {
-		return done
+	if s.opts.Deny {
+		if sh.denies(e, op, r) {
+			sh.cache.Hits++
+			return done
+		}
+		sh.cache.Misses++
 	}
 	if op.Lease == nil || together || op.Verb != backends.Charge || op.Times != 1 {
 		return ask
@@ -168,7 +199,7 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 	}
 	if e == nil || e.lease == nil {
 		if !op.Refund && len(op.Key) <= maxKey && sh.cold.hit(uint32(hash), op) {
-			s.warm(sh, stem, e, op)
+			e = s.warm(sh, stem, e, op)
 		}
 		return cheap(e, op)
 	}
@@ -197,8 +228,8 @@ func cheap(e *entry, op *backends.Op) way {
 }
 
 // learn takes in the store's reply to an operation that memory has not decided, and
-// makes the reply truthful.
-func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together bool) {
+// makes the reply truthful. refused says that an operation of the batch did not fit.
+func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refused bool) {
 	stem, _, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -215,22 +246,22 @@ func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together bool) 
 	}
 	denied := r.Admitted < op.Times
 	if e == nil {
-		if !s.worth(op, r, w == fast && denied) {
+		if !s.worth(op, r, w == fast && denied || s.opts.Deny && together && refused) {
 			return
 		}
 		e = s.add(sh, stem, op)
 	}
 	if !e.late(r, sh.steered) {
-		s.heard(sh, e, op, r)
+		s.heard(e, op, r)
 		if e.full && denied {
-			s.count.overwritten.Add(1)
+			sh.cache.Overwritten++
 		}
 		if denied || op.By != (backends.Amount{}) {
 			e.full = denied
 		}
 	}
 	if w == fast && denied {
-		s.hold(sh, e, op, op.By.Units(op.Unit, op.Den), r)
+		s.giveBack(sh, e, op, op.By.Units(op.Unit, op.Den))
 	}
 	if l := e.lease; l != nil {
 		if denied && (together || op.By.Units(op.Unit, op.Den) > 1) {
@@ -242,10 +273,11 @@ func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together bool) 
 	}
 }
 
-// worth reports whether the cell of a reply is to be remembered.
-func (s *Store) worth(op *backends.Op, r *backends.Reply, giveBack bool) bool {
+// worth reports whether the cell of a reply is to be remembered, which it is anyhow if a
+// give-back or its group needs it.
+func (s *Store) worth(op *backends.Op, r *backends.Reply, anyhow bool) bool {
 	switch {
-	case giveBack, s.opts.Deny && r.Admitted < op.Times && lasts(op):
+	case anyhow, s.opts.Deny && r.Admitted < op.Times && lasts(op):
 		return true
 	case op.IfUndecided != backends.Local || r.Until <= r.Now:
 		return false
@@ -254,14 +286,15 @@ func (s *Store) worth(op *backends.Op, r *backends.Reply, giveBack bool) bool {
 }
 
 // heard takes in the cell as the reply to op reports it, beside the hits that are owed.
-func (s *Store) heard(sh *shard, e *entry, op *backends.Op, r *backends.Reply) {
-	if e.alone == nil {
-		e.saw(op, r)
-		return
+func (s *Store) heard(e *entry, op *backends.Op, r *backends.Reply) {
+	owed := backends.Amount{}
+	if e.alone != nil {
+		owed = e.alone.owed(op)
 	}
-	owed := e.alone.owed(op)
 	e.saw(op, r)
-	s.rebase(sh, e, op.Now, owed)
+	if e.alone != nil {
+		s.rebase(e, op.Now, owed)
+	}
 }
 
 // steer takes in a reset or a grant, whether or not the store has answered.
@@ -277,11 +310,9 @@ func (s *Store) steer(sh *shard, stem string, e *entry, op *backends.Op, r *back
 		return
 	}
 	if r.Err == nil {
-		if e == nil {
-			e = s.add(sh, stem, op)
-		}
 		look := op.Look()
-		s.heard(sh, e, &look, r)
+		e = s.entryOf(sh, stem, op)
+		s.heard(e, &look, r)
 	}
 	if e == nil {
 		return

@@ -331,8 +331,8 @@ func TestARaisedBucketIsDecidedAnew(t *testing.T) {
 	r.want(slow, one, false, false)
 }
 
-// TestALimitOf0AsksNoStore: it denies alone, and refuses its group and its all-or-nothing
-// batch, of which only the other cells are read.
+// TestALimitOf0AsksNoStore, unless it refuses a group or an all-or-nothing batch whose
+// other cells the memory does not know.
 func TestALimitOf0AsksNoStore(t *testing.T) {
 	for s := range algorithms.Names() {
 		r := newRig(t)
@@ -351,23 +351,32 @@ func TestALimitOf0AsksNoStore(t *testing.T) {
 			if d := l.Judge(&zero, &b.Replies[0]); d.Allowed || d.RetryAfter != time.Minute && l.Strategy != algorithms.FixedWindow {
 				t.Errorf("%v: %+v", l.Strategy, d)
 			}
-			if asked := r.next.ops.Load(); asked != int64(i) || b.Refused != (i == 1) || i == 1 && b.Replies[1].Value.Whole != 0 {
+			if asked := r.next.ops.Load(); asked != int64(2*i) || b.Refused != (i == 1) || i == 1 && b.Replies[1].Value.Whole != 0 {
 				t.Errorf("%v: the store was asked %d operations, refused %v, %+v", l.Strategy, asked, b.Refused, b.Replies)
 			}
 		}
 	}
 }
 
-// TestARefusedGroupIsNotCharged: a group or an all-or-nothing batch with a full cell is
-// refused without a charge. Its other cells are read, so the replies say how full they
-// are, and nothing is forgotten.
-func TestARefusedGroupIsNotCharged(t *testing.T) {
+// TestARefusedGroupIsDeniedFromMemory: a group or an all-or-nothing batch with a full cell
+// is refused without a call once its cells are known, which it does not forget, and the
+// replies say how full the other cells are. A batch with operations that may pass goes to
+// the store.
+func TestARefusedGroupIsDeniedFromMemory(t *testing.T) {
 	for name, c := range map[string]struct {
-		tie     func(*backends.Batch)
-		charged int64 // hits of the third operation
+		tie  func(*backends.Batch)
+		asks int64 // operations, once the cells are known
 	}{
-		"group":          {func(b *backends.Batch) { b.Ops[0].Group, b.Ops[1].Group = 1, 1 }, 1},
-		"all or nothing": {func(b *backends.Batch) { b.AllOrNothing = true }, 0},
+		"group": {func(b *backends.Batch) {
+			b.Ops[0].Group, b.Ops[1].Group = 1, 1
+			b.Ops, b.Replies = b.Ops[:2], b.Replies[:2]
+		}, 0},
+		"group beside another":        {func(b *backends.Batch) { b.Ops[0].Group, b.Ops[1].Group = 1, 1 }, 3},
+		"all or nothing":              {func(b *backends.Batch) { b.AllOrNothing = true }, 0},
+		"all or nothing, in lenience": {func(b *backends.Batch) { b.AllOrNothing, b.Ops[0].Role = true, backends.Lenient }, 3},
+		"all or nothing, quotas apart": {func(b *backends.Batch) {
+			b.AllOrNothing, b.Ops[0].Role, b.Ops[2].Role = true, backends.Quota, backends.Quota
+		}, 3},
 	} {
 		r := newRig(t)
 		b := r.besideFull("d|k", "d|other", "d|third")
@@ -377,10 +386,10 @@ func TestARefusedGroupIsNotCharged(t *testing.T) {
 			if err := r.store.Apply(context.Background(), &b); err != nil {
 				t.Fatal(err)
 			}
-			if asked := r.next.ops.Load() - before; asked != 2 || !b.Replies[0].Recalled || b.Replies[0].Value.Whole != 3 || b.Refused != b.AllOrNothing {
-				t.Errorf("%s: %d operations, %+v", name, asked, b.Replies)
+			if asked := r.next.ops.Load() - before; i > 0 && asked != c.asks || b.Replies[0].Admitted != 0 || b.Refused != (b.AllOrNothing && c.asks == 0) {
+				t.Errorf("%s: %d operations, refused %v, %+v", name, asked, b.Refused, b.Replies)
 			}
-			if got, last := b.Replies[1], b.Replies[2]; got.Admitted != 1 || got.Value.Whole != 0 || last.Admitted != 1 || last.Value.Whole != (i+1)*c.charged {
+			if got := b.Replies[1]; got.Recalled != (i > 0 && c.asks == 0) || b.Refused && (got.Admitted != 1 || got.Value.Whole != 0) {
 				t.Errorf("%s: %+v", name, b.Replies)
 			}
 		}

@@ -1,12 +1,18 @@
 package near
 
-import "example.org/rls/pkg/backends"
+import (
+	"slices"
+
+	"example.org/rls/pkg/backends"
+)
 
 const (
 	// hot is how many operations on a key within one ttl make it a hot key.
 	hot = 8
-	// maxHot bounds the keys with a lease; further keys are not leased.
-	maxHot = 16_384
+	// maxHot bounds the keys of a shard that are leased: 16,384 in all shards.
+	maxHot = 16_384 / shardCount
+	// maxPortions bounds the portions of a lease.
+	maxPortions = 3
 )
 
 // lease is the hits of a cell that this process has charged and not used. The lock of
@@ -14,13 +20,14 @@ const (
 type lease struct {
 	terms     backends.Lease // zero if the hits are only to be given back
 	op        backends.Op    // the operation on the cell that fetches and give-backs are made of
-	portions  [3]portion     // oldest first; those without hits are last
+	portions  []portion      // held hits, oldest first
+	surplus   int64          // hits that nobody may use: they are given back at once
 	wanted    int64          // hits that a worker is to fetch
 	fetching  int64          // hits that are being charged
 	returning int64          // hits that are being given back
-	failing   bool           // the last background call for the cell had no answer
-	// No fetch begins before retry (µs): when failing, or after a denial that
-	// came from the lease's own hits.
+	looking   bool           // a look before a give-back is under way
+	// No background call begins before retry (µs): after one without an answer, and for
+	// fetches after a denial that came from the lease's own hits.
 	retry  int64
 	demand demand
 	trip   int64 // time of a fetch, smoothed, µs
@@ -30,26 +37,22 @@ type lease struct {
 type portion struct {
 	hits int64
 	ends int64 // when unused hits are given back, µs
-	// top, of a meter, is the cell right after the charge. Hits that would have
-	// refilled since then have ended.
-	top backends.Amount
-	// until is when the counter ends in which the hits were charged.
-	until int64
-	void  bool // the hits were charged beyond the limit, so nobody may use them
 }
 
-// warm begins the lease of a key that has become hot. e is its entry, or nil.
-func (s *Store) warm(sh *shard, stem string, e *entry, op *backends.Op) {
-	if s.hot.Load() >= maxHot {
-		return
+// warm begins the lease of a key that has become hot, or goes on with that of the window
+// before. e is the entry of op's cell, or nil.
+func (s *Store) warm(sh *shard, stem string, e *entry, op *backends.Op) *entry {
+	if sh.hot >= maxHot {
+		return e
 	}
 	if e == nil {
 		e = s.add(sh, stem, op)
 	}
 	e.lease = &lease{terms: *op.Lease, op: *op}
 	e.lease.demand = demand{perTTL: hot * max(1, op.By.Units(op.Unit, op.Den)), since: op.Now}
-	s.hot.Add(1)
+	sh.hot++
 	sh.work(e)
+	return e
 }
 
 // nextWindow returns an entry for op's cell, which has none, if the cell of the window
@@ -60,25 +63,25 @@ func (s *Store) nextWindow(sh *shard, stem string, op *backends.Op) *entry {
 	if before == nil || before.lease == nil || before.lease.terms != *op.Lease || op.Until < before.known.Until {
 		return nil
 	}
-	e := s.add(sh, stem, op)
-	old := before.lease
-	e.at, e.prev = op.Now, max(0, before.known.Value.Whole)
-	e.lease = &lease{terms: old.terms, op: *op, demand: old.demand, trip: old.trip, failing: old.failing}
-	s.hot.Add(1)
-	sh.work(e)
-	old.yield(op.Now)
-	old.demand = demand{}
+	e := s.warm(sh, stem, nil, op)
+	if e != nil {
+		old := before.lease
+		e.at, e.prev = op.Now, max(0, before.known.Value.Whole)
+		e.lease.demand, e.lease.trip = old.demand, old.trip
+		old.yield(op.Now)
+		old.demand = demand{}
+	}
 	return e
 }
 
 // endLease drops the hits that e holds, which stay charged in the store.
-func (s *Store) endLease(e *entry) {
+func (sh *shard) endLease(e *entry) {
 	if e.lease == nil {
 		return
 	}
-	s.count.lost.Add(uint64(e.lease.held()))
+	sh.leases.Lost += uint64(e.lease.held() + e.lease.surplus)
 	if e.lease.terms.TTL > 0 {
-		s.hot.Add(-1)
+		sh.hot--
 	}
 	e.lease = nil
 }
@@ -87,19 +90,20 @@ func (s *Store) endLease(e *entry) {
 func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	l := e.lease
 	if op.Span == backends.FirstHit && e.over(op.Now) {
-		s.count.lost.Add(uint64(l.drop()))
+		sh.leases.Lost += uint64(l.spend(l.held()))
 		e.known, e.prev, e.at, e.full = backends.Cell{}, 0, op.Now, false
 	}
+	sh.drain(e, op.Now)
 	hits := op.By.Units(op.Unit, op.Den)
-	if hits > l.terms.Share { // no lease is as large
+	switch {
+	case hits > l.terms.Share: // no lease is as large
 		return false
-	}
-	if op.Refund {
+	case op.Refund:
 		return e.putBack(op, hits)
 	}
 	l.demand.add(op.Now, hits, l.terms.TTL)
-	if took = l.spend(op.Now, hits, &s.count); took {
-		sh.used += uint64(hits)
+	if took = l.held() >= max(hits, 1); took {
+		sh.leases.Used += uint64(l.spend(hits))
 	}
 	if l.wanted == 0 {
 		if l.wanted = e.want(op); l.wanted > 0 {
@@ -113,15 +117,6 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 // over reports whether the window of a counter has ended.
 func (e *entry) over(now int64) bool {
 	return e.lease.op.Kind == backends.Counter && e.known.Until > 0 && now >= e.known.Until
-}
-
-// used is how many hits of the cell were used, here or elsewhere.
-func (e *entry) used(op *backends.Op) int64 {
-	v := e.view(op, op.Now)
-	if op.Kind == backends.Meter {
-		v = v.Sub(backends.Amount{Whole: op.Now}, op.Den)
-	}
-	return v.Units(op.Unit, op.Den)
 }
 
 // reply is the reply to an operation that the lease has decided.
@@ -143,29 +138,22 @@ func (e *entry) reply(op *backends.Op) backends.Reply {
 	return r
 }
 
-// putBack puts the hits of a refund into the newest portion, and reports whether it
-// did. The share and the hits used in the cell bound the lease, as far as they are known.
+// putBack puts the hits of a refund into the lease, and reports whether it did. The
+// share and the hits that were used in the cell, here or elsewhere, bound the lease.
 func (e *entry) putBack(op *backends.Op, hits int64) bool {
-	l := e.lease
-	if e.at == unheard || hits > l.terms.Share-l.out() || hits > e.used(op) {
+	l, used := e.lease, e.view(op, op.Now)
+	if op.Kind == backends.Meter {
+		used = used.Sub(backends.Amount{Whole: op.Now}, op.Den)
+	}
+	if e.at == unheard || len(l.portions) == 0 || hits > l.terms.Share-l.out() || hits > used.Units(op.Unit, op.Den) {
 		return false
 	}
-	for i := len(l.portions) - 1; i >= 0; i-- {
-		p := &l.portions[i]
-		if p.ends <= op.Now || p.void {
-			continue
-		}
-		if op.Kind == backends.Meter && p.hits+hits > p.ahead(op, op.Now) {
-			return false
-		}
-		p.hits += hits
-		return true
-	}
-	return false
+	l.portions[len(l.portions)-1].hits += hits
+	return true
 }
 
 // want is how many hits to fetch now; 0 for none. It is 1, a probe, while the cell's
-// value is unknown or the store has not answered.
+// value is unknown.
 func (e *entry) want(op *backends.Op) int64 {
 	l := e.lease
 	expected := l.demand.expected()
@@ -174,17 +162,16 @@ func (e *entry) want(op *backends.Op) int64 {
 		return 0
 	case op.Now < l.retry && op.Now > l.retry-2*l.terms.TTL:
 		return 0
-	case l.failing, e.at == unheard:
+	case e.at == unheard:
 		return 1
 	}
 	leaving := max(expected, e.refilling(op)) // within one ttl
 	during := leaving * min(l.trip, 8*l.terms.TTL) / l.terms.TTL
 	size := min(leaving+during, l.terms.Share)
-	held := l.held()
-	if held > max(size/4, 2*during) {
+	if l.held() > max(size/4, 2*during) {
 		return 0
 	}
-	return max(0, min(size-held, l.terms.Share-l.out(), e.remaining(op)/8))
+	return max(0, min(size-l.held(), l.terms.Share-l.out(), e.remaining(op)/8))
 }
 
 // refilling is how many hits refill in a meter's bucket within one ttl, counted from
@@ -210,28 +197,55 @@ func (e *entry) remaining(op *backends.Op) int64 {
 	return room.Sub(value, op.Den).Units(op.Unit, op.Den)
 }
 
+// drain ends held hits of a meter as soon as its bucket would be full without them, so
+// that the hits of a lease and a refilled bucket cannot pass together.
+func (sh *shard) drain(e *entry, now int64) {
+	l := e.lease
+	if l.op.Kind != backends.Meter || len(l.portions) == 0 || e.credit(&l.op, now) {
+		return
+	}
+	if n := l.held() - e.ahead(now); n > 0 {
+		sh.leases.Refilled += uint64(l.spend(n))
+	}
+}
+
+// ahead is how many of the hits in a meter have not refilled by now.
+func (e *entry) ahead(now int64) int64 {
+	op := &e.lease.op
+	return e.known.Value.Sub(backends.Amount{Whole: now}, op.Den).Units(op.Unit, op.Den)
+}
+
 // fetch is the operation that charges n hits, or as many as fit. It charges them in at
 // most 64 equal steps, which may leave out a few of the n.
 func (l *lease) fetch(n int64) backends.Op {
-	op := l.background()
-	step := (n + 63) / 64
-	op.By, op.Times, op.ChargeDenied = op.Unit.Times(step, op.Den), n/step, false
+	op, step := background(&l.op), (n+63)/64
+	op.By, op.Times = op.Unit.Times(step, op.Den), n/step
 	return op
 }
 
-// background is an operation on the cell that is decided alone.
-func (l *lease) background() backends.Op {
-	op := l.op
-	op.Lease, op.Group, op.Role, op.IfUndecided = nil, 0, backends.Firm, backends.Open
+// giveBack is the operation that gives back hits at now, to the counter that ends at until.
+func (l *lease) giveBack(hits, now, until int64) backends.Op {
+	op := background(&l.op)
+	op = op.At(now).Inverse(until)
+	op.By = op.Unit.Times(hits, op.Den)
 	return op
 }
 
-// giveBack is the operation that gives back the hits of a portion at a time.
-func (l *lease) giveBack(p *portion, now int64) backends.Op {
-	op := l.background()
-	op = op.At(now).Inverse(p.until)
-	op.By, op.Times = op.Unit.Times(p.hits, op.Den), 1
-	return op
+// background is a charge of op's cell that is decided alone.
+func background(op *backends.Op) backends.Op {
+	b := *op
+	b.Lease, b.Group, b.Role, b.IfUndecided = nil, 0, backends.Firm, backends.Open
+	b.Refund, b.Undo, b.ChargeDenied, b.Times = false, false, false, 1
+	return b
+}
+
+// ttl is how long hits are held, in µs, and how long before a background call that had
+// no answer is made again.
+func (l *lease) ttl() int64 {
+	if l.terms.TTL == 0 {
+		return 250_000
+	}
+	return l.terms.TTL
 }
 
 // held is how many hits the lease has.
@@ -243,42 +257,31 @@ func (l *lease) held() (n int64) {
 }
 
 // out is how many hits are charged and not used: at most the share.
-func (l *lease) out() int64 { return l.held() + l.fetching + l.returning }
+func (l *lease) out() int64 { return l.held() + l.surplus + l.fetching + l.returning }
 
-// hold adds a portion. Hits that are charged while no place is free end with the
-// newest portion.
-func (l *lease) hold(p portion) {
-	if p.hits == 0 {
-		return
+// hold adds a portion. Hits beyond the last portion end with it.
+func (l *lease) hold(hits, ends int64) {
+	switch n := len(l.portions); {
+	case hits == 0:
+	case n == maxPortions:
+		l.portions[n-1].hits += hits
+	default:
+		l.portions = append(l.portions, portion{hits, ends})
 	}
-	l.tidy()
-	for i := range l.portions {
-		if l.portions[i].hits == 0 {
-			l.portions[i] = p
-			return
-		}
-	}
-	last := &l.portions[len(l.portions)-1]
-	last.hits, last.void = last.hits+p.hits, last.void || p.void
 }
 
-// tidy moves portions without hits behind the others.
-func (l *lease) tidy() {
-	kept := 0
-	for _, p := range l.portions {
-		if p.hits > 0 {
-			l.portions[kept] = p
-			kept++
+// spend takes hits from the lease, oldest portions first, and returns hits. The lease
+// has them.
+func (l *lease) spend(hits int64) int64 {
+	for left := hits; left > 0; {
+		p := &l.portions[0]
+		n := min(left, p.hits)
+		left -= n
+		if p.hits -= n; p.hits == 0 {
+			l.portions = slices.Delete(l.portions, 0, 1)
 		}
 	}
-	clear(l.portions[kept:])
-}
-
-// drop forgets the held hits and returns their number.
-func (l *lease) drop() int64 {
-	n := l.held()
-	l.portions = [3]portion{}
-	return n
+	return hits
 }
 
 // yield has the held hits given back in the next sweep, and no hits fetched for a ttl.
@@ -286,97 +289,23 @@ func (l *lease) yield(now int64) {
 	for i := range l.portions {
 		l.portions[i].ends = min(l.portions[i].ends, now)
 	}
-	l.retry = now + l.terms.TTL
+	l.retry = now + l.ttl()
 }
 
-// spend takes hits from the lease, oldest portions first, and reports whether the
-// lease had them. 0 hits pass while the lease has at least one.
-func (l *lease) spend(now, hits int64, count *counters) bool {
-	l.drain(now, count)
-	usable := int64(0)
-	for i := range l.portions {
-		if p := &l.portions[i]; !p.void {
-			usable += p.hits
-		}
-	}
-	if usable < max(hits, 1) {
+// due reports whether the ttl of the oldest hits is over. The clock may have been set
+// back.
+func (l *lease) due(now int64) bool {
+	if l.looking || l.returning > 0 {
 		return false
 	}
-	for i := range l.portions {
-		if p := &l.portions[i]; !p.void {
-			n := min(hits, p.hits)
-			p.hits -= n
-			hits -= n
-		}
-	}
-	return true
+	return l.surplus > 0 || len(l.portions) > 0 && (l.portions[0].ends <= now || l.portions[0].ends > now+l.ttl())
 }
 
-// drain ends hits of a meter that would have refilled by now, so that the hits
-// of a lease and a refilled bucket cannot pass together.
-func (l *lease) drain(now int64, count *counters) {
-	if l.op.Kind != backends.Meter {
-		return
+// expire takes the hits that are to be given back by now out of the lease.
+func (l *lease) expire(now int64) (hits int64) {
+	hits, l.surplus = l.surplus, 0
+	for len(l.portions) > 0 && (l.portions[0].ends <= now || l.portions[0].ends > now+l.ttl()) {
+		hits += l.spend(l.portions[0].hits)
 	}
-	for i := range l.portions {
-		p := &l.portions[i]
-		if p.hits == 0 {
-			continue
-		}
-		if backed := p.ahead(&l.op, now); backed < p.hits {
-			count.refilled.Add(uint64(p.hits - backed))
-			p.hits = backed
-		}
-	}
-}
-
-// ahead is how many hits of the meter right after the portion's charge have not
-// refilled by now.
-func (p *portion) ahead(op *backends.Op, now int64) int64 {
-	return p.top.Sub(backends.Amount{Whole: now}, op.Den).Units(op.Unit, op.Den)
-}
-
-// isDue reports whether the ttl of a portion is over.
-func (l *lease) isDue(now int64) bool {
-	for i := range l.portions {
-		if p := &l.portions[i]; p.hits > 0 && (p.ends <= now || p.ends > now+l.ttl()) {
-			return true
-		}
-	}
-	return false
-}
-
-// ttl is how long hits are held, in µs, and how long before a give-back that had no
-// answer is tried again.
-func (l *lease) ttl() int64 {
-	if l.terms.TTL == 0 {
-		return 250_000
-	}
-	return l.terms.TTL
-}
-
-// due removes the portions whose ttl is over and returns their hits as one portion,
-// with the top of the oldest. A give-back lowers a meter, and with it the portions that
-// stay.
-func (l *lease) due(now int64) (back portion) {
-	for i := range l.portions {
-		p := &l.portions[i]
-		p.ends = min(p.ends, now+l.ttl()) // the clock may have been set back
-		if p.ends <= now && p.hits > 0 && (back.hits == 0 || p.until == back.until) {
-			if back.hits == 0 {
-				back, p.hits = *p, 0
-				continue
-			}
-			back.hits, back.void = back.hits+p.hits, back.void || p.void
-			p.hits = 0
-		}
-	}
-	if back.hits > 0 {
-		l.tidy()
-		for i := range l.portions {
-			p := &l.portions[i]
-			p.top = p.top.Sub(l.op.Unit.Times(back.hits, l.op.Den), l.op.Den)
-		}
-	}
-	return back
+	return hits
 }

@@ -23,8 +23,8 @@
 // check (0 hits) while hits are held; Reply.Leased is true. A refund goes into the lease
 // as far as it has room. Groups, all-or-nothing batches of several operations and
 // operations with Times above 1 take nothing from leases. A group or batch that is
-// certain to be refused, because a cell of it has no room, is not charged: its other
-// cells are read, so that replies are truthful. Replies have a cell's value as the store
+// certain to be refused, because a cell of it has no room, is denied from memory, too, if
+// its other cells were reported a moment ago. Replies have a cell's value as the store
 // last reported it, less the hits that this process holds.
 //
 // A denial from memory charges nothing: a fixed window that counts denied hits counts
@@ -102,13 +102,10 @@ type Store struct {
 	backends.Store
 	opts   Options
 	shards [shardCount]shard
-	hot    atomic.Int64 // entries that are leased
-	debts  atomic.Int64 // entries that owe hits
 	closed atomic.Bool
 	queue  queue
 	worker func() // s.work, made once
 	pay    payments
-	count  counters
 	calls  context.Context // of background calls
 	giveUp func()          // ends calls
 	stop   chan struct{}   // closed to end the sweeper; nil without one
@@ -160,7 +157,6 @@ type way uint8
 const (
 	ask  way = iota // by the store
 	fast            // by the store, which charges it also if it does not fit; see cheap
-	look            // not: it is refused with its group or batch, and the store tells its cell
 	done            // from memory
 )
 
@@ -185,24 +181,24 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 			known++
 		}
 	}
-	if s.opts.Deny {
-		s.countLookups(b)
-	}
 	var err error
 	switch {
-	case known == len(ways):
+	case known == len(ways), together && known > 0 && s.refuses(b, ways):
 		b.Decide()
 		return nil
-	case asked == len(ways):
+	case together, asked == len(ways):
+		clear(ways)
 		err = s.Store.Apply(ctx, b)
-	case together:
-		err = s.refuse(ctx, b, ways)
 	default:
 		err = s.askRest(ctx, b, ways)
 	}
+	denied := false
+	for i := range b.Ops {
+		denied = denied || b.Replies[i].Err == nil && b.Replies[i].Admitted < b.Ops[i].Times
+	}
 	for i := range ways {
 		if ways[i] != done {
-			s.learn(&b.Ops[i], &b.Replies[i], ways[i], together)
+			s.learn(&b.Ops[i], &b.Replies[i], ways[i], together, denied)
 		}
 	}
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && s.decideAlone(b) {
@@ -233,40 +229,9 @@ func changedBefore(b *backends.Batch, ways []way, i int) bool {
 	return false
 }
 
-// askRest has the store decide the operations that memory has not decided.
-func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) error {
-	var rest backends.Part
-	for i := range b.Ops {
-		switch ways[i] {
-		case done:
-			continue
-		case look:
-			op := rest.Add(b, i)
-			*op = op.Look()
-			op.Role = backends.Lenient // what a look finds refuses nothing
-		case fast:
-			rest.Add(b, i).ChargeDenied = true
-		case ask:
-			rest.Add(b, i)
-		}
-	}
-	rest.AllOrNothing = b.AllOrNothing && !b.Refused
-	err := s.Store.Apply(ctx, &rest.Batch)
-	rest.Answer(b)
-	for i := range b.Ops {
-		if ways[i] == look {
-			tryOn(&b.Ops[i], &b.Replies[i])
-		}
-	}
-	b.Decide()
-	return err
-}
-
-// refuse applies a batch whose operations are decided together, and of which memory
-// has denied some. The operations that are then not charged, whatever their own cells
-// are, only read the cells. The store decides the whole batch if one of them is on a
-// List, whose reply does not tell when there is room again.
-func (s *Store) refuse(ctx context.Context, b *backends.Batch, ways []way) error {
+// refuses reports whether the operations that memory has denied refuse all operations
+// of a batch that are decided together, and memory can tell the cells of the others.
+func (s *Store) refuses(b *backends.Batch, ways []way) bool {
 	for i := range b.Ops {
 		if ways[i] == ask {
 			b.Replies[i].Admitted = b.Ops[i].Times
@@ -274,27 +239,29 @@ func (s *Store) refuse(ctx context.Context, b *backends.Batch, ways []way) error
 	}
 	b.Decide()
 	for i := range b.Ops {
-		if ways[i] != ask || b.Charges(i) > 0 || b.Ops[i].By == (backends.Amount{}) {
-			continue
-		}
-		if ways[i] = look; b.Ops[i].Kind == backends.List {
-			for j := range ways {
-				ways[j], b.Replies[j] = ask, backends.Reply{}
-			}
-			return s.Store.Apply(ctx, b)
+		if ways[i] == ask && b.Charges(i) > 0 {
+			return false
 		}
 	}
-	return s.askRest(ctx, b, ways)
+	for i := range b.Ops {
+		if ways[i] == ask && !s.tells(&b.Ops[i], &b.Replies[i]) {
+			return false
+		}
+	}
+	return true
 }
 
-// tryOn makes the reply to a look at op's cell the reply to op, which charges nothing.
-// A denial that would be charged counts as one from memory.
-func tryOn(op *backends.Op, r *backends.Reply) {
-	if r.Err != nil {
-		return
+// askRest has the store decide the operations that memory has not decided.
+func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) error {
+	var rest backends.Part
+	for i := range b.Ops {
+		if ways[i] != done {
+			op := rest.Add(b, i)
+			op.ChargeDenied = op.ChargeDenied || ways[i] == fast
+		}
 	}
-	try := *op
-	try.ChargeDenied = false
-	_, tried := backends.CellOf(op, r).Step(&try, r.Prev)
-	r.Admitted, r.Recalled = tried.Admitted, op.ChargeDenied && tried.Admitted < op.Times
+	err := s.Store.Apply(ctx, &rest.Batch)
+	rest.Answer(b)
+	b.Decide()
+	return err
 }

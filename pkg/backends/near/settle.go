@@ -35,7 +35,7 @@ type queue struct {
 
 // task is an entry whose balance a worker is to settle.
 type task struct {
-	entry *entry
+	*entry
 	shard *shard
 }
 
@@ -52,11 +52,11 @@ type payments struct {
 // job is one operation of a worker on the cell of an entry.
 type job struct {
 	task
-	life uint32 // of the entry when the job began; another life has another cell
-	kind kind
-	op   backends.Op // the fetch, the give-back, or the payment
-	back portion     // the hits of a fetch or a give-back
-	owed backends.Amount
+	begun uint32 // entry.life when the job began; another life has another cell
+	kind  kind
+	op    backends.Op // the fetch, the give-back, or the payment
+	hits  int64       // of a fetch or a give-back
+	owed  backends.Amount
 }
 
 type kind uint8
@@ -69,10 +69,10 @@ const (
 
 // enqueue hands an entry to a worker. The lock of its shard is held.
 func (s *Store) enqueue(sh *shard, e *entry) {
-	if e.tasks {
+	if e.queued {
 		return
 	}
-	e.tasks = true
+	e.queued = true
 	q := &s.queue
 	q.mu.Lock()
 	q.tasks = append(q.tasks, task{e, sh})
@@ -120,52 +120,47 @@ func (s *Store) settleAll() {
 func (s *Store) settle(tasks []task) {
 	began := s.Store.Now()
 	var jobs []job
-	var ops []backends.Op
 	for _, t := range tasks {
 		jobs = t.jobs(jobs, began)
 	}
-	for i := range jobs {
-		op := jobs[i].op
-		if jobs[i].kind != fetching {
-			op = op.Look()
-		}
-		ops = append(ops, op)
-	}
-	replies := s.call(ops)
+	replies := s.call(jobs, true)
 	now := s.Store.Now()
 	var second []job
-	ops = ops[:0]
-	pays, paid := 0, 0
+	paid, refused := 0, 0
 	for i := range jobs {
-		j, r := &jobs[i], &replies[i]
-		if j.kind == paying {
-			if pays++; r.Err == nil {
-				paid++
-			}
+		j := &jobs[i]
+		if j.kind == paying && replies[i].Err == nil {
+			paid++
+		} else if j.kind == paying {
+			refused++
 		}
-		if j.kind == fetching {
-			s.fetched(j, r, now, now-began)
-		} else if s.goesOn(j, r, now) {
-			second, ops = append(second, *j), append(ops, j.op)
+		if s.looked(j, &replies[i], now, now-began) {
+			second = append(second, *j)
 		}
 	}
-	if pays > 0 && s.pay.refused.Swap(paid == 0) && paid > 0 {
+	if paid+refused > 0 && s.pay.refused.Swap(paid == 0) && paid > 0 {
 		defer s.Sweep() // the store is back: charge it with the rest
 	}
-	replies = s.call(ops)
-	for i := range second {
-		s.settled(&second[i], &replies[i])
+	for i, r := range s.call(second, false) {
+		s.settled(&second[i], &r)
 	}
 }
 
-// call applies operations on the way for background calls.
-func (s *Store) call(ops []backends.Op) []backends.Reply {
-	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
-	if len(ops) > 0 {
-		ctx, cancel := context.WithTimeout(s.calls, s.opts.Timeout)
-		defer cancel()
-		_ = s.opts.Background.Apply(ctx, &b) // its replies have the error
+// call applies the operations of jobs on the way for background calls; first, only looks
+// at the cells but for fetches.
+func (s *Store) call(jobs []job, first bool) []backends.Reply {
+	if len(jobs) == 0 {
+		return nil
 	}
+	b := backends.Batch{Ops: make([]backends.Op, len(jobs)), Replies: make([]backends.Reply, len(jobs))}
+	for i := range jobs {
+		if b.Ops[i] = jobs[i].op; first && jobs[i].kind != fetching {
+			b.Ops[i] = b.Ops[i].Look()
+		}
+	}
+	ctx, cancel := context.WithTimeout(s.calls, s.opts.Timeout)
+	defer cancel()
+	_ = s.opts.Background.Apply(ctx, &b) // its replies have the error
 	return b.Replies
 }
 
@@ -173,100 +168,91 @@ func (s *Store) call(ops []backends.Op) []backends.Reply {
 func (t task) jobs(to []job, now int64) []job {
 	t.shard.mu.Lock()
 	defer t.shard.mu.Unlock()
-	e := t.entry
-	e.tasks = false
-	if l := e.lease; l != nil {
+	t.queued = false
+	if l := t.lease; l != nil {
 		if l.wanted > 0 {
 			l.fetching, l.wanted = l.wanted, 0
-			to = append(to, job{task: t, life: e.life, op: l.fetch(l.fetching), back: portion{hits: l.fetching}})
+			to = append(to, job{task: t, begun: t.life, op: l.fetch(l.fetching), hits: l.fetching})
 		}
-		if l.returning == 0 {
-			if p := l.due(now); p.hits > 0 {
-				l.returning = p.hits
-				to = append(to, job{task: t, life: e.life, kind: returning, op: l.giveBack(&p, now), back: p})
-			}
+		if l.due(now) {
+			l.looking = true
+			to = append(to, job{task: t, begun: t.life, kind: returning, op: l.giveBack(0, now, 0)})
 		}
 	}
-	if e.owes() && !e.paying {
-		op := e.alone.payment(now)
-		if owed := e.alone.owed(&op); owed != (backends.Amount{}) {
-			e.paying = true
-			to = append(to, job{task: t, life: e.life, kind: paying, op: op, owed: owed})
-		}
+	if op, owed := t.owed(now); owed != (backends.Amount{}) && !t.paying {
+		t.paying = true
+		to = append(to, job{task: t, begun: t.life, kind: paying, op: op, owed: owed})
 	}
 	return to
 }
 
-// goesOn takes in the look before a give-back or a payment, and reports whether the
-// job's operation is to follow it.
-func (s *Store) goesOn(j *job, r *backends.Reply, now int64) bool {
+// looked takes in the answer to the first call, and reports whether the job's operation
+// is to follow it. took is the time of the call.
+func (s *Store) looked(j *job, r *backends.Reply, now, took int64) bool {
 	j.shard.mu.Lock()
 	defer j.shard.mu.Unlock()
-	e := j.entry
+	l := j.lease
 	switch {
-	case e.life != j.life: // the cell of the job was reset
-		s.count.lost.Add(uint64(j.back.hits))
+	case j.life != j.begun || j.kind != paying && l == nil: // the cell was reset
+		if j.kind == fetching && r.Err == nil {
+			j.shard.leases.Lost += uint64(r.Admitted * (j.hits / j.op.Times))
+		}
 		return false
-	case j.kind == paying && r.Err != nil:
-		e.paying = false
+	case j.kind == fetching:
+		s.fetched(j, r, now, took)
 		return false
 	case j.kind == paying:
+		if j.paying = false; r.Err != nil {
+			return false
+		}
 		if j.op.By = j.fitting(r); j.op.By == (backends.Amount{}) {
 			s.paid(j, r)
 		}
-		return j.op.By != (backends.Amount{})
-	case r.Err != nil: // the hits may be used until their window ends
-		e.lease.returning = 0
-		e.lease.fails(r.Err, now)
-		j.back.ends = now + e.lease.ttl()
-		e.lease.hold(j.back)
-		return false
-	case j.op.Kind == backends.Meter: // leave out hits that have refilled by now
-		if n := j.back.ahead(&j.op, now); n < j.back.hits {
-			s.count.refilled.Add(uint64(j.back.hits - n))
-			j.back.hits = n
-		}
-		j.op = e.lease.giveBack(&j.back, now)
+		j.paying = j.op.By != (backends.Amount{})
+		return j.paying
 	}
-	return true
+	l.looking = false
+	if l.failed(r.Err, now) { // the hits may be used until their window ends
+		for i := range l.portions {
+			l.portions[i].ends = now + l.ttl()
+		}
+		return false
+	}
+	if !j.late(r, j.shard.steered) {
+		s.heard(j.entry, &j.op, r)
+	}
+	if j.hits = l.expire(now); j.op.Kind == backends.Meter && !j.credit(&j.op, now) { // leave out hits that have refilled
+		n := min(j.hits, j.ahead(now))
+		j.shard.leases.Refilled += uint64(j.hits - n)
+		j.hits = n
+	}
+	l.returning, j.op = j.hits, l.giveBack(j.hits, now, j.known.Until)
+	return j.hits > 0
 }
 
 // fetched takes in the answer to a fetch. Hits for a window that is over are lost.
 func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
-	j.shard.mu.Lock()
-	defer j.shard.mu.Unlock()
-	var n int64
-	if r.Err == nil {
-		n = r.Admitted * (j.back.hits / j.op.Times)
-		s.count.leased.Add(uint64(n))
-	}
-	e := j.entry
-	if e.life != j.life || e.lease == nil {
-		s.count.lost.Add(uint64(n))
-		return
-	}
-	l := e.lease
+	l := j.lease
 	l.fetching = 0
-	if l.fails(r.Err, now); l.failing { // nobody knows whether the hits were charged
+	if l.failed(r.Err, now) { // nobody knows whether the hits were charged
+		j.at = unheard // the next fetch is a probe
 		return
 	}
+	n := r.Admitted * (j.hits / j.op.Times)
+	j.shard.leases.Leased += uint64(n)
 	if l.trip == 0 {
 		l.trip = took
 	}
 	l.trip = (3*l.trip + took) / 4
-	if j.op.Span == backends.FirstHit && r.Until != e.known.Until && now < e.known.Until && e.known.Value.Whole > 0 {
-		s.count.lost.Add(uint64(n))
+	late := j.late(r, j.shard.steered)
+	if !late {
+		s.heard(j.entry, &j.op, r)
+	}
+	if j.over(now) || late && j.op.Span == backends.FirstHit && r.Until != j.known.Until {
+		j.shard.leases.Lost += uint64(n)
 		return
 	}
-	if !e.late(r, j.shard.steered) {
-		s.heard(j.shard, e, &j.op, r)
-	}
-	p := portion{hits: n, ends: now + l.ttl(), top: r.Value, until: r.Until}
-	if e.over(now) {
-		s.count.lost.Add(uint64(n))
-		return
-	}
-	if l.hold(p); e.credit(&j.op, r.Now) {
+	if l.hold(n, now+l.ttl()); j.credit(&j.op, r.Now) {
 		l.yield(now)
 	}
 }
@@ -275,47 +261,31 @@ func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
 func (s *Store) settled(j *job, r *backends.Reply) {
 	j.shard.mu.Lock()
 	defer j.shard.mu.Unlock()
-	e := j.entry
-	if j.kind == paying {
-		if e.life != j.life {
-			return
-		}
-		if e.paying = false; r.Err == nil && r.Admitted > 0 { // else other hits came between
+	if r.Err == nil {
+		j.shard.leases.Returned += uint64(j.hits)
+	} else {
+		j.shard.leases.Lost += uint64(j.hits)
+	}
+	switch {
+	case j.life != j.begun:
+	case j.kind == paying:
+		if j.paying = false; r.Err == nil && r.Admitted > 0 { // else other hits came between
 			s.paid(j, r)
 		}
-		return
-	}
-	if r.Err == nil {
-		s.count.returned.Add(uint64(j.back.hits))
-	} else {
-		s.count.lost.Add(uint64(j.back.hits))
-	}
-	if e.life != j.life || e.lease == nil {
-		return
-	}
-	e.lease.returning = 0
-	if e.lease.fails(r.Err, j.op.Now); r.Err == nil && !e.late(r, j.shard.steered) {
-		s.heard(j.shard, e, &j.op, r)
+	case j.lease != nil:
+		j.lease.returning = 0
+		if !j.lease.failed(r.Err, j.op.Now) && !j.late(r, j.shard.steered) {
+			s.heard(j.entry, &j.op, r)
+		}
 	}
 }
 
-// fails notes whether a background call for the cell had an answer.
-func (l *lease) fails(err error, now int64) {
-	if l.failing = err != nil; l.failing {
+// failed reports whether a background call had no answer.
+func (l *lease) failed(err error, now int64) bool {
+	if err != nil {
 		l.retry = now + l.ttl()
 	}
-}
-
-// payment is the operation that charges what is owed at now; By is missing. A hit that
-// was admitted here waits for no turn.
-func (a *alone) payment(now int64) backends.Op {
-	op := a.op
-	op.Lease, op.Group, op.Role, op.IfUndecided = nil, 0, backends.Firm, backends.Open
-	op.Refund, op.Undo, op.ChargeDenied, op.Times = false, false, false, 1
-	if op.Kind == backends.Meter && op.Furthest != backends.NoMax {
-		op.Max = op.Furthest
-	}
-	return op.At(now)
+	return err != nil
 }
 
 // fitting is how much of what is owed fits the limit, if r is the reply to a look.
@@ -340,17 +310,16 @@ func (s *Store) paid(j *job, r *backends.Reply) {
 	if j.op.By.Less(j.owed) {
 		s.pay.reduced.Add(1)
 	}
-	e := j.entry
-	if e.paying = false; e.alone == nil {
+	op, owed := j.entry.owed(j.op.Now)
+	if j.alone == nil {
 		return
 	}
-	var left backends.Amount
-	op := e.alone.payment(j.op.Now)
-	if owed := e.alone.owed(&op); j.owed.Less(owed) {
+	left := backends.Amount{}
+	if j.owed.Less(owed) {
 		left = owed.Sub(j.owed, op.Den)
 	}
-	e.saw(&op, r)
-	s.rebase(j.shard, e, op.Now, left)
+	j.saw(&op, r)
+	s.rebase(j.entry, op.Now, left)
 }
 
 // Sweep ends leases, forgets keys that are no longer hot and cells that have ended, and
@@ -360,7 +329,7 @@ func (s *Store) Sweep() { s.sweep(true) }
 // sweep hands over the balances that are due, of debts only with pay. Of a store that
 // refuses payments each sweep tries other cells.
 func (s *Store) sweep(pay bool) {
-	now, pays, first := s.Store.Now(), 0, 0
+	now, pays, first, debts := s.Store.Now(), 0, 0, 0
 	switch {
 	case !pay:
 	case s.pay.refused.Load():
@@ -372,48 +341,54 @@ func (s *Store) sweep(pay bool) {
 		sh := &s.shards[(first+i)%shardCount]
 		sh.mu.Lock()
 		for i := len(sh.busy) - 1; i >= 0; i-- {
-			s.tend(sh, sh.busy[i], now, &pays)
+			e := sh.busy[i]
+			due := sh.tend(e, now)
+			if pay {
+				if _, owed := e.owed(now); owed != (backends.Amount{}) {
+					debts++
+					due = due || debts <= pays
+				}
+			}
+			if due {
+				s.enqueue(sh, e)
+			}
 		}
 		s.forgetEnded(sh, now)
 		sh.mu.Unlock()
 	}
-	s.tell(now)
+	if pay && debts == 0 {
+		s.tell(now)
+	}
 }
 
-// tend hands over e's balance if it is due, and lets e rest when it has none.
-func (s *Store) tend(sh *shard, e *entry, now int64, pays *int) {
-	due := false
+// tend ends what is over of e, lets it rest if it has no balance, and reports whether
+// hits are to be given back.
+func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
 		l.demand.fold(now, l.ttl())
 		if e.over(now) {
-			s.count.lost.Add(uint64(l.drop()))
+			sh.leases.Lost += uint64(l.spend(l.held()))
 		}
-		l.drain(now, &s.count)
-		due = l.returning == 0 && l.isDue(now)
+		sh.drain(e, now)
+		due = l.due(now)
 		if l.out() == 0 && l.wanted == 0 && l.demand.expected() < hot/4 {
-			s.endLease(e)
+			sh.endLease(e)
 		}
 	}
 	if e.alone != nil && now-backends.Skew >= e.alone.until() {
-		s.endDebt(e)
+		e.alone = nil
 	}
-	if e.owes() && *pays > 0 {
-		*pays--
-		due = true
-	}
-	switch {
-	case due:
-		s.enqueue(sh, e)
-	case e.lease == nil && !e.owes():
+	if e.lease == nil && e.alone == nil {
 		sh.rest(e)
 	}
+	return due
 }
 
 // tell logs that the store has all hits that were owed, at most once a minute: a
 // connection that loses calls now and then must not fill the log.
 func (s *Store) tell(now int64) {
 	since := now - s.pay.told.Load()
-	if s.debts.Load() > 0 || s.pay.cells.Load() == 0 || since >= 0 && since < tellEvery {
+	if s.pay.cells.Load() == 0 || since >= 0 && since < tellEvery {
 		return
 	}
 	s.pay.told.Store(now)

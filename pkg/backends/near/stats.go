@@ -1,11 +1,5 @@
 package near
 
-import (
-	"sync/atomic"
-
-	"example.org/rls/pkg/backends"
-)
-
 // LeaseStats has the counts of leases since New, in hits.
 type LeaseStats struct {
 	Leased   uint64 // charged ahead
@@ -29,65 +23,49 @@ type CacheStats struct {
 	MeanTime uint64
 }
 
-// counters are the counts of both.
-type counters struct {
-	leased, returned, refilled, lost            atomic.Uint64
-	hits, misses, evicted, expired, overwritten atomic.Uint64
-}
-
 // Leases returns the counts of leases.
-func (s *Store) Leases() LeaseStats {
-	stats := LeaseStats{
-		Leased: s.count.leased.Load(), Returned: s.count.returned.Load(), Refilled: s.count.refilled.Load(),
-		Lost: s.count.lost.Load(), Keys: uint64(s.hot.Load()),
-	}
+func (s *Store) Leases() (sum LeaseStats) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		stats.Used += sh.used
+		n := sh.leases
+		n.Keys = uint64(sh.hot)
 		for _, e := range sh.busy {
 			if e.lease != nil {
-				stats.Held += uint64(e.lease.held())
+				n.Held += uint64(e.lease.held())
 			}
 		}
 		sh.mu.Unlock()
+		sum = LeaseStats{
+			sum.Leased + n.Leased, sum.Used + n.Used, sum.Returned + n.Returned, sum.Refilled + n.Refilled,
+			sum.Lost + n.Lost, sum.Held + n.Held, sum.Keys + n.Keys,
+		}
 	}
-	return stats
+	return sum
 }
 
 // Cache returns the counts of the memory of full cells.
-func (s *Store) Cache() CacheStats {
-	stats := CacheStats{
-		Hits: s.count.hits.Load(), Misses: s.count.misses.Load(), Evicted: s.count.evicted.Load(),
-		Expired: s.count.expired.Load(), Overwritten: s.count.overwritten.Load(),
-	}
+func (s *Store) Cache() (sum CacheStats) {
 	now := s.Now()
 	oldest := now
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
+		n := sh.cache
 		for _, e := range sh.cells {
 			if e.full {
-				stats.Entries++
+				n.Entries++
 				oldest = min(oldest, e.at)
 			}
 		}
 		sh.mu.Unlock()
-	}
-	if stats.Entries > 0 {
-		stats.MeanTime = uint64((oldest+now)/2) / 1_000_000
-	}
-	return stats
-}
-
-// countLookups counts the operations of b that memory has denied.
-func (s *Store) countLookups(b *backends.Batch) {
-	known := uint64(0)
-	for i := range b.Replies {
-		if b.Replies[i].Recalled {
-			known++
+		sum = CacheStats{
+			sum.Hits + n.Hits, sum.Misses + n.Misses, sum.Entries + n.Entries, sum.Evicted + n.Evicted,
+			sum.Expired + n.Expired, sum.Overwritten + n.Overwritten, 0,
 		}
 	}
-	s.count.hits.Add(known)
-	s.count.misses.Add(uint64(len(b.Ops)) - known)
+	if sum.Entries > 0 {
+		sum.MeanTime = uint64((oldest+now)/2) / 1_000_000
+	}
+	return sum
 }

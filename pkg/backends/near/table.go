@@ -25,19 +25,20 @@ const (
 type shard struct {
 	mu    sync.Mutex
 	cells map[string]*entry // by the name of the stem of their key; the newest window
-	busy  []*entry          // with a lease or with debts: a sweep looks at them
+	busy  []*entry          // with a balance: a sweep looks at them
+	hot   int               // entries that are leased
 	cold  sketch
 	// steered is when a cell of the shard was last reset or granted hits, in µs. A reply
 	// to an operation from before then may tell of the cell as it was.
 	steered int64
-	used    uint64  // hits taken from leases
-	_       [8]byte // keeps neighbours off this shard's cache line
+	leases  LeaseStats
+	cache   CacheStats
 }
 
 // name is the name under which the cell of key is remembered.
 func name(key string) string { return backends.ShortKey(key, maxName) }
 
-// stemOf is the name of the stem of op's key, and its shard.
+// stemOf is the name of the stem of op's key, its hash and its shard.
 func (s *Store) stemOf(op *backends.Op) (string, uint64, *shard) {
 	stem := op.Key
 	if op.Stem > 0 {
@@ -50,23 +51,19 @@ func (s *Store) stemOf(op *backends.Op) (string, uint64, *shard) {
 
 // find returns the entry of the cell of key among the entries of its stem, or nil.
 func (sh *shard) find(stem, key string) *entry {
-	if e := sh.cells[stem]; e != nil {
-		return e.window(key)
+	e := sh.cells[stem]
+	for key = name(key); e != nil && e.name != key; {
+		e = e.older
 	}
-	return nil
+	return e
 }
 
-// window returns the entry of the cell of key among e and the window before, or nil.
-func (e *entry) window(key string) *entry {
-	if len(key) > maxName {
-		key = name(key)
+// entryOf returns the entry of op's cell, and makes it if there is none.
+func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
+	if e := sh.find(stem, op.Key); e != nil {
+		return e
 	}
-	for ; e != nil; e = e.older {
-		if e.name == key {
-			return e
-		}
-	}
-	return nil
+	return s.add(sh, stem, op)
 }
 
 // add makes an entry for op's cell. Of the windows of a stem it keeps the newest two.
@@ -79,26 +76,22 @@ func (s *Store) add(sh *shard, stem string, op *backends.Op) *entry {
 		e.known.Until = op.Until
 	}
 	newest := sh.cells[stem]
-	switch {
-	case newest == nil:
-		if len(sh.cells) >= max(1, s.opts.Cells/shardCount) {
-			s.evict(sh, op.Now)
+	if newest == nil && len(sh.cells) >= max(1, s.opts.Cells/shardCount) {
+		s.evict(sh, op.Now)
+	}
+	if newest != nil {
+		s.drop(sh, newest.older)
+		if newest.older = nil; op.Until < newest.known.Until {
+			newest.older = e
+			return e
 		}
-	case op.Until < newest.known.Until:
-		s.drop(sh, newest.older)
-		newest.older = e
-		return e
-	default:
-		s.drop(sh, newest.older)
-		newest.older = nil
 		e.older = newest
 	}
 	sh.cells[stem] = e
 	return e
 }
 
-// evict removes one of some entries of a shard: one that has ended, else one that is
-// only known, else one that is full, else one with a balance.
+// evict removes one of some entries of a shard, that of the lowest rank.
 func (s *Store) evict(sh *shard, now int64) {
 	worst, least, n := "", rankBalance+1, 0
 	for stem, e := range sh.cells {
@@ -110,9 +103,22 @@ func (s *Store) evict(sh *shard, now int64) {
 		}
 	}
 	if least == rankFull {
-		s.count.evicted.Add(1)
+		sh.cache.Evicted++
 	}
 	s.remove(sh, worst)
+}
+
+// forgetEnded removes some of the entries that have ended.
+func (s *Store) forgetEnded(sh *shard, now int64) {
+	n := 0
+	for stem, e := range sh.cells {
+		if e.rank(now) == rankEnded {
+			s.remove(sh, stem)
+		}
+		if n++; n == checked {
+			return
+		}
+	}
 }
 
 // remove removes the entries of a stem.
@@ -129,11 +135,11 @@ func (s *Store) drop(sh *shard, e *entry) {
 		return
 	}
 	e.life++
-	s.endLease(e)
-	if e.owes() {
+	sh.endLease(e)
+	if e.alone != nil {
 		s.pay.lost.Add(1)
+		e.alone = nil
 	}
-	s.endDebt(e)
 	sh.rest(e)
 }
 
@@ -158,17 +164,4 @@ func (sh *shard) rest(e *entry) {
 	sh.busy[e.spot], last.spot = last, e.spot
 	sh.busy[n], e.spot = nil, idle
 	sh.busy = sh.busy[:n]
-}
-
-// forgetEnded removes some of the entries that have ended.
-func (s *Store) forgetEnded(sh *shard, now int64) {
-	n := 0
-	for stem, e := range sh.cells {
-		if e.rank(now) == rankEnded {
-			s.remove(sh, stem)
-		}
-		if n++; n == checked {
-			return
-		}
-	}
 }
