@@ -27,7 +27,7 @@ type oracle struct {
 type subject struct {
 	name    string
 	rule    *rule
-	most    int64 // the highest limit that was asked for, with overrides
+	max     int64 // the highest limit that was asked for, with overrides
 	hits    []hit
 	refunds []hit
 	resets  []hit // by the server's clock
@@ -84,7 +84,7 @@ func (o *oracle) of(key string) *subject {
 	}
 	s := o.subject[name]
 	if s == nil {
-		s = &subject{name: "r" + name, rule: r, most: r.capacity()}
+		s = &subject{name: "r" + name, rule: r, max: r.capacity()}
 		o.subject[name] = s
 	}
 	return s
@@ -98,9 +98,9 @@ func costOf(op *backends.Op, r *rule) int64 {
 	return op.By.Whole
 }
 
-// skew is the most by which operations that reach the server are out of order.
+// skew bounds the time by which operations that reach the server are out of order.
 func (o *oracle) skew() int64 {
-	return 2*o.options.skew.Microseconds() + 2*o.options.network.most.Microseconds()
+	return 2*o.options.skew.Microseconds() + 2*o.options.network.max.Microseconds()
 }
 
 // asks notes that a cell may be lowered, before anybody can see it.
@@ -136,7 +136,7 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 	s := o.of(op.Key)
 	cost := costOf(op, s.rule)
 	if s.rule.clocked() {
-		s.most = max(s.most, op.Max.Whole)
+		s.max = max(s.max, op.Max.Whole)
 	}
 	o.say("%s: %s %s: %s", p.name, s.name, describe(op, cost), told(op, r))
 	if r.Err != nil {
@@ -258,20 +258,20 @@ func (o *oracle) afterFault() {
 // expiry checks that a key ends with its limit, or with the credit of a grant.
 func (o *oracle) expiry(s *subject, life int64) {
 	r := s.rule
-	most := r.window()
+	bound := r.window()
 	switch {
 	case r.meter():
-		most = r.capacity()*r.window()/int64(max(1, r.spec.Requests)) + backends.Skew
+		bound = r.capacity()*r.window()/int64(max(1, r.spec.Requests)) + backends.Skew
 		if len(s.grants) > 0 {
-			most = max(most, r.window())
+			bound = max(bound, r.window())
 		}
 	case r.spec.Strategy == algorithms.SlidingWindow:
-		most = 2 * r.window()
+		bound = 2 * r.window()
 	}
 	// A lease of a window that is in the future since the clock was set back is
 	// given back at the new time.
-	if most += backends.Skew + o.skew() + o.server.stepped; life <= 0 || life > most {
-		o.fail("the key of %s lives for %v, want at most %v", s.name, time.Duration(life)*time.Microsecond, time.Duration(most)*time.Microsecond)
+	if bound += backends.Skew + o.skew() + o.server.stepped; life <= 0 || life > bound {
+		o.fail("the key of %s lives for %v, want at most %v", s.name, time.Duration(life)*time.Microsecond, time.Duration(bound)*time.Microsecond)
 	}
 }
 
@@ -289,7 +289,7 @@ func (o *oracle) conclude() {
 
 // bound checks that no stretch of time has more hits than the strategy allows.
 func (o *oracle) bound(s *subject, era int, hits []hit) {
-	r, limit := s.rule, float64(s.most)
+	r, limit := s.rule, float64(s.max)
 	// A window may end earlier by twice the clocks' difference: a process that is
 	// behind dates a hit earlier, and one that is ahead sees the hit's end earlier.
 	early := 2 * o.skew()
@@ -301,38 +301,38 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 		for last := first; last < len(hits); last++ {
 			sum += hits[last].cost
 			from, to := hits[first].at, hits[last].at
-			most := math.Inf(1)
+			allowed := math.Inf(1)
 			switch {
 			case r.meter():
-				most = limit + float64(to-from)*float64(r.spec.Requests)/float64(r.window())
+				allowed = limit + float64(to-from)*float64(r.spec.Requests)/float64(r.window())
 			case r.clocked() || r.spec.Strategy == algorithms.SlidingWindow:
 				if from/r.window() == to/r.window() {
-					most = limit
+					allowed = limit
 				} else if to-from < r.window() {
-					most = 2 * limit
+					allowed = 2 * limit
 				}
 			case r.spec.Extend || r.spec.Strategy == algorithms.SlidingLog:
 				if to-from < r.window()-early {
-					most = limit
+					allowed = limit
 				}
 			default:
 				if to-from < r.window()-early {
-					most = 2 * limit
+					allowed = 2 * limit
 				}
 			}
-			if math.IsInf(most, 1) {
+			if math.IsInf(allowed, 1) {
 				break
 			}
-			most += o.refunded(s, era, from, to) + o.steered(s, limit, era, from, to)
+			allowed += o.refunded(s, era, from, to) + o.steered(s, limit, era, from, to)
 			if r.lease && era > 0 { // hits that were held are no longer in the cell
-				most += float64(o.options.processes) * limit / 5
+				allowed += float64(o.options.processes) * limit / 5
 			}
 			if r.local {
 				// A process that does not know a cell counts it as empty in each outage.
-				most += float64(1+o.server.faults)*limit + float64(o.options.processes)
+				allowed += float64(1+o.server.faults)*limit + float64(o.options.processes)
 			}
-			if float64(sum) > most+1e-6 {
-				o.fail("%s (%v): %d hits passed within %v, at most %.2f may", s.name, describeRule(r), sum, time.Duration(to-from)*time.Microsecond, most)
+			if float64(sum) > allowed+1e-6 {
+				o.fail("%s (%v): %d hits passed within %v, at most %.2f may", s.name, describeRule(r), sum, time.Duration(to-from)*time.Microsecond, allowed)
 				return
 			}
 		}

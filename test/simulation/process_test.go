@@ -21,8 +21,8 @@ const decisionTimeout = 150_000
 
 // network is the way between processes and the server.
 type network struct {
-	least, most time.Duration // each way
-	loses       int           // one message in so many; 0 loses none
+	min, max time.Duration // each way
+	loses    int           // one message in so many; 0 loses none
 }
 
 // A process is a replica of the service: its real code over a wire to the server.
@@ -77,7 +77,7 @@ func newProcess(w *world, name string, s *server, o *options, tree *descriptors.
 // measure takes over the server's clock, with the error of a round trip.
 func (p *process) measure() {
 	if p.server.state == up {
-		p.offset = p.server.clock + p.between(-p.network.most/2, p.network.most/2)
+		p.offset = p.server.clock + p.between(-p.network.max/2, p.network.max/2)
 	}
 }
 
@@ -148,7 +148,7 @@ func (p wire) Apply(_ context.Context, b *backends.Batch) error {
 
 func (p *process) lost() bool { return p.network.loses > 0 && p.chance(p.network.loses) }
 
-func (p *process) travel() int64 { return p.between(p.network.least, p.network.most) }
+func (p *process) travel() int64 { return p.between(p.network.min, p.network.max) }
 
 // watched tells the oracle what the service is told.
 type watched struct {

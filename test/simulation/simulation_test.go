@@ -84,8 +84,8 @@ func randomOptions(w *world) *options {
 		leases:     w.chance(3),
 		local:      w.chance(3),
 	}
-	o.network.least = 100 * time.Microsecond
-	o.network.most = []time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 60 * time.Millisecond}[w.rng.IntN(3)]
+	o.network.min = 100 * time.Microsecond
+	o.network.max = []time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 60 * time.Millisecond}[w.rng.IntN(3)]
 	o.network.loses = []int{0, 0, 100, 20}[w.rng.IntN(4)]
 	if !o.follows {
 		o.skew = []time.Duration{time.Millisecond, 50 * time.Millisecond, 400 * time.Millisecond}[w.rng.IntN(3)]
