@@ -47,7 +47,7 @@ func newProgram(name string) *cli.Program {
 			{Name: "grant", Help: "Let more hits pass than remain, for the running window.", Detail: grantHelp, Flags: &grantCmd{}},
 			{Name: "top", Help: "Show the keys that are denied, asked for or charged most in running processes.",
 				Detail: topHelp, Flags: &topCmd{}, OnSignal: cli.EndsContext},
-		}, cli.Completion(), []cli.Command{
+		}, cli.Completion(settings.Choices), []cli.Command{
 			{Name: "version", Help: "Print the version.", Detail: versionHelp, Flags: &versionCmd{}},
 			cli.Help(),
 		}),

@@ -12,8 +12,8 @@ import (
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
-	"example.org/rls/internal/topscreen"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/topscreen"
 )
 
 const topHelp = `It shows the descriptors of the last minute that are denied, asked for or charged most.

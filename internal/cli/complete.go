@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-
-	"example.org/rls/pkg/settings"
 )
 
 // candidate is a word that may stand at the end of a command line.
@@ -25,14 +23,15 @@ type line struct {
 	args    int        // arguments of the command so far
 	noFlags bool       // after --
 	used    []string   // names of flags
+	choices func(*kong.Tag) []string
 }
 
 // complete returns the candidates for the last of the words, which may be empty.
-func complete(app *kong.Application, words []string) []candidate {
+func complete(app *kong.Application, words []string, choices func(*kong.Tag) []string) []candidate {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	l := line{app: app}
+	l := line{app: app, choices: choices}
 	last := len(words) - 1
 	for _, word := range words[:last] {
 		l.read(word)
@@ -144,7 +143,7 @@ func (l *line) commandNames() (found []candidate) {
 func (l *line) values(v *kong.Value) (found []candidate) {
 	choices := v.Tag.Enum
 	if choices == "" {
-		choices = strings.Join(settings.Choices(v.Tag), ",")
+		choices = strings.Join(l.choices(v.Tag), ",")
 	}
 	switch {
 	case v.Name == "help" && v.Flag != nil:

@@ -9,8 +9,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Completion are the command completion, and the hidden one that its scripts call.
-func Completion() []Command {
+// Completion are the command completion, and the hidden one that its scripts call. choices
+// returns the values that a flag may have by tags other than enum.
+func Completion(choices func(*kong.Tag) []string) []Command {
 	return []Command{
 		{Name: "completion", Help: "Print a script that completes the command line in a shell.", Flags: &completionCmd{}, Detail: `
 The script completes commands, flags, their values and names of files. It asks the
@@ -24,7 +25,7 @@ Examples:
   source <(rls completion bash)     # in ~/.bashrc
   source <(rls completion zsh)      # in ~/.zshrc, behind compinit
   rls completion fish > ~/.config/fish/completions/rls.fish`},
-		{Name: "__complete", Help: "Print the completions of a command line.", Flags: &completeCmd{}, Tags: []string{`hidden:""`}},
+		{Name: "__complete", Help: "Print the completions of a command line.", Flags: &completeCmd{choices: choices}, Tags: []string{`hidden:""`}},
 	}
 }
 
@@ -52,12 +53,14 @@ func (c *completionCmd) Run(k *kong.Kong) error {
 // The line ":files" stands for the names of files.
 type completeCmd struct {
 	Words []string `arg:"" optional:"" help:"The words behind the program's name; the last one is to be completed."`
+
+	choices func(*kong.Tag) []string
 }
 
 // Run prints the candidates.
 func (c *completeCmd) Run(k *kong.Kong) error {
 	var b strings.Builder
-	for _, candidate := range complete(k.Model, c.Words) {
+	for _, candidate := range complete(k.Model, c.Words, c.choices) {
 		b.WriteString(candidate.word)
 		if candidate.about != "" {
 			fmt.Fprintf(&b, "\t%s", candidate.about)
