@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -70,38 +71,36 @@ func (p *plan) ruled(t *target, op *backends.Op) *descriptors.Limit {
 // look fills in Before of the cells, or Err. The operations have no lease and cost
 // nothing, so neither leases nor the local cache answer them.
 func (p *planner) look(ctx context.Context, cells []cell) {
-	ops := make([]backends.Op, len(cells))
-	for i := range cells {
-		ops[i] = cells[i].op.Look()
-		ops[i].Lease = nil
+	looks := slices.Clone(cells)
+	for i := range looks {
+		looks[i].op = cells[i].op.Look()
+		looks[i].op.Lease = nil
 	}
-	p.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
-		c.limit.Before = stateOf(c.limit.Limit, op, r)
-	})
+	p.apply(ctx, looks, func(l *InspectedLimit, is *State) { l.Before = is })
 }
 
-// steer has the store apply a reset or a grant for each cell, so that every decorator
-// forgets what it remembers of the cell. It fills in After or Err.
-func (p *planner) steer(ctx context.Context, ops []backends.Op, cells []cell) {
-	p.apply(ctx, ops, cells, func(c *cell, op *backends.Op, r *backends.Reply) {
-		look := op.Look()
-		c.limit.After = stateOf(c.limit.Limit, &look, r)
-	})
+// steer has the store apply the operation of each cell, a reset or a grant, so that
+// every decorator forgets what it remembers of the cell. It fills in After or Err.
+func (p *planner) steer(ctx context.Context, cells []cell) {
+	p.apply(ctx, cells, func(l *InspectedLimit, is *State) { l.After = is })
 }
 
-// apply has the store apply ops, one operation for each cell. It calls done for each
-// cell whose operation the store has decided, and sets Err of the others.
-func (p *planner) apply(ctx context.Context, ops []backends.Op, cells []cell, done func(*cell, *backends.Op, *backends.Reply)) {
-	if len(ops) == 0 {
+// apply has the store apply the operations of the cells. It calls set with the state of
+// each cell afterwards, or sets Err.
+func (p *planner) apply(ctx context.Context, cells []cell, set func(*InspectedLimit, *State)) {
+	if len(cells) == 0 {
 		return
 	}
-	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
+	b := backends.Batch{Ops: make([]backends.Op, len(cells)), Replies: make([]backends.Reply, len(cells))}
+	for i := range cells {
+		b.Ops[i] = cells[i].op
+	}
 	_ = p.store.Apply(ctx, &b) // its error is the first Err of the replies
 	for i := range cells {
-		if r := &b.Replies[i]; r.Err != nil {
-			cells[i].limit.Err = r.Err
-		} else {
-			done(&cells[i], &b.Ops[i], r)
+		limit, r := cells[i].limit, &b.Replies[i]
+		if limit.Err = r.Err; r.Err == nil {
+			look := cells[i].op.Look()
+			set(limit, stateOf(limit.Limit, &look, r))
 		}
 	}
 }

@@ -174,11 +174,11 @@ func changeable(cells []cell) []cell {
 // change resets the cells or grants hits to them, and fills in After or Err. If a
 // grant is too large for one of the cells, change changes none and returns an error.
 func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
-	var ops []backends.Op
 	var changed []cell
 	for _, c := range cells {
-		op := c.op.Reset()
-		if do.verb == verbGrant {
+		if do.verb == verbReset {
+			c.op = c.op.Reset()
+		} else {
 			if err := c.checkGrant(do.hits); err != nil {
 				return invalid("%v", err)
 			}
@@ -186,10 +186,10 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 				c.limit.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, counted))
 				continue
 			}
-			op = c.grant(do.hits)
+			c.op = c.grant(do.hits)
 		}
-		ops, changed = append(ops, op), append(changed, c)
+		changed = append(changed, c)
 	}
-	s.steer(ctx, ops, changed)
+	s.steer(ctx, changed)
 	return nil
 }

@@ -68,11 +68,10 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 // reset resets cells and returns how many of them the store has reset. The error says
 // why the others were not reset.
 func (s *Service) reset(ctx context.Context, cells []cell) (changed int64, err error) {
-	ops := make([]backends.Op, len(cells))
 	for i := range cells {
-		ops[i] = cells[i].op.Reset()
+		cells[i].op = cells[i].op.Reset()
 	}
-	s.steer(ctx, ops, cells)
+	s.steer(ctx, cells)
 	failed := 0
 	for i := range cells {
 		if cause := cells[i].limit.Err; cause != nil {
