@@ -358,9 +358,7 @@ func (o *oracle) steered(s *subject, limit float64, era int, from, to int64) (su
 	for _, h := range s.resets {
 		if h.at >= from-o.skew() && h.at <= to+o.skew() {
 			sum += limit
-			if s.rule.meter() { // the new meter does not know how far the clocks of earlier hits were ahead
-				sum += float64(o.skew()) * float64(s.rule.spec.Requests) / float64(s.rule.window())
-			}
+			sum += o.forgotten(s)
 		}
 		if s.rule.lease && h.at >= since && h.at <= to+o.skew() {
 			sum += float64(o.options.processes-1) * limit / 5
@@ -369,10 +367,19 @@ func (o *oracle) steered(s *subject, limit float64, era int, from, to int64) (su
 	for _, h := range s.grants {
 		// A clock that was set back makes the credit live longer.
 		if h.era < era || h.at >= since && h.at <= to+o.skew() {
-			sum += float64(h.cost + s.rule.queue()) // hits in a queue have got their turn
+			sum += float64(h.cost+s.rule.queue()) + o.forgotten(s) // hits in a queue have got their turn
 		}
 	}
 	return sum
+}
+
+// forgotten is the hits that a reset or a grant forgets of a meter: how far the clocks of
+// earlier hits were ahead.
+func (o *oracle) forgotten(s *subject) float64 {
+	if !s.rule.meter() {
+		return 0
+	}
+	return float64(o.skew()) * float64(s.rule.spec.Requests) / float64(s.rule.window())
 }
 
 func sortedKeys[T any](m map[string]T) []string {
