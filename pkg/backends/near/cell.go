@@ -267,7 +267,8 @@ func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refus
 		if denied && (together || op.By.Units(op.Unit, op.Den) > 1) {
 			l.yield(op.Now)
 		}
-		if !e.credit(op, r.Now) {
+		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
+		if !look && !e.credit(op, r.Now) {
 			r.Value = e.without(r.Value, op, r.Now)
 		}
 	}
