@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -138,7 +139,7 @@ func TestChangesWithALimitOfTheRequest(t *testing.T) {
 func TestExplanationsAreBounded(t *testing.T) {
 	var many strings.Builder
 	many.WriteString("domain: shop\ndescriptors:\n- {key: any, rate_limits: [{unit: hour, requests_per_unit: 1}, {unit: day, requests_per_unit: 1}, {unit: week, requests_per_unit: 1}]}\n")
-	for i := range 10_000 {
+	for i := range 2000 {
 		fmt.Fprintf(&many, "- {key: user, value: u%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
 	var crowd *counted
@@ -146,20 +147,20 @@ func TestExplanationsAreBounded(t *testing.T) {
 		crowd = &counted{Limits: newLimits(t, newStore(t), many.String())}
 		o.Limits = crowd
 	}})
-	descriptors := strings.Repeat(`{"entries":[{"key":"user","value":"u7000"}]},`, 19) + `{"entries":[{"key":"user","value":"u"}]}`
+	descriptors := strings.Repeat(`{"entries":[{"key":"user","value":"u700"}]},`, 9) + `{"entries":[{"key":"user","value":"u"}]}`
 	var calls sync.WaitGroup
-	for range 60 {
+	for range 24 {
 		calls.Go(func() {
 			got := r.ask("POST", "/v1/explain", `{"domain":"shop","descriptors":[`+descriptors+"]}", bearer(readToken))
-			if steps := strings.Count(got.text, `"depth":1`); got.code != 200 || len(got.text) > 1<<20 || steps != 20*100 ||
-				strings.Count(got.text, `"won":true`) != 19 || strings.Count(got.text, `"more":9900`) != 20 {
+			if steps := strings.Count(got.text, `"depth":1`); got.code != 200 || len(got.text) > 1<<20 || steps != 10*100 ||
+				strings.Count(got.text, `"won":true`) != 9 || strings.Count(got.text, `"more":1900`) != 10 {
 				t.Errorf("got %d, %d bytes, %d steps", got.code, len(got.text), steps)
 			}
 		})
 	}
 	calls.Wait()
-	if most := crowd.most.Load(); most > 8 {
-		t.Errorf("%d explanations at a time", most)
+	if peak := crowd.peak.Load(); peak > 8 {
+		t.Errorf("%d explanations at a time", peak)
 	}
 	large := r.ask("POST", "/v1/explain", `{"domain":"shop","descriptors":[{"entries":[{"key":"any","value":"`+strings.Repeat(" ", 1<<19)+`"}]}]}`, bearer(readToken))
 	if message, _ := large.json["message"].(string); large.code != 429 || !strings.Contains(message, "ask for fewer descriptors") {
@@ -170,13 +171,16 @@ func TestExplanationsAreBounded(t *testing.T) {
 // counted counts the calls that inspect a request at a time.
 type counted struct {
 	admin.Limits
-	now, most atomic.Int64
+	now, peak atomic.Int64
 }
 
 func (c *counted) Inspect(ctx context.Context, r *service.Request, do service.Action) (service.Inspection, error) {
 	now := c.now.Add(1)
 	defer c.now.Add(-1)
-	for most := c.most.Load(); now > most && !c.most.CompareAndSwap(most, now); most = c.most.Load() {
+	for peak := c.peak.Load(); now > peak && !c.peak.CompareAndSwap(peak, now); peak = c.peak.Load() {
+	}
+	for range 1000 { // so that others come meanwhile
+		runtime.Gosched()
 	}
 	return c.Limits.Inspect(ctx, r, do)
 }
