@@ -61,6 +61,18 @@ func (e *entry) late(r *backends.Reply, steered int64) bool {
 	return r.Now <= newest && r.Now > newest-backends.Skew
 }
 
+// bounded reports whether r tells only how a look sees a cell that a clock has charged
+// which was ahead: the look does not write what it sees (Op.Furthest, Op.Until).
+func bounded(op *backends.Op, r *backends.Reply) bool {
+	switch {
+	case !op.ReadOnly():
+		return false
+	case op.Kind == backends.Meter:
+		return !r.Value.Less(op.Furthest)
+	}
+	return op.Kind == backends.Counter && op.Span != backends.Fixed && r.Value.Whole > 0 && r.Until >= op.Until
+}
+
 // saw takes in the cell as the reply to op reports it.
 func (e *entry) saw(op *backends.Op, r *backends.Reply) {
 	e.known, e.prev, e.at = backends.CellOf(op, r), r.Prev, r.Now
@@ -251,7 +263,7 @@ func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refus
 		}
 		e = s.add(sh, stem, op)
 	}
-	if !e.late(r, sh.steered) {
+	if !e.late(r, sh.steered) && !bounded(op, r) {
 		s.heard(e, op, r)
 		if e.full && denied {
 			sh.cache.Overwritten++
