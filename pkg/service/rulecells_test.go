@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,47 +124,6 @@ func TestResetMatching(t *testing.T) {
 	r.wantMatching("d.user", true, service.Progress{}) // its window is over
 	r.wantMatching("d.plan_free.user", false, service.Progress{Matched: 1, Changed: 1})
 	r.want(withHits(0, sliding), ok, 10) // the window before has weighed
-}
-
-// TestResetMatchingReachesLocal: what this process remembers for the time without a
-// store is forgotten, too, also the window before of a sliding one.
-func TestResetMatchingReachesLocal(t *testing.T) {
-	var away atomic.Bool
-	r := start(t, `domain: d
-descriptors:
-- {key: fixed, rate_limit: {unit: minute, requests_per_unit: 10, on_error: local}}
-- {key: sliding, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_window, on_error: local}}
-- {key: bucket, rate_limit: {unit: minute, requests_per_unit: 10, strategy: token_bucket, on_error: local}}
-`, func(c *config) {
-		c.Store = fallible{c.Store, &away}
-		local(t)(c)
-	})
-	for _, key := range []string{"fixed", "sliding", "bucket"} {
-		r.hit(withHits(10, desc(key, "a")))
-		if key == "sliding" {
-			r.pass(time.Minute)
-			r.hit(withHits(0, desc(key, "a")))
-		}
-		r.wantMatching("d."+key, false, service.Progress{Matched: 1, Changed: 1})
-		away.Store(true)
-		r.want(withHits(10, desc(key, "a")), ok, 0)
-		away.Store(false)
-	}
-}
-
-// fallible is a store that leaves every operation undecided while it is away.
-type fallible struct {
-	backends.Store
-	away *atomic.Bool
-}
-
-func (s fallible) Unwrap() backends.Store { return s.Store }
-
-func (s fallible) Apply(ctx context.Context, b *backends.Batch) error {
-	if s.away.Load() {
-		return b.Fail(backends.ErrUnavailable)
-	}
-	return s.Store.Apply(ctx, b)
 }
 
 // TestResetMatchingThatCannotBe is refused with the reason.

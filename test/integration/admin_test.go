@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"example.org/rls/internal/testenv"
 )
 
 const operatorToken = "the-token-of-an-operator"
@@ -183,27 +181,5 @@ func TestRulesAreReset(t *testing.T) {
 			}
 			s.remains("token_bucket", 7)
 		})
-	}
-}
-
-// TestResetsReachOtherReplicas: a replica that has a denial in its local cache asks
-// the store again soon after another replica was told to reset the counter.
-func TestResetsReachOtherReplicas(t *testing.T) {
-	t.Parallel()
-	settings := append(redisAt(testenv.Redis(t).Addr), "LOCAL_CACHE_SIZE_IN_BYTES=1000000")
-	s, other := serve(t, adminRules, append(settings, withOperator(t)...)...), serve(t, adminRules, settings...)
-	for _, key := range []string{"fixed_window", "gcra"} {
-		s.want("shop", costing(10, desc(key, "ann")), ok, 0)
-		for range 3 {
-			s.want("shop", desc(key, "ann"), over, 0)
-			other.want("shop", desc(key, "ann"), over, 0)
-		}
-		if code, got := s.operate("/v1/reset", about(key, "ann")+"}"); code != 200 {
-			t.Fatalf("%s: got %d %+v", key, code, got)
-		}
-		if got := s.hit("shop", desc(key, "ann")); got.GetCode() != ok {
-			t.Errorf("%s: the replica that reset the counter answers %v", key, got)
-		}
-		testenv.Eventually(t, patience, func() bool { return other.hit("shop", desc(key, "ann")).GetCode() == ok }, "the other replica admits hits again")
 	}
 }

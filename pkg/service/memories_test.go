@@ -1,0 +1,424 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/near"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/pkg/service"
+)
+
+const (
+	patience = 20 * time.Second // the machine may be busy
+	fits     = 100              // hits of each limit in everyKind
+	leaseTTL = 10 * time.Second
+)
+
+// kinds are the rules of everyKind, by the kind of their cells. No window ends and no
+// bucket refills during a test.
+var kinds = map[string]string{
+	"fixed": "", "first": ", window: from_first_hit", "sliding": ", strategy: sliding_window",
+	"log": ", strategy: sliding_log", "bucket": ", strategy: token_bucket",
+}
+
+// everyKind has two rules for each kind: with one limit, which is leased, and with two.
+func everyKind() (rules string, keys []string) {
+	rules = "domain: d\ndescriptors:\n"
+	for kind, terms := range kinds {
+		limit := fmt.Sprintf("requests_per_unit: %d, on_error: local%s", fits, terms)
+		rules += fmt.Sprintf("- {key: %s, rate_limit: {unit: year, %s, lease: {share: 10%%, ttl: %v}}}\n", kind, limit, leaseTTL)
+		rules += fmt.Sprintf("- {key: %s-two, rate_limits: [{unit: year, %s}, {unit: month, %s}]}\n", kind, limit, limit)
+		keys = append(keys, kind, kind+"-two")
+	}
+	return rules, keys
+}
+
+// distant is a store on the clock of a test, which the test takes away.
+type distant struct {
+	backends.Store
+	clock *atomic.Int64
+	gone  atomic.Bool
+	// frozen leaves only charges and refunds undecided: background work has no effect.
+	frozen atomic.Bool
+}
+
+func (s *distant) Unwrap() backends.Store { return s.Store }
+
+func (s *distant) Now() int64 { return s.clock.Add(1) } // no two moments are the same
+
+func (s *distant) Apply(ctx context.Context, b *backends.Batch) error {
+	undecided := false
+	for i := range b.Ops {
+		b.Replies[i] = backends.Reply{}
+		if op := &b.Ops[i]; s.gone.Load() || s.frozen.Load() && op.Verb == backends.Charge && !op.ReadOnly() {
+			b.Replies[i].Err, undecided = backends.ErrUnavailable, true
+		}
+	}
+	if !undecided {
+		return s.Store.Apply(ctx, b)
+	}
+	_ = b.ApplyRest(ctx, s.Store, func(r *backends.Reply) bool { return r.Err != nil })
+	return b.Err()
+}
+
+// process is a service with all its memories on a store, and its admin API.
+type process struct {
+	*rig
+	store *distant
+	near  *near.Store
+	url   string // of the admin API
+	admin *grpc.ClientConn
+}
+
+func startProcess(t *testing.T, open func() (backends.Store, error), clock *atomic.Int64, prefix string) *process {
+	store, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{store: &distant{Store: store, clock: clock}}
+	rules, _ := everyKind()
+	p.rig = start(t, rules, func(c *config) {
+		if c.Store, err = stack.Build(stack.Options{
+			Main: stack.Tier{Store: p.store, Timeout: patience}, LocalCache: 1 << 20, Near: func(s *near.Store) { p.near = s },
+		}); err != nil {
+			t.Fatal(err)
+		}
+		c.Local, c.KeyPrefix = true, prefix
+		t.Cleanup(func() { _ = c.Store.Close() })
+	})
+	p.clock = clock
+	log := slog.New(slog.DiscardHandler)
+	api := httptest.NewUnstartedServer(admin.New(admin.Options{Limits: p.service, Log: log, Audit: log, Ending: t.Context()}).SocketHandler("test"))
+	api.Config.Protocols = new(http.Protocols)
+	api.Config.Protocols.SetHTTP1(true)
+	api.Config.Protocols.SetUnencryptedHTTP2(true)
+	api.Start()
+	t.Cleanup(api.Close)
+	p.url = api.URL
+	if p.admin, err = grpc.NewClient(strings.TrimPrefix(api.URL, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.admin.Close() })
+	return p
+}
+
+// settled waits until the store has counted that many hits in the cells of key, or less
+// by so many. Some time passes between two looks.
+func (p *process) settled(value, key string, counted, less int64, pass time.Duration) {
+	p.t.Helper()
+	var limits []service.InspectedLimit
+	if !testenv.Poll(patience, func() bool {
+		p.clock.Add(pass.Microseconds())
+		limits = p.inspect(service.Look, request(desc(key, value)))[0].Limits
+		return !slices.ContainsFunc(limits, func(l service.InspectedLimit) bool {
+			return l.Err != nil || l.Before.Count > counted || l.Before.Count < counted-less
+		})
+	}) {
+		p.t.Errorf("%s, %s: the store has counted %+v, %v, want %d", value, key, limits[0].Before, limits[0].Err, counted)
+	}
+}
+
+// verbs are what callers and operators do with the cells of a descriptor. then is the
+// hits that the cells have afterwards.
+var verbs = []struct {
+	name, way string
+	then      func(used int64) int64
+}{
+	{"charge", "", func(used int64) int64 {
+		if used+5 > fits {
+			return used
+		}
+		return used + 5
+	}},
+	{"refund", "", func(used int64) int64 { return used - 5 }},
+	{"check", "", unchanged},
+	{"Get", "/v1/get", unchanged}, {"Get", "gRPC", unchanged},
+	{"Reset", "/v1/reset", emptied}, {"Reset", "gRPC", emptied},
+	{"ResetMatching", "/v1/reset", emptied}, {"ResetMatching", "gRPC", emptied},
+	{"Grant", "/v1/grant", granted}, {"Grant", "gRPC", granted},
+}
+
+func unchanged(used int64) int64 { return used }
+func emptied(int64) int64        { return 0 }
+func granted(used int64) int64   { return min(used, fits) - 60 }
+
+// do does a verb by a way.
+func (p *process) do(verb, way, key, value string) error {
+	var message proto.Message
+	about := []*adminpb.Descriptor{{Entries: []*adminpb.Entry{{Key: key, Value: value}}}}
+	matching := &adminpb.ResetRequest{Domain: "d", Rule: "d." + key, AllMatching: true}
+	switch verb {
+	case "charge":
+		p.hit(withHits(5, desc(key, value)))
+		return nil
+	case "refund":
+		p.hit(refund(5, desc(key, value)))
+		return nil
+	case "check":
+		p.hit(withHits(0, desc(key, value)))
+		return nil
+	case "Get":
+		message = &adminpb.LookRequest{Domain: "d", Descriptors: about}
+	case "Reset":
+		message = &adminpb.ResetRequest{Domain: "d", Descriptors: about}
+	case "ResetMatching":
+		message = matching
+	case "Grant":
+		message = &adminpb.GrantRequest{Domain: "d", Descriptors: about, Hits: 60}
+	}
+	switch {
+	case way != "gRPC":
+		body, err := protojson.Marshal(message)
+		if err != nil {
+			return err
+		}
+		resp, err := http.Post(p.url+way, "application/json", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s, %v", resp.Status, text, err)
+		}
+		return nil
+	case verb != "ResetMatching":
+		return p.admin.Invoke(p.t.Context(), "/"+adminpb.Admin_ServiceDesc.ServiceName+"/"+verb, message, new(emptypb.Empty))
+	}
+	stream, err := adminpb.NewAdminClient(p.admin).ResetMatching(p.t.Context(), matching)
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// memories are what a process remembers of a cell: begin makes it remember, and returns
+// how many hits are in the cell.
+var memories = []struct {
+	name  string
+	begin func(p, other *process, keys []string) (used map[string]int64)
+	held  int64 // the hits of the cell that a lease may hold
+}{
+	{"full", func(p, other *process, keys []string) map[string]int64 {
+		used := map[string]int64{}
+		before := p.near.Cache().Hits
+		for _, key := range keys {
+			p.want(withHits(fits, desc(key, "full")), ok, 0)
+			used[key] = fits
+			other.hit(withHits(0, desc(key, "full"))) // knows, so it charges no hit that does not fit
+			for range 2 {
+				p.want(desc(key, "full"), over, 0)
+				other.want(desc(key, "full"), over, 0)
+			}
+			if key == "fixed-two" || key == "first-two" {
+				used[key] += 2 // the store has counted the first denial of each process
+			}
+		}
+		if p.near.Cache().Hits == before {
+			p.t.Error("memory has denied nothing")
+		}
+		return used
+	}, 0},
+	{"known", know("known"), 0},
+	{"owed", func(p, other *process, keys []string) map[string]int64 {
+		used := know("owed")(p, other, keys)
+		p.store.gone.Store(true)
+		for _, key := range keys {
+			p.want(withHits(20, desc(key, "owed")), ok, fits-50)
+			used[key] += 20
+		}
+		p.store.frozen.Store(true)
+		p.store.gone.Store(false)
+		return used
+	}, 0},
+	{"held", hold("held"), fits / 10},
+	{"given back", hold("given back"), fits / 10},
+	{"window before", func(p, _ *process, keys []string) map[string]int64 {
+		const window = int64(365 * 24 * time.Hour / time.Microsecond)
+		p.want(withHits(fits, desc(keys[0], "window before")), ok, 0)
+		p.clock.Store((p.clock.Load()/window+1)*window + 1)
+		p.want(withHits(0, desc(keys[0], "window before")), ok, 0)
+		return map[string]int64{keys[0]: fits}
+	}, 0},
+}
+
+// know has the process hear of the cells.
+func know(value string) func(p, _ *process, keys []string) map[string]int64 {
+	return func(p, _ *process, keys []string) map[string]int64 {
+		used := map[string]int64{}
+		for _, key := range keys {
+			p.want(withHits(30, desc(key, value)), ok, fits-30)
+			used[key] = 30
+		}
+		return used
+	}
+}
+
+// hold has the process hold hits of the cells that may be leased.
+func hold(value string) func(p, _ *process, keys []string) map[string]int64 {
+	return func(p, _ *process, keys []string) map[string]int64 {
+		used := map[string]int64{}
+		for _, key := range keys {
+			leased := p.near.Leases().Leased
+			for range 12 {
+				p.hit(desc(key, value))
+				used[key]++
+			}
+			if !strings.HasSuffix(key, "-two") {
+				testenv.Eventually(p.t, patience, func() bool { return p.near.Leases().Leased > leased }, key+" is leased")
+			}
+		}
+		return used
+	}
+}
+
+// TestEveryVerbReachesEveryMemory: whatever a process remembers of a cell, that it is
+// full, hits that it holds or owes, or how the store last reported it, follows what is
+// done with the cell, by whatever way. It decides alone as the store would, and the
+// store has then counted the hits that were used.
+func TestEveryVerbReachesEveryMemory(t *testing.T) {
+	type opener func() (backends.Store, error)
+	onRedis := func(o redis.Options) opener {
+		o.Timeout = patience
+		return func() (backends.Store, error) { return redis.Open(o) }
+	}
+	for name, server := range map[string]func(*testing.T) opener{
+		"memory": func(*testing.T) opener { return nil },
+		"redis":  func(t *testing.T) opener { return onRedis(redis.Options{URL: testenv.Redis(t).Addr}) },
+		"cluster": func(t *testing.T) opener {
+			return onRedis(redis.Options{Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")})
+		},
+		"memcached": func(t *testing.T) opener {
+			o := memcached.Options{Servers: []string{testenv.Memcached(t).Addr}, Timeout: patience}
+			return func() (backends.Store, error) { return memcached.Open(o) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			open := server(t)
+			for _, v := range verbs {
+				t.Run(v.name+" "+v.way, func(t *testing.T) {
+					t.Parallel()
+					clock := new(atomic.Int64)
+					clock.Store(time.Now().UnixMicro())
+					store, err := memory.New(memory.Options{MaxKeys: 10_000, Now: clock.Load})
+					open := open
+					if open == nil { // both processes have the same
+						open = func() (backends.Store, error) { return store, err }
+					}
+					p, other := startProcess(t, open, clock, t.Name()), startProcess(t, open, clock, t.Name())
+					if name == "memcached" && v.name == "ResetMatching" {
+						if err := p.do(v.name, v.way, "fixed", ""); err == nil || !strings.Contains(err.Error(), "cannot scan") {
+							t.Error(err)
+						}
+						return
+					}
+					reaches(p, other, v.name, v.way, v.then)
+				})
+			}
+		})
+	}
+}
+
+// reaches checks that a verb reaches all memories of p, and of other in time.
+func reaches(p, other *process, verb, way string, then func(used int64) int64) {
+	t := p.t
+	_, keys := everyKind()
+	for _, m := range memories {
+		if m.name == "window before" {
+			if then(fits) != 0 {
+				continue
+			}
+			keys = []string{"sliding"}
+		}
+		used := m.begin(p, other, keys)
+		for _, key := range keys {
+			if err := p.do(verb, way, key, m.name); err != nil {
+				t.Fatal(err)
+			}
+			used[key] = then(used[key])
+			if m.held > 0 {
+				got, want := int64(p.hit(withHits(0, desc(key, m.name))).LimitRemaining), fits-used[key]
+				if got < want-m.held || got > want+m.held {
+					t.Errorf("%s, %s: %d remain, want %d", m.name, key, got, want)
+				}
+			}
+		}
+		if m.name == "full" {
+			for _, asked := range []*process{p, other} {
+				for _, key := range keys {
+					if used[key] < fits {
+						asked.want(desc(key, m.name), ok, uint32(fits-used[key]-1))
+						asked.hit(refund(1, desc(key, m.name)))
+					}
+				}
+				p.clock.Add(time.Second.Microseconds()) // other believes no longer
+			}
+		}
+		if m.name == "given back" {
+			for _, key := range keys {
+				for range 3 { // hits that a reset took along must not pass
+					p.hit(desc(key, m.name))
+					used[key]++
+				}
+			}
+			pass := leaseTTL
+			if verb == "Grant" { // has ended the leases
+				pass = 0
+			}
+			for _, key := range keys {
+				other.settled(m.name, key, used[key], 0, pass)
+				p.settled(m.name, key, used[key], 0, pass)
+			}
+		}
+		p.store.gone.Store(true)
+		for _, key := range keys {
+			left := max(0, fits-used[key])
+			passed := int64(0)
+			for passed < m.held && p.hit(desc(key, m.name)).Code == ok { // uses up the lease
+				passed++
+			}
+			if rest := left - passed - m.held; rest > 0 && p.hit(withHits(uint64(rest), desc(key, m.name))).Code == ok {
+				passed += rest
+			}
+			for passed <= left+m.held && p.hit(desc(key, m.name)).Code == ok {
+				passed++
+			}
+			if passed < left-m.held || passed > left+m.held {
+				t.Errorf("%s, %s: %d hits pass alone, want %d", m.name, key, passed, left)
+			}
+		}
+		p.store.frozen.Store(false)
+		p.store.gone.Store(false)
+		for _, key := range keys {
+			other.settled(m.name, key, max(fits, used[key]), m.held, leaseTTL)
+		}
+	}
+}
