@@ -202,10 +202,11 @@ func (p *process) do(verb, way, key, value string) error {
 			return err
 		}
 		defer resp.Body.Close()
-		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s, %v", resp.Status, text, err)
+		text, err := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", resp.Status, text)
 		}
-		return nil
+		return err
 	case verb != "ResetMatching":
 		return p.admin.Invoke(p.t.Context(), "/"+adminpb.Admin_ServiceDesc.ServiceName+"/"+verb, message, new(emptypb.Empty))
 	}
