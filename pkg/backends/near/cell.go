@@ -15,6 +15,7 @@ type entry struct {
 	prev   int64         // the count of Op.Prev's cell then
 	at     int64         // Reply.Now of that report, µs; unheard if there was none
 	full   bool          // it had no room
+	bound  bool          // it may have told a bound; see bounded
 	life   uint32        // raised when the entry's cell is reset, and when the entry is removed
 	spot   int           // the index in shard.busy, or idle
 	queued bool          // the entry waits for a worker
@@ -61,16 +62,14 @@ func (e *entry) late(r *backends.Reply, steered int64) bool {
 	return r.Now <= newest && r.Now > newest-backends.Skew
 }
 
-// bounded reports whether r tells only how a look sees a cell that a clock has charged
-// which was ahead: the look does not write what it sees (Op.Furthest, Op.Until).
+// bounded reports whether the reply to an operation that is not charged may tell a bound
+// in place of the cell, which was charged by a clock that was ahead: the bound is not
+// written.
 func bounded(op *backends.Op, r *backends.Reply) bool {
-	switch {
-	case !op.ReadOnly():
-		return false
-	case op.Kind == backends.Meter:
+	if op.Kind == backends.Meter {
 		return !r.Value.Less(op.Furthest)
 	}
-	return op.Kind == backends.Counter && op.Span != backends.Fixed && r.Value.Whole > 0 && r.Until >= op.Until
+	return op.Span != backends.Fixed && r.Until >= op.Until
 }
 
 // saw takes in the cell as the reply to op reports it.
@@ -153,7 +152,7 @@ func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	if op.Lease != nil { // hits come back within a ttl
 		fresh = min(fresh, op.Lease.TTL)
 	}
-	if age := op.Now - e.at; age <= -fresh || age >= fresh { // negative if the clock went back
+	if age := op.Now - e.at; e.bound || age <= -fresh || age >= fresh { // negative if the clock went back
 		return r, false
 	}
 	cell := backends.Cell{Value: e.view(op, op.Now), Until: e.known.Until}
@@ -177,7 +176,7 @@ func (s *Store) tells(op *backends.Op, r *backends.Reply) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
-	if e == nil || op.Kind == backends.List || op.Refund || op.Verb != backends.Charge {
+	if e == nil || op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge {
 		return false
 	}
 	tried, ok := e.try(op)
@@ -263,12 +262,13 @@ func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refus
 		}
 		e = s.add(sh, stem, op)
 	}
-	if !e.late(r, sh.steered) && !bounded(op, r) {
+	if !e.late(r, sh.steered) {
 		s.heard(e, op, r)
 		if e.full && denied {
 			sh.cache.Overwritten++
 		}
-		if denied || op.By != (backends.Amount{}) {
+		e.bound = (together || op.ReadOnly()) && bounded(op, r)
+		if !op.ReadOnly() {
 			e.full = denied
 		}
 	}
