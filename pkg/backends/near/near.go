@@ -244,6 +244,11 @@ func (s *Store) refuses(b *backends.Batch, ways []way) bool {
 		}
 	}
 	for i := range b.Ops {
+		for j := range i {
+			if b.Ops[j].Key == b.Ops[i].Key { // the later one sees what the earlier one tries
+				return false
+			}
+		}
 		if ways[i] == ask && !s.tells(&b.Ops[i], &b.Replies[i]) {
 			return false
 		}
