@@ -329,7 +329,7 @@ var model = (&porcupine.NondeterministicModel{
 		}
 		_ = next.Apply(context.Background(), b)
 		for i := range b.Ops {
-			if !in.history.same(&b.Ops[i], out.replies[i], b.Replies[i]) || recalled && b.Replies[i].Admitted > 0 {
+			if !in.history.same(&b.Ops[i], out.replies[i], b.Replies[i]) || recalled && b.Charges(i) > 0 {
 				return nil
 			}
 		}

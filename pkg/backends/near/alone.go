@@ -6,7 +6,7 @@ import "example.org/rls/pkg/backends"
 // own less base is the amount that is owed.
 type alone struct {
 	op   backends.Op   // the last operation that was decided here; without Key if that is longer than maxKey
-	base backends.Cell // the last state that the store reported; both copies start from it
+	base backends.Cell // the last state that the store reported, held hits included; both copies start from it
 	// share counts each admitted hit once for every replica, and decides; own counts it
 	// once.
 	share, own local
@@ -153,7 +153,7 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	defer sh.mu.Unlock()
 	e, replicas := s.entryOf(sh, stem, op), s.replicas()
 	if e.alone == nil {
-		e.alone = newAlone(op, e.base(op), backends.Amount{}, replicas)
+		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
 		sh.work(e)
 	}
 	prev := e.prev
@@ -166,15 +166,6 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	}
 	*r = e.alone.decide(op, prev, replicas)
 	s.pay.refused.Store(true)
-}
-
-// base is the cell as the store last reported it, less the hits that this process holds.
-func (e *entry) base(op *backends.Op) backends.Cell {
-	c := e.known
-	if e.lease != nil && !e.credit(op, op.Now) {
-		c.Value = e.view(op, op.Now)
-	}
-	return c
 }
 
 // unwind gives back a charge of the store, because its group or batch is refused.
@@ -206,7 +197,7 @@ func (s *Store) giveBack(sh *shard, e *entry, op *backends.Op, hits int64) {
 func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
 	op := e.alone.op.At(now)
 	if e.alone = nil; owed != (backends.Amount{}) {
-		e.alone = newAlone(&op, e.base(&op), owed, s.replicas())
+		e.alone = newAlone(&op, e.known, owed, s.replicas())
 	}
 }
 

@@ -169,18 +169,23 @@ func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	return r, true
 }
 
-// tells answers op, which is refused with its group or batch, from the cell as it was
-// reported a moment ago.
-func (s *Store) tells(op *backends.Op, r *backends.Reply) bool {
+// tells answers op, which is refused with its group or batch, from its cell as it was
+// reported at the moment at, or at any if that is unheard. It sets at.
+func (s *Store) tells(op *backends.Op, r *backends.Reply, w way, at *int64) (ok bool) {
 	stem, _, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
-	if e == nil || op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge {
+	if e == nil || *at != unheard && *at != e.at {
 		return false
 	}
-	tried, ok := e.try(op)
-	*r = tried
+	if *at = e.at; w == done {
+		return true
+	}
+	if op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge {
+		return false
+	}
+	*r, ok = e.try(op)
 	return ok
 }
 

@@ -230,7 +230,8 @@ func changedBefore(b *backends.Batch, ways []way, i int) bool {
 }
 
 // refuses reports whether the operations that memory has denied refuse all operations
-// of a batch that are decided together, and memory can tell the cells of the others.
+// of a batch that are decided together, and memory can tell the cells of the others as
+// they were at the same moment.
 func (s *Store) refuses(b *backends.Batch, ways []way) bool {
 	for i := range b.Ops {
 		if ways[i] == ask {
@@ -243,13 +244,14 @@ func (s *Store) refuses(b *backends.Batch, ways []way) bool {
 			return false
 		}
 	}
+	at := int64(unheard)
 	for i := range b.Ops {
 		for j := range i {
 			if b.Ops[j].Key == b.Ops[i].Key { // the later one sees what the earlier one tries
 				return false
 			}
 		}
-		if ways[i] == ask && !s.tells(&b.Ops[i], &b.Replies[i]) {
+		if b.Ops[i].Max != backends.NoRoom && !s.tells(&b.Ops[i], &b.Replies[i], ways[i], &at) {
 			return false
 		}
 	}
