@@ -2,6 +2,10 @@ package near
 
 import "example.org/rls/pkg/backends"
 
+// maxKey is the length in bytes above which a cell is not leased, and hits that are owed
+// to it are not charged: background work has to keep its key.
+const maxKey = 1024
+
 // alone is the state of a cell that this process decides while the store does not.
 // own less base is the amount that is owed.
 type alone struct {
@@ -99,107 +103,3 @@ func (a *alone) owed(op *backends.Op) backends.Amount {
 	}
 	return v.Sub(base.Value, op.Den)
 }
-
-// owed returns the amount that is owed to e's cell at now, and the operation that charges
-// it, whose By is missing. A hit that was admitted here waits for no turn.
-func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
-	if e.alone == nil || e.alone.op.Key == "" {
-		return op, owed
-	}
-	if op = background(&e.alone.op); op.Kind == backends.Meter && op.Furthest != backends.NoMax {
-		op.Max = op.Furthest
-	}
-	op = op.At(now)
-	return op, e.alone.owed(&op)
-}
-
-// decideAlone decides the operations of b that the store left undecided and that this
-// process may decide (Local), and reports whether there are any. If a group or the
-// batch is refused now, the charges of its operations are given back.
-func (s *Store) decideAlone(b *backends.Batch) (any bool) {
-	charged := make([]int64, len(b.Ops))
-	b.Decide()
-	for i := range b.Ops {
-		charged[i] = b.Charges(i)
-	}
-	for i := range b.Ops {
-		op, r := &b.Ops[i], &b.Replies[i]
-		if r.Err != nil && op.IfUndecided == backends.Local {
-			s.stand(op, r)
-			any, charged[i] = true, r.Admitted
-		}
-	}
-	b.Decide()
-	for i := range b.Ops {
-		op, r := &b.Ops[i], &b.Replies[i]
-		surplus := charged[i] - b.Charges(i)
-		switch {
-		case !any || surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
-		case r.Replicas > 0:
-			back := op.Inverse(r.Until)
-			back.Times = surplus
-			s.stand(&back, &backends.Reply{})
-		default:
-			s.unwind(op, r, surplus)
-		}
-	}
-	return any
-}
-
-// stand decides op on this process's copy of its cell.
-func (s *Store) stand(op *backends.Op, r *backends.Reply) {
-	stem, _, sh := s.stemOf(op)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e, replicas := s.entryOf(sh, stem, op), s.replicas()
-	if e.alone == nil {
-		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
-		sh.work(e)
-	}
-	prev := e.prev
-	if p := sh.find(stem, op.Prev); op.Prev != "" && p != nil {
-		count := p.known.Value.Whole
-		if p.alone != nil {
-			count = p.alone.share.Value.Whole
-		}
-		prev = max(prev, count)
-	}
-	*r = e.alone.decide(op, prev, replicas)
-	s.pay.refused.Store(true)
-}
-
-// unwind gives back a charge of the store, because its group or batch is refused.
-func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
-	stem, _, sh := s.stemOf(op)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	amount := op.By.Times(times, op.Den)
-	s.giveBack(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
-	r.Value = r.Value.Sub(amount, op.Den)
-}
-
-// giveBack has hits given back that the store has charged and that nobody may use.
-func (s *Store) giveBack(sh *shard, e *entry, op *backends.Op, hits int64) {
-	if len(op.Key) > maxKey {
-		sh.leases.Lost += uint64(hits)
-		return
-	}
-	if e.lease == nil {
-		e.lease = &lease{op: *op}
-		sh.work(e)
-	}
-	e.lease.surplus += hits
-	s.enqueue(sh, e)
-}
-
-// rebase starts the copies anew from the cell as the store reported it at now, if an
-// amount is still owed. Otherwise the store decides alone.
-func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
-	op := e.alone.op.At(now)
-	if e.alone = nil; owed != (backends.Amount{}) {
-		e.alone = newAlone(&op, e.known, owed, s.replicas())
-	}
-}
-
-// replicas is the number of processes that divide a limit.
-func (s *Store) replicas() int64 { return int64(min(max(s.opts.Replicas(), 1), maxReplicas)) }

@@ -9,7 +9,7 @@ import (
 // entry is a cell of the store as this process knows it, and the balance of this
 // process with the store. The lock of its shard guards it.
 type entry struct {
-	name   string        // of the cell; see name
+	name   string        // of the cell; see shortName
 	older  *entry        // the cell of the same limit's window before, or nil
 	known  backends.Cell // as the store last reported it
 	prev   int64         // the count of Op.Prev's cell then
@@ -39,6 +39,9 @@ const (
 	rankFull
 	rankBalance
 )
+
+// idle is the spot of an entry that is not busy.
+const idle = -1
 
 // rank is the entry's rank at now. A hit that waited for the store may count in a window
 // that has ended a moment ago.
@@ -127,24 +130,6 @@ func lasts(op *backends.Op) bool {
 	return op.Kind == backends.Meter
 }
 
-// denies answers op if its cell was reported full a moment ago and has no room for it.
-func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
-	switch {
-	case e == nil || !e.full || !lasts(op):
-		return false
-	case op.Now >= e.known.Until:
-		sh.cache.Expired++
-		e.full = false
-		return false
-	}
-	tried, ok := e.try(op)
-	if !ok || tried.Admitted > 0 {
-		return false
-	}
-	*r = tried
-	return true
-}
-
 // try is the reply to op by the cell as it was reported a moment ago, of which it keeps
 // nothing. ok is false if the store has to say.
 func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
@@ -169,173 +154,117 @@ func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	return r, true
 }
 
-// tells answers op, which is refused with its group or batch, from its cell as it was
-// reported at the moment at, or at any if that is unheard. It sets at.
-func (s *Store) tells(op *backends.Op, r *backends.Reply, w way, at *int64) (ok bool) {
-	stem, _, sh := s.stemOf(op)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
-	if e == nil || *at != unheard && *at != e.at {
-		return false
-	}
-	if *at = e.at; w == done {
-		return true
-	}
-	if op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge {
-		return false
-	}
-	*r, ok = e.try(op)
-	return ok
-}
-
-// recall decides op from memory, or says how the store is to decide it. It notes the
-// demand for a key with a lease, and asks for a fetch when one is due.
-func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
-	if op.Max == backends.NoRoom && !op.ChargeDenied { // a limit of 0
-		*r = op.Unused()
-		return done
-	}
-	stem, hash, sh := s.stemOf(op)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
-	if s.opts.Deny {
-		if sh.denies(e, op, r) {
-			sh.cache.Hits++
-			return done
-		}
-		sh.cache.Misses++
-	}
-	if op.Lease == nil || together || op.Verb != backends.Charge || op.Times != 1 {
-		return ask
-	}
-	if e == nil {
-		e = s.nextWindow(sh, stem, op)
-	}
-	if e == nil || e.lease == nil {
-		if !op.Refund && len(op.Key) <= maxKey && sh.cold.hit(uint32(hash), op) {
-			e = s.warm(sh, stem, e, op)
-		}
-		return cheap(e, op)
-	}
-	if e.lease.terms != *op.Lease { // another limit on the same cell
-		return cheap(e, op)
-	}
-	if s.take(sh, e, op) {
-		*r = e.reply(op)
-		return done
-	}
-	return ask
-}
-
-// cheap is the way for a hit that no lease can take. On a window of the clock a charge
-// whatever the count is costs Redis half of one with a condition. If such a hit is
-// denied, it is given back (learn), so only a cell that is not known to be nearly full
-// takes it.
-func cheap(e *entry, op *backends.Op) way {
+// cheap reports whether a hit that no lease can take is charged whatever the count is. On
+// a window of the clock this costs Redis half of a charge with a condition. If such a hit
+// is denied, it is given back, so only a cell that is not known to be nearly full takes it.
+func cheap(e *entry, op *backends.Op) bool {
 	switch {
 	case op.Kind != backends.Counter || op.Span != backends.Fixed || op.Prev != "" || op.Refund || op.By != op.Unit:
-		return ask
+		return false
 	case e != nil && op.Now < e.known.Until && op.Max.Whole-e.known.Value.Whole < hot:
-		return ask
-	}
-	return fast
-}
-
-// learn takes in the store's reply to an operation that memory has not decided, and
-// makes the reply truthful. refused says that an operation of the batch did not fit.
-func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refused bool) {
-	stem, _, sh := s.stemOf(op)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
-	if op.Verb != backends.Charge {
-		s.steer(sh, stem, e, op, r)
-		return
-	}
-	if r.Err != nil { // perhaps the caller had no time
-		if e != nil && op.Refund {
-			e.full = false
-		}
-		return
-	}
-	denied := r.Admitted < op.Times
-	if e == nil {
-		if !s.worth(op, r, w == fast && denied || s.opts.Deny && together && refused) {
-			return
-		}
-		e = s.add(sh, stem, op)
-	}
-	if !e.late(r, sh.steered) {
-		s.heard(e, op, r)
-		if e.full && denied {
-			sh.cache.Overwritten++
-		}
-		e.bound = (together || op.ReadOnly()) && bounded(op, r)
-		if !op.ReadOnly() {
-			e.full = denied
-		}
-	}
-	if w == fast && denied {
-		s.giveBack(sh, e, op, op.By.Units(op.Unit, op.Den))
-	}
-	if l := e.lease; l != nil {
-		if denied && (together || op.By.Units(op.Unit, op.Den) > 1) {
-			l.yield(op.Now)
-		}
-		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
-		if !look && !e.credit(op, r.Now) {
-			r.Value = e.without(r.Value, op, r.Now)
-		}
-	}
-}
-
-// worth reports whether the cell of a reply is to be remembered, which it is anyhow if a
-// give-back or its group needs it.
-func (s *Store) worth(op *backends.Op, r *backends.Reply, anyhow bool) bool {
-	switch {
-	case anyhow, s.opts.Deny && r.Admitted < op.Times && lasts(op):
-		return true
-	case op.IfUndecided != backends.Local || r.Until <= r.Now:
 		return false
 	}
-	return r.Value.Whole != 0 || r.Prev != 0 // else it is as good as unknown
+	return true
 }
 
-// heard takes in the cell as the reply to op reports it, beside the hits that are owed.
-func (s *Store) heard(e *entry, op *backends.Op, r *backends.Reply) {
-	owed := backends.Amount{}
-	if e.alone != nil {
-		owed = e.alone.owed(op)
-	}
-	e.saw(op, r)
-	if e.alone != nil {
-		s.rebase(e, op.Now, owed)
-	}
+// over reports whether the window of a counter has ended.
+func (e *entry) over(now int64) bool {
+	return e.lease.op.Kind == backends.Counter && e.known.Until > 0 && now >= e.known.Until
 }
 
-// steer takes in a reset or a grant, whether or not the store has answered.
-func (s *Store) steer(sh *shard, stem string, e *entry, op *backends.Op, r *backends.Reply) {
-	sh.steered = s.Now()
-	if op.Verb == backends.Reset {
-		for _, key := range []string{op.Key, op.Prev} {
-			if e := sh.find(stem, key); e != nil {
-				s.drop(sh, e)
-				*e = entry{name: e.name, older: e.older, known: backends.Cell{Until: e.known.Until}, at: unheard, life: e.life, spot: idle}
-			}
+// reply is the reply to an operation that the lease has decided.
+func (e *entry) reply(op *backends.Op) backends.Reply {
+	r := backends.Reply{
+		Now: op.Now, Admitted: op.Times, Value: e.view(op, op.Now), Prev: e.prev,
+		Until: e.known.Until, RetryAt: op.Now, Leased: true,
+	}
+	switch op.Kind {
+	case backends.Meter:
+		r.Until = r.Value.Ceil()
+	case backends.List:
+		r.Until = max(r.Until, op.Now)
+	case backends.Counter:
+		if r.Until == 0 {
+			r.Until = op.Until
 		}
-		return
 	}
-	if r.Err == nil {
-		look := op.Look()
-		e = s.entryOf(sh, stem, op)
-		s.heard(e, &look, r)
+	return r
+}
+
+// putBack puts the hits of a refund into the lease, and reports whether it did. The
+// share and the hits that were used in the cell, here or elsewhere, bound the lease.
+func (e *entry) putBack(op *backends.Op, hits int64) bool {
+	l, used := e.lease, e.view(op, op.Now)
+	if op.Kind == backends.Meter {
+		used = used.Sub(backends.Amount{Whole: op.Now}, op.Den)
 	}
-	if e == nil {
-		return
+	if e.at == unheard || len(l.portions) == 0 || hits > l.terms.Share-l.out() || hits > used.Units(op.Unit, op.Den) {
+		return false
 	}
-	if e.full = false; e.lease != nil {
-		e.lease.yield(op.Now)
+	l.portions[len(l.portions)-1].hits += hits
+	return true
+}
+
+// want is how many hits to fetch now; 0 for none. It is 1, a probe, while the cell's
+// value is unknown.
+func (e *entry) want(op *backends.Op) int64 {
+	l := e.lease
+	expected := l.demand.expected()
+	switch {
+	case l.fetching > 0, e.credit(op, op.Now), expected < hot/2, l.out() >= l.terms.Share:
+		return 0
+	case op.Now < l.retry && op.Now > l.retry-2*l.terms.TTL:
+		return 0
+	case e.at == unheard:
+		return 1
 	}
+	leaving := max(expected, e.refilling(op)) // within one ttl
+	during := leaving * min(l.trip, 8*l.terms.TTL) / l.terms.TTL
+	size := min(leaving+during, l.terms.Share)
+	if l.held() > max(size/4, 2*during) {
+		return 0
+	}
+	return max(0, min(size-l.held(), l.terms.Share-l.out(), e.remaining(op)/8))
+}
+
+// refilling is how many hits refill in a meter's bucket within one ttl, counted from
+// the moment at which the bucket would be full without this process's hits. As many
+// held hits end, or are used before they end.
+func (e *entry) refilling(op *backends.Op) int64 {
+	if op.Kind != backends.Meter {
+		return 0
+	}
+	idle := op.Now + e.lease.terms.TTL - e.view(op, op.Now).Whole
+	return backends.Amount{Whole: max(0, min(idle, e.lease.terms.TTL))}.Units(op.Unit, op.Den)
+}
+
+// remaining is how many hits the store has left for op, as far as is known.
+func (e *entry) remaining(op *backends.Op) int64 {
+	room, value := op.Max, e.known.Value
+	if op.Prev != "" {
+		room.Whole -= backends.Weighted(e.prev, op.WeightNum, op.WeightDen)
+	}
+	if now := (backends.Amount{Whole: op.Now}); op.Kind == backends.Meter && value.Less(now) {
+		value = now
+	}
+	return room.Sub(value, op.Den).Units(op.Unit, op.Den)
+}
+
+// ahead is how many of the hits in a meter have not refilled by now.
+func (e *entry) ahead(now int64) int64 {
+	op := &e.lease.op
+	return e.known.Value.Sub(backends.Amount{Whole: now}, op.Den).Units(op.Unit, op.Den)
+}
+
+// owed returns the amount that is owed to e's cell at now, and the operation that charges
+// it, whose By is missing. A hit that was admitted here waits for no turn.
+func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
+	if e.alone == nil || e.alone.op.Key == "" {
+		return op, owed
+	}
+	if op = background(&e.alone.op); op.Kind == backends.Meter && op.Furthest != backends.NoMax {
+		op.Max = op.Furthest
+	}
+	op = op.At(now)
+	return op, e.alone.owed(&op)
 }

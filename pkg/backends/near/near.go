@@ -2,154 +2,43 @@
 // processes share, and the only such memory. Its Store decides operations from that
 // memory where it can, and asks the store below for the others.
 //
-// Each entry of the memory is a cell as the store last reported it, and the balance of
-// this process with the store:
+// An entry is a cell as the store last reported it, and the balance of this process with
+// the store (ADR 17):
 //
 //   - No room: a counter or a meter that has no room for an operation has none until it
-//     ends, so for up to a second after a denial the memory denies (Options.Deny).
+//     ends, so for up to a second after a denial the memory denies (Options.Deny). Such
+//     a denial charges nothing: a fixed window that counts denied hits counts fewer.
 //   - Hits held: a process that sees a key often charges the store for several hits in
-//     one operation, its lease, and takes the next hits from it (Op.Lease). Unused hits
-//     are given back after one ttl. Every hit that passes was charged before, so leases
-//     never admit more than the store has charged.
+//     one operation, its lease, and takes the next hits from it (Op.Lease, ADR 9). Every
+//     hit that passes was charged before. Unused hits are given back after one ttl.
 //   - Hits owed: while the store leaves operations undecided, the process decides those
-//     with IfUndecided Local on its own copies of the cells, as one of Options.Replicas.
-//     It charges the hits that it admitted to the store when the store is back.
+//     with IfUndecided Local on its own copies of the cells, as one of Options.Replicas,
+//     and charges the hits that it admitted to the store when the store is back. If a
+//     group or batch is refused by such a decision, the charges of the store are given
+//     back. A refund gives back hits that were admitted here; the rest of it is dropped.
 //
-// ADR 9 has the algorithm of leases and its bounds, ADR 17 the reasons for one memory.
+// Replies have a cell's value as the store last reported it, less the hits that this
+// process holds. Groups and all-or-nothing batches take nothing from leases; the memory
+// denies one that is certain to be refused.
 //
-// # Operations
-//
-// An operation with a lease that the held hits cover is decided from memory, and so is a
-// check (0 hits) while hits are held; Reply.Leased is true. A refund goes into the lease
-// as far as it has room. Groups, all-or-nothing batches of several operations and
-// operations with Times above 1 take nothing from leases. A group or batch that is
-// certain to be refused, because a cell of it has no room, is denied from memory, too, if
-// its other cells were reported a moment ago. Replies have a cell's value as the store
-// last reported it, less the hits that this process holds.
-//
-// A denial from memory charges nothing: a fixed window that counts denied hits counts
-// fewer of them. The store decides operations on sliding windows and logs, whose room
-// grows as time passes, and on windows that each hit extends.
-//
-// An operation that this process decides alone (Reply.Replicas) counts in the decision
-// of its group and batch as if the store had decided it: if they are refused then, the
-// charges of the store are given back. A refund gives back hits that were admitted here;
-// the rest of it is dropped.
-//
-// # Resets and grants
-//
-// They go to the store. A reset removes everything that the entry has: hits that were
-// held or are being fetched are dropped and not given back, and hits that are owed are not
-// charged. After a grant held hits go back at once, and a cell that is known to have
-// credit is not leased. Other processes do not know of a reset: the hits that they give
-// back lower the new cell, though never below 0, so at most one share of each process
-// may pass in addition. A process that does not know of a grant may take credit with a
-// fetch, which is lost as far as its hits are not used (of a meter: all of it).
-//
-// # Background work
+// Resets and grants go to the store. A reset removes everything that the entry has. After
+// a grant held hits go back at once, and a cell with credit is not leased (ADR 10).
 //
 // Apply never waits for background calls: it hands them to Options.Go. [Store.Sweep]
-// ends leases, and hands over the work of giving back and of charging what is owed.
-// Without Options.Go the store runs both itself, in goroutines. A simulation on one
-// goroutine sets Options.Go to a function that keeps the work, calls Sweep when its
-// clock has moved on, and calls the kept work at a moment that it chooses. Sweep and
-// the work take the time from Now of the store below, and everything else from Op.Now.
+// hands over what is to be given back and charged. Without Options.Go the store runs both
+// itself, in goroutines. A simulation on one goroutine keeps the work, calls Sweep when its
+// clock has moved on, and calls the kept work when it chooses. Sweep and the work take the
+// time from Now of the store below, and everything else from Op.Now.
 package near
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"sync/atomic"
-	"time"
 
 	"example.org/rls/pkg/backends"
 )
 
-// Options configures a Store.
-type Options struct {
-	// Background is the store for background calls: next without the bound that
-	// decorators set to the wait of a request. Hits are lost if a fetch is given up
-	// and the store charges it. nil is next itself.
-	Background backends.Store
-	// Timeout bounds each background call, > 0.
-	Timeout time.Duration
-	// Cells bounds the remembered cells; 0 is DefaultCells. A cell takes about 200
-	// bytes, and 400 more while it is leased or owes hits.
-	Cells int
-	// Deny lets the memory deny operations on cells without room.
-	Deny bool
-	// Replicas is the number of processes that divide a limit among them while the store
-	// does not decide; nil stands for 1. It is called for each such decision.
-	Replicas func() int
-	// Go runs background work. nil starts a goroutine for it, and a goroutine
-	// that sweeps. Otherwise the caller also calls Sweep, at least once in a ttl.
-	Go func(work func())
-	// Log gets a line when all hits that were owed are charged, at most one in a
-	// minute; nil is none.
-	Log *slog.Logger
-}
-
-// DefaultCells is the number of cells that are remembered by default.
-const DefaultCells = 1 << 15
-
-// maxReplicas bounds what Options.Replicas may say.
-const maxReplicas = 10_000
-
-// Store is another store with a near cache.
-type Store struct {
-	backends.Store
-	opts   Options
-	shards [shardCount]shard
-	closed atomic.Bool
-	queue  queue
-	worker func() // s.work, made once
-	pay    payments
-	calls  context.Context // of background calls
-	giveUp func()          // ends calls
-	stop   chan struct{}   // closed to end the sweeper; nil without one
-	swept  chan struct{}   // closed when the sweeper has ended
-}
-
 var _ backends.Store = (*Store)(nil)
-
-// New returns a store with a near cache of next. Close settles all balances and closes
-// next.
-func New(next backends.Store, o Options) (*Store, error) {
-	switch {
-	case o.Timeout <= 0:
-		return nil, fmt.Errorf("near: a timeout of %v bounds nothing: must be above 0", o.Timeout)
-	case o.Cells < 0:
-		return nil, fmt.Errorf("near: %d cells: must be 0 or more", o.Cells)
-	case o.Cells == 0:
-		o.Cells = DefaultCells
-	}
-	if o.Background == nil {
-		o.Background = next
-	}
-	if o.Replicas == nil {
-		o.Replicas = func() int { return 1 }
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	s := &Store{Store: next, opts: o}
-	s.calls, s.giveUp = context.WithCancel(context.Background())
-	s.worker, s.queue.idle.L = s.work, &s.queue.mu
-	for i := range s.shards {
-		s.shards[i].cells = map[string]*entry{}
-	}
-	if o.Go == nil {
-		s.opts.Go = func(work func()) { go work() }
-		s.stop, s.swept = make(chan struct{}), make(chan struct{})
-		go s.sweepOften()
-	}
-	return s, nil
-}
-
-// Unwrap is the decorated store; see backends.ScannerOf.
-func (s *Store) Unwrap() backends.Store { return s.Store }
 
 // way says how an operation of a batch is decided.
 type way uint8
@@ -271,4 +160,261 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 	rest.Answer(b)
 	b.Decide()
 	return err
+}
+
+// recall decides op from memory, or says how the store is to decide it. It notes the
+// demand for a key with a lease, and asks for a fetch when one is due.
+func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
+	if op.Max == backends.NoRoom && !op.ChargeDenied { // a limit of 0
+		*r = op.Unused()
+		return done
+	}
+	stem, hash, sh := s.stemOf(op)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(stem, op.Key)
+	if s.opts.Deny {
+		if sh.denies(e, op, r) {
+			sh.cache.Hits++
+			return done
+		}
+		sh.cache.Misses++
+	}
+	if op.Lease == nil || together || op.Verb != backends.Charge || op.Times != 1 {
+		return ask
+	}
+	if e == nil {
+		e = s.nextWindow(sh, stem, op)
+	}
+	if e == nil || e.lease == nil {
+		if !op.Refund && len(op.Key) <= maxKey && sh.cold.hit(uint32(hash), op) {
+			e = s.warm(sh, stem, e, op)
+		}
+	} else if e.lease.terms == *op.Lease { // else another limit leases the cell
+		if s.take(sh, e, op) {
+			*r = e.reply(op)
+			return done
+		}
+		return ask
+	}
+	if cheap(e, op) {
+		return fast
+	}
+	return ask
+}
+
+// denies answers op if its cell was reported full a moment ago and has no room for it.
+func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
+	switch {
+	case e == nil || !e.full || !lasts(op):
+		return false
+	case op.Now >= e.known.Until:
+		sh.cache.Expired++
+		e.full = false
+		return false
+	}
+	tried, ok := e.try(op)
+	if !ok || tried.Admitted > 0 {
+		return false
+	}
+	*r = tried
+	return true
+}
+
+// tells answers op, which is refused with its group or batch, from its cell as it was
+// reported at the moment at, or at any if that is unheard. It sets at.
+func (s *Store) tells(op *backends.Op, r *backends.Reply, w way, at *int64) (ok bool) {
+	stem, _, sh := s.stemOf(op)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(stem, op.Key)
+	if e == nil || *at != unheard && *at != e.at {
+		return false
+	}
+	if *at = e.at; w == done {
+		return true
+	}
+	if op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge {
+		return false
+	}
+	*r, ok = e.try(op)
+	return ok
+}
+
+// take decides op from the lease of its cell, and reports whether it did.
+func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
+	l := e.lease
+	if op.Span == backends.FirstHit && e.over(op.Now) {
+		sh.leases.Lost += uint64(l.spend(l.held()))
+		e.known, e.prev, e.at, e.full = backends.Cell{}, 0, op.Now, false
+	}
+	sh.drain(e, op.Now)
+	hits := op.By.Units(op.Unit, op.Den)
+	switch {
+	case hits > l.terms.Share: // no lease is as large
+		return false
+	case op.Refund:
+		return e.putBack(op, hits)
+	}
+	l.demand.add(op.Now, hits, l.terms.TTL)
+	if took = l.held() >= max(hits, 1); took {
+		sh.leases.Used += uint64(l.spend(hits))
+	}
+	if l.wanted == 0 {
+		if l.wanted = e.want(op); l.wanted > 0 {
+			l.op = *op
+			s.enqueue(sh, e)
+		}
+	}
+	return took
+}
+
+// learn takes in the store's reply to an operation that memory has not decided, and
+// makes the reply truthful. refused says that an operation of the batch did not fit.
+func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refused bool) {
+	stem, _, sh := s.stemOf(op)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(stem, op.Key)
+	if op.Verb != backends.Charge {
+		s.steer(sh, stem, e, op, r)
+		return
+	}
+	if r.Err != nil { // perhaps the caller had no time
+		if e != nil && op.Refund {
+			e.full = false
+		}
+		return
+	}
+	denied := r.Admitted < op.Times
+	if e == nil {
+		if !s.worth(op, r, w == fast && denied || s.opts.Deny && together && refused) {
+			return
+		}
+		e = s.add(sh, stem, op)
+	}
+	if !e.late(r, sh.steered) {
+		s.heard(e, op, r)
+		if e.full && denied {
+			sh.cache.Overwritten++
+		}
+		e.bound = (together || op.ReadOnly()) && bounded(op, r)
+		if !op.ReadOnly() {
+			e.full = denied
+		}
+	}
+	if w == fast && denied {
+		s.giveBack(sh, e, op, op.By.Units(op.Unit, op.Den))
+	}
+	if l := e.lease; l != nil {
+		if denied && (together || op.By.Units(op.Unit, op.Den) > 1) {
+			l.yield(op.Now)
+		}
+		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
+		if !look && !e.credit(op, r.Now) {
+			r.Value = e.without(r.Value, op, r.Now)
+		}
+	}
+}
+
+// worth reports whether the cell of a reply is to be remembered, which it is anyhow if a
+// give-back or its group needs it.
+func (s *Store) worth(op *backends.Op, r *backends.Reply, anyhow bool) bool {
+	switch {
+	case anyhow, s.opts.Deny && r.Admitted < op.Times && lasts(op):
+		return true
+	case op.IfUndecided != backends.Local || r.Until <= r.Now:
+		return false
+	}
+	return r.Value.Whole != 0 || r.Prev != 0 // else it is as good as unknown
+}
+
+// steer takes in a reset or a grant, whether or not the store has answered.
+func (s *Store) steer(sh *shard, stem string, e *entry, op *backends.Op, r *backends.Reply) {
+	sh.steered = s.Now()
+	if op.Verb == backends.Reset {
+		for _, key := range []string{op.Key, op.Prev} {
+			if e := sh.find(stem, key); e != nil {
+				s.drop(sh, e)
+				*e = entry{name: e.name, older: e.older, known: backends.Cell{Until: e.known.Until}, at: unheard, life: e.life, spot: idle}
+			}
+		}
+		return
+	}
+	if r.Err == nil {
+		look := op.Look()
+		e = s.entryOf(sh, stem, op)
+		s.heard(e, &look, r)
+	}
+	if e == nil {
+		return
+	}
+	if e.full = false; e.lease != nil {
+		e.lease.yield(op.Now)
+	}
+}
+
+// decideAlone decides the operations of b that the store left undecided and that this
+// process may decide (Local), and reports whether there are any. If a group or the
+// batch is refused now, the charges of its operations are given back.
+func (s *Store) decideAlone(b *backends.Batch) (any bool) {
+	charged := make([]int64, len(b.Ops))
+	b.Decide()
+	for i := range b.Ops {
+		charged[i] = b.Charges(i)
+	}
+	for i := range b.Ops {
+		op, r := &b.Ops[i], &b.Replies[i]
+		if r.Err != nil && op.IfUndecided == backends.Local {
+			s.stand(op, r)
+			any, charged[i] = true, r.Admitted
+		}
+	}
+	b.Decide()
+	for i := range b.Ops {
+		op, r := &b.Ops[i], &b.Replies[i]
+		surplus := charged[i] - b.Charges(i)
+		switch {
+		case !any || surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
+		case r.Replicas > 0:
+			back := op.Inverse(r.Until)
+			back.Times = surplus
+			s.stand(&back, &backends.Reply{})
+		default:
+			s.unwind(op, r, surplus)
+		}
+	}
+	return any
+}
+
+// stand decides op on this process's copy of its cell.
+func (s *Store) stand(op *backends.Op, r *backends.Reply) {
+	stem, _, sh := s.stemOf(op)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e, replicas := s.entryOf(sh, stem, op), s.replicas()
+	if e.alone == nil {
+		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
+		sh.work(e)
+	}
+	prev := e.prev
+	if p := sh.find(stem, op.Prev); op.Prev != "" && p != nil {
+		count := p.known.Value.Whole
+		if p.alone != nil {
+			count = p.alone.share.Value.Whole
+		}
+		prev = max(prev, count)
+	}
+	*r = e.alone.decide(op, prev, replicas)
+	s.pay.refused.Store(true)
+}
+
+// unwind gives back a charge of the store, because its group or batch is refused.
+func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
+	stem, _, sh := s.stemOf(op)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	amount := op.By.Times(times, op.Den)
+	s.giveBack(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
+	r.Value = r.Value.Sub(amount, op.Den)
 }

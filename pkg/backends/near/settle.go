@@ -2,52 +2,22 @@ package near
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"math"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.org/rls/pkg/backends"
 )
 
 const (
-	// maxWorkers bounds the background calls that are under way.
-	maxWorkers = 8
-	// maxJobs bounds the cells of one background call, so that replicas do not overload
-	// a store that has just come back.
-	maxJobs = 64
 	// sweepEvery is the time between two sweeps, of which one in payEvery charges owed
 	// hits.
 	sweepEvery, payEvery = 25 * time.Millisecond, 4
 	// tellEvery is the least time between two lines in the log, in µs.
 	tellEvery = 60_000_000
 )
-
-// queue is the entries that wait for a worker, each of them once.
-type queue struct {
-	mu      sync.Mutex
-	tasks   []task
-	workers int       // handed to Options.Go and not ended
-	active  int       // calls of work that have begun and not ended
-	idle    sync.Cond // on mu: active is 0
-}
-
-// task is an entry whose balance a worker is to settle.
-type task struct {
-	*entry
-	shard *shard
-}
-
-// payments is what is known of charges of owed hits.
-type payments struct {
-	refused atomic.Bool  // the store decides nothing; one call at a time tries it
-	turn    atomic.Int64 // the shard at which the next such call begins
-	told    atomic.Int64 // when the log got its last line, µs
-	// Since that line: cells whose hits went to the store, those of them that were too
-	// full to take all owed hits, and entries that were evicted with hits.
-	cells, reduced, lost atomic.Int64
-}
 
 // job is one operation of a worker on the cell of an entry.
 type job struct {
@@ -62,29 +32,47 @@ type job struct {
 type kind uint8
 
 const (
-	fetching kind = iota
-	returning
-	paying
+	toFetch kind = iota
+	toReturn
+	toPay
 )
 
-// enqueue hands an entry to a worker. The lock of its shard is held.
-func (s *Store) enqueue(sh *shard, e *entry) {
-	if e.queued {
-		return
+// New returns a store with a near cache of next. Close settles all balances and closes
+// next.
+func New(next backends.Store, o Options) (*Store, error) {
+	switch {
+	case o.Timeout <= 0:
+		return nil, fmt.Errorf("near: a timeout of %v bounds nothing: must be above 0", o.Timeout)
+	case o.Cells < 0:
+		return nil, fmt.Errorf("near: %d cells: must be 0 or more", o.Cells)
+	case o.Cells == 0:
+		o.Cells = DefaultCells
 	}
-	e.queued = true
-	q := &s.queue
-	q.mu.Lock()
-	q.tasks = append(q.tasks, task{e, sh})
-	start := q.workers < maxWorkers && q.workers*maxJobs < len(q.tasks)
-	if start {
-		q.workers++
+	if o.Background == nil {
+		o.Background = next
 	}
-	q.mu.Unlock()
-	if start {
-		s.opts.Go(s.worker)
+	if o.Replicas == nil {
+		o.Replicas = func() int { return 1 }
 	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{Store: next, opts: o}
+	s.calls, s.giveUp = context.WithCancel(context.Background())
+	s.worker, s.queue.idle.L = s.work, &s.queue.mu
+	for i := range s.shards {
+		s.shards[i].cells = map[string]*entry{}
+	}
+	if o.Go == nil {
+		s.opts.Go = func(work func()) { go work() }
+		s.stop, s.swept = make(chan struct{}), make(chan struct{})
+		go s.sweepOften()
+	}
+	return s, nil
 }
+
+// Unwrap is the decorated store; see backends.ScannerOf.
+func (s *Store) Unwrap() backends.Store { return s.Store }
 
 // work is a worker. It settles entries until none waits.
 func (s *Store) work() {
@@ -129,9 +117,9 @@ func (s *Store) settle(tasks []task) {
 	paid, refused := 0, 0
 	for i := range jobs {
 		j := &jobs[i]
-		if j.kind == paying && replies[i].Err == nil {
+		if j.kind == toPay && replies[i].Err == nil {
 			paid++
-		} else if j.kind == paying {
+		} else if j.kind == toPay {
 			refused++
 		}
 		if s.looked(j, &replies[i], now, now-began) {
@@ -154,7 +142,7 @@ func (s *Store) call(jobs []job, first bool) []backends.Reply {
 	}
 	b := backends.Batch{Ops: make([]backends.Op, len(jobs)), Replies: make([]backends.Reply, len(jobs))}
 	for i := range jobs {
-		if b.Ops[i] = jobs[i].op; first && jobs[i].kind != fetching {
+		if b.Ops[i] = jobs[i].op; first && jobs[i].kind != toFetch {
 			b.Ops[i] = b.Ops[i].Look()
 		}
 	}
@@ -176,12 +164,12 @@ func (t task) jobs(to []job, now int64) []job {
 		}
 		if l.due(now) {
 			l.looking = true
-			to = append(to, job{task: t, begun: t.life, kind: returning, op: l.giveBack(0, now, 0)})
+			to = append(to, job{task: t, begun: t.life, kind: toReturn, op: l.giveBack(0, now, 0)})
 		}
 	}
 	if op, owed := t.owed(now); owed != (backends.Amount{}) && !t.paying {
 		t.paying = true
-		to = append(to, job{task: t, begun: t.life, kind: paying, op: op, owed: owed})
+		to = append(to, job{task: t, begun: t.life, kind: toPay, op: op, owed: owed})
 	}
 	return to
 }
@@ -193,15 +181,15 @@ func (s *Store) looked(j *job, r *backends.Reply, now, took int64) bool {
 	defer j.shard.mu.Unlock()
 	l := j.lease
 	switch {
-	case j.life != j.begun || j.kind != paying && l == nil: // the cell was reset
-		if j.kind == fetching && r.Err == nil {
+	case j.life != j.begun || j.kind != toPay && l == nil: // the cell was reset
+		if j.kind == toFetch && r.Err == nil {
 			j.shard.leases.Lost += uint64(r.Admitted * (j.hits / j.op.Times))
 		}
 		return false
-	case j.kind == fetching:
+	case j.kind == toFetch:
 		s.fetched(j, r, now, took)
 		return false
-	case j.kind == paying:
+	case j.kind == toPay:
 		if j.paying = false; r.Err != nil {
 			return false
 		}
@@ -268,7 +256,7 @@ func (s *Store) settled(j *job, r *backends.Reply) {
 	}
 	switch {
 	case j.life != j.begun:
-	case j.kind == paying:
+	case j.kind == toPay:
 		if j.paying = false; r.Err == nil && r.Admitted > 0 { // else other hits came between
 			s.paid(j, r)
 		}
@@ -278,14 +266,6 @@ func (s *Store) settled(j *job, r *backends.Reply) {
 			s.heard(j.entry, &j.op, r)
 		}
 	}
-}
-
-// failed reports whether a background call had no answer.
-func (l *lease) failed(err error, now int64) bool {
-	if err != nil {
-		l.retry = now + l.ttl()
-	}
-	return err != nil
 }
 
 // fitting is how much of what is owed fits the limit, if r is the reply to a look.
