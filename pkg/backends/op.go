@@ -229,11 +229,13 @@ func (o Op) Look() Op {
 }
 
 // Inverse is the operation that gives back the charge of o, which was made a moment
-// ago. until is the Reply.Until of the charge.
+// ago. until is the Reply.Until of the charge, or 0 if it is not known.
 func (o Op) Inverse(until int64) Op {
 	o.Refund, o.Undo, o.ChargeDenied = true, true, false
-	if o.Kind == Counter && o.Span == FirstHit {
-		o.Ends = until
+	if o.Kind == Counter && o.Span == FirstHit && until > 0 {
+		// Processes see the end of a window up to the difference of their clocks apart, and
+		// the next window ends at least a second later.
+		o.Ends = until + Skew/2
 	}
 	return o
 }

@@ -50,5 +50,5 @@ func TestQueueHoldsOnlyRequestsWithATurn(t *testing.T) {
 // held waits until that many calls wait for their turn.
 func (s *service) held(calls int) {
 	s.t.Helper()
-	testenv.Eventually(s.t, patience, func() bool { return s.goroutinesIn("service.(*decision).wait") == calls }, "calls wait for their turn")
+	testenv.Eventually(s.t, patience, func() bool { return s.goroutinesIn("service.(*Service).Decide") == calls }, "calls wait for their turn")
 }

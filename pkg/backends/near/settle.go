@@ -236,7 +236,7 @@ func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
 	if !late {
 		s.heard(j.entry, &j.op, r)
 	}
-	if j.over(now) || late && j.op.Span == backends.FirstHit && r.Until != j.known.Until {
+	if j.over(now) || late && j.op.Span == backends.FirstHit && r.Until < j.known.Until-backends.Skew/2 {
 		j.shard.leases.Lost += uint64(n)
 		return
 	}
