@@ -28,7 +28,7 @@ type Field[T any] struct {
 	// Required: a mapping without the key is a problem.
 	Required bool
 	// Needs is the schema of a mapping in which the field is neither false nor null, for
-	// conditions on other keys; nil if there are none. It is for editors: code that
+	// conditions on other keys; nil without conditions. Editors use it; the code that
 	// reads the mapping checks the conditions itself.
 	Needs Schema
 	Type  Type[T]

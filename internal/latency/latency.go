@@ -63,8 +63,8 @@ type Counts struct {
 	buckets []uint64
 }
 
-// Since returns the durations that c has beyond those of earlier, a state of the same
-// histograms or the zero value.
+// Since returns the durations that were added after earlier, which is an older state of
+// the same histograms, or the zero value.
 func (c Counts) Since(earlier Counts) Counts {
 	more := Counts{c.scale, slices.Clone(c.buckets)}
 	for i, n := range earlier.buckets {

@@ -38,7 +38,7 @@ func (s *Status) JSON() []byte {
 }
 
 // RulesJSON is a [Listing]: of the rules that have all words of q, in any case, n rules
-// after the first offset. For those who ask for the same page it is made once a second.
+// after the first offset. Callers that ask for the same page share a document for a second.
 func (s *Status) RulesJSON(q string, n, offset int) []byte {
 	now, asked := time.Now(), page{q, n, offset}
 	s.making.Lock()

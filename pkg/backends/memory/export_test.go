@@ -2,7 +2,7 @@ package memory
 
 import "fmt"
 
-// Stored is the cell at key; "" if there is none.
+// Stored is the cell at key; "" if the key has no cell.
 func (s *Store) Stored(key string) string {
 	n := s.name(key)
 	if st := s.shards[s.shardOf(n)].save(n); st.present {

@@ -25,7 +25,7 @@
 // a grant held hits go back at once, and a cell with credit is not leased (ADR 10).
 //
 // Apply never waits for background calls: it hands them to Options.Go. [Store.Sweep]
-// hands over what is to be given back and charged. Without Options.Go the store runs both
+// hands over give-backs and charges of owed hits. Without Options.Go the store runs both
 // itself, in goroutines. A simulation on one goroutine keeps the work, calls Sweep when its
 // clock has moved on, and calls the kept work when it chooses. Sweep and the work take the
 // time from Now of the store below, and everything else from Op.Now.
@@ -335,8 +335,11 @@ func (s *Store) steer(sh *shard, stem string, e *entry, op *backends.Op, r *back
 	if op.Verb == backends.Reset {
 		for _, key := range []string{op.Key, op.Prev} {
 			if e := sh.find(stem, key); e != nil {
-				s.drop(sh, e)
-				*e = entry{name: e.name, older: e.older, known: backends.Cell{Until: e.known.Until}, at: unheard, life: e.life, spot: idle}
+				sh.drop(e)
+				*e = entry{
+					name: e.name, older: e.older, known: backends.Cell{Until: e.known.Until},
+					at: unheard, life: e.life, spot: idle, queued: e.queued,
+				}
 			}
 		}
 		return

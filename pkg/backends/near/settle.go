@@ -102,9 +102,9 @@ func (s *Store) settleAll() {
 }
 
 // settle fetches the hits that are wanted and looks at the other cells in one call. In
-// a second one it gives hits back to the cells that have answered, and charges them with
-// what is owed: a frozen server may still hold the first call in its socket buffer, so
-// nothing is sent to it that would count twice.
+// a second one it gives hits back to the cells that have answered, and charges the owed
+// hits: a frozen server may still hold the first call in its socket buffer, and would
+// charge the hits once for each call when it wakes up.
 func (s *Store) settle(tasks []task) {
 	began := s.Store.Now()
 	var jobs []job
@@ -268,7 +268,7 @@ func (s *Store) settled(j *job, r *backends.Reply) {
 	}
 }
 
-// fitting is how much of what is owed fits the limit, if r is the reply to a look.
+// fitting is the part of the debt that fits the limit, if r is the reply to a look.
 func (j *job) fitting(r *backends.Reply) backends.Amount {
 	room := j.op.Max
 	if j.op.Prev != "" {
@@ -333,7 +333,7 @@ func (s *Store) sweep(pay bool) {
 				s.enqueue(sh, e)
 			}
 		}
-		s.forgetEnded(sh, now)
+		sh.forgetEnded(now)
 		sh.mu.Unlock()
 	}
 	if pay && debts == 0 {
@@ -341,8 +341,8 @@ func (s *Store) sweep(pay bool) {
 	}
 }
 
-// tend ends what is over of e, lets it rest if it has no balance, and reports whether
-// hits are to be given back.
+// tend drops the hits of windows that are over, lets e rest if it has no balance, and
+// reports whether hits are to be given back.
 func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
 		l.demand.fold(now, l.ttl())

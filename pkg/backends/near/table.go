@@ -131,7 +131,7 @@ func (s *Store) add(sh *shard, stem string, op *backends.Op) *entry {
 		s.evict(sh, op.Now)
 	}
 	if newest != nil {
-		s.drop(sh, newest.older)
+		sh.drop(newest.older)
 		if newest.older = nil; op.Until < newest.known.Until {
 			newest.older = e
 			return e
@@ -153,18 +153,21 @@ func (s *Store) evict(sh *shard, now int64) {
 			break
 		}
 	}
-	if least == rankFull {
+	switch {
+	case least == rankFull:
 		sh.cache.Evicted++
+	case sh.cells[worst].alone != nil:
+		s.pay.lost.Add(1)
 	}
-	s.remove(sh, worst)
+	sh.remove(worst)
 }
 
 // forgetEnded removes some of the entries that have ended.
-func (s *Store) forgetEnded(sh *shard, now int64) {
+func (sh *shard) forgetEnded(now int64) {
 	n := 0
 	for stem, e := range sh.cells {
 		if e.rank(now) == rankEnded {
-			s.remove(sh, stem)
+			sh.remove(stem)
 		}
 		if n++; n == checked {
 			return
@@ -173,24 +176,21 @@ func (s *Store) forgetEnded(sh *shard, now int64) {
 }
 
 // remove removes the entries of a stem.
-func (s *Store) remove(sh *shard, stem string) {
+func (sh *shard) remove(stem string) {
 	for e := sh.cells[stem]; e != nil; e = e.older {
-		s.drop(sh, e)
+		sh.drop(e)
 	}
 	delete(sh.cells, stem)
 }
 
 // drop ends the balance of an entry that is forgotten; e may be nil.
-func (s *Store) drop(sh *shard, e *entry) {
+func (sh *shard) drop(e *entry) {
 	if e == nil {
 		return
 	}
 	e.life++
 	sh.endLease(e)
-	if e.alone != nil {
-		s.pay.lost.Add(1)
-		e.alone = nil
-	}
+	e.alone = nil
 	sh.rest(e)
 }
 
@@ -214,8 +214,8 @@ func (sh *shard) rest(e *entry) {
 	sh.busy = sh.busy[:n]
 }
 
-// warm begins the lease of a key that has become hot, or goes on with that of the window
-// before. e is the entry of op's cell, or nil.
+// warm begins the lease of a hot key, unless too many keys are leased. e is the entry of
+// op's cell, or nil; warm returns it, and makes it for a lease.
 func (s *Store) warm(sh *shard, stem string, e *entry, op *backends.Op) *entry {
 	if sh.hot >= maxHot {
 		return e
