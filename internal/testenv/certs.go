@@ -1,7 +1,6 @@
 package testenv
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -38,22 +37,23 @@ func Certs(t testing.TB) *TLS {
 	authority := issue(t, dir, "ca", nil)
 	server := issue(t, dir, "server", authority)
 	client := issue(t, dir, "client", authority)
+	file := func(name string) string { return filepath.Join(dir, name) }
 
 	pool := x509.NewCertPool()
-	pool.AddCert(authority.cert)
+	pool.AddCert(authority.Leaf)
 	return &TLS{
-		CAFile:         authority.certFile,
-		ServerCertFile: server.certFile, ServerKeyFile: server.keyFile,
-		ClientCertFile: client.certFile, ClientKeyFile: client.keyFile,
+		CAFile:         file("ca.crt"),
+		ServerCertFile: file("server.crt"), ServerKeyFile: file("server.key"),
+		ClientCertFile: file("client.crt"), ClientKeyFile: file("client.key"),
 		Server: &tls.Config{
 			MinVersion:   tls.VersionTLS12,
-			Certificates: []tls.Certificate{server.pair()},
+			Certificates: []tls.Certificate{*server},
 			ClientCAs:    pool,
 			ClientAuth:   tls.VerifyClientCertIfGiven,
 		},
 		Client: &tls.Config{
 			MinVersion:   tls.VersionTLS12,
-			Certificates: []tls.Certificate{client.pair()},
+			Certificates: []tls.Certificate{*client},
 			RootCAs:      pool,
 		},
 	}
@@ -87,18 +87,9 @@ func (c *TLS) MemcachedArgs() []string {
 	}
 }
 
-type identity struct {
-	cert              *x509.Certificate
-	key               crypto.Signer
-	certFile, keyFile string
-}
-
-func (i *identity) pair() tls.Certificate {
-	return tls.Certificate{Certificate: [][]byte{i.cert.Raw}, PrivateKey: i.key, Leaf: i.cert}
-}
-
-// issue makes an identity signed by authority, or an authority if that is nil.
-func issue(t testing.TB, dir, name string, authority *identity) *identity {
+// issue makes a certificate signed by authority, or an authority if that is nil. It
+// writes the files name.crt and name.key into dir.
+func issue(t testing.TB, dir, name string, authority *tls.Certificate) *tls.Certificate {
 	t.Helper()
 	check := func(err error) {
 		t.Helper()
@@ -122,11 +113,11 @@ func issue(t testing.TB, dir, name string, authority *identity) *identity {
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		BasicConstraintsValid: true,
 	}
-	parent, signer := template, crypto.Signer(key)
+	parent, signer := template, any(key)
 	if authority == nil {
 		template.IsCA, template.KeyUsage, template.ExtKeyUsage = true, x509.KeyUsageCertSign, nil
 	} else {
-		parent, signer = authority.cert, authority.key
+		parent, signer = authority.Leaf, authority.PrivateKey
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
 	check(err)
@@ -135,12 +126,11 @@ func issue(t testing.TB, dir, name string, authority *identity) *identity {
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	check(err)
 
-	id := &identity{
-		cert: cert, key: key,
-		certFile: filepath.Join(dir, name+".crt"),
-		keyFile:  filepath.Join(dir, name+".key"),
+	for file, block := range map[string]*pem.Block{
+		".crt": {Type: "CERTIFICATE", Bytes: der},
+		".key": {Type: "PRIVATE KEY", Bytes: keyDER},
+	} {
+		check(os.WriteFile(filepath.Join(dir, name+file), pem.EncodeToMemory(block), 0o600))
 	}
-	check(os.WriteFile(id.certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	check(os.WriteFile(id.keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
-	return id
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: cert}
 }

@@ -27,21 +27,18 @@ func Envoy(t testing.TB, configYAML string) *EnvoyServer {
 	if err := os.WriteFile(config, []byte(configYAML), 0o600); err != nil {
 		t.Fatalf("testenv: configure Envoy: %v", err)
 	}
-	// Envoy writes this file once it has its admin port. The file proves that
-	// /ready is answered by this process and by no other one.
-	const adminFile = "admin.address"
 	return &EnvoyServer{start(t, program{
 		name: "envoy",
-		path: Binary(t, "envoy"),
 		args: []string{
 			"--config-path", config,
 			"--config-yaml", "{admin: {address: {socket_address: {address: 127.0.0.1, port_value: {port}}}}}",
-			"--admin-address-path", "{dir}/" + adminFile,
+			"--admin-address-path", "{ready}",
 			"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning",
 		},
-		readyFile: adminFile,
 		ready: func(s *Server) bool {
-			if _, err := os.Stat(filepath.Join(s.dir, adminFile)); err != nil {
+			// Envoy writes the file once it has its admin port. The file proves that
+			// /ready is answered by this process and by no other one.
+			if !s.wroteReady() {
 				return false
 			}
 			_, err := admin(s, "/ready")

@@ -2,7 +2,6 @@ package testenv
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 )
 
@@ -14,17 +13,10 @@ func Memcached(t testing.TB, args ...string) *Server {
 	if os.Geteuid() == 0 {
 		options = append(options, "-u", "root") // it refuses to be root by accident
 	}
-	// It writes this file once it listens.
-	const portFile = "memcached.port"
 	return start(t, program{
-		name:      "memcached",
-		path:      Binary(t, "memcached"),
-		args:      append(options, args...),
-		env:       []string{"MEMCACHED_PORT_FILENAME=" + filepath.Join("{dir}", portFile)},
-		readyFile: portFile,
-		ready: func(s *Server) bool {
-			_, err := os.Stat(filepath.Join(s.dir, portFile))
-			return err == nil
-		},
+		name:  "memcached",
+		args:  append(options, args...),
+		env:   []string{"MEMCACHED_PORT_FILENAME={ready}"}, // written once it listens
+		ready: (*Server).wroteReady,
 	})
 }

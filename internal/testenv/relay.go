@@ -20,10 +20,10 @@ type Relay struct {
 
 	mu     sync.Mutex
 	target string
-	links  map[*link]struct{} // open connections
-	opened int
-	hole   *hole         // while new connections are dropped
-	gate   chan struct{} // closed while bytes pass
+	links  []*link // all connections since the start
+	hole   *hole   // while new connections are dropped
+	frozen bool
+	thawed *sync.Cond // frozen or ended has changed
 	ended  bool
 	watch  func(request []byte)
 	delay  time.Duration // each way
@@ -47,12 +47,8 @@ func RelayAt(t testing.TB, network, address, target string) *Relay {
 	if err != nil {
 		t.Fatalf("testenv: relay to %s: %v", target, err)
 	}
-	passes := make(chan struct{})
-	close(passes)
-	r := &Relay{
-		Addr: l.Addr().String(), t: t, listener: l, target: target,
-		links: map[*link]struct{}{}, gate: passes, watch: func([]byte) {},
-	}
+	r := &Relay{Addr: l.Addr().String(), t: t, listener: l, target: target, watch: func([]byte) {}}
+	r.thawed = sync.NewCond(&r.mu)
 	r.running.Go(r.accept)
 	t.Cleanup(r.close)
 	return r
@@ -77,7 +73,7 @@ func (r *Relay) To(target string) {
 func (r *Relay) Opened() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.opened
+	return len(r.links)
 }
 
 // Freeze accepts new connections and holds everything that either side sends,
@@ -85,11 +81,7 @@ func (r *Relay) Opened() int {
 func (r *Relay) Freeze() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	select {
-	case <-r.gate:
-		r.gate = make(chan struct{})
-	default: // it is frozen
-	}
+	r.frozen = true
 }
 
 // Forget drops everything that is sent from now on over the connections that have
@@ -98,8 +90,8 @@ func (r *Relay) Freeze() {
 func (r *Relay) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for k := range r.links {
-		k.forgotten.Store(true)
+	for _, k := range r.links {
+		k.forgotten = true
 	}
 }
 
@@ -149,18 +141,10 @@ func (r *Relay) Heal() {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.delay, r.jitter, r.cut = 0, 0, 0
-	r.thaw()
+	r.delay, r.jitter, r.cut, r.frozen = 0, 0, 0, false
+	r.thawed.Broadcast()
 	if err := r.fill(); err != nil {
 		r.t.Fatalf("testenv: heal the relay at %s: %v", r.Addr, err)
-	}
-}
-
-func (r *Relay) thaw() {
-	select {
-	case <-r.gate:
-	default:
-		close(r.gate)
 	}
 }
 
@@ -177,14 +161,9 @@ func (r *Relay) accept() {
 	for {
 		down, err := r.listener.Accept()
 		r.mu.Lock()
-		hole, ended, target := r.hole, r.ended, r.target
+		hole, target := r.hole, r.target
 		r.mu.Unlock()
 		switch {
-		case ended:
-			if err == nil {
-				_ = down.Close()
-			}
-			return
 		case hole != nil:
 			if err == nil {
 				hole.keep(down) // it came while the hole was dug
@@ -212,10 +191,9 @@ func (r *Relay) connect(down net.Conn, target string) {
 		k.close()
 		return
 	case r.hole != nil:
-		k.forgotten.Store(true)
+		k.forgotten = true
 	}
-	r.opened++
-	r.links[k] = struct{}{}
+	r.links = append(r.links, k)
 	r.running.Go(func() { k.pipe(up, down, false) })
 	r.running.Go(func() { k.pipe(down, up, true) })
 }
@@ -225,8 +203,8 @@ func (r *Relay) close() {
 	r.ended = true
 	_ = r.listener.Close()
 	_ = r.fill()
-	r.thaw()
-	for k := range r.links {
+	r.thawed.Broadcast()
+	for _, k := range r.links {
 		k.close()
 	}
 	r.mu.Unlock()

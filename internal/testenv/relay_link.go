@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -12,7 +11,7 @@ import (
 type link struct {
 	relay     *Relay
 	down, up  net.Conn
-	forgotten atomic.Bool
+	forgotten bool // guarded by the relay
 	once      sync.Once
 	ended     chan struct{} // closed with the link
 }
@@ -63,7 +62,6 @@ func (k *link) pipe(to, from net.Conn, replies bool) {
 	}
 	if k.passes() {
 		k.close()
-		k.relay.drop(k)
 	}
 }
 
@@ -73,10 +71,8 @@ func (k *link) until(at time.Time) bool {
 	if wait <= 0 {
 		return true
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 		return true
 	case <-k.ended:
 		return false
@@ -86,14 +82,13 @@ func (k *link) until(at time.Time) bool {
 // passes waits while the relay is frozen. It reports whether the link still passes
 // anything on then.
 func (k *link) passes() bool {
-	k.relay.mu.Lock()
-	gate := k.relay.gate
-	k.relay.mu.Unlock()
-	select {
-	case <-gate:
-	case <-k.ended:
+	r := k.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.frozen && !r.ended {
+		r.thawed.Wait()
 	}
-	return !k.forgotten.Load()
+	return !k.forgotten
 }
 
 func (k *link) close() {
@@ -102,12 +97,6 @@ func (k *link) close() {
 		_ = k.down.Close()
 		_ = k.up.Close()
 	})
-}
-
-func (r *Relay) drop(k *link) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.links, k)
 }
 
 func (r *Relay) watcher() func([]byte) {
@@ -130,9 +119,6 @@ func (r *Relay) loses() bool {
 func (r *Relay) journey() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.jitter == 0 {
-		return r.delay
-	}
 	return max(0, r.delay+time.Duration(rand.Int64N(int64(2*r.jitter+1)))-r.jitter)
 }
 

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 const (
@@ -43,14 +45,11 @@ type Server struct {
 
 // program is how a kind of server is run.
 type program struct {
-	name string
-	path string
-	// args may contain {port} and {dir}.
+	name string // of its binary
+	// args and env may contain {port}, {dir}, and {ready}: a file that some programs
+	// write when they are ready. It is removed before each start.
 	args []string
 	env  []string
-	// readyFile, if any, is a file in {dir} that the process writes when it
-	// is ready; it is removed before each start.
-	readyFile string
 	// ready reports whether the process accepts connections. It must not
 	// mistake another process on the same port for this one.
 	ready func(s *Server) bool
@@ -90,18 +89,16 @@ func (s *Server) launch() error {
 	if s.logFrom, err = log.Seek(0, io.SeekEnd); err != nil {
 		return err
 	}
-	if f := s.program.readyFile; f != "" {
-		if err := os.Remove(filepath.Join(s.dir, f)); err != nil && !os.IsNotExist(err) {
-			return err
-		}
+	if err := os.RemoveAll(s.readyFile()); err != nil {
+		return err
 	}
 
-	fill := strings.NewReplacer("{port}", strconv.Itoa(s.port), "{dir}", s.dir)
+	fill := strings.NewReplacer("{port}", strconv.Itoa(s.port), "{dir}", s.dir, "{ready}", s.readyFile())
 	args := make([]string, len(s.program.args))
 	for i, arg := range s.program.args {
 		args[i] = fill.Replace(arg)
 	}
-	cmd := exec.Command(s.program.path, args...)
+	cmd := exec.Command(Binary(s.t, s.program.name), args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	cmd.Env = os.Environ()
 	for _, e := range s.program.env {
@@ -141,13 +138,8 @@ func (s *Server) Pause() {
 // Resume lets a paused process go on.
 func (s *Server) Resume() {
 	s.t.Helper()
-	s.signal(syscall.SIGCONT)
-}
-
-func (s *Server) signal(sig syscall.Signal) {
-	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		s.t.Fatalf("testenv: send %v to %s: %v", sig, s.program.name, err)
+	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		s.t.Fatalf("testenv: resume %s: %v", s.program.name, err)
 	}
 }
 
@@ -159,11 +151,10 @@ func Freeze(t testing.TB, process *os.Process) {
 		t.Fatalf("testenv: stop process %d: %v", process.Pid, err)
 	}
 	Eventually(t, stopTimeout, func() bool {
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", process.Pid)) // fails for a bad pattern only
-		return !slices.ContainsFunc(threads, func(stat string) bool {
-			text, err := os.ReadFile(stat)
-			// Its state follows its name, which is in parentheses. See proc(5).
-			return err == nil && !bytes.HasPrefix(text[bytes.LastIndexByte(text, ')')+1:], []byte(" T"))
+		threads, _ := procfs.AllThreads(process.Pid) // none without /proc
+		return !slices.ContainsFunc(threads, func(thread procfs.Proc) bool {
+			stat, err := thread.Stat()
+			return err == nil && stat.State != "T"
 		})
 	}, "the process stands still")
 }
@@ -202,6 +193,14 @@ func (s *Server) ended() bool {
 	default:
 		return false
 	}
+}
+
+func (s *Server) readyFile() string { return filepath.Join(s.dir, "testenv.ready") }
+
+// wroteReady reports whether the running process has written its file {ready}.
+func (s *Server) wroteReady() bool {
+	_, err := os.Stat(s.readyFile())
+	return err == nil
 }
 
 func (s *Server) logFile() string { return filepath.Join(s.dir, "testenv.log") }

@@ -1,13 +1,14 @@
 package testenv
 
 import (
-	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Stalls are the times in which a process was ready to run and did not, because the
@@ -22,9 +23,9 @@ type Stalls struct {
 	late   []stall // timers of this process fired late
 	queued []stall // threads of the processes waited for a processor
 
-	ticked time.Time                // the last look at the timer
-	looked time.Time                // the last look at the threads
-	waited map[string]time.Duration // by thread: its wait until then
+	ticked time.Time             // the last look at the timer
+	looked time.Time             // the last look at the threads
+	waited map[int]time.Duration // by thread: its wait until then
 }
 
 // stall is a time of which some was lost.
@@ -53,23 +54,16 @@ func WatchStalls(t testing.TB, pids ...int) *Stalls {
 func watchStalls(pids []int) (s *Stalls, stop func()) {
 	now := time.Now()
 	s = &Stalls{pids: pids, ticked: now, looked: now, waited: queued(pids)}
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(timerPace)
-		defer tick.Stop()
-		for {
-			select {
-			case <-end:
-				return
-			case <-tick.C:
-				s.look(threadPace)
-			}
+	var ended atomic.Bool
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for tick := time.NewTicker(timerPace); !ended.Load(); <-tick.C {
+			s.look(threadPace)
 		}
-	}()
+	})
 	return s, func() {
-		close(end)
-		<-ended
+		ended.Store(true)
+		watching.Wait()
 	}
 }
 
@@ -122,18 +116,13 @@ func (s *Stalls) look(pace time.Duration) {
 
 // queued returns how long each thread of some processes has waited for a processor
 // since it began; see sched-stats in the kernel's documentation.
-func queued(pids []int) map[string]time.Duration {
-	all := map[string]time.Duration{}
+func queued(pids []int) map[int]time.Duration {
+	all := map[int]time.Duration{}
 	for _, pid := range pids {
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // fails for a bad pattern only
+		threads, _ := procfs.AllThreads(pid) // none if the process has ended
 		for _, thread := range threads {
-			text, err := os.ReadFile(thread)
-			if err != nil {
-				continue // the thread has ended
-			}
-			var ran, waited time.Duration
-			if _, err := fmt.Sscan(string(text), &ran, &waited); err == nil {
-				all[thread] = waited
+			if stat, err := thread.Schedstat(); err == nil { // else the thread has ended
+				all[thread.PID] = time.Duration(stat.WaitingNanoseconds)
 			}
 		}
 	}

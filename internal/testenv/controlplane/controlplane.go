@@ -69,8 +69,7 @@ type Plane struct {
 	snapshots cache.SnapshotCache
 
 	mu      sync.Mutex
-	streams int
-	headers []metadata.MD
+	headers []metadata.MD // of each stream
 	asked   []*discovery.DiscoveryRequest
 	deltas  []*discovery.DeltaDiscoveryRequest
 }
@@ -81,7 +80,6 @@ func New(t testing.TB, node string) *Plane {
 	opened := func(ctx context.Context, _ int64, _ string) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.streams++
 		md, _ := metadata.FromIncomingContext(ctx)
 		p.headers = append(p.headers, md)
 		return nil
@@ -151,7 +149,7 @@ func nth[R any](p *Plane, of *[]R, n int) (r R) {
 func (p *Plane) Streams() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.streams
+	return len(p.headers)
 }
 
 // Header returns the values of a header of the nth stream.
