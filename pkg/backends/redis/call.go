@@ -9,37 +9,16 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis/lane"
+	"example.org/rls/pkg/backends/split"
 )
-
-// servers are the servers that hold a store's cells: one server, or the masters
-// of a cluster.
-type servers interface {
-	// lane is the way to the server that has key.
-	lane(ctx context.Context, key string) (*lane.Lane, error)
-	// breaker is the breaker of the server that has key, or nil if none is known.
-	breaker(key string) *breaker.Breaker
-	// redirect is the way to the server that a MOVED or ASK error names, or
-	// nil; asking says that the call must follow an ASKING there.
-	redirect(err error) (l *lane.Lane, asking bool)
-	// failed takes note of the error of a call.
-	failed(err error)
-	// time is the time on the one server whose clock counts.
-	time(ctx context.Context) (time.Time, error)
-	// ping succeeds when the store can decide for some keys.
-	ping(ctx context.Context) error
-	// scan calls each with the keys that match a glob, some at a time.
-	scan(ctx context.Context, match string, each func(keys []string) error) error
-	close() error
-}
 
 // A call is one script, or plain commands, for one server.
 type call struct {
+	*Store
+	batch *backends.Batch
 	eval  eval
-	apart bool                    // one operation on two cells, which can be asked one after the other
-	ended func()                  // is called when the first answer has come or cannot come any more; may be nil
-	late  func(*lane.Trip, error) // is called when an answer comes after finish has returned; may be nil
+	ended func() // is called when the first answer has come or cannot come any more; may be nil
 	lane  *lane.Lane
 	trip  *lane.Trip
 	err   error // why it could not be sent
@@ -53,23 +32,13 @@ const (
 )
 
 // newCall is the call that applies b.
-func newCall(b *backends.Batch, jitter time.Duration) call {
-	c := call{eval: newEval(b, jitter.Microseconds()), apart: len(b.Ops) == 1 && b.Ops[0].Prev != ""}
-	if b.Late != nil {
-		eval := c.eval
-		c.late = func(t *lane.Trip, err error) {
-			answered := &backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
-			if err == nil && eval.fill(answered, t.Answer()) == nil {
-				b.Late(answered)
-			}
-		}
-	}
-	return c
+func (s *Store) newCall(b *backends.Batch) call {
+	return call{Store: s, batch: b, eval: newEval(b, s.jitter.Microseconds())}
 }
 
 // start sends the call, unless its lane refuses it.
-func (c *call) start(ctx context.Context, to servers) {
-	if c.lane, c.err = to.lane(ctx, c.eval.key()); c.err != nil {
+func (c *call) start(ctx context.Context) {
+	if c.lane, c.err = c.servers.lane(ctx, c.eval.key()); c.err != nil {
 		c.err = backends.NotSent(c.err)
 		return
 	}
@@ -78,8 +47,14 @@ func (c *call) start(ctx context.Context, to servers) {
 
 func (c *call) send(args []any, asking bool) error {
 	t := &lane.Trip{Key: c.eval.key(), Asking: asking, Ended: c.ended}
-	if late := c.late; late != nil { // c stays on the stack
-		t.Late = func(err error) { late(t, err) }
+	if b := c.batch; b.Late != nil {
+		eval := c.eval // c stays on the stack
+		t.Late = func(err error) {
+			answered := &backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
+			if err == nil && eval.fill(answered, t.Answer()) == nil {
+				b.Late(answered)
+			}
+		}
 	}
 	if c.eval.script != nil {
 		t.Cmd = goredis.NewIntSliceCmd(context.Background(), args...)
@@ -100,37 +75,41 @@ func (c *call) again(ctx context.Context, args []any, asking bool) error {
 	return c.lane.Wait(ctx, c.trip)
 }
 
-// finish waits for the answer and decodes it into b. It sends the call anew,
+// finish waits for the answer and decodes it into the batch. It sends the call anew,
 // as long as ctx allows, when the answer says that the server has charged
 // nothing: with the script's source when the server does not know the script,
 // to another server when the slot has moved, and when some of the call's keys
 // have moved, later or cell by cell. Its errors name the server.
-func (c *call) finish(ctx context.Context, to servers, b *backends.Batch, jitter time.Duration) error {
+func (c *call) finish(ctx context.Context) error {
 	if c.err == nil {
-		c.err = c.settle(ctx, to)
+		c.err = c.settle(ctx)
 	}
 	switch {
-	case c.apart && goredis.IsTryAgainError(c.err):
-		return cellByCell(ctx, to, b, jitter)
+	case c.apart() && goredis.IsTryAgainError(c.err):
+		return c.cellByCell(ctx, c.batch)
 	case c.eval.script == nil && c.trip != nil:
 		var n int64
-		if n, c.err = c.count(ctx, to); c.err == nil {
-			return c.eval.fill(b, []int64{n})
+		if n, c.err = c.count(ctx); c.err == nil {
+			return c.eval.fill(c.batch, []int64{n})
 		}
 	case c.err == nil:
-		return c.eval.fill(b, c.trip.Answer())
+		return c.eval.fill(c.batch, c.trip.Answer())
 	}
-	to.failed(c.err)
+	c.servers.failed(c.err)
 	if c.lane == nil {
 		return c.err
 	}
 	return c.lane.Named(c.err)
 }
 
+// apart reports whether the call is one operation on two cells, which can be asked one
+// after the other.
+func (c *call) apart() bool { return len(c.batch.Ops) == 1 && c.batch.Ops[0].Prev != "" }
+
 // cellByCell applies the operation of b, which has a previous cell, while its slot moves.
 // No server can look at both cells if one of them does not exist. The previous window is
 // over, so its count, which is read first, is as good a moment later.
-func cellByCell(ctx context.Context, to servers, b *backends.Batch, jitter time.Duration) error {
+func (s *Store) cellByCell(ctx context.Context, b *backends.Batch) error {
 	op := b.Ops[0]
 	prev := op.Look()
 	if op.Verb == backends.Reset {
@@ -138,7 +117,7 @@ func cellByCell(ctx context.Context, to servers, b *backends.Batch, jitter time.
 	}
 	prev.Key, prev.Prev, op.Prev = op.Prev, "", ""
 	before := backends.Batch{Ops: []backends.Op{prev}, Replies: make([]backends.Reply, 1)}
-	if err := apply(ctx, to, &before, jitter); err != nil {
+	if err := s.apply(ctx, &before); err != nil {
 		return err
 	}
 	count := max(0, before.Replies[0].Value.Whole)
@@ -146,23 +125,61 @@ func cellByCell(ctx context.Context, to servers, b *backends.Batch, jitter time.
 		op.Max.Whole -= backends.Weighted(count, op.WeightNum, op.WeightDen)
 	}
 	now := backends.Batch{Ops: []backends.Op{op}, Replies: b.Replies, Late: b.Late}
-	err := apply(ctx, to, &now, jitter)
+	err := s.apply(ctx, &now)
 	b.Replies[0].Prev = count
 	b.Decide()
 	return err
 }
 
 // apply applies a batch whose cells live on one server.
-func apply(ctx context.Context, to servers, b *backends.Batch, jitter time.Duration) error {
-	c := newCall(b, jitter)
-	c.start(ctx, to)
-	return c.finish(ctx, to, b, jitter)
+func (s *Store) apply(ctx context.Context, b *backends.Batch) error {
+	c := s.newCall(b)
+	c.start(ctx)
+	return c.finish(ctx)
+}
+
+// applySlots sends one call for each part of a batch, before it waits for the first
+// answer, and takes the answers in the order in which they come. It is the Ask of
+// split.Places.
+func (s *Store) applySlots(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
+	calls := make([]call, len(parts))
+	ended := make(chan int, len(parts))
+	for i, p := range parts {
+		c := &calls[i]
+		*c = s.newCall(&p.Batch)
+		c.ended = func() { ended <- i }
+		if c.start(ctx); c.err != nil { // it was not sent
+			ended <- i
+		}
+	}
+	done := make([]bool, len(parts))
+	finish := func(i int) {
+		if done[i] {
+			return
+		}
+		done[i] = true
+		if err := calls[i].finish(ctx); err != nil {
+			_ = fail(&parts[i].Batch, err)
+		}
+		answered(parts[i])
+	}
+	for range parts {
+		select {
+		case i := <-ended:
+			finish(i)
+		case <-ctx.Done():
+			for i := range parts {
+				finish(i)
+			}
+			return
+		}
+	}
 }
 
 // count is the count that plain commands have answered; noCount if the key does not
 // hold a count. It has count.lua look at a key whose count is too large, or which may have
 // no expiry because SET was refused and INCRBY was not.
-func (c *call) count(ctx context.Context, to servers) (int64, error) {
+func (c *call) count(ctx context.Context) (int64, error) {
 	if c.err != nil {
 		if lane.Answered(c.err) && isForeign(c.err.Error()) {
 			return noCount, nil
@@ -172,59 +189,40 @@ func (c *call) count(ctx context.Context, to servers) (int64, error) {
 	n := max(noCount, c.trip.Cmd.(*goredis.IntCmd).Val())
 	if n > backends.MaxValue || c.trip.Before[0].Err() != nil {
 		p := &c.eval.plain
-		look := call{eval: eval{script: &countScript, args: []any{"evalsha", countScript.sha, 1, p.key, 0, p.lifetime}}}
-		if look.start(ctx, to); look.err == nil {
-			_ = look.settle(ctx, to) // the charge is done all the same
+		look := call{Store: c.Store, batch: &backends.Batch{}}
+		look.eval = eval{script: &countScript, args: []any{"evalsha", countScript.sha, 1, p.key, 0, p.lifetime}}
+		if look.start(ctx); look.err == nil {
+			_ = look.settle(ctx) // the charge is done all the same
 		}
 	}
 	return min(n, backends.MaxValue), nil
 }
 
-func (c *call) settle(ctx context.Context, to servers) error {
+func (c *call) settle(ctx context.Context) error {
 	args, asking := c.eval.args, false
 	err := c.lane.Wait(ctx, c.trip)
-	for redirects := 0; err != nil && ctx.Err() == nil; {
-		if goredis.IsTryAgainError(err) {
-			if c.apart {
-				break
-			}
+	for redirects := 0; err != nil && ctx.Err() == nil; err = c.again(ctx, args, asking) {
+		next, ask := c.servers.redirect(err)
+		switch {
+		case goredis.IsTryAgainError(err) && !c.apart():
 			redirects, asking = 0, false
-			err = c.tryAgain(ctx, to, args)
-			continue
-		}
-		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+			if pause(ctx, tryAgainPause); ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if c.lane, err = c.servers.lane(ctx, c.eval.key()); err != nil { // which has the slot by now
+				return err
+			}
+		case goredis.HasErrorPrefix(err, "NOSCRIPT"):
 			args = c.eval.bySource()
-			err = c.again(ctx, args, asking)
-			continue
+		case next == nil || redirects == maxRedirects:
+			return err
+		default:
+			redirects++
+			c.servers.failed(err)
+			c.lane, asking = next, ask
 		}
-		var next *lane.Lane
-		next, asking = to.redirect(err)
-		if next == nil || redirects == maxRedirects {
-			break
-		}
-		redirects++
-		to.failed(err)
-		c.lane = next
-		err = c.again(ctx, args, asking)
 	}
 	return err
-}
-
-// tryAgain sends the call anew after a pause, to the server that has its slot
-// by then.
-func (c *call) tryAgain(ctx context.Context, to servers, args []any) error {
-	pause := time.NewTimer(tryAgainPause)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	var err error
-	if c.lane, err = to.lane(ctx, c.eval.key()); err != nil {
-		return err
-	}
-	return c.again(ctx, args, false)
 }
 
 // fail sets err in every reply of b and returns it.

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -29,14 +30,8 @@ type clock struct {
 }
 
 func newClock(t *target) *clock {
-	c := &clock{
-		local: t.Clock, start: t.Clock(), wake: make(chan struct{}, 1),
-		failed: t.ClockError, log: slog.New(slog.DiscardHandler),
-	}
-	if w := t.Watch; w != nil && w.Log != nil {
-		c.log = w.Log.With("role", w.Role)
-	}
-	return c
+	log := cmp.Or(t.Watch.Log, slog.New(slog.DiscardHandler)).With("role", t.Watch.Role)
+	return &clock{local: t.Clock, start: t.Clock(), wake: make(chan struct{}, 1), failed: t.ClockError, log: log}
 }
 
 func (c *clock) unmoved() int64 {
@@ -47,29 +42,29 @@ func (c *clock) now() int64 { return c.unmoved() + c.offset.Load() }
 
 // follow measures until ctx ends. serverTime asks the server for its time.
 func (c *clock) follow(ctx context.Context, serverTime func(context.Context) (time.Time, error)) {
-	timer := time.NewTimer(clockRetry)
-	defer timer.Stop()
 	for {
-		pause := clockEvery
+		next := clockEvery
 		if err := c.measure(ctx, serverTime); ctx.Err() == nil {
 			c.report(err)
 			if err != nil && !lane.Answered(err) {
-				pause = clockRetry
+				next = clockRetry
 			}
 		}
-		timer.Reset(clockRetry)
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		timer.Reset(pause - clockRetry)
+		pause(ctx, clockRetry)
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
-		case <-timer.C:
+		case <-time.After(next - clockRetry):
 		}
+	}
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends/breaker"
 )
 
 // TestClockOfASuccessor: when another server may have taken over, its clock is
@@ -16,7 +17,7 @@ import (
 func TestClockOfASuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead, measured atomic.Int64
-		c := newClock(&target{Options: Options{Clock: time.Now}})
+		c := newClock(&target{Options: Options{Clock: time.Now, Watch: &breaker.Watch{}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go c.follow(ctx, func(context.Context) (time.Time, error) {
@@ -38,7 +39,7 @@ func TestClockOfASuccessor(t *testing.T) {
 func TestClockOfAServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reported atomic.Int64
-		c := newClock(&target{Options: Options{Clock: time.Now, ClockError: func(error) { reported.Add(1) }}})
+		c := newClock(&target{Options: Options{Clock: time.Now, Watch: &breaker.Watch{}, ClockError: func(error) { reported.Add(1) }}})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
 		c.follow(ctx, func(context.Context) (time.Time, error) { return time.Time{}, errors.New("refused") })

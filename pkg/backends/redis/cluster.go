@@ -1,11 +1,9 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,39 +40,53 @@ type cluster struct {
 	changed func()
 
 	mu         sync.Mutex
-	lanes      map[*goredis.Client]*lane.Lane
-	dialers    map[*goredis.Client]*lane.Dialer
-	byAddr     map[string]*goredis.Client
+	nodes      map[string]*node // by address
 	lastReload time.Time
 }
+
+// node is a server of the cluster that go-redis knows.
+type node struct {
+	client *goredis.Client
+	dialer *lane.Dialer
+	lane   *lane.Lane // nil until a call goes to the node
+}
+
+// leave drops the lane to the node, if there is one.
+func (n *node) leave() {
+	if n != nil && n.lane != nil {
+		n.lane.Breaker.Left()
+		n.lane.Retire()
+		n.lane = nil
+	}
+}
+
+// ended is a context that has ended.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // openCluster calls changed when other servers may be the masters.
 func openCluster(t *target, changed func()) *cluster {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cluster{
 		watch: t.Watch, seeds: t.Watch.Server(strings.Join(t.addrs, ",")),
-		known: make(chan struct{}), cancel: cancel, changed: changed,
-		lanes: map[*goredis.Client]*lane.Lane{}, dialers: map[*goredis.Client]*lane.Dialer{}, byAddr: map[string]*goredis.Client{},
+		known: make(chan struct{}), cancel: cancel, changed: changed, nodes: map[string]*node{},
 	}
-	c.client = goredis.NewClusterClient(&goredis.ClusterOptions{
-		Addrs:                      t.addrs,
-		CredentialsProviderContext: t.credentials,
-		Protocol:                   2, DisableIdentity: true,
-		MaxRedirects: -1, DialerRetries: 1, DisableRoutingPolicies: true,
-		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
-		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
-		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-		ClusterStateReloadInterval: topologyEvery,
-		NewClient: func(o *goredis.Options) *goredis.Client {
-			d := t.dialer()
-			o.Dialer = d.Dial
-			node := goredis.NewClient(o)
-			c.mu.Lock()
-			c.dialers[node], c.byAddr[o.Addr] = d, node
-			c.mu.Unlock()
-			return node
-		},
-	})
+	o := t.universal().Cluster()
+	o.DisableRoutingPolicies, o.ClusterStateReloadInterval = true, topologyEvery
+	o.NewClient = func(o *goredis.Options) *goredis.Client {
+		d := t.dialer()
+		o.Dialer = d.Dial
+		client := goredis.NewClient(o)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.nodes[o.Addr].leave() // go-redis has closed the client of the node that was there
+		c.nodes[o.Addr] = &node{client: client, dialer: d}
+		return client
+	}
+	c.client = goredis.NewClusterClient(o)
 	go c.learn(ctx)
 	return c
 }
@@ -83,16 +95,14 @@ func openCluster(t *target, changed func()) *cluster {
 // in the background. If a caller asked go-redis earlier, it would have to wait
 // for the network.
 func (c *cluster) learn(ctx context.Context) {
-	timer := time.NewTimer(topologyRetry)
-	defer timer.Stop()
-	for {
+	defer close(c.known) // when ctx has ended, calls fail: the client is closed
+	for ctx.Err() == nil {
 		if call, err := c.seeds.Allow(); err == nil {
 			start := time.Now()
 			_, err = c.client.MasterForKey(ctx, "")
 			if err == nil {
 				call.Done(0, nil)
 				c.seeds.Left()
-				close(c.known)
 				return
 			}
 			if ctx.Err() == nil {
@@ -101,13 +111,7 @@ func (c *cluster) learn(ctx context.Context) {
 			}
 			call.Done(time.Since(start), err)
 		}
-		timer.Reset(topologyRetry)
-		select {
-		case <-ctx.Done():
-			close(c.known) // calls fail: the client is closed
-			return
-		case <-timer.C:
-		}
+		pause(ctx, topologyRetry)
 	}
 }
 
@@ -124,30 +128,14 @@ func (c *cluster) lane(ctx context.Context, key string) (*lane.Lane, error) {
 			return nil, c.unknown(ctx.Err())
 		}
 	}
-	node, err := c.client.MasterForKey(context.WithoutCancel(ctx), key)
+	client, err := c.client.MasterForKey(context.Background(), key)
 	if err != nil {
 		return nil, err
 	}
-	if l := c.laneTo(node); l != nil {
+	if l := c.laneTo(client.Options().Addr); l != nil {
 		return l, nil
 	}
 	return nil, goredis.ErrClosed
-}
-
-func (c *cluster) breaker(key string) *breaker.Breaker {
-	select {
-	case <-c.known:
-	default:
-		return nil
-	}
-	node, err := c.client.MasterForKey(context.Background(), key)
-	if err != nil {
-		return nil
-	}
-	if l := c.laneTo(node); l != nil {
-		return l.Breaker
-	}
-	return nil
 }
 
 // unknown is the error of a call that ends before the topology is known.
@@ -155,82 +143,46 @@ func (c *cluster) unknown(err error) error {
 	return fmt.Errorf("no node of the cluster (%s) has told its slots yet: %w", strings.Join(c.client.Options().Addrs, ","), err)
 }
 
-// laneTo returns the lane to node, or nil if forgetClosed has dropped the node: the
-// caller learned of it before go-redis closed its client.
-func (c *cluster) laneTo(node *goredis.Client) *lane.Lane {
+// laneTo returns the lane to the node at addr, or nil if there is none: a caller may learn
+// of a node before go-redis closes its client, and forget drops it.
+func (c *cluster) laneTo(addr string) *lane.Lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.lanes[node]; l != nil {
-		return l
-	}
-	d := c.dialers[node]
-	if d == nil {
+	n := c.nodes[addr]
+	if n == nil {
 		return nil
 	}
-	addr := node.Options().Addr
-	l := lane.New(node, func() string { return addr }, d, c.watch.Server(addr), nil)
-	c.lanes[node] = l
-	return l
+	if n.lane == nil {
+		n.lane = lane.New(n.client, func() string { return addr }, n.dialer, c.watch.Server(addr), nil)
+	}
+	return n.lane
 }
 
-// forgetClosed drops the lanes to nodes that have left the cluster, whose
-// clients go-redis has closed. The test costs no network call: a closed client
-// returns an error of its own, and an open client sends nothing because the
-// test's context has ended.
-func (c *cluster) forgetClosed() {
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
+// forget drops the nodes that have left the cluster, whose clients go-redis has closed,
+// and, if the masters are known, the lanes to nodes that are no masters any more. Nobody
+// sends to such a node, so its breaker would stay open for ever if the node was away when
+// its replica was promoted. To ask whether a client is closed costs no network call: an
+// open client sends nothing because the context of the question has ended.
+func (c *cluster) forget(masters map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for node := range c.dialers {
-		if !errors.Is(node.Ping(ended).Err(), goredis.ErrClosed) {
-			continue
+	for addr, n := range c.nodes {
+		closed := errors.Is(n.client.Ping(ended).Err(), goredis.ErrClosed)
+		if closed {
+			delete(c.nodes, addr)
 		}
-		if addr := node.Options().Addr; c.byAddr[addr] == node {
-			delete(c.byAddr, addr)
+		if closed || len(masters) > 0 && !masters[addr] {
+			n.leave()
 		}
-		delete(c.dialers, node)
-		c.forget(node)
-	}
-}
-
-// forgetAllBut drops the lanes to nodes that are no masters any more. Nobody sends to
-// such a node, so its breaker would stay open for ever if the node was away when its
-// replica was promoted.
-func (c *cluster) forgetAllBut(masters map[*goredis.Client]bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for node := range c.lanes {
-		if !masters[node] {
-			c.forget(node)
-		}
-	}
-}
-
-// forget drops the lane to a node, if there is one. The caller holds c.mu.
-func (c *cluster) forget(node *goredis.Client) {
-	if l := c.lanes[node]; l != nil {
-		l.Breaker.Left()
-		l.Retire()
-		delete(c.lanes, node)
 	}
 }
 
 func (c *cluster) redirect(err error) (*lane.Lane, bool) {
-	addr, moved := goredis.IsMovedError(err)
-	asking := false
-	if !moved {
-		if addr, asking = goredis.IsAskError(err); !asking {
-			return nil, false
-		}
+	addr, asking := goredis.IsAskError(err)
+	if !asking {
+		addr, _ = goredis.IsMovedError(err)
 	}
-	c.mu.Lock()
-	node := c.byAddr[addr]
-	c.mu.Unlock()
-	if node == nil {
-		return nil, false // the next topology will have the node
-	}
-	return c.laneTo(node), asking
+	return c.laneTo(addr), asking // nil if only the next topology will have the node
 }
 
 // failed has the topology read again, because a replica may have been promoted.
@@ -254,60 +206,9 @@ func (c *cluster) failed(err error) {
 	}
 }
 
-// time asks all masters and returns the time of the one with the least
-// address, so that all processes go by the same clock.
-func (c *cluster) time(ctx context.Context) (time.Time, error) {
-	c.forgetClosed()
-	var mu sync.Mutex
-	var failure error
-	var first string
-	var result time.Time
-	masters := map[*goredis.Client]bool{}
-	err := c.client.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
-		t, err := node.Time(ctx).Result()
-		mu.Lock()
-		defer mu.Unlock()
-		masters[node] = true
-		if err != nil {
-			failure = fmt.Errorf("%s: %w", node.Options().Addr, err)
-			return nil // another master's time will do
-		}
-		if addr := node.Options().Addr; first == "" || addr < first {
-			first, result = addr, t
-		}
-		return nil
-	})
-	if err != nil {
-		return result, err
-	}
-	c.forgetAllBut(masters)
-	if first == "" {
-		err = cmp.Or(failure, errors.New("the cluster has no master"))
-	}
-	return result, err
-}
-
-// ping succeeds when one master answers: the store can decide for its keys.
-func (c *cluster) ping(ctx context.Context) error {
-	masters, err := c.masters(ctx)
-	if err != nil {
-		return err
-	}
-	answers := make(chan error, len(masters))
-	for _, l := range masters {
-		go func() { answers <- l.Ping(ctx) }()
-	}
-	for range masters {
-		if err = <-answers; err == nil {
-			return nil
-		}
-	}
-	return err
-}
-
-// masters are the lanes to the masters of 256 keys: almost surely all masters.
+// lanes are the lanes to the masters of 256 keys: almost surely all masters.
 // To list them go-redis would read the topology again.
-func (c *cluster) masters(ctx context.Context) ([]*lane.Lane, error) {
+func (c *cluster) lanes(ctx context.Context) ([]*lane.Lane, error) {
 	var masters []*lane.Lane
 	for i := range 256 {
 		l, err := c.lane(ctx, strconv.Itoa(i))
@@ -321,35 +222,33 @@ func (c *cluster) masters(ctx context.Context) ([]*lane.Lane, error) {
 	return masters, nil
 }
 
+func (c *cluster) each(ctx context.Context, f func(string, *goredis.Client) error) error {
+	var mu sync.Mutex
+	masters := map[string]bool{}
+	err := c.client.ForEachMaster(ctx, func(_ context.Context, client *goredis.Client) error {
+		addr := client.Options().Addr
+		mu.Lock()
+		masters[addr] = true
+		mu.Unlock()
+		return f(addr, client)
+	})
+	c.forget(masters)
+	return err
+}
+
 func (c *cluster) close() error {
 	c.cancel()
+	var open []*lane.Lane
 	c.mu.Lock()
-	lanes := slices.Collect(maps.Values(c.lanes))
-	c.mu.Unlock()
-	for _, l := range lanes {
-		l.Close()
+	for _, n := range c.nodes {
+		if n.lane != nil {
+			n.lane.Close()
+			open = append(open, n.lane)
+		}
 	}
-	for _, l := range lanes {
+	c.mu.Unlock()
+	for _, l := range open {
 		l.Drain()
 	}
 	return c.client.Close()
-}
-
-// scan asks all masters at once and calls each with the keys of one after the other.
-func (c *cluster) scan(ctx context.Context, match string, each func([]string) error) error {
-	var one sync.Mutex
-	return c.client.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
-		err := scan(ctx, node, match, func(keys []string) error {
-			one.Lock()
-			defer one.Unlock()
-			if ctx.Err() != nil { // another master has failed
-				return ctx.Err()
-			}
-			return each(keys)
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", node.Options().Addr, err)
-		}
-		return nil
-	})
 }

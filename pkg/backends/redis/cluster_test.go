@@ -11,7 +11,7 @@ import (
 )
 
 // TestCallToAForgottenNode: a call may learn of a node just before go-redis closes
-// the node's client, and forgetClosed drops it. The call fails; the process goes on.
+// the node's client, and forget drops it. The call fails; the process goes on.
 func TestCallToAForgottenNode(t *testing.T) {
 	c := testenv.RedisCluster(t, 2, 0)
 	s, err := Open(Options{Type: "cluster", URL: strings.Join(c.Addrs(), ",")})
@@ -39,7 +39,7 @@ func TestCallToAForgottenNode(t *testing.T) {
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
 	}
-	nodes.forgetClosed()
+	nodes.forget(nil)
 	if err := apply(); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("a call to a node that is forgotten: got %v, want an error that says that the client is closed", err)
 	}

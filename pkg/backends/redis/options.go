@@ -1,11 +1,15 @@
 package redis
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends/address"
 	"example.org/rls/pkg/backends/breaker"
@@ -105,20 +109,42 @@ func (t *target) dialer() *lane.Dialer {
 	return lane.NewDialer(t.connecting(), t.silence(), t.TLS, &t.connections)
 }
 
+// universal are the options of go-redis for every type.
+func (t *target) universal() *goredis.UniversalOptions {
+	return &goredis.UniversalOptions{
+		Addrs: t.addrs, MasterName: t.master, DB: t.db, CredentialsProviderContext: t.credentials,
+		Protocol: 2, DisableIdentity: true,
+		MaxRetries: -1, MaxRedirects: -1, DialerRetries: 1,
+		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
+		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
+		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
+	}
+}
+
+// credentials are the user and the password for a new connection to a server, as
+// go-redis asks for them.
+func (t *target) credentials(context.Context) (user, password string, err error) {
+	if t.Auth == nil {
+		return t.user, t.password, nil
+	}
+	user, password = cutAuth(t.Auth())
+	return user, password, nil
+}
+
+// cutAuth cuts "user:password", or "password".
+func cutAuth(auth string) (user, password string) {
+	if user, password, both := strings.Cut(auth, ":"); both {
+		return user, password
+	}
+	return "", auth
+}
+
 func (o Options) parse() (*target, error) {
-	t := &target{Options: o, kind: Type(strings.ToUpper(o.Type))}
-	if t.kind == "" {
-		t.kind = Single
-	}
-	if t.SocketType == "" {
-		t.SocketType = "tcp"
-	}
-	if t.PoolSize == 0 {
-		t.PoolSize = defaultPoolSize
-	}
-	if t.Timeout == 0 {
-		t.Timeout = defaultTimeout
-	}
+	t := &target{Options: o, kind: cmp.Or(Type(strings.ToUpper(o.Type)), Single)}
+	t.SocketType = cmp.Or(t.SocketType, "tcp")
+	t.PoolSize = cmp.Or(t.PoolSize, defaultPoolSize)
+	t.Timeout = cmp.Or(t.Timeout, defaultTimeout)
+	t.Watch = cmp.Or(t.Watch, &breaker.Watch{})
 	if t.Clock == nil {
 		t.Clock = time.Now
 	}

@@ -21,6 +21,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -54,27 +56,20 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{
-		timeout:     t.Timeout,
-		jitter:      t.ExpirationJitter,
-		clock:       newClock(t),
-		connections: &t.connections,
+		timeout: t.Timeout, jitter: t.ExpirationJitter, clock: newClock(t), cancel: cancel, connections: &t.connections,
 	}
 	switch t.kind {
 	case Cluster:
 		s.servers = openCluster(t, s.clock.soon)
-		s.slots = &split.Places{Of: slotOfOp, GiveBack: t.Timeout}
-		s.slots.Ask = func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
-			askSlots(ctx, s.servers, parts, answered, s.jitter)
-		}
+		s.slots = &split.Places{Of: slotOfOp, Ask: s.applySlots, GiveBack: t.Timeout}
 	case Sentinel:
 		s.servers = openSentinel(t, s.clock.soon)
 	default:
 		s.servers = openSingle(t, s.clock.soon)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	go s.clock.follow(ctx, s.servers.time)
+	go s.clock.follow(ctx, func(ctx context.Context) (time.Time, error) { return timeOf(ctx, s.servers) })
 	return s, nil
 }
 
@@ -86,7 +81,7 @@ func (s *Store) Now() int64 { return s.clock.now() }
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := backends.Within(ctx, s.timeout)
 	defer cancel()
-	if err := s.servers.ping(ctx); err != nil {
+	if err := ping(ctx, s.servers); err != nil {
 		s.servers.failed(err)
 		return fmt.Errorf("redis: ping: %w", unavailable(err))
 	}
@@ -128,18 +123,30 @@ func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
 		b.Refused = false
 		return nil
 	}
-	if err := apply(ctx, s.servers, b, s.jitter); err != nil {
+	if err := s.apply(ctx, b); err != nil {
 		return fail(b, err)
 	}
 	return b.Err()
 }
 
-// Scan implements backends.Scanner. In a cluster it asks each master.
+// Scan implements backends.Scanner. In a cluster it asks all masters at once.
 func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
+	var one sync.Mutex
 	var refused error
-	err := s.servers.scan(ctx, pattern(prefix), func(keys []string) error {
-		refused = each(keys)
-		return refused
+	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(prefix) + "*"
+	err := s.servers.each(ctx, func(name string, client *goredis.Client) error {
+		err := scan(ctx, client, pattern, func(keys []string) error {
+			one.Lock()
+			defer one.Unlock()
+			if refused == nil && ctx.Err() == nil {
+				refused = each(keys)
+			}
+			return errors.Join(refused, ctx.Err())
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
 	})
 	switch {
 	case err == nil || refused != nil:
@@ -155,6 +162,12 @@ func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string
 func (s *Store) Connections() (open, opened int64) { return s.connections.Count() }
 
 // Breaker is the breaker of the server that has key; nil while none is known.
-func (s *Store) Breaker(key string) *breaker.Breaker { return s.servers.breaker(StoredKey(key)) }
+func (s *Store) Breaker(key string) *breaker.Breaker {
+	l, err := s.servers.lane(ended, StoredKey(key))
+	if err != nil {
+		return nil
+	}
+	return l.Breaker
+}
 
 func slotOfOp(op *backends.Op) int { return int(slotOf(StoredKey(op.Key))) }

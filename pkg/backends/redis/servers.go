@@ -2,16 +2,100 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/redis/lane"
 )
+
+// servers are the servers that hold a store's cells: one server, or the masters
+// of a cluster.
+type servers interface {
+	// lane is the way to the server that has key.
+	lane(ctx context.Context, key string) (*lane.Lane, error)
+	// lanes are the ways to all servers.
+	lanes(ctx context.Context) ([]*lane.Lane, error)
+	// redirect is the way to the server that a MOVED or ASK error names, or
+	// nil; asking says that the call must follow an ASKING there.
+	redirect(err error) (l *lane.Lane, asking bool)
+	// failed takes note of the error of a call.
+	failed(err error)
+	// each calls f for all servers at once. It returns one of the errors of f.
+	each(ctx context.Context, f func(name string, client *goredis.Client) error) error
+	close() error
+}
+
+// ping succeeds when one server answers: the store can decide for its keys.
+func ping(ctx context.Context, to servers) error {
+	lanes, err := to.lanes(ctx)
+	if err != nil {
+		return err
+	}
+	answers := make(chan error, len(lanes))
+	for _, l := range lanes {
+		go func() { answers <- l.Ping(ctx) }()
+	}
+	for range lanes {
+		if err = <-answers; err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// timeOf asks all servers and returns the time of the one with the least name, so that all
+// processes go by the same clock.
+func timeOf(ctx context.Context, all servers) (time.Time, error) {
+	var mu sync.Mutex
+	var first string
+	var result time.Time
+	failure := errors.New("the cluster has no master")
+	err := all.each(ctx, func(name string, client *goredis.Client) error {
+		t, err := client.Time(ctx).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil:
+			failure = fmt.Errorf("%s: %w", name, err) // another server's time will do
+		case first == "" || name < first:
+			first, result = name, t
+		}
+		return nil
+	})
+	if err == nil && first == "" {
+		err = failure
+	}
+	return result, err
+}
+
+// scanned is the number of keys that one SCAN looks at, which takes Redis less than a
+// millisecond.
+const scanned = 1000
+
+// scan calls each with the keys of one server that match a glob.
+func scan(ctx context.Context, client *goredis.Client, match string, each func([]string) error) error {
+	for cursor := uint64(0); ; {
+		keys, next, err := client.Scan(ctx, cursor, match, scanned).Result()
+		if err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			if err := each(keys); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
 
 // single is one server, or the one that sentinels name.
 type single struct {
@@ -21,40 +105,47 @@ type single struct {
 
 // openSingle calls changed when another server may have taken over.
 func openSingle(t *target, changed func()) *single {
-	d := t.dialer()
-	client := goredis.NewClient(&goredis.Options{
-		Network: t.SocketType, Addr: t.addrs[0], DB: t.db,
-		Dialer: d.Dial, CredentialsProviderContext: t.credentials,
-		Protocol: 2, DisableIdentity: true,
-		MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
-		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
-		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-	})
-	addr := t.addrs[0]
+	d, addr := t.dialer(), t.addrs[0]
+	o := t.universal().Simple()
+	o.Network, o.Dialer = t.SocketType, d.Dial
+	client := goredis.NewClient(o)
 	return &single{client, lane.New(client, func() string { return addr }, d, t.Watch.Server(addr), changed)}
 }
 
 // openSentinel calls changed when another server may have taken over.
 func openSentinel(t *target, changed func()) *single {
 	d := t.dialer()
-	client := goredis.NewFailoverClient(&goredis.FailoverOptions{
-		MasterName: t.master, SentinelAddrs: t.addrs,
-		Dialer: d.Dial, CredentialsProviderContext: t.credentials, OnConnect: t.signIn,
-		Protocol: 2, DisableIdentity: true,
-		MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: 2 * t.connecting(), ReadTimeout: t.silence(), WriteTimeout: t.silence(), PoolTimeout: t.silence(),
-		PoolSize: t.PoolSize, MaxActiveConns: t.PoolSize, PipelinePoolSize: -1,
-		ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
-	})
+	o := t.universal().Failover()
+	o.Dialer, o.OnConnect = d.Dial, t.signIn
+	client := goredis.NewFailoverClient(o)
 	m := &master{name: t.master, changed: changed}
 	client.AddHook(m)
 	return &single{client, lane.New(client, m.String, d, t.Watch.Server(t.master), changed)}
 }
 
+// signIn authenticates a new connection to a sentinel, because go-redis asks for the
+// credentials for sentinels only once. go-redis calls it for the connections to the
+// master, too, and leaves them as they are: it has authenticated them.
+func (t *target) signIn(ctx context.Context, c *goredis.Conn) error {
+	const master = "FailoverClient" // the address that go-redis gives the master
+	if t.SentinelAuth == nil || strings.Contains(c.String(), master) {
+		return nil
+	}
+	var err error
+	if user, password := cutAuth(t.SentinelAuth()); user != "" {
+		err = c.AuthACL(ctx, user, password).Err()
+	} else {
+		err = c.Auth(ctx, password).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("authenticate at a sentinel: %w", err)
+	}
+	return nil
+}
+
 // master is the server to which sentinels lead. As a hook of go-redis it keeps
 // the address of the latest connection, and turns the failure to find a master
-// into a broken connection; see dialer.dial.
+// into a broken connection; see lane.Dialer.Dial.
 type master struct {
 	name    string
 	addr    atomic.Value // string
@@ -90,31 +181,18 @@ func (m *master) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.P
 
 func (s *single) lane(context.Context, string) (*lane.Lane, error) { return s.way, nil }
 
-func (s *single) breaker(string) *breaker.Breaker { return s.way.Breaker }
+func (s *single) lanes(context.Context) ([]*lane.Lane, error) { return []*lane.Lane{s.way}, nil }
 
 func (s *single) redirect(error) (*lane.Lane, bool) { return nil, false }
 
 func (s *single) failed(error) {}
 
-func (s *single) time(ctx context.Context) (time.Time, error) {
-	t, err := s.client.Time(ctx).Result()
-	if err != nil {
-		return t, fmt.Errorf("%s: %w", s.way.Name(), err)
-	}
-	return t, nil
+func (s *single) each(_ context.Context, f func(string, *goredis.Client) error) error {
+	return f(s.way.Name(), s.client)
 }
-
-func (s *single) ping(ctx context.Context) error { return s.way.Ping(ctx) }
 
 func (s *single) close() error {
 	s.way.Close()
 	s.way.Drain()
 	return s.client.Close()
-}
-
-func (s *single) scan(ctx context.Context, match string, each func([]string) error) error {
-	if err := scan(ctx, s.client, match, each); err != nil {
-		return fmt.Errorf("%s: %w", s.way.Name(), err)
-	}
-	return nil
 }
