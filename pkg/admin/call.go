@@ -16,10 +16,8 @@ import (
 )
 
 var (
-	errBusy      = status.Error(codes.ResourceExhausted, "too many calls of the admin API are under way: try again")
-	errNoStatus  = status.Error(codes.Unimplemented, "this process keeps no status")
-	errNoTop     = status.Error(codes.Unimplemented, "this process counts no heavy hitters because of TOP_KEYS=0")
-	errNotServed = status.Error(codes.Unimplemented, "this process does not serve this method")
+	errBusy  = status.Error(codes.ResourceExhausted, "too many calls of the admin API are under way: try again")
+	errNoTop = status.Error(codes.Unimplemented, "this process counts no heavy hitters because of TOP_KEYS=0")
 )
 
 // call answers a request by send, which is called once unless the method streams. A
@@ -77,9 +75,6 @@ func (a *API) recovered(method string, err *error) {
 }
 
 func (a *API) status(context.Context, *pb.StatusRequest) (any, error) {
-	if a.options.Status == nil {
-		return nil, errNoStatus
-	}
 	return json.RawMessage(a.options.Status.JSON()), nil
 }
 
@@ -88,12 +83,10 @@ const maxRules = 1000
 
 func (a *API) rules(_ context.Context, r *pb.RulesRequest) (any, error) {
 	n := cmp.Or(int(r.GetN()), maxRules)
-	switch {
-	case a.options.Status == nil:
-		return nil, errNoStatus
-	case n < 1 || n > maxRules:
+	if n < 1 || n > maxRules {
 		return nil, invalid("n is %d: want 1 to %d", n, maxRules)
-	case r.GetOffset() < 0:
+	}
+	if r.GetOffset() < 0 {
 		return nil, invalid("offset is %d: want at least 0", r.GetOffset())
 	}
 	return json.RawMessage(a.options.Status.RulesJSON(r.GetQ(), n, int(r.GetOffset()))), nil
@@ -101,9 +94,6 @@ func (a *API) rules(_ context.Context, r *pb.RulesRequest) (any, error) {
 
 // watch sends the updates of the status.
 func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send send) error {
-	if a.options.Status == nil {
-		return errNoStatus
-	}
 	for update := range a.options.Status.Watch(ctx) {
 		if err := send(json.RawMessage(update)); err != nil {
 			return err

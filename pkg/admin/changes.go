@@ -95,16 +95,16 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 		}
 		for i := range d.Limits {
 			change, err := changeOf(rule, &d.Limits[i], done.DryRun)
-			switch {
-			case err != nil:
-				failed = err
-			case change.After == nil:
+			if err == nil && change.After == nil {
 				continue
-			default:
-				done.Changed++
 			}
 			done.Changes = append(done.Changes, change)
-			if err == nil && !done.DryRun {
+			if err != nil {
+				failed = err
+				continue
+			}
+			done.Changed++
+			if !done.DryRun {
 				a.audit.add(callerOf(ctx), AuditEntry{
 					Action: action, Domain: in.Domain, Rule: change.Rule, Key: change.Key,
 					Before: change.Before, After: change.After, Reason: r.GetReason(), Changed: 1,

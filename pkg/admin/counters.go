@@ -83,9 +83,6 @@ type asker interface {
 
 // inspect asks the service about the request of a message.
 func (a *API) inspect(ctx context.Context, m asker, do service.Action) (service.Inspection, error) {
-	if a.options.Limits == nil {
-		return service.Inspection{}, errNotServed
-	}
 	request, err := requestOf(m)
 	if err != nil {
 		return service.Inspection{}, err

@@ -260,18 +260,10 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-func TestPartsThatAreMissing(t *testing.T) {
-	r := start(t, listening{change: func(o *admin.Options) {
-		*o = admin.Options{Tokens: o.Tokens, Log: o.Log, Audit: o.Audit, Ending: o.Ending}
-	}})
-	for _, to := range paths {
-		got := r.ask(to.method, to.path, to.body, bearer(writeToken))
-		if want := map[bool]int{true: 200, false: 501}[to.path == "/v1/audit"]; got.code != want {
-			t.Errorf("%s: got %d %s", to.path, got.code, got.text)
-		}
-	}
-	if got := r.ask("GET", "/", ""); got.code != 404 {
-		t.Errorf("the page: got %d %s", got.code, got.text)
+func TestWithoutHeavyHitters(t *testing.T) {
+	r := start(t, listening{change: func(o *admin.Options) { o.Top = nil }})
+	if got := r.ask("GET", "/v1/top", "", bearer(readToken)); got.code != 501 || !strings.Contains(got.text, "TOP_KEYS=0") {
+		t.Errorf("got %d %s", got.code, got.text)
 	}
 }
 

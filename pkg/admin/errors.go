@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -9,29 +10,23 @@ import (
 	"strconv"
 	"strings"
 
+	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// named is a code as the API's documents write it, and its HTTP status.
-type named struct {
-	name string
-	http int
-}
-
-var names = map[codes.Code]named{
-	codes.Canceled:           {"CANCELLED", 499},
-	codes.Unknown:            {"UNKNOWN", http.StatusInternalServerError},
-	codes.InvalidArgument:    {"INVALID_ARGUMENT", http.StatusBadRequest},
-	codes.DeadlineExceeded:   {"DEADLINE_EXCEEDED", http.StatusGatewayTimeout},
-	codes.NotFound:           {"NOT_FOUND", http.StatusNotFound},
-	codes.PermissionDenied:   {"PERMISSION_DENIED", http.StatusForbidden},
-	codes.ResourceExhausted:  {"RESOURCE_EXHAUSTED", http.StatusTooManyRequests},
-	codes.FailedPrecondition: {"FAILED_PRECONDITION", http.StatusBadRequest},
-	codes.Unimplemented:      {"UNIMPLEMENTED", http.StatusNotImplemented},
-	codes.Internal:           {"INTERNAL", http.StatusInternalServerError},
-	codes.Unavailable:        {"UNAVAILABLE", http.StatusServiceUnavailable},
-	codes.Unauthenticated:    {"UNAUTHENTICATED", http.StatusUnauthorized},
+// statuses are the HTTP statuses of the codes of errors. Other codes are 500.
+var statuses = map[codes.Code]int{
+	codes.Canceled:           499,
+	codes.InvalidArgument:    http.StatusBadRequest,
+	codes.DeadlineExceeded:   http.StatusGatewayTimeout,
+	codes.NotFound:           http.StatusNotFound,
+	codes.PermissionDenied:   http.StatusForbidden,
+	codes.ResourceExhausted:  http.StatusTooManyRequests,
+	codes.FailedPrecondition: http.StatusBadRequest,
+	codes.Unimplemented:      http.StatusNotImplemented,
+	codes.Unavailable:        http.StatusServiceUnavailable,
+	codes.Unauthenticated:    http.StatusUnauthorized,
 }
 
 // problem is the document of an error.
@@ -40,14 +35,10 @@ type problem struct {
 	Message string `json:"message"`
 }
 
-func nameOf(err error) named {
-	if known, ok := names[status.Code(err)]; ok {
-		return known
-	}
-	return names[codes.Unknown]
+func problemOf(err error) problem {
+	s := status.Convert(err)
+	return problem{rpccode.Code(s.Code()).String(), s.Message()}
 }
-
-func problemOf(err error) problem { return problem{nameOf(err).name, status.Convert(err).Message()} }
 
 // misuse is an error that has a status of its own over HTTP.
 type misuse struct {
@@ -85,7 +76,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	// Most clients read an answer only after they have sent the body, and the server
 	// closes the connection unless it reads the body.
 	_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
-	code := nameOf(err).http
+	code := cmp.Or(statuses[status.Code(err)], http.StatusInternalServerError)
 	if own := (*misuse)(nil); errors.As(err, &own) {
 		code = own.http
 	}

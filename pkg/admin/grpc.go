@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"context"
 	"net/http"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/reflection"
@@ -13,16 +11,13 @@ import (
 	pb "example.org/rls/pkg/admin/adminpb"
 )
 
-// newGRPC returns the handler of calls over gRPC whose callers are known and may make
-// them.
+// newGRPC returns the handler of calls over gRPC whose callers are known. On the wire a
+// unary method is a stream of one message.
 func (a *API) newGRPC() http.Handler {
 	described := grpc.ServiceDesc{ServiceName: pb.Admin_ServiceDesc.ServiceName, Metadata: pb.Admin_ServiceDesc.Metadata}
 	for i := range routes {
-		if r := &routes[i]; !r.streams() {
-			described.Methods = append(described.Methods, grpc.MethodDesc{MethodName: r.method, Handler: a.unary(r)})
-		} else {
-			described.Streams = append(described.Streams, grpc.StreamDesc{StreamName: r.method, Handler: a.streaming(r), ServerStreams: true})
-		}
+		r := &routes[i]
+		described.Streams = append(described.Streams, grpc.StreamDesc{StreamName: r.method, Handler: a.serve(r), ServerStreams: true})
 	}
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxBody))
 	server.RegisterService(&described, nil)
@@ -30,29 +25,12 @@ func (a *API) newGRPC() http.Handler {
 	return server
 }
 
-// roleOf is the role that a call of a gRPC method needs.
-func roleOf(path string) role {
-	method, own := strings.CutPrefix(path, "/"+pb.Admin_ServiceDesc.ServiceName+"/")
-	for i := range routes {
-		if own && routes[i].method == method {
-			return routes[i].role
-		}
-	}
-	return reader
-}
-
-func (a *API) unary(r *route) grpc.MethodHandler {
-	return func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-		request, reply := r.messages()
-		if err := decode(request); err != nil {
-			return nil, err
-		}
-		return reply, a.call(ctx, r, request, func(document any) error { return fill(reply, document) })
-	}
-}
-
-func (a *API) streaming(r *route) grpc.StreamHandler {
+// serve answers a call by the documents of a route as messages.
+func (a *API) serve(r *route) grpc.StreamHandler {
 	return func(_ any, to grpc.ServerStream) error {
+		if callerOf(to.Context()).role < r.role {
+			return errReadOnly
+		}
 		request, _ := r.messages()
 		if err := to.RecvMsg(request); err != nil {
 			return err

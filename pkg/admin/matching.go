@@ -33,9 +33,6 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 	if r.GetDomain() == "" || r.GetRule() == "" {
 		return Progress{}, invalid("all_matching needs a domain and a rule: want the rule's path, such as shop.plan_free.user")
 	}
-	if a.options.Limits == nil {
-		return Progress{}, errNotServed
-	}
 	if !a.scanning.TryLock() {
 		return Progress{}, errScanning
 	}

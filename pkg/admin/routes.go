@@ -110,20 +110,16 @@ func routeAt(r *http.Request) (found *route) {
 // route answers a request over HTTP whose caller is known.
 func (l *listener) route(w http.ResponseWriter, r *http.Request) {
 	to := routeAt(r)
-	verb := http.MethodGet
-	if to != nil {
-		verb = to.verb
-	}
-	verbs := []string{verb}
-	if verb == http.MethodGet {
-		verbs = append(verbs, http.MethodHead)
+	verbs := []string{http.MethodGet, http.MethodHead}
+	if to != nil && to.verb == http.MethodPost {
+		verbs = []string{http.MethodPost}
 	}
 	switch {
 	case to == nil && !isPage(r.URL.Path):
 		refuse(w, r, status.Error(codes.NotFound, "there is no such path"))
 	case !slices.Contains(verbs, r.Method):
 		w.Header().Set("Allow", strings.Join(verbs, ", "))
-		refuse(w, r, overHTTP(http.StatusMethodNotAllowed, codes.Unimplemented, "want the method %s", verb))
+		refuse(w, r, overHTTP(http.StatusMethodNotAllowed, codes.Unimplemented, "want the method %s", verbs[0]))
 	case callerOf(r.Context()).role < to.role:
 		refuse(w, r, errReadOnly)
 	default:

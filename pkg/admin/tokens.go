@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"example.org/rls/pkg/reread"
@@ -22,8 +23,11 @@ const (
 	writer
 )
 
+// roles are the roles as files of tokens write them.
+var roles = []string{"", "read", "write"}
+
 // String is the role as files of tokens write it; "" stands for nobody.
-func (r role) String() string { return [...]string{"", "read", "write"}[r] }
+func (r role) String() string { return roles[r] }
 
 // Tokens are the callers that a file names. They are in step with the file while the
 // watcher runs.
@@ -125,12 +129,7 @@ func parseToken(fields []string) (token, error) {
 		return token{}, fmt.Errorf("%d words, want 3: NAME ROLE TOKEN", len(fields))
 	}
 	t := token{name: fields[0], hash: sha256.Sum256([]byte(fields[2]))}
-	switch fields[1] {
-	case "read":
-		t.role = reader
-	case "write":
-		t.role = writer
-	default:
+	if t.role = role(max(0, slices.Index(roles, fields[1]))); t.role == nobody {
 		return token{}, fmt.Errorf("the second word is no role, want read or write (NAME ROLE TOKEN)")
 	}
 	if n := len(fields[2]); n < MinToken {

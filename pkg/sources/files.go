@@ -56,16 +56,14 @@ type Files struct {
 	// Poll is the interval, > 0, at which the files are read again to find
 	// changes without a notification.
 	Poll time.Duration
-	// Gone, if not nil, is called with true when the files of the rules in
-	// force are gone, and with false when there are files again.
+	// Gone is called with true when the files of the rules in force are gone, and
+	// with false when there are files again.
 	Gone func(bool)
 	// Loading, if not nil, is called with true before files are parsed while
 	// rules are in force, and with false when the new rules are loaded.
 	Loading func(bool)
 	Log     *slog.Logger
 }
-
-var _ Source = (*Files)(nil)
 
 // Folder is the folder with the rules.
 func (f *Files) Folder() Folder {
@@ -82,7 +80,8 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 	root := rootOf(f.Root)
 	defer func() { root.close() }()
 	seen := w.read()
-	if path := f.Folder().Path; seen.empty() && !exists(path) {
+	path := f.Folder().Path
+	if _, err := os.Stat(path); seen.empty() && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", path, ErrNoFolder)
 	}
 	s := state{Files: f, publish: publish}
@@ -139,7 +138,7 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 		case ignored || next.same(seen):
 			settling = nil
 			root, now = now, root
-			f.Log.Debug("rules folder: read again, nothing to load", "folder", f.Folder().Path, "changed", !next.same(seen))
+			f.Log.Debug("rules folder: read again, nothing to load", "folder", path, "changed", !next.same(seen))
 		case settling == nil:
 			settling, since = next, time.Now()
 			look()
@@ -173,7 +172,7 @@ func (s *state) take(files *snapshot) {
 		s.Log.Warn("rules folder: all files are gone, the rules in force stay; to end all limits leave a domain without descriptors",
 			"folder", s.Folder().Path)
 	}
-	if gone != s.gone && s.Gone != nil {
+	if gone != s.gone {
 		s.Gone(gone)
 	}
 	if s.gone = gone; gone {
@@ -187,11 +186,6 @@ func (s *state) take(files *snapshot) {
 	if !s.refused {
 		s.inForce = len(files.files) > 0
 	}
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // root identifies the folder to which a path leads, and the links on the way. It
@@ -306,13 +300,8 @@ func (w *watch) path() []string {
 // rules.
 func (w *watch) concerns(name string) bool {
 	steps, name := w.path(), filepath.Clean(name) // fsnotify gives "./rules" below a relative root
-	for _, step := range steps {
-		if name == step {
-			return true
-		}
-	}
 	last := steps[len(steps)-1]
-	return strings.HasPrefix(name, last+string(filepath.Separator)) || w.WatchRoot && strings.HasPrefix(name, last+".")
+	return slices.Contains(steps, name) || strings.HasPrefix(name, last+string(filepath.Separator)) || w.WatchRoot && strings.HasPrefix(name, last+".")
 }
 
 func (w *watch) close() {

@@ -3,6 +3,7 @@ package sources
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -51,7 +52,8 @@ func (f Folder) read(enter func(dir string)) ([]yaml.Text, error) {
 		r.folder(f.Path)
 	}
 	if f.Beside {
-		r.beside()
+		dir, own := filepath.Split(f.Path)
+		r.list(filepath.Clean(dir), func(name string) bool { return strings.HasPrefix(name, own+".") })
 	}
 	if len(r.errs) > 0 {
 		return nil, errors.Join(r.errs...)
@@ -68,33 +70,23 @@ type folderReader struct {
 }
 
 func (r *folderReader) folder(dir string) {
-	switch real, err := filepath.EvalSymlinks(dir); {
-	case r.failed(err) || r.entered[real]:
+	real, err := filepath.EvalSymlinks(dir)
+	if r.failed(err) || r.entered[real] {
 		return
-	default:
-		r.entered[real] = true
 	}
+	r.entered[real] = true
 	r.enter(dir)
-	entries, err := os.ReadDir(dir)
-	if r.failed(err) {
-		return
-	}
-	for _, entry := range entries {
-		if name := entry.Name(); strings.HasPrefix(name, "..") || r.IgnoreDotFiles && name[0] == '.' {
-			continue
-		}
-		r.entry(filepath.Join(dir, entry.Name()))
-	}
+	r.list(dir, func(name string) bool {
+		return !strings.HasPrefix(name, "..") && !(r.IgnoreDotFiles && name[0] == '.')
+	})
 }
 
-func (r *folderReader) beside() {
-	dir, name := filepath.Split(r.Path)
-	entries, err := os.ReadDir(filepath.Clean(dir))
-	if r.failed(err) {
-		return
-	}
+// list reads the entries of a folder whose names are wanted.
+func (r *folderReader) list(dir string, wanted func(name string) bool) {
+	entries, err := os.ReadDir(dir)
+	r.failed(err)
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), name+".") {
+		if wanted(entry.Name()) {
 			r.entry(filepath.Join(dir, entry.Name()))
 		}
 	}
@@ -151,10 +143,7 @@ type snapshot struct {
 func (s *snapshot) empty() bool { return s.err == nil && len(s.files) == 0 }
 
 func (s *snapshot) same(o *snapshot) bool {
-	if s.err != nil || o.err != nil {
-		return s.err != nil && o.err != nil && s.err.Error() == o.err.Error()
-	}
-	return slices.EqualFunc(s.files, o.files, func(a, b yaml.Text) bool {
+	return fmt.Sprint(s.err) == fmt.Sprint(o.err) && slices.EqualFunc(s.files, o.files, func(a, b yaml.Text) bool {
 		return a.Name == b.Name && bytes.Equal(a.Content, b.Content)
 	})
 }

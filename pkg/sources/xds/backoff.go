@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -26,8 +27,6 @@ type waits struct {
 	failures int
 }
 
-func (w *waits) reset() { w.failures = 0 }
-
 func (w *waits) next(unreachable bool) time.Duration {
 	first, factor := w.Ended, w.Factor
 	if unreachable {
@@ -36,14 +35,7 @@ func (w *waits) next(unreachable bool) time.Duration {
 	if factor <= 1 {
 		factor = 2
 	}
-	longest := float64(w.Max)
-	wait := min(float64(first), longest)
-	for range w.failures {
-		if wait *= factor; wait >= longest {
-			wait = longest
-			break
-		}
-	}
+	wait := min(float64(first)*math.Pow(factor, float64(w.failures)), float64(w.Max))
 	w.failures++
 	if w.Jitter {
 		wait *= 0.5 + rand.Float64()/2

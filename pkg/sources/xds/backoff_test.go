@@ -31,7 +31,7 @@ func TestWaits(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}
-			w.reset()
+			w.failures = 0
 			if first := w.next(tt.unreachable) / time.Second; first != tt.want[0] {
 				t.Errorf("%v after a reset, want %v", first, tt.want[0])
 			}

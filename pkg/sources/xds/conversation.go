@@ -3,14 +3,17 @@ package xds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/sources"
@@ -18,14 +21,13 @@ import (
 
 // conversation is the exchange with a server over one stream after the other.
 type conversation struct {
-	node      *core.Node
-	publish   sources.Publish
-	connected func(bool)
-	log       *slog.Logger
-	heard     bool               // a response came on the current stream
-	inForce   bool               // a response was accepted
-	refused   waits              // since the last response that was accepted
-	known     map[string]version // of the delta protocol: the resources in force
+	*Source
+	node    *core.Node
+	publish sources.Publish
+	heard   bool                // a response came on the current stream
+	inForce bool                // a response was accepted
+	refused waits               // since the last response that was accepted
+	known   map[string]resource // of the delta protocol: the resources in force
 }
 
 // paceOfRefusals delays refusals but the first. A server such as
@@ -34,63 +36,97 @@ type conversation struct {
 // corrected rules.
 var paceOfRefusals = Backoff{Ended: 250 * time.Millisecond, Max: time.Second}
 
-// stream is a stream of either variant of the protocol.
-type stream[Request, Response any] interface {
-	Send(Request) error
-	Recv() (Response, error)
-}
-
-// exchange sends first, and then for each response the request that answer
-// returns, unless answer says to ignore the response. It returns the reason why
-// the stream ended.
-func exchange[Request, Response any](s stream[Request, Response], first Request, answer func(Response) (next Request, ignore bool)) error {
-	request, ignore := first, false
-	for {
-		if !ignore {
-			// After io.EOF, Recv returns the reason why the stream ended.
-			if err := s.Send(request); err != nil && !errors.Is(err, io.EOF) {
-				return err
-			}
+// exchange opens a stream, sends first, and then for each response the request that
+// answer returns. A response of another type is logged and ignored. It returns the
+// reason why the stream could not be opened or ended.
+func exchange[Request, Response any, Typed interface {
+	*Response
+	GetTypeUrl() string
+}](
+	ctx context.Context, c *conversation,
+	open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Request, Response], error),
+	first *Request, answer func(Typed) *Request,
+) error {
+	stream, err := open(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnreachable, err)
+	}
+	c.refused = waits{Backoff: paceOfRefusals}
+	c.Connected(true)
+	c.Log.Info("xDS: connected, asking for rules", "node", c.NodeID)
+	for request := first; ; {
+		// After io.EOF, Recv returns the reason why the stream ended.
+		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) {
+			return err
 		}
-		response, err := s.Recv()
+		response, err := stream.Recv()
+		for ; err == nil && Typed(response).GetTypeUrl() != typeURL; response, err = stream.Recv() {
+			c.Log.Warn("xDS: response of a type that was not asked for is ignored", "type", Typed(response).GetTypeUrl())
+		}
 		if err != nil {
 			return err
 		}
-		request, ignore = answer(response)
+		request = answer(response)
 	}
 }
 
-// started notes that a stream is open.
-func (c *conversation) started() {
-	c.refused = waits{Backoff: paceOfRefusals}
-	c.connected(true)
-	c.log.Info("xDS: connected, asking for rules", "node", c.node.GetId())
-}
-
-// foreign reports whether a response has resources of another type than the
-// request, and logs it.
-func (c *conversation) foreign(url string) bool {
-	if url == typeURL {
-		return false
+// stateOfTheWorld asks for all resources. Each stream starts without a version,
+// because a restarted server may use the same version for another snapshot.
+func (c *conversation) stateOfTheWorld(ctx context.Context, client discovery.AggregatedDiscoveryServiceClient) error {
+	accepted := ""
+	request := func(nonce string, refused *rpcstatus.Status) *discovery.DiscoveryRequest {
+		return &discovery.DiscoveryRequest{
+			Node: c.node, TypeUrl: typeURL, VersionInfo: accepted, ResponseNonce: nonce, ErrorDetail: refused,
+		}
 	}
-	c.log.Warn("xDS: response of a type that was not asked for is ignored", "type", url)
-	return true
+	return exchange(ctx, c, client.StreamAggregatedResources, request("", nil), func(response *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
+		var all []resource
+		for i, body := range response.GetResources() {
+			all = append(all, read(fmt.Sprintf("resources[%d]", i), body))
+		}
+		refused := c.put(ctx, all)
+		if refused == nil {
+			accepted = response.GetVersionInfo()
+		}
+		return request(response.GetNonce(), refused)
+	})
 }
 
-// put publishes files and returns the refusal for the server, nil when the files
-// are in force. It waits before it returns a refusal after the first.
-func (c *conversation) put(ctx context.Context, files []*rules.File, undecodable error) *rpcstatus.Status {
+// resource is one version of a resource.
+type resource struct {
+	version string // in the delta protocol
+	file    *rules.File
+	err     error // the reason why it could not be decoded
+}
+
+// read decodes a resource; an error has its name.
+func read(name string, body *anypb.Any) resource {
+	file, err := decode(body)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return resource{file: file, err: err}
+}
+
+// put publishes resources and returns the refusal for the server, nil when they are
+// in force. It waits before it returns a refusal after the first.
+func (c *conversation) put(ctx context.Context, all []resource) *rpcstatus.Status {
 	c.heard = true
-	err := c.publish(files, undecodable)
+	var files []*rules.File
+	var undecodable []error
+	for _, r := range all {
+		files = append(files, r.file)
+		undecodable = append(undecodable, r.err)
+	}
+	err := c.publish(files, errors.Join(undecodable...))
 	if err == nil {
-		c.refused.reset()
+		c.refused.failures = 0
 		c.inForce = true
 		return nil
 	}
-	if again := c.refused.failures > 0; again {
-		sleep(ctx, c.refused.next(false))
-	} else {
-		c.refused.failures++
+	again := c.refused.failures > 0
+	if wait := c.refused.next(false); again {
+		sleep(ctx, wait)
 	}
 	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: detail(err)}
 }

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -30,10 +31,7 @@ func decode(resource *anypb.Any) (*rules.File, error) {
 // convert turns a resource into rules with the fields of rule files, so that
 // rules mean the same wherever they come from.
 func convert(config *ratelimit.RateLimitConfig) (*rules.File, error) {
-	name := config.GetName()
-	if name == "" {
-		name = "unnamed resource"
-	}
+	name := cmp.Or(config.GetName(), "unnamed resource")
 	root := mapping(name)
 	root.text("domain", config.GetDomain())
 	if err := root.descriptors(name+": descriptors", config.GetDescriptors(), 1); err != nil {

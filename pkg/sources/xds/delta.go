@@ -2,22 +2,12 @@ package xds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-
-	"example.org/rls/pkg/descriptors/rules"
 )
-
-// version is one version of a resource.
-type version struct {
-	name string
-	file *rules.File
-	err  error // the reason why it could not be decoded
-}
 
 // delta asks for the resources that differ from the resources in force.
 //
@@ -27,62 +17,38 @@ type version struct {
 // the change of the other one is not lost. A new stream starts from the
 // resources in force.
 func (c *conversation) delta(ctx context.Context, client discovery.AggregatedDiscoveryServiceClient) error {
-	stream, err := client.DeltaAggregatedResources(ctx)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errUnreachable, err)
-	}
-	c.started()
 	first := &discovery.DeltaDiscoveryRequest{Node: c.node, TypeUrl: typeURL, InitialResourceVersions: map[string]string{}}
-	for name, v := range c.known {
-		first.InitialResourceVersions[name] = v.name
+	received := map[string]resource{}
+	for name, r := range c.known {
+		first.InitialResourceVersions[name] = r.version
+		received[name] = r
 	}
-	received := maps.Clone(c.known)
-	if received == nil {
-		received = map[string]version{}
-	}
-	return exchange(stream, first, func(response *discovery.DeltaDiscoveryResponse) (*discovery.DeltaDiscoveryRequest, bool) {
-		if c.foreign(response.GetTypeUrl()) {
-			return nil, true
-		}
+	return exchange(ctx, c, client.DeltaAggregatedResources, first, func(response *discovery.DeltaDiscoveryResponse) *discovery.DeltaDiscoveryRequest {
 		receive(received, response)
-		refused := c.put(ctx, files(received), undecodable(received))
+		var all []resource
+		for _, name := range slices.Sorted(maps.Keys(received)) {
+			all = append(all, received[name])
+		}
+		refused := c.put(ctx, all)
 		if refused == nil {
 			c.known = maps.Clone(received)
 		}
 		return &discovery.DeltaDiscoveryRequest{
 			Node: c.node, TypeUrl: typeURL, ResponseNonce: response.GetNonce(), ErrorDetail: refused,
-		}, false
+		}
 	})
 }
 
-func receive(received map[string]version, response *discovery.DeltaDiscoveryResponse) {
+func receive(received map[string]resource, response *discovery.DeltaDiscoveryResponse) {
 	for _, name := range response.GetRemovedResources() {
 		delete(received, name)
 	}
-	for _, resource := range response.GetResources() {
-		if resource.GetResource() == nil {
+	for _, r := range response.GetResources() {
+		if r.GetResource() == nil {
 			continue // a heartbeat: the resource is still valid
 		}
-		v := version{name: resource.GetVersion()}
-		v.file, v.err = decode(resource.GetResource())
-		received[resource.GetName()] = v
+		next := read(fmt.Sprintf("resource %q", r.GetName()), r.GetResource())
+		next.version = r.GetVersion()
+		received[r.GetName()] = next
 	}
-}
-
-func files(received map[string]version) []*rules.File {
-	var files []*rules.File
-	for _, name := range slices.Sorted(maps.Keys(received)) {
-		files = append(files, received[name].file)
-	}
-	return files
-}
-
-func undecodable(received map[string]version) error {
-	var problems []error
-	for _, name := range slices.Sorted(maps.Keys(received)) {
-		if err := received[name].err; err != nil {
-			problems = append(problems, fmt.Errorf("resource %q: %w", name, err))
-		}
-	}
-	return errors.Join(problems...)
 }

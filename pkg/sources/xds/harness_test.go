@@ -44,6 +44,7 @@ func run(t *testing.T, s *xds.Source) *observed {
 	if s.NodeID == "" {
 		s.NodeID = node
 	}
+	s.Connected = func(bool) {}
 	if s.Backoff.Max == 0 {
 		s.Backoff = quickly
 	}

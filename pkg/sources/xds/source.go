@@ -63,41 +63,32 @@ type Source struct {
 	// 4 MiB.
 	MaxMessageBytes int
 	Backoff         Backoff
-	// Connected, if not nil, is called with true when a stream is open and with
-	// false when it ended.
+	// Connected is called with true when a stream is open and with false when it ended.
 	Connected func(bool)
 	Log       *slog.Logger
 }
-
-var _ sources.Source = (*Source)(nil)
 
 // errUnreachable says that no stream could be opened.
 var errUnreachable = errors.New("cannot reach the server")
 
 // Run implements [sources.Source]. It returns nil when ctx ends.
 func (s *Source) Run(ctx context.Context, publish sources.Publish) error {
-	connected := s.Connected
-	if connected == nil {
-		connected = func(bool) {}
-	}
-	talk := &conversation{node: s.node(), publish: publish, connected: connected, log: s.Log}
+	talk := &conversation{Source: s, node: s.node(), publish: publish}
 	wait := waits{Backoff: s.Backoff}
 	for {
 		talk.heard = false
 		start := time.Now()
 		err := s.connect(ctx, talk)
-		connected(false)
+		s.Connected(false)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if talk.heard || time.Since(start) > s.Backoff.Max {
-			wait.reset()
+			wait.failures = 0
 		}
 		pause := wait.next(errors.Is(err, errUnreachable))
 		s.Log.Warn("xDS: connection ended, "+talk.rules(), "server", s.Server, "error", explain(err), "wait", pause.Round(time.Millisecond).String())
-		if !sleep(ctx, pause) {
-			return nil
-		}
+		sleep(ctx, pause)
 	}
 }
 
@@ -156,12 +147,10 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// sleep waits for d, or until ctx ends, and reports whether ctx still lasts.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-		return false
 	case <-time.After(d):
-		return true
 	}
 }
