@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,12 +68,10 @@ type Breaker struct {
 
 func newBreaker(w *Watch, address string) *Breaker {
 	b := &Breaker{
-		watch: w, address: address, log: slog.New(slog.DiscardHandler),
+		watch: w, address: address,
+		log:  cmp.Or(w.Log, slog.New(slog.DiscardHandler)).With("server", address, "role", w.Role),
 		slow: w.SlowAfter(), minCalls: cmp.Or(w.MinCalls, DefaultMinCalls),
 		room: int64(cmp.Or(w.MaxInFlight, DefaultMaxInFlight)),
-	}
-	if w.Log != nil {
-		b.log = w.Log.With("server", address, "role", w.Role)
 	}
 	b.busy = fmt.Errorf("%w: %s: %w: more than %d", backends.ErrUnavailable, address, ErrBusy, b.room)
 	b.silence.init(address, b.slow)
@@ -163,22 +162,16 @@ func (b *Breaker) changed(to circuitbreaker.StateChangedEvent) {
 		b.speaks() // probes would be refused
 		b.probeAt = now.Add(b.pause/2 + rand.N(b.pause/2))
 		b.away.Store(new(fmt.Errorf("%w: %s is away: %s", backends.ErrUnavailable, b.address, b.cause.Error())))
-		b.announce(now)
+		// The log has said so already unless the server was steady since.
+		if !b.announced && !b.gone && now.Sub(b.cameBack) >= steady {
+			b.announced = true
+			b.log.Warn("a server of the store is away", "err", b.cause)
+		}
 	case circuitbreaker.ClosedState:
 		b.cameBack = now
 		b.away.Store(nil)
 		b.recall(now, "a server of the store is back")
 	}
-}
-
-// announce logs that the server is away, unless the log has said so since the
-// server was last steady.
-func (b *Breaker) announce(now time.Time) {
-	if b.announced || b.gone || now.Sub(b.cameBack) < steady {
-		return
-	}
-	b.announced = true
-	b.log.Warn("a server of the store is away", "err", b.cause)
 }
 
 // recall logs the end of the outage that was announced.
@@ -200,7 +193,10 @@ func (b *Breaker) Away() error {
 // Left says that the server is no longer one of the store's. Calls that are under
 // way may still end.
 func (b *Breaker) Left() {
-	b.watch.left(b)
+	w := b.watch
+	w.mu.Lock()
+	w.servers = slices.DeleteFunc(w.servers, func(s *Breaker) bool { return s == b })
+	w.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.gone {
@@ -209,12 +205,6 @@ func (b *Breaker) Left() {
 	}
 }
 
-func (b *Breaker) condition() Condition {
-	switch b.circuit.State() {
-	case circuitbreaker.OpenState:
-		return Open
-	case circuitbreaker.HalfOpenState:
-		return HalfOpen
-	}
-	return Closed
+var conditions = [...]Condition{
+	circuitbreaker.ClosedState: Closed, circuitbreaker.HalfOpenState: HalfOpen, circuitbreaker.OpenState: Open,
 }

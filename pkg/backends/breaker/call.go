@@ -33,17 +33,17 @@ type Call struct {
 // the server is away, too many calls are under way to it, or it is silent while many
 // wait. The error wraps backends.ErrUnavailable. While the server is away, it holds the
 // text of the last failure, but does not wrap it.
-func (b *Breaker) Allow() (Call, error) {
+func (b *Breaker) Allow() (_ Call, err error) {
 	if b.inFlight.Add(1) > b.room {
 		b.inFlight.Add(-1)
 		return Call{}, b.busy
 	}
 	away := b.Away()
-	err := away
-	if away == nil {
+	switch {
+	case away == nil:
 		err = b.crowded()
-	} else if b.probes() {
-		err = nil
+	case !b.probes():
+		err = away
 	}
 	if err != nil {
 		b.inFlight.Add(-1)

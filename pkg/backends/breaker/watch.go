@@ -83,13 +83,6 @@ func (w *Watch) SlowAfter() time.Duration {
 	return cmp.Or(w.Slow, DefaultSlow)
 }
 
-// left forgets b.
-func (w *Watch) left(b *Breaker) {
-	w.mu.Lock()
-	w.servers = slices.DeleteFunc(w.servers, func(s *Breaker) bool { return s == b })
-	w.mu.Unlock()
-}
-
 // Condition is the state of a breaker.
 type Condition int
 
@@ -117,7 +110,7 @@ func (w *Watch) States() []State {
 	w.mu.Lock()
 	states := make([]State, len(w.servers))
 	for i, b := range w.servers {
-		states[i] = State{b.address, b.condition()}
+		states[i] = State{b.address, conditions[b.circuit.State()]}
 	}
 	w.mu.Unlock()
 	slices.SortFunc(states, func(a, b State) int {

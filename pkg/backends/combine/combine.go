@@ -103,12 +103,28 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 		return s.Store.Apply(ctx, b)
 	}
 	var room [8]*waiter
-	waiters, waiting := s.occupy(ctx, b, room[:0])
+	waiters, waiting := room[:0], 0 // an element for each operation: its waiter, or nil
+	for i := range b.Ops {
+		var w *waiter
+		if op := &b.Ops[i]; op.Group == 0 {
+			w = s.queue(ctx, b, op)
+		}
+		if waiters = append(waiters, w); w != nil {
+			waiting++
+		}
+	}
 	if waiting == 0 {
 		return s.ask(ctx, b)
 	}
 	if waiting < len(b.Ops) {
-		s.askRest(ctx, b, waiters)
+		var rest backends.Part // the operations that do not wait
+		for i, w := range waiters {
+			if w == nil {
+				rest.Add(b, i)
+			}
+		}
+		_ = s.ask(ctx, &rest.Batch) // its replies have the error
+		rest.Answer(b)
 	}
 	for i, w := range waiters {
 		if w != nil {
@@ -117,22 +133,6 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	}
 	b.Decide()
 	return b.Err()
-}
-
-// occupy makes b's keys busy. It appends an element for each operation: its waiter
-// if its key was busy before, else nil. It returns the number of waiters, too.
-func (s *Store) occupy(ctx context.Context, b *backends.Batch, waiters []*waiter) (_ []*waiter, waiting int) {
-	for i := range b.Ops {
-		op := &b.Ops[i]
-		var w *waiter
-		if op.Group == 0 {
-			w = s.queue(ctx, b, op)
-		}
-		if waiters = append(waiters, w); w != nil {
-			waiting++
-		}
-	}
-	return waiters, waiting
 }
 
 // queue makes op's key busy with b. If the key was busy before, queue returns op's
@@ -208,20 +208,6 @@ func (s *Store) ask(ctx context.Context, b *backends.Batch) error {
 		s.decide(&b.Ops[i])
 	}
 	return err
-}
-
-// askRest asks for the operations of b that do not wait.
-func (s *Store) askRest(ctx context.Context, b *backends.Batch, waiters []*waiter) {
-	var rest backends.Part
-	for i, w := range waiters {
-		if w == nil {
-			rest.Add(b, i)
-		}
-	}
-	if len(rest.Ops) > 0 {
-		_ = s.ask(ctx, &rest.Batch) // its replies have the error
-		rest.Answer(b)
-	}
 }
 
 // decide frees the key of an operation that has been decided.

@@ -35,7 +35,7 @@ func (w *wait) Done() <-chan struct{} {
 	defer w.mu.Unlock()
 	if w.done == nil {
 		w.done = make(chan struct{})
-		if w.look() != nil {
+		if w.err != nil {
 			close(w.done)
 		} else {
 			w.timer = time.AfterFunc(min(short, time.Until(w.deadline)), w.ring)
@@ -45,19 +45,11 @@ func (w *wait) Done() <-chan struct{} {
 }
 
 func (w *wait) Err() error {
+	if time.Until(w.deadline) <= 0 {
+		w.end(context.DeadlineExceeded)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.done == nil {
-		return w.look()
-	}
-	return w.err
-}
-
-// look ends the wait if its deadline has passed. It returns why the wait has ended.
-func (w *wait) look() error {
-	if w.err == nil && !time.Now().Before(w.deadline) {
-		w.err = context.DeadlineExceeded
-	}
 	return w.err
 }
 

@@ -18,10 +18,6 @@ type joint struct {
 	passes  []bool        // backends.Batch.Passes of each operation
 }
 
-func newJoint(b *backends.Batch, p *Places) *joint {
-	return &joint{b, p, make(chan struct{}), make([]bool, len(b.Ops))}
-}
-
 // run makes the charges in a first round. In a second round it gives back the
 // charges of a refused group or batch, and makes the batch's refunds. Refunds come
 // last because they cannot be undone: a reply does not tell how much of a refund its

@@ -73,7 +73,8 @@ func (p *Places) ApplyEach(ctx context.Context, b *backends.Batch, decided func(
 	}
 	if b.AllOrNothing || p.groupsApart(b.Ops) {
 		defer all(b, decided)
-		return newJoint(b, p).run(ctx)
+		j := &joint{b, p, make(chan struct{}), make([]bool, len(b.Ops))}
+		return j.run(ctx)
 	}
 	parts := p.divide(b, func(*backends.Op) bool { return true })
 	if b.Late != nil {
@@ -108,18 +109,17 @@ func all(b *backends.Batch, decided func(*backends.Op)) {
 	}
 }
 
-// one reports whether all cells of b live in one place, and returns that place.
-func (p *Places) one(b *backends.Batch) (bool, int) {
-	if len(b.Ops) == 0 {
-		return false, 0
-	}
-	first := p.Of(&b.Ops[0])
-	for i := 1; i < len(b.Ops); i++ {
-		if p.Of(&b.Ops[i]) != first {
+// one reports whether all cells of b live in one place, and returns that place, 0 if b has
+// no operations.
+func (p *Places) one(b *backends.Batch) (one bool, place int) {
+	for i := range b.Ops {
+		at := p.Of(&b.Ops[i])
+		if i > 0 && at != place {
 			return false, 0
 		}
+		place = at
 	}
-	return true, first
+	return true, place
 }
 
 // groupsApart reports whether the cells of a group live in several places.

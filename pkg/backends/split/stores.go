@@ -12,8 +12,8 @@ import (
 // Stores sends operations on one-second windows to one store and all other
 // operations to another store.
 type Stores struct {
-	main, perSecond backends.Store
-	places          Places
+	stores [2]backends.Store // main, per second
+	places Places
 }
 
 var _ backends.Scanner = (*Stores)(nil)
@@ -25,22 +25,15 @@ func New(main, perSecond backends.Store, timeout time.Duration) (*Stores, error)
 	if timeout <= 0 {
 		return nil, fmt.Errorf("split: a timeout of %v leaves no time to give back: must be above 0", timeout)
 	}
-	s := &Stores{main: main, perSecond: perSecond}
+	s := &Stores{stores: [2]backends.Store{main, perSecond}}
 	s.places = Places{Of: placeOf, Ask: s.ask, GiveBack: timeout}
 	return s, nil
 }
 
 // Apply implements backends.Store.
 func (s *Stores) Apply(ctx context.Context, b *backends.Batch) error {
-	seconds := 0
-	for i := range b.Ops {
-		seconds += placeOf(&b.Ops[i])
-	}
-	switch seconds {
-	case 0:
-		return s.main.Apply(ctx, b)
-	case len(b.Ops):
-		return s.perSecond.Apply(ctx, b)
+	if one, at := s.places.one(b); one {
+		return s.stores[at].Apply(ctx, b)
 	}
 	return s.places.ApplyEach(ctx, b, func(*backends.Op) {})
 }
@@ -54,16 +47,15 @@ func placeOf(op *backends.Op) int {
 
 // ask asks both stores at once.
 func (s *Stores) ask(ctx context.Context, parts []*Part, answered func(*Part)) {
-	stores := [...]backends.Store{s.main, s.perSecond}
 	AtOnce(parts, func(p *Part) {
-		_ = stores[p.Place].Apply(ctx, &p.Batch) // its replies have the error
+		_ = s.stores[p.Place].Apply(ctx, &p.Batch) // its replies have the error
 		answered(p)
 	})
 }
 
 // Scan lists the keys of both stores, one after the other.
 func (s *Stores) Scan(ctx context.Context, prefix string, each func(keys []string) error) error {
-	for _, store := range []backends.Store{s.main, s.perSecond} {
+	for _, store := range s.stores {
 		scanner, err := backends.ScannerOf(store)
 		if err == nil {
 			err = scanner.Scan(ctx, prefix, each)
@@ -76,7 +68,7 @@ func (s *Stores) Scan(ctx context.Context, prefix string, each func(keys []strin
 }
 
 // Now is the main store's time.
-func (s *Stores) Now() int64 { return s.main.Now() }
+func (s *Stores) Now() int64 { return s.stores[0].Now() }
 
 // Ping says whether the main store can decide: a process whose per-second store is
 // away still decides for all other limits. It asks the per-second store, too, so that
@@ -85,12 +77,12 @@ func (s *Stores) Ping(ctx context.Context) error {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		_ = s.perSecond.Ping(ctx)
+		_ = s.stores[1].Ping(ctx)
 	}()
-	err := s.main.Ping(ctx)
+	err := s.stores[0].Ping(ctx)
 	<-asked
 	return err
 }
 
 // Close closes both stores.
-func (s *Stores) Close() error { return errors.Join(s.main.Close(), s.perSecond.Close()) }
+func (s *Stores) Close() error { return errors.Join(s.stores[0].Close(), s.stores[1].Close()) }

@@ -42,14 +42,10 @@ func NewDialer(connecting, silence time.Duration, tls func() *tls.Config, count 
 
 // Connections counts the connections of a store to its servers and sentinels. The zero
 // value is ready to use.
-type Connections struct{ opened, closed atomic.Int64 }
+type Connections struct{ open, opened atomic.Int64 }
 
 // Count returns how many connections are open now, and how many were opened so far.
-func (c *Connections) Count() (open, opened int64) {
-	closed := c.closed.Load() // before opened, so that open is never negative
-	opened = c.opened.Load()
-	return opened - closed, opened
-}
+func (c *Connections) Count() (open, opened int64) { return c.open.Load(), c.opened.Load() }
 
 // Dial never fails: instead of an error it returns a connection on which every
 // read and write fails. After some failed dials a pool of go-redis answers with
@@ -93,6 +89,7 @@ func (d *Dialer) connect(ctx context.Context, network, addr string) (net.Conn, e
 	d.open[c] = struct{}{}
 	d.opened.Add(1)
 	d.count.opened.Add(1)
+	d.count.open.Add(1)
 	return c, nil
 }
 
@@ -108,7 +105,7 @@ func (d *Dialer) leave(generation int64) {
 	open := d.open
 	d.open = map[*conn]struct{}{}
 	d.mu.Unlock()
-	d.count.closed.Add(int64(len(open)))
+	d.count.open.Add(-int64(len(open)))
 	for c := range open {
 		_ = c.Conn.Close()
 	}
@@ -170,18 +167,24 @@ func (c *conn) Close() error {
 	c.dialer.mu.Lock()
 	if _, open := c.dialer.open[c]; open {
 		delete(c.dialer.open, c)
-		c.dialer.count.closed.Add(1)
+		c.dialer.count.open.Add(-1)
 	}
 	c.dialer.mu.Unlock()
 	return c.Conn.Close()
 }
 
 // broken is a connection that could not be made.
-type broken struct{ err error }
+type broken struct {
+	net.Conn // which nobody reads or writes
+	err      error
+}
 
-// Broken is the connection that failed with err. It hides the type of err: go-redis would keep a connection whose error
-// is an answer of a server, such as a sentinel's.
-func Broken(err error) net.Conn { return broken{errors.New(Explain(err, false).Error())} }
+// Broken is the connection that failed with err. It hides the type of err: go-redis would
+// keep a connection whose error is an answer of a server, such as a sentinel's.
+func Broken(err error) net.Conn {
+	idle, _ := net.Pipe()
+	return broken{idle, errors.New(Explain(err, false).Error())}
+}
 
 // IsBroken reports whether c comes from Broken.
 func IsBroken(c net.Conn) bool {
@@ -189,11 +192,5 @@ func IsBroken(c net.Conn) bool {
 	return is
 }
 
-func (b broken) Read([]byte) (int, error)         { return 0, b.err }
-func (b broken) Write([]byte) (int, error)        { return 0, b.err }
-func (b broken) Close() error                     { return nil }
-func (b broken) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (b broken) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (b broken) SetDeadline(time.Time) error      { return nil }
-func (b broken) SetReadDeadline(time.Time) error  { return nil }
-func (b broken) SetWriteDeadline(time.Time) error { return nil }
+func (b broken) Read([]byte) (int, error)  { return 0, b.err }
+func (b broken) Write([]byte) (int, error) { return 0, b.err }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 // A Trip is one command on its way to a server and back.
 type Trip struct {
-	Key    string          // a key of the command; "" if it has none
+	Key    string          // of the command; "" if it has none
 	Before []goredis.Cmder // commands that go before it on the same connection
 	Cmd    goredis.Cmder
 	Asking bool        // ASKING goes before each of them
@@ -60,7 +61,6 @@ func (t *Trip) failure() error {
 func (l *Lane) exchange(batch []*Trip) (took time.Duration, silent error) {
 	start, generation, opened := time.Now(), l.dialer.generation.Load(), l.dialer.opened.Load()
 	pipe := l.client.Pipeline()
-	ctx := context.Background()
 	for _, t := range batch {
 		if t.writes != nil {
 			t.add(pipe, t.writes)
@@ -70,21 +70,24 @@ func (l *Lane) exchange(batch []*Trip) (took time.Duration, silent error) {
 		}
 		t.add(pipe, t.Cmd)
 	}
-	cmds, err := pipe.Exec(ctx)
+	cmds, err := pipe.Exec(context.Background())
 	ended := time.Since(start)
 	if took = ended; l.dialer.opened.Load() != opened {
 		ended, took = min(ended, l.dialer.silence), 0 // it took long to connect, not to answer
 	}
 	if err != nil {
 		silent = l.repair(err, start, generation)
-		err = l.failure(cmds, err)
+		// If no command has an error, a new connection was refused by an answer (WRONGPASS).
+		if slices.ContainsFunc(cmds, func(cmd goredis.Cmder) bool { return cmd.Err() != nil }) {
+			err = nil
+		}
 	}
 	for _, t := range batch {
 		reason := err
 		if reason == nil {
 			reason = t.failure()
 		}
-		if silent != nil && !Answered(reason) && reason != nil {
+		if silent != nil && reason != nil && !Answered(reason) {
 			reason = silent
 		}
 		t.call.Done(ended, l.verdict(reason))
@@ -113,18 +116,6 @@ func (l *Lane) repair(err error, start time.Time, generation int64) (silent erro
 		return fmt.Errorf("no answer within %v", l.dialer.silence)
 	}
 	return nil
-}
-
-// failure is err if the batch as a whole failed: Exec also returns errors that
-// are answers to single commands, and leaves commands without error when a new
-// connection was refused by an answer (WRONGPASS).
-func (l *Lane) failure(cmds []goredis.Cmder, err error) error {
-	for _, cmd := range cmds {
-		if cmd.Err() != nil {
-			return nil
-		}
-	}
-	return err
 }
 
 // verdict is the reason why a command that ended with err counts as failed for the
