@@ -102,7 +102,7 @@ func openMemory(p *process) (main, perSecond stack.Tier, err error) {
 	if err != nil {
 		return main, perSecond, err
 	}
-	p.measure.Watch(store)
+	p.measure.Memory(store.Len, store.Evicted)
 	return stack.Tier{Store: store}, perSecond, nil
 }
 
@@ -160,7 +160,7 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 	if err != nil {
 		return stack.Tier{}, fmt.Errorf("%sURL: %w", prefix, err)
 	}
-	p.measure.Pool(pools[role], store)
+	p.measure.Pool(pools[role], store.Connections)
 	return stack.Tier{Store: store, Timeout: r.Timeout}, nil
 }
 
@@ -176,7 +176,6 @@ func (p *process) servers(role string) *breaker.Watch {
 		Window:       p.Store.Window,
 	}
 	p.watches = append(p.watches, watch)
-	p.measure.ServersAway(role, watch.Away)
 	return watch
 }
 

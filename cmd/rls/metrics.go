@@ -69,11 +69,7 @@ func (p *process) observers() []service.Observer {
 	}
 	if p.Log.Decisions > 0 {
 		atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
-		decisions := metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, atAnyLevel)
-		if p.Log.DecisionsEntries {
-			decisions = decisions.WithEntries()
-		}
-		all = append(all, decisions)
+		all = append(all, metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, p.Log.DecisionsEntries, atAnyLevel))
 	}
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {
 		all = append(all, metrics.NewDebugLog(debuggedPerSecond, p.log))

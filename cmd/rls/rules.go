@@ -48,8 +48,8 @@ func (p *process) openRules(context.Context) error {
 			if p.status != nil {
 				p.status.Rules(tree)
 			}
-			p.limits.SetTree(tree)
 			p.measure.InForce(tree)
+			p.limits.SetTree(tree)
 			p.health.Rules(!domainNeeded || len(tree.Domains()) > 0)
 		},
 		Skipped: p.measure.Skipped(),

@@ -10,8 +10,8 @@ import (
 // BenchmarkObserve is the cost of metrics for a request with one limit.
 func BenchmarkObserve(b *testing.B) {
 	for name, yaml := range map[string]string{
-		"fixed key":    "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n",
-		"caller's key": "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n",
+		"fixed key":    perHour,
+		"caller's key": detailed,
 	} {
 		b.Run(name, func(b *testing.B) {
 			entry := descriptors.Entry{Key: "k", Value: "v"}

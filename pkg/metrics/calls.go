@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"sync"
@@ -26,8 +27,8 @@ type calls struct {
 type method struct {
 	name    string // without its service: ShouldRateLimit
 	calls   *counter
+	series  *series             // of the durations
 	seconds prometheus.Observer // nil when the mapping drops it
-	scale   float64             // factor from milliseconds to the unit of seconds
 	timer   timer
 }
 
@@ -46,7 +47,7 @@ func (m *Metrics) Called(fullMethod string, took time.Duration) {
 	}
 	c.calls.n.Add(1)
 	if c.seconds != nil {
-		c.seconds.Observe(float64(took) / float64(time.Millisecond) * c.scale)
+		c.seconds.Observe(c.series.scaled(float64(took) / float64(time.Millisecond)))
 	}
 	c.timer.add(took)
 }
@@ -58,16 +59,13 @@ func (c *calls) add(fullMethod string) *method {
 	if m := methods[fullMethod]; m != nil {
 		return m
 	}
-	m := &method{name: path.Base(fullMethod), scale: 1}
+	m := &method{name: path.Base(fullMethod)}
 	m.calls = c.paths.method(m.name)
 	c.mapping.mu.Lock()
-	s := c.mapping.find(m.timePath(), mapper.MetricTypeObserver, unmappedHelp)
+	m.series = c.mapping.find(m.timePath(), mapper.MetricTypeObserver, unmappedHelp)
 	c.mapping.mu.Unlock()
-	if !s.dropped {
-		m.seconds = c.observer(s)
-	}
-	if s.mapping != nil && s.mapping.Scale.Set {
-		m.scale = s.mapping.Scale.Val
+	if !m.series.dropped() {
+		m.seconds = c.observer(m.series)
 	}
 	methods[fullMethod] = m
 	c.methods.Store(&methods)
@@ -82,23 +80,13 @@ func (c *calls) observer(s *series) prometheus.Observer {
 	if o := c.observers[s.id]; o != nil {
 		return o.(prometheus.Observer)
 	}
-	defaults, kind := c.mapping.mapper.Defaults, c.mapping.mapper.Defaults.ObserverType
-	buckets, summary := defaults.HistogramOptions, defaults.SummaryOptions
-	if s.mapping != nil {
-		kind = s.mapping.ObserverType
-		if s.mapping.HistogramOptions != nil {
-			buckets = *s.mapping.HistogramOptions
-		}
-		if s.mapping.SummaryOptions != nil {
-			summary = *s.mapping.SummaryOptions
-		}
-	}
 	var o prometheus.Collector
-	if kind == mapper.ObserverTypeHistogram {
+	if s.mapping.ObserverType == mapper.ObserverTypeHistogram {
 		o = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: s.name, Help: s.help, ConstLabels: s.labels, Buckets: buckets.Buckets,
+			Name: s.name, Help: s.help, ConstLabels: s.labels, Buckets: s.mapping.HistogramOptions.Buckets,
 		})
 	} else {
+		summary := cmp.Or(s.mapping.SummaryOptions, &c.mapping.mapper.Defaults.SummaryOptions)
 		objectives := map[float64]float64{}
 		for _, q := range summary.Quantiles {
 			objectives[q.Quantile] = q.Error
@@ -127,15 +115,15 @@ type timer struct {
 	quick [1000]atomic.Uint64 // calls, by their milliseconds
 
 	mu   sync.Mutex
-	slow []int64 // durations of 1000 milliseconds and more
+	slow []uint64 // durations of 1000 milliseconds and more
 }
 
 // maxSlow bounds the durations in slow; the durations of further calls are dropped.
 const maxSlow = 10_000
 
 func (t *timer) add(took time.Duration) {
-	ms := max(took.Milliseconds(), 0)
-	if ms < int64(len(t.quick)) {
+	ms := uint64(max(took.Milliseconds(), 0))
+	if ms < uint64(len(t.quick)) {
 		t.quick[ms].Add(1)
 		return
 	}
@@ -148,10 +136,10 @@ func (t *timer) add(took time.Duration) {
 
 // take calls tell for each duration with its number of calls, and sets the numbers
 // to 0.
-func (t *timer) take(tell func(ms int64, calls uint64)) {
+func (t *timer) take(tell func(ms, calls uint64)) {
 	for ms := range t.quick {
 		if n := t.quick[ms].Swap(0); n > 0 {
-			tell(int64(ms), n)
+			tell(uint64(ms), n)
 		}
 	}
 	t.mu.Lock()

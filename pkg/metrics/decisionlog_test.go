@@ -17,9 +17,9 @@ import (
 
 func TestDecisionLog(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDecisionLog(1, "redis", nil, slog.New(slog.NewJSONHandler(&out, nil)))
+	log := metrics.NewDecisionLog(1, "redis", nil, false, slog.New(slog.NewJSONHandler(&out, nil)))
 	entry := descriptors.Entry{Key: "k", Value: "x\" rule=forged\n{\"msg\":\"decision\"}"}
-	r := rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
+	r := rule(t, perHour, entry)
 	o := allowed(r, entry)
 	log.Observe(o)
 	o.Verdicts[0].Is = algorithms.Decision{RetryAfter: 1500 * time.Millisecond, Remaining: 3}
@@ -62,9 +62,9 @@ func TestDecisionLog(t *testing.T) {
 
 func TestDecisionLogIsSampled(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDecisionLog(0.1, "memory", nil, slog.New(slog.NewTextHandler(&out, nil)))
+	log := metrics.NewDecisionLog(0.1, "memory", nil, false, slog.New(slog.NewTextHandler(&out, nil)))
 	entry := descriptors.Entry{Key: "k"}
-	o := allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry)
+	o := allowed(rule(t, perHour, entry), entry)
 	for range 10_000 {
 		log.Observe(o)
 	}
@@ -77,11 +77,11 @@ func TestDecisionLogIsSampled(t *testing.T) {
 // TestDecisionLogWithASecret: the hash of a caller depends on the secret.
 func TestDecisionLogWithASecret(t *testing.T) {
 	entry := descriptors.Entry{Key: "k", Value: "alice"}
-	o := allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry)
+	o := allowed(rule(t, perHour, entry), entry)
 	keys := map[string]bool{}
 	for _, secret := range []string{"", "sixteen bytes or more", "another secret of the kind", "sixteen bytes or more"} {
 		var out bytes.Buffer
-		metrics.NewDecisionLog(1, "redis", []byte(secret), slog.New(slog.NewTextHandler(&out, nil))).Observe(o)
+		metrics.NewDecisionLog(1, "redis", []byte(secret), false, slog.New(slog.NewTextHandler(&out, nil))).Observe(o)
 		_, key, found := strings.Cut(out.String(), " key=")
 		if key, _, _ = strings.Cut(key, " "); !found || len(key) != 16 {
 			t.Errorf("no key of 16 digits: %s", out.String())
@@ -96,9 +96,9 @@ func TestDecisionLogWithASecret(t *testing.T) {
 // TestDecisionLogWithEntries: the entries stand in the first line of a descriptor.
 func TestDecisionLogWithEntries(t *testing.T) {
 	var out bytes.Buffer
-	log := metrics.NewDecisionLog(1, "redis", nil, slog.New(slog.NewJSONHandler(&out, nil))).WithEntries()
+	log := metrics.NewDecisionLog(1, "redis", nil, true, slog.New(slog.NewJSONHandler(&out, nil)))
 	entry := descriptors.Entry{Key: "k", Value: "a,\n\"b"}
-	o := allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry), entry)
+	o := allowed(rule(t, perHour, entry), entry)
 	second := o.Verdicts[0]
 	o.Verdicts = append(o.Verdicts, second)
 	log.Observe(o)

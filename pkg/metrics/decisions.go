@@ -25,6 +25,17 @@ const (
 
 var decisionNames = [decisionCount]string{"allowed", "denied", "shadow"}
 
+// decisionOf is the decision of a verdict that is decided; shadowMode is that of the process.
+func decisionOf(v *service.Verdict, shadowMode bool) int {
+	switch {
+	case v.Is.Allowed:
+		return allowed
+	case v.Shadow || shadowMode:
+		return shadowed
+	}
+	return denied
+}
+
 // The ways in which requests end, and descriptors of requests.
 const (
 	EndPassed = iota
@@ -39,9 +50,11 @@ type RuleName struct{ Domain, Path string }
 // RuleCounts has the counts of a rule, or of the limits that requests to a domain bring.
 type RuleCounts struct {
 	RuleName
-	lifetime
 	ended  [Ends]atomic.Uint64
 	limits map[algorithms.Strategy]*limitCounts // decisions.mu guards it
+	// gone is the time in ns since the epoch at which the rule, or for overrides the
+	// domain, went out of force; 0 while it is in force. Only decisions.inForce changes it.
+	gone atomic.Int64
 }
 
 // Ended is the number of descriptors that the limits of the rule have decided, by how they
@@ -65,10 +78,10 @@ type limitCounts struct {
 // counted has the counters for the verdicts of one limit.
 type counted struct {
 	rule  *RuleCounts // of the matching rule; nil without one
+	of    *RuleCounts // of the rule, or for overrides of the domain's overrides
 	limit *limitCounts
-	of    *lifetime // of the rule, or for overrides the domain
-	key   *keyed    // nil when the metric key depends on the request
-	near  uint64    // hits above which the limit is near
+	key   *keyed // nil when the metric key depends on the request
+	near  uint64 // hits above which the limit is near
 }
 
 // decisions counts the decisions of limits. It is a [service.Observer].
@@ -86,9 +99,8 @@ type decisions struct {
 	// old rules.
 	found atomic.Pointer[sync.Map]
 
-	mu       sync.Mutex
-	rules    map[RuleName]*RuleCounts
-	someGone bool // some of rules may be gone
+	mu    sync.Mutex
+	rules map[RuleName]*RuleCounts
 }
 
 func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *decisions {
@@ -168,16 +180,11 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 	if !v.Counted {
 		decisions = &c.limit.decisions[1+v.Limit.OnError]
 	}
+	decisions[decisionOf(v, shadowMode)].Add(1)
 	if !v.Is.Allowed {
 		d.retry[v.Limit.Strategy].Observe(v.Is.RetryAfter.Seconds())
-		decision := denied
-		if v.Shadow || shadowMode {
-			decision = shadowed
-		}
-		decisions[decision].Add(1)
 		return
 	}
-	decisions[allowed].Add(1)
 	if !v.Counted {
 		return // the policy does not know how full the limit is
 	}
@@ -203,14 +210,10 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	if v.Rule != nil {
 		c.rule = d.rule(RuleName{domain, v.Rule.Path})
 	}
-	of := c.rule
-	if v.Override {
-		of = d.rule(overridesOf(domain))
-	}
-	c.of = &of.lifetime
-	if c.limit = of.limits[v.Limit.Strategy]; c.limit == nil {
+	c.of = d.rule(RuleName{domain, ruleOf(domain, v)})
+	if c.limit = c.of.limits[v.Limit.Strategy]; c.limit == nil {
 		c.limit = &limitCounts{burst: v.Limit.Burst > 0}
-		of.limits[v.Limit.Strategy] = c.limit
+		c.of.limits[v.Limit.Strategy] = c.limit
 	}
 	d.mu.Unlock()
 	if v.Override {
@@ -234,8 +237,16 @@ func (d *decisions) rule(name RuleName) *RuleCounts {
 	return r
 }
 
-// overridesOf is the name under which the limits that requests to a domain bring are counted.
-func overridesOf(domain string) RuleName { return RuleName{domain, domain + ".override"} }
+// overrides stands in place of a path for the limits that requests to a domain bring.
+func overrides(domain string) string { return domain + ".override" }
+
+// ruleOf is the path of the rule whose limit decided.
+func ruleOf(domain string, v *service.Verdict) string {
+	if v.Override {
+		return overrides(domain)
+	}
+	return v.Rule.Path
+}
 
 // near is the number of hits above which a limit is near, in single precision as in
 // envoyproxy/ratelimit. Single precision can round a capacity above 2^24 up, so the capacity
@@ -246,7 +257,7 @@ func (d *decisions) near(v *service.Verdict) uint64 {
 }
 
 // called finds or makes the counters of a metric key that depends on the request.
-func (d *decisions) called(of *lifetime, domain string, v *service.Verdict) *keyed {
+func (d *decisions) called(of *RuleCounts, domain string, v *service.Verdict) *keyed {
 	if !v.Override {
 		return d.paths.called(of, domain, v.Rule.MetricKey(domain, v.Entries))
 	}

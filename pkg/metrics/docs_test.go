@@ -20,15 +20,14 @@ import (
 // withAll opens metrics that have every metric there is: TestDocs finds the missing ones.
 func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	m := open(t, o)
-	m.Watch(&store{})
+	m.Memory(func() int { return 0 }, func() uint64 { return 0 })
 	m.Store(nil, "memory")
 	m.Skipped()
 	m.SourceGone()
 	m.Connected()
 	m.Called(method, time.Millisecond)
-	m.Pool("redis_pool", &pool{1, 2})
-	m.Pool("redis_per_second_pool", &pool{1, 2})
-	m.ServersAway("main", func() int { return 0 })
+	m.Pool("redis_pool", connections(1, 2))
+	m.Pool("redis_per_second_pool", connections(1, 2))
 	watch := &breaker.Watch{}
 	watch.Server("10.0.0.1:6379")
 	m.Breakers("redis", []*breaker.Watch{watch})

@@ -3,8 +3,11 @@ package metrics
 import (
 	"fmt"
 	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/DataDog/datadog-go/v5/statsd"
 )
@@ -41,25 +44,81 @@ func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifie
 // Open returns true: the client connects by itself.
 func (*dog) Open() bool { return true }
 
-func (d *dog) Count(path string, n uint64) bool {
+func (d *dog) Send(of kind, path string, value, calls uint64) bool {
 	name, tags := mogrify(d.mogrifiers, path)
-	_ = d.client.Count(name, int64(n), tags, 1)
-	return true
-}
-
-func (d *dog) Gauge(path string, value uint64) bool {
-	name, tags := mogrify(d.mogrifiers, path)
-	_ = d.client.Gauge(name, float64(value), tags, 1)
-	return true
-}
-
-func (d *dog) Time(path string, ms int64, calls uint64) {
-	name, tags := mogrify(d.mogrifiers, path)
-	rate := min(1, maxTimings/float64(calls))
-	for range calls {
-		_ = d.client.Timing(name, time.Duration(ms)*time.Millisecond, tags, rate)
+	switch of {
+	case growth:
+		_ = d.client.Count(name, int64(value), tags, 1)
+	case gauge:
+		_ = d.client.Gauge(name, float64(value), tags, 1)
+	case timing:
+		rate := min(1, maxTimings/float64(calls))
+		for range calls {
+			_ = d.client.TimeInMilliseconds(name, float64(value), tags, rate)
+		}
 	}
+	return true
 }
 
 func (d *dog) Flush() { _ = d.client.Flush() }
 func (d *dog) Close() { _ = d.client.Close() }
+
+// Mogrifier renames the paths that its pattern matches, and turns parts of them
+// into tags.
+type Mogrifier struct {
+	pattern *regexp.Regexp
+	name    string
+	tags    []tag
+}
+
+type tag struct{ key, value string }
+
+// NewMogrifier returns a mogrifier. In name and in the values of tags, $1 stands
+// for the text that the first group of the pattern matched. The error says which
+// argument is wrong.
+func NewMogrifier(pattern, name string, tags map[string]string) (Mogrifier, error) {
+	re, err := regexp.Compile(pattern)
+	switch {
+	case pattern == "":
+		return Mogrifier{}, fmt.Errorf("pattern is missing")
+	case err != nil:
+		return Mogrifier{}, fmt.Errorf("pattern: %w", err)
+	case name == "":
+		return Mogrifier{}, fmt.Errorf("name is missing")
+	}
+	m := Mogrifier{pattern: re, name: name}
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		if key == "" || tags[key] == "" {
+			return Mogrifier{}, fmt.Errorf("tag %q:%q: want key:value", key, tags[key])
+		}
+		m.tags = append(m.tags, tag{key, tags[key]})
+	}
+	return m, nil
+}
+
+var group = regexp.MustCompile(`\$\d+`)
+
+// mogrify applies the first mogrifier that matches path. A path without one
+// stays as it is.
+func mogrify(mogrifiers []Mogrifier, path string) (name string, tags []string) {
+	for i := range mogrifiers {
+		m := &mogrifiers[i]
+		groups := m.pattern.FindStringSubmatch(path)
+		if groups == nil {
+			continue
+		}
+		expand := func(template string) string {
+			return group.ReplaceAllStringFunc(template, func(ref string) string {
+				if i, err := strconv.Atoi(ref[1:]); err == nil && i < len(groups) {
+					return groups[i]
+				}
+				return ref
+			})
+		}
+		for _, t := range m.tags {
+			tags = append(tags, tagPart(t.key)+":"+dogTag(expand(t.value)))
+		}
+		return expand(m.name), tags
+	}
+	return path, nil
+}

@@ -1,8 +1,8 @@
 package metrics
 
 import (
+	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.org/rls/pkg/descriptors"
@@ -12,45 +12,29 @@ import (
 // comes back sooner goes on counting where it stopped.
 const forgetAfter = time.Hour
 
-// lifetime is the time in which a rule, or for overrides their domain, is in force. Only
-// decisions.Rules changes a lifetime.
-type lifetime struct {
-	gone atomic.Int64 // its end, in ns since the epoch; 0 while the rule is in force
-	seen bool         // the newest rules have the rule; decisions.mu guards seen
-}
-
 // InForce reports whether the rules in force have the rule, or for overrides the domain.
-func (l *lifetime) InForce() bool { return l.gone.Load() == 0 }
+func (r *RuleCounts) InForce() bool { return r.gone.Load() == 0 }
 
-// over reports whether the lifetime ended at least forgetAfter ago.
-func (l *lifetime) over(now time.Time) bool {
-	gone := l.gone.Load()
-	return gone != 0 && now.UnixNano()-gone >= int64(forgetAfter)
+// over reports whether the rule has been gone for forgetAfter.
+func (r *RuleCounts) over(now time.Time) bool {
+	return !r.InForce() && now.UnixNano()-r.gone.Load() >= int64(forgetAfter)
 }
 
-// Rules ends the lifetimes of counted rules that the tree does not have, resumes the
-// lifetimes of the others, and forgets rules that ended an hour ago.
-func (d *decisions) Rules(tree *descriptors.Tree) {
+// inForce notes which of the counted rules the tree has, and forgets rules that have been
+// gone for an hour.
+func (d *decisions) inForce(tree *descriptors.Tree) {
 	d.mu.Lock()
-	for _, r := range d.rules {
-		r.seen = false
-	}
-	see := func(name RuleName) {
-		if r := d.rules[name]; r != nil {
-			r.seen = true
-		}
-	}
+	gone := maps.Clone(d.rules)
 	for _, domain := range tree.Domains() {
-		see(overridesOf(domain.Name))
+		delete(gone, RuleName{domain.Name, overrides(domain.Name)})
 	}
-	tree.Each(func(domain *descriptors.Domain, r *descriptors.Rule) { see(RuleName{domain.Name, r.Path}) })
+	tree.Each(func(domain *descriptors.Domain, r *descriptors.Rule) { delete(gone, RuleName{domain.Name, r.Path}) })
 	now := d.clock().UnixNano()
-	for _, r := range d.rules {
-		if r.seen {
+	for name, r := range d.rules {
+		if gone[name] == nil {
 			r.gone.Store(0)
 		} else {
 			r.gone.CompareAndSwap(0, now)
-			d.someGone = true
 		}
 	}
 	d.mu.Unlock()
@@ -60,21 +44,13 @@ func (d *decisions) Rules(tree *descriptors.Tree) {
 	d.forget()
 }
 
-// forget removes the counts of rules that ended an hour ago.
+// forget removes the counts of rules that have been gone for an hour.
 func (d *decisions) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.someGone {
-		return
-	}
-	now := d.clock()
-	d.paths.forget(now)
-	d.someGone = false
-	for name, r := range d.rules {
-		if r.over(now) {
-			delete(d.rules, name)
-		} else if !r.InForce() {
-			d.someGone = true
-		}
+	now, before := d.clock(), len(d.rules)
+	maps.DeleteFunc(d.rules, func(_ RuleName, r *RuleCounts) bool { return r.over(now) })
+	if len(d.rules) < before {
+		d.paths.forget(now)
 	}
 }

@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
@@ -44,7 +43,7 @@ func (r *rules) load(keys ...string) {
 		r.t.Fatal(err)
 	}
 	r.tree = tree
-	r.metrics.Observer().Rules(tree)
+	r.metrics.InForce(tree)
 }
 
 func (r *rules) hit(key, value string) {
@@ -85,13 +84,7 @@ func (r *rules) want(when string, want ...string) {
 // that comes back within the hour goes on counting, later it starts anew.
 func TestRulesThatAreGoneAreForgotten(t *testing.T) {
 	r := newRules(t, 100)
-	server := udp(t)
-	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	statsd := r.metrics.Statsd(sink, time.Hour)
-
+	statsd, server := overUDP(t, r.metrics, nil)
 	r.load("stays", "goes", "detailed_goes")
 	for _, key := range []string{"stays", "goes", "detailed_goes"} {
 		r.hit(key, "v")
@@ -143,7 +136,7 @@ func TestOverridesAreForgottenWithTheirDomain(t *testing.T) {
 	r.load("stays")
 	r.now = r.now.Add(2 * time.Hour)
 	r.want("with the domain", `key1="own"} 1`, `rule="d.override"} 1`)
-	r.metrics.Observer().Rules(nil)
+	r.metrics.InForce(nil)
 	r.now = r.now.Add(time.Hour)
 	r.want("an hour without the domain")
 }
@@ -157,7 +150,7 @@ func TestForgottenNamesGiveTheirRoomBack(t *testing.T) {
 	r.want("one name and no more", `key1="detailed_a_v"} 1`, `key1="other"} 1`, `rule="d.detailed_a"} 2`)
 	r.load("detailed_b", "stays")
 	r.now = r.now.Add(time.Hour)
-	r.metrics.Observer().Rules(r.tree)
+	r.metrics.InForce(r.tree)
 	r.hit("detailed_b", "v")
 	r.want("another name", `key1="detailed_b_v"} 1`, `rule="d.detailed_b"} 1`)
 }
@@ -171,7 +164,7 @@ func TestKeyOfTwoRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.tree = tree
-		r.metrics.Observer().Rules(tree)
+		r.metrics.InForce(tree)
 	}
 	const (
 		wild  = "- {key: k, value: v*, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 10}}\n"

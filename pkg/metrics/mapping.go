@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -31,32 +32,32 @@ type series struct {
 	name    string
 	help    string
 	labels  prometheus.Labels
-	dropped bool
-	mapping *mapper.MetricMapping // nil when no mapping matches
+	mapping *mapper.MetricMapping
 	desc    *prometheus.Desc
 }
 
 // mapping turns paths into series.
 type mapping struct {
-	mu     sync.Mutex // the caller of find holds it
-	mapper mapper.MetricMapper
-	help   map[string]string // by name: all series of a name must have one help text
+	mu       sync.Mutex // the caller of find holds it
+	mapper   mapper.MetricMapper
+	unmapped mapper.MetricMapping // of paths that no mapping matches
+	help     map[string]string    // by name: all series of a name must have one help text
 }
 
 // newMapping reads a mapping file, or takes the mapping that envoyproxy/ratelimit
 // has without one.
 func newMapping(o Options) (*mapping, error) {
 	m := &mapping{help: map[string]string{}}
+	m.mapper.Logger = slog.New(unconcerned{o.Log.Handler()})
 	text := defaultMapping(o.Milliseconds)
 	if o.Mapping != nil {
 		text = string(o.Mapping)
-		if o.Log != nil { // without a logger the mapper panics over deprecated fields
-			m.mapper.Logger = slog.New(unconcerned{o.Log.Handler()})
-		}
 	}
 	if err := m.mapper.InitFromYAMLString(text); err != nil {
 		return nil, fmt.Errorf("metrics: read mapping: %w", err)
 	}
+	defaults := &m.mapper.Defaults
+	m.unmapped = mapper.MetricMapping{ObserverType: defaults.ObserverType, HistogramOptions: &defaults.HistogramOptions}
 	return m, nil
 }
 
@@ -108,19 +109,14 @@ func defaultMapping(milliseconds bool) string {
 // The caller holds m.mu.
 func (m *mapping) find(path string, kind mapper.MetricType, help string) *series {
 	found, labels, ok := m.mapper.GetMapping(path, kind)
-	s := &series{name: mapper.EscapeMetricName(path), help: help}
 	if ok {
-		s.mapping, s.labels, s.dropped = found, labels, found.Action == mapper.ActionTypeDrop
-		s.name = mapper.EscapeMetricName(found.Name)
-		if found.HelpText != "" {
-			s.help = found.HelpText
-		}
-	}
-	if first, ok := m.help[s.name]; ok {
-		s.help = first
+		path = found.Name
 	} else {
-		m.help[s.name] = s.help
+		found = &m.unmapped
 	}
+	s := &series{name: mapper.EscapeMetricName(path), labels: labels, mapping: found}
+	s.help = cmp.Or(m.help[s.name], found.HelpText, help)
+	m.help[s.name] = s.help
 	s.id = s.name
 	for _, name := range slices.Sorted(maps.Keys(s.labels)) {
 		s.id += "\x00" + name + "\x00" + s.labels[name]
@@ -129,12 +125,14 @@ func (m *mapping) find(path string, kind mapper.MetricType, help string) *series
 	return s
 }
 
+func (s *series) dropped() bool { return s.mapping.Action == mapper.ActionTypeDrop }
+
 // scaled is n in the unit that the mapping asks for.
-func (s *series) scaled(n uint64) float64 {
-	if s.mapping != nil && s.mapping.Scale.Set {
-		return float64(n) * s.mapping.Scale.Val
+func (s *series) scaled(n float64) float64 {
+	if s.mapping.Scale.Set {
+		return n * s.mapping.Scale.Val
 	}
-	return float64(n)
+	return n
 }
 
 // collect sends the counters to Prometheus. A counter that has not counted yet has no
@@ -163,7 +161,7 @@ func (p *paths) collect(m *mapping, to chan<- prometheus.Metric) {
 			c.series = m.find(c.path, mapped, c.help)
 		}
 		help[c.series.name] = c.series.help
-		if c.series.dropped {
+		if c.series.dropped() {
 			continue
 		}
 		s := sums[c.series.id]
@@ -171,7 +169,7 @@ func (p *paths) collect(m *mapping, to chan<- prometheus.Metric) {
 			s = &sum{series: c.series, kind: kind}
 			sums[c.series.id] = s
 		}
-		s.n += c.series.scaled(n)
+		s.n += c.series.scaled(float64(n))
 	}
 	m.help = help
 	for _, s := range sums {

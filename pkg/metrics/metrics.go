@@ -14,6 +14,7 @@
 package metrics
 
 import (
+	"cmp"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -66,15 +67,12 @@ type Metrics struct {
 	refused                     atomic.Bool
 	lastLoad                    atomic.Int64 // when good rules were last loaded, in ns since the epoch
 	rules, rulesHash            atomic.Uint64
-	away                        map[string]func() int // servers of a store that are away, by its role
 }
 
 // New returns metrics that start at zero, together with those of the Go runtime
 // and of the operating system's process. The error describes a fault of the mapping.
 func New(o Options) (*Metrics, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -82,7 +80,7 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, mapping: mapping, paths: newPaths(o.MaxSeries), away: map[string]func() int{}}
+	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, mapping: mapping, paths: newPaths(o.MaxSeries)}
 	m.calls = newCalls(m.paths, mapping)
 	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock)
 	m.countProcess()
@@ -148,8 +146,9 @@ func (m *Metrics) Loaded(err error) {
 // hashBits is the part of a hash that a float64 holds without loss.
 const hashBits = 48
 
-// InForce says which rules are in force.
+// InForce says which rules come into force now. It must be called before they decide.
 func (m *Metrics) InForce(tree *descriptors.Tree) {
+	m.decisions.inForce(tree)
 	m.rules.Store(uint64(tree.Rules()))
 	m.rulesHash.Store(tree.Hash() & (1<<hashBits - 1))
 }

@@ -13,14 +13,6 @@ import (
 	"example.org/rls/pkg/metrics"
 )
 
-type store struct {
-	keys    int
-	evicted uint64
-}
-
-func (s *store) Len() int        { return s.keys }
-func (s *store) Evicted() uint64 { return s.evicted }
-
 // serves expects lines of /metrics.
 func serves(t testing.TB, m *metrics.Metrics, lines ...string) {
 	t.Helper()
@@ -43,9 +35,8 @@ func open(t testing.TB, o metrics.Options) *metrics.Metrics {
 
 func TestMetrics(t *testing.T) {
 	m := open(t, metrics.Options{})
-	memory := &store{}
-	m.Watch(&store{keys: 1})
-	m.Watch(memory) // in place of the other one
+	keys, evicted := 0, uint64(0)
+	m.Memory(func() int { return keys }, func() uint64 { return evicted })
 	// Series exist before anything happens, so that the first error is an increase
 	// and not a new series.
 	serves(t, m,
@@ -60,7 +51,7 @@ func TestMetrics(t *testing.T) {
 	m.Loaded(nil)
 	m.Loaded(errors.New("bad"))
 	m.ClockError(errors.New("bad"))
-	memory.keys, memory.evicted = 5, 6
+	keys, evicted = 5, 6
 	serves(t, m,
 		"rls_panics_total 1", `rls_requests_total{code="OK"} 2`, `rls_requests_total{code="Unknown"} 1`,
 		`rls_config_loads_total{result="success"} 1`, `rls_config_loads_total{result="error"} 1`, "rls_config_refused 1",

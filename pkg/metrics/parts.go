@@ -72,32 +72,21 @@ func (m *Metrics) Connected() func(bool) {
 	return connected.Store
 }
 
-// MemoryStore is the embedded store.
-type MemoryStore interface {
-	Len() int        // keys held
-	Evicted() uint64 // keys that were removed before they expired, to make room
+// Memory adds the metrics of the embedded store.
+func (m *Metrics) Memory(keys func() int, evicted func() uint64) {
+	m.gauge("rls_store_keys", "Keys in the embedded store, including expired keys that were not yet removed.", one(keys))
+	m.counter("rls_memory_evictions_total", "Keys that were removed before they expired, because the embedded store was full.", one(evicted))
 }
 
-// Watch adds the metrics of the embedded store.
-func (m *Metrics) Watch(store MemoryStore) {
-	m.gauge("rls_store_keys", "Keys in the embedded store, including expired keys that were not yet removed.", one(store.Len))
-	m.counter("rls_memory_evictions_total", "Keys that were removed before they expired, because the embedded store was full.", one(store.Evicted))
-}
-
-// ServersAway adds the number of servers of a store that are away, by the role of the
-// store: main or per-second.
-func (m *Metrics) ServersAway(role string, away func() int) {
-	m.away[role] = away
+// Breakers adds the states of the servers of the backend of that name, and the number of
+// servers that are away by the role of their store. Stores may share a server, which then
+// has the state that lets the fewest calls pass.
+func (m *Metrics) Breakers(backend string, watches []*breaker.Watch) {
 	m.gauge("rls_store_servers_away", "Servers of the store that do not answer or cannot serve.", func(is tell) {
-		for role, away := range m.away {
-			is(float64(away()), role)
+		for _, w := range watches {
+			is(float64(w.Away()), w.Role)
 		}
 	}, "role")
-}
-
-// Breakers adds the states of the servers of the backend of that name. Stores may share a
-// server, which then has the state that lets the fewest calls pass.
-func (m *Metrics) Breakers(backend string, watches []*breaker.Watch) {
 	worst := func() map[string]breaker.Condition {
 		all := map[string]breaker.Condition{} // by server
 		for _, w := range watches {
@@ -131,18 +120,12 @@ func (m *Metrics) Leases(stats func() near.LeaseStats) {
 	m.gauge("rls_lease_keys", "Keys that this process asks for so often that they are leased.", func(is tell) { is(float64(stats().Keys)) })
 }
 
-// Pool is the connections of a store to its servers.
-type Pool interface {
-	// Connections returns how many connections are open, and how many were
-	// opened so far.
-	Connections() (open, opened int64)
-}
-
 // Pool adds the metrics of connections to a Redis under envoyproxy/ratelimit's name for
-// them: redis_pool, or redis_per_second_pool.
-func (m *Metrics) Pool(name string, pool Pool) {
+// them: redis_pool, or redis_per_second_pool. connections returns how many connections are
+// open, and how many were opened so far.
+func (m *Metrics) Pool(name string, connections func() (open, opened int64)) {
 	read := func(stat string, gauge bool, help string, value func(open, opened int64) int64) {
-		m.paths.reads("ratelimit."+name+"."+stat, gauge, help, func() uint64 { return uint64(max(0, value(pool.Connections()))) })
+		m.paths.reads("ratelimit."+name+"."+stat, gauge, help, func() uint64 { return uint64(max(0, value(connections()))) })
 	}
 	read("cx_active", true, "Open connections to Redis.", func(open, _ int64) int64 { return open })
 	read("cx_total", false, "Connections to Redis that were opened.", func(_, opened int64) int64 { return opened })

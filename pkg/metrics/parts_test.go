@@ -2,12 +2,7 @@ package metrics_test
 
 import (
 	"errors"
-	"log/slog"
-	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/near"
@@ -16,17 +11,16 @@ import (
 	"example.org/rls/pkg/top"
 )
 
-type pool struct{ open, opened int64 }
+// connections is a pool.
+func connections(open, opened int64) func() (int64, int64) {
+	return func() (int64, int64) { return open, opened }
+}
 
-func (p *pool) Connections() (open, opened int64) { return p.open, p.opened }
-
-// The gauges of envoyproxy/ratelimit have its names and kinds, over Prometheus
-// and over statsd.
+// The gauges of envoyproxy/ratelimit have its names and kinds.
 func TestReadings(t *testing.T) {
 	m := open(t, metrics.Options{})
-	main, perSecond := &pool{2, 5}, &pool{1, 1}
-	m.Pool("redis_pool", main)
-	m.Pool("redis_per_second_pool", perSecond)
+	m.Pool("redis_pool", connections(2, 5))
+	m.Pool("redis_per_second_pool", connections(1, 1))
 	m.LocalCache(func() near.CacheStats {
 		return near.CacheStats{Hits: 1, Misses: 2, Entries: 4, Evicted: 5, Expired: 6, Overwritten: 7, MeanTime: 1_700_000_000}
 	})
@@ -38,63 +32,12 @@ func TestReadings(t *testing.T) {
 		"# TYPE ratelimit_localcache_hitCount gauge", "ratelimit_localcache_hitCount 1", "ratelimit_localcache_missCount 2",
 		"ratelimit_localcache_lookupCount 3", "ratelimit_localcache_entryCount 4", "ratelimit_localcache_evacuateCount 5",
 		"ratelimit_localcache_expiredCount 6", "ratelimit_localcache_overwriteCount 7", "ratelimit_localcache_averageAccessTime 1.7e+09")
-
-	server := udp(t)
-	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := m.Statsd(sink, time.Hour)
-	s.Send()
-	main.open, main.opened = 1, 7
-	s.Close()
-	var got []string
-	for _, line := range received(t, server, 25) {
-		if name, ok := strings.CutPrefix(line, "ratelimit.redis_pool."); ok || strings.Contains(line, "hitCount") {
-			got = append(got, name)
-		}
-	}
-	want := []string{
-		"ratelimit.localcache.hitCount:1|g", "ratelimit.localcache.hitCount:1|g",
-		"cx_active:1|g", "cx_active:2|g", "cx_local_close:3|c", "cx_local_close:3|c", "cx_total:2|c", "cx_total:5|c",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// A mapping file names them as it names counters.
-func TestMappedReadings(t *testing.T) {
-	m := open(t, metrics.Options{Mapping: []byte(`
-mappings:
-- {match: ratelimit.*.cx_active, name: connections, labels: {pool: $1}, help: 'Connections.'}
-- {match: ratelimit.*.cx_total, name: x, action: drop}
-`)})
-	m.Pool("redis_pool", &pool{2, 5})
-	text := page(t, m)
-	if !strings.Contains(text, `connections{pool="redis_pool"} 2`) || strings.Contains(text, "\nx") {
-		t.Errorf("got\n%s", text)
-	}
-}
-
-func TestDogStatsdGauges(t *testing.T) {
-	server := udp(t)
-	m := open(t, metrics.Options{})
-	m.Pool("redis_pool", &pool{2, 0})
-	sink, err := metrics.NewDogStatsdSink(server.LocalAddr().String(), nil, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Statsd(sink, time.Hour).Close()
-	if got := received(t, server, 1)[0]; !strings.HasPrefix(got, "ratelimit.redis_pool.cx_active:2|g") {
-		t.Errorf("got %s", got)
-	}
 }
 
 // TestBreakers: two stores share a server, which is away for one of them.
 func TestBreakers(t *testing.T) {
 	m := open(t, metrics.Options{})
-	main, perSecond := &breaker.Watch{}, &breaker.Watch{}
+	main, perSecond := &breaker.Watch{Role: "main"}, &breaker.Watch{Role: "per-second"}
 	m.Breakers("redis", []*breaker.Watch{main, perSecond})
 	main.Server("10.0.0.1:6379")
 	main.Server("10.0.0.2:6379")
@@ -105,6 +48,7 @@ func TestBreakers(t *testing.T) {
 	}
 	c.Done(0, errors.New("refused"))
 	serves(t, m,
+		`rls_store_servers_away{role="main"} 0`, `rls_store_servers_away{role="per-second"} 1`,
 		`rls_breaker_state{backend="redis",server="10.0.0.1:6379"} 2`,
 		`rls_breaker_state{backend="redis",server="10.0.0.2:6379"} 0`,
 		`rls_policy_active{backend="redis",server="10.0.0.1:6379"} 1`,
@@ -117,13 +61,9 @@ func TestLeases(t *testing.T) {
 		return near.LeaseStats{Leased: 10, Used: 4, Returned: 2, Refilled: 6, Lost: 1, Held: 3, Keys: 5}
 	})
 	serves(t, m,
-		`rls_lease_hits_total{event="charged"} 10`,
-		`rls_lease_hits_total{event="used"} 4`,
-		`rls_lease_hits_total{event="returned"} 2`,
-		`rls_lease_hits_total{event="refilled"} 6`,
-		`rls_lease_hits_total{event="lost"} 1`,
-		`rls_lease_hits 3`,
-		`rls_lease_keys 5`)
+		`rls_lease_hits_total{event="charged"} 10`, `rls_lease_hits_total{event="used"} 4`,
+		`rls_lease_hits_total{event="returned"} 2`, `rls_lease_hits_total{event="refilled"} 6`,
+		`rls_lease_hits_total{event="lost"} 1`, `rls_lease_hits 3`, `rls_lease_keys 5`)
 }
 
 func TestLimited(t *testing.T) {

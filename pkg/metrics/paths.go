@@ -60,10 +60,10 @@ func (c *counter) value() uint64 {
 type keyed struct {
 	stats [statCount]*counter
 	room  int // the part of paths.room that the key took
-	// of is the lifetime of the key's rule, or for overrides of the domain. Several rules
-	// can have one key: when its rule is gone, the next rule that counts hits under the
-	// key takes over. paths.mu guards of.
-	of *lifetime
+	// of is the key's rule, or for overrides the domain. Several rules can have one key:
+	// when its rule is gone, the next rule that counts hits under the key takes over.
+	// paths.mu guards of.
+	of *RuleCounts
 }
 
 // paths holds all counters that envoyproxy/ratelimit has.
@@ -99,10 +99,8 @@ func (p *paths) counter(path string) *counter {
 	return c
 }
 
-// reads adds a metric that is kept elsewhere, in place of an earlier one of that path. p is
-// not shared yet.
+// reads adds a metric that is kept elsewhere. p is not shared yet.
 func (p *paths) reads(path string, gauge bool, help string, read func() uint64) {
-	p.all = slices.DeleteFunc(p.all, func(old *counter) bool { return old.path == path })
 	p.all = append(p.all, &counter{path: path, gauge: gauge, help: help, read: read})
 }
 
@@ -114,7 +112,7 @@ func (p *paths) method(name string) *counter {
 }
 
 // rule finds or makes the counters of a metric key without a caller's bytes.
-func (p *paths) rule(of *lifetime, key string) *keyed {
+func (p *paths) rule(of *RuleCounts, key string) *keyed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.key(of, key, 0)
@@ -122,7 +120,7 @@ func (p *paths) rule(of *lifetime, key string) *keyed {
 
 // called finds or makes the counters of a metric key that has a caller's bytes
 // in it, or of the key domain.other when there is no room for it.
-func (p *paths) called(of *lifetime, domain, key string) *keyed {
+func (p *paths) called(of *RuleCounts, domain, key string) *keyed {
 	key = shortened(key)
 	p.mu.RLock()
 	k := p.keys[key]
@@ -187,7 +185,7 @@ func shortened(key string) string {
 }
 
 // key finds or makes the counters of a metric key. The caller holds p.mu.
-func (p *paths) key(of *lifetime, key string, room int) *keyed {
+func (p *paths) key(of *RuleCounts, key string, room int) *keyed {
 	k := p.keys[key]
 	if k == nil {
 		k = &keyed{of: of, room: room}

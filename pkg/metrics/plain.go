@@ -19,7 +19,7 @@ const (
 	maxPiece    = 64 << 10
 )
 
-// plain sends statsd's lines, path:value|type, over UDP or TCP.
+// plain sends statsd's lines, path:value|kind, over UDP or TCP.
 type plain struct {
 	network, addr string
 	tags          string // appended to each path: .__key=value
@@ -63,39 +63,22 @@ func (p *plain) Open() bool {
 	return true
 }
 
-func (p *plain) Count(path string, n uint64) bool {
-	p.line(path, n, "|c")
-	return p.conn != nil
-}
-
-func (p *plain) Gauge(path string, value uint64) bool {
-	p.line(path, value, "|g")
-	return p.conn != nil
-}
-
-// Time sends one line for all calls, with the sampling rate 1/calls, from which
+// Send sends one line for all calls, with the sampling rate 1/calls, from which
 // the server computes their number again. The rate is rounded down, so that the
 // server's 1/rate is not less than calls.
-func (p *plain) Time(path string, ms int64, calls uint64) {
-	kind := "|ms"
+func (p *plain) Send(of kind, path string, value, calls uint64) bool {
+	rate := ""
 	if calls > 1 {
-		kind += "|@" + strconv.FormatFloat(math.Nextafter(1/float64(calls), 0), 'f', -1, 64)
+		rate = "|@" + strconv.FormatFloat(math.Nextafter(1/float64(calls), 0), 'f', -1, 64)
 	}
-	p.line(path, uint64(ms), kind)
-}
-
-func (p *plain) line(path string, value uint64, kind string) {
-	if len(p.buf)+len(path)+len(p.tags)+len(kind)+22 > p.max {
+	line := fmt.Sprintf("%s%s:%d|%s%s\n", path, p.tags, value, of, rate)
+	if len(p.buf)+len(line) > p.max {
 		if p.Flush(); p.conn == nil {
-			return
+			return false
 		}
 	}
-	p.buf = append(p.buf, path...)
-	p.buf = append(p.buf, p.tags...)
-	p.buf = append(p.buf, ':')
-	p.buf = strconv.AppendUint(p.buf, value, 10)
-	p.buf = append(p.buf, kind...)
-	p.buf = append(p.buf, '\n')
+	p.buf = append(p.buf, line...)
+	return true
 }
 
 func (p *plain) Flush() {

@@ -15,18 +15,23 @@ type Sink interface {
 	// Open connects to the server where needed, and reports whether it can be
 	// sent to.
 	Open() bool
-	// Count sends by how much a counter grew, and Gauge the value of a gauge.
-	// Both report whether the server can still be sent to.
-	Count(path string, n uint64) bool
-	Gauge(path string, value uint64) bool
-	// Time sends the duration, in milliseconds, of a number of calls that took
-	// equally long.
-	Time(path string, ms int64, calls uint64)
+	// Send sends a value, and reports whether the server can still be sent to. For
+	// timings it stands for so many calls, otherwise calls is 1.
+	Send(of kind, path string, value, calls uint64) bool
 	// Flush sends the lines that were collected.
 	Flush()
 	// Close ends the connection.
 	Close()
 }
+
+// kind says what a value is, by its name in statsd.
+type kind string
+
+const (
+	growth kind = "c" // by how much a counter grew
+	gauge  kind = "g"
+	timing kind = "ms" // the milliseconds that a call took
+)
 
 // Statsd sends counters and gauges to a Sink, under the paths of
 // envoyproxy/ratelimit: a counter as its growth, a gauge as its value.
@@ -77,9 +82,9 @@ func (s *Statsd) Send() {
 	for _, c := range s.metrics.paths.counters() {
 		n, ok := c.value(), true
 		if c.gauge {
-			ok = s.sink.Gauge(c.path, n)
+			ok = s.sink.Send(gauge, c.path, n, 1)
 		} else if n != c.sent {
-			ok = s.sink.Count(lineName(c.path), n-c.sent)
+			ok = s.sink.Send(growth, lineName(c.path), n-c.sent, 1)
 		}
 		if !ok {
 			return
@@ -88,7 +93,7 @@ func (s *Statsd) Send() {
 	}
 	for _, m := range *s.metrics.calls.methods.Load() {
 		path := m.timePath()
-		m.timer.take(func(ms int64, calls uint64) { s.sink.Time(path, ms, calls) })
+		m.timer.take(func(ms, calls uint64) { s.sink.Send(timing, path, ms, calls) })
 	}
 	s.sink.Flush()
 	s.metrics.decisions.forget()

@@ -56,11 +56,22 @@ func udp(t *testing.T) net.PacketConn {
 	return conn
 }
 
+// overUDP sends the metrics to a server in statsd's format, with tags.
+func overUDP(t *testing.T, m *metrics.Metrics, tags map[string]string) (*metrics.Statsd, net.PacketConn) {
+	t.Helper()
+	server := udp(t)
+	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), tags, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Statsd(sink, time.Hour), server
+}
+
 // events returns metrics of a caller who tried to forge lines and tags.
 func events(t *testing.T) *metrics.Metrics {
 	m := open(t, metrics.Options{MaxSeries: 100, NearLimitRatio: 1})
 	entry := descriptors.Entry{Key: "k", Value: "a\nforged:1|c\r\nx.__tag=1"}
-	r := rule(t, "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
+	r := rule(t, detailed, entry)
 	m.Observer().Observe(allowed(r, entry))
 	m.Observer().Observe(&service.Observation{Domain: "no\nsuch|c", Unknown: true, Descriptors: 2})
 	for range 3 {
@@ -71,13 +82,7 @@ func events(t *testing.T) *metrics.Metrics {
 }
 
 func TestStatsd(t *testing.T) {
-	server := udp(t)
-	m := events(t)
-	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), tags, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := m.Statsd(sink, time.Hour)
+	s, server := overUDP(t, events(t), tags)
 	s.Close()
 	want := []string{
 		"ratelimit.service.rate_limit.d.k_a_forged_1_c__x___tag=1.total_hits.__build=1_2_3.__zone=b:1|c",
@@ -92,23 +97,24 @@ func TestStatsd(t *testing.T) {
 	}
 }
 
-// Each Send sends the counts since the last Send, and nothing else.
+// Each Send sends the counts since the last Send and the values of gauges, and nothing else.
 func TestStatsdSendsDifferences(t *testing.T) {
-	server := udp(t)
 	m := open(t, metrics.Options{})
-	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := m.Statsd(sink, time.Millisecond)
+	opened, closed := int64(5), int64(3)
+	m.Pool("redis_pool", func() (int64, int64) { return opened - closed, opened })
+	s, server := overUDP(t, m, nil)
 	m.Loaded(nil)
 	s.Send()
+	opened, closed = 7, 6
 	s.Send()
 	m.Loaded(nil)
 	m.Loaded(nil)
 	m.Observer().Observe(&service.Observation{Result: service.NoStore})
 	s.Close()
 	want := []string{
+		"ratelimit.redis_pool.cx_active:1|g", "ratelimit.redis_pool.cx_active:1|g", "ratelimit.redis_pool.cx_active:2|g",
+		"ratelimit.redis_pool.cx_local_close:3|c", "ratelimit.redis_pool.cx_local_close:3|c",
+		"ratelimit.redis_pool.cx_total:2|c", "ratelimit.redis_pool.cx_total:5|c",
 		"ratelimit.service.call.should_rate_limit.redis_error:1|c",
 		"ratelimit.service.config_load_success:1|c", "ratelimit.service.config_load_success:2|c",
 	}
@@ -164,7 +170,7 @@ func TestStatsdServerHangs(t *testing.T) {
 	defer server.Close()
 	m := open(t, metrics.Options{MaxSeries: 12 * counters, NearLimitRatio: 1})
 	entry := descriptors.Entry{Key: "k", Value: "v"}
-	r := rule(t, "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", entry)
+	r := rule(t, detailed, entry)
 	for i := range counters / 2 { // total_hits and within_limit of each
 		m.Observer().Observe(allowed(r, descriptors.Entry{Key: "k", Value: strconv.Itoa(i)}))
 	}
@@ -230,6 +236,7 @@ func TestStatsdProtocol(t *testing.T) {
 func TestDogStatsd(t *testing.T) {
 	server := udp(t)
 	m := events(t)
+	m.Pool("redis_pool", connections(2, 0))
 	hits, err := metrics.NewMogrifier(`^ratelimit\.service\.rate_limit\.([^.]+)\.(.*)\.([^.]+)$`, "ratelimit.service.rate_limit.$3",
 		map[string]string{"domain": "$1", "descriptor": "$2", "nine": "$9"})
 	if err != nil {
@@ -245,6 +252,7 @@ func TestDogStatsd(t *testing.T) {
 	}
 	m.Statsd(sink, time.Hour).Close()
 	want := []string{
+		"ratelimit.redis_pool.cx_active:2|g|#build:1_2_3,zone:b",
 		"ratelimit.service.rate_limit.no_such_c.domain_not_found:2|c|#build:1_2_3,zone:b",
 		"ratelimit.service.rate_limit.total_hits:1|c|#build:1_2_3,zone:b,descriptor:k_a_forged_1_c__x___tag=1,domain:d,nine:$9",
 		"ratelimit.service.rate_limit.within_limit:1|c|#build:1_2_3,zone:b,descriptor:k_a_forged_1_c__x___tag=1,domain:d,nine:$9",
@@ -283,9 +291,8 @@ var statsdLine = regexp.MustCompile(`^[^\s\x00-\x1f\x7f:|@#,;\[\]]+:\d+\|(c|g|ms
 // Whatever bytes domains and keys have, each line that arrives at a server is
 // one well-formed line.
 func TestStatsdLinesAreWellFormed(t *testing.T) {
-	server := udp(t)
 	m := open(t, metrics.Options{MaxSeries: 10_000, NearLimitRatio: 1})
-	r := rule(t, "- key: k\n  detailed_metric: true\n  rate_limit: {unit: hour, requests_per_unit: 10}\n", descriptors.Entry{Key: "k", Value: "v"})
+	r := rule(t, detailed, descriptors.Entry{Key: "k", Value: "v"})
 	const alphabet = "ab9 .:|@#,;=[]\"'\\/%*_-\n\r\t\v\x00\x7f\u00a0\u0085\u2028é\xff"
 	letters := []rune(alphabet)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -300,12 +307,9 @@ func TestStatsdLinesAreWellFormed(t *testing.T) {
 		m.Observer().Observe(allowed(r, descriptors.Entry{Key: "k", Value: name()}))
 		m.Observer().Observe(&service.Observation{Domain: name(), Unknown: true, Descriptors: 1})
 	}
-	sink, err := metrics.NewStatsdSink("udp", server.LocalAddr().String(), map[string]string{"a tag": "b c"}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, server := overUDP(t, m, map[string]string{"a tag": "b c"})
 	m.Loaded(nil)
-	go m.Statsd(sink, time.Hour).Close()
+	go s.Close()
 	for _, line := range received(t, server, 200) {
 		if !statsdLine.MatchString(line) {
 			t.Errorf("malformed: %q", line)

@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/rls/internal/latency"
@@ -26,20 +24,15 @@ type (
 )
 
 func (m *Metrics) gauge(name, help string, read func(tell), labels ...string) {
-	m.put(row{name, help, labels, prometheus.GaugeValue, read, nil})
+	m.table = append(m.table, row{name, help, labels, prometheus.GaugeValue, read, nil})
 }
 
 func (m *Metrics) counter(name, help string, read func(tell), labels ...string) {
-	m.put(row{name, help, labels, prometheus.CounterValue, read, nil})
+	m.table = append(m.table, row{name, help, labels, prometheus.CounterValue, read, nil})
 }
 
 func (m *Metrics) histogram(name, help string, took func(tellDurations), labels ...string) {
-	m.put(row{name, help, labels, prometheus.UntypedValue, nil, took})
-}
-
-// put adds a row in place of an earlier row of its name.
-func (m *Metrics) put(r row) {
-	m.table = append(slices.DeleteFunc(m.table, func(old row) bool { return old.name == r.name }), r)
+	m.table = append(m.table, row{name, help, labels, prometheus.UntypedValue, nil, took})
 }
 
 // one reads a metric with one series.

@@ -8,14 +8,11 @@ import (
 	"example.org/rls/pkg/descriptors"
 )
 
-// Observer is told how each request ended and when rules change, for metrics and
-// logs.
+// Observer is told how each request ended, for metrics and logs.
 type Observer interface {
 	// Observe is called on the goroutine of each request, so by many at once.
 	// Observe must not block, and must not keep o or anything that o points to.
 	Observe(o *Observation)
-	// Rules is called with new rules right before they come into force.
-	Rules(*descriptors.Tree)
 }
 
 // Result is how a request ended.

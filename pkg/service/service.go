@@ -71,14 +71,9 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// SetTree puts rules into force and tells the observers first. Cells stay if domain,
-// entries, strategy and window stay; a bucket's amounts must stay, too.
-func (s *Service) SetTree(t *descriptors.Tree) {
-	for _, o := range s.cfg.Observers {
-		o.Rules(t)
-	}
-	s.tree.Store(t)
-}
+// SetTree puts rules into force. Cells stay if domain, entries, strategy and window stay; a
+// bucket's amounts must stay, too.
+func (s *Service) SetTree(t *descriptors.Tree) { s.tree.Store(t) }
 
 // Tree is the rules in force, nil before the first SetTree.
 func (s *Service) Tree() *descriptors.Tree { return s.tree.Load() }

@@ -101,9 +101,6 @@ func New(o Options) *Top {
 	return t
 }
 
-// Rules does nothing: descriptors stay until they are no longer asked for.
-func (t *Top) Rules(*descriptors.Tree) {}
-
 // Observe counts the descriptors of a request that have limits.
 func (t *Top) Observe(o *service.Observation) {
 	if len(o.Verdicts) == 0 {
@@ -178,15 +175,9 @@ func (t *Top) keep(s *summary, n *node, at int) {
 func (t *Top) hash(domain string, entries []descriptors.Entry) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
-	write := func(s string) {
-		n := len(s)
-		_, _ = h.Write([]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)})
-		_, _ = h.WriteString(s)
-	}
-	write(domain)
+	maphash.WriteComparable(&h, domain)
 	for _, e := range entries {
-		write(e.Key)
-		write(e.Value)
+		maphash.WriteComparable(&h, e)
 	}
 	return h.Sum64()
 }

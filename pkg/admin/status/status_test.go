@@ -95,6 +95,7 @@ func rules(t testing.TB, s *process) map[string]map[string]any {
 type process struct {
 	*status.Status
 	service.Observer
+	inForce func(*descriptors.Tree)
 }
 
 func open(t testing.TB, o status.Options) *process {
@@ -104,11 +105,11 @@ func open(t testing.TB, o status.Options) *process {
 		t.Fatal(err)
 	}
 	o.Counts = m
-	return &process{status.New(o), m.Observer()}
+	return &process{status.New(o), m.Observer(), m.InForce}
 }
 
 func (p *process) Rules(tree *descriptors.Tree) {
-	p.Observer.Rules(tree)
+	p.inForce(tree)
 	p.Status.Rules(tree)
 }
 
