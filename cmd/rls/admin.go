@@ -49,7 +49,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("admin: %w", err)
 			}
-			listen.TLS = own.Server(a.ClientTLSSAN)
+			listen.TLS = own.Server(a.ClientTLSSAN, "h2", "http/1.1")
 		} else if !a.Loopback() {
 			p.log.Warn("the admin listener has no TLS, so tokens cross the network in clear text", "ADMIN_HOST", a.Host)
 		}

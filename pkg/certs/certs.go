@@ -49,39 +49,34 @@ type material struct {
 	cas          *x509.CertPool    // nil without Files.CA
 }
 
-// Server returns a server's side of TLS, 1.2 or later, for all connections.
-// With a CA it asks every client for a certificate of that CA, and with a
-// clientName for one that is valid for that DNS name.
-func (c *Certs) Server(clientName string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return c.serverNow(clientName), nil
-		},
-	}
-}
-
-func (c *Certs) serverNow(clientName string) *tls.Config {
-	m := c.files.Now()
-	config := &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		Certificates: m.certificates,
-		ClientCAs:    m.cas,
-		// A session that is resumed would skip the check by newer CAs.
-		SessionTicketsDisabled: true,
-	}
-	if m.cas != nil {
-		config.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	if clientName != "" {
-		config.VerifyConnection = func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 {
-				return errors.New("no client certificate")
-			}
-			return state.PeerCertificates[0].VerifyHostname(clientName)
+// Server returns a server's side of TLS, 1.2 or later, for all connections, over which
+// the protocols can be spoken (ALPN). With a CA it asks every client for a certificate
+// of that CA, and with a clientName for one that is valid for that DNS name.
+func (c *Certs) Server(clientName string, protocols ...string) *tls.Config {
+	now := func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		m := c.files.Now()
+		config := &tls.Config{
+			MinVersion:   tls.VersionTLS12,
+			NextProtos:   protocols,
+			Certificates: m.certificates,
+			ClientCAs:    m.cas,
+			// A session that is resumed would skip the check by newer CAs.
+			SessionTicketsDisabled: true,
 		}
+		if m.cas != nil {
+			config.ClientAuth = tls.RequireAndVerifyClientCert
+		}
+		if clientName != "" {
+			config.VerifyConnection = func(state tls.ConnectionState) error {
+				if len(state.PeerCertificates) == 0 {
+					return errors.New("no client certificate")
+				}
+				return state.PeerCertificates[0].VerifyHostname(clientName)
+			}
+		}
+		return config, nil
 	}
-	return config
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: now}
 }
 
 // Client returns a client's side of TLS, 1.2 or later, for one connection; the

@@ -13,21 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// edge wraps every handler: it measures calls, turns panics into errors and
-// ends streams when the server stops.
-type edge struct {
-	measure    Measure
-	log        *slog.Logger
-	epoch      time.Time       // time.Since reads one clock of the system, time.Now two
-	streams    context.Context // ends when streams have to end
-	endStreams context.CancelFunc
-}
-
-func newEdge(measure Measure, log *slog.Logger) *edge {
-	e := &edge{measure: measure, log: log, epoch: time.Now()}
-	e.streams, e.endStreams = context.WithCancel(context.Background())
-	return e
-}
+// The methods below wrap every handler: they measure calls, turn panics into errors
+// and end streams when the server stops.
 
 // recovered turns a panic into an error, logs and counts it. It must be
 // deferred itself, since recover works only in the deferred function.
@@ -39,28 +26,28 @@ func recovered(measure Measure, log *slog.Logger, where string, err *error) {
 	}
 }
 
-func (e *edge) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	start := time.Since(e.epoch)
-	resp, err = e.call(ctx, req, info.FullMethod, handler)
-	e.measure.Called(info.FullMethod, time.Since(e.epoch)-start)
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	start := time.Since(s.epoch)
+	resp, err = s.call(ctx, req, info.FullMethod, handler)
+	s.options.Measure.Called(info.FullMethod, time.Since(s.epoch)-start)
 	if info.FullMethod == rls.RateLimitService_ShouldRateLimit_FullMethodName {
-		e.measure.Answered(status.Code(err))
+		s.options.Measure.Answered(status.Code(err))
 	}
 	return resp, err
 }
 
-func (e *edge) call(ctx context.Context, req any, method string, handler grpc.UnaryHandler) (_ any, err error) {
-	defer recovered(e.measure, e.log, method, &err)
+func (s *Server) call(ctx context.Context, req any, method string, handler grpc.UnaryHandler) (_ any, err error) {
+	defer recovered(s.options.Measure, s.options.Log, method, &err)
 	return handler(ctx, req)
 }
 
 // stream runs the handler of a health watch or of reflection, which lasts as
 // long as its client likes: its context ends when the server stops.
-func (e *edge) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	defer recovered(e.measure, e.log, info.FullMethod, &err)
+func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer recovered(s.options.Measure, s.options.Log, info.FullMethod, &err)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	defer context.AfterFunc(e.streams, cancel)()
+	defer context.AfterFunc(s.streams, cancel)()
 	return handler(srv, &endingStream{stream, ctx})
 }
 
@@ -71,12 +58,17 @@ type endingStream struct {
 
 func (s *endingStream) Context() context.Context { return s.ctx }
 
-// web wraps the pages of the HTTP listener of that name.
-func (e *edge) web(name string, next http.Handler) http.Handler {
+// web wraps the pages of the HTTP listener of that name. While the server drains, it
+// asks clients to connect anew, to another process: a request that meets the end of its
+// connection is lost.
+func (s *Server) web(name string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.options.Health.Draining() {
+			w.Header().Set("Connection", "close")
+		}
 		var err error
 		func() {
-			defer recovered(e.measure, e.log, name+" "+r.URL.Path, &err)
+			defer recovered(s.options.Measure, s.options.Log, name+" "+r.URL.Path, &err)
 			next.ServeHTTP(w, r)
 		}()
 		if err != nil {

@@ -2,16 +2,12 @@ package server
 
 import (
 	"crypto/tls"
-	"log/slog"
 	"maps"
-	"net"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -73,12 +69,11 @@ const (
 	connWindow   = 1 << 20
 )
 
-func (s *Server) newGRPC() *grpc.Server {
-	o := s.options.GRPC
+func (s *Server) newGRPC(o *GRPC) *grpc.Server {
 	options := []grpc.ServerOption{
-		grpc.Creds(s.credentials()),
-		grpc.ChainUnaryInterceptor(s.edge.unary),
-		grpc.ChainStreamInterceptor(s.edge.stream),
+		grpc.Creds(s.credentials(o)),
+		grpc.ChainUnaryInterceptor(s.unary),
+		grpc.ChainStreamInterceptor(s.stream),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge:      o.MaxConnectionAge,
 			MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
@@ -108,37 +103,4 @@ func (s *Server) newGRPC() *grpc.Server {
 		channelz.RegisterChannelzServiceToServer(g)
 	}
 	return g
-}
-
-// credentials secure new connections and wrap them in their guard.
-func (s *Server) credentials() credentials.TransportCredentials {
-	creds := insecure.NewCredentials()
-	if config := s.options.GRPC.TLS; config != nil {
-		creds = &refusals{credentials.NewTLS(config), s.options.Log}
-	}
-	if rate := s.options.GRPC.MaxCancellationsPerSecond; rate > 0 {
-		creds = &guard{creds, rate, s.options.Measure, s.options.Log}
-	}
-	return creds
-}
-
-// refusals logs why a TLS handshake failed, at debug level: anyone who can
-// connect can make it fail.
-type refusals struct {
-	credentials.TransportCredentials
-	log *slog.Logger
-}
-
-// ServerHandshake implements [credentials.TransportCredentials].
-func (r *refusals) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := r.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		r.log.Debug("gRPC: TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err.Error())
-	}
-	return conn, info, err
-}
-
-// Clone implements [credentials.TransportCredentials].
-func (r *refusals) Clone() credentials.TransportCredentials {
-	return &refusals{r.TransportCredentials.Clone(), r.log}
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"net"
 	"sync"
 	"syscall"
@@ -11,12 +10,13 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
-// guard bounds how fast a connection's streams may be reset. A call that is
-// opened and reset costs the server about as much as a call that is answered,
-// and the client nothing (CVE-2023-44487, "rapid reset"); the same holds for a
-// call that is opened and followed by a frame that makes the server reset it,
+// guard secures new connections, and bounds how fast a connection's streams may be
+// reset. A call that is opened and reset costs the server about as much as a call that
+// is answered, and the client nothing (CVE-2023-44487, "rapid reset"); the same holds
+// for a call that is opened and followed by a frame that makes the server reset it,
 // as a WINDOW_UPDATE of 0 (CVE-2025-8671, "made you reset"). grpc-go bounds only
 // how many calls run at once.
 //
@@ -24,11 +24,10 @@ import (
 // its deadline is often reset by both sides and shall not count twice.
 type guard struct {
 	credentials.TransportCredentials
-	// rate is the number of resets per second, > 0, that each side of a
-	// connection may make for any time; guardBurst × rate may come at once.
-	rate    int
-	measure Measure
-	log     *slog.Logger
+	options *Options
+	// rate is the number of resets per second that each side of a connection may
+	// make for any time; guardBurst × rate may come at once. 0 is no bound.
+	rate int
 }
 
 // guardBurst is how long the resets may exceed the rate.
@@ -36,20 +35,31 @@ const guardBurst = 2 * time.Second
 
 var errTooManyReset = errors.New("too many cancelled calls")
 
-// ServerHandshake implements [credentials.TransportCredentials].
+// credentials are those of the gRPC listener.
+func (s *Server) credentials(o *GRPC) credentials.TransportCredentials {
+	creds := insecure.NewCredentials()
+	if o.TLS != nil {
+		creds = credentials.NewTLS(o.TLS)
+	}
+	return &guard{creds, &s.options, o.MaxCancellationsPerSecond}
+}
+
+// ServerHandshake implements [credentials.TransportCredentials]. It logs why a
+// handshake failed, at debug level: anyone who can connect can make it fail.
 func (g *guard) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := g.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		return conn, info, err
+	switch {
+	case err != nil:
+		g.options.Log.Debug("gRPC: TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err.Error())
+	case g.rate > 0:
+		conn = &guardedConn{Conn: conn, guard: g, in: frames{skip: len(http2.ClientPreface)}, out: frames{answering: true}}
 	}
-	return &guardedConn{Conn: conn, guard: g, in: frames{skip: len(http2.ClientPreface)}, out: frames{answering: true}}, info, nil
+	return conn, info, err
 }
 
 // Clone implements [credentials.TransportCredentials].
 func (g *guard) Clone() credentials.TransportCredentials {
-	clone := *g
-	clone.TransportCredentials = g.TransportCredentials.Clone()
-	return &clone
+	return &guard{g.TransportCredentials.Clone(), g.options, g.rate}
 }
 
 // guardedConn is a connection that is closed with GOAWAY when too many of its
@@ -106,8 +116,8 @@ func (c *guardedConn) goAway(why string) {
 		return
 	}
 	c.saidGoAway = true
-	c.guard.measure.CutOff()
-	c.guard.log.Warn("gRPC: connection closed, its client "+why,
+	c.guard.options.Measure.CutOff()
+	c.guard.options.Log.Warn("gRPC: connection closed, its client "+why,
 		"client", c.RemoteAddr().String(), "most_per_second", c.guard.rate)
 	if c.out.between() {
 		const anyStream = 1<<31 - 1 // whichever the client opened may have been handled

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrPortInUse says that another process has a port and one of the two does not
@@ -17,10 +19,12 @@ var ErrPortInUse = errors.New("another process has the port")
 // listenTCP opens a host:port; port 0 takes a free one.
 func (s *Server) listenTCP(addr string) (net.Listener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
-		if !s.options.SharePorts {
-			return userTimeout(conn)
-		}
-		return errors.Join(reusePort(conn), userTimeout(conn))
+		return control(conn, func(fd int) error {
+			if !s.options.SharePorts {
+				return userTimeout(fd)
+			}
+			return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1), userTimeout(fd))
+		})
 	}}
 	config.SetMultipathTCP(false) // Multipath TCP has no TCP_USER_TIMEOUT
 	l, err := config.Listen(context.Background(), "tcp", addr)
@@ -30,28 +34,24 @@ func (s *Server) listenTCP(addr string) (net.Listener, error) {
 	return l, err
 }
 
-// claims are the TCP addresses of this process's own listeners. With
-// SO_REUSEPORT the system lets two of them share one, as it does for two
-// processes, and deals out connections among them.
-type claims []claim
-
-type claim struct {
-	name string
-	addr *net.TCPAddr
+// control changes the socket of conn, which is not bound yet.
+func control(conn syscall.RawConn, change func(fd int) error) (err error) {
+	failed := conn.Control(func(fd uintptr) { err = change(int(fd)) })
+	return errors.Join(failed, err)
 }
 
-// add fails when another listener has the address.
-func (c *claims) add(name string, addr net.Addr) error {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return nil
-	}
-	for _, other := range *c {
-		if other.addr.Port == tcp.Port && (covers(other.addr.IP, tcp.IP) || covers(tcp.IP, other.addr.IP)) {
-			return fmt.Errorf("%s: listen on %v: the %s listener of this process has %v, want another port", name, tcp, other.name, other.addr)
+// listening notes an open listener. It fails if another listener of this process has
+// the address: with SO_REUSEPORT the system lets two of them share one, as it does for
+// two processes, and deals out connections among them.
+func (s *Server) listening(l *listener) error {
+	s.open = append(s.open, l)
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	for _, other := range s.open[:len(s.open)-1] {
+		has, too := other.Addr().(*net.TCPAddr)
+		if ok && too && has.Port == tcp.Port && (covers(has.IP, tcp.IP) || covers(tcp.IP, has.IP)) {
+			return fmt.Errorf("%s: listen on %v: the %s listener of this process has %v, want another port", l.name, tcp, other.name, has)
 		}
 	}
-	*c = append(*c, claim{name, tcp})
 	return nil
 }
 
@@ -59,20 +59,6 @@ func (c *claims) add(name string, addr net.Addr) error {
 // unspecified address includes the addresses of IPv4.
 func covers(a, b net.IP) bool {
 	return a.Equal(b) || a.IsUnspecified() && (a.To4() == nil || b.To4() != nil)
-}
-
-func (s *Server) listenGRPC() (net.Listener, error) {
-	if path := s.options.GRPC.UnixSocket; path != "" {
-		return listenUnix(net.ListenConfig{}, path)
-	}
-	return s.listenTCP(s.options.GRPC.Address)
-}
-
-func (s *Server) listenHTTP(h HTTP) (net.Listener, error) {
-	if h.UnixSocket != "" {
-		return listenPrivate(h.UnixSocket)
-	}
-	return s.listenTCP(h.Address)
 }
 
 func listenUnix(config net.ListenConfig, path string) (net.Listener, error) {

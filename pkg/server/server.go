@@ -53,7 +53,8 @@ type HTTP struct {
 	// UnixSocket is the path of a Unix socket to listen on instead, which only the
 	// user of the process can open.
 	UnixSocket string
-	// TLS is the server's side of TLS; nil for plain text.
+	// TLS is the server's side of TLS; nil for plain text. A configuration that it
+	// makes for each connection names the protocols itself.
 	TLS *tls.Config
 	// Pages are the handlers by the patterns of [http.ServeMux].
 	Pages map[string]http.Handler
@@ -83,27 +84,30 @@ const nameGRPC = "gRPC"
 // Server is a set of open listeners with their handlers.
 type Server struct {
 	options Options
-	edge    *edge
-	claims  claims
-	addrs   map[string]net.Addr // by the names of listeners
-	grpc    *grpc.Server        // nil without gRPC
-	listen  *handshakes         // of grpc
-	web     []*web
+	open    []*listener
+	grpc    *grpc.Server // nil without gRPC
+	listen  *handshakes  // of grpc
+
+	epoch      time.Time       // time.Since reads one clock of the system, time.Now two
+	streams    context.Context // ends when streams have to end
+	endStreams context.CancelFunc
 }
 
-// web is an open HTTP listener.
-type web struct {
-	name   string
-	listen net.Listener
-	server *http.Server
+// listener is an open listener and its handlers.
+type listener struct {
+	net.Listener
+	name  string
+	serve func() error
+	web   *http.Server // nil for gRPC
 }
 
 // New opens all ports. Its error names every port that cannot be opened.
 func New(o Options) (*Server, error) {
-	s := &Server{options: o, edge: newEdge(o.Measure, o.Log), addrs: map[string]net.Addr{}}
+	s := &Server{options: o, epoch: time.Now()}
+	s.streams, s.endStreams = context.WithCancel(context.Background())
 	var errs []error
 	if o.GRPC != nil {
-		errs = append(errs, s.openGRPC())
+		errs = append(errs, s.openGRPC(o.GRPC))
 	}
 	for _, h := range o.HTTP {
 		errs = append(errs, s.openHTTP(h))
@@ -115,55 +119,68 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) openGRPC() error {
-	s.grpc = s.newGRPC()
-	l, err := s.listenGRPC()
+func (s *Server) openGRPC(o *GRPC) (err error) {
+	s.grpc = s.newGRPC(o)
+	var l net.Listener
+	if o.UnixSocket != "" {
+		l, err = listenUnix(net.ListenConfig{}, o.UnixSocket)
+	} else {
+		l, err = s.listenTCP(o.Address)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", nameGRPC, err)
 	}
 	s.listen = newHandshakes(l)
-	return s.opened(nameGRPC, l)
+	return s.listening(&listener{s.listen, nameGRPC, func() error { return s.grpc.Serve(s.listen) }, nil})
 }
 
-func (s *Server) openHTTP(h HTTP) error {
-	l, err := s.listenHTTP(h)
+func (s *Server) openHTTP(h HTTP) (err error) {
+	var l net.Listener
+	if h.UnixSocket != "" {
+		l, err = listenPrivate(h.UnixSocket)
+	} else {
+		l, err = s.listenTCP(h.Address)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", h.Name, err)
 	}
-	s.web = append(s.web, &web{h.Name, l, s.newHTTP(h)})
-	return s.opened(h.Name, l)
-}
-
-// opened fails when another listener of this process has the address.
-func (s *Server) opened(name string, l net.Listener) error {
-	s.addrs[name] = l.Addr()
-	return s.claims.add(name, l.Addr())
+	web := s.newHTTP(h)
+	serve := func() error { return web.Serve(l) }
+	if h.TLS != nil {
+		serve = func() error { return web.ServeTLS(l, "", "") }
+	}
+	return s.listening(&listener{l, h.Name, serve, web})
 }
 
 // Addr is where the listener of that name listens ("gRPC", or an [HTTP.Name]);
 // nil if there is no such listener.
-func (s *Server) Addr(name string) net.Addr { return s.addrs[name] }
+func (s *Server) Addr(name string) net.Addr {
+	for _, l := range s.open {
+		if l.name == name {
+			return l.Addr()
+		}
+	}
+	return nil
+}
 
 // Run answers until ctx ends. Then it makes [Health] NOT_SERVING, goes on
 // answering for the drain period, in which balancers notice, lets calls in
 // flight finish and returns nil. It returns an error at once when a listener
 // fails.
-func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 1+len(s.web))
-	for _, w := range s.web {
-		s.options.Log.Info("listening", "for", w.name, "on", w.listen.Addr().String())
-		go func() { failed <- wrap(w.name, w.serve()) }()
+func (s *Server) Run(ctx context.Context) (err error) {
+	failed := make(chan error, len(s.open))
+	for _, l := range s.open {
+		s.options.Log.Info("listening", "for", l.name, "on", l.Addr().String())
+		go func() { failed <- wrap(l.name, l.serve()) }()
 	}
-	if s.grpc != nil {
-		s.options.Log.Info("listening", "for", nameGRPC, "on", s.listen.Addr().String())
-		go func() { failed <- wrap(nameGRPC, s.grpc.Serve(s.listen)) }()
-	}
-
-	var err error
 	select {
 	case <-ctx.Done():
 		s.options.Health.Drain()
-		err = s.drain(failed)
+		s.options.Log.Info("draining: NOT_SERVING, but answering", "for", s.options.DrainPeriod)
+		select {
+		case <-time.After(s.options.DrainPeriod):
+		case err = <-failed:
+		}
 	case err = <-failed:
 		s.options.Health.Drain()
 	}
@@ -171,23 +188,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// drain waits for the drain period, or for the failure of a listener.
-func (s *Server) drain(failed <-chan error) error {
-	s.options.Log.Info("draining: NOT_SERVING, but answering", "for", s.options.DrainPeriod)
-	select {
-	case <-time.After(s.options.DrainPeriod):
-		return nil
-	case err := <-failed:
-		return err
-	}
-}
-
 // stop lets calls in flight finish, for StopWithin at most. It ends gRPC
 // streams, which last as long as their client likes.
 func (s *Server) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.options.StopWithin)
 	defer cancel()
-	s.edge.endStreams()
+	s.endStreams()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -197,8 +203,10 @@ func (s *Server) stop() {
 		}
 	}()
 	cutOff := false
-	for _, w := range s.web {
-		cutOff = w.server.Shutdown(ctx) != nil || cutOff
+	for _, l := range s.open {
+		if l.web != nil {
+			cutOff = l.web.Shutdown(ctx) != nil || cutOff
+		}
 	}
 	select {
 	case <-stopped:
@@ -216,12 +224,11 @@ func (s *Server) close() {
 	if s.grpc != nil {
 		s.grpc.Stop()
 	}
-	if s.listen != nil {
-		_ = s.listen.Close()
-	}
-	for _, w := range s.web {
-		_ = w.server.Close()
-		_ = w.listen.Close()
+	for _, l := range s.open {
+		if l.web != nil {
+			_ = l.web.Close()
+		}
+		_ = l.Close()
 	}
 }
 

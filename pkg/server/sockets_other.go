@@ -7,6 +7,9 @@ import (
 	"os"
 )
 
+// userTimeout does nothing: only Linux has TCP_USER_TIMEOUT.
+func userTimeout(int) error { return nil }
+
 // listenPrivate listens on a Unix socket of the mode 0600. Until the mode is set, the
 // umask of the process holds.
 func listenPrivate(path string) (net.Listener, error) {
