@@ -11,12 +11,20 @@ import (
 	"example.org/rls/pkg/backends/memory"
 )
 
+// hit charges a counter without a maximum.
+func hit(key string, now, until int64) backends.Op {
+	return backends.Op{Key: key, Now: now, Until: until, Den: 1, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax}
+}
+
 func charge(t testing.TB, s *memory.Store, key string, now, until int64) int64 {
 	t.Helper()
-	b := backends.Batch{
-		Ops:     []backends.Op{{Key: key, Now: now, Until: until, Den: 1, Times: 1, By: backends.Amount{Whole: 1}, Max: backends.NoMax}},
-		Replies: make([]backends.Reply, 1),
-	}
+	return apply(t, s, hit(key, now, until))
+}
+
+// apply returns the count after op.
+func apply(t testing.TB, s *memory.Store, op backends.Op) int64 {
+	t.Helper()
+	b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
 	if err := s.Apply(context.Background(), &b); err != nil {
 		t.Fatal(err)
 	}
@@ -110,15 +118,9 @@ func TestKeysThatGoLeaveRoomForOthers(t *testing.T) {
 func TestExtendedCellsStay(t *testing.T) {
 	s := open(t, 3)
 	every := func(key string, now int64) int64 {
-		b := backends.Batch{
-			Ops: []backends.Op{{Key: key, Now: now, Until: now + 100, Span: backends.EveryHit, Den: 1, Times: 1,
-				By: backends.Amount{Whole: 1}, Max: backends.NoMax}},
-			Replies: make([]backends.Reply, 1),
-		}
-		if err := s.Apply(context.Background(), &b); err != nil {
-			t.Fatal(err)
-		}
-		return b.Replies[0].Value.Whole
+		op := hit(key, now, now+100)
+		op.Span = backends.EveryHit
+		return apply(t, s, op)
 	}
 	for now := int64(0); now < 1000; now += 50 {
 		every("kept", now)
@@ -157,8 +159,7 @@ func BenchmarkApply(b *testing.B) {
 	s := open(b, 100_000)
 	ops := make([]backends.Op, 10_000)
 	for i := range ops {
-		ops[i] = backends.Op{Key: fmt.Sprint("bench|user=v0-", i), Until: 1000, Den: 1, Times: 1,
-			By: backends.Amount{Whole: 1}, Max: backends.NoMax}
+		ops[i] = hit(fmt.Sprint("bench|user=v0-", i), 0, 1000)
 	}
 	batch := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
 	b.ReportAllocs()

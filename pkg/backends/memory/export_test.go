@@ -5,7 +5,7 @@ import "fmt"
 // Stored is the cell at key; "" if the key has no cell.
 func (s *Store) Stored(key string) string {
 	n := s.name(key)
-	if st := s.shards[s.shardOf(n)].save(n); st.present {
+	if st := s.shards[s.shardOf(n)].save(n); st.cell.Until != 0 {
 		return fmt.Sprint(st)
 	}
 	return ""

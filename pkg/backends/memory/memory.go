@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -133,9 +134,9 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	}
 	for i := range b.Ops {
 		p := s.targetOf(&b.Ops[i])
-		s.lock(p)
+		s.lock(p.shards())
 		b.Replies[i] = s.step(&b.Ops[i], p)
-		s.unlock(p)
+		s.unlock(p.shards())
 	}
 	b.Decide()
 	return nil
@@ -159,18 +160,19 @@ func (s *Store) targetOf(op *backends.Op) target {
 	return p
 }
 
-// lock takes the locks of an operation's shards in their order.
-func (s *Store) lock(p target) {
-	s.shards[min(p.at, p.prevShard)].mu.Lock()
-	if p.at != p.prevShard {
-		s.shards[max(p.at, p.prevShard)].mu.Lock()
+// shards is the shards of the target as a set of numbers below 64.
+func (p *target) shards() uint64 { return 1<<p.at | 1<<p.prevShard }
+
+// lock takes the locks of a set of shards in their order.
+func (s *Store) lock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Lock()
 	}
 }
 
-func (s *Store) unlock(p target) {
-	s.shards[p.at].mu.Unlock()
-	if p.at != p.prevShard {
-		s.shards[p.prevShard].mu.Unlock()
+func (s *Store) unlock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Unlock()
 	}
 }
 
@@ -190,12 +192,14 @@ func (s *Store) step(op *backends.Op, p target) backends.Reply {
 // applyTogether applies operations that are decided together.
 func (s *Store) applyTogether(b *backends.Batch) {
 	targets := make([]target, len(b.Ops))
-	before := make([]state, len(b.Ops))
+	before := make([]saved, len(b.Ops))
+	var held uint64
 	for i := range b.Ops {
 		targets[i] = s.targetOf(&b.Ops[i])
+		held |= targets[i].shards()
 	}
-	held := s.lockAll(targets)
-	defer s.unlockAll(held)
+	s.lock(held)
+	defer s.unlock(held)
 	for i, p := range targets {
 		before[i] = s.shards[p.at].save(p.key)
 		b.Replies[i] = s.step(&b.Ops[i], p)
@@ -203,33 +207,11 @@ func (s *Store) applyTogether(b *backends.Batch) {
 	if b.Decide() {
 		return
 	}
-	for i := len(targets) - 1; i >= 0; i-- {
-		s.shards[targets[i].at].restore(targets[i].key, before[i], b.Ops[i].Now)
+	for i, p := range slices.Backward(targets) {
+		s.shards[p.at].restore(p.key, before[i], b.Ops[i].Now)
 	}
 	for i, p := range targets {
 		op := b.Settled(i)
 		b.Settle(i, s.step(&op, p))
-	}
-}
-
-// lockAll locks every shard of the targets in their order and returns them as a
-// set of at most 64.
-func (s *Store) lockAll(targets []target) (set uint64) {
-	for _, p := range targets {
-		set |= 1<<p.at | 1<<p.prevShard
-	}
-	for i := range s.shards {
-		if set&(1<<i) != 0 {
-			s.shards[i].mu.Lock()
-		}
-	}
-	return set
-}
-
-func (s *Store) unlockAll(set uint64) {
-	for i := range s.shards {
-		if set&(1<<i) != 0 {
-			s.shards[i].mu.Unlock()
-		}
 	}
 }

@@ -44,7 +44,7 @@ func (sh *shard) clear() {
 
 // count is the value of a counter at now, 0 when absent.
 func (sh *shard) count(n name, now int64) int64 {
-	slot, ok := sh.table.find(n.key, n.low())
+	slot, ok := sh.table.find(n)
 	if !ok || now >= sh.table.at(slot).until {
 		return 0
 	}
@@ -52,62 +52,61 @@ func (sh *shard) count(n name, now int64) int64 {
 }
 
 // step applies op to its cell.
-func (sh *shard) step(op *backends.Op, n name, prev int64) backends.Reply {
-	slot, ok := sh.table.find(n.key, n.low())
-	if op.Kind == backends.List {
-		return sh.stepLog(op, n, slot, ok)
-	}
+func (sh *shard) step(op *backends.Op, n name, prev int64) (r backends.Reply) {
+	slot, ok := sh.table.find(n)
 	var c backends.Cell
-	if ok {
-		e := sh.table.at(slot)
-		c = backends.Cell{Value: backends.Amount{Whole: e.whole, Frac: int64(e.frac)}, Until: e.until}
+	var log backends.Log
+	if op.Kind == backends.List {
+		if ok {
+			log = sh.logs[slot]
+		}
+		log, r = log.Step(op)
+		c.Until = r.Until
+	} else {
+		if ok {
+			c = sh.table.at(slot).state()
+		}
+		c, r = c.Step(op, prev)
 	}
-	c, r := c.Step(op, prev)
 	if op.ReadOnly() {
 		return r
 	}
 	if c.Until <= op.Now {
-		if ok {
-			sh.remove(slot)
-		}
-		return r
+		c = backends.Cell{}
 	}
-	if !ok {
-		slot = sh.insert(n, c.Until, op.Now)
-	}
-	e := sh.table.at(slot)
-	e.whole, e.frac = c.Value.Whole, uint32(c.Value.Frac)
-	sh.setUntil(slot, c.Until)
+	sh.write(n, slot, ok, c, log, op.Now)
 	return r
 }
 
-func (sh *shard) stepLog(op *backends.Op, n name, slot uint32, ok bool) backends.Reply {
-	var log backends.Log
-	if ok {
-		log = sh.logs[slot]
-	}
-	log, r := log.Step(op)
-	if op.ReadOnly() {
-		return r
-	}
-	if len(log) == 0 {
+// write leaves c, and the log of a List, at a key; slot has the key's cell if ok. A
+// zero c removes the cell.
+func (sh *shard) write(n name, slot uint32, ok bool, c backends.Cell, log backends.Log, now int64) {
+	if c.Until == 0 {
 		if ok {
 			sh.remove(slot)
 		}
-		return r
+		return
 	}
 	if !ok {
-		slot = sh.insert(n, r.Until, op.Now)
+		slot = sh.insert(n, c.Until, now)
 	}
-	sh.logs[slot] = log
-	sh.setUntil(slot, r.Until)
-	return r
+	if log != nil {
+		sh.logs[slot] = log
+	}
+	e := sh.table.at(slot)
+	e.whole, e.frac = c.Value.Whole, uint32(c.Value.Frac)
+	// After a later end the heap's element is put right when it comes to the top.
+	if p := int(e.expiry); c.Until < e.until && c.Until < sh.heap[p].until {
+		sh.heap[p].until = c.Until
+		sh.up(p)
+	}
+	e.until = c.Until
 }
 
 // insert makes a cell for a key, and room for it.
 func (sh *shard) insert(n name, until, now int64) uint32 {
 	sh.makeRoom(now)
-	slot := sh.table.add(n.key, n.low())
+	slot := sh.table.add(n)
 	e := sh.table.at(slot)
 	e.until, e.expiry = until, uint32(len(sh.heap))
 	sh.heap = append(sh.heap, expiry{until, slot})
@@ -145,26 +144,11 @@ func (sh *shard) soonest() (slot uint32, until int64, ok bool) {
 	return 0, 0, false
 }
 
-func (sh *shard) setUntil(slot uint32, until int64) {
-	e := sh.table.at(slot)
-	earlier := until < e.until
-	e.until = until
-	if !earlier { // the element is put right when it comes to the top
-		return
-	}
-	if p := int(e.expiry); until < sh.heap[p].until {
-		sh.heap[p].until = until
-		sh.up(p)
-	}
-}
-
 func (sh *shard) remove(slot uint32) {
 	at, last := int(sh.table.at(slot).expiry), len(sh.heap)-1
-	if at != last {
-		sh.put(at, sh.heap[last])
-	}
-	sh.heap = sh.heap[:last]
-	if at != last {
+	moved := sh.heap[last]
+	if sh.heap = sh.heap[:last]; at < last {
+		sh.put(at, moved)
 		sh.up(sh.down(at))
 	}
 	sh.table.remove(slot)
@@ -173,7 +157,7 @@ func (sh *shard) remove(slot uint32) {
 
 // drop removes the cell of a key, if there is one.
 func (sh *shard) drop(n name) {
-	if slot, ok := sh.table.find(n.key, n.low()); ok {
+	if slot, ok := sh.table.find(n); ok {
 		sh.remove(slot)
 	}
 }
@@ -216,37 +200,21 @@ func (sh *shard) down(i int) int {
 	return i
 }
 
-// state is a cell as it was before a batch.
-type state struct {
-	present bool
-	whole   int64
-	frac    uint32
-	until   int64
-	log     backends.Log
+// saved is a cell as it was before a batch; zero if there was none.
+type saved struct {
+	cell backends.Cell
+	log  backends.Log
 }
 
-func (sh *shard) save(n name) state {
-	slot, ok := sh.table.find(n.key, n.low())
+func (sh *shard) save(n name) saved {
+	slot, ok := sh.table.find(n)
 	if !ok {
-		return state{}
+		return saved{}
 	}
-	e := sh.table.at(slot)
-	return state{true, e.whole, e.frac, e.until, slices.Clone(sh.logs[slot])}
+	return saved{sh.table.at(slot).state(), slices.Clone(sh.logs[slot])}
 }
 
-func (sh *shard) restore(n name, st state, now int64) {
-	if !st.present {
-		sh.drop(n)
-		return
-	}
-	slot, ok := sh.table.find(n.key, n.low())
-	if !ok {
-		slot = sh.insert(n, st.until, now)
-	}
-	e := sh.table.at(slot)
-	e.whole, e.frac = st.whole, st.frac
-	if st.log != nil {
-		sh.logs[slot] = st.log
-	}
-	sh.setUntil(slot, st.until)
+func (sh *shard) restore(n name, s saved, now int64) {
+	slot, ok := sh.table.find(n)
+	sh.write(n, slot, ok, s.cell, s.log, now)
 }

@@ -1,5 +1,7 @@
 package memory
 
+import "example.org/rls/pkg/backends"
+
 // table finds the slots of keys and holds their cells. Cells and keys lie in
 // chunks without pointers, which the garbage collector does not scan. Slots are
 // found by open addressing with linear probing; keys lie in chunks by their
@@ -30,6 +32,11 @@ type cell struct {
 	expiry       uint32 // where it lies in the heap of expiries
 	key          uint32 // where its key lies in the class of its length
 	keyLen       uint32
+}
+
+// state is the cell as a step takes it.
+func (c *cell) state() backends.Cell {
+	return backends.Cell{Value: backends.Amount{Whole: c.whole, Frac: int64(c.frac)}, Until: c.until}
 }
 
 // keyClass holds keys of about the same length without gaps, so that the memory
@@ -67,16 +74,17 @@ func (t *table) keyOf(e *cell) []byte {
 func classOf(keyLen int) int { return (keyLen + keyStep - 1) / keyStep }
 
 // find looks a key up.
-func (t *table) find(key string, hash uint32) (uint32, bool) {
+func (t *table) find(n name) (uint32, bool) {
 	if len(t.index) == 0 {
 		return 0, false
 	}
 	mask := uint32(len(t.index) - 1)
+	hash := n.low()
 	for i := hash & mask; t.index[i].slot != 0; i = (i + 1) & mask {
 		if t.index[i].hash != hash {
 			continue
 		}
-		if slot := t.index[i].slot - 1; string(t.keyOf(t.at(slot))) == key {
+		if slot := t.index[i].slot - 1; string(t.keyOf(t.at(slot))) == n.key {
 			return slot, true
 		}
 	}
@@ -84,21 +92,21 @@ func (t *table) find(key string, hash uint32) (uint32, bool) {
 }
 
 // add makes a cell for a key that is not there.
-func (t *table) add(key string, hash uint32) uint32 {
+func (t *table) add(n name) uint32 {
 	if (t.len+1)*4 > len(t.index)*3 {
 		t.grow()
 	}
 	var slot uint32
-	if n := len(t.free); n > 0 {
-		slot, t.free = t.free[n-1], t.free[:n-1]
+	if last := len(t.free) - 1; last >= 0 {
+		slot, t.free = t.free[last], t.free[:last]
 	} else {
 		slot = uint32(t.len)
 		if int(slot/cellsPerChunk) == len(t.chunks) {
 			t.chunks = append(t.chunks, make([]cell, cellsPerChunk))
 		}
 	}
-	*t.at(slot) = cell{key: t.storeKey(key, slot), keyLen: uint32(len(key))}
-	t.link(ref{hash, slot + 1})
+	*t.at(slot) = cell{key: t.storeKey(n.key, slot), keyLen: uint32(len(n.key))}
+	t.link(ref{n.low(), slot + 1})
 	t.len++
 	return slot
 }
