@@ -12,18 +12,11 @@ import (
 	"time"
 )
 
-// dialer opens connections to one server for gomemcache.
-type dialer struct {
-	server   *server
-	resolver *net.Resolver
-	tls      func() *tls.Config // for a new connection; nil for plain text
-}
-
-// dial opens a connection that renews itself, see conn.
-func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	c := &conn{dialer: d, server: d.server}
+// dial opens a connection that renews itself, see conn. gomemcache calls it.
+func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	c := &conn{server: s}
 	if err := c.open(ctx); err != nil {
-		return nil, c.server.brokeOff(err)
+		return nil, s.brokeOff(err)
 	}
 	return c, nil
 }
@@ -45,7 +38,6 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // once a call has timed out, no charge is sent until the server answers.
 type conn struct {
 	net.Conn
-	dialer   *dialer
 	server   *server
 	timeouts int64 // of the server when this connection was opened
 	asked    bool  // a request was written and no answer read yet
@@ -53,7 +45,7 @@ type conn struct {
 
 func (c *conn) open(ctx context.Context) error {
 	c.timeouts = c.server.timeouts.Load()
-	nc, err := c.dialer.connect(ctx, c.server)
+	nc, err := c.server.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,13 +61,13 @@ func (c *conn) open(ctx context.Context) error {
 
 // connect opens a connection. It waits less long for the network than for the
 // handshake of TLS, which takes both sides some work and up to two round trips.
-func (d *dialer) connect(ctx context.Context, s *server) (net.Conn, error) {
-	network := &net.Dialer{Resolver: d.resolver, Timeout: 2 * s.silence}
+func (s *server) connect(ctx context.Context) (net.Conn, error) {
+	network := &net.Dialer{Resolver: s.resolver, Timeout: 2 * s.silence}
 	nc, err := network.DialContext(ctx, s.network, s.address)
-	if err != nil || d.tls == nil {
+	if err != nil || s.tls == nil {
 		return nc, err
 	}
-	config := d.tls()
+	config := s.tls()
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(s.address) // "" for a Unix socket
 	}

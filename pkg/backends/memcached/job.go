@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ type job struct {
 	together bool // operations depend on each other, see backends.Batch.Together
 
 	cells []*cell
+	byKey map[string]*cell // the same, by their keys in memcached
+	of    []*cell          // the cell of each operation; nil once memcached's incr or decr has applied it
 	round int
 	// charged says how often the writes to memcached have charged each operation.
 	charged []int64
@@ -53,8 +56,10 @@ type cell struct {
 func newJob(s *server, b *backends.Batch) *job {
 	j := &job{
 		server:   s,
-		Batch:    backends.Batch{Ops: append([]backends.Op(nil), b.Ops...), AllOrNothing: b.AllOrNothing},
+		Batch:    backends.Batch{Ops: slices.Clone(b.Ops), AllOrNothing: b.AllOrNothing},
 		together: b.Together(),
+		byKey:    make(map[string]*cell, len(b.Ops)),
+		of:       make([]*cell, len(b.Ops)),
 		charged:  make([]int64, len(b.Ops)),
 	}
 	j.Replies = make([]backends.Reply, len(b.Ops))
@@ -64,15 +69,15 @@ func newJob(s *server, b *backends.Batch) *job {
 
 // sort groups the operations by cell.
 func (j *job) sort() {
-	byKey := make(map[string]*cell, len(j.Ops))
 	for i := range j.Ops {
-		op := &j.Ops[i]
-		c := byKey[op.Key]
+		op, key := &j.Ops[i], StoredKey(j.Ops[i].Key)
+		c := j.byKey[key]
 		if c == nil {
-			c = &cell{key: StoredKey(op.Key), counts: !j.together, refunds: true, reads: true}
-			byKey[op.Key] = c
+			c = &cell{key: key, counts: !j.together, refunds: true, reads: true}
+			j.byKey[key] = c
 			j.cells = append(j.cells, c)
 		}
+		j.of[i] = c
 		c.ops = append(c.ops, i)
 		c.counts = c.counts && op.Unconditional() && op.Prev == "" && formOf(op) == number
 		c.refunds = c.refunds && op.Refund
@@ -82,8 +87,10 @@ func (j *job) sort() {
 		c.counts = c.counts && !c.reads // an incr of 0 is a write
 	}
 	for i := range j.Ops {
-		if c := byKey[j.Ops[i].Prev]; c != nil && j.Ops[i].Prev != "" {
-			c.counts = false // an operation of this batch looks at it
+		if prev := j.Ops[i].Prev; prev != "" {
+			if c := j.byKey[StoredKey(prev)]; c != nil {
+				c.counts = false // an operation of this batch looks at it
+			}
 		}
 	}
 }
@@ -106,101 +113,86 @@ func (j *job) run(ctx context.Context) error {
 }
 
 func (j *job) rounds(ctx context.Context) error {
-	todo := j.cells
+	var left *cell
 	for ; j.round < maxRounds; j.round++ {
 		if j.round > 0 {
-			if err := j.pause(ctx, j.round); err != nil {
+			if err := j.pause(ctx); err != nil {
 				return err
 			}
 		}
-		if err := j.look(todo); err != nil {
+		if err := j.look(); err != nil {
 			return err
 		}
 		var err error
-		if todo, err = j.write(todo); err != nil || len(todo) == 0 {
+		if left, err = j.write(); err != nil || left == nil {
 			return err
 		}
 	}
-	return fmt.Errorf("the key whose SHA-256 begins with %s: %d other writes came first", backends.KeyHash(todo[0].key), maxRounds)
+	return fmt.Errorf("the key whose SHA-256 begins with %s: %d other writes came first", backends.KeyHash(left.key), maxRounds)
 }
 
 // pause waits before the next round, so that writers do not collide again.
-func (j *job) pause(ctx context.Context, round int) error {
-	limit := maxPause
-	if round < 7 {
-		limit = min(maxPause, minPause<<round)
-	}
-	timer := time.NewTimer(rand.N(limit))
-	defer timer.Stop()
+func (j *job) pause(ctx context.Context) error {
 	select {
-	case <-timer.C:
+	case <-time.After(rand.N(min(maxPause, minPause<<min(j.round, 7)))):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-j.workers.stopped:
+	case <-j.workers.ctx.Done():
 		return errClosed
 	}
 }
 
 // look reads the cells that the steps need and tries their operations in order.
 // The records then have the values to write.
-func (j *job) look(cells []*cell) error {
-	found, err := j.get(j.keys(cells))
+func (j *job) look() error {
+	found, err := j.get(j.keys())
 	if err != nil {
 		return err
 	}
-	for _, c := range cells {
-		c.item = found[c.key]
-	}
-	j.step(cells, found, j.try)
+	j.step(found, j.try)
 	if j.Decide() {
 		return nil
 	}
-	j.step(cells, found, func(i int, r *record, prev int64) {
+	j.step(found, func(i int, r *record, prev int64) {
 		op := j.Batch.Settled(i)
 		j.Settle(i, r.step(&op, prev))
 	})
 	return nil
 }
 
-// step has do step through the operations of cells, in order, from the cells as
-// they were found. An operation whose cell is foreign gets an error.
-func (j *job) step(cells []*cell, found map[string]*memcache.Item, do func(i int, r *record, prev int64)) {
-	byKey := make(map[string]*cell, len(cells))
-	mine := make([]*cell, len(j.Ops))
-	for _, c := range cells {
-		if c.counts {
+// swaps reports whether the cell is still to be written by a compare-and-swap.
+func (c *cell) swaps() bool { return !c.counts && !c.written }
+
+// step has do step through the operations that are still to be written, in order, from
+// the cells as they were found. An operation whose cell is foreign gets an error.
+func (j *job) step(found map[string]*memcache.Item, do func(i int, r *record, prev int64)) {
+	for _, c := range j.cells {
+		if !c.swaps() {
 			continue
-		}
-		byKey[c.key] = c
-		for _, i := range c.ops {
-			mine[i] = c
 		}
 		var err error
+		c.item = found[c.key]
 		if c.record, err = decode(&j.Ops[c.ops[0]], text(c.item)); err != nil {
-			j.fail(c, err)
+			for _, i := range c.ops {
+				j.Replies[i] = backends.Reply{Err: foreign(c.key, err)}
+			}
 		}
 	}
-	for i, c := range mine {
-		if c == nil || c.record == nil {
+	for i, c := range j.of {
+		if c == nil || !c.swaps() || c.record == nil {
 			continue
 		}
-		prev, err := previous(&j.Ops[i], byKey, found)
+		op := &j.Ops[i]
+		prev, err := j.previous(op, found)
 		if err != nil {
-			j.Replies[i] = backends.Reply{Err: foreign(StoredKey(j.Ops[i].Prev), err)}
+			j.Replies[i] = backends.Reply{Err: foreign(StoredKey(op.Prev), err)}
 			continue
 		}
-		if op := &j.Ops[i]; op.Verb == backends.Reset && op.Prev != "" {
+		if op.Verb == backends.Reset && op.Prev != "" {
 			delete(found, StoredKey(op.Prev))
 		}
 		do(i, c.record, prev)
-	}
-}
-
-// fail gives all operations of a foreign cell an error.
-func (j *job) fail(c *cell, err error) {
-	for _, i := range c.ops {
-		j.Replies[i] = backends.Reply{Err: foreign(c.key, err)}
 	}
 }
 
@@ -223,12 +215,12 @@ func (j *job) try(i int, r *record, prev int64) {
 
 // previous is the count of op.Prev's cell, as the operations before op left it;
 // 0 if op has none.
-func previous(op *backends.Op, cells map[string]*cell, found map[string]*memcache.Item) (int64, error) {
+func (j *job) previous(op *backends.Op, found map[string]*memcache.Item) (int64, error) {
 	if op.Prev == "" {
 		return 0, nil
 	}
 	key := StoredKey(op.Prev)
-	if c := cells[key]; c != nil {
+	if c := j.byKey[key]; c != nil && !c.written {
 		if c.record == nil {
 			return 0, errNonsense
 		}
@@ -239,6 +231,42 @@ func previous(op *backends.Op, cells map[string]*cell, found map[string]*memcach
 		return 0, err
 	}
 	return r.count(op.Now), nil
+}
+
+// giveBack gives back charges of operations that depend on each other, even if
+// the caller no longer waits: after a failure all of them, else the charges of
+// refused groups or of a refused batch. A refund stays, because the cell's value does
+// not tell how much of it the cell took.
+func (j *job) giveBack(ctx context.Context, failed bool) error {
+	var undo []backends.Op
+	var of []*cell
+	for i := range j.Ops {
+		op, keep := &j.Ops[i], int64(0)
+		if !failed {
+			keep = j.Charges(i)
+		}
+		depends := j.AllOrNothing || op.Group > 0
+		if depends && !op.Refund && j.charged[i] > keep && op.By != (backends.Amount{}) {
+			back := op.Inverse(j.Replies[i].Until)
+			back.Times, back.Group = j.charged[i]-keep, 0
+			undo, of = append(undo, back), append(of, j.of[i])
+		}
+	}
+	if len(undo) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.timeout)
+	defer cancel()
+	back := newJob(j.server, &backends.Batch{Ops: undo})
+	if err := back.rounds(ctx); err != nil {
+		return fmt.Errorf("give back: %w", err)
+	}
+	for k, c := range of { // a cell's last operation overwrites the earlier ones
+		for _, i := range c.ops {
+			j.Replies[i].Value, j.Replies[i].Until = back.Replies[k].Value, back.Replies[k].Until
+		}
+	}
+	return nil
 }
 
 // foreign is the error of an operation whose key holds something that this

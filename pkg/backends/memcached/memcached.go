@@ -20,6 +20,7 @@
 package memcached
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -52,7 +53,7 @@ type Options struct {
 	// SRVRefresh is the time between two look-ups of SRV. With 0 look-ups end
 	// after the first that succeeds. A failed look-up keeps the last good list.
 	SRVRefresh time.Duration
-	// Resolver looks up SRV and host names; nil is net.DefaultResolver.
+	// Resolver looks up SRV and host names; nil is Go's default.
 	Resolver *net.Resolver
 
 	// TLS returns the client's TLS configuration for a new connection; nil
@@ -73,15 +74,12 @@ type Options struct {
 
 	// Watch, if not nil, is told when a server goes away and when it is back.
 	Watch *breaker.Watch
-	// Now is the clock in µs since the epoch; nil is the system's.
-	Now func() int64
 }
 
 // Store keeps cells in memcached.
 type Store struct {
 	servers *servers
 	timeout time.Duration
-	now     func() int64
 }
 
 var _ backends.Spread = (*Store)(nil)
@@ -96,7 +94,7 @@ func Open(o Options) (*Store, error) {
 	if o.SRV != "" {
 		servers.follow(o.SRV, o.SRVRefresh, o.Resolver)
 	}
-	return &Store{servers: servers, timeout: o.Timeout, now: o.Now}, nil
+	return &Store{servers: servers, timeout: o.Timeout}, nil
 }
 
 // complete fills in defaults and reports every invalid option.
@@ -119,24 +117,14 @@ func (o *Options) complete() error {
 	if o.MaxIdleConns < 0 {
 		errs = append(errs, fmt.Errorf("MaxIdleConns is %d: must not be negative", o.MaxIdleConns))
 	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.MaxIdleConns == 0 {
-		o.MaxIdleConns = defaultMaxIdleConns
-	}
-	if o.Resolver == nil {
-		o.Resolver = net.DefaultResolver
-	}
-	if o.Now == nil {
-		o.Now = func() int64 { return time.Now().UnixMicro() }
-	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.MaxIdleConns = cmp.Or(o.MaxIdleConns, defaultMaxIdleConns)
 	return errors.Join(errs...)
 }
 
 // Now is the time in µs since the epoch on this process' clock: memcached's own
 // clock has a resolution of a second.
-func (s *Store) Now() int64 { return s.now() }
+func (s *Store) Now() int64 { return time.Now().UnixMicro() }
 
 // Apply applies b. The package comment says which parts of it are atomic.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {

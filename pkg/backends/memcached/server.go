@@ -23,6 +23,8 @@ import (
 type server struct {
 	network, address string
 	seed             uint64 // of the rendezvous hash
+	resolver         *net.Resolver
+	tls              func() *tls.Config // for a new connection; nil for plain text
 	client           *memcache.Client
 	workers          *workers
 	breaker          *breaker.Breaker
@@ -39,7 +41,7 @@ type server struct {
 
 func openServer(address string, o *Options) *server {
 	s := &server{
-		network: "tcp", address: address, seed: hash(address),
+		network: "tcp", address: address, seed: hash(address), resolver: o.Resolver, tls: o.TLS,
 		workers: newWorkers(max(minWorkers, o.MaxIdleConns)),
 		breaker: o.Watch.Server(address),
 		timeout: o.Timeout, silence: min(o.Timeout, o.Watch.SlowAfter()), jitter: o.ExpirationJitter,
@@ -47,10 +49,10 @@ func openServer(address string, o *Options) *server {
 	if strings.Contains(address, "/") {
 		s.network = "unix"
 	}
-	s.client = memcache.NewFromSelector(only{s})
+	s.client = memcache.NewFromSelector(s)
 	s.client.Timeout = o.Timeout
 	s.client.MaxIdleConns = o.MaxIdleConns
-	s.client.DialContext = (&dialer{server: s, resolver: o.Resolver, tls: o.TLS}).dial
+	s.client.DialContext = s.dial
 	return s
 }
 
@@ -59,13 +61,10 @@ func openServer(address string, o *Options) *server {
 func (s *server) Network() string { return s.network }
 func (s *server) String() string  { return s.address }
 
-// only tells gomemcache that all keys are on one server.
-type only struct{ server *server }
-
-func (o only) PickServer(string) (net.Addr, error) { return o.server, nil }
-func (o only) Each(f func(net.Addr) error) error   { return f(o.server) }
-
-var _ memcache.ServerSelector = only{}
+// PickServer and Each make the server a memcache.ServerSelector, for which all keys are
+// on this server.
+func (s *server) PickServer(string) (net.Addr, error) { return s, nil }
+func (s *server) Each(f func(net.Addr) error) error   { return f(s) }
 
 // apply applies a batch whose cells are all on this server. Its error is in
 // the replies.

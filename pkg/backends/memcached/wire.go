@@ -14,23 +14,20 @@ import (
 )
 
 // keys are the cells that have to be read, each once.
-func (j *job) keys(cells []*cell) []string {
+func (j *job) keys() []string {
 	var keys []string
-	for _, c := range cells {
-		if !c.counts {
+	for _, c := range j.cells {
+		if c.swaps() {
 			keys = append(keys, c.key)
 		}
-		for _, i := range c.ops {
-			if prev := j.Ops[i].Prev; prev != "" {
-				keys = append(keys, StoredKey(prev))
-			}
+	}
+	for i, c := range j.of {
+		if prev := j.Ops[i].Prev; prev != "" && !c.written {
+			keys = append(keys, StoredKey(prev))
 		}
 	}
-	if len(keys) > 1 {
-		slices.Sort(keys)
-		keys = slices.Compact(keys)
-	}
-	return keys
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // get reads cells: one request per server, all at once.
@@ -55,13 +52,13 @@ func text(item *memcache.Item) []byte {
 	return item.Value
 }
 
-// write writes cells side by side and returns the cells that have to be tried
-// again. In an all-or-nothing batch, cells that have only refunds come last: the
-// batch is admitted by then, so that a refund never has to be undone.
-func (j *job) write(cells []*cell) (again []*cell, err error) {
-	now := cells
-	if j.AllOrNothing && !j.Refused && slices.ContainsFunc(cells, func(c *cell) bool { return !c.refunds }) {
-		now = slices.DeleteFunc(slices.Clone(cells), func(c *cell) bool { return c.refunds })
+// write writes cells side by side and returns one that has to be tried again, or nil.
+// In an all-or-nothing batch, cells that have only refunds come last: the batch is
+// admitted by then, so that a refund never has to be undone.
+func (j *job) write() (left *cell, err error) {
+	now := slices.DeleteFunc(slices.Clone(j.cells), func(c *cell) bool { return c.written })
+	if j.AllOrNothing && !j.Refused && slices.ContainsFunc(now, func(c *cell) bool { return !c.refunds }) {
+		now = slices.DeleteFunc(now, func(c *cell) bool { return c.refunds })
 	}
 	errs := make([]error, len(now))
 	j.workers.each(len(now), func(i int) {
@@ -76,7 +73,10 @@ func (j *job) write(cells []*cell) (again []*cell, err error) {
 			return nil, err
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(cells), func(c *cell) bool { return c.written }), nil
+	if i := slices.IndexFunc(j.cells, func(c *cell) bool { return !c.written }); i >= 0 {
+		left = j.cells[i]
+	}
+	return left, nil
 }
 
 // errRaced says that another writer was faster.
@@ -160,6 +160,7 @@ func (j *job) count(c *cell) error {
 		if !op.Refund {
 			j.Replies[i].Admitted = op.Fitting(op.Max.Whole, value)
 		}
+		j.of[i] = nil
 	}
 	c.written = true
 	return nil

@@ -1,13 +1,17 @@
 package memcached
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // workers is a bounded set of goroutines that call one server. gomemcache's
 // calls take no context: they run here while their callers wait or give up. A
 // goroutine is started when no other is idle and then kept, because a
 // long-lived goroutine has grown its stack already.
 type workers struct {
-	stopped chan struct{}
+	ctx     context.Context // ends with stop
+	end     context.CancelFunc
 	running sync.WaitGroup
 
 	mu      sync.Mutex
@@ -17,7 +21,9 @@ type workers struct {
 }
 
 func newWorkers(max int) *workers {
-	return &workers{stopped: make(chan struct{}), free: max}
+	w := &workers{free: max}
+	w.ctx, w.end = context.WithCancel(context.Background())
+	return w
 }
 
 // run begins f when a worker is free; at once, in a goroutine of its own, if it must not
@@ -26,7 +32,7 @@ func (w *workers) run(f func(), atOnce bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.over():
+	case w.ctx.Err() != nil:
 		return false
 	case w.take(f):
 	case atOnce:
@@ -75,23 +81,13 @@ func (w *workers) next(handed chan func()) func() {
 	case len(w.waiting) > 0:
 		handed <- w.waiting[0]
 		w.waiting = w.waiting[1:]
-	case w.over():
+	case w.ctx.Err() != nil:
 		close(handed)
 	default:
 		w.idle = append(w.idle, handed)
 	}
 	w.mu.Unlock()
 	return <-handed
-}
-
-// over reports whether stop was called.
-func (w *workers) over() bool {
-	select {
-	case <-w.stopped:
-		return true
-	default:
-		return false
-	}
 }
 
 // each calls f for 0 to n-1 and returns when all calls have ended: side by
@@ -119,14 +115,12 @@ func (w *workers) each(n int, f func(int)) {
 // stop returns when every worker has ended. Calls that wait for a worker still begin.
 func (w *workers) stop() {
 	w.mu.Lock()
-	if !w.over() {
-		close(w.stopped)
-		w.free = 0
-		for _, handed := range w.idle {
-			close(handed)
-		}
-		w.idle = nil
+	w.end()
+	w.free = 0
+	for _, handed := range w.idle {
+		close(handed)
 	}
+	w.idle = nil
 	w.mu.Unlock()
 	w.running.Wait()
 }
