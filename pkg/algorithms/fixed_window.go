@@ -10,14 +10,14 @@ import "example.org/rls/pkg/backends"
 // process gives back.
 var fixedWindow = row{
 	name: "fixed_window",
-	tag: func(l *Limit) string {
+	prepare: func(l *Limit) error {
 		switch {
 		case l.Extend:
-			return "fe"
+			l.tag = "fe"
 		case l.FromFirstHit:
-			return "ff"
+			l.tag = "ff"
 		}
-		return ""
+		return nil
 	},
 	bucketed: true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {

@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"errors"
 	"fmt"
 
 	"example.org/rls/pkg/backends"
@@ -16,27 +17,22 @@ func (l *Limit) MaxGrant() int64 { return grantFactor * int64(l.Requests) }
 // limit.
 func (l *Limit) MaxRemaining() int64 { return (grantFactor + 1) * int64(l.Requests) }
 
-// GrantError says that a grant is too large, and which one would not be.
-type GrantError struct{ Message string }
-
-func (e *GrantError) Error() string { return e.Message }
-
 // CheckGrant reports whether so many hits may be granted to a cell in which remaining
-// hits remain. Its error is a *GrantError.
+// hits remain. Its error says what would be right.
 func (l *Limit) CheckGrant(hits, remaining int64) error {
 	switch largest := min(l.MaxGrant(), l.MaxRemaining()-remaining); {
 	case hits < 1:
-		return &GrantError{fmt.Sprintf("a grant of %d hits grants nothing: want at least 1", hits)}
+		return fmt.Errorf("a grant of %d hits grants nothing: want at least 1", hits)
 	case hits <= largest:
 		return nil
 	case largest < 1 && l.Requests == 0:
-		return &GrantError{"a limit of 0 takes no grant"}
+		return errors.New("a limit of 0 takes no grant")
 	case largest < 1:
-		return &GrantError{fmt.Sprintf("%d hits remain, which is the maximum after grants (%d): nothing can be granted now", remaining, l.MaxRemaining())}
+		return fmt.Errorf("%d hits remain, which is the maximum after grants (%d): nothing can be granted now", remaining, l.MaxRemaining())
 	case largest < l.MaxGrant():
-		return &GrantError{fmt.Sprintf("%d hits are too many: %d remain, and at most %d may remain after a grant, so at most %d can be granted now", hits, remaining, l.MaxRemaining(), largest)}
+		return fmt.Errorf("%d hits are too many: %d remain, and at most %d may remain after a grant, so at most %d can be granted now", hits, remaining, l.MaxRemaining(), largest)
 	default:
-		return &GrantError{fmt.Sprintf("%d hits are too many: one grant has at most %d (10 times the limit of %d)", hits, largest, l.Requests)}
+		return fmt.Errorf("%d hits are too many: one grant has at most %d (10 times the limit of %d)", hits, largest, l.Requests)
 	}
 }
 
@@ -53,7 +49,7 @@ func (l *Limit) Grant(op *backends.Op, hits int64) {
 	op.Verb = backends.Grant
 	op.By.Whole, op.Max.Whole = hits, int64(l.Requests)
 	op.Least.Whole = min(0, l.Capacity()-l.MaxRemaining())
-	if l.row.burst {
+	if l.row.burst != nil {
 		op.By, op.Max = l.intervals(hits), l.meterMax(op.Now, 0)
 		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)
 		op.Until = op.Now + max(l.window, l.tolerance.Ceil())

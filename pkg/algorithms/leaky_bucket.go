@@ -4,16 +4,9 @@ package algorithms
 // that would raise it above burst. With MaxDelay it is a queue: hits above burst
 // wait for their turn. The default burst is requests without MaxDelay, and 1 for a
 // queue, so that a queue lets its hits out evenly.
-var leakyBucket = row{
-	name:  "leaky_bucket",
-	tag:   tagged("lb"),
-	burst: true,
-	prepare: prepareMeter(func(l *Limit) uint32 {
-		if l.MaxDelay > 0 {
-			return 1
-		}
-		return l.Requests
-	}),
-	plan:  planMeter,
-	judge: judgeMeter,
-}
+var leakyBucket = onMeter("leaky_bucket", "lb", func(l *Limit) uint32 {
+	if l.MaxDelay > 0 {
+		return 1
+	}
+	return l.Requests
+})

@@ -36,12 +36,9 @@ func (l *Limit) prepareLease() error {
 	if l.Lease == (Lease{}) {
 		return nil
 	}
-	whole, name := l.Requests, "requests_per_unit"
-	if l.row.burst {
-		whole, name = l.Burst, "burst"
-		if l.Requests == 0 {
-			whole = 0
-		}
+	whole, name := uint32(l.Capacity()), "requests_per_unit"
+	if l.row.burst != nil {
+		name = "burst"
 	}
 	share := l.Lease.Share.floor(whole)
 	switch {

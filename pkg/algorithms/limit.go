@@ -75,20 +75,21 @@ func New(spec Spec) (*Limit, error) {
 	if int(spec.Strategy) >= len(table) {
 		return nil, &SpecError{"strategy", fmt.Sprintf("unknown strategy %d", spec.Strategy)}
 	}
-	l := &Limit{Spec: spec, row: &table[spec.Strategy], window: spec.Window.Microseconds()}
+	row := &table[spec.Strategy]
+	l := &Limit{Spec: spec, row: row, window: spec.Window.Microseconds(), tag: row.tag}
 	if spec.Window <= 0 || spec.Window > MaxWindow || spec.Window%time.Second != 0 {
 		return nil, &SpecError{"unit_multiplier", fmt.Sprintf("a window of %v is out of range: whole seconds, more than 0, at most 10 years", spec.Window)}
 	}
 	if err := l.checkOptions(); err != nil {
 		return nil, err
 	}
-	if l.row.prepare != nil {
-		if err := l.row.prepare(l); err != nil {
+	if row.prepare != nil {
+		if err := row.prepare(l); err != nil {
 			return nil, err
 		}
 	}
-	l.tag = "|" + l.row.tag(l) + formatWindow(spec.Window)
-	if l.row.burst {
+	l.tag = "|" + l.tag + formatWindow(spec.Window)
+	if row.burst != nil {
 		l.tag += l.terms()
 	}
 	if err := l.prepareLease(); err != nil {
@@ -109,7 +110,7 @@ func (l *Limit) Capacity() int64 {
 // checkOptions refuses options that the strategy would ignore.
 func (l *Limit) checkOptions() error {
 	switch {
-	case l.Burst != 0 && !l.row.burst:
+	case l.Burst != 0 && l.row.burst == nil:
 		return &SpecError{"burst", l.row.name + " " + NoBurst()}
 	case l.MaxDelay != 0 && l.Strategy != LeakyBucket:
 		return &SpecError{"max_delay", l.row.name + " never delays; leaky_bucket does"}
@@ -169,9 +170,6 @@ type Decision struct {
 // in one cell each.
 func (l *Limit) Clocked() bool { return l.Strategy == FixedWindow && !l.FromFirstHit }
 
-// PerSecond reports whether the window is one second (backends.Op).
-func (l *Limit) PerSecond() bool { return l.window == 1_000_000 }
-
 // Plan fills in op with the step that charges c to id. It leaves Group and Role
 // to the caller.
 func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
@@ -182,7 +180,7 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		Unit:      backends.Amount{Whole: 1},
 		Times:     1,
 		Refund:    c.Refund,
-		PerSecond: l.PerSecond(),
+		PerSecond: l.Window == time.Second,
 	}
 	// Keys are built here and not by the strategy's plan: escape analysis puts
 	// arguments of a call through a function value on the heap, and the bytes
@@ -191,11 +189,7 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	if l.row.bucketed && !l.FromFirstHit {
 		bucket = c.Now / l.window
 	}
-	if id.ByStart {
-		op.Key, op.Stem = keyByStart(id, bucket*(l.window/1_000_000))
-	} else {
-		op.Key, op.Stem = l.key(id, bucket)
-	}
+	op.Key, op.Stem = l.key(id, bucket)
 	op.Lease = l.lease
 	if l.row.paired {
 		op.Prev, _ = l.key(id, bucket-1)
@@ -231,19 +225,22 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 	pair := l.row.paired && !id.OneSlot
 	buf := make([]byte, 0, 192)
 	buf = append(buf, id.Prefix...)
-	if pair || id.OneSlot {
+	if pair || id.OneSlot && !id.ByStart {
 		buf = append(buf, '{')
 	}
 	buf = append(buf, id.ID...)
-	if id.OneSlot {
-		buf = append(buf, '}')
-	}
-	buf = append(buf, l.tag...)
 	switch {
+	case id.ByStart:
+		bucket *= l.window / 1_000_000
 	case pair:
-		buf = append(buf, '}')
-	case bucket >= 0:
-		buf = append(buf, '|')
+		buf = append(append(buf, l.tag...), '}')
+	default:
+		if id.OneSlot {
+			buf = append(buf, '}')
+		}
+		if buf = append(buf, l.tag...); bucket >= 0 {
+			buf = append(buf, '|')
+		}
 	}
 	stem = len(buf)
 	if bucket >= 0 {
@@ -267,14 +264,14 @@ func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok
 	if l.row.paired {
 		buckets = append(buckets, buckets[0]-1)
 	}
-	if l.row.burst {
+	if l.row.burst != nil {
 		key = withoutTerms(key)
 	}
 	const mark = "\x00" // in place of an ID
 	for _, bucket := range buckets {
 		model, _ := l.key(Identity{Prefix: prefix, ID: []byte(mark), OneSlot: oneSlot}, bucket)
 		before, after, _ := strings.Cut(model[len(prefix):], mark)
-		if l.row.burst {
+		if l.row.burst != nil {
 			after = withoutTerms(after)
 		}
 		if rest, found := strings.CutPrefix(key, prefix+before); found {
@@ -284,14 +281,6 @@ func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok
 		}
 	}
 	return "", false
-}
-
-func keyByStart(id Identity, seconds int64) (key string, stem int) {
-	buf := make([]byte, 0, 192)
-	buf = append(buf, id.Prefix...)
-	buf = append(buf, id.ID...)
-	stem = len(buf)
-	return string(strconv.AppendInt(buf, seconds, 10)), stem
 }
 
 // formatWindow writes a window in the largest unit that divides it: 15m, 7d.
@@ -318,12 +307,4 @@ func mulDiv(a, b, c int64) (quo, rem int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, r := bits.Div64(hi, lo, uint64(c))
 	return int64(q), int64(r)
-}
-
-// productAbove reports whether a × b > c × d, of numbers of at least 0. The
-// products may have up to 126 bits.
-func productAbove(a, b, c, d int64) bool {
-	abHigh, abLow := bits.Mul64(uint64(a), uint64(b))
-	cdHigh, cdLow := bits.Mul64(uint64(c), uint64(d))
-	return abHigh > cdHigh || abHigh == cdHigh && abLow > cdLow
 }

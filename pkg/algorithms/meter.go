@@ -12,24 +12,27 @@ import (
 // if it lies in the past, and that may lie at most burst intervals ahead. A
 // token bucket and a leaky bucket are the same line seen from either side.
 
-func prepareMeter(defaultBurst func(*Limit) uint32) func(*Limit) error {
-	return func(l *Limit) error {
-		if l.Requests == 0 { // no hit ever passes
-			l.den, l.interval = 1, backends.Amount{Whole: l.window}
-			return nil
-		}
-		if l.Burst == 0 {
-			l.Burst = defaultBurst(l)
-		}
-		l.den = int64(l.Requests)
-		l.interval = l.intervals(1)
-		// The time to fill is burst × window / requests.
-		if productAbove(int64(l.Burst), l.window, maxFill.Microseconds(), l.den) {
-			return &SpecError{"burst", fmt.Sprintf("%d at this rate take more than 100 years to fill; lower burst or raise requests_per_unit", l.Burst)}
-		}
-		l.tolerance = l.intervals(int64(l.Burst))
+// onMeter is the row of a strategy that counts on a meter.
+func onMeter(name, tag string, defaultBurst func(*Limit) uint32) row {
+	return row{name: name, tag: tag, burst: defaultBurst, prepare: prepareMeter, plan: planMeter, judge: judgeMeter}
+}
+
+func prepareMeter(l *Limit) error {
+	if l.Requests == 0 { // no hit ever passes
+		l.den, l.interval = 1, backends.Amount{Whole: l.window}
 		return nil
 	}
+	if l.Burst == 0 {
+		l.Burst = l.row.burst(l)
+	}
+	l.den = int64(l.Requests)
+	l.interval = l.intervals(1)
+	// The time to fill is burst × window / requests.
+	if float64(l.Burst)*float64(l.window) > float64(maxFill.Microseconds())*float64(l.den) {
+		return &SpecError{"burst", fmt.Sprintf("%d at this rate take more than 100 years to fill; lower burst or raise requests_per_unit", l.Burst)}
+	}
+	l.tolerance = l.intervals(int64(l.Burst))
+	return nil
 }
 
 // terms are what makes one bucket differ from another of the same strategy and window:

@@ -12,7 +12,7 @@ func (l *Limit) judgeShare(op *backends.Op, r *backends.Reply) Decision {
 	// The share has room for a hit of each other process, so that the division rounds up.
 	switch more := uint32(r.Replicas - 1); {
 	case l.Requests == 0:
-	case l.row.burst:
+	case l.row.burst != nil:
 		share.Burst = l.Burst + min(more, ^l.Burst) // no overflow
 		share.tolerance = l.intervals(int64(share.Burst))
 	default:

@@ -12,7 +12,7 @@ import (
 // exact and takes memory for each charge, so the limit is bounded.
 var slidingLog = row{
 	name: "sliding_log",
-	tag:  tagged("sl"),
+	tag:  "sl",
 	prepare: func(l *Limit) error {
 		if l.Requests > MaxLogRequests {
 			return &SpecError{"requests_per_unit", fmt.Sprintf(

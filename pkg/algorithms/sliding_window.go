@@ -11,7 +11,7 @@ import (
 // whole one, which for whole costs is the same as cross-multiplying.
 var slidingWindow = row{
 	name: "sliding_window",
-	tag:  tagged("sw"),
+	tag:  "sw",
 	prepare: func(l *Limit) error {
 		// Weights in milliseconds, coarser for windows above a year, so that
 		// they stay below 2^35 and a store can multiply them in doubles.

@@ -22,8 +22,8 @@ const (
 // row is one strategy.
 type row struct {
 	name     string
-	tag      func(*Limit) string // names the strategy in the cell's key
-	burst    bool                // Spec.Burst has a meaning
+	tag      string              // names the strategy in the cell's key
+	burst    func(*Limit) uint32 // the default of Spec.Burst; nil if that has no meaning
 	bucketed bool                // each window of the clock has a cell of its own
 	paired   bool                // a decision reads the previous window's cell, too
 	prepare  func(*Limit) error  // checks the spec further and derives values; may be nil
@@ -54,12 +54,12 @@ func Names() []string {
 
 // HasBurst reports whether the strategy has a burst. Rate and burst say all about
 // such a strategy.
-func (s Strategy) HasBurst() bool { return table[s].burst }
+func (s Strategy) HasBurst() bool { return table[s].burst != nil }
 
 // WithBurst lists the names of the strategies that have a burst.
 func WithBurst() (names []string) {
 	for i := range table {
-		if table[i].burst {
+		if table[i].burst != nil {
 			names = append(names, table[i].name)
 		}
 	}
@@ -81,8 +81,4 @@ func ParseStrategy(name string) (Strategy, error) {
 		}
 	}
 	return 0, &SpecError{"strategy", "unknown strategy \"" + name + "\": one of " + strings.Join(Names(), ", ")}
-}
-
-func tagged(tag string) func(*Limit) string {
-	return func(*Limit) string { return tag }
 }
