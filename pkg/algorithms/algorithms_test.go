@@ -87,33 +87,6 @@ func TestNoDrift(t *testing.T) {
 	}
 }
 
-// TestRaisedLimit: after 10 hits of 10 an hour the limit is 20 an hour. A count goes
-// on; a bucket is another one, and full.
-func TestRaisedLimit(t *testing.T) {
-	for s := range algorithms.Names() {
-		spec := algorithms.Spec{Strategy: algorithms.Strategy(s), Requests: 10, Window: time.Hour}
-		if spec.Strategy == algorithms.GCRA {
-			spec.Burst = 10
-		}
-		c := newCells()
-		for range 10 {
-			c.charge(mustNew(t, spec), algorithms.Charge{Now: epoch, Cost: 1})
-		}
-		if c.charge(mustNew(t, spec), algorithms.Charge{Now: epoch, Cost: 1, AdmittedOnly: true}).Allowed {
-			t.Fatalf("%v: an eleventh hit passes 10", spec.Strategy)
-		}
-		spec.Requests, spec.Burst = 20, spec.Burst*2
-		d := c.charge(mustNew(t, spec), algorithms.Charge{Now: epoch, Cost: 1})
-		want := int64(9)
-		if spec.Strategy >= algorithms.TokenBucket {
-			want = 19
-		}
-		if !d.Allowed || d.Remaining != want {
-			t.Errorf("%v: raised to 20 after 10 hits: %+v", spec.Strategy, d)
-		}
-	}
-}
-
 // TestTwiceInARefusedRequest: the second of two huge costs is denied because of
 // the first, which is not charged either, so the cell in the reply has room.
 func TestTwiceInARefusedRequest(t *testing.T) {

@@ -144,7 +144,7 @@ func runModel(t *testing.T, rng *rand.Rand, specs []algorithms.Spec) {
 		case d.Allowed:
 			*past = append(*past, hit{now, cost})
 		default:
-			checkRetryAfter(t, spec, *past, now, cost, d)
+			checkRetryAfter(t, l, *past, now, cost, d)
 		}
 		for _, n := range []int64{1, d.Remaining, d.Remaining + 1} {
 			if n > 0 && admits[spec.Strategy](spec, *past, now, n) != (n <= d.Remaining) {
@@ -152,11 +152,7 @@ func runModel(t *testing.T, rng *rand.Rand, specs []algorithms.Spec) {
 				return
 			}
 		}
-		full := int64(spec.Requests)
-		if spec.Burst > 0 {
-			full = int64(spec.Burst)
-		}
-		if !admits[spec.Strategy](spec, *past, now+d.Reset.Microseconds(), full) {
+		if !admits[spec.Strategy](spec, *past, now+d.Reset.Microseconds(), l.Capacity()) {
 			t.Errorf("reset is in %v, but the full quota is not back then\npast %v", d.Reset, *past)
 			return
 		}
@@ -166,13 +162,10 @@ func runModel(t *testing.T, rng *rand.Rand, specs []algorithms.Spec) {
 // checkRetryAfter checks that the same cost passes after RetryAfter, and not a
 // microsecond earlier (a millisecond for strategies that round weights up to whole
 // milliseconds).
-func checkRetryAfter(t *testing.T, spec algorithms.Spec, past []hit, now, cost int64, d algorithms.Decision) {
+func checkRetryAfter(t *testing.T, l *algorithms.Limit, past []hit, now, cost int64, d algorithms.Decision) {
 	t.Helper()
-	capacity := int64(spec.Requests)
-	if spec.Burst > 0 {
-		capacity = int64(spec.Burst)
-	}
-	if cost > capacity {
+	spec := l.Spec
+	if cost > l.Capacity() {
 		if d.RetryAfter != spec.Window && spec.Strategy != algorithms.FixedWindow {
 			t.Errorf("a cost of %d never passes; retry after %v, want one window", cost, d.RetryAfter)
 		}

@@ -25,25 +25,15 @@ func TestShareOfExtremes(t *testing.T) {
 	} {
 		l := mustNew(t, spec)
 		for _, parts := range []int64{1, 3, 10_000} {
-			capacity := int64(l.Requests)
-			if l.Burst > 0 {
-				capacity = int64(l.Burst)
-			}
-			mine := (capacity + parts - 1) / parts
-			var cell backends.Cell
-			var log backends.Log
+			mine := (l.Capacity() + parts - 1) / parts
+			store := newCells()
 			ask := func(cost uint64) algorithms.Decision {
 				var op backends.Op
-				var r backends.Reply
 				l.Plan(&op, algorithms.Identity{}, algorithms.Charge{Now: epoch, Cost: cost, AdmittedOnly: true})
-				mine := op.Alone(parts)
-				if op.Kind == backends.List {
-					log, r = log.Step(&mine)
-				} else {
-					cell, r = cell.Step(&mine, 0)
-				}
-				r.Replicas = parts
-				return l.Judge(&op, &r)
+				b := backends.Batch{Ops: []backends.Op{op.Alone(parts)}, Replies: make([]backends.Reply, 1)}
+				_ = store.Apply(t.Context(), &b) // never fails
+				b.Replies[0].Replicas = parts
+				return l.Judge(&op, &b.Replies[0])
 			}
 			for _, cost := range []uint64{math.MaxUint64, uint64(mine) + 1} {
 				if d := ask(cost); d.Allowed {
