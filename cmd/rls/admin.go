@@ -45,7 +45,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 	if a.TokenFile != "" {
 		listen := server.HTTP{Name: "admin", Address: hostPort(a.Host, a.Port), Handler: api.Handler()}
 		if a.UseTLS {
-			own, err := certs.Open(p.watch, "admin", adminTLS(p.Settings).Files)
+			own, err := certs.Open(p.watch, "admin", tlsOf(p.Settings).admin.Files)
 			if err != nil {
 				return nil, fmt.Errorf("admin: %w", err)
 			}

@@ -16,7 +16,6 @@ import (
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
-	"example.org/rls/pkg/certs"
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/settings"
@@ -32,11 +31,6 @@ type backend struct {
 	storedKey func(key string) string
 	// shared: all processes with the same settings count in the same cells.
 	shared bool
-	// tls returns the files of connections to its servers; nil if it has no servers.
-	tls func(*settings.Settings) tlsFiles
-	// health returns how the process's health follows the store's; nil stands for
-	// the zero StoreWatch.
-	health func(*settings.Settings) server.StoreWatch
 }
 
 const (
@@ -48,8 +42,8 @@ const (
 // backendTypes are the backends by the values of BACKEND_TYPE.
 var backendTypes = map[string]backend{
 	inMemory:    {open: openMemory},
-	inRedis:     {open: openRedis, system: "redis", storedKey: redis.StoredKey, shared: true, tls: redisTLS, health: redisHealth},
-	inMemcached: {open: openMemcached, system: "memcached", storedKey: memcached.StoredKey, shared: true, tls: memcachedTLS},
+	inRedis:     {open: openRedis, system: "redis", storedKey: redis.StoredKey, shared: true},
+	inMemcached: {open: openMemcached, system: "memcached", storedKey: memcached.StoredKey, shared: true},
 }
 
 func backendOf(s *settings.Settings) backend { return backendTypes[s.Backend.BackendType] }
@@ -108,6 +102,7 @@ func openMemory(p *process) (main, perSecond stack.Tier, err error) {
 
 func openRedis(p *process) (main, perSecond stack.Tier, err error) {
 	goredis.SetLogger(redisLog{p.log})
+	p.storeWatch = server.StoreWatch{Always: p.Redis.HealthCheckActiveConnection, GiveUpAfter: p.Redis.StartupMaxElapsedTime}
 	if main, err = openRedisServer(p, "REDIS_", "main", p.Redis.RedisServer); err != nil || !p.Redis.Persecond {
 		return main, perSecond, err
 	}
@@ -115,16 +110,6 @@ func openRedis(p *process) (main, perSecond stack.Tier, err error) {
 		_ = main.Store.Close()
 	}
 	return main, perSecond, err
-}
-
-func redisTLS(s *settings.Settings) tlsFiles {
-	used := s.Redis.UseTLS() || s.Redis.Persecond && s.RedisPerSecond.UseTLS()
-	return tlsFiles{"REDIS", used, certs.Files{Cert: s.Redis.TLSClientCert, Key: s.Redis.TLSClientKey, CA: s.Redis.TLSCACert}}
-}
-
-func memcachedTLS(s *settings.Settings) tlsFiles {
-	m := &s.Memcache
-	return tlsFiles{"MEMCACHE", m.TLS, certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}}
 }
 
 // pools are the names of the connections to a Redis in metrics, by its role.
@@ -152,7 +137,7 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 		return stack.Tier{}, err
 	}
 	if r.UseTLS() {
-		if o.TLS, err = storeTLS(p.watch, redisTLS(p.Settings), p.Redis.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = clientTLS(p.watch, "REDIS_TLS_*", tlsOf(p.Settings).redis); err != nil {
 			return stack.Tier{}, err
 		}
 	}
@@ -183,10 +168,6 @@ func (p *process) servers(role string) *breaker.Watch {
 // says it.
 const slowWithoutTimeout = time.Second
 
-func redisHealth(s *settings.Settings) server.StoreWatch {
-	return server.StoreWatch{Always: s.Redis.HealthCheckActiveConnection, GiveUpAfter: s.Redis.StartupMaxElapsedTime}
-}
-
 func openMemcached(p *process) (main, perSecond stack.Tier, err error) {
 	m := &p.Memcache
 	o := memcached.Options{
@@ -199,7 +180,7 @@ func openMemcached(p *process) (main, perSecond stack.Tier, err error) {
 		Watch:            p.servers("main"),
 	}
 	if m.TLS {
-		if o.TLS, err = storeTLS(p.watch, memcachedTLS(p.Settings), m.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = clientTLS(p.watch, "MEMCACHE_TLS_*", tlsOf(p.Settings).memcached); err != nil {
 			return main, perSecond, err
 		}
 	}

@@ -55,10 +55,7 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if c.Fix && slices.Contains(paths, "-") {
 		return cli.UsageError("check: --fix cannot rewrite the standard input; name a file or a folder")
 	}
-	options, err := ruleOptions(c.Settings)
-	if err != nil {
-		return err
-	}
+	options := ruleOptions(c.Settings)
 	options.MergeDomains = options.MergeDomains || c.MergeDomainConfigs
 	options.Lint = time.Now()
 	load := check.Run

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -124,12 +123,14 @@ func (d *dryRun) trySettings() (_ string, err error) {
 
 // tryRules loads the rules that the source publishes first.
 func (d *dryRun) tryRules(ctx context.Context) (string, error) {
-	options, err := serveOptions(d.Settings)
-	if err != nil {
-		return "", err
-	}
-	last := &lastError{}
-	source, err := d.newSource(nil, slog.New(last))
+	var last string // error that the source logs
+	log := slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == "error" {
+			last = a.Value.String()
+		}
+		return a
+	}}))
+	source, err := d.newSource(nil, log)
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +143,7 @@ func (d *dryRun) tryRules(ctx context.Context) (string, error) {
 		if tried = true; unreadable != nil {
 			err = unreadable
 		} else {
-			found, err = d.load(files, options)
+			found, err = d.load(files)
 		}
 		return err
 	}
@@ -151,15 +152,15 @@ func (d *dryRun) tryRules(ctx context.Context) (string, error) {
 		return "", explainNoFolder(failed)
 	case tried:
 		return found, err
-	case last.text != "":
-		return "", fmt.Errorf("%s has sent none: %s", d.XDS.ServerURL, last.text)
+	case last != "":
+		return "", fmt.Errorf("%s has sent none: %s", d.XDS.ServerURL, last)
 	}
 	return "", fmt.Errorf("%s has sent none in time", d.XDS.ServerURL)
 }
 
 // load loads rules, logs their warnings, and returns the numbers of files, domains and rules.
-func (d *dryRun) load(files []*language.File, options language.Options) (string, error) {
-	tree, warnings, err := language.Load(files, options)
+func (d *dryRun) load(files []*language.File) (string, error) {
+	tree, warnings, err := language.Load(files, serveOptions(d.Settings))
 	if tree == nil {
 		return "", err
 	}
@@ -180,32 +181,12 @@ func (d *dryRun) load(files []*language.File, options language.Options) (string,
 	return found, nil
 }
 
-// lastError is a handler of logs that remembers why something failed last.
-type lastError struct{ text string }
-
-func (*lastError) Enabled(context.Context, slog.Level) bool { return true }
-func (e *lastError) WithAttrs([]slog.Attr) slog.Handler     { return e }
-func (e *lastError) WithGroup(string) slog.Handler          { return e }
-
-func (e *lastError) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "error" {
-			e.text = a.Value.String()
-		}
-		return true
-	})
-	return nil
-}
-
 // tryCertificates reads the certificates, keys and CAs of all parts that use TLS.
 func (d *dryRun) tryCertificates(now time.Time) (string, error) {
 	var found strings.Builder
 	var errs []error
-	all := []tlsFiles{grpcTLS(d.Settings), adminTLS(d.Settings), xdsTLS(d.Settings)}
-	if b := backendOf(d.Settings); b.tls != nil {
-		all = append(all, b.tls(d.Settings))
-	}
-	for _, part := range all {
+	uses := tlsOf(d.Settings)
+	for _, part := range []tlsFiles{uses.grpc, uses.admin, uses.xds, uses.redis, uses.memcached} {
 		if !part.used {
 			continue
 		}
@@ -224,14 +205,11 @@ func (d *dryRun) tryCertificates(now time.Time) (string, error) {
 // tryFiles reads the files of one side of TLS, and says when its own certificate
 // expires if it has one.
 func tryFiles(watch *reread.Watcher, files certs.Files, now time.Time) (until string, err error) {
-	if _, err := certs.Open(watch, "", files); err != nil || files.Cert == "" {
+	own, err := certs.Open(watch, "", files)
+	if err != nil || files.Cert == "" {
 		return "", err
 	}
-	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
-	if err != nil {
-		return "", err
-	}
-	switch leaf := pair.Leaf; {
+	switch leaf := own.Client().Certificates[0].Leaf; {
 	case now.After(leaf.NotAfter):
 		return "", fmt.Errorf("%s expired at %s", files.Cert, leaf.NotAfter.Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):

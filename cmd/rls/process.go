@@ -46,8 +46,9 @@ type process struct {
 	tried   chan struct{} // closed when the process need not wait for rules to listen
 	garbage collector.Collector
 
-	health *server.Health
-	listen server.Options
+	health     *server.Health
+	storeWatch server.StoreWatch // how the health follows the store's
+	listen     server.Options
 }
 
 // close closes the store, the tracer and the client of statsd. Parts that are not open are

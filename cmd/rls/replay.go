@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,7 +46,7 @@ type replayCmd struct {
 }
 
 // Run replays the logs and prints the result.
-func (c *replayCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
+func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.CheckRules(&c.Settings); err != nil {
 		return cli.UsageError("%w", err)
 	}
@@ -70,7 +69,7 @@ func (c *replayCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Dec
 		read := float64(r.Bytes()) / (1 << 20)
 		return fmt.Sprintf("%.0f MiB read, %.0f MiB/s", read, read/time.Since(began).Seconds())
 	})
-	err = r.Files(ctx, c.Logs)
+	err = r.Files(c.Logs)
 	stop()
 	if err != nil {
 		return cli.UsageError("%w", err)

@@ -24,11 +24,7 @@ import (
 // server is waited for unless the settings force the start, as in
 // envoyproxy/ratelimit. Without rules in force the process is healthy only when
 // the start is forced and no domain is needed.
-func (p *process) openRules(context.Context) error {
-	options, err := serveOptions(p.Settings)
-	if err != nil {
-		return err
-	}
+func (p *process) openRules(context.Context) (err error) {
 	if p.source, err = p.newSource(p.garbage.RulesLoading, p.log); err != nil {
 		return err
 	}
@@ -43,7 +39,7 @@ func (p *process) openRules(context.Context) error {
 	}
 	p.status = p.newStatus()
 	p.rules = sources.Rules{
-		Options: options,
+		Options: serveOptions(p.Settings),
 		Use: func(tree *descriptors.Tree) {
 			if p.status != nil {
 				p.status.Rules(tree)
@@ -77,10 +73,10 @@ func (p *process) loadRules(ctx context.Context) error {
 }
 
 // serveOptions is how rules load to be served.
-func serveOptions(s *settings.Settings) (language.Options, error) {
-	options, err := ruleOptions(s.RuleSettings())
+func serveOptions(s *settings.Settings) language.Options {
+	options := ruleOptions(s.RuleSettings())
 	options.SkipWrong = s.Rules.ConfigOnError == "skip"
-	return options, err
+	return options
 }
 
 // explainNoFolder adds advice to the error of a source whose folder does not exist.
@@ -134,9 +130,7 @@ func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
 		return nil, err
 	}
 	if x.ServerUseTLS {
-		config, err := clientTLS(p.watch, "CONFIG_GRPC_XDS_*_TLS_*", xdsTLS(p.Settings), func(config *tls.Config) {
-			config.ServerName = x.ServerTLSSAN // "" is the host of the URL
-		})
+		config, err := clientTLS(p.watch, "CONFIG_GRPC_XDS_*_TLS_*", tlsOf(p.Settings).xds)
 		if err != nil {
 			return nil, err
 		}
@@ -145,34 +139,23 @@ func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
 	return source, nil
 }
 
-// ruleOptions returns the options with which rules load under the settings. All commands that load rules
-// call it, so that rules mean the same to all of them.
-func ruleOptions(s settings.RuleSettings) (language.Options, error) {
-	strategy, err := algorithms.ParseStrategy(s.DefaultStrategy)
-	if err != nil {
-		return language.Options{}, fmt.Errorf("DEFAULT_STRATEGY: %w", err)
-	}
-	onError, known := descriptors.ParsePolicy(s.OnError)
-	if !known {
-		return language.Options{}, fmt.Errorf("ON_ERROR: unknown policy %q", s.OnError)
-	}
-	return language.Options{
+// ruleOptions returns the options with which rules load under the settings, which the decoder
+// has checked. All commands that load rules call it, so that rules mean the same to all of
+// them.
+func ruleOptions(s settings.RuleSettings) language.Options {
+	o := language.Options{
 		MergeDomains:    s.MergeDomainConfig,
-		Charge:          charge(s),
-		Strategy:        strategy,
+		Charge:          descriptors.ChargeAlways,
 		Burst:           uint32(s.DefaultBurst),
-		OnError:         onError,
 		ReplicasUnknown: backendTypes[s.BackendType].shared && s.ReplicasUnknown(),
 		Share:           s.Share(),
-	}, nil
-}
-
-// charge is the default of a domain's charge.
-func charge(s settings.RuleSettings) descriptors.Charge {
-	if s.StopCacheKeyIncrementWhenOverlimit {
-		return descriptors.ChargeDenying
 	}
-	return descriptors.ChargeAlways
+	o.Strategy, _ = algorithms.ParseStrategy(s.DefaultStrategy)
+	o.OnError, _ = descriptors.ParsePolicy(s.OnError)
+	if s.StopCacheKeyIncrementWhenOverlimit {
+		o.Charge = descriptors.ChargeDenying
+	}
+	return o
 }
 
 // readRules reads the files of rules that a command is given as a path: a file, or
@@ -200,10 +183,6 @@ func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) 
 	case len(files) == 0 && strings.HasSuffix(path, sources.TestFile):
 		return nil, errTests(path)
 	}
-	options, err := ruleOptions(s)
-	if err != nil {
-		return nil, err
-	}
-	tree, _, err := yaml.Load(files, options)
+	tree, _, err := yaml.Load(files, ruleOptions(s))
 	return tree, err
 }

@@ -40,44 +40,59 @@ type tlsFiles struct {
 	settings string // the beginning of their names
 	used     bool
 	certs.Files
+	// Of connections to servers: the name that certificates must have, "" for the host of the
+	// address, or that they may have any name.
+	serverName string
+	anyName    bool
 }
 
-func grpcTLS(s *settings.Settings) tlsFiles {
-	g := &s.GRPC
-	return tlsFiles{"GRPC", s.Server.UseGRPC && g.ServerUseTLS, certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}}
-}
+// tlsUses are the uses of TLS.
+type tlsUses struct{ grpc, admin, xds, redis, memcached tlsFiles }
 
-func adminTLS(s *settings.Settings) tlsFiles {
-	a := &s.Admin
-	return tlsFiles{"ADMIN", a.UseTLS, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}}
-}
-
-func xdsTLS(s *settings.Settings) tlsFiles {
-	x := &s.XDS
-	return tlsFiles{"CONFIG_GRPC_XDS", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}}
+func tlsOf(s *settings.Settings) tlsUses {
+	g, a, x, r, m := &s.GRPC, &s.Admin, &s.XDS, &s.Redis, &s.Memcache
+	inRedis, inMemcached := s.Backend.BackendType == inRedis, s.Backend.BackendType == inMemcached
+	return tlsUses{
+		grpc: tlsFiles{
+			settings: "GRPC", used: s.Server.UseGRPC && g.ServerUseTLS,
+			Files: certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()},
+		},
+		admin: tlsFiles{
+			settings: "ADMIN", used: a.UseTLS,
+			Files: certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert},
+		},
+		xds: tlsFiles{
+			settings: "CONFIG_GRPC_XDS", used: s.Rules.OverXDS() && x.ServerUseTLS, serverName: x.ServerTLSSAN,
+			Files: certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert},
+		},
+		redis: tlsFiles{
+			settings: "REDIS", used: inRedis && (r.UseTLS() || r.Persecond && s.RedisPerSecond.UseTLS()),
+			Files:   certs.Files{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert},
+			anyName: r.TLSSkipHostnameVerification,
+		},
+		memcached: tlsFiles{
+			settings: "MEMCACHE", used: inMemcached && m.TLS,
+			Files:   certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert},
+			anyName: m.TLSSkipHostnameVerification,
+		},
+	}
 }
 
 // clientTLS opens the files for connections to servers. The function returns the
-// configuration for a new connection, which change has completed.
-func clientTLS(watch *reread.Watcher, name string, files tlsFiles, change func(*tls.Config)) (func() *tls.Config, error) {
+// configuration for a new connection.
+func clientTLS(watch *reread.Watcher, name string, files tlsFiles) (func() *tls.Config, error) {
 	own, err := certs.Open(watch, name, files.Files)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return func() *tls.Config {
 		config := own.Client()
-		change(config)
-		return config
-	}, nil
-}
-
-// storeTLS is clientTLS for a store, whose certificates may have any name if anyName is set.
-func storeTLS(watch *reread.Watcher, files tlsFiles, anyName bool) (func() *tls.Config, error) {
-	return clientTLS(watch, files.settings+"_TLS_*", files, func(config *tls.Config) {
-		if anyName {
+		config.ServerName = files.serverName
+		if files.anyName {
 			certs.AnyName(config)
 		}
-	})
+		return config
+	}, nil
 }
 
 // xdsHeaders returns the function that returns the headers for a new stream.

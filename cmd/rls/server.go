@@ -103,7 +103,7 @@ func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 		server.WithoutChannelz()
 	}
 	if s.ServerUseTLS {
-		own, err := certs.Open(p.watch, "gRPC", grpcTLS(p.Settings).Files)
+		own, err := certs.Open(p.watch, "gRPC", tlsOf(p.Settings).grpc.Files)
 		if err != nil {
 			return nil, err
 		}
@@ -142,14 +142,7 @@ func (p *process) answer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx, srv.Run, p.watchStore)
-}
-
-// watchStore tells the health whether the store can decide.
-func (p *process) watchStore(ctx context.Context) error {
-	var how server.StoreWatch
-	if follow := backendOf(p.Settings).health; follow != nil {
-		how = follow(p.Settings)
-	}
-	return p.health.WatchStore(ctx, p.store.Ping, how, p.log)
+	return together(ctx, srv.Run, func(ctx context.Context) error {
+		return p.health.WatchStore(ctx, p.store.Ping, p.storeWatch, p.log)
+	})
 }

@@ -101,11 +101,8 @@ func (c *testCmd) options() (options ruletest.Options, least float64, err error)
 // load reads all test files and their rules. Its error has every problem of all of
 // them; with --format=github they are written as annotations, too.
 func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
-	options, err := ruleOptions(c.Settings)
-	if err != nil {
-		return nil, err
-	}
-	files, err := ruletest.Open(c.Paths, func(path string) ([]yaml.Text, error) { return readRules(c.Settings, path, nil) }, options)
+	read := func(path string) ([]yaml.Text, error) { return readRules(c.Settings, path, nil) }
+	files, err := ruletest.Open(c.Paths, read, ruleOptions(c.Settings))
 	if err == nil {
 		return files, nil
 	}
@@ -121,16 +118,16 @@ func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 // write writes the report. JUnit's XML has no place for the coverage, so that goes to
 // stderr.
 func (c *testCmd) write(k *kong.Kong, report *ruletest.Report) error {
+	text, beside := report.Text, ""
 	switch c.Format {
 	case "json":
 		return cli.WriteJSON(k.Stdout, report)
 	case "github":
-		return report.GitHub(k.Stdout)
+		text = report.GitHub
 	case "junit":
-		if err := report.JUnit(k.Stdout); err != nil || report.Coverage == nil {
-			return err
-		}
-		return report.Coverage.Text(k.Stderr)
+		text, beside = report.JUnit, report.Coverage.Text()
 	}
-	return report.Text(k.Stdout)
+	_, err := io.WriteString(k.Stdout, text())
+	_, _ = io.WriteString(k.Stderr, beside)
+	return err
 }

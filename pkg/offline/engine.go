@@ -9,8 +9,6 @@ package offline
 import (
 	"cmp"
 	"context"
-	"errors"
-	"iter"
 	"math"
 	"slices"
 	"time"
@@ -20,17 +18,6 @@ import (
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 )
-
-// DefaultMaxKeys is the bound of the cells of an engine for which nobody set one.
-const DefaultMaxKeys = 1 << 20
-
-// Options configures an Engine.
-type Options struct {
-	Tree *descriptors.Tree
-	// MaxKeys bounds the number of cells; 0 is DefaultMaxKeys. A cell costs about
-	// 100 bytes. See [Engine.Evicted].
-	MaxKeys int
-}
 
 // Engine decides requests at given times. Its clock begins at the Unix epoch.
 //
@@ -42,25 +29,22 @@ type Options struct {
 // be given the time of its own requests, and nothing else.
 type Engine struct {
 	service *service.Service
-	tree    *descriptors.Tree
 	store   *memory.Store
 	now     int64 // µs since the Unix epoch
 }
 
-// New returns an engine with empty cells.
-func New(o Options) (*Engine, error) {
-	if o.Tree == nil {
-		return nil, errors.New("offline: Options.Tree is missing")
-	}
-	e := &Engine{tree: o.Tree, now: math.MinInt64}
+// New returns an engine with empty cells for the rules of tree. maxKeys bounds the number
+// of cells, of which one costs about 100 bytes. See [Engine.Evicted].
+func New(tree *descriptors.Tree, maxKeys int) (*Engine, error) {
+	e := &Engine{now: math.MinInt64}
 	var err error
-	if e.store, err = memory.New(memory.Options{MaxKeys: cmp.Or(o.MaxKeys, DefaultMaxKeys), Now: e.clock}); err != nil {
+	if e.store, err = memory.New(memory.Options{MaxKeys: maxKeys, Now: e.clock}); err != nil {
 		return nil, err
 	}
 	if e.service, err = service.New(service.Config{Store: e.store}); err != nil {
 		return nil, err
 	}
-	e.service.SetTree(o.Tree)
+	e.service.SetTree(tree)
 	return e, nil
 }
 
@@ -99,18 +83,15 @@ func (e *Engine) Reset() {
 	e.now = math.MinInt64
 }
 
-// Evicted is the number of cells that were lost because there were more than
-// Options.MaxKeys of them. Decisions are exact while it is 0.
+// Evicted is the number of cells that were lost because there were too many. Decisions are exact while it is 0.
 func (e *Engine) Evicted() uint64 { return e.store.Evicted() }
 
-// Rules has every rule of the tree, unlimited ones too, in the order of their files
-// and lines.
-func (e *Engine) Rules() iter.Seq[*descriptors.Rule] {
+// Rules returns every rule, unlimited ones too, in the order of their files and lines.
+func (e *Engine) Rules() []*descriptors.Rule {
 	var list []*descriptors.Rule
-	e.tree.Each(func(_ *descriptors.Domain, r *descriptors.Rule) { list = append(list, r) })
+	e.service.Tree().Each(func(_ *descriptors.Domain, r *descriptors.Rule) { list = append(list, r) })
 	slices.SortFunc(list, func(a, b *descriptors.Rule) int {
-		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line),
-			cmp.Compare(a.Pos.Column, b.Pos.Column), cmp.Compare(a.Path, b.Path))
+		return cmp.Or(a.Pos.Compare(b.Pos), cmp.Compare(a.Path, b.Path))
 	})
-	return slices.Values(list)
+	return list
 }

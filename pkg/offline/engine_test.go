@@ -31,7 +31,7 @@ func open(t testing.TB, text string) *offline.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := offline.New(offline.Options{Tree: tree})
+	e, err := offline.New(tree, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestARequestThatAServiceRefuses(t *testing.T) {
 
 func TestRulesInTheOrderOfLines(t *testing.T) {
 	var got []string
-	for r := range open(t, shop).Rules() {
+	for _, r := range open(t, shop).Rules() {
 		got = append(got, r.Path)
 	}
 	if want := []string{"shop.plan_free.user", "shop.plan_gold", "shop.pace"}; !slices.Equal(got, want) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +25,7 @@ type logFile struct {
 
 // Files decides the requests of files, also compressed with gzip, and of the standard
 // input, which is "-". The file with the oldest first line comes first.
-func (r *Replay) Files(ctx context.Context, names []string) error {
+func (r *Replay) Files(names []string) error {
 	logs := make([]logFile, len(names))
 	for i := range logs {
 		l := &logs[i]
@@ -44,7 +43,7 @@ func (r *Replay) Files(ctx context.Context, names []string) error {
 		if err := l.open(); err != nil {
 			return err
 		}
-		if err := r.Log(ctx, Log{Name: l.name, Reader: l.text}); err != nil {
+		if err := r.Log(l.name, l.text); err != nil {
 			return err
 		}
 		l.close()

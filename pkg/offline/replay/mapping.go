@@ -27,7 +27,7 @@ type part struct {
 	field string
 }
 
-// address is the field of Envoy's access log with an address and a port.
+// address is the field of Envoy's access log with an address and a port, which is cut off.
 const address = "downstream_remote_address"
 
 // ParseTemplate reads a template.
@@ -115,52 +115,42 @@ func (p *part) value(line []byte) (string, bool) {
 		return "", false
 	}
 	if p.field == address {
-		text = withoutPort(text)
+		if both, err := netip.ParseAddrPort(text); err == nil {
+			text = both.Addr().String()
+		}
 	}
 	return text, true
 }
 
-// withoutPort cuts the port off an ADDRESS:PORT; any other text stays as it is.
-func withoutPort(text string) string {
-	if both, err := netip.ParseAddrPort(text); err == nil {
-		return both.Addr().String()
-	}
-	return text
-}
-
 // A Descriptor makes the entries of a descriptor of a line.
-type Descriptor struct {
-	keys   []string
-	values []Template
+type Descriptor []struct {
+	key   string
+	value Template
 }
 
 // ParseDescriptor reads a descriptor as [ask.ParseDescriptor] does. Its values are
 // templates.
 func ParseDescriptor(text string) (Descriptor, error) {
-	var d Descriptor
 	entries, err := ask.ParseDescriptor(text)
-	if err != nil {
-		return d, err
-	}
-	for _, e := range entries {
-		t, err := ParseTemplate(e.Value)
-		if err != nil {
-			return d, fmt.Errorf("descriptor %s: %w", text, err)
+	d := make(Descriptor, len(entries))
+	for i, e := range entries {
+		d[i].key = e.Key
+		if d[i].value, err = ParseTemplate(e.Value); err != nil {
+			return nil, fmt.Errorf("descriptor %s: %w", text, err)
 		}
-		d.keys, d.values = append(d.keys, e.Key), append(d.values, t)
 	}
-	return d, nil
+	return d, err
 }
 
 // of is the descriptor of a line, false if a field of it is missing.
-func (d *Descriptor) of(line []byte) (service.Descriptor, bool) {
-	entries := make([]descriptors.Entry, len(d.keys))
-	for i := range d.values {
-		value, ok := d.values[i].value(line)
+func (d Descriptor) of(line []byte) (service.Descriptor, bool) {
+	entries := make([]descriptors.Entry, len(d))
+	for i := range d {
+		value, ok := d[i].value.value(line)
 		if !ok {
 			return service.Descriptor{}, false
 		}
-		entries[i] = descriptors.Entry{Key: d.keys[i], Value: value}
+		entries[i] = descriptors.Entry{Key: d[i].key, Value: value}
 	}
 	return service.Descriptor{Entries: entries}, true
 }

@@ -9,7 +9,6 @@ package replay
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,12 +28,6 @@ type Options struct {
 	// Malformed is called with each line that is not a line of such a log, or whose
 	// request is wrong. why is the reason.
 	Malformed func(file string, line int64, why error)
-}
-
-// Log is an open log.
-type Log struct {
-	Name string
-	io.Reader
 }
 
 const (
@@ -66,6 +59,7 @@ func New(o Options) (*Replay, error) {
 	r := &Replay{options: o}
 	var err error
 	if r.rules, err = newSide(o.Rules); err == nil && o.Against != nil {
+		r.result.Against = &Against{}
 		r.against, err = newSide(o.Against)
 	}
 	return r, err
@@ -74,104 +68,71 @@ func New(o Options) (*Replay, error) {
 // Bytes returns the number of bytes that were read. It may be called while Log runs.
 func (r *Replay) Bytes() int64 { return r.read.Load() }
 
-// block is a part of a log: whole lines, and the requests that they describe.
+// block is a run of lines of a log, and the requests that they describe.
 type block struct {
-	file     string
-	first    int64 // the number of the first line
 	lines    [][]byte
-	text     []byte
 	requests []request
 	parsed   chan struct{}
 	err      error // of the log after these lines
 }
 
 // Log decides the requests of a log, and adds them to the result; the last ones are decided
-// with the next log, or by Result. Its error is that of reading the log, or that of ctx.
-func (r *Replay) Log(ctx context.Context, log Log) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	parsers := runtime.GOMAXPROCS(0)
-	inOrder, todo := make(chan *block, 2*parsers), make(chan *block, 2*parsers)
-	for range parsers {
-		go func() {
-			for b := range todo {
-				b.parse(&r.options.Mapping)
-				close(b.parsed)
-			}
-		}()
-	}
-	go func() {
-		defer close(todo)
-		defer close(inOrder)
-		r.split(ctx, log, func(b *block) bool {
-			for _, to := range []chan *block{todo, inOrder} {
-				select {
-				case to <- b:
-				case <-ctx.Done():
-					return false
-				}
-			}
-			return true
-		})
-	}()
-	for b := range inOrder {
-		select {
-		case <-b.parsed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// with the next log, or by Result. Its error is that of reading the log.
+func (r *Replay) Log(name string, log io.Reader) error {
+	blocks := make(chan *block, 2*runtime.GOMAXPROCS(0)) // also bounds the parsers
+	go r.split(name, log, blocks)
+	for b := range blocks {
+		<-b.parsed
 		r.held = append(r.held, b.requests...)
 		r.decide(lookahead)
 		if b.err != nil {
-			return fmt.Errorf("%s: %w", log.Name, b.err)
+			return fmt.Errorf("%s: %w", name, b.err)
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
-// split reads the log in blocks of lines, until emit returns false.
-func (r *Replay) split(ctx context.Context, log Log, emit func(*block) bool) {
-	in := bufio.NewReaderSize(log.Reader, longestLine)
+// split reads the log in blocks, each of which a goroutine of its own parses.
+func (r *Replay) split(name string, log io.Reader, blocks chan<- *block) {
+	defer close(blocks)
+	in := bufio.NewReaderSize(log, longestLine)
 	if head, _ := in.Peek(len(byteOrderMark)); string(head) == byteOrderMark {
 		n, _ := in.Discard(len(head))
 		r.read.Add(int64(n))
 	}
-	next := int64(1)
-	for ended := false; !ended && ctx.Err() == nil; {
-		b := &block{file: log.Name, first: next, text: make([]byte, 0, blockSize+blockSize/8), parsed: make(chan struct{})}
-		var starts []int
-		for len(b.text) < blockSize && !ended {
-			line, err := in.ReadSlice('\n')
-			r.read.Add(int64(len(line)))
-			for errors.Is(err, bufio.ErrBufferFull) {
-				line = tooLong
-				var more []byte
-				more, err = in.ReadSlice('\n')
-				r.read.Add(int64(len(more)))
-			}
-			if err != nil {
-				ended = true
-				if !errors.Is(err, io.EOF) {
-					b.err = err
-					break
-				}
-			}
-			if len(line) > 0 {
-				starts = append(starts, len(b.text))
-				b.text = append(b.text, line...)
-				next++
+	first := int64(1)
+	for ended := false; !ended; {
+		b := &block{parsed: make(chan struct{})}
+		text := make([]byte, 0, blockSize+blockSize/8)
+		for len(text) < blockSize && !ended {
+			line, err := r.line(in)
+			if ended = err != nil; ended && !errors.Is(err, io.EOF) {
+				b.err = err
+			} else if len(line) > 0 {
+				start := len(text)
+				text = append(text, line...)
+				b.lines = append(b.lines, text[start:])
 			}
 		}
-		for i, start := range starts {
-			end := len(b.text)
-			if i+1 < len(starts) {
-				end = starts[i+1]
-			}
-			b.lines = append(b.lines, b.text[start:end])
+		go b.parse(&r.options.Mapping, name, first)
+		blocks <- b
+		first += int64(len(b.lines))
+	}
+}
+
+// line reads a line, which is valid until the next one is read. For a line of more than
+// longestLine bytes it returns tooLong.
+func (r *Replay) line(in *bufio.Reader) ([]byte, error) {
+	for long := false; ; long = true {
+		line, err := in.ReadSlice('\n')
+		r.read.Add(int64(len(line)))
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
 		}
-		if !emit(b) {
-			return
+		if long {
+			line = tooLong
 		}
+		return line, err
 	}
 }
 
@@ -181,7 +142,8 @@ const byteOrderMark = "\ufeff"
 // tooLong stands for a line of more than longestLine bytes. It is no JSON object.
 var tooLong = []byte("too long\n")
 
-func (b *block) parse(m *Mapping) {
+// parse makes the requests of the lines. first is the number of the first line in the file.
+func (b *block) parse(m *Mapping, file string, first int64) {
 	b.requests = make([]request, len(b.lines))
 	for i, line := range b.lines {
 		q := &b.requests[i]
@@ -190,9 +152,9 @@ func (b *block) parse(m *Mapping) {
 		} else {
 			q.err = errEmpty
 		}
-		q.file, q.line = b.file, b.first+int64(i)
+		q.file, q.line = file, first+int64(i)
 	}
-	b.lines, b.text = nil, nil
+	close(b.parsed)
 }
 
 var errEmpty = errors.New("an empty line")
@@ -275,9 +237,6 @@ func (r *Replay) request(q *request, behind []request) error {
 		if err != nil {
 			return err
 		}
-		if r.result.Against == nil {
-			r.result.Against = &Against{}
-		}
 		switch {
 		case overThere && !over:
 			r.result.Against.NewlyDenied++
@@ -304,9 +263,6 @@ func (r *Replay) Result() *Result {
 	}
 	out.Rules, out.Denied = r.rules.finish(), r.rules.denied
 	if r.against != nil {
-		if out.Against == nil {
-			out.Against = &Against{}
-		}
 		out.Against.Rules, out.Against.Denied = r.against.finish(), r.against.denied
 	}
 	return out

@@ -1,7 +1,6 @@
 package replay_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -68,7 +67,7 @@ func play(t testing.TB, o replay.Options, logs ...string) (*replay.Result, []str
 		t.Fatal(err)
 	}
 	for i, text := range logs {
-		if err := r.Log(context.Background(), replay.Log{Name: fmt.Sprint("log", i), Reader: strings.NewReader(text)}); err != nil {
+		if err := r.Log(fmt.Sprint("log", i), strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,7 +168,7 @@ func TestOrderOfLines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Files(t.Context(), names); err != nil {
+			if err := r.Files(names); err != nil {
 				t.Fatal(err)
 			}
 			result := r.Result()

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -91,12 +92,12 @@ type side struct {
 }
 
 func newSide(tree *descriptors.Tree) (*side, error) {
-	engine, err := offline.New(offline.Options{Tree: tree, MaxKeys: maxKeys})
+	engine, err := offline.New(tree, maxKeys)
 	if err != nil {
 		return nil, err
 	}
 	s := &side{engine: engine, rules: map[*descriptors.Rule]*Rule{}}
-	for r := range engine.Rules() {
+	for _, r := range engine.Rules() {
 		shown := &Rule{Rule: r.Path, File: r.Pos.File, Line: r.Pos.Line, Top: []Key{}, Hourly: []Hour{}, keys: map[string]*Key{}}
 		s.rules[r] = shown
 		s.list = append(s.list, shown)
@@ -162,11 +163,7 @@ func (s *side) finish() []*Rule {
 		if r.Requests > 0 {
 			r.Share = float64(r.Denied) / float64(r.Requests)
 		}
-		keys := make([]*Key, 0, len(r.keys))
-		for _, k := range r.keys {
-			keys = append(keys, k)
-		}
-		slices.SortFunc(keys, func(a, b *Key) int {
+		keys := slices.SortedFunc(maps.Values(r.keys), func(a, b *Key) int {
 			return cmp.Or(cmp.Compare(b.Denied, a.Denied), slices.CompareFunc(a.Entries, b.Entries, func(a, b descriptors.Entry) int {
 				return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Value, b.Value))
 			}))

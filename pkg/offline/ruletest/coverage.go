@@ -2,7 +2,6 @@ package ruletest
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -43,8 +42,8 @@ type ruleName struct {
 func nameOf(r *descriptors.Rule) ruleName { return ruleName{r.Pos, r.Path} }
 
 // add adds rules that no test has matched yet.
-func (c coverage) add(rules iter.Seq[*descriptors.Rule]) {
-	for r := range rules {
+func (c coverage) add(rules []*descriptors.Rule) {
+	for _, r := range rules {
 		c[nameOf(r)] = c[nameOf(r)]
 	}
 }
@@ -62,7 +61,7 @@ func (c coverage) match(statuses []service.Status) {
 func (c coverage) report() *Coverage {
 	report := &Coverage{Rules: len(c), Missing: []Uncovered{}, Percent: 100}
 	sorted := slices.SortedFunc(maps.Keys(c), func(a, b ruleName) int {
-		return cmp.Or(cmp.Compare(a.at.File, b.at.File), cmp.Compare(a.at.Line, b.at.Line), cmp.Compare(a.at.Column, b.at.Column), cmp.Compare(a.path, b.path))
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.path, b.path))
 	})
 	for _, name := range sorted {
 		if c[name] {

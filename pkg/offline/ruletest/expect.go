@@ -76,10 +76,8 @@ type wanted struct {
 	field string
 	line  int
 	want  any // for JSON
-	text  string
-	// check returns the field's value, for JSON and as text, and whether it is the
-	// wanted one.
-	check func(*facts) (got any, text string, holds bool)
+	// check returns the field's value, for JSON, and whether it is the wanted one.
+	check func(*facts) (got any, holds bool)
 }
 
 var statusFields = []fields.Field[*expectation]{
@@ -142,17 +140,15 @@ func wantWord(field string, form fields.Form[string], of func(*facts) string) fi
 			if !ok {
 				return
 			}
-			e.add(wanted{field, v.At.Line, want, quoted(want), func(f *facts) (any, string, bool) {
-				got := of(f)
-				return got, quoted(got), got == want
-			}})
+			e.add(wanted{field, v.At.Line, want, func(f *facts) (any, bool) { return of(f), of(f) == want }})
 		},
 	}
 }
 
-// quoted is text as a message shows it: in quotes where it is empty or has bytes that
-// a terminal would act on.
-func quoted(text string) string {
+// shown is a value as a message shows it: a text in quotes where it is empty or has bytes
+// that a terminal would act on.
+func shown(value any) string {
+	text := fmt.Sprint(value)
 	if q := fmt.Sprintf("%q", text); text == "" || q != `"`+text+`"` {
 		return q
 	}
@@ -160,11 +156,11 @@ func quoted(text string) string {
 }
 
 func wantNumber(field string, of func(*facts) int64) fields.Type[*expectation] {
-	return wantBounds(field, fields.Integer[int64](0, math.MaxUint32), of, func(n int64) (any, string) { return n, fmt.Sprint(n) })
+	return wantBounds(field, fields.Integer[int64](0, math.MaxUint32), of, func(n int64) any { return n })
 }
 
 func wantDuration(field string, of func(*facts) time.Duration) fields.Type[*expectation] {
-	return wantBounds(field, fields.Duration, of, func(d time.Duration) (any, string) { return short(d), short(d) })
+	return wantBounds(field, fields.Duration, of, func(d time.Duration) any { return short(d) })
 }
 
 // short is a duration as people write it: 1m instead of 1m0s.
@@ -178,72 +174,68 @@ func short(d time.Duration) string {
 	return s
 }
 
-// bounds are the least and the most that a value may be. Both are nil until they are
-// read.
-type bounds[N ~int64] struct{ least, most *N }
+// bounds are the least and the most that a value may be, and those of them that the test
+// has, for JSON.
+type bounds[N ~int64] struct {
+	least, most N
+	written     writtenBounds
+}
+
+type writtenBounds map[string]any
+
+const atLeast, atMost = "at_least", "at_most"
+
+// String is the bounds in words.
+func (w writtenBounds) String() string {
+	var texts []string
+	for _, name := range []string{atLeast, atMost} {
+		if bound, ok := w[name]; ok {
+			texts = append(texts, strings.ReplaceAll(name, "_", " ")+" "+fmt.Sprint(bound))
+		}
+	}
+	return strings.Join(texts, " and ")
+}
 
 // wantBounds is the type of a value, or of its bounds {at_least: X, at_most: Y}. show
-// gives a value for JSON and as text.
-func wantBounds[N ~int64](field string, form fields.Form[N], of func(*facts) N, show func(N) (any, string)) fields.Type[*expectation] {
+// gives a value for JSON.
+func wantBounds[N ~int64](field string, form fields.Form[N], of func(*facts) N, show func(N) any) fields.Type[*expectation] {
 	table := []fields.Field[*bounds[N]]{
-		{Name: "at_least", What: "the least value that holds", Type: fields.With(form, func(b *bounds[N], n N) { b.least = &n })},
-		{Name: "at_most", What: "the greatest value that holds", Type: fields.With(form, func(b *bounds[N], n N) { b.most = &n })},
+		{Name: atLeast, What: "the least value that holds", Type: fields.With(form, func(b *bounds[N], n N) {
+			b.least, b.written[atLeast] = n, show(n)
+		})},
+		{Name: atMost, What: "the greatest value that holds", Type: fields.With(form, func(b *bounds[N], n N) {
+			b.most, b.written[atMost] = n, show(n)
+		})},
 	}
 	return fields.Type[*expectation]{
 		Schema: fields.Schema{"anyOf": []any{form.Schema, withLeast(fields.ObjectSchema(table))}},
 		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
-			var b bounds[N]
-			var want any
-			var text string
+			b := bounds[N]{math.MinInt64, math.MaxInt64, writtenBounds{}}
+			var want any = b.written
+			before := len(r.Problems)
 			if v.Kind != document.Map {
-				n, ok := form.Read(r, v)
-				if !ok {
-					return
-				}
-				b.least, b.most = &n, &n
-				want, text = show(n)
-			} else {
-				before := len(r.Problems)
-				fields.Mapping(r, table, &b, v)
-				if len(r.Problems) > before || !b.check(r, v) {
-					return
-				}
-				want, text = b.show(show)
+				n, _ := form.Read(r, v)
+				b.least, b.most, want = n, n, show(n)
+			} else if fields.Mapping(r, table, &b, v); len(r.Problems) == before {
+				b.check(r, v)
 			}
-			e.add(wanted{field, v.At.Line, want, text, func(f *facts) (any, string, bool) {
+			if len(r.Problems) > before {
+				return
+			}
+			e.add(wanted{field, v.At.Line, want, func(f *facts) (any, bool) {
 				n := of(f)
-				got, text := show(n)
-				return got, text, (b.least == nil || n >= *b.least) && (b.most == nil || n <= *b.most)
+				return show(n), n >= b.least && n <= b.most
 			}})
 		},
 	}
 }
 
 // check reports bounds between which there is no value.
-func (b *bounds[N]) check(r *fields.Reader, v *document.Value) bool {
+func (b *bounds[N]) check(r *fields.Reader, v *document.Value) {
 	switch {
-	case b.least == nil && b.most == nil:
+	case len(b.written) == 0:
 		r.Problem(v.At, "must have at_least or at_most")
-	case b.least != nil && b.most != nil && *b.least > *b.most:
+	case b.least > b.most:
 		r.Problem(v.At, "at_least is greater than at_most, so no value holds")
-	default:
-		return true
 	}
-	return false
-}
-
-// show is b for JSON and as text.
-func (b *bounds[N]) show(value func(N) (any, string)) (any, string) {
-	shown, texts := map[string]any{}, []string{}
-	for _, part := range []struct {
-		name, text string
-		bound      *N
-	}{{"at_least", "at least ", b.least}, {"at_most", "at most ", b.most}} {
-		if part.bound != nil {
-			is, text := value(*part.bound)
-			shown[part.name] = is
-			texts = append(texts, part.text+text)
-		}
-	}
-	return shown, strings.Join(texts, " and ")
 }

@@ -3,16 +3,15 @@ package ruletest
 import (
 	"encoding/xml"
 	"fmt"
-	"io"
 	"strings"
 
 	"example.org/rls/internal/github"
 	"example.org/rls/internal/terminal"
 )
 
-// Text writes the report for a person: a line for each test that passed, the
-// failures of the others with their explanations, and the sums.
-func (r *Report) Text(w io.Writer) error {
+// Text is the report for a person: a line for each test that passed, the failures of the
+// others with their explanations, and the sums.
+func (r *Report) Text() string {
 	var b strings.Builder
 	for i := range r.Tests {
 		t := &r.Tests[i]
@@ -27,10 +26,9 @@ func (r *Report) Text(w io.Writer) error {
 			}
 		})
 	}
-	b.WriteString(r.Coverage.text())
+	b.WriteString(r.Coverage.Text())
 	fmt.Fprintf(&b, "%d passed, %d failed\n", r.Passed, r.Failed)
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // each calls do for each failure, with its place and message, and with its
@@ -56,14 +54,9 @@ func (f *Failure) explanation() string {
 	return b.String()
 }
 
-// Text writes the rules that no test matched, and the share of the others.
-func (c *Coverage) Text(w io.Writer) error {
-	_, err := io.WriteString(w, c.text())
-	return err
-}
-
-// text is "" for a nil Coverage.
-func (c *Coverage) text() string {
+// Text has the rules that no test matched, and the share of the others. It is "" for a nil
+// Coverage.
+func (c *Coverage) Text() string {
 	if c == nil {
 		return ""
 	}
@@ -75,9 +68,9 @@ func (c *Coverage) text() string {
 	return b.String()
 }
 
-// GitHub writes an annotation of a workflow for each failure, which a pull request
-// shows at the line, and one for each rule that no test matched.
-func (r *Report) GitHub(w io.Writer) error {
+// GitHub has an annotation of a workflow for each failure, which a pull request shows at
+// the line, and one for each rule that no test matched.
+func (r *Report) GitHub() string {
 	var b strings.Builder
 	for i := range r.Tests {
 		for j := range r.Tests[i].Failures {
@@ -90,8 +83,7 @@ func (r *Report) GitHub(w io.Writer) error {
 			b.WriteString(github.Annotation("notice", m.File, m.Line, 0, "not covered: "+m.Rule))
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 type suites struct {
@@ -119,8 +111,8 @@ type failure struct {
 	Text    string `xml:",chardata"`
 }
 
-// JUnit writes the report as the XML that CI systems read. It has no coverage.
-func (r *Report) JUnit(w io.Writer) error {
+// JUnit is the report as the XML that CI systems read. It has no coverage.
+func (r *Report) JUnit() string {
 	var all suites
 	for i := range r.Tests {
 		t := &r.Tests[i]
@@ -136,16 +128,8 @@ func (r *Report) JUnit(w io.Writer) error {
 		}
 		s.Cases = append(s.Cases, c)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(all); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	text, _ := xml.MarshalIndent(all, "", "  ") // does not fail for these types
+	return xml.Header + string(text) + "\n"
 }
 
 // junit is the first failure of a test as the message, and all of them as the text.

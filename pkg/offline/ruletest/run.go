@@ -41,13 +41,19 @@ type Failure struct {
 	// cells after it. It is nil if the service refuses the request.
 	Explain *explain.Document `json:"explain,omitempty"`
 
-	want, got string // as text
-	repeat    int
+	repeat int
 }
+
+// refused is the field of the failure of a request that the service refuses.
+const refused = "request"
 
 // message is the failure on one line, without its place.
 func (f *Failure) message() string {
-	s := fmt.Sprintf("step %d (at %s): %s: want %s, got %s", f.Step, short(time.Duration(f.At)), f.Field, f.want, f.got)
+	got := shown(f.Got)
+	if f.Field == refused {
+		got = fmt.Sprint("the error: ", f.Got)
+	}
+	s := fmt.Sprintf("step %d (at %s): %s: want %s, got %s", f.Step, short(time.Duration(f.At)), f.Field, shown(f.Want), got)
 	if f.repeat > 1 {
 		s += fmt.Sprintf(" (repetition %d of %d)", f.Repetition, f.repeat)
 	}
@@ -60,12 +66,15 @@ type Options struct {
 	Coverage bool           // list the rules that no test matched
 }
 
+// maxKeys bounds the cells of a test.
+const maxKeys = 1 << 20
+
 // Run runs the tests of files that are loaded. Its error is a fault of the program.
 func Run(files []*File, o Options) (*Report, error) {
 	report := &Report{Tests: []Result{}}
 	covered := coverage{}
 	for _, f := range files {
-		engine, err := offline.New(offline.Options{Tree: f.tree})
+		engine, err := offline.New(f.tree, maxKeys)
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +130,7 @@ func (r *run) repeat() {
 		r.failure.Repetition, r.failure.Explain = n, nil
 		answer, err := r.engine.Decide(&s.request)
 		if err != nil {
-			r.fail("request", s.line, "a decision", "a decision", err.Error(), "the error: "+err.Error())
+			r.fail(refused, s.line, "a decision", err.Error())
 			return
 		}
 		r.covered.match(answer.Statuses)
@@ -130,11 +139,10 @@ func (r *run) repeat() {
 		for i := range s.expect.wanted {
 			w := &s.expect.wanted[i]
 			isCode := w.field == "code"
-			if !last && !isCode || failed && isCode {
-				continue
-			}
-			if !r.hold(w, w.field, &got) {
-				failed = failed || isCode
+			if isCode && !failed {
+				failed = !r.hold(w, w.field, &got)
+			} else if last && !isCode {
+				r.hold(w, w.field, &got)
 			}
 		}
 		if last && s.expect.statuses != nil {
@@ -147,7 +155,7 @@ func (r *run) repeat() {
 func (r *run) statuses(answer *service.Outcome) {
 	expect := &r.step.expect
 	if want, got := len(expect.statuses), len(answer.Statuses); want != got {
-		r.fail("statuses", expect.line, want, fmt.Sprint(want), got, fmt.Sprint(got))
+		r.fail("statuses", expect.line, want, got)
 		return
 	}
 	for i := range expect.statuses {
@@ -161,23 +169,22 @@ func (r *run) statuses(answer *service.Outcome) {
 
 // hold reports whether the facts are as wanted, and adds a failure if not.
 func (r *run) hold(w *wanted, field string, f *facts) bool {
-	got, text, holds := w.check(f)
+	got, holds := w.check(f)
 	if !holds {
-		r.fail(field, w.line, w.want, w.text, got, text)
+		r.fail(field, w.line, w.want, got)
 	}
 	return holds
 }
 
 // fail adds a failure. A line before the step, of an expectation that the step takes
 // from elsewhere by an alias, becomes that of the step.
-func (r *run) fail(field string, line int, want any, wantText string, got any, gotText string) {
+func (r *run) fail(field string, line int, want, got any) {
 	if r.failure.Explain == nil {
 		if doc, err := r.engine.Explain(&r.step.request); err == nil {
 			r.failure.Explain = &doc
 		}
 	}
 	f := r.failure
-	f.Field, f.Line = field, max(line, r.step.line)
-	f.Want, f.want, f.Got, f.got = want, wantText, got, gotText
+	f.Field, f.Line, f.Want, f.Got = field, max(line, r.step.line), want, got
 	r.result.Failures = append(r.result.Failures, f)
 }
