@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/internal/github"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
@@ -30,8 +31,12 @@ func Run(o *Options) (*Report, error) {
 	r := &Report{Dir: strings.Join(o.Paths, " "), Files: []string{}}
 	var warnings rules.Problems
 	seen := map[string]bool{}
+	dangling := func(link string) {
+		target, _ := os.Readlink(link)
+		warnings.AddLint(rules.DanglingLink, descriptors.Position{File: link, Line: 1, Column: 1}, "", "is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target)
+	}
 	for _, path := range o.Paths {
-		read, err := o.read(path, func(link string) { warnings = append(warnings, danglingLink(link)) })
+		read, err := o.read(path, dangling)
 		if err != nil {
 			return nil, cli.UsageError("read rules: %w", err)
 		}
@@ -67,15 +72,6 @@ func (o *Options) read(path string, dangling func(string)) ([]yaml.Text, error) 
 	return o.Read(path, dangling)
 }
 
-func danglingLink(path string) rules.Problem {
-	target, _ := os.Readlink(path)
-	return rules.Problem{
-		Position: descriptors.Position{File: path, Line: 1, Column: 1},
-		Message:  fmt.Sprintf("is a link to %q, which does not exist: no rules are read from it; remove the link, or restore the file", target),
-		Lint:     rules.DanglingLink,
-	}
-}
-
 // Fix loads the files as Run does, rewrites them without the keys of which the lint
 // empty-value warns, and reports on the new files.
 func Fix(o *Options) (*Report, error) {
@@ -99,7 +95,7 @@ func Fix(o *Options) (*Report, error) {
 			return nil, fmt.Errorf("fix: %w", err)
 		}
 		for _, key := range slices.Backward(removed) {
-			fixed = append(fixed, rules.Problem{Position: key, Message: "removed the key value, which was empty: the rule means the same"})
+			fixed.Add(key, "", "removed the key value, which was empty: the rule means the same")
 		}
 	}
 	if len(fixed) > 0 { // warnings have other lines now
@@ -109,4 +105,94 @@ func Fix(o *Options) (*Report, error) {
 	}
 	r.Fixed = findings(fixed)
 	return r, nil
+}
+
+// Report is the document of `rls check`.
+type Report struct {
+	Dir      string    `json:"dir"` // the paths
+	Files    []string  `json:"files"`
+	Domains  int       `json:"domains"` // 0 with errors
+	Errors   []finding `json:"errors"`
+	Warnings []finding `json:"warnings"`
+	Fixed    []finding `json:"fixed,omitempty"`
+
+	texts []yaml.Text // of Files
+}
+
+type finding struct {
+	File    string      `json:"file"`
+	Line    int         `json:"line"`
+	Column  int         `json:"column"`
+	Field   string      `json:"field,omitempty"`
+	Message string      `json:"message"`
+	Lint    *rules.Lint `json:"lint,omitempty"` // of a warning; "" if it has no name
+
+	text string
+}
+
+func findings(problems rules.Problems) []finding {
+	found := make([]finding, len(problems))
+	for i, p := range problems {
+		found[i] = finding{p.File, p.Line, p.Column, p.Field, p.Message, nil, p.Error()}
+	}
+	return found
+}
+
+// Write writes the report in a format: text, json, or github for annotations of a workflow.
+func (r *Report) Write(w io.Writer, format string) error {
+	var b strings.Builder
+	switch format {
+	case "json":
+		return cli.WriteJSON(w, r)
+	case "github":
+		annotate(&b, "error", r.Errors)
+		annotate(&b, "warning", r.Warnings)
+		annotate(&b, "notice", r.Fixed)
+	default:
+		r.text(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Report) text(b *strings.Builder) {
+	for _, file := range r.Files {
+		fmt.Fprintf(b, "opening %s\n", file)
+	}
+	for _, f := range r.Fixed {
+		fmt.Fprintf(b, "fixed: %s:%d: %s\n", f.File, f.Line, f.Message)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(b, "warning: %s\n", w.text)
+	}
+	for _, e := range r.Errors {
+		fmt.Fprintln(b, e.text)
+	}
+	problems := "no problems"
+	switch {
+	case len(r.Errors) > 0:
+		problems = fmt.Sprintf("errors %d", len(r.Errors))
+	case len(r.Warnings) > 0:
+		problems = fmt.Sprintf("warnings %d", len(r.Warnings))
+	}
+	fmt.Fprintf(b, "%s: files %d, domains %d, %s\n", r.Dir, len(r.Files), r.Domains, problems)
+}
+
+// Annotations are annotations of a workflow, which a pull request shows at their lines.
+func Annotations(problems rules.Problems) string {
+	var b strings.Builder
+	annotate(&b, "error", findings(problems))
+	return b.String()
+}
+
+func annotate(b *strings.Builder, kind string, found []finding) {
+	for _, f := range found {
+		if f.Field != "" {
+			f.Message = f.Field + ": " + f.Message
+		}
+		if f.Lint != nil && *f.Lint != "" {
+			f.Message += " [" + string(*f.Lint) + "]"
+		}
+		b.WriteString(github.Annotation(kind, f.File, f.Line, f.Column, f.Message))
+	}
 }

@@ -113,25 +113,12 @@ func Word(words []string) Form[string] {
 		Read: func(r *Reader, v *document.Value) (string, bool) {
 			text, ok := Text.Read(r, v)
 			if ok && !slices.Contains(words, text) {
-				r.Problem(v.At, "unknown value %q%s", text, suggest(text, words))
+				r.Problem(v.At, "unknown value %q%s", text, spelling.Suggest(text, words))
 				ok = false
 			}
 			return text, ok
 		},
 	}
-}
-
-// suggest is [spelling.Suggest] for words that have capital letters.
-func suggest(word string, known []string) string {
-	lower := make([]string, len(known))
-	for i, k := range known {
-		lower[i] = strings.ToLower(k)
-	}
-	nearest := spelling.Nearest(word, lower)
-	if i := slices.Index(lower, max(nearest, strings.ToLower(word))); i >= 0 {
-		return `; did you mean "` + known[i] + `"?`
-	}
-	return "; one of " + strings.Join(known, ", ")
 }
 
 // Integer is a whole number from low to high. A string of digits is one, too, as in

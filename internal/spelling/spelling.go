@@ -28,10 +28,9 @@ func Distance(a, b string) int {
 	return current[len(b)]
 }
 
-// Nearest returns the first of the known words, in lower case, that is nearer
-// to word, in any case, than the others. It returns "" when none is at most two
-// edits away, or fewer edits than either word has bytes. A word of more than 64
-// bytes has no nearest word.
+// Nearest returns the first of the known words that is nearer to word than the others,
+// whatever their case. It returns "" when none is at most two edits away, or fewer edits
+// than either word has bytes. A word of more than 64 bytes has no nearest word.
 func Nearest(word string, known []string) string {
 	const maxEdits, maxLen = 2, 64
 	if len(word) > maxLen {
@@ -39,7 +38,7 @@ func Nearest(word string, known []string) string {
 	}
 	nearest, least := "", maxEdits+1
 	for _, k := range known {
-		if d := Distance(strings.ToLower(word), k); d < least && d < len(k) && d < len(word) {
+		if d := Distance(strings.ToLower(word), strings.ToLower(k)); d < least && d < len(k) && d < len(word) {
 			nearest, least = k, d
 		}
 	}

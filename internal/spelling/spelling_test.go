@@ -25,13 +25,15 @@ func TestDistance(t *testing.T) {
 }
 
 func TestSuggest(t *testing.T) {
-	known := []string{"second", "minute", "to"}
+	known := []string{"second", "minute", "to", "OVER_LIMIT"}
 	for word, want := range map[string]string{
 		"minuet":                  `; did you mean "minute"?`,
 		"MINUTES":                 `; did you mean "minute"?`,
-		"t":                       "; one of second, minute, to",
-		"fortnight":               "; one of second, minute, to",
-		strings.Repeat("m", 1000): "; one of second, minute, to",
+		"over_limit":              `; did you mean "OVER_LIMIT"?`,
+		"OverLimit":               `; did you mean "OVER_LIMIT"?`,
+		"t":                       "; one of second, minute, to, OVER_LIMIT",
+		"fortnight":               "; one of second, minute, to, OVER_LIMIT",
+		strings.Repeat("m", 1000): "; one of second, minute, to, OVER_LIMIT",
 	} {
 		if got := spelling.Suggest(word, known); got != want {
 			t.Errorf("%.10q gives %q, want %q", word, got, want)

@@ -2,13 +2,12 @@
 // a request: the descriptors of the rules that were looked at, why one of them won,
 // and the limits with their keys and states.
 //
-// A [Document] is made of a [service.Inspection] by [New], or read from its JSON by
-// [Parse]. It does not ask the service or a store itself.
+// A [Document] is made of a [service.Inspection] by [New], or read from its JSON. It
+// does not ask the service or a store itself.
 package explain
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -111,15 +110,12 @@ type Duration time.Duration
 // MarshalText implements encoding.TextMarshaler. The number is exact and has at most
 // nine digits after the point, as protobuf's JSON wants it.
 func (d Duration) MarshalText() ([]byte, error) {
-	text := ""
+	sign := ""
 	if d < 0 {
-		text, d = "-", -d
+		sign, d = "-", -d
 	}
-	text += strconv.FormatInt(int64(d)/int64(time.Second), 10)
-	if part := int64(d) % int64(time.Second); part > 0 {
-		text += strings.TrimRight(fmt.Sprintf(".%09d", part), "0")
-	}
-	return []byte(text + "s"), nil
+	number := fmt.Sprintf("%s%d.%09d", sign, d/1e9, d%1e9)
+	return []byte(strings.TrimRight(strings.TrimRight(number, "0"), ".") + "s"), nil
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler. It takes the texts of
@@ -147,7 +143,10 @@ func describe(in *service.Inspected) Descriptor {
 	}
 	for depth, step := range in.Trace.Steps {
 		for _, s := range step.Seen {
-			d.Path = append(d.Path, stepOf(depth+1, &s))
+			d.Path = append(d.Path, Step{
+				Depth: depth + 1, File: s.Pos.File, Line: s.Pos.Line, Key: s.Entry.Key, Value: s.Entry.Value,
+				Match: string(s.By), Won: s.Won, Why: s.Why,
+			})
 		}
 		if step.More > 0 {
 			d.Path[len(d.Path)-1].More = step.More
@@ -163,13 +162,6 @@ func describe(in *service.Inspected) Descriptor {
 		d.Limits = append(d.Limits, limitOf(in.Rule, &in.Limits[i]))
 	}
 	return d
-}
-
-func stepOf(depth int, s *descriptors.Seen) Step {
-	return Step{
-		Depth: depth, File: s.Pos.File, Line: s.Pos.Line, Key: s.Entry.Key, Value: s.Entry.Value,
-		Match: string(s.By), Won: s.Won, Why: s.Why,
-	}
 }
 
 func limitOf(rule string, in *service.InspectedLimit) Limit {

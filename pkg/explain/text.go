@@ -3,7 +3,6 @@ package explain
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -70,13 +69,14 @@ func (p *printer) descriptor(d *Descriptor) {
 
 // path writes the descriptors of the rules that were looked at, a row for each.
 func (p *printer) path(d *Descriptor, entries []string) {
-	var rows [][3]string // place, descriptor, match
+	rows := make([][3]string, len(d.Path)) // place, descriptor, match
 	var widths [3]int
-	for _, s := range d.Path {
-		row := [3]string{terminal.Visible(s.place()), terminal.Visible(descriptors.Entry{Key: s.Key, Value: s.Value}.Pair()), s.Match}
-		rows = append(rows, row)
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+	for i, s := range d.Path {
+		place := descriptors.Position{File: s.File, Line: s.Line}.Place()
+		pair := descriptors.Entry{Key: s.Key, Value: s.Value}.Pair()
+		rows[i] = [3]string{terminal.Visible(place), terminal.Visible(pair), s.Match}
+		for j, cell := range rows[i] {
+			widths[j] = max(widths[j], utf8.RuneCountInString(cell))
 		}
 	}
 	depth, mismatches, omitted := 0, 0, 0
@@ -99,28 +99,20 @@ func (p *printer) path(d *Descriptor, entries []string) {
 				continue
 			}
 		}
-		var row strings.Builder
+		row := ""
 		for j, cell := range rows[i] {
-			row.WriteString(cell + strings.Repeat(" ", widths[j]-utf8.RuneCountInString(cell)+2))
+			row += fmt.Sprintf("%-*s  ", widths[j], cell)
 		}
 		switch why := terminal.Visible(s.Why); {
 		case s.Won:
-			p.line(2, "%s", p.colors.Green("> "+row.String()+"won: "+why))
+			p.line(2, "%s", p.colors.Green("> "+row+"won: "+why))
 		case s.Match == "none":
-			p.line(2, "%s", p.colors.Dim("  "+row.String()+why))
+			p.line(2, "%s", p.colors.Dim("  "+row+why))
 		default:
-			p.line(2, "  %s%s", row.String(), why)
+			p.line(2, "  %s%s", row, why)
 		}
 	}
 	endDepth()
-}
-
-// place is file:line, or the path of a descriptor in a message.
-func (s *Step) place() string {
-	if s.Line == 0 {
-		return s.File
-	}
-	return s.File + ":" + strconv.Itoa(s.Line)
 }
 
 func (p *printer) limit(l *Limit, hits int64) {
@@ -141,19 +133,15 @@ func (p *printer) limit(l *Limit, hits int64) {
 	default:
 		p.line(3, "count      %d", l.Count)
 		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
-		p.line(3, "reset      in %s", rounded(time.Duration(l.Reset)))
+		reset := time.Duration(l.Reset)
+		if reset >= time.Second {
+			reset = reset.Round(100 * time.Millisecond)
+		}
+		p.line(3, "reset      in %s", reset)
 		if l.Policy != "" {
 			p.line(3, "policy     %s, while the store does not answer", terminal.Visible(l.Policy))
 		}
 	}
-}
-
-// rounded is d to the tenth of a second, or exactly if it is shorter than a second.
-func rounded(d time.Duration) time.Duration {
-	if d < time.Second {
-		return d
-	}
-	return d.Round(100 * time.Millisecond)
 }
 
 // words is the limit in words: "10 per minute, token_bucket, burst 20".
@@ -189,10 +177,9 @@ func (p *printer) verdict(l *Limit, hits int64) string {
 // period is a window in words: "minute", "15 minutes".
 func period(window time.Duration) string {
 	unit := descriptors.Second
-	for _, u := range []descriptors.Unit{descriptors.Day, descriptors.Hour, descriptors.Minute} {
-		if window >= u.Duration() && window%u.Duration() == 0 {
+	for _, u := range []descriptors.Unit{descriptors.Minute, descriptors.Hour, descriptors.Day} {
+		if window%u.Duration() == 0 {
 			unit = u
-			break
 		}
 	}
 	return descriptors.Period(unit, uint32(window/unit.Duration()))

@@ -25,7 +25,7 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 		o := &several[i]
 		written := descriptors.ParseUnit(o.unit).Duration()
 		if o != l && o.from.Has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.Multiplier)}) {
-			r.warn(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because %s has that strategy and the same window", o.path)
+			r.warnings.Add(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because %s has that strategy and the same window", o.path)
 			return plain
 		}
 	}
@@ -39,13 +39,13 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 		// The limit would be wrong without the default, too.
 	case wrong.Field == "burst":
 		spec.Burst = 0
-		r.warn(l.from.At, l.path, "has the strategy's own burst in spite of DEFAULT_BURST: %s", wrong.Message)
+		r.warnings.Add(l.from.At, l.path, "has the strategy's own burst in spite of DEFAULT_BURST: %s", wrong.Message)
 	case spec.Strategy == algorithms.SlidingLog:
 		spec.Strategy = algorithms.SlidingWindow
-		r.warn(l.from.At, l.path, "is a sliding_window in spite of DEFAULT_STRATEGY: %s", wrong.Message)
+		r.warnings.Add(l.from.At, l.path, "is a sliding_window in spite of DEFAULT_STRATEGY: %s", wrong.Message)
 	case strings.HasPrefix(wrong.Field, "lease"):
 		spec = plain
-		r.warn(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because of its lease: %s", wrong.Message)
+		r.warnings.Add(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because of its lease: %s", wrong.Message)
 	default:
 		spec = plain
 	}
@@ -59,4 +59,40 @@ func (o *Options) unmatched() descriptors.Limit {
 		return descriptors.Limit{OnError: inherited}
 	}
 	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, OnError: inherited, Share: o.Share}
+}
+
+// inherited marks, until all files are read, a limit or a domain without a policy
+// of its own. No limit of a loaded tree has it.
+const inherited = descriptors.Policy(descriptors.Policies)
+
+// policies gives each limit of the tree the nearest policy: its own, else its
+// domain's, else that of the options. It returns a warning about the first limit
+// that every process would decide on its own as if it were alone.
+func (c *compiler) policies(tree *descriptors.Tree) (warnings []Problem) {
+	for _, d := range tree.Domains() {
+		inherit(&d.Default.OnError, c.opts.OnError)
+	}
+	var first *descriptors.Rule // with the policy local
+	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
+		c.turns.Next()
+		for i := range r.Limits {
+			l := &r.Limits[i]
+			inherit(&l.OnError, d.Default.OnError)
+			if l.OnError == descriptors.PolicyLocal && (first == nil || r.Pos.Compare(first.Pos) < 0) {
+				first = r
+			}
+		}
+	})
+	if c.opts.ReplicasUnknown && first != nil {
+		warnings = append(warnings, Problem{Position: first.Pos, Field: "on_error",
+			Message: "local gives this limit, and every other limit with that policy, to each process in full while the store is away; set REPLICAS or REPLICAS_DNS, so that processes that share the store divide it"})
+	}
+	return warnings
+}
+
+// inherit sets a policy that is inherited.
+func inherit(p *descriptors.Policy, from descriptors.Policy) {
+	if *p == inherited {
+		*p = from
+	}
 }

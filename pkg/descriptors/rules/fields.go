@@ -187,15 +187,11 @@ func language() []field {
 // else in another.
 func lookup(name string, where place) (i int, known bool) {
 	all := byName[name]
-	for _, i := range all {
-		if table[i].in == where {
-			return i, true
-		}
-	}
 	if len(all) == 0 {
 		return 0, false
 	}
-	return all[0], true
+	here := slices.IndexFunc(all, func(i int) bool { return table[i].in == where })
+	return all[max(here, 0)], true
 }
 
 // homes names the places in which a field has a meaning.

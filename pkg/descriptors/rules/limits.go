@@ -46,7 +46,7 @@ func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
 			continue
 		}
 		if l.spec.Lease != (algorithms.Lease{}) && len(several) > 1 {
-			r.warn(l.from.Position("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
+			r.warnings.Add(l.from.Position("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
 		}
 		limit, ok := r.compile(l, several)
 		if !ok {
@@ -77,12 +77,11 @@ func rate(l *descriptors.Limit) string {
 func (r *reader) checkReplaces(l *limit) {
 	for i, re := range l.replaces {
 		l.Replaces = append(l.Replaces, re.name)
-		path := fmt.Sprintf("%s.replaces[%d].name", l.path, i)
 		switch re.name {
 		case "":
-			r.ProblemOf(path, re.at, "must not be empty; it is the name of another limit")
+			r.ProblemOf(re.path(l, i), re.at, "must not be empty; it is the name of another limit")
 		case l.Name:
-			r.ProblemOf(path, re.at, "a limit cannot replace itself (%q)", l.Name)
+			r.ProblemOf(re.path(l, i), re.at, "a limit cannot replace itself (%q)", l.Name)
 		}
 	}
 }
@@ -99,7 +98,7 @@ func (r *reader) checkUnlimited(l *limit) {
 		case f.Name == "unit" && descriptors.ParseUnit(l.unit).Valid(), f.own:
 			r.ProblemOf(path, at, "must not be given with unlimited: true")
 		case f.Name == "unit", f.Name == "requests_per_unit":
-			r.warn(at, path, "has no meaning with unlimited: true and is ignored")
+			r.warnings.Add(at, path, "has no meaning with unlimited: true and is ignored")
 		}
 	}
 }
@@ -121,7 +120,7 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 		return descriptors.Limit{}, false
 	}
 	if !l.from.Has("requests_per_unit") {
-		r.warn(l.from.At, join(l.path, "requests_per_unit"), "is missing, which means 0: every request is denied")
+		r.warnings.Add(l.from.At, join(l.path, "requests_per_unit"), "is missing, which means 0: every request is denied")
 	}
 	if longest := algorithms.MaxWindow / unit.Duration(); time.Duration(l.Multiplier) > longest {
 		r.problemOf(l, "unit_multiplier", "must be at most %d for the unit %s: a window is at most 10 years", longest, strings.ToLower(unit.String()))

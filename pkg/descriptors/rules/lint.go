@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"example.org/rls/internal/document"
@@ -30,10 +32,6 @@ const (
 // longShadow is the time in shadow mode after which OldShadow warns of a rule.
 const longShadow = 30 * 24 * time.Hour
 
-func (r *reader) lint(name Lint, at descriptors.Position, path, format string, args ...any) {
-	r.warnings = append(r.warnings, Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...), Lint: name})
-}
-
 // lintDescriptor warns of faults of one descriptor. v is the mapping
 // that d was read from.
 func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
@@ -41,7 +39,7 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 		r.lintValue(name, value)
 	}
 	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.below) == 0 {
-		r.lint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
+		r.warnings.AddLint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
 	}
 	if d.Rule != nil && len(d.Rule.Limits) == len(d.several) {
 		r.lintSeveral(d.several, d.Rule.Limits)
@@ -54,12 +52,58 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 func (r *reader) lintValue(name, value *document.Value) {
 	switch {
 	case value.Text == "" && (value.Kind == document.String || value.Kind == document.Null):
-		r.lint(EmptyValue, name.At, "value", "is empty and matches any value, as if the key were not there; remove the key (rls check --fix does), or write the value")
+		r.warnings.AddLint(EmptyValue, name.At, "value", "is empty and matches any value, as if the key were not there; remove the key (rls check --fix does), or write the value")
 	case value.Kind == document.String:
 		if sign := regexpSign(value.Text); sign != "" {
-			r.lint(RegexpValue, value.At, "value", "%q looks like a regular expression (%s) and is compared as text, in which only * has a meaning: any text%s", value.Text, sign, asPattern(value.Text))
+			r.warnings.AddLint(RegexpValue, value.At, "value", "%q looks like a regular expression (%s) and is compared as text, in which only * has a meaning: any text%s", value.Text, sign, asPattern(value.Text))
 		}
 	}
+}
+
+// regexpSigns are the parts of a text that hardly anything but a regular expression
+// has. A dot, a+b, $5, get|head and Go_(game) are values that people use.
+var regexpSigns = []struct {
+	pattern *regexp.Regexp
+	sign    string // as a message names it
+}{
+	{regexp.MustCompile(`^\^.`), "^ at the start"},
+	{regexp.MustCompile(`.\$$`), "$ at the end"},
+	{regexp.MustCompile(`\.\*`), ".*"},
+	{regexp.MustCompile(`\.\+`), ".+"},
+	// Not the \d of CORP\dave.
+	{regexp.MustCompile(`\\[dwsDWS]([^A-Za-z0-9_]|$)`), `\d, \w or \s`},
+	// At the start of the brackets, or one of the usual ranges anywhere in them.
+	{regexp.MustCompile(`\[\^?([a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9])[^\]]*\]|\[[^\]]*(a-z|A-Z|\b0-9)[^\]]*\]`), "a range such as [a-z]"},
+	{regexp.MustCompile(`\([^()]+\|[^()]+\)`), "alternatives such as (a|b)"},
+}
+
+// addresses is the pattern of numbers, or * in place of a number, with dots between:
+// 10.0.*.
+var addresses = regexp.MustCompile(`^\d+(\.(\d+|\*))+$`)
+
+// regexpSign is the part of a text that makes it look like a regular expression,
+// "" if none does.
+func regexpSign(text string) string {
+	if !strings.ContainsAny(text, `^$.\[(`) || addresses.MatchString(text) {
+		return ""
+	}
+	for _, s := range regexpSigns {
+		if s.pattern.MatchString(text) {
+			return s.sign
+		}
+	}
+	return ""
+}
+
+// asPattern is the end of a message with the pattern of this language for a simple
+// regular expression.
+func asPattern(text string) string {
+	pattern := strings.TrimSuffix(strings.TrimPrefix(text, "^"), "$")
+	pattern = strings.NewReplacer(".*", "*", ".+", "*", `\.`, ".", `\/`, "/", `\-`, "-").Replace(pattern)
+	if regexpSign(pattern) != "" || strings.ContainsAny(pattern, `\[](){}|?+^$`) {
+		return "; list the values, or write a pattern with *"
+	}
+	return fmt.Sprintf("; did you mean %q?", pattern)
 }
 
 // lintSeveral warns of limits that always decide as one before them does. limits
@@ -68,7 +112,7 @@ func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
 	for i := range limits {
 		for j := range limits[:i] {
 			if alike(&limits[i], &limits[j]) {
-				r.lint(DuplicateLimit, several[i].from.At, several[i].path, "always decides as %s (%s) does: rate and burst are the same; remove one of them", several[j].path, rate(&limits[j]))
+				r.warnings.AddLint(DuplicateLimit, several[i].from.At, several[i].path, "always decides as %s (%s) does: rate and burst are the same; remove one of them", several[j].path, rate(&limits[j]))
 				break
 			}
 		}
@@ -99,7 +143,7 @@ func (r *reader) lintShadow(v *document.Value) {
 		since, known = r.source.ShadowSince[key.At.Line]
 	}
 	if age := r.opts.Lint.Sub(since); known && age >= longShadow+24*time.Hour {
-		r.lint(OldShadow, shadow.At, "shadow_mode", "in shadow mode since %s, %d days: remove shadow_mode so that the limit denies, remove the rule, or write a new date in the comment", since.Format(time.DateOnly), age/(24*time.Hour))
+		r.warnings.AddLint(OldShadow, shadow.At, "shadow_mode", "in shadow mode since %s, %d days: remove shadow_mode so that the limit denies, remove the rule, or write a new date in the comment", since.Format(time.DateOnly), age/(24*time.Hour))
 	}
 }
 
@@ -111,7 +155,7 @@ func (c *compiler) lintTree() (warnings Problems) {
 			if !n.HasWildcard() {
 				what = "goes before a key without a value and matches every value, also none; remove one of the two"
 			}
-			warnings = append(warnings, Problem{Position: n.Pos, Message: fmt.Sprintf("can never match: %s of %s %s", name(first.Entry), first.Pos, what), Lint: Unreachable})
+			warnings.AddLint(Unreachable, n.Pos, "", "can never match: %s of %s %s", name(first.Entry), first.Pos, what)
 		}
 	}
 	for _, d := range c.domains {
@@ -143,10 +187,7 @@ func (d *domain) lintReplaces() (warnings Problems) {
 					advice = fmt.Sprintf("; did you mean %q?", nearest)
 				}
 			}
-			warnings = append(warnings, Problem{
-				Position: re.at, Field: fmt.Sprintf("%s.replaces[%d].name", l.path, i), Lint: UnknownReplaces,
-				Message: fmt.Sprintf("no limit of domain %q has the name %q", d.Name, re.name) + advice,
-			})
+			warnings.AddLint(UnknownReplaces, re.at, re.path(l, i), "no limit of domain %q has the name %q%s", d.Name, re.name, advice)
 		}
 	})
 	return warnings

@@ -105,10 +105,6 @@ type domain struct {
 	written    []descriptor          // of all files, with Options.Lint
 }
 
-func (c *compiler) problem(at descriptors.Position, path, message string) {
-	c.problems = append(c.problems, Problem{Position: at, Field: path, Message: message})
-}
-
 func (c *compiler) tree() *descriptors.Tree {
 	domains := make([]*descriptors.Domain, 0, len(c.domains))
 	for _, d := range c.domains {
@@ -126,20 +122,20 @@ func (c *compiler) file(f *file) {
 		d = &domain{Domain: descriptors.Domain{Name: f.domain, Charge: c.opts.Charge, Default: c.unmatched}, pos: f.domainPos}
 		c.domains[f.domain] = d
 	} else if !c.opts.MergeDomains {
-		c.problem(f.domainPos, "domain", strconv.Quote(f.domain)+" is already in "+d.pos.String()+"; put the descriptors together, or allow domains to be merged")
+		c.problems.Add(f.domainPos, "domain", "%q is already in %s; put the descriptors together, or allow domains to be merged", f.domain, d.pos)
 		return
 	}
 	switch {
 	case f.charge == nil:
 	case d.chargePos != nil && d.Charge != *f.charge:
-		c.problem(f.chargePos, "charge", "differs from that of the same domain in "+d.chargePos.String())
+		c.problems.Add(f.chargePos, "charge", "differs from that of the same domain in %s", d.chargePos)
 	default:
 		d.Charge, d.chargePos = *f.charge, &f.chargePos
 	}
 	switch own := &d.Default.OnError; {
 	case f.onError == inherited:
 	case *own != inherited && *own != f.onError:
-		c.problem(f.onErrorPos, "on_error", "differs from that of the same domain in "+d.onErrorPos.String())
+		c.problems.Add(f.onErrorPos, "on_error", "differs from that of the same domain in %s", d.onErrorPos)
 	default:
 		*own, d.onErrorPos = f.onError, f.onErrorPos
 	}
@@ -160,7 +156,7 @@ func (c *compiler) add(parent *descriptors.Node, list []descriptor) {
 		}
 		n, first := parent.Add(d.Descriptor)
 		if first != nil {
-			c.problem(d.Pos, "", "repeats "+name(d.Entry)+" of "+first.Pos.String()+"; a descriptor may be listed once")
+			c.problems.Add(d.Pos, "", "repeats %s of %s; a descriptor may be listed once", name(d.Entry), first.Pos)
 			continue
 		}
 		if !c.opts.Lint.IsZero() {

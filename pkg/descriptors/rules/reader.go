@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"fmt"
-
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/descriptors"
@@ -22,16 +20,10 @@ type reader struct {
 	// overridden is above 0 while a value is read that a later value of the
 	// same key replaces. Only its types are checked then.
 	overridden int
-	pairs      []pair // of the mappings that are being read, a stack
 	turns      turns.Turns
 
 	charged   *descriptors.Charge // of the domain, found in metadata.rls
 	chargedAt descriptors.Position
-}
-
-// warn warns of the value with that path.
-func (r *reader) warn(at descriptors.Position, path, format string, args ...any) {
-	r.warnings = append(r.warnings, Problem{Position: at, Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // pair is a key of a mapping and its value.
@@ -46,28 +38,26 @@ func (r *reader) mapping(v *document.Value, where place, t target) {
 	r.turns.Next()
 	t.reader = r
 	var last [maxFields]int // of each field, its pair counted from 1
-	base := len(r.pairs)
+	pairs := make([]pair, 0, 16)
 	for i := 0; i < len(v.Content); i += 2 {
 		name, value := &v.Content[i], &v.Content[i+1]
 		id, ok := r.key(name, where)
 		if !ok {
 			continue
 		}
-		r.pairs = append(r.pairs, pair{id, name, value})
 		if before := last[id]; before > 0 {
-			first := &r.pairs[before-1]
+			first := pairs[before-1]
 			switch {
 			case first.value.Kind == document.Map && value.Kind == document.Map:
-				r.warn(name.At, join(r.Path(), name.Text), "the key is repeated; keys of the mapping before that this one does not have still count")
+				r.warnings.Add(name.At, join(r.Path(), name.Text), "the key is repeated; keys of the mapping before that this one does not have still count")
 			case !v.Merged(first.name):
-				r.warn(name.At, join(r.Path(), name.Text), "the key is repeated; only the last one counts")
+				r.warnings.Add(name.At, join(r.Path(), name.Text), "the key is repeated; only the last one counts")
 			}
 		}
-		last[id] = len(r.pairs)
+		pairs = append(pairs, pair{id, name, value})
+		last[id] = len(pairs)
 	}
-	end := len(r.pairs)
-	for i := base; i < end; i++ {
-		p := r.pairs[i]
+	for i, p := range pairs {
 		before := r.overridden
 		if last[p.id] > i+1 { // the same key comes again
 			r.overridden++
@@ -77,7 +67,6 @@ func (r *reader) mapping(v *document.Value, where place, t target) {
 		r.Leave()
 		r.overridden = before
 	}
-	r.pairs = r.pairs[:base]
 }
 
 // key finds the field that a key names.
@@ -116,7 +105,7 @@ func (r *reader) set(p pair, where place, t target) {
 		r.Problem(p.name.At, "has no meaning here; it belongs into %s", homes(f.Name))
 		r.ignored(f, p.value)
 	default:
-		r.warn(p.name.At, r.Path(), "has no meaning here and is ignored; it belongs into %s", homes(f.Name))
+		r.warnings.Add(p.name.At, r.Path(), "has no meaning here and is ignored; it belongs into %s", homes(f.Name))
 		r.ignored(f, p.value)
 	}
 }

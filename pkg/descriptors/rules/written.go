@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,9 +18,9 @@ type File struct {
 	Root *document.Value
 	// Problems are the reasons why Root could not be read. Root has no meaning
 	// then.
-	Problems []Problem
+	Problems Problems
 	// Warnings are of things that are odd and have a meaning.
-	Warnings []Problem
+	Warnings Problems
 	// FromMessage says that the rules come from a control plane's message. Such
 	// rules have the fields that the message lacks in metadata.rls.
 	FromMessage bool
@@ -90,6 +91,11 @@ func newLimit() *limit {
 type replaced struct {
 	name string
 	at   descriptors.Position
+}
+
+// path names re, the item i of the limit l.
+func (re *replaced) path(l *limit, i int) string {
+	return fmt.Sprintf("%s.replaces[%d].name", l.path, i)
 }
 
 // unplaced is how many problems do not belong to a descriptor that was read.

@@ -2,7 +2,6 @@ package yaml
 
 import (
 	"bytes"
-	"cmp"
 	"regexp"
 	"slices"
 	"unicode/utf8"
@@ -20,9 +19,7 @@ import (
 // unusual way.
 func RemoveEmpty(t Text, keys []descriptors.Position) (content []byte, removed []descriptors.Position) {
 	// From the end, so that a removal does not move the keys before it.
-	slices.SortFunc(keys, func(a, b descriptors.Position) int {
-		return cmp.Or(cmp.Compare(b.Line, a.Line), cmp.Compare(b.Column, a.Column))
-	})
+	slices.SortFunc(keys, func(a, b descriptors.Position) int { return b.Compare(a) })
 	keys = slices.Compact(keys)
 	if content, ok := removeAll(t, keys); ok {
 		return content, keys
@@ -101,8 +98,15 @@ func same(a, b *document.Value) bool {
 	return a.Kind == b.Kind && a.Text == b.Text && slices.EqualFunc(a.Content, b.Content, func(a, b document.Value) bool { return same(&a, &b) })
 }
 
-// emptyPair is a key with an empty value, and the blanks after it.
-var emptyPair = regexp.MustCompile(`^(?:\w+|"\w+"|'\w+')[ \t]*:(?:[ \t]*(?:""|''))?[ \t]*`)
+var (
+	// emptyPair is a key with an empty value, and the blanks and the comma after it.
+	emptyPair = regexp.MustCompile(`^(?:\w+|"\w+"|'\w+')[ \t]*:(?:[ \t]*(?:""|''))?[ \t]*(,[ \t]*)?`)
+	lineBreak = regexp.MustCompile(`^\r?\n`)
+	// closing is the end of a mapping in braces, behind blanks, line breaks and comments.
+	closing = regexp.MustCompile(`^(?:[ \t\r\n]|#.*\n)*\}`)
+	// itemStart is the start of an item of a list, before its first key.
+	itemStart = regexp.MustCompile(`^ *- *$`)
+)
 
 // findEmpty finds the bytes to remove for the pair whose key stands in a column of
 // the line that starts at a byte.
@@ -112,26 +116,24 @@ func findEmpty(content []byte, line, column int) (start, end int, ok bool) {
 		_, size := utf8.DecodeRune(content[start:])
 		start += size
 	}
-	pair := emptyPair.Find(content[start:])
+	pair := emptyPair.FindSubmatchIndex(content[start:])
 	if pair == nil {
 		return 0, 0, false
 	}
-	end = start + len(pair)
+	end = start + pair[1]
 	before, after := content[line:start], content[end:]
-	lineEnd := lineBreak(after)
-	switch next := afterBlanks(after); {
-	case bytes.HasPrefix(after, []byte(",")): // {value: "", …}
-		end += 1 + blanks(after[1:])
-		lineEnd = lineBreak(content[end:])
-	case bytes.HasPrefix(next, []byte("}")): // {…, value: ""}
+	lineEnd := len(lineBreak.Find(after))
+	switch comma := pair[2] >= 0; {
+	case comma: // {value: "", …}
+	case closing.Match(after): // {…, value: ""}
 		if list := bytes.TrimRight(content[:start], " \t\r\n"); bytes.HasSuffix(list, []byte(",")) {
 			return len(list) - 1, len(bytes.TrimRight(content[:end], " \t")), true
 		}
-	case lineEnd > 0 && isItem(before): // - value: "", and the next key in the same column
-		below := end + lineEnd
-		next := below + blanks(content[below:])
-		if next-below == len(before) && next < len(content) && !bytes.ContainsRune([]byte("#\r\n"), rune(content[next])) {
-			return start, next, true
+	case lineEnd > 0 && itemStart.Match(before): // - value: "", and the next key in the same column
+		next := bytes.TrimLeft(after[lineEnd:], " \t")
+		indent := len(after) - lineEnd - len(next)
+		if indent == len(before) && len(next) > 0 && !bytes.ContainsRune([]byte("#\r\n"), rune(next[0])) {
+			return start, len(content) - len(next), true
 		}
 	}
 	switch {
@@ -141,35 +143,4 @@ func findEmpty(content []byte, line, column int) (start, end int, ok bool) {
 		return line, end + lineEnd, true
 	}
 	return len(bytes.TrimRight(content[:start], " \t")), end, true
-}
-
-// isItem reports whether text is the start of an item of a list: "  - ".
-func isItem(text []byte) bool {
-	text = bytes.Trim(text, " ")
-	return len(text) == 1 && text[0] == '-'
-}
-
-func blanks(text []byte) int { return len(text) - len(bytes.TrimLeft(text, " \t")) }
-
-// lineBreak is the length of the line break at the start of a text, 0 if there is
-// none. The end of the text is one.
-func lineBreak(text []byte) int {
-	switch {
-	case bytes.HasPrefix(text, []byte("\r\n")):
-		return 2
-	case bytes.HasPrefix(text, []byte("\n")):
-		return 1
-	}
-	return 0
-}
-
-// afterBlanks is the text after its blanks, line breaks and comments.
-func afterBlanks(text []byte) []byte {
-	for {
-		text = bytes.TrimLeft(text, " \t\r\n")
-		if len(text) == 0 || text[0] != '#' {
-			return text
-		}
-		_, text, _ = bytes.Cut(text, []byte("\n"))
-	}
 }

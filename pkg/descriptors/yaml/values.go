@@ -27,11 +27,11 @@ func (r *reader) expandable(root *yaml.Node) bool {
 	size := e.extent(root)
 	switch {
 	case e.cycle != nil:
-		r.problem(r.at(e.cycle.Line, e.cycle.Column), "*"+e.cycle.Value+" is used inside the value that it stands for")
+		r.file.Problems.Add(r.at(e.cycle.Line, e.cycle.Column), "", "*%s is used inside the value that it stands for", e.cycle.Value)
 	case size.nodes-e.written > maxAliased:
-		r.problem(r.at(root.Line, root.Column), fmt.Sprintf("the aliases of this file stand for more than %d values; write fewer", maxAliased))
+		r.file.Problems.Add(r.at(root.Line, root.Column), "", "the aliases of this file stand for more than %d values; write fewer", maxAliased)
 	case size.depth > maxNested:
-		r.problem(r.at(root.Line, root.Column), fmt.Sprintf("values stand more than %d deep in each other", maxNested))
+		r.file.Problems.Add(r.at(root.Line, root.Column), "", "values stand more than %d deep in each other", maxNested)
 	default:
 		return true
 	}

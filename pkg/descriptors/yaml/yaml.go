@@ -12,11 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -62,7 +64,7 @@ func Read(t Text) *rules.File {
 	content := t.Content
 	if first, line := cutDocument(content); line > 0 {
 		content = first
-		r.warn(r.at(line, 1), "a second document is ignored; put it in a file of its own")
+		r.file.Warnings.Add(r.at(line, 1), "", "a second document is ignored; put it in a file of its own")
 	}
 	doc, rest, err := unmarshal(content)
 	switch {
@@ -70,7 +72,7 @@ func Read(t Text) *rules.File {
 		return r.file
 	case err != nil:
 		at, message := syntaxError(content, err)
-		r.problem(r.at(at.Line, at.Column), message)
+		r.file.Problems.Add(r.at(at.Line, at.Column), "", "%s", message)
 		return r.file
 	}
 	root := doc.Content[0]
@@ -83,7 +85,7 @@ func Read(t Text) *rules.File {
 		if root.Style&yaml.FlowStyle == 0 && at.Column < root.Column {
 			where = "further to the left than the file's first key is ignored, with all that follows"
 		}
-		r.warn(r.at(at.Line, at.Column), "what stands "+where)
+		r.file.Warnings.Add(r.at(at.Line, at.Column), "", "what stands %s", where)
 	}
 	r.file.ShadowSince = shadowSince(content)
 	value := r.value(root)
@@ -100,14 +102,6 @@ type reader struct {
 
 func (r *reader) at(line, column int) descriptors.Position {
 	return descriptors.Position{File: r.file.Name, Line: line, Column: column}
-}
-
-func (r *reader) problem(at descriptors.Position, message string) {
-	r.file.Problems = append(r.file.Problems, rules.Problem{Position: at, Message: message})
-}
-
-func (r *reader) warn(at descriptors.Position, message string) {
-	r.file.Warnings = append(r.file.Warnings, rules.Problem{Position: at, Message: message})
 }
 
 // unmarshal reads the first document of content; err is io.EOF when there is
@@ -198,4 +192,44 @@ func cutDocument(content []byte) (first []byte, line int) {
 func isBlank(line []byte) bool {
 	line = bytes.TrimSpace(line)
 	return len(line) == 0 || line[0] == '#'
+}
+
+// shadowComment finds the date of a comment about a rule in shadow mode.
+var shadowComment = regexp.MustCompile(`#.*\bshadow since:? +(\d{4}-\d{2}-\d{2})\b`)
+
+// shadowSince returns the dates of these comments, by the number of the line that
+// each of them is about: its own line, or the line after it and the comments that
+// follow if it stands alone.
+func shadowSince(content []byte) map[int]time.Time {
+	if !bytes.Contains(content, []byte("shadow since")) {
+		return nil
+	}
+	dates := map[int]time.Time{}
+	var above time.Time // the date of the comments right above the line
+	number := 0
+	for line := range bytes.Lines(content) {
+		number++
+		own := bytes.TrimSpace(line)
+		var date time.Time
+		if found := shadowComment.FindSubmatch(own); found != nil {
+			date, _ = time.Parse(time.DateOnly, string(found[1]))
+		}
+		switch {
+		case len(own) == 0:
+			above = time.Time{}
+		case own[0] == '#':
+			if !date.IsZero() {
+				above = date
+			}
+		default:
+			if date.IsZero() {
+				date = above
+			}
+			if !date.IsZero() {
+				dates[number] = date
+			}
+			above = time.Time{}
+		}
+	}
+	return dates
 }

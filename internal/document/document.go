@@ -4,6 +4,7 @@ package document
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -78,8 +79,7 @@ func (v *Value) Meaning() any {
 // Merged reports whether a key of a mapping comes from a merge (<<) of an anchor:
 // merged keys have an earlier position than the mapping.
 func (v *Value) Merged(key *Value) bool {
-	at, start := key.At, v.At
-	return at.Line < start.Line || at.Line == start.Line && at.Column < start.Column
+	return key.At.Compare(v.At) < 0
 }
 
 // Pair finds the last pair of a mapping with the key name. It returns nil if there is
@@ -139,4 +139,56 @@ func (v *Value) Describe() string {
 		return fmt.Sprintf("the string %q", text)
 	}
 	return v.Text
+}
+
+// Problem is one thing that is wrong in a document, and where.
+type Problem struct {
+	descriptors.Position
+	Field   string // dotted, such as rate_limit.unit; may be ""
+	Message string // the fault, and what would be right
+	Lint    Lint   // the name of a warning that has one, else ""
+}
+
+// Lint is the name of a warning about a document that has a meaning, which is hardly
+// the meaning that its author had in mind.
+type Lint string
+
+// Error is file:line:column: field: message, and the name of a lint: [name].
+func (p Problem) Error() string {
+	s := p.Position.String() + ": "
+	if p.Field != "" {
+		s += p.Field + ": "
+	}
+	s += p.Message
+	if p.Lint != "" {
+		s += " [" + string(p.Lint) + "]"
+	}
+	return s
+}
+
+// Problems are the problems of a document, or of several.
+type Problems []Problem
+
+// Error is one problem a line.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Add appends a problem of a field, which may be "".
+func (ps *Problems) Add(at descriptors.Position, field, format string, args ...any) {
+	*ps = append(*ps, Problem{Position: at, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// AddLint appends a warning that has a name.
+func (ps *Problems) AddLint(name Lint, at descriptors.Position, field, format string, args ...any) {
+	*ps = append(*ps, Problem{Position: at, Field: field, Message: fmt.Sprintf(format, args...), Lint: name})
+}
+
+// Sort sorts the problems by file, line and column.
+func (ps Problems) Sort() {
+	slices.SortStableFunc(ps, func(a, b Problem) int { return a.Position.Compare(b.Position) })
 }
