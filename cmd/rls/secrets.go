@@ -120,7 +120,7 @@ func openSecret[T any](watch *reread.Watcher, setting, file string, parse func(c
 			return value, fmt.Errorf("%s %w", file, err)
 		}
 		return value, nil
-	})
+	}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}

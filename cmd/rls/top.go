@@ -47,8 +47,8 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.N < 1 || c.N > client.MaxRows {
 		return cli.UsageError("--n is %d: want 1 to %d", c.N, client.MaxRows)
 	}
-	fleet := client.Fleet{Addrs: c.Addr, Open: c.open}
-	if err := fleet.Check(); err != nil {
+	fleet, err := client.NewFleet(c.Addr, c.open)
+	if err != nil {
 		return err
 	}
 	view := topscreen.View{By: c.By, Rule: c.Rule, N: c.N, Fetch: func(ctx context.Context, by string) topscreen.Answer {

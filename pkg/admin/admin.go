@@ -25,7 +25,7 @@ type Options struct {
 	Limits Limits
 	Status Status
 	Top    Top // nil is answered UNIMPLEMENTED
-	// Rules, if not nil, says where the rules in force come from.
+	// Rules says where the rules in force come from.
 	Rules func() *explain.Rules
 	// Page serves / and /assets/, without a token.
 	Page http.Handler

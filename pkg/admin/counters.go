@@ -46,9 +46,7 @@ func (a *API) explain(ctx context.Context, r *pb.LookRequest) (any, error) {
 		return nil, err
 	}
 	document := explain.New(in)
-	if a.options.Rules != nil {
-		document.Rules = a.options.Rules()
-	}
+	document.Rules = a.options.Rules()
 	data, err := json.Marshal(document)
 	if len(data) > maxExplanation {
 		return nil, status.Errorf(codes.ResourceExhausted, "the explanation has %d bytes, which is more than %d: ask for fewer descriptors", len(data), maxExplanation)

@@ -24,6 +24,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
@@ -105,6 +106,7 @@ func start(t testing.TB, how listening) *rig {
 	r.end = cancel
 	go watch.Run(ctx) //nolint:errcheck // always nil
 	o := admin.Options{
+		Rules:  func() *explain.Rules { return nil },
 		Limits: r.limits, Status: idle{}, Top: oneRow{}, Tokens: tokens, Hosts: []string{"rls.example"},
 		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
 		Log:  log, Audit: log, Ending: ctx,

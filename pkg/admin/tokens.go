@@ -47,7 +47,7 @@ type token struct {
 // file, revokes all. The watcher logs it. Errors have no tokens.
 func OpenTokens(w *reread.Watcher, path string) (*Tokens, error) {
 	parse := func(contents []string) ([]token, error) { return parseTokens(path, contents[0]) }
-	file, err := reread.OpenRevocable(w, "ADMIN_TOKEN_FILE", []string{path}, parse, func(last []token, contents []string) []token {
+	file, err := reread.Open(w, "ADMIN_TOKEN_FILE", []string{path}, parse, func(last []token, contents []string) []token {
 		if contents == nil {
 			return nil
 		}

@@ -88,22 +88,12 @@ var descriptorType = fields.Type[*service.Descriptor]{
 		},
 	}},
 	Set: func(r *fields.Reader, d *service.Descriptor, v *document.Value) {
-		if isLong(v) {
+		if _, list := v.Pair("entries"); v.Kind == document.Map && list != nil && list.Kind == document.List {
 			fields.Mapping(r, descriptorFields, d, v)
 		} else {
 			d.Entries = shortEntries(r, v)
 		}
 	},
-}
-
-// isLong reports whether v is a mapping with a list of entries.
-func isLong(v *document.Value) bool {
-	for i := 0; v.Kind == document.Map && i < len(v.Content); i += 2 {
-		if v.Content[i].Text == "entries" && v.Content[i+1].Kind == document.List {
-			return true
-		}
-	}
-	return false
 }
 
 // shortEntries reads the short form. A key that is merged (<<) and written has the

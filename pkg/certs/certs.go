@@ -36,7 +36,7 @@ type Certs struct{ files *reread.Value[*material] }
 // when they cannot be used now. The name stands in the log when the files change
 // later.
 func Open(w *reread.Watcher, name string, files Files) (*Certs, error) {
-	opened, err := reread.Open(w, name, []string{files.Cert, files.Key, files.CA}, files.parse)
+	opened, err := reread.Open(w, name, []string{files.Cert, files.Key, files.CA}, files.parse, nil)
 	if err != nil {
 		return nil, err
 	}

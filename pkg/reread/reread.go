@@ -3,14 +3,14 @@
 //
 // A [Watcher] reads the files of its values again four times a second while it runs. It
 // promises that a value is replaced within a second after its files changed,
-// that files with wrong contents change nothing (or take away, see [OpenRevocable])
-// and are logged once, and that no log line has the contents of a file. It leaves to its users to ask for the value
-// whenever they need it.
+// that files with wrong contents change nothing (or take away, see [Open]) and are logged
+// once, and that no log line has the contents of a file. It leaves to its users to ask for
+// the value whenever they need it.
 package reread
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -68,14 +68,11 @@ type Value[T any] struct {
 // which are in the order of the paths; an empty path has the content "". It fails
 // when a file cannot be read now or parse fails. The name stands in the log when the
 // files change later. The errors of parse must not show secrets.
-func Open[T any](w *Watcher, name string, paths []string, parse func(contents []string) (T, error)) (*Value[T], error) {
-	return OpenRevocable(w, name, paths, parse, nil)
-}
-
-// OpenRevocable is [Open] for a value whose parts count only while the files have them,
-// such as tokens. After a change to files that are wrong or cannot be read, remain
-// returns what is still in force; its contents are nil if a file cannot be read.
-func OpenRevocable[T any](w *Watcher, name string, paths []string, parse func(contents []string) (T, error), remain func(last T, contents []string) T) (*Value[T], error) {
+//
+// After a change to files that are wrong or cannot be read, the last value stays in force.
+// If its parts count only while the files have them, such as tokens, remain returns what
+// is still in force; its contents are nil if a file cannot be read.
+func Open[T any](w *Watcher, name string, paths []string, parse func(contents []string) (T, error), remain func(last T, contents []string) T) (*Value[T], error) {
 	v := &Value[T]{name: name, paths: paths, parse: parse, remain: remain, judged: read(paths)}
 	if err := v.judge(); err != nil {
 		return nil, err
@@ -114,38 +111,35 @@ func (v *Value[T]) reread(log *slog.Logger) {
 }
 
 func (v *Value[T]) judge() error {
-	if v.judged.unreadable != "" {
-		return errors.New(v.judged.unreadable)
+	if v.judged.err != nil {
+		return v.judged.err
 	}
 	value, err := v.parse(v.judged.files)
-	if err != nil {
-		return err
+	if err == nil {
+		v.inForce.Store(&value)
 	}
-	v.inForce.Store(&value)
-	return nil
+	return err
 }
 
 // contents are the bytes of some files, or why one of them cannot be read.
 type contents struct {
-	files      []string
-	unreadable string
+	files []string
+	err   error
 }
 
 func (c contents) equal(other contents) bool {
-	return c.unreadable == other.unreadable && slices.Equal(c.files, other.files)
+	return fmt.Sprint(c.err) == fmt.Sprint(other.err) && slices.Equal(c.files, other.files)
 }
 
-func read(paths []string) contents {
-	files := make([]string, len(paths))
-	for i, path := range paths {
-		if path == "" {
-			continue
+func read(paths []string) (c contents) {
+	for _, path := range paths {
+		var content []byte
+		if path != "" {
+			if content, c.err = os.ReadFile(path); c.err != nil {
+				return contents{err: c.err}
+			}
 		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return contents{unreadable: err.Error()}
-		}
-		files[i] = string(content)
+		c.files = append(c.files, string(content))
 	}
-	return contents{files: files}
+	return c
 }

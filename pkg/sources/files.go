@@ -202,9 +202,8 @@ const maxLinks = 40
 
 func rootOf(path string) (r root) {
 	if r.info, _ = os.Stat(path); r.info != nil && r.info.IsDir() {
-		if folder, err := os.Open(path); err == nil {
-			r.folder = folder
-			r.info, _ = folder.Stat()
+		if r.folder, _ = os.Open(path); r.folder != nil {
+			r.info, _ = r.folder.Stat()
 		}
 	}
 	link := filepath.Clean(path)
@@ -242,12 +241,8 @@ func (r root) still(path string) bool {
 	return now.same(r)
 }
 
-// close closes the folder, if it could be opened.
-func (r root) close() {
-	if r.folder != nil {
-		_ = r.folder.Close()
-	}
-}
+// close closes the folder; without one it does nothing.
+func (r root) close() { _ = r.folder.Close() }
 
 // watch notifies of changes to the folder with the rules and to the folders and
 // links on the path that leads to it.

@@ -22,42 +22,37 @@ const MaxRows = 1000
 
 // Fleet asks the admin APIs of several processes.
 type Fleet struct {
-	// Addrs are HOST:PORT or unix:PATH. A name with several addresses stands for all of
-	// them.
-	Addrs []string
-	// Open returns a client for an address of a name of Addrs.
-	Open func(addr, name string) (*Client, error)
+	names   []string
+	open    func(addr, name string) (*Client, error)
+	clients map[string]*Client // by address
+}
 
-	clients map[string]*Client
+// NewFleet returns a Fleet for names, HOST:PORT or unix:PATH. A name with several addresses
+// stands for all of them. open returns a client for an address of a name; its errors for
+// the names themselves are returned.
+func NewFleet(names []string, open func(addr, name string) (*Client, error)) (*Fleet, error) {
+	f := &Fleet{names, open, map[string]*Client{}}
+	for _, name := range names {
+		if _, err := f.client(name, name); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
 }
 
 // Answered has the number of processes that were asked, and how many of them answered.
 type Answered struct{ All, OK int }
-
-// Check returns the error of Open for each of Addrs.
-func (f *Fleet) Check() error {
-	for _, addr := range f.Addrs {
-		if _, err := f.client(addr, addr); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // client returns the client for an address of name, and opens it at the first call.
 func (f *Fleet) client(addr, name string) (*Client, error) {
 	if c := f.clients[addr]; c != nil {
 		return c, nil
 	}
-	c, err := f.Open(addr, name)
-	if err != nil {
-		return nil, err
+	c, err := f.open(addr, name)
+	if err == nil {
+		f.clients[addr] = c
 	}
-	if f.clients == nil {
-		f.clients = map[string]*Client{}
-	}
-	f.clients[addr] = c
-	return c, nil
+	return c, err
 }
 
 // expanded returns the addresses, with the port, of a HOST:PORT. It returns the name
@@ -91,7 +86,7 @@ func expanded(ctx context.Context, name string) []string {
 // answered, Rows is nil.
 func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, error) {
 	clients := map[string]*Client{}
-	for _, name := range f.Addrs {
+	for _, name := range f.names {
 		for _, addr := range expanded(ctx, name) {
 			c, err := f.client(addr, name)
 			if err != nil {

@@ -8,13 +8,14 @@
 package page
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
+	"time"
 )
 
 //go:embed index.html assets
@@ -24,6 +25,15 @@ var files embed.FS
 // other page may frame this one.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// kinds are the media types of the files. The table of the system may have others.
+var kinds = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".svg":  "image/svg+xml",
+	".txt":  "text/plain; charset=utf-8",
+}
 
 // file is one file as it is served.
 type file struct {
@@ -44,7 +54,7 @@ func Handler() http.Handler {
 			return err
 		}
 		sum := sha256.Sum256(content)
-		all["/"+name] = file{kind: kind(name), tag: `"` + hex.EncodeToString(sum[:8]) + `"`, content: content}
+		all["/"+name] = file{kind: kinds[path.Ext(name)], tag: `"` + hex.EncodeToString(sum[:8]) + `"`, content: content}
 		return nil
 	})
 	if err != nil {
@@ -67,39 +77,12 @@ func Handler() http.Handler {
 			h.Set("Allow", "GET, HEAD")
 			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
 		default:
-			f.serve(w, r)
+			// A browser that has the file is answered 304, so that a new version of the
+			// program is seen at once.
+			h.Set("Cache-Control", "no-cache")
+			h.Set("ETag", f.tag)
+			h.Set("Content-Type", f.kind)
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.content))
 		}
 	})
-}
-
-// serve answers 304 to a browser that has the file, so that a new version of the program
-// is seen at once.
-func (f *file) serve(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Cache-Control", "no-cache")
-	h.Set("ETag", f.tag)
-	if r.Header.Get("If-None-Match") == f.tag {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	h.Set("Content-Type", f.kind)
-	if r.Method == http.MethodGet {
-		_, _ = w.Write(f.content)
-	}
-}
-
-// kind is the media type of a file. The system's own table is not asked for types that
-// the page must have.
-func kind(name string) string {
-	switch path.Ext(name) {
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".svg":
-		return "image/svg+xml"
-	case ".txt":
-		return "text/plain; charset=utf-8"
-	}
-	return mime.TypeByExtension(path.Ext(name))
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/metrics"
 )
@@ -68,6 +67,7 @@ type Store struct {
 	Backend string   `json:"backend"`
 	State   string   `json:"state"`
 	Servers []Server `json:"servers"` // empty for a store in this process
+	away    int      // servers
 }
 
 // Server is a server of the store. Breaker is closed (calls pass), half-open or open
@@ -124,27 +124,13 @@ type Rate struct {
 // maxRates is the number of rules whose rates are in each event: the busiest ones.
 const maxRates = 200
 
-// force is the rules in force. Status.mu guards it.
-type force struct {
-	tree     *descriptors.Tree
-	rules    int
-	loaded   time.Time
-	hash     func() string // takes as long as a load if the rules are many
-	warnings []string
-	refused  string
-}
-
 // InForce describes the rules in force.
 func (s *Status) InForce() InForce {
 	s.mu.Lock()
-	f := s.force
+	in, hash := s.inForce, s.hash
 	s.mu.Unlock()
-	in := InForce{
-		Source: s.options.Source, Path: s.options.Path, Refused: f.refused,
-		Rules: f.rules, Domains: len(f.tree.Domains()), Warnings: append([]string{}, f.warnings...),
-	}
-	if f.tree != nil {
-		in.Hash, in.Loaded = f.hash(), &f.loaded
+	if hash != nil {
+		in.Hash = hash()
 	}
 	return in
 }
@@ -183,59 +169,44 @@ func (s *Status) store() Store {
 		return store
 	}
 	store.Servers = append(store.Servers, s.options.Servers()...)
-	all, away := map[string]int{}, map[string]int{} // by role
+	roles := map[string]bool{} // of servers: whether one is there
 	for _, server := range store.Servers {
-		all[server.Role]++
-		if server.Breaker != "closed" {
-			away[server.Role]++
-			if store.State == "ok" {
-				store.State = "degraded"
-			}
+		here := server.Breaker == "closed"
+		roles[server.Role] = roles[server.Role] || here
+		if !here {
+			store.away++
+			store.State = "degraded"
 		}
 	}
-	for role, n := range away {
-		if n == all[role] {
+	for _, here := range roles {
+		if !here {
 			store.State = "away"
 		}
 	}
 	return store
 }
 
-func (s *Store) away() (n int) {
-	for _, server := range s.Servers {
-		if server.Breaker != "closed" {
-			n++
-		}
-	}
-	return n
-}
-
 // health lists the faults, the worst first.
 func health(d *Document) Health {
 	h := Health{State: "ok", Reasons: []string{}}
-	fault := func(state string, format string, args ...any) {
-		if h.State != "critical" {
-			h.State = state
+	for _, fault := range []struct {
+		is            bool
+		state, reason string
+	}{
+		{d.Rules.Loaded == nil, "critical", "No rules are in force: every request is answered with an error."},
+		{d.Store.State == "away", "critical", "The store is away: failure policies decide in its place."},
+		{d.Store.State == "degraded", "warning", fmt.Sprintf("%d of %d servers of the store are away.", d.Store.away, len(d.Store.Servers))},
+		{d.Rules.Refused != "", "warning", "The newest rules were refused."},
+		{d.Traffic.Errors > 0, "warning", fmt.Sprintf("%.3g requests a second end with an error.", d.Traffic.Errors)},
+		{d.ShadowMode, "warning", "The service is in shadow mode: it denies nothing."},
+	} {
+		if !fault.is {
+			continue
 		}
-		h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
-	}
-	if d.Rules.Loaded == nil {
-		fault("critical", "No rules are in force: every request is answered with an error.")
-	}
-	if d.Store.State == "away" {
-		fault("critical", "The store is away: failure policies decide in its place.")
-	}
-	if d.Store.State == "degraded" {
-		fault("warning", "%d of %d servers of the store are away.", d.Store.away(), len(d.Store.Servers))
-	}
-	if d.Rules.Refused != "" {
-		fault("warning", "The newest rules were refused.")
-	}
-	if d.Traffic.Errors > 0 {
-		fault("warning", "%.3g requests a second end with an error.", d.Traffic.Errors)
-	}
-	if d.ShadowMode {
-		fault("warning", "The service is in shadow mode: it denies nothing.")
+		if h.State == "ok" {
+			h.State = fault.state
+		}
+		h.Reasons = append(h.Reasons, fault.reason)
 	}
 	return h
 }

@@ -10,13 +10,17 @@ import (
 // made is JSON that was made in one second for all who ask in it.
 type made struct {
 	at   int64
+	page page // of rules
 	json []byte
 }
 
-// of makes JSON of a value unless that was done in the second at.
-func (m *made) of(at int64, value func() any) []byte {
-	if m.at != at {
-		m.at, m.json = at, marshal(value())
+// once makes JSON of a value unless that was done in this second.
+func (s *Status) once(m *made, asked page, value func(now time.Time) any) []byte {
+	now := time.Now()
+	s.making.Lock()
+	defer s.making.Unlock()
+	if m.at != now.Unix() || m.page != asked {
+		*m = made{now.Unix(), asked, marshal(value(now))}
 	}
 	return m.json
 }
@@ -31,30 +35,19 @@ func marshal(value any) []byte {
 
 // JSON is a [Document]. It is made at most once a second.
 func (s *Status) JSON() []byte {
-	now := time.Now()
-	s.making.Lock()
-	defer s.making.Unlock()
-	return s.document.of(now.Unix(), func() any { return s.describe(now) })
+	return s.once(&s.document, page{}, func(now time.Time) any { return s.describe(now) })
 }
 
 // RulesJSON is a [Listing]: of the rules that have all words of q, in any case, n rules
 // after the first offset. Callers that ask for the same page share a document for a second.
 func (s *Status) RulesJSON(q string, n, offset int) []byte {
-	now, asked := time.Now(), page{q, n, offset}
-	s.making.Lock()
-	defer s.making.Unlock()
-	if asked != s.pageOfRules {
-		s.pageOfRules, s.listOfRules = asked, made{}
-	}
-	return s.listOfRules.of(now.Unix(), func() any { return s.listing(now, asked) })
+	asked := page{q, n, offset}
+	return s.once(&s.listOfRules, asked, func(now time.Time) any { return s.listing(now, asked) })
 }
 
 // first is the JSON of the first event of a listener.
 func (s *Status) first() []byte {
-	now := time.Now()
-	s.making.Lock()
-	defer s.making.Unlock()
-	return s.beginning.of(now.Unix(), func() any {
+	return s.once(&s.beginning, page{}, func(now time.Time) any {
 		d := s.describe(now)
 		d.History, d.Rates = s.columns(), s.rates(now)
 		return d
@@ -70,23 +63,14 @@ func (s *Status) event(now time.Time) []byte {
 
 // update is an event for all listeners.
 type update struct {
-	json  []byte
+	json  []byte        // nil ends the listeners
 	newer chan struct{} // closed when there is a newer update, or none will be
-	end   bool          // Run has ended
 }
 
 func newUpdate(json []byte) *update { return &update{json: json, newer: make(chan struct{})} }
 
 // publish gives all listeners an event.
 func (s *Status) publish(json []byte) { close(s.latest.Swap(newUpdate(json)).newer) }
-
-// end ends all listeners.
-func (s *Status) end() {
-	last := newUpdate(nil)
-	last.end = true
-	close(last.newer)
-	close(s.latest.Swap(last).newer)
-}
 
 // Watch gives a [Document] with the history as JSON, and then one a second with the newest
 // second, until ctx or Run ends. A listener that is too slow misses events. The texts are
@@ -102,7 +86,7 @@ func (s *Status) Watch(ctx context.Context) iter.Seq[[]byte] {
 				return
 			case <-at.newer:
 			}
-			if at = s.latest.Load(); at.end {
+			if at = s.latest.Load(); at.json == nil {
 				return
 			}
 		}

@@ -122,13 +122,6 @@ type history struct {
 // percentiles of latency are 0 without requests.
 type percentiles struct{ p50, p99 time.Duration }
 
-func newHistory() *history {
-	return &history{
-		past: past{seconds: newRing[ends](historySeconds)},
-		took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[percentiles](historySeconds),
-	}
-}
-
 // advance moves the requests that were counted since the last call into the second now.
 func (h *history) advance(now int64, took latency.Counts, ended [metrics.Ends]uint64) {
 	before := *h.took.back(0)

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,7 +67,7 @@ type ListingLimit struct {
 // listing lists a page of the rules in force.
 func (s *Status) listing(now time.Time, p page) *Listing {
 	s.mu.Lock()
-	tree := s.force.tree
+	tree := s.tree
 	s.mu.Unlock()
 	l := &Listing{Hash: s.InForce().Hash, Step: explain.Duration(binSeconds * time.Second), Rules: []ListingRule{}}
 	words := strings.Fields(strings.ToLower(p.q))
@@ -95,20 +96,15 @@ func (s *Status) listing(now time.Time, p page) *Listing {
 // add adds a rule if it has the words and is on the page. It makes the rule only then, or
 // to look for words.
 func (l *Listing) add(p page, words []string, rule func() ListingRule) {
-	var r ListingRule
 	if len(words) > 0 {
-		if r = rule(); !r.has(words) {
+		if r := rule(); !r.has(words) {
 			return
 		}
 	}
 	l.Matched++
-	if l.Matched <= p.offset || len(l.Rules) == p.n {
-		return
+	if l.Matched > p.offset && len(l.Rules) < p.n {
+		l.Rules = append(l.Rules, rule())
 	}
-	if len(words) == 0 {
-		r = rule()
-	}
-	l.Rules = append(l.Rules, r)
 }
 
 // has reports whether the texts of the rule have all words, which are in lower case.
@@ -169,4 +165,46 @@ func (s *Status) count(r *ListingRule, now time.Time) {
 		r.Requests += uint64(requests)
 		r.Denied += uint64(e[metrics.EndDenied])
 	}
+}
+
+// words says what a limit admits: "10 per minute, sliding window, per user". The way
+// is the descriptors from the outermost to that of the limit's rule.
+func words(l *descriptors.Limit, way []*descriptors.Node) string {
+	said := []string{amount(l), strings.ReplaceAll(l.Strategy.String(), "_", " ")}
+	if l.WrittenBurst > 0 {
+		said = append(said, fmt.Sprintf("burst %d", l.WrittenBurst))
+	}
+	if l.FromFirstHit {
+		said = append(said, "from the first hit")
+	}
+	if l.Extend {
+		said = append(said, "extended by each hit")
+	}
+	if l.MaxDelay > 0 {
+		said = append(said, fmt.Sprintf("waits up to %v", l.MaxDelay))
+	}
+	return strings.Join(append(said, callers(way)), ", ")
+}
+
+func amount(l *descriptors.Limit) string {
+	requests := fmt.Sprint(l.Requests)
+	if l.Share != 0 {
+		requests += fmt.Sprintf(" (%s of %d)", l.Share, l.WrittenRequests)
+	}
+	return requests + " per " + descriptors.Period(l.Unit, l.Multiplier)
+}
+
+// callers says whom a limit counts apart: the values of the keys for which the rule takes
+// any value or a pattern, unless all values share one counter.
+func callers(way []*descriptors.Node) string {
+	var keys []string
+	for _, n := range way {
+		if !n.Descriptor.Shared && (n.Value == "" || n.HasWildcard()) {
+			keys = append(keys, n.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return "for all together"
+	}
+	return "per " + strings.Join(keys, " and ")
 }

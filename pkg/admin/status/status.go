@@ -18,8 +18,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/metrics"
+)
+
+const (
+	maxWarnings = 50
+	maxRefusal  = 4 << 10 // bytes of the reason why rules were refused
 )
 
 // Options has the source of the counts of a Status, and its other facts.
@@ -51,29 +57,37 @@ type Status struct {
 	history    *history
 	rules      map[metrics.RuleName]*past
 	sparklines int // of rules
-	force      force
+	inForce    InForce
+	tree       *descriptors.Tree
+	hash       func() string // takes as long as a load if the rules are many; nil without rules
 
 	making      sync.Mutex // guards the rest
 	document    made
 	beginning   made // of the events of a listener
-	listOfRules made // of pageOfRules
-	pageOfRules page
+	listOfRules made
 }
 
 // New returns a Status without a past.
 func New(o Options) *Status {
-	s := &Status{options: o, started: time.Now(), history: newHistory(), rules: map[metrics.RuleName]*past{}}
+	s := &Status{
+		options: o, started: time.Now(), rules: map[metrics.RuleName]*past{},
+		history: &history{
+			past: past{seconds: newRing[ends](historySeconds)},
+			took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[percentiles](historySeconds),
+		},
+		inForce: InForce{Source: o.Source, Path: o.Path, Warnings: []string{}},
+	}
 	s.latest.Store(newUpdate(nil))
 	return s
 }
 
 // Rules notes the rules that come into force now.
 func (s *Status) Rules(tree *descriptors.Tree) {
-	rules := tree.Rules()
+	domains, rules, loaded := len(tree.Domains()), tree.Rules(), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.force.tree, s.force.rules, s.force.loaded = tree, rules, time.Now()
-	s.force.hash = sync.OnceValue(func() string { return fmt.Sprintf("%016x", tree.Hash()) })
+	s.tree, s.inForce.Domains, s.inForce.Rules, s.inForce.Loaded = tree, domains, rules, &loaded
+	s.hash = sync.OnceValue(func() string { return fmt.Sprintf("%016x", tree.Hash()) })
 }
 
 // Loaded notes the outcome of a load of rules: nil, or why the rules were refused or
@@ -81,9 +95,12 @@ func (s *Status) Rules(tree *descriptors.Tree) {
 func (s *Status) Loaded(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.force.refused = ""
+	s.inForce.Refused = ""
 	if err != nil {
-		s.force.refused = short(err.Error(), maxRefusal)
+		s.inForce.Refused = err.Error()
+	}
+	if text := s.inForce.Refused; len(text) > maxRefusal {
+		s.inForce.Refused = strings.ToValidUTF8(text[:maxRefusal], "") + "…"
 	}
 }
 
@@ -91,25 +108,22 @@ func (s *Status) Loaded(err error) {
 func (s *Status) Warned(warnings []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.force.warnings = warnings[:min(len(warnings), maxWarnings)]
+	s.inForce.Warnings = append([]string{}, warnings[:min(len(warnings), maxWarnings)]...)
 }
 
 // Run ends each second, and then makes what [Status.Watch] sends, until ctx ends. Then it
 // ends all listeners.
 func (s *Status) Run(ctx context.Context) error {
-	// In the middle of a second of the clock, so that a tick that is a little early or
-	// late falls into the right second.
-	timer := time.NewTimer(untilMiddle(time.Now()))
-	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			s.end()
+			s.publish(nil)
+			close(s.latest.Load().newer) // for listeners that come later
 			return nil
-		case <-timer.C:
-			now := time.Now()
-			s.second(now)
-			timer.Reset(untilMiddle(now))
+		// In the middle of a second of the clock, so that a tick that is a little early or
+		// late falls into the right second.
+		case <-time.After(untilMiddle(time.Now())):
+			s.second(time.Now())
 		}
 	}
 }
@@ -155,17 +169,4 @@ func (s *Status) pastOf(r *metrics.RuleCounts) *past {
 		s.sparklines++
 	}
 	return p
-}
-
-const (
-	maxWarnings = 50
-	maxRefusal  = 4 << 10
-)
-
-// short cuts a text at a limit of bytes.
-func short(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
