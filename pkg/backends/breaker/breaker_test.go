@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 )
@@ -77,36 +79,18 @@ func TestServerThatNeverAnswered(t *testing.T) {
 // second.
 func TestWhatOpens(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		outcome func(i int) (time.Duration, error) // of call i after the second
-		within  time.Duration                      // 0: it stays closed
+		name   string
+		bad    func(i int) bool // the calls after the second that do not succeed at once
+		took   time.Duration    // bad calls
+		err    error            // of bad calls
+		within time.Duration    // 0: it stays closed
 	}{
-		{"refused connections", func(int) (time.Duration, error) { return 0, errRefused }, 110 * time.Millisecond},
-		{"six of ten fail", func(i int) (time.Duration, error) {
-			if i%10 < 6 {
-				return 0, errRefused
-			}
-			return 0, nil
-		}, time.Second},
-		{"six of ten are slow", func(i int) (time.Duration, error) {
-			if i%10 < 6 {
-				return 151 * time.Millisecond, nil
-			}
-			return 0, nil
-		}, time.Second},
-		{"one of a hundred fails", func(i int) (time.Duration, error) {
-			if i%100 == 0 {
-				return 0, errRefused
-			}
-			return 0, nil
-		}, 0},
-		{"a pipeline of 64 breaks off", func(i int) (time.Duration, error) {
-			if i < 64 {
-				return 0, errRefused
-			}
-			return 0, nil
-		}, 0},
-		{"50 ms each way", func(int) (time.Duration, error) { return 100 * time.Millisecond, nil }, 0},
+		{"refused connections", func(int) bool { return true }, 0, errRefused, 110 * time.Millisecond},
+		{"six of ten fail", func(i int) bool { return i%10 < 6 }, 0, errRefused, time.Second},
+		{"six of ten are slow", func(i int) bool { return i%10 < 6 }, 151 * time.Millisecond, nil, time.Second},
+		{"one of a hundred fails", func(i int) bool { return i%100 == 0 }, 0, errRefused, 0},
+		{"a pipeline of 64 breaks off", func(i int) bool { return i < 64 }, 0, errRefused, 0},
+		{"50 ms each way", func(int) bool { return true }, 100 * time.Millisecond, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -121,8 +105,11 @@ func TestWhatOpens(t *testing.T) {
 				start := time.Now()
 				for i := range 3000 {
 					pass(time.Millisecond)
-					took, err := c.outcome(i)
-					calls.Go(func() { call(b, took, err) })
+					if c.bad(i) {
+						calls.Go(func() { call(b, c.took, c.err) })
+					} else {
+						call(b, 0, nil)
+					}
 					synctest.Wait()
 					if condition(w) == breaker.Closed {
 						continue
@@ -331,22 +318,67 @@ func TestWithoutWatch(t *testing.T) {
 	}
 }
 
-func BenchmarkClosed(b *testing.B) {
-	var none *breaker.Watch
-	s := none.Server("a:1")
+// TestProbesOfManyCallers: while many callers ask at every moment, also at the moment
+// at which a probe fails, each outage ends.
+func TestProbesOfManyCallers(t *testing.T) {
+	var w breaker.Watch
+	b := w.Server("10.0.0.1:6379")
+	var dead, done atomic.Bool
+	var failed atomic.Int64
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	for range 20 {
+		callers.Go(func() {
+			for !done.Load() {
+				c, refused := b.Allow()
+				if refused != nil {
+					continue
+				}
+				start := time.Now()
+				var err error
+				if dead.Load() {
+					err = errRefused
+					failed.Add(1)
+				}
+				c.Done(time.Since(start), err)
+			}
+		})
+	}
+	defer done.Store(true)
+	for range 6 {
+		dead.Store(true)
+		testenv.Eventually(t, 10*time.Second, func() bool { return condition(&w) != breaker.Closed }, "the breaker opens")
+		before := failed.Load()
+		testenv.Eventually(t, 10*time.Second, func() bool { return failed.Load() >= before+3 }, "three probes fail")
+		dead.Store(false)
+		testenv.Eventually(t, 5*time.Second, func() bool { return condition(&w) == breaker.Closed }, "the breaker closes")
+	}
+}
+
+// ask makes calls that end with err after the time took.
+func ask(b *testing.B, s *breaker.Breaker, took time.Duration, err error) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if c, err := s.Allow(); err == nil {
-			c.Done(time.Millisecond, nil)
+		if c, refused := s.Allow(); refused == nil {
+			c.Done(took, err)
 		}
 	}
+}
+
+func BenchmarkClosed(b *testing.B) {
+	ask(b, (&breaker.Watch{}).Server("a:1"), time.Millisecond, nil)
+}
+
+func BenchmarkOpen(b *testing.B) {
+	s := (&breaker.Watch{}).Server("a:1")
+	call(s, 0, errRefused)
+	ask(b, s, 0, errRefused)
 }
 
 // BenchmarkCrowded has callers on all processors, while as many calls wait as on a
 // distant server.
 func BenchmarkCrowded(b *testing.B) {
-	var none *breaker.Watch
-	s := none.Server("a:1")
+	s := (&breaker.Watch{}).Server("a:1")
 	for range 100 {
 		_, _ = s.Allow()
 	}
@@ -358,16 +390,4 @@ func BenchmarkCrowded(b *testing.B) {
 			}
 		}
 	})
-}
-
-func BenchmarkOpen(b *testing.B) {
-	var none *breaker.Watch
-	s := none.Server("a:1")
-	call(s, 0, errRefused)
-	b.ReportAllocs()
-	for b.Loop() {
-		if c, err := s.Allow(); err == nil {
-			c.Done(0, errRefused)
-		}
-	}
 }

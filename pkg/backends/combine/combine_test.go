@@ -70,13 +70,20 @@ func gated(t *testing.T) (*slow, *combine.Store) {
 	return next, over(t, next)
 }
 
+// try applies ops as one batch.
+func try(ctx context.Context, s backends.Store, ops ...backends.Op) ([]backends.Reply, error) {
+	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
+	err := s.Apply(ctx, &b)
+	return b.Replies, err
+}
+
 func apply(t *testing.T, s backends.Store, ops ...backends.Op) []backends.Reply {
 	t.Helper()
-	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
-	if err := s.Apply(t.Context(), &b); err != nil {
+	replies, err := try(t.Context(), s, ops...)
+	if err != nil {
 		t.Error(err)
 	}
-	return b.Replies
+	return replies
 }
 
 // hit is a charge of cost 2 of 101.
@@ -217,9 +224,8 @@ func TestGivingUp(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				b := backends.Batch{Ops: []backends.Op{hit("hot")}, Replies: make([]backends.Reply, 1)}
-				if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, b.Replies[0].Err) {
-					t.Errorf("gave up and got %v, reply %+v", err, b.Replies[0])
+				if r, err := try(ctx, s, hit("hot")); !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, r[0].Err) {
+					t.Errorf("gave up and got %v, reply %+v", err, r[0])
 				}
 			})
 		}
@@ -357,23 +363,23 @@ func TestAFrozenServerHoldsItsOwnKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := over(t, servers{inMemory(t)})
 		ctx, cancel := context.WithCancel(t.Context())
-		b := backends.Batch{Ops: []backends.Op{hit("frozen"), hit("hot")}, Replies: make([]backends.Reply, 2)}
+		var both []backends.Reply
 		go func() {
-			if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
+			var err error
+			if both, err = try(ctx, s, hit("frozen"), hit("hot")); !errors.Is(err, backends.ErrUnavailable) {
 				t.Errorf("got %v, want ErrUnavailable", err)
 			}
 		}()
 		synctest.Wait()
 		soon, give := context.WithTimeout(t.Context(), time.Second)
 		defer give()
-		other := backends.Batch{Ops: []backends.Op{hit("hot")}, Replies: make([]backends.Reply, 1)}
-		if err := s.Apply(soon, &other); err != nil || other.Replies[0].Value.Whole != 4 {
-			t.Errorf("a key of a live server: %v, %+v", err, other.Replies[0])
+		if other, err := try(soon, s, hit("hot")); err != nil || other[0].Value.Whole != 4 {
+			t.Errorf("a key of a live server: %v, %+v", err, other[0])
 		}
 		cancel()
 		synctest.Wait()
-		if b.Replies[0].Err == nil || b.Replies[1].Err != nil || b.Replies[1].Value.Whole != 2 {
-			t.Errorf("the batch with both keys got %+v", b.Replies)
+		if both[0].Err == nil || both[1].Err != nil || both[1].Value.Whole != 2 {
+			t.Errorf("the batch with both keys got %+v", both)
 		}
 	})
 }
@@ -407,6 +413,21 @@ func (d *distant) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
+// visit has n callers come to one key, each after a pause, and calls answered with the
+// time for which each has waited.
+func visit(t *testing.T, s backends.Store, n int, pause func() time.Duration, answered func(time.Duration)) {
+	var callers sync.WaitGroup
+	for range n {
+		<-time.After(pause())
+		callers.Go(func() {
+			start := time.Now()
+			apply(t, s, backends.Op{Key: "hot", Times: 1, Now: start.UnixMicro()})
+			answered(time.Since(start))
+		})
+	}
+	callers.Wait()
+}
+
 // TestAHotKeyOfADistantStore: at 500 operations a second on one key, with 5 ± 5 ms
 // each way, callers do not wait for the round trip of others.
 func TestAHotKeyOfADistantStore(t *testing.T) {
@@ -414,24 +435,14 @@ func TestAHotKeyOfADistantStore(t *testing.T) {
 		rng := testenv.Random(t)
 		way := func() time.Duration { return time.Duration(rng.Int64N(int64(10 * time.Millisecond))) }
 		store := &distant{takes: func() time.Duration { return way() + way() }}
-		s, err := combine.New(store, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pause := func() time.Duration { return time.Duration(rng.ExpFloat64() * float64(2*time.Millisecond)) }
 		var inTime atomic.Int64
-		var callers sync.WaitGroup
 		const n = 5000 // in time are 91.9 ± 0.5 % of them
-		for range n {
-			<-time.After(time.Duration(rng.ExpFloat64() * float64(2*time.Millisecond)))
-			callers.Go(func() {
-				start := time.Now()
-				b := backends.Batch{Ops: []backends.Op{{Key: "hot", Times: 1, Now: start.UnixMicro()}}, Replies: make([]backends.Reply, 1)}
-				if s.Apply(t.Context(), &b) == nil && time.Since(start) < 18*time.Millisecond {
-					inTime.Add(1)
-				}
-			})
-		}
-		callers.Wait()
+		visit(t, over(t, store), n, pause, func(took time.Duration) {
+			if took < 18*time.Millisecond {
+				inTime.Add(1)
+			}
+		})
 		share := float64(inTime.Load()) / n
 		t.Logf("%.1f %% in time, %d calls", 100*share, store.calls.Load())
 		if share < 0.88 {
@@ -453,9 +464,7 @@ func TestASilentStore(t *testing.T) {
 			<-time.After(time.Millisecond)
 			op := hit("hot")
 			op.Now = time.Now().UnixMicro()
-			go func() {
-				_ = s.Apply(crowd, &backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)})
-			}()
+			go func() { _, _ = try(crowd, s, op) }()
 		}
 		if n := next.batches.Load(); n > 8 {
 			t.Errorf("%d calls for one key while the store is silent, want 8 at most", n)
@@ -470,32 +479,12 @@ func TestASilentStore(t *testing.T) {
 // others and not for another round trip.
 func TestAHotKeyOfAStoreFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const trip = 100 * time.Millisecond
-		store := &distant{takes: func() time.Duration { return trip }}
-		s, err := combine.New(store, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		const n, trip = 1000, 100 * time.Millisecond
+		s := over(t, &distant{takes: func() time.Duration { return trip }})
+		pause := func() time.Duration { return time.Millisecond }
+		visit(t, s, n, pause, func(time.Duration) {}) // it learns the round trip
 		var total atomic.Int64
-		ask := func() {
-			start := time.Now()
-			b := backends.Batch{Ops: []backends.Op{{Key: "hot", Times: 1, Now: start.UnixMicro()}}, Replies: make([]backends.Reply, 1)}
-			if err := s.Apply(t.Context(), &b); err != nil {
-				t.Error(err)
-			}
-			total.Add(int64(time.Since(start)))
-		}
-		var callers sync.WaitGroup
-		const n = 1000
-		for i := range 2 * n {
-			<-time.After(time.Millisecond)
-			if i == n { // it has learned the round trip
-				callers.Wait()
-				total.Store(0)
-			}
-			callers.Go(ask)
-		}
-		callers.Wait()
+		visit(t, s, n, pause, func(took time.Duration) { total.Add(int64(took)) })
 		if mean := time.Duration(total.Load() / n); mean > trip+20*time.Millisecond {
 			t.Errorf("callers waited %v on average for a round trip of %v", mean, trip)
 		}
@@ -524,7 +513,8 @@ func TestACrowdOnAKeyOfASilentServer(t *testing.T) {
 		}
 		s := over(t, next)
 		ask := func() error {
-			return s.Apply(t.Context(), &backends.Batch{Ops: []backends.Op{hit("hot")}, Replies: make([]backends.Reply, 1)})
+			_, err := try(t.Context(), s, hit("hot"))
+			return err
 		}
 		go func() { _ = ask() }()
 		synctest.Wait()
@@ -544,5 +534,30 @@ func TestACrowdOnAKeyOfASilentServer(t *testing.T) {
 			}
 		}
 		close(next.gate)
+	})
+}
+
+// far is a memory store behind a round trip of some time.
+type far struct{ backends.Store }
+
+func (f far) Apply(ctx context.Context, b *backends.Batch) error {
+	<-time.After(50 * time.Microsecond)
+	return f.Store.Apply(ctx, b)
+}
+
+// BenchmarkHotKey is one operation of each of 64 callers at a time on one key.
+func BenchmarkHotKey(b *testing.B) {
+	s := over(b, far{inMemory(b)})
+	b.SetParallelism(32)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		op := hit("hot")
+		op.Max = backends.NoMax
+		batch := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
+		for pb.Next() {
+			if err := s.Apply(b.Context(), &batch); err != nil {
+				b.Error(err)
+			}
+		}
 	})
 }

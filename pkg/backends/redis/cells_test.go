@@ -2,6 +2,8 @@ package redis_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -19,8 +21,7 @@ import (
 // TestScriptsAgainstSteps holds the scripts to the definition in Go with values
 // as large as they may be.
 func TestScriptsAgainstSteps(t *testing.T) {
-	server := testenv.Redis(t)
-	s := open(t, redis.Options{URL: server.Addr})
+	server, s := start(t)
 	side := client(t, server)
 	const hour = int64(time.Hour / time.Microsecond)
 	start := time.Now().UnixMicro()
@@ -179,5 +180,166 @@ func TestKeysInRedis(t *testing.T) {
 	}
 	if n := side.DBSize(context.Background()).Val(); n != 4 {
 		t.Errorf("%d keys, want 4", n)
+	}
+}
+
+// TestALoneCountNeedsNoScript: the operation of nearly all traffic is two plain
+// commands, which cost Redis less than a script.
+func TestALoneCountNeedsNoScript(t *testing.T) {
+	server, s := start(t)
+	for range 10 {
+		must(t, s, hit("a"))
+	}
+	stats := admin(t, server, "INFO", "commandstats").(string)
+	if strings.Contains(stats, "eval") || !strings.Contains(stats, "cmdstat_incrby:calls=10,") || !strings.Contains(stats, "cmdstat_set:calls=10,") {
+		t.Errorf("Redis was sent\n%s", stats)
+	}
+}
+
+// TestALoneCountIsSaturated: a count does not go on beyond backends.MaxValue, so that
+// it never overflows.
+func TestALoneCountIsSaturated(t *testing.T) {
+	server, s := start(t)
+	side, ctx := client(t, server), context.Background()
+	must(t, s, hit("a"))
+	if err := side.Set(ctx, "a", backends.MaxValue-1, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if got := must(t, s, hit("a"))[0].Value.Whole; got != backends.MaxValue {
+			t.Errorf("it counts %d, want %d", got, backends.MaxValue)
+		}
+	}
+	if got := side.Get(ctx, "a").Val(); got != "4503599627370496" {
+		t.Errorf("the key holds %s", got)
+	}
+	if ttl := side.PTTL(ctx, "a").Val(); ttl <= 0 {
+		t.Errorf("it lives %v", ttl)
+	}
+}
+
+// TestALoneCountWithoutMemory: a charge that a full Redis refuses leaves no key.
+func TestALoneCountWithoutMemory(t *testing.T) {
+	server, s := start(t)
+	must(t, s, hit("a"))
+	admin(t, server, "CONFIG", "SET", "maxmemory", "1")
+	if _, err := try(s, time.Second, hit("b")); !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("got %v", err)
+	}
+	admin(t, server, "CONFIG", "SET", "maxmemory", "0")
+	if got := count(t, s, "b"); got != 0 {
+		t.Errorf("charged %d times", got)
+	}
+	must(t, s, hit("b"))
+}
+
+// kinds are operations of cost 1 that fit twice, one for each kind of cell.
+func kinds() map[string]backends.Op {
+	minute := time.Minute.Microseconds()
+	two := func(op backends.Op) backends.Op { op.Max.Whole = 2; return op }
+	count, first, sliding, meter, list := hit("count"), two(hit("first")), two(hit("{sliding}2")), hit("meter"), two(hit("list"))
+	first.Span = backends.FirstHit
+	sliding.Prev, sliding.WeightDen = "{sliding}1", 1
+	meter.Kind, meter.By.Whole, meter.Max.Whole, meter.Furthest = backends.Meter, minute, meter.Now+2*minute, backends.NoMax
+	list.Kind, list.Window = backends.List, minute
+	return map[string]backends.Op{"count": count, "first hit": first, "sliding": sliding, "meter": meter, "list": list}
+}
+
+// TestALostExpiryComesBack: a key that was made to live for ever gets a lifetime
+// when it is hit, and also when it is denied.
+func TestALostExpiryComesBack(t *testing.T) {
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr, ExpirationJitter: time.Minute})
+	side, ctx := client(t, server), context.Background()
+	for name, op := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			for range 4 {
+				must(t, s, op)
+				// A lone count gets it at one hit in eight, chosen at random.
+				for i := 0; name == "count" && i < 200 && side.PTTL(ctx, op.Key).Val() < 0; i++ {
+					must(t, s, op)
+				}
+				if ttl := side.PTTL(ctx, op.Key).Val(); ttl <= 0 || ttl > time.Hour+time.Minute+2*time.Second {
+					t.Fatalf("it lives %v", ttl)
+				}
+				if !side.Persist(ctx, op.Key).Val() {
+					t.Fatal("it had no lifetime")
+				}
+			}
+		})
+	}
+}
+
+// TestForeignKeys: a key with data that the store did not write is an error of its
+// own operation only. The error does not name the key.
+func TestForeignKeys(t *testing.T) {
+	server, s := start(t)
+	side, ctx := client(t, server), context.Background()
+	for _, c := range []struct {
+		content string
+		put     func(key string) error
+	}{
+		{"a list", func(key string) error { return side.RPush(ctx, key, "alice").Err() }},
+		{"a hash", func(key string) error { return side.HSet(ctx, key, "alice", "1").Err() }},
+		{"text", func(key string) error { return side.Set(ctx, key, "alice", 0).Err() }},
+		{"text with a colon", func(key string) error { return side.Set(ctx, key, "1:alice", 0).Err() }},
+		{"a negative number", func(key string) error { return side.Set(ctx, key, "-7:-7", 0).Err() }},
+	} {
+		for name, op := range kinds() {
+			t.Run(c.content+" for "+name, func(t *testing.T) {
+				side.FlushDB(ctx)
+				if err := c.put(op.Key); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := try(s, time.Second, op); !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), backends.KeyHash(op.Key)) {
+					t.Fatalf("alone: %v", err)
+				}
+				good := hit("good")
+				for _, all := range []bool{false, true} {
+					b, err := apply(ctx, s, all, op, good)
+					if !errors.Is(err, backends.ErrUnavailable) || !errors.Is(err, b.Replies[0].Err) {
+						t.Fatalf("error %v, replies %+v", err, b.Replies)
+					}
+					if says := err.Error(); !strings.Contains(says, backends.KeyHash(op.Key)) || strings.Contains(says, op.Key+" ") || strings.Contains(says, "script") {
+						t.Errorf("the error is %q", says)
+					}
+					if r := b.Replies[1]; r.Err != nil || r.Admitted != 1 {
+						t.Errorf("the operation beside it: %+v", r)
+					}
+					if got := count(t, s, "good"); got != 1 {
+						t.Errorf("all or nothing %v: the operation beside it has been charged %d times, want 1", all, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestAForeignKeyThatCannotRefuse: in an all-or-nothing batch an undecided
+// operation keeps the others from being charged only if it could refuse the batch.
+func TestAForeignKeyThatCannotRefuse(t *testing.T) {
+	server, s := start(t)
+	if err := client(t, server).Set(context.Background(), "foreign", "text", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		foreign, beside backends.Role
+		charged         int64
+	}{
+		{backends.Firm, backends.Firm, 0},
+		{backends.Firm, backends.Quota, 0},
+		{backends.Lenient, backends.Firm, 1},
+		{backends.Quota, backends.Firm, 0},
+		{backends.Quota, backends.Quota, 1},
+	} {
+		foreign, beside := hit("foreign"), hit(fmt.Sprint("beside", i))
+		foreign.Role, beside.Role = c.foreign, c.beside
+		b, err := apply(context.Background(), s, true, foreign, beside)
+		if !errors.Is(err, backends.ErrUnavailable) || b.Refused || b.Replies[1].Err != nil {
+			t.Errorf("%+v: error %v, refused %v, %+v", c, err, b.Refused, b.Replies[1])
+		}
+		if got := count(t, s, beside.Key); got != c.charged || b.Replies[1].Value.Whole != c.charged {
+			t.Errorf("%+v: charged %d times; %+v", c, got, b.Replies[1])
+		}
 	}
 }

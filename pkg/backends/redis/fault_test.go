@@ -1,10 +1,13 @@
 package redis_test
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
@@ -25,13 +28,26 @@ func hit(key string) backends.Op {
 		By: backends.Amount{Whole: 1}, Max: backends.NoMax}
 }
 
+// apply applies ops as one batch.
+func apply(ctx context.Context, s backends.Store, all bool, ops ...backends.Op) (*backends.Batch, error) {
+	b := &backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: all}
+	return b, s.Apply(ctx, b)
+}
+
 // try applies ops within timeout and returns the replies.
 func try(s backends.Store, timeout time.Duration, ops ...backends.Op) ([]backends.Reply, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops))}
-	err := s.Apply(ctx, &b)
+	b, err := apply(ctx, s, false, ops...)
 	return b.Replies, err
+}
+
+// giveUp applies ops for a caller that has given up before.
+func giveUp(s backends.Store, ops ...backends.Op) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := apply(ctx, s, false, ops...)
+	return err
 }
 
 // must applies ops at the first attempt.
@@ -60,64 +76,22 @@ func count(t *testing.T, s backends.Store, key string) int64 {
 }
 
 // load runs callers that each make one call after the other with a deadline of
-// 20 ms, a millisecond after a failed one, until stop is called. Stop returns how long
-// the slowest failed call took, apart from stalls.
-func load(t *testing.T, s backends.Store, callers int) (stop func() time.Duration) {
-	t.Helper()
-	stalls := testenv.WatchStalls(t, os.Getpid())
-	var slowest atomic.Int64
+// 20 ms until stop is called.
+func load(s backends.Store, callers int) (stop func()) {
 	var wg sync.WaitGroup
-	done := make(chan struct{})
+	var done atomic.Bool
 	for i := range callers {
 		wg.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				start := time.Now()
-				_, err := try(s, 20*time.Millisecond, hit(fmt.Sprint("load", i%10)))
-				if err != nil {
+			for !done.Load() {
+				if _, err := try(s, 20*time.Millisecond, hit(fmt.Sprint("load", i%10))); err != nil {
 					<-time.After(time.Millisecond) // failed calls end at once
-					raise(&slowest, int64(time.Since(start)-stalls.Since(start)))
 				}
 			}
 		})
 	}
-	return func() time.Duration {
-		close(done)
+	return func() {
+		done.Store(true)
 		wg.Wait()
-		return time.Duration(slowest.Load())
-	}
-}
-
-func TestFrozenServer(t *testing.T) {
-	server := testenv.Redis(t)
-	s := open(t, redis.Options{URL: server.Addr})
-	must(t, s, hit("a"))
-	before := runtime.NumGoroutine()
-	server.Pause()
-	const callers = 100
-	stop := load(t, s, callers)
-	most := 0
-	end := time.Now().Add(2500 * time.Millisecond) // past the second in which the connection is given up
-	testenv.Eventually(t, 5*time.Second, func() bool {
-		most = max(most, runtime.NumGoroutine())
-		return time.Now().After(end)
-	}, "the server was frozen long enough")
-	slowest := stop()
-	server.Resume()
-	soon(t, s, hit("a"))
-	if slowest > 500*time.Millisecond {
-		t.Errorf("a call with a deadline of 20 ms took %v", slowest)
-	}
-	// A timer that ends a context runs in a goroutine of its own.
-	if most > before+2*callers+30 {
-		t.Errorf("%d goroutines, %d before", most, before)
-	}
-	if got := count(t, s, "a"); got != 2 {
-		t.Errorf("charged %d times, want 2", got)
 	}
 }
 
@@ -146,12 +120,9 @@ func TestTooManyCalls(t *testing.T) {
 	s := open(t, redis.Options{URL: server.Addr, Watch: &breaker.Watch{MaxInFlight: 64, Slow: time.Second}})
 	must(t, s, hit("a"))
 	server.Pause()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
 	busy := 0
 	for range 1000 {
-		b := backends.Batch{Ops: []backends.Op{hit("gone")}, Replies: make([]backends.Reply, 1)}
-		err := s.Apply(ctx, &b)
+		err := giveUp(s, hit("gone"))
 		if !errors.Is(err, backends.ErrUnavailable) {
 			t.Fatalf("%v, want ErrUnavailable", err)
 		}
@@ -170,11 +141,10 @@ func TestTooManyCalls(t *testing.T) {
 }
 
 func TestRestartedServer(t *testing.T) {
-	server := testenv.Redis(t)
-	s := open(t, redis.Options{URL: server.Addr})
+	server, s := start(t)
 	must(t, s, hit("a"))
 	server.Kill()
-	stop := load(t, s, 30) // many failed attempts to connect
+	stop := load(s, 30) // many failed attempts to connect
 	for range 50 {
 		if _, err := try(s, time.Second, hit("a")); !errors.Is(err, backends.ErrUnavailable) {
 			t.Fatalf("%v, want ErrUnavailable", err)
@@ -207,28 +177,13 @@ func TestCallWithoutDeadline(t *testing.T) {
 	must(t, s, hit("a"))
 	server.Pause()
 	testenv.Within(t, 2*time.Second, func() bool {
-		b := backends.Batch{Ops: []backends.Op{hit("a")}, Replies: make([]backends.Reply, 1)}
-		err := s.Apply(context.Background(), &b)
+		_, err := apply(context.Background(), s, false, hit("a"))
 		if !errors.Is(err, backends.ErrUnavailable) || !strings.Contains(err.Error(), "redis: apply 1 operations") {
 			t.Errorf("got %v", err)
 		}
 		return true
 	}, "the call ends")
 	server.Resume()
-}
-
-// TestSilentConnection: a connection that stays open but gets no answers is closed
-// within a second, and a new one is opened.
-func TestSilentConnection(t *testing.T) {
-	server := testenv.Redis(t)
-	network := testenv.NewRelay(t, server.Addr)
-	s := open(t, redis.Options{URL: network.Addr})
-	must(t, s, hit("a"))
-	network.Forget()
-	testenv.Within(t, 4*time.Second, func() bool {
-		_, err := try(s, 50*time.Millisecond, hit("b"))
-		return err == nil
-	}, "the silent connection is replaced", server.Pid())
 }
 
 // TestDemotedMaster: a master that has become a replica answers READONLY. The
@@ -257,8 +212,7 @@ func TestDemotedMaster(t *testing.T) {
 }
 
 func TestScriptFlush(t *testing.T) {
-	server := testenv.Redis(t)
-	s := open(t, redis.Options{URL: server.Addr})
+	server, s := start(t)
 	const callers, rounds = 8, 25
 	var wg sync.WaitGroup
 	var failures atomic.Int64
@@ -310,10 +264,7 @@ func TestCallersThatGiveUp(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range gone / 4 {
-				ctx, cancel := context.WithCancel(context.Background())
-				cancel()
-				b := backends.Batch{Ops: []backends.Op{hit("gone")}, Replies: make([]backends.Reply, 1)}
-				_ = s.Apply(ctx, &b)
+				_ = giveUp(s, hit("gone"))
 			}
 		})
 	}
@@ -344,5 +295,98 @@ func TestClocksThatDiffer(t *testing.T) {
 	}, "two processes agree on the time within 20 ms")
 	if d := time.Since(time.UnixMicro(ahead.Now())).Abs(); d > 100*time.Millisecond {
 		t.Errorf("the store's clock is off by %v", d)
+	}
+}
+
+// newSlowServer answers each SET, and each INCRBY with 1 after a millisecond. It knows
+// no other command.
+func newSlowServer(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { answerSlowly(c) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		conns.Wait()
+	})
+	return l.Addr().String()
+}
+
+func answerSlowly(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	answers := map[string]string{"set": "+OK\r\n", "pexpire": ":1\r\n", "incrby": ":1\r\n"}
+	begins := false // the next text is the name of a command
+	for in := bufio.NewScanner(c); in.Scan(); {
+		switch line := in.Text(); {
+		case strings.HasPrefix(line, "*"): // the length of a command
+			begins = true
+		case begins && !strings.HasPrefix(line, "$"): // that of a text
+			begins = false
+			if line == "incrby" {
+				<-time.After(time.Millisecond)
+			}
+			_, _ = io.WriteString(c, cmp.Or(answers[line], "-ERR unknown command\r\n"))
+		}
+	}
+}
+
+// TestManyCallersOfASlowServer: the server takes longer for the commands of all
+// callers than a connection may be silent. Callers that have the time are
+// answered.
+func TestManyCallersOfASlowServer(t *testing.T) {
+	s := open(t, redis.Options{URL: newSlowServer(t), Watch: &breaker.Watch{MaxInFlight: 4096, Slow: 5 * time.Second}})
+	var failed atomic.Int64
+	var calls sync.WaitGroup
+	for range 2000 {
+		calls.Go(func() {
+			if _, err := try(s, 30*time.Second, hit("a")); err != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	calls.Wait()
+	if n := failed.Load(); n > 0 {
+		t.Errorf("%d of 2000 calls failed", n)
+	}
+}
+
+// TestCommandsBehindASilentServer: commands that wait for a batch fail as soon
+// as the batch before them is given up, and are not charged later.
+func TestCommandsBehindASilentServer(t *testing.T) {
+	server, s := start(t)
+	for range 20 {
+		must(t, s, hit("a"))
+	}
+	server.Pause()
+	const callers = 2000
+	var calls sync.WaitGroup
+	var failed atomic.Int64
+	for range callers {
+		calls.Go(func() {
+			if _, err := try(s, 30*time.Second, hit("waits")); err != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	testenv.Within(t, time.Second, func() bool { calls.Wait(); return true }, "all calls have ended")
+	server.Resume()
+	if n := failed.Load(); n != callers {
+		t.Errorf("%d of %d calls failed", n, callers)
+	}
+	// A connection holds one command each until the first batch is given up.
+	soon(t, s, hit("a"))
+	if n := count(t, s, "waits"); n > 20 {
+		t.Errorf("%d calls that failed were charged when the server woke up", n)
 	}
 }

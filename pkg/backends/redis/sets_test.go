@@ -20,23 +20,27 @@ import (
 	"example.org/rls/pkg/backends/redis"
 )
 
+// promote has s make calls on key until replica is the master.
+func promote(t *testing.T, s backends.Store, key string, replica *testenv.Server) {
+	t.Helper()
+	c := client(t, replica)
+	testenv.Eventually(t, 20*time.Second, func() bool {
+		_, _ = try(s, 20*time.Millisecond, hit(key))
+		role, err := c.Do(context.Background(), "ROLE").Slice()
+		return err == nil && role[0] == "master"
+	}, "the replica is promoted")
+}
+
 func TestSentinelFailover(t *testing.T) {
 	set := testenv.Sentinel(t)
 	s := open(t, redis.Options{Type: "sentinel", URL: set.MasterName + "," + strings.Join(set.Addrs(), ",")})
 	must(t, s, hit("a"))
 	set.Master.Kill()
-	replica := client(t, set.Replica)
-	testenv.Eventually(t, 20*time.Second, func() bool {
-		_, _ = try(s, 20*time.Millisecond, hit("meanwhile"))
-		role, err := replica.Do(context.Background(), "ROLE").Slice()
-		return err == nil && role[0] == "master"
-	}, "the replica is promoted")
-	promoted := time.Now()
+	promote(t, s, "meanwhile", set.Replica)
 	testenv.Eventually(t, 5*time.Second, func() bool {
 		_, err := try(s, 200*time.Millisecond, hit("a"))
 		return err == nil
 	}, "the store follows")
-	t.Logf("%v after the promotion", time.Since(promoted))
 }
 
 // spread is n operations on keys in many slots.
@@ -84,80 +88,20 @@ func TestClusterBatches(t *testing.T) {
 	t.Run("refused in one slot, given back in the others", func(t *testing.T) {
 		ops := spread("refused", 6)
 		for i := range ops {
-			ops[i].Max = backends.Amount{Whole: 3}
-			ops[i].By.Whole = 2
+			ops[i].Max.Whole, ops[i].By.Whole = 3, 2
 		}
 		ops[3].Max.Whole = 1 // refuses
-		ops[4].Role, ops[4].Max.Whole = backends.Lenient, 1
-		ops[5] = ops[5].Inverse(0)
-		stock := ops[5]
-		stock.Refund, stock.By.Whole = false, 3
-		must(t, s, stock)
-		b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: true}
-		if err := s.Apply(context.Background(), &b); err != nil {
-			t.Fatal(err)
-		}
-		if !b.Refused {
-			t.Fatal("not refused")
-		}
-		for i, r := range b.Replies {
-			admitted, value := int64(1), int64(0)
-			switch i {
-			case 3, 4:
-				admitted = 0
-			case 5:
-				value = 3
-			}
-			if r.Admitted != admitted || r.Value.Whole != value || count(t, s, ops[i].Key) != value {
-				t.Errorf("operation %d: %+v, want admitted %d, value %d", i, r, admitted, value)
-			}
+		b, err := apply(context.Background(), s, true, ops...)
+		if err != nil || !b.Refused {
+			t.Fatalf("refused %v, %v", b.Refused, err)
 		}
 		ops[3].Max.Whole = 3
-		b = backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: true}
-		if err := s.Apply(context.Background(), &b); err != nil {
-			t.Fatal(err)
+		if b, err = apply(context.Background(), s, true, ops...); err != nil || b.Refused {
+			t.Fatalf("refused %v although every hit was given back, %v", b.Refused, err)
 		}
-		if b.Refused {
-			t.Fatal("refused, though only a lenient operation does not fit")
-		}
-		for i, want := range []int64{2, 2, 2, 2, 0, 1} {
-			if got := count(t, s, ops[i].Key); got != want || b.Replies[i].Value.Whole != want {
-				t.Errorf("operation %d: %d, want %d", i, got, want)
-			}
-		}
-	})
-
-	t.Run("contended, all or nothing", func(t *testing.T) {
-		const limit = 20
-		ops := spread("contended", 3)
-		for i := range ops {
-			ops[i].Max = backends.Amount{Whole: limit}
-		}
-		ops[1].Max.Whole = 2 * limit
-		var mu sync.Mutex
-		admitted := 0
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for range 10 {
-					b := backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: true}
-					if err := s.Apply(context.Background(), &b); err != nil {
-						t.Error(err)
-					} else if !b.Refused {
-						mu.Lock()
-						admitted++
-						mu.Unlock()
-					}
-				}
-			})
-		}
-		wg.Wait()
-		if admitted > limit || admitted == 0 {
-			t.Errorf("%d batches admitted, want 1 to %d", admitted, limit)
-		}
-		for _, op := range ops {
-			if got := count(t, s, op.Key); got != int64(admitted) {
-				t.Errorf("%s: %d, want the %d admitted", op.Key, got, admitted)
+		for i, r := range b.Replies {
+			if got := count(t, s, ops[i].Key); got != 2 || r.Value.Whole != 2 {
+				t.Errorf("operation %d: %d, want 2: %+v", i, got, r)
 			}
 		}
 	})
@@ -175,40 +119,15 @@ func TestClusterBatches(t *testing.T) {
 	})
 }
 
-// TestClusterFrozenMaster: one frozen master holds up only its own slots.
-func TestClusterFrozenMaster(t *testing.T) {
-	cluster := testenv.RedisCluster(t, 3, 0)
-	s := openCluster(t, cluster)
-	dead, alive := keyOn(t, cluster.Masters[0], "dead"), keyOn(t, cluster.Masters[1], "alive")
-	must(t, s, hit(dead), hit(alive))
-	cluster.Masters[0].Pause()
-	for range 30 {
-		if _, err := try(s, 20*time.Millisecond, hit(dead)); err == nil {
-			t.Fatal("a frozen master answered")
-		}
-		if _, err := try(s, 300*time.Millisecond, hit(alive)); err != nil {
-			t.Fatalf("another master's slot: %v", err)
-		}
-	}
-	cluster.Masters[0].Resume()
-	testenv.Eventually(t, 5*time.Second, func() bool {
-		_, err := try(s, time.Second, hit(dead))
-		return err == nil
-	}, "the slot is back")
-}
-
 // TestClusterExpiredContexts: the hit of a caller whose context has ended before
 // its call is counted, too.
 func TestClusterExpiredContexts(t *testing.T) {
 	cluster := testenv.RedisCluster(t, 2, 0)
 	s := openCluster(t, cluster)
 	must(t, s, spread("warm", 20)...) // the topology is known
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
 	const callers = 500
 	for range callers {
-		b := backends.Batch{Ops: []backends.Op{hit("a"), hit("b")}, Replies: make([]backends.Reply, 2)}
-		_ = s.Apply(ended, &b)
+		_ = giveUp(s, hit("a"), hit("b"))
 	}
 	testenv.Eventually(t, 5*time.Second, func() bool {
 		return count(t, s, "a") == callers && count(t, s, "b") == callers
@@ -274,14 +193,11 @@ func TestClusterGivesBackBesideAFrozenMaster(t *testing.T) {
 			for range rounds {
 				// Long enough for the live master to answer on a busy machine.
 				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-				b := backends.Batch{Ops: []backends.Op{limited(dead), limited(alive)}, Replies: make([]backends.Reply, 2), AllOrNothing: true}
-				if err := s.Apply(ctx, &b); err == nil {
+				if _, err := apply(ctx, s, true, limited(dead), limited(alive)); err == nil {
 					t.Error("a frozen master answered")
 				}
 				cancel()
-				if n := int64(runtime.NumGoroutine()); n > most.Load() {
-					most.Store(n)
-				}
+				raise(&most, int64(runtime.NumGoroutine()))
 			}
 		})
 	}
@@ -299,18 +215,25 @@ func TestClusterFailover(t *testing.T) {
 	key := keyOn(t, cluster.Masters[0], "moves")
 	must(t, s, hit(key))
 	cluster.Masters[0].Kill()
-	replica := client(t, cluster.Replicas[0])
-	testenv.Eventually(t, 20*time.Second, func() bool {
-		_, _ = try(s, 20*time.Millisecond, hit(key))
-		role, err := replica.Do(context.Background(), "ROLE").Slice()
-		return err == nil && role[0] == "master"
-	}, "the replica is promoted")
-	promoted := time.Now()
+	promote(t, s, key, cluster.Replicas[0])
 	testenv.Within(t, time.Second, func() bool {
 		_, err := try(s, 100*time.Millisecond, hit(key))
 		return err == nil
 	}, "its slots are back", cluster.Replicas[0].Pid())
-	t.Logf("%v after the promotion", time.Since(promoted))
+}
+
+// migrate begins to move the slot of key from one master to another, and returns the
+// function that ends it.
+func migrate(t *testing.T, key string, from, to *testenv.Server) (end func()) {
+	t.Helper()
+	slot := admin(t, from, "CLUSTER", "KEYSLOT", key)
+	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
+	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	return func() {
+		admin(t, to, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+		admin(t, from, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	}
 }
 
 // TestClusterReshard: calls follow a slot while it is moving (ASK) and when it
@@ -320,15 +243,11 @@ func TestClusterReshard(t *testing.T) {
 	s := openCluster(t, cluster)
 	from, to := cluster.Masters[0], cluster.Masters[1]
 	key := keyOn(t, from, "moves")
-	slot := admin(t, from, "CLUSTER", "KEYSLOT", key)
-	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
-	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
-	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	end := migrate(t, key, from, to)
 	if r := must(t, s, hit(key))[0]; r.Value.Whole != 1 { // ASK: it is not there any more
 		t.Errorf("while the slot is moving: %+v", r)
 	}
-	admin(t, to, "CLUSTER", "SETSLOT", slot, "NODE", toID)
-	admin(t, from, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	end()
 	if r := must(t, s, hit(key))[0]; r.Value.Whole != 2 { // MOVED
 		t.Errorf("after the slot has moved: %+v", r)
 	}
@@ -343,10 +262,7 @@ func TestClusterReshardBetweenKeys(t *testing.T) {
 	tag := keyOn(t, from, "moves")
 	here, there := "{"+tag+"}a", "{"+tag+"}b"
 	must(t, s, hit(here))
-	slot := admin(t, from, "CLUSTER", "KEYSLOT", tag)
-	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
-	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
-	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	end := migrate(t, tag, from, to)
 
 	if _, err := try(s, 50*time.Millisecond, hit(here), hit(there)); !errors.Is(err, backends.ErrUnavailable) {
 		t.Errorf("a call that ends before: %v", err)
@@ -365,8 +281,7 @@ func TestClusterReshardBetweenKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin(t, from, "MIGRATE", host, port, here, 0, 5000)
-	admin(t, to, "CLUSTER", "SETSLOT", slot, "NODE", toID)
-	admin(t, from, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	end()
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
@@ -388,10 +303,7 @@ func TestClusterReshardBetweenWindows(t *testing.T) {
 		return op
 	}
 	must(t, s, sliding("none", "first"))
-	slot := admin(t, from, "CLUSTER", "KEYSLOT", tag)
-	fromID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
-	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
-	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	migrate(t, tag, from, to)
 	for _, c := range []struct {
 		op   backends.Op
 		want backends.Reply
@@ -422,10 +334,9 @@ func TestClusterReshardOnward(t *testing.T) {
 	tag := keyOn(t, from, "moves")
 	here, there := "{"+tag+"}a", "{"+tag+"}b"
 	must(t, s, hit(here))
+	migrate(t, tag, from, via)
 	slot := admin(t, from, "CLUSTER", "KEYSLOT", tag)
-	fromID, viaID, toID := admin(t, from, "CLUSTER", "MYID"), admin(t, via, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
-	admin(t, via, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
-	admin(t, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", viaID)
+	viaID, toID := admin(t, via, "CLUSTER", "MYID"), admin(t, to, "CLUSTER", "MYID")
 	admin(t, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", viaID)
 
 	got := make(chan error, 1)
@@ -477,7 +388,7 @@ func TestClusterBeforeItsNodes(t *testing.T) {
 // topology again.
 func TestClusterCallersThatGiveUp(t *testing.T) {
 	c := testenv.RedisCluster(t, 1, 0)
-	s := open(t, redis.Options{Type: "CLUSTER", URL: strings.Join(c.Addrs(), ",")})
+	s := openCluster(t, c)
 	must(t, s, hit("a"))
 	reads := func() (n int) {
 		for line := range strings.Lines(admin(t, c.Masters[0], "INFO", "commandstats").(string)) {
@@ -490,11 +401,8 @@ func TestClusterCallersThatGiveUp(t *testing.T) {
 	}
 	stalls := testenv.WatchStalls(t, os.Getpid(), c.Masters[0].Pid())
 	before, began := reads(), time.Now()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
 	for range 1000 {
-		b := backends.Batch{Ops: []backends.Op{hit("gone")}, Replies: make([]backends.Reply, 1)}
-		_ = s.Apply(ctx, &b)
+		_ = giveUp(s, hit("gone"))
 		<-time.After(100 * time.Microsecond)
 	}
 	took, stalled := time.Since(began), stalls.Since(began)

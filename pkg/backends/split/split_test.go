@@ -35,6 +35,13 @@ func newSplit(t *testing.T, main, perSecond backends.Store) *split.Stores {
 	return s
 }
 
+// inTwo is a split store on two stores in memory.
+func inTwo(t *testing.T) (main, perSecond *memory.Store, s *split.Stores) {
+	t.Helper()
+	main, perSecond = inMemory(t), inMemory(t)
+	return main, perSecond, newSplit(t, main, perSecond)
+}
+
 // charge is one hit of cost 2 in a window with room for max.
 func charge(key string, perSecond bool, max int64) backends.Op {
 	now := time.Now().UnixMicro()
@@ -51,14 +58,25 @@ func apply(t *testing.T, s backends.Store, all bool, ops ...backends.Op) *backen
 	return b
 }
 
+// failed applies ops as one batch that fails, and returns it.
+func failed(t *testing.T, s backends.Store, timeout time.Duration, all bool, ops ...backends.Op) *backends.Batch {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	b := &backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: all}
+	if err := s.Apply(ctx, b); !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	return b
+}
+
 func count(t *testing.T, s backends.Store, op backends.Op) int64 {
 	t.Helper()
 	return apply(t, s, false, op.Look()).Replies[0].Value.Whole
 }
 
 func TestRoutesToItsStore(t *testing.T) {
-	main, seconds := inMemory(t), inMemory(t)
-	s := newSplit(t, main, seconds)
+	main, seconds, s := inTwo(t)
 	hour, second := charge("hour", false, 9), charge("second", true, 9)
 	b := apply(t, s, false, hour, second, hour)
 	if b.Replies[0].Value.Whole != 2 || b.Replies[1].Value.Whole != 2 || b.Replies[2].Value.Whole != 4 {
@@ -70,7 +88,7 @@ func TestRoutesToItsStore(t *testing.T) {
 }
 
 func TestGivesBack(t *testing.T) {
-	s := newSplit(t, inMemory(t), inMemory(t))
+	_, _, s := inTwo(t)
 	hour, second := charge("hour", false, 9), charge("second", true, 1)
 	back := charge("refunded", false, 9)
 	apply(t, s, false, back)
@@ -106,12 +124,7 @@ func TestGivesBackWithoutItsCaller(t *testing.T) {
 	hour, second := charge("hour", false, 9), charge("second", true, 9)
 	apply(t, s, true, hour, charge("warm", true, 9))
 	server.Pause()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	b := backends.Batch{Ops: []backends.Op{hour, second}, Replies: make([]backends.Reply, 2), AllOrNothing: true}
-	if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
-		t.Errorf("%v, want ErrUnavailable", err)
-	}
+	failed(t, s, 20*time.Millisecond, true, hour, second)
 	testenv.Eventually(t, 5*time.Second, func() bool { return count(t, main, hour) == 2 }, "the hit is given back")
 }
 
@@ -167,12 +180,7 @@ func TestGivesBackWhatIsAnsweredLate(t *testing.T) {
 				if !c.all {
 					hour.Group, second.Group = 1, 1
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				defer cancel()
-				b := backends.Batch{Ops: []backends.Op{hour, second}, Replies: make([]backends.Reply, 2), AllOrNothing: c.all}
-				if err := s.Apply(ctx, &b); !errors.Is(err, backends.ErrUnavailable) {
-					t.Errorf("%v, want ErrUnavailable", err)
-				}
+				failed(t, s, 20*time.Millisecond, c.all, hour, second)
 				close(main.answers)
 				<-time.After(2 * time.Second) // of the bubble's fake clock
 				if n := count(t, main.Store, hour); n != c.want {
@@ -198,35 +206,8 @@ func TestGivesBackAgain(t *testing.T) {
 	})
 }
 
-// TestChargedDenialsStay: a fixed window of Envoy's counts the hit that it
-// denies, also when the hit refuses a batch; the other limits do not.
-func TestChargedDenialsStay(t *testing.T) {
-	s := newSplit(t, inMemory(t), inMemory(t))
-	hour, full := charge("hour", false, 9), charge("full", true, 1)
-	hour.ChargeDenied, full.ChargeDenied = true, true
-	if b := apply(t, s, true, hour, full); !b.Refused || b.Replies[0].Admitted != 1 || b.Replies[1].Admitted != 0 {
-		t.Errorf("refused %v, %+v", b.Refused, b.Replies)
-	}
-	if count(t, s, hour) != 0 || count(t, s, full) != 2 {
-		t.Errorf("counted %d of the limit with room, %d of the full one", count(t, s, hour), count(t, s, full))
-	}
-}
-
-// TestQuotasOfTwoStores: one quota with room admits the batch, wherever it is.
-func TestQuotasOfTwoStores(t *testing.T) {
-	s := newSplit(t, inMemory(t), inMemory(t))
-	hour, second := charge("hour", false, 1), charge("second", true, 3)
-	hour.Role, second.Role = backends.Quota, backends.Quota
-	if b := apply(t, s, true, hour, second); b.Refused || count(t, s, second) != 2 {
-		t.Errorf("refused %v, counted %d of the quota with room", b.Refused, count(t, s, second))
-	}
-	if b := apply(t, s, true, hour, second); !b.Refused || count(t, s, second) != 2 {
-		t.Errorf("refused %v without room, counted %d", b.Refused, count(t, s, second))
-	}
-}
-
 func TestNeverAdmitsBeyondALimit(t *testing.T) {
-	s := newSplit(t, inMemory(t), inMemory(t))
+	_, _, s := inTwo(t)
 	hour, second := charge("hour", false, 40), charge("second", true, 60)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -249,24 +230,13 @@ func TestNeverAdmitsBeyondALimit(t *testing.T) {
 	}
 }
 
-// failed applies ops as one batch that fails, and returns it.
-func failed(t *testing.T, s backends.Store, all bool, ops ...backends.Op) *backends.Batch {
-	t.Helper()
-	b := &backends.Batch{Ops: ops, Replies: make([]backends.Reply, len(ops)), AllOrNothing: all}
-	if err := s.Apply(context.Background(), b); !errors.Is(err, backends.ErrUnavailable) {
-		t.Fatalf("%v, want ErrUnavailable", err)
-	}
-	return b
-}
-
 // TestOneStoreGone: when one store is away, the operations on the other store are
 // decided, and the replies for the first have an error.
 func TestOneStoreGone(t *testing.T) {
-	main, seconds := inMemory(t), inMemory(t)
-	s := newSplit(t, main, seconds)
+	main, seconds, s := inTwo(t)
 	_ = seconds.Close()
 	hour, second := charge("hour", false, 9), charge("second", true, 9)
-	b := failed(t, s, false, second, hour)
+	b := failed(t, s, time.Second, false, second, hour)
 	if !errors.Is(b.Replies[0].Err, backends.ErrUnavailable) || b.Replies[1].Err != nil || b.Replies[1].Value.Whole != 2 {
 		t.Errorf("got %+v", b.Replies)
 	}
@@ -280,15 +250,14 @@ func TestOneStoreGone(t *testing.T) {
 // first store still say whether its limits have room.
 func TestOneStoreGoneOfAGroup(t *testing.T) {
 	for _, all := range []bool{false, true} {
-		main, seconds := inMemory(t), inMemory(t)
-		s := newSplit(t, main, seconds)
+		main, seconds, s := inTwo(t)
 		_ = seconds.Close()
 		hour, full, second := charge("hour", false, 9), charge("full", false, 1), charge("second", true, 9)
 		lone := charge("lone", false, 9)
 		hour.Group, full.Group, second.Group = 1, 2, 2
 		again := second
 		again.Group = 1
-		b := failed(t, s, all, hour, again, full, second, lone)
+		b := failed(t, s, time.Second, all, hour, again, full, second, lone)
 		for i, admitted := range []int64{1, -1, 0, -1, 1} {
 			if gone := b.Replies[i].Err != nil; gone != (admitted < 0) || !gone && b.Replies[i].Admitted != admitted {
 				t.Errorf("all or nothing %v: operation %d: %+v", all, i, b.Replies[i])
@@ -317,15 +286,14 @@ func TestWhatAnUndecidedOperationMeans(t *testing.T) {
 		refused bool // the all-or-nothing batch
 	}{{backends.Open, 0, false}, {backends.Fits, 2, false}, {backends.Refuses, 0, true}} {
 		for _, all := range []bool{false, true} {
-			main, seconds := inMemory(t), inMemory(t)
-			s := newSplit(t, main, seconds)
+			main, seconds, s := inTwo(t)
 			_ = seconds.Close()
 			hour, second := charge("hour", false, 9), charge("second", true, 9)
 			second.IfUndecided = c.means
 			if !all {
 				hour.Group, second.Group = 1, 1
 			}
-			b := failed(t, s, all, hour, second)
+			b := failed(t, s, time.Second, all, hour, second)
 			if b.Replies[0].Err != nil || b.Replies[0].Admitted != 1 || b.Replies[0].Value.Whole != c.charged || b.Replies[1].Err == nil {
 				t.Errorf("%d, all or nothing %v: %+v", c.means, all, b.Replies)
 			}
@@ -337,8 +305,7 @@ func TestWhatAnUndecidedOperationMeans(t *testing.T) {
 }
 
 func TestPingAsksTheMainStore(t *testing.T) {
-	main, seconds := inMemory(t), inMemory(t)
-	s := newSplit(t, main, seconds)
+	main, seconds, s := inTwo(t)
 	_ = seconds.Close()
 	if err := s.Ping(context.Background()); err != nil {
 		t.Errorf("the per-second store is away, the other limits can be decided: %v", err)
@@ -351,8 +318,7 @@ func TestPingAsksTheMainStore(t *testing.T) {
 
 // TestResetsGoToTheirStore and to no other one, which may be away.
 func TestResetsGoToTheirStore(t *testing.T) {
-	main, seconds := inMemory(t), inMemory(t)
-	s := newSplit(t, main, seconds)
+	_, seconds, s := inTwo(t)
 	hour, second := charge("hour", false, 9), charge("second", true, 9)
 	apply(t, s, false, hour, second)
 	apply(t, s, false, second.Reset())
