@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -61,7 +62,7 @@ func defaultBackend(name string) string {
 func (p *process) openStore(context.Context) error {
 	b := backendOf(p.Settings)
 	if b.shared {
-		p.replicas = replicas.New(max(1, p.Settings.Store.Replicas), p.Settings.Store.ReplicasDNS, p.log)
+		p.replicas = replicas.New(p.Settings.Store.Replicas, p.Settings.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
 	}
 	main, perSecond, err := b.open(p)
 	if err != nil {

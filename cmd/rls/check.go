@@ -42,7 +42,7 @@ type checkCmd struct {
 
 // Run checks the rules and prints the report.
 func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	if err := decoder.CheckRules(&c.Settings); err != nil {
+	if err := decoder.CheckPart(&c.Settings); err != nil {
 		return cli.UsageError("%w", err)
 	}
 	paths := c.Paths

@@ -60,7 +60,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits,
 		}, &doc)
 	default:
-		if err := errors.Join(decoder.CheckRules(&c.Settings), decoder.CheckKeys(&c.Keys)); err != nil {
+		if err := errors.Join(decoder.CheckPart(&c.Settings), decoder.CheckPart(&c.Keys)); err != nil {
 			return cli.UsageError("%w", err)
 		}
 		doc, err = c.explain(ctx, request)

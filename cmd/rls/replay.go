@@ -47,7 +47,7 @@ type replayCmd struct {
 
 // Run replays the logs and prints the result.
 func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	if err := decoder.CheckRules(&c.Settings); err != nil {
+	if err := decoder.CheckPart(&c.Settings); err != nil {
 		return cli.UsageError("%w", err)
 	}
 	o, err := c.options()

@@ -53,7 +53,7 @@ type testCmd struct {
 
 // Run runs the tests.
 func (c *testCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
-	if err := decoder.CheckRules(&c.Settings); err != nil {
+	if err := decoder.CheckPart(&c.Settings); err != nil {
 		return cli.UsageError("%w", err)
 	}
 	options, least, err := c.options()

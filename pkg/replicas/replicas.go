@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -31,14 +30,9 @@ type Replicas struct {
 	count  atomic.Int64
 }
 
-// New returns n replicas until DNS knows addresses of the name. With an
+// New returns n replicas, at least 1, until lookUp finds addresses of the name. With an
 // empty name it stays at n.
-func New(n int, name string, log *slog.Logger) *Replicas {
-	return NewWith(n, name, net.DefaultResolver.LookupNetIP, log)
-}
-
-// NewWith is New with a LookUp of the caller's.
-func NewWith(n int, name string, lookUp LookUp, log *slog.Logger) *Replicas {
+func New(n int, name string, lookUp LookUp, log *slog.Logger) *Replicas {
 	r := &Replicas{name: name, lookUp: lookUp, log: log}
 	r.count.Store(int64(max(n, 1)))
 	return r

@@ -15,14 +15,14 @@ import (
 	"example.org/rls/pkg/replicas"
 )
 
-// TestReplicasOfName: the number of replicas follows DNS every 10 s; the last
-// answer stays while DNS does not answer.
 // pass has the fake clock of the synctest bubble go on, and waits for the goroutines.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
+// TestReplicasOfName: the number of replicas follows DNS every 10 s; the last
+// answer stays while DNS does not answer.
 func TestReplicasOfName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -43,7 +43,7 @@ func TestReplicasOfName(t *testing.T) {
 			return found, now.err
 		}
 		var log bytes.Buffer
-		r := replicas.NewWith(5, "rls-headless", lookUp, slog.New(slog.NewTextHandler(&log, nil)))
+		r := replicas.New(5, "rls-headless", lookUp, slog.New(slog.NewTextHandler(&log, nil)))
 		if r.Count() != 5 {
 			t.Errorf("%d replicas before the first answer, want 5", r.Count())
 		}
@@ -79,7 +79,7 @@ func TestReplicasOfName(t *testing.T) {
 }
 
 func TestFixedReplicas(t *testing.T) {
-	r := replicas.New(0, "", slog.Default())
+	r := replicas.New(0, "", nil, slog.Default())
 	if err := r.Run(t.Context()); err != nil || r.Count() != 1 {
 		t.Errorf("%d replicas (%v), want 1", r.Count(), err)
 	}

@@ -1,28 +1,13 @@
 package settings
 
-import (
-	"os"
-	"slices"
-)
+import "os"
 
-// backend has the conditions of a value of BACKEND_TYPE on other settings.
-type backend struct {
-	name string
-	// servers are the settings that name its servers.
-	servers []string
-	// conflicts returns the problems of the backend's own settings; nil if it
-	// can have none.
-	conflicts func(*Decoder, *Settings) Errors
-	// ratelimit: envoyproxy/ratelimit has the backend, too.
-	ratelimit bool
-	// ratelimitKeys: counters can be shared with envoyproxy/ratelimit.
-	ratelimitKeys bool
-}
-
-var backends = []backend{
-	{name: "memory"},
-	{name: "redis", servers: []string{"REDIS_URL", "REDIS_PERSECOND_URL"}, conflicts: redisConflicts, ratelimit: true, ratelimitKeys: true},
-	{name: "memcache", servers: []string{"MEMCACHE_HOST_PORT", "MEMCACHE_SRV"}, conflicts: memcacheConflicts, ratelimit: true},
+// servers are the settings that name servers, and the backends that have them.
+var servers = []struct{ setting, backend string }{
+	{"REDIS_URL", "redis"},
+	{"REDIS_PERSECOND_URL", "redis"},
+	{"MEMCACHE_HOST_PORT", "memcache"},
+	{"MEMCACHE_SRV", "memcache"},
 }
 
 // checkBackend returns the problems of the settings for the backend in use.
@@ -32,28 +17,28 @@ var backends = []backend{
 // envoyproxy/ratelimit has the backend in use, too: it ignores such a variable, and
 // Unused reports it.
 func (d *Decoder) checkBackend(s *Settings) (wrong Errors) {
-	i := slices.IndexFunc(backends, func(b backend) bool { return b.name == s.Backend.BackendType })
-	if i < 0 {
+	used := s.Backend.BackendType
+	switch used {
+	case "redis":
+		wrong = d.redisConflicts(s)
+	case "memcache":
+		wrong = s.Memcache.conflicts()
+	case "memory":
+	default:
 		return nil // BACKEND_TYPE is reported as wrong already
 	}
-	used := &backends[i]
-	wrong.require(used.ratelimitKeys || s.Backend.CacheKeyFormat != "ratelimit", "CACHE_KEY_FORMAT", s.Backend.CacheKeyFormat,
+	wrong.require(used == "redis" || s.Backend.CacheKeyFormat != "ratelimit", "CACHE_KEY_FORMAT", s.Backend.CacheKeyFormat,
 		"rls, because BACKEND_TYPE is not redis and counters are shared there only")
-	if used.conflicts != nil {
-		wrong = append(wrong, used.conflicts(d, s)...)
-	}
-	for _, other := range backends {
-		for _, setting := range other.servers {
-			// flagged is also true for a list that comes from a variable.
-			byFlag := d.flagged[setting] && os.Getenv(setting) == ""
-			given := byFlag || !used.ratelimit && isSet(setting)
-			advice := "leave " + setting + " out"
-			if !byFlag {
-				advice += ", or make it empty where somebody else sets it (" + setting + `: "")`
-			}
-			wrong.require(other.name == used.name || !given, "BACKEND_TYPE", used.name,
-				other.name+", because "+setting+" is set; or "+advice)
+	for _, of := range servers {
+		// flagged is also true for a list that comes from a variable.
+		byFlag := d.flagged[of.setting] && os.Getenv(of.setting) == ""
+		given := byFlag || used == "memory" && isSet(of.setting)
+		advice := "leave " + of.setting + " out"
+		if !byFlag {
+			advice += ", or make it empty where somebody else sets it (" + of.setting + `: "")`
 		}
+		wrong.require(of.backend == used || !given, "BACKEND_TYPE", used,
+			of.backend+", because "+of.setting+" is set; or "+advice)
 	}
 	return wrong
 }
@@ -61,11 +46,9 @@ func (d *Decoder) checkBackend(s *Settings) (wrong Errors) {
 // Unused returns the variables that name servers of another backend than the
 // one in use and that Check does not refuse.
 func Unused(s *Settings) (variables []string) {
-	for _, other := range backends {
-		for _, variable := range other.servers {
-			if other.name != s.Backend.BackendType && isSet(variable) {
-				variables = append(variables, variable)
-			}
+	for _, of := range servers {
+		if of.backend != s.Backend.BackendType && isSet(of.setting) {
+			variables = append(variables, of.setting)
 		}
 	}
 	return variables
@@ -78,7 +61,7 @@ func isSet(variable string) bool {
 	return value != "" && !isServiceLink(variable+"="+value)
 }
 
-func redisConflicts(d *Decoder, s *Settings) Errors {
+func (d *Decoder) redisConflicts(s *Settings) Errors {
 	wrong := s.Redis.conflicts("REDIS_")
 	useTLS := s.Redis.UseTLS()
 	if s.Redis.Persecond {
@@ -91,5 +74,3 @@ func redisConflicts(d *Decoder, s *Settings) Errors {
 	}
 	return wrong
 }
-
-func memcacheConflicts(_ *Decoder, s *Settings) Errors { return s.Memcache.conflicts() }

@@ -3,9 +3,10 @@ package settings
 import (
 	"cmp"
 	"fmt"
-	"math"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,10 +34,10 @@ func (d *Decoder) Options(backendType string) []kong.Option {
 	return []kong.Option{
 		kong.Vars{"backend_type": backendType},
 		kong.KindMapper(reflect.Bool, boolMapper{d.mapper(decodeBool)}),
-		kong.KindMapper(reflect.Int, d.mapper(decodeInt)),
-		kong.KindMapper(reflect.Float64, d.mapper(decodeFloat)),
+		kong.KindMapper(reflect.Int, d.mapper(number("a whole number", parseInt))),
+		kong.KindMapper(reflect.Float64, d.mapper(number("a number", parseFloat))),
 		kong.KindMapper(reflect.String, d.mapper(decodeString)),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), d.mapper(decodeDuration)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), d.mapper(number("a duration such as 150ms, 10s or 1h30m", time.ParseDuration))),
 		kong.ValueFormatter(describe),
 	}
 }
@@ -44,10 +45,7 @@ func (d *Decoder) Options(backendType string) []kong.Option {
 // Check returns all problems of the settings as Errors, or nil. It also fills in
 // values that depend on other settings.
 func (d *Decoder) Check(s *Settings) error {
-	var wrong Errors
-	for _, e := range d.wrong {
-		wrong = append(wrong, e)
-	}
+	wrong := Errors(slices.Collect(maps.Values(d.wrong)))
 	wrong.require(s.Server.UseGRPC || s.Server.UseHTTP, "USE_GRPC", s.Server.UseGRPC, "true, because USE_HTTP is false and nobody could ask")
 	wrong = append(wrong, s.GRPC.conflicts()...)
 	wrong = append(wrong, s.Admin.conflicts()...)
@@ -61,6 +59,18 @@ func (d *Decoder) Check(s *Settings) error {
 	}
 	_, statsd := os.LookupEnv("USE_STATSD")
 	wrong = append(wrong, s.Metrics.settle(statsd || d.flagged["USE_STATSD"])...)
+	return wrong.sorted()
+}
+
+// CheckPart returns all problems of a part of the settings as Errors, or nil. It is for
+// commands that have no other settings. The part is a pointer to a struct.
+func (d *Decoder) CheckPart(part interface{ conflicts() Errors }) error {
+	wrong := part.conflicts()
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(part).Elem()) {
+		if e, ok := d.wrong[field.Tag.Get("env")]; ok {
+			wrong = append(wrong, e)
+		}
+	}
 	return wrong.sorted()
 }
 
@@ -121,47 +131,28 @@ func decodeBool(text string, target reflect.Value, _ *kong.Tag) string {
 	return ""
 }
 
-func decodeInt(text string, target reflect.Value, tag *kong.Tag) string {
-	parse := func(s string) (int64, error) { return strconv.ParseInt(s, 0, 64) } // with 0x10 and 010, as in envoyproxy/ratelimit
-	v, ok := inRange(text, tag, parse, math.MinInt64, math.MaxInt64)
-	if !ok {
-		return "a whole number" + within(tag)
+// number decodes the numbers that parse reads and that are in the range of the tag.
+func number[V cmp.Ordered](want string, parse func(string) (V, error)) decode {
+	return func(text string, target reflect.Value, tag *kong.Tag) string {
+		v, err := parse(text)
+		wrong := err != nil || v != v // NaN
+		if low, failed := parse(tag.Get("min")); failed == nil {
+			wrong = wrong || v < low
+		}
+		if high, failed := parse(tag.Get("max")); failed == nil {
+			wrong = wrong || v > high
+		}
+		if wrong {
+			return want + within(tag)
+		}
+		target.Set(reflect.ValueOf(v).Convert(target.Type()))
+		return ""
 	}
-	target.SetInt(v)
-	return ""
 }
 
-func decodeFloat(text string, target reflect.Value, tag *kong.Tag) string {
-	parse := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
-	v, ok := inRange(text, tag, parse, math.Inf(-1), math.Inf(1))
-	if !ok {
-		return "a number" + within(tag)
-	}
-	target.SetFloat(v)
-	return ""
-}
-
-func decodeDuration(text string, target reflect.Value, tag *kong.Tag) string {
-	v, ok := inRange(text, tag, time.ParseDuration, math.MinInt64, math.MaxInt64)
-	if !ok {
-		return "a duration such as 150ms, 10s or 1h30m" + within(tag)
-	}
-	target.SetInt(int64(v))
-	return ""
-}
-
-// inRange parses text. It returns false if that fails, or if the value is not from low
-// to high or the bounds of the tag in their place.
-func inRange[V cmp.Ordered](text string, tag *kong.Tag, parse func(string) (V, error), low, high V) (V, bool) {
-	if s := tag.Get("min"); s != "" {
-		low, _ = parse(s)
-	}
-	if s := tag.Get("max"); s != "" {
-		high, _ = parse(s)
-	}
-	v, err := parse(text)
-	return v, err == nil && v >= low && v <= high // NaN is not
-}
+// Numbers may be written as 0x10 and 010, as in envoyproxy/ratelimit.
+func parseInt(text string) (int64, error)     { return strconv.ParseInt(text, 0, 64) }
+func parseFloat(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
 
 // decodeString sets a string. A choice may be in any case, and is set as its tag
 // writes it.

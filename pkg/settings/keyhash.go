@@ -1,7 +1,5 @@
 package settings
 
-import "reflect"
-
 // MinKeySecret is the least length of the secret of CACHE_KEY_HASH in bytes.
 const MinKeySecret = 16
 
@@ -14,12 +12,6 @@ type Keys struct {
 	CacheKeyHash           bool   `env:"CACHE_KEY_HASH" default:"false" help:"Put a keyed hash in place of each value of a descriptor in keys, so that nobody can read the values in the store. All replicas need the same secret; counters start anew."`
 	CacheKeyHashSecret     string `env:"CACHE_KEY_HASH_SECRET" help:"Secret for CACHE_KEY_HASH, at least 16 bytes."`
 	CacheKeyHashSecretFile string `env:"CACHE_KEY_HASH_SECRET_FILE" help:"File with the secret, instead of CACHE_KEY_HASH_SECRET. It is read once at the start, without a line break at its end."`
-}
-
-// CheckKeys returns all problems of the settings as Errors, or nil. It is for
-// commands that have no other settings of the store.
-func (d *Decoder) CheckKeys(k *Keys) error {
-	return append(d.wrongOf(reflect.TypeFor[Keys]()), k.conflicts()...).sorted()
 }
 
 // conflicts checks CACHE_KEY_HASH and its secret. Errors do not show the secret.

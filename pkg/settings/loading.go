@@ -1,10 +1,6 @@
 package settings
 
-import (
-	"reflect"
-
-	"example.org/rls/pkg/algorithms"
-)
+import "example.org/rls/pkg/algorithms"
 
 // RuleSettings are the settings that change what rules mean, or what is reported
 // about them. A command that loads rules as serve does embeds them as its flags.
@@ -17,22 +13,6 @@ type RuleSettings struct {
 // RuleSettings returns those of the process.
 func (s *Settings) RuleSettings() RuleSettings {
 	return RuleSettings{s.Rules.Loading, s.Backend.Kind, s.Store.Sharing}
-}
-
-// CheckRules returns all problems of the settings as Errors, or nil. It is for
-// commands that have no other settings.
-func (d *Decoder) CheckRules(s *RuleSettings) error {
-	return append(d.wrongOf(reflect.TypeFor[RuleSettings]()), s.Loading.conflicts()...).sorted()
-}
-
-// wrongOf returns the settings of a struct that could not be parsed.
-func (d *Decoder) wrongOf(settings reflect.Type) (wrong Errors) {
-	for _, field := range reflect.VisibleFields(settings) {
-		if e, ok := d.wrong[field.Tag.Get("env")]; ok {
-			wrong = append(wrong, e)
-		}
-	}
-	return wrong
 }
 
 // Loading says which files hold rules, and what rules mean where they leave it open.

@@ -12,6 +12,7 @@
 package settings
 
 import (
+	"strconv"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -154,4 +155,28 @@ type Log struct {
 	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"Share of the decisions that are logged, chosen at random, whatever LOG_LEVEL is."`
 
 	DecisionsEntries bool `env:"DECISIONS_ENTRIES" default:"false" help:"Add the domain and the entries of the descriptor, in clear text, to these lines, so that rls replay can read them (with LOG_FORMAT=json)."`
+}
+
+// Top says how many heavy hitters the process knows.
+type Top struct {
+	Keys int `env:"KEYS" default:"1000" min:"0" max:"1000" help:"Number of descriptors that the admin API (rls top) knows in each order: denied most, asked for most, charged most. Each takes up to 1.3 KiB. 0 counts none."`
+
+	Metric     int  `env:"METRIC" default:"0" min:"0" max:"100" help:"Number of the keys denied most that are metrics, as rls_top_denied and rls_top_remaining. They make new series as keys come and go."`
+	MetricHash bool `env:"METRIC_HASH" default:"false" help:"Put a hash in place of each key in these metrics. It hides keys from a reader of metrics, not from a guess."`
+}
+
+func (t *Top) conflicts() (wrong Errors) {
+	wrong.require(t.Metric <= t.Keys, "TOP_METRIC", t.Metric, "at most "+strconv.Itoa(t.Keys)+", which is TOP_KEYS")
+	return wrong
+}
+
+// Tracing says under which name spans are sent. Their server, interval and batch size
+// are set by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_*, OTEL_BSP_*).
+type Tracing struct {
+	Enabled           bool    `env:"ENABLED" default:"false" help:"Send spans of decisions and of calls to the store, over OTLP. OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables name the collector and the connection."`
+	ServiceName       string  `env:"SERVICE_NAME" default:"RateLimit" help:"service.name of the spans."`
+	ServiceNamespace  string  `env:"SERVICE_NAMESPACE" help:"service.namespace of the spans."`
+	ServiceInstanceID string  `name:"service-instance-id" env:"SERVICE_INSTANCE_ID" help:"service.instance.id of the spans, such as the pod's name; by default a random UUID."`
+	ExporterProtocol  string  `env:"EXPORTER_PROTOCOL" default:"http" oneof:"http,grpc" help:"Transport of OTLP: protobuf over HTTP, or gRPC."`
+	SamplingRate      float64 `env:"SAMPLING_RATE" default:"1" min:"0" max:"1" help:"Share of the traces without a parent that are sampled. A caller's trace is sampled if the caller samples it."`
 }
