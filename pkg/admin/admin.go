@@ -30,7 +30,7 @@ type Options struct {
 	// Page serves / and /assets/, without a token.
 	Page http.Handler
 
-	// Tokens are the callers over TCP; nobody is let in if they are nil.
+	// Tokens are the callers over TCP.
 	Tokens *Tokens
 	// Hosts are the names, in lower case, that a request may have as its Host, besides
 	// localhost and the addresses of the machine.

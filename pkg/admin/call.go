@@ -33,7 +33,12 @@ func (a *API) call(ctx context.Context, to *route, request proto.Message, send s
 	default:
 		return errBusy
 	}
-	defer a.recovered(to.method, &err)
+	defer func() {
+		if p := recover(); p != nil {
+			a.options.Log.Error("panic", "in", to.method, "panic", p, "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "internal error: the log of the process has more")
+		}
+	}()
 	if to.streams() {
 		var cancel context.CancelFunc
 		ctx, cancel = a.whileAllowed(ctx)
@@ -64,14 +69,6 @@ func (a *API) whileAllowed(ctx context.Context) (context.Context, context.Cancel
 		cancel()
 	}()
 	return ctx, cancel
-}
-
-// recovered must be deferred itself, since recover works only in the deferred function.
-func (a *API) recovered(method string, err *error) {
-	if p := recover(); p != nil {
-		a.options.Log.Error("panic", "in", method, "panic", p, "stack", string(debug.Stack()))
-		*err = status.Error(codes.Internal, "internal error: the log of the process has more")
-	}
 }
 
 func (a *API) status(context.Context, *pb.StatusRequest) (any, error) {

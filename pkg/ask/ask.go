@@ -54,15 +54,8 @@ func Read(r *fields.Reader, v *document.Value) service.Request {
 	if q.hits != nil && q.hitsAddend != nil {
 		r.ProblemOf("hits", v.At, "excludes hits_addend; write one of them")
 	}
-	if len(r.Problems) == before {
-		q.spread()
-	}
-	return q.Request
-}
-
-// spread puts the hits of the request where the service takes them.
-func (q *request) spread() {
-	switch {
+	switch { // puts the hits where the service takes them
+	case len(r.Problems) > before:
 	case q.hitsAddend != nil:
 		q.Hits = uint32(*q.hitsAddend)
 	case q.hits == nil:
@@ -76,6 +69,7 @@ func (q *request) spread() {
 			}
 		}
 	}
+	return q.Request
 }
 
 // descriptorType is a descriptor in one of its forms.

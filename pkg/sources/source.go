@@ -57,18 +57,14 @@ func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 		err = r.load(files)
 	}
 	if err != nil {
-		r.Log.Error(r.refusal(), "files", len(files), "problems", err.Error())
+		message := "rules refused, no rules are in force"
+		if r.inForce {
+			message = "rules refused, the last good ones stay in force"
+		}
+		r.Log.Error(message, "files", len(files), "problems", err.Error())
 	}
 	r.Loaded(err)
 	return err
-}
-
-// refusal is the log message for refused rules.
-func (r *Rules) refusal() string {
-	if r.inForce {
-		return "rules refused, the last good ones stay in force"
-	}
-	return "rules refused, no rules are in force"
 }
 
 func (r *Rules) load(files []*rules.File) error {

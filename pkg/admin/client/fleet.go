@@ -124,14 +124,13 @@ func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, 
 // summed is the sum of tables of several processes.
 func summed(tables []top.Table) top.Table {
 	sum := top.Table{By: tables[0].By, Window: tables[0].Window, Rows: []top.Row{}}
-	type rowKey struct{ rule, caller string }
-	place := map[rowKey]int{}
+	place := map[[2]string]int{} // by rule and caller
 	for _, t := range tables {
 		sum.Total.Hits += t.Total.Hits
 		sum.Total.Denied += t.Total.Denied
 		sum.Total.Cost += t.Total.Cost
 		for _, r := range t.Rows {
-			key := rowKey{r.Rule, string(descriptors.AppendID(nil, r.Domain, r.Entries, nil))}
+			key := [2]string{r.Rule, string(descriptors.AppendID(nil, r.Domain, r.Entries, nil))}
 			i, known := place[key]
 			if !known {
 				place[key] = len(sum.Rows)
