@@ -27,8 +27,8 @@ type matcher struct {
 
 // index finds descriptors of one node.
 type index interface {
-	// add takes a descriptor; order is its place in the order of the rules.
-	add(n *Node, order int)
+	// add takes a descriptor that comes after the others in the order of the rules.
+	add(*Node)
 	// find returns the first in the order of the rules that matches e, or nil.
 	find(e Entry) *Node
 }
@@ -49,7 +49,7 @@ var matchers = [...]matcher{
 	{
 		by: Wildcard, why: "it is the first descriptor whose wildcards match",
 		matches: Entry.matchesByWildcard,
-		takes:   Entry.HasWildcard, index: func() index { return new(wildcards) },
+		takes:   Entry.HasWildcard, index: func() index { return &wildcards{values: map[string]*globs{}} },
 	},
 	{
 		by: Key, why: "it has the entry's key and no value",
@@ -87,4 +87,29 @@ func (n *Node) find(entries []Entry) *Rule {
 		}
 	}
 	return n.Rule
+}
+
+// HiddenBy returns the descriptor beside n that takes every entry that n could
+// match, so that n never gets one: a wildcard that comes before the wildcard n, or
+// any wildcard if n has a key and no value. It returns nil if n can be reached. A
+// descriptor with an exact value always can.
+//
+// HiddenBy looks for one such descriptor; it does not find the several descriptors
+// that hide n only together.
+func (n *Node) HiddenBy() *Node {
+	if n.parent == nil || n.Value != "" && !n.HasWildcard() {
+		return nil
+	}
+	for i := range matchers {
+		if matchers[i].by != Wildcard {
+			continue
+		}
+		// A pattern matches all texts of another pattern exactly if it matches that
+		// pattern as a text: only a '*' can take the other's '*'. The text of "any
+		// value" is "", which only the patterns of any value match.
+		if first := n.parent.ask(i, n.Entry); first != n {
+			return first
+		}
+	}
+	return nil
 }

@@ -84,7 +84,7 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node) {
 		if n.indexes[i] == nil {
 			n.indexes[i] = m.index()
 		}
-		n.indexes[i].add(child, child.order)
+		n.indexes[i].add(child)
 	}
 	return child, nil
 }

@@ -197,23 +197,17 @@ func (d *Domain) missed(entries []Entry) string {
 }
 
 // nearest is how many depths below n the nearest rule is; 0 if there is none.
-func (n *Node) nearest() int {
-	level := []*Node{n}
-	for depth := 1; len(level) > 0; depth++ {
-		var below []*Node
-		found := false
-		for _, above := range level {
-			above.each(func(child *Node) {
-				found = found || child.Rule != nil
-				below = append(below, child)
-			})
+func (n *Node) nearest() (depth int) {
+	n.each(func(child *Node) {
+		below := 1
+		if child.Rule == nil {
+			below += child.nearest()
 		}
-		if found {
-			return depth
+		if (child.Rule != nil || below > 1) && (depth == 0 || below < depth) {
+			depth = below
 		}
-		level = below
-	}
-	return 0
+	})
+	return depth
 }
 
 func entryCount(n int) string {

@@ -62,7 +62,7 @@ func (p *pattern) matchMiddle(s string) bool {
 // wildcards is the index of descriptors whose key or value is a pattern.
 type wildcards struct {
 	values map[string]*globs // by key, the descriptors with a pattern only in the value
-	keys   *globs            // the descriptors with a pattern in the key
+	keys   globs             // the descriptors with a pattern in the key
 }
 
 // glob is one descriptor of a wildcards.
@@ -90,13 +90,10 @@ type shape struct {
 	first          int // the smallest order of a glob of this shape
 }
 
-func (w *wildcards) add(n *Node, order int) {
+func (w *wildcards) add(n *Node) {
 	e := n.Entry
-	g := glob{order: order, node: n}
+	g := glob{order: n.order, node: n}
 	if !isPattern(e.Key) {
-		if w.values == nil {
-			w.values = make(map[string]*globs)
-		}
 		if w.values[e.Key] == nil {
 			w.values[e.Key] = new(globs)
 		}
@@ -109,9 +106,6 @@ func (w *wildcards) add(n *Node, order int) {
 		value := newPattern(e.Value)
 		g.value = &value
 	}
-	if w.keys == nil {
-		w.keys = new(globs)
-	}
 	w.keys.add(g)
 }
 
@@ -122,12 +116,10 @@ func (gs *globs) add(g glob) {
 	}
 	a := affixes{g.prefix, g.suffix}
 	gs.groups[a] = append(gs.groups[a], g)
-	for _, s := range gs.shapes {
-		if s.prefix == len(a.prefix) && s.suffix == len(a.suffix) {
-			return
-		}
+	known := func(s shape) bool { return s.prefix == len(a.prefix) && s.suffix == len(a.suffix) }
+	if !slices.ContainsFunc(gs.shapes, known) {
+		gs.shapes = append(gs.shapes, shape{len(a.prefix), len(a.suffix), g.order})
 	}
-	gs.shapes = append(gs.shapes, shape{len(a.prefix), len(a.suffix), g.order})
 }
 
 func (w *wildcards) find(e Entry) *Node {

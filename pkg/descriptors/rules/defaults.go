@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -29,14 +28,9 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 			return plain
 		}
 	}
-	_, err := r.limits.get(spec)
-	var wrong *algorithms.SpecError
-	if !errors.As(err, &wrong) {
-		return spec
-	}
+	_, wrong := r.limits.get(spec)
 	switch _, otherwise := r.limits.get(plain); {
-	case otherwise != nil:
-		// The limit would be wrong without the default, too.
+	case wrong == nil, otherwise != nil: // also if the limit would be wrong without the default, too
 	case wrong.Field == "burst":
 		spec.Burst = 0
 		r.warnings.Add(l.from.At, l.path, "has the strategy's own burst in spite of DEFAULT_BURST: %s", wrong.Message)
@@ -54,10 +48,8 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 
 // unmatched is the limit of an override without a rule.
 func (o *Options) unmatched() descriptors.Limit {
-	limit, err := algorithms.New(algorithms.Spec{Strategy: o.Strategy, Requests: algorithms.MaxLogRequests, Window: descriptors.Second.Duration(), Burst: o.Burst})
-	if err != nil {
-		return descriptors.Limit{OnError: inherited}
-	}
+	// It stays nil, for a fixed_window, if the strategy cannot have the burst.
+	limit, _ := algorithms.New(algorithms.Spec{Strategy: o.Strategy, Requests: algorithms.MaxLogRequests, Window: descriptors.Second.Duration(), Burst: o.Burst})
 	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, OnError: inherited, Share: o.Share}
 }
 

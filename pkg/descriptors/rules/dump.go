@@ -60,7 +60,7 @@ func written(l *descriptors.Limit) *limit {
 // contents implements [descriptors.Contents].
 func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
 	if n == nil {
-		return appendFields(b, inFile, target{file: &file{domain: d.Name, charge: &d.Charge, onError: d.Default.OnError}})
+		return appendFields(b, inFile, target{file: &file{domain: d.Name, charge: d.Charge, onError: d.Default.OnError}})
 	}
 	own := descriptor{Descriptor: n.Descriptor}
 	if n.Rule == nil {

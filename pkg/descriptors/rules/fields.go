@@ -83,7 +83,7 @@ func language() []field {
 		{in: inFile, row: row{Name: "descriptors", Type: listOfDescriptors,
 			What: "the rules",
 			Note: "each pair of key and value may be listed once per level"}},
-		{in: inFile, own: true, lacking: true, row: row{Name: "charge", Type: fields.At(charge, func(t target) *descriptors.Charge { return t.file.ownCharge() }), Default: "`always`",
+		{in: inFile, own: true, lacking: true, row: row{Name: "charge", Type: fields.At(charge, func(t target) *descriptors.Charge { return &t.file.charge }), Default: "`always`",
 			What: "`always`: a denied request is charged to all its limits. `admitted`: a request is decided as a whole and charged only if no enforced limit denies it",
 			Note: "`admitted` needs one atomic step over all counters. On a cluster a charge is given back after a denial, and other requests may be denied for a moment"}},
 		{in: inFile, own: true, lacking: true, row: row{Name: "on_error", Type: fields.At(policy, func(t target) *descriptors.Policy { return &t.file.onError }), Default: "`ON_ERROR`, which is `error`",

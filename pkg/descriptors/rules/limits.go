@@ -107,13 +107,12 @@ func (r *reader) checkUnlimited(l *limit) {
 // decided. It returns false when that is not possible, which is reported.
 func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	unit := descriptors.ParseUnit(l.unit)
-	if !unit.Valid() && !l.from.Has("unit") {
-		if !l.wrong {
-			r.problemOf(l, "unit", "is missing; one of %s", strings.Join(descriptors.UnitNames(), ", "))
-		}
-		return descriptors.Limit{}, false
-	}
-	if _, v := l.from.Pair("unit"); !unit.Valid() && v.Kind != document.List && v.Kind != document.Map {
+	switch _, v := l.from.Pair("unit"); {
+	case unit.Valid():
+	case v == nil && l.wrong:
+	case v == nil:
+		r.problemOf(l, "unit", "is missing; one of %s", strings.Join(descriptors.UnitNames(), ", "))
+	case v.Kind != document.List && v.Kind != document.Map:
 		r.problemOf(l, "unit", "unknown unit %q%s", l.unit, spelling.Suggest(l.unit, descriptors.UnitNames()))
 	}
 	if !unit.Valid() || l.wrong {
@@ -130,13 +129,14 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	spec.Window = unit.Duration() * time.Duration(l.Multiplier)
 	spec.Requests, spec.Burst = r.opts.Share.Of(spec.Requests), r.opts.Share.Of(spec.Burst)
 	spec = r.withDefaults(l, spec, several)
-	compiled, err := l.Limit, error(nil)
-	compiled.Unit, compiled.WrittenBurst = unit, spec.Burst
-	compiled.Share, compiled.WrittenRequests = r.opts.Share, l.spec.Requests
-	if compiled.Limit, err = r.limits.get(spec); err != nil {
-		r.specProblem(l, err)
+	decided, wrong := r.limits.get(spec)
+	if wrong != nil {
+		r.problemOf(l, wrong.Field, "%s", wrong.Message)
 		return descriptors.Limit{}, false
 	}
+	compiled := l.Limit
+	compiled.Limit, compiled.Unit, compiled.WrittenBurst = decided, unit, spec.Burst
+	compiled.Share, compiled.WrittenRequests = r.opts.Share, l.spec.Requests
 	return compiled, true
 }
 
@@ -145,26 +145,15 @@ func (r *reader) problemOf(l *limit, name, format string, args ...any) {
 	r.ProblemOf(join(l.path, name), l.from.Position(name), format, args...)
 }
 
-// specProblem gives the error of a strategy its place.
-func (r *reader) specProblem(l *limit, err error) {
-	var spec *algorithms.SpecError
-	if !errors.As(err, &spec) {
-		r.ProblemOf(l.path, l.from.At, "%v", err)
-		return
-	}
-	r.problemOf(l, spec.Field, "%s", spec.Message)
-}
-
 // limitCache lets rules with the same limit share it.
 type limitCache map[algorithms.Spec]*algorithms.Limit
 
-func (c limitCache) get(spec algorithms.Spec) (*algorithms.Limit, error) {
-	if l := c[spec]; l != nil {
-		return l, nil
+func (c limitCache) get(spec algorithms.Spec) (l *algorithms.Limit, wrong *algorithms.SpecError) {
+	if l = c[spec]; l == nil {
+		var err error
+		if l, err = algorithms.New(spec); !errors.As(err, &wrong) {
+			c[spec] = l
+		}
 	}
-	l, err := algorithms.New(spec)
-	if err == nil {
-		c[spec] = l
-	}
-	return l, err
+	return l, wrong
 }

@@ -62,7 +62,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	cache := limitCache{}
 	var warnings Problems
 	for _, f := range files {
-		r := reader{opts: &opts, source: f, limits: cache}
+		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge}
 		written := r.read()
 		c.problems = append(c.problems, r.Problems...)
 		warnings = append(warnings, r.warnings...)
@@ -100,9 +100,9 @@ type compiler struct {
 type domain struct {
 	descriptors.Domain
 	pos        descriptors.Position
-	chargePos  *descriptors.Position // nil when no file gives a charge
-	onErrorPos descriptors.Position  // of Default.OnError, unless that is inherited
-	written    []descriptor          // of all files, with Options.Lint
+	chargePos  descriptors.Position // of Charge, unless no file gives a charge
+	onErrorPos descriptors.Position // of Default.OnError, unless that is inherited
+	written    []descriptor         // of all files, with Options.Lint
 }
 
 func (c *compiler) tree() *descriptors.Tree {
@@ -126,11 +126,11 @@ func (c *compiler) file(f *file) {
 		return
 	}
 	switch {
-	case f.charge == nil:
-	case d.chargePos != nil && d.Charge != *f.charge:
+	case f.charge == noCharge:
+	case d.chargePos != descriptors.Position{} && d.Charge != f.charge:
 		c.problems.Add(f.chargePos, "charge", "differs from that of the same domain in %s", d.chargePos)
 	default:
-		d.Charge, d.chargePos = *f.charge, &f.chargePos
+		d.Charge, d.chargePos = f.charge, f.chargePos
 	}
 	switch own := &d.Default.OnError; {
 	case f.onError == inherited:

@@ -74,9 +74,9 @@ func (r *reader) unpackCharge(v *document.Value) {
 	r.Leave()
 	switch {
 	case !ok: // reported
-	case r.charged == nil:
-		r.charged, r.chargedAt = &charge, v.At
-	case charge != *r.charged:
+	case r.charged == noCharge:
+		r.charged, r.chargedAt = charge, v.At
+	case charge != r.charged:
 		r.ProblemOf("charge", v.At, "differs from that in %s; it is the domain's", r.chargedAt)
 	}
 }

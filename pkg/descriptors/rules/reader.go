@@ -22,7 +22,7 @@ type reader struct {
 	overridden int
 	turns      turns.Turns
 
-	charged   *descriptors.Charge // of the domain, found in metadata.rls
+	charged   descriptors.Charge // of the domain, found in metadata.rls, or noCharge
 	chargedAt descriptors.Position
 }
 

@@ -44,7 +44,7 @@ const MaxDepth = 1000
 type file struct {
 	domain      string
 	domainPos   descriptors.Position
-	charge      *descriptors.Charge // nil when the file does not say
+	charge      descriptors.Charge // noCharge when the file does not say
 	chargePos   descriptors.Position
 	onError     descriptors.Policy // inherited when the file does not say
 	onErrorPos  descriptors.Position
@@ -75,14 +75,6 @@ type limit struct {
 	wrong     bool // a value had no meaning, reported
 }
 
-// ownCharge is the charge that the file gives from now on.
-func (f *file) ownCharge() *descriptors.Charge {
-	if f.charge == nil {
-		f.charge = new(descriptors.Charge)
-	}
-	return f.charge
-}
-
 func newLimit() *limit {
 	return &limit{Limit: descriptors.Limit{Multiplier: 1, OnError: inherited}}
 }
@@ -103,13 +95,12 @@ func (r *reader) unplaced() int { return len(r.Problems) - r.placed }
 
 // read reads the rules of the reader's file.
 func (r *reader) read() (written file) {
-	written.onError = inherited
-	r.Problems, r.warnings = append(r.Problems, r.source.Problems...), append(r.warnings, r.source.Warnings...)
-	defer func() { written.wrong = r.unplaced() > 0 }()
-	written.domainPos = descriptors.Position{File: r.source.Name}
+	written = file{charge: noCharge, onError: inherited, domainPos: descriptors.Position{File: r.source.Name}}
 	if !r.source.FromMessage {
 		written.domainPos.Line, written.domainPos.Column = 1, 1
 	}
+	r.Problems, r.warnings = append(r.Problems, r.source.Problems...), append(r.warnings, r.source.Warnings...)
+	defer func() { written.wrong = r.unplaced() > 0 }()
 	if len(r.Problems) > 0 {
 		return written
 	}
@@ -120,7 +111,7 @@ func (r *reader) read() (written file) {
 		}
 		r.mapping(root, inFile, target{file: &written})
 		written.domainPos, written.chargePos, written.onErrorPos = root.Position("domain"), root.Position("charge"), root.Position("on_error")
-		if r.charged != nil {
+		if r.charged != noCharge {
 			written.charge, written.chargePos = r.charged, r.chargedAt
 		}
 	}
@@ -218,11 +209,12 @@ var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type"
 }}
 
 func (r *reader) readLimit(v *document.Value, l *limit) {
+	if v.Kind == document.Null {
+		*l = *newLimit()
+	}
 	l.path, l.from = r.Path(), v
 	switch v.Kind {
 	case document.Null:
-		*l = *newLimit()
-		l.path, l.from = r.Path(), v
 	case document.Map:
 		before := len(r.Problems)
 		r.mapping(v, inLimit, target{limit: l})
