@@ -126,7 +126,7 @@ func (p *process) newStatsd() (*metrics.Statsd, error) {
 			sink, err = metrics.NewDogStatsdSink(addr, c.Tags(), mogrifiers, p.log)
 		}
 	case c.UseStatsd:
-		sink, err = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
+		sink = metrics.NewStatsdSink(c.StatsdProtocol, addr, c.Tags(), p.log)
 	}
 	if err != nil {
 		return nil, err

@@ -47,13 +47,7 @@ func OpenDisplay(in, out *os.File) (*Display, func(), error) {
 		return nil, nil, fmt.Errorf("the terminal: %w", err)
 	}
 	_, _ = io.WriteString(out, otherScreen)
-	d := &Display{Keys: keys(in), Out: out, Colors: ColorsFor(out), Size: func() (int, int) {
-		width, height, err := term.GetSize(int(out.Fd()))
-		if err != nil || width < 1 || height < 1 {
-			return 80, 24
-		}
-		return width, height
-	}}
+	d := &Display{Keys: keys(in), Out: out, Colors: ColorsFor(out), Size: func() (int, int) { return size(out) }}
 	return d, func() {
 		_, _ = io.WriteString(out, ownScreen)
 		_ = term.Restore(int(in.Fd()), before)

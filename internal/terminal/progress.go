@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 )
@@ -15,10 +16,10 @@ func Progress(w io.Writer, text func() string) (stop func()) {
 	if !Is(w) {
 		return func() {}
 	}
-	return progress(w, func() int { return width(w) }, text)
+	return progress(w, func() (int, int) { return size(w.(*os.File)) }, text)
 }
 
-func progress(w io.Writer, width func() int, text func() string) (stop func()) {
+func progress(w io.Writer, size func() (width, height int), text func() string) (stop func()) {
 	done := make(chan struct{})
 	var writing sync.WaitGroup
 	writing.Go(func() {
@@ -32,7 +33,8 @@ func progress(w io.Writer, width func() int, text func() string) (stop func()) {
 				}
 				return
 			case <-ticker.C:
-				_, _ = fmt.Fprint(w, eraseLine, cut(text(), width()-1))
+				width, _ := size()
+				_, _ = fmt.Fprint(w, eraseLine, cut(text(), width-1))
 			}
 		}
 	})

@@ -19,14 +19,13 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// width is the number of columns of w, or 80 if w does not tell.
-func width(w io.Writer) int {
-	if file, ok := w.(*os.File); ok {
-		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
-			return columns
-		}
+// size is the number of columns and of lines of a terminal, or 80 and 24 if it does not tell.
+func size(file *os.File) (width, height int) {
+	width, height, err := term.GetSize(int(file.Fd()))
+	if err != nil || width < 1 || height < 1 {
+		return 80, 24
 	}
-	return 80
+	return width, height
 }
 
 // Colors colours text. The zero value returns every text as it is.
@@ -64,9 +63,6 @@ func (c Colors) paint(attributes, text string) string {
 // Visible is s with escape sequences in place of the characters that a terminal does
 // not print, so that a value of a caller can neither hide nor control anything.
 func Visible(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) < 0 {
-		return s
-	}
 	var b strings.Builder
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)

@@ -70,7 +70,7 @@ func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var screen strings.Builder
 		begun := time.Now()
-		stop := progress(&screen, func() int { return 6 }, func() string {
+		stop := progress(&screen, func() (int, int) { return 6, 1 }, func() string {
 			return fmt.Sprintf("%.0fs, and so on", time.Since(begun).Seconds())
 		})
 		<-time.After(2500 * time.Millisecond)
@@ -85,7 +85,7 @@ func TestProgress(t *testing.T) {
 func TestProgressOfShortWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var screen strings.Builder
-		stop := progress(&screen, func() int { return 80 }, func() string { return "busy" })
+		stop := progress(&screen, func() (int, int) { return 80, 24 }, func() string { return "busy" })
 		<-time.After(900 * time.Millisecond)
 		stop()
 		if screen.Len() > 0 {

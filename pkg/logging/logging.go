@@ -5,6 +5,7 @@ package logging
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -84,18 +85,11 @@ func levelName(groups []string, a slog.Attr) slog.Attr {
 type quotedTime struct{ w io.Writer }
 
 func (q quotedTime) Write(line []byte) (int, error) {
-	const begin = "time="
-	end := bytes.IndexByte(line, ' ')
-	if end < 0 || !bytes.HasPrefix(line, []byte(begin)) {
+	text, found := bytes.CutPrefix(line, []byte("time="))
+	if !found {
 		return q.w.Write(line)
 	}
-	quoted := make([]byte, 0, len(line)+2)
-	quoted = append(quoted, begin+`"`...)
-	quoted = append(quoted, line[len(begin):end]...)
-	quoted = append(quoted, '"')
-	quoted = append(quoted, line[end:]...)
-	if _, err := q.w.Write(quoted); err != nil {
-		return 0, err
-	}
-	return len(line), nil
+	begin, rest, _ := bytes.Cut(text, []byte(" "))
+	_, err := fmt.Fprintf(q.w, "time=%q %s", begin, rest)
+	return len(line), err
 }

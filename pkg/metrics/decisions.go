@@ -121,17 +121,6 @@ func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *dec
 	return d
 }
 
-// bounds are the buckets of durations that should be well below a millisecond and must stay
-// below the time that Envoy waits, 20 ms by default. In memory there are finer buckets, from
-// which pkg/admin/status reads percentiles that are at most 6 % too high.
-var (
-	bounds = []time.Duration{
-		100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
-		10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, time.Second,
-	}
-	scale = latency.NewScale(time.Microsecond, 16*time.Second, 1.06, bounds...)
-)
-
 // Observe counts a request and the decision of each of its limits.
 func (d *decisions) Observe(o *service.Observation) {
 	d.took[min(o.Result, EndFailed)].Observe(o.Took)
@@ -304,50 +293,43 @@ func (k *keyed) count(v *service.Verdict, near uint64) {
 	}
 }
 
-var (
-	limitLabels   = []string{"domain", "rule", "strategy"}
-	decisionsDesc = prometheus.NewDesc("rls_decisions_total",
-		"Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.",
-		append([]string{"decision", "policy"}, limitLabels...), nil)
-	nearDesc = prometheus.NewDesc("rls_near_limit_total",
-		"Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", limitLabels, nil)
-	exhaustedDesc = prometheus.NewDesc("rls_burst_exhausted_total",
-		"Allowed decisions that took the last of a burst.", limitLabels, nil)
-)
-
-// collect sends the counts of limits to Prometheus.
-func (d *decisions) collect(to chan<- prometheus.Metric) {
-	d.retryAfter.Collect(to)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, r := range d.rules {
-		for strategy, l := range r.limits {
-			l.collect(to, r.Domain, r.Path, strategy.String())
+// countLimits adds the metrics of limits.
+func (m *Metrics) countLimits() {
+	each := func(read func(*limitCounts, tell)) func(tell) {
+		return func(is tell) {
+			m.Counted(func(r *RuleCounts) {
+				for strategy, l := range r.limits {
+					read(l, func(n float64, more ...string) {
+						is(n, append([]string{r.Domain, r.Path, strategy.String()}, more...)...)
+					})
+				}
+			})
 		}
 	}
-}
-
-func (l *limitCounts) collect(to chan<- prometheus.Metric, labels ...string) {
-	send := func(desc *prometheus.Desc, n *atomic.Uint64, more ...string) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), append(more, labels...)...)
-	}
-	by := service.Counted
-	for p := range l.decisions {
-		if p > 0 {
-			by = descriptors.Policy(p - 1).String()
-		}
-		for decision := range l.decisions[p] {
-			// Few rules have shadow mode or need their policy: these series start with
-			// their first decision.
-			if n := &l.decisions[p][decision]; n.Load() > 0 || p == 0 && decision != shadowed {
-				send(decisionsDesc, n, decisionNames[decision], by)
+	m.table = append(m.table, m.decisions.retryAfter.Collect)
+	m.counter("rls_decisions_total", "Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.", each(func(l *limitCounts, is tell) {
+		by := service.Counted
+		for p := range l.decisions {
+			if p > 0 {
+				by = descriptors.Policy(p - 1).String()
+			}
+			for decision := range l.decisions[p] {
+				// Few rules have shadow mode or need their policy: these series start with
+				// their first decision.
+				if n := l.decisions[p][decision].Load(); n > 0 || p == 0 && decision != shadowed {
+					is(float64(n), decisionNames[decision], by)
+				}
 			}
 		}
-	}
-	send(nearDesc, &l.near)
-	if l.burst {
-		send(exhaustedDesc, &l.exhausted)
-	}
+	}), "domain", "rule", "strategy", "decision", "policy")
+	m.counter("rls_near_limit_total", "Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", each(func(l *limitCounts, is tell) {
+		is(float64(l.near.Load()))
+	}), "domain", "rule", "strategy")
+	m.counter("rls_burst_exhausted_total", "Allowed decisions that took the last of a burst.", each(func(l *limitCounts, is tell) {
+		if l.burst {
+			is(float64(l.exhausted.Load()))
+		}
+	}), "domain", "rule", "strategy")
 }
 
 // Took returns the durations of all requests, and the number of requests by how they ended.

@@ -56,7 +56,7 @@ type Options struct {
 type Metrics struct {
 	registry  *prometheus.Registry
 	log       *slog.Logger
-	table     []row // does not change once metrics are sent
+	table     []func(chan<- prometheus.Metric) // does not change once metrics are sent
 	decisions *decisions
 	calls     *calls
 	mapping   *mapping
@@ -84,6 +84,7 @@ func New(o Options) (*Metrics, error) {
 	m.calls = newCalls(m.paths, mapping)
 	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock)
 	m.countProcess()
+	m.countLimits()
 	prometheus.WrapRegistererWith(labels(o.Tags), m.registry).MustRegister((*collector)(m),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m, nil
@@ -163,10 +164,9 @@ func (*collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector. The metrics of our own come first: of two series
 // that contradict each other Prometheus serves the first.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	for i := range c.table {
-		c.table[i].collect(to)
+	for _, collect := range c.table {
+		collect(to)
 	}
-	c.decisions.collect(to)
 	c.calls.collect(to)
 	c.paths.collect(c.mapping, to)
 }

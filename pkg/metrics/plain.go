@@ -6,7 +6,6 @@ import (
 	"math"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -34,33 +33,23 @@ type plain struct {
 // NewStatsdSink returns a sink that sends to addr over network, tcp or udp, with
 // the tags in each path. Open tries again after a failure. Only the first failure
 // is logged.
-func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logger) (Sink, error) {
-	p := &plain{network: network, addr: addr, log: log}
-	switch network {
-	case "udp":
+func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logger) Sink {
+	p := &plain{network: network, addr: addr, log: log, max: maxPiece}
+	if network == "udp" {
 		p.max = maxDatagram
-	case "tcp":
-		p.max = maxPiece
-	default:
-		return nil, fmt.Errorf("statsd: protocol %q: want tcp or udp", network)
 	}
-	var b strings.Builder
-	sortedTags(tags, func(key, value string) { b.WriteString(".__" + lineText(key) + "=" + lineText(value)) })
-	p.tags = b.String()
-	return p, nil
+	sortedTags(tags, func(key, value string) { p.tags += ".__" + lineText(key) + "=" + lineText(value) })
+	return p
 }
 
 func (p *plain) Open() bool {
-	if p.conn != nil {
-		return true
+	var err error
+	if p.conn == nil {
+		if p.conn, err = net.DialTimeout(p.network, p.addr, dialWithin); err != nil {
+			p.failed(err)
+		}
 	}
-	conn, err := net.DialTimeout(p.network, p.addr, dialWithin)
-	if err != nil {
-		p.failed(err)
-		return false
-	}
-	p.conn = conn
-	return true
+	return p.conn != nil
 }
 
 // Send sends one line for all calls, with the sampling rate 1/calls, from which
@@ -91,13 +80,11 @@ func (p *plain) Flush() {
 	if err == nil {
 		_, err = p.conn.Write(buf)
 	}
-	if err == nil {
-		p.silent = p.silent && p.network == "udp" // over UDP a write succeeds without a server
+	if err != nil {
+		p.failed(err)
 		return
 	}
-	p.failed(err)
-	_ = p.conn.Close()
-	p.conn = nil
+	p.silent = p.silent && p.network == "udp" // over UDP a write succeeds without a server
 }
 
 func (p *plain) failed(err error) {
@@ -105,6 +92,8 @@ func (p *plain) failed(err error) {
 		p.log.Warn("statsd cannot be reached; it is tried again, and further failures are not logged (USE_STATSD=false switches it off)", "error", err.Error())
 	}
 	p.silent = true
+	p.Close()
+	p.conn = nil
 }
 
 func (p *plain) Close() {

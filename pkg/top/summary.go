@@ -90,39 +90,37 @@ type summary struct {
 // raise orders the heap after the count of n has grown. If n evicts another node, raise
 // returns that node, and n inherits its count in the slot at.
 func (s *summary) raise(n *node, at int) (gone *node) {
-	if n.position[s.order] == 0 {
-		if len(s.nodes) >= s.max {
-			gone = heap.Pop(s).(*node)
-			n.inherited[s.order] += gone.sum[s.order]
-			n.evicted[s.order] = int8(at)
-		}
-		n.sum[s.order] = s.total(n)
-		heap.Push(s, n)
-		return gone
+	kept := n.position[s.order] > 0
+	if !kept && len(s.nodes) >= s.max {
+		gone = heap.Pop(s).(*node)
+		n.inherited[s.order] += gone.sum[s.order]
+		n.evicted[s.order] = int8(at)
 	}
 	n.sum[s.order] = s.total(n)
-	heap.Fix(s, n.position[s.order]-1)
-	return nil
+	if kept {
+		heap.Fix(s, n.position[s.order]-1)
+	} else {
+		heap.Push(s, n)
+	}
+	return gone
 }
 
 func (s *summary) total(n *node) int64 { return n.counted[s.order].sum() + n.inherited[s.order] }
 
-// settle orders the heap anew after slots were emptied. It removes and returns the nodes
-// that have no counts left.
-func (s *summary) settle() (gone []*node) {
+// settle orders the heap anew after slots were emptied. It removes the nodes that have no
+// counts left.
+func (s *summary) settle() {
 	s.nodes = slices.DeleteFunc(s.nodes, func(n *node) bool {
 		if n.sum[s.order] = s.total(n); n.sum[s.order] > 0 {
 			return false
 		}
 		n.position[s.order] = 0
-		gone = append(gone, n)
 		return true
 	})
 	for i, n := range s.nodes {
 		n.position[s.order] = i + 1
 	}
 	heap.Init(s)
-	return gone
 }
 
 // Len implements [heap.Interface].

@@ -19,6 +19,7 @@ package top
 
 import (
 	"hash/maphash"
+	"maps"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -157,19 +158,15 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64) {
 	n.bits[at] = max(n.bits[at], uint8(bits.Len64(uint64(add[Cost]))))
 	n.remaining = remaining
 	for order, w := range add {
-		if w > 0 {
-			t.keep(&t.kept[order], n, at)
+		if w == 0 {
+			continue
 		}
+		// A node that n evicts is forgotten unless another order keeps it.
+		if gone := t.kept[order].raise(n, at); gone != nil && !gone.kept() {
+			delete(t.nodes, gone.hash)
+		}
+		t.nodes[hash] = n
 	}
-}
-
-// keep puts n into s or updates its order there. A node that n evicts is forgotten unless
-// another order keeps that node.
-func (t *Top) keep(s *summary, n *node, at int) {
-	if gone := s.raise(n, at); gone != nil && !gone.kept() {
-		delete(t.nodes, gone.hash)
-	}
-	t.nodes[n.hash] = n
 }
 
 func (t *Top) hash(domain string, entries []descriptors.Entry) uint64 {
@@ -207,12 +204,9 @@ func (t *Top) advance(now time.Time) {
 	}
 	t.slot = slot
 	for order := range t.kept {
-		for _, gone := range t.kept[order].settle() {
-			if !gone.kept() {
-				delete(t.nodes, gone.hash)
-			}
-		}
+		t.kept[order].settle()
 	}
+	maps.DeleteFunc(t.nodes, func(_ uint64, n *node) bool { return !n.kept() })
 }
 
 // review sets the share of requests that are looked at, so that about looks requests a

@@ -10,8 +10,8 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -70,12 +70,16 @@ type Tracer struct {
 // should have one tracer.
 func Open(ctx context.Context, o Options) (*Tracer, error) {
 	otel.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
-	otel.SetErrorHandler(&complaints{log: o.Log})
+	otel.SetErrorHandler(seldom(o.Log))
 	from, err := sender(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: describe the sender: %w", err)
 	}
-	exporter, err := newExporter(ctx, o.Protocol)
+	client := otlptracehttp.NewClient()
+	if o.Protocol == "grpc" {
+		client = otlptracegrpc.NewClient()
+	}
+	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: open exporter: %w", err)
 	}
@@ -98,46 +102,30 @@ func Open(ctx context.Context, o Options) (*Tracer, error) {
 	}, nil
 }
 
-// complaints logs OpenTelemetry's errors, at most one in warnEvery: under load a
+// seldom logs OpenTelemetry's errors, at most one in warnEvery: under load a
 // collector that is away makes many batches a second fail.
-type complaints struct {
-	log  *slog.Logger
-	last atomic.Int64 // Unix time of the last error that was logged
-}
-
-func (c *complaints) Handle(err error) {
-	now, last := time.Now().Unix(), c.last.Load()
-	if now-last >= warnEvery && c.last.CompareAndSwap(last, now) {
-		c.log.Warn("tracing", "error", err.Error())
+func seldom(log *slog.Logger) otel.ErrorHandlerFunc {
+	var last atomic.Int64 // Unix time of the last error that was logged
+	return func(err error) {
+		now, before := time.Now().Unix(), last.Load()
+		if now-before >= warnEvery && last.CompareAndSwap(before, now) {
+			log.Warn("tracing", "error", err.Error())
+		}
 	}
 }
 
 // sender describes this process. Attributes of OTEL_RESOURCE_ATTRIBUTES count if
 // the options do not have them.
 func sender(ctx context.Context, o Options) (*resource.Resource, error) {
-	instance := o.ServiceInstanceID
-	if instance == "" {
-		instance = uuid.NewString()
-	}
 	who := []attribute.KeyValue{
 		attribute.String("service.name", o.ServiceName),
-		attribute.String("service.instance.id", instance),
+		attribute.String("service.instance.id", cmp.Or(o.ServiceInstanceID, uuid.NewString())),
 		attribute.String("service.version", o.Version),
 	}
 	if o.ServiceNamespace != "" {
 		who = append(who, attribute.String("service.namespace", o.ServiceNamespace))
 	}
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithFromEnv(), resource.WithAttributes(who...))
-}
-
-func newExporter(ctx context.Context, protocol string) (*otlptrace.Exporter, error) {
-	switch protocol {
-	case "http":
-		return otlptracehttp.New(ctx)
-	case "grpc":
-		return otlptracegrpc.New(ctx)
-	}
-	return nil, errors.New("unknown protocol " + protocol)
 }
 
 // Close sends the spans that are left and stops. It waits for the collector for

@@ -1,9 +1,6 @@
 package tracing_test
 
 import (
-	"context"
-	"log/slog"
-	"strings"
 	"testing"
 
 	"example.org/rls/pkg/backends/memory"
@@ -27,12 +24,5 @@ func TestNothingIsInTheWayWhenOff(t *testing.T) {
 	}
 	if err := off.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestUnknownProtocol(t *testing.T) {
-	_, err := tracing.Open(context.Background(), tracing.Options{Protocol: "thrift", Log: slog.New(slog.DiscardHandler)})
-	if err == nil || !strings.Contains(err.Error(), "thrift") {
-		t.Errorf("got %v", err)
 	}
 }
