@@ -63,7 +63,7 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 			return err
 		}
 		defer restore()
-		display.Show(ctx, &view)
+		view.Show(ctx, display)
 		return nil
 	}
 	view.Answer = view.Fetch(ctx, c.By)

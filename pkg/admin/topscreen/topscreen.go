@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode/utf8"
 
 	"example.org/rls/internal/terminal"
@@ -76,21 +77,47 @@ func Text(w io.Writer, t *top.Table, colors terminal.Colors) error {
 	return err
 }
 
-// Ask implements [terminal.Screen]. An answer in another order than the person wants by
-// now is not taken.
-func (v *View) Ask() func(context.Context) func() bool {
-	by := v.By
-	return func(ctx context.Context) func() bool {
-		answer := v.Fetch(ctx, by)
-		return func() bool {
-			if by != v.By {
-				return false
+// Show draws the table, and asks for a newer one each second, until the person quits,
+// no more keys can come, or ctx ends. The person does not wait for an answer. An answer in
+// another order than the person wants by now is not taken.
+func (v *View) Show(ctx context.Context, d *terminal.Display) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan Answer, 1)
+	asked := "" // the order of the question under way
+	ask := func() {
+		if by := v.By; asked == "" {
+			asked = by
+			go func() { answers <- v.Fetch(ctx, by) }()
+		}
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	ask()
+	for {
+		d.Draw(v.draw())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			ask()
+		case answer := <-answers:
+			wanted := asked == v.By
+			if asked = ""; !wanted {
+				ask()
+				continue
 			}
 			if answer.Table.Rows == nil {
 				answer.Table = v.Table
 			}
 			v.Answer = answer
-			return true
+		case key, open := <-d.Keys:
+			if !open || v.press(key) {
+				return
+			}
+			if v.Table.By != v.By {
+				ask()
+			}
 		}
 	}
 }
@@ -102,11 +129,11 @@ const (
 	ctrlH     = 8
 )
 
-// Press implements [terminal.Screen].
-func (v *View) Press(key byte) (ask, quit bool) {
+// press handles a byte that the person typed, and reports whether the person quits.
+func (v *View) press(key byte) (quit bool) {
 	switch {
 	case key == ctrlC || !v.typing && (key == 'q' || key == 'Q'):
-		return false, true
+		return true
 	case key == escape:
 		v.typing, v.filter = false, ""
 	case !v.typing:
@@ -128,11 +155,11 @@ func (v *View) Press(key byte) (ask, quit bool) {
 	case key >= ' ':
 		v.filter += string([]byte{key}) // a byte of UTF-8
 	}
-	return v.Table.By != v.By, false
+	return false
 }
 
-// Draw implements [terminal.Screen].
-func (v *View) Draw() (text, foot string) {
+// draw returns the lines and the line at the foot.
+func (v *View) draw() (text, foot string) {
 	var b strings.Builder
 	b.WriteString("rls top by " + v.By)
 	if v.Rule != "" {

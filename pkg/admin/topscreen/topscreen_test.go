@@ -52,7 +52,7 @@ func pressed(t *testing.T, typed string, view *View) string {
 		close(keys)
 	}()
 	d := terminal.Display{Keys: keys, Out: &out, Size: func() (int, int) { return 60, 10 }}
-	d.Show(t.Context(), view)
+	view.Show(t.Context(), &d)
 	pictures := strings.Split(out.String(), "\x1b[H")
 	return regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]").ReplaceAllString(pictures[len(pictures)-1], "")
 }
@@ -89,10 +89,11 @@ func TestTopQuitsWhileNobodyAnswers(t *testing.T) {
 		keys := make(chan byte, 1)
 		keys <- 'q'
 		d := terminal.Display{Keys: keys, Out: new(strings.Builder), Size: func() (int, int) { return 60, 10 }}
-		d.Show(t.Context(), &View{By: "denied", N: 20, Fetch: func(ctx context.Context, _ string) Answer {
+		view := View{By: "denied", N: 20, Fetch: func(ctx context.Context, _ string) Answer {
 			<-ctx.Done()
 			return Answer{Err: ctx.Err()}
-		}})
+		}}
+		view.Show(t.Context(), &d)
 		if time.Since(began) > 0 {
 			t.Errorf("after %v", time.Since(began))
 		}
