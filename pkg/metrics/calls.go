@@ -14,9 +14,6 @@ import (
 
 // calls counts and times the calls of gRPC methods.
 type calls struct {
-	paths   *paths
-	mapping *mapping
-
 	methods atomic.Pointer[map[string]*method] // by full name; a new method replaces the map
 
 	mu        sync.Mutex
@@ -32,18 +29,12 @@ type method struct {
 	timer   timer
 }
 
-func newCalls(p *paths, m *mapping) *calls {
-	c := &calls{paths: p, mapping: m, observers: map[string]prometheus.Collector{}}
-	c.methods.Store(&map[string]*method{})
-	return c
-}
-
 // Called counts and times a call of a gRPC method, /service/method. The method
 // must be one that the server has, because each gets series of its own.
 func (m *Metrics) Called(fullMethod string, took time.Duration) {
 	c := (*m.calls.methods.Load())[fullMethod]
 	if c == nil {
-		c = m.calls.add(fullMethod)
+		c = m.addMethod(fullMethod)
 	}
 	c.calls.n.Add(1)
 	if c.seconds != nil {
@@ -52,32 +43,32 @@ func (m *Metrics) Called(fullMethod string, took time.Duration) {
 	c.timer.add(took)
 }
 
-func (c *calls) add(fullMethod string) *method {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	methods := maps.Clone(*c.methods.Load())
-	if m := methods[fullMethod]; m != nil {
-		return m
+func (m *Metrics) addMethod(fullName string) *method {
+	m.calls.mu.Lock()
+	defer m.calls.mu.Unlock()
+	methods := maps.Clone(*m.calls.methods.Load())
+	if c := methods[fullName]; c != nil {
+		return c
 	}
-	m := &method{name: path.Base(fullMethod)}
-	m.calls = c.paths.method(m.name)
-	c.mapping.mu.Lock()
-	m.series = c.mapping.find(m.timePath(), mapper.MetricTypeObserver, unmappedHelp)
-	c.mapping.mu.Unlock()
-	if !m.series.dropped() {
-		m.seconds = c.observer(m.series)
+	c := &method{name: path.Base(fullName)}
+	c.calls = m.paths.method(c.name)
+	m.mapping.mu.Lock()
+	c.series = m.mapping.find(c.timePath(), mapper.MetricTypeObserver, unmappedHelp)
+	m.mapping.mu.Unlock()
+	if !c.series.dropped() {
+		c.seconds = m.observer(c.series)
 	}
-	methods[fullMethod] = m
-	c.methods.Store(&methods)
-	return m
+	methods[fullName] = c
+	m.calls.methods.Store(&methods)
+	return c
 }
 
 func (m *method) timePath() string { return "ratelimit_server." + m.name + ".response_time" }
 
 // observer finds or makes the histogram or summary that the mapping asks for. Two
-// methods can share one. The caller holds c.mu.
-func (c *calls) observer(s *series) prometheus.Observer {
-	if o := c.observers[s.id]; o != nil {
+// methods can share one. The caller holds m.calls.mu.
+func (m *Metrics) observer(s *series) prometheus.Observer {
+	if o := m.calls.observers[s.id]; o != nil {
 		return o.(prometheus.Observer)
 	}
 	var o prometheus.Collector
@@ -86,7 +77,7 @@ func (c *calls) observer(s *series) prometheus.Observer {
 			Name: s.name, Help: s.help, ConstLabels: s.labels, Buckets: s.mapping.HistogramOptions.Buckets,
 		})
 	} else {
-		summary := cmp.Or(s.mapping.SummaryOptions, &c.mapping.mapper.Defaults.SummaryOptions)
+		summary := cmp.Or(s.mapping.SummaryOptions, &m.mapping.mapper.Defaults.SummaryOptions)
 		objectives := map[float64]float64{}
 		for _, q := range summary.Quantiles {
 			objectives[q.Quantile] = q.Error
@@ -96,7 +87,7 @@ func (c *calls) observer(s *series) prometheus.Observer {
 			MaxAge: summary.MaxAge, AgeBuckets: summary.AgeBuckets, BufCap: summary.BufCap,
 		})
 	}
-	c.observers[s.id] = o
+	m.calls.observers[s.id] = o
 	return o.(prometheus.Observer)
 }
 

@@ -22,9 +22,9 @@ type dog struct {
 	mogrifiers []Mogrifier
 }
 
-// NewDogStatsdSink returns a sink that sends to addr over UDP, or to the socket
-// unix:///path, with the tags in each line. The first mogrifier that matches a
-// path renames it. The first failure is logged.
+// NewDogStatsdSink returns a sink that sends to addr over UDP, or to the socket unix:///path,
+// with the tags in each line. The first mogrifier that matches a path renames it. Only the
+// first failure is logged.
 func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifier, log *slog.Logger) (Sink, error) {
 	var global []string
 	sortedTags(tags, func(key, value string) { global = append(global, key+":"+value) })
@@ -41,8 +41,7 @@ func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifie
 	return &dog{client, mogrifiers}, nil
 }
 
-// Open returns true: the client connects by itself.
-func (*dog) Open() bool { return true }
+func (*dog) Open() bool { return true } // the client connects by itself
 
 func (d *dog) Send(of kind, path string, value, calls uint64) bool {
 	name, tags := mogrify(d.mogrifiers, path)

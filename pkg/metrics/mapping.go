@@ -44,8 +44,7 @@ type mapping struct {
 	help     map[string]string    // by name: all series of a name must have one help text
 }
 
-// newMapping reads a mapping file, or takes the mapping that envoyproxy/ratelimit
-// has without one.
+// newMapping reads the mapping of o.
 func newMapping(o Options) (*mapping, error) {
 	m := &mapping{help: map[string]string{}}
 	m.mapper.Logger = slog.New(unconcerned{o.Log.Handler()})
@@ -61,12 +60,10 @@ func newMapping(o Options) (*mapping, error) {
 	return m, nil
 }
 
-// unconcerned leaves out the warnings of statsd_exporter that a match needs
-// backtracking: a match with a * beside a match with a word does, and the mapping of
-// Envoy Gateway has seven. The cost does not matter, because the series of a path is looked up once.
+// unconcerned leaves out the warnings of statsd_exporter that a match needs backtracking, as
+// seven of Envoy Gateway's mapping do: the series of a path is looked up only once.
 type unconcerned struct{ slog.Handler }
 
-// Handle implements slog.Handler.
 func (h unconcerned) Handle(ctx context.Context, r slog.Record) error {
 	if strings.HasPrefix(r.Message, "backtracking required") {
 		return nil

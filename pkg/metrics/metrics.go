@@ -1,16 +1,13 @@
 // Package metrics counts requests, decisions and events of the process, and sends the counts
 // to Prometheus, to statsd or DogStatsD, and to a log of sampled decisions.
 //
-// There are two sets of metrics. The first has the names and labels that
-// dashboards for envoyproxy/ratelimit read: each of its counters has a path, as
-// in statsd, which a mapping turns into a name and labels for Prometheus. The
-// second, rls_*, is our own, by domain, rule, strategy and decision.
+// There are two sets of metrics. The first has the names and labels that dashboards for
+// envoyproxy/ratelimit read: each of its counters has a path, as in statsd, which a mapping
+// turns into a name and labels for Prometheus. The second, rls_*, is our own.
 //
-// The package promises that names stay the same and that the number of series
-// is bounded: names and labels with a caller's bytes are counted in a series
-// `other` once there are too many, and rules that have been gone for an hour are
-// forgotten. It leaves the listener of metrics to pkg/server, and to each package
-// which events it reports.
+// The number of series is bounded: names and labels with a caller's bytes are counted in a
+// series `other` once there are too many, and rules that have been gone for an hour are
+// forgotten.
 package metrics
 
 import (
@@ -36,14 +33,12 @@ import (
 type Options struct {
 	// MaxSeries bounds the series with a caller's bytes in their name or labels.
 	MaxSeries int
-	// NearLimitRatio is the share of a limit, 0 to 1, above which hits are near
-	// the limit.
+	// NearLimitRatio is the share of a limit, 0 to 1, above which hits are near it.
 	NearLimitRatio float64
 	// Tags are labels of every series. A name that a label cannot have is changed,
 	// as docs/metrics.md says. A tag without a name or a value is ignored.
 	Tags map[string]string
-	// Mapping is the text of a mapping file of statsd_exporter; nil is the
-	// mapping of envoyproxy/ratelimit.
+	// Mapping is a mapping file of statsd_exporter; nil is envoyproxy/ratelimit's mapping.
 	Mapping []byte
 	// Milliseconds gives ratelimit_service_response_time_seconds in milliseconds
 	// if Mapping is nil.
@@ -58,7 +53,7 @@ type Metrics struct {
 	log       *slog.Logger
 	table     []func(chan<- prometheus.Metric) // does not change once metrics are sent
 	decisions *decisions
-	calls     *calls
+	calls     calls
 	mapping   *mapping
 	paths     *paths
 
@@ -81,7 +76,8 @@ func New(o Options) (*Metrics, error) {
 		return nil, err
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, mapping: mapping, paths: newPaths(o.MaxSeries)}
-	m.calls = newCalls(m.paths, mapping)
+	m.calls.observers = map[string]prometheus.Collector{}
+	m.calls.methods.Store(&map[string]*method{})
 	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock)
 	m.countProcess()
 	m.countLimits()
@@ -117,8 +113,7 @@ func labels(tags map[string]string) prometheus.Labels {
 // Panicked counts a request that panicked.
 func (m *Metrics) Panicked() { m.panics.Add(1) }
 
-// CutOff counts a connection that was closed because its client cancelled too many
-// calls.
+// CutOff counts a connection that was closed because its client cancelled too many calls.
 func (m *Metrics) CutOff() { m.cutOff.Add(1) }
 
 // ClockError counts a failed attempt to read the clock of a store's server.
@@ -144,25 +139,21 @@ func (m *Metrics) Loaded(err error) {
 	m.lastLoad.Store(time.Now().UnixNano())
 }
 
-// hashBits is the part of a hash that a float64 holds without loss.
-const hashBits = 48
-
 // InForce says which rules come into force now. It must be called before they decide.
 func (m *Metrics) InForce(tree *descriptors.Tree) {
 	m.decisions.inForce(tree)
 	m.rules.Store(uint64(tree.Rules()))
-	m.rulesHash.Store(tree.Hash() & (1<<hashBits - 1))
+	m.rulesHash.Store(tree.Hash() & (1<<48 - 1)) // a float64 holds 48 bits without loss
 }
 
 // collector gives Prometheus all metrics.
 type collector Metrics
 
-// Describe implements prometheus.Collector. It describes nothing, because the rules and the
-// mapping decide which series there are.
+// Describe describes nothing, because the rules and the mapping decide which series there are.
 func (*collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. The metrics of our own come first: of two series
-// that contradict each other Prometheus serves the first.
+// Collect sends the metrics of our own first: of two series that contradict each other
+// Prometheus serves the first.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for _, collect := range c.table {
 		collect(to)

@@ -26,13 +26,9 @@ var statNames = [statCount]string{"total_hits", "over_limit", "near_limit", "wit
 
 // Lengths, in bytes, of names with a caller's bytes.
 const (
-	// maxKey is that of the longest metric key that is not shortened. Its counters fit a
-	// datagram of statsd.
-	maxKey = 1024
-	// maxDomain is that of the longest unknown domain that has a counter of its own.
-	maxDomain = 256
-	// roomBytes is that of the longest name that takes one part of paths.room.
-	roomBytes = 128
+	maxKey    = 1024 // longer metric keys are shortened; this one fits a datagram of statsd
+	maxDomain = 256  // longer unknown domains have no counter of their own
+	roomBytes = 128  // longer names take more than one part of paths.room
 )
 
 // counter is a counter or a gauge that envoyproxy/ratelimit has.
@@ -80,8 +76,7 @@ type paths struct {
 	unknown map[string]*counter // by domain
 }
 
-// newPaths returns counters of which at most the given number have a caller's
-// bytes in their names.
+// newPaths returns counters of which at most max have a caller's bytes in their names.
 func newPaths(max int) *paths {
 	p := &paths{room: max / int(statCount), keys: map[string]*keyed{}, unknown: map[string]*counter{}}
 	p.loaded = p.counter("ratelimit.service.config_load_success")

@@ -30,9 +30,8 @@ type plain struct {
 	silent bool // the failure was logged already
 }
 
-// NewStatsdSink returns a sink that sends to addr over network, tcp or udp, with
-// the tags in each path. Open tries again after a failure. Only the first failure
-// is logged.
+// NewStatsdSink returns a sink that sends to addr over network, tcp or udp, with the tags in
+// each path. Open tries again after a failure. Only the first failure is logged.
 func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logger) Sink {
 	p := &plain{network: network, addr: addr, log: log, max: maxPiece}
 	if network == "udp" {

@@ -9,18 +9,14 @@ import (
 	"unicode"
 )
 
-// Sink sends to a server of statsd or DogStatsD. It may collect lines until
-// Flush.
+// Sink sends to a server of statsd or DogStatsD.
 type Sink interface {
-	// Open connects to the server where needed, and reports whether it can be
-	// sent to.
+	// Open connects to the server where needed, and reports whether it can be sent to.
 	Open() bool
-	// Send sends a value, and reports whether the server can still be sent to. For
-	// timings it stands for so many calls, otherwise calls is 1.
+	// Send sends a value at once or with Flush, and reports whether the server can still be
+	// sent to. A timing stands for so many calls, otherwise calls is 1.
 	Send(of kind, path string, value, calls uint64) bool
-	// Flush sends the lines that were collected.
 	Flush()
-	// Close ends the connection.
 	Close()
 }
 
@@ -33,8 +29,8 @@ const (
 	timing kind = "ms" // the milliseconds that a call took
 )
 
-// Statsd sends counters and gauges to a Sink, under the paths of
-// envoyproxy/ratelimit: a counter as its growth, a gauge as its value.
+// Statsd sends the metrics that have a path to a Sink: a counter as its growth, a gauge as
+// its value.
 type Statsd struct {
 	metrics *Metrics
 	sink    Sink
@@ -62,8 +58,7 @@ func (s *Statsd) Run(ctx context.Context) error {
 	}
 }
 
-// Close sends the counts since the last Send and closes the sink. Run must have
-// returned.
+// Close sends the counts since the last Send and closes the sink. Run must have returned.
 func (s *Statsd) Close() {
 	if s.sink == nil {
 		return
@@ -99,12 +94,9 @@ func (s *Statsd) Send() {
 	s.metrics.decisions.forget()
 }
 
-// lineName is path as a name that a server reads whole: see lineText. The dot of
-// ".__", which starts a tag in the format of envoyproxy/ratelimit, becomes _ as
-// well.
-func lineName(path string) string {
-	return strings.ReplaceAll(lineText(path), ".__", "___")
-}
+// lineName is path as a name that a server reads whole: see lineText. The dot of ".__",
+// which starts a tag in the format of envoyproxy/ratelimit, becomes _ as well.
+func lineName(path string) string { return strings.ReplaceAll(lineText(path), ".__", "___") }
 
 // lineText is s with _ for every character that could end a name or a line, or
 // start a tag: white space, control characters, and the separators of statsd

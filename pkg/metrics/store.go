@@ -37,25 +37,22 @@ func (s *Store) Unwrap() backends.Store { return s.Store }
 // Apply implements backends.Store.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	start := time.Since(s.epoch)
-	err := s.Store.Apply(ctx, b)
+	err := s.answered(ctx, s.Store.Apply(ctx, b))
 	s.took.Observe(time.Since(s.epoch) - start)
-	if s.answered(ctx, err); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		s.failed.Add(1)
 	}
 	return err
 }
 
 // Ping implements backends.Store. It notes whether the store answered.
-func (s *Store) Ping(ctx context.Context) error {
-	err := s.Store.Ping(ctx)
-	s.answered(ctx, err)
-	return err
-}
+func (s *Store) Ping(ctx context.Context) error { return s.answered(ctx, s.Store.Ping(ctx)) }
 
-// answered notes whether the store answered. A call whose caller gave up says
-// nothing about the store.
-func (s *Store) answered(ctx context.Context, err error) {
+// answered notes whether the store answered, and returns the error. A call whose caller
+// gave up says nothing about the store.
+func (s *Store) answered(ctx context.Context, err error) error {
 	if up := err == nil; s.up.Load() != up && !errors.Is(ctx.Err(), context.Canceled) {
 		s.up.Store(up)
 	}
+	return err
 }
