@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,10 +21,9 @@ const (
 	minPercent = 10
 	// headroom is the garbage, in bytes, that a large heap may hold.
 	headroom = 32 << 20
-	// loadingHeadroom is headroom while rules are loaded. To load 10,000 rules
-	// makes 45 MB of garbage. If the garbage collector ran during the load, it
-	// would take the processors from requests and have requests do a part of its
-	// work.
+	// loadingHeadroom is headroom while rules are loaded: 10,000 rules make 45 MB of
+	// garbage. If the garbage collector ran during the load, it would take the processors
+	// from requests and have requests do a part of its work.
 	loadingHeadroom = 96 << 20
 )
 
@@ -31,8 +31,8 @@ const (
 // amount beside a large one, because otherwise counters in memory would cost several
 // times their size. It does nothing if the operator sets GOGC.
 type Collector struct {
+	loading atomic.Bool
 	mu      sync.Mutex
-	loading bool
 	percent int
 }
 
@@ -41,9 +41,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	for {
-		c.mu.Lock()
 		c.adjust()
-		c.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -54,21 +52,21 @@ func (c *Collector) Run(ctx context.Context) error {
 
 // RulesLoading says that rules are being loaded, or that the load has ended.
 func (c *Collector) RulesLoading(loading bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loading = loading
+	c.loading.Store(loading)
 	c.adjust()
 }
 
-// adjust sets GOGC for the size of the heap now. c is locked.
+// adjust sets GOGC for the size of the heap now.
 func (c *Collector) adjust() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	room := uint64(headroom)
-	if c.loading {
+	if c.loading.Load() {
 		room = loadingHeadroom
 	}
 	if p := percentFor(live[0].Value.Uint64(), room); p != c.percent {

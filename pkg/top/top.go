@@ -1,11 +1,11 @@
 // Package top finds the heavy hitters: the descriptors of requests that are denied,
 // asked for, or charged most, in the last minute and in bounded memory.
 //
-// It is an observer of decisions. For each of three orders (denied, hits, cost) it
-// keeps Options.Keys descriptors by the algorithm Space-Saving (Metwally, Agrawal, El
-// Abbadi 2005): a descriptor that is not kept takes the place of the lowest one and
-// inherits its count, by which its own count may be too high at most.
-// So no count is too low, and each descriptor with more than 1/Keys of all is kept.
+// For each of three orders (denied, hits, cost) it keeps Options.Keys descriptors by the
+// algorithm Space-Saving (Metwally, Agrawal, El Abbadi 2005): a descriptor that is not kept
+// takes the place of the lowest one and inherits its count, by which its own count may be too
+// high at most. So no count is too low, and each descriptor with more than 1/Keys of all is
+// kept.
 //
 // Counts leave in parts of five seconds. All of the last minute is counted, and up to
 // five seconds before it: the hits of the part that leaves next are in the error of a row.
@@ -52,11 +52,9 @@ const (
 	part = 5 * time.Second
 	// slots are as many as span touches: one begins before it, and one is running.
 	slots = int(span/part) + 1
-	// looks is the number of requests a second that are looked at. Of more requests only
-	// a random sample is looked at.
+	// looks is the number of requests a second of which all are looked at.
 	looks = 2500
-	// review is the time after which the share of requests that are looked at is set
-	// anew.
+	// review is the time after which the share of requests that are looked at is set anew.
 	review = time.Second
 )
 

@@ -2,11 +2,10 @@
 // is the span of the Envoy that asked, and as its child one for the wait for the
 // store.
 //
-// It promises to cost nothing when it is off: a nil [Tracer] returns the service
-// and the store that it is given. When it is on, a collector that is slow or away
-// delays no decision, and at most a bounded number of spans waits for it; further
-// spans are dropped. The meaning of the OTEL_* variables is left to OpenTelemetry's
-// SDK.
+// It costs nothing when it is off: a nil [Tracer] returns the service and the store that it
+// is given. When it is on, a collector that is slow or away delays no decision, and a bounded
+// number of spans waits for it; further spans are dropped. OpenTelemetry's SDK reads the
+// OTEL_* variables.
 package tracing
 
 import (
@@ -31,22 +30,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxValue bounds the length of an attribute, into which a caller may put bytes
-// of its own, unless OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT sets a bound.
-const maxValue = 256
-
-// warnEvery is the shortest interval between two warnings that spans cannot be
-// sent, in seconds.
-const warnEvery = 10
-
-// flushWithin bounds how long Close waits for the collector.
-const flushWithin = 3 * time.Second
+const (
+	// maxValue bounds the length of an attribute, into which a caller may put bytes
+	// of its own, unless OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT sets a bound.
+	maxValue = 256
+	// warnEvery is the least number of seconds between warnings that spans cannot be sent.
+	warnEvery = 10
+	// flushWithin bounds how long Close waits for the collector.
+	flushWithin = 3 * time.Second
+)
 
 // Options configure a [Tracer].
 type Options struct {
-	// ServiceName, ServiceNamespace and ServiceInstanceID identify this process
-	// in its spans. An empty namespace is left out; an empty instance becomes a
-	// random UUID.
+	// They identify this process in its spans. An empty namespace is left out; an empty
+	// instance becomes a random UUID.
 	ServiceName, ServiceNamespace, ServiceInstanceID string
 	Version                                          string
 	// Protocol is the transport of OTLP: "http" or "grpc".
@@ -54,8 +51,7 @@ type Options struct {
 	// SamplingRate, 0 to 1, is the share of traces that are sampled among the
 	// traces that begin here. A span with a parent is sampled if its parent is.
 	SamplingRate float64
-	// Log is told when spans cannot be sent.
-	Log *slog.Logger
+	Log          *slog.Logger // is told when spans cannot be sent
 }
 
 // Tracer makes spans and sends them in the background. A nil Tracer makes none.
@@ -128,8 +124,7 @@ func sender(ctx context.Context, o Options) (*resource.Resource, error) {
 	return resource.New(ctx, resource.WithTelemetrySDK(), resource.WithFromEnv(), resource.WithAttributes(who...))
 }
 
-// Close sends the spans that are left and stops. It waits for the collector for
-// a few seconds at most.
+// Close sends the spans that are left, for a few seconds at most, and stops.
 func (t *Tracer) Close() error {
 	if t == nil {
 		return nil

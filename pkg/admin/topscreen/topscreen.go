@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -56,24 +55,22 @@ func keyOf(r *top.Row) string {
 
 // Text writes a table for a person.
 func Text(w io.Writer, t *top.Table, colors terminal.Colors) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "last %s: %d requests, %d denied, %d hits\n", t.Window, t.Total.Hits, t.Total.Denied, t.Total.Cost)
+	head := fmt.Sprintf("last %s: %d requests, %d denied, %d hits\n", t.Window, t.Total.Hits, t.Total.Denied, t.Total.Cost)
 	if len(t.Rows) == 0 {
-		fmt.Fprintf(&b, "no key to show by %s\n", t.By)
-		_, err := io.WriteString(w, b.String())
+		_, err := fmt.Fprintf(w, "%sno key to show by %s\n", head, t.By)
 		return err
 	}
+	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(columns, "DENIED\tHITS\tCOST\tRATE/S\tERROR\t  RULE  KEY")
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		_, _ = fmt.Fprintf(columns, "%d\t%d\t%d\t%s\t%d\t  %s  %s\n", r.Denied, r.Hits, r.Cost,
-			strconv.FormatFloat(r.Rate, 'f', 1, 64), r.Error, cmp.Or(terminal.Visible(r.Rule), "(limit of the request)"), keyOf(r))
+		_, _ = fmt.Fprintf(columns, "%d\t%d\t%d\t%.1f\t%d\t  %s  %s\n", r.Denied, r.Hits, r.Cost,
+			r.Rate, r.Error, cmp.Or(terminal.Visible(r.Rule), "(limit of the request)"), keyOf(r))
 	}
 	_ = columns.Flush()
-	head, rest, _ := strings.Cut(b.String(), "\n")
-	names, rest, _ := strings.Cut(rest, "\n")
-	_, err := fmt.Fprintf(w, "%s\n%s\n%s", head, colors.Bold(names), rest)
+	names, rows, _ := strings.Cut(b.String(), "\n")
+	_, err := fmt.Fprintf(w, "%s%s\n%s", head, colors.Bold(names), rows)
 	return err
 }
 
