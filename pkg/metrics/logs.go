@@ -121,8 +121,8 @@ var results = map[service.Result]string{
 
 func (l *DebugLog) write(o *service.Observation) {
 	var asked, decided []string
-	for entries := range o.Asked() {
-		asked = append(asked, descriptors.Pairs(entries))
+	for _, d := range o.Request.Descriptors {
+		asked = append(asked, descriptors.Pairs(d.Entries))
 	}
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]

@@ -76,18 +76,13 @@ func (p *planner) look(ctx context.Context, cells []cell) {
 		looks[i].op = cells[i].op.Look()
 		looks[i].op.Lease = nil
 	}
-	p.apply(ctx, looks, func(l *InspectedLimit, is *State) { l.Before = is })
+	p.apply(ctx, looks)
 }
 
-// steer has the store apply the operation of each cell, a reset or a grant, so that
-// every decorator forgets what it remembers of the cell. It fills in After or Err.
-func (p *planner) steer(ctx context.Context, cells []cell) {
-	p.apply(ctx, cells, func(l *InspectedLimit, is *State) { l.After = is })
-}
-
-// apply has the store apply the operations of the cells. It calls set with the state of
-// each cell afterwards, or sets Err.
-func (p *planner) apply(ctx context.Context, cells []cell, set func(*InspectedLimit, *State)) {
+// apply has the store apply the operation of each cell, so that every decorator forgets
+// what it remembers of a cell that is changed. It fills in Before of a cell that is
+// looked at, After of a cell that is reset or granted hits, or Err.
+func (p *planner) apply(ctx context.Context, cells []cell) {
 	if len(cells) == 0 {
 		return
 	}
@@ -95,12 +90,15 @@ func (p *planner) apply(ctx context.Context, cells []cell, set func(*InspectedLi
 	for i := range cells {
 		b.Ops[i] = cells[i].op
 	}
-	_ = p.store.Apply(ctx, &b) // its error is the first Err of the replies
+	_ = p.cfg.Store.Apply(ctx, &b) // its error is the first Err of the replies
 	for i := range cells {
-		limit, r := cells[i].limit, &b.Replies[i]
-		if limit.Err = r.Err; r.Err == nil {
-			look := cells[i].op.Look()
-			set(limit, stateOf(limit.Limit, &look, r))
+		limit, r, look := cells[i].limit, &b.Replies[i], cells[i].op.Look()
+		switch limit.Err = r.Err; {
+		case r.Err != nil:
+		case b.Ops[i].Verb == backends.Charge:
+			limit.Before = stateOf(limit.Limit, &look, r)
+		default:
+			limit.After = stateOf(limit.Limit, &look, r)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	if do.verb == verbLook {
 		return in, nil
 	}
-	return in, s.change(ctx, changeable(cells), do)
+	return in, s.change(ctx, cells, do)
 }
 
 // maxSeen bounds the descriptors of the rules in the Trace of an Inspected, and
@@ -119,7 +119,7 @@ const (
 func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
 	in.Trace = p.domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.targets)))
 	in.Override, in.Unlimited = t.overrides != nil, t.unlimited()
-	in.Shadow, in.Quota = t.shadow() || p.shadowMode, p.quota(t)
+	in.Shadow, in.Quota = t.shadow() || p.cfg.ShadowMode, p.quota(t)
 	switch {
 	case in.Override:
 		in.Rule = OverridePath(p.domain.Name)
@@ -133,12 +133,12 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
 	in.Limits = make([]InspectedLimit, len(limits))
 	cells := make([]cell, len(limits))
 	id := p.identity(nil, t)
-	now := p.store.Now()
+	now := p.cfg.Store.Now()
 	for i := range limits {
 		c, l := &cells[i], &limits[i]
 		c.limit, c.shared = &in.Limits[i], id.ByStart
 		l.Plan(&c.op, id, algorithms.Charge{Now: now})
-		*c.limit = InspectedLimit{Limit: l, Key: c.op.Key, Policy: policy(l, p.local)}
+		*c.limit = InspectedLimit{Limit: l, Key: c.op.Key, Policy: policy(l, p.cfg.Local)}
 		if s.cfg.StoredKey != nil {
 			c.limit.Key = s.cfg.StoredKey(c.op.Key)
 		}
@@ -152,10 +152,11 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
 	return cells
 }
 
-// changeable returns the cells that Reset and Grant change: each cell once, and only
-// if the limit is decided in the request and the store has returned the cell. Replaced
-// limits and repeated cells lose their Before.
-func changeable(cells []cell) []cell {
+// change resets the cells or grants hits to them, and fills in After or Err: of each cell
+// once, and only if the limit is decided in the request and the store has returned the
+// cell. Replaced limits and repeated cells lose their Before. If a grant is too large for
+// one of the cells, change changes none and returns an error.
+func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 	var changed []cell
 	seen := map[string]bool{}
 	for _, c := range cells {
@@ -164,21 +165,12 @@ func changeable(cells []cell) []cell {
 			continue
 		}
 		seen[c.op.Key] = true
-		if c.limit.Err == nil {
-			changed = append(changed, c)
-		}
-	}
-	return changed
-}
-
-// change resets the cells or grants hits to them, and fills in After or Err. If a
-// grant is too large for one of the cells, change changes none and returns an error.
-func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
-	var changed []cell
-	for _, c := range cells {
-		if do.verb == verbReset {
+		switch {
+		case c.limit.Err != nil:
+			continue
+		case do.verb == verbReset:
 			c.op = c.op.Reset()
-		} else {
+		default:
 			if err := c.checkGrant(do.hits); err != nil {
 				return invalid("%v", err)
 			}
@@ -190,6 +182,6 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 		}
 		changed = append(changed, c)
 	}
-	s.steer(ctx, changed)
+	s.apply(ctx, changed)
 	return nil
 }

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"iter"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -29,6 +28,7 @@ const (
 
 // Observation tells observers about one request and how it ended.
 type Observation struct {
+	Request     *Request // as the caller sent it
 	Domain      string
 	Descriptors int
 	// Unknown: no rules have this domain, so the caller made its name up.
@@ -48,19 +48,6 @@ type Observation struct {
 	Took time.Duration
 	// Verdicts has one element for each operation of the request but refunds.
 	Verdicts []Verdict
-
-	request *Request
-}
-
-// Asked gives the entries of each descriptor, as the caller sent them.
-func (o *Observation) Asked() iter.Seq[[]descriptors.Entry] {
-	return func(yield func([]descriptors.Entry) bool) {
-		for i := range o.request.Descriptors {
-			if !yield(o.request.Descriptors[i].Entries) {
-				return
-			}
-		}
-	}
 }
 
 // Verdict is the decision of one limit of one descriptor.

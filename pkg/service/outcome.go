@@ -135,7 +135,7 @@ func (o *Outcome) judge(ctx context.Context) {
 				continue
 			}
 			s.add(v)
-			if !p.shadowMode && !s.Shadow {
+			if !p.cfg.ShadowMode && !s.Shadow {
 				o.Delay = max(o.Delay, v.Is.Delay)
 			}
 		}
@@ -234,7 +234,7 @@ func (o *Outcome) conclude() error {
 		undecided = quotaUndecided
 	}
 	switch {
-	case o.plan.shadowMode:
+	case o.plan.cfg.ShadowMode:
 		o.seen.Spared = denied
 	case denied:
 		o.Over, o.Delay = true, 0
@@ -251,7 +251,7 @@ func (o *Outcome) headline() int {
 	best := -1
 	for i := range o.Statuses {
 		s := &o.Statuses[i]
-		if s.Limit == nil || s.Undecided != nil || s.Shadow || o.plan.shadowMode && s.Denied {
+		if s.Limit == nil || s.Undecided != nil || s.Shadow || o.plan.cfg.ShadowMode && s.Denied {
 			continue
 		}
 		if best < 0 || o.before(s, &o.Statuses[best]) {

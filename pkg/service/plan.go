@@ -13,13 +13,8 @@ import (
 
 // planner is the part of a Service that plans depend on.
 type planner struct {
-	store         backends.Store
-	local         bool // Config.Local
-	keyPrefix     string
-	ratelimitKeys bool
-	values        *valueHash // nil: keys have values in clear text
-	shadowMode    bool
-	quotaMode     bool
+	cfg    Config
+	values *valueHash // nil: keys have values in clear text
 }
 
 // plan says which limits apply to a request, and has the batch that asks the store
@@ -64,7 +59,7 @@ func (t *target) shadow() bool    { return t.overrides == nil && t.rule != nil &
 // limit it passes. Otherwise a descriptor is if its rule is in quota mode and has a
 // limit that is not replaced.
 func (p *plan) quota(t *target) bool {
-	if p.quotaMode {
+	if p.cfg.QuotaMode {
 		return !t.unlimited()
 	}
 	return t.overrides == nil && t.rule != nil && t.rule.Quota && t.first < t.end
@@ -138,7 +133,7 @@ func (p *plan) fill(ctx context.Context) {
 	p.batch.Ops = resized(p.batch.Ops, len(p.limits))
 	p.batch.Replies = resized(p.batch.Replies, len(p.limits))
 
-	p.now = p.store.Now()
+	p.now = p.cfg.Store.Now()
 	quota := p.quotaRole()
 	var group uint8 // 1 or 2, so that groups that are neighbours differ
 	var room [160]byte
@@ -151,7 +146,7 @@ func (p *plan) fill(ctx context.Context) {
 		charge := algorithms.Charge{Now: p.now, Cost: t.hits, Refund: t.Refund, AdmittedOnly: admittedOnly}
 		role := backends.Firm
 		switch {
-		case p.shadowMode || t.shadow():
+		case p.cfg.ShadowMode || t.shadow():
 			role = backends.Lenient
 		case p.quota(t):
 			role = quota
@@ -166,7 +161,7 @@ func (p *plan) fill(ctx context.Context) {
 				charge.Patience = patience(ctx)
 			}
 			l.Plan(op, id, charge)
-			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.local)
+			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.cfg.Local)
 			if several {
 				op.Group = group
 			}
@@ -194,13 +189,13 @@ func (p *plan) quotaRole() backends.Role {
 // OneSlot depends on the rule alone and not on the limits that are decided, so
 // that an override and a limit beside a replaced one keep their counters.
 func (p *plan) identity(room []byte, t *target) algorithms.Identity {
-	id := algorithms.Identity{Prefix: p.keyPrefix, OneSlot: t.rule != nil && len(t.rule.Limits) > 1}
+	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: t.rule != nil && len(t.rule.Limits) > 1}
 	var shared []descriptors.Entry
 	if t.overrides == nil {
 		shared = t.rule.Shared
 	}
 	switch {
-	case p.ratelimitKeys && inRatelimit(t.all()):
+	case p.cfg.RatelimitKeys && inRatelimit(t.all()):
 		id.ByStart = true
 		id.ID = descriptors.AppendRatelimitID(room, p.domain.Name, t.Entries, shared)
 	case p.values != nil:

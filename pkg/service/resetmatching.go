@@ -38,7 +38,7 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 	if err != nil {
 		return p, err
 	}
-	scanner, err := backends.ScannerOf(s.store)
+	scanner, err := backends.ScannerOf(s.cfg.Store)
 	if err != nil {
 		return p, errorf(codes.Unimplemented, "%v", err)
 	}
@@ -71,7 +71,7 @@ func (s *Service) reset(ctx context.Context, cells []cell) (changed int64, err e
 	for i := range cells {
 		cells[i].op = cells[i].op.Reset()
 	}
-	s.steer(ctx, cells)
+	s.apply(ctx, cells)
 	failed := 0
 	for i := range cells {
 		if cause := cells[i].limit.Err; cause != nil {

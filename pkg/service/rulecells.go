@@ -31,10 +31,10 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 		return nil, errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
 	case p.values != nil:
 		return nil, errorf(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
-	case p.ratelimitKeys && inRatelimit(r.Limits):
+	case p.cfg.RatelimitKeys && inRatelimit(r.Limits):
 		return nil, errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
 	}
-	c := &ruleCells{planner: p, domain: d, rule: r, oneSlot: len(r.Limits) > 1, prefix: p.keyPrefix}
+	c := &ruleCells{planner: p, domain: d, rule: r, oneSlot: len(r.Limits) > 1, prefix: p.cfg.KeyPrefix}
 	if c.oneSlot || r.Limits[0].Paired() {
 		c.prefix += "{"
 	}
@@ -66,7 +66,7 @@ func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Doma
 // now. A cell whose window is over is left out, and one whose key the store has
 // shortened because it is long.
 func (c *ruleCells) among(keys []string) (found []cell) {
-	now, prefix := c.store.Now(), c.keyPrefix
+	now, prefix := c.cfg.Store.Now(), c.cfg.KeyPrefix
 	for _, key := range keys {
 		for i := range c.rule.Limits {
 			l := &c.rule.Limits[i]
@@ -75,7 +75,7 @@ func (c *ruleCells) among(keys []string) (found []cell) {
 				continue
 			}
 			if identifies(id, c.domain, c.rule) {
-				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.local)}}
+				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.cfg.Local)}}
 				l.Plan(&of.op, algorithms.Identity{Prefix: prefix, ID: []byte(id), OneSlot: c.oneSlot}, algorithms.Charge{Now: now})
 				if of.op.Kind == backends.Meter {
 					of.op.Key, of.op.Stem = key, len(key) // also the bucket of an override, or of an earlier amount

@@ -47,7 +47,6 @@ type Config struct {
 // Service is the Decider of the rules. It is safe for concurrent use.
 type Service struct {
 	planner
-	cfg   Config
 	epoch time.Time // time.Since(epoch) reads one clock, time.Now reads two
 	tree  atomic.Pointer[descriptors.Tree]
 }
@@ -58,10 +57,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("service: Config.Store is missing")
 	}
-	s := &Service{cfg: cfg, epoch: time.Now(), planner: planner{
-		store: cfg.Store, local: cfg.Local, keyPrefix: cfg.KeyPrefix, ratelimitKeys: cfg.RatelimitKeys,
-		shadowMode: cfg.ShadowMode, quotaMode: cfg.QuotaMode,
-	}}
+	s := &Service{planner: planner{cfg: cfg}, epoch: time.Now()}
 	if len(cfg.KeySecret) > 0 {
 		if cfg.RatelimitKeys {
 			return nil, errors.New("service: Config has both KeySecret and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
@@ -149,7 +145,7 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	}
 	if len(p.limits) > 0 {
 		p.fill(ctx)
-		_ = s.store.Apply(ctx, &p.batch) // its error is the first Err of the replies
+		_ = s.cfg.Store.Apply(ctx, &p.batch) // its error is the first Err of the replies
 	}
 	o.judge(ctx)
 	if o.gone {
@@ -161,9 +157,9 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 // tell tells the observers how the request ended. err is the error of decide.
 func (s *Service) tell(r *Request, o *Outcome, err error, start time.Duration) {
 	seen := &o.seen
-	seen.Domain, seen.Descriptors, seen.request = r.Domain, len(r.Descriptors), r
+	seen.Domain, seen.Descriptors, seen.Request = r.Domain, len(r.Descriptors), r
 	seen.Result, seen.Err, seen.Partial = o.result(err), err, err == nil && o.partial
-	seen.ShadowMode, seen.Verdicts = s.shadowMode, o.charges()
+	seen.ShadowMode, seen.Verdicts = s.cfg.ShadowMode, o.charges()
 	seen.Took = time.Since(s.epoch) - start
 	for _, observer := range s.cfg.Observers {
 		observer.Observe(seen)

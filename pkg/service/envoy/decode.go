@@ -3,8 +3,6 @@ package envoy
 import (
 	"sync"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
@@ -125,26 +123,4 @@ func readLimit(m message, l *service.Override, multiplied *bool) error {
 		}
 		return err
 	})
-}
-
-// requestOf returns the request that UnmarshalBinary reads from the bytes of m.
-func requestOf(m *pb.RateLimitRequest) *service.Request {
-	r := &service.Request{Domain: m.GetDomain(), Hits: m.GetHitsAddend()}
-	for _, from := range m.GetDescriptors() {
-		d := service.Descriptor{Refund: from.GetIsNegativeHits()}
-		for _, e := range from.GetEntries() {
-			d.Entries = append(d.Entries, descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
-		}
-		if hits := from.GetHitsAddend(); hits != nil {
-			d.Hits = &hits.Value
-		}
-		if limit := from.GetLimit(); limit != nil {
-			d.Limit = &service.Override{RequestsPerUnit: limit.GetRequestsPerUnit(), Unit: descriptors.Unit(limit.GetUnit()), Multiplier: 1}
-			if multiplier := limit.GetUnitMultiplier(); multiplier != nil {
-				d.Limit.Multiplier = multiplier.GetValue()
-			}
-		}
-		r.Descriptors = append(r.Descriptors, d)
-	}
-	return r
 }

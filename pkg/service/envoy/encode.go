@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -26,9 +27,7 @@ func (r *Reply) encode(q *service.Request, o *service.Outcome) []byte {
 	}
 	b = appendUint(b, 1, uint64(code))
 	for i := range o.Statuses {
-		var start int
-		b, start = begin(b, 2)
-		b = end(appendStatus(b, &o.Statuses[i]), start)
+		b = appendMessage(b, 2, func(b []byte) []byte { return appendStatus(b, &o.Statuses[i]) })
 	}
 	if *r != (Reply{}) {
 		e := r.extras(q, o)
@@ -51,24 +50,22 @@ func appendStatus(b []byte, s *service.Status) []byte {
 	default:
 		b = appendUint(b, 1, uint64(pb.RateLimitResponse_OK))
 	}
-	if l := s.Limit; l != nil {
-		var start int
-		b, start = begin(b, 2)
-		b = appendUint(b, 1, uint64(l.Requests))
-		b = appendUint(b, 2, uint64(l.Unit))
-		b = appendString(b, 3, l.Name)
-		if l.Multiplier > 1 {
-			var multiplier int
-			b, multiplier = begin(b, 4)
-			b = end(appendUint(b, 1, uint64(l.Multiplier)), multiplier)
-		}
-		b = end(b, start)
+	if s.Limit != nil {
+		b = appendMessage(b, 2, func(b []byte) []byte { return appendLimit(b, s.Limit) })
 	}
 	b = appendUint(b, 3, uint64(min(s.Remaining, math.MaxUint32)))
 	if s.Limit != nil {
-		var start int
-		b, start = begin(b, 4)
-		b = end(appendUint(b, 1, uint64(seconds(s))), start)
+		b = appendMessage(b, 4, func(b []byte) []byte { return appendUint(b, 1, uint64(seconds(s))) })
+	}
+	return b
+}
+
+func appendLimit(b []byte, l *descriptors.Limit) []byte {
+	b = appendUint(b, 1, uint64(l.Requests))
+	b = appendUint(b, 2, uint64(l.Unit))
+	b = appendString(b, 3, l.Name)
+	if l.Multiplier > 1 {
+		b = appendMessage(b, 4, func(b []byte) []byte { return appendUint(b, 1, uint64(l.Multiplier)) })
 	}
 	return b
 }
@@ -81,9 +78,9 @@ func seconds(s *service.Status) int64 {
 
 func appendHeaders(b []byte, number protowire.Number, list []header) []byte {
 	for _, h := range list {
-		var start int
-		b, start = begin(b, number)
-		b = end(appendString(appendString(b, 1, h.name), 2, h.value), start)
+		b = appendMessage(b, number, func(b []byte) []byte {
+			return appendString(appendString(b, 1, h.name), 2, h.value)
+		})
 	}
 	return b
 }
@@ -95,7 +92,8 @@ func appendStruct(b []byte, number protowire.Number, fields map[string]any) []by
 	if err != nil {
 		return b
 	}
-	b, start := begin(b, number)
-	b, _ = proto.MarshalOptions{}.MarshalAppend(b, message)
-	return end(b, start)
+	return appendMessage(b, number, func(b []byte) []byte {
+		b, _ = proto.MarshalOptions{}.MarshalAppend(b, message)
+		return b
+	})
 }

@@ -58,7 +58,16 @@ func Error(err error) error {
 
 // ShouldRateLimit decides a request of a caller in this process.
 func (s *Server) ShouldRateLimit(ctx context.Context, m *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	message, err := s.decide(ctx, requestOf(m))
+	r := requests.Get().(*request)
+	defer r.release()
+	data, err := proto.Marshal(m)
+	if err == nil {
+		err = r.UnmarshalBinary(data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	message, err := s.decide(ctx, &r.Request)
 	if err != nil {
 		return nil, err
 	}

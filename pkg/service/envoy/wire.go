@@ -94,17 +94,11 @@ func (m message) string(name string) (string, error) {
 	return m.text, nil
 }
 
-// Messages inside of a message are appended between begin and end.
-
-// begin appends the tag of a message, and leaves a byte for its length. It returns
-// the index after that byte.
-func begin(b []byte, number protowire.Number) ([]byte, int) {
-	b = append(protowire.AppendTag(b, number, protowire.BytesType), 0)
-	return b, len(b)
-}
-
-// end puts the length of the message that begins at start before it.
-func end(b []byte, start int) []byte {
+// appendMessage appends a message, whose fields are what fields appends.
+func appendMessage(b []byte, number protowire.Number, fields func([]byte) []byte) []byte {
+	b = append(protowire.AppendTag(b, number, protowire.BytesType), 0) // the byte is for the length
+	start := len(b)
+	b = fields(b)
 	length := uint64(len(b) - start)
 	if more := protowire.SizeVarint(length) - 1; more > 0 {
 		b = append(b, make([]byte, more)...)
