@@ -100,7 +100,17 @@ func (b *Batch) Charges(i int) int64 {
 // Passes reports, after Decide, whether the charge of operation i stays if it fits: its
 // group passes, and its all-or-nothing batch is neither refused nor open.
 func (b *Batch) Passes(i int) bool {
-	return !b.Refused && !b.open && (b.Ops[i].Group == 0 || b.groupPasses(i))
+	switch {
+	case b.Refused || b.open:
+		return false
+	case b.Ops[i].Group == 0:
+		return true
+	}
+	first := i
+	for first > 0 && b.neighbours(first-1, i) {
+		first--
+	}
+	return !b.any(first, b.descriptorEnd(first), (*Batch).fails)
 }
 
 // Settled is the operation that charges operation i exactly as often as Charges
@@ -124,16 +134,6 @@ func (b *Batch) Settled(i int) Op {
 func (b *Batch) Settle(i int, r Reply) {
 	r.Admitted, r.RetryAt = b.Replies[i].Admitted, b.Replies[i].RetryAt
 	b.Replies[i] = r
-}
-
-// groupPasses reports whether all operations of i's descriptor fit.
-func (b *Batch) groupPasses(i int) bool {
-	first := i
-	for first > 0 && b.neighbours(first-1, i) {
-		first--
-	}
-	end := b.descriptorEnd(first)
-	return !b.any(first, end, (*Batch).fails)
 }
 
 // descriptorEnd is the index after the descriptor that begins at first.

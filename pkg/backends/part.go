@@ -1,7 +1,5 @@
 package backends
 
-import "context"
-
 // A Part is some of the operations of a batch, applied as a batch of its own.
 // Its operations are copies, so a Part may be changed and may outlive the
 // caller of the whole batch.
@@ -48,21 +46,6 @@ func (p *Part) Answer(whole *Batch) {
 	for i, at := range p.at {
 		whole.Replies[at] = p.Replies[i]
 	}
-}
-
-// ApplyRest has store apply the operations of b whose replies are not answered yet,
-// as a batch of their own, and fills in their replies. Its error is that of Apply.
-func (b *Batch) ApplyRest(ctx context.Context, store Store, answered func(*Reply) bool) error {
-	b.Refused = false
-	var rest Part
-	for i := range b.Ops {
-		if !answered(&b.Replies[i]) {
-			rest.Add(b, i)
-		}
-	}
-	err := store.Apply(ctx, &rest.Batch)
-	rest.Answer(b)
-	return err
 }
 
 // Err is the first Reply.Err of b, or nil. Apply returns it.

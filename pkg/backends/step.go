@@ -53,10 +53,15 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	}
 	charged := !op.ReadOnly() && (admitted > 0 || op.ChargeDenied)
 	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged)}
-	if op.ReadOnly() {
+	switch {
+	case op.ReadOnly():
 		return found, r
+	case op.Kind == Meter && v.Whole < op.Now: // credit
+		v.Whole -= op.Now
+	case op.Kind != Meter && (!charged || c.Until == 0 && op.Refund): // nothing to give back
+		return c, r
 	}
-	return c.commit(op, v, charged), r
+	return Cell{Value: v, Until: r.Until}, r
 }
 
 // Unused is the reply to o of a cell that does not exist.
@@ -143,21 +148,6 @@ func (o *Op) Fitting(ceiling, after int64) int64 {
 	}
 	beyond := (after - ceiling + o.By.Whole - 1) / o.By.Whole
 	return max(0, o.Times-beyond)
-}
-
-// commit is the cell after a step that arrived at v.
-func (c Cell) commit(op *Op, v Amount, charged bool) Cell {
-	if op.Kind == Meter {
-		end := c.ends(op, v, charged)
-		if v.Whole < op.Now { // credit
-			v.Whole -= op.Now
-		}
-		return Cell{Value: v, Until: end}
-	}
-	if !charged || c.Until == 0 && op.Refund { // nothing to give back
-		return c
-	}
-	return Cell{Value: v, Until: c.ends(op, v, charged)}
 }
 
 // ends is when the cell ends after a step that arrived at v. For a counter

@@ -72,17 +72,21 @@ func (s *distant) Unwrap() backends.Store { return s.Store }
 func (s *distant) Now() int64 { return s.clock.Add(1) } // no two moments are the same
 
 func (s *distant) Apply(ctx context.Context, b *backends.Batch) error {
-	undecided := false
+	var rest backends.Part
 	for i := range b.Ops {
 		b.Replies[i] = backends.Reply{}
 		if op := &b.Ops[i]; s.gone.Load() || s.frozen.Load() && op.Verb == backends.Charge && !op.ReadOnly() {
-			b.Replies[i].Err, undecided = backends.ErrUnavailable, true
+			b.Replies[i].Err = backends.ErrUnavailable
+		} else {
+			rest.Add(b, i)
 		}
 	}
-	if !undecided {
+	if len(rest.Ops) == len(b.Ops) {
 		return s.Store.Apply(ctx, b)
 	}
-	_ = b.ApplyRest(ctx, s.Store, func(r *backends.Reply) bool { return r.Err != nil })
+	b.Refused = false
+	_ = s.Store.Apply(ctx, &rest.Batch)
+	rest.Answer(b)
 	return b.Err()
 }
 
