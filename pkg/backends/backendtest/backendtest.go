@@ -9,6 +9,7 @@ package backendtest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,6 +66,27 @@ var unique atomic.Int64
 // fresh is a key that no other test uses, also on a store that is shared.
 func fresh(name string) string {
 	return fmt.Sprintf("{%s|%d.%d}", name, time.Now().UnixNano(), unique.Add(1))
+}
+
+// identity is a fresh one for limits of spec. The keys of a sliding window bring their
+// own hash tag.
+func identity(name string, spec algorithms.Spec) algorithms.Identity {
+	id := fresh(name)
+	if spec.Strategy == algorithms.SlidingWindow {
+		id = strings.Trim(id, "{}")
+	}
+	return algorithms.Identity{ID: []byte(id)}
+}
+
+// limited is the limit of spec with so many requests.
+func limited(t *testing.T, spec algorithms.Spec, requests uint32) *algorithms.Limit {
+	t.Helper()
+	spec.Requests = requests
+	l, err := algorithms.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // epoch is where the fake clocks start: a round hour near the real time, because

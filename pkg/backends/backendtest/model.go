@@ -8,25 +8,29 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Model is the definition of a store: the steps of pkg/backends over maps. It
+// Model is the definition of a store: the steps of pkg/backends over a map. It
 // is not safe for concurrent use and never forgets a cell.
-type Model struct {
-	cells map[string]backends.Cell
-	logs  map[string]backends.Log
+type Model struct{ cells map[string]cell }
+
+// cell is a counter or a meter, or a list.
+type cell struct {
+	backends.Cell
+	log backends.Log
 }
 
 var _ backends.Store = (*Model)(nil)
 
 // NewModel returns an empty store.
-func NewModel() *Model {
-	return &Model{map[string]backends.Cell{}, map[string]backends.Log{}}
-}
+func NewModel() *Model { return &Model{map[string]cell{}} }
 
 // Apply implements backends.Store. It never fails.
 func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
 	var before *Model
 	if b.Together() {
-		before = m.copyOf(b)
+		before = NewModel()
+		for i := range b.Ops {
+			before.Keep(&b.Ops[i], m)
+		}
 	}
 	for i := range b.Ops {
 		b.Replies[i] = m.step(&b.Ops[i])
@@ -34,7 +38,9 @@ func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
 	if b.Decide() {
 		return nil
 	}
-	m.restore(b, before)
+	for i := range b.Ops {
+		m.Keep(&b.Ops[i], before)
+	}
 	for i := range b.Ops {
 		op := b.Settled(i)
 		b.Settle(i, m.step(&op))
@@ -42,47 +48,45 @@ func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
-func (m *Model) step(op *backends.Op) backends.Reply {
+func (m *Model) step(op *backends.Op) (r backends.Reply) {
+	c := m.cells[op.Key]
 	if op.Kind == backends.List {
-		log, r := m.logs[op.Key].Step(op)
-		m.logs[op.Key] = log
-		return r
+		c.log, r = c.log.Step(op)
+	} else {
+		if op.Verb == backends.Reset {
+			delete(m.cells, op.Prev)
+		}
+		var prev int64
+		if before := m.cells[op.Prev]; op.Prev != "" && op.Now < before.Until {
+			prev = before.Value.Whole
+		}
+		c.Cell, r = c.Step(op, prev)
 	}
-	if op.Verb == backends.Reset {
-		delete(m.cells, op.Prev)
-	}
-	var prev int64
-	if c := m.cells[op.Prev]; op.Prev != "" && op.Now < c.Until {
-		prev = c.Value.Whole
-	}
-	c, r := m.cells[op.Key].Step(op, prev)
 	m.cells[op.Key] = c
 	return r
 }
 
 // Forget drops the cell of op, a counter or a meter, if it has ended by op.Now.
 func (m *Model) Forget(op *backends.Op) {
-	if m.ended(op.Key, op.Now) {
-		delete(m.cells, op.Key)
+	if op.Kind != backends.List && m.ended(op.Key, op.Now) {
+		m.Drop(op.Key)
 	}
 }
 
 // Keep gives op's cell the state that it has in other.
 func (m *Model) Keep(op *backends.Op, other *Model) {
-	m.cells[op.Key], m.logs[op.Key] = other.cells[op.Key], slices.Clone(other.logs[op.Key])
+	c := other.cells[op.Key]
+	m.cells[op.Key] = cell{c.Cell, slices.Clone(c.log)}
 }
 
 // Drop forgets the cell at key, as a store does whose key has expired.
-func (m *Model) Drop(key string) {
-	delete(m.cells, key)
-	delete(m.logs, key)
-}
+func (m *Model) Drop(key string) { delete(m.cells, key) }
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
-	c := &Model{maps.Clone(m.cells), maps.Clone(m.logs)}
-	for key, log := range c.logs {
-		c.logs[key] = slices.Clone(log)
+	c := &Model{maps.Clone(m.cells)}
+	for key := range c.cells {
+		c.Keep(&backends.Op{Key: key}, m)
 	}
 	return c
 }
@@ -93,33 +97,11 @@ func (m *Model) Equal(other *Model) bool { return m.within(other) && other.withi
 
 func (m *Model) within(other *Model) bool {
 	for key, c := range m.cells {
-		if c != other.cells[key] {
-			return false
-		}
-	}
-	for key, log := range m.logs {
-		if !slices.Equal(log, other.logs[key]) {
+		if o := other.cells[key]; c.Cell != o.Cell || !slices.Equal(c.log, o.log) {
 			return false
 		}
 	}
 	return true
-}
-
-// copyOf holds the cells of b's operations as they are.
-func (m *Model) copyOf(b *backends.Batch) *Model {
-	before := NewModel()
-	for i := range b.Ops {
-		key := b.Ops[i].Key
-		before.cells[key], before.logs[key] = m.cells[key], slices.Clone(m.logs[key])
-	}
-	return before
-}
-
-func (m *Model) restore(b *backends.Batch, before *Model) {
-	for i := range b.Ops {
-		key := b.Ops[i].Key
-		m.cells[key], m.logs[key] = before.cells[key], slices.Clone(before.logs[key])
-	}
 }
 
 // ended reports whether the counter or meter at key is over by now.

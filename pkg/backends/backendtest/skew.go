@@ -12,10 +12,7 @@ import (
 // bucket in turn. Together they get what one process would get.
 func testSkew(t *testing.T, s backends.Store) {
 	for _, behind := range []time.Duration{time.Millisecond, 50 * time.Millisecond, time.Second} {
-		l, err := algorithms.New(algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 1000, Window: time.Second, Burst: 50})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limited(t, algorithms.Spec{Strategy: algorithms.TokenBucket, Window: time.Second, Burst: 50}, 1000)
 		id := algorithms.Identity{ID: []byte(fresh("skew"))}
 		const hits, every = 300, 100 // µs: ten times the rate
 		admitted := 0

@@ -27,7 +27,7 @@ func testSteps(t *testing.T, s backends.Store) {
 			b := g.batch(now)
 			if rng.IntN(8) == 0 {
 				b = g.steer(now)
-				now++ // a reply of the same µs may be older than the reset
+				now += second // a reply of the same moment may be older than the reset
 			}
 			asked := slices.Clone(b.Ops)
 			apply(t, s, &b)

@@ -191,26 +191,8 @@ type steering struct {
 func newSteering(t *testing.T, s backends.Store, spec algorithms.Spec) *steering {
 	t.Helper()
 	c := &steering{t: t, store: s, limit: limited(t, spec, spec.Requests), now: epoch()}
-	c.id.ID = []byte(fresh("steered"))
-	if spec.Strategy == algorithms.SlidingWindow {
-		c.id.ID = c.id.ID[1 : len(c.id.ID)-1] // the key brings its own hash tag
-	}
-	c.capacity = int64(spec.Requests)
-	if c.limit.Burst > 0 {
-		c.capacity = int64(c.limit.Burst)
-	}
+	c.id, c.capacity = identity("steered", spec), c.limit.Capacity()
 	return c
-}
-
-// limited is the limit of spec with so many requests.
-func limited(t *testing.T, spec algorithms.Spec, requests uint32) *algorithms.Limit {
-	t.Helper()
-	spec.Requests = requests
-	l, err := algorithms.New(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 // filling is the time in which an empty bucket fills, in µs.
