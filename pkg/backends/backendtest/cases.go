@@ -58,10 +58,15 @@ func testBatches(t *testing.T, s backends.Store) {
 func testBounds(t *testing.T, s backends.Store) {
 	now := epoch()
 	t.Run("above 32 bits", func(t *testing.T) {
-		key := fresh("big")
-		applyOne(t, s, counter(key, now, 1<<33, -1))
-		if got := applyOne(t, s, counter(key, now, 1<<33, -1)).Value.Whole; got != 1<<34 {
-			t.Fatalf("got %d, want 2^34", got)
+		for _, span := range []backends.Span{backends.Fixed, backends.FirstHit, backends.EveryHit} {
+			for _, max := range []int64{-1, 1 << 40} {
+				op := counter(fresh("big"), now, 1<<33, max)
+				op.Span = span
+				applyOne(t, s, op)
+				if got := applyOne(t, s, op).Value.Whole; got != 1<<34 {
+					t.Fatalf("span %d, max %d: got %d, want 2^34", span, max, got)
+				}
+			}
 		}
 	})
 	t.Run("saturates", func(t *testing.T) {
@@ -107,13 +112,14 @@ func testBounds(t *testing.T, s backends.Store) {
 	})
 	t.Run("long windows live long enough", func(t *testing.T) {
 		for _, days := range []int64{1, 30, 31, 365, 3650} {
-			key, window := fresh("long"), days*24*3600*second
-			op := counter(key, now, 1, -1)
-			op.Until = now + window
-			applyOne(t, s, op)
-			op.Now += window / 2
-			if got := applyOne(t, s, op).Value.Whole; got != 2 {
-				t.Fatalf("%d days: half a window later the count is %d, want 2", days, got)
+			for _, max := range []int64{-1, 10} {
+				op, window := counter(fresh("long"), now, 1, max), days*24*3600*second
+				op.Until = now + window
+				applyOne(t, s, op)
+				op.Now += window / 2
+				if got := applyOne(t, s, op).Value.Whole; got != 2 {
+					t.Fatalf("%d days: half a window later the count is %d, want 2", days, got)
+				}
 			}
 		}
 	})
@@ -168,13 +174,13 @@ func testKeys(t *testing.T, s backends.Store) {
 	base := fresh("key")
 	long := strings.Repeat("x", 10_000)
 	keys := []string{
-		base, base + " ", base + "\n", base + "\r\n", base + "\x00", base + "\x7f", base + "\xff\xfe",
+		base, base + " ", base + "\n", base + "\r\nflush_all\r\n", base + "\x00", base + "\x7f", base + "\xff\xfe",
 		base + "%20", base + "}", base + "{", base + "ü", base + long, base + long + "y", base + strings.Repeat("x", 250),
 	}
-	for range 2 {
+	for _, max := range []int64{-1, 5} {
 		var b backends.Batch
 		for _, k := range keys {
-			b.Ops = append(b.Ops, counter(k, now, 1, -1))
+			b.Ops = append(b.Ops, counter(k, now, 1, max))
 		}
 		apply(t, s, &b)
 	}

@@ -41,6 +41,13 @@ func open(t testing.TB, o memcached.Options) *memcached.Store {
 	return s
 }
 
+// start opens a store on a server of its own.
+func start(t testing.TB) (*memcached.Store, *testenv.Server) {
+	t.Helper()
+	server := testenv.Memcached(t)
+	return open(t, memcached.Options{Servers: []string{server.Addr}}), server
+}
+
 func TestConformance(t *testing.T) {
 	server := testenv.Memcached(t)
 	backendtest.Run(t, func(t *testing.T) backends.Store {
@@ -99,13 +106,20 @@ func TestAllOrNothingOverTwoServers(t *testing.T) {
 // twoKeys hits one key on server and one on another server, once each.
 func twoKeys(t *testing.T, s *memcached.Store, server *testenv.Server) (on, elsewhere string) {
 	t.Helper()
-	for i := 0; on == "" || elsewhere == ""; i++ {
+	here, there := keysOn(t, s, server, 1, 1)
+	return here[0], there[0]
+}
+
+// keysOn hits at least n keys on server and m on other servers, and returns them.
+func keysOn(t *testing.T, s *memcached.Store, server *testenv.Server, n, m int) (on, elsewhere []string) {
+	t.Helper()
+	for i := 0; len(on) < n || len(elsewhere) < m; i++ {
 		key := fmt.Sprint("key", i)
-		apply(t, s, hit(key, 1, -1))
-		if say(t, server.Addr, "incr "+key+" 0") == "1" {
-			on = key
+		testenv.Eventually(t, patience, func() bool { return s.Apply(context.Background(), batch(hit(key, 1, -1))) == nil }, "a server answers")
+		if say(t, server.Addr, "incr "+key+" 0") != "NOT_FOUND" {
+			on = append(on, key)
 		} else {
-			elsewhere = key
+			elsewhere = append(elsewhere, key)
 		}
 	}
 	return on, elsewhere
