@@ -33,15 +33,6 @@ var workloads = []workload{
 	{"1 descriptor, one hot key", 1, 1},
 }
 
-const rules = `
-domain: compare
-descriptors:
-  - {key: d0, rate_limit: {unit: hour, requests_per_unit: 1000000000}}
-  - {key: d1, rate_limit: {unit: hour, requests_per_unit: 1000000000}}
-  - {key: d2, rate_limit: {unit: hour, requests_per_unit: 1000000000}}
-  - {key: d3, rate_limit: {unit: hour, requests_per_unit: 1000000000}}
-`
-
 func main() {
 	ours := flag.String("ours", "bin/rls", "this program")
 	reference := flag.String("reference", "", "envoyproxy/ratelimit's program")
@@ -71,7 +62,28 @@ func run(ctx context.Context, redis, ours, reference, limitador string, each tim
 		return errors.New("want -reference: a program built from github.com/envoyproxy/ratelimit, go build ./src/service_cmd")
 	}
 	return withRules(func(dir string) error {
-		return compare(ctx, redis, dir, ours, reference, limitador, each, out)
+		others := []program{{name: "reference", path: reference, start: asRatelimit}}
+		if limitador != "" {
+			others = append(others, program{name: "limitador", path: limitador, start: asLimitador, silent: true})
+		}
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintln(table, "workload\tprogram\tCPU µs/request\tof Redis\trequests/s\tp50\tp99")
+		for _, w := range workloads {
+			var cost []float64
+			for _, p := range append(others, program{name: "rls", path: ours, start: asRatelimit}) {
+				r, err := measure(ctx, redis, dir, p, w, each)
+				if err != nil {
+					return fmt.Errorf("%s: %s: %w", w.name, p.path, err)
+				}
+				cost = append(cost, r.program+r.redis)
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%.1f\t%.0f\t%v\t%v\n", w.name, p.name,
+					r.program, r.redis, r.rate, r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond))
+			}
+			for i, p := range others {
+				_, _ = fmt.Fprintf(table, "\tratio to %s\t%.2f\t\t\t\t\n", p.name, cost[len(others)]/cost[i])
+			}
+		}
+		return table.Flush()
 	})
 }
 
@@ -82,37 +94,18 @@ func withRules(use func(dir string) error) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	// A limit of limitador counts in a request that has its variable.
+	rules, limits := "domain: compare\ndescriptors:\n", ""
+	for i := range 4 {
+		rules += fmt.Sprintf("  - {key: d%d, rate_limit: {unit: hour, requests_per_unit: 1000000000}}\n", i)
+		limits += fmt.Sprintf("- {namespace: compare, max_value: 1000000000, seconds: 3600, conditions: [], variables: [\"descriptors[%d]['d%d']\"]}\n", i, i)
+	}
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(dir, "config"), 0o755),
 		os.WriteFile(filepath.Join(dir, "config", "compare.yaml"), []byte(rules), 0o600),
-		os.WriteFile(filepath.Join(dir, limitsFile), []byte(limits()), 0o600),
+		os.WriteFile(filepath.Join(dir, limitsFile), []byte(limits), 0o600),
 	); err != nil {
 		return err
 	}
 	return use(dir)
-}
-
-func compare(ctx context.Context, redis, dir, ours, reference, limitador string, each time.Duration, out io.Writer) error {
-	others := []program{{name: "reference", path: reference, start: asRatelimit}}
-	if limitador != "" {
-		others = append(others, program{name: "limitador", path: limitador, start: asLimitador, silent: true})
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "workload\tprogram\tCPU µs/request\tof Redis\trequests/s\tp50\tp99")
-	for _, w := range workloads {
-		var cost []float64
-		for _, p := range append(others, program{name: "rls", path: ours, start: asRatelimit}) {
-			r, err := measure(ctx, redis, dir, p, w, each)
-			if err != nil {
-				return fmt.Errorf("%s: %s: %w", w.name, p.path, err)
-			}
-			cost = append(cost, r.program+r.redis)
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%.1f\t%.0f\t%v\t%v\n", w.name, p.name,
-				r.program, r.redis, r.rate, r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond))
-		}
-		for i, p := range others {
-			_, _ = fmt.Fprintf(table, "\tratio to %s\t%.2f\t\t\t\t\n", p.name, cost[len(others)]/cost[i])
-		}
-	}
-	return table.Flush()
 }

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/procfs"
 	goredis "github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,8 +22,6 @@ import (
 const (
 	inFlight    = 64
 	connections = 2
-	// tick is the unit of /proc/PID/stat on every Linux that Go supports.
-	tick = 10 * time.Millisecond
 )
 
 // result is the measurement of one program under one workload.
@@ -37,27 +34,19 @@ type result struct {
 // measure starts Redis and the program, sends requests, and stops both.
 func measure(ctx context.Context, redis, dir string, p program, w workload, each time.Duration) (r result, err error) {
 	var ports [4]int
-	for i := range ports {
-		if ports[i], err = launch.FreePort(); err != nil {
-			return r, err
-		}
+	if err := launch.FreePorts(&ports[0], &ports[1], &ports[2], &ports[3]); err != nil {
+		return r, err
 	}
 	programs := launch.NewGroup(ctx)
 	defer programs.Stop()
 	ctx = programs.Context
 	store := programs.Command(redis, "--port", strconv.Itoa(ports[0]), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	if err := programs.Start(store); err != nil {
-		return r, err
-	}
-	if err := programs.Listens(launch.Loopback(ports[0])); err != nil {
+	if err := programs.Start(store, programs.Listens, launch.Loopback(ports[0])); err != nil {
 		return r, err
 	}
 	service := programs.Command(p.path)
 	health := p.start(service, dir, ports)
-	if err := programs.Start(service); err != nil {
-		return r, err
-	}
-	if err := programs.Answers("http://" + launch.Loopback(ports[2]) + health); err != nil {
+	if err := programs.Start(service, programs.Answers, "http://"+launch.Loopback(ports[2])+health); err != nil {
 		return r, err
 	}
 	var clients []pb.RateLimitServiceClient
@@ -73,16 +62,14 @@ func measure(ctx context.Context, redis, dir string, p program, w workload, each
 		return r, err
 	}
 	before := [2]time.Duration{processor(service.Process.Pid), processor(store.Process.Pid)}
-	beside := make(chan error, 1)
-	go func() {
-		if p.while == nil {
-			beside <- nil
-			return
-		}
-		beside <- p.while(ctx, ports)
-	}()
+	var beside error
+	var running sync.WaitGroup
+	if p.while != nil {
+		running.Go(func() { beside = p.while(ports) })
+	}
 	sum, err := ask(ctx, clients, p, w, each)
-	if err := errors.Join(err, <-beside); err != nil {
+	running.Wait()
+	if err := errors.Join(err, beside); err != nil {
 		return r, err
 	}
 	r = result{
@@ -138,18 +125,12 @@ func ask(ctx context.Context, clients []pb.RateLimitServiceClient, p program, w 
 	return sum, err
 }
 
-// processor returns the processor time of a process, 0 if it has ended; see proc(5).
+// processor returns the processor time of a process, 0 if it has ended.
 func processor(pid int) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0
 	}
-	// utime and stime are the 14th and 15th field, the 2nd ends with the last ")".
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	var ticks int64
-	for _, field := range fields[11:13] {
-		n, _ := strconv.ParseInt(field, 10, 64) // the fields are numbers
-		ticks += n
-	}
-	return time.Duration(ticks) * tick
+	stat, _ := process.Stat() // zero if it fails
+	return time.Duration(stat.CPUTime() * float64(time.Second))
 }

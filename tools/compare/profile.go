@@ -31,8 +31,8 @@ func record(ctx context.Context, redis, ours, file string, each time.Duration) e
 	err := withRules(func(dir string) error {
 		for _, start := range []func(*exec.Cmd, string, [4]int) string{asRatelimit, asEmbedded} {
 			for _, w := range workloads {
-				p := program{path: ours, start: start, while: func(ctx context.Context, ports [4]int) error {
-					one, err := fetch(ctx, ports[3], each)
+				p := program{path: ours, start: start, while: func(ports [4]int) error {
+					one, err := fetch(ports[3], each)
 					all = append(all, one)
 					return err
 				}}
@@ -61,17 +61,13 @@ func record(ctx context.Context, redis, ours, file string, each time.Duration) e
 }
 
 // fetch asks a running program for its CPU profile.
-func fetch(ctx context.Context, port int, each time.Duration) (_ *profile.Profile, err error) {
+func fetch(port int, each time.Duration) (*profile.Profile, error) {
 	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", launch.Loopback(port), max(1, int(each.Seconds())))
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	reply, err := http.Get(url)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, reply.Body.Close()) }()
+	defer func() { _ = reply.Body.Close() }()
 	if reply.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", url, reply.Status)
 	}

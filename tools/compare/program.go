@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"example.org/rls/tools/launch"
 )
@@ -22,7 +20,7 @@ type program struct {
 	// silent: replies do not say which limit counted.
 	silent bool
 	// while, if not nil, runs while requests are measured. The ports are those of start.
-	while func(ctx context.Context, ports [4]int) error
+	while func(ports [4]int) error
 }
 
 // asRatelimit starts this program and envoyproxy/ratelimit, both under the name
@@ -48,13 +46,3 @@ func asLimitador(cmd *exec.Cmd, dir string, ports [4]int) string {
 }
 
 const limitsFile = "limits.yaml"
-
-// limits returns the rules as limits of limitador: a limit counts in a request that
-// has its variable.
-func limits() string {
-	var b strings.Builder
-	for i := range 4 {
-		fmt.Fprintf(&b, "- {namespace: compare, max_value: 1000000000, seconds: 3600, conditions: [], variables: [\"descriptors[%d]['d%d']\"]}\n", i, i)
-	}
-	return b.String()
-}

@@ -2,21 +2,20 @@
 // with the rules in rules.yaml and shop.yaml, and Envoy with envoy.yaml, all on free
 // ports of the loopback, plays the customers of a small shop, and prints a URL to try
 // and the URL of the page with a token. Ctrl-C stops them. With -once it requests the
-// first URL itself, prints the answers and ends.
+// first URL itself with curl, prints the answers and ends.
 //
 // It runs in the repository's root. `make demo` builds bin/rls and fetches Envoy.
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 )
 
@@ -58,38 +57,20 @@ The customers of a small shop are behind the same Envoy. Watch them in a browser
 Envoy's statistics: http://127.0.0.1:%[2]d/stats?filter=ratelimit
 Ctrl-C ends the demo.
 `, url, s.ports.Admin, s.ports.Page, s.token)
-	go shopping(s.programs.Context, fmt.Sprintf("http://127.0.0.1:%d", s.ports.Shop))
+	shopping(s.programs.Context, fmt.Sprintf("http://127.0.0.1:%d", s.ports.Shop))
 	return s.wait(ctx)
 }
 
-// try requests url until it is over the limit, and once more, and prints the answers
-// as curl -i does.
+// try requests url until it is over the limit, and once more, and prints the answers of
+// curl.
 func try(ctx context.Context, url string, out io.Writer) error {
 	const requests = 5
 	for range requests {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		answer, err := exec.CommandContext(ctx, "curl", "-si", url).Output()
 		if err != nil {
-			return err
+			return fmt.Errorf("curl -i %s: %w", url, err)
 		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			return fmt.Errorf("read the answer of %s: %w", url, err)
-		}
-		text := fmt.Sprintf("$ curl -i %s\n%s %s\n", url, resp.Proto, resp.Status)
-		names := make([]string, 0, len(resp.Header))
-		for name := range resp.Header {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			text += fmt.Sprintf("%s: %s\n", strings.ToLower(name), strings.Join(resp.Header[name], ", "))
-		}
-		if _, err := fmt.Fprintf(out, "%s\n%s\n\n", text, strings.TrimSpace(string(body))); err != nil {
+		if _, err := fmt.Fprintf(out, "$ curl -i %s\n%s\n\n", url, bytes.ReplaceAll(answer, []byte("\r"), nil)); err != nil {
 			return err
 		}
 	}

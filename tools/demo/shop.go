@@ -38,36 +38,22 @@ func customers() []customer {
 	return all
 }
 
-// shopping sends the customers' requests to the shop behind Envoy, whose URL has no slash
-// at its end, until ctx ends. There are more of them and less again every two minutes.
+// shopping has the customers send requests to the shop behind Envoy, whose URL has no
+// slash at its end, until ctx ends. They send more and less again every two minutes.
 func shopping(ctx context.Context, url string) {
-	all := customers()
-	var sum float64
-	for i := range all {
-		sum += all[i].perSecond
-	}
-	const waiting = 64 // requests under way; more are left out
-	places := make(chan struct{}, waiting)
-	for start := time.Now(); ; {
-		tide := 1 + 0.6*math.Sin(2*math.Pi*time.Since(start).Minutes()/2)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Duration(rand.ExpFloat64() / (sum * tide) * float64(time.Second))):
-		}
-		at := rand.Float64() * sum
-		i := 0
-		for ; i < len(all)-1 && at >= all[i].perSecond; i++ {
-			at -= all[i].perSecond
-		}
-		select {
-		case places <- struct{}{}:
-			go func() {
-				defer func() { <-places }()
-				all[i].ask(ctx, url)
-			}()
-		default:
-		}
+	start := time.Now()
+	for _, c := range customers() {
+		go func() {
+			for {
+				tide := 1 + 0.6*math.Sin(2*math.Pi*time.Since(start).Minutes()/2)
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Duration(rand.ExpFloat64() / (c.perSecond * tide) * float64(time.Second))):
+					c.ask(ctx, url)
+				}
+			}
+		}()
 	}
 }
 

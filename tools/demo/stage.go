@@ -49,10 +49,9 @@ func startStage(ctx context.Context, rls, envoy string) (_ *stage, err error) {
 	if s.dir, err = os.MkdirTemp("", "rls-demo-"); err != nil {
 		return nil, err
 	}
-	for _, port := range []*int{&s.ports.Upstream, &s.ports.GRPC, &s.ports.HTTP, &s.ports.Page, &s.ports.Front, &s.ports.Shop, &s.ports.Admin} {
-		if *port, err = launch.FreePort(); err != nil {
-			return nil, err
-		}
+	p := &s.ports
+	if err = launch.FreePorts(&p.Upstream, &p.GRPC, &p.HTTP, &p.Page, &p.Front, &p.Shop, &p.Admin); err != nil {
+		return nil, err
 	}
 	if err = s.startUpstream(); err != nil {
 		return nil, fmt.Errorf("start the upstream: %w", err)
@@ -60,13 +59,7 @@ func startStage(ctx context.Context, rls, envoy string) (_ *stage, err error) {
 	if err = s.startService(rls); err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)
 	}
-	if err = s.programs.Answers("http://" + launch.Loopback(s.ports.HTTP) + "/healthcheck"); err != nil {
-		return nil, fmt.Errorf("start the service: %w", err)
-	}
 	if err = s.startEnvoy(envoy); err != nil {
-		return nil, fmt.Errorf("start Envoy: %w", err)
-	}
-	if err = s.programs.Answers("http://" + launch.Loopback(s.ports.Admin) + "/ready"); err != nil {
 		return nil, fmt.Errorf("start Envoy: %w", err)
 	}
 	return s, nil
@@ -100,7 +93,7 @@ func (s *stage) startService(rls string) error {
 	if err := os.WriteFile(tokens, []byte("demo write "+s.token+"\n"), 0o600); err != nil {
 		return err
 	}
-	return s.start([]string{
+	return s.start(launch.Loopback(s.ports.HTTP)+"/healthcheck", []string{
 		"BACKEND_TYPE=memory",
 		"RUNTIME_ROOT=" + s.dir, "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false",
 		"HOST=127.0.0.1", fmt.Sprintf("PORT=%d", s.ports.HTTP),
@@ -122,16 +115,17 @@ func (s *stage) startEnvoy(envoy string) error {
 	if err := errors.Join(envoyConfig.Execute(file, s.ports), file.Close()); err != nil {
 		return err
 	}
-	return s.start(nil, envoy, "--config-path", path,
+	return s.start(launch.Loopback(s.ports.Admin)+"/ready", nil, envoy, "--config-path", path,
 		"--disable-hot-restart", "--concurrency", "1", "--log-level", "error")
 }
 
-// start starts a process with env added to the environment.
-func (s *stage) start(env []string, path string, args ...string) error {
+// start starts a process with env added to the environment. It returns when the
+// process answers at the address and path of ready.
+func (s *stage) start(ready string, env []string, path string, args ...string) error {
 	cmd := s.programs.Command(path, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	return s.programs.Start(cmd)
+	return s.programs.Start(cmd, s.programs.Answers, "http://"+ready)
 }
 
 // wait returns nil when ctx ends, and an error when a process ends before.
@@ -149,7 +143,5 @@ func (s *stage) stop() {
 	if s.upstream != nil {
 		_ = s.upstream.Close()
 	}
-	if s.dir != "" {
-		_ = os.RemoveAll(s.dir)
-	}
+	_ = os.RemoveAll(s.dir)
 }

@@ -2,10 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/hex"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -27,7 +27,7 @@ func (r *release) bill(binary []byte) ([]byte, error) {
 
 	components := []cdx.Component{module("std", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, m := range info.Deps {
-		m = inForce(m)
+		m = cmp.Or(m.Replace, m) // the module that was linked
 		components = append(components, module(m.Path, m.Version))
 	}
 	refs := make([]string, len(components))
@@ -43,14 +43,6 @@ func (r *release) bill(binary []byte) ([]byte, error) {
 	var b bytes.Buffer
 	err = cdx.NewBOMEncoder(&b, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 	return b.Bytes(), err
-}
-
-// inForce returns the module that was linked: m, or its replacement.
-func inForce(m *debug.Module) *debug.Module {
-	if m.Replace != nil {
-		return m.Replace
-	}
-	return m
 }
 
 func module(path, version string) cdx.Component {

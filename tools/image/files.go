@@ -4,11 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"time"
 
@@ -32,21 +32,15 @@ type file struct {
 func (r *release) layer(files []file) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	made := map[string]bool{".": true}
-	var folder func(name string) error
-	folder = func(name string) error {
-		if made[name] {
-			return nil
-		}
-		made[name] = true
-		if err := folder(path.Dir(name)); err != nil {
-			return err
-		}
-		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: r.created})
-	}
+	made := map[string]bool{}
 	for _, f := range files {
-		if err := folder(path.Dir(f.path)); err != nil {
-			return nil, err
+		for i := range f.path {
+			if folder := f.path[:i+1]; f.path[i] == '/' && !made[folder] {
+				made[folder] = true
+				if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder, Mode: 0o755, ModTime: r.created}); err != nil {
+					return nil, err
+				}
+			}
 		}
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.path, Size: int64(len(f.body)), Mode: 0o444, ModTime: r.created}
 		switch {
@@ -109,7 +103,7 @@ func (r *release) archive(index v1.ImageIndex, name string) error {
 // time and without an owner.
 func tarFolder(to io.Writer, dir string, at time.Time) error {
 	w := tar.NewWriter(to)
-	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+	return errors.Join(fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -122,9 +116,5 @@ func tarFolder(to io.Writer, dir string, at time.Time) error {
 		}
 		_, err = w.Write(body)
 		return err
-	})
-	if err != nil {
-		return err
-	}
-	return w.Close()
+	}), w.Close())
 }

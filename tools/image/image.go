@@ -100,15 +100,3 @@ func (r *release) labels() map[string]string {
 	}
 	return labels
 }
-
-// index returns an index with the images of all architectures.
-func (r *release) index(architectures []string, images map[string]v1.Image) v1.ImageIndex {
-	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, arch := range architectures {
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add:        images[arch],
-			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
-		})
-	}
-	return mutate.Annotations(index, r.labels()).(v1.ImageIndex)
-}

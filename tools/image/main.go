@@ -16,6 +16,9 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // release is the input of an image.
@@ -48,7 +51,7 @@ func (r *release) run(architectures []string) error {
 	if r.created, err = sourceDate(); err != nil {
 		return err
 	}
-	images := make(map[string]v1.Image, len(architectures))
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
 		binary, err := os.ReadFile(filepath.Join(r.dist, "linux-"+arch, "rls"))
 		if err != nil {
@@ -61,11 +64,16 @@ func (r *release) run(architectures []string) error {
 		if err := os.WriteFile(r.file("-linux-"+arch+".cdx.json"), bill, 0o644); err != nil {
 			return err
 		}
-		if images[arch], err = r.image(arch, binary, bill); err != nil {
+		img, err := r.image(arch, binary, bill)
+		if err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add:        img,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
 	}
-	return r.archive(r.index(architectures, images), r.file(".oci.tar"))
+	return r.archive(mutate.Annotations(index, r.labels()).(v1.ImageIndex), r.file(".oci.tar"))
 }
 
 // file returns the name of a published file.

@@ -49,9 +49,10 @@ func (g *Group) Command(path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Start starts a program. Its output goes to cmd.Stdout and cmd.Stderr; if neither
-// is set, it becomes part of the cause of Context.
-func (g *Group) Start(cmd *exec.Cmd) error {
+// Start starts a program and waits until it is ready: until Answers or Listens returns
+// for its address. Its output goes to cmd.Stdout and cmd.Stderr; if neither is set, it
+// becomes part of the cause of Context.
+func (g *Group) Start(cmd *exec.Cmd, ready func(addr string) error, addr string) error {
 	var output bytes.Buffer
 	if cmd.Stdout == nil && cmd.Stderr == nil {
 		cmd.Stdout, cmd.Stderr = &output, &output
@@ -63,17 +64,14 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 		_ = cmd.Wait() // ProcessState has its result
 		g.cancel(errors.New(strings.TrimSpace(fmt.Sprintf("%s ended: %v\n%s", cmd.Path, cmd.ProcessState, output.Bytes()))))
 	})
-	return nil
+	return ready(addr)
 }
 
 // Answers waits until url is answered with 200 OK, for StartTimeout at most.
 func (g *Group) Answers(url string) error {
-	return g.until(url+" answers", func(ctx context.Context) bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return false
-		}
-		resp, err := http.DefaultClient.Do(req)
+	client := http.Client{Timeout: StartTimeout}
+	return g.until(url+" answers", func() bool {
+		resp, err := client.Get(url)
 		if err != nil {
 			return false
 		}
@@ -84,8 +82,8 @@ func (g *Group) Answers(url string) error {
 
 // Listens waits until addr accepts connections, for StartTimeout at most.
 func (g *Group) Listens(addr string) error {
-	return g.until(addr+" accepts connections", func(ctx context.Context) bool {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	return g.until(addr+" accepts connections", func() bool {
+		conn, err := net.DialTimeout("tcp", addr, StartTimeout)
 		if err != nil {
 			return false
 		}
@@ -94,14 +92,12 @@ func (g *Group) Listens(addr string) error {
 	})
 }
 
-func (g *Group) until(what string, ready func(context.Context) bool) error {
+func (g *Group) until(what string, ready func() bool) error {
 	ctx, cancel := context.WithTimeoutCause(g.Context, StartTimeout, fmt.Errorf("not within %v: %s", StartTimeout, what))
 	defer cancel()
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for !ready(ctx) {
+	for !ready() {
 		select {
-		case <-pause.C:
+		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -115,14 +111,17 @@ func (g *Group) Stop() {
 	g.running.Wait()
 }
 
-// FreePort returns a port of the loopback that is free at this moment.
-func FreePort() (int, error) {
-	listener, err := net.Listen("tcp", Loopback(0))
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+// FreePorts sets each to a port of the loopback that is free at this moment.
+func FreePorts(each ...*int) error {
+	for _, port := range each {
+		listener, err := net.Listen("tcp", Loopback(0))
+		if err != nil {
+			return fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = listener.Close() }()
+		*port = listener.Addr().(*net.TCPAddr).Port
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return nil
 }
 
 // Loopback returns the address of a port on the loopback.
