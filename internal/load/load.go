@@ -31,13 +31,13 @@ type Options struct {
 // Load is one load. It can run once.
 type Load struct {
 	Options
-	answers recorder
+	answers *recorder
 	// nap sleeps for a short time with a precision of a few dozen microseconds.
 	nap func(time.Duration)
 }
 
 // New returns a load that is yet to run.
-func New(o Options) *Load { return &Load{Options: o, nap: nap} }
+func New(o Options) *Load { return &Load{Options: o, answers: newRecorder(), nap: nap} }
 
 // turn is a request that is to be sent: its number, and the time at which it was due,
 // or zero without a rate.
@@ -115,10 +115,8 @@ func (l *Load) work(ctx context.Context, turns <-chan turn) {
 func (l *Load) sleepUntil(ctx context.Context, at time.Time) {
 	const last = 2 * time.Millisecond
 	if early := time.Until(at) - last; early > 0 {
-		timer := time.NewTimer(early)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(early):
 		case <-ctx.Done():
 			return
 		}

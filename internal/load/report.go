@@ -1,10 +1,12 @@
 package load
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,10 +37,7 @@ func (s *Summary) Text(w io.Writer) error {
 // writeHistogram writes a line with a bar for each bucket.
 func writeHistogram(b *strings.Builder, buckets []Bucket) {
 	const longest = 50 // columns
-	var highest int64
-	for _, bucket := range buckets {
-		highest = max(highest, bucket.Count)
-	}
+	highest := slices.MaxFunc(buckets, func(a, b Bucket) int { return cmp.Compare(a.Count, b.Count) }).Count
 	for _, bucket := range buckets {
 		line := fmt.Sprintf("  to %7v %8d  ", bucket.To, bucket.Count)
 		columns := math.Ceil(longest * float64(bucket.Count) / float64(highest))

@@ -70,13 +70,16 @@ var scale = latency.NewScale(time.Microsecond, bounds[len(bounds)-1], 1.002, bou
 // maxErrors bounds the number of different messages that are kept.
 const maxErrors = 10
 
-// recorder counts answers. The zero value is ready.
+// recorder counts answers.
 type recorder struct {
-	mu                    sync.Mutex
-	ok, overLimit, failed int64
-	longest               time.Duration
-	took                  *latency.Histogram
-	errors                map[string]Failure
+	mu     sync.Mutex
+	sum    Summary // its counts, and of the latency the maximum
+	took   *latency.Histogram
+	errors map[string]Failure
+}
+
+func newRecorder() *recorder {
+	return &recorder{took: latency.NewHistogram(scale), errors: map[string]Failure{}}
 }
 
 func (r *recorder) record(took time.Duration, overLimit bool, err error) {
@@ -84,48 +87,31 @@ func (r *recorder) record(took time.Duration, overLimit bool, err error) {
 	defer r.mu.Unlock()
 	switch {
 	case err != nil:
-		r.fail(err)
+		r.sum.Failed++
+		if f, known := r.errors[err.Error()]; known || len(r.errors) < maxErrors {
+			r.errors[err.Error()] = Failure{err, f.Count + 1}
+		}
 		return
 	case overLimit:
-		r.overLimit++
+		r.sum.OverLimit++
 	default:
-		r.ok++
-	}
-	if r.took == nil {
-		r.took = latency.NewHistogram(scale)
+		r.sum.OK++
 	}
 	took = min(took, bounds[len(bounds)-1])
-	r.longest = max(r.longest, took)
+	r.sum.Latency.Max = max(r.sum.Latency.Max, took)
 	r.took.Observe(took)
-}
-
-// fail needs r.mu.
-func (r *recorder) fail(err error) {
-	r.failed++
-	message := err.Error()
-	if r.errors == nil {
-		r.errors = map[string]Failure{}
-	}
-	f, known := r.errors[message]
-	if !known && len(r.errors) == maxErrors {
-		return
-	}
-	r.errors[message] = Failure{err, f.Count + 1}
 }
 
 func (r *recorder) summary() Summary {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Summary{OK: r.ok, OverLimit: r.overLimit, Failed: r.failed}
+	s := r.sum
 	s.Errors = slices.SortedFunc(maps.Values(r.errors), func(a, b Failure) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Err.Error(), b.Err.Error()))
 	})
-	if r.took == nil {
-		return s
-	}
 	counts := latency.Read(r.took)
-	percentile := func(q float64) time.Duration { return min(r.longest, counts.Percentile(q)) }
-	s.Latency = Latency{P50: percentile(.5), P90: percentile(.9), P99: percentile(.99), Max: r.longest, Histogram: buckets(counts)}
+	percentile := func(q float64) time.Duration { return min(s.Latency.Max, counts.Percentile(q)) }
+	s.Latency = Latency{percentile(.5), percentile(.9), percentile(.99), s.Latency.Max, buckets(counts)}
 	return s
 }
 
@@ -145,8 +131,8 @@ func buckets(counts latency.Counts) (all []Bucket) {
 // SoFar returns the number of requests that were answered or failed, and how many of
 // them were over the limit or failed.
 func (l *Load) SoFar() (done, overLimit, failed int64) {
-	r := &l.answers
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ok + r.overLimit + r.failed, r.overLimit, r.failed
+	l.answers.mu.Lock()
+	defer l.answers.mu.Unlock()
+	sum := &l.answers.sum
+	return sum.Requests(), sum.OverLimit, sum.Failed
 }
