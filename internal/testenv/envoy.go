@@ -1,12 +1,12 @@
 package testenv
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -51,24 +51,10 @@ func Envoy(t testing.TB, configYAML string) *EnvoyServer {
 // changes when Envoy is restarted.
 func (e *EnvoyServer) Listener(name string) string {
 	e.t.Helper()
-	var reply struct {
-		Listeners []struct {
-			Name    string `json:"name"`
-			Address struct {
-				Socket struct {
-					Host string `json:"address"`
-					Port int    `json:"port_value"`
-				} `json:"socket_address"`
-			} `json:"local_address"`
-		} `json:"listener_statuses"`
-	}
-	text := e.Admin("/listeners?format=json")
-	if err := json.Unmarshal([]byte(text), &reply); err != nil {
-		e.t.Fatalf("testenv: Envoy's listeners: %v in %s", err, text)
-	}
-	for _, l := range reply.Listeners {
-		if l.Name == name {
-			return fmt.Sprintf("%s:%d", l.Address.Socket.Host, l.Address.Socket.Port)
+	text := e.Admin("/listeners") // lines such as "name::127.0.0.1:4711"
+	for line := range strings.Lines(text) {
+		if listener, addr, _ := strings.Cut(strings.TrimSpace(line), "::"); listener == name {
+			return addr
 		}
 	}
 	e.t.Fatalf("testenv: Envoy has no listener %q: %s", name, text)

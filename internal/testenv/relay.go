@@ -143,18 +143,10 @@ func (r *Relay) Heal() {
 	defer r.mu.Unlock()
 	r.delay, r.jitter, r.cut, r.frozen = 0, 0, 0, false
 	r.thawed.Broadcast()
-	if err := r.fill(); err != nil {
+	if err := r.hole.fill(); err != nil {
 		r.t.Fatalf("testenv: heal the relay at %s: %v", r.Addr, err)
 	}
-}
-
-// fill ends a black hole.
-func (r *Relay) fill() (err error) {
-	if r.hole != nil {
-		err = r.hole.fill()
-		r.hole = nil
-	}
-	return err
+	r.hole = nil
 }
 
 func (r *Relay) accept() {
@@ -202,7 +194,8 @@ func (r *Relay) close() {
 	r.mu.Lock()
 	r.ended = true
 	_ = r.listener.Close()
-	_ = r.fill()
+	_ = r.hole.fill()
+	r.hole = nil
 	r.thawed.Broadcast()
 	for _, k := range r.links {
 		k.close()

@@ -22,11 +22,8 @@ type hole struct {
 // dig makes l a hole.
 func dig(l *net.TCPListener) (*hole, error) {
 	h := &hole{listener: l, filled: make(chan struct{})}
-	// Wakes Accept, which accepts nothing while the deadline has passed.
-	if err := l.SetDeadline(time.Now()); err != nil {
-		return nil, err
-	}
-	if err := h.backlog(0); err != nil {
+	// The deadline wakes Accept, which accepts nothing while it has passed.
+	if err := errors.Join(l.SetDeadline(time.Now()), h.backlog(0)); err != nil {
 		return nil, errors.Join(err, h.fill())
 	}
 	// The queue is full when a connection waits for an answer to its SYN. Over the
@@ -52,8 +49,11 @@ func (h *hole) keep(c net.Conn) {
 	h.plugs = append(h.plugs, c)
 }
 
-// fill has the listener accept connections again.
+// fill has the listener accept connections again. It does nothing without a hole.
 func (h *hole) fill() error {
+	if h == nil {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.plugs {

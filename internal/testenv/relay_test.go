@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,9 +20,9 @@ type caller struct {
 	in *bufio.Reader
 }
 
-func dial(t *testing.T, network, addr string) *caller {
+func dial(t *testing.T, addr string) *caller {
 	t.Helper()
-	c, err := net.DialTimeout(network, addr, patience)
+	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +61,7 @@ func TestRelay(t *testing.T) {
 		},
 		"freezes": func(t *testing.T, r *testenv.Relay, c *caller) {
 			r.Freeze()
-			late := dial(t, "tcp", r.Addr)
+			late := dial(t, r.Addr)
 			for _, c := range []*caller{c, late} {
 				if err := c.ping(silence); !os.IsTimeout(err) {
 					t.Errorf("frozen: %v, want a timeout", err)
@@ -81,7 +80,7 @@ func TestRelay(t *testing.T) {
 			if err := c.ping(silence); !os.IsTimeout(err) {
 				t.Errorf("forgotten: %v, want a timeout", err)
 			}
-			if err := dial(t, "tcp", r.Addr).ping(patience); err != nil {
+			if err := dial(t, r.Addr).ping(patience); err != nil {
 				t.Errorf("a new connection: %v", err)
 			}
 			r.Heal()
@@ -101,7 +100,7 @@ func TestRelay(t *testing.T) {
 				}
 			}
 			r.Heal()
-			if err := dial(t, "tcp", r.Addr).ping(patience); err != nil {
+			if err := dial(t, r.Addr).ping(patience); err != nil {
 				t.Errorf("healed: %v", err)
 			}
 		},
@@ -112,7 +111,7 @@ func TestRelay(t *testing.T) {
 				if lost := i%3 == 0; lost != errors.Is(err, syscall.ECONNRESET) || !lost && err != nil {
 					t.Errorf("reply %d: %v", i, err)
 				} else if lost {
-					c = dial(t, "tcp", r.Addr)
+					c = dial(t, r.Addr)
 				}
 			}
 		},
@@ -142,7 +141,7 @@ func TestRelay(t *testing.T) {
 		},
 		"leads to another server": func(t *testing.T, r *testenv.Relay, c *caller) {
 			r.To(testenv.Memcached(t).Addr)
-			if err := dial(t, "tcp", r.Addr).ping(patience); err == nil {
+			if err := dial(t, r.Addr).ping(patience); err == nil {
 				t.Error("a memcached answers PONG")
 			}
 			if err := c.ping(patience); err != nil {
@@ -152,7 +151,7 @@ func TestRelay(t *testing.T) {
 		"ends with its sides": func(t *testing.T, r *testenv.Relay, _ *caller) {
 			server := testenv.Redis(t)
 			r.To(server.Addr)
-			c := dial(t, "tcp", r.Addr)
+			c := dial(t, r.Addr)
 			if err := c.ping(patience); err != nil {
 				t.Fatal(err)
 			}
@@ -175,19 +174,11 @@ func TestRelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := testenv.NewRelay(t, server.Addr)
-			c := dial(t, "tcp", r.Addr)
+			c := dial(t, r.Addr)
 			if err := c.ping(patience); err != nil {
 				t.Fatal(err)
 			}
 			test(t, r, c)
 		})
-	}
-}
-
-func TestRelayOfASocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "redis.sock")
-	testenv.RelayAt(t, "unix", path, testenv.Redis(t).Addr)
-	if err := dial(t, "unix", path).ping(patience); err != nil {
-		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@
 package testenv
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -127,4 +129,68 @@ func Binary(t testing.TB, name string) string {
 		os.Exit(1)
 	}
 	return path
+}
+
+// BuildService builds cmd/rls and returns its path, dir/rls.
+func BuildService(dir string) (string, error) {
+	path := filepath.Join(dir, "rls")
+	if out, err := exec.Command("go", "build", "-o", path, "example.org/rls/cmd/rls").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build cmd/rls: %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// Random returns random numbers for any number of goroutines. The log of the test names
+// their seed; TEST_SEED in the environment sets it.
+func Random(t testing.TB) *rand.Rand {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("TEST_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Logf("TEST_SEED=%d", seed)
+	return rand.New(&source{pcg: rand.NewPCG(seed, 0)})
+}
+
+type source struct {
+	mu  sync.Mutex
+	pcg *rand.PCG
+}
+
+func (s *source) Uint64() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pcg.Uint64()
+}
+
+// Log is a log that a test reads while it is written. The zero Log is empty. It
+// is safe for concurrent use.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String is the log so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// With returns the lines that contain text.
+func (l *Log) With(text string) []string {
+	var found []string
+	for line := range strings.Lines(l.String()) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
 }

@@ -105,13 +105,6 @@ func TestServersLiveAndDieOnCommand(t *testing.T) {
 	}
 }
 
-func TestServerArguments(t *testing.T) {
-	s := testenv.Redis(t, "--requirepass", "open sesame")
-	if got, err := ask(s.Addr, "PING", patience); err != nil || !strings.HasPrefix(got, "-NOAUTH") {
-		t.Fatalf("PING without password: %q, %v; want -NOAUTH", got, err)
-	}
-}
-
 func TestServersStopWithTheirTest(t *testing.T) {
 	var pid int
 	t.Run("starts one", func(t *testing.T) { pid = testenv.Redis(t).Pid() })

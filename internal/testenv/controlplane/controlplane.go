@@ -85,22 +85,22 @@ func New(t testing.TB, node string) *Plane {
 		return nil
 	}
 	p.Server = xdsserver.NewServer(t.Context(), p.snapshots, xdsserver.CallbackFuncs{
-		StreamOpenFunc:      opened,
-		DeltaStreamOpenFunc: opened,
-		StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.asked = append(p.asked, proto.CloneOf(r))
-			return nil
-		},
-		StreamDeltaRequestFunc: func(_ int64, r *discovery.DeltaDiscoveryRequest) error {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.deltas = append(p.deltas, proto.CloneOf(r))
-			return nil
-		},
+		StreamOpenFunc:         opened,
+		DeltaStreamOpenFunc:    opened,
+		StreamRequestFunc:      keeper(p, &p.asked),
+		StreamDeltaRequestFunc: keeper(p, &p.deltas),
 	})
 	return p
+}
+
+// keeper returns a callback that keeps a copy of each request.
+func keeper[R proto.Message](p *Plane, all *[]R) func(int64, R) error {
+	return func(_ int64, r R) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		*all = append(*all, proto.CloneOf(r))
+		return nil
+	}
 }
 
 // Set makes these the resources of the node.
