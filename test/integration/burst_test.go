@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,20 +21,16 @@ func TestBurst(t *testing.T) {
 			"a hot key": func(int) string { return "burst" },
 		} {
 			t.Run(remote.name+", "+name, func(t *testing.T) {
-				server, settings := remote.start(t)
+				server, settings := remote.open(t)
 				s := serve(t, outageRules, settings...)
 				var clients []pb.RateLimitServiceClient // a connection has room for 1,024 calls
 				for range 8 {
 					clients = append(clients, s.dial())
 				}
 				burst := func() samples {
-					got := make(samples, callers)
-					var running sync.WaitGroup
-					for i := range got {
-						running.Go(func() { got[i] = check(clients[i%len(clients)], 30*time.Second, desc("allow", user(i))) })
-					}
-					running.Wait()
-					return got
+					return together(callers, 1, func(i, _ int) sample {
+						return check(clients[i%len(clients)], 30*time.Second, "d", desc("allow", user(i)))
+					})
 				}
 				burst() // memory grows to the size that load needs
 				burst()

@@ -2,10 +2,13 @@ package integration
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -56,6 +59,14 @@ func (s *service) call(domain string, descs ...*descriptor) *pb.RateLimitRespons
 		s.t.Fatalf("%d statuses for %d descriptors", len(resp.Statuses), len(descs))
 	}
 	return resp
+}
+
+// undecided wants UNAVAILABLE, because of a text.
+func (s *service) undecided(domain string, d *descriptor, why string) {
+	s.t.Helper()
+	if _, err := s.try(patience, domain, d); grpcstatus.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), why) {
+		s.t.Errorf("%s %v: %v; want UNAVAILABLE because of %q", domain, d, err, why)
+	}
 }
 
 // hit sends one descriptor and returns its status.

@@ -27,7 +27,7 @@ func usersOf(t *testing.T, server *testenv.Server) (names []string) {
 func TestClusterLosesMasters(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.RedisCluster(t, 3, 1)
-	s := serve(t, plenty, append(redisAt(strings.Join(cluster.Addrs(), ",")), "REDIS_TYPE=cluster")...)
+	s := serve(t, plenty, clusterAt(cluster)...)
 	crowd := users(60)
 	flow := s.pass(300, 100*time.Millisecond, crowd...)
 	testenv.Eventually(t, patience, func() bool { return len(flow.since(time.Time{})) > 2*len(crowd) }, "each user has a counter")
@@ -57,7 +57,7 @@ func TestClusterLosesMasters(t *testing.T) {
 		flow.atLeast(t, 0.99, verdict(ok), others, "calls on other masters are decided")
 		flow.atLeast(t, 0.80, failed, outage, "calls on the lost master fail")
 		flow.atLeast(t, 0.99, verdict(ok), after, "calls are decided a second after the promotion")
-		if len(s.lines(cluster.Masters[i].Addr)) == 0 {
+		if len(s.log.With(cluster.Masters[i].Addr)) == 0 {
 			t.Errorf("the log does not name %s", cluster.Masters[i].Addr)
 		}
 		testenv.Eventually(t, patience, func() bool { return s.stat(`rls_store_servers_away{role="main"}`) == 0 }, "a master that has lost its slots is not away")
@@ -75,7 +75,7 @@ descriptors:
 `
 	const limit, callers = 1000, 4
 	cluster := testenv.RedisCluster(t, 2, 0)
-	s := serve(t, rules, append(redisAt(strings.Join(cluster.Addrs(), ",")), "REDIS_TYPE=cluster", "DECISION_TIMEOUT=0s")...)
+	s := serve(t, rules, append(clusterAt(cluster), "DECISION_TIMEOUT=0s")...)
 	s.want("d", costing(0, desc("user", "x")), ok, limit)
 	s.want("d", desc("user", "x"), ok, limit-1)
 	from, to := operate(t, cluster.Masters[0].Addr, ""), operate(t, cluster.Masters[1].Addr, "")
@@ -94,7 +94,7 @@ descriptors:
 					return
 				default:
 				}
-				a := check(s.client, patience, desc("user", "x"))
+				a := check(s.client, patience, "d", desc("user", "x"))
 				mu.Lock()
 				got = append(got, a)
 				mu.Unlock()

@@ -10,10 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"text/template"
 	"time"
-
-	"example.org/rls/internal/testenv"
 )
 
 //go:embed testdata/envoy_network.yaml
@@ -117,13 +114,9 @@ func (c thriftClient) call() (kind byte, rest string, err error) {
 func TestConformanceOfNetworkFilters(t *testing.T) {
 	t.Parallel()
 	s := serve(t, networkRules)
-	var config strings.Builder
-	if err := template.Must(template.New("envoy").Parse(envoyNetworkText)).Execute(&config, map[string]string{
+	f := &front{envoy: startEnvoy(t, envoyNetworkText, map[string]any{
 		"Upstream": thriftUpstream(t), "Service": portOf(t, s.addrs["gRPC"]),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	f := &front{envoy: testenv.Envoy(t, config.String())}
+	})}
 
 	t.Run("the network filter closes the connection", func(t *testing.T) {
 		for range 2 {

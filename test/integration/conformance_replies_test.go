@@ -8,9 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
@@ -83,10 +81,8 @@ func TestConformanceOfReplies(t *testing.T) {
 			`{header: {key: x-left, value: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:remaining)%"}}]`},
 	})}
 	t.Run("OVER_LIMIT is answered 429", r.denied)
-	t.Run("x-envoy-ratelimited", r.ratelimited)
 	t.Run("rate_limited_status", r.status)
 	t.Run("gRPC callers", r.grpcCallers)
-	t.Run("x-ratelimit-limit byte for byte", r.limitHeader)
 	t.Run("w of week, month and year", r.longWindows)
 	t.Run("the least remaining drives all headers", r.leastRemaining)
 	t.Run("no segment without a limit", r.noLimit)
@@ -95,7 +91,6 @@ func TestConformanceOfReplies(t *testing.T) {
 	t.Run("request headers", r.requestHeaders)
 	t.Run("the body of a denial", r.body)
 	t.Run("a filter that is not enforced", r.unenforced)
-	t.Run("headers on allowed responses", r.allowed)
 	t.Run("Retry-After", r.retryAfter)
 	t.Run("x_ratelimit_option", r.options)
 }
@@ -110,11 +105,6 @@ func (r *replies) denied(t *testing.T) {
 	r.want(t, http.StatusOK, "front", "/once", "x-user: 33b")
 }
 
-func (r *replies) ratelimited(t *testing.T) {
-	r.want(t, http.StatusOK, "front", "/once", "x-user: 34").wantHeaders(t, map[string]string{"X-Envoy-Ratelimited": ""})
-	r.want(t, http.StatusTooManyRequests, "front", "/once", "x-user: 34").wantHeaders(t, map[string]string{"X-Envoy-Ratelimited": "true"})
-}
-
 func (r *replies) status(t *testing.T) {
 	for listener, want := range map[string]int{"unavailable": http.StatusServiceUnavailable, "below-400": http.StatusTooManyRequests} {
 		r.want(t, http.StatusOK, listener, "/once", "x-user: 35"+listener)
@@ -126,26 +116,14 @@ func (r *replies) grpcCallers(t *testing.T) {
 	r.want(t, http.StatusOK, "front", "/once", "x-user: 36")
 	r.want(t, http.StatusOK, "telling", "/once", "x-user: 36")
 	for listener, want := range map[string]codes.Code{"front": codes.Unavailable, "exhausted": codes.ResourceExhausted, "telling": codes.Unavailable} {
-		conn, err := grpc.NewClient("passthrough:///"+r.envoy.Listener(listener), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-user", "36")
-		_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+		_, err := healthpb.NewHealthClient(dial(t, r.envoy.Listener(listener), nil)).Check(ctx, &healthpb.HealthCheckRequest{})
 		if got := grpcstatus.Code(err); got != want {
 			t.Errorf("%s: %v, want %v: %v", listener, got, want, err)
 		}
 		if message := grpcstatus.Convert(err).Message(); strings.Contains(message, "quota-exceeded") != (listener == "telling") {
 			t.Errorf("%s: message %q", listener, message)
 		}
-	}
-}
-
-func (r *replies) limitHeader(t *testing.T) {
-	const want = `5, 5;w=3600;name="per-a", 9;w=86400;name="per-b"`
-	if got := r.want(t, http.StatusOK, "front", "/two", "x-user: 37").header.Values("X-Ratelimit-Limit"); !slices.Equal(got, []string{want}) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -231,14 +209,6 @@ func (r *replies) unenforced(t *testing.T) {
 	r.want(t, http.StatusOK, "unenforced", "/once", "x-user: 46").wantHeaders(t, map[string]string{
 		"X-Envoy-Ratelimited": "true", "X-Ratelimit-Limit": "1, 1;w=3600", "X-Ratelimit-Remaining": "0", "Ratelimit-Remaining": "0",
 	})
-}
-
-func (r *replies) allowed(t *testing.T) {
-	for _, left := range []string{"4", "3"} {
-		r.want(t, http.StatusOK, "front", "/two", "x-user: 47").wantHeaders(t, map[string]string{
-			"X-Ratelimit-Remaining": left, "X-Ratelimit-Reset": inAnHour, "Retry-After": "",
-		})
-	}
 }
 
 func (r *replies) retryAfter(t *testing.T) {

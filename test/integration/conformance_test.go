@@ -87,14 +87,9 @@ func startFront(t *testing.T, services map[string]*service, listeners []frontLis
 	for name, s := range services {
 		ports[name] = portOf(t, s.addrs["gRPC"])
 	}
-	var config strings.Builder
-	err := template.Must(template.New("envoy").Parse(conformanceText)).Execute(&config, map[string]any{
+	f := &front{clients: map[string]*http.Client{}, envoy: startEnvoy(t, conformanceText, map[string]any{
 		"Listeners": listeners, "Routes": routes, "Services": ports, "Upstream": portOf(t, upstream.Listener.Addr().String()),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &front{envoy: testenv.Envoy(t, config.String()), clients: map[string]*http.Client{}}
+	})}
 	for _, l := range listeners {
 		network, addr := "unix", l.Pipe
 		if l.Pipe == "" {
@@ -109,6 +104,16 @@ func startFront(t *testing.T, services map[string]*service, listeners []frontLis
 	return f
 }
 
+// startEnvoy starts Envoy with a template of a configuration.
+func startEnvoy(t *testing.T, text string, data map[string]any) *testenv.EnvoyServer {
+	t.Helper()
+	var config strings.Builder
+	if err := template.Must(template.New("envoy").Parse(text)).Execute(&config, data); err != nil {
+		t.Fatal(err)
+	}
+	return testenv.Envoy(t, config.String())
+}
+
 func portOf(t *testing.T, addr string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
@@ -116,6 +121,13 @@ func portOf(t *testing.T, addr string) string {
 		t.Fatal(err)
 	}
 	return port
+}
+
+// answer is the response that a client of Envoy got.
+type answer struct {
+	code   int
+	header http.Header
+	body   string
 }
 
 // try sends a GET with headers, given as "name: value".
@@ -149,6 +161,20 @@ func (f *front) want(t *testing.T, code int, listener, path string, headers ...s
 	}
 	return a
 }
+
+// wantHeaders expects values that match the patterns; "" is no such header.
+func (a answer) wantHeaders(t *testing.T, patterns map[string]string) {
+	t.Helper()
+	for name, pattern := range patterns {
+		got := a.header.Values(name)
+		if pattern == "" && len(got) > 0 || pattern != "" &&
+			(len(got) != 1 || !regexp.MustCompile("^(?:"+pattern+")$").MatchString(got[0])) {
+			t.Errorf("%d with %s %q, want %s", a.code, name, got, pattern)
+		}
+	}
+}
+
+const inAnHour = `359\d|3600`
 
 // counter reads a counter of Envoy; it is 0 before Envoy first counts.
 func (f *front) counter(t *testing.T, name string) int {

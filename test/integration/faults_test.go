@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,24 +15,31 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// remote is a store that can be frozen and stopped, and the settings for it
-// with a timeout of storeTimeout.
+// remote is a kind of store that tests take away.
 type remote struct {
 	name  string
-	start func(testing.TB) (*testenv.Server, []string)
+	start func(testing.TB, ...string) *testenv.Server
+	at    func(addrs ...string) []string // settings
+}
+
+var remotes = []remote{
+	{"Redis", testenv.Redis, redisAt},
+	{"memcached", testenv.Memcached, memcachedAt},
 }
 
 const storeTimeout = 500 * time.Millisecond
 
-var remotes = []remote{
-	{"Redis", func(t testing.TB) (*testenv.Server, []string) {
-		server := testenv.Redis(t)
-		return server, append(redisAt(server.Addr), "REDIS_TIMEOUT="+storeTimeout.String())
-	}},
-	{"memcached", func(t testing.TB) (*testenv.Server, []string) {
-		server := testenv.Memcached(t)
-		return server, append(memcachedAt(server.Addr), "MEMCACHE_TIMEOUT="+storeTimeout.String())
-	}},
+// open starts the store. The settings have a timeout of storeTimeout.
+func (r remote) open(t testing.TB) (*testenv.Server, []string) {
+	server := r.start(t)
+	timeout := storeTimeout.String()
+	return server, append(r.at(server.Addr), "REDIS_TIMEOUT="+timeout, "MEMCACHE_TIMEOUT="+timeout)
+}
+
+// relayed starts the store behind a network that the test breaks.
+func (r remote) relayed(t testing.TB) (*testenv.Relay, []string) {
+	network := testenv.NewRelay(t, r.start(t).Addr)
+	return network, r.at(network.Addr)
 }
 
 const plenty = `
@@ -50,7 +56,7 @@ func TestFrozenStore(t *testing.T) {
 	for _, remote := range remotes {
 		t.Run(remote.name, func(t *testing.T) {
 			t.Parallel()
-			server, settings := remote.start(t)
+			server, settings := remote.open(t)
 			s := serve(t, plenty, settings...)
 			s.want("d", desc("user", "x"), ok, 999_999)
 			server.Pause()
@@ -59,7 +65,6 @@ func TestFrozenStore(t *testing.T) {
 				return err != nil
 			}, "all threads of the store stand still")
 			answersInTime(s)
-			staysSmall(s)
 			server.Resume()
 			testenv.Eventually(t, 2*storeTimeout, func() bool {
 				resp, err := s.try(2*time.Second, "d", desc("user", "after"))
@@ -118,65 +123,16 @@ func unavailableInTime(s *service, calls int, deadline time.Duration) (calm, inT
 	return calm, inTime
 }
 
-// staysSmall: 500 callers a second, for seconds, leave nothing behind.
-func staysSmall(s *service) {
-	s.t.Helper()
-	const (
-		rate, lasting  = 500, 3 * time.Second
-		goroutines     = "go_goroutines"
-		resident       = "process_resident_memory_bytes"
-		moreGoroutines = 100
-		moreBytes      = 16 << 20
-	)
-	goroutinesBefore, bytesBefore := s.stat(goroutines), s.stat(resident)
-	var most float64
-	var answered, charged atomic.Int64
-	var calls sync.WaitGroup
-	tick := time.NewTicker(time.Second / rate)
-	defer tick.Stop()
-	look := time.NewTicker(lasting / 10)
-	defer look.Stop()
-	for end := time.After(lasting); ; {
-		select {
-		case <-tick.C:
-			calls.Go(func() {
-				if _, err := s.try(envoysTimeout, "d", desc("user", "x")); err == nil {
-					charged.Add(1)
-				}
-				answered.Add(1)
-			})
-			continue
-		case <-look.C:
-			most = max(most, s.stat(goroutines))
-			continue
-		case <-end:
-		}
-		break
-	}
-	calls.Wait()
-	if answered.Load() < rate || charged.Load() > 0 {
-		s.t.Errorf("%d calls, %d answered OK", answered.Load(), charged.Load())
-	}
-	if most > goroutinesBefore+moreGoroutines {
-		s.t.Errorf("%v goroutines, %v before", most, goroutinesBefore)
-	}
-	if got := s.stat(resident); got > bytesBefore+moreBytes {
-		s.t.Errorf("%v MiB of memory, %v before", got/(1<<20), bytesBefore/(1<<20))
-	}
-}
-
 func TestStoreThatIsNotThereYet(t *testing.T) {
 	t.Parallel()
 	for _, remote := range remotes {
 		t.Run(remote.name, func(t *testing.T) {
 			t.Parallel()
-			server, settings := remote.start(t)
+			server, settings := remote.open(t)
 			server.Stop()
 			s := launch(t, plenty, settings...)
 			s.inForce("d.user")
-			if _, err := s.try(patience, "d", desc("user", "x")); grpcstatus.Code(err) != codes.Unavailable {
-				t.Errorf("without the store: %v", err)
-			}
+			s.undecided("d", desc("user", "x"), "")
 			if code, _ := s.get("HTTP", "/healthcheck"); code != http.StatusInternalServerError {
 				t.Errorf("without the store, health is %d", code)
 			}
@@ -198,7 +154,7 @@ func TestCallersThatGiveUpDisturbNobody(t *testing.T) {
 	for _, remote := range remotes {
 		t.Run(remote.name, func(t *testing.T) {
 			t.Parallel()
-			server, settings := remote.start(t)
+			server, settings := remote.open(t)
 			s := serve(t, plenty, append(settings, "REDIS_TIMEOUT=10s", "MEMCACHE_TIMEOUT=10s", "DECISION_TIMEOUT=10s")...)
 			goroutines, cancelled := s.stat("go_goroutines"), `rls_requests_total{code="Canceled"}`
 			crowd, giveUp := context.WithCancel(context.Background())

@@ -1,13 +1,10 @@
 package integration
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/internal/testenv"
 )
@@ -38,8 +35,7 @@ descriptors:
 		other.want("shop", desc(key, value), ok, 7)
 	}
 
-	client := goredis.NewClient(&goredis.Options{Addr: server})
-	defer func() { _ = client.Close() }()
+	o := operate(t, server, "")
 	keys := keysOf(t, server)
 	if len(keys) != 4 {
 		t.Errorf("%d keys, want 4: %v", len(keys), keys)
@@ -49,19 +45,15 @@ descriptors:
 			t.Errorf("key %q has the value, or not the domain", key)
 		}
 		// Something that is no counter makes an error about this key.
-		if err := client.Del(context.Background(), key).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.XAdd(context.Background(), &goredis.XAddArgs{Stream: key, Values: []string{"a", "b"}}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		o.does("DEL", key)
+		o.does("XADD", key, "*", "a", "b")
 	}
 	for _, key := range []string{"user", "bucket", "several"} {
 		if _, err := s.try(patience, "shop", desc(key, value)); err == nil || strings.Contains(err.Error(), "alice") {
 			t.Errorf("%s: %v, want an error without the value", key, err)
 		}
 	}
-	if strings.Contains(s.log(), "alice") {
+	if strings.Contains(s.log.String(), "alice") {
 		t.Error("the log has the value")
 	}
 }

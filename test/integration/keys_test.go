@@ -39,18 +39,6 @@ func checkKeys(t *testing.T, servers []string) {
 	}
 }
 
-// count reads a counter in a Redis server.
-func count(t *testing.T, server, key string) int {
-	t.Helper()
-	client := goredis.NewClient(&goredis.Options{Addr: server})
-	defer func() { _ = client.Close() }()
-	n, err := client.Get(context.Background(), key).Int()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // keysOf lists the keys of a Redis server and their TTLs.
 func keysOf(t *testing.T, server string) map[string]time.Duration {
 	t.Helper()

@@ -15,9 +15,10 @@ import (
 
 func TestWrongSettingsAreAllReported(t *testing.T) {
 	t.Parallel()
-	code, stderr := runToEnd(t, "BACKEND_TYPE=dynamo", "GRPC_PORT=65536", "REDIS_POOL_SIZE=many", "REDIS_TIMEOUT=10",
-		"LIMIT_RESPONSE_HEADERS_ENABLED=maybe", "NEAR_LIMIT_RATIO=1.5", "MEMORY_MAX_KEYS=0")
-	if code == 0 {
+	s := &service{t: t, root: t.TempDir()}
+	s.run([]string{program, "serve"}, []string{"BACKEND_TYPE=dynamo", "GRPC_PORT=65536", "REDIS_POOL_SIZE=many", "REDIS_TIMEOUT=10",
+		"LIMIT_RESPONSE_HEADERS_ENABLED=maybe", "NEAR_LIMIT_RATIO=1.5", "MEMORY_MAX_KEYS=0"})
+	if s.exitCode(patience) == 0 {
 		t.Error("exit code 0")
 	}
 	for _, want := range []string{
@@ -29,8 +30,8 @@ func TestWrongSettingsAreAllReported(t *testing.T) {
 		`NEAR_LIMIT_RATIO (--near-limit-ratio) is "1.5": want`,
 		`MEMORY_MAX_KEYS (--memory-max-keys) is "0": want a whole number`,
 	} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("stderr lacks %s:\n%s", want, stderr)
+		if log := s.log.String(); !strings.Contains(log, want) {
+			t.Errorf("the log lacks %s:\n%s", want, log)
 		}
 	}
 }

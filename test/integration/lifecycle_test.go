@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -13,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"text/template"
 	"time"
 
 	"example.org/rls/internal/testenv"
@@ -67,22 +65,13 @@ func TestRollingReplacementBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
-	_, upstreamPort, err := net.SplitHostPort(upstream.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	ports := []int{testenv.FreePort(t), testenv.FreePort(t)}
-	var config strings.Builder
-	if err := template.Must(template.New("envoy").Parse(envoyTwoText)).Execute(&config,
-		map[string]any{"Upstream": upstreamPort, "Services": ports}); err != nil {
-		t.Fatal(err)
-	}
 	pod := func(port int) *service {
 		// DRAIN_PERIOD is the default.
 		return serve(t, plentyRules, "GRPC_PORT="+strconv.Itoa(port), "DRAIN_PERIOD=3s")
 	}
 	current := pod(ports[0])
-	envoy := testenv.Envoy(t, config.String())
+	envoy := startEnvoy(t, envoyTwoText, map[string]any{"Upstream": portOf(t, upstream.Listener.Addr().String()), "Services": ports})
 	healthy := func(port int) func() bool {
 		address := regexp.QuoteMeta(fmt.Sprintf("rls::127.0.0.1:%d::", port))
 		return func() bool {
@@ -109,10 +98,7 @@ func TestRollingReplacementBehindEnvoy(t *testing.T) {
 		port := ports[round%2]
 		next := pod(port)
 		testenv.Eventually(t, patience, healthy(port), "Envoy sees the next pod")
-		current.terminate()
-		if code := current.exitCode(patience); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		current.ends()
 		current = next
 	}
 	calls := stop()
@@ -136,10 +122,7 @@ func TestTakeoverOnTheSamePort(t *testing.T) {
 		return err
 	})
 	second := serve(t, plentyRules, port, shared)
-	first.terminate()
-	if code := first.exitCode(patience); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	first.ends()
 	testenv.Eventually(t, patience, func() bool { return second.stat(`rls_requests_total{code="OK"}`) > 100 }, "the second process answers")
 	if calls := stop(); calls == 0 {
 		t.Error("no calls")

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,7 +37,7 @@ func TestNamesOfCallersTakeNoMemory(t *testing.T) {
 	s := serve(t, namingRules, "MEMORY_MAX_KEYS=1000", "USE_STATSD=true", "STATS_FLUSH_INTERVAL=500ms",
 		"STATSD_HOST=127.0.0.1", "STATSD_PORT="+discard(t))
 	s.want("web", desc("detailed", "first"), ok, 1)
-	before := s.resident()
+	before := s.footprint().bytes
 
 	var clients [2]pb.RateLimitServiceClient
 	for i := range clients {
@@ -104,10 +102,10 @@ func TestNamesOfCallersTakeNoMemory(t *testing.T) {
 	})
 
 	_, page := s.get("debug", "/stats")
-	after := s.resident()
-	t.Logf("resident: %d MiB before, %d MiB after; /stats: %d bytes", before>>20, after>>20, len(page))
+	after := s.footprint().bytes
+	t.Logf("resident: %.1f MiB before, %.1f MiB after; /stats: %d bytes", before/(1<<20), after/(1<<20), len(page))
 	if after > before+64<<20 {
-		t.Errorf("%d MiB more than before", (after-before)>>20)
+		t.Errorf("%.1f MiB more than before", (after-before)/(1<<20))
 	}
 	if len(page) > 5_000_000 {
 		t.Errorf("the page has %d bytes", len(page))
@@ -142,22 +140,4 @@ func discard(t testing.TB) string {
 		}
 	}()
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-}
-
-// resident is the program's memory in bytes, as the kernel counts it.
-func (s *service) resident() int {
-	s.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(status)
-	if found == nil {
-		s.t.Fatalf("no VmRSS in\n%s", status)
-	}
-	kib, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return kib << 10
 }

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -9,25 +8,6 @@ import (
 
 	"example.org/rls/internal/testenv"
 )
-
-// relayed is a store behind a network that a test breaks, and its settings.
-type relayed struct {
-	name  string
-	start func(testing.TB) (*testenv.Server, *testenv.Relay, []string)
-}
-
-var relayedStores = []relayed{
-	{"Redis", func(t testing.TB) (*testenv.Server, *testenv.Relay, []string) {
-		server := testenv.Redis(t)
-		network := testenv.NewRelay(t, server.Addr)
-		return server, network, redisAt(network.Addr)
-	}},
-	{"memcached", func(t testing.TB) (*testenv.Server, *testenv.Relay, []string) {
-		server := testenv.Memcached(t)
-		network := testenv.NewRelay(t, server.Addr)
-		return server, network, memcachedAt(network.Addr)
-	}},
-}
 
 // TestResetReplies: the network resets a connection in place of each hundredth
 // reply. About so many calls fail, the others are decided, and at most the calls
@@ -40,27 +20,14 @@ descriptors:
   - {key: user, rate_limit: {unit: year, requests_per_unit: 2000}}
 `
 	const limit, callers, calls, every = 2000, 4, 600, 100
-	for _, store := range relayedStores {
+	for _, store := range remotes {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			_, network, settings := store.start(t)
+			network, settings := store.relayed(t)
 			s := serve(t, rules, settings...)
 			s.want("d", costing(0, desc("user", "x")), ok, limit)
 			network.CutEvery(every)
-			var mu sync.Mutex
-			var got samples
-			var running sync.WaitGroup
-			for range callers {
-				running.Go(func() {
-					for range calls {
-						a := check(s.client, patience, desc("user", "x"))
-						mu.Lock()
-						got = append(got, a)
-						mu.Unlock()
-					}
-				})
-			}
-			running.Wait()
+			got := together(callers, calls, func(int, int) sample { return check(s.client, patience, "d", desc("user", "x")) })
 			network.Heal()
 			lost, admitted := len(got.only(failed)), len(got.only(verdict(ok)))
 			t.Logf("%d admitted, %d failed of %d", admitted, lost, len(got))
@@ -83,10 +50,10 @@ descriptors:
 // forgets its connections. New connections are opened within a second.
 func TestVanishedPeer(t *testing.T) {
 	t.Parallel()
-	for _, store := range relayedStores {
+	for _, store := range remotes {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			_, network, settings := store.start(t)
+			network, settings := store.relayed(t)
 			s := serve(t, plenty, settings...)
 			flow := s.pass(200, envoysTimeout, users(10)...)
 			settle(s, flow)
@@ -135,7 +102,7 @@ func TestScriptFlush(t *testing.T) {
 		}
 		s.want("all", desc(strategy, "x"), over, 0)
 	}
-	if lines := s.lines("is away"); len(lines) > 0 {
+	if lines := s.log.With("is away"); len(lines) > 0 {
 		t.Errorf("the log has %q", lines)
 	}
 }
@@ -175,7 +142,7 @@ func TestOneOfThreeMemcachedsIsFrozen(t *testing.T) {
 	flow.atLeast(t, 0.99, verdict(ok), live, "calls on the live servers are decided")
 	flow.atLeast(t, 0.95, failed, frozen, "calls on the frozen server fail")
 	flow.atLeast(t, 0.99, verdict(ok), after, "calls are decided a second after the server's return")
-	if lines := s.lines(servers[0].Addr); len(lines) != 2 {
+	if lines := s.log.With(servers[0].Addr); len(lines) != 2 {
 		t.Errorf("the log has %q, want a line when the server goes and one when it is back", lines)
 	}
 }

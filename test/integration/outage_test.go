@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,14 +43,7 @@ func outageLasts(t *testing.T) time.Duration {
 // check has 20 ms, as Envoy gives it. The test is not parallel to others, because it
 // measures milliseconds.
 func TestOutage(t *testing.T) {
-	for _, store := range []struct {
-		name  string
-		start func(testing.TB, ...string) *testenv.Server
-		at    func(addr string) []string
-	}{
-		{"Redis", testenv.Redis, redisAt},
-		{"memcached", testenv.Memcached, func(addr string) []string { return memcachedAt(addr) }},
-	} {
+	for _, store := range remotes {
 		for _, fault := range []struct {
 			name       string
 			away, back func(*testing.T, *testenv.Server, *testenv.Relay)
@@ -126,7 +118,7 @@ func (o *outage) run(away, back func(), remaining uint32) {
 	before := o.footprint()
 
 	inTime, all := o.decisions()
-	lines := len(o.lines(o.server))
+	lines := len(o.log.With(o.server))
 	away()
 	left := time.Now()
 	first := o.crowd(50, desc("allow", "first"))
@@ -148,8 +140,8 @@ func (o *outage) run(away, back func(), remaining uint32) {
 		return err == nil && resp.OverallCode == ok && resp.Statuses[0].LimitRemaining == remaining
 	}, "right decisions are back")
 	right := time.Since(returned)
-	testenv.Eventually(t, patience, func() bool { return len(o.lines(o.server)) >= lines+2 }, "the log has a line for the outage and one for its end")
-	told := o.lines(o.server)[lines:]
+	testenv.Eventually(t, patience, func() bool { return len(o.log.With(o.server)) >= lines+2 }, "the log has a line for the outage and one for its end")
+	told := o.log.With(o.server)[lines:]
 	testenv.Eventually(t, patience, func() bool { return time.Since(returned) > time.Second }, "a second has passed")
 	byPolicy := o.byPolicy()
 	testenv.Eventually(t, patience, func() bool {
@@ -232,23 +224,16 @@ func (o *outage) run(away, back func(), remaining uint32) {
 	if got := active(); got != 0 {
 		t.Errorf("rls_policy_active is %v after the outage, want 0", got)
 	}
-	if more := o.lines(o.server)[lines+len(told):]; len(more) > 0 {
+	if more := o.log.With(o.server)[lines+len(told):]; len(more) > 0 {
 		t.Errorf("the log has %d lines about the server after its return, want none: %q", len(more), more)
 	}
 }
 
 // warm has the program's memory grow to the size that load needs.
 func (o *outage) warm(crowd []*descriptor) {
-	const callers, rounds = 100, 150
-	var running sync.WaitGroup
-	for i := range callers {
-		running.Go(func() {
-			for round := range rounds {
-				check(o.client, patience, crowd[(i+round)%len(crowd)])
-			}
-		})
-	}
-	running.Wait()
+	together(100, 150, func(caller, n int) sample {
+		return check(o.client, patience, "d", crowd[(caller+n)%len(crowd)])
+	})
 }
 
 // most is the footprint that nine of ten measurements until a moment do not exceed:
@@ -273,13 +258,7 @@ const decisionTimeout = 150 * time.Millisecond
 // crowd is callers who ask at once and have 30 seconds. It returns as soon as all
 // were answered.
 func (o *outage) crowd(callers int, d *descriptor) samples {
-	all := make(samples, callers)
-	var running sync.WaitGroup
-	for i := range all {
-		running.Go(func() { all[i] = check(o.client, 30*time.Second, d) })
-	}
-	running.Wait()
-	return all
+	return together(callers, 1, func(int, int) sample { return check(o.client, 30*time.Second, "d", d) })
 }
 
 // byRule selects the checks of users whose names begin with a key.
@@ -330,37 +309,36 @@ type footprint struct{ goroutines, bytes float64 }
 
 func (s *service) footprint() footprint {
 	s.t.Helper()
-	return footprint{s.stat("go_goroutines"), float64(s.resident())}
+	return footprint{s.stat("go_goroutines"), s.stat("process_resident_memory_bytes")}
 }
 
 // decisions counts the requests that had a verdict within 20 ms at the server, and
 // all requests.
 func (s *service) decisions() (inTime, all float64) {
 	s.t.Helper()
-	for _, m := range s.metrics("rls_decision_duration_seconds") {
+	return s.under("rls_decision_duration_seconds", "0.02")
+}
+
+// under counts the observations of a histogram up to the bound of a bucket, without
+// those of errors, and all.
+func (s *service) under(histogram, bound string) (under, all float64) {
+	s.t.Helper()
+	for _, m := range s.metrics(histogram) {
 		switch {
 		case strings.Contains(m.name, "_count{"):
 			all += m.value
-		case m.label("le") == "0.02" && m.label("result") != "error":
-			inTime += m.value
+		case m.label("le") == bound && m.label("result") != "error":
+			under += m.value
 		}
 	}
-	return inTime, all
+	return under, all
 }
 
 // waits counts the requests that waited for the store for less than 5 ms, and all
 // that asked it.
 func (s *service) waits() (atOnce, all float64) {
 	s.t.Helper()
-	for _, m := range s.metrics("rls_store_duration_seconds") {
-		switch {
-		case strings.Contains(m.name, "_count{"):
-			all += m.value
-		case m.label("le") == "0.005":
-			atOnce += m.value
-		}
-	}
-	return atOnce, all
+	return s.under("rls_store_duration_seconds", "0.005")
 }
 
 // byPolicy counts the decisions that a policy made.

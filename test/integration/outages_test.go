@@ -1,8 +1,6 @@
 package integration
 
 import (
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,31 +10,6 @@ import (
 	"example.org/rls/internal/testenv"
 )
 
-// TestStoreThatRefuses: the caller is told why nothing was decided.
-func TestStoreThatRefuses(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name     string
-		redis    []string // its options
-		settings []string
-		why      string
-	}{
-		{"a wrong password", []string{"--requirepass", "secret"}, []string{"REDIS_AUTH=wrong"}, "WRONGPASS"},
-		{"no password", []string{"--requirepass", "secret"}, nil, "NOAUTH"},
-		{"no memory left", []string{"--maxmemory", "1"}, nil, "OOM"},
-		{"a replica", []string{"--replicaof", "127.0.0.1", strconv.Itoa(testenv.FreePort(t))}, nil, "READONLY"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := launch(t, plenty, append(redisAt(testenv.Redis(t, c.redis...).Addr), c.settings...)...)
-			s.inForce("d.user")
-			_, err := s.try(patience, "d", desc("user", "x"))
-			if grpcstatus.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), c.why) {
-				t.Errorf("%v, want UNAVAILABLE because of %s", err, c.why)
-			}
-		})
-	}
-}
-
 // TestHealthFollowsTheStore when it is told to, through its death and return.
 func TestHealthFollowsTheStore(t *testing.T) {
 	t.Parallel()
@@ -44,9 +17,7 @@ func TestHealthFollowsTheStore(t *testing.T) {
 	s := serve(t, plenty, append(redisAt(redis.Addr), "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")...)
 	s.want("d", desc("user", "x"), ok, 999_999)
 	redis.Kill()
-	if _, err := s.try(patience, "d", desc("user", "x")); grpcstatus.Code(err) != codes.Unavailable {
-		t.Errorf("without the store: %v", err)
-	}
+	s.undecided("d", desc("user", "x"), "")
 	testenv.Eventually(t, patience, func() bool { return !s.healthy() }, "unhealthy without the store")
 	redis.Restart()
 	s.want("d", desc("user", "x"), ok, 999_999) // the first call, and the counters are gone
@@ -57,8 +28,7 @@ func TestHealthFollowsTheStore(t *testing.T) {
 func TestPromotedReplicaGoesOn(t *testing.T) {
 	t.Parallel()
 	set := testenv.Sentinel(t)
-	url := strings.Join(append([]string{set.MasterName}, set.Addrs()...), ",")
-	s := serve(t, plenty, append(redisAt(url), "REDIS_TYPE=sentinel", "REDIS_TIMEOUT=500ms")...)
+	s := serve(t, plenty, append(sentinelsAt(set), "REDIS_TIMEOUT=500ms")...)
 	for left := range uint32(5) {
 		s.want("d", desc("user", "x"), ok, 999_999-left)
 	}

@@ -1,14 +1,11 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/internal/testenv"
 )
@@ -38,21 +35,16 @@ func TestCountersAreSharedWithRatelimit(t *testing.T) {
 		return time.Now().Unix() / seconds * seconds
 	}
 	server := testenv.Redis(t).Addr
-	client := goredis.NewClient(&goredis.Options{Addr: server})
-	defer func() { _ = client.Close() }()
-	ctx := context.Background()
-
+	o := operate(t, server, "")
 	s := serve(t, sharedRules, append(redisAt(server), "CACHE_KEY_FORMAT=ratelimit", "CACHE_KEY_PREFIX=p:")...)
 	key := fmt.Sprintf("p:shop_user_a b_%d", start(year))
 	for range 3 {
-		if err := client.IncrBy(ctx, key, 2).Err(); err != nil {
-			t.Fatal(err)
-		}
-		client.Expire(ctx, key, year)
+		o.does("INCRBY", key, 2)
+		o.does("EXPIRE", key, int(year.Seconds()))
 	}
 	s.want("shop", desc("user", "a b"), ok, 3)
-	if n, err := client.Get(ctx, key).Int(); err != nil || n != 7 {
-		t.Errorf("the shared counter is %d (%v) after 6 hits there and 1 here", n, err)
+	if n := o.does("GET", key); n != "7" {
+		t.Errorf("the shared counter is %v after 6 hits there and 1 here", n)
 	}
 	s.call("shop", desc("path", "/abc", "user", "b"), desc("biennial", "c"), desc("sliding", "c"), desc("several", "c"))
 	var keys []string

@@ -12,7 +12,6 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 
 	"example.org/rls/internal/testenv"
-	"example.org/rls/internal/testenv/controlplane"
 )
 
 const manyTenants = 10_000
@@ -85,9 +84,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		reloadUnderLoad(t, s, 20, func(generation int) { s.write("rules.yaml", manyRules(generation)) })
 	})
 	t.Run("over xDS", func(t *testing.T) {
-		at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
-		plane.Set("1", manyRulesOverXDS(1))
-		at.Serve(plane)
+		at, plane := startPlane(t, manyRulesOverXDS(1))
 		s := serve(t, "", xdsAt(at, "SOTW")...)
 		reloadUnderLoad(t, s, 180, func(generation int) { plane.Set(strconv.Itoa(generation), manyRulesOverXDS(generation)) })
 	})

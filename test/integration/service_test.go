@@ -1,9 +1,8 @@
 package integration
 
 import (
-	"bytes"
+	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -18,6 +17,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"example.org/rls/internal/testenv"
@@ -33,6 +33,7 @@ type service struct {
 	root   string // RUNTIME_ROOT
 	cmd    *exec.Cmd
 	ended  chan struct{}
+	log    *testenv.Log
 	addrs  map[string]string // by listener: gRPC, HTTP, debug
 	client pb.RateLimitServiceClient
 }
@@ -55,41 +56,41 @@ func begin(t testing.TB, rules string, settings ...string) *service {
 // beginAs is begin with a command that becomes the program.
 func beginAs(t testing.TB, command []string, rules string, settings ...string) *service {
 	t.Helper()
-	s := &service{t: t, root: t.TempDir(), ended: make(chan struct{})}
+	s := &service{t: t, root: t.TempDir()}
 	if err := os.Mkdir(filepath.Join(s.root, "config"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s.write("rules.yaml", rules)
-	log, err := os.Create(s.logFile())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }() // the process has its own descriptor
-
-	s.cmd = exec.Command(command[0], command[1:]...)
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.root, log, log
-	s.cmd.Env = append([]string{
+	s.run(command, append([]string{
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
 		"PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
 		"RUNTIME_ROOT=" + s.root, "RUNTIME_WATCH_ROOT=false",
 		"LOG_LEVEL=info", "LOG_FORMAT=json", "USE_STATSD=false", "DRAIN_PERIOD=0s",
-	}, settings...)
+	}, settings...))
+	return s
+}
+
+// run starts a command, with these variables only, until the test ends.
+func (s *service) run(command, env []string) {
+	s.t.Helper()
+	s.log, s.ended = &testenv.Log{}, make(chan struct{})
+	s.cmd = exec.Command(command[0], command[1:]...)
+	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = s.root, env, s.log, s.log
 	if err := testenv.Start(s.cmd); err != nil {
-		t.Fatalf("start the program: %v", err)
+		s.t.Fatalf("start the program: %v", err)
 	}
 	go func() {
 		_ = s.cmd.Wait() // ProcessState has the outcome
 		close(s.ended)
 	}()
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		_ = s.cmd.Process.Kill() // fails only if it has ended
 		<-s.ended
-		if t.Failed() {
-			text := s.log()
-			t.Logf("log of the program:\n%s", text[max(0, len(text)-8<<10):])
+		if s.t.Failed() {
+			text := s.log.String()
+			s.t.Logf("log of the program:\n%s", text[max(0, len(text)-8<<10):])
 		}
 	})
-	return s
 }
 
 // connect waits until the program listens.
@@ -102,12 +103,22 @@ func (s *service) connect() {
 // dial opens a connection of its own.
 func (s *service) dial() pb.RateLimitServiceClient {
 	s.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+s.addrs["gRPC"], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		s.t.Fatal(err)
+	return pb.NewRateLimitServiceClient(dial(s.t, s.addrs["gRPC"], nil))
+}
+
+// dial opens a connection until the test ends, with TLS if it is given one.
+func dial(t testing.TB, addr string, secure *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	creds := insecure.NewCredentials()
+	if secure != nil {
+		creds = credentials.NewTLS(secure)
 	}
-	s.t.Cleanup(func() { _ = conn.Close() })
-	return pb.NewRateLimitServiceClient(conn)
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // serve is launch, but returns when the program is healthy.
@@ -137,25 +148,10 @@ func (s *service) write(name, rules string) {
 	}
 }
 
-func (s *service) logFile() string { return filepath.Join(s.root, "log") }
-
-func (s *service) log() string {
-	text, err := os.ReadFile(s.logFile())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return string(text)
-}
-
-// lines returns the lines of the log that contain text.
-func (s *service) lines(text string) []string {
-	var found []string
-	for line := range strings.Lines(s.log()) {
-		if strings.Contains(line, text) {
-			found = append(found, line)
-		}
-	}
-	return found
+// logs waits until the log has a text.
+func (s *service) logs(text string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, patience, func() bool { return strings.Contains(s.log.String(), text) }, "the log says "+text)
 }
 
 // listening reads from the log where the program listens.
@@ -166,7 +162,7 @@ func (s *service) listening() bool {
 	default:
 	}
 	s.addrs = map[string]string{}
-	for line := range strings.Lines(s.log()) {
+	for line := range strings.Lines(s.log.String()) {
 		var entry struct{ For, On string }
 		if json.Unmarshal([]byte(line), &entry) == nil && entry.On != "" {
 			s.addrs[entry.For] = entry.On
@@ -240,21 +236,13 @@ func (s *service) exitCode(within time.Duration) int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// runToEnd runs the program to its end and returns its exit code and what it
-// wrote to stderr.
-func runToEnd(t testing.TB, settings ...string) (int, string) {
-	t.Helper()
-	cmd := exec.Command(program, "serve")
-	cmd.Dir, cmd.Env = t.TempDir(), settings
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := testenv.Start(cmd); err != nil {
-		t.Fatal(err)
+// ends sends SIGTERM and wants the exit code 0.
+func (s *service) ends() {
+	s.t.Helper()
+	s.terminate()
+	if code := s.exitCode(patience); code != 0 {
+		s.t.Errorf("exit code %d", code)
 	}
-	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	_ = cmd.Wait() // the exit code says it
-	return cmd.ProcessState.ExitCode(), fmt.Sprint(&stderr)
 }
 
 // within is testenv.Within for a condition that the program brings about.

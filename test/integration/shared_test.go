@@ -3,8 +3,6 @@ package integration
 import (
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -44,28 +42,11 @@ func TestTwoProcessesAdmitTheLimitTogether(t *testing.T) {
 					serve(t, strategyRules(limit, charge), append(settings, "CACHE_KEY_PREFIX="+charge)...),
 				}
 				for _, strategy := range strategies {
-					var admitted, denied atomic.Int64
-					var running sync.WaitGroup
-					for caller := range callers {
-						s := both[caller%2]
-						running.Go(func() {
-							for range calls {
-								resp, err := s.try(patience, "all", desc(strategy, "everybody"))
-								switch {
-								case err != nil:
-									t.Error(err)
-								case resp.OverallCode == ok:
-									admitted.Add(1)
-								default:
-									denied.Add(1)
-								}
-							}
-						})
-					}
-					running.Wait()
-					if admitted.Load() != limit || denied.Load() != callers*calls-limit {
-						t.Errorf("%s: %d admitted, %d denied; want %d and %d", strategy,
-							admitted.Load(), denied.Load(), limit, callers*calls-limit)
+					got := together(callers, calls, func(caller, _ int) sample {
+						return check(both[caller%2].client, patience, "all", desc(strategy, "everybody"))
+					})
+					if len(got.only(verdict(ok))) != limit || len(got.only(verdict(over))) != callers*calls-limit {
+						t.Errorf("%s: %v; want %d admitted and %d denied", strategy, got.ends(), limit, callers*calls-limit)
 					}
 				}
 			})
@@ -92,28 +73,18 @@ descriptors:
 		atomic   bool
 	}{
 		{"Redis", redisAt(testenv.Redis(t).Addr), true},
-		{"Redis cluster", append(redisAt(strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ",")), "REDIS_TYPE=cluster"), false},
+		{"Redis cluster", clusterAt(testenv.RedisCluster(t, 3, 0)), false},
 		{"memcached", memcachedAt(testenv.Memcached(t).Addr), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			both := []*service{serve(t, rules, c.settings...), serve(t, rules, c.settings...)}
-			var admitted atomic.Int64
-			var running sync.WaitGroup
-			for caller := range callers {
-				s := both[caller%2]
-				running.Go(func() {
-					for range calls {
-						resp, err := s.try(patience, "d", desc("plenty", "x"), desc("scarce", "x"))
-						if err != nil {
-							t.Error(err)
-						} else if resp.OverallCode == ok {
-							admitted.Add(1)
-						}
-					}
-				})
+			got := together(callers, calls, func(caller, _ int) sample {
+				return check(both[caller%2].client, patience, "d", desc("plenty", "x"), desc("scarce", "x"))
+			})
+			if len(got.only(failed)) > 0 {
+				t.Errorf("calls failed: %v", got.ends())
 			}
-			running.Wait()
-			n := uint32(admitted.Load())
+			n := uint32(len(got.only(verdict(ok))))
 			if n > scarce || n == 0 || c.atomic && n < scarce {
 				t.Errorf("%d were admitted, the limit is %d", n, scarce)
 			}
@@ -207,7 +178,7 @@ descriptors:
 		`rules.yaml:4:24: rate_limit.unit: unknown unit \"minuet\"; did you mean \"minute\"?`,
 		`rules.yaml:6:5: `, `rate_limt`, `did you mean \"rate_limit\"?`,
 	} {
-		testenv.Eventually(t, patience, func() bool { return strings.Contains(s.log(), problem) }, "the log says "+problem)
+		s.logs(problem)
 	}
 	if !s.healthy() {
 		t.Error("the program is unhealthy")

@@ -10,9 +10,9 @@ import (
 // TestSlowNetwork: a store that is slow is not one that is away. The test is not
 // parallel to others, because it measures milliseconds.
 func TestSlowNetwork(t *testing.T) {
-	for _, store := range relayedStores {
+	for _, store := range remotes {
 		t.Run(store.name, func(t *testing.T) {
-			_, network, settings := store.start(t)
+			network, settings := store.relayed(t)
 			s := serve(t, plenty, settings...)
 			s.want("d", desc("user", "x"), ok, 999_999)
 
@@ -26,7 +26,7 @@ func TestSlowNetwork(t *testing.T) {
 			if n := len(hasty.end().only(verdict(ok))); n > 0 {
 				t.Errorf("%d checks with 20 ms were decided by a store 100 ms away", n)
 			}
-			if lines := s.lines("is away"); len(lines) > 0 {
+			if lines := s.log.With("is away"); len(lines) > 0 {
 				t.Errorf("a slow store counts as away: %q", lines)
 			}
 		})

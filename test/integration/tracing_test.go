@@ -160,7 +160,7 @@ func (s *service) ask(domain, user string, headers ...string) pb.RateLimitRespon
 // decision's span is below Envoy's, and the store's below the decision's.
 func TestSpansHangBelowEnvoys(t *testing.T) {
 	redis, memcached := testenv.Redis(t), testenv.Memcached(t)
-	onRedis := []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr}
+	onRedis := redisAt(redis.Addr)
 	tests := []struct {
 		name     string
 		protocol string
@@ -172,7 +172,7 @@ func TestSpansHangBelowEnvoys(t *testing.T) {
 		{"W3C over gRPC, Redis", "grpc", w3c, onRedis, "redis", otlp.Span_SPAN_KIND_CLIENT},
 		{"B3 over HTTP, Redis", "http", []string{"b3", envoyTrace + "-" + envoySpan + "-1"}, onRedis, "redis", otlp.Span_SPAN_KIND_CLIENT},
 		{"Zipkin's B3 over HTTP, memcached", "http", []string{"x-b3-traceid", envoyTrace, "x-b3-spanid", envoySpan, "x-b3-sampled", "1"},
-			[]string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcached.Addr}, "memcached", otlp.Span_SPAN_KIND_CLIENT},
+			memcachedAt(memcached.Addr), "memcached", otlp.Span_SPAN_KIND_CLIENT},
 		{"W3C over HTTP, memory", "http", w3c, []string{"BACKEND_TYPE=memory"}, "", otlp.Span_SPAN_KIND_INTERNAL},
 	}
 	for _, tt := range tests {
@@ -197,27 +197,24 @@ func TestSpansHangBelowEnvoys(t *testing.T) {
 			if decision.Name != "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" {
 				t.Errorf("the decision is named %s", decision.Name)
 			}
-			is(t, decision.attributes, "ratelimit.domain", "traced")
-			is(t, decision.attributes, "ratelimit.descriptors", "1")
-			is(t, decision.attributes, "ratelimit.code", "OK")
-			is(t, decision.attributes, "rpc.grpc.status_code", "0")
-			is(t, store.attributes, "db.system.name", tt.system)
-			is(t, store.attributes, "db.operation.batch.size", "1")
+			are(t, decision.attributes, "ratelimit.domain", "traced", "ratelimit.descriptors", "1", "ratelimit.code", "OK", "rpc.grpc.status_code", "0")
+			are(t, store.attributes, "db.system.name", tt.system, "db.operation.batch.size", "1")
 			if store.Kind != tt.kind {
 				t.Errorf("the store's part is %v, want %v", store.Kind, tt.kind)
 			}
-			is(t, decision.sender, "service.name", "limits")
-			is(t, decision.sender, "service.namespace", "edge")
-			is(t, decision.sender, "service.instance.id", "pod-1")
-			is(t, decision.sender, "deployment.environment.name", "test")
+			are(t, decision.sender, "service.name", "limits", "service.namespace", "edge", "service.instance.id", "pod-1",
+				"deployment.environment.name", "test")
 		})
 	}
 }
 
-func is(t *testing.T, attributes map[string]string, key, want string) {
+// are wants attributes, given as keys and values, which alternate.
+func are(t *testing.T, attributes map[string]string, want ...string) {
 	t.Helper()
-	if got := attributes[key]; got != want {
-		t.Errorf("%s is %q, want %q", key, got, want)
+	for i := 0; i < len(want); i += 2 {
+		if got := attributes[want[i]]; got != want[i+1] {
+			t.Errorf("%s is %q, want %q", want[i], got, want[i+1])
+		}
 	}
 }
 
@@ -225,19 +222,15 @@ func is(t *testing.T, attributes map[string]string, key, want string) {
 // in spans are bounded.
 func TestSpansTellHowRequestsEnd(t *testing.T) {
 	redis, r := testenv.Redis(t), newReceiver(t)
-	s := serve(t, tracedRules, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr, "REDIS_TIMEOUT=300ms",
-		"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.http, "OTEL_BSP_SCHEDULE_DELAY=10")
+	s := serve(t, tracedRules, append(redisAt(redis.Addr), "REDIS_TIMEOUT=300ms",
+		"TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.http, "OTEL_BSP_SCHEDULE_DELAY=10")...)
 	s.ask("traced", "a")
 	if code := s.ask("traced", "a"); code != pb.RateLimitResponse_OVER_LIMIT {
 		t.Fatalf("got %v", code)
 	}
 	s.ask(strings.Repeat("long", 10_000), "a")
 	redis.Kill()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if _, err := s.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "traced", Descriptors: []*descriptor{desc("user", "b")}}); err == nil {
-		t.Fatal("decided without a store")
-	}
+	s.undecided("traced", desc("user", "b"), "")
 
 	codes := map[string]int{}
 	failed := map[otlp.Span_SpanKind]bool{}
@@ -254,7 +247,7 @@ func TestSpansTellHowRequestsEnd(t *testing.T) {
 		if span.Status.GetCode() == otlp.Status_STATUS_CODE_ERROR {
 			failed[span.Kind] = true
 		}
-		is(t, span.sender, "service.name", "RateLimit")
+		are(t, span.sender, "service.name", "RateLimit")
 		if len(span.sender["service.instance.id"]) != len("00000000-0000-4000-8000-000000000000") {
 			t.Errorf("service.instance.id is %q, want a UUID", span.sender["service.instance.id"])
 		}
@@ -268,31 +261,15 @@ func TestSpansTellHowRequestsEnd(t *testing.T) {
 }
 
 // A caller's trace is sampled as the caller says; the rate is for traces that
-// begin here.
+// begin here. The last spans are sent at the end, though it is not yet their time.
 func TestSamplingFollowsTheCaller(t *testing.T) {
 	r := newReceiver(t)
-	s := serve(t, tracedRules, "TRACING_ENABLED=true", "TRACING_SAMPLING_RATE=0", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.http, "OTEL_BSP_SCHEDULE_DELAY=10")
+	s := serve(t, tracedRules, "TRACING_ENABLED=true", "TRACING_SAMPLING_RATE=0", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.http, "OTEL_BSP_SCHEDULE_DELAY=3600000")
 	s.ask("traced", "a")
 	s.ask("traced", "a", "traceparent", "00-"+envoyTrace+"-"+envoySpan+"-00")
 	s.ask("traced", "a", w3c...)
-	r.await(t, 2)
-	s.terminate()
-	if code := s.exitCode(patience); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	decisionAndStore(t, r.spans()) // all were sent at the end, and there are no others
-}
-
-// The last spans are sent at the end, though it is not yet their time.
-func TestTheLastSpansAreSent(t *testing.T) {
-	r := newReceiver(t)
-	s := serve(t, tracedRules, "TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+r.http, "OTEL_BSP_SCHEDULE_DELAY=3600000")
-	s.ask("traced", "a", w3c...)
-	s.terminate()
-	if code := s.exitCode(patience); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	decisionAndStore(t, r.spans())
+	s.ends()
+	decisionAndStore(t, r.spans()) // there are no others
 }
 
 // A collector that takes connections and says nothing delays neither decisions
@@ -314,11 +291,8 @@ func TestCollectorThatHangs(t *testing.T) {
 			if took := time.Since(start); took > 5*time.Second {
 				t.Errorf("100 decisions took %v", took)
 			}
-			s.terminate()
-			if code := s.exitCode(patience); code != 0 {
-				t.Errorf("exit code %d", code)
-			}
-			if !strings.Contains(s.log(), "spans are lost") {
+			s.ends()
+			if !strings.Contains(s.log.String(), "spans are lost") {
 				t.Error("nothing is said about the spans that were lost")
 			}
 		})
@@ -329,7 +303,7 @@ func TestCollectorThatHangs(t *testing.T) {
 func TestCollectorThatIsAway(t *testing.T) {
 	s := serve(t, tracedRules, "TRACING_ENABLED=true", "OTEL_BSP_SCHEDULE_DELAY=1",
 		fmt.Sprintf("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:%d", testenv.FreePort(t)))
-	warnings := func() int { return strings.Count(s.log(), `"@message":"tracing"`) }
+	warnings := func() int { return strings.Count(s.log.String(), `"@message":"tracing"`) }
 	testenv.Eventually(t, patience, func() bool {
 		s.ask("traced", "a")
 		return warnings() > 0

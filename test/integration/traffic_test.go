@@ -26,7 +26,7 @@ type traffic struct {
 
 // sample is the end of one check.
 type sample struct {
-	user string // the value of the check's only entry
+	user string // the value of the check's first entry
 	sent time.Time
 	took time.Duration
 	code codes.Code                // OK if there is a verdict
@@ -58,7 +58,7 @@ func (s *service) pass(rate int, deadline time.Duration, descs ...*descriptor) *
 			}
 			for ; sent < int(time.Since(began).Seconds()*float64(rate)); sent++ {
 				d := descs[sent%len(descs)]
-				calls.Go(func() { f.add(check(client, deadline, d)) })
+				calls.Go(func() { f.add(check(client, deadline, "d", d)) })
 			}
 		}
 	}()
@@ -66,11 +66,27 @@ func (s *service) pass(rate int, deadline time.Duration, descs ...*descriptor) *
 	return f
 }
 
-func check(client pb.RateLimitServiceClient, deadline time.Duration, d *descriptor) sample {
+// together has callers do something at the same time, each so many times one after the
+// other.
+func together(callers, times int, do func(caller, n int) sample) samples {
+	all := make(samples, callers*times)
+	var running sync.WaitGroup
+	for caller := range callers {
+		running.Go(func() {
+			for n := range times {
+				all[caller*times+n] = do(caller, n)
+			}
+		})
+	}
+	running.Wait()
+	return all
+}
+
+func check(client pb.RateLimitServiceClient, deadline time.Duration, domain string, descs ...*descriptor) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	a := sample{user: d.Entries[0].Value, sent: time.Now()}
-	resp, err := client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "d", Descriptors: []*descriptor{d}})
+	a := sample{user: descs[0].Entries[0].Value, sent: time.Now()}
+	resp, err := client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: domain, Descriptors: descs})
 	a.took, a.code, a.is = time.Since(a.sent), grpcstatus.Code(err), resp.GetOverallCode()
 	return a
 }

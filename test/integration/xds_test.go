@@ -7,19 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	grpcstatus "google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/internal/testenv/controlplane"
@@ -43,6 +36,23 @@ func perHour(domain string, requests uint32) *ratelimit.RateLimitConfig {
 	}}}
 }
 
+// startPlane starts a management server with these resources.
+func startPlane(t testing.TB, configs ...*ratelimit.RateLimitConfig) (*controlplane.Port, *controlplane.Plane) {
+	at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
+	plane.Set("1", configs...)
+	at.Serve(plane)
+	return at, plane
+}
+
+// isConnected checks the metrics of a program that is connected to its management
+// server, and has refused so many resources.
+func (s *service) isConnected(refused float64) {
+	s.t.Helper()
+	if got, connected := s.stat("rls_config_refused"), s.stat("rls_xds_connected"); got != refused || connected != 1 {
+		s.t.Errorf("refused %v, connected %v; want %v and 1", got, connected, refused)
+	}
+}
+
 // gone is whether the domain has no limits.
 func (s *service) gone(domain string) bool {
 	return s.hit(domain, desc("user", "x")).CurrentLimit == nil
@@ -58,9 +68,7 @@ func TestRulesFromAManagementServer(t *testing.T) {
 			t.Parallel()
 			at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
 			s := serve(t, "domain: unused", xdsAt(at, kind, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
-			if _, err := s.try(patience, "a", desc("user", "1")); grpcstatus.Code(err) != codes.Unavailable {
-				t.Fatalf("without rules: %v", err)
-			}
+			s.undecided("a", desc("user", "1"), "")
 			if s.stat("rls_xds_connected") != 0 {
 				t.Error("connected to nobody")
 			}
@@ -77,12 +85,8 @@ func TestRulesFromAManagementServer(t *testing.T) {
 			s.want("a", desc("user", "1"), ok, 1)
 
 			plane.Set("3", perHour("a", 9), &ratelimit.RateLimitConfig{Name: "default/c"})
-			testenv.Eventually(t, patience, func() bool {
-				return strings.Contains(s.log(), "default/c: domain: must not be empty")
-			}, "the problem is logged")
-			if s.stat("rls_config_refused") != 1 || s.stat("rls_xds_connected") != 1 {
-				t.Errorf("refused %v, connected %v", s.stat("rls_config_refused"), s.stat("rls_xds_connected"))
-			}
+			s.logs("default/c: domain: must not be empty")
+			s.isConnected(1)
 			s.want("a", desc("user", "1"), ok, 0)
 
 			// A new server, which counts its versions from the beginning.
@@ -93,9 +97,7 @@ func TestRulesFromAManagementServer(t *testing.T) {
 			plane.Set("2", perHour("a", 10))
 			at.Serve(plane)
 			s.inForce("requests_per_unit=10,")
-			if s.stat("rls_config_refused") != 0 || s.stat("rls_xds_connected") != 1 {
-				t.Errorf("refused %v, connected %v", s.stat("rls_config_refused"), s.stat("rls_xds_connected"))
-			}
+			s.isConnected(0)
 			if !s.gone("b") {
 				t.Error("b is still limited")
 			}
@@ -105,33 +107,6 @@ func TestRulesFromAManagementServer(t *testing.T) {
 				t.Error("unhealthy")
 			}
 		})
-	}
-}
-
-func TestOurRulesTravelOverXDS(t *testing.T) {
-	t.Parallel()
-	at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
-	config := perHour("a", 10)
-	metadata, err := structpb.NewStruct(map[string]any{
-		"owner": "team", "rls": map[string]any{"strategy": "token_bucket", "burst": 3, "unit_multiplier": 2},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Descriptors[0].Metadata = metadata
-	plane.Set("1", config)
-	at.Serve(plane)
-	s := serve(t, "domain: unused", xdsAt(at, "SOTW", "RESPONSE_DYNAMIC_METADATA=true")...)
-	s.inForce("strategy: token_bucket, burst: 3")
-	for remaining := range uint32(3) {
-		s.want("a", desc("user", "1"), ok, 2-remaining)
-	}
-	s.want("a", desc("user", "1"), over, 0)
-	// What is for us does not go on to callers.
-	answer := s.call("a", desc("user", "2"))
-	want := map[string]any{"owner": "team"}
-	if diff := cmp.Diff(want, answer.DynamicMetadata.AsMap()["metadata"]); diff != "" {
-		t.Error(diff)
 	}
 }
 
@@ -154,12 +129,7 @@ func TestNothingListensBeforeTheFirstSnapshot(t *testing.T) {
 			t.Errorf("port %s is open", port)
 		}
 	}
-	if err := ended.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if code := ended.exitCode(patience); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	ended.ends()
 	plane.Set("1", perHour("a", 1))
 	s.connect()
 	testenv.Eventually(t, patience, s.healthy, "healthy")
@@ -182,22 +152,17 @@ func TestHealthWithRefusedRules(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
-			plane.Set("1", perHour("", 1))
-			at.Serve(plane)
+			at, plane := startPlane(t, perHour("", 1))
 			s := launch(t, "", xdsAt(at, "SOTW", tt.settings...)...)
 			if plane.Request(1).GetErrorDetail() == nil {
 				t.Fatal("not refused")
 			}
-			testenv.Eventually(t, patience, func() bool { return s.stat(`rls_store_up{backend="memory"}`) == 1 }, "the store answers")
 			if tt.healthy {
 				testenv.Eventually(t, patience, s.healthy, "healthy")
 			} else {
 				s.unhealthyByAllNames()
 			}
-			if _, err := s.try(patience, "a", desc("user", "1")); grpcstatus.Code(err) != codes.Unavailable {
-				t.Errorf("got %v", err)
-			}
+			s.undecided("a", desc("user", "1"), "")
 			plane.Set("2", perHour("a", 1))
 			s.inForce("a.user")
 			testenv.Eventually(t, patience, s.healthy, "healthy")
@@ -205,19 +170,17 @@ func TestHealthWithRefusedRules(t *testing.T) {
 	}
 }
 
-// unhealthyByAllNames checks /healthcheck and every name of the health service.
+// unhealthyByAllNames checks /healthcheck and every name of the health service, once
+// the store answers.
 func (s *service) unhealthyByAllNames() {
 	s.t.Helper()
+	testenv.Eventually(s.t, patience, func() bool { return s.stat(`rls_store_up{backend="memory"}`) == 1 }, "the store answers")
 	if code, _ := s.get("HTTP", "/healthcheck"); code != http.StatusInternalServerError {
 		s.t.Errorf("/healthcheck: %d", code)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+s.addrs["gRPC"], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
+	client := healthpb.NewHealthClient(dial(s.t, s.addrs["gRPC"], nil))
 	for _, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
-		resp, err := healthpb.NewHealthClient(conn).Check(s.t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		resp, err := client.Check(s.t.Context(), &healthpb.HealthCheckRequest{Service: name})
 		if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
 			s.t.Errorf("health of %q: %v, %v", name, resp.GetStatus(), err)
 		}
@@ -231,13 +194,10 @@ func TestHealthWithoutADomain(t *testing.T) {
 	for _, protocol := range []string{"SOTW", "DELTA"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)
-			plane.Set("1")
-			at.Serve(plane)
+			at, plane := startPlane(t)
 			s := begin(t, "", xdsAt(at, protocol, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")...)
 			if protocol == "SOTW" { // the delta protocol has no empty first answer
 				s.connect()
-				testenv.Eventually(t, patience, func() bool { return s.stat(`rls_store_up{backend="memory"}`) == 1 }, "the store answers")
 				s.unhealthyByAllNames()
 			}
 			plane.Set("2", perHour("a", 1))
@@ -285,17 +245,13 @@ func TestRotatedCertificates(t *testing.T) {
 	stranger := begin(t, "", append(settings, "CONFIG_GRPC_XDS_SERVER_TLS_SAN=control-plane.example.org")...)
 	s := serve(t, "", append(settings, "CONFIG_GRPC_XDS_SERVER_TLS_SAN=localhost")...)
 	s.inForce("a.user")
-	testenv.Eventually(t, patience, func() bool {
-		return strings.Contains(stranger.log(), "not control-plane.example.org")
-	}, "a server of another name is refused")
+	stranger.logs("not control-plane.example.org")
 
 	at.Stop()
 	plane = controlplane.New(t, xdsNode)
 	plane.Set("1", perHour("b", 1))
 	at.Serve(plane, mutual(renewed))
-	testenv.Eventually(t, patience, func() bool {
-		return strings.Contains(s.log(), "certificate signed by unknown authority")
-	}, "the new server is refused")
+	s.logs("certificate signed by unknown authority")
 	s.want("a", desc("user", "1"), ok, 0)
 	install(renewed)
 	s.inForce("b.user")
