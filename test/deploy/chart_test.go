@@ -86,21 +86,6 @@ func TestChartRefusesWrongValues(t *testing.T) {
 	}
 }
 
-// render renders the chart with the default values and changes to them, each as
-// --set takes it.
-func render(t *testing.T, set ...string) rendering {
-	t.Helper()
-	args := []string{"template", "test", chart, "--kube-version", kubernetes + ".0"}
-	for _, s := range set {
-		args = append(args, "--set", s)
-	}
-	out, err := run(root, tool(t, "helm"), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rendering{strings.Join(set, ","), out, parse(t, out)}
-}
-
 // TestChartReachesTheStore: the NetworkPolicy lets pods connect to the ports of
 // the store, besides DNS, and to no others.
 func TestChartReachesTheStore(t *testing.T) {
@@ -141,11 +126,7 @@ func TestChartReachesTheStore(t *testing.T) {
 func TestChartSettings(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	write(t, values, `settings: {TRACING_SAMPLING_RATE: 0.25, REQUEST_MAX_BYTES: 104857600, SHADOW_MODE: true, CACHE_KEY_PREFIX: "007", NEAR_LIMIT_RATIO: 1e-3}`)
-	out, err := run(root, tool(t, "helm"), "template", "test", chart, "--kube-version", kubernetes+".0", "--values", values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := rendering{"settings", out, parse(t, out)}
+	r := template(t, "settings", "--values", values)
 	env := r.environment(t, r.one(t, "Deployment").Spec.Template.Spec.ours(t))
 	for name, want := range map[string]string{
 		"TRACING_SAMPLING_RATE": "0.25", "REQUEST_MAX_BYTES": "104857600", "SHADOW_MODE": "true", "CACHE_KEY_PREFIX": "007", "NEAR_LIMIT_RATIO": "0.001",
@@ -169,19 +150,14 @@ func TestChartAcceptsNull(t *testing.T) {
 // TestChartRollsPodsForSettingsOnly: changed settings make new pods. Changed rules
 // do not, since they reach the running ones.
 func TestChartRollsPodsForSettingsOnly(t *testing.T) {
-	helm := tool(t, "helm")
-	template := func(set string) string {
-		out, err := run(root, helm, "template", "test", chart, "--kube-version", kubernetes+".0", "--show-only", "templates/deployment.yaml", "--set", set)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
+	deployment := func(set string) string {
+		return template(t, set, "--show-only", "templates/deployment.yaml", "--set", set).yaml
 	}
-	before := template("fullnameOverride=test-rls")
-	if template("rules.other=domain: other") != before {
+	before := deployment("fullnameOverride=test-rls")
+	if deployment("rules.other=domain: other") != before {
 		t.Error("other rules make another Deployment")
 	}
-	if template("settings.LOG_LEVEL=debug") == before {
+	if deployment("settings.LOG_LEVEL=debug") == before {
 		t.Error("other settings make no other Deployment")
 	}
 }

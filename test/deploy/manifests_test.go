@@ -77,66 +77,42 @@ func TestValidationFindsMistakes(t *testing.T) {
 // Security Standards. They also name their resources, mount no token and keep
 // profiles on the loopback.
 func TestPodsAreRestricted(t *testing.T) {
-	seen := 0
-	for _, r := range rendered(t) {
-		if gateway(r) {
-			continue // its manifest is the gateway's
+	for _, w := range workloads(t) {
+		uid := 65534
+		if w.name == "chart/openshift" {
+			uid = 0 // none is named
 		}
-		for _, d := range r.all("Deployment") {
-			seen++
-			p := d.Spec.Template.Spec
-			uid := 65534
-			if r.name == "chart/openshift" {
-				uid = 0 // none is named
-			}
-			if s := p.SecurityContext; !s.RunAsNonRoot || s.RunAsUser != uid || s.RunAsGroup != uid || s.SeccompProfile.Type != "RuntimeDefault" {
-				t.Errorf("%s: %+v", r.name, s)
-			}
-			if p.AutomountServiceAccountToken == nil || *p.AutomountServiceAccountToken || p.ServiceAccountName == "" {
-				t.Errorf("%s: service account %q with its token", r.name, p.ServiceAccountName)
-			}
-			c := p.ours(t)
-			for _, c := range append([]container{c}, p.InitContainers...) {
-				if s := c.SecurityContext; !s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || strings.Join(s.Capabilities.Drop, "") != "ALL" {
-					t.Errorf("%s: container %s: %+v", r.name, c.Name, s)
-				}
-			}
-			env := r.environment(t, c)
-			if limit := c.Resources.Limits["memory"]; limit == "" || limit != c.Resources.Requests["memory"] || c.Resources.Requests["cpu"] == "" {
-				t.Errorf("%s: resources %+v", r.name, c.Resources)
-			} else if heap, err := strconv.Atoi(env["GOMEMLIMIT"]); err != nil || heap > bytesOf(t, limit)*96/100 || heap < bytesOf(t, limit)*90/100 {
-				// 5 to 10 % are left for memory outside of Go's heap, such as sockets.
-				t.Errorf("%s: GOMEMLIMIT %s (%v) of %s", r.name, env["GOMEMLIMIT"], err, limit)
-			}
-			if env["DEBUG_HOST"] != "127.0.0.1" {
-				t.Errorf("%s: profiles are served at %q", r.name, env["DEBUG_HOST"])
+		if s := w.pod.SecurityContext; !s.RunAsNonRoot || s.RunAsUser != uid || s.RunAsGroup != uid || s.SeccompProfile.Type != "RuntimeDefault" {
+			t.Errorf("%s: %+v", w.name, s)
+		}
+		if token := w.pod.AutomountServiceAccountToken; token == nil || *token || w.pod.ServiceAccountName == "" {
+			t.Errorf("%s: service account %q with its token", w.name, w.pod.ServiceAccountName)
+		}
+		for _, c := range append([]container{w.c}, w.pod.InitContainers...) {
+			if s := c.SecurityContext; !s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || strings.Join(s.Capabilities.Drop, "") != "ALL" {
+				t.Errorf("%s: container %s: %+v", w.name, c.Name, s)
 			}
 		}
-	}
-	if seen < 10 {
-		t.Errorf("only %d Deployments", seen)
+		if limit := w.c.Resources.Limits["memory"]; limit == "" || limit != w.c.Resources.Requests["memory"] || w.c.Resources.Requests["cpu"] == "" {
+			t.Errorf("%s: resources %+v", w.name, w.c.Resources)
+		} else if heap, err := strconv.Atoi(w.env["GOMEMLIMIT"]); err != nil || heap > bytesOf(t, limit)*96/100 || heap < bytesOf(t, limit)*90/100 {
+			// 5 to 10 % are left for memory outside of Go's heap, such as sockets.
+			t.Errorf("%s: GOMEMLIMIT %s (%v) of %s", w.name, w.env["GOMEMLIMIT"], err, limit)
+		}
+		if w.env["DEBUG_HOST"] != "127.0.0.1" {
+			t.Errorf("%s: profiles are served at %q", w.name, w.env["DEBUG_HOST"])
+		}
 	}
 }
 
 // TestPodsHaveTimeToDrain: terminationGracePeriodSeconds is longer than
 // DRAIN_PERIOD and the 5 s of calls in flight.
 func TestPodsHaveTimeToDrain(t *testing.T) {
-	seen := 0
-	for _, r := range rendered(t) {
-		for _, d := range r.all("Deployment") {
-			if gateway(r) {
-				continue
-			}
-			p := d.Spec.Template.Spec
-			drain, err := time.ParseDuration(r.environment(t, p.ours(t))["DRAIN_PERIOD"])
-			if grace := time.Duration(p.TerminationGracePeriodSeconds) * time.Second; err != nil || drain < 3*time.Second || grace <= drain+5*time.Second {
-				t.Errorf("%s: drains for %v of %v (%v)", r.name, drain, grace, err)
-			}
-			seen++
+	for _, w := range workloads(t) {
+		drain, err := time.ParseDuration(w.env["DRAIN_PERIOD"])
+		if grace := time.Duration(w.pod.TerminationGracePeriodSeconds) * time.Second; err != nil || drain < 3*time.Second || grace <= drain+5*time.Second {
+			t.Errorf("%s: drains for %v of %v (%v)", w.name, drain, grace, err)
 		}
-	}
-	if seen < 10 {
-		t.Errorf("only %d Deployments", seen)
 	}
 }
 
@@ -154,26 +130,21 @@ func TestSelectorsSelectThePods(t *testing.T) {
 		}
 	}
 	kinds := map[string]int{}
-	for _, r := range rendered(t) {
-		deployments := r.all("Deployment")
-		if gateway(r) || len(deployments) == 0 {
-			continue
-		}
-		d := r.one(t, "Deployment")
+	for _, w := range workloads(t) {
+		d := w.one(t, "Deployment")
 		labels := d.Spec.Template.Metadata.Labels
 		ports := map[string]int{}
-		for _, p := range d.Spec.Template.Spec.ours(t).Ports {
+		for _, p := range w.c.Ports {
 			ports[p.Name] = p.ContainerPort
 		}
-		if spread := d.Spec.Template.Spec.TopologySpreadConstraints; len(spread) == 0 {
-			t.Errorf("%s: nothing spreads the pods", r.name)
-		} else {
-			for _, s := range spread {
-				selects(r.name+" spread", labels, s.LabelSelector.MatchLabels)
-			}
+		if len(w.pod.TopologySpreadConstraints) == 0 {
+			t.Errorf("%s: nothing spreads the pods", w.name)
 		}
-		for _, o := range r.objects {
-			name := r.name + " " + o.Kind + " " + o.Metadata.Name
+		for _, s := range w.pod.TopologySpreadConstraints {
+			selects(w.name+" spread", labels, s.LabelSelector.MatchLabels)
+		}
+		for _, o := range w.objects {
+			name := w.name + " " + o.Kind + " " + o.Metadata.Name
 			kinds[o.Kind]++
 			switch o.Kind {
 			case "Deployment", "PodDisruptionBudget":
@@ -238,18 +209,26 @@ func TestServiceMonitorsFindTheMetrics(t *testing.T) {
 	}
 }
 
-// TestReplicasShareTheirCounters: a Deployment that counts in memory has one.
-func TestReplicasShareTheirCounters(t *testing.T) {
+// TestCountersInMemory: a Deployment that counts in memory has one replica, and
+// MEMORY_MAX_KEYS counters of the largest size leave a third of GOMEMLIMIT to
+// requests.
+func TestCountersInMemory(t *testing.T) {
+	const longest = 400 // bytes a key, docs/backends.md
 	seen := 0
-	for _, r := range rendered(t) {
-		for _, d := range r.all("Deployment") {
-			if gateway(r) || r.environment(t, d.Spec.Template.Spec.ours(t))["BACKEND_TYPE"] != "memory" {
-				continue
-			}
-			seen++
-			if n := d.Spec.Replicas; n == nil || *n != 1 || len(r.all("HorizontalPodAutoscaler")) > 0 {
-				t.Errorf("%s: more than one replica, and each counts for itself", r.name)
-			}
+	for _, w := range workloads(t) {
+		if w.env["BACKEND_TYPE"] != "memory" {
+			continue
+		}
+		seen++
+		if n := w.Spec.Replicas; n == nil || *n != 1 || len(w.all("HorizontalPodAutoscaler")) > 0 {
+			t.Errorf("%s: more than one replica, and each counts for itself", w.name)
+		}
+		keys, err := strconv.Atoi(w.env["MEMORY_MAX_KEYS"])
+		if err != nil {
+			t.Errorf("%s: %v", w.name, err)
+		}
+		if heap, err := strconv.Atoi(w.env["GOMEMLIMIT"]); err != nil || keys*longest > heap*2/3 {
+			t.Errorf("%s: %d keys, GOMEMLIMIT %s (%v)", w.name, keys, w.env["GOMEMLIMIT"], err)
 		}
 	}
 	if seen < 2 {
@@ -261,49 +240,19 @@ func TestReplicasShareTheirCounters(t *testing.T) {
 // installation wherever the pods share a store.
 func TestReplicasFindTheirNumber(t *testing.T) {
 	seen := 0
-	for _, r := range append(rendered(t), ownOverlay(t, 0, 1)) {
-		for _, d := range r.all("Deployment") {
-			env := r.environment(t, d.Spec.Template.Spec.ours(t))
-			if gateway(r) || env["BACKEND_TYPE"] == "memory" {
-				continue
-			}
-			seen++
-			headless := slices.ContainsFunc(r.all("Service"), func(o object) bool {
-				return o.Metadata.Name == env["REPLICAS_DNS"] && o.Spec.ClusterIP == "None"
-			})
-			if !headless {
-				t.Errorf("%s: REPLICAS_DNS=%q is no headless Service", r.name, env["REPLICAS_DNS"])
-			}
+	for _, w := range workloads(t, ownOverlay(t, 0, 1)) {
+		if w.env["BACKEND_TYPE"] == "memory" {
+			continue
+		}
+		seen++
+		if !slices.ContainsFunc(w.all("Service"), func(o object) bool {
+			return o.Metadata.Name == w.env["REPLICAS_DNS"] && o.Spec.ClusterIP == "None"
+		}) {
+			t.Errorf("%s: REPLICAS_DNS=%q is no headless Service", w.name, w.env["REPLICAS_DNS"])
 		}
 	}
 	if seen < 5 {
 		t.Errorf("%d Deployments share a store", seen)
-	}
-}
-
-// TestCountersInMemoryFit: MEMORY_MAX_KEYS counters of the largest size leave a
-// third of GOMEMLIMIT to requests.
-func TestCountersInMemoryFit(t *testing.T) {
-	const longest = 400 // bytes a key, docs/backends.md
-	seen := 0
-	for _, r := range rendered(t) {
-		for _, d := range r.all("Deployment") {
-			env := r.environment(t, d.Spec.Template.Spec.ours(t))
-			if gateway(r) || env["BACKEND_TYPE"] != "memory" {
-				continue
-			}
-			seen++
-			keys, err := strconv.Atoi(env["MEMORY_MAX_KEYS"])
-			if err != nil {
-				t.Errorf("%s: %v", r.name, err)
-			}
-			if heap, err := strconv.Atoi(env["GOMEMLIMIT"]); err != nil || keys*longest > heap*2/3 {
-				t.Errorf("%s: %d keys, GOMEMLIMIT %s (%v)", r.name, keys, env["GOMEMLIMIT"], err)
-			}
-		}
-	}
-	if seen < 2 {
-		t.Errorf("%d Deployments count in memory", seen)
 	}
 }
 

@@ -172,24 +172,23 @@ func TestPodsServe(t *testing.T) {
 func TestWrongRulesStopNewPods(t *testing.T) {
 	wrong := map[string]string{"edge.yaml": "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: {unit: minuet, requests_per_unit: 3}\n"}
 	seen := 0
-	for _, r := range rendered(t) {
-		if gateway(r) || len(r.all("Deployment")) == 0 || r.name == "chart/xds" || r.name == "chart/bare" {
+	for _, w := range workloads(t) {
+		if w.name == "chart/xds" || w.name == "chart/bare" {
 			continue // their ConfigMap of rules is somebody else's, or there is none
 		}
 		seen++
-		pod := r.one(t, "Deployment").Spec.Template.Spec
-		if len(pod.InitContainers) != 1 {
-			t.Errorf("%s has %d init containers", r.name, len(pod.InitContainers))
+		if len(w.pod.InitContainers) != 1 {
+			t.Errorf("%s has %d init containers", w.name, len(w.pod.InitContainers))
 			continue
 		}
-		check, disk := pod.InitContainers[0], t.TempDir()
-		if check.Image != pod.ours(t).Image {
-			t.Errorf("%s checks with %s and serves with %s", r.name, check.Image, pod.ours(t).Image)
+		check, disk := w.pod.InitContainers[0], t.TempDir()
+		if check.Image != w.c.Image {
+			t.Errorf("%s checks with %s and serves with %s", w.name, check.Image, w.c.Image)
 		}
-		mount(t, r, pod, check, disk, wrong)
-		out, err := runToEnd(t, r, check, disk)
+		mount(t, w.rendering, w.pod, check, disk, wrong)
+		out, err := runToEnd(t, w.rendering, check, disk)
 		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "edge.yaml:4:") || !strings.Contains(out, "minuet") {
-			t.Errorf("%s: %v\n%s", r.name, err, out)
+			t.Errorf("%s: %v\n%s", w.name, err, out)
 		}
 	}
 	if seen < 9 {

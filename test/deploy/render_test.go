@@ -5,8 +5,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -137,15 +139,50 @@ type probe struct {
 	HTTPGet *struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-// rendered returns every overlay, and the chart with every set of values.
+var everything struct {
+	once sync.Once
+	all  []rendering
+}
+
+// rendered returns every overlay, and the chart with every set of values. They are
+// rendered once for all tests, which leave them as they are.
 func rendered(t *testing.T) []rendering {
 	t.Helper()
-	var all []rendering
-	for _, dir := range entries(t, overlays) {
-		all = append(all, overlay(t, dir))
+	everything.once.Do(func() {
+		for _, dir := range entries(t, overlays) {
+			everything.all = append(everything.all, overlay(t, dir))
+		}
+		for _, file := range entries(t, valueSets) {
+			everything.all = append(everything.all, release(t, strings.TrimSuffix(file, ".yaml")))
+		}
+	})
+	return everything.all
+}
+
+// workload is a Deployment of our own manifests.
+type workload struct {
+	rendering
+	object
+	pod pod
+	c   container // ours
+	env map[string]string
+}
+
+// workloads returns the Deployments of all manifests but those of gateways, and of
+// more.
+func workloads(t *testing.T, more ...rendering) (all []workload) {
+	t.Helper()
+	for _, r := range slices.Concat(rendered(t), more) {
+		if gateway(r) {
+			continue
+		}
+		for _, d := range r.all("Deployment") {
+			c := d.Spec.Template.Spec.ours(t)
+			all = append(all, workload{r, d, d.Spec.Template.Spec, c, r.environment(t, c)})
+		}
 	}
-	for _, file := range entries(t, valueSets) {
-		all = append(all, release(t, strings.TrimSuffix(file, ".yaml")))
+	if len(all) < 10 {
+		t.Errorf("only %d Deployments", len(all))
 	}
 	return all
 }
@@ -169,15 +206,31 @@ func built(dir string) (string, error) {
 	return run(dir, program, "build", ".")
 }
 
-// release renders the chart with a set of values, as the release test.
+// release renders the chart with a set of values.
 func release(t *testing.T, values string) rendering {
 	t.Helper()
-	out, err := run(root, tool(t, "helm"), "template", "test", chart, "--kube-version", kubernetes+".0",
-		"--values", filepath.Join(valueSets, values+".yaml"))
+	return template(t, "chart/"+values, "--values", filepath.Join(valueSets, values+".yaml"))
+}
+
+// render renders the chart with the default values and changes to them, each as
+// --set takes it.
+func render(t *testing.T, set ...string) rendering {
+	t.Helper()
+	var args []string
+	for _, s := range set {
+		args = append(args, "--set", s)
+	}
+	return template(t, strings.Join(set, ","), args...)
+}
+
+// template renders the chart as the release test, with more arguments for helm.
+func template(t *testing.T, name string, args ...string) rendering {
+	t.Helper()
+	out, err := run(root, tool(t, "helm"), append([]string{"template", "test", chart, "--kube-version", kubernetes + ".0"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rendering{"chart/" + values, out, parse(t, out)}
+	return rendering{name, out, parse(t, out)}
 }
 
 func parse(t *testing.T, text string) []object {

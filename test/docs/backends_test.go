@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -98,30 +97,17 @@ func TestBackendDocNamesSettings(t *testing.T) { namesSettings(t, backendsDoc, 2
 // TestBackendDocNamesMetrics: /stats has every metric that the document names, with
 // one of the backends.
 func TestBackendDocNamesMetrics(t *testing.T) {
-	var stats []byte
+	var stats string
 	for _, settings := range [][]string{
 		{"BACKEND_TYPE=memory"},
 		{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + testenv.Redis(t).Addr},
 	} {
 		rls := serve(t, append(settings, "RUNTIME_ROOT="+t.TempDir(), "RUNTIME_APPDIRECTORY="))
-		resp, err := http.Get(rls.debug + "/stats")
-		if err != nil {
-			t.Fatal(err)
-		}
-		page, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		stats = append(stats, page...)
+		stats += get(t, rls.debug+"/stats")
 	}
-	names := regexp.MustCompile("`(rls_[a-z_]+)`").FindAllStringSubmatch(readDoc(t, backendsDoc), -1)
-	if len(names) == 0 {
-		t.Errorf("%s names no metric", backendsDoc)
-	}
-	for _, name := range names {
-		if !regexp.MustCompile(`\n` + name[1] + `[ {]`).Match(stats) {
-			t.Errorf("%s names %s, which /stats does not have", backendsDoc, name[1])
+	for _, name := range named(t, backendsDoc, "`(rls_[a-z_]+)`", 1) {
+		if !regexp.MustCompile(`\n` + name + `[ {]`).MatchString(stats) {
+			t.Errorf("%s names %s, which /stats does not have", backendsDoc, name)
 		}
 	}
 }

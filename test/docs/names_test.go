@@ -7,6 +7,18 @@ import (
 	"testing"
 )
 
+// named returns the names in a document that a pattern finds, at least so many.
+func named(t *testing.T, path, pattern string, least int) (names []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(readDoc(t, path), -1) {
+		names = append(names, m[1])
+	}
+	if len(names) < least {
+		t.Errorf("%s names only %q", path, names)
+	}
+	return names
+}
+
 // TestOperatorsDocsNameSettings: docs/settings.md has every variable that the
 // documents name.
 func TestOperatorsDocsNameSettings(t *testing.T) {
@@ -27,17 +39,13 @@ func TestOperatorsDocsNameCommands(t *testing.T) {
 	for path, least := range map[string]int{
 		"docs/faq.md": 1, "docs/recipes.md": 4, "docs/sizing.md": 1, "docs/troubleshooting.md": 10, "docs/upgrade.md": 3,
 	} {
-		commands := regexp.MustCompile("(?m)(?:`|^)rls ([a-z]+)").FindAllStringSubmatch(readDoc(t, path), -1)
-		if len(commands) < least {
-			t.Errorf("%s names %d commands only", path, len(commands))
-		}
-		for _, c := range commands {
-			if known[c[1]] {
+		for _, c := range named(t, path, "(?m)(?:`|^)rls ([a-z]+)", least) {
+			if known[c] {
 				continue
 			}
-			known[c[1]] = true
-			if out, err := exec.Command(program, c[1], "--help").CombinedOutput(); err != nil {
-				t.Errorf("%s names rls %s: %v\n%s", path, c[1], err, out)
+			known[c] = true
+			if out, err := exec.Command(program, c, "--help").CombinedOutput(); err != nil {
+				t.Errorf("%s names rls %s: %v\n%s", path, c, err, out)
 			}
 		}
 	}
@@ -50,11 +58,7 @@ func TestOperatorsDocsNameMetrics(t *testing.T) {
 	for path, least := range map[string]int{
 		"docs/recipes.md": 2, "docs/sizing.md": 2, "docs/troubleshooting.md": 5, "docs/upgrade.md": 3,
 	} {
-		names := regexp.MustCompile(`\brls_[a-z_]+`).FindAllString(readDoc(t, path), -1)
-		if len(names) < least {
-			t.Errorf("%s names %d metrics only", path, len(names))
-		}
-		for _, name := range names {
+		for _, name := range named(t, path, `\b(rls_[a-z_]+)`, least) {
 			if !strings.Contains(metrics, "`"+name+"`") {
 				t.Errorf("%s names %s, which docs/metrics.md does not have", path, name)
 			}

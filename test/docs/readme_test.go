@@ -213,13 +213,9 @@ func compare(t *testing.T, b *part, got, shown string) {
 // TestREADMENamesTargets: the Makefile has every target that README.md names.
 func TestREADMENamesTargets(t *testing.T) {
 	makefile := "\n" + readDoc(t, "Makefile")
-	names := regexp.MustCompile("make ([a-z-]+)[`\n]").FindAllStringSubmatch(readDoc(t, "README.md"), -1)
-	if len(names) < 5 {
-		t.Errorf("README.md names %d targets only", len(names))
-	}
-	for _, name := range names {
-		if !strings.Contains(makefile, "\n"+name[1]+":") {
-			t.Errorf("README.md speaks of make %s, which does not exist", name[1])
+	for _, name := range named(t, "README.md", "make ([a-z-]+)[`\n]", 5) {
+		if !strings.Contains(makefile, "\n"+name+":") {
+			t.Errorf("README.md speaks of make %s, which does not exist", name)
 		}
 	}
 }
@@ -233,13 +229,9 @@ func TestREADMENamesSettings(t *testing.T) { namesSettings(t, "README.md", 10) }
 func namesSettings(t *testing.T, path string, least int) {
 	t.Helper()
 	settings := readDoc(t, "docs/settings.md")
-	names := regexp.MustCompile("(?:`|\n)([A-Z]+_[A-Z_]*[A-Z])[`=]").FindAllStringSubmatch(readDoc(t, path), -1)
-	if len(names) < least {
-		t.Errorf("%s names %d settings only", path, len(names))
-	}
-	for _, name := range names {
-		if !strings.Contains(settings, "| `"+name[1]+"` |") {
-			t.Errorf("%s names %s, which docs/settings.md does not have", path, name[1])
+	for _, name := range named(t, path, "(?:`|\n)([A-Z]+_[A-Z_]*[A-Z])[`=]", least) {
+		if !strings.Contains(settings, "| `"+name+"` |") {
+			t.Errorf("%s names %s, which docs/settings.md does not have", path, name)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func TestRecipes(t *testing.T) {
 		"address: rls.example.org", "address: 127.0.0.1", "port_value: 8081", "port_value: "+port(rls.grpc),
 	).Replace(string(config)))
 	// Sliding windows are exact while no minute ends.
-	testenv.Eventually(t, time.Minute, func() bool { return time.Now().Second() < 45 }, "a new minute")
+	inOneMinute(t)
 	for _, r := range all {
 		t.Run(r.name, func(t *testing.T) {
 			if r.envoy == nil || r.sent == nil {

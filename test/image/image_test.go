@@ -447,14 +447,10 @@ func dockerfileAgrees(t *testing.T, c v1.Config) {
 	if want := fmt.Sprintf("--interval=%v --timeout=%v --start-period=%v CMD [%q, %q]", check.Interval, check.Timeout, check.StartPeriod, check.Test[1], check.Test[2]); last.one(t, "HEALTHCHECK") != want {
 		t.Errorf("Dockerfile's check is %s, want %s", last.one(t, "HEALTHCHECK"), want)
 	}
-	if user := last.one(t, "USER"); user != c.User {
-		t.Errorf("Dockerfile's user is %s", user)
-	}
-	if dir := last.one(t, "WORKDIR"); dir != c.WorkingDir {
-		t.Errorf("Dockerfile's folder is %s", dir)
-	}
-	if env := last.one(t, "ENV"); env != c.Env[0] {
-		t.Errorf("Dockerfile's environment is %s", env)
+	for word, want := range map[string]string{"USER": c.User, "WORKDIR": c.WorkingDir, "ENV": c.Env[0]} {
+		if got := last.one(t, word); got != want {
+			t.Errorf("Dockerfile's %s is %s, want %s", word, got, want)
+		}
 	}
 	ports := map[string]struct{}{}
 	for port := range strings.FieldsSeq(last.one(t, "EXPOSE")) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -19,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"example.org/rls/internal/testenv"
 )
@@ -241,19 +242,13 @@ func (p *program) listen(opened func(), wanted int) (events int) {
 // spent is the processor time of the program.
 func (p *program) spent() time.Duration {
 	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	process, err := procfs.NewProc(p.pid)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	const perSecond = 100 // ticks; Linux has shown this number to programs for decades
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	var ticks int
-	for _, field := range fields[11:13] { // in the program and in the kernel for it
-		n, err := strconv.Atoi(field)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		ticks += n
+	stat, err := process.Stat()
+	if err != nil {
+		p.t.Fatal(err)
 	}
-	return time.Duration(ticks) * time.Second / perSecond
+	return time.Duration(stat.CPUTime() * float64(time.Second))
 }
