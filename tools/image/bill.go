@@ -25,14 +25,12 @@ func (r *release) bill(binary []byte) ([]byte, error) {
 	program.Type = cdx.ComponentTypeApplication
 	program.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}}
 
-	components := []cdx.Component{module("std", strings.TrimPrefix(info.GoVersion, "go"))}
+	std := module("std", strings.TrimPrefix(info.GoVersion, "go"))
+	components, refs := []cdx.Component{std}, []string{std.BOMRef}
 	for _, m := range info.Deps {
 		m = cmp.Or(m.Replace, m) // the module that was linked
-		components = append(components, module(m.Path, m.Version))
-	}
-	refs := make([]string, len(components))
-	for i := range components {
-		refs[i] = components[i].BOMRef
+		c := module(m.Path, m.Version)
+		components, refs = append(components, c), append(refs, c.BOMRef)
 	}
 
 	bom := cdx.NewBOM()
