@@ -115,10 +115,7 @@ func TestBadFilesThatAreRemoved(t *testing.T) {
 }
 
 func TestChangesAreSeen(t *testing.T) {
-	f, path := watching(t)
-	write(t, path+"/a.yaml", rule("a"))
-	o := run(t, f)
-	o.become(t, "a")
+	o, path := inForce(t)
 
 	write(t, path+"/sub/b.yaml", rule("b"))
 	o.become(t, "a b")
@@ -204,11 +201,8 @@ func TestConfigMap(t *testing.T) {
 }
 
 func TestEditorsDance(t *testing.T) {
-	f, path := watching(t)
+	o, path := inForce(t)
 	file := path + "/a.yaml"
-	write(t, file, rule("a"))
-	o := run(t, f)
-	o.become(t, "a")
 	for _, domain := range []string{"b", "c"} {
 		// The old file is moved away, the new one written in two parts, the
 		// old one removed.

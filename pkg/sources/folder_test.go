@@ -42,13 +42,15 @@ func TestFolderReadsEveryFile(t *testing.T) {
 	}
 }
 
-// TestATestFileIsNoRules, also where it is named: a shell lists it for *.yaml.
-func TestATestFileIsNoRules(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "load_test.yaml")
-	write(t, path, "domain: load")
-	files, err := sources.Folder{Path: path}.Read()
-	if err != nil || len(files) > 0 {
-		t.Errorf("got %v, %v", files, err)
+// TestNoRules: a file of tests, which a shell lists for *.yaml, and a missing folder have none.
+func TestNoRules(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "load_test.yaml"), "domain: load")
+	for _, name := range []string{"load_test.yaml", "none"} {
+		files, err := sources.Folder{Path: filepath.Join(dir, name)}.Read()
+		if err != nil || len(files) > 0 {
+			t.Errorf("%s: got %v, %v", name, files, err)
+		}
 	}
 }
 
@@ -59,13 +61,6 @@ func TestAPipeIsAFile(t *testing.T) {
 	go func() { _ = os.WriteFile(path, []byte("domain: a"), 0o600) }()
 	files, err := sources.Folder{Path: path}.Read()
 	if err != nil || len(files) != 1 || string(files[0].Content) != "domain: a" {
-		t.Errorf("got %v, %v", files, err)
-	}
-}
-
-func TestFolderThatIsMissingIsEmpty(t *testing.T) {
-	files, err := sources.Folder{Path: filepath.Join(t.TempDir(), "none")}.Read()
-	if err != nil || len(files) > 0 {
 		t.Errorf("got %v, %v", files, err)
 	}
 }

@@ -1,7 +1,6 @@
 package sources_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,12 +31,8 @@ func rule(domain string) string {
 // write writes a file in place: it truncates the file first, as a shell does.
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(content), 0o644))
 }
 
 func must(t *testing.T, err error) {
@@ -56,38 +52,22 @@ func link(t *testing.T, target, name string) {
 
 // observed has the publications of a source, as the user of the source sees them.
 type observed struct {
-	mu    sync.Mutex
-	seen  []string // domains of each accepted load
-	errs  []error  // outcome of each load
-	inUse string
-	gone  bool
-	log   bytes.Buffer
-}
-
-// Write implements io.Writer for the source's log.
-func (o *observed) Write(line []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.log.Write(line)
+	gone atomic.Bool
+	log  testenv.Log
+	mu   sync.Mutex
+	seen []string // domains of each accepted load
+	errs []error  // outcome of each load
 }
 
 // logged counts the lines of the log with a message.
-func (o *observed) logged(message string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Count(o.log.String(), message)
-}
+func (o *observed) logged(message string) int { return len(o.log.With(message)) }
 
 // run runs a source until the test ends.
 func run(t *testing.T, f *sources.Files) *observed {
 	t.Helper()
 	o := &observed{}
-	f.Log = slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	f.Gone = func(gone bool) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.gone = gone
-	}
+	f.Log = slog.New(slog.NewTextHandler(&o.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	f.Gone = o.gone.Store
 	if f.Poll == 0 {
 		f.Poll = never
 	}
@@ -99,8 +79,7 @@ func run(t *testing.T, f *sources.Files) *observed {
 			}
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			o.inUse = strings.Join(names, " ")
-			o.seen = append(o.seen, o.inUse)
+			o.seen = append(o.seen, strings.Join(names, " "))
 		},
 		Loaded: func(err error) {
 			o.mu.Lock()
@@ -143,17 +122,15 @@ func (o *observed) history() []string {
 // become waits until these domains are in force.
 func (o *observed) become(t *testing.T, domains string) {
 	t.Helper()
-	ok := func() bool {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		return o.inUse == domains && len(o.seen) > 0
-	}
 	defer func() {
 		if t.Failed() {
 			t.Logf("in force were: %q, outcomes %v", o.history(), o.errs)
 		}
 	}()
-	testenv.Eventually(t, soon, ok, "in force: "+domains)
+	testenv.Eventually(t, soon, func() bool {
+		seen := o.history()
+		return len(seen) > 0 && seen[len(seen)-1] == domains
+	}, "in force: "+domains)
 }
 
 // stay fails if the source loads the test's last change. It touches a file in the
@@ -176,11 +153,7 @@ func (o *observed) stay(t *testing.T, file string) {
 // lose waits until the source says whether its files are gone.
 func (o *observed) lose(t *testing.T, gone bool) {
 	t.Helper()
-	testenv.Eventually(t, soon, func() bool {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		return o.gone == gone
-	}, fmt.Sprint("files gone: ", gone))
+	testenv.Eventually(t, soon, func() bool { return o.gone.Load() == gone }, fmt.Sprint("files gone: ", gone))
 }
 
 // watching returns a source that watches every change below a new root; path is
@@ -190,4 +163,14 @@ func watching(t *testing.T) (f *sources.Files, path string) {
 	path = filepath.Join(root, "ratelimit", "config")
 	must(t, os.MkdirAll(path, 0o755))
 	return &sources.Files{Root: root, Below: "ratelimit/config"}, path
+}
+
+// inForce runs a source that watches every change, with the domain a of a.yaml in force.
+func inForce(t *testing.T) (o *observed, path string) {
+	t.Helper()
+	f, path := watching(t)
+	write(t, path+"/a.yaml", rule("a"))
+	o = run(t, f)
+	o.become(t, "a")
+	return o, path
 }

@@ -3,6 +3,7 @@ package xds
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -43,18 +44,28 @@ func message(t testing.TB, text string) *ratelimit.RateLimitConfig {
 	return &config
 }
 
-// load compiles the rules of a resource.
-func load(t testing.TB, config *ratelimit.RateLimitConfig) (*descriptors.Tree, []rules.Problem, error) {
+// loadMessage compiles the rules of a resource.
+func loadMessage(t testing.TB, text string, o rules.Options) (*descriptors.Tree, []rules.Problem, error) {
 	t.Helper()
-	file, err := convert(config)
+	file, err := convert(message(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rules.Load([]*rules.File{file}, rules.Options{})
+	return rules.Load([]*rules.File{file}, o)
+}
+
+// load compiles the rules of a resource that are right and have no warnings.
+func load(t testing.TB, text string) *descriptors.Tree {
+	t.Helper()
+	tree, warnings, err := loadMessage(t, text, rules.Options{})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, rules.Problems(warnings))
+	}
+	return tree
 }
 
 func TestEveryFieldOfTheMessage(t *testing.T) {
-	tree, warnings, err := load(t, message(t, `{name: "default/eg", domain: "d", descriptors: [
+	tree := load(t, `{name: "default/eg", domain: "d", descriptors: [
 		{key: "plan", value: "free", descriptors: [
 			{key: "user", rateLimit: {unit: WEEK, requestsPerUnit: 7, name: "per-user"}, shadowMode: true, quotaMode: true},
 			{key: "batch", rateLimit: {unit: SECOND, replaces: [{name: "per-user"}, {name: "x"}]}}
@@ -62,10 +73,7 @@ func TestEveryFieldOfTheMessage(t *testing.T) {
 		{key: "monitoring", rateLimit: {unlimited: true, name: "all", replaces: [{name: "per-user"}]}},
 		{key: "path", value: "/a/*", detailedMetric: true, rateLimit: {unit: YEAR, requestsPerUnit: 4294967295},
 		 metadata: {owner: "team", n: 1.5, big: 1e300, yes: true, none: null, list: [1, "1", {a: "b"}], "<<": {x: 1}}}
-	]}`))
-	if err != nil || len(warnings) > 0 {
-		t.Fatal(err, warnings)
-	}
+	]}`)
 	want := `d.monitoring: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
 d.path_/a/*: unit=YEAR requests_per_unit=4294967295, shadow_mode: false, quota_mode: false
 d.plan_free.batch: unit=SECOND requests_per_unit=0, shadow_mode: false, quota_mode: false
@@ -102,7 +110,7 @@ d.plan_free.user: unit=WEEK requests_per_unit=7, shadow_mode: true, quota_mode: 
 }
 
 func TestOurFieldsTravelInMetadata(t *testing.T) {
-	tree, warnings, err := load(t, message(t, `{name: "eg", domain: "d", descriptors: [
+	tree := load(t, `{name: "eg", domain: "d", descriptors: [
 		{key: "bucket", rateLimit: {unit: SECOND, requestsPerUnit: 10},
 		 metadata: {rls: {strategy: "token_bucket", burst: 20, charge: "admitted"}, owner: "team"}},
 		{key: "slow", rateLimit: {unit: MINUTE, requestsPerUnit: 10}, metadata: {rls: {unit_multiplier: 15, window: "from_first_hit", extend: true}}},
@@ -112,10 +120,7 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 		{key: "only", metadata: {rls: {rate_limits: [{unit: "day", requests_per_unit: 3, strategy: "sliding_log"}], value_to_metric: true}}},
 		{key: "none", descriptors: [
 			{key: "path", value: "/static/*", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {share_threshold: true}}}]}
-	]}`))
-	if err != nil || len(warnings) > 0 {
-		t.Fatal(err, warnings)
-	}
+	]}`)
 	want := `d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
 d.none.path_/static/*: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 d.only: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false, strategy: sliding_log
@@ -156,7 +161,7 @@ d.slow: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false,
 }
 
 func TestProblemsNameResourceAndDescriptor(t *testing.T) {
-	config := message(t, `{name: "default/eg", domain: "d", descriptors: [
+	_, _, err := loadMessage(t, `{name: "default/eg", domain: "d", descriptors: [
 		{key: "a", rateLimit: {unit: 9, requestsPerUnit: 1}},
 		{key: "b", descriptors: [{key: ""}, {key: "c", rateLimit: {unit: SECOND, unlimited: true}}]},
 		{key: "d", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", burst: 1.5, strateggy: "x", unit: "hour", charge: "never"}}},
@@ -165,8 +170,7 @@ func TestProblemsNameResourceAndDescriptor(t *testing.T) {
 		{key: "g", rateLimit: {unit: SECOND}, metadata: {rls: {charge: "always", rate_limits: "x"}}},
 		{key: "h", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", extend: true, charge: "admitted"}}},
 		{key: "a", rateLimit: {unit: SECOND}}
-	]}`)
-	_, _, err := load(t, config)
+	]}`, rules.Options{})
 	want := `default/eg: descriptors[0]: rate_limit.unit: unknown unit "9"; one of second, minute, hour, day, week, month, year
 default/eg: descriptors[1].descriptors[0]: key: must not be empty; a descriptor matches entries of one key
 default/eg: descriptors[1].descriptors[1]: rate_limit.unit: must not be given with unlimited: true
@@ -193,7 +197,7 @@ default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a des
 		`{}`:          `unnamed resource: domain: must not be empty; name the domain that Envoy's filter asks with`,
 		`{name: "x"}`: `x: domain: must not be empty; name the domain that Envoy's filter asks with`,
 	} {
-		if _, _, err := load(t, message(t, config)); err == nil || err.Error() != want {
+		if _, _, err := loadMessage(t, config, rules.Options{}); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -202,16 +206,12 @@ default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a des
 // With SkipWrong a problem in metadata.rls leaves out only its descriptor, not the
 // whole resource.
 func TestWrongFieldsOfOursAreSkipped(t *testing.T) {
-	file, err := convert(message(t, `{name: "eg", domain: "d", descriptors: [
+	tree, _, err := loadMessage(t, `{name: "eg", domain: "d", descriptors: [
 		{key: "a", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {charge: "admitted", rate_limits: [{unit: "eon"}]}}},
 		{key: "b", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {strateggy: "gcra"}}},
 		{key: "c", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {charge: "always"}}},
 		{key: "d", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {strategy: "gcra"}}}
-	]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, _, err := rules.Load([]*rules.File{file}, rules.Options{SkipWrong: true})
+	]}`, rules.Options{SkipWrong: true})
 	var problems rules.Problems
 	if !errors.As(err, &problems) || len(problems) != 3 {
 		t.Errorf("got %v", err)
@@ -259,7 +259,9 @@ func TestDepthIsBounded(t *testing.T) {
 		}
 		return config
 	}
-	if _, _, err := load(t, nest(rules.MaxDepth)); err != nil {
+	if file, err := convert(nest(rules.MaxDepth)); err != nil {
+		t.Error(err)
+	} else if _, _, err := rules.Load([]*rules.File{file}, rules.Options{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := convert(nest(rules.MaxDepth + 1)); err == nil || err.Error() != "deep: descriptors stand more than 1000 deep in each other" {
@@ -342,7 +344,7 @@ func check(t *testing.T, domain *descriptors.Domain, above []descriptors.Entry, 
 
 // The rules that Envoy Gateway makes look odd to a person, and have no warning.
 func TestRulesOfEnvoyGatewayHaveNoWarning(t *testing.T) {
-	file, err := convert(message(t, `{name: "default/eg/http", domain: "default/eg/http", descriptors: [
+	_, warnings, err := loadMessage(t, `{name: "default/eg/http", domain: "default/eg/http", descriptors: [
 		{key: "httproute/default/backend/rule/0/match/0/www_example_com", value: "httproute/default/backend/rule/0/match/0/www_example_com", descriptors: [
 			{key: "rule-0-match-0", value: "rule-0-match-0", descriptors: [
 				{key: "rule-0-match-1", rateLimit: {unit: HOUR, requestsPerUnit: 3}}]},
@@ -350,11 +352,7 @@ func TestRulesOfEnvoyGatewayHaveNoWarning(t *testing.T) {
 			{key: "masked_remote_address", value: "192.168.0.0/16", descriptors: [
 				{key: "remote_address", rateLimit: {unit: MINUTE, requestsPerUnit: 20}}]}]},
 		{key: "httproute/default/backend/rule/1/match/0/*", value: "httproute/default/backend/rule/1/match/0/*", descriptors: [
-			{key: "rule-0-match-0", value: "rule-0-match-0", rateLimit: {unit: HOUR, requestsPerUnit: 0}}]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, warnings, err := rules.Load([]*rules.File{file}, rules.Options{Lint: time.Date(2026, 6, 30, 0, 0, 0, 0, time.UTC)})
+			{key: "rule-0-match-0", value: "rule-0-match-0", rateLimit: {unit: HOUR, requestsPerUnit: 0}}]}]}`, rules.Options{Lint: time.Date(2026, 6, 30, 0, 0, 0, 0, time.UTC)})
 	if err != nil || len(warnings) > 0 {
 		t.Error(err, rules.Problems(warnings))
 	}
@@ -363,12 +361,9 @@ func TestRulesOfEnvoyGatewayHaveNoWarning(t *testing.T) {
 // TestPlacesInExplanations: in place of a file and a line, descriptors of a message
 // have their path in it.
 func TestPlacesInExplanations(t *testing.T) {
-	tree, _, err := load(t, message(t, `{name: "eg", domain: "d", descriptors: [
+	tree := load(t, `{name: "eg", domain: "d", descriptors: [
 		{key: "a", value: "*", rateLimit: {unit: DAY, requestsPerUnit: 1}},
-		{key: "a", value: "b*", rateLimit: {unit: DAY, requestsPerUnit: 1}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{key: "a", value: "b*", rateLimit: {unit: DAY, requestsPerUnit: 1}}]}`)
 	trace := tree.Domain("d").Explain([]descriptors.Entry{{Key: "a", Value: "bc"}}, 100)
 	var got []string
 	for _, s := range trace.Steps[0].Seen {
@@ -380,5 +375,30 @@ func TestPlacesInExplanations(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The example in docs/xds.md has the limits that its text describes.
+func TestDocumentsExample(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/xds.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(doc), "```json\n")
+	example, _, _ := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("no example")
+	}
+	tree := load(t, example)
+	want := `default/eg/http.api-key: unit=DAY requests_per_unit=100000, shadow_mode: false, quota_mode: false
+default/eg/http.api-key: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 50
+`
+	if diff := cmp.Diff(want, rules.Dump(tree)); diff != "" {
+		t.Error(diff)
+	}
+	domain := tree.Domain("default/eg/http")
+	rule := domain.Match([]descriptors.Entry{{Key: "api-key", Value: "x"}})
+	if diff := cmp.Diff(map[string]any{"owner": "team-api"}, rule.Metadata); diff != "" || domain.Charge != descriptors.ChargeAdmitted {
+		t.Errorf("%v, charge %v", diff, domain.Charge)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/internal/testenv/controlplane"
 	"example.org/rls/pkg/sources/xds"
@@ -60,14 +59,9 @@ func TestDeltaGoesOnWhereItWas(t *testing.T) {
 	next.Set("1", rules("first", "a", 10), rules("third", "d", 1))
 	at.Serve(next)
 	o.become("a d")
-	var names []string
-	for name, version := range next.Delta(0).GetInitialResourceVersions() {
-		if names = append(names, name); version == "" {
-			t.Errorf("%s has no version", name)
-		}
-	}
-	if diff := cmp.Diff(map[string]bool{"first": true, "second": true}, set(names)); diff != "" {
-		t.Error(diff)
+	versions := next.Delta(0).GetInitialResourceVersions()
+	if len(versions) != 2 || versions["first"] == "" || versions["second"] == "" {
+		t.Errorf("asked with the versions %q", versions)
 	}
 	at.Stop()
 
@@ -75,14 +69,6 @@ func TestDeltaGoesOnWhereItWas(t *testing.T) {
 	empty.Set("1")
 	at.Serve(empty)
 	o.become("")
-}
-
-func set(names []string) map[string]bool {
-	m := map[string]bool{}
-	for _, name := range names {
-		m[name] = true
-	}
-	return m
 }
 
 // A resource without a body is a heartbeat and changes nothing.

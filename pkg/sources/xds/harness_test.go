@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,44 +30,25 @@ var quickly = xds.Backoff{Unreachable: 20 * time.Millisecond, Ended: 20 * time.M
 
 // observed has the rules in force and the outcomes of the loads of a source.
 type observed struct {
-	t       *testing.T
-	mu      sync.Mutex
-	tree    *descriptors.Tree
-	domains string
-	errs    []error // outcome of each load
+	t    *testing.T
+	tree atomic.Pointer[descriptors.Tree] // in force
+	mu   sync.Mutex
+	errs []error // outcome of each load
 }
 
 // run runs a source until the test ends.
 func run(t *testing.T, s *xds.Source) *observed {
 	t.Helper()
+	s.NodeID = node
+	s.Connected = func(bool) {}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
-	if s.NodeID == "" {
-		s.NodeID = node
-	}
-	s.Connected = func(bool) {}
 	if s.Backoff.Max == 0 {
 		s.Backoff = quickly
 	}
-	o := &observed{t: t, domains: "none yet"}
-	rules := &sources.Rules{
-		Use: func(tree *descriptors.Tree) {
-			var names []string
-			for _, d := range tree.Domains() {
-				names = append(names, d.Name)
-			}
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			o.tree, o.domains = tree, strings.Join(names, " ")
-		},
-		Loaded: func(err error) {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			o.errs = append(o.errs, err)
-		},
-		Log: s.Log,
-	}
+	o := &observed{t: t}
+	rules := &sources.Rules{Use: o.tree.Store, Loaded: o.loaded, Log: s.Log}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx, rules.Publish) }()
@@ -78,30 +61,41 @@ func run(t *testing.T, s *xds.Source) *observed {
 	return o
 }
 
+func (o *observed) loaded(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.errs = append(o.errs, err)
+}
+
+func (o *observed) outcomes() []error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.errs)
+}
+
 // become waits until exactly these domains are in force.
 func (o *observed) become(domains string) {
 	o.t.Helper()
 	testenv.Eventually(o.t, soon, func() bool { return o.now() == domains }, "in force: "+domains)
 }
 
+// now has the domains in force.
 func (o *observed) now() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.domains
+	tree := o.tree.Load()
+	if tree == nil {
+		return "none yet"
+	}
+	var names []string
+	for _, d := range tree.Domains() {
+		names = append(names, d.Name)
+	}
+	return strings.Join(names, " ")
 }
 
 // dump lists the limits in force as /rlconfig does.
-func (o *observed) dump() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return language.Dump(o.tree)
-}
+func (o *observed) dump() string { return language.Dump(o.tree.Load()) }
 
-func (o *observed) loads() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.errs)
-}
+func (o *observed) loads() int { return len(o.outcomes()) }
 
 // refused waits for a refused load, not among the first so many loads, and
 // counts its problems.
@@ -109,14 +103,8 @@ func (o *observed) refused(after int) int {
 	o.t.Helper()
 	var problems language.Problems
 	testenv.Eventually(o.t, soon, func() bool {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		for _, err := range o.errs[min(after, len(o.errs)):] {
-			if errors.As(err, &problems) {
-				return true
-			}
-		}
-		return false
+		outcomes := o.outcomes()
+		return slices.ContainsFunc(outcomes[min(after, len(outcomes)):], func(err error) bool { return errors.As(err, &problems) })
 	}, "rules are refused")
 	return len(problems)
 }

@@ -9,6 +9,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -27,21 +28,24 @@ type scripted struct {
 
 	mu    sync.Mutex
 	opens []time.Time
-	asked []*discovery.DiscoveryRequest
-}
-
-func (s *scripted) opened() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opens = append(s.opens, time.Now())
+	asked []any
 }
 
 func (s *scripted) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	s.opened()
-	for i := 0; ; i++ {
-		if i == len(s.responses) && s.ends {
-			return nil
-		}
+	return play(s, stream, s.responses, (*discovery.DiscoveryResponse).GetTypeUrl)
+}
+
+func (s *scripted) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return play(s, stream, s.deltas, (*discovery.DeltaDiscoveryResponse).GetTypeUrl)
+}
+
+func play[Request, Response any](
+	s *scripted, stream grpc.BidiStreamingServer[Request, Response], responses []*Response, kind func(*Response) string,
+) error {
+	s.mu.Lock()
+	s.opens = append(s.opens, time.Now())
+	s.mu.Unlock()
+	for len(responses) > 0 || !s.ends {
 		request, err := stream.Recv()
 		if err != nil {
 			return err
@@ -49,33 +53,14 @@ func (s *scripted) StreamAggregatedResources(stream discovery.AggregatedDiscover
 		s.mu.Lock()
 		s.asked = append(s.asked, request)
 		s.mu.Unlock()
-		for i < len(s.responses) {
-			if err := stream.Send(s.responses[i]); err != nil {
+		for answered := false; !answered && len(responses) > 0; responses = responses[1:] {
+			if err := stream.Send(responses[0]); err != nil {
 				return err
 			}
-			if s.responses[i].GetTypeUrl() == url {
-				break
-			}
-			i++ // no response is left for that request
+			answered = kind(responses[0]) == url
 		}
 	}
-}
-
-func (s *scripted) DeltaAggregatedResources(stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	s.opened()
-	for i := 0; ; i++ {
-		if i == len(s.deltas) && s.ends {
-			return nil
-		}
-		if _, err := stream.Recv(); err != nil {
-			return err
-		}
-		if i < len(s.deltas) {
-			if err := stream.Send(s.deltas[i]); err != nil {
-				return err
-			}
-		}
-	}
+	return nil
 }
 
 func (s *scripted) times() []time.Time {
@@ -93,9 +78,10 @@ func pack(t *testing.T, m proto.Message) *anypb.Any {
 	return a
 }
 
-func TestUndecodableIsRefused(t *testing.T) {
+func TestUndecodableIsRefusedAndOtherTypesAreIgnored(t *testing.T) {
 	at := controlplane.NewPort(t)
 	s := &scripted{responses: []*discovery.DiscoveryResponse{
+		{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster", VersionInfo: "7", Nonce: "n0"},
 		{TypeUrl: url, VersionInfo: "1", Nonce: "n1", Resources: []*anypb.Any{pack(t, rules("first", "a", 1))}},
 		{TypeUrl: url, VersionInfo: "2", Nonce: "n2", Resources: []*anypb.Any{
 			pack(t, rules("first", "b", 1)), pack(t, &core.Node{Id: "x"}), {TypeUrl: url, Value: []byte("\xff")}, nil,
@@ -110,7 +96,10 @@ func TestUndecodableIsRefused(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.asked) == 4
 	}, "the last acknowledgement")
-	nack := s.asked[2]
+	if n := o.loads(); n != 3 {
+		t.Errorf("%d loads, want one for each response of the type", n)
+	}
+	nack := s.asked[2].(*discovery.DiscoveryRequest)
 	message := nack.GetErrorDetail().GetMessage()
 	if nack.GetVersionInfo() != "1" || nack.GetResponseNonce() != "n2" {
 		t.Errorf("got %v", nack)
@@ -123,20 +112,6 @@ func TestUndecodableIsRefused(t *testing.T) {
 		if !strings.HasPrefix(lines[i], want) {
 			t.Errorf("got %s, want %s", lines[i], want)
 		}
-	}
-}
-
-func TestOtherTypesAreIgnored(t *testing.T) {
-	at := controlplane.NewPort(t)
-	s := &scripted{responses: []*discovery.DiscoveryResponse{
-		{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster", VersionInfo: "7", Nonce: "n1"},
-		{TypeUrl: url, VersionInfo: "1", Nonce: "n2", Resources: []*anypb.Any{pack(t, rules("first", "a", 1))}},
-	}}
-	at.Serve(s)
-	o := run(t, &xds.Source{Server: at.Addr})
-	o.become("a")
-	if n := o.loads(); n > 1 {
-		t.Errorf("%d loads", n)
 	}
 }
 
@@ -186,12 +161,16 @@ func TestServerThatEndsStreamsIsNotAskedInAHotLoop(t *testing.T) {
 	}
 }
 
-// TestLogOfALostServer: the log says whether rules are in force without the server.
-func TestLogOfALostServer(t *testing.T) {
+// TestServerThatComesLaterAndGoes: the wait for a server that cannot be reached is its own,
+// and the log says whether rules are in force without the server.
+func TestServerThatComesLaterAndGoes(t *testing.T) {
 	var log testenv.Log
 	at, p := controlplane.NewPort(t), controlplane.New(t, node)
 	p.Set("1", rules("first", "a", 1))
-	o := run(t, &xds.Source{Server: at.Addr, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	o := run(t, &xds.Source{
+		Server: at.Addr, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Backoff: xds.Backoff{Unreachable: 20 * time.Millisecond, Ended: time.Hour, Max: time.Hour},
+	})
 	const without, with = "connection ended, no rules are in force", "connection ended, the last good rules stay in force"
 	testenv.Eventually(t, soon, func() bool { return len(log.With(without)) > 0 }, without)
 	if lines := log.With(with); len(lines) > 0 {
@@ -201,14 +180,6 @@ func TestLogOfALostServer(t *testing.T) {
 	o.become("a")
 	at.Stop()
 	testenv.Eventually(t, soon, func() bool { return len(log.With(with)) > 0 }, with)
-}
-
-func TestServerThatComesLater(t *testing.T) {
-	at, p := controlplane.NewPort(t), controlplane.New(t, node)
-	p.Set("1", rules("first", "a", 1))
-	o := run(t, &xds.Source{Server: at.Addr, Backoff: xds.Backoff{Unreachable: 20 * time.Millisecond, Ended: time.Hour, Max: time.Hour}})
-	at.Serve(p)
-	o.become("a")
 }
 
 func TestRulesOutliveTheServer(t *testing.T) {

@@ -67,6 +67,11 @@ func TestAcceptedIsAcknowledged(t *testing.T) {
 	if diff := cmp.Diff(want, o.dump()); diff != "" {
 		t.Error(diff)
 	}
+	p.Set("3") // an empty list removes all limits
+	o.become("")
+	if ack := p.Request(3); ack.GetVersionInfo() != "3" || ack.GetErrorDetail() != nil {
+		t.Errorf("got %v", ack)
+	}
 }
 
 func TestRefusedKeepsTheOldLimits(t *testing.T) {
@@ -90,60 +95,22 @@ func TestRefusedKeepsTheOldLimits(t *testing.T) {
 	o.become("a b")
 }
 
-// go-control-plane's server answers a refusal with the refused rules.
-func TestRefusalsDoNotSpin(t *testing.T) {
+// go-control-plane's server answers a refusal with the refused rules, and sends nothing
+// until it has the refusal. So the wait before a refusal must stay short, or corrected
+// rules come late.
+func TestRefusalsAreSlowAndCorrectedRulesComeSoon(t *testing.T) {
 	_, p, o := start(t, &xds.Source{})
 	p.Set("2", wrong("first", "a"))
-	o.refused(1)
-	p.Request(4) // the third refusal: 250 ms after the second
-	if n := o.loads(); n > 6 {
-		t.Errorf("%d loads by the third refusal", n)
-	}
-}
-
-// Such a server sends nothing until it has the refusal. So the wait before a
-// refusal must stay short, or corrected rules come late.
-func TestMendedRulesComeSoonAfterManyRefusals(t *testing.T) {
-	_, p, o := start(t, &xds.Source{})
-	p.Set("2", wrong("first", "a"))
-	testenv.Within(t, 9*time.Second, func() bool { p.Request(8); return true }, "the seventh refusal comes")
+	testenv.Within(t, 9*time.Second, func() bool {
+		p.Request(4) // the third refusal
+		if n := o.loads(); n > 6 {
+			t.Errorf("%d loads by the third refusal", n)
+		}
+		p.Request(8)
+		return true
+	}, "the seventh refusal comes")
 	p.Set("3", rules("first", "b", 10))
 	o.become("b")
-}
-
-func TestDuplicateDomainIsRefused(t *testing.T) {
-	_, p, o := start(t, &xds.Source{})
-	p.Set("2", rules("one", "b", 20), rules("two", "b", 30))
-	o.refused(1)
-	message := p.Request(2).GetErrorDetail().GetMessage()
-	if !strings.Contains(message, `domain: "b" is already in `) || !strings.Contains(message, "one") || !strings.Contains(message, "two") {
-		t.Errorf("got %q", message)
-	}
-	if o.now() != "a" {
-		t.Errorf("in force: %s", o.now())
-	}
-}
-
-func TestEmptyListRemovesAllLimits(t *testing.T) {
-	_, p, o := start(t, &xds.Source{})
-	p.Set("2")
-	o.become("")
-	if ack := p.Request(2); ack.GetVersionInfo() != "2" || ack.GetErrorDetail() != nil {
-		t.Errorf("got %v", ack)
-	}
-}
-
-func TestFreshStreamStartsWithoutVersionAndNonce(t *testing.T) {
-	at, p, o := start(t, &xds.Source{})
-	p.Request(1)
-	at.Stop()
-	next := controlplane.New(t, node)
-	next.Set("2", rules("first", "b", 10))
-	at.Serve(next)
-	o.become("b")
-	if first := next.Request(0); first.GetVersionInfo() != "" || first.GetResponseNonce() != "" || first.GetNode().GetId() != node {
-		t.Errorf("got %v", first)
-	}
 }
 
 func TestRestartedServerThatReusesAVersionIsHeard(t *testing.T) {
@@ -162,6 +129,9 @@ func TestRestartedServerThatReusesAVersionIsHeard(t *testing.T) {
 			tt.then(next)
 			at.Serve(next)
 			o.become(tt.want)
+			if first := next.Request(0); first.GetVersionInfo() != "" || first.GetResponseNonce() != "" || first.GetNode().GetId() != node {
+				t.Errorf("got %v", first)
+			}
 		})
 	}
 }

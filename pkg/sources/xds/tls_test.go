@@ -2,9 +2,8 @@ package xds_test
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"os"
-	"sync"
+	"errors"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -16,52 +15,29 @@ import (
 )
 
 func TestCertificatesAreReadForEachConnection(t *testing.T) {
-	dir := t.TempDir()
-	install := func(c *testenv.TLS) {
-		t.Helper()
-		for from, to := range map[string]string{c.CAFile: "ca", c.ClientCertFile: "cert", c.ClientKeyFile: "key"} {
-			content, err := os.ReadFile(from)
-			if err == nil {
-				err = os.WriteFile(dir+"/"+to, content, 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	mutual := func(c *testenv.TLS) grpc.ServerOption {
 		config := c.Server.Clone()
 		config.MinVersion, config.ClientAuth = tls.VersionTLS13, tls.RequireAndVerifyClientCert
 		return grpc.Creds(credentials.NewTLS(config))
 	}
-	var mu sync.Mutex
-	reads := 0
+	var reads atomic.Int64
+	var installed atomic.Pointer[testenv.TLS]
 	load := func() (*tls.Config, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		reads++
-		pair, err := tls.LoadX509KeyPair(dir+"/cert", dir+"/key")
-		if err != nil {
-			return nil, err
+		reads.Add(1)
+		if c := installed.Load(); c != nil {
+			return c.ForClient(), nil
 		}
-		ca, err := os.ReadFile(dir + "/ca")
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(ca)
-		return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, MinVersion: tls.VersionTLS12}, err
+		return nil, errors.New("no certificate yet")
 	}
 
-	// The source goes on when a file is missing.
+	// The source goes on when there is no certificate.
 	at, p := controlplane.NewPort(t), controlplane.New(t, node)
 	old := testenv.Certs(t)
 	p.Set("1", rules("first", "a", 1))
 	at.Serve(p, mutual(old))
 	o := run(t, &xds.Source{Server: at.Addr, TLS: load})
-	testenv.Eventually(t, soon, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return reads > 2
-	}, "tried again")
-	install(old)
+	testenv.Eventually(t, soon, func() bool { return reads.Load() > 2 }, "tried again")
+	installed.Store(old)
 	o.become("a")
 
 	// The server changes its authority, and refuses the old certificate.
@@ -70,17 +46,11 @@ func TestCertificatesAreReadForEachConnection(t *testing.T) {
 	p = controlplane.New(t, node)
 	p.Set("1", rules("first", "b", 1))
 	at.Serve(p, mutual(rotated))
-	mu.Lock()
-	before := reads
-	mu.Unlock()
-	testenv.Eventually(t, soon, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return reads > before+2
-	}, "tried again")
+	before := reads.Load()
+	testenv.Eventually(t, soon, func() bool { return reads.Load() > before+2 }, "tried again")
 	if o.now() != "a" {
 		t.Errorf("in force: %s", o.now())
 	}
-	install(rotated)
+	installed.Store(rotated)
 	o.become("b")
 }
