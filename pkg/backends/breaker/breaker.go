@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	// onlyFailures is for how long calls must do nothing but fail before they open
-	// the breaker, however many calls succeeded earlier in the window. A pipeline
-	// that breaks off fails many calls in a moment.
+	// onlyFailures is for how long calls must do nothing but fail before they open the
+	// breaker whatever came earlier. A pipeline that breaks off fails many in a moment.
 	onlyFailures = 100 * time.Millisecond
 	// firstPause and longestPause bound the pause before a probe.
 	firstPause   = 50 * time.Millisecond
 	longestPause = 500 * time.Millisecond
-	// lostProbe is the time after which a probe without an outcome is forgotten. It is
-	// longer than a call can take on the wire: a second to connect and one to answer.
+	// lostProbe is the time after which a probe without an outcome is forgotten. A call
+	// takes a second to connect and one to answer at most.
 	lostProbe = 3 * time.Second
 	// steady is how long a server must have answered before the log says again that
 	// it is away, and before the pause starts again from firstPause.
@@ -38,15 +37,14 @@ type Breaker struct {
 	log     *slog.Logger
 	slow    time.Duration
 
-	// circuit counts failures in the window, and gives the permit for a probe. The
-	// pause before a probe is the breaker's own, because circuit's cannot grow.
+	// circuit counts failures in the window, and gives the permit for a probe. Its pause
+	// before a probe could not grow.
 	circuit  circuitbreaker.CircuitBreaker[any]
 	minCalls int
 
 	room     int64        // the calls that may be under way
 	busy     error        // the error of Allow when there is no room
 	inFlight atomic.Int64 // the calls that are under way
-
 	silence
 
 	known   atomic.Bool           // the server has answered once
@@ -84,10 +82,9 @@ func newBreaker(w *Watch, address string) *Breaker {
 	return b
 }
 
-// probes reports whether the next call may probe a server that is away. From then on
-// no other call may, until circuit has told the outcome to changed: circuit calls
-// changed a moment after it has opened, and a call that began in that moment would
-// look as if it had begun before the circuit opened.
+// probes reports whether the next call may probe a server that is away. From then on no
+// other call may, until circuit has told the outcome to changed, a moment after it has
+// opened: a call that began in that moment would look as if it had begun before.
 func (b *Breaker) probes() bool {
 	now := time.Now()
 	b.mu.Lock()
@@ -182,7 +179,7 @@ func (b *Breaker) recall(now time.Time, how string) {
 	}
 }
 
-// Away is the error of Allow while the server is away and not probed, else nil.
+// Away is the error of Allow while the server is away, except for a probe, else nil.
 func (b *Breaker) Away() error {
 	if away := b.away.Load(); away != nil {
 		return *away

@@ -12,13 +12,13 @@ var (
 	// many are under way or because the server is silent. It does not say that the server
 	// is away.
 	ErrBusy = errors.New("too many calls are under way")
-	// ErrNotMade is the end of a call that was allowed and not made, which says nothing about
-	// the server. A probe must be made, unless the store is closed.
+	// ErrNotMade is the end of a call that was allowed and not made. A probe must be made,
+	// unless the store is closed.
 	ErrNotMade = errors.New("the call was not made")
 )
 
-// probeWait is the longest time for which the caller of a probe waits. The probe itself
-// goes on. Without this bound each caller of a hot key would wait for the probe of that key.
+// probeWait is the longest wait of the caller of a probe, which goes on. Without this bound
+// each caller of a hot key would wait for the probe of that key.
 const probeWait = 50 * time.Millisecond
 
 // Call is the permission to wait for the answer to a call.
@@ -31,8 +31,8 @@ type Call struct {
 // Allow asks to make a call. If it returns no error, the caller makes the call, may
 // wait for it with Wait, and reports its end with Done. Else it must not make the call:
 // the server is away, too many calls are under way to it, or it is silent while many
-// wait. The error wraps backends.ErrUnavailable. While the server is away, it holds the
-// text of the last failure, but does not wrap it.
+// wait. The error wraps backends.ErrUnavailable, and of a server that is away has the text
+// of the last failure.
 func (b *Breaker) Allow() (_ Call, err error) {
 	if b.inFlight.Add(1) > b.room {
 		b.inFlight.Add(-1)

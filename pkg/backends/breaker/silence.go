@@ -44,8 +44,8 @@ func (s *silence) init(address string, slow time.Duration) {
 	s.begins.Store(new(make(chan struct{})))
 }
 
-// crowded returns an error if the server is silent and more than few wait. While it
-// is not silent, crowded listens as long as more than few wait.
+// crowded returns an error if the server is silent and more than few wait. While it is
+// not silent and more than few wait, crowded has the ticks run.
 func (b *Breaker) crowded() error {
 	switch {
 	case b.waiting() <= few:
@@ -94,7 +94,7 @@ func (b *Breaker) heed() {
 	}
 }
 
-// heard notes that the server has answered a call after the time took.
+// heard notes that the server has answered a call.
 func (s *silence) heard(took time.Duration) {
 	usual := s.usual.Load()
 	s.usual.Store(usual + (int64(took)-usual)/8) // one of two at the same time may be lost

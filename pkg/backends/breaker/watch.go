@@ -39,9 +39,9 @@ const (
 	DefaultWindow       = time.Second
 )
 
-// Watch makes the breakers of one store's servers, and knows their states. Its
-// fields must not be changed after the first call of Server. A nil Watch makes
-// breakers with default options that log nothing.
+// Watch makes the breakers of one store's servers, and knows their states. It is safe for
+// concurrent use; its fields must not be changed after the first call of Server. A nil
+// Watch makes breakers with default options that log nothing.
 type Watch struct {
 	// Log gets a warning when a server goes away and another when it is back; nil
 	// logs nothing.
@@ -87,12 +87,9 @@ func (w *Watch) SlowAfter() time.Duration {
 type Condition int
 
 const (
-	// Closed lets calls pass.
-	Closed Condition = iota
-	// HalfOpen waits for the outcome of a probe.
-	HalfOpen
-	// Open refuses calls.
-	Open
+	Closed   Condition = iota // lets calls pass
+	HalfOpen                  // waits for the outcome of a probe
+	Open                      // refuses calls
 )
 
 // State is the state of the breaker of one server.
@@ -101,8 +98,8 @@ type State struct {
 	Condition Condition
 }
 
-// States returns the states of all servers, sorted by address, with one entry for
-// each address. It is safe for concurrent use.
+// States returns the states of all servers, sorted by address, with one entry for each
+// address.
 func (w *Watch) States() []State {
 	if w == nil {
 		return nil
@@ -119,8 +116,7 @@ func (w *Watch) States() []State {
 	return slices.CompactFunc(states, func(a, b State) bool { return a.Address == b.Address })
 }
 
-// Away is the number of servers whose breakers are not closed. It is safe for
-// concurrent use.
+// Away is the number of servers whose breakers are not closed.
 func (w *Watch) Away() (n int) {
 	for _, s := range w.States() {
 		if s.Condition != Closed {

@@ -4,10 +4,8 @@
 // operations on it wait. When the answer has come, the waiting operations are
 // sent together, equal operations as one with Op.Times, and each caller gets the
 // reply that it would have got in the order of arrival. So a hot key costs the
-// store one operation per round trip and process, not one per request. A caller
-// waits only for its own key: with a store that is [backends.Spread], a key is
-// free when its server has answered, even if the batch has other keys on a server
-// that has not answered.
+// store one operation per round trip and process, not one per request. With a store
+// that is [backends.Spread], a key is free when its own server has answered.
 //
 // If the store is distant, callers do not wait for the round trip of others: an
 // operation that comes 2 ms after the last one was sent, or later, goes at once,
@@ -46,8 +44,6 @@ type Store struct {
 	shards  [64]shard
 }
 
-var _ backends.Store = (*Store)(nil)
-
 // served is a store whose cells live on servers. Breaker is the breaker of the server
 // that has key, or nil if none is known.
 type served interface {
@@ -62,11 +58,9 @@ type shard struct {
 
 // queue is a busy key.
 type queue struct {
-	// batch is the batch that has made the key busy, with ops operations on the
-	// key; nil while merged operations are with the store.
-	batch   *backends.Batch
-	ops     int   // operations on the key that are with the store
-	sent    int64 // Op.Now of an operation that was sent last
+	batch   *backends.Batch // has made the key busy; nil while merged operations are with the store
+	ops     int             // operations on the key that are with the store
+	sent    int64           // Op.Now of an operation that was sent last
 	waiting []*waiter
 	server  *breaker.Breaker // counts the callers that wait; nil before the first one, or if no server is known
 }
@@ -224,9 +218,8 @@ func (s *Store) shard(key string) *shard {
 	return &s.shards[maphash.String(s.seed, key)%uint64(len(s.shards))]
 }
 
-// next notes that an operation on key has been decided. If it was the last one
-// and callers wait for the key, next returns their waiters, and the key stays
-// busy for them; else next returns nil.
+// next notes that an operation on key has been decided. If it was the last one and callers
+// wait for the key, which stays busy, next returns their waiters, else nil.
 func (s *Store) next(key string) []*waiter {
 	sh := s.shard(key)
 	sh.mu.Lock()
@@ -264,8 +257,7 @@ func (s *Store) send(key string, waiting []*waiter) {
 	}
 }
 
-// applyMerged has the store apply b, whose replies then have the error, and measures
-// the time.
+// applyMerged has the store apply b, whose replies have the error, and measures the time.
 func (s *Store) applyMerged(b *backends.Batch) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()

@@ -87,19 +87,15 @@ func (m *merged) add(w *waiter) {
 	m.callers = append(m.callers, w)
 }
 
-// answer gives each caller its part of the reply. The first callers fit, as many
-// as the store has admitted. Each caller sees the cell as it was after its own
-// charge.
+// answer gives each caller its part of the reply. The first callers fit, as many as the
+// store has admitted. Each sees the cell as it was after its own charge.
 func (m *merged) answer(r *backends.Reply) {
 	value := r.Value
 	for i := len(m.callers) - 1; i >= 0; i-- {
 		w := m.callers[i]
 		w.reply = *r
 		if r.Err == nil && len(m.callers) > 1 {
-			w.reply.Admitted = 0
-			if int64(i) < r.Admitted {
-				w.reply.Admitted = 1
-			}
+			w.reply.Admitted = min(max(r.Admitted-int64(i), 0), 1)
 			if w.reply.Admitted == 1 || m.op.ChargeDenied {
 				w.reply.Value = value
 				if !m.op.Refund {

@@ -25,15 +25,12 @@ type call struct {
 }
 
 const (
-	// maxRedirects bounds how often a call follows a slot that moves.
-	maxRedirects = 3
-	// tryAgainPause is how long a call waits for the rest of its keys to move.
-	tryAgainPause = 5 * time.Millisecond
+	maxRedirects  = 3                    // how often a call follows a slot that moves
+	tryAgainPause = 5 * time.Millisecond // the wait for the rest of the keys to move
 )
 
-// newCall is the call that applies b.
 func (s *Store) newCall(b *backends.Batch) call {
-	return call{Store: s, batch: b, eval: newEval(b, s.jitter.Microseconds())}
+	return call{Store: s, batch: b, eval: newEval(b, s.target.ExpirationJitter.Microseconds())}
 }
 
 // start sends the call, unless its lane refuses it.
@@ -159,7 +156,7 @@ func (s *Store) applySlots(ctx context.Context, parts []*split.Part, answered fu
 		}
 		done[i] = true
 		if err := calls[i].finish(ctx); err != nil {
-			_ = fail(&parts[i].Batch, err)
+			fail(&parts[i].Batch, err)
 		}
 		answered(parts[i])
 	}
@@ -225,9 +222,9 @@ func (c *call) settle(ctx context.Context) error {
 	return err
 }
 
-// fail sets err in every reply of b and returns it.
-func fail(b *backends.Batch, err error) error {
-	return b.Fail(fmt.Errorf("redis: apply %d operations: %w", len(b.Ops), unavailable(err)))
+// fail sets err in every reply of b.
+func fail(b *backends.Batch, err error) {
+	_ = b.Fail(fmt.Errorf("redis: apply %d operations: %w", len(b.Ops), unavailable(err)))
 }
 
 // unavailable is err as one that wraps backends.ErrUnavailable.

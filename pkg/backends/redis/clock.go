@@ -93,10 +93,9 @@ func (c *clock) report(err error) {
 	}
 }
 
-// measure takes the server's time to lie in the middle of the quickest of a
-// few round trips. If the new offset differs from the old one by less than half
-// of that round trip, the old offset may be as exact and is kept, so that the
-// clock does not jitter.
+// measure takes the server's time to lie in the middle of the quickest of a few round
+// trips. An old offset that differs by less than half of that round trip may be as exact
+// and is kept, so that the clock does not jitter.
 func (c *clock) measure(ctx context.Context, serverTime func(context.Context) (time.Time, error)) error {
 	var offset, doubt int64
 	for i := range samples {

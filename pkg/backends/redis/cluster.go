@@ -17,14 +17,11 @@ import (
 	"example.org/rls/pkg/backends/redis/lane"
 )
 
+// The times between look-ups of the slots.
 const (
-	// topologyEvery is how often the slots are looked up when all is well.
-	topologyEvery = 10 * time.Second
-	// topologyRetry is the pause between look-ups until the first one succeeds.
-	topologyRetry = 50 * time.Millisecond
-	// topologyPause is the least time between look-ups because of calls that
-	// have failed.
-	topologyPause = 100 * time.Millisecond
+	topologyEvery = 10 * time.Second       // when all is well
+	topologyRetry = 50 * time.Millisecond  // until the first one succeeds
+	topologyPause = 100 * time.Millisecond // the least, because of calls that have failed
 )
 
 // cluster is a Redis Cluster. go-redis keeps the topology. Each master has a
@@ -91,9 +88,8 @@ func openCluster(t *target, changed func()) *cluster {
 	return c
 }
 
-// learn reads the topology for the first time. Afterwards go-redis renews it
-// in the background. If a caller asked go-redis earlier, it would have to wait
-// for the network.
+// learn reads the topology for the first time, which a caller of go-redis would have to
+// wait for. Afterwards go-redis renews it in the background.
 func (c *cluster) learn(ctx context.Context) {
 	defer close(c.known) // when ctx has ended, calls fail: the client is closed
 	for ctx.Err() == nil {
@@ -185,10 +181,9 @@ func (c *cluster) redirect(err error) (*lane.Lane, bool) {
 	return c.laneTo(addr), asking // nil if only the next topology will have the node
 }
 
-// failed has the topology read again, because a replica may have been promoted.
-// It does nothing for a caller that has gone, nor for an answer of the server
-// that neither names another node for the slot nor says that this node cannot
-// serve, nor for a call for which there was no room.
+// failed has the topology read again, because a replica may have been promoted, unless the
+// caller has gone, there was no room for the call, or the server's answer neither names
+// another node for the slot nor says that this node cannot serve.
 func (c *cluster) failed(err error) {
 	_, moved := goredis.IsMovedError(err)
 	if lane.Answered(err) && !moved && !lane.CannotServe(err) || errors.Is(err, context.Canceled) || errors.Is(err, breaker.ErrBusy) {

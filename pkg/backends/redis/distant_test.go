@@ -38,59 +38,6 @@ func bounded(t *testing.T, s backends.Store) backends.Store {
 	return d
 }
 
-// TestSlowNetwork: a store that is slow is not away. TestWaits has stricter bounds,
-// which a busy machine does not break.
-func TestSlowNetwork(t *testing.T) {
-	for _, c := range []struct {
-		name          string
-		delay, jitter time.Duration // each way
-		patience      time.Duration
-		least         float64 // share of the calls that are answered
-	}{
-		{"5 ms and callers with 20 ms", 5 * time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 0.7},
-		{"50 ms and patient callers", 50 * time.Millisecond, 0, time.Second, 0.7},
-		{"50 ms and callers with 20 ms", 50 * time.Millisecond, 0, 20 * time.Millisecond, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			server := testenv.Redis(t)
-			relay := testenv.NewRelay(t, server.Addr)
-			watch, log := watched()
-			s := bounded(t, open(t, redis.Options{URL: relay.Addr, Watch: watch}))
-			must(t, s, hit("a"))
-			relay.Slow(c.delay, c.jitter)
-			stalls := testenv.WatchStalls(t, os.Getpid(), server.Pid())
-			var took [500]struct{ from, to time.Time }
-			calls := func(n int) (answered int) {
-				var right atomic.Int64
-				each(500, time.Duration(n)*2*time.Millisecond, func(i int) {
-					took[i].from = time.Now()
-					if _, err := try(s, c.patience, hit(fmt.Sprint("k", i%100))); err == nil {
-						right.Add(1)
-					}
-					took[i].to = time.Now()
-				})
-				return int(right.Load())
-			}
-			calls(150) // until the lane knows the distance
-			before := len(log.With("away"))
-			answered, calm := calls(len(took)), 0
-			for _, call := range took {
-				if stalls.Calm(call.from, call.to) {
-					calm++
-				}
-			}
-			opened := len(log.With("away")) - before
-			t.Logf("%d of %d were answered; something stalled during %d", answered, len(took), len(took)-calm)
-			switch {
-			case 10*calm < 9*len(took):
-				t.Log("not measured, because the machine stalled during more than a tenth of the calls")
-			case float64(answered) < c.least*float64(len(took)) || opened > 0:
-				t.Errorf("%d of %d calls were answered, want %.0f %%; the breaker opened %d times", answered, len(took), 100*c.least, opened)
-			}
-		})
-	}
-}
-
 // TestOpenOverASlowNetwork: connecting takes two round trips more than a call.
 func TestOpenOverASlowNetwork(t *testing.T) {
 	relay := testenv.NewRelay(t, testenv.Redis(t, "--requirepass", "secret").Addr)

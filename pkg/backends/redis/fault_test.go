@@ -141,7 +141,8 @@ func TestTooManyCalls(t *testing.T) {
 }
 
 func TestRestartedServer(t *testing.T) {
-	server, s := start(t)
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
 	must(t, s, hit("a"))
 	server.Kill()
 	stop := load(s, 30) // many failed attempts to connect
@@ -212,7 +213,8 @@ func TestDemotedMaster(t *testing.T) {
 }
 
 func TestScriptFlush(t *testing.T) {
-	server, s := start(t)
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
 	const callers, rounds = 8, 25
 	var wg sync.WaitGroup
 	var failures atomic.Int64
@@ -364,7 +366,8 @@ func TestManyCallersOfASlowServer(t *testing.T) {
 // TestCommandsBehindASilentServer: commands that wait for a batch fail as soon
 // as the batch before them is given up, and are not charged later.
 func TestCommandsBehindASilentServer(t *testing.T) {
-	server, s := start(t)
+	server := testenv.Redis(t)
+	s := open(t, redis.Options{URL: server.Addr})
 	for range 20 {
 		must(t, s, hit("a"))
 	}

@@ -16,28 +16,23 @@ import (
 	"example.org/rls/pkg/backends/redis/lane"
 )
 
-// Type says how the servers are arranged.
-type Type string
-
+// How the servers are arranged.
 const (
-	// Single is one server, or a proxy that looks like one.
-	Single Type = "SINGLE"
-	// Sentinel is a master and replicas watched by sentinels.
-	Sentinel Type = "SENTINEL"
-	// Cluster is a Redis Cluster.
-	Cluster Type = "CLUSTER"
+	typeSingle   = "SINGLE"   // one server, or a proxy that looks like one
+	typeSentinel = "SENTINEL" // a master and replicas watched by sentinels
+	typeCluster  = "CLUSTER"  // a Redis Cluster
 )
 
 // Options says where the store is and how to talk to it.
 type Options struct {
-	// Type in any case; "" is Single.
+	// Type is SINGLE, SENTINEL or CLUSTER, in any case; "" is SINGLE.
 	Type string
-	// SocketType is "tcp" or "unix" (Single only); "" is "tcp".
+	// SocketType is "tcp" or "unix" (SINGLE only); "" is "tcp".
 	SocketType string
 	// URL is, by Type: "host:port" or the path of a socket; "master,host:port,
 	// host:port" (the sentinels); "host:port,host:port" (any nodes). Instead
 	// of a host:port there may be a redis:// or rediss:// URL with a user, a
-	// password and, for Single, a database: redis://user:password@host:port/2.
+	// password and, for SINGLE, a database: redis://user:password@host:port/2.
 	URL string
 	// Auth returns "password" or "user:password" for a new connection to a server,
 	// in place of the credentials in URL; connections that are open go on with
@@ -46,8 +41,7 @@ type Options struct {
 	Auth         func() string
 	SentinelAuth func() string
 	// TLS returns the client's TLS configuration for a new connection to a server
-	// or sentinel. The store may change the configuration. nil connects in plain
-	// text.
+	// or sentinel. The store may change it. nil connects in plain text.
 	TLS func() *tls.Config
 
 	// PoolSize bounds the connections to each server; 0 is 10. Calls use up to
@@ -71,34 +65,23 @@ type Options struct {
 	ClockError func(error)
 }
 
-const (
-	defaultPoolSize = 10
-	defaultTimeout  = 10 * time.Second
-	// maxSilence is the longest time without an answer before a connection is
-	// closed, whatever Watch.Slow is.
-	maxSilence = time.Second
-	// minSilence keeps a small Watch.Slow from closing connections whenever a
-	// process has to wait for a processor.
-	minSilence = 100 * time.Millisecond
-	// bufferSize is the size of a connection's buffer, for either direction: some
-	// hundreds of calls.
-	bufferSize = 64 << 10
-)
+// bufferSize, of a connection in either direction, holds some hundreds of calls.
+const bufferSize = 64 << 10
 
 // target are Options with their defaults and with the URL read.
 type target struct {
 	Options
-	kind           Type
 	addrs          []string
-	master         string // Sentinel: its name
+	master         string // SENTINEL: its name
 	user, password string // in URL
 	db             int
 	connections    lane.Connections
 }
 
-// silence is the longest time without an answer before a connection is closed.
+// silence is the longest time without an answer before a connection is closed. With less
+// than 100 ms connections would be closed whenever a process has to wait for a processor.
 func (t *target) silence() time.Duration {
-	return min(t.Timeout, max(t.Watch.SlowAfter(), minSilence), maxSilence)
+	return min(t.Timeout, max(t.Watch.SlowAfter(), 100*time.Millisecond), time.Second)
 }
 
 // connecting is the longest time for a connection, and for its TLS handshake. A name
@@ -124,10 +107,10 @@ func (t *target) universal() *goredis.UniversalOptions {
 // credentials are the user and the password for a new connection to a server, as
 // go-redis asks for them.
 func (t *target) credentials(context.Context) (user, password string, err error) {
-	if t.Auth == nil {
-		return t.user, t.password, nil
+	user, password = t.user, t.password
+	if t.Auth != nil {
+		user, password = cutAuth(t.Auth())
 	}
-	user, password = cutAuth(t.Auth())
 	return user, password, nil
 }
 
@@ -140,21 +123,22 @@ func cutAuth(auth string) (user, password string) {
 }
 
 func (o Options) parse() (*target, error) {
-	t := &target{Options: o, kind: cmp.Or(Type(strings.ToUpper(o.Type)), Single)}
+	t := &target{Options: o}
+	t.Type = cmp.Or(strings.ToUpper(o.Type), typeSingle)
 	t.SocketType = cmp.Or(t.SocketType, "tcp")
-	t.PoolSize = cmp.Or(t.PoolSize, defaultPoolSize)
-	t.Timeout = cmp.Or(t.Timeout, defaultTimeout)
+	t.PoolSize = cmp.Or(t.PoolSize, 10)
+	t.Timeout = cmp.Or(t.Timeout, 10*time.Second)
 	t.Watch = cmp.Or(t.Watch, &breaker.Watch{})
 	if t.Clock == nil {
 		t.Clock = time.Now
 	}
 	switch {
-	case t.kind != Single && t.kind != Sentinel && t.kind != Cluster:
+	case t.Type != typeSingle && t.Type != typeSentinel && t.Type != typeCluster:
 		return nil, fmt.Errorf("unknown type %q: one of SINGLE, SENTINEL, CLUSTER", o.Type)
 	case t.SocketType != "tcp" && t.SocketType != "unix":
 		return nil, fmt.Errorf("unknown socket type %q: tcp or unix", o.SocketType)
-	case t.SocketType == "unix" && t.kind != Single:
-		return nil, fmt.Errorf("type %s needs socket type tcp", t.kind)
+	case t.SocketType == "unix" && t.Type != typeSingle:
+		return nil, fmt.Errorf("type %s needs socket type tcp", t.Type)
 	case t.PoolSize < 0:
 		return nil, fmt.Errorf("pool size %d: must be at least 1", t.PoolSize)
 	case t.Timeout < 0 || t.ExpirationJitter < 0:
@@ -177,10 +161,10 @@ func (t *target) parseURL() error {
 		return nil
 	}
 	list, port := []string{t.URL}, "6379"
-	if t.kind != Single {
+	if t.Type != typeSingle {
 		list = strings.Split(t.URL, ",")
 	}
-	if t.kind == Sentinel {
+	if t.Type == typeSentinel {
 		t.master, list, port = list[0], list[1:], "26379"
 		if t.master == "" || len(list) == 0 {
 			return errors.New("the URL must name the master and at least one sentinel: master,host:port,host:port")
@@ -191,8 +175,8 @@ func (t *target) parseURL() error {
 		switch {
 		case err != nil:
 			return err
-		case s.DB > 0 && t.kind != Single:
-			return fmt.Errorf("type %s has no databases: leave /%d out of the URL", t.kind, s.DB)
+		case s.DB > 0 && t.Type != typeSingle:
+			return fmt.Errorf("type %s has no databases: leave /%d out of the URL", t.Type, s.DB)
 		case s.TLS && t.TLS == nil:
 			t.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 		}

@@ -29,19 +29,16 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
-	"example.org/rls/pkg/backends/redis/lane"
 	"example.org/rls/pkg/backends/split"
 )
 
 // Store keeps cells in Redis.
 type Store struct {
-	servers     servers
-	slots       *split.Places // where cells live in a cluster; nil for one server
-	timeout     time.Duration
-	jitter      time.Duration
-	clock       *clock
-	cancel      context.CancelFunc
-	connections *lane.Connections
+	target  *target
+	servers servers
+	slots   *split.Places // where cells live in a cluster; nil for one server
+	clock   *clock
+	cancel  context.CancelFunc
 }
 
 var (
@@ -57,14 +54,12 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{
-		timeout: t.Timeout, jitter: t.ExpirationJitter, clock: newClock(t), cancel: cancel, connections: &t.connections,
-	}
-	switch t.kind {
-	case Cluster:
+	s := &Store{target: t, clock: newClock(t), cancel: cancel}
+	switch t.Type {
+	case typeCluster:
 		s.servers = openCluster(t, s.clock.soon)
 		s.slots = &split.Places{Of: slotOfOp, Ask: s.applySlots, GiveBack: t.Timeout}
-	case Sentinel:
+	case typeSentinel:
 		s.servers = openSentinel(t, s.clock.soon)
 	default:
 		s.servers = openSingle(t, s.clock.soon)
@@ -79,7 +74,7 @@ func (s *Store) Now() int64 { return s.clock.now() }
 
 // Ping asks the server for a sign of life, through the same queue as Apply.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := backends.Within(ctx, s.timeout)
+	ctx, cancel := backends.Within(ctx, s.target.Timeout)
 	defer cancel()
 	if err := ping(ctx, s.servers); err != nil {
 		s.servers.failed(err)
@@ -105,26 +100,20 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 
 // ApplyEach implements backends.Spread.
 func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
-	ctx, cancel := backends.Within(ctx, s.timeout)
+	ctx, cancel := backends.Within(ctx, s.target.Timeout)
 	defer cancel()
-	if s.slots != nil && len(b.Ops) > 1 {
+	switch {
+	case s.slots != nil && len(b.Ops) > 1:
 		return s.slots.ApplyEach(ctx, b, decided)
-	}
-	err := s.applyOne(ctx, b)
-	for i := range b.Ops {
-		decided(&b.Ops[i])
-	}
-	return err
-}
-
-// applyOne applies a batch whose cells live on one server.
-func (s *Store) applyOne(ctx context.Context, b *backends.Batch) error {
-	if len(b.Ops) == 0 {
+	case len(b.Ops) == 0:
 		b.Refused = false
 		return nil
 	}
 	if err := s.apply(ctx, b); err != nil {
-		return fail(b, err)
+		fail(b, err)
+	}
+	for i := range b.Ops {
+		decided(&b.Ops[i])
 	}
 	return b.Err()
 }
@@ -159,7 +148,7 @@ func (s *Store) Scan(ctx context.Context, prefix string, each func(keys []string
 
 // Connections returns how many connections to the servers and sentinels are open
 // now, and how many were opened since Open.
-func (s *Store) Connections() (open, opened int64) { return s.connections.Count() }
+func (s *Store) Connections() (open, opened int64) { return s.target.connections.Count() }
 
 // Breaker is the breaker of the server that has key; nil while none is known.
 func (s *Store) Breaker(key string) *breaker.Breaker {

@@ -29,10 +29,10 @@ func open(t testing.TB, o redis.Options) *redis.Store {
 	return s
 }
 
-// start starts a Redis and opens a store on it.
+// start starts a Redis and opens a patient store on it.
 func start(t testing.TB) (*testenv.Server, *redis.Store) {
 	server := testenv.Redis(t)
-	return server, open(t, redis.Options{URL: server.Addr})
+	return server, openPatiently(t, redis.Options{URL: server.Addr})
 }
 
 // openPatiently opens a store whose calls may take as long as a busy machine needs.

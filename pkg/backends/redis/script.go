@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/binary"
@@ -8,6 +9,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"math/rand/v2"
+	"strings"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"example.org/rls/pkg/backends"
 )
@@ -96,13 +101,9 @@ func newCount(b *backends.Batch, jitter int64) eval {
 	return eval{script: &countScript, args: args}
 }
 
-// packedSize is an operation's size in ARGV[1] of apply.lua: seven bytes and
-// fourteen doubles.
-const packedSize = 7 + 14*8
-
 func newApply(b *backends.Batch, jitter int64) eval {
 	args := make([]any, 3, 5+2*len(b.Ops))
-	packed := make([]byte, 0, packedSize*len(b.Ops))
+	packed := make([]byte, 0, (7+14*8)*len(b.Ops)) // of each operation seven bytes and fourteen doubles
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		args = append(args, StoredKey(op.Key))
@@ -165,16 +166,12 @@ func bit(b bool) byte {
 	return 0
 }
 
-// grace is how much longer than its cell a key lives, in µs, so that a caller
-// whose clock is behind still finds it. apply.lua has the same.
-const grace = backends.Skew
-
 // lifetime is how long a Counter's key has to live in Redis, in ms. A fixed
 // window's key names the window, so the key may live longer than the window: by
 // a part of jitter that depends on the key only, so that each write of the key
 // sets the same end.
 func lifetime(op *backends.Op, jitter int64) int64 {
-	us := op.Until - op.Now + grace
+	us := op.Until - op.Now + backends.Skew // a caller whose clock is behind still finds it; as in apply.lua
 	if op.Span == backends.Fixed && jitter > 0 {
 		us += int64(maphash.String(jitterSeed, op.Key) % uint64(jitter+1))
 	}
@@ -232,4 +229,44 @@ func (e *eval) fill(b *backends.Batch, answer []int64) error {
 func foreign(key string) error {
 	return fmt.Errorf("redis: %w: a key does not hold a counter of this limit: of the keys that redis-cli --scan prints, delete the key whose SHA-256 begins with %s (docs/backends.md)",
 		backends.ErrUnavailable, backends.KeyHash(StoredKey(key)))
+}
+
+// plain is the charge of one counter whatever its count is, without a script. It
+// costs Redis less than count.lua:
+//
+//	SET key 0 PX lifetime NX
+//	INCRBY key cost
+//
+// SET comes first, so that the key has a lifetime from the moment it exists.
+type plain struct {
+	key            string
+	cost, lifetime int64
+}
+
+// isPlain reports whether two plain commands can apply b.
+func isPlain(b *backends.Batch) bool {
+	return len(b.Ops) == 1 && isCount(&b.Ops[0]) && b.Ops[0].By.Whole > 0
+}
+
+// isCount reports whether count.lua can apply op: the charge of a fixed window
+// whatever its count is.
+func isCount(op *backends.Op) bool {
+	return op.Verb == backends.Charge && op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
+		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax)
+}
+
+// commands are the commands in their order. The last one has the count.
+func (p *plain) commands() (before []goredis.Cmder, last goredis.Cmder) {
+	ctx := context.Background()
+	before = append(make([]goredis.Cmder, 0, 2), goredis.NewBoolCmd(ctx, "set", p.key, 0, "px", p.lifetime, "nx"))
+	if rand.N(8) == 0 { // the key may have lost its expiry (PERSIST, a restored dump)
+		before = append(before, goredis.NewBoolCmd(ctx, "pexpire", p.key, p.lifetime))
+	}
+	return before, goredis.NewIntCmd(ctx, "incrby", p.key, p.cost)
+}
+
+// isForeign reports whether text is the error of INCRBY for a key that does not hold
+// a count.
+func isForeign(text string) bool {
+	return strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "not an integer") || strings.Contains(text, "overflow")
 }

@@ -75,14 +75,11 @@ func timeOf(ctx context.Context, all servers) (time.Time, error) {
 	return result, err
 }
 
-// scanned is the number of keys that one SCAN looks at, which takes Redis less than a
-// millisecond.
-const scanned = 1000
-
-// scan calls each with the keys of one server that match a glob.
+// scan calls each with the keys of one server that match a glob. To look at 1,000 keys
+// takes Redis less than a millisecond.
 func scan(ctx context.Context, client *goredis.Client, match string, each func([]string) error) error {
 	for cursor := uint64(0); ; {
-		keys, next, err := client.Scan(ctx, cursor, match, scanned).Result()
+		keys, next, err := client.Scan(ctx, cursor, match, 1000).Result()
 		if err != nil {
 			return err
 		}
@@ -103,7 +100,7 @@ type single struct {
 	way    *lane.Lane
 }
 
-// openSingle calls changed when another server may have taken over.
+// openSingle, as openSentinel, calls changed when another server may have taken over.
 func openSingle(t *target, changed func()) *single {
 	d, addr := t.dialer(), t.addrs[0]
 	o := t.universal().Simple()
@@ -112,7 +109,6 @@ func openSingle(t *target, changed func()) *single {
 	return &single{client, lane.New(client, func() string { return addr }, d, t.Watch.Server(addr), changed)}
 }
 
-// openSentinel calls changed when another server may have taken over.
 func openSentinel(t *target, changed func()) *single {
 	d := t.dialer()
 	o := t.universal().Failover()

@@ -68,9 +68,8 @@ func (j *joint) charges() []*Part {
 	return parts
 }
 
-// second decides the batch by the replies to its charges and makes the parts of
-// the second round. They give back the charges of a refused group or batch, and
-// make the refunds; if a refund is refused, they only read its cell.
+// second decides the batch by the replies to its charges and makes the parts of the second
+// round. Of a refund that is refused they only read the cell.
 func (j *joint) second(charges []*Part) (parts []*Part) {
 	charged := make([]int64, len(j.Ops))
 	for _, p := range charges {
@@ -122,22 +121,16 @@ func (j *joint) late(p *Part, answered *backends.Batch) {
 	}
 }
 
-// The pause before operations are sent anew doubles from firstPause to longestPause.
-const (
-	firstPause   = time.Millisecond
-	longestPause = 50 * time.Millisecond
-)
-
 // settle applies the parts of a second round within j.places.GiveBack, whatever becomes of
 // the caller.
 func (j *joint) settle(parts []*Part) {
 	ctx, cancel := context.WithTimeout(context.Background(), j.places.GiveBack)
 	defer cancel()
-	j.send(ctx, parts, firstPause)
+	j.send(ctx, parts, time.Millisecond)
 }
 
 // send applies parts. Operations that were not sent, because their server has no room for
-// them or is away, are sent anew after a pause, until ctx ends.
+// them or is away, are sent anew after a pause, which doubles up to 50 ms, until ctx ends.
 func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
 	j.places.Ask(ctx, parts, func(*Part) {})
 	var unsent, of []*Part
@@ -160,7 +153,7 @@ func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
 	case <-ctx.Done():
 		return
 	}
-	j.send(ctx, unsent, min(2*pause, longestPause))
+	j.send(ctx, unsent, min(2*pause, 50*time.Millisecond))
 	for i, p := range unsent {
 		p.Answer(&of[i].Batch)
 	}
@@ -176,9 +169,8 @@ func (j *joint) finish(second *Part) {
 	}
 }
 
-// leave ends the wait for the second round. The decision is known from the first
-// round, so only refunds become errors. The other replies show cells as the first
-// round left them.
+// leave ends the wait for the second round. The first round has decided, so only refunds
+// become errors. The other replies show cells as the first round left them.
 func (j *joint) leave(err error) {
 	for i := range j.Ops {
 		if j.Ops[i].Refund {

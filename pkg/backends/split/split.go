@@ -61,8 +61,7 @@ func AtOnce(parts []*Part, ask func(*Part)) {
 // ctx has ended.
 //
 // Giving back takes a goroutine, one for each call and one for each place that answers
-// late. It goes to places that have just answered, so goroutines do not pile up behind a
-// place that is frozen.
+// late. It goes to places that have just answered, so goroutines do not pile up.
 func (p *Places) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
 	b.Refused = false
 	if one, at := p.one(b); one {

@@ -4,12 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 )
 
 // Dialer opens connections for go-redis and remembers them, so that all can be
@@ -30,9 +35,8 @@ type Dialer struct {
 }
 
 // NewDialer returns a dialer that counts its connections in count. connecting bounds the
-// time for a connection, and for its TLS handshake. A connection on which no bytes come for
-// silence counts as broken. tls is the configuration of a new connection; nil connects in
-// plain text.
+// time for a connection, and for its TLS handshake, which tls configures; nil is plain
+// text. A connection on which no bytes come for silence counts as broken.
 func NewDialer(connecting, silence time.Duration, tls func() *tls.Config, count *Connections) *Dialer {
 	return &Dialer{
 		Dialer: net.Dialer{Timeout: connecting}, tls: tls, silence: silence, count: count,
@@ -47,10 +51,9 @@ type Connections struct{ open, opened atomic.Int64 }
 // Count returns how many connections are open now, and how many were opened so far.
 func (c *Connections) Count() (open, opened int64) { return c.open.Load(), c.opened.Load() }
 
-// Dial never fails: instead of an error it returns a connection on which every
-// read and write fails. After some failed dials a pool of go-redis answers with
-// the last error and tries to connect only once a second; with a connection
-// that fails on first use, each batch tries anew.
+// Dial never fails: instead of an error it returns a connection on which every read and
+// write fails, so that each batch tries anew. After some failed dials a pool of go-redis
+// would try to connect only once a second.
 func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := d.connect(ctx, network, addr)
 	if err != nil {
@@ -111,15 +114,6 @@ func (d *Dialer) leave(generation int64) {
 	}
 }
 
-// afterStop is how long a connection that has been silent for too long is read once
-// more.
-const afterStop = 2 * time.Millisecond
-
-// heardSince reports whether bytes came on any connection since t.
-func (d *Dialer) heardSince(t time.Time) bool {
-	return d.lastHeard.Load() > int64(t.Sub(d.epoch))
-}
-
 // conn is an open connection. Under TLS, too, it gives access to its socket:
 // before each use go-redis looks there whether the server has closed it.
 type conn struct {
@@ -129,10 +123,8 @@ type conn struct {
 	patient atomic.Bool // it may be silent for any time
 }
 
-// Read waits for bytes as long as the server may be silent, whatever time-out
-// go-redis has set for all answers to a pipeline: a server that sends one answer
-// after the other is not silent. go-redis' time-outs go by the wall clock, which
-// may be set.
+// Read waits for bytes as long as the server may be silent. go-redis' own time-outs are
+// for all answers to a pipeline, and go by the wall clock, which may be set.
 func (c *conn) Read(b []byte) (n int, err error) {
 	if !c.patient.Load() {
 		if err := c.Conn.SetReadDeadline(time.Now().Add(c.dialer.silence)); err != nil {
@@ -141,7 +133,7 @@ func (c *conn) Read(b []byte) (n int, err error) {
 	}
 	if n, err = c.Conn.Read(b); errors.Is(err, os.ErrDeadlineExceeded) {
 		// This process may have been stopped (CPU throttling) with the answer at hand.
-		if err := c.Conn.SetReadDeadline(time.Now().Add(afterStop)); err != nil {
+		if err := c.Conn.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
 			return 0, err
 		}
 		n, err = c.Conn.Read(b)
@@ -194,3 +186,57 @@ func IsBroken(c net.Conn) bool {
 
 func (b broken) Read([]byte) (int, error)  { return 0, b.err }
 func (b broken) Write([]byte) (int, error) { return 0, b.err }
+
+// Answered reports whether err is an answer of a server.
+func Answered(err error) bool {
+	var answer goredis.Error
+	return errors.As(err, &answer)
+}
+
+// CannotServe reports whether a server answered that it cannot serve now, whatever
+// the command: it loads its data, is busy with a script or has no room for the
+// client; it refuses the password; it refuses writes, because it is a replica, has
+// too few replicas, is full or fails to save; or its cluster is down.
+func CannotServe(err error) bool {
+	return goredis.IsLoadingError(err) || goredis.HasErrorPrefix(err, "BUSY ") || goredis.IsMaxClientsError(err) ||
+		goredis.IsAuthError(err) ||
+		goredis.IsReadOnlyError(err) || goredis.IsNoReplicasError(err) || goredis.IsOOMError(err) || goredis.HasErrorPrefix(err, "MISCONF ") ||
+		goredis.IsMasterDownError(err) || goredis.IsClusterDownError(err)
+}
+
+// Explain adds advice to an error that a wrong setting causes. silent says that
+// the server has not answered any call yet.
+func Explain(err error, silent bool) error {
+	advice := WrongKind(err)
+	switch {
+	case silent && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return fmt.Errorf("closed before the first answer (does the server speak TLS on this port? then use TLS or rediss://): %w", err)
+	case errors.Is(err, net.ErrClosed):
+		return errors.New("no answer: all connections were closed, because the server was silent or has become a replica")
+	case advice != "" && !strings.Contains(err.Error(), advice):
+		return fmt.Errorf("%s: %w", advice, err)
+	}
+	return err
+}
+
+// WrongKind is advice about a server whose answer shows that it is of another kind
+// than the store was told; "" if err is no such answer.
+func WrongKind(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "cluster support disabled"):
+		return "the server is not part of a cluster (use type SINGLE)"
+	case strings.Contains(text, "unknown command") && strings.Contains(text, "entinel"):
+		return "the server is not a sentinel (use the sentinels' port, or type SINGLE)"
+	}
+	return ""
+}
+
+// handshakeError is the error of a TLS handshake with addr. Redis does not
+// answer a client that speaks TLS to a plain port.
+func handshakeError(addr string, err error) error {
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("TLS handshake with %s: %w (does the server speak TLS on this port? else use no TLS and redis://)", addr, err)
+	}
+	return fmt.Errorf("TLS handshake with %s: %w", addr, err)
+}

@@ -18,11 +18,9 @@ import (
 )
 
 const (
-	// directLimit is how many commands are under way to one server before
-	// further ones wait for a batch. Below it a command is sent at once.
+	// directLimit is how many commands are under way before further ones wait for a batch.
 	directLimit = 4
-	// batchLimit bounds the commands of a batch, and so the time that the server
-	// takes for it.
+	// batchLimit bounds the commands of a batch, and so the time that the server takes for it.
 	batchLimit = 256
 	// minPace bounds the batches per second to a server that answers late only
 	// because processors are busy.
@@ -74,10 +72,7 @@ type Lane struct {
 // server in errors. demoted is called when the server has answered READONLY; it may be nil.
 func New(client *goredis.Client, name func() string, d *Dialer, b *breaker.Breaker, demoted func()) *Lane {
 	pool := client.Options().PoolSize
-	l := &Lane{
-		Breaker: b, client: client, name: name, dialer: d, demoted: demoted,
-		direct: min(directLimit, pool),
-	}
+	l := &Lane{Breaker: b, client: client, name: name, dialer: d, demoted: demoted, direct: min(directLimit, pool)}
 	l.pace.Max, l.pace.Least = max(1, pool-1), minPace // the clock has the last connection
 	return l
 }
@@ -102,22 +97,17 @@ func (l *Lane) Send(t *Trip) (err error) {
 		return nil
 	}
 	l.queue = append(l.queue, t)
-	if batch := l.take(); batch != nil {
-		l.start(batch)
-	}
-	return nil
-}
-
-// start has a goroutine send batch: one that waits for work, because its stack has
-// grown to the size that go-redis needs, or else a new one.
-func (l *Lane) start(batch []*Trip) {
-	if last := len(l.idle) - 1; last >= 0 {
+	batch := l.take()
+	switch last := len(l.idle) - 1; {
+	case batch == nil:
+	case last >= 0:
 		l.idle[last] <- batch
 		l.idle = l.idle[:last]
-		return
+	default:
+		l.senders.Add(1)
+		go l.work(batch)
 	}
-	l.senders.Add(1)
-	go l.work(batch)
+	return nil
 }
 
 // take takes the next batch from the queue, to be sent now. It returns nil if the
@@ -166,50 +156,44 @@ func (l *Lane) wake() {
 }
 
 // work sends batch, then the batches that have formed meanwhile, and then the batches
-// that start hands over, until the lane is retired or has enough idle senders.
+// that Send hands over, until the lane is retired or has enough idle senders. A sender
+// that waits is better than a new one: its stack has grown to the size that go-redis needs.
 func (l *Lane) work(batch []*Trip) {
 	defer l.senders.Done()
-	handed := make(chan []*Trip, 1) // start never waits for the sender
+	handed := make(chan []*Trip, 1) // Send never waits for the sender
 	for len(batch) > 0 {
 		took, silent := l.exchange(batch)
 		if silent != nil {
 			l.giveUp(silent, silent)
 		}
-		batch = l.next(len(batch), took)
-		if len(batch) == 0 && l.rest(handed) {
-			batch = <-handed
-		}
+		batch = l.next(len(batch), took, handed)
 	}
 }
 
-// rest makes the sender that reads handed an idle one. It returns false if the sender is
-// to end.
-func (l *Lane) rest(handed chan []*Trip) bool {
+// next returns the batch that is to be sent after a batch of n trips has ended, and was
+// answered after took. While enough is under way, it waits for a batch on handed. It
+// returns an empty batch to a sender that is to end.
+func (l *Lane) next(n int, took time.Duration, handed chan []*Trip) []*Trip {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.retired || len(l.idle) == l.direct {
-		return false
-	}
-	l.idle = append(l.idle, handed)
-	return true
-}
-
-// next returns the batch that is to be sent after a batch of n trips has ended,
-// and was answered after took. It is empty while enough is under way.
-func (l *Lane) next(n int, took time.Duration) []*Trip {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.flying -= n
 	l.batches--
 	l.deep = max(n, len(l.queue)) > l.direct
 	if took > 0 {
 		l.pace.Answered(took)
 	}
-	return l.take()
+	batch := l.take()
+	idle := batch == nil && !l.retired && len(l.idle) < l.direct
+	if idle {
+		l.idle = append(l.idle, handed)
+	}
+	l.mu.Unlock()
+	if idle {
+		return <-handed
+	}
+	return batch
 }
 
-// giveUp ends the commands that wait for their batch with err. verdict is the end of their
-// calls for the breaker.
+// giveUp ends the commands that wait for a batch with err, and their calls with verdict.
 func (l *Lane) giveUp(err, verdict error) {
 	l.mu.Lock()
 	waiting := l.queue
@@ -242,19 +226,16 @@ func (l *Lane) Ping(ctx context.Context) error {
 	if err == nil {
 		err = l.Wait(ctx, t)
 	}
-	if err != nil {
-		return l.Named(err)
-	}
-	return nil
+	return l.Named(err)
 }
 
 // Name is the name of the server, for errors.
 func (l *Lane) Name() string { return l.name() }
 
-// Named is err with the server's name and, if a setting is wrong, with advice. The
-// breaker's errors have both.
+// Named is err with the server's name and, if a setting is wrong, with advice; nil stays
+// nil. The breaker's errors have both.
 func (l *Lane) Named(err error) error {
-	if errors.Is(err, backends.ErrUnavailable) {
+	if err == nil || errors.Is(err, backends.ErrUnavailable) {
 		return err
 	}
 	return fmt.Errorf("%s: %w", l.name(), l.explain(err))

@@ -30,7 +30,6 @@ type Trip struct {
 	over   atomic.Bool   // the trip has ended, or its caller has left
 }
 
-// add adds one of the trip's commands to pipe.
 func (t *Trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
 	if t.Asking {
 		pipe.Do(context.Background(), "asking")
@@ -96,21 +95,19 @@ func (l *Lane) exchange(batch []*Trip) (took time.Duration, silent error) {
 	return took, silent
 }
 
-// repair closes the connections, of the generation that was the latest when a batch
-// was sent, if the first error of the batch says that they are of no use: the server
-// has become a replica, or has vanished. It returns an error if the server was
-// silent since the batch was sent.
+// repair closes the connections of a generation if err, the first error of a batch, says
+// that they are of no use: the server has become a replica, or has vanished. It returns an
+// error if the server was silent since start.
 func (l *Lane) repair(err error, start time.Time, generation int64) (silent error) {
 	switch {
 	case goredis.IsReadOnlyError(err):
-		// The replica goes on answering, so go-redis would keep the connections. New
-		// ones may lead to the new master.
+		// go-redis would keep the connections. New ones may lead to the new master.
 		if l.demoted != nil {
 			l.dialer.leave(generation)
 			l.demoted()
 		}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		if !l.dialer.heardSince(start) {
+		if d := l.dialer; d.lastHeard.Load() <= int64(start.Sub(d.epoch)) {
 			l.dialer.leave(generation)
 		}
 		return fmt.Errorf("no answer within %v", l.dialer.silence)
