@@ -28,8 +28,7 @@ type adminAnswer struct {
 	cli.Output `set:"output=answer"`
 }
 
-// adminCall are the flags of a command that asks the admin API of one process about a
-// request.
+// adminCall are the flags of a command that asks the admin API of one process about a request.
 type adminCall struct {
 	Domain     string   `required:"" placeholder:"NAME" help:"Domain of the request."`
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
@@ -57,8 +56,7 @@ func (f *adminAccess) client(addr string) (*client.Client, error) {
 	return client.New(client.Options{Name: addr, Network: network, Address: address, Token: token, TLS: config}), nil
 }
 
-// token is the token that the flags or the environment give, or "". Its errors are
-// usage errors.
+// token is the token that the flags or the environment give, or "". Its errors are usage errors.
 func (f *adminAccess) token() (string, error) {
 	path, source := f.TokenFile, "--token-file"
 	if path == "" {
@@ -78,16 +76,13 @@ func (f *adminAccess) token() (string, error) {
 	switch {
 	case len(words) > 1:
 		return "", cli.UsageError("%s has %d words: want a token alone, without its name and role", source, len(words))
-	case len(words) == 1:
-		return words[0], nil
-	case path != "":
+	case len(words) == 0 && path != "":
 		return "", cli.UsageError("%s has no token", source)
 	}
-	return "", nil
+	return strings.Join(words, ""), nil
 }
 
-// descriptors returns the descriptors of the flags, at least one. Its errors are usage
-// errors.
+// descriptors returns the descriptors of the flags, at least one. Its errors are usage errors.
 func (c *adminCall) descriptors() ([]*pb.Descriptor, error) {
 	if len(c.Descriptor) == 0 {
 		return nil, cli.UsageError("name a --descriptor, such as --descriptor plan=free,user=ann")
@@ -120,8 +115,7 @@ func messages(all []service.Descriptor) []*pb.Descriptor {
 	return messages
 }
 
-// post sends a message to a path of the admin API at an address and reads the answer
-// into to.
+// post sends a message to a path of the admin API at an address and reads the answer into to.
 func (f *adminAccess) post(ctx context.Context, addr string, timeout time.Duration, path string, message proto.Message, to any) error {
 	api, err := f.client(addr)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"example.org/rls/pkg/server"
 )
 
-// newAdmin returns the listeners of the admin API: one with tokens, and a Unix socket.
-// Without a setting that names them it returns no listener. ctx ends when the process is
-// told to end.
+// newAdmin returns the listeners of the admin API: one with tokens, and a Unix socket. Without a
+// setting that names them it returns no listener. ctx ends when the process is told to end.
 func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 	a := &p.Admin
 	if !p.adminOn() {
@@ -37,7 +36,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		o.Top = p.top
 	}
 	if a.TokenFile != "" {
-		if o.Tokens, err = p.tokens(); err != nil {
+		if o.Tokens, err = admin.OpenTokens(p.watch, a.TokenFile); err != nil {
 			return nil, err
 		}
 	}
@@ -59,14 +58,6 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		all = append(all, server.HTTP{Name: "admin socket", UnixSocket: a.UDS, Handler: api.SocketHandler(a.UDS)})
 	}
 	return all, nil
-}
-
-func (p *process) tokens() (*admin.Tokens, error) {
-	tokens, err := admin.OpenTokens(p.watch, p.Admin.TokenFile)
-	if err != nil {
-		return nil, fmt.Errorf("ADMIN_TOKEN_FILE: %w", err)
-	}
-	return tokens, nil
 }
 
 // newStatus returns the part of the admin API that tells how the process is doing, nil if

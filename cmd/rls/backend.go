@@ -24,8 +24,8 @@ import (
 
 // backend describes one value of BACKEND_TYPE.
 type backend struct {
-	// open opens the stores that count. It does not wait for servers.
-	open func(*process) (main, perSecond stack.Tier, err error)
+	// open opens the stores that count, the tiers of the process. It does not wait for servers.
+	open func(*process) error
 	// system is the name of its servers in OpenTelemetry; "" if it has no servers.
 	system string
 	// storedKey is the name under which it keeps a key; nil if that is the key.
@@ -59,19 +59,18 @@ func defaultBackend(name string) string {
 }
 
 // openStore opens the stores that BACKEND_TYPE names, and makes their stack.
-func (p *process) openStore(context.Context) error {
+func (p *process) openStore(context.Context) (err error) {
 	b := backendOf(p.Settings)
 	if b.shared {
 		p.replicas = replicas.New(p.Settings.Store.Replicas, p.Settings.Store.ReplicasDNS, net.DefaultResolver.LookupNetIP, p.log)
 	}
-	main, perSecond, err := b.open(p)
-	if err != nil {
+	if err := b.open(p); err != nil {
 		return fmt.Errorf("open backend: %w", err)
 	}
 	p.measure.Breakers(p.Backend.BackendType, p.watches)
 	p.store, err = stack.Build(stack.Options{
-		Main:       main,
-		PerSecond:  perSecond,
+		Main:       p.main,
+		PerSecond:  p.second,
 		Decision:   p.Store.DecisionTimeout,
 		LocalCache: p.Backend.LocalCacheSizeInBytes,
 		Replicas:   p.replicas.Count,
@@ -92,25 +91,26 @@ func (p *process) openStore(context.Context) error {
 	return err
 }
 
-func openMemory(p *process) (main, perSecond stack.Tier, err error) {
+func openMemory(p *process) error {
 	store, err := memory.New(memory.Options{MaxKeys: p.Memory.MaxKeys})
 	if err != nil {
-		return main, perSecond, err
+		return err
 	}
 	p.measure.Memory(store.Len, store.Evicted)
-	return stack.Tier{Store: store}, perSecond, nil
+	p.main.Store = store
+	return nil
 }
 
-func openRedis(p *process) (main, perSecond stack.Tier, err error) {
+func openRedis(p *process) (err error) {
 	goredis.SetLogger(redisLog{p.log})
 	p.storeWatch = server.StoreWatch{Always: p.Redis.HealthCheckActiveConnection, GiveUpAfter: p.Redis.StartupMaxElapsedTime}
-	if main, err = openRedisServer(p, "REDIS_", "main", p.Redis.RedisServer); err != nil || !p.Redis.Persecond {
-		return main, perSecond, err
+	if p.main, err = openRedisServer(p, "REDIS_", "main", p.Redis.RedisServer); err != nil || !p.Redis.Persecond {
+		return err
 	}
-	if perSecond, err = openRedisServer(p, "REDIS_PERSECOND_", "per-second", p.RedisPerSecond); err != nil {
-		_ = main.Store.Close()
+	if p.second, err = openRedisServer(p, "REDIS_PERSECOND_", "per-second", p.RedisPerSecond); err != nil {
+		_ = p.main.Store.Close()
 	}
-	return main, perSecond, err
+	return err
 }
 
 // pools are the names of the connections to a Redis in metrics, by its role.
@@ -123,7 +123,7 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 		URL:              r.URL,
 		PoolSize:         r.PoolSize,
 		Timeout:          r.Timeout,
-		ExpirationJitter: p.jitter(),
+		ExpirationJitter: time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second,
 		Watch:            p.servers(role),
 		ClockError:       p.measure.ClockError,
 	}
@@ -156,7 +156,7 @@ func (p *process) servers(role string) *breaker.Watch {
 	watch := &breaker.Watch{
 		Log: p.log, Role: role,
 		MaxInFlight:  p.Store.MaxInFlight,
-		Slow:         cmp.Or(p.Store.DecisionTimeout, slowWithoutTimeout),
+		Slow:         cmp.Or(p.Store.DecisionTimeout, time.Second),
 		FailureRatio: p.Store.FailureRatio,
 		MinCalls:     p.Store.MinCalls,
 		Window:       p.Store.Window,
@@ -165,11 +165,7 @@ func (p *process) servers(role string) *breaker.Watch {
 	return watch
 }
 
-// slowWithoutTimeout is the time after which a call is slow if no DECISION_TIMEOUT
-// says it.
-const slowWithoutTimeout = time.Second
-
-func openMemcached(p *process) (main, perSecond stack.Tier, err error) {
+func openMemcached(p *process) (err error) {
 	m := &p.Memcache
 	o := memcached.Options{
 		Servers:          m.HostPort,
@@ -177,23 +173,17 @@ func openMemcached(p *process) (main, perSecond stack.Tier, err error) {
 		SRVRefresh:       m.SRVRefresh,
 		Timeout:          m.Timeout,
 		MaxIdleConns:     m.MaxIdleConns,
-		ExpirationJitter: p.jitter(),
+		ExpirationJitter: time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second,
 		Watch:            p.servers("main"),
 	}
 	if m.TLS {
 		if o.TLS, err = clientTLS(p.watch, "MEMCACHE_TLS_*", tlsOf(p.Settings).memcached); err != nil {
-			return main, perSecond, err
+			return err
 		}
 	}
-	store, err := memcached.Open(o)
-	if err != nil {
-		return main, perSecond, err
-	}
-	return stack.Tier{Store: store, Timeout: m.Timeout}, perSecond, nil
-}
-
-func (p *process) jitter() time.Duration {
-	return time.Duration(p.Backend.ExpirationJitterMaxSeconds) * time.Second
+	p.main.Timeout = m.Timeout
+	p.main.Store, err = memcached.Open(o)
+	return err
 }
 
 // redisLog takes the lines that go-redis would write to stderr in a shape of

@@ -58,13 +58,18 @@ func layers(v reflect.Value) string {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		v = v.Elem()
 	}
-	name := path.Base(v.Type().PkgPath())
 	var below []string
 	for i := range v.NumField() {
-		if f := v.Field(i); f.Type() == reflect.TypeFor[backends.Store]() && !f.IsNil() {
-			below = append(below, layers(f))
+		switch f := v.Field(i); f.Type() {
+		case reflect.TypeFor[backends.Store]():
+			if !f.IsNil() {
+				below = append(below, layers(f))
+			}
+		case reflect.TypeFor[[2]backends.Store]():
+			below = append(below, layers(f.Index(0)), layers(f.Index(1)))
 		}
 	}
+	name := path.Base(v.Type().PkgPath())
 	switch len(below) {
 	case 0:
 		return name
@@ -74,8 +79,7 @@ func layers(v reflect.Value) string {
 	return name + "(" + strings.Join(below, ", ") + ")"
 }
 
-// TestEveryBackendTypeHasItsRow: the table has the values that the setting
-// takes.
+// TestEveryBackendTypeHasItsRow: the table has the values that the setting takes.
 func TestEveryBackendTypeHasItsRow(t *testing.T) {
 	field, _ := reflect.TypeFor[settings.Backend]().FieldByName("BackendType")
 	names := strings.Split(field.Tag.Get("oneof"), ",")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/stack"
@@ -28,8 +29,7 @@ type dryRun struct {
 	out  io.Writer
 	json bool // the result is one document, at the end
 
-	main, perSecond stack.Tier
-	parts           []tried
+	parts []tried
 }
 
 // tried is the result of one part.
@@ -58,9 +58,9 @@ func (d *dryRun) try(ctx context.Context) error {
 	// The stores open without a wait for servers. They are not closed, because the process
 	// ends and they may wait for servers then.
 	silent := process{Settings: d.Settings, watch: d.watch, measure: d.measure, log: slog.New(slog.DiscardHandler)}
-	var opened error
-	d.main, d.perSecond, opened = backendOf(d.Settings).open(&silent)
-	ctx, cancel := context.WithTimeout(ctx, max(d.main.Timeout, d.perSecond.Timeout)+afterTimeout)
+	opened := backendOf(d.Settings).open(&silent)
+	d.main, d.second = silent.main, silent.second
+	ctx, cancel := context.WithTimeout(ctx, max(d.main.Timeout, d.second.Timeout)+afterTimeout)
 	defer cancel()
 	// The store is tried while rules are awaited.
 	var found string
@@ -104,8 +104,7 @@ func (d *dryRun) report(part string, try func() (found string, err error)) error
 	return errors.Join(err, failed)
 }
 
-// trySettings reads the files that settings name, and that are neither rules nor
-// for TLS.
+// trySettings reads the files that settings name, and that are neither rules nor for TLS.
 func (d *dryRun) trySettings() (_ string, err error) {
 	var errs []error
 	if d.measure, err = d.newMetrics(); err == nil {
@@ -115,7 +114,7 @@ func (d *dryRun) trySettings() (_ string, err error) {
 	_, wrongSecret := keySecret(&d.Backend)
 	errs = append(errs, err, wrongSecret)
 	if d.Admin.TokenFile != "" {
-		_, err := d.tokens()
+		_, err := admin.OpenTokens(d.watch, d.Admin.TokenFile)
 		errs = append(errs, err)
 	}
 	return "", errors.Join(errs...)
@@ -227,8 +226,8 @@ func (d *dryRun) tryStore(ctx context.Context) (string, error) {
 		return "", err
 	}
 	found, tiers := ", "+d.Backend.BackendType, []stack.Tier{d.main}
-	if d.perSecond.Store != nil {
-		found, tiers = found+", main and per-second", append(tiers, d.perSecond)
+	if d.second.Store != nil {
+		found, tiers = found+", main and per-second", append(tiers, d.second)
 	}
 	var errs []error
 	for i, tier := range tiers {

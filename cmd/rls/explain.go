@@ -63,7 +63,9 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 		if err := errors.Join(decoder.CheckPart(&c.Settings), decoder.CheckPart(&c.Keys)); err != nil {
 			return cli.UsageError("%w", err)
 		}
-		doc, err = c.explain(ctx, request)
+		if doc, err = c.explain(ctx, request); err != nil {
+			return cli.UsageError("%w", err)
+		}
 	}
 	if err != nil {
 		return err
@@ -91,13 +93,10 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 	defer func() { _ = store.Close() }()
 	limits, err := c.service(store)
 	if err != nil {
-		return doc, cli.UsageError("%w", err)
+		return doc, err
 	}
 	in, err := limits.Inspect(ctx, request, service.Trace)
-	if err != nil {
-		return doc, cli.UsageError("%w", err)
-	}
-	return explain.New(in), nil
+	return explain.New(in), err
 }
 
 // service returns the service that serve has with the same settings and rules.

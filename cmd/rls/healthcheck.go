@@ -76,8 +76,7 @@ func (c *healthcheckCmd) Run(ctx context.Context, k *kong.Kong) error {
 	return err
 }
 
-// ownAddress is the address on which a service with the environment of this process
-// listens.
+// ownAddress is the address on which a service with the environment of this process listens.
 func ownAddress() string {
 	if path := os.Getenv("GRPC_UDS"); path != "" {
 		return "unix:" + path

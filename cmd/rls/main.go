@@ -1,6 +1,5 @@
-// Command rls is a rate-limit service for Envoy: serve runs it, check reports
-// problems of its rules, client sends it a request. This package wires the others
-// together.
+// Command rls is a rate-limit service for Envoy: serve runs it, check reports problems of its
+// rules, client sends it a request. This package wires the others together.
 package main
 
 import (
@@ -70,8 +69,7 @@ const descriptorUsage = `Entries of a descriptor, separated by commas, or in JSO
 // Under this name the program runs the command check.
 const checker = "ratelimit_config_check"
 
-// arguments translates the flags of check in envoyproxy/ratelimit, which begin with one
-// dash.
+// arguments translates the flags of check in envoyproxy/ratelimit, which begin with one dash.
 func arguments(name string, args []string) []string {
 	if name == checker {
 		args = append([]string{"check"}, args...)

@@ -26,8 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rls": main, "ratelimit": main, "ratelimit_config_check": main})
 }
 
-// TestScripts runs the transcripts in testdata against the real program and
-// real servers.
+// TestScripts runs the transcripts in testdata against the real program and real servers.
 func TestScripts(t *testing.T) {
 	redis, memcached, certs := testenv.Redis(t), testenv.Memcached(t), testenv.Certs(t)
 	xds, plane := controlplane.NewPort(t), controlplane.New(t, "dry-run")

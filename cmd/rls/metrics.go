@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
-	"strconv"
 
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
@@ -18,8 +16,7 @@ import (
 	"example.org/rls/pkg/tracing"
 )
 
-// openMetrics makes the metrics and the client of statsd, and reads the secret of
-// CACHE_KEY_HASH.
+// openMetrics makes the metrics and the client of statsd, and reads the secret of CACHE_KEY_HASH.
 func (p *process) openMetrics(context.Context) (err error) {
 	if p.measure, err = p.newMetrics(); err != nil {
 		return err
@@ -41,8 +38,7 @@ func (p *process) newMetrics() (*metrics.Metrics, error) {
 	}
 	file := p.Metrics.PrometheusMapperYAML
 	if file != "" {
-		// Envoy Gateway always sets the variable; the file exists only if the
-		// operator made one.
+		// Envoy Gateway always sets the variable; the file exists only if the operator made one.
 		var err error
 		if o.Mapping, err = os.ReadFile(file); errors.Is(err, fs.ErrNotExist) {
 			p.log.Warn("PROMETHEUS_MAPPER_YAML does not exist, the usual mapping is taken", "file", file)
@@ -116,7 +112,7 @@ func (p *process) openTracer(ctx context.Context) (err error) {
 // that the settings name. Without such a server it sends nothing.
 func (p *process) newStatsd() (*metrics.Statsd, error) {
 	c := &p.Metrics
-	addr := net.JoinHostPort(c.StatsdHost, strconv.Itoa(c.StatsdPort))
+	addr := hostPort(c.StatsdHost, c.StatsdPort)
 	var sink metrics.Sink
 	var err error
 	switch {

@@ -11,6 +11,7 @@ import (
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/backends/stack"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/reread"
@@ -35,6 +36,8 @@ type process struct {
 	tracer   *tracing.Tracer
 	secret   []byte           // of CACHE_KEY_HASH
 	watches  []*breaker.Watch // of the stores that were opened
+	main     stack.Tier
+	second   stack.Tier // for per-second limits; without a store if main has them
 	store    backends.Store
 	replicas *replicas.Replicas // nil for a store in this process
 	status   *status.Status     // nil if the admin API is off
@@ -68,9 +71,8 @@ func (p *process) close() {
 // adminOn reports whether a setting names tokens or a socket of the admin API.
 func (p *process) adminOn() bool { return p.Admin.TokenFile != "" || p.Admin.UDS != "" }
 
-// together runs the parts, each in a goroutine of its own, until all have
-// returned. When one of them fails the context of the others ends. It returns
-// all their errors.
+// together runs the parts, each in a goroutine of its own, until all have returned. When one of
+// them fails the context of the others ends. It returns all their errors.
 func together(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -20,10 +20,9 @@ import (
 	"example.org/rls/pkg/sources/xds"
 )
 
-// openRules lets the process listen at once with rules from files; a management
-// server is waited for unless the settings force the start, as in
-// envoyproxy/ratelimit. Without rules in force the process is healthy only when
-// the start is forced and no domain is needed.
+// openRules lets the process listen at once with rules from files; a management server is waited
+// for unless the settings force the start, as in envoyproxy/ratelimit. Without rules in force the
+// process is healthy only when the start is forced and no domain is needed.
 func (p *process) openRules(context.Context) (err error) {
 	if p.source, err = p.newSource(p.garbage.RulesLoading, p.log); err != nil {
 		return err
@@ -89,8 +88,7 @@ func explainNoFolder(err error) error {
 	return err
 }
 
-// newSource returns the source of the rules, which calls loading before and after it
-// loads files.
+// newSource returns the source of the rules, which calls loading before and after it loads files.
 func (p *process) newSource(loading func(bool), log *slog.Logger) (sources.Source, error) {
 	if p.Rules.OverXDS() {
 		return p.xdsSource(log)
@@ -139,9 +137,8 @@ func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
 	return source, nil
 }
 
-// ruleOptions returns the options with which rules load under the settings, which the decoder
-// has checked. All commands that load rules call it, so that rules mean the same to all of
-// them.
+// ruleOptions returns the options with which rules load under the settings, which the decoder has
+// checked. All commands that load rules call it, so that rules mean the same to all of them.
 func ruleOptions(s settings.RuleSettings) language.Options {
 	o := language.Options{
 		MergeDomains:    s.MergeDomainConfig,
@@ -158,10 +155,9 @@ func ruleOptions(s settings.RuleSettings) language.Options {
 	return o
 }
 
-// readRules reads the files of rules that a command is given as a path: a file, or
-// all files of a folder. Unlike [sources.Folder] it takes a path that does not exist
-// for a mistake. A file with tests of rules has no rules.
-// dangling, if not nil, is [sources.Folder.Dangling].
+// readRules reads the files of rules that a command is given as a path: a file, or all files of a
+// folder. Unlike [sources.Folder] it takes a path that does not exist for a mistake. A file with
+// tests of rules has no rules. dangling, if not nil, is [sources.Folder.Dangling].
 func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err

@@ -13,14 +13,13 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
-// password returns the function that returns "password" or "user:password" for a new
-// connection: the content of the file that the setting names, or else text. It is nil
-// if both are "".
+// password returns the function that returns "password" or "user:password" for a new connection:
+// the content of the file that the setting names, or else text. It is nil if both are "".
 func password(watch *reread.Watcher, setting, file, text string) (func() string, error) {
-	if file == "" {
-		if text == "" {
-			return nil, nil
-		}
+	switch {
+	case file == "" && text == "":
+		return nil, nil
+	case file == "":
 		return func() string { return text }, nil
 	}
 	return openSecret(watch, setting, file, func(content string) (string, error) {

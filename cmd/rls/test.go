@@ -115,8 +115,7 @@ func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 	return nil, cli.UsageError("%w", err)
 }
 
-// write writes the report. JUnit's XML has no place for the coverage, so that goes to
-// stderr.
+// write writes the report. JUnit's XML has no place for the coverage, so that goes to stderr.
 func (c *testCmd) write(k *kong.Kong, report *ruletest.Report) error {
 	text, beside := report.Text, ""
 	switch c.Format {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -64,13 +65,10 @@ func build() (release, commit string) {
 	if !ok {
 		return release, commit
 	}
-	if release == "" {
-		release = info.Main.Version
-	}
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && commit == "" {
-			commit = s.Value
+		if s.Key == "vcs.revision" {
+			commit = cmp.Or(commit, s.Value)
 		}
 	}
-	return release, commit
+	return cmp.Or(release, info.Main.Version), commit
 }

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"embed"
-	"fmt"
 	"io"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -59,14 +62,169 @@ type completeCmd struct {
 
 // Run prints the candidates.
 func (c *completeCmd) Run(k *kong.Kong) error {
-	var b strings.Builder
-	for _, candidate := range complete(k.Model, c.Words, c.choices) {
-		b.WriteString(candidate.word)
-		if candidate.about != "" {
-			fmt.Fprintf(&b, "\t%s", candidate.about)
+	l, last := line{app: k.Model, choices: c.choices}, ""
+	for i, word := range c.Words {
+		if i > 0 {
+			l.read(last)
 		}
-		b.WriteString("\n")
+		last = word
+	}
+	var b strings.Builder
+	for _, candidate := range l.candidates(last) {
+		if candidate == files || strings.HasPrefix(candidate.word, last) {
+			b.WriteString(strings.TrimSuffix(candidate.word+"\t"+candidate.about, "\t") + "\n")
+		}
 	}
 	_, err := io.WriteString(k.Stdout, b.String())
 	return err
+}
+
+// candidate is a word that may stand at the end of a command line.
+type candidate struct{ word, about string }
+
+// files stands for the names of files.
+var files = candidate{word: ":files"}
+
+// line is a command line as far as it has been read.
+type line struct {
+	app     *kong.Application
+	command *kong.Node // nil before the name of a command
+	flag    *kong.Flag // waits for its value in the next word
+	args    int        // arguments of the command so far
+	noFlags bool       // after --
+	used    []string   // names of flags
+	choices func(*kong.Tag) []string
+}
+
+// read takes a word before the last one.
+func (l *line) read(word string) {
+	name, _, hasValue := strings.Cut(word, "=")
+	switch {
+	case l.flag != nil:
+		l.flag = nil
+	case l.noFlags:
+		l.args++
+	case word == "--":
+		l.noFlags = true
+	case strings.HasPrefix(word, "--"):
+		l.used = append(l.used, name[2:])
+		if flag := l.findFlag(name[2:]); flag != nil && !flag.IsBool() && !hasValue {
+			l.flag = flag
+		}
+	case strings.HasPrefix(word, "-") && word != "-":
+	case l.command == nil:
+		l.command = &kong.Node{} // of an unknown name: nothing can be said
+		for _, command := range l.app.Leaves(true) {
+			if command.Name == word {
+				l.command = command
+			}
+		}
+	default:
+		l.args++
+	}
+}
+
+// candidates returns the words that may follow, also words that do not begin with the last word.
+func (l *line) candidates(last string) []candidate {
+	name, _, hasValue := strings.Cut(last, "=")
+	switch {
+	case l.flag != nil:
+		return l.values(l.flag.Value)
+	case strings.HasPrefix(last, "-") && last != "-" && !l.noFlags && hasValue:
+		flag := l.findFlag(strings.TrimPrefix(name, "--"))
+		if flag == nil {
+			return nil
+		}
+		values := l.values(flag.Value)
+		for i := range values {
+			if values[i] != files {
+				values[i].word = name + "=" + values[i].word
+			}
+		}
+		return values
+	case strings.HasPrefix(last, "-") && !l.noFlags:
+		return l.flagNames()
+	case l.command == nil || l.command.Name == "help":
+		return l.commandNames()
+	case len(l.command.Positional) > 0:
+		arg := l.command.Positional[min(l.args, len(l.command.Positional)-1)]
+		return l.values(arg)
+	}
+	return nil
+}
+
+// commandOrDefault returns the command to which flags belong.
+func (l *line) commandOrDefault() *kong.Node { return cmp.Or(l.command, l.app.DefaultCmd) }
+
+// flags returns the flags that may stand in the line.
+func (l *line) flags() []*kong.Flag {
+	found := slices.Concat(l.app.Flags, l.commandOrDefault().Flags)
+	return slices.DeleteFunc(found, func(flag *kong.Flag) bool { return flag.Hidden })
+}
+
+func (l *line) findFlag(name string) *kong.Flag {
+	for _, flag := range l.flags() {
+		if flag.Name == name {
+			return flag
+		}
+	}
+	return nil
+}
+
+// flagNames returns the flags that may stand in the line and do not yet.
+func (l *line) flagNames() (found []candidate) {
+	for _, flag := range l.flags() {
+		if again := flag.IsSlice() || flag.IsCumulative(); again || !slices.Contains(l.used, flag.Name) {
+			found = append(found, candidate{"--" + flag.Name, sentence(flag.Help)})
+		}
+	}
+	return found
+}
+
+func (l *line) commandNames() (found []candidate) {
+	for _, command := range l.app.Leaves(true) {
+		found = append(found, candidate{command.Name, sentence(command.Help)})
+	}
+	return found
+}
+
+// values returns the values of a flag or an argument.
+func (l *line) values(v *kong.Value) (found []candidate) {
+	choices := v.Tag.Enum
+	if choices == "" {
+		choices = strings.Join(l.choices(v.Tag), ",")
+	}
+	switch {
+	case v.Name == "help" && v.Flag != nil:
+		for _, group := range groupsOf(l.commandOrDefault()) {
+			found = append(found, candidate{groupName(group), group})
+		}
+	case choices != "":
+		for choice := range strings.SplitSeq(choices, ",") {
+			found = append(found, candidate{word: choice})
+		}
+	case v.IsBool():
+		found = []candidate{{word: "true"}, {word: "false"}}
+	case v.Flag == nil && isText(v), v.Flag != nil && namesFile(v.Flag):
+		found = []candidate{files}
+	}
+	return found
+}
+
+func isText(v *kong.Value) bool {
+	t := v.Target.Type()
+	return t.Kind() == reflect.String || t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String
+}
+
+var aboutFiles = regexp.MustCompile(`\b([Ff]iles?|[Ff]olders?|[Pp]ath)\b`)
+
+// namesFile reports whether the value of a flag is the name of a file or folder.
+func namesFile(flag *kong.Flag) bool {
+	return isText(flag.Value) && (slices.Contains([]string{"FILE", "DIR", "PATH"}, flag.PlaceHolder) || aboutFiles.MatchString(flag.Help))
+}
+
+// sentence is the first sentence of a help text.
+func sentence(help string) string {
+	first, _, _ := strings.Cut(help, ". ")
+	return strings.TrimSuffix(first, ".")
 }

@@ -66,9 +66,8 @@ func Endpoint(addr string) (network, address string, err error) {
 	return "tcp", net.JoinHostPort(cmp.Or(host, "localhost"), port), nil
 }
 
-// Dial returns a connection to the address, HOST:PORT or unix:PATH, that is made
-// with the first call. A nil config is a connection without TLS. Its errors are usage
-// errors.
+// Dial returns a connection to the address, HOST:PORT or unix:PATH, that is made with the first
+// call. A nil config is a connection without TLS. Its errors are usage errors.
 func Dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
 	if _, _, err := Endpoint(addr); err != nil {
 		return nil, err

@@ -31,8 +31,7 @@ var (
 	ErrOverLimit error = exitError{ExitOverLimit, errors.New("")}
 )
 
-// UsageError makes an error, as fmt.Errorf does, that ends the process with
-// [ExitUsage].
+// UsageError makes an error, as fmt.Errorf does, that ends the process with [ExitUsage].
 func UsageError(format string, args ...any) error {
 	return exitError{ExitUsage, fmt.Errorf(format, args...)}
 }

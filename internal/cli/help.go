@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,22 +34,15 @@ func cutSection(args []string) (rest []string, section string) {
 	return rest, section
 }
 
-// helpPrinter returns the function that writes the help of a command: the text of
-// kong, and behind it the text of the command's Detail, which stays as it is
-// written. With a section only the flags of the group of that name are
-// listed.
+// helpPrinter returns the function that writes the help of a command: the text of kong, and
+// behind it the command's Detail as it is written. With a section only the flags of the
+// group of that name are listed.
 func helpPrinter(section string) kong.HelpPrinter {
 	return func(options kong.HelpOptions, ctx *kong.Context) error {
-		node := ctx.Selected()
 		if section != "" {
-			if node == nil {
-				node = ctx.Model.DefaultCmd
-			}
-			return printSection(options, ctx, node, section)
+			return printSection(options, ctx, cmp.Or(ctx.Selected(), ctx.Model.DefaultCmd), section)
 		}
-		if node == nil {
-			node = ctx.Model.Node
-		}
+		node := cmp.Or(ctx.Selected(), ctx.Model.Node)
 		detail := node.Detail
 		node.Detail = ""
 		if err := kong.DefaultHelpPrinter(options, ctx); err != nil || detail == "" {
@@ -67,29 +61,24 @@ func printSection(options kong.HelpOptions, ctx *kong.Context, node *kong.Node, 
 	case len(groups) == 0:
 		return fmt.Errorf("--help=%s: the help of %s has no sections", section, node.Name)
 	case group == "":
-		names := make([]string, len(groups))
-		for i, group := range groups {
-			names[i] = groupName(group)
+		var names []string
+		for _, group := range groups {
+			names = append(names, groupName(group))
 		}
 		return fmt.Errorf("--help=%s: the help of %s has no such section: want %s", section, node.Name, strings.Join(names, ", "))
 	}
 	if _, err := fmt.Fprintf(ctx.Stdout, "Usage: %s %s [flags]\n", ctx.Model.Name, node.Name); err != nil {
 		return err
 	}
-	ctx = &kong.Context{Kong: ctx.Kong, Path: []*kong.Path{{App: ctx.Model}, {Command: onlyGroup(node, group)}}}
-	options.NoAppSummary = true
-	return kong.DefaultHelpPrinter(options, ctx)
-}
-
-// onlyGroup returns a command that has only the flags of a group, and no other help.
-func onlyGroup(node *kong.Node, group string) *kong.Node {
-	only := &kong.Node{Type: kong.CommandNode, Name: node.Name}
+	only := &kong.Node{Type: kong.CommandNode, Name: node.Name} // without other flags and help
 	for _, flag := range node.Flags {
 		if flag.Group != nil && flag.Group.Title == group {
 			only.Flags = append(only.Flags, flag)
 		}
 	}
-	return only
+	ctx = &kong.Context{Kong: ctx.Kong, Path: []*kong.Path{{App: ctx.Model}, {Command: only}}}
+	options.NoAppSummary = true
+	return kong.DefaultHelpPrinter(options, ctx)
 }
 
 // groupsOf returns the titles of the groups of a command's flags, in their order.
@@ -102,11 +91,8 @@ func groupsOf(node *kong.Node) (titles []string) {
 	return titles
 }
 
-// groupName is the title as a word of the command line: "Request caps" is
-// request-caps.
-func groupName(title string) string {
-	return strings.Join(wordsOf(title), "-")
-}
+// groupName is the title as a word of the command line: "Request caps" is request-caps.
+func groupName(title string) string { return strings.Join(wordsOf(title), "-") }
 
 func wordsOf(text string) []string {
 	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return strings.ContainsRune(" ,-_", r) })

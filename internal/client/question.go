@@ -35,26 +35,20 @@ func ParseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, 
 	}
 	limit := &ratelimit.RateLimitDescriptor_RateLimitOverride{}
 	amount, unit, _ := strings.Cut(text, "/")
-	multiplier, single, multiplied := strings.Cut(unit, "*")
-	if multiplied {
-		unit = single
-		m, err := strconv.ParseUint(multiplier, 10, 32)
-		if err != nil || m == 0 {
-			return nil, wrongLimit(text)
+	n, err := strconv.ParseUint(amount, 10, 32)
+	if multiplier, single, multiplied := strings.Cut(unit, "*"); multiplied {
+		m, wrong := strconv.ParseUint(multiplier, 10, 32)
+		if unit = single; wrong != nil || m == 0 {
+			unit = ""
 		}
 		limit.UnitMultiplier = wrapperspb.UInt32(uint32(m))
 	}
-	n, err := strconv.ParseUint(amount, 10, 32)
 	number := typev3.RateLimitUnit_value[strings.ToUpper(unit)]
 	if err != nil || number == 0 {
-		return nil, wrongLimit(text)
+		return nil, fmt.Errorf("%q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, month or year", text)
 	}
 	limit.RequestsPerUnit, limit.Unit = uint32(n), typev3.RateLimitUnit(number)
 	return limit, nil
-}
-
-func wrongLimit(text string) error {
-	return fmt.Errorf("%q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, month or year", text)
 }
 
 // ReadQuestions reads the requests of a file, or of the standard input if the path is "-".
@@ -83,12 +77,13 @@ func parseQuestions(name string, text []byte) (questions []Question, err error) 
 		case err != nil:
 			return nil, fmt.Errorf("%s:%d: %w", name, lineAt(text, wrongAt(text, decoder.InputOffset(), err)), err)
 		}
+		line := func() int { return lineAt(text, decoder.InputOffset()-int64(len(raw))) }
 		if bytes.HasPrefix(raw, []byte("[")) {
-			return nil, fmt.Errorf("%s:%d: a list: want the requests one after the other, without [ and ]", name, lineAt(text, decoder.InputOffset()-int64(len(raw))))
+			return nil, fmt.Errorf("%s:%d: a list: want the requests one after the other, without [ and ]", name, line())
 		}
 		q := Question{Request: &rls.RateLimitRequest{}}
 		if err := protojson.Unmarshal(raw, q.Request); err != nil {
-			return nil, inFile(name, lineAt(text, decoder.InputOffset()-int64(len(raw))), err)
+			return nil, inFile(name, line(), err)
 		}
 		for _, d := range q.Request.GetDescriptors() {
 			q.Names = append(q.Names, describe(d))
@@ -97,8 +92,8 @@ func parseQuestions(name string, text []byte) (questions []Question, err error) 
 	}
 }
 
-// wrongAt is the offset of an error of the decoder: of the byte that is wrong, or of
-// the request that is not complete. The decoder has read as far as offset.
+// wrongAt is the offset of an error of the decoder: of the byte that is wrong, or of the
+// request that is not complete. The decoder has read as far as offset.
 func wrongAt(text []byte, offset int64, err error) int64 {
 	if wrong := new(json.SyntaxError); errors.As(err, &wrong) {
 		return wrong.Offset - 1
@@ -128,9 +123,9 @@ func inFile(name string, line int, err error) error {
 
 // describe returns the entries of a descriptor as --descriptor takes them.
 func describe(d *ratelimit.RateLimitDescriptor) string {
-	entries := make([]descriptors.Entry, len(d.GetEntries()))
-	for i, e := range d.GetEntries() {
-		entries[i] = descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()}
+	var entries []descriptors.Entry
+	for _, e := range d.GetEntries() {
+		entries = append(entries, descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
 	}
 	return descriptors.Pairs(entries)
 }

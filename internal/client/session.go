@@ -1,10 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"strings"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -32,7 +35,7 @@ type Session struct {
 // second, until ctx ends. It goes on after a request that failed. Its error has the exit
 // code of the answers.
 func (s *Session) Each(ctx context.Context, watch bool) error {
-	failed, overLimit := false, false
+	var outcome error
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
@@ -40,38 +43,27 @@ func (s *Session) Each(ctx context.Context, watch bool) error {
 			resp, err := s.ask(ctx, q.Request)
 			switch {
 			case watch && ctx.Err() != nil:
-				return result(failed, overLimit)
+				return outcome
 			case err != nil:
-				failed = true
+				outcome = cli.ErrFailed
 				cli.WriteError(s.Stderr, fmt.Errorf("ask %s: %w", s.Addr, err))
 				continue
 			case resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT:
-				overLimit = true
+				outcome = cmp.Or(outcome, cli.ErrOverLimit)
 			}
 			if err := s.writeAnswer(q, resp, watch); err != nil {
 				return err
 			}
 		}
 		if !watch {
-			return result(failed, overLimit)
+			return outcome
 		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return result(failed, overLimit)
+			return outcome
 		}
 	}
-}
-
-// result is the error with the exit code of the answers.
-func result(failed, overLimit bool) error {
-	switch {
-	case failed:
-		return cli.ErrFailed
-	case overLimit:
-		return cli.ErrOverLimit
-	}
-	return nil
 }
 
 func (s *Session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
@@ -142,7 +134,13 @@ func (s *Session) Load(ctx context.Context, o load.Options) error {
 	if err := s.Output.Write(s.Stdout, sum.Document(answers), sum.Text); err != nil {
 		return err
 	}
-	return result(sum.Failed > 0, sum.OverLimit > 0)
+	switch {
+	case sum.Failed > 0:
+		return cli.ErrFailed
+	case sum.OverLimit > 0:
+		return cli.ErrOverLimit
+	}
+	return nil
 }
 
 // connect waits until the connection is made, or failed, so that the first request
@@ -157,4 +155,41 @@ func (s *Session) connect(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// answerText has the overall code, a line for each descriptor, the failure policy if
+// the metadata have one, and a line for each header.
+func answerText(names []string, resp *rls.RateLimitResponse, colors terminal.Colors) string {
+	var b strings.Builder
+	paint := colors.Green
+	if resp.GetOverallCode() != rls.RateLimitResponse_OK {
+		paint = colors.Red
+	}
+	fmt.Fprintln(&b, paint(resp.GetOverallCode().String()))
+	for i, status := range resp.GetStatuses() {
+		if i < len(names) {
+			b.WriteString(names[i] + ": ")
+		}
+		b.WriteString(status.GetCode().String())
+		switch limit := status.GetCurrentLimit(); {
+		case limit != nil:
+			fmt.Fprintf(&b, ", limit %d per %s", limit.GetRequestsPerUnit(), strings.ToLower(limit.GetUnit().String()))
+			if limit.GetName() != "" {
+				fmt.Fprintf(&b, " (%s)", limit.GetName())
+			}
+			fmt.Fprintf(&b, ", remaining %d, reset in %v", status.GetLimitRemaining(), status.GetDurationUntilReset().AsDuration())
+		case status.GetLimitRemaining() == math.MaxUint32:
+			b.WriteString(", unlimited")
+		default:
+			b.WriteString(", no limit")
+		}
+		b.WriteString("\n")
+	}
+	if policy := resp.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); policy != "" {
+		fmt.Fprintf(&b, "policy: %s\n", policy)
+	}
+	for _, header := range resp.GetResponseHeadersToAdd() {
+		fmt.Fprintf(&b, "%s: %s\n", header.GetKey(), header.GetValue())
+	}
+	return b.String()
 }

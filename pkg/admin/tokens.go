@@ -55,7 +55,7 @@ func OpenTokens(w *reread.Watcher, path string) (*Tokens, error) {
 		return remaining(last, right)
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ADMIN_TOKEN_FILE: %w", err)
 	}
 	return &Tokens{file}, nil
 }

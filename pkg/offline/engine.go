@@ -21,12 +21,11 @@ import (
 
 // Engine decides requests at given times. Its clock begins at the Unix epoch.
 //
-// An engine is for one goroutine at a time. A decision takes one to two microseconds,
-// so that one goroutine can decide requests that several others read and parse. Two sets of
-// rules are compared by two engines, each in a goroutine of its own. Requests may be
-// divided among several engines only if requests that count in the same cell, and
-// all descriptors of one request, come to the same engine; every engine must then
-// be given the time of its own requests, and nothing else.
+// An engine is for one goroutine at a time. A decision takes one to two microseconds, so that one
+// goroutine can decide requests that several others read and parse. Two sets of rules are compared
+// by two engines, each in a goroutine of its own. Requests may be divided among several engines
+// only if requests that count in the same cell, and all descriptors of one request, come to the
+// same engine; every engine must then be given the time of its own requests, and nothing else.
 type Engine struct {
 	service *service.Service
 	store   *memory.Store

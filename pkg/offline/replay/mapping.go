@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -16,8 +17,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// A Template is text with fields of a log line, as %field% or %object.field%; %% is a
-// percent sign.
+// A Template is text with fields of a log line, as %field% or %object.field%; %% is a percent sign.
 type Template struct{ parts []part }
 
 // part is a text or a field.
@@ -36,9 +36,9 @@ func ParseTemplate(text string) (Template, error) {
 	for i, piece := range strings.Split(text, "%") {
 		switch {
 		case i%2 == 0:
-			t.add(part{text: piece})
+			t.parts = append(t.parts, part{text: piece})
 		case piece == "":
-			t.add(part{text: "%"})
+			t.parts = append(t.parts, part{text: "%"})
 		default:
 			var path []string
 			for name := range strings.SplitSeq(piece, ".") {
@@ -47,9 +47,10 @@ func ParseTemplate(text string) (Template, error) {
 				}
 				path = append(path, gjson.Escape(name))
 			}
-			t.add(part{path: strings.Join(path, "."), field: piece})
+			t.parts = append(t.parts, part{path: strings.Join(path, "."), field: piece})
 		}
 	}
+	t.parts = slices.DeleteFunc(t.parts, func(p part) bool { return p == part{} })
 	if strings.Count(text, "%")%2 == 1 {
 		return Template{}, fmt.Errorf("%q has a percent sign without a partner: want %%field%%, or %%%% for a percent sign", text)
 	}
@@ -79,14 +80,7 @@ func ParseField(text string) (Template, error) {
 	return ParseTemplate("%" + name + "%")
 }
 
-func (t *Template) add(p part) {
-	if p != (part{}) {
-		t.parts = append(t.parts, p)
-	}
-}
-
-// value is the text that the template makes of a line, false if a field is missing, null
-// or "-".
+// value is the text that the template makes of a line, false if a field is missing, null or "-".
 func (t *Template) value(line []byte) (string, bool) {
 	if len(t.parts) == 1 {
 		return t.parts[0].value(line)
@@ -128,8 +122,7 @@ type Descriptor []struct {
 	value Template
 }
 
-// ParseDescriptor reads a descriptor as [ask.ParseDescriptor] does. Its values are
-// templates.
+// ParseDescriptor reads a descriptor as [ask.ParseDescriptor] does. Its values are templates.
 func ParseDescriptor(text string) (Descriptor, error) {
 	entries, err := ask.ParseDescriptor(text)
 	d := make(Descriptor, len(entries))
@@ -169,3 +162,121 @@ var (
 	errNoJSON    = errors.New("not a JSON object")
 	errNoMapping = errors.New("not a decision of rls with entries (LOG_DECISIONS_ENTRIES=true), and no --descriptor says which fields of the line to take")
 )
+
+// request is a line of a log, read.
+type request struct {
+	ask service.Request // without descriptors if the line lacks fields for all of them
+	at  time.Time
+	err error // the line is malformed
+
+	file string
+	line int64
+}
+
+// read makes a request of a line.
+func (m *Mapping) read(line []byte) (r request) {
+	if !gjson.ValidBytes(line) || line[0] != '{' {
+		return request{err: errNoJSON}
+	}
+	if kind := gjson.GetBytes(line, "@message"); kind.Type == gjson.String {
+		if kind.Str == "decision" {
+			return readOwn(line)
+		}
+		if len(m.Descriptors) == 0 { // another line of our own log
+			return request{}
+		}
+	}
+	if len(m.Descriptors) == 0 {
+		return request{err: errNoMapping}
+	}
+	if r.at, r.err = m.time(line); r.err != nil {
+		return r
+	}
+	hits, err := m.hits(line)
+	if err != nil {
+		return request{err: err}
+	}
+	r.ask.Domain = m.Domain
+	for i := range m.Descriptors {
+		if d, ok := m.Descriptors[i].of(line); ok {
+			d.Hits = &hits
+			r.ask.Descriptors = append(r.ask.Descriptors, d)
+		}
+	}
+	return r
+}
+
+func (m *Mapping) time(line []byte) (time.Time, error) {
+	text, ok := m.Time.value(line)
+	if !ok {
+		return time.Time{}, fmt.Errorf("no field %s with the time", m.Time.parts[0].field)
+	}
+	at, err := parseTime(text)
+	if err != nil {
+		return at, fmt.Errorf("the field %s has no time: want RFC 3339 or seconds since 1970", m.Time.parts[0].field)
+	}
+	return at, nil
+}
+
+// parseTime reads RFC 3339, or seconds since 1970.
+func parseTime(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err == nil {
+		return at, nil
+	}
+	seconds, numberErr := strconv.ParseFloat(text, 64)
+	if numberErr != nil || !(math.Abs(seconds) < 1<<33) {
+		return at, err
+	}
+	whole, part := math.Modf(seconds)
+	return time.Unix(int64(whole), int64(math.Round(part*1e6))*1000).UTC(), nil
+}
+
+// hits is the cost of a line: 1 if the line does not tell.
+func (m *Mapping) hits(line []byte) (uint64, error) {
+	if m.Hits == nil {
+		return 1, nil
+	}
+	text, ok := m.Hits.value(line)
+	if !ok {
+		return 1, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || n < 0 || n > math.MaxUint32 || n != math.Trunc(n) {
+		return 0, fmt.Errorf("the hits are %q: want a whole number from 0 to %d", text, uint32(math.MaxUint32))
+	}
+	return uint64(n), nil
+}
+
+// readOwn reads a line of this program's decision log.
+func readOwn(line []byte) (r request) {
+	var domain, entries, hits, at gjson.Result
+	gjson.ParseBytes(line).ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "domain":
+			domain = value
+		case "entries":
+			entries = value
+		case "hits":
+			hits = value
+		case "@timestamp":
+			at = value
+		}
+		return true
+	})
+	if !entries.IsArray() {
+		return request{}
+	}
+	var err error
+	if r.at, err = time.Parse(time.RFC3339Nano, at.Str); err != nil {
+		return request{err: fmt.Errorf("the field @timestamp has no time: want RFC 3339")}
+	}
+	n := hits.Uint()
+	d := service.Descriptor{Hits: &n}
+	entries.ForEach(func(_, entry gjson.Result) bool {
+		d.Entries = append(d.Entries, descriptors.Entry{Key: entry.Get("key").String(), Value: entry.Get("value").String()})
+		return true
+	})
+	r.ask = service.Request{Domain: domain.String(), Descriptors: []service.Descriptor{d}}
+	return r
+}

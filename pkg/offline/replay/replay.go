@@ -258,8 +258,7 @@ func (r *Replay) Result() *Result {
 	r.decide(0)
 	out := &r.result
 	if out.Requests > 0 {
-		to := r.now
-		out.To = &to
+		out.To = &r.now
 	}
 	out.Rules, out.Denied = r.rules.finish(), r.rules.denied
 	if r.against != nil {

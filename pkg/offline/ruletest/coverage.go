@@ -48,8 +48,7 @@ func (c coverage) add(rules []*descriptors.Rule) {
 	}
 }
 
-// match notes the rules of statuses. A rule whose limits an override replaced is not
-// one of them.
+// match notes the rules of statuses. A rule whose limits an override replaced is not one of them.
 func (c coverage) match(statuses []service.Status) {
 	for i := range statuses {
 		if s := &statuses[i]; s.Rule != nil && !s.Override {

@@ -11,8 +11,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// facts are the parts of an answer, or of one of its statuses, that a test can
-// expect.
+// facts are the parts of an answer, or of one of its statuses, that a test can expect.
 type facts struct {
 	code, rule, name         string
 	limit, remaining         int64

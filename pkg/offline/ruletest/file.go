@@ -1,9 +1,8 @@
 // Package ruletest runs tests of rules: files that say which requests come when,
 // and which answers they must get. Time is simulated, and no store is needed.
 //
-// [Open] reads test files and loads the rules that they name, and [Run] decides their
-// requests. [Report] has a method for
-// each format.
+// [Open] reads test files and loads the rules that they name, and [Run] decides their requests.
+// [Report] has a method for each format.
 package ruletest
 
 import (
@@ -29,20 +28,19 @@ import (
 // File is a test file.
 type File struct {
 	Name  string
-	rules []rulesPath
+	rules []name // of files and folders
 	tests []test
 	tree  *descriptors.Tree // set by Load
 }
 
-// rulesPath is a file or a folder of rules as written.
-type rulesPath struct {
+// name is a name as written.
+type name struct {
 	text string
 	at   descriptors.Position
 }
 
 type test struct {
-	name  string
-	at    descriptors.Position // of the test, then of its name
+	name  // at the test, if it has no name
 	start time.Time
 	steps []step
 }
@@ -64,25 +62,22 @@ const maxRepeats = 10_000_000
 
 var fileFields = []fields.Field[*File]{
 	{Name: "rules", Required: true, What: "files and folders of rules, relative to this file",
-		Type: fields.At(fields.List("files and folders", rulesType), func(f *File) *[]rulesPath { return &f.rules })},
+		Type: fields.At(fields.List("files and folders", nameType), func(f *File) *[]name { return &f.rules })},
 	{Name: "tests", Required: true, What: "the tests, each of which starts with empty counters",
 		Type: fields.At(fields.List("tests", testType), func(f *File) *[]test { return &f.tests })},
 }
 
-var rulesType = fields.Type[*rulesPath]{
+var nameType = fields.Type[*name]{
 	Schema: fields.Name.Schema,
-	Set: func(r *fields.Reader, p *rulesPath, v *document.Value) {
-		p.at = v.At
-		p.text, _ = fields.Name.Read(r, v)
+	Set: func(r *fields.Reader, n *name, v *document.Value) {
+		n.at = v.At
+		n.text, _ = fields.Name.Read(r, v)
 	},
 }
 
 var testFields = []fields.Field[*test]{
 	{Name: "name", Required: true, What: "the behaviour that the test shows, in words",
-		Type: fields.Type[*test]{Schema: fields.Name.Schema, Set: func(r *fields.Reader, t *test, v *document.Value) {
-			t.at = v.At
-			t.name, _ = fields.Name.Read(r, v)
-		}}},
+		Type: fields.Type[*test]{Schema: nameType.Schema, Set: func(r *fields.Reader, t *test, v *document.Value) { nameType.Set(r, &t.name, v) }}},
 	{Name: "start", What: "the time of at: 0s; 2000-01-01T00:00:00Z by default",
 		Type: fields.Type[*test]{Schema: fields.Time.Schema, Set: func(r *fields.Reader, t *test, v *document.Value) {
 			if start, ok := fields.Time.Read(r, v); ok {
@@ -162,19 +157,18 @@ func Read(text yaml.Text) (*File, []document.Problem) {
 	names := map[string]descriptors.Position{}
 	for i := range f.tests {
 		t := &f.tests[i]
-		if first, repeated := names[t.name]; repeated && t.name != "" {
-			r.ProblemOf("tests["+strconv.Itoa(i)+"].name", t.at, "%q is the name of the test in line %d, too; names must differ", t.name, first.Line)
+		if first, repeated := names[t.text]; repeated && t.text != "" {
+			r.ProblemOf("tests["+strconv.Itoa(i)+"].name", t.at, "%q is the name of the test in line %d, too; names must differ", t.text, first.Line)
 			continue
 		}
-		names[t.name] = t.at
+		names[t.text] = t.at
 	}
 	r.Problems.Sort()
 	return f, r.Problems
 }
 
-// Load loads the rules that the file names. read reads the files of a path. The
-// problems are those of the rules, with positions in their own files, and paths that
-// cannot be read.
+// Load loads the rules that the file names. read reads the files of a path. The problems are those
+// of the rules, with positions in their own files, and paths that cannot be read.
 func (f *File) Load(read func(path string) ([]yaml.Text, error), options rules.Options) []document.Problem {
 	var texts []yaml.Text
 	var problems []document.Problem
@@ -206,9 +200,8 @@ func (f *File) Load(read func(path string) ([]yaml.Text, error), options rules.O
 	return problems
 }
 
-// Find returns the test files at the path: the file that it names, or all files of
-// the folder and its subfolders whose names end in _test.yaml, without those whose
-// names begin with a dot.
+// Find returns the test files at the path: the file that it names, or all files of the folder and
+// its subfolders whose names end in _test.yaml, without those whose names begin with a dot.
 func Find(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
@@ -235,9 +228,8 @@ func Find(path string) ([]string, error) {
 	return found, err
 }
 
-// Open reads the test files of all paths, each once, and the rules that they name, whose
-// files read returns. Its error is that of a file, or [rules.Problems] with each problem of
-// all files once.
+// Open reads the test files of all paths, each once, and the rules that they name, whose files read
+// returns. Its error is that of a file, or [rules.Problems] with each problem of all files once.
 func Open(paths []string, read func(path string) ([]yaml.Text, error), o rules.Options) (files []*File, err error) {
 	var names []string
 	for _, path := range paths {

@@ -81,11 +81,11 @@ func Run(files []*File, o Options) (*Report, error) {
 		covered.add(engine.Rules())
 		for i := range f.tests {
 			t := &f.tests[i]
-			if o.Only != nil && !o.Only.MatchString(t.name) {
+			if o.Only != nil && !o.Only.MatchString(t.text) {
 				continue
 			}
 			engine.Reset()
-			r := run{engine: engine, covered: covered, result: Result{File: f.Name, Line: t.at.Line, Name: t.name, Failures: []Failure{}}}
+			r := run{engine: engine, covered: covered, result: Result{File: f.Name, Line: t.at.Line, Name: t.text, Failures: []Failure{}}}
 			r.test(t)
 			if r.result.Passed = len(r.result.Failures) == 0; r.result.Passed {
 				report.Passed++
