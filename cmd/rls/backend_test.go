@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
 )
 
@@ -38,15 +36,8 @@ func TestStacksAreDrawn(t *testing.T) {
 		s.Backend.LocalCacheSizeInBytes = 1 << 20
 		s.Tracing.Enabled, s.Tracing.ExporterProtocol = true, "http"
 		set(s)
-		log := slog.New(slog.DiscardHandler)
-		p := &process{Settings: s, log: log, watch: reread.NewWatcher(log)}
-		defer p.close()
-		for _, open := range []func(context.Context) error{p.openMetrics, p.openTracer, p.openStore} {
-			if err := open(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		built.WriteString(layers(reflect.ValueOf(p.store)) + "\n")
+		store, _ := storeOf(t, s, slog.New(slog.DiscardHandler))
+		built.WriteString(layers(reflect.ValueOf(store)) + "\n")
 	}
 	if built.String() != drawn {
 		t.Errorf("serve builds\n%sand ADR 2 draws\n%s", built.String(), drawn)

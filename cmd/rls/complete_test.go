@@ -9,17 +9,11 @@ import (
 // completed is what the scripts read for the words of a command line.
 func completed(t *testing.T, words ...string) string {
 	t.Helper()
-	parser, args := newProgram("rls").Parser(t.Context(), append([]string{"__complete", "--"}, words...))
-	var out strings.Builder
-	parser.Stdout = &out
-	ctx, err := parser.Parse(args)
+	text, err := output(t, append([]string{"__complete", "--"}, words...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ctx.Run(); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	return text
 }
 
 func TestComplete(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"example.org/rls/internal/cli"
@@ -58,25 +59,21 @@ func (d *dryRun) try(ctx context.Context) error {
 	// The stores open without a wait for servers. They are not closed, because the process
 	// ends and they may wait for servers then.
 	silent := process{Settings: d.Settings, watch: d.watch, measure: d.measure, log: slog.New(slog.DiscardHandler)}
-	opened := backendOf(d.Settings).open(&silent)
+	found, err := "", backendOf(d.Settings).open(&silent)
 	d.main, d.second = silent.main, silent.second
 	ctx, cancel := context.WithTimeout(ctx, max(d.main.Timeout, d.second.Timeout)+afterTimeout)
 	defer cancel()
-	// The store is tried while rules are awaited.
-	var found string
-	stored := make(chan error, 1)
-	go func() {
-		err := opened
+	var storeTried sync.WaitGroup // while rules are awaited
+	storeTried.Go(func() {
 		if err == nil {
 			found, err = d.tryStore(ctx)
 		}
-		stored <- err
-	}()
+	})
 	return errors.Join(
 		wrong,
 		d.report("rules", func() (string, error) { return d.tryRules(ctx) }),
-		d.report("certificates", func() (string, error) { return d.tryCertificates(time.Now()) }),
-		d.report("store", func() (string, error) { err := <-stored; return found, err }),
+		d.report("certificates", d.tryCertificates),
+		d.report("store", func() (string, error) { storeTried.Wait(); return found, err }),
 	)
 }
 
@@ -181,7 +178,7 @@ func (d *dryRun) load(files []*language.File) (string, error) {
 }
 
 // tryCertificates reads the certificates, keys and CAs of all parts that use TLS.
-func (d *dryRun) tryCertificates(now time.Time) (string, error) {
+func (d *dryRun) tryCertificates() (string, error) {
 	var found strings.Builder
 	var errs []error
 	uses := tlsOf(d.Settings)
@@ -189,7 +186,7 @@ func (d *dryRun) tryCertificates(now time.Time) (string, error) {
 		if !part.used {
 			continue
 		}
-		until, err := tryFiles(d.watch, part.Files, now)
+		until, err := tryFiles(d.watch, part.Files)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s_*TLS*: %w", part.settings, err))
 		}
@@ -203,11 +200,12 @@ func (d *dryRun) tryCertificates(now time.Time) (string, error) {
 
 // tryFiles reads the files of one side of TLS, and says when its own certificate
 // expires if it has one.
-func tryFiles(watch *reread.Watcher, files certs.Files, now time.Time) (until string, err error) {
+func tryFiles(watch *reread.Watcher, files certs.Files) (until string, err error) {
 	own, err := certs.Open(watch, "", files)
 	if err != nil || files.Cert == "" {
 		return "", err
 	}
+	now := time.Now()
 	switch leaf := own.Client().Certificates[0].Leaf; {
 	case now.After(leaf.NotAfter):
 		return "", fmt.Errorf("%s expired at %s", files.Cert, leaf.NotAfter.Format(time.RFC3339))

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
+
 	"example.org/rls/internal/cli"
 )
 
-// helpOf returns what the program writes for arguments that ask for help, and the
-// error of the parser.
-func helpOf(t *testing.T, args ...string) (text string, err error) {
+// output returns what the program writes for the arguments of a command that ends without
+// the process, or for arguments that ask for help, and its error.
+func output(t *testing.T, args ...string) (text string, err error) {
 	t.Helper()
 	parser, args := newProgram("rls").Parser(t.Context(), args)
 	var out strings.Builder
@@ -24,7 +26,10 @@ func helpOf(t *testing.T, args ...string) (text string, err error) {
 				panic(r)
 			}
 		}()
-		_, err = parser.Parse(args)
+		var ctx *kong.Context
+		if ctx, err = parser.Parse(args); err == nil {
+			err = ctx.Run()
+		}
 	}()
 	return out.String(), err
 }
@@ -50,7 +55,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 			if command.Name == "help" {
 				return // help help is the help of the program
 			}
-			text, err := helpOf(t, append(strings.Fields(command.Path()), "--help")...)
+			text, err := output(t, append(strings.Fields(command.Path()), "--help")...)
 			if err != nil || !strings.HasPrefix(text, "Usage: rls "+command.Name+" ") {
 				t.Fatalf("%v\n%s", err, text)
 			}
@@ -78,7 +83,7 @@ func TestSectionsOfHelp(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllSubmatch(doc, -1) {
 		headings = append(headings, string(match[1]))
 	}
-	whole, err := helpOf(t, "serve", "--help")
+	whole, err := output(t, "serve", "--help")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +98,7 @@ func TestSectionsOfHelp(t *testing.T) {
 	}
 	for _, heading := range headings {
 		for _, name := range []string{heading, strings.NewReplacer(",", "", " ", "-").Replace(strings.ToLower(heading))} {
-			text, err := helpOf(t, "serve", "--help="+name)
+			text, err := output(t, "serve", "--help="+name)
 			if err != nil || !strings.Contains(text, "\n"+heading+"\n  --") {
 				t.Errorf("--help=%s: %v\n%s", name, err, text)
 			}
@@ -111,20 +116,20 @@ func TestNamesOfSections(t *testing.T) {
 		"redis": "Backend redis", "REDIS": "Backend redis", "per-second": "Backend redis for per-second limits",
 		"backend": "Backend", "log": "Logging", "xds": "Rules over xDS", "http": "HTTP, debug and health",
 	} {
-		text, err := helpOf(t, "serve", "--help="+section)
+		text, err := output(t, "serve", "--help="+section)
 		if err != nil || !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("--help=%s: %v, want %s in\n%s", section, err, want, text)
 		}
 	}
-	_, err := helpOf(t, "serve", "--help=nonsense")
+	_, err := output(t, "serve", "--help=nonsense")
 	if cli.ExitCode(err) != cli.ExitUsage || !strings.Contains(err.Error(), "backend-redis") || !strings.Contains(err.Error(), "tracing") {
 		t.Errorf("--help=nonsense: %v", err)
 	}
-	if _, err := helpOf(t, "check", "--help=redis"); cli.ExitCode(err) != cli.ExitUsage {
+	if _, err := output(t, "check", "--help=redis"); cli.ExitCode(err) != cli.ExitUsage {
 		t.Errorf("check --help=redis: %v", err)
 	}
 	// serve is the default command.
-	if text, err := helpOf(t, "--help=redis"); err != nil || !strings.Contains(text, "--redis-url") {
+	if text, err := output(t, "--help=redis"); err != nil || !strings.Contains(text, "--redis-url") {
 		t.Errorf("--help=redis: %v\n%s", err, text)
 	}
 }

@@ -39,10 +39,6 @@ type tlsFiles struct {
 	settings string // the beginning of their names
 	used     bool
 	certs.Files
-	// Of connections to servers: the name that certificates must have, "" for the host of the
-	// address, or that they may have any name.
-	serverName string
-	anyName    bool
 }
 
 // tlsUses are the uses of TLS.
@@ -50,44 +46,28 @@ type tlsUses struct{ grpc, admin, xds, redis, memcached tlsFiles }
 
 func tlsOf(s *settings.Settings) tlsUses {
 	g, a, x, r, m := &s.GRPC, &s.Admin, &s.XDS, &s.Redis, &s.Memcache
-	inRedis, inMemcached := s.Backend.BackendType == inRedis, s.Backend.BackendType == inMemcached
+	redisUsed := s.Backend.BackendType == inRedis && (r.UseTLS() || r.Persecond && s.RedisPerSecond.UseTLS())
 	return tlsUses{
-		grpc: tlsFiles{
-			settings: "GRPC", used: s.Server.UseGRPC && g.ServerUseTLS,
-			Files: certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()},
-		},
-		admin: tlsFiles{
-			settings: "ADMIN", used: a.UseTLS,
-			Files: certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert},
-		},
-		xds: tlsFiles{
-			settings: "CONFIG_GRPC_XDS", used: s.Rules.OverXDS() && x.ServerUseTLS, serverName: x.ServerTLSSAN,
-			Files: certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert},
-		},
-		redis: tlsFiles{
-			settings: "REDIS", used: inRedis && (r.UseTLS() || r.Persecond && s.RedisPerSecond.UseTLS()),
-			Files:   certs.Files{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert},
-			anyName: r.TLSSkipHostnameVerification,
-		},
-		memcached: tlsFiles{
-			settings: "MEMCACHE", used: inMemcached && m.TLS,
-			Files:   certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert},
-			anyName: m.TLSSkipHostnameVerification,
-		},
+		grpc:      tlsFiles{"GRPC", s.Server.UseGRPC && g.ServerUseTLS, certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}},
+		admin:     tlsFiles{"ADMIN", a.UseTLS, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}},
+		xds:       tlsFiles{"CONFIG_GRPC_XDS", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}},
+		redis:     tlsFiles{"REDIS", redisUsed, certs.Files{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert}},
+		memcached: tlsFiles{"MEMCACHE", s.Backend.BackendType == inMemcached && m.TLS, certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}},
 	}
 }
 
-// clientTLS opens the files for connections to servers. The function returns the
-// configuration for a new connection.
-func clientTLS(watch *reread.Watcher, name string, files tlsFiles) (func() *tls.Config, error) {
+// clientTLS opens the files for connections to servers. The function returns the configuration
+// for a new connection. Certificates must have serverName, or the name of the host if that is
+// "", or may have any name.
+func clientTLS(watch *reread.Watcher, name string, files tlsFiles, serverName string, anyName bool) (func() *tls.Config, error) {
 	own, err := certs.Open(watch, name, files.Files)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return func() *tls.Config {
 		config := own.Client()
-		config.ServerName = files.serverName
-		if files.anyName {
+		config.ServerName = serverName
+		if anyName {
 			certs.AnyName(config)
 		}
 		return config

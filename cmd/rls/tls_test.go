@@ -36,7 +36,7 @@ func storeOf(t *testing.T, s *settings.Settings, log *slog.Logger) (backends.Sto
 	t.Helper()
 	p := &process{Settings: s, log: log, watch: reread.NewWatcher(log)}
 	t.Cleanup(p.close)
-	for _, open := range []func(context.Context) error{p.openMetrics, p.openStore} {
+	for _, open := range []func(context.Context) error{p.openMetrics, p.openTracer, p.openStore} {
 		if err := open(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -71,19 +71,16 @@ func (c *completeCmd) Run(k *kong.Kong) error {
 	}
 	var b strings.Builder
 	for _, candidate := range l.candidates(last) {
-		if candidate == files || strings.HasPrefix(candidate.word, last) {
-			b.WriteString(strings.TrimSuffix(candidate.word+"\t"+candidate.about, "\t") + "\n")
+		if candidate == files || strings.HasPrefix(candidate, last) {
+			b.WriteString(strings.TrimSuffix(candidate, "\t") + "\n")
 		}
 	}
 	_, err := io.WriteString(k.Stdout, b.String())
 	return err
 }
 
-// candidate is a word that may stand at the end of a command line.
-type candidate struct{ word, about string }
-
 // files stands for the names of files.
-var files = candidate{word: ":files"}
+const files = ":files"
 
 // line is a command line as far as it has been read.
 type line struct {
@@ -124,8 +121,9 @@ func (l *line) read(word string) {
 	}
 }
 
-// candidates returns the words that may follow, also words that do not begin with the last word.
-func (l *line) candidates(last string) []candidate {
+// candidates returns the words that may follow, also words that do not begin with the last word,
+// with a tab and a description behind them if there is one.
+func (l *line) candidates(last string) []string {
 	name, _, hasValue := strings.Cut(last, "=")
 	switch {
 	case l.flag != nil:
@@ -138,7 +136,7 @@ func (l *line) candidates(last string) []candidate {
 		values := l.values(flag.Value)
 		for i := range values {
 			if values[i] != files {
-				values[i].word = name + "=" + values[i].word
+				values[i] = name + "=" + values[i]
 			}
 		}
 		return values
@@ -172,24 +170,24 @@ func (l *line) findFlag(name string) *kong.Flag {
 }
 
 // flagNames returns the flags that may stand in the line and do not yet.
-func (l *line) flagNames() (found []candidate) {
+func (l *line) flagNames() (found []string) {
 	for _, flag := range l.flags() {
 		if again := flag.IsSlice() || flag.IsCumulative(); again || !slices.Contains(l.used, flag.Name) {
-			found = append(found, candidate{"--" + flag.Name, sentence(flag.Help)})
+			found = append(found, "--"+flag.Name+"\t"+sentence(flag.Help))
 		}
 	}
 	return found
 }
 
-func (l *line) commandNames() (found []candidate) {
+func (l *line) commandNames() (found []string) {
 	for _, command := range l.app.Leaves(true) {
-		found = append(found, candidate{command.Name, sentence(command.Help)})
+		found = append(found, command.Name+"\t"+sentence(command.Help))
 	}
 	return found
 }
 
 // values returns the values of a flag or an argument.
-func (l *line) values(v *kong.Value) (found []candidate) {
+func (l *line) values(v *kong.Value) (found []string) {
 	choices := v.Tag.Enum
 	if choices == "" {
 		choices = strings.Join(l.choices(v.Tag), ",")
@@ -197,16 +195,14 @@ func (l *line) values(v *kong.Value) (found []candidate) {
 	switch {
 	case v.Name == "help" && v.Flag != nil:
 		for _, group := range groupsOf(l.commandOrDefault()) {
-			found = append(found, candidate{groupName(group), group})
+			found = append(found, groupName(group)+"\t"+group)
 		}
 	case choices != "":
-		for choice := range strings.SplitSeq(choices, ",") {
-			found = append(found, candidate{word: choice})
-		}
+		found = strings.Split(choices, ",")
 	case v.IsBool():
-		found = []candidate{{word: "true"}, {word: "false"}}
+		found = []string{"true", "false"}
 	case v.Flag == nil && isText(v), v.Flag != nil && namesFile(v.Flag):
-		found = []candidate{files}
+		found = []string{files}
 	}
 	return found
 }

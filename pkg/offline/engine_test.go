@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/ask"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/offline"
@@ -38,20 +38,16 @@ func open(t testing.TB, text string) *offline.Engine {
 	return e
 }
 
-// ask is a request with one descriptor of key=value,key=value.
-func ask(text string) *service.Request {
-	var d service.Descriptor
-	for pair := range strings.SplitSeq(text, ",") {
-		key, value, _ := strings.Cut(pair, "=")
-		d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
-	}
-	return &service.Request{Domain: "shop", Descriptors: []service.Descriptor{d}}
+// request is a request with one descriptor of key=value,key=value.
+func request(text string) *service.Request {
+	entries, _ := ask.ParseDescriptor(text)
+	return &service.Request{Domain: "shop", Descriptors: []service.Descriptor{{Entries: entries}}}
 }
 
 func TestAnEngineDecidesAtGivenTimes(t *testing.T) {
 	e := open(t, shop)
 	start := time.Date(2026, 3, 29, 0, 59, 30, 0, time.UTC)
-	ann := ask("plan=free,user=ann")
+	ann := request("plan=free,user=ann")
 	want := func(after time.Duration, over bool, remaining uint32, reset time.Duration) {
 		t.Helper()
 		e.At(start.Add(after))
@@ -72,7 +68,7 @@ func TestAnEngineDecidesAtGivenTimes(t *testing.T) {
 func TestADelayDoesNotMoveTheClock(t *testing.T) {
 	e := open(t, shop)
 	for i := range 5 {
-		got, err := e.Decide(ask("pace"))
+		got, err := e.Decide(request("pace"))
 		if want := time.Duration(i) * 100 * time.Millisecond; err != nil || got.Delay != want {
 			t.Fatalf("hit %d: %+v, %v; want a delay of %v", i, got, err, want)
 		}
@@ -81,7 +77,7 @@ func TestADelayDoesNotMoveTheClock(t *testing.T) {
 
 func TestAnEngineExplains(t *testing.T) {
 	e := open(t, shop)
-	ann := ask("plan=free,user=ann")
+	ann := request("plan=free,user=ann")
 	for range 2 { // the second time shows that the first one charged nothing
 		doc, err := e.Explain(ann)
 		if err != nil || doc.Descriptors[0].Rule != "shop.plan_free.user" || doc.Descriptors[0].Limits[0].Remaining != 3 {
@@ -92,7 +88,7 @@ func TestAnEngineExplains(t *testing.T) {
 
 func TestARequestThatAServiceRefuses(t *testing.T) {
 	e := open(t, shop)
-	a := ask("plan=gold")
+	a := request("plan=gold")
 	a.Descriptors[0].Limit = &service.Override{RequestsPerUnit: 1, Unit: 99, Multiplier: 1}
 	_, err := e.Decide(a)
 	if err == nil || !strings.HasPrefix(err.Error(), "descriptors[0].limit: unit 99 is unknown") {
@@ -117,7 +113,7 @@ func BenchmarkDecide(b *testing.B) {
 	e := open(b, shop)
 	asks := make([]*service.Request, 10_000)
 	for i := range asks {
-		asks[i] = ask("plan=free,user=user" + strconv.Itoa(i))
+		asks[i] = request("plan=free,user=user" + strconv.Itoa(i))
 	}
 	at := time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC)
 	b.ReportAllocs()

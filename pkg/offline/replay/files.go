@@ -91,15 +91,13 @@ func (l *logFile) open() (err error) {
 	}
 	l.text = bufio.NewReaderSize(l.opened, headSize)
 	head, err := l.text.Peek(2)
+	if gzipped := []byte{0x1f, 0x8b}; bytes.Equal(head, gzipped) { // RFC 1952, section 2.3.1
+		var unzipped *gzip.Reader
+		unzipped, err = gzip.NewReader(l.text)
+		l.text = bufio.NewReaderSize(unzipped, headSize)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: %w", l.name, err)
-	}
-	if gzipped := []byte{0x1f, 0x8b}; bytes.Equal(head, gzipped) { // RFC 1952, section 2.3.1
-		unzipped, err := gzip.NewReader(l.text)
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
-		l.text = bufio.NewReaderSize(unzipped, headSize)
 	}
 	return nil
 }

@@ -206,27 +206,18 @@ func (m *Mapping) read(line []byte) (r request) {
 	return r
 }
 
+// time is the time of a line: RFC 3339, or seconds since 1970.
 func (m *Mapping) time(line []byte) (time.Time, error) {
 	text, ok := m.Time.value(line)
 	if !ok {
 		return time.Time{}, fmt.Errorf("no field %s with the time", m.Time.parts[0].field)
 	}
-	at, err := parseTime(text)
-	if err != nil {
-		return at, fmt.Errorf("the field %s has no time: want RFC 3339 or seconds since 1970", m.Time.parts[0].field)
-	}
-	return at, nil
-}
-
-// parseTime reads RFC 3339, or seconds since 1970.
-func parseTime(text string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err == nil {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, nil
 	}
-	seconds, numberErr := strconv.ParseFloat(text, 64)
-	if numberErr != nil || !(math.Abs(seconds) < 1<<33) {
-		return at, err
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(math.Abs(seconds) < 1<<33) {
+		return time.Time{}, fmt.Errorf("the field %s has no time: want RFC 3339 or seconds since 1970", m.Time.parts[0].field)
 	}
 	whole, part := math.Modf(seconds)
 	return time.Unix(int64(whole), int64(math.Round(part*1e6))*1000).UTC(), nil

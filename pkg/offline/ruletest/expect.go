@@ -79,15 +79,20 @@ type wanted struct {
 	check func(*facts) (got any, holds bool)
 }
 
+var (
+	code   = fields.Word([]string{codeOK, codeOver})
+	number = fields.Integer[int64](0, math.MaxUint32)
+)
+
 var statusFields = []fields.Field[*expectation]{
-	{Name: "code", What: "OK or OVER_LIMIT", Type: wantCode()},
-	{Name: "rule", What: "the path of the limit that the reply describes, such as shop.plan_free.user; \"\" if there is none", Type: wantText("rule", func(f *facts) string { return f.rule })},
-	{Name: "name", What: "the name of that limit", Type: wantText("name", func(f *facts) string { return f.name })},
-	{Name: "limit", What: "its requests_per_unit", Type: wantNumber("limit", func(f *facts) int64 { return f.limit })},
-	{Name: "remaining", What: "the hits that still fit", Type: wantNumber("remaining", func(f *facts) int64 { return f.remaining })},
-	{Name: "reset", What: "the exact time until the full quota is back, or until a fixed window ends", Type: wantDuration("reset", func(f *facts) time.Duration { return f.reset })},
-	{Name: "retry_after", What: "the exact time after a denial until the same cost would pass; 0s if it has passed", Type: wantDuration("retry_after", func(f *facts) time.Duration { return f.retryAfter })},
-	{Name: "delay", What: "the exact time that the request waits in a queue", Type: wantDuration("delay", func(f *facts) time.Duration { return f.delay })},
+	{Name: "code", What: "OK or OVER_LIMIT", Type: wantText("code", code, func(f *facts) string { return f.code })},
+	{Name: "rule", What: "the path of the limit that the reply describes, such as shop.plan_free.user; \"\" if there is none", Type: wantText("rule", fields.Text, func(f *facts) string { return f.rule })},
+	{Name: "name", What: "the name of that limit", Type: wantText("name", fields.Text, func(f *facts) string { return f.name })},
+	{Name: "limit", What: "its requests_per_unit", Type: wantBounds("limit", number, func(f *facts) int64 { return f.limit })},
+	{Name: "remaining", What: "the hits that still fit", Type: wantBounds("remaining", number, func(f *facts) int64 { return f.remaining })},
+	{Name: "reset", What: "the exact time until the full quota is back, or until a fixed window ends", Type: wantBounds("reset", fields.Duration, func(f *facts) time.Duration { return f.reset })},
+	{Name: "retry_after", What: "the exact time after a denial until the same cost would pass; 0s if it has passed", Type: wantBounds("retry_after", fields.Duration, func(f *facts) time.Duration { return f.retryAfter })},
+	{Name: "delay", What: "the exact time that the request waits in a queue", Type: wantBounds("delay", fields.Duration, func(f *facts) time.Duration { return f.delay })},
 }
 
 var expectFields = append(statusFields[:len(statusFields):len(statusFields)], fields.Field[*expectation]{
@@ -121,25 +126,14 @@ func withLeast(s fields.Schema) fields.Schema {
 	return s
 }
 
-func (e *expectation) add(w wanted) { e.wanted = append(e.wanted, w) }
-
-func wantCode() fields.Type[*expectation] {
-	return wantWord("code", fields.Word([]string{codeOK, codeOver}), func(f *facts) string { return f.code })
-}
-
-func wantText(field string, of func(*facts) string) fields.Type[*expectation] {
-	return wantWord(field, fields.Text, of)
-}
-
-func wantWord(field string, form fields.Form[string], of func(*facts) string) fields.Type[*expectation] {
+func wantText(field string, form fields.Form[string], of func(*facts) string) fields.Type[*expectation] {
 	return fields.Type[*expectation]{
 		Schema: form.Schema,
 		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
-			want, ok := form.Read(r, v)
-			if !ok {
-				return
+			if want, ok := form.Read(r, v); ok {
+				holds := func(f *facts) (any, bool) { return of(f), of(f) == want }
+				e.wanted = append(e.wanted, wanted{field, v.At.Line, want, holds})
 			}
-			e.add(wanted{field, v.At.Line, want, func(f *facts) (any, bool) { return of(f), of(f) == want }})
 		},
 	}
 }
@@ -154,12 +148,12 @@ func shown(value any) string {
 	return text
 }
 
-func wantNumber(field string, of func(*facts) int64) fields.Type[*expectation] {
-	return wantBounds(field, fields.Integer[int64](0, math.MaxUint32), of, func(n int64) any { return n })
-}
-
-func wantDuration(field string, of func(*facts) time.Duration) fields.Type[*expectation] {
-	return wantBounds(field, fields.Duration, of, func(d time.Duration) any { return short(d) })
+// documentOf is a value for JSON.
+func documentOf(value any) any {
+	if d, ok := value.(time.Duration); ok {
+		return short(d)
+	}
+	return value
 }
 
 // short is a duration as people write it: 1m instead of 1m0s.
@@ -195,15 +189,14 @@ func (w writtenBounds) String() string {
 	return strings.Join(texts, " and ")
 }
 
-// wantBounds is the type of a value, or of its bounds {at_least: X, at_most: Y}. show
-// gives a value for JSON.
-func wantBounds[N ~int64](field string, form fields.Form[N], of func(*facts) N, show func(N) any) fields.Type[*expectation] {
+// wantBounds is the type of a value, or of its bounds {at_least: X, at_most: Y}.
+func wantBounds[N ~int64](field string, form fields.Form[N], of func(*facts) N) fields.Type[*expectation] {
 	table := []fields.Field[*bounds[N]]{
 		{Name: atLeast, What: "the least value that holds", Type: fields.With(form, func(b *bounds[N], n N) {
-			b.least, b.written[atLeast] = n, show(n)
+			b.least, b.written[atLeast] = n, documentOf(n)
 		})},
 		{Name: atMost, What: "the greatest value that holds", Type: fields.With(form, func(b *bounds[N], n N) {
-			b.most, b.written[atMost] = n, show(n)
+			b.most, b.written[atMost] = n, documentOf(n)
 		})},
 	}
 	return fields.Type[*expectation]{
@@ -214,17 +207,15 @@ func wantBounds[N ~int64](field string, form fields.Form[N], of func(*facts) N, 
 			before := len(r.Problems)
 			if v.Kind != document.Map {
 				n, _ := form.Read(r, v)
-				b.least, b.most, want = n, n, show(n)
+				b.least, b.most, want = n, n, documentOf(n)
 			} else if fields.Mapping(r, table, &b, v); len(r.Problems) == before {
 				b.check(r, v)
 			}
 			if len(r.Problems) > before {
 				return
 			}
-			e.add(wanted{field, v.At.Line, want, func(f *facts) (any, bool) {
-				n := of(f)
-				return show(n), n >= b.least && n <= b.most
-			}})
+			holds := func(f *facts) (any, bool) { return documentOf(of(f)), of(f) >= b.least && of(f) <= b.most }
+			e.wanted = append(e.wanted, wanted{field, v.At.Line, want, holds})
 		},
 	}
 }

@@ -36,6 +36,12 @@ func run(t testing.TB, o ruletest.Options, files ...*ruletest.File) *ruletest.Re
 	return report
 }
 
+// steps runs a test of the rules of the features that has these steps.
+func steps(t *testing.T, steps string) *ruletest.Report {
+	t.Helper()
+	return run(t, ruletest.Options{}, open(t, features, "rules: [features.yaml]\ntests: [{name: one, steps: ["+steps+"]}]"))
+}
+
 func read(t testing.TB, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -113,9 +119,7 @@ func TestBounds(t *testing.T) {
 		"{remaining: {at_most: 99}}": true, "{remaining: {at_most: 98}}": false,
 		"{reset: {at_least: 1m, at_most: 60s}}": true, "{reset: {at_least: 60001ms}}": false, "{reset: {at_most: 59999ms}}": false,
 	} {
-		report := run(t, ruletest.Options{}, open(t, features, `
-rules: [features.yaml]
-tests: [{name: one, steps: [{request: {domain: features, descriptors: [{fixed: x}]}, expect: `+expect+`}]}]`))
+		report := steps(t, "{request: {domain: features, descriptors: [{fixed: x}]}, expect: "+expect+"}")
 		if (report.Failed == 0) != holds {
 			t.Errorf("%s: %+v", expect, report.Tests)
 		}
@@ -124,35 +128,24 @@ tests: [{name: one, steps: [{request: {domain: features, descriptors: [{fixed: x
 
 // TestTheFirstWrongRepetitionIsReported, and the repetitions after it are charged.
 func TestTheFirstWrongRepetitionIsReported(t *testing.T) {
-	report := run(t, ruletest.Options{}, open(t, features, `
-rules: [features.yaml]
-tests:
-  - name: one
-    steps:
-      - repeat: 15
-        request: {domain: features, descriptors: [{log: x}, {fixed: x}]}
-        expect: {code: OK, remaining: 3}
-      - request: {domain: features, descriptors: [{fixed: x}]}
-        expect: {remaining: 84}`))
+	report := steps(t, `
+		{repeat: 15, request: {domain: features, descriptors: [{log: x}, {fixed: x}]},
+			expect: {code: OK, remaining: 3}},
+		{request: {domain: features, descriptors: [{fixed: x}]}, expect: {remaining: 84}}`)
 	var got []string
 	for _, f := range report.Tests[0].Failures {
 		got = append(got, fmt.Sprintf("%d: step %d, repetition %d: %s want %v, got %v", f.Line, f.Step, f.Repetition, f.Field, f.Want, f.Got))
 	}
-	if want := "8: step 1, repetition 11: code want OK, got OVER_LIMIT; 8: step 1, repetition 15: remaining want 3, got 0"; strings.Join(got, "; ") != want {
+	if want := "4: step 1, repetition 11: code want OK, got OVER_LIMIT; 4: step 1, repetition 15: remaining want 3, got 0"; strings.Join(got, "; ") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "; "), want)
 	}
 }
 
 // TestARequestThatTheServiceRefuses is a failure that names the reason.
 func TestARequestThatTheServiceRefuses(t *testing.T) {
-	report := run(t, ruletest.Options{}, open(t, features, `
-rules: [features.yaml]
-tests:
-  - name: one
-    steps:
-      - request: {domain: features, descriptors: [{entries: [{key: fixed}], limit: {requests_per_unit: 1, unit: YEAR, unit_multiplier: 4000000000}}]}
-        expect: {code: OK}`))
-	f := report.Tests[0].Failures
+	f := steps(t, `
+		{request: {domain: features, descriptors: [{entries: [{key: fixed}], limit: {requests_per_unit: 1, unit: YEAR, unit_multiplier: 4000000000}}]},
+			expect: {code: OK}}`).Tests[0].Failures
 	if len(f) != 1 || f[0].Field != "request" || f[0].Explain != nil || !strings.HasPrefix(fmt.Sprint(f[0].Got), "descriptors[0].limit: unit_multiplier is 4000000000; want 1 to ") {
 		t.Errorf("got %+v", f)
 	}
@@ -160,16 +153,11 @@ tests:
 
 // TestAnExpectationBehindAnAliasFailsInItsStep: the line is not that of the anchor.
 func TestAnExpectationBehindAnAliasFailsInItsStep(t *testing.T) {
-	report := run(t, ruletest.Options{}, open(t, features, `
-rules: [features.yaml]
-tests:
-  - name: one
-    steps:
-      - request: &r {domain: features, descriptors: [{even: x}]}
-        expect: &ok {code: OK}
-      - request: *r
-        expect: *ok`))
-	if f := report.Tests[0].Failures; len(f) != 1 || f[0].Line != 8 {
+	f := steps(t, `
+		{request: &r {domain: features, descriptors: [{even: x}]},
+			expect: &ok {code: OK}},
+		{request: *r, expect: *ok}`).Tests[0].Failures
+	if len(f) != 1 || f[0].Line != 5 {
 		t.Errorf("got %+v", f)
 	}
 }
