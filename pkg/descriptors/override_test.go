@@ -60,9 +60,11 @@ func TestOverrideReplacesAmountAndWindowOnly(t *testing.T) {
 
 func TestOverrideWithoutARuleIsAFixedWindow(t *testing.T) {
 	var none *descriptors.Limit
-	for _, l := range []*descriptors.Limit{none, {}} {
+	for l, policy := range map[*descriptors.Limit]descriptors.Policy{
+		none: descriptors.PolicyError, {}: descriptors.PolicyError, {OnError: descriptors.PolicyDeny}: descriptors.PolicyDeny,
+	} {
 		got, err := l.Override(5, descriptors.Hour, 1)
-		if want := (algorithms.Spec{Requests: 5, Window: time.Hour}); err != nil || got.Spec != want {
+		if want := (algorithms.Spec{Requests: 5, Window: time.Hour}); err != nil || got.Spec != want || got.OnError != policy {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	}
@@ -140,13 +142,5 @@ func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 		if was.Field(i).IsZero() || !was.Field(i).Equal(is.Field(i)) {
 			t.Errorf("%s is %v, want %v, which the rule of this test must set", name, is.Field(i), was.Field(i))
 		}
-	}
-}
-
-// A limit without a strategy still has its policy.
-func TestOverrideOfNoLimitKeepsThePolicy(t *testing.T) {
-	got, err := (&descriptors.Limit{OnError: descriptors.PolicyDeny}).Override(5, descriptors.Second, 1)
-	if err != nil || got.OnError != descriptors.PolicyDeny {
-		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -148,12 +148,14 @@ func (r *reader) problemOf(l *limit, name, format string, args ...any) {
 // limitCache lets rules with the same limit share it.
 type limitCache map[algorithms.Spec]*algorithms.Limit
 
-func (c limitCache) get(spec algorithms.Spec) (l *algorithms.Limit, wrong *algorithms.SpecError) {
-	if l = c[spec]; l == nil {
-		var err error
-		if l, err = algorithms.New(spec); !errors.As(err, &wrong) {
-			c[spec] = l
-		}
+func (c limitCache) get(spec algorithms.Spec) (*algorithms.Limit, *algorithms.SpecError) {
+	if l := c[spec]; l != nil {
+		return l, nil
+	}
+	l, err := algorithms.New(spec)
+	var wrong *algorithms.SpecError
+	if !errors.As(err, &wrong) {
+		c[spec] = l
 	}
 	return l, wrong
 }

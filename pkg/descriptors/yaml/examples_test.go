@@ -12,26 +12,28 @@ import (
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
-// examples are the files in config/.
-func examples(t *testing.T) []yaml.Text {
-	t.Helper()
-	names, err := filepath.Glob("../../../config/*.yaml")
-	if err != nil {
-		t.Fatal(err)
+// files are the files of rules that a pattern names, without tests of rules.
+func files(tb testing.TB, pattern string) (found []yaml.Text) {
+	tb.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		tb.Fatalf("no files %s: %v", pattern, err)
 	}
-	var files []yaml.Text
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.yaml") {
-			continue // tests of rules
+			continue
 		}
 		content, err := os.ReadFile(name)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		files = append(files, yaml.Text{Name: filepath.Base(name), Content: content})
+		found = append(found, yaml.Text{Name: filepath.Base(name), Content: content})
 	}
-	return files
+	return found
 }
+
+// examples are the files in config/.
+func examples(tb testing.TB) []yaml.Text { return files(tb, "../../../config/*.yaml") }
 
 func TestExamplesLoadAsOneFolder(t *testing.T) {
 	files := examples(t)

@@ -1,7 +1,6 @@
 package yaml_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -35,13 +34,3 @@ func rulesOfD(descriptors string) yaml.Text {
 }
 
 const limited = "rate_limit: {unit: minute, requests_per_unit: 1}"
-
-// manyRules is a file of n rules for one key, as operators write them.
-func manyRules(n int) yaml.Text {
-	var b strings.Builder
-	b.WriteString("domain: bench\ndescriptors:\n")
-	for i := range n {
-		fmt.Fprintf(&b, "  - key: user\n    value: v0-%d\n    rate_limit:\n      unit: minute\n      requests_per_unit: %d\n", i, i%1000)
-	}
-	return yaml.Text{Name: "bench.yaml", Content: []byte(b.String())}
-}

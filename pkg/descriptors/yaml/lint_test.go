@@ -3,7 +3,6 @@ package yaml_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 
@@ -202,36 +201,20 @@ func TestNoLintsWithoutADay(t *testing.T) {
 
 // Nothing that ships or is shown in documents has a warning.
 func TestShippedRulesHaveNoWarnings(t *testing.T) {
-	for _, files := range [][]yaml.Text{examples(t), {file(t, "../../../deploy/helm/rls/files/rules.yaml")}} {
-		_, warnings, err := yaml.Load(files, rules.Options{Lint: someDay})
+	for _, shipped := range [][]yaml.Text{examples(t), files(t, "../../../deploy/helm/rls/files/rules.yaml")} {
+		_, warnings, err := yaml.Load(shipped, rules.Options{Lint: someDay})
 		if err != nil || len(warnings) > 0 {
 			t.Error(err, rules.Problems(warnings))
 		}
 	}
 }
 
-func file(t *testing.T, path string) yaml.Text {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return yaml.Text{Name: path, Content: content}
-}
-
 // A descriptor is called unreachable only if no request gets to it, and a wildcard
 // that one other hides is found. Requests are all short texts of three letters.
 func TestUnreachableAgainstRequests(t *testing.T) {
-	var texts []string
-	for length := range 5 {
-		for n := range pow(3, length) {
-			text := make([]byte, length)
-			for i := range text {
-				text[i] = "abc"[n%3]
-				n /= 3
-			}
-			texts = append(texts, string(text))
-		}
+	texts := []string{""}
+	for i := 0; len(texts[i]) < 4; i++ {
+		texts = append(texts, texts[i]+"a", texts[i]+"b", texts[i]+"c")
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	word := func(letters string) string {
@@ -288,10 +271,60 @@ func TestUnreachableAgainstRequests(t *testing.T) {
 	}
 }
 
-func pow(base, exponent int) int {
-	n := 1
-	for range exponent {
-		n *= base
+// counted is what the lints of one descriptor should find in a document.
+type counted struct{ empty, noLimit int }
+
+func (c *counted) add(list any) {
+	items, _ := list.([]any)
+	for _, item := range items {
+		d := item.(mapping)
+		if d["value"] == "" {
+			c.empty++
+		}
+		_, single := d["rate_limit"]
+		_, several := d["rate_limits"]
+		if below, _ := d["descriptors"].([]any); !single && !several && len(below) == 0 {
+			c.noLimit++
+		}
+		c.add(d["descriptors"])
 	}
-	return n
+}
+
+// In random files without a fault the lints find neither more nor less than a
+// second look at the documents does, and RemoveEmpty removes each empty value and
+// nothing else.
+func TestLintsOfRandomFiles(t *testing.T) {
+	g := generator{rand.New(rand.NewPCG(3, 5))}
+	all := map[rules.Lint]int{}
+	files := 0
+	for files < 300 {
+		document := g.file()
+		content, err := loadDocument(t, document)
+		if err != nil {
+			continue
+		}
+		files++
+		var want counted
+		want.add(document["descriptors"])
+		found := map[rules.Lint]int{}
+		for _, w := range lints(t, yaml.Text{Name: "a.yaml", Content: []byte(content)}) {
+			found[w.Lint]++
+			all[w.Lint]++
+		}
+		if found[rules.EmptyValue] != want.empty || found[rules.NoLimit] != want.noLimit || found[rules.RegexpValue]+found[rules.OldShadow]+found[rules.DanglingLink] > 0 {
+			t.Fatalf("want %+v, got %v in\n%s", want, found, content)
+		}
+		fixed, removed, _ := withoutEmpty(t, content)
+		if removed != want.empty {
+			t.Fatalf("removed %d of %d in\n%s", removed, want.empty, content)
+		}
+		if again, removed, _ := withoutEmpty(t, fixed); removed != 0 || again != fixed {
+			t.Fatalf("there is more to remove in\n%s", fixed)
+		}
+	}
+	for _, lint := range []rules.Lint{rules.EmptyValue, rules.NoLimit, rules.UnknownReplaces, rules.DuplicateLimit} {
+		if all[lint] == 0 {
+			t.Errorf("%s found nothing: the test tries too little", lint)
+		}
+	}
 }

@@ -390,9 +390,12 @@ y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`
 		})
 	}
 
-	many := manyRules(100)
-	many.Content = []byte(strings.Replace(string(many.Content), "domain: bench", "domain: d", 1))
-	tree, _, err := yaml.Load([]yaml.Text{b, other, a, many}, rules.Options{MergeDomains: true, Charge: descriptors.ChargeAlways})
+	var users strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&users, "- {key: user, value: v0-%d, %s}\n", i, limited)
+	}
+	always := file("f.yaml", "domain: f\ncharge: always\n")
+	tree, _, err := yaml.Load([]yaml.Text{b, other, a, rulesOfD(users.String()), always}, rules.Options{MergeDomains: true, Charge: descriptors.ChargeAdmitted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,26 +403,13 @@ y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`
 	for _, d := range tree.Domains() {
 		names = append(names, d.Name+" "+d.Charge.String())
 	}
-	if diff := cmp.Diff([]string{"c always", "d admitted"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"c admitted", "d admitted", "f always"}, names); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	for request, want := range map[string]string{"a": "d.a", "b": "d.b", "k=xx": "d.k_*x", "user=v0-99": "d.user_v0-99"} {
 		if got := tree.Domain("d").Match(entries(request)).Path; got != want {
 			t.Errorf("%s matches %s, want %s: wildcards rank in the order of the files", request, got, want)
 		}
-	}
-}
-
-func TestDefaultCharge(t *testing.T) {
-	tree, _, err := yaml.Load([]yaml.Text{
-		{Name: "a", Content: []byte("domain: a\n")},
-		{Name: "b", Content: []byte("domain: b\ncharge: always\n")},
-	}, rules.Options{Charge: descriptors.ChargeAdmitted})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a, b := tree.Domain("a").Charge, tree.Domain("b").Charge; a != descriptors.ChargeAdmitted || b != descriptors.ChargeAlways {
-		t.Errorf("a charges %s, b %s", a, b)
 	}
 }
 
@@ -442,15 +432,53 @@ func TestAliasesAreBounded(t *testing.T) {
 	}
 }
 
-func TestRaisedLimitKeepsItsIdentity(t *testing.T) {
-	id := func(n int) string {
-		domain := load(t, rulesOfD(fmt.Sprintf("- {key: k, rate_limit: {unit: day, requests_per_unit: %d}}", n))).Domain("d")
-		e := entries("k=v")
-		return string(descriptors.AppendID(nil, "d", e, domain.Match(e).Shared))
+// Values that stand too deep in each other are a problem with a place, however
+// they came there, and are found in time that grows with the file.
+func TestDepthIsBounded(t *testing.T) {
+	nested := func(open, middle, end string) func(int) string {
+		return func(n int) string { return strings.Repeat(open, n) + middle + strings.Repeat(end, n) }
 	}
-	if id(1) != id(1000) {
-		t.Errorf("%s becomes %s", id(1), id(1000))
+	inBraces := nested("{key: a, descriptors: [", "{key: b, "+limited+"}", "]}")
+	descriptors := func(n int) string { return "domain: d\ndescriptors: [" + inBraces(n-1) + "]\n" }
+	// Each anchor adds three levels to the one before, so that the text stays flat.
+	aliases := func(n int) string {
+		var b strings.Builder
+		b.WriteString("domain: d\nkey: [&a0 {key: a}")
+		for i := range n / 3 {
+			fmt.Fprintf(&b, ", &a%d {key: a, descriptors: [{key: a, descriptors: [{key: a, descriptors: [*a%d]}]}]}", i+1, i)
+		}
+		return b.String() + fmt.Sprintf("]\ndescriptors: [*a%d]\n", n/3)
 	}
+	metadata := func(n int) string {
+		return "domain: d\ndescriptors: [{key: a, " + limited + ", metadata: {x: " + nested("[", "1", "]")(n-1) + "}}]\n"
+	}
+	for _, tt := range []struct {
+		name string
+		text string
+		want string // the end of the only problem, "" for none
+	}{
+		{"descriptors", descriptors(1000), ""},
+		{"too many descriptors", descriptors(1001), "descriptors: descriptors stand more than 1000 deep in each other"},
+		{"too many descriptors by aliases", aliases(1002), "descriptors: descriptors stand more than 1000 deep in each other"},
+		{"metadata", metadata(999), ""},
+		{"too deep metadata", metadata(1001), "metadata: values stand more than 1000 deep in each other"},
+		{"far too many brackets", "domain: " + nested("[", "", "]")(9000), "values stand more than 3000 deep in each other"},
+		{"more brackets than the parser takes", "domain: " + nested("[", "", "]")(100_000), "not valid YAML: exceeded max depth of 10000"},
+		{"far too many items", nested("- ", "a", "")(9000), "values stand more than 3000 deep in each other"},
+	} {
+		_, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(tt.text)}}, rules.Options{})
+		switch {
+		case tt.want == "" && err != nil:
+			t.Errorf("%s: %.200v", tt.name, err)
+		case tt.want != "" && (err == nil || !strings.HasSuffix(firstLine(err), ": "+tt.want) || !strings.HasPrefix(err.Error(), "a.yaml:")):
+			t.Errorf("%s: got %.200v, want %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
 }
 
 func TestWrongRulesCanBeSkipped(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
@@ -64,15 +62,6 @@ func TestTheNearestPolicyCounts(t *testing.T) {
 		if is := strings.Join(got, " ") + ", " + override("elsewhere").String(); is != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, is, tt.want)
 		}
-	}
-}
-
-func TestPoliciesInRlconfig(t *testing.T) {
-	got := rules.Dump(load(t, rulesOfD("- {key: a, rate_limit: {unit: day, requests_per_unit: 1, on_error: local}}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, on_error: error}}\n")))
-	const want = "d.a: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false, on_error: local\n" +
-		"d.b: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false\n"
-	if got != want {
-		t.Error(cmp.Diff(want, got))
 	}
 }
 
