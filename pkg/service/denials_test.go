@@ -1,27 +1,12 @@
 package service_test
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/descriptors/yaml"
 )
-
-// chargeAs loads rules whose domains have that charge unless they set another one.
-// ChargeDenying is STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.
-func chargeAs(r *rig, charge descriptors.Charge, rules string) {
-	r.t.Helper()
-	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{Charge: charge})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.service.SetTree(tree)
-}
 
 // TestChargesTheLimitThatDenies: a cost that does not fit is charged to the fixed window
 // that denies it, and to no other limit.
@@ -35,7 +20,7 @@ descriptors:
   - {key: bucket, rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket}}
 `
 	r := start(t, "")
-	chargeAs(r, descriptors.ChargeDenying, rules)
+	r.loadCharging(descriptors.ChargeDenying, rules)
 	r.want(withHits(8, desc("few", "a")), ok, 2)
 
 	resp := r.call(request(desc("many", "a"), withHits(5, desc("few", "a")), desc("many", "b")))
@@ -67,24 +52,15 @@ descriptors:
 	r.want(desc("bucket", "a"), ok, 9)
 }
 
-// answersOnce is a store that answers its first call and no other.
-type answersOnce struct {
-	backends.Store
-	calls atomic.Int64
-}
-
-func (s *answersOnce) Apply(ctx context.Context, b *backends.Batch) error {
-	if s.calls.Add(1) > 1 {
-		return stuck{}.Apply(ctx, b)
-	}
-	return s.Store.Apply(ctx, b)
-}
-
 // TestDenialIsOneCall: a request that is denied needs one call of the store.
 func TestDenialIsOneCall(t *testing.T) {
-	r := start(t, "", func(c *config) { c.Store = &answersOnce{Store: c.Store} })
-	chargeAs(r, descriptors.ChargeDenying, "domain: d\ndescriptors: [{key: few, rate_limit: {unit: hour, requests_per_unit: 10}}]")
+	store := new(seen)
+	r := start(t, "", store.under)
+	r.loadCharging(descriptors.ChargeDenying, "domain: d\ndescriptors: [{key: few, rate_limit: {unit: hour, requests_per_unit: 10}}]")
 	r.want(withHits(11, desc("few", "a")), over, 0)
+	if len(store.ops) != 1 {
+		t.Errorf("asked for %+v", store.ops)
+	}
 }
 
 // TestShadowDoesNotSwitchEnforcedLimitsOff: a limit in shadow mode, or a quota
@@ -103,7 +79,7 @@ descriptors:
 		for name, beside := range map[string][]string{"shadow": {"shadow"}, "quota": {"used", "quota"}} {
 			t.Run(name+" with "+charge.String(), func(t *testing.T) {
 				r := start(t, "")
-				chargeAs(r, charge, rules)
+				r.loadCharging(charge, rules)
 				req := request(desc("enforced", "a"))
 				for _, key := range beside {
 					req.Descriptors = append(req.Descriptors, desc(key, "a"))
@@ -134,7 +110,7 @@ descriptors:
   - {key: shadow, quota_mode: true, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
   - {key: free, rate_limit: {unlimited: true}}
 `
-	quotaMode := func(c *config) { c.QuotaMode = true }
+	quotaMode, noMode := func(c *config) { c.QuotaMode = true }, func(*config) {}
 	for _, tt := range []struct {
 		name   string
 		change func(*config)
@@ -142,21 +118,17 @@ descriptors:
 		want   pb.RateLimitResponse_Code
 		left   uint32 // of the limit, which is asked first
 	}{
-		{"a quota is used up", nil, []string{"limit", "used"}, over, 100},
-		{"one of two quotas is used up", nil, []string{"limit", "used", "quota"}, ok, 99},
-		{"a quota in shadow mode always passes", nil, []string{"limit", "used", "shadow"}, ok, 99},
+		{"a quota is used up", noMode, []string{"limit", "used"}, over, 100},
+		{"one of two quotas is used up", noMode, []string{"limit", "used", "quota"}, ok, 99},
+		{"a quota in shadow mode always passes", noMode, []string{"limit", "used", "shadow"}, ok, 99},
 		{"QUOTA_MODE: the limit passes", quotaMode, []string{"limit", "used"}, ok, 99},
 		{"QUOTA_MODE: a descriptor without a limit passes", quotaMode, []string{"limit", "used", "nothing"}, ok, 99},
 		{"QUOTA_MODE: an unlimited one does not count", quotaMode, []string{"used", "free"}, over, 0},
 	} {
 		for _, charge := range []descriptors.Charge{descriptors.ChargeDenying, descriptors.ChargeAdmitted} {
 			t.Run(tt.name+", "+charge.String(), func(t *testing.T) {
-				var change []func(*config)
-				if tt.change != nil {
-					change = append(change, tt.change)
-				}
-				r := start(t, "", change...)
-				chargeAs(r, charge, rules)
+				r := start(t, "", tt.change)
+				r.loadCharging(charge, rules)
 				req := &pb.RateLimitRequest{Domain: "d"}
 				for _, key := range tt.ask {
 					req.Descriptors = append(req.Descriptors, desc(key, "a"))

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
@@ -94,9 +96,13 @@ func served(d service.Decider) *envoy.Server {
 	return s
 }
 
-func (r *rig) load(rules string) {
+func (r *rig) load(rules string) { r.loadCharging(descriptors.ChargeAlways, rules) }
+
+// loadCharging loads rules whose domains have that charge unless they set another one.
+// ChargeDenying is STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.
+func (r *rig) loadCharging(charge descriptors.Charge, rules string) {
 	r.t.Helper()
-	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{})
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{Charge: charge})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -177,3 +183,22 @@ func (s stuck) Apply(ctx context.Context, b *backends.Batch) error {
 	<-ctx.Done()
 	return b.Fail(backends.ErrUnavailable)
 }
+
+// seen is a store that keeps the operations that it was asked for.
+type seen struct {
+	backends.Store
+	mu  sync.Mutex
+	ops []backends.Op
+}
+
+func (s *seen) Unwrap() backends.Store { return s.Store }
+
+func (s *seen) Apply(ctx context.Context, b *backends.Batch) error {
+	s.mu.Lock()
+	s.ops = append(s.ops, b.Ops...)
+	s.mu.Unlock()
+	return s.Store.Apply(ctx, b)
+}
+
+// under puts s between the service of a rig and its store.
+func (s *seen) under(c *config) { s.Store, c.Store = c.Store, s }

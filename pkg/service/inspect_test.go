@@ -156,18 +156,11 @@ func TestInspectRefusesWhatDecideRefuses(t *testing.T) {
 }
 
 func TestAStoreThatFailsIsAnErrorOfTheLimit(t *testing.T) {
-	r := start(t, strategies, func(c *config) { c.Store = broken{c.Store} })
+	r := start(t, strategies, func(c *config) { c.Store = failing{c.Store} })
 	seen := only(t, r.inspect(service.Look, request(desc("fixed", "a"))))
 	if !errors.Is(seen.Err, backends.ErrUnavailable) || seen.Before != nil || !strings.HasPrefix(seen.Key, "d|fixed=a") {
 		t.Errorf("got %+v", seen)
 	}
-}
-
-// broken is a store that fails at once.
-type broken struct{ backends.Store }
-
-func (broken) Apply(_ context.Context, b *backends.Batch) error {
-	return b.Fail(backends.ErrUnavailable)
 }
 
 var everyStrategy = []string{"fixed", "first", "sliding", "log", "bucket", "gcra", "leaky"}

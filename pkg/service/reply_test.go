@@ -173,51 +173,12 @@ descriptors:
 	}
 }
 
-func TestGlobalModes(t *testing.T) {
-	t.Run("shadow", func(t *testing.T) {
-		r := start(t, rules, func(c *config) { c.ShadowMode, c.Reply = true, envoy.Reply{RateLimit: reference} })
-		resp := r.call(request(desc("never", "a"), withLimit(0, 1, nil, desc("five", "a"))))
-		if resp.OverallCode != ok || resp.Statuses[0].Code != over || resp.Statuses[1].Code != over || headers(resp) != "" {
-			t.Fatalf("%v", resp)
-		}
-	})
-	t.Run("quota", func(t *testing.T) {
-		r := start(t, rules, func(c *config) { c.QuotaMode = true })
-		for _, c := range []struct {
-			req  *pb.RateLimitRequest
-			want pb.RateLimitResponse_Code
-		}{
-			{request(desc("never", "a"), desc("five", "a")), ok},    // one passes
-			{request(desc("never", "a"), desc("nothing", "a")), ok}, // no match passes
-			{request(desc("never", "a"), desc("free", "a")), over},  // unlimited does not count
-			{request(desc("never", "a"), desc("never", "b")), over},
-		} {
-			if resp := r.call(c.req); resp.OverallCode != c.want || resp.Statuses[0].Code != over {
-				t.Errorf("%v, want %v", resp, c.want)
-			}
-		}
-	})
-	t.Run("quota_mode of a rule", func(t *testing.T) {
-		r := start(t, `
-domain: d
-descriptors:
-  - {key: q, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: p, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}
-  - {key: n, rate_limit: {unit: hour, requests_per_unit: 9}}
-`)
-		for _, c := range []struct {
-			req  *pb.RateLimitRequest
-			want pb.RateLimitResponse_Code
-		}{
-			{request(desc("q", "a"), desc("p", "a")), ok},
-			{request(desc("q", "a"), desc("n", "a")), over},
-			{request(desc("q", "a")), over},
-		} {
-			if resp := r.call(c.req); resp.OverallCode != c.want {
-				t.Errorf("%v, want %v", resp, c.want)
-			}
-		}
-	})
+func TestShadowModeOfTheService(t *testing.T) {
+	r := start(t, rules, func(c *config) { c.ShadowMode, c.Reply = true, envoy.Reply{RateLimit: reference} })
+	resp := r.call(request(desc("never", "a"), withLimit(0, 1, nil, desc("five", "a"))))
+	if resp.OverallCode != ok || resp.Statuses[0].Code != over || resp.Statuses[1].Code != over || headers(resp) != "" {
+		t.Fatalf("%v", resp)
+	}
 }
 
 // TestReplacedQuota: a rule in quota mode that another one replaces is not one

@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -36,25 +35,8 @@ descriptors:
 - {key: free, rate_limit: {unlimited: true}}
 `
 
-// resets is a store that keeps the operations that reset a cell.
-type resets struct {
-	backends.Store
-	ops []backends.Op
-}
-
-func (s *resets) Unwrap() backends.Store { return s.Store }
-
-func (s *resets) Apply(ctx context.Context, b *backends.Batch) error {
-	for i := range b.Ops {
-		if b.Ops[i].Verb == backends.Reset {
-			s.ops = append(s.ops, b.Ops[i])
-		}
-	}
-	return s.Store.Apply(ctx, b)
-}
-
 // keys is the number of cells in the store.
-func (s *resets) keys(t *testing.T) (n int) {
+func (s *seen) keys(t *testing.T) (n int) {
 	t.Helper()
 	scanner, err := backends.ScannerOf(s)
 	if err != nil {
@@ -77,11 +59,8 @@ func (r *rig) wantMatching(rule string, dryRun bool, want service.Progress) {
 // TestResetMatching resets the cells that the hits of a rule are counted in, and no
 // others.
 func TestResetMatching(t *testing.T) {
-	store := new(resets)
-	r := start(t, celled, func(c *config) {
-		store.Store = c.Store
-		c.Store, c.KeyPrefix = store, "rl:"
-	})
+	store := new(seen)
+	r := start(t, celled, store.under, func(c *config) { c.KeyPrefix = "rl:" })
 	override := desc("user", "al") // has a bucket of its own
 	override.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: typev3.RateLimitUnit_MINUTE}
 	rules := map[string]struct {
@@ -113,7 +92,7 @@ func TestResetMatching(t *testing.T) {
 		}
 	}
 	for _, op := range store.ops {
-		if op.PerSecond != strings.Contains(op.Key, "|1s|") {
+		if op.Verb == backends.Reset && op.PerSecond != strings.Contains(op.Key, "|1s|") {
 			t.Errorf("%q is reset by %+v", op.Key, op)
 		}
 	}
