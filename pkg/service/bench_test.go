@@ -11,36 +11,26 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 )
 
 // BenchmarkShouldRateLimit is a decision without the network, from message to
 // message: 10,000 keys in memory, one descriptor or four.
-func BenchmarkShouldRateLimit(b *testing.B) { benchmark(b, service.Config{}) }
+func BenchmarkShouldRateLimit(b *testing.B) { benchmark(b) }
 
 // BenchmarkHashedKeys is the same with CACHE_KEY_HASH.
 func BenchmarkHashedKeys(b *testing.B) {
-	benchmark(b, service.Config{KeySecret: []byte("sixteen bytes or more")})
+	benchmark(b, func(c *config) { c.KeySecret = []byte("sixteen bytes or more") })
 }
 
-func benchmark(b *testing.B, cfg service.Config) {
-	tree, _, err := yaml.Load([]yaml.Text{{Name: "bench.yaml", Content: []byte(
-		"domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 1000000000}\n")}}, yaml.Options{})
+func benchmark(b *testing.B, change ...func(*config)) {
+	store, err := memory.New(memory.Options{MaxKeys: 100_000}) // on the clock of the machine
 	if err != nil {
 		b.Fatal(err)
 	}
-	store, err := memory.New(memory.Options{MaxKeys: 100_000})
-	if err != nil {
-		b.Fatal(err)
-	}
-	cfg.Store = store
-	s, err := service.New(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
-	s.SetTree(tree)
+	r := start(b, "domain: bench\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 1000000000}\n",
+		append(change, func(c *config) { c.Store = store })...)
 	for _, n := range []int{1, 4} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			var requests []*pb.RateLimitRequest
@@ -51,7 +41,7 @@ func benchmark(b *testing.B, cfg service.Config) {
 				}
 				requests = append(requests, r)
 			}
-			loop(b, s, requests)
+			loop(b, r.service, requests)
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -14,8 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/backends/split"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service/envoy"
 )
@@ -48,54 +45,50 @@ func (s partly) Apply(ctx context.Context, b *backends.Batch) error {
 	return nil
 }
 
-// TestAStoreThatDecidesAPart: a request fails only if an operation that the
-// store left undecided could deny it. Each descriptor names a rule and, in its
+// TestAStoreThatDecidesAPart: a request fails only if an operation that neither the
+// store nor a policy decided could deny it. Each descriptor names a rule and, in its
 // value, whether the store decides.
 func TestAStoreThatDecidesAPart(t *testing.T) {
-	const unknown, unavailable = pb.RateLimitResponse_UNKNOWN, pb.RateLimitResponse_Code(-1)
-	rules := `
-domain: d
-descriptors:
-  - {key: firm, rate_limit: {unit: hour, requests_per_unit: 9}}
-  - {key: full, rate_limit: {unit: hour, requests_per_unit: 0}}
-  - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}
-  - {key: quota, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}
-  - {key: used, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
-`
 	const here, away = "here", "away"
+	noMode := func(*config) {}
 	shadowMode := func(c *config) { c.ShadowMode = true }
 	quotaMode := func(c *config) { c.QuotaMode = true }
 	for _, tt := range []struct {
-		name    string
-		change  func(*config)
-		ask     []string // rule and value in turn
-		want    pb.RateLimitResponse_Code
-		of      []pb.RateLimitResponse_Code
-		counted bool // as an error of the store
+		name string
+		mode func(*config)
+		ask  []string // rule and value in turn
+		want pb.RateLimitResponse_Code
+		of   []pb.RateLimitResponse_Code
 	}{
-		{"nothing is missing", nil, []string{"firm", here}, ok, []pb.RateLimitResponse_Code{ok}, false},
-		{"an enforced limit is missing", nil, []string{"firm", here, "firm", away}, unavailable, nil, true},
-		{"an enforced limit is missing and another one denies", nil, []string{"firm", away, "full", here}, over, []pb.RateLimitResponse_Code{unknown, over}, true},
-		{"a limit in shadow mode is missing", nil, []string{"shadow", away, "firm", here}, ok, []pb.RateLimitResponse_Code{unknown, ok}, true},
-		{"one quota passes and the other is missing", nil, []string{"quota", here, "quota", away}, ok, []pb.RateLimitResponse_Code{ok, unknown}, true},
-		{"one quota is used up and the other is missing", nil, []string{"used", here, "quota", away}, unavailable, nil, true},
-		{"a quota is missing and an enforced limit denies", nil, []string{"quota", away, "full", here}, over, []pb.RateLimitResponse_Code{unknown, over}, true},
-		{"SHADOW_MODE", shadowMode, []string{"firm", away, "full", here}, ok, []pb.RateLimitResponse_Code{unknown, over}, true},
-		{"QUOTA_MODE, one passes", quotaMode, []string{"firm", here, "firm", away}, ok, []pb.RateLimitResponse_Code{ok, unknown}, true},
-		{"QUOTA_MODE, one has no limit", quotaMode, []string{"nothing", here, "firm", away}, ok, []pb.RateLimitResponse_Code{ok, unknown}, true},
-		{"QUOTA_MODE, none passes", quotaMode, []string{"full", here, "firm", away}, unavailable, nil, true},
+		{"nothing is missing", noMode, []string{"error", here}, ok, []pb.RateLimitResponse_Code{ok}},
+		{"an enforced limit is missing", noMode, []string{"error", here, "error", away}, unavailable, nil},
+		{"an enforced limit is missing and another one denies", noMode, []string{"error", away, "zero-error", here}, over, []pb.RateLimitResponse_Code{unknown, over}},
+		{"a limit in shadow mode is missing", noMode, []string{"shadow-error", away, "error", here}, ok, []pb.RateLimitResponse_Code{unknown, ok}},
+		{"one quota passes and the other is missing", noMode, []string{"quota-error", here, "quota-error", away}, ok, []pb.RateLimitResponse_Code{ok, unknown}},
+		{"one quota is used up and the other is missing", noMode, []string{"quota-full", here, "quota-error", away}, unavailable, nil},
+		{"a quota is missing and an enforced limit denies", noMode, []string{"quota-error", away, "zero-error", here}, over, []pb.RateLimitResponse_Code{unknown, over}},
+		{"SHADOW_MODE", shadowMode, []string{"error", away, "zero-error", here}, ok, []pb.RateLimitResponse_Code{unknown, over}},
+		{"QUOTA_MODE, one passes", quotaMode, []string{"error", here, "error", away}, ok, []pb.RateLimitResponse_Code{ok, unknown}},
+		{"QUOTA_MODE, one has no limit", quotaMode, []string{"nothing", here, "error", away}, ok, []pb.RateLimitResponse_Code{ok, unknown}},
+		{"QUOTA_MODE, none passes", quotaMode, []string{"zero-error", here, "error", away}, unavailable, nil},
+
+		{"a denial by policy wins over an undecided error", noMode, []string{"error", away, "deny", away}, over, []pb.RateLimitResponse_Code{unknown, over}},
+		{"so does that of a limit of 0", noMode, []string{"error", away, "zero-allow", away}, over, []pb.RateLimitResponse_Code{unknown, over}},
+		{"and one that was counted", noMode, []string{"error", away, "zero-error", here, "allow", away}, over, []pb.RateLimitResponse_Code{unknown, over, ok}},
+		{"an undecided error wins over what passes", noMode, []string{"allow", away, "error", away, "local", away, "error", here}, unavailable, nil},
+		{"the store decides its part", noMode, []string{"error", here, "allow", away, "deny", here}, ok, []pb.RateLimitResponse_Code{ok, ok, ok}},
+		{"a shadow rule never denies", noMode, []string{"shadow-deny", away, "allow", away}, ok, []pb.RateLimitResponse_Code{ok, ok}},
+		{"one quota passes by policy", noMode, []string{"quota-allow", away, "quota-deny", away, "quota-full", here}, ok, []pb.RateLimitResponse_Code{ok, over, over}},
+		{"all quotas deny, one by policy", noMode, []string{"quota-deny", away, "quota-full", here}, over, []pb.RateLimitResponse_Code{over, over}},
+		{"QUOTA_MODE with policies", quotaMode, []string{"deny", away, "allow", away}, ok, []pb.RateLimitResponse_Code{over, ok}},
+		{"SHADOW_MODE with policies", shadowMode, []string{"deny", away, "error", away}, ok, []pb.RateLimitResponse_Code{over, unknown}},
+		{"unlimited", noMode, []string{"unlimited", away, "deny", away}, over, []pb.RateLimitResponse_Code{ok, over}},
 	} {
 		for _, charge := range []string{"always", "admitted"} {
 			t.Run(tt.name+", charge "+charge, func(t *testing.T) {
 				var m *metrics.Metrics
-				changes := []func(*config){measure(t, &m), func(c *config) {
-					c.Store = partly{c.Store}
-					c.Reply = envoy.Reply{RateLimit: reference, IETF: true, Metadata: true, ProblemBody: true}
-				}}
-				if tt.change != nil {
-					changes = append(changes, tt.change)
-				}
-				r := start(t, "charge: "+charge+rules, changes...)
+				r := start(t, "charge: "+charge+policyRules, measure(t, &m), partAway, tt.mode, local(t),
+					replying(envoy.Reply{RateLimit: reference, IETF: true, Metadata: true, ProblemBody: true}))
 				var asked []*rlcommon.RateLimitDescriptor
 				for pair := range slices.Chunk(tt.ask, 2) {
 					asked = append(asked, desc(pair...))
@@ -106,7 +99,7 @@ descriptors:
 					if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "192.0.2.7:6379") {
 						t.Errorf("%v, %v; want UNAVAILABLE with the server's name", resp, err)
 					}
-				case err != nil || resp.OverallCode != tt.want:
+				case err != nil || resp.OverallCode != tt.want || len(resp.Statuses) != len(tt.of):
 					t.Errorf("%v, %v; want %v", resp, err, tt.want)
 				default:
 					for i, s := range resp.Statuses {
@@ -116,7 +109,7 @@ descriptors:
 					}
 				}
 				errors := counted(t, m, "ratelimit_service_should_rate_limit_error")
-				if want := `ratelimit_service_should_rate_limit_error{err_type="redis_error"} 1`; slices.Contains(errors, want) != tt.counted {
+				if want := `ratelimit_service_should_rate_limit_error{err_type="redis_error"} 1`; slices.Contains(errors, want) != slices.Contains(tt.ask, away) {
 					t.Errorf("counted %q", errors)
 				}
 			})
@@ -131,16 +124,6 @@ func TestALimitThatCannotDenyIsMissing(t *testing.T) {
 	for _, charge := range []string{"always", "admitted"} {
 		for _, missing := range []string{"shadow", "quota"} {
 			t.Run(missing+", charge "+charge, func(t *testing.T) {
-				apart := func(c *config) {
-					gone, err := memory.New(memory.Options{MaxKeys: 1})
-					if err != nil {
-						t.Fatal(err)
-					}
-					_ = gone.Close()
-					if c.Store, err = split.New(c.Store, gone, time.Second); err != nil {
-						t.Fatal(err)
-					}
-				}
 				r := start(t, `
 domain: d
 charge: `+charge+`
@@ -149,7 +132,7 @@ descriptors:
   - {key: shadow, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 9}}
   - {key: here, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}
   - {key: quota, quota_mode: true, rate_limit: {unit: second, requests_per_unit: 9}}
-`, apart)
+`, secondsAway(t))
 				for i := range 5 {
 					want := ok
 					if i >= 3 {

@@ -21,9 +21,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/backends/split"
-	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 )
 
@@ -37,44 +35,30 @@ const (
 func storeAway(c *config) { c.Store = failing{c.Store} }
 func partAway(c *config)  { c.Store = partly{c.Store} }
 
-// secondsAway is a store whose limits per second are on a server that is away, and
-// that keeps the last operation of another limit.
-type secondsAway struct {
-	backends.Store
-	last backends.Op
-}
-
-func (s *secondsAway) Apply(ctx context.Context, b *backends.Batch) error {
-	for i := range b.Ops {
-		if !b.Ops[i].PerSecond {
-			s.last = b.Ops[i]
-		}
-	}
-	return s.Store.Apply(ctx, b)
-}
-
-// charged is the hits that the limit of the last operation has counted.
-func (s *secondsAway) charged(t *testing.T) int64 {
-	t.Helper()
-	b := backends.Batch{Ops: []backends.Op{s.last.Look()}, Replies: make([]backends.Reply, 1)}
-	if err := s.Store.Apply(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Replies[0].Value.Whole
-}
-
-func (s *secondsAway) use(t *testing.T) func(*config) {
+// secondsAway puts the limits per second on a server that is away.
+func secondsAway(t *testing.T) func(*config) {
 	return func(c *config) {
 		gone, err := memory.New(memory.Options{MaxKeys: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = gone.Close()
-		if s.Store, err = split.New(c.Store, gone, time.Second); err != nil {
+		if c.Store, err = split.New(c.Store, gone, time.Second); err != nil {
 			t.Fatal(err)
 		}
-		c.Store = s
 	}
+}
+
+// charged is the hits that the last limit of the last request, which is not per second,
+// has counted.
+func (s *seen) charged(t *testing.T) int64 {
+	t.Helper()
+	last := s.ops[len(s.ops)-1]
+	b := backends.Batch{Ops: []backends.Op{last.Look()}, Replies: make([]backends.Reply, 1)}
+	if err := s.Store.Apply(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Replies[0].Value.Whole
 }
 
 // remembering puts the memory of a process above the store. It decides limits with the
@@ -113,7 +97,9 @@ descriptors:
   - {key: zero-allow, rate_limit: {unit: minute, requests_per_unit: 0, on_error: allow}}
   - {key: zero-deny, rate_limit: {unit: minute, requests_per_unit: 0, on_error: deny}}
   - {key: zero-local, rate_limit: {unit: minute, requests_per_unit: 0, on_error: local}}
+  - {key: shadow-error, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 5}}
   - {key: shadow-deny, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 5, on_error: deny}}
+  - {key: quota-error, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 5}}
   - {key: quota-allow, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 5, on_error: allow}}
   - {key: quota-deny, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 5, on_error: deny}}
   - {key: quota-full, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
@@ -180,59 +166,6 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestPoliciesOfSeveralDescriptors: the keys name the rule, and the values say
-// whether the store decides.
-func TestPoliciesOfSeveralDescriptors(t *testing.T) {
-	const here, away = "here", "away"
-	shadowMode := func(c *config) { c.ShadowMode = true }
-	quotaMode := func(c *config) { c.QuotaMode = true }
-	for _, tt := range []struct {
-		name   string
-		change func(*config)
-		ask    []string
-		want   pb.RateLimitResponse_Code
-		of     []pb.RateLimitResponse_Code
-	}{
-		{"a denial by policy wins over an undecided error", nil, []string{"error", away, "deny", away}, over, []pb.RateLimitResponse_Code{unknown, over}},
-		{"so does that of a limit of 0", nil, []string{"error", away, "zero-allow", away}, over, []pb.RateLimitResponse_Code{unknown, over}},
-		{"and one that was counted", nil, []string{"error", away, "zero-error", here, "allow", away}, over, []pb.RateLimitResponse_Code{unknown, over, ok}},
-		{"an undecided error wins over what passes", nil, []string{"allow", away, "error", away, "local", away, "error", here}, unavailable, nil},
-		{"the store decides its part", nil, []string{"error", here, "allow", away, "deny", here}, ok, []pb.RateLimitResponse_Code{ok, ok, ok}},
-		{"a shadow rule never denies", nil, []string{"shadow-deny", away, "allow", away}, ok, []pb.RateLimitResponse_Code{ok, ok}},
-		{"one quota passes by policy", nil, []string{"quota-allow", away, "quota-deny", away, "quota-full", here}, ok, []pb.RateLimitResponse_Code{ok, over, over}},
-		{"all quotas deny, one by policy", nil, []string{"quota-deny", away, "quota-full", here}, over, []pb.RateLimitResponse_Code{over, over}},
-		{"QUOTA_MODE", quotaMode, []string{"deny", away, "allow", away}, ok, []pb.RateLimitResponse_Code{over, ok}},
-		{"SHADOW_MODE", shadowMode, []string{"deny", away, "error", away}, ok, []pb.RateLimitResponse_Code{over, unknown}},
-		{"unlimited", nil, []string{"unlimited", away, "deny", away}, over, []pb.RateLimitResponse_Code{ok, over}},
-	} {
-		for _, charge := range []string{"always", "admitted"} {
-			change := tt.change
-			if change == nil {
-				change = func(*config) {}
-			}
-			r := start(t, "charge: "+charge+policyRules, partAway, change, local(t))
-			var asked []*rlcommon.RateLimitDescriptor
-			for pair := range slices.Chunk(tt.ask, 2) {
-				asked = append(asked, desc(pair...))
-			}
-			resp, err := r.try(request(asked...))
-			if tt.want == unavailable {
-				if status.Code(err) != codes.Unavailable {
-					t.Errorf("%s, charge %s: %v, %v; want UNAVAILABLE", tt.name, charge, resp, err)
-				}
-				continue
-			}
-			var of []pb.RateLimitResponse_Code
-			for _, s := range resp.GetStatuses() {
-				of = append(of, s.Code)
-			}
-			if err != nil || resp.OverallCode != tt.want || !slices.Equal(of, tt.of) {
-				t.Errorf("%s, charge %s: %v, %v; want %v", tt.name, charge, resp, err, tt.want)
-			}
-		}
-	}
-}
-
 // TestPoliciesAndCharges: the limit per hour is counted while the server of the
 // limit per second is away, which its policy decides. Both stand on one descriptor,
 // or on two of a request with charge: admitted.
@@ -273,9 +206,9 @@ descriptors:
 			if name == "several descriptors" {
 				charge, asked = "admitted", append(asked, desc("h", "a"))
 			}
-			store := new(secondsAway)
+			store := new(seen)
 			change, work := remembering(t)
-			r := start(t, fmt.Sprintf(rules, charge, tt.second, tt.policy, tt.hour), store.use(t), change)
+			r := start(t, fmt.Sprintf(rules, charge, tt.second, tt.policy, tt.hour), store.under, secondsAway(t), change)
 			admitted := 0
 			for range 5 {
 				resp, err := r.try(request(asked...))
@@ -298,25 +231,17 @@ descriptors:
 // the policy's verdict is there after 18 ms.
 func TestPoliciesAnswerInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := deadline.New(stuck{still{}}, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg := config{Config: service.Config{Store: store}}
-		local(t)(&cfg)
-		s, err := service.New(cfg.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(policyRules)}}, yaml.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.SetTree(tree)
+		r := start(t, policyRules, func(c *config) {
+			store, err := deadline.New(stuck{c.Store}, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Store = store
+		}, local(t))
 		for key, want := range map[string]pb.RateLimitResponse_Code{"allow": ok, "deny": over, "local": ok} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			began := time.Now()
-			resp, err := served(s).ShouldRateLimit(ctx, request(desc(key, "a")))
+			resp, err := served(r.service).ShouldRateLimit(ctx, request(desc(key, "a")))
 			cancel()
 			if took := time.Since(began); err != nil || resp.OverallCode != want || took != 18*time.Millisecond {
 				t.Errorf("%s: %v, %v after %v; want %v after 18 ms", key, resp, err, took, want)
@@ -324,11 +249,6 @@ func TestPoliciesAnswerInTime(t *testing.T) {
 		}
 	})
 }
-
-// still is a store of which only the clock works.
-type still struct{ backends.Store }
-
-func (still) Now() int64 { return time.Now().UnixMicro() }
 
 // TestACallerThatIsGoneIsNoCaseForAPolicy: it gets its own error.
 func TestACallerThatIsGoneIsNoCaseForAPolicy(t *testing.T) {

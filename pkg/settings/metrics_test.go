@@ -1,7 +1,6 @@
 package settings_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,10 +32,8 @@ func TestOnePlaceForMetrics(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			s, err := parse(t)
-			var wrong settings.Errors
-			errors.As(err, &wrong)
 			var names []string
-			for _, e := range wrong {
+			for _, e := range problems(t, err) {
 				names = append(names, e.Setting)
 			}
 			if diff := cmp.Diff(tt.wrong, names); diff != "" {

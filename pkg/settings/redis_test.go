@@ -1,25 +1,18 @@
 package settings_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"example.org/rls/pkg/settings"
 )
 
 // redisURLs returns the parts of REDIS_URL that are refused, as the error shows them.
 func redisURLs(t *testing.T, kind, url string) (refused []string) {
 	t.Helper()
 	_, err := parse(t, "--backend-type=redis", "--redis-socket-type=tcp", "--redis-type="+kind, "--redis-url="+url)
-	var wrong settings.Errors
-	if err != nil && !errors.As(err, &wrong) {
-		t.Fatal(err)
-	}
-	for _, e := range wrong {
+	for _, e := range problems(t, err) {
 		if e.Setting != "REDIS_URL" {
 			t.Error(e)
 		}
@@ -87,12 +80,8 @@ func TestErrorsOfOneSettingKeepTheirOrder(t *testing.T) {
 	}
 	list := strings.Join(nodes, ",")
 	_, err := parse(t, "--backend-type=redis", "--redis-type=cluster", "--redis-url="+list, "--redis-persecond", "--redis-persecond-type=cluster", "--redis-persecond-url="+list)
-	var wrong settings.Errors
-	if !errors.As(err, &wrong) {
-		t.Fatal(err)
-	}
 	got := map[string][]string{}
-	for _, e := range wrong {
+	for _, e := range problems(t, err) {
 		got[e.Setting] = append(got[e.Setting], e.Value)
 	}
 	if diff := cmp.Diff(map[string][]string{"REDIS_URL": nodes, "REDIS_PERSECOND_URL": nodes}, got); diff != "" {

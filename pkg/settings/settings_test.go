@@ -41,6 +41,15 @@ func parse(t *testing.T, args ...string) (settings.Settings, error) {
 	return s, decoder.Check(&s)
 }
 
+// problems are those of err, an error of Check; none of nil.
+func problems(t *testing.T, err error) (wrong settings.Errors) {
+	t.Helper()
+	if err != nil && !errors.As(err, &wrong) {
+		t.Fatalf("%T: %v", err, err)
+	}
+	return wrong
+}
+
 // flags lists the flags of all settings.
 func flags(t *testing.T) []*kong.Flag {
 	t.Helper()
@@ -50,39 +59,6 @@ func flags(t *testing.T) []*kong.Flag {
 		t.Fatal(err)
 	}
 	return parser.Model.Flags
-}
-
-func TestDefaultsAreValid(t *testing.T) {
-	s, err := parse(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A sample of the defaults that envoyproxy/ratelimit has, too.
-	type sample struct {
-		Ports               []int
-		Root, App, RedisURL string
-		RedisTimeout, Age   time.Duration
-		Jitter              int
-		Near                float64
-		WatchRoot           bool
-		Hosts               []string
-	}
-	got := sample{
-		[]int{s.Server.Port, s.GRPC.Port, s.Server.DebugPort},
-		s.Rules.RuntimeRoot, s.Rules.RuntimeAppdirectory, s.Redis.URL,
-		s.Redis.Timeout, s.GRPC.MaxConnectionAge, s.Backend.ExpirationJitterMaxSeconds,
-		s.Limits.NearLimitRatio, s.Rules.RuntimeWatchRoot, s.Memcache.HostPort,
-	}
-	want := sample{
-		[]int{8080, 8081, 6070}, "/srv/runtime_data/current", "config", "/var/run/nutcracker/ratelimit.sock",
-		10 * time.Second, 24 * time.Hour, 300, 0.8, true, nil,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if s.RedisPerSecond.URL != "/var/run/nutcracker/ratelimitpersecond.sock" {
-		t.Errorf("REDIS_PERSECOND_URL defaults to %q", s.RedisPerSecond.URL)
-	}
 }
 
 func TestEveryFlagIsNamedAfterItsVariable(t *testing.T) {
@@ -272,10 +248,7 @@ func TestWrongValues(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			_, err := parse(t)
-			var wrong settings.Errors
-			if err != nil && !errors.As(err, &wrong) {
-				t.Fatalf("%T: %v", err, err)
-			}
+			wrong := problems(t, err)
 			if len(wrong) != len(tt.want) {
 				t.Fatalf("%d errors, want %d:\n%v", len(wrong), len(tt.want), err)
 			}
