@@ -149,7 +149,6 @@ func (b *Batch) neighbours(i, j int) bool {
 	return b.Ops[i].Group != 0 && b.Ops[i].Group == b.Ops[j].Group
 }
 
-// any reports whether is holds for one of the operations from first to end.
 func (b *Batch) any(first, end int, is func(*Batch, int) bool) bool {
 	for i := first; i < end; i++ {
 		if is(b, i) {

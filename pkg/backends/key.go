@@ -26,11 +26,9 @@ const (
 )
 
 // TextKey is a name for key of at most 226 bytes without spaces and control
-// characters: a readable head and the SHA-256 of the key. A Redis Cluster hash
-// tag is replaced by its own SHA-256, so that keys with the same tag still
-// share a slot. Different keys get different names. A short key may look like the
-// name of another key: a store uses TextKey for every key for which IsTextKey
-// holds, too.
+// characters: a readable head and the SHA-256 of the key. A Redis Cluster hash tag is
+// replaced by its SHA-256, so that keys with one tag share a slot. Different keys get
+// different names, if a store uses TextKey also for keys for which IsTextKey holds.
 func TextKey(key string) string {
 	b := make([]byte, 0, textHead+2+sha256.Size+textTail)
 	for i := 0; i < len(key) && i < textHead; i++ {

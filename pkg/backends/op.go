@@ -5,11 +5,8 @@
 // group, or all or nothing) and fills in a [Reply] for each. [Cell.Step] and
 // [Log.Step] define the result of a step in Go, and [Batch.Decide] the
 // operations of a batch that are charged. pkg/backends/backendtest compares every
-// store with these definitions, whatever language the store is written in. So N
-// strategies on M stores cost N + M pieces of code.
-//
-// The package does not know rate limits: pkg/algorithms chooses the steps, and
-// each store makes them atomic.
+// store with these definitions. So N strategies on M stores cost N + M pieces of
+// code, and this package does not know rate limits.
 //
 // All times are microseconds since the Unix epoch on the store's clock
 // ([Store.Now]), all durations microseconds. Microseconds since the epoch stay
@@ -78,16 +75,15 @@ const (
 	Charge Verb = iota
 	// Reset removes the cell, and the cell of Op.Prev. See [Op.Reset].
 	Reset
-	// Grant lets hits of the amount Op.By pass beyond those that remain. It lowers
-	// the cell to Op.Max if the cell is above, as after denied hits that were
-	// counted, and then lowers it by Op.By, but not below Op.Least.
+	// Grant lets hits of the amount Op.By pass beyond those that remain. It lowers a
+	// cell above Op.Max (denied hits were counted) to Op.Max, and then by Op.By, but not
+	// below Op.Least.
 	//
-	// A cell below its floor (0, or Now for a Meter) has credit, and hits use up the
-	// credit first. Refunds leave credit as it is. A Counter's credit ends with its
-	// cell, and counts as 0 where the cell is the one of Op.Prev. A Meter's credit
-	// does not move with time and ends at Op.Until; a Meter that has used it up goes on
-	// from Now. In a List the grant is a negative cost, which leaves as
-	// any other.
+	// A cell below its floor (0, or Now for a Meter) has credit. Hits use it up first,
+	// and refunds leave it as it is. A Counter's credit ends with its cell, and counts as
+	// 0 in the cell of Op.Prev. A Meter's credit does not move with time and ends at
+	// Op.Until; then the Meter goes on from Now. In a List the grant is a negative cost,
+	// which leaves as any other.
 	Grant
 )
 
@@ -107,16 +103,15 @@ const (
 )
 
 // Undecided says what an operation that the store could not apply means for its
-// group and its all-or-nothing batch.
+// group and batch.
 type Undecided uint8
 
 const (
-	// Open: nobody knows whether the operation fits, so its group and its batch
-	// are not charged.
+	// Open: nobody knows whether it fits, so they are not charged.
 	Open Undecided = iota
-	// Fits: its group and its batch are charged as if the operation fitted.
+	// Fits: they are charged as if it fitted.
 	Fits
-	// Refuses: its group and its batch are refused as if it did not fit.
+	// Refuses: they are refused as if it did not fit.
 	Refuses
 	// Local: as Fits, until a decorator (package near) decides the operation on this
 	// process's copy of its cell.
@@ -129,12 +124,11 @@ type Op struct {
 	Kind Kind
 	Verb Verb // Charge, but for operators
 	Span Span // Counter only
-	// Refund: By is given back instead of charged: the cell is lowered, not
-	// below its floor (0, or Now for a Meter), and a list loses its newest
-	// costs. A refund always fits.
+	// Refund: By is given back: the cell is lowered, not below its floor (0, or Now
+	// for a Meter), and a list loses its newest costs. A refund always fits.
 	Refund bool
-	// Undo, of a refund, says that a charge is given back that was made a moment ago:
-	// the cell may have credit, and then gets back the credit that the charge took.
+	// Undo, of a refund: it gives back a charge of a moment ago, also the credit that
+	// the charge took.
 	Undo bool
 	// PerSecond: the cell belongs to a one-second window. A store may keep such
 	// cells on another server.
@@ -142,21 +136,15 @@ type Op struct {
 	// ChargeDenied, for a Counter: By is charged although it does not fit, as
 	// Envoy's fixed windows count the hits that they deny.
 	ChargeDenied bool
-	// Role says what it means for an all-or-nothing batch that the operation does
-	// not fit. The operations of a group have the same role.
-	Role Role
-	// IfUndecided says what it means for the other operations that this one could
-	// not be decided.
-	IfUndecided Undecided
+	Role         Role // the same for all operations of a group
+	IfUndecided  Undecided
 	// Group, above 0, marks the limits of one descriptor: neighbours in
 	// Batch.Ops with the same Group are decided together. If one of them does
 	// not fit, none is charged, except those with ChargeDenied that do not fit
 	// themselves. The keys of a group hash to one Redis Cluster slot.
 	Group uint8
 
-	// Key is the cell's name. It may have any length and any bytes; different
-	// cells have different keys.
-	Key string
+	Key string // of the cell, of any length and any bytes
 	// Prev, for a Counter, is the key of the previous window's cell, or "".
 	// ceil(prev × WeightNum / WeightDen) is taken off Max in the same step.
 	// Key and Prev hash to the same Redis Cluster slot.
@@ -167,9 +155,9 @@ type Op struct {
 	Den int64  // denominator of By, Max and Furthest, >= 1
 	Max Amount // highest value the cell may reach by this step, or NoMax
 	// Furthest, for a Meter, is the highest value that the operations on this cell can
-	// reach: Now plus the time in which an empty bucket fills, or NoMax. Furthest is at
-	// least Now, and at least Max unless Max is NoMax. A cell more than Skew above it
-	// was charged by a clock that was ahead, and counts as Furthest (Cell.Step).
+	// reach: Now plus the time in which an empty bucket fills, or NoMax. It is at least
+	// Now and, unless that is NoMax, Max. A cell more than Skew above it counts as
+	// Furthest (Cell.Step).
 	Furthest Amount
 	// Least, of a Grant, is the lowest value that it may leave: the count, the sum of a
 	// List's costs, or the distance of a Meter from Now; <= 0.
@@ -180,14 +168,12 @@ type Op struct {
 	Times int64
 
 	WeightNum, WeightDen int64 // weight of the count of Prev, 0 <= num <= den <= 2^35
-	// Until, for a Counter, is when the cell ends, > Now. With the span
-	// FirstHit or EveryHit it is the latest end that this limit can reach: a later
-	// end counts as Until (Cell.Step). For a Grant on a Meter it is when the credit
-	// ends.
+	// Until, for a Counter, is when the cell ends, > Now; with the span FirstHit or
+	// EveryHit a later end counts as Until (Cell.Step). For a Grant on a Meter it is when
+	// the credit ends.
 	Until int64
-	// Ends, of an Undo on a Counter with the span FirstHit, is when the window ends in
-	// which the charge was made: a later window, in the same cell, stays as it is. 0 is
-	// any window.
+	// Ends, of an Undo on a Counter with the span FirstHit, is when the window of the
+	// charge ends: a later window in the cell stays as it is. 0 is any window.
 	Ends   int64
 	Window int64 // List: how long a cost counts; Counter with Prev: the length of its window; > 0
 
@@ -210,9 +196,7 @@ type Lease struct {
 }
 
 // Unconditional reports whether the operation charges whatever the values of its
-// cell and of the other cells of its batch are. In an all-or-nothing batch an
-// operation with ChargeDenied is charged if it does not fit; if it fits, it is
-// charged only if the batch is charged.
+// cell and of the other cells of its batch are, unless the batch is all-or-nothing.
 func (o *Op) Unconditional() bool {
 	return o.Verb == Charge && (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0
 }
@@ -253,9 +237,8 @@ type Reply struct {
 	// Err says why this operation was not decided; it wraps ErrUnavailable. No
 	// other field has a meaning then.
 	Err error
-	// Now is the moment at which the operation was decided, on the store's
-	// clock: Op.Now, or the latest Op.Now of the operations that it was merged
-	// with.
+	// Now is when the operation was decided: Op.Now, or the latest Op.Now of the
+	// operations that it was merged with.
 	Now int64
 	// Admitted says how many of Op.Times fit, whether or not they were charged.
 	Admitted int64
@@ -265,19 +248,16 @@ type Reply struct {
 	Value Amount
 	// Prev is the count of Op.Prev's cell, 0 if that has credit.
 	Prev int64
-	// Until is when the cell ends: for a Counter its window's end, for a List
-	// the moment at which its newest cost leaves (Now when it is empty).
+	// Until is when the cell ends; a List when its newest cost leaves (Now if empty).
 	Until int64
 	// Recalled: the reply comes from a cell that this process remembers (package
 	// near), not from the store.
 	Recalled bool
-	// Replicas, above 0, says that the store left the operation undecided, and that
-	// this process has decided it as one of so many processes. Value, Until and RetryAt
-	// are of its own copy of the cell, in which each hit counts Replicas times.
+	// Replicas, above 0: the store left the operation undecided, and this process has
+	// decided it as one of so many. Value, Until and RetryAt are of its own copy of the
+	// cell, in which each hit counts Replicas times.
 	Replicas int64
-	// Leased: the hits come from a lease of this process, which the store has
-	// charged before.
-	Leased bool
+	Leased   bool // the hits come from a lease of this process, charged before
 	// RetryAt, for a List, is the moment from which By would fit when it does not
 	// fit now; MaxInt64 if never.
 	RetryAt int64
@@ -297,9 +277,8 @@ type Batch struct {
 	open    bool // see Decide
 
 	// Late, if not nil, is called if the store answers after Apply has returned without
-	// the answer, because its context has ended or the server seemed silent. It is called on
-	// a goroutine of its own, with a batch that has the same operations, and their replies.
-	// A batch with Late is not changed after Apply.
+	// the answer, on a goroutine of its own, with a batch of the same operations and their
+	// replies. A batch with Late is not changed after Apply.
 	Late func(answered *Batch)
 }
 

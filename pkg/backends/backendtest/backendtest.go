@@ -113,6 +113,14 @@ func applyOne(t *testing.T, s backends.Store, op backends.Op) backends.Reply {
 	return apply(t, s, &backends.Batch{Ops: []backends.Op{op}})[0]
 }
 
+// holds applies op and wants that value after it.
+func holds(t *testing.T, s backends.Store, op backends.Op, want int64) {
+	t.Helper()
+	if got := applyOne(t, s, op).Value.Whole; got != want {
+		t.Fatalf("%.60q holds %d after %+v, want %d", op.Key, got, op, want)
+	}
+}
+
 // counter charges cost in a window of a minute that started at epoch.
 func counter(key string, now, cost, max int64) backends.Op {
 	op := backends.Op{Kind: backends.Counter, Key: key, Now: now, Den: 1, Times: 1,

@@ -60,16 +60,14 @@ type Options struct {
 	// connects in plain text. ServerName defaults to the host.
 	TLS func() *tls.Config
 	// Timeout bounds an Apply, and each call on the wire with the connecting before
-	// it, which may begin within an Apply and outlive it. 0 is 500 ms. An answer that
-	// does not come within Watch.SlowAfter counts as missing, too.
+	// it, which may outlive the Apply. 0 is 500 ms. An answer that does not come within
+	// Watch.SlowAfter counts as missing, too.
 	Timeout time.Duration
-	// MaxIdleConns is how many idle connections are kept per server; 0 is 64.
-	// The same number, but at least 64, bounds the calls on the wire to a
-	// server.
+	// MaxIdleConns is how many idle connections are kept per server; 0 is 64. As many
+	// calls, but at least 64, may be on the wire to a server.
 	MaxIdleConns int
-	// ExpirationJitter is the upper bound of a random time for which a cell of
-	// a fixed window is kept beyond its end, so that cells do not all expire
-	// at once. It never changes a decision.
+	// ExpirationJitter is the upper bound of a random time for which memcached keeps a
+	// cell of a fixed window beyond its end, so that cells do not all expire at once.
 	ExpirationJitter time.Duration
 
 	// Watch, if not nil, is told when a server goes away and when it is back.

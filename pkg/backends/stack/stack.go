@@ -114,26 +114,22 @@ func (o *Options) build() (store backends.Store, err error) {
 // request can wait.
 func (o *Options) remote() (merged, bounded backends.Store, err error) {
 	longest := max(o.Main.Timeout, o.PerSecond.Timeout)
-	main, err := combine.New(o.Main.Store, o.Main.Timeout)
-	if err != nil {
+	if merged, err = combine.New(o.Main.Store, o.Main.Timeout); err != nil {
 		return nil, nil, err
+	}
+	if o.PerSecond.Store != nil {
+		perSecond, err := combine.New(o.PerSecond.Store, o.PerSecond.Timeout)
+		if err != nil {
+			return nil, nil, err
+		}
+		if merged, err = split.New(merged, perSecond, longest); err != nil {
+			return nil, nil, err
+		}
 	}
 	wait := longest
 	if o.Decision > 0 {
 		wait = min(wait, o.Decision)
 	}
-	if o.PerSecond.Store == nil {
-		bounded, err = deadline.New(main, wait)
-		return main, bounded, err
-	}
-	perSecond, err := combine.New(o.PerSecond.Store, o.PerSecond.Timeout)
-	if err != nil {
-		return nil, nil, err
-	}
-	both, err := split.New(main, perSecond, longest)
-	if err != nil {
-		return nil, nil, err
-	}
-	bounded, err = deadline.New(both, wait)
-	return both, bounded, err
+	bounded, err = deadline.New(merged, wait)
+	return merged, bounded, err
 }
