@@ -21,8 +21,6 @@ var fixedWindow = row{
 	},
 	bucketed: true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {
-		op.Kind = backends.Counter
-		op.Max = backends.Amount{Whole: int64(l.Requests)}
 		op.ChargeDenied = !c.AdmittedOnly && !c.Refund && l.lease == nil
 		if l.FromFirstHit {
 			op.Span = backends.FirstHit

@@ -83,10 +83,8 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.checkOptions(); err != nil {
 		return nil, err
 	}
-	if row.prepare != nil {
-		if err := row.prepare(l); err != nil {
-			return nil, err
-		}
+	if err := row.prepare(l); err != nil {
+		return nil, err
 	}
 	l.tag = "|" + l.tag + formatWindow(spec.Window)
 	if row.burst != nil {
@@ -177,6 +175,7 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		Now:       c.Now,
 		By:        backends.Amount{Whole: int64(min(c.Cost, uint64(backends.MaxCost)))},
 		Den:       1,
+		Max:       backends.Amount{Whole: int64(l.Requests)},
 		Unit:      backends.Amount{Whole: 1},
 		Times:     1,
 		Refund:    c.Refund,

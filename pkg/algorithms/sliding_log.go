@@ -22,7 +22,6 @@ var slidingLog = row{
 	},
 	plan: func(l *Limit, op *backends.Op, c Charge) {
 		op.Kind = backends.List
-		op.Max = backends.Amount{Whole: int64(l.Requests)}
 		op.Window = l.window
 		op.Until = c.Now + l.window
 	},

@@ -25,8 +25,6 @@ var slidingWindow = row{
 	paired:   true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {
 		bucket := c.Now / l.window
-		op.Kind = backends.Counter
-		op.Max = backends.Amount{Whole: int64(l.Requests)}
 		op.Window = l.window
 		op.Until = (bucket + 2) * l.window // this bucket is the previous one of the next window
 		op.WeightNum, op.WeightDen = l.weight((bucket+1)*l.window - c.Now)

@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"slices"
 	"strings"
 
 	"example.org/rls/pkg/backends"
@@ -26,7 +27,7 @@ type row struct {
 	burst    func(*Limit) uint32 // the default of Spec.Burst; nil if that has no meaning
 	bucketed bool                // each window of the clock has a cell of its own
 	paired   bool                // a decision reads the previous window's cell, too
-	prepare  func(*Limit) error  // checks the spec further and derives values; may be nil
+	prepare  func(*Limit) error  // checks the spec further and derives values
 	plan     func(*Limit, *backends.Op, Charge)
 	judge    func(*Limit, *backends.Op, *backends.Reply) Decision
 }
@@ -75,10 +76,8 @@ func NoBurst() string {
 
 // ParseStrategy finds a strategy by its name in the rules.
 func ParseStrategy(name string) (Strategy, error) {
-	for i := range table {
-		if table[i].name == name {
-			return Strategy(i), nil
-		}
+	if i := slices.Index(Names(), name); i >= 0 {
+		return Strategy(i), nil
 	}
 	return 0, &SpecError{"strategy", "unknown strategy \"" + name + "\": one of " + strings.Join(Names(), ", ")}
 }

@@ -14,11 +14,6 @@
 // Lua) loses no digit.
 package backends
 
-import (
-	"context"
-	"errors"
-)
-
 // Kind is the kind of state in a cell; it decides how a step changes the cell.
 type Kind uint8
 
@@ -288,48 +283,4 @@ func (b *Batch) Fail(err error) error {
 		b.Replies[i] = Reply{Err: err}
 	}
 	return err
-}
-
-// ErrUnavailable marks every error of a store that could not decide in time: the
-// store is stopped, overloaded or not reachable, or its answer has no meaning. It
-// is then not known whether the store has charged the operation.
-var ErrUnavailable = errors.New("store unavailable")
-
-// ErrNotSent marks the errors of operations that were sent to no server, and so have
-// charged nothing. It is beside ErrUnavailable.
-var ErrNotSent = errors.New("not sent")
-
-// NotSent is err as one that ErrNotSent marks. Its text stays as it is.
-func NotSent(err error) error { return notSent{err} }
-
-type notSent struct{ error }
-
-func (e notSent) Unwrap() error { return e.error }
-
-func (e notSent) Is(target error) bool { return target == ErrNotSent }
-
-// ErrUnsupported marks the errors of operations and calls that a store can never do.
-// Nothing is changed then.
-var ErrUnsupported = errors.New("the store cannot do this")
-
-// Store applies batches of operations.
-//
-// Implementations are safe for concurrent use. The operations of a batch apply
-// in order; each operation is atomic, and so is a group and an AllOrNothing
-// batch. If the cells of a group or batch live on several servers, the charges
-// of a refused one are given back instead: other callers may be refused for a
-// moment, and nobody is admitted beyond a limit.
-type Store interface {
-	// Apply fills in b.Replies and b.Refused and leaves b.Ops as they are. It
-	// returns nil if every operation was decided, else the first Reply.Err.
-	// When ctx ends, Apply returns at once; a call on the wire goes on without
-	// disturbing others, and b is not touched after Apply has returned.
-	Apply(ctx context.Context, b *Batch) error
-	// Now is the time on the clock that all processes which share the store
-	// agree on, in microseconds since the epoch.
-	Now() int64
-	// Ping returns nil if the store can decide now, at least for some keys.
-	Ping(ctx context.Context) error
-	// Close releases connections and goroutines. Apply fails afterwards.
-	Close() error
 }

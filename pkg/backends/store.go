@@ -1,0 +1,92 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrUnavailable marks every error of a store that could not decide in time: the
+// store is stopped, overloaded or not reachable, or its answer has no meaning. It
+// is then not known whether the store has charged the operation.
+var ErrUnavailable = errors.New("store unavailable")
+
+// ErrNotSent marks the errors of operations that were sent to no server, and so have
+// charged nothing. It is beside ErrUnavailable.
+var ErrNotSent = errors.New("not sent")
+
+// NotSent is err as one that ErrNotSent marks. Its text stays as it is.
+func NotSent(err error) error { return notSent{err} }
+
+type notSent struct{ error }
+
+func (e notSent) Unwrap() error { return e.error }
+
+func (e notSent) Is(target error) bool { return target == ErrNotSent }
+
+// ErrUnsupported marks the errors of operations and calls that a store can never do.
+// Nothing is changed then.
+var ErrUnsupported = errors.New("the store cannot do this")
+
+// Store applies batches of operations.
+//
+// Implementations are safe for concurrent use. The operations of a batch apply
+// in order; each operation is atomic, and so is a group and an AllOrNothing
+// batch. If the cells of a group or batch live on several servers, the charges
+// of a refused one are given back instead: other callers may be refused for a
+// moment, and nobody is admitted beyond a limit.
+type Store interface {
+	// Apply fills in b.Replies and b.Refused and leaves b.Ops as they are. It
+	// returns nil if every operation was decided, else the first Reply.Err.
+	// When ctx ends, Apply returns at once; a call on the wire goes on without
+	// disturbing others, and b is not touched after Apply has returned.
+	Apply(ctx context.Context, b *Batch) error
+	// Now is the time on the clock that all processes which share the store
+	// agree on, in microseconds since the epoch.
+	Now() int64
+	// Ping returns nil if the store can decide now, at least for some keys.
+	Ping(ctx context.Context) error
+	// Close releases connections and goroutines. Apply fails afterwards.
+	Close() error
+}
+
+// Spread is a Store whose cells live on several servers, one of which may
+// answer while another does not: a Redis Cluster, several memcached servers.
+//
+// combine keeps a key busy until its operation is decided. With ApplyEach it can
+// free each key when the key's own server has answered, and need not wait for
+// the slowest server of the batch.
+type Spread interface {
+	Store
+	// ApplyEach is Apply. In addition it calls decided exactly once for each
+	// operation of b, with a pointer into b.Ops: as soon as the server of that
+	// operation has answered or failed, at the latest before ApplyEach returns.
+	// It may call decided from other goroutines, and for several operations at
+	// once. decided does not block and does not read b.Replies.
+	ApplyEach(ctx context.Context, b *Batch, decided func(*Op)) error
+}
+
+// Scanner is a Store that can list its keys.
+type Scanner interface {
+	Store
+	// Scan calls each with the keys that begin with prefix, some at a time, until all
+	// were listed, ctx ends or each returns an error, which Scan returns. A key that
+	// is written or removed meanwhile may be left out, and a key may come twice. Keys
+	// are as the store has them: a long key was shortened.
+	Scan(ctx context.Context, prefix string, each func(keys []string) error) error
+}
+
+// ScannerOf is the Scanner under the decorators of s, which have a method Unwrap. Its
+// error wraps ErrUnsupported.
+func ScannerOf(s Store) (Scanner, error) {
+	for {
+		switch store := s.(type) {
+		case Scanner:
+			return store, nil
+		case interface{ Unwrap() Store }:
+			s = store.Unwrap()
+		default:
+			return nil, fmt.Errorf("%w: it cannot scan its keys", ErrUnsupported)
+		}
+	}
+}
