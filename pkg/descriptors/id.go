@@ -65,9 +65,6 @@ func ParseID(id string) (domain string, entries []Entry, ok bool) {
 
 // unescape is the inverse of appendEscaped.
 func unescape(s string) (string, bool) {
-	if strings.IndexByte(s, '%') < 0 {
-		return s, true
-	}
 	s, err := url.PathUnescape(s)
 	return s, err == nil
 }

@@ -17,7 +17,7 @@ import (
 // same cell as a request without an override. The copy has no Name and no
 // Replaces, because an override neither replaces a limit nor is replaced.
 //
-// A nil l, and a Limit without an [algorithms.Limit], stand for a fixed_window.
+// A Limit without an [algorithms.Limit] stands for a fixed_window.
 //
 // Some options give way instead of failing the request. More requests than a
 // sliding_log can remember are decided by a sliding_window. A burst that would
@@ -34,12 +34,9 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	if longest := uint32(algorithms.MaxWindow / unit.Duration()); multiplier == 0 || multiplier > longest {
 		return Limit{}, fmt.Errorf("unit_multiplier is %d; want 1 to %d with %s", multiplier, longest, unit)
 	}
-	var copied Limit
+	copied := Limit{OnError: l.OnError}
 	var spec algorithms.Spec
-	if l != nil {
-		copied.OnError = l.OnError
-	}
-	if l != nil && l.Limit != nil {
+	if l.Limit != nil {
 		copied, spec = *l, l.Spec
 		spec.Burst = l.WrittenBurst
 	}

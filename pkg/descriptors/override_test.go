@@ -59,11 +59,8 @@ func TestOverrideReplacesAmountAndWindowOnly(t *testing.T) {
 }
 
 func TestOverrideWithoutARuleIsAFixedWindow(t *testing.T) {
-	var none *descriptors.Limit
-	for l, policy := range map[*descriptors.Limit]descriptors.Policy{
-		none: descriptors.PolicyError, {}: descriptors.PolicyError, {OnError: descriptors.PolicyDeny}: descriptors.PolicyDeny,
-	} {
-		got, err := l.Override(5, descriptors.Hour, 1)
+	for _, policy := range []descriptors.Policy{descriptors.PolicyError, descriptors.PolicyDeny} {
+		got, err := (&descriptors.Limit{OnError: policy}).Override(5, descriptors.Hour, 1)
 		if want := (algorithms.Spec{Requests: 5, Window: time.Hour}); err != nil || got.Spec != want || got.OnError != policy {
 			t.Errorf("got %+v, %v", got, err)
 		}

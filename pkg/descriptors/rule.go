@@ -16,12 +16,7 @@ type Entry struct {
 }
 
 // Pair is the entry as people write it in arguments: key=value, or key.
-func (e Entry) Pair() string {
-	if e.Value == "" {
-		return e.Key
-	}
-	return e.Key + "=" + e.Value
-}
+func (e Entry) Pair() string { return e.join("=") }
 
 // Pairs are the entries as people write them in arguments: key=value,key=value. A reader
 // cannot tell a comma or = in a key or value from those between them.
@@ -34,11 +29,13 @@ func Pairs(entries []Entry) string {
 }
 
 // String is the entry as envoyproxy/ratelimit writes it: key_value, or key.
-func (e Entry) String() string {
+func (e Entry) String() string { return e.join("_") }
+
+func (e Entry) join(separator string) string {
 	if e.Value == "" {
 		return e.Key
 	}
-	return e.Key + "_" + e.Value
+	return e.Key + separator + e.Value
 }
 
 // Charge says which limits of a domain a denied request is charged to.
@@ -190,22 +187,16 @@ func (r *Rule) place(n *Node) {
 			if r.Shared == nil {
 				r.Shared = make([]Entry, len(way))
 			}
-			r.Shared[i] = a.sharedPattern()
+			r.Shared[i] = Entry{Value: a.Value}
+			if isPattern(a.Key) { // it differs from the patterns of values
+				r.Shared[i] = a.Entry
+			}
 		}
 		r.fixed = r.fixed && !isPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || isPattern(a.Value)))
 	}
 	if !r.fixed {
 		r.way = way
 	}
-}
-
-// sharedPattern is the pattern that replaces the value in the name of a shared
-// counter. The pattern of a key differs from the patterns of values.
-func (d *Descriptor) sharedPattern() Entry {
-	if isPattern(d.Key) {
-		return d.Entry
-	}
-	return Entry{Value: d.Value}
 }
 
 // FixedMetricKey reports whether MetricKey is Path for all requests.

@@ -69,24 +69,20 @@ func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 	winner := n.next(e)
 	step := Step{Entry: e}
 	concerning := n.concerning(e)
-	matching, others := maxSeen, maxSeen // that may still be seen
+	matching := 0
 	for _, child := range concerning {
-		if others > 0 && child.matcher(e) != nil {
-			others--
+		if child.matcher(e) != nil {
+			matching++
 		}
 	}
+	room := map[bool]int{true: maxSeen, false: maxSeen - matching} // for matching descriptors, and for others
 	for _, child := range concerning {
 		seen := Seen{Entry: child.Entry, Pos: child.Pos, Won: child == winner}
 		m := child.matcher(e)
-		left := &others
-		if m != nil {
-			left = &matching
-		}
-		if *left == 0 && !seen.Won {
+		if room[m != nil]--; room[m != nil] < 0 && !seen.Won {
 			step.More++
 			continue
 		}
-		*left = max(0, *left-1)
 		switch {
 		case m == nil:
 			seen.By, seen.Why = Nothing, child.mismatch(e)

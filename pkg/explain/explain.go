@@ -7,6 +7,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -169,11 +170,7 @@ func limitOf(rule string, in *service.InspectedLimit) Limit {
 		Name: in.Name, Strategy: in.Strategy.String(), Limit: in.Requests, Window: Duration(in.Window),
 		Burst: in.Burst, MaxDelay: Duration(in.MaxDelay), Key: in.Key, ReplacedBy: in.ReplacedBy,
 	}}
-	state := in.Before
-	if in.After != nil {
-		state = in.After
-	}
-	switch {
+	switch state := cmp.Or(in.After, in.Before); {
 	case state != nil:
 		l.State = &State{Cell: &Cell{state.Count, state.Remaining, Duration(state.Reset)}, Policy: in.Policy.String()}
 	case in.Err != nil:

@@ -79,40 +79,40 @@ func (p *printer) path(d *Descriptor, entries []string) {
 			widths[j] = max(widths[j], utf8.RuneCountInString(cell))
 		}
 	}
-	depth, mismatches, omitted := 0, 0, 0
-	endDepth := func() {
-		if omitted > 0 {
-			p.line(3, "… and %d more that do not match", omitted)
-		}
-		mismatches, omitted = 0, 0
-	}
+	mismatches, omitted := 0, 0
 	for i, s := range d.Path {
-		if s.Depth != depth {
-			endDepth()
-			depth = s.Depth
-			p.line(1, "%d. %s", depth, entries[depth-1])
+		if i == 0 || s.Depth != d.Path[i-1].Depth {
+			p.line(1, "%d. %s", s.Depth, entries[s.Depth-1])
+			mismatches, omitted = 0, 0
 		}
 		omitted += s.More
 		if s.Match == "none" {
-			if mismatches++; mismatches > maxMismatches {
-				omitted++
-				continue
-			}
+			mismatches++
 		}
-		row := ""
-		for j, cell := range rows[i] {
-			row += fmt.Sprintf("%-*s  ", widths[j], cell)
+		if s.Match == "none" && mismatches > maxMismatches {
+			omitted++
+		} else {
+			p.step(&s, rows[i], widths)
 		}
-		switch why := terminal.Visible(s.Why); {
-		case s.Won:
-			p.line(2, "%s", p.colors.Green("> "+row+"won: "+why))
-		case s.Match == "none":
-			p.line(2, "%s", p.colors.Dim("  "+row+why))
-		default:
-			p.line(2, "  %s%s", row, why)
+		if last := i == len(d.Path)-1; omitted > 0 && (last || d.Path[i+1].Depth != s.Depth) {
+			p.line(3, "… and %d more that do not match", omitted)
 		}
 	}
-	endDepth()
+}
+
+func (p *printer) step(s *Step, cells [3]string, widths [3]int) {
+	row := ""
+	for i, cell := range cells {
+		row += fmt.Sprintf("%-*s  ", widths[i], cell)
+	}
+	switch why := terminal.Visible(s.Why); {
+	case s.Won:
+		p.line(2, "%s", p.colors.Green("> "+row+"won: "+why))
+	case s.Match == "none":
+		p.line(2, "%s", p.colors.Dim("  "+row+why))
+	default:
+		p.line(2, "  %s%s", row, why)
+	}
 }
 
 func (p *printer) limit(l *Limit, hits int64) {

@@ -8,7 +8,6 @@ import (
 
 	"example.org/rls/internal/document"
 	"example.org/rls/pkg/descriptors/rules"
-	"example.org/rls/pkg/turns"
 )
 
 const (
@@ -23,12 +22,11 @@ const (
 // expandable reports whether the aliases below root can be expanded. If not it
 // adds a problem.
 func (r *reader) expandable(root *yaml.Node) bool {
-	e := expansion{sizes: make(map[*yaml.Node]extent)}
-	size := e.extent(root)
+	size := r.extent(root)
 	switch {
-	case e.cycle != nil:
-		r.file.Problems.Add(r.at(e.cycle.Line, e.cycle.Column), "", "*%s is used inside the value that it stands for", e.cycle.Value)
-	case size.nodes-e.written > maxAliased:
+	case r.cycle != nil:
+		r.file.Problems.Add(r.at(r.cycle.Line, r.cycle.Column), "", "*%s is used inside the value that it stands for", r.cycle.Value)
+	case size.nodes-r.written > maxAliased:
 		r.file.Problems.Add(r.at(root.Line, root.Column), "", "the aliases of this file stand for more than %d values; write fewer", maxAliased)
 	case size.depth > maxNested:
 		r.file.Problems.Add(r.at(root.Line, root.Column), "", "values stand more than %d deep in each other", maxNested)
@@ -38,41 +36,33 @@ func (r *reader) expandable(root *yaml.Node) bool {
 	return false
 }
 
-// expansion counts the nodes of a document with its aliases expanded.
-type expansion struct {
-	written int
-	turns   turns.Turns
-	sizes   map[*yaml.Node]extent // of the targets of aliases; zero while being counted
-	cycle   *yaml.Node            // an alias inside its own target
-}
-
 // extent is the number of nodes of a value, the value included, and how deep
 // they stand in each other.
 type extent struct{ nodes, depth int }
 
 // extent walks n once: an anchor comes before its aliases.
-func (e *expansion) extent(n *yaml.Node) extent {
+func (r *reader) extent(n *yaml.Node) extent {
 	const tooMany = 1 << 40 // far from overflow
-	e.written++
-	e.turns.Next()
+	r.written++
+	r.turns.Next()
 	if n.Kind == yaml.AliasNode {
-		size := e.sizes[n.Alias]
+		size := r.sizes[n.Alias]
 		if size.nodes == 0 {
-			e.cycle = n
+			r.cycle = n
 		}
 		return extent{1 + size.nodes, size.depth}
 	}
 	if n.Anchor != "" {
-		e.sizes[n] = extent{}
+		r.sizes[n] = extent{}
 	}
 	total := extent{1, 0}
 	for _, c := range n.Content {
-		below := e.extent(c)
+		below := r.extent(c)
 		total = extent{min(total.nodes+below.nodes, tooMany), max(total.depth, below.depth)}
 	}
 	total.depth++
 	if n.Anchor != "" {
-		e.sizes[n] = total
+		r.sizes[n] = total
 	}
 	return total
 }

@@ -60,7 +60,7 @@ func ReadAll(texts []Text) []*rules.File {
 
 // Read reads one text.
 func Read(t Text) *rules.File {
-	r := reader{file: &rules.File{Name: t.Name}, aliased: map[*yaml.Node]document.Value{}}
+	r := reader{file: &rules.File{Name: t.Name}, aliased: map[*yaml.Node]document.Value{}, sizes: map[*yaml.Node]extent{}}
 	content := t.Content
 	if first, line := cutDocument(content); line > 0 {
 		content = first
@@ -98,6 +98,11 @@ type reader struct {
 	file    *rules.File
 	aliased map[*yaml.Node]document.Value // of the anchors that were read
 	turns   turns.Turns
+
+	// Of the nodes with their aliases expanded, see extent:
+	written int
+	sizes   map[*yaml.Node]extent // of the targets of aliases; zero while being counted
+	cycle   *yaml.Node            // an alias inside its own target
 }
 
 func (r *reader) at(line, column int) descriptors.Position {
@@ -133,21 +138,18 @@ func (y *yielding) Read(p []byte) (int, error) {
 	return y.Reader.Read(p)
 }
 
+var parserError = regexp.MustCompile(`(?s)^(?:yaml: )?(?:line (\d+): )?(.*)$`)
+
 // syntaxError finds the position and the message of an error of the parser,
 // which names a line at most.
 func syntaxError(content []byte, err error) (at descriptors.Position, message string) {
-	message = strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 1
-	if rest, ok := strings.CutPrefix(message, "line "); ok {
-		if digits, rest, ok := strings.Cut(rest, ": "); ok {
-			if n, err := strconv.Atoi(digits); err == nil {
-				line, message = n, rest
-			}
-		}
-		// The parser counts lines from 0 in these messages, and from 1 in others.
-		if strings.HasPrefix(message, "did not find expected") {
-			line++
-		}
+	found := parserError.FindStringSubmatch(err.Error())
+	message = found[2]
+	line, err := strconv.Atoi(found[1])
+	if err != nil {
+		line = 1
+	} else if strings.HasPrefix(message, "did not find expected") {
+		line++ // the parser counts lines from 0 in these messages, and from 1 in others
 	}
 	lines := bytes.SplitN(content, []byte("\n"), line+1)
 	column := 1
