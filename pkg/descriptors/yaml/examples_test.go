@@ -37,12 +37,9 @@ func examples(tb testing.TB) []yaml.Text { return files(tb, "../../../config/*.y
 
 func TestExamplesLoadAsOneFolder(t *testing.T) {
 	files := examples(t)
-	tree, warnings, err := yaml.Load(files, rules.Options{})
-	if err != nil || len(warnings) > 0 {
-		t.Fatalf("%v\n%v", err, warnings)
-	}
-	if len(tree.Domains()) != len(files) {
-		t.Errorf("%d domains in %d files", len(tree.Domains()), len(files))
+	tree, warnings := loadWith(t, rules.Options{}, files...)
+	if warnings != "" || len(tree.Domains()) != len(files) {
+		t.Errorf("%d domains in %d files; %s", len(tree.Domains()), len(files), warnings)
 	}
 	for _, f := range files {
 		if name := strings.TrimSuffix(f.Name, ".yaml"); tree.Domain(name) == nil {
@@ -52,10 +49,7 @@ func TestExamplesLoadAsOneFolder(t *testing.T) {
 }
 
 func TestQuickStartHasLowLimits(t *testing.T) {
-	tree, _, err := yaml.Load(examples(t), rules.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := load(t, examples(t)...)
 	for _, e := range []descriptors.Entry{{Key: "generic_key", Value: "hello"}, {Key: "remote_address", Value: "10.0.0.1"}} {
 		rule := tree.Domain("quickstart").Match([]descriptors.Entry{e})
 		if rule == nil || rule.Limits[0].Requests > 10 {
@@ -79,9 +73,8 @@ func TestReferenceLoads(t *testing.T) {
 		if !strings.HasPrefix(content, "domain:") {
 			content = "domain: d\ndescriptors:\n" + content
 		}
-		_, warnings, err := yaml.Load([]yaml.Text{{Name: "rules.md", Content: []byte(content)}}, rules.Options{Lint: someDay})
-		if err != nil || len(warnings) > 0 {
-			t.Errorf("%v %v in\n%s", err, warnings, content)
+		if _, warnings := loadWith(t, rules.Options{Lint: someDay}, text("rules.md", content)); warnings != "" {
+			t.Errorf("%s in\n%s", warnings, content)
 		}
 	}
 }

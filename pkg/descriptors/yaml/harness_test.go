@@ -11,11 +11,22 @@ import (
 
 func load(tb testing.TB, texts ...yaml.Text) *descriptors.Tree {
 	tb.Helper()
-	tree, _, err := yaml.Load(texts, rules.Options{})
+	tree, _ := loadWith(tb, rules.Options{}, texts...)
+	return tree
+}
+
+// loadWith loads texts with options. The warnings are one a line.
+func loadWith(tb testing.TB, opts rules.Options, texts ...yaml.Text) (tree *descriptors.Tree, warnings string) {
+	tb.Helper()
+	tree, all, err := yaml.Load(texts, opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return tree
+	return tree, rules.Problems(all).Error()
+}
+
+func text(name, content string) yaml.Text {
+	return yaml.Text{Name: name, Content: []byte(content)}
 }
 
 // entries reads a request's descriptor: "user=a,path=/b".
@@ -30,7 +41,7 @@ func entries(s string) []descriptors.Entry {
 
 // rulesOfD is a file with descriptors of domain d.
 func rulesOfD(descriptors string) yaml.Text {
-	return yaml.Text{Name: "rules.yaml", Content: []byte("domain: d\ndescriptors:\n" + descriptors)}
+	return text("rules.yaml", "domain: d\ndescriptors:\n"+descriptors)
 }
 
 const limited = "rate_limit: {unit: minute, requests_per_unit: 1}"

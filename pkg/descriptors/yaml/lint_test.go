@@ -193,18 +193,17 @@ func TestLintsOfMergedFiles(t *testing.T) {
 
 // A service does not lint.
 func TestNoLintsWithoutADay(t *testing.T) {
-	_, warnings, err := yaml.Load([]yaml.Text{rulesOfD("- {key: a, value: \"\"}\n- {key: b, value: '*'}\n- {key: b}\n")}, rules.Options{})
-	if err != nil || len(warnings) > 0 {
-		t.Error(err, warnings)
+	_, warnings := loadWith(t, rules.Options{}, rulesOfD("- {key: a, value: \"\"}\n- {key: b, value: '*'}\n- {key: b}\n"))
+	if warnings != "" {
+		t.Error(warnings)
 	}
 }
 
 // Nothing that ships or is shown in documents has a warning.
 func TestShippedRulesHaveNoWarnings(t *testing.T) {
 	for _, shipped := range [][]yaml.Text{examples(t), files(t, "../../../deploy/helm/rls/files/rules.yaml")} {
-		_, warnings, err := yaml.Load(shipped, rules.Options{Lint: someDay})
-		if err != nil || len(warnings) > 0 {
-			t.Error(err, rules.Problems(warnings))
+		if _, warnings := loadWith(t, rules.Options{Lint: someDay}, shipped...); warnings != "" {
+			t.Error(warnings)
 		}
 	}
 }

@@ -219,12 +219,9 @@ a.yaml:8:5: key: the key is repeated; only the last one counts
 a.yaml:9:41: rate_limit.unit: has no meaning with unlimited: true and is ignored
 a.yaml:9:63: rate_limit.requests_per_unit: has no meaning with unlimited: true and is ignored
 a.yaml:10:1: a second document is ignored; put it in a file of its own`
-	tree, warnings, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(content)}}, rules.Options{})
-	if err != nil || len(tree.Domains()) != 1 {
-		t.Fatalf("%v, %v", tree.Domains(), err)
-	}
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(rules.Problems(warnings).Error(), "\n")); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
+	tree, warnings := loadWith(t, rules.Options{}, text("a.yaml", content))
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(warnings, "\n")); diff != "" || len(tree.Domains()) != 1 {
+		t.Errorf("%d domains; -want +got\n%s", len(tree.Domains()), diff)
 	}
 }
 
@@ -239,9 +236,8 @@ func TestWarningsOfMerges(t *testing.T) {
 		{"{<<: *base, key: b, key: c}", "a.yaml:5:23: key: the key is repeated; only the last one counts"},
 	} {
 		content := "domain: d\ndescriptors:\n- &base {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n- &other {key: o, rate_limit: {unit: day, requests_per_unit: 2}}\n- " + tt.item + "\n"
-		_, warnings, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(content)}}, rules.Options{})
-		if got := rules.Problems(warnings).Error(); err != nil || got != tt.want {
-			t.Errorf("%s: got %s, %v, want %s", tt.item, got, err, tt.want)
+		if _, got := loadWith(t, rules.Options{}, text("a.yaml", content)); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.item, got, tt.want)
 		}
 	}
 }
@@ -299,12 +295,8 @@ func TestWarningsOfWhatIsLeftOut(t *testing.T) {
 		{"comments around the markers", "  # c\n---\ndomain: d\n...\n  # c\n", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, warnings, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(tt.content)}}, rules.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, rules.Problems(warnings).Error()); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
+			if _, got := loadWith(t, rules.Options{}, text("a.yaml", tt.content)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
 	}
@@ -352,13 +344,10 @@ descriptors:
 }
 
 func TestDomainsOfSeveralFiles(t *testing.T) {
-	file := func(name, content string) yaml.Text {
-		return yaml.Text{Name: name, Content: []byte(content)}
-	}
-	a := file("a.yaml", "domain: d\ncharge: admitted\ndescriptors:\n- {key: a, "+limited+"}\n- {key: k, value: 'x*', "+limited+"}\n")
-	b := file("b.yaml", "domain: d\ndescriptors:\n- {key: b, "+limited+"}\n- {key: k, value: '*x', "+limited+"}\n")
-	again := file("c.yaml", "domain: d\ncharge: always\ndescriptors:\n- {key: a, "+limited+"}\n")
-	other := file("e.yaml", "domain: c\n")
+	a := text("a.yaml", "domain: d\ncharge: admitted\ndescriptors:\n- {key: a, "+limited+"}\n- {key: k, value: 'x*', "+limited+"}\n")
+	b := text("b.yaml", "domain: d\ndescriptors:\n- {key: b, "+limited+"}\n- {key: k, value: '*x', "+limited+"}\n")
+	again := text("c.yaml", "domain: d\ncharge: always\ndescriptors:\n- {key: a, "+limited+"}\n")
+	other := text("e.yaml", "domain: c\n")
 	merge := rules.Options{MergeDomains: true}
 
 	tests := []struct {
@@ -373,7 +362,7 @@ func TestDomainsOfSeveralFiles(t *testing.T) {
 		{"merged", []yaml.Text{a, b}, merge, ""},
 		{"merged with the same key", []yaml.Text{a, b, again}, merge, `c.yaml:2:9: charge: differs from that of the same domain in a.yaml:2:9
 c.yaml:4:3: repeats key "a" of a.yaml:4:3; a descriptor may be listed once`},
-		{"all files are checked", []yaml.Text{file("y", "x: 1"), file("x", "domain: d\nx: 1")}, merge, `x:2:1: x: unknown key; known here: domain, descriptors, charge, on_error
+		{"all files are checked", []yaml.Text{text("y", "x: 1"), text("x", "domain: d\nx: 1")}, merge, `x:2:1: x: unknown key; known here: domain, descriptors, charge, on_error
 y:1:1: x: unknown key; known here: domain, descriptors, charge, on_error
 y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`},
 	}
@@ -394,11 +383,8 @@ y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`
 	for i := range 100 {
 		fmt.Fprintf(&users, "- {key: user, value: v0-%d, %s}\n", i, limited)
 	}
-	always := file("f.yaml", "domain: f\ncharge: always\n")
-	tree, _, err := yaml.Load([]yaml.Text{b, other, a, rulesOfD(users.String()), always}, rules.Options{MergeDomains: true, Charge: descriptors.ChargeAdmitted})
-	if err != nil {
-		t.Fatal(err)
-	}
+	always := text("f.yaml", "domain: f\ncharge: always\n")
+	tree, _ := loadWith(t, rules.Options{MergeDomains: true, Charge: descriptors.ChargeAdmitted}, b, other, a, rulesOfD(users.String()), always)
 	var names []string
 	for _, d := range tree.Domains() {
 		names = append(names, d.Name+" "+d.Charge.String())
@@ -519,9 +505,9 @@ descriptors:
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			files := []yaml.Text{{Name: "a.yaml", Content: []byte(tt.a)}}
+			files := []yaml.Text{text("a.yaml", tt.a)}
 			if tt.b != "" {
-				files = append(files, yaml.Text{Name: "b.yaml", Content: []byte(tt.b)})
+				files = append(files, text("b.yaml", tt.b))
 			}
 			tree, _, err := yaml.Load(files, rules.Options{SkipWrong: true})
 			if (tree != nil) != (tt.rules != "") {
