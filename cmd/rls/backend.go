@@ -40,7 +40,6 @@ const (
 	inMemcached = "memcache"
 )
 
-// backendTypes are the backends by the values of BACKEND_TYPE.
 var backendTypes = map[string]backend{
 	inMemory:    {open: openMemory},
 	inRedis:     {open: openRedis, system: "redis", storedKey: redis.StoredKey, shared: true},
@@ -186,9 +185,8 @@ func openMemcached(p *process) (err error) {
 	return err
 }
 
-// redisLog takes the lines that go-redis would write to stderr in a shape of
-// its own, one for each attempt. The store itself says once, at the default
-// level, that a server is away, so they are for debugging.
+// redisLog has the lines that go-redis writes, one for each attempt, at the level for debugging:
+// the store itself says once that a server is away.
 type redisLog struct{ *slog.Logger }
 
 // Printf is called by go-redis.

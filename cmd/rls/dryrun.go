@@ -103,18 +103,15 @@ func (d *dryRun) report(part string, try func() (found string, err error)) error
 
 // trySettings reads the files that settings name, and that are neither rules nor for TLS.
 func (d *dryRun) trySettings() (_ string, err error) {
-	var errs []error
+	var statsd, tokens error
 	if d.measure, err = d.newMetrics(); err == nil {
-		_, err := d.newStatsd()
-		errs = append(errs, err)
+		_, statsd = d.newStatsd()
 	}
-	_, wrongSecret := keySecret(&d.Backend)
-	errs = append(errs, err, wrongSecret)
+	_, secret := keySecret(&d.Backend)
 	if d.Admin.TokenFile != "" {
-		_, err := admin.OpenTokens(d.watch, d.Admin.TokenFile)
-		errs = append(errs, err)
+		_, tokens = admin.OpenTokens(d.watch, d.Admin.TokenFile)
 	}
-	return "", errors.Join(errs...)
+	return "", errors.Join(statsd, err, secret, tokens)
 }
 
 // tryRules loads the rules that the source publishes first.
@@ -236,14 +233,13 @@ func (d *dryRun) tryStore(ctx context.Context) (string, error) {
 		if err == nil {
 			err = tier.Store.Apply(ctx, &batch)
 		}
-		if err == nil {
-			continue
+		if err != nil {
+			problem := strings.ReplaceAll(err.Error(), "\n", "; ") // of each of several sentinels
+			if len(tiers) > 1 {
+				problem = [...]string{"main: ", "per-second: "}[i] + problem
+			}
+			errs = append(errs, errors.New(problem))
 		}
-		problem := strings.ReplaceAll(err.Error(), "\n", "; ") // of each of several sentinels
-		if len(tiers) > 1 {
-			problem = [...]string{"main: ", "per-second: "}[i] + problem
-		}
-		errs = append(errs, errors.New(problem))
 	}
 	return found, errors.Join(errs...)
 }

@@ -19,7 +19,6 @@ func main() {
 	newProgram(name).Main(arguments(name, os.Args[1:]))
 }
 
-// newProgram returns the program under a name.
 func newProgram(name string) *cli.Program {
 	decoder := settings.NewDecoder()
 	return &cli.Program{
@@ -62,7 +61,6 @@ Examples:
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve
   rls client --domain quickstart --descriptor generic_key=hello`
 
-// descriptorUsage is the help of --descriptor.
 const descriptorUsage = `Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{"KEY": "VALUE"}' or '[{"key": "KEY", "value": "VALUE"}]'. Repeat the flag for several descriptors.`
 
 // checker is the name of the program in envoyproxy/ratelimit that checks rules.

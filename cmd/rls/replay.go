@@ -60,10 +60,7 @@ func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 			_, _ = fmt.Fprintf(k.Stderr, "%s: %s:%d: %v\n", cli.ProgramName, terminal.Visible(file), line, why)
 		}
 	}
-	r, err := replay.New(*o)
-	if err != nil {
-		return err
-	}
+	r := replay.New(*o)
 	began := time.Now()
 	stop := terminal.Progress(k.Stderr, func() string {
 		read := float64(r.Bytes()) / (1 << 20)
@@ -113,11 +110,9 @@ func (c *replayCmd) options() (*replay.Options, error) {
 		o.Mapping.Descriptors = append(o.Mapping.Descriptors, d)
 	}
 	if c.Hits != "" {
-		hits, err := replay.ParseHits(c.Hits)
-		if err != nil {
+		if o.Mapping.Hits, err = replay.ParseHits(c.Hits); err != nil {
 			return nil, cli.UsageError("--hits: %w", err)
 		}
-		o.Mapping.Hits = &hits
 	}
 	if o.Mapping.Time, err = replay.ParseField(c.Time); err != nil {
 		return nil, cli.UsageError("--time: %w", err)
@@ -126,7 +121,6 @@ func (c *replayCmd) options() (*replay.Options, error) {
 	return &o, err
 }
 
-// domain is the domain of the requests.
 func (c *replayCmd) domain(rules *descriptors.Tree) (string, error) {
 	var names []string
 	for _, d := range rules.Domains() {

@@ -155,9 +155,9 @@ func ruleOptions(s settings.RuleSettings) language.Options {
 	return o
 }
 
-// readRules reads the files of rules that a command is given as a path: a file, or all files of a
-// folder. Unlike [sources.Folder] it takes a path that does not exist for a mistake. A file with
-// tests of rules has no rules. dangling, if not nil, is [sources.Folder.Dangling].
+// readRules reads the rules that a command is given as a path: a file, or all files of a folder
+// except tests of rules. Unlike [sources.Folder] it takes a path that does not exist for a
+// mistake. dangling, if not nil, is [sources.Folder.Dangling].
 func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err

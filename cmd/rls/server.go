@@ -29,7 +29,8 @@ func (p *process) openListeners(ctx context.Context) error {
 		return err
 	}
 	p.listen = server.Options{
-		SharePorts:  p.sharePorts(),
+		// By default other processes may listen on the same ports if all count in one store.
+		SharePorts:  p.Server.ReusePort == "true" || p.Server.ReusePort == "auto" && backendOf(p.Settings).shared,
 		MaxBytes:    p.Request.MaxBytes,
 		DrainPeriod: p.Server.DrainPeriod,
 		StopWithin:  stopWithin,
@@ -115,15 +116,6 @@ func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 }
 
 func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-
-// sharePorts says whether other processes may listen on the same ports. By
-// default they may where all of them count in one store.
-func (p *process) sharePorts() bool {
-	if p.Server.ReusePort == "auto" {
-		return backendOf(p.Settings).shared
-	}
-	return p.Server.ReusePort == "true"
-}
 
 // answer waits until the process may listen, opens all ports, and answers requests until
 // ctx ends. Its error says why a port that another process has is not shared with it.

@@ -64,10 +64,7 @@ func (c *testCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err != nil {
 		return err
 	}
-	report, err := ruletest.Run(files, options)
-	if err != nil {
-		return err
-	}
+	report := ruletest.Run(files, options)
 	if len(report.Tests) == 0 {
 		return cli.UsageError("--run %s: no test has a name that matches", c.Only)
 	}

@@ -123,7 +123,7 @@ func (l *line) read(word string) {
 
 // candidates returns the words that may follow, also words that do not begin with the last word,
 // with a tab and a description behind them if there is one.
-func (l *line) candidates(last string) []string {
+func (l *line) candidates(last string) (found []string) {
 	name, _, hasValue := strings.Cut(last, "=")
 	switch {
 	case l.flag != nil:
@@ -133,28 +133,27 @@ func (l *line) candidates(last string) []string {
 		if flag == nil {
 			return nil
 		}
-		values := l.values(flag.Value)
-		for i := range values {
-			if values[i] != files {
-				values[i] = name + "=" + values[i]
+		for _, value := range l.values(flag.Value) {
+			if value != files {
+				value = name + "=" + value
 			}
+			found = append(found, value)
 		}
-		return values
 	case strings.HasPrefix(last, "-") && !l.noFlags:
 		return l.flagNames()
 	case l.command == nil || l.command.Name == "help":
-		return l.commandNames()
+		for _, command := range l.app.Leaves(true) {
+			found = append(found, command.Name+"\t"+sentence(command.Help))
+		}
 	case len(l.command.Positional) > 0:
-		arg := l.command.Positional[min(l.args, len(l.command.Positional)-1)]
-		return l.values(arg)
+		return l.values(l.command.Positional[min(l.args, len(l.command.Positional)-1)])
 	}
-	return nil
+	return found
 }
 
 // commandOrDefault returns the command to which flags belong.
 func (l *line) commandOrDefault() *kong.Node { return cmp.Or(l.command, l.app.DefaultCmd) }
 
-// flags returns the flags that may stand in the line.
 func (l *line) flags() []*kong.Flag {
 	found := slices.Concat(l.app.Flags, l.commandOrDefault().Flags)
 	return slices.DeleteFunc(found, func(flag *kong.Flag) bool { return flag.Hidden })
@@ -175,13 +174,6 @@ func (l *line) flagNames() (found []string) {
 		if again := flag.IsSlice() || flag.IsCumulative(); again || !slices.Contains(l.used, flag.Name) {
 			found = append(found, "--"+flag.Name+"\t"+sentence(flag.Help))
 		}
-	}
-	return found
-}
-
-func (l *line) commandNames() (found []string) {
-	for _, command := range l.app.Leaves(true) {
-		found = append(found, command.Name+"\t"+sentence(command.Help))
 	}
 	return found
 }
@@ -219,7 +211,6 @@ func namesFile(flag *kong.Flag) bool {
 	return isText(flag.Value) && (slices.Contains([]string{"FILE", "DIR", "PATH"}, flag.PlaceHolder) || aboutFiles.MatchString(flag.Help))
 }
 
-// sentence is the first sentence of a help text.
 func sentence(help string) string {
 	first, _, _ := strings.Cut(help, ". ")
 	return strings.TrimSuffix(first, ".")

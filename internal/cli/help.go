@@ -53,7 +53,6 @@ func helpPrinter(section string) kong.HelpPrinter {
 	}
 }
 
-// printSection writes the help of one group of flags.
 func printSection(options kong.HelpOptions, ctx *kong.Context, node *kong.Node, section string) error {
 	groups := groupsOf(node)
 	group := findGroup(groups, section)

@@ -86,7 +86,11 @@ func parseQuestions(name string, text []byte) (questions []Question, err error) 
 			return nil, inFile(name, line(), err)
 		}
 		for _, d := range q.Request.GetDescriptors() {
-			q.Names = append(q.Names, describe(d))
+			var entries []descriptors.Entry
+			for _, e := range d.GetEntries() {
+				entries = append(entries, descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
+			}
+			q.Names = append(q.Names, descriptors.Pairs(entries))
 		}
 		questions = append(questions, q)
 	}
@@ -119,13 +123,4 @@ func inFile(name string, line int, err error) error {
 		line, message = line+within-1, match[2]
 	}
 	return fmt.Errorf("%s:%d: %s", name, line, message)
-}
-
-// describe returns the entries of a descriptor as --descriptor takes them.
-func describe(d *ratelimit.RateLimitDescriptor) string {
-	var entries []descriptors.Entry
-	for _, e := range d.GetEntries() {
-		entries = append(entries, descriptors.Entry{Key: e.GetKey(), Value: e.GetValue()})
-	}
-	return descriptors.Pairs(entries)
 }

@@ -149,11 +149,9 @@ func (s *Session) connect(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	s.Conn.Connect()
-	for {
-		state := s.Conn.GetState()
-		if state == connectivity.Ready || state == connectivity.TransientFailure || !s.Conn.WaitForStateChange(ctx, state) {
-			return
-		}
+	state := s.Conn.GetState()
+	for state != connectivity.Ready && state != connectivity.TransientFailure && s.Conn.WaitForStateChange(ctx, state) {
+		state = s.Conn.GetState()
 	}
 }
 

@@ -21,30 +21,28 @@ import (
 
 // Engine decides requests at given times. Its clock begins at the Unix epoch.
 //
-// An engine is for one goroutine at a time. A decision takes one to two microseconds, so that one
-// goroutine can decide requests that several others read and parse. Two sets of rules are compared
-// by two engines, each in a goroutine of its own. Requests may be divided among several engines
-// only if requests that count in the same cell, and all descriptors of one request, come to the
-// same engine; every engine must then be given the time of its own requests, and nothing else.
+// An engine is for one goroutine at a time. Requests may be divided among several engines only
+// if requests that count in the same cell, and all descriptors of one request, come to the same
+// engine.
 type Engine struct {
 	service *service.Service
 	store   *memory.Store
 	now     int64 // µs since the Unix epoch
 }
 
-// New returns an engine with empty cells for the rules of tree. maxKeys bounds the number
-// of cells, of which one costs about 100 bytes. See [Engine.Evicted].
-func New(tree *descriptors.Tree, maxKeys int) (*Engine, error) {
+// New returns an engine with empty cells for the rules of tree. maxKeys, at least 1, bounds the
+// number of cells, of which one costs about 100 bytes. See [Engine.Evicted].
+func New(tree *descriptors.Tree, maxKeys int) *Engine {
 	e := &Engine{now: math.MinInt64}
 	var err error
-	if e.store, err = memory.New(memory.Options{MaxKeys: maxKeys, Now: e.clock}); err != nil {
-		return nil, err
+	if e.store, err = memory.New(memory.Options{MaxKeys: maxKeys, Now: e.clock}); err == nil {
+		e.service, err = service.New(service.Config{Store: e.store})
 	}
-	if e.service, err = service.New(service.Config{Store: e.store}); err != nil {
-		return nil, err
+	if err != nil {
+		panic(err) // maxKeys is out of range
 	}
 	e.service.SetTree(tree)
-	return e, nil
+	return e
 }
 
 // clock is the time in µs since the Unix epoch.

@@ -31,11 +31,7 @@ func open(t testing.TB, text string) *offline.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := offline.New(tree, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return offline.New(tree, 1<<20)
 }
 
 // request is a request with one descriptor of key=value,key=value.

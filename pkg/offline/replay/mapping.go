@@ -60,15 +60,11 @@ func ParseTemplate(text string) (Template, error) {
 // ParseHits reads the template of a cost: one that has a field, or a whole number.
 func ParseHits(text string) (Template, error) {
 	t, err := ParseTemplate(text)
-	if err != nil {
-		return t, err
+	named := slices.ContainsFunc(t.parts, func(p part) bool { return p.path != "" })
+	if _, noNumber := strconv.ParseUint(text, 10, 32); err == nil && !named && noNumber != nil {
+		err = fmt.Errorf("%q names no field: want %%field%%, or a whole number from 0 to %d", text, uint32(math.MaxUint32))
 	}
-	if !slices.ContainsFunc(t.parts, func(p part) bool { return p.path != "" }) {
-		if _, err := strconv.ParseUint(text, 10, 32); err != nil {
-			return t, fmt.Errorf("%q names no field: want %%field%%, or a whole number from 0 to %d", text, uint32(math.MaxUint32))
-		}
-	}
-	return t, nil
+	return t, err
 }
 
 // ParseField reads the name of a field, with or without percent signs.
@@ -154,8 +150,8 @@ type Mapping struct {
 	// Descriptors go into one request for each line. Without any, only decision logs of
 	// this program can be read.
 	Descriptors []Descriptor
-	Hits        *Template // nil is 1
-	Time        Template  // a field with the time of the request
+	Hits        Template // without parts it is 1
+	Time        Template // a field with the time of the request
 }
 
 var (
@@ -173,7 +169,6 @@ type request struct {
 	line int64
 }
 
-// read makes a request of a line.
 func (m *Mapping) read(line []byte) (r request) {
 	if !gjson.ValidBytes(line) || line[0] != '{' {
 		return request{err: errNoJSON}
@@ -225,11 +220,8 @@ func (m *Mapping) time(line []byte) (time.Time, error) {
 
 // hits is the cost of a line: 1 if the line does not tell.
 func (m *Mapping) hits(line []byte) (uint64, error) {
-	if m.Hits == nil {
-		return 1, nil
-	}
 	text, ok := m.Hits.value(line)
-	if !ok {
+	if len(m.Hits.parts) == 0 || !ok {
 		return 1, nil
 	}
 	n, err := strconv.ParseFloat(text, 64)

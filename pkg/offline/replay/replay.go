@@ -55,14 +55,12 @@ type Replay struct {
 }
 
 // New returns a replay that has read nothing.
-func New(o Options) (*Replay, error) {
-	r := &Replay{options: o}
-	var err error
-	if r.rules, err = newSide(o.Rules); err == nil && o.Against != nil {
-		r.result.Against = &Against{}
-		r.against, err = newSide(o.Against)
+func New(o Options) *Replay {
+	r := &Replay{options: o, rules: newSide(o.Rules)}
+	if o.Against != nil {
+		r.result.Against, r.against = &Against{}, newSide(o.Against)
 	}
-	return r, err
+	return r
 }
 
 // Bytes returns the number of bytes that were read. It may be called while Log runs.
@@ -199,7 +197,6 @@ func (q *request) standsOut(behind []request) bool {
 	return 10*near < all
 }
 
-// timed reports whether the line has a time.
 func (q *request) timed() bool { return q.err == nil && !q.at.IsZero() }
 
 // clock is the time at which a request is decided: the time of its line, unless the clock is

@@ -62,10 +62,7 @@ func play(t testing.TB, o replay.Options, logs ...string) (*replay.Result, []str
 	o.Malformed = func(file string, line int64, why error) {
 		malformed = append(malformed, fmt.Sprintf("%s:%d: %v", file, line, why))
 	}
-	r, err := replay.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := replay.New(o)
 	for i, text := range logs {
 		if err := r.Log(fmt.Sprint("log", i), strings.NewReader(text)); err != nil {
 			t.Fatal(err)
@@ -162,12 +159,9 @@ func TestOrderOfLines(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r, err := replay.New(replay.Options{
+			r := replay.New(replay.Options{
 				Rules: load(t, shop), Mapping: mapping(t, "remote_address=%downstream_remote_address%"), Malformed: func(string, int64, error) {},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
 			if err := r.Files(names); err != nil {
 				t.Fatal(err)
 			}
@@ -216,8 +210,7 @@ func TestFields(t *testing.T) {
 
 func TestHits(t *testing.T) {
 	m := mapping(t, "path=%path%")
-	hits := template(t, "%tokens%")
-	m.Hits = &hits
+	m.Hits = template(t, "%tokens%")
 	got, malformed := play(t, replay.Options{Rules: load(t, shop), Mapping: m}, `{"start_time":"1795253998","path":"a","tokens":3}
 {"start_time":"1795253998","path":"a","tokens":0}
 {"start_time":"1795253998","path":"a"}

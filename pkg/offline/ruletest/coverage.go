@@ -2,9 +2,11 @@ package ruletest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -28,6 +30,20 @@ type Uncovered struct {
 // AtLeast reports whether that many percent of the rules are covered.
 func (c *Coverage) AtLeast(percent float64) bool {
 	return float64(c.Covered)*100 >= percent*float64(c.Rules)
+}
+
+// Text has the rules that no test matched, and the share of the others. It is "" for a nil
+// Coverage.
+func (c *Coverage) Text() string {
+	if c == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, m := range c.Missing {
+		fmt.Fprintf(&b, "not covered: %s:%d: %s\n", m.File, m.Line, m.Rule)
+	}
+	fmt.Fprintf(&b, "coverage: %d of %d rules (%g %%)\n", c.Covered, c.Rules, c.Percent)
+	return b.String()
 }
 
 // coverage says of each rule whether a test matched it. Test files that load the same

@@ -23,7 +23,6 @@ const (
 	codeOver = "OVER_LIMIT"
 )
 
-// factsOf are the facts of a status.
 func factsOf(domain string, s *service.Status) facts {
 	f := facts{code: codeOK, remaining: s.Remaining}
 	if s.Denied {

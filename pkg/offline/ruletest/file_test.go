@@ -187,7 +187,7 @@ func FuzzRead(f *testing.F) {
 		if wrong := file.Load(func(string) ([]yaml.Text, error) { return []yaml.Text{rulesText}, nil }, rules.Options{}); len(wrong) > 0 {
 			t.Fatalf("%q: %v", content, wrong)
 		}
-		if report := run(t, ruletest.Options{}, file); len(report.Tests) == 0 {
+		if report := ruletest.Run([]*ruletest.File{file}, ruletest.Options{}); len(report.Tests) == 0 {
 			t.Fatalf("%q: no test ran", content)
 		}
 	})

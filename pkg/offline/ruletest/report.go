@@ -54,20 +54,6 @@ func (f *Failure) explanation() string {
 	return b.String()
 }
 
-// Text has the rules that no test matched, and the share of the others. It is "" for a nil
-// Coverage.
-func (c *Coverage) Text() string {
-	if c == nil {
-		return ""
-	}
-	var b strings.Builder
-	for _, m := range c.Missing {
-		fmt.Fprintf(&b, "not covered: %s:%d: %s\n", m.File, m.Line, m.Rule)
-	}
-	fmt.Fprintf(&b, "coverage: %d of %d rules (%g %%)\n", c.Covered, c.Rules, c.Percent)
-	return b.String()
-}
-
 // GitHub has an annotation of a workflow for each failure, which a pull request shows at
 // the line, and one for each rule that no test matched.
 func (r *Report) GitHub() string {
@@ -107,7 +93,7 @@ type testCase struct {
 }
 
 type failure struct {
-	Message string `xml:"message,attr"`
+	Message string `xml:"message,attr"` // of the first
 	Text    string `xml:",chardata"`
 }
 
@@ -124,17 +110,12 @@ func (r *Report) JUnit() string {
 		c := testCase{Name: t.Name, Class: t.File, File: t.File, Line: t.Line}
 		if !t.Passed {
 			s.Failures++
-			c.Failures = []failure{t.junit()}
+			var text strings.Builder
+			t.each(func(line, explanation string) { text.WriteString(line + "\n" + explanation) })
+			c.Failures = []failure{{Message: t.Failures[0].message(), Text: text.String()}}
 		}
 		s.Cases = append(s.Cases, c)
 	}
 	text, _ := xml.MarshalIndent(all, "", "  ") // does not fail for these types
 	return xml.Header + string(text) + "\n"
-}
-
-// junit is the first failure of a test as the message, and all of them as the text.
-func (t *Result) junit() failure {
-	var b strings.Builder
-	t.each(func(line, explanation string) { b.WriteString(line + "\n" + explanation) })
-	return failure{Message: t.Failures[0].message(), Text: b.String()}
 }

@@ -27,19 +27,10 @@ func open(t testing.TB, name, text string) *ruletest.File {
 	return f
 }
 
-func run(t testing.TB, o ruletest.Options, files ...*ruletest.File) *ruletest.Report {
-	t.Helper()
-	report, err := ruletest.Run(files, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return report
-}
-
 // steps runs a test of the rules of the features that has these steps.
 func steps(t *testing.T, steps string) *ruletest.Report {
 	t.Helper()
-	return run(t, ruletest.Options{}, open(t, features, "rules: [features.yaml]\ntests: [{name: one, steps: ["+steps+"]}]"))
+	return ruletest.Run([]*ruletest.File{open(t, features, "rules: [features.yaml]\ntests: [{name: one, steps: ["+steps+"]}]")}, ruletest.Options{})
 }
 
 func read(t testing.TB, path string) string {
@@ -55,7 +46,7 @@ const features = "testdata/features_test.yaml"
 
 // TestFeatures runs tests of all strategies and modes.
 func TestFeatures(t *testing.T) {
-	report := run(t, ruletest.Options{Coverage: true}, open(t, features, read(t, features)))
+	report := ruletest.Run([]*ruletest.File{open(t, features, read(t, features))}, ruletest.Options{Coverage: true})
 	if report.Failed > 0 || report.Passed < 15 || report.Coverage.Covered < report.Coverage.Rules {
 		t.Error(report.Text())
 	}
@@ -79,7 +70,7 @@ func TestEveryExpectationCanFail(t *testing.T) {
 		case other == "":
 			other = "77ms"
 		}
-		report := run(t, ruletest.Options{}, open(t, features, text[:at[4]]+other+text[at[5]:]))
+		report := ruletest.Run([]*ruletest.File{open(t, features, text[:at[4]]+other+text[at[5]:])}, ruletest.Options{})
 		failed := 0
 		for _, r := range report.Tests {
 			for _, f := range r.Failures {
@@ -105,7 +96,7 @@ func TestShippedTestsPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		report := run(t, ruletest.Options{Coverage: true}, open(t, name, read(t, name)))
+		report := ruletest.Run([]*ruletest.File{open(t, name, read(t, name))}, ruletest.Options{Coverage: true})
 		if report.Failed > 0 || report.Passed == 0 || len(report.Coverage.Missing) > 0 {
 			t.Errorf("%s: %+v", name, report)
 		}
@@ -169,8 +160,8 @@ func TestCoverageOfSeveralFiles(t *testing.T) {
 rules: [features.yaml]
 tests: [{name: one, steps: [{request: {domain: features, descriptors: [`+key+`]}, expect: {code: OK}}]}]`)
 	}
-	report := run(t, ruletest.Options{Coverage: true}, file("a", "{fixed: x}"), file("b", "{free: x}"),
-		file("c", "{entries: [{key: log}], limit: {requests_per_unit: 1, unit: DAY}}"))
+	report := ruletest.Run([]*ruletest.File{file("a", "{fixed: x}"), file("b", "{free: x}"),
+		file("c", "{entries: [{key: log}], limit: {requests_per_unit: 1, unit: DAY}}")}, ruletest.Options{Coverage: true})
 	c := report.Coverage
 	if c.Rules != 15 || c.Covered != 2 || c.Percent != 13.3 || len(c.Missing) != 13 || c.Missing[0] != (ruletest.Uncovered{Rule: "features.first", File: filepath.Join("testdata", "features.yaml"), Line: 4}) {
 		t.Errorf("got %+v", c)
@@ -200,7 +191,7 @@ func BenchmarkSteps(b *testing.B) {
 	const steps = 10_000
 	text := manySteps(steps)
 	for b.Loop() {
-		if report := run(b, ruletest.Options{Coverage: true}, open(b, features, text)); report.Passed != steps/100 || report.Failed > 0 {
+		if report := ruletest.Run([]*ruletest.File{open(b, features, text)}, ruletest.Options{Coverage: true}); report.Passed != steps/100 || report.Failed > 0 {
 			b.Fatalf("%d passed, %d failed", report.Passed, report.Failed)
 		}
 	}
