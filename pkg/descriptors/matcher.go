@@ -18,19 +18,8 @@ type matcher struct {
 	// matches reports whether a descriptor, as it is written, matches an entry in
 	// this way.
 	matches func(written, e Entry) bool
-	// find looks an entry up among all descriptors below a node; nil: the matcher
-	// uses index instead, which has the descriptors that takes accepts.
-	find  func(*Node, Entry) *Node
-	takes func(Entry) bool
-	index func() index
-}
-
-// index finds descriptors of one node.
-type index interface {
-	// add takes a descriptor that comes after the others in the order of the rules.
-	add(*Node)
-	// find returns the first in the order of the rules that matches e, or nil.
-	find(e Entry) *Node
+	// find looks an entry up among the descriptors below a node; nil if none matches.
+	find func(*Node, Entry) *Node
 }
 
 // matchers are asked one after the other; the first that finds a descriptor
@@ -49,7 +38,7 @@ var matchers = [...]matcher{
 	{
 		by: Wildcard, why: "it is the first descriptor whose wildcards match",
 		matches: Entry.matchesByWildcard,
-		takes:   Entry.HasWildcard, index: func() index { return &wildcards{values: map[string]*globs{}} },
+		find:    func(n *Node, e Entry) *Node { return n.wildcards.find(e) },
 	},
 	{
 		by: Key, why: "it has the entry's key and no value",
@@ -58,21 +47,10 @@ var matchers = [...]matcher{
 	},
 }
 
-// ask returns the descriptor below n that one of the matchers finds for e, or nil.
-func (n *Node) ask(matcher int, e Entry) *Node {
-	if find := matchers[matcher].find; find != nil {
-		return find(n, e)
-	}
-	if n.indexes == nil || n.indexes[matcher] == nil {
-		return nil
-	}
-	return n.indexes[matcher].find(e)
-}
-
 // next finds the descriptor below n that takes e, or nil.
 func (n *Node) next(e Entry) *Node {
 	for i := range matchers {
-		if found := n.ask(i, e); found != nil {
+		if found := matchers[i].find(n, e); found != nil {
 			return found
 		}
 	}
@@ -100,16 +78,11 @@ func (n *Node) HiddenBy() *Node {
 	if n.parent == nil || n.Value != "" && !n.HasWildcard() {
 		return nil
 	}
-	for i := range matchers {
-		if matchers[i].by != Wildcard {
-			continue
-		}
-		// A pattern matches all texts of another pattern exactly if it matches that
-		// pattern as a text: only a '*' can take the other's '*'. The text of "any
-		// value" is "", which only the patterns of any value match.
-		if first := n.parent.ask(i, n.Entry); first != n {
-			return first
-		}
+	// A pattern matches all texts of another pattern exactly if it matches that
+	// pattern as a text: only a '*' can take the other's '*'. The text of "any
+	// value" is "", which only the patterns of any value match.
+	if first := n.parent.wildcards.find(n.Entry); first != n {
+		return first
 	}
 	return nil
 }

@@ -29,10 +29,8 @@ type Node struct {
 	size int
 	// order is the place of the node among those of its parent in the order of the
 	// rules, from 1.
-	order int
-	// indexes finds descriptors that hashing does not find, one for each of the
-	// matchers; nil when no descriptor below needs one.
-	indexes []index
+	order     int
+	wildcards *wildcards // of the descriptors below that have one; nil without any
 }
 
 // maxFew is the greatest number of descriptors in Node.few.
@@ -74,17 +72,11 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node) {
 	} else {
 		n.few = append(n.few, child)
 	}
-	for i, m := range matchers {
-		if m.takes == nil || !m.takes(d.Entry) {
-			continue
+	if d.HasWildcard() {
+		if n.wildcards == nil {
+			n.wildcards = &wildcards{values: make(map[string]*globs)}
 		}
-		if n.indexes == nil {
-			n.indexes = make([]index, len(matchers))
-		}
-		if n.indexes[i] == nil {
-			n.indexes[i] = m.index()
-		}
-		n.indexes[i].add(child)
+		n.wildcards.add(child)
 	}
 	return child, nil
 }

@@ -9,24 +9,18 @@ import (
 	"example.org/rls/pkg/algorithms"
 )
 
-// Override returns a copy of l that allows requests hits per multiplier × unit.
-// It is the limit that a request brings along (Envoy's limit override).
-//
-// The copy keeps everything else: strategy, burst, max_delay, window, extend and
-// OnError. So a request whose override has the window of the rule counts in the
-// same cell as a request without an override. The copy has no Name and no
-// Replaces, because an override neither replaces a limit nor is replaced.
-//
-// A Limit without an [algorithms.Limit] stands for a fixed_window.
+// Override returns a copy of l that allows requests hits per multiplier × unit: the
+// limit that a request brings along (Envoy's limit override). The copy has l.Share of
+// the requests. It has no Name and no Replaces, because an override neither replaces a
+// limit nor is replaced, and keeps everything else. A Limit without an
+// [algorithms.Limit] stands for a fixed_window.
 //
 // Some options give way instead of failing the request. More requests than a
 // sliding_log can remember are decided by a sliding_window. A burst that would
 // need more than 100 years to refill at the new rate becomes the strategy's
-// default. A lease whose share is less than one hit is left out. The copy has
-// l.Share of the requests.
+// default. A lease whose share is less than one hit is left out.
 //
 // The error says which of unit and multiplier is wrong and what would be right.
-// Override does not change l.
 func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, error) {
 	if !unit.Valid() {
 		return Limit{}, fmt.Errorf("unit %d is unknown; want SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)", unit)

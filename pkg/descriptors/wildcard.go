@@ -90,6 +90,7 @@ type shape struct {
 	first          int // the smallest order of a glob of this shape
 }
 
+// add takes a descriptor that comes after the others in the order of the rules.
 func (w *wildcards) add(n *Node) {
 	e := n.Entry
 	g := glob{order: n.order, node: n}
@@ -122,7 +123,11 @@ func (gs *globs) add(g glob) {
 	}
 }
 
+// find returns the first in the order of the rules that matches e, or nil.
 func (w *wildcards) find(e Entry) *Node {
+	if w == nil {
+		return nil
+	}
 	best := w.values[e.Key].find(e.Value, "", nil)
 	best = w.keys.find(e.Key, e.Value, best)
 	if best == nil {

@@ -71,8 +71,8 @@ func Read(t Text) *rules.File {
 	case errors.Is(err, io.EOF):
 		return r.file
 	case err != nil:
-		at, message := syntaxError(content, err)
-		r.file.Problems.Add(r.at(at.Line, at.Column), "", "%s", message)
+		at, message := r.syntaxError(content, err)
+		r.file.Problems.Add(at, "", "not valid YAML: %s", message)
 		return r.file
 	}
 	root := doc.Content[0]
@@ -80,12 +80,12 @@ func Read(t Text) *rules.File {
 		return r.file
 	}
 	if rest != nil && !errors.Is(rest, io.EOF) {
-		at, _ := syntaxError(content, rest)
+		at, _ := r.syntaxError(content, rest)
 		where := "after the end of the rules is ignored"
 		if root.Style&yaml.FlowStyle == 0 && at.Column < root.Column {
 			where = "further to the left than the file's first key is ignored, with all that follows"
 		}
-		r.file.Warnings.Add(r.at(at.Line, at.Column), "", "what stands %s", where)
+		r.file.Warnings.Add(at, "", "what stands %s", where)
 	}
 	r.file.ShadowSince = shadowSince(content)
 	value := r.value(root)
@@ -142,7 +142,7 @@ var parserError = regexp.MustCompile(`(?s)^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 
 // syntaxError finds the position and the message of an error of the parser,
 // which names a line at most.
-func syntaxError(content []byte, err error) (at descriptors.Position, message string) {
+func (r *reader) syntaxError(content []byte, err error) (at descriptors.Position, message string) {
 	found := parserError.FindStringSubmatch(err.Error())
 	message = found[2]
 	line, err := strconv.Atoi(found[1])
@@ -157,7 +157,7 @@ func syntaxError(content []byte, err error) (at descriptors.Position, message st
 		text := lines[line-1]
 		column += len(text) - len(bytes.TrimLeft(text, " \t"))
 	}
-	return descriptors.Position{Line: line, Column: column}, "not valid YAML: " + message
+	return r.at(line, column), message
 }
 
 // cutDocument returns the first document of content and the line, counted from
