@@ -2,6 +2,8 @@ package admin_test
 
 import (
 	"context"
+	"encoding"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +16,12 @@ import (
 	reflection "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/admin"
 	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/top"
 )
 
 // dial returns a connection whose calls have a token, if it is not "".
@@ -66,15 +71,8 @@ func TestMethodsOverGRPC(t *testing.T) {
 	r := start(t, listening{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	for _, m := range pb.Admin_ServiceDesc.Streams {
-		if _, known := methods[m.StreamName]; !known {
-			t.Errorf("%s is not tested", m.StreamName)
-		}
-	}
-	for _, m := range pb.Admin_ServiceDesc.Methods {
-		if _, known := methods[m.MethodName]; !known {
-			t.Errorf("%s is not tested", m.MethodName)
-		}
+	if all := len(pb.Admin_ServiceDesc.Streams) + len(pb.Admin_ServiceDesc.Methods); len(methods) != all {
+		t.Errorf("%d of %d methods are tested", len(methods), all)
 	}
 	for name, test := range methods {
 		for token, want := range map[string]codes.Code{"": codes.Unauthenticated, "wrong-token-of-mallory": codes.Unauthenticated, readToken: codes.OK, writeToken: codes.OK} {
@@ -175,11 +173,61 @@ func TestReflection(t *testing.T) {
 	}
 }
 
-func TestGRPCOverTLS(t *testing.T) {
-	certs := testenv.Certs(t)
-	r := start(t, listening{config: certs.Server})
-	client := pb.NewAdminClient(r.dial(readToken, credentials.NewTLS(certs.Client)))
-	if _, err := client.Audit(t.Context(), &pb.AuditRequest{}); err != nil {
-		t.Error(err)
+// The messages of gRPC have the fields of the documents of HTTP, and no others.
+func TestMessagesHaveTheFieldsOfDocuments(t *testing.T) {
+	for document, message := range map[any]proto.Message{
+		(*explain.Document)(nil): &pb.Explanation{},
+		(*admin.Counters)(nil):   &pb.Counters{},
+		(*admin.Changes)(nil):    &pb.Changes{},
+		(*admin.Progress)(nil):   &pb.Progress{},
+		(*admin.AuditLog)(nil):   &pb.AuditReply{},
+		(*top.Table)(nil):        &pb.TopReply{},
+	} {
+		compareFields(t, reflect.TypeOf(document), message.ProtoReflect().Descriptor())
 	}
+}
+
+func compareFields(t *testing.T, document reflect.Type, message protoreflect.MessageDescriptor) {
+	fields := map[string]reflect.Type{} // by their names in JSON
+	for _, field := range reflect.VisibleFields(elem(document)) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name != "-" && (name != "" || !field.Anonymous) {
+			fields[name] = field.Type
+		}
+	}
+	if len(fields) == 0 {
+		t.Errorf("%v has no fields", document)
+	}
+	for name, field := range fields {
+		of := message.Fields().ByTextName(name)
+		switch {
+		case of == nil:
+			t.Errorf("the message %s has no field %s of %v", message.Name(), name, document)
+		case isStruct(field):
+			if of.Message() == nil {
+				t.Errorf("the field %s of %s is no message", name, message.Name())
+				continue
+			}
+			compareFields(t, field, of.Message())
+		}
+	}
+	for i := range message.Fields().Len() {
+		if name := message.Fields().Get(i).TextName(); fields[name] == nil {
+			t.Errorf("%v has no field %s of the message %s", document, name, message.Name())
+		}
+	}
+}
+
+// elem is the type of the elements of a slice, or of the value of a pointer.
+func elem(of reflect.Type) reflect.Type {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+		of = of.Elem()
+	}
+	return of
+}
+
+// isStruct reports whether the JSON of a type is an object, or a list of objects.
+func isStruct(of reflect.Type) bool {
+	of = elem(of)
+	return of.Kind() == reflect.Struct && !of.Implements(reflect.TypeFor[encoding.TextMarshaler]())
 }

@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -13,12 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
@@ -54,27 +53,9 @@ type rig struct {
 	url     string
 	tokens  string // the path of the file
 	client  *http.Client
-	log     *logged
+	log     *testenv.Log
 	stopped chan error
 	end     context.CancelFunc
-}
-
-// logged keeps the lines of a log.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // silent is a [server.Measure].
@@ -93,7 +74,7 @@ type listening struct {
 
 func start(t testing.TB, how listening) *rig {
 	t.Helper()
-	r := &rig{t: t, log: new(logged), tokens: filepath.Join(t.TempDir(), "tokens"), stopped: make(chan error, 1)}
+	r := &rig{t: t, log: new(testenv.Log), tokens: filepath.Join(t.TempDir(), "tokens"), stopped: make(chan error, 1)}
 	r.limits = newLimits(t, newStore(t), rules)
 	r.writeTokens(tokenFile)
 	log := logging.New(r.log, "info", "json")
@@ -209,9 +190,10 @@ func with(name, value string) header { return func(r *http.Request) { r.Header.S
 
 func host(name string) header { return func(r *http.Request) { r.Host = name } }
 
-func (r *rig) ask(method, path, body string, headers ...header) answered {
+// send sends a request until ctx ends; the test closes the body.
+func (r *rig) send(ctx context.Context, method, path, body string, headers ...header) *http.Response {
 	r.t.Helper()
-	request, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, r.url+path, strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -222,6 +204,12 @@ func (r *rig) ask(method, path, body string, headers ...header) answered {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	return response
+}
+
+func (r *rig) ask(method, path, body string, headers ...header) answered {
+	r.t.Helper()
+	response := r.send(r.t.Context(), method, path, body, headers...)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
