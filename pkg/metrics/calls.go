@@ -22,9 +22,9 @@ type calls struct {
 
 // method is the measurements of one gRPC method.
 type method struct {
-	name    string // without its service: ShouldRateLimit
 	calls   *counter
-	series  *series             // of the durations
+	path    string // of the durations
+	series  *series
 	seconds prometheus.Observer // nil when the mapping drops it
 	timer   timer
 }
@@ -50,10 +50,10 @@ func (m *Metrics) addMethod(fullName string) *method {
 	if c := methods[fullName]; c != nil {
 		return c
 	}
-	c := &method{name: path.Base(fullName)}
-	c.calls = m.paths.method(c.name)
+	root := "ratelimit_server." + path.Base(fullName)
+	c := &method{calls: m.paths.method(root + ".total_requests"), path: root + ".response_time"}
 	m.mapping.mu.Lock()
-	c.series = m.mapping.find(c.timePath(), mapper.MetricTypeObserver, unmappedHelp)
+	c.series = m.mapping.find(c.path, mapper.MetricTypeObserver, unmappedHelp)
 	m.mapping.mu.Unlock()
 	if !c.series.dropped() {
 		c.seconds = m.observer(c.series)
@@ -62,8 +62,6 @@ func (m *Metrics) addMethod(fullName string) *method {
 	m.calls.methods.Store(&methods)
 	return c
 }
-
-func (m *method) timePath() string { return "ratelimit_server." + m.name + ".response_time" }
 
 // observer finds or makes the histogram or summary that the mapping asks for. Two
 // methods can share one. The caller holds m.calls.mu.

@@ -205,13 +205,12 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 		c.of.limits[v.Limit.Strategy] = c.limit
 	}
 	d.mu.Unlock()
-	if v.Override {
-		return c
+	if !v.Override {
+		if v.Rule.FixedMetricKey() {
+			c.key = d.paths.rule(c.of, v.Rule.Path)
+		}
+		found.Store(v.Limit, c)
 	}
-	if v.Rule.FixedMetricKey() {
-		c.key = d.paths.rule(c.of, v.Rule.Path)
-	}
-	found.Store(v.Limit, c)
 	return c
 }
 

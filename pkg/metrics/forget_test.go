@@ -10,9 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/descriptors"
-	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/metrics"
-	"example.org/rls/pkg/service"
 )
 
 // rules is the state of a process whose rules are replaced.
@@ -33,17 +31,17 @@ func newRules(t testing.TB, maxSeries int) *rules {
 // with detailed_ count by the caller's value.
 func (r *rules) load(keys ...string) {
 	var b strings.Builder
-	b.WriteString("domain: d\ndescriptors:\n")
 	for _, key := range keys {
 		detailed := strings.HasPrefix(key, "detailed_")
 		fmt.Fprintf(&b, "- {key: %s, detailed_metric: %t, rate_limit: {unit: hour, requests_per_unit: 10}}\n", key, detailed)
 	}
-	tree, _, err := yaml.Load([]yaml.Text{{Name: "r.yaml", Content: []byte(b.String())}}, yaml.Options{})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.tree = tree
-	r.metrics.InForce(tree)
+	r.put(b.String())
+}
+
+// put puts rules of the domain d in force.
+func (r *rules) put(text string) {
+	r.tree = tree(r.t, text)
+	r.metrics.InForce(r.tree)
 }
 
 func (r *rules) hit(key, value string) {
@@ -53,11 +51,8 @@ func (r *rules) hit(key, value string) {
 
 // override counts a hit of a limit that came with the request.
 func (r *rules) override() {
-	limit := r.tree.Domain("d").Match([]descriptors.Entry{{Key: "stays"}}).Limits[0]
-	o := &service.Observation{Domain: "d", Descriptors: 1, Verdicts: []service.Verdict{{
-		Limit: &limit, Override: true, Entries: []descriptors.Entry{{Key: "own"}}, Hits: 1, Decided: true, Counted: true, After: 1, All: true,
-	}}}
-	o.Verdicts[0].Is.Allowed = true
+	o := allowed(r.tree.Domain("d").Match([]descriptors.Entry{{Key: "stays"}}), descriptors.Entry{Key: "own"})
+	o.Verdicts[0].Rule, o.Verdicts[0].Override = nil, true
 	r.metrics.Observer().Observe(o)
 }
 
@@ -158,23 +153,15 @@ func TestForgottenNamesGiveTheirRoomBack(t *testing.T) {
 // A key that two rules have is kept with either of them.
 func TestKeyOfTwoRules(t *testing.T) {
 	r := newRules(t, 100)
-	both := func(rules string) {
-		tree, _, err := yaml.Load([]yaml.Text{{Name: "r.yaml", Content: []byte("domain: d\ndescriptors:\n" + rules)}}, yaml.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.tree = tree
-		r.metrics.InForce(tree)
-	}
 	const (
 		wild  = "- {key: k, value: v*, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 10}}\n"
 		plain = "- {key: k, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 10}}\n"
 	)
-	both(wild + plain)
+	r.put(wild + plain)
 	r.hit("k", "v1")
-	both(plain) // k_v1 matches this one from now on
+	r.put(plain) // k_v1 matches this one from now on
 	r.hit("k", "v1")
-	both(plain)
+	r.put(plain)
 	r.now = r.now.Add(2 * time.Hour)
 	r.want("when the first rule is forgotten", `key1="k_v1"} 2`, `rule="d.k"} 1`)
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -114,10 +112,7 @@ func (m *mapping) find(path string, kind mapper.MetricType, help string) *series
 	s := &series{name: mapper.EscapeMetricName(path), labels: labels, mapping: found}
 	s.help = cmp.Or(m.help[s.name], found.HelpText, help)
 	m.help[s.name] = s.help
-	s.id = s.name
-	for _, name := range slices.Sorted(maps.Keys(s.labels)) {
-		s.id += "\x00" + name + "\x00" + s.labels[name]
-	}
+	s.id = fmt.Sprintf("%s %q", s.name, s.labels)
 	s.desc = prometheus.NewDesc(s.name, s.help, nil, s.labels)
 	return s
 }

@@ -59,7 +59,7 @@ type Metrics struct {
 
 	panics, clockErrors, cutOff atomic.Uint64
 	requests                    [codes.Unauthenticated + 1]atomic.Uint64
-	refused                     atomic.Bool
+	refused                     func(bool)   // says whether the newest rules are refused
 	lastLoad                    atomic.Int64 // when good rules were last loaded, in ns since the epoch
 	rules, rulesHash            atomic.Uint64
 }
@@ -130,7 +130,7 @@ func (m *Metrics) Answered(code codes.Code) {
 
 // Loaded counts a load of the rules; err is the reason of a failed load, nil of a good one.
 func (m *Metrics) Loaded(err error) {
-	m.refused.Store(err != nil)
+	m.refused(err != nil)
 	if err != nil {
 		m.paths.loadFailed.n.Add(1)
 		return

@@ -33,7 +33,7 @@ func (m *Metrics) countProcess() {
 		is(float64(m.paths.loaded.n.Load()), "success")
 		is(float64(m.paths.loadFailed.n.Load()), "error")
 	}, "result")
-	m.gauge("rls_config_refused", "1 while the rules that were read last are refused, and older rules or none are in force, else 0.", flag(m.refused.Load))
+	m.refused = m.flag("rls_config_refused", "1 while the rules that were read last are refused, and older rules or none are in force, else 0.")
 	m.gauge("rls_config_last_success_timestamp_seconds", "When rules were last loaded without an error, in seconds since the epoch; 0 is never.", func(is tell) {
 		is(float64(m.lastLoad.Load()) / 1e9)
 	})
@@ -56,20 +56,15 @@ func (m *Metrics) Skipped() func(problems int) {
 	return func(problems int) { skipped.Store(int64(problems)) }
 }
 
-// SourceGone returns the function that says whether the files of a folder with rules are
-// gone.
+// SourceGone returns the function that says whether the files of a folder with rules are gone.
 func (m *Metrics) SourceGone() func(bool) {
-	var gone atomic.Bool
-	m.gauge("rls_rules_source_gone", "1 while the folder with the rules is missing or has no files and the rules read from it before stay in force, else 0.", flag(gone.Load))
-	return gone.Store
+	return m.flag("rls_rules_source_gone", "1 while the folder with the rules is missing or has no files and the rules read from it before stay in force, else 0.")
 }
 
 // Connected returns the function that says whether a management server that sends rules is
 // connected.
 func (m *Metrics) Connected() func(bool) {
-	var connected atomic.Bool
-	m.gauge("rls_xds_connected", "1 while a stream from the management server that sends the rules is open, else 0.", flag(connected.Load))
-	return connected.Store
+	return m.flag("rls_xds_connected", "1 while a stream from the management server that sends the rules is open, else 0.")
 }
 
 // Memory adds the metrics of the embedded store.

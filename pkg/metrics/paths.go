@@ -100,10 +100,10 @@ func (p *paths) reads(path string, gauge bool, help string, read func() uint64) 
 }
 
 // method makes the counter of the calls of a gRPC method.
-func (p *paths) method(name string) *counter {
+func (p *paths) method(path string) *counter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.counter("ratelimit_server." + name + ".total_requests")
+	return p.counter(path)
 }
 
 // rule finds or makes the counters of a metric key without a caller's bytes.

@@ -87,8 +87,7 @@ func (s *Statsd) Send() {
 		c.sent = n
 	}
 	for _, m := range *s.metrics.calls.methods.Load() {
-		path := m.timePath()
-		m.timer.take(func(ms, calls uint64) { s.sink.Send(timing, path, ms, calls) })
+		m.timer.take(func(ms, calls uint64) { s.sink.Send(timing, m.path, ms, calls) })
 	}
 	s.sink.Flush()
 	s.metrics.decisions.forget()

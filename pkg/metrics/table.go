@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,9 +62,11 @@ func one[N int | int64 | uint64](value func() N) func(tell) {
 	return func(is tell) { is(float64(value())) }
 }
 
-// flag reads a metric that is 1 or 0.
-func flag(value func() bool) func(tell) {
-	return func(is tell) { is(oneIf(value())) }
+// flag adds a gauge that is 1 or 0, and returns the function that sets it.
+func (m *Metrics) flag(name, help string) func(bool) {
+	var on atomic.Bool
+	m.gauge(name, help, func(is tell) { is(oneIf(on.Load())) })
+	return on.Store
 }
 
 func oneIf(is bool) float64 {

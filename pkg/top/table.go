@@ -13,8 +13,8 @@ import (
 // Table is the document of GET /v1/top: descriptors in an order, the highest first.
 type Table struct {
 	By string `json:"by"`
-	// Window is the length of the time that is counted, up to now: 60s. Hits of up to five
-	// seconds more may be counted, too, and are in Error then.
+	// Window is the time that is counted, up to now: 60s. Hits of up to five seconds more may
+	// be counted, too, and are in Error then.
 	Window string `json:"window"`
 	// Error is the largest error of the rows.
 	Error int64 `json:"error"`
@@ -67,7 +67,8 @@ func (t *Top) Table(by, rule string, n int) Table {
 	slices.SortFunc(found, func(a, b *node) int {
 		return cmp.Or(cmp.Compare(b.sum[order], a.sum[order]), cmp.Compare(a.hash, b.hash))
 	})
-	seconds := t.covered(now).Seconds()
+	begin := t.start.Add(time.Duration(max(0, t.slot-int64(slots)+1)) * part)
+	seconds := max(1, now.Sub(begin).Seconds())
 	for _, n := range found[:min(n, len(found))] {
 		row := t.row(n, order)
 		row.Rate = math.Round(float64(n.sum[order])/seconds*100) / 100
@@ -75,12 +76,6 @@ func (t *Top) Table(by, rule string, n int) Table {
 		table.Rows = append(table.Rows, row)
 	}
 	return table
-}
-
-// covered is the length of the time that the slots count, at least a second.
-func (t *Top) covered(now time.Time) time.Duration {
-	begin := t.start.Add(time.Duration(max(0, t.slot-int64(slots)+1)) * part)
-	return max(time.Second, now.Sub(begin))
 }
 
 func (t *Top) row(n *node, by Order) Row {
