@@ -28,16 +28,13 @@ func recovered(measure Measure, log *slog.Logger, where string, err *error) {
 
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	start := time.Since(s.epoch)
-	resp, err = s.call(ctx, req, info.FullMethod, handler)
-	s.options.Measure.Called(info.FullMethod, time.Since(s.epoch)-start)
-	if info.FullMethod == rls.RateLimitService_ShouldRateLimit_FullMethodName {
-		s.options.Measure.Answered(status.Code(err))
-	}
-	return resp, err
-}
-
-func (s *Server) call(ctx context.Context, req any, method string, handler grpc.UnaryHandler) (_ any, err error) {
-	defer recovered(s.options.Measure, s.options.Log, method, &err)
+	defer func() {
+		s.options.Measure.Called(info.FullMethod, time.Since(s.epoch)-start)
+		if info.FullMethod == rls.RateLimitService_ShouldRateLimit_FullMethodName {
+			s.options.Measure.Answered(status.Code(err))
+		}
+	}()
+	defer recovered(s.options.Measure, s.options.Log, info.FullMethod, &err)
 	return handler(ctx, req)
 }
 

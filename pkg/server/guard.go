@@ -57,7 +57,6 @@ func (g *guard) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	return conn, info, err
 }
 
-// Clone implements [credentials.TransportCredentials].
 func (g *guard) Clone() credentials.TransportCredentials {
 	return &guard{g.TransportCredentials.Clone(), g.options, g.rate}
 }
@@ -77,7 +76,6 @@ type guardedConn struct {
 	saidGoAway bool
 }
 
-// Read implements [net.Conn].
 func (c *guardedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if resets := c.in.pass(p[:n]); resets > 0 && !c.byClient.take(resets, c.guard.rate) {
@@ -91,7 +89,6 @@ func (c *guardedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements [net.Conn].
 func (c *guardedConn) Write(p []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -104,7 +101,6 @@ func (c *guardedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SyscallConn implements [syscall.Conn].
 func (c *guardedConn) SyscallConn() (syscall.RawConn, error) { return socketOf(c.Conn) }
 
 const goAwayWithin = 100 * time.Millisecond

@@ -85,7 +85,6 @@ func (h *handshakes) over(c *handshake) {
 	}
 }
 
-// SetDeadline implements [net.Conn].
 func (c *handshake) SetDeadline(t time.Time) error {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
@@ -97,7 +96,6 @@ func (c *handshake) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// Close implements [net.Conn].
 func (c *handshake) Close() error {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
@@ -105,7 +103,6 @@ func (c *handshake) Close() error {
 	return c.Conn.Close()
 }
 
-// SyscallConn implements [syscall.Conn].
 func (c *handshake) SyscallConn() (syscall.RawConn, error) { return socketOf(c.Conn) }
 
 // socketOf gives channelz the socket of a connection, whose options it shows.

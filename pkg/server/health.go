@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/health"
@@ -18,9 +19,10 @@ import (
 type Health struct {
 	grpc *health.Server
 
-	mu                     sync.Mutex
-	names                  []string
-	store, rules, draining bool
+	mu                sync.Mutex // of changes
+	names             []string
+	store, rules      bool
+	draining, serving atomic.Bool
 }
 
 // NewHealth returns the health of a process that has neither a store nor rules.
@@ -39,24 +41,13 @@ func (h *Health) Store(ok bool) { h.set(func() { h.store = ok }) }
 func (h *Health) Rules(ok bool) { h.set(func() { h.rules = ok }) }
 
 // Drain makes the process NOT_SERVING for good.
-func (h *Health) Drain() { h.set(func() { h.draining = true }) }
+func (h *Health) Drain() { h.set(func() { h.draining.Store(true) }) }
 
 // Draining reports whether the process is about to stop.
-func (h *Health) Draining() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.draining
-}
+func (h *Health) Draining() bool { return h.draining.Load() }
 
 // Serving reports whether this process should be sent requests.
-func (h *Health) Serving() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.serving()
-}
-
-// serving needs h.mu.
-func (h *Health) serving() bool { return h.store && h.rules && !h.draining }
+func (h *Health) Serving() bool { return h.serving.Load() }
 
 // add gives the health further names for gRPC's health service.
 func (h *Health) add(names ...string) { h.set(func() { h.names = append(h.names, names...) }) }
@@ -65,8 +56,9 @@ func (h *Health) set(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change()
+	h.serving.Store(h.store && h.rules && !h.Draining())
 	status := healthpb.HealthCheckResponse_NOT_SERVING
-	if h.serving() {
+	if h.Serving() {
 		status = healthpb.HealthCheckResponse_SERVING
 	}
 	for _, name := range h.names {

@@ -13,31 +13,23 @@ import (
 // Action says what [Service.Inspect] does with the cells of a request's limits: it
 // is Trace, Look, Reset or made by Grant. None of them charges a hit.
 type Action struct {
-	verb verb
-	hits int64 // of a grant
+	asks bool          // the store
+	verb backends.Verb // Charge only looks
+	hits int64         // of a grant
 }
-
-type verb uint8
-
-const (
-	verbTrace verb = iota
-	verbLook
-	verbReset
-	verbGrant
-)
 
 var (
 	// Trace names the cells and asks no store.
 	Trace = Action{}
 	// Look reads the cells.
-	Look = Action{verb: verbLook}
+	Look = Action{asks: true}
 	// Reset empties the cells.
-	Reset = Action{verb: verbReset}
+	Reset = Action{asks: true, verb: backends.Reset}
 )
 
 // Grant lets that many hits more pass in the running window, or before the bucket is
 // full again.
-func Grant(hits int64) Action { return Action{verb: verbGrant, hits: hits} }
+func Grant(hits int64) Action { return Action{true, backends.Grant, hits} }
 
 // Inspection has the limits of a request, the way to them, and the state of their cells.
 type Inspection struct {
@@ -97,11 +89,11 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	for i := range p.targets {
 		cells = append(cells, s.inspect(&p, &p.targets[i], &in.Descriptors[i])...)
 	}
-	if do.verb == verbTrace {
+	if !do.asks {
 		return in, nil
 	}
 	s.look(ctx, cells)
-	if do.verb == verbLook {
+	if do.verb == backends.Charge {
 		return in, nil
 	}
 	return in, s.change(ctx, cells, do)
@@ -168,7 +160,7 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 		switch {
 		case c.limit.Err != nil:
 			continue
-		case do.verb == verbReset:
+		case do.verb == backends.Reset:
 			c.op = c.op.Reset()
 		default:
 			if err := c.checkGrant(do.hits); err != nil {

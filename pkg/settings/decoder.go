@@ -45,15 +45,9 @@ func (d *Decoder) Options(backendType string) []kong.Option {
 // Check returns all problems of the settings as Errors, or nil. It also fills in
 // values that depend on other settings.
 func (d *Decoder) Check(s *Settings) error {
-	wrong := Errors(slices.Collect(maps.Values(d.wrong)))
+	wrong := slices.Concat(slices.Collect(maps.Values(d.wrong)), s.GRPC.conflicts(), s.Admin.conflicts(),
+		s.Top.conflicts(), s.Limits.conflicts(), s.Rules.conflicts(), s.Backend.conflicts(), d.checkBackend(s))
 	wrong.require(s.Server.UseGRPC || s.Server.UseHTTP, "USE_GRPC", s.Server.UseGRPC, "true, because USE_HTTP is false and nobody could ask")
-	wrong = append(wrong, s.GRPC.conflicts()...)
-	wrong = append(wrong, s.Admin.conflicts()...)
-	wrong = append(wrong, s.Top.conflicts()...)
-	wrong = append(wrong, s.Limits.conflicts()...)
-	wrong = append(wrong, s.Rules.conflicts()...)
-	wrong = append(wrong, s.Backend.conflicts()...)
-	wrong = append(wrong, d.checkBackend(s)...)
 	if s.Rules.OverXDS() {
 		wrong = append(wrong, s.XDS.conflicts()...)
 	}
@@ -85,13 +79,14 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 		} else if err := ctx.Scan.PopValueInto("a", &text); err != nil {
 			return err
 		}
-		tag, name := ctx.Value.Tag, settingName(ctx.Value)
+		tag := ctx.Value.Tag
 		if len(tag.Envs) == 0 { // not a setting but a flag of another command
 			if want := decode(text, target, tag); want != "" {
 				return fmt.Errorf("%q is wrong: want %s", text, want)
 			}
 			return nil
 		}
+		name := tag.Envs[0]
 		if text == "" && Choices(tag) != nil || target.Kind() == reflect.Int && isServiceLink(name+"="+text) {
 			text = ctx.Value.Default
 		}
@@ -111,13 +106,6 @@ func (d *Decoder) mapper(decode decode) kong.MapperFunc {
 	}
 }
 
-func settingName(v *kong.Value) string {
-	if len(v.Tag.Envs) > 0 {
-		return v.Tag.Envs[0]
-	}
-	return v.Name
-}
-
 type boolMapper struct{ kong.MapperFunc }
 
 func (boolMapper) IsBool() bool { return true }
@@ -135,14 +123,14 @@ func decodeBool(text string, target reflect.Value, _ *kong.Tag) string {
 func number[V cmp.Ordered](want string, parse func(string) (V, error)) decode {
 	return func(text string, target reflect.Value, tag *kong.Tag) string {
 		v, err := parse(text)
-		wrong := err != nil || v != v // NaN
+		right := err == nil
 		if low, failed := parse(tag.Get("min")); failed == nil {
-			wrong = wrong || v < low
+			right = right && v >= low // NaN is not
 		}
 		if high, failed := parse(tag.Get("max")); failed == nil {
-			wrong = wrong || v > high
+			right = right && v <= high
 		}
-		if wrong {
+		if !right {
 			return want + within(tag)
 		}
 		target.Set(reflect.ValueOf(v).Convert(target.Type()))
@@ -156,19 +144,15 @@ func parseFloat(text string) (float64, error) { return strconv.ParseFloat(text, 
 
 // decodeString sets a string. A choice may be in any case, and is set as its tag
 // writes it.
-func decodeString(text string, target reflect.Value, tag *kong.Tag) string {
+func decodeString(text string, target reflect.Value, tag *kong.Tag) (want string) {
 	choices := Choices(tag)
+	if i := slices.IndexFunc(choices, func(choice string) bool { return strings.EqualFold(text, choice) }); i >= 0 {
+		text = choices[i]
+	} else if choices != nil {
+		want = either(choices)
+	}
 	target.SetString(text)
-	if choices == nil {
-		return ""
-	}
-	for _, choice := range choices {
-		if strings.EqualFold(text, choice) {
-			target.SetString(choice)
-			return ""
-		}
-	}
-	return either(choices)
+	return want
 }
 
 // Choices lists the values that a setting can have; nil if they are not a list.

@@ -14,7 +14,8 @@ type Error struct {
 }
 
 func (e Error) Error() string {
-	return fmt.Sprintf("%s (--%s) is %q: want %s", e.Setting, flagName(e.Setting), e.Value, e.Want)
+	flag := strings.ToLower(strings.ReplaceAll(e.Setting, "_", "-"))
+	return fmt.Sprintf("%s (--%s) is %q: want %s", e.Setting, flag, e.Value, e.Want)
 }
 
 // Errors is all problems of the settings.
@@ -55,8 +56,4 @@ func (e *Errors) pair(cert, certFile, key, keyFile string) {
 // does not show the secret.
 func (e *Errors) oneSecret(setting, secret, fileSetting, file string) {
 	e.require(secret == "" || file == "", setting, "...", "nothing, because "+fileSetting+" is set")
-}
-
-func flagName(env string) string {
-	return strings.ToLower(strings.ReplaceAll(env, "_", "-"))
 }

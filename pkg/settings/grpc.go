@@ -1,6 +1,9 @@
 package settings
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // GRPC says where and how the RateLimitService is served.
 type GRPC struct {
@@ -28,12 +31,7 @@ type GRPC struct {
 
 // ClientCA is the file with the CAs of client certificates, by whichever of its two
 // names it is set, or "".
-func (g *GRPC) ClientCA() string {
-	if g.ClientTLSCACert != "" {
-		return g.ClientTLSCACert
-	}
-	return g.ServerTLSCACert
-}
+func (g *GRPC) ClientCA() string { return cmp.Or(g.ClientTLSCACert, g.ServerTLSCACert) }
 
 func (g *GRPC) conflicts() (wrong Errors) {
 	if g.ServerUseTLS {
@@ -45,11 +43,8 @@ func (g *GRPC) conflicts() (wrong Errors) {
 		wrong.require(g.ClientTLSCACert == "", "GRPC_CLIENT_TLS_CACERT", g.ClientTLSCACert, "set together with GRPC_SERVER_USE_TLS=true")
 		wrong.require(g.ServerTLSCACert == "", "GRPC_SERVER_TLS_CA_CERT", g.ServerTLSCACert, "set together with GRPC_SERVER_USE_TLS=true")
 	}
-	if g.ClientTLSCACert != "" && g.ServerTLSCACert != "" {
-		wrong.require(g.ClientTLSCACert == g.ServerTLSCACert, "GRPC_SERVER_TLS_CA_CERT", g.ServerTLSCACert, "the same as GRPC_CLIENT_TLS_CACERT, or not set")
-	}
-	if g.ClientTLSSAN != "" {
-		wrong.require(g.ClientCA() != "", "GRPC_CLIENT_TLS_SAN", g.ClientTLSSAN, "set together with GRPC_CLIENT_TLS_CACERT")
-	}
+	wrong.require(g.ServerTLSCACert == "" || g.ClientCA() == g.ServerTLSCACert, "GRPC_SERVER_TLS_CA_CERT", g.ServerTLSCACert,
+		"the same as GRPC_CLIENT_TLS_CACERT, or not set")
+	wrong.require(g.ClientTLSSAN == "" || g.ClientCA() != "", "GRPC_CLIENT_TLS_SAN", g.ClientTLSSAN, "set together with GRPC_CLIENT_TLS_CACERT")
 	return wrong
 }

@@ -29,9 +29,8 @@ func (m *Memcache) conflicts() (wrong Errors) {
 		_, err := address.HostPort(server, "")
 		wrong.require(err == nil || strings.HasPrefix(server, "/"), "MEMCACHE_HOST_PORT", server, "host:port, or the path of a socket")
 	}
-	if !m.TLS {
-		return wrong
+	if m.TLS {
+		wrong.pair("MEMCACHE_TLS_CLIENT_CERT", m.TLSClientCert, "MEMCACHE_TLS_CLIENT_KEY", m.TLSClientKey)
 	}
-	wrong.pair("MEMCACHE_TLS_CLIENT_CERT", m.TLSClientCert, "MEMCACHE_TLS_CLIENT_KEY", m.TLSClientKey)
 	return wrong
 }

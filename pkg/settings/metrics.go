@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"net"
 	"os"
 	"strings"
@@ -64,12 +65,8 @@ func (m *Metrics) Mogrifier(name string) Mogrifier {
 // and metrics go to another place. asked says that USE_STATSD was given.
 func (m *Metrics) settle(asked bool) (wrong Errors) {
 	// As in envoyproxy/ratelimit, an empty value means the default.
-	if m.PrometheusAddr == "" {
-		m.PrometheusAddr = ":9090"
-	}
-	if m.PrometheusPath == "" {
-		m.PrometheusPath = "/metrics"
-	}
+	m.PrometheusAddr = cmp.Or(m.PrometheusAddr, ":9090")
+	m.PrometheusPath = cmp.Or(m.PrometheusPath, "/metrics")
 	if m.UsePrometheus {
 		wrong.require(strings.HasPrefix(m.PrometheusPath, "/"), "PROMETHEUS_PATH", m.PrometheusPath, "a path that starts with /")
 		_, _, err := net.SplitHostPort(m.PrometheusAddr)

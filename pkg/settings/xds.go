@@ -107,9 +107,8 @@ func (x *XDS) conflicts() (wrong Errors) {
 	wrong.require(ok, headers, hideValues(x.ClientAdditionalHeaders), WantHeaders)
 	wrong.oneSecret(headers, x.ClientAdditionalHeaders, headers+"_FILE", x.ClientAdditionalHeadersFile)
 	wrong.require(x.ServerURL != "", "CONFIG_GRPC_XDS_SERVER_URL", x.ServerURL, "an address such as localhost:18000")
-	if !x.ServerUseTLS {
-		return wrong
+	if x.ServerUseTLS {
+		wrong.pair("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", x.ClientTLSCert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", x.ClientTLSKey)
 	}
-	wrong.pair("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", x.ClientTLSCert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY", x.ClientTLSKey)
 	return wrong
 }

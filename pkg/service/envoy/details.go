@@ -18,7 +18,7 @@ func problem(o *service.Outcome) []byte {
 			violated = append(violated, policyName(v.Limit))
 		}
 	}
-	body, err := json.Marshal(struct {
+	body, _ := json.Marshal(struct { // strings and numbers always have a JSON
 		Type       string   `json:"type"`
 		Title      string   `json:"title"`
 		Status     int      `json:"status"`
@@ -31,9 +31,6 @@ func problem(o *service.Outcome) []byte {
 		Violated:   slices.Compact(violated),
 		RetryAfter: seconds(&o.Statuses[o.Headline]),
 	})
-	if err != nil {
-		panic("envoy: marshal a problem of strings and numbers: " + err.Error())
-	}
 	return body
 }
 
@@ -117,19 +114,14 @@ func textOf(o *service.Override) string {
 // have. It neither changes src nor puts a map of src into dst.
 func merge(dst, src map[string]any) {
 	for k, v := range src {
-		have, ok := dst[k]
 		from, isMap := v.(map[string]any)
-		switch {
-		case !ok && isMap:
-			own := map[string]any{}
-			merge(own, from)
-			dst[k] = own
-		case !ok:
+		if _, has := dst[k]; !has && isMap {
+			dst[k] = map[string]any{}
+		} else if !has {
 			dst[k] = v
-		case isMap:
-			if into, ok := have.(map[string]any); ok {
-				merge(into, from)
-			}
+		}
+		if into, both := dst[k].(map[string]any); both && isMap {
+			merge(into, from)
 		}
 	}
 }

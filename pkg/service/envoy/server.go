@@ -112,7 +112,6 @@ func Codec() grpcencoding.CodecV2 { return codec{grpcencoding.GetCodecV2("proto"
 
 type codec struct{ grpcencoding.CodecV2 }
 
-// Marshal implements [grpcencoding.CodecV2].
 func (c codec) Marshal(message any) (mem.BufferSlice, error) {
 	if ready, ok := message.(mem.Buffer); ok {
 		return mem.BufferSlice{ready}, nil
@@ -120,7 +119,6 @@ func (c codec) Marshal(message any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(message)
 }
 
-// Unmarshal implements [grpcencoding.CodecV2].
 func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
 	reader, ok := message.(encoding.BinaryUnmarshaler)
 	if !ok {
