@@ -28,15 +28,6 @@ func lints(t *testing.T, texts ...yaml.Text) (found []rules.Problem) {
 	return found
 }
 
-// places are the lines and names of lints: "3 unreachable".
-func places(found []rules.Problem) string {
-	var b strings.Builder
-	for _, w := range found {
-		fmt.Fprintf(&b, "%d %s\n", w.Line, w.Lint)
-	}
-	return b.String()
-}
-
 func TestLints(t *testing.T) {
 	const l = "rate_limit: {unit: minute, requests_per_unit: 1}"
 	for _, tt := range []struct{ name, content, want string }{
@@ -156,7 +147,11 @@ func TestLints(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			content := "domain: d\ndescriptors:" + strings.ReplaceAll(tt.content, "LIMIT", l)
 			found := lints(t, yaml.Text{Name: "a.yaml", Content: []byte(content)})
-			if diff := cmp.Diff(tt.want, places(found)); diff != "" {
+			got := "" // the lines and names of the lints
+			for _, w := range found {
+				got += fmt.Sprintf("%d %s\n", w.Line, w.Lint)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("-want +got\n%s%v", diff, rules.Problems(found))
 			}
 		})

@@ -294,11 +294,9 @@ func TestWarningsOfWhatIsLeftOut(t *testing.T) {
 		{"after the braces", "{domain: d}\n\n  descriptors: []\n", "a.yaml:3:3: " + after},
 		{"comments around the markers", "  # c\n---\ndomain: d\n...\n  # c\n", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if _, got := loadWith(t, rules.Options{}, text("a.yaml", tt.content)); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
-			}
-		})
+		if _, got := loadWith(t, rules.Options{}, text("a.yaml", tt.content)); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -170,6 +170,7 @@ func cutDocument(content []byte) (first []byte, line int) {
 		at := len(content) - len(rest)
 		text, after, _ := bytes.Cut(rest, []byte("\n"))
 		rest = after
+		own := bytes.TrimSpace(text)
 		marked := func(with string) bool {
 			return bytes.HasPrefix(text, []byte(with)) && (len(text) == 3 || bytes.IndexByte([]byte(" \t\r"), text[3]) >= 0)
 		}
@@ -180,7 +181,7 @@ func cutDocument(content []byte) (first []byte, line int) {
 			started = true
 		case marked("..."):
 			ended = started
-		case isBlank(text):
+		case len(own) == 0 || own[0] == '#':
 		case ended:
 			return content[:at], line
 		case text[0] != '%':
@@ -188,12 +189,6 @@ func cutDocument(content []byte) (first []byte, line int) {
 		}
 	}
 	return content, 0
-}
-
-// isBlank reports whether a line holds nothing, or only a comment.
-func isBlank(line []byte) bool {
-	line = bytes.TrimSpace(line)
-	return len(line) == 0 || line[0] == '#'
 }
 
 // shadowComment finds the date of a comment about a rule in shadow mode.
