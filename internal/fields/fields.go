@@ -147,8 +147,7 @@ func read[T any](r *Reader, f Type[T], t T, v *document.Value) {
 	f.Set(r, t, v)
 }
 
-// maxFields is the greatest number of fields of a table.
-const maxFields = 16
+const maxFields = 16 // of a table, at most
 
 // index is the index of the field that a key names, -1 if there is none.
 func index[T any](table []Field[T], name string) int {

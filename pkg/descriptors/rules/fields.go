@@ -56,8 +56,7 @@ type field struct {
 
 type row = fields.Field[target]
 
-// maxFields is the greatest number of fields.
-const maxFields = 64
+const maxFields = 64 // at most; see reader.mapping
 
 var (
 	table  []field

@@ -140,7 +140,44 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	return compiled, true
 }
 
-// problemOf reports a fault of the key name of l.
+// withDefaults gives a limit without a strategy the default one. A limit that
+// could not have the default keeps a strategy that it can have, and a warning
+// says so; a default is never a reason to refuse a rule.
+func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) algorithms.Spec {
+	if r.opts.Strategy == algorithms.FixedWindow || l.from.Has("strategy") || spec.FromFirstHit {
+		return spec
+	}
+	plain := spec
+	spec.Strategy = r.opts.Strategy
+	if spec.Burst == 0 {
+		spec.Burst = r.opts.Burst
+	}
+	for i := range several {
+		o := &several[i]
+		written := descriptors.ParseUnit(o.unit).Duration()
+		if o != l && o.from.Has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.Multiplier)}) {
+			r.warnings.Add(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because %s has that strategy and the same window", o.path)
+			return plain
+		}
+	}
+	_, wrong := r.limits.get(spec)
+	switch _, otherwise := r.limits.get(plain); {
+	case wrong == nil, otherwise != nil: // also if the limit would be wrong without the default, too
+	case wrong.Field == "burst":
+		spec.Burst = 0
+		r.warnings.Add(l.from.At, l.path, "has the strategy's own burst in spite of DEFAULT_BURST: %s", wrong.Message)
+	case spec.Strategy == algorithms.SlidingLog:
+		spec.Strategy = algorithms.SlidingWindow
+		r.warnings.Add(l.from.At, l.path, "is a sliding_window in spite of DEFAULT_STRATEGY: %s", wrong.Message)
+	case strings.HasPrefix(wrong.Field, "lease"):
+		spec = plain
+		r.warnings.Add(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because of its lease: %s", wrong.Message)
+	default:
+		spec = plain
+	}
+	return spec
+}
+
 func (r *reader) problemOf(l *limit, name, format string, args ...any) {
 	r.ProblemOf(join(l.path, name), l.from.Position(name), format, args...)
 }

@@ -83,11 +83,12 @@ func (r *reader) value(n *yaml.Node) document.Value {
 	if n.Kind == yaml.MappingNode {
 		v.Kind = document.Map
 		for i := 0; i < len(n.Content); i += 2 {
-			if isMerge(n.Content[i]) {
-				v.Content = r.merge(v.Content, n.Content[i], n.Content[i+1])
+			key, value := n.Content[i], n.Content[i+1]
+			if key.Kind == yaml.ScalarNode && key.Value == "<<" && key.Tag == "!!merge" {
+				v.Content = r.merge(v.Content, key, value)
 				continue
 			}
-			v.Content = append(v.Content, r.value(n.Content[i]), r.value(n.Content[i+1]))
+			v.Content = append(v.Content, r.value(key), r.value(value))
 		}
 	} else {
 		for _, item := range n.Content {
@@ -98,10 +99,6 @@ func (r *reader) value(n *yaml.Node) document.Value {
 		r.aliased[n] = v
 	}
 	return v
-}
-
-func isMerge(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.Value == "<<" && n.Tag == "!!merge"
 }
 
 // merge appends the pairs that a merge key stands for. As rules have always
