@@ -86,17 +86,12 @@ func (l *Load) Run(ctx context.Context) Summary {
 	workers.Wait()
 	s := l.answers.summary()
 	s.Elapsed = time.Since(start)
-	s.Unsent = max(0, l.due(min(ended, l.Duration))-s.Requests())
-	return s
-}
-
-// due is the number of requests that are due within a time; 0 without a rate.
-func (l *Load) due(within time.Duration) int64 {
-	due := int64(within.Seconds() * l.Rate)
+	due := int64(min(ended, l.Duration).Seconds() * l.Rate) // none without a rate
 	if l.Requests > 0 {
 		due = min(due, int64(l.Requests))
 	}
-	return due
+	s.Unsent = max(0, due-s.Requests())
+	return s
 }
 
 func (l *Load) work(ctx context.Context, turns <-chan turn) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -171,7 +172,7 @@ func TestConformanceOfActions(t *testing.T) {
 	later := rateLimit("rls", patiently+", stage: 1, metadata_namespace: later")
 	f := startFront(t, map[string]*service{"rls": s}, []frontListener{
 		{Name: "front", Filters: filters},
-		{Name: "pipe", Pipe: pipePath(t), Filters: filters},
+		{Name: "pipe", Pipe: filepath.Join(t.TempDir(), "s"), Filters: filters},
 		{Name: "staged", Filters: append(slices.Clone(filters), strings.Replace(later, "name: envoy.filters.http.ratelimit", "name: later", 1))},
 		{Name: "hosts", Filters: filters, HostLimits: actions("{generic_key: {descriptor_key: host, descriptor_value: all}}")},
 	}, routes)

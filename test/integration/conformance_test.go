@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -195,6 +194,3 @@ func (f *front) wantCounter(t *testing.T, name string, want int) {
 	t.Helper()
 	testenv.Eventually(t, patience, func() bool { return f.counter(t, name) == want }, fmt.Sprint(name, " is ", want))
 }
-
-// pipePath is a short path for a socket.
-func pipePath(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
