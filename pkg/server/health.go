@@ -98,7 +98,10 @@ func (h *Health) WatchStore(ctx context.Context, ping func(context.Context) erro
 	answered := false // ever
 	var last error
 	for first := true; ; first = false {
-		err := h.ask(ctx, ping)
+		asking, cancel := context.WithTimeout(ctx, pingPause)
+		err := ping(asking)
+		cancel()
+		h.Store(err == nil)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -123,12 +126,4 @@ func (h *Health) WatchStore(ctx context.Context, ping func(context.Context) erro
 		case <-time.After(pause):
 		}
 	}
-}
-
-func (h *Health) ask(ctx context.Context, ping func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, pingPause)
-	defer cancel()
-	err := ping(ctx)
-	h.Store(err == nil)
-	return err
 }

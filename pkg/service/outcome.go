@@ -131,7 +131,9 @@ func (o *Outcome) judge(ctx context.Context) {
 				v.count(op, r)
 				o.partial = o.partial || !v.Counted
 			} else if !o.decideByPolicy(ctx, v, op) {
-				s.leaveUndecided(r.Err)
+				if s.Undecided == nil && !s.Denied && !s.ShadowDenied {
+					s.Undecided = r.Err
+				}
 				continue
 			}
 			s.add(v)
@@ -198,13 +200,6 @@ func (s *Status) add(v *Verdict) {
 	}
 	if !v.Is.Allowed {
 		s.Denied, s.ShadowDenied, s.Undecided = !s.Shadow, s.Shadow, nil
-	}
-}
-
-// leaveUndecided notes that one of the descriptor's limits has no decision because of err.
-func (s *Status) leaveUndecided(err error) {
-	if s.Undecided == nil && !s.Denied && !s.ShadowDenied {
-		s.Undecided = err
 	}
 }
 

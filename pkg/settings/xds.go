@@ -51,7 +51,8 @@ func (x *XDS) Metadata() map[string]string {
 func Headers(list string) (headers map[string]string, ok bool) {
 	headers, ok = pairs(list, ":")
 	for name := range headers {
-		ok = ok && isHeader(name)
+		name = strings.ToLower(name) // the headers of HTTP/2 and of gRPC itself cannot be set
+		ok = ok && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && !strings.HasPrefix(name, "grpc-")
 	}
 	return headers, ok
 }
@@ -72,13 +73,6 @@ func pairs(list, separator string) (map[string]string, bool) {
 		m[key] = strings.TrimSpace(value)
 	}
 	return m, ok
-}
-
-// isHeader reports whether a client may set a header of that name. The headers of
-// HTTP/2 and of gRPC itself cannot be set.
-func isHeader(name string) bool {
-	name = strings.ToLower(name)
-	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && !strings.HasPrefix(name, "grpc-")
 }
 
 // hideValues is a list of headers with *** in place of every value, and of every
