@@ -128,16 +128,14 @@ var listOfDescriptors = fields.Type[target]{Name: "a list", Schema: listSchema("
 	}
 	t.depth++
 	defer func() { t.depth-- }()
-	var list []descriptor
-	if items := t.list(v); len(items) > 0 {
-		list = make([]descriptor, len(items))
-		for i, item := range items {
-			before := t.unplaced()
-			r.Detached(func() { t.readDescriptor(item, &list[i]) })
-			own := t.unplaced() - before
-			list[i].wrong = own > 0
-			t.placed += own
-		}
+	items := t.list(v)
+	list := make([]descriptor, len(items))
+	for i, item := range items {
+		before := t.unplaced()
+		r.Detached(func() { t.readDescriptor(item, &list[i]) })
+		own := t.unplaced() - before
+		list[i].wrong = own > 0
+		t.placed += own
 	}
 	if t.file != nil {
 		t.file.descriptors = list
