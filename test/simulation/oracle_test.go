@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -277,7 +278,7 @@ func (o *oracle) expiry(s *subject, life int64) {
 
 // conclude checks the bounds of all subjects.
 func (o *oracle) conclude() {
-	for _, name := range sortedKeys(o.subject) {
+	for _, name := range slices.Sorted(maps.Keys(o.subject)) {
 		s := o.subject[name]
 		slices.SortFunc(s.hits, func(a, b hit) int { return int(a.at - b.at) })
 		for era := range o.server.era + 1 {
@@ -311,19 +312,16 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 				} else if to-from < r.window() {
 					allowed = 2 * limit
 				}
+			case to-from >= r.window()-early:
 			case r.spec.Extend || r.spec.Strategy == algorithms.SlidingLog:
-				if to-from < r.window()-early {
-					allowed = limit
-				}
+				allowed = limit
 			default:
-				if to-from < r.window()-early {
-					allowed = 2 * limit
-				}
+				allowed = 2 * limit
 			}
 			if math.IsInf(allowed, 1) {
 				break
 			}
-			allowed += o.refunded(s, era, from, to) + o.steered(s, limit, era, from, to)
+			allowed += o.refunded(s, from, to) + o.steered(s, limit, era, from, to)
 			if r.lease && era > 0 { // hits that were held are no longer in the cell
 				allowed += float64(o.options.processes) * limit / 5
 			}
@@ -332,7 +330,7 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 				allowed += float64(1+o.server.faults)*limit + float64(o.options.processes)
 			}
 			if float64(sum) > allowed+1e-6 {
-				o.fail("%s (%v): %d hits passed within %v, at most %.2f may", s.name, describeRule(r), sum, time.Duration(to-from)*time.Microsecond, allowed)
+				o.fail("%s (%v): %d hits passed within %v, at most %.2f may", s.name, r, sum, time.Duration(to-from)*time.Microsecond, allowed)
 				return
 			}
 		}
@@ -341,7 +339,7 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 
 // refunded is the hits that were given back and may pass again from one time to
 // another.
-func (o *oracle) refunded(s *subject, era int, from, to int64) (sum float64) {
+func (o *oracle) refunded(s *subject, from, to int64) (sum float64) {
 	for _, h := range s.refunds {
 		if h.at >= from-2*s.rule.window()-o.skew() && h.at <= to+o.skew() {
 			sum += float64(h.cost)
@@ -382,15 +380,6 @@ func (o *oracle) forgotten(s *subject) float64 {
 	return float64(o.skew()) * float64(s.rule.spec.Requests) / float64(s.rule.window())
 }
 
-func sortedKeys[T any](m map[string]T) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 func describe(op *backends.Op, cost int64) string {
 	switch {
 	case op.Verb == backends.Reset:
@@ -421,8 +410,4 @@ func told(op *backends.Op, r *backends.Reply) string {
 		value -= r.Now
 	}
 	return fmt.Sprintf("admitted %v, value %d%s", r.Admitted == op.Times, value, how)
-}
-
-func describeRule(r *rule) string {
-	return fmt.Sprint(r)
 }

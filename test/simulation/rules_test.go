@@ -40,7 +40,7 @@ func (r *rule) queue() int64 {
 }
 
 func (r *rule) meter() bool {
-	return r.spec.Strategy == algorithms.TokenBucket || r.spec.Strategy == algorithms.GCRA || r.spec.Strategy == algorithms.LeakyBucket
+	return r.spec.Strategy.HasBurst()
 }
 
 func (r *rule) clocked() bool {

@@ -1,10 +1,11 @@
 package simulation_test
 
 import (
-	"container/heap"
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -16,8 +17,7 @@ type world struct {
 	rng     *rand.Rand
 	now     int64 // µs since the epoch: the true time
 	start   int64
-	events  events
-	numbers int64 // of events
+	events  []event // by their times
 	current *task
 
 	traced bool
@@ -35,35 +35,22 @@ func newWorld(seed uint64, traced bool) *world {
 // event is something that happens at a time; events of one time happen in the
 // order in which they were planned.
 type event struct {
-	at, number int64
-	do         func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	*e = (*e)[:last]
-	return x
+	at int64
+	do func()
 }
 
 // after plans do for so many µs from now.
 func (w *world) after(us int64, do func()) {
-	w.numbers++
-	heap.Push(&w.events, event{w.now + max(us, 0), w.numbers, do})
+	e := event{w.now + max(us, 0), do}
+	later := sort.Search(len(w.events), func(i int) bool { return w.events[i].at > e.at })
+	w.events = slices.Insert(w.events, later, e)
 }
 
 // run lets events happen until there are none.
 func (w *world) run() {
 	for len(w.events) > 0 {
-		e := heap.Pop(&w.events).(event)
+		e := w.events[0]
+		w.events = w.events[1:]
 		w.now = e.at
 		e.do()
 	}
