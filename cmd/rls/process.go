@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
+	"strconv"
 	"sync"
 
 	"example.org/rls/internal/collector"
@@ -70,6 +72,8 @@ func (p *process) close() {
 
 // adminOn reports whether a setting names tokens or a socket of the admin API.
 func (p *process) adminOn() bool { return p.Admin.TokenFile != "" || p.Admin.UDS != "" }
+
+func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
 // together runs the parts, each in a goroutine of its own, until all have returned. When one of
 // them fails the context of the others ends. It returns all their errors.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -114,8 +112,6 @@ func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 	}
 	return o, nil
 }
-
-func hostPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
 // answer waits until the process may listen, opens all ports, and answers requests until
 // ctx ends. Its error says why a port that another process has is not shared with it.

@@ -204,27 +204,22 @@ func wantBounds[N ~int64](field string, form fields.Form[N], of func(*facts) N) 
 			b := bounds[N]{math.MinInt64, math.MaxInt64, writtenBounds{}}
 			var want any = b.written
 			before := len(r.Problems)
-			if v.Kind != document.Map {
+			if v.Kind == document.Map {
+				fields.Mapping(r, table, &b, v)
+			} else {
 				n, _ := form.Read(r, v)
 				b.least, b.most, want = n, n, documentOf(n)
-			} else if fields.Mapping(r, table, &b, v); len(r.Problems) == before {
-				b.check(r, v)
 			}
-			if len(r.Problems) > before {
+			switch {
+			case len(r.Problems) > before:
 				return
+			case v.Kind == document.Map && len(b.written) == 0:
+				r.Problem(v.At, "must have at_least or at_most")
+			case b.least > b.most:
+				r.Problem(v.At, "at_least is greater than at_most, so no value holds")
 			}
 			holds := func(f *facts) (any, bool) { return documentOf(of(f)), of(f) >= b.least && of(f) <= b.most }
 			e.wanted = append(e.wanted, wanted{field, v.At.Line, want, holds})
 		},
-	}
-}
-
-// check reports bounds between which there is no value.
-func (b *bounds[N]) check(r *fields.Reader, v *document.Value) {
-	switch {
-	case len(b.written) == 0:
-		r.Problem(v.At, "must have at_least or at_most")
-	case b.least > b.most:
-		r.Problem(v.At, "at_least is greater than at_most, so no value holds")
 	}
 }
