@@ -23,7 +23,6 @@ type server struct {
 	clock   atomic.Int64
 	away    atomic.Bool
 	batches atomic.Int64
-	most    atomic.Int64 // operations in one batch
 }
 
 func newServer(t testing.TB) *server {
@@ -42,7 +41,6 @@ func (s *server) Now() int64 { return s.clock.Load() }
 
 func (s *server) Apply(ctx context.Context, b *backends.Batch) error {
 	s.batches.Add(1)
-	s.most.Store(max(s.most.Load(), int64(len(b.Ops))))
 	if s.away.Load() {
 		return b.Fail(backends.ErrUnavailable)
 	}

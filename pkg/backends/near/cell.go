@@ -14,12 +14,12 @@ type entry struct {
 	known  backends.Cell // as the store last reported it
 	prev   int64         // the count of Op.Prev's cell then
 	at     int64         // Reply.Now of that report, µs; unheard if there was none
-	full   bool          // it had no room
+	since  int64         // the time of the first of the seen operations, µs
+	seen   uint8         // operations with a lease that the key had, up to hot
+	full   bool          // the cell had no room
 	bound  bool          // it may have told a bound; see bounded
-	life   uint32        // raised when the entry's cell is reset, and when the entry is removed
-	spot   int           // the index in shard.busy, or idle
-	queued bool          // the entry waits for a worker
-	paying bool          // a charge of owed hits is under way
+	busy   bool          // the entry is in shard.busy: it may have a balance
+	queued bool          // the entry is being settled, or waits for that
 	lease  *lease        // hits that were charged and not used; nil without
 	alone  *alone        // the cell as it was decided here; nil while the store decides
 }
@@ -40,15 +40,12 @@ const (
 	rankBalance
 )
 
-// idle is the spot of an entry that is not busy.
-const idle = -1
-
 // rank is the entry's rank at now. A hit that waited for the store may count in a window
 // that has ended a moment ago.
 func (e *entry) rank(now int64) int {
 	now -= backends.Skew
 	switch {
-	case e.spot != idle, e.older != nil && e.older.spot != idle:
+	case e.busy, e.older != nil && e.older.busy:
 		return rankBalance
 	case now >= e.known.Until && (e.alone == nil || now >= e.alone.until()):
 		return rankEnded
@@ -108,7 +105,7 @@ func (e *entry) without(v backends.Amount, op *backends.Op, now int64) backends.
 		return v
 	}
 	if l := e.lease; l != nil && floor.Less(v) {
-		if v = v.Sub(op.Unit.Times(l.out()-l.fetching, op.Den), op.Den); v.Less(floor) {
+		if v = v.Sub(op.Unit.Times(l.held+l.surplus+l.returning, op.Den), op.Den); v.Less(floor) {
 			return floor
 		}
 	}
@@ -198,15 +195,15 @@ func (e *entry) putBack(op *backends.Op, hits int64) bool {
 	if op.Kind == backends.Meter {
 		used = used.Sub(backends.Amount{Whole: op.Now}, op.Den)
 	}
-	if e.at == unheard || len(l.portions) == 0 || hits > l.terms.Share-l.out() || hits > used.Units(op.Unit, op.Den) {
+	if e.at == unheard || l.held == 0 || hits > l.terms.Share-l.out() || hits > used.Units(op.Unit, op.Den) {
 		return false
 	}
-	l.portions[len(l.portions)-1].hits += hits
+	l.held += hits
 	return true
 }
 
 // want is how many hits to fetch now; 0 for none. It is 1, a probe, while the cell's
-// value is unknown.
+// value is unknown. It sets the number of held hits that are enough for the demand.
 func (e *entry) want(op *backends.Op) int64 {
 	l := e.lease
 	expected := l.demand.expected()
@@ -221,10 +218,10 @@ func (e *entry) want(op *backends.Op) int64 {
 	leaving := max(expected, e.refilling(op)) // within one ttl
 	during := leaving * min(l.trip, 8*l.terms.TTL) / l.terms.TTL
 	size := min(leaving+during, l.terms.Share)
-	if l.held() > max(size/4, 2*during) {
+	if l.enough = max(size/4, 2*during); l.held > l.enough {
 		return 0
 	}
-	return max(0, min(size-l.held(), l.terms.Share-l.out(), e.remaining(op)/8))
+	return max(0, min(size-l.held, l.terms.Share-l.out(), e.remaining(op)/8))
 }
 
 // refilling is how many hits refill in a meter's bucket within one ttl, counted from
@@ -240,14 +237,21 @@ func (e *entry) refilling(op *backends.Op) int64 {
 
 // remaining is how many hits the store has left for op, as far as is known.
 func (e *entry) remaining(op *backends.Op) int64 {
-	room, value := op.Max, e.known.Value
-	if op.Prev != "" {
-		room.Whole -= backends.Weighted(e.prev, op.WeightNum, op.WeightDen)
-	}
+	value := e.known.Value
 	if now := (backends.Amount{Whole: op.Now}); op.Kind == backends.Meter && value.Less(now) {
 		value = now
 	}
-	return room.Sub(value, op.Den).Units(op.Unit, op.Den)
+	return room(op, value, e.prev).Units(op.Unit, op.Den)
+}
+
+// room is the amount that a cell with that value has left for op, below 0 if it has none.
+// prev is the count of Op.Prev's cell.
+func room(op *backends.Op, value backends.Amount, prev int64) backends.Amount {
+	ceiling := op.Max
+	if op.Prev != "" {
+		ceiling.Whole -= backends.Weighted(prev, op.WeightNum, op.WeightDen)
+	}
+	return ceiling.Sub(value, op.Den)
 }
 
 // ahead is how many of the hits in a meter have not refilled by now.

@@ -1,7 +1,7 @@
 package near
 
 import (
-	"slices"
+	"math"
 
 	"example.org/rls/pkg/backends"
 )
@@ -11,8 +11,8 @@ const (
 	hot = 8
 	// maxHot bounds the keys of a shard that are leased: 16,384 in all shards.
 	maxHot = 256
-	// maxPortions bounds the portions of a lease.
-	maxPortions = 3
+	// unknown is lease.enough when it is to be found anew.
+	unknown = math.MaxInt64
 )
 
 // lease is the hits of a cell that this process has charged and not used. The lock of
@@ -20,23 +20,18 @@ const (
 type lease struct {
 	terms     backends.Lease // zero if the hits are only to be given back
 	op        backends.Op    // the operation on the cell that fetches and give-backs are made of
-	portions  []portion      // held hits, oldest first
+	held      int64          // hits that may be used
+	ends      int64          // when unused hits are given back: one ttl after the last fetch, µs
 	surplus   int64          // hits that nobody may use: they are given back at once
 	wanted    int64          // hits that a worker is to fetch
 	fetching  int64          // hits that are being charged
 	returning int64          // hits that are being given back
-	looking   bool           // a look before a give-back is under way
+	enough    int64          // while more hits than this are held, no fetch is due
 	// No background call begins before retry (µs): after one without an answer, and for
 	// fetches after a denial that came from the lease's own hits.
 	retry  int64
 	demand demand
 	trip   int64 // time of a fetch, smoothed, µs
-}
-
-// portion is hits that were charged together.
-type portion struct {
-	hits int64
-	ends int64 // when unused hits are given back, µs
 }
 
 // fetch is the operation that charges n hits, or as many as fit. It charges them in at
@@ -72,74 +67,29 @@ func (l *lease) ttl() int64 {
 	return l.terms.TTL
 }
 
-// held is how many hits the lease has.
-func (l *lease) held() (n int64) {
-	for i := range l.portions {
-		n += l.portions[i].hits
-	}
-	return n
-}
-
 // out is how many hits are charged and not used: at most the share.
-func (l *lease) out() int64 { return l.held() + l.surplus + l.fetching + l.returning }
-
-// hold adds a portion. Hits beyond the last portion end with it.
-func (l *lease) hold(hits, ends int64) {
-	switch n := len(l.portions); {
-	case hits == 0:
-	case n == maxPortions:
-		l.portions[n-1].hits += hits
-	default:
-		l.portions = append(l.portions, portion{hits, ends})
-	}
-}
-
-// spend takes hits from the lease, oldest portions first, and returns hits. The lease
-// has them.
-func (l *lease) spend(hits int64) int64 {
-	for left := hits; left > 0; {
-		p := &l.portions[0]
-		n := min(left, p.hits)
-		left -= n
-		if p.hits -= n; p.hits == 0 {
-			l.portions = slices.Delete(l.portions, 0, 1)
-		}
-	}
-	return hits
-}
+func (l *lease) out() int64 { return l.held + l.surplus + l.fetching + l.returning }
 
 // yield has the held hits given back in the next sweep, and no hits fetched for a ttl.
 func (l *lease) yield(now int64) {
-	for i := range l.portions {
-		l.portions[i].ends = min(l.portions[i].ends, now)
-	}
+	l.ends = min(l.ends, now)
 	l.retry = now + l.ttl()
 }
 
-// due reports whether the ttl of the oldest hits is over. The clock may have been set
+// ended reports whether the ttl of the held hits is over. The clock may have been set
 // back.
-func (l *lease) due(now int64) bool {
-	if l.looking || l.returning > 0 {
-		return false
-	}
-	return l.surplus > 0 || len(l.portions) > 0 && (l.portions[0].ends <= now || l.portions[0].ends > now+l.ttl())
-}
+func (l *lease) ended(now int64) bool { return l.ends <= now || l.ends > now+l.ttl() }
+
+// due reports whether hits are to be given back.
+func (l *lease) due(now int64) bool { return l.surplus > 0 || l.held > 0 && l.ended(now) }
 
 // expire takes the hits that are to be given back by now out of the lease.
 func (l *lease) expire(now int64) (hits int64) {
 	hits, l.surplus = l.surplus, 0
-	for len(l.portions) > 0 && (l.portions[0].ends <= now || l.portions[0].ends > now+l.ttl()) {
-		hits += l.spend(l.portions[0].hits)
+	if l.ended(now) {
+		hits, l.held = hits+l.held, 0
 	}
 	return hits
-}
-
-// failed reports whether a background call had no answer.
-func (l *lease) failed(err error, now int64) bool {
-	if err != nil {
-		l.retry = now + l.ttl()
-	}
-	return err != nil
 }
 
 // demand is the smoothed number of hits that callers ask for within one ttl.
@@ -152,22 +102,23 @@ type demand struct {
 // maxCount keeps products of counts and times below 2^63.
 const maxCount = 1 << 32
 
-// add notes that hits were asked for.
-func (d *demand) add(now, hits, ttl int64) {
-	d.fold(now, ttl)
+// add notes that hits were asked for, and reports whether the smoothed number is new.
+func (d *demand) add(now, hits, ttl int64) bool {
+	folded := d.fold(now, ttl)
 	d.count = min(d.count+hits, maxCount)
+	return folded
 }
 
-// fold takes the count into the smoothed number when a quarter of a ttl is over.
-// A rise counts at once, a fall by a quarter.
-func (d *demand) fold(now, ttl int64) {
+// fold takes the count into the smoothed number when a quarter of a ttl is over, and
+// reports whether it did. A rise counts at once, a fall by a quarter.
+func (d *demand) fold(now, ttl int64) bool {
 	elapsed := now - d.since
 	switch {
 	case elapsed < 0: // the clock was set back
 		d.since = now
-		return
+		return false
 	case elapsed < ttl/4:
-		return
+		return false
 	}
 	measured := d.count * min(ttl, maxCount/4) / max(elapsed, 1)
 	if measured > d.perTTL || elapsed >= 4*ttl {
@@ -176,38 +127,9 @@ func (d *demand) fold(now, ttl int64) {
 		d.perTTL = (3*d.perTTL + measured) / 4
 	}
 	d.count, d.since = 0, now
+	return true
 }
 
 // expected is the number of hits that are expected within one ttl. Within a
 // quarter of a ttl a burst counts as soon as it exceeds the smoothed number.
 func (d *demand) expected() int64 { return max(d.perTTL, d.count) }
-
-// sketch finds the keys with many operations among any number of keys, in a
-// fixed memory. Keys that share a slot take hits off each other, so that the
-// more frequent one keeps the slot.
-type sketch [64]slot
-
-type slot struct {
-	key   uint32 // a part of the key's hash
-	count int32  // operations since the time below
-	since int64  // µs
-}
-
-// hit notes an operation on the key with that hash, and reports whether the key
-// has become hot. The key then leaves the sketch.
-func (s *sketch) hit(hash uint32, op *backends.Op) bool {
-	c := &s[hash%uint32(len(s))]
-	if age := op.Now - c.since; c.count == 0 || age >= op.Lease.TTL || age < 0 {
-		*c = slot{hash, 1, op.Now}
-		return false
-	}
-	if c.key != hash {
-		c.count--
-		return false
-	}
-	if c.count++; c.count < hot {
-		return false
-	}
-	*c = slot{}
-	return true
-}

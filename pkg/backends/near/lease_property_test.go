@@ -91,6 +91,9 @@ func (w *world) ask(p *process, cost uint64, refund bool) (algorithms.Decision, 
 	_ = p.Apply(context.Background(), &b)
 	r := &b.Replies[0]
 	if r.Err != nil {
+		if refund { // the store may have applied it
+			w.admitted = append(w.admitted, hit{w.now, -int64(cost)})
+		}
 		return algorithms.Decision{}, r
 	}
 	d := w.limit.Judge(&b.Ops[0], r)

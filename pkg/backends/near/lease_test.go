@@ -103,6 +103,18 @@ func TestAHotKeyCostsFewOperations(t *testing.T) {
 	}
 }
 
+// TestEveryHitHeldWasCharged, whatever the number of hits that a fetch asks for.
+func TestEveryHitHeldWasCharged(t *testing.T) {
+	w := newWorld(t, 1, 1, algorithms.Spec{Requests: 10_000_000, Window: time.Hour, Lease: lease5})
+	for range 500 {
+		w.settle(ms)
+		w.ask(w.processes[0], 1+w.rng.Uint64N(200), false)
+		if got, held := w.cell(), int64(w.processes[0].Leases().Held); got != w.passed()+held {
+			t.Fatalf("the cell has %d hits: want %d that passed and %d held", got, w.passed(), held)
+		}
+	}
+}
+
 // TestUnusedHitsComeBack within one ttl and one sweep, and an idle key is
 // forgotten.
 func TestUnusedHitsComeBack(t *testing.T) {

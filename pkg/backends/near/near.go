@@ -1,34 +1,22 @@
-// Package near is a near cache: what this process remembers of cells that other
-// processes share, and the only such memory. Its Store decides operations from that
-// memory where it can, and asks the store below for the others.
+// Package near is a near cache: the only memory that this process has of cells which
+// other processes share. Its Store decides operations from that memory where it can, and
+// asks the store below for the others.
 //
 // An entry is a cell as the store last reported it, and the balance of this process with
 // the store (ADR 17):
 //
-//   - No room: a counter or a meter that has no room for an operation has none until it
-//     ends, so for up to a second after a denial the memory denies (Options.Deny). Such
-//     a denial charges nothing: a fixed window that counts denied hits counts fewer.
-//   - Hits held: a process that sees a key often charges the store for several hits in
-//     one operation, its lease, and takes the next hits from it (Op.Lease, ADR 9). Every
-//     hit that passes was charged before. Unused hits are given back after one ttl.
+//   - No room: for up to a second after a denial the memory denies operations that cannot
+//     fit before the cell ends (Options.Deny). It charges nothing for them.
+//   - Hits held: the process charges the store for several hits in one operation, a lease,
+//     and takes the next hits from it (Op.Lease, ADR 9). Unused hits are given back.
 //   - Hits owed: while the store leaves operations undecided, the process decides those
 //     with IfUndecided Local on its own copies of the cells, as one of Options.Replicas,
-//     and charges the hits that it admitted to the store when the store is back. If a
-//     group or batch is refused by such a decision, the charges of the store are given
-//     back. A refund gives back hits that were admitted here; the rest of it is dropped.
+//     and charges the admitted hits when the store is back. A refund gives back hits that
+//     were admitted here; the rest of it is dropped.
 //
-// Replies have a cell's value as the store last reported it, less the hits that this
-// process holds. Groups and all-or-nothing batches take nothing from leases; the memory
-// denies one that is certain to be refused.
-//
-// Resets and grants go to the store. A reset removes everything that the entry has. After
-// a grant held hits go back at once, and a cell with credit is not leased (ADR 10).
-//
-// Apply never waits for background calls: it hands them to Options.Go. [Store.Sweep]
-// hands over give-backs and charges of owed hits. Without Options.Go the store runs both
-// itself, in goroutines. A simulation on one goroutine keeps the work, calls Sweep when its
-// clock has moved on, and calls the kept work when it chooses. Sweep and the work take the
-// time from Now of the store below, and everything else from Op.Now.
+// Replies have a cell's value as the store last reported it, less the hits held here.
+// Groups and all-or-nothing batches take nothing from leases; the memory denies one that
+// is certain to be refused. Resets and grants go to the store, and end the balance.
 package near
 
 import (
@@ -49,7 +37,7 @@ const (
 	done            // from memory
 )
 
-// Apply implements backends.Store.
+// Apply implements backends.Store. It waits for no background call.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	if !s.concerns(b) || s.closed.Load() {
 		return s.Store.Apply(ctx, b)
@@ -81,13 +69,9 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	default:
 		err = s.askRest(ctx, b, ways)
 	}
-	denied := false
-	for i := range b.Ops {
-		denied = denied || b.Replies[i].Err == nil && b.Replies[i].Admitted < b.Ops[i].Times
-	}
 	for i := range ways {
 		if ways[i] != done {
-			s.learn(&b.Ops[i], &b.Replies[i], ways[i], together, denied)
+			s.learn(b, i, ways[i], together)
 		}
 	}
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && s.decideAlone(b) {
@@ -128,13 +112,11 @@ func (s *Store) refuses(b *backends.Batch, ways []way) bool {
 		}
 	}
 	b.Decide()
+	at := int64(unheard)
 	for i := range b.Ops {
 		if ways[i] == ask && b.Charges(i) > 0 {
 			return false
 		}
-	}
-	at := int64(unheard)
-	for i := range b.Ops {
 		for j := range i {
 			if b.Ops[j].Key == b.Ops[i].Key { // the later one sees what the earlier one tries
 				return false
@@ -169,7 +151,7 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 		*r = op.Unused()
 		return done
 	}
-	stem, hash, sh := s.stemOf(op)
+	stem, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
@@ -184,21 +166,17 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 		return ask
 	}
 	if e == nil {
-		e = s.nextWindow(sh, stem, op)
+		e = s.add(sh, stem, op)
+		sh.inherit(e, op)
 	}
-	if e == nil || e.lease == nil {
-		if !op.Refund && len(op.Key) <= maxKey && sh.cold.hit(uint32(hash), op) {
-			e = s.warm(sh, stem, e, op)
+	switch {
+	case e.lease == nil:
+		if sh.warm(e, op); cheap(e, op) {
+			return fast
 		}
-	} else if e.lease.terms == *op.Lease { // else another limit leases the cell
-		if s.take(sh, e, op) {
-			*r = e.reply(op)
-			return done
-		}
-		return ask
-	}
-	if cheap(e, op) {
-		return fast
+	case e.lease.terms == *op.Lease && s.take(sh, e, op): // else another limit leases the cell
+		*r = e.reply(op)
+		return done
 	}
 	return ask
 }
@@ -224,7 +202,7 @@ func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
 // tells answers op, which is refused with its group or batch, from its cell as it was
 // reported at the moment at, or at any if that is unheard. It sets at.
 func (s *Store) tells(op *backends.Op, r *backends.Reply, w way, at *int64) (ok bool) {
-	stem, _, sh := s.stemOf(op)
+	stem, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
@@ -245,7 +223,7 @@ func (s *Store) tells(op *backends.Op, r *backends.Reply, w way, at *int64) (ok 
 func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	l := e.lease
 	if op.Span == backends.FirstHit && e.over(op.Now) {
-		sh.leases.Lost += uint64(l.spend(l.held()))
+		sh.lose(l)
 		e.known, e.prev, e.at, e.full = backends.Cell{}, 0, op.Now, false
 	}
 	sh.drain(e, op.Now)
@@ -256,11 +234,14 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	case op.Refund:
 		return e.putBack(op, hits)
 	}
-	l.demand.add(op.Now, hits, l.terms.TTL)
-	if took = l.held() >= max(hits, 1); took {
-		sh.leases.Used += uint64(l.spend(hits))
+	if l.demand.add(op.Now, hits, l.terms.TTL) {
+		l.enough = unknown
 	}
-	if l.wanted == 0 {
+	if took = l.held >= max(hits, 1); took {
+		l.held -= hits
+		sh.leases.Used += uint64(hits)
+	}
+	if l.held <= l.enough && l.wanted == 0 {
 		if l.wanted = e.want(op); l.wanted > 0 {
 			l.op = *op
 			s.enqueue(sh, e)
@@ -269,32 +250,32 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	return took
 }
 
-// learn takes in the store's reply to an operation that memory has not decided, and
-// makes the reply truthful. refused says that an operation of the batch did not fit.
-func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refused bool) {
-	stem, _, sh := s.stemOf(op)
+// learn takes in the store's reply to the operation of b at i, which memory has not
+// decided, and makes the reply truthful.
+func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
+	op, r := &b.Ops[i], &b.Replies[i]
+	stem, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
 	if op.Verb != backends.Charge {
-		s.steer(sh, stem, e, op, r)
+		s.steer(sh, stem, op, r)
 		return
 	}
+	e := sh.find(stem, op.Key)
 	if r.Err != nil { // perhaps the caller had no time
 		if e != nil && op.Refund {
 			e.full = false
 		}
 		return
 	}
-	denied := r.Admitted < op.Times
+	denied, hits := r.Admitted < op.Times, op.By.Units(op.Unit, op.Den)
 	if e == nil {
-		if !s.worth(op, r, w == fast && denied || s.opts.Deny && together && refused) {
+		if refused := s.opts.Deny && !b.Passes(i); w != fast && !refused && !s.worth(op, r) {
 			return
 		}
 		e = s.add(sh, stem, op)
 	}
-	if !e.late(r, sh.steered) {
-		s.heard(e, op, r)
+	if s.report(sh, e, op, r) {
 		if e.full && denied {
 			sh.cache.Overwritten++
 		}
@@ -304,10 +285,10 @@ func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refus
 		}
 	}
 	if w == fast && denied {
-		s.giveBack(sh, e, op, op.By.Units(op.Unit, op.Den))
+		s.giveUp(sh, e, op, hits)
 	}
 	if l := e.lease; l != nil {
-		if denied && (together || op.By.Units(op.Unit, op.Den) > 1) {
+		if denied && (together || hits > 1) {
 			l.yield(op.Now)
 		}
 		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
@@ -317,11 +298,10 @@ func (s *Store) learn(op *backends.Op, r *backends.Reply, w way, together, refus
 	}
 }
 
-// worth reports whether the cell of a reply is to be remembered, which it is anyhow if a
-// give-back or its group needs it.
-func (s *Store) worth(op *backends.Op, r *backends.Reply, anyhow bool) bool {
+// worth reports whether the cell of a reply is to be remembered, if it has no entry yet.
+func (s *Store) worth(op *backends.Op, r *backends.Reply) bool {
 	switch {
-	case anyhow, s.opts.Deny && r.Admitted < op.Times && lasts(op):
+	case s.opts.Deny && r.Admitted < op.Times && lasts(op):
 		return true
 	case op.IfUndecided != backends.Local || r.Until <= r.Now:
 		return false
@@ -330,20 +310,14 @@ func (s *Store) worth(op *backends.Op, r *backends.Reply, anyhow bool) bool {
 }
 
 // steer takes in a reset or a grant, whether or not the store has answered.
-func (s *Store) steer(sh *shard, stem string, e *entry, op *backends.Op, r *backends.Reply) {
+func (s *Store) steer(sh *shard, stem string, op *backends.Op, r *backends.Reply) {
 	sh.steered = s.Now()
 	if op.Verb == backends.Reset {
-		for _, key := range []string{op.Key, op.Prev} {
-			if e := sh.find(stem, key); e != nil {
-				sh.drop(e)
-				*e = entry{
-					name: e.name, older: e.older, known: backends.Cell{Until: e.known.Until},
-					at: unheard, life: e.life, spot: idle, queued: e.queued,
-				}
-			}
-		}
+		sh.forget(stem, op.Key)
+		sh.forget(stem, op.Prev)
 		return
 	}
+	e := sh.find(stem, op.Key)
 	if r.Err == nil {
 		look := op.Look()
 		e = s.entryOf(sh, stem, op)
@@ -392,7 +366,7 @@ func (s *Store) decideAlone(b *backends.Batch) (any bool) {
 
 // stand decides op on this process's copy of its cell.
 func (s *Store) stand(op *backends.Op, r *backends.Reply) {
-	stem, _, sh := s.stemOf(op)
+	stem, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e, replicas := s.entryOf(sh, stem, op), s.replicas()
@@ -409,15 +383,14 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 		prev = max(prev, count)
 	}
 	*r = e.alone.decide(op, prev, replicas)
-	s.pay.refused.Store(true)
 }
 
 // unwind gives back a charge of the store, because its group or batch is refused.
 func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
-	stem, _, sh := s.stemOf(op)
+	stem, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	amount := op.By.Times(times, op.Den)
-	s.giveBack(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
+	s.giveUp(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
 	r.Value = r.Value.Sub(amount, op.Den)
 }

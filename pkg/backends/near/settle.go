@@ -6,7 +6,10 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"example.org/rls/pkg/backends"
 )
@@ -15,27 +18,24 @@ const (
 	// sweepEvery is the time between two sweeps, of which one in payEvery charges owed
 	// hits.
 	sweepEvery, payEvery = 25 * time.Millisecond, 4
+	// tries is how many debts a sweep tries to charge while the store takes none.
+	tries = 64
 	// tellEvery is the least time between two lines in the log, in µs.
 	tellEvery = 60_000_000
+	// maxSettled bounds the entries that are settled at once, so that replicas do not
+	// overload a store that has just come back.
+	maxSettled = 512
 )
 
-// job is one operation of a worker on the cell of an entry.
-type job struct {
-	task
-	begun uint32 // entry.life when the job began; another life has another cell
-	kind  kind
-	op    backends.Op // the fetch, the give-back, or the payment
-	hits  int64       // of a fetch or a give-back
-	owed  backends.Amount
+// debts is what is known of charges of owed hits.
+type debts struct {
+	taken atomic.Bool  // the store has taken such a charge since the last sweep
+	tried atomic.Int64 // the debts that sweeps have tried since they began anew
+	told  atomic.Int64 // when the log got its last line, µs
+	// Since that line: cells whose hits went to the store, those of them that were too
+	// full to take all owed hits, and entries that were evicted with hits.
+	cells, reduced, lost atomic.Int64
 }
-
-type kind uint8
-
-const (
-	toFetch kind = iota
-	toReturn
-	toPay
-)
 
 // New returns a store with a near cache of next. Close settles all balances and closes
 // next.
@@ -57,16 +57,13 @@ func New(next backends.Store, o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{Store: next, opts: o}
-	s.calls, s.giveUp = context.WithCancel(context.Background())
-	s.worker, s.queue.idle.L = s.work, &s.queue.mu
+	s := &Store{Store: next, opts: o, stop: make(chan struct{})}
+	s.calls, s.cancel = context.WithCancel(context.Background())
 	for i := range s.shards {
 		s.shards[i].cells = map[string]*entry{}
 	}
-	if o.Go == nil {
-		s.opts.Go = func(work func()) { go work() }
-		s.stop, s.swept = make(chan struct{}), make(chan struct{})
-		go s.sweepOften()
+	if s.running.SetLimit(maxSettled); o.Go == nil {
+		s.running.Go(s.sweepOften)
 	}
 	return s, nil
 }
@@ -74,283 +71,214 @@ func New(next backends.Store, o Options) (*Store, error) {
 // Unwrap is the decorated store; see backends.ScannerOf.
 func (s *Store) Unwrap() backends.Store { return s.Store }
 
-// work is a worker. It settles entries until none waits.
-func (s *Store) work() {
-	q := &s.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s.settleAll()
-	q.workers--
-}
-
-// settleAll settles entries until none waits. The lock of the queue is held, but not
-// during calls.
-func (s *Store) settleAll() {
-	q := &s.queue
-	q.active++
-	for len(q.tasks) > 0 {
-		n := min(len(q.tasks), maxJobs)
-		tasks := slices.Clone(q.tasks[:n])
-		q.tasks = slices.Delete(q.tasks, 0, n)
-		q.mu.Unlock()
-		s.settle(tasks)
-		q.mu.Lock()
-	}
-	if q.active--; q.active == 0 {
-		q.idle.Broadcast()
+// enqueue has an entry settled in the background, each entry once at a time. When too many
+// are settled, the next sweep tries again. The lock of the shard is held.
+func (s *Store) enqueue(sh *shard, e *entry) {
+	switch {
+	case e.queued, s.closed.Load():
+	case s.opts.Go != nil:
+		e.queued = true
+		s.opts.Go(func() { s.settle(sh, e) })
+	default:
+		e.queued = s.running.TryGo(func() error {
+			s.settle(sh, e)
+			return nil
+		})
 	}
 }
 
-// settle fetches the hits that are wanted and looks at the other cells in one call. In
-// a second one it gives hits back to the cells that have answered, and charges the owed
-// hits: a frozen server may still hold the first call in its socket buffer, and would
-// charge the hits once for each call when it wakes up.
-func (s *Store) settle(tasks []task) {
-	began := s.Store.Now()
-	var jobs []job
-	for _, t := range tasks {
-		jobs = t.jobs(jobs, began)
+// settle fetches the hits that an entry wants, gives back those that nobody may use, and
+// charges those that are owed.
+func (s *Store) settle(sh *shard, e *entry) {
+	sh.mu.Lock()
+	switch l := e.lease; {
+	case l == nil:
+	case s.closed.Load():
+		l.yield(s.Now())
+	case l.wanted > 0:
+		s.fetch(sh, e)
 	}
-	replies := s.call(jobs, true)
-	now := s.Store.Now()
-	var second []job
-	paid, refused := 0, 0
-	for i := range jobs {
-		j := &jobs[i]
-		if j.kind == toPay && replies[i].Err == nil {
-			paid++
-		} else if j.kind == toPay {
-			refused++
-		}
-		if s.looked(j, &replies[i], now, now-began) {
-			second = append(second, *j)
-		}
+	if l := e.lease; l != nil && l.due(s.Now()) {
+		s.giveBack(sh, e)
 	}
-	if paid+refused > 0 && s.pay.refused.Swap(paid == 0) && paid > 0 {
-		defer s.Sweep() // the store is back: charge it with the rest
+	back := s.pay(sh, e)
+	if e.queued = false; e.lease != nil && e.lease.wanted > 0 {
+		s.enqueue(sh, e)
 	}
-	for i, r := range s.call(second, false) {
-		s.settled(&second[i], &r)
+	sh.mu.Unlock()
+	if back {
+		s.sweep(math.MaxInt)
 	}
 }
 
-// call applies the operations of jobs on the way for background calls; first, only looks
-// at the cells but for fetches.
-func (s *Store) call(jobs []job, first bool) []backends.Reply {
-	if len(jobs) == 0 {
-		return nil
-	}
-	b := backends.Batch{Ops: make([]backends.Op, len(jobs)), Replies: make([]backends.Reply, len(jobs))}
-	for i := range jobs {
-		if b.Ops[i] = jobs[i].op; first && jobs[i].kind != toFetch {
-			b.Ops[i] = b.Ops[i].Look()
-		}
-	}
+// call has the store decide op in the background. The lock of the shard is held, but not
+// during the call: afterwards the entry may have been forgotten.
+func (s *Store) call(sh *shard, op backends.Op) backends.Reply {
+	sh.mu.Unlock()
+	defer sh.mu.Lock()
+	b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
 	ctx, cancel := context.WithTimeout(s.calls, s.opts.Timeout)
 	defer cancel()
-	_ = s.opts.Background.Apply(ctx, &b) // its replies have the error
-	return b.Replies
+	_ = s.opts.Background.Apply(ctx, &b) // the reply has the error
+	return b.Replies[0]
 }
 
-// jobs appends the jobs that settle the entry's balance at now.
-func (t task) jobs(to []job, now int64) []job {
-	t.shard.mu.Lock()
-	defer t.shard.mu.Unlock()
-	t.queued = false
-	if l := t.lease; l != nil {
-		if l.wanted > 0 {
-			l.fetching, l.wanted = l.wanted, 0
-			to = append(to, job{task: t, begun: t.life, op: l.fetch(l.fetching), hits: l.fetching})
-		}
-		if l.due(now) {
-			l.looking = true
-			to = append(to, job{task: t, begun: t.life, kind: toReturn, op: l.giveBack(0, now, 0)})
-		}
-	}
-	if op, owed := t.owed(now); owed != (backends.Amount{}) && !t.paying {
-		t.paying = true
-		to = append(to, job{task: t, begun: t.life, kind: toPay, op: op, owed: owed})
-	}
-	return to
-}
-
-// looked takes in the answer to the first call, and reports whether the job's operation
-// is to follow it. took is the time of the call.
-func (s *Store) looked(j *job, r *backends.Reply, now, took int64) bool {
-	j.shard.mu.Lock()
-	defer j.shard.mu.Unlock()
-	l := j.lease
-	switch {
-	case j.life != j.begun || j.kind != toPay && l == nil: // the cell was reset
-		if j.kind == toFetch && r.Err == nil {
-			j.shard.leases.Lost += uint64(r.Admitted * (j.hits / j.op.Times))
-		}
-		return false
-	case j.kind == toFetch:
-		s.fetched(j, r, now, took)
-		return false
-	case j.kind == toPay:
-		if j.paying = false; r.Err != nil {
-			return false
-		}
-		if j.op.By = j.fitting(r); j.op.By == (backends.Amount{}) {
-			s.paid(j, r)
-		}
-		j.paying = j.op.By != (backends.Amount{})
-		return j.paying
-	}
-	l.looking = false
-	if l.failed(r.Err, now) { // the hits may be used until their window ends
-		for i := range l.portions {
-			l.portions[i].ends = now + l.ttl()
-		}
-		return false
-	}
-	if !j.late(r, j.shard.steered) {
-		s.heard(j.entry, &j.op, r)
-	}
-	if j.hits = l.expire(now); j.op.Kind == backends.Meter && !j.credit(&j.op, now) { // leave out hits that have refilled
-		n := min(j.hits, j.ahead(now))
-		j.shard.leases.Refilled += uint64(j.hits - n)
-		j.hits = n
-	}
-	l.returning, j.op = j.hits, l.giveBack(j.hits, now, j.known.Until)
-	return j.hits > 0
-}
-
-// fetched takes in the answer to a fetch. Hits for a window that is over are lost.
-func (s *Store) fetched(j *job, r *backends.Reply, now, took int64) {
-	l := j.lease
-	l.fetching = 0
-	if l.failed(r.Err, now) { // nobody knows whether the hits were charged
-		j.at = unheard // the next fetch is a probe
+// fetch charges the hits that a lease wants. Hits for a window that is over are lost.
+func (s *Store) fetch(sh *shard, e *entry) {
+	l, began := e.lease, s.Now()
+	op := l.fetch(l.wanted)
+	l.fetching, l.wanted = l.wanted, 0
+	r := s.call(sh, op)
+	now := s.Now()
+	if l.fetching = 0; r.Err != nil { // nobody knows whether the hits were charged
+		e.at = unheard // the next fetch is a probe
+		l.retry = now + l.ttl()
 		return
 	}
-	n := r.Admitted * (j.hits / j.op.Times)
-	j.shard.leases.Leased += uint64(n)
+	n := r.Admitted * op.By.Units(op.Unit, op.Den)
+	sh.leases.Leased += uint64(n)
 	if l.trip == 0 {
-		l.trip = took
+		l.trip = now - began
 	}
-	l.trip = (3*l.trip + took) / 4
-	late := j.late(r, j.shard.steered)
-	if !late {
-		s.heard(j.entry, &j.op, r)
-	}
-	if j.over(now) || late && j.op.Span == backends.FirstHit && r.Until < j.known.Until-backends.Skew/2 {
-		j.shard.leases.Lost += uint64(n)
+	l.trip = (3*l.trip + now - began) / 4
+	late := !s.report(sh, e, &op, &r)
+	if e.lease != l || e.over(now) || late && op.Span == backends.FirstHit && r.Until < e.known.Until-backends.Skew/2 {
+		sh.leases.Lost += uint64(n)
 		return
 	}
-	if l.hold(n, now+l.ttl()); j.credit(&j.op, r.Now) {
+	l.held += n
+	if l.ends = now + l.ttl(); e.credit(&op, r.Now) {
 		l.yield(now)
 	}
 }
 
-// settled takes in the answer to a give-back or a payment.
-func (s *Store) settled(j *job, r *backends.Reply) {
-	j.shard.mu.Lock()
-	defer j.shard.mu.Unlock()
-	if r.Err == nil {
-		j.shard.leases.Returned += uint64(j.hits)
-	} else {
-		j.shard.leases.Lost += uint64(j.hits)
-	}
+// giveBack gives back the hits of a lease that are due. It looks at the cell first: a
+// frozen server may still hold a give-back in its socket buffer, and would give the hits
+// back once for each call when it wakes up.
+func (s *Store) giveBack(sh *shard, e *entry) {
+	l := e.lease
+	op := l.giveBack(0, s.Now(), 0).Look()
+	r := s.call(sh, op)
+	now := s.Now()
 	switch {
-	case j.life != j.begun:
-	case j.kind == toPay:
-		if j.paying = false; r.Err == nil && r.Admitted > 0 { // else other hits came between
-			s.paid(j, r)
-		}
-	case j.lease != nil:
-		j.lease.returning = 0
-		if !j.lease.failed(r.Err, j.op.Now) && !j.late(r, j.shard.steered) {
-			s.heard(j.entry, &j.op, r)
-		}
-	}
-}
-
-// fitting is the part of the debt that fits the limit, if r is the reply to a look.
-func (j *job) fitting(r *backends.Reply) backends.Amount {
-	room := j.op.Max
-	if j.op.Prev != "" {
-		room.Whole -= backends.Weighted(r.Prev, j.op.WeightNum, j.op.WeightDen)
-	}
-	if !r.Value.Less(room) {
-		return backends.Amount{}
-	}
-	if room = room.Sub(r.Value, j.op.Den); room.Less(j.owed) {
-		return room
-	}
-	return j.owed
-}
-
-// paid notes that a debt was charged as far as it fitted, with the store's last reply.
-// Hits that were admitted here meanwhile stay owed.
-func (s *Store) paid(j *job, r *backends.Reply) {
-	s.pay.cells.Add(1)
-	if j.op.By.Less(j.owed) {
-		s.pay.reduced.Add(1)
-	}
-	op, owed := j.entry.owed(j.op.Now)
-	if j.alone == nil {
+	case e.lease != l:
+		return
+	case r.Err != nil: // the hits may be used until their window ends
+		l.ends, l.retry = now+l.ttl(), now+l.ttl()
 		return
 	}
-	left := backends.Amount{}
-	if j.owed.Less(owed) {
-		left = owed.Sub(j.owed, op.Den)
+	s.report(sh, e, &op, &r)
+	hits := l.expire(now)
+	if op.Kind == backends.Meter && !e.credit(&op, now) { // leave out hits that have refilled
+		n := min(hits, e.ahead(now))
+		sh.leases.Refilled += uint64(hits - n)
+		hits = n
 	}
-	j.saw(&op, r)
-	s.rebase(j.entry, op.Now, left)
+	if hits == 0 {
+		return
+	}
+	l.returning, op = hits, l.giveBack(hits, now, e.known.Until)
+	r = s.call(sh, op)
+	if l.returning = 0; r.Err != nil {
+		sh.leases.Lost += uint64(hits)
+		l.retry = op.Now + l.ttl()
+		return
+	}
+	sh.leases.Returned += uint64(hits)
+	s.report(sh, e, &op, &r)
 }
 
-// Sweep ends leases, forgets keys that are no longer hot and cells that have ended, and
-// hands the work of giving back and of charging owed hits to Options.Go.
-func (s *Store) Sweep() { s.sweep(true) }
-
-// sweep hands over the balances that are due, of debts only with pay. Of a store that
-// refuses payments each sweep tries other cells.
-func (s *Store) sweep(pay bool) {
-	now, pays, first, debts := s.Store.Now(), 0, 0, 0
-	switch {
-	case !pay:
-	case s.pay.refused.Load():
-		pays, first = maxJobs, int(s.pay.turn.Add(1))
-	default:
-		pays = math.MaxInt
+// pay charges the hits that are owed to a cell as far as they fit, after a look for the
+// same reason as giveBack. It reports whether the store takes charges again.
+func (s *Store) pay(sh *shard, e *entry) (back bool) {
+	op, owed := e.owed(s.Now())
+	if owed == (backends.Amount{}) {
+		return false
 	}
-	for i := range s.shards {
-		sh := &s.shards[(first+i)%shardCount]
-		sh.mu.Lock()
-		for i := len(sh.busy) - 1; i >= 0; i-- {
-			e := sh.busy[i]
+	r := s.call(sh, op.Look())
+	if r.Err != nil || e.alone == nil {
+		return false
+	}
+	back = !s.owed.taken.Swap(true)
+	if op.By = room(&op, r.Value, r.Prev); owed.Less(op.By) {
+		op.By = owed
+	}
+	if (backends.Amount{}).Less(op.By) {
+		if r = s.call(sh, op); r.Err != nil || r.Admitted == 0 { // other hits came between
+			return back
+		}
+	} else {
+		op.By = backends.Amount{}
+	}
+	s.owed.cells.Add(1)
+	if op.By.Less(owed) {
+		s.owed.reduced.Add(1)
+	}
+	at, now := e.owed(op.Now)
+	if e.alone == nil {
+		return back
+	}
+	left := backends.Amount{} // hits that were admitted here meanwhile
+	if owed.Less(now) {
+		left = now.Sub(owed, op.Den)
+	}
+	e.saw(&at, &r)
+	s.rebase(e, op.Now, left)
+	return back
+}
+
+// Sweep ends leases, forgets keys that are no longer hot, and hands the work of giving
+// back and of charging owed hits to Options.Go. Of a store that takes no charges each
+// sweep tries other cells.
+func (s *Store) Sweep() {
+	if s.owed.taken.Swap(false) {
+		s.sweep(math.MaxInt)
+	} else {
+		s.sweep(tries)
+	}
+}
+
+// sweep hands over the balances that are due, and up to that number of debts. first is
+// where the debts begin that earlier sweeps have not tried.
+func (s *Store) sweep(pays int) {
+	now, debts := s.Now(), 0
+	first := int(s.owed.tried.Load())
+	s.each(func(sh *shard) {
+		sh.busy = slices.DeleteFunc(sh.busy, func(e *entry) bool {
 			due := sh.tend(e, now)
-			if pay {
+			if pays > 0 {
 				if _, owed := e.owed(now); owed != (backends.Amount{}) {
+					due = due || pays == math.MaxInt || first <= debts && debts < first+pays
 					debts++
-					due = due || debts <= pays
 				}
 			}
 			if due {
 				s.enqueue(sh, e)
 			}
-		}
-		sh.forgetEnded(now)
-		sh.mu.Unlock()
-	}
-	if pay && debts == 0 {
+			e.busy = e.lease != nil || e.alone != nil
+			return !e.busy
+		})
+	})
+	if pays > 0 && debts == 0 {
 		s.tell(now)
+	}
+	if first += tries; pays == tries && first < debts {
+		s.owed.tried.Store(int64(first))
+	} else if pays > 0 {
+		s.owed.tried.Store(0)
 	}
 }
 
-// tend drops the hits of windows that are over, lets e rest if it has no balance, and
+// tend drops the hits of windows that are over, ends what is no longer needed, and
 // reports whether hits are to be given back.
 func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
 		l.demand.fold(now, l.ttl())
 		if e.over(now) {
-			sh.leases.Lost += uint64(l.spend(l.held()))
+			sh.lose(l)
 		}
 		sh.drain(e, now)
-		due = l.due(now)
+		due = l.due(now) || l.wanted > 0
 		if l.out() == 0 && l.wanted == 0 && l.demand.expected() < hot/4 {
 			sh.endLease(e)
 		}
@@ -358,34 +286,34 @@ func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if e.alone != nil && now-backends.Skew >= e.alone.until() {
 		e.alone = nil
 	}
-	if e.lease == nil && e.alone == nil {
-		sh.rest(e)
-	}
 	return due
 }
 
 // tell logs that the store has all hits that were owed, at most once a minute: a
 // connection that loses calls now and then must not fill the log.
 func (s *Store) tell(now int64) {
-	since := now - s.pay.told.Load()
-	if s.pay.cells.Load() == 0 || since >= 0 && since < tellEvery {
+	since := now - s.owed.told.Load()
+	if s.owed.cells.Load() == 0 || since >= 0 && since < tellEvery {
 		return
 	}
-	s.pay.told.Store(now)
-	s.opts.Log.Info("hits that were admitted while the store was away are charged to it", "keys", s.pay.cells.Swap(0),
-		"keys_without_room_for_all", s.pay.reduced.Swap(0), "keys_forgotten", s.pay.lost.Swap(0))
+	s.owed.told.Store(now)
+	s.opts.Log.Info("hits that were admitted while the store was away are charged to it", "keys", s.owed.cells.Swap(0),
+		"keys_without_room_for_all", s.owed.reduced.Swap(0), "keys_forgotten", s.owed.lost.Swap(0))
 }
 
-func (s *Store) sweepOften() {
-	defer close(s.swept)
+func (s *Store) sweepOften() error {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for n := 1; ; n++ {
 		select {
-		case <-ticker.C:
-			s.sweep(n%payEvery == 0)
 		case <-s.stop:
-			return
+			return nil
+		case <-ticker.C:
+		}
+		if n%payEvery == 0 {
+			s.Sweep()
+		} else {
+			s.sweep(0)
 		}
 	}
 }
@@ -396,39 +324,25 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return s.Store.Close()
 	}
-	if s.stop != nil {
-		close(s.stop)
-		<-s.swept
-	}
-	late := time.AfterFunc(2*s.opts.Timeout, s.giveUp)
+	late := time.AfterFunc(2*s.opts.Timeout, s.cancel)
 	defer late.Stop()
-	defer s.giveUp()
-	s.finish()
-	now := s.Store.Now()
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
+	defer s.cancel()
+	close(s.stop)
+	var rest []func() error
+	s.each(func(sh *shard) {
 		for _, e := range sh.busy {
-			if e.lease != nil {
-				e.lease.yield(now)
-			}
+			rest = append(rest, func() error {
+				s.settle(sh, e)
+				return nil
+			})
 		}
-		sh.mu.Unlock()
+	})
+	_ = s.running.Wait() // a fetch under way brings hits that are to be given back
+	var last errgroup.Group
+	last.SetLimit(maxSettled)
+	for _, settle := range rest {
+		last.Go(settle)
 	}
-	s.pay.refused.Store(false)
-	s.Sweep()
-	s.finish()
+	_ = last.Wait()
 	return s.Store.Close()
-}
-
-// finish settles what waits, and waits for workers: a fetch under way brings hits that
-// are to be given back.
-func (s *Store) finish() {
-	q := &s.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s.settleAll()
-	for q.active > 0 {
-		q.idle.Wait()
-	}
 }

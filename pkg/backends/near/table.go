@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/sync/errgroup"
 
 	"example.org/rls/pkg/backends"
 )
@@ -28,8 +29,9 @@ type Options struct {
 	// Replicas is the number of processes that divide a limit among them while the store
 	// does not decide; nil stands for 1. It is called for each such decision.
 	Replicas func() int
-	// Go runs background work. nil starts a goroutine for it, and a goroutine
-	// that sweeps. Otherwise the caller also calls Sweep, at least once in a ttl.
+	// Go runs background work. nil starts a goroutine for it, and a goroutine that
+	// sweeps. Otherwise the caller also calls Sweep, at least once in a ttl, and may run
+	// the work on a goroutine of its own, as a simulation does.
 	Go func(work func())
 	// Log gets a line when all hits that were owed are charged, at most one in a
 	// minute; nil is none.
@@ -45,16 +47,14 @@ const maxReplicas = 10_000
 // Store is another store with a near cache.
 type Store struct {
 	backends.Store
-	opts   Options
-	shards [shardCount]shard
-	closed atomic.Bool
-	queue  queue
-	worker func() // s.work, made once
-	pay    payments
-	calls  context.Context // of background calls
-	giveUp func()          // ends calls
-	stop   chan struct{}   // closed to end the sweeper; nil without one
-	swept  chan struct{}   // closed when the sweeper has ended
+	opts    Options
+	shards  [shardCount]shard
+	closed  atomic.Bool
+	owed    debts
+	calls   context.Context // of background calls
+	cancel  func()          // ends calls
+	stop    chan struct{}   // closed to end the sweeper
+	running errgroup.Group  // the sweeper and what it settles, without Options.Go
 }
 
 const (
@@ -62,14 +62,8 @@ const (
 	// maxName bounds the name of a cell in bytes, so that long values of callers do not
 	// fill the memory. A cell with a longer key is named by its hash.
 	maxName = 96
-	// candidates is how many entries an eviction chooses from, and checked how many
-	// entries of a shard a sweep looks at to forget ended ones.
-	candidates, checked = 8, 16
-	// maxWorkers bounds the background calls that are under way.
-	maxWorkers = 8
-	// maxJobs bounds the cells of one background call, so that replicas do not overload
-	// a store that has just come back.
-	maxJobs = 64
+	// candidates is how many entries an eviction chooses from.
+	candidates = 8
 )
 
 // shard is some of the entries.
@@ -78,7 +72,6 @@ type shard struct {
 	cells map[string]*entry // by the name of the stem of their key; the newest window
 	busy  []*entry          // with a balance: a sweep looks at them
 	hot   int               // entries that are leased
-	cold  sketch
 	// steered is when a cell of the shard was last reset or granted hits, in µs. A reply
 	// to an operation from before then may tell of the cell as it was.
 	steered int64
@@ -86,18 +79,27 @@ type shard struct {
 	cache   CacheStats
 }
 
+// each calls do with every shard, whose lock is held meanwhile.
+func (s *Store) each(do func(*shard)) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		do(sh)
+		sh.mu.Unlock()
+	}
+}
+
 // shortName is the name under which the cell of key is remembered.
 func shortName(key string) string { return backends.ShortKey(key, maxName) }
 
-// stemOf is the name of the stem of op's key, its hash and its shard.
-func (s *Store) stemOf(op *backends.Op) (string, uint64, *shard) {
+// stemOf is the name of the stem of op's key, and its shard.
+func (s *Store) stemOf(op *backends.Op) (string, *shard) {
 	stem := op.Key
 	if op.Stem > 0 {
 		stem = stem[:op.Stem]
 	}
 	stem = shortName(stem)
-	hash := xxhash.Sum64String(stem)
-	return stem, hash, &s.shards[hash>>32%shardCount]
+	return stem, &s.shards[xxhash.Sum64String(stem)%shardCount]
 }
 
 // find returns the entry of the cell of key among the entries of its stem, or nil.
@@ -119,7 +121,7 @@ func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
 
 // add makes an entry for op's cell. Of the windows of a stem it keeps the newest two.
 func (s *Store) add(sh *shard, stem string, op *backends.Op) *entry {
-	e := &entry{name: stem, at: unheard, spot: idle}
+	e := &entry{name: stem, at: unheard}
 	if op.Stem > 0 && op.Stem < len(op.Key) {
 		e.name = shortName(op.Key)
 	}
@@ -153,100 +155,90 @@ func (s *Store) evict(sh *shard, now int64) {
 			break
 		}
 	}
+	e := sh.cells[worst]
 	switch {
 	case least == rankFull:
 		sh.cache.Evicted++
-	case sh.cells[worst].alone != nil:
-		s.pay.lost.Add(1)
+	case e.alone != nil:
+		s.owed.lost.Add(1)
 	}
-	sh.remove(worst)
+	sh.drop(e.older)
+	sh.drop(e)
+	delete(sh.cells, worst)
 }
 
-// forgetEnded removes some of the entries that have ended.
-func (sh *shard) forgetEnded(now int64) {
-	n := 0
-	for stem, e := range sh.cells {
-		if e.rank(now) == rankEnded {
-			sh.remove(stem)
-		}
-		if n++; n == checked {
-			return
-		}
+// forget removes the entry of the cell of key, if there is one.
+func (sh *shard) forget(stem, key string) {
+	e, newest := sh.find(stem, key), sh.cells[stem]
+	sh.drop(e)
+	switch {
+	case e == nil:
+	case e != newest:
+		newest.older = nil
+	case e.older != nil:
+		sh.cells[stem] = e.older
+	default:
+		delete(sh.cells, stem)
 	}
-}
-
-// remove removes the entries of a stem.
-func (sh *shard) remove(stem string) {
-	for e := sh.cells[stem]; e != nil; e = e.older {
-		sh.drop(e)
-	}
-	delete(sh.cells, stem)
 }
 
 // drop ends the balance of an entry that is forgotten; e may be nil.
 func (sh *shard) drop(e *entry) {
-	if e == nil {
-		return
+	if e != nil {
+		sh.endLease(e)
+		e.alone = nil
 	}
-	e.life++
-	sh.endLease(e)
-	e.alone = nil
-	sh.rest(e)
 }
 
 // work puts e among the entries that a sweep looks at.
 func (sh *shard) work(e *entry) {
-	if e.spot == idle {
-		e.spot = len(sh.busy)
+	if !e.busy {
+		e.busy = true
 		sh.busy = append(sh.busy, e)
 	}
 }
 
-// rest takes e from among the entries that a sweep looks at.
-func (sh *shard) rest(e *entry) {
-	if e.spot == idle {
-		return
+// warm notes an operation on a key without a lease, and leases a key that has become hot.
+func (sh *shard) warm(e *entry, op *backends.Op) {
+	if age := op.Now - e.since; age < 0 || age >= op.Lease.TTL {
+		e.since, e.seen = op.Now, 0
 	}
-	n := len(sh.busy) - 1
-	last := sh.busy[n]
-	sh.busy[e.spot], last.spot = last, e.spot
-	sh.busy[n], e.spot = nil, idle
-	sh.busy = sh.busy[:n]
+	if e.seen++; e.seen >= hot && !op.Refund && len(op.Key) <= maxKey {
+		sh.lease(e, op)
+	}
 }
 
-// warm begins the lease of a hot key, unless too many keys are leased. e is the entry of
-// op's cell, or nil; warm returns it, and makes it for a lease.
-func (s *Store) warm(sh *shard, stem string, e *entry, op *backends.Op) *entry {
+// lease begins the lease of a hot key, unless too many keys are leased.
+func (sh *shard) lease(e *entry, op *backends.Op) {
 	if sh.hot >= maxHot {
-		return e
+		return
 	}
-	if e == nil {
-		e = s.add(sh, stem, op)
-	}
-	e.lease = &lease{terms: *op.Lease, op: *op}
+	e.lease = &lease{terms: *op.Lease, op: *op, enough: unknown}
 	e.lease.demand = demand{perTTL: hot * max(1, op.By.Units(op.Unit, op.Den)), since: op.Now}
 	sh.hot++
 	sh.work(e)
-	return e
 }
 
-// nextWindow returns an entry for op's cell, which has none, if the cell of the window
-// before is leased. The new window of the clock is empty but for the hits of others.
-// Otherwise it returns nil.
-func (s *Store) nextWindow(sh *shard, stem string, op *backends.Op) *entry {
-	before := sh.cells[stem]
-	if before == nil || before.lease == nil || before.lease.terms != *op.Lease || op.Until < before.known.Until {
-		return nil
+// inherit leases the cell of a new window of the clock if the cell of the window before is
+// leased. The new cell is empty but for the hits of others.
+func (sh *shard) inherit(e *entry, op *backends.Op) {
+	if e.older == nil || e.older.lease == nil || e.older.lease.terms != *op.Lease {
+		return
 	}
-	e := s.warm(sh, stem, nil, op)
-	if e != nil {
-		old := before.lease
-		e.at, e.prev = op.Now, max(0, before.known.Value.Whole)
-		e.lease.demand, e.lease.trip = old.demand, old.trip
-		old.yield(op.Now)
-		old.demand = demand{}
+	if sh.lease(e, op); e.lease == nil {
+		return
 	}
-	return e
+	before := e.older.lease
+	e.at, e.prev = op.Now, max(0, e.older.known.Value.Whole)
+	e.lease.demand, e.lease.trip = before.demand, before.trip
+	before.yield(op.Now)
+	before.demand = demand{}
+}
+
+// lose ends the held hits of a window that is over.
+func (sh *shard) lose(l *lease) {
+	sh.leases.Lost += uint64(l.held)
+	l.held = 0
 }
 
 // endLease drops the hits that e holds, which stay charged in the store.
@@ -254,7 +246,8 @@ func (sh *shard) endLease(e *entry) {
 	if e.lease == nil {
 		return
 	}
-	sh.leases.Lost += uint64(e.lease.held() + e.lease.surplus)
+	sh.lose(e.lease)
+	sh.leases.Lost += uint64(e.lease.surplus)
 	if e.lease.terms.TTL > 0 {
 		sh.hot--
 	}
@@ -265,12 +258,23 @@ func (sh *shard) endLease(e *entry) {
 // that the hits of a lease and a refilled bucket cannot pass together.
 func (sh *shard) drain(e *entry, now int64) {
 	l := e.lease
-	if l.op.Kind != backends.Meter || len(l.portions) == 0 || e.credit(&l.op, now) {
+	if l.op.Kind != backends.Meter || l.held == 0 || l.held*(l.op.Unit.Whole+1) <= e.known.Value.Whole-now || e.credit(&l.op, now) {
 		return
 	}
-	if n := l.held() - e.ahead(now); n > 0 {
-		sh.leases.Refilled += uint64(l.spend(n))
+	if n := l.held - e.ahead(now); n > 0 {
+		l.held -= n
+		sh.leases.Refilled += uint64(n)
 	}
+}
+
+// report takes in the cell as the reply to op reports it, unless the reply is late, and
+// reports whether it did.
+func (s *Store) report(sh *shard, e *entry, op *backends.Op, r *backends.Reply) bool {
+	if e.late(r, sh.steered) {
+		return false
+	}
+	s.heard(e, op, r)
+	return true
 }
 
 // heard takes in the cell as the reply to op reports it, beside the hits that are owed.
@@ -297,8 +301,8 @@ func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
 // replicas is the number of processes that divide a limit.
 func (s *Store) replicas() int64 { return int64(min(max(s.opts.Replicas(), 1), maxReplicas)) }
 
-// giveBack has hits given back that the store has charged and that nobody may use.
-func (s *Store) giveBack(sh *shard, e *entry, op *backends.Op, hits int64) {
+// giveUp has hits given back that the store has charged and that nobody may use.
+func (s *Store) giveUp(sh *shard, e *entry, op *backends.Op, hits int64) {
 	if len(op.Key) > maxKey {
 		sh.leases.Lost += uint64(hits)
 		return
@@ -311,68 +315,22 @@ func (s *Store) giveBack(sh *shard, e *entry, op *backends.Op, hits int64) {
 	s.enqueue(sh, e)
 }
 
-// queue is the entries that wait for a worker, each of them once.
-type queue struct {
-	mu      sync.Mutex
-	tasks   []task
-	workers int       // handed to Options.Go and not ended
-	active  int       // calls of work that have begun and not ended
-	idle    sync.Cond // on mu: active is 0
-}
-
-// task is an entry whose balance a worker is to settle.
-type task struct {
-	*entry
-	shard *shard
-}
-
-// payments is what is known of charges of owed hits.
-type payments struct {
-	refused atomic.Bool  // the store decides nothing; one call at a time tries it
-	turn    atomic.Int64 // the shard at which the next such call begins
-	told    atomic.Int64 // when the log got its last line, µs
-	// Since that line: cells whose hits went to the store, those of them that were too
-	// full to take all owed hits, and entries that were evicted with hits.
-	cells, reduced, lost atomic.Int64
-}
-
-// enqueue hands an entry to a worker. The lock of its shard is held.
-func (s *Store) enqueue(sh *shard, e *entry) {
-	if e.queued {
-		return
-	}
-	e.queued = true
-	q := &s.queue
-	q.mu.Lock()
-	q.tasks = append(q.tasks, task{e, sh})
-	start := q.workers < maxWorkers && q.workers*maxJobs < len(q.tasks)
-	if start {
-		q.workers++
-	}
-	q.mu.Unlock()
-	if start {
-		s.opts.Go(s.worker)
-	}
-}
-
 // Leases returns the counts of leases.
 func (s *Store) Leases() (sum LeaseStats) {
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		n := sh.leases
-		n.Keys = uint64(sh.hot)
+	s.each(func(sh *shard) {
+		n := &sh.leases
+		sum.Leased += n.Leased
+		sum.Used += n.Used
+		sum.Returned += n.Returned
+		sum.Refilled += n.Refilled
+		sum.Lost += n.Lost
+		sum.Keys += uint64(sh.hot)
 		for _, e := range sh.busy {
 			if e.lease != nil {
-				n.Held += uint64(e.lease.held())
+				sum.Held += uint64(e.lease.held)
 			}
 		}
-		sh.mu.Unlock()
-		sum = LeaseStats{
-			sum.Leased + n.Leased, sum.Used + n.Used, sum.Returned + n.Returned, sum.Refilled + n.Refilled,
-			sum.Lost + n.Lost, sum.Held + n.Held, sum.Keys + n.Keys,
-		}
-	}
+	})
 	return sum
 }
 
@@ -380,22 +338,20 @@ func (s *Store) Leases() (sum LeaseStats) {
 func (s *Store) Cache() (sum CacheStats) {
 	now := s.Now()
 	oldest := now
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		n := sh.cache
+	s.each(func(sh *shard) {
+		n := &sh.cache
+		sum.Hits += n.Hits
+		sum.Misses += n.Misses
+		sum.Evicted += n.Evicted
+		sum.Expired += n.Expired
+		sum.Overwritten += n.Overwritten
 		for _, e := range sh.cells {
 			if e.full {
-				n.Entries++
+				sum.Entries++
 				oldest = min(oldest, e.at)
 			}
 		}
-		sh.mu.Unlock()
-		sum = CacheStats{
-			sum.Hits + n.Hits, sum.Misses + n.Misses, sum.Entries + n.Entries, sum.Evicted + n.Evicted,
-			sum.Expired + n.Expired, sum.Overwritten + n.Overwritten, 0,
-		}
-	}
+	})
 	if sum.Entries > 0 {
 		sum.MeanTime = uint64((oldest+now)/2) / 1_000_000
 	}
