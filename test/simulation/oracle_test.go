@@ -49,10 +49,11 @@ type counted struct {
 	falls bool
 }
 
-// debt is hits of a fixed window that were admitted without the store.
+// debt is hits of a fixed window that were admitted without the store, since its last fault.
 type debt struct {
 	op    backends.Op
 	hits  int64
+	fault int  // server.faults then
 	falls bool // a refund or a reset may lower the hits in the store
 }
 
@@ -208,10 +209,14 @@ func (o *oracle) window(key string) *counted {
 }
 
 func (o *oracle) debt(op *backends.Op) *debt {
-	if o.debts[op.Key] == nil {
-		o.debts[op.Key] = &debt{}
-	}
 	d := o.debts[op.Key]
+	if d == nil {
+		d = &debt{}
+		o.debts[op.Key] = d
+	}
+	if d.fault != o.server.faults { // those hits may have been charged, and lost in a restart
+		d.fault, d.hits = o.server.faults, 0
+	}
 	d.op = *op
 	return d
 }
@@ -246,7 +251,7 @@ func (o *oracle) afterFault() {
 		}
 		for key, d := range o.debts {
 			now := o.now + o.server.clock
-			if d.hits == 0 || d.falls || d.op.Kind != backends.Counter || d.op.Span != backends.Fixed || d.op.Prev != "" || d.op.Until <= now+o.skew() {
+			if d.hits == 0 || d.falls || d.fault != faults || d.op.Kind != backends.Counter || d.op.Span != backends.Fixed || d.op.Prev != "" || d.op.Until <= now+o.skew() {
 				continue
 			}
 			if has, want := o.server.peek(d.op), min(d.hits, d.op.Max.Whole); has < want {
