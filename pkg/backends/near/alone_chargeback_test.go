@@ -182,6 +182,7 @@ func TestGentleReturn(t *testing.T) {
 		t.Errorf("%d calls to a server that is away, want 64 at most", n)
 	}
 	srv.away.Store(false)
+	r.Step() // tries one key of each shard
 	r.Step()
 	for i := range keys {
 		if got := remaining(srv, l, fmt.Sprint(i)); got != 17 {
@@ -214,7 +215,9 @@ func TestPartialReturn(t *testing.T) {
 		r.hits(l, fmt.Sprintf("even%d", i), 3)
 	}
 	srv.away.Store(false)
-	r.Step()
+	for range 5 { // until each shard has tried a key whose server is back
+		r.Step()
+	}
 	if got := remaining(srv, l, "even99"); got != 17 {
 		t.Errorf("%d remain of a key whose server is back, want 17", got)
 	}

@@ -17,7 +17,6 @@ type entry struct {
 	since  int64         // the time of the first of the seen operations, µs
 	seen   uint8         // operations with a lease that the key had, up to hot
 	full   bool          // the cell had no room
-	bound  bool          // it may have told a bound; see bounded
 	busy   bool          // the entry is in shard.busy: it may have a balance
 	queued bool          // the entry is being settled, or waits for that
 	lease  *lease        // hits that were charged and not used; nil without
@@ -82,34 +81,25 @@ func (e *entry) credit(op *backends.Op, now int64) bool {
 	return op.Kind != backends.List && e.known.Value.Whole < 0 && now < e.known.Until
 }
 
-// view is the value of op's cell at now, less the hits that this process holds.
+// view is the value of op's cell at now, less the hits that this process holds or gives
+// back. Credit is as it is.
 func (e *entry) view(op *backends.Op, now int64) backends.Amount {
-	v := e.known.Value
+	v, floor := e.known.Value, backends.Amount{}
 	switch {
-	case op.Kind != backends.List && now >= e.known.Until:
-		v = backends.Amount{}
-	case op.Kind == backends.Meter && v.Whole < 0:
+	case e.credit(op, now) && op.Kind == backends.Meter:
 		v.Whole += now
 		return v
-	}
-	return e.without(v, op, now)
-}
-
-// without is v less the hits that this process holds or gives back.
-func (e *entry) without(v backends.Amount, op *backends.Op, now int64) backends.Amount {
-	floor := backends.Amount{}
-	switch {
 	case op.Kind == backends.Meter:
 		floor.Whole = now
-	case op.Kind == backends.List && v.Less(floor): // a grant
-		return v
+	case op.Kind == backends.Counter && now >= e.known.Until:
+		v = backends.Amount{}
 	}
 	if l := e.lease; l != nil && floor.Less(v) {
-		if v = v.Sub(op.Unit.Times(l.held+l.surplus+l.returning, op.Den), op.Den); v.Less(floor) {
-			return floor
-		}
+		v = v.Sub(op.Unit.Times(l.held+l.surplus+l.returning, op.Den), op.Den)
+	} else if op.Kind != backends.Meter {
+		return v
 	}
-	if op.Kind == backends.Meter && v.Less(floor) {
+	if v.Less(floor) {
 		return floor
 	}
 	return v
@@ -134,7 +124,7 @@ func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	if op.Lease != nil { // hits come back within a ttl
 		fresh = min(fresh, op.Lease.TTL)
 	}
-	if age := op.Now - e.at; e.bound || age <= -fresh || age >= fresh { // negative if the clock went back
+	if age := op.Now - e.at; age <= -fresh || age >= fresh { // negative if the clock went back
 		return r, false
 	}
 	cell := backends.Cell{Value: e.view(op, op.Now), Until: e.known.Until}
@@ -186,20 +176,6 @@ func (e *entry) reply(op *backends.Op) backends.Reply {
 		}
 	}
 	return r
-}
-
-// putBack puts the hits of a refund into the lease, and reports whether it did. The
-// share and the hits that were used in the cell, here or elsewhere, bound the lease.
-func (e *entry) putBack(op *backends.Op, hits int64) bool {
-	l, used := e.lease, e.view(op, op.Now)
-	if op.Kind == backends.Meter {
-		used = used.Sub(backends.Amount{Whole: op.Now}, op.Den)
-	}
-	if e.at == unheard || l.held == 0 || hits > l.terms.Share-l.out() || hits > used.Units(op.Unit, op.Den) {
-		return false
-	}
-	l.held += hits
-	return true
 }
 
 // want is how many hits to fetch now; 0 for none. It is 1, a probe, while the cell's

@@ -228,11 +228,8 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	}
 	sh.drain(e, op.Now)
 	hits := op.By.Units(op.Unit, op.Den)
-	switch {
-	case hits > l.terms.Share: // no lease is as large
+	if op.Refund || hits > l.terms.Share { // no lease is as large
 		return false
-	case op.Refund:
-		return e.putBack(op, hits)
 	}
 	if l.demand.add(op.Now, hits, l.terms.TTL) {
 		l.enough = unknown
@@ -275,13 +272,16 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 		}
 		e = s.add(sh, stem, op)
 	}
-	if s.report(sh, e, op, r) {
+	reported := s.report(sh, e, op, r)
+	if reported {
 		if e.full && denied {
 			sh.cache.Overwritten++
 		}
-		e.bound = (together || op.ReadOnly()) && bounded(op, r)
 		if !op.ReadOnly() {
 			e.full = denied
+		}
+		if (together || op.ReadOnly()) && bounded(op, r) {
+			e.at = unheard
 		}
 	}
 	if w == fast && denied {
@@ -292,21 +292,15 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 			l.yield(op.Now)
 		}
 		look := op.ReadOnly() && op.Lease == nil // an operator wants to know the store's cell
-		if !look && !e.credit(op, r.Now) {
-			r.Value = e.without(r.Value, op, r.Now)
+		if reported && !look {
+			r.Value = e.view(op, r.Now)
 		}
 	}
 }
 
 // worth reports whether the cell of a reply is to be remembered, if it has no entry yet.
 func (s *Store) worth(op *backends.Op, r *backends.Reply) bool {
-	switch {
-	case s.opts.Deny && r.Admitted < op.Times && lasts(op):
-		return true
-	case op.IfUndecided != backends.Local || r.Until <= r.Now:
-		return false
-	}
-	return r.Value.Whole != 0 || r.Prev != 0 // else it is as good as unknown
+	return s.opts.Deny && r.Admitted < op.Times && lasts(op) || op.IfUndecided == backends.Local && r.Until > r.Now
 }
 
 // steer takes in a reset or a grant, whether or not the store has answered.
@@ -383,6 +377,7 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 		prev = max(prev, count)
 	}
 	*r = e.alone.decide(op, prev, replicas)
+	sh.refused = true
 }
 
 // unwind gives back a charge of the store, because its group or batch is refused.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,27 +13,14 @@ import (
 )
 
 const (
-	// sweepEvery is the time between two sweeps, of which one in payEvery charges owed
-	// hits.
-	sweepEvery, payEvery = 25 * time.Millisecond, 4
-	// tries is how many debts a sweep tries to charge while the store takes none.
-	tries = 64
+	// sweepEvery is the time between two sweeps.
+	sweepEvery = 25 * time.Millisecond
 	// tellEvery is the least time between two lines in the log, in µs.
 	tellEvery = 60_000_000
 	// maxSettled bounds the entries that are settled at once, so that replicas do not
 	// overload a store that has just come back.
 	maxSettled = 512
 )
-
-// debts is what is known of charges of owed hits.
-type debts struct {
-	taken atomic.Bool  // the store has taken such a charge since the last sweep
-	tried atomic.Int64 // the debts that sweeps have tried since they began anew
-	told  atomic.Int64 // when the log got its last line, µs
-	// Since that line: cells whose hits went to the store, those of them that were too
-	// full to take all owed hits, and entries that were evicted with hits.
-	cells, reduced, lost atomic.Int64
-}
 
 // New returns a store with a near cache of next. Close settles all balances and closes
 // next.
@@ -91,6 +76,7 @@ func (s *Store) enqueue(sh *shard, e *entry) {
 // charges those that are owed.
 func (s *Store) settle(sh *shard, e *entry) {
 	sh.mu.Lock()
+	defer sh.mu.Unlock()
 	switch l := e.lease; {
 	case l == nil:
 	case s.closed.Load():
@@ -101,13 +87,11 @@ func (s *Store) settle(sh *shard, e *entry) {
 	if l := e.lease; l != nil && l.due(s.Now()) {
 		s.giveBack(sh, e)
 	}
-	back := s.pay(sh, e)
+	if op, owed := e.owed(s.Now()); owed != (backends.Amount{}) {
+		s.pay(sh, e, op, owed)
+	}
 	if e.queued = false; e.lease != nil && e.lease.wanted > 0 {
 		s.enqueue(sh, e)
-	}
-	sh.mu.Unlock()
-	if back {
-		s.sweep(math.MaxInt)
 	}
 }
 
@@ -188,68 +172,51 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 	s.report(sh, e, &op, &r)
 }
 
-// pay charges the hits that are owed to a cell as far as they fit, after a look for the
-// same reason as giveBack. It reports whether the store takes charges again.
-func (s *Store) pay(sh *shard, e *entry) (back bool) {
-	op, owed := e.owed(s.Now())
-	if owed == (backends.Amount{}) {
-		return false
-	}
+// pay charges the amount that is owed to a cell by op as far as it fits, after a look for
+// the same reason as giveBack.
+func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	r := s.call(sh, op.Look())
-	if r.Err != nil || e.alone == nil {
-		return false
+	if sh.refused = r.Err != nil; sh.refused || e.alone == nil {
+		return
 	}
-	back = !s.owed.taken.Swap(true)
 	if op.By = room(&op, r.Value, r.Prev); owed.Less(op.By) {
 		op.By = owed
 	}
-	if (backends.Amount{}).Less(op.By) {
-		if r = s.call(sh, op); r.Err != nil || r.Admitted == 0 { // other hits came between
-			return back
-		}
-	} else {
-		op.By = backends.Amount{}
+	if none := (backends.Amount{}); !none.Less(op.By) {
+		op.By = none
+	} else if r = s.call(sh, op); r.Err != nil || r.Admitted == 0 || e.alone == nil {
+		return // perhaps other hits came between
 	}
-	s.owed.cells.Add(1)
+	s.charged.Add(1)
 	if op.By.Less(owed) {
-		s.owed.reduced.Add(1)
+		s.reduced.Add(1)
 	}
 	at, now := e.owed(op.Now)
-	if e.alone == nil {
-		return back
-	}
 	left := backends.Amount{} // hits that were admitted here meanwhile
 	if owed.Less(now) {
 		left = now.Sub(owed, op.Den)
 	}
 	e.saw(&at, &r)
 	s.rebase(e, op.Now, left)
-	return back
 }
 
-// Sweep ends leases, forgets keys that are no longer hot, and hands the work of giving
-// back and of charging owed hits to Options.Go. Of a store that takes no charges each
-// sweep tries other cells.
+// Sweep ends leases, forgets keys that are no longer hot, and has the balances settled
+// that are due. While the store takes no charges of owed hits, each sweep tries one cell
+// of each shard in turn.
 func (s *Store) Sweep() {
-	if s.owed.taken.Swap(false) {
-		s.sweep(math.MaxInt)
-	} else {
-		s.sweep(tries)
-	}
-}
-
-// sweep hands over the balances that are due, and up to that number of debts. first is
-// where the debts begin that earlier sweeps have not tried.
-func (s *Store) sweep(pays int) {
-	now, debts := s.Now(), 0
-	first := int(s.owed.tried.Load())
+	now, owing := s.Now(), false
 	s.each(func(sh *shard) {
+		debts, tried := 0, false
+		sh.turn++
 		sh.busy = slices.DeleteFunc(sh.busy, func(e *entry) bool {
 			due := sh.tend(e, now)
-			if pays > 0 {
-				if _, owed := e.owed(now); owed != (backends.Amount{}) {
-					due = due || pays == math.MaxInt || first <= debts && debts < first+pays
-					debts++
+			if e.alone != nil {
+				skip := sh.refused && (tried || debts < sh.turn%max(1, sh.debts))
+				debts++
+				if skip {
+					owing = true
+				} else if _, owed := e.owed(now); owed != (backends.Amount{}) {
+					owing, due, tried = true, true, true
 				}
 			}
 			if due {
@@ -258,14 +225,10 @@ func (s *Store) sweep(pays int) {
 			e.busy = e.lease != nil || e.alone != nil
 			return !e.busy
 		})
+		sh.debts = debts
 	})
-	if pays > 0 && debts == 0 {
+	if !owing {
 		s.tell(now)
-	}
-	if first += tries; pays == tries && first < debts {
-		s.owed.tried.Store(int64(first))
-	} else if pays > 0 {
-		s.owed.tried.Store(0)
 	}
 }
 
@@ -292,28 +255,24 @@ func (sh *shard) tend(e *entry, now int64) (due bool) {
 // tell logs that the store has all hits that were owed, at most once a minute: a
 // connection that loses calls now and then must not fill the log.
 func (s *Store) tell(now int64) {
-	since := now - s.owed.told.Load()
-	if s.owed.cells.Load() == 0 || since >= 0 && since < tellEvery {
+	since := now - s.told.Load()
+	if s.charged.Load() == 0 || since >= 0 && since < tellEvery {
 		return
 	}
-	s.owed.told.Store(now)
-	s.opts.Log.Info("hits that were admitted while the store was away are charged to it", "keys", s.owed.cells.Swap(0),
-		"keys_without_room_for_all", s.owed.reduced.Swap(0), "keys_forgotten", s.owed.lost.Swap(0))
+	s.told.Store(now)
+	s.opts.Log.Info("hits that were admitted while the store was away are charged to it", "keys", s.charged.Swap(0),
+		"keys_without_room_for_all", s.reduced.Swap(0), "keys_forgotten", s.lost.Swap(0))
 }
 
 func (s *Store) sweepOften() error {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
-	for n := 1; ; n++ {
+	for {
 		select {
 		case <-s.stop:
 			return nil
 		case <-ticker.C:
-		}
-		if n%payEvery == 0 {
 			s.Sweep()
-		} else {
-			s.sweep(0)
 		}
 	}
 }

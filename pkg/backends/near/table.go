@@ -26,8 +26,8 @@ type Options struct {
 	Cells int
 	// Deny lets the memory deny operations on cells without room.
 	Deny bool
-	// Replicas is the number of processes that divide a limit among them while the store
-	// does not decide; nil stands for 1. It is called for each such decision.
+	// Replicas is the number of processes, 1 to 10,000, that divide a limit among them
+	// while the store does not decide; nil stands for 1. It is called for each such decision.
 	Replicas func() int
 	// Go runs background work. nil starts a goroutine for it, and a goroutine that
 	// sweeps. Otherwise the caller also calls Sweep, at least once in a ttl, and may run
@@ -41,20 +41,20 @@ type Options struct {
 // DefaultCells is the number of cells that are remembered by default.
 const DefaultCells = 1 << 15
 
-// maxReplicas bounds what Options.Replicas may say.
-const maxReplicas = 10_000
-
 // Store is another store with a near cache.
 type Store struct {
 	backends.Store
 	opts    Options
 	shards  [shardCount]shard
 	closed  atomic.Bool
-	owed    debts
 	calls   context.Context // of background calls
 	cancel  func()          // ends calls
 	stop    chan struct{}   // closed to end the sweeper
 	running errgroup.Group  // the sweeper and what it settles, without Options.Go
+	told    atomic.Int64    // when the log got its last line, µs
+	// Since that line: cells whose owed hits went to the store, those of them that were
+	// too full to take all hits, and entries that were evicted with owed hits.
+	charged, reduced, lost atomic.Int64
 }
 
 const (
@@ -72,6 +72,10 @@ type shard struct {
 	cells map[string]*entry // by the name of the stem of their key; the newest window
 	busy  []*entry          // with a balance: a sweep looks at them
 	hot   int               // entries that are leased
+	debts int               // entries that were decided here, at the last sweep
+	turn  int               // counts sweeps
+	// refused: the store did not answer when it was last to take owed hits.
+	refused bool
 	// steered is when a cell of the shard was last reset or granted hits, in µs. A reply
 	// to an operation from before then may tell of the cell as it was.
 	steered int64
@@ -160,7 +164,7 @@ func (s *Store) evict(sh *shard, now int64) {
 	case least == rankFull:
 		sh.cache.Evicted++
 	case e.alone != nil:
-		s.owed.lost.Add(1)
+		s.lost.Add(1)
 	}
 	sh.drop(e.older)
 	sh.drop(e)
@@ -299,7 +303,7 @@ func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
 }
 
 // replicas is the number of processes that divide a limit.
-func (s *Store) replicas() int64 { return int64(min(max(s.opts.Replicas(), 1), maxReplicas)) }
+func (s *Store) replicas() int64 { return int64(s.opts.Replicas()) }
 
 // giveUp has hits given back that the store has charged and that nobody may use.
 func (s *Store) giveUp(sh *shard, e *entry, op *backends.Op, hits int64) {
