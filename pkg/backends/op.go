@@ -207,6 +207,34 @@ func (o Op) Look() Op {
 	return o
 }
 
+// StaysFull reports whether o's cell, once it has no room for o, has none until the cell
+// ends, refunds aside.
+func (o *Op) StaysFull() bool {
+	switch {
+	case o.Verb != Charge || o.Refund || o.By == (Amount{}):
+		return false
+	case o.Kind == Counter:
+		return o.Prev == "" && o.Span != EveryHit
+	}
+	return o.Kind == Meter
+}
+
+// Ceiling is Max less the weighted count of Prev's cell, which is prev.
+func (o *Op) Ceiling(prev int64) Amount {
+	top := o.Max
+	if o.Prev != "" && top != NoMax {
+		top.Whole -= Weighted(max(prev, 0), o.WeightNum, o.WeightDen)
+	}
+	return top
+}
+
+// Bare is o as a charge by itself: in no group, without a lease, and once.
+func (o Op) Bare() Op {
+	o.Lease, o.Group, o.Role, o.IfUndecided = nil, 0, Firm, Open
+	o.Refund, o.Undo, o.ChargeDenied, o.Times = false, false, false, 1
+	return o
+}
+
 // Inverse is the operation that gives back the charge of o, which was made a moment
 // ago. until is the Reply.Until of the charge, or 0 if it is not known.
 func (o Op) Inverse(until int64) Op {

@@ -34,10 +34,8 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 			look := op.Look()
 			op = &look
 		}
-		if op.Prev != "" {
-			prev = max(prev, 0)
-			ceiling.Whole -= Weighted(prev, op.WeightNum, op.WeightDen)
-		}
+		prev = max(prev, 0)
+		ceiling = op.Ceiling(prev)
 	}
 	v, admitted := c.Value, op.Times
 	switch {
@@ -64,15 +62,27 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	return Cell{Value: v, Until: r.Until}, r
 }
 
-// Unused is the reply to o of a cell that does not exist.
-func (o *Op) Unused() (r Reply) {
-	if o.Kind == List {
-		_, r = Log(nil).Step(o)
+// State is a cell of any kind.
+type State struct {
+	Cell     // the Counter or the Meter; of a List the sum of its costs, and its end
+	Log  Log // of a List
+}
+
+// Step applies op to the cell. prev is the count of Op.Prev's cell (0 without one).
+func (s *State) Step(op *Op, prev int64) (r Reply) {
+	if op.Kind == List {
+		s.Log, r = s.Log.Step(op)
+		if s.Cell = (Cell{}); len(s.Log) > 0 {
+			s.Cell = Cell{Value: r.Value, Until: r.Until}
+		}
 	} else {
-		_, r = Cell{}.Step(o, 0)
+		s.Cell, r = s.Cell.Step(op, prev)
 	}
 	return r
 }
+
+// Unused is the reply to o of a cell that does not exist.
+func (o *Op) Unused() Reply { return new(State).Step(o, 0) }
 
 // counterAt is the counter as op finds it.
 func (c Cell) counterAt(op *Op) Cell {

@@ -10,18 +10,12 @@ import (
 
 // Model is the definition of a store: the steps of pkg/backends over a map. It
 // is not safe for concurrent use and never forgets a cell.
-type Model struct{ cells map[string]cell }
-
-// cell is a counter or a meter, or a list.
-type cell struct {
-	backends.Cell
-	log backends.Log
-}
+type Model struct{ cells map[string]backends.State }
 
 var _ backends.Store = (*Model)(nil)
 
 // NewModel returns an empty store.
-func NewModel() *Model { return &Model{map[string]cell{}} }
+func NewModel() *Model { return &Model{map[string]backends.State{}} }
 
 // Apply implements backends.Store. It never fails.
 func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
@@ -48,20 +42,16 @@ func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
-func (m *Model) step(op *backends.Op) (r backends.Reply) {
-	c := m.cells[op.Key]
-	if op.Kind == backends.List {
-		c.log, r = c.log.Step(op)
-	} else {
-		if op.Verb == backends.Reset {
-			delete(m.cells, op.Prev)
-		}
-		var prev int64
-		if before := m.cells[op.Prev]; op.Prev != "" && op.Now < before.Until {
-			prev = before.Value.Whole
-		}
-		c.Cell, r = c.Step(op, prev)
+func (m *Model) step(op *backends.Op) backends.Reply {
+	if op.Verb == backends.Reset {
+		delete(m.cells, op.Prev)
 	}
+	var prev int64
+	if before := m.cells[op.Prev]; op.Prev != "" && op.Now < before.Until {
+		prev = before.Value.Whole
+	}
+	c := m.cells[op.Key]
+	r := c.Step(op, prev)
 	m.cells[op.Key] = c
 	return r
 }
@@ -76,7 +66,7 @@ func (m *Model) Forget(op *backends.Op) {
 // Keep gives op's cell the state that it has in other.
 func (m *Model) Keep(op *backends.Op, other *Model) {
 	c := other.cells[op.Key]
-	m.cells[op.Key] = cell{c.Cell, slices.Clone(c.log)}
+	m.cells[op.Key] = backends.State{Cell: c.Cell, Log: slices.Clone(c.Log)}
 }
 
 // Drop forgets the cell at key, as a store does whose key has expired.
@@ -97,7 +87,7 @@ func (m *Model) Equal(other *Model) bool { return m.within(other) && other.withi
 
 func (m *Model) within(other *Model) bool {
 	for key, c := range m.cells {
-		if o := other.cells[key]; c.Cell != o.Cell || !slices.Equal(c.log, o.log) {
+		if o := other.cells[key]; len(c.Log) == 0 && c.Cell != o.Cell || !slices.Equal(c.Log, o.Log) {
 			return false
 		}
 	}

@@ -13,30 +13,13 @@ type alone struct {
 	base backends.Cell // the last state that the store reported, held hits included; both copies start from it
 	// share counts each admitted hit once for every replica, and decides; own counts it
 	// once.
-	share, own local
-}
-
-// local is a copy of a cell, of any kind.
-type local struct {
-	backends.Cell
-	log backends.Log // of a List
-}
-
-// step applies op and returns the reply. prev is the count of Op.Prev's cell.
-func (c *local) step(op *backends.Op, prev int64) (r backends.Reply) {
-	if op.Kind != backends.List {
-		c.Cell, r = c.Cell.Step(op, prev)
-		return r
-	}
-	c.log, r = c.log.Step(op)
-	c.Cell = backends.Cell{Value: r.Value, Until: r.Until}
-	return r
+	share, own backends.State
 }
 
 // charge raises the cell by op's cost, times times, whatever its value is.
-func (c *local) charge(op backends.Op, times int64) {
+func charge(c *backends.State, op backends.Op, times int64) {
 	op.Max, op.Times, op.ChargeDenied = backends.NoMax, times, false
-	c.step(&op, 0)
+	c.Step(&op, 0)
 }
 
 // newAlone returns the state of op's cell that begins as base, with an amount that is
@@ -47,14 +30,14 @@ func newAlone(op *backends.Op, base backends.Cell, owed backends.Amount, replica
 	if op.Kind == backends.List && base.Value.Whole != 0 {
 		// The times of its charges are not known: as if all came with the last.
 		e := backends.Cost{At: base.Until - op.Window, Hits: base.Value.Whole}
-		a.own.log, a.share.log = backends.Log{e}, backends.Log{e}
+		a.own.Log, a.share.Log = backends.Log{e}, backends.Log{e}
 	}
 	a.decided(op)
 	if owed != (backends.Amount{}) {
 		again := *op
 		again.By, again.Refund = owed, false
-		a.own.charge(again, 1)
-		a.share.charge(again.Alone(replicas), 1)
+		charge(&a.own, again, 1)
+		charge(&a.share, again.Alone(replicas), 1)
 	}
 	return a
 }
@@ -78,10 +61,10 @@ func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
 		op = &smaller
 	}
 	mine := op.Alone(replicas)
-	r := a.share.step(&mine, prev)
+	r := a.share.Step(&mine, prev)
 	r.Replicas = replicas
 	if op.By != (backends.Amount{}) && r.Admitted > 0 {
-		a.own.charge(*op, r.Admitted)
+		charge(&a.own, *op, r.Admitted)
 	}
 	a.decided(op)
 	return r
@@ -91,13 +74,13 @@ func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
 // that have ended are not in it, nor is the part of a meter that has drained.
 func (a *alone) owed(op *backends.Op) backends.Amount {
 	look := op.Look()
-	base, own := local{Cell: a.base}, a.own
+	base, own := backends.State{Cell: a.base}, a.own
 	if op.Kind == backends.List && op.Now >= a.base.Until {
 		base.Value = backends.Amount{}
 	} else if op.Kind != backends.List {
-		base.Value = base.step(&look, 0).Value
+		base.Value = base.Step(&look, 0).Value
 	}
-	v := own.step(&look, 0).Value
+	v := own.Step(&look, 0).Value
 	if v.Less(base.Value) {
 		return backends.Amount{}
 	}

@@ -105,18 +105,6 @@ func (e *entry) view(op *backends.Op, now int64) backends.Amount {
 	return v
 }
 
-// lasts reports whether op's cell, once it has no room for op, has no room for it
-// until the cell ends, refunds aside.
-func lasts(op *backends.Op) bool {
-	switch {
-	case op.Verb != backends.Charge || op.Refund || op.By == (backends.Amount{}):
-		return false
-	case op.Kind == backends.Counter:
-		return op.Prev == "" && op.Span != backends.EveryHit
-	}
-	return op.Kind == backends.Meter
-}
-
 // try is the reply to op by the cell as it was reported a moment ago, of which it keeps
 // nothing. ok is false if the store has to say.
 func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
@@ -217,17 +205,7 @@ func (e *entry) remaining(op *backends.Op) int64 {
 	if now := (backends.Amount{Whole: op.Now}); op.Kind == backends.Meter && value.Less(now) {
 		value = now
 	}
-	return room(op, value, e.prev).Units(op.Unit, op.Den)
-}
-
-// room is the amount that a cell with that value has left for op, below 0 if it has none.
-// prev is the count of Op.Prev's cell.
-func room(op *backends.Op, value backends.Amount, prev int64) backends.Amount {
-	ceiling := op.Max
-	if op.Prev != "" {
-		ceiling.Whole -= backends.Weighted(prev, op.WeightNum, op.WeightDen)
-	}
-	return ceiling.Sub(value, op.Den)
+	return op.Ceiling(e.prev).Sub(value, op.Den).Units(op.Unit, op.Den)
 }
 
 // ahead is how many of the hits in a meter have not refilled by now.
@@ -242,7 +220,7 @@ func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
 	if e.alone == nil || e.alone.op.Key == "" {
 		return op, owed
 	}
-	if op = background(&e.alone.op); op.Kind == backends.Meter && op.Furthest != backends.NoMax {
+	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Furthest != backends.NoMax {
 		op.Max = op.Furthest
 	}
 	op = op.At(now)

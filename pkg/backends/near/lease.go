@@ -37,25 +37,16 @@ type lease struct {
 // fetch is the operation that charges n hits, or as many as fit. It charges them in at
 // most 64 equal steps, which may leave out a few of the n.
 func (l *lease) fetch(n int64) backends.Op {
-	op, step := background(&l.op), (n+63)/64
+	op, step := l.op.Bare(), (n+63)/64
 	op.By, op.Times = op.Unit.Times(step, op.Den), n/step
 	return op
 }
 
 // giveBack is the operation that gives back hits at now, to the counter that ends at until.
 func (l *lease) giveBack(hits, now, until int64) backends.Op {
-	op := background(&l.op)
-	op = op.At(now).Inverse(until)
+	op := l.op.Bare().At(now).Inverse(until)
 	op.By = op.Unit.Times(hits, op.Den)
 	return op
-}
-
-// background is a charge of op's cell that is decided alone.
-func background(op *backends.Op) backends.Op {
-	b := *op
-	b.Lease, b.Group, b.Role, b.IfUndecided = nil, 0, backends.Firm, backends.Open
-	b.Refund, b.Undo, b.ChargeDenied, b.Times = false, false, false, 1
-	return b
 }
 
 // ttl is how long hits are held, in µs, and how long before a background call that had

@@ -39,7 +39,7 @@ const (
 
 // Apply implements backends.Store. It waits for no background call.
 func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
-	if !s.concerns(b) || s.closed.Load() {
+	if s.closed.Load() {
 		return s.Store.Apply(ctx, b)
 	}
 	var room [16]way
@@ -78,17 +78,6 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 		err = b.Err()
 	}
 	return err
-}
-
-// concerns reports whether memory matters to an operation of b.
-func (s *Store) concerns(b *backends.Batch) bool {
-	for i := range b.Ops {
-		op := &b.Ops[i]
-		if s.opts.Deny || op.Lease != nil || op.Max == backends.NoRoom || op.IfUndecided == backends.Local || op.Verb != backends.Charge {
-			return true
-		}
-	}
-	return false
 }
 
 // changedBefore reports whether an operation of b before the one at i goes to the store
@@ -151,6 +140,10 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 		*r = op.Unused()
 		return done
 	}
+	leased := op.Lease != nil && !together && op.Verb == backends.Charge && op.Times == 1
+	if !leased && !s.opts.Deny {
+		return ask
+	}
 	stem, sh := s.stemOf(op)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -162,7 +155,7 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 		}
 		sh.cache.Misses++
 	}
-	if op.Lease == nil || together || op.Verb != backends.Charge || op.Times != 1 {
+	if !leased {
 		return ask
 	}
 	if e == nil {
@@ -184,7 +177,7 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 // denies answers op if its cell was reported full a moment ago and has no room for it.
 func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
 	switch {
-	case e == nil || !e.full || !lasts(op):
+	case e == nil || !e.full || !op.StaysFull():
 		return false
 	case op.Now >= e.known.Until:
 		sh.cache.Expired++
@@ -300,7 +293,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 
 // worth reports whether the cell of a reply is to be remembered, if it has no entry yet.
 func (s *Store) worth(op *backends.Op, r *backends.Reply) bool {
-	return s.opts.Deny && r.Admitted < op.Times && lasts(op) || op.IfUndecided == backends.Local && r.Until > r.Now
+	return s.opts.Deny && r.Admitted < op.Times && op.StaysFull() || op.IfUndecided == backends.Local && r.Until > r.Now
 }
 
 // steer takes in a reset or a grant, whether or not the store has answered.

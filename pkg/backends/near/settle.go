@@ -179,7 +179,7 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	if sh.refused = r.Err != nil; sh.refused || e.alone == nil {
 		return
 	}
-	if op.By = room(&op, r.Value, r.Prev); owed.Less(op.By) {
+	if op.By = op.Ceiling(r.Prev).Sub(r.Value, op.Den); owed.Less(op.By) {
 		op.By = owed
 	}
 	if none := (backends.Amount{}); !none.Less(op.By) {

@@ -118,9 +118,7 @@ func (s *Store) cellByCell(ctx context.Context, b *backends.Batch) error {
 		return err
 	}
 	count := max(0, before.Replies[0].Value.Whole)
-	if op.Max != backends.NoMax {
-		op.Max.Whole -= backends.Weighted(count, op.WeightNum, op.WeightDen)
-	}
+	op.Max = b.Ops[0].Ceiling(count)
 	now := backends.Batch{Ops: []backends.Op{op}, Replies: b.Replies, Late: b.Late}
 	err := s.apply(ctx, &now)
 	b.Replies[0].Prev = count
