@@ -56,3 +56,12 @@ func CellOf(op *Op, r *Reply) Cell {
 	}
 	return c
 }
+
+// MayBound reports whether r, the reply to o, which was not charged, may tell a bound in
+// place of the cell: a clock that was ahead charged the cell, and the bound is not written.
+func (o *Op) MayBound(r *Reply) bool {
+	if o.Kind == Meter {
+		return !r.Value.Less(o.Furthest)
+	}
+	return o.Span != Fixed && r.Until >= o.Until
+}

@@ -23,8 +23,8 @@ type entry struct {
 	alone  *alone        // the cell as it was decided here; nil while the store decides
 }
 
-// unheard is entry.at before the first report.
-const unheard = math.MinInt64 / 2
+// unheard is entry.at before the first report, and never a moment of no report.
+const unheard, never = math.MinInt64 / 2, math.MaxInt64
 
 // freshFor is how long a full cell is believed, in µs. A refund, a reset or a grant
 // through another process has no effect here for at most this long. It is less than a
@@ -59,16 +59,6 @@ func (e *entry) rank(now int64) int {
 func (e *entry) late(r *backends.Reply, steered int64) bool {
 	newest := max(e.at-1, steered)
 	return r.Now <= newest && r.Now > newest-backends.Skew
-}
-
-// bounded reports whether the reply to an operation that is not charged may tell a bound
-// in place of the cell, which was charged by a clock that was ahead: the bound is not
-// written.
-func bounded(op *backends.Op, r *backends.Reply) bool {
-	if op.Kind == backends.Meter {
-		return !r.Value.Less(op.Furthest)
-	}
-	return op.Span != backends.Fixed && r.Until >= op.Until
 }
 
 // saw takes in the cell as the reply to op reports it.
@@ -129,17 +119,24 @@ func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	return r, true
 }
 
+// tells answers op of a refused group or batch from the cell, and reports whether it can.
+func (e *entry) tells(op *backends.Op, r *backends.Reply) bool {
+	if op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge {
+		return false
+	}
+	tried, ok := e.try(op)
+	if ok {
+		*r = tried
+	}
+	return ok
+}
+
 // cheap reports whether a hit that no lease can take is charged whatever the count is. On
 // a window of the clock this costs Redis half of a charge with a condition. If such a hit
 // is denied, it is given back, so only a cell that is not known to be nearly full takes it.
-func cheap(e *entry, op *backends.Op) bool {
-	switch {
-	case op.Kind != backends.Counter || op.Span != backends.Fixed || op.Prev != "" || op.Refund || op.By != op.Unit:
-		return false
-	case e != nil && op.Now < e.known.Until && op.Max.Whole-e.known.Value.Whole < hot:
-		return false
-	}
-	return true
+func (e *entry) cheap(op *backends.Op) bool {
+	plain := op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" && !op.Refund && op.By == op.Unit
+	return plain && op.Max.Whole-e.known.Value.Whole >= hot
 }
 
 // over reports whether the window of a counter has ended.

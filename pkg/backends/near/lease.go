@@ -9,8 +9,8 @@ import (
 const (
 	// hot is how many operations on a key within one ttl make it a hot key.
 	hot = 8
-	// maxHot bounds the keys of a shard that are leased: 16,384 in all shards.
-	maxHot = 256
+	// retryAfter is the ttl of hits that are only to be given back, in µs.
+	retryAfter = 250_000
 	// unknown is lease.enough when it is to be found anew.
 	unknown = math.MaxInt64
 )
@@ -18,7 +18,7 @@ const (
 // lease is the hits of a cell that this process has charged and not used. The lock of
 // its entry's shard guards it.
 type lease struct {
-	terms     backends.Lease // zero if the hits are only to be given back
+	terms     backends.Lease // a Share of 0 if the hits are only to be given back
 	op        backends.Op    // the operation on the cell that fetches and give-backs are made of
 	held      int64          // hits that may be used
 	ends      int64          // when unused hits are given back: one ttl after the last fetch, µs
@@ -49,27 +49,18 @@ func (l *lease) giveBack(hits, now, until int64) backends.Op {
 	return op
 }
 
-// ttl is how long hits are held, in µs, and how long before a background call that had
-// no answer is made again.
-func (l *lease) ttl() int64 {
-	if l.terms.TTL == 0 {
-		return 250_000
-	}
-	return l.terms.TTL
-}
-
 // out is how many hits are charged and not used: at most the share.
 func (l *lease) out() int64 { return l.held + l.surplus + l.fetching + l.returning }
 
 // yield has the held hits given back in the next sweep, and no hits fetched for a ttl.
 func (l *lease) yield(now int64) {
 	l.ends = min(l.ends, now)
-	l.retry = now + l.ttl()
+	l.retry = now + l.terms.TTL
 }
 
 // ended reports whether the ttl of the held hits is over. The clock may have been set
 // back.
-func (l *lease) ended(now int64) bool { return l.ends <= now || l.ends > now+l.ttl() }
+func (l *lease) ended(now int64) bool { return l.ends <= now || l.ends > now+l.terms.TTL }
 
 // due reports whether hits are to be given back.
 func (l *lease) due(now int64) bool { return l.surplus > 0 || l.held > 0 && l.ended(now) }

@@ -34,6 +34,7 @@ type way uint8
 const (
 	ask  way = iota // by the store
 	fast            // by the store, which charges it also if it does not fit; see cheap
+	told            // by the store, unless memory refuses the batch: then the reply holds
 	done            // from memory
 )
 
@@ -44,26 +45,22 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	}
 	var room [16]way
 	ways := room[:0]
-	together, asked, known := b.Together(), 0, 0
+	together, at := b.Together(), int64(unheard)
+	var count [done + 1]int
 	for i := range b.Ops {
 		w := ask
 		if !changedBefore(b, ways, i) {
-			w = s.recall(&b.Ops[i], &b.Replies[i], together)
+			w = s.recall(&b.Ops[i], &b.Replies[i], together, &at)
 		}
-		switch ways = append(ways, w); w {
-		case ask:
-			b.Replies[i] = backends.Reply{}
-			asked++
-		case done:
-			known++
-		}
+		ways = append(ways, w)
+		count[w]++
 	}
 	var err error
 	switch {
-	case known == len(ways), together && known > 0 && s.refuses(b, ways):
+	case count[done] == len(ways), at != never && count[done] > 0 && count[done]+count[told] == len(ways) && refused(b, ways):
 		b.Decide()
 		return nil
-	case together, asked == len(ways):
+	case together, count[ask] == len(ways):
 		clear(ways)
 		err = s.Store.Apply(ctx, b)
 	default:
@@ -91,27 +88,12 @@ func changedBefore(b *backends.Batch, ways []way, i int) bool {
 	return false
 }
 
-// refuses reports whether the operations that memory has denied refuse all operations
-// of a batch that are decided together, and memory can tell the cells of the others as
-// they were at the same moment.
-func (s *Store) refuses(b *backends.Batch, ways []way) bool {
-	for i := range b.Ops {
-		if ways[i] == ask {
-			b.Replies[i].Admitted = b.Ops[i].Times
-		}
-	}
+// refused reports whether the operations that memory has denied refuse all others of a
+// batch that is decided together.
+func refused(b *backends.Batch, ways []way) bool {
 	b.Decide()
-	at := int64(unheard)
 	for i := range b.Ops {
-		if ways[i] == ask && b.Charges(i) > 0 {
-			return false
-		}
-		for j := range i {
-			if b.Ops[j].Key == b.Ops[i].Key { // the later one sees what the earlier one tries
-				return false
-			}
-		}
-		if b.Ops[i].Max != backends.NoRoom && !s.tells(&b.Ops[i], &b.Replies[i], ways[i], &at) {
+		if ways[i] == told && b.Charges(i) > 0 {
 			return false
 		}
 	}
@@ -134,8 +116,10 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 }
 
 // recall decides op from memory, or says how the store is to decide it. It notes the
-// demand for a key with a lease, and asks for a fetch when one is due.
-func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
+// demand for a key with a lease, and asks for a fetch when one is due. at is the moment
+// of the reports from which memory answers operations that are decided together, unheard
+// before the first.
+func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *int64) way {
 	if op.Max == backends.NoRoom && !op.ChargeDenied { // a limit of 0
 		*r = op.Unused()
 		return done
@@ -148,14 +132,22 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
+	moment := e != nil && (*at == unheard || *at == e.at)
 	if s.opts.Deny {
 		if sh.denies(e, op, r) {
 			sh.cache.Hits++
+			if *at = e.at; !moment {
+				*at = never
+			}
 			return done
 		}
 		sh.cache.Misses++
 	}
 	if !leased {
+		if moment && together && e.tells(op, r) {
+			*at = e.at
+			return told
+		}
 		return ask
 	}
 	if e == nil {
@@ -164,7 +156,7 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool) way {
 	}
 	switch {
 	case e.lease == nil:
-		if sh.warm(e, op); cheap(e, op) {
+		if sh.warm(e, op); e.cheap(op) {
 			return fast
 		}
 	case e.lease.terms == *op.Lease && s.take(sh, e, op): // else another limit leases the cell
@@ -190,26 +182,6 @@ func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
 	}
 	*r = tried
 	return true
-}
-
-// tells answers op, which is refused with its group or batch, from its cell as it was
-// reported at the moment at, or at any if that is unheard. It sets at.
-func (s *Store) tells(op *backends.Op, r *backends.Reply, w way, at *int64) (ok bool) {
-	stem, sh := s.stemOf(op)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	e := sh.find(stem, op.Key)
-	if e == nil || *at != unheard && *at != e.at {
-		return false
-	}
-	if *at = e.at; w == done {
-		return true
-	}
-	if op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge {
-		return false
-	}
-	*r, ok = e.try(op)
-	return ok
 }
 
 // take decides op from the lease of its cell, and reports whether it did.
@@ -260,7 +232,8 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	}
 	denied, hits := r.Admitted < op.Times, op.By.Units(op.Unit, op.Den)
 	if e == nil {
-		if refused := s.opts.Deny && !b.Passes(i); w != fast && !refused && !s.worth(op, r) {
+		full := s.opts.Deny && (!b.Passes(i) || denied && op.StaysFull())
+		if alone := op.IfUndecided == backends.Local && r.Until > r.Now; !full && !alone && w != fast {
 			return
 		}
 		e = s.add(sh, stem, op)
@@ -273,7 +246,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 		if !op.ReadOnly() {
 			e.full = denied
 		}
-		if (together || op.ReadOnly()) && bounded(op, r) {
+		if (together || op.ReadOnly()) && op.MayBound(r) {
 			e.at = unheard
 		}
 	}
@@ -289,11 +262,6 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 			r.Value = e.view(op, r.Now)
 		}
 	}
-}
-
-// worth reports whether the cell of a reply is to be remembered, if it has no entry yet.
-func (s *Store) worth(op *backends.Op, r *backends.Reply) bool {
-	return s.opts.Deny && r.Admitted < op.Times && op.StaysFull() || op.IfUndecided == backends.Local && r.Until > r.Now
 }
 
 // steer takes in a reset or a grant, whether or not the store has answered.
@@ -362,12 +330,12 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 		sh.work(e)
 	}
 	prev := e.prev
-	if p := sh.find(stem, op.Prev); op.Prev != "" && p != nil {
-		count := p.known.Value.Whole
-		if p.alone != nil {
-			count = p.alone.share.Value.Whole
-		}
-		prev = max(prev, count)
+	switch p := sh.find(stem, op.Prev); {
+	case p == nil:
+	case p.alone != nil:
+		prev = max(prev, p.alone.share.Value.Whole)
+	default:
+		prev = max(prev, p.known.Value.Whole)
 	}
 	*r = e.alone.decide(op, prev, replicas)
 	sh.refused = true

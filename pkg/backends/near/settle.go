@@ -116,7 +116,7 @@ func (s *Store) fetch(sh *shard, e *entry) {
 	now := s.Now()
 	if l.fetching = 0; r.Err != nil { // nobody knows whether the hits were charged
 		e.at = unheard // the next fetch is a probe
-		l.retry = now + l.ttl()
+		l.retry = now + l.terms.TTL
 		return
 	}
 	n := r.Admitted * op.By.Units(op.Unit, op.Den)
@@ -131,7 +131,7 @@ func (s *Store) fetch(sh *shard, e *entry) {
 		return
 	}
 	l.held += n
-	if l.ends = now + l.ttl(); e.credit(&op, r.Now) {
+	if l.ends = now + l.terms.TTL; e.credit(&op, r.Now) {
 		l.yield(now)
 	}
 }
@@ -148,7 +148,7 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 	case e.lease != l:
 		return
 	case r.Err != nil: // the hits may be used until their window ends
-		l.ends, l.retry = now+l.ttl(), now+l.ttl()
+		l.ends, l.retry = now+l.terms.TTL, now+l.terms.TTL
 		return
 	}
 	s.report(sh, e, &op, &r)
@@ -165,7 +165,7 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 	r = s.call(sh, op)
 	if l.returning = 0; r.Err != nil {
 		sh.leases.Lost += uint64(hits)
-		l.retry = op.Now + l.ttl()
+		l.retry = op.Now + l.terms.TTL
 		return
 	}
 	sh.leases.Returned += uint64(hits)
@@ -236,14 +236,14 @@ func (s *Store) Sweep() {
 // reports whether hits are to be given back.
 func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
-		l.demand.fold(now, l.ttl())
+		l.demand.fold(now, l.terms.TTL)
 		if e.over(now) {
 			sh.lose(l)
 		}
 		sh.drain(e, now)
 		due = l.due(now) || l.wanted > 0
 		if l.out() == 0 && l.wanted == 0 && l.demand.expected() < hot/4 {
-			sh.endLease(e)
+			e.lease = nil
 		}
 	}
 	if e.alone != nil && now-backends.Skew >= e.alone.until() {

@@ -71,7 +71,6 @@ type shard struct {
 	mu    sync.Mutex
 	cells map[string]*entry // by the name of the stem of their key; the newest window
 	busy  []*entry          // with a balance: a sweep looks at them
-	hot   int               // entries that are leased
 	debts int               // entries that were decided here, at the last sweep
 	turn  int               // counts sweeps
 	// refused: the store did not answer when it was last to take owed hits.
@@ -186,12 +185,15 @@ func (sh *shard) forget(stem, key string) {
 	}
 }
 
-// drop ends the balance of an entry that is forgotten; e may be nil.
+// drop ends the balance of an entry that is forgotten; e may be nil. Held hits stay charged.
 func (sh *shard) drop(e *entry) {
-	if e != nil {
-		sh.endLease(e)
-		e.alone = nil
+	if e == nil {
+		return
 	}
+	if l := e.lease; l != nil {
+		sh.leases.Lost += uint64(l.held + l.surplus)
+	}
+	e.lease, e.alone = nil, nil
 }
 
 // work puts e among the entries that a sweep looks at.
@@ -208,18 +210,12 @@ func (sh *shard) warm(e *entry, op *backends.Op) {
 		e.since, e.seen = op.Now, 0
 	}
 	if e.seen++; e.seen >= hot && !op.Refund && len(op.Key) <= maxKey {
-		sh.lease(e, op)
+		sh.lease(e, op, demand{perTTL: hot * max(1, op.By.Units(op.Unit, op.Den)), since: op.Now})
 	}
 }
 
-// lease begins the lease of a hot key, unless too many keys are leased.
-func (sh *shard) lease(e *entry, op *backends.Op) {
-	if sh.hot >= maxHot {
-		return
-	}
-	e.lease = &lease{terms: *op.Lease, op: *op, enough: unknown}
-	e.lease.demand = demand{perTTL: hot * max(1, op.By.Units(op.Unit, op.Den)), since: op.Now}
-	sh.hot++
+func (sh *shard) lease(e *entry, op *backends.Op, d demand) {
+	e.lease = &lease{terms: *op.Lease, op: *op, enough: unknown, demand: d}
 	sh.work(e)
 }
 
@@ -229,33 +225,17 @@ func (sh *shard) inherit(e *entry, op *backends.Op) {
 	if e.older == nil || e.older.lease == nil || e.older.lease.terms != *op.Lease {
 		return
 	}
-	if sh.lease(e, op); e.lease == nil {
-		return
-	}
 	before := e.older.lease
-	e.at, e.prev = op.Now, max(0, e.older.known.Value.Whole)
-	e.lease.demand, e.lease.trip = before.demand, before.trip
+	sh.lease(e, op, before.demand)
+	e.at, e.prev, e.lease.trip = op.Now, max(0, e.older.known.Value.Whole), before.trip
 	before.yield(op.Now)
 	before.demand = demand{}
 }
 
-// lose ends the held hits of a window that is over.
+// lose ends held hits, which stay charged, because their window is over.
 func (sh *shard) lose(l *lease) {
 	sh.leases.Lost += uint64(l.held)
 	l.held = 0
-}
-
-// endLease drops the hits that e holds, which stay charged in the store.
-func (sh *shard) endLease(e *entry) {
-	if e.lease == nil {
-		return
-	}
-	sh.lose(e.lease)
-	sh.leases.Lost += uint64(e.lease.surplus)
-	if e.lease.terms.TTL > 0 {
-		sh.hot--
-	}
-	e.lease = nil
 }
 
 // drain ends held hits of a meter as soon as its bucket would be full without them, so
@@ -312,7 +292,7 @@ func (s *Store) giveUp(sh *shard, e *entry, op *backends.Op, hits int64) {
 		return
 	}
 	if e.lease == nil {
-		e.lease = &lease{op: *op}
+		e.lease = &lease{op: *op, terms: backends.Lease{TTL: retryAfter}}
 		sh.work(e)
 	}
 	e.lease.surplus += hits
@@ -328,9 +308,9 @@ func (s *Store) Leases() (sum LeaseStats) {
 		sum.Returned += n.Returned
 		sum.Refilled += n.Refilled
 		sum.Lost += n.Lost
-		sum.Keys += uint64(sh.hot)
 		for _, e := range sh.busy {
-			if e.lease != nil {
+			if e.lease != nil && e.lease.terms.Share > 0 {
+				sum.Keys++
 				sum.Held += uint64(e.lease.held)
 			}
 		}
