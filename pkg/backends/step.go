@@ -62,6 +62,21 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	return Cell{Value: v, Until: r.Until}, r
 }
 
+// Try is the reply to op of the cell, which is not charged. ok is false if the cell has a
+// value that op's limit cannot reach, after a limit was raised or the clock went back: a
+// store lowers such a cell first.
+func (c Cell) Try(op *Op, prev int64) (r Reply, ok bool) {
+	look, once := op.Look(), *op
+	_, found := c.Step(&look, prev)
+	once.ChargeDenied = false
+	after, r := c.Step(&once, prev)
+	if r.Admitted == 0 && r.Value != c.Value || after.Until < c.Until {
+		return r, false
+	}
+	r.Value, r.Until, r.Recalled = found.Value, found.Until, true
+	return r, true
+}
+
 // State is a cell of any kind.
 type State struct {
 	Cell     // the Counter or the Meter; of a List the sum of its costs, and its end

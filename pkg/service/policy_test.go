@@ -66,7 +66,10 @@ func (s *seen) charged(t *testing.T) int64 {
 func remembering(t *testing.T) (change func(*config), work func()) {
 	var waiting []func()
 	change = func(c *config) {
-		s, err := near.New(c.Store, near.Options{Timeout: time.Second, Deny: true, Go: func(work func()) { waiting = append(waiting, work) }})
+		s, err := near.New(c.Store, near.Options{Timeout: time.Second, Deny: true, Go: func(work func()) bool {
+			waiting = append(waiting, work)
+			return true
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}

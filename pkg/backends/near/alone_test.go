@@ -52,7 +52,7 @@ type replica struct {
 	t testing.TB
 	*near.Store
 	count atomic.Int64 // of replicas
-	work  []func()     // background work that has not run yet
+	work  queued
 }
 
 func newReplica(t testing.TB, s backends.Store, replicas int) *replica {
@@ -65,7 +65,7 @@ func newReplicaWith(t testing.TB, s backends.Store, replicas int, o near.Options
 	r := &replica{t: t}
 	r.count.Store(int64(replicas))
 	o.Timeout, o.Replicas = time.Second, func() int { return int(r.count.Load()) }
-	o.Go = func(work func()) { r.work = append(r.work, work) }
+	o.Go = r.work.add
 	var err error
 	if r.Store, err = near.New(s, o); err != nil {
 		t.Fatal(err)
@@ -76,11 +76,7 @@ func newReplicaWith(t testing.TB, s backends.Store, replicas int, o near.Options
 // Step sweeps once and does the background work.
 func (r *replica) Step() {
 	r.Sweep()
-	for len(r.work) > 0 {
-		work := r.work[0]
-		r.work = r.work[1:]
-		work()
-	}
+	r.work.run()
 }
 
 func limit(t testing.TB, spec algorithms.Spec) *algorithms.Limit {

@@ -61,11 +61,6 @@ func (e *entry) late(r *backends.Reply, steered int64) bool {
 	return r.Now <= newest && r.Now > newest-backends.Skew
 }
 
-// saw takes in the cell as the reply to op reports it.
-func (e *entry) saw(op *backends.Op, r *backends.Reply) {
-	e.known, e.prev, e.at = backends.CellOf(op, r), r.Prev, r.Now
-}
-
 // credit reports whether the cell has credit (backends.Grant) at now.
 func (e *entry) credit(op *backends.Op, now int64) bool {
 	return op.Kind != backends.List && e.known.Value.Whole < 0 && now < e.known.Until
@@ -95,8 +90,8 @@ func (e *entry) view(op *backends.Op, now int64) backends.Amount {
 	return v
 }
 
-// try is the reply to op by the cell as it was reported a moment ago, of which it keeps
-// nothing. ok is false if the store has to say.
+// try is the reply to op by the cell as it was reported a moment ago. ok is false if the
+// store has to say.
 func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	fresh := int64(freshFor)
 	if op.Lease != nil { // hits come back within a ttl
@@ -105,18 +100,7 @@ func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	if age := op.Now - e.at; age <= -fresh || age >= fresh { // negative if the clock went back
 		return r, false
 	}
-	cell := backends.Cell{Value: e.view(op, op.Now), Until: e.known.Until}
-	found, once := op.Look(), *op
-	_, at := cell.Step(&found, e.prev)
-	once.ChargeDenied = false
-	after, r := cell.Step(&once, e.prev)
-	// After a limit was raised or the clock went back, the cell may have a value
-	// that the limit cannot reach. The store lowers the cell and decides.
-	if r.Admitted == 0 && r.Value != cell.Value || after.Until < cell.Until {
-		return r, false
-	}
-	r.Value, r.Until, r.Recalled = at.Value, at.Until, true // it is not charged
-	return r, true
+	return backends.Cell{Value: e.view(op, op.Now), Until: e.known.Until}.Try(op, e.prev)
 }
 
 // tells answers op of a refused group or batch from the cell, and reports whether it can.

@@ -20,22 +20,14 @@ const patience = 20 * time.Second
 // prompt does background work as soon as it is due.
 type prompt struct {
 	*near.Store
-	work []func()
+	work queued
 	used *uint64
 }
 
 func (p *prompt) Apply(ctx context.Context, b *backends.Batch) error {
 	err := p.Store.Apply(ctx, b)
-	p.run()
+	p.work.run()
 	return err
-}
-
-func (p *prompt) run() {
-	for len(p.work) > 0 {
-		work := p.work[0]
-		p.work = p.work[1:]
-		work()
-	}
 }
 
 func (p *prompt) Close() error {
@@ -70,7 +62,7 @@ func TestConformance(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := &prompt{used: &used}
-				if p.Store, err = near.New(inner, near.Options{Timeout: patience, Go: func(work func()) { p.work = append(p.work, work) }}); err != nil {
+				if p.Store, err = near.New(inner, near.Options{Timeout: patience, Go: p.work.add}); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = p.Close() })

@@ -41,7 +41,7 @@ func TestStats(t *testing.T) {
 // A key that does not fit takes the place of another one.
 func TestEvictionsAreCounted(t *testing.T) {
 	r := newRig(t)
-	small, err := near.New(r.next, near.Options{Timeout: time.Second, Deny: true, Cells: 64, Go: func(func()) {}})
+	small, err := near.New(r.next, near.Options{Timeout: time.Second, Deny: true, Cells: 64, Go: never})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,12 +56,15 @@ func newRig(t *testing.T) *rig {
 
 func newDenying(t *testing.T, next backends.Store) *near.Store {
 	t.Helper()
-	s, err := near.New(next, near.Options{Timeout: time.Second, Deny: true, Go: func(func()) {}})
+	s, err := near.New(next, near.Options{Timeout: time.Second, Deny: true, Go: never})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
+
+// never does no background work.
+func never(func()) bool { return false }
 
 // charge decides one charge and says whether the store was asked.
 func (r *rig) charge(spec algorithms.Spec, c algorithms.Charge) (algorithms.Decision, bool) {
@@ -238,7 +241,7 @@ func TestSize(t *testing.T) {
 	}
 	for _, length := range []int{10, 63, 64, 500} {
 		before := heap()
-		s, err := near.New(denying{}, near.Options{Timeout: time.Second, Deny: true, Cells: size / 320, Go: func(func()) {}})
+		s, err := near.New(denying{}, near.Options{Timeout: time.Second, Deny: true, Cells: size / 320, Go: never})
 		if err != nil {
 			t.Fatal(err)
 		}

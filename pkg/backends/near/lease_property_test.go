@@ -27,7 +27,24 @@ type world struct {
 
 type process struct {
 	*near.Store
-	work []func() // background work that has not run yet
+	work queued
+}
+
+// queued is background work that has not run yet.
+type queued []func()
+
+func (q *queued) add(work func()) bool {
+	*q = append(*q, work)
+	return true
+}
+
+// run does the work, and the work that it leads to.
+func (q *queued) run() {
+	for len(*q) > 0 {
+		work := (*q)[0]
+		*q = (*q)[1:]
+		work()
+	}
 }
 
 // hit is hits that passed, or with a cost below 0 hits that were given back.
@@ -76,7 +93,7 @@ func newWorld(t *testing.T, seed uint64, processes int, spec algorithms.Spec) *w
 	}
 	for range processes {
 		p := &process{}
-		if p.Store, err = near.New(w.store, near.Options{Timeout: time.Second, Go: func(work func()) { p.work = append(p.work, work) }}); err != nil {
+		if p.Store, err = near.New(w.store, near.Options{Timeout: time.Second, Go: p.work.add}); err != nil {
 			t.Fatal(err)
 		}
 		w.processes = append(w.processes, p)
@@ -107,14 +124,7 @@ func (w *world) ask(p *process, cost uint64, refund bool) (algorithms.Decision, 
 	return d, r
 }
 
-// run does the background work of p that waits.
-func (p *process) run() {
-	for len(p.work) > 0 {
-		work := p.work[0]
-		p.work = p.work[1:]
-		work()
-	}
-}
+func (p *process) run() { p.work.run() }
 
 // play makes random requests, at changing rates, for a time in seconds. Background
 // work is done late, and in any order between processes.

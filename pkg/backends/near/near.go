@@ -128,8 +128,7 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *in
 	if !leased && !s.opts.Deny {
 		return ask
 	}
-	stem, sh := s.stemOf(op)
-	sh.mu.Lock()
+	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
 	moment := e != nil && (*at == unheard || *at == e.at)
@@ -177,11 +176,10 @@ func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
 		return false
 	}
 	tried, ok := e.try(op)
-	if !ok || tried.Admitted > 0 {
-		return false
+	if ok = ok && tried.Admitted == 0; ok {
+		*r = tried
 	}
-	*r = tried
-	return true
+	return ok
 }
 
 // take decides op from the lease of its cell, and reports whether it did.
@@ -216,8 +214,7 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 // decided, and makes the reply truthful.
 func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	op, r := &b.Ops[i], &b.Replies[i]
-	stem, sh := s.stemOf(op)
-	sh.mu.Lock()
+	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	if op.Verb != backends.Charge {
 		s.steer(sh, stem, op, r)
@@ -307,7 +304,7 @@ func (s *Store) decideAlone(b *backends.Batch) (any bool) {
 		op, r := &b.Ops[i], &b.Replies[i]
 		surplus := charged[i] - b.Charges(i)
 		switch {
-		case !any || surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
+		case surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
 		case r.Replicas > 0:
 			back := op.Inverse(r.Until)
 			back.Times = surplus
@@ -321,8 +318,7 @@ func (s *Store) decideAlone(b *backends.Batch) (any bool) {
 
 // stand decides op on this process's copy of its cell.
 func (s *Store) stand(op *backends.Op, r *backends.Reply) {
-	stem, sh := s.stemOf(op)
-	sh.mu.Lock()
+	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	e, replicas := s.entryOf(sh, stem, op), s.replicas()
 	if e.alone == nil {
@@ -343,8 +339,7 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 
 // unwind gives back a charge of the store, because its group or batch is refused.
 func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
-	stem, sh := s.stemOf(op)
-	sh.mu.Lock()
+	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	amount := op.By.Times(times, op.Den)
 	s.giveUp(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))

@@ -28,8 +28,6 @@ func New(next backends.Store, o Options) (*Store, error) {
 	switch {
 	case o.Timeout <= 0:
 		return nil, fmt.Errorf("near: a timeout of %v bounds nothing: must be above 0", o.Timeout)
-	case o.Cells < 0:
-		return nil, fmt.Errorf("near: %d cells: must be 0 or more", o.Cells)
 	case o.Cells == 0:
 		o.Cells = DefaultCells
 	}
@@ -48,6 +46,7 @@ func New(next backends.Store, o Options) (*Store, error) {
 		s.shards[i].cells = map[string]*entry{}
 	}
 	if s.running.SetLimit(maxSettled); o.Go == nil {
+		s.opts.Go = s.goes
 		s.running.Go(s.sweepOften)
 	}
 	return s, nil
@@ -59,17 +58,17 @@ func (s *Store) Unwrap() backends.Store { return s.Store }
 // enqueue has an entry settled in the background, each entry once at a time. When too many
 // are settled, the next sweep tries again. The lock of the shard is held.
 func (s *Store) enqueue(sh *shard, e *entry) {
-	switch {
-	case e.queued, s.closed.Load():
-	case s.opts.Go != nil:
-		e.queued = true
-		s.opts.Go(func() { s.settle(sh, e) })
-	default:
-		e.queued = s.running.TryGo(func() error {
-			s.settle(sh, e)
-			return nil
-		})
+	if !e.queued && !s.closed.Load() {
+		e.queued = s.opts.Go(func() { s.settle(sh, e) })
 	}
+}
+
+// goes runs work on a goroutine, and reports false if maxSettled run.
+func (s *Store) goes(work func()) bool {
+	return s.running.TryGo(func() error {
+		work()
+		return nil
+	})
 }
 
 // settle fetches the hits that an entry wants, gives back those that nobody may use, and
@@ -196,8 +195,8 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	if owed.Less(now) {
 		left = now.Sub(owed, op.Den)
 	}
-	e.saw(&at, &r)
 	s.rebase(e, op.Now, left)
+	s.heard(e, &at, &r)
 }
 
 // Sweep ends leases, forgets keys that are no longer hot, and has the balances settled
@@ -287,20 +286,20 @@ func (s *Store) Close() error {
 	defer late.Stop()
 	defer s.cancel()
 	close(s.stop)
-	var rest []func() error
+	_ = s.running.Wait() // a fetch under way brings hits that are to be given back
+	var rest []func()
 	s.each(func(sh *shard) {
 		for _, e := range sh.busy {
-			rest = append(rest, func() error {
-				s.settle(sh, e)
-				return nil
-			})
+			rest = append(rest, func() { s.settle(sh, e) })
 		}
 	})
-	_ = s.running.Wait() // a fetch under way brings hits that are to be given back
 	var last errgroup.Group
 	last.SetLimit(maxSettled)
 	for _, settle := range rest {
-		last.Go(settle)
+		last.Go(func() error {
+			settle()
+			return nil
+		})
 	}
 	_ = last.Wait()
 	return s.Store.Close()

@@ -21,18 +21,18 @@ type Options struct {
 	Background backends.Store
 	// Timeout bounds each background call, > 0.
 	Timeout time.Duration
-	// Cells bounds the remembered cells; 0 is DefaultCells. A cell takes about 200
-	// bytes, and 400 more while it is leased or owes hits.
+	// Cells bounds the remembered cells; 0 is DefaultCells. A cell takes about 200 bytes,
+	// and 400 more while it is leased or owes hits.
 	Cells int
 	// Deny lets the memory deny operations on cells without room.
 	Deny bool
 	// Replicas is the number of processes, 1 to 10,000, that divide a limit among them
 	// while the store does not decide; nil stands for 1. It is called for each such decision.
 	Replicas func() int
-	// Go runs background work. nil starts a goroutine for it, and a goroutine that
-	// sweeps. Otherwise the caller also calls Sweep, at least once in a ttl, and may run
-	// the work on a goroutine of its own, as a simulation does.
-	Go func(work func())
+	// Go runs background work, and reports whether it takes it. nil starts goroutines for
+	// it, and one that sweeps. Otherwise the caller also calls Sweep, at least once in a
+	// ttl, and may run the work when it chooses, as a simulation does.
+	Go func(work func()) bool
 	// Log gets a line when all hits that were owed are charged, at most one in a
 	// minute; nil is none.
 	Log *slog.Logger
@@ -95,14 +95,16 @@ func (s *Store) each(do func(*shard)) {
 // shortName is the name under which the cell of key is remembered.
 func shortName(key string) string { return backends.ShortKey(key, maxName) }
 
-// stemOf is the name of the stem of op's key, and its shard.
-func (s *Store) stemOf(op *backends.Op) (string, *shard) {
+// lock locks the shard of op's cell, and returns it with the name of the stem of op's key.
+func (s *Store) lock(op *backends.Op) (string, *shard) {
 	stem := op.Key
 	if op.Stem > 0 {
 		stem = stem[:op.Stem]
 	}
 	stem = shortName(stem)
-	return stem, &s.shards[xxhash.Sum64String(stem)%shardCount]
+	sh := &s.shards[xxhash.Sum64String(stem)%shardCount]
+	sh.mu.Lock()
+	return stem, sh
 }
 
 // find returns the entry of the cell of key among the entries of its stem, or nil.
@@ -267,7 +269,7 @@ func (s *Store) heard(e *entry, op *backends.Op, r *backends.Reply) {
 	if e.alone != nil {
 		owed = e.alone.owed(op)
 	}
-	e.saw(op, r)
+	e.known, e.prev, e.at = backends.CellOf(op, r), r.Prev, r.Now
 	if e.alone != nil {
 		s.rebase(e, op.Now, owed)
 	}
