@@ -74,44 +74,25 @@ func (l *lease) expire(now int64) (hits int64) {
 	return hits
 }
 
-// demand is the smoothed number of hits that callers ask for within one ttl.
+// demand is the number of hits that callers ask for within one ttl.
 type demand struct {
-	perTTL int64
-	count  int64 // hits since the time below
-	since  int64 // µs
+	last  int64 // hits in the ttl before
+	count int64 // hits since the time below
+	since int64 // µs
 }
 
-// maxCount keeps products of counts and times below 2^63.
-const maxCount = 1 << 32
-
-// add notes that hits were asked for, and reports whether the smoothed number is new.
-func (d *demand) add(now, hits, ttl int64) bool {
-	folded := d.fold(now, ttl)
-	d.count = min(d.count+hits, maxCount)
-	return folded
-}
-
-// fold takes the count into the smoothed number when a quarter of a ttl is over, and
-// reports whether it did. A rise counts at once, a fall by a quarter.
-func (d *demand) fold(now, ttl int64) bool {
-	elapsed := now - d.since
-	switch {
-	case elapsed < 0: // the clock was set back
-		d.since = now
-		return false
-	case elapsed < ttl/4:
-		return false
+// add notes that hits were asked for, and reports whether another ttl has begun.
+func (d *demand) add(now, hits, ttl int64) (begun bool) {
+	age := now - d.since
+	if begun = age < 0 || age >= ttl; begun { // below 0 if the clock was set back
+		if d.last = d.count; age >= 2*ttl {
+			d.last = 0
+		}
+		d.count, d.since = 0, now
 	}
-	measured := d.count * min(ttl, maxCount/4) / max(elapsed, 1)
-	if measured > d.perTTL || elapsed >= 4*ttl {
-		d.perTTL = measured
-	} else {
-		d.perTTL = (3*d.perTTL + measured) / 4
-	}
-	d.count, d.since = 0, now
-	return true
+	d.count += hits
+	return begun
 }
 
-// expected is the number of hits that are expected within one ttl. Within a
-// quarter of a ttl a burst counts as soon as it exceeds the smoothed number.
-func (d *demand) expected() int64 { return max(d.perTTL, d.count) }
+// expected is the number of hits that are expected within one ttl. A rise counts at once.
+func (d *demand) expected() int64 { return max(d.last, d.count) }

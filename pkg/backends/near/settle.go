@@ -235,7 +235,7 @@ func (s *Store) Sweep() {
 // reports whether hits are to be given back.
 func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
-		l.demand.fold(now, l.terms.TTL)
+		l.demand.add(now, 0, l.terms.TTL)
 		if e.over(now) {
 			sh.lose(l)
 		}

@@ -212,7 +212,7 @@ func (sh *shard) warm(e *entry, op *backends.Op) {
 		e.since, e.seen = op.Now, 0
 	}
 	if e.seen++; e.seen >= hot && !op.Refund && len(op.Key) <= maxKey {
-		sh.lease(e, op, demand{perTTL: hot * max(1, op.By.Units(op.Unit, op.Den)), since: op.Now})
+		sh.lease(e, op, demand{last: hot * max(1, op.By.Units(op.Unit, op.Den)), since: op.Now})
 	}
 }
 
