@@ -64,9 +64,9 @@ func (s *seen) charged(t *testing.T) int64 {
 // remembering puts the memory of a process above the store. It decides limits with the
 // policy local. Its background work is done when the test calls the returned function.
 func remembering(t *testing.T) (change func(*config), work func()) {
-	var waiting []func()
+	var waiting []func() error
 	change = func(c *config) {
-		s, err := near.New(c.Store, near.Options{Timeout: time.Second, Deny: true, Go: func(work func()) bool {
+		s, err := near.New(c.Store, near.Options{Timeout: time.Second, Deny: true, Go: func(work func() error) bool {
 			waiting = append(waiting, work)
 			return true
 		}})
@@ -77,7 +77,7 @@ func remembering(t *testing.T) (change func(*config), work func()) {
 	}
 	return change, func() {
 		for ; len(waiting) > 0; waiting = waiting[1:] {
-			waiting[0]()
+			_ = waiting[0]()
 		}
 	}
 }

@@ -55,8 +55,8 @@ func newProcess(w *world, name string, s *server, o *options, tree *descriptors.
 	var err error
 	if p.near, err = near.New(wire{p}, near.Options{
 		Timeout: time.Second, Deny: o.localCache, Replicas: func() int { return o.processes },
-		Go: func(work func()) bool {
-			w.after(1, func() { w.spawn(work) })
+		Go: func(work func() error) bool {
+			w.after(1, func() { w.spawn(func() { _ = work() }) })
 			return true
 		},
 	}); err != nil {

@@ -64,7 +64,7 @@ func newDenying(t *testing.T, next backends.Store) *near.Store {
 }
 
 // never does no background work.
-func never(func()) bool { return false }
+func never(func() error) bool { return false }
 
 // charge decides one charge and says whether the store was asked.
 func (r *rig) charge(spec algorithms.Spec, c algorithms.Charge) (algorithms.Decision, bool) {

@@ -27,11 +27,9 @@ type lease struct {
 	fetching  int64          // hits that are being charged
 	returning int64          // hits that are being given back
 	enough    int64          // while more hits than this are held, no fetch is due
-	// No background call begins before retry (µs): after one without an answer, and for
-	// fetches after a denial that came from the lease's own hits.
-	retry  int64
-	demand demand
-	trip   int64 // time of a fetch, smoothed, µs
+	retry     int64          // no fetch begins before, µs: one had no answer, or the held hits caused a denial
+	demand    demand
+	trip      int64 // time of a fetch, smoothed, µs
 }
 
 // fetch is the operation that charges n hits, or as many as fit. It charges them in at

@@ -31,9 +31,9 @@ type process struct {
 }
 
 // queued is background work that has not run yet.
-type queued []func()
+type queued []func() error
 
-func (q *queued) add(work func()) bool {
+func (q *queued) add(work func() error) bool {
 	*q = append(*q, work)
 	return true
 }
@@ -43,7 +43,7 @@ func (q *queued) run() {
 	for len(*q) > 0 {
 		work := (*q)[0]
 		*q = (*q)[1:]
-		work()
+		_ = work()
 	}
 }
 

@@ -40,13 +40,13 @@ func New(next backends.Store, o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{Store: next, opts: o, stop: make(chan struct{})}
+	s := &Store{Store: next, opts: o}
 	s.calls, s.cancel = context.WithCancel(context.Background())
 	for i := range s.shards {
 		s.shards[i].cells = map[string]*entry{}
 	}
 	if s.running.SetLimit(maxSettled); o.Go == nil {
-		s.opts.Go = s.goes
+		s.opts.Go = s.running.TryGo
 		s.running.Go(s.sweepOften)
 	}
 	return s, nil
@@ -55,25 +55,17 @@ func New(next backends.Store, o Options) (*Store, error) {
 // Unwrap is the decorated store; see backends.ScannerOf.
 func (s *Store) Unwrap() backends.Store { return s.Store }
 
-// enqueue has an entry settled in the background, each entry once at a time. When too many
-// are settled, the next sweep tries again. The lock of the shard is held.
+// enqueue has an entry settled in the background, each entry once at a time. If Options.Go
+// does not take the work, the next sweep tries again. The lock of the shard is held.
 func (s *Store) enqueue(sh *shard, e *entry) {
 	if !e.queued && !s.closed.Load() {
-		e.queued = s.opts.Go(func() { s.settle(sh, e) })
+		e.queued = s.opts.Go(func() error { return s.settle(sh, e) })
 	}
 }
 
-// goes runs work on a goroutine, and reports false if maxSettled run.
-func (s *Store) goes(work func()) bool {
-	return s.running.TryGo(func() error {
-		work()
-		return nil
-	})
-}
-
 // settle fetches the hits that an entry wants, gives back those that nobody may use, and
-// charges those that are owed.
-func (s *Store) settle(sh *shard, e *entry) {
+// charges those that are owed. It returns nil.
+func (s *Store) settle(sh *shard, e *entry) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	switch l := e.lease; {
@@ -92,6 +84,7 @@ func (s *Store) settle(sh *shard, e *entry) {
 	if e.queued = false; e.lease != nil && e.lease.wanted > 0 {
 		s.enqueue(sh, e)
 	}
+	return nil
 }
 
 // call has the store decide op in the background. The lock of the shard is held, but not
@@ -251,8 +244,8 @@ func (sh *shard) tend(e *entry, now int64) (due bool) {
 	return due
 }
 
-// tell logs that the store has all hits that were owed, at most once a minute: a
-// connection that loses calls now and then must not fill the log.
+// tell logs that all owed hits are charged, at most once a minute: a connection that loses
+// calls now and then must not fill the log.
 func (s *Store) tell(now int64) {
 	since := now - s.told.Load()
 	if s.charged.Load() == 0 || since >= 0 && since < tellEvery {
@@ -266,14 +259,11 @@ func (s *Store) tell(now int64) {
 func (s *Store) sweepOften() error {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return nil
-		case <-ticker.C:
-			s.Sweep()
-		}
+	for !s.closed.Load() {
+		<-ticker.C
+		s.Sweep()
 	}
+	return nil
 }
 
 // Close settles all balances, for which it waits at most twice the timeout, and closes
@@ -285,21 +275,17 @@ func (s *Store) Close() error {
 	late := time.AfterFunc(2*s.opts.Timeout, s.cancel)
 	defer late.Stop()
 	defer s.cancel()
-	close(s.stop)
 	_ = s.running.Wait() // a fetch under way brings hits that are to be given back
-	var rest []func()
+	var rest []func() error
 	s.each(func(sh *shard) {
 		for _, e := range sh.busy {
-			rest = append(rest, func() { s.settle(sh, e) })
+			rest = append(rest, func() error { return s.settle(sh, e) })
 		}
 	})
 	var last errgroup.Group
 	last.SetLimit(maxSettled)
 	for _, settle := range rest {
-		last.Go(func() error {
-			settle()
-			return nil
-		})
+		last.Go(settle)
 	}
 	_ = last.Wait()
 	return s.Store.Close()

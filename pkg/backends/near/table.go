@@ -29,10 +29,10 @@ type Options struct {
 	// Replicas is the number of processes, 1 to 10,000, that divide a limit among them
 	// while the store does not decide; nil stands for 1. It is called for each such decision.
 	Replicas func() int
-	// Go runs background work, and reports whether it takes it. nil starts goroutines for
-	// it, and one that sweeps. Otherwise the caller also calls Sweep, at least once in a
-	// ttl, and may run the work when it chooses, as a simulation does.
-	Go func(work func()) bool
+	// Go runs background work, which returns nil, and reports whether it takes it. nil
+	// starts goroutines for it, and one that sweeps. Otherwise the caller also calls Sweep,
+	// at least once in a ttl, and may run the work when it chooses, as a simulation does.
+	Go func(work func() error) bool
 	// Log gets a line when all hits that were owed are charged, at most one in a
 	// minute; nil is none.
 	Log *slog.Logger
@@ -49,7 +49,6 @@ type Store struct {
 	closed  atomic.Bool
 	calls   context.Context // of background calls
 	cancel  func()          // ends calls
-	stop    chan struct{}   // closed to end the sweeper
 	running errgroup.Group  // the sweeper and what it settles, without Options.Go
 	told    atomic.Int64    // when the log got its last line, µs
 	// Since that line: cells whose owed hits went to the store, those of them that were
@@ -299,6 +298,29 @@ func (s *Store) giveUp(sh *shard, e *entry, op *backends.Op, hits int64) {
 	}
 	e.lease.surplus += hits
 	s.enqueue(sh, e)
+}
+
+// LeaseStats has the counts of leases since New, in hits.
+type LeaseStats struct {
+	Leased   uint64 // charged ahead
+	Used     uint64 // taken from leases by callers
+	Returned uint64 // given back
+	Refilled uint64 // of meters: ended unused, because the bucket has refilled
+	Lost     uint64 // ended unused with their window or by an error
+	Held     uint64 // in leases now
+	Keys     uint64 // hot keys now
+}
+
+// CacheStats has the counts of the memory of full cells since New.
+type CacheStats struct {
+	Hits, Misses uint64 // operations that memory has denied, and operations that it has not
+	Entries      uint64 // full cells in memory now
+	Evicted      uint64 // full cells that were removed because memory was full
+	Expired      uint64 // look-ups that found a cell which had ended
+	Overwritten  uint64 // cells that were replaced by a newer state
+	// MeanTime estimates when the cells in memory were written, in seconds since
+	// the epoch: the middle between the oldest of them and now; 0 without any.
+	MeanTime uint64
 }
 
 // Leases returns the counts of leases.
