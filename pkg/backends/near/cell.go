@@ -26,9 +26,8 @@ type entry struct {
 // unheard is entry.at before the first report, and never a moment of no report.
 const unheard, never = math.MinInt64 / 2, math.MaxInt64
 
-// freshFor is how long a full cell is believed, in µs. A refund, a reset or a grant
-// through another process has no effect here for at most this long. It is less than a
-// second, so that a call to the store fits into that second, too.
+// freshFor is how long a full cell is believed, in µs: a refund, a reset or a grant through
+// another process has no effect here for so long, at most a second with a call to the store.
 const freshFor = 900_000
 
 // The ranks of entries for eviction: lower ones go first.
@@ -123,26 +122,14 @@ func (e *entry) cheap(op *backends.Op) bool {
 	return plain && op.Max.Whole-e.known.Value.Whole >= hot
 }
 
-// over reports whether the window of a counter has ended.
-func (e *entry) over(now int64) bool {
-	return e.lease.op.Kind == backends.Counter && e.known.Until > 0 && now >= e.known.Until
-}
-
 // reply is the reply to an operation that the lease has decided.
 func (e *entry) reply(op *backends.Op) backends.Reply {
 	r := backends.Reply{
 		Now: op.Now, Admitted: op.Times, Value: e.view(op, op.Now), Prev: e.prev,
-		Until: e.known.Until, RetryAt: op.Now, Leased: true,
+		Until: max(e.known.Until, op.Now), RetryAt: op.Now, Leased: true,
 	}
-	switch op.Kind {
-	case backends.Meter:
+	if op.Kind == backends.Meter {
 		r.Until = r.Value.Ceil()
-	case backends.List:
-		r.Until = max(r.Until, op.Now)
-	case backends.Counter:
-		if r.Until == 0 {
-			r.Until = op.Until
-		}
 	}
 	return r
 }
@@ -169,9 +156,8 @@ func (e *entry) want(op *backends.Op) int64 {
 	return max(0, min(size-l.held, l.terms.Share-l.out(), e.remaining(op)/8))
 }
 
-// refilling is how many hits refill in a meter's bucket within one ttl, counted from
-// the moment at which the bucket would be full without this process's hits. As many
-// held hits end, or are used before they end.
+// refilling is how many held hits of a meter end or are used within one ttl: as many as
+// refill after its bucket would be full without this process's hits.
 func (e *entry) refilling(op *backends.Op) int64 {
 	if op.Kind != backends.Meter {
 		return 0

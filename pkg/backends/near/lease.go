@@ -11,12 +11,14 @@ const (
 	hot = 8
 	// retryAfter is the ttl of hits that are only to be given back, in µs.
 	retryAfter = 250_000
+	// maxKey is the length in bytes above which a cell is not leased, and hits that are owed
+	// to it are not charged: background work has to keep its key.
+	maxKey = 1024
 	// unknown is lease.enough when it is to be found anew.
 	unknown = math.MaxInt64
 )
 
-// lease is the hits of a cell that this process has charged and not used. The lock of
-// its entry's shard guards it.
+// lease is the hits of a cell that this process has charged and not used.
 type lease struct {
 	terms     backends.Lease // a Share of 0 if the hits are only to be given back
 	op        backends.Op    // the operation on the cell that fetches and give-backs are made of
@@ -30,14 +32,6 @@ type lease struct {
 	retry     int64          // no fetch begins before, µs: one had no answer, or the held hits caused a denial
 	demand    demand
 	trip      int64 // time of a fetch, smoothed, µs
-}
-
-// fetch is the operation that charges n hits, or as many as fit. It charges them in at
-// most 64 equal steps, which may leave out a few of the n.
-func (l *lease) fetch(n int64) backends.Op {
-	op, step := l.op.Bare(), (n+63)/64
-	op.By, op.Times = op.Unit.Times(step, op.Den), n/step
-	return op
 }
 
 // giveBack is the operation that gives back hits at now, to the counter that ends at until.
@@ -62,15 +56,6 @@ func (l *lease) ended(now int64) bool { return l.ends <= now || l.ends > now+l.t
 
 // due reports whether hits are to be given back.
 func (l *lease) due(now int64) bool { return l.surplus > 0 || l.held > 0 && l.ended(now) }
-
-// expire takes the hits that are to be given back by now out of the lease.
-func (l *lease) expire(now int64) (hits int64) {
-	hits, l.surplus = l.surplus, 0
-	if l.ended(now) {
-		hits, l.held = hits+l.held, 0
-	}
-	return hits
-}
 
 // demand is the number of hits that callers ask for within one ttl.
 type demand struct {

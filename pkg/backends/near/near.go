@@ -5,18 +5,17 @@
 // An entry is a cell as the store last reported it, and the balance of this process with
 // the store (ADR 17):
 //
-//   - No room: for up to a second after a denial the memory denies operations that cannot
-//     fit before the cell ends (Options.Deny). It charges nothing for them.
-//   - Hits held: the process charges the store for several hits in one operation, a lease,
-//     and takes the next hits from it (Op.Lease, ADR 9). Unused hits are given back.
-//   - Hits owed: while the store leaves operations undecided, the process decides those
-//     with IfUndecided Local on its own copies of the cells, as one of Options.Replicas,
-//     and charges the admitted hits when the store is back. A refund gives back hits that
-//     were admitted here; the rest of it is dropped.
+//   - No room: for up to a second after a denial the memory denies, and does not charge,
+//     what cannot fit before the cell ends (Options.Deny).
+//   - Hits held: the process charges the store for several hits at once, a lease, and takes
+//     the next hits from it (Op.Lease, ADR 9). Unused hits are given back.
+//   - Hits owed: while the store leaves operations with IfUndecided Local undecided, the
+//     process decides them on its own copies of the cells, as one of Options.Replicas, and
+//     charges the admitted hits when the store is back. A refund gives back at most those.
 //
 // Replies have a cell's value as the store last reported it, less the hits held here.
-// Groups and all-or-nothing batches take nothing from leases; the memory denies one that
-// is certain to be refused. Resets and grants go to the store, and end the balance.
+// Groups and all-or-nothing batches take nothing from leases; memory denies one that is
+// certain to be refused. Resets and grants go to the store, and end the balance.
 package near
 
 import (
@@ -25,8 +24,6 @@ import (
 
 	"example.org/rls/pkg/backends"
 )
-
-var _ backends.Store = (*Store)(nil)
 
 // way says how an operation of a batch is decided.
 type way uint8
@@ -88,8 +85,7 @@ func changedBefore(b *backends.Batch, ways []way, i int) bool {
 	return false
 }
 
-// refused reports whether the operations that memory has denied refuse all others of a
-// batch that is decided together.
+// refused reports whether the operations that memory has denied refuse all others of b.
 func refused(b *backends.Batch, ways []way) bool {
 	b.Decide()
 	for i := range b.Ops {
@@ -100,7 +96,7 @@ func refused(b *backends.Batch, ways []way) bool {
 	return true
 }
 
-// askRest has the store decide the operations that memory has not decided.
+// askRest has the store decide what memory has not decided.
 func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) error {
 	var rest backends.Part
 	for i := range b.Ops {
@@ -116,9 +112,8 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 }
 
 // recall decides op from memory, or says how the store is to decide it. It notes the
-// demand for a key with a lease, and asks for a fetch when one is due. at is the moment
-// of the reports from which memory answers operations that are decided together, unheard
-// before the first.
+// demand for a key with a lease, and asks for a fetch when one is due. at is when the cells
+// were reported from which memory answers a batch that is decided together, or unheard.
 func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *int64) way {
 	if op.Max == backends.NoRoom && !op.ChargeDenied { // a limit of 0
 		*r = op.Unused()
@@ -150,7 +145,7 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *in
 		return ask
 	}
 	if e == nil {
-		e = s.add(sh, stem, op)
+		e = s.entryOf(sh, stem, op)
 		sh.inherit(e, op)
 	}
 	switch {
@@ -185,10 +180,6 @@ func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
 // take decides op from the lease of its cell, and reports whether it did.
 func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	l := e.lease
-	if op.Span == backends.FirstHit && e.over(op.Now) {
-		sh.lose(l)
-		e.known, e.prev, e.at, e.full = backends.Cell{}, 0, op.Now, false
-	}
 	sh.drain(e, op.Now)
 	hits := op.By.Units(op.Unit, op.Den)
 	if op.Refund || hits > l.terms.Share { // no lease is as large
@@ -233,7 +224,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 		if alone := op.IfUndecided == backends.Local && r.Until > r.Now; !full && !alone && w != fast {
 			return
 		}
-		e = s.add(sh, stem, op)
+		e = s.entryOf(sh, stem, op)
 	}
 	reported := s.report(sh, e, op, r)
 	if reported {

@@ -22,8 +22,7 @@ const (
 	maxSettled = 512
 )
 
-// New returns a store with a near cache of next. Close settles all balances and closes
-// next.
+// New returns next with a near cache. Close settles all balances and closes next.
 func New(next backends.Store, o Options) (*Store, error) {
 	switch {
 	case o.Timeout <= 0:
@@ -99,10 +98,12 @@ func (s *Store) call(sh *shard, op backends.Op) backends.Reply {
 	return b.Replies[0]
 }
 
-// fetch charges the hits that a lease wants. Hits for a window that is over are lost.
+// fetch charges the hits that a lease wants, or as many as fit, in at most 64 equal steps,
+// which may leave out a few. Hits for a window that is over are lost.
 func (s *Store) fetch(sh *shard, e *entry) {
 	l, began := e.lease, s.Now()
-	op := l.fetch(l.wanted)
+	op, step := l.op.Bare(), (l.wanted+63)/64
+	op.By, op.Times = op.Unit.Times(step, op.Den), l.wanted/step
 	l.fetching, l.wanted = l.wanted, 0
 	r := s.call(sh, op)
 	now := s.Now()
@@ -111,26 +112,26 @@ func (s *Store) fetch(sh *shard, e *entry) {
 		l.retry = now + l.terms.TTL
 		return
 	}
-	n := r.Admitted * op.By.Units(op.Unit, op.Den)
+	n := r.Admitted * step
 	sh.leases.Leased += uint64(n)
 	if l.trip == 0 {
 		l.trip = now - began
 	}
 	l.trip = (3*l.trip + now - began) / 4
 	late := !s.report(sh, e, &op, &r)
-	if e.lease != l || e.over(now) || late && op.Span == backends.FirstHit && r.Until < e.known.Until-backends.Skew/2 {
+	if e.lease != l || late && op.Span == backends.FirstHit && r.Until < e.known.Until-backends.Skew/2 {
 		sh.leases.Lost += uint64(n)
 		return
 	}
 	l.held += n
+	sh.drain(e, now)
 	if l.ends = now + l.terms.TTL; e.credit(&op, r.Now) {
 		l.yield(now)
 	}
 }
 
-// giveBack gives back the hits of a lease that are due. It looks at the cell first: a
-// frozen server may still hold a give-back in its socket buffer, and would give the hits
-// back once for each call when it wakes up.
+// giveBack gives back the hits of a lease that are due, after a look at the cell: a frozen
+// server may hold each give-back in its socket buffer, and make them all when it wakes up.
 func (s *Store) giveBack(sh *shard, e *entry) {
 	l := e.lease
 	op := l.giveBack(0, s.Now(), 0).Look()
@@ -144,7 +145,10 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 		return
 	}
 	s.report(sh, e, &op, &r)
-	hits := l.expire(now)
+	hits := l.surplus
+	if l.surplus = 0; l.ended(now) {
+		hits, l.held = hits+l.held, 0
+	}
 	if op.Kind == backends.Meter && !e.credit(&op, now) { // leave out hits that have refilled
 		n := min(hits, e.ahead(now))
 		sh.leases.Refilled += uint64(hits - n)
@@ -229,9 +233,6 @@ func (s *Store) Sweep() {
 func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
 		l.demand.add(now, 0, l.terms.TTL)
-		if e.over(now) {
-			sh.lose(l)
-		}
 		sh.drain(e, now)
 		due = l.due(now) || l.wanted > 0
 		if l.out() == 0 && l.wanted == 0 && l.demand.expected() < hot/4 {

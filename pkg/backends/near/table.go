@@ -15,9 +15,8 @@ import (
 
 // Options configures a Store.
 type Options struct {
-	// Background is the store for background calls: next without the bound that
-	// decorators set to the wait of a request. Hits are lost if a fetch is given up
-	// and the store charges it. nil is next itself.
+	// Background is the store for background calls: next without the bound to a request's
+	// wait, because hits of a fetch that is given up are lost. nil is next itself.
 	Background backends.Store
 	// Timeout bounds each background call, > 0.
 	Timeout time.Duration
@@ -33,13 +32,9 @@ type Options struct {
 	// starts goroutines for it, and one that sweeps. Otherwise the caller also calls Sweep,
 	// at least once in a ttl, and may run the work when it chooses, as a simulation does.
 	Go func(work func() error) bool
-	// Log gets a line when all hits that were owed are charged, at most one in a
-	// minute; nil is none.
+	// Log gets a line, at most one in a minute, when all owed hits are charged.
 	Log *slog.Logger
 }
-
-// DefaultCells is the number of cells that are remembered by default.
-const DefaultCells = 1 << 15
 
 // Store is another store with a near cache.
 type Store struct {
@@ -57,7 +52,9 @@ type Store struct {
 }
 
 const (
-	shardCount = 64
+	// DefaultCells is the number of cells that are remembered by default.
+	DefaultCells = 1 << 15
+	shardCount   = 64
 	// maxName bounds the name of a cell in bytes, so that long values of callers do not
 	// fill the memory. A cell with a longer key is named by its hash.
 	maxName = 96
@@ -115,17 +112,14 @@ func (sh *shard) find(stem, key string) *entry {
 	return e
 }
 
-// entryOf returns the entry of op's cell, and makes it if there is none.
+// entryOf returns the entry of op's cell, and makes it if there is none. Of the windows of
+// a stem it keeps the newest two.
 func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
-	if e := sh.find(stem, op.Key); e != nil {
+	e := sh.find(stem, op.Key)
+	if e != nil {
 		return e
 	}
-	return s.add(sh, stem, op)
-}
-
-// add makes an entry for op's cell. Of the windows of a stem it keeps the newest two.
-func (s *Store) add(sh *shard, stem string, op *backends.Op) *entry {
-	e := &entry{name: stem, at: unheard}
+	e = &entry{name: stem, at: unheard}
 	if op.Stem > 0 && op.Stem < len(op.Key) {
 		e.name = shortName(op.Key)
 	}
@@ -233,22 +227,19 @@ func (sh *shard) inherit(e *entry, op *backends.Op) {
 	before.demand = demand{}
 }
 
-// lose ends held hits, which stay charged, because their window is over.
-func (sh *shard) lose(l *lease) {
-	sh.leases.Lost += uint64(l.held)
-	l.held = 0
-}
-
-// drain ends held hits of a meter as soon as its bucket would be full without them, so
-// that the hits of a lease and a refilled bucket cannot pass together.
+// drain ends held hits whose window is over. Those of a meter end as soon as its bucket
+// would be full without them, so that they and a refilled bucket cannot pass together.
 func (sh *shard) drain(e *entry, now int64) {
 	l := e.lease
-	if l.op.Kind != backends.Meter || l.held == 0 || l.held*(l.op.Unit.Whole+1) <= e.known.Value.Whole-now || e.credit(&l.op, now) {
-		return
-	}
-	if n := l.held - e.ahead(now); n > 0 {
-		l.held -= n
+	switch {
+	case l.held == 0:
+	case l.op.Kind == backends.Counter && e.known.Until > 0 && now >= e.known.Until:
+		sh.leases.Lost += uint64(l.held)
+		l.held = 0
+	case l.op.Kind == backends.Meter && l.held*(l.op.Unit.Whole+1) > e.known.Value.Whole-now && !e.credit(&l.op, now):
+		n := max(0, l.held-e.ahead(now))
 		sh.leases.Refilled += uint64(n)
+		l.held -= n
 	}
 }
 
@@ -318,8 +309,8 @@ type CacheStats struct {
 	Evicted      uint64 // full cells that were removed because memory was full
 	Expired      uint64 // look-ups that found a cell which had ended
 	Overwritten  uint64 // cells that were replaced by a newer state
-	// MeanTime estimates when the cells in memory were written, in seconds since
-	// the epoch: the middle between the oldest of them and now; 0 without any.
+	// MeanTime is the middle between the oldest of the full cells and now, in seconds since
+	// the epoch; 0 without any.
 	MeanTime uint64
 }
 
