@@ -1,15 +1,29 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
 	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memcached"
 	"example.org/rls/pkg/backends/memory"
@@ -76,11 +90,13 @@ func (s *distant) Apply(ctx context.Context, b *backends.Batch) error {
 	return b.Err()
 }
 
-// process is a service with all its memories on a store.
+// process is a service with all its memories on a store, and its admin API.
 type process struct {
 	*rig
 	store *distant
 	near  *near.Store
+	url   string // of the admin API
+	admin *grpc.ClientConn
 }
 
 func startProcess(t *testing.T, open func() (backends.Store, error), clock *atomic.Int64, prefix string) *process {
@@ -100,6 +116,18 @@ func startProcess(t *testing.T, open func() (backends.Store, error), clock *atom
 		t.Cleanup(func() { _ = c.Store.Close() })
 	})
 	p.clock = clock
+	log := slog.New(slog.DiscardHandler)
+	api := httptest.NewUnstartedServer(admin.New(admin.Options{Limits: p.service, Log: log, Audit: log, Ending: t.Context()}).SocketHandler("test"))
+	api.Config.Protocols = new(http.Protocols)
+	api.Config.Protocols.SetHTTP1(true)
+	api.Config.Protocols.SetUnencryptedHTTP2(true)
+	api.Start()
+	t.Cleanup(api.Close)
+	p.url = api.URL
+	if p.admin, err = grpc.NewClient(strings.TrimPrefix(api.URL, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.admin.Close() })
 	return p
 }
 
@@ -122,41 +150,77 @@ func (p *process) settled(value, key string, counted, less int64, pass time.Dura
 // verbs are what callers and operators do with the cells of a descriptor. then is the
 // hits that the cells have afterwards.
 var verbs = []struct {
-	name string
-	do   func(p *process, key, value string)
-	then func(used int64) int64
+	name, way string
+	then      func(used int64) int64
 }{
-	{"charge", func(p *process, key, value string) { p.hit(withHits(5, desc(key, value))) }, func(used int64) int64 {
+	{"charge", "", func(used int64) int64 {
 		if used+5 > fits {
 			return used
 		}
 		return used + 5
 	}},
-	{"refund", func(p *process, key, value string) { p.hit(refund(5, desc(key, value))) }, func(used int64) int64 { return used - 5 }},
-	{"check", func(p *process, key, value string) { p.hit(withHits(0, desc(key, value))) }, unchanged},
-	{"look", act(service.Look), unchanged},
-	{"reset", act(service.Reset), emptied},
-	{"reset matching", func(p *process, key, _ string) {
-		if err := p.resetMatching(key); err != nil {
-			p.t.Fatal(err)
-		}
-	}, emptied},
-	{grant, act(service.Grant(60)), func(used int64) int64 { return min(used, fits) - 60 }},
+	{"refund", "", func(used int64) int64 { return used - 5 }},
+	{"check", "", unchanged},
+	{"Get", "/v1/get", unchanged}, {"Get", "gRPC", unchanged},
+	{"Reset", "/v1/reset", emptied}, {"Reset", "gRPC", emptied},
+	{"ResetMatching", "/v1/reset", emptied}, {"ResetMatching", "gRPC", emptied},
+	{"Grant", "/v1/grant", granted}, {"Grant", "gRPC", granted},
 }
-
-const grant = "grant"
 
 func unchanged(used int64) int64 { return used }
 func emptied(int64) int64        { return 0 }
+func granted(used int64) int64   { return min(used, fits) - 60 }
 
-// act does what operators do with one descriptor.
-func act(do service.Action) func(p *process, key, value string) {
-	return func(p *process, key, value string) { p.inspect(do, request(desc(key, value))) }
-}
-
-// resetMatching resets the cells of all values of the rule of key.
-func (p *process) resetMatching(key string) error {
-	_, err := p.service.ResetMatching(p.t.Context(), "d", "d."+key, false, func(service.Progress) error { return nil })
+// do does a verb by a way.
+func (p *process) do(verb, way, key, value string) error {
+	var message proto.Message
+	about := []*adminpb.Descriptor{{Entries: []*adminpb.Entry{{Key: key, Value: value}}}}
+	matching := &adminpb.ResetRequest{Domain: "d", Rule: "d." + key, AllMatching: true}
+	switch verb {
+	case "charge":
+		p.hit(withHits(5, desc(key, value)))
+		return nil
+	case "refund":
+		p.hit(refund(5, desc(key, value)))
+		return nil
+	case "check":
+		p.hit(withHits(0, desc(key, value)))
+		return nil
+	case "Get":
+		message = &adminpb.LookRequest{Domain: "d", Descriptors: about}
+	case "Reset":
+		message = &adminpb.ResetRequest{Domain: "d", Descriptors: about}
+	case "ResetMatching":
+		message = matching
+	case "Grant":
+		message = &adminpb.GrantRequest{Domain: "d", Descriptors: about, Hits: 60}
+	}
+	switch {
+	case way != "gRPC":
+		body, err := protojson.Marshal(message)
+		if err != nil {
+			return err
+		}
+		resp, err := http.Post(p.url+way, "application/json", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", resp.Status, text)
+		}
+		return err
+	case verb != "ResetMatching":
+		return p.admin.Invoke(p.t.Context(), "/"+adminpb.Admin_ServiceDesc.ServiceName+"/"+verb, message, new(emptypb.Empty))
+	}
+	stream, err := adminpb.NewAdminClient(p.admin).ResetMatching(p.t.Context(), matching)
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
 	return err
 }
 
@@ -242,7 +306,7 @@ func hold(value string) func(p, _ *process, keys []string) map[string]int64 {
 
 // TestEveryVerbReachesEveryMemory: whatever a process remembers of a cell, that it is
 // full, hits that it holds or owes, or how the store last reported it, follows what is
-// done with the cell. It decides alone as the store would, and the
+// done with the cell, by whatever way. It decides alone as the store would, and the
 // store has then counted the hits that were used.
 func TestEveryVerbReachesEveryMemory(t *testing.T) {
 	type opener func() (backends.Store, error)
@@ -265,7 +329,7 @@ func TestEveryVerbReachesEveryMemory(t *testing.T) {
 			t.Parallel()
 			open := server(t)
 			for _, v := range verbs {
-				t.Run(v.name, func(t *testing.T) {
+				t.Run(v.name+" "+v.way, func(t *testing.T) {
 					t.Parallel()
 					clock := new(atomic.Int64)
 					clock.Store(time.Now().UnixMicro())
@@ -275,13 +339,13 @@ func TestEveryVerbReachesEveryMemory(t *testing.T) {
 						open = func() (backends.Store, error) { return store, err }
 					}
 					p, other := startProcess(t, open, clock, t.Name()), startProcess(t, open, clock, t.Name())
-					if name == "memcached" && v.name == "reset matching" {
-						if err := p.resetMatching("fixed"); err == nil || !strings.Contains(err.Error(), "cannot scan") {
+					if name == "memcached" && v.name == "ResetMatching" {
+						if err := p.do(v.name, v.way, "fixed", ""); err == nil || !strings.Contains(err.Error(), "cannot scan") {
 							t.Error(err)
 						}
 						return
 					}
-					reaches(p, other, v.name, v.do, v.then)
+					reaches(p, other, v.name, v.way, v.then)
 				})
 			}
 		})
@@ -289,7 +353,7 @@ func TestEveryVerbReachesEveryMemory(t *testing.T) {
 }
 
 // reaches checks that a verb reaches all memories of p, and of other in time.
-func reaches(p, other *process, verb string, do func(p *process, key, value string), then func(used int64) int64) {
+func reaches(p, other *process, verb, way string, then func(used int64) int64) {
 	t := p.t
 	_, keys := everyKind()
 	for _, m := range memories {
@@ -301,7 +365,9 @@ func reaches(p, other *process, verb string, do func(p *process, key, value stri
 		}
 		used := m.begin(p, other, keys)
 		for _, key := range keys {
-			do(p, key, m.name)
+			if err := p.do(verb, way, key, m.name); err != nil {
+				t.Fatal(err)
+			}
 			used[key] = then(used[key])
 			if m.held > 0 {
 				got, want := int64(p.hit(withHits(0, desc(key, m.name))).LimitRemaining), fits-used[key]
@@ -329,7 +395,7 @@ func reaches(p, other *process, verb string, do func(p *process, key, value stri
 				}
 			}
 			pass := leaseTTL
-			if verb == grant { // has ended the leases
+			if verb == "Grant" { // has ended the leases
 				pass = 0
 			}
 			for _, key := range keys {
