@@ -32,19 +32,15 @@ type Spec struct {
 	Requests uint32        // hits per Window; 0 denies every hit
 	Window   time.Duration // whole seconds, > 0, at most MaxWindow
 	// Burst is the capacity in hits of token_bucket and leaky_bucket and the
-	// tolerance of gcra; 0 takes the strategy's default. A limit of 0 Requests
-	// has no capacity, whatever Burst says.
+	// tolerance of gcra, if Requests is above 0; 0 takes the strategy's default.
 	Burst uint32
-	// MaxDelay makes a leaky_bucket a queue: it is the longest time that a hit
-	// waits for its turn. With 0 no hit waits.
+	// MaxDelay, above 0, makes a leaky_bucket a queue: the longest wait for a turn.
 	MaxDelay time.Duration
 	// FromFirstHit starts a fixed_window at its key's first hit, not on the
 	// clock; Extend starts it anew with each hit.
 	FromFirstHit bool
 	Extend       bool
-	// Lease, unless zero, lets a process decide hits from memory that it has
-	// charged ahead.
-	Lease Lease
+	Lease        Lease
 }
 
 // SpecError says which field of a Spec is wrong, by its name in the rules, and
@@ -127,12 +123,11 @@ func (l *Limit) checkOptions() error {
 type Identity struct {
 	Prefix string
 	ID     []byte
-	// ByStart, of limits that are [Limit.Clocked], makes the key Prefix, ID and
-	// the second since the epoch at which the window starts, and nothing else,
-	// so that a program that writes such keys counts in the same cells.
+	// ByStart, of limits that are [Limit.Clocked], makes the key Prefix, ID and the
+	// second since the epoch at which the window starts, as other programs write it.
 	ByStart bool
-	// OneSlot makes ID the hash tag of the key, so that the keys of all limits
-	// of one descriptor share a Redis Cluster slot.
+	// OneSlot makes ID the hash tag of the key, so that the keys of all limits of one
+	// descriptor share a Redis Cluster slot. ByStart goes before it.
 	OneSlot bool
 }
 
@@ -142,8 +137,7 @@ type Charge struct {
 	Cost uint64 // hits; 0 checks without charging
 	// Refund gives Cost back.
 	Refund bool
-	// AdmittedOnly: a fixed window does not count the hits that it denies. The
-	// other strategies never count denied hits.
+	// AdmittedOnly: a fixed window, too, does not count the hits that it denies.
 	AdmittedOnly bool
 	// Patience is the longest time in µs that the caller can wait for its turn
 	// in a queue; used only with MaxDelay.
@@ -156,12 +150,10 @@ type Decision struct {
 	Remaining int64 // hits that would pass now, >= 0
 	// Reset is how long until the full quota is back, or a fixed window ends.
 	Reset time.Duration
-	// RetryAfter, of a denial, is how long until the same cost would pass if no
-	// other hit came. It is one window for a cost above the limit, which never
-	// passes.
+	// RetryAfter, of a denial, is how long until the same cost would pass if no other
+	// hit came; one window for a cost above the limit, which never passes.
 	RetryAfter time.Duration
-	// Delay is how long an allowed hit has to wait for its turn in a queue.
-	Delay time.Duration
+	Delay      time.Duration // of an allowed hit: the wait for its turn in a queue
 }
 
 // Clocked reports whether the limit counts in windows that start on the clock,
@@ -181,9 +173,8 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		Refund:    c.Refund,
 		PerSecond: l.Window == time.Second,
 	}
-	// Keys are built here and not by the strategy's plan: escape analysis puts
-	// arguments of a call through a function value on the heap, and the bytes
-	// of the identity live on the caller's stack.
+	// Keys are built here: escape analysis puts arguments of a call through a function
+	// value on the heap, and the bytes of the identity live on the caller's stack.
 	bucket := int64(-1)
 	if l.row.bucketed && !l.FromFirstHit {
 		bucket = c.Now / l.window
@@ -252,9 +243,8 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 func (l *Limit) Paired() bool { return l.row.paired }
 
 // IDOf returns Identity.ID of a key that l, or the same strategy and window with other
-// amounts, makes for a cell that counts at now, with that Identity.Prefix and OneSlot
-// and without ByStart. So it knows the buckets of overrides, and those from before a
-// change of the rule. ok is false for other keys.
+// amounts (an override, or the rule before a change), makes for a cell that counts at
+// now, with that Identity.Prefix and OneSlot and without ByStart. ok is false for others.
 func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok bool) {
 	buckets := []int64{-1}
 	if l.row.bucketed && !l.FromFirstHit {

@@ -113,8 +113,8 @@ func (b *Batch) Passes(i int) bool {
 	return !b.any(first, b.descriptorEnd(first), (*Batch).fails)
 }
 
-// Settled is the operation that charges operation i exactly as often as Charges
-// says; if that is 0 times, it is denied, or reads the cell if i is a refund.
+// Settled is the operation that charges operation i as often as Charges says; if that
+// is 0 times, it is denied, or reads the cell if i is a refund.
 func (b *Batch) Settled(i int) Op {
 	op, times := b.Ops[i], b.Charges(i)
 	switch {

@@ -218,15 +218,8 @@ func StoredKey(key string) string {
 }
 
 func isLegal(key string) bool {
-	if len(key) == 0 || len(key) > maxKeyLen {
-		return false
-	}
-	for i := 0; i < len(key); i++ {
-		if key[i] <= ' ' || key[i] == 0x7f {
-			return false
-		}
-	}
-	return true
+	forbidden := func(c rune) bool { return c <= ' ' || c == 0x7f }
+	return key != "" && len(key) <= maxKeyLen && !strings.ContainsFunc(key, forbidden)
 }
 
 const (

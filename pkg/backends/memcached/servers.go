@@ -54,9 +54,7 @@ func (s *servers) now() serverList { return *s.list.Load() }
 // set replaces the list. Servers that stay keep their connections, servers
 // that leave the list are closed after their calls.
 func (s *servers) set(addresses []string) {
-	addresses = slices.Clone(addresses)
-	slices.Sort(addresses)
-	addresses = slices.Compact(addresses)
+	addresses = slices.Compact(slices.Sorted(slices.Values(addresses)))
 	old := s.now()
 	list := make(serverList, len(addresses))
 	for i, a := range addresses {
@@ -142,10 +140,9 @@ func (s *servers) lookUp(ctx context.Context, name string, r *net.Resolver) erro
 func (s *servers) close() error {
 	s.cancel()
 	s.running.Wait()
-	list := s.now()
-	errs := make([]error, len(list))
-	for i, v := range list {
-		errs[i] = v.close()
+	var errs []error
+	for _, v := range s.now() {
+		errs = append(errs, v.close())
 	}
 	return errors.Join(errs...)
 }

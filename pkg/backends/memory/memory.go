@@ -1,10 +1,9 @@
 // Package memory is the embedded store: cells in this process, sharded by key.
 //
-// Every operation is atomic, and so is a batch whose operations are decided
-// together. The store holds at most Options.MaxKeys cells. When it is full it
-// removes cells that have ended. If no cell has ended, it removes the cell that
-// ends soonest and counts it as evicted. Cells are lost when the process ends, and other
-// replicas do not see them.
+// Every operation is atomic, and so is a batch whose operations are decided together. The
+// store holds at most Options.MaxKeys cells: when it is full it removes cells that have
+// ended, or else the cell that ends soonest, which it counts as evicted. Cells are lost
+// when the process ends, and other replicas do not see them.
 package memory
 
 import (

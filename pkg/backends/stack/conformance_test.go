@@ -12,7 +12,6 @@ import (
 	"example.org/rls/pkg/backends/backendtest"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
-	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/backends/redis"
 	"example.org/rls/pkg/backends/stack"
 )
@@ -44,17 +43,8 @@ func onRedis(t *testing.T, o redis.Options) stack.Tier {
 }
 
 // TestConformance runs the suite on every stack that serve builds, metrics and
-// traces aside.
+// traces aside. The stack on the memory store is that store.
 func TestConformance(t *testing.T) {
-	t.Run("memory", func(t *testing.T) {
-		backendtest.Run(t, func(t *testing.T) backends.Store {
-			s, err := memory.New(memory.Options{MaxKeys: 100_000})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return build(t, stack.Options{Main: stack.Tier{Store: s}})
-		})
-	})
 	t.Run("memcached", func(t *testing.T) {
 		t.Parallel()
 		server := testenv.Memcached(t)
