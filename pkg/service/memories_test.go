@@ -292,13 +292,12 @@ func hold(value string) func(p, _ *process, keys []string) map[string]int64 {
 		used := map[string]int64{}
 		for _, key := range keys {
 			leased := p.near.Leases().Leased
-			for range 12 {
+			hit := func() bool {
 				p.hit(desc(key, value))
 				used[key]++
+				return used[key] >= 12 && (strings.HasSuffix(key, "-two") || p.near.Leases().Leased > leased)
 			}
-			if !strings.HasSuffix(key, "-two") {
-				testenv.Eventually(p.t, patience, func() bool { return p.near.Leases().Leased > leased }, key+" is leased")
-			}
+			testenv.Eventually(p.t, patience, hit, key+" is leased")
 		}
 		return used
 	}

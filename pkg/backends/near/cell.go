@@ -99,6 +99,9 @@ func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 	if age := op.Now - e.at; age <= -fresh || age >= fresh { // negative if the clock went back
 		return r, false
 	}
+	if e.credit(op, op.Now) {
+		return e.known.Try(op, e.prev)
+	}
 	return backends.Cell{Value: e.view(op, op.Now), Until: e.known.Until}.Try(op, e.prev)
 }
 

@@ -399,6 +399,27 @@ func TestARefusedGroupIsDeniedFromMemory(t *testing.T) {
 	}
 }
 
+// TestCreditIsToldFromMemory: beside a full cell the memory says what remains of a bucket
+// with a grant.
+func TestCreditIsToldFromMemory(t *testing.T) {
+	r := newRig(t)
+	b := r.besideFull("d|k", "d|other")
+	b.AllOrNothing = true
+	l, err := algorithms.New(bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Plan(&b.Ops[1], algorithms.Identity{ID: []byte("d|other")}, algorithms.Charge{Now: r.now, Cost: 1})
+	grant := backends.Batch{Ops: []backends.Op{b.Ops[1].Reset()}, Replies: make([]backends.Reply, 1)}
+	l.Grant(&grant.Ops[0], 5)
+	if err := errors.Join(r.store.Apply(t.Context(), &grant), r.store.Apply(t.Context(), &b)); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Judge(&b.Ops[1], &b.Replies[1]); got.Remaining != 7 || !b.Replies[1].Recalled {
+		t.Errorf("%+v, want 2 and 5 remaining, from memory; %+v", got, b.Replies[1])
+	}
+}
+
 // TestPartOfABatchFails: when one server does not answer, the replies from memory
 // and from the other servers stay valid.
 func TestPartOfABatchFails(t *testing.T) {

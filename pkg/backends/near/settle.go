@@ -273,8 +273,7 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return s.Store.Close()
 	}
-	late := time.AfterFunc(2*s.opts.Timeout, s.cancel)
-	defer late.Stop()
+	defer time.AfterFunc(2*s.opts.Timeout, s.cancel).Stop()
 	defer s.cancel()
 	_ = s.running.Wait() // a fetch under way brings hits that are to be given back
 	var rest []func() error

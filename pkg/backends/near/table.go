@@ -335,8 +335,7 @@ func (s *Store) Leases() (sum LeaseStats) {
 
 // Cache returns the counts of the memory of full cells.
 func (s *Store) Cache() (sum CacheStats) {
-	now := s.Now()
-	oldest := now
+	oldest, now := int64(never), s.Now()
 	s.each(func(sh *shard) {
 		n := &sh.cache
 		sum.Hits += n.Hits
