@@ -11,9 +11,6 @@ const (
 	hot = 8
 	// retryAfter is the ttl of hits that are only to be given back, in µs.
 	retryAfter = 250_000
-	// maxKey is the length in bytes above which a cell is not leased, and hits that are owed
-	// to it are not charged: background work has to keep its key.
-	maxKey = 1024
 	// unknown is lease.enough when it is to be found anew.
 	unknown = math.MaxInt64
 )

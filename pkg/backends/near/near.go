@@ -54,7 +54,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 	}
 	var err error
 	switch {
-	case count[done] == len(ways), at != never && count[done] > 0 && count[done]+count[told] == len(ways) && refused(b, ways):
+	case count[done] == len(ways), at != never && count[done] > 0 && count[done]+count[told] == len(ways) && refusedByMemory(b, ways):
 		b.Decide()
 		return nil
 	case together, count[ask] == len(ways):
@@ -85,8 +85,8 @@ func changedBefore(b *backends.Batch, ways []way, i int) bool {
 	return false
 }
 
-// refused reports whether the operations that memory has denied refuse all others of b.
-func refused(b *backends.Batch, ways []way) bool {
+// refusedByMemory reports whether the operations that memory has denied refuse all others of b.
+func refusedByMemory(b *backends.Batch, ways []way) bool {
 	b.Decide()
 	for i := range b.Ops {
 		if ways[i] == told && b.Charges(i) > 0 {
@@ -260,14 +260,10 @@ func (s *Store) steer(sh *shard, stem string, op *backends.Op, r *backends.Reply
 		sh.forget(stem, op.Prev)
 		return
 	}
-	e := sh.find(stem, op.Key)
+	e := s.entryOf(sh, stem, op)
 	if r.Err == nil {
 		look := op.Look()
-		e = s.entryOf(sh, stem, op)
 		s.heard(e, &look, r)
-	}
-	if e == nil {
-		return
 	}
 	if e.full = false; e.lease != nil {
 		e.lease.yield(op.Now)
@@ -314,7 +310,7 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	e, replicas := s.entryOf(sh, stem, op), s.replicas()
 	if e.alone == nil {
 		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
-		sh.work(e)
+		sh.watch(e)
 	}
 	prev := e.prev
 	switch p := sh.find(stem, op.Prev); {

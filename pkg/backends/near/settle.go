@@ -40,6 +40,7 @@ func New(next backends.Store, o Options) (*Store, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{Store: next, opts: o}
+	s.work = s.settle
 	s.calls, s.cancel = context.WithCancel(context.Background())
 	for i := range s.shards {
 		s.shards[i].cells = map[string]*entry{}
@@ -53,14 +54,6 @@ func New(next backends.Store, o Options) (*Store, error) {
 
 // Unwrap is the decorated store; see backends.ScannerOf.
 func (s *Store) Unwrap() backends.Store { return s.Store }
-
-// enqueue has an entry settled in the background, each entry once at a time. If Options.Go
-// does not take the work, the next sweep tries again. The lock of the shard is held.
-func (s *Store) enqueue(sh *shard, e *entry) {
-	if !e.queued && !s.closed.Load() {
-		e.queued = s.opts.Go(func() error { return s.settle(sh, e) })
-	}
-}
 
 // settle fetches the hits that an entry wants, gives back those that nobody may use, and
 // charges those that are owed. It returns nil.
@@ -248,11 +241,11 @@ func (sh *shard) tend(e *entry, now int64) (due bool) {
 // tell logs that all owed hits are charged, at most once a minute: a connection that loses
 // calls now and then must not fill the log.
 func (s *Store) tell(now int64) {
-	since := now - s.told.Load()
+	since := now - s.logged.Load()
 	if s.charged.Load() == 0 || since >= 0 && since < tellEvery {
 		return
 	}
-	s.told.Store(now)
+	s.logged.Store(now)
 	s.opts.Log.Info("hits that were admitted while the store was away are charged to it", "keys", s.charged.Swap(0),
 		"keys_without_room_for_all", s.reduced.Swap(0), "keys_forgotten", s.lost.Swap(0))
 }

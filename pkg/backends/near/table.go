@@ -42,10 +42,11 @@ type Store struct {
 	opts    Options
 	shards  [shardCount]shard
 	closed  atomic.Bool
-	calls   context.Context // of background calls
-	cancel  func()          // ends calls
-	running errgroup.Group  // the sweeper and what it settles, without Options.Go
-	told    atomic.Int64    // when the log got its last line, µs
+	work    func(*shard, *entry) error // settles the balance of an entry
+	calls   context.Context            // of background calls
+	cancel  func()                     // ends calls
+	running errgroup.Group             // the sweeper and what it settles, without Options.Go
+	logged  atomic.Int64               // when the log got its last line, µs
 	// Since that line: cells whose owed hits went to the store, those of them that were
 	// too full to take all hits, and entries that were evicted with owed hits.
 	charged, reduced, lost atomic.Int64
@@ -191,8 +192,8 @@ func (sh *shard) drop(e *entry) {
 	e.lease, e.alone = nil, nil
 }
 
-// work puts e among the entries that a sweep looks at.
-func (sh *shard) work(e *entry) {
+// watch puts e among the entries that a sweep looks at.
+func (sh *shard) watch(e *entry) {
 	if !e.busy {
 		e.busy = true
 		sh.busy = append(sh.busy, e)
@@ -211,7 +212,7 @@ func (sh *shard) warm(e *entry, op *backends.Op) {
 
 func (sh *shard) lease(e *entry, op *backends.Op, d demand) {
 	e.lease = &lease{terms: *op.Lease, op: *op, enough: unknown, demand: d}
-	sh.work(e)
+	sh.watch(e)
 }
 
 // inherit leases the cell of a new window of the clock if the cell of the window before is
@@ -285,10 +286,18 @@ func (s *Store) giveUp(sh *shard, e *entry, op *backends.Op, hits int64) {
 	}
 	if e.lease == nil {
 		e.lease = &lease{op: *op, terms: backends.Lease{TTL: retryAfter}}
-		sh.work(e)
+		sh.watch(e)
 	}
 	e.lease.surplus += hits
 	s.enqueue(sh, e)
+}
+
+// enqueue has an entry settled in the background, each entry once at a time. If Options.Go
+// does not take the work, the next sweep tries again. The lock of the shard is held.
+func (s *Store) enqueue(sh *shard, e *entry) {
+	if !e.queued && !s.closed.Load() {
+		e.queued = s.opts.Go(func() error { return s.work(sh, e) })
+	}
 }
 
 // LeaseStats has the counts of leases since New, in hits.
