@@ -57,8 +57,8 @@ func (n *node) leave() {
 	}
 }
 
-// ended is a context that has ended.
-var ended = func() context.Context {
+// atOnce is a context that has ended.
+var atOnce = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -163,7 +163,7 @@ func (c *cluster) forget(masters map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for addr, n := range c.nodes {
-		closed := errors.Is(n.client.Ping(ended).Err(), goredis.ErrClosed)
+		closed := errors.Is(n.client.Ping(atOnce).Err(), goredis.ErrClosed)
 		if closed {
 			delete(c.nodes, addr)
 		}

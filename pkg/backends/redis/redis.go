@@ -152,7 +152,7 @@ func (s *Store) Connections() (open, opened int64) { return s.target.connections
 
 // Breaker is the breaker of the server that has key; nil while none is known.
 func (s *Store) Breaker(key string) *breaker.Breaker {
-	l, err := s.servers.lane(ended, StoredKey(key))
+	l, err := s.servers.lane(atOnce, StoredKey(key))
 	if err != nil {
 		return nil
 	}
@@ -160,3 +160,65 @@ func (s *Store) Breaker(key string) *breaker.Breaker {
 }
 
 func slotOfOp(op *backends.Op) int { return int(slotOf(StoredKey(op.Key))) }
+
+// ping succeeds when one server answers: the store can decide for its keys.
+func ping(ctx context.Context, to servers) error {
+	lanes, err := to.lanes(ctx)
+	if err != nil {
+		return err
+	}
+	answers := make(chan error, len(lanes))
+	for _, l := range lanes {
+		go func() { answers <- l.Ping(ctx) }()
+	}
+	for range lanes {
+		if err = <-answers; err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// timeOf asks all servers and returns the time of the one with the least name, so that all
+// processes go by the same clock.
+func timeOf(ctx context.Context, all servers) (time.Time, error) {
+	var mu sync.Mutex
+	var first string
+	var result time.Time
+	failure := errors.New("the cluster has no master")
+	err := all.each(ctx, func(name string, client *goredis.Client) error {
+		t, err := client.Time(ctx).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil:
+			failure = fmt.Errorf("%s: %w", name, err) // another server's time will do
+		case first == "" || name < first:
+			first, result = name, t
+		}
+		return nil
+	})
+	if err == nil && first == "" {
+		err = failure
+	}
+	return result, err
+}
+
+// scan calls each with the keys of one server that match a glob. To look at 1,000 keys
+// takes Redis less than a millisecond.
+func scan(ctx context.Context, client *goredis.Client, match string, each func([]string) error) error {
+	for cursor := uint64(0); ; {
+		keys, next, err := client.Scan(ctx, cursor, match, 1000).Result()
+		if err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			if err := each(keys); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}

@@ -2,13 +2,10 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -32,68 +29,6 @@ type servers interface {
 	close() error
 }
 
-// ping succeeds when one server answers: the store can decide for its keys.
-func ping(ctx context.Context, to servers) error {
-	lanes, err := to.lanes(ctx)
-	if err != nil {
-		return err
-	}
-	answers := make(chan error, len(lanes))
-	for _, l := range lanes {
-		go func() { answers <- l.Ping(ctx) }()
-	}
-	for range lanes {
-		if err = <-answers; err == nil {
-			return nil
-		}
-	}
-	return err
-}
-
-// timeOf asks all servers and returns the time of the one with the least name, so that all
-// processes go by the same clock.
-func timeOf(ctx context.Context, all servers) (time.Time, error) {
-	var mu sync.Mutex
-	var first string
-	var result time.Time
-	failure := errors.New("the cluster has no master")
-	err := all.each(ctx, func(name string, client *goredis.Client) error {
-		t, err := client.Time(ctx).Result()
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case err != nil:
-			failure = fmt.Errorf("%s: %w", name, err) // another server's time will do
-		case first == "" || name < first:
-			first, result = name, t
-		}
-		return nil
-	})
-	if err == nil && first == "" {
-		err = failure
-	}
-	return result, err
-}
-
-// scan calls each with the keys of one server that match a glob. To look at 1,000 keys
-// takes Redis less than a millisecond.
-func scan(ctx context.Context, client *goredis.Client, match string, each func([]string) error) error {
-	for cursor := uint64(0); ; {
-		keys, next, err := client.Scan(ctx, cursor, match, 1000).Result()
-		if err != nil {
-			return err
-		}
-		if len(keys) > 0 {
-			if err := each(keys); err != nil {
-				return err
-			}
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
-}
-
 // single is one server, or the one that sentinels name.
 type single struct {
 	client *goredis.Client
@@ -114,9 +49,9 @@ func openSentinel(t *target, changed func()) *single {
 	o := t.universal().Failover()
 	o.Dialer, o.OnConnect = d.Dial, t.signIn
 	client := goredis.NewFailoverClient(o)
-	m := &master{name: t.master, changed: changed}
+	m := &sentinelMaster{name: t.master, changed: changed}
 	client.AddHook(m)
-	return &single{client, lane.New(client, m.String, d, t.Watch.Server(t.master), changed)}
+	return &single{client, lane.New(client, m.label, d, t.Watch.Server(t.master), changed)}
 }
 
 // signIn authenticates a new connection to a sentinel, because go-redis asks for the
@@ -139,24 +74,24 @@ func (t *target) signIn(ctx context.Context, c *goredis.Conn) error {
 	return nil
 }
 
-// master is the server to which sentinels lead. As a hook of go-redis it keeps
+// sentinelMaster is the server to which sentinels lead. As a hook of go-redis it keeps
 // the address of the latest connection, and turns the failure to find a master
 // into a broken connection; see lane.Dialer.Dial.
-type master struct {
+type sentinelMaster struct {
 	name    string
 	addr    atomic.Value // string
 	changed func()
 }
 
-// String is the master's name and, if it was found, its address.
-func (m *master) String() string {
+// label is the master's name and, if it was found, its address.
+func (m *sentinelMaster) label() string {
 	if addr, ok := m.addr.Load().(string); ok {
 		return m.name + " (" + addr + ")"
 	}
 	return m.name
 }
 
-func (m *master) DialHook(next goredis.DialHook) goredis.DialHook {
+func (m *sentinelMaster) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
 		if err != nil {
@@ -170,8 +105,8 @@ func (m *master) DialHook(next goredis.DialHook) goredis.DialHook {
 		return c, nil
 	}
 }
-func (m *master) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
-func (m *master) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (m *sentinelMaster) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+func (m *sentinelMaster) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return next
 }
 
