@@ -31,7 +31,7 @@ type XDS struct {
 type XDSClient struct {
 	BackoffInitialInterval time.Duration `env:"BACKOFF_INITIAL_INTERVAL" default:"10s" min:"1ms" max:"1h" help:"First wait after a stream has ended; each further wait is longer."`
 	BackoffMaxInterval     time.Duration `env:"BACKOFF_MAX_INTERVAL" default:"60s" min:"1ms" max:"24h" help:"Longest wait."`
-	BackoffRandomFactor    float64       `env:"BACKOFF_RANDOM_FACTOR" default:"0.5" min:"0" max:"1000" help:"Factor by which each wait is longer than the wait before it; a value up to 1 stands for 2."`
+	BackoffRandomFactor    float64       `env:"BACKOFF_RANDOM_FACTOR" default:"0.5" min:"0" max:"1000" help:"Each wait is this many times the one before; 1 or less means 2."`
 	BackoffJitter          bool          `env:"BACKOFF_JITTER" default:"true" help:"Wait a random part of each wait, at least half of it."`
 
 	MaxMsgSizeInBytes int `env:"MAX_MSG_SIZE_IN_BYTES" default:"0" min:"0" max:"2147483647" unit:"bytes" help:"Largest message that is accepted from the server; 0 is gRPC's default of 4 MiB."`

@@ -55,7 +55,7 @@ descriptors:
 			}
 			during := admitted
 			server.Resume()
-			s.logs("hits that were admitted while the store was away are charged")
+			s.logs("for hits admitted during the outage")
 			hit(limit)
 			t.Logf("%d of %d admitted: %d before and during the outage, %v of them by the policy", admitted, limit, during, local())
 			if admitted > limit {

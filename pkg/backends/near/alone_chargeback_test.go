@@ -49,7 +49,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%d and %d remain on the server, want 6 and 0", a, b)
 		}
 		pass(time.Second)
-		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "keys=2 keys_without_room_for_all=0 keys_forgotten=0") {
+		if got := log.String(); !strings.HasSuffix(got, "msg=\"charged 2 keys for hits admitted during the outage\"\n") || strings.Count(got, "\n") != 1 {
 			t.Errorf("the log says\n%s", got)
 		}
 		for range 100 { // calls that get lost now and then
@@ -96,6 +96,40 @@ func TestChargeIsBounded(t *testing.T) {
 				t.Error("what has no room is tried again")
 			}
 		})
+	}
+}
+
+// TestToldAfterAnOutage: the log says how many keys were charged, how many of them had
+// no room for all hits, and how many were forgotten.
+func TestToldAfterAnOutage(t *testing.T) {
+	for _, tt := range []struct {
+		keys, full int // decided here during the outage, and filled by another replica
+		want       string
+	}{
+		{5, 4, `msg="charged 5 keys for hits admitted during the outage (4 were already full)"`},
+		{2, 1, `msg="charged 2 keys for hits admitted during the outage (1 was already full)"`},
+		{1, 0, `msg="charged 1 key for hits admitted during the outage"`},
+		{1_000, 0, ` keys for hits admitted during the outage" keys_forgotten=`},
+	} {
+		srv := newServer(t)
+		var log bytes.Buffer
+		r := newReplicaWith(t, srv, 1, near.Options{Cells: 256, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		other, l := newReplica(t, srv, 1), limit(t, algorithms.Spec{Requests: 20})
+		srv.away.Store(true)
+		for i := range tt.keys {
+			r.hits(l, fmt.Sprint(i), 15)
+		}
+		srv.away.Store(false)
+		for i := range tt.full {
+			other.hits(l, fmt.Sprint(i), 12) // before r is told
+		}
+		for range 3 {
+			r.Step()
+		}
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, tt.want) ||
+			strings.Contains(got, "forgotten") != strings.Contains(tt.want, "forgotten") {
+			t.Errorf("%d keys, %d full: the log says\n%swant %s", tt.keys, tt.full, got, tt.want)
+		}
 	}
 }
 

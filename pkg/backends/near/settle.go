@@ -178,7 +178,7 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	}
 	s.charged.Add(1)
 	if op.By.Less(owed) {
-		s.reduced.Add(1)
+		s.full.Add(1)
 	}
 	at, now := e.owed(op.Now)
 	left := backends.Amount{} // hits that were admitted here meanwhile
@@ -246,8 +246,23 @@ func (s *Store) tell(now int64) {
 		return
 	}
 	s.logged.Store(now)
-	s.opts.Log.Info("hits that were admitted while the store was away are charged to it", "keys", s.charged.Swap(0),
-		"keys_without_room_for_all", s.reduced.Swap(0), "keys_forgotten", s.lost.Swap(0))
+	charged, noun := s.charged.Swap(0), "keys"
+	if charged == 1 {
+		noun = "key"
+	}
+	line := fmt.Sprintf("charged %d %s for hits admitted during the outage", charged, noun)
+	switch full := s.full.Swap(0); full {
+	case 0:
+	case 1:
+		line += " (1 was already full)"
+	default:
+		line += fmt.Sprintf(" (%d were already full)", full)
+	}
+	var forgotten []any
+	if n := s.lost.Swap(0); n > 0 {
+		forgotten = []any{"keys_forgotten", n}
+	}
+	s.opts.Log.Info(line, forgotten...)
 }
 
 func (s *Store) sweepOften() error {

@@ -49,7 +49,7 @@ type Store struct {
 	logged  atomic.Int64               // when the log got its last line, µs
 	// Since that line: cells whose owed hits went to the store, those of them that were
 	// too full to take all hits, and entries that were evicted with owed hits.
-	charged, reduced, lost atomic.Int64
+	charged, full, lost atomic.Int64
 }
 
 const (

@@ -168,8 +168,7 @@ type Backoff struct {
 	Unreachable, Ended time.Duration
 	// Max bounds every wait.
 	Max time.Duration
-	// Factor multiplies each wait to give the next one. A Factor of at most 1
-	// stands for 2.
+	// Factor multiplies each wait to give the next one. 1 or less means 2.
 	Factor float64
 	// Jitter replaces each wait by a random one between its half and itself, so
 	// that replicas do not all connect at once.
