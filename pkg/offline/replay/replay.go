@@ -48,6 +48,7 @@ type Replay struct {
 	options Options
 	rules   *side
 	against *side
+	newly   newlyDenied
 	result  Result
 	read    atomic.Int64 // bytes
 	now     time.Time
@@ -59,6 +60,7 @@ func New(o Options) *Replay {
 	r := &Replay{options: o, rules: newSide(o.Rules)}
 	if o.Against != nil {
 		r.result.Against, r.against = &Against{}, newSide(o.Against)
+		r.newly.keys = map[string]*NewKey{}
 	}
 	return r
 }
@@ -225,19 +227,22 @@ func (r *Replay) clock(q *request, behind []request) time.Time {
 func (r *Replay) request(q *request, behind []request) error {
 	at := r.clock(q, behind)
 	hour := at.Truncate(time.Hour)
-	over, err := r.rules.decide(q, at, hour)
+	here, err := r.rules.decide(q, at, hour)
 	if err != nil {
 		return err
 	}
+	defer here.Release()
 	if r.against != nil {
-		overThere, err := r.against.decide(q, at, hour)
+		there, err := r.against.decide(q, at, hour)
 		if err != nil {
 			return err
 		}
+		defer there.Release()
 		switch {
-		case overThere && !over:
+		case there.Over && !here.Over:
 			r.result.Against.NewlyDenied++
-		case over && !overThere:
+			r.newly.count(q, there)
+		case here.Over && !there.Over:
 			r.result.Against.NewlyAllowed++
 		}
 	}
@@ -260,6 +265,7 @@ func (r *Replay) Result() *Result {
 	out.Rules, out.Denied = r.rules.finish(), r.rules.denied
 	if r.against != nil {
 		out.Against.Rules, out.Against.Denied = r.against.finish(), r.against.denied
+		out.Against.NewlyDeniedTop = r.newly.top()
 	}
 	return out
 }
@@ -273,3 +279,7 @@ func (r *Replay) Evicted() uint64 {
 	}
 	return n
 }
+
+// Uncounted is the most requests by which a count of [Against.NewlyDeniedTop] is too low. It
+// is 0 unless the other rules newly deny more than 65,536 keys.
+func (r *Replay) Uncounted() int64 { return r.newly.uncounted }

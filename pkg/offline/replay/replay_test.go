@@ -236,6 +236,97 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
+// newly is what the result says of the keys that are newly denied, a line each.
+func newly(keys []*replay.NewKey) string {
+	var b strings.Builder
+	for _, k := range keys {
+		fmt.Fprintf(&b, "%s %s %d\n", k.Rule, descriptors.Pairs(k.Entries), k.Denied)
+	}
+	return b.String()
+}
+
+func TestNewlyDenied(t *testing.T) {
+	const free = `
+domain: shop
+descriptors:
+  - {key: remote_address, rate_limit: {unlimited: true}}
+  - {key: path, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: trial, rate_limit: {unlimited: true}}
+`
+	const strict = `
+domain: shop
+descriptors:
+  - {key: remote_address, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: remote_address, value: b, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: path, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: trial, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+`
+	line := func(address, path string) string {
+		return fmt.Sprintf(`{"start_time":"2026-11-21T10:00:00Z","downstream_remote_address":%q,"path":%q}`+"\n", address, path)
+	}
+	log := line("b", "/2") + line("c", "-") + line("c", "-") + line("a", "-") + line("b", "-") +
+		line("d", "/2") // both sets of rules deny this path
+	play := func(log string) *replay.Against {
+		o := replay.Options{Rules: load(t, free), Against: load(t, strict), Mapping: mapping(t,
+			"remote_address=%downstream_remote_address%", "path=%path%", "trial=%path%", "remote_address=%downstream_remote_address%")}
+		got, _ := play(t, o, log)
+		return got.Against
+	}
+	got := play(log)
+	expect(t, "newly denied", newly(got.NewlyDeniedTop), `shop.remote_address remote_address=c 2
+shop.remote_address_b remote_address=b 2
+shop.path path=/2 1
+shop.remote_address remote_address=a 1
+`)
+	if got.NewlyDenied != 5 {
+		t.Errorf("%d requests are newly denied, want 5", got.NewlyDenied)
+	}
+
+	var many, want strings.Builder
+	for n := range 30 {
+		many.WriteString(line(fmt.Sprintf("%02d", 29-n), "-"))
+		if n < 20 {
+			fmt.Fprintf(&want, "shop.remote_address remote_address=%02d 1\n", n)
+		}
+	}
+	expect(t, "the first 20", newly(play(many.String()).NewlyDeniedTop), want.String())
+}
+
+// However many keys are newly denied, the busy ones are found, and no count is wrong by more
+// than is said.
+func TestManyNewlyDenied(t *testing.T) {
+	const rule = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {unit: hour, requests_per_unit: %s}}]\n"
+	const busy, rounds, others = 20, 1000, 250 // other keys of each round
+	m := mapping(t, "remote_address=%downstream_remote_address%")
+	r := replay.New(replay.Options{Rules: load(t, fmt.Sprintf(rule, "1000000")), Against: load(t, fmt.Sprintf(rule, "0")), Mapping: m})
+	var log strings.Builder
+	for round := range rounds {
+		for n := range busy + others {
+			key := fmt.Sprintf("busy%02d", n)
+			if n >= busy {
+				key = fmt.Sprintf("%d-%d", round, n)
+			}
+			fmt.Fprintf(&log, `{"start_time":"2026-11-21T10:00:00Z","downstream_remote_address":%q}`+"\n", key)
+		}
+	}
+	if err := r.Log("log", strings.NewReader(log.String())); err != nil {
+		t.Fatal(err)
+	}
+	got := r.Result().Against
+	const most = rounds * (busy + others) / (1 << 16)
+	if n := r.Uncounted(); n < 1 || n > most {
+		t.Errorf("%d of a key are uncounted, want 1 to %d", n, most)
+	}
+	if len(got.NewlyDeniedTop) != busy {
+		t.Fatalf("got %d keys, want %d", len(got.NewlyDeniedTop), busy)
+	}
+	for i, k := range got.NewlyDeniedTop {
+		if want := fmt.Sprintf("busy%02d", i); k.Entries[0].Value != want || k.Denied > rounds || k.Denied < rounds-r.Uncounted() {
+			t.Errorf("row %d: got %s %d, want %s %d less at most %d", i, k.Entries[0].Value, k.Denied, want, rounds, r.Uncounted())
+		}
+	}
+}
+
 func TestShadow(t *testing.T) {
 	line := `{"start_time":"2026-11-21T10:00:00Z","x":"1"}` + "\n"
 	got, _ := play(t, replay.Options{Rules: load(t, shop), Mapping: mapping(t, "trial=%x%")}, strings.Repeat(line, 3))

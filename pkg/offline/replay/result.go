@@ -50,6 +50,9 @@ type Against struct {
 	Denied       int64   `json:"denied"`
 	NewlyDenied  int64   `json:"newly_denied"`  // requests that only the other rules deny
 	NewlyAllowed int64   `json:"newly_allowed"` // requests that the other rules let pass
+	// NewlyDeniedTop has at most 20 keys of requests that only the other rules deny, most
+	// denied first, then by rule and entries.
+	NewlyDeniedTop []*NewKey `json:"newly_denied_top"`
 }
 
 // Rule has the decisions of one rule. It counts descriptors, not requests.
@@ -75,6 +78,20 @@ type Rule struct {
 type Key struct {
 	Entries []descriptors.Entry `json:"entries"`
 	Denied  int64               `json:"denied"`
+}
+
+func newKey(entries []descriptors.Entry) Key {
+	var k Key
+	for _, e := range entries {
+		k.Entries = append(k.Entries, descriptors.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)})
+	}
+	return k
+}
+
+func compareEntries(a, b []descriptors.Entry) int {
+	return slices.CompareFunc(a, b, func(a, b descriptors.Entry) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Value, b.Value))
+	})
 }
 
 // Hour is an hour of UTC.
@@ -105,14 +122,14 @@ func newSide(tree *descriptors.Tree) *side {
 	return s
 }
 
-// decide decides a request and counts it. The error says why the request is wrong.
-func (s *side) decide(r *request, at, hour time.Time) (over bool, err error) {
+// decide decides a request and counts it. The caller may release the outcome. The error says
+// why the request is wrong.
+func (s *side) decide(r *request, at, hour time.Time) (*service.Outcome, error) {
 	s.engine.At(at)
 	e, err := s.engine.Decide(&r.ask)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	defer e.Release()
 	for i := range e.Statuses {
 		st := &e.Statuses[i]
 		if rule := s.rules[st.Rule]; rule != nil && !st.Override {
@@ -122,7 +139,7 @@ func (s *side) decide(r *request, at, hour time.Time) (over bool, err error) {
 	if e.Over {
 		s.denied++
 	}
-	return e.Over, nil
+	return e, nil
 }
 
 func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour time.Time) {
@@ -148,10 +165,8 @@ func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour t
 	key := descriptors.AppendID(id[:0], "", entries, nil)
 	known := r.keys[string(key)]
 	if known == nil {
-		known = &Key{}
-		for _, e := range entries {
-			known.Entries = append(known.Entries, descriptors.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)})
-		}
+		made := newKey(entries)
+		known = &made
 		r.keys[string(key)] = known
 	}
 	known.Denied++
@@ -164,9 +179,7 @@ func (s *side) finish() []*Rule {
 			r.Share = float64(r.Denied) / float64(r.Requests)
 		}
 		keys := slices.SortedFunc(maps.Values(r.keys), func(a, b *Key) int {
-			return cmp.Or(cmp.Compare(b.Denied, a.Denied), slices.CompareFunc(a.Entries, b.Entries, func(a, b descriptors.Entry) int {
-				return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Value, b.Value))
-			}))
+			return cmp.Or(cmp.Compare(b.Denied, a.Denied), compareEntries(a.Entries, b.Entries))
 		})
 		for _, k := range keys[:min(len(keys), maxTop)] {
 			r.Top = append(r.Top, *k)
@@ -190,6 +203,7 @@ func (r *Result) Text(w io.Writer) error {
 	if a := r.Against; a != nil {
 		fmt.Fprintf(&b, "against the other rules: %d denied (%s), %d newly denied, %d newly allowed\n\n",
 			a.Denied, percent(a.Denied, r.Requests), a.NewlyDenied, a.NewlyAllowed)
+		writeNewlyDenied(&b, a.NewlyDeniedTop)
 		writeRules(&b, a.Rules)
 	}
 	_, err := io.WriteString(w, b.String())
