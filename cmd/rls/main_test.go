@@ -67,18 +67,21 @@ func TestScripts(t *testing.T) {
 		// http STATUS URL [FILE] gets the URL, or posts the file to it, and prints
 		// the body; await repeats that until the status is right, and scrape
 		// PATTERN URL until a line of the body matches; terminate sends SIGTERM to
-		// the processes in the background.
+		// the processes in the background, and hangup SIGHUP.
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"http":   func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, false) },
-			"await":  func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, true) },
-			"scrape": scrapeCmd,
-			"terminate": func(ts *testscript.TestScript, _ bool, _ []string) {
-				for _, cmd := range ts.BackgroundCmds() {
-					ts.Check(cmd.Process.Signal(syscall.SIGTERM))
-				}
-			},
+			"http":      func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, false) },
+			"await":     func(ts *testscript.TestScript, neg bool, args []string) { httpCmd(ts, neg, args, true) },
+			"scrape":    scrapeCmd,
+			"terminate": func(ts *testscript.TestScript, _ bool, _ []string) { signalAll(ts, syscall.SIGTERM) },
+			"hangup":    func(ts *testscript.TestScript, _ bool, _ []string) { signalAll(ts, syscall.SIGHUP) },
 		},
 	})
+}
+
+func signalAll(ts *testscript.TestScript, signal syscall.Signal) {
+	for _, cmd := range ts.BackgroundCmds() {
+		ts.Check(cmd.Process.Signal(signal))
+	}
 }
 
 func httpCmd(ts *testscript.TestScript, neg bool, args []string, await bool) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"sync"
 
@@ -46,6 +47,8 @@ type process struct {
 	top      *top.Top           // nil counts no heavy hitters
 	limits   *service.Service
 
+	hangups chan os.Signal // SIGHUP
+	reload  chan struct{}  // has the files with the rules read again
 	source  sources.Source
 	rules   sources.Rules
 	tried   chan struct{} // closed when the process need not wait for rules to listen

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -24,6 +26,8 @@ import (
 // for unless the settings force the start, as in envoyproxy/ratelimit. Without rules in force the
 // process is healthy only when the start is forced and no domain is needed.
 func (p *process) openRules(context.Context) (err error) {
+	p.hangups, p.reload = make(chan os.Signal, 1), make(chan struct{}, 1)
+	signal.Notify(p.hangups, syscall.SIGHUP)
 	if p.source, err = p.newSource(p.garbage.RulesLoading, p.log); err != nil {
 		return err
 	}
@@ -71,6 +75,28 @@ func (p *process) loadRules(ctx context.Context) error {
 	return nil
 }
 
+// reloadRules has the rules read again after each SIGHUP, until ctx ends. A control plane is
+// not asked: it sends each change by itself. The lines are warnings, because the log has no
+// less by default, and whoever sent the signal looks for an answer.
+func (p *process) reloadRules(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.hangups:
+		}
+		if p.Rules.OverXDS() {
+			p.log.Warn("SIGHUP: nothing is read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
+			continue
+		}
+		p.log.Warn("SIGHUP: the rules are read again")
+		select {
+		case p.reload <- struct{}{}:
+		default: // they are about to be read anyway
+		}
+	}
+}
+
 // serveOptions is how rules load to be served.
 func serveOptions(s *settings.Settings) language.Options {
 	options := ruleOptions(s.RuleSettings())
@@ -99,6 +125,7 @@ func (p *process) newSource(loading func(bool), log *slog.Logger) (sources.Sourc
 		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
 		WatchRoot:      p.Rules.RuntimeWatchRoot,
 		Poll:           p.Rules.RuntimePollInterval,
+		Reload:         p.reload,
 		Gone:           p.measure.SourceGone(),
 		Loading:        loading,
 		Log:            log,

@@ -16,8 +16,10 @@ import (
 
 const serveHelp = `One section of this help: rls serve --help=redis
 
+SIGHUP has the rules read again. It does not end the process.
+
 Exit codes:
-  0  the process ended after SIGTERM, SIGINT or SIGHUP; a dry run found no problem
+  0  the process ended after SIGTERM or SIGINT; a dry run found no problem
   1  a listener, the store, a certificate or the rules' folder failed, or a dry
      run found a problem
   2  a flag or a setting is wrong
@@ -63,7 +65,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 			return err
 		}
 	}
-	parts := []func(context.Context) error{p.loadRules, p.watch.Run, p.garbage.Run, p.statsd.Run, p.replicas.Run, p.answer}
+	parts := []func(context.Context) error{p.loadRules, p.reloadRules, p.watch.Run, p.garbage.Run, p.statsd.Run, p.replicas.Run, p.answer}
 	if p.status != nil {
 		parts = append(parts, p.status.Run)
 	}

@@ -42,23 +42,32 @@ type Signal int
 const (
 	EndsProcess Signal = iota // with the exit code of the signal
 	EndsContext               // of Run; another signal ends the process
-	Drains                    // they end the context of Run, and other signals are ignored
+	// Drains is for a server: the first SIGTERM or SIGINT ends the context of Run, later
+	// ones are ignored, and SIGHUP has no effect but what Run gives it.
+	Drains
 )
 
 // Main runs the command that the arguments name. It ends the process if that fails.
 func (p *Program) Main(args []string) {
 	// This comes first, because an earlier signal would end the process at once,
 	// with an exit code of its own.
-	ending, stopAwaiting := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	drained, stopAwaiting := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ending, stopHangups := signal.NotifyContext(drained, syscall.SIGHUP)
 	parser, args := p.Parser(ending, args)
 	ctx, err := parser.Parse(args)
 	if err == nil {
 		switch p.command(ctx.Selected().Name).OnSignal {
 		case EndsProcess:
+			stopHangups()
 			stopAwaiting()
 			ctx.BindTo(context.Background(), (*context.Context)(nil))
 		case EndsContext:
-			context.AfterFunc(ending, stopAwaiting)
+			context.AfterFunc(ending, func() {
+				stopHangups()
+				stopAwaiting()
+			})
+		case Drains:
+			ctx.BindTo(drained, (*context.Context)(nil))
 		}
 		err = ctx.Run()
 	}

@@ -56,6 +56,9 @@ type Files struct {
 	// Poll is the interval, > 0, at which the files are read again to find
 	// changes without a notification.
 	Poll time.Duration
+	// Reload, if not nil, asks for all files: for each value they are read and published at
+	// once, whether they changed or not and whatever WatchRoot says.
+	Reload <-chan struct{}
 	// Gone is called with true when the files of the rules in force are gone, and
 	// with false when there are files again.
 	Gone func(bool)
@@ -103,9 +106,12 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 		}
 	}
 	for {
+		asked := false
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-f.Reload:
+			asked, settle = true, nil
 		case event, open := <-w.events:
 			if open && w.concerns(event.Name) {
 				look()
@@ -135,14 +141,14 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 		// Files that change below the same root do not count, unless none is left.
 		ignored := f.WatchRoot && now.same(root) && !s.refused && !s.gone && !next.empty()
 		switch {
-		case ignored || next.same(seen):
+		case !asked && (ignored || next.same(seen)):
 			settling = nil
 			root, now = now, root
 			f.Log.Debug("rules folder: read again, nothing to load", "folder", path, "changed", !next.same(seen))
-		case settling == nil:
+		case !asked && settling == nil:
 			settling, since = next, time.Now()
 			look()
-		case next.same(settling) || time.Since(since) > patience:
+		case asked || next.same(settling) || time.Since(since) > patience:
 			seen, settling = next, nil
 			root, now = now, root
 			s.take(next)

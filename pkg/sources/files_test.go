@@ -367,3 +367,41 @@ func TestPollHealsWhatWasNotNotified(t *testing.T) {
 	o.become(t, "b")
 	o.stay(t, elsewhere)
 }
+
+// An operator who asks for the files gets them, also those that WatchRoot ignores, those
+// that did not change and those that are wrong.
+func TestReloadPublishesAllFiles(t *testing.T) {
+	for _, watchRoot := range []bool{false, true} {
+		f, path := watching(t)
+		f.WatchRoot = watchRoot
+		write(t, path+"/a.yaml", rule("a"))
+		o := run(t, f)
+		reload := func() {
+			t.Helper()
+			loads := o.loads()
+			o.reload <- struct{}{}
+			testenv.Eventually(t, soon, func() bool { return o.loads() > loads }, "a load")
+		}
+		reload()
+		write(t, path+"/a.yaml", rule("b"))
+		reload()
+		o.become(t, "b")
+		write(t, path+"/a.yaml", "domain: [")
+		reload()
+		o.become(t, "b")
+		if o.lastError() == nil {
+			t.Error("wrong rules were loaded")
+		}
+		write(t, path+"/a.yaml", rule("c"))
+		reload()
+		o.become(t, "c")
+
+		must(t, os.Remove(path+"/a.yaml"))
+		o.reload <- struct{}{}
+		o.lose(t, true)
+		o.become(t, "c")
+		write(t, path+"/a.yaml", rule("d"))
+		o.become(t, "d")
+		o.lose(t, false)
+	}
+}

@@ -52,11 +52,12 @@ func link(t *testing.T, target, name string) {
 
 // observed has the publications of a source, as the user of the source sees them.
 type observed struct {
-	gone atomic.Bool
-	log  testenv.Log
-	mu   sync.Mutex
-	seen []string // domains of each accepted load
-	errs []error  // outcome of each load
+	reload chan struct{} // asks the source for all files
+	gone   atomic.Bool
+	log    testenv.Log
+	mu     sync.Mutex
+	seen   []string // domains of each accepted load
+	errs   []error  // outcome of each load
 }
 
 // logged counts the lines of the log with a message.
@@ -88,6 +89,8 @@ func run(t *testing.T, f *sources.Files) *observed {
 		},
 		Log: f.Log,
 	}
+	o.reload = make(chan struct{})
+	f.Reload = o.reload
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- f.Run(ctx, rules.Publish) }()
