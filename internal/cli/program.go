@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/spelling"
 )
 
 // Program is a program that has several commands.
@@ -70,6 +73,8 @@ func (p *Program) Main(args []string) {
 			ctx.BindTo(drained, (*context.Context)(nil))
 		}
 		err = ctx.Run()
+	} else {
+		err = explain(err, parser.Model, args)
 	}
 	if err != nil {
 		WriteError(os.Stderr, err)
@@ -103,6 +108,24 @@ func (p *Program) Parser(ctx context.Context, args []string) (*kong.Kong, []stri
 		panic(err) // the tags of flags are wrong
 	}
 	return parser, args
+}
+
+// explain returns the error of the parser, or one that names the commands if the first of the
+// arguments is a word and none of them.
+func explain(err error, model *kong.Application, args []string) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return err
+	}
+	var names []string
+	for _, node := range model.Children {
+		if node.Name == args[0] {
+			return err
+		}
+		if !node.Hidden {
+			names = append(names, node.Name)
+		}
+	}
+	return UsageError("unknown command %q%s", args[0], spelling.Suggest(args[0], names))
 }
 
 func (p *Program) command(name string) Command {
