@@ -110,8 +110,7 @@ func (c *adminCall) change(ctx context.Context, w io.Writer, done, path string, 
 			failed = append(failed, fmt.Errorf("%s is not changed: %s", terminal.Visible(change.Rule), change.Error))
 			continue
 		}
-		fmt.Fprintf(&b, "%s %s (key %s): count %d → %d, remaining %d → %d\n", done, terminal.Visible(change.Rule), terminal.Visible(change.Key),
-			change.Before.Count, change.After.Count, change.Before.Remaining, change.After.Remaining)
+		fmt.Fprintf(&b, "%s %s (key %s): %s → %s\n", done, terminal.Visible(change.Rule), terminal.Visible(change.Key), change.Before, change.After)
 	}
 	written := c.Write(w, &changes, func(w io.Writer) error { _, err := io.WriteString(w, b.String()); return err })
 	return errors.Join(written, errors.Join(failed...))

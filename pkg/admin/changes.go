@@ -38,14 +38,22 @@ type Change struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Count is the hits in use of a cell, and the hits that would pass now.
+// Count is the hits in use of a cell, the hits that are left of grants, and the hits that
+// would pass now.
 type Count struct {
 	Count     int64 `json:"count"`
+	Granted   int64 `json:"granted,omitempty"`
 	Remaining int64 `json:"remaining"`
 }
 
-// String is the count in the log's text format.
-func (c Count) String() string { return fmt.Sprintf("count %d, remaining %d", c.Count, c.Remaining) }
+// String is the count as the log's text format and the commands have it.
+func (c Count) String() string {
+	granted := ""
+	if c.Granted > 0 {
+		granted = fmt.Sprintf("granted %d, ", c.Granted)
+	}
+	return fmt.Sprintf("count %d, %sremaining %d", c.Count, granted, c.Remaining)
+}
 
 // maxReason bounds a reason, in bytes, because the audit keeps it.
 const maxReason = 1024
@@ -142,7 +150,7 @@ func countOf(s *service.State) *Count {
 	if s == nil {
 		return nil
 	}
-	return &Count{Count: s.Count, Remaining: s.Remaining}
+	return &Count{Count: s.Count, Granted: s.Granted, Remaining: s.Remaining}
 }
 
 func checkReason(reason string) error {

@@ -96,8 +96,11 @@ func TestGrant(t *testing.T) {
 	if got := grant("5"); got.code != 200 || got.json["changed"] != 1.0 || r.remaining("ann") != 5.0 {
 		t.Errorf("got %d %s; %v remain", got.code, got.text, r.remaining("ann"))
 	}
-	if entry := r.lastAudited(); entry["action"] != "grant" || entry["after"].(map[string]any)["remaining"] != 5.0 {
+	if entry := r.lastAudited(); entry["action"] != "grant" || fmt.Sprint(entry["after"]) != "map[count:10 granted:5 remaining:5]" {
 		t.Errorf("audit: %v", entry)
+	}
+	if l := r.limit("ann"); l["count"] != 10.0 || l["granted"] != 5.0 {
+		t.Errorf("got %v", l)
 	}
 	for hits, want := range map[string]string{"0": "want at least 1", "-3": "want at least 1", "101": "100", "1.5": "hits", `"x"`: "hits"} {
 		got := grant(hits)

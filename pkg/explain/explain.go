@@ -96,10 +96,11 @@ type State struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Cell is the state of a limit's cell: the hits that are used, the hits that would
-// pass now, and the time until the full quota is back.
+// Cell is the state of a limit's cell: the hits that are used, the hits that are left of
+// grants, the hits that would pass now, and the time until the full quota is back.
 type Cell struct {
 	Count     int64    `json:"count"`
+	Granted   int64    `json:"granted,omitempty"`
 	Remaining int64    `json:"remaining"`
 	Reset     Duration `json:"reset"`
 }
@@ -172,7 +173,7 @@ func limitOf(rule string, in *service.InspectedLimit) Limit {
 	}}
 	switch state := cmp.Or(in.After, in.Before); {
 	case state != nil:
-		l.State = &State{Cell: &Cell{state.Count, state.Remaining, Duration(state.Reset)}, Policy: in.Policy.String()}
+		l.State = &State{Cell: &Cell{state.Count, state.Granted, state.Remaining, Duration(state.Reset)}, Policy: in.Policy.String()}
 	case in.Err != nil:
 		l.State = &State{Policy: in.Policy.String(), Error: in.Err.Error()}
 	}

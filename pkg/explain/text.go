@@ -132,6 +132,9 @@ func (p *printer) limit(l *Limit, hits int64) {
 		p.line(3, "policy     %s decides now", terminal.Visible(l.Policy))
 	default:
 		p.line(3, "count      %d", l.Count)
+		if l.Granted > 0 {
+			p.line(3, "granted    %d", l.Granted)
+		}
 		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
 		reset := time.Duration(l.Reset)
 		if reset >= time.Second {

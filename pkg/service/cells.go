@@ -33,21 +33,28 @@ type InspectedLimit struct {
 
 // State is a cell at one moment.
 type State struct {
-	// Count is the number of hits in use: the capacity of the limit less Remaining.
-	// A fixed window that is charged with denied hits may have more than fit, and a
-	// grant makes the count of an unused cell negative.
+	// Count is the number of hits in use, at least 0: the capacity of the limit and Granted,
+	// less Remaining. A fixed window that is charged with denied hits may have more than fit.
 	Count int64
+	// Granted is the number of hits left of the grants of this process to the cell, which
+	// hits use up before the limit. Of the grants of others it has the hits beyond the limit
+	// only, and Count is lower by the rest.
+	Granted int64
 	// Remaining is the number of hits that would pass now.
 	Remaining int64
 	// Reset is the time until the full quota is back, or until a fixed window ends.
 	Reset time.Duration
 }
 
+// value is the number of hits in use, less the hits granted.
+func (s *State) value() int64 { return s.Count - s.Granted }
+
 // cell is a limit of an Inspection and an operation on its cell.
 type cell struct {
 	limit  *InspectedLimit
 	op     backends.Op
-	shared bool // envoyproxy/ratelimit counts in it, too
+	shared bool  // envoyproxy/ratelimit counts in it, too
+	hits   int64 // of a grant
 	// ruled is the limit of the rule that counts in the same cell as a limit that the
 	// request brought along; else nil.
 	ruled *descriptors.Limit
@@ -96,27 +103,36 @@ func (p *planner) apply(ctx context.Context, cells []cell) {
 		switch limit.Err = r.Err; {
 		case r.Err != nil:
 		case b.Ops[i].Verb == backends.Charge:
-			limit.Before = stateOf(limit.Limit, &look, r)
+			limit.Before = p.stateOf(limit.Limit, &look, r)
+		case b.Ops[i].Verb == backends.Reset:
+			p.grants.forget(look.Key)
+			limit.After = p.stateOf(limit.Limit, &look, r)
 		default:
-			limit.After = stateOf(limit.Limit, &look, r)
+			p.grants.add(&look, r, limit.Before.Granted+cells[i].hits, valueOf(limit.Limit, &look, r))
+			limit.After = p.stateOf(limit.Limit, &look, r)
 		}
 	}
 }
 
 // stateOf is the state of l's cell after r, the reply to op, which looks at the cell.
-func stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
-	is := l.Judge(op, r)
-	state := &State{Count: l.Capacity() - is.Remaining, Remaining: is.Remaining, Reset: is.Reset}
+func (p *planner) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
+	is, value := l.Judge(op, r), valueOf(l, op, r)
+	granted := p.grants.left(op, value)
+	return &State{Count: value + granted, Granted: granted, Remaining: is.Remaining, Reset: is.Reset}
+}
+
+// valueOf is the number of hits in use, less the hits granted.
+func valueOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) int64 {
 	if op.Kind == backends.Counter && op.Prev == "" {
-		state.Count = r.Value.Whole
+		return r.Value.Whole
 	}
-	return state
+	return l.Capacity() - l.Judge(op, r).Remaining
 }
 
 // checkGrant reports whether so many hits may be granted to the cell.
 func (c *cell) checkGrant(hits int64) error {
 	if c.ruled != nil {
-		if err := c.ruled.CheckGrant(hits, max(0, c.ruled.Capacity()-c.limit.Before.Count)); err != nil {
+		if err := c.ruled.CheckGrant(hits, max(0, c.ruled.Capacity()-c.limit.Before.value())); err != nil {
 			return err
 		}
 	}

@@ -166,11 +166,11 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 			if err := c.checkGrant(do.hits); err != nil {
 				return invalid("%v", err)
 			}
-			if counted := min(c.limit.Before.Count, int64(c.limit.Requests)); c.shared && do.hits > counted {
+			if counted := min(c.limit.Before.value(), int64(c.limit.Requests)); c.shared && do.hits > counted {
 				c.limit.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, counted))
 				continue
 			}
-			c.op = c.grant(do.hits)
+			c.op, c.hits = c.grant(do.hits), do.hits
 		}
 		changed = append(changed, c)
 	}

@@ -191,13 +191,81 @@ func TestGrantAddsToWhatRemains(t *testing.T) {
 		}
 		for remaining := int64(5); remaining <= 15; remaining += 5 {
 			was := only(t, r.inspect(service.Grant(5), request(desc(key, "a"))))
-			if was.Err != nil || was.Before.Remaining != remaining-5 || was.After == nil || was.After.Remaining != remaining || was.After.Count != 10-remaining {
+			if was.Err != nil || was.Before.Remaining != remaining-5 || was.After == nil || was.After.Remaining != remaining || was.After.Count+remaining != 10+was.After.Granted {
 				t.Errorf("%s: %+v, then %+v, %v", key, was.Before, was.After, was.Err)
 			}
 		}
 		r.want(withHits(15, desc(key, "a")), ok, 0)
 		if s := r.hit(desc(key, "a")); s.Code != over {
 			t.Errorf("%s: more hits pass than were granted", key)
+		}
+	}
+}
+
+// TestHitsLeftOfGrants: hits use up a grant before the limit, and the hits in use are
+// never below 0.
+func TestHitsLeftOfGrants(t *testing.T) {
+	r := start(t, strategies)
+	wants := func(key, when string, count, granted int64) {
+		t.Helper()
+		got := *only(t, r.inspect(service.Look, request(desc(key, "a")))).Before
+		if got.Reset = 0; got != (service.State{Count: count, Granted: granted, Remaining: 10 - count + granted}) {
+			t.Errorf("%s, %s: %+v, want count %d, granted %d", key, when, got, count, granted)
+		}
+	}
+	for _, key := range everyStrategy {
+		for range 2 { // the second is denied; a fixed window counts it all the same
+			r.hit(withHits(10, desc(key, "a")))
+		}
+		was := only(t, r.inspect(service.Grant(5), request(desc(key, "a"))))
+		if was.After.Count != 10 || was.After.Granted != 5 {
+			t.Errorf("%s: after a grant %+v", key, was.After)
+		}
+		wants(key, "granted 5", 10, 5)
+		r.hit(withHits(2, desc(key, "a")))
+		wants(key, "2 used", 10, 3)
+		r.inspect(service.Grant(9), request(desc(key, "a")))
+		wants(key, "granted 9 more", 10, 12)
+		r.hit(withHits(1, desc(key, "a")))
+		wants(key, "1 more used", 10, 11)
+		r.inspect(service.Reset, request(desc(key, "a")))
+		wants(key, "reset", 0, 0)
+		r.hit(withHits(4, desc(key, "a")))
+		wants(key, "4 used after the reset", 4, 0)
+		r.inspect(service.Grant(1), request(desc(key, "a")))
+		r.pass(3 * time.Minute)
+		r.hit(withHits(2, desc(key, "a")))
+		wants(key, "in another window", 2, 0)
+	}
+}
+
+// TestABucketThatIsFullAgainHasNoGrant: more hits than the grant's have passed, or time.
+func TestABucketThatIsFullAgainHasNoGrant(t *testing.T) {
+	r := start(t, strategies)
+	for _, key := range []string{"bucket", "gcra", "leaky"} {
+		for _, hits := range []int64{5, 10, 12} {
+			r.hit(withHits(10, desc(key, "a")))
+			r.inspect(service.Grant(hits), request(desc(key, "a")))
+			r.hit(withHits(max(2, uint64(hits)-10), desc(key, "a")))
+			r.pass(10 * time.Second)
+			if got := only(t, r.inspect(service.Look, request(desc(key, "a")))).Before; got.Count != 0 || got.Granted != 0 || got.Remaining != 10 {
+				t.Errorf("%s, granted %d: %+v", key, hits, got)
+			}
+		}
+	}
+}
+
+// TestAGrantOfAnotherProcess is known by the hits beyond the limit only.
+func TestAGrantOfAnotherProcess(t *testing.T) {
+	var store backends.Store
+	first := start(t, strategies, func(c *config) { store = c.Store })
+	second := start(t, strategies, func(c *config) { c.Store = store })
+	second.clock = first.clock
+	for _, key := range everyStrategy {
+		first.hit(withHits(3, desc(key, "a")))
+		first.inspect(service.Grant(5), request(desc(key, "a")))
+		if got := only(t, second.inspect(service.Look, request(desc(key, "a")))).Before; got.Count != 0 || got.Granted != 2 || got.Remaining != 12 {
+			t.Errorf("%s: %+v", key, got)
 		}
 	}
 }

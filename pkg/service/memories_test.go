@@ -140,7 +140,7 @@ func (p *process) settled(value, key string, counted, less int64, pass time.Dura
 		p.clock.Add(pass.Microseconds())
 		limits = p.inspect(service.Look, request(desc(key, value)))[0].Limits
 		return !slices.ContainsFunc(limits, func(l service.InspectedLimit) bool {
-			return l.Err != nil || l.Before.Count > counted || l.Before.Count < counted-less
+			return l.Err != nil || l.Before.Count-l.Before.Granted > counted || l.Before.Count-l.Before.Granted < counted-less
 		})
 	}) {
 		p.t.Errorf("%s, %s: the store has counted %+v, %v, want %d", value, key, limits[0].Before, limits[0].Err, counted)

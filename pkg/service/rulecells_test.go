@@ -135,7 +135,7 @@ func TestNoCreditInSharedCounters(t *testing.T) {
 	if !errors.Is(in.Err, backends.ErrUnsupported) || !strings.Contains(in.Err.Error(), "at most the 4 hits") || in.After != nil {
 		t.Errorf("a grant below 0: %v, %+v", in.Err, in.After)
 	}
-	if in = only(t, r.inspect(service.Grant(3), request(bob))); in.Err != nil || in.After.Count != 1 {
+	if in = only(t, r.inspect(service.Grant(3), request(bob))); in.Err != nil || in.After.Count != 4 || in.After.Granted != 3 {
 		t.Errorf("a grant of counted hits: %v, %+v", in.Err, in.After)
 	}
 }

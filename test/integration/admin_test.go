@@ -46,8 +46,8 @@ type operated struct {
 	Matched       int
 	Descriptors   []struct {
 		Limits []struct {
-			Count, Remaining int
-			Error            string
+			Count, Granted, Remaining int
+			Error                     string
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (s *service) remains(key string, want int) {
 			s.t.Fatalf("%s: got %d %s", key, code, got.Message)
 		}
 		for _, limit := range got.Descriptors[0].Limits {
-			if limit.Remaining != want || limit.Count != 10-want {
+			if limit.Remaining != want || limit.Count != 10-want+limit.Granted {
 				s.t.Errorf("%s: count %d, remaining %d, want %d; %s", key, limit.Count, limit.Remaining, want, limit.Error)
 			}
 		}

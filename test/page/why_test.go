@@ -46,10 +46,10 @@ func TestWhy(t *testing.T) {
 	p.click(named("button", "Grant"))
 	p.click(named("[role=dialog] button", "Confirm"))
 	p.sees("Granted: 2 counters changed.")
-	p.waits(limit + `.includes("remaining 7")`)
+	p.waits(`/count 8\s+granted 5\s+remaining 7/.test(` + limit + `)`)
 
 	p.click(named("button", "Reset"))
-	p.waits(`document.querySelector("[role=dialog]")?.innerText.includes("3 → 0")`)
+	p.waits(`document.querySelector("[role=dialog]")?.innerText.includes("8 → 0")`)
 	p.click(named("[role=dialog] button", "Confirm"))
 	p.sees("Reset: 2 counters changed.")
 	p.waits(`/count 0\s+remaining 10/.test(` + limit + `)`)
@@ -62,7 +62,7 @@ func TestWhy(t *testing.T) {
 	p.view("Audit")
 	p.waits(`document.querySelectorAll("[data-testid=audit-row]").length === 4`)
 	p.waits(`document.querySelector("[data-testid=audit-row]").innerText.includes("reset")`)
-	p.sees("alice", "ticket 4711", "shop.plan_free.user")
+	p.sees("alice", "ticket 4711", "shop.plan_free.user", "8, granted 5")
 	p.shot("audit")
 }
 

@@ -958,7 +958,9 @@ type LimitState struct {
 	Burst    uint32               `protobuf:"varint,13,opt,name=burst,proto3" json:"burst,omitempty"`
 	MaxDelay *durationpb.Duration `protobuf:"bytes,14,opt,name=max_delay,json=maxDelay,proto3" json:"max_delay,omitempty"`
 	// The rule because of which the limit is not decided in this request.
-	ReplacedBy    string `protobuf:"bytes,15,opt,name=replaced_by,json=replacedBy,proto3" json:"replaced_by,omitempty"`
+	ReplacedBy string `protobuf:"bytes,15,opt,name=replaced_by,json=replacedBy,proto3" json:"replaced_by,omitempty"`
+	// Hits that are left of grants; hits use them up before the limit.
+	Granted       int64 `protobuf:"varint,18,opt,name=granted,proto3" json:"granted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1098,6 +1100,13 @@ func (x *LimitState) GetReplacedBy() string {
 	return ""
 }
 
+func (x *LimitState) GetGranted() int64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
 type Counters struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -1212,9 +1221,11 @@ func (x *CountedDescriptor) GetWhy() string {
 }
 
 type Count struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	Remaining     int64                  `protobuf:"varint,2,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Count     int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	Remaining int64                  `protobuf:"varint,2,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	// Hits that are left of grants.
+	Granted       int64 `protobuf:"varint,3,opt,name=granted,proto3" json:"granted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1259,6 +1270,13 @@ func (x *Count) GetCount() int64 {
 func (x *Count) GetRemaining() int64 {
 	if x != nil {
 		return x.Remaining
+	}
+	return 0
+}
+
+func (x *Count) GetGranted() int64 {
+	if x != nil {
+		return x.Granted
 	}
 	return 0
 }
@@ -2072,7 +2090,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\xed\x03\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\x87\x04\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -2091,7 +2109,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x05burst\x18\r \x01(\rR\x05burst\x126\n" +
 	"\tmax_delay\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\bmaxDelay\x12\x1f\n" +
 	"\vreplaced_by\x18\x0f \x01(\tR\n" +
-	"replacedByB\b\n" +
+	"replacedBy\x12\x18\n" +
+	"\agranted\x18\x12 \x01(\x03R\agrantedB\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
 	"_remaining\"e\n" +
@@ -2101,10 +2120,11 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x11CountedDescriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.rls.admin.v1.EntryR\aentries\x120\n" +
 	"\x06limits\x18\x02 \x03(\v2\x18.rls.admin.v1.LimitStateR\x06limits\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\";\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"U\n" +
 	"\x05Count\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x03R\x05count\x12\x1c\n" +
-	"\tremaining\x18\x02 \x01(\x03R\tremaining\"\x9c\x01\n" +
+	"\tremaining\x18\x02 \x01(\x03R\tremaining\x12\x18\n" +
+	"\agranted\x18\x03 \x01(\x03R\agranted\"\x9c\x01\n" +
 	"\x06Change\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12+\n" +

@@ -43,7 +43,7 @@ export function audit(main) {
   return () => clearInterval(again);
 }
 
-const amount = (state) => (state?.count === undefined ? '–' : count(state.count));
+const amount = (state) => (state?.count === undefined ? '–' : count(state.count) + (state.granted ? `, granted ${count(state.granted)}` : ''));
 
 function line(e) {
   return el('tr', { 'data-testid': 'audit-row' },

@@ -127,6 +127,7 @@ export function why(main, params) {
       known && el('div', { className: 'meter', role: 'meter', 'aria-label': 'Used', 'aria-valuemin': 0, 'aria-valuemax': all, 'aria-valuenow': Math.min(Math.max(l.count, 0), all), 'aria-valuetext': `${count(l.count)} used, ${count(l.remaining)} remaining` }, fillBar),
       known && el('div', { className: 'figures' },
         el('span', {}, 'count ', el('b', { className: 'num' }, count(l.count))),
+        l.granted && el('span', {}, 'granted ', el('b', { className: 'num' }, count(l.granted))),
         el('span', {}, 'remaining ', el('b', { className: 'num' }, count(l.remaining))),
         el('span', {}, 'reset ', reset),
         l.policy && el('span', { title: 'on_error' }, 'if the store is away: ', el('b', {}, visible(l.policy)))),
