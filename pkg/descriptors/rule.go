@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,6 +137,15 @@ type Limit struct {
 	// WrittenRequests are the requests as written.
 	Share           algorithms.Percent
 	WrittenRequests uint32
+}
+
+// Title tells people which limit of a rule it is: its Name, or else its strategy and rate, such
+// as "fixed_window 20 per 2 hours".
+func (l *Limit) Title() string {
+	if l.Name != "" {
+		return l.Name
+	}
+	return fmt.Sprintf("%s %d per %s", l.Strategy, l.Requests, WindowPeriod(l.Window))
 }
 
 // Rule has the limits of one descriptor of the rules. It does not change once

@@ -66,6 +66,18 @@ func Period(u Unit, n uint32) string {
 	return fmt.Sprintf("%d %ss", n, name)
 }
 
+// WindowPeriod is a window in words, by the longest unit up to a day that divides it:
+// "minute", "2 hours", "30 days".
+func WindowPeriod(window time.Duration) string {
+	unit := Second
+	for _, u := range []Unit{Minute, Hour, Day} {
+		if window%u.Duration() == 0 {
+			unit = u
+		}
+	}
+	return Period(unit, uint32(window/unit.Duration()))
+}
+
 // ParseUnit finds a unit by its name in any case. It returns UnitUnknown for
 // any other text.
 func ParseUnit(name string) Unit {

@@ -149,7 +149,7 @@ func (p *printer) limit(l *Limit, hits int64) {
 
 // words is the limit in words: "10 per minute, token_bucket, burst 20".
 func (t *Terms) words() string {
-	s := fmt.Sprintf("%d per %s, %s", t.Limit, period(time.Duration(t.Window)), terminal.Visible(t.Strategy))
+	s := fmt.Sprintf("%d per %s, %s", t.Limit, descriptors.WindowPeriod(time.Duration(t.Window)), terminal.Visible(t.Strategy))
 	if t.Burst > 0 {
 		s += fmt.Sprintf(", burst %d", t.Burst)
 	}
@@ -175,15 +175,4 @@ func (p *printer) verdict(l *Limit, hits int64) string {
 		return p.colors.Yellow(", so " + asked + " waits for its turn or is denied")
 	}
 	return p.colors.Red(", so " + asked + " is denied")
-}
-
-// period is a window in words: "minute", "15 minutes".
-func period(window time.Duration) string {
-	unit := descriptors.Second
-	for _, u := range []descriptors.Unit{descriptors.Minute, descriptors.Hour, descriptors.Day} {
-		if window%u.Duration() == 0 {
-			unit = u
-		}
-	}
-	return descriptors.Period(unit, uint32(window/unit.Duration()))
 }

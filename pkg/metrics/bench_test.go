@@ -23,4 +23,15 @@ func BenchmarkObserve(b *testing.B) {
 			}
 		})
 	}
+	b.Run("override", func(b *testing.B) {
+		entry := descriptors.Entry{Key: "k", Value: "v"}
+		o := open(b, metrics.Options{MaxSeries: 100, NearLimitRatio: 0.8}).Observer()
+		seen := allowed(rule(b, perHour, entry), entry)
+		own := seen.Verdicts[0].Rule.Limits[0]
+		seen.Verdicts[0].Limit, seen.Verdicts[0].Override = &own, true
+		b.ReportAllocs()
+		for b.Loop() {
+			o.Observe(seen)
+		}
+	})
 }

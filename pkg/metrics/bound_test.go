@@ -98,7 +98,7 @@ func TestCallersCannotGrowMemory(t *testing.T) {
 		"ratelimit_service_rate_limit_other_domain_not_found 199168",
 		`ratelimit_service_rate_limit_total_hits{domain="d",key1="other"} 1e+06`,
 		"rls_series_overflow_total 1.199168e+06",
-		`rls_decisions_total{decision="allowed",domain="d",policy="counted",rule="d.k",strategy="fixed_window"} 1e+06`)
+		`rls_decisions_total{decision="allowed",domain="d",limit="fixed_window 10 per hour",policy="counted",rule="d.k",strategy="fixed_window"} 1e+06`)
 }
 
 // /metrics is bounded also when each name has all counters and its characters are

@@ -42,15 +42,16 @@ func TestDecisionLog(t *testing.T) {
 		delete(fields, "time")
 		got = append(got, fields)
 	}
-	line := func(decision, rule, policy string, remaining, retryAfter float64) map[string]any {
+	line := func(decision, rule, limit, policy string, remaining, retryAfter float64) map[string]any {
 		return map[string]any{
 			"level": "INFO", "msg": "decision", "decision": decision, "rule": rule, "key": "546b3ba21cc44284", "strategy": "fixed_window",
-			"hits": 1., "limit": 10., "remaining": remaining, "retry_after": retryAfter, "policy": policy, "backend": "redis", "microseconds": 42.,
+			"hits": 1., "limit": limit, "requests_per_unit": 10., "remaining": remaining, "retry_after": retryAfter, "policy": policy, "backend": "redis", "microseconds": 42.,
 		}
 	}
+	const hourly = "fixed_window 10 per hour"
 	want := []map[string]any{
-		line("allowed", "d.k", "counted", 9, 0), line("denied", "d.k", "counted", 0, 1.5),
-		line("shadow", "d.override", "counted", 0, 1.5), line("shadow", "d.override", "local", 0, 1.5),
+		line("allowed", "d.k", hourly, "counted", 9, 0), line("denied", "d.k", hourly, "counted", 0, 1.5),
+		line("shadow", "d.override", "override", "counted", 0, 1.5), line("shadow", "d.override", "override", "local", 0, 1.5),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -50,8 +50,8 @@ type RuleName struct{ Domain, Path string }
 // RuleCounts has the counts of a rule, or of the limits that requests to a domain bring.
 type RuleCounts struct {
 	RuleName
-	ended  [Ends]atomic.Uint64
-	limits map[algorithms.Strategy]*limitCounts // decisions.mu guards it
+	ended      [Ends]atomic.Uint64
+	strategies []*strategyCounts // by algorithms.Strategy, nil for those without limits; decisions.mu guards it
 	// gone is the time in ns since the epoch at which the rule, or for overrides the
 	// domain, went out of force; 0 while it is in force. Only decisions.inForce changes it.
 	gone atomic.Int64
@@ -66,22 +66,38 @@ func (r *RuleCounts) Ended() (n [Ends]uint64) {
 	return n
 }
 
-// limitCounts has the counts of the limits of one strategy.
+// strategyCounts has the counts of a rule's limits of one strategy.
+type strategyCounts struct {
+	near      atomic.Uint64
+	exhausted atomic.Uint64
+	burst     bool // the limits have a burst
+}
+
+// limitLabels are the labels of a limit. Limits of one rule that have the same are counted as one.
+type limitLabels struct {
+	of       *RuleCounts
+	strategy algorithms.Strategy
+	title    string
+}
+
+// limitCounts has the counts of the decisions of one limit. decisions.mu guards all but the
+// counts.
 type limitCounts struct {
 	// decisions counts the store's decisions at 0, and the decisions of policy p at 1+p.
 	decisions [1 + descriptors.Policies][decisionCount]atomic.Uint64
-	near      atomic.Uint64
-	exhausted atomic.Uint64
-	burst     bool // the limit has a burst
+	held      bool      // used by decisions.inForce only
+	gone      time.Time // when the limit went out of force; zero while it is in force
 }
 
 // counted has the counters for the verdicts of one limit.
 type counted struct {
-	rule  *RuleCounts // of the matching rule; nil without one
-	of    *RuleCounts // of the rule, or for overrides of the domain's overrides
-	limit *limitCounts
-	key   *keyed // nil when the metric key depends on the request
-	near  uint64 // hits above which the limit is near
+	by       algorithms.Strategy // of the limit that decided
+	rule     *RuleCounts         // of the matching rule; nil without one
+	of       *RuleCounts         // of the rule, or for overrides of the domain's overrides
+	strategy *strategyCounts
+	limit    *limitCounts
+	key      *keyed // nil when the metric key depends on the request
+	near     uint64 // hits above which the limit is near
 }
 
 // decisions counts the decisions of limits. It is a [service.Observer].
@@ -95,17 +111,18 @@ type decisions struct {
 	retry      []prometheus.Observer // by algorithms.Strategy
 
 	// found maps *descriptors.Limit to *counted, so that a decision takes no
-	// lock. Each set of rules gets a new map, because the old one refers to the
-	// old rules.
+	// lock, and *overridden to the *counted of the last overrides. Each set of rules gets
+	// a new map, because the old one refers to the old rules.
 	found atomic.Pointer[sync.Map]
 
-	mu    sync.Mutex
-	rules map[RuleName]*RuleCounts
+	mu     sync.Mutex
+	rules  map[RuleName]*RuleCounts
+	limits map[limitLabels]*limitCounts
 }
 
 func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *decisions {
 	d := &decisions{
-		paths: p, ratio: float32(nearLimitRatio), clock: clock, rules: map[RuleName]*RuleCounts{},
+		paths: p, ratio: float32(nearLimitRatio), clock: clock, rules: map[RuleName]*RuleCounts{}, limits: map[limitLabels]*limitCounts{},
 		retryAfter: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "rls_retry_after_seconds", Buckets: []float64{0.1, 1, 5, 10, 30, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
 			Help: "Time that denied callers have to wait, by the strategy of the limit that denied them.",
@@ -178,34 +195,52 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 		return // the policy does not know how full the limit is
 	}
 	if v.After > 0 && uint64(v.After) > c.near {
-		c.limit.near.Add(1)
+		c.strategy.near.Add(1)
 	}
 	if v.Limit.Burst > 0 && v.Is.Remaining == 0 && v.Hits > 0 {
-		c.limit.exhausted.Add(1)
+		c.strategy.exhausted.Add(1)
 	}
 }
 
 // find finds or makes the counters for the verdicts of a limit. Callers make overrides up,
 // so these are counted by domain.
 func (d *decisions) find(domain string, v *service.Verdict) *counted {
-	found := d.found.Load()
+	found, l := d.found.Load(), limitOfRule(v)
 	if !v.Override {
 		if c, ok := found.Load(v.Limit); ok {
 			return c.(*counted)
 		}
+	} else if l != nil {
+		if kept, ok := found.Load((*overridden)(l)); ok && kept.(*counted).by == v.Limit.Strategy {
+			c := *kept.(*counted)
+			c.near = d.near(v)
+			return &c
+		}
 	}
-	c := &counted{near: d.near(v)}
+	c := &counted{by: v.Limit.Strategy, near: d.near(v)}
+	labels := limitLabels{strategy: v.Limit.Strategy, title: titleOf(l)}
 	d.mu.Lock()
 	if v.Rule != nil {
 		c.rule = d.rule(RuleName{domain, v.Rule.Path})
 	}
 	c.of = d.rule(RuleName{domain, ruleOf(domain, v)})
-	if c.limit = c.of.limits[v.Limit.Strategy]; c.limit == nil {
-		c.limit = &limitCounts{burst: v.Limit.Burst > 0}
-		c.of.limits[v.Limit.Strategy] = c.limit
+	strategy := &c.of.strategies[v.Limit.Strategy]
+	if *strategy == nil {
+		*strategy = &strategyCounts{burst: v.Limit.Burst > 0}
+	}
+	c.strategy = *strategy
+	labels.of = c.of
+	if c.limit = d.limits[labels]; c.limit == nil {
+		c.limit = &limitCounts{}
+		labels.title = strings.Clone(labels.title)
+		d.limits[labels] = c.limit
 	}
 	d.mu.Unlock()
-	if !v.Override {
+	if v.Override {
+		if l != nil {
+			found.Store((*overridden)(l), c)
+		}
+	} else {
 		if v.Rule.FixedMetricKey() {
 			c.key = d.paths.rule(c.of, v.Rule.Path)
 		}
@@ -219,7 +254,7 @@ func (d *decisions) rule(name RuleName) *RuleCounts {
 	r := d.rules[name]
 	if r == nil {
 		name = RuleName{strings.Clone(name.Domain), strings.Clone(name.Path)}
-		r = &RuleCounts{RuleName: name, limits: map[algorithms.Strategy]*limitCounts{}}
+		r = &RuleCounts{RuleName: name, strategies: make([]*strategyCounts, len(d.retry))}
 		d.rules[name] = r
 	}
 	return r
@@ -234,6 +269,33 @@ func ruleOf(domain string, v *service.Verdict) string {
 		return overrides(domain)
 	}
 	return v.Rule.Path
+}
+
+// ownTitle stands in place of a title for limits that requests bring where no rule has one.
+const ownTitle = "override"
+
+// overridden is the limit of a rule in whose place requests bring limits. It is a type of its
+// own to be a key of decisions.found beside the limit itself.
+type overridden descriptors.Limit
+
+// limitOfRule is the limit of the rule by which a verdict was made, also if a request brought
+// another one in its place. It is nil if the rule has none, or no rule matched.
+func limitOfRule(v *service.Verdict) *descriptors.Limit {
+	if !v.Override {
+		return v.Limit
+	}
+	if v.Rule == nil || len(v.Rule.Limits) == 0 {
+		return nil
+	}
+	return &v.Rule.Limits[0]
+}
+
+// titleOf is the title of limitOfRule's result: callers make the amounts of overrides up.
+func titleOf(l *descriptors.Limit) string {
+	if l == nil {
+		return ownTitle
+	}
+	return l.Title()
 }
 
 // near is the number of hits above which a limit is near, in single precision as in
@@ -294,19 +356,35 @@ func (k *keyed) count(v *service.Verdict, near uint64) {
 
 // countLimits adds the metrics of limits.
 func (m *Metrics) countLimits() {
-	each := func(read func(*limitCounts, tell)) func(tell) {
+	byStrategy := func(read func(*strategyCounts, tell)) func(tell) {
 		return func(is tell) {
 			m.Counted(func(r *RuleCounts) {
-				for strategy, l := range r.limits {
-					read(l, func(n float64, more ...string) {
-						is(n, append([]string{r.Domain, r.Path, strategy.String()}, more...)...)
-					})
+				for strategy, s := range r.strategies {
+					if s != nil {
+						read(s, func(n float64, _ ...string) { is(n, r.Domain, r.Path, algorithms.Strategy(strategy).String()) })
+					}
 				}
 			})
 		}
 	}
 	m.table = append(m.table, m.decisions.retryAfter.Collect)
-	m.counter("rls_decisions_total", "Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.", each(func(l *limitCounts, is tell) {
+	m.counter("rls_decisions_total", "Decisions about a descriptor by one limit: allowed, denied, or shadow where shadow mode let it pass all the same. The policy is counted if the store decided, else the failure policy that did.",
+		m.decisions.tell, "domain", "rule", "strategy", "limit", "decision", "policy")
+	m.counter("rls_near_limit_total", "Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", byStrategy(func(s *strategyCounts, is tell) {
+		is(float64(s.near.Load()))
+	}), "domain", "rule", "strategy")
+	m.counter("rls_burst_exhausted_total", "Allowed decisions that took the last of a burst.", byStrategy(func(s *strategyCounts, is tell) {
+		if s.burst {
+			is(float64(s.exhausted.Load()))
+		}
+	}), "domain", "rule", "strategy")
+}
+
+// tell tells the decisions of each limit.
+func (d *decisions) tell(is tell) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for labels, l := range d.limits {
 		by := service.Counted
 		for p := range l.decisions {
 			if p > 0 {
@@ -316,19 +394,11 @@ func (m *Metrics) countLimits() {
 				// Few rules have shadow mode or need their policy: these series start with
 				// their first decision.
 				if n := l.decisions[p][decision].Load(); n > 0 || p == 0 && decision != shadowed {
-					is(float64(n), decisionNames[decision], by)
+					is(float64(n), labels.of.Domain, labels.of.Path, labels.strategy.String(), labels.title, decisionNames[decision], by)
 				}
 			}
 		}
-	}), "domain", "rule", "strategy", "decision", "policy")
-	m.counter("rls_near_limit_total", "Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", each(func(l *limitCounts, is tell) {
-		is(float64(l.near.Load()))
-	}), "domain", "rule", "strategy")
-	m.counter("rls_burst_exhausted_total", "Allowed decisions that took the last of a burst.", each(func(l *limitCounts, is tell) {
-		if l.burst {
-			is(float64(l.exhausted.Load()))
-		}
-	}), "domain", "rule", "strategy")
+	}
 }
 
 // Took returns the durations of all requests, and the number of requests by how they ended.

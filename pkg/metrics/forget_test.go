@@ -58,8 +58,9 @@ func (r *rules) override() {
 
 // hits are the keys with their hits, by both sets of metrics.
 func (r *rules) hits() (all []string) {
-	for line := range strings.Lines(page(r.t, r.metrics)) {
-		for _, prefix := range []string{`ratelimit_service_rate_limit_total_hits{domain="d",`, `rls_decisions_total{decision="allowed",domain="d",policy="counted",`} {
+	text := strings.ReplaceAll(page(r.t, r.metrics), `limit="override"`, `limit="fixed_window 10 per hour"`)
+	for line := range strings.Lines(text) {
+		for _, prefix := range []string{`ratelimit_service_rate_limit_total_hits{domain="d",`, `rls_decisions_total{decision="allowed",domain="d",limit="fixed_window 10 per hour",policy="counted",`} {
 			if text, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok {
 				all = append(all, strings.ReplaceAll(text, `,strategy="fixed_window"`, ""))
 			}

@@ -184,11 +184,11 @@ func TestCountsDecisions(t *testing.T) {
 		`rls_burst_exhausted_total{domain="d",rule="d.bucket",strategy="token_bucket"} 1`,
 		`rls_decision_duration_seconds_count{result="ok"} 3`,
 		`rls_decision_duration_seconds_count{result="over_limit"} 2`,
-		`rls_decisions_total{decision="allowed",domain="d",policy="counted",rule="d.a",strategy="fixed_window"} 1`,
-		`rls_decisions_total{decision="allowed",domain="d",policy="counted",rule="d.bucket",strategy="token_bucket"} 1`,
-		`rls_decisions_total{decision="denied",domain="d",policy="counted",rule="d.a",strategy="fixed_window"} 1`,
-		`rls_decisions_total{decision="denied",domain="d",policy="counted",rule="d.override",strategy="fixed_window"} 1`,
-		`rls_decisions_total{decision="shadow",domain="d",policy="counted",rule="d.shadow",strategy="fixed_window"} 1`,
+		`rls_decisions_total{decision="allowed",domain="d",limit="fixed_window 10 per hour",policy="counted",rule="d.a",strategy="fixed_window"} 1`,
+		`rls_decisions_total{decision="allowed",domain="d",limit="token_bucket 10 per hour",policy="counted",rule="d.bucket",strategy="token_bucket"} 1`,
+		`rls_decisions_total{decision="denied",domain="d",limit="fixed_window 10 per hour",policy="counted",rule="d.a",strategy="fixed_window"} 1`,
+		`rls_decisions_total{decision="denied",domain="d",limit="fixed_window 10 per hour",policy="counted",rule="d.override",strategy="fixed_window"} 1`,
+		`rls_decisions_total{decision="shadow",domain="d",limit="fixed_window 2 per hour",policy="counted",rule="d.shadow",strategy="fixed_window"} 1`,
 		`rls_near_limit_total{domain="d",rule="d.a",strategy="fixed_window"} 1`,
 		`rls_near_limit_total{domain="d",rule="d.bucket",strategy="token_bucket"} 1`,
 		`rls_retry_after_seconds_count{strategy="fixed_window"} 3`,
@@ -231,7 +231,7 @@ func TestCountsWhatShadowModeSpared(t *testing.T) {
 	r.call(request(desc("a", "")))
 	if diff := cmp.Diff([]string{
 		"ratelimit_service_global_shadow_mode 1",
-		`rls_decisions_total{decision="shadow",domain="d",policy="counted",rule="d.none",strategy="fixed_window"} 1`,
+		`rls_decisions_total{decision="shadow",domain="d",limit="fixed_window 0 per hour",policy="counted",rule="d.none",strategy="fixed_window"} 1`,
 	}, counted(t, m, "ratelimit_service_global", `rls_decisions_total{decision="shadow"`)); diff != "" {
 		t.Error(diff)
 	}

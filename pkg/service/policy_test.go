@@ -307,7 +307,11 @@ func TestPoliciesAreSeen(t *testing.T) {
 	}
 	r.call(request(desc("bucket-allow", "away"))) // nobody knows whether it took the last of the burst
 	series := func(decision, policy, rule string, n int) string {
-		return fmt.Sprintf(`rls_decisions_total{decision=%q,domain="d",policy=%q,rule="d.%s",strategy="fixed_window"} %d`, decision, policy, rule, n)
+		requests := 5
+		if strings.HasPrefix(rule, "zero") {
+			requests = 0
+		}
+		return fmt.Sprintf(`rls_decisions_total{decision=%q,domain="d",limit="fixed_window %d per minute",policy=%q,rule="d.%s",strategy="fixed_window"} %d`, decision, requests, policy, rule, n)
 	}
 	want := []string{
 		series("allowed", "allow", "allow", 2),
@@ -322,6 +326,7 @@ func TestPoliciesAreSeen(t *testing.T) {
 	for _, line := range counted(t, m, "rls_decisions_total", "ratelimit_service_rate_limit_", "ratelimit_service_should_rate_limit_error", "rls_near_limit", "rls_burst_exhausted") {
 		got = append(got, strings.TrimPrefix(line, "ratelimit_service_"))
 	}
+	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
