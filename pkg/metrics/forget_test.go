@@ -131,6 +131,8 @@ func TestOverridesAreForgottenWithTheirDomain(t *testing.T) {
 	r.override()
 	r.load("stays")
 	r.now = r.now.Add(2 * time.Hour)
+	r.load("stays")
+	r.now = r.now.Add(2 * time.Hour)
 	r.want("with the domain", `key1="own"} 1`, `rule="d.override"} 1`)
 	r.metrics.InForce(nil)
 	r.now = r.now.Add(time.Hour)

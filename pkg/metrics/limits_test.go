@@ -102,6 +102,9 @@ func TestLimitsThatAreGoneAreForgotten(t *testing.T) {
 	r.wantTitles("a second before the hour is over", slices.Concat(old, raised, stay)...)
 	r.now = r.now.Add(time.Second)
 	r.wantTitles("after an hour", slices.Concat(raised, stay)...)
+	r.metrics.InForce(r.tree)
+	r.now = r.now.Add(2 * time.Hour)
+	r.wantTitles("hours after the same rules were loaded again", slices.Concat(raised, stay)...)
 
 	r.metrics.InForce(nil)
 	r.now = r.now.Add(time.Hour)
