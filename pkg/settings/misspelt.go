@@ -10,8 +10,8 @@ import (
 	"example.org/rls/internal/spelling"
 )
 
-// Misspelling is a variable that is not a setting and whose name is close to that of
-// one.
+// Misspelling is a variable that is not a setting, and the setting that its name most likely
+// means.
 type Misspelling struct{ Variable, Meant string }
 
 const (
@@ -21,6 +21,21 @@ const (
 	leastLong = 8
 )
 
+// habits are names that other programs have for settings.
+var habits = map[string]string{
+	"LOGLEVEL":                 "LOG_LEVEL",
+	"REDIS_ADDR":               "REDIS_URL",
+	"REDIS_ADDRESS":            "REDIS_URL",
+	"REDIS_HOST":               "REDIS_URL",
+	"REDIS_PASSWORD":           "REDIS_AUTH",
+	"REDIS_PERSECOND_ADDR":     "REDIS_PERSECOND_URL",
+	"REDIS_PERSECOND_HOST":     "REDIS_PERSECOND_URL",
+	"REDIS_PERSECOND_PASSWORD": "REDIS_PERSECOND_AUTH",
+}
+
+// habitPrefix stands before the names of settings where people name variables after the program.
+const habitPrefix = "RATELIMIT_"
+
 // serviceLinks matches the variables that Kubernetes sets in every pod for each
 // Service. For a Service named redis these are REDIS_SERVICE_HOST,
 // REDIS_PORT=tcp://10.0.0.1:6379 and so on.
@@ -29,28 +44,45 @@ var serviceLinks = regexp.MustCompile(`^\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PO
 func isServiceLink(variable string) bool { return serviceLinks.MatchString(variable) }
 
 // Misspelt finds the variables in environ, each NAME=VALUE as in os.Environ, whose
-// names are close to that of a setting of the parser. Variables that Kubernetes sets
-// for a Service are left out.
+// names are close to that of a setting of the parser, or are those of other programs for it.
+// Variables that Kubernetes sets for a Service are left out.
 func Misspelt(environment []string, parser *kong.Application) []Misspelling {
 	known := variables(parser.Node)
 	var found []Misspelling
 	for _, variable := range environment {
 		name, _, _ := strings.Cut(variable, "=")
-		if len(name) < leastLong || !strings.Contains(name, "_") || slices.Contains(known, name) || isServiceLink(variable) {
+		if slices.Contains(known, name) || isServiceLink(variable) {
 			continue
 		}
-		meant, least := "", maxEdits+1
-		for _, k := range known {
-			if d := spelling.Distance(name, k); d < least {
-				meant, least = k, d
-			}
-		}
-		if meant != "" {
+		if meant := meantBy(name, known); meant != "" {
 			found = append(found, Misspelling{name, meant})
 		}
 	}
 	slices.SortFunc(found, func(a, b Misspelling) int { return strings.Compare(a.Variable, b.Variable) })
 	return found
+}
+
+// meantBy returns the known name that another name most likely means, or "".
+func meantBy(name string, known []string) string {
+	if meant := habits[name]; meant != "" {
+		return meant
+	}
+	if rest, found := strings.CutPrefix(name, habitPrefix); found {
+		if slices.Contains(known, rest) {
+			return rest
+		}
+		return meantBy(rest, known)
+	}
+	if len(name) < leastLong || !strings.Contains(name, "_") {
+		return ""
+	}
+	meant, least := "", maxEdits+1
+	for _, k := range known {
+		if d := spelling.Distance(name, k); d < least {
+			meant, least = k, d
+		}
+	}
+	return meant
 }
 
 func variables(n *kong.Node) []string {
