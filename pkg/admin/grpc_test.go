@@ -114,7 +114,7 @@ func TestDocumentsOverGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := counters.GetDescriptors()[0].GetLimits()[0]
-	if limit.GetRule() != "shop.user" || limit.GetCount() != 3 || limit.GetRemaining() != 7 || limit.GetWindow().AsDuration() != time.Minute {
+	if limit.GetRule() != "shop.user" || limit.GetCount() != 3 || limit.GetRemaining() != 7 || limit.GetNext() == nil || limit.GetNext().AsDuration() != 0 || limit.GetNever() || limit.GetWindow().AsDuration() != time.Minute {
 		t.Errorf("got %v", limit)
 	}
 	explanation, err := client.Explain(ctx, &pb.LookRequest{Domain: "shop", Descriptors: annOverGRPC})

@@ -98,7 +98,7 @@ func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 		patience := op.Max.Sub(l.meterMax(op.Now, 0), l.den)
 		late := ahead.Add(op.By, l.den).Sub(l.tolerance, l.den).Sub(patience, l.den)
 		d.RetryAfter = micros(late.Ceil())
-		if l.tolerance.Less(op.By) {
+		if l.tolerance.Add(patience, l.den).Less(op.By) {
 			d.RetryAfter = l.Window
 		}
 	}

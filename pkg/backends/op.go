@@ -207,6 +207,16 @@ func (o Op) Look() Op {
 	return o
 }
 
+// Probe is the operation that reads o's cell and charges nothing, like Look, but fits only
+// where the charge o fits. A refund fits everywhere.
+func (o Op) Probe() Op {
+	probe := o.Look()
+	if !o.Refund {
+		probe.Max = o.Max.Sub(o.By, o.Den)
+	}
+	return probe
+}
+
 // StaysFull reports whether o's cell, once it has no room for o, has none until the cell
 // ends, refunds aside.
 func (o *Op) StaysFull() bool {

@@ -103,6 +103,11 @@ type Cell struct {
 	Granted   int64    `json:"granted,omitempty"`
 	Remaining int64    `json:"remaining"`
 	Reset     Duration `json:"reset"`
+	// Next is the time until the hits of the request would pass this limit if no others
+	// came: 0 if they pass now, perhaps after a wait in a queue. It is nil, and Never is
+	// true, if no wait helps: the limit is 0, or they are more than its capacity.
+	Next  *Duration `json:"next,omitempty"`
+	Never bool      `json:"never,omitempty"`
 }
 
 // Duration is a duration whose JSON is a number of seconds with the unit: "60s" or
@@ -173,7 +178,11 @@ func limitOf(rule string, in *service.InspectedLimit) Limit {
 	}}
 	switch state := cmp.Or(in.After, in.Before); {
 	case state != nil:
-		l.State = &State{Cell: &Cell{state.Count, state.Granted, state.Remaining, Duration(state.Reset)}, Policy: in.Policy.String()}
+		cell := &Cell{Count: state.Count, Granted: state.Granted, Remaining: state.Remaining, Reset: Duration(state.Reset), Never: in.Never}
+		if !in.Never {
+			cell.Next = new(Duration(in.Next))
+		}
+		l.State = &State{Cell: cell, Policy: in.Policy.String()}
 	case in.Err != nil:
 		l.State = &State{Policy: in.Policy.String(), Error: in.Err.Error()}
 	}

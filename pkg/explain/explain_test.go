@@ -180,8 +180,8 @@ func TestJSONWithStates(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"rules":{"source":"file","path":"/rules","hash":"1f","loaded":"1970-01-01T00:00:01Z"},`,
-		`"key":"shop|plan=free|user=ann|1m|30000960","count":4,"remaining":6,"reset":"50s","policy":"error"}`,
-		`{"rule":"shop.plan","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h:100:5","count":4,"remaining":1,"reset":"288s","policy":"allow"}`,
+		`"key":"shop|plan=free|user=ann|1m|30000960","count":4,"remaining":6,"reset":"50s","next":"0s","policy":"error"}`,
+		`{"rule":"shop.plan","name":"plans","strategy":"token_bucket","limit":100,"window":"7200s","burst":5,"key":"shop|plan=x|tb2h:100:5","count":4,"remaining":1,"reset":"288s","next":"216s","policy":"allow"}`,
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("no %s in\n%s", want, got)
@@ -223,6 +223,7 @@ descriptor plan=free, user=ann
       key        shop|plan=free|user=ann|1m|30000960
       count      12
       remaining  0, so a request of 4 hits is denied
+      next hit   in 50s
       reset      in 50s
       policy     error, while the store does not answer
 
@@ -237,6 +238,7 @@ descriptor plan=x
       key        shop|plan=x|tb2h:100:5
       count      4
       remaining  1, so a request of 4 hits is denied
+      next hit   in 3m36s
       reset      in 4m48s
       policy     allow, while the store does not answer
 
@@ -257,6 +259,51 @@ descriptor plan=x, y=z
       shop.yaml:13  plan=*d    none  its value does not match the entry's; shop.yaml:8 won
   no limit: no descriptor matches y=z: one entry too many, because shop.yaml:8 has no descriptors below it
 `)
+}
+
+// TestNextHit: the text and the JSON tell the moment at which the request passes, and do
+// not where no store is asked or the limit is not decided.
+func TestNextHit(t *testing.T) {
+	s := serve(t, `domain: shop
+descriptors:
+- {key: none, rate_limit: {unit: minute, requests_per_unit: 0}}
+- {key: third, rate_limit: {unit: second, requests_per_unit: 3, strategy: gcra, burst: 1}}
+- {key: slow, rate_limit: {unit: day, requests_per_unit: 7, strategy: gcra, burst: 1}}
+- {key: queue, rate_limit: {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, max_delay: 1s}}
+- {key: old, rate_limit: {unit: second, requests_per_unit: 1, name: old}}
+- {key: new, rate_limit: {unit: second, requests_per_unit: 1, replaces: [{name: old}]}}
+`)
+	for _, test := range []struct{ descriptor, text, json string }{
+		{"third", "next hit   now", `"next":"0s"`},
+		{"third", "next hit   in 333.334ms", `"next":"0.333334s"`},
+		{"slow", "next hit   now", `"next":"0s"`},
+		{"slow", "next hit   in 3h25m42.9s", `"next":"12342.857143s"`},
+		{"none", "next hit   never", `"never":true`},
+		{"queue", "next hit   now", `"next":"0s"`},
+		{"queue", "remaining  0, so a hit waits for its turn\n      next hit   now", `"next":"0s"`},
+		{"queue", "remaining  0, so a hit is denied\n      next hit   in 1s", `"next":"1s"`},
+		{"old,new", "", `"next":"0s"`},
+	} {
+		hit := ask(1, strings.Split(test.descriptor, ",")...)
+		for _, do := range []service.Action{service.Trace, service.Look} {
+			doc := document(t, s, do, hit)
+			doc.Descriptors = doc.Descriptors[:1]
+			got, err := json.Marshal(doc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, looked := text(t, doc), do == service.Look
+			if want := looked && test.text != ""; strings.Contains(text, "next hit") != want || want && !strings.Contains(text, test.text+"\n") {
+				t.Errorf("want %q of %v in\n%s", test.text, want, text)
+			}
+			if strings.Contains(string(got), test.json) != looked || strings.Count(string(got), `"next"`)+strings.Count(string(got), `"never"`) > 1 {
+				t.Errorf("%s: want %s of %v in %s", test.descriptor, test.json, looked, got)
+			}
+		}
+		if _, err := s.Evaluate(t.Context(), hit); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestControlCharacters: neither rules nor callers can write to the terminal, and

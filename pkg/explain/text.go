@@ -136,15 +136,35 @@ func (p *printer) limit(l *Limit, hits int64) {
 			p.line(3, "granted    %d", l.Granted)
 		}
 		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
-		reset := time.Duration(l.Reset)
-		if reset >= time.Second {
-			reset = reset.Round(100 * time.Millisecond)
+		if l.ReplacedBy == "" && (l.Never || l.Next != nil) {
+			p.line(3, "next hit   %s", next(l.Cell))
 		}
-		p.line(3, "reset      in %s", reset)
+		p.line(3, "reset      %s", in(time.Duration(l.Reset)))
 		if l.Policy != "" {
 			p.line(3, "policy     %s, while the store does not answer", terminal.Visible(l.Policy))
 		}
 	}
+}
+
+// next says when a request like the one asked about passes.
+func next(c *Cell) string {
+	switch {
+	case c.Never:
+		return "never"
+	case *c.Next == 0:
+		return "now"
+	}
+	return in(time.Duration(*c.Next))
+}
+
+// in says a time from now. Above a second it is rounded up to tenths, so that it has passed
+// when the text says so.
+func in(d time.Duration) string {
+	const tenth = 100 * time.Millisecond
+	if d >= time.Second {
+		d = (d + tenth - 1).Truncate(tenth)
+	}
+	return "in " + d.String()
 }
 
 // words is the limit in words: "10 per minute, token_bucket, burst 20".
@@ -171,8 +191,8 @@ func (p *printer) verdict(l *Limit, hits int64) string {
 	if hits > 1 {
 		asked = fmt.Sprintf("a request of %d hits", hits)
 	}
-	if l.MaxDelay > 0 {
-		return p.colors.Yellow(", so " + asked + " waits for its turn or is denied")
+	if l.Next != nil && *l.Next == 0 { // a queue has room
+		return p.colors.Yellow(", so " + asked + " waits for its turn")
 	}
 	return p.colors.Red(", so " + asked + " is denied")
 }

@@ -24,6 +24,12 @@ type InspectedLimit struct {
 	// Grant also if the key has occurred before in the same request: no cell is
 	// changed twice.
 	Before, After *State
+	// Next is how long until the hits of the request would pass this limit if no others
+	// came; 0 if they pass now, perhaps after a wait in a queue. Never: they do not pass
+	// however long the caller waits, because they are more than fit an empty cell. Both
+	// belong to Before: they have no meaning without it.
+	Next  time.Duration
+	Never bool
 	// Policy decides the limit whenever the store cannot.
 	Policy descriptors.Policy
 	// Err says why the store was not reached, or why the strategy cannot do what the
@@ -52,9 +58,9 @@ func (s *State) value() int64 { return s.Count - s.Granted }
 // cell is a limit of an Inspection and an operation on its cell.
 type cell struct {
 	limit  *InspectedLimit
-	op     backends.Op
-	shared bool  // envoyproxy/ratelimit counts in it, too
-	hits   int64 // of a grant
+	op     backends.Op // charges the hits of the request, until it is made a reset or a grant
+	shared bool        // envoyproxy/ratelimit counts in it, too
+	hits   int64       // of a grant
 	// ruled is the limit of the rule that counts in the same cell as a limit that the
 	// request brought along; else nil.
 	ruled *descriptors.Limit
@@ -75,23 +81,31 @@ func (p *plan) ruled(t *target, op *backends.Op) *descriptors.Limit {
 	return nil
 }
 
-// look fills in Before of the cells, or Err. The operations have no lease and cost
+// look fills in Before and Next of the cells, or Err. The operations have no lease and cost
 // nothing, so neither leases nor the local cache answer them.
 func (p *planner) look(ctx context.Context, cells []cell) {
 	looks := slices.Clone(cells)
 	for i := range looks {
-		looks[i].op = cells[i].op.Look()
+		looks[i].op = cells[i].op.Probe()
 		looks[i].op.Lease = nil
 	}
-	p.apply(ctx, looks)
+	replies := p.apply(ctx, looks)
+	for i := range cells {
+		if limit, op, r := cells[i].limit, &cells[i].op, &replies[i]; r.Err == nil {
+			limit.Before = p.stateOf(limit.Limit, op, r)
+			is := limit.Judge(op, r)
+			limit.Next = is.RetryAfter
+			limit.Never = !is.Allowed && op.Unused().Admitted < op.Times
+		}
+	}
 }
 
 // apply has the store apply the operation of each cell, so that every decorator forgets
-// what it remembers of a cell that is changed. It fills in Before of a cell that is
-// looked at, After of a cell that is reset or granted hits, or Err.
-func (p *planner) apply(ctx context.Context, cells []cell) {
+// what it remembers of a cell that is changed. It fills in After of a cell that is reset or
+// granted hits, or Err, and returns the replies.
+func (p *planner) apply(ctx context.Context, cells []cell) []backends.Reply {
 	if len(cells) == 0 {
-		return
+		return nil
 	}
 	b := backends.Batch{Ops: make([]backends.Op, len(cells)), Replies: make([]backends.Reply, len(cells))}
 	for i := range cells {
@@ -101,20 +115,19 @@ func (p *planner) apply(ctx context.Context, cells []cell) {
 	for i := range cells {
 		limit, r, look := cells[i].limit, &b.Replies[i], cells[i].op.Look()
 		switch limit.Err = r.Err; {
-		case r.Err != nil:
-		case b.Ops[i].Verb == backends.Charge:
-			limit.Before = p.stateOf(limit.Limit, &look, r)
+		case r.Err != nil, b.Ops[i].Verb == backends.Charge:
+			continue
 		case b.Ops[i].Verb == backends.Reset:
 			p.grants.forget(look.Key)
-			limit.After = p.stateOf(limit.Limit, &look, r)
 		default:
 			p.grants.add(&look, r, limit.Before.Granted+cells[i].hits, valueOf(limit.Limit, &look, r))
-			limit.After = p.stateOf(limit.Limit, &look, r)
 		}
+		limit.After = p.stateOf(limit.Limit, &look, r)
 	}
+	return b.Replies
 }
 
-// stateOf is the state of l's cell after r, the reply to op, which looks at the cell.
+// stateOf is the state of l's cell in r, a reply for the cell of op.
 func (p *planner) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
 	is, value := l.Judge(op, r), valueOf(l, op, r)
 	granted := p.grants.left(op, value)

@@ -129,7 +129,7 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
 	for i := range limits {
 		c, l := &cells[i], &limits[i]
 		c.limit, c.shared = &in.Limits[i], id.ByStart
-		l.Plan(&c.op, id, algorithms.Charge{Now: now})
+		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
 		*c.limit = InspectedLimit{Limit: l, Key: c.op.Key, Policy: policy(l, p.cfg.Local)}
 		if s.cfg.StoredKey != nil {
 			c.limit.Key = s.cfg.StoredKey(c.op.Key)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -92,6 +93,94 @@ func TestLookTellsTheStateAndChargesNothing(t *testing.T) {
 		}
 		if trace := only(t, r.inspect(service.Trace, request(desc(key, "a")))); trace.Before != nil || trace.Key != empty.Key {
 			t.Errorf("%s: a trace has %+v", key, trace)
+		}
+	}
+}
+
+// TestLookTellsWhenTheHitsPass: not before Next, and then they do.
+func TestLookTellsWhenTheHitsPass(t *testing.T) {
+	const moment = time.Millisecond // the resolution of sliding_window
+	for key, want := range map[string]time.Duration{
+		"fixed":   50 * time.Second,
+		"first":   time.Minute,
+		"sliding": 72500 * time.Millisecond, // 8 × 37.5 s / 60 s = 5
+		"log":     time.Minute,
+		"bucket":  3 * time.Second,
+		"gcra":    3 * time.Second,
+		"leaky":   3 * time.Second,
+	} {
+		t.Run(key, func(t *testing.T) {
+			r := start(t, strategies)
+			five := withHits(5, desc(key, "a"))
+			passes := func(desc *rlcommon.RateLimitDescriptor, in time.Duration, never bool) {
+				t.Helper()
+				seen := only(t, r.inspect(service.Look, request(desc)))
+				if seen.Err != nil || seen.Next != in || seen.Never != never {
+					t.Errorf("next in %v, never %v, error %v; want %v, %v", seen.Next, seen.Never, seen.Err, in, never)
+				}
+			}
+			passes(five, 0, false)
+			passes(withHits(10, desc(key, "a")), 0, false)
+			r.hit(withHits(8, desc(key, "a")))
+			passes(five, want, false)
+			passes(withHits(2, desc(key, "a")), 0, false)
+			passes(refund(20, desc(key, "a")), 0, false)
+			if seen := only(t, r.inspect(service.Look, request(withHits(11, desc(key, "a"))))); !seen.Never {
+				t.Errorf("11 hits of 10 pass in %v", seen.Next)
+			}
+			r.pass(want - moment)
+			passes(five, moment, false)
+			r.pass(moment)
+			passes(five, 0, false)
+			if s := r.hit(five); s.Code != ok {
+				t.Error("denied at that moment")
+			}
+		})
+	}
+}
+
+func TestAGrantLetsMoreHitsPassThanTheLimit(t *testing.T) {
+	for _, key := range everyStrategy {
+		r := start(t, strategies)
+		r.inspect(service.Grant(5), request(desc(key, "a")))
+		for hits, never := range map[uint64]bool{15: false, 16: true} {
+			if seen := only(t, r.inspect(service.Look, request(withHits(hits, desc(key, "a"))))); seen.Never != never || !never && seen.Next != 0 {
+				t.Errorf("%s: %d hits pass in %v, never %v", key, hits, seen.Next, seen.Never)
+			}
+		}
+	}
+}
+
+func TestALimitOfNothingNeverPasses(t *testing.T) {
+	for _, strategy := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket", "gcra", "leaky_bucket"} {
+		r := start(t, "domain: d\ndescriptors:\n- {key: none, rate_limit: {unit: minute, requests_per_unit: 0, strategy: "+strategy+"}}\n")
+		if seen := only(t, r.inspect(service.Look, request(desc("none", "a")))); !seen.Never || seen.Before == nil {
+			t.Errorf("%s: got %+v", strategy, seen)
+		}
+	}
+}
+
+// TestNextHitOfAQueue: hits that find room in the queue pass after their wait, also more
+// hits than its burst.
+func TestNextHitOfAQueue(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n- {key: q, rate_limit: {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, max_delay: 2s}}\n")
+	for _, want := range []map[uint64]time.Duration{
+		{1: 0, 3: 0}, // unused
+		{1: 0, 2: 0, 3: time.Second},
+		{1: 0, 2: time.Second, 3: 2 * time.Second},
+		{1: time.Second, 2: 2 * time.Second, 3: 3 * time.Second},
+	} {
+		for hits, in := range want {
+			if seen := only(t, r.inspect(service.Look, request(withHits(hits, desc("q", "a"))))); seen.Never || seen.Next != in {
+				t.Errorf("%d hits pass in %v, never %v; want %v", hits, seen.Next, seen.Never, in)
+			}
+		}
+		if seen := only(t, r.inspect(service.Look, request(withHits(4, desc("q", "a"))))); !seen.Never {
+			t.Errorf("4 hits pass in %v", seen.Next)
+		}
+		one := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "q", Value: "a"}}}}}
+		if _, err := r.service.Evaluate(t.Context(), one); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestWhy(t *testing.T) {
 	}
 	limit := `document.querySelector("[data-testid=limit]").innerText`
 	p.waits(limit + `.includes("10 per hour")`)
-	p.waits(`/count 7\s+remaining 3\s+reset in 59 min \d+ s/.test(` + limit + `)`)
+	p.waits(`/count 7\s+remaining 3\s+reset in 59 min \d+ s\s+next hit now/.test(` + limit + `)`)
 	if at := js[string](p, "location.hash"); at != "#why?domain=shop&descriptor=plan%3Dfree%2Cuser%3Dann" {
 		t.Errorf("address %s", at)
 	}

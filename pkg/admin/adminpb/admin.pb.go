@@ -959,6 +959,11 @@ type LimitState struct {
 	MaxDelay *durationpb.Duration `protobuf:"bytes,14,opt,name=max_delay,json=maxDelay,proto3" json:"max_delay,omitempty"`
 	// The rule because of which the limit is not decided in this request.
 	ReplacedBy string `protobuf:"bytes,15,opt,name=replaced_by,json=replacedBy,proto3" json:"replaced_by,omitempty"`
+	// How long until the hits of the request would pass this limit if no others came; 0 if
+	// they pass now. Unset if never, and where the store could not tell.
+	Next *durationpb.Duration `protobuf:"bytes,16,opt,name=next,proto3" json:"next,omitempty"`
+	// No wait helps: the limit is 0, or the hits are more than its capacity.
+	Never bool `protobuf:"varint,17,opt,name=never,proto3" json:"never,omitempty"`
 	// Hits that are left of grants; hits use them up before the limit.
 	Granted       int64 `protobuf:"varint,18,opt,name=granted,proto3" json:"granted,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1098,6 +1103,20 @@ func (x *LimitState) GetReplacedBy() string {
 		return x.ReplacedBy
 	}
 	return ""
+}
+
+func (x *LimitState) GetNext() *durationpb.Duration {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+func (x *LimitState) GetNever() bool {
+	if x != nil {
+		return x.Never
+	}
+	return false
 }
 
 func (x *LimitState) GetGranted() int64 {
@@ -2090,7 +2109,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\x87\x04\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xcc\x04\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -2109,7 +2128,9 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x05burst\x18\r \x01(\rR\x05burst\x126\n" +
 	"\tmax_delay\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\bmaxDelay\x12\x1f\n" +
 	"\vreplaced_by\x18\x0f \x01(\tR\n" +
-	"replacedBy\x12\x18\n" +
+	"replacedBy\x12-\n" +
+	"\x04next\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\x04next\x12\x14\n" +
+	"\x05never\x18\x11 \x01(\bR\x05never\x12\x18\n" +
 	"\agranted\x18\x12 \x01(\x03R\agrantedB\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
@@ -2258,46 +2279,47 @@ var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	28, // 11: rls.admin.v1.LimitState.window:type_name -> google.protobuf.Duration
 	28, // 12: rls.admin.v1.LimitState.reset:type_name -> google.protobuf.Duration
 	28, // 13: rls.admin.v1.LimitState.max_delay:type_name -> google.protobuf.Duration
-	15, // 14: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
-	3,  // 15: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
-	13, // 16: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
-	16, // 17: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
-	16, // 18: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
-	17, // 19: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
-	18, // 20: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
-	28, // 21: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
-	22, // 22: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
-	23, // 23: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
-	3,  // 24: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
-	26, // 25: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
-	27, // 26: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	16, // 27: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
-	16, // 28: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
-	0,  // 29: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
-	1,  // 30: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
-	6,  // 31: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
-	6,  // 32: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
-	7,  // 33: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
-	7,  // 34: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
-	8,  // 35: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
-	20, // 36: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
-	24, // 37: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
-	2,  // 38: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
-	29, // 39: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
-	29, // 40: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
-	9,  // 41: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
-	14, // 42: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
-	18, // 43: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
-	19, // 44: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
-	18, // 45: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
-	21, // 46: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
-	25, // 47: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
-	29, // 48: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
-	39, // [39:49] is the sub-list for method output_type
-	29, // [29:39] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	28, // 14: rls.admin.v1.LimitState.next:type_name -> google.protobuf.Duration
+	15, // 15: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
+	3,  // 16: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
+	13, // 17: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
+	16, // 18: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
+	16, // 19: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
+	17, // 20: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
+	18, // 21: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
+	28, // 22: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
+	22, // 23: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
+	23, // 24: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
+	3,  // 25: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
+	26, // 26: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
+	27, // 27: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	16, // 28: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
+	16, // 29: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
+	0,  // 30: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
+	1,  // 31: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
+	6,  // 32: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
+	6,  // 33: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
+	7,  // 34: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
+	7,  // 35: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
+	8,  // 36: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
+	20, // 37: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
+	24, // 38: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
+	2,  // 39: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
+	29, // 40: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
+	29, // 41: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
+	9,  // 42: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
+	14, // 43: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
+	18, // 44: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
+	19, // 45: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
+	18, // 46: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
+	21, // 47: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
+	25, // 48: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
+	29, // 49: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_pkg_admin_adminpb_admin_proto_init() }

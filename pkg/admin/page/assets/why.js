@@ -118,6 +118,8 @@ export function why(main, params) {
     fillBar.style.width = `${100 * used}%`;
     const reset = el('span', { className: 'num countdown' });
     if (known && l.reset) drawn.push({ until: asked + 1000 * seconds(l.reset), text: reset });
+    const next = el('b', { className: 'num' }, l.never ? 'never' : 'now');
+    if (known && seconds(l.next ?? '') > 0) drawn.push({ until: asked + 1000 * seconds(l.next), text: next });
     return el('li', { className: 'limit', 'data-testid': 'limit', 'data-full': known && l.remaining <= 0 ? 'true' : 'false' },
       el('div', { className: 'head' },
         el('b', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window)}`), ' ',
@@ -130,6 +132,7 @@ export function why(main, params) {
         l.granted && el('span', {}, 'granted ', el('b', { className: 'num' }, count(l.granted))),
         el('span', {}, 'remaining ', el('b', { className: 'num' }, count(l.remaining))),
         el('span', {}, 'reset ', reset),
+        el('span', {}, 'next hit ', next),
         l.policy && el('span', { title: 'on_error' }, 'if the store is away: ', el('b', {}, visible(l.policy)))),
       l.error && el('div', { className: 'notice' }, visible(l.error)),
       l.key && el('div', { className: 'small dim long' }, 'key ', el('code', {}, visible(l.key))));
