@@ -246,23 +246,8 @@ func (s *Store) tell(now int64) {
 		return
 	}
 	s.logged.Store(now)
-	charged, noun := s.charged.Swap(0), "keys"
-	if charged == 1 {
-		noun = "key"
-	}
-	line := fmt.Sprintf("charged %d %s for hits admitted during the outage", charged, noun)
-	switch full := s.full.Swap(0); full {
-	case 0:
-	case 1:
-		line += " (1 was already full)"
-	default:
-		line += fmt.Sprintf(" (%d were already full)", full)
-	}
-	var forgotten []any
-	if n := s.lost.Swap(0); n > 0 {
-		forgotten = []any{"keys_forgotten", n}
-	}
-	s.opts.Log.Info(line, forgotten...)
+	line := fmt.Sprintf("charged %d keys for hits admitted during the outage (%d were already full)", s.charged.Swap(0), s.full.Swap(0))
+	s.opts.Log.Info(line, "keys_forgotten", s.lost.Swap(0))
 }
 
 func (s *Store) sweepOften() error {
