@@ -141,6 +141,7 @@ func (e *entry) reply(op *backends.Op) backends.Reply {
 // value is unknown. It sets the number of held hits that are enough for the demand.
 func (e *entry) want(op *backends.Op) int64 {
 	l := e.lease
+	l.check = op.Now + l.terms.TTL/16
 	expected := l.demand.expected()
 	switch {
 	case l.fetching > 0, e.credit(op, op.Now), expected < hot/2, l.out() >= l.terms.Share:

@@ -1,18 +1,12 @@
 package near
 
-import (
-	"math"
-
-	"example.org/rls/pkg/backends"
-)
+import "example.org/rls/pkg/backends"
 
 const (
 	// hot is how many operations on a key within one ttl make it a hot key.
 	hot = 8
 	// retryAfter is the ttl of hits that are only to be given back, in µs.
 	retryAfter = 250_000
-	// unknown is lease.enough when it is to be found anew.
-	unknown = math.MaxInt64
 )
 
 // lease is the hits of a cell that this process has charged and not used.
@@ -25,7 +19,8 @@ type lease struct {
 	wanted    int64          // hits that a worker is to fetch
 	fetching  int64          // hits that are being charged
 	returning int64          // hits that are being given back
-	enough    int64          // while more hits than this are held, no fetch is due
+	enough    int64          // while more hits than this are held, no fetch is due until check
+	check     int64          // when the demand is compared anew, µs
 	retry     int64          // no fetch begins before, µs: one had no answer, or the held hits caused a denial
 	demand    demand
 	trip      int64 // time of a fetch, smoothed, µs
@@ -61,17 +56,15 @@ type demand struct {
 	since int64 // µs
 }
 
-// add notes that hits were asked for, and reports whether another ttl has begun.
-func (d *demand) add(now, hits, ttl int64) (begun bool) {
-	age := now - d.since
-	if begun = age < 0 || age >= ttl; begun { // below 0 if the clock was set back
+// add notes that hits were asked for.
+func (d *demand) add(now, hits, ttl int64) {
+	if age := now - d.since; age < 0 || age >= ttl { // below 0 if the clock was set back
 		if d.last = d.count; age >= 2*ttl {
 			d.last = 0
 		}
 		d.count, d.since = 0, now
 	}
 	d.count += hits
-	return begun
 }
 
 // expected is the number of hits that are expected within one ttl. A rise counts at once.

@@ -185,14 +185,12 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	if op.Refund || hits > l.terms.Share { // no lease is as large
 		return false
 	}
-	if l.demand.add(op.Now, hits, l.terms.TTL) {
-		l.enough = unknown
-	}
+	l.demand.add(op.Now, hits, l.terms.TTL)
 	if took = l.held >= max(hits, 1); took {
 		l.held -= hits
 		sh.leases.Used += uint64(hits)
 	}
-	if l.held <= l.enough && l.wanted == 0 {
+	if l.wanted == 0 && (l.held <= l.enough || op.Now >= l.check) {
 		if l.wanted = e.want(op); l.wanted > 0 {
 			l.op = *op
 			s.enqueue(sh, e)

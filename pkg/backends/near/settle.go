@@ -227,6 +227,9 @@ func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
 		l.demand.add(now, 0, l.terms.TTL)
 		sh.drain(e, now)
+		if l.ended(now) && now >= l.retry && now < l.check+l.terms.TTL/4 && l.held <= 4*l.enough {
+			l.ends = now + l.terms.TTL // the key is asked for, and will use what it holds
+		}
 		due = l.due(now) || l.wanted > 0
 		if l.out() == 0 && l.wanted == 0 && l.demand.expected() < hot/4 {
 			e.lease = nil

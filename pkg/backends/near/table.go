@@ -211,7 +211,7 @@ func (sh *shard) warm(e *entry, op *backends.Op) {
 }
 
 func (sh *shard) lease(e *entry, op *backends.Op, d demand) {
-	e.lease = &lease{terms: *op.Lease, op: *op, enough: unknown, demand: d}
+	e.lease = &lease{terms: *op.Lease, op: *op, demand: d}
 	sh.watch(e)
 }
 
