@@ -296,9 +296,10 @@ func (s *service) metrics(start string) []metric {
 	_, text := s.get("debug", "/stats")
 	var found []metric
 	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if n, err := strconv.ParseFloat(value, 64); err == nil && strings.HasPrefix(name, start) {
-			found = append(found, metric{name, n})
+		line = strings.TrimSpace(line)
+		end := max(0, strings.LastIndexByte(line, ' ')) // labels have spaces, too
+		if n, err := strconv.ParseFloat(strings.TrimSpace(line[end:]), 64); err == nil && strings.HasPrefix(line, start) {
+			found = append(found, metric{line[:end], n})
 		}
 	}
 	return found
