@@ -70,9 +70,9 @@ const (
 	Charge Verb = iota
 	// Reset removes the cell, and the cell of Op.Prev. See [Op.Reset].
 	Reset
-	// Grant lets hits of the amount Op.By pass beyond those that remain. It lowers a
-	// cell above Op.Max (denied hits were counted) to Op.Max, and then by Op.By, but not
-	// below Op.Least.
+	// Grant lets hits of the amount Op.By pass beyond the hits that remain. A cell above
+	// Op.Max, in which denied hits were counted, is first lowered to Op.Max. Then every
+	// cell is lowered by Op.By, but not below Op.Least.
 	//
 	// A cell below its floor (0, or Now for a Meter) has credit. Hits use it up first,
 	// and refunds leave it as it is. A Counter's credit ends with its cell, and counts as

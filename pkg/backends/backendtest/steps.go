@@ -9,8 +9,8 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// tick is more than backends.Skew: within that, a memory takes the times of replies for
-// out of order, and not for those of a clock that was set back.
+// tick is the least step of the clocks. It is above backends.Skew: a near cache takes a
+// smaller step back for a reply that came late, and a larger one for a clock set back.
 const tick = 2 * second
 
 // testSteps runs random batches on the store and on the model.

@@ -26,8 +26,8 @@ type entry struct {
 // unheard is entry.at before the first report, and never a moment of no report.
 const unheard, never = math.MinInt64 / 2, math.MaxInt64
 
-// freshFor is how long a full cell is believed, in µs: a refund, a reset or a grant through
-// another process has no effect here for so long, at most a second with a call to the store.
+// freshFor is how long memory answers from a report, in µs. A refund, a reset or a grant
+// through another process takes effect here after it and a call to the store: in a second.
 const freshFor = 900_000
 
 // The ranks of entries for eviction: lower ones go first.

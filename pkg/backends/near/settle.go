@@ -55,8 +55,8 @@ func New(next backends.Store, o Options) (*Store, error) {
 // Unwrap is the decorated store; see backends.ScannerOf.
 func (s *Store) Unwrap() backends.Store { return s.Store }
 
-// settle fetches the hits that an entry wants, gives back those that nobody may use, and
-// charges those that are owed. It returns nil.
+// settle settles the balance of an entry: it fetches wanted hits, gives back surplus and
+// unused hits, and charges owed hits. It returns nil.
 func (s *Store) settle(sh *shard, e *entry) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -221,8 +221,8 @@ func (s *Store) Sweep() {
 	}
 }
 
-// tend drops the hits of windows that are over, ends what is no longer needed, and
-// reports whether hits are to be given back.
+// tend ends held hits that may pass no more, an idle lease, and local copies of a cell that
+// has ended. It reports whether hits are to be fetched or given back.
 func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
 		l.demand.add(now, 0, l.terms.TTL)

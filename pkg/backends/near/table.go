@@ -32,7 +32,7 @@ type Options struct {
 	// starts goroutines for it, and one that sweeps. Otherwise the caller also calls Sweep,
 	// at least once in a ttl, and may run the work when it chooses, as a simulation does.
 	Go func(work func() error) bool
-	// Log gets a line, at most one in a minute, when all owed hits are charged.
+	// Log gets a line, at most one in a minute, when all owed hits are charged; nil is none.
 	Log *slog.Logger
 }
 
@@ -47,8 +47,8 @@ type Store struct {
 	cancel  func()                     // ends calls
 	running errgroup.Group             // the sweeper and what it settles, without Options.Go
 	logged  atomic.Int64               // when the log got its last line, µs
-	// Since that line: cells whose owed hits went to the store, those of them that were
-	// too full to take all hits, and entries that were evicted with owed hits.
+	// Since that line: cells that were charged for owed hits, charged cells without room for
+	// all of their owed hits, and entries that were evicted with owed hits.
 	charged, full, lost atomic.Int64
 }
 
@@ -113,8 +113,8 @@ func (sh *shard) find(stem, key string) *entry {
 	return e
 }
 
-// entryOf returns the entry of op's cell, and makes it if there is none. Of the windows of
-// a stem it keeps the newest two.
+// entryOf returns the entry of op's cell, and makes an entry if there is none. A stem keeps
+// the entries of its newest two windows.
 func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
 	e := sh.find(stem, op.Key)
 	if e != nil {
@@ -228,8 +228,8 @@ func (sh *shard) inherit(e *entry, op *backends.Op) {
 	before.demand = demand{}
 }
 
-// drain ends held hits whose window is over. Those of a meter end as soon as its bucket
-// would be full without them, so that they and a refilled bucket cannot pass together.
+// drain ends held hits whose window is over. Held hits of a meter end as soon as the bucket
+// would be full without them, so that held hits and a full bucket cannot pass together.
 func (sh *shard) drain(e *entry, now int64) {
 	l := e.lease
 	switch {

@@ -139,8 +139,8 @@ func (c *cluster) unknown(err error) error {
 	return fmt.Errorf("no node of the cluster (%s) has told its slots yet: %w", strings.Join(c.client.Options().Addrs, ","), err)
 }
 
-// laneTo returns the lane to the node at addr, or nil if there is none: a caller may learn
-// of a node before go-redis closes its client, and forget drops it.
+// laneTo returns the lane to the node at addr, or nil if the node is not known: forget may
+// have dropped it after the caller learned of it, because it has left the cluster.
 func (c *cluster) laneTo(addr string) *lane.Lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()
