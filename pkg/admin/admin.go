@@ -89,7 +89,7 @@ const (
 func New(o Options) *API {
 	a := &API{
 		options:   o,
-		audit:     &audit{log: o.Audit},
+		audit:     newAudit(o.Audit),
 		calls:     make(chan struct{}, maxCalls),
 		explained: make(chan struct{}, maxExplained),
 		streams:   make(chan struct{}, maxStreams),

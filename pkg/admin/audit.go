@@ -2,9 +2,10 @@ package admin
 
 import (
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
+
+	"example.org/rls/internal/recent"
 )
 
 // maxAudited is the number of entries that the API keeps.
@@ -15,7 +16,11 @@ type audit struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	entries []AuditEntry // the oldest first
+	entries recent.Ring[AuditEntry]
+}
+
+func newAudit(log *slog.Logger) *audit {
+	return &audit{log: log, entries: recent.New[AuditEntry](maxAudited)}
 }
 
 // AuditEntry is one change.
@@ -50,7 +55,7 @@ func (a *audit) add(by caller, e AuditEntry) {
 		e.Key = e.Key[:maxKey] + "..."
 	}
 	a.mu.Lock()
-	a.entries = append(a.entries[max(0, len(a.entries)+1-maxAudited):], e)
+	*a.entries.Next() = e
 	a.mu.Unlock()
 	fields := []any{"action", e.Action, "who", e.Who, "from", e.From, "domain", e.Domain, "rule", e.Rule, "key", e.Key}
 	if e.Before != nil && e.After != nil {
@@ -63,7 +68,12 @@ func (a *audit) add(by caller, e AuditEntry) {
 func (a *audit) last(n int) AuditLog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	newest := append([]AuditEntry{}, a.entries[max(0, len(a.entries)-n):]...)
-	slices.Reverse(newest)
+	newest := []AuditEntry{}
+	for e := range a.entries.Newest() {
+		if len(newest) == n {
+			break
+		}
+		newest = append(newest, *e)
+	}
 	return AuditLog{Entries: newest}
 }

@@ -1,0 +1,32 @@
+package recent_test
+
+import (
+	"slices"
+	"testing"
+
+	"example.org/rls/internal/recent"
+)
+
+func TestTheNewestAreKept(t *testing.T) {
+	r := recent.New[int](3)
+	for i, want := range [][]int{{0}, {1, 0}, {2, 1, 0}, {3, 2, 1}, {4, 3, 2}, {5, 4, 3}, {6, 5, 4}} {
+		at := r.Next()
+		if i >= 3 && *at != i-3 {
+			t.Errorf("the place of %d has %d: want the oldest", i, *at)
+		}
+		*at = i
+		var got []int
+		for v := range r.Newest() {
+			got = append(got, *v)
+		}
+		if !slices.Equal(got, want) || r.Len() != len(want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
+	for v := range r.Newest() {
+		if *v != 6 {
+			t.Errorf("got %d first, want 6", *v)
+		}
+		break
+	}
+}
