@@ -33,7 +33,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		Ending: ctx,
 	}
 	if p.top != nil {
-		o.Top = p.top
+		o.Top, o.Memories = p.top, append(o.Memories, p.top)
 	}
 	if a.TokenFile != "" {
 		if o.Tokens, err = admin.OpenTokens(p.watch, a.TokenFile); err != nil {

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"sync"
 
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
 )
@@ -25,6 +26,8 @@ type Options struct {
 	Limits Limits
 	Status Status
 	Top    Top // nil is answered UNIMPLEMENTED
+	// Memories are asked for descriptors of requests.
+	Memories []Memory
 	// Rules says where the rules in force come from.
 	Rules func() *explain.Rules
 	// Page serves / and /assets/, without a token.
@@ -46,6 +49,8 @@ type Options struct {
 type Limits interface {
 	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
 	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(service.Progress) error) (service.Progress, error)
+	// Tree has the rules in force; nil before they are loaded.
+	Tree() *descriptors.Tree
 }
 
 // Status tells how the process is doing. Its documents are JSON.
@@ -64,6 +69,12 @@ type Top interface {
 	// Top returns the document of GET /v1/top: at most n rows of a rule, or of all
 	// rules if it is "", with the highest ones first. by is denied, hits or cost.
 	Top(by, rule string, n int) any
+}
+
+// Memory remembers descriptors of requests.
+type Memory interface {
+	// Find returns descriptors, each once, that have text in a key or a value.
+	Find(text string) []service.Remembered
 }
 
 // API is the admin API. It is safe for concurrent use.

@@ -41,7 +41,7 @@ func (a *API) explain(ctx context.Context, r *pb.LookRequest) (any, error) {
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	in, err := a.inspect(ctx, r, service.Look)
+	in, err := a.inspect(ctx, r, service.Explain)
 	if err != nil {
 		return nil, err
 	}

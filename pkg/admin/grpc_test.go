@@ -62,6 +62,7 @@ var methods = map[string]struct {
 	"Grant":   {&pb.GrantRequest{Domain: "shop", Descriptors: annOverGRPC, Hits: 1}, &pb.Changes{}, true},
 	"Top":     {&pb.TopRequest{}, &pb.TopReply{}, false},
 	"Audit":   {&pb.AuditRequest{}, &pb.AuditReply{}, false},
+	"Find":    {&pb.FindRequest{Q: "ann"}, &pb.FindReply{}, false},
 	"Watch":   {&pb.WatchRequest{}, nil, false},
 
 	"ResetMatching": {&pb.ResetRequest{Domain: "shop", Rule: "shop.user", AllMatching: true}, nil, true},
@@ -182,6 +183,7 @@ func TestMessagesHaveTheFieldsOfDocuments(t *testing.T) {
 		(*admin.Progress)(nil):   &pb.Progress{},
 		(*admin.AuditLog)(nil):   &pb.AuditReply{},
 		(*top.Table)(nil):        &pb.TopReply{},
+		(*admin.Found)(nil):      &pb.FindReply{},
 	} {
 		compareFields(t, reflect.TypeOf(document), message.ProtoReflect().Descriptor())
 	}

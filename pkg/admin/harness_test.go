@@ -138,9 +138,9 @@ func newStore(t testing.TB) backends.Store {
 	return store
 }
 
-func newLimits(t testing.TB, store backends.Store, rules string) *service.Service {
+func newLimits(t testing.TB, store backends.Store, rules string, observers ...service.Observer) *service.Service {
 	t.Helper()
-	limits, err := service.New(service.Config{Store: store})
+	limits, err := service.New(service.Config{Store: store, Observers: observers})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,7 @@ var routes = []route{
 	{"Rules", http.MethodGet, "/v1/rules", reader, one((*API).rules)},
 	{"Top", http.MethodGet, "/v1/top", reader, one((*API).top)},
 	{"Audit", http.MethodGet, "/v1/audit", reader, one((*API).auditLog)},
+	{"Find", http.MethodGet, "/v1/find", reader, one((*API).find)},
 	{"Watch", http.MethodGet, "/v1/events", reader, several((*API).watch)},
 	{"Explain", http.MethodPost, "/v1/explain", reader, one((*API).explain)},
 	{"Get", http.MethodPost, "/v1/get", reader, one((*API).get)},

@@ -22,31 +22,28 @@ type Node struct {
 	parent *Node
 	path   string // the domain and the descriptors down to this one
 
-	// The descriptors below, as they are written. A short list is compared one
-	// by one, which is as fast as hashing; a longer list is kept in many.
-	few  []*Node
-	many map[Entry]*Node
-	size int
+	// below are the descriptors below, in the order of the rules. A short list is compared
+	// one by one, which is as fast as hashing; index has those of a longer list, as they
+	// are written.
+	below []*Node
+	index map[Entry]*Node
 	// order is the place of the node among those of its parent in the order of the
 	// rules, from 1.
 	order     int
 	wildcards *wildcards // of the descriptors below that have one; nil without any
 }
 
-// maxFew is the greatest number of descriptors in Node.few.
+// maxFew is the greatest number of descriptors below a node without an index.
 const maxFew = 6
 
 // Grow prepares n for that many more descriptors below it.
 func (n *Node) Grow(count int) {
-	if n.many == nil && n.size+count > maxFew {
-		n.many = make(map[Entry]*Node, n.size+count)
-		for _, child := range n.few {
-			n.many[child.Entry] = child
+	n.below = slices.Grow(n.below, count)
+	if size := len(n.below) + count; n.index == nil && size > maxFew {
+		n.index = make(map[Entry]*Node, size)
+		for _, child := range n.below {
+			n.index[child.Entry] = child
 		}
-		n.few = nil
-	}
-	if n.many == nil && n.few == nil && count > 0 {
-		n.few = make([]*Node, 0, count)
 	}
 }
 
@@ -62,15 +59,13 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node) {
 	if d.Rule != nil {
 		d.Rule.place(child)
 	}
-	n.size++
-	child.order = n.size
-	if n.many == nil && n.size > maxFew {
+	if n.index == nil && len(n.below) == maxFew {
 		n.Grow(1)
 	}
-	if n.many != nil {
-		n.many[d.Entry] = child
-	} else {
-		n.few = append(n.few, child)
+	n.below = append(n.below, child)
+	child.order = len(n.below)
+	if n.index != nil {
+		n.index[d.Entry] = child
 	}
 	if d.HasWildcard() {
 		if n.wildcards == nil {
@@ -83,10 +78,10 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node) {
 
 // child finds a descriptor as it is written.
 func (n *Node) child(e Entry) *Node {
-	if n.many != nil {
-		return n.many[e]
+	if n.index != nil {
+		return n.index[e]
 	}
-	for _, child := range n.few {
+	for _, child := range n.below {
 		if child.Entry == e {
 			return child
 		}
@@ -99,24 +94,15 @@ func (n *Node) walk(do func(*Rule)) {
 	if n.Rule != nil {
 		do(n.Rule)
 	}
-	n.each(func(child *Node) { child.walk(do) })
-}
-
-// each calls do for the nodes right below n, in no particular order.
-func (n *Node) each(do func(*Node)) {
-	for _, child := range n.few {
-		do(child)
-	}
-	for _, child := range n.many {
-		do(child)
+	for _, child := range n.below {
+		child.walk(do)
 	}
 }
 
 // Children lists the descriptors directly below n in the order of their positions in the
 // rules.
 func (n *Node) Children() []*Node {
-	all := make([]*Node, 0, n.size)
-	n.each(func(child *Node) { all = append(all, child) })
+	all := slices.Clone(n.below)
 	slices.SortStableFunc(all, func(a, b *Node) int { return a.Pos.Compare(b.Pos) })
 	return all
 }

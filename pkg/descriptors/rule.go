@@ -16,6 +16,11 @@ type Entry struct {
 	Value string `json:"value"`
 }
 
+// Contains reports whether text is a part of the key or of the value.
+func (e Entry) Contains(text string) bool {
+	return strings.Contains(e.Key, text) || strings.Contains(e.Value, text)
+}
+
 // Pair is the entry as people write it in arguments: key=value, or key.
 func (e Entry) Pair() string { return e.join("=") }
 

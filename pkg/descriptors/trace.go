@@ -1,9 +1,7 @@
 package descriptors
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 )
 
 // Trace is how [Domain.Match] came to its answer.
@@ -104,12 +102,11 @@ func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 // in the order of the rules.
 func (n *Node) concerning(e Entry) []*Node {
 	var found []*Node
-	n.each(func(child *Node) {
+	for _, child := range n.below {
 		if child.Key == e.Key || isPattern(child.Key) {
 			found = append(found, child)
 		}
-	})
-	slices.SortFunc(found, func(a, b *Node) int { return cmp.Compare(a.order, b.order) })
+	}
 	return found
 }
 
@@ -151,7 +148,7 @@ func (n *Node) noneFor(e Entry, left int) string {
 	switch {
 	case n.parent == nil:
 		return why
-	case n.size == 0:
+	case len(n.below) == 0:
 		return fmt.Sprintf("%s: %s too many, because %s has no descriptors below it", why, entryCount(left), n.Pos.Place())
 	}
 	return why + " below " + n.Pos.Place()
@@ -164,7 +161,7 @@ func (n *Node) noLimit() string {
 	if missing := n.nearest(); missing > 0 {
 		return fmt.Sprintf("%s too few: %s has no limit of its own, only descriptors below it have", entryCount(missing), place)
 	}
-	if n.size > 0 {
+	if len(n.below) > 0 {
 		return place + " has no limit, and no descriptor below it has one"
 	}
 	return place + " has no limit"
@@ -194,7 +191,7 @@ func (d *Domain) missed(entries []Entry) string {
 
 // nearest is how many depths below n the nearest rule is; 0 if there is none.
 func (n *Node) nearest() (depth int) {
-	n.each(func(child *Node) {
+	for _, child := range n.below {
 		below := 1
 		if child.Rule == nil {
 			below += child.nearest()
@@ -202,7 +199,7 @@ func (n *Node) nearest() (depth int) {
 		if (child.Rule != nil || below > 1) && (depth == 0 || below < depth) {
 			depth = below
 		}
-	})
+	}
 	return depth
 }
 

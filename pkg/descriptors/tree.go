@@ -90,7 +90,9 @@ func (t *Tree) Hash() uint64 {
 		if n == nil {
 			n = &d.root
 		}
-		n.each(func(child *Node) { add(d, child, own) })
+		for _, child := range n.below {
+			add(d, child, own)
+		}
 	}
 	for _, d := range t.Domains() {
 		add(d, nil, 0)

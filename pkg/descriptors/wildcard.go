@@ -28,10 +28,10 @@ func (e Entry) matchesByWildcard(asked Entry) bool {
 }
 
 func newPattern(s string) pattern {
-	parts := strings.Split(s, "*")
-	if len(parts) == 1 {
+	if !isPattern(s) {
 		return pattern{prefix: s, exact: true}
 	}
+	parts := strings.Split(s, "*")
 	last := len(parts) - 1
 	middle := slices.DeleteFunc(parts[1:last:last], func(p string) bool { return p == "" })
 	return pattern{prefix: parts[0], suffix: parts[last], middle: slices.Clip(middle)}

@@ -172,7 +172,7 @@ func TestJSONWithStates(t *testing.T) {
 	if _, err := s.Evaluate(t.Context(), hit); err != nil {
 		t.Fatal(err)
 	}
-	doc := document(t, s, service.Look, hit)
+	doc := document(t, s, service.Explain, hit)
 	doc.Rules = &explain.Rules{Source: "file", Path: "/rules", Hash: "1f", Loaded: time.Unix(1, 0).UTC()}
 	got, err := json.Marshal(doc)
 	if err != nil {
@@ -204,7 +204,7 @@ func TestText(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	doc := document(t, s, service.Look, hit)
+	doc := document(t, s, service.Explain, hit)
 	doc.Rules = &explain.Rules{Source: "file", Path: "/rules", Hash: "1f", Loaded: time.Unix(1, 0).UTC()}
 	check(t, text(t, doc), `
 domain shop
@@ -285,14 +285,14 @@ descriptors:
 		{"old,new", "", `"next":"0s"`},
 	} {
 		hit := ask(1, strings.Split(test.descriptor, ",")...)
-		for _, do := range []service.Action{service.Trace, service.Look} {
+		for _, do := range []service.Action{service.Trace, service.Explain} {
 			doc := document(t, s, do, hit)
 			doc.Descriptors = doc.Descriptors[:1]
 			got, err := json.Marshal(doc)
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, looked := text(t, doc), do == service.Look
+			text, looked := text(t, doc), do == service.Explain
 			if want := looked && test.text != ""; strings.Contains(text, "next hit") != want || want && !strings.Contains(text, test.text+"\n") {
 				t.Errorf("want %q of %v in\n%s", test.text, want, text)
 			}
@@ -381,7 +381,7 @@ func (away) Apply(_ context.Context, b *backends.Batch) error {
 
 func TestAStoreThatIsAway(t *testing.T) {
 	s := serve(t, shop, func(c *service.Config) { c.Store = away{c.Store} })
-	doc := document(t, s, service.Look, ask(0, "plan=x"))
+	doc := document(t, s, service.Explain, ask(0, "plan=x"))
 	_, limits, _ := strings.Cut(text(t, doc), "  rule")
 	check(t, "  rule"+limits, `
   rule shop.plan
@@ -394,7 +394,7 @@ func TestAStoreThatIsAway(t *testing.T) {
 	if err != nil || !strings.Contains(string(data), `"key":"shop|plan=x|tb2h:100:5","policy":"allow","error":"redis 10.0.0.1: store unavailable"}`) {
 		t.Errorf("got %s, %v", data, err)
 	}
-	if in, _ := s.Inspect(t.Context(), ask(0, "plan=x"), service.Look); !errors.Is(in.Descriptors[0].Limits[0].Err, backends.ErrUnavailable) {
+	if in, _ := s.Inspect(t.Context(), ask(0, "plan=x"), service.Explain); !errors.Is(in.Descriptors[0].Limits[0].Err, backends.ErrUnavailable) {
 		t.Errorf("got %+v", in)
 	}
 }

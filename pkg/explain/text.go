@@ -146,6 +146,19 @@ func (p *printer) limit(l *Limit, hits int64) {
 	}
 }
 
+// Line is the limit in one line: "10 per minute, fixed_window: count 3, remaining 7, next hit now".
+func (l *Limit) Line() string {
+	switch {
+	case l.Terms == nil:
+		return "unlimited"
+	case l.State == nil:
+		return l.words()
+	case l.Cell == nil:
+		return fmt.Sprintf("%s: not known: %s", l.words(), terminal.Visible(l.Error))
+	}
+	return fmt.Sprintf("%s: count %d, remaining %d, next hit %s", l.words(), l.Count, l.Remaining, next(l.Cell))
+}
+
 // next says when a request like the one asked about passes.
 func next(c *Cell) string {
 	switch {

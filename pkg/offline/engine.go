@@ -62,7 +62,7 @@ func (e *Engine) Decide(r *service.Request) (*service.Outcome, error) {
 // Explain tells how the engine comes to the limits of r, with the states of their
 // cells. It charges nothing. It has the errors of Decide.
 func (e *Engine) Explain(r *service.Request) (explain.Document, error) {
-	in, err := e.service.Inspect(context.Background(), r, service.Look)
+	in, err := e.service.Inspect(context.Background(), r, service.Explain)
 	doc := explain.New(in)
 	for i := range doc.Descriptors {
 		for _, l := range doc.Descriptors[i].Limits {

@@ -11,16 +11,19 @@ import (
 )
 
 // Action says what [Service.Inspect] does with the cells of a request's limits: it
-// is Trace, Look, Reset or made by Grant. None of them charges a hit.
+// is Trace, Explain, Look, Reset or made by Grant. None of them charges a hit.
 type Action struct {
-	asks bool          // the store
-	verb backends.Verb // Charge only looks
-	hits int64         // of a grant
+	steps bool          // lists the descriptors that were looked at, also for a rule that is found
+	asks  bool          // the store
+	verb  backends.Verb // Charge only looks
+	hits  int64         // of a grant
 }
 
 var (
-	// Trace names the cells and asks no store.
-	Trace = Action{}
+	// Trace tells the way to the limits and names the cells. It asks no store.
+	Trace = Action{steps: true}
+	// Explain tells the way to the limits and reads the cells.
+	Explain = Action{steps: true, asks: true}
 	// Look reads the cells.
 	Look = Action{asks: true}
 	// Reset empties the cells.
@@ -29,7 +32,7 @@ var (
 
 // Grant lets that many hits more pass in the running window, or before the bucket is
 // full again.
-func Grant(hits int64) Action { return Action{true, backends.Grant, hits} }
+func Grant(hits int64) Action { return Action{asks: true, verb: backends.Grant, hits: hits} }
 
 // Inspection has the limits of a request, the way to them, and the state of their cells.
 type Inspection struct {
@@ -41,7 +44,8 @@ type Inspection struct {
 type Inspected struct {
 	Entries []descriptors.Entry
 	Hits    int64 // that the descriptor would charge; below 0 it gives them back
-	Trace   descriptors.Trace
+	// Trace has no steps of a rule that was found, unless the Action tells the way to it.
+	Trace descriptors.Trace
 	// Rule is the path of the rule that limits the descriptor, as metrics name it;
 	// domain.override if the request brought a limit along, "" if nothing limits.
 	Rule      string
@@ -87,7 +91,7 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	}
 	var cells []cell
 	for i := range p.targets {
-		cells = append(cells, s.inspect(&p, &p.targets[i], &in.Descriptors[i])...)
+		cells = append(cells, s.inspect(&p, &p.targets[i], &in.Descriptors[i], do.steps)...)
 	}
 	if !do.asks {
 		return in, nil
@@ -108,8 +112,11 @@ const (
 
 // inspect fills in `in` except Before and After of its limits, and returns one cell
 // for each limit of t, also for limits that are replaced.
-func (s *Service) inspect(p *plan, t *target, in *Inspected) []cell {
-	in.Trace = p.domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.targets)))
+func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell {
+	in.Trace.Rule = t.rule
+	if steps || t.rule == nil {
+		in.Trace = p.domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.targets)))
+	}
 	in.Override, in.Unlimited = t.overrides != nil, t.unlimited()
 	in.Shadow, in.Quota = t.shadow() || p.cfg.ShadowMode, p.quota(t)
 	switch {

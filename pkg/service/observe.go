@@ -93,3 +93,15 @@ func (v *Verdict) SameDescriptor(o *Verdict) bool {
 	// They share the entries of the request, which are not copied.
 	return len(v.Entries) > 0 && len(v.Entries) == len(o.Entries) && &v.Entries[0] == &o.Entries[0]
 }
+
+// Remembered is a descriptor of requests that an observer remembers.
+type Remembered struct {
+	Domain  string
+	Rule    string // path; "" if the limit came with the request
+	Entries []descriptors.Entry
+	// Cut: bytes of Domain or Entries were left out.
+	Cut    bool
+	Denied int64 // requests in the last minute
+	// LastDenial is zero if it is not known.
+	LastDenial time.Time
+}

@@ -25,6 +25,7 @@ type node struct {
 	domain    string
 	rule      string // path; "" if the limit came with the request
 	entries   []descriptors.Entry
+	cut       bool           // bytes of domain or entries were left out
 	counted   [orders]counts // since the node was made
 	inherited [orders]int64  // Space-Saving's error: the count inherited from the evicted node
 	bits      [slots]uint8   // of the highest cost that one request has added in each slot
@@ -53,6 +54,7 @@ func newNode(hash uint64, domain string, v *service.Verdict) *node {
 		room -= len(e.Key) + len(e.Value)
 		n.entries = append(n.entries, e)
 	}
+	n.cut = n.domain != domain || !slices.Equal(n.entries, v.Entries)
 	return n
 }
 

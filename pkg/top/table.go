@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
 )
 
 // Table is the document of GET /v1/top: descriptors in an order, the highest first.
@@ -76,6 +77,22 @@ func (t *Top) Table(by, rule string, n int) Table {
 		table.Rows = append(table.Rows, row)
 	}
 	return table
+}
+
+// Find returns the descriptors that have text in a key or a value, in no particular order.
+// Of long keys and values only the part that is kept is compared.
+func (t *Top) Find(text string) (found []service.Remembered) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.advance(time.Now())
+	for _, n := range t.nodes {
+		if slices.ContainsFunc(n.entries, func(e descriptors.Entry) bool { return e.Contains(text) }) {
+			found = append(found, service.Remembered{
+				Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Cut: n.cut, Denied: t.row(n, Denied).Denied,
+			})
+		}
+	}
+	return found
 }
 
 func (t *Top) row(n *node, by Order) Row {

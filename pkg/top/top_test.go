@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -61,6 +62,34 @@ func TestOrders(t *testing.T) {
 		}
 		expect(t, "another rule", lines(s.Table("hits", "shop.other", 10)), "")
 	})
+}
+
+// Keys are found by a part of a key or value, also those that are low in every order.
+func TestFind(t *testing.T) {
+	s := top.New(top.Options{Keys: 10})
+	s.Observe(asked("ann", 1, true))
+	s.Observe(asked("ann", 1, false))
+	s.Observe(asked("joanna", 1, true))
+	s.Observe(asked("bob", 1, true))
+	s.Observe(asked(strings.Repeat("x", 1000), 1, true))
+	for text, want := range map[string]string{
+		"ann":  "shop shop.user user=ann 1 false|shop shop.user user=joanna 0 false",
+		"anna": "shop shop.user user=joanna 0 false",
+		"Ann":  "",
+		"xxx":  "shop shop.user user=" + strings.Repeat("x", 380) + "… 0 true",
+	} {
+		var lines []string
+		for _, m := range s.Find(text) {
+			lines = append(lines, fmt.Sprintf("%s %s %s %d %t", m.Domain, m.Rule, descriptors.Pairs(m.Entries), m.Denied, m.Cut))
+		}
+		slices.Sort(lines)
+		if got := strings.Join(lines, "|"); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+	if all := s.Find("user"); len(all) != 4 {
+		t.Errorf("by the key: got %v", all)
+	}
 }
 
 // A request counts once for each descriptor, however many limits the descriptor has.
