@@ -35,6 +35,10 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 	if p.top != nil {
 		o.Top, o.Memories = p.top, append(o.Memories, p.top)
 	}
+	if p.fleet, err = p.newFleet(); err != nil {
+		return nil, err
+	}
+	o.Fleet = p.fleet
 	if a.TokenFile != "" {
 		if o.Tokens, err = admin.OpenTokens(p.watch, a.TokenFile); err != nil {
 			return nil, err
@@ -58,6 +62,23 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		all = append(all, server.HTTP{Name: "admin socket", UnixSocket: a.UDS, Handler: api.SocketHandler(a.UDS)})
 	}
 	return all, nil
+}
+
+// newFleet returns the other replicas, nil if the settings name none.
+func (p *process) newFleet() (*admin.Fleet, error) {
+	a := &p.Admin
+	o := admin.FleetOptions{Listed: a.Replicas(), Host: a.Host, Port: a.Port, Log: p.log}
+	if len(o.Listed) == 0 {
+		return nil, nil
+	}
+	if files := tlsOf(p.Settings).fleet; files.used {
+		own, err := certs.Open(p.watch, "admin fleet", files.Files)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", files.settings, err)
+		}
+		o.TLS = own.Peer()
+	}
+	return admin.NewFleet(o)
 }
 
 // newStatus returns the part of the admin API that tells how the process is doing, nil if

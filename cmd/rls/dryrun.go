@@ -179,7 +179,7 @@ func (d *dryRun) tryCertificates() (string, error) {
 	var found strings.Builder
 	var errs []error
 	uses := tlsOf(d.Settings)
-	for _, part := range []tlsFiles{uses.grpc, uses.admin, uses.xds, uses.redis, uses.memcached} {
+	for _, part := range []tlsFiles{uses.grpc, uses.admin, uses.fleet, uses.xds, uses.redis, uses.memcached} {
 		if !part.used {
 			continue
 		}

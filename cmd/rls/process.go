@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"example.org/rls/internal/collector"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
@@ -44,6 +45,7 @@ type process struct {
 	store    backends.Store
 	replicas *replicas.Replicas // nil for a store in this process
 	status   *status.Status     // nil if the admin API is off
+	fleet    *admin.Fleet       // nil if the process asks no other replica
 	top      *top.Top           // nil counts no heavy hitters
 	limits   *service.Service
 

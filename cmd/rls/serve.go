@@ -69,5 +69,8 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	if p.status != nil {
 		parts = append(parts, p.status.Run)
 	}
+	if p.fleet != nil {
+		parts = append(parts, p.fleet.Run)
+	}
 	return together(ctx, parts...)
 }

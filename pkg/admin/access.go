@@ -25,6 +25,9 @@ type caller struct {
 	who  string // the subject of the certificate, the name of the token, or unix
 	from string // the address, or the path of the socket
 	role role
+	// token is the token that the caller gave, also to a Unix socket; "" if none.
+	token string
+	to    net.Addr // where the listener got the request
 	// stillAllowed looks the token up again: it reports whether the token counts and has
 	// at least this role.
 	stillAllowed func() bool
@@ -66,6 +69,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Set("Rls-Role", c.role.String()) // tells the page whether it may offer changes
+	h.Set(replicaHeader, l.id+" "+l.host)
 	c.stillAllowed = func() bool { return l.identify(r).role >= c.role }
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 	if !isGRPC(r) {
@@ -89,18 +93,22 @@ func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/
 
 // identify returns the sender of a request; without a right token the role is nobody.
 func (l *listener) identify(r *http.Request) caller {
-	if l.socket != "" {
-		return caller{who: "unix", from: "unix:" + l.socket, role: writer}
-	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") {
+		token = ""
+	}
+	to, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if l.socket != "" {
+		return caller{who: "unix", from: "unix:" + l.socket, role: writer, token: token, to: to}
+	}
+	if token == "" {
 		return caller{}
 	}
-	name, role := l.options.Tokens.find(strings.TrimSpace(token))
+	name, role := l.options.Tokens.find(token)
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		name = r.TLS.PeerCertificates[0].Subject.String()
 	}
-	return caller{who: name, from: r.RemoteAddr, role: role}
+	return caller{who: name, from: r.RemoteAddr, role: role, token: token, to: to}
 }
 
 // knows reports whether the request's Host is a name of this listener. Requests of a page

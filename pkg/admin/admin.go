@@ -33,6 +33,9 @@ type Options struct {
 	// Page serves / and /assets/, without a token.
 	Page http.Handler
 
+	// Fleet knows the other replicas; nil if there are none.
+	Fleet *Fleet
+
 	// Tokens are the callers over TCP.
 	Tokens *Tokens
 	// Hosts are the names, in lower case, that a request may have as its Host, besides
@@ -79,7 +82,8 @@ type Memory interface {
 
 // API is the admin API. It is safe for concurrent use.
 type API struct {
-	options   Options
+	options Options
+	identity
 	audit     *audit
 	calls     chan struct{} // has an element for each call that is under way
 	explained chan struct{} // has an element for each explanation that is being made
@@ -100,6 +104,7 @@ const (
 func New(o Options) *API {
 	a := &API{
 		options:   o,
+		identity:  newIdentity(),
 		audit:     newAudit(o.Audit),
 		calls:     make(chan struct{}, maxCalls),
 		explained: make(chan struct{}, maxExplained),

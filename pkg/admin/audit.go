@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/rls/internal/recent"
+	"example.org/rls/pkg/admin/client"
 )
 
 // maxAudited is the number of entries that the API keeps.
@@ -38,11 +39,14 @@ type AuditEntry struct {
 	Reason string `json:"reason"`
 	// Changed is the number of cells that were changed.
 	Changed int64 `json:"changed"`
+	// Replica is the address of the replica that made the change; only of a fleet.
+	Replica string `json:"replica,omitempty"`
 }
 
 // AuditLog is the document of GET /v1/audit.
 type AuditLog struct {
-	Entries []AuditEntry `json:"entries"`
+	Entries  []AuditEntry     `json:"entries"`
+	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
 }
 
 // maxKey bounds a key in the audit, in bytes.

@@ -44,6 +44,9 @@ func (a *API) call(ctx context.Context, to *route, request proto.Message, send s
 		ctx, cancel = a.whileAllowed(ctx)
 		defer cancel()
 	}
+	if r, can := request.(fleetwide); can && r.GetFleet() && to.merge != nil {
+		return a.answerForFleet(ctx, to, r, send)
+	}
 	return to.answer(a, ctx, request, send)
 }
 
@@ -79,7 +82,7 @@ func (a *API) status(context.Context, *pb.StatusRequest) (any, error) {
 const maxRules = 1000
 
 func (a *API) rules(_ context.Context, r *pb.RulesRequest) (any, error) {
-	n := cmp.Or(int(r.GetN()), maxRules)
+	n := pageOfRules(r)
 	if n < 1 || n > maxRules {
 		return nil, invalid("n is %d: want 1 to %d", n, maxRules)
 	}
@@ -88,6 +91,8 @@ func (a *API) rules(_ context.Context, r *pb.RulesRequest) (any, error) {
 	}
 	return json.RawMessage(a.options.Status.RulesJSON(r.GetQ(), n, int(r.GetOffset()))), nil
 }
+
+func pageOfRules(r *pb.RulesRequest) int { return cmp.Or(int(r.GetN()), maxRules) }
 
 // watch sends the updates of the status.
 func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send send) error {
@@ -108,20 +113,30 @@ func (a *API) top(_ context.Context, r *pb.TopRequest) (any, error) {
 	if a.options.Top == nil {
 		return nil, errNoTop
 	}
-	by, n := cmp.Or(r.GetBy(), "denied"), cmp.Or(int(r.GetN()), defaultTop)
-	if !slices.Contains([]string{"denied", "hits", "cost"}, by) {
-		return nil, invalid("by is %q: want denied, hits or cost", by)
+	if err := checkTop(r); err != nil {
+		return nil, err
 	}
-	if n < 1 || n > maxTop {
-		return nil, invalid("n is %d: want 1 to %d", n, maxTop)
+	return a.options.Top.Top(cmp.Or(r.GetBy(), "denied"), r.GetRule(), rowsOfTop(r)), nil
+}
+
+func rowsOfTop(r *pb.TopRequest) int { return cmp.Or(int(r.GetN()), defaultTop) }
+
+func checkTop(r *pb.TopRequest) error {
+	if by := r.GetBy(); !slices.Contains([]string{"", "denied", "hits", "cost"}, by) {
+		return invalid("by is %q: want denied, hits or cost", by)
 	}
-	return a.options.Top.Top(by, r.GetRule(), n), nil
+	if n := rowsOfTop(r); n < 1 || n > maxTop {
+		return invalid("n is %d: want 1 to %d", n, maxTop)
+	}
+	return nil
 }
 
 func (a *API) auditLog(_ context.Context, r *pb.AuditRequest) (any, error) {
-	n := cmp.Or(int(r.GetN()), maxAudited)
+	n := rowsOfAudit(r)
 	if n < 0 {
 		return nil, invalid("n is %d: want at least 1", n)
 	}
 	return a.audit.last(n), nil
 }
+
+func rowsOfAudit(r *pb.AuditRequest) int { return cmp.Or(int(r.GetN()), maxAudited) }

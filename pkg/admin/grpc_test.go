@@ -21,7 +21,6 @@ import (
 	"example.org/rls/pkg/admin"
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/explain"
-	"example.org/rls/pkg/top"
 )
 
 // dial returns a connection whose calls have a token, if it is not "".
@@ -182,7 +181,7 @@ func TestMessagesHaveTheFieldsOfDocuments(t *testing.T) {
 		(*admin.Changes)(nil):    &pb.Changes{},
 		(*admin.Progress)(nil):   &pb.Progress{},
 		(*admin.AuditLog)(nil):   &pb.AuditReply{},
-		(*top.Table)(nil):        &pb.TopReply{},
+		(*admin.TopOfAll)(nil):   &pb.TopReply{},
 		(*admin.Found)(nil):      &pb.FindReply{},
 	} {
 		compareFields(t, reflect.TypeOf(document), message.ProtoReflect().Descriptor())

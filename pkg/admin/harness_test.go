@@ -68,7 +68,9 @@ func (silent) CutOff()                      {}
 
 type listening struct {
 	config *tls.Config
+	peer   *tls.Config // with which replicas ask each other, beside config
 	socket string
+	port   int // 0 takes a free one
 	change func(*admin.Options)
 }
 
@@ -99,7 +101,7 @@ func start(t testing.TB, how listening) *rig {
 		r.limits = limits
 	}
 	api := admin.New(o)
-	listener := server.HTTP{Name: "admin", Address: "127.0.0.1:0", TLS: how.config, Handler: api.Handler()}
+	listener := server.HTTP{Name: "admin", Address: fmt.Sprintf("127.0.0.1:%d", how.port), TLS: how.config, Handler: api.Handler()}
 	if how.socket != "" {
 		listener = server.HTTP{Name: "admin", UnixSocket: how.socket, Handler: api.SocketHandler(how.socket)}
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
 )
 
 const (
@@ -37,16 +38,24 @@ type route struct {
 	verb   string // GET or POST
 	path   string // over HTTP
 	role   role
+	handler
+}
+
+// handler answers requests. A request with fleet is answered by all replicas if the handler
+// is made by merged.
+type handler struct {
 	answer func(*API, context.Context, proto.Message, send) error
+	merge  func(proto.Message, []peer) any // nil: the method has no fleet
+	widen  func(proto.Message) error       // nil: each replica is asked the same
 }
 
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{
-	{"Status", http.MethodGet, "/v1/status", reader, one((*API).status)},
-	{"Rules", http.MethodGet, "/v1/rules", reader, one((*API).rules)},
-	{"Top", http.MethodGet, "/v1/top", reader, one((*API).top)},
-	{"Audit", http.MethodGet, "/v1/audit", reader, one((*API).auditLog)},
+	{"Status", http.MethodGet, "/v1/status", reader, merged(one((*API).status), mergeStatus)},
+	{"Rules", http.MethodGet, "/v1/rules", reader, merged(one((*API).rules), mergeRules)},
+	{"Top", http.MethodGet, "/v1/top", reader, widened(merged(one((*API).top), mergeTop), widenTop)},
+	{"Audit", http.MethodGet, "/v1/audit", reader, merged(one((*API).auditLog), mergeAudit)},
 	{"Find", http.MethodGet, "/v1/find", reader, one((*API).find)},
 	{"Watch", http.MethodGet, "/v1/events", reader, several((*API).watch)},
 	{"Explain", http.MethodPost, "/v1/explain", reader, one((*API).explain)},
@@ -57,7 +66,7 @@ var routes = []route{
 }
 
 // one is a method that returns its only document.
-func one[M proto.Message](method func(*API, context.Context, M) (any, error)) func(*API, context.Context, proto.Message, send) error {
+func one[M proto.Message](method func(*API, context.Context, M) (any, error)) handler {
 	return several(func(a *API, ctx context.Context, request M, send send) error {
 		document, err := method(a, ctx, request)
 		if err != nil {
@@ -68,10 +77,27 @@ func one[M proto.Message](method func(*API, context.Context, M) (any, error)) fu
 }
 
 // several lets a method take a message of any type; it is called with its own type only.
-func several[M proto.Message](method func(*API, context.Context, M, send) error) func(*API, context.Context, proto.Message, send) error {
-	return func(a *API, ctx context.Context, request proto.Message, send send) error {
+func several[M proto.Message](method func(*API, context.Context, M, send) error) handler {
+	return handler{answer: func(a *API, ctx context.Context, request proto.Message, send send) error {
 		return method(a, ctx, request.(M), send)
+	}}
+}
+
+// merged is h with a function that makes one document of those of the replicas that
+// answered, at least one. replicas are all replicas.
+func merged[M proto.Message, D any](h handler, merge func(request M, all []client.Answer[D], replicas []client.Replica) any) handler {
+	h.merge = func(request proto.Message, peers []peer) any {
+		all, replicas := documents[D](peers)
+		return merge(request.(M), all, replicas)
 	}
+	return h
+}
+
+// widened is h with a function that checks a request for all replicas, and changes it to the
+// one that each replica is asked.
+func widened[M proto.Message](h handler, widen func(M) error) handler {
+	h.widen = func(request proto.Message) error { return widen(request.(M)) }
+	return h
 }
 
 func (r *route) describe() protoreflect.MethodDescriptor {
@@ -215,15 +241,22 @@ func readQuery(query string, to protoreflect.Message) error {
 			return invalid("the query has an unknown name %q", name)
 		}
 		text := given[len(given)-1]
-		if field.Kind() == protoreflect.StringKind {
+		switch field.Kind() {
+		case protoreflect.StringKind:
 			to.Set(field, protoreflect.ValueOfString(text))
-			continue
+		case protoreflect.BoolKind:
+			is, err := strconv.ParseBool(text)
+			if err != nil && text != "" {
+				return invalid("%s is %q: want true or false", name, text)
+			}
+			to.Set(field, protoreflect.ValueOfBool(is))
+		default:
+			number, err := strconv.ParseInt(text, 10, 32)
+			if err != nil && text != "" {
+				return invalid("%s is %q: want a whole number", name, text)
+			}
+			to.Set(field, protoreflect.ValueOfInt32(int32(number)))
 		}
-		number, err := strconv.ParseInt(text, 10, 32)
-		if err != nil && text != "" {
-			return invalid("%s is %q: want a whole number", name, text)
-		}
-		to.Set(field, protoreflect.ValueOfInt32(int32(number)))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 
 	"example.org/rls/pkg/reread"
 )
@@ -86,21 +87,66 @@ func (c *Certs) Client() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: m.certificates, RootCAs: m.cas}
 }
 
+// Peer returns a client's side of TLS, 1.2 or later, for all connections to processes of the
+// same service. A server is one of them if it shows the certificate that this side has
+// itself, or one of the CAs that is valid for a name of this side's own; without a CA only
+// the former. This side shows its own certificate to a server that asks for one.
+func (c *Certs) Peer() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // VerifyConnection checks
+		VerifyConnection: func(state tls.ConnectionState) error {
+			m := c.files.Now()
+			if len(state.PeerCertificates) == 0 || len(m.certificates) == 0 {
+				return errNoPeer
+			}
+			own, shown := m.certificates[0].Leaf, state.PeerCertificates[0]
+			switch {
+			case shown.Equal(own):
+				return nil
+			case m.cas == nil:
+				return errNoPeer
+			}
+			if err := verify(state, m.cas); err != nil {
+				return fmt.Errorf("%w: %w", errNoPeer, err)
+			}
+			names := slices.Clone(own.DNSNames)
+			for _, ip := range own.IPAddresses {
+				names = append(names, ip.String())
+			}
+			if !slices.ContainsFunc(names, func(name string) bool { return shown.VerifyHostname(name) == nil }) {
+				return errNoPeer
+			}
+			return nil
+		},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &c.files.Now().certificates[0], nil
+		},
+	}
+}
+
+var errNoPeer = errors.New("the certificate that it shows is neither this side's own, nor one of the CAs for a name of this side's own")
+
 // AnyName changes a client's configuration so that the chain of the server's
 // certificate is checked and its name is not.
 func AnyName(config *tls.Config) {
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = func(state tls.ConnectionState) error {
-		if len(state.PeerCertificates) == 0 {
-			return errors.New("no server certificate")
-		}
-		intermediates := x509.NewCertPool()
-		for _, cert := range state.PeerCertificates[1:] {
-			intermediates.AddCert(cert)
-		}
-		_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: config.RootCAs, Intermediates: intermediates})
-		return err
+		return verify(state, config.RootCAs)
 	}
+}
+
+// verify checks the chain of the server's certificate, and not its name.
+func verify(state tls.ConnectionState, roots *x509.CertPool) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("no server certificate")
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		intermediates.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates})
+	return err
 }
 
 // parse parses the contents of the certificate, the key and the CAs.

@@ -1,7 +1,9 @@
-// Package replicas counts the processes that decide the same limits.
+// Package replicas counts the processes that decide the same limits, and finds their
+// addresses.
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,15 +29,14 @@ type Replicas struct {
 	name   string
 	lookUp LookUp
 	log    *slog.Logger
-	count  atomic.Int64
+	fixed  int                          // until a look-up finds addresses
+	found  atomic.Pointer[[]netip.Addr] // nil until then
 }
 
 // New returns n replicas, at least 1, until lookUp finds addresses of the name. With an
 // empty name it stays at n.
 func New(n int, name string, lookUp LookUp, log *slog.Logger) *Replicas {
-	r := &Replicas{name: name, lookUp: lookUp, log: log}
-	r.count.Store(int64(max(n, 1)))
-	return r
+	return &Replicas{name: name, lookUp: lookUp, log: log, fixed: max(n, 1)}
 }
 
 // Count is the number of replicas, at least 1. Of a nil Replicas it is 1.
@@ -43,12 +44,22 @@ func (r *Replicas) Count() int {
 	if r == nil {
 		return 1
 	}
-	return int(r.count.Load())
+	return cmp.Or(len(r.Addresses()), r.fixed)
+}
+
+// Addresses are the different addresses of the name in their order, none before a look-up
+// has found some. Of a name with addresses of both kinds it has those of the kind with more
+// addresses, and the IPv4 ones if it has as many of both.
+func (r *Replicas) Addresses() []netip.Addr {
+	if found := r.found.Load(); found != nil {
+		return *found
+	}
+	return nil
 }
 
 // Run looks the name up at once and then every 10 s, until ctx ends. When a
-// look-up fails or finds no address, Count stays as it is, and the first of a row
-// of such look-ups is logged.
+// look-up fails or finds no address, Addresses and Count stay as they are, and the first
+// of a row of such look-ups is logged.
 func (r *Replicas) Run(ctx context.Context) error {
 	if r == nil || r.name == "" {
 		return nil
@@ -56,14 +67,14 @@ func (r *Replicas) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookUpEvery)
 	defer tick.Stop()
 	for failing := false; ; {
-		n, err := r.addresses(ctx)
+		found, err := r.addresses(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			r.count.Store(int64(n))
+			r.found.Store(&found)
 		case !failing:
-			r.log.Warn("cannot look up the replicas; their last number stays", "name", r.name, "replicas", r.Count(), "error", err)
+			r.log.Warn("cannot look up the replicas; their last addresses stay", "name", r.name, "replicas", r.Count(), "error", err)
 		}
 		failing = err != nil
 		select {
@@ -74,22 +85,26 @@ func (r *Replicas) Run(ctx context.Context) error {
 	}
 }
 
-// addresses is the number of addresses of the name. A replica with an IPv4 and an
-// IPv6 address counts once.
-func (r *Replicas) addresses(ctx context.Context) (most int, err error) {
+// addresses looks the name up. A replica with an IPv4 and an IPv6 address counts once.
+func (r *Replicas) addresses(ctx context.Context) (most []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	for _, network := range []string{"ip4", "ip6"} {
 		found, failed := r.lookUp(ctx, network, r.name)
 		err = errors.Join(err, failed)
+		for i := range found {
+			found[i] = found[i].Unmap()
+		}
 		slices.SortFunc(found, netip.Addr.Compare)
-		most = max(most, len(slices.Compact(found)))
+		if found = slices.Compact(found); len(found) > len(most) {
+			most = found
+		}
 	}
 	switch {
-	case most > 0:
+	case len(most) > 0:
 		return most, nil
 	case err == nil:
 		err = errors.New("the name has no address")
 	}
-	return 0, err
+	return nil, err
 }

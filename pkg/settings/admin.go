@@ -1,7 +1,9 @@
 package settings
 
 import (
+	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -19,7 +21,10 @@ type Admin struct {
 	ClientTLSCACert string `name:"client-tls-cacert" env:"CLIENT_TLS_CACERT" help:"File with the CAs that must have signed the client's certificate (PEM). If it is set, every client of the admin API needs a certificate besides its token."`
 	ClientTLSSAN    string `name:"client-tls-san" env:"CLIENT_TLS_SAN" help:"DNS name that client certificates must carry."`
 
-	AllowedHosts []string `env:"ALLOWED_HOSTS" help:"Names, without a port, under which clients may ask the admin API (HTTP's Host), besides localhost, addresses of the machine and ADMIN_HOST."`
+	AllowedHosts []string `env:"ALLOWED_HOSTS" help:"Names, without a port, under which clients may ask the admin API (HTTP's Host), besides localhost, addresses of the machine, ADMIN_HOST and the names of ADMIN_FLEET."`
+
+	Fleet          []string `env:"FLEET" help:"Where the replicas serve the admin API: HOST:PORT, separated by commas. A name with several addresses, such as that of a headless Service, stands for all of them. It is looked up every 10 s, and the last answer stays. This replica may be among them."`
+	FleetTLSCACert string   `name:"fleet-tls-cacert" env:"FLEET_TLS_CACERT" help:"File with the CAs that sign the certificates of replicas (PEM). A replica that shows a certificate of them, for a name of this replica's own certificate, is asked. Without this setting only a replica that shows this replica's own certificate is."`
 }
 
 // Loopback reports whether the listener is for clients on the same machine only.
@@ -28,10 +33,25 @@ func (a *Admin) Loopback() bool {
 	return a.Host == "localhost" || err == nil && addr.IsLoopback()
 }
 
+// Replicas are the elements of Fleet without spaces around them, and without empty ones.
+func (a *Admin) Replicas() (all []string) {
+	for _, replica := range a.Fleet {
+		if replica = strings.TrimSpace(replica); replica != "" {
+			all = append(all, replica)
+		}
+	}
+	return all
+}
+
 // Hosts are the names under which clients may ask the admin API, in lower case.
 func (a *Admin) Hosts() []string {
 	var hosts []string
-	for _, name := range append([]string{a.Host}, a.AllowedHosts...) {
+	names := append([]string{a.Host}, a.AllowedHosts...)
+	for _, replica := range a.Replicas() {
+		host, _, _ := net.SplitHostPort(replica)
+		names = append(names, host)
+	}
+	for _, name := range names {
 		if name = strings.ToLower(strings.TrimSpace(name)); name != "" {
 			hosts = append(hosts, name)
 		}
@@ -44,6 +64,16 @@ func (a *Admin) conflicts() (wrong Errors) {
 		_, err := netip.ParseAddr(name)
 		isName := !strings.ContainsAny(strings.TrimSpace(name), "*/:@[] ")
 		wrong.require(isName || err == nil, "ADMIN_ALLOWED_HOSTS", name, "names such as rls.example.com, without a scheme, a port or a wildcard")
+	}
+	for _, replica := range a.Replicas() {
+		host, port, err := net.SplitHostPort(replica)
+		number, wrongPort := strconv.ParseUint(port, 10, 16)
+		isName := host != "" && !strings.ContainsAny(host, "*/@ ")
+		wrong.require(err == nil && isName && wrongPort == nil && number > 0, "ADMIN_FLEET", replica, "HOST:PORT, such as rls-headless:6071")
+	}
+	wrong.require(len(a.Replicas()) == 0 || a.TokenFile != "", "ADMIN_TOKEN_FILE", "", "a file, because ADMIN_FLEET is set, and replicas ask each other with the tokens of callers")
+	if len(a.Replicas()) == 0 || !a.UseTLS {
+		wrong.require(a.FleetTLSCACert == "", "ADMIN_FLEET_TLS_CACERT", a.FleetTLSCACert, "set together with ADMIN_FLEET and ADMIN_USE_TLS=true")
 	}
 	if a.UseTLS {
 		wrong.require(a.TLSCert != "", "ADMIN_TLS_CERT", "", "a file, because ADMIN_USE_TLS is true")

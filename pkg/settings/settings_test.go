@@ -191,6 +191,11 @@ func TestWrongValues(t *testing.T) {
 		{"hosts of the admin API", map[string]string{"ADMIN_ALLOWED_HOSTS": "a.example, b.example,::1,https://c.example,d.example:6071,*.e.example"}, []string{
 			`ADMIN_ALLOWED_HOSTS (--admin-allowed-hosts) is "https://c.example"`, `is "d.example:6071"`, `is "*.e.example"`,
 		}},
+		{"the fleet", map[string]string{"ADMIN_FLEET": "a:6071, b.example:6071,[::1]:6071,10.0.0.1:1,c,d:0,https://e:1,:6071,", "ADMIN_FLEET_TLS_CACERT": "ca"}, []string{
+			`ADMIN_FLEET (--admin-fleet) is "c": want HOST:PORT`, `is "d:0"`, `is "https://e:1"`, `is ":6071"`,
+			`ADMIN_FLEET_TLS_CACERT (--admin-fleet-tls-cacert) is "ca": want set together with ADMIN_FLEET and ADMIN_USE_TLS=true`,
+			`ADMIN_TOKEN_FILE (--admin-token-file) is "": want a file`,
+		}},
 		{"header names", map[string]string{"LIMIT_RESPONSE_HEADERS_ENABLED": "1", "LIMIT_LIMIT_HEADER": "", "LIMIT_RESET_HEADER": "X Y"}, []string{
 			`LIMIT_LIMIT_HEADER (--limit-limit-header) is "": want the name of a header`,
 			`LIMIT_RESET_HEADER (--limit-reset-header) is "X Y": want the name of a header`,
@@ -263,11 +268,13 @@ func TestWrongValues(t *testing.T) {
 
 func TestAdminHosts(t *testing.T) {
 	t.Setenv("ADMIN_ALLOWED_HOSTS", "A.example, b.example,")
+	t.Setenv("ADMIN_FLEET", "RLS-headless:6071, [fd00::1]:6071")
+	t.Setenv("ADMIN_TOKEN_FILE", "tokens")
 	s, err := parse(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"127.0.0.1", "a.example", "b.example"}, s.Admin.Hosts()); diff != "" {
+	if diff := cmp.Diff([]string{"127.0.0.1", "a.example", "b.example", "rls-headless", "fd00::1"}, s.Admin.Hosts()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -1590,7 +1590,9 @@ type Replica struct {
 	// Why it did not answer.
 	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	// The name of its host.
-	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// Of the rules in force; only in the documents of Status and Rules.
+	Hash          string `protobuf:"bytes,5,opt,name=hash,proto3" json:"hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1649,6 +1651,13 @@ func (x *Replica) GetError() string {
 func (x *Replica) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *Replica) GetHash() string {
+	if x != nil {
+		return x.Hash
 	}
 	return ""
 }
@@ -3597,12 +3606,13 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\achanges\x18\x04 \x03(\v2\x14.rls.admin.v1.ChangeR\achanges\x121\n" +
 	"\breplicas\x18\x05 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicasB\n" +
 	"\n" +
-	"\b_matched\"]\n" +
+	"\b_matched\"q\n" +
 	"\aReplica\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x0e\n" +
 	"\x02ok\x18\x02 \x01(\bR\x02ok\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\x83\x01\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
+	"\x04hash\x18\x05 \x01(\tR\x04hash\"\x83\x01\n" +
 	"\bProgress\x12\x18\n" +
 	"\ascanned\x18\x01 \x01(\x03R\ascanned\x12\x18\n" +
 	"\amatched\x18\x02 \x01(\x03R\amatched\x12\x18\n" +

@@ -50,12 +50,15 @@ func New(o Options) *Client {
 	}}
 }
 
+// Close closes the connections that no request uses.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
 // Ask reads the document of a path into to: with GET, or if message is a message of package
 // adminpb by POST of it.
 func (c *Client) Ask(ctx context.Context, path string, message proto.Message, to any) error {
 	response, err := c.send(ctx, path, "application/json", message)
 	if err != nil {
-		return err
+		return c.Failed(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if err := json.NewDecoder(response.Body).Decode(to); err != nil {
@@ -64,12 +67,27 @@ func (c *Client) Ask(ctx context.Context, path string, message proto.Message, to
 	return nil
 }
 
+// Fetch returns the document that Ask reads, of at most so many bytes, and the header of the
+// answer. Its errors do not name the address.
+func (c *Client) Fetch(ctx context.Context, path string, message proto.Message, atMost int64) ([]byte, http.Header, error) {
+	response, err := c.send(ctx, path, "application/json", message)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, atMost+1))
+	if err == nil && int64(len(text)) > atMost {
+		err = fmt.Errorf("the answer has more than %d bytes", atMost)
+	}
+	return text, response.Header, err
+}
+
 // Stream sends a message of package adminpb to a path, and calls each with the data of
 // every server-sent event of the answer. It ends when the answer ends or each fails.
 func (c *Client) Stream(ctx context.Context, path string, message proto.Message, each func(data []byte) error) error {
 	response, err := c.send(ctx, path, "text/event-stream", message)
 	if err != nil {
-		return err
+		return c.Failed(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	failed := false
@@ -124,7 +142,7 @@ func (c *Client) send(ctx context.Context, path, accept string, message proto.Me
 		if errors.As(err, &asked) {
 			err = asked.Err
 		}
-		return nil, c.Failed(err)
+		return nil, err
 	}
 	if response.StatusCode == http.StatusOK {
 		return response, nil
@@ -133,27 +151,35 @@ func (c *Client) send(ctx context.Context, path, accept string, message proto.Me
 	const maxRead = 64 << 10
 	text, _ := io.ReadAll(io.LimitReader(response.Body, maxRead))
 	if err := problemOf(text); err != nil {
-		if response.StatusCode == http.StatusUnauthorized {
-			err = fmt.Errorf("%w; --token-file, RLS_TOKEN_FILE or RLS_TOKEN gives it", err)
-		}
-		return nil, c.Failed(err)
+		return nil, err
 	}
 	hint := "is this an admin API?"
 	if bytes.Contains(text, []byte("HTTPS server")) { // as net/http answers without TLS
 		hint = "the server wants TLS (--tls)"
 	}
-	return nil, c.Failed(fmt.Errorf("the answer is %s: %s", response.Status, hint))
+	return nil, fmt.Errorf("the answer is %s: %s", response.Status, hint)
 }
 
 // Failed is err behind the address of the API.
-func (c *Client) Failed(err error) error { return fmt.Errorf("admin API at %s: %w", c.Name, err) }
+func (c *Client) Failed(err error) error {
+	if problem := (*Problem)(nil); errors.As(err, &problem) && problem.Code == "UNAUTHENTICATED" {
+		err = fmt.Errorf("%w; --token-file, RLS_TOKEN_FILE or RLS_TOKEN gives it", err)
+	}
+	return fmt.Errorf("admin API at %s: %w", c.Name, err)
+}
+
+// Problem is the document of an error.
+type Problem struct{ Code, Message string }
+
+// Error implements error.
+func (p *Problem) Error() string { return fmt.Sprintf("%s (%s)", p.Message, p.Code) }
 
 // problemOf reads the document of an error. It returns nil if the text is no such
 // document.
 func problemOf(text []byte) error {
-	var problem struct{ Code, Message string }
-	if json.Unmarshal(text, &problem) != nil || problem.Code == "" {
+	problem := new(Problem)
+	if json.Unmarshal(text, problem) != nil || problem.Code == "" {
 		return nil
 	}
-	return fmt.Errorf("%s (%s)", problem.Message, problem.Code)
+	return problem
 }

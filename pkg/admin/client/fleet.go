@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/top"
 )
 
@@ -118,37 +116,5 @@ func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, 
 	if len(tables) == 0 {
 		return top.Table{}, n, errors.Join(errs...)
 	}
-	return summed(tables), n, errors.Join(errs...)
-}
-
-// summed is the sum of tables of several processes.
-func summed(tables []top.Table) top.Table {
-	sum := top.Table{By: tables[0].By, Window: tables[0].Window, Rows: []top.Row{}}
-	place := map[[2]string]int{} // by rule and caller
-	for _, t := range tables {
-		sum.Total.Hits += t.Total.Hits
-		sum.Total.Denied += t.Total.Denied
-		sum.Total.Cost += t.Total.Cost
-		for _, r := range t.Rows {
-			key := [2]string{r.Rule, string(descriptors.AppendID(nil, r.Domain, r.Entries, nil))}
-			i, known := place[key]
-			if !known {
-				place[key] = len(sum.Rows)
-				sum.Rows = append(sum.Rows, r)
-				continue
-			}
-			at := &sum.Rows[i]
-			at.Hits, at.Denied, at.Cost, at.Rate, at.Error = at.Hits+r.Hits, at.Denied+r.Denied, at.Cost+r.Cost, at.Rate+r.Rate, at.Error+r.Error
-		}
-	}
-	measure := map[string]func(*top.Row) int64{
-		"denied": func(r *top.Row) int64 { return r.Denied },
-		"hits":   func(r *top.Row) int64 { return r.Hits },
-		"cost":   func(r *top.Row) int64 { return r.Cost },
-	}[sum.By]
-	slices.SortStableFunc(sum.Rows, func(a, b top.Row) int { return cmp.Compare(measure(&b), measure(&a)) })
-	for i := range sum.Rows {
-		sum.Error = max(sum.Error, sum.Rows[i].Error)
-	}
-	return sum
+	return top.Sum(tables), n, errors.Join(errs...)
 }

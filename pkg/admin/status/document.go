@@ -6,21 +6,23 @@ import (
 	"slices"
 	"time"
 
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/metrics"
 )
 
 // Document is the JSON of GET /v1/status, and of each event of GET /v1/events.
 type Document struct {
-	Version  string    `json:"version"`
-	Started  time.Time `json:"started"`
-	Now      time.Time `json:"now"`
-	Health   Health    `json:"health"`
-	Traffic  Traffic   `json:"traffic"`
-	Latency  Latency   `json:"latency"`
-	Store    Store     `json:"store"`
-	Rules    InForce   `json:"rules"`
-	Replicas int       `json:"replicas,omitempty"` // 0: not known
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	Now     time.Time `json:"now"`
+	Health  Health    `json:"health"`
+	Traffic Traffic   `json:"traffic"`
+	Latency Latency   `json:"latency"`
+	Store   Store     `json:"store"`
+	Rules   InForce   `json:"rules"`
+	// ReplicaCount is the number of processes that share the store, 0 if it is not known.
+	ReplicaCount int `json:"replica_count,omitempty"`
 	// ShadowMode: the service denies nothing.
 	ShadowMode bool `json:"shadow_mode,omitempty"`
 	// History is in the first event of a listener only.
@@ -28,6 +30,9 @@ type Document struct {
 	// Second and Rates are in events only.
 	Second *Second `json:"second,omitempty"`
 	Rates  []Rate  `json:"rates,omitempty"`
+	// Replicas and Differ (replicas have different rules in force) are of a fleet only.
+	Replicas []client.Replica `json:"replicas,omitempty"`
+	Differ   bool             `json:"differ,omitempty"`
 }
 
 // Health says whether an operator has to do something: State is ok, warning (requests are
@@ -59,6 +64,8 @@ type Latency struct {
 	P50 explain.Duration `json:"p50"`
 	P90 explain.Duration `json:"p90"`
 	P99 explain.Duration `json:"p99"`
+	// Replica is the replica that has these; only of a fleet.
+	Replica string `json:"replica,omitempty"`
 }
 
 // Store is the state of the store: State is ok, degraded (some servers are away) or away
@@ -142,7 +149,7 @@ func (s *Status) describe(now time.Time) *Document {
 		ShadowMode: s.options.ShadowMode, Store: s.store(), Rules: s.InForce(),
 	}
 	if s.options.Replicas != nil {
-		d.Replicas = s.options.Replicas()
+		d.ReplicaCount = s.options.Replicas()
 	}
 	s.mu.Lock()
 	rates, total, recent := s.history.rates(s.age(now)), s.history.seen, s.history.recent()
@@ -151,7 +158,7 @@ func (s *Status) describe(now time.Time) *Document {
 		Requests: round(sum(rates)), Denied: round(rates[metrics.EndDenied]), Errors: round(rates[metrics.EndFailed]),
 		Total: Total{Requests: sum(total), Denied: total[metrics.EndDenied], Errors: total[metrics.EndFailed]},
 	}
-	d.Latency = Latency{explain.Duration(recent.Percentile(.5)), explain.Duration(recent.Percentile(.9)), explain.Duration(recent.Percentile(.99))}
+	d.Latency = Latency{P50: explain.Duration(recent.Percentile(.5)), P90: explain.Duration(recent.Percentile(.9)), P99: explain.Duration(recent.Percentile(.99))}
 	d.Health = health(d)
 	return d
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/metrics"
@@ -22,6 +23,9 @@ type Listing struct {
 	Total   int           `json:"total"`
 	Matched int           `json:"matched"`
 	Rules   []ListingRule `json:"rules"`
+	// Replicas and Differ (replicas have different rules in force) are of a fleet only.
+	Replicas []client.Replica `json:"replicas,omitempty"`
+	Differ   bool             `json:"differ,omitempty"`
 }
 
 // page selects, of the rules that have all words of q, n rules after the first offset.
@@ -52,6 +56,8 @@ type ListingRule struct {
 	// first. A rule without requests has none.
 	History []uint32 `json:"history,omitempty"`
 	Refused []uint32 `json:"history_denied,omitempty"`
+	// Replica is the only replica of a fleet that has the rule with these limits.
+	Replica string `json:"replica,omitempty"`
 }
 
 // ListingLimit is one limit of a rule. Words say what it admits.

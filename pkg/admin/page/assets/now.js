@@ -80,7 +80,7 @@ export function now(main) {
       s.rules.refused ? 'amber' : s.rules.loaded ? '' : 'red');
     const up = `up ${span((Date.parse(s.now) - Date.parse(s.started)) / 1000)}, version ${s.version || '?'}`;
     if (s.store.backend === 'memory') tiles.Replicas.set('1', '', `counts alone; ${up}`);
-    else tiles.Replicas.set(s.replicas ? count(s.replicas) : '?', '', s.replicas ? up : 'not known: set REPLICAS or REPLICAS_DNS');
+    else tiles.Replicas.set(s.replica_count ? count(s.replica_count) : '?', '', s.replica_count ? up : 'not known: set REPLICAS or REPLICAS_DNS');
     age.textContent = s.rules.loaded ? `${span((Date.parse(s.now) - Date.parse(s.rules.loaded)) / 1000)} ago` : '';
     draw();
     // The lists are made anew only if they change, so that a selected text stays selected.

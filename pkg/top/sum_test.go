@@ -1,4 +1,4 @@
-package client
+package top_test
 
 import (
 	"reflect"
@@ -13,7 +13,7 @@ func row(value string, denied, hits, wrong int64, rate float64) top.Row {
 }
 
 func TestSums(t *testing.T) {
-	got := summed([]top.Table{
+	got := top.Sum([]top.Table{
 		{By: "denied", Window: "60s", Rows: []top.Row{row("ann", 5, 6, 1, 0.5), row("bob", 4, 4, 1, 0.5)}, Total: top.Total{Hits: 10, Denied: 9, Cost: 10}},
 		{By: "denied", Window: "60s", Rows: []top.Row{row("bob", 3, 3, 1, 0.5)}, Total: top.Total{Hits: 3, Denied: 3, Cost: 3}},
 	})

@@ -1,0 +1,34 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Replica is a replica that was asked, or told.
+type Replica struct {
+	// Address is as ADMIN_FLEET has it; IP:port for one of several addresses of a name.
+	Address string `json:"address"`
+	OK      bool   `json:"ok"`
+	Error   string `json:"error"` // why it is not OK
+	Name    string `json:"name"`  // of its host
+	// Hash is that of the rules in force; only in the status and the rules.
+	Hash string `json:"hash,omitempty"`
+}
+
+// Answer is the document of one replica.
+type Answer[D any] struct {
+	*Replica
+	Document D
+}
+
+// Failed has an error for each of the replicas that is not OK.
+func Failed(all []Replica) error {
+	var failed []error
+	for _, r := range all {
+		if !r.OK {
+			failed = append(failed, fmt.Errorf("replica %s: %s", r.Address, r.Error))
+		}
+	}
+	return errors.Join(failed...)
+}

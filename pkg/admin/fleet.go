@@ -1,0 +1,328 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/status"
+	"example.org/rls/pkg/replicas"
+	"example.org/rls/pkg/top"
+)
+
+const (
+	// peerWithin bounds the wait for all other replicas together, and maxPeerAnswer the answer
+	// of each, in bytes.
+	peerWithin    = time.Second
+	maxPeerAnswer = 8 << 20
+	// replicaHeader tells who answered: the id of the process and the name of its host.
+	replicaHeader = "Rls-Replica"
+)
+
+// FleetOptions say where the replicas are.
+type FleetOptions struct {
+	// Listed are the replicas, HOST:PORT. A name with several addresses stands for all of them.
+	Listed []string
+	// Host and Port are where this process listens. Port is 0 if it takes a free one.
+	Host string
+	Port int
+	// TLS is the side of a replica that asks another one: it accepts replicas only. nil asks
+	// without TLS.
+	TLS *tls.Config
+	Log *slog.Logger
+}
+
+// Fleet knows where the replicas are, while Run runs.
+type Fleet struct {
+	options FleetOptions
+	members []member
+}
+
+// member is an element of FleetOptions.Listed.
+type member struct {
+	listed string
+	port   uint16
+	found  *replicas.Replicas
+}
+
+// NewFleet returns a Fleet. The addresses of names are those of DNS.
+func NewFleet(o FleetOptions) (*Fleet, error) {
+	f := &Fleet{options: o}
+	for _, listed := range o.Listed {
+		host, port, err := net.SplitHostPort(listed)
+		if err != nil {
+			return nil, err
+		}
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return nil, err
+		}
+		f.members = append(f.members, member{listed, uint16(number), replicas.New(1, host, net.DefaultResolver.LookupNetIP, o.Log)})
+	}
+	return f, nil
+}
+
+// Run looks names up every 10 s until ctx ends. The last answer stays.
+func (f *Fleet) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, m := range f.members {
+		running.Go(func() { _ = m.found.Run(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+// identity tells replicas apart, whatever their addresses are.
+type identity struct{ id, host string }
+
+func newIdentity() identity {
+	host, _ := os.Hostname()
+	return identity{rand.Text(), strings.Join(strings.Fields(host), "-")}
+}
+
+// peer is a replica, and what it answered.
+type peer struct {
+	client.Replica
+	at   netip.AddrPort // not valid: the name has no address
+	own  bool           // it is this process
+	id   string         // "" if it did not answer
+	json []byte
+}
+
+// peers are the replicas in the order of their list, each address once. here is the address
+// at which this process got the question.
+func (f *Fleet) peers(here netip.AddrPort) (all []peer) {
+	if f == nil {
+		return nil
+	}
+	seen := map[netip.AddrPort]bool{}
+	for _, m := range f.members {
+		found := m.found.Addresses()
+		if len(found) == 0 {
+			all = append(all, peer{Replica: client.Replica{Address: m.listed, Error: "the name has no address"}})
+		}
+		for _, address := range found {
+			p := peer{Replica: client.Replica{Address: m.listed}, at: netip.AddrPortFrom(address, m.port)}
+			if len(found) > 1 {
+				p.Address = p.at.String()
+			}
+			if p.own = f.isOwn(p.at, here); !seen[p.at] {
+				seen[p.at] = true
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// isOwn reports whether this process listens at an address, as far as the addresses of the
+// machine tell.
+func (f *Fleet) isOwn(at, here netip.AddrPort) bool {
+	switch listens, err := netip.ParseAddr(f.options.Host); {
+	case at == here:
+		return true
+	case f.options.Port != 0 && int(at.Port()) != f.options.Port, f.options.Port == 0 && at.Port() != here.Port():
+		return false
+	case f.options.Host == "localhost":
+		return at.Addr().IsLoopback()
+	case err == nil && !listens.IsUnspecified():
+		return at.Addr() == listens.Unmap()
+	}
+	local, _ := net.InterfaceAddrs()
+	return at.Addr().IsLoopback() || slices.ContainsFunc(local, func(a net.Addr) bool {
+		own, isIP := a.(*net.IPNet)
+		return isIP && own.IP.Equal(at.Addr().AsSlice())
+	})
+}
+
+// here is the address at which this process got the question of a caller, if it is one of a
+// network, and its text.
+func here(c *caller) (at netip.AddrPort, text string) {
+	to, isTCP := c.to.(*net.TCPAddr)
+	if !isTCP {
+		return at, c.from
+	}
+	at = netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), to.AddrPort().Port())
+	return at, at.String()
+}
+
+var errNoPass = errors.New("the caller gave no token that could be passed on: ask over TCP with a token")
+
+// askPeers asks each other replica once, all at once, and returns what they answered, with
+// the answer of this process among them. It returns after peerWithin at the latest.
+func (a *API) askPeers(ctx context.Context, path string, message proto.Message, own []byte) []peer {
+	c := callerOf(ctx)
+	at, text := here(&c)
+	all := a.options.Fleet.peers(at)
+	ctx, cancel := context.WithTimeout(ctx, peerWithin)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i := range all {
+		switch p := &all[i]; {
+		case p.own:
+			p.id, p.Name, p.OK, p.json = a.id, a.host, true, own
+		case p.at.IsValid():
+			asking.Go(func() {
+				if err := p.ask(ctx, c.token, a.options.Fleet.options.TLS, path, message); err != nil {
+					p.OK, p.Error = false, sentence(err)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	seen := map[string]bool{"": false}
+	all = slices.DeleteFunc(all, func(p peer) bool {
+		again := seen[p.id]
+		seen[p.id] = p.id != ""
+		return again
+	})
+	if !seen[a.id] {
+		all = slices.Insert(all, 0, peer{Replica: client.Replica{Address: text, OK: true, Name: a.host}, id: a.id, json: own})
+	}
+	return all
+}
+
+// ask asks another replica on a connection of its own, so that each call is to a replica
+// whose certificate is right now.
+func (p *peer) ask(ctx context.Context, token string, config *tls.Config, path string, message proto.Message) error {
+	if token == "" {
+		return errNoPass
+	}
+	at := client.New(client.Options{Network: "tcp", Address: p.at.String(), Token: token, TLS: config})
+	defer at.Close()
+	text, header, err := at.Fetch(ctx, path, message, maxPeerAnswer)
+	if err != nil {
+		return err
+	}
+	p.id, p.Name, _ = strings.Cut(header.Get(replicaHeader), " ")
+	p.OK, p.json = true, text
+	return nil
+}
+
+// sentence says why a replica did not answer.
+func sentence(err error) string {
+	if problem := (*client.Problem)(nil); errors.As(err, &problem) && problem.Code == "UNAUTHENTICATED" {
+		return "the caller's token has no meaning there: want one ADMIN_TOKEN_FILE for all replicas"
+	}
+	if timeout := net.Error(nil); errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Sprintf("no answer within %v", peerWithin)
+	}
+	return err.Error()
+}
+
+// documents reads the documents of the replicas that answered.
+func documents[D any](peers []peer) (all []client.Answer[D], replicas []client.Replica) {
+	replicas = make([]client.Replica, len(peers))
+	for i := range peers {
+		replicas[i] = peers[i].Replica
+		if !peers[i].OK {
+			continue
+		}
+		answer := client.Answer[D]{Replica: &replicas[i]}
+		if err := json.Unmarshal(peers[i].json, &answer.Document); err != nil {
+			answer.OK, answer.Error = false, "the answer cannot be read: "+err.Error()
+			continue
+		}
+		all = append(all, answer)
+	}
+	return all, replicas
+}
+
+// fleetwide is a request that can be for all replicas.
+type fleetwide interface {
+	proto.Message
+	GetFleet() bool
+}
+
+// answerForFleet answers a request by the documents of all replicas.
+func (a *API) answerForFleet(ctx context.Context, to *route, request proto.Message, send send) error {
+	one := proto.Clone(request)
+	fields := one.ProtoReflect()
+	fields.Clear(fields.Descriptor().Fields().ByTextName("fleet"))
+	if to.widen != nil {
+		if err := to.widen(one); err != nil {
+			return err
+		}
+	}
+	var own json.RawMessage
+	err := to.answer(a, ctx, one, func(document any) (err error) { own, err = encode(document); return err })
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	fields.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		query.Set(field.TextName(), value.String())
+		return true
+	})
+	return send(to.merge(request, a.askPeers(ctx, to.path+"?"+query.Encode(), nil, own)))
+}
+
+// newest merges rows of all replicas: the newest n of them, n at least 0, each with the
+// address of its replica.
+func newest[D, R any](all []client.Answer[D], n int, rows func(*D) []R, at func(*R) time.Time, replica func(*R) *string) []R {
+	merged := []R{}
+	for i := range all {
+		of := rows(&all[i].Document)
+		for j := range of {
+			*replica(&of[j]) = all[i].Address
+		}
+		merged = append(merged, of...)
+	}
+	slices.SortStableFunc(merged, func(x, y R) int { return at(&y).Compare(at(&x)) })
+	return merged[:min(n, len(merged))]
+}
+
+// TopOfAll is the document of GET /v1/top.
+type TopOfAll struct {
+	top.Table
+	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
+}
+
+func mergeTop(r *pb.TopRequest, all []client.Answer[top.Table], replicas []client.Replica) any {
+	tables := make([]top.Table, len(all))
+	for i := range all {
+		tables[i] = all[i].Document
+	}
+	sum := top.Sum(tables)
+	sum.Rows = sum.Rows[:min(rowsOfTop(r), len(sum.Rows))]
+	return TopOfAll{sum, replicas}
+}
+
+// widenTop has each replica return all its rows, because a key can be low in each replica
+// and high in the sum.
+func widenTop(r *pb.TopRequest) error {
+	err := checkTop(r)
+	r.N = maxTop
+	return err
+}
+
+func mergeAudit(r *pb.AuditRequest, all []client.Answer[AuditLog], replicas []client.Replica) any {
+	return AuditLog{newest(all, rowsOfAudit(r), func(l *AuditLog) []AuditEntry { return l.Entries },
+		func(e *AuditEntry) time.Time { return e.Time }, func(e *AuditEntry) *string { return &e.Replica }), replicas}
+}
+
+func mergeStatus(_ *pb.StatusRequest, all []client.Answer[status.Document], replicas []client.Replica) any {
+	return status.MergeDocuments(all, replicas)
+}
+
+func mergeRules(r *pb.RulesRequest, all []client.Answer[status.Listing], replicas []client.Replica) any {
+	return status.MergeListings(pageOfRules(r), all, replicas)
+}

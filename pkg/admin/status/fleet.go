@@ -1,0 +1,180 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"example.org/rls/pkg/admin/client"
+)
+
+// MergeDocuments makes the document of a fleet of those of its replicas, at least one:
+// traffic is summed, the latency is that of the replica with the highest p99, states are
+// the worst. The version and the facts about rules are those of the first replica. It sets
+// the hashes of the replicas.
+func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Document {
+	sum := all[0].Document
+	sum.Store.Servers, sum.Traffic, sum.Replicas = []Server{}, Traffic{}, replicas
+	sum.Latency.Replica = all[0].Address
+	for _, one := range all {
+		d := &one.Document
+		one.Hash = d.Rules.Hash
+		if d.Started.Before(sum.Started) {
+			sum.Started = d.Started
+		}
+		sum.Traffic.add(&d.Traffic)
+		if d.Latency.P99 > sum.Latency.P99 {
+			sum.Latency = d.Latency
+			sum.Latency.Replica = one.Address
+		}
+		sum.Store.State = worse(storeStates, sum.Store.State, d.Store.State)
+		for _, s := range d.Store.Servers {
+			sum.Store.add(s)
+		}
+		if sum.Rules.Refused == "" {
+			sum.Rules.Refused = d.Rules.Refused
+		}
+		sum.ShadowMode = sum.ShadowMode || d.ShadowMode
+	}
+	sum.Differ = differ(replicas)
+	sum.Health = healthOf(all, replicas, sum.Differ)
+	return sum
+}
+
+func (t *Traffic) add(more *Traffic) {
+	t.Requests, t.Denied, t.Errors = round(t.Requests+more.Requests), round(t.Denied+more.Denied), round(t.Errors+more.Errors)
+	t.Total.Requests += more.Total.Requests
+	t.Total.Denied += more.Total.Denied
+	t.Total.Errors += more.Total.Errors
+}
+
+// States, the worst last.
+var (
+	storeStates   = []string{"ok", "degraded", "away"}
+	breakerStates = []string{"closed", "half-open", "open"}
+	healthStates  = []string{"ok", "warning", "critical"}
+)
+
+func worse(states []string, a, b string) string {
+	if slices.Index(states, b) > slices.Index(states, a) {
+		return b
+	}
+	return a
+}
+
+// add adds a server as one replica sees it.
+func (s *Store) add(server Server) {
+	i := slices.IndexFunc(s.Servers, func(o Server) bool { return o.Address == server.Address && o.Role == server.Role })
+	if i < 0 {
+		s.Servers = append(s.Servers, server)
+		return
+	}
+	s.Servers[i].Breaker = worse(breakerStates, s.Servers[i].Breaker, server.Breaker)
+}
+
+// differ reports whether replicas that answered have different rules.
+func differ(replicas []client.Replica) bool {
+	hashes := map[string]bool{}
+	for _, r := range replicas {
+		if r.OK {
+			hashes[r.Hash] = true
+		}
+	}
+	return len(hashes) > 1
+}
+
+// healthOf has each fault once. A fault that some replicas have names them.
+func healthOf(all []client.Answer[Document], replicas []client.Replica, differ bool) Health {
+	h := Health{State: "ok", Reasons: []string{}}
+	if silent := len(replicas) - len(all); silent > 0 {
+		h.State = "warning"
+		h.Reasons = append(h.Reasons, fmt.Sprintf("%d of %d replicas do not answer.", silent, len(replicas)))
+	}
+	if differ {
+		h.State = "warning"
+		h.Reasons = append(h.Reasons, "Replicas have different rules in force.")
+	}
+	var faults []string
+	have := map[string][]string{}
+	for _, one := range all {
+		h.State = worse(healthStates, h.State, one.Document.Health.State)
+		for _, fault := range one.Document.Health.Reasons {
+			if have[fault] == nil {
+				faults = append(faults, fault)
+			}
+			have[fault] = append(have[fault], one.Address)
+		}
+	}
+	for _, fault := range faults {
+		if of := have[fault]; len(of) < len(all) {
+			fault = strings.Join(of, ", ") + ": " + fault
+		}
+		h.Reasons = append(h.Reasons, fault)
+	}
+	return h
+}
+
+// MergeListings makes a page of at most n rules of those of the replicas, at least one, with
+// the sums of their counts. A rule that replicas have with different limits has a row for
+// each; a row of only one of several replicas names it. It sets the hashes of the replicas.
+func MergeListings(n int, all []client.Answer[Listing], replicas []client.Replica) Listing {
+	sum := Listing{Hash: all[0].Document.Hash, Step: all[0].Document.Step, Replicas: replicas}
+	var rows []*ListingRule
+	of := map[string]*ListingRule{} // by the rule without its counts
+	for _, one := range all {
+		l := &one.Document
+		one.Hash = l.Hash
+		sum.Total, sum.Matched = max(sum.Total, l.Total), max(sum.Matched, l.Matched)
+		at := 0 // where rows stand that only this replica has
+		for i := range l.Rules {
+			row := &l.Rules[i]
+			key := row.key()
+			if known := of[key]; known != nil {
+				known.add(row)
+				if next := slices.Index(rows[at:], known); next >= 0 {
+					at += next + 1
+				}
+				continue
+			}
+			of[key], row.Replica = row, one.Address
+			rows = slices.Insert(rows, at, row)
+			at++
+		}
+	}
+	sum.Rules = []ListingRule{}
+	for _, row := range rows[:min(n, len(rows))] {
+		if len(all) == 1 {
+			row.Replica = ""
+		}
+		sum.Rules = append(sum.Rules, *row)
+	}
+	sum.Differ = differ(replicas)
+	return sum
+}
+
+// key is equal for rules that limit the same in the same way.
+func (r *ListingRule) key() string {
+	same := ListingRule{Rule: r.Rule, Domain: r.Domain, Entries: r.Entries, Limits: r.Limits, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota}
+	text, _ := json.Marshal(same) // of texts and numbers
+	return string(text)
+}
+
+// add adds the counts of another replica.
+func (r *ListingRule) add(more *ListingRule) {
+	r.Replica = ""
+	r.Requests, r.Denied = r.Requests+more.Requests, r.Denied+more.Denied
+	r.Rate, r.Denials = round(r.Rate+more.Rate), round(r.Denials+more.Denials)
+	r.History, r.Refused = summed(r.History, more.History), summed(r.Refused, more.Refused)
+}
+
+// summed adds columns whose last values are of the same time.
+func summed(a, b []uint32) []uint32 {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	for i := range b {
+		a[len(a)-len(b)+i] += b[i]
+	}
+	return a
+}

@@ -1,0 +1,99 @@
+package status_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/status"
+	"example.org/rls/pkg/explain"
+)
+
+// answers has a document for each replica, and one replica more that does not answer.
+func answers[D any](documents ...D) (all []client.Answer[D], replicas []client.Replica) {
+	replicas = make([]client.Replica, len(documents)+1)
+	for i := range replicas {
+		replicas[i] = client.Replica{Address: string(rune('a' + i)), OK: i < len(documents)}
+	}
+	for i, d := range documents {
+		all = append(all, client.Answer[D]{Replica: &replicas[i], Document: d})
+	}
+	return all, replicas
+}
+
+func TestDocumentOfAFleet(t *testing.T) {
+	start := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	away := "The store is away: failure policies decide in its place."
+	all, replicas := answers(
+		status.Document{
+			Version: "1", Started: start.Add(time.Hour), Health: status.Health{State: "warning", Reasons: []string{"old"}},
+			Traffic: status.Traffic{Requests: 1.1, Denied: 0.1, Total: status.Total{Requests: 10, Denied: 1, Errors: 2}},
+			Latency: status.Latency{P50: explain.Duration(2), P99: explain.Duration(3)},
+			Store:   status.Store{Backend: "redis", State: "ok", Servers: []status.Server{{Address: "r1", Role: "main", Breaker: "closed"}}},
+			Rules:   status.InForce{Hash: "1"},
+		},
+		status.Document{
+			Version: "1", Started: start, Health: status.Health{State: "critical", Reasons: []string{away, "old"}},
+			Traffic: status.Traffic{Requests: 2.2, Errors: 1, Total: status.Total{Requests: 20}},
+			Latency: status.Latency{P50: explain.Duration(1), P99: explain.Duration(4)},
+			Store: status.Store{Backend: "redis", State: "away", Servers: []status.Server{
+				{Address: "r1", Role: "main", Breaker: "open"}, {Address: "r1", Role: "per-second", Breaker: "closed"},
+			}},
+			Rules: status.InForce{Hash: "2", Refused: "a tab"}, ShadowMode: true,
+		})
+	got := status.MergeDocuments(all, replicas)
+	want := status.Document{
+		Version: "1", Started: start,
+		Health: status.Health{State: "critical", Reasons: []string{
+			"1 of 3 replicas do not answer.", "Replicas have different rules in force.", "old", "b: " + away,
+		}},
+		Traffic: status.Traffic{Requests: 3.3, Denied: 0.1, Errors: 1, Total: status.Total{Requests: 30, Denied: 1, Errors: 2}},
+		Latency: status.Latency{P50: explain.Duration(1), P99: explain.Duration(4), Replica: "b"},
+		Store: status.Store{Backend: "redis", State: "away", Servers: []status.Server{
+			{Address: "r1", Role: "main", Breaker: "open"}, {Address: "r1", Role: "per-second", Breaker: "closed"},
+		}},
+		Rules: status.InForce{Hash: "1", Refused: "a tab"}, ShadowMode: true, Differ: true,
+		Replicas: []client.Replica{{Address: "a", OK: true, Hash: "1"}, {Address: "b", OK: true, Hash: "2"}, {Address: "c"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestRulesOfAFleet(t *testing.T) {
+	row := func(path, words string, requests uint64, history ...uint32) status.ListingRule {
+		return status.ListingRule{Rule: path, Line: int(requests), Limits: []status.ListingLimit{{Words: words}}, Requests: requests, Rate: 0.1, History: history}
+	}
+	documents := func() []status.Listing {
+		return []status.Listing{
+			{Hash: "1", Total: 3, Matched: 3, Rules: []status.ListingRule{row("one", "10", 1, 1, 2), row("two", "10", 2), row("three", "10", 3)}},
+			{Hash: "2", Total: 4, Matched: 4, Rules: []status.ListingRule{row("one", "10", 10, 4), row("new", "10", 5), row("two", "20", 20), row("three", "10", 30)}},
+		}
+	}
+	all, replicas := answers(documents()...)
+	got := status.MergeListings(10, all, replicas)
+	type line struct {
+		rule, words, replica string
+		requests             uint64
+	}
+	var lines []line
+	for _, r := range got.Rules {
+		lines = append(lines, line{r.Rule, r.Limits[0].Words, r.Replica, r.Requests})
+	}
+	want := []line{{"one", "10", "", 11}, {"new", "10", "b", 5}, {"two", "20", "b", 20}, {"two", "10", "a", 2}, {"three", "10", "", 33}}
+	if !slices.Equal(lines, want) {
+		t.Errorf("got  %v\nwant %v", lines, want)
+	}
+	if one := got.Rules[0]; one.Rate != 0.2 || !slices.Equal(one.History, []uint32{1, 6}) {
+		t.Errorf("got %+v", one)
+	}
+	if !got.Differ || got.Total != 4 || got.Matched != 4 || got.Replicas[0].Hash != "1" || got.Replicas[1].Hash != "2" {
+		t.Errorf("got %+v", got)
+	}
+	all, replicas = answers(documents()[0], documents()[0])
+	if got := status.MergeListings(2, all, replicas); got.Differ || len(got.Rules) != 2 || got.Rules[1].Requests != 4 {
+		t.Errorf("of equal rules: got %+v", got)
+	}
+}
