@@ -82,7 +82,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var (
 	errForeignHost = overHTTP(http.StatusMisdirectedRequest, codes.InvalidArgument,
-		"this API has no such host: want localhost, the address of the listener or a name of ADMIN_ALLOWED_HOSTS")
+		"this API has no such host: want localhost, the address of the listener or a name of ADMIN_FLEET or ADMIN_ALLOWED_HOSTS")
 	errForeignOrigin = status.Error(codes.PermissionDenied, "pages of other origins may not call this API")
 	errNoToken       = status.Error(codes.Unauthenticated, "want a right token: Authorization: Bearer TOKEN")
 	errReadOnly      = status.Error(codes.PermissionDenied, "the role of this token is read: changes need a token whose role is write")
