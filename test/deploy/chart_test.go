@@ -1,8 +1,10 @@
 package deploy_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,6 +12,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"example.org/rls/internal/testenv"
 )
 
 // TestChartLints with every set of values, warnings included.
@@ -49,8 +53,32 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"metrics.enabled=false,metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.enabled: want metrics.enabled"},
 		{"metrics.enabled=false,metrics.prometheusRule.enabled=true", "metrics.prometheusRule.enabled: want metrics.enabled"}, // else RLSAbsent fires for ever
 		{"existingRulesConfigMap=mine,rules.mine=domain: mine", "rules: existingRulesConfigMap is set"},
-		{"settings.CONFIG_TYPE=grpc_xds_sotw,rules.mine=domain: mine", "a management server sends the rules"},
-		{"podLabels.app\\.kubernetes\\.io/name=other", "podLabels.app.kubernetes.io/name: selectors find the pods by this label"},
+		{"existingRulesConfigMap=mine,existingRulesConfigMaps={theirs}", "existingRulesConfigMaps: existingRulesConfigMap is set: want one of them"},
+		{"existingRulesConfigMaps={mine,mine}", "existingRulesConfigMaps"},
+		{"rulesVolume.emptyDir.medium=Memory,rules.mine=domain: mine", "rules: rulesVolume is set: want one of them"},
+		{"rulesVolume.name=rules", "rulesVolume.name: the chart names the volume"},
+		{"extraVolumes[0].name=rules", "extraVolumes: rules is the chart's volume of rules: want another name"},
+		{"extraContainers[0].image=proxy", "extraContainers/0"},
+		{"extraContainers[0].name=rls", "extraContainers: rls is a container of the chart: want another name"},
+		{"extraInitContainers[0].name=check-rules", "extraInitContainers: check-rules is a container of the chart"},
+		{"autoscaling.enabled=true,autoscaling.targetCPUUtilizationPercentage=null", "autoscaling.metrics: want at least one metric"},
+		{"autoscaling.metrics[0].type=Requests", "autoscaling/metrics/0/type"},
+		{"autoscaling.behavior.scaleUpwards.policies={}", "'scaleUpwards'"},
+		{"service.trafficDistribution=Near", "service/trafficDistribution"},
+		{"dnsPolicy=None", "dnsConfig.nameservers: with dnsPolicy None want at least one"},
+		{"dnsPolicy=Cluster", "dnsPolicy"},
+		{"probes.readiness.periodSeconds=2s", "probes/readiness/periodSeconds"},
+		{"probes.liveness.successThreshold=2", "probes/liveness/successThreshold"},
+		{"probes.startup.period=1", "'period'"},
+		{"metrics.prometheusRule.alerts.RLSSlowly.threshold=1", "metrics.prometheusRule.alerts.RLSSlowly: there is no such alert: want one of RLSAbsent, RLSControlPlaneLost"},
+		{"metrics.prometheusRule.alerts.RLSStoreDown.threshold=1", "metrics.prometheusRule.alerts.RLSStoreDown.threshold: this alert has none"},
+		{"metrics.prometheusRule.alerts.RLSSlow.threshold=10ms", "metrics/prometheusRule/alerts/RLSSlow/threshold"},
+		{"metrics.prometheusRule.alerts.RLSSlow.severity=page", "metrics/prometheusRule/alerts/RLSSlow/severity"},
+		{"settings.CONFIG_TYPE=grpc_xds_sotw,rules.mine=domain: mine", "rules: with settings.CONFIG_TYPE grpc_xds_sotw a management server sends the rules"},
+		{"podLabels.app\\.kubernetes\\.io/name=other", "podLabels.app.kubernetes.io/name: selectors find the pods and Services by this label"},
+		{"commonLabels.app\\.kubernetes\\.io/instance=other", "commonLabels.app.kubernetes.io/instance: selectors find the pods and Services by this label"},
+		{"service.labels.app\\.kubernetes\\.io/name=other", "service.labels.app.kubernetes.io/name: selectors find the pods and Services by this label"},
+		{"podAnnotations.checksum/settings=x", "podAnnotations.checksum/settings: by it changed settings replace the pods"},
 		{"fullnameOverride=Limits", "fullnameOverride"},
 		{"autoscaling=null", "missing property 'autoscaling'"},
 		{"metrics.serviceMonitor=null", "missing property 'serviceMonitor'"},
@@ -289,6 +317,255 @@ func TestChartWithoutFilesOfRules(t *testing.T) {
 		}
 		if rules := strings.Contains(c.from.yaml, "name: test-rls-rules\n"); rules != (c.mounts > 0) {
 			t.Errorf("%s: a ConfigMap of rules: %v", c.from.name, rules)
+		}
+	}
+}
+
+// TestChartLabels: common labels and annotations are on every object and on the pods,
+// those of one object win over them, and no selector has one.
+func TestChartLabels(t *testing.T) {
+	r := release(t, "extras")
+	own := map[string]string{
+		"Deployment/test-rls": "deployment", "Pod/": "pod", "Pod/test-rls-test": "all", "Service/test-rls": "service", "Service/test-rls-headless": "headless",
+		"ServiceAccount/test-rls": "account", "ServiceMonitor/test-rls": "monitor", "PrometheusRule/test-rls": "alerts", "ConfigMap/test-rls-dashboard": "dashboard",
+	}
+	objects := slices.Concat(r.objects, r.tests)
+	var pods object
+	pods.Kind, pods.Metadata.Labels = "Pod", r.one(t, "Deployment").Spec.Template.Metadata.Labels
+	pods.Metadata.Annotations = r.one(t, "Deployment").Spec.Template.Metadata.Annotations
+	for _, o := range append(objects, pods) {
+		id := o.Kind + "/" + o.Metadata.Name
+		want := cmp.Or(own[id], "all")
+		delete(own, id)
+		for what, set := range map[string]map[string]string{"label": o.Metadata.Labels, "annotation": o.Metadata.Annotations} {
+			if set["example.org/of"] != want || set["team"] != "edge" {
+				t.Errorf("%s has the %ss %v, want example.org/of: %s, team: edge", id, what, set, want)
+			}
+		}
+		if selector := fmt.Sprint(o.Spec.Selector, o.Spec.PodSelector); strings.Contains(selector, "edge") {
+			t.Errorf("%s selects %s, which cannot change later", id, selector)
+		}
+	}
+	if len(own) > 0 || len(objects) < 14 {
+		t.Errorf("%d objects, and without %v", len(objects), own)
+	}
+}
+
+// TestChartPods: what values say of a pod stands in it.
+func TestChartPods(t *testing.T) {
+	p := release(t, "extras").one(t, "Deployment").Spec.Template.Spec
+	var names []string
+	for _, c := range slices.Concat(p.InitContainers, p.Containers) {
+		names = append(names, c.Name)
+	}
+	if want := []string{"before", "check-rules", "rls", "beside"}; !slices.Equal(names, want) {
+		t.Errorf("containers %v, want %v", names, want)
+	}
+	c := p.ours(t)
+	for _, got := range []struct{ probe, want numbers }{
+		{c.StartupProbe.numbers, numbers{PeriodSeconds: 1, FailureThreshold: 300}},
+		{c.ReadinessProbe.numbers, numbers{PeriodSeconds: 5, FailureThreshold: 2}},
+		{c.LivenessProbe.numbers, numbers{PeriodSeconds: 20, TimeoutSeconds: 5, FailureThreshold: 6}},
+	} {
+		if got.probe != got.want {
+			t.Errorf("probe %+v, want %+v", got.probe, got.want)
+		}
+	}
+	if p.DNSPolicy != "None" || fmt.Sprint(p.DNSConfig) != "map[nameservers:[192.0.2.53] options:[map[name:ndots value:1]]]" {
+		t.Errorf("DNS %s %v", p.DNSPolicy, p.DNSConfig)
+	}
+}
+
+// TestChartAutoscaling: metrics of one's own stand beside the CPU, or alone.
+func TestChartAutoscaling(t *testing.T) {
+	for _, c := range []struct {
+		from rendering
+		want []string
+	}{
+		{render(t, "autoscaling.enabled=true"), []string{"Resource"}},
+		{render(t, "autoscaling.enabled=true", "autoscaling.metrics[0].type=External"), []string{"Resource", "External"}},
+		{release(t, "extras"), []string{"Pods"}},
+	} {
+		var got []string
+		for _, m := range c.from.one(t, "HorizontalPodAutoscaler").Spec.Metrics {
+			got = append(got, m.Type)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: metrics %v, want %v", c.from.name, got, c.want)
+		}
+	}
+	if !strings.Contains(release(t, "extras").yaml, "stabilizationWindowSeconds: 600") {
+		t.Error("the behaviour is missing")
+	}
+}
+
+// TestChartRulesFrom: where rules come from, and where they are mounted. The chart makes
+// its own ConfigMap unless somebody else brings the rules.
+func TestChartRulesFrom(t *testing.T) {
+	for _, c := range []struct {
+		from rendering
+		want string
+		own  bool
+	}{
+		{release(t, "defaults"), "test-rls-rules at /etc/rls/rules", true},
+		{render(t, "existingRulesConfigMap=mine"), "mine at /etc/rls/rules", false},
+		{render(t, "existingRulesConfigMaps={search,checkout}"), "search at /etc/rls/rules/search, checkout at /etc/rls/rules/checkout", false},
+		{release(t, "teams"), "test-rls-rules at /etc/rls/rules/test-rls-rules, rules-search at /etc/rls/rules/rules-search", true},
+		{release(t, "volume"), "claim rules at /etc/rls/rules", false},
+		{release(t, "xds"), "", false},
+	} {
+		p := c.from.one(t, "Deployment").Spec.Template.Spec
+		for _, container := range append(slices.Clone(p.InitContainers), p.ours(t)) {
+			var mounts []string
+			for _, m := range container.VolumeMounts {
+				for _, v := range p.Volumes {
+					from := v.ConfigMap.Name
+					if claim := v.PersistentVolumeClaim.ClaimName; claim != "" {
+						from = "claim " + claim
+					}
+					if v.Name == m.Name && m.ReadOnly {
+						mounts = append(mounts, from+" at "+m.MountPath)
+					}
+				}
+			}
+			if got := strings.Join(mounts, ", "); got != c.want {
+				t.Errorf("%s: %s reads %s, want %s", c.from.name, container.Name, got, c.want)
+			}
+		}
+		if own := strings.Contains(c.from.yaml, "name: test-rls-rules\n  labels:"); own != c.own {
+			t.Errorf("%s: a ConfigMap of the chart: %v", c.from.name, own)
+		}
+	}
+}
+
+// TestChartAlerts: values change the thresholds, times and severities of alerts and leave
+// alerts out; without any the alerts are those of Kustomize.
+func TestChartAlerts(t *testing.T) {
+	of := func(r rendering) map[string]string {
+		alerts := map[string]string{}
+		for _, a := range alertsOf(t, r) {
+			alerts[a.Alert] = fmt.Sprintf("%s for %s: %s", strings.TrimSpace(a.Expr), a.For, a.Labels["severity"])
+		}
+		return alerts
+	}
+	before, want := of(overlay(t, "prometheus-operator")), map[string]string{}
+	if got := of(release(t, "monitoring")); len(before) < 10 || !maps.Equal(got, before) {
+		t.Errorf("the chart has %v, Kustomize has %v", got, before)
+	}
+	changes := map[string]*strings.Replacer{
+		"RLSSlow":        strings.NewReplacer("> 0.01 for 10m: warning", "> 0.025 for 30m: info"),
+		"RLSFailing":     strings.NewReplacer("> 0.01 ", "> 0 "),
+		"RLSDenialSurge": strings.NewReplacer("> 0.1\n", "> 0.5\n"),
+		"RLSPanics":      strings.NewReplacer("> 0 ", "> 5 "),
+	}
+	for alert, text := range before {
+		if changed := changes[alert]; changed != nil {
+			want[alert] = changed.Replace(text)
+			if want[alert] == text {
+				t.Errorf("nothing changes %s", text)
+			}
+		} else if alert != "RLSRulesGone" {
+			want[alert] = text
+		}
+	}
+	if got := of(release(t, "extras")); !maps.Equal(got, want) {
+		t.Errorf("alerts %v, want %v", got, want)
+	}
+}
+
+// TestChartTest: the pod of helm test is let in, is no endpoint of the Services, and its
+// commands succeed while the service runs and fail without it.
+func TestChartTest(t *testing.T) {
+	r := release(t, "extras")
+	i := slices.IndexFunc(r.tests, func(o object) bool { return o.Kind == "Pod" })
+	j := slices.IndexFunc(r.tests, func(o object) bool { return o.Kind == "NetworkPolicy" })
+	if len(r.tests) != 2 || i < 0 || j < 0 {
+		t.Fatalf("helm test makes %+v", r.tests)
+	}
+	tester, policy := r.tests[i], r.tests[j]
+	selected := true
+	for label, value := range asStrings(r.one(t, "Deployment").Spec.Selector["matchLabels"]) {
+		selected = selected && tester.Metadata.Labels[label] == value
+	}
+	if selected {
+		t.Errorf("Services and policies select the pod of helm test: %v", tester.Metadata.Labels)
+	}
+	for label, value := range asStrings(policy.Spec.Ingress[0].From[0]["podSelector"].(map[string]any)["matchLabels"]) {
+		if tester.Metadata.Labels[label] != value {
+			t.Errorf("the policy lets in %s=%s, the pod has %v", label, value, tester.Metadata.Labels)
+		}
+	}
+	if slices.ContainsFunc(render(t, "networkPolicy.enabled=false").tests, func(o object) bool { return o.Kind == "NetworkPolicy" }) {
+		t.Error("without the chart's NetworkPolicy there is one for the test")
+	}
+
+	rules := t.TempDir()
+	write(t, filepath.Join(rules, "rules", "rules.yaml"), read(t, "config/quickstart.yaml"))
+	p := start(t, []string{"rls", "serve"}, map[string]string{"BACKEND_TYPE": "memory", "RUNTIME_ROOT": rules, "RUNTIME_APPDIRECTORY": "rules", "RUNTIME_WATCH_ROOT": "false"})
+	var commands []string
+	for _, c := range release(t, "defaults").tests[i].Spec.Containers {
+		commands = append(commands, strings.Join(c.Command[:2], " "))
+		for at, ok := range map[string]bool{p.grpc: true, fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)): false} {
+			command := strings.ReplaceAll(strings.Join(c.Command[1:], " "), "test-rls:8081", at)
+			command = strings.ReplaceAll(command, "30s", map[bool]string{true: "30s", false: "1s"}[ok])
+			if out, err := run("", filepath.Join(binaryDir, "rls"), strings.Fields(command)...); (err == nil) != ok {
+				t.Errorf("rls %s: %s %v", command, out, err)
+			}
+		}
+	}
+	slices.Sort(commands)
+	if want := []string{"/bin/rls client", "/bin/rls healthcheck"}; !slices.Equal(commands, want) {
+		t.Errorf("helm test runs %v, want %v", commands, want)
+	}
+
+	// Without a CA no certificate can be checked: only the health is asked for, as within the pods.
+	if c := render(t, "settings.GRPC_SERVER_USE_TLS=true").tests[i].Spec.Containers; len(c) != 1 || c[0].Command[1] != "healthcheck" || strings.Contains(strings.Join(c[0].Command, " "), "--addr") || len(c[0].Env) != 2 {
+		t.Errorf("with TLS: %+v", c)
+	}
+}
+
+// TestChartNotes: after an installation Helm says what runs, how to try it, and what is
+// missing. Helm alone renders notes for a cluster only, so an object has them here.
+func TestChartNotes(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, chart))); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "templates", "notes.yaml"), "kind: ConfigMap\nmetadata: {name: notes}\ndata: {notes: {{ include (print $.Template.BasePath \"/NOTES.txt\") . | toJson }}}\n")
+	notes := func(values string) string {
+		out, err := run(root, tool(t, "helm"), "template", "test", dir, "--namespace", "limits", "--kube-version", kubernetes+".0", "--values", filepath.Join(valueSets, values+".yaml"), "--show-only", "templates/notes.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parse(t, out)[0].Data["notes"]
+	}
+	for values, says := range map[string][]string{
+		"defaults": {
+			"counts in Redis at redis:6379, with 2 replicas of registry.example.org/rls:0.1.0", "test-rls.limits.svc:8081",
+			"image.repository: the image in your registry", "helm -n limits test test", "rls client --domain quickstart",
+			"(rules, existingRulesConfigMaps, rulesVolume)", "(admin.tokenSecret)", "(networkPolicy.from)", "(metrics.prometheusRule.enabled)",
+		},
+		"redis":          {"with 3 to 30 replicas", "Secret redis-password with the key password (REDIS_AUTH_FILE)", "ConfigMap redis-ca with the key ca.crt (REDIS_TLS_CACERT)"},
+		"redis-cluster":  {"Redis Cluster at redis-0.redis:6379", "Secret redis-tls with the key ca.pem"},
+		"redis-sentinel": {"Secret redis-password with the key sentinel"},
+		"memcached":      {"counts in memcached at memcached-0.memcached:11211"},
+		"admin":          {"memory of one pod, with one replica", "Secret operators with the key tokens", "port-forward deployment/test-rls 6071", "(backend.type)"},
+		"bare":           {"ConfigMap my-rules with rules", "(networkPolicy.enabled)"},
+		"teams":          {"ConfigMap rules-search with rules"},
+	} {
+		text := notes(values)
+		for _, part := range says {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: %q is missing in\n%s", values, part, text)
+			}
+		}
+		if regexp.MustCompile(`<nil>|<no value>|%!|(?m)[ \t]$`).MatchString(text) {
+			t.Errorf("%s:\n%s", values, text)
+		}
+	}
+	for values, not := range map[string]string{"everything": "rls client --domain quickstart", "monitoring": "metrics.", "xds": "rulesVolume", "volume": "NEEDS, or no pod starts\n  ConfigMap"} {
+		if text := notes(values); strings.Contains(text, not) {
+			t.Errorf("%s: %q in\n%s", values, not, text)
 		}
 	}
 }

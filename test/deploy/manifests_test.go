@@ -339,7 +339,7 @@ data:
 		}
 	}
 	var patched configuration
-	r := rendering{"component/envoy-gateway", out, parse(t, out)}
+	r := rendering{name: "component/envoy-gateway", yaml: out, objects: parse(t, out)}
 	if err := yaml.Unmarshal([]byte(r.one(t, "ConfigMap").Data["envoy-gateway.yaml"]), &patched); err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +387,7 @@ func ownOverlay(t *testing.T, blocks ...int) rendering {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, kustomization)
 	}
-	return rendering{"docs/kubernetes.md", out, parse(t, out)}
+	return rendering{name: "docs/kubernetes.md", yaml: out, objects: parse(t, out)}
 }
 
 func TestOverlayOfOnesOwn(t *testing.T) {

@@ -177,7 +177,7 @@ func (q query) check(t *testing.T, all []series) {
 const runbook = "https://example.org/rls/docs/runbook.md"
 
 type alertRule struct {
-	Alert, Expr         string
+	Alert, Expr, For    string
 	Labels, Annotations map[string]string
 }
 
@@ -190,14 +190,23 @@ func alerts(t *testing.T) (text string, rules []alertRule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file struct{ Groups []struct{ Rules []alertRule } }
-	if err := yaml.Unmarshal(out, &file); err != nil {
+	return string(out), alertsOf(t, r)
+}
+
+func alertsOf(t *testing.T, r rendering) (rules []alertRule) {
+	t.Helper()
+	out, err := yaml.Marshal(r.one(t, "PrometheusRule").Spec.Groups)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range file.Groups {
+	var groups []struct{ Rules []alertRule }
+	if err := yaml.Unmarshal(out, &groups); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
 		rules = append(rules, g.Rules...)
 	}
-	return string(out), rules
+	return rules
 }
 
 // TestAlerts runs promtool's unit tests of the alerts. Each alert has a test in

@@ -27,6 +27,7 @@ type rendering struct {
 	name    string // such as overlay/redis or chart/redis
 	yaml    string
 	objects []object
+	tests   []object // those that Helm makes for helm test only
 }
 
 // object is an object of any kind, with the fields that the tests read.
@@ -34,8 +35,8 @@ type object struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string
 	Metadata   struct {
-		Name   string
-		Labels map[string]string
+		Name                string
+		Labels, Annotations map[string]string
 	}
 	Data map[string]string // ConfigMap
 	Spec struct {
@@ -47,7 +48,7 @@ type object struct {
 		ClusterIP      string                      `yaml:"clusterIP"`
 		ScaleTargetRef struct{ Kind, Name string } `yaml:"scaleTargetRef"`
 		Template       struct {
-			Metadata struct{ Labels map[string]string }
+			Metadata struct{ Labels, Annotations map[string]string }
 			Spec     pod
 		}
 		Ports []struct {
@@ -60,7 +61,9 @@ type object struct {
 			From  []map[string]any
 			Ports []struct{ Port any }
 		}
-		Groups any
+		Groups  any
+		Metrics []struct{ Type string } // HorizontalPodAutoscaler
+		pod     `yaml:",inline"`        // of a Pod
 	}
 }
 
@@ -81,7 +84,9 @@ type pod struct {
 	TopologySpreadConstraints []struct {
 		LabelSelector selector `yaml:"labelSelector"`
 	} `yaml:"topologySpreadConstraints"`
-	InitContainers []container `yaml:"initContainers"`
+	DNSPolicy      string         `yaml:"dnsPolicy"`
+	DNSConfig      map[string]any `yaml:"dnsConfig"`
+	InitContainers []container    `yaml:"initContainers"`
 	Containers     []container
 	Volumes        []struct {
 		Name      string
@@ -91,6 +96,9 @@ type pod struct {
 			Optional   bool
 			Items      []struct{ Key, Path string }
 		}
+		PersistentVolumeClaim struct {
+			ClaimName string `yaml:"claimName"`
+		} `yaml:"persistentVolumeClaim"`
 	}
 }
 
@@ -128,6 +136,7 @@ type container struct {
 		Name      string
 		MountPath string `yaml:"mountPath"`
 		SubPath   string `yaml:"subPath"`
+		ReadOnly  bool   `yaml:"readOnly"`
 	} `yaml:"volumeMounts"`
 }
 
@@ -137,6 +146,13 @@ type probe struct {
 		Service string
 	} `yaml:"grpc"`
 	HTTPGet *struct{ Path, Port string } `yaml:"httpGet"`
+	numbers `yaml:",inline"`
+}
+
+type numbers struct {
+	PeriodSeconds    int `yaml:"periodSeconds"`
+	TimeoutSeconds   int `yaml:"timeoutSeconds"`
+	FailureThreshold int `yaml:"failureThreshold"`
 }
 
 var everything struct {
@@ -194,7 +210,7 @@ func overlay(t *testing.T, name string) rendering {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rendering{"overlay/" + name, out, parse(t, out)}
+	return rendering{name: "overlay/" + name, yaml: out, objects: parse(t, out)}
 }
 
 // built is the output of kustomize for the kustomization in a folder.
@@ -230,7 +246,15 @@ func template(t *testing.T, name string, args ...string) rendering {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rendering{name, out, parse(t, out)}
+	r := rendering{name: name, yaml: out}
+	for _, o := range parse(t, out) {
+		if o.Metadata.Annotations["helm.sh/hook"] == "test" {
+			r.tests = append(r.tests, o)
+		} else {
+			r.objects = append(r.objects, o)
+		}
+	}
+	return r
 }
 
 func parse(t *testing.T, text string) []object {

@@ -11,6 +11,9 @@
 {{- if and $v.autoscaling.enabled (gt (int $v.autoscaling.minReplicas) (int $v.autoscaling.maxReplicas)) -}}
 {{- fail "autoscaling.minReplicas: want at most autoscaling.maxReplicas" -}}
 {{- end -}}
+{{- if and $v.autoscaling.enabled (not (or $v.autoscaling.targetCPUUtilizationPercentage $v.autoscaling.metrics)) -}}
+{{- fail "autoscaling.metrics: want at least one metric, or autoscaling.targetCPUUtilizationPercentage" -}}
+{{- end -}}
 {{- if not $v.metrics.enabled -}}
 {{- range $what := list "serviceMonitor" "prometheusRule" -}}
 {{- if (index $v.metrics $what).enabled -}}
@@ -18,22 +21,74 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and $v.rules $v.existingRulesConfigMap -}}
-{{- fail "rules: existingRulesConfigMap is set: want one of the two" -}}
-{{- end -}}
-{{- if and (not (include "rls.readsFiles" .)) (or $v.rules $v.existingRulesConfigMap) -}}
-{{- fail (printf "rules, existingRulesConfigMap: with settings.CONFIG_TYPE %s a management server sends the rules: want neither" $settings.CONFIG_TYPE) -}}
-{{- end -}}
+{{- include "rls.check.rules" . -}}
+{{- include "rls.check.alerts" . -}}
 {{- if and (eq $v.backend.type "memcache") (eq (empty $v.backend.memcache.hosts) (not $settings.MEMCACHE_SRV)) -}}
 {{- fail "backend.memcache.hosts: want the servers here, or \"\" and settings.MEMCACHE_SRV" -}}
 {{- end -}}
 {{- include "rls.check.redis" . -}}
+{{- $labels := dict
+  "commonLabels" $v.commonLabels "podLabels" $v.podLabels "deployment.labels" $v.deployment.labels "serviceAccount.labels" $v.serviceAccount.labels
+  "service.labels" $v.service.labels "service.headless.labels" $v.service.headless.labels "metrics.serviceMonitor.labels" $v.metrics.serviceMonitor.labels
+  "metrics.prometheusRule.labels" $v.metrics.prometheusRule.labels "metrics.dashboard.labels" $v.metrics.dashboard.labels -}}
 {{- range $label, $_ := fromYaml (include "rls.selector" .) -}}
-{{- if hasKey (default dict $v.podLabels) $label -}}
-{{- fail (printf "podLabels.%s: selectors find the pods by this label: want another name, or nameOverride" $label) -}}
+{{- range $value, $set := $labels -}}
+{{- if hasKey (default dict $set) $label -}}
+{{- fail (printf "%s.%s: selectors find the pods and Services by this label: want another name, or nameOverride" $value $label) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey (default dict $v.podAnnotations) "checksum/settings" -}}
+{{- fail "podAnnotations.checksum/settings: by it changed settings replace the pods: want another name" -}}
+{{- end -}}
+{{- range $value := list "extraContainers" "extraInitContainers" -}}
+{{- range $container := index $v $value -}}
+{{- if has $container.name (list "rls" "check-rules") -}}
+{{- fail (printf "%s: %s is a container of the chart: want another name" $value $container.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq $v.dnsPolicy "None") (not (dig "nameservers" nil (default dict $v.dnsConfig))) -}}
+{{- fail "dnsConfig.nameservers: with dnsPolicy None want at least one" -}}
 {{- end -}}
 {{- include "rls.check.settings" . -}}
+{{- end -}}
+
+{{- define "rls.check.rules" -}}
+{{- $v := .Values -}}
+{{- $from := list -}}
+{{- range $value := list "existingRulesConfigMap" "existingRulesConfigMaps" "rulesVolume" "rules" -}}
+{{- if index $v $value -}}{{- $from = append $from $value -}}{{- end -}}
+{{- end -}}
+{{- if and $from (not (include "rls.readsFiles" .)) -}}
+{{- fail (printf "%s: with settings.CONFIG_TYPE %s a management server sends the rules: want none" (join ", " $from) $v.settings.CONFIG_TYPE) -}}
+{{- end -}}
+{{- if and (gt (len $from) 1) (ne (join "," $from) "existingRulesConfigMaps,rules") -}}
+{{- fail (printf "%s: %s is set: want one of them" (last $from) (join ", " (initial $from))) -}}
+{{- end -}}
+{{- if hasKey (default dict $v.rulesVolume) "name" -}}
+{{- fail "rulesVolume.name: the chart names the volume: want its source, such as persistentVolumeClaim" -}}
+{{- end -}}
+{{- range $volume := $v.extraVolumes -}}
+{{- if hasKey (fromYaml (include "rls.rules" $)) (toString $volume.name) -}}
+{{- fail (printf "extraVolumes: %s is the chart's volume of rules: want another name" $volume.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "rls.check.alerts" -}}
+{{- $rules := dict -}}
+{{- range (first (.Files.Get "files/prometheusrule.yaml" | fromYaml).spec.groups).rules -}}
+{{- $_ := set $rules .alert . -}}
+{{- end -}}
+{{- range $name, $change := default dict .Values.metrics.prometheusRule.alerts -}}
+{{- if not (hasKey $rules $name) -}}
+{{- fail (printf "metrics.prometheusRule.alerts.%s: there is no such alert: want one of %s" $name (keys $rules | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- if and (hasKey $change "threshold") (ne (len (regexFindAll (include "rls.threshold" $) (get $rules $name).expr -1)) 1) -}}
+{{- fail (printf "metrics.prometheusRule.alerts.%s.threshold: this alert has none: want for, severity or enabled" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "rls.check.redis" -}}

@@ -25,6 +25,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* The metadata of an object. Its argument is a dict with root (the context of the chart),
+     name (fullname by default), and the labels and annotations of this object, which
+     override those of all objects. */}}
+{{- define "rls.metadata" -}}
+{{- $v := .root.Values -}}
+name: {{ default (include "rls.fullname" .root) .name }}
+labels: {{- merge (dict) (default dict .labels) (default dict $v.commonLabels) (fromYaml (include "rls.labels" .root)) | toYaml | nindent 2 }}
+{{- with merge (dict) (default dict .annotations) (default dict $v.commonAnnotations) }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "rls.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "rls.fullname" .) .Values.serviceAccount.name -}}
@@ -86,6 +98,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (hasPrefix "GRPC_" (get (default dict .Values.settings) "CONFIG_TYPE" | toString | upper)) -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" if the chart makes the ConfigMap of rules. */}}
+{{- define "rls.ownRules" -}}
+{{- $v := .Values -}}
+{{- if and (include "rls.readsFiles" .) (or $v.rules (not (or $v.existingRulesConfigMap $v.existingRulesConfigMaps $v.rulesVolume))) -}}true{{- end -}}
+{{- end -}}
+
+{{/* The volumes with rules, by name: the folder of each, and where it comes from. Of
+     several ConfigMaps each has a folder of its own, so that their files may have the
+     same names. */}}
+{{- define "rls.rules" -}}
+{{- $v := .Values -}}
+{{- $own := ternary (list (printf "%s-rules" (include "rls.fullname" .))) list (include "rls.ownRules" . | eq "true") -}}
+{{- $volumes := dict -}}
+{{- if $v.rulesVolume -}}
+{{- $_ := set $volumes "rules" (dict "folder" "/etc/rls/rules" "from" $v.rulesVolume) -}}
+{{- else if $v.existingRulesConfigMaps -}}
+{{- range $i, $name := concat $own $v.existingRulesConfigMaps -}}
+{{- $_ := set $volumes (printf "rules-%d" $i) (dict "folder" (printf "/etc/rls/rules/%s" $name) "from" (dict "configMap" (dict "name" $name))) -}}
+{{- end -}}
+{{- else if include "rls.readsFiles" . -}}
+{{- $name := default (first $own) $v.existingRulesConfigMap -}}
+{{- $_ := set $volumes "rules" (dict "folder" "/etc/rls/rules" "from" (dict "configMap" (dict "name" $name))) -}}
+{{- end -}}
+{{- toYaml $volumes -}}
+{{- end -}}
+
+{{- define "rls.rulesMounts" -}}
+{{- range $volume, $rules := fromYaml (include "rls.rules" .) }}
+- {{ dict "name" $volume "mountPath" $rules.folder "readOnly" true | toJson }}
+{{- end -}}
+{{- end -}}
+
 {{/* "true" if wrong rules are to be skipped, so that they must not stop a pod. */}}
 {{- define "rls.skipsWrongRules" -}}
 {{- if eq (get (default dict .Values.settings) "CONFIG_ON_ERROR" | toString | lower) "skip" -}}true{{- end -}}
@@ -127,6 +171,11 @@ env:
   - {name: GOMEMLIMIT, value: $(MEMORY_LIMIT_MI)000000}
   {{- with .Values.extraEnv }}{{ toYaml . | nindent 2 }}{{ end }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
+{{ include "rls.rights" . }}
+{{- end -}}
+
+{{/* What no container may do. */}}
+{{- define "rls.rights" -}}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
@@ -145,4 +194,80 @@ grpc: {port: 8081}
 {{/* The gRPC port's appProtocol, by which gateways and meshes choose how to connect. */}}
 {{- define "rls.grpc" -}}
 {{- if include "rls.on" (list . "GRPC_SERVER_USE_TLS") -}}https{{- else -}}kubernetes.io/h2c{{- end -}}
+{{- end -}}
+
+{{/* The alerts of files/prometheusrule.yaml, changed as metrics.prometheusRule.alerts says. */}}
+{{- define "rls.alerts" -}}
+{{- $v := .Values.metrics.prometheusRule -}}
+{{- $file := .Files.Get "files/prometheusrule.yaml" | replace "https://example.org/rls/docs/runbook.md" $v.runbookURL | fromYaml -}}
+{{- $rules := list -}}
+{{- range $rule := (first $file.spec.groups).rules -}}
+{{- $change := default dict (get (default dict $v.alerts) $rule.alert) -}}
+{{- if hasKey $change "threshold" -}}
+{{- $_ := set $rule "expr" (regexReplaceAll (include "rls.threshold" .) $rule.expr (printf "> %v" $change.threshold)) -}}
+{{- end -}}
+{{- with $change.for -}}{{- $_ := set $rule "for" . -}}{{- end -}}
+{{- with $change.severity -}}{{- $_ := set $rule.labels "severity" . -}}{{- end -}}
+{{- if dig "enabled" true $change -}}{{- $rules = append $rules $rule -}}{{- end -}}
+{{- end -}}
+{{- toYaml $rules -}}
+{{- end -}}
+
+{{/* The threshold in the query of an alert. */}}
+{{- define "rls.threshold" -}}> [0-9.]+{{- end -}}
+
+{{/* In words, who brings the rules. */}}
+{{- define "rls.rulesFrom" -}}
+{{- $v := .Values -}}
+{{- if not (include "rls.readsFiles" .) -}}a management server
+{{- else if or $v.existingRulesConfigMap $v.existingRulesConfigMaps -}}ConfigMaps
+{{- else if $v.rulesVolume -}}a volume
+{{- else if $v.rules -}}rules
+{{- else -}}the quick start
+{{- end -}}
+{{- end -}}
+
+{{/* For the notes: the Secrets and ConfigMaps without which no pod starts, as a list. */}}
+{{- define "rls.needs" -}}
+{{- $v := .Values -}}
+{{- $needs := list -}}
+{{- range $_, $secret := fromYaml (include "rls.passwords" .) -}}
+{{- $needs = append $needs (printf "Secret %s with the key %s (%s)" $secret.name $secret.key $secret.setting) -}}
+{{- end -}}
+{{- if include "rls.redisCA" . -}}
+{{- with $v.backend.redis.ca -}}
+{{- $needs = append $needs (printf "%s %s with the key %s (REDIS_TLS_CACERT)" (ternary "Secret" "ConfigMap" (not (empty .secret))) (default .configMap .secret) .key) -}}
+{{- end -}}
+{{- end -}}
+{{- range compact (prepend (default list $v.existingRulesConfigMaps) $v.existingRulesConfigMap) -}}
+{{- $needs = append $needs (printf "ConfigMap %s with rules" .) -}}
+{{- end -}}
+{{- toYaml $needs -}}
+{{- end -}}
+
+{{/* For the notes: what is not switched on, as a list. */}}
+{{- define "rls.missing" -}}
+{{- $v := .Values -}}
+{{- $missing := list -}}
+{{- if eq (include "rls.rulesFrom" .) "the quick start" -}}
+{{- $missing = append $missing "Rules of yours: these are the quick start's, for the domain quickstart (rules, existingRulesConfigMaps, rulesVolume)" -}}
+{{- end -}}
+{{- if eq $v.backend.type "memory" -}}
+{{- $missing = append $missing "A store: counters end with the pod, and there can be one replica only (backend.type)" -}}
+{{- end -}}
+{{- if not $v.admin.tokenSecret.name -}}
+{{- $missing = append $missing "The admin API: rls top, rls get and the page are off (admin.tokenSecret)" -}}
+{{- end -}}
+{{- if not $v.networkPolicy.enabled -}}
+{{- $missing = append $missing "A NetworkPolicy: whoever reaches the pods can charge limits (networkPolicy.enabled)" -}}
+{{- else if has (dict "namespaceSelector" dict) $v.networkPolicy.from -}}
+{{- $missing = append $missing "Bounds of who may charge limits: every pod of the cluster may (networkPolicy.from)" -}}
+{{- end -}}
+{{- if not (and $v.metrics.enabled $v.metrics.serviceMonitor.enabled) -}}
+{{- $missing = append $missing "Scraping by prometheus-operator (metrics.serviceMonitor.enabled)" -}}
+{{- end -}}
+{{- if not $v.metrics.prometheusRule.enabled -}}
+{{- $missing = append $missing "Alerts (metrics.prometheusRule.enabled)" -}}
+{{- end -}}
+{{- toYaml $missing -}}
 {{- end -}}
