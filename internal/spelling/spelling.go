@@ -28,18 +28,25 @@ func Distance(a, b string) int {
 	return current[len(b)]
 }
 
-// Nearest returns the first of the known words that is nearer to word than the others,
-// whatever their case. It returns "" when none is at most two edits away, or fewer edits
-// than either word has bytes. A word of more than 64 bytes has no nearest word.
-func Nearest(word string, known []string) string {
+// Near reports whether a word was probably meant to be the known one: it is at most two
+// edits away, whatever its case, and fewer edits than either word has bytes. A word of
+// more than 64 bytes is near to none.
+func Near(word, known string) (edits int, near bool) {
 	const maxEdits, maxLen = 2, 64
-	if len(word) > maxLen {
-		return ""
+	if len(word) > maxLen || len(known) > maxLen+maxEdits {
+		return 0, false
 	}
-	nearest, least := "", maxEdits+1
+	edits = Distance(strings.ToLower(word), strings.ToLower(known))
+	return edits, edits <= maxEdits && edits < len(word) && edits < len(known)
+}
+
+// Nearest returns the first of the known words that is [Near] to word and nearer than the
+// others. It returns "" when none is near.
+func Nearest(word string, known []string) (nearest string) {
+	var least int
 	for _, k := range known {
-		if d := Distance(strings.ToLower(word), strings.ToLower(k)); d < least && d < len(k) && d < len(word) {
-			nearest, least = k, d
+		if edits, near := Near(word, k); near && (nearest == "" || edits < least) {
+			nearest, least = k, edits
 		}
 	}
 	return nearest

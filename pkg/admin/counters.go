@@ -26,6 +26,8 @@ type Counted struct {
 	Entries []descriptors.Entry `json:"entries"`
 	Limits  []explain.Limit     `json:"limits"`
 	Why     string              `json:"why,omitempty"` // there is no limit
+	// Suggestions are texts that the request may have meant; there are none unless nothing limits.
+	Suggestions []string `json:"suggestions,omitempty"`
 }
 
 // maxExplanation bounds an explanation, in bytes, to what gRPC's clients read. Only long
@@ -63,7 +65,7 @@ func (a *API) get(ctx context.Context, r *pb.LookRequest) (any, error) {
 	counters := Counters{Domain: in.Domain, Descriptors: make([]Counted, len(in.Descriptors))}
 	matched := false
 	for i, d := range document.Descriptors {
-		counters.Descriptors[i] = Counted{d.Entries, d.Limits, d.Why}
+		counters.Descriptors[i] = Counted{d.Entries, d.Limits, d.Why, d.Suggestions}
 		matched = matched || len(d.Limits) > 0
 	}
 	if !matched {
@@ -120,6 +122,9 @@ func nothingMatches(in service.Inspection) error {
 			why = append(why, "the limits of "+d.Rule+" are replaced by "+d.Limits[0].ReplacedBy)
 		default:
 			why = append(why, d.Trace.Why)
+			if suggestions := d.Trace.Suggestions; len(suggestions) > 0 {
+				why = append(why, explain.DidYouMean(suggestions))
+			}
 		}
 	}
 	return status.Errorf(codes.NotFound, "the request has no counter: %s", strings.Join(why, "; "))

@@ -116,3 +116,32 @@ func TestFindsNothing(t *testing.T) {
 		t.Errorf("without rules and memories: got %d %s", got.code, got.text)
 	}
 }
+
+// A request that nothing limits is answered with names that it may have meant.
+func TestSuggestions(t *testing.T) {
+	limits := newLimits(t, newStore(t), `domain: tree
+descriptors:
+- {key: plan, value: free, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 10}}]}
+`)
+	r := start(t, listening{change: func(o *admin.Options) { o.Limits = limits }})
+	const ann = `{"domain":"tree","descriptors":[{"entries":[{"key":"user","value":"ann"}]}`
+	for path, body := range map[string]string{"get": ann + "]}", "reset": ann + "]}", "grant": ann + `],"hits":1}`} {
+		for domain, want := range map[string]string{
+			"tree": "no descriptor matches user=ann; did you mean plan=free,user=ann?",
+			"tre":  "no rules for domain tre; did you mean tree?",
+		} {
+			got := r.ask("POST", "/v1/"+path, strings.Replace(body, "tree", domain, 1), bearer(writeToken))
+			if message, _ := got.json["message"].(string); got.code != 404 || message != "the request has no counter: "+want {
+				t.Errorf("%s in %s: got %d %s, want %s", path, domain, got.code, got.text, want)
+			}
+		}
+	}
+	const suggestions = `"suggestions":["plan=free,user=ann"]`
+	if got := r.ask("POST", "/v1/explain", ann+"]}", bearer(readToken)); got.code != 200 || !strings.Contains(got.text, suggestions) {
+		t.Errorf("explain: got %d %s", got.code, got.text)
+	}
+	both := ann + `,{"entries":[{"key":"plan","value":"free"},{"key":"user","value":"ann"}]}]}`
+	if got := r.ask("POST", "/v1/get", both, bearer(readToken)); got.code != 200 || strings.Count(got.text, "suggestions") != 1 || !strings.Contains(got.text, suggestions) {
+		t.Errorf("get of one with a counter and one without: got %d %s", got.code, got.text)
+	}
+}

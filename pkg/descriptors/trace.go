@@ -10,6 +10,9 @@ type Trace struct {
 	Steps []Step // one for each entry that was looked at, outermost first
 	// Why says why no limit applies; "" with a Rule.
 	Why string
+	// Suggestions are texts that the request may have meant: the name of a domain, or
+	// descriptors as [Domain.Suggest] has them. Explain sets none.
+	Suggestions []string
 }
 
 // Step is one depth of a Trace.

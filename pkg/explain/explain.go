@@ -43,12 +43,15 @@ type Descriptor struct {
 	Path []Step `json:"path"`
 	// Rule is the path of the rule that limits the descriptor; "" if none does, and
 	// then Why says why.
-	Rule     string  `json:"rule"`
-	Why      string  `json:"why"`
-	Override bool    `json:"override,omitempty"` // the limit came with the request
-	Shadow   bool    `json:"shadow_mode,omitempty"`
-	Quota    bool    `json:"quota_mode,omitempty"`
-	Limits   []Limit `json:"limits"`
+	Rule string `json:"rule"`
+	Why  string `json:"why"`
+	// Suggestions are texts that the request may have meant: the name of a domain, or
+	// descriptors as commands take them. There are none unless nothing limits.
+	Suggestions []string `json:"suggestions,omitempty"`
+	Override    bool     `json:"override,omitempty"` // the limit came with the request
+	Shadow      bool     `json:"shadow_mode,omitempty"`
+	Quota       bool     `json:"quota_mode,omitempty"`
+	Limits      []Limit  `json:"limits"`
 }
 
 // Step is one descriptor of the rules that was looked at.
@@ -145,7 +148,7 @@ func New(in service.Inspection) Document {
 
 func describe(in *service.Inspected) Descriptor {
 	d := Descriptor{
-		Entries: append([]descriptors.Entry{}, in.Entries...), Hits: in.Hits, Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why,
+		Entries: append([]descriptors.Entry{}, in.Entries...), Hits: in.Hits, Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why, Suggestions: in.Trace.Suggestions,
 		Override: in.Override, Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
 	}
 	for depth, step := range in.Trace.Steps {

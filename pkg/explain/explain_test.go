@@ -160,6 +160,9 @@ func TestJSON(t *testing.T) {
   {"depth": 1,"file": "shop.yaml","line": 13,"key": "plan","value": "*d","match": "none","won": false,"why": "its value does not match the entry's; shop.yaml:8 won" } ],
  "rule": "",
  "why": "no descriptor matches y=z: one entry too many, because shop.yaml:8 has no descriptors below it",
+   "suggestions": [
+    "plan=x"
+   ],
  "limits": []
 }
  ]
@@ -258,6 +261,7 @@ descriptor plan=x, y=z
       shop.yaml:10  plan=g*    none  its value does not match the entry's; shop.yaml:8 won
       shop.yaml:13  plan=*d    none  its value does not match the entry's; shop.yaml:8 won
   no limit: no descriptor matches y=z: one entry too many, because shop.yaml:8 has no descriptors below it
+  did you mean plan=x?
 `)
 }
 

@@ -53,6 +53,9 @@ func (p *printer) descriptor(d *Descriptor) {
 		p.line(1, "the limit came with the request")
 	case d.Rule == "":
 		p.line(1, "%s: %s", p.colors.Yellow("no limit"), terminal.Visible(d.Why))
+		if len(d.Suggestions) > 0 {
+			p.line(1, "%s", terminal.Visible(DidYouMean(d.Suggestions)))
+		}
 	default:
 		p.line(1, "rule %s", p.colors.Bold(terminal.Visible(d.Rule)))
 	}
@@ -144,6 +147,16 @@ func (p *printer) limit(l *Limit, hits int64) {
 			p.line(3, "policy     %s, while the store does not answer", terminal.Visible(l.Policy))
 		}
 	}
+}
+
+// DidYouMean asks which of the suggestions was meant: "did you mean a, b or c?".
+func DidYouMean(suggestions []string) string {
+	last := len(suggestions) - 1
+	list := suggestions[last]
+	if last > 0 {
+		list = strings.Join(suggestions[:last], ", ") + " or " + list
+	}
+	return "did you mean " + list + "?"
 }
 
 // Line is the limit in one line: "10 per minute, fixed_window: count 3, remaining 7, next hit now".

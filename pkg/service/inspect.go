@@ -80,7 +80,7 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 			to.Hits = -to.Hits
 		}
 		if p.domain == nil {
-			to.Trace.Why = "no rules for domain " + r.Domain
+			to.Trace.Why, to.Trace.Suggestions = "no rules for domain "+r.Domain, tree.Suggest(r.Domain)
 		}
 	}
 	if p.domain == nil {
@@ -103,11 +103,14 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	return in, s.change(ctx, cells, do)
 }
 
-// maxSeen bounds the descriptors of the rules in the Trace of an Inspected, and
-// maxSeenInAll those in all Traces of an Inspection (see [descriptors.Domain.Explain]).
 const (
+	// maxSeen bounds the descriptors of the rules in the Trace of an Inspected, and
+	// maxSeenInAll those in all Traces of an Inspection (see [descriptors.Domain.Explain]).
 	maxSeen      = 100
 	maxSeenInAll = 4000
+	// maxLooks bounds the descriptors of the rules that are looked at for the suggestions of
+	// an Inspection.
+	maxLooks = 200_000
 )
 
 // inspect fills in `in` except Before and After of its limits, and returns one cell
@@ -126,6 +129,9 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 		in.Rule = t.rule.Path
 	}
 	limits := t.all()
+	if t.rule == nil && len(limits) == 0 {
+		in.Trace.Suggestions = p.domain.Suggest(in.Entries, maxLooks/len(p.targets))
+	}
 	if len(limits) == 0 {
 		return nil
 	}
