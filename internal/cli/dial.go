@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -83,10 +84,19 @@ func Dial(addr string, config *tls.Config) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Plain returns the error of a call as CODE: MESSAGE.
+// Plain returns the error of a call as CODE: MESSAGE, with advice where the port is wrong.
 func Plain(err error) error {
-	if answer, ok := status.FromError(err); ok {
-		return fmt.Errorf("%v: %s", answer.Code(), answer.Message())
+	answer, ok := status.FromError(err)
+	if !ok {
+		return err
 	}
-	return err
+	advice := ""
+	switch {
+	case answer.Code() != codes.Unavailable:
+	case strings.Contains(answer.Message(), "connection refused"):
+		advice = "nothing listens there (the service's gRPC port is 8081 unless GRPC_PORT is set): "
+	case strings.Contains(answer.Message(), "server preface"):
+		advice = "the server there does not speak gRPC (the service's gRPC port is 8081 unless GRPC_PORT is set), or wants TLS (--tls): "
+	}
+	return fmt.Errorf("%v: %s%s", answer.Code(), advice, answer.Message())
 }

@@ -121,6 +121,9 @@ func (c *cluster) lane(ctx context.Context, key string) (*lane.Lane, error) {
 		select {
 		case <-c.known:
 		case <-ctx.Done():
+			if reason := c.reason.Load(); reason != nil {
+				return nil, c.unknown(*reason) // it came meanwhile
+			}
 			return nil, c.unknown(ctx.Err())
 		}
 	}
