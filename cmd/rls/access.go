@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +13,9 @@ import (
 	"example.org/rls/internal/cli"
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/ask"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -30,7 +34,7 @@ type adminAnswer struct {
 
 // adminCall are the flags of a command that asks the admin API of one process about a request.
 type adminCall struct {
-	Domain     string   `required:"" placeholder:"NAME" help:"Domain of the request."`
+	Domain     string   `placeholder:"NAME" help:"Domain of the request; not needed if the rules have one domain."`
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
 
 	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
@@ -82,13 +86,64 @@ func (f *adminAccess) token() (string, error) {
 	return strings.Join(words, ""), nil
 }
 
-// descriptors returns the descriptors of the flags, at least one. Its errors are usage errors.
-func (c *adminCall) descriptors() ([]*pb.Descriptor, error) {
+// descriptors returns the descriptors of the flags, at least one, and sets Domain if it is
+// empty. Wrong flags are usage errors.
+func (c *adminCall) descriptors(ctx context.Context) ([]*pb.Descriptor, error) {
 	if len(c.Descriptor) == 0 {
 		return nil, cli.UsageError("name a --descriptor, such as --descriptor plan=free,user=ann")
 	}
 	all, err := parseDescriptors(c.Descriptor)
+	if err == nil {
+		err = c.fillDomain(ctx, c.Addr, c.Timeout, &c.Domain)
+	}
 	return messages(all), err
+}
+
+// fillDomain sets a domain that is empty to the only one of the rules in force at an
+// address. Without exactly one it returns a usage error.
+func (f *adminAccess) fillDomain(ctx context.Context, addr string, timeout time.Duration, domain *string) error {
+	if *domain != "" {
+		return nil
+	}
+	var names []string
+	ask := func(n, offset int) (total int, err error) {
+		var page status.Listing
+		path := fmt.Sprintf("/v1/rules?n=%d&offset=%d", n, offset)
+		err = f.post(ctx, addr, timeout, path, nil, &page)
+		for _, r := range page.Rules {
+			names = append(names, r.Domain)
+		}
+		return page.Total, err
+	}
+	const first = 100
+	total, err := ask(first, 0)
+	if err == nil && total > first { // the rules are in the order of their domains
+		_, err = ask(1, total-1)
+	}
+	if err != nil {
+		return err
+	}
+	*domain, err = onlyDomain(slices.Compact(names))
+	return err
+}
+
+// onlyDomain returns the only one of the domains of rules. Its errors are usage errors.
+func onlyDomain(names []string) (string, error) {
+	switch len(names) {
+	case 0:
+		return "", cli.UsageError("name a --domain: the rules have none yet")
+	case 1:
+		return names[0], nil
+	}
+	return "", cli.UsageError("name a --domain: the rules have %s", strings.Join(names, ", "))
+}
+
+func domainNames(rules *descriptors.Tree) []string {
+	var names []string
+	for _, d := range rules.Domains() {
+		names = append(names, d.Name)
+	}
+	return names
 }
 
 // parseDescriptors reads the texts of --descriptor. Its errors are usage errors.

@@ -30,7 +30,7 @@ Examples:
 
 type explainCmd struct {
 	Path       string   `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
-	Domain     string   `required:"" help:"Domain of the request."`
+	Domain     string   `placeholder:"NAME" help:"Domain of the request; not needed if the rules have one domain."`
 	Descriptor []string `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
 	Hits       uint32   `default:"1" help:"Cost of the request."`
 	cli.Output `set:"output=explanation"`
@@ -56,6 +56,9 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 	case c.Path != "" && c.Addr != "":
 		return cli.UsageError("explain: --addr asks a running process: want no folder or file beside it")
 	case c.Addr != "":
+		if err := c.fillDomain(ctx, c.Addr, c.Timeout, &request.Domain); err != nil {
+			return err
+		}
 		err = c.post(ctx, c.Addr, c.Timeout, "/v1/explain", &pb.LookRequest{
 			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits,
 		}, &doc)
@@ -94,6 +97,11 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 	limits, err := c.service(store)
 	if err != nil {
 		return doc, err
+	}
+	if request.Domain == "" {
+		if request.Domain, err = onlyDomain(domainNames(limits.Tree())); err != nil {
+			return doc, err
+		}
 	}
 	in, err := limits.Inspect(ctx, request, service.Trace)
 	return explain.New(in), err

@@ -29,7 +29,7 @@ type getCmd struct{ adminCall }
 
 // Run prints the counters.
 func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
-	descriptors, err := c.descriptors()
+	descriptors, err := c.descriptors(ctx)
 	if err != nil {
 		return err
 	}

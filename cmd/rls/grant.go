@@ -32,7 +32,7 @@ func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.Hits < 1 {
 		return cli.UsageError("--hits is %d: want at least 1", c.Hits)
 	}
-	descriptors, err := c.descriptors()
+	descriptors, err := c.descriptors(ctx)
 	if err != nil {
 		return err
 	}

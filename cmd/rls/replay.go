@@ -125,10 +125,7 @@ func (c *replayCmd) options() (*replay.Options, error) {
 }
 
 func (c *replayCmd) domain(rules *descriptors.Tree) (string, error) {
-	var names []string
-	for _, d := range rules.Domains() {
-		names = append(names, d.Name)
-	}
+	names := domainNames(rules)
 	switch {
 	case len(names) == 0:
 		return "", cli.UsageError("--rules: %s has no domain", c.Rules)
@@ -136,10 +133,8 @@ func (c *replayCmd) domain(rules *descriptors.Tree) (string, error) {
 		return "", cli.UsageError("--domain: the rules have no domain %q; they have %s", c.Domain, strings.Join(names, ", "))
 	case c.Domain != "" || len(c.Descriptor) == 0:
 		return c.Domain, nil
-	case len(names) == 1:
-		return names[0], nil
 	}
-	return "", cli.UsageError("name a --domain: the rules have %s", strings.Join(names, ", "))
+	return onlyDomain(names)
 }
 
 func (c *replayCmd) load(flag, path string) (*descriptors.Tree, error) {

@@ -49,7 +49,7 @@ func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 	case c.Rule != "" || c.Yes:
 		return cli.UsageError("--rule and --yes are for --all-matching")
 	}
-	descriptors, err := c.descriptors()
+	descriptors, err := c.descriptors(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,6 +59,9 @@ func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 // resetMatching resets all counters of a rule, or counts them. It shows its progress
 // on a terminal, and takes as long as the store needs.
 func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
+	if err := c.fillDomain(ctx, c.Addr, c.Timeout, &c.Domain); err != nil {
+		return err
+	}
 	api, err := c.client(c.Addr)
 	if err != nil {
 		return err
