@@ -37,9 +37,9 @@ run: build ## build and serve the rules in config/ from memory
 	USE_STATSD=false DRAIN_PERIOD=0s LOG_LEVEL=info GRPC_REFLECTION=true ADMIN_UDS=bin/admin.sock bin/rls serve
 
 .PHONY: demo
-demo: build ## put a real Envoy in front of the service and of a small upstream
+demo: build ## put a real Envoy in front of the service and of a small upstream, for a shop or for RECIPE=name
 	@scripts/tools.sh envoy
-	go run ./tools/demo
+	@go run ./tools/demo $(if $(RECIPE),-recipe '$(RECIPE)')
 
 .PHONY: tools
 tools: ## install the real servers and the browser that tests start

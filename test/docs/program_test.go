@@ -82,3 +82,17 @@ func (p program) status(path, body string) int {
 func (p program) hit(domain, key, value string) int {
 	return p.status("/json", `{"domain": "`+domain+`", "descriptors": [{"entries": [{"key": "`+key+`", "value": "`+value+`"}]}]}`)
 }
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

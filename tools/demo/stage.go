@@ -3,24 +3,16 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"embed"
-	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"text/template"
+	"strings"
+	"time"
 
 	"example.org/rls/tools/launch"
-)
-
-var (
-	//go:embed rules.yaml shop.yaml
-	rules embed.FS
-	//go:embed envoy.yaml
-	envoyText   string
-	envoyConfig = template.Must(template.New("envoy.yaml").Parse(envoyText))
 )
 
 // ports are the ports of the upstream, the service with its page, and Envoy, on the
@@ -33,14 +25,24 @@ type ports struct {
 type stage struct {
 	ports    ports
 	token    string // for the page
-	dir      string
+	dir      string // for the file with it
 	upstream *http.Server
 	programs *launch.Group
+	out      io.Writer
 }
 
-// startStage starts all three and returns when Envoy is ready.
-func startStage(ctx context.Context, rls, envoy string) (_ *stage, err error) {
-	s := &stage{programs: launch.NewGroup(ctx)}
+// folder is where the rules and envoy.yaml are.
+func (d *demo) folder() string {
+	if d.recipe == "" {
+		return filepath.Join(d.root, "tools/demo")
+	}
+	return filepath.Join(d.root, "deploy/recipes", d.recipe)
+}
+
+// start starts all three, writes to out what it waits for, and returns when Envoy is
+// ready. Envoy listens on the port front unless that is 0 or taken.
+func (d *demo) start(ctx context.Context, front int, out io.Writer) (_ *stage, err error) {
+	s := &stage{programs: launch.NewGroup(ctx), out: out}
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -50,16 +52,17 @@ func startStage(ctx context.Context, rls, envoy string) (_ *stage, err error) {
 		return nil, err
 	}
 	p := &s.ports
-	if err = launch.FreePorts(&p.Upstream, &p.GRPC, &p.HTTP, &p.Page, &p.Front, &p.Shop, &p.Admin); err != nil {
+	p.Front = front
+	if err = launch.FreePorts(&p.Front, &p.Upstream, &p.GRPC, &p.HTTP, &p.Page, &p.Shop, &p.Admin); err != nil {
 		return nil, err
 	}
 	if err = s.startUpstream(); err != nil {
 		return nil, fmt.Errorf("start the upstream: %w", err)
 	}
-	if err = s.startService(rls); err != nil {
+	if err = s.startService(d); err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)
 	}
-	if err = s.startEnvoy(envoy); err != nil {
+	if err = s.startEnvoy(d); err != nil {
 		return nil, fmt.Errorf("start Envoy: %w", err)
 	}
 	return s, nil
@@ -80,52 +83,61 @@ func (s *stage) startUpstream() error {
 	return nil
 }
 
-func (s *stage) startService(rls string) error {
-	folder := filepath.Join(s.dir, "rules")
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		return err
-	}
-	if err := os.CopyFS(folder, rules); err != nil {
-		return err
-	}
+func (s *stage) startService(d *demo) error {
 	s.token = rand.Text()
 	tokens := filepath.Join(s.dir, "tokens")
 	if err := os.WriteFile(tokens, []byte("demo write "+s.token+"\n"), 0o600); err != nil {
 		return err
 	}
-	return s.start(launch.Loopback(s.ports.HTTP)+"/healthcheck", []string{
+	env := []string{
 		"BACKEND_TYPE=memory",
-		"RUNTIME_ROOT=" + s.dir, "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false",
+		"RUNTIME_ROOT=" + d.folder(), "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false",
 		"HOST=127.0.0.1", fmt.Sprintf("PORT=%d", s.ports.HTTP),
 		"GRPC_HOST=127.0.0.1", fmt.Sprintf("GRPC_PORT=%d", s.ports.GRPC),
 		"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"ADMIN_TOKEN_FILE=" + tokens, fmt.Sprintf("ADMIN_PORT=%d", s.ports.Page),
 		"USE_STATSD=false", "LOG_LEVEL=warn", "DRAIN_PERIOD=0s",
-		"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_IETF_HEADERS_ENABLED=true",
-		"LIMIT_RETRY_AFTER_HEADER_ENABLED=true", "LIMIT_PROBLEM_BODY_ENABLED=true",
-	}, rls, "serve")
+		"LIMIT_RESPONSE_HEADERS_ENABLED=true",
+	}
+	if d.recipe == "" {
+		env = append(env, "LIMIT_IETF_HEADERS_ENABLED=true", "LIMIT_RETRY_AFTER_HEADER_ENABLED=true", "LIMIT_PROBLEM_BODY_ENABLED=true")
+	}
+	return s.start("the service", launch.Loopback(s.ports.HTTP)+"/healthcheck", env, d.rls, "serve")
 }
 
-func (s *stage) startEnvoy(envoy string) error {
-	path := filepath.Join(s.dir, "envoy.yaml")
-	file, err := os.Create(path)
+// startEnvoy starts Envoy with the folder's envoy.yaml, the stage's ports in place of the
+// ports there, and an admin interface.
+func (s *stage) startEnvoy(d *demo) error {
+	text, err := os.ReadFile(filepath.Join(d.folder(), "envoy.yaml"))
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(envoyConfig.Execute(file, s.ports), file.Close()); err != nil {
-		return err
+	const field = "port_value: "
+	p := &s.ports
+	var pairs []string
+	for inFile, port := range map[string]int{"8000": p.Front, "8001": p.Shop, "8081": p.GRPC, "8090": p.Upstream} {
+		pairs = append(pairs, field+inFile, fmt.Sprint(field, port))
 	}
-	return s.start(launch.Loopback(s.ports.Admin)+"/ready", nil, envoy, "--config-path", path,
+	config := strings.NewReplacer(pairs...).Replace(string(text))
+	admin := fmt.Sprintf("admin: {address: {socket_address: {address: 127.0.0.1, port_value: %d}}}\n", p.Admin)
+	return s.start("Envoy", launch.Loopback(p.Admin)+"/ready", nil, d.envoy, "--config-yaml", admin+config,
 		"--disable-hot-restart", "--concurrency", "1", "--log-level", "error")
 }
 
 // start starts a process with env added to the environment. It returns when the
 // process answers at the address and path of ready.
-func (s *stage) start(ready string, env []string, path string, args ...string) error {
+func (s *stage) start(name, ready string, env []string, path string, args ...string) error {
 	cmd := s.programs.Command(path, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	return s.programs.Start(cmd, s.programs.Answers, "http://"+ready)
+	begin := time.Now()
+	_, _ = fmt.Fprintf(s.out, "Waiting for %s, at most %v ...", name, launch.StartTimeout)
+	err := s.programs.Start(cmd, s.programs.Answers, "http://"+ready)
+	if err == nil {
+		_, _ = fmt.Fprintf(s.out, " ready after %.1fs", time.Since(begin).Seconds())
+	}
+	_, _ = fmt.Fprintln(s.out)
+	return err
 }
 
 // wait returns nil when ctx ends, and an error when a process ends before.

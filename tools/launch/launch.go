@@ -111,10 +111,14 @@ func (g *Group) Stop() {
 	g.running.Wait()
 }
 
-// FreePorts sets each to a port of the loopback that is free at this moment.
+// FreePorts sets each to a port of the loopback that is free at this moment. A port that
+// is set already stays if it is free.
 func FreePorts(each ...*int) error {
 	for _, port := range each {
-		listener, err := net.Listen("tcp", Loopback(0))
+		listener, err := net.Listen("tcp", Loopback(*port))
+		if err != nil && *port != 0 {
+			listener, err = net.Listen("tcp", Loopback(0))
+		}
 		if err != nil {
 			return fmt.Errorf("find a free port: %w", err)
 		}
