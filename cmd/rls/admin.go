@@ -25,6 +25,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 	o := admin.Options{
 		Limits: p.limits,
 		Status: p.status,
+		Events: p.events,
 		Rules:  p.rulesInForce,
 		Page:   page.Handler(),
 		Log:    p.log,

@@ -10,6 +10,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/memcached"
@@ -159,6 +160,11 @@ func (p *process) servers(role string) *breaker.Watch {
 		FailureRatio: p.Store.FailureRatio,
 		MinCalls:     p.Store.MinCalls,
 		Window:       p.Store.Window,
+	}
+	if p.events != nil { // a dry run has none
+		watch.Failing = func(address string) breaker.Outage {
+			return p.events.Failing(events.Server{Address: address, Role: role})
+		}
 	}
 	p.watches = append(p.watches, watch)
 	return watch

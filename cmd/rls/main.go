@@ -46,6 +46,8 @@ func newProgram(name string) *cli.Program {
 			{Name: "grant", Help: "Let more hits pass than remain, for the running window.", Detail: grantHelp, Flags: &grantCmd{}},
 			{Name: "top", Help: "Show the keys that are denied, asked for or charged most in running processes.",
 				Detail: topHelp, Flags: &topCmd{}, OnSignal: cli.EndsContext},
+			{Name: "events", Help: "List what happened to a running process: outages of its store, loads of its rules, changes of counters.",
+				Detail: eventsHelp, Flags: &eventsCmd{}, OnSignal: cli.EndsContext},
 		}, cli.Completion(settings.Choices), []cli.Command{
 			{Name: "version", Help: "Print the version.", Detail: versionHelp, Flags: &versionCmd{}},
 			cli.Help(),

@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/internal/collector"
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
@@ -46,7 +47,8 @@ type process struct {
 	replicas *replicas.Replicas // nil for a store in this process
 	status   *status.Status     // nil if the admin API is off
 	fleet    *admin.Fleet       // nil if the process asks no other replica
-	top      *top.Top           // nil counts no heavy hitters
+	events   *events.Log
+	top      *top.Top // nil counts no heavy hitters
 	limits   *service.Service
 
 	hangups chan os.Signal // SIGHUP

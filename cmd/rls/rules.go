@@ -57,6 +57,7 @@ func (p *process) openRules(context.Context) (err error) {
 				p.status.Loaded(err)
 			}
 			p.measure.Loaded(err)
+			p.noteLoad(err)
 			tried()
 		},
 		Log: p.log,

@@ -59,7 +59,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 	}
 	defer p.close()
 	for _, open := range []func(context.Context) error{
-		p.openMetrics, p.openTracer, p.openStore, p.openService, p.openRules, p.openListeners,
+		p.openMetrics, p.openEvents, p.openTracer, p.openStore, p.openService, p.openRules, p.openListeners,
 	} {
 		if err := open(ctx); err != nil {
 			return err

@@ -34,6 +34,7 @@ var paths = []struct {
 	{"/v1/rules", "GET", "", false},
 	{"/v1/top", "GET", "", false},
 	{"/v1/audit", "GET", "", false},
+	{"/v1/history", "GET", "", false},
 	{"/v1/events", "GET", "", false},
 	{"/v1/explain", "POST", annsRequest + "}", false},
 	{"/v1/get", "POST", annsRequest + "}", false},

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"sync"
 
+	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
@@ -26,6 +27,7 @@ type Options struct {
 	Limits Limits
 	Status Status
 	Top    Top // nil is answered UNIMPLEMENTED
+	Events *events.Log
 	// Memories are asked for descriptors of requests.
 	Memories []Memory
 	// Rules says where the rules in force come from.

@@ -62,6 +62,7 @@ var methods = map[string]struct {
 	"Top":     {&pb.TopRequest{}, &pb.TopReply{}, false},
 	"Audit":   {&pb.AuditRequest{}, &pb.AuditReply{}, false},
 	"Find":    {&pb.FindRequest{Q: "ann"}, &pb.FindReply{}, false},
+	"History": {&pb.HistoryRequest{}, &pb.HistoryReply{}, false},
 	"Watch":   {&pb.WatchRequest{}, nil, false},
 
 	"ResetMatching": {&pb.ResetRequest{Domain: "shop", Rule: "shop.user", AllMatching: true}, nil, true},
@@ -183,6 +184,7 @@ func TestMessagesHaveTheFieldsOfDocuments(t *testing.T) {
 		(*admin.AuditLog)(nil):   &pb.AuditReply{},
 		(*admin.TopOfAll)(nil):   &pb.TopReply{},
 		(*admin.Found)(nil):      &pb.FindReply{},
+		(*admin.History)(nil):    &pb.HistoryReply{},
 	} {
 		compareFields(t, reflect.TypeOf(document), message.ProtoReflect().Descriptor())
 	}

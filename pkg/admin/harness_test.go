@@ -19,6 +19,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/descriptors"
@@ -50,6 +51,7 @@ descriptors:
 type rig struct {
 	t       testing.TB
 	limits  *service.Service
+	happens *events.Log
 	url     string
 	tokens  string // the path of the file
 	client  *http.Client
@@ -78,6 +80,7 @@ func start(t testing.TB, how listening) *rig {
 	t.Helper()
 	r := &rig{t: t, log: new(testenv.Log), tokens: filepath.Join(t.TempDir(), "tokens"), stopped: make(chan error, 1)}
 	r.limits = newLimits(t, newStore(t), rules)
+	r.happens = events.New(func() events.Decisions { return events.Decisions{} })
 	r.writeTokens(tokenFile)
 	log := logging.New(r.log, "info", "json")
 	watch := reread.NewWatcher(log)
@@ -90,7 +93,7 @@ func start(t testing.TB, how listening) *rig {
 	go watch.Run(ctx) //nolint:errcheck // always nil
 	o := admin.Options{
 		Rules:  func() *explain.Rules { return nil },
-		Limits: r.limits, Status: idle{}, Top: oneRow{}, Tokens: tokens, Hosts: []string{"rls.example"},
+		Limits: r.limits, Status: idle{}, Top: oneRow{}, Events: r.happens, Tokens: tokens, Hosts: []string{"rls.example"},
 		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
 		Log:  log, Audit: log, Ending: ctx,
 	}

@@ -56,6 +56,7 @@ var routes = []route{
 	{"Rules", http.MethodGet, "/v1/rules", reader, merged(one((*API).rules), mergeRules)},
 	{"Top", http.MethodGet, "/v1/top", reader, widened(merged(one((*API).top), mergeTop), widenTop)},
 	{"Audit", http.MethodGet, "/v1/audit", reader, merged(one((*API).auditLog), mergeAudit)},
+	{"History", http.MethodGet, "/v1/history", reader, merged(one((*API).history), mergeHistory)},
 	{"Find", http.MethodGet, "/v1/find", reader, one((*API).find)},
 	{"Watch", http.MethodGet, "/v1/events", reader, several((*API).watch)},
 	{"Explain", http.MethodPost, "/v1/explain", reader, one((*API).explain)},

@@ -31,7 +31,7 @@ type Files struct {
 }
 
 // Certs are the certificates and CAs that a set of files holds.
-type Certs struct{ files *reread.Value[*material] }
+type Certs struct{ files *reread.Value[*Material] }
 
 // Open reads the files, and has the watcher read them again while it runs. It fails
 // when they cannot be used now. The name stands in the log when the files change
@@ -44,8 +44,8 @@ func Open(w *reread.Watcher, name string, files Files) (*Certs, error) {
 	return &Certs{opened}, nil
 }
 
-// material is the parsed contents of a set of files.
-type material struct {
+// Material is the contents of a set of files, the value that a watcher tells of.
+type Material struct {
 	certificates []tls.Certificate // none without Files.Cert
 	cas          *x509.CertPool    // nil without Files.CA
 }
@@ -149,9 +149,17 @@ func verify(state tls.ConnectionState, roots *x509.CertPool) error {
 	return err
 }
 
+// Leaf is the certificate that this side shows, nil if it has none.
+func (m *Material) Leaf() *x509.Certificate {
+	if len(m.certificates) == 0 {
+		return nil
+	}
+	return m.certificates[0].Leaf
+}
+
 // parse parses the contents of the certificate, the key and the CAs.
-func (f Files) parse(contents []string) (*material, error) {
-	m := &material{}
+func (f Files) parse(contents []string) (*Material, error) {
+	m := &Material{}
 	if f.Cert != "" {
 		pair, err := tls.X509KeyPair([]byte(contents[0]), []byte(contents[1]))
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
+	"sync"
 
 	"example.org/rls/pkg/turns"
 )
@@ -25,6 +26,7 @@ type Tree struct {
 	contents Contents
 	domains  map[string]*Domain
 	sorted   []*Domain
+	hash     func() uint64
 }
 
 // NewTree returns the tree of domains, whose names differ. Neither the domains
@@ -34,6 +36,7 @@ func NewTree(contents Contents, domains ...*Domain) *Tree {
 	for _, d := range domains {
 		t.domains[d.Name] = d
 	}
+	t.hash = sync.OnceValue(t.sum)
 	slices.SortFunc(t.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
 	return t
 }
@@ -73,8 +76,15 @@ type Contents func(b []byte, d *Domain, n *Node) []byte
 
 // Hash is the same for trees that hold the same rules in any order, wherever the
 // rules were read from. Other trees have the same hash only by chance. A tree
-// without domains has the hash 0.
+// without domains has the hash 0. The first call takes as long as a load.
 func (t *Tree) Hash() uint64 {
+	if t == nil {
+		return 0
+	}
+	return t.hash()
+}
+
+func (t *Tree) sum() uint64 {
 	var sum uint64 // of the hashes of all parts, so that their order does not matter
 	h := fnv.New64a()
 	var part []byte

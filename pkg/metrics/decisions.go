@@ -107,6 +107,7 @@ type decisions struct {
 	clock func() time.Time
 
 	took       [Ends]*latency.Histogram // of requests
+	policies   [descriptors.Policies]atomic.Uint64
 	retryAfter *prometheus.HistogramVec
 	retry      []prometheus.Observer // by algorithms.Strategy
 
@@ -168,8 +169,13 @@ func (d *decisions) Observe(o *service.Observation) {
 			if !v.Is.Allowed {
 				end = EndDenied
 			}
-		case end == EndPassed:
-			end = EndFailed
+		default:
+			if o.Result != service.CallGone {
+				d.policies[descriptors.PolicyError].Add(1)
+			}
+			if end == EndPassed {
+				end = EndFailed
+			}
 		}
 		if i+1 == len(o.Verdicts) || !v.SameDescriptor(&o.Verdicts[i+1]) {
 			if c.rule != nil {
@@ -185,6 +191,7 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 	decisions := &c.limit.decisions[0]
 	if !v.Counted {
 		decisions = &c.limit.decisions[1+v.Limit.OnError]
+		d.policies[v.Limit.OnError].Add(1)
 	}
 	decisions[decisionOf(v, shadowMode)].Add(1)
 	if !v.Is.Allowed {
@@ -408,6 +415,15 @@ func (m *Metrics) Took() (took latency.Counts, ended [Ends]uint64) {
 		ended[end] = latency.Read(h).Total()
 	}
 	return latency.Read(all[:]...), ended
+}
+
+// ByPolicy returns the number of decisions of limits that failure policies made in place of
+// the store, by descriptors.Policy. With the policy error these are the limits left undecided.
+func (m *Metrics) ByPolicy() (n [descriptors.Policies]uint64) {
+	for p := range n {
+		n[p] = m.decisions.policies[p].Load()
+	}
+	return n
 }
 
 // Counted calls do for each rule that has counts. New rules wait meanwhile.

@@ -26,9 +26,12 @@ const every = 250 * time.Millisecond
 // Watcher reads the files of the values that were opened with it.
 type Watcher struct {
 	log *slog.Logger
+	// Changed, if not nil, is called after a changed value has come into force, with the name
+	// of the value. It must be set before Run.
+	Changed func(name string, value any)
 
 	mu     sync.Mutex
-	values []interface{ reread(*slog.Logger) }
+	values []interface{ reread(*Watcher) }
 }
 
 // NewWatcher returns a watcher that logs to log.
@@ -47,7 +50,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			values := w.values
 			w.mu.Unlock()
 			for _, v := range values {
-				v.reread(w.log)
+				v.reread(w)
 			}
 		}
 	}
@@ -89,7 +92,7 @@ func (v *Value[T]) Now() T { return *v.inForce.Load() }
 // reread reads the files. It parses their contents only if it has read the same
 // contents twice in a row, because a write is not atomic, and a certificate and its
 // key are seldom written at the same moment.
-func (v *Value[T]) reread(log *slog.Logger) {
+func (v *Value[T]) reread(w *Watcher) {
 	next := read(v.paths)
 	settled := next.equal(v.seen)
 	v.seen = next
@@ -104,10 +107,13 @@ func (v *Value[T]) reread(log *slog.Logger) {
 			v.inForce.Store(&left)
 			stays = "of their last good contents only the parts that they still have stay in force"
 		}
-		log.Error("changed files refused, "+stays, "for", v.name, "error", err.Error())
+		w.log.Error("changed files refused, "+stays, "for", v.name, "error", err.Error())
 		return
 	}
-	log.Info("changed files are in force", "for", v.name)
+	w.log.Info("changed files are in force", "for", v.name)
+	if w.Changed != nil {
+		w.Changed(v.name, v.Now())
+	}
 }
 
 func (v *Value[T]) judge() error {

@@ -17,6 +17,10 @@ import (
 // its rules can decide, and it is not about to stop. Its answer is the same over
 // gRPC, under every name, and over HTTP. It is NOT_SERVING at first.
 type Health struct {
+	// Drains, if not nil, is called once, when the process begins to drain. It must not call
+	// the Health.
+	Drains func()
+
 	grpc *health.Server
 
 	mu                sync.Mutex // of changes
@@ -41,7 +45,13 @@ func (h *Health) Store(ok bool) { h.set(func() { h.store = ok }) }
 func (h *Health) Rules(ok bool) { h.set(func() { h.rules = ok }) }
 
 // Drain makes the process NOT_SERVING for good.
-func (h *Health) Drain() { h.set(func() { h.draining.Store(true) }) }
+func (h *Health) Drain() {
+	h.set(func() {
+		if !h.draining.Swap(true) && h.Drains != nil {
+			h.Drains()
+		}
+	})
+}
 
 // Draining reports whether the process is about to stop.
 func (h *Health) Draining() bool { return h.draining.Load() }

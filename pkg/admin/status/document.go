@@ -134,10 +134,10 @@ const maxRates = 200
 // InForce describes the rules in force.
 func (s *Status) InForce() InForce {
 	s.mu.Lock()
-	in, hash := s.inForce, s.hash
+	in, tree := s.inForce, s.tree
 	s.mu.Unlock()
-	if hash != nil {
-		in.Hash = hash()
+	if tree != nil {
+		in.Hash = fmt.Sprintf("%016x", tree.Hash())
 	}
 	return in
 }

@@ -11,7 +11,6 @@ package status
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -59,7 +58,6 @@ type Status struct {
 	sparklines int // of rules
 	inForce    InForce
 	tree       *descriptors.Tree
-	hash       func() string // takes as long as a load if the rules are many; nil without rules
 
 	making      sync.Mutex // guards the rest
 	document    made
@@ -87,7 +85,6 @@ func (s *Status) Rules(tree *descriptors.Tree) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tree, s.inForce.Domains, s.inForce.Rules, s.inForce.Loaded = tree, domains, rules, &loaded
-	s.hash = sync.OnceValue(func() string { return fmt.Sprintf("%016x", tree.Hash()) })
 }
 
 // Loaded notes the outcome of a load of rules: nil, or why the rules were refused or

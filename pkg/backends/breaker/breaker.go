@@ -60,7 +60,8 @@ type Breaker struct {
 	probeAt   time.Time     // when the next probe is allowed
 	wentAway  time.Time     // when the circuit opened after it was closed
 	cameBack  time.Time     // when the circuit closed; zero before
-	announced bool          // the log has said that the server is away
+	outage    Outage        // of the calls that fail now, or of the server that is away; else nil
+	announced bool          // the log and the outage have been told that the server is away
 	gone      bool          // the server has left the store
 }
 
@@ -113,6 +114,9 @@ func (b *Breaker) answered(took time.Duration) {
 		b.mu.Lock()
 		b.run = 0
 		b.failing.Store(false)
+		if b.away.Load() == nil {
+			b.outage = nil
+		}
 		b.mu.Unlock()
 	}
 }
@@ -124,12 +128,20 @@ func (b *Breaker) failed(took time.Duration, err error) {
 	if b.run == 0 {
 		b.runBegan = now.Add(-took)
 		b.failing.Store(true)
+		b.fails()
 	}
 	b.run++
 	dead := !b.known.Load() || b.run >= b.minCalls && now.Sub(b.runBegan) >= onlyFailures
 	b.mu.Unlock()
 	if b.circuit.RecordFailure(); dead {
 		b.circuit.Open()
+	}
+}
+
+// fails makes the outage that may follow. The caller holds b.mu.
+func (b *Breaker) fails() {
+	if b.outage == nil && b.watch.Failing != nil {
+		b.outage = b.watch.Failing(b.address)
 	}
 }
 
@@ -150,6 +162,7 @@ func (b *Breaker) changed(to circuitbreaker.StateChangedEvent) {
 	case circuitbreaker.OpenState:
 		if to.OldState == circuitbreaker.ClosedState {
 			b.wentAway = now
+			b.fails()
 		}
 		if b.pause *= 2; b.pause == 0 || now.Sub(b.cameBack) >= steady && to.OldState == circuitbreaker.ClosedState {
 			b.pause = firstPause
@@ -163,20 +176,31 @@ func (b *Breaker) changed(to circuitbreaker.StateChangedEvent) {
 		if !b.announced && !b.gone && now.Sub(b.cameBack) >= steady {
 			b.announced = true
 			b.log.Warn("a server of the store is away", "err", b.cause)
+			if b.outage != nil {
+				b.outage.Away(b.wentAway, b.cause)
+			}
 		}
 	case circuitbreaker.ClosedState:
 		b.cameBack = now
 		b.away.Store(nil)
-		b.recall(now, "a server of the store is back")
+		b.recall(now, false)
 	}
 }
 
-// recall logs the end of the outage that was announced.
-func (b *Breaker) recall(now time.Time, how string) {
+// recall tells the end of the outage if it was announced.
+func (b *Breaker) recall(now time.Time, left bool) {
 	if b.announced {
 		b.announced = false
+		how := "a server of the store is back"
+		if left {
+			how = "a server that was away has left the store"
+		}
 		b.log.Warn(how, "away", now.Sub(b.wentAway).Round(time.Millisecond))
+		if b.outage != nil {
+			b.outage.Back(now, left)
+		}
 	}
+	b.outage = nil
 }
 
 // Away is the error of Allow while the server is away, except for a probe, else nil.
@@ -198,7 +222,7 @@ func (b *Breaker) Left() {
 	defer b.mu.Unlock()
 	if !b.gone {
 		b.gone = true
-		b.recall(time.Now(), "a server that was away has left the store")
+		b.recall(time.Now(), true)
 	}
 }
 

@@ -57,9 +57,23 @@ type Watch struct {
 	FailureRatio float64
 	MinCalls     int
 	Window       time.Duration
+	// Failing, if not nil, is called when calls to a server begin to fail, before their
+	// callers know. If the server goes away, the Outage is told; else it is dropped. The
+	// function and its Outages must neither block nor call the breaker.
+	Failing func(address string) Outage
 
 	mu      sync.Mutex
 	servers []*Breaker
+}
+
+// Outage is told about a time in which a server is away, when the log is. A server that
+// comes back for less than a second goes on being away to neither of them: it is told
+// again only if it is away a second later.
+type Outage interface {
+	// Away says that the server went away at a time because of err.
+	Away(at time.Time, err error)
+	// Back says, after Away, that the server answers again, or that it has left the store.
+	Back(at time.Time, left bool)
 }
 
 // Server returns the breaker of the server with this address. It is closed. The

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/cli"
+	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/events"
+	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/descriptors"
+	language "example.org/rls/pkg/descriptors/rules"
+)
+
+const eventsHelp = `It lists the newest first: start and drain of the process, servers of the store that went
+away (store-away) and came back (store-back), rules that were loaded and refused (rules-loaded,
+rules-refused), certificates that were renewed, grants and resets. A process keeps the last
+1,000 since its start.
+
+Exit codes:
+  0  the events are printed, or there are none
+  1  an admin API refused, or could not be reached
+  2  a flag is wrong, or a file cannot be read
+
+Examples:
+  rls events --token-file ops.token
+  rls events --since 24h --n 50 --format json --addr rls.example:6071`
+
+type eventsCmd struct {
+	Since time.Duration `placeholder:"DURATION" help:"How far back, such as 24h; without it all that are kept."`
+	N     int           `name:"n" default:"200" help:"Most events, 1 to 1000."`
+
+	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
+	adminAccess
+	adminAnswer
+}
+
+// Run prints the events.
+func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
+	if c.N < 1 || c.N > events.Kept {
+		return cli.UsageError("--n is %d: want 1 to %d", c.N, events.Kept)
+	}
+	if c.Since < 0 {
+		return cli.UsageError("--since is %v: want a duration above 0, such as 24h", c.Since)
+	}
+	query := url.Values{"n": {strconv.Itoa(c.N)}}
+	if c.Since > 0 {
+		query.Set("since", c.Since.String())
+	}
+	var history admin.History
+	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/history?"+query.Encode(), nil, &history); err != nil {
+		return err
+	}
+	return c.Write(k.Stdout, &history, func(w io.Writer) error {
+		var lines bytes.Buffer
+		for _, e := range history.Events {
+			fmt.Fprintf(&lines, "%s  %-13s  %s\n", e.Time.Local().Format(time.DateTime), e.Kind, terminal.Visible(e.Text))
+		}
+		_, err := w.Write(lines.Bytes())
+		return err
+	})
+}
+
+// openEvents begins to note what happens to the process.
+func (p *process) openEvents(context.Context) error {
+	p.events = events.New(func() events.Decisions {
+		n := p.measure.ByPolicy()
+		return events.Decisions{
+			Allow: n[descriptors.PolicyAllow], Deny: n[descriptors.PolicyDeny],
+			Local: n[descriptors.PolicyLocal], Error: n[descriptors.PolicyError],
+		}
+	})
+	release, _ := build()
+	p.events.Started(release, p.Backend.BackendType)
+	p.health.Drains = p.events.Drains
+	p.watch.Changed = func(name string, value any) {
+		if m, is := value.(*certs.Material); !is {
+			return
+		} else if leaf := m.Leaf(); leaf != nil {
+			p.events.Renewed(name, leaf.Subject.String(), leaf.NotAfter)
+		} else {
+			p.events.Renewed(name, "", time.Time{})
+		}
+	}
+	return nil
+}
+
+// noteLoad notes the outcome of a load of rules.
+func (p *process) noteLoad(err error) {
+	var problems language.Problems
+	switch {
+	case err == nil && p.status != nil:
+		in := p.status.InForce()
+		p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
+	case errors.As(err, &problems):
+		var said []string
+		for _, problem := range problems {
+			said = append(said, problem.Error())
+		}
+		p.events.Refused(said)
+	case err != nil:
+		p.events.Refused([]string{err.Error()})
+	}
+}

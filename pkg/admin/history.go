@@ -1,0 +1,80 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/events"
+)
+
+// History is the document of GET /v1/history.
+type History struct {
+	Events   []events.Event   `json:"events"`             // the newest first
+	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
+}
+
+const (
+	defaultHistory = 200
+	maxHistory     = events.Kept
+)
+
+// history puts the changes of the audit among the events.
+func (a *API) history(_ context.Context, r *pb.HistoryRequest) (any, error) {
+	since, err := sinceOf(r.GetSince())
+	if err != nil {
+		return nil, err
+	}
+	n := rowsOfHistory(r)
+	if n < 1 || n > maxHistory {
+		return nil, invalid("n is %d: want 1 to %d", n, maxHistory)
+	}
+	all := a.options.Events.Newest(since, n)
+	for _, e := range a.audit.last(n).Entries {
+		all = append(all, e.event())
+	}
+	return History{Events: events.Merge(all, since, n)}, nil
+}
+
+func rowsOfHistory(r *pb.HistoryRequest) int { return cmp.Or(int(r.GetN()), defaultHistory) }
+
+func mergeHistory(r *pb.HistoryRequest, all []client.Answer[History], replicas []client.Replica) any {
+	return History{newest(all, rowsOfHistory(r), func(h *History) []events.Event { return h.Events },
+		func(e *events.Event) time.Time { return e.Time }, func(e *events.Event) *string { return &e.Replica }), replicas}
+}
+
+// sinceOf is the time that lies back by a duration, or the zero time without one.
+func sinceOf(back string) (time.Time, error) {
+	if back == "" {
+		return time.Time{}, nil
+	}
+	d, err := time.ParseDuration(back)
+	if err != nil || d < 0 {
+		return time.Time{}, invalid("since is %q: want a duration, such as 1h or 30m", back)
+	}
+	return time.Now().Add(-d), nil
+}
+
+// event is a change as an event.
+func (e *AuditEntry) event() events.Event {
+	what := e.Rule
+	if e.Key != "" {
+		what = fmt.Sprintf("%s (key %s)", e.Rule, e.Key)
+	}
+	text := fmt.Sprintf("%s reset %s", e.Who, what)
+	switch known := e.Before != nil && e.After != nil; {
+	case known && e.Action == "grant":
+		text = fmt.Sprintf("%s granted %d hits to %s: %v → %v", e.Who, e.After.Remaining-e.Before.Remaining, what, *e.Before, *e.After)
+	case known:
+		text += fmt.Sprintf(": %v → %v", *e.Before, *e.After)
+	default:
+		text += fmt.Sprintf(": %d counters", e.Changed)
+	}
+	if e.Reason != "" {
+		text += fmt.Sprintf(", because of %q", e.Reason)
+	}
+	return events.Event{Time: e.Time, Kind: e.Action, Text: text + "."}
+}

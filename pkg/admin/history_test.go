@@ -1,0 +1,72 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/credentials/insecure"
+
+	"example.org/rls/pkg/admin"
+	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/events"
+)
+
+// history reads GET /v1/history.
+func (r *rig) history(query string) (kinds string, h admin.History) {
+	r.t.Helper()
+	got := r.ask("GET", "/v1/history"+query, "", bearer(readToken))
+	if err := json.Unmarshal([]byte(got.text), &h); err != nil || got.code != 200 {
+		r.t.Fatalf("got %d %s", got.code, got.text)
+	}
+	var all []string
+	for _, e := range h.Events {
+		all = append(all, e.Kind)
+	}
+	return strings.Join(all, " "), h
+}
+
+// Changes of counters stand between the other events, and are in the audit only.
+func TestHistory(t *testing.T) {
+	r := start(t, listening{})
+	if got := r.ask("GET", "/v1/history", "", bearer(readToken)); got.text != `{"events":[]}`+"\n" {
+		t.Errorf("nothing happened: %s", got.text)
+	}
+	r.happens.Loaded(events.InForce{Hash: "abc"})
+	r.ask("POST", "/v1/grant", annsRequest+`,"hits":5,"reason":"ticket 4711"}`, bearer(writeToken))
+	r.happens.Refused([]string{"rules.yaml:1:1: wrong", "rules.yaml:2:1: wrong"})
+	r.ask("POST", "/v1/reset", annsRequest+"}", bearer(writeToken))
+	r.ask("POST", "/v1/reset", `{"domain":"shop","rule":"shop.user","all_matching":true}`, bearer(writeToken))
+	r.happens.Drains()
+	kinds, h := r.history("")
+	if kinds != "drain reset rules-refused grant rules-loaded" && kinds != "drain reset reset rules-refused grant rules-loaded" {
+		t.Fatalf("got %s", kinds)
+	}
+	grant := h.Events[len(h.Events)-2]
+	if !strings.HasPrefix(grant.Text, "alice granted 5 hits to shop.user (key shop|user=ann|") ||
+		!strings.HasSuffix(grant.Text, `: count 0, remaining 10 → count 0, granted 5, remaining 15, because of "ticket 4711".`) {
+		t.Errorf("got %s", grant.Text)
+	}
+	if text := r.ask("GET", "/v1/history", "", bearer(readToken)).text; !strings.Contains(text, `"hash":"abc","domains":0,"rules":0}`) ||
+		!strings.Contains(text, `"problems":["rules.yaml:1:1: wrong","rules.yaml:2:1: wrong"]}`) || strings.Contains(text, "seconds") {
+		t.Errorf("got %s", text)
+	}
+	if kinds, _ := r.history("?n=2&since=1h"); kinds != "drain reset" {
+		t.Errorf("the newest two: %s", kinds)
+	}
+	if kinds, _ := r.history("?since=0s"); kinds != "" {
+		t.Errorf("since now: %s", kinds)
+	}
+	over, err := pb.NewAdminClient(r.dial(readToken, insecure.NewCredentials())).History(t.Context(), &pb.HistoryRequest{N: 1})
+	if err != nil || len(over.GetEvents()) != 1 || over.GetEvents()[0].GetKind() != "drain" {
+		t.Errorf("got %v, %v", over, err)
+	}
+	for query, want := range map[string]string{
+		"?since=yesterday": "want a duration", "?since=-1h": "want a duration",
+		"?n=1001": "want 1 to 1000", "?n=-1": "want 1 to 1000",
+	} {
+		if got := r.ask("GET", "/v1/history"+query, "", bearer(readToken)); got.code != 400 || !strings.Contains(got.text, want) {
+			t.Errorf("%s: got %d %s", query, got.code, got.text)
+		}
+	}
+}
