@@ -70,3 +70,21 @@ func TestHistory(t *testing.T) {
 		}
 	}
 }
+
+func TestFleetsHistory(t *testing.T) {
+	b := start(t, listening{})
+	a := inFleet(t, listening{}, b.addr(), "127.0.0.1:OWN")
+	a.happens.Loaded(events.InForce{})
+	b.ask("POST", "/v1/reset", annsRequest+"}", bearer(writeToken))
+	a.happens.Drains()
+	kinds, h := a.history("?fleet=true&n=2&since=1h")
+	if kinds != "drain reset" || h.Events[0].Replica != a.addr() || h.Events[1].Replica != b.addr() || len(h.Replicas) != 2 {
+		t.Errorf("got %s %+v", kinds, h)
+	}
+	if kinds, h := a.history("?n=3"); kinds != "drain rules-loaded" || h.Replicas != nil || h.Events[0].Replica != "" {
+		t.Errorf("without fleet: got %s %+v", kinds, h)
+	}
+	if got := a.ask("GET", "/v1/history?fleet=true&since=x", "", bearer(readToken)); got.code != 400 {
+		t.Errorf("got %d %s", got.code, got.text)
+	}
+}
