@@ -96,6 +96,7 @@ func (p *process) newStatus() *status.Status {
 		Source:     "file",
 		Path:       filepath.Join(p.Rules.RuntimeRoot, p.Rules.RuntimeSubdirectory, p.Rules.RuntimeAppdirectory),
 		ShadowMode: p.Limits.ShadowMode,
+		Fleet:      len(p.Admin.Replicas()) > 0,
 	}
 	if p.Rules.OverXDS() {
 		o.Source, o.Path = "xds", p.XDS.ServerURL

@@ -60,8 +60,8 @@ type Limits interface {
 
 // Status tells how the process is doing. Its documents are JSON.
 type Status interface {
-	// JSON is the document of GET /v1/status.
-	JSON() []byte
+	// JSON is the document of GET /v1/status, with the last 15 minutes if history is true.
+	JSON(history bool) []byte
 	// RulesJSON is the document of GET /v1/rules: of the rules that have all words of q,
 	// n rules after the first offset.
 	RulesJSON(q string, n, offset int) []byte

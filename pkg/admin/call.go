@@ -74,8 +74,8 @@ func (a *API) whileAllowed(ctx context.Context) (context.Context, context.Cancel
 	return ctx, cancel
 }
 
-func (a *API) status(context.Context, *pb.StatusRequest) (any, error) {
-	return json.RawMessage(a.options.Status.JSON()), nil
+func (a *API) status(_ context.Context, r *pb.StatusRequest) (any, error) {
+	return json.RawMessage(a.options.Status.JSON(r.GetHistory())), nil
 }
 
 // maxRules is the number of rules on a page, unless the caller wants fewer.

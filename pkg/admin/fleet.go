@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -167,11 +169,15 @@ func here(c *caller) (at netip.AddrPort, text string) {
 var errNoPass = errors.New("the caller gave no token that could be passed on: ask over TCP with a token")
 
 // askPeers asks each other replica once, all at once, and returns what they answered, with
-// the answer of this process among them. It returns after peerWithin at the latest.
-func (a *API) askPeers(ctx context.Context, path string, message proto.Message, own []byte) []peer {
+// the answer of this process among them. It returns after peerWithin at the latest. Unless
+// only is "", it asks no replica but the one with this address.
+func (a *API) askPeers(ctx context.Context, only, path string, message proto.Message, own []byte) []peer {
 	c := callerOf(ctx)
 	at, text := here(&c)
 	all := a.options.Fleet.peers(at)
+	if only != "" {
+		all = slices.DeleteFunc(all, func(p peer) bool { return p.Address != only })
+	}
 	ctx, cancel := context.WithTimeout(ctx, peerWithin)
 	defer cancel()
 	var asking sync.WaitGroup
@@ -194,7 +200,7 @@ func (a *API) askPeers(ctx context.Context, path string, message proto.Message, 
 		seen[p.id] = p.id != ""
 		return again
 	})
-	if !seen[a.id] {
+	if !seen[a.id] && (only == "" || only == text) {
 		all = slices.Insert(all, 0, peer{Replica: client.Replica{Address: text, OK: true, Name: a.host}, id: a.id, json: own})
 	}
 	return all
@@ -250,13 +256,16 @@ func documents[D any](peers []peer) (all []client.Answer[D], replicas []client.R
 type fleetwide interface {
 	proto.Message
 	GetFleet() bool
+	GetReplica() string
 }
 
 // answerForFleet answers a request by the documents of all replicas.
-func (a *API) answerForFleet(ctx context.Context, to *route, request proto.Message, send send) error {
+func (a *API) answerForFleet(ctx context.Context, to *route, request fleetwide, send send) error {
 	one := proto.Clone(request)
 	fields := one.ProtoReflect()
-	fields.Clear(fields.Descriptor().Fields().ByTextName("fleet"))
+	for _, name := range []protoreflect.Name{"fleet", "replica"} {
+		fields.Clear(fields.Descriptor().Fields().ByName(name))
+	}
 	if to.widen != nil {
 		if err := to.widen(one); err != nil {
 			return err
@@ -272,7 +281,14 @@ func (a *API) answerForFleet(ctx context.Context, to *route, request proto.Messa
 		query.Set(field.TextName(), value.String())
 		return true
 	})
-	return send(to.merge(request, a.askPeers(ctx, to.path+"?"+query.Encode(), nil, own)))
+	peers := a.askPeers(ctx, request.GetReplica(), to.path+"?"+query.Encode(), nil, own)
+	switch {
+	case len(peers) == 0:
+		return grpcstatus.Errorf(codes.NotFound, "the fleet has no replica %s", request.GetReplica())
+	case len(peers) == 1 && !peers[0].OK:
+		return grpcstatus.Errorf(codes.Unavailable, "the replica %s does not answer: %s", peers[0].Address, peers[0].Error)
+	}
+	return send(to.merge(request, peers))
 }
 
 // newest merges rows of all replicas: the newest n of them, n at least 0, each with the

@@ -132,6 +132,26 @@ func TestFleetsAudit(t *testing.T) {
 	}
 }
 
+// A caller can ask for one replica, by the address that the answer has for it.
+func TestOneReplicaOfAFleet(t *testing.T) {
+	b := start(t, listening{})
+	dead := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	for _, own := range []string{"127.0.0.1:OWN", dead} {
+		a := inFleet(t, listening{}, b.addr(), own, dead)
+		for _, address := range []string{a.addr(), b.addr()} {
+			got := a.ask("GET", "/v1/top?fleet=true&rule=shop.user&replica="+address, "", bearer(readToken))
+			if r := replicasOf(t, got); len(r) != 1 || r[0].Address != address || !r[0].OK || got.json["rows"].([]any)[0].(map[string]any)["hits"] != 3.0 {
+				t.Errorf("%s: got %s", address, got.text)
+			}
+		}
+		for address, code := range map[string]int{dead: 503, "elsewhere:1": 404} {
+			if got := a.ask("GET", "/v1/status?fleet=true&replica="+address, "", bearer(readToken)); got.code != code || !strings.Contains(got.text, address) {
+				t.Errorf("%s: got %d %s", address, got.code, got.text)
+			}
+		}
+	}
+}
+
 // A wrong question is refused as without a fleet, and asks nobody.
 func TestWrongQuestionsToAFleet(t *testing.T) {
 	a := inFleet(t, listening{}, "127.0.0.1:OWN")

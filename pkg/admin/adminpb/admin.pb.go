@@ -35,8 +35,12 @@ const (
 )
 
 type StatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fleet         bool                   `protobuf:"varint,1,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Fleet bool                   `protobuf:"varint,1,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	// The document has the last 15 minutes and the rates of rules, too.
+	History bool `protobuf:"varint,2,opt,name=history,proto3" json:"history,omitempty"`
+	// Asks only this one of the replicas, by its address in the answer; only with fleet.
+	Replica       string `protobuf:"bytes,3,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -78,6 +82,20 @@ func (x *StatusRequest) GetFleet() bool {
 	return false
 }
 
+func (x *StatusRequest) GetHistory() bool {
+	if x != nil {
+		return x.History
+	}
+	return false
+}
+
+func (x *StatusRequest) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
 // RulesRequest asks for a page of the rules in the order of their files.
 type RulesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -87,8 +105,10 @@ type RulesRequest struct {
 	// The most rules, 1000 if it is 0, and at most 1000.
 	N int32 `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"`
 	// The matching rules that come before the page.
-	Offset        int32 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	Fleet         bool  `protobuf:"varint,4,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	Offset int32 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Fleet  bool  `protobuf:"varint,4,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	// Asks only this one of the replicas, by its address in the answer; only with fleet.
+	Replica       string `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +169,13 @@ func (x *RulesRequest) GetFleet() bool {
 		return x.Fleet
 	}
 	return false
+}
+
+func (x *RulesRequest) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
 }
 
 type WatchRequest struct {
@@ -1739,8 +1766,10 @@ type TopRequest struct {
 	// The path of a rule; all rules without it.
 	Rule string `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The most rows, 20 if it is 0.
-	N             int32 `protobuf:"varint,3,opt,name=n,proto3" json:"n,omitempty"`
-	Fleet         bool  `protobuf:"varint,4,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	N     int32 `protobuf:"varint,3,opt,name=n,proto3" json:"n,omitempty"`
+	Fleet bool  `protobuf:"varint,4,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	// Asks only this one of the replicas, by its address in the answer; only with fleet.
+	Replica       string `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1801,6 +1830,13 @@ func (x *TopRequest) GetFleet() bool {
 		return x.Fleet
 	}
 	return false
+}
+
+func (x *TopRequest) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
 }
 
 type TopReply struct {
@@ -2060,8 +2096,10 @@ func (x *TopTotal) GetCost() int64 {
 type AuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most entries, all that are kept if it is 0.
-	N             int32 `protobuf:"varint,1,opt,name=n,proto3" json:"n,omitempty"`
-	Fleet         bool  `protobuf:"varint,2,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	N     int32 `protobuf:"varint,1,opt,name=n,proto3" json:"n,omitempty"`
+	Fleet bool  `protobuf:"varint,2,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	// Asks only this one of the replicas, by its address in the answer; only with fleet.
+	Replica       string `protobuf:"bytes,3,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2108,6 +2146,13 @@ func (x *AuditRequest) GetFleet() bool {
 		return x.Fleet
 	}
 	return false
+}
+
+func (x *AuditRequest) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
 }
 
 type AuditReply struct {
@@ -2310,7 +2355,9 @@ type DenialsRequest struct {
 	N     int32 `protobuf:"varint,4,opt,name=n,proto3" json:"n,omitempty"`
 	Fleet bool  `protobuf:"varint,5,opt,name=fleet,proto3" json:"fleet,omitempty"`
 	// Over HTTP only: streams new denials.
-	Follow        bool `protobuf:"varint,6,opt,name=follow,proto3" json:"follow,omitempty"`
+	Follow bool `protobuf:"varint,6,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Asks only this one of the replicas, by its address in the answer; only with fleet.
+	Replica       string `protobuf:"bytes,7,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2385,6 +2432,13 @@ func (x *DenialsRequest) GetFollow() bool {
 		return x.Follow
 	}
 	return false
+}
+
+func (x *DenialsRequest) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
 }
 
 type DenialsReply struct {
@@ -2623,8 +2677,10 @@ type HistoryRequest struct {
 	// How far back, such as 24h; all that are kept without it.
 	Since string `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	// The most events, 200 if it is 0.
-	N             int32 `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"`
-	Fleet         bool  `protobuf:"varint,3,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	N     int32 `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"`
+	Fleet bool  `protobuf:"varint,3,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	// Asks only this one of the replicas, by its address in the answer; only with fleet.
+	Replica       string `protobuf:"bytes,4,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2678,6 +2734,13 @@ func (x *HistoryRequest) GetFleet() bool {
 		return x.Fleet
 	}
 	return false
+}
+
+func (x *HistoryRequest) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
 }
 
 type HistoryReply struct {
@@ -2948,8 +3011,10 @@ func (x *PolicyDecisions) GetError() int64 {
 }
 
 type GrantsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fleet         bool                   `protobuf:"varint,1,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Fleet bool                   `protobuf:"varint,1,opt,name=fleet,proto3" json:"fleet,omitempty"`
+	// Asks only this one of the replicas, by its address in the answer; only with fleet.
+	Replica       string `protobuf:"bytes,2,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2989,6 +3054,13 @@ func (x *GrantsRequest) GetFleet() bool {
 		return x.Fleet
 	}
 	return false
+}
+
+func (x *GrantsRequest) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
 }
 
 type GrantsReply struct {
@@ -3471,14 +3543,17 @@ var File_pkg_admin_adminpb_admin_proto protoreflect.FileDescriptor
 
 const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1dpkg/admin/adminpb/admin.proto\x12\frls.admin.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"%\n" +
+	"\x1dpkg/admin/adminpb/admin.proto\x12\frls.admin.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"Y\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05fleet\x18\x01 \x01(\bR\x05fleet\"X\n" +
+	"\x05fleet\x18\x01 \x01(\bR\x05fleet\x12\x18\n" +
+	"\ahistory\x18\x02 \x01(\bR\ahistory\x12\x18\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\"r\n" +
 	"\fRulesRequest\x12\f\n" +
 	"\x01q\x18\x01 \x01(\tR\x01q\x12\f\n" +
 	"\x01n\x18\x02 \x01(\x05R\x01n\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x05R\x06offset\x12\x14\n" +
-	"\x05fleet\x18\x04 \x01(\bR\x05fleet\"\x0e\n" +
+	"\x05fleet\x18\x04 \x01(\bR\x05fleet\x12\x18\n" +
+	"\areplica\x18\x05 \x01(\tR\areplica\"\x0e\n" +
 	"\fWatchRequest\"/\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3617,13 +3692,14 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\ascanned\x18\x01 \x01(\x03R\ascanned\x12\x18\n" +
 	"\amatched\x18\x02 \x01(\x03R\amatched\x12\x18\n" +
 	"\achanged\x18\x03 \x01(\x03R\achanged\x12)\n" +
-	"\x04done\x18\x04 \x01(\v2\x15.rls.admin.v1.ChangesR\x04done\"T\n" +
+	"\x04done\x18\x04 \x01(\v2\x15.rls.admin.v1.ChangesR\x04done\"n\n" +
 	"\n" +
 	"TopRequest\x12\x0e\n" +
 	"\x02by\x18\x01 \x01(\tR\x02by\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\f\n" +
 	"\x01n\x18\x03 \x01(\x05R\x01n\x12\x14\n" +
-	"\x05fleet\x18\x04 \x01(\bR\x05fleet\"\xee\x01\n" +
+	"\x05fleet\x18\x04 \x01(\bR\x05fleet\x12\x18\n" +
+	"\areplica\x18\x05 \x01(\tR\areplica\"\xee\x01\n" +
 	"\bTopReply\x12\x0e\n" +
 	"\x02by\x18\x01 \x01(\tR\x02by\x121\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x14\n" +
@@ -3644,10 +3720,11 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\bTopTotal\x12\x12\n" +
 	"\x04hits\x18\x01 \x01(\x03R\x04hits\x12\x16\n" +
 	"\x06denied\x18\x02 \x01(\x03R\x06denied\x12\x12\n" +
-	"\x04cost\x18\x03 \x01(\x03R\x04cost\"2\n" +
+	"\x04cost\x18\x03 \x01(\x03R\x04cost\"L\n" +
 	"\fAuditRequest\x12\f\n" +
 	"\x01n\x18\x01 \x01(\x05R\x01n\x12\x14\n" +
-	"\x05fleet\x18\x02 \x01(\bR\x05fleet\"s\n" +
+	"\x05fleet\x18\x02 \x01(\bR\x05fleet\x12\x18\n" +
+	"\areplica\x18\x03 \x01(\tR\areplica\"s\n" +
 	"\n" +
 	"AuditReply\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.rls.admin.v1.AuditEntryR\aentries\x121\n" +
@@ -3666,14 +3743,15 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x06reason\x18\n" +
 	" \x01(\tR\x06reason\x12\x18\n" +
 	"\achanged\x18\v \x01(\x03R\achanged\x12\x18\n" +
-	"\areplica\x18\f \x01(\tR\areplica\"\x84\x01\n" +
+	"\areplica\x18\f \x01(\tR\areplica\"\x9e\x01\n" +
 	"\x0eDenialsRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\tR\x05since\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\f\n" +
 	"\x01q\x18\x03 \x01(\tR\x01q\x12\f\n" +
 	"\x01n\x18\x04 \x01(\x05R\x01n\x12\x14\n" +
 	"\x05fleet\x18\x05 \x01(\bR\x05fleet\x12\x16\n" +
-	"\x06follow\x18\x06 \x01(\bR\x06follow\"\xcf\x01\n" +
+	"\x06follow\x18\x06 \x01(\bR\x06follow\x12\x18\n" +
+	"\areplica\x18\a \x01(\tR\areplica\"\xcf\x01\n" +
 	"\fDenialsReply\x12.\n" +
 	"\adenials\x18\x01 \x03(\v2\x14.rls.admin.v1.DenialR\adenials\x12\x12\n" +
 	"\x04kept\x18\x02 \x01(\x03R\x04kept\x12\x18\n" +
@@ -3696,11 +3774,12 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x06shadow\x18\v \x01(\bR\x06shadow\x12\x18\n" +
 	"\areplica\x18\f \x01(\tR\areplica\x12\x18\n" +
 	"\asampled\x18\r \x01(\x03R\asampled\x12\x1a\n" +
-	"\bstrategy\x18\x0e \x01(\tR\bstrategy\"J\n" +
+	"\bstrategy\x18\x0e \x01(\tR\bstrategy\"d\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\tR\x05since\x12\f\n" +
 	"\x01n\x18\x02 \x01(\x05R\x01n\x12\x14\n" +
-	"\x05fleet\x18\x03 \x01(\bR\x05fleet\"n\n" +
+	"\x05fleet\x18\x03 \x01(\bR\x05fleet\x12\x18\n" +
+	"\areplica\x18\x04 \x01(\tR\areplica\"n\n" +
 	"\fHistoryReply\x12+\n" +
 	"\x06events\x18\x01 \x03(\v2\x13.rls.admin.v1.EventR\x06events\x121\n" +
 	"\breplicas\x18\x02 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicas\"\xf2\x02\n" +
@@ -3723,9 +3802,10 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x05allow\x18\x01 \x01(\x03R\x05allow\x12\x12\n" +
 	"\x04deny\x18\x02 \x01(\x03R\x04deny\x12\x14\n" +
 	"\x05local\x18\x03 \x01(\x03R\x05local\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\x03R\x05error\"%\n" +
+	"\x05error\x18\x04 \x01(\x03R\x05error\"?\n" +
 	"\rGrantsRequest\x12\x14\n" +
-	"\x05fleet\x18\x01 \x01(\bR\x05fleet\"t\n" +
+	"\x05fleet\x18\x01 \x01(\bR\x05fleet\x12\x18\n" +
+	"\areplica\x18\x02 \x01(\tR\areplica\"t\n" +
 	"\vGrantsReply\x122\n" +
 	"\x06grants\x18\x01 \x03(\v2\x1a.rls.admin.v1.GrantInForceR\x06grants\x121\n" +
 	"\breplicas\x18\x02 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicas\"\x80\x02\n" +

@@ -25,9 +25,11 @@ type Document struct {
 	ReplicaCount int `json:"replica_count,omitempty"`
 	// ShadowMode: the service denies nothing.
 	ShadowMode bool `json:"shadow_mode,omitempty"`
-	// History is in the first event of a listener only.
+	// Fleet: the process knows where the other replicas are.
+	Fleet bool `json:"fleet,omitempty"`
+	// History is in the first event of a listener, and where it is asked for.
 	History *History `json:"history,omitempty"`
-	// Second and Rates are in events only.
+	// Second is in the other events, and Rates in all of them.
 	Second *Second `json:"second,omitempty"`
 	Rates  []Rate  `json:"rates,omitempty"`
 	// Replicas and Differ (replicas have different rules in force) are of a fleet only.
@@ -146,7 +148,7 @@ func (s *Status) InForce() InForce {
 func (s *Status) describe(now time.Time) *Document {
 	d := &Document{
 		Version: s.options.Version, Started: s.started, Now: now,
-		ShadowMode: s.options.ShadowMode, Store: s.store(), Rules: s.InForce(),
+		ShadowMode: s.options.ShadowMode, Fleet: s.options.Fleet, Store: s.store(), Rules: s.InForce(),
 	}
 	if s.options.Replicas != nil {
 		d.ReplicaCount = s.options.Replicas()

@@ -33,8 +33,12 @@ func marshal(value any) []byte {
 	return text
 }
 
-// JSON is a [Document]. It is made at most once a second.
-func (s *Status) JSON() []byte {
+// JSON is a [Document], which has History and Rates if history is true. Each of the two forms is
+// made at most once a second.
+func (s *Status) JSON(history bool) []byte {
+	if history {
+		return s.first()
+	}
 	return s.once(&s.document, page{}, func(now time.Time) any { return s.describe(now) })
 }
 

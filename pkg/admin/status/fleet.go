@@ -1,10 +1,12 @@
 package status
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"example.org/rls/pkg/admin/client"
 )
@@ -16,7 +18,7 @@ import (
 func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Document {
 	sum := all[0].Document
 	sum.Store.Servers, sum.Traffic, sum.Replicas = []Server{}, Traffic{}, replicas
-	sum.Latency.Replica = all[0].Address
+	sum.Latency.Replica, sum.History, sum.Rates = all[0].Address, nil, nil
 	for _, one := range all {
 		d := &one.Document
 		one.Hash = d.Rules.Hash
@@ -32,6 +34,8 @@ func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Do
 		for _, s := range d.Store.Servers {
 			sum.Store.add(s)
 		}
+		sum.History = sum.History.with(d.History)
+		sum.addRates(d.Rates)
 		if sum.Rules.Refused == "" {
 			sum.Rules.Refused = d.Rules.Refused
 		}
@@ -47,6 +51,46 @@ func (t *Traffic) add(more *Traffic) {
 	t.Total.Requests += more.Total.Requests
 	t.Total.Denied += more.Total.Denied
 	t.Total.Errors += more.Total.Errors
+}
+
+// with is the sum of the histories of two replicas, with the higher latencies.
+func (h *History) with(more *History) *History {
+	if h == nil || more == nil {
+		return cmp.Or(h, more)
+	}
+	if h.Until.Before(more.Until) {
+		h, more = more, h
+	}
+	late := int(h.Until.Sub(more.Until) / time.Second)
+	join(h.Requests, more.Requests, late, plus)
+	join(h.Denied, more.Denied, late, plus)
+	join(h.Errors, more.Errors, late, plus)
+	join(h.P50, more.P50, late, higher)
+	join(h.P99, more.P99, late, higher)
+	return h
+}
+
+func plus(a, b uint32) uint32 { return a + b }
+func higher(a, b int64) int64 { return max(a, b) }
+
+// join joins a column into another one, whose last value is that many steps later.
+func join[T any](to, from []T, late int, joined func(T, T) T) {
+	for i := range min(len(to)-late, len(from)) {
+		at := &to[len(to)-late-1-i]
+		*at = joined(*at, from[len(from)-1-i])
+	}
+}
+
+// addRates adds the rates of rules.
+func (d *Document) addRates(more []Rate) {
+	for _, r := range more {
+		i := slices.IndexFunc(d.Rates, func(known Rate) bool { return known.Rule == r.Rule })
+		if i < 0 {
+			d.Rates = append(d.Rates, r)
+			continue
+		}
+		d.Rates[i].Rate, d.Rates[i].Denied = round(d.Rates[i].Rate+r.Rate), round(d.Rates[i].Denied+r.Denied)
+	}
 }
 
 // States, the worst last.
@@ -173,8 +217,6 @@ func summed(a, b []uint32) []uint32 {
 	if len(a) < len(b) {
 		a, b = b, a
 	}
-	for i := range b {
-		a[len(a)-len(b)+i] += b[i]
-	}
+	join(a, b, 0, plus)
 	return a
 }

@@ -62,6 +62,29 @@ func TestDocumentOfAFleet(t *testing.T) {
 	}
 }
 
+// TestHistoryOfAFleet: histories are added second by second, whichever replica is ahead.
+func TestHistoryOfAFleet(t *testing.T) {
+	at := time.Unix(1000, 0)
+	early := func() *status.History {
+		return &status.History{Until: at, Requests: []uint32{1, 2, 3}, Denied: []uint32{0, 0, 1}, Errors: []uint32{0, 1, 0}, P50: []int64{5, 5, 5}, P99: []int64{6, 9, 6}}
+	}
+	late := func() *status.History {
+		return &status.History{Until: at.Add(time.Second), Requests: []uint32{10, 20, 30}, Denied: []uint32{1, 1, 1}, Errors: []uint32{0, 0, 0}, P50: []int64{4, 6, 4}, P99: []int64{7, 7, 7}}
+	}
+	want := &status.History{Until: at.Add(time.Second), Requests: []uint32{12, 23, 30}, Denied: []uint32{1, 2, 1}, Errors: []uint32{1, 0, 0}, P50: []int64{5, 6, 4}, P99: []int64{9, 7, 7}}
+	for _, of := range [][2]*status.History{{early(), late()}, {late(), early()}} {
+		all, replicas := answers(status.Document{History: of[0], Rates: []status.Rate{{Rule: "a", Rate: 1}}},
+			status.Document{History: of[1], Rates: []status.Rate{{Rule: "b", Rate: 2}, {Rule: "a", Rate: 3, Denied: 1}}})
+		got := status.MergeDocuments(all, replicas)
+		if !reflect.DeepEqual(got.History, want) {
+			t.Errorf("got %+v, want %+v", got.History, want)
+		}
+		if want := []status.Rate{{Rule: "a", Rate: 4, Denied: 1}, {Rule: "b", Rate: 2}}; !slices.Equal(got.Rates, want) {
+			t.Errorf("got %+v, want %+v", got.Rates, want)
+		}
+	}
+}
+
 func TestRulesOfAFleet(t *testing.T) {
 	row := func(path, words string, requests uint64, history ...uint32) status.ListingRule {
 		return status.ListingRule{Rule: path, Line: int(requests), Limits: []status.ListingLimit{{Words: words}}, Requests: requests, Rate: 0.1, History: history}

@@ -42,6 +42,8 @@ type Options struct {
 	Source, Path string
 	// ShadowMode: the service denies nothing.
 	ShadowMode bool
+	// Fleet: the process knows where the other replicas are.
+	Fleet bool
 }
 
 // Status knows how a process is doing. Its methods are safe for concurrent use.

@@ -147,7 +147,7 @@ func TestRates(t *testing.T) {
 			s.Observe(&service.Observation{Result: service.NoStore, Took: time.Second})
 			pass(time.Second)
 		}
-		d := document(t, s.JSON())
+		d := document(t, s.JSON(false))
 		if d.Traffic.Requests != 12 || d.Traffic.Denied != 3 || d.Traffic.Errors != 1 {
 			t.Errorf("traffic %+v, want 12 requests, 3 denied and 1 error a second", d.Traffic)
 		}
@@ -168,7 +168,7 @@ func TestRates(t *testing.T) {
 			t.Errorf("route: %v", r)
 		}
 		pass(time.Minute)
-		if d := document(t, s.JSON()); d.Traffic.Requests != 0 {
+		if d := document(t, s.JSON(false)); d.Traffic.Requests != 0 {
 			t.Errorf("%v requests a second after a quiet minute", d.Traffic.Requests)
 		}
 		if r := rules(t, s)["shop.plan_free.user"]; r["rate"] != 0.0 || r["requests"] != 100.0 {
@@ -259,7 +259,7 @@ func TestHealth(t *testing.T) {
 		want := func(state string, reasons ...string) {
 			t.Helper()
 			pass(time.Second)
-			h := document(t, s.JSON()).Health
+			h := document(t, s.JSON(false)).Health
 			if h.State != state || len(h.Reasons) != len(reasons) {
 				t.Fatalf("health %+v, want %s %q", h, state, reasons)
 			}
@@ -280,7 +280,7 @@ func TestHealth(t *testing.T) {
 		breaker = "closed"
 		s.Loaded(errors.New("shop.yaml:3:1: unknown key"))
 		want("warning", "The newest rules were refused")
-		if d := document(t, s.JSON()); d.Rules.Refused != "shop.yaml:3:1: unknown key" || d.Rules.Rules != 4 {
+		if d := document(t, s.JSON(false)); d.Rules.Refused != "shop.yaml:3:1: unknown key" || d.Rules.Rules != 4 {
 			t.Errorf("rules %+v", d.Rules)
 		}
 		s.Loaded(nil)
