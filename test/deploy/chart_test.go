@@ -44,6 +44,17 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"backend.redis.tls=true,backend.redis.ca.secret=a,settings.REDIS_TLS_CACERT=/ca.crt", "settings.REDIS_TLS_CACERT: backend.redis.ca is set"},
 		{"backend.redis.authSecret.name=redis,settings.REDIS_AUTH_FILE=/auth", "settings.REDIS_AUTH_FILE: the chart mounts the Secret redis"},
 		{"admin.tokenSecret.name=tokens,settings.ADMIN_TOKEN_FILE=/tokens", "settings.ADMIN_TOKEN_FILE: the chart mounts the Secret tokens"},
+		{"admin.tls.secret=tls", "admin.tls.secret: without tokens there is no admin API: want admin.tokenSecret.name, too"},
+		{"admin.fleet.enabled=true,admin.tls.secret=tls", "want admin.tokenSecret.name, too"},
+		{"admin.fleet.enabled=true,admin.fleet.insecure=true", "admin.fleet.enabled: pods ask each other with the token of who asks them: want admin.tokenSecret.name"},
+		{"admin.fleet.enabled=true,admin.tokenSecret.name=tokens", "admin.fleet.enabled: tokens cross the network: want admin.tls.secret, or admin.fleet.insecure true"},
+		{"admin.fleet.enabled=yes", "admin/fleet/enabled"},
+		{"admin.tls.key=tls.key", "'key'"},
+		{"admin.tokenSecret.name=tokens,admin.tls.secret=tls,settings.ADMIN_USE_TLS=false", "settings.ADMIN_USE_TLS: the chart mounts the Secret tls for it"},
+		{"admin.tokenSecret.name=tokens,admin.tls.secret=tls,extraEnv[0].name=ADMIN_TLS_CERT", "extraEnv: ADMIN_TLS_CERT: the chart mounts the Secret tls for it"},
+		{"admin.tokenSecret.name=tokens,admin.tls.secret=tls,admin.fleet.enabled=true,settings.ADMIN_HOST=127.0.0.1", "ADMIN_HOST=127.0.0.1: Envoy, the probes and other pods come to the pod's own address"},
+		{"admin.tokenSecret.name=tokens,admin.tls.secret=tls,admin.fleet.enabled=true,settings.ADMIN_PORT=7000", "settings.ADMIN_PORT: the chart's Services"},
+		{"admin.tokenSecret.name=tokens,admin.tls.secret=tls,admin.fleet.enabled=true,settings.ADMIN_FLEET=rls:6071", "settings.ADMIN_FLEET: it is the headless Service with admin.fleet.enabled"},
 		{"backend.memcache.hosts=memcached", "backend/memcache/hosts"},
 		{"backend.type=memcache,backend.memcache.hosts=", "want the servers here"},
 		{"drainPeriodSeconds=3s", "drainPeriodSeconds"},
@@ -87,8 +98,8 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"settings.LOG_LEVL=info", "settings.LOG_LEVL: there is no such setting"},
 		{"settings.EXTRA=x", "settings.EXTRA: there is no such setting"},
 		{"settings.GRPC_PORT=9000", "settings.GRPC_PORT: the chart's Services, probes and policies"},
-		{"settings.GRPC_HOST=127.0.0.1", "GRPC_HOST=127.0.0.1: Envoy and the probes"},
-		{"settings.HOST=localhost", "HOST=localhost: Envoy and the probes"},
+		{"settings.GRPC_HOST=127.0.0.1", "GRPC_HOST=127.0.0.1: Envoy, the probes"},
+		{"settings.HOST=localhost", "HOST=localhost: Envoy, the probes"},
 		{"settings.GRPC_UDS=/run/rls.sock", "settings.GRPC_UDS: the chart's Services and probes need the listener"},
 		{"settings.USE_HTTP=false", "settings.USE_HTTP: the chart's Services and probes need the listener"},
 		{"settings.RUNTIME_ROOT=/srv", "settings.RUNTIME_ROOT: the chart mounts the rules"},
@@ -102,7 +113,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"settings.CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:secret", "want extraEnv, from a Secret"},
 		{"settings.REDIS_PERSECOND_URL=redis://:secret@redis:6379", "REDIS_PERSECOND_AUTH, from a Secret"},
 		{"extraEnv[0].name=RUNTIME_ROOT", "extraEnv: RUNTIME_ROOT: the chart mounts the rules"},
-		{"extraEnv[0].name=GRPC_HOST,extraEnv[0].value=127.0.0.1", "GRPC_HOST=127.0.0.1: Envoy and the probes"},
+		{"extraEnv[0].name=GRPC_HOST,extraEnv[0].value=127.0.0.1", "GRPC_HOST=127.0.0.1: Envoy, the probes"},
 		{"extraEnv[0].value=x", "extraEnv/0"},
 	} {
 		out, err := run(root, helm, "template", "test", chart, "--kube-version", kubernetes+".0", "--set", c.set)
@@ -241,6 +252,8 @@ func TestPasswordsAreMounted(t *testing.T) {
 		{release(t, "redis-sentinel"), map[string]string{"REDIS_AUTH_FILE": "redis-password/password", "REDIS_SENTINEL_AUTH_FILE": "redis-password/sentinel"}},
 		{ownOverlay(t, 0), map[string]string{"REDIS_AUTH_FILE": "rls-redis/auth"}},
 		{release(t, "admin"), map[string]string{"ADMIN_TOKEN_FILE": "operators/tokens"}},
+		{release(t, "fleet"), map[string]string{"ADMIN_TOKEN_FILE": "operators/tokens"}},
+		{component(t, "fleet"), map[string]string{"ADMIN_TOKEN_FILE": "rls-admin/tokens"}},
 	} {
 		got := map[string]string{}
 		p := c.from.one(t, "Deployment").Spec.Template.Spec
@@ -550,6 +563,7 @@ func TestChartNotes(t *testing.T) {
 		"redis-sentinel": {"Secret redis-password with the key sentinel"},
 		"memcached":      {"counts in memcached at memcached-0.memcached:11211"},
 		"admin":          {"memory of one pod, with one replica", "Secret operators with the key tokens", "port-forward deployment/test-rls 6071", "(backend.type)"},
+		"fleet":          {"port-forward deployment/test-rls 6071   # the page of all replicas: https://localhost:6071", "Secret rls-admin-tls with the keys tls.crt, tls.key (ADMIN_TLS_CERT, ADMIN_TLS_KEY)"},
 		"bare":           {"ConfigMap my-rules with rules", "(networkPolicy.enabled)"},
 		"teams":          {"ConfigMap rules-search with rules"},
 	} {
@@ -563,7 +577,7 @@ func TestChartNotes(t *testing.T) {
 			t.Errorf("%s:\n%s", values, text)
 		}
 	}
-	for values, not := range map[string]string{"everything": "rls client --domain quickstart", "monitoring": "metrics.", "xds": "rulesVolume", "volume": "NEEDS, or no pod starts\n  ConfigMap"} {
+	for values, not := range map[string]string{"fleet": "fleet", "everything": "rls client --domain quickstart", "monitoring": "metrics.", "xds": "rulesVolume", "volume": "NEEDS, or no pod starts\n  ConfigMap"} {
 		if text := notes(values); strings.Contains(text, not) {
 			t.Errorf("%s: %q in\n%s", values, not, text)
 		}

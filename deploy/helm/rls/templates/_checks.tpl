@@ -27,6 +27,7 @@
 {{- fail "backend.memcache.hosts: want the servers here, or \"\" and settings.MEMCACHE_SRV" -}}
 {{- end -}}
 {{- include "rls.check.redis" . -}}
+{{- include "rls.check.admin" . -}}
 {{- $labels := dict
   "commonLabels" $v.commonLabels "podLabels" $v.podLabels "deployment.labels" $v.deployment.labels "serviceAccount.labels" $v.serviceAccount.labels
   "service.labels" $v.service.labels "service.headless.labels" $v.service.headless.labels "metrics.serviceMonitor.labels" $v.metrics.serviceMonitor.labels
@@ -112,6 +113,21 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "rls.check.admin" -}}
+{{- $admin := .Values.admin -}}
+{{- if and $admin.tls.secret (not $admin.tokenSecret.name) -}}
+{{- fail "admin.tls.secret: without tokens there is no admin API: want admin.tokenSecret.name, too" -}}
+{{- end -}}
+{{- if $admin.fleet.enabled -}}
+{{- if not $admin.tokenSecret.name -}}
+{{- fail "admin.fleet.enabled: pods ask each other with the token of who asks them: want admin.tokenSecret.name, too" -}}
+{{- end -}}
+{{- if not (or $admin.tls.secret $admin.fleet.insecure) -}}
+{{- fail "admin.fleet.enabled: tokens cross the network: want admin.tls.secret, or admin.fleet.insecure true for clear text" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "rls.check.settings" -}}
 {{- $settings := default dict .Values.settings -}}
 {{- range $volume, $secret := fromYaml (include "rls.passwords" .) -}}
@@ -145,6 +161,16 @@
   "USE_HTTP" $listener
   "USE_PROMETHEUS" "want metrics.enabled"
 -}}
+{{- with .Values.admin.tls.secret -}}
+{{- range $name := list "ADMIN_USE_TLS" "ADMIN_TLS_CERT" "ADMIN_TLS_KEY" "ADMIN_FLEET_TLS_CACERT" -}}
+{{- $_ := set $fixed $name (printf "the chart mounts the Secret %s for it: want one of the two" $.Values.admin.tls.secret) -}}
+{{- end -}}
+{{- end -}}
+{{- $open := list "GRPC_HOST" "HOST" -}}
+{{- if .Values.admin.fleet.enabled -}}
+{{- $open = append $open "ADMIN_HOST" -}}
+{{- $_ := merge $fixed (dict "ADMIN_FLEET" "it is the headless Service with admin.fleet.enabled" "ADMIN_PORT" $port) -}}
+{{- end -}}
 {{- /* Not settings: they come from a Secret through extraEnv, or from another value. */}}
 {{- $secret := "everybody can read it in a ConfigMap: want extraEnv, from a Secret" -}}
 {{- $elsewhere := dict
@@ -167,18 +193,21 @@
 {{- fail (printf "settings.%s: %s" $name $why) -}}
 {{- end -}}
 {{- end -}}
-{{- $hosts := pick $settings "GRPC_HOST" "HOST" -}}
+{{- $hosts := dict -}}
+{{- range $name := $open -}}
+{{- if hasKey $settings $name -}}{{- $_ := set $hosts $name (get $settings $name) -}}{{- end -}}
+{{- end -}}
 {{- range $e := .Values.extraEnv -}}
 {{- with get $fixed (toString $e.name) -}}
 {{- fail (printf "extraEnv: %s: %s" $e.name .) -}}
 {{- end -}}
-{{- if and (has $e.name (list "GRPC_HOST" "HOST")) (hasKey $e "value") -}}
+{{- if and (has $e.name $open) (hasKey $e "value") -}}
 {{- $_ := set $hosts $e.name $e.value -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $host := $hosts -}}
 {{- if not (has $host (list "0.0.0.0" "::")) -}}
-{{- fail (printf "%s=%v: Envoy and the probes come to the pod's own address: want 0.0.0.0, or :: with IPv6" $name $host) -}}
+{{- fail (printf "%s=%v: Envoy, the probes and other pods come to the pod's own address: want 0.0.0.0, or :: with IPv6" $name $host) -}}
 {{- end -}}
 {{- end -}}
 {{- if contains "@" (default "" $settings.REDIS_PERSECOND_URL) -}}

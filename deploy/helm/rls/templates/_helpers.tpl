@@ -81,7 +81,23 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- /* An address for each ready pod, which divide the limits with on_error: local. */}}
 {{- $_ := set $env "REPLICAS_DNS" (printf "%s-headless" (include "rls.fullname" .)) -}}
 {{- end -}}
-{{- range $name, $value := merge (deepCopy (default dict .Values.settings)) $env }}
+{{- $settings := deepCopy (default dict .Values.settings) -}}
+{{- with .Values.admin.tls -}}
+{{- if .secret -}}
+{{- $_ := merge $env (dict "ADMIN_USE_TLS" "true" "ADMIN_TLS_CERT" "/etc/rls/admin-tls/tls.crt" "ADMIN_TLS_KEY" "/etc/rls/admin-tls/tls.key") -}}
+{{- if $.Values.admin.fleet.enabled -}}
+{{- $_ := set $env "ADMIN_FLEET_TLS_CACERT" (printf "/etc/rls/admin-tls/%s" .ca) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.admin.fleet.enabled -}}
+{{- /* Every address of the pod: the other pods come to its own, kubectl port-forward to the loopback. */}}
+{{- $service := printf "%s-headless" (include "rls.fullname" .) -}}
+{{- $_ := merge $env (dict "ADMIN_HOST" (default "0.0.0.0" $settings.HOST) "ADMIN_FLEET" (printf "%s:6071" $service)) -}}
+{{- $names := list (printf "%s.%s" $service .Release.Namespace) (printf "%s.%s.svc" $service .Release.Namespace) (printf "%s.%s.svc.cluster.local" $service .Release.Namespace) -}}
+{{- $_ := set $settings "ADMIN_ALLOWED_HOSTS" (append $names $settings.ADMIN_ALLOWED_HOSTS | compact | join ",") -}}
+{{- end -}}
+{{- range $name, $value := merge $settings $env }}
 {{- /* Helm reads every number as a float64 and prints large ones as 4.194304e+06. */}}
 {{- if kindIs "float64" $value }}{{ if eq $value (floor $value) }}{{ $value = int64 $value }}{{ end }}{{ end }}
 {{ $name }}: {{ toString $value | quote }}
@@ -242,6 +258,9 @@ grpc: {port: 8081}
 {{- range compact (prepend (default list $v.existingRulesConfigMaps) $v.existingRulesConfigMap) -}}
 {{- $needs = append $needs (printf "ConfigMap %s with rules" .) -}}
 {{- end -}}
+{{- if $v.admin.tls.secret -}}
+{{- $needs = append $needs (printf "Secret %s with the keys %s (ADMIN_TLS_CERT, ADMIN_TLS_KEY)" $v.admin.tls.secret (list "tls.crt" "tls.key" $v.admin.tls.ca | uniq | join ", ")) -}}
+{{- end -}}
 {{- toYaml $needs -}}
 {{- end -}}
 
@@ -257,6 +276,15 @@ grpc: {port: 8081}
 {{- end -}}
 {{- if not $v.admin.tokenSecret.name -}}
 {{- $missing = append $missing "The admin API: rls top, rls get and the page are off (admin.tokenSecret)" -}}
+{{- end -}}
+{{- if and $v.admin.tokenSecret.name (not $v.admin.fleet.enabled) (ne $v.backend.type "memory") -}}
+{{- $missing = append $missing "The fleet: each pod answers operators for itself alone (admin.fleet.enabled)" -}}
+{{- end -}}
+{{- if and $v.admin.fleet.enabled (not $v.admin.tls.secret) -}}
+{{- $missing = append $missing "TLS between pods: the tokens of operators cross the network in clear text (admin.tls.secret)" -}}
+{{- end -}}
+{{- if and $v.admin.fleet.enabled (not $v.networkPolicy.enabled) -}}
+{{- $missing = append $missing "A bound of who reaches the admin port: whoever reaches the pods does (networkPolicy.enabled)" -}}
 {{- end -}}
 {{- if not $v.networkPolicy.enabled -}}
 {{- $missing = append $missing "A NetworkPolicy: whoever reaches the pods can charge limits (networkPolicy.enabled)" -}}
