@@ -453,6 +453,10 @@ func TestCopies(t *testing.T) {
 			t.Errorf("differs from what it copies: cp %s %s", of, copied)
 		}
 	}
+	_, alerts, _ := strings.Cut(read(t, overlays+"/prometheus-operator/prometheusrule.yaml"), "\nspec:\n")
+	if _, copied, _ := strings.Cut(read(t, composeDir+"/alerts.yaml"), "\n"); copied != strings.ReplaceAll(strings.TrimPrefix(alerts, "  "), "\n  ", "\n") {
+		t.Errorf("%[1]s/alerts.yaml differs from the alerts of %[2]s: write, below its first line, sed -n '/^  groups:/,${s/^  //;p}' %[2]s", composeDir, overlays+"/prometheus-operator/prometheusrule.yaml")
+	}
 	_, mine, _ := strings.Cut(read(t, "deploy/k8s/base/rules.yaml"), "\ndomain:")
 	_, theirs, _ := strings.Cut(read(t, "config/quickstart.yaml"), "\ndomain:")
 	if mine != theirs {
