@@ -37,9 +37,16 @@ type adminCall struct {
 	Domain     string   `placeholder:"NAME" help:"Domain of the request; not needed if the rules have one domain."`
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
 
+	requestLimit
+
 	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
 	adminAccess
 	adminAnswer
+}
+
+// requestLimit is the flag of the limit that a request brings along.
+type requestLimit struct {
+	Limit string `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/hour or 100/2*hour, as requests bring it along. Without it the limit counts that the last request brought, if it brought one."`
 }
 
 // client returns a client for an address, HOST:PORT or unix:PATH. It connects with the
@@ -92,7 +99,7 @@ func (c *adminCall) descriptors(ctx context.Context) ([]*pb.Descriptor, error) {
 	if len(c.Descriptor) == 0 {
 		return nil, cli.UsageError("name a --descriptor, such as --descriptor plan=free,user=ann")
 	}
-	all, err := parseDescriptors(c.Descriptor)
+	all, err := parseDescriptors(c.Descriptor, c.Limit)
 	if err == nil {
 		err = c.fillDomain(ctx, c.Addr, c.Timeout, &c.Domain)
 	}
@@ -146,11 +153,21 @@ func domainNames(rules *descriptors.Tree) []string {
 	return names
 }
 
-// parseDescriptors reads the texts of --descriptor. Its errors are usage errors.
-func parseDescriptors(texts []string) ([]service.Descriptor, error) {
+// parseDescriptors reads the texts of --descriptor, and of --limit unless it is empty. Its
+// errors are usage errors.
+func parseDescriptors(texts []string, limit string) ([]service.Descriptor, error) {
+	var override *service.Override
+	if limit != "" {
+		requests, unit, multiplier, err := descriptors.ParseLimit(limit)
+		if err != nil {
+			return nil, cli.UsageError("--limit: %w", err)
+		}
+		override = &service.Override{RequestsPerUnit: requests, Unit: unit, Multiplier: multiplier}
+	}
 	all := make([]service.Descriptor, len(texts))
 	for i, text := range texts {
 		var err error
+		all[i].Limit = override
 		if all[i].Entries, err = ask.ParseDescriptor(text); err != nil {
 			return nil, cli.UsageError("%w", err)
 		}
@@ -163,6 +180,9 @@ func messages(all []service.Descriptor) []*pb.Descriptor {
 	messages := make([]*pb.Descriptor, len(all))
 	for i, d := range all {
 		messages[i] = &pb.Descriptor{HitsAddend: d.Hits}
+		if o := d.Limit; o != nil {
+			messages[i].Limit = &pb.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: o.Unit.String(), UnitMultiplier: o.Multiplier}
+		}
 		for _, e := range d.Entries {
 			messages[i].Entries = append(messages[i].Entries, &pb.Entry{Key: e.Key, Value: e.Value})
 		}

@@ -33,6 +33,7 @@ type explainCmd struct {
 	Domain     string   `placeholder:"NAME" help:"Domain of the request; not needed if the rules have one domain."`
 	Descriptor []string `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
 	Hits       uint32   `default:"1" help:"Cost of the request."`
+	requestLimit
 	cli.Output `set:"output=explanation"`
 
 	Addr    string        `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
@@ -78,7 +79,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 
 // request is the request that the flags describe. Its errors are usage errors.
 func (c *explainCmd) request() (*service.Request, error) {
-	all, err := parseDescriptors(c.Descriptor)
+	all, err := parseDescriptors(c.Descriptor, c.Limit)
 	for i := range all {
 		if c.Hits == 0 { // in the request 0 means 1
 			all[i].Hits = new(uint64)

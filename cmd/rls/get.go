@@ -40,7 +40,7 @@ func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
 	doc := explain.Document{Domain: counters.Domain}
 	var unknown []error
 	for _, d := range counters.Descriptors {
-		shown := explain.Descriptor{Entries: d.Entries, Hits: 1, Why: d.Why, Suggestions: d.Suggestions, Limits: d.Limits}
+		shown := explain.Descriptor{Entries: d.Entries, Hits: 1, Why: d.Why, Suggestions: d.Suggestions, Override: d.Override, Limits: d.Limits}
 		if len(d.Limits) > 0 {
 			shown.Rule = d.Limits[0].Rule
 		}

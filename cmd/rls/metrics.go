@@ -82,7 +82,7 @@ func (p *process) newTop() *top.Top {
 	if p.Top.Keys == 0 || n == 0 && !p.adminOn() {
 		return nil
 	}
-	t := top.New(top.Options{Keys: p.Top.Keys})
+	t := top.New(top.Options{Keys: p.Top.Keys, StoredKey: backendOf(p.Settings).storedKey})
 	if n > 0 {
 		p.measure.Limited(func() []top.Row { return t.Table("denied", "", n).Rows }, p.Top.MetricHash)
 	}

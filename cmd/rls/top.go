@@ -16,9 +16,10 @@ import (
 	"example.org/rls/pkg/admin/topscreen"
 )
 
-const topHelp = `It shows the descriptors of the last minute that are denied, asked for or charged most.
+const topHelp = `It shows the counters whose descriptors were denied, asked for or charged most in the last
+minute. Values that share a counter (share_threshold) are one row, with the pattern.
 On a terminal the table is drawn anew each second: d, h and c choose the order, / filters,
-q quits. The column ERROR is the most by which a row may be too high: above
+q quits. The column RATE is of the order: denied requests, requests or hits a second. ERROR is the most by which a row may be too high: above
 2,500 requests a second, for 999 of 1,000 rows.
 
 Exit codes:
@@ -31,7 +32,7 @@ Examples:
   rls top --by hits --once --format json --addr rls-headless:6071`
 
 type topCmd struct {
-	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows: denied (requests that were denied), hits (requests) or cost (hits that they asked to charge)."`
+	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows, and what RATE is of: denied (requests that were denied), hits (requests) or cost (hits that they asked to charge)."`
 	N    int    `name:"n" default:"20" help:"Most rows, 1 to 1000."`
 	Rule string `help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
 	Once bool   `help:"Print the table once, also on a terminal."`

@@ -11,7 +11,6 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -28,26 +27,23 @@ type Question struct {
 	Names   []string
 }
 
-// ParseLimit reads N/UNIT or N/M*UNIT; an empty text is no limit.
+// ParseLimit reads N/UNIT or N/M*UNIT as [descriptors.ParseLimit]; an empty text is no limit.
+// Envoy's message has no week.
 func ParseLimit(text string) (*ratelimit.RateLimitDescriptor_RateLimitOverride, error) {
 	if text == "" {
 		return nil, nil
 	}
-	limit := &ratelimit.RateLimitDescriptor_RateLimitOverride{}
-	amount, unit, _ := strings.Cut(text, "/")
-	n, err := strconv.ParseUint(amount, 10, 32)
-	if multiplier, single, multiplied := strings.Cut(unit, "*"); multiplied {
-		m, wrong := strconv.ParseUint(multiplier, 10, 32)
-		if unit = single; wrong != nil || m == 0 {
-			unit = ""
-		}
-		limit.UnitMultiplier = wrapperspb.UInt32(uint32(m))
+	requests, unit, multiplier, err := descriptors.ParseLimit(text)
+	if err == nil && unit == descriptors.Week {
+		err = fmt.Errorf("%q is wrong: a request cannot have a limit per week; want a number of days, such as 100/7*day", text)
 	}
-	number := typev3.RateLimitUnit_value[strings.ToUpper(unit)]
-	if err != nil || number == 0 {
-		return nil, fmt.Errorf("%q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, month or year", text)
+	if err != nil {
+		return nil, err
 	}
-	limit.RequestsPerUnit, limit.Unit = uint32(n), typev3.RateLimitUnit(number)
+	limit := &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: requests, Unit: typev3.RateLimitUnit(unit)}
+	if multiplier > 1 {
+		limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
+	}
 	return limit, nil
 }
 

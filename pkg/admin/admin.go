@@ -74,6 +74,9 @@ type Top interface {
 	// Top returns the document of GET /v1/top: at most n rows of a rule, or of all
 	// rules if it is "", with the highest ones first. by is denied, hits or cost.
 	Top(by, rule string, n int) any
+	// Override is the limit that the last request with these entries brought along, with
+	// the time in Seen; nil if it brought none, or is not remembered.
+	Override(domain string, entries []descriptors.Entry) *service.Override
 }
 
 // Memory remembers descriptors of requests.

@@ -100,7 +100,7 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 	var failed error
 	for _, d := range in.Descriptors {
 		rule := d.Rule
-		if d.Override && d.Trace.Rule != nil {
+		if d.Override != nil && d.Trace.Rule != nil {
 			rule = d.Trace.Rule.Path
 		}
 		for i := range d.Limits {

@@ -28,6 +28,8 @@ type Counted struct {
 	Why     string              `json:"why,omitempty"` // there is no limit
 	// Suggestions are texts that the request may have meant; there are none unless nothing limits.
 	Suggestions []string `json:"suggestions,omitempty"`
+	// Override is the limit that counts in place of the rule's.
+	Override *explain.Override `json:"override,omitempty"`
 }
 
 // maxExplanation bounds an explanation, in bytes, to what gRPC's clients read. Only long
@@ -65,7 +67,7 @@ func (a *API) get(ctx context.Context, r *pb.LookRequest) (any, error) {
 	counters := Counters{Domain: in.Domain, Descriptors: make([]Counted, len(in.Descriptors))}
 	matched := false
 	for i, d := range document.Descriptors {
-		counters.Descriptors[i] = Counted{d.Entries, d.Limits, d.Why, d.Suggestions}
+		counters.Descriptors[i] = Counted{d.Entries, d.Limits, d.Why, d.Suggestions, d.Override}
 		matched = matched || len(d.Limits) > 0
 	}
 	if !matched {
@@ -81,11 +83,18 @@ type asker interface {
 	GetHitsAddend() uint32
 }
 
-// inspect asks the service about the request of a message.
+// inspect asks the service about the request of a message. A descriptor without a limit has
+// the limit that the last request with its entries brought along, if it brought one, so
+// that what is shown and changed is what decides.
 func (a *API) inspect(ctx context.Context, m asker, do service.Action) (service.Inspection, error) {
 	request, err := requestOf(m)
 	if err != nil {
 		return service.Inspection{}, err
+	}
+	for i := range request.Descriptors {
+		if d := &request.Descriptors[i]; d.Limit == nil && a.options.Top != nil {
+			d.Limit = a.options.Top.Override(request.Domain, d.Entries)
+		}
 	}
 	in, err := a.options.Limits.Inspect(ctx, &request, do)
 	return in, envoy.Error(err)

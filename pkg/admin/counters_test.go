@@ -19,6 +19,7 @@ import (
 	"example.org/rls/pkg/admin"
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -280,7 +281,8 @@ func TestPanic(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Top(string, string, int) any { panic("kaput") }
+func (broken) Top(string, string, int) any                            { panic("kaput") }
+func (broken) Override(string, []descriptors.Entry) *service.Override { return nil }
 
 // The audit keeps the last 1,000 changes.
 func TestAuditIsBounded(t *testing.T) {

@@ -241,6 +241,8 @@ func (idle) Watch(ctx context.Context) iter.Seq[[]byte] {
 	}
 }
 
+func (oneRow) Override(string, []descriptors.Entry) *service.Override { return nil }
+
 // oneRow is a table of one row, which shows how it was asked.
 type oneRow struct{}
 

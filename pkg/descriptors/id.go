@@ -17,7 +17,7 @@ func AppendID(dst []byte, domain string, entries []Entry, shared []Entry) []byte
 	dst = appendEscaped(dst, domain, false)
 	for i, e := range entries {
 		dst = appendEscaped(append(dst, '|'), e.Key, false)
-		switch pattern := patternOf(shared, i); {
+		switch pattern := PatternOf(shared, i); {
 		case pattern.Key != "":
 			dst = appendEscaped(append(dst, '='), pattern.Key, true)
 			dst = appendEscaped(append(dst, "%3D"...), pattern.Value, true)
@@ -30,9 +30,9 @@ func AppendID(dst []byte, domain string, entries []Entry, shared []Entry) []byte
 	return dst
 }
 
-// patternOf is the pattern that replaces the value of entry i; the zero Entry if
-// values do not share a counter there.
-func patternOf(shared []Entry, i int) Entry {
+// PatternOf is the pattern that replaces the value of entry i in the names of [AppendID]; the
+// zero Entry if values do not share a counter there.
+func PatternOf(shared []Entry, i int) Entry {
 	if i < len(shared) {
 		return shared[i]
 	}
@@ -76,7 +76,7 @@ func AppendRatelimitID(dst []byte, domain string, entries []Entry, shared []Entr
 	dst = append(append(dst, domain...), '_')
 	for i, e := range entries {
 		value := e.Value
-		if pattern := patternOf(shared, i); pattern.Key != "" {
+		if pattern := PatternOf(shared, i); pattern.Key != "" {
 			value = pattern.String()
 		} else if pattern.Value != "" {
 			value = pattern.Value

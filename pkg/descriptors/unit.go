@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -88,6 +89,24 @@ func ParseUnit(name string) Unit {
 		}
 	}
 	return UnitUnknown
+}
+
+// ParseLimit reads a limit as people write it in arguments: N/UNIT, or N/M*UNIT with a window of
+// M units, such as 100/minute or 100/2*minute.
+func ParseLimit(text string) (requests uint32, unit Unit, multiplier uint32, err error) {
+	amount, window, _ := strings.Cut(text, "/")
+	n, wrong := strconv.ParseUint(amount, 10, 32)
+	m := uint64(1)
+	if times, single, multiplied := strings.Cut(window, "*"); multiplied {
+		window = single
+		if m, err = strconv.ParseUint(times, 10, 32); err != nil || m == 0 {
+			window = ""
+		}
+	}
+	if unit = ParseUnit(window); wrong != nil || !unit.Valid() {
+		return 0, 0, 0, fmt.Errorf("%q is wrong: want N/UNIT or N/M*UNIT, such as 100/minute or 100/2*minute; UNIT is second, minute, hour, day, week, month or year", text)
+	}
+	return uint32(n), unit, uint32(m), nil
 }
 
 // UnitNames lists the units as rules write them, the shortest first.

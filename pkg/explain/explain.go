@@ -48,10 +48,21 @@ type Descriptor struct {
 	// Suggestions are texts that the request may have meant: the name of a domain, or
 	// descriptors as commands take them. There are none unless nothing limits.
 	Suggestions []string `json:"suggestions,omitempty"`
-	Override    bool     `json:"override,omitempty"` // the limit came with the request
-	Shadow      bool     `json:"shadow_mode,omitempty"`
-	Quota       bool     `json:"quota_mode,omitempty"`
-	Limits      []Limit  `json:"limits"`
+	// Override is the limit that counts in place of the rule's; nil if the rule's do.
+	Override *Override `json:"override,omitempty"`
+	Shadow   bool      `json:"shadow_mode,omitempty"`
+	Quota    bool      `json:"quota_mode,omitempty"`
+	Limits   []Limit   `json:"limits"`
+}
+
+// Override is a limit that a request brought along.
+type Override struct {
+	RequestsPerUnit uint32 `json:"requests_per_unit"`
+	Unit            string `json:"unit"`                      // in upper case
+	UnitMultiplier  uint32 `json:"unit_multiplier,omitempty"` // 0 is 1
+	// Seen is when the last request with these entries brought it; nil if the request that
+	// is explained does.
+	Seen *time.Time `json:"seen,omitempty"`
 }
 
 // Step is one descriptor of the rules that was looked at.
@@ -149,7 +160,7 @@ func New(in service.Inspection) Document {
 func describe(in *service.Inspected) Descriptor {
 	d := Descriptor{
 		Entries: append([]descriptors.Entry{}, in.Entries...), Hits: in.Hits, Path: []Step{}, Rule: in.Rule, Why: in.Trace.Why, Suggestions: in.Trace.Suggestions,
-		Override: in.Override, Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
+		Override: overrideOf(in.Override), Shadow: in.Shadow, Quota: in.Quota, Limits: []Limit{},
 	}
 	for depth, step := range in.Trace.Steps {
 		for _, s := range step.Seen {
@@ -162,7 +173,7 @@ func describe(in *service.Inspected) Descriptor {
 			d.Path[len(d.Path)-1].More = step.More
 		}
 	}
-	if in.Override {
+	if in.Override != nil {
 		d.Why = ""
 	}
 	if in.Unlimited {
@@ -172,6 +183,20 @@ func describe(in *service.Inspected) Descriptor {
 		d.Limits = append(d.Limits, limitOf(in.Rule, &in.Limits[i]))
 	}
 	return d
+}
+
+func overrideOf(o *service.Override) *Override {
+	if o == nil {
+		return nil
+	}
+	shown := &Override{RequestsPerUnit: o.RequestsPerUnit, Unit: o.Unit.String()}
+	if o.Multiplier > 1 {
+		shown.UnitMultiplier = o.Multiplier
+	}
+	if !o.Seen.IsZero() {
+		shown.Seen = &o.Seen
+	}
+	return shown
 }
 
 func limitOf(rule string, in *service.InspectedLimit) Limit {

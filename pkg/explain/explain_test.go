@@ -376,6 +376,20 @@ descriptors:
 	}
 }
 
+func TestTheLimitOfTheLastRequest(t *testing.T) {
+	for age, want := range map[time.Duration]string{
+		-time.Second: "(0 s ago)", 12 * time.Second: "(12 s ago)", 119 * time.Second: "(119 s ago)",
+		2 * time.Minute: "(2 min ago)", 119 * time.Minute: "(119 min ago)", 50 * time.Hour: "(50 h ago)",
+	} {
+		a := ask(0, "plan=x")
+		a.Descriptors[0].Limit = &service.Override{RequestsPerUnit: 100, Unit: descriptors.Hour, Multiplier: 2, Seen: time.Now().Add(-age)}
+		want = "\n  the last request " + want + " brought 100 per 2 hours in place of the rule's\n"
+		if got := text(t, document(t, serve(t, shop), service.Trace, a)); !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
 // away is a store that fails at once.
 type away struct{ backends.Store }
 

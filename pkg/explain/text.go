@@ -49,8 +49,8 @@ func (p *printer) descriptor(d *Descriptor) {
 	p.line(0, "\ndescriptor %s", p.colors.Bold(strings.Join(entries, ", ")))
 	p.path(d, entries)
 	switch {
-	case d.Override:
-		p.line(1, "the limit came with the request")
+	case d.Override != nil:
+		p.line(1, "%s", d.Override.words())
 	case d.Rule == "":
 		p.line(1, "%s: %s", p.colors.Yellow("no limit"), terminal.Visible(d.Why))
 		if len(d.Suggestions) > 0 {
@@ -68,6 +68,26 @@ func (p *printer) descriptor(d *Descriptor) {
 	for i := range d.Limits {
 		p.limit(&d.Limits[i], d.Hits)
 	}
+}
+
+// words says where the limit came from.
+func (o *Override) words() string {
+	if o.Seen == nil {
+		return "the limit came with the request"
+	}
+	window := descriptors.Period(descriptors.ParseUnit(o.Unit), max(o.UnitMultiplier, 1))
+	return fmt.Sprintf("the last request (%s ago) brought %d per %s in place of the rule's", age(time.Since(*o.Seen)), o.RequestsPerUnit, window)
+}
+
+// age is a duration in its largest unit up to an hour of which there are at least two.
+func age(d time.Duration) string {
+	switch d = max(0, d); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d h", d/time.Hour)
 }
 
 // path writes the descriptors of the rules that were looked at, a row for each.

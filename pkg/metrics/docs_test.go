@@ -32,7 +32,7 @@ func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	watch.Server("10.0.0.1:6379")
 	m.Breakers("redis", []*breaker.Watch{watch})
 	m.Leases(func() near.LeaseStats { return near.LeaseStats{} })
-	m.Limited(func() []top.Row { return []top.Row{{}} }, false)
+	m.Limited(func() []top.Row { return []top.Row{{Remaining: new(int64)}} }, false)
 	m.LocalCache(func() near.CacheStats { return near.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}\n", entry), entry))

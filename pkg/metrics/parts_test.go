@@ -70,7 +70,7 @@ func TestLimited(t *testing.T) {
 	rows := func() []top.Row {
 		return []top.Row{
 			{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "ann"}}, Denied: 3},
-			{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "\xff"}}, Denied: 2, Remaining: 4},
+			{Domain: "shop", Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: "\xff"}}, Denied: 2, Remaining: new(int64(4))},
 		}
 	}
 	for hashed, want := range map[bool][]string{

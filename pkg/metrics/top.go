@@ -3,7 +3,6 @@ package metrics
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"math"
 	"strings"
 
 	"example.org/rls/pkg/descriptors"
@@ -28,8 +27,8 @@ func (m *Metrics) Limited(rows func() []top.Row, hashed bool) {
 	}, "rule", "key")
 	m.gauge("rls_top_remaining", "Hits that were left after the last request that was looked at, for the same keys.", func(is tell) {
 		each(func(row *top.Row, labels ...string) {
-			if row.Remaining < math.MaxInt64 {
-				is(float64(row.Remaining), labels...)
+			if row.Remaining != nil {
+				is(float64(*row.Remaining), labels...)
 			}
 		})
 	}, "rule", "key")

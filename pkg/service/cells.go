@@ -61,8 +61,8 @@ type cell struct {
 	op     backends.Op // charges the hits of the request, until it is made a reset or a grant
 	shared bool        // envoyproxy/ratelimit counts in it, too
 	hits   int64       // of a grant
-	// ruled is the limit of the rule that counts in the same cell as a limit that the
-	// request brought along; else nil.
+	// ruled is the limit of the rule that counts in the same cell as a limit that only the
+	// request of the Inspection brings along; else nil. It bounds grants, too.
 	ruled *descriptors.Limit
 }
 

@@ -47,12 +47,12 @@ type Inspected struct {
 	// Trace has no steps of a rule that was found, unless the Action tells the way to it.
 	Trace descriptors.Trace
 	// Rule is the path of the rule that limits the descriptor, as metrics name it;
-	// domain.override if the request brought a limit along, "" if nothing limits.
+	// domain.override if a request brought the limit along, "" if nothing limits.
 	Rule      string
-	Override  bool // the request brought the limit along
-	Unlimited bool // the rule lets every hit pass
-	Shadow    bool // the rule or the service is in shadow mode
-	Quota     bool // the descriptor denies only together with the others in quota mode
+	Override  *Override // the limit that stands in place of the rule's; nil if the rule's count
+	Unlimited bool      // the rule lets every hit pass
+	Shadow    bool      // the rule or the service is in shadow mode
+	Quota     bool      // the descriptor denies only together with the others in quota mode
 	Limits    []InspectedLimit
 }
 
@@ -120,10 +120,10 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	if steps || t.rule == nil {
 		in.Trace = p.domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.targets)))
 	}
-	in.Override, in.Unlimited = t.overrides != nil, t.unlimited()
+	in.Override, in.Unlimited = t.Limit, t.unlimited()
 	in.Shadow, in.Quota = t.shadow() || p.cfg.ShadowMode, p.quota(t)
 	switch {
-	case in.Override:
+	case in.Override != nil:
 		in.Rule = OverridePath(p.domain.Name)
 	case t.rule != nil:
 		in.Rule = t.rule.Path
@@ -147,10 +147,10 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 		if s.cfg.StoredKey != nil {
 			c.limit.Key = s.cfg.StoredKey(c.op.Key)
 		}
-		if by := p.replacer(l.Name); by != nil && !in.Override {
+		if by := p.replacer(l.Name); by != nil && in.Override == nil {
 			c.limit.ReplacedBy = by.Path
 		}
-		if in.Override {
+		if in.Override != nil && in.Override.Seen.IsZero() {
 			c.ruled = p.ruled(t, &c.op)
 		}
 	}

@@ -216,10 +216,10 @@ descriptors:
 	if tried := in[3]; !tried.Shadow || !tried.Quota || tried.Limits[0].Policy != descriptors.PolicyError {
 		t.Errorf("shadow and quota mode: %+v", tried)
 	}
-	if o := in[4]; !o.Override || o.Rule != "d.override" || o.Limits[0].Requests != 7 || o.Trace.Rule == nil {
+	if o := in[4]; o.Override == nil || o.Rule != "d.override" || o.Limits[0].Requests != 7 || o.Trace.Rule == nil {
 		t.Errorf("override of a rule: %+v", o)
 	}
-	if o := in[5]; !o.Override || o.Rule != "d.override" || o.Limits[0].Key == "" {
+	if o := in[5]; o.Override == nil || o.Rule != "d.override" || o.Limits[0].Key == "" {
 		t.Errorf("override without a rule: %+v", o)
 	}
 	if none := in[6]; none.Rule != "" || len(none.Limits) != 0 || none.Trace.Why != "no descriptor matches none=1" {

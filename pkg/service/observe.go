@@ -10,7 +10,8 @@ import (
 // Observer is told how each request ended, for metrics and logs.
 type Observer interface {
 	// Observe is called on the goroutine of each request, so by many at once.
-	// Observe must not block, and must not keep o or anything that o points to.
+	// Observe must not block, and must not keep o or anything that o points to, except the
+	// Rule and the Limit of a Verdict, which never change.
 	Observe(o *Observation)
 }
 
@@ -57,6 +58,7 @@ type Verdict struct {
 	Rule     *descriptors.Rule
 	Limit    *descriptors.Limit
 	Override bool                // Limit came with the request
+	Key      string              // of the cell, as the Store of the service is given it
 	Entries  []descriptors.Entry // of the descriptor, as the caller sent them
 	Hits     uint64
 	Shadow   bool // the rule is in shadow mode

@@ -125,7 +125,7 @@ func (o *Outcome) judge(ctx context.Context) {
 		s.Rule, s.Override, s.Unlimited, s.Shadow = t.rule, t.overrides != nil, t.unlimited(), t.shadow()
 		for j := t.first; j < t.end; j++ {
 			v, op, r := &o.Verdicts[j], &p.batch.Ops[j], &p.batch.Replies[j]
-			v.Rule, v.Limit, v.Override, v.Shadow = s.Rule, p.limits[j], s.Override, s.Shadow
+			v.Rule, v.Limit, v.Override, v.Shadow, v.Key = s.Rule, p.limits[j], s.Override, s.Shadow, op.Key
 			v.Entries, v.Hits = t.Entries, min(t.hits, uint64(backends.MaxCost))
 			if r.Err == nil {
 				v.count(op, r)

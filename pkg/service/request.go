@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -34,6 +35,9 @@ type Override struct {
 	RequestsPerUnit uint32
 	Unit            descriptors.Unit
 	Multiplier      uint32 // the window is Multiplier × Unit
+	// Seen is the time at which an earlier request brought the limit, where
+	// [Service.Inspect] is asked about a request that brings none; else the zero time.
+	Seen time.Time
 }
 
 // OverridePath stands for the path of a rule where a request brought the limit.

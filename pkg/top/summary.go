@@ -19,27 +19,36 @@ func (c *counts) sum() (n int64) {
 	return n
 }
 
-// node is a descriptor that is kept in at least one order.
+// node is a counter that is kept in at least one order: a descriptor, or all descriptors whose
+// values share a counter.
 type node struct {
 	hash      uint64
 	domain    string
-	rule      string // path; "" if the limit came with the request
-	entries   []descriptors.Entry
-	cut       bool           // bytes of domain or entries were left out
-	counted   [orders]counts // since the node was made
-	inherited [orders]int64  // Space-Saving's error: the count inherited from the evicted node
-	bits      [slots]uint8   // of the highest cost that one request has added in each slot
-	evicted   [orders]int8   // the slot of the eviction, with which the inherited count is forgotten
-	sum       [orders]int64  // counted and inherited, as the summary's heap is ordered
-	position  [orders]int    // in the summary's heap, counted from 1; 0: not kept
-	remaining int64          // after the last request
+	rule      string              // path; "" if no rule matched
+	entries   []descriptors.Entry // with the pattern in place of a shared value
+	cut       bool                // bytes of domain or entries were left out
+	counted   [orders]counts      // since the node was made
+	inherited [orders]int64       // Space-Saving's error: the count inherited from the evicted node
+	bits      [slots]uint8        // of the highest cost that one request has added in each slot
+	evicted   [orders]int8        // the slot of the eviction, with which the inherited count is forgotten
+	sum       [orders]int64       // counted and inherited, as the summary's heap is ordered
+	position  [orders]int         // in the summary's heap, counted from 1; 0: not kept
+	// Of the limit that decided the last request: the one that denied with the longest wait, else
+	// the one with the least remaining. remaining is below 0 if no limit was decided.
+	limit     *descriptors.Limit
+	key       string // in the store
+	remaining int64
 }
 
-// maxBytes bounds the bytes of a node's keys and values.
-const maxBytes = 384
+const (
+	// maxBytes bounds the bytes of a node's keys and values.
+	maxBytes = 384
+	// maxKey bounds the bytes of the key of its counter.
+	maxKey = 512
+)
 
-func newNode(hash uint64, domain string, v *service.Verdict) *node {
-	n := &node{hash: hash, domain: shortened(domain, maxBytes/4), entries: make([]descriptors.Entry, 0, min(len(v.Entries), 8))}
+func newNode(hash uint64, domain string, v *service.Verdict, shared []descriptors.Entry) *node {
+	n := &node{hash: hash, domain: shortened(domain, maxBytes/4), cut: len(domain) > maxBytes/4, entries: make([]descriptors.Entry, 0, min(len(v.Entries), 8))}
 	if v.Rule != nil {
 		n.rule = v.Rule.Path
 	}
@@ -47,14 +56,17 @@ func newNode(hash uint64, domain string, v *service.Verdict) *node {
 	for i, e := range v.Entries {
 		if i == cap(n.entries) {
 			n.entries[i-1].Value = shortened(n.entries[i-1].Value, max(0, room)) + cut
+			n.cut = true
 			break
 		}
+		if pattern := descriptors.PatternOf(shared, i); pattern != (descriptors.Entry{}) {
+			e.Value = pattern.Value
+		}
 		half := room / (cap(n.entries) - i) / 2
-		e = descriptors.Entry{Key: shortened(e.Key, half), Value: shortened(e.Value, 2*half-min(half, len(e.Key)))}
-		room -= len(e.Key) + len(e.Value)
-		n.entries = append(n.entries, e)
+		short := descriptors.Entry{Key: shortened(e.Key, half), Value: shortened(e.Value, 2*half-min(half, len(e.Key)))}
+		room -= len(short.Key) + len(short.Value)
+		n.entries, n.cut = append(n.entries, short), n.cut || short != e
 	}
-	n.cut = n.domain != domain || !slices.Equal(n.entries, v.Entries)
 	return n
 }
 
@@ -67,6 +79,23 @@ func shortened(s string, n int) string {
 		return strings.Clone(s)
 	}
 	return strings.ToValidUTF8(s[:n], "") + cut
+}
+
+// decidedBy keeps what the limit that decided the last request was left with.
+func (n *node) decidedBy(v *service.Verdict, stored func(string) string) {
+	n.limit, n.key, n.remaining = v.Limit, v.Key, -1
+	if stored != nil {
+		n.key = stored(n.key)
+	}
+	if len(n.key) > maxKey {
+		n.key = shortened(n.key, maxKey)
+	}
+	switch {
+	case v.Decided && v.Is.Allowed:
+		n.remaining = v.Is.Remaining
+	case v.Decided:
+		n.remaining = 0
+	}
 }
 
 func (n *node) kept() bool { return n.position != [orders]int{} }

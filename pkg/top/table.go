@@ -11,7 +11,7 @@ import (
 	"example.org/rls/pkg/service"
 )
 
-// Table is the document of GET /v1/top: descriptors in an order, the highest first.
+// Table is the document of GET /v1/top: counters in an order, the highest first.
 type Table struct {
 	By string `json:"by"`
 	// Window is the time that is counted, up to now: 60s. Hits of up to five seconds more may
@@ -23,11 +23,12 @@ type Table struct {
 	Total Total `json:"total"`
 }
 
-// Row is a descriptor of requests.
+// Row is a counter, with the descriptor of the requests that it counts.
 type Row struct {
 	Domain string `json:"domain"`
-	Rule   string `json:"rule"` // path; "" if the limit came with the request
-	// Entries are the entries of the descriptor. Long keys and values are cut, and end with …
+	Rule   string `json:"rule"` // path; "" if no rule matched
+	// Entries are the entries of the descriptor, with the pattern in place of a value that
+	// shares a counter with others. Long keys and values are cut, and end with …
 	Entries []descriptors.Entry `json:"entries"`
 	Hits    int64               `json:"hits"`   // requests
 	Denied  int64               `json:"denied"` // requests
@@ -36,10 +37,12 @@ type Row struct {
 	// Error is the most by which that measure may be too high. Of more than 2,500 requests a
 	// second it holds for 999 of 1,000 rows.
 	Error int64 `json:"error"`
-
-	// Remaining is the least remaining of the descriptor's limits after its last
-	// request; MaxInt64 if no limit was decided.
-	Remaining int64 `json:"-"`
+	// Of several limits, Key, Limit and Remaining are those of the one that decided the last
+	// request that was looked at: that denied it with the longest wait, or has the least remaining.
+	Key   string `json:"key"`   // in the store; cut above 512 bytes
+	Limit string `json:"limit"` // in words, see [descriptors.Limit.Title]
+	// Remaining is nil if neither the store nor a policy decided the request.
+	Remaining *int64 `json:"remaining,omitempty"`
 }
 
 // Total has the sums over all descriptors with limits.
@@ -100,7 +103,10 @@ func (t *Top) row(n *node, by Order) Row {
 	for order := range count {
 		count[order] = n.counted[order].sum()
 	}
-	row := Row{Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by], Remaining: n.remaining}
+	row := Row{Domain: n.domain, Rule: n.rule, Entries: slices.Clone(n.entries), Error: n.inherited[by], Key: n.key, Limit: n.limit.Title()}
+	if n.remaining >= 0 {
+		row.Remaining = new(n.remaining)
+	}
 	count[by] += row.Error
 	row.Error += n.counted[by][t.oldest()]
 	if weight := slices.Max(t.weights[:]); weight > 1 {

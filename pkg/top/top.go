@@ -1,10 +1,11 @@
-// Package top finds the heavy hitters: the descriptors of requests that are denied,
-// asked for, or charged most, in the last minute and in bounded memory.
+// Package top finds the heavy hitters: the counters whose descriptors are denied,
+// asked for, or charged most, in the last minute and in bounded memory. It also remembers the
+// last limit that requests brought along for a descriptor (overrides).
 //
-// For each of three orders (denied, hits, cost) it keeps Options.Keys descriptors by the
-// algorithm Space-Saving (Metwally, Agrawal, El Abbadi 2005): a descriptor that is not kept
+// For each of three orders (denied, hits, cost) it keeps Options.Keys counters by the
+// algorithm Space-Saving (Metwally, Agrawal, El Abbadi 2005): a counter that is not kept
 // takes the place of the lowest one and inherits its count, by which its own count may be too
-// high at most. So no count is too low, and each descriptor with more than 1/Keys of all is
+// high at most. So no count is too low, and each counter with more than 1/Keys of all is
 // kept.
 //
 // Counts leave in parts of five seconds. All of the last minute is counted, and up to
@@ -23,6 +24,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,35 +62,44 @@ const (
 
 // Options configures a Top.
 type Options struct {
-	// Keys is the number of descriptors that are kept in each order, 1 to 1000. Each
-	// takes at most 1.3 KiB.
+	// Keys is the number of counters that are kept in each order, 1 to 1000. Each takes at
+	// most 1.9 KiB. Of ten times as many descriptors the last override is remembered.
 	Keys int
+	// StoredKey is the name under which the store keeps a key; nil says that it keeps every
+	// key as it is.
+	StoredKey func(string) string
 	// Random draws the sample; nil is math/rand/v2.
 	Random func() uint32
 }
 
 // Top counts descriptors. It is safe for concurrent use.
 type Top struct {
+	stored func(string) string
 	every  atomic.Uint32 // one of so many requests is looked at; a power of two
 	random func() uint32
 	seed   maphash.Seed
 
-	mu       sync.Mutex
-	kept     [orders]summary
-	nodes    map[uint64]*node // by the hash of rule and entries
-	totals   [orders]counts
-	weights  [slots]uint32 // the largest value of every in each slot, also of requests left out
-	start    time.Time
-	slot     int64 // the number of the running slot since start
-	looked   int   // since reviewed
-	reviewed time.Time
+	mu        sync.Mutex
+	kept      [orders]summary
+	nodes     map[uint64]*node            // by hash
+	brought   map[uint64]service.Override // by hash; the last requests with these entries brought them
+	overrides int                         // the most of brought
+	totals    [orders]counts
+	weights   [slots]uint32 // the largest value of every in each slot, also of requests left out
+	start     time.Time
+	slot      int64 // the number of the running slot since start
+	looked    int   // since reviewed
+	reviewed  time.Time
 }
 
 var _ service.Observer = (*Top)(nil)
 
 // New returns a Top that has seen nothing.
 func New(o Options) *Top {
-	t := &Top{random: o.Random, seed: maphash.MakeSeed(), nodes: map[uint64]*node{}, start: time.Now()}
+	t := &Top{
+		stored: o.StoredKey, random: o.Random, seed: maphash.MakeSeed(), start: time.Now(),
+		nodes: map[uint64]*node{}, brought: map[uint64]service.Override{}, overrides: 10 * o.Keys,
+	}
 	if t.random == nil {
 		t.random = rand.Uint32
 	}
@@ -119,42 +130,42 @@ func (t *Top) Observe(o *service.Observation) {
 		for end < len(o.Verdicts) && o.Verdicts[first].SameDescriptor(&o.Verdicts[end]) {
 			end++
 		}
-		t.count(o.Domain, o.Verdicts[first:end], int64(every))
+		t.count(o.Domain, o.Verdicts[first:end], int64(every), now)
 		first = end
 	}
 }
 
 // count counts one descriptor, whose limits have the verdicts.
-func (t *Top) count(domain string, verdicts []service.Verdict, weight int64) {
+func (t *Top) count(domain string, verdicts []service.Verdict, weight int64, now time.Time) {
 	v := &verdicts[0]
 	add := [orders]int64{Hits: weight, Cost: weight * int64(min(v.Hits, math.MaxInt32))}
-	remaining := int64(math.MaxInt64)
 	for i := range verdicts {
-		v := &verdicts[i]
-		switch {
-		case !v.Decided:
-			continue
-		case v.Is.Allowed:
-			remaining = min(remaining, v.Is.Remaining)
-		default:
-			remaining = 0
-			if !v.Shadow {
+		if each := &verdicts[i]; each.Decided {
+			if decidesBefore(each, v) {
+				v = each
+			}
+			if !each.Is.Allowed && !each.Shadow {
 				add[Denied] = weight
 			}
 		}
 	}
-	hash := t.hash(domain, v.Entries)
+	var shared []descriptors.Entry
+	if v.Rule != nil && !v.Override {
+		shared = v.Rule.Shared
+	}
+	hash := t.hash(domain, v.Entries, shared)
+	t.remember(domain, v, hash, now)
 	n := t.nodes[hash]
 	if n == nil {
-		n = newNode(hash, domain, v)
+		n = newNode(hash, domain, v, shared)
 	}
+	n.decidedBy(v, t.stored)
 	at := t.at()
 	for order, w := range add {
 		t.totals[order][at] += w
 		n.counted[order][at] += w
 	}
 	n.bits[at] = max(n.bits[at], uint8(bits.Len64(uint64(add[Cost]))))
-	n.remaining = remaining
 	for order, w := range add {
 		if w == 0 {
 			continue
@@ -167,14 +178,69 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64) {
 	}
 }
 
-func (t *Top) hash(domain string, entries []descriptors.Entry) uint64 {
+// decidesBefore reports whether v, which was decided, and not w is the limit that decided
+// their descriptor.
+func decidesBefore(v, w *service.Verdict) bool {
+	switch {
+	case !w.Decided || v.Is.Allowed != w.Is.Allowed:
+		return !w.Decided || !v.Is.Allowed
+	case v.Is.Allowed:
+		return v.Is.Remaining < w.Is.Remaining
+	}
+	return v.Is.RetryAfter > w.Is.RetryAfter
+}
+
+// hash identifies a counter: its domain and entries, with the patterns of [descriptors.Rule.Shared]
+// in place of values.
+func (t *Top) hash(domain string, entries, shared []descriptors.Entry) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
 	maphash.WriteComparable(&h, domain)
-	for _, e := range entries {
+	for i, e := range entries {
+		if pattern := descriptors.PatternOf(shared, i); pattern != (descriptors.Entry{}) {
+			e.Value = ""
+			_ = h.WriteByte('*') // a caller can send the text of the pattern
+			maphash.WriteComparable(&h, pattern)
+		}
 		maphash.WriteComparable(&h, e)
 	}
 	return h.Sum64()
+}
+
+// remember keeps the limit that the request of v brought along, or forgets that of an earlier
+// request with the same entries. hash is that of the counter of v.
+func (t *Top) remember(domain string, v *service.Verdict, hash uint64, now time.Time) {
+	switch {
+	case v.Override:
+		if len(t.brought) >= t.overrides {
+			t.forgetOverrides()
+		}
+		t.brought[hash] = service.Override{RequestsPerUnit: v.Limit.WrittenRequests, Unit: v.Limit.Unit, Multiplier: v.Limit.Multiplier, Seen: now}
+	case len(t.brought) == 0:
+	case v.Rule != nil && v.Rule.Shared != nil:
+		delete(t.brought, t.hash(domain, v.Entries, nil))
+	default:
+		delete(t.brought, hash)
+	}
+}
+
+// forgetOverrides forgets the older half of the overrides.
+func (t *Top) forgetOverrides() {
+	all := slices.SortedFunc(maps.Values(t.brought), func(a, b service.Override) int { return a.Seen.Compare(b.Seen) })
+	half := all[len(all)/2].Seen
+	maps.DeleteFunc(t.brought, func(_ uint64, o service.Override) bool { return !o.Seen.After(half) })
+}
+
+// Override is the limit that the last request with these entries that was looked at brought
+// along, with its time in Seen; nil if it brought none, or if later ones of very many
+// descriptors took its place.
+func (t *Top) Override(domain string, entries []descriptors.Entry) *service.Override {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o, known := t.brought[t.hash(domain, entries, nil)]; known {
+		return &o
+	}
+	return nil
 }
 
 // at is the index of the running slot.

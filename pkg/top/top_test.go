@@ -16,13 +16,16 @@ import (
 	"example.org/rls/pkg/top"
 )
 
-var user = &descriptors.Rule{Path: "shop.user"}
+var (
+	user      = &descriptors.Rule{Path: "shop.user"}
+	perMinute = &descriptors.Limit{Limit: &algorithms.Limit{Spec: algorithms.Spec{Requests: 10, Window: time.Minute}}, Unit: descriptors.Minute, Multiplier: 1}
+)
 
 // asked is an observation of one descriptor with the limit of a rule.
 func asked(value string, hits uint64, allowed bool) *service.Observation {
 	return &service.Observation{Domain: "shop", Verdicts: []service.Verdict{{
-		Rule: user, Entries: []descriptors.Entry{{Key: "user", Value: value}}, Hits: hits, Decided: true,
-		Is: algorithms.Decision{Allowed: allowed, Remaining: 7},
+		Rule: user, Limit: perMinute, Key: "shop|user=" + value + "|1m|1", Entries: []descriptors.Entry{{Key: "user", Value: value}},
+		Hits: hits, Decided: true, Is: algorithms.Decision{Allowed: allowed, Remaining: 7},
 	}}}
 }
 
@@ -102,6 +105,82 @@ func TestSeveralLimits(t *testing.T) {
 	o.Verdicts = append(o.Verdicts, second, other)
 	s.Observe(o)
 	expect(t, "hits", lines(s.Table("cost", "", 10)), "shop.user a 1 1 2 ±0\nshop.user b 1 0 1 ±0\n")
+}
+
+// Descriptors whose values share a counter are one row, and a descriptor with the text of the
+// pattern as its value is another one.
+func TestSharedCounters(t *testing.T) {
+	s := top.New(top.Options{Keys: 10, StoredKey: strings.ToUpper})
+	shared := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Entry{{Value: "/a/*"}}}
+	for _, path := range []string{"/a/1", "/a/2", "/a/*"} {
+		o := asked(path, 1, false)
+		o.Verdicts[0].Rule = shared
+		s.Observe(o)
+	}
+	o := asked("/a/*", 1, false)
+	o.Verdicts[0].Rule, o.Verdicts[0].Override = shared, true
+	s.Observe(o)
+	table := s.Table("denied", "", 10)
+	expect(t, "rows", lines(table), "shop.path /a/* 3 3 3 ±0\nshop.path /a/* 1 1 1 ±0\n")
+	if row := table.Rows[0]; row.Key != "SHOP|USER=/A/*|1M|1" {
+		t.Errorf("got %+v", row)
+	}
+}
+
+// A row shows the limit that decided the last request: the one that denied with the longest
+// wait, else the one with the least remaining.
+func TestTheLimitThatDecided(t *testing.T) {
+	s := top.New(top.Options{Keys: 10})
+	perDay := &descriptors.Limit{Limit: &algorithms.Limit{Spec: algorithms.Spec{Requests: 10, Window: 24 * time.Hour}}, Name: "per-day"}
+	o := asked("a", 1, true)
+	o.Verdicts = append(o.Verdicts, o.Verdicts[0], o.Verdicts[0])
+	o.Verdicts[1].Limit, o.Verdicts[1].Key = perDay, "of the day"
+	first, day := &o.Verdicts[0], &o.Verdicts[1]
+	shows := func(limit, key string, remaining int64) {
+		t.Helper()
+		s.Observe(o)
+		if row := s.Table("hits", "", 1).Rows[0]; row.Limit != limit || row.Key != key || (row.Remaining == nil) != (remaining < 0) || row.Remaining != nil && *row.Remaining != remaining {
+			t.Errorf("got %+v", row)
+		}
+	}
+	day.Is.Remaining = 2
+	shows("per-day", "of the day", 2)
+	first.Is = algorithms.Decision{RetryAfter: time.Second}
+	shows("fixed_window 10 per minute", "shop|user=a|1m|1", 0)
+	day.Is = algorithms.Decision{RetryAfter: time.Hour}
+	shows("per-day", "of the day", 0)
+	first.Decided = false
+	shows("per-day", "of the day", 0)
+	day.Decided, o.Verdicts[2].Decided = false, false
+	shows("fixed_window 10 per minute", "shop|user=a|1m|1", -1)
+}
+
+// Of a bounded number of descriptors the last override is remembered, also long after they
+// have left the table: the newer ones.
+func TestOverridesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := top.New(top.Options{Keys: 10})
+		limit := *perMinute
+		limit.WrittenRequests, limit.Unit, limit.Multiplier = 7, descriptors.Hour, 2
+		for i := range 1000 {
+			o := asked(fmt.Sprint(i), 1, true)
+			o.Verdicts[0].Limit, o.Verdicts[0].Override = &limit, true
+			s.Observe(o)
+			<-time.After(time.Second)
+		}
+		var kept []int
+		for i := range 1000 {
+			if o := s.Override("shop", []descriptors.Entry{{Key: "user", Value: fmt.Sprint(i)}}); o != nil {
+				kept = append(kept, i)
+				if *o != (service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2, Seen: o.Seen}) {
+					t.Errorf("got %+v", o)
+				}
+			}
+		}
+		if n := len(kept); n < 50 || n > 100 || kept[0] != 1000-n {
+			t.Errorf("of 1000 the limits of %d are kept: %v", n, kept)
+		}
+	})
 }
 
 // Shadow mode denies nothing.
@@ -248,6 +327,7 @@ func TestLongEntries(t *testing.T) {
 			}
 			o := asked(fmt.Sprint(strings.Repeat("x", 8000), i), hits, allowed)
 			o.Domain = strings.Repeat("d", 300)
+			o.Verdicts[0].Key += strings.Repeat("k", 8000)
 			for j := range 30 {
 				o.Verdicts[0].Entries = append(o.Verdicts[0].Entries, descriptors.Entry{Key: fmt.Sprint("key", j), Value: strings.Repeat("ü", 300)})
 			}
@@ -257,7 +337,7 @@ func TestLongEntries(t *testing.T) {
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
-		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > 4<<20 {
+		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > 3*keys*1946 {
 			t.Errorf("3 × %d keys take %d bytes", keys, used)
 		}
 		for _, by := range []string{"cost", "denied", "hits"} {

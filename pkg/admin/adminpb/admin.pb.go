@@ -1934,8 +1934,13 @@ type TopRow struct {
 	Cost    int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`
 	Rate    float64                `protobuf:"fixed64,7,opt,name=rate,proto3" json:"rate,omitempty"`
 	Error   int64                  `protobuf:"varint,8,opt,name=error,proto3" json:"error,omitempty"`
-	// The key of the counter in the store.
-	Key           string `protobuf:"bytes,9,opt,name=key,proto3" json:"key,omitempty"`
+	// The key of the counter in the store: of several limits, as limit and remaining, of the one
+	// that decided the last request.
+	Key string `protobuf:"bytes,9,opt,name=key,proto3" json:"key,omitempty"`
+	// The limit's name, or its strategy and rate such as fixed_window 20 per 2 hours.
+	Limit string `protobuf:"bytes,10,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Hits that were left after that request.
+	Remaining     *int64 `protobuf:"varint,11,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2031,6 +2036,20 @@ func (x *TopRow) GetKey() string {
 		return x.Key
 	}
 	return ""
+}
+
+func (x *TopRow) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *TopRow) GetRemaining() int64 {
+	if x != nil && x.Remaining != nil {
+		return *x.Remaining
+	}
+	return 0
 }
 
 type TopTotal struct {
@@ -3706,7 +3725,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\x03R\x05error\x12(\n" +
 	"\x04rows\x18\x04 \x03(\v2\x14.rls.admin.v1.TopRowR\x04rows\x12,\n" +
 	"\x05total\x18\x05 \x01(\v2\x16.rls.admin.v1.TopTotalR\x05total\x121\n" +
-	"\breplicas\x18\x06 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicas\"\xdf\x01\n" +
+	"\breplicas\x18\x06 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicas\"\xa6\x02\n" +
 	"\x06TopRow\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12-\n" +
@@ -3716,7 +3735,12 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x12\n" +
 	"\x04rate\x18\a \x01(\x01R\x04rate\x12\x14\n" +
 	"\x05error\x18\b \x01(\x03R\x05error\x12\x10\n" +
-	"\x03key\x18\t \x01(\tR\x03key\"J\n" +
+	"\x03key\x18\t \x01(\tR\x03key\x12\x14\n" +
+	"\x05limit\x18\n" +
+	" \x01(\tR\x05limit\x12!\n" +
+	"\tremaining\x18\v \x01(\x03H\x00R\tremaining\x88\x01\x01B\f\n" +
+	"\n" +
+	"_remaining\"J\n" +
 	"\bTopTotal\x12\x12\n" +
 	"\x04hits\x18\x01 \x01(\x03R\x04hits\x12\x16\n" +
 	"\x06denied\x18\x02 \x01(\x03R\x06denied\x12\x12\n" +
@@ -4026,6 +4050,7 @@ func file_pkg_admin_adminpb_admin_proto_init() {
 	file_pkg_admin_adminpb_admin_proto_msgTypes[5].OneofWrappers = []any{}
 	file_pkg_admin_adminpb_admin_proto_msgTypes[14].OneofWrappers = []any{}
 	file_pkg_admin_adminpb_admin_proto_msgTypes[19].OneofWrappers = []any{}
+	file_pkg_admin_adminpb_admin_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

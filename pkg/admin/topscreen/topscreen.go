@@ -62,11 +62,11 @@ func Text(w io.Writer, t *top.Table, colors terminal.Colors) error {
 	}
 	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(columns, "DENIED\tHITS\tCOST\tRATE/S\tERROR\t  RULE  KEY")
+	_, _ = fmt.Fprintf(columns, "DENIED\tHITS\tCOST\tRATE (%s/s)\tERROR\t  RULE  KEY\n", t.By)
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		_, _ = fmt.Fprintf(columns, "%d\t%d\t%d\t%.1f\t%d\t  %s  %s\n", r.Denied, r.Hits, r.Cost,
-			r.Rate, r.Error, cmp.Or(terminal.Visible(r.Rule), "(limit of the request)"), keyOf(r))
+			r.Rate, r.Error, cmp.Or(terminal.Visible(r.Rule), "(no rule)"), keyOf(r))
 	}
 	_ = columns.Flush()
 	names, rows, _ := strings.Cut(b.String(), "\n")

@@ -51,14 +51,14 @@ func pressed(t *testing.T, typed string, view *View) string {
 		<-time.After(2 * time.Second)
 		close(keys)
 	}()
-	d := terminal.Display{Keys: keys, Out: &out, Size: func() (int, int) { return 60, 10 }}
+	d := terminal.Display{Keys: keys, Out: &out, Size: func() (int, int) { return 69, 10 }}
 	view.Show(t.Context(), &d)
 	pictures := strings.Split(out.String(), "\x1b[H")
 	return regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]").ReplaceAllString(pictures[len(pictures)-1], "")
 }
 
 func TestTopScreen(t *testing.T) {
-	rows := []top.Row{topRow("ann", 5, 6), topRow("a very long name that does not fit in sixty columns", 4, 4)}
+	rows := []top.Row{topRow("ann", 5, 6), topRow("a very long name that does not fit in the columns", 4, 4)}
 	answer := Answer{top.Table{Window: "60s", Rows: rows}, client.Answered{All: 2, OK: 1}, errors.New("10.0.0.2: no answer\nmore")}
 	for typed, want := range map[string][]string{
 		"":                  {"rls top by denied, 1 of 2 processes\r\n10.0.0.2: no answer\r\n", "user=ann\r\n", "user=a very \r\n", "q quit"},
@@ -88,7 +88,7 @@ func TestTopQuitsWhileNobodyAnswers(t *testing.T) {
 		began := time.Now()
 		keys := make(chan byte, 1)
 		keys <- 'q'
-		d := terminal.Display{Keys: keys, Out: new(strings.Builder), Size: func() (int, int) { return 60, 10 }}
+		d := terminal.Display{Keys: keys, Out: new(strings.Builder), Size: func() (int, int) { return 80, 10 }}
 		view := View{By: "denied", N: 20, Fetch: func(ctx context.Context, _ string) Answer {
 			<-ctx.Done()
 			return Answer{Err: ctx.Err()}
