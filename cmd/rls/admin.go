@@ -36,6 +36,9 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 	if p.top != nil {
 		o.Top, o.Memories = p.top, append(o.Memories, p.top)
 	}
+	if p.denials != nil {
+		o.Denials, o.Memories = p.denials, append(o.Memories, p.denials)
+	}
 	if p.fleet, err = p.newFleet(); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 
 const findHelp = `It asks a running process for two lists: the rules in which the text can be the whole
 value of an entry, and the keys with the text in a key or a value, with their counters
-now. Keys are those that 'rls top' remembers. Upper and lower case differ.
+now. Keys are those that 'rls top' and 'rls denials' remember. Upper and lower case differ.
 
 Exit codes:
   0  a rule or a key is found

@@ -44,6 +44,8 @@ func newProgram(name string) *cli.Program {
 			{Name: "get", Help: "Print the counters of a request in a running process.", Detail: getHelp, Flags: &getCmd{}},
 			{Name: "reset", Help: "Empty the counters of a request, or of all values of a rule.", Detail: resetHelp, Flags: &resetCmd{}, OnSignal: cli.EndsContext},
 			{Name: "grant", Help: "Let more hits pass than remain, for the running window.", Detail: grantHelp, Flags: &grantCmd{}},
+			{Name: "denials", Help: "Show the last denials of a running process, or new ones as they come.",
+				Detail: denialsHelp, Flags: &denialsCmd{}, OnSignal: cli.EndsContext},
 			{Name: "top", Help: "Show the keys that are denied, asked for or charged most in running processes.",
 				Detail: topHelp, Flags: &topCmd{}, OnSignal: cli.EndsContext},
 			{Name: "events", Help: "List what happened to a running process: outages of its store, loads of its rules, changes of counters.",

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 
+	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
@@ -73,6 +74,9 @@ func (p *process) observers() []service.Observer {
 	if p.top != nil {
 		all = append(all, p.top)
 	}
+	if p.denials != nil {
+		all = append(all, p.denials)
+	}
 	return all
 }
 
@@ -87,6 +91,18 @@ func (p *process) newTop() *top.Top {
 		p.measure.Limited(func() []top.Row { return t.Table("denied", "", n).Rows }, p.Top.MetricHash)
 	}
 	return t
+}
+
+// newDenials returns the memory of denials, nil if nobody can ask for them.
+func (p *process) newDenials() *denials.Denials {
+	if p.Denials.Keep == 0 || !p.adminOn() {
+		return nil
+	}
+	o := denials.Options{Keep: p.Denials.Keep}
+	if len(p.secret) > 0 {
+		o.Hash = service.NewValueHash(p.secret)
+	}
+	return denials.New(o)
 }
 
 // openTracer starts tracing if it is on; a nil tracer makes no spans.

@@ -17,6 +17,7 @@ import (
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/reread"
@@ -48,7 +49,8 @@ type process struct {
 	status   *status.Status     // nil if the admin API is off
 	fleet    *admin.Fleet       // nil if the process asks no other replica
 	events   *events.Log
-	top      *top.Top // nil counts no heavy hitters
+	top      *top.Top         // nil counts no heavy hitters
+	denials  *denials.Denials // nil remembers none
 	limits   *service.Service
 
 	hangups chan os.Signal // SIGHUP

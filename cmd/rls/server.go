@@ -139,7 +139,7 @@ func (p *process) answer(ctx context.Context) error {
 
 // openService makes the service and the observers of its decisions.
 func (p *process) openService(context.Context) (err error) {
-	p.top = p.newTop()
+	p.top, p.denials = p.newTop(), p.newDenials()
 	p.limits, err = newService(p.Settings, p.store, p.secret, p.observers())
 	return err
 }

@@ -6,9 +6,13 @@ import "iter"
 // Ring keeps the newest values. It is not safe for concurrent use.
 type Ring[T any] struct {
 	max   int
-	slots []T
-	count int // values ever
+	parts [][]T
+	count int
 }
+
+// perPart is the number of values whose memory is taken at once. A ring grows without
+// copying, so no caller waits long for Next.
+const perPart = 256
 
 // New returns a Ring that keeps up to max values, at least 1. It takes memory as values come.
 func New[T any](max int) Ring[T] { return Ring[T]{max: max} }
@@ -17,20 +21,31 @@ func New[T any](max int) Ring[T] { return Ring[T]{max: max} }
 // value, which is still there: the caller overwrites it and may use its memory again.
 func (r *Ring[T]) Next() *T {
 	at := r.count % r.max
-	if r.count++; at == len(r.slots) {
-		r.slots = append(r.slots, *new(T))
+	if at == len(r.parts)*perPart {
+		r.parts = append(r.parts, make([]T, min(perPart, r.max-at)))
 	}
-	return &r.slots[at]
+	r.count++
+	return &r.parts[at/perPart][at%perPart]
 }
 
+// Count is the number of values that the ring was ever given.
+func (r *Ring[T]) Count() int { return r.count }
+
 // Len is the number of values kept.
-func (r *Ring[T]) Len() int { return len(r.slots) }
+func (r *Ring[T]) Len() int { return min(r.count, r.max) }
+
+// At is the value that was given after i others. It must be one that is kept: i is at least
+// Count less Len, and less than Count.
+func (r *Ring[T]) At(i int) *T {
+	at := i % r.max
+	return &r.parts[at/perPart][at%perPart]
+}
 
 // Newest gives the values, the newest first.
 func (r *Ring[T]) Newest() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		for i := range r.slots {
-			if !yield(&r.slots[(r.count-1-i)%r.max]) {
+		for i := r.count - 1; i >= r.count-r.Len(); i-- {
+			if !yield(r.At(i)) {
 				return
 			}
 		}

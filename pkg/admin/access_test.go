@@ -36,6 +36,7 @@ var paths = []struct {
 	{"/v1/audit", "GET", "", false},
 	{"/v1/history", "GET", "", false},
 	{"/v1/events", "GET", "", false},
+	{"/v1/denials", "GET", "", false},
 	{"/v1/explain", "POST", annsRequest + "}", false},
 	{"/v1/get", "POST", annsRequest + "}", false},
 	{"/v1/reset", "POST", annsRequest + "}", true},

@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"example.org/rls/pkg/admin/events"
+	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
@@ -28,6 +29,8 @@ type Options struct {
 	Status Status
 	Top    Top // nil is answered UNIMPLEMENTED
 	Events *events.Log
+	// Denials is answered UNIMPLEMENTED if it is nil.
+	Denials *denials.Denials
 	// Memories are asked for descriptors of requests.
 	Memories []Memory
 	// Rules says where the rules in force come from.

@@ -36,6 +36,9 @@ func (a *API) serve(r *route) grpc.StreamHandler {
 			return err
 		}
 		return a.call(to.Context(), r, request, func(document any) error {
+			if document == opened {
+				return to.SendHeader(nil)
+			}
 			_, message := r.messages()
 			if err := fill(message, document); err != nil {
 				return err

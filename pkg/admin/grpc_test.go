@@ -60,11 +60,13 @@ var methods = map[string]struct {
 	"Reset":   {&pb.ResetRequest{Domain: "shop", Descriptors: annOverGRPC}, &pb.Changes{}, true},
 	"Grant":   {&pb.GrantRequest{Domain: "shop", Descriptors: annOverGRPC, Hits: 1}, &pb.Changes{}, true},
 	"Top":     {&pb.TopRequest{}, &pb.TopReply{}, false},
+	"Denials": {&pb.DenialsRequest{}, &pb.DenialsReply{}, false},
 	"Audit":   {&pb.AuditRequest{}, &pb.AuditReply{}, false},
 	"Find":    {&pb.FindRequest{Q: "ann"}, &pb.FindReply{}, false},
 	"History": {&pb.HistoryRequest{}, &pb.HistoryReply{}, false},
 	"Watch":   {&pb.WatchRequest{}, nil, false},
 
+	"FollowDenials": {&pb.DenialsRequest{}, &pb.Denial{}, false},
 	"ResetMatching": {&pb.ResetRequest{Domain: "shop", Rule: "shop.user", AllMatching: true}, nil, true},
 }
 
@@ -91,6 +93,12 @@ func TestMethodsOverGRPC(t *testing.T) {
 			}
 			_ = stream.SendMsg(test.request)
 			_ = stream.CloseSend()
+			if name == "FollowDenials" && want == codes.OK { // it has begun, and has nothing to tell
+				if header, err := stream.Header(); err != nil || len(header) == 0 {
+					t.Errorf("%s with %q: got %v, %v", name, token, header, err)
+				}
+				continue
+			}
 			if err := stream.RecvMsg(reply); status.Code(err) != want || want != codes.OK && status.Convert(err).Message() == "" {
 				t.Errorf("%s with %q: got %v, want %v", name, token, err, want)
 			}
@@ -177,14 +185,15 @@ func TestReflection(t *testing.T) {
 // The messages of gRPC have the fields of the documents of HTTP, and no others.
 func TestMessagesHaveTheFieldsOfDocuments(t *testing.T) {
 	for document, message := range map[any]proto.Message{
-		(*explain.Document)(nil): &pb.Explanation{},
-		(*admin.Counters)(nil):   &pb.Counters{},
-		(*admin.Changes)(nil):    &pb.Changes{},
-		(*admin.Progress)(nil):   &pb.Progress{},
-		(*admin.AuditLog)(nil):   &pb.AuditReply{},
-		(*admin.TopOfAll)(nil):   &pb.TopReply{},
-		(*admin.Found)(nil):      &pb.FindReply{},
-		(*admin.History)(nil):    &pb.HistoryReply{},
+		(*explain.Document)(nil):   &pb.Explanation{},
+		(*admin.Counters)(nil):     &pb.Counters{},
+		(*admin.Changes)(nil):      &pb.Changes{},
+		(*admin.Progress)(nil):     &pb.Progress{},
+		(*admin.AuditLog)(nil):     &pb.AuditReply{},
+		(*admin.TopOfAll)(nil):     &pb.TopReply{},
+		(*admin.Found)(nil):        &pb.FindReply{},
+		(*admin.History)(nil):      &pb.HistoryReply{},
+		(*admin.DenialsOfAll)(nil): &pb.DenialsReply{},
 	} {
 		compareFields(t, reflect.TypeOf(document), message.ProtoReflect().Descriptor())
 	}

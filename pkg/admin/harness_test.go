@@ -22,6 +22,7 @@ import (
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/explain"
@@ -79,7 +80,8 @@ type listening struct {
 func start(t testing.TB, how listening) *rig {
 	t.Helper()
 	r := &rig{t: t, log: new(testenv.Log), tokens: filepath.Join(t.TempDir(), "tokens"), stopped: make(chan error, 1)}
-	r.limits = newLimits(t, newStore(t), rules)
+	seen := denials.New(denials.Options{Keep: 100})
+	r.limits = newLimits(t, newStore(t), rules, seen)
 	r.happens = events.New(func() events.Decisions { return events.Decisions{} })
 	r.writeTokens(tokenFile)
 	log := logging.New(r.log, "info", "json")
@@ -93,7 +95,7 @@ func start(t testing.TB, how listening) *rig {
 	go watch.Run(ctx) //nolint:errcheck // always nil
 	o := admin.Options{
 		Rules:  func() *explain.Rules { return nil },
-		Limits: r.limits, Status: idle{}, Top: oneRow{}, Events: r.happens, Tokens: tokens, Hosts: []string{"rls.example"},
+		Limits: r.limits, Status: idle{}, Top: oneRow{}, Denials: seen, Events: r.happens, Tokens: tokens, Hosts: []string{"rls.example"},
 		Page: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
 		Log:  log, Audit: log, Ending: ctx,
 	}

@@ -32,6 +32,10 @@ const (
 // send takes a document of an answer.
 type send func(document any) error
 
+// opened stands in place of a document, and has no effect but that the caller learns at once
+// that a stream has begun which may have nothing to tell for a long time.
+var opened any = new(struct{ _ byte })
+
 // route is a method of the API.
 type route struct {
 	method string // of the gRPC service
@@ -58,6 +62,8 @@ var routes = []route{
 	{"Audit", http.MethodGet, "/v1/audit", reader, merged(one((*API).auditLog), mergeAudit)},
 	{"History", http.MethodGet, "/v1/history", reader, merged(one((*API).history), mergeHistory)},
 	{"Find", http.MethodGet, "/v1/find", reader, one((*API).find)},
+	{"Denials", http.MethodGet, "/v1/denials", reader, merged(one((*API).denials), mergeDenials)},
+	{"FollowDenials", http.MethodGet, "/v1/denials", reader, several((*API).followDenials)},
 	{"Watch", http.MethodGet, "/v1/events", reader, several((*API).watch)},
 	{"Explain", http.MethodPost, "/v1/explain", reader, one((*API).explain)},
 	{"Get", http.MethodPost, "/v1/get", reader, one((*API).get)},
@@ -193,13 +199,17 @@ func (l *listener) events(w http.ResponseWriter, r *http.Request, to *route, req
 	begun := false
 	connection := http.NewResponseController(w)
 	write := func(name string, document any) error {
-		data, err := encode(document)
-		if err != nil {
-			return err
+		text := ": open\n\n" // a comment
+		if document != opened {
+			data, err := encode(document)
+			if err != nil {
+				return err
+			}
+			text = fmt.Sprintf("%sdata: %s\n\n", name, data)
 		}
 		begun = true
 		_ = connection.SetWriteDeadline(time.Now().Add(sendWithin)) // HTTP/2 through h2c lacks it
-		_, err = fmt.Fprintf(w, "%sdata: %s\n\n", name, data)
+		_, err := io.WriteString(w, text)
 		return errors.Join(err, connection.Flush())
 	}
 	err := l.call(r.Context(), to, request, func(document any) error { return write("", document) })

@@ -45,6 +45,9 @@ type Observation struct {
 	// ShadowMode: the service is in shadow mode, which denies nothing. Spared:
 	// this request would have been denied without it.
 	ShadowMode, Spared bool
+	// At is the time of the decisions, in µs since the epoch on the store's clock; 0 if no
+	// limit was asked.
+	At int64
 	// Took is the time until the answer, without the wait in a queue.
 	Took time.Duration
 	// Verdicts has one element for each operation of the request but refunds.

@@ -14,7 +14,7 @@ import (
 // planner is the part of a Service that plans depend on.
 type planner struct {
 	cfg    Config
-	values *valueHash // nil: keys have values in clear text
+	values *ValueHash // nil: keys have values in clear text
 	grants grants
 }
 

@@ -62,7 +62,7 @@ func New(cfg Config) (*Service, error) {
 		if cfg.RatelimitKeys {
 			return nil, errors.New("service: Config has both KeySecret and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
 		}
-		s.values = newValueHash(cfg.KeySecret)
+		s.values = NewValueHash(cfg.KeySecret)
 	}
 	return s, nil
 }
@@ -159,7 +159,7 @@ func (s *Service) tell(r *Request, o *Outcome, err error, start time.Duration) {
 	seen := &o.seen
 	seen.Domain, seen.Descriptors, seen.Request = r.Domain, len(r.Descriptors), r
 	seen.Result, seen.Err, seen.Partial = o.result(err), err, err == nil && o.partial
-	seen.ShadowMode, seen.Verdicts = s.cfg.ShadowMode, o.charges()
+	seen.ShadowMode, seen.Verdicts, seen.At = s.cfg.ShadowMode, o.charges(), o.At
 	seen.Took = time.Since(s.epoch) - start
 	for _, observer := range s.cfg.Observers {
 		observer.Observe(seen)

@@ -40,6 +40,7 @@ type Settings struct {
 	Request Request `embed:"" group:"Request caps" prefix:"request-" envprefix:"REQUEST_"`
 	Metrics Metrics `embed:"" group:"Metrics"`
 	Top     Top     `embed:"" group:"Heavy hitters" prefix:"top-" envprefix:"TOP_"`
+	Denials Denials `embed:"" group:"Denials" prefix:"denials-" envprefix:"DENIALS_"`
 	Log     Log     `embed:"" group:"Logging" prefix:"log-" envprefix:"LOG_"`
 	Tracing Tracing `embed:"" group:"Tracing" prefix:"tracing-" envprefix:"TRACING_"`
 }
@@ -168,6 +169,11 @@ type Top struct {
 func (t *Top) conflicts() (wrong Errors) {
 	wrong.require(t.Metric <= t.Keys, "TOP_METRIC", t.Metric, "at most "+strconv.Itoa(t.Keys)+", which is TOP_KEYS")
 	return wrong
+}
+
+// Denials says how many denials the process remembers.
+type Denials struct {
+	Keep int `env:"KEEP" default:"10000" min:"0" max:"1000000" help:"Number of the last denials that the admin API (rls denials) knows. 10,000 take at most 4 MiB, as they come. 0 remembers none; a process without the admin API remembers none, either."`
 }
 
 // Tracing says under which name spans are sent. Their server, interval and batch size

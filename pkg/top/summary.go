@@ -48,37 +48,23 @@ const (
 )
 
 func newNode(hash uint64, domain string, v *service.Verdict, shared []descriptors.Entry) *node {
-	n := &node{hash: hash, domain: shortened(domain, maxBytes/4), cut: len(domain) > maxBytes/4, entries: make([]descriptors.Entry, 0, min(len(v.Entries), 8))}
+	n := &node{hash: hash, domain: strings.Clone(descriptors.Shortened(domain, maxBytes/4))}
 	if v.Rule != nil {
 		n.rule = v.Rule.Path
 	}
-	room := maxBytes
-	for i, e := range v.Entries {
-		if i == cap(n.entries) {
-			n.entries[i-1].Value = shortened(n.entries[i-1].Value, max(0, room)) + cut
-			n.cut = true
-			break
+	entries := v.Entries
+	for i := range shared {
+		if pattern := descriptors.PatternOf(shared, i); pattern != (descriptors.Entry{}) && i < len(entries) {
+			entries = slices.Clone(entries)
+			entries[i].Value = pattern.Value
 		}
-		if pattern := descriptors.PatternOf(shared, i); pattern != (descriptors.Entry{}) {
-			e.Value = pattern.Value
-		}
-		half := room / (cap(n.entries) - i) / 2
-		short := descriptors.Entry{Key: shortened(e.Key, half), Value: shortened(e.Value, 2*half-min(half, len(e.Key)))}
-		room -= len(short.Key) + len(short.Value)
-		n.entries, n.cut = append(n.entries, short), n.cut || short != e
+	}
+	n.entries = descriptors.AppendShortened(make([]descriptors.Entry, 0, min(len(entries), descriptors.MaxShortened)), entries, maxBytes)
+	n.cut = n.domain != domain || !slices.Equal(n.entries, entries)
+	for i, e := range n.entries {
+		n.entries[i] = descriptors.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)}
 	}
 	return n
-}
-
-// cut ends a text of which bytes were left out.
-const cut = "…"
-
-// shortened is a copy of s of at most n bytes, and cut if that is not all of s.
-func shortened(s string, n int) string {
-	if len(s) <= n {
-		return strings.Clone(s)
-	}
-	return strings.ToValidUTF8(s[:n], "") + cut
 }
 
 // decidedBy keeps what the limit that decided the last request was left with.
@@ -87,9 +73,7 @@ func (n *node) decidedBy(v *service.Verdict, stored func(string) string) {
 	if stored != nil {
 		n.key = stored(n.key)
 	}
-	if len(n.key) > maxKey {
-		n.key = shortened(n.key, maxKey)
-	}
+	n.key = descriptors.Shortened(n.key, maxKey)
 	switch {
 	case v.Decided && v.Is.Allowed:
 		n.remaining = v.Is.Remaining

@@ -1,0 +1,85 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/denials"
+)
+
+var errNoDenials = status.Error(codes.Unimplemented, "this process remembers no denials because of DENIALS_KEEP=0")
+
+const (
+	defaultDenials = 100
+	// MaxDenials is the most rows of an answer of /v1/denials.
+	MaxDenials = 10_000
+)
+
+func (a *API) denials(_ context.Context, r *pb.DenialsRequest) (any, error) {
+	if a.options.Denials == nil {
+		return nil, errNoDenials
+	}
+	n := rowsOfDenials(r)
+	if n < 1 || n > MaxDenials {
+		return nil, invalid("n is %d: want 1 to %d", n, MaxDenials)
+	}
+	if r.GetFollow() {
+		return nil, invalid("follow is for a stream: want the header Accept: text/event-stream, or over gRPC FollowDenials")
+	}
+	since, err := sinceOf(r.GetSince())
+	if err != nil {
+		return nil, err
+	}
+	return a.options.Denials.List(denials.Query{Since: since, Rule: r.GetRule(), Text: r.GetQ()}, n), nil
+}
+
+func rowsOfDenials(r *pb.DenialsRequest) int { return cmp.Or(int(r.GetN()), defaultDenials) }
+
+// DenialsOfAll is the document of GET /v1/denials.
+type DenialsOfAll struct {
+	denials.List
+	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
+}
+
+func mergeDenials(r *pb.DenialsRequest, all []client.Answer[denials.List], replicas []client.Replica) any {
+	sum := DenialsOfAll{List: denials.List{Sampled: 1}, Replicas: replicas}
+	for i := range all {
+		l := &all[i].Document
+		sum.Kept += l.Kept
+		if l.From != nil && (sum.From == nil || l.From.Before(*sum.From)) {
+			sum.From = l.From
+		}
+	}
+	sum.Denials = newest(all, rowsOfDenials(r), func(l *denials.List) []denials.Denial { return l.Denials },
+		func(d *denials.Denial) time.Time { return d.Time }, func(d *denials.Denial) *string { return &d.Replica })
+	for i := range sum.Denials {
+		sum.Sampled = max(sum.Sampled, sum.Denials[i].Sampled)
+	}
+	return sum
+}
+
+// followDenials sends new denials until the caller goes, or may no longer ask.
+func (a *API) followDenials(ctx context.Context, r *pb.DenialsRequest, send send) error {
+	switch {
+	case a.options.Denials == nil:
+		return errNoDenials
+	case r.GetSince() != "" || r.GetN() != 0 || r.GetFleet():
+		return invalid("a stream has the new denials of one replica: want neither since nor n nor fleet")
+	}
+	following := a.options.Denials.Follow(ctx, denials.Query{Rule: r.GetRule(), Text: r.GetQ()})
+	if err := send(opened); err != nil {
+		return err
+	}
+	for denial := range following {
+		if err := send(denial); err != nil {
+			return err
+		}
+	}
+	return nil
+}

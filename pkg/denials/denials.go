@@ -1,0 +1,224 @@
+// Package denials remembers the last denials of limits: of whom, by which limit, and when
+// the same request would pass.
+//
+// It observes decisions. A denial is a row of at most some 400 bytes, whose memory is used
+// again when a newer one takes its place. Of long keys and values the beginning is kept.
+//
+// Above 2,000 denials a second a random sample is kept, and each row says how many denials
+// it stands for. A second in which they begin keeps its first 2,000 all the same, then as many
+// of every second one, and so on.
+package denials
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/rls/internal/recent"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/service"
+)
+
+// Options configures Denials.
+type Options struct {
+	// Keep is the number of rows that are kept, at least 1.
+	Keep int
+	// Hash puts hashes in place of values; nil keeps the values.
+	Hash *service.ValueHash
+	// Random draws the sample; nil is math/rand/v2.
+	Random func() uint32
+}
+
+// Denials has the last denials. It is safe for concurrent use.
+type Denials struct {
+	hash   *service.ValueHash
+	random func() uint32
+	every  atomic.Uint32 // one of so many requests is kept; a power of two
+	second atomic.Int64  // since the epoch: of the newest denial
+
+	mu     sync.Mutex
+	rows   recent.Ring[row]
+	kept   int   // rows since every was set
+	denied int64 // in this second, by the rows and what they stand for
+}
+
+var _ service.Observer = (*Denials)(nil)
+
+// New returns Denials that have seen nothing.
+func New(o Options) *Denials {
+	d := &Denials{hash: o.Hash, random: o.Random, rows: recent.New[row](o.Keep)}
+	if d.random == nil {
+		d.random = rand.Uint32
+	}
+	d.every.Store(1)
+	return d
+}
+
+// row is a denial by one limit.
+type row struct {
+	at         int64 // µs since the epoch
+	window     time.Duration
+	retryAfter time.Duration
+	cost       int64
+	rule       string // path; "" if the limit came with the request
+	name       string
+	limit      uint32
+	sampled    uint32 // denials that the row stands for
+	strategy   algorithms.Strategy
+	onError    descriptors.Policy // decided unless counted
+	counted    bool
+	shadow     bool
+	cut        bool   // of the text bytes are left out
+	text       []byte // the domain, and keys and values in turn, each behind a byte with its length
+}
+
+const (
+	// maxDomain and maxBytes bound the bytes of a domain, and of the keys and values.
+	maxDomain = 48
+	maxBytes  = 160
+	// maxText bounds the text of a row: … has 3 bytes.
+	maxText = 1 + maxDomain + 3 + maxBytes + descriptors.MaxShortened*2*(1+3)
+	// step is what the memory of a text is rounded up to, so that it is seldom too short.
+	step = 32
+)
+
+// Observe keeps the denials of a request that was answered.
+func (d *Denials) Observe(o *service.Observation) {
+	if o.Result != service.Limited && o.Result != service.Passed {
+		return
+	}
+	for i := range o.Verdicts {
+		if denied(&o.Verdicts[i]) {
+			d.keep(o, o.Verdicts[i:])
+			return
+		}
+	}
+}
+
+func denied(v *service.Verdict) bool { return v.Decided && !v.Is.Allowed }
+
+// keep keeps the denials among the verdicts if the sample has the request.
+func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
+	const perSecond = 1e6
+	second := o.At / perSecond
+	if second != d.second.Load() {
+		d.turn(second)
+	}
+	every := d.every.Load()
+	if every > 1 && d.random()&(every-1) != 0 {
+		return
+	}
+	var room [maxText]byte
+	var text []byte
+	var cut bool
+	var last *service.Verdict // whose text that is
+	for i := range verdicts {
+		v := &verdicts[i]
+		if !denied(v) {
+			continue
+		}
+		if last == nil || !v.SameDescriptor(last) {
+			text, cut = d.appendText(room[:0], o.Domain, v.Entries)
+		}
+		last = v
+		d.mu.Lock()
+		d.next(every).set(o, v, every, text, cut)
+		d.mu.Unlock()
+	}
+}
+
+// looks is the number of denials a second of which all are kept.
+const looks = 2000
+
+// late is the number of seconds by which a request may come after a newer one.
+const late = 60
+
+// turn begins a second, unless it is an earlier one by at most late: decisions may wait. It
+// sets the share of requests that are kept, so that about looks are kept if as many are
+// denied as in the second before.
+func (d *Denials) turn(second int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := d.second.Load()
+	if second <= last && second >= last-late {
+		return
+	}
+	every := uint32(1)
+	if second == last+1 {
+		for d.denied/int64(every) > looks {
+			every *= 2
+		}
+	}
+	d.every.Store(every)
+	d.second.Store(second)
+	d.kept, d.denied = 0, 0
+}
+
+// next is the place of the next row. A crowd halves the share of requests that are kept.
+func (d *Denials) next(every uint32) *row {
+	d.kept++
+	d.denied += int64(every)
+	if d.kept > looks && every < 1<<16 {
+		d.every.Store(2 * every)
+		d.kept = 0
+	}
+	return d.rows.Next()
+}
+
+func (r *row) set(o *service.Observation, v *service.Verdict, sampled uint32, text []byte, cut bool) {
+	memory := r.text
+	if cap(memory) < len(text) {
+		memory = make([]byte, 0, (len(text)+step-1)/step*step)
+	}
+	*r = row{
+		at: o.At, window: v.Limit.Window, retryAfter: v.Is.RetryAfter, cost: int64(v.Hits), name: v.Limit.Name, limit: v.Limit.Requests,
+		sampled: sampled, strategy: v.Limit.Strategy, onError: v.Limit.OnError, counted: v.Counted,
+		shadow: v.Shadow || o.Result == service.Passed, cut: cut, text: append(memory[:0], text...),
+	}
+	if v.Rule != nil {
+		r.rule = v.Rule.Path
+	}
+}
+
+// appendText appends the text of a row, and reports whether it is cut.
+func (d *Denials) appendText(text []byte, domain string, entries []descriptors.Entry) ([]byte, bool) {
+	if d.hash != nil {
+		hashed := make([]descriptors.Entry, len(entries))
+		for i, e := range entries {
+			hashed[i] = descriptors.Entry{Key: e.Key, Value: d.hash.Hash(e.Value)}
+		}
+		entries = hashed
+	}
+	var room [descriptors.MaxShortened]descriptors.Entry
+	short := descriptors.AppendShortened(room[:0], entries, maxBytes)
+	name := descriptors.Shortened(domain, maxDomain)
+	cut := len(name) != len(domain) || len(short) != len(entries)
+	text = append(append(text, byte(len(name))), name...)
+	for i, e := range short {
+		cut = cut || e != entries[i]
+		text = append(append(text, byte(len(e.Key))), e.Key...)
+		text = append(append(text, byte(len(e.Value))), e.Value...)
+	}
+	return text, cut
+}
+
+// field cuts the first field off the text of a row.
+func field(text []byte) (first, rest []byte) {
+	n := 1 + int(text[0])
+	return text[1:n], text[n:]
+}
+
+// contains reports whether any part of a key or value is sought.
+func (r *row) contains(sought string) bool {
+	_, rest := field(r.text)
+	for len(rest) > 0 {
+		var part []byte
+		if part, rest = field(rest); bytes.Contains(part, []byte(sought)) {
+			return true
+		}
+	}
+	return sought == ""
+}

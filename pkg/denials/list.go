@@ -1,0 +1,210 @@
+package denials
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+)
+
+// List is the document of GET /v1/denials, the newest denials first.
+type List struct {
+	Denials []Denial `json:"denials"`
+	Kept    int      `json:"kept"` // denials that are remembered
+	// Sampled is the largest of the rows; 1 if each denial has its row.
+	Sampled int64 `json:"sampled"`
+	// From is the time of the oldest denial that is remembered; nil if none is.
+	From *time.Time `json:"from,omitempty"`
+}
+
+// Denial is the denial of a request by one limit.
+type Denial struct {
+	Time   time.Time `json:"time"`
+	Domain string    `json:"domain"`
+	// Entries are the entries of the descriptor. Long keys and values are cut, and end with ….
+	Entries []descriptors.Entry `json:"entries"`
+	// Rule is the path of the rule that matched, also where the request brought a limit
+	// along. Without such a rule it is domain.override.
+	Rule       string           `json:"rule"`
+	Limit      uint32           `json:"limit"` // hits a window
+	Name       string           `json:"name"`
+	Strategy   string           `json:"strategy"`
+	Window     explain.Duration `json:"window"`
+	Cost       int64            `json:"cost"`
+	RetryAfter explain.Duration `json:"retry_after"`
+	// Policy is service.Counted if the store decided, else the failure policy that did.
+	Policy string `json:"policy"`
+	Shadow bool   `json:"shadow"` // the request was answered OK
+	// Sampled is the number of denials that the row stands for; 0 is 1.
+	Sampled int64 `json:"sampled,omitempty"`
+	// Replica is the address of the replica that denied; only in the answer of a fleet.
+	Replica string `json:"replica,omitempty"`
+}
+
+// Query says which denials are wanted.
+type Query struct {
+	Since time.Time
+	Rule  string // path; "" is all rules
+	Text  string // in a key or a value
+}
+
+func (q *Query) wants(r *row) bool {
+	return r.at >= q.Since.UnixMicro() && (q.Rule == "" || q.Rule == r.path()) && r.contains(q.Text)
+}
+
+// path is the Rule of a Denial.
+func (r *row) path() string {
+	if r.rule != "" {
+		return r.rule
+	}
+	domain, _ := field(r.text)
+	return string(domain) + ".override"
+}
+
+func (r *row) time() time.Time { return time.UnixMicro(r.at).UTC() }
+
+func (r *row) denial() Denial {
+	d := Denial{
+		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Strategy: r.strategy.String(), Window: explain.Duration(r.window),
+		Cost: r.cost, RetryAfter: explain.Duration(r.retryAfter), Policy: service.Counted, Shadow: r.shadow, Entries: []descriptors.Entry{},
+	}
+	if !r.counted {
+		d.Policy = r.onError.String()
+	}
+	if r.sampled > 1 {
+		d.Sampled = int64(r.sampled)
+	}
+	domain, rest := field(r.text)
+	d.Domain = string(domain)
+	for len(rest) > 0 {
+		var key, value []byte
+		key, rest = field(rest)
+		value, rest = field(rest)
+		d.Entries = append(d.Entries, descriptors.Entry{Key: string(key), Value: string(value)})
+	}
+	return d
+}
+
+// atOnce is the number of rows that are looked at while decisions wait.
+const atOnce = 256
+
+// List returns the newest n denials that are wanted.
+func (d *Denials) List(q Query, n int) List {
+	l := List{Denials: []Denial{}, Sampled: 1}
+	for r := range d.newest() {
+		if len(l.Denials) == n {
+			break
+		}
+		if q.wants(r) {
+			found := r.denial()
+			l.Sampled = max(l.Sampled, found.Sampled)
+			l.Denials = append(l.Denials, found)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l.Kept = d.rows.Len(); l.Kept > 0 {
+		l.From = new(d.rows.At(d.rows.Count() - l.Kept).time())
+	}
+	return l
+}
+
+// newest gives the rows, the newest first. The caller must not keep a row. Denials that come
+// meanwhile are left out.
+func (d *Denials) newest() iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for i, looked := d.rows.Count()-1, 1; i >= d.rows.Count()-d.rows.Len(); i, looked = i-1, looked+1 {
+			if !yield(d.rows.At(i)) {
+				return
+			}
+			if looked%atOnce == 0 {
+				d.mu.Unlock()
+				d.mu.Lock()
+			}
+		}
+	}
+}
+
+// followEvery is the time between two looks for new denials. Followers look, instead of being
+// told, so that a denial costs the same whoever follows.
+const followEvery = 200 * time.Millisecond
+
+// Follow gives the denials from now on that are wanted, the oldest first, until ctx ends. A
+// caller that is too slow misses rows that newer ones have replaced. Since has no meaning.
+func (d *Denials) Follow(ctx context.Context, q Query) iter.Seq[Denial] {
+	d.mu.Lock()
+	next := d.rows.Count()
+	d.mu.Unlock()
+	return func(yield func(Denial) bool) {
+		look := time.NewTicker(followEvery)
+		defer look.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+			for more := true; more && ctx.Err() == nil; {
+				var found []Denial
+				found, more = d.after(&next, &q)
+				for _, denial := range found {
+					if !yield(denial) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// after returns the wanted ones of the next atOnce rows, moves next behind them, and reports
+// whether there are more.
+func (d *Denials) after(next *int, q *Query) (found []Denial, more bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	end := d.rows.Count()
+	*next = max(*next, end-d.rows.Len())
+	for i := 0; i < atOnce && *next < end; i++ {
+		if r := d.rows.At(*next); q.wants(r) {
+			found = append(found, r.denial())
+		}
+		*next++
+	}
+	return found, *next < end
+}
+
+// maxFound bounds the descriptors that Find returns.
+const maxFound = 1000
+
+// Find returns the newest descriptors that have text in a key or a value, at most 1,000. Where
+// values are hashed they are marked as cut, because their counters are not found by hashes.
+func (d *Denials) Find(text string) (found []service.Remembered) {
+	minute := time.Now().Add(-time.Minute).UnixMicro()
+	known := map[string]int{}
+	for r := range d.newest() {
+		if !r.contains(text) {
+			continue
+		}
+		i, again := known[string(r.text)]
+		switch {
+		case !again && len(found) == maxFound:
+			continue
+		case !again:
+			denial := r.denial()
+			i = len(found)
+			known[string(r.text)] = i
+			found = append(found, service.Remembered{
+				Domain: denial.Domain, Rule: r.rule, Entries: denial.Entries, Cut: r.cut || d.hash != nil, LastDenial: denial.Time,
+			})
+		}
+		if r.at >= minute && !r.shadow {
+			found[i].Denied += int64(max(1, r.sampled))
+		}
+	}
+	return found
+}
