@@ -41,6 +41,9 @@ type Spec struct {
 	FromFirstHit bool
 	Extend       bool
 	Lease        Lease
+	// Mark, if it is not empty, ends the keys of the limit's cells, so that these are apart
+	// from the cells of a limit that is the same but for the mark.
+	Mark string
 }
 
 // SpecError says which field of a Spec is wrong, by its name in the rules, and
@@ -210,7 +213,8 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 // is negative. The braces of a hash tag stand where keys have to share a Redis
 // Cluster slot: prefix{id|tag}bucket for the two keys of a pair, and
 // prefix{id}|tag|bucket for the keys of a descriptor with several limits. The
-// bytes before stem are the same for all buckets.
+// bytes before stem are the same for all buckets, and for no other limit; with a mark,
+// which ends the key, stem is 0.
 func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 	pair := l.row.paired && !id.OneSlot
 	buf := make([]byte, 0, 192)
@@ -236,6 +240,9 @@ func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
 	if bucket >= 0 {
 		buf = strconv.AppendInt(buf, bucket, 10)
 	}
+	if l.Mark != "" {
+		buf, stem = append(buf, l.Mark...), 0
+	}
 	return string(buf), stem
 }
 
@@ -253,13 +260,17 @@ func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok
 	if l.row.paired {
 		buckets = append(buckets, buckets[0]-1)
 	}
+	key, marked := strings.CutSuffix(key, l.Mark)
+	if !marked {
+		return "", false
+	}
 	if l.row.burst != nil {
 		key = withoutTerms(key)
 	}
-	const mark = "\x00" // in place of an ID
+	const none = "\x00" // in place of an ID
 	for _, bucket := range buckets {
-		model, _ := l.key(Identity{Prefix: prefix, ID: []byte(mark), OneSlot: oneSlot}, bucket)
-		before, after, _ := strings.Cut(model[len(prefix):], mark)
+		model, _ := l.key(Identity{Prefix: prefix, ID: []byte(none), OneSlot: oneSlot}, bucket)
+		before, after, _ := strings.Cut(strings.TrimSuffix(model[len(prefix):], l.Mark), none)
 		if l.row.burst != nil {
 			after = withoutTerms(after)
 		}

@@ -15,17 +15,37 @@ const Whole Percent = 1_000_000
 // ParsePercent reads a percentage above 0%, at most 100%, with at most 4 digits
 // after the point.
 func ParsePercent(text string) (Percent, error) {
-	number, found := strings.CutSuffix(text, "%")
-	percent, err := strconv.ParseFloat(number, 64)
-	// Not "percent <= 0 || percent > 100", which NaN would pass.
-	if !found || err != nil || !(percent > 0 && percent <= 100) {
+	p, percent, ok := parsePercent(text)
+	switch {
+	case !ok || percent == 0:
 		return 0, fmt.Errorf("must be a percentage above 0%% and at most 100%%, such as 5%%, not %q", text)
-	}
-	p := Percent(percent*10_000 + 0.5)
-	if p == 0 {
+	case p == 0:
 		return 0, fmt.Errorf("must be at least 0.0001%%, not %q", text)
 	}
 	return p, nil
+}
+
+// ParseRollout reads a percentage from 0% to 100%, with at most 4 digits after the point.
+func ParseRollout(text string) (Percent, error) {
+	p, percent, ok := parsePercent(text)
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("must be a percentage from 0%% to 100%%, such as 10%% or 0.5%%, not %q", text)
+	case p == 0 && percent > 0:
+		return 0, fmt.Errorf("must be 0%% or at least 0.0001%%, not %q", text)
+	}
+	return p, nil
+}
+
+// parsePercent reads a percentage from 0% to 100%.
+func parsePercent(text string) (p Percent, percent float64, ok bool) {
+	number, found := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(number, 64)
+	// Not "percent < 0 || percent > 100", which NaN would pass.
+	if !found || err != nil || !(percent >= 0 && percent <= 100) {
+		return 0, 0, false
+	}
+	return Percent(percent*10_000 + 0.5), percent, true
 }
 
 // String is the part as it is written: 5%.

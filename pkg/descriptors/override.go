@@ -12,8 +12,8 @@ import (
 // Override returns a copy of l that allows requests hits per multiplier × unit: the
 // limit that a request brings along (Envoy's limit override). The copy has l.Share of
 // the requests. It has no Name and no Replaces, because an override neither replaces a
-// limit nor is replaced, and keeps everything else. A Limit without an
-// [algorithms.Limit] stands for a fixed_window.
+// limit nor is replaced, is enforced for every key, and keeps everything else. A Limit
+// without an [algorithms.Limit] stands for a fixed_window.
 //
 // Some options give way instead of failing the request. More requests than a
 // sliding_log can remember are decided by a sliding_window. A burst that would
@@ -32,7 +32,8 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	var spec algorithms.Spec
 	if l.Limit != nil {
 		copied, spec = *l, l.Spec
-		spec.Burst = l.WrittenBurst
+		spec.Burst, spec.Mark = l.WrittenBurst, ""
+		copied.Shadow, copied.Watched = false, 0
 	}
 	copied.Name, copied.Replaces, copied.Unit, copied.Multiplier = "", nil, unit, multiplier
 	copied.WrittenRequests, requests = requests, copied.Share.Of(requests)

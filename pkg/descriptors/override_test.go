@@ -121,6 +121,7 @@ func TestOverrideHasTheLeaseAndTheShareOfTheRule(t *testing.T) {
 // not lost.
 func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5, on_error: local")
+	rule.Shadow, rule.Watched = true, algorithms.Whole
 	rule.Share = algorithms.Whole
 	got, err := rule.Override(100, descriptors.Second, 1)
 	if err != nil {
@@ -133,8 +134,14 @@ func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 	was, is := reflect.ValueOf(*rule), reflect.ValueOf(got)
 	for i := range was.NumField() {
 		name := was.Type().Field(i).Name
-		if name == "Limit" || name == "Name" || name == "Replaces" {
+		switch name {
+		case "Limit", "Name", "Replaces":
 			continue // the compiled Spec, which is compared above, and the names, which an override does not have
+		case "Shadow", "Watched":
+			if !is.Field(i).IsZero() {
+				t.Errorf("%s is %v: an override is enforced for every key", name, is.Field(i))
+			}
+			continue
 		}
 		if was.Field(i).IsZero() || !was.Field(i).Equal(is.Field(i)) {
 			t.Errorf("%s is %v, want %v, which the rule of this test must set", name, is.Field(i), was.Field(i))

@@ -3,9 +3,12 @@ package descriptors
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cespare/xxhash/v2"
 
 	"example.org/rls/pkg/algorithms"
 )
@@ -142,6 +145,25 @@ type Limit struct {
 	// WrittenRequests are the requests as written.
 	Share           algorithms.Percent
 	WrittenRequests uint32
+	// Shadow: the limit is watched: it is decided and counted, in a cell of its own, and
+	// changes neither an answer nor what other limits are charged.
+	Shadow bool
+	// Watched is the part of its keys for which the limit is watched; it is enforced for the
+	// others. Both count in the same cells.
+	Watched algorithms.Percent
+}
+
+// Tried reports whether the limit is watched for some of its keys.
+func (l *Limit) Tried() bool { return l.Shadow || l.Watched > 0 }
+
+// Rollout is the part of its keys for which a limit that is not in shadow mode is enforced.
+func (l *Limit) Rollout() algorithms.Percent { return algorithms.Whole - l.Watched }
+
+// EnforcedFor reports whether the limit is enforced for the key whose id AppendID has made
+// without a prefix. The keys of a smaller rollout are among those of a larger one.
+func (l *Limit) EnforcedFor(id []byte) bool {
+	place, _ := bits.Mul64(xxhash.Sum64(id), uint64(algorithms.Whole)) // of the key, in millionths of all keys
+	return !l.Shadow && place < uint64(l.Rollout())
 }
 
 // Title tells people which limit of a rule it is: its Name, or else its strategy and rate, such
@@ -187,6 +209,31 @@ type Rule struct {
 
 	fixed bool    // the metric key is Path for all requests
 	way   []*Node // unless fixed, from the outermost descriptor to that of the rule
+}
+
+// Several reports whether several limits of the rule can deny, so that they are charged
+// together.
+func (r *Rule) Several() bool {
+	if len(r.Limits) < 2 {
+		return false
+	}
+	n := 0
+	for i := range r.Limits {
+		if !r.Limits[i].Shadow {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// Main is the limit in whose place a request can bring its own: the first that is not in
+// shadow mode, or else the first. It is nil without limits.
+func (r *Rule) Main() *Limit {
+	if len(r.Limits) == 0 {
+		return nil
+	}
+	first := slices.IndexFunc(r.Limits, func(l Limit) bool { return !l.Shadow })
+	return &r.Limits[max(first, 0)]
 }
 
 // place sets the fields that follow from the rule's place n in the tree.

@@ -146,10 +146,10 @@ func (d *Domain) Match(entries []Entry) *Rule {
 
 // Override returns the limit that a request brings for a descriptor that
 // matched rule, which is nil when none matched. See [Limit.Override], which
-// gets the rule's first limit, or else Default.
+// gets the rule's [Rule.Main], or else Default.
 func (d *Domain) Override(rule *Rule, requests uint32, unit Unit, multiplier uint32) (Limit, error) {
 	if rule != nil && len(rule.Limits) > 0 {
-		return rule.Limits[0].Override(requests, unit, multiplier)
+		return rule.Main().Override(requests, unit, multiplier)
 	}
 	return d.Default.Override(requests, unit, multiplier)
 }

@@ -90,14 +90,19 @@ type Limit struct {
 
 // Terms describes a limit: its rate, its strategy and the key of its cell.
 type Terms struct {
-	Name       string   `json:"name,omitempty"`
-	Strategy   string   `json:"strategy"`
-	Limit      uint32   `json:"limit"` // requests_per_unit
-	Window     Duration `json:"window"`
-	Burst      uint32   `json:"burst,omitempty"`
-	MaxDelay   Duration `json:"max_delay,omitempty"`
-	Key        string   `json:"key"`                   // in the store
-	ReplacedBy string   `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
+	Name     string   `json:"name,omitempty"`
+	Strategy string   `json:"strategy"`
+	Limit    uint32   `json:"limit"` // requests_per_unit
+	Window   Duration `json:"window"`
+	Burst    uint32   `json:"burst,omitempty"`
+	MaxDelay Duration `json:"max_delay,omitempty"`
+	// Shadow: the limit is watched for every key. Rollout is the share of its keys for which
+	// it is enforced, if not all. Enforced says of both whether this key is one of them.
+	Shadow     bool   `json:"shadow_mode,omitempty"`
+	Rollout    string `json:"rollout,omitempty"`
+	Enforced   *bool  `json:"enforced,omitempty"`
+	Key        string `json:"key"`                   // in the store
+	ReplacedBy string `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
 }
 
 // State is the state of a limit's cell, from a running process.
@@ -204,6 +209,12 @@ func limitOf(rule string, in *service.InspectedLimit) Limit {
 		Name: in.Name, Strategy: in.Strategy.String(), Limit: in.Requests, Window: Duration(in.Window),
 		Burst: in.Burst, MaxDelay: Duration(in.MaxDelay), Key: in.Key, ReplacedBy: in.ReplacedBy,
 	}}
+	if in.Tried() {
+		l.Enforced, l.Shadow = new(!in.Watched), in.Shadow
+		if !in.Shadow {
+			l.Rollout = in.Rollout().String()
+		}
+	}
 	switch state := cmp.Or(in.After, in.Before); {
 	case state != nil:
 		cell := &Cell{Count: state.Count, Granted: state.Granted, Remaining: state.Remaining, Reset: Duration(state.Reset), Never: in.Never}

@@ -222,11 +222,22 @@ func (t *Terms) words() string {
 	if t.MaxDelay > 0 {
 		s += fmt.Sprintf(", a queue of at most %s", time.Duration(t.MaxDelay))
 	}
+	switch {
+	case t.Shadow:
+		s += ", shadow"
+	case t.Enforced != nil && *t.Enforced:
+		s += fmt.Sprintf(", rollout %s: enforced for this key", spaced(t.Rollout))
+	case t.Enforced != nil:
+		s += fmt.Sprintf(", rollout %s: watched for this key", spaced(t.Rollout))
+	}
 	if t.Name != "" {
 		s += " (" + terminal.Visible(t.Name) + ")"
 	}
 	return s
 }
+
+// spaced is a percentage as texts for people have it: 10 %.
+func spaced(percent string) string { return strings.Replace(percent, "%", " %", 1) }
 
 // verdict says behind the remaining hits how a request of that many hits would end.
 func (p *printer) verdict(l *Limit, hits int64) string {
@@ -239,6 +250,9 @@ func (p *printer) verdict(l *Limit, hits int64) string {
 	}
 	if l.Next != nil && *l.Next == 0 { // a queue has room
 		return p.colors.Yellow(", so " + asked + " waits for its turn")
+	}
+	if l.Enforced != nil && !*l.Enforced {
+		return p.colors.Yellow(", so " + asked + " would be denied")
 	}
 	return p.colors.Red(", so " + asked + " is denied")
 }

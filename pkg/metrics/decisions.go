@@ -166,14 +166,14 @@ func (d *decisions) Observe(o *service.Observation) {
 		switch {
 		case v.Decided:
 			d.count(c, v, o.ShadowMode)
-			if !v.Is.Allowed {
+			if !v.Is.Allowed && !v.Watched {
 				end = EndDenied
 			}
 		default:
 			if o.Result != service.CallGone {
 				d.policies[descriptors.PolicyError].Add(1)
 			}
-			if end == EndPassed {
+			if end == EndPassed && !v.Watched {
 				end = EndFailed
 			}
 		}
@@ -194,6 +194,9 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 		d.policies[v.Limit.OnError].Add(1)
 	}
 	decisions[decisionOf(v, shadowMode)].Add(1)
+	if v.Watched {
+		return // the metrics below do not say which limit they are of
+	}
 	if !v.Is.Allowed {
 		d.retry[v.Limit.Strategy].Observe(v.Is.RetryAfter.Seconds())
 		return
@@ -291,10 +294,10 @@ func limitOfRule(v *service.Verdict) *descriptors.Limit {
 	if !v.Override {
 		return v.Limit
 	}
-	if v.Rule == nil || len(v.Rule.Limits) == 0 {
+	if v.Rule == nil {
 		return nil
 	}
-	return &v.Rule.Limits[0]
+	return v.Rule.Main()
 }
 
 // titleOf is the title of limitOfRule's result: callers make the amounts of overrides up.
@@ -333,8 +336,15 @@ func (d *decisions) called(of *RuleCounts, domain string, v *service.Verdict) *k
 
 // count counts the hits of a verdict as envoyproxy/ratelimit does: when one
 // request crosses a threshold, its hits below and above are counted apart. Hits that
-// the store did not count are in the total only.
+// the store did not count are in the total only. Of a limit that is watched only the hits
+// beyond it are counted, as hits in shadow mode.
 func (k *keyed) count(v *service.Verdict, near uint64) {
+	if v.Watched {
+		if v.Counted && !v.Is.Allowed {
+			k.stats[shadowMode].n.Add(v.Hits)
+		}
+		return
+	}
 	k.stats[totalHits].n.Add(v.Hits)
 	if !v.Counted {
 		return

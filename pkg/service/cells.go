@@ -13,6 +13,8 @@ import (
 // InspectedLimit is one limit of an Inspected.
 type InspectedLimit struct {
 	*descriptors.Limit
+	// Watched: the limit is watched for this key, and Grant leaves its cell alone.
+	Watched bool
 	// ReplacedBy is the path of the rule that replaces the limit in this request, so
 	// that it is not decided, and Reset and Grant leave its cell alone; else "".
 	ReplacedBy string
@@ -74,8 +76,9 @@ func (p *plan) ruled(t *target, op *backends.Op) *descriptors.Limit {
 	id := p.identity(nil, &target{Descriptor: t.Descriptor, rule: t.rule})
 	for i := range t.rule.Limits {
 		var own backends.Op
-		if t.rule.Limits[i].Plan(&own, id, algorithms.Charge{Now: op.Now}); own.Key == op.Key {
-			return &t.rule.Limits[i]
+		l := &t.rule.Limits[i]
+		if l.Plan(&own, ofLimit(id, l), algorithms.Charge{Now: op.Now}); own.Key == op.Key {
+			return l
 		}
 	}
 	return nil

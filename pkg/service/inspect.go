@@ -14,7 +14,6 @@ import (
 // is Trace, Explain, Look, Reset or made by Grant. None of them charges a hit.
 type Action struct {
 	steps bool          // lists the descriptors that were looked at, also for a rule that is found
-	drop  bool          // what memory has of the cells
 	asks  bool          // the store
 	verb  backends.Verb // Charge only looks
 	hits  int64         // of a grant
@@ -29,9 +28,6 @@ var (
 	Look = Action{asks: true}
 	// Reset empties the cells.
 	Reset = Action{asks: true, verb: backends.Reset}
-	// Forget drops what this process remembers of the cells, which another process has reset
-	// or granted hits. It asks no store.
-	Forget = Action{drop: true}
 )
 
 // Grant lets that many hits more pass in the running window, or before the bucket is
@@ -97,9 +93,6 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	for i := range p.targets {
 		cells = append(cells, s.inspect(&p, &p.targets[i], &in.Descriptors[i], do.steps)...)
 	}
-	if do.drop {
-		s.forget(cells)
-	}
 	if !do.asks {
 		return in, nil
 	}
@@ -148,9 +141,10 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	now := p.cfg.Store.Now()
 	for i := range limits {
 		c, l := &cells[i], &limits[i]
-		c.limit, c.shared = &in.Limits[i], id.ByStart
-		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
-		*c.limit = InspectedLimit{Limit: l, Key: c.op.Key, Policy: policy(l, p.cfg.Local)}
+		own := ofLimit(id, l)
+		c.limit, c.shared = &in.Limits[i], own.ByStart
+		l.Plan(&c.op, own, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
+		*c.limit = InspectedLimit{Limit: l, Watched: in.Override == nil && p.watched(t, l), Key: c.op.Key, Policy: policy(l, p.cfg.Local)}
 		if s.cfg.StoredKey != nil {
 			c.limit.Key = s.cfg.StoredKey(c.op.Key)
 		}
@@ -166,13 +160,14 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 
 // change resets the cells or grants hits to them, and fills in After or Err: of each cell
 // once, and only if the limit is decided in the request and the store has returned the
-// cell. Replaced limits and repeated cells lose their Before. If a grant is too large for
+// cell. Replaced limits, repeated cells, and watched limits, which need no grant, lose their
+// Before. If a grant is too large for
 // one of the cells, change changes none and returns an error.
 func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 	var changed []cell
 	seen := map[string]bool{}
 	for _, c := range cells {
-		if c.limit.ReplacedBy != "" || seen[c.op.Key] {
+		if c.limit.ReplacedBy != "" || seen[c.op.Key] || c.limit.Watched && do.verb == backends.Grant {
 			c.limit.Before = nil
 			continue
 		}
@@ -193,6 +188,9 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 			c.op, c.hits = c.grant(do.hits), do.hits
 		}
 		changed = append(changed, c)
+	}
+	if len(changed) == 0 && slices.ContainsFunc(cells, func(c cell) bool { return c.limit.Watched }) {
+		return invalid("the limit is only watched for this key and denies nothing: there is nothing to grant")
 	}
 	s.apply(ctx, changed)
 	return nil

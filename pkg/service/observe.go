@@ -64,7 +64,10 @@ type Verdict struct {
 	Key      string              // of the cell, as the Store of the service is given it
 	Entries  []descriptors.Entry // of the descriptor, as the caller sent them
 	Hits     uint64
-	Shadow   bool // the rule is in shadow mode
+	Shadow   bool // the rule is in shadow mode, or the limit is watched
+	// Watched: the limit is watched for this key (its own shadow_mode, or a rollout). It has no
+	// part in the answer.
+	Watched bool
 
 	// Decided: the store or the policy of the limit decided. Is has no meaning
 	// otherwise.

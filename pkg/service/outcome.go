@@ -53,6 +53,9 @@ type Status struct {
 	// Denied is false for a rule in shadow mode. ShadowDenied: a limit of such a
 	// rule would have denied.
 	Denied, ShadowDenied bool
+	// WatchedDenied: a limit that is watched would have denied. No other field tells of such
+	// limits.
+	WatchedDenied bool
 	// Is is the decision of Limit.
 	Is algorithms.Decision
 	// Remaining is the number of hits that still fit Limit. It is 0 after a denial
@@ -123,17 +126,22 @@ func (o *Outcome) judge(ctx context.Context) {
 	for i := range p.targets {
 		t, s := &p.targets[i], &o.Statuses[i]
 		s.Rule, s.Override, s.Unlimited, s.Shadow = t.rule, t.overrides != nil, t.unlimited(), t.shadow()
-		for j := t.first; j < t.end; j++ {
+		for j := t.first; j < t.last; j++ {
 			v, op, r := &o.Verdicts[j], &p.batch.Ops[j], &p.batch.Replies[j]
-			v.Rule, v.Limit, v.Override, v.Shadow, v.Key = s.Rule, p.limits[j], s.Override, s.Shadow, op.Key
+			v.Rule, v.Limit, v.Override, v.Watched, v.Key = s.Rule, p.limits[j], s.Override, j >= t.end, op.Key
+			v.Shadow = s.Shadow || v.Watched
 			v.Entries, v.Hits = t.Entries, min(t.hits, uint64(backends.MaxCost))
 			if r.Err == nil {
 				v.count(op, r)
 				o.partial = o.partial || !v.Counted
 			} else if !o.decideByPolicy(ctx, v, op) {
-				if s.Undecided == nil && !s.Denied && !s.ShadowDenied {
+				if s.Undecided == nil && !s.Denied && !s.ShadowDenied && !v.Watched {
 					s.Undecided = r.Err
 				}
+				continue
+			}
+			if v.Watched {
+				s.WatchedDenied = s.WatchedDenied || !v.Is.Allowed
 				continue
 			}
 			s.add(v)

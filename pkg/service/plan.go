@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -28,6 +29,7 @@ type plan struct {
 	batch   backends.Batch // one operation for each of limits
 	now     int64          // µs since the epoch, on the store's clock
 	refunds bool           // the request gives hits back
+	watches bool           // some of limits are watched
 }
 
 // target is a descriptor of the request and the rule that it matches.
@@ -36,8 +38,9 @@ type target struct {
 	hits      uint64
 	rule      *descriptors.Rule   // nil if no rule matches
 	overrides []descriptors.Limit // the limit that the request brought
-	// The limits that are decided are plan.limits[first:end].
-	first, end int
+	// The limits that are decided are plan.limits[first:end], and those that are watched
+	// beside them plan.limits[end:last].
+	first, end, last int
 }
 
 // all returns the override, or else the limits of the rule, also the limits that
@@ -89,20 +92,38 @@ func (p *plan) match(r *Request) error {
 	for i := range p.targets {
 		t := &p.targets[i]
 		t.first = len(p.limits)
-		limits := t.all()
+		limits, tried := t.all(), false
 		for j := range limits {
-			if l := &limits[j]; t.overrides != nil || p.replacer(l.Name) == nil {
+			l := &limits[j]
+			tried = tried || l.Tried()
+			if t.overrides != nil || !p.watched(t, l) && p.replacer(l.Name) == nil {
 				p.limits = append(p.limits, l)
 			}
 		}
 		t.end = len(p.limits)
+		for j := range limits {
+			if l := &limits[j]; tried && p.watched(t, l) && p.replacer(l.Name) == nil {
+				p.limits = append(p.limits, l)
+			}
+		}
+		t.last = len(p.limits)
+		p.watches = p.watches || t.end < t.last
 	}
 	return nil
 }
 
+// watched reports whether l, a limit of t's rule, is only watched for t.
+func (p *plan) watched(t *target, l *descriptors.Limit) bool {
+	if !l.Tried() {
+		return false
+	}
+	var room [160]byte
+	return !l.EnforcedFor(descriptors.AppendID(room[:0], p.domain.Name, t.Entries, t.rule.Shared))
+}
+
 // replacer is the rule of the request that replaces the limit of that name, or nil.
-// Replacing is not transitive: replaced, unlimited and shadow limits still replace
-// others. An override replaces none.
+// Replacing is not transitive: replaced limits, unlimited ones and those of a rule in
+// shadow mode still replace others. An override and a limit that is watched replace none.
 func (p *plan) replacer(name string) *descriptors.Rule {
 	if name == "" {
 		return nil
@@ -116,7 +137,7 @@ func (p *plan) replacer(name string) *descriptors.Rule {
 			return t.rule
 		}
 		for j := range t.rule.Limits {
-			if slices.Contains(t.rule.Limits[j].Replaces, name) {
+			if l := &t.rule.Limits[j]; slices.Contains(l.Replaces, name) && !p.watched(t, l) {
 				return t.rule
 			}
 		}
@@ -125,7 +146,7 @@ func (p *plan) replacer(name string) *descriptors.Rule {
 }
 
 // fill makes the batch: one operation for each limit. The limits of one descriptor
-// are a group: the store charges all of them or none.
+// are a group, but for those that are watched: the store charges all of them or none.
 func (p *plan) fill(ctx context.Context) {
 	// With ChargeDenying a fixed window counts the hits that it denies itself, so
 	// AdmittedOnly is for ChargeAdmitted alone.
@@ -140,7 +161,7 @@ func (p *plan) fill(ctx context.Context) {
 	var room [160]byte
 	for i := range p.targets {
 		t := &p.targets[i]
-		if t.first == t.end {
+		if t.first == t.last {
 			continue
 		}
 		id := p.identity(room[:0], t)
@@ -156,18 +177,49 @@ func (p *plan) fill(ctx context.Context) {
 		if several {
 			group = group%2 + 1
 		}
-		for j := t.first; j < t.end; j++ {
+		for j := t.first; j < t.last; j++ {
 			op, l := &p.batch.Ops[j], p.limits[j]
 			if l.MaxDelay > 0 {
 				charge.Patience = patience(ctx)
 			}
-			l.Plan(op, id, charge)
+			l.Plan(op, ofLimit(id, l), charge)
 			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.cfg.Local)
-			if several {
+			if several && j < t.end {
 				op.Group = group
 			}
 		}
 	}
+}
+
+// apply has the store decide the batch. Limits that are watched are a batch of their own,
+// which is under way at the same time: what becomes of one batch does not touch the other.
+// The errors are those of the replies.
+func (p *plan) apply(ctx context.Context) {
+	if !p.watches {
+		_ = p.cfg.Store.Apply(ctx, &p.batch)
+		return
+	}
+	var enforced, watched backends.Part
+	enforced.AllOrNothing = p.batch.AllOrNothing
+	for i := range p.targets {
+		t := &p.targets[i]
+		for j := t.first; j < t.end; j++ {
+			enforced.Add(&p.batch, j)
+		}
+		for j := t.end; j < t.last; j++ {
+			watched.Add(&p.batch, j)
+		}
+	}
+	var others sync.WaitGroup
+	if len(enforced.Ops) > 0 {
+		others.Go(func() { _ = p.cfg.Store.Apply(ctx, &watched.Batch) })
+		_ = p.cfg.Store.Apply(ctx, &enforced.Batch)
+		others.Wait()
+	} else {
+		_ = p.cfg.Store.Apply(ctx, &watched.Batch)
+	}
+	enforced.Answer(&p.batch)
+	watched.Answer(&p.batch)
 }
 
 // quotaRole is the role of the operations in quota mode: Lenient if a descriptor
@@ -188,9 +240,10 @@ func (p *plan) quotaRole() backends.Role {
 // limits of t count. It writes to room if that is large enough.
 //
 // OneSlot depends on the rule alone and not on the limits that are decided, so
-// that an override and a limit beside a replaced one keep their counters.
+// that an override and a limit beside a replaced one keep their counters. Limits in
+// shadow mode make no difference, and have what ofLimit returns.
 func (p *plan) identity(room []byte, t *target) algorithms.Identity {
-	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: t.rule != nil && len(t.rule.Limits) > 1}
+	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: t.rule != nil && t.rule.Several()}
 	var shared []descriptors.Entry
 	if t.overrides == nil {
 		shared = t.rule.Shared
@@ -207,10 +260,30 @@ func (p *plan) identity(room []byte, t *target) algorithms.Identity {
 	return id
 }
 
+// ofLimit is the identity that l counts, among limits that count id. A limit in shadow mode
+// is charged by itself, so it shares neither a slot nor a cell of envoyproxy/ratelimit.
+func ofLimit(id algorithms.Identity, l *descriptors.Limit) algorithms.Identity {
+	if l.Shadow {
+		id.ByStart, id.OneSlot = false, false
+	}
+	return id
+}
+
 // inRatelimit reports whether envoyproxy/ratelimit can have such limits: one
-// for a rule, in a fixed window of one unit.
+// for a rule, in a fixed window of one unit. Limits in shadow mode do not count.
 func inRatelimit(limits []descriptors.Limit) bool {
-	return len(limits) == 1 && limits[0].Clocked() && limits[0].Multiplier <= 1
+	n := 0
+	for i := range limits {
+		l := &limits[i]
+		switch {
+		case l.Shadow:
+		case !l.Clocked() || l.Multiplier > 1:
+			return false
+		default:
+			n++
+		}
+	}
+	return n == 1
 }
 
 // patience is how long a caller can wait for its turn, in µs: until a margin

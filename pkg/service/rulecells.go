@@ -1,6 +1,7 @@
 package service
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -13,10 +14,9 @@ import (
 // ruleCells finds the cells of all values of a rule among the keys of the store.
 type ruleCells struct {
 	*planner
-	domain  *descriptors.Domain
-	rule    *descriptors.Rule
-	oneSlot bool
-	prefix  string // of the keys of the cells, and of keys of other rules
+	domain   *descriptors.Domain
+	rule     *descriptors.Rule
+	prefixes []string // of the keys of the cells, and of keys of other rules
 }
 
 // cellsOf returns the cells of a rule of tree. Its errors are those of
@@ -34,12 +34,23 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 	case p.cfg.RatelimitKeys && inRatelimit(r.Limits):
 		return nil, errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
 	}
-	c := &ruleCells{planner: p, domain: d, rule: r, oneSlot: len(r.Limits) > 1, prefix: p.cfg.KeyPrefix}
-	if c.oneSlot || r.Limits[0].Paired() {
-		c.prefix += "{"
+	c := &ruleCells{planner: p, domain: d, rule: r}
+	for i := range r.Limits {
+		l, prefix := &r.Limits[i], p.cfg.KeyPrefix
+		if c.identity("", l).OneSlot || l.Paired() {
+			prefix += "{"
+		}
+		prefix = string(descriptors.AppendID([]byte(prefix), d.Name, nil, nil)) + "|"
+		if !slices.Contains(c.prefixes, prefix) {
+			c.prefixes = append(c.prefixes, prefix)
+		}
 	}
-	c.prefix = string(descriptors.AppendID([]byte(c.prefix), d.Name, nil, nil)) + "|"
 	return c, nil
+}
+
+// identity is the identity with that ID in the keys of l, one of the rule's limits.
+func (c *ruleCells) identity(id string, l *descriptors.Limit) algorithms.Identity {
+	return ofLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.rule.Several()}, l)
 }
 
 // ruleAt finds the one rule of the domain with that path.
@@ -66,17 +77,17 @@ func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Doma
 // now. A cell whose window is over is left out, and one whose key the store has
 // shortened because it is long.
 func (c *ruleCells) among(keys []string) (found []cell) {
-	now, prefix := c.cfg.Store.Now(), c.cfg.KeyPrefix
+	now := c.cfg.Store.Now()
 	for _, key := range keys {
 		for i := range c.rule.Limits {
 			l := &c.rule.Limits[i]
-			id, ok := l.IDOf(key, prefix, c.oneSlot, now)
+			id, ok := l.IDOf(key, c.cfg.KeyPrefix, c.identity("", l).OneSlot, now)
 			if !ok {
 				continue
 			}
 			if identifies(id, c.domain, c.rule) {
 				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.cfg.Local)}}
-				l.Plan(&of.op, algorithms.Identity{Prefix: prefix, ID: []byte(id), OneSlot: c.oneSlot}, algorithms.Charge{Now: now})
+				l.Plan(&of.op, c.identity(id, l), algorithms.Charge{Now: now})
 				if of.op.Kind == backends.Meter {
 					of.op.Key, of.op.Stem = key, len(key) // also the bucket of an override, or of an earlier amount
 				}

@@ -145,7 +145,7 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	}
 	if len(p.limits) > 0 {
 		p.fill(ctx)
-		_ = s.cfg.Store.Apply(ctx, &p.batch) // its error is the first Err of the replies
+		p.apply(ctx)
 	}
 	o.judge(ctx)
 	if o.gone {

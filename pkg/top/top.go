@@ -140,7 +140,7 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64, now
 	v := &verdicts[0]
 	add := [orders]int64{Hits: weight, Cost: weight * int64(min(v.Hits, math.MaxInt32))}
 	for i := range verdicts {
-		if each := &verdicts[i]; each.Decided {
+		if each := &verdicts[i]; each.Decided && !each.Watched {
 			if decidesBefore(each, v) {
 				v = each
 			}

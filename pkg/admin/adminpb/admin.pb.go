@@ -1101,7 +1101,13 @@ type LimitState struct {
 	// No wait helps: the limit is 0, or the hits are more than its capacity.
 	Never bool `protobuf:"varint,17,opt,name=never,proto3" json:"never,omitempty"`
 	// Hits that are left of grants; hits use them up before the limit.
-	Granted       int64 `protobuf:"varint,18,opt,name=granted,proto3" json:"granted,omitempty"`
+	Granted int64 `protobuf:"varint,18,opt,name=granted,proto3" json:"granted,omitempty"`
+	// The limit is watched for every key: it denies nothing.
+	ShadowMode bool `protobuf:"varint,19,opt,name=shadow_mode,json=shadowMode,proto3" json:"shadow_mode,omitempty"`
+	// The share of its keys for which the limit is enforced, such as 10%; "" is all.
+	Rollout string `protobuf:"bytes,20,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	// Whether it is enforced for this key. Unset unless shadow_mode or rollout is set.
+	Enforced      *bool `protobuf:"varint,21,opt,name=enforced,proto3,oneof" json:"enforced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1260,6 +1266,27 @@ func (x *LimitState) GetGranted() int64 {
 		return x.Granted
 	}
 	return 0
+}
+
+func (x *LimitState) GetShadowMode() bool {
+	if x != nil {
+		return x.ShadowMode
+	}
+	return false
+}
+
+func (x *LimitState) GetRollout() string {
+	if x != nil {
+		return x.Rollout
+	}
+	return ""
+}
+
+func (x *LimitState) GetEnforced() bool {
+	if x != nil && x.Enforced != nil {
+		return *x.Enforced
+	}
+	return false
 }
 
 type Counters struct {
@@ -3648,7 +3675,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\xcc\x04\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xb5\x05\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -3670,10 +3697,15 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"replacedBy\x12-\n" +
 	"\x04next\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\x04next\x12\x14\n" +
 	"\x05never\x18\x11 \x01(\bR\x05never\x12\x18\n" +
-	"\agranted\x18\x12 \x01(\x03R\agrantedB\b\n" +
+	"\agranted\x18\x12 \x01(\x03R\agranted\x12\x1f\n" +
+	"\vshadow_mode\x18\x13 \x01(\bR\n" +
+	"shadowMode\x12\x18\n" +
+	"\arollout\x18\x14 \x01(\tR\arollout\x12\x1f\n" +
+	"\benforced\x18\x15 \x01(\bH\x02R\benforced\x88\x01\x01B\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
-	"_remaining\"e\n" +
+	"_remainingB\v\n" +
+	"\t_enforced\"e\n" +
 	"\bCounters\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12A\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x1f.rls.admin.v1.CountedDescriptorR\vdescriptors\"\xe0\x01\n" +

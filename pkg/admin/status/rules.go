@@ -189,7 +189,14 @@ func words(l *descriptors.Limit, way []*descriptors.Node) string {
 	if l.MaxDelay > 0 {
 		said = append(said, fmt.Sprintf("waits up to %v", l.MaxDelay))
 	}
-	return strings.Join(append(said, callers(way)), ", ")
+	said = append(said, callers(way))
+	switch {
+	case l.Shadow:
+		said = append(said, "shadow")
+	case l.Watched > 0:
+		said = append(said, fmt.Sprintf("rollout %s", l.Rollout()))
+	}
+	return strings.Join(said, ", ")
 }
 
 func amount(l *descriptors.Limit) string {

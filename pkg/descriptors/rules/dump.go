@@ -17,12 +17,12 @@ import (
 func Dump(t *descriptors.Tree) string {
 	var lines []string
 	t.Each(func(_ *descriptors.Domain, r *descriptors.Rule) {
-		line := func(unit descriptors.Unit, requests uint32, own string) {
+		line := func(unit descriptors.Unit, requests uint32, shadow bool, own string) {
 			lines = append(lines, fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t%s\n",
-				r.Path, unit, requests, r.Shadow, r.Quota, own))
+				r.Path, unit, requests, shadow, r.Quota, own))
 		}
 		if r.Unlimited {
-			line(descriptors.UnitUnknown, r.Requests, "")
+			line(descriptors.UnitUnknown, r.Requests, r.Shadow, "")
 		}
 		for i := range r.Limits {
 			l := &r.Limits[i]
@@ -30,7 +30,7 @@ func Dump(t *descriptors.Tree) string {
 			if l.Share != 0 {
 				own += fmt.Sprintf(", limit_share: %s of %d", l.Share, l.WrittenRequests)
 			}
-			line(l.Unit, l.Requests, own)
+			line(l.Unit, l.Requests, r.Shadow || l.Shadow, own)
 		}
 	})
 	slices.Sort(lines)

@@ -122,6 +122,19 @@ var duration = parsed("a duration", Schema{"type": "string", "pattern": `^\+?(([
 // percent is a percentage above 0%.
 var percent = parsed("a percentage", Schema{"type": "string", "pattern": `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`}, algorithms.ParsePercent)
 
+// enforced is descriptors.Limit.Watched, written as the rest: the part of the keys for which
+// a limit is enforced.
+type enforced algorithms.Percent
+
+// String is the value of rollout.
+func (e *enforced) String() string { return (algorithms.Whole - algorithms.Percent(*e)).String() }
+
+// rollout is a percentage from 0% to 100%.
+var rollout = parsed("0% to 100%", Schema{"type": "string", "pattern": `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`}, func(text string) (enforced, error) {
+	p, err := algorithms.ParseRollout(text)
+	return enforced(algorithms.Whole - p), err
+})
+
 // lease is true, false, or a mapping. Null is false.
 var lease = fields.Type[target]{
 	Name: "true, or a mapping", Schema: Schema{"type": []string{"boolean", "null", "object"}, "$ref": "#/$defs/lease"},

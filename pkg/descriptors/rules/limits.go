@@ -38,6 +38,7 @@ func (r *reader) compileLimits(d *descriptor) {
 
 func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
 	var compiled []descriptors.Limit
+	var written []*limit
 	for i := range several {
 		l := &several[i]
 		r.checkReplaces(l)
@@ -45,27 +46,54 @@ func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
 			r.problemOf(l, "unlimited", "belongs into rate_limit: an unlimited descriptor has no list of limits")
 			continue
 		}
-		if l.spec.Lease != (algorithms.Lease{}) && len(several) > 1 {
+		if l.spec.Lease != (algorithms.Lease{}) && !l.Shadow && inForce(several) > 1 {
 			r.warnings.Add(l.from.Position("lease"), join(l.path, "lease"), "has no effect beside other limits: the limits of a descriptor are charged together in the store")
 		}
 		limit, ok := r.compile(l, several)
 		if !ok {
 			continue
 		}
-		for _, other := range compiled {
-			if sameCounter(limit.Spec, other.Spec) {
-				r.ProblemOf(l.path, l.from.At, "has the strategy and window of %q before it and would share its counter; keep the stricter one or change the window", rate(&other))
+		compiled, written = append(compiled, limit), append(written, l)
+	}
+	r.keepApart(compiled, written)
+	return compiled
+}
+
+// keepApart gives a limit with a rollout cells of its own if one without would count in the
+// same cells, and reports the limits that would still share theirs. compiled[i] is written[i].
+func (r *reader) keepApart(compiled []descriptors.Limit, written []*limit) {
+	for i, l := range written {
+		for j, other := range written {
+			if l.from.Has("rollout") && !other.from.Has("rollout") && sameCounter(compiled[i].Spec, compiled[j].Spec) {
+				spec := compiled[i].Spec
+				spec.Mark = "~rollout"
+				compiled[i].Limit, _ = r.limits.get(spec) // a mark makes no spec wrong
 			}
 		}
-		compiled = append(compiled, limit)
 	}
-	return compiled
+	for i, l := range written {
+		for j := range i {
+			if sameCounter(compiled[i].Spec, compiled[j].Spec) {
+				r.ProblemOf(l.path, l.from.At, "has the strategy and window of %q before it and would share its counter; keep the stricter one or change the window", rate(&compiled[j]))
+			}
+		}
+	}
+}
+
+// inForce is the number of limits that are not in shadow mode.
+func inForce(several []limit) (n int) {
+	for i := range several {
+		if !several[i].Shadow {
+			n++
+		}
+	}
+	return n
 }
 
 // sameCounter reports whether two limits of one descriptor would count in the
 // same cell.
 func sameCounter(a, b algorithms.Spec) bool {
-	return a.Strategy == b.Strategy && a.Window == b.Window && a.FromFirstHit == b.FromFirstHit && a.Extend == b.Extend
+	return a.Strategy == b.Strategy && a.Window == b.Window && a.FromFirstHit == b.FromFirstHit && a.Extend == b.Extend && a.Mark == b.Mark
 }
 
 // rate is a limit in a message: 10 per 15 minutes.
@@ -97,7 +125,7 @@ func (r *reader) checkUnlimited(l *limit) {
 		switch {
 		case f.Name == "unit" && descriptors.ParseUnit(l.unit).Valid(), f.own:
 			r.ProblemOf(path, at, "must not be given with unlimited: true")
-		case f.Name == "unit", f.Name == "requests_per_unit":
+		case f.Name == "unit", f.Name == "requests_per_unit", f.Name == "shadow_mode":
 			r.warnings.Add(at, path, "has no meaning with unlimited: true and is ignored")
 		}
 	}
@@ -106,6 +134,9 @@ func (r *reader) checkUnlimited(l *limit) {
 // compile turns l, one of the limits of a descriptor, into a limit that can be
 // decided. It returns false when that is not possible, which is reported.
 func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
+	if l.Shadow && l.from.Has("rollout") {
+		r.problemOf(l, "rollout", "must not be given with shadow_mode: true, which watches the limit for every key; remove shadow_mode to enforce it for a share of them")
+	}
 	unit := descriptors.ParseUnit(l.unit)
 	switch _, v := l.from.Pair("unit"); {
 	case unit.Valid():
@@ -155,7 +186,7 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 	for i := range several {
 		o := &several[i]
 		written := descriptors.ParseUnit(o.unit).Duration()
-		if o != l && o.from.Has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.Multiplier)}) {
+		if o != l && o.from.Has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.Multiplier), Mark: o.spec.Mark}) {
 			r.warnings.Add(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because %s has that strategy and the same window", o.path)
 			return plain
 		}

@@ -45,8 +45,13 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 		r.lintSeveral(d.several, d.Rule.Limits)
 	}
 	if d.rule.Shadow {
-		r.lintShadow(v)
+		r.lintShadow(v, "shadow_mode")
 	}
+	each([]descriptor{{single: d.single, several: d.several}}, func(l *limit) {
+		if l.Shadow {
+			r.lintShadow(l.from, join(l.path, "shadow_mode"))
+		}
+	})
 }
 
 func (r *reader) lintValue(name, value *document.Value) {
@@ -120,30 +125,29 @@ func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
 }
 
 // alike reports whether two limits of one descriptor admit the same hits at all
-// times. Limits that can be replaced each for itself, or that have different
-// failure policies, do not.
+// times. Limits that can be replaced each for itself, that have different failure
+// policies, or that are tried for different keys do not.
 func alike(a, b *descriptors.Limit) bool {
 	aHigh, aLow := bits.Mul64(uint64(a.Requests), uint64(b.Window))
 	bHigh, bLow := bits.Mul64(uint64(b.Requests), uint64(a.Window))
 	return a.Strategy.HasBurst() && b.Strategy.HasBurst() && a.MaxDelay == 0 && b.MaxDelay == 0 &&
 		aHigh == bHigh && aLow == bLow && a.Burst == b.Burst &&
-		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError
+		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError && a.Shadow == b.Shadow && a.Watched == b.Watched
 }
 
-// lintShadow warns of a descriptor in shadow mode for which a comment gives a date
-// long ago.
-func (r *reader) lintShadow(v *document.Value) {
+// lintShadow warns of a descriptor or limit in shadow mode, the mapping v, for which a
+// comment gives a date long ago.
+func (r *reader) lintShadow(v *document.Value, path string) {
 	shadow, _ := v.Pair("shadow_mode")
-	key, _ := v.Pair("key")
-	if shadow == nil || key == nil {
+	if shadow == nil {
 		return
 	}
 	since, known := r.source.ShadowSince[shadow.At.Line]
-	if !known {
+	if key, _ := v.Pair("key"); !known && key != nil {
 		since, known = r.source.ShadowSince[key.At.Line]
 	}
 	if age := r.opts.Lint.Sub(since); known && age >= longShadow+24*time.Hour {
-		r.warnings.AddLint(OldShadow, shadow.At, "shadow_mode", "in shadow mode since %s, %d days: remove shadow_mode so that the limit denies, remove the rule, or write a new date in the comment", since.Format(time.DateOnly), age/(24*time.Hour))
+		r.warnings.AddLint(OldShadow, shadow.At, path, "in shadow mode since %s, %d days: remove shadow_mode so that the limit denies, remove the limit, or write a new date in the comment", since.Format(time.DateOnly), age/(24*time.Hour))
 	}
 }
 

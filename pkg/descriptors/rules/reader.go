@@ -147,6 +147,8 @@ func (r *reader) check(f *field, v *document.Value) bool {
 	case r.overridden > 0:
 	case v.Kind == document.Float && f.Name == "requests_per_unit":
 		r.Problem(v.At, "must be a whole number, not %s", v.Text)
+	case v.Kind == document.Float && (f.Name == "rollout" || f.Name == "share"):
+		r.Problem(v.At, "must be a percentage with %%, such as %s%%, not %s", v.Text, v.Text)
 	case v.Kind == document.Float:
 		r.Problem(v.At, "%s is a number with a fraction or an exponent; quote it to make it a string: %q", v.Text, v.Text)
 	case v.Kind == document.Uint:

@@ -216,6 +216,9 @@ func (r *reader) readLimit(v *document.Value, l *limit) {
 	case document.Map:
 		before := len(r.Problems)
 		r.mapping(v, inLimit, target{limit: l})
+		if l.Shadow {
+			l.spec.Mark = "~shadow"
+		}
 		l.wrong = l.wrong || len(r.Problems) > before
 	default:
 		l.wrong = true

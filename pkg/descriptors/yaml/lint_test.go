@@ -110,7 +110,13 @@ func TestLints(t *testing.T) {
   rate_limits:
   - {unit: minute, requests_per_unit: 60, strategy: token_bucket, on_error: deny}
   - {unit: minute, requests_per_unit: 60, strategy: leaky_bucket}
-`, "6 duplicate-limit\n7 duplicate-limit\n"},
+- key: e
+  rate_limits:
+  - {unit: minute, requests_per_unit: 60, strategy: token_bucket}
+  - {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, shadow_mode: true}
+  - {unit: minute, requests_per_unit: 60, strategy: gcra, burst: 60, shadow_mode: true}
+  - {unit: second, requests_per_unit: 1, strategy: gcra, burst: 60, rollout: 5%}
+`, "6 duplicate-limit\n7 duplicate-limit\n28 duplicate-limit\n"},
 		{"old-shadow", `
 # shadow since 2026-05-01
 - key: a
@@ -142,7 +148,11 @@ func TestLints(t *testing.T) {
   shadow_mode: true
   LIMIT
 - {key: i, shadow_mode: true, LIMIT} # shadow since 2027-01-01
-`, "5 old-shadow\n8 old-shadow\n16 old-shadow\n"},
+- key: j
+  rate_limits:
+  - {unit: day, requests_per_unit: 1, shadow_mode: true} # shadow since 2026-05-30
+  - {unit: hour, requests_per_unit: 1} # shadow since 2026-05-30
+`, "5 old-shadow\n8 old-shadow\n16 old-shadow\n35 old-shadow\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			content := "domain: d\ndescriptors:" + strings.ReplaceAll(tt.content, "LIMIT", l)

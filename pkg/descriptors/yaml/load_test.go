@@ -173,6 +173,48 @@ a.yaml:14:18: rate_limits: must have at least one limit
 a.yaml:16:18: rate_limits: must be a list, not a mapping
 a.yaml:18:19: rate_limits[0]: must be a mapping, not 5`,
 		},
+		{
+			"trying limits",
+			`domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: day, requests_per_unit: 1, rollout: 10}
+  - key: b
+    rate_limit: {unit: day, requests_per_unit: 1, rollout: 0.5}
+  - key: c
+    rate_limit: {unit: day, requests_per_unit: 1, rollout: 101%}
+  - key: d
+    rate_limit: {unit: day, requests_per_unit: 1, rollout: -1%}
+  - key: e
+    rate_limit: {unit: day, requests_per_unit: 1, rollout: 0.00001%}
+  - key: f
+    rate_limit: {unit: day, requests_per_unit: 1, rollout: 10%, shadow_mode: true}
+  - key: g
+    rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: maybe}
+  - key: h
+    rollout: 10%
+  - key: i
+    rate_limits:
+      - {unit: hour, requests_per_unit: 10, shadow_mode: true}
+      - {unit: minute, unit_multiplier: 60, requests_per_unit: 20, shadow_mode: true}
+      - {unit: hour, requests_per_unit: 30}
+      - {unit: hour, requests_per_unit: 40, rollout: 10%}
+      - {unit: hour, requests_per_unit: 50, rollout: 20%}
+  - key: j
+    rate_limit: {unlimited: true, rollout: 10%}
+`,
+			`a.yaml:4:60: rate_limit.rollout: must be a percentage from 0% to 100%, such as 10% or 0.5%, not "10"
+a.yaml:6:60: rate_limit.rollout: must be a percentage with %, such as 0.5%, not 0.5
+a.yaml:8:60: rate_limit.rollout: must be a percentage from 0% to 100%, such as 10% or 0.5%, not "101%"
+a.yaml:10:60: rate_limit.rollout: must be a percentage from 0% to 100%, such as 10% or 0.5%, not "-1%"
+a.yaml:12:60: rate_limit.rollout: must be 0% or at least 0.0001%, not "0.00001%"
+a.yaml:14:60: rate_limit.rollout: must not be given with shadow_mode: true, which watches the limit for every key; remove shadow_mode to enforce it for a share of them
+a.yaml:16:64: rate_limit.shadow_mode: must be true or false, not the string "maybe"
+a.yaml:18:5: rollout: has no meaning here; it belongs into rate_limit
+a.yaml:22:9: rate_limits[1]: has the strategy and window of "10 per hour" before it and would share its counter; keep the stricter one or change the window
+a.yaml:25:9: rate_limits[4]: has the strategy and window of "40 per hour" before it and would share its counter; keep the stricter one or change the window
+a.yaml:27:44: rate_limit.rollout: must not be given with unlimited: true`,
+		},
 		{"an empty file", "", `a.yaml:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`},
 		{"not a mapping", "\n  [1]\n", `a.yaml:2:3: must be a mapping with domain and descriptors, not a list`},
 		{"a key that is not a string", "domain: d\nno: 5\n", `a.yaml:2:1: a key must be a string; no is a boolean`},

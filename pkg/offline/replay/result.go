@@ -63,8 +63,8 @@ type Rule struct {
 	Requests int64   `json:"requests"`
 	Denied   int64   `json:"denied"`
 	Share    float64 `json:"share"` // Denied of Requests
-	// ShadowDenied is the number of descriptors that a rule in shadow mode would have
-	// denied without shadow mode.
+	// ShadowDenied is the number of descriptors that a rule in shadow mode, or a limit that is
+	// watched, would have denied and did not.
 	ShadowDenied int64      `json:"shadow_denied,omitempty"`
 	FirstDenial  *time.Time `json:"first_denial"` // null without one
 	Top          []Key      `json:"top"`          // keys denied most, also those in shadow mode
@@ -150,7 +150,7 @@ func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour t
 	}
 	r.hour.Requests++
 	switch {
-	case st.ShadowDenied:
+	case st.ShadowDenied, st.WatchedDenied && !st.Denied:
 		r.ShadowDenied++
 	case st.Denied:
 		r.Denied++

@@ -3,6 +3,7 @@ package envoy
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	"example.org/rls/pkg/service"
@@ -37,7 +38,8 @@ func problem(o *service.Outcome) []byte {
 // metadata is the reply's dynamic metadata: the request and the metadata of
 // the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
 // strategy, limit, remaining, retry_after and policy of the headline, if there
-// is one; policy only if the store did not decide.
+// is one; policy only if the store did not decide. shadow lists the limits that are
+// watched, each with the same fields and denied.
 func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	fields := map[string]any{"domain": q.Domain, "descriptors": describe(q)}
 	if q.Hits != 0 {
@@ -51,6 +53,9 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	}
 	if len(passed) > 0 {
 		fields["metadata"] = passed
+	}
+	if watched := watched(o); len(watched) > 0 {
+		fields["shadow"] = watched
 	}
 	if o.Headline < 0 {
 		return fields
@@ -67,6 +72,31 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 		fields["policy"] = s.Policy
 	}
 	return fields
+}
+
+// watched describes the decided limits that are watched, for structpb.NewStruct.
+func watched(o *service.Outcome) (list []any) {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if !v.Watched || !v.Decided {
+			continue
+		}
+		fields := map[string]any{
+			"rule": v.Rule.Path, "strategy": v.Limit.Strategy.String(), "limit": float64(v.Limit.Requests),
+			"remaining": float64(v.Is.Remaining), "denied": !v.Is.Allowed,
+		}
+		if v.Limit.Name != "" {
+			fields["rule"] = v.Limit.Name
+		}
+		if !v.Is.Allowed {
+			fields["remaining"], fields["retry_after"] = 0.0, math.Ceil(v.Is.RetryAfter.Seconds())
+		}
+		if !v.Counted {
+			fields["policy"] = v.DecidedBy()
+		}
+		list = append(list, fields)
+	}
+	return list
 }
 
 // ruleName is the name of the limit of s, else the path of its rule.

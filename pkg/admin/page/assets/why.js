@@ -125,6 +125,7 @@ export function why(main, params) {
         el('b', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window)}`), ' ',
         l.strategy && el('span', {}, visible(l.strategy).replaceAll('_', ' ')), ' ',
         l.name && el('span', { className: 'tag' }, visible(l.name)), ' ',
+        l.enforced !== undefined && el('span', { className: 'tag' }, l.shadow_mode ? 'shadow' : `rollout ${l.rollout}: ${l.enforced ? 'enforced' : 'watched'} for this key`), ' ',
         el('span', { className: 'small dim long' }, ' ', visible(l.rule ?? ''))),
       known && el('div', { className: 'meter', role: 'meter', 'aria-label': 'Used', 'aria-valuemin': 0, 'aria-valuemax': all, 'aria-valuenow': Math.min(Math.max(l.count, 0), all), 'aria-valuetext': `${count(l.count)} used, ${count(l.remaining)} remaining` }, fillBar),
       known && el('div', { className: 'figures' },
