@@ -68,6 +68,10 @@ func (p *process) observers() []service.Observer {
 		atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
 		all = append(all, metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, p.Log.DecisionsEntries, atAnyLevel))
 	}
+	if p.Log.Denials != "off" {
+		atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
+		all = append(all, metrics.NewDenialLog(p.Log.Denials == "first", p.secret, p.Log.DecisionsEntries, atAnyLevel))
+	}
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {
 		all = append(all, metrics.NewDebugLog(debuggedPerSecond, p.log))
 	}

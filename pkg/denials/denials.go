@@ -87,18 +87,13 @@ const (
 
 // Observe keeps the denials of a request that was answered.
 func (d *Denials) Observe(o *service.Observation) {
-	if o.Result != service.Limited && o.Result != service.Passed {
-		return
-	}
 	for i := range o.Verdicts {
-		if denied(&o.Verdicts[i]) {
+		if o.Denied(&o.Verdicts[i]) {
 			d.keep(o, o.Verdicts[i:])
 			return
 		}
 	}
 }
-
-func denied(v *service.Verdict) bool { return v.Decided && !v.Is.Allowed }
 
 // keep keeps the denials among the verdicts if the sample has the request.
 func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
@@ -117,7 +112,7 @@ func (d *Denials) keep(o *service.Observation, verdicts []service.Verdict) {
 	var last *service.Verdict // whose text that is
 	for i := range verdicts {
 		v := &verdicts[i]
-		if !denied(v) {
+		if !o.Denied(v) {
 			continue
 		}
 		if last == nil || !v.SameDescriptor(last) {
@@ -176,7 +171,7 @@ func (r *row) set(o *service.Observation, v *service.Verdict, sampled uint32, te
 	*r = row{
 		at: o.At, window: v.Limit.Window, retryAfter: v.Is.RetryAfter, cost: int64(v.Hits), name: v.Limit.Name, limit: v.Limit.Requests,
 		sampled: sampled, strategy: v.Limit.Strategy, onError: v.Limit.OnError, counted: v.Counted,
-		shadow: v.Shadow || o.Result == service.Passed, cut: cut, text: append(memory[:0], text...),
+		shadow: o.Spares(v), cut: cut, text: append(memory[:0], text...),
 	}
 	if v.Rule != nil {
 		r.rule = v.Rule.Path

@@ -24,9 +24,32 @@ import (
 type DecisionLog struct {
 	share   float64
 	backend string
-	newHash func() hash.Hash
+	hash    callerHash
 	entries bool
 	log     *slog.Logger
+}
+
+// callerHash is the secret of the HMAC that stands for a caller in log lines. Without a
+// secret it is a short FNV.
+type callerHash []byte
+
+// of is the hash of the caller whom the limit of a verdict counts.
+func (secret callerHash) of(domain string, v *service.Verdict) string {
+	var key hash.Hash = fnv.New64a()
+	if len(secret) > 0 {
+		key = hmac.New(sha256.New, secret)
+	}
+	_, _ = key.Write(callerOf(nil, domain, v))
+	return hex.EncodeToString(key.Sum(nil)[:8])
+}
+
+// callerOf appends the name of the caller whom the limit of a verdict counts.
+func callerOf(dst []byte, domain string, v *service.Verdict) []byte {
+	var shared []descriptors.Entry
+	if !v.Override {
+		shared = v.Rule.Shared
+	}
+	return descriptors.AppendID(dst, domain, v.Entries, shared)
 }
 
 // NewDecisionLog returns a DecisionLog that picks the share, 0 to 1, of the
@@ -38,11 +61,7 @@ type DecisionLog struct {
 // the log can be replayed. A descriptor with several limits has them in the line of its
 // first limit only, so that it is replayed once.
 func NewDecisionLog(share float64, backend string, secret []byte, entries bool, log *slog.Logger) *DecisionLog {
-	newHash := func() hash.Hash { return hmac.New(sha256.New, secret) }
-	if len(secret) == 0 {
-		newHash = func() hash.Hash { return fnv.New64a() }
-	}
-	return &DecisionLog{share, backend, newHash, entries, log}
+	return &DecisionLog{share, backend, secret, entries, log}
 }
 
 // Observe implements [service.Observer].
@@ -55,12 +74,6 @@ func (l *DecisionLog) Observe(o *service.Observation) {
 }
 
 func (l *DecisionLog) write(o *service.Observation, v *service.Verdict, entries bool) {
-	var shared []descriptors.Entry
-	if !v.Override {
-		shared = v.Rule.Shared
-	}
-	key := l.newHash()
-	_, _ = key.Write(descriptors.AppendID(nil, o.Domain, v.Entries, shared))
 	log := l.log
 	if entries {
 		log = log.With(slog.String("domain", o.Domain), slog.Any("entries", v.Entries))
@@ -68,7 +81,7 @@ func (l *DecisionLog) write(o *service.Observation, v *service.Verdict, entries 
 	log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
 		slog.String("decision", decisionNames[decisionOf(v, o.ShadowMode)]),
 		slog.String("rule", ruleOf(o.Domain, v)),
-		slog.String("key", hex.EncodeToString(key.Sum(nil)[:8])),
+		slog.String("key", l.hash.of(o.Domain, v)),
 		slog.String("strategy", v.Limit.Strategy.String()),
 		slog.Uint64("hits", v.Hits),
 		slog.String("limit", titleOf(limitOfRule(v))),

@@ -54,6 +54,15 @@ type Observation struct {
 	Verdicts []Verdict
 }
 
+// Denied reports whether v, a verdict of o, is a denial of a request that was answered.
+func (o *Observation) Denied(v *Verdict) bool {
+	return v.Decided && !v.Is.Allowed && (o.Result == Limited || o.Result == Passed)
+}
+
+// Spares reports whether a request with the denial v was answered OK: in shadow mode, or
+// because another descriptor in quota mode passed.
+func (o *Observation) Spares(v *Verdict) bool { return v.Shadow || o.Result == Passed }
+
 // Verdict is the decision of one limit of one descriptor.
 type Verdict struct {
 	// Rule matched the descriptor; nil if no rule did and Limit came with the
