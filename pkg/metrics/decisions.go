@@ -106,7 +106,8 @@ type decisions struct {
 	ratio float32
 	clock func() time.Time
 
-	took       [Ends]*latency.Histogram // of requests
+	took       [Ends]*latency.Histogram       // of requests
+	results    [service.Results]atomic.Uint64 // that are errors
 	policies   [descriptors.Policies]atomic.Uint64
 	retryAfter *prometheus.HistogramVec
 	retry      []prometheus.Observer // by algorithms.Strategy
@@ -142,8 +143,11 @@ func newDecisions(p *paths, nearLimitRatio float64, clock func() time.Time) *dec
 // Observe counts a request and the decision of each of its limits.
 func (d *decisions) Observe(o *service.Observation) {
 	d.took[min(o.Result, EndFailed)].Observe(o.Took)
+	if o.Result > service.Limited {
+		d.results[o.Result].Add(1)
+	}
 	switch {
-	case o.Result == service.Invalid:
+	case o.Result == service.Invalid || o.Result == service.NoRules:
 		d.paths.serviceError.n.Add(1)
 	case o.Result == service.NoStore || o.Partial:
 		d.paths.redisError.n.Add(1)
@@ -425,6 +429,14 @@ func (m *Metrics) Took() (took latency.Counts, ended [Ends]uint64) {
 		ended[end] = latency.Read(h).Total()
 	}
 	return latency.Read(all[:]...), ended
+}
+
+// Failed returns the number of requests that ended with an error, by service.Result.
+func (m *Metrics) Failed() (n [service.Results]uint64) {
+	for result := range n {
+		n[result] = m.decisions.results[result].Load()
+	}
+	return n
 }
 
 // ByPolicy returns the number of decisions of limits that failure policies made in place of

@@ -130,7 +130,7 @@ func (l *DebugLog) Observe(o *service.Observation) {
 // results are the words for results.
 var results = map[service.Result]string{
 	service.Passed: "OK", service.Limited: "OVER_LIMIT", service.Invalid: "refused",
-	service.NoStore: "store unavailable", service.CallGone: "caller gone",
+	service.NoRules: "no rules", service.NoStore: "store unavailable", service.CallGone: "caller gone",
 }
 
 func (l *DebugLog) write(o *service.Observation) {

@@ -22,9 +22,13 @@ type Result uint8
 const (
 	Passed   Result = iota // answered OK
 	Limited                // answered OVER_LIMIT
-	Invalid                // refused: the request is wrong, or no rules are loaded
+	Invalid                // refused: the request is wrong
+	NoRules                // refused: no rules are loaded
 	NoStore                // not decided: the store failed to decide an operation, and no policy did
 	CallGone               // not decided: the caller gave up
+
+	// Results is the number of results.
+	Results = int(iota)
 )
 
 // Observation tells observers about one request and how it ended.

@@ -279,6 +279,8 @@ func (o *Outcome) result(err error) Result {
 		return CallGone
 	case err != nil && o.partial:
 		return NoStore
+	case errors.Is(err, errNoRules):
+		return NoRules
 	case err != nil:
 		return Invalid
 	case o.Over:

@@ -43,11 +43,17 @@ func TestStoreAway(t *testing.T) {
 	p.sees("Action needed", "The store is away", redis.Addr+" is away")
 	p.waits(`document.querySelector("[aria-label=Errors]").dataset.state === "red"`)
 	p.shot("critical")
+	p.click(named("a", "Rules"))
+	p.sees("policy error decides now")
+	p.shot("policies")
+	p.click(named("a", "Now"))
 	redis.Restart()
 	testenv.Eventually(t, patience, func() bool {
 		s.hit(1, user("ann"))
 		return js[string](p, `document.querySelector("[aria-label=Store] .value").innerText`) == "ok"
 	}, "the page says that the store is back")
+	p.click(named("a", "Rules"))
+	p.waits(`document.querySelector("[data-testid=rule]") && !document.body.innerText.includes("decides now")`)
 }
 
 func TestRules(t *testing.T) {

@@ -52,6 +52,16 @@ type Traffic struct {
 	Denied   float64 `json:"denied"`
 	Errors   float64 `json:"errors"`
 	Total    Total   `json:"total"`
+	// ErrorsByKind has invalid_request (the request is wrong), no_rules (none are loaded),
+	// store_unavailable (and no policy decided) and caller_gone (before the decision). Their
+	// sums are Errors and Total.Errors.
+	ErrorsByKind map[string]ErrorsOfKind `json:"errors_by_kind"`
+}
+
+// ErrorsOfKind has errors per second in the last 10 s, and those since the start.
+type ErrorsOfKind struct {
+	Rate  float64 `json:"rate"`
+	Total uint64  `json:"total"`
 }
 
 // Total has requests since the start of the process.
@@ -76,7 +86,9 @@ type Store struct {
 	Backend string   `json:"backend"`
 	State   string   `json:"state"`
 	Servers []Server `json:"servers"` // empty for a store in this process
-	away    int      // servers
+	// PolicyDecides is absent while the store decides all limits. Else failure policies
+	// decide now: the limits of all keys, or of some, because other servers are there.
+	PolicyDecides string `json:"policy_decides,omitempty"`
 }
 
 // Server is a server of the store. Breaker is closed (calls pass), half-open or open
@@ -154,11 +166,12 @@ func (s *Status) describe(now time.Time) *Document {
 		d.ReplicaCount = s.options.Replicas()
 	}
 	s.mu.Lock()
-	rates, total, recent := s.history.rates(s.age(now)), s.history.seen, s.history.recent()
+	rates, total, recent, kinds := s.history.rates(s.age(now)), s.history.seen, s.history.recent(), s.history.byKind(s.age(now))
 	s.mu.Unlock()
 	d.Traffic = Traffic{
 		Requests: round(sum(rates)), Denied: round(rates[metrics.EndDenied]), Errors: round(rates[metrics.EndFailed]),
-		Total: Total{Requests: sum(total), Denied: total[metrics.EndDenied], Errors: total[metrics.EndFailed]},
+		Total:        Total{Requests: sum(total), Denied: total[metrics.EndDenied], Errors: total[metrics.EndFailed]},
+		ErrorsByKind: kinds,
 	}
 	d.Latency = Latency{P50: explain.Duration(recent.Percentile(.5)), P90: explain.Duration(recent.Percentile(.9)), P99: explain.Duration(recent.Percentile(.99))}
 	d.Health = health(d)
@@ -173,26 +186,65 @@ func sum[T float64 | uint64 | uint32](ends [metrics.Ends]T) T {
 }
 
 func (s *Status) store() Store {
-	store := Store{Backend: s.options.Backend, State: "ok", Servers: []Server{}}
-	if s.options.Servers == nil {
-		return store
+	store := Store{Backend: s.options.Backend, Servers: []Server{}}
+	if s.options.Servers != nil {
+		store.Servers = append(store.Servers, s.options.Servers()...)
 	}
-	store.Servers = append(store.Servers, s.options.Servers()...)
-	roles := map[string]bool{} // of servers: whether one is there
-	for _, server := range store.Servers {
-		here := server.Breaker == "closed"
-		roles[server.Role] = roles[server.Role] || here
-		if !here {
-			store.away++
-			store.State = "degraded"
-		}
-	}
-	for _, here := range roles {
-		if !here {
-			store.State = "away"
-		}
-	}
+	store.judge()
 	return store
+}
+
+// judge sets State and PolicyDecides by the servers.
+func (s *Store) judge() {
+	s.State, s.PolicyDecides = "ok", decides(s.Servers)
+	for _, server := range s.Servers {
+		switch s.decidesFor(server.Role) {
+		case allKeys:
+			s.State = "away"
+		case someKeys:
+			s.State = worse(storeStates, s.State, "degraded")
+		}
+	}
+}
+
+// The keys of limits that failure policies decide now, in place of the store.
+const (
+	someKeys = "some"
+	allKeys  = "all"
+)
+
+// decides tells for which keys of the servers policies decide now; "" for none.
+func decides(servers []Server) string {
+	switch away(servers) {
+	case 0:
+		return ""
+	case len(servers):
+		return allKeys
+	}
+	return someKeys
+}
+
+// decidesFor is decides for the servers of a role.
+func (s *Store) decidesFor(role string) string {
+	return decides(slices.DeleteFunc(slices.Clone(s.Servers), func(server Server) bool { return server.Role != role }))
+}
+
+func away(servers []Server) (n int) {
+	for _, server := range servers {
+		if server.Breaker != "closed" {
+			n++
+		}
+	}
+	return n
+}
+
+// roleOf is the role of the servers that keep limits with a window.
+func (s *Store) roleOf(window time.Duration) string {
+	const perSecond = "per-second"
+	if window == time.Second && slices.ContainsFunc(s.Servers, func(server Server) bool { return server.Role == perSecond }) {
+		return perSecond
+	}
+	return "main"
 }
 
 // health lists the faults, the worst first.
@@ -204,7 +256,7 @@ func health(d *Document) Health {
 	}{
 		{d.Rules.Loaded == nil, "critical", "No rules are in force: every request is answered with an error."},
 		{d.Store.State == "away", "critical", "The store is away: failure policies decide in its place."},
-		{d.Store.State == "degraded", "warning", fmt.Sprintf("%d of %d servers of the store are away.", d.Store.away, len(d.Store.Servers))},
+		{d.Store.State == "degraded", "warning", fmt.Sprintf("%d of %d servers of the store are away.", away(d.Store.Servers), len(d.Store.Servers))},
 		{d.Rules.Refused != "", "warning", "The newest rules were refused."},
 		{d.Traffic.Errors > 0, "warning", fmt.Sprintf("%.3g requests a second end with an error.", d.Traffic.Errors)},
 		{d.ShadowMode, "warning", "The service is in shadow mode: it denies nothing."},

@@ -30,7 +30,6 @@ func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Do
 			sum.Latency = d.Latency
 			sum.Latency.Replica = one.Address
 		}
-		sum.Store.State = worse(storeStates, sum.Store.State, d.Store.State)
 		for _, s := range d.Store.Servers {
 			sum.Store.add(s)
 		}
@@ -41,6 +40,7 @@ func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Do
 		}
 		sum.ShadowMode = sum.ShadowMode || d.ShadowMode
 	}
+	sum.Store.judge()
 	sum.Differ = differ(replicas)
 	sum.Health = healthOf(all, replicas, sum.Differ)
 	return sum
@@ -51,6 +51,13 @@ func (t *Traffic) add(more *Traffic) {
 	t.Total.Requests += more.Total.Requests
 	t.Total.Denied += more.Total.Denied
 	t.Total.Errors += more.Total.Errors
+	if t.ErrorsByKind == nil {
+		t.ErrorsByKind = map[string]ErrorsOfKind{}
+	}
+	for kind, e := range more.ErrorsByKind {
+		sum := t.ErrorsByKind[kind]
+		t.ErrorsByKind[kind] = ErrorsOfKind{round(sum.Rate + e.Rate), sum.Total + e.Total}
+	}
 }
 
 // with is the sum of the histories of two replicas, with the higher latencies.
@@ -97,6 +104,7 @@ func (d *Document) addRates(more []Rate) {
 var (
 	storeStates   = []string{"ok", "degraded", "away"}
 	breakerStates = []string{"closed", "half-open", "open"}
+	decidesStates = []string{"", someKeys, allKeys}
 	healthStates  = []string{"ok", "warning", "critical"}
 )
 
@@ -199,7 +207,11 @@ func MergeListings(n int, all []client.Answer[Listing], replicas []client.Replic
 
 // key is equal for rules that limit the same in the same way.
 func (r *ListingRule) key() string {
-	same := ListingRule{Rule: r.Rule, Domain: r.Domain, Entries: r.Entries, Limits: r.Limits, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota}
+	limits := slices.Clone(r.Limits)
+	for i := range limits {
+		limits[i].PolicyDecides = ""
+	}
+	same := ListingRule{Rule: r.Rule, Domain: r.Domain, Entries: r.Entries, Limits: limits, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota}
 	text, _ := json.Marshal(same) // of texts and numbers
 	return string(text)
 }
@@ -207,6 +219,9 @@ func (r *ListingRule) key() string {
 // add adds the counts of another replica.
 func (r *ListingRule) add(more *ListingRule) {
 	r.Replica = ""
+	for i := range r.Limits { // as many in both
+		r.Limits[i].PolicyDecides = worse(decidesStates, r.Limits[i].PolicyDecides, more.Limits[i].PolicyDecides)
+	}
 	r.Requests, r.Denied = r.Requests+more.Requests, r.Denied+more.Denied
 	r.Rate, r.Denials = round(r.Rate+more.Rate), round(r.Denials+more.Denials)
 	r.History, r.Refused = summed(r.History, more.History), summed(r.Refused, more.Refused)

@@ -29,14 +29,14 @@ func TestDocumentOfAFleet(t *testing.T) {
 	all, replicas := answers(
 		status.Document{
 			Version: "1", Started: start.Add(time.Hour), Health: status.Health{State: "warning", Reasons: []string{"old"}},
-			Traffic: status.Traffic{Requests: 1.1, Denied: 0.1, Total: status.Total{Requests: 10, Denied: 1, Errors: 2}},
+			Traffic: status.Traffic{Requests: 1.1, Denied: 0.1, Total: status.Total{Requests: 10, Denied: 1, Errors: 2}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .1, Total: 2}}},
 			Latency: status.Latency{P50: explain.Duration(2), P99: explain.Duration(3)},
 			Store:   status.Store{Backend: "redis", State: "ok", Servers: []status.Server{{Address: "r1", Role: "main", Breaker: "closed"}}},
 			Rules:   status.InForce{Hash: "1"},
 		},
 		status.Document{
 			Version: "1", Started: start, Health: status.Health{State: "critical", Reasons: []string{away, "old"}},
-			Traffic: status.Traffic{Requests: 2.2, Errors: 1, Total: status.Total{Requests: 20}},
+			Traffic: status.Traffic{Requests: 2.2, Errors: 1, Total: status.Total{Requests: 20}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .2, Total: 3}, "caller_gone": {Total: 4}}},
 			Latency: status.Latency{P50: explain.Duration(1), P99: explain.Duration(4)},
 			Store: status.Store{Backend: "redis", State: "away", Servers: []status.Server{
 				{Address: "r1", Role: "main", Breaker: "open"}, {Address: "r1", Role: "per-second", Breaker: "closed"},
@@ -49,9 +49,9 @@ func TestDocumentOfAFleet(t *testing.T) {
 		Health: status.Health{State: "critical", Reasons: []string{
 			"1 of 3 replicas do not answer.", "Replicas have different rules in force.", "old", "b: " + away,
 		}},
-		Traffic: status.Traffic{Requests: 3.3, Denied: 0.1, Errors: 1, Total: status.Total{Requests: 30, Denied: 1, Errors: 2}},
+		Traffic: status.Traffic{Requests: 3.3, Denied: 0.1, Errors: 1, Total: status.Total{Requests: 30, Denied: 1, Errors: 2}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .3, Total: 5}, "caller_gone": {Total: 4}}},
 		Latency: status.Latency{P50: explain.Duration(1), P99: explain.Duration(4), Replica: "b"},
-		Store: status.Store{Backend: "redis", State: "away", Servers: []status.Server{
+		Store: status.Store{Backend: "redis", State: "away", PolicyDecides: "some", Servers: []status.Server{
 			{Address: "r1", Role: "main", Breaker: "open"}, {Address: "r1", Role: "per-second", Breaker: "closed"},
 		}},
 		Rules: status.InForce{Hash: "1", Refused: "a tab"}, ShadowMode: true, Differ: true,
@@ -96,6 +96,7 @@ func TestRulesOfAFleet(t *testing.T) {
 		}
 	}
 	all, replicas := answers(documents()...)
+	all[1].Document.Rules[0].Limits[0].PolicyDecides = "some"
 	got := status.MergeListings(10, all, replicas)
 	type line struct {
 		rule, words, replica string
@@ -109,7 +110,7 @@ func TestRulesOfAFleet(t *testing.T) {
 	if !slices.Equal(lines, want) {
 		t.Errorf("got  %v\nwant %v", lines, want)
 	}
-	if one := got.Rules[0]; one.Rate != 0.2 || !slices.Equal(one.History, []uint32{1, 6}) {
+	if one := got.Rules[0]; one.Rate != 0.2 || one.Limits[0].PolicyDecides != "some" || !slices.Equal(one.History, []uint32{1, 6}) {
 		t.Errorf("got %+v", one)
 	}
 	if !got.Differ || got.Total != 4 || got.Matched != 4 || got.Replicas[0].Hash != "1" || got.Replicas[1].Hash != "2" {

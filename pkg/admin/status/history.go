@@ -6,6 +6,7 @@ import (
 
 	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
 )
 
 const (
@@ -117,21 +118,43 @@ type history struct {
 	past
 	took        ring[latency.Counts] // of all requests until then, in the last minute
 	percentiles ring[percentiles]    // of seconds
+	failed      ring[failures]       // of all requests until then, in the last rateSeconds
 }
+
+// failures are the errors of requests by kind.
+type failures = [service.Results]uint64
 
 // percentiles of latency are 0 without requests.
 type percentiles struct{ p50, p99 time.Duration }
 
 // advance moves the requests that were counted since the last call into the second now.
-func (h *history) advance(now int64, took latency.Counts, ended [metrics.Ends]uint64) {
-	before := *h.took.back(0)
+func (h *history) advance(now int64, took latency.Counts, ended [metrics.Ends]uint64, failed failures) {
+	before, failedBefore := *h.took.back(0), *h.failed.back(0)
 	second := took.Since(before)
 	left := int64(h.past.advance(now, ended))
 	for i := range left {
 		*h.took.to(now - left + 1 + i) = before
+		*h.failed.to(now - left + 1 + i) = failedBefore
 		*h.percentiles.to(now - left + 1 + i) = percentiles{second.Percentile(.5), second.Percentile(.99)}
 	}
-	*h.took.back(0) = took
+	*h.took.back(0), *h.failed.back(0) = took, failed
+}
+
+// errorKinds are the names of errors, by service.Result.
+var errorKinds = map[service.Result]string{
+	service.Invalid: "invalid_request", service.NoRules: "no_rules",
+	service.NoStore: "store_unavailable", service.CallGone: "caller_gone",
+}
+
+// byKind are the errors by kind. up is the age of the process in seconds.
+func (h *history) byKind(up int64) map[string]ErrorsOfKind {
+	over := min(max(up, 1), rateSeconds)
+	all := map[string]ErrorsOfKind{}
+	for result, kind := range errorKinds {
+		total := h.failed.back(0)[result]
+		all[kind] = ErrorsOfKind{round(float64(total-h.failed.back(over)[result]) / float64(over)), total}
+	}
+	return all
 }
 
 // recent is the latency of the last minute.

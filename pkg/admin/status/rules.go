@@ -67,7 +67,10 @@ type ListingLimit struct {
 	Strategy string           `json:"strategy"`
 	Limit    uint32           `json:"limit"`
 	Window   explain.Duration `json:"window"`
-	OnError  string           `json:"on_error"`
+	// OnError is the failure policy. While it decides the limit in place of the store,
+	// PolicyDecides is all, or some if it does so for keys on some servers only.
+	OnError       string `json:"on_error"`
+	PolicyDecides string `json:"policy_decides,omitempty"`
 }
 
 // listing lists a page of the rules in force.
@@ -93,8 +96,13 @@ func (s *Status) listing(now time.Time, p page) *Listing {
 		}
 		walk(domain.Root())
 	}
+	store := s.store()
 	for i := range l.Rules {
 		s.count(&l.Rules[i], now)
+		for j := range l.Rules[i].Limits {
+			limit := &l.Rules[i].Limits[j]
+			limit.PolicyDecides = store.decidesFor(store.roleOf(time.Duration(limit.Window)))
+		}
 	}
 	return l
 }

@@ -74,6 +74,7 @@ func New(o Options) *Status {
 		history: &history{
 			past: past{seconds: newRing[ends](historySeconds)},
 			took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[percentiles](historySeconds),
+			failed: newRing[failures](rateSeconds + 1),
 		},
 		inForce: InForce{Source: o.Source, Path: o.Path, Warnings: []string{}},
 	}
@@ -137,7 +138,7 @@ func untilMiddle(now time.Time) time.Duration {
 func (s *Status) second(now time.Time) {
 	s.mu.Lock()
 	took, ended := s.options.Counts.Took()
-	s.history.advance(now.Unix(), took, ended)
+	s.history.advance(now.Unix(), took, ended, s.options.Counts.Failed())
 	counted := 0
 	s.options.Counts.Counted(func(r *metrics.RuleCounts) {
 		counted++

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -167,6 +168,20 @@ func TestRates(t *testing.T) {
 		if r := all["shop.plan_free.route_/checkout/*"]; r["rate"] != 1.0 || r["requests"] != 10.0 {
 			t.Errorf("route: %v", r)
 		}
+		if got, want := d.Traffic.ErrorsByKind, (map[string]status.ErrorsOfKind{
+			"invalid_request": {}, "no_rules": {}, "store_unavailable": {Rate: 1, Total: 10}, "caller_gone": {},
+		}); !maps.Equal(got, want) {
+			t.Errorf("errors %+v, want %+v", got, want)
+		}
+		for _, result := range []service.Result{service.Invalid, service.Invalid, service.NoRules, service.CallGone} {
+			s.Observe(&service.Observation{Result: result})
+		}
+		pass(5 * time.Second)
+		if got, want := document(t, s.JSON()).Traffic.ErrorsByKind, (map[string]status.ErrorsOfKind{
+			"invalid_request": {Rate: .2, Total: 2}, "no_rules": {Rate: .1, Total: 1}, "store_unavailable": {Rate: .5, Total: 10}, "caller_gone": {Rate: .1, Total: 1},
+		}); !maps.Equal(got, want) {
+			t.Errorf("errors %+v, want %+v", got, want)
+		}
 		pass(time.Minute)
 		if d := document(t, s.JSON(false)); d.Traffic.Requests != 0 {
 			t.Errorf("%v requests a second after a quiet minute", d.Traffic.Requests)
@@ -288,6 +303,44 @@ func TestHealth(t *testing.T) {
 		want("warning", "requests a second end with an error")
 		pass(11 * time.Second)
 		want("ok")
+	})
+}
+
+// While servers are away, the rules say where the policy decides: only limits per second
+// are on servers of the role per-second.
+func TestPoliciesThatDecide(t *testing.T) {
+	var servers []status.Server
+	o := status.Options{Backend: "redis", Servers: func() []status.Server { return servers }}
+	running(t, o, func(t *testing.T, s *process) {
+		s.Rules(load(t, shop))
+		for _, test := range []struct{ servers, store, minute, second string }{
+			{"main closed", "", "", ""},
+			{"main open", "all", "all", "all"},
+			{"main half-open, main closed", "some", "some", "some"},
+			{"main open, per-second closed", "some", "all", ""},
+			{"main closed, per-second open", "some", "", "all"},
+			{"main open, per-second half-open", "all", "all", "all"},
+			{"", "", "", ""},
+		} {
+			servers = nil
+			for i, text := range strings.Split(test.servers, ", ") {
+				if role, breaker, is := strings.Cut(text, " "); is {
+					servers = append(servers, status.Server{Address: fmt.Sprint(i), Role: role, Breaker: breaker})
+				}
+			}
+			pass(time.Second)
+			of := func(rule string) map[string]any { return rules(t, s)[rule]["limits"].([]any)[0].(map[string]any) }
+			minute, second := of("shop.plan_free.user"), of("shop.tenant_t*")
+			absent := func(text string) any {
+				if text == "" {
+					return nil
+				}
+				return text
+			}
+			if got := document(t, s.JSON()).Store.PolicyDecides; got != test.store || minute["policy_decides"] != absent(test.minute) || second["policy_decides"] != absent(test.second) || minute["on_error"] != "error" {
+				t.Errorf("%s: store %q, per minute %v, per second %v; want %+v", test.servers, got, minute, second, test)
+			}
+		}
 	})
 }
 

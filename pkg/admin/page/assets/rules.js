@@ -87,7 +87,8 @@ export function rules(main, params) {
     cells.set(r.rule, own);
     return el('tr', { 'data-testid': 'rule' },
       cell(columns.rule, el('div', { className: `way depth-${Math.min(same, 4)}` }, path), el('div', { className: 'small dim' }, visible(r.rule))),
-      cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), l.name && el('span', { className: 'tag' }, visible(l.name)))),
+      cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), l.name && el('span', { className: 'tag' }, visible(l.name)),
+        l.policy_decides && el('span', { className: 'tag amber' }, `policy ${l.on_error} decides now${l.policy_decides === 'some' ? ' for some keys' : ''}`))),
         r.shadow && el('span', { className: 'tag amber' }, 'shadow: denies nothing'), r.quota && el('span', { className: 'tag' }, 'quota')),
       own.rate, own.denied,
       cell(columns.history, r.history ? sparkline(recent(r.history), recent(r.history_denied), `${count(r.requests)} requests, ${count(r.denied)} denied`) : el('span', { className: 'dim' }, 'no requests')),
@@ -114,10 +115,11 @@ export function rules(main, params) {
     }
   }
 
-  let hash = live.status?.rules.hash;
+  const shown = (s) => `${s?.rules.hash} ${s?.store.policy_decides}`; // what the list depends on
+  let seen = shown(live.status);
   const end = watch((s) => {
-    if (s.rules.hash !== hash || failed) {
-      hash = s.rules.hash;
+    if (shown(s) !== seen || failed) {
+      seen = shown(s);
       load();
     }
     refresh();
