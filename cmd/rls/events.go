@@ -36,8 +36,8 @@ Examples:
   rls events --since 24h --n 50 --format json --addr rls.example:6071`
 
 type eventsCmd struct {
-	Since time.Duration `placeholder:"DURATION" help:"How far back, such as 24h; without it all that are kept."`
-	N     int           `name:"n" default:"200" help:"Most events, 1 to 1000."`
+	Since *time.Duration `placeholder:"DURATION" help:"How far back, such as 24h; without it all that are kept."`
+	N     int            `name:"n" default:"200" help:"Most events, 1 to 1000."`
 
 	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
 	adminAccess
@@ -49,11 +49,11 @@ func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.N < 1 || c.N > events.Kept {
 		return cli.UsageError("--n is %d: want 1 to %d", c.N, events.Kept)
 	}
-	if c.Since < 0 {
-		return cli.UsageError("--since is %v: want a duration above 0, such as 24h", c.Since)
+	if c.Since != nil && *c.Since <= 0 {
+		return cli.UsageError("--since is %v: want how far back, such as 24h", *c.Since)
 	}
 	query := url.Values{"n": {strconv.Itoa(c.N)}}
-	if c.Since > 0 {
+	if c.Since != nil {
 		query.Set("since", c.Since.String())
 	}
 	var history admin.History

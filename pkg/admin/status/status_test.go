@@ -177,7 +177,7 @@ func TestRates(t *testing.T) {
 			s.Observe(&service.Observation{Result: result})
 		}
 		pass(5 * time.Second)
-		if got, want := document(t, s.JSON()).Traffic.ErrorsByKind, (map[string]status.ErrorsOfKind{
+		if got, want := document(t, s.JSON(false)).Traffic.ErrorsByKind, (map[string]status.ErrorsOfKind{
 			"invalid_request": {Rate: .2, Total: 2}, "no_rules": {Rate: .1, Total: 1}, "store_unavailable": {Rate: .5, Total: 10}, "caller_gone": {Rate: .1, Total: 1},
 		}); !maps.Equal(got, want) {
 			t.Errorf("errors %+v, want %+v", got, want)
@@ -337,7 +337,7 @@ func TestPoliciesThatDecide(t *testing.T) {
 				}
 				return text
 			}
-			if got := document(t, s.JSON()).Store.PolicyDecides; got != test.store || minute["policy_decides"] != absent(test.minute) || second["policy_decides"] != absent(test.second) || minute["on_error"] != "error" {
+			if got := document(t, s.JSON(false)).Store.PolicyDecides; got != test.store || minute["policy_decides"] != absent(test.minute) || second["policy_decides"] != absent(test.second) || minute["on_error"] != "error" {
 				t.Errorf("%s: store %q, per minute %v, per second %v; want %+v", test.servers, got, minute, second, test)
 			}
 		}
