@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,9 +42,11 @@ func (p *process) openRules(context.Context) (err error) {
 		tried()
 	}
 	p.status = p.newStatus()
+	many := false
 	p.rules = sources.Rules{
 		Options: serveOptions(p.Settings),
 		Use: func(tree *descriptors.Tree) {
+			many = tree.Rules() >= manyRules
 			if p.status != nil {
 				p.status.Rules(tree)
 			}
@@ -58,6 +61,9 @@ func (p *process) openRules(context.Context) (err error) {
 			}
 			p.measure.Loaded(err)
 			p.noteLoad(err)
+			if many {
+				debug.FreeOSMemory()
+			}
 			tried()
 		},
 		Log: p.log,
@@ -197,6 +203,10 @@ func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]y
 func errTests(path string) error {
 	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
 }
+
+// manyRules is the number of rules whose text, parsed, is worth a run of the garbage
+// collector when they are in force: it takes 2 to 4 KB for each rule.
+const manyRules = 10_000
 
 // loadRules loads the rules of a path that a command is given.
 func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {

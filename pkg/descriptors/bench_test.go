@@ -2,6 +2,7 @@ package descriptors_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -96,4 +97,23 @@ func load(tb testing.TB, files ...yaml.Text) *descriptors.Tree {
 		tb.Fatal(err)
 	}
 	return tree
+}
+
+// A rule in force takes about 500 bytes: nothing of the text, parsed, stays in memory.
+func TestMemoryOfRules(t *testing.T) {
+	const n, most = 20_000, 750
+	file := manyRules(n)
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC() // also empties pools
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	tree := load(t, file)
+	if each := int64(heap()-before) / n; each > most {
+		t.Errorf("%d bytes for each rule, want at most %d", each, most)
+	}
+	runtime.KeepAlive(tree)
 }

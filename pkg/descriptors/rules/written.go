@@ -164,7 +164,9 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		r.ProblemOf("rate_limits", name.At, "excludes rate_limit; move that into the list")
 	}
 	r.compileLimits(d)
-	if !r.opts.Lint.IsZero() {
+	if r.opts.Lint.IsZero() {
+		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
+	} else {
 		r.lintDescriptor(v, d)
 	}
 }

@@ -59,12 +59,17 @@ func ReadAll(texts []Text) []*rules.File {
 }
 
 // Read reads one text.
-func Read(t Text) *rules.File {
-	r := reader{file: &rules.File{Name: t.Name}, aliased: map[*yaml.Node]document.Value{}, sizes: map[*yaml.Node]extent{}}
-	content := t.Content
+func Read(t Text) *rules.File { return newReader(t.Name).read(t.Content, partSize) }
+
+// read reads a text, a long one in parts of that size.
+func (r *reader) read(content []byte, size int) *rules.File {
 	if first, line := cutDocument(content); line > 0 {
 		content = first
 		r.file.Warnings.Add(r.at(line, 1), "", "a second document is ignored; put it in a file of its own")
+	}
+	if root := r.inParts(content, size); root != nil {
+		r.file.Root, r.file.ShadowSince = root, shadowSince(content)
+		return r.file
 	}
 	doc, rest, err := unmarshal(content)
 	switch {
@@ -98,6 +103,7 @@ type reader struct {
 	file    *rules.File
 	aliased map[*yaml.Node]document.Value // of the anchors that were read
 	turns   turns.Turns
+	lines   int // before the part of the text that is being read
 
 	// Of the nodes with their aliases expanded, see extent:
 	written int
@@ -105,8 +111,12 @@ type reader struct {
 	cycle   *yaml.Node            // an alias inside its own target
 }
 
+func newReader(name string) *reader {
+	return &reader{file: &rules.File{Name: name}, aliased: map[*yaml.Node]document.Value{}, sizes: map[*yaml.Node]extent{}}
+}
+
 func (r *reader) at(line, column int) descriptors.Position {
-	return descriptors.Position{File: r.file.Name, Line: line, Column: column}
+	return descriptors.Position{File: r.file.Name, Line: r.lines + line, Column: column}
 }
 
 // unmarshal reads the first document of content; err is io.EOF when there is
