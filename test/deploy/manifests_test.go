@@ -356,9 +356,7 @@ data:
 			EnvoyGateway configuration `yaml:"envoyGateway"`
 		}
 	}
-	_, shown, _ := strings.Cut(read(t, "docs/kubernetes.md"), "```yaml\n# values.yaml of Envoy Gateway")
-	shown, _, _ = strings.Cut(shown, "```")
-	if err := yaml.Unmarshal([]byte("#"+shown), &values); err != nil {
+	if err := yaml.Unmarshal([]byte(read(t, gateways+"/envoy-gateway/values.yaml")), &values); err != nil {
 		t.Fatal(err)
 	}
 	check(values.Config.EnvoyGateway, values.Global.Images.Ratelimit.Image)

@@ -16,6 +16,7 @@ import (
 
 const (
 	overlays  = "deploy/k8s/overlays"
+	gateways  = "deploy/gateways"
 	chart     = "deploy/helm/rls"
 	valueSets = "test/deploy/testdata/values"
 	// kubernetes is the oldest version that the manifests support.
@@ -164,9 +165,9 @@ var everything struct {
 	all  []rendering
 }
 
-// rendered returns every overlay, the components, and the chart with every set of values.
-// They are
-// rendered once for all tests, which leave them as they are.
+// rendered returns every overlay, the components, the chart with every set of values, and
+// the Deployment for AI Gateway. They are rendered once for all tests, which leave them as
+// they are.
 func rendered(t *testing.T) []rendering {
 	t.Helper()
 	everything.once.Do(func() {
@@ -179,6 +180,8 @@ func rendered(t *testing.T) []rendering {
 		for _, file := range entries(t, valueSets) {
 			everything.all = append(everything.all, release(t, strings.TrimSuffix(file, ".yaml")))
 		}
+		ours := read(t, gateways+"/ai-gateway/ratelimit.yaml")
+		everything.all = append(everything.all, rendering{name: "gateways/ai-gateway", yaml: ours, objects: parse(t, ours)})
 	})
 	return everything.all
 }

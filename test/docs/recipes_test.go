@@ -28,31 +28,32 @@ type recipe struct {
 	sent         *part          // the table of requests and their answers
 }
 
-// recipes returns the recipes in the document. The others are folders, which the test of
-// tools/demo plays.
+// recipes returns the recipes in the document, of which Istio's has its YAML in files. The
+// others are folders, which the test of tools/demo plays.
 func recipes(t *testing.T) (all []*recipe) {
 	t.Helper()
 	for _, p := range parts(t, recipesDoc) {
-		var last *recipe
-		if len(all) > 0 && all[len(all)-1].name == p.heading {
-			last = all[len(all)-1]
+		if len(all) == 0 || all[len(all)-1].name != p.heading {
+			all = append(all, &recipe{name: p.heading})
 		}
+		last := all[len(all)-1]
 		switch {
 		case p.lang == "yaml" && strings.HasPrefix(p.text, "domain:"):
-			all = append(all, &recipe{name: p.heading, domain: parseYAML(t, p)["domain"].(string), rules: p.text})
-		case last == nil: // of a gateway
-		case p.lang == "yaml" && strings.HasPrefix(p.text, "apiVersion: networking.istio.io"):
-			last.envoy = patched(t, p)
+			last.rules = p.text
 		case p.lang == "yaml":
 			last.envoy = parseYAML(t, p)
 		case p.isTable() && p.rows[0][0] == "sent":
 			last.sent = p
-		default:
-			t.Errorf("%s:%d: the test does not know what this block is for", recipesDoc, p.line)
 		}
 	}
-	if len(all) != 2 {
-		t.Fatalf("%s has %d recipes with rules, want those of Envoy Gateway and Istio", recipesDoc, len(all))
+	all = slices.DeleteFunc(all, func(r *recipe) bool { return r.sent == nil })
+	if len(all) != 2 || all[1].name != "Istio" {
+		t.Fatalf("%s has %d recipes with requests, want those of Envoy Gateway and Istio", recipesDoc, len(all))
+	}
+	all[1].rules = readDoc(t, "deploy/gateways/istio/rules.yaml")
+	all[1].envoy = patched(t, &part{text: readDoc(t, "deploy/gateways/istio/envoyfilter.yaml")})
+	for _, r := range all {
+		r.domain = parseYAML(t, &part{text: r.rules})["domain"].(string)
 	}
 	return all
 }
