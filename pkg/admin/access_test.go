@@ -41,6 +41,7 @@ var paths = []struct {
 	{"/v1/get", "POST", annsRequest + "}", false},
 	{"/v1/reset", "POST", annsRequest + "}", true},
 	{"/v1/grant", "POST", annsRequest + `,"hits":5}`, true},
+	{"/v1/forget", "POST", annsRequest + "}", true},
 }
 
 // Every path, every method and every kind of caller: a caller without a right token

@@ -57,6 +57,7 @@ type Options struct {
 type Limits interface {
 	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
 	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(service.Progress) error) (service.Progress, error)
+	ForgetMatching(domain, rule string) error
 	// Tree has the rules in force; nil before they are loaded.
 	Tree() *descriptors.Tree
 }

@@ -8,8 +8,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
@@ -24,6 +26,8 @@ type Changes struct {
 	Changed int64 `json:"changed"`
 	// Changes is nil if all cells of a rule are meant.
 	Changes []Change `json:"changes,omitempty"`
+	// Replicas were told to forget the cells; nil without a fleet.
+	Replicas []client.Replica `json:"replicas,omitempty"`
 }
 
 // Change is the change of one cell, or the reason why it was not changed.
@@ -124,6 +128,9 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 	}
 	switch {
 	case done.Changed > 0:
+		if !done.DryRun {
+			done.Replicas = a.tell(ctx, changed(r, in))
+		}
 		return done, nil
 	case errors.Is(failed, backends.ErrUnsupported):
 		return nil, status.Error(codes.Unimplemented, failed.Error())
@@ -193,10 +200,55 @@ func (a *API) resetMatching(ctx context.Context, r *pb.ResetRequest, tell func(P
 		told = time.Now()
 		return tell(Progress{Progress: p})
 	})
+	done := Changes{DryRun: r.GetDryRun(), Matched: &p.Matched, Changed: p.Changed}
 	if p.Changed > 0 {
 		a.audit.add(callerOf(ctx), AuditEntry{Action: "reset", Domain: r.GetDomain(), Rule: r.GetRule(), Reason: r.GetReason(), Changed: p.Changed})
 	}
-	return Progress{p, &Changes{DryRun: r.GetDryRun(), Matched: &p.Matched, Changed: p.Changed}}, envoy.Error(err)
+	if !done.DryRun && (err == nil || p.Changed > 0) {
+		done.Replicas = a.tell(ctx, &pb.ResetRequest{Domain: r.GetDomain(), Rule: r.GetRule(), AllMatching: true})
+	}
+	return Progress{p, &done}, envoy.Error(err)
+}
+
+const forgetPath = "/v1/forget"
+
+// tell has the other replicas forget cells that were changed, also if the caller no longer
+// waits. It returns nil if there is no fleet.
+func (a *API) tell(ctx context.Context, about *pb.ResetRequest) (told []client.Replica) {
+	if a.options.Fleet == nil {
+		return nil
+	}
+	for _, p := range a.askPeers(context.WithoutCancel(ctx), "", forgetPath, about, nil) {
+		told = append(told, p.Replica)
+	}
+	return told
+}
+
+// forget drops what this process remembers of cells that another replica has changed.
+func (a *API) forget(ctx context.Context, r *pb.ResetRequest) (any, error) {
+	if r.GetAllMatching() {
+		return struct{}{}, envoy.Error(a.options.Limits.ForgetMatching(r.GetDomain(), r.GetRule()))
+	}
+	request, err := requestOf(r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = a.options.Limits.Inspect(ctx, &request, service.Forget)
+	return struct{}{}, envoy.Error(err)
+}
+
+// changed names the cells of r that were changed, each with the limit that it was found by,
+// because other replicas may remember another one.
+func changed(r changer, in service.Inspection) *pb.ResetRequest {
+	about := &pb.ResetRequest{Domain: r.GetDomain(), HitsAddend: r.GetHitsAddend()}
+	for i, d := range r.GetDescriptors() {
+		d = proto.CloneOf(d)
+		if by := in.Descriptors[i].Override; by != nil {
+			d.Limit = &pb.Override{RequestsPerUnit: by.RequestsPerUnit, Unit: by.Unit.String(), UnitMultiplier: by.Multiplier}
+		}
+		about.Descriptors = append(about.Descriptors, d)
+	}
+	return about
 }
 
 // resetMatchingStream is resetMatching as a stream, which ends with Done.

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +26,9 @@ import (
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/certs"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/reread"
+	"example.org/rls/pkg/service"
 )
 
 // addr is the address of the API.
@@ -210,6 +214,96 @@ func TestFleetOverTheSocket(t *testing.T) {
 	}
 	if got := replicasOf(t, a.ask("GET", "/v1/audit?fleet=true", "", bearer(readToken))); len(got) != 2 || !got[0].OK || !got[1].OK {
 		t.Errorf("with a token: got %+v", got)
+	}
+}
+
+// told is a service that notes what it is told to forget.
+type told struct {
+	*service.Service
+	mu     sync.Mutex
+	forgot []string
+}
+
+func (s *told) Inspect(ctx context.Context, r *service.Request, do service.Action) (service.Inspection, error) {
+	if do == service.Forget {
+		d := r.Descriptors[0]
+		what := d.Entries[0].Pair()
+		if l := d.Limit; l != nil {
+			what += fmt.Sprintf(", %d per %s", l.RequestsPerUnit, descriptors.Period(l.Unit, l.Multiplier))
+		}
+		s.note(what)
+	}
+	return s.Service.Inspect(ctx, r, do)
+}
+
+func (s *told) ForgetMatching(domain, rule string) error {
+	s.note(rule)
+	return s.Service.ForgetMatching(domain, rule)
+}
+
+func (s *told) note(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgot = append(s.forgot, what)
+}
+
+// overridden remembers a limit that requests of bob brought.
+type overridden struct{ oneRow }
+
+func (overridden) Override(_ string, entries []descriptors.Entry) *service.Override {
+	if entries[0].Value != "bob" {
+		return nil
+	}
+	return &service.Override{RequestsPerUnit: 7, Unit: descriptors.Hour, Multiplier: 2, Seen: time.Now()}
+}
+
+// Changes tell each other replica once, which changes and audits nothing. A replica that
+// could not be told is part of the answer.
+func TestChangesTellTheFleet(t *testing.T) {
+	other := new(told)
+	b := start(t, listening{change: func(o *admin.Options) {
+		other.Service = o.Limits.(*service.Service)
+		o.Limits, o.Top = other, overridden{}
+	}})
+	dead := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	a := inFleet(t, listening{change: func(o *admin.Options) { o.Top = overridden{} }}, "127.0.0.1:OWN", b.addr(), dead)
+	a.charge("ann", 3)
+	b.charge("ann", 4)
+	for _, test := range []struct{ path, body, want string }{
+		{"/v1/reset", annsRequest + `,"dry_run":true}`, ""},
+		{"/v1/reset", `{"domain":"shop","rule":"shop.user","all_matching":true,"dry_run":true}`, ""},
+		{"/v1/reset", annsRequest + "}", "user=ann"},
+		{"/v1/grant", annsRequest + `,"hits":5}`, "user=ann"},
+		{"/v1/reset", strings.Replace(annsRequest, "ann", "bob", 1) + "}", "user=bob, 7 per 2 hours"},
+		{"/v1/reset", `{"domain":"shop","rule":"shop.user","all_matching":true}`, "shop.user"},
+	} {
+		got := a.ask("POST", test.path, test.body, bearer(writeToken))
+		replicas := replicasOf(t, got)
+		if test.want == "" {
+			if replicas != nil || other.forgot != nil {
+				t.Errorf("%s: got %s, told %v", test.body, got.text, other.forgot)
+			}
+			continue
+		}
+		if len(replicas) != 3 || !replicas[0].OK || !replicas[1].OK || replicas[2].OK || replicas[2].Address != dead {
+			t.Errorf("%s: got %s", test.body, got.text)
+		}
+		if !slices.Equal(other.forgot, []string{test.want}) {
+			t.Errorf("%s: told %q", test.body, other.forgot)
+		}
+		other.forgot = nil
+	}
+	if got := b.remaining("ann"); got != 6.0 {
+		t.Errorf("%v hits remain in a store of its own, want 6", got)
+	}
+	if got := b.ask("GET", "/v1/audit", "", bearer(readToken)); got.text != `{"entries":[]}`+"\n" {
+		t.Errorf("the audit has %s", got.text)
+	}
+	if got := b.ask("POST", "/v1/forget", annsRequest+"}", bearer(writeToken)); got.code != 200 || got.text != "{}\n" {
+		t.Errorf("got %d %s", got.code, got.text)
+	}
+	if got := b.ask("POST", "/v1/forget", `{"domain":"shop","rule":"shop.none","all_matching":true}`, bearer(writeToken)); got.code != 404 {
+		t.Errorf("got %d %s", got.code, got.text)
 	}
 }
 

@@ -67,6 +67,7 @@ var methods = map[string]struct {
 	"Watch":   {&pb.WatchRequest{}, nil, false},
 
 	"FollowDenials": {&pb.DenialsRequest{}, &pb.Denial{}, false},
+	"Forget":        {&pb.ResetRequest{Domain: "shop", Descriptors: annOverGRPC}, &pb.ForgetReply{}, true},
 	"ResetMatching": {&pb.ResetRequest{Domain: "shop", Rule: "shop.user", AllMatching: true}, nil, true},
 }
 

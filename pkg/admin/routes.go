@@ -70,6 +70,7 @@ var routes = []route{
 	{"Reset", http.MethodPost, "/v1/reset", writer, one((*API).reset)},
 	{"ResetMatching", http.MethodPost, "/v1/reset", writer, several((*API).resetMatchingStream)},
 	{"Grant", http.MethodPost, "/v1/grant", writer, one((*API).grant)},
+	{"Forget", http.MethodPost, forgetPath, writer, one((*API).forget)},
 }
 
 // one is a method that returns its only document.

@@ -90,3 +90,30 @@ func ScannerOf(s Store) (Scanner, error) {
 		}
 	}
 }
+
+// Memory is a Store that remembers cells which other processes share.
+type Memory interface {
+	Store
+	// Forget drops what it remembers of the cell of op: it asks no server and changes no
+	// cell, so hits that it holds stay charged, and hits that it owes are not charged.
+	Forget(op *Op)
+	// ForgetAmong calls among with the keys that it remembers and that begin with prefix,
+	// and then is Forget for all operations that among returns. It drops what memory holds
+	// no key of, too, as far as hits are neither held nor owed.
+	ForgetAmong(prefix string, among func(keys []string) []Op)
+}
+
+// MemoryOf is the Memory among s and the stores under its decorators; ok is false if there
+// is none.
+func MemoryOf(s Store) (m Memory, ok bool) {
+	for {
+		if m, ok = s.(Memory); ok {
+			return m, true
+		}
+		decorator, is := s.(interface{ Unwrap() Store })
+		if !is {
+			return nil, false
+		}
+		s = decorator.Unwrap()
+	}
+}

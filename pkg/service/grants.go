@@ -2,6 +2,7 @@ package service
 
 import (
 	"maps"
+	"slices"
 	"sync"
 
 	"example.org/rls/pkg/backends"
@@ -55,6 +56,13 @@ func (g *grants) forget(key string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.byKey, key)
+}
+
+// keys are the keys of the cells with grants.
+func (g *grants) keys() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Keys(g.byKey))
 }
 
 // left is how many granted hits are left in the cell of op, which has value hits in use,

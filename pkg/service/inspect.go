@@ -14,6 +14,7 @@ import (
 // is Trace, Explain, Look, Reset or made by Grant. None of them charges a hit.
 type Action struct {
 	steps bool          // lists the descriptors that were looked at, also for a rule that is found
+	drop  bool          // what memory has of the cells
 	asks  bool          // the store
 	verb  backends.Verb // Charge only looks
 	hits  int64         // of a grant
@@ -28,6 +29,9 @@ var (
 	Look = Action{asks: true}
 	// Reset empties the cells.
 	Reset = Action{asks: true, verb: backends.Reset}
+	// Forget drops what this process remembers of the cells, which another process has reset
+	// or granted hits. It asks no store.
+	Forget = Action{drop: true}
 )
 
 // Grant lets that many hits more pass in the running window, or before the bucket is
@@ -92,6 +96,9 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	var cells []cell
 	for i := range p.targets {
 		cells = append(cells, s.inspect(&p, &p.targets[i], &in.Descriptors[i], do.steps)...)
+	}
+	if do.drop {
+		s.forget(cells)
 	}
 	if !do.asks {
 		return in, nil

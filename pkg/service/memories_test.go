@@ -188,9 +188,9 @@ func (p *process) do(verb, way, key, value string) error {
 		return nil
 	case "Get":
 		message = &adminpb.LookRequest{Domain: "d", Descriptors: about}
-	case "Reset":
+	case "Reset", "Forget":
 		message = &adminpb.ResetRequest{Domain: "d", Descriptors: about}
-	case "ResetMatching":
+	case "ResetMatching", "ForgetMatching":
 		message = matching
 	case "Grant":
 		message = &adminpb.GrantRequest{Domain: "d", Descriptors: about, Hits: 60}
@@ -231,26 +231,7 @@ var memories = []struct {
 	begin func(p, other *process, keys []string) (used map[string]int64)
 	held  int64 // the hits of the cell that a lease may hold
 }{
-	{"full", func(p, other *process, keys []string) map[string]int64 {
-		used := map[string]int64{}
-		before := p.near.Cache().Hits
-		for _, key := range keys {
-			p.want(withHits(fits, desc(key, "full")), ok, 0)
-			used[key] = fits
-			other.hit(withHits(0, desc(key, "full"))) // knows, so it charges no hit that does not fit
-			for range 2 {
-				p.want(desc(key, "full"), over, 0)
-				other.want(desc(key, "full"), over, 0)
-			}
-			if key == "fixed-two" || key == "first-two" {
-				used[key] += 2 // the store has counted the first denial of each process
-			}
-		}
-		if p.near.Cache().Hits == before {
-			p.t.Error("memory has denied nothing")
-		}
-		return used
-	}, 0},
+	{"full", fill("full"), 0},
 	{"known", know("known"), 0},
 	{"owed", func(p, other *process, keys []string) map[string]int64 {
 		used := know("owed")(p, other, keys)
@@ -272,6 +253,30 @@ var memories = []struct {
 		p.want(withHits(0, desc(keys[0], "window before")), ok, 0)
 		return map[string]int64{keys[0]: fits}
 	}, 0},
+}
+
+// fill uses the cells up, and has both processes deny from memory.
+func fill(value string) func(p, other *process, keys []string) map[string]int64 {
+	return func(p, other *process, keys []string) map[string]int64 {
+		used := map[string]int64{}
+		before := p.near.Cache().Hits
+		for _, key := range keys {
+			p.want(withHits(fits, desc(key, value)), ok, 0)
+			used[key] = fits
+			other.hit(withHits(0, desc(key, value))) // knows, so it charges no hit that does not fit
+			for range 2 {
+				p.want(desc(key, value), over, 0)
+				other.want(desc(key, value), over, 0)
+			}
+			if key == "fixed-two" || key == "first-two" {
+				used[key] += 2 // the store has counted the first denial of each process
+			}
+		}
+		if p.near.Cache().Hits == before {
+			p.t.Error("memory has denied nothing")
+		}
+		return used
+	}
 }
 
 // know has the process hear of the cells.
@@ -424,5 +429,60 @@ func reaches(p, other *process, verb, way string, then func(used int64) int64) {
 		for _, key := range keys {
 			other.settled(m.name, key, max(fits, used[key]), m.held, leaseTTL)
 		}
+	}
+}
+
+// TestForgetReachesEveryMemory: what a process remembers of a cell ends when it is told that
+// another process has reset the cell or granted hits to it. It then decides as the store
+// does, holds no hits of the cell and owes it none.
+func TestForgetReachesEveryMemory(t *testing.T) {
+	long := "long " + strings.Repeat("v", 60)                                   // memory has a hash of its key
+	remembered := append(slices.Clone(memories[:len(memories)-1]), memories[0]) // but the window before
+	remembered[len(remembered)-1].name, remembered[len(remembered)-1].begin = long, fill(long)
+	for verb, then := range map[string]func(int64) int64{"Reset": emptied, "ResetMatching": emptied, "Grant": granted} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			clock := new(atomic.Int64)
+			clock.Store(time.Now().UnixMicro())
+			store, err := memory.New(memory.Options{MaxKeys: 10_000, Now: clock.Load})
+			open := func() (backends.Store, error) { return store, err }
+			p, other := startProcess(t, open, clock, t.Name()), startProcess(t, open, clock, t.Name())
+			_, keys := everyKind()
+			for _, m := range remembered {
+				used := m.begin(p, other, keys)
+				for _, key := range keys {
+					if m.name == "owed" { // the store has not heard of them
+						used[key] -= 20
+					}
+					way, forget := "/v1/reset", "Forget"
+					switch verb {
+					case "Grant":
+						way = "/v1/grant"
+					case "ResetMatching":
+						forget = "ForgetMatching"
+					}
+					if err := errors.Join(other.do(verb, way, key, m.name), p.do(forget, "/v1/forget", key, m.name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if held := p.near.Leases().Held; held != 0 {
+					t.Errorf("%s: %d hits are held", m.name, held)
+				}
+				p.store.frozen.Store(false)
+				for _, key := range keys {
+					left := fits - then(used[key])
+					if m.held > 0 && verb == "Grant" { // held hits stay charged
+						left = int64(p.hit(withHits(0, desc(key, m.name))).LimitRemaining)
+						if want := fits - then(used[key]); left > want || left < want-m.held {
+							t.Errorf("%s, %s: %d remain, want %d", m.name, key, left, want)
+						}
+					}
+					if got := p.hit(withHits(uint64(left), desc(key, m.name))); got.Code != ok || got.LimitRemaining != 0 {
+						t.Errorf("%s, %s: got %v, want that %d hits pass", m.name, key, got, left)
+					}
+					p.settled(m.name, key, fits, 0, leaseTTL)
+				}
+			}
+		})
 	}
 }

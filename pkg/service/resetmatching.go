@@ -61,6 +61,9 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 			break
 		}
 	}
+	if !dryRun {
+		s.forgetAmong(cells)
+	}
 	switch {
 	case err == nil:
 		return p, nil
@@ -68,6 +71,47 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 		return p, ctx.Err()
 	}
 	return p, errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
+}
+
+// ForgetMatching drops what this process remembers of the cells of all values of a rule,
+// which another process has reset. Its errors are those of [Service.ResetMatching].
+func (s *Service) ForgetMatching(domain, rule string) error {
+	cells, err := s.cellsOf(s.Tree(), domain, rule)
+	if err == nil {
+		s.forgetAmong(cells)
+	}
+	return err
+}
+
+// forgetAmong drops what this process remembers of the cells.
+func (s *Service) forgetAmong(cells *ruleCells) {
+	memory, has := backends.MemoryOf(s.cfg.Store)
+	if !has {
+		return
+	}
+	for _, prefix := range cells.prefixes {
+		memory.ForgetAmong(prefix, func(keys []string) (ops []backends.Op) {
+			for _, c := range cells.among(keys) {
+				ops = append(ops, c.op)
+			}
+			return ops
+		})
+	}
+	for _, c := range cells.among(s.grants.keys()) {
+		s.grants.forget(c.op.Key)
+	}
+}
+
+// forget drops what this process remembers of cells that it shares with others.
+func (s *Service) forget(cells []cell) {
+	memory, has := backends.MemoryOf(s.cfg.Store)
+	if !has {
+		return
+	}
+	for i := range cells {
+		memory.Forget(&cells[i].op)
+		s.grants.forget(cells[i].op.Key)
+	}
 }
 
 // reset resets cells and returns how many of them the store has reset. The error says

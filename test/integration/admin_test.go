@@ -44,6 +44,7 @@ type operated struct {
 	Code, Message string
 	Changed       int
 	Matched       int
+	Replicas      []struct{ OK bool }
 	Descriptors   []struct {
 		Limits []struct {
 			Count, Granted, Remaining int

@@ -21,6 +21,7 @@ package near
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"example.org/rls/pkg/backends"
 )
@@ -254,8 +255,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 func (s *Store) steer(sh *shard, stem string, op *backends.Op, r *backends.Reply) {
 	sh.steered = s.Now()
 	if op.Verb == backends.Reset {
-		sh.forget(stem, op.Key)
-		sh.forget(stem, op.Prev)
+		sh.forgetCells(stem, op)
 		return
 	}
 	e := s.entryOf(sh, stem, op)
@@ -265,6 +265,34 @@ func (s *Store) steer(sh *shard, stem string, op *backends.Op, r *backends.Reply
 	}
 	if e.full = false; e.lease != nil {
 		e.lease.yield(op.Now)
+	}
+}
+
+// Forget implements backends.Memory.
+func (s *Store) Forget(op *backends.Op) {
+	stem, sh := s.lock(op)
+	defer sh.mu.Unlock()
+	sh.steered = s.Now()
+	sh.forgetCells(stem, op)
+}
+
+// ForgetAmong implements backends.Memory.
+func (s *Store) ForgetAmong(prefix string, among func(keys []string) []backends.Op) {
+	var keys []string
+	s.each(func(sh *shard) {
+		sh.steered = s.Now()
+		for _, e := range sh.cells {
+			for ; e != nil; e = e.older {
+				if key, known := e.key(); known && strings.HasPrefix(key, prefix) {
+					keys = append(keys, key)
+				} else if !known && e.lease == nil && e.alone == nil {
+					e.known, e.prev, e.at, e.full = backends.Cell{Until: e.known.Until}, 0, unheard, false
+				}
+			}
+		}
+	})
+	for _, op := range among(keys) {
+		s.Forget(&op)
 	}
 }
 

@@ -181,6 +181,26 @@ func (sh *shard) forget(stem, key string) {
 	}
 }
 
+// forgetCells removes the entries of the cells of op.
+func (sh *shard) forgetCells(stem string, op *backends.Op) {
+	sh.forget(stem, op.Key)
+	sh.forget(stem, op.Prev)
+}
+
+// key is the key of the entry's cell, if it is known: a long one is only while hits are
+// held or owed.
+func (e *entry) key() (key string, known bool) {
+	switch {
+	case len(e.name) <= maxName:
+		return e.name, true
+	case e.lease != nil:
+		return e.lease.op.Key, true
+	case e.alone != nil:
+		return e.alone.op.Key, e.alone.op.Key != ""
+	}
+	return "", false
+}
+
 // drop ends the balance of an entry that is forgotten; e may be nil. Held hits stay charged.
 func (sh *shard) drop(e *entry) {
 	if e == nil {
