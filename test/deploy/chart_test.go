@@ -68,7 +68,8 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		{"existingRulesConfigMaps={mine,mine}", "existingRulesConfigMaps"},
 		{"rulesVolume.emptyDir.medium=Memory,rules.mine=domain: mine", "rules: rulesVolume is set: want one of them"},
 		{"rulesVolume.name=rules", "rulesVolume.name: the chart names the volume"},
-		{"extraVolumes[0].name=rules", "extraVolumes: rules is the chart's volume of rules: want another name"},
+		{"extraVolumes[0].name=rules", "extraVolumes: rules is a volume of the chart: want another name"},
+		{"admin.tokenSecret.name=tokens,extraVolumes[0].name=admin-tokens", "extraVolumes: admin-tokens is a volume of the chart"},
 		{"extraContainers[0].image=proxy", "extraContainers/0"},
 		{"extraContainers[0].name=rls", "extraContainers: rls is a container of the chart: want another name"},
 		{"extraInitContainers[0].name=check-rules", "extraInitContainers: check-rules is a container of the chart"},
@@ -183,7 +184,11 @@ func TestChartSettings(t *testing.T) {
 
 // TestChartAcceptsNull for lists and maps that may be empty.
 func TestChartAcceptsNull(t *testing.T) {
-	render(t, "settings=null", "rules=null", "podLabels=null", "podAnnotations=null", "extraEnv=null", "nodeSelector=null", "resources.limits=null")
+	render(t, "settings=null", "rules=null", "podLabels=null", "podAnnotations=null", "extraEnv=null", "nodeSelector=null", "resources.limits=null",
+		"commonLabels=null", "commonAnnotations=null", "deployment.labels=null", "service.labels=null", "service.headless.labels=null", "serviceAccount.labels=null",
+		"existingRulesConfigMaps=null", "rulesVolume=null", "extraContainers=null", "extraInitContainers=null", "dnsPolicy=null", "dnsConfig=null",
+		"autoscaling.enabled=true", "autoscaling.metrics=null", "autoscaling.behavior=null", "metrics.prometheusRule.enabled=true", "metrics.prometheusRule.alerts=null",
+		"metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.relabelings=null", "admin.fleet.from=null", "tests.tls=null")
 }
 
 // TestChartRollsPodsForSettingsOnly: changed settings make new pods. Changed rules

@@ -49,6 +49,12 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $volumes := concat (list "redis-ca" "admin-tls") (keys (fromYaml (include "rls.rules" .))) (keys (fromYaml (include "rls.passwords" .))) -}}
+{{- range $volume := $v.extraVolumes -}}
+{{- if has $volume.name $volumes -}}
+{{- fail (printf "extraVolumes: %s is a volume of the chart: want another name" $volume.name) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq $v.dnsPolicy "None") (not (dig "nameservers" nil (default dict $v.dnsConfig))) -}}
 {{- fail "dnsConfig.nameservers: with dnsPolicy None want at least one" -}}
 {{- end -}}
@@ -69,11 +75,6 @@
 {{- end -}}
 {{- if hasKey (default dict $v.rulesVolume) "name" -}}
 {{- fail "rulesVolume.name: the chart names the volume: want its source, such as persistentVolumeClaim" -}}
-{{- end -}}
-{{- range $volume := $v.extraVolumes -}}
-{{- if hasKey (fromYaml (include "rls.rules" $)) (toString $volume.name) -}}
-{{- fail (printf "extraVolumes: %s is the chart's volume of rules: want another name" $volume.name) -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 
