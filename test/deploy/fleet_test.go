@@ -155,13 +155,20 @@ func TestFleetAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			examples := regexp.MustCompile(`(?m)^  rls (top .*rls-headless:6071.*)$`).FindAllStringSubmatch(help, -1)
+			examples := regexp.MustCompile(`(?m)^  rls (top .*(?:rls-headless:6071|--fleet).*)$`).FindAllStringSubmatch(help, -1)
 			if len(examples) == 0 {
-				t.Fatalf("no example asks the headless Service in\n%s", help)
+				t.Fatalf("no example asks a fleet in\n%s", help)
 			}
+			pod := fmt.Sprintf("127.0.0.1:%d", ports[0])
 			for _, example := range examples {
-				args := strings.Fields(strings.ReplaceAll(example[1], "rls-headless:6071", fmt.Sprintf("127.0.0.1:%d", ports[0])))
-				if out, err := run("", filepath.Join(binaryDir, "rls"), append(args, "--tls", "--ca", secret.CAFile)...); err != nil || !json.Valid([]byte(out)) {
+				line := strings.ReplaceAll(example[1], "rls-headless:6071", pod)
+				args := strings.Fields(regexp.MustCompile(`--token-file \S+`).ReplaceAllString(line, "")) // RLS_TOKEN is set
+				for flag, value := range map[string]string{"--addr": pod, "--format": "json", "--ca": secret.CAFile} {
+					if !slices.Contains(args, flag) {
+						args = append(args, flag, value)
+					}
+				}
+				if out, err := run("", filepath.Join(binaryDir, "rls"), append(args, "--once", "--tls")...); err != nil || !json.Valid([]byte(out)) {
 					t.Errorf("rls %s: %v\n%s", example[1], err, out)
 				}
 			}
