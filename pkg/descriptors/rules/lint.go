@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ const (
 	Unreachable     Lint = "unreachable"
 	UnknownReplaces Lint = "unknown-replaces"
 	RegexpValue     Lint = "regexp-value"
+	CIDRValue       Lint = "cidr-value"
 	EmptyValue      Lint = "empty-value"
 	NoLimit         Lint = "no-limit"
 	DanglingLink    Lint = "dangling-link" // found by the reader of files
@@ -37,6 +39,7 @@ const longShadow = 30 * 24 * time.Hour
 func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	if name, value := v.Pair("value"); value != nil {
 		r.lintValue(name, value)
+		r.lintNetwork(d.Key, value)
 	}
 	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.below) == 0 {
 		r.warnings.AddLint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
@@ -63,6 +66,23 @@ func (r *reader) lintValue(name, value *document.Value) {
 			r.warnings.AddLint(RegexpValue, value.At, "value", "%q looks like a regular expression (%s) and is compared as text, in which only * has a meaning: any text%s", value.Text, sign, asPattern(value.Text))
 		}
 	}
+}
+
+// lintNetwork warns of a network as a value, unless Envoy sends networks as the key's value.
+func (r *reader) lintNetwork(key string, value *document.Value) {
+	network, err := netip.ParsePrefix(value.Text)
+	if err != nil || key == "masked_remote_address" || key == "remote_address_match" {
+		return
+	}
+	instead := "list the addresses, or let Envoy match networks (remote_address_match, masked_remote_address)"
+	if bits := network.Bits(); network.Addr().Is4() && bits%8 == 0 {
+		parts := strings.Split(network.Addr().String(), ".")[:bits/8]
+		if len(parts) < 4 {
+			parts = append(parts, "*")
+		}
+		instead = fmt.Sprintf("did you mean %q?", strings.Join(parts, "."))
+	}
+	r.warnings.AddLint(CIDRValue, value.At, "value", "%q is compared as text and matches no address of that network; %s", value.Text, instead)
 }
 
 // regexpSigns are the parts of a text that hardly anything but a regular expression

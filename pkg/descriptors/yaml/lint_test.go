@@ -168,6 +168,21 @@ func TestLints(t *testing.T) {
 	}
 }
 
+func TestCIDRValue(t *testing.T) {
+	for value, hint := range map[string]string{
+		"10.0.0.0/8": `did you mean "10.*"?`, "192.168.1.0/24": `did you mean "192.168.1.*"?`, "10.1.2.3/32": `did you mean "10.1.2.3"?`, "0.0.0.0/0": `did you mean "*"?`,
+		"10.0.0.0/12": "list the addresses", "2001:db8::/32": "list the addresses",
+		"10.0.0.0": "", "10.0.*": "", "/api/8": "", "1/2": "", "10.0.0.0/33": "",
+	} {
+		found := lints(t, rulesOfD(fmt.Sprintf("- {key: remote_address, value: %q, %s}\n- {key: masked_remote_address, value: %q, %s}", value, limited, value, limited)))
+		switch {
+		case hint == "" && len(found) == 0:
+		case hint == "" || len(found) != 1 || found[0].Lint != rules.CIDRValue || found[0].Line != 3 || !strings.Contains(found[0].Message, hint):
+			t.Errorf("%s: got %v, want %s", value, found, hint)
+		}
+	}
+}
+
 func TestRegexpValue(t *testing.T) {
 	for value, hint := range map[string]string{
 		`^/api`: `"/api"`, `/api$`: `"/api"`, `^/api/.*$`: `"/api/*"`, `/api/.*`: `"/api/*"`, `.+\.png`: `"*.png"`,

@@ -150,6 +150,9 @@ func (y *yielding) Read(p []byte) (int, error) {
 
 var parserError = regexp.MustCompile(`(?s)^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 
+// indentingTab ends at a tab before the first word of a line, also behind the dash of a list.
+var indentingTab = regexp.MustCompile(`^[ -]*\t`)
+
 // syntaxError finds the position and the message of an error of the parser,
 // which names a line at most.
 func (r *reader) syntaxError(content []byte, err error) (at descriptors.Position, message string) {
@@ -161,7 +164,14 @@ func (r *reader) syntaxError(content []byte, err error) (at descriptors.Position
 	} else if strings.HasPrefix(message, "did not find expected") {
 		line++ // the parser counts lines from 0 in these messages, and from 1 in others
 	}
-	lines := bytes.SplitN(content, []byte("\n"), line+1)
+	lines := bytes.SplitN(content, []byte("\n"), line+2)
+	if strings.Contains(message, "tab character") || strings.Contains(message, "cannot start any token") {
+		for i := line; i <= min(line+1, len(lines)); i++ { // the parser may name the line before
+			if tab := indentingTab.FindIndex(lines[i-1]); tab != nil {
+				return r.at(i, tab[1]), "a tab indents this line; use spaces"
+			}
+		}
+	}
 	column := 1
 	if line <= len(lines) {
 		text := lines[line-1]
