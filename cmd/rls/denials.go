@@ -26,7 +26,8 @@ when, the rule, the key, the limit, and how long the same request had to wait. W
 row stands for several, and says so.
 
 Exit codes:
-  0  the denials are printed, also if there are none; or Ctrl-C ended --follow
+  0  the denials are printed, also if there are none; or Ctrl-C ended --follow; with --fleet
+     also if some replicas do not answer
   1  the admin API refused, or could not be reached, or ended the stream
   2  a flag is wrong, or a file cannot be read
 
@@ -43,6 +44,7 @@ type denialsCmd struct {
 	Follow bool           `help:"Print new denials as they come, until Ctrl-C. With --format=json each is a document on its own line."`
 
 	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
+	fleetFlag
 	adminAccess
 	adminAnswer
 }
@@ -53,6 +55,8 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	switch {
 	case c.Follow && (c.Since != nil || c.N != nil):
 		return cli.UsageError("--since and --n are for past denials: want neither with --follow")
+	case c.Follow && c.Fleet:
+		return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
 	case c.Since != nil && *c.Since <= 0:
 		return cli.UsageError("--since is %v: want how far back, such as 1h", *c.Since)
 	case c.N != nil && (*c.N < 1 || *c.N > admin.MaxDenials):
@@ -64,14 +68,16 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.N != nil {
 		query.Set("n", strconv.Itoa(*c.N))
 	}
+	c.add(query)
 	if c.Follow {
 		query.Set("follow", "true")
 		return c.follow(ctx, k.Stdout, "/v1/denials?"+query.Encode())
 	}
-	var list denials.List
+	var list admin.DenialsOfAll
 	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/denials?"+query.Encode(), nil, &list); err != nil {
 		return err
 	}
+	warnOf(k.Stderr, list.Replicas, notAnswered)
 	return c.Write(k.Stdout, &list, func(w io.Writer) error {
 		var b strings.Builder
 		now := time.Now()
@@ -137,6 +143,6 @@ func denialLine(d *denials.Denial, now time.Time) string {
 	if d.Sampled > 1 {
 		fmt.Fprintf(&b, ", 1 of about %d denials", d.Sampled)
 	}
-	b.WriteByte('\n')
+	b.WriteString(onReplica(d.Replica) + "\n")
 	return b.String()
 }

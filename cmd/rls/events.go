@@ -27,7 +27,7 @@ rules-refused), certificates that were renewed, grants and resets. A process kee
 1,000 since its start.
 
 Exit codes:
-  0  the events are printed, or there are none
+  0  the events are printed, or there are none; with --fleet also if some replicas do not answer
   1  an admin API refused, or could not be reached
   2  a flag is wrong, or a file cannot be read
 
@@ -40,6 +40,7 @@ type eventsCmd struct {
 	N     int            `name:"n" default:"200" help:"Most events, 1 to 1000."`
 
 	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
+	fleetFlag
 	adminAccess
 	adminAnswer
 }
@@ -56,14 +57,16 @@ func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.Since != nil {
 		query.Set("since", c.Since.String())
 	}
+	c.add(query)
 	var history admin.History
 	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/history?"+query.Encode(), nil, &history); err != nil {
 		return err
 	}
+	warnOf(k.Stderr, history.Replicas, notAnswered)
 	return c.Write(k.Stdout, &history, func(w io.Writer) error {
 		var lines bytes.Buffer
 		for _, e := range history.Events {
-			fmt.Fprintf(&lines, "%s  %-13s  %s\n", e.Time.Local().Format(time.DateTime), e.Kind, terminal.Visible(e.Text))
+			fmt.Fprintf(&lines, "%s  %-13s  %s%s\n", e.Time.Local().Format(time.DateTime), e.Kind, terminal.Visible(e.Text), onReplica(e.Replica))
 		}
 		_, err := w.Write(lines.Bytes())
 		return err

@@ -36,6 +36,6 @@ func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, k.Stdout, "granted", "/v1/grant",
+	return c.change(ctx, k, "granted", "/v1/grant",
 		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Hits: c.Hits, Reason: c.Reason})
 }

@@ -40,6 +40,8 @@ func newProgram(name string) *cli.Program {
 			{Name: "client", Help: "Send requests to a running service and print its answers, or how fast they were.",
 				Detail: clientHelp, Flags: &clientCmd{}, OnSignal: cli.EndsContext},
 			{Name: "healthcheck", Help: "Ask a running service whether it is healthy.", Detail: healthcheckHelp, Flags: &healthcheckCmd{}, OnSignal: cli.EndsContext},
+			{Name: "status", Help: "Print how a running process does, or all replicas together.", Detail: statusHelp, Flags: &statusCmd{}},
+			{Name: "rules", Help: "Print the rules that a running process has in force, with their requests and denials.", Detail: listRulesHelp, Flags: &listRulesCmd{}},
 			{Name: "find", Help: "Tell where a value can stand in the rules, and which keys of requests have it.", Detail: findHelp, Flags: &findCmd{}},
 			{Name: "get", Help: "Print the counters of a request in a running process.", Detail: getHelp, Flags: &getCmd{}},
 			{Name: "reset", Help: "Empty the counters of a request, or of all values of a rule.", Detail: resetHelp, Flags: &resetCmd{}, OnSignal: cli.EndsContext},

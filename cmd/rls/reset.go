@@ -53,7 +53,7 @@ func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, k.Stdout, "reset", "/v1/reset", &pb.ResetRequest{Domain: c.Domain, Descriptors: descriptors, Reason: c.Reason})
+	return c.change(ctx, k, "reset", "/v1/reset", &pb.ResetRequest{Domain: c.Domain, Descriptors: descriptors, Reason: c.Reason})
 }
 
 // resetMatching resets all counters of a rule, or counts them. It shows its progress
@@ -89,6 +89,7 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 	case done == nil:
 		return api.Failed(errors.New("the answer ended before the reset did"))
 	}
+	warnOf(k.Stderr, done.Replicas, notTold)
 	return c.Write(k.Stdout, done, func(w io.Writer) error {
 		text := "nothing is changed: --yes resets these counters"
 		if !done.DryRun {
@@ -99,9 +100,9 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 	})
 }
 
-// change has the admin API change counters, and writes the changes, each on a line. It
+// change has the admin API change counters, and writes the changes, each on a line, and on stderr the replicas that were not told. It
 // fails if a counter was not changed.
-func (c *adminCall) change(ctx context.Context, w io.Writer, done, path string, message proto.Message) error {
+func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string, message proto.Message) error {
 	var changes admin.Changes
 	if err := c.post(ctx, c.Addr, c.Timeout, path, message, &changes); err != nil {
 		return err
@@ -115,6 +116,7 @@ func (c *adminCall) change(ctx context.Context, w io.Writer, done, path string, 
 		}
 		fmt.Fprintf(&b, "%s %s (key %s): %s → %s\n", done, terminal.Visible(change.Rule), terminal.Visible(change.Key), change.Before, change.After)
 	}
-	written := c.Write(w, &changes, func(w io.Writer) error { _, err := io.WriteString(w, b.String()); return err })
+	warnOf(k.Stderr, changes.Replicas, notTold)
+	written := c.Write(k.Stdout, &changes, func(w io.Writer) error { _, err := io.WriteString(w, b.String()); return err })
 	return errors.Join(written, errors.Join(failed...))
 }

@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/topscreen"
 )
@@ -23,12 +24,13 @@ q quits. The column RATE is of the order: denied requests, requests or hits a se
 2,500 requests a second, for 999 of 1,000 rows.
 
 Exit codes:
-  0  the table is printed
+  0  the table is printed; with --fleet also if some replicas do not answer
   1  an admin API refused, or could not be reached
   2  a flag is wrong, or a file cannot be read
 
 Examples:
   rls top --token-file ops.token
+  rls top --fleet --addr rls.example:6071
   rls top --by hits --once --format json --addr rls-headless:6071`
 
 type topCmd struct {
@@ -39,6 +41,7 @@ type topCmd struct {
 
 	Addr []string `default:"localhost:6071" sep:"none" help:"Where an admin API listens: HOST:PORT or unix:PATH. Repeat the flag for several processes. A name with several addresses stands for all of them, such as that of a headless Service. The rows are the sums."`
 
+	fleetFlag
 	adminAccess
 	adminAnswer
 }
@@ -48,15 +51,14 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.N < 1 || c.N > client.MaxRows {
 		return cli.UsageError("--n is %d: want 1 to %d", c.N, client.MaxRows)
 	}
-	fleet, err := client.NewFleet(c.Addr, c.open)
+	fetch, err := c.fetch()
 	if err != nil {
 		return err
 	}
 	view := topscreen.View{By: c.By, Rule: c.Rule, N: c.N, Fetch: func(ctx context.Context, by string) topscreen.Answer {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
-		table, from, err := fleet.Top(ctx, by, c.Rule)
-		return topscreen.Answer{Table: table, From: from, Err: err}
+		return fetch(ctx, by)
 	}}
 	if !c.JSON() && !c.Once && terminal.Is(k.Stdout) && terminal.Is(os.Stdin) {
 		display, restore, err := terminal.OpenDisplay(os.Stdin, k.Stdout.(*os.File))
@@ -72,9 +74,43 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return view.Err
 	}
 	shown := view.Shown()
-	return errors.Join(c.Write(k.Stdout, &shown, func(w io.Writer) error {
+	if c.Fleet {
+		warnOf(k.Stderr, view.Replicas, notAnswered)
+		view.Err = nil
+	}
+	return errors.Join(c.Write(k.Stdout, &admin.TopOfAll{Table: shown, Replicas: view.Replicas}, func(w io.Writer) error {
 		return topscreen.Text(w, &shown, terminal.ColorsFor(w))
 	}), view.Err)
+}
+
+// fetch returns the function that asks for the table of all processes. Its errors are usage
+// errors.
+func (c *topCmd) fetch() (func(ctx context.Context, by string) topscreen.Answer, error) {
+	if !c.Fleet {
+		fleet, err := client.NewFleet(c.Addr, c.open)
+		return func(ctx context.Context, by string) topscreen.Answer {
+			table, from, err := fleet.Top(ctx, by, c.Rule)
+			return topscreen.Answer{Table: table, From: from, Err: err}
+		}, err
+	}
+	if len(c.Addr) > 1 {
+		return nil, cli.UsageError("--fleet has one process ask the others: want one --addr beside it")
+	}
+	api, err := c.client(c.Addr[0])
+	return func(ctx context.Context, by string) topscreen.Answer {
+		var all admin.TopOfAll
+		err := api.Ask(ctx, client.TopPath(by, c.Rule)+"&fleet=true", nil, &all)
+		if err == nil {
+			err = client.Failed(all.Replicas)
+		}
+		from := client.Answered{All: len(all.Replicas)}
+		for _, r := range all.Replicas {
+			if r.OK {
+				from.OK++
+			}
+		}
+		return topscreen.Answer{Table: all.Table, Replicas: all.Replicas, From: from, Err: err}
+	}, err
 }
 
 // open returns a client for an address of name. With TLS the certificate must be for the

@@ -79,6 +79,11 @@ func expanded(ctx context.Context, name string) []string {
 	return all
 }
 
+// TopPath is the path of a table with MaxRows rows.
+func TopPath(by, rule string) string {
+	return "/v1/top?" + url.Values{"by": {by}, "rule": {rule}, "n": {strconv.Itoa(MaxRows)}}.Encode()
+}
+
 // Top asks all processes at once and returns the sums of their tables, the highest rows
 // first. The error joins the errors of the processes that did not answer; if none
 // answered, Rows is nil.
@@ -93,7 +98,7 @@ func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, 
 			clients[addr] = c
 		}
 	}
-	path := "/v1/top?" + url.Values{"by": {by}, "rule": {rule}, "n": {strconv.Itoa(MaxRows)}}.Encode()
+	path := TopPath(by, rule)
 	var mu sync.Mutex
 	var tables []top.Table
 	var errs []error

@@ -24,6 +24,8 @@ type Answer struct {
 	Table top.Table // its Rows are nil if no process answered
 	From  client.Answered
 	Err   error
+	// Replicas are those that ADMIN_FLEET of the asked process lists, if it was asked for them.
+	Replicas []client.Replica
 }
 
 // View is the table on a terminal. It shows the rows that the person wants.

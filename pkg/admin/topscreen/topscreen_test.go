@@ -59,7 +59,7 @@ func pressed(t *testing.T, typed string, view *View) string {
 
 func TestTopScreen(t *testing.T) {
 	rows := []top.Row{topRow("ann", 5, 6), topRow("a very long name that does not fit in the columns", 4, 4)}
-	answer := Answer{top.Table{Window: "60s", Rows: rows}, client.Answered{All: 2, OK: 1}, errors.New("10.0.0.2: no answer\nmore")}
+	answer := Answer{Table: top.Table{Window: "60s", Rows: rows}, From: client.Answered{All: 2, OK: 1}, Err: errors.New("10.0.0.2: no answer\nmore")}
 	for typed, want := range map[string][]string{
 		"":                  {"rls top by denied, 1 of 2 processes\r\n10.0.0.2: no answer\r\n", "user=ann\r\n", "user=a very \r\n", "q quit"},
 		"h":                 {"rls top by hits"},

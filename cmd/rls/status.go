@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin/status"
+	"example.org/rls/pkg/explain"
+)
+
+const statusHelp = `It prints what the page shows as Now: the state with a reason for each fault, requests,
+denials and errors a second, the latency of the last minute, the servers of the store and
+the rules in force.
+
+Exit codes:
+  0  the status is printed, whatever it is; with --fleet also if some replicas do not answer
+  1  the admin API refused, or could not be reached
+  2  a flag is wrong, or a file cannot be read
+
+Examples:
+  rls status --token-file ops.token
+  rls status --fleet --format json --addr rls.example:6071`
+
+type statusCmd struct {
+	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
+	fleetFlag
+	adminAccess
+	adminAnswer
+}
+
+// Run prints the status.
+func (c *statusCmd) Run(ctx context.Context, k *kong.Kong) error {
+	query := url.Values{}
+	c.add(query)
+	var now status.Document
+	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/status?"+query.Encode(), nil, &now); err != nil {
+		return err
+	}
+	warnOf(k.Stderr, now.Replicas, notAnswered)
+	return c.Write(k.Stdout, &now, func(w io.Writer) error {
+		colors := terminal.ColorsFor(w)
+		state := map[string]func(string) string{"ok": colors.Green, "critical": colors.Red}[now.Health.State]
+		if state == nil {
+			state = colors.Bold
+		}
+		_, err := fmt.Fprintf(w, "%s\n%s", state(terminal.Visible(now.Health.State)), statusText(&now))
+		return err
+	})
+}
+
+// statusText is all of a status but its state, for a person.
+func statusText(d *status.Document) string {
+	var b bytes.Buffer
+	for _, reason := range d.Health.Reasons {
+		fmt.Fprintf(&b, "  %s\n", terminal.Visible(reason))
+	}
+	t, columns := &d.Traffic, tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		for i := range args {
+			if text, is := args[i].(string); is {
+				args[i] = terminal.Visible(text)
+			}
+		}
+		_, _ = fmt.Fprintf(columns, name+"\t"+format+"\n", args...)
+	}
+	row("requests", "%.1f/s, %d since %s", t.Requests, t.Total.Requests, d.Started.Local().Format(time.DateTime))
+	row("denied", "%.1f/s%s, %d since then", t.Denied, share(t.Denied, t.Requests), t.Total.Denied)
+	row("errors", "%.1f/s, %d since then", t.Errors, t.Total.Errors)
+	of := ""
+	if d.Latency.Replica != "" {
+		of = ", of " + d.Latency.Replica
+	}
+	row("latency", "p50 %v, p90 %v, p99 %v%s", short(d.Latency.P50), short(d.Latency.P90), short(d.Latency.P99), of)
+	row("store", "%s, %s", d.Store.Backend, d.Store.State)
+	for _, s := range d.Store.Servers {
+		row("", "%s, %s, breaker %s", s.Address, s.Role, s.Breaker)
+	}
+	row("rules", "%d, domains %d, from %s %s", d.Rules.Rules, d.Rules.Domains, d.Rules.Source, d.Rules.Path)
+	if d.Rules.Loaded != nil {
+		row("", "loaded %v ago, hash %s", d.Now.Sub(*d.Rules.Loaded).Round(time.Second), d.Rules.Hash)
+	}
+	for _, warning := range d.Rules.Warnings {
+		row("", "warning: %s", warning)
+	}
+	for line := range strings.Lines(d.Rules.Refused) {
+		row("", "refused: %s", strings.TrimSuffix(line, "\n"))
+	}
+	for i, r := range d.Replicas {
+		name := "replicas"
+		if i > 0 {
+			name = ""
+		}
+		if !r.OK {
+			row(name, "%s: %s", r.Address, r.Error)
+			continue
+		}
+		row(name, "%s ok, %s, rules %s", r.Address, r.Name, r.Hash)
+	}
+	row("process", "version %s, up %v", d.Version, d.Now.Sub(d.Started).Round(time.Second))
+	_ = columns.Flush()
+	return b.String()
+}
+
+// short is a latency with three digits.
+func short(d explain.Duration) time.Duration {
+	digit := time.Duration(1)
+	for digit*1000 <= time.Duration(d) {
+		digit *= 10
+	}
+	return time.Duration(d).Round(digit)
+}
+
+// share is a part of a whole in percent, in brackets; "" without a whole.
+func share[N float64 | uint64](part, whole N) string {
+	if whole == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%.3g %%)", 100*float64(part)/float64(whole))
+}
