@@ -376,6 +376,43 @@ descriptors:
 	}
 }
 
+// TestTriedLimits: the text and the JSON say whether a limit is enforced for the key.
+func TestTriedLimits(t *testing.T) {
+	s := serve(t, `domain: shop
+descriptors:
+- key: user
+  rate_limits:
+  - {unit: second, requests_per_unit: 5}
+  - {unit: minute, requests_per_unit: 0, shadow_mode: true}
+  - {unit: hour, requests_per_unit: 0, rollout: 12.5%, name: new}
+`)
+	for value, want := range map[string]string{"1": "enforced", "2": "watched"} {
+		doc := document(t, s, service.Look, ask(0, "user="+value))
+		got := text(t, doc)
+		for _, want := range []string{
+			"5 per second, fixed_window\n", "0 per minute, fixed_window, shadow\n", "so a hit would be denied",
+			"0 per hour, fixed_window, rollout 12.5 %: " + want + " for this key (new)\n",
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("no %q in\n%s", want, got)
+			}
+		}
+		encoded, err := json.Marshal(doc.Descriptors[0].Limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for part, times := range map[string]int{
+			`"shadow_mode":true,"enforced":false,"key":`:                               1,
+			fmt.Sprintf(`"rollout":"12.5%%","enforced":%v,"key":`, want == "enforced"): 1,
+			`"enforced":`: 2, `~shadow"`: 1,
+		} {
+			if n := strings.Count(string(encoded), part); n != times {
+				t.Errorf("%d of %s in %s, want %d", n, part, encoded, times)
+			}
+		}
+	}
+}
+
 func TestTheLimitOfTheLastRequest(t *testing.T) {
 	for age, want := range map[time.Duration]string{
 		-time.Second: "(0 s ago)", 12 * time.Second: "(12 s ago)", 119 * time.Second: "(119 s ago)",

@@ -114,6 +114,11 @@ charge: admitted
 descriptors:
   - {key: plenty, rate_limit: {unit: year, requests_per_unit: 10}}
   - {key: scarce, rate_limit: {unit: year, requests_per_unit: 1, strategy: gcra}}
+  - key: tried
+    rate_limits:
+      - {unit: year, requests_per_unit: 10}
+      - {unit: year, requests_per_unit: 3, shadow_mode: true}
+      - {unit: second, requests_per_unit: 1000, strategy: sliding_window, shadow_mode: true}
 `
 
 // TestEveryStore: users see the same with every store.
@@ -123,13 +128,14 @@ func TestEveryStore(t *testing.T) {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
 			settings, redis := store.start(t)
-			s := serve(t, backendRules, append(settings, "CACHE_KEY_PREFIX=rl_")...)
+			s := serve(t, backendRules, append(settings, "CACHE_KEY_PREFIX=rl_", "RESPONSE_DYNAMIC_METADATA=true")...)
 			s.write("admitted.yaml", admittedRules)
 			s.inForce("admitted.plenty")
 			for _, strategy := range []string{"fixed_window", "first_hit", "sliding_window", "sliding_log", "token_bucket", "gcra", "leaky_bucket"} {
 				t.Run(strategy, func(t *testing.T) { countsDownAndDenies(s.in(t), strategy) })
 			}
 			t.Run("all or nothing", func(t *testing.T) { chargesAllOrNothing(s.in(t)) })
+			t.Run("watched limits", func(t *testing.T) { chargesWatchedLimits(s.in(t)) })
 			t.Run("several limits", func(t *testing.T) { passesWhenAllPass(s.in(t)) })
 			t.Run("hostile values", func(t *testing.T) { countsHostileValues(s.in(t)) })
 			t.Run("per second", func(t *testing.T) { renewsEverySecond(s.in(t)) })
@@ -182,6 +188,24 @@ func chargesAllOrNothing(s *service) {
 		s.want("admitted", costing(0, desc("plenty", user)), ok, 9)
 		s.want("admitted", desc("plenty", user), ok, 8)
 	}
+}
+
+// chargesWatchedLimits: a limit that is watched is charged although another limit denies the
+// request, and that one is the only one that denies.
+func chargesWatchedLimits(s *service) {
+	for i := range 5 {
+		resp := s.call("admitted", desc("tried", "user"), desc("scarce", "watched"))
+		watched := resp.GetDynamicMetadata().AsMap()["shadow"].([]any)
+		want, first := ok, watched[0].(map[string]any)
+		if i > 0 {
+			want = over
+		}
+		if resp.OverallCode != want || resp.Statuses[0].Code != ok || resp.Statuses[0].LimitRemaining > 9 || len(watched) != 2 ||
+			first["denied"] != (i >= 3) || first["remaining"] != float64(max(0, 2-i)) {
+			s.t.Fatalf("hit %d: %v", i+1, resp)
+		}
+	}
+	s.want("admitted", desc("tried", "user"), ok, 8)
 }
 
 func passesWhenAllPass(s *service) {

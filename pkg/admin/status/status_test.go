@@ -344,6 +344,22 @@ func TestPoliciesThatDecide(t *testing.T) {
 	})
 }
 
+func TestTriedLimitsInWords(t *testing.T) {
+	s := open(t, status.Options{Source: "file", Path: "/rules"})
+	s.Rules(load(t, `domain: shop
+descriptors:
+- key: user
+  rate_limits:
+  - {unit: minute, requests_per_unit: 9, shadow_mode: true}
+  - {unit: hour, requests_per_unit: 90, rollout: 0.5%}
+`))
+	for i, want := range []string{"9 per minute, fixed window, per user, shadow", "90 per hour, fixed window, per user, rollout 0.5%"} {
+		if got := rules(t, s)["shop.user"]["limits"].([]any)[i].(map[string]any)["words"]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestRulesInWords(t *testing.T) {
 	s := open(t, status.Options{Source: "file", Path: "/rules"})
 	s.Warned([]string{"shop.yaml:1:1: odd"})

@@ -335,6 +335,16 @@ func TestShadow(t *testing.T) {
 	}
 }
 
+// A limit that is watched denies nothing, and shows what it would have denied.
+func TestWatchedLimit(t *testing.T) {
+	line := `{"start_time":"2026-11-21T10:00:00Z","x":"1"}` + "\n"
+	tried := load(t, "domain: shop\ndescriptors: [{key: x, rate_limits: [{unit: hour, requests_per_unit: 4}, {unit: hour, requests_per_unit: 1, shadow_mode: true}]}]")
+	got, _ := play(t, replay.Options{Rules: tried, Mapping: mapping(t, "x=%x%")}, strings.Repeat(line, 5))
+	if r := got.Rules[0]; got.Denied != 1 || r.Denied != 1 || r.ShadowDenied != 3 || r.Top[0].Denied != 4 {
+		t.Errorf("got %+v", r)
+	}
+}
+
 func TestDecisionLog(t *testing.T) {
 	line := `{"@timestamp":"2026-11-21T10:00:0%d.5Z","level":"info","@message":"decision","domain":"shop","entries":[{"key":"path","value":"/x"}],"decision":"allowed","rule":"shop.path","hits":2}` + "\n"
 	log := `{"@timestamp":"2026-11-21T10:00:00Z","level":"info","@message":"listening"}` + "\n" +
