@@ -1,6 +1,7 @@
 #!/bin/sh
 # Keeps 2 requests under way, sends others meanwhile, and one after they have ended.
 url=${1:-http://localhost:8000}
+url=${url%/}
 
 # The status of the answer to a request.
 ask() { curl -s -o /dev/null -w ' %{http_code}' "$@"; }

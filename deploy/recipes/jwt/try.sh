@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sends requests with tokens, which hold the plan and the subject until the year 2100.
 url=${1:-http://localhost:8000}
+url=${url%/}
 
 # The status of the answer to a request.
 ask() { curl -s -o /dev/null -w ' %{http_code}' "$@"; }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sends 6 requests, and shows the limit that denied the last one.
 url=${1:-http://localhost:8000}
+url=${url%/}
 
 # The status of the answer to a request.
 ask() { curl -s -o /dev/null -w ' %{http_code}' "$@"; }

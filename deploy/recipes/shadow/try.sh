@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sends more requests than the limit, and asks what remains of it.
 url=${1:-http://localhost:8000}
+url=${url%/}
 
 # The status of the answer to a request.
 ask() { curl -s -o /dev/null -w ' %{http_code}' "$@"; }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Sends requests with tenants' tokens: acme's brings 4 per hour, globex's 1 per day, initech's none.
 url=${1:-http://localhost:8000}
+url=${url%/}
 
 # The status of the answer to a request.
 ask() { curl -s -o /dev/null -w ' %{http_code}' "$@"; }

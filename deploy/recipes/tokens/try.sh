@@ -1,6 +1,7 @@
 #!/bin/sh
 # Asks a model, whose answers cost 450 tokens each, until no tokens are left.
 url=${1:-http://localhost:8000}
+url=${url%/}
 
 # The status of the answer to a request.
 ask() { curl -s -o /dev/null -w ' %{http_code}' "$@"; }
