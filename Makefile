@@ -63,6 +63,10 @@ fuzz: tools ## run every fuzz target for FUZZ_TIME
 generate: ## write the code of pkg/admin/adminpb anew
 	$(BUF_GENERATE)
 
+.PHONY: pictures
+pictures: ## draw docs/pictures/strategies.svg anew, from the strategies
+	go run ./tools/curves docs/pictures/strategies.svg
+
 .PHONY: generate-check
 generate-check: ## check that this code is what make generate writes
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(BUF_GENERATE) --output "$$dir" && \
