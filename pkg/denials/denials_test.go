@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,7 +266,7 @@ func TestFollow(t *testing.T) {
 		}
 		cancel()
 		go func() {
-			for range got { //nolint:revive // drains
+			for range got {
 			}
 		}()
 		<-ended
@@ -280,12 +281,17 @@ func TestFind(t *testing.T) {
 	for i, name := range []string{"ann", "joanna", "ann", "bob"} {
 		d.Observe(denied(name, now+time.Duration(i)*time.Second))
 	}
+	twice := denied("joanna", now+time.Minute) // by two limits
+	second := twice.Verdicts[0]
+	second.Limit = oneADay
+	twice.Verdicts = append(twice.Verdicts, second)
+	d.Observe(twice)
 	var got []string
 	for _, m := range d.Find("ann") {
 		got = append(got, fmt.Sprintf("%s %s %s %d %v", m.Domain, m.Rule, m.Entries[0].Value, m.Denied, m.LastDenial.Sub(began.Add(now)).Round(time.Second)))
 	}
 	slices.Sort(got)
-	if want := []string{"shop shop.user ann 2 2s", "shop shop.user joanna 1 1s"}; !slices.Equal(got, want) {
+	if want := []string{"shop shop.user ann 2 2s", "shop shop.user joanna 2 1m0s"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -308,4 +314,27 @@ func BenchmarkObserve(b *testing.B) {
 			d.Observe(o)
 		}
 	})
+}
+
+// Rows are whole, whoever writes and reads at once.
+func TestAtOnce(t *testing.T) {
+	d := denials.New(denials.Options{Keep: 500})
+	var working sync.WaitGroup
+	for i := range 4 {
+		working.Go(func() {
+			for j := range 5000 {
+				o := denied(strings.Repeat(fmt.Sprint(i), j%20), time.Duration(j)*time.Millisecond)
+				o.Verdicts[0].Hits = uint64(j % 20)
+				d.Observe(o)
+			}
+		})
+	}
+	for range 20 {
+		for _, row := range d.List(denials.Query{Text: "user"}, 1000).Denials {
+			if len(row.Entries) != 1 || len(row.Entries[0].Value) != int(row.Cost) {
+				t.Fatalf("got %+v", row)
+			}
+		}
+	}
+	working.Wait()
 }

@@ -185,26 +185,31 @@ const maxFound = 1000
 // values are hashed they are marked as cut, because their counters are not found by hashes.
 func (d *Denials) Find(text string) (found []service.Remembered) {
 	minute := time.Now().Add(-time.Minute).UnixMicro()
-	known := map[string]int{}
+	type place struct {
+		index int
+		at    int64 // of the denial that was counted last
+	}
+	known := map[string]place{}
 	for r := range d.newest() {
 		if !r.contains(text) {
 			continue
 		}
-		i, again := known[string(r.text)]
+		seen, again := known[string(r.text)]
 		switch {
 		case !again && len(found) == maxFound:
 			continue
 		case !again:
 			denial := r.denial()
-			i = len(found)
-			known[string(r.text)] = i
+			seen.index = len(found)
 			found = append(found, service.Remembered{
 				Domain: denial.Domain, Rule: r.rule, Entries: denial.Entries, Cut: r.cut || d.hash != nil, LastDenial: denial.Time,
 			})
 		}
-		if r.at >= minute && !r.shadow {
-			found[i].Denied += int64(max(1, r.sampled))
+		if r.at >= minute && !r.shadow && r.at != seen.at { // once a request, however many limits denied it
+			seen.at = r.at
+			found[seen.index].Denied += int64(max(1, r.sampled))
 		}
+		known[string(r.text)] = seen
 	}
 	return found
 }
