@@ -204,9 +204,10 @@ func errTests(path string) error {
 	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
 }
 
-// manyRules is the number of rules whose text, parsed, is worth a run of the garbage
-// collector when they are in force: it takes 2 to 4 KB for each rule.
-const manyRules = 10_000
+// manyRules is the number of rules whose load leaves enough memory unused, 2 KB for each
+// rule, to give it back to the system at once. That runs the garbage collector, which callers
+// notice on a busy machine.
+const manyRules = 30_000
 
 // loadRules loads the rules of a path that a command is given.
 func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
