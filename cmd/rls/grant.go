@@ -10,7 +10,9 @@ import (
 )
 
 const grantHelp = `The hits are given for the window that is running, or until the bucket is full again,
-by every limit of the request. They may exceed the limit, up to 11 times the limit.
+by every limit of the request or by the one of --only. They may exceed the limit: one grant
+has at most 10 times the limit, and 11 times the limit may remain. If that is exceeded for
+one of the limits, nothing is granted. rls grants lists the grants in force.
 
 Exit codes:
   0  the hits are given
@@ -18,10 +20,12 @@ Exit codes:
   2  a flag is wrong, or a file cannot be read
 
 Example:
-  rls grant --domain shop --descriptor plan=free,user=ann --hits 50 --reason 'ticket 4711'`
+  rls grant --domain shop --descriptor plan=free,user=ann --hits 50 --reason 'ticket 4711'
+  rls grant --domain shop --descriptor api_key=k1 --hits 500 --only 20000/day`
 
 type grantCmd struct {
 	Hits   int64  `required:"" placeholder:"N" help:"Hits that may pass besides the hits that remain, at most 10 times the limit."`
+	Only   string `placeholder:"NAME|LIMIT" help:"The one of several limits that the grant is for: its name, or its text such as '20000 per day' or 20000/day."`
 	Reason string `placeholder:"TEXT" help:"Reason for the grant, for the audit."`
 
 	adminCall
@@ -37,5 +41,5 @@ func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return err
 	}
 	return c.change(ctx, k, "granted", "/v1/grant",
-		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Hits: c.Hits, Reason: c.Reason})
+		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Hits: c.Hits, Only: c.Only, Reason: c.Reason})
 }

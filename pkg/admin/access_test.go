@@ -35,6 +35,7 @@ var paths = []struct {
 	{"/v1/top", "GET", "", false},
 	{"/v1/audit", "GET", "", false},
 	{"/v1/history", "GET", "", false},
+	{"/v1/grants", "GET", "", false},
 	{"/v1/events", "GET", "", false},
 	{"/v1/denials", "GET", "", false},
 	{"/v1/explain", "POST", annsRequest + "}", false},

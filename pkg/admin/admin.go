@@ -56,6 +56,7 @@ type Options struct {
 // Limits is the service that decides requests; *[service.Service] is one.
 type Limits interface {
 	Inspect(context.Context, *service.Request, service.Action) (service.Inspection, error)
+	Grants(context.Context) ([]service.GrantInForce, error)
 	ResetMatching(ctx context.Context, domain, rule string, dryRun bool, tell func(service.Progress) error) (service.Progress, error)
 	ForgetMatching(domain, rule string) error
 	// Tree has the rules in force; nil before they are loaded.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -71,8 +72,6 @@ func (a *API) reset(ctx context.Context, r *pb.ResetRequest) (any, error) {
 		return done.Done, err
 	case r.GetRule() != "":
 		return nil, invalid("rule is set without all_matching: want all_matching, or descriptors in place of the rule")
-	case r.GetDryRun():
-		return a.change(ctx, "reset", r, service.Look)
 	}
 	return a.change(ctx, "reset", r, service.Reset)
 }
@@ -81,26 +80,30 @@ func (a *API) grant(ctx context.Context, r *pb.GrantRequest) (any, error) {
 	if r.GetHits() < 1 {
 		return nil, invalid("hits is %d: want at least 1", r.GetHits())
 	}
-	return a.change(ctx, "grant", r, service.Grant(r.GetHits()))
+	return a.change(ctx, "grant", r, service.Grant(service.Granting{Hits: r.GetHits(), Only: r.GetOnly(), Who: callerOf(ctx).who}))
 }
 
 // changer is a message that asks for a change of the cells of a request.
 type changer interface {
 	asker
 	GetReason() string
+	GetDryRun() bool
 }
 
-// change changes the cells of a request's limits. With service.Look it only tells the
-// changes that a reset would make. Every change is audited, also if others fail.
+// change changes the cells of a request's limits. Every change is audited, also if others fail.
+// A dry run only tells the changes.
 func (a *API) change(ctx context.Context, action string, r changer, do service.Action) (any, error) {
 	if err := checkReason(r.GetReason()); err != nil {
 		return nil, err
+	}
+	if r.GetDryRun() {
+		do = do.DryRun()
 	}
 	in, err := a.inspect(ctx, r, do)
 	if err != nil {
 		return nil, err
 	}
-	done := Changes{DryRun: do == service.Look}
+	done := Changes{DryRun: r.GetDryRun()}
 	var failed error
 	for _, d := range in.Descriptors {
 		rule := d.Rule
@@ -108,7 +111,7 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 			rule = d.Trace.Rule.Path
 		}
 		for i := range d.Limits {
-			change, err := changeOf(rule, &d.Limits[i], done.DryRun)
+			change, err := changeOf(rule, &d.Limits[i])
 			if err == nil && change.After == nil {
 				continue
 			}
@@ -142,15 +145,38 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 
 // changeOf is the change of one limit's cell. It has neither After nor an error if
 // nothing was to be changed.
-func changeOf(rule string, l *service.InspectedLimit, dryRun bool) (Change, error) {
+func changeOf(rule string, l *service.InspectedLimit) (Change, error) {
 	change := Change{Rule: rule, Key: l.Key, Before: countOf(l.Before), After: countOf(l.After)}
-	switch {
-	case l.Err != nil:
+	if l.Err != nil {
 		change.After, change.Error = nil, l.Err.Error()
-	case dryRun && l.Before != nil && l.ReplacedBy == "":
-		change.After = &Count{Remaining: l.Capacity()}
 	}
 	return change, l.Err
+}
+
+// Grants is the document of GET /v1/grants.
+type Grants struct {
+	Grants   []Grant          `json:"grants"` // newest first
+	Replicas []client.Replica `json:"replicas,omitempty"`
+}
+
+// Grant is the grants in force to one counter.
+type Grant struct {
+	service.GrantInForce
+	Replica string `json:"replica,omitempty"` // that made them; only with fleet
+}
+
+func (a *API) grants(ctx context.Context, _ *pb.GrantsRequest) (any, error) {
+	inForce, err := a.options.Limits.Grants(ctx)
+	document := Grants{Grants: make([]Grant, len(inForce))}
+	for i := range inForce {
+		document.Grants[i].GrantInForce = inForce[i]
+	}
+	return document, envoy.Error(err)
+}
+
+func mergeGrants(_ *pb.GrantsRequest, all []client.Answer[Grants], replicas []client.Replica) any {
+	return Grants{newest(all, math.MaxInt, func(g *Grants) []Grant { return g.Grants },
+		func(g *Grant) time.Time { return g.Time }, func(g *Grant) *string { return &g.Replica }), replicas}
 }
 
 func countOf(s *service.State) *Count {

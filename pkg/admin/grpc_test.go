@@ -61,6 +61,7 @@ var methods = map[string]struct {
 	"Grant":   {&pb.GrantRequest{Domain: "shop", Descriptors: annOverGRPC, Hits: 1}, &pb.Changes{}, true},
 	"Top":     {&pb.TopRequest{}, &pb.TopReply{}, false},
 	"Denials": {&pb.DenialsRequest{}, &pb.DenialsReply{}, false},
+	"Grants":  {&pb.GrantsRequest{}, &pb.GrantsReply{}, false},
 	"Audit":   {&pb.AuditRequest{}, &pb.AuditReply{}, false},
 	"Find":    {&pb.FindRequest{Q: "ann"}, &pb.FindReply{}, false},
 	"History": {&pb.HistoryRequest{}, &pb.HistoryReply{}, false},
@@ -188,6 +189,7 @@ func TestMessagesHaveTheFieldsOfDocuments(t *testing.T) {
 	for document, message := range map[any]proto.Message{
 		(*explain.Document)(nil):   &pb.Explanation{},
 		(*admin.Counters)(nil):     &pb.Counters{},
+		(*admin.Grants)(nil):       &pb.GrantsReply{},
 		(*admin.Changes)(nil):      &pb.Changes{},
 		(*admin.Progress)(nil):     &pb.Progress{},
 		(*admin.AuditLog)(nil):     &pb.AuditReply{},

@@ -61,6 +61,7 @@ var routes = []route{
 	{"Top", http.MethodGet, "/v1/top", reader, widened(merged(one((*API).top), mergeTop), widenTop)},
 	{"Audit", http.MethodGet, "/v1/audit", reader, merged(one((*API).auditLog), mergeAudit)},
 	{"History", http.MethodGet, "/v1/history", reader, merged(one((*API).history), mergeHistory)},
+	{"Grants", http.MethodGet, "/v1/grants", reader, merged(one((*API).grants), mergeGrants)},
 	{"Find", http.MethodGet, "/v1/find", reader, one((*API).find)},
 	{"Denials", http.MethodGet, "/v1/denials", reader, merged(one((*API).denials), mergeDenials)},
 	{"FollowDenials", http.MethodGet, "/v1/denials", reader, several((*API).followDenials)},

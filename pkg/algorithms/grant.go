@@ -17,10 +17,16 @@ func (l *Limit) MaxGrant() int64 { return grantFactor * int64(l.Requests) }
 // limit.
 func (l *Limit) MaxRemaining() int64 { return (grantFactor + 1) * int64(l.Requests) }
 
+// LargestGrant is how many hits may be granted to a cell in which remaining hits remain; 0 or
+// less if none may.
+func (l *Limit) LargestGrant(remaining int64) int64 {
+	return min(l.MaxGrant(), l.MaxRemaining()-remaining)
+}
+
 // CheckGrant reports whether so many hits may be granted to a cell in which remaining
 // hits remain. Its error says what would be right.
 func (l *Limit) CheckGrant(hits, remaining int64) error {
-	switch largest := min(l.MaxGrant(), l.MaxRemaining()-remaining); {
+	switch largest := l.LargestGrant(remaining); {
 	case hits < 1:
 		return fmt.Errorf("a grant of %d hits grants nothing: want at least 1", hits)
 	case hits <= largest:

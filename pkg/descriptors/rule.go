@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -172,7 +173,26 @@ func (l *Limit) Title() string {
 	if l.Name != "" {
 		return l.Name
 	}
-	return fmt.Sprintf("%s %d per %s", l.Strategy, l.Requests, WindowPeriod(l.Window))
+	return l.Strategy.String() + " " + l.rate()
+}
+
+// rate is the rate in words: "20 per 2 hours".
+func (l *Limit) rate() string {
+	return fmt.Sprintf("%d per %s", l.Requests, WindowPeriod(l.Window))
+}
+
+// Choice is how people choose the limit among several: by its Name, or else by its rate, such as
+// "20 per 2 hours".
+func (l *Limit) Choice() string { return cmp.Or(l.Name, l.rate()) }
+
+// Is reports whether people mean the limit by a text: its Name, its Title, its rate as in
+// Choice, or as [ParseLimit] reads it.
+func (l *Limit) Is(text string) bool {
+	if text == l.Choice() || text == l.Title() || text == l.rate() {
+		return true
+	}
+	requests, unit, multiplier, err := ParseLimit(text)
+	return err == nil && requests == l.Requests && time.Duration(multiplier)*unit.Duration() == l.Window
 }
 
 // Rule has the limits of one descriptor of the rules. It does not change once

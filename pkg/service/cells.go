@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -59,10 +60,13 @@ func (s *State) value() int64 { return s.Count - s.Granted }
 
 // cell is a limit of an Inspection and an operation on its cell.
 type cell struct {
-	limit  *InspectedLimit
-	op     backends.Op // charges the hits of the request, until it is made a reset or a grant
-	shared bool        // envoyproxy/ratelimit counts in it, too
-	hits   int64       // of a grant
+	limit    *InspectedLimit
+	op       backends.Op // charges the hits of the request, until it is made a reset or a grant
+	shared   bool        // envoyproxy/ratelimit counts in it, too
+	granting Granting    // unless it has no Hits
+	// What a grant is remembered by.
+	id           algorithms.Identity
+	domain, rule string
 	// ruled is the limit of the rule that counts in the same cell as a limit that only the
 	// request of the Inspection brings along; else nil. It bounds grants, too.
 	ruled *descriptors.Limit
@@ -123,7 +127,7 @@ func (p *planner) apply(ctx context.Context, cells []cell) []backends.Reply {
 		case b.Ops[i].Verb == backends.Reset:
 			p.grants.forget(look.Key)
 		default:
-			p.grants.add(&look, r, limit.Before.Granted+cells[i].hits, valueOf(limit.Limit, &look, r))
+			p.grants.add(&cells[i], &look, r, valueOf(limit.Limit, &look, r))
 		}
 		limit.After = p.stateOf(limit.Limit, &look, r)
 	}
@@ -145,14 +149,41 @@ func valueOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) int64 {
 	return l.Capacity() - l.Judge(op, r).Remaining
 }
 
-// checkGrant reports whether so many hits may be granted to the cell.
-func (c *cell) checkGrant(hits int64) error {
-	if c.ruled != nil {
-		if err := c.ruled.CheckGrant(hits, max(0, c.ruled.Capacity()-c.limit.Before.value())); err != nil {
-			return err
+// checkGrant reports whether so many hits may be granted to each of the cells. Its error is
+// that of the cell to which fewest may be.
+func checkGrant(cells []cell, hits int64) error {
+	var wrong error
+	fewest := hits
+	for i := range cells {
+		c := &cells[i]
+		check := func(l *descriptors.Limit, remaining int64) {
+			err := l.CheckGrant(hits, remaining)
+			if largest := l.LargestGrant(remaining); err != nil && (wrong == nil || largest < fewest) {
+				if fewest = largest; len(cells) > 1 {
+					err = fmt.Errorf("the limit %s: %w; \"only\" names one limit for the grant", c.limit.Choice(), err)
+				}
+				wrong = invalid("%v", err)
+			}
+		}
+		check(c.limit.Limit, c.limit.Before.Remaining)
+		if c.ruled != nil {
+			check(c.ruled, max(0, c.ruled.Capacity()-c.limit.Before.value()))
 		}
 	}
-	return c.limit.CheckGrant(hits, c.limit.Before.Remaining)
+	return wrong
+}
+
+// foreseen is the cell after a reset, or after a grant of more than 0 hits.
+func (c *cell) foreseen(hits int64) *State {
+	capacity, was := c.limit.Capacity(), c.limit.Before
+	if hits == 0 {
+		return &State{Remaining: capacity}
+	}
+	granted, remaining := was.Granted+hits, was.Remaining+hits
+	if c.op.Kind == backends.Meter && remaining == capacity {
+		granted = 0 // a bucket that is full has no grant
+	}
+	return &State{Count: capacity + granted - remaining, Granted: granted, Remaining: remaining}
 }
 
 // grant is the operation that grants hits to the cell.

@@ -1,11 +1,17 @@
 package service
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
 )
 
 // maxGrants bounds the grants that a process remembers. Beyond it the grant that ends
@@ -20,8 +26,29 @@ type grants struct {
 	byKey map[string]grant // the key of the cell
 }
 
+// maxGrantKey bounds the key of a cell whose grants are remembered, in bytes.
+const maxGrantKey = 4096
+
+// GrantInForce is the grants to a cell that are not used up, ended or reset.
+type GrantInForce struct {
+	Time   time.Time `json:"time"` // of the last one
+	Who    string    `json:"who"`  // made the last one
+	Domain string    `json:"domain"`
+	Rule   string    `json:"rule"` // path; domain.override if no rule matches
+	Key    string    `json:"key"`  // in the store
+	// Hits is what the last one gave, and what was left of those before it.
+	Hits int64     `json:"hits"`
+	Left int64     `json:"left"` // of Hits
+	Ends time.Time `json:"ends"`
+}
+
 // grant is what a cell was left with by its last grant.
 type grant struct {
+	GrantInForce // without Left
+	limit        *descriptors.Limit
+	id           algorithms.Identity
+	key          string // of the cell
+
 	hits  int64 // granted and not used, also by the grants before
 	count int64 // State.Count
 	until int64 // the end of the grant in µs since the epoch, on the store's clock
@@ -30,9 +57,13 @@ type grant struct {
 	credit bool
 }
 
-// add remembers that the last of hits granted were granted to the cell of op, which r
-// left with value hits in use, less the hits granted.
-func (g *grants) add(op *backends.Op, r *backends.Reply, hits, value int64) {
+// add remembers the grant of c, whose cell op looks at. r left it with value hits in use, less
+// the hits granted.
+func (g *grants) add(c *cell, op *backends.Op, r *backends.Reply, value int64) {
+	if len(op.Key) > maxGrantKey {
+		return
+	}
+	hits := c.limit.Before.Granted + c.granting.Hits
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	maps.DeleteFunc(g.byKey, func(_ string, old grant) bool { return old.until <= op.Now })
@@ -48,7 +79,18 @@ func (g *grants) add(op *backends.Op, r *backends.Reply, hits, value int64) {
 	if g.byKey == nil {
 		g.byKey = map[string]grant{}
 	}
-	g.byKey[op.Key] = grant{hits, value + hits, r.Until, op.Kind == backends.Meter && value < 0}
+	ends := r.Until
+	if window := c.limit.Window.Microseconds(); op.Prev != "" { // the next window still looks at the cell
+		ends = (op.Now/window + 1) * window
+	}
+	g.byKey[op.Key] = grant{
+		GrantInForce: GrantInForce{
+			Time: time.Now().UTC(), Who: c.granting.Who, Domain: c.domain, Rule: c.rule, Key: c.limit.Key,
+			Hits: hits, Ends: time.UnixMicro(ends).UTC(),
+		},
+		limit: c.limit.Limit, id: c.id, key: op.Key,
+		hits: hits, count: value + hits, until: r.Until, credit: op.Kind == backends.Meter && value < 0,
+	}
 }
 
 // forget forgets the grants to a cell that was reset.
@@ -76,4 +118,35 @@ func (g *grants) left(op *backends.Op, value int64) int64 {
 		return max(0, -value)
 	}
 	return max(0, -value, min(last.hits, last.count-value))
+}
+
+// Grants asks the store what is left of the grants of this process, and returns those in
+// force, the newest first. Its error is Unavailable if the store cannot tell.
+func (s *Service) Grants(ctx context.Context) ([]GrantInForce, error) {
+	now := s.cfg.Store.Now()
+	s.grants.mu.Lock()
+	all := slices.Collect(maps.Values(s.grants.byKey))
+	s.grants.mu.Unlock()
+	slices.SortFunc(all, func(a, b grant) int { return b.Time.Compare(a.Time) })
+	inForce := []GrantInForce{}
+	for some := range slices.Chunk(all, maxBatch) {
+		cells := make([]cell, len(some))
+		for i := range some {
+			g := &some[i]
+			cells[i].limit = &InspectedLimit{Limit: g.limit}
+			g.limit.Plan(&cells[i].op, g.id, algorithms.Charge{Now: now})
+		}
+		s.look(ctx, cells)
+		for i := range some {
+			g, c := &some[i], &cells[i]
+			switch {
+			case c.limit.Err != nil:
+				return nil, errorf(codes.Unavailable, "the store cannot tell what is left of a grant to %s: %v", g.Rule, c.limit.Err)
+			case g.until > now && c.op.Key == g.key && c.limit.Before.Granted > 0:
+				g.Left = c.limit.Before.Granted
+				inForce = append(inForce, g.GrantInForce)
+			}
+		}
+	}
+	return inForce, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -17,7 +18,16 @@ type Action struct {
 	drop  bool          // what memory has of the cells
 	asks  bool          // the store
 	verb  backends.Verb // Charge only looks
-	hits  int64         // of a grant
+	dry   bool          // tells the changes and makes none
+	Granting
+}
+
+// Granting is a grant.
+type Granting struct {
+	Hits int64 // to let pass in the running window, or before the bucket is full again
+	// Only chooses the limits that it is for, as [descriptors.Limit.Is]; "" is each limit of the request.
+	Only string
+	Who  string // makes the grant, as [Service.Grants] tells
 }
 
 var (
@@ -34,9 +44,12 @@ var (
 	Forget = Action{drop: true}
 )
 
-// Grant lets that many hits more pass in the running window, or before the bucket is
-// full again.
-func Grant(hits int64) Action { return Action{asks: true, verb: backends.Grant, hits: hits} }
+// Grant lets more hits pass.
+func Grant(g Granting) Action { return Action{asks: true, verb: backends.Grant, Granting: g} }
+
+// DryRun is the Reset or the Grant that fills in After, or returns an error, and changes
+// nothing.
+func (a Action) DryRun() Action { a.dry = true; return a }
 
 // Inspection has the limits of a request, the way to them, and the state of their cells.
 type Inspection struct {
@@ -64,8 +77,9 @@ type Inspected struct {
 // Observers are told nothing.
 //
 // Its errors are those of Decide for a request that is wrong and while no rules are
-// loaded, and InvalidArgument for a grant that is too large for one of the limits:
-// the error says how large it may be, and nothing is changed. A domain without rules
+// loaded, and InvalidArgument for a grant that is too large for one of its limits, or
+// for a limit that the request does not have: the error says how large it may be, or which
+// limits there are, and nothing is changed. A domain without rules
 // is no error, and a store that fails is an Err of each limit concerned.
 func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspection, error) {
 	in := Inspection{Domain: r.Domain, Descriptors: make([]Inspected, len(r.Descriptors))}
@@ -149,7 +163,10 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	for i := range limits {
 		c, l := &cells[i], &limits[i]
 		own := ofLimit(id, l)
-		c.limit, c.shared = &in.Limits[i], own.ByStart
+		c.limit, c.shared, c.id, c.domain, c.rule = &in.Limits[i], own.ByStart, own, p.domain.Name, in.Rule
+		if t.rule != nil {
+			c.rule = t.rule.Path
+		}
 		l.Plan(&c.op, own, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
 		*c.limit = InspectedLimit{Limit: l, Watched: in.Override == nil && p.watched(t, l), Key: c.op.Key, Policy: policy(l, p.cfg.Local)}
 		if s.cfg.StoredKey != nil {
@@ -167,37 +184,49 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 
 // change resets the cells or grants hits to them, and fills in After or Err: of each cell
 // once, and only if the limit is decided in the request and the store has returned the
-// cell. Replaced limits, repeated cells, and watched limits, which need no grant, lose their
-// Before. If a grant is too large for
-// one of the cells, change changes none and returns an error.
+// cell. Other limits lose their Before, and so do watched limits, which need no grant. If change
+// returns an error, no cell is changed.
 func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 	var changed []cell
+	var choices []string
 	seen := map[string]bool{}
 	for _, c := range cells {
-		if c.limit.ReplacedBy != "" || seen[c.op.Key] || c.limit.Watched && do.verb == backends.Grant {
-			c.limit.Before = nil
-			continue
+		skip := c.limit.ReplacedBy != "" || seen[c.op.Key] || c.limit.Watched && do.verb == backends.Grant
+		if seen[c.op.Key] = true; !skip {
+			choices = append(choices, c.limit.Choice())
 		}
-		seen[c.op.Key] = true
-		switch {
-		case c.limit.Err != nil:
+		if skip || do.Only != "" && !c.limit.Is(do.Only) {
+			c.limit.Before, c.limit.Err = nil, nil
 			continue
-		case do.verb == backends.Reset:
-			c.op = c.op.Reset()
-		default:
-			if err := c.checkGrant(do.hits); err != nil {
-				return invalid("%v", err)
-			}
-			if counted := min(c.limit.Before.value(), int64(c.limit.Requests)); c.shared && do.hits > counted {
-				c.limit.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, counted))
-				continue
-			}
-			c.op, c.hits = c.grant(do.hits), do.hits
 		}
 		changed = append(changed, c)
 	}
-	if len(changed) == 0 && slices.ContainsFunc(cells, func(c cell) bool { return c.limit.Watched }) {
+	if len(changed) == 0 && slices.ContainsFunc(cells, func(c cell) bool { return c.limit.Watched && (do.Only == "" || c.limit.Is(do.Only)) }) {
 		return invalid("the limit is only watched for this key and denies nothing: there is nothing to grant")
+	}
+	if len(choices) > 0 && len(changed) == 0 {
+		return invalid("the request has no limit %q: want one of %s", do.Only, strings.Join(choices, ", "))
+	}
+	changed = slices.DeleteFunc(changed, func(c cell) bool { return c.limit.Err != nil })
+	if do.verb == backends.Grant {
+		if err := checkGrant(changed, do.Hits); err != nil {
+			return err
+		}
+	}
+	changed = slices.DeleteFunc(changed, func(c cell) bool {
+		if counted := min(c.limit.Before.value(), int64(c.limit.Requests)); do.verb == backends.Grant && c.shared && do.Hits > counted {
+			c.limit.Err = fmt.Errorf("%w: the counter is shared with envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which cannot read a count below 0: grant at most the %d hits that were counted", backends.ErrUnsupported, max(0, counted))
+		} else if do.dry {
+			c.limit.After = c.foreseen(do.Hits)
+		}
+		return do.dry || c.limit.Err != nil
+	})
+	for i := range changed {
+		if c := &changed[i]; do.verb == backends.Reset {
+			c.op = c.op.Reset()
+		} else {
+			c.op, c.granting = c.grant(do.Hits), do.Granting
+		}
 	}
 	s.apply(ctx, changed)
 	return nil

@@ -142,7 +142,7 @@ func TestLookTellsWhenTheHitsPass(t *testing.T) {
 func TestAGrantLetsMoreHitsPassThanTheLimit(t *testing.T) {
 	for _, key := range everyStrategy {
 		r := start(t, strategies)
-		r.inspect(service.Grant(5), request(desc(key, "a")))
+		r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc(key, "a")))
 		for hits, never := range map[uint64]bool{15: false, 16: true} {
 			if seen := only(t, r.inspect(service.Look, request(withHits(hits, desc(key, "a"))))); seen.Never != never || !never && seen.Next != 0 {
 				t.Errorf("%s: %d hits pass in %v, never %v", key, hits, seen.Next, seen.Never)
@@ -279,7 +279,7 @@ func TestGrantAddsToWhatRemains(t *testing.T) {
 			r.hit(withHits(10, desc(key, "a")))
 		}
 		for remaining := int64(5); remaining <= 15; remaining += 5 {
-			was := only(t, r.inspect(service.Grant(5), request(desc(key, "a"))))
+			was := only(t, r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc(key, "a"))))
 			if was.Err != nil || was.Before.Remaining != remaining-5 || was.After == nil || was.After.Remaining != remaining || was.After.Count+remaining != 10+was.After.Granted {
 				t.Errorf("%s: %+v, then %+v, %v", key, was.Before, was.After, was.Err)
 			}
@@ -306,14 +306,14 @@ func TestHitsLeftOfGrants(t *testing.T) {
 		for range 2 { // the second is denied; a fixed window counts it all the same
 			r.hit(withHits(10, desc(key, "a")))
 		}
-		was := only(t, r.inspect(service.Grant(5), request(desc(key, "a"))))
+		was := only(t, r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc(key, "a"))))
 		if was.After.Count != 10 || was.After.Granted != 5 {
 			t.Errorf("%s: after a grant %+v", key, was.After)
 		}
 		wants(key, "granted 5", 10, 5)
 		r.hit(withHits(2, desc(key, "a")))
 		wants(key, "2 used", 10, 3)
-		r.inspect(service.Grant(9), request(desc(key, "a")))
+		r.inspect(service.Grant(service.Granting{Hits: 9}), request(desc(key, "a")))
 		wants(key, "granted 9 more", 10, 12)
 		r.hit(withHits(1, desc(key, "a")))
 		wants(key, "1 more used", 10, 11)
@@ -321,7 +321,7 @@ func TestHitsLeftOfGrants(t *testing.T) {
 		wants(key, "reset", 0, 0)
 		r.hit(withHits(4, desc(key, "a")))
 		wants(key, "4 used after the reset", 4, 0)
-		r.inspect(service.Grant(1), request(desc(key, "a")))
+		r.inspect(service.Grant(service.Granting{Hits: 1}), request(desc(key, "a")))
 		r.pass(3 * time.Minute)
 		r.hit(withHits(2, desc(key, "a")))
 		wants(key, "in another window", 2, 0)
@@ -334,7 +334,7 @@ func TestABucketThatIsFullAgainHasNoGrant(t *testing.T) {
 	for _, key := range []string{"bucket", "gcra", "leaky"} {
 		for _, hits := range []int64{5, 10, 12} {
 			r.hit(withHits(10, desc(key, "a")))
-			r.inspect(service.Grant(hits), request(desc(key, "a")))
+			r.inspect(service.Grant(service.Granting{Hits: hits}), request(desc(key, "a")))
 			r.hit(withHits(max(2, uint64(hits)-10), desc(key, "a")))
 			r.pass(10 * time.Second)
 			if got := only(t, r.inspect(service.Look, request(desc(key, "a")))).Before; got.Count != 0 || got.Granted != 0 || got.Remaining != 10 {
@@ -352,7 +352,7 @@ func TestAGrantOfAnotherProcess(t *testing.T) {
 	second.clock = first.clock
 	for _, key := range everyStrategy {
 		first.hit(withHits(3, desc(key, "a")))
-		first.inspect(service.Grant(5), request(desc(key, "a")))
+		first.inspect(service.Grant(service.Granting{Hits: 5}), request(desc(key, "a")))
 		if got := only(t, second.inspect(service.Look, request(desc(key, "a")))).Before; got.Count != 0 || got.Granted != 2 || got.Remaining != 12 {
 			t.Errorf("%s: %+v", key, got)
 		}
@@ -373,7 +373,7 @@ descriptors:
 	}{
 		{101, "at most 100 (10 times the limit of 10)"}, {0, "want at least 1"}, {-5, "want at least 1"}, {1 << 62, "at most 100"},
 	} {
-		_, err := inspect(t, r.service, service.Grant(grant.hits), both)
+		_, err := inspect(t, r.service, service.Grant(service.Granting{Hits: grant.hits}), both)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), grant.want) {
 			t.Errorf("grant of %d: %v, want %q", grant.hits, err, grant.want)
 		}
@@ -384,15 +384,15 @@ descriptors:
 		}
 	}
 	// 11 times the limit is the most that may remain.
-	r.inspect(service.Grant(100), both)
+	r.inspect(service.Grant(service.Granting{Hits: 100}), both)
 	if got := r.inspect(service.Look, both)[0].Limits[0].Before.Remaining; got != 100 {
 		t.Fatalf("%d remain after a grant of 100", got)
 	}
-	_, err := inspect(t, r.service, service.Grant(11), both)
+	_, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 11}), both)
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "at most 10 can be granted now") {
 		t.Errorf("got %v", err)
 	}
-	r.inspect(service.Grant(10), both)
+	r.inspect(service.Grant(service.Granting{Hits: 10}), both)
 	if got := r.inspect(service.Look, both)[0].Limits[0].Before.Remaining; got != 110 {
 		t.Errorf("%d remain after a grant of 10 more", got)
 	}
@@ -409,7 +409,7 @@ descriptors:
 `)
 	r.hit(withHits(10, desc("p", "a1")))
 	r.hit(withHits(10, desc("one", "x")))
-	in := r.inspect(service.Grant(4), request(desc("p", "a1"), desc("p", "a2"), desc("one", "x"), desc("vip", "x")))
+	in := r.inspect(service.Grant(service.Granting{Hits: 4}), request(desc("p", "a1"), desc("p", "a2"), desc("one", "x"), desc("vip", "x")))
 	first, second, replaced := in[0].Limits[0], in[1].Limits[0], in[2].Limits[0]
 	if first.Key != second.Key || first.After == nil || first.After.Remaining != 4 {
 		t.Errorf("got %+v and %+v", first, second)
@@ -426,7 +426,7 @@ descriptors:
 
 func TestAFailedChangeIsAnErrorOfTheLimit(t *testing.T) {
 	r := start(t, strategies, func(c *config) { c.Store = readOnly{c.Store} })
-	for _, do := range []service.Action{service.Reset, service.Grant(1)} {
+	for _, do := range []service.Action{service.Reset, service.Grant(service.Granting{Hits: 1})} {
 		was := only(t, r.inspect(do, request(desc("fixed", "a"))))
 		if !errors.Is(was.Err, backends.ErrUnsupported) || was.Before == nil || was.After != nil {
 			t.Errorf("got %+v", was)
@@ -461,7 +461,7 @@ func TestAGrantEndsWithItsWindow(t *testing.T) {
 	r := start(t, strategies)
 	for _, key := range everyStrategy {
 		r.hit(desc(key, "a"))
-		r.inspect(service.Grant(50), request(desc(key, "a")))
+		r.inspect(service.Grant(service.Granting{Hits: 50}), request(desc(key, "a")))
 	}
 	r.pass(2 * time.Minute)
 	for _, key := range everyStrategy {
@@ -473,7 +473,7 @@ func TestAGrantEndsWithItsWindow(t *testing.T) {
 
 func TestALimitOfNothingTakesNoGrant(t *testing.T) {
 	r := start(t, "domain: d\ndescriptors:\n- {key: never, rate_limit: {unit: minute, requests_per_unit: 0}}\n")
-	_, err := inspect(t, r.service, service.Grant(1), request(desc("never", "a")))
+	_, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 1}), request(desc("never", "a")))
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "a limit of 0 takes no grant") {
 		t.Errorf("got %v", err)
 	}

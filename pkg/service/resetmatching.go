@@ -10,8 +10,8 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// maxResets bounds the cells that one batch for the store resets.
-const maxResets = 100
+// maxBatch bounds the cells of one batch for the store.
+const maxBatch = 100
 
 // Progress counts the keys of the store that were looked at, the cells of the rule
 // among them, and the cells that were reset.
@@ -47,7 +47,7 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 		found := cells.among(keys)
 		p.Matched += int64(len(found))
 		if !dryRun {
-			for some := range slices.Chunk(found, maxResets) {
+			for some := range slices.Chunk(found, maxBatch) {
 				changed, err := s.reset(ctx, some)
 				if p.Changed += changed; err != nil {
 					return err
@@ -86,10 +86,10 @@ func (s *Service) ForgetMatching(domain, rule string) error {
 // forgetAmong drops what this process remembers of the cells.
 func (s *Service) forgetAmong(cells *ruleCells) {
 	memory, has := backends.MemoryOf(s.cfg.Store)
-	if !has {
-		return
-	}
 	for _, prefix := range cells.prefixes {
+		if !has {
+			break
+		}
 		memory.ForgetAmong(prefix, func(keys []string) (ops []backends.Op) {
 			for _, c := range cells.among(keys) {
 				ops = append(ops, c.op)
@@ -105,11 +105,10 @@ func (s *Service) forgetAmong(cells *ruleCells) {
 // forget drops what this process remembers of cells that it shares with others.
 func (s *Service) forget(cells []cell) {
 	memory, has := backends.MemoryOf(s.cfg.Store)
-	if !has {
-		return
-	}
 	for i := range cells {
-		memory.Forget(&cells[i].op)
+		if has {
+			memory.Forget(&cells[i].op)
+		}
 		s.grants.forget(cells[i].op.Key)
 	}
 }

@@ -131,11 +131,11 @@ func TestNoCreditInSharedCounters(t *testing.T) {
 	r := start(t, celled, func(c *config) { c.RatelimitKeys = true })
 	bob := desc("user", "bob")
 	r.hit(withHits(4, bob))
-	in := only(t, r.inspect(service.Grant(5), request(bob)))
+	in := only(t, r.inspect(service.Grant(service.Granting{Hits: 5}), request(bob)))
 	if !errors.Is(in.Err, backends.ErrUnsupported) || !strings.Contains(in.Err.Error(), "at most the 4 hits") || in.After != nil {
 		t.Errorf("a grant below 0: %v, %+v", in.Err, in.After)
 	}
-	if in = only(t, r.inspect(service.Grant(3), request(bob))); in.Err != nil || in.After.Count != 4 || in.After.Granted != 3 {
+	if in = only(t, r.inspect(service.Grant(service.Granting{Hits: 3}), request(bob))); in.Err != nil || in.After.Count != 4 || in.After.Granted != 3 {
 		t.Errorf("a grant of counted hits: %v, %+v", in.Err, in.After)
 	}
 }
@@ -146,7 +146,7 @@ func TestGrantOfAnOverride(t *testing.T) {
 	r := start(t, celled)
 	for key, value := range map[string]string{"user": "bob", "x-a": "1"} {
 		raised := func(hits int64, limit uint32) (service.InspectedLimit, error) {
-			in, err := inspect(t, r.service, service.Grant(hits), request(withLimit(limit, 2, nil, desc(key, value))))
+			in, err := inspect(t, r.service, service.Grant(service.Granting{Hits: hits}), request(withLimit(limit, 2, nil, desc(key, value))))
 			return only(t, in.Descriptors), err
 		}
 		own := key == "x-a" // share_threshold does not hold for the cell of an override

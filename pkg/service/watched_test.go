@@ -338,11 +338,11 @@ func TestOperatorsAndWatchedLimits(t *testing.T) {
 		r.hit(desc("user", "a"))
 		r.hit(desc("alone", "a"))
 	}
-	in := r.inspect(service.Grant(5), request(desc("user", "a")))[0].Limits
+	in := r.inspect(service.Grant(service.Granting{Hits: 5}), request(desc("user", "a")))[0].Limits
 	if in[0].After == nil || in[0].After.Remaining != 5 || in[1].After != nil {
 		t.Errorf("granted %+v and %+v", in[0].After, in[1].After)
 	}
-	if _, err := inspect(t, r.service, service.Grant(5), request(desc("alone", "a"))); err == nil || !strings.Contains(err.Error(), "only watched") {
+	if _, err := inspect(t, r.service, service.Grant(service.Granting{Hits: 5}), request(desc("alone", "a"))); err == nil || !strings.Contains(err.Error(), "only watched") {
 		t.Errorf("a grant to a watched limit: %v", err)
 	}
 	r.wantMatching("d.user", false, service.Progress{Matched: 2, Changed: 2})

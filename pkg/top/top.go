@@ -182,8 +182,10 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64, now
 // their descriptor.
 func decidesBefore(v, w *service.Verdict) bool {
 	switch {
-	case !w.Decided || v.Is.Allowed != w.Is.Allowed:
-		return !w.Decided || !v.Is.Allowed
+	case !w.Decided || v.Shadow != w.Shadow:
+		return !w.Decided || w.Shadow // a limit that only watches decides nothing
+	case v.Is.Allowed != w.Is.Allowed:
+		return !v.Is.Allowed
 	case v.Is.Allowed:
 		return v.Is.Remaining < w.Is.Remaining
 	}

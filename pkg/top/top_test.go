@@ -149,7 +149,9 @@ func TestTheLimitThatDecided(t *testing.T) {
 	shows("fixed_window 10 per minute", "shop|user=a|1m|1", 0)
 	day.Is = algorithms.Decision{RetryAfter: time.Hour}
 	shows("per-day", "of the day", 0)
-	first.Decided = false
+	day.Shadow = true
+	shows("fixed_window 10 per minute", "shop|user=a|1m|1", 0)
+	first.Decided, day.Shadow, o.Verdicts[2].Shadow = false, false, true
 	shows("per-day", "of the day", 0)
 	day.Decided, o.Verdicts[2].Decided = false, false
 	shows("fixed_window 10 per minute", "shop|user=a|1m|1", -1)

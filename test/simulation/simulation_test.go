@@ -151,7 +151,7 @@ func (w *world) operate(all []*process, rules []rule, length int64) {
 		name, do := "reset", service.Reset
 		if w.chance(2) {
 			hits := 1 + w.rng.Int64N(2*int64(rules[rule].spec.Requests))
-			name, do = fmt.Sprint("grant ", hits), service.Grant(hits)
+			name, do = fmt.Sprint("grant ", hits), service.Grant(service.Granting{Hits: hits})
 		}
 		w.after(w.rng.Int64N(length), func() {
 			w.spawn(func() {

@@ -567,7 +567,9 @@ type GrantRequest struct {
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The name of one limit, or its text such as "20000 per day"; without it each limit of the
 	// request is granted the hits.
-	Only          string `protobuf:"bytes,6,opt,name=only,proto3" json:"only,omitempty"`
+	Only string `protobuf:"bytes,6,opt,name=only,proto3" json:"only,omitempty"`
+	// Changes nothing and tells what would change.
+	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -642,6 +644,13 @@ func (x *GrantRequest) GetOnly() string {
 		return x.Only
 	}
 	return ""
+}
+
+func (x *GrantRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 type Explanation struct {
@@ -3161,7 +3170,7 @@ func (x *GrantsReply) GetReplicas() []*Replica {
 	return nil
 }
 
-// GrantInForce is a grant that is not used up, ended or reset.
+// GrantInForce is the grants to one counter that are not used up, ended or reset.
 type GrantInForce struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Time   *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
@@ -3629,7 +3638,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x04rule\x18\x04 \x01(\tR\x04rule\x12!\n" +
 	"\fall_matching\x18\x05 \x01(\bR\vallMatching\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"\xc3\x01\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"\xdc\x01\n" +
 	"\fGrantRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.rls.admin.v1.DescriptorR\vdescriptors\x12\x1f\n" +
@@ -3637,7 +3646,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"hitsAddend\x12\x12\n" +
 	"\x04hits\x18\x04 \x01(\x03R\x04hits\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04only\x18\x06 \x01(\tR\x04only\"\x9c\x01\n" +
+	"\x04only\x18\x06 \x01(\tR\x04only\x12\x17\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\"\x9c\x01\n" +
 	"\vExplanation\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x120\n" +
 	"\x05rules\x18\x02 \x01(\v2\x1a.rls.admin.v1.RulesInForceR\x05rules\x12C\n" +
