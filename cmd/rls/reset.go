@@ -107,6 +107,14 @@ func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string,
 	if err := c.post(ctx, c.Addr, c.Timeout, path, message, &changes); err != nil {
 		return err
 	}
+	text, failed := changesText(&changes, done)
+	warnOf(k.Stderr, changes.Replicas, notTold)
+	written := c.Write(k.Stdout, &changes, func(w io.Writer) error { _, err := io.WriteString(w, text); return err })
+	return errors.Join(written, failed)
+}
+
+// changesText has a line for each change that was made. The error joins those of the others.
+func changesText(changes *admin.Changes, done string) (string, error) {
 	var failed []error
 	var b strings.Builder
 	for _, change := range changes.Changes {
@@ -116,7 +124,5 @@ func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string,
 		}
 		fmt.Fprintf(&b, "%s %s (key %s): %s → %s\n", done, terminal.Visible(change.Rule), terminal.Visible(change.Key), change.Before, change.After)
 	}
-	warnOf(k.Stderr, changes.Replicas, notTold)
-	written := c.Write(k.Stdout, &changes, func(w io.Writer) error { _, err := io.WriteString(w, b.String()); return err })
-	return errors.Join(written, errors.Join(failed...))
+	return b.String(), errors.Join(failed...)
 }

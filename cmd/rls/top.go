@@ -6,22 +6,33 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/url"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
+	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
+	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/admin/topscreen"
+	"example.org/rls/pkg/explain"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/top"
 )
 
 const topHelp = `It shows the counters whose descriptors were denied, asked for or charged most in the last
 minute. Values that share a counter (share_threshold) are one row, with the pattern.
-On a terminal the table is drawn anew each second: d, h and c choose the order, / filters,
-q quits. The column RATE is of the order: denied requests, requests or hits a second. ERROR is the most by which a row may be too high: above
-2,500 requests a second, for 999 of 1,000 rows.
+On a terminal the table is drawn anew each second, with a cursor: Enter explains its row, g
+grants hits, r resets, d, h, c and s choose the order, f filters, p pauses, ? tells all keys,
+q quits. The column RATE is of the order: denied requests, requests or hits a second. SHARE
+is the part of the requests that was denied. ERROR is the largest possible overcount of the
+order's column: above 2,500 requests a second, for 999 of 1,000 rows.
 
 Exit codes:
   0  the table is printed; with --fleet also if some replicas do not answer
@@ -31,13 +42,15 @@ Exit codes:
 Examples:
   rls top --token-file ops.token
   rls top --fleet --addr rls.example:6071
+  rls top --stat
   rls top --by hits --once --format json --addr rls-headless:6071`
 
 type topCmd struct {
 	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows, and what RATE is of: denied (requests that were denied), hits (requests) or cost (hits that they asked to charge)."`
-	N    int    `name:"n" default:"20" help:"Most rows, 1 to 1000."`
+	N    int    `name:"n" default:"0" help:"Most rows, up to 1000; 0 is as many as the screen has, and 20 without a screen."`
 	Rule string `help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
 	Once bool   `help:"Print the table once, also on a terminal."`
+	Stat bool   `help:"Print the requests, denials and errors a second, the latency and the state of the store as a line each second."`
 
 	Addr []string `default:"localhost:6071" sep:"none" help:"Where an admin API listens: HOST:PORT or unix:PATH. Repeat the flag for several processes. A name with several addresses stands for all of them, such as that of a headless Service. The rows are the sums."`
 
@@ -48,18 +61,27 @@ type topCmd struct {
 
 // Run prints the table, or shows it until the person quits.
 func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
-	if c.N < 1 || c.N > client.MaxRows {
-		return cli.UsageError("--n is %d: want 1 to %d", c.N, client.MaxRows)
+	switch {
+	case c.N < 0 || c.N > client.MaxRows:
+		return cli.UsageError("--n is %d: want 0 to %d", c.N, client.MaxRows)
+	case c.Fleet && len(c.Addr) > 1:
+		return cli.UsageError("--fleet has one process ask the others: want one --addr beside it")
+	case c.Stat && (c.JSON() || len(c.Addr) > 1):
+		return cli.UsageError("--stat prints lines about one process, or with --fleet about all: want one --addr and no --format json")
 	}
-	fetch, err := c.fetch()
+	api, err := c.client(c.Addr[0])
 	if err != nil {
 		return err
 	}
-	view := topscreen.View{By: c.By, Rule: c.Rule, N: c.N, Fetch: func(ctx context.Context, by string) topscreen.Answer {
-		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-		defer cancel()
-		return fetch(ctx, by)
-	}}
+	processes, err := client.NewFleet(c.Addr, c.open)
+	if err != nil {
+		return err
+	}
+	source := &topSource{c, api, processes}
+	view := topscreen.View{By: c.By, Rule: c.Rule, N: c.N, Source: source}
+	if c.Stat {
+		return c.stat(ctx, k.Stdout, source)
+	}
 	if !c.JSON() && !c.Once && terminal.Is(k.Stdout) && terminal.Is(os.Stdin) {
 		display, restore, err := terminal.OpenDisplay(os.Stdin, k.Stdout.(*os.File))
 		if err != nil {
@@ -69,48 +91,131 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 		view.Show(ctx, display)
 		return nil
 	}
-	view.Answer = view.Fetch(ctx, c.By)
-	if view.Table.Rows == nil {
-		return view.Err
+	answer := source.Top(ctx, c.By)
+	if answer.Table.Rows == nil {
+		return answer.Err
 	}
-	shown := view.Shown()
+	shown := answer.Table
+	shown.Rows = shown.Rows[:min(cmp.Or(c.N, defaultRows), len(shown.Rows))]
 	if c.Fleet {
-		warnOf(k.Stderr, view.Replicas, notAnswered)
-		view.Err = nil
+		warnOf(k.Stderr, answer.Replicas, notAnswered)
+		answer.Err = nil
 	}
-	return errors.Join(c.Write(k.Stdout, &admin.TopOfAll{Table: shown, Replicas: view.Replicas}, func(w io.Writer) error {
+	return errors.Join(c.Write(k.Stdout, &admin.TopOfAll{Table: shown, Replicas: answer.Replicas}, func(w io.Writer) error {
 		return topscreen.Text(w, &shown, terminal.ColorsFor(w))
-	}), view.Err)
+	}), answer.Err)
 }
 
-// fetch returns the function that asks for the table of all processes. Its errors are usage
-// errors.
-func (c *topCmd) fetch() (func(ctx context.Context, by string) topscreen.Answer, error) {
-	if !c.Fleet {
-		fleet, err := client.NewFleet(c.Addr, c.open)
-		return func(ctx context.Context, by string) topscreen.Answer {
-			table, from, err := fleet.Top(ctx, by, c.Rule)
-			return topscreen.Answer{Table: table, From: from, Err: err}
-		}, err
+// defaultRows is the number of rows where there is no screen.
+const defaultRows = 20
+
+// stat prints a line a second until ctx ends, or one with --once.
+func (c *topCmd) stat(ctx context.Context, w io.Writer, source *topSource) error {
+	const page = 20 // lines below the names of the columns
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for line := 0; ; line++ {
+		now, err := source.status(ctx)
+		if ctx.Err() != nil && line > 0 {
+			return nil
+		}
+		if err == nil && line%page == 0 {
+			_, err = io.WriteString(w, topscreen.StatHead)
+		}
+		if err == nil {
+			err = topscreen.Stat(w, now)
+		}
+		if err != nil || c.Once {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
 	}
-	if len(c.Addr) > 1 {
-		return nil, cli.UsageError("--fleet has one process ask the others: want one --addr beside it")
-	}
-	api, err := c.client(c.Addr[0])
-	return func(ctx context.Context, by string) topscreen.Answer {
+}
+
+// topSource asks the processes at the addresses of the flags.
+type topSource struct {
+	*topCmd
+	api *client.Client // at the first address
+	all *client.Fleet  // without --fleet
+}
+
+// Top implements [topscreen.Source].
+func (s *topSource) Top(ctx context.Context, by string) (answer topscreen.Answer) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	if s.Fleet {
 		var all admin.TopOfAll
-		err := api.Ask(ctx, client.TopPath(by, c.Rule)+"&fleet=true", nil, &all)
+		err := s.api.Ask(ctx, client.TopPath(by, s.Rule)+"&fleet=true", nil, &all)
 		if err == nil {
 			err = client.Failed(all.Replicas)
 		}
-		from := client.Answered{All: len(all.Replicas)}
+		answer = topscreen.Answer{Table: all.Table, Replicas: all.Replicas, From: client.Answered{All: len(all.Replicas)}, Err: err}
 		for _, r := range all.Replicas {
 			if r.OK {
-				from.OK++
+				answer.From.OK++
 			}
 		}
-		return topscreen.Answer{Table: all.Table, Replicas: all.Replicas, From: from, Err: err}
-	}, err
+	} else {
+		answer.Table, answer.From, answer.Err = s.all.Top(ctx, by, s.Rule)
+	}
+	if s.Fleet || answer.From.All == 1 {
+		answer.Status, _ = s.status(ctx) // an error is that of the table, too
+	}
+	return answer
+}
+
+// status asks for the state of the process at the first address, or of all with --fleet.
+func (s *topSource) status(ctx context.Context) (*status.Document, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	query := url.Values{}
+	s.add(query)
+	now := new(status.Document)
+	return now, s.api.Ask(ctx, "/v1/status?"+query.Encode(), nil, now)
+}
+
+// Explain implements [topscreen.Source].
+func (s *topSource) Explain(ctx context.Context, row *top.Row) (string, error) {
+	var document explain.Document
+	if err := s.ask(ctx, "/v1/explain", &pb.LookRequest{Domain: row.Domain, Descriptors: descriptorOf(row)}, &document); err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	err := document.Text(&text)
+	return text.String(), err
+}
+
+// Grant implements [topscreen.Source].
+func (s *topSource) Grant(ctx context.Context, row *top.Row, hits int64) (string, error) {
+	return s.change(ctx, "granted", "/v1/grant", &pb.GrantRequest{Domain: row.Domain, Descriptors: descriptorOf(row), Hits: hits})
+}
+
+// Reset implements [topscreen.Source].
+func (s *topSource) Reset(ctx context.Context, row *top.Row) (string, error) {
+	return s.change(ctx, "reset", "/v1/reset", &pb.ResetRequest{Domain: row.Domain, Descriptors: descriptorOf(row)})
+}
+
+func (s *topSource) change(ctx context.Context, done, path string, message proto.Message) (string, error) {
+	var changes admin.Changes
+	if err := s.ask(ctx, path, message, &changes); err != nil {
+		return "", err
+	}
+	return changesText(&changes, done)
+}
+
+func (s *topSource) ask(ctx context.Context, path string, message proto.Message, to any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	return s.api.Ask(ctx, path, message, to)
+}
+
+// descriptorOf is the descriptor of a row as the admin API takes it.
+func descriptorOf(row *top.Row) []*pb.Descriptor {
+	return messages([]service.Descriptor{{Entries: row.Entries}})
 }
 
 // open returns a client for an address of name. With TLS the certificate must be for the

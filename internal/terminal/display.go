@@ -5,16 +5,33 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
 
 // Display is a terminal that one text fills.
 type Display struct {
-	Keys   <-chan byte // that the person types; closed when no more can come
+	// Keys are the keys that the person types: a character, or the sequence of a key such as
+	// Up. It is closed when no more can come.
+	Keys   <-chan string
 	Out    io.Writer
 	Size   func() (width, height int)
 	Colors Colors
+}
+
+// Keys without a character, as terminals send them (ECMA-48; VT100 for the cursor).
+const (
+	Up, Down         = "\x1b[A", "\x1b[B"
+	PageUp, PageDown = "\x1b[5~", "\x1b[6~"
+	Enter, Escape    = "\r", "\x1b"
+	Backspace, CtrlC = "\x7f", "\x03"
+)
+
+// Line is a line of the screen. Paint colours it; nil leaves it as it is.
+type Line struct {
+	Text  string
+	Paint func(string) string
 }
 
 const (
@@ -39,35 +56,70 @@ func OpenDisplay(in, out *os.File) (*Display, func(), error) {
 	}, nil
 }
 
-// keys sends the bytes that the person types. The channel is closed when in ends.
-func keys(in io.Reader) <-chan byte {
-	typed := make(chan byte)
+// keys sends the keys that the person types. The channel is closed when in ends.
+func keys(in io.Reader) <-chan string {
+	typed := make(chan string)
 	go func() {
 		defer close(typed)
-		var one [1]byte
+		var buffer [64]byte
+		rest := 0 // bytes of a character that is not complete
 		for {
-			if _, err := in.Read(one[:]); err != nil {
+			n, err := in.Read(buffer[rest:])
+			if err != nil {
 				return
 			}
-			typed <- one[0]
+			text := string(buffer[:rest+n])
+			for text != "" && (utf8.FullRuneInString(text) || len(text) == len(buffer)) {
+				key := firstKey(text)
+				text = text[len(key):]
+				typed <- normal(key)
+			}
+			rest = copy(buffer[:], text)
 		}
 	}()
 	return typed
 }
 
-// Draw writes the whole screen over the last one: lines, of which the first is the title,
-// and the line at the foot.
-func (d *Display) Draw(text, foot string) {
+// firstKey is the first key of what was read at once. A terminal sends the sequence of a key
+// at once, so an escape at the end is the key itself.
+func firstKey(text string) string {
+	if len(text) > 2 && (strings.HasPrefix(text, "\x1b[") || strings.HasPrefix(text, "\x1bO")) {
+		for i := 2; i < len(text); i++ {
+			if text[i] >= '@' && text[i] <= '~' {
+				return text[:i+1]
+			}
+		}
+		return text
+	}
+	_, size := utf8.DecodeRuneInString(text)
+	return text[:size]
+}
+
+// normal has one form for keys that terminals send in two.
+func normal(key string) string {
+	switch {
+	case key == "\n":
+		return Enter
+	case key == "\b":
+		return Backspace
+	case strings.HasPrefix(key, "\x1bO"): // the cursor in application mode
+		return "\x1b[" + key[2:]
+	}
+	return key
+}
+
+// Draw writes the whole screen over the last one: the lines, and the line at the foot.
+func (d *Display) Draw(lines []Line, foot string) {
 	width, height := d.Size()
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	lines = lines[:min(len(lines), max(1, height-1))]
 	var b strings.Builder
 	b.WriteString(firstLine)
-	for i, line := range lines {
-		if line = cut(line, width); i == 0 {
-			line = d.Colors.Bold(line)
+	for _, line := range lines {
+		text := cut(line.Text, width)
+		if line.Paint != nil {
+			text = line.Paint(text)
 		}
-		b.WriteString(line + eraseRight + "\r\n")
+		b.WriteString(text + eraseRight + "\r\n")
 	}
 	b.WriteString(eraseBelow + d.Colors.Dim(cut(foot, width-1)))
 	_, _ = io.WriteString(d.Out, b.String())

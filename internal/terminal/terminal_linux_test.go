@@ -2,7 +2,9 @@ package terminal
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -105,5 +107,26 @@ func TestProgressInFile(t *testing.T) {
 		stop := Progress(file, func() string { t.Error("text was called"); return "" })
 		<-time.After(2 * time.Second)
 		stop()
+	})
+}
+
+// Keys are characters and the sequences of keys, however a terminal sends them.
+func TestKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, person := io.Pipe()
+		typed := keys(in)
+		go func() {
+			for _, sent := range []string{"a", "\x1b[A", "\x1bOB", "\x1b", "\x1b[6~x", "\n\b", "\xc3", "\xb6"} {
+				_, _ = io.WriteString(person, sent)
+			}
+			_ = person.Close()
+		}()
+		var got []string
+		for key := range typed {
+			got = append(got, key)
+		}
+		if want := []string{"a", Up, Down, Escape, PageDown, "x", Enter, Backspace, "ö"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	})
 }
