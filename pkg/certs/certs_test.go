@@ -2,8 +2,15 @@ package certs_test
 
 import (
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"log/slog"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -250,6 +257,75 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	} {
 		if _, err := certs.Open(reread.NewWatcher(slog.New(slog.DiscardHandler)), "gRPC", files); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// signed writes a certificate for a name, of an authority or of itself, and its key.
+func signed(t *testing.T, name string, authority *tls.Certificate) (files certs.Files, pair *tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: authority == nil, BasicConstraintsValid: true,
+	}
+	parent, signer := template, crypto.Signer(key)
+	if authority != nil {
+		parent, signer = authority.Leaf, authority.PrivateKey.(crypto.Signer)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = certs.Files{Cert: filepath.Join(t.TempDir(), "crt"), Key: filepath.Join(t.TempDir(), "key")}
+	for path, block := range map[string]*pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: der}, files.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loaded, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, &loaded
+}
+
+// A peer shows the same certificate, or another one of the CA for the same name.
+func TestPeer(t *testing.T) {
+	t.Parallel()
+	caFiles, ca := signed(t, "ca", nil)
+	_, stranger := signed(t, "ca", nil)
+	ownFiles, own := signed(t, "rls.example", ca)
+	_, renewed := signed(t, "rls.example", ca)
+	_, wide := signed(t, "*.example", ca)
+	_, another := signed(t, "other.example", ca)
+	_, foreign := signed(t, "rls.example", stranger)
+	_, self := signed(t, "rls.example", nil)
+	for name, test := range map[string]struct {
+		shown           *tls.Certificate
+		without, withCA bool
+	}{
+		"the same": {own, true, true}, "renewed": {renewed, false, true}, "a wildcard for the name": {wide, false, true},
+		"another name": {another, false, false}, "another CA": {foreign, false, false}, "of itself": {self, false, false},
+	} {
+		for file, want := range map[string]bool{"": test.without, caFiles.Cert: test.withCA} {
+			files := ownFiles
+			files.CA = file
+			c, err := certs.Open(watch(t).Watcher, "peer", files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := &tls.Config{Certificates: []tls.Certificate{*test.shown}, MinVersion: tls.VersionTLS12}
+			if got := handshake(t, server, c.Peer()); got != want {
+				t.Errorf("%s, with the CA %q: accepted %v, want %v", name, file, got, want)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -68,6 +69,9 @@ func TestReplicasOfName(t *testing.T) {
 		dns.Store(&answer{})
 		pass(10 * time.Second)
 		expect("without an address", 3)
+		if got := fmt.Sprint(r.Addresses()); got != "[fd00::1 fd00::2 fd00::3]" {
+			t.Errorf("the addresses are %s", got)
+		}
 		if n := strings.Count(log.String(), "level=WARN"); n != 1 {
 			t.Errorf("%d warnings, want 1:\n%s", n, &log)
 		}

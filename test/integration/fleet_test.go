@@ -112,6 +112,37 @@ func TestFleetWithoutSome(t *testing.T) {
 	}
 }
 
+// TestFleetFromDNS: a name stands for all its addresses, and each replica knows which one is
+// its own. A replica that the name gets later is asked, too.
+func TestFleetFromDNS(t *testing.T) {
+	t.Parallel()
+	dns, command := nameServer(t, "127.0.53.18", [4]byte{127, 0, 0, 2})
+	dns.replicas.Store(2)
+	port := testenv.FreePort(t)
+	var all []*service
+	for i := range 3 {
+		all = append(all, beginAs(t, command, onError, append(withOperator(t), fmt.Sprintf("ADMIN_HOST=127.0.0.%d", i+2),
+			fmt.Sprintf("ADMIN_PORT=%d", port), fmt.Sprintf("ADMIN_FLEET=rls-headless.default.svc:%d", port), "BACKEND_TYPE=memory")...))
+	}
+	for _, s := range all {
+		s.connect()
+	}
+	for n := 2; n <= 3; n++ {
+		dns.replicas.Store(int32(n))
+		for _, s := range all[:n] {
+			testenv.Eventually(t, 2*patience, func() bool {
+				d, _ := s.ofFleet("/v1/audit?fleet=true")
+				for i, r := range d.Replicas {
+					if want := fmt.Sprintf("127.0.0.%d:%d", i+2, port); r.Address != want || !r.OK {
+						return false
+					}
+				}
+				return len(d.Replicas) == n
+			}, fmt.Sprintf("%d replicas answer", n))
+		}
+	}
+}
+
 // TestRulesOfAFleetDiffer: replicas with different rules stand out.
 func TestRulesOfAFleetDiffer(t *testing.T) {
 	t.Parallel()

@@ -17,8 +17,11 @@ import (
 )
 
 // headless is a name server that has an address for each of so many replicas of
-// every name.
-type headless struct{ replicas atomic.Int32 }
+// every name: the first and those after it.
+type headless struct {
+	replicas atomic.Int32
+	first    [4]byte
+}
 
 func (h *headless) serve(conn net.PacketConn) {
 	buf := make([]byte, 1500)
@@ -36,7 +39,7 @@ func (h *headless) serve(conn net.PacketConn) {
 			for i := range byte(h.replicas.Load()) {
 				m.Answers = append(m.Answers, dnsmessage.Resource{
 					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
-					Body:   &dnsmessage.AResource{A: [4]byte{10, 0, 0, i + 1}},
+					Body:   &dnsmessage.AResource{A: [4]byte{h.first[0], h.first[1], h.first[2], h.first[3] + i}},
 				})
 			}
 		}
@@ -46,21 +49,18 @@ func (h *headless) serve(conn net.PacketConn) {
 	}
 }
 
-// TestReplicasFromDNS: the name in REPLICAS_DNS has as many addresses as there are
-// processes. While the store is frozen, each process admits its part of a limit, and
-// soon another part when the number changes. The program runs with an
-// /etc/resolv.conf of its own.
-func TestReplicasFromDNS(t *testing.T) {
-	t.Parallel()
+// nameServer starts a name server at port 53 of a loopback address, and returns the command of
+// a program that asks it, because it has an /etc/resolv.conf of its own.
+func nameServer(t *testing.T, address string, first [4]byte) (dns *headless, command []string) {
+	t.Helper()
 	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {
 		t.Skipf("needs root, for a mount namespace: %v: %s", err, out)
 	}
-	const address = "127.0.53.17"
 	conn, err := net.ListenPacket("udp", address+":53")
 	if err != nil {
 		t.Skipf("needs port 53 of a loopback address: %v", err)
 	}
-	var dns headless
+	dns = &headless{first: first}
 	var running sync.WaitGroup
 	running.Go(func() { dns.serve(conn) })
 	t.Cleanup(func() {
@@ -71,9 +71,17 @@ func TestReplicasFromDNS(t *testing.T) {
 	if err := os.WriteFile(resolv, []byte("nameserver "+address+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	return dns, []string{"unshare", "-m", "sh", "-c", fmt.Sprintf("mount --bind %q /etc/resolv.conf && exec %q serve", resolv, program)}
+}
+
+// TestReplicasFromDNS: the name in REPLICAS_DNS has as many addresses as there are
+// processes. While the store is frozen, each process admits its part of a limit, and
+// soon another part when the number changes.
+func TestReplicasFromDNS(t *testing.T) {
+	t.Parallel()
+	dns, command := nameServer(t, "127.0.53.17", [4]byte{10, 0, 0, 1})
 	dns.replicas.Store(4)
 	server := testenv.Redis(t)
-	command := []string{"unshare", "-m", "sh", "-c", fmt.Sprintf("mount --bind %q /etc/resolv.conf && exec %q serve", resolv, program)}
 	s := beginAs(t, command, onError, append(redisAt(server.Addr), "REPLICAS_DNS=rls-headless.default.svc")...)
 	s.connect()
 	testenv.Eventually(t, patience, s.healthy, "the program is healthy")
