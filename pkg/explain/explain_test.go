@@ -390,7 +390,7 @@ descriptors:
 		doc := document(t, s, service.Look, ask(0, "user="+value))
 		got := text(t, doc)
 		for _, want := range []string{
-			"5 per second, fixed_window\n", "0 per minute, fixed_window, shadow\n", "so a hit would be denied",
+			"5 per second, fixed_window\n", "0 per minute, fixed_window, shadow\n", "so a hit would be denied\n      would pass never\n", "      next hit   now\n",
 			"0 per hour, fixed_window, rollout 12.5 %: " + want + " for this key (new)\n",
 		} {
 			if !strings.Contains(got, want) {

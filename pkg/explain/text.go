@@ -160,7 +160,11 @@ func (p *printer) limit(l *Limit, hits int64) {
 		}
 		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
 		if l.ReplacedBy == "" && (l.Never || l.Next != nil) {
-			p.line(3, "next hit   %s", next(l.Cell))
+			label := "next hit"
+			if l.watched() { // the next hit passes in any case
+				label = "would pass"
+			}
+			p.line(3, "%-10s %s", label, next(l.Cell))
 		}
 		p.line(3, "reset      %s", in(time.Duration(l.Reset)))
 		if l.Policy != "" {
@@ -225,16 +229,19 @@ func (t *Terms) words() string {
 	switch {
 	case t.Shadow:
 		s += ", shadow"
-	case t.Enforced != nil && *t.Enforced:
-		s += fmt.Sprintf(", rollout %s: enforced for this key", spaced(t.Rollout))
-	case t.Enforced != nil:
+	case t.watched():
 		s += fmt.Sprintf(", rollout %s: watched for this key", spaced(t.Rollout))
+	case t.Rollout != "":
+		s += fmt.Sprintf(", rollout %s: enforced for this key", spaced(t.Rollout))
 	}
 	if t.Name != "" {
 		s += " (" + terminal.Visible(t.Name) + ")"
 	}
 	return s
 }
+
+// watched reports whether the limit is watched for the key and not enforced.
+func (t *Terms) watched() bool { return t.Enforced != nil && !*t.Enforced }
 
 // spaced is a percentage as texts for people have it: 10 %.
 func spaced(percent string) string { return strings.Replace(percent, "%", " %", 1) }
@@ -251,7 +258,7 @@ func (p *printer) verdict(l *Limit, hits int64) string {
 	if l.Next != nil && *l.Next == 0 { // a queue has room
 		return p.colors.Yellow(", so " + asked + " waits for its turn")
 	}
-	if l.Enforced != nil && !*l.Enforced {
+	if l.watched() {
 		return p.colors.Yellow(", so " + asked + " would be denied")
 	}
 	return p.colors.Red(", so " + asked + " is denied")

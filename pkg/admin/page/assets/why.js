@@ -133,7 +133,7 @@ export function why(main, params) {
         l.granted && el('span', {}, 'granted ', el('b', { className: 'num' }, count(l.granted))),
         el('span', {}, 'remaining ', el('b', { className: 'num' }, count(l.remaining))),
         el('span', {}, 'reset ', reset),
-        el('span', {}, 'next hit ', next),
+        el('span', {}, l.enforced === false ? 'would pass ' : 'next hit ', next),
         l.policy && el('span', { title: 'on_error' }, 'if the store is away: ', el('b', {}, visible(l.policy)))),
       l.error && el('div', { className: 'notice' }, visible(l.error)),
       l.key && el('div', { className: 'small dim long' }, 'key ', el('code', {}, visible(l.key))));
