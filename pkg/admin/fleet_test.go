@@ -20,6 +20,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/admin"
@@ -109,6 +113,35 @@ func TestFleet(t *testing.T) {
 				t.Errorf("without fleet: got %s", alone.text)
 			}
 		})
+	}
+}
+
+// Every method whose request has the field fleet answers for all replicas, but streams.
+func TestMethodsOfAFleet(t *testing.T) {
+	a := inFleet(t, listening{}, "127.0.0.1:OWN")
+	conn := a.dial(writeToken, insecure.NewCredentials())
+	asked := 0
+	for name, test := range methods {
+		described := pb.File_pkg_admin_adminpb_admin_proto.Services().ByName("Admin").Methods().ByName(protoreflect.Name(name))
+		request := proto.Clone(test.request).ProtoReflect()
+		fleet := request.Descriptor().Fields().ByName("fleet")
+		if fleet == nil || described.IsStreamingServer() {
+			continue
+		}
+		asked++
+		request.Set(fleet, protoreflect.ValueOfBool(true))
+		reply := test.reply
+		if reply == nil {
+			reply = new(structpb.Struct)
+		}
+		if err := conn.Invoke(t.Context(), "/rls.admin.v1.Admin/"+name, request.Interface(), reply); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if text, _ := protojson.Marshal(reply); !strings.Contains(string(text), `"replicas"`) {
+			t.Errorf("%s has no replicas: %s", name, text)
+		}
+	}
+	if asked < 6 {
+		t.Errorf("%d methods were asked", asked)
 	}
 }
 
