@@ -42,17 +42,16 @@ func (p *process) openRules(context.Context) (err error) {
 		tried()
 	}
 	p.status = p.newStatus()
-	many := false
+	var many, usable bool // of the rules in force
 	p.rules = sources.Rules{
 		Options: serveOptions(p.Settings),
 		Use: func(tree *descriptors.Tree) {
-			many = tree.Rules() >= manyRules
+			many, usable = tree.Rules() >= manyRules, !domainNeeded || len(tree.Domains()) > 0
 			if p.status != nil {
 				p.status.Rules(tree)
 			}
 			p.measure.InForce(tree)
 			p.limits.SetTree(tree)
-			p.health.Rules(!domainNeeded || len(tree.Domains()) > 0)
 		},
 		Skipped: p.measure.Skipped(),
 		Loaded: func(err error) {
@@ -63,6 +62,9 @@ func (p *process) openRules(context.Context) (err error) {
 			p.noteLoad(err)
 			if many {
 				debug.FreeOSMemory()
+			}
+			if err == nil {
+				p.health.Rules(usable)
 			}
 			tried()
 		},
