@@ -94,6 +94,9 @@ func statusText(d *status.Document) string {
 	for line := range strings.Lines(d.Rules.Refused) {
 		row("", "refused: %s", strings.TrimSuffix(line, "\n"))
 	}
+	if len(d.Replicas) == 0 && d.ReplicaCount > 0 {
+		row("replicas", "%d, by the settings of this one", d.ReplicaCount)
+	}
 	for i, r := range d.Replicas {
 		name := "replicas"
 		if i > 0 {
