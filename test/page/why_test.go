@@ -49,19 +49,26 @@ func TestWhy(t *testing.T) {
 	p.waits(`/count 8\s+granted 5\s+remaining 7/.test(` + limit + `)`)
 
 	p.click(named("button", "Reset"))
-	p.waits(`document.querySelector("[role=dialog]")?.innerText.includes("8 → 0")`)
+	p.waits(`document.querySelector("[role=dialog]")?.innerText.includes("8 → 0") && document.querySelector("[role=dialog] .danger")`)
 	p.click(named("[role=dialog] button", "Confirm"))
 	p.sees("Reset: 2 counters changed.")
 	p.waits(`/count 0\s+remaining 10/.test(` + limit + `)`)
 
-	p.fill("Hits", "1001")
+	// A grant that is too large is refused before the question; one of the limits has room for it.
+	p.fill("Hits", "500")
 	p.click(named("button", "Grant"))
-	p.click(named("[role=dialog] button", "Confirm"))
 	p.waits(`[...document.querySelectorAll("[role=alert]")].some(a => a.innerText.includes("at most"))`)
 
+	p.waits(`!document.querySelector("[role=dialog]")`)
+	js[bool](p, `(() => { const e = `+labelled("Limit")+`; e.value = "daily"; return true })()`)
+	p.click(named("button", "Grant"))
+	p.waits(`/1,000 → 1,500/.test(document.querySelector("[role=dialog]")?.innerText) && !document.querySelector("[role=dialog] .danger")`)
+	p.click(named("[role=dialog] button", "Confirm"))
+	p.sees("Granted: 1 counter changed.")
+
 	p.view("Audit")
-	p.waits(`document.querySelectorAll("[data-testid=audit-row]").length === 4`)
-	p.waits(`document.querySelector("[data-testid=audit-row]").innerText.includes("reset")`)
+	p.waits(`document.querySelectorAll("[data-testid=audit-row]").length === 5`)
+	p.waits(`document.querySelectorAll("[data-testid=grant]").length === 1`)
 	p.sees("alice", "ticket 4711", "shop.plan_free.user", "8, granted 5")
 	p.shot("audit")
 }

@@ -9,6 +9,21 @@ export const session = {
   get mayWrite() { return session.role !== 'read'; },
 };
 
+// fleet is what the page knows of the other replicas.
+export const fleet = {
+  on: false, // the asked replica knows others
+  all: [], // the replicas that the last answer about all of them names: {address, ok, error, name}
+  chosen: '', // the address of the one that the page shows; '' shows all
+};
+
+// scoped is the path of a question to the replicas that the page shows.
+export function scoped(path, query = {}) {
+  const asks = new URLSearchParams(query);
+  if (fleet.on) asks.set('fleet', 'true');
+  if (fleet.chosen) asks.set('replica', fleet.chosen);
+  return asks.size ? `${path}?${asks}` : path;
+}
+
 // Refused is thrown for an answer that is an error. Its message is a sentence for people.
 export class Refused extends Error {
   constructor(status, message) {
@@ -21,8 +36,8 @@ export class Refused extends Error {
 let signedOut = () => {};
 export const onSignedOut = (f) => { signedOut = f; };
 
-async function ask(path, { body, token = session.token, signal } = {}) {
-  const headers = {};
+async function ask(path, { body, token = session.token, signal, accept } = {}) {
+  const headers = accept ? { Accept: accept } : {};
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body) headers['Content-Type'] = 'application/json';
   let answer;
@@ -52,13 +67,13 @@ export async function signIn(token) {
   session.token = token;
 }
 
-// events reads the server-sent events of /v1/events and calls heard with each, until signal
-// is aborted. It is fetch because EventSource cannot send the token. When the connection
+// events reads the server-sent events of a path and calls heard with each, until signal is
+// aborted. It is fetch because EventSource cannot send the token. When the connection
 // ends it connects again, after a pause that grows to 5 s.
-export async function events(heard, signal) {
+export async function events(path, heard, signal) {
   for (let pause = 250; !signal.aborted; pause = Math.min(pause * 2, 5000)) {
     try {
-      const answer = await ask('/v1/events', { signal });
+      const answer = await ask(path, { signal, accept: 'text/event-stream' });
       for await (const text of messages(answer.body)) {
         heard(JSON.parse(text));
         pause = 125;

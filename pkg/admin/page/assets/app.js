@@ -1,7 +1,7 @@
 // The frame of the page: signing in, the views, and what every view shows of the state.
 
-import { el, field, fill, alertBox } from './dom.js';
-import { session, signIn, onSignedOut, get } from './api.js';
+import { el, field, fill, alertBox, visible } from './dom.js';
+import { session, signIn, onSignedOut, fleet, get } from './api.js';
 import { dismiss } from './dialog.js';
 import { clock, span } from './format.js';
 import * as stream from './live.js';
@@ -9,15 +9,20 @@ import { now } from './now.js';
 import { rules } from './rules.js';
 import { top } from './top.js';
 import { why } from './why.js';
+import { denials } from './denials.js';
 import { audit } from './audit.js';
+import { find } from './find.js';
 
-const views = { now, rules, top, why, audit };
+const views = { now, rules, top, denials, why, audit, find };
 
 const main = document.getElementById('main');
 const bar = document.getElementById('bar');
 const stale = document.getElementById('stale');
 const health = document.getElementById('health');
 const who = document.getElementById('who');
+const search = document.getElementById('find');
+const replicas = document.getElementById('replicas');
+const replica = document.getElementById('replica');
 
 let leave = null; // ends the view that is shown
 let shown = '';
@@ -30,6 +35,16 @@ addEventListener('hashchange', () => session.token && show(true));
 document.querySelector('.skip').onclick = (event) => {
   event.preventDefault(); // #main is no view
   main.focus();
+};
+
+document.getElementById('find-form').onsubmit = (event) => {
+  event.preventDefault();
+  if (search.value.trim()) location.hash = `#find?${new URLSearchParams({ q: search.value.trim() })}`;
+};
+replica.onchange = () => {
+  fleet.chosen = replica.value;
+  stream.start();
+  show(false);
 };
 
 // place reads the address: #why?domain=shop is the view why with a domain.
@@ -57,6 +72,7 @@ function show(moved) {
     scrollTo(0, 0);
   }
   shown = name;
+  search.value = name === 'find' ? params.get('q') ?? '' : '';
 }
 
 const showRole = () => { who.textContent = session.role === 'read' ? 'read only' : ''; };
@@ -75,7 +91,7 @@ function askForToken(reason) {
   stream.stop();
   session.token = null;
   session.role = '';
-  bar.hidden = stale.hidden = true;
+  bar.hidden = stale.hidden = replicas.hidden = true;
   delete document.body.dataset.stale;
   document.title = 'Sign in · rls';
   main.className = 'sign-in';
@@ -110,7 +126,18 @@ function askForToken(reason) {
 
 const states = { ok: 'All well', warning: 'Warning', critical: 'Critical' };
 
+// showReplicas offers the replicas of the fleet.
+function showReplicas() {
+  replicas.hidden = !fleet.on;
+  const options = [['', 'All'], ...fleet.all.map((r) => [r.address, `${r.name ? `${r.name} at ` : ''}${r.address}${r.ok ? '' : ' (no answer)'}`])];
+  const told = JSON.stringify(options);
+  if (replica.dataset.told === told) return;
+  replica.dataset.told = told;
+  fill(replica, options.map(([value, name]) => el('option', { value, selected: value === fleet.chosen }, visible(name))));
+}
+
 stream.watch((status) => {
+  showReplicas();
   health.dataset.state = status.health.state;
   health.textContent = states[status.health.state] ?? status.health.state;
 });

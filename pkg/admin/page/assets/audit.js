@@ -1,8 +1,9 @@
 // Audit: the last changes of counters.
 
 import { el, fill, table, cell, visible, alertBox } from './dom.js';
-import { get } from './api.js';
-import { count, moment } from './format.js';
+import { get, scoped } from './api.js';
+import { count, moment, span } from './format.js';
+import { live } from './live.js';
 
 const every = 5000; // ms
 
@@ -16,19 +17,33 @@ const columns = {
   reason: { name: 'Reason' },
 };
 
+const granted = {
+  key: { name: 'Rule and key' },
+  who: { name: 'Who' },
+  hits: { name: 'Granted', num: true },
+  left: { name: 'left', num: true },
+  ends: { name: 'Ends', num: true },
+};
+
 export function audit(main) {
+  const inForce = el('tbody');
+  const grants = el('section', { className: 'card', hidden: true }, el('h2', {}, 'Grants in force'), table('Grants in force', Object.values(granted), inForce));
   const body = el('tbody');
   const none = el('p', { className: 'hint', hidden: true }, 'Nobody has changed a counter since this process started.');
   const { box, say } = alertBox();
-  main.append(el('h1', {}, 'Audit'), el('p', { className: 'hint' }, 'Resets and grants of this process, the newest first. The log has them, too, as lines with the message audit.'),
-    box, el('section', { className: 'card' }, table('Changes', Object.values(columns), body), none));
+  main.append(el('h1', {}, 'Audit'), el('p', { className: 'hint' }, 'Resets and grants, the newest first. The log has them, too, as lines with the message audit.'),
+    box, grants, el('section', { className: 'card' }, table('Changes', Object.values(columns), body), none));
 
   let drawn = '';
   async function load() {
     if (document.hidden) return;
     try {
-      const entries = (await get('/v1/audit?n=200')).entries ?? [];
+      const [told, now] = await Promise.all([get(scoped('/v1/audit', { n: 200 })), get(scoped('/v1/grants'))]);
+      const entries = told.entries ?? [];
+      const all = now.grants ?? [];
       say('');
+      grants.hidden = !all.length;
+      fill(inForce, all.map(grant));
       const text = JSON.stringify(entries);
       if (text === drawn) return;
       drawn = text;
@@ -43,12 +58,20 @@ export function audit(main) {
   return () => clearInterval(again);
 }
 
+function grant(g) {
+  return el('tr', { 'data-testid': 'grant' },
+    cell(granted.key, el('div', {}, visible(g.rule ?? '')), el('div', { className: 'small dim long' }, visible(g.key ?? ''))),
+    cell(granted.who, visible(g.who ?? '')),
+    cell(granted.hits, count(g.hits ?? 0)), cell(granted.left, count(g.left ?? 0)),
+    cell(granted.ends, `in ${span((Date.parse(g.ends) - live.now) / 1000)}`));
+}
+
 const amount = (state) => (state?.count === undefined ? '–' : count(state.count) + (state.granted ? `, granted ${count(state.granted)}` : ''));
 
 function line(e) {
   return el('tr', { 'data-testid': 'audit-row' },
     cell(columns.time, el('time', { dateTime: e.time, title: e.time }, moment(e.time))),
-    cell(columns.who, el('b', {}, visible(e.who ?? '')), el('div', { className: 'small dim' }, visible(e.from ?? ''))),
+    cell(columns.who, el('b', {}, visible(e.who ?? '')), el('div', { className: 'small dim' }, visible(e.from ?? ''), e.replica && ` · ${visible(e.replica)}`)),
     cell(columns.action, el('span', { className: 'tag' }, visible(e.action ?? ''))),
     cell(columns.key, el('div', {}, visible(e.rule || e.domain || '')), el('div', { className: 'small dim long' }, visible(e.key || (e.changed ? `${count(e.changed)} counters` : '')))),
     cell(columns.before, amount(e.before)), cell(columns.after, amount(e.after)),

@@ -10,12 +10,31 @@ function alone(plot, series) {
   return v.flatMap((n, i) => (n != null && v[i - 1] == null && v[i + 1] == null ? [i] : []));
 }
 
+// line draws a mark over the whole height of a plot.
+function line(plot, { at, colour: name }) {
+  const x = plot.valToPos(at, 'x', true);
+  const { left, top, width, height } = plot.bbox;
+  if (!(x >= left && x <= left + width)) return;
+  plot.ctx.save();
+  plot.ctx.strokeStyle = colour(name);
+  plot.ctx.lineWidth = devicePixelRatio;
+  plot.ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  plot.ctx.beginPath();
+  plot.ctx.moveTo(x, top);
+  plot.ctx.lineTo(x, top + height);
+  plot.ctx.stroke();
+  plot.ctx.restore();
+}
+
 // chart draws lines over the last 15 minutes into a place. Each line is {label, colour,
-// value}: value writes a number of it. It returns {set(times, columns), end()}.
+// value}: value writes a number of it. It returns {set(times, columns), mark(marks), end()}; a
+// mark is a vertical line, {at, colour}, at a time.
 export function chart(place, { label, lines, axis }) {
   const size = () => ({ width: Math.max(place.clientWidth, 200), height: 210 });
+  let marks = [];
   const options = {
     ...size(),
+    hooks: { draw: [(u) => marks.forEach((m) => line(u, m))] },
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
     scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
@@ -46,6 +65,10 @@ export function chart(place, { label, lines, axis }) {
       plot.setData([times, ...columns]);
       // Without a pointer over the chart the legend has the newest values.
       if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idx: times.length - 1 }, false);
+    },
+    mark(of) {
+      marks = of;
+      plot.redraw();
     },
     end() {
       watched.disconnect();

@@ -2,13 +2,14 @@
 
 import { el } from './dom.js';
 
-// confirm asks: the title is the question, and the content says what will change. It
-// resolves to true for Confirm, and to false for Cancel and Escape.
-export function confirm(title, ...content) {
+// confirm asks: the title is the question, and the content says what will change. Confirm is
+// red if the change cannot be taken back (danger). It resolves to true for Confirm, and to
+// false for Cancel and Escape.
+export function confirm(title, danger, ...content) {
   return new Promise((done) => {
     const heading = el('h2', { id: 'question' }, title);
     const cancel = el('button', { type: 'button', className: 'quiet', onclick: () => dialog.close('') }, 'Cancel');
-    const go = el('button', { type: 'button', className: 'danger', onclick: () => dialog.close('yes') }, 'Confirm');
+    const go = el('button', { type: 'button', className: danger ? 'danger' : '', onclick: () => dialog.close('yes') }, 'Confirm');
     const dialog = el('dialog', {
       role: 'dialog', 'aria-modal': 'true', 'aria-labelledby': 'question',
       onclose: () => {

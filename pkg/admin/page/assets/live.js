@@ -1,9 +1,10 @@
 // The status of the process as the events tell it, for all views.
 
-import { events } from './api.js';
+import { events, fleet, get, scoped } from './api.js';
 
 const keep = 900; // seconds of history
 const staleAfter = 3500; // ms without an event
+const pollEvery = 2000; // ms between two answers for all replicas, each of which takes up to 1 s
 
 const listeners = new Set();
 let stream = null;
@@ -13,7 +14,7 @@ let asked = 0;
 export const live = {
   status: null, // the newest event
   history: null, // {until, requests, denied, errors, p50, p99}: a value for each second
-  get stale() { return Date.now() - (heardAt || asked) > staleAfter; },
+  get stale() { return Date.now() - (heardAt || asked) > staleAfter + (fleet.on ? 2 * pollEvery : 0); },
   // age is the time in seconds for which nothing has been heard.
   get age() { return (Date.now() - (heardAt || asked)) / 1000; },
   // now is the clock of the process, as far as it is known here.
@@ -27,7 +28,20 @@ export function start() {
   pause();
   stream = new AbortController();
   asked = Date.now();
-  events(heard, stream.signal);
+  if (fleet.on) poll(stream.signal);
+  else events('/v1/events', heard, stream.signal);
+}
+
+// poll asks for the status of the replicas that the page shows until signal is aborted.
+async function poll(signal) {
+  while (!signal.aborted) {
+    try {
+      heard(await get(scoped('/v1/status', { history: true }), { signal }));
+    } catch (e) {
+      if (signal.aborted || e.status === 401) return;
+    }
+    await new Promise((done) => setTimeout(done, pollEvery));
+  }
 }
 
 // pause ends that, and keeps what was heard. A browser opens six connections to a server,
@@ -42,6 +56,7 @@ export function pause() {
 export function stop() {
   pause();
   live.status = live.history = null;
+  Object.assign(fleet, { on: false, all: [], chosen: '' });
 }
 
 // watch calls f with each event, and at once if there was one. It returns the function that
@@ -53,6 +68,12 @@ export function watch(f) {
 }
 
 function heard(status) {
+  if (status.fleet && !fleet.on) {
+    fleet.on = true;
+    start();
+    return;
+  }
+  if (status.replicas && !fleet.chosen) fleet.all = status.replicas;
   heardAt = Date.now();
   offset = Date.parse(status.now) - heardAt;
   live.status = status;

@@ -1,11 +1,15 @@
 // Now: is all well, and what does the process do?
 
 import { el, fill, visible } from './dom.js';
+import { fleet, get, scoped } from './api.js';
 import { live, watch } from './live.js';
 import { chart } from './chart.js';
 import { count, latency, moment, percent, rate, seconds, short, span } from './format.js';
 
 const headlines = { ok: 'All well', warning: 'Attention', critical: 'Action needed' };
+const eventsEvery = 5000; // ms between two answers
+// The colours of the marks that events leave in the charts.
+const marks = { 'store-away': '--red', 'store-back': '--green', 'rules-refused': '--amber' };
 const breakers = { closed: 'answers', 'half-open': 'is being tried', open: 'is away' };
 
 // tile is a number with its name: {box, set(value, unit, note, state)}.
@@ -36,11 +40,14 @@ export function now(main) {
   const servers = el('div');
   const force = el('div');
   const age = el('span', { className: 'num' });
+  const happened = el('ol', { className: 'plain events', tabIndex: 0, 'aria-label': 'Events, the newest first' });
+  const kinds = el('div', { className: 'hint', 'data-testid': 'errors-by-kind' });
   main.append(
     el('h1', {}, 'Now'), banner,
     el('section', { className: 'tiles', 'aria-label': 'Figures' }, Object.values(tiles).map((t) => t.box)),
-    el('section', { className: 'card' }, el('h2', {}, 'Requests a second, last 15 minutes'), traffic),
+    el('section', { className: 'card' }, el('h2', {}, 'Requests a second, last 15 minutes'), traffic, kinds),
     el('section', { className: 'card' }, el('h2', {}, 'Time to answer, last 15 minutes'), took),
+    el('section', { className: 'card' }, el('h2', {}, 'Events of the last day'), happened),
     el('div', { className: 'pair' },
       el('section', { className: 'card' }, el('h2', {}, 'Store'), servers),
       el('section', { className: 'card' }, el('h2', {}, 'Rules in force'), force)));
@@ -68,18 +75,20 @@ export function now(main) {
     fill(reasons, s.health.reasons.map((r) => el('li', {}, visible(r))));
     const t = s.traffic;
     const [p50, p90, p99] = ['p50', 'p90', 'p99'].map((p) => latency(seconds(s.latency[p])));
+    fill(kinds, errorKinds(t));
     summary.textContent = `${rate(t.requests)} requests a second, ${t.requests ? percent(t.denied, t.requests) : 'none'} denied, 99 of 100 answered within ${p99}`;
     tiles.Requests.set(rate(t.requests), '/s', `${short(t.total.requests)} since ${moment(s.started)}`);
     tiles.Denied.set(rate(t.denied), '/s', `${percent(t.denied, t.requests)} of requests`, t.denied ? 'amber' : '');
     tiles.Errors.set(rate(t.errors), '/s', `${short(t.total.errors)} since the start`, t.errors ? 'red' : '');
     const [value, unit] = p99.split('\u00a0');
-    tiles.Latency.set(value, `${unit ?? ''} p99`, `p50 ${p50}, p90 ${p90}`);
+    tiles.Latency.set(value, `${unit ?? ''} p99`, `p50 ${p50}, p90 ${p90}${s.latency.replica && !fleet.chosen ? `, the slowest replica, ${s.latency.replica}` : ''}`);
     tiles.Store.set(s.store.state, '', storeNote(s.store), { away: 'red', degraded: 'amber' }[s.store.state]);
     tiles.Rules.set(count(s.rules.rules), s.rules.rules === 1 ? 'rule' : 'rules',
       s.rules.loaded ? `in force for ${span((Date.parse(s.now) - Date.parse(s.rules.loaded)) / 1000)}` : 'none in force',
       s.rules.refused ? 'amber' : s.rules.loaded ? '' : 'red');
     const up = `up ${span((Date.parse(s.now) - Date.parse(s.started)) / 1000)}, version ${s.version || '?'}`;
-    if (s.store.backend === 'memory') tiles.Replicas.set('1', '', `counts alone; ${up}`);
+    if (s.store.backend === 'memory' && !s.replicas) tiles.Replicas.set('1', '', `counts alone; ${up}`);
+    else if (s.replicas) tiles.Replicas.set(count(s.replicas.filter((r) => r.ok).length), `of ${count(s.replicas.length)}`, s.differ ? 'their rules differ' : 'all have the same rules', s.differ || s.replicas.some((r) => !r.ok) ? 'amber' : '');
     else tiles.Replicas.set(s.replica_count ? count(s.replica_count) : '?', '', s.replica_count ? up : 'not known: set REPLICAS or REPLICAS_DNS');
     age.textContent = s.rules.loaded ? `${span((Date.parse(s.now) - Date.parse(s.rules.loaded)) / 1000)} ago` : '';
     draw();
@@ -105,11 +114,31 @@ export function now(main) {
     times.set(at, [none(h.p50), none(h.p99)]);
   }
 
+  let toldEvents = '';
+  async function load() {
+    if (document.hidden) return;
+    const events = (await get(scoped('/v1/history', { since: '24h', n: 100 })).catch(() => ({}))).events;
+    const text = JSON.stringify(events);
+    if (!events || text === toldEvents || !main.contains(happened)) return;
+    toldEvents = text;
+    fill(happened, events.length ? events.map(event) : el('li', { className: 'hint' }, 'Nothing has happened.'));
+    for (const c of [requests, times]) c.mark(events.map((e) => ({ at: Date.parse(e.time) / 1000, colour: marks[e.kind] ?? '--dim' })));
+  }
+  load();
+  const again = setInterval(load, eventsEvery);
+
   return () => {
+    clearInterval(again);
     end();
     requests.end();
     times.end();
   };
+}
+
+function event(e) {
+  return el('li', { className: 'event', 'data-testid': 'event', 'data-kind': e.kind },
+    el('time', { dateTime: e.time, title: e.time }, moment(e.time)),
+    el('div', {}, visible(e.text), e.replica && el('span', { className: 'small dim' }, ` · ${visible(e.replica)}`)));
 }
 
 function storeNote(store) {
@@ -145,3 +174,9 @@ function rulesList(r, age) {
 }
 
 const visibleLines = (text) => text.split('\n').map(visible).join('\n');
+
+// errorKinds says which errors there were.
+function errorKinds(traffic) {
+  const all = Object.entries(traffic.errors_by_kind ?? {}).filter(([, e]) => e.total > 0);
+  return all.length > 0 && ['Errors since the start: ', all.map(([kind, e]) => `${count(e.total)} ${kind.replaceAll('_', ' ')}`).join(', ')];
+}

@@ -1,7 +1,7 @@
 // Rules: the tree with its limits in words and its traffic.
 
 import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
-import { get } from './api.js';
+import { get, scoped } from './api.js';
 import { live, watch } from './live.js';
 import { sparkline } from './chart.js';
 import { below, count, percent, rate } from './format.js';
@@ -39,7 +39,7 @@ export function rules(main, params) {
     going?.abort();
     going = new AbortController();
     try {
-      all = await get(`/v1/rules?${new URLSearchParams({ q: input.value, n: size, offset })}`, { signal: going.signal });
+      all = await get(scoped('/v1/rules', { q: input.value, n: size, offset }), { signal: going.signal });
       say('');
       failed = false;
       if (offset && !all.rules.length) turn(-offset); // there are fewer rules now
@@ -69,6 +69,8 @@ export function rules(main, params) {
     fill(list, [...domains].map(([domain, of]) => el('section', { className: 'card' },
       el('h2', {}, 'Domain ', el('code', {}, visible(domain))),
       table(`Rules of the domain ${domain}`, Object.values(columns), el('tbody', {}, of.map((r, i) => line(r, of[i - 1])))))));
+    if (all.differ) list.prepend(el('p', { className: 'notice', 'data-testid': 'differ' }, 'The replicas have different rules in force: ',
+      all.replicas.map((r) => el('div', {}, el('code', {}, visible(r.hash || '–')), ' ', visible(r.name || r.address)))));
     if (!all.rules.length) fill(list, el('p', { className: 'hint' }, all.total ? 'No rule matches the search.' : 'No rules are in force.'));
     refresh();
   }
@@ -87,7 +89,7 @@ export function rules(main, params) {
     cells.set(r.rule, own);
     return el('tr', { 'data-testid': 'rule' },
       cell(columns.rule, el('div', { className: `way depth-${Math.min(same, 4)}` }, path), el('div', { className: 'small dim' }, visible(r.rule))),
-      cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), l.name && el('span', { className: 'tag' }, visible(l.name)),
+      cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), ' ', l.name && el('span', { className: 'tag' }, visible(l.name)),
         l.policy_decides && el('span', { className: 'tag amber' }, `policy ${l.on_error} decides now${l.policy_decides === 'some' ? ' for some keys' : ''}`))),
         r.shadow && el('span', { className: 'tag amber' }, 'shadow: denies nothing'), r.quota && el('span', { className: 'tag' }, 'quota')),
       own.rate, own.denied,
@@ -100,9 +102,9 @@ export function rules(main, params) {
   // among the busiest: they keep the rate of the list.
   function refresh() {
     const rates = new Map((live.status?.rates ?? []).map((r) => [r.rule, r]));
-    const complete = rates.size < 200;
+    const complete = live.status?.rates && rates.size < 200; // answers of a fleet have none
     for (const [name, { rate: requests, denied, rule }] of cells) {
-      const r = rates.get(name) ?? (complete && live.status ? { rate: 0, denied: 0 } : { rate: rule.rate, denied: rule.denied_rate });
+      const r = rates.get(name) ?? (complete ? { rate: 0, denied: 0 } : { rate: rule.rate, denied: rule.denied_rate });
       if (rule.unlimited) {
         requests.textContent = denied.textContent = '–';
         requests.title = denied.title = 'Requests without a limit are not counted by rule.';

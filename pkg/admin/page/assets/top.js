@@ -1,8 +1,8 @@
 // Top: the callers that were denied, or that asked, most.
 
 import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
-import { get } from './api.js';
-import { count, percent, rate, seconds, span, writeDescriptor } from './format.js';
+import { get, scoped } from './api.js';
+import { count, percent, rate, seconds, span, whyOf, writeDescriptor } from './format.js';
 
 const every = 2000; // ms
 
@@ -35,10 +35,10 @@ export function top(main, params) {
     if (document.hidden) return;
     going?.abort();
     going = new AbortController();
-    const query = new URLSearchParams({ by: by.value, n: 50 });
-    if (rule.value.trim()) query.set('rule', rule.value.trim());
+    const query = { by: by.value, n: 50 };
+    if (rule.value.trim()) query.rule = rule.value.trim();
     try {
-      draw(await get(`/v1/top?${query}`, { signal: going.signal }));
+      draw(await get(scoped('/v1/top', query), { signal: going.signal }));
       say('');
     } catch (e) {
       if (e.name !== 'AbortError') say(e.message);
@@ -74,14 +74,13 @@ export function top(main, params) {
   function line(r, id) {
     const entries = r.entries ?? [];
     const text = entries.map((e) => (e.value ? `${e.key}=${e.value}` : e.key)).join(', ');
-    const href = `#why?${new URLSearchParams({ domain: r.domain, descriptor: writeDescriptor(entries) })}`;
     const numbers = ['denied', 'share', 'hits', 'cost', 'rate'].map((name) => {
       const td = cell(columns[name]);
       td.classList.add(`v-${name}`);
       return td;
     });
     return el('tr', { 'data-testid': 'top-row', 'data-id': id },
-      cell(columns.key, el('a', { className: 'long key', href, title: 'Why?' }, visible(text))),
+      cell(columns.key, el('a', { className: 'long key', href: whyOf(r.domain, entries), title: 'Why?' }, visible(text))),
       cell(columns.rule, el('span', { className: 'small' }, visible(r.rule ?? ''))), numbers);
   }
 

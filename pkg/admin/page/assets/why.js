@@ -1,14 +1,16 @@
 // Why: how a request comes to its limits, and how full they are.
 
 import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
-import { post, session } from './api.js';
+import { get, post, session } from './api.js';
 import { confirm } from './dialog.js';
-import { below, count, parseDescriptor, seconds, span, writeDescriptor } from './format.js';
+import { below, count, moment, parseDescriptor, period, perWindow, seconds, span, writeDescriptor } from './format.js';
 
 const every = 3000; // ms between two looks at the counters
 
 export function why(main, params) {
-  const domain = field('Domain', { id: 'domain', value: params.get('domain') ?? '', placeholder: 'shop', required: true });
+  const domain = field('Domain', { id: 'domain', value: params.get('domain') ?? '', placeholder: 'shop', required: true, list: 'domains' });
+  const domains = el('datalist', { id: 'domains' });
+  const known = el('datalist', { id: 'descriptors' });
   const descriptors = el('div', { className: 'descriptors' });
   const { box, say } = alertBox();
   const answer = el('div', { id: 'answer' });
@@ -16,7 +18,8 @@ export function why(main, params) {
 
   function addDescriptor(text) {
     const n = descriptors.childElementCount + 1;
-    const { row, input } = field(n === 1 ? 'Descriptor' : `Descriptor ${n}`, { id: `descriptor-${n}`, value: text, placeholder: 'plan=free,user=ann' });
+    const { row, input } = field(n === 1 ? 'Descriptor' : `Descriptor ${n}`, { id: `descriptor-${n}`, value: text, placeholder: 'plan=free,user=ann', list: 'descriptors' });
+    input.addEventListener('input', () => { clearTimeout(typed); typed = setTimeout(offer, 200, input.value); });
     descriptors.append(row);
     return input;
   }
@@ -25,7 +28,7 @@ export function why(main, params) {
 
   main.append(el('h1', {}, 'Why'),
     el('form', { className: 'card ask', noValidate: true, onsubmit: (e) => { e.preventDefault(); explain(true); } },
-      domain.row, descriptors,
+      domain.row, descriptors, domains, known,
       el('div', { className: 'actions' },
         el('button', { type: 'submit' }, 'Explain'),
         el('button', { type: 'button', className: 'quiet', onclick: () => addDescriptor('').focus() }, 'Add a descriptor'))),
@@ -36,6 +39,15 @@ export function why(main, params) {
   let asked = 0;
   let turn = 0; // of explain: only the newest one draws its answer
   let folder = ''; // of the rules
+
+  // offer fills the lists of both fields from the rules.
+  let typed = 0;
+  async function offer(text = '') {
+    const asks = new URLSearchParams({ n: 50, q: [domain.input.value, ...text.split(/[=,]/)].join(' ').trim() });
+    const of = (await get(`/v1/rules?${asks}`).catch(() => ({}))).rules ?? [];
+    if (!domain.input.value) fill(domains, [...new Set(of.map((r) => r.domain))].map((value) => el('option', { value })));
+    fill(known, of.map((r) => el('option', { value: r.entries.map((e) => `${e.key}=${e.value ?? ''}`).join(',') })));
+  }
 
   async function explain(loud) {
     let next = request;
@@ -84,11 +96,22 @@ export function why(main, params) {
       (d.entries ?? []).some((e) => /…$/.test(e.key) || /…$/.test(e.value)) &&
         el('p', { className: 'notice' }, 'Top shows only the beginning of long keys and values, and then “…”. Enter the whole descriptor to see its counters.'),
       d.why && el('p', { className: 'verdict' }, visible(below(folder, d.why))),
+      suggestions(d, told.descriptors),
+      d.override && el('p', { className: 'notice', 'data-testid': 'override' }, override(d.override)),
       path(d.path ?? []),
       (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)))));
     const cells = (told.descriptors ?? []).flatMap((d) => d.limits ?? []).filter((l) => l.count !== undefined && l.count !== null);
     steer.show(cells.length ? request : null, cells);
     tick();
+  }
+
+  // suggestions are buttons that ask about what the request may have meant.
+  function suggestions(d, all) {
+    if (!d.suggestions?.length) return null;
+    const ofDomain = d.why?.startsWith('no rules for domain');
+    const input = ofDomain ? domain.input : descriptors.querySelectorAll('input')[all.indexOf(d)];
+    return el('p', { className: 'actions', 'data-testid': 'suggestions' }, 'Did you mean', d.suggestions.map((text) =>
+      el('button', { type: 'button', className: 'quiet', onclick: () => { input.value = text; explain(true); } }, visible(text))));
   }
 
   // path draws the descriptors that were looked at, one level for each entry.
@@ -125,7 +148,7 @@ export function why(main, params) {
         el('b', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window)}`), ' ',
         l.strategy && el('span', {}, visible(l.strategy).replaceAll('_', ' ')), ' ',
         l.name && el('span', { className: 'tag' }, visible(l.name)), ' ',
-        l.enforced !== undefined && el('span', { className: 'tag' }, l.shadow_mode ? 'shadow' : `rollout ${l.rollout}: ${l.enforced ? 'enforced' : 'watched'} for this key`), ' ',
+        trial(l),
         el('span', { className: 'small dim long' }, ' ', visible(l.rule ?? ''))),
       known && el('div', { className: 'meter', role: 'meter', 'aria-label': 'Used', 'aria-valuemin': 0, 'aria-valuemax': all, 'aria-valuenow': Math.min(Math.max(l.count, 0), all), 'aria-valuetext': `${count(l.count)} used, ${count(l.remaining)} remaining` }, fillBar),
       known && el('div', { className: 'figures' },
@@ -135,7 +158,7 @@ export function why(main, params) {
         el('span', {}, 'reset ', reset),
         el('span', {}, l.enforced === false ? 'would pass ' : 'next hit ', next),
         l.policy && el('span', { title: 'on_error' }, 'if the store is away: ', el('b', {}, visible(l.policy)))),
-      l.error && el('div', { className: 'notice' }, visible(l.error)),
+      l.error && el('div', { className: 'notice' }, visible(l.error), l.policy && el('div', {}, 'The policy ', el('b', {}, visible(l.policy)), ' decides now.')),
       l.key && el('div', { className: 'small dim long' }, 'key ', el('code', {}, visible(l.key))));
   }
 
@@ -155,6 +178,8 @@ export function why(main, params) {
   // steering is the form that changes the counters of the answer.
   function steering() {
     const hits = field('Hits', { id: 'hits', type: 'number', min: 1, step: 1, value: 10, inputMode: 'numeric' });
+    const only = el('select', { id: 'only' });
+    const onlyRow = el('div', { className: 'field narrow', hidden: true }, el('label', { htmlFor: 'only' }, 'Limit'), only);
     const reason = field('Reason', { id: 'reason', maxLength: 200, placeholder: 'goes into the audit' });
     const { box: fault, say: sayFault } = alertBox();
     const done = el('p', { role: 'status', className: 'done' });
@@ -162,7 +187,7 @@ export function why(main, params) {
     const reset = el('button', { type: 'button', className: 'danger', onclick: () => once('reset') }, 'Reset');
     const hint = el('p', { className: 'hint' });
     const form = el('form', { noValidate: true, onsubmit: (e) => { e.preventDefault(); once('grant'); } },
-      el('div', { className: 'tools' }, hits.row, reason.row, el('div', { className: 'actions' }, grant, reset)));
+      el('div', { className: 'tools' }, hits.row, onlyRow, reason.row, el('div', { className: 'actions' }, grant, reset)));
     const section = el('section', { className: 'card steer', hidden: true }, el('h2', {}, 'Change these counters'), form, hint, fault, done);
     let about = null;
     let changing = false;
@@ -182,33 +207,35 @@ export function why(main, params) {
       const { request: asks } = about;
       done.textContent = '';
       const body = { ...asks, reason: reason.input.value };
-      let question, button, after;
+      let question, button, before, after;
       if (action === 'grant') {
+        if (only.value) body.only = only.value;
         body.hits = Number(hits.input.value);
         if (!Number.isInteger(body.hits) || body.hits < 1) return sayFault('Hits must be a whole number, at least 1.');
         question = `Grant ${count(body.hits)} hits more?`;
-        after = (l) => `${count(l.remaining)} → ${count(l.remaining + body.hits)}`;
+        [before, after] = [(c) => c.before.remaining, (c) => c.after.remaining];
         button = grant;
       } else {
         question = 'Reset these counters?';
-        after = (l) => `${count(l.count)} → 0`;
+        [before, after] = [(c) => c.before.count, (c) => c.after.count];
         button = reset;
       }
       sayFault('');
       const what = action === 'grant' ? { name: 'Remaining', num: true } : { name: 'Count', num: true };
-      const rule = { name: 'Limit' };
-      // The counters of this moment.
-      let cells;
+      const rule = { name: 'Rule and key' };
+      // The changes, or why they are refused, at this moment.
+      let changes;
       try {
-        cells = (await post('/v1/get', asks)).descriptors.flatMap((d) => d.limits ?? []).filter((l) => l.count !== undefined && l.count !== null);
+        changes = ((await post(`/v1/${action}`, { ...body, dry_run: true })).changes ?? []).filter((c) => c.after);
       } catch (e) {
         return sayFault(e.message);
       }
       if (!section.isConnected) return; // the user has left
-      const sure = await confirm(question,
+      const sure = await confirm(question, action === 'reset',
         el('p', { className: 'long' }, 'Domain ', el('b', {}, visible(asks.domain)), ', ', asks.descriptors.map((d) => el('code', {}, visible(writeDescriptor(d.entries)), ' '))),
-        table('What will change', [rule, what], el('tbody', {}, cells.map((l) => el('tr', {},
-          cell(rule, el('span', { className: 'long' }, visible(l.rule)), el('div', { className: 'small dim' }, `${count(l.limit)} per ${perWindow(l.window)}`)), cell(what, after(l)))))),
+        table('What will change', [rule, what], el('tbody', {}, changes.map((c) => el('tr', {},
+          cell(rule, el('span', { className: 'long' }, visible(c.rule)), el('div', { className: 'small dim long' }, visible(c.key))),
+          cell(what, `${count(before(c))} → ${count(after(c))}`))))),
         el('p', { className: 'hint' }, action === 'grant' ? 'The grant ends with the running window. The change is written to the audit.' : 'Callers get the whole limit anew. The change is written to the audit.'));
       if (!sure) {
         button.focus();
@@ -228,9 +255,15 @@ export function why(main, params) {
 
     return {
       box: section,
-      show(asks) {
+      show(asks, cells) {
         section.hidden = !asks;
         about = { request: asks };
+        const titles = asks ? [...new Set(cells.map(titleOf))] : [];
+        onlyRow.hidden = titles.length < 2;
+        if (JSON.stringify(titles) !== only.dataset.titles) {
+          only.dataset.titles = JSON.stringify(titles);
+          fill(only, el('option', { value: '' }, 'each limit'), titles.map((value) => el('option', { value }, visible(value))));
+        }
         const may = session.mayWrite;
         for (const control of [grant, reset, hits.input, reason.input]) control.disabled = !may;
         hint.textContent = may ? 'Grant gives more hits for the running window; Reset empties the counters.' : 'Your token may read only. A token with the role write may reset and grant.';
@@ -239,16 +272,28 @@ export function why(main, params) {
     };
   }
 
+  offer(given[0]);
   if (given.length && domain.input.value) explain(true);
   else (domain.input.value ? descriptors.querySelector('input') : domain.input).focus({ preventScroll: true });
   return () => {
     clearInterval(clock);
+    clearTimeout(typed);
     turn++;
   };
 }
 
-// perWindow writes a window as rules do: minute, 5 min.
-function perWindow(window) {
-  const s = seconds(window);
-  return { 1: 'second', 60: 'minute', 3600: 'hour', 86400: 'day', 604800: 'week' }[s] ?? span(s);
+// titleOf is the text by which a grant picks a limit.
+const titleOf = (l) => l.name || `${l.limit} per ${period(l.window)}`;
+
+// override says whose limit stands in place of the rule's.
+function override(o) {
+  const limit = `${count(o.requests_per_unit ?? 0)} per ${o.unit_multiplier > 1 ? `${o.unit_multiplier} ` : ''}${String(o.unit).toLowerCase()}${o.unit_multiplier > 1 ? 's' : ''}`;
+  return o.seen ? `The last request with these entries, at ${moment(o.seen)}, brought ${limit} in place of the rule's limit.` : `The limit came with the request: ${limit}.`;
+}
+
+// trial says that a limit is tried: it denies nobody, or only some of its keys.
+function trial(l) {
+  if (l.shadow_mode) return el('span', { className: 'tag amber' }, 'shadow: denies nothing');
+  if (!l.rollout) return null;
+  return el('span', { className: 'tag amber' }, `rollout ${l.rollout}: ${l.enforced ? 'enforced for this key' : 'watched for this key'}`);
 }

@@ -1,0 +1,75 @@
+package page_test
+
+import (
+	"testing"
+)
+
+const denied = `document.querySelectorAll("[data-testid=denial]")`
+
+// Denials come by themselves, can be searched and paused, and lead to Why.
+func TestDenials(t *testing.T) {
+	s := serve(t)
+	s.hit(11, user("ann"))
+	s.hit(2, []entry{{"banner", "a"}})
+	p := s.signedIn("#denials")
+	p.waits(denied + `.length === 2`)
+	p.sees("10 per hour", "shadow: answered OK", "plan=free,user=ann", "shop.plan_free.user")
+	s.hit(11, user("bob"))
+	p.waits(denied + `.length === 3 && ` + denied + `[0].innerText.includes("user=bob")`)
+	p.shot("rows")
+
+	p.fill("Search", "bob")
+	p.waits(denied + `.length === 1 && location.hash === "#denials?q=bob"`)
+	s.hit(1, user("ann"))
+	s.hit(1, user("bob"))
+	p.waits(denied + `.length === 2`)
+	p.waits(`![...` + denied + `].some(r => r.innerText.includes("ann"))`)
+
+	p.click(named("button", "Pause"))
+	p.sees("Paused.")
+	s.hit(1, user("bob"))
+	p.click(named("button", "Resume"))
+	p.waits(denied + `.length === 3`)
+	p.click(`document.querySelector("[data-testid=denial] a")`)
+	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("10 per hour")`)
+}
+
+// Find is on every view: it shows the keys that have a value with their counters, and the
+// rules in which it can stand.
+func TestFind(t *testing.T) {
+	s := serve(t)
+	s.hit(11, user("ann"))
+	p := s.signedIn("")
+	for _, view := range []string{"Now", "Rules", "Top", "Denials", "Why", "Audit"} {
+		p.view(view)
+		p.waits(labelled("Find") + `?.matches("[role=searchbox]")`)
+	}
+	p.fill("Find", "ann")
+	p.press("\r")
+	p.waits(`document.querySelector("[data-testid=found-key]")?.innerText.includes("remaining 0")`)
+	p.sees("last denial", "next hit in", "any value")
+	p.waits(`document.querySelectorAll("[data-testid=found-place]").length === 3`)
+	p.shot("ann")
+	p.size(320, 700)
+	if wide := js[int](p, "document.documentElement.scrollWidth"); wide > 320 {
+		t.Errorf("the page is %d wide", wide)
+	}
+	p.size(1280, 900)
+	p.click(`document.querySelector("[data-testid=found-key] a")`)
+	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("10 per hour")`)
+	p.fill("Find", "nobody")
+	p.press("\r")
+	p.sees("None of the keys that Top and Denials remember has this text.")
+}
+
+// Why offers what a request may have meant.
+func TestSuggestions(t *testing.T) {
+	p := serve(t).signedIn("#why?domain=shpo&descriptor=plan%3Dfree%2Cuser%3Dann")
+	p.click(named("[data-testid=suggestions] button", "shop"))
+	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("10 per hour")`)
+	p.fill("Descriptor", "user=ann")
+	p.press("\r")
+	p.click(`document.querySelector("[data-testid=suggestions] button")`)
+	p.waits(`document.querySelectorAll("[data-testid=path-step][data-won=true]").length === 2`)
+	p.shot("taken")
+}
