@@ -16,6 +16,7 @@ package testenv
 import (
 	"bytes"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -162,6 +163,23 @@ func (s *source) Uint64() uint64 {
 	defer s.mu.Unlock()
 	return s.pcg.Uint64()
 }
+
+// Between returns a random number from low to high, inclusive. Small distances from
+// low are as likely as large ones, and one number in four is low or high itself.
+// The range has at most 2^63-1 numbers.
+func Between(r *rand.Rand, low, high int64) int64 {
+	switch r.IntN(8) {
+	case 0:
+		return low
+	case 1:
+		return high
+	}
+	reach := uint64(high - low)
+	return low + int64(r.Uint64N(min(reach, 1<<r.IntN(bits.Len64(reach)+1))+1))
+}
+
+// OneOf returns one of some values.
+func OneOf[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
 // Log is a log that a test reads while it is written. The zero Log is empty. It
 // is safe for concurrent use.

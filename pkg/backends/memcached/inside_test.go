@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 )
 
@@ -74,18 +73,20 @@ func TestExpiration(t *testing.T) {
 }
 
 func TestRecordsSurviveTheWire(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	const rounds = 1000
+	r := testenv.Random(t)
+	for range rounds {
 		var log backends.Log
-		at := rapid.Int64Range(0, 1<<52).Draw(t, "from")
-		for range rapid.IntRange(0, 50).Draw(t, "length") {
-			at += rapid.Int64Range(0, 1<<40).Draw(t, "pause")
-			log = append(log, backends.Cost{At: at, Hits: rapid.Int64Range(1, backends.MaxCost*backends.MaxTimes).Draw(t, "cost")})
+		at := testenv.Between(r, 0, 1<<52)
+		for range testenv.Between(r, 0, 50) {
+			at += testenv.Between(r, 0, 1<<40)
+			log = append(log, backends.Cost{At: at, Hits: testenv.Between(r, 1, backends.MaxCost*backends.MaxTimes)})
 		}
 		got, err := decodeLog(encodeLog(log))
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(log) {
 			t.Fatalf("%v %v, want %v", got, err, log)
 		}
-	})
+	}
 	for _, f := range []struct {
 		op   backends.Op
 		cell backends.Cell

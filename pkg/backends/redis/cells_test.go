@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
@@ -21,87 +21,24 @@ import (
 // TestScriptsAgainstSteps holds the scripts to the definition in Go with values
 // as large as they may be.
 func TestScriptsAgainstSteps(t *testing.T) {
+	const rounds = 1000
 	server, s := start(t)
 	side := client(t, server)
-	const hour = int64(time.Hour / time.Microsecond)
-	start := time.Now().UnixMicro()
-	rapid.Check(t, func(t *rapid.T) {
+	r := testenv.Random(t)
+	for range rounds {
 		if err := side.FlushDB(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
 		model := backendtest.NewModel()
-		now := start
-		cost := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, 1<<33), rapid.Int64Range(0, backends.MaxCost))
-		ceiling := rapid.OneOf(rapid.Int64Range(-2, 10), rapid.Int64Range(0, 1<<32), rapid.Int64Range(0, backends.MaxValue), rapid.Just(int64(math.MaxInt64)))
-		den := rapid.Int64Range(1, 1<<32-1).Draw(t, "den")
-		for range rapid.IntRange(1, 25).Draw(t, "batches") {
-			now += rapid.SampledFrom([]int64{0, 0, 1, 1000, 1_000_000, hour / 2, hour}).Draw(t, "later")
-			// Resets and grants come in batches that are not decided together.
-			operator := rapid.IntRange(0, 4).Draw(t, "of an operator") == 0
-			b := backends.Batch{AllOrNothing: !operator && rapid.Bool().Draw(t, "all or nothing")}
-			for range rapid.IntRange(1, 4).Draw(t, "operations") {
-				op := backends.Op{Now: now, Den: 1,
-					Times:  rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(1, backends.MaxTimes)).Draw(t, "times"),
-					By:     backends.Amount{Whole: cost.Draw(t, "by")},
-					Max:    backends.Amount{Whole: ceiling.Draw(t, "max")},
-					Refund: rapid.IntRange(0, 4).Draw(t, "refund") == 0,
-					Undo:   rapid.Bool().Draw(t, "undo"),
-					Role:   rapid.SampledFrom([]backends.Role{backends.Firm, backends.Quota, backends.Lenient}).Draw(t, "role"),
-					Group:  rapid.Uint8Range(0, 2).Draw(t, "group"),
-					Until:  now + hour, Window: hour,
-				}
-				if b.AllOrNothing || op.Group > 0 {
-					op.Times = 1
-				}
-				switch kind := rapid.SampledFrom([]string{"fixed", "first", "every", "sliding", "meter", "list"}).Draw(t, "kind"); kind {
-				case "fixed":
-					op.Key, op.Until = "fixed", start+1000*hour
-				case "first":
-					op.Key, op.Span = kind, backends.FirstHit
-				case "every":
-					op.Key, op.Span = kind, backends.EveryHit
-				case "sliding":
-					op.Key, op.Prev, op.Until = kind, "fixed", start+1000*hour
-					op.WeightDen = rapid.Int64Range(1, 1<<35).Draw(t, "of")
-					op.WeightNum = rapid.Int64Range(0, op.WeightDen).Draw(t, "weight")
-				case "meter":
-					op.Kind, op.Key, op.Den = backends.Meter, kind, den
-					op.By = backends.Amount{
-						Whole: rapid.Int64Range(0, hour/10).Draw(t, "interval"),
-						Frac:  rapid.Int64Range(0, den-1).Draw(t, "frac"),
-					}
-					op.Max, op.Furthest = backends.NoMax, backends.NoMax
-					if rapid.Bool().Draw(t, "bounded") {
-						op.Furthest = backends.Amount{
-							Whole: now + rapid.Int64Range(0, 3*hour).Draw(t, "furthest"),
-							Frac:  rapid.Int64Range(0, den-1).Draw(t, "furthest frac"),
-						}
-					}
-					if rapid.Bool().Draw(t, "limited") {
-						op.Max = backends.Amount{
-							Whole: now + rapid.Int64Range(0, 3*hour).Draw(t, "tolerance"),
-							Frac:  rapid.Int64Range(0, den-1).Draw(t, "tolerance frac"),
-						}
-					}
-				case "list":
-					op.Kind, op.Key = backends.List, kind
-					op.By.Whole = min(op.By.Whole, 1<<33)
-					op.Max.Whole = min(op.Max.Whole, 1<<40)
-				}
-				if op.Kind == backends.Counter && !op.Refund {
-					op.ChargeDenied = rapid.Bool().Draw(t, "charge denied")
-				}
-				if operator {
-					if op.Group = 0; rapid.Bool().Draw(t, "steered") {
-						op = steered(t, op)
-					}
-				}
-				b.Ops = append(b.Ops, op)
-			}
+		began := time.Now().UnixMicro()
+		now, den := began, testenv.Between(r, 1, 1<<32-1)
+		for range testenv.Between(r, 1, 25) {
+			now += testenv.OneOf(r, 0, 0, 1, 1000, 1_000_000, hour/2, hour)
+			b := anyBatch(r, began, now, den)
 			want := b
 			b.Replies, want.Replies = make([]backends.Reply, len(b.Ops)), make([]backends.Reply, len(b.Ops))
 			if err := s.Apply(context.Background(), &b); err != nil {
-				t.Fatal(err)
+				t.Fatalf("%v: %+v", err, b.Ops)
 			}
 			if err := model.Apply(context.Background(), &want); err != nil {
 				t.Fatal(err)
@@ -116,26 +53,101 @@ func TestScriptsAgainstSteps(t *testing.T) {
 			}
 		}
 		immortal(t, side)
-	})
+	}
+}
+
+const hour = int64(time.Hour / time.Microsecond)
+
+// anyBatch is a batch of operations at the time now, on cells that began to count at
+// the time began. Meters count in parts of 1/den.
+func anyBatch(r *rand.Rand, began, now, den int64) backends.Batch {
+	// Resets and grants come in batches that are not decided together.
+	operator := r.IntN(5) == 0
+	b := backends.Batch{AllOrNothing: !operator && r.IntN(2) == 0}
+	for range testenv.Between(r, 1, 4) {
+		op := anyOp(r, began, now, den)
+		op.Times = testenv.OneOf(r, 1, testenv.Between(r, 1, backends.MaxTimes))
+		if b.AllOrNothing || op.Group > 0 {
+			op.Times = 1
+		}
+		if operator {
+			if op.Group = 0; r.IntN(2) == 0 {
+				op = steered(r, op)
+			}
+		}
+		b.Ops = append(b.Ops, op)
+	}
+	return b
+}
+
+// anyOp is a charge or a refund on a cell of any kind.
+func anyOp(r *rand.Rand, began, now, den int64) backends.Op {
+	op := backends.Op{
+		Now: now, Den: 1,
+		By: backends.Amount{Whole: testenv.Between(r, 0, testenv.OneOf(r, 3, 1<<33, backends.MaxCost))},
+		Max: backends.Amount{Whole: testenv.OneOf(r, testenv.Between(r, -2, 10), testenv.Between(r, 0, 1<<32),
+			testenv.Between(r, 0, backends.MaxValue), math.MaxInt64)},
+		Refund: r.IntN(5) == 0,
+		Undo:   r.IntN(2) == 0,
+		Role:   testenv.OneOf(r, backends.Firm, backends.Quota, backends.Lenient),
+		Group:  uint8(r.IntN(3)),
+		Until:  now + hour, Window: hour,
+	}
+	switch kind := testenv.OneOf(r, "fixed", "first", "every", "sliding", "meter", "list"); kind {
+	case "fixed":
+		op.Key, op.Until = kind, began+1000*hour
+	case "first":
+		op.Key, op.Span = kind, backends.FirstHit
+	case "every":
+		op.Key, op.Span = kind, backends.EveryHit
+	case "sliding":
+		op.Key, op.Prev, op.Until = kind, "fixed", began+1000*hour
+		op.WeightDen = testenv.Between(r, 1, 1<<35)
+		op.WeightNum = testenv.Between(r, 0, op.WeightDen)
+	case "meter":
+		moment := func(most int64) backends.Amount {
+			return backends.Amount{Whole: testenv.Between(r, 0, most), Frac: testenv.Between(r, 0, den-1)}
+		}
+		op.Kind, op.Key, op.Den = backends.Meter, kind, den
+		op.By = moment(hour / 10)
+		op.Max, op.Furthest = backends.NoMax, backends.NoMax
+		if r.IntN(2) == 0 {
+			op.Furthest = moment(3 * hour)
+			op.Furthest.Whole += now
+		}
+		if r.IntN(2) == 0 {
+			op.Max = moment(3 * hour)
+			op.Max.Whole += now
+		}
+	case "list":
+		op.Kind, op.Key = backends.List, kind
+		op.By.Whole = min(op.By.Whole, 1<<33)
+		op.Max.Whole = min(op.Max.Whole, 1<<40)
+	}
+	if op.Kind == backends.Counter && !op.Refund {
+		op.ChargeDenied = r.IntN(2) == 0
+	}
+	return op
 }
 
 // steered is the operation that resets op's cell, or grants the cost of op.
-func steered(t *rapid.T, op backends.Op) backends.Op {
+func steered(r *rand.Rand, op backends.Op) backends.Op {
 	by, most := op.By, op.Max
-	if op = op.Reset(); rapid.Bool().Draw(t, "reset") {
+	if op = op.Reset(); r.IntN(2) == 0 {
 		return op
 	}
 	op.Verb, op.By, op.Max = backends.Grant, by, most
-	op.Least.Whole = -rapid.OneOf(rapid.Int64Range(0, 10), rapid.Int64Range(0, 11<<32)).Draw(t, "least")
+	op.Least.Whole = -testenv.Between(r, 0, testenv.OneOf[int64](r, 10, 11<<32))
 	if op.Kind == backends.Meter {
-		op.Least.Frac = rapid.Int64Range(0, op.Den-1).Draw(t, "least frac")
+		op.Least.Frac = testenv.Between(r, 0, op.Den-1)
 		op.Furthest = backends.NoMax // Max is nearer
 	}
 	return op
 }
 
 // immortal fails if a key has no lifetime.
-func immortal(t rapid.TB, side *goredis.Client) {
+func immortal(t *testing.T, side *goredis.Client) {
+	t.Helper()
 	keys, err := side.Keys(context.Background(), "*").Result()
 	if err != nil {
 		t.Fatal(err)
