@@ -2,6 +2,8 @@ package page_test
 
 import (
 	"testing"
+
+	"github.com/chromedp/cdproto/input"
 )
 
 func TestWhy(t *testing.T) {
@@ -77,6 +79,11 @@ func TestWhyNothingMatches(t *testing.T) {
 	p := serve(t).signedIn("#why?domain=shop&descriptor=plan%3Dfree")
 	p.sees("one entry too few")
 	p.shot("too-few")
+	p.click(named("[data-testid=suggestions] button", "plan=free,user=…"))
+	p.waits(`getSelection().toString() === "…" || document.activeElement.id === "descriptor-1"`)
+	p.do(command(input.InsertText, input.InsertTextParams{Text: "ann"}))
+	p.press("\r")
+	p.waits(`document.querySelectorAll("[data-testid=limit]").length === 2`)
 	p.fill("Domain", "shopp")
 	p.click(named("button", "Explain"))
 	p.sees("no rules for domain shopp")

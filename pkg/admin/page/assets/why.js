@@ -111,7 +111,16 @@ export function why(main, params) {
     const ofDomain = d.why?.startsWith('no rules for domain');
     const input = ofDomain ? domain.input : descriptors.querySelectorAll('input')[all.indexOf(d)];
     return el('p', { className: 'actions', 'data-testid': 'suggestions' }, 'Did you mean', d.suggestions.map((text) =>
-      el('button', { type: 'button', className: 'quiet', onclick: () => { input.value = text; explain(true); } }, visible(text))));
+      el('button', { type: 'button', className: 'quiet', onclick: () => take(input, text) }, visible(text))));
+  }
+
+  // take asks about a suggestion. Where it leaves a value open, the person writes it first.
+  function take(input, text) {
+    const open = text.indexOf('…');
+    input.value = text;
+    if (open < 0) return explain(true);
+    input.focus();
+    input.setSelectionRange(open, open + 1);
   }
 
   // path draws the descriptors that were looked at, one level for each entry.
