@@ -18,7 +18,7 @@ BENCH ?= .
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
-GOLANGCI_LINT = go tool -modfile=tools/dev.mod golangci-lint
+GOLANGCI_LINT = go tool -modfile=$(CURDIR)/tools/dev.mod golangci-lint
 BUF_GENERATE = go tool -modfile=tools/proto.mod buf generate . --path pkg/admin/adminpb --template pkg/admin/adminpb/buf.gen.yaml
 
 .DEFAULT_GOAL := help
@@ -79,29 +79,36 @@ simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME,
 
 .PHONY: bench
 bench: tools ## run the benchmarks that match BENCH, each for BENCH_TIME
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -timeout $(TEST_TIMEOUT) -p 1 ./...
+	scripts/modules.sh go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCH_TIME) -timeout $(TEST_TIMEOUT) -p 1 ./...
 
 .PHONY: compare
 compare: build ## measure a decision here, in REFERENCE=path, a binary of envoyproxy/ratelimit, and in LIMITADOR=path, of limitador
-	go run ./tools/compare -reference '$(REFERENCE)' -limitador '$(LIMITADOR)'
+	go build -C tools/compare -o $(CURDIR)/bin/compare .
+	bin/compare -reference '$(REFERENCE)' -limitador '$(LIMITADOR)'
 
 .PHONY: profile
 profile: build ## record where the service spends its time, for the compiler: cmd/rls/default.pgo
-	go run ./tools/compare -profile cmd/rls/default.pgo
+	go build -C tools/compare -o $(CURDIR)/bin/compare .
+	bin/compare -profile cmd/rls/default.pgo
 
 .PHONY: lint
 lint: generate-check ## check style, likely mistakes, who may import whom, generated code, known vulnerabilities
-	$(GOLANGCI_LINT) run
+	scripts/modules.sh $(GOLANGCI_LINT) run
 	scripts/vulncheck.sh
 
 .PHONY: fmt
 fmt: ## format the code
 	$(GOLANGCI_LINT) fmt
 
+.PHONY: tidy
+tidy: ## write in each go.mod and go.sum the modules that the code needs
+	scripts/modules.sh go mod tidy
+
 .PHONY: tidy-check
-tidy-check: ## check that go.mod and go.sum list the modules that the code needs
-	go mod tidy -diff
-	go mod verify
+tidy-check: ## check that this is what make tidy writes, and that all go.mod have the same versions
+	scripts/modules.sh go mod tidy -diff
+	scripts/modules.sh go mod verify
+	scripts/versions.sh
 
 .PHONY: image
 image: ## build the image as an OCI archive, without a container engine, into dist/

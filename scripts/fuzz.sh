@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module for the time given: scripts/fuzz.sh 10s
+# Runs every fuzz target of every module for the time given: scripts/fuzz.sh 10s
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:?how long each target runs}
 
 # go test runs one fuzz target of one package at a time.
-targets=$(go list -f '{{.Dir}}{{range .TestGoFiles}} {{.}}{{end}}{{range .XTestGoFiles}} {{.}}{{end}}' ./... |
+targets=$(scripts/modules.sh go list -f '{{.Dir}}{{range .TestGoFiles}} {{.}}{{end}}{{range .XTestGoFiles}} {{.}}{{end}}' ./... |
 	while read -r dir files; do
 		for file in $files; do
 			sed -n "s|^func \(Fuzz[A-Za-z0-9_]*\)(.*|$dir \1|p" "$dir/$file"
@@ -15,5 +15,5 @@ targets=$(go list -f '{{.Dir}}{{range .TestGoFiles}} {{.}}{{end}}{{range .XTestG
 
 while read -r dir target; do
 	echo "fuzz: $target in .${dir#"$PWD"} for $time"
-	go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$dir"
+	(cd "$dir" && go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" .)
 done <<<"$targets"

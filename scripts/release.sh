@@ -23,7 +23,7 @@ for arch in "${architectures[@]}"; do
 		-ldflags "-s -w -X main.version=$version -X main.revision=$revision" \
 		-o "$dist/linux-$arch/rls" ./cmd/rls
 done
-go run ./tools/image -dist "$dist" -version "$version" -revision "$revision" "${architectures[@]}"
+go run -C tools/image . -dist "$(realpath "$dist")" -license "$PWD/LICENSE" -version "$version" -revision "$revision" "${architectures[@]}"
 [ "${1-}" = image ] && exit
 
 for arch in "${architectures[@]}"; do

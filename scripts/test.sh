@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # scripts/test.sh GO_TEST...   runs all tests with the command GO_TEST
 #
-# The tests of the code run at once. The tests of the program against real servers
-# follow alone, because they measure time. The tools that render and check the manifests
+# The tests of the code run at once; those of the other modules of the repository, such as
+# test/page, follow. The tests of the program against real servers run alone, because
+# they measure time. The tools that render and check the manifests
 # in deploy/ are built beside them, at the lowest priority so that tests of time
 # keep the processors; the tests of the manifests follow. The exit code is 0 only
 # if all tests pass.
@@ -18,6 +19,11 @@ status=0
 packages=$(go list ./... | grep -v '/test/\(deploy\|integration\)$') || exit 1
 # shellcheck disable=SC2086 # one word for each package
 "$@" $packages || status=1
+# The first module is the service itself, whose packages are tested here in three parts.
+# Each of the others is one package or two; two modules are tested at once.
+# shellcheck disable=SC2016 # bash -c expands them
+scripts/modules.sh | sed 1d | xargs -P 2 -I '{}' bash -c '
+	cd "$0" && go list ./... | grep -q . && "$@" ./... || { echo "FAIL	$0"; exit 1; }' '{}' "$@" || status=1
 "$@" ./test/integration || status=1
 
 # Once more, if a download has broken off.

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-go tool -modfile=tools/vuln.mod govulncheck ${GOVULNDB:+-db "$GOVULNDB"} ./... >"$log" 2>&1 || status=$?
+scripts/modules.sh go tool -modfile="$PWD/tools/vuln.mod" govulncheck ${GOVULNDB:+-db "$GOVULNDB"} ./... >"$log" 2>&1 || status=$?
 cat "$log"
 if [ "$status" = 1 ] && grep -q '^govulncheck: fetching vulnerabilities: ' "$log"; then
 	echo "SKIPPED	govulncheck: the vulnerability database cannot be reached, so NOTHING IS KNOWN about vulnerabilities; run make lint where it can be, or set GOVULNDB=file:///a/copy"

@@ -134,8 +134,18 @@ func Binary(t testing.TB, name string) string {
 
 // BuildService builds cmd/rls and returns its path, dir/rls.
 func BuildService(dir string) (string, error) {
-	path := filepath.Join(dir, "rls")
-	if out, err := exec.Command("go", "build", "-o", path, "example.org/rls/cmd/rls").CombinedOutput(); err != nil {
+	// In its own folder, with its own go.mod, also if the test is in another module.
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "example.org/rls").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module of cmd/rls: %w", err)
+	}
+	path, err := filepath.Abs(filepath.Join(dir, "rls"))
+	if err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-o", path, "./cmd/rls")
+	build.Dir = strings.TrimSpace(string(module))
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cmd/rls: %w\n%s", err, out)
 	}
 	return path, nil

@@ -65,7 +65,7 @@ func (r *release) image(arch string, binary, bill []byte) (v1.Image, error) {
 }
 
 // config returns the configuration of the image. It equals that of Dockerfile, as
-// test/image checks.
+// image_test.go checks.
 func (r *release) config(arch string) *v1.ConfigFile {
 	return &v1.ConfigFile{
 		OS:           "linux",

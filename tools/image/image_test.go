@@ -1,10 +1,9 @@
 //go:build linux
 
-// Package image builds a release and its image with scripts/release.sh, compares their
-// contents with the documents, and runs the image's program as a container engine would.
-//
+// These tests build a release and its image with scripts/release.sh, compare their
+// contents with the documents, and run the image's program as a container engine would.
 // test/integration tests what the program does with its settings.
-package image
+package main_test
 
 import (
 	"archive/tar"
