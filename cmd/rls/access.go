@@ -21,14 +21,16 @@ import (
 
 // adminAccess are the flags of a command that asks admin APIs, without the address.
 type adminAccess struct {
-	TokenFile string `placeholder:"FILE" help:"File with a token of the admin API. Without it $RLS_TOKEN_FILE names the file, or $RLS_TOKEN is the token."`
+	Timeout   time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer."`
+	TokenFile string        `placeholder:"FILE" help:"File with a token of the admin API. Without it $RLS_TOKEN_FILE names the file, or $RLS_TOKEN is the token."`
 
 	cli.TLSFlags
 }
 
-// adminAnswer are the flags of the answer.
-type adminAnswer struct {
-	Timeout    time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer."`
+// adminAsk are the flags of a command that asks the admin API of one process.
+type adminAsk struct {
+	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
+	adminAccess
 	cli.Output `set:"output=answer"`
 }
 
@@ -38,10 +40,7 @@ type adminCall struct {
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
 
 	requestLimit
-
-	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
-	adminAccess
-	adminAnswer
+	adminAsk
 }
 
 // requestLimit is the flag of the limit that a request brings along.
@@ -101,14 +100,14 @@ func (c *adminCall) descriptors(ctx context.Context) ([]*pb.Descriptor, error) {
 	}
 	all, err := parseDescriptors(c.Descriptor, c.Limit)
 	if err == nil {
-		err = c.fillDomain(ctx, c.Addr, c.Timeout, &c.Domain)
+		err = c.fillDomain(ctx, c.Addr, &c.Domain)
 	}
 	return messages(all), err
 }
 
 // fillDomain sets a domain that is empty to the only one of the rules in force at an
 // address. Without exactly one it returns a usage error.
-func (f *adminAccess) fillDomain(ctx context.Context, addr string, timeout time.Duration, domain *string) error {
+func (f *adminAccess) fillDomain(ctx context.Context, addr string, domain *string) error {
 	if *domain != "" {
 		return nil
 	}
@@ -116,7 +115,7 @@ func (f *adminAccess) fillDomain(ctx context.Context, addr string, timeout time.
 	ask := func(n, offset int) (total int, err error) {
 		var page status.Listing
 		path := fmt.Sprintf("/v1/rules?n=%d&offset=%d", n, offset)
-		err = f.post(ctx, addr, timeout, path, nil, &page)
+		err = f.post(ctx, addr, path, nil, &page)
 		for _, r := range page.Rules {
 			names = append(names, r.Domain)
 		}
@@ -191,12 +190,17 @@ func messages(all []service.Descriptor) []*pb.Descriptor {
 }
 
 // post sends a message to a path of the admin API at an address and reads the answer into to.
-func (f *adminAccess) post(ctx context.Context, addr string, timeout time.Duration, path string, message proto.Message, to any) error {
+func (f *adminAccess) post(ctx context.Context, addr, path string, message proto.Message, to any) error {
 	api, err := f.client(addr)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	return f.ask(ctx, api, path, message, to)
+}
+
+// ask does what post does with a client.
+func (f *adminAccess) ask(ctx context.Context, api *client.Client, path string, message proto.Message, to any) error {
+	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
 	return api.Ask(ctx, path, message, to)
 }

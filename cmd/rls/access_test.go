@@ -42,7 +42,7 @@ func TestFillDomain(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(page)
 		}))
 		domain := test.given
-		err := new(adminAccess).fillDomain(t.Context(), strings.TrimPrefix(api.URL, "http://"), time.Minute, &domain)
+		err := (&adminAccess{Timeout: time.Minute}).fillDomain(t.Context(), strings.TrimPrefix(api.URL, "http://"), &domain)
 		api.Close()
 		problem := ""
 		if err != nil {

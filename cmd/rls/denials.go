@@ -4,17 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
-	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
@@ -38,59 +34,39 @@ Examples:
 type denialsCmd struct {
 	Text string `arg:"" optional:"" help:"A part of a key or a value; without it all keys are shown."`
 
-	Since  *time.Duration `placeholder:"DURATION" help:"How far back, such as 1h; without it as far as the process remembers."`
-	Rule   string         `placeholder:"RULE" help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
-	N      *int           `name:"n" help:"Most denials, 1 to 10000; 100 without it."`
-	Follow bool           `help:"Print new denials as they come, until Ctrl-C. With --format=json each is a document on its own line."`
+	sinceFlag
+	Rule   string `placeholder:"RULE" help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
+	N      int    `name:"n" min:"1" max:"10000" help:"Most denials, 1 to 10000; 100 without it."`
+	Follow bool   `help:"Print new denials as they come, until Ctrl-C. With --format=json each is a document on its own line."`
 
-	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
-	fleetFlag
-	adminAccess
-	adminAnswer
+	fleetAsk
 }
 
 // Run prints the denials.
 func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	query := url.Values{"q": {c.Text}, "rule": {c.Rule}}
 	switch {
-	case c.Follow && (c.Since != nil || c.N != nil):
+	case c.Follow && (c.Since != 0 || c.N != 0):
 		return cli.UsageError("--since and --n are for past denials: want neither with --follow")
 	case c.Follow && c.Fleet:
 		return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
-	case c.Since != nil && *c.Since <= 0:
-		return cli.UsageError("--since is %v: want how far back, such as 1h", *c.Since)
-	case c.N != nil && (*c.N < 1 || *c.N > admin.MaxDenials):
-		return cli.UsageError("--n is %d: want 1 to %d", *c.N, admin.MaxDenials)
-	}
-	if c.Since != nil {
-		query.Set("since", c.Since.String())
-	}
-	if c.N != nil {
-		query.Set("n", strconv.Itoa(*c.N))
-	}
-	c.add(query)
-	if c.Follow {
+	case c.Follow:
 		query.Set("follow", "true")
-		return c.follow(ctx, k.Stdout, "/v1/denials?"+query.Encode())
+		return c.follow(ctx, k, "/v1/denials?"+query.Encode())
 	}
+	query.Set("since", c.since())
+	query.Set("n", strconv.Itoa(c.N))
 	var list admin.DenialsOfAll
-	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/denials?"+query.Encode(), nil, &list); err != nil {
-		return err
-	}
-	warnOf(k.Stderr, list.Replicas, notAnswered)
-	return c.Write(k.Stdout, &list, func(w io.Writer) error {
-		var b strings.Builder
+	return c.show(ctx, k, "/v1/denials", query, &list, &list.Replicas, func(s *sheet) {
 		now := time.Now()
 		for i := range list.Denials {
-			b.WriteString(denialLine(&list.Denials[i], now))
+			s.addDenial(&list.Denials[i], now)
 		}
-		_, err := io.WriteString(w, b.String())
-		return err
 	})
 }
 
 // follow prints new denials until ctx ends.
-func (c *denialsCmd) follow(ctx context.Context, w io.Writer, path string) error {
+func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, path string) error {
 	api, err := c.client(c.Addr)
 	if err != nil {
 		return err
@@ -100,10 +76,7 @@ func (c *denialsCmd) follow(ctx context.Context, w io.Writer, path string) error
 		if err := json.Unmarshal(data, &d); err != nil {
 			return err
 		}
-		return c.Write(w, &d, func(w io.Writer) error {
-			_, err := io.WriteString(w, denialLine(&d, time.Now()))
-			return err
-		})
+		return c.print(k, &d, func(s *sheet) { s.addDenial(&d, time.Now()) })
 	})
 	switch {
 	case ctx.Err() != nil: // Ctrl-C
@@ -114,35 +87,33 @@ func (c *denialsCmd) follow(ctx context.Context, w io.Writer, path string) error
 	return err
 }
 
-// denialLine is a denial for a person: 03:12:07 shop.user user=ann 10 per minute, wait 41s.
-func denialLine(d *denials.Denial, now time.Time) string {
+// addDenial adds a line such as 03:12:07 shop.user user=ann 10 per minute, wait 41s.
+func (s *sheet) addDenial(d *denials.Denial, now time.Time) {
 	at := time.TimeOnly
 	if now.Sub(d.Time) > 24*time.Hour {
 		at = time.DateTime
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s %d per %s", d.Time.Local().Format(at), terminal.Visible(d.Rule), terminal.Visible(descriptors.Pairs(d.Entries)),
+	s.addf("%s %s %s %d per %s", d.Time.Local().Format(at), d.Rule, descriptors.Pairs(d.Entries),
 		d.Limit, descriptors.WindowPeriod(time.Duration(d.Window)))
 	if d.Name != "" {
-		fmt.Fprintf(&b, " (%s)", terminal.Visible(d.Name))
+		s.addf(" (%s)", d.Name)
 	}
 	unit := time.Second // a shorter wait is in milliseconds
 	if time.Duration(d.RetryAfter) < unit {
 		unit = time.Millisecond
 	}
-	fmt.Fprintf(&b, ", wait %v", (time.Duration(d.RetryAfter) + unit - 1).Truncate(unit))
+	s.addf(", wait %v", (time.Duration(d.RetryAfter) + unit - 1).Truncate(unit))
 	if d.Cost > 1 {
-		fmt.Fprintf(&b, ", cost %d", d.Cost)
+		s.addf(", cost %d", d.Cost)
 	}
 	if d.Policy != "counted" {
-		fmt.Fprintf(&b, ", by policy %s", terminal.Visible(d.Policy))
+		s.addf(", by policy %s", d.Policy)
 	}
 	if d.Shadow {
-		b.WriteString(", shadow")
+		s.addf(", shadow")
 	}
 	if d.Sampled > 1 {
-		fmt.Fprintf(&b, ", 1 of about %d denials", d.Sampled)
+		s.addf(", 1 of about %d denials", d.Sampled)
 	}
-	b.WriteString(onReplica(d.Replica) + "\n")
-	return b.String()
+	s.addf("%s\n", onReplica(d.Replica))
 }

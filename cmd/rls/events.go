@@ -1,19 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/cli"
-	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/certs"
@@ -36,40 +31,20 @@ Examples:
   rls events --since 24h --n 50 --format json --addr rls.example:6071`
 
 type eventsCmd struct {
-	Since *time.Duration `placeholder:"DURATION" help:"How far back, such as 24h; without it all that are kept."`
-	N     int            `name:"n" default:"200" help:"Most events, 1 to 1000."`
+	sinceFlag
+	N int `name:"n" default:"200" min:"1" max:"1000" help:"Most events, 1 to 1000."`
 
-	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
-	fleetFlag
-	adminAccess
-	adminAnswer
+	fleetAsk
 }
 
 // Run prints the events.
 func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
-	if c.N < 1 || c.N > events.Kept {
-		return cli.UsageError("--n is %d: want 1 to %d", c.N, events.Kept)
-	}
-	if c.Since != nil && *c.Since <= 0 {
-		return cli.UsageError("--since is %v: want how far back, such as 24h", *c.Since)
-	}
-	query := url.Values{"n": {strconv.Itoa(c.N)}}
-	if c.Since != nil {
-		query.Set("since", c.Since.String())
-	}
-	c.add(query)
+	query := url.Values{"n": {strconv.Itoa(c.N)}, "since": {c.since()}}
 	var history admin.History
-	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/history?"+query.Encode(), nil, &history); err != nil {
-		return err
-	}
-	warnOf(k.Stderr, history.Replicas, notAnswered)
-	return c.Write(k.Stdout, &history, func(w io.Writer) error {
-		var lines bytes.Buffer
+	return c.show(ctx, k, "/v1/history", query, &history, &history.Replicas, func(s *sheet) {
 		for _, e := range history.Events {
-			fmt.Fprintf(&lines, "%s  %-13s  %s%s\n", e.Time.Local().Format(time.DateTime), e.Kind, terminal.Visible(e.Text), onReplica(e.Replica))
+			s.addf("%s  %-13s  %s%s\n", e.Time.Local().Format(time.DateTime), e.Kind, e.Text, onReplica(e.Replica))
 		}
-		_, err := w.Write(lines.Bytes())
-		return err
 	})
 }
 

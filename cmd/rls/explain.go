@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -36,8 +35,7 @@ type explainCmd struct {
 	requestLimit
 	cli.Output `set:"output=explanation"`
 
-	Addr    string        `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
-	Timeout time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer of the process."`
+	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
 	adminAccess
 
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
@@ -57,10 +55,10 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 	case c.Path != "" && c.Addr != "":
 		return cli.UsageError("explain: --addr asks a running process: want no folder or file beside it")
 	case c.Addr != "":
-		if err := c.fillDomain(ctx, c.Addr, c.Timeout, &request.Domain); err != nil {
+		if err := c.fillDomain(ctx, c.Addr, &request.Domain); err != nil {
 			return err
 		}
-		err = c.post(ctx, c.Addr, c.Timeout, "/v1/explain", &pb.LookRequest{
+		err = c.post(ctx, c.Addr, "/v1/explain", &pb.LookRequest{
 			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits,
 		}, &doc)
 	default:

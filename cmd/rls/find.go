@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -34,61 +31,51 @@ Examples:
 
 type findCmd struct {
 	Text string `arg:"" help:"The value, such as the name of a customer."`
-	N    int    `name:"n" default:"20" help:"Most rules and most keys, 1 to 100."`
+	N    int    `name:"n" default:"20" min:"1" max:"100" help:"Most rules and most keys, 1 to 100."`
 
-	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
-	adminAccess
-	adminAnswer
+	adminAsk
 }
 
 // Run prints what is found.
 func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
-	switch {
-	case c.Text == "":
+	if c.Text == "" {
 		return cli.UsageError("the text is empty: want the value to find")
-	case c.N < 1 || c.N > admin.MaxFound:
-		return cli.UsageError("--n is %d: want 1 to %d", c.N, admin.MaxFound)
 	}
 	var found admin.Found
 	path := "/v1/find?" + url.Values{"q": {c.Text}, "n": {strconv.Itoa(c.N)}}.Encode()
-	if err := c.post(ctx, c.Addr, c.Timeout, path, nil, &found); err != nil {
+	if err := c.post(ctx, c.Addr, path, nil, &found); err != nil {
 		return err
 	}
-	err := c.Write(k.Stdout, &found, func(w io.Writer) error { return writeFound(w, &found) })
+	err := c.print(k, &found, func(s *sheet) { s.addFound(&found) })
 	if len(found.Places)+len(found.Keys) == 0 {
 		err = errors.Join(err, fmt.Errorf("no rule and no key has %s", terminal.Visible(c.Text)))
 	}
 	return err
 }
 
-// writeFound writes what was found for a person.
-func writeFound(w io.Writer, found *admin.Found) error {
-	var b strings.Builder
+// addFound adds what was found.
+func (s *sheet) addFound(found *admin.Found) {
 	if len(found.Places) > 0 {
-		b.WriteString("rules\n")
+		s.addf("rules\n")
 	}
-	rows := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, p := range found.Places {
 		place := descriptors.Position{File: p.File, Line: p.Line}.Place()
-		fmt.Fprintf(rows, "  %s\t%s\t%s\t%s\n", p.Match, terminal.Visible(p.Domain), terminal.Visible(descriptors.Pairs(p.Path)), terminal.Visible(place))
+		s.addf("  %s\t%s\t%s\t%s\n", p.Match, p.Domain, descriptors.Pairs(p.Path), place)
 	}
-	_ = rows.Flush() // to memory
-	for i, key := range found.Keys {
-		if i == 0 {
-			b.WriteString("keys\n")
-		}
-		fmt.Fprintf(&b, "  %s  %s", terminal.Visible(key.Domain), terminal.Visible(descriptors.Pairs(key.Entries)))
+	if len(found.Keys) > 0 {
+		s.addf("keys\n")
+	}
+	for _, key := range found.Keys {
+		s.addf("  %s  %s", key.Domain, descriptors.Pairs(key.Entries))
 		if key.Denied > 0 {
-			fmt.Fprintf(&b, "  denied %d in the last minute", key.Denied)
+			s.addf("  denied %d in the last minute", key.Denied)
 		}
 		if key.LastDenial != nil {
-			fmt.Fprintf(&b, "  last denial %s", key.LastDenial.Local().Format(time.RFC3339))
+			s.addf("  last denial %s", key.LastDenial.Local().Format(time.RFC3339))
 		}
-		b.WriteByte('\n')
+		s.addf("\n")
 		for _, l := range key.Limits {
-			fmt.Fprintf(&b, "    %s: %s\n", terminal.Visible(l.Rule), l.Line())
+			s.addf("    %s: %s\n", l.Rule, l.Line())
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

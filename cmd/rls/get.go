@@ -34,7 +34,7 @@ func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return err
 	}
 	var counters admin.Counters
-	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/get", &pb.LookRequest{Domain: c.Domain, Descriptors: descriptors}, &counters); err != nil {
+	if err := c.post(ctx, c.Addr, "/v1/get", &pb.LookRequest{Domain: c.Domain, Descriptors: descriptors}, &counters); err != nil {
 		return err
 	}
 	doc := explain.Document{Domain: counters.Domain}

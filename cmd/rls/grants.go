@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 )
 
@@ -27,33 +23,20 @@ Examples:
   rls grants --token-file ops.token
   rls grants --fleet --addr rls.example:6071 --format json`
 
-type grantsCmd struct {
-	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
-	fleetFlag
-	adminAccess
-	adminAnswer
-}
+type grantsCmd struct{ fleetAsk }
 
 // Run prints the grants.
 func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := url.Values{}
-	c.add(query)
 	var in admin.Grants
-	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/grants?"+query.Encode(), nil, &in); err != nil {
-		return err
-	}
-	warnOf(k.Stderr, in.Replicas, notAnswered)
-	return c.Write(k.Stdout, &in, func(w io.Writer) error {
+	return c.show(ctx, k, "/v1/grants", url.Values{}, &in, &in.Replicas, func(s *sheet) {
 		if len(in.Grants) == 0 {
-			_, err := fmt.Fprintln(w, "no grant is in force")
-			return err
+			s.addf("no grant is in force\n")
+			return
 		}
-		columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(columns, "TIME\tWHO\tHITS\tLEFT\tENDS\tRULE\tKEY")
+		s.addf("TIME\tWHO\tHITS\tLEFT\tENDS\tRULE\tKEY\n")
 		for _, g := range in.Grants {
-			_, _ = fmt.Fprintf(columns, "%s\t%s\t%d\t%d\t%s\t%s\t%s%s\n", g.Time.Local().Format(time.DateTime), terminal.Visible(g.Who), g.Hits, g.Left,
-				g.Ends.Local().Format(time.DateTime), terminal.Visible(g.Rule), terminal.Visible(g.Key), onReplica(g.Replica))
+			s.addf("%s\t%s\t%d\t%d\t%s\t%s\t%s%s\n", g.Time.Local().Format(time.DateTime), g.Who, g.Hits, g.Left,
+				g.Ends.Local().Format(time.DateTime), g.Rule, g.Key, onReplica(g.Replica))
 		}
-		return columns.Flush()
 	})
 }

@@ -59,7 +59,7 @@ func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 // resetMatching resets all counters of a rule, or counts them. It shows its progress
 // on a terminal, and takes as long as the store needs.
 func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
-	if err := c.fillDomain(ctx, c.Addr, c.Timeout, &c.Domain); err != nil {
+	if err := c.fillDomain(ctx, c.Addr, &c.Domain); err != nil {
 		return err
 	}
 	api, err := c.client(c.Addr)
@@ -90,27 +90,26 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 		return api.Failed(errors.New("the answer ended before the reset did"))
 	}
 	warnOf(k.Stderr, done.Replicas, notTold)
-	return c.Write(k.Stdout, done, func(w io.Writer) error {
-		text := "nothing is changed: --yes resets these counters"
-		if !done.DryRun {
-			text = fmt.Sprintf("reset %d", done.Changed)
+	return c.print(k, done, func(s *sheet) {
+		s.addf("matched %d\n", *done.Matched)
+		if done.DryRun {
+			s.addf("nothing is changed: --yes resets these counters\n")
+		} else {
+			s.addf("reset %d\n", done.Changed)
 		}
-		_, err := fmt.Fprintf(w, "matched %d\n%s\n", *done.Matched, text)
-		return err
 	})
 }
 
-// change has the admin API change counters, and writes the changes, each on a line, and on stderr the replicas that were not told. It
-// fails if a counter was not changed.
+// change has the admin API change counters, and writes the changes, each on a line, and on
+// stderr the replicas that were not told. It fails if a counter was not changed.
 func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string, message proto.Message) error {
 	var changes admin.Changes
-	if err := c.post(ctx, c.Addr, c.Timeout, path, message, &changes); err != nil {
+	if err := c.post(ctx, c.Addr, path, message, &changes); err != nil {
 		return err
 	}
 	text, failed := changesText(&changes, done)
 	warnOf(k.Stderr, changes.Replicas, notTold)
-	written := c.Write(k.Stdout, &changes, func(w io.Writer) error { _, err := io.WriteString(w, text); return err })
-	return errors.Join(written, failed)
+	return errors.Join(c.print(k, &changes, func(s *sheet) { _, _ = io.WriteString(s, text) }), failed)
 }
 
 // changesText has a line for each change that was made. The error joins those of the others.

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -30,48 +28,28 @@ Examples:
   rls status --token-file ops.token
   rls status --fleet --format json --addr rls.example:6071`
 
-type statusCmd struct {
-	Addr string `default:"localhost:6071" help:"Where the admin API listens: HOST:PORT, or unix:PATH."`
-	fleetFlag
-	adminAccess
-	adminAnswer
-}
+type statusCmd struct{ fleetAsk }
 
 // Run prints the status.
 func (c *statusCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := url.Values{}
-	c.add(query)
 	var now status.Document
-	if err := c.post(ctx, c.Addr, c.Timeout, "/v1/status?"+query.Encode(), nil, &now); err != nil {
-		return err
-	}
-	warnOf(k.Stderr, now.Replicas, notAnswered)
-	return c.Write(k.Stdout, &now, func(w io.Writer) error {
-		colors := terminal.ColorsFor(w)
+	return c.show(ctx, k, "/v1/status", url.Values{}, &now, &now.Replicas, func(s *sheet) {
+		colors := terminal.ColorsFor(k.Stdout)
 		state := map[string]func(string) string{"ok": colors.Green, "critical": colors.Red}[now.Health.State]
 		if state == nil {
 			state = colors.Bold
 		}
-		_, err := fmt.Fprintf(w, "%s\n%s", state(terminal.Visible(now.Health.State)), statusText(&now))
-		return err
+		_, _ = io.WriteString(s, state(terminal.Visible(now.Health.State))+"\n")
+		s.addStatus(&now)
 	})
 }
 
-// statusText is all of a status but its state, for a person.
-func statusText(d *status.Document) string {
-	var b bytes.Buffer
+// addStatus adds all of a status but its state.
+func (s *sheet) addStatus(d *status.Document) {
 	for _, reason := range d.Health.Reasons {
-		fmt.Fprintf(&b, "  %s\n", terminal.Visible(reason))
+		s.addf("  %s\n", reason)
 	}
-	t, columns := &d.Traffic, tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) {
-		for i := range args {
-			if text, is := args[i].(string); is {
-				args[i] = terminal.Visible(text)
-			}
-		}
-		_, _ = fmt.Fprintf(columns, name+"\t"+format+"\n", args...)
-	}
+	t, row := &d.Traffic, func(name, format string, args ...any) { s.addf(name+"\t"+format+"\n", args...) }
 	row("requests", "%.1f/s, %d since %s", t.Requests, t.Total.Requests, d.Started.Local().Format(time.DateTime))
 	row("denied", "%.1f/s%s, %d since then", t.Denied, share(t.Denied, t.Requests), t.Total.Denied)
 	row("errors", "%.1f/s, %d since then", t.Errors, t.Total.Errors)
@@ -81,8 +59,8 @@ func statusText(d *status.Document) string {
 	}
 	row("latency", "p50 %v, p90 %v, p99 %v%s", short(d.Latency.P50), short(d.Latency.P90), short(d.Latency.P99), of)
 	row("store", "%s, %s", d.Store.Backend, d.Store.State)
-	for _, s := range d.Store.Servers {
-		row("", "%s, %s, breaker %s", s.Address, s.Role, s.Breaker)
+	for _, server := range d.Store.Servers {
+		row("", "%s, %s, breaker %s", server.Address, server.Role, server.Breaker)
 	}
 	row("rules", "%d, domains %d, from %s %s", d.Rules.Rules, d.Rules.Domains, d.Rules.Source, d.Rules.Path)
 	if d.Rules.Loaded != nil {
@@ -109,8 +87,6 @@ func statusText(d *status.Document) string {
 		row(name, "%s ok, %s, rules %s", r.Address, r.Name, r.Hash)
 	}
 	row("process", "version %s, up %v", d.Version, d.Now.Sub(d.Started).Round(time.Second))
-	_ = columns.Flush()
-	return b.String()
 }
 
 // short is a latency with three digits.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -47,7 +46,7 @@ Examples:
 
 type topCmd struct {
 	By   string `default:"denied" enum:"denied,hits,cost" help:"Order of the rows, and what RATE is of: denied (requests that were denied), hits (requests) or cost (hits that they asked to charge)."`
-	N    int    `name:"n" default:"0" help:"Most rows, up to 1000; 0 is as many as the screen has, and 20 without a screen."`
+	N    int    `name:"n" default:"0" min:"0" max:"1000" help:"Most rows, up to 1000; 0 is as many as the screen has, and 20 without a screen."`
 	Rule string `help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
 	Once bool   `help:"Print the table once, also on a terminal."`
 	Stat bool   `help:"Print the requests, denials and errors a second, the latency and the state of the store as a line each second."`
@@ -56,14 +55,12 @@ type topCmd struct {
 
 	fleetFlag
 	adminAccess
-	adminAnswer
+	cli.Output `set:"output=answer"`
 }
 
 // Run prints the table, or shows it until the person quits.
 func (c *topCmd) Run(ctx context.Context, k *kong.Kong) error {
 	switch {
-	case c.N < 0 || c.N > client.MaxRows:
-		return cli.UsageError("--n is %d: want 0 to %d", c.N, client.MaxRows)
 	case c.Fleet && len(c.Addr) > 1:
 		return cli.UsageError("--fleet has one process ask the others: want one --addr beside it")
 	case c.Stat && (c.JSON() || len(c.Addr) > 1):
@@ -145,11 +142,9 @@ type topSource struct {
 
 // Top implements [topscreen.Source].
 func (s *topSource) Top(ctx context.Context, by string) (answer topscreen.Answer) {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
 	if s.Fleet {
 		var all admin.TopOfAll
-		err := s.api.Ask(ctx, client.TopPath(by, s.Rule)+"&fleet=true", nil, &all)
+		err := s.ask(ctx, s.api, client.TopPath(by, s.Rule)+"&fleet=true", nil, &all)
 		if err == nil {
 			err = client.Failed(all.Replicas)
 		}
@@ -160,6 +155,8 @@ func (s *topSource) Top(ctx context.Context, by string) (answer topscreen.Answer
 			}
 		}
 	} else {
+		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+		defer cancel()
 		answer.Table, answer.From, answer.Err = s.all.Top(ctx, by, s.Rule)
 	}
 	if s.Fleet || answer.From.All == 1 {
@@ -170,18 +167,17 @@ func (s *topSource) Top(ctx context.Context, by string) (answer topscreen.Answer
 
 // status asks for the state of the process at the first address, or of all with --fleet.
 func (s *topSource) status(ctx context.Context) (*status.Document, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	query := url.Values{}
-	s.add(query)
-	now := new(status.Document)
-	return now, s.api.Ask(ctx, "/v1/status?"+query.Encode(), nil, now)
+	path, now := "/v1/status", new(status.Document)
+	if s.Fleet {
+		path += "?fleet=true"
+	}
+	return now, s.ask(ctx, s.api, path, nil, now)
 }
 
 // Explain implements [topscreen.Source].
 func (s *topSource) Explain(ctx context.Context, row *top.Row) (string, error) {
 	var document explain.Document
-	if err := s.ask(ctx, "/v1/explain", &pb.LookRequest{Domain: row.Domain, Descriptors: descriptorOf(row)}, &document); err != nil {
+	if err := s.ask(ctx, s.api, "/v1/explain", &pb.LookRequest{Domain: row.Domain, Descriptors: descriptorOf(row)}, &document); err != nil {
 		return "", err
 	}
 	var text strings.Builder
@@ -201,16 +197,10 @@ func (s *topSource) Reset(ctx context.Context, row *top.Row) (string, error) {
 
 func (s *topSource) change(ctx context.Context, done, path string, message proto.Message) (string, error) {
 	var changes admin.Changes
-	if err := s.ask(ctx, path, message, &changes); err != nil {
+	if err := s.ask(ctx, s.api, path, message, &changes); err != nil {
 		return "", err
 	}
 	return changesText(&changes, done)
-}
-
-func (s *topSource) ask(ctx context.Context, path string, message proto.Message, to any) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	return s.api.Ask(ctx, path, message, to)
 }
 
 // descriptorOf is the descriptor of a row as the admin API takes it.

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin/client"
+)
+
+// fleetFlag is the flag of a command that can ask for all replicas.
+type fleetFlag struct {
+	Fleet bool `help:"Ask for all replicas: the process at --addr asks those that its ADMIN_FLEET lists. A replica that does not answer is named on stderr."`
+}
+
+// fleetAsk are the flags of a command that asks one process, or for all replicas.
+type fleetAsk struct {
+	adminAsk
+	fleetFlag
+}
+
+// show asks for the document of a path, whose replicas are a part of it, and prints it. It names
+// the replicas that do not answer on stderr.
+func (a *fleetAsk) show(ctx context.Context, k *kong.Kong, path string, query url.Values, document any, replicas *[]client.Replica, text func(*sheet)) error {
+	if a.Fleet {
+		query.Set("fleet", "true")
+	}
+	if err := a.post(ctx, a.Addr, path+"?"+query.Encode(), nil, document); err != nil {
+		return err
+	}
+	warnOf(k.Stderr, *replicas, notAnswered)
+	return a.print(k, document, text)
+}
+
+// print writes a document as JSON on one line, or the lines of text.
+func (a *adminAsk) print(k *kong.Kong, document any, text func(*sheet)) error {
+	return a.Write(k.Stdout, document, func(w io.Writer) error {
+		var b bytes.Buffer
+		s := &sheet{tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)}
+		text(s)
+		_ = s.Flush() // to memory
+		_, err := b.WriteTo(w)
+		return err
+	})
+}
+
+// sheet is text for a person, in columns that tabs end.
+type sheet struct{ *tabwriter.Writer }
+
+// addf adds text. In strings among the arguments, which others may have written, it makes
+// control characters visible.
+func (s *sheet) addf(format string, args ...any) {
+	for i := range args {
+		if text, is := args[i].(string); is {
+			args[i] = terminal.Visible(text)
+		}
+	}
+	_, _ = fmt.Fprintf(s, format, args...)
+}
+
+// sinceFlag is the flag of a command that shows the past.
+type sinceFlag struct {
+	Since time.Duration `placeholder:"DURATION" min:"1ms" help:"How far back, such as 1h; without it as far as the process remembers."`
+}
+
+// since is the flag in a query; "" without it.
+func (f *sinceFlag) since() string {
+	if f.Since == 0 {
+		return ""
+	}
+	return f.Since.String()
+}
+
+const (
+	notAnswered = "does not answer"
+	notTold     = "was not told, and may go by what it remembers"
+)
+
+// warnOf writes a line for each replica that is not OK, with what it did not do.
+func warnOf(stderr io.Writer, replicas []client.Replica, not string) {
+	for _, r := range replicas {
+		if !r.OK {
+			_, _ = fmt.Fprintf(stderr, "rls: replica %s %s: %s\n", terminal.Visible(r.Address), not, terminal.Visible(r.Error))
+		}
+	}
+}
+
+// onReplica names the replica of a row at its end; "" without one.
+func onReplica(address string) string {
+	if address == "" {
+		return ""
+	}
+	return "  [" + address + "]"
+}
