@@ -70,7 +70,7 @@ func (s *sheet) addFound(found *admin.Found) {
 		if key.Denied > 0 {
 			s.addf("  denied %d in the last minute", key.Denied)
 		}
-		if key.LastDenial != nil {
+		if !key.LastDenial.IsZero() {
 			s.addf("  last denial %s", key.LastDenial.Local().Format(time.RFC3339))
 		}
 		s.addf("\n")

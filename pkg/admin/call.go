@@ -44,6 +44,9 @@ func (a *API) call(ctx context.Context, to *route, request proto.Message, send s
 		ctx, cancel = a.whileAllowed(ctx)
 		defer cancel()
 	}
+	if err := to.setRows(request.ProtoReflect()); err != nil {
+		return err
+	}
 	if r, can := request.(fleetwide); can && r.GetFleet() && to.merge != nil {
 		return a.answerForFleet(ctx, to, r, send)
 	}
@@ -78,21 +81,12 @@ func (a *API) status(_ context.Context, r *pb.StatusRequest) (any, error) {
 	return json.RawMessage(a.options.Status.JSON(r.GetHistory())), nil
 }
 
-// maxRules is the number of rules on a page, unless the caller wants fewer.
-const maxRules = 1000
-
 func (a *API) rules(_ context.Context, r *pb.RulesRequest) (any, error) {
-	n := pageOfRules(r)
-	if n < 1 || n > maxRules {
-		return nil, invalid("n is %d: want 1 to %d", n, maxRules)
-	}
 	if r.GetOffset() < 0 {
 		return nil, invalid("offset is %d: want at least 0", r.GetOffset())
 	}
-	return json.RawMessage(a.options.Status.RulesJSON(r.GetQ(), n, int(r.GetOffset()))), nil
+	return json.RawMessage(a.options.Status.RulesJSON(r.GetQ(), int(r.GetN()), int(r.GetOffset()))), nil
 }
-
-func pageOfRules(r *pb.RulesRequest) int { return cmp.Or(int(r.GetN()), maxRules) }
 
 // watch sends the updates of the status.
 func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send send) error {
@@ -104,39 +98,20 @@ func (a *API) watch(ctx context.Context, _ *pb.WatchRequest, send send) error {
 	return nil
 }
 
-const (
-	defaultTop = 20
-	maxTop     = 1000
-)
+// maxTop is the most rows of an answer of /v1/top.
+const maxTop = 1000
 
 func (a *API) top(_ context.Context, r *pb.TopRequest) (any, error) {
 	if a.options.Top == nil {
 		return nil, errNoTop
 	}
-	if err := checkTop(r); err != nil {
-		return nil, err
+	by := cmp.Or(r.GetBy(), "denied")
+	if !slices.Contains([]string{"denied", "hits", "cost"}, by) {
+		return nil, invalid("by is %q: want denied, hits or cost", by)
 	}
-	return a.options.Top.Top(cmp.Or(r.GetBy(), "denied"), r.GetRule(), rowsOfTop(r)), nil
-}
-
-func rowsOfTop(r *pb.TopRequest) int { return cmp.Or(int(r.GetN()), defaultTop) }
-
-func checkTop(r *pb.TopRequest) error {
-	if by := r.GetBy(); !slices.Contains([]string{"", "denied", "hits", "cost"}, by) {
-		return invalid("by is %q: want denied, hits or cost", by)
-	}
-	if n := rowsOfTop(r); n < 1 || n > maxTop {
-		return invalid("n is %d: want 1 to %d", n, maxTop)
-	}
-	return nil
+	return a.options.Top.Top(by, r.GetRule(), int(r.GetN())), nil
 }
 
 func (a *API) auditLog(_ context.Context, r *pb.AuditRequest) (any, error) {
-	n := rowsOfAudit(r)
-	if n < 0 {
-		return nil, invalid("n is %d: want at least 1", n)
-	}
-	return a.audit.last(n), nil
+	return a.audit.last(int(r.GetN())), nil
 }
-
-func rowsOfAudit(r *pb.AuditRequest) int { return cmp.Or(int(r.GetN()), maxAudited) }

@@ -155,28 +155,18 @@ func changeOf(rule string, l *service.InspectedLimit) (Change, error) {
 
 // Grants is the document of GET /v1/grants.
 type Grants struct {
-	Grants   []Grant          `json:"grants"` // newest first
-	Replicas []client.Replica `json:"replicas,omitempty"`
-}
-
-// Grant is the grants in force to one counter.
-type Grant struct {
-	service.GrantInForce
-	Replica string `json:"replica,omitempty"` // that made them; only with fleet
+	Grants   []service.GrantInForce `json:"grants"` // newest first
+	Replicas []client.Replica       `json:"replicas,omitempty"`
 }
 
 func (a *API) grants(ctx context.Context, _ *pb.GrantsRequest) (any, error) {
 	inForce, err := a.options.Limits.Grants(ctx)
-	document := Grants{Grants: make([]Grant, len(inForce))}
-	for i := range inForce {
-		document.Grants[i].GrantInForce = inForce[i]
-	}
-	return document, envoy.Error(err)
+	return Grants{Grants: inForce}, envoy.Error(err)
 }
 
 func mergeGrants(_ *pb.GrantsRequest, all []client.Answer[Grants], replicas []client.Replica) any {
-	return Grants{newest(all, math.MaxInt, func(g *Grants) []Grant { return g.Grants },
-		func(g *Grant) time.Time { return g.Time }, func(g *Grant) *string { return &g.Replica }), replicas}
+	return Grants{newest(all, math.MaxInt, func(g *Grants) []service.GrantInForce { return g.Grants },
+		func(g *service.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica }), replicas}
 }
 
 func countOf(s *service.State) *Count {

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -15,19 +14,12 @@ import (
 
 var errNoDenials = status.Error(codes.Unimplemented, "this process remembers no denials because of DENIALS_KEEP=0")
 
-const (
-	defaultDenials = 100
-	// MaxDenials is the most rows of an answer of /v1/denials.
-	MaxDenials = 10_000
-)
+// MaxDenials is the most rows of an answer of /v1/denials.
+const MaxDenials = 10_000
 
 func (a *API) denials(_ context.Context, r *pb.DenialsRequest) (any, error) {
 	if a.options.Denials == nil {
 		return nil, errNoDenials
-	}
-	n := rowsOfDenials(r)
-	if n < 1 || n > MaxDenials {
-		return nil, invalid("n is %d: want 1 to %d", n, MaxDenials)
 	}
 	if r.GetFollow() {
 		return nil, invalid("follow is for a stream: want the header Accept: text/event-stream, or over gRPC FollowDenials")
@@ -36,10 +28,8 @@ func (a *API) denials(_ context.Context, r *pb.DenialsRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.options.Denials.List(denials.Query{Since: since, Rule: r.GetRule(), Text: r.GetQ()}, n), nil
+	return a.options.Denials.List(denials.Query{Since: since, Rule: r.GetRule(), Text: r.GetQ()}, int(r.GetN())), nil
 }
-
-func rowsOfDenials(r *pb.DenialsRequest) int { return cmp.Or(int(r.GetN()), defaultDenials) }
 
 // DenialsOfAll is the document of GET /v1/denials.
 type DenialsOfAll struct {
@@ -56,8 +46,8 @@ func mergeDenials(r *pb.DenialsRequest, all []client.Answer[denials.List], repli
 			sum.From = l.From
 		}
 	}
-	sum.Denials = newest(all, rowsOfDenials(r), func(l *denials.List) []denials.Denial { return l.Denials },
-		func(d *denials.Denial) time.Time { return d.Time }, func(d *denials.Denial) *string { return &d.Replica })
+	sum.Denials = newest(all, int(r.GetN()), func(l *denials.List) []denials.Denial { return l.Denials },
+		func(d *denials.Denial) (time.Time, *string) { return d.Time, &d.Replica })
 	for i := range sum.Denials {
 		sum.Sampled = max(sum.Sampled, sum.Denials[i].Sampled)
 	}

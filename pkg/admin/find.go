@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/descriptors"
@@ -16,60 +15,30 @@ import (
 type Found struct {
 	// Places are the rules in which the text can be the whole value of an entry, those
 	// that fit it better first.
-	Places []Place `json:"places"`
+	Places []descriptors.Place `json:"places"`
 	// Keys are the descriptors of requests that have the text in a key or a value.
 	Keys []FoundKey `json:"keys"`
 }
 
-// Place is a rule in which a value can stand.
-type Place struct {
-	Domain string              `json:"domain"`
-	Rule   string              `json:"rule"`
-	Path   []descriptors.Entry `json:"path"` // as written
-	// Match is exact, wildcard, or any for a key without a value: of the entry that fits best.
-	Match string `json:"match"`
-	File  string `json:"file"`
-	Line  int    `json:"line"`
-}
-
 // FoundKey is a descriptor that the process remembers, with its counters now.
 type FoundKey struct {
-	Domain  string              `json:"domain"`
-	Entries []descriptors.Entry `json:"entries"`
-	Rule    string              `json:"rule"`
+	service.Remembered
 	// Limits is empty if nothing limits the descriptor any more, and if it was so long
 	// that only a part of it is remembered.
-	Limits     []explain.Limit `json:"limits"`
-	LastDenial *time.Time      `json:"last_denial,omitempty"`
-	Denied     int64           `json:"denied"` // requests in the last minute
+	Limits []explain.Limit `json:"limits"`
 }
 
 // MaxFound bounds the places and the keys of a Found, each.
 const MaxFound = 100
 
-const defaultFound = 20
-
 func (a *API) find(ctx context.Context, r *pb.FindRequest) (any, error) {
-	n := cmp.Or(int(r.GetN()), defaultFound)
-	switch {
-	case r.GetQ() == "":
+	if r.GetQ() == "" {
 		return nil, invalid("q is empty: want the value to find, such as the name of a customer")
-	case n < 1 || n > MaxFound:
-		return nil, invalid("n is %d: want 1 to %d", n, MaxFound)
 	}
-	found := Found{Places: []Place{}, Keys: []FoundKey{}}
-	for _, p := range a.options.Limits.Tree().Places(r.GetQ(), n) {
-		match := string(p.By)
-		if p.By == descriptors.Key {
-			match = "any"
-		}
-		found.Places = append(found.Places, Place{p.Domain, p.Rule.Path, p.Path, match, p.Rule.Pos.File, p.Rule.Pos.Line})
-	}
+	n := int(r.GetN())
+	found := Found{Places: a.options.Limits.Tree().Places(r.GetQ(), n), Keys: []FoundKey{}}
 	for _, m := range a.remembered(r.GetQ(), n) {
-		key := FoundKey{Domain: m.Domain, Entries: m.Entries, Rule: m.Rule, Limits: []explain.Limit{}, Denied: m.Denied}
-		if !m.LastDenial.IsZero() {
-			key.LastDenial = &m.LastDenial
-		}
+		key := FoundKey{m, []explain.Limit{}}
 		if !m.Cut {
 			// In a request of all keys the rules of some would replace limits of others.
 			in, err := a.inspect(ctx, lookAt(m.Domain, m.Entries), service.Look)

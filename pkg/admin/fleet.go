@@ -266,10 +266,8 @@ func (a *API) answerForFleet(ctx context.Context, to *route, request fleetwide, 
 	for _, name := range []protoreflect.Name{"fleet", "replica"} {
 		fields.Clear(fields.Descriptor().Fields().ByName(name))
 	}
-	if to.widen != nil {
-		if err := to.widen(one); err != nil {
-			return err
-		}
+	if top, is := one.(*pb.TopRequest); is {
+		top.N = maxTop // a key can be low in each replica and high in the sum
 	}
 	var own json.RawMessage
 	err := to.answer(a, ctx, one, func(document any) (err error) { own, err = encode(document); return err })
@@ -292,17 +290,22 @@ func (a *API) answerForFleet(ctx context.Context, to *route, request fleetwide, 
 }
 
 // newest merges rows of all replicas: the newest n of them, n at least 0, each with the
-// address of its replica.
-func newest[D, R any](all []client.Answer[D], n int, rows func(*D) []R, at func(*R) time.Time, replica func(*R) *string) []R {
+// address of its replica. known tells the time of a row, and where it names its replica.
+func newest[D, R any](all []client.Answer[D], n int, rows func(*D) []R, known func(*R) (at time.Time, replica *string)) []R {
 	merged := []R{}
 	for i := range all {
 		of := rows(&all[i].Document)
 		for j := range of {
-			*replica(&of[j]) = all[i].Address
+			_, replica := known(&of[j])
+			*replica = all[i].Address
 		}
 		merged = append(merged, of...)
 	}
-	slices.SortStableFunc(merged, func(x, y R) int { return at(&y).Compare(at(&x)) })
+	slices.SortStableFunc(merged, func(x, y R) int {
+		older, _ := known(&x)
+		newer, _ := known(&y)
+		return newer.Compare(older)
+	})
 	return merged[:min(n, len(merged))]
 }
 
@@ -318,21 +321,13 @@ func mergeTop(r *pb.TopRequest, all []client.Answer[top.Table], replicas []clien
 		tables[i] = all[i].Document
 	}
 	sum := top.Sum(tables)
-	sum.Rows = sum.Rows[:min(rowsOfTop(r), len(sum.Rows))]
+	sum.Rows = sum.Rows[:min(int(r.GetN()), len(sum.Rows))]
 	return TopOfAll{sum, replicas}
 }
 
-// widenTop has each replica return all its rows, because a key can be low in each replica
-// and high in the sum.
-func widenTop(r *pb.TopRequest) error {
-	err := checkTop(r)
-	r.N = maxTop
-	return err
-}
-
 func mergeAudit(r *pb.AuditRequest, all []client.Answer[AuditLog], replicas []client.Replica) any {
-	return AuditLog{newest(all, rowsOfAudit(r), func(l *AuditLog) []AuditEntry { return l.Entries },
-		func(e *AuditEntry) time.Time { return e.Time }, func(e *AuditEntry) *string { return &e.Replica }), replicas}
+	return AuditLog{newest(all, int(r.GetN()), func(l *AuditLog) []AuditEntry { return l.Entries },
+		func(e *AuditEntry) (time.Time, *string) { return e.Time, &e.Replica }), replicas}
 }
 
 func mergeStatus(_ *pb.StatusRequest, all []client.Answer[status.Document], replicas []client.Replica) any {
@@ -340,5 +335,5 @@ func mergeStatus(_ *pb.StatusRequest, all []client.Answer[status.Document], repl
 }
 
 func mergeRules(r *pb.RulesRequest, all []client.Answer[status.Listing], replicas []client.Replica) any {
-	return status.MergeListings(pageOfRules(r), all, replicas)
+	return status.MergeListings(int(r.GetN()), all, replicas)
 }

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -17,21 +16,13 @@ type History struct {
 	Replicas []client.Replica `json:"replicas,omitempty"` // only of a fleet
 }
 
-const (
-	defaultHistory = 200
-	maxHistory     = events.Kept
-)
-
 // history puts the changes of the audit among the events.
 func (a *API) history(_ context.Context, r *pb.HistoryRequest) (any, error) {
 	since, err := sinceOf(r.GetSince())
 	if err != nil {
 		return nil, err
 	}
-	n := rowsOfHistory(r)
-	if n < 1 || n > maxHistory {
-		return nil, invalid("n is %d: want 1 to %d", n, maxHistory)
-	}
+	n := int(r.GetN())
 	all := a.options.Events.Newest(since, n)
 	for _, e := range a.audit.last(n).Entries {
 		all = append(all, e.event())
@@ -39,11 +30,9 @@ func (a *API) history(_ context.Context, r *pb.HistoryRequest) (any, error) {
 	return History{Events: events.Merge(all, since, n)}, nil
 }
 
-func rowsOfHistory(r *pb.HistoryRequest) int { return cmp.Or(int(r.GetN()), defaultHistory) }
-
 func mergeHistory(r *pb.HistoryRequest, all []client.Answer[History], replicas []client.Replica) any {
-	return History{newest(all, rowsOfHistory(r), func(h *History) []events.Event { return h.Events },
-		func(e *events.Event) time.Time { return e.Time }, func(e *events.Event) *string { return &e.Replica }), replicas}
+	return History{newest(all, int(r.GetN()), func(h *History) []events.Event { return h.Events },
+		func(e *events.Event) (time.Time, *string) { return e.Time, &e.Replica }), replicas}
 }
 
 // sinceOf is the time that lies back by a duration, or the zero time without one.

@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,6 +23,7 @@ import (
 
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/admin/events"
 )
 
 const (
@@ -50,20 +53,22 @@ type route struct {
 type handler struct {
 	answer func(*API, context.Context, proto.Message, send) error
 	merge  func(proto.Message, []peer) any // nil: the method has no fleet
-	widen  func(proto.Message) error       // nil: each replica is asked the same
+	// rows is how many rows the answer has unless the request says so, and most how many it
+	// can have; both are 0 if the request does not say it.
+	rows, most int32
 }
 
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{
 	{"Status", http.MethodGet, "/v1/status", reader, merged(one((*API).status), mergeStatus)},
-	{"Rules", http.MethodGet, "/v1/rules", reader, merged(one((*API).rules), mergeRules)},
-	{"Top", http.MethodGet, "/v1/top", reader, widened(merged(one((*API).top), mergeTop), widenTop)},
-	{"Audit", http.MethodGet, "/v1/audit", reader, merged(one((*API).auditLog), mergeAudit)},
-	{"History", http.MethodGet, "/v1/history", reader, merged(one((*API).history), mergeHistory)},
+	{"Rules", http.MethodGet, "/v1/rules", reader, rows(1000, 1000, merged(one((*API).rules), mergeRules))},
+	{"Top", http.MethodGet, "/v1/top", reader, rows(20, maxTop, merged(one((*API).top), mergeTop))},
+	{"Audit", http.MethodGet, "/v1/audit", reader, rows(maxAudited, math.MaxInt32, merged(one((*API).auditLog), mergeAudit))},
+	{"History", http.MethodGet, "/v1/history", reader, rows(200, events.Kept, merged(one((*API).history), mergeHistory))},
 	{"Grants", http.MethodGet, "/v1/grants", reader, merged(one((*API).grants), mergeGrants)},
-	{"Find", http.MethodGet, "/v1/find", reader, one((*API).find)},
-	{"Denials", http.MethodGet, "/v1/denials", reader, merged(one((*API).denials), mergeDenials)},
+	{"Find", http.MethodGet, "/v1/find", reader, rows(20, MaxFound, one((*API).find))},
+	{"Denials", http.MethodGet, "/v1/denials", reader, rows(100, MaxDenials, merged(one((*API).denials), mergeDenials))},
 	{"FollowDenials", http.MethodGet, "/v1/denials", reader, several((*API).followDenials)},
 	{"Watch", http.MethodGet, "/v1/events", reader, several((*API).watch)},
 	{"Explain", http.MethodPost, "/v1/explain", reader, one((*API).explain)},
@@ -102,11 +107,24 @@ func merged[M proto.Message, D any](h handler, merge func(request M, all []clien
 	return h
 }
 
-// widened is h with a function that checks a request for all replicas, and changes it to the
-// one that each replica is asked.
-func widened[M proto.Message](h handler, widen func(M) error) handler {
-	h.widen = func(request proto.Message) error { return widen(request.(M)) }
+// rows is h with a number of rows that the request can choose in its field n.
+func rows(usual, most int32, h handler) handler {
+	h.rows, h.most = usual, most
 	return h
+}
+
+// setRows checks the field n of a request, and sets it to the usual number if it is 0.
+func (h *handler) setRows(request protoreflect.Message) error {
+	if h.most == 0 {
+		return nil
+	}
+	field := request.Descriptor().Fields().ByName("n")
+	n := cmp.Or(int32(request.Get(field).Int()), h.rows)
+	if n < 1 || n > h.most {
+		return invalid("n is %d: want 1 to %d", n, h.most)
+	}
+	request.Set(field, protoreflect.ValueOfInt32(n))
+	return nil
 }
 
 func (r *route) describe() protoreflect.MethodDescriptor {

@@ -7,71 +7,52 @@ import (
 
 // Place is a rule in which a value can stand.
 type Place struct {
-	Domain string
-	Rule   *Rule
-	Path   []Entry // as written, from the outermost descriptor to that of the rule
-	By     By      // how the entry that fits the value best matches it
+	Domain string  `json:"domain"`
+	Rule   string  `json:"rule"`
+	Path   []Entry `json:"path"` // as written, from the outermost descriptor to that of the rule
+	// Match is exact, wildcard, or any for a key without a value: of the entry that fits best.
+	Match string `json:"match"`
+	File  string `json:"file"`
+	Line  int    `json:"line"`
 }
 
 // Places lists at most n rules that have an entry, of any key, which takes the whole
 // value: those that fit it better first, in the order of the matchers, and then in the
 // order of domains and positions. It looks at each rule once.
 func (t *Tree) Places(value string, n int) []Place {
-	f := finder{value: value, room: max(0, n)}
-	for _, d := range t.Domains() {
-		f.below(d, &d.root, len(matchers))
+	type fitting struct {
+		domain *Domain
+		node   *Node
+		best   int // the index of the matcher that fits best, on the way to the node
 	}
-	f.keepBest()
-	places := make([]Place, len(f.found))
-	for i, at := range f.found {
-		places[i] = Place{at.domain.Name, at.node.Rule, at.node.written(), matchers[at.best].by}
+	var found []fitting
+	var below func(d *Domain, n *Node, best int)
+	below = func(d *Domain, n *Node, best int) {
+		for _, child := range n.below {
+			best := min(best, child.fits(value))
+			if child.Rule != nil && best < len(matchers) {
+				found = append(found, fitting{d, child, best})
+			}
+			below(d, child, best)
+		}
+	}
+	for _, d := range t.Domains() {
+		below(d, &d.root, len(matchers))
+	}
+	slices.SortFunc(found, func(f, g fitting) int {
+		return cmp.Or(cmp.Compare(f.best, g.best), cmp.Compare(f.domain.Name, g.domain.Name), f.node.Pos.Compare(g.node.Pos))
+	})
+	places := make([]Place, min(n, len(found)))
+	for i := range places {
+		f := &found[i]
+		r := f.node.Rule
+		match := string(matchers[f.best].by)
+		if matchers[f.best].by == Key {
+			match = "any"
+		}
+		places[i] = Place{f.domain.Name, r.Path, f.node.written(), match, r.Pos.File, r.Pos.Line}
 	}
 	return places
-}
-
-// finder keeps the best of the rules in which a value can stand.
-type finder struct {
-	value string
-	room  int
-	found []fitting
-	full  bool // found[room-1] is the worst of the best so far
-}
-
-// fitting is a rule whose best matcher of a value has the index best.
-type fitting struct {
-	domain *Domain
-	node   *Node
-	best   int
-}
-
-func (f fitting) compare(g fitting) int {
-	return cmp.Or(cmp.Compare(f.best, g.best), cmp.Compare(f.domain.Name, g.domain.Name), f.node.Pos.Compare(g.node.Pos))
-}
-
-// below looks at the nodes below n. best is the index of the best matcher on the way to n.
-func (f *finder) below(d *Domain, n *Node, best int) {
-	for _, child := range n.below {
-		best := min(best, child.fits(f.value))
-		if child.Rule != nil && best < len(matchers) {
-			f.add(fitting{d, child, best})
-		}
-		f.below(d, child, best)
-	}
-}
-
-func (f *finder) add(g fitting) {
-	if f.full && g.compare(f.found[f.room-1]) >= 0 {
-		return
-	}
-	if f.found = append(f.found, g); len(f.found) > 2*f.room {
-		f.keepBest()
-		f.full = f.room > 0
-	}
-}
-
-func (f *finder) keepBest() {
-	slices.SortFunc(f.found, fitting.compare)
-	f.found = f.found[:min(f.room, len(f.found))]
 }
 
 // fits is the index of the first matcher that lets n take a value, whatever the key is;

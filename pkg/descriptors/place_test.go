@@ -28,7 +28,7 @@ func TestPlaces(t *testing.T) {
 	places := func(value string, n int) string {
 		var lines []string
 		for _, p := range tree.Places(value, n) {
-			lines = append(lines, fmt.Sprintf("%s %s %s at %d", p.By, descriptors.Pairs(p.Path), p.Rule.Path, p.Rule.Pos.Line))
+			lines = append(lines, fmt.Sprintf("%s %s %s at %d", p.Match, descriptors.Pairs(p.Path), p.Rule, p.Line))
 		}
 		return strings.Join(lines, "\n")
 	}
@@ -44,14 +44,14 @@ exact y-*=ann d.y-*_ann at 15
 		n     int
 		want  string
 	}{
-		{"ann", 20, exact + wildcard + "key plan=free,user d.plan_free.user at 6\nkey x-* d.x-* at 14"},
+		{"ann", 20, exact + wildcard + "any plan=free,user d.plan_free.user at 6\nany x-* d.x-* at 14"},
 		{"ann", 2, strings.Join(strings.SplitAfter(exact, "\n")[:2], "")},
 		{"ann", 6, exact + wildcard},
 		{"ann", 0, ""},
-		{"an", 2, wildcard + "key plan=free,user d.plan_free.user at 6"},
+		{"an", 2, wildcard + "any plan=free,user d.plan_free.user at 6"},
 		{"a*", 1, "exact plan=free,user=a* d.plan_free.user_a* at 8"},
 		{"/", 1, "exact name=ann,path=/ d.name_ann.path_/ at 13"},
-		{"", 20, "key plan=free,user d.plan_free.user at 6\nkey name=ann,path d.name_ann.path at 13\nkey x-* d.x-* at 14"},
+		{"", 20, "any plan=free,user d.plan_free.user at 6\nany name=ann,path d.name_ann.path at 13\nany x-* d.x-* at 14"},
 	} {
 		if got := places(test.value, test.n); got != strings.TrimSuffix(test.want, "\n") {
 			t.Errorf("%d places of %q: got\n%s\nwant\n%s", test.n, test.value, got, test.want)

@@ -40,6 +40,8 @@ type GrantInForce struct {
 	Hits int64     `json:"hits"`
 	Left int64     `json:"left"` // of Hits
 	Ends time.Time `json:"ends"`
+	// Replica is the address of the process that made them, where several are asked.
+	Replica string `json:"replica,omitempty"`
 }
 
 // grant is what a cell was left with by its last grant.

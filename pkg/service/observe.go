@@ -117,12 +117,10 @@ func (v *Verdict) SameDescriptor(o *Verdict) bool {
 
 // Remembered is a descriptor of requests that an observer remembers.
 type Remembered struct {
-	Domain  string
-	Rule    string // path; "" if the limit came with the request
-	Entries []descriptors.Entry
-	// Cut: bytes of Domain or Entries were left out.
-	Cut    bool
-	Denied int64 // requests in the last minute
-	// LastDenial is zero if it is not known.
-	LastDenial time.Time
+	Domain     string              `json:"domain"`
+	Entries    []descriptors.Entry `json:"entries"`
+	Rule       string              `json:"rule"`                 // path; "" if the limit came with the request
+	Cut        bool                `json:"-"`                    // bytes of Domain or Entries were left out
+	LastDenial time.Time           `json:"last_denial,omitzero"` // zero if it is not known
+	Denied     int64               `json:"denied"`               // requests in the last minute
 }
