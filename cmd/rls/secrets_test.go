@@ -16,6 +16,8 @@ import (
 	"example.org/rls/pkg/settings"
 )
 
+const patience = 20 * time.Second
+
 // A rotated password counts for new connections within two seconds after the file
 // has it. Connections that are open go on through the rotation.
 func TestPasswordRotation(t *testing.T) {

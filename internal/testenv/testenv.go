@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,8 +133,9 @@ func Binary(t testing.TB, name string) string {
 	return path
 }
 
-// BuildService builds cmd/rls and returns its path, dir/rls.
-func BuildService(dir string) (string, error) {
+// BuildService builds cmd/rls, with flags of go build if there are any, and returns its
+// path, dir/rls.
+func BuildService(dir string, flags ...string) (string, error) {
 	// In its own folder, with its own go.mod, also if the test is in another module.
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "example.org/rls").Output()
 	if err != nil {
@@ -143,7 +145,7 @@ func BuildService(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-o", path, "./cmd/rls")
+	build := exec.Command("go", slices.Concat([]string{"build", "-o", path}, flags, []string{"./cmd/rls"})...)
 	build.Dir = strings.TrimSpace(string(module))
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cmd/rls: %w\n%s", err, out)

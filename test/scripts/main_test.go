@@ -1,10 +1,14 @@
-package main
+// Package scripts runs the program as people do at a prompt: the transcripts in testdata
+// have its commands, and what they print.
+package scripts
 
 import (
 	"bytes"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -21,9 +25,43 @@ import (
 
 const patience = 20 * time.Second
 
-// The scripts run the program under each of its names.
+// programs is the folder with the program under each of its names.
+var programs string
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rls": main, "ratelimit": main, "ratelimit_config_check": main})
+	os.Exit(func() int {
+		var err error
+		if programs, err = os.MkdirTemp("", "rls-scripts-"); err == nil {
+			defer func() { _ = os.RemoveAll(programs) }()
+			err = build()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "scripts:", err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// build builds the program, with the race detector if the test is built with it.
+func build() error {
+	var flags []string
+	if race {
+		// As make test builds the packages, so that they are compiled once.
+		flags = []string{"-race", "-pgo=off"}
+		if err := os.Setenv("CGO_ENABLED", "1"); err != nil {
+			return err
+		}
+	}
+	if _, err := testenv.BuildService(programs, flags...); err != nil {
+		return err
+	}
+	for _, name := range []string{"ratelimit", "ratelimit_config_check"} {
+		if err := os.Symlink("rls", filepath.Join(programs, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // TestScripts runs the transcripts in testdata against the real program and real servers.
@@ -41,6 +79,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", programs+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("REDIS_ADDR", redis.Addr)
 			env.Setenv("MEMCACHED_ADDR", memcached.Addr)
 			env.Setenv("XDS_ADDR", xds.Addr)
