@@ -7,6 +7,7 @@ import (
 
 	"example.org/rls/internal/recent"
 	"example.org/rls/pkg/admin/client"
+	"example.org/rls/pkg/service"
 )
 
 // maxAudited is the number of entries that the API keeps.
@@ -33,10 +34,10 @@ type AuditEntry struct {
 	Domain string    `json:"domain"`
 	Rule   string    `json:"rule"`
 	// Key is empty for a reset of all cells of a rule.
-	Key    string `json:"key"`
-	Before *Count `json:"before,omitempty"`
-	After  *Count `json:"after,omitempty"`
-	Reason string `json:"reason"`
+	Key    string         `json:"key"`
+	Before *service.State `json:"before,omitempty"`
+	After  *service.State `json:"after,omitempty"`
+	Reason string         `json:"reason"`
 	// Changed is the number of cells that were changed.
 	Changed int64 `json:"changed"`
 	// Replica is the address of the replica that made the change; only of a fleet.

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -35,29 +34,12 @@ type Changes struct {
 type Change struct {
 	// Rule is the rule that the request matches, also where the request brought a limit
 	// along. Without a matching rule it is domain.override.
-	Rule   string `json:"rule"`
-	Key    string `json:"key"`
-	Before *Count `json:"before,omitempty"`
-	After  *Count `json:"after,omitempty"`
+	Rule   string         `json:"rule"`
+	Key    string         `json:"key"`
+	Before *service.State `json:"before,omitempty"`
+	After  *service.State `json:"after,omitempty"`
 	// Error says why the cell was not changed.
 	Error string `json:"error,omitempty"`
-}
-
-// Count is the hits in use of a cell, the hits that are left of grants, and the hits that
-// would pass now.
-type Count struct {
-	Count     int64 `json:"count"`
-	Granted   int64 `json:"granted,omitempty"`
-	Remaining int64 `json:"remaining"`
-}
-
-// String is the count as the log's text format and the commands have it.
-func (c Count) String() string {
-	granted := ""
-	if c.Granted > 0 {
-		granted = fmt.Sprintf("granted %d, ", c.Granted)
-	}
-	return fmt.Sprintf("count %d, %sremaining %d", c.Count, granted, c.Remaining)
 }
 
 // maxReason bounds a reason, in bytes, because the audit keeps it.
@@ -146,7 +128,7 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 // changeOf is the change of one limit's cell. It has neither After nor an error if
 // nothing was to be changed.
 func changeOf(rule string, l *service.InspectedLimit) (Change, error) {
-	change := Change{Rule: rule, Key: l.Key, Before: countOf(l.Before), After: countOf(l.After)}
+	change := Change{Rule: rule, Key: l.Key, Before: l.Before, After: l.After}
 	if l.Err != nil {
 		change.After, change.Error = nil, l.Err.Error()
 	}
@@ -167,13 +149,6 @@ func (a *API) grants(ctx context.Context, _ *pb.GrantsRequest) (any, error) {
 func mergeGrants(_ *pb.GrantsRequest, all []client.Answer[Grants], replicas []client.Replica) any {
 	return Grants{newest(all, math.MaxInt, func(g *Grants) []service.GrantInForce { return g.Grants },
 		func(g *service.GrantInForce) (time.Time, *string) { return g.Time, &g.Replica }), replicas}
-}
-
-func countOf(s *service.State) *Count {
-	if s == nil {
-		return nil
-	}
-	return &Count{Count: s.Count, Granted: s.Granted, Remaining: s.Remaining}
 }
 
 func checkReason(reason string) error {

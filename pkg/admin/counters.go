@@ -83,20 +83,25 @@ type asker interface {
 	GetHitsAddend() uint32
 }
 
-// inspect asks the service about the request of a message. A descriptor without a limit has
-// the limit that the last request with its entries brought along, if it brought one, so
-// that what is shown and changed is what decides.
+// inspect is inspectRequest for the request of a message.
 func (a *API) inspect(ctx context.Context, m asker, do service.Action) (service.Inspection, error) {
 	request, err := requestOf(m)
 	if err != nil {
 		return service.Inspection{}, err
 	}
+	return a.inspectRequest(ctx, &request, do)
+}
+
+// inspectRequest asks the service about a request. A descriptor without a limit has the
+// limit that the last request with its entries brought along, if it brought one, so that
+// what is shown and changed is what decides.
+func (a *API) inspectRequest(ctx context.Context, request *service.Request, do service.Action) (service.Inspection, error) {
 	for i := range request.Descriptors {
 		if d := &request.Descriptors[i]; d.Limit == nil && a.options.Top != nil {
 			d.Limit = a.options.Top.Override(request.Domain, d.Entries)
 		}
 	}
-	in, err := a.options.Limits.Inspect(ctx, &request, do)
+	in, err := a.options.Limits.Inspect(ctx, request, do)
 	return in, envoy.Error(err)
 }
 

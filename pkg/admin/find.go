@@ -41,7 +41,8 @@ func (a *API) find(ctx context.Context, r *pb.FindRequest) (any, error) {
 		key := FoundKey{m, []explain.Limit{}}
 		if !m.Cut {
 			// In a request of all keys the rules of some would replace limits of others.
-			in, err := a.inspect(ctx, lookAt(m.Domain, m.Entries), service.Look)
+			request := service.Request{Domain: m.Domain, Descriptors: []service.Descriptor{{Entries: m.Entries}}}
+			in, err := a.inspectRequest(ctx, &request, service.Look)
 			if err != nil {
 				return nil, err
 			}
@@ -74,28 +75,17 @@ func (a *API) remembered(text string, n int) []service.Remembered {
 			}
 		}
 	}
-	is := func(e descriptors.Entry) bool { return e.Value == text }
-	slices.SortFunc(all, func(k, l service.Remembered) int {
-		switch whole := slices.ContainsFunc(k.Entries, is); {
-		case whole == slices.ContainsFunc(l.Entries, is):
-		case whole:
-			return -1
-		default:
-			return 1
+	parts := func(m *service.Remembered) int { // 0 if it is a whole value
+		if slices.ContainsFunc(m.Entries, func(e descriptors.Entry) bool { return e.Value == text }) {
+			return 0
 		}
+		return 1
+	}
+	slices.SortFunc(all, func(k, l service.Remembered) int {
 		return cmp.Or(
-			cmp.Compare(l.Denied, k.Denied), l.LastDenial.Compare(k.LastDenial),
+			cmp.Compare(parts(&k), parts(&l)), cmp.Compare(l.Denied, k.Denied), l.LastDenial.Compare(k.LastDenial),
 			cmp.Compare(k.Domain, l.Domain), cmp.Compare(descriptors.Pairs(k.Entries), descriptors.Pairs(l.Entries)),
 		)
 	})
 	return all[:min(n, len(all))]
-}
-
-// lookAt is a request of one descriptor.
-func lookAt(domain string, entries []descriptors.Entry) *pb.LookRequest {
-	d := new(pb.Descriptor)
-	for _, e := range entries {
-		d.Entries = append(d.Entries, &pb.Entry{Key: e.Key, Value: e.Value})
-	}
-	return &pb.LookRequest{Domain: domain, Descriptors: []*pb.Descriptor{d}}
 }

@@ -79,15 +79,23 @@ type Scanner interface {
 // ScannerOf is the Scanner under the decorators of s, which have a method Unwrap. Its
 // error wraps ErrUnsupported.
 func ScannerOf(s Store) (Scanner, error) {
+	if scanner, ok := under[Scanner](s); ok {
+		return scanner, nil
+	}
+	return nil, fmt.Errorf("%w: it cannot scan its keys", ErrUnsupported)
+}
+
+// under is the first T among s and the stores under its decorators.
+func under[T Store](s Store) (found T, ok bool) {
 	for {
-		switch store := s.(type) {
-		case Scanner:
-			return store, nil
-		case interface{ Unwrap() Store }:
-			s = store.Unwrap()
-		default:
-			return nil, fmt.Errorf("%w: it cannot scan its keys", ErrUnsupported)
+		if found, ok = s.(T); ok {
+			return found, true
 		}
+		decorator, is := s.(interface{ Unwrap() Store })
+		if !is {
+			return found, false
+		}
+		s = decorator.Unwrap()
 	}
 }
 
@@ -105,15 +113,4 @@ type Memory interface {
 
 // MemoryOf is the Memory among s and the stores under its decorators; ok is false if there
 // is none.
-func MemoryOf(s Store) (m Memory, ok bool) {
-	for {
-		if m, ok = s.(Memory); ok {
-			return m, true
-		}
-		decorator, is := s.(interface{ Unwrap() Store })
-		if !is {
-			return nil, false
-		}
-		s = decorator.Unwrap()
-	}
-}
+func MemoryOf(s Store) (Memory, bool) { return under[Memory](s) }

@@ -97,11 +97,10 @@ func (c *Certs) Peer() *tls.Config {
 		InsecureSkipVerify: true, // VerifyConnection checks
 		VerifyConnection: func(state tls.ConnectionState) error {
 			m := c.files.Now()
-			if len(state.PeerCertificates) == 0 || len(m.certificates) == 0 {
-				return errNoPeer
-			}
-			own, shown := m.certificates[0].Leaf, state.PeerCertificates[0]
+			own, shown := m.Leaf(), state.PeerCertificates[0] // a server always shows one
 			switch {
+			case own == nil:
+				return errNoPeer
 			case shown.Equal(own):
 				return nil
 			case m.cas == nil:
@@ -138,9 +137,6 @@ func AnyName(config *tls.Config) {
 
 // verify checks the chain of the server's certificate, and not its name.
 func verify(state tls.ConnectionState, roots *x509.CertPool) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("no server certificate")
-	}
 	intermediates := x509.NewCertPool()
 	for _, cert := range state.PeerCertificates[1:] {
 		intermediates.AddCert(cert)

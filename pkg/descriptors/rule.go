@@ -234,9 +234,6 @@ type Rule struct {
 // Several reports whether several limits of the rule can deny, so that they are charged
 // together.
 func (r *Rule) Several() bool {
-	if len(r.Limits) < 2 {
-		return false
-	}
 	n := 0
 	for i := range r.Limits {
 		if !r.Limits[i].Shadow {

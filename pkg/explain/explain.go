@@ -60,9 +60,9 @@ type Override struct {
 	RequestsPerUnit uint32 `json:"requests_per_unit"`
 	Unit            string `json:"unit"`                      // in upper case
 	UnitMultiplier  uint32 `json:"unit_multiplier,omitempty"` // 0 is 1
-	// Seen is when the last request with these entries brought it; nil if the request that
+	// Seen is when the last request with these entries brought it; zero if the request that
 	// is explained does.
-	Seen *time.Time `json:"seen,omitempty"`
+	Seen time.Time `json:"seen,omitzero"`
 }
 
 // Step is one descriptor of the rules that was looked at.
@@ -194,12 +194,9 @@ func overrideOf(o *service.Override) *Override {
 	if o == nil {
 		return nil
 	}
-	shown := &Override{RequestsPerUnit: o.RequestsPerUnit, Unit: o.Unit.String()}
-	if o.Multiplier > 1 {
-		shown.UnitMultiplier = o.Multiplier
-	}
-	if !o.Seen.IsZero() {
-		shown.Seen = &o.Seen
+	shown := &Override{o.RequestsPerUnit, o.Unit.String(), o.Multiplier, o.Seen}
+	if o.Multiplier == 1 {
+		shown.UnitMultiplier = 0
 	}
 	return shown
 }

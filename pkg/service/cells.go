@@ -44,15 +44,24 @@ type InspectedLimit struct {
 type State struct {
 	// Count is the number of hits in use, at least 0: the capacity of the limit and Granted,
 	// less Remaining. A fixed window that is charged with denied hits may have more than fit.
-	Count int64
+	Count int64 `json:"count"`
 	// Granted is the number of hits left of the grants of this process to the cell, which
 	// hits use up before the limit. Of the grants of others it has the hits beyond the limit
 	// only, and Count is lower by the rest.
-	Granted int64
+	Granted int64 `json:"granted,omitempty"`
 	// Remaining is the number of hits that would pass now.
-	Remaining int64
+	Remaining int64 `json:"remaining"`
 	// Reset is the time until the full quota is back, or until a fixed window ends.
-	Reset time.Duration
+	Reset time.Duration `json:"-"`
+}
+
+// String is the state as the log's text format and the commands have it, without Reset.
+func (s State) String() string {
+	granted := ""
+	if s.Granted > 0 {
+		granted = fmt.Sprintf("granted %d, ", s.Granted)
+	}
+	return fmt.Sprintf("count %d, %sremaining %d", s.Count, granted, s.Remaining)
 }
 
 // value is the number of hits in use, less the hits granted.

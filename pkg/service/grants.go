@@ -51,7 +51,6 @@ type grant struct {
 	id           algorithms.Identity
 	key          string // of the cell
 
-	hits  int64 // granted and not used, also by the grants before
 	count int64 // State.Count
 	until int64 // the end of the grant in µs since the epoch, on the store's clock
 	// credit says that the cell is a bucket with more hits than fit it. The grant ends when
@@ -91,7 +90,7 @@ func (g *grants) add(c *cell, op *backends.Op, r *backends.Reply, value int64) {
 			Hits: hits, Ends: time.UnixMicro(ends).UTC(),
 		},
 		limit: c.limit.Limit, id: c.id, key: op.Key,
-		hits: hits, count: value + hits, until: r.Until, credit: op.Kind == backends.Meter && value < 0,
+		count: value + hits, until: r.Until, credit: op.Kind == backends.Meter && value < 0,
 	}
 }
 
@@ -119,7 +118,7 @@ func (g *grants) left(op *backends.Op, value int64) int64 {
 	if last.until <= op.Now || last.credit && value >= 0 {
 		return max(0, -value)
 	}
-	return max(0, -value, min(last.hits, last.count-value))
+	return max(0, -value, min(last.Hits, last.count-value))
 }
 
 // Grants asks the store what is left of the grants of this process, and returns those in

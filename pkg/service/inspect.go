@@ -189,22 +189,25 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 	var changed []cell
 	var choices []string
-	seen := map[string]bool{}
+	watched, seen := false, map[string]bool{}
 	for _, c := range cells {
+		chosen := do.Only == "" || c.limit.Is(do.Only)
+		watched = watched || chosen && c.limit.Watched
 		skip := c.limit.ReplacedBy != "" || seen[c.op.Key] || c.limit.Watched && do.verb == backends.Grant
 		if seen[c.op.Key] = true; !skip {
 			choices = append(choices, c.limit.Choice())
 		}
-		if skip || do.Only != "" && !c.limit.Is(do.Only) {
+		if skip || !chosen {
 			c.limit.Before, c.limit.Err = nil, nil
 			continue
 		}
 		changed = append(changed, c)
 	}
-	if len(changed) == 0 && slices.ContainsFunc(cells, func(c cell) bool { return c.limit.Watched && (do.Only == "" || c.limit.Is(do.Only)) }) {
+	switch {
+	case len(changed) > 0:
+	case watched:
 		return invalid("the limit is only watched for this key and denies nothing: there is nothing to grant")
-	}
-	if len(choices) > 0 && len(changed) == 0 {
+	case len(choices) > 0:
 		return invalid("the request has no limit %q: want one of %s", do.Only, strings.Join(choices, ", "))
 	}
 	changed = slices.DeleteFunc(changed, func(c cell) bool { return c.limit.Err != nil })

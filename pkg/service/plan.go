@@ -203,11 +203,12 @@ func (p *plan) apply(ctx context.Context) {
 	enforced.AllOrNothing = p.batch.AllOrNothing
 	for i := range p.targets {
 		t := &p.targets[i]
-		for j := t.first; j < t.end; j++ {
-			enforced.Add(&p.batch, j)
-		}
-		for j := t.end; j < t.last; j++ {
-			watched.Add(&p.batch, j)
+		for j := t.first; j < t.last; j++ {
+			if j < t.end {
+				enforced.Add(&p.batch, j)
+			} else {
+				watched.Add(&p.batch, j)
+			}
 		}
 	}
 	var others sync.WaitGroup

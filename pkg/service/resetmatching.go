@@ -85,17 +85,15 @@ func (s *Service) ForgetMatching(domain, rule string) error {
 
 // forgetAmong drops what this process remembers of the cells.
 func (s *Service) forgetAmong(cells *ruleCells) {
-	memory, has := backends.MemoryOf(s.cfg.Store)
-	for _, prefix := range cells.prefixes {
-		if !has {
-			break
+	if memory, has := backends.MemoryOf(s.cfg.Store); has {
+		for _, prefix := range cells.prefixes {
+			memory.ForgetAmong(prefix, func(keys []string) (ops []backends.Op) {
+				for _, c := range cells.among(keys) {
+					ops = append(ops, c.op)
+				}
+				return ops
+			})
 		}
-		memory.ForgetAmong(prefix, func(keys []string) (ops []backends.Op) {
-			for _, c := range cells.among(keys) {
-				ops = append(ops, c.op)
-			}
-			return ops
-		})
 	}
 	for _, c := range cells.among(s.grants.keys()) {
 		s.grants.forget(c.op.Key)

@@ -17,7 +17,7 @@ import (
 // the hashes of the replicas.
 func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Document {
 	sum := all[0].Document
-	sum.Store.Servers, sum.Traffic, sum.Replicas = []Server{}, Traffic{}, replicas
+	sum.Store.Servers, sum.Traffic, sum.Replicas = []Server{}, Traffic{ErrorsByKind: map[string]ErrorsOfKind{}}, replicas
 	sum.Latency.Replica, sum.History, sum.Rates = all[0].Address, nil, nil
 	for _, one := range all {
 		d := &one.Document
@@ -41,7 +41,7 @@ func MergeDocuments(all []client.Answer[Document], replicas []client.Replica) Do
 		sum.ShadowMode = sum.ShadowMode || d.ShadowMode
 	}
 	sum.Store.judge()
-	sum.Differ = differ(replicas)
+	sum.Differ = differ(all)
 	sum.Health = healthOf(all, replicas, sum.Differ)
 	return sum
 }
@@ -51,9 +51,6 @@ func (t *Traffic) add(more *Traffic) {
 	t.Total.Requests += more.Total.Requests
 	t.Total.Denied += more.Total.Denied
 	t.Total.Errors += more.Total.Errors
-	if t.ErrorsByKind == nil {
-		t.ErrorsByKind = map[string]ErrorsOfKind{}
-	}
 	for kind, e := range more.ErrorsByKind {
 		sum := t.ErrorsByKind[kind]
 		t.ErrorsByKind[kind] = ErrorsOfKind{round(sum.Rate + e.Rate), sum.Total + e.Total}
@@ -126,14 +123,8 @@ func (s *Store) add(server Server) {
 }
 
 // differ reports whether replicas that answered have different rules.
-func differ(replicas []client.Replica) bool {
-	hashes := map[string]bool{}
-	for _, r := range replicas {
-		if r.OK {
-			hashes[r.Hash] = true
-		}
-	}
-	return len(hashes) > 1
+func differ[D any](all []client.Answer[D]) bool {
+	return slices.ContainsFunc(all, func(a client.Answer[D]) bool { return a.Hash != all[0].Hash })
 }
 
 // healthOf has each fault once. A fault that some replicas have names them.
@@ -201,7 +192,7 @@ func MergeListings(n int, all []client.Answer[Listing], replicas []client.Replic
 		}
 		sum.Rules = append(sum.Rules, *row)
 	}
-	sum.Differ = differ(replicas)
+	sum.Differ = differ(all)
 	return sum
 }
 
