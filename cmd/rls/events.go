@@ -12,7 +12,6 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/certs"
-	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
 )
 
@@ -50,13 +49,7 @@ func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
 
 // openEvents begins to note what happens to the process.
 func (p *process) openEvents(context.Context) error {
-	p.events = events.New(func() events.Decisions {
-		n := p.measure.ByPolicy()
-		return events.Decisions{
-			Allow: n[descriptors.PolicyAllow], Deny: n[descriptors.PolicyDeny],
-			Local: n[descriptors.PolicyLocal], Error: n[descriptors.PolicyError],
-		}
-	})
+	p.events = events.New(p.measure.ByPolicy)
 	release, _ := build()
 	p.events.Started(release, p.Backend.BackendType)
 	p.health.Drains = p.events.Drains

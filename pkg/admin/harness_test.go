@@ -82,7 +82,7 @@ func start(t testing.TB, how listening) *rig {
 	r := &rig{t: t, log: new(testenv.Log), tokens: filepath.Join(t.TempDir(), "tokens"), stopped: make(chan error, 1)}
 	seen := denials.New(denials.Options{Keep: 100})
 	r.limits = newLimits(t, newStore(t), rules, seen)
-	r.happens = events.New(func() events.Decisions { return events.Decisions{} })
+	r.happens = events.New(func() (none [descriptors.Policies]uint64) { return none })
 	r.writeTokens(tokenFile)
 	log := logging.New(r.log, "info", "json")
 	watch := reread.NewWatcher(log)

@@ -3,6 +3,7 @@ package denials
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"example.org/rls/pkg/descriptors"
@@ -94,7 +95,7 @@ const atOnce = 256
 // List returns the newest n denials that are wanted.
 func (d *Denials) List(q Query, n int) List {
 	l := List{Denials: []Denial{}, Sampled: 1}
-	for r := range d.newest() {
+	for _, r := range d.newest() {
 		if len(l.Denials) == n {
 			break
 		}
@@ -112,14 +113,14 @@ func (d *Denials) List(q Query, n int) List {
 	return l
 }
 
-// newest gives the rows, the newest first. The caller must not keep a row. Denials that come
-// meanwhile are left out.
-func (d *Denials) newest() iter.Seq[*row] {
-	return func(yield func(*row) bool) {
+// newest gives the rows, the newest first, each with the number of rows before it. The caller
+// must not keep a row. Denials that come meanwhile are left out.
+func (d *Denials) newest() iter.Seq2[int, *row] {
+	return func(yield func(int, *row) bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for i, looked := d.rows.Count()-1, 1; i >= d.rows.Count()-d.rows.Len(); i, looked = i-1, looked+1 {
-			if !yield(d.rows.At(i)) {
+			if !yield(i, d.rows.At(i)) {
 				return
 			}
 			if looked%atOnce == 0 {
@@ -149,33 +150,24 @@ func (d *Denials) Follow(ctx context.Context, q Query) iter.Seq[Denial] {
 				return
 			case <-look.C:
 			}
-			for more := true; more && ctx.Err() == nil; {
-				var found []Denial
-				found, more = d.after(&next, &q)
-				for _, denial := range found {
-					if !yield(denial) {
-						return
-					}
+			var found []Denial
+			seen := next
+			for i, r := range d.newest() {
+				if i < seen {
+					break
+				}
+				next = max(next, i+1)
+				if q.wants(r) {
+					found = append(found, r.denial())
+				}
+			}
+			for _, denial := range slices.Backward(found) {
+				if ctx.Err() != nil || !yield(denial) {
+					return
 				}
 			}
 		}
 	}
-}
-
-// after returns the wanted ones of the next atOnce rows, moves next behind them, and reports
-// whether there are more.
-func (d *Denials) after(next *int, q *Query) (found []Denial, more bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	end := d.rows.Count()
-	*next = max(*next, end-d.rows.Len())
-	for i := 0; i < atOnce && *next < end; i++ {
-		if r := d.rows.At(*next); q.wants(r) {
-			found = append(found, r.denial())
-		}
-		*next++
-	}
-	return found, *next < end
 }
 
 // maxFound bounds the descriptors that Find returns.
@@ -190,7 +182,7 @@ func (d *Denials) Find(text string) (found []service.Remembered) {
 		at    int64 // of the denial that was counted last
 	}
 	known := map[string]place{}
-	for r := range d.newest() {
+	for _, r := range d.newest() {
 		if !r.contains(text) {
 			continue
 		}

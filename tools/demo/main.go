@@ -3,17 +3,15 @@
 // Ctrl-C. `make demo` builds bin/rls and fetches Envoy; it runs in the repository's root.
 //
 // Without flags the folder is tools/demo: it plays the customers of a small shop, and
-// prints a URL to try and the URL of the page with a token. With -once it requests the
-// first URL itself with curl, prints the answers and ends.
+// prints a URL to try and the URL of the page with a token.
 //
 // With -recipe NAME the folder is deploy/recipes/NAME: it runs the recipe's try.sh and
-// prints the output. Then it starts all anew, with empty counters, for the user to try;
-// with -once it ends instead. An unknown NAME is answered with the names; the exit code
+// prints the output. Then it starts all anew, with empty counters, for the user to try.
+// With -once it runs try.sh of the folder, prints the output and ends. An unknown NAME is answered with the names; the exit code
 // is 2.
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -65,7 +63,7 @@ func (d *demo) recipes() (names []string, err error) {
 
 // run writes to out, until ctx ends or, if once is set, after its own requests.
 func (d *demo) run(ctx context.Context, out io.Writer) error {
-	if d.recipe != "" {
+	if d.recipe != "" || d.once {
 		if err := d.play(ctx, out); err != nil || d.once {
 			return err
 		}
@@ -77,8 +75,7 @@ func (d *demo) run(ctx context.Context, out io.Writer) error {
 	}
 	defer s.stop()
 	url := fmt.Sprintf("http://127.0.0.1:%d", s.ports.Front)
-	switch {
-	case d.recipe != "":
+	if d.recipe != "" {
 		_, _ = fmt.Fprintf(out, `
 Try it yourself, once:
 
@@ -87,9 +84,7 @@ Try it yourself, once:
 Or send other requests to %[2]s. deploy/recipes/%[1]s/README.md
 explains the recipe; changes of its rules take effect at once.
 `, d.recipe, url)
-	case d.once:
-		return try(ctx, url+"/", out)
-	default:
+	} else {
 		_, _ = fmt.Fprintf(out, `
 Envoy listens at %[1]s/ and asks the service about every request:
 three pass at once, then one every 20 seconds. Try it a few times:
@@ -110,34 +105,19 @@ Ctrl-C ends the demo.
 	return s.wait(ctx)
 }
 
-// play runs the recipe's try.sh on a stage of its own.
+// play runs the folder's try.sh on a stage of its own.
 func (d *demo) play(ctx context.Context, out io.Writer) error {
 	s, err := d.start(ctx, 0, out)
 	if err != nil {
 		return err
 	}
 	defer s.stop()
-	_, _ = fmt.Fprintf(out, "\n$ sh deploy/recipes/%s/try.sh\n", d.recipe)
-	cmd := exec.CommandContext(s.programs.Context, "sh", filepath.Join(d.folder(), "try.sh"), fmt.Sprintf("http://127.0.0.1:%d", s.ports.Front))
+	script := filepath.Join(d.folder(), "try.sh")
+	_, _ = fmt.Fprintf(out, "\n$ sh %s\n", script)
+	cmd := exec.CommandContext(s.programs.Context, "sh", script, fmt.Sprintf("http://127.0.0.1:%d", s.ports.Front))
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s/try.sh: %w", d.folder(), err)
-	}
-	return nil
-}
-
-// try requests url until it is over the limit, and once more, and prints the answers of
-// curl.
-func try(ctx context.Context, url string, out io.Writer) error {
-	const requests = 5
-	for range requests {
-		answer, err := exec.CommandContext(ctx, "curl", "-si", url).Output()
-		if err != nil {
-			return fmt.Errorf("curl -i %s: %w", url, err)
-		}
-		if _, err := fmt.Fprintf(out, "$ curl -i %s\n%s\n\n", url, bytes.ReplaceAll(answer, []byte("\r"), nil)); err != nil {
-			return err
-		}
+		return fmt.Errorf("%s: %w", script, err)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"example.org/rls/internal/recent"
+	"example.org/rls/pkg/descriptors"
 )
 
 // Kept is the number of events that a [Log] keeps.
@@ -78,7 +79,7 @@ type InForce struct {
 
 // Log keeps events. It is safe for concurrent use.
 type Log struct {
-	decided func() Decisions
+	decided func() [descriptors.Policies]uint64
 
 	mu   sync.Mutex
 	last recent.Ring[Event]
@@ -89,12 +90,12 @@ type Log struct {
 type absence struct {
 	breakers int // that have told
 	began    time.Time
-	before   Decisions
+	before   [descriptors.Policies]uint64
 }
 
 // New returns an empty Log. decided counts the decisions of policies since the start of the
-// process; the Log calls it when a server begins to fail and when it is back.
-func New(decided func() Decisions) *Log {
+// process, by policy; the Log calls it when a server begins to fail and when it is back.
+func New(decided func() [descriptors.Policies]uint64) *Log {
 	return &Log{decided: decided, last: recent.New[Event](Kept), away: map[Server]*absence{}}
 }
 
@@ -208,7 +209,7 @@ func (l *Log) Failing(s Server) *Outage { return &Outage{of: l, server: s, befor
 type Outage struct {
 	of     *Log
 	server Server
-	before Decisions
+	before [descriptors.Policies]uint64
 }
 
 // Away says that the server went away at a time because of err.
@@ -239,13 +240,14 @@ func (o *Outage) Back(at time.Time, left bool) {
 	if left {
 		how = "has left the store"
 	}
-	r := Return{took.Seconds(), l.decided().since(a.before)}
+	n, were := l.decided(), a.before
+	since := func(p descriptors.Policy) uint64 { return n[p] - were[p] }
+	r := Return{took.Seconds(), Decisions{
+		Allow: since(descriptors.PolicyAllow), Deny: since(descriptors.PolicyDeny),
+		Local: since(descriptors.PolicyLocal), Error: since(descriptors.PolicyError),
+	}}
 	l.add(Event{Time: at, Kind: StoreBack, Server: &o.server, Return: &r, Text: fmt.Sprintf(
 		"The server %s of the store (%s) %s after %v; meanwhile %s.", o.server.Address, o.server.Role, how, took, r.Decisions)})
-}
-
-func (d Decisions) since(before Decisions) Decisions {
-	return Decisions{d.Allow - before.Allow, d.Deny - before.Deny, d.Local - before.Local, d.Error - before.Error}
 }
 
 // String is the end of a sentence.

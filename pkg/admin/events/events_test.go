@@ -11,6 +11,7 @@ import (
 
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/backends/breaker"
+	"example.org/rls/pkg/descriptors"
 )
 
 var errRefused = errors.New("connection refused")
@@ -18,12 +19,12 @@ var errRefused = errors.New("connection refused")
 // process is a Log, the breakers that tell it, and the decisions of policies.
 type process struct {
 	*events.Log
-	decided events.Decisions
+	decided [descriptors.Policies]uint64
 }
 
 func newProcess() *process {
 	p := &process{}
-	p.Log = events.New(func() events.Decisions { return p.decided })
+	p.Log = events.New(func() [descriptors.Policies]uint64 { return p.decided })
 	return p
 }
 
@@ -61,11 +62,11 @@ func TestOutages(t *testing.T) {
 		main, second := p.server("main"), p.server("per-second")
 		call(main, nil)
 		call(second, nil)
-		p.decided.Allow = 3 // an earlier outage
+		p.decided[descriptors.PolicyAllow] = 3 // an earlier outage
 		began := time.Now()
 		for range 20 {
 			call(main, errRefused)
-			p.decided.Allow++
+			p.decided[descriptors.PolicyAllow]++
 			pass(10 * time.Millisecond)
 		}
 		away := p.newest()
@@ -75,7 +76,7 @@ func TestOutages(t *testing.T) {
 		}
 		for range 20 {
 			call(second, errRefused)
-			p.decided.Deny++
+			p.decided[descriptors.PolicyDeny]++
 			pass(10 * time.Millisecond)
 		}
 		pass(time.Second)
@@ -84,7 +85,7 @@ func TestOutages(t *testing.T) {
 			e.Decisions != (events.Decisions{Allow: 20, Deny: 20}) || !strings.Contains(e.Text, "20 by allow, 20 by deny") {
 			t.Errorf("got %+v %+v", e, e.Return)
 		}
-		p.decided.Error = 2
+		p.decided[descriptors.PolicyError] = 2
 		call(second, nil)
 		if e := p.newest(); e.Kind != events.StoreBack || e.Role != "per-second" || e.Decisions != (events.Decisions{Deny: 20, Error: 2}) {
 			t.Errorf("got %+v %+v", e, e.Return)
