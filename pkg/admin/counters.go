@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -127,7 +128,7 @@ func requestOf(m asker) (service.Request, error) {
 // nothingMatches is the error of a request without a counter. It says why for each
 // descriptor.
 func nothingMatches(in service.Inspection) error {
-	var why []string
+	var why, all []string
 	for _, d := range in.Descriptors {
 		switch {
 		case d.Unlimited:
@@ -138,8 +139,10 @@ func nothingMatches(in service.Inspection) error {
 			why = append(why, d.Trace.Why)
 			if suggestions := d.Trace.Suggestions; len(suggestions) > 0 {
 				why = append(why, explain.DidYouMean(suggestions))
+				all = append(all, suggestions...)
 			}
 		}
 	}
-	return status.Errorf(codes.NotFound, "the request has no counter: %s", strings.Join(why, "; "))
+	reason := status.New(codes.NotFound, "the request has no counter: "+strings.Join(why, "; "))
+	return &misuse{reason, http.StatusNotFound, all}
 }

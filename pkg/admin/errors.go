@@ -33,17 +33,24 @@ var statuses = map[codes.Code]int{
 type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	// Suggestions are texts that the request may have meant.
+	Suggestions []string `json:"suggestions,omitempty"`
 }
 
 func problemOf(err error) problem {
 	s := status.Convert(err)
-	return problem{rpccode.Code(s.Code()).String(), s.Message()}
+	p := problem{Code: rpccode.Code(s.Code()).String(), Message: s.Message()}
+	if own := (*misuse)(nil); errors.As(err, &own) {
+		p.Suggestions = own.suggestions
+	}
+	return p
 }
 
-// misuse is an error that has a status of its own over HTTP.
+// misuse is an error that has a status of its own, or suggestions, over HTTP.
 type misuse struct {
-	status *status.Status
-	http   int
+	status      *status.Status
+	http        int
+	suggestions []string
 }
 
 // Error implements error.
@@ -53,7 +60,7 @@ func (m *misuse) Error() string { return m.status.Message() }
 func (m *misuse) GRPCStatus() *status.Status { return m.status }
 
 func overHTTP(http int, code codes.Code, format string, args ...any) error {
-	return &misuse{status.Newf(code, format, args...), http}
+	return &misuse{status: status.Newf(code, format, args...), http: http}
 }
 
 func invalid(format string, args ...any) error {

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -126,13 +127,14 @@ descriptors:
 	r := start(t, listening{change: func(o *admin.Options) { o.Limits = limits }})
 	const ann = `{"domain":"tree","descriptors":[{"entries":[{"key":"user","value":"ann"}]}`
 	for path, body := range map[string]string{"get": ann + "]}", "reset": ann + "]}", "grant": ann + `],"hits":1}`} {
-		for domain, want := range map[string]string{
-			"tree": "no descriptor matches user=ann; did you mean plan=free,user=ann?",
-			"tre":  "no rules for domain tre; did you mean tree?",
+		for domain, want := range map[string]struct{ message, suggestion string }{
+			"tree": {"no descriptor matches user=ann; did you mean plan=free,user=ann?", "plan=free,user=ann"},
+			"tre":  {"no rules for domain tre; did you mean tree?", "tree"},
 		} {
 			got := r.ask("POST", "/v1/"+path, strings.Replace(body, "tree", domain, 1), bearer(writeToken))
-			if message, _ := got.json["message"].(string); got.code != 404 || message != "the request has no counter: "+want {
-				t.Errorf("%s in %s: got %d %s, want %s", path, domain, got.code, got.text, want)
+			wanted := map[string]any{"code": "NOT_FOUND", "message": "the request has no counter: " + want.message, "suggestions": []any{want.suggestion}}
+			if got.code != 404 || !reflect.DeepEqual(got.json, wanted) {
+				t.Errorf("%s in %s: got %d %s, want %v", path, domain, got.code, got.text, wanted)
 			}
 		}
 	}
