@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -84,12 +85,11 @@ func NewFleet(o FleetOptions) (*Fleet, error) {
 
 // Run looks names up every 10 s until ctx ends. The last answer stays.
 func (f *Fleet) Run(ctx context.Context) error {
-	var running sync.WaitGroup
+	var running errgroup.Group
 	for _, m := range f.members {
-		running.Go(func() { _ = m.found.Run(ctx) })
+		running.Go(func() error { return m.found.Run(ctx) })
 	}
-	running.Wait()
-	return nil
+	return running.Wait()
 }
 
 // identity tells replicas apart, whatever their addresses are.

@@ -143,9 +143,6 @@ func Argument(entries []Entry) string {
 	if !slices.ContainsFunc(entries, ambiguous) {
 		return Pairs(entries)
 	}
-	list, err := json.Marshal(entries)
-	if err != nil {
-		panic(err) // strings have a form in JSON always
-	}
+	list, _ := json.Marshal(entries) // of texts
 	return string(list)
 }

@@ -196,9 +196,9 @@ func (s *Status) store() Store {
 
 // judge sets State and PolicyDecides by the servers.
 func (s *Store) judge() {
-	s.State, s.PolicyDecides = "ok", decides(s.Servers)
+	s.State, s.PolicyDecides = "ok", s.decides("")
 	for _, server := range s.Servers {
-		switch s.decidesFor(server.Role) {
+		switch s.decides(server.Role) {
 		case allKeys:
 			s.State = "away"
 		case someKeys:
@@ -213,29 +213,28 @@ const (
 	allKeys  = "all"
 )
 
-// decides tells for which keys of the servers policies decide now; "" for none.
-func decides(servers []Server) string {
-	switch away(servers) {
+// decides tells for which keys of the servers of a role policies decide now; "" for none.
+func (s *Store) decides(role string) string {
+	switch n, away := s.count(role); away {
 	case 0:
 		return ""
-	case len(servers):
+	case n:
 		return allKeys
 	}
 	return someKeys
 }
 
-// decidesFor is decides for the servers of a role.
-func (s *Store) decidesFor(role string) string {
-	return decides(slices.DeleteFunc(slices.Clone(s.Servers), func(server Server) bool { return server.Role != role }))
-}
-
-func away(servers []Server) (n int) {
-	for _, server := range servers {
-		if server.Breaker != "closed" {
-			n++
+// count counts the servers of a role, or all if it is "", and those of them that are away.
+func (s *Store) count(role string) (n, away int) {
+	for _, server := range s.Servers {
+		if role != "" && server.Role != role {
+			continue
+		}
+		if n++; server.Breaker != "closed" {
+			away++
 		}
 	}
-	return n
+	return n, away
 }
 
 // roleOf is the role of the servers that keep limits with a window.
@@ -250,13 +249,14 @@ func (s *Store) roleOf(window time.Duration) string {
 // health lists the faults, the worst first.
 func health(d *Document) Health {
 	h := Health{State: "ok", Reasons: []string{}}
+	servers, away := d.Store.count("")
 	for _, fault := range []struct {
 		is            bool
 		state, reason string
 	}{
 		{d.Rules.Loaded == nil, "critical", "No rules are in force: every request is answered with an error."},
 		{d.Store.State == "away", "critical", "The store is away: failure policies decide in its place."},
-		{d.Store.State == "degraded", "warning", fmt.Sprintf("%d of %d servers of the store are away.", away(d.Store.Servers), len(d.Store.Servers))},
+		{d.Store.State == "degraded", "warning", fmt.Sprintf("%d of %d servers of the store are away.", away, servers)},
 		{d.Rules.Refused != "", "warning", "The newest rules were refused."},
 		{d.Traffic.Errors > 0, "warning", fmt.Sprintf("%.3g requests a second end with an error.", d.Traffic.Errors)},
 		{d.ShadowMode, "warning", "The service is in shadow mode: it denies nothing."},

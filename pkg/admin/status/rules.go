@@ -101,7 +101,7 @@ func (s *Status) listing(now time.Time, p page) *Listing {
 		s.count(&l.Rules[i], now)
 		for j := range l.Rules[i].Limits {
 			limit := &l.Rules[i].Limits[j]
-			limit.PolicyDecides = store.decidesFor(store.roleOf(time.Duration(limit.Window)))
+			limit.PolicyDecides = store.decides(store.roleOf(time.Duration(limit.Window)))
 		}
 	}
 	return l

@@ -3,7 +3,6 @@ package envoy
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 
 	"example.org/rls/pkg/service"
@@ -54,46 +53,46 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	if len(passed) > 0 {
 		fields["metadata"] = passed
 	}
-	if watched := watched(o); len(watched) > 0 {
+	if watched := watched(q, o); len(watched) > 0 {
 		fields["shadow"] = watched
 	}
 	if o.Headline < 0 {
 		return fields
 	}
-	s := &o.Statuses[o.Headline]
+	addDecision(fields, q, &o.Statuses[o.Headline], o.Over)
+	return fields
+}
+
+// addDecision adds what the limit of s has decided.
+func addDecision(fields map[string]any, q *service.Request, s *service.Status, denied bool) {
 	fields["rule"] = ruleName(q, s)
 	fields["strategy"] = s.Limit.Strategy.String()
 	fields["limit"] = float64(s.Limit.Requests)
 	fields["remaining"] = float64(s.Remaining)
-	if o.Over {
+	if denied {
 		fields["retry_after"] = float64(seconds(s))
 	}
 	if s.Policy != "" {
 		fields["policy"] = s.Policy
 	}
-	return fields
 }
 
 // watched describes the decided limits that are watched, for structpb.NewStruct.
-func watched(o *service.Outcome) (list []any) {
+func watched(q *service.Request, o *service.Outcome) (list []any) {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		if !v.Watched || !v.Decided {
 			continue
 		}
-		fields := map[string]any{
-			"rule": v.Rule.Path, "strategy": v.Limit.Strategy.String(), "limit": float64(v.Limit.Requests),
-			"remaining": float64(v.Is.Remaining), "denied": !v.Is.Allowed,
-		}
-		if v.Limit.Name != "" {
-			fields["rule"] = v.Limit.Name
-		}
-		if !v.Is.Allowed {
-			fields["remaining"], fields["retry_after"] = 0.0, math.Ceil(v.Is.RetryAfter.Seconds())
+		s := service.Status{Rule: v.Rule, Limit: v.Limit, Is: v.Is, Remaining: v.Is.Remaining, Denied: !v.Is.Allowed}
+		if s.Denied {
+			s.Remaining = 0
 		}
 		if !v.Counted {
-			fields["policy"] = v.DecidedBy()
+			s.Policy = v.DecidedBy()
 		}
+		fields := map[string]any{"denied": s.Denied}
+		addDecision(fields, q, &s, s.Denied)
 		list = append(list, fields)
 	}
 	return list
