@@ -45,7 +45,7 @@ type adminCall struct {
 
 // requestLimit is the flag of the limit that a request brings along.
 type requestLimit struct {
-	Limit string `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/hour or 100/2*hour, as requests bring it along. Without it the limit counts that the last request brought, if it brought one."`
+	Limit *string `placeholder:"N/UNIT" help:"Limit in place of those of the rules, such as 100/hour or 100/2*hour, as requests bring it along. Without it the limit counts that the last request brought, if it brought one."`
 }
 
 // client returns a client for an address, HOST:PORT or unix:PATH. It connects with the
@@ -152,12 +152,12 @@ func domainNames(rules *descriptors.Tree) []string {
 	return names
 }
 
-// parseDescriptors reads the texts of --descriptor, and of --limit unless it is empty. Its
+// parseDescriptors reads the texts of --descriptor, and of --limit unless it is nil. Its
 // errors are usage errors.
-func parseDescriptors(texts []string, limit string) ([]service.Descriptor, error) {
+func parseDescriptors(texts []string, limit *string) ([]service.Descriptor, error) {
 	var override *service.Override
-	if limit != "" {
-		requests, unit, multiplier, err := descriptors.ParseLimit(limit)
+	if limit != nil {
+		requests, unit, multiplier, err := descriptors.ParseLimit(*limit)
 		if err != nil {
 			return nil, cli.UsageError("--limit: %w", err)
 		}

@@ -115,7 +115,7 @@ func (c *clientCmd) questions() ([]client.Question, error) {
 	if err != nil {
 		return nil, cli.UsageError("--limit: %w", err)
 	}
-	descriptors, err := parseDescriptors(c.Descriptor, "")
+	descriptors, err := parseDescriptors(c.Descriptor, nil)
 	if err != nil {
 		return nil, err
 	}

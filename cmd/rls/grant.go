@@ -24,9 +24,9 @@ Example:
   rls grant --domain shop --descriptor api_key=k1 --hits 500 --only 20000/day`
 
 type grantCmd struct {
-	Hits   int64  `required:"" placeholder:"N" help:"Hits that may pass besides the hits that remain, at most 10 times the limit."`
-	Only   string `placeholder:"NAME|LIMIT" help:"The one of several limits that the grant is for: its name, or its text such as '20000 per day' or 20000/day."`
-	Reason string `placeholder:"TEXT" help:"Reason for the grant, for the audit."`
+	Hits   int64   `required:"" placeholder:"N" help:"Hits that may pass besides the hits that remain, at most 10 times the limit."`
+	Only   *string `placeholder:"NAME|LIMIT" help:"The one of several limits that the grant is for: its name, or its text such as '20000 per day' or 20000/day."`
+	Reason string  `placeholder:"TEXT" help:"Reason for the grant, for the audit."`
 
 	adminCall
 }
@@ -36,10 +36,15 @@ func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.Hits < 1 {
 		return cli.UsageError("--hits is %d: want at least 1", c.Hits)
 	}
+	if c.Only == nil {
+		c.Only = new(string)
+	} else if *c.Only == "" {
+		return cli.UsageError("--only is empty: want a limit's name, or its text such as 20000/day")
+	}
 	descriptors, err := c.descriptors(ctx)
 	if err != nil {
 		return err
 	}
 	return c.change(ctx, k, "granted", "/v1/grant",
-		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Hits: c.Hits, Only: c.Only, Reason: c.Reason})
+		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Hits: c.Hits, Only: *c.Only, Reason: c.Reason})
 }

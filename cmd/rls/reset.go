@@ -40,7 +40,7 @@ type resetCmd struct {
 // Run resets the counters and prints the changes.
 func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 	switch {
-	case c.AllMatching && (len(c.Descriptor) > 0 || c.Limit != ""):
+	case c.AllMatching && (len(c.Descriptor) > 0 || c.Limit != nil):
 		return cli.UsageError("--all-matching is for a --rule: want no --descriptor and no --limit beside it")
 	case c.AllMatching && c.Rule == "":
 		return cli.UsageError("--all-matching: name the --rule, such as --rule shop.plan_free.user")
