@@ -132,6 +132,22 @@ func TestQueries(t *testing.T) {
 	}
 }
 
+// Requests that are decided at once can be noted in another order than that of their times.
+func TestOrder(t *testing.T) {
+	d := denials.New(denials.Options{Keep: 10})
+	for _, after := range []time.Duration{2, 1, 4, 3} {
+		d.Observe(denied("ann", after*time.Second))
+	}
+	var got []string
+	l := d.List(denials.Query{}, 10)
+	for _, denial := range l.Denials {
+		got = append(got, denial.Time.Sub(began).String())
+	}
+	if strings.Join(got, " ") != "4s 3s 2s 1s" || !l.From.Equal(began.Add(time.Second)) {
+		t.Errorf("got %s from %v, want the newest first, from the oldest", got, l.From)
+	}
+}
+
 // Hashes are those of keys in the store.
 func TestHashedValues(t *testing.T) {
 	hash := service.NewValueHash([]byte("sixteen bytes or more"))

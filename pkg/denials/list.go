@@ -92,7 +92,7 @@ func (r *row) denial() Denial {
 // atOnce is the number of rows that are looked at while decisions wait.
 const atOnce = 256
 
-// List returns the newest n denials that are wanted.
+// List returns the newest n denials that are wanted, sorted by their times.
 func (d *Denials) List(q Query, n int) List {
 	l := List{Denials: []Denial{}, Sampled: 1}
 	for _, r := range d.newest() {
@@ -105,10 +105,14 @@ func (d *Denials) List(q Query, n int) List {
 			l.Denials = append(l.Denials, found)
 		}
 	}
+	slices.SortStableFunc(l.Denials, func(a, b Denial) int { return b.Time.Compare(a.Time) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if l.Kept = d.rows.Len(); l.Kept > 0 {
 		l.From = new(d.rows.At(d.rows.Count() - l.Kept).time())
+	}
+	if n := len(l.Denials); n > 0 && l.Denials[n-1].Time.Before(*l.From) { // requests were decided at once
+		l.From = &l.Denials[n-1].Time
 	}
 	return l
 }
