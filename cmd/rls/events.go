@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -12,7 +12,6 @@ import (
 	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/certs"
-	language "example.org/rls/pkg/descriptors/rules"
 )
 
 const eventsHelp = `It lists the newest first: start and drain of the process, servers of the store that went
@@ -65,20 +64,13 @@ func (p *process) openEvents(context.Context) error {
 	return nil
 }
 
-// noteLoad notes the outcome of a load of rules.
+// noteLoad notes the outcome of a load of rules, whose error has a problem on each line.
 func (p *process) noteLoad(err error) {
-	var problems language.Problems
 	switch {
-	case err == nil && p.status != nil:
+	case err != nil:
+		p.events.Refused(strings.Split(err.Error(), "\n"))
+	case p.status != nil:
 		in := p.status.InForce()
 		p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
-	case errors.As(err, &problems):
-		var said []string
-		for _, problem := range problems {
-			said = append(said, problem.Error())
-		}
-		p.events.Refused(said)
-	case err != nil:
-		p.events.Refused([]string{err.Error()})
 	}
 }
