@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,7 +39,7 @@ type denialsCmd struct {
 	sinceFlag
 	Rule   string `placeholder:"RULE" help:"Path of a rule, such as shop.plan_free.user; without it all rules are shown."`
 	N      int    `name:"n" min:"1" max:"10000" help:"Most denials, 1 to 10000; 100 without it."`
-	Follow bool   `help:"Print new denials as they come, until Ctrl-C. With --format=json each is a document on its own line."`
+	Follow bool   `help:"Print new denials as they come, until Ctrl-C; with --since or --n past ones before them. With --format=json each is a document on its own line."`
 
 	fleetAsk
 }
@@ -45,17 +47,13 @@ type denialsCmd struct {
 // Run prints the denials.
 func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	query := url.Values{"q": {c.Text}, "rule": {c.Rule}}
-	switch {
-	case c.Follow && (c.Since != 0 || c.N != 0):
-		return cli.UsageError("--since and --n are for past denials: want neither with --follow")
-	case c.Follow && c.Fleet:
-		return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
-	case c.Follow:
-		query.Set("follow", "true")
-		return c.follow(ctx, k, "/v1/denials?"+query.Encode())
+	if c.Follow {
+		if c.Fleet {
+			return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
+		}
+		return c.follow(ctx, k, query)
 	}
-	query.Set("since", c.since())
-	query.Set("n", strconv.Itoa(c.N))
+	c.past(query)
 	var list admin.DenialsOfAll
 	return c.show(ctx, k, "/v1/denials", query, &list, &list.Replicas, func(s *sheet) {
 		now := time.Now()
@@ -65,18 +63,42 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	})
 }
 
-// follow prints new denials until ctx ends.
-func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, path string) error {
+// past adds to a query how much of the past it is about.
+func (c *denialsCmd) past(query url.Values) {
+	query.Set("since", c.since())
+	query.Set("n", strconv.Itoa(c.N))
+}
+
+// follow prints new denials until ctx ends, and with --since or --n past ones before them, the
+// oldest first.
+func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values) error {
 	api, err := c.client(c.Addr)
 	if err != nil {
 		return err
 	}
-	err = api.Stream(ctx, path, nil, func(data []byte) error {
+	line := func(d *denials.Denial) error {
+		return c.print(k, d, func(s *sheet) { s.addDenial(d, time.Now()) })
+	}
+	following := maps.Clone(query)
+	following.Set("follow", "true")
+	if c.Since != 0 || c.N != 0 {
+		c.past(query)
+		var list admin.DenialsOfAll
+		if err := c.post(ctx, c.Addr, "/v1/denials?"+query.Encode(), nil, &list); err != nil {
+			return err
+		}
+		for i := range slices.Backward(list.Denials) {
+			if err := line(&list.Denials[i]); err != nil {
+				return err
+			}
+		}
+	}
+	err = api.Stream(ctx, "/v1/denials?"+following.Encode(), nil, func(data []byte) error {
 		var d denials.Denial
 		if err := json.Unmarshal(data, &d); err != nil {
 			return err
 		}
-		return c.print(k, &d, func(s *sheet) { s.addDenial(&d, time.Now()) })
+		return line(&d)
 	})
 	switch {
 	case ctx.Err() != nil: // Ctrl-C
