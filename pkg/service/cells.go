@@ -143,6 +143,17 @@ func (p *planner) apply(ctx context.Context, cells []cell) []backends.Reply {
 	return b.Replies
 }
 
+// forget drops what this process remembers of cells that it shares with others.
+func (p *planner) forget(cells []cell) {
+	memory, has := backends.MemoryOf(p.cfg.Store)
+	for i := range cells {
+		if has {
+			memory.Forget(&cells[i].op)
+		}
+		p.grants.forget(cells[i].op.Key)
+	}
+}
+
 // stateOf is the state of l's cell in r, a reply for the cell of op.
 func (p *planner) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
 	is, value := l.Judge(op, r), valueOf(l, op, r)

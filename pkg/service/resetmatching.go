@@ -100,17 +100,6 @@ func (s *Service) forgetAmong(cells *ruleCells) {
 	}
 }
 
-// forget drops what this process remembers of cells that it shares with others.
-func (s *Service) forget(cells []cell) {
-	memory, has := backends.MemoryOf(s.cfg.Store)
-	for i := range cells {
-		if has {
-			memory.Forget(&cells[i].op)
-		}
-		s.grants.forget(cells[i].op.Key)
-	}
-}
-
 // reset resets cells and returns how many of them the store has reset. The error says
 // why the others were not reset.
 func (s *Service) reset(ctx context.Context, cells []cell) (changed int64, err error) {
