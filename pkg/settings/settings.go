@@ -162,7 +162,7 @@ type Log struct {
 
 // Top says how many heavy hitters the process knows.
 type Top struct {
-	Keys int `env:"KEYS" default:"1000" min:"0" max:"1000" help:"Number of counters that the admin API (rls top) knows in each order: denied most, asked for most, charged most. Each takes up to 1.9 KiB. Of ten times as many descriptors the last limit that a request brought is remembered, for rls get, explain, reset and grant. 0 knows and remembers none."`
+	Keys int `env:"KEYS" default:"1000" min:"0" max:"1000" help:"Number of counters that the admin API (rls top) knows in each order: denied most, asked for most, charged most. Each takes up to 2 KiB. Of ten times as many descriptors the last limit that a request brought is remembered, for rls get, explain, reset and grant. 0 knows and remembers none."`
 
 	Metric     int  `env:"METRIC" default:"0" min:"0" max:"100" help:"Number of the keys denied most that are metrics, as rls_top_denied and rls_top_remaining. They make new series as keys come and go."`
 	MetricHash bool `env:"METRIC_HASH" default:"false" help:"Put a hash in place of each key in these metrics. It hides keys from a reader of metrics, not from a guess."`

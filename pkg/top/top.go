@@ -63,7 +63,7 @@ const (
 // Options configures a Top.
 type Options struct {
 	// Keys is the number of counters that are kept in each order, 1 to 1000. Each takes at
-	// most 1.9 KiB. Of ten times as many descriptors the last override is remembered.
+	// most 2 KiB. Of ten times as many descriptors the last override is remembered.
 	Keys int
 	// StoredKey is the name under which the store keeps a key; nil says that it keeps every
 	// key as it is.

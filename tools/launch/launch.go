@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os/exec"
@@ -111,21 +112,37 @@ func (g *Group) Stop() {
 	g.running.Wait()
 }
 
-// FreePorts sets each to a port of the loopback that is free at this moment. A port that
-// is set already stays if it is free.
+// FreePorts sets each to a port of the loopback that is free at this moment and that it has
+// not chosen before. A port that is set already stays if it is free.
 func FreePorts(each ...*int) error {
 	for _, port := range each {
-		listener, err := net.Listen("tcp", Loopback(*port))
-		if err != nil && *port != 0 {
-			listener, err = net.Listen("tcp", Loopback(0))
+		for try := 0; *port == 0 || !free(*port); try++ {
+			if try == 1000 {
+				return fmt.Errorf("no port from %d to %d is free", lowestPort, highestPort)
+			}
+			*port = lowestPort + rand.IntN(highestPort-lowestPort+1)
+			if _, before := chosen.LoadOrStore(*port, true); before {
+				*port = 0
+			}
 		}
-		if err != nil {
-			return fmt.Errorf("find a free port: %w", err)
-		}
-		defer func() { _ = listener.Close() }()
-		*port = listener.Addr().(*net.TCPAddr).Port
 	}
 	return nil
+}
+
+// Systems take the local ports of outgoing connections from 32768 on, so none of these is
+// taken by chance before its program listens.
+const lowestPort, highestPort = 30_000, 32_767
+
+var chosen sync.Map // the ports that FreePorts has chosen
+
+// free reports whether nobody listens on a port.
+func free(port int) bool {
+	listener, err := net.Listen("tcp", Loopback(port))
+	if err != nil {
+		return false
+	}
+	_ = listener.Close()
+	return true
 }
 
 // Loopback returns the address of a port on the loopback.
