@@ -161,7 +161,7 @@ func TestFleetAnswers(t *testing.T) {
 			}
 			pod := fmt.Sprintf("127.0.0.1:%d", ports[0])
 			for _, example := range examples {
-				line := strings.ReplaceAll(example[1], "rls-headless:6071", pod)
+				line := regexp.MustCompile(`--addr \S+`).ReplaceAllString(example[1], "--addr "+pod)
 				args := strings.Fields(regexp.MustCompile(`--token-file \S+`).ReplaceAllString(line, "")) // RLS_TOKEN is set
 				for flag, value := range map[string]string{"--addr": pod, "--format": "json", "--ca": secret.CAFile} {
 					if !slices.Contains(args, flag) {
