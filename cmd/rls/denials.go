@@ -24,8 +24,8 @@ when, the rule, the key, the limit, and how long the same request had to wait. W
 row stands for several, and says so.
 
 Exit codes:
-  0  the denials are printed, also if there are none; or Ctrl-C ended --follow; with --fleet
-     also if some replicas do not answer
+  0  the process answered, with or without denials, or Ctrl-C ended --follow; with --fleet one
+     answer is enough
   1  the admin API refused, or could not be reached, or ended the stream
   2  a flag is wrong, or a file cannot be read
 

@@ -20,7 +20,7 @@ rules-refused), certificates that were renewed, grants and resets. A process kee
 1,000 since its start.
 
 Exit codes:
-  0  the events are printed, or there are none; with --fleet also if some replicas do not answer
+  0  the process answered, with or without events; with --fleet one answer is enough
   1  an admin API refused, or could not be reached
   2  a flag is wrong, or a file cannot be read
 

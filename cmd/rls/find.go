@@ -18,7 +18,7 @@ import (
 
 const findHelp = `It asks a running process for two lists: the rules in which the text can be the whole
 value of an entry, and the keys with the text in a key or a value, with their counters
-now. Keys are those that 'rls top' and 'rls denials' remember. Upper and lower case differ.
+now. It knows the keys that 'rls top' and 'rls denials' remember. Upper and lower case differ.
 
 Exit codes:
   0  a rule or a key is found
@@ -36,7 +36,7 @@ type findCmd struct {
 	adminAsk
 }
 
-// Run prints what is found.
+// Run prints the rules and the keys.
 func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.Text == "" {
 		return cli.UsageError("the text is empty: want the value to find")
@@ -53,7 +53,7 @@ func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 	return err
 }
 
-// addFound adds what was found.
+// addFound adds the rules and the keys of a search.
 func (s *sheet) addFound(found *admin.Found) {
 	if len(found.Places) > 0 {
 		s.addf("rules\n")

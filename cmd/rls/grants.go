@@ -11,12 +11,12 @@ import (
 )
 
 const grantsHelp = `It lists the grants that the process has made since its start and that are not used up, ended
-or reset, the newest first. Several grants to one counter are one row: HITS is what the last
-one gave and what was left of those before it, LEFT is what is not used.
+or reset, the newest first. Several grants to one counter are one row: HITS is the hits of the
+last grant and the unused hits of the grants before it, and LEFT is the hits not used so far.
 
 Exit codes:
-  0  the grants are printed, or there are none; also if some replicas do not answer
-  1  the admin API refused or could not be reached, or the store cannot tell what is left
+  0  the process answered, with or without grants; with --fleet one answer is enough
+  1  the admin API refused or could not be reached, or the store cannot tell the unused hits
   2  a flag is wrong, or a file cannot be read
 
 Examples:

@@ -48,7 +48,7 @@ func newProgram(name string) *cli.Program {
 			{Name: "grant", Help: "Let more hits pass than remain, for the running window.", Detail: grantHelp, Flags: &grantCmd{}},
 			{Name: "denials", Help: "Show the last denials of a running process, or new ones as they come.",
 				Detail: denialsHelp, Flags: &denialsCmd{}, OnSignal: cli.EndsContext},
-			{Name: "grants", Help: "List the grants in force of a running process, with what is left of them and their end.", Detail: grantsHelp, Flags: &grantsCmd{}},
+			{Name: "grants", Help: "List the grants in force of a running process, with their unused hits and their end.", Detail: grantsHelp, Flags: &grantsCmd{}},
 			{Name: "top", Help: "Show the keys that are denied, asked for or charged most in running processes.",
 				Detail: topHelp, Flags: &topCmd{}, OnSignal: cli.EndsContext},
 			{Name: "events", Help: "List what happened to a running process: outages of its store, loads of its rules, changes of counters.",

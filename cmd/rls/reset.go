@@ -112,7 +112,8 @@ func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string,
 	return errors.Join(c.print(k, &changes, func(s *sheet) { _, _ = io.WriteString(s, text) }), failed)
 }
 
-// changesText has a line for each change that was made. The error joins those of the others.
+// changesText has a line for each counter that was changed. The error joins the errors of the
+// counters that were not.
 func changesText(changes *admin.Changes, done string) (string, error) {
 	var failed []error
 	var b strings.Builder

@@ -14,8 +14,8 @@ import (
 
 var errNoDenials = status.Error(codes.Unimplemented, "this process remembers no denials because of DENIALS_KEEP=0")
 
-// MaxDenials is the most rows of an answer of /v1/denials.
-const MaxDenials = 10_000
+// maxDenials is the most rows of an answer of /v1/denials.
+const maxDenials = 10_000
 
 func (a *API) denials(_ context.Context, r *pb.DenialsRequest) (any, error) {
 	if a.options.Denials == nil {

@@ -28,8 +28,8 @@ type FoundKey struct {
 	Limits []explain.Limit `json:"limits"`
 }
 
-// MaxFound bounds the places and the keys of a Found, each.
-const MaxFound = 100
+// maxFound bounds the places and the keys of a Found, each.
+const maxFound = 100
 
 func (a *API) find(ctx context.Context, r *pb.FindRequest) (any, error) {
 	if r.GetQ() == "" {

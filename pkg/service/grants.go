@@ -142,7 +142,7 @@ func (s *Service) Grants(ctx context.Context) ([]GrantInForce, error) {
 			g, c := &some[i], &cells[i]
 			switch {
 			case c.limit.Err != nil:
-				return nil, errorf(codes.Unavailable, "the store cannot tell what is left of a grant to %s: %v", g.Rule, c.limit.Err)
+				return nil, errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.limit.Err)
 			case g.until > now && c.op.Key == g.key && c.limit.Before.Granted > 0:
 				g.Left = c.limit.Before.Granted
 				inForce = append(inForce, g.GrantInForce)

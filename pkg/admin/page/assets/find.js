@@ -5,7 +5,7 @@ import { get } from './api.js';
 import { below, count, moment, perWindow, seconds, span, whyOf, writeDescriptor } from './format.js';
 import { live } from './live.js';
 
-const matches = { exact: 'this value', wildcard: 'wildcard', any: 'any value', matcher: 'matcher' };
+const matches = { exact: 'this value', wildcard: 'wildcard', any: 'any value' };
 
 export function find(main, params) {
   const q = params.get('q') ?? '';
