@@ -97,18 +97,27 @@ func (p *plan) ruled(t *target, op *backends.Op) *descriptors.Limit {
 	return nil
 }
 
+// keeper reads cells and changes them for operators, and remembers the grants to them.
+type keeper struct {
+	planner
+	grants grants
+}
+
+// maxBatch bounds the cells of one batch for the store.
+const maxBatch = 100
+
 // look fills in Before and Next of the cells, or Err. The operations have no lease and cost
 // nothing, so neither leases nor the local cache answer them.
-func (p *planner) look(ctx context.Context, cells []cell) {
+func (k *keeper) look(ctx context.Context, cells []cell) {
 	looks := slices.Clone(cells)
 	for i := range looks {
 		looks[i].op = cells[i].op.Probe()
 		looks[i].op.Lease = nil
 	}
-	replies := p.apply(ctx, looks)
+	replies := k.apply(ctx, looks)
 	for i := range cells {
 		if limit, op, r := cells[i].limit, &cells[i].op, &replies[i]; r.Err == nil {
-			limit.Before = p.stateOf(limit.Limit, op, r)
+			limit.Before = k.stateOf(limit.Limit, op, r)
 			is := limit.Judge(op, r)
 			limit.Next = is.RetryAfter
 			limit.Never = !is.Allowed && op.Unused().Admitted < op.Times
@@ -119,7 +128,7 @@ func (p *planner) look(ctx context.Context, cells []cell) {
 // apply has the store apply the operation of each cell, so that every decorator forgets
 // what it remembers of a cell that is changed. It fills in After of a cell that is reset or
 // granted hits, or Err, and returns the replies.
-func (p *planner) apply(ctx context.Context, cells []cell) []backends.Reply {
+func (k *keeper) apply(ctx context.Context, cells []cell) []backends.Reply {
 	if len(cells) == 0 {
 		return nil
 	}
@@ -127,37 +136,53 @@ func (p *planner) apply(ctx context.Context, cells []cell) []backends.Reply {
 	for i := range cells {
 		b.Ops[i] = cells[i].op
 	}
-	_ = p.cfg.Store.Apply(ctx, &b) // its error is the first Err of the replies
+	_ = k.cfg.Store.Apply(ctx, &b) // its error is the first Err of the replies
 	for i := range cells {
 		limit, r, look := cells[i].limit, &b.Replies[i], cells[i].op.Look()
 		switch limit.Err = r.Err; {
 		case r.Err != nil, b.Ops[i].Verb == backends.Charge:
 			continue
 		case b.Ops[i].Verb == backends.Reset:
-			p.grants.forget(look.Key)
+			k.grants.forget(look.Key)
 		default:
-			p.grants.add(&cells[i], &look, r, valueOf(limit.Limit, &look, r))
+			k.grants.add(cells[i].granted(&look, r), look.Now)
 		}
-		limit.After = p.stateOf(limit.Limit, &look, r)
+		limit.After = k.stateOf(limit.Limit, &look, r)
 	}
 	return b.Replies
 }
 
+// granted is the grant of c.granting, after which r is the reply for the cell that op looks at.
+func (c *cell) granted(op *backends.Op, r *backends.Reply) grant {
+	hits, value, ends := c.limit.Before.Granted+c.granting.Hits, valueOf(c.limit.Limit, op, r), r.Until
+	if window := c.limit.Window.Microseconds(); op.Prev != "" { // the next window still looks at the cell
+		ends = (op.Now/window + 1) * window
+	}
+	return grant{
+		GrantInForce: GrantInForce{
+			Time: time.Now().UTC(), Who: c.granting.Who, Domain: c.domain, Rule: c.rule, Key: c.limit.Key,
+			Hits: hits, Ends: time.UnixMicro(ends).UTC(),
+		},
+		limit: c.limit.Limit, id: c.id, key: op.Key,
+		count: value + hits, until: r.Until, credit: op.Kind == backends.Meter && value < 0,
+	}
+}
+
 // forget drops what this process remembers of cells that it shares with others.
-func (p *planner) forget(cells []cell) {
-	memory, has := backends.MemoryOf(p.cfg.Store)
+func (k *keeper) forget(cells []cell) {
+	memory, has := backends.MemoryOf(k.cfg.Store)
 	for i := range cells {
 		if has {
 			memory.Forget(&cells[i].op)
 		}
-		p.grants.forget(cells[i].op.Key)
+		k.grants.forget(cells[i].op.Key)
 	}
 }
 
 // stateOf is the state of l's cell in r, a reply for the cell of op.
-func (p *planner) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
+func (k *keeper) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
 	is, value := l.Judge(op, r), valueOf(l, op, r)
-	granted := p.grants.left(op, value)
+	granted := k.grants.left(op, value)
 	return &State{Count: value + granted, Granted: granted, Remaining: is.Remaining, Reset: is.Reset}
 }
 

@@ -1,13 +1,9 @@
 package service
 
 import (
-	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -17,6 +13,14 @@ import (
 // maxGrants bounds the grants that a process remembers. Beyond it the grant that ends
 // first is forgotten.
 const maxGrants = 10_000
+
+// Granting is a grant.
+type Granting struct {
+	Hits int64 // to let pass in the running window, or before the bucket is full again
+	// Only chooses the limits that it is for, as [descriptors.Limit.Is]; "" is each limit of the request.
+	Only string
+	Who  string // makes the grant, as [Service.Grants] tells
+}
 
 // grants remembers the grants of this process that have not ended. A cell has only the
 // difference between the hits in use and the hits granted; with the grant that led to
@@ -58,16 +62,14 @@ type grant struct {
 	credit bool
 }
 
-// add remembers the grant of c, whose cell op looks at. r left it with value hits in use, less
-// the hits granted.
-func (g *grants) add(c *cell, op *backends.Op, r *backends.Reply, value int64) {
-	if len(op.Key) > maxGrantKey {
+// add remembers a grant at a time in µs since the epoch, on the store's clock.
+func (g *grants) add(given grant, now int64) {
+	if len(given.key) > maxGrantKey {
 		return
 	}
-	hits := c.limit.Before.Granted + c.granting.Hits
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	maps.DeleteFunc(g.byKey, func(_ string, old grant) bool { return old.until <= op.Now })
+	maps.DeleteFunc(g.byKey, func(_ string, old grant) bool { return old.until <= now })
 	if len(g.byKey) >= maxGrants {
 		first := ""
 		for key, old := range g.byKey {
@@ -80,18 +82,7 @@ func (g *grants) add(c *cell, op *backends.Op, r *backends.Reply, value int64) {
 	if g.byKey == nil {
 		g.byKey = map[string]grant{}
 	}
-	ends := r.Until
-	if window := c.limit.Window.Microseconds(); op.Prev != "" { // the next window still looks at the cell
-		ends = (op.Now/window + 1) * window
-	}
-	g.byKey[op.Key] = grant{
-		GrantInForce: GrantInForce{
-			Time: time.Now().UTC(), Who: c.granting.Who, Domain: c.domain, Rule: c.rule, Key: c.limit.Key,
-			Hits: hits, Ends: time.UnixMicro(ends).UTC(),
-		},
-		limit: c.limit.Limit, id: c.id, key: op.Key,
-		count: value + hits, until: r.Until, credit: op.Kind == backends.Meter && value < 0,
-	}
+	g.byKey[given.key] = given
 }
 
 // forget forgets the grants to a cell that was reset.
@@ -101,11 +92,11 @@ func (g *grants) forget(key string) {
 	delete(g.byKey, key)
 }
 
-// keys are the keys of the cells with grants.
-func (g *grants) keys() []string {
+// all returns the grants that are remembered, by the keys of their cells.
+func (g *grants) all() map[string]grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.byKey))
+	return maps.Clone(g.byKey)
 }
 
 // left is how many granted hits are left in the cell of op, which has value hits in use,
@@ -119,35 +110,4 @@ func (g *grants) left(op *backends.Op, value int64) int64 {
 		return max(0, -value)
 	}
 	return max(0, -value, min(last.Hits, last.count-value))
-}
-
-// Grants asks the store what is left of the grants of this process, and returns those in
-// force, the newest first. Its error is Unavailable if the store cannot tell.
-func (s *Service) Grants(ctx context.Context) ([]GrantInForce, error) {
-	now := s.cfg.Store.Now()
-	s.grants.mu.Lock()
-	all := slices.Collect(maps.Values(s.grants.byKey))
-	s.grants.mu.Unlock()
-	slices.SortFunc(all, func(a, b grant) int { return b.Time.Compare(a.Time) })
-	inForce := []GrantInForce{}
-	for some := range slices.Chunk(all, maxBatch) {
-		cells := make([]cell, len(some))
-		for i := range some {
-			g := &some[i]
-			cells[i].limit = &InspectedLimit{Limit: g.limit}
-			g.limit.Plan(&cells[i].op, g.id, algorithms.Charge{Now: now})
-		}
-		s.look(ctx, cells)
-		for i := range some {
-			g, c := &some[i], &cells[i]
-			switch {
-			case c.limit.Err != nil:
-				return nil, errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.limit.Err)
-			case g.until > now && c.op.Key == g.key && c.limit.Before.Granted > 0:
-				g.Left = c.limit.Before.Granted
-				inForce = append(inForce, g.GrantInForce)
-			}
-		}
-	}
-	return inForce, nil
 }

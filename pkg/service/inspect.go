@@ -3,8 +3,11 @@ package service
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -20,14 +23,6 @@ type Action struct {
 	verb  backends.Verb // Charge only looks
 	dry   bool          // tells the changes and makes none
 	Granting
-}
-
-// Granting is a grant.
-type Granting struct {
-	Hits int64 // to let pass in the running window, or before the bucket is full again
-	// Only chooses the limits that it is for, as [descriptors.Limit.Is]; "" is each limit of the request.
-	Only string
-	Who  string // makes the grant, as [Service.Grants] tells
 }
 
 var (
@@ -233,4 +228,32 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 	}
 	s.apply(ctx, changed)
 	return nil
+}
+
+// Grants asks the store what is left of the grants of this process, and returns those in
+// force, the newest first. Its error is Unavailable if the store cannot tell.
+func (s *Service) Grants(ctx context.Context) ([]GrantInForce, error) {
+	now := s.cfg.Store.Now()
+	all := slices.SortedFunc(maps.Values(s.grants.all()), func(a, b grant) int { return b.Time.Compare(a.Time) })
+	inForce := []GrantInForce{}
+	for some := range slices.Chunk(all, maxBatch) {
+		cells := make([]cell, len(some))
+		for i := range some {
+			g := &some[i]
+			cells[i].limit = &InspectedLimit{Limit: g.limit}
+			g.limit.Plan(&cells[i].op, g.id, algorithms.Charge{Now: now})
+		}
+		s.look(ctx, cells)
+		for i := range some {
+			g, c := &some[i], &cells[i]
+			switch {
+			case c.limit.Err != nil:
+				return nil, errorf(codes.Unavailable, "the store cannot tell the unused hits of a grant to %s: %v", g.Rule, c.limit.Err)
+			case g.until > now && c.op.Key == g.key && c.limit.Before.Granted > 0:
+				g.Left = c.limit.Before.Granted
+				inForce = append(inForce, g.GrantInForce)
+			}
+		}
+	}
+	return inForce, nil
 }

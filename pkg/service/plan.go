@@ -16,7 +16,6 @@ import (
 type planner struct {
 	cfg    Config
 	values *ValueHash // nil: keys have values in clear text
-	grants grants
 }
 
 // plan says which limits apply to a request, and has the batch that asks the store

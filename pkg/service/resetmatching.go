@@ -3,15 +3,13 @@ package service
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
 
 	"example.org/rls/pkg/backends"
 )
-
-// maxBatch bounds the cells of one batch for the store.
-const maxBatch = 100
 
 // Progress counts the keys of the store that were looked at, the cells of the rule
 // among them, and the cells that were reset.
@@ -95,7 +93,7 @@ func (s *Service) forgetAmong(cells *ruleCells) {
 			})
 		}
 	}
-	for _, c := range cells.among(s.grants.keys()) {
+	for _, c := range cells.among(slices.Collect(maps.Keys(s.grants.all()))) {
 		s.grants.forget(c.op.Key)
 	}
 }

@@ -46,7 +46,7 @@ type Config struct {
 
 // Service is the Decider of the rules. It is safe for concurrent use.
 type Service struct {
-	planner
+	keeper
 	epoch time.Time // time.Since(epoch) reads one clock, time.Now reads two
 	tree  atomic.Pointer[descriptors.Tree]
 }
@@ -57,7 +57,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Store == nil {
 		return nil, errors.New("service: Config.Store is missing")
 	}
-	s := &Service{planner: planner{cfg: cfg}, epoch: time.Now()}
+	s := &Service{keeper: keeper{planner: planner{cfg: cfg}}, epoch: time.Now()}
 	if len(cfg.KeySecret) > 0 {
 		if cfg.RatelimitKeys {
 			return nil, errors.New("service: Config has both KeySecret and RatelimitKeys; keys of envoyproxy/ratelimit cannot have hashed values")
