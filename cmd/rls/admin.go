@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/admin/page"
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/backends/breaker"
@@ -66,6 +68,24 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		all = append(all, server.HTTP{Name: "admin socket", UnixSocket: a.UDS, Handler: api.SocketHandler(a.UDS)})
 	}
 	return all, nil
+}
+
+// openEvents begins to note what happens to the process.
+func (p *process) openEvents(context.Context) error {
+	p.events = events.New(p.measure.ByPolicy)
+	release, _ := build()
+	p.events.Started(release, p.Backend.BackendType)
+	p.health.Drains = p.events.Drains
+	p.watch.Changed = func(name string, value any) {
+		if m, is := value.(*certs.Material); !is {
+			return
+		} else if leaf := m.Leaf(); leaf != nil {
+			p.events.Renewed(name, leaf.Subject.String(), leaf.NotAfter)
+		} else {
+			p.events.Renewed(name, "", time.Time{})
+		}
+	}
+	return nil
 }
 
 // newFleet returns the other replicas, nil if the settings name none.

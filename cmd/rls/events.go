@@ -4,14 +4,11 @@ import (
 	"context"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/pkg/admin"
-	"example.org/rls/pkg/admin/events"
-	"example.org/rls/pkg/certs"
 )
 
 const eventsHelp = `It lists the newest first: start and drain of the process, servers of the store that went
@@ -44,33 +41,4 @@ func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
 			s.addf("%s  %-13s  %s%s\n", e.Time.Local().Format(time.DateTime), e.Kind, e.Text, onReplica(e.Replica))
 		}
 	})
-}
-
-// openEvents begins to note what happens to the process.
-func (p *process) openEvents(context.Context) error {
-	p.events = events.New(p.measure.ByPolicy)
-	release, _ := build()
-	p.events.Started(release, p.Backend.BackendType)
-	p.health.Drains = p.events.Drains
-	p.watch.Changed = func(name string, value any) {
-		if m, is := value.(*certs.Material); !is {
-			return
-		} else if leaf := m.Leaf(); leaf != nil {
-			p.events.Renewed(name, leaf.Subject.String(), leaf.NotAfter)
-		} else {
-			p.events.Renewed(name, "", time.Time{})
-		}
-	}
-	return nil
-}
-
-// noteLoad notes the outcome of a load of rules, whose error has a problem on each line.
-func (p *process) noteLoad(err error) {
-	switch {
-	case err != nil:
-		p.events.Refused(strings.Split(err.Error(), "\n"))
-	case p.status != nil:
-		in := p.status.InForce()
-		p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
-	}
 }

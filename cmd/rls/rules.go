@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 
+	"example.org/rls/pkg/admin/events"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	language "example.org/rls/pkg/descriptors/rules"
@@ -74,6 +75,17 @@ func (p *process) openRules(context.Context) (err error) {
 		p.rules.Warned = p.status.Warned
 	}
 	return nil
+}
+
+// noteLoad notes the outcome of a load of rules, whose error has a problem on each line.
+func (p *process) noteLoad(err error) {
+	switch {
+	case err != nil:
+		p.events.Refused(strings.Split(err.Error(), "\n"))
+	case p.status != nil:
+		in := p.status.InForce()
+		p.events.Loaded(events.InForce{Hash: in.Hash, Domains: in.Domains, Rules: in.Rules})
+	}
 }
 
 // loadRules puts the rules of the source in force, until ctx ends.
