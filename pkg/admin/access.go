@@ -80,6 +80,17 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.grpc.ServeHTTP(w, r)
 }
 
+// here is the address at which this process got the question of a caller, if it is one of a
+// network, and its text.
+func here(c *caller) (at netip.AddrPort, text string) {
+	to, isTCP := c.to.(*net.TCPAddr)
+	if !isTCP {
+		return at, c.from
+	}
+	at = netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), to.AddrPort().Port())
+	return at, at.String()
+}
+
 var (
 	errForeignHost = overHTTP(http.StatusMisdirectedRequest, codes.InvalidArgument,
 		"this API has no such host: want localhost, the address of the listener or a name of ADMIN_FLEET or ADMIN_ALLOWED_HOSTS")

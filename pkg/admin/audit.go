@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.org/rls/internal/recent"
+	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/service"
 )
@@ -81,4 +82,9 @@ func (a *audit) last(n int) AuditLog {
 		newest = append(newest, *e)
 	}
 	return AuditLog{Entries: newest}
+}
+
+func mergeAudit(r *pb.AuditRequest, all []client.Answer[AuditLog], replicas []client.Replica) any {
+	return AuditLog{newest(all, int(r.GetN()), func(l *AuditLog) []AuditEntry { return l.Entries },
+		func(e *AuditEntry) (time.Time, *string) { return e.Time, &e.Replica }), replicas}
 }

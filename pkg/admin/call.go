@@ -4,21 +4,51 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"net/url"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
 )
 
 var (
 	errBusy  = status.Error(codes.ResourceExhausted, "too many calls of the admin API are under way: try again")
 	errNoTop = status.Error(codes.Unimplemented, "this process counts no heavy hitters because of TOP_KEYS=0")
 )
+
+// send takes a document of an answer.
+type send func(document any) error
+
+// opened stands in place of a document, and has no effect but that the caller learns at once
+// that a stream has begun which may have nothing to tell for a long time.
+var opened any = new(struct{ _ byte })
+
+// route is a method of the API.
+type route struct {
+	method string // of the gRPC service
+	verb   string // GET or POST
+	path   string // over HTTP
+	role   role
+	handler
+}
+
+// handler answers requests. A request with fleet is answered by all replicas if the handler
+// is made by merged.
+type handler struct {
+	answer func(*API, context.Context, proto.Message, send) error
+	merge  func(proto.Message, []peer) any // nil: the method has no fleet
+	// rows is how many rows the answer has unless the request says so, and most how many it
+	// can have; both are 0 if the request does not say it.
+	rows, most int32
+}
 
 // call answers a request by send, which is called once unless the method streams. A
 // panic is an error INTERNAL without details, and logged.
@@ -51,6 +81,81 @@ func (a *API) call(ctx context.Context, to *route, request proto.Message, send s
 		return a.answerForFleet(ctx, to, r, send)
 	}
 	return to.answer(a, ctx, request, send)
+}
+
+// fleetwide is a request that can be for all replicas.
+type fleetwide interface {
+	proto.Message
+	GetFleet() bool
+	GetReplica() string
+}
+
+// answerForFleet answers a request by the documents of all replicas.
+func (a *API) answerForFleet(ctx context.Context, to *route, request fleetwide, send send) error {
+	one := proto.Clone(request)
+	fields := one.ProtoReflect()
+	for _, name := range []protoreflect.Name{"fleet", "replica"} {
+		fields.Clear(fields.Descriptor().Fields().ByName(name))
+	}
+	if top, is := one.(*pb.TopRequest); is {
+		top.N = maxTop // a key can be low in each replica and high in the sum
+	}
+	var own json.RawMessage
+	err := to.answer(a, ctx, one, func(document any) (err error) { own, err = encode(document); return err })
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	fields.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		query.Set(field.TextName(), value.String())
+		return true
+	})
+	peers := a.askPeers(ctx, request.GetReplica(), to.path+"?"+query.Encode(), nil, own)
+	switch {
+	case len(peers) == 0:
+		return status.Errorf(codes.NotFound, "the fleet has no replica %s", request.GetReplica())
+	case len(peers) == 1 && !peers[0].OK:
+		return status.Errorf(codes.Unavailable, "the replica %s does not answer: %s", peers[0].Address, peers[0].Error)
+	}
+	return send(to.merge(request, peers))
+}
+
+// askPeers asks each other replica once, all at once, and returns what they answered, with
+// the answer of this process among them. It returns after peerWithin at the latest. Unless
+// only is "", it asks no replica but the one with this address.
+func (a *API) askPeers(ctx context.Context, only, path string, message proto.Message, own []byte) []peer {
+	c := callerOf(ctx)
+	at, text := here(&c)
+	all := a.options.Fleet.peers(at)
+	if only != "" {
+		all = slices.DeleteFunc(all, func(p peer) bool { return p.Address != only })
+	}
+	ctx, cancel := context.WithTimeout(ctx, peerWithin)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i := range all {
+		switch p := &all[i]; {
+		case p.own:
+			p.id, p.Name, p.OK, p.json = a.id, a.host, true, own
+		case p.at.IsValid():
+			asking.Go(func() {
+				if err := p.ask(ctx, c.token, a.options.Fleet.options.TLS, path, message); err != nil {
+					p.OK, p.Error = false, sentence(err)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	seen := map[string]bool{"": false}
+	all = slices.DeleteFunc(all, func(p peer) bool {
+		again := seen[p.id]
+		seen[p.id] = p.id != ""
+		return again
+	})
+	if !seen[a.id] && (only == "" || only == text) {
+		all = slices.Insert(all, 0, peer{Replica: client.Replica{Address: text, OK: true, Name: a.host}, id: a.id, json: own})
+	}
+	return all
 }
 
 // lookEvery is the time between two looks whether the token of a stream's caller counts.

@@ -10,19 +10,14 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
@@ -155,56 +150,7 @@ func (f *Fleet) isOwn(at, here netip.AddrPort) bool {
 	})
 }
 
-// here is the address at which this process got the question of a caller, if it is one of a
-// network, and its text.
-func here(c *caller) (at netip.AddrPort, text string) {
-	to, isTCP := c.to.(*net.TCPAddr)
-	if !isTCP {
-		return at, c.from
-	}
-	at = netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), to.AddrPort().Port())
-	return at, at.String()
-}
-
 var errNoPass = errors.New("the caller gave no token that could be passed on: ask over TCP with a token")
-
-// askPeers asks each other replica once, all at once, and returns what they answered, with
-// the answer of this process among them. It returns after peerWithin at the latest. Unless
-// only is "", it asks no replica but the one with this address.
-func (a *API) askPeers(ctx context.Context, only, path string, message proto.Message, own []byte) []peer {
-	c := callerOf(ctx)
-	at, text := here(&c)
-	all := a.options.Fleet.peers(at)
-	if only != "" {
-		all = slices.DeleteFunc(all, func(p peer) bool { return p.Address != only })
-	}
-	ctx, cancel := context.WithTimeout(ctx, peerWithin)
-	defer cancel()
-	var asking sync.WaitGroup
-	for i := range all {
-		switch p := &all[i]; {
-		case p.own:
-			p.id, p.Name, p.OK, p.json = a.id, a.host, true, own
-		case p.at.IsValid():
-			asking.Go(func() {
-				if err := p.ask(ctx, c.token, a.options.Fleet.options.TLS, path, message); err != nil {
-					p.OK, p.Error = false, sentence(err)
-				}
-			})
-		}
-	}
-	asking.Wait()
-	seen := map[string]bool{"": false}
-	all = slices.DeleteFunc(all, func(p peer) bool {
-		again := seen[p.id]
-		seen[p.id] = p.id != ""
-		return again
-	})
-	if !seen[a.id] && (only == "" || only == text) {
-		all = slices.Insert(all, 0, peer{Replica: client.Replica{Address: text, OK: true, Name: a.host}, id: a.id, json: own})
-	}
-	return all
-}
 
 // ask asks another replica on a connection of its own, so that each call is to a replica
 // whose certificate is right now.
@@ -252,43 +198,6 @@ func documents[D any](peers []peer) (all []client.Answer[D], replicas []client.R
 	return all, replicas
 }
 
-// fleetwide is a request that can be for all replicas.
-type fleetwide interface {
-	proto.Message
-	GetFleet() bool
-	GetReplica() string
-}
-
-// answerForFleet answers a request by the documents of all replicas.
-func (a *API) answerForFleet(ctx context.Context, to *route, request fleetwide, send send) error {
-	one := proto.Clone(request)
-	fields := one.ProtoReflect()
-	for _, name := range []protoreflect.Name{"fleet", "replica"} {
-		fields.Clear(fields.Descriptor().Fields().ByName(name))
-	}
-	if top, is := one.(*pb.TopRequest); is {
-		top.N = maxTop // a key can be low in each replica and high in the sum
-	}
-	var own json.RawMessage
-	err := to.answer(a, ctx, one, func(document any) (err error) { own, err = encode(document); return err })
-	if err != nil {
-		return err
-	}
-	query := url.Values{}
-	fields.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		query.Set(field.TextName(), value.String())
-		return true
-	})
-	peers := a.askPeers(ctx, request.GetReplica(), to.path+"?"+query.Encode(), nil, own)
-	switch {
-	case len(peers) == 0:
-		return grpcstatus.Errorf(codes.NotFound, "the fleet has no replica %s", request.GetReplica())
-	case len(peers) == 1 && !peers[0].OK:
-		return grpcstatus.Errorf(codes.Unavailable, "the replica %s does not answer: %s", peers[0].Address, peers[0].Error)
-	}
-	return send(to.merge(request, peers))
-}
-
 // newest merges rows of all replicas: the newest n of them, n at least 0, each with the
 // address of its replica. known tells the time of a row, and where it names its replica.
 func newest[D, R any](all []client.Answer[D], n int, rows func(*D) []R, known func(*R) (at time.Time, replica *string)) []R {
@@ -323,11 +232,6 @@ func mergeTop(r *pb.TopRequest, all []client.Answer[top.Table], replicas []clien
 	sum := top.Sum(tables)
 	sum.Rows = sum.Rows[:min(int(r.GetN()), len(sum.Rows))]
 	return TopOfAll{sum, replicas}
-}
-
-func mergeAudit(r *pb.AuditRequest, all []client.Answer[AuditLog], replicas []client.Replica) any {
-	return AuditLog{newest(all, int(r.GetN()), func(l *AuditLog) []AuditEntry { return l.Entries },
-		func(e *AuditEntry) (time.Time, *string) { return e.Time, &e.Replica }), replicas}
 }
 
 func mergeStatus(_ *pb.StatusRequest, all []client.Answer[status.Document], replicas []client.Replica) any {

@@ -32,32 +32,6 @@ const (
 	bodyWithin = 10 * time.Second
 )
 
-// send takes a document of an answer.
-type send func(document any) error
-
-// opened stands in place of a document, and has no effect but that the caller learns at once
-// that a stream has begun which may have nothing to tell for a long time.
-var opened any = new(struct{ _ byte })
-
-// route is a method of the API.
-type route struct {
-	method string // of the gRPC service
-	verb   string // GET or POST
-	path   string // over HTTP
-	role   role
-	handler
-}
-
-// handler answers requests. A request with fleet is answered by all replicas if the handler
-// is made by merged.
-type handler struct {
-	answer func(*API, context.Context, proto.Message, send) error
-	merge  func(proto.Message, []peer) any // nil: the method has no fleet
-	// rows is how many rows the answer has unless the request says so, and most how many it
-	// can have; both are 0 if the request does not say it.
-	rows, most int32
-}
-
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{

@@ -2,12 +2,7 @@ package metrics
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"hash"
-	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -27,29 +22,6 @@ type DecisionLog struct {
 	hash    callerHash
 	entries bool
 	log     *slog.Logger
-}
-
-// callerHash is the secret of the HMAC that stands for a caller in log lines. Without a
-// secret it is a short FNV.
-type callerHash []byte
-
-// of is the hash of the caller whom the limit of a verdict counts.
-func (secret callerHash) of(domain string, v *service.Verdict) string {
-	var key hash.Hash = fnv.New64a()
-	if len(secret) > 0 {
-		key = hmac.New(sha256.New, secret)
-	}
-	_, _ = key.Write(callerOf(nil, domain, v))
-	return hex.EncodeToString(key.Sum(nil)[:8])
-}
-
-// callerOf appends the name of the caller whom the limit of a verdict counts.
-func callerOf(dst []byte, domain string, v *service.Verdict) []byte {
-	var shared []descriptors.Entry
-	if !v.Override {
-		shared = v.Rule.Shared
-	}
-	return descriptors.AppendID(dst, domain, v.Entries, shared)
 }
 
 // NewDecisionLog returns a DecisionLog that picks the share, 0 to 1, of the
