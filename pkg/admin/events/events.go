@@ -83,20 +83,13 @@ type Log struct {
 
 	mu   sync.Mutex
 	last recent.Ring[Event]
-	away map[Server]*absence
-}
-
-// absence is the time in which a server is away.
-type absence struct {
-	breakers int // that have told
-	began    time.Time
-	before   [descriptors.Policies]uint64
+	away map[Server]*Outage
 }
 
 // New returns an empty Log. decided counts the decisions of policies since the start of the
 // process, by policy; the Log calls it when a server begins to fail and when it is back.
 func New(decided func() [descriptors.Policies]uint64) *Log {
-	return &Log{decided: decided, last: recent.New[Event](Kept), away: map[Server]*absence{}}
+	return &Log{decided: decided, last: recent.New[Event](Kept), away: map[Server]*Outage{}}
 }
 
 // Newest returns the last n events since a time, the newest first.
@@ -160,20 +153,13 @@ func (l *Log) Refused(problems []string) {
 			e.Problems = append(e.Problems, fmt.Sprintf("and %s", number(len(problems)-i, "more problem")))
 			break
 		}
-		e.Problems = append(e.Problems, cut(problem))
+		e.Problems = append(e.Problems, descriptors.Shortened(problem, maxProblem))
 	}
 	e.Text = "The newest rules were refused: " + e.Problems[0]
 	if n := len(problems) - 1; n > 0 {
 		e.Text += fmt.Sprintf(", and %s", number(n, "more problem"))
 	}
 	l.addNow(e)
-}
-
-func cut(text string) string {
-	if len(text) <= maxProblem {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxProblem], "") + "…"
 }
 
 // sameRenewal is the time within which parts of the process that use the same certificate
@@ -207,9 +193,11 @@ func (l *Log) Failing(s Server) *Outage { return &Outage{of: l, server: s, befor
 
 // Outage makes the events of a server that goes away.
 type Outage struct {
-	of     *Log
-	server Server
-	before [descriptors.Policies]uint64
+	of       *Log
+	server   Server
+	before   [descriptors.Policies]uint64
+	began    time.Time
+	breakers int // that have told
 }
 
 // Away says that the server went away at a time because of err.
@@ -217,13 +205,14 @@ func (o *Outage) Away(at time.Time, err error) {
 	l := o.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.away[o.server]; a != nil {
-		a.breakers++
+	if first := l.away[o.server]; first != nil {
+		first.breakers++
 		return
 	}
-	l.away[o.server] = &absence{1, at, o.before}
-	l.add(Event{Time: at, Kind: StoreAway, Server: &o.server, Error: cut(err.Error()), Text: fmt.Sprintf(
-		"The server %s of the store (%s) went away, and failure policies decide its limits: %s", o.server.Address, o.server.Role, cut(err.Error()))})
+	o.began, o.breakers, l.away[o.server] = at, 1, o
+	why := descriptors.Shortened(err.Error(), maxProblem)
+	l.add(Event{Time: at, Kind: StoreAway, Server: &o.server, Error: why, Text: fmt.Sprintf(
+		"The server %s of the store (%s) went away, and failure policies decide its limits: %s", o.server.Address, o.server.Role, why)})
 }
 
 // Back says, after Away, that the server answers again, or that it has left the store.
@@ -231,16 +220,16 @@ func (o *Outage) Back(at time.Time, left bool) {
 	l := o.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.away[o.server]
-	if a.breakers--; a.breakers > 0 {
+	first := l.away[o.server]
+	if first.breakers--; first.breakers > 0 {
 		return
 	}
 	delete(l.away, o.server)
-	took, how := at.Sub(a.began).Round(time.Millisecond), "is back"
+	took, how := at.Sub(first.began).Round(time.Millisecond), "is back"
 	if left {
 		how = "has left the store"
 	}
-	n, were := l.decided(), a.before
+	n, were := l.decided(), first.before
 	since := func(p descriptors.Policy) uint64 { return n[p] - were[p] }
 	r := Return{took.Seconds(), Decisions{
 		Allow: since(descriptors.PolicyAllow), Deny: since(descriptors.PolicyDeny),

@@ -45,13 +45,23 @@ type Health struct {
 	Reasons []string `json:"reasons"`
 }
 
+// Counts are of all requests, of those that were denied and of those that ended with an error.
+type Counts[T any] struct {
+	Requests T `json:"requests"`
+	Denied   T `json:"denied"`
+	Errors   T `json:"errors"`
+}
+
+func countsOf[T float64 | uint64 | uint32](ends [metrics.Ends]T) Counts[T] {
+	denied, failed := ends[metrics.EndDenied], ends[metrics.EndFailed]
+	return Counts[T]{ends[metrics.EndPassed] + denied + failed, denied, failed}
+}
+
 // Traffic has requests per second, as averages of the last 10 s, and requests since the
-// start.
+// start of the process.
 type Traffic struct {
-	Requests float64 `json:"requests"`
-	Denied   float64 `json:"denied"`
-	Errors   float64 `json:"errors"`
-	Total    Total   `json:"total"`
+	Counts[float64]
+	Total Counts[uint64] `json:"total"`
 	// ErrorsByKind has invalid_request (the request is wrong), no_rules (none are loaded),
 	// store_unavailable (and no policy decided) and caller_gone (before the decision). Their
 	// sums are Errors and Total.Errors.
@@ -62,13 +72,6 @@ type Traffic struct {
 type ErrorsOfKind struct {
 	Rate  float64 `json:"rate"`
 	Total uint64  `json:"total"`
-}
-
-// Total has requests since the start of the process.
-type Total struct {
-	Requests uint64 `json:"requests"`
-	Denied   uint64 `json:"denied"`
-	Errors   uint64 `json:"errors"`
 }
 
 // Latency has percentiles of the time until the answer, in the last minute.
@@ -115,24 +118,24 @@ type InForce struct {
 }
 
 // History has a value for each of the last 900 seconds, the oldest first. The newest is
-// of the time Until. Latencies are in microseconds, 0 without requests.
+// of the time Until.
 type History struct {
-	Until    time.Time `json:"until"`
-	Requests []uint32  `json:"requests"`
-	Denied   []uint32  `json:"denied"`
-	Errors   []uint32  `json:"errors"`
-	P50      []int64   `json:"p50_us"`
-	P99      []int64   `json:"p99_us"`
+	Until time.Time `json:"until"`
+	Counts[[]uint32]
+	Percentiles[[]int64]
 }
 
 // Second is the newest second of the history.
 type Second struct {
-	At       time.Time `json:"at"`
-	Requests uint32    `json:"requests"`
-	Denied   uint32    `json:"denied"`
-	Errors   uint32    `json:"errors"`
-	P50      int64     `json:"p50_us"`
-	P99      int64     `json:"p99_us"`
+	At time.Time `json:"at"`
+	Counts[uint32]
+	Percentiles[int64]
+}
+
+// Percentiles of latency are in microseconds, 0 without requests.
+type Percentiles[T any] struct {
+	P50 T `json:"p50_us"`
+	P99 T `json:"p99_us"`
 }
 
 // Rate is the live rate of a rule, per second.
@@ -168,11 +171,7 @@ func (s *Status) describe(now time.Time) *Document {
 	s.mu.Lock()
 	rates, total, recent, kinds := s.history.rates(s.age(now)), s.history.seen, s.history.recent(), s.history.byKind(s.age(now))
 	s.mu.Unlock()
-	d.Traffic = Traffic{
-		Requests: round(sum(rates)), Denied: round(rates[metrics.EndDenied]), Errors: round(rates[metrics.EndFailed]),
-		Total:        Total{Requests: sum(total), Denied: total[metrics.EndDenied], Errors: total[metrics.EndFailed]},
-		ErrorsByKind: kinds,
-	}
+	d.Traffic = Traffic{rates, countsOf(total), kinds}
 	d.Latency = Latency{P50: explain.Duration(recent.Percentile(.5)), P90: explain.Duration(recent.Percentile(.9)), P99: explain.Duration(recent.Percentile(.99))}
 	d.Health = health(d)
 	return d
@@ -180,10 +179,6 @@ func (s *Status) describe(now time.Time) *Document {
 
 // age is the age of the process in seconds.
 func (s *Status) age(now time.Time) int64 { return int64(now.Sub(s.started).Seconds()) }
-
-func sum[T float64 | uint64 | uint32](ends [metrics.Ends]T) T {
-	return ends[metrics.EndPassed] + ends[metrics.EndDenied] + ends[metrics.EndFailed]
-}
 
 func (s *Status) store() Store {
 	store := Store{Backend: s.options.Backend, Servers: []Server{}}
@@ -198,12 +193,8 @@ func (s *Status) store() Store {
 func (s *Store) judge() {
 	s.State, s.PolicyDecides = "ok", s.decides("")
 	for _, server := range s.Servers {
-		switch s.decides(server.Role) {
-		case allKeys:
-			s.State = "away"
-		case someKeys:
-			s.State = worse(storeStates, s.State, "degraded")
-		}
+		ofRole := slices.Index(decidesStates, s.decides(server.Role))
+		s.State = worse(storeStates, s.State, storeStates[ofRole])
 	}
 }
 
@@ -278,13 +269,11 @@ func (s *Status) columns() *History {
 	defer s.mu.Unlock()
 	h := &History{Until: time.Unix(s.history.seconds.at, 0)}
 	for second := range s.history.seconds.all() {
-		h.Requests = append(h.Requests, sum(second))
-		h.Denied = append(h.Denied, second[metrics.EndDenied])
-		h.Errors = append(h.Errors, second[metrics.EndFailed])
+		n := countsOf(second)
+		h.Requests, h.Denied, h.Errors = append(h.Requests, n.Requests), append(h.Denied, n.Denied), append(h.Errors, n.Errors)
 	}
 	for second := range s.history.percentiles.all() {
-		h.P50 = append(h.P50, second.p50.Microseconds())
-		h.P99 = append(h.P99, second.p99.Microseconds())
+		h.P50, h.P99 = append(h.P50, second.P50), append(h.P99, second.P99)
 	}
 	return h
 }
@@ -293,11 +282,8 @@ func (s *Status) columns() *History {
 func (s *Status) newest() *Second {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last, took := s.history.seconds.back(0), s.history.percentiles.back(0)
-	return &Second{
-		At: time.Unix(s.history.seconds.at, 0), Requests: sum(*last), Denied: last[metrics.EndDenied], Errors: last[metrics.EndFailed],
-		P50: took.p50.Microseconds(), P99: took.p99.Microseconds(),
-	}
+	h := s.history
+	return &Second{time.Unix(h.seconds.at, 0), countsOf(*h.seconds.back(0)), *h.percentiles.back(0)}
 }
 
 // rates are the live rates of the busiest rules.
@@ -305,9 +291,8 @@ func (s *Status) rates(now time.Time) []Rate {
 	var all []Rate
 	s.mu.Lock()
 	for name, p := range s.rules {
-		rates := p.rates(s.age(now))
-		if rate := sum(rates); rate > 0 && p.of.InForce() {
-			all = append(all, Rate{Rule: name.Path, Rate: round(rate), Denied: round(rates[metrics.EndDenied])})
+		if r := p.rates(s.age(now)); r.Requests > 0 && p.of.InForce() {
+			all = append(all, Rate{Rule: name.Path, Rate: r.Requests, Denied: r.Denied})
 		}
 	}
 	s.mu.Unlock()

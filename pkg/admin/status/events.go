@@ -36,10 +36,17 @@ func marshal(value any) []byte {
 // JSON is a [Document], which has History and Rates if history is true. Each of the two forms is
 // made at most once a second.
 func (s *Status) JSON(history bool) []byte {
+	kept := &s.document
 	if history {
-		return s.first()
+		kept = &s.beginning
 	}
-	return s.once(&s.document, page{}, func(now time.Time) any { return s.describe(now) })
+	return s.once(kept, page{}, func(now time.Time) any {
+		d := s.describe(now)
+		if history {
+			d.History, d.Rates = s.columns(), s.rates(now)
+		}
+		return d
+	})
 }
 
 // RulesJSON is a [Listing]: of the rules that have all words of q, in any case, n rules
@@ -47,22 +54,6 @@ func (s *Status) JSON(history bool) []byte {
 func (s *Status) RulesJSON(q string, n, offset int) []byte {
 	asked := page{q, n, offset}
 	return s.once(&s.listOfRules, asked, func(now time.Time) any { return s.listing(now, asked) })
-}
-
-// first is the JSON of the first event of a listener.
-func (s *Status) first() []byte {
-	return s.once(&s.beginning, page{}, func(now time.Time) any {
-		d := s.describe(now)
-		d.History, d.Rates = s.columns(), s.rates(now)
-		return d
-	})
-}
-
-// event is the JSON of the other events.
-func (s *Status) event(now time.Time) []byte {
-	d := s.describe(now)
-	d.Second, d.Rates = s.newest(), s.rates(now)
-	return marshal(d)
 }
 
 // update is an event for all listeners.
@@ -84,7 +75,7 @@ func (s *Status) Watch(ctx context.Context) iter.Seq[[]byte] {
 		s.listeners.Add(1)
 		defer s.listeners.Add(-1)
 		at := s.latest.Load()
-		for text := s.first(); yield(text); text = at.json {
+		for text := s.JSON(true); yield(text); text = at.json {
 			select {
 			case <-ctx.Done():
 				return

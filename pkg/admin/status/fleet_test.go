@@ -29,14 +29,14 @@ func TestDocumentOfAFleet(t *testing.T) {
 	all, replicas := answers(
 		status.Document{
 			Version: "1", Started: start.Add(time.Hour), Health: status.Health{State: "warning", Reasons: []string{"old"}},
-			Traffic: status.Traffic{Requests: 1.1, Denied: 0.1, Total: status.Total{Requests: 10, Denied: 1, Errors: 2}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .1, Total: 2}}},
+			Traffic: status.Traffic{Counts: status.Counts[float64]{Requests: 1.1, Denied: 0.1}, Total: status.Counts[uint64]{Requests: 10, Denied: 1, Errors: 2}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .1, Total: 2}}},
 			Latency: status.Latency{P50: explain.Duration(2), P99: explain.Duration(3)},
 			Store:   status.Store{Backend: "redis", State: "ok", Servers: []status.Server{{Address: "r1", Role: "main", Breaker: "closed"}}},
 			Rules:   status.InForce{Hash: "1"},
 		},
 		status.Document{
 			Version: "1", Started: start, Health: status.Health{State: "critical", Reasons: []string{away, "old"}},
-			Traffic: status.Traffic{Requests: 2.2, Errors: 1, Total: status.Total{Requests: 20}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .2, Total: 3}, "caller_gone": {Total: 4}}},
+			Traffic: status.Traffic{Counts: status.Counts[float64]{Requests: 2.2, Errors: 1}, Total: status.Counts[uint64]{Requests: 20}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .2, Total: 3}, "caller_gone": {Total: 4}}},
 			Latency: status.Latency{P50: explain.Duration(1), P99: explain.Duration(4)},
 			Store: status.Store{Backend: "redis", State: "away", Servers: []status.Server{
 				{Address: "r1", Role: "main", Breaker: "open"}, {Address: "r1", Role: "per-second", Breaker: "closed"},
@@ -49,7 +49,7 @@ func TestDocumentOfAFleet(t *testing.T) {
 		Health: status.Health{State: "critical", Reasons: []string{
 			"1 of 3 replicas do not answer.", "Replicas have different rules in force.", "old", "b: " + away,
 		}},
-		Traffic: status.Traffic{Requests: 3.3, Denied: 0.1, Errors: 1, Total: status.Total{Requests: 30, Denied: 1, Errors: 2}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .3, Total: 5}, "caller_gone": {Total: 4}}},
+		Traffic: status.Traffic{Counts: status.Counts[float64]{Requests: 3.3, Denied: 0.1, Errors: 1}, Total: status.Counts[uint64]{Requests: 30, Denied: 1, Errors: 2}, ErrorsByKind: map[string]status.ErrorsOfKind{"no_rules": {Rate: .3, Total: 5}, "caller_gone": {Total: 4}}},
 		Latency: status.Latency{P50: explain.Duration(1), P99: explain.Duration(4), Replica: "b"},
 		Store: status.Store{Backend: "redis", State: "away", PolicyDecides: "some", Servers: []status.Server{
 			{Address: "r1", Role: "main", Breaker: "open"}, {Address: "r1", Role: "per-second", Breaker: "closed"},
@@ -66,12 +66,12 @@ func TestDocumentOfAFleet(t *testing.T) {
 func TestHistoryOfAFleet(t *testing.T) {
 	at := time.Unix(1000, 0)
 	early := func() *status.History {
-		return &status.History{Until: at, Requests: []uint32{1, 2, 3}, Denied: []uint32{0, 0, 1}, Errors: []uint32{0, 1, 0}, P50: []int64{5, 5, 5}, P99: []int64{6, 9, 6}}
+		return &status.History{Until: at, Counts: status.Counts[[]uint32]{Requests: []uint32{1, 2, 3}, Denied: []uint32{0, 0, 1}, Errors: []uint32{0, 1, 0}}, Percentiles: status.Percentiles[[]int64]{P50: []int64{5, 5, 5}, P99: []int64{6, 9, 6}}}
 	}
 	late := func() *status.History {
-		return &status.History{Until: at.Add(time.Second), Requests: []uint32{10, 20, 30}, Denied: []uint32{1, 1, 1}, Errors: []uint32{0, 0, 0}, P50: []int64{4, 6, 4}, P99: []int64{7, 7, 7}}
+		return &status.History{Until: at.Add(time.Second), Counts: status.Counts[[]uint32]{Requests: []uint32{10, 20, 30}, Denied: []uint32{1, 1, 1}, Errors: []uint32{0, 0, 0}}, Percentiles: status.Percentiles[[]int64]{P50: []int64{4, 6, 4}, P99: []int64{7, 7, 7}}}
 	}
-	want := &status.History{Until: at.Add(time.Second), Requests: []uint32{12, 23, 30}, Denied: []uint32{1, 2, 1}, Errors: []uint32{1, 0, 0}, P50: []int64{5, 6, 4}, P99: []int64{9, 7, 7}}
+	want := &status.History{Until: at.Add(time.Second), Counts: status.Counts[[]uint32]{Requests: []uint32{12, 23, 30}, Denied: []uint32{1, 2, 1}, Errors: []uint32{1, 0, 0}}, Percentiles: status.Percentiles[[]int64]{P50: []int64{5, 6, 4}, P99: []int64{9, 7, 7}}}
 	for _, of := range [][2]*status.History{{early(), late()}, {late(), early()}} {
 		all, replicas := answers(status.Document{History: of[0], Rates: []status.Rate{{Rule: "a", Rate: 1}}},
 			status.Document{History: of[1], Rates: []status.Rate{{Rule: "b", Rate: 2}, {Rule: "a", Rate: 3, Denied: 1}}})

@@ -2,7 +2,6 @@ package status
 
 import (
 	"iter"
-	"time"
 
 	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/metrics"
@@ -101,41 +100,41 @@ func (p *past) advance(now int64, counts [metrics.Ends]uint64) (left uint64) {
 	return left
 }
 
-// rates are the requests per second of the last rateSeconds, by how they ended. up is the
-// age of the process in seconds.
-func (p *past) rates(up int64) (rates [metrics.Ends]float64) {
+// rates are the requests per second of the last rateSeconds. up is the age of the process in
+// seconds.
+func (p *past) rates(up int64) Counts[float64] {
 	over := min(max(up, 1), rateSeconds)
+	var rates [metrics.Ends]float64
 	for i := range over {
 		for end, n := range p.seconds.back(i) {
 			rates[end] += float64(n) / float64(over)
 		}
 	}
-	return rates
+	c := countsOf(rates)
+	return Counts[float64]{round(c.Requests), round(c.Denied), round(c.Errors)}
 }
 
 // history is the last 15 minutes of the process. Status.mu guards it.
 type history struct {
 	past
 	took        ring[latency.Counts] // of all requests until then, in the last minute
-	percentiles ring[percentiles]    // of seconds
-	failed      ring[failures]       // of all requests until then, in the last rateSeconds
+	percentiles ring[Percentiles[int64]]
+	failed      ring[failures] // of all requests until then, in the last rateSeconds
 }
 
 // failures are the errors of requests by kind.
 type failures = [service.Results]uint64
 
-// percentiles of latency are 0 without requests.
-type percentiles struct{ p50, p99 time.Duration }
-
 // advance moves the requests that were counted since the last call into the second now.
 func (h *history) advance(now int64, took latency.Counts, ended [metrics.Ends]uint64, failed failures) {
 	before, failedBefore := *h.took.back(0), *h.failed.back(0)
 	second := took.Since(before)
+	tail := Percentiles[int64]{second.Percentile(.5).Microseconds(), second.Percentile(.99).Microseconds()}
 	left := int64(h.past.advance(now, ended))
 	for i := range left {
 		*h.took.to(now - left + 1 + i) = before
 		*h.failed.to(now - left + 1 + i) = failedBefore
-		*h.percentiles.to(now - left + 1 + i) = percentiles{second.Percentile(.5), second.Percentile(.99)}
+		*h.percentiles.to(now - left + 1 + i) = tail
 	}
 	*h.took.back(0), *h.failed.back(0) = took, failed
 }

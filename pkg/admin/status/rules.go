@@ -168,16 +168,16 @@ func (s *Status) count(r *ListingRule, now time.Time) {
 		return
 	}
 	rates := p.rates(s.age(now))
-	r.Rate, r.Denials = round(sum(rates)), round(rates[metrics.EndDenied])
+	r.Rate, r.Denials = rates.Requests, rates.Denied
 	if p.bins.slots == nil {
-		r.Requests, r.Denied = sum(p.seen), p.seen[metrics.EndDenied]
+		total := countsOf(p.seen)
+		r.Requests, r.Denied = total.Requests, total.Denied
 		return
 	}
 	for e := range p.bins.all() {
-		requests := sum(e)
-		r.History, r.Refused = append(r.History, requests), append(r.Refused, e[metrics.EndDenied])
-		r.Requests += uint64(requests)
-		r.Denied += uint64(e[metrics.EndDenied])
+		n := countsOf(e)
+		r.History, r.Refused = append(r.History, n.Requests), append(r.Refused, n.Denied)
+		r.Requests, r.Denied = r.Requests+uint64(n.Requests), r.Denied+uint64(n.Denied)
 	}
 }
 

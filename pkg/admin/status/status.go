@@ -12,7 +12,6 @@ package status
 import (
 	"context"
 	"maps"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +72,7 @@ func New(o Options) *Status {
 		options: o, started: time.Now(), rules: map[metrics.RuleName]*past{},
 		history: &history{
 			past: past{seconds: newRing[ends](historySeconds)},
-			took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[percentiles](historySeconds),
+			took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[Percentiles[int64]](historySeconds),
 			failed: newRing[failures](rateSeconds + 1),
 		},
 		inForce: InForce{Source: o.Source, Path: o.Path, Warnings: []string{}},
@@ -97,10 +96,7 @@ func (s *Status) Loaded(err error) {
 	defer s.mu.Unlock()
 	s.inForce.Refused = ""
 	if err != nil {
-		s.inForce.Refused = err.Error()
-	}
-	if text := s.inForce.Refused; len(text) > maxRefusal {
-		s.inForce.Refused = strings.ToValidUTF8(text[:maxRefusal], "") + "…"
+		s.inForce.Refused = descriptors.Shortened(err.Error(), maxRefusal)
 	}
 }
 
@@ -149,7 +145,9 @@ func (s *Status) second(now time.Time) {
 	}
 	s.mu.Unlock()
 	if s.listeners.Load() > 0 {
-		s.publish(s.event(now))
+		d := s.describe(now)
+		d.Second, d.Rates = s.newest(), s.rates(now)
+		s.publish(marshal(d))
 	}
 }
 

@@ -152,7 +152,7 @@ func TestRates(t *testing.T) {
 		if d.Traffic.Requests != 12 || d.Traffic.Denied != 3 || d.Traffic.Errors != 1 {
 			t.Errorf("traffic %+v, want 12 requests, 3 denied and 1 error a second", d.Traffic)
 		}
-		if d.Traffic.Total != (status.Total{Requests: 120, Denied: 30, Errors: 10}) {
+		if d.Traffic.Total != (status.Counts[uint64]{Requests: 120, Denied: 30, Errors: 10}) {
 			t.Errorf("total %+v", d.Traffic.Total)
 		}
 		if p50 := time.Duration(d.Latency.P50); p50 < 280*time.Microsecond || p50 > 320*time.Microsecond {

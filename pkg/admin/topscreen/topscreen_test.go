@@ -81,7 +81,7 @@ func pressed(t *testing.T, keys []string, width, height int, view *View) string 
 
 func TestScreen(t *testing.T) {
 	rows := []top.Row{topRow("ann", 5, 10), topRow("bob", 4, 4), topRow("eve", 3, 30)}
-	state := &status.Document{Health: status.Health{State: "critical"}, Traffic: status.Traffic{Requests: 12.5, Denied: 3}, Store: status.Store{Backend: "redis", State: "away"}}
+	state := &status.Document{Health: status.Health{State: "critical"}, Traffic: status.Traffic{Counts: status.Counts[float64]{Requests: 12.5, Denied: 3}}, Store: status.Store{Backend: "redis", State: "away"}}
 	state.Latency.P99 = explain.Duration(310 * time.Microsecond)
 	for name, test := range map[string]struct {
 		keys            []string
@@ -149,7 +149,7 @@ func TestRowsOfAScreen(t *testing.T) {
 }
 
 func TestStat(t *testing.T) {
-	s := &status.Document{Now: time.Date(2026, 1, 31, 3, 12, 7, 0, time.Local), Traffic: status.Traffic{Requests: 1234.5, Denied: 2}, Store: status.Store{State: "ok"}}
+	s := &status.Document{Now: time.Date(2026, 1, 31, 3, 12, 7, 0, time.Local), Traffic: status.Traffic{Counts: status.Counts[float64]{Requests: 1234.5, Denied: 2}}, Store: status.Store{State: "ok"}}
 	s.Latency.P50, s.Latency.P99 = explain.Duration(310*time.Microsecond), explain.Duration(2*time.Millisecond)
 	var line strings.Builder
 	if err := Stat(&line, s); err != nil {
