@@ -263,29 +263,6 @@ func health(d *Document) Health {
 	return h
 }
 
-// columns are the history as columns.
-func (s *Status) columns() *History {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := &History{Until: time.Unix(s.history.seconds.at, 0)}
-	for second := range s.history.seconds.all() {
-		n := countsOf(second)
-		h.Requests, h.Denied, h.Errors = append(h.Requests, n.Requests), append(h.Denied, n.Denied), append(h.Errors, n.Errors)
-	}
-	for second := range s.history.percentiles.all() {
-		h.P50, h.P99 = append(h.P50, second.P50), append(h.P99, second.P99)
-	}
-	return h
-}
-
-// newest is the newest second.
-func (s *Status) newest() *Second {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.history
-	return &Second{time.Unix(h.seconds.at, 0), countsOf(*h.seconds.back(0)), *h.percentiles.back(0)}
-}
-
 // rates are the live rates of the busiest rules.
 func (s *Status) rates(now time.Time) []Rate {
 	var all []Rate

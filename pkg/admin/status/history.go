@@ -2,6 +2,7 @@ package status
 
 import (
 	"iter"
+	"time"
 
 	"example.org/rls/internal/latency"
 	"example.org/rls/pkg/metrics"
@@ -158,3 +159,26 @@ func (h *history) byKind(up int64) map[string]ErrorsOfKind {
 
 // recent is the latency of the last minute.
 func (h *history) recent() latency.Counts { return h.took.back(0).Since(*h.took.back(latencySeconds)) }
+
+// columns are the history as columns.
+func (s *Status) columns() *History {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &History{Until: time.Unix(s.history.seconds.at, 0)}
+	for second := range s.history.seconds.all() {
+		n := countsOf(second)
+		h.Requests, h.Denied, h.Errors = append(h.Requests, n.Requests), append(h.Denied, n.Denied), append(h.Errors, n.Errors)
+	}
+	for second := range s.history.percentiles.all() {
+		h.P50, h.P99 = append(h.P50, second.P50), append(h.P99, second.P99)
+	}
+	return h
+}
+
+// newest is the newest second.
+func (s *Status) newest() *Second {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.history
+	return &Second{time.Unix(h.seconds.at, 0), countsOf(*h.seconds.back(0)), *h.percentiles.back(0)}
+}
