@@ -68,19 +68,17 @@ func (f *adminAccess) client(addr string) (*client.Client, error) {
 
 // token is the token that the flags or the environment give, or "". Its errors are usage errors.
 func (f *adminAccess) token() (string, error) {
-	path, source := f.TokenFile, "--token-file"
+	path, flag := f.TokenFile, "--token-file"
 	if path == "" {
-		path, source = os.Getenv("RLS_TOKEN_FILE"), "RLS_TOKEN_FILE"
+		path, flag = os.Getenv("RLS_TOKEN_FILE"), "RLS_TOKEN_FILE"
 	}
-	text := os.Getenv("RLS_TOKEN")
+	text, source := os.Getenv("RLS_TOKEN"), "RLS_TOKEN"
 	if path != "" {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			return "", cli.UsageError("%s: %w", source, err)
+			return "", cli.UsageError("%s: %w", flag, err)
 		}
-		text, source = string(content), source+" "+path
-	} else {
-		source = "RLS_TOKEN"
+		text, source = string(content), flag+" "+path
 	}
 	words := strings.Fields(text)
 	switch {

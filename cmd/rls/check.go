@@ -40,7 +40,6 @@ type checkCmd struct {
 	MergeDomainConfigs bool   `name:"merge_domain_configs" help:"The same as --merge-domain-config."`
 }
 
-// Run checks the rules and prints the report.
 func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.CheckPart(&c.Settings); err != nil {
 		return cli.UsageError("%w", err)

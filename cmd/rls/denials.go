@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,6 +12,7 @@ import (
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/admin"
+	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 )
@@ -44,16 +43,14 @@ type denialsCmd struct {
 	fleetAsk
 }
 
-// Run prints the denials.
 func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
-	query := url.Values{"q": {c.Text}, "rule": {c.Rule}}
-	if c.Follow {
-		if c.Fleet {
-			return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
-		}
+	query := url.Values{"q": {c.Text}, "rule": {c.Rule}, "since": {c.since()}, "n": {strconv.Itoa(c.N)}}
+	switch {
+	case c.Follow && c.Fleet:
+		return cli.UsageError("--fleet is for past denials: want it without --follow, which follows one process")
+	case c.Follow:
 		return c.follow(ctx, k, query)
 	}
-	c.past(query)
 	var list admin.DenialsOfAll
 	return c.show(ctx, k, "/v1/denials", query, &list, &list.Replicas, func(s *sheet) {
 		now := time.Now()
@@ -61,12 +58,6 @@ func (c *denialsCmd) Run(ctx context.Context, k *kong.Kong) error {
 			s.addDenial(&list.Denials[i], now)
 		}
 	})
-}
-
-// past adds to a query how much of the past it is about.
-func (c *denialsCmd) past(query url.Values) {
-	query.Set("since", c.since())
-	query.Set("n", strconv.Itoa(c.N))
 }
 
 // follow prints new denials until ctx ends, and with --since or --n past ones before them, the
@@ -79,12 +70,9 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 	line := func(d *denials.Denial) error {
 		return c.print(k, d, func(s *sheet) { s.addDenial(d, time.Now()) })
 	}
-	following := maps.Clone(query)
-	following.Set("follow", "true")
 	if c.Since != 0 || c.N != 0 {
-		c.past(query)
 		var list admin.DenialsOfAll
-		if err := c.post(ctx, c.Addr, "/v1/denials?"+query.Encode(), nil, &list); err != nil {
+		if err := c.ask(ctx, api, "/v1/denials?"+query.Encode(), nil, &list); err != nil {
 			return err
 		}
 		for i := range slices.Backward(list.Denials) {
@@ -93,13 +81,10 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 			}
 		}
 	}
-	err = api.Stream(ctx, "/v1/denials?"+following.Encode(), nil, func(data []byte) error {
-		var d denials.Denial
-		if err := json.Unmarshal(data, &d); err != nil {
-			return err
-		}
-		return line(&d)
-	})
+	query.Del("since")
+	query.Del("n")
+	query.Set("follow", "true")
+	err = client.Stream(ctx, api, "/v1/denials?"+query.Encode(), nil, line)
 	switch {
 	case ctx.Err() != nil: // Ctrl-C
 		return nil

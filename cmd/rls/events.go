@@ -32,7 +32,6 @@ type eventsCmd struct {
 	fleetAsk
 }
 
-// Run prints the events.
 func (c *eventsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	query := url.Values{"n": {strconv.Itoa(c.N)}, "since": {c.since()}}
 	var history admin.History

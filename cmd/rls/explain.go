@@ -42,7 +42,6 @@ type explainCmd struct {
 	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
 }
 
-// Run explains the request.
 func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
 	request, err := c.request()
 	if err != nil {

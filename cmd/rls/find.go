@@ -36,7 +36,6 @@ type findCmd struct {
 	adminAsk
 }
 
-// Run prints the rules and the keys.
 func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.Text == "" {
 		return cli.UsageError("the text is empty: want the value to find")

@@ -27,7 +27,6 @@ Examples:
 
 type getCmd struct{ adminCall }
 
-// Run prints the counters.
 func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
 	descriptors, err := c.descriptors(ctx)
 	if err != nil {

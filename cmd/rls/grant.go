@@ -31,7 +31,6 @@ type grantCmd struct {
 	adminCall
 }
 
-// Run grants the hits and prints the changes.
 func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 	if c.Hits < 1 {
 		return cli.UsageError("--hits is %d: want at least 1", c.Hits)

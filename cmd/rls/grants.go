@@ -25,7 +25,6 @@ Examples:
 
 type grantsCmd struct{ fleetAsk }
 
-// Run prints the grants.
 func (c *grantsCmd) Run(ctx context.Context, k *kong.Kong) error {
 	var in admin.Grants
 	return c.show(ctx, k, "/v1/grants", url.Values{}, &in, &in.Replicas, func(s *sheet) {

@@ -38,7 +38,6 @@ type healthcheckCmd struct {
 	cli.TLSFlags
 }
 
-// Run asks the service for its health and prints it.
 func (c *healthcheckCmd) Run(ctx context.Context, k *kong.Kong) error {
 	config, err := c.Config()
 	if err != nil {

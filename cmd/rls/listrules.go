@@ -33,7 +33,6 @@ type listRulesCmd struct {
 	fleetAsk
 }
 
-// Run prints the rules.
 func (c *listRulesCmd) Run(ctx context.Context, k *kong.Kong) error {
 	query := url.Values{"q": {strings.Join(c.Text, " ")}, "n": {strconv.Itoa(c.N)}, "offset": {strconv.Itoa(c.Offset)}}
 	var list status.Listing

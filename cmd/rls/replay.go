@@ -45,7 +45,6 @@ type replayCmd struct {
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 }
 
-// Run replays the logs and prints the result.
 func (c *replayCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.CheckPart(&c.Settings); err != nil {
 		return cli.UsageError("%w", err)

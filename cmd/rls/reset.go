@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/client"
 )
 
 const resetHelp = `Exit codes:
@@ -37,7 +37,6 @@ type resetCmd struct {
 	adminCall
 }
 
-// Run resets the counters and prints the changes.
 func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 	switch {
 	case c.AllMatching && (len(c.Descriptor) > 0 || c.Limit != nil):
@@ -73,11 +72,7 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 		p := latest.Load()
 		return fmt.Sprintf("%d keys looked at, %d counters matched, %d reset", p.Scanned, p.Matched, p.Changed)
 	})
-	err = api.Stream(ctx, "/v1/reset", request, func(data []byte) error {
-		p := new(admin.Progress)
-		if err := json.Unmarshal(data, p); err != nil {
-			return err
-		}
+	err = client.Stream(ctx, api, "/v1/reset", request, func(p *admin.Progress) error {
 		latest.Store(p)
 		return nil
 	})

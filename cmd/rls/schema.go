@@ -31,7 +31,6 @@ var schemas = map[string]func() language.Schema{
 	"test":  ruletest.Schema,
 }
 
-// Run prints the schema.
 func (c *schemaCmd) Run(k *kong.Kong) error {
 	schema := maps.Clone(schemas[c.Of]())
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"

@@ -30,7 +30,6 @@ Examples:
 
 type statusCmd struct{ fleetAsk }
 
-// Run prints the status.
 func (c *statusCmd) Run(ctx context.Context, k *kong.Kong) error {
 	var now status.Document
 	return c.show(ctx, k, "/v1/status", url.Values{}, &now, &now.Replicas, func(s *sheet) {
@@ -75,16 +74,14 @@ func (s *sheet) addStatus(d *status.Document) {
 	if len(d.Replicas) == 0 && d.ReplicaCount > 0 {
 		row("replicas", "%d, by the settings of this one", d.ReplicaCount)
 	}
-	for i, r := range d.Replicas {
-		name := "replicas"
-		if i > 0 {
-			name = ""
-		}
-		if !r.OK {
+	name := "replicas"
+	for _, r := range d.Replicas {
+		if r.OK {
+			row(name, "%s ok, %s, rules %s", r.Address, r.Name, r.Hash)
+		} else {
 			row(name, "%s: %s", r.Address, r.Error)
-			continue
 		}
-		row(name, "%s ok, %s, rules %s", r.Address, r.Name, r.Hash)
+		name = ""
 	}
 	row("process", "version %s, up %v", d.Version, d.Now.Sub(d.Started).Round(time.Second))
 }

@@ -51,7 +51,6 @@ type testCmd struct {
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 }
 
-// Run runs the tests.
 func (c *testCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.CheckPart(&c.Settings); err != nil {
 		return cli.UsageError("%w", err)

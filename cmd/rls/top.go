@@ -133,26 +133,19 @@ func (c *topCmd) stat(ctx context.Context, w io.Writer, source *topSource) error
 	}
 }
 
-// topSource asks the processes at the addresses of the flags.
+// topSource asks the processes at the addresses of the flags. It is a [topscreen.Source].
 type topSource struct {
 	*topCmd
 	api *client.Client // at the first address
 	all *client.Fleet  // without --fleet
 }
 
-// Top implements [topscreen.Source].
 func (s *topSource) Top(ctx context.Context, by string) (answer topscreen.Answer) {
 	if s.Fleet {
 		var all admin.TopOfAll
-		err := s.ask(ctx, s.api, client.TopPath(by, s.Rule)+"&fleet=true", nil, &all)
-		if err == nil {
-			err = client.Failed(all.Replicas)
-		}
-		answer = topscreen.Answer{Table: all.Table, Replicas: all.Replicas, From: client.Answered{All: len(all.Replicas)}, Err: err}
-		for _, r := range all.Replicas {
-			if r.OK {
-				answer.From.OK++
-			}
+		answer.Err = s.ask(ctx, s.api, client.TopPath(by, s.Rule)+"&fleet=true", nil, &all)
+		if answer.Table, answer.Replicas = all.Table, all.Replicas; answer.Err == nil {
+			answer.From, answer.Err = client.Count(all.Replicas)
 		}
 	} else {
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
@@ -174,7 +167,6 @@ func (s *topSource) status(ctx context.Context) (*status.Document, error) {
 	return now, s.ask(ctx, s.api, path, nil, now)
 }
 
-// Explain implements [topscreen.Source].
 func (s *topSource) Explain(ctx context.Context, row *top.Row) (string, error) {
 	var document explain.Document
 	if err := s.ask(ctx, s.api, "/v1/explain", &pb.LookRequest{Domain: row.Domain, Descriptors: descriptorOf(row)}, &document); err != nil {
@@ -185,12 +177,10 @@ func (s *topSource) Explain(ctx context.Context, row *top.Row) (string, error) {
 	return text.String(), err
 }
 
-// Grant implements [topscreen.Source].
 func (s *topSource) Grant(ctx context.Context, row *top.Row, hits int64) (string, error) {
 	return s.change(ctx, "granted", "/v1/grant", &pb.GrantRequest{Domain: row.Domain, Descriptors: descriptorOf(row), Hits: hits})
 }
 
-// Reset implements [topscreen.Source].
 func (s *topSource) Reset(ctx context.Context, row *top.Row) (string, error) {
 	return s.change(ctx, "reset", "/v1/reset", &pb.ResetRequest{Domain: row.Domain, Descriptors: descriptorOf(row)})
 }

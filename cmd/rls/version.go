@@ -38,7 +38,6 @@ func (versionFlag) BeforeReset(k *kong.Kong) error {
 	return nil
 }
 
-// Run prints the version.
 func (c *versionCmd) Run(k *kong.Kong) error {
 	release, commit := build()
 	document := struct {

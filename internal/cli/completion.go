@@ -41,7 +41,6 @@ type completionCmd struct {
 //go:embed completion
 var scripts embed.FS
 
-// Run prints the script.
 func (c *completionCmd) Run(k *kong.Kong) error {
 	script, err := scripts.ReadFile("completion/" + c.Shell)
 	if err != nil {
@@ -60,7 +59,6 @@ type completeCmd struct {
 	choices func(*kong.Tag) []string
 }
 
-// Run prints the candidates.
 func (c *completeCmd) Run(k *kong.Kong) error {
 	l, last := line{app: k.Model, choices: c.choices}, ""
 	for i, word := range c.Words {

@@ -82,9 +82,9 @@ func (c *Client) Fetch(ctx context.Context, path string, message proto.Message, 
 	return text, response.Header, err
 }
 
-// Stream sends a message of package adminpb to a path, and calls each with the data of
-// every server-sent event of the answer. It ends when the answer ends or each fails.
-func (c *Client) Stream(ctx context.Context, path string, message proto.Message, each func(data []byte) error) error {
+// Stream asks as [Client.Ask] does, and calls each with the document of every server-sent
+// event of the answer. It ends when the answer ends or each fails.
+func Stream[D any](ctx context.Context, c *Client, path string, message proto.Message, each func(*D) error) error {
 	response, err := c.send(ctx, path, "text/event-stream", message)
 	if err != nil {
 		return c.Failed(err)
@@ -103,7 +103,12 @@ func (c *Client) Stream(ctx context.Context, path string, message proto.Message,
 		case failed:
 			return c.Failed(problemOf(data))
 		default:
-			if err := each(data); err != nil {
+			document := new(D)
+			err := json.Unmarshal(data, document)
+			if err == nil {
+				err = each(document)
+			}
+			if err != nil {
 				return c.Failed(err)
 			}
 		}

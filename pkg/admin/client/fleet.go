@@ -38,9 +38,6 @@ func NewFleet(names []string, open func(addr, name string) (*Client, error)) (*F
 	return f, nil
 }
 
-// Answered has the number of processes that were asked, and how many of them answered.
-type Answered struct{ All, OK int }
-
 // client returns the client for an address of name, and opens it at the first call.
 func (f *Fleet) client(addr, name string) (*Client, error) {
 	if c := f.clients[addr]; c != nil {
@@ -54,14 +51,10 @@ func (f *Fleet) client(addr, name string) (*Client, error) {
 }
 
 // expanded returns the addresses, with the port, of a HOST:PORT. It returns the name
-// unchanged if the host is an address or localhost, if it cannot be resolved, and if the
-// name is a Unix socket.
+// unchanged if the host is localhost or cannot be resolved, and if the name is a Unix socket.
 func expanded(ctx context.Context, name string) []string {
 	host, port, err := net.SplitHostPort(name)
 	if err != nil || strings.HasPrefix(name, "unix:") || host == "localhost" {
-		return []string{name}
-	}
-	if _, err := netip.ParseAddr(host); err == nil {
 		return []string{name}
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
@@ -88,37 +81,33 @@ func TopPath(by, rule string) string {
 // first. The error joins the errors of the processes that did not answer; if none
 // answered, Rows is nil.
 func (f *Fleet) Top(ctx context.Context, by, rule string) (top.Table, Answered, error) {
-	clients := map[string]*Client{}
+	var clients []*Client
 	for _, name := range f.names {
 		for _, addr := range expanded(ctx, name) {
 			c, err := f.client(addr, name)
 			if err != nil {
 				return top.Table{}, Answered{}, err
 			}
-			clients[addr] = c
+			if !slices.Contains(clients, c) {
+				clients = append(clients, c)
+			}
 		}
 	}
+	answers, errs := make([]top.Table, len(clients)), make([]error, len(clients))
 	path := TopPath(by, rule)
-	var mu sync.Mutex
-	var tables []top.Table
-	var errs []error
 	var asking sync.WaitGroup
-	for _, c := range clients {
-		asking.Go(func() {
-			var t top.Table
-			err := c.Ask(ctx, path, nil, &t)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-				return
-			}
-			tables = append(tables, t)
-		})
+	for i, c := range clients {
+		asking.Go(func() { errs[i] = c.Ask(ctx, path, nil, &answers[i]) })
 	}
 	asking.Wait()
+	var tables []top.Table
+	for i, err := range errs {
+		if err == nil {
+			tables = append(tables, answers[i])
+		}
+	}
 	n := Answered{All: len(clients), OK: len(tables)}
-	if len(tables) == 0 {
+	if n.OK == 0 {
 		return top.Table{}, n, errors.Join(errs...)
 	}
 	return top.Sum(tables), n, errors.Join(errs...)

@@ -22,13 +22,18 @@ type Answer[D any] struct {
 	Document D
 }
 
-// Failed has an error for each of the replicas that is not OK.
-func Failed(all []Replica) error {
-	var failed []error
+// Answered has the number of processes that were asked, and how many of them answered.
+type Answered struct{ All, OK int }
+
+// Count counts replicas. The error joins those of the replicas that are not OK.
+func Count(all []Replica) (n Answered, failed error) {
+	n.All = len(all)
 	for _, r := range all {
-		if !r.OK {
-			failed = append(failed, fmt.Errorf("replica %s: %s", r.Address, r.Error))
+		if r.OK {
+			n.OK++
+		} else {
+			failed = errors.Join(failed, fmt.Errorf("replica %s: %s", r.Address, r.Error))
 		}
 	}
-	return errors.Join(failed...)
+	return n, failed
 }

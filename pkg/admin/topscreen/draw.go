@@ -75,11 +75,11 @@ func (v *View) body(height int, colors terminal.Colors) (lines []terminal.Line) 
 	}
 	at := v.at(shown.Rows)
 	for i, text := range table(&shown) {
-		paint := colors.Bold
+		paint, mark := colors.Bold, "  "
 		if i > 0 {
 			switch denied := share(&shown.Rows[i-1]); {
 			case i-1 == at:
-				paint = colors.Reverse
+				paint, mark = colors.Reverse, "> "
 			case denied >= 0.5:
 				paint = colors.Red
 			case denied > 0:
@@ -87,10 +87,6 @@ func (v *View) body(height int, colors terminal.Colors) (lines []terminal.Line) 
 			default:
 				paint = nil
 			}
-		}
-		mark := "  "
-		if i-1 == at {
-			mark = "> "
 		}
 		lines = append(lines, terminal.Line{Text: mark + text, Paint: paint})
 	}
