@@ -93,7 +93,7 @@ func TestTwiceInARefusedRequest(t *testing.T) {
 	for s := range algorithms.Names() {
 		spec := algorithms.Spec{Strategy: algorithms.Strategy(s), Requests: 1<<32 - 1, Window: algorithms.MaxWindow}
 		cost := uint64(3_000_000_000)
-		if spec.Strategy == algorithms.SlidingLog {
+		if spec.Strategy == algorithms.SlidingLog || spec.Strategy == algorithms.Concurrency {
 			spec.Requests, cost = algorithms.MaxLogRequests, 6_000
 		}
 		if spec.Strategy == algorithms.GCRA {

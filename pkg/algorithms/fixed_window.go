@@ -21,6 +21,10 @@ var fixedWindow = row{
 	},
 	bucketed: true,
 	plan: func(l *Limit, op *backends.Op, c Charge) {
+		if l.beyond != nil {
+			l.planCarried(op)
+			return
+		}
 		op.ChargeDenied = !c.AdmittedOnly && !c.Refund && l.lease == nil
 		if l.FromFirstHit {
 			op.Span = backends.FirstHit
@@ -33,6 +37,9 @@ var fixedWindow = row{
 		op.Until = (c.Now/l.window + 1) * l.window
 	},
 	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
+		if l.beyond != nil {
+			return l.judgeCarried(op, r)
+		}
 		d := Decision{
 			Allowed:   op.Refund || r.Admitted == op.Times,
 			Remaining: int64(l.Requests) - r.Value.Whole,

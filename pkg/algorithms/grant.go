@@ -47,7 +47,7 @@ func (l *Limit) CheckGrant(hits, remaining int64) error {
 // for, the operation leaves at most MaxRemaining.
 //
 // A grant on a window ends with the window: that of the clock, or the one that began
-// at a hit. On a bucket it ends after a window, or after the time in which an empty
+// at a hit. It pays the debt of an overdraft first. On a bucket it ends after a window, or after the time in which an empty
 // bucket fills if that is longer. In a sliding log it ends a window later.
 func (l *Limit) Grant(op *backends.Op, hits int64) {
 	hits = min(max(hits, 0), l.MaxGrant())
@@ -59,5 +59,8 @@ func (l *Limit) Grant(op *backends.Op, hits int64) {
 		op.By, op.Max = l.intervals(hits), l.meterMax(op.Now, 0)
 		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)
 		op.Until = op.Now + max(l.window, l.tolerance.Ceil())
+	}
+	if l.Overdraft > 0 { // a grant pays debt
+		op.Max = backends.NoMax
 	}
 }

@@ -42,6 +42,12 @@ func (l *Limit) prepareLease() error {
 	}
 	share := l.Lease.Share.floor(whole)
 	switch {
+	case l.Overdraft > 0:
+		return &SpecError{"lease", "has no meaning with overdraft: each charge has to see the debt"}
+	case l.Reserve.TTL > 0:
+		return &SpecError{"lease", "has no meaning with reserve: a settlement has to find its reservation in the store"}
+	case l.Strategy == Concurrency:
+		return &SpecError{"lease", "has no meaning with concurrency: a slot that is held ahead is a slot that is taken"}
 	case l.Extend:
 		return &SpecError{"lease", "has no meaning with `extend`: each hit has to move the window's end"}
 	case l.MaxDelay > 0:

@@ -41,6 +41,13 @@ type Spec struct {
 	FromFirstHit bool
 	Extend       bool
 	Lease        Lease
+	// Overdraft, above 0, is the debt in hits up to which every charge is made, or
+	// [FullOverdraft].
+	Overdraft uint64
+	// Precision, above 0, is the number of parts of a sliding_window that counts in parts, 2
+	// to 60.
+	Precision uint32
+	Reserve   Reserve
 	// Mark, if it is not empty, ends the keys of the limit's cells, so that these are apart
 	// from the cells of a limit that is the same but for the mark.
 	Mark string
@@ -49,7 +56,7 @@ type Spec struct {
 // SpecError says which field of a Spec is wrong, by its name in the rules, and
 // what would be right.
 type SpecError struct {
-	Field   string // requests_per_unit, unit_multiplier, burst, max_delay, window, extend, strategy, lease, lease.share, lease.ttl
+	Field   string // requests_per_unit, unit_multiplier, burst, max_delay, window, extend, strategy, overdraft, precision, reserve, reserve.ttl, lease, lease.share, lease.ttl
 	Message string
 }
 
@@ -66,7 +73,9 @@ type Limit struct {
 	den        int64
 	weightUnit int64           // µs that one unit of a sliding window's weight stands for
 	tag        string          // names strategy and window in the cell's key, and a bucket's terms
+	bucketed   bool            // each window of the clock has a cell of its own
 	lease      *backends.Lease // nil without Spec.Lease
+	beyond     *backends.Terms // nil if the spec asks for nothing beyond amounts
 }
 
 // New checks spec. Its error is a *SpecError.
@@ -82,11 +91,19 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.checkOptions(); err != nil {
 		return nil, err
 	}
-	if err := row.prepare(l); err != nil {
+	if l.Precision > 0 {
+		l.row = &parts
+		l.tag = l.row.tag
+	}
+	if err := l.row.prepare(l); err != nil {
 		return nil, err
 	}
+	if err := l.prepareOverdraft(); err != nil {
+		return nil, err
+	}
+	l.bucketed = l.row.bucketed && !l.FromFirstHit && l.Overdraft == 0
 	l.tag = "|" + l.tag + formatWindow(spec.Window)
-	if row.burst != nil {
+	if row.burst != nil && l.Overdraft == 0 {
 		l.tag += l.terms()
 	}
 	if err := l.prepareLease(); err != nil {
@@ -117,8 +134,12 @@ func (l *Limit) checkOptions() error {
 		return &SpecError{"window", "from_first_hit is an option of fixed_window, not of " + l.row.name}
 	case l.Extend && !l.FromFirstHit:
 		return &SpecError{"extend", "needs strategy fixed_window with `window: from_first_hit`"}
+	case l.Precision > 0 && l.Strategy != SlidingWindow:
+		return &SpecError{"precision", "is an option of sliding_window, not of " + l.row.name}
+	case l.Precision == 1 || l.Precision > maxPrecision:
+		return &SpecError{"precision", fmt.Sprintf("must be between 2 and %d", maxPrecision)}
 	}
-	return nil
+	return l.checkReserve()
 }
 
 // Identity names whom a limit counts: a prefix for every key of the service
@@ -142,6 +163,9 @@ type Charge struct {
 	Refund bool
 	// AdmittedOnly: a fixed window, too, does not count the hits that it denies.
 	AdmittedOnly bool
+	// Reservation, of a limit with Reserve, is the ID of the reservation that the charge makes
+	// or settles, 16 bytes; "" if it has none.
+	Reservation string
 	// Patience is the longest time in µs that the caller can wait for its turn
 	// in a queue; used only with MaxDelay.
 	Patience int64
@@ -161,7 +185,7 @@ type Decision struct {
 
 // Clocked reports whether the limit counts in windows that start on the clock,
 // in one cell each.
-func (l *Limit) Clocked() bool { return l.Strategy == FixedWindow && !l.FromFirstHit }
+func (l *Limit) Clocked() bool { return l.bucketed && !l.row.paired }
 
 // Plan fills in op with the step that charges c to id. It leaves Group and Role
 // to the caller.
@@ -175,11 +199,12 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		Times:     1,
 		Refund:    c.Refund,
 		PerSecond: l.Window == time.Second,
+		Terms:     l.beyond,
 	}
 	// Keys are built here: escape analysis puts arguments of a call through a function
 	// value on the heap, and the bytes of the identity live on the caller's stack.
 	bucket := int64(-1)
-	if l.row.bucketed && !l.FromFirstHit {
+	if l.bucketed {
 		bucket = c.Now / l.window
 	}
 	op.Key, op.Stem = l.key(id, bucket)
@@ -188,6 +213,9 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		op.Prev, _ = l.key(id, bucket-1)
 	}
 	l.row.plan(l, op, c)
+	if l.Reserve.TTL > 0 {
+		l.reserve(op, id, c)
+	}
 	if l.Requests == 0 && c.Cost > 0 && !c.Refund {
 		op.Max = backends.NoRoom // denies also hits that were granted before it was lowered to 0
 	}
@@ -254,7 +282,7 @@ func (l *Limit) Paired() bool { return l.row.paired }
 // now, with that Identity.Prefix and OneSlot and without ByStart. ok is false for others.
 func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok bool) {
 	buckets := []int64{-1}
-	if l.row.bucketed && !l.FromFirstHit {
+	if l.bucketed {
 		buckets[0] = now / l.window
 	}
 	if l.row.paired {

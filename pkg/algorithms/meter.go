@@ -61,10 +61,13 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Den, op.Unit = l.den, l.interval
 	// A cost above the hits that can remain, and wait in the queue, never passes, and a
 	// refund above it fills the bucket.
-	largest := max(l.Capacity(), l.MaxRemaining()) + backends.Amount{Whole: l.MaxDelay.Microseconds()}.Units(l.interval, l.den)
+	largest := max(l.Capacity(), l.MaxRemaining()) + l.debt() + backends.Amount{Whole: l.MaxDelay.Microseconds()}.Units(l.interval, l.den)
 	op.By = l.intervals(min(op.By.Whole, largest+1))
 	op.Max = l.meterMax(c.Now, 0)
 	op.Furthest = op.Max
+	if l.beyond != nil {
+		op.Furthest = op.Max.Add(l.beyond.Debt, l.den)
+	}
 	if l.MaxDelay > 0 {
 		op.Max = l.meterMax(c.Now, min(l.MaxDelay.Microseconds(), c.Patience))
 		op.Furthest = l.meterMax(c.Now, l.MaxDelay.Microseconds())
@@ -93,7 +96,9 @@ func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 	if l.MaxDelay > 0 && !op.Refund && op.By != (backends.Amount{}) {
 		d.Delay = micros(ahead.Sub(l.tolerance, l.den).Ceil())
 	}
-	if !d.Allowed {
+	if !d.Allowed && l.beyond != nil {
+		d.RetryAfter = micros(ahead.Add(l.interval, l.den).Sub(l.tolerance, l.den).Ceil())
+	} else if !d.Allowed {
 		// The charge has said how long it can wait for its turn (Patience).
 		patience := op.Max.Sub(l.meterMax(op.Now, 0), l.den)
 		late := ahead.Add(op.By, l.den).Sub(l.tolerance, l.den).Sub(patience, l.den)

@@ -20,21 +20,26 @@ var slidingLog = row{
 		}
 		return nil
 	},
-	plan: func(l *Limit, op *backends.Op, c Charge) {
-		op.Kind = backends.List
-		op.Window = l.window
-		op.Until = c.Now + l.window
-	},
-	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
-		d := Decision{
-			Allowed:    op.Refund || r.Admitted == op.Times,
-			Remaining:  int64(l.Requests) - r.Value.Whole,
-			Reset:      micros(r.Until - r.Now),
-			RetryAfter: micros(r.RetryAt - r.Now),
-		}
-		if r.RetryAt == math.MaxInt64 {
-			d.RetryAfter = l.Window
-		}
-		return d
-	},
+	plan:  planLog,
+	judge: judgeLog,
+}
+
+// planLog plans a charge of a limit that counts in a list of costs.
+func planLog(l *Limit, op *backends.Op, c Charge) {
+	op.Kind = backends.List
+	op.Window = l.window
+	op.Until = c.Now + l.window
+}
+
+func judgeLog(l *Limit, op *backends.Op, r *backends.Reply) Decision {
+	d := Decision{
+		Allowed:    op.Refund || r.Admitted == op.Times,
+		Remaining:  int64(l.Requests) - r.Value.Whole,
+		Reset:      micros(r.Until - r.Now),
+		RetryAfter: micros(r.RetryAt - r.Now),
+	}
+	if r.RetryAt == math.MaxInt64 {
+		d.RetryAfter = l.Window
+	}
+	return d
 }

@@ -18,6 +18,7 @@ const (
 	TokenBucket
 	GCRA
 	LeakyBucket
+	Concurrency
 )
 
 // row is one strategy.
@@ -39,6 +40,7 @@ var table = [...]row{
 	TokenBucket:   tokenBucket,
 	GCRA:          gcra,
 	LeakyBucket:   leakyBucket,
+	Concurrency:   concurrency,
 }
 
 // String is the strategy's name in the rules: fixed_window, ...

@@ -49,7 +49,7 @@ func (b *Batch) Decide() (asTried bool) {
 	}
 	for i := range b.Ops {
 		op, tried := &b.Ops[i], b.Replies[i].Admitted
-		if op.ChargeDenied {
+		if op.ChargeDenied || op.Overdraws() {
 			tried = op.Times
 		}
 		if b.Replies[i].Err == nil && b.Charges(i) != tried {
@@ -82,14 +82,15 @@ func (b *Batch) refusedBy(fails func(*Batch, int) bool) bool {
 
 // Charges is how many times operation i is charged, or given back (Refund), after
 // Decide. An operation with ChargeDenied that does not fit is charged Op.Times
-// times, whatever the batch comes to. Any other operation is not charged if its
-// group does not pass, or if its all-or-nothing batch is refused or open.
+// times, whatever the batch comes to, and so are an operation that overdraws and one that
+// has settled a reservation. Any other operation is not charged if its group does not
+// pass, or if its all-or-nothing batch is refused or open.
 func (b *Batch) Charges(i int) int64 {
 	op, r := &b.Ops[i], &b.Replies[i]
 	switch {
 	case r.Err != nil:
 		return 0
-	case op.ChargeDenied && b.denies(i):
+	case op.ChargeDenied && b.denies(i), op.Overdraws(), r.settles():
 		return op.Times
 	case !b.Passes(i):
 		return 0
@@ -118,6 +119,8 @@ func (b *Batch) Passes(i int) bool {
 func (b *Batch) Settled(i int) Op {
 	op, times := b.Ops[i], b.Charges(i)
 	switch {
+	case times > 0 && (op.overdraws() || b.Replies[i].settles()):
+		return op
 	case times > 0:
 		op.Max, op.Times = NoMax, times
 	case op.Refund:

@@ -2,7 +2,8 @@ package backends
 
 // At is the operation at another time: it does to its cell at now what o does at o.Now.
 // A cell that belongs to a window of the clock takes no operation after the window, so
-// there At stops at the window's last microsecond.
+// there At stops at the window's last microsecond. With the span Carried the operation goes
+// to a later window, which may be too early by one if windows differ in length.
 func (o Op) At(now int64) Op {
 	by := now - o.Now
 	switch {
@@ -12,8 +13,14 @@ func (o Op) At(now int64) Op {
 				v.Whole += by
 			}
 		}
-	case o.Kind == List, o.Span != Fixed:
+	case o.Kind == List, o.Span == FirstHit, o.Span == EveryHit:
 		o.Until += by
+	case o.Span == Carried:
+		if late := now - o.Until; late >= 0 {
+			windows := late/o.Window + 1
+			o.Period += windows
+			o.Until += windows * o.Window
+		}
 	default:
 		end := o.Until
 		if o.Prev != "" {
@@ -51,8 +58,13 @@ func (o Op) Alone(n int64) Op {
 // CellOf is the Counter or the Meter that r, the reply to op, describes.
 func CellOf(op *Op, r *Reply) Cell {
 	c := Cell{Value: r.Value, Until: r.Until}
-	if op.Kind == Meter && r.Value.Whole < r.Now { // credit
+	switch {
+	case op.Kind == Meter && r.Value.Whole < r.Now: // credit
 		c.Value.Whole -= r.Now
+	case op.Kind == Meter:
+		c.Value = c.Value.Sub(op.terms().Shift, op.Den)
+	case op.Kind == Counter && op.Span == Carried:
+		c.Value.Frac = op.Period
 	}
 	return c
 }
@@ -63,5 +75,5 @@ func (o *Op) MayBound(r *Reply) bool {
 	if o.Kind == Meter {
 		return !r.Value.Less(o.Furthest)
 	}
-	return o.Span != Fixed && r.Until >= o.Until
+	return (o.Span == FirstHit || o.Span == EveryHit) && r.Until >= o.Until
 }

@@ -42,6 +42,10 @@ const (
 	FirstHit
 	// EveryHit: each step that charges sets the end to its own Op.Until.
 	EveryHit
+	// Carried: one cell counts in all windows, which Op.Period numbers. A window begins with
+	// the hits that exceeded Terms.Carry in the window before. The cell ends when a window
+	// begins without any.
+	Carried
 )
 
 const (
@@ -131,8 +135,10 @@ type Op struct {
 	// ChargeDenied, for a Counter: By is charged although it does not fit, as
 	// Envoy's fixed windows count the hits that they deny.
 	ChargeDenied bool
-	Role         Role // the same for all operations of a group
-	IfUndecided  Undecided
+	// Partial: a charge takes as much of By as fits, and always counts as admitted.
+	Partial     bool
+	Role        Role // the same for all operations of a group
+	IfUndecided Undecided
 	// Group, above 0, marks the limits of one descriptor: neighbours in
 	// Batch.Ops with the same Group are decided together. If one of them does
 	// not fit, none is charged, except those with ChargeDenied that do not fit
@@ -167,13 +173,23 @@ type Op struct {
 	// EveryHit a later end counts as Until (Cell.Step). For a Grant on a Meter it is when
 	// the credit ends.
 	Until int64
+	// Period, of the span Carried, is the number of the window: 0 to 2^32 - 1, each window
+	// one more than the window before.
+	Period int64
 	// Ends, of an Undo on a Counter with the span FirstHit, is when the window of the
-	// charge ends: a later window in the cell stays as it is. 0 is any window.
-	Ends   int64
-	Window int64 // List: how long a cost counts; Counter with Prev: the length of its window; > 0
+	// charge ends: a later window in the cell stays as it is. Of a refund on a List it is the
+	// time of the costs that are given back. 0 is any window and any time.
+	Ends int64
+	// Window, > 0, is how long a cost of a List counts. Of a Counter with Prev it is the length
+	// of the window, and of the span Carried the length of the longest window, in µs.
+	Window int64
 
 	// Unit is the By of one hit.
 	Unit Amount
+	// Terms, if not nil, is what the limit asks beyond amounts.
+	Terms *Terms
+	// Hold, if not nil, is the reservation that the operation makes or settles.
+	Hold *Hold
 	// Lease, if not nil, lets a process charge the cell ahead of its hits
 	// (package near). Stores that keep cells ignore Unit, Lease and Stem.
 	Lease *Lease
@@ -190,20 +206,60 @@ type Lease struct {
 	Limit int64 // hits that fit an empty cell; another limit is another lease
 }
 
+// Terms is what a limit asks of its operations beyond amounts. It is the same for all
+// operations of the limit, and does not change.
+type Terms struct {
+	// Debt, above 0, allows an overdraft: an operation fits if Op.Max leaves room for one
+	// Op.Unit. Unless it makes a reservation (Op.Hold) that does not fit, it is charged
+	// whatever Max is and whatever the other operations of its batch come to, until the cell
+	// is Debt above Max. Op.Times is 1.
+	Debt Amount
+	// Shift: a Meter is stored less Shift. So what is stored does not depend on the burst.
+	Shift Amount
+	// Carry, of the span Carried, is the hits that each window takes off the count of the
+	// window before, > 0.
+	Carry int64
+	// Parts, above 0, of a List: Op.Window is cut into so many parts, from the epoch on. A
+	// cost counts in the part of its time, and in the Parts parts after that.
+	Parts int64
+	// Oldest, of a List: refunds, but for those with Undo or Ends, take the oldest costs first.
+	Oldest bool
+}
+
+// noTerms are the terms of operations without Terms.
+var noTerms Terms
+
+// terms is o.Terms, or the terms of an operation that has none.
+func (o *Op) terms() *Terms {
+	if o.Terms == nil {
+		return &noTerms
+	}
+	return o.Terms
+}
+
+// overdraws reports whether o is a charge or a check of a limit with an overdraft.
+func (o *Op) overdraws() bool {
+	return o.Terms != nil && o.Terms.Debt != Amount{} && o.Verb == Charge && !o.Refund && !o.Partial && o.Max != NoMax
+}
+
+// Overdraws reports whether o is charged although it does not fit, whatever the other
+// operations of its batch come to ([Terms.Debt]).
+func (o *Op) Overdraws() bool { return o.overdraws() && o.Hold == nil && o.By != Amount{} }
+
 // Unconditional reports whether the operation charges whatever the values of its
 // cell and of the other cells of its batch are, unless the batch is all-or-nothing.
 func (o *Op) Unconditional() bool {
-	return o.Verb == Charge && (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0
+	return o.Verb == Charge && (o.Refund || o.ChargeDenied || o.Max == NoMax) && o.Group == 0 && o.Hold == nil
 }
 
 // ReadOnly reports whether the operation reads its cell and changes nothing: it is a
 // look, or a check of a limit. No store writes anything for it, not even a lifetime.
-func (o *Op) ReadOnly() bool { return o.Verb == Charge && o.By == Amount{} }
+func (o *Op) ReadOnly() bool { return o.Verb == Charge && o.By == Amount{} && o.Hold == nil }
 
 // Look is the operation that reads o's cell and charges nothing.
 func (o Op) Look() Op {
 	o.Verb, o.By, o.Max, o.Times, o.Refund, o.Undo, o.ChargeDenied = Charge, Amount{}, NoMax, 1, false, false, false
-	o.IfUndecided = Open
+	o.IfUndecided, o.Partial, o.Hold = Open, false, o.Hold.lapses()
 	return o
 }
 
@@ -211,7 +267,11 @@ func (o Op) Look() Op {
 // where the charge o fits. A refund fits everywhere.
 func (o Op) Probe() Op {
 	probe := o.Look()
-	if !o.Refund {
+	switch {
+	case o.Refund:
+	case o.overdraws():
+		probe.Max = o.Max.Sub(o.Unit, o.Den)
+	default:
 		probe.Max = o.Max.Sub(o.By, o.Den)
 	}
 	return probe
@@ -221,10 +281,10 @@ func (o Op) Probe() Op {
 // ends, refunds aside.
 func (o *Op) StaysFull() bool {
 	switch {
-	case o.Verb != Charge || o.Refund || o.By == (Amount{}):
+	case o.Verb != Charge || o.Refund || o.By == (Amount{}) || o.overdraws() || o.Hold != nil:
 		return false
 	case o.Kind == Counter:
-		return o.Prev == "" && o.Span != EveryHit
+		return o.Prev == "" && o.Span != EveryHit && o.Span != Carried
 	}
 	return o.Kind == Meter
 }
@@ -241,7 +301,8 @@ func (o *Op) Ceiling(prev int64) Amount {
 // Bare is o as a charge by itself: in no group, without a lease, and once.
 func (o Op) Bare() Op {
 	o.Lease, o.Group, o.Role, o.IfUndecided = nil, 0, Firm, Open
-	o.Refund, o.Undo, o.ChargeDenied, o.Times = false, false, false, 1
+	o.Refund, o.Undo, o.ChargeDenied, o.Partial, o.Times = false, false, false, false, 1
+	o.Hold = o.Hold.lapses()
 	return o
 }
 
@@ -291,6 +352,8 @@ type Reply struct {
 	// cell, in which each hit counts Replicas times.
 	Replicas int64
 	Leased   bool // the hits come from a lease of this process, charged before
+	// Account, if not nil, tells of a reservation, or of hits that were not charged.
+	Account *Account
 	// RetryAt, for a List, is the moment from which By would fit when it does not
 	// fit now; MaxInt64 if never.
 	RetryAt int64

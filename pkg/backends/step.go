@@ -3,12 +3,14 @@ package backends
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Cell is the state of a Counter or a Meter. The zero Cell is an absent one.
 type Cell struct {
-	// Value is the count or the meter. A negative one is credit ([Grant]): of a
-	// Counter in hits, of a Meter in µs.
+	// Value is the count or the meter, less Terms.Shift. A negative one is credit ([Grant]):
+	// of a Counter in hits, of a Meter in µs. Value.Frac of a Counter with the span Carried
+	// is the number of its window (Op.Period).
 	Value Amount
 	Until int64 // when the cell ends; absent once Now >= Until
 }
@@ -24,6 +26,59 @@ type Cell struct {
 // A meter less far above Furthest was raised by a process whose clock is a little
 // ahead: to lower it would give that process room again with each operation.
 func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
+	if op.Terms == nil {
+		return c.step(op, prev)
+	}
+	found, period := c, int64(0)
+	if op.Kind == Meter {
+		c = c.shifted(op)
+	} else {
+		c, period = c.carried(op)
+	}
+	c, r := c.step(op, prev)
+	switch {
+	case op.ReadOnly():
+		return found, r
+	case op.Kind == Meter && c.Value.Whole > 0:
+		c.Value = c.Value.Sub(op.Terms.Shift, op.Den)
+	case op.Kind == Counter && c != (Cell{}):
+		c.Value.Frac = period
+	}
+	return c, r
+}
+
+// shifted is the stored meter with op's shift. The denominator of op may be another than
+// that of the operation that stored it.
+func (c Cell) shifted(op *Op) Cell {
+	if c.Value.Whole <= 0 {
+		return c
+	}
+	if c.Value.Frac >= op.Den {
+		c.Value = Amount{Whole: c.Value.Whole + 1}
+	}
+	c.Value = c.Value.Add(op.Terms.Shift, op.Den)
+	return c
+}
+
+// carried is the stored count as it is in op's window, and the number of its window. A clock
+// that is ahead by at most one window has begun the next one.
+func (c Cell) carried(op *Op) (_ Cell, period int64) {
+	if op.Span != Carried || c == (Cell{}) {
+		return c, op.Period
+	}
+	period = c.Value.Frac
+	c.Value.Frac = 0
+	switch windows := op.Period - period; {
+	case windows > 0:
+		c.Value.Whole = max(0, c.Value.Whole-windows*op.Terms.Carry)
+	case windows == -1:
+		return c, period
+	}
+	return c, op.Period
+}
+
+// step is Step of a cell that Step has made ready for op's Terms.
+func (c Cell) step(op *Op, prev int64) (Cell, Reply) {
 	found := c
 	ceiling := op.Max
 	if op.Kind == Meter {
@@ -38,6 +93,7 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 		ceiling = op.Ceiling(prev)
 	}
 	v, admitted := c.Value, op.Times
+	var cut Amount
 	switch {
 	case op.Verb != Charge:
 		return c.steer(op, ceiling, prev)
@@ -46,11 +102,18 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	case op.ChargeDenied:
 		v.Whole = min(v.Whole+op.By.Whole*op.Times, MaxValue)
 		admitted = op.Fitting(ceiling.Whole, v.Whole)
+	case op.overdraws():
+		v, admitted, cut = overdraw(v, op, ceiling)
+	case op.Partial:
+		v, cut = raise(v, op, ceiling)
 	default:
 		v, admitted = charge(v, op, ceiling)
 	}
-	charged := !op.ReadOnly() && (admitted > 0 || op.ChargeDenied)
+	charged := !op.ReadOnly() && (admitted > 0 || op.ChargeDenied || op.Overdraws())
 	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged)}
+	if cut != (Amount{}) {
+		r.Account = &Account{Cut: cut}
+	}
 	switch {
 	case op.ReadOnly():
 		return found, r
@@ -96,15 +159,26 @@ func (s *State) Step(op *Op, prev int64) (r Reply) {
 	return r
 }
 
+// StepHold applies op, which has a Hold, to the cell, and returns the reply and the record of
+// its reservation after it, which was rec before. It defines the effect of a reservation for
+// every store.
+func (s *State) StepHold(op *Op, prev int64, rec Record) (after Record, r Reply) {
+	on, state := rec.Against(op)
+	r = s.Step(&on, prev)
+	after, _ = rec.After(op, state, &r)
+	rec.Tell(op, state, &on, &r)
+	return after, r
+}
+
 // Unused is the reply to o of a cell that does not exist.
 func (o *Op) Unused() Reply { return new(State).Step(o, 0) }
 
 // counterAt is the counter as op finds it.
 func (c Cell) counterAt(op *Op) Cell {
-	if op.Now >= c.Until {
+	if op.Now >= c.Until && op.Span != Carried {
 		return Cell{}
 	}
-	if op.Span != Fixed {
+	if op.Span == FirstHit || op.Span == EveryHit {
 		c.Until = min(c.Until, op.Until)
 	}
 	return c
@@ -161,6 +235,30 @@ func charge(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64) {
 	return v, admitted
 }
 
+// overdraw applies the charge of an operation with an overdraft to v. It returns the value
+// after it, the number of charges that fitted, and what was not charged.
+func overdraw(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64, cut Amount) {
+	if !ceiling.Less(v.Add(op.Unit, op.Den)) {
+		admitted = op.Times
+	} else if op.Hold != nil {
+		return v, 0, cut
+	}
+	after, cut = raise(v, op, ceiling.Add(op.Terms.Debt, op.Den))
+	return after, admitted, cut
+}
+
+// raise raises v by op.By, but not above top, and returns what is left of By.
+func raise(v Amount, op *Op, top Amount) (after, left Amount) {
+	after = v.Add(op.By, op.Den)
+	if top.Less(v) {
+		top = v
+	}
+	if top.Less(after) {
+		return top, after.Sub(top, op.Den)
+	}
+	return after, left
+}
+
 // Fitting is how many of op.Times fit below ceiling, if after is the count after
 // all of them were charged. Stores use it for ChargeDenied, where they charge
 // before they know how many fit.
@@ -183,6 +281,9 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 		return c.Until
 	case op.Kind == Meter:
 		return v.Ceil()
+	case op.Span == Carried:
+		windows := (max(v.Whole, 1) - 1) / op.Terms.Carry
+		return op.Until + windows*op.Window
 	case c.Until == 0, charged && op.Span == EveryHit && !op.Refund:
 		return op.Until
 	}
@@ -218,13 +319,14 @@ type Log []Cost
 // and with the new dates, even if op is denied, unless op is ReadOnly.
 func (l Log) Step(op *Op) (Log, Reply) {
 	found, keep := l, 0
-	for keep < len(l) && l[keep].At <= op.Now-op.Window {
+	at, gone := op.dating()
+	for keep < len(l) && l[keep].At <= gone {
 		keep++
 	}
 	if l = l[keep:]; !op.ReadOnly() {
 		l = append(found[:0], l...)
 		for i := len(l) - 1; i >= 0 && l[i].At > op.Now; i-- {
-			l[i].At = op.Now
+			l[i].At = at
 		}
 	}
 	var used int64
@@ -232,21 +334,25 @@ func (l Log) Step(op *Op) (Log, Reply) {
 		used += e.Hits
 	}
 	admitted := op.Times
+	var account *Account
 	switch {
 	case op.Verb != Charge:
 		l, used = l.steer(op, used)
 	case op.Refund:
 		l, used = l.giveBack(used, op)
+	case op.Partial:
+		room := max(0, min(op.By.Whole, op.Max.Whole-used))
+		l, used = l.add(at, room, op), used+room
+		if room < op.By.Whole {
+			account = &Account{Cut: Amount{Whole: op.By.Whole - room}}
+		}
 	default:
 		admitted = fits(used, op)
-		if cost := op.By.Whole * admitted; cost > 0 {
-			l = append(l, Cost{op.Now, cost})
-			used += cost
-		}
+		l, used = l.add(at, op.By.Whole*admitted, op), used+op.By.Whole*admitted
 	}
-	r := Reply{Now: op.Now, Admitted: admitted, Value: Amount{Whole: used}, Until: op.Now, RetryAt: op.Now}
+	r := Reply{Now: op.Now, Admitted: admitted, Value: Amount{Whole: used}, Until: op.Now, RetryAt: op.Now, Account: account}
 	if n := len(l); n > 0 {
-		r.Until = min(l[n-1].At, op.Now) + op.Window
+		r.Until = op.Leaves(min(l[n-1].At, at))
 	}
 	if admitted < op.Times {
 		r.RetryAt = l.retryAt(used, op)
@@ -255,6 +361,55 @@ func (l Log) Step(op *Op) (Log, Reply) {
 		return found, r
 	}
 	return l, r
+}
+
+// dating returns the time that a charge of op, on a List, gets, and the latest time of costs
+// that have left the window.
+func (o *Op) dating() (at, gone int64) {
+	parts := o.terms().Parts
+	if parts == 0 {
+		return o.Now, o.Now - o.Window
+	}
+	part := o.part(o.Now)
+	return o.starts(part), o.starts(part-parts) - 1
+}
+
+// part is the number of the part of the window in which at lies.
+func (o *Op) part(at int64) int64 {
+	hi, lo := bits.Mul64(uint64(at), uint64(o.Terms.Parts))
+	part, _ := bits.Div64(hi, lo, uint64(o.Window))
+	return int64(part)
+}
+
+// starts is the first µs of a part of the window, 0 for parts before the epoch.
+func (o *Op) starts(part int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(part, 0)), uint64(o.Window))
+	at, rest := bits.Div64(hi, lo, uint64(o.Terms.Parts))
+	if rest > 0 {
+		at++
+	}
+	return int64(at)
+}
+
+// Leaves is when a cost of that time leaves the window of o, which is on a List.
+func (o *Op) Leaves(at int64) int64 {
+	parts := o.terms().Parts
+	if parts == 0 {
+		return at + o.Window
+	}
+	return o.starts(o.part(at) + parts + 1)
+}
+
+// add appends a cost of hits to the log, or adds it to the newest one of the same part.
+func (l Log) add(at, hits int64, op *Op) Log {
+	switch n := len(l); {
+	case hits == 0:
+		return l
+	case n > 0 && op.terms().Parts > 0 && l[n-1].At == at && l[n-1].Hits > 0:
+		l[n-1].Hits += hits
+		return l
+	}
+	return append(l, Cost{at, hits})
 }
 
 // fits says how many of op.Times fit a log whose costs sum to used.
@@ -269,26 +424,29 @@ func fits(used int64, op *Op) int64 {
 	return min(op.Times, room/op.By.Whole)
 }
 
-// giveBack takes op's costs off the newest charges. Grants stay, and a refund that is
-// no Undo does not add to them: it leaves the log empty at least.
+// giveBack takes op's costs off the newest charges, or as Op.Ends and Terms.Oldest say.
+// Grants stay, and a refund that is no Undo does not add to them: it leaves the log empty
+// at least.
 func (l Log) giveBack(used int64, op *Op) (Log, int64) {
 	cost := op.By.Whole * op.Times
 	if !op.Undo {
 		cost = min(cost, max(used, 0))
 	}
-	for i := len(l) - 1; i >= 0 && cost > 0; i-- {
-		if l[i].Hits < 0 {
+	oldest := op.terms().Oldest && !op.Undo
+	for n := len(l); n > 0 && cost > 0; n-- {
+		e := &l[n-1]
+		if oldest {
+			e = &l[len(l)-n]
+		}
+		if e.Hits < 0 || op.Ends > 0 && e.At != op.Ends {
 			continue
 		}
-		take := min(cost, l[i].Hits)
-		l[i].Hits -= take
+		take := min(cost, e.Hits)
+		e.Hits -= take
 		cost -= take
 		used -= take
-		if l[i].Hits == 0 {
-			l = append(l[:i], l[i+1:]...)
-		}
 	}
-	return l, used
+	return slices.DeleteFunc(l, func(e Cost) bool { return e.Hits == 0 }), used
 }
 
 // retryAt is the moment at which enough of the oldest costs have left for one
@@ -300,7 +458,7 @@ func (l Log) retryAt(used int64, op *Op) int64 {
 	for _, e := range l {
 		used -= e.Hits
 		if used+op.By.Whole <= op.Max.Whole {
-			return min(e.At, op.Now) + op.Window
+			return op.Leaves(min(e.At, op.Now))
 		}
 	}
 	return math.MaxInt64

@@ -47,7 +47,8 @@ func (l Log) steer(op *Op, used int64) (Log, int64) {
 	}
 	after := max(min(used, op.Max.Whole)-op.By.Whole, min(used, op.Least.Whole))
 	if after < used {
-		l = append(l, Cost{op.Now, after - used})
+		at, _ := op.dating()
+		l = append(l, Cost{at, after - used})
 	}
 	return l, after
 }

@@ -154,7 +154,7 @@ func (k *keeper) apply(ctx context.Context, cells []cell) []backends.Reply {
 
 // granted is the grant of c.granting, after which r is the reply for the cell that op looks at.
 func (c *cell) granted(op *backends.Op, r *backends.Reply) grant {
-	hits, value, ends := c.limit.Before.Granted+c.granting.Hits, valueOf(c.limit.Limit, op, r), r.Until
+	hits, value, ends := c.limit.Before.Granted+c.granting.Hits, c.limit.Used(op, r), r.Until
 	if window := c.limit.Window.Microseconds(); op.Prev != "" { // the next window still looks at the cell
 		ends = (op.Now/window + 1) * window
 	}
@@ -181,17 +181,9 @@ func (k *keeper) forget(cells []cell) {
 
 // stateOf is the state of l's cell in r, a reply for the cell of op.
 func (k *keeper) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
-	is, value := l.Judge(op, r), valueOf(l, op, r)
+	is, value := l.Judge(op, r), l.Used(op, r)
 	granted := k.grants.left(op, value)
 	return &State{Count: value + granted, Granted: granted, Remaining: is.Remaining, Reset: is.Reset}
-}
-
-// valueOf is the number of hits in use, less the hits granted.
-func valueOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) int64 {
-	if op.Kind == backends.Counter && op.Prev == "" {
-		return r.Value.Whole
-	}
-	return l.Capacity() - l.Judge(op, r).Remaining
 }
 
 // checkGrant reports whether so many hits may be granted to each of the cells. Its error is

@@ -10,12 +10,17 @@ import (
 
 // Model is the definition of a store: the steps of pkg/backends over a map. It
 // is not safe for concurrent use and never forgets a cell.
-type Model struct{ cells map[string]backends.State }
+type Model struct {
+	cells   map[string]backends.State
+	records map[string]map[string]backends.Record // by Hold.Key and Hold.ID
+}
 
 var _ backends.Store = (*Model)(nil)
 
 // NewModel returns an empty store.
-func NewModel() *Model { return &Model{map[string]backends.State{}} }
+func NewModel() *Model {
+	return &Model{map[string]backends.State{}, map[string]map[string]backends.Record{}}
+}
 
 // Apply implements backends.Store. It never fails.
 func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
@@ -51,8 +56,43 @@ func (m *Model) step(op *backends.Op) backends.Reply {
 		prev = before.Value.Whole
 	}
 	c := m.cells[op.Key]
-	r := c.Step(op, prev)
+	r := m.stepHold(&c, op, prev)
 	m.cells[op.Key] = c
+	return r
+}
+
+// stepHold applies op to the cell c, after what has lapsed of the reservations.
+func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backends.Reply {
+	h := op.Hold
+	if h == nil {
+		return c.Step(op, prev)
+	}
+	if op.Verb == backends.Reset {
+		delete(m.records, h.Key)
+	}
+	records := m.records[h.Key]
+	for id, rec := range records {
+		if rec.Ends <= op.Now {
+			if delete(records, id); h.GiveBack && !rec.Settled {
+				on := rec.Lapsed(op)
+				c.Step(&on, prev)
+			}
+		}
+	}
+	if h.ID == "" || op.Verb != backends.Charge {
+		on := *op
+		on.Hold = nil
+		return c.Step(&on, prev)
+	}
+	after, r := c.StepHold(op, prev, records[h.ID])
+	if records == nil {
+		records = map[string]backends.Record{}
+		m.records[h.Key] = records
+	}
+	records[h.ID] = after
+	if after == (backends.Record{}) {
+		delete(records, h.ID)
+	}
 	return r
 }
 
@@ -67,6 +107,9 @@ func (m *Model) Forget(op *backends.Op) {
 func (m *Model) Keep(op *backends.Op, other *Model) {
 	c := other.cells[op.Key]
 	m.cells[op.Key] = backends.State{Cell: c.Cell, Log: slices.Clone(c.Log)}
+	if op.Hold != nil {
+		m.records[op.Hold.Key] = maps.Clone(other.records[op.Hold.Key])
+	}
 }
 
 // Drop forgets the cell at key, as a store does whose key has expired.
@@ -74,9 +117,12 @@ func (m *Model) Drop(key string) { delete(m.cells, key) }
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
-	c := &Model{maps.Clone(m.cells)}
+	c := &Model{maps.Clone(m.cells), maps.Clone(m.records)}
 	for key := range c.cells {
 		c.Keep(&backends.Op{Key: key}, m)
+	}
+	for key := range c.records {
+		c.records[key] = maps.Clone(m.records[key])
 	}
 	return c
 }

@@ -59,10 +59,11 @@ func merge(waiting []*waiter) []merged {
 }
 
 // takes reports whether op equals m's operation at op's time. The weight of a sliding
-// window, which falls with time, is not compared. Resets and grants stay alone.
+// window, which falls with time, is not compared. Resets, grants, operations that overdraw
+// and those with a reservation stay alone.
 func (m *merged) takes(op *backends.Op) bool {
 	a := m.op
-	if a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
+	if a.Hold != nil || a.Overdraws() || a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
 		return false
 	}
 	switch {

@@ -141,17 +141,21 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	return nil
 }
 
-// target is the cells of an operation, and their shards. Without a previous cell both
-// shards are the same.
+// target is the cells of an operation, and their shards. Without a previous cell, and
+// without a Hold, all shards are the same.
 type target struct {
-	key, prev     name
-	at, prevShard int
+	key, prev, hold          name
+	at, prevShard, holdShard int
 }
 
 func (s *Store) targetOf(op *backends.Op) target {
 	p := target{key: s.name(op.Key)}
 	p.at = s.shardOf(p.key)
-	p.prevShard = p.at
+	p.prevShard, p.holdShard = p.at, p.at
+	if op.Hold != nil {
+		p.hold = s.name(op.Hold.Key)
+		p.holdShard = s.shardOf(p.hold)
+	}
 	if op.Prev != "" {
 		p.prev = s.name(op.Prev)
 		p.prevShard = s.shardOf(p.prev)
@@ -160,7 +164,7 @@ func (s *Store) targetOf(op *backends.Op) target {
 }
 
 // shards is the shards of the target as a set of numbers below 64.
-func (p *target) shards() uint64 { return 1<<p.at | 1<<p.prevShard }
+func (p *target) shards() uint64 { return 1<<p.at | 1<<p.prevShard | 1<<p.holdShard }
 
 // lock takes the locks of a set of shards in their order.
 func (s *Store) lock(set uint64) {
@@ -177,6 +181,14 @@ func (s *Store) unlock(set uint64) {
 
 // step applies op; the locks of its shards are held.
 func (s *Store) step(op *backends.Op, p target) backends.Reply {
+	if op.Hold != nil {
+		return s.stepHold(op, p)
+	}
+	return s.stepCell(op, p)
+}
+
+// stepCell applies op to its cell.
+func (s *Store) stepCell(op *backends.Op, p target) backends.Reply {
 	var previous int64
 	switch {
 	case op.Prev == "":
@@ -201,6 +213,9 @@ func (s *Store) applyTogether(b *backends.Batch) {
 	defer s.unlock(held)
 	for i, p := range targets {
 		before[i] = s.shards[p.at].save(p.key)
+		if h := b.Ops[i].Hold; h != nil {
+			before[i].holds = s.shards[p.holdShard].saveHolds(p.hold, h.ID)
+		}
 		b.Replies[i] = s.step(&b.Ops[i], p)
 	}
 	if b.Decide() {
@@ -208,6 +223,9 @@ func (s *Store) applyTogether(b *backends.Batch) {
 	}
 	for i, p := range slices.Backward(targets) {
 		s.shards[p.at].restore(p.key, before[i], b.Ops[i].Now)
+		if h := b.Ops[i].Hold; h != nil {
+			s.shards[p.holdShard].restoreHolds(p.hold, h.ID, before[i].holds)
+		}
 	}
 	for i, p := range targets {
 		op := b.Settled(i)

@@ -20,6 +20,7 @@ type shard struct {
 	max     int
 	table   table
 	logs    map[uint32]backends.Log // by the slot of a List's cell
+	holds   map[uint32]*holds       // by the slot of the cell that stands for a Hold.Key
 	heap    []expiry
 	evicted *atomic.Uint64
 }
@@ -39,7 +40,8 @@ func (n name) low() uint32 { return uint32(n.hash) }
 
 // clear forgets every cell.
 func (sh *shard) clear() {
-	sh.table, sh.heap, sh.logs = table{hash: sh.table.hash}, nil, map[uint32]backends.Log{}
+	sh.table, sh.heap = table{hash: sh.table.hash}, nil
+	sh.logs, sh.holds = map[uint32]backends.Log{}, map[uint32]*holds{}
 }
 
 // count is the value of a counter at now, 0 when absent.
@@ -153,6 +155,7 @@ func (sh *shard) remove(slot uint32) {
 	}
 	sh.table.remove(slot)
 	delete(sh.logs, slot)
+	delete(sh.holds, slot)
 }
 
 // drop removes the cell of a key, if there is one.
@@ -202,8 +205,9 @@ func (sh *shard) down(i int) int {
 
 // saved is a cell as it was before a batch; zero if there was none.
 type saved struct {
-	cell backends.Cell
-	log  backends.Log
+	cell  backends.Cell
+	log   backends.Log
+	holds savedHolds // of an operation with a Hold
 }
 
 func (sh *shard) save(n name) saved {
@@ -211,7 +215,7 @@ func (sh *shard) save(n name) saved {
 	if !ok {
 		return saved{}
 	}
-	return saved{sh.table.at(slot).state(), slices.Clone(sh.logs[slot])}
+	return saved{cell: sh.table.at(slot).state(), log: slices.Clone(sh.logs[slot])}
 }
 
 func (sh *shard) restore(n name, s saved, now int64) {

@@ -1,0 +1,24 @@
+package algorithms
+
+import (
+	"fmt"
+
+	"example.org/rls/pkg/backends"
+)
+
+// concurrency bounds how many hits are under way at once. A hit takes a slot, and a refund
+// gives one back, the oldest first. A slot that nobody gives back ends a window after its
+// hit.
+var concurrency = row{
+	name: "concurrency",
+	tag:  "cc",
+	prepare: func(l *Limit) error {
+		if l.Requests > MaxLogRequests {
+			return &SpecError{"requests_per_unit", fmt.Sprintf("concurrency has at most %d slots", MaxLogRequests)}
+		}
+		l.beyond = &backends.Terms{Oldest: true}
+		return nil
+	},
+	plan:  planLog,
+	judge: judgeLog,
+}

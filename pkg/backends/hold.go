@@ -1,0 +1,181 @@
+package backends
+
+// Hold names the reservations of a limit, and the one that an operation makes or settles.
+//
+// The first charge of an ID that is admitted leaves a [Record] of its hits. The next
+// operation with the ID settles it: its By is the true cost, and the difference is charged
+// or given back. Later ones change nothing until the record ends. See [Record.Against].
+type Hold struct {
+	// Key names the records of the limit. Windows of the clock share it, and it hashes to
+	// the Redis Cluster slot of Op.Key.
+	Key string
+	// ID is the reservation, 16 bytes; "" if the operation has none.
+	ID string
+	// TTL is how long a record lives after the reservation, and again after its settlement,
+	// in µs. Longest is the longest TTL of the operations with that Key.
+	TTL, Longest int64
+	// GiveBack: hits that nobody settles within TTL come back, up to a 64th of TTL later.
+	// Every operation on the cell has a Hold then. Otherwise the hits stay charged.
+	GiveBack bool
+	// Known: an operation whose ID has no record is charged as if it had no Hold, and
+	// leaves none.
+	Known bool
+}
+
+// lapses is the Hold of an operation that has no reservation, on the same cell.
+func (h *Hold) lapses() *Hold {
+	if h == nil || !h.GiveBack {
+		return nil
+	}
+	return &Hold{Key: h.Key, Longest: h.Longest, GiveBack: true}
+}
+
+// Record is what a store remembers of a reservation. The zero Record is none.
+type Record struct {
+	By   Amount // the hits that are held; a settled one has none
+	Mark int64  // Op.mark of the charge
+	Ends int64  // µs since the epoch
+	// Settled: the reservation was settled or cancelled.
+	Settled bool
+}
+
+// HoldState says what an operation did to the reservation of its ID.
+type HoldState uint8
+
+const (
+	// NoHold: the ID had no reservation, and has none.
+	NoHold HoldState = iota
+	// Held: the operation has made a reservation.
+	Held
+	// Settled: the operation has settled or cancelled it.
+	Settled
+	// Unchanged: it was settled or cancelled before, and the operation changed nothing.
+	Unchanged
+)
+
+// Account tells of a reservation, and of the part of an operation that was not charged.
+type Account struct {
+	Hold HoldState
+	// Held is the amount that the operation has settled.
+	Held Amount
+	// Cut is the part of the charge beyond Terms.Debt; of a settlement, the part of the
+	// difference that was neither charged nor given back.
+	Cut Amount
+}
+
+// HoldState is what the operation of r did to the reservation of its ID.
+func (r *Reply) HoldState() HoldState {
+	if r.Account == nil {
+		return NoHold
+	}
+	return r.Account.Hold
+}
+
+// settles reports whether r is the reply to an operation that found a reservation.
+func (r *Reply) settles() bool { return r.Account != nil && r.Account.Hold >= Settled }
+
+// mark tells apart the windows of a Counter, and the times of costs in a List. A
+// reservation of a Counter whose window is over gives nothing back.
+func (o *Op) mark() int64 {
+	switch {
+	case o.Kind == List:
+		at, _ := o.dating()
+		return at
+	case o.Kind == Meter:
+		return 0
+	case o.Span == Carried:
+		return o.Period
+	}
+	return o.Until
+}
+
+// Against is the operation on the cell that o, which has an ID, comes to beside the record
+// of its ID. state is what it does to the reservation if it is admitted.
+func (rec Record) Against(o *Op) (on Op, state HoldState) {
+	on = *o
+	on.Hold = nil
+	if o.Now >= rec.Ends {
+		rec = Record{}
+	}
+	difference := o.By.Sub(rec.By, o.Den)
+	switch {
+	case rec.Ends == 0 && o.Refund:
+		return o.Look(), NoHold
+	case rec.Ends == 0 && (o.Hold.Known || o.By == Amount{}):
+		return on, NoHold
+	case rec.Ends == 0:
+		on.Hold = o.Hold
+		return on, Held
+	case rec.Settled:
+		return o.Look(), Unchanged
+	case o.Refund:
+		return on.takeBack(rec, rec.By), Settled
+	case difference.Whole < 0:
+		return on.takeBack(rec, rec.By.Sub(o.By, o.Den)), Settled
+	case o.terms().Debt != Amount{}:
+		on.By = difference
+	default:
+		on.By, on.Partial, on.ChargeDenied = difference, true, false
+	}
+	return on, Settled
+}
+
+// takeBack is the operation that gives back amount of the hits of rec.
+func (o Op) takeBack(rec Record, amount Amount) Op {
+	if o.Kind == Counter && rec.Mark != o.mark() {
+		return o.Look()
+	}
+	o.By, o.Refund = amount, true
+	if o.Kind == List {
+		o.Ends = rec.Mark
+	}
+	return o
+}
+
+// Lapsed is the operation at o's time that gives back the hits of rec, which nobody has settled.
+func (rec Record) Lapsed(o *Op) Op {
+	on := o.Look()
+	on.Hold = nil
+	return on.takeBack(rec, rec.By)
+}
+
+// After is the record that o leaves: state is that of Against, and r the reply to the
+// operation of Against. ok is false if the record stays as it was found.
+func (rec Record) After(o *Op, state HoldState, r *Reply) (after Record, ok bool) {
+	ends := o.Now + o.Hold.TTL
+	if part := max(o.Hold.TTL/64, 1); o.Hold.GiveBack {
+		ends = (ends + part - 1) / part * part
+	}
+	switch {
+	case state == Held && r.Admitted > 0:
+		return Record{By: o.By, Mark: o.mark(), Ends: ends}, true
+	case state == Settled && o.Undo:
+		return Record{}, true
+	case state == Settled:
+		return Record{Settled: true, Ends: ends}, true
+	}
+	return rec, false
+}
+
+// Tell completes r, the reply to the operation that Against made of o and rec.
+func (rec Record) Tell(o *Op, state HoldState, on *Op, r *Reply) {
+	if state == Held && r.Admitted == 0 {
+		state = NoHold
+	}
+	if state >= Settled {
+		r.Admitted = o.Times
+	}
+	if state == NoHold && r.Account == nil {
+		return
+	}
+	if r.Account == nil {
+		r.Account = new(Account)
+	}
+	r.Account.Hold = state
+	if state == Settled {
+		r.Account.Held = rec.By
+		if on.ReadOnly() && !o.Refund && o.By != rec.By { // the window is over
+			r.Account.Cut = rec.By.Sub(o.By, o.Den)
+		}
+	}
+}
