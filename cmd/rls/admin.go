@@ -112,18 +112,18 @@ func (p *process) newStatus() *status.Status {
 		return nil
 	}
 	release, _ := build()
-	o := status.Options{
-		Counts:     p.measure,
-		Version:    release,
-		Backend:    p.Backend.BackendType,
-		Source:     "file",
-		Path:       filepath.Join(p.Rules.RuntimeRoot, p.Rules.RuntimeSubdirectory, p.Rules.RuntimeAppdirectory),
-		ShadowMode: p.Limits.ShadowMode,
-		Fleet:      len(p.Admin.Replicas()) > 0,
+	facts := status.Document{
+		Version: release, Store: status.Store{Backend: p.Backend.BackendType},
+		ShadowMode: p.Limits.ShadowMode, Fleet: len(p.Admin.Replicas()) > 0,
+		Rules: status.InForce{
+			Source: "file",
+			Path:   filepath.Join(p.Rules.RuntimeRoot, p.Rules.RuntimeSubdirectory, p.Rules.RuntimeAppdirectory),
+		},
 	}
 	if p.Rules.OverXDS() {
-		o.Source, o.Path = "xds", p.XDS.ServerURL
+		facts.Rules.Source, facts.Rules.Path = "xds", p.XDS.ServerURL
 	}
+	o := status.Options{Counts: p.measure, Facts: facts}
 	if backendOf(p.Settings).shared {
 		o.Servers = func() []status.Server { return storeServers(p.watches) }
 	}

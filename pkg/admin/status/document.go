@@ -86,7 +86,7 @@ type Latency struct {
 // Store is the state of the store: State is ok, degraded (some servers are away) or away
 // (all servers of a role are away).
 type Store struct {
-	Backend string   `json:"backend"`
+	Backend string   `json:"backend"` // memory, redis, memcache
 	State   string   `json:"state"`
 	Servers []Server `json:"servers"` // empty for a store in this process
 	// PolicyDecides is absent while the store decides all limits. Else failure policies
@@ -105,7 +105,7 @@ type Server struct {
 // InForce describes the rules in force.
 type InForce struct {
 	Source string `json:"source"` // file or xds
-	Path   string `json:"path"`
+	Path   string `json:"path"`   // the folder, or the server
 	// Hash is equal in processes with the same rules in force. It is empty without rules,
 	// and so is Loaded, the time at which they came into force.
 	Hash     string     `json:"hash"`
@@ -161,10 +161,8 @@ func (s *Status) InForce() InForce {
 
 // describe makes the part that all Documents have.
 func (s *Status) describe(now time.Time) *Document {
-	d := &Document{
-		Version: s.options.Version, Started: s.started, Now: now,
-		ShadowMode: s.options.ShadowMode, Fleet: s.options.Fleet, Store: s.store(), Rules: s.InForce(),
-	}
+	d := s.options.Facts
+	d.Started, d.Now, d.Store, d.Rules = s.started, now, s.store(), s.InForce()
 	if s.options.Replicas != nil {
 		d.ReplicaCount = s.options.Replicas()
 	}
@@ -173,15 +171,15 @@ func (s *Status) describe(now time.Time) *Document {
 	s.mu.Unlock()
 	d.Traffic = Traffic{rates, countsOf(total), kinds}
 	d.Latency = Latency{P50: explain.Duration(recent.Percentile(.5)), P90: explain.Duration(recent.Percentile(.9)), P99: explain.Duration(recent.Percentile(.99))}
-	d.Health = health(d)
-	return d
+	d.Health = health(&d)
+	return &d
 }
 
 // age is the age of the process in seconds.
 func (s *Status) age(now time.Time) int64 { return int64(now.Sub(s.started).Seconds()) }
 
 func (s *Status) store() Store {
-	store := Store{Backend: s.options.Backend, Servers: []Server{}}
+	store := Store{Backend: s.options.Facts.Store.Backend, Servers: []Server{}}
 	if s.options.Servers != nil {
 		store.Servers = append(store.Servers, s.options.Servers()...)
 	}

@@ -28,21 +28,15 @@ const (
 
 // Options has the source of the counts of a Status, and its other facts.
 type Options struct {
-	Counts  *metrics.Metrics
-	Version string
-	// Backend is the kind of store: memory, redis, memcache.
-	Backend string
+	Counts *metrics.Metrics
+	// Facts has what stays as it is: Version, ShadowMode, Fleet, the Backend of the Store, and
+	// the Source and the Path of the Rules.
+	Facts Document
 	// Servers gives the states of the store's servers. It is called once a second. nil
 	// stands for a store in this process.
 	Servers func() []Server
 	// Replicas is the number of processes that share the store; nil: it is not known.
 	Replicas func() int
-	// Source says where rules come from: file or xds, and the folder or the server.
-	Source, Path string
-	// ShadowMode: the service denies nothing.
-	ShadowMode bool
-	// Fleet: the process knows where the other replicas are.
-	Fleet bool
 }
 
 // Status knows how a process is doing. Its methods are safe for concurrent use.
@@ -75,8 +69,9 @@ func New(o Options) *Status {
 			took: newRing[latency.Counts](latencySeconds + 1), percentiles: newRing[Percentiles[int64]](historySeconds),
 			failed: newRing[failures](rateSeconds + 1),
 		},
-		inForce: InForce{Source: o.Source, Path: o.Path, Warnings: []string{}},
+		inForce: o.Facts.Rules,
 	}
+	s.inForce.Warnings = []string{}
 	s.latest.Store(newUpdate(nil))
 	return s
 }

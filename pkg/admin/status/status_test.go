@@ -136,7 +136,7 @@ var (
 )
 
 func TestRates(t *testing.T) {
-	running(t, status.Options{Backend: "memory"}, func(t *testing.T, s *process) {
+	running(t, status.Options{Facts: status.Document{Store: status.Store{Backend: "memory"}}}, func(t *testing.T, s *process) {
 		tree := load(t, shop)
 		s.Rules(tree)
 		pass(time.Minute)
@@ -267,7 +267,7 @@ func TestEventsAfterTheEnd(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	breaker, other := "closed", "main"
-	o := status.Options{Backend: "redis", Servers: func() []status.Server {
+	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: func() []status.Server {
 		return []status.Server{{Address: "a:1", Role: "main", Breaker: "closed"}, {Address: "b:1", Role: other, Breaker: breaker}}
 	}}
 	running(t, o, func(t *testing.T, s *process) {
@@ -310,7 +310,7 @@ func TestHealth(t *testing.T) {
 // are on servers of the role per-second.
 func TestPoliciesThatDecide(t *testing.T) {
 	var servers []status.Server
-	o := status.Options{Backend: "redis", Servers: func() []status.Server { return servers }}
+	o := status.Options{Facts: status.Document{Store: status.Store{Backend: "redis"}}, Servers: func() []status.Server { return servers }}
 	running(t, o, func(t *testing.T, s *process) {
 		s.Rules(load(t, shop))
 		for _, test := range []struct{ servers, store, minute, second string }{
@@ -345,7 +345,7 @@ func TestPoliciesThatDecide(t *testing.T) {
 }
 
 func TestTriedLimitsInWords(t *testing.T) {
-	s := open(t, status.Options{Source: "file", Path: "/rules"})
+	s := open(t, status.Options{Facts: status.Document{Rules: status.InForce{Source: "file", Path: "/rules"}}})
 	s.Rules(load(t, `domain: shop
 descriptors:
 - key: user
@@ -361,7 +361,7 @@ descriptors:
 }
 
 func TestRulesInWords(t *testing.T) {
-	s := open(t, status.Options{Source: "file", Path: "/rules"})
+	s := open(t, status.Options{Facts: status.Document{Rules: status.InForce{Source: "file", Path: "/rules"}}})
 	s.Warned([]string{"shop.yaml:1:1: odd"})
 	s.Rules(load(t, shop))
 	all := rules(t, s)
