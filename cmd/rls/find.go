@@ -52,7 +52,6 @@ func (c *findCmd) Run(ctx context.Context, k *kong.Kong) error {
 	return err
 }
 
-// addFound adds the rules and the keys of a search.
 func (s *sheet) addFound(found *admin.Found) {
 	if len(found.Places) > 0 {
 		s.addf("rules\n")

@@ -37,18 +37,16 @@ func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
 		return err
 	}
 	doc := explain.Document{Domain: counters.Domain}
-	var unknown []error
+	var unknown error
 	for _, d := range counters.Descriptors {
 		shown := explain.Descriptor{Entries: d.Entries, Hits: 1, Why: d.Why, Suggestions: d.Suggestions, Override: d.Override, Limits: d.Limits}
-		if len(d.Limits) > 0 {
-			shown.Rule = d.Limits[0].Rule
-		}
-		doc.Descriptors = append(doc.Descriptors, shown)
 		for _, l := range d.Limits {
+			shown.Rule = l.Rule // the same for all
 			if l.Error != "" {
-				unknown = append(unknown, fmt.Errorf("the counter of %s is not known: %s", terminal.Visible(l.Rule), l.Error))
+				unknown = errors.Join(unknown, fmt.Errorf("the counter of %s is not known: %s", terminal.Visible(l.Rule), l.Error))
 			}
 		}
+		doc.Descriptors = append(doc.Descriptors, shown)
 	}
-	return errors.Join(c.Write(k.Stdout, &counters, doc.Text), errors.Join(unknown...))
+	return errors.Join(c.Write(k.Stdout, &counters, doc.Text), unknown)
 }

@@ -64,12 +64,11 @@ func (p *process) observers() []service.Observer {
 	if !p.Metrics.DisableStats || p.adminOn() {
 		all = append(all, p.measure.Observer())
 	}
+	atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
 	if p.Log.Decisions > 0 {
-		atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
 		all = append(all, metrics.NewDecisionLog(p.Log.Decisions, p.Backend.BackendType, p.secret, p.Log.DecisionsEntries, atAnyLevel))
 	}
 	if p.Log.Denials != "off" {
-		atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
 		all = append(all, metrics.NewDenialLog(p.Log.Denials == "first", p.secret, p.Log.DecisionsEntries, atAnyLevel))
 	}
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync/atomic"
 
 	"github.com/alecthomas/kong"
@@ -109,15 +108,14 @@ func (c *adminCall) change(ctx context.Context, k *kong.Kong, done, path string,
 
 // changesText has a line for each counter that was changed. The error joins the errors of the
 // counters that were not.
-func changesText(changes *admin.Changes, done string) (string, error) {
-	var failed []error
-	var b strings.Builder
+func changesText(changes *admin.Changes, done string) (text string, failed error) {
 	for _, change := range changes.Changes {
+		rule := terminal.Visible(change.Rule)
 		if change.Error != "" {
-			failed = append(failed, fmt.Errorf("%s is not changed: %s", terminal.Visible(change.Rule), change.Error))
-			continue
+			failed = errors.Join(failed, fmt.Errorf("%s is not changed: %s", rule, change.Error))
+		} else {
+			text += fmt.Sprintf("%s %s (key %s): %s → %s\n", done, rule, terminal.Visible(change.Key), change.Before, change.After)
 		}
-		fmt.Fprintf(&b, "%s %s (key %s): %s → %s\n", done, terminal.Visible(change.Rule), terminal.Visible(change.Key), change.Before, change.After)
 	}
-	return b.String(), errors.Join(failed...)
+	return text, failed
 }

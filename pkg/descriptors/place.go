@@ -50,7 +50,7 @@ func (t *Tree) Places(value string, n int) []Place {
 		if matchers[f.best].by == Key {
 			match = "any"
 		}
-		places[i] = Place{f.domain.Name, r.Path, f.node.written(), match, r.Pos.File, r.Pos.Line}
+		places[i] = Place{f.domain.Name, r.Path, f.node.Way(), match, r.Pos.File, r.Pos.Line}
 	}
 	return places
 }
@@ -66,8 +66,8 @@ func (n *Node) fits(value string) int {
 	return len(matchers)
 }
 
-// written lists the descriptors down to n as they are written.
-func (n *Node) written() []Entry {
+// Way lists the descriptors down to n as they are written.
+func (n *Node) Way() []Entry {
 	var way []Entry
 	for ; n.parent != nil; n = n.parent {
 		way = append(way, n.Entry)

@@ -85,7 +85,6 @@ func join[T any](to, from []T, late int, joined func(T, T) T) {
 	}
 }
 
-// addRates adds the rates of rules.
 func (d *Document) addRates(more []Rate) {
 	for _, r := range more {
 		i := slices.IndexFunc(d.Rates, func(known Rate) bool { return known.Rule == r.Rule })

@@ -81,17 +81,14 @@ func (s *Status) listing(now time.Time, p page) *Listing {
 	l := &Listing{Hash: s.InForce().Hash, Step: explain.Duration(binSeconds * time.Second), Rules: []ListingRule{}}
 	words := strings.Fields(strings.ToLower(p.q))
 	for _, domain := range tree.Domains() {
-		var way []*descriptors.Node
 		var walk func(n *descriptors.Node)
 		walk = func(n *descriptors.Node) {
 			for _, child := range n.Children() {
-				way = append(way, child)
 				if child.Rule != nil {
 					l.Total++
-					l.add(p, words, func() ListingRule { return newListingRule(domain.Name, child.Rule, way) })
+					l.add(p, words, func() ListingRule { return newListingRule(domain.Name, child) })
 				}
 				walk(child)
-				way = way[:len(way)-1]
 			}
 		}
 		walk(domain.Root())
@@ -140,19 +137,17 @@ func (r *ListingRule) has(words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
 
-func newListingRule(domain string, r *descriptors.Rule, way []*descriptors.Node) ListingRule {
+func newListingRule(domain string, n *descriptors.Node) ListingRule {
+	r, way := n.Rule, n.Way()
 	rule := ListingRule{
 		Rule: r.Path, Domain: domain, File: r.Pos.File, Line: r.Pos.Line,
-		Entries: []descriptors.Entry{}, Limits: []ListingLimit{},
+		Entries: way, Limits: []ListingLimit{},
 		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
-	}
-	for _, n := range way {
-		rule.Entries = append(rule.Entries, descriptors.Entry{Key: n.Key, Value: n.Value})
 	}
 	for i := range r.Limits {
 		limit := &r.Limits[i]
 		rule.Limits = append(rule.Limits, ListingLimit{
-			Words: words(limit, way), Name: limit.Name, Strategy: limit.Strategy.String(),
+			Words: words(limit, callers(way, r.Shared)), Name: limit.Name, Strategy: limit.Strategy.String(),
 			Limit: limit.Requests, Window: explain.Duration(limit.Window), OnError: limit.OnError.String(),
 		})
 	}
@@ -181,9 +176,8 @@ func (s *Status) count(r *ListingRule, now time.Time) {
 	}
 }
 
-// words says what a limit admits: "10 per minute, sliding window, per user". The way
-// is the descriptors from the outermost to that of the limit's rule.
-func words(l *descriptors.Limit, way []*descriptors.Node) string {
+// words says what a limit admits: "10 per minute, sliding window, per user".
+func words(l *descriptors.Limit, callers string) string {
 	said := []string{amount(l), strings.ReplaceAll(l.Strategy.String(), "_", " ")}
 	if l.WrittenBurst > 0 {
 		said = append(said, fmt.Sprintf("burst %d", l.WrittenBurst))
@@ -197,7 +191,7 @@ func words(l *descriptors.Limit, way []*descriptors.Node) string {
 	if l.MaxDelay > 0 {
 		said = append(said, fmt.Sprintf("waits up to %v", l.MaxDelay))
 	}
-	said = append(said, callers(way))
+	said = append(said, callers)
 	switch {
 	case l.Shadow:
 		said = append(said, "shadow")
@@ -216,12 +210,13 @@ func amount(l *descriptors.Limit) string {
 }
 
 // callers says whom a limit counts apart: the values of the keys for which the rule takes
-// any value or a pattern, unless all values share one counter.
-func callers(way []*descriptors.Node) string {
+// any value or a pattern, unless all values share one counter as [descriptors.Rule.Shared] says.
+func callers(way, shared []descriptors.Entry) string {
 	var keys []string
-	for _, n := range way {
-		if !n.Descriptor.Shared && (n.Value == "" || n.HasWildcard()) {
-			keys = append(keys, n.Key)
+	for i, e := range way {
+		apart := shared == nil || shared[i] == descriptors.Entry{}
+		if apart && (e.Value == "" || e.HasWildcard()) {
+			keys = append(keys, e.Key)
 		}
 	}
 	if len(keys) == 0 {

@@ -67,7 +67,6 @@ func stateLine(s *status.Document) string {
 // room is the number of rows that a screen has below the head and the names of the columns.
 func (v *View) room(height int) int { return height - len(v.head(terminal.Colors{})) - 2 }
 
-// body is the table.
 func (v *View) body(height int, colors terminal.Colors) (lines []terminal.Line) {
 	shown := v.Table
 	if shown.Rows = v.rows(v.room(height)); len(shown.Rows) == 0 {
