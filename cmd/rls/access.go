@@ -19,6 +19,12 @@ import (
 	"example.org/rls/pkg/service"
 )
 
+// The last exit codes in the help of a command that asks a process, and the head of its examples.
+const (
+	exitRefused = "\n  1  the admin API refused, or could not be reached" + exitWrong
+	exitWrong   = "\n  2  a flag is wrong, or a file cannot be read\n\nExamples:"
+)
+
 // adminAccess are the flags of a command that asks admin APIs, without the address.
 type adminAccess struct {
 	Timeout   time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answer."`

@@ -25,10 +25,7 @@ row stands for several, and says so.
 Exit codes:
   0  the process answered, with or without denials, or Ctrl-C ended --follow; with --fleet one
      answer is enough
-  1  the admin API refused, or could not be reached, or ended the stream
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+  1  the admin API refused, or could not be reached, or ended the stream` + exitWrong + `
   rls denials ann --since 1h --token-file ops.token
   rls denials --follow --rule shop.plan_free.user --format json`
 

@@ -17,11 +17,7 @@ rules-refused), certificates that were renewed, grants and resets. A process kee
 1,000 since its start.
 
 Exit codes:
-  0  the process answered, with or without events; with --fleet one answer is enough
-  1  an admin API refused, or could not be reached
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+  0  the process answered, with or without events; with --fleet one answer is enough` + exitRefused + `
   rls events --token-file ops.token
   rls events --since 24h --n 50 --format json --addr rls.example:6071`
 

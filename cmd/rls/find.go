@@ -22,10 +22,7 @@ now. It knows the keys that 'rls top' and 'rls denials' remember. Upper and lowe
 
 Exit codes:
   0  a rule or a key is found
-  1  nothing is found, or the admin API refused or could not be reached
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+  1  nothing is found, or the admin API refused or could not be reached` + exitWrong + `
   rls find ann --token-file ops.token
   rls find 10.1.2.3 --n 5 --format json --addr unix:/run/rls/admin.sock`
 

@@ -18,10 +18,7 @@ const getHelp = `The command charges nothing. The process must serve its admin A
 Exit codes:
   0  the counters are printed
   1  the request has no counter, or the store cannot tell it, or the admin API refused it
-     or could not be reached
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+     or could not be reached` + exitWrong + `
   rls get --domain shop --descriptor plan=free,user=ann --token-file ops.token
   rls get --domain shop --descriptor plan=free,user=ann --addr unix:/run/rls/admin.sock --format json`
 

@@ -16,10 +16,7 @@ one of the limits, nothing is granted. rls grants lists the grants in force.
 
 Exit codes:
   0  the hits are given
-  1  the request has no counter, or the admin API refused it or could not be reached
-  2  a flag is wrong, or a file cannot be read
-
-Example:
+  1  the request has no counter, or the admin API refused it or could not be reached` + exitWrong + `
   rls grant --domain shop --descriptor plan=free,user=ann --hits 50 --reason 'ticket 4711'
   rls grant --domain shop --descriptor api_key=k1 --hits 500 --only 20000/day`
 

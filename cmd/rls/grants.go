@@ -16,10 +16,7 @@ last grant and the unused hits of the grants before it, and LEFT is the hits not
 
 Exit codes:
   0  the process answered, with or without grants; with --fleet one answer is enough
-  1  the admin API refused or could not be reached, or the store cannot tell the unused hits
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+  1  the admin API refused or could not be reached, or the store cannot tell the unused hits` + exitWrong + `
   rls grants --token-file ops.token
   rls grants --fleet --addr rls.example:6071 --format json`
 

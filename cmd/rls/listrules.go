@@ -17,11 +17,7 @@ requests a second, and its place in a file. With --fleet the counts are sums, an
 replicas have with different limits has a row for each, with the replica.
 
 Exit codes:
-  0  the rules are printed, or none matches; with --fleet also if some replicas do not answer
-  1  the admin API refused, or could not be reached
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+  0  the rules are printed, or none matches; with --fleet also if some replicas do not answer` + exitRefused + `
   rls rules --token-file ops.token
   rls rules plan=free --fleet --addr rls.example:6071`
 

@@ -19,10 +19,7 @@ import (
 
 const resetHelp = `Exit codes:
   0  the counters are reset, or without --yes counted
-  1  there is no such counter or rule, or the admin API refused it or could not be reached
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+  1  there is no such counter or rule, or the admin API refused it or could not be reached` + exitWrong + `
   rls reset --domain shop --descriptor plan=free,user=ann --reason 'ticket 4711'
   rls reset --domain shop --rule shop.plan_free.user --all-matching
   rls reset --domain shop --rule shop.plan_free.user --all-matching --yes`

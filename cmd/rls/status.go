@@ -20,11 +20,7 @@ denials and errors a second, the latency of the last minute, the servers of the 
 the rules in force.
 
 Exit codes:
-  0  the status is printed, whatever it is; with --fleet also if some replicas do not answer
-  1  the admin API refused, or could not be reached
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+  0  the status is printed, whatever it is; with --fleet also if some replicas do not answer` + exitRefused + `
   rls status --token-file ops.token
   rls status --fleet --format json --addr rls.example:6071`
 

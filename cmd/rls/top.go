@@ -34,11 +34,7 @@ is the part of the requests that was denied. ERROR is the largest possible overc
 order's column: above 2,500 requests a second, for 999 of 1,000 rows.
 
 Exit codes:
-  0  the table is printed; with --fleet also if some replicas do not answer
-  1  an admin API refused, or could not be reached
-  2  a flag is wrong, or a file cannot be read
-
-Examples:
+  0  the table is printed; with --fleet also if some replicas do not answer` + exitRefused + `
   rls top --token-file ops.token
   rls top --fleet --addr rls.example:6071
   rls top --stat
