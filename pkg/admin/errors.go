@@ -13,6 +13,8 @@ import (
 	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"example.org/rls/pkg/admin/client"
 )
 
 // statuses are the HTTP statuses of the codes of errors. Other codes are 500.
@@ -29,17 +31,9 @@ var statuses = map[codes.Code]int{
 	codes.Unauthenticated:    http.StatusUnauthorized,
 }
 
-// problem is the document of an error.
-type problem struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	// Suggestions are texts that the request may have meant.
-	Suggestions []string `json:"suggestions,omitempty"`
-}
-
-func problemOf(err error) problem {
+func problemOf(err error) client.Problem {
 	s := status.Convert(err)
-	p := problem{Code: rpccode.Code(s.Code()).String(), Message: s.Message()}
+	p := client.Problem{Code: rpccode.Code(s.Code()).String(), Message: s.Message()}
 	if own := (*misuse)(nil); errors.As(err, &own) {
 		p.Suggestions = own.suggestions
 	}

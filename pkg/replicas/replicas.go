@@ -67,7 +67,7 @@ func (r *Replicas) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookUpEvery)
 	defer tick.Stop()
 	for failing := false; ; {
-		found, err := r.addresses(ctx)
+		found, err := Find(ctx, r.lookUp, r.name)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -85,12 +85,13 @@ func (r *Replicas) Run(ctx context.Context) error {
 	}
 }
 
-// addresses looks the name up. A replica with an IPv4 and an IPv6 address counts once.
-func (r *Replicas) addresses(ctx context.Context) (most []netip.Addr, err error) {
+// Find looks a host up, within 5 s. The result is that of [Replicas.Addresses], and has at
+// least one address: a replica with an IPv4 and an IPv6 address counts once.
+func Find(ctx context.Context, lookUp LookUp, host string) (most []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	for _, network := range []string{"ip4", "ip6"} {
-		found, failed := r.lookUp(ctx, network, r.name)
+		found, failed := lookUp(ctx, network, host)
 		err = errors.Join(err, failed)
 		for i := range found {
 			found[i] = found[i].Unmap()

@@ -174,7 +174,12 @@ func (c *Client) Failed(err error) error {
 }
 
 // Problem is the document of an error.
-type Problem struct{ Code, Message string }
+type Problem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	// Suggestions are texts that the request may have meant.
+	Suggestions []string `json:"suggestions,omitempty"`
+}
 
 // Error implements error.
 func (p *Problem) Error() string { return fmt.Sprintf("%s (%s)", p.Message, p.Code) }

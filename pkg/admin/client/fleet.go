@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/top"
 )
 
@@ -57,17 +57,13 @@ func expanded(ctx context.Context, name string) []string {
 	if err != nil || strings.HasPrefix(name, "unix:") || host == "localhost" {
 		return []string{name}
 	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	addrs, err := replicas.Find(ctx, net.DefaultResolver.LookupNetIP, host)
 	if err != nil {
 		return []string{name} // the connection will say why
 	}
-	// A process with addresses of both kinds counts once.
-	if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Unmap().Is4() }) {
-		addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !a.Unmap().Is4() })
-	}
 	var all []string
 	for _, a := range addrs {
-		all = append(all, net.JoinHostPort(a.Unmap().String(), port))
+		all = append(all, net.JoinHostPort(a.String(), port))
 	}
 	return all
 }
