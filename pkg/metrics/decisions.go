@@ -52,9 +52,7 @@ type RuleCounts struct {
 	RuleName
 	ended      [Ends]atomic.Uint64
 	strategies []*strategyCounts // by algorithms.Strategy, nil for those without limits; decisions.mu guards it
-	// gone is the time in ns since the epoch at which the rule, or for overrides the
-	// domain, went out of force; 0 while it is in force. Only decisions.inForce changes it.
-	gone atomic.Int64
+	presence
 }
 
 // Ended is the number of descriptors that the limits of the rule have decided, by how they
@@ -85,8 +83,7 @@ type limitLabels struct {
 type limitCounts struct {
 	// decisions counts the store's decisions at 0, and the decisions of policy p at 1+p.
 	decisions [1 + descriptors.Policies][decisionCount]atomic.Uint64
-	held      bool      // used by decisions.inForce only
-	gone      time.Time // when the limit went out of force; zero while it is in force
+	presence
 }
 
 // counted has the counters for the verdicts of one limit.
@@ -274,13 +271,10 @@ func (d *decisions) rule(name RuleName) *RuleCounts {
 	return r
 }
 
-// overrides stands in place of a path for the limits that requests to a domain bring.
-func overrides(domain string) string { return domain + ".override" }
-
 // ruleOf is the path of the rule whose limit decided.
 func ruleOf(domain string, v *service.Verdict) string {
 	if v.Override {
-		return overrides(domain)
+		return service.OverridePath(domain)
 	}
 	return v.Rule.Path
 }
