@@ -12,6 +12,7 @@ package denials
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -190,14 +191,12 @@ func (d *Denials) appendText(text []byte, domain string, entries []descriptors.E
 	var room [descriptors.MaxShortened]descriptors.Entry
 	short := descriptors.AppendShortened(room[:0], entries, maxBytes)
 	name := descriptors.Shortened(domain, maxDomain)
-	cut := len(name) != len(domain) || len(short) != len(entries)
 	text = append(append(text, byte(len(name))), name...)
-	for i, e := range short {
-		cut = cut || e != entries[i]
+	for _, e := range short {
 		text = append(append(text, byte(len(e.Key))), e.Key...)
 		text = append(append(text, byte(len(e.Value))), e.Value...)
 	}
-	return text, cut
+	return text, len(name) != len(domain) || !slices.Equal(short, entries)
 }
 
 // field cuts the first field off the text of a row.

@@ -229,7 +229,7 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 		}
 	}
 	c := &counted{by: v.Limit.Strategy, near: d.near(v)}
-	labels := limitLabels{strategy: v.Limit.Strategy, title: titleOf(l)}
+	title := titleOf(l)
 	d.mu.Lock()
 	if v.Rule != nil {
 		c.rule = d.rule(RuleName{domain, v.Rule.Path})
@@ -240,11 +240,9 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 		*strategy = &strategyCounts{burst: v.Limit.Burst > 0}
 	}
 	c.strategy = *strategy
-	labels.of = c.of
-	if c.limit = d.limits[labels]; c.limit == nil {
+	if c.limit = d.limits[limitLabels{c.of, v.Limit.Strategy, title}]; c.limit == nil {
 		c.limit = &limitCounts{}
-		labels.title = strings.Clone(labels.title)
-		d.limits[labels] = c.limit
+		d.limits[limitLabels{c.of, v.Limit.Strategy, strings.Clone(title)}] = c.limit
 	}
 	d.mu.Unlock()
 	if v.Override {

@@ -93,9 +93,7 @@ func (s *Service) forgetAmong(cells *ruleCells) {
 			})
 		}
 	}
-	for _, c := range cells.among(slices.Collect(maps.Keys(s.grants.all()))) {
-		s.grants.forget(c.op.Key)
-	}
+	s.forget(cells.among(slices.Collect(maps.Keys(s.grants.all()))))
 }
 
 // reset resets cells and returns how many of them the store has reset. The error says
