@@ -30,6 +30,10 @@ func (h *Hold) lapses() *Hold {
 	return &Hold{Key: h.Key, Longest: h.Longest, GiveBack: true}
 }
 
+// Generation numbers the times in which the records of h.Key are kept together. A record that
+// an operation leaves at now ends before the generation after the next one begins.
+func (h *Hold) Generation(now int64) int64 { return now / (h.Longest + h.Longest/64 + 1) }
+
 // Record is what a store remembers of a reservation. The zero Record is none.
 type Record struct {
 	By   Amount // the hits that are held; a settled one has none

@@ -33,7 +33,11 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	if op.Kind == Meter {
 		c = c.shifted(op)
 	} else {
-		c, period = c.carried(op)
+		if c, period = c.carried(op); period > op.Period { // the cell is in the next window
+			later := *op
+			later.Until += op.Window
+			op = &later
+		}
 	}
 	c, r := c.step(op, prev)
 	switch {
@@ -50,13 +54,12 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 // shifted is the stored meter with op's shift. The denominator of op may be another than
 // that of the operation that stored it.
 func (c Cell) shifted(op *Op) Cell {
-	if c.Value.Whole <= 0 {
-		return c
-	}
 	if c.Value.Frac >= op.Den {
 		c.Value = Amount{Whole: c.Value.Whole + 1}
 	}
-	c.Value = c.Value.Add(op.Terms.Shift, op.Den)
+	if c.Value.Whole > 0 {
+		c.Value = c.Value.Add(op.Terms.Shift, op.Den)
+	}
 	return c
 }
 
@@ -250,6 +253,9 @@ func overdraw(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64, c
 // raise raises v by op.By, but not above top, and returns what is left of By.
 func raise(v Amount, op *Op, top Amount) (after, left Amount) {
 	after = v.Add(op.By, op.Den)
+	if op.Kind == Counter && MaxValue < top.Whole {
+		top = Amount{Whole: MaxValue}
+	}
 	if top.Less(v) {
 		top = v
 	}
@@ -341,7 +347,7 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	case op.Refund:
 		l, used = l.giveBack(used, op)
 	case op.Partial:
-		room := max(0, min(op.By.Whole, op.Max.Whole-used))
+		room := max(0, min(op.By.Whole, op.roomAbove(used)))
 		l, used = l.add(at, room, op), used+room
 		if room < op.By.Whole {
 			account = &Account{Cut: Amount{Whole: op.By.Whole - room}}
@@ -412,9 +418,12 @@ func (l Log) add(at, hits int64, op *Op) Log {
 	return append(l, Cost{at, hits})
 }
 
+// roomAbove is what is left of op.Max above used, which may be negative.
+func (o *Op) roomAbove(used int64) int64 { return min(o.Max.Whole, math.MaxInt64/2) - used }
+
 // fits says how many of op.Times fit a log whose costs sum to used.
 func fits(used int64, op *Op) int64 {
-	room := min(op.Max.Whole, math.MaxInt64/2) - used // used may be negative
+	room := op.roomAbove(used)
 	switch {
 	case room < 0:
 		return 0

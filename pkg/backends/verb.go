@@ -29,6 +29,8 @@ func (c Cell) steer(op *Op, ceiling Amount, prev int64) (Cell, Reply) {
 	switch {
 	case op.Kind == Meter && !credit:
 		r.Until = r.Value.Ceil()
+	case op.Span == Carried:
+		r.Until = c.ends(op, r.Value, true)
 	case !credit && c.Until > 0:
 		r.Until = c.Until
 	}

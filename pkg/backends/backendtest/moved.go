@@ -37,4 +37,9 @@ func ToOneSlot(op *backends.Op) {
 	if op.Prev != "" {
 		op.Prev = "{slot}" + op.Prev
 	}
+	if op.Hold != nil {
+		hold := *op.Hold
+		hold.Key = "{slot}" + hold.Key
+		op.Hold = &hold
+	}
 }

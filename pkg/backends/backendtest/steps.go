@@ -14,11 +14,14 @@ import (
 const tick = 2 * second
 
 // testSteps runs random batches on the store and on the model.
-func testSteps(t *testing.T, s backends.Store) {
+func testSteps(t *testing.T, s backends.Store) { compare(t, s, false) }
+
+// compare runs random batches, with further the operations of further limits, too.
+func compare(t *testing.T, s backends.Store, further bool) {
 	for _, seed := range []uint64{1, 2, rand.Uint64()} {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		m, now := NewModel(), epoch()
-		g := newGenerator(rng)
+		g := newGenerator(rng, further)
 		for i := range 250 {
 			switch rng.IntN(16) {
 			case 0, 1, 2, 3:
@@ -27,6 +30,9 @@ func testSteps(t *testing.T, s backends.Store) {
 				g.leave(m, now)
 				now -= rng.Int64N(45) * tick
 				g.since = min(g.since, now)
+			}
+			if further {
+				g.reshift(m, now, rng.IntN(16) == 0)
 			}
 			b := g.batch(now)
 			if rng.IntN(8) == 0 {
@@ -79,19 +85,24 @@ func Same(op *backends.Op, got, want backends.Reply) bool {
 
 // generator makes operations on a few keys, each of one kind as in real use.
 type generator struct {
-	rng   *rand.Rand
-	sets  [2]keys
-	since int64 // no charge in the lists is older
+	rng     *rand.Rand
+	sets    []keys
+	since   int64 // no charge in the lists is older
+	further bool  // operations with terms and reservations, too
 }
 
 // keys are the keys of cells, one of each kind, and the terms of the meter, in µs.
 type keys struct {
 	fixed, first, every, slide, meter, list string
 	tolerance, queue                        int64
+	further                                 furtherKeys
 }
 
-func newGenerator(rng *rand.Rand) *generator {
-	g := &generator{rng: rng}
+func newGenerator(rng *rand.Rand, further bool) *generator {
+	g := &generator{rng: rng, sets: make([]keys, 2), further: further}
+	if further {
+		g.sets = make([]keys, 3)
+	}
 	g.leave(NewModel(), epoch())
 	return g
 }
@@ -116,7 +127,9 @@ func (g *generator) leave(m *Model, now int64) {
 		if over {
 			k.list, g.since = fresh("list"), now
 		}
+		k.further.leave(m, now, over)
 	}
+	g.reshift(m, now, true)
 }
 
 // batch makes a batch of some descriptors, one to three of which may be a group.
@@ -155,8 +168,12 @@ func (g *generator) op(now int64) backends.Op {
 	}
 	bucket := now / window
 	op.Max.Whole = r.Int64N(40)
-	k := &g.sets[r.IntN(2)]
-	switch r.IntN(6) {
+	set, kinds := r.IntN(len(g.sets)), 6
+	if g.further {
+		kinds = 10
+	}
+	k := &g.sets[set]
+	switch kind := r.IntN(kinds); kind {
 	case 0, 1:
 		op.Key, op.Until = bucketKey(k.fixed, bucket), (bucket+1)*window
 		op.ChargeDenied = !op.Refund && r.IntN(2) == 0
@@ -181,6 +198,11 @@ func (g *generator) op(now int64) backends.Op {
 		op.Furthest = backends.Amount{Whole: now + k.tolerance + k.queue, Frac: 3}
 	case 5:
 		op.Kind, op.Key, op.Window, op.Until = backends.List, k.list, window, now+window
+	default:
+		g.withTerms(&op, kind, k)
+	}
+	if g.further {
+		g.reserve(&op, k, set == 2)
 	}
 	return op
 }

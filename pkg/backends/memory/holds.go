@@ -1,22 +1,29 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 
 	"example.org/rls/pkg/backends"
 )
 
 // holds is what is remembered of the reservations of one limit and key. Records are kept in
-// two generations of Hold.Longest each, so that they end without a search for them.
+// two generations (Hold.Generation), so that they end without a search for them.
 type holds struct {
 	generation   int64 // number of the newer one
 	newer, older map[string]backends.Record
-	lapsing      []backends.Record // open ones whose hits come back, in the order of Ends
+	lapsing
+}
+
+// lapsing is what is to come back of open reservations.
+type lapsing struct {
+	open   []backends.Record // one for each Ends and Mark, in their order
+	lapsed int64             // what ended until then has come back
 }
 
 // turn begins the generation of op's time.
 func (h *holds) turn(op *backends.Op) {
-	switch generation := op.Now / op.Hold.Longest; {
+	switch generation := op.Hold.Generation(op.Now); {
 	case generation == h.generation+1:
 		h.newer, h.older = nil, h.newer
 		h.generation++
@@ -25,12 +32,17 @@ func (h *holds) turn(op *backends.Op) {
 	}
 }
 
-// find is the record of an ID, zero without one.
+// find is the record of an ID, zero without one. The clock of an operation that comes late
+// may be before the end of a reservation whose hits have come back.
 func (h *holds) find(id string) backends.Record {
-	if rec, ok := h.newer[id]; ok {
-		return rec
+	rec, ok := h.newer[id]
+	if !ok {
+		rec = h.older[id]
 	}
-	return h.older[id]
+	if !rec.Settled && rec.Ends <= h.lapsed {
+		return backends.Record{}
+	}
+	return rec
 }
 
 // put keeps the record of an ID; a zero one is none.
@@ -45,17 +57,41 @@ func (h *holds) put(id string, rec backends.Record) {
 	h.newer[id] = rec
 }
 
-// reserve and release keep the order of lapsing.
-
-func (h *holds) reserve(rec backends.Record) {
-	i, _ := slices.BinarySearchFunc(h.lapsing, rec.Ends+1, func(r backends.Record, ends int64) int { return int(r.Ends - ends) })
-	h.lapsing = slices.Insert(h.lapsing, i, rec)
+func (l *lapsing) place(rec backends.Record) (int, bool) {
+	return slices.BinarySearchFunc(l.open, rec, func(a, b backends.Record) int {
+		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Mark, b.Mark))
+	})
 }
 
-func (h *holds) release(rec backends.Record) {
-	if i := slices.Index(h.lapsing, rec); i >= 0 {
-		h.lapsing = slices.Delete(h.lapsing, i, i+1)
+// reserve adds rec to what is to come back.
+func (l *lapsing) reserve(rec backends.Record, den int64) {
+	i, found := l.place(rec)
+	if !found {
+		l.open = slices.Insert(l.open, i, rec)
+		return
 	}
+	l.open[i].By = l.open[i].By.Add(rec.By, den)
+}
+
+// release takes rec, which is settled, off what is to come back.
+func (l *lapsing) release(rec backends.Record, den int64) {
+	i, found := l.place(rec)
+	if !found {
+		return
+	}
+	if l.open[i].By = l.open[i].By.Sub(rec.By, den); l.open[i].By == (backends.Amount{}) {
+		l.open = slices.Delete(l.open, i, i+1)
+	}
+}
+
+// lapse returns the first reservations whose hits come back at now.
+func (l *lapsing) lapse(now int64) (rec backends.Record, ok bool) {
+	if len(l.open) == 0 || l.open[0].Ends > now {
+		return rec, false
+	}
+	rec, l.open = l.open[0], l.open[1:]
+	l.lapsed = rec.Ends
+	return rec, true
 }
 
 // stepHold applies op, which has a Hold: it gives back what has lapsed first.
@@ -71,30 +107,32 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 		found, h = false, new(holds)
 	}
 	h.turn(op)
-	for len(h.lapsing) > 0 && h.lapsing[0].Ends <= op.Now {
-		on := h.lapsing[0].Lapsed(op)
-		h.lapsing = h.lapsing[1:]
+	for rec, ok := h.lapse(op.Now); ok; rec, ok = h.lapse(op.Now) {
+		on := rec.Lapsed(op)
 		s.stepCell(&on, p)
 	}
-	if op.Hold.ID == "" || op.Verb != backends.Charge {
-		on := *op
-		on.Hold = nil
-		return s.stepCell(&on, p)
+	var rec backends.Record
+	on, state := *op, backends.NoHold
+	on.Hold = nil
+	if op.Hold.ID != "" && op.Verb == backends.Charge {
+		rec = h.find(op.Hold.ID)
+		on, state = rec.Against(op)
 	}
-	rec := h.find(op.Hold.ID)
-	on, state := rec.Against(op)
 	r := s.stepCell(&on, p)
-	if after, ok := rec.After(op, state, &r); ok {
+	after, changed := rec.After(op, state, &r)
+	if changed {
 		if h.put(op.Hold.ID, after); op.Hold.GiveBack && state == backends.Held {
-			h.reserve(after)
+			h.reserve(after, op.Den)
 		} else if op.Hold.GiveBack {
-			h.release(rec)
+			h.release(rec, op.Den)
 		}
+	}
+	if changed || len(h.open) > 0 { // what is to come back lives as long as its cell
 		if slot, found = sh.table.find(p.hold); !found { // the cell's step may have evicted it
 			slot = sh.insert(p.hold, op.Now, op.Now)
 		}
 		sh.holds[slot] = h
-		sh.write(p.hold, slot, true, backends.Cell{Until: op.Now + 3*op.Hold.Longest}, nil, op.Now)
+		sh.write(p.hold, slot, true, backends.Cell{Until: max(op.Now+3*op.Hold.Longest, r.Until)}, nil, op.Now)
 	}
 	rec.Tell(op, state, &on, &r)
 	return r
@@ -102,14 +140,15 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 
 // savedHolds is the part of holds that an operation may change.
 type savedHolds struct {
-	rec     backends.Record
-	lapsing []backends.Record
+	rec backends.Record
+	lapsing
 }
 
 func (sh *shard) saveHolds(n name, id string) (s savedHolds) {
 	if slot, ok := sh.table.find(n); ok {
 		h := sh.holds[slot]
-		s = savedHolds{h.find(id), slices.Clone(h.lapsing)}
+		s = savedHolds{h.find(id), h.lapsing}
+		s.open = slices.Clone(h.open)
 	}
 	return s
 }

@@ -35,6 +35,12 @@ func (p *prompt) Close() error {
 	return p.Store.Close()
 }
 
+// notYet is what a store does not know yet.
+var notYet = map[string]backendtest.Exceptions{
+	"redis":     {backendtest.Further: "apply.lua does not know them yet"},
+	"memcached": {backendtest.Further: "values of memcached do not have them yet"},
+}
+
 // TestConformance runs the suite over each store: as it is, which has no leases,
 // and the timelines on limits with leases.
 func TestConformance(t *testing.T) {
@@ -68,7 +74,7 @@ func TestConformance(t *testing.T) {
 				t.Cleanup(func() { _ = p.Close() })
 				return p
 			}
-			t.Run("without leases", func(t *testing.T) { backendtest.Run(t, leased) })
+			t.Run("without leases", func(t *testing.T) { backendtest.Run(t, leased, notYet[name]) })
 			if used > 0 {
 				t.Errorf("%d hits came from leases that no operation asks for", used)
 			}

@@ -1,0 +1,281 @@
+package backendtest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+)
+
+// Further is the exception of a store that does not know Op.Terms and Op.Hold.
+const Further = "terms and reservations"
+
+// testFurther compares operations that have terms or make reservations with the model, and
+// plays the timelines of their limits.
+func testFurther(t *testing.T, s backends.Store) {
+	t.Run("Steps", func(t *testing.T) { compare(t, s, true) })
+	for _, tl := range furtherTimelines {
+		t.Run(tl.name, func(t *testing.T) { playAll(t, s, tl, algorithms.Lease{}) })
+	}
+}
+
+// excepted reports whether one of the exceptions has that name.
+func excepted(exceptions []Exceptions, name string) bool {
+	return slices.ContainsFunc(exceptions, func(e Exceptions) bool { return e[name] != "" })
+}
+
+// reservation is an ID of 16 bytes, of which not all are printable.
+func reservation(name string) string { return fmt.Sprintf("\x00:|%-13s", name)[:15] + "\xff" }
+
+// cutOf is how many hits op did not charge.
+func cutOf(op *backends.Op, r *backends.Reply) int64 {
+	if r.Account == nil {
+		return 0
+	}
+	return r.Account.Cut.Units(op.Unit, op.Den)
+}
+
+// furtherKeys are the keys of cells whose operations have terms, the shift and denominator of the meter, and
+// the number of the keys of the reservations.
+type furtherKeys struct {
+	carried, shifted, parts, oldest string
+	shift, den                      int64
+	holds                           int
+}
+
+func (k *furtherKeys) leave(m *Model, now int64, over bool) {
+	if m.ended(k.carried, now) {
+		k.carried = fresh("carried")
+	}
+	if over {
+		k.parts, k.oldest = fresh("parts"), fresh("oldest")
+	}
+	k.holds++
+}
+
+// reshift gives the meters another shift and denominator if changed, as a changed limit does.
+// A meter that has ended gets another key: with the higher shift it would come back.
+func (g *generator) reshift(m *Model, now int64, changed bool) {
+	for i := range g.sets {
+		k := &g.sets[i].further
+		if m.ended(k.shifted, now) {
+			k.shifted = fresh("shifted")
+		}
+		if !changed {
+			continue
+		}
+		k.shift, k.den = g.rng.Int64N(60)*second, 7
+		if i < 2 {
+			k.den = 5 + 2*g.rng.Int64N(2)
+		}
+	}
+}
+
+// withTerms makes op a charge or a refund of a limit with terms.
+func (g *generator) withTerms(op *backends.Op, kind int, k *keys) {
+	r := g.rng
+	debt := backends.Amount{Whole: r.Int64N(30)}
+	switch kind {
+	case 6:
+		op.Key, op.Span, op.Times = k.further.carried, backends.Carried, 1
+		op.By, op.Max, op.Unit = backends.Amount{Whole: r.Int64N(20)}, backends.Amount{Whole: 10}, backends.Amount{Whole: 1}
+		op.Period, op.Until, op.Window = op.Now/window, (op.Now/window+1)*window, window
+		op.Terms = &backends.Terms{Debt: debt, Carry: 10}
+	case 7:
+		op.Kind, op.Key, op.Den, op.Times = backends.Meter, k.further.shifted, k.further.den, 1
+		debt.Whole *= 3 * second
+		op.By = backends.Amount{Whole: r.Int64N(20) * 3 * second, Frac: r.Int64N(op.Den)}
+		op.Unit = backends.Amount{Whole: 3 * second, Frac: 1}
+		shift := backends.Amount{Whole: k.further.shift, Frac: 3}
+		op.Max = shift.Add(backends.Amount{Whole: op.Now}, op.Den)
+		op.Furthest = op.Max.Add(debt, op.Den)
+		op.Terms = &backends.Terms{Debt: debt, Shift: shift}
+	case 8:
+		op.Kind, op.Key, op.Window, op.Until = backends.List, k.further.parts, window, op.Now+window
+		op.Terms = &backends.Terms{Parts: 7}
+	case 9:
+		op.Kind, op.Key, op.Window, op.Until = backends.List, k.further.oldest, window, op.Now+window
+		op.Terms = &backends.Terms{Oldest: true}
+	}
+}
+
+// reserve makes op one that makes or settles a reservation, or not. All operations on the
+// cells of one set have a Hold, because hits come back there.
+func (g *generator) reserve(op *backends.Op, k *keys, giveBack bool) {
+	r := g.rng
+	var base string
+	switch op.Kind {
+	case backends.Counter:
+		if op.Span == backends.FirstHit || op.Span == backends.EveryHit {
+			return
+		}
+		if base = k.fixed; op.Prev != "" {
+			base = k.slide
+		} else if op.Span == backends.Carried {
+			base = k.further.carried
+		}
+	default:
+		base = op.Key
+	}
+	const longest = 40 * second
+	hold := backends.Hold{Key: fmt.Sprintf("%s|hold%d", base, k.further.holds), TTL: longest, Longest: longest, GiveBack: giveBack}
+	if op.Den != 5 && r.IntN(2) == 0 {
+		hold.ID, hold.Known = reservation(string(rune('a'+r.IntN(3)))), r.IntN(8) == 0
+		if r.IntN(3) == 0 {
+			hold.TTL /= 2
+		}
+		op.Times = 1
+		op.ChargeDenied = false
+		if op.Max == backends.NoMax {
+			op.Max = backends.Amount{Whole: 20}
+		}
+	}
+	if hold.ID != "" || giveBack {
+		op.Hold = &hold
+	}
+}
+
+// The examples of the documents, and what follows from them.
+var furtherTimelines = []timeline{
+	{"overdraft: a token bucket of 10 a second", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 10, Overdraft: algorithms.FullOverdraft}, false, []event{
+		{hits: 1, cost: 35, admitted: 1, remaining: 0, reset: 3500 * time.Millisecond},
+		{at: 2500 * time.Millisecond, hits: 1, check: true, admitted: 0, remaining: 0, retry: 100 * time.Millisecond},
+		{at: 2600 * time.Millisecond, hits: 1, check: true, admitted: 1, remaining: 1},
+		{at: 2600 * time.Millisecond, hits: 1, cost: 3, refund: true, admitted: 1, remaining: 4},
+		{at: 2600 * time.Millisecond, hits: 1, cost: 4, admitted: 1, remaining: 0},
+		{at: 2600 * time.Millisecond, hits: 1, cost: 5, admitted: 0, remaining: 0, retry: 600 * time.Millisecond},
+	}},
+	{"overdraft: a fixed window of 10 a minute", algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: algorithms.FullOverdraft}, false, []event{
+		{at: 10 * time.Second, hits: 1, cost: 35, admitted: 1, remaining: 0},
+		{at: time.Minute, hits: 1, check: true, admitted: 0, remaining: 0, retry: 2 * time.Minute},
+		{at: 2 * time.Minute, hits: 1, check: true, admitted: 0, remaining: 0, retry: time.Minute},
+		{at: 3 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 5},
+		{at: 3 * time.Minute, hits: 1, cost: 2, refund: true, admitted: 1, remaining: 7},
+		{at: 3 * time.Minute, hits: 1, cost: 8, admitted: 1, remaining: 0},
+		{at: 3 * time.Minute, hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
+		{at: 4 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 8},
+	}},
+	{"overdraft: what is beyond the debt is cut off", algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: 5}, false, []event{
+		{hits: 1, cost: 35, admitted: 1, remaining: 0, cut: 20},
+		{hits: 1, cost: 3, admitted: 0, remaining: 0, cut: 3},
+		{at: time.Minute, hits: 1, check: true, admitted: 1, remaining: 5},
+	}},
+	{"overdraft: what is beyond the debt of a bucket is cut off", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 7, Window: time.Minute, Burst: 10, Overdraft: 5}, false, []event{
+		{hits: 1, cost: 35, admitted: 1, remaining: 0, cut: 20},
+		{hits: 1, check: true, admitted: 0, remaining: 0},
+	}},
+	{"overdraft: a raised burst keeps the debt", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 10, Overdraft: algorithms.FullOverdraft}, false, []event{
+		{hits: 1, cost: 35, admitted: 1, remaining: 0},
+		{hits: 1, check: true, admitted: 0, remaining: 0, retry: 2600 * time.Millisecond,
+			limit: &algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 20, Overdraft: algorithms.FullOverdraft}},
+	}},
+
+	{"reserve: a fixed window", algorithms.Spec{Requests: 10, Window: time.Minute, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 7, id: "b", admitted: 0, remaining: 6}, // denied: charges and leaves nothing
+		{hits: 1, check: true, id: "b", admitted: 1, remaining: 6},
+		{hits: 1, cost: 6, id: "b", admitted: 1, remaining: 0, hold: backends.Held},
+		{hits: 1, cost: 1, id: "a", admitted: 1, remaining: 3, hold: backends.Settled},
+		{hits: 1, cost: 9, id: "a", admitted: 1, remaining: 3, hold: backends.Unchanged},
+		{hits: 1, cost: 9, id: "a", refund: true, admitted: 1, remaining: 3, hold: backends.Unchanged},
+		{hits: 1, cost: 20, id: "b", admitted: 1, remaining: 0, hold: backends.Settled, cut: 11},
+		{hits: 1, cost: 5, id: "c", refund: true, admitted: 1, remaining: 0}, // holds nothing
+	}},
+	{"reserve: a cancelled reservation, one of a window that is over, and one that is forgotten", algorithms.Spec{Requests: 10, Window: time.Minute, Reserve: algorithms.Reserve{TTL: 90 * time.Second}}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 1, id: "a", refund: true, admitted: 1, remaining: 10, hold: backends.Settled},
+		{hits: 1, cost: 4, id: "b", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 4, id: "c", admitted: 1, remaining: 2, hold: backends.Held},
+		{at: time.Minute, hits: 1, cost: 5, admitted: 1, remaining: 5},
+		{at: time.Minute, hits: 1, cost: 1, id: "b", admitted: 1, remaining: 5, hold: backends.Settled, cut: 3},
+		{at: 90 * time.Second, hits: 1, cost: 4, id: "c", admitted: 1, remaining: 1, hold: backends.Held},
+		{at: 90 * time.Second, hits: 1, check: true, id: "a", admitted: 1, remaining: 1},
+	}},
+	{"reserve: a settlement goes into debt with an overdraft", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 10, Overdraft: algorithms.FullOverdraft, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 30, id: "a", admitted: 1, remaining: 0, hold: backends.Settled},
+		{hits: 1, cost: 1, id: "b", admitted: 0, remaining: 0, retry: 2100 * time.Millisecond}, // charges nothing
+		{hits: 1, check: true, admitted: 0, remaining: 0, retry: 2100 * time.Millisecond},
+		{hits: 1, cost: 1, admitted: 0, remaining: 0, retry: 2200 * time.Millisecond},
+	}},
+	{"reserve: an overdraft of a fixed window", algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: 100, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 25, id: "a", admitted: 1, remaining: 0, hold: backends.Held},
+		{hits: 1, cost: 3, id: "b", admitted: 0, remaining: 0},
+		{hits: 1, cost: 12, id: "a", admitted: 1, remaining: 0, hold: backends.Settled},
+		{at: time.Minute, hits: 1, check: true, admitted: 1, remaining: 8},
+	}},
+	{"reserve: hits that nobody settles come back", algorithms.Spec{Requests: 10, Window: time.Hour, Reserve: algorithms.Reserve{TTL: 64 * time.Second, GiveBack: true}}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 3, id: "b", admitted: 1, remaining: 3, hold: backends.Held},
+		{at: time.Second, hits: 1, cost: 2, id: "c", admitted: 1, remaining: 1, hold: backends.Held},
+		{at: time.Second, hits: 1, cost: 1, id: "b", admitted: 1, remaining: 3, hold: backends.Settled},
+		{at: 63 * time.Second, hits: 1, check: true, admitted: 1, remaining: 3},
+		{at: 64 * time.Second, hits: 1, check: true, admitted: 1, remaining: 7},
+		{at: 64 * time.Second, hits: 1, cost: 4, id: "b", admitted: 1, remaining: 7, hold: backends.Unchanged},
+		{at: 64 * time.Second, hits: 1, cost: 4, id: "a", admitted: 1, remaining: 3, hold: backends.Held},
+		{at: 50 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 9},
+	}},
+	{"reserve: hits come back to a bucket", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour, Burst: 10, Reserve: algorithms.Reserve{TTL: 64 * time.Second, GiveBack: true}}, false, []event{
+		{hits: 2, cost: 4, id: "a", admitted: 2, remaining: 6, hold: backends.Settled},
+		{hits: 1, cost: 4, id: "b", admitted: 1, remaining: 2, hold: backends.Held},
+		{at: 6 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 7},
+	}},
+	{"reserve: a sliding window", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 10, Window: time.Minute, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 2, id: "a", admitted: 1, remaining: 8, hold: backends.Settled},
+		{hits: 1, cost: 2, id: "b", admitted: 1, remaining: 6, hold: backends.Held},
+		{at: time.Minute, hits: 1, check: true, id: "b", admitted: 1, remaining: 6, hold: backends.Settled, cut: 2},
+	}},
+	{"reserve: a sliding log", algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 10, Window: time.Minute, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{at: time.Second, hits: 1, cost: 4, admitted: 1, remaining: 2},
+		{at: 2 * time.Second, hits: 1, cost: 1, id: "a", admitted: 1, remaining: 5, hold: backends.Settled},
+		{at: time.Minute, hits: 1, check: true, admitted: 1, remaining: 6},
+	}},
+
+	{"concurrency: slots", algorithms.Spec{Strategy: algorithms.Concurrency, Requests: 3, Window: time.Minute}, false, []event{
+		{hits: 1, admitted: 1, remaining: 2, reset: time.Minute},
+		{at: 10 * time.Second, hits: 1, admitted: 1, remaining: 1},
+		{at: 20 * time.Second, hits: 1, cost: 2, admitted: 0, remaining: 1, retry: 40 * time.Second}, // all of a cost or none
+		{at: 20 * time.Second, hits: 2, admitted: 1, remaining: 0, reset: time.Minute, retry: 40 * time.Second},
+		{at: 30 * time.Second, hits: 1, check: true, admitted: 1, remaining: 0},
+		{at: 30 * time.Second, hits: 1, cost: 2, admitted: 0, remaining: 0, retry: 40 * time.Second},
+		{at: 30 * time.Second, hits: 1, refund: true, admitted: 1, remaining: 1}, // the oldest
+		{at: 30 * time.Second, hits: 2, admitted: 1, remaining: 0, retry: 40 * time.Second},
+		{at: 70 * time.Second, hits: 1, check: true, admitted: 1, remaining: 1}, // of a caller that died
+		{at: 70 * time.Second, hits: 1, cost: 9, refund: true, admitted: 1, remaining: 3},
+	}},
+	{"concurrency: the very slots of an id", algorithms.Spec{Strategy: algorithms.Concurrency, Requests: 6, Window: time.Minute, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, admitted: 1, remaining: 5},
+		{at: 10 * time.Second, hits: 1, cost: 3, id: "a", admitted: 1, remaining: 2, hold: backends.Held},
+		{at: 20 * time.Second, hits: 1, admitted: 1, remaining: 1},
+		{at: 30 * time.Second, hits: 1, cost: 1, id: "a", admitted: 1, remaining: 3, hold: backends.Settled},
+		{at: 30 * time.Second, hits: 1, cost: 4, admitted: 0, remaining: 3, retry: 30 * time.Second},
+		{at: 60 * time.Second, hits: 1, cost: 1, id: "b", admitted: 1, remaining: 3, hold: backends.Held},
+		{at: 60 * time.Second, hits: 1, cost: 9, id: "b", refund: true, admitted: 1, remaining: 4, hold: backends.Settled},
+		{at: 70 * time.Second, hits: 1, check: true, admitted: 1, remaining: 5},
+		{at: 80 * time.Second, hits: 1, check: true, admitted: 1, remaining: 6},
+	}},
+
+	{"precision: a part counts whole for one part longer than the window", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 10, Window: time.Minute, Precision: 6}, false, []event{
+		{at: 9 * time.Second, hits: 1, cost: 4, admitted: 1, remaining: 6, reset: 61 * time.Second},
+		{at: 12 * time.Second, hits: 1, cost: 5, admitted: 1, remaining: 1},
+		{at: 13 * time.Second, hits: 1, cost: 1, admitted: 1, remaining: 0, reset: 67 * time.Second},
+		{at: 14 * time.Second, hits: 1, cost: 5, admitted: 0, remaining: 0, retry: 66 * time.Second},
+		{at: 14 * time.Second, hits: 1, cost: 4, admitted: 0, remaining: 0, retry: 56 * time.Second},
+		{at: 69999 * time.Millisecond, hits: 1, check: true, admitted: 1, remaining: 0},
+		{at: 70 * time.Second, hits: 1, check: true, admitted: 1, remaining: 4},
+		{at: 70 * time.Second, hits: 1, cost: 3, admitted: 1, remaining: 1},
+		{at: 71 * time.Second, hits: 1, cost: 4, refund: true, admitted: 1, remaining: 5}, // the newest
+		{at: 80 * time.Second, hits: 1, check: true, admitted: 1, remaining: 10},
+	}},
+	{"precision: with a reservation", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 10, Window: time.Minute, Precision: 6, Reserve: algorithms.DefaultReserve}, false, []event{
+		{at: 9 * time.Second, hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{at: 12 * time.Second, hits: 1, cost: 5, admitted: 1, remaining: 1},
+		{at: 13 * time.Second, hits: 1, cost: 1, id: "a", admitted: 1, remaining: 4, hold: backends.Settled},
+		{at: 70 * time.Second, hits: 1, check: true, admitted: 1, remaining: 5},
+	}},
+}
