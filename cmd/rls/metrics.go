@@ -71,6 +71,10 @@ func (p *process) observers() []service.Observer {
 	if p.Log.Denials != "off" {
 		all = append(all, metrics.NewDenialLog(p.Log.Denials == "first", p.secret, p.Log.DecisionsEntries, atAnyLevel))
 	}
+	if p.Log.Thresholds {
+		atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
+		all = append(all, metrics.NewThresholdLog(p.secret, p.Log.DecisionsEntries, atAnyLevel))
+	}
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {
 		all = append(all, metrics.NewDebugLog(debuggedPerSecond, p.log))
 	}

@@ -209,12 +209,16 @@ func (f *Field[T]) property() Schema {
 }
 
 // InAnyCase is the pattern of texts that are one of words, which have lower-case
-// letters only, in any case.
+// letters and hyphens only, in any case.
 func InAnyCase(words []string) string {
 	patterns := make([]string, len(words))
 	for i, word := range words {
 		for _, letter := range word {
-			patterns[i] += fmt.Sprintf("[%c%c]", unicode.ToUpper(letter), letter)
+			if upper := unicode.ToUpper(letter); upper != letter {
+				patterns[i] += fmt.Sprintf("[%c%c]", upper, letter)
+			} else {
+				patterns[i] += string(letter)
+			}
 		}
 	}
 	return strings.Join(patterns, "|")

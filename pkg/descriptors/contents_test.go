@@ -57,6 +57,11 @@ func TestHash(t *testing.T) {
 		"domain: d\ndescriptors:\n- {key: x, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n",
 		"domain: d\ndescriptors:\n- {key: x, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n",
 		"domain: d\ndescriptors:\n- {key: x, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, thresholds: [{at: 80%}]}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, thresholds: [{at: 80%, delay: 1s}]}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, thresholds: [{at: 80%, metadata: {a: b}}]}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, thresholds: [{at: 80%, headers: {a: b}}]}}\n",
+		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unit: hour, requests_per_unit: 1, thresholds: [{at: 80%, response_headers: {a: b}}]}}\n",
 		"domain: d\ndescriptors:\n- {key: x, metadata: {a: b}, rate_limit: {unit: hour, requests_per_unit: 1}}\n",
 	} {
 		h := hash(text)

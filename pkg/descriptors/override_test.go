@@ -120,7 +120,7 @@ func TestOverrideHasTheLeaseAndTheShareOfTheRule(t *testing.T) {
 // A field that Override does not know by name stays, so that fields to come are
 // not lost.
 func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
-	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5, on_error: local")
+	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5, on_error: local, thresholds: [{at: 50%}]")
 	rule.Shadow, rule.Watched = true, algorithms.Whole
 	rule.Share = algorithms.Whole
 	got, err := rule.Override(100, descriptors.Second, 1)
@@ -143,7 +143,7 @@ func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 			}
 			continue
 		}
-		if was.Field(i).IsZero() || !was.Field(i).Equal(is.Field(i)) {
+		if was.Field(i).IsZero() || !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
 			t.Errorf("%s is %v, want %v, which the rule of this test must set", name, is.Field(i), was.Field(i))
 		}
 	}

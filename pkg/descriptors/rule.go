@@ -152,6 +152,8 @@ type Limit struct {
 	// Watched is the part of its keys for which the limit is watched; it is enforced for the
 	// others. Both count in the same cells.
 	Watched algorithms.Percent
+	// Thresholds are in ascending order; nil without any.
+	Thresholds []Threshold
 }
 
 // Tried reports whether the limit is watched for some of its keys.

@@ -1,11 +1,13 @@
 package metrics
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
 	"hash/fnv"
+	"log/slog"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -32,4 +34,23 @@ func callerOf(dst []byte, domain string, v *service.Verdict) []byte {
 		shared = v.Rule.Shared
 	}
 	return descriptors.AppendID(dst, domain, v.Entries, shared)
+}
+
+// callerLog writes lines about callers and their limits.
+type callerLog struct {
+	hash    callerHash
+	entries bool // in clear text, in place of the hash
+	log     *slog.Logger
+}
+
+// write writes a line about the caller of v.
+func (l *callerLog) write(message string, o *service.Observation, v *service.Verdict, attrs ...slog.Attr) {
+	who := slog.String("key", l.hash.of(o.Domain, v))
+	if l.entries {
+		who = slog.Any("entries", v.Entries)
+	}
+	all := append([]slog.Attr{
+		slog.String("domain", o.Domain), who, slog.String("rule", ruleOf(o.Domain, v)), slog.String("limit", titleOf(limitOfRule(v))),
+	}, attrs...)
+	l.log.LogAttrs(context.Background(), slog.LevelInfo, message, all...)
 }

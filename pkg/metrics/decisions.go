@@ -53,6 +53,8 @@ type RuleCounts struct {
 	ended      [Ends]atomic.Uint64
 	strategies []*strategyCounts // by algorithms.Strategy, nil for those without limits; decisions.mu guards it
 	presence
+	// reached counts the thresholds of the limits. decisions.mu guards the map.
+	reached map[algorithms.Percent]*atomic.Uint64
 }
 
 // Ended is the number of descriptors that the limits of the rule have decided, by how they
@@ -93,8 +95,9 @@ type counted struct {
 	of       *RuleCounts         // of the rule, or for overrides of the domain's overrides
 	strategy *strategyCounts
 	limit    *limitCounts
-	key      *keyed // nil when the metric key depends on the request
-	near     uint64 // hits above which the limit is near
+	key      *keyed           // nil when the metric key depends on the request
+	near     uint64           // hits above which the limit is near
+	reached  []*atomic.Uint64 // for each threshold of the limit
 }
 
 // decisions counts the decisions of limits. It is a [service.Observer].
@@ -167,6 +170,11 @@ func (d *decisions) Observe(o *service.Observation) {
 		switch {
 		case v.Decided:
 			d.count(c, v, o.ShadowMode)
+			for j := range c.reached {
+				if v.Reached == &v.Limit.Thresholds[j] {
+					c.reached[j].Add(1)
+				}
+			}
 			if !v.Is.Allowed && !v.Watched {
 				end = EndDenied
 			}
@@ -240,6 +248,13 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 		*strategy = &strategyCounts{burst: v.Limit.Burst > 0}
 	}
 	c.strategy = *strategy
+	for i := range v.Limit.Thresholds {
+		at := v.Limit.Thresholds[i].At
+		if c.of.reached[at] == nil {
+			c.of.reached[at] = new(atomic.Uint64)
+		}
+		c.reached = append(c.reached, c.of.reached[at])
+	}
 	if c.limit = d.limits[limitLabels{c.of, v.Limit.Strategy, title}]; c.limit == nil {
 		c.limit = &limitCounts{}
 		d.limits[limitLabels{c.of, v.Limit.Strategy, strings.Clone(title)}] = c.limit
@@ -263,7 +278,7 @@ func (d *decisions) rule(name RuleName) *RuleCounts {
 	r := d.rules[name]
 	if r == nil {
 		name = RuleName{strings.Clone(name.Domain), strings.Clone(name.Path)}
-		r = &RuleCounts{RuleName: name, strategies: make([]*strategyCounts, len(d.retry))}
+		r = &RuleCounts{RuleName: name, strategies: make([]*strategyCounts, len(d.retry)), reached: map[algorithms.Percent]*atomic.Uint64{}}
 		d.rules[name] = r
 	}
 	return r
@@ -386,6 +401,13 @@ func (m *Metrics) countLimits() {
 	m.counter("rls_near_limit_total", "Allowed decisions after which a limit was beyond NEAR_LIMIT_RATIO.", byStrategy(func(s *strategyCounts, is tell) {
 		is(float64(s.near.Load()))
 	}), "domain", "rule", "strategy")
+	m.counter("rls_threshold_reached_total", "Requests that passed while a threshold of a limit applied to them: the highest that was reached.", func(is tell) {
+		m.Counted(func(r *RuleCounts) {
+			for at, n := range r.reached {
+				is(float64(n.Load()), r.Path, at.String())
+			}
+		})
+	}, "rule", "at")
 	m.counter("rls_burst_exhausted_total", "Allowed decisions that took the last of a burst.", byStrategy(func(s *strategyCounts, is tell) {
 		if s.burst {
 			is(float64(s.exhausted.Load()))

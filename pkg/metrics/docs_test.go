@@ -35,7 +35,7 @@ func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	m.Limited(func() []top.Row { return []top.Row{{Remaining: new(int64)}} }, false)
 	m.LocalCache(func() near.CacheStats { return near.CacheStats{} })
 	entry := descriptors.Entry{Key: "k"}
-	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5}\n", entry), entry))
+	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5, thresholds: [{at: 80%}]}\n", entry), entry))
 	m.Observer().Observe(&service.Observation{Result: service.NoStore})
 	return m
 }

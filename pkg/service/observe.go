@@ -86,6 +86,8 @@ type Verdict struct {
 	// otherwise.
 	Decided bool
 	Is      algorithms.Decision
+	// Reached is the threshold of Limit that applies to the request; nil if none does.
+	Reached *descriptors.Threshold
 	// Counted: the store decided. The fields below have no meaning otherwise.
 	Counted bool
 	// After is the number of hits in use after the request. All: After includes

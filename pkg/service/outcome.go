@@ -18,10 +18,12 @@ import (
 // before durations are rounded to seconds. It refers to the request's entries, and is
 // valid until they change.
 type Outcome struct {
-	Over     bool
-	Delay    time.Duration // the time until the turn of a request that passes, in a queue
-	At       int64         // the time of the decisions, in µs since the epoch on the store's clock
-	Statuses []Status      // one for each descriptor of the request
+	Over bool
+	// Delay is how long the answer is held: until the turn of a request in a queue, or the
+	// delay of a threshold, the longer of both.
+	Delay    time.Duration
+	At       int64    // the time of the decisions, in µs since the epoch on the store's clock
+	Statuses []Status // one for each descriptor of the request
 	// Headline is the index of the status that headers describe: the denying status
 	// with the longest wait if the request is denied, else the status with the least
 	// remaining; the first on a tie. It is -1 if no status has an enforced limit.
@@ -29,6 +31,10 @@ type Outcome struct {
 	// Verdicts has one element for each limit that no other rule of the request
 	// replaces, in the order of the descriptors.
 	Verdicts []Verdict
+	// Reached: one of Verdicts has a Reached. Headers are those that thresholds add to the
+	// request that goes upstream, ResponseHeaders those that they add to the response.
+	Reached                  bool
+	Headers, ResponseHeaders []descriptors.Header
 
 	plan    plan
 	partial bool // the store left an operation undecided; a policy may have decided it

@@ -29,6 +29,7 @@ type plan struct {
 	now     int64          // µs since the epoch, on the store's clock
 	refunds bool           // the request gives hits back
 	watches bool           // some of limits are watched
+	warns   bool           // some of limits, which are not watched, have thresholds
 }
 
 // target is a descriptor of the request and the rule that it matches.
@@ -97,6 +98,7 @@ func (p *plan) match(r *Request) error {
 			tried = tried || l.Tried()
 			if t.overrides != nil || !p.watched(t, l) && p.replacer(l.Name) == nil {
 				p.limits = append(p.limits, l)
+				p.warns = p.warns || l.Thresholds != nil
 			}
 		}
 		t.end = len(p.limits)

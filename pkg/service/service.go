@@ -81,8 +81,8 @@ type Decider interface {
 	Decide(context.Context, *Request) (*Outcome, error)
 }
 
-// Decide decides one request. A request that is allowed but has to queue is held
-// until its turn.
+// Decide decides one request. A request that is allowed but has to queue, or reaches a
+// threshold with a delay, is held for Outcome.Delay.
 //
 // Its errors are the context's if ctx ends first, and an [Error]: InvalidArgument for a
 // request that is wrong, Unavailable if no rules are loaded or if a limit that could
@@ -105,7 +105,7 @@ func (s *Service) Decide(ctx context.Context, r *Request) (*Outcome, error) {
 }
 
 // Evaluate decides like [Service.Decide] and returns the same errors, but does not
-// wait in a queue.
+// wait for Outcome.Delay.
 func (s *Service) Evaluate(ctx context.Context, r *Request) (*Outcome, error) {
 	o := outcomes.Get().(*Outcome)
 	o.plan.planner, o.Headline = &s.planner, -1
@@ -151,7 +151,11 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	if o.gone {
 		return ctx.Err()
 	}
-	return o.conclude()
+	err := o.conclude()
+	if p.warns && err == nil && !o.Over {
+		o.reach(ctx)
+	}
+	return err
 }
 
 // tell tells the observers how the request ended. err is the error of decide.

@@ -155,9 +155,11 @@ type Log struct {
 
 	Decisions float64 `env:"DECISIONS" default:"0" min:"0" max:"1" help:"Share of the decisions that are logged, chosen at random, whatever LOG_LEVEL is."`
 
-	DecisionsEntries bool `env:"DECISIONS_ENTRIES" default:"false" help:"Add the domain and the entries of the descriptor, in clear text, to these lines, so that rls replay can read them (with LOG_FORMAT=json). Lines of LOG_DENIALS have the entries, too."`
+	DecisionsEntries bool `env:"DECISIONS_ENTRIES" default:"false" help:"Add the domain and the entries of the descriptor, in clear text, to these lines, so that rls replay can read them (with LOG_FORMAT=json). Lines of LOG_DENIALS and LOG_THRESHOLDS have the entries, too."`
 
 	Denials string `env:"DENIALS" default:"off" oneof:"off,first,all" help:"Denials that are logged, whatever LOG_LEVEL is: none, the first of each counter in a minute (of at most 10,000 counters), or all."`
+
+	Thresholds bool `env:"THRESHOLDS" default:"false" help:"Log the first hit of each counter above each threshold of its limit in a window, at most 10,000 a minute, whatever LOG_LEVEL is."`
 }
 
 // Top says how many heavy hitters the process knows.

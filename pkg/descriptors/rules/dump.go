@@ -40,10 +40,15 @@ func Dump(t *descriptors.Tree) string {
 // printOwn prints the fields of a limit that envoyproxy/ratelimit lacks, unless they
 // are as in a limit without them.
 func printOwn(l *descriptors.Limit) string {
+	return printGiven(inLimit, target{limit: written(l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}}})
+}
+
+// printGiven prints the fields of a place whose values in t differ from those in plain, of a limit
+// only those that envoyproxy/ratelimit lacks.
+func printGiven(where place, t, plain target) string {
 	var b strings.Builder
-	t, plain := target{limit: written(l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}}}
 	for i := range table {
-		if f := &table[i]; f.in == inLimit && f.own {
+		if f := &table[i]; f.in == where && (f.own || where != inLimit) {
 			if text := f.Type.Append(nil, t); !bytes.Equal(text, f.Type.Append(nil, plain)) {
 				fmt.Fprintf(&b, ", %s: %s", f.Name, text)
 			}

@@ -20,12 +20,13 @@ const (
 	inLimit
 	inReplaces
 	inLease
+	inThreshold
 	anywhere // inside a value that is ignored
 )
 
 // String is the place in a message.
 func (p place) String() string {
-	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease"}[p]
+	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease", "thresholds"}[p]
 }
 
 // target is where the fields of a mapping are written to, and the reader that reads
@@ -37,6 +38,7 @@ type target struct {
 	limit      *limit
 	replaced   *replaced
 	lease      *algorithms.Lease
+	threshold  *descriptors.Threshold
 }
 
 // field is one key of the rule language in one place.
@@ -121,7 +123,7 @@ func language() []field {
 		{in: inDescriptor, lacking: true, row: row{Name: "value_to_metric", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.ValueToMetric }),
 			What: "this entry's value names the metric, where the rule has a wildcard or no value",
 			Note: "as above. With `share_threshold` the pattern stands there instead"}},
-		{in: inDescriptor, free: true, row: row{Name: "metadata", Type: metadata,
+		{in: inDescriptor, free: true, row: row{Name: "metadata", Type: metadata(func(t target) *map[string]any { return &t.descriptor.rule.Metadata }),
 			What: "goes back to Envoy with the decision, for access logs and other filters",
 			Note: "any YAML that JSON can hold"}},
 
@@ -161,6 +163,9 @@ func language() []field {
 			Needs: Schema{"properties": Schema{"max_delay": false, "extend": Schema{"enum": []any{false, nil}}}},
 			What:  "decide the hits of hot keys from memory: a process charges the store ahead for several hits at once. `true` stands for `{share: 5%, ttl: 250ms}`. See [regions](multi-region.md)",
 			Note:  "denied hits are not counted. Not with `extend` or `max_delay`; no effect in `rate_limits`, in all-or-nothing requests and in the memory backend"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "thresholds", Type: listOfThresholds,
+			What: "what happens to requests that pass while much of the limit is used: the highest threshold that is reached applies. See [before the limit](#before-the-limit)",
+			Note: "of a limit in shadow mode only the metadata, of a watched limit nothing"}},
 		{in: inLimit, row: row{Name: "unlimited", Type: fields.At(boolean, func(t target) *bool { return &t.limit.unlimited }),
 			What: "no limit, for exceptions",
 			Note: "without `unit`, and only in `rate_limit`"}},
@@ -186,6 +191,22 @@ func language() []field {
 		{in: inLease, own: true, row: row{Name: "ttl", Type: fields.At(duration, func(t target) *time.Duration { return &t.lease.TTL }), Default: "250ms",
 			What: "how long a process may hold hits unused",
 			Note: "10ms to 10s, and a few times the round trip to the store"}},
+
+		{in: inThreshold, own: true, row: row{Name: "at", Required: true, Type: fields.At(partOfLimit, func(t target) *algorithms.Percent { return &t.threshold.At }),
+			What: "the used part of `burst`, or of `requests_per_unit` where the strategy has no burst, from which the threshold applies",
+			Note: "required. Each once in a limit"}},
+		{in: inThreshold, own: true, free: true, row: row{Name: "headers", Type: headers(func(t *descriptors.Threshold) *[]descriptors.Header { return &t.Headers }),
+			What: "headers that Envoy adds to the request that goes upstream",
+			Note: "not `host`, pseudo-headers and headers of the connection"}},
+		{in: inThreshold, own: true, free: true, row: row{Name: "response_headers", Type: headers(func(t *descriptors.Threshold) *[]descriptors.Header { return &t.ResponseHeaders }),
+			What: "headers that Envoy adds to the response",
+			Note: "as above"}},
+		{in: inThreshold, free: true, row: row{Name: "metadata", Type: metadata(func(t target) *map[string]any { return &t.threshold.Metadata }),
+			What: "stands in dynamic metadata, in an item of `thresholds` beside `rule` and `at`",
+			Note: "needs `RESPONSE_DYNAMIC_METADATA`; not the names `rule` and `at`"}},
+		{in: inThreshold, own: true, row: row{Name: "delay", Type: fields.At(briefly, func(t target) *time.Duration { return &t.threshold.Delay }), Default: "answer at once",
+			What: "how long the answer is held, as far as the caller's deadline allows",
+			Note: "Envoy must wait as long: raise the timeout of its filter"}},
 	}
 }
 

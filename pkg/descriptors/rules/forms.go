@@ -119,8 +119,11 @@ var duration = parsed("a duration", Schema{"type": "string", "pattern": `^\+?(([
 	return d, nil
 })
 
+// percentages is the pattern of the texts that [algorithms.ParsePercent] reads.
+const percentages = `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`
+
 // percent is a percentage above 0%.
-var percent = parsed("a percentage", Schema{"type": "string", "pattern": `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`}, algorithms.ParsePercent)
+var percent = parsed("a percentage", Schema{"type": "string", "pattern": percentages}, algorithms.ParsePercent)
 
 // enforced is descriptors.Limit.Watched, written as the rest: the part of the keys for which
 // a limit is enforced.
@@ -130,7 +133,7 @@ type enforced algorithms.Percent
 func (e *enforced) String() string { return (algorithms.Whole - algorithms.Percent(*e)).String() }
 
 // rollout is a percentage from 0% to 100%.
-var rollout = parsed("0% to 100%", Schema{"type": "string", "pattern": `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`}, func(text string) (enforced, error) {
+var rollout = parsed("0% to 100%", Schema{"type": "string", "pattern": percentages}, func(text string) (enforced, error) {
 	p, err := algorithms.ParseRollout(text)
 	return enforced(algorithms.Whole - p), err
 })

@@ -8,32 +8,34 @@ import (
 	"example.org/rls/internal/fields"
 )
 
-// metadata reads a descriptor's metadata: any mapping whose values
+// metadata reads the metadata of a descriptor or a threshold: any mapping whose values
 // structpb.NewStruct takes. A repeated metadata adds to the one before it.
-var metadata = fields.Type[target]{
-	Name: "a mapping", Schema: Schema{"type": []string{"object", "null"}},
-	Set: func(r *fields.Reader, t target, v *document.Value) {
-		into := &t.descriptor.rule.Metadata
-		switch {
-		case v.Kind == document.Null:
-			*into = nil
-		case v.Kind != document.Map:
-			r.Problem(v.At, "must be a mapping, not %s", v.Describe())
-		case len(v.Content) > 0:
-			if *into == nil {
-				*into = make(map[string]any, len(v.Content)/2)
-			}
-			// At the top, keys are named by their text: yes is "yes".
-			t.metadataMap(v, *into, 1, func(key *document.Value) string {
-				if key.Kind == document.Null {
-					return ""
+func metadata(at func(target) *map[string]any) fields.Type[target] {
+	return fields.Type[target]{
+		Name: "a mapping", Schema: Schema{"type": []string{"object", "null"}},
+		Set: func(r *fields.Reader, t target, v *document.Value) {
+			into := at(t)
+			switch {
+			case v.Kind == document.Null:
+				*into = nil
+			case v.Kind != document.Map:
+				r.Problem(v.At, "must be a mapping, not %s", v.Describe())
+			case len(v.Content) > 0:
+				if *into == nil {
+					*into = make(map[string]any, len(v.Content)/2)
 				}
-				return key.Text
-			})
-		}
-	},
-	// fmt sorts the keys of a map.
-	Append: func(b []byte, t target) []byte { return fmt.Append(b, t.descriptor.rule.Metadata) },
+				// At the top, keys are named by their text: yes is "yes".
+				t.metadataMap(v, *into, 1, func(key *document.Value) string {
+					if key.Kind == document.Null {
+						return ""
+					}
+					return key.Text
+				})
+			}
+		},
+		// fmt sorts the keys of a map.
+		Append: func(b []byte, t target) []byte { return fmt.Append(b, *at(t)) },
+	}
 }
 
 func (r *reader) metadataMap(v *document.Value, into map[string]any, depth int, name func(*document.Value) string) {

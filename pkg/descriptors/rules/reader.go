@@ -149,7 +149,7 @@ func (r *reader) check(f *field, v *document.Value) bool {
 		r.Problem(v.At, "must be a whole number, not %s", v.Text)
 	case v.Kind == document.Float && (f.Name == "rollout" || f.Name == "share"):
 		r.Problem(v.At, "must be a percentage with %%, such as %s%%, not %s", v.Text, v.Text)
-	case v.Kind == document.Float:
+	case v.Kind == document.Float && f.Name != "at":
 		r.Problem(v.At, "%s is a number with a fraction or an exponent; quote it to make it a string: %q", v.Text, v.Text)
 	case v.Kind == document.Uint:
 		r.Problem(v.At, "%s is larger than any integer; quote it to make it a string: %q", v.Text, v.Text)

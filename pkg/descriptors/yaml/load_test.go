@@ -215,6 +215,78 @@ a.yaml:22:9: rate_limits[1]: has the strategy and window of "10 per hour" before
 a.yaml:25:9: rate_limits[4]: has the strategy and window of "40 per hour" before it and would share its counter; keep the stricter one or change the window
 a.yaml:27:44: rate_limit.rollout: must not be given with unlimited: true`,
 		},
+		{
+			"thresholds",
+			`domain: d
+descriptors:
+  - key: a
+    rate_limit: {unit: day, requests_per_unit: 1, thresholds: 80%}
+  - key: b
+    rate_limit: {unit: day, requests_per_unit: 1, thresholds: [80%]}
+  - key: c
+    rate_limit:
+      unit: day
+      requests_per_unit: 1
+      thresholds:
+        - {at: 80}
+        - {at: 0.8}
+        - {at: 0.5%}
+        - {at: 99.5%}
+        - {at: 50%}
+        - {delay: 1s, at: 50.0%}
+        - {delay: 1s}
+        - {at: ~}
+  - key: d
+    rate_limit:
+      unit: day
+      requests_per_unit: 1
+      thresholds:
+        - {at: 1%, delay: 1001ms}
+        - {at: 2%, delay: 0s}
+        - {at: 3%, delay: 100}
+        - {at: 4%, hedaers: {}, headers: [], response_headers: x}
+        - {at: 5%, headers: {":path": /, Host: x, "a b": c, "": d, Transfer-Encoding: e, [f]: g}}
+        - {at: 6%, headers: {x-a: "b\n", x-c: ~, x-d: [e], x-f: !!binary /w==}}
+        - {at: 60%, headers: {x-a: b, X-A: g}}
+        - {at: 7%, metadata: x}
+        - {at: 8%, metadata: {rule: x, at: y, fine: z}}
+  - key: e
+    rate_limit: {unlimited: true, thresholds: [{at: 50%}]}
+  - key: f
+    thresholds: [{at: 50%}]
+`,
+			`a.yaml:4:63: rate_limit.thresholds: must be a list, not the string "80%"
+a.yaml:6:64: rate_limit.thresholds[0]: must be a mapping, not the string "80%"
+a.yaml:12:16: rate_limit.thresholds[0].at: must be a percentage from 1% to 99%, such as 80%, not "80"
+a.yaml:13:16: rate_limit.thresholds[1].at: must be a percentage from 1% to 99%, such as 80%, not "0.8"
+a.yaml:14:16: rate_limit.thresholds[2].at: must be a percentage from 1% to 99%, such as 80%, not "0.5%"
+a.yaml:15:16: rate_limit.thresholds[3].at: must be a percentage from 1% to 99%, such as 80%, not "99.5%"
+a.yaml:17:27: rate_limit.thresholds[5].at: 50% is the at of item 4, too; put them together
+a.yaml:18:11: rate_limit.thresholds[6].at: is missing; the used part of the limit from which the threshold applies, such as 80%
+a.yaml:19:16: rate_limit.thresholds[7].at: must be a percentage from 1% to 99%, such as 80%, not ""
+a.yaml:25:27: rate_limit.thresholds[0].delay: must be a duration above 0 and at most 1s, such as 200ms, not "1001ms"
+a.yaml:26:27: rate_limit.thresholds[1].delay: must be a duration above 0 and at most 1s, such as 200ms, not "0s"
+a.yaml:27:27: rate_limit.thresholds[2].delay: must be a duration above 0 and at most 1s, such as 200ms, not "100"
+a.yaml:28:20: rate_limit.thresholds[3].hedaers: unknown key; did you mean "headers"?
+a.yaml:28:42: rate_limit.thresholds[3].headers: must be a mapping of names to values, not a list
+a.yaml:28:64: rate_limit.thresholds[3].response_headers: must be a mapping of names to values, not the string "x"
+a.yaml:29:30: rate_limit.thresholds[4].headers.:path: is a pseudo-header, which cannot be added; choose a header such as x-quota-warning
+a.yaml:29:42: rate_limit.thresholds[4].headers.Host: cannot be added: it says where a message goes or ends; choose a header such as x-quota-warning
+a.yaml:29:51: rate_limit.thresholds[4].headers.a b: is not the name of a header: letters, digits and any of !#$%&'*+-.^_` + "`" + `|~
+a.yaml:29:61: rate_limit.thresholds[4].headers.: is not the name of a header: letters, digits and any of !#$%&'*+-.^_` + "`" + `|~
+a.yaml:29:68: rate_limit.thresholds[4].headers.Transfer-Encoding: cannot be added: it says where a message goes or ends; choose a header such as x-quota-warning
+a.yaml:29:90: rate_limit.thresholds[4].headers.: is not the name of a header: letters, digits and any of !#$%&'*+-.^_` + "`" + `|~
+a.yaml:30:35: rate_limit.thresholds[5].headers.x-a: is not the value of a header: it has a line break, another control character, or bytes that are not UTF-8
+a.yaml:30:47: rate_limit.thresholds[5].headers.x-c: must be the value of a header, which is a text, not null
+a.yaml:30:55: rate_limit.thresholds[5].headers.x-d: must be the value of a header, which is a text, not a list
+a.yaml:30:65: rate_limit.thresholds[5].headers.x-f: is not the value of a header: it has a line break, another control character, or bytes that are not UTF-8
+a.yaml:31:39: rate_limit.thresholds[6].headers.X-A: the header is repeated; write it once
+a.yaml:32:30: rate_limit.thresholds[7].metadata: must be a mapping, not the string "x"
+a.yaml:33:31: rate_limit.thresholds[8].metadata.rule: stands for the rule of the threshold in dynamic metadata; choose another name
+a.yaml:33:40: rate_limit.thresholds[8].metadata.at: stands for the at of the threshold in dynamic metadata; choose another name
+a.yaml:35:47: rate_limit.thresholds: must not be given with unlimited: true
+a.yaml:37:5: thresholds: has no meaning here; it belongs into rate_limit`,
+		},
 		{"an empty file", "", `a.yaml:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`},
 		{"not a mapping", "\n  [1]\n", `a.yaml:2:3: must be a mapping with domain and descriptors, not a list`},
 		{"a key that is not a string", "domain: d\nno: 5\n", `a.yaml:2:1: a key must be a string; no is a boolean`},

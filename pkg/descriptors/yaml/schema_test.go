@@ -64,8 +64,8 @@ func loadDocument(t *testing.T, document any) (string, error) {
 // those about conditions between the items of a list, about the sizes of values that are
 // written as text, and of arithmetic. A problem is one or the other.
 var (
-	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window)|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs strategy fixed_window|is an option of fixed_window|has no meaning with`)
-	unknown = regexp.MustCompile(`repeats key|share its counter|cannot replace itself|take more than 100 years|must be between 1us|no share of|less than one hit|more than half|is out of range`)
+	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window)|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs strategy fixed_window|at: is missing|is not the name of a header|the value of a header|is an option of fixed_window|has no meaning with`)
+	unknown = regexp.MustCompile(`repeats key|share its counter|cannot replace itself|take more than 100 years|must be between 1us|no share of|less than one hit|percentage from 1%|at most 1s|is the at of|more than half|is out of range`)
 )
 
 // size is the part of such a message about a percentage that is written as one.
@@ -148,6 +148,11 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		{bad, limit, "extend: true"}, {bad, several, "extend: true, strategy: gcra"}, {good, limit, "extend: false"}, {good, limit, "extend: true, window: from_first_hit"},
 		{bad, limit, "extend: true, window: from_first_hit, lease: true"}, {good, limit, "extend: true, window: from_first_hit, lease: false"}, {good, limit, "extend: false, lease: {}"},
 		{bad, limit, "max_delay: 1s, strategy: leaky_bucket, lease: {share: 5%}"}, {good, limit, "max_delay: 1s, strategy: leaky_bucket, lease: null"},
+		{good, limit, "thresholds: [{at: 80%, headers: {x-a: 1.5, X-b: yes}, response_headers: ~, metadata: {a: [b]}, delay: 1s}, {at: 1%}]"}, {good, limit, "thresholds: []"}, {good, several, "thresholds: ~"},
+		{bad, limit, "thresholds: {at: 80%}"}, {bad, limit, "thresholds: [{delay: 1s}]"}, {bad, limit, "thresholds: [{at: 80}]"}, {bad, limit, "thresholds: [{at: 80%, header: {}}]"},
+		{bad, limit, "thresholds: [{at: 80%, headers: {Host: x}}]"}, {bad, limit, "thresholds: [{at: 80%, headers: {':path': x}}]"}, {bad, limit, "thresholds: [{at: 80%, headers: {a b: x}}]"}, {bad, limit, "thresholds: [{at: 80%, headers: {Content-Length: x}}]"},
+		{bad, limit, "thresholds: [{at: 80%, response_headers: {a: ~}}]"}, {bad, limit, "thresholds: [{at: 80%, response_headers: {a: \"b\\n\"}}]"}, {bad, limit, "thresholds: [{at: 80%, delay: 5}]"}, {bad, bare, "unlimited: true, thresholds: [{at: 80%}]"},
+		{unknown, limit, "thresholds: [{at: 100%}]"}, {unknown, limit, "thresholds: [{at: 80%}, {at: 80%}]"}, {unknown, limit, "thresholds: [{at: 80%, delay: 2s}]"}, {unknown, limit, "thresholds: [{at: 80%, metadata: {rule: x}}]"},
 		{bad, bare, "unit: YEAR, unit_multiplier: 11"}, {good, bare, "unit: year, unit_multiplier: 10"}, {bad, bare, "unit: minute, unit_multiplier: 5256001"}, {good, bare, "unit: Minute, unit_multiplier: 5256000"},
 		{bad, bare, "unit: day, strategy: sliding_log, requests_per_unit: 10001"}, {good, bare, "unit: day, strategy: sliding_log, requests_per_unit: 10000"},
 		{bad, bare, "unlimited: true, burst: 5"}, {bad, several, "unlimited: true"},
@@ -244,6 +249,7 @@ func (g generator) limit(i int) mapping {
 	case "leaky_bucket":
 		g.maybe(m, "max_delay", "500ms", "1h2m3.5s", "+.5s", "2µs")
 	}
+	g.maybe(m, "thresholds", nil, []any{}, []any{mapping{"at": "80%", "headers": mapping{"x-a": g.pick("b", 5, 1.5, true)}, "metadata": mapping{"b": []any{1}}, "delay": "1s"}, mapping{"at": "1%", "response_headers": g.pick(nil, mapping{"X-B": ""})}})
 	g.maybe(m, "lease", true, false, nil, mapping{}, mapping{"share": "7.5%", "ttl": "100ms"}, mapping{"share": "1e1%"})
 	return m
 }
@@ -265,7 +271,7 @@ func (g generator) spoil(document mapping) {
 	places := mappings(document)
 	m := places[g.IntN(len(places))]
 	keys := slices.Sorted(maps.Keys(m))
-	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "unlimited", "lease", "charge", "extend", "window", "max_delay", "unit_multiplier"}
+	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "unlimited", "lease", "charge", "extend", "thresholds", "at", "headers", "delay", "window", "max_delay", "unit_multiplier"}
 	switch g.IntN(4) {
 	case 0:
 		m[g.pick(names...).(string)] = g.wrong()

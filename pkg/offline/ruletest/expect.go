@@ -2,12 +2,14 @@ package ruletest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"time"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -16,6 +18,7 @@ type facts struct {
 	code, rule, name         string
 	limit, remaining         int64
 	reset, retryAfter, delay time.Duration
+	headers, responseHeaders map[string]string // that thresholds add, by name in lower case
 }
 
 const (
@@ -56,10 +59,25 @@ func headline(domain string, e *service.Outcome) facts {
 		f = factsOf(domain, &e.Statuses[i])
 	}
 	f.code, f.delay = codeOK, e.Delay
+	f.headers, f.responseHeaders = joined(e.Headers), joined(e.ResponseHeaders)
 	if e.Over {
 		f.code = codeOver
 	}
 	return f
+}
+
+// joined are the headers by name in lower case. The values of equal names are joined, as a
+// receiver may read them (RFC 9110, 5.3).
+func joined(list []descriptors.Header) map[string]string {
+	all := map[string]string{}
+	for _, h := range list {
+		name := strings.ToLower(h.Name)
+		if before, again := all[name]; again {
+			h.Value = before + ", " + h.Value
+		}
+		all[name] = h.Value
+	}
+	return all
 }
 
 // expectation has the fields that a test expects of an answer, or of one of its statuses.
@@ -91,19 +109,28 @@ var statusFields = []fields.Field[*expectation]{
 	{Name: "remaining", What: "the hits that still fit", Type: wantBounds("remaining", number, func(f *facts) int64 { return f.remaining })},
 	{Name: "reset", What: "the exact time until the full quota is back, or until a fixed window ends", Type: wantBounds("reset", fields.Duration, func(f *facts) time.Duration { return f.reset })},
 	{Name: "retry_after", What: "the exact time after a denial until the same cost would pass; 0s if it has passed", Type: wantBounds("retry_after", fields.Duration, func(f *facts) time.Duration { return f.retryAfter })},
-	{Name: "delay", What: "the exact time that the request waits in a queue", Type: wantBounds("delay", fields.Duration, func(f *facts) time.Duration { return f.delay })},
+	{Name: "delay", What: "the exact time for which the answer is held: the wait in a queue or, not of a status, the delay of a threshold", Type: wantBounds("delay", fields.Duration, func(f *facts) time.Duration { return f.delay })},
 }
 
-var expectFields = append(statusFields[:len(statusFields):len(statusFields)], fields.Field[*expectation]{
-	Name: "statuses", What: "the status of each descriptor, in their order",
-	Type: fields.Type[*expectation]{
-		Schema: statusesForm.Schema,
-		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
-			e.line = v.At.Line
-			e.statuses, _ = statusesForm.Read(r, v)
-		},
+var expectFields = append(statusFields[:len(statusFields):len(statusFields)],
+	fields.Field[*expectation]{
+		Name: "headers", What: "the headers that thresholds add to the request upstream, all of them; {} is none",
+		Type: wantHeaders("headers", func(f *facts) map[string]string { return f.headers }),
 	},
-})
+	fields.Field[*expectation]{
+		Name: "response_headers", What: "the headers that thresholds add to the response, all of them; {} is none",
+		Type: wantHeaders("response_headers", func(f *facts) map[string]string { return f.responseHeaders }),
+	},
+	fields.Field[*expectation]{
+		Name: "statuses", What: "the status of each descriptor, in their order",
+		Type: fields.Type[*expectation]{
+			Schema: statusesForm.Schema,
+			Set: func(r *fields.Reader, e *expectation, v *document.Value) {
+				e.line = v.At.Line
+				e.statuses, _ = statusesForm.Read(r, v)
+			},
+		},
+	})
 
 // statusesForm reads the expectation of each status; {} expects nothing.
 var statusesForm = fields.List("statuses", fields.Object(statusFields, func(e *expectation) *expectation { return e }))
@@ -133,6 +160,27 @@ func wantText(field string, form fields.Form[string], of func(*facts) string) fi
 				holds := func(f *facts) (any, bool) { return of(f), of(f) == want }
 				e.wanted = append(e.wanted, wanted{field, v.At.Line, want, holds})
 			}
+		},
+	}
+}
+
+// wantHeaders is the type of a mapping of the names of headers to their values.
+func wantHeaders(field string, of func(*facts) map[string]string) fields.Type[*expectation] {
+	return fields.Type[*expectation]{
+		Schema: fields.Schema{"type": "object", "additionalProperties": fields.Text.Schema},
+		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
+			if v.Kind != document.Map {
+				r.Problem(v.At, "must be a mapping of names to values, not %s", v.Kind)
+				return
+			}
+			want := map[string]string{}
+			for i := 0; i < len(v.Content); i += 2 {
+				r.Enter(v.Content[i].Text)
+				want[strings.ToLower(v.Content[i].Text)], _ = fields.Text.Read(r, &v.Content[i+1])
+				r.Leave()
+			}
+			holds := func(f *facts) (any, bool) { return of(f), maps.Equal(of(f), want) }
+			e.wanted = append(e.wanted, wanted{field, v.At.Line, want, holds})
 		},
 	}
 }

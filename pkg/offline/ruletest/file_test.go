@@ -32,7 +32,7 @@ func TestProblems(t *testing.T) {
 		"rules: [r]\ntests: [{name: a, start: 1969-12-31T23:59:59Z, steps: [{" + request + ", expect: {code: OK}}]}]": "f:2:26: tests[0].start: must not be before 1970-01-01T00:00:00Z, not 1969-12-31T23:59:59Z",
 		step(request):                                                            "f:5:9: tests[0].steps[0].expect: is missing; the answer, such as {code: OK, remaining: 9}",
 		step("expect: {code: OK}"):                                               "f:5:9: tests[0].steps[0].request: is missing; the request: {domain: shop, descriptors: [{plan: free, user: ann}], hits: 1}",
-		step(request + "\n        expect: OK"):                                   "f:6:17: tests[0].steps[0].expect: must be a mapping with code, rule, name, limit, remaining, reset, retry_after, delay, statuses, not a string",
+		step(request + "\n        expect: OK"):                                   "f:6:17: tests[0].steps[0].expect: must be a mapping with code, rule, name, limit, remaining, reset, retry_after, delay, headers, response_headers, statuses, not a string",
 		step(request + "\n        expect: {}"):                                   "f:6:17: tests[0].steps[0].expect: must have at least one field, such as code: OK",
 		step(request + "\n        expect: {code: over_limit}"):                   `f:6:24: tests[0].steps[0].expect.code: unknown value "over_limit"; did you mean "OVER_LIMIT"?`,
 		step(request + "\n        expect: {remaining: -1}"):                      "f:6:29: tests[0].steps[0].expect.remaining: must be a whole number from 0 to 4294967295, not -1",

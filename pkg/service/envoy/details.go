@@ -3,6 +3,7 @@ package envoy
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"example.org/rls/pkg/service"
@@ -56,6 +57,9 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	if watched := watched(q, o); len(watched) > 0 {
 		fields["shadow"] = watched
 	}
+	if o.Reached {
+		fields["thresholds"] = reached(q, o)
+	}
 	if o.Headline < 0 {
 		return fields
 	}
@@ -93,6 +97,22 @@ func watched(q *service.Request, o *service.Outcome) (list []any) {
 		}
 		fields := map[string]any{"denied": s.Denied}
 		addDecision(fields, q, &s, s.Denied)
+		list = append(list, fields)
+	}
+	return list
+}
+
+// reached lists the thresholds that apply, each with its metadata.
+func reached(q *service.Request, o *service.Outcome) (list []any) {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.Reached == nil {
+			continue
+		}
+		fields := map[string]any{}
+		maps.Copy(fields, v.Reached.Metadata)
+		fields["rule"] = ruleName(q, &service.Status{Rule: v.Rule, Limit: v.Limit, Override: v.Override})
+		fields["at"] = v.Reached.At.String()
 		list = append(list, fields)
 	}
 	return list

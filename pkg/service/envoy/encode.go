@@ -29,7 +29,7 @@ func (r *Reply) encode(q *service.Request, o *service.Outcome) []byte {
 	for i := range o.Statuses {
 		b = appendMessage(b, 2, func(b []byte) []byte { return appendStatus(b, &o.Statuses[i]) })
 	}
-	if *r != (Reply{}) {
+	if *r != (Reply{}) || o.Reached {
 		e := r.extras(q, o)
 		b = appendHeaders(b, 3, e.response)
 		b = appendHeaders(b, 4, e.upstream)
@@ -76,10 +76,10 @@ func seconds(s *service.Status) int64 {
 	return max(1, int64((s.Wait()+time.Second-1)/time.Second))
 }
 
-func appendHeaders(b []byte, number protowire.Number, list []header) []byte {
+func appendHeaders(b []byte, number protowire.Number, list []descriptors.Header) []byte {
 	for _, h := range list {
 		b = appendMessage(b, number, func(b []byte) []byte {
-			return appendString(appendString(b, 1, h.name), 2, h.value)
+			return appendString(appendString(b, 1, h.Name), 2, h.Value)
 		})
 	}
 	return b

@@ -63,13 +63,11 @@ func (r *Reply) validate() error {
 
 // extras are the headers, the body and the metadata of a reply.
 type extras struct {
-	response []header // for the client
-	upstream []header // for the upstream
+	response []descriptors.Header // for the client
+	upstream []descriptors.Header // for the upstream
 	body     []byte
 	metadata map[string]any // fit for structpb.NewStruct; nil if there is none
 }
-
-type header struct{ name, value string }
 
 // extras makes the headers, the body and the metadata that r chooses.
 func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
@@ -81,7 +79,9 @@ func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 		return e
 	}
 	s := &o.Statuses[o.Headline]
-	add := func(name, value string) { e.response = append(e.response, header{name, value}) }
+	add := func(name, value string) {
+		e.response = append(e.response, descriptors.Header{Name: name, Value: value})
+	}
 	left, reset := strconv.FormatInt(s.Remaining, 10), strconv.FormatInt(seconds(s), 10)
 	quota := strconv.FormatUint(uint64(s.Limit.Requests), 10)
 	if s.Remaining < math.MaxUint32 {
@@ -109,16 +109,18 @@ func (r *Reply) extras(q *service.Request, o *service.Outcome) extras {
 			e.body = problem(o)
 		}
 	}
+	e.upstream = append(e.upstream, o.Headers...)
+	e.response = append(e.response, o.ResponseHeaders...)
 	return e
 }
 
 // three returns envoyproxy/ratelimit's three headers, or none if they are switched
 // off.
-func (n HeaderNames) three(quota, left, reset string) []header {
+func (n HeaderNames) three(quota, left, reset string) []descriptors.Header {
 	if n == (HeaderNames{}) {
 		return nil
 	}
-	return []header{{n.Limit, quota}, {n.Remaining, left}, {n.Reset, reset}}
+	return []descriptors.Header{{Name: n.Limit, Value: quota}, {Name: n.Remaining, Value: left}, {Name: n.Reset, Value: reset}}
 }
 
 // policies lists the limits that are enforced on the request as a list of

@@ -1,0 +1,41 @@
+package service
+
+import (
+	"context"
+	"time"
+)
+
+// reach finds the thresholds that apply to a request that passes: of each limit that the
+// request was charged to, the highest that is reached. A limit that the policy allow or deny
+// decided has none, because its use is not known. In shadow mode a threshold adds no headers
+// and no delay.
+func (o *Outcome) reach(ctx context.Context) {
+	p := &o.plan
+	for i := range p.targets {
+		t, s := &p.targets[i], &o.Statuses[i]
+		if t.Refund || s.Denied || s.ShadowDenied || s.Undecided != nil {
+			continue
+		}
+		for j := t.first; j < t.end; j++ {
+			v, r := &o.Verdicts[j], &p.batch.Replies[j]
+			if v.Limit.Thresholds == nil || r.Err != nil {
+				continue
+			}
+			capacity := v.Limit.Capacity()
+			if n := r.Replicas; n > 0 { // Is.Remaining is of this process's share
+				capacity = (capacity + n - 1) / n
+			}
+			if v.Reached = v.Limit.Reached(capacity-v.Is.Remaining, capacity); v.Reached == nil {
+				continue
+			}
+			o.Reached = true
+			if s.Shadow || p.cfg.ShadowMode {
+				continue
+			}
+			o.Headers = append(o.Headers, v.Reached.Headers...)
+			o.ResponseHeaders = append(o.ResponseHeaders, v.Reached.ResponseHeaders...)
+			left := min(patience(ctx), v.Reached.Delay.Microseconds())
+			o.Delay = max(o.Delay, time.Duration(left)*time.Microsecond)
+		}
+	}
+}
