@@ -10,8 +10,13 @@ func (l *Limit) judgeShare(op *backends.Op, r *backends.Reply) Decision {
 	whole := *r
 	whole.Replicas = 0
 	// The share has room for a hit of each other process, so that the division rounds up.
-	switch more := uint32(r.Replicas - 1); {
+	more := uint32(r.Replicas - 1)
+	switch {
 	case l.Requests == 0:
+	case l.Overdraft > 0: // a charge fits while one hit remains
+		d := l.Judge(&mine, &whole)
+		d.Remaining = (d.Remaining + int64(more)) / r.Replicas
+		return d
 	case l.row.burst != nil:
 		share.Burst = l.Burst + min(more, ^l.Burst) // no overflow
 		share.tolerance = l.intervals(int64(share.Burst))

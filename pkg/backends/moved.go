@@ -39,7 +39,8 @@ func (o Op) At(now int64) Op {
 // Alone is the step of one of n processes, each of which decides o on its own copy of
 // the cell: each hit counts n times, as if every process had admitted it. So a process
 // admits what remained in the cell when it was copied ÷ n, rounded up, and a meter
-// refills for it at 1/n of the rate. n is 1 to 10,000.
+// refills for it at 1/n of the rate. A charge with an overdraft fits while one hit remains.
+// n is 1 to 10,000.
 func (o Op) Alone(n int64) Op {
 	if n == 1 || o.Max == NoMax {
 		return o
@@ -50,7 +51,9 @@ func (o Op) Alone(n int64) Op {
 	} else {
 		o.By = o.By.Times(n, o.Den)
 	}
-	o.Max = o.Max.Add(extra, o.Den)
+	if !o.overdraws() {
+		o.Max = o.Max.Add(extra, o.Den)
+	}
 	o.Furthest = o.Furthest.Add(extra, o.Den)
 	return o
 }

@@ -244,7 +244,10 @@ func (o *Op) overdraws() bool {
 
 // Overdraws reports whether o is charged although it does not fit, whatever the other
 // operations of its batch come to ([Terms.Debt]).
-func (o *Op) Overdraws() bool { return o.overdraws() && o.Hold == nil && o.By != Amount{} }
+func (o *Op) Overdraws() bool { return o.overdraws() && !o.Identified() && o.By != Amount{} }
+
+// Identified reports whether o makes or settles a reservation.
+func (o *Op) Identified() bool { return o.Hold != nil && o.Hold.ID != "" }
 
 // Unconditional reports whether the operation charges whatever the values of its
 // cell and of the other cells of its batch are, unless the batch is all-or-nothing.

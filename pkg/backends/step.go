@@ -243,7 +243,7 @@ func charge(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64) {
 func overdraw(v Amount, op *Op, ceiling Amount) (after Amount, admitted int64, cut Amount) {
 	if !ceiling.Less(v.Add(op.Unit, op.Den)) {
 		admitted = op.Times
-	} else if op.Hold != nil {
+	} else if op.Identified() {
 		return v, 0, cut
 	}
 	after, cut = raise(v, op, ceiling.Add(op.Terms.Debt, op.Den))
@@ -404,6 +404,15 @@ func (o *Op) Leaves(at int64) int64 {
 		return at + o.Window
 	}
 	return o.starts(o.part(at) + parts + 1)
+}
+
+// Arrived is a time of costs that leave the window of o, which is on a List, at until.
+func (o *Op) Arrived(until int64) int64 {
+	parts := o.terms().Parts
+	if parts == 0 {
+		return until - o.Window
+	}
+	return o.starts(o.part(until) - parts - 1)
 }
 
 // add appends a cost of hits to the log, or adds it to the newest one of the same part.

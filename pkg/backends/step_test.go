@@ -119,3 +119,20 @@ func TestTextKeysKeepTheirSlot(t *testing.T) {
 		t.Errorf("%s has %d bytes", one, len(one))
 	}
 }
+
+// TestOverdraftBesideReservations: on a cell whose reservations lapse, a charge without a
+// reservation goes into debt, also in a group that does not pass. One that reserves does not.
+func TestOverdraftBesideReservations(t *testing.T) {
+	for id, want := range map[string]int64{"": 25, "0123456789abcdef": 10} {
+		op := backends.Op{
+			Now: 1, Until: 100, By: backends.Amount{Whole: 15}, Unit: backends.Amount{Whole: 1}, Max: backends.Amount{Whole: 10}, Den: 1, Times: 1,
+			Group: 1, Terms: &backends.Terms{Debt: backends.Amount{Whole: 90}}, Hold: &backends.Hold{ID: id, GiveBack: true},
+		}
+		s := backends.State{Cell: backends.Cell{Value: backends.Amount{Whole: 10}, Until: 100}}
+		b := backends.Batch{Ops: []backends.Op{op, op}, Replies: make([]backends.Reply, 2)}
+		b.Replies[0] = s.Step(&op, 0)
+		if b.Decide(); s.Value.Whole != want || b.Charges(0) != (want-10)/15 {
+			t.Errorf("ID %q: %d hits, %d charges in a group that does not pass; want %d hits", id, s.Value.Whole, b.Charges(0), want)
+		}
+	}
+}
