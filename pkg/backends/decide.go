@@ -90,12 +90,19 @@ func (b *Batch) Charges(i int) int64 {
 	switch {
 	case r.Err != nil:
 		return 0
-	case op.ChargeDenied && b.denies(i), op.Overdraws(), r.settles():
+	case b.Regardless(i):
 		return op.Times
 	case !b.Passes(i):
 		return 0
 	}
 	return r.Admitted
+}
+
+// Regardless reports whether operation i, which is decided, is charged whatever the batch
+// comes to.
+func (b *Batch) Regardless(i int) bool {
+	op := &b.Ops[i]
+	return op.ChargeDenied && b.denies(i) || op.Overdraws() || b.Replies[i].settles()
 }
 
 // Passes reports, after Decide, whether the charge of operation i stays if it fits: its

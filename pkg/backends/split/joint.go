@@ -92,7 +92,7 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 		case !refund:
 			*op = op.Inverse(j.Replies[i].Until)
 			op.Times = charged[i] - keep
-		case keep == 0:
+		case keep == 0 && !op.Identified(): // a reservation is cancelled in any case
 			*op = op.Look()
 		}
 		op.Group = 0
@@ -108,9 +108,8 @@ func (j *joint) late(p *Part, answered *backends.Batch) {
 	back := &Part{Place: p.Place}
 	answered.Decide()
 	for i := range answered.Ops {
-		op, charged := &answered.Ops[i], answered.Charges(i)
-		stays := j.passes[p.At(i)] || op.ChargeDenied && answered.Replies[i].Admitted < op.Times
-		if charged > 0 && !stays {
+		charged := answered.Charges(i)
+		if charged > 0 && !j.passes[p.At(i)] && !answered.Regardless(i) {
 			undo := back.Add(answered, i)
 			*undo = undo.Inverse(answered.Replies[i].Until)
 			undo.Times, undo.Group = charged, 0

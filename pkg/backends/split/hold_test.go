@@ -1,0 +1,92 @@
+package split_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/rls/pkg/backends"
+)
+
+// held is op with a reservation.
+func held(op backends.Op, id string) backends.Op {
+	op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: id, TTL: time.Hour.Microseconds(), Longest: time.Hour.Microseconds()}
+	return op
+}
+
+// hits is op with another cost.
+func hits(op backends.Op, n int64) backends.Op {
+	op.By.Whole, op.Unit.Whole = n, 1
+	return op
+}
+
+const (
+	firstID  = "0123456789abcdef"
+	secondID = "fedcba9876543210"
+)
+
+// TestReservationsInTwoStores: a refused group or batch leaves no reservation and no hits, in
+// either store. What settles or cancels a reservation, or charges into debt, stays.
+func TestReservationsInTwoStores(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		_, _, s := inTwo(t)
+		hour, second, full := charge("hour", false, 50), charge("second", true, 50), charge("full", true, 1)
+		debt := hits(charge("debt", false, 3), 5)
+		debt.Terms = &backends.Terms{Debt: backends.Amount{Whole: 100}}
+		ask := func(ops ...backends.Op) *backends.Batch {
+			for i := range ops {
+				if !all {
+					ops[i].Group = 1
+				}
+			}
+			return apply(t, s, all, ops...)
+		}
+		want := func(hours, seconds, debts int64) {
+			t.Helper()
+			if a, b, c := count(t, s, hour), count(t, s, second), count(t, s, debt); a != hours || b != seconds || c != debts {
+				t.Errorf("all or nothing %v: %d, %d and %d hits, want %d, %d and %d", all, a, b, c, hours, seconds, debts)
+			}
+		}
+		ask(held(hits(hour, 30), firstID), held(hits(second, 20), firstID))
+		want(30, 20, 0)
+		b := ask(held(hits(hour, 10), secondID), held(hits(second, 10), secondID), full)
+		if want(30, 20, 0); b.Refused != all {
+			t.Errorf("all or nothing %v: refused %v", all, b.Refused)
+		}
+		b = ask(held(hits(hour, 7), secondID), held(hits(second, 8), secondID), debt)
+		if want(37, 28, 5); b.Replies[0].HoldState() != backends.Held || b.Replies[1].HoldState() != backends.Held {
+			t.Errorf("all or nothing %v: the ID of a refused reservation is not new: %+v", all, b.Replies)
+		}
+		ask(debt, held(hits(hour, 31), firstID), held(hits(second, 1), firstID), full)
+		want(38, 9, 10)
+		cancel := held(hits(hour, 1), secondID)
+		cancel.Refund = true
+		if b = ask(full, cancel, held(hits(second, 0), secondID)); b.Replies[1].HoldState() != backends.Settled {
+			t.Errorf("all or nothing %v: a cancellation beside a full limit gets %+v", all, b.Replies[1])
+		}
+		want(31, 1, 10)
+	}
+}
+
+// TestChargesThatStayThoughLate: the answer to a charge into debt, or to a settlement, comes
+// when the caller no longer waits. Both stay charged.
+func TestChargesThatStayThoughLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		main, seconds := &hindered{Store: inMemory(t)}, inMemory(t)
+		s := newSplit(t, main, seconds)
+		settled, debt := held(charge("settled", false, 9), firstID), charge("debt", false, 9)
+		reserved := held(charge("reserved", false, 9), firstID)
+		debt.Terms = &backends.Terms{Debt: backends.Amount{Whole: 100}}
+		apply(t, s, false, hits(settled, 5))
+		main.answers = make(chan struct{})
+		_ = seconds.Close()
+		failed(t, s, 20*time.Millisecond, true, settled, debt, reserved, charge("second", true, 9))
+		close(main.answers)
+		<-time.After(2 * time.Second) // of the bubble's fake clock
+		for op, want := range map[string]int64{"settled": 2, "debt": 2, "reserved": 0} {
+			if n := count(t, main.Store, charge(op, false, 9)); n != want {
+				t.Errorf("%s: %d hits are charged, want %d", op, n, want)
+			}
+		}
+	})
+}
