@@ -107,7 +107,7 @@ func (e *entry) try(op *backends.Op) (r backends.Reply, ok bool) {
 
 // tells answers op of a refused group or batch from the cell, and reports whether it can.
 func (e *entry) tells(op *backends.Op, r *backends.Reply) bool {
-	if op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge {
+	if op.Kind == backends.List || op.Prev != "" || op.Refund || op.Verb != backends.Charge || op.Terms != nil || op.Hold != nil {
 		return false
 	}
 	tried, ok := e.try(op)
@@ -191,7 +191,7 @@ func (e *entry) owed(now int64) (op backends.Op, owed backends.Amount) {
 	if e.alone == nil || e.alone.op.Key == "" {
 		return op, owed
 	}
-	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Furthest != backends.NoMax {
+	if op = e.alone.op.Bare(); op.Kind == backends.Meter && op.Furthest != backends.NoMax && op.Terms == nil {
 		op.Max = op.Furthest
 	}
 	op = op.At(now)

@@ -116,7 +116,7 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 // demand for a key with a lease, and asks for a fetch when one is due. at is when the cells
 // were reported from which memory answers a batch that is decided together, or unheard.
 func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *int64) way {
-	if op.Max == backends.NoRoom && !op.ChargeDenied { // a limit of 0
+	if op.Max == backends.NoRoom && !op.ChargeDenied && !op.Identified() { // a limit of 0
 		*r = op.Unused()
 		return done
 	}
@@ -320,7 +320,7 @@ func (s *Store) decideAlone(b *backends.Batch) (any bool) {
 		case surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
 		case r.Replicas > 0:
 			back := op.Inverse(r.Until)
-			back.Times = surplus
+			back.Times, back.Hold = surplus, nil
 			s.stand(&back, &backends.Reply{})
 		default:
 			s.unwind(op, r, surplus)
@@ -355,6 +355,10 @@ func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	amount := op.By.Times(times, op.Den)
-	s.giveUp(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
+	if r.HoldState() == backends.Held {
+		s.undo(sh, op.Inverse(r.Until))
+	} else {
+		s.giveUp(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
+	}
 	r.Value = r.Value.Sub(amount, op.Den)
 }

@@ -162,19 +162,30 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 }
 
 // pay charges the amount that is owed to a cell by op as far as it fits, after a look for
-// the same reason as giveBack.
+// the same reason as giveBack. Slots that are owed it gives back, once: an answer that is lost
+// may have given them back.
 func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	r := s.call(sh, op.Look())
 	if sh.refused = r.Err != nil; sh.refused || e.alone == nil {
 		return
 	}
-	if op.By = op.Ceiling(r.Prev).Sub(r.Value, op.Den); owed.Less(op.By) {
-		op.By = owed
+	room := op.Ceiling(r.Prev).Sub(r.Value, op.Den)
+	switch op.By = owed; {
+	case owed.Whole < 0:
+		op.By, op.Refund = backends.Amount{}.Sub(owed, op.Den), true
+	case room.Less(owed) && !op.Overdraws():
+		op.By = room
 	}
 	if none := (backends.Amount{}); !none.Less(op.By) {
 		op.By = none
-	} else if r = s.call(sh, op); r.Err != nil || r.Admitted == 0 || e.alone == nil {
-		return // perhaps other hits came between
+	} else {
+		paid := s.call(sh, op)
+		switch done := paid.Err == nil && (paid.Admitted > 0 || op.Overdraws()); {
+		case e.alone == nil, !done && !op.Refund:
+			return // perhaps other hits came between
+		case done:
+			r = paid
+		}
 	}
 	s.charged.Add(1)
 	if op.By.Less(owed) {
@@ -182,7 +193,7 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 	}
 	at, now := e.owed(op.Now)
 	left := backends.Amount{} // hits that were admitted here meanwhile
-	if owed.Less(now) {
+	if slots(&op) || owed.Less(now) {
 		left = now.Sub(owed, op.Den)
 	}
 	s.rebase(e, op.Now, left)

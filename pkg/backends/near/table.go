@@ -312,6 +312,18 @@ func (s *Store) giveUp(sh *shard, e *entry, op *backends.Op, hits int64) {
 	s.enqueue(sh, e)
 }
 
+// undo has a reservation given back with its record. If the store does not answer, its hits stay
+// charged.
+func (s *Store) undo(sh *shard, back backends.Op) {
+	back.Group, back.Role, back.IfUndecided = 0, backends.Firm, backends.Open
+	s.opts.Go(func() error {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		s.call(sh, back)
+		return nil
+	})
+}
+
 // enqueue has an entry settled in the background, each entry once at a time. If Options.Go
 // does not take the work, the next sweep tries again. The lock of the shard is held.
 func (s *Store) enqueue(sh *shard, e *entry) {
