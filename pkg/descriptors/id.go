@@ -5,6 +5,10 @@ import (
 	"strings"
 )
 
+// LeftOut is the Key of an element of [Rule.Shared] whose entry is in names without its value:
+// the value is the id of a reservation.
+const LeftOut = "\x00"
+
 // AppendID appends the readable name of the caller that a limit counts to dst,
 // as in bench|user=v0-12, and returns the result. Different domains, entries or
 // shared never give the same name: every byte that could break a store's key or
@@ -18,6 +22,7 @@ func AppendID(dst []byte, domain string, entries []Entry, shared []Entry) []byte
 	for i, e := range entries {
 		dst = appendEscaped(append(dst, '|'), e.Key, false)
 		switch pattern := PatternOf(shared, i); {
+		case pattern.Key == LeftOut:
 		case pattern.Key != "":
 			dst = appendEscaped(append(dst, '='), pattern.Key, true)
 			dst = appendEscaped(append(dst, "%3D"...), pattern.Value, true)
@@ -76,7 +81,9 @@ func AppendRatelimitID(dst []byte, domain string, entries []Entry, shared []Entr
 	dst = append(append(dst, domain...), '_')
 	for i, e := range entries {
 		value := e.Value
-		if pattern := PatternOf(shared, i); pattern.Key != "" {
+		if pattern := PatternOf(shared, i); pattern.Key == LeftOut {
+			value = ""
+		} else if pattern.Key != "" {
 			value = pattern.String()
 		} else if pattern.Value != "" {
 			value = pattern.Value

@@ -216,8 +216,8 @@ type Rule struct {
 	Metadata map[string]any
 	// Shared has for each entry the pattern that replaces the value when all
 	// values share one counter (share_threshold), else a zero Entry. Its Key is ""
-	// unless the wildcard is in the key. Shared is nil when no values share a
-	// counter. See [AppendID].
+	// unless the wildcard is in the key, or LeftOut where the value is the id of a reservation.
+	// Shared is nil when no values share a counter. See [AppendID].
 	Shared []Entry
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
@@ -228,6 +228,8 @@ type Rule struct {
 	// Requests is the requests_per_unit that an unlimited rule was written
 	// with. It has no effect.
 	Requests uint32
+
+	reserved []Entry // Shared with LeftOut only; nil unless the rule reserves
 
 	fixed bool    // the metric key is Path for all requests
 	way   []*Node // unless fixed, from the outermost descriptor to that of the rule
@@ -244,6 +246,17 @@ func (r *Rule) Several() bool {
 	}
 	return n > 1
 }
+
+// Reserves reports whether the value of a request's last entry is the id of a reservation.
+func (r *Rule) Reserves() bool { return r.reserved != nil }
+
+// reserves reports whether a limit of the rule holds reservations.
+func (r *Rule) reserves() bool {
+	return slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.Reserve.TTL > 0 })
+}
+
+// OneSlot reports whether all keys of the rule's limits share a Redis Cluster slot.
+func (r *Rule) OneSlot() bool { return r.Several() || r.Reserves() }
 
 // Main is the limit in whose place a request can bring its own: the first that is not in
 // shadow mode, or else the first. It is nil without limits.
@@ -278,7 +291,19 @@ func (r *Rule) place(n *Node) {
 	if !r.fixed {
 		r.way = way
 	}
+	if r.reserves() {
+		r.reserved = make([]Entry, len(way))
+		r.reserved[len(way)-1] = Entry{Key: LeftOut, Value: n.Value}
+		if r.Shared == nil {
+			r.Shared = r.reserved
+		} else {
+			r.Shared[len(way)-1] = r.reserved[len(way)-1]
+		}
+	}
 }
+
+// LeftOut is Shared of a limit that a request brings for r, which reserves.
+func (r *Rule) LeftOut() []Entry { return r.reserved }
 
 // FixedMetricKey reports whether MetricKey is Path for all requests.
 func (r *Rule) FixedMetricKey() bool { return r.fixed }

@@ -51,6 +51,7 @@ type RuleName struct{ Domain, Path string }
 type RuleCounts struct {
 	RuleName
 	ended      [Ends]atomic.Uint64
+	accounts   accountCounts
 	strategies []*strategyCounts // by algorithms.Strategy, nil for those without limits; decisions.mu guards it
 	presence
 	// reached counts the thresholds of the limits. decisions.mu guards the map.
@@ -158,6 +159,7 @@ func (d *decisions) Observe(o *service.Observation) {
 	if o.Unknown {
 		d.paths.notFound(o.Domain).n.Add(uint64(o.Descriptors))
 	}
+	d.account(o)
 	end := EndPassed // of the descriptor
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]

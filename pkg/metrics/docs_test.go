@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends/breaker"
 	"example.org/rls/pkg/backends/near"
 	"example.org/rls/pkg/descriptors"
@@ -37,6 +38,12 @@ func withAll(t *testing.T, o metrics.Options) *metrics.Metrics {
 	entry := descriptors.Entry{Key: "k"}
 	m.Observer().Observe(allowed(rule(t, "- key: k\n  rate_limit: {unit: hour, requests_per_unit: 10, strategy: token_bucket, burst: 5, thresholds: [{at: 80%}]}\n", entry), entry))
 	m.Observer().Observe(&service.Observation{Result: service.NoStore})
+	settled := allowed(rule(t, "- key: id\n  rate_limit: {unit: hour, requests_per_unit: 10, reserve: true}\n", descriptors.Entry{Key: "id"}), descriptors.Entry{Key: "id"})
+	for _, reservation := range []string{"held", "settled"} {
+		settled.Verdicts[0].Account = &algorithms.Account{Reservation: reservation, Charged: 1, GivenBack: 1, Uncharged: 1, Cut: 1}
+		settled.Accounts = []*service.Verdict{&settled.Verdicts[0]}
+		m.Observer().Observe(settled)
+	}
 	return m
 }
 

@@ -81,6 +81,7 @@ func New(o Options) (*Metrics, error) {
 	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock)
 	m.countProcess()
 	m.countLimits()
+	m.countAccounts()
 	prometheus.WrapRegistererWith(labels(o.Tags), m.registry).MustRegister((*collector)(m),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m, nil
@@ -89,7 +90,7 @@ func New(o Options) (*Metrics, error) {
 // ownLabels are the names of labels that series have already.
 var ownLabels = []string{
 	"domain", "key1", "key2", "err_type", "grpc_method",
-	"at", "backend", "code", "decision", "event", "key", "limit", "policy", "result", "role", "rule", "server", "strategy",
+	"at", "backend", "code", "decision", "direction", "event", "key", "limit", "policy", "result", "role", "rule", "server", "strategy",
 	"le", "quantile", "version",
 }
 

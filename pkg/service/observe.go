@@ -56,6 +56,9 @@ type Observation struct {
 	Took time.Duration
 	// Verdicts has one element for each operation of the request but refunds.
 	Verdicts []Verdict
+	// Accounts has the verdicts, also of refunds, that tell of reservations or of hits beyond an
+	// overdraft (Verdict.Account).
+	Accounts []*Verdict
 }
 
 // Denied reports whether v, a verdict of o, is a denial of a request that was answered.
@@ -94,6 +97,8 @@ type Verdict struct {
 	// the denied hits, because the operation has ChargeDenied.
 	After int64
 	All   bool
+	// Account tells of a reservation or an overdraft; nil if there is nothing to tell.
+	Account *algorithms.Account
 	// Recalled: the denial came from the local cache instead of the store.
 	Recalled bool
 }

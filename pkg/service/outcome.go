@@ -139,6 +139,9 @@ func (o *Outcome) judge(ctx context.Context) {
 			v.Entries, v.Hits = t.Entries, min(t.hits, uint64(backends.MaxCost))
 			if r.Err == nil {
 				v.count(op, r)
+				if v.Account != nil {
+					o.seen.Accounts = append(o.seen.Accounts, v)
+				}
 				o.partial = o.partial || !v.Counted
 			} else if !o.decideByPolicy(ctx, v, op) {
 				if s.Undecided == nil && !s.Denied && !s.ShadowDenied && !v.Watched {
@@ -168,6 +171,9 @@ func (o *Outcome) judge(ctx context.Context) {
 func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
 	v.Decided, v.Counted, v.Recalled = true, r.Replicas == 0, r.Recalled
 	v.Is = v.Limit.Judge(op, r)
+	if v.Account = v.Limit.Account(op, r, v.Hits); v.Account != nil && v.Account.Reservation != "" {
+		v.Hits = uint64(v.Account.Charged) // hits that were reserved before are counted already
+	}
 	if !v.Counted {
 		return
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"crypto/sha256"
 	"math"
 	"slices"
 	"sync"
@@ -183,6 +184,9 @@ func (p *plan) fill(ctx context.Context) {
 			if l.MaxDelay > 0 {
 				charge.Patience = patience(ctx)
 			}
+			if l.Reserve.TTL > 0 {
+				charge.Reservation = reservation(t.Entries)
+			}
 			l.Plan(op, ofLimit(id, l), charge)
 			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.cfg.Local)
 			if several && j < t.end {
@@ -245,10 +249,12 @@ func (p *plan) quotaRole() backends.Role {
 // that an override and a limit beside a replaced one keep their counters. Limits in
 // shadow mode make no difference, and have what ofLimit returns.
 func (p *plan) identity(room []byte, t *target) algorithms.Identity {
-	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: t.rule != nil && t.rule.Several()}
+	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: t.rule != nil && t.rule.OneSlot()}
 	var shared []descriptors.Entry
 	if t.overrides == nil {
 		shared = t.rule.Shared
+	} else if t.rule != nil && t.rule.Reserves() {
+		shared = t.rule.LeftOut()
 	}
 	switch {
 	case p.cfg.RatelimitKeys && inRatelimit(t.all()):
@@ -286,6 +292,17 @@ func inRatelimit(limits []descriptors.Limit) bool {
 		}
 	}
 	return n == 1
+}
+
+// reservation is the id of a reservation in the value of the last entry: a digest of 128 bits,
+// "" without a value.
+func reservation(entries []descriptors.Entry) string {
+	id := entries[len(entries)-1].Value
+	if id == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(id))
+	return string(sum[:16])
 }
 
 // patience is how long a caller can wait for its turn, in µs: until a margin

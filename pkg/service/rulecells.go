@@ -50,7 +50,7 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 
 // identity is the identity with that ID in the keys of l, one of the rule's limits.
 func (c *ruleCells) identity(id string, l *descriptors.Limit) algorithms.Identity {
-	return ofLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.rule.Several()}, l)
+	return ofLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.rule.OneSlot()}, l)
 }
 
 // ruleAt finds the one rule of the domain with that path.
@@ -111,6 +111,8 @@ func identifies(id string, domain *descriptors.Domain, r *descriptors.Rule) bool
 	}
 	for i, pattern := range r.Shared {
 		switch {
+		case pattern.Key == descriptors.LeftOut:
+			entries[i].Value = pattern.Value
 		case pattern.Key != "":
 			entries[i] = pattern
 		case strings.Contains(pattern.Value, "*"):

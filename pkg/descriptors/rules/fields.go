@@ -21,12 +21,13 @@ const (
 	inReplaces
 	inLease
 	inThreshold
+	inReserve
 	anywhere // inside a value that is ignored
 )
 
 // String is the place in a message.
 func (p place) String() string {
-	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease", "thresholds"}[p]
+	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease", "thresholds", "reserve"}[p]
 }
 
 // target is where the fields of a mapping are written to, and the reader that reads
@@ -39,6 +40,7 @@ type target struct {
 	replaced   *replaced
 	lease      *algorithms.Lease
 	threshold  *descriptors.Threshold
+	reserve    *algorithms.Reserve
 }
 
 // field is one key of the rule language in one place.
@@ -137,7 +139,7 @@ func language() []field {
 			Needs: longestWindows(),
 			What:  "the window is that many units, up to 10 years: 15 × minute"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "strategy", Type: fields.At(strategy, func(t target) *algorithms.Strategy { return &t.limit.spec.Strategy }), Default: "`fixed_window`, or `DEFAULT_STRATEGY`",
-			Needs: anyOf(has("strategy", Schema{"not": Schema{"const": algorithms.SlidingLog.String()}}), has("requests_per_unit", Schema{"maximum": algorithms.MaxLogRequests})),
+			Needs: anyOf(has("strategy", Schema{"not": Schema{"enum": []string{algorithms.SlidingLog.String(), algorithms.Concurrency.String()}}}), has("requests_per_unit", Schema{"maximum": algorithms.MaxLogRequests})),
 			What:  "how hits are counted: see [strategies](strategies.md)",
 			Note:  "another strategy starts new counters; another `requests_per_unit` keeps them"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "burst", Type: fields.At(count(1), func(t target) *uint32 { return &t.limit.spec.Burst }), Default: "the strategy's",
@@ -166,6 +168,21 @@ func language() []field {
 		{in: inLimit, own: true, lacking: true, row: row{Name: "thresholds", Type: listOfThresholds,
 			What: "what happens to requests that pass while much of the limit is used: the highest threshold that is reached applies. See [before the limit](#before-the-limit)",
 			Note: "of a limit in shadow mode only the metadata, of a watched limit nothing"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "overdraft", Type: fields.At(overdraft, func(t target) *debt { return (*debt)(&t.limit.spec.Overdraft) }), Default: "false",
+			Needs: Schema{"properties": Schema{
+				"strategy":  Schema{"enum": []string{algorithms.FixedWindow.String(), algorithms.TokenBucket.String(), algorithms.GCRA.String(), algorithms.LeakyBucket.String()}},
+				"max_delay": false, "window": Schema{"not": Schema{"const": windowFromFirstHit}}, "lease": Schema{"enum": []any{false, nil}},
+			}},
+			What: "costs that are known afterwards: every charge is made, whatever remains, and debt is paid by the time that follows. `true` allows a debt of 1,000 times the limit, a number that many hits. See [costs known later](costs-known-later.md)",
+			Note: "fixed_window on the clock or calendar, token_bucket, gcra, leaky_bucket. Not with `lease` or `max_delay`"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "precision", Type: fields.At(count(2), func(t target) *uint32 { return &t.limit.spec.Precision }), Default: "two windows, the older one fading",
+			Needs: given("strategy", Schema{"const": algorithms.SlidingWindow.String()}),
+			What:  "cuts the window of sliding_window into so many parts, all of which count whole: no rolling window ever has more hits than the limit",
+			Note:  "2 to 60. A hit counts for at most a part longer than the window"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "reserve", Type: reserve, Default: "false",
+			Needs: Schema{"properties": Schema{"max_delay": false, "window": Schema{"not": Schema{"const": windowFromFirstHit}}, "lease": Schema{"enum": []any{false, nil}}}},
+			What:  "an estimate first, the truth later: the descriptor's value is the id of a reservation. Its first call holds the hits, the next one settles them. `true` stands for `{ttl: 10m}`. See [costs known later](costs-known-later.md)",
+			Note:  "needs a descriptor without `value`, or with a wildcard. The id is no part of the counter's key. Not with `lease`, `max_delay`, `window: from_first_hit`, `share_threshold`, `value_to_metric` or `detailed_metric`"}},
 		{in: inLimit, row: row{Name: "unlimited", Type: fields.At(boolean, func(t target) *bool { return &t.limit.unlimited }),
 			What: "no limit, for exceptions",
 			Note: "without `unit`, and only in `rate_limit`"}},
@@ -184,6 +201,13 @@ func language() []field {
 
 		{in: inReplaces, row: row{Name: "name", Required: true, Type: fields.At(required, func(t target) *string { return &t.replaced.name }),
 			What: "the `name` of another limit"}},
+
+		{in: inReserve, own: true, row: row{Name: "ttl", Type: fields.At(duration, func(t target) *time.Duration { return &t.reserve.TTL }), Default: "10m",
+			What: "how long a reservation waits for its settlement, and a settled id is known",
+			Note: "1s to 24h"}},
+		{in: inReserve, own: true, row: row{Name: "on_expiry", Type: fields.At(onExpiry, func(t target) *givesBack { return (*givesBack)(&t.reserve.GiveBack) }), Default: "`keep`",
+			What: "what becomes of hits that nobody settles within `ttl`: `keep` leaves them charged, `give_back` gives them back",
+			Note: "`give_back` costs each decision on the counter one more read"}},
 
 		{in: inLease, own: true, row: row{Name: "share", Type: fields.At(percent, func(t target) *algorithms.Percent { return &t.lease.Share }), Default: "5%",
 			What: "the part of `burst`, or of `requests_per_unit` where the strategy has no burst, that one process may hold at most",

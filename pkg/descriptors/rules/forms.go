@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -138,24 +139,89 @@ var rollout = parsed("0% to 100%", Schema{"type": "string", "pattern": percentag
 	return enforced(algorithms.Whole - p), err
 })
 
-// lease is true, false, or a mapping. Null is false.
-var lease = fields.Type[target]{
-	Name: "true, or a mapping", Schema: Schema{"type": []string{"boolean", "null", "object"}, "$ref": "#/$defs/lease"},
-	Set: func(r *fields.Reader, t target, v *document.Value) {
-		l := algorithms.DefaultLease
-		switch {
-		case v.Kind == document.Map:
-			t.mapping(v, inLease, target{lease: &l})
-		case v.Kind == document.Null || v.Kind == document.Bool && v.Meaning() == false:
-			l = algorithms.Lease{}
-		case v.Kind != document.Bool:
-			r.Problem(v.At, "must be true, false, or a mapping with share and ttl, not %s", v.Describe())
-			return
-		}
-		t.limit.spec.Lease = l
-	},
-	Append: func(b []byte, t target) []byte { return append(b, t.limit.spec.Lease.String()...) },
+// debt is algorithms.Spec.Overdraft.
+type debt uint64
+
+// String is the value of overdraft.
+func (d *debt) String() string {
+	switch *d {
+	case 0:
+		return "false"
+	case algorithms.FullOverdraft:
+		return "true"
+	}
+	return strconv.FormatUint(uint64(*d), 10)
 }
+
+// overdraft is true, false, or a number of hits. Null is false.
+var overdraft = fields.Form[debt]{
+	Name: "true, or 1 to 4294967295", Schema: Schema{"type": []string{"boolean", "null", "integer"}, "minimum": 1, "maximum": uint32(math.MaxUint32)},
+	Read: func(r *fields.Reader, v *document.Value) (debt, bool) {
+		switch v.Kind {
+		case document.Int:
+			hits, ok := count(1).Read(r, v)
+			return debt(hits), ok
+		case document.Null, document.Bool:
+			if v.Meaning() == true {
+				return algorithms.FullOverdraft, true
+			}
+			return 0, true
+		}
+		r.Problem(v.At, "must be true, false, or a number of hits of at least 1, not %s", v.Describe())
+		return 0, false
+	},
+}
+
+// givesBack is algorithms.Reserve.GiveBack.
+type givesBack bool
+
+var expiries = []string{"keep", "give_back"}
+
+// String is the value of on_expiry.
+func (g *givesBack) String() string {
+	if *g {
+		return expiries[1]
+	}
+	return expiries[0]
+}
+
+var onExpiry = parsed(strings.Join(expiries, ", "), Schema{"enum": expiries}, func(text string) (givesBack, error) {
+	i := slices.Index(expiries, text)
+	if i < 0 {
+		return false, fmt.Errorf("unknown on_expiry %q%s", text, spelling.Suggest(text, expiries))
+	}
+	return i == 1, nil
+})
+
+// switched is true, which stands for whole, false, or a mapping with the fields of a place,
+// whose target into makes. Null is false.
+func switched[V any](in place, whole V, into func(*V) target, at func(target) *V) fields.Type[target] {
+	return fields.Type[target]{
+		Name: "true, or a mapping", Schema: Schema{"type": []string{"boolean", "null", "object"}, "$ref": "#/$defs/" + in.String()},
+		Set: func(r *fields.Reader, t target, v *document.Value) {
+			x := whole
+			switch {
+			case v.Kind == document.Map:
+				t.mapping(v, in, into(&x))
+			case v.Kind == document.Null || v.Kind == document.Bool && v.Meaning() == false:
+				x = *new(V)
+			case v.Kind != document.Bool:
+				r.Problem(v.At, "must be true, false, or a mapping with %s, not %s", strings.Join(names(func(f *field) bool { return f.in == in }), " and "), v.Describe())
+				return
+			}
+			*at(t) = x
+		},
+		Append: func(b []byte, t target) []byte { return fmt.Append(b, *at(t)) },
+	}
+}
+
+// lease is true, false, or a mapping. Null is false.
+var lease = switched(inLease, algorithms.DefaultLease, func(l *algorithms.Lease) target { return target{lease: l} },
+	func(t target) *algorithms.Lease { return &t.limit.spec.Lease })
+
+// reserve is true, false, or a mapping. Null is false.
+var reserve = switched(inReserve, algorithms.DefaultReserve, func(r *algorithms.Reserve) target { return target{reserve: r} },
+	func(t target) *algorithms.Reserve { return &t.limit.spec.Reserve })
 
 var listOfReplaces = fields.Type[target]{
 	Name: "a list", Schema: listSchema("replaced"),

@@ -93,7 +93,8 @@ func inForce(several []limit) (n int) {
 // sameCounter reports whether two limits of one descriptor would count in the
 // same cell.
 func sameCounter(a, b algorithms.Spec) bool {
-	return a.Strategy == b.Strategy && a.Window == b.Window && a.FromFirstHit == b.FromFirstHit && a.Extend == b.Extend && a.Mark == b.Mark
+	return a.Strategy == b.Strategy && a.Window == b.Window && a.FromFirstHit == b.FromFirstHit && a.Extend == b.Extend && a.Mark == b.Mark &&
+		(a.Overdraft > 0) == (b.Overdraft > 0) && a.Precision == b.Precision
 }
 
 // rate is a limit in a message: 10 per 15 minutes.
@@ -159,6 +160,9 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	spec := l.spec
 	spec.Window = unit.Duration() * time.Duration(l.Multiplier)
 	spec.Requests, spec.Burst = r.opts.Share.Of(spec.Requests), r.opts.Share.Of(spec.Burst)
+	if spec.Overdraft != algorithms.FullOverdraft && spec.Overdraft > 0 {
+		spec.Overdraft = uint64(r.opts.Share.Of(uint32(spec.Overdraft)))
+	}
 	spec = r.withDefaults(l, spec, several)
 	decided, wrong := r.limits.get(spec)
 	if wrong != nil {

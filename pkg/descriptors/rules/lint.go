@@ -29,6 +29,7 @@ const (
 	DanglingLink    Lint = "dangling-link" // found by the reader of files
 	DuplicateLimit  Lint = "duplicate-limit"
 	OldShadow       Lint = "old-shadow"
+	FixedReserve    Lint = "fixed-reserve"
 )
 
 // longShadow is the time in shadow mode after which OldShadow warns of a rule.
@@ -43,6 +44,10 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	}
 	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.below) == 0 {
 		r.warnings.AddLint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
+	}
+	if reserves(d) && d.Value != "" && !strings.Contains(d.Value, "*") {
+		_, value := v.Pair("value")
+		r.warnings.AddLint(FixedReserve, value.At, "value", "%q is the id of every reservation of this descriptor, so that the second request settles the first; remove value, or write a pattern with *", d.Value)
 	}
 	if d.Rule != nil && len(d.Rule.Limits) == len(d.several) {
 		r.lintSeveral(d.several, d.Rule.Limits)

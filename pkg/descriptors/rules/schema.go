@@ -20,7 +20,7 @@ func NewSchema() Schema {
 	s["title"] = "Rules of rls, a rate-limit service for Envoy"
 	s["type"] = "object"
 	s["$defs"] = Schema{
-		"descriptor": object(inDescriptor), "limit": limitSchema(), "replaced": object(inReplaces), "lease": object(inLease), "threshold": object(inThreshold),
+		"descriptor": object(inDescriptor), "limit": limitSchema(), "replaced": object(inReplaces), "lease": object(inLease), "threshold": object(inThreshold), "reserve": object(inReserve),
 		"ignored": ignoredSchema(),
 	}
 	return s

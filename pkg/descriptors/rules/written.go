@@ -164,10 +164,30 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		r.ProblemOf("rate_limits", name.At, "excludes rate_limit; move that into the list")
 	}
 	r.compileLimits(d)
+	if reserves(d) {
+		r.checkReserved(v, d)
+	}
 	if r.opts.Lint.IsZero() {
 		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
 	} else {
 		r.lintDescriptor(v, d)
+	}
+}
+
+// reserves reports whether a limit of d holds reservations.
+func reserves(d *descriptor) bool {
+	return d.Rule != nil && slices.ContainsFunc(d.Rule.Limits, func(l descriptors.Limit) bool { return l.Reserve.TTL > 0 })
+}
+
+// checkReserved refuses fields of a descriptor whose value is the id of a reservation.
+func (r *reader) checkReserved(v *document.Value, d *descriptor) {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"share_threshold", d.Shared}, {"value_to_metric", d.ValueToMetric}, {"detailed_metric", d.rule.DetailedMetric}} {
+		if f.given {
+			r.ProblemOf(f.name, v.Position(f.name), "has no meaning beside reserve: the value of %q is the id of a reservation, which is in no counter and in no metric", d.Key)
+		}
 	}
 }
 

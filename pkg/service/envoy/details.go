@@ -39,7 +39,8 @@ func problem(o *service.Outcome) []byte {
 // the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
 // strategy, limit, remaining, retry_after and policy of the headline, if there
 // is one; policy only if the store did not decide. shadow lists the limits that are
-// watched, each with the same fields and denied.
+// watched, each with the same fields and denied. reservation is what became of the first
+// reservation that the request names: held, settled or unchanged.
 func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	fields := map[string]any{"domain": q.Domain, "descriptors": describe(q)}
 	if q.Hits != 0 {
@@ -59,6 +60,12 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	}
 	if o.Reached {
 		fields["thresholds"] = reached(q, o)
+	}
+	for i := range o.Verdicts {
+		if a := o.Verdicts[i].Account; a != nil && a.Reservation != "" {
+			fields["reservation"] = a.Reservation
+			break
+		}
 	}
 	if o.Headline < 0 {
 		return fields
