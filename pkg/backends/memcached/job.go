@@ -207,7 +207,7 @@ func (j *job) try(i int, r *record, prev int64) {
 		return
 	}
 	again := op.Look()
-	if op.ChargeDenied {
+	if op.ChargeDenied || op.Overdraws() {
 		again = *op
 	}
 	j.Settle(i, r.step(&again, prev))
@@ -236,7 +236,7 @@ func (j *job) previous(op *backends.Op, found map[string]*memcache.Item) (int64,
 // giveBack gives back charges of operations that depend on each other, even if
 // the caller no longer waits: after a failure all of them, else the charges of
 // refused groups or of a refused batch. A refund stays, because the cell's value does
-// not tell how much of it the cell took.
+// not tell how much of it the cell took, and so does a charge that overdraws.
 func (j *job) giveBack(ctx context.Context, failed bool) error {
 	var undo []backends.Op
 	var of []*cell
@@ -245,8 +245,8 @@ func (j *job) giveBack(ctx context.Context, failed bool) error {
 		if !failed {
 			keep = j.Charges(i)
 		}
-		depends := j.AllOrNothing || op.Group > 0
-		if depends && !op.Refund && j.charged[i] > keep && op.By != (backends.Amount{}) {
+		depends := (j.AllOrNothing || op.Group > 0) && !op.Refund && !op.Overdraws()
+		if depends && j.charged[i] > keep && op.By != (backends.Amount{}) {
 			back := op.Inverse(j.Replies[i].Until)
 			back.Times, back.Group = j.charged[i]-keep, 0
 			undo, of = append(undo, back), append(of, j.of[i])

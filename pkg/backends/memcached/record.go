@@ -14,10 +14,11 @@ import (
 
 // form says how a cell is written.
 //
-//	number  "12"                a counter of a fixed window; incr reads it too
-//	ending  "12 1700000000000"  a counter and when it ends
-//	meter   "1700000000000 3"   a point in time and its fraction
-//	log     binary              see encodeLog
+//	number  "12"                   a counter of a fixed window; incr reads it too
+//	ending  "12 1700000000000"     a counter and when it ends
+//	carried "12 28 1700000000000"  a counter, the number of its window, and when it ends
+//	meter   "1700000000000 3"      a point in time less Terms.Shift, and its fraction
+//	log     binary                 see encodeLog
 //
 // Credit makes the first number negative, and a meter then has a third one: when the
 // credit ends. memcached's incr and decr refuse a negative number.
@@ -26,6 +27,7 @@ type form uint8
 const (
 	number form = iota
 	ending
+	carried
 	meter
 	list
 )
@@ -38,6 +40,8 @@ func formOf(op *backends.Op) form {
 		return meter
 	case op.Span == backends.Fixed:
 		return number
+	case op.Span == backends.Carried:
+		return carried
 	}
 	return ending
 }
@@ -94,17 +98,29 @@ func decodeCell(f form, text string, op *backends.Op) (backends.Cell, error) {
 		return counter(n[0], op.Until), nil
 	case f == ending && len(fields) == 2:
 		return counter(n[0], n[1]), nil
+	case f == carried && len(fields) == 3:
+		c := counter(n[0], n[2])
+		c.Value.Frac = n[1]
+		return c, nil
 	case f == meter && !credit && len(fields) == 2, f == meter && credit && len(fields) == 3:
 		c := backends.Cell{Value: backends.Amount{Whole: n[0], Frac: n[1]}, Until: n[2]}
 		if !credit {
-			c.Until = n[0]
-			if n[1] > 0 && c.Until < math.MaxInt64 {
-				c.Until++
-			}
+			c.Until = meterEnd(c.Value, op)
 		}
 		return c, nil
 	}
 	return backends.Cell{}, errNonsense
+}
+
+// meterEnd is when a meter that is stored as v ends.
+func meterEnd(v backends.Amount, op *backends.Op) int64 {
+	if op.Terms != nil {
+		v = v.Add(op.Terms.Shift, op.Den)
+	}
+	if v.Whole == math.MaxInt64 {
+		return v.Whole
+	}
+	return v.Ceil()
 }
 
 func counter(n, until int64) backends.Cell {
@@ -133,10 +149,13 @@ func (r *record) step(op *backends.Op, prev int64) backends.Reply {
 	}
 	before := r.cell
 	r.cell, reply = r.cell.Step(op, prev)
-	charged := reply.Admitted > 0 || op.ChargeDenied || op.Verb != backends.Charge
+	charged := reply.Admitted > 0 || op.ChargeDenied || op.Overdraws() || op.Verb != backends.Charge
 	lowered := r.cell.Until < before.Until && op.Now < r.cell.Until
-	if r.form == meter {
+	switch r.form {
+	case meter:
 		lowered = r.cell.Value.Less(before.Value)
+	case carried:
+		lowered = r.cell.Value.Frac < before.Value.Frac
 	}
 	r.changed = r.changed || (charged || lowered) && r.cell != before
 	r.left = max(r.left, r.cell.Until-op.Now)
@@ -154,6 +173,9 @@ func (r *record) encode() []byte {
 	b := strconv.AppendInt(nil, r.cell.Value.Whole, 10)
 	switch r.form {
 	case ending:
+		b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10)
+	case carried:
+		b = strconv.AppendInt(append(b, ' '), r.cell.Value.Frac, 10)
 		b = strconv.AppendInt(append(b, ' '), r.cell.Until, 10)
 	case meter:
 		b = strconv.AppendInt(append(b, ' '), r.cell.Value.Frac, 10)
