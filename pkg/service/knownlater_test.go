@@ -1,0 +1,187 @@
+package service_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
+)
+
+const knownLaterRules = `domain: d
+CHARGE
+descriptors:
+- {key: window, rate_limit: {unit: minute, requests_per_unit: 10, overdraft: 40}}
+- {key: bucket, rate_limit: {unit: second, requests_per_unit: 10, strategy: token_bucket, overdraft: true}}
+- {key: none, rate_limit: {unit: minute, requests_per_unit: 0}}
+- key: both
+  rate_limits:
+  - {unit: minute, requests_per_unit: 10, overdraft: true}
+  - {unit: hour, requests_per_unit: 1}
+- key: user
+  descriptors:
+  - {key: request, rate_limit: {unit: minute, requests_per_unit: 100, reserve: true}}
+- key: debtor
+  descriptors:
+  - {key: request, rate_limit: {unit: minute, requests_per_unit: 100, reserve: true, overdraft: true}}
+- key: set
+  descriptors:
+  - key: request
+    rate_limits:
+    - {unit: minute, requests_per_unit: 100, reserve: true}
+    - {unit: hour, requests_per_unit: 150, reserve: true}
+- key: slots
+  descriptors:
+  - {key: request, rate_limit: {unit: hour, requests_per_unit: 3, strategy: concurrency, reserve: true}}
+`
+
+func knownLater(t *testing.T, charge string) *rig {
+	return start(t, strings.Replace(knownLaterRules, "CHARGE", charge, 1), func(c *config) { c.Reply = envoy.Reply{Metadata: true} })
+}
+
+// TestAnOverdraftIsChargedWhateverDenies: beside a denial by another descriptor, in every
+// mode of charging, and by another limit of its own.
+func TestAnOverdraftIsChargedWhateverDenies(t *testing.T) {
+	for _, charge := range []string{"charge: always", "charge: admitted"} {
+		r := knownLater(t, charge)
+		for _, key := range []string{"window", "bucket"} {
+			d := desc(key, "ann")
+			if resp := r.call(request(withHits(4, d), desc("none", ""))); resp.OverallCode != over || resp.Statuses[0].Code != ok {
+				t.Errorf("%s: %v", charge, resp)
+			}
+			if used := r.used(desc(key, "ann")); used[0] != 4 {
+				t.Errorf("%s: %s has %d hits after a denial by another descriptor, want 4", charge, key, used[0])
+			}
+		}
+		r.want(withHits(1, desc("both", "ann")), ok, 0)
+		r.want(withHits(5, desc("both", "ann")), over, 0)
+		if used := r.used(desc("both", "ann")); used[0] != 6 {
+			t.Errorf("%s: %d hits in use, want 6", charge, used)
+		}
+	}
+}
+
+// TestDebt: what is cut off, checks, refunds, resets and grants.
+func TestDebt(t *testing.T) {
+	r := knownLater(t, "")
+	window := func() []int64 { return r.used(desc("window", "ann")) }
+	r.want(withHits(1000, desc("window", "ann")), ok, 0)
+	if used := window(); used[0] != 50 {
+		t.Errorf("%d hits in use, want the limit and a debt of 40", used)
+	}
+	r.want(withHits(1, desc("window", "ann")), over, 0)
+	r.want(refund(15, desc("window", "ann")), ok, 0)
+	if used := window(); used[0] != 35 {
+		t.Errorf("%d hits in use after a refund of 15, want 35", used)
+	}
+	after := r.inspect(service.Grant(service.Granting{Hits: 20}), request(desc("window", "ann")))[0].Limits[0].After
+	if after.Remaining != 0 || after.Count-after.Granted != 15 {
+		t.Errorf("a grant of 20 leaves %v; want 15 in use", after)
+	}
+	r.pass(50 * time.Second) // the next window begins with 5
+	r.want(withHits(0, desc("window", "ann")), ok, 5)
+	r.inspect(service.Reset, request(desc("window", "ann")))
+	r.want(withHits(0, desc("window", "ann")), ok, 10)
+
+	r.want(withHits(35, desc("bucket", "ann")), ok, 0)
+	if used := r.used(desc("bucket", "ann")); used[0] != 35 {
+		t.Errorf("the bucket has %d hits, want 35", used)
+	}
+	r.load(strings.Replace(strings.Replace(knownLaterRules, "CHARGE", "", 1), "requests_per_unit: 10, strategy: token_bucket", "requests_per_unit: 20, burst: 10, strategy: token_bucket", 1))
+	if s := r.hit(withHits(0, desc("bucket", "ann"))); s.Code != over || s.DurationUntilReset.AsDuration() > 3*time.Second {
+		t.Errorf("after a raise %v; want the debt, and a wait of at most 2.6s", s)
+	}
+}
+
+// reservation sends one descriptor and returns what became of its reservation.
+func (r *rig) reservation(hits int64, pairs ...string) string {
+	r.t.Helper()
+	d := withHits(uint64(max(hits, -hits)), desc(pairs...))
+	d.IsNegativeHits = hits < 0
+	resp := r.call(request(d))
+	return resp.OverallCode.String() + " " + resp.DynamicMetadata.GetFields()["reservation"].GetStringValue()
+}
+
+func TestReservations(t *testing.T) {
+	type call struct {
+		id        string
+		hits      int64
+		want      string
+		remaining int64
+	}
+	for name, tt := range map[string]struct {
+		parent string
+		calls  []call
+	}{
+		"settled below, then unchanged": {"user", []call{{"a", 40, "OK held", 60}, {"a", 10, "OK settled", 90}, {"a", 10, "OK unchanged", 90}}},
+		"settled above":                 {"user", []call{{"a", 40, "OK held", 60}, {"a", 70, "OK settled", 30}}},
+		"as far as there is room":       {"user", []call{{"a", 40, "OK held", 60}, {"b", 50, "OK held", 10}, {"a", 70, "OK settled", 0}}},
+		"into debt":                     {"debtor", []call{{"a", 40, "OK held", 60}, {"b", 50, "OK held", 10}, {"a", 70, "OK settled", -20}}},
+		"at no cost":                    {"user", []call{{"a", 40, "OK held", 60}, {"a", 0, "OK settled", 100}, {"a", 5, "OK unchanged", 100}}},
+		"cancelled":                     {"user", []call{{"a", 40, "OK held", 60}, {"a", -1, "OK settled", 100}, {"a", -1, "OK unchanged", 100}}},
+		"denied":                        {"user", []call{{"a", 101, "OVER_LIMIT ", 100}, {"a", 100, "OK held", 0}}},
+		"denied with an overdraft":      {"debtor", []call{{"a", 120, "OK held", -20}, {"b", 5, "OVER_LIMIT ", -20}}},
+		"checked":                       {"user", []call{{"a", 0, "OK ", 100}, {"a", 1, "OK held", 99}}},
+		"unknown ids":                   {"user", []call{{"a", -5, "OK ", 100}}},
+		"a set":                         {"set", []call{{"a", 100, "OK held", 0}, {"b", 1, "OVER_LIMIT ", 0}, {"a", 30, "OK settled", 70}}},
+		"slots":                         {"slots", []call{{"a", 1, "OK held", 2}, {"b", 2, "OK held", 0}, {"a", -1, "OK settled", 1}, {"b", 0, "OK settled", 3}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := knownLater(t, "")
+			for i, c := range tt.calls {
+				if got := r.reservation(c.hits, tt.parent, "ann", "request", c.id); got != c.want {
+					t.Errorf("call %d: %q, want %q", i+1, got, c.want)
+				}
+				capacity := int64(100)
+				if tt.parent == "slots" {
+					capacity = 3
+				}
+				if used := r.used(desc(tt.parent, "ann", "request", "")); capacity-used[0] != c.remaining {
+					t.Errorf("call %d: %d hits are in use, want %d", i+1, used[0], capacity-c.remaining)
+				}
+			}
+		})
+	}
+}
+
+// TestReservationsEnd: a reservation that nobody settles stays charged, and its id is new
+// afterwards; in a window that is over nothing is given back, and the rest is charged.
+func TestReservationsEnd(t *testing.T) {
+	r := knownLater(t, "")
+	id := []string{"user", "ann", "request", "a"}
+	steps := []struct {
+		pass      time.Duration
+		hits      int64
+		want      string
+		remaining uint32
+	}{
+		{0, 40, "OK held", 60},
+		{time.Minute, 10, "OK settled", 100},
+		{0, 10, "OK unchanged", 100},
+		{10 * time.Minute, 40, "OK held", 60},
+		{time.Minute, 70, "OK settled", 70},
+		{10*time.Minute + time.Second, 30, "OK held", 70},
+		{10*time.Minute + time.Second, 20, "OK held", 80},
+	}
+	for i, s := range steps {
+		r.pass(s.pass)
+		if got := r.reservation(s.hits, id...); got != s.want {
+			t.Errorf("step %d: %q, want %q", i+1, got, s.want)
+		}
+		r.want(withHits(0, desc("user", "ann", "request", "other")), ok, s.remaining)
+	}
+}
+
+// TestTheIDIsInNoKey: all ids of a parent share the counter.
+func TestTheIDIsInNoKey(t *testing.T) {
+	r := knownLater(t, "")
+	var keys []string
+	for _, id := range []string{"a", "b"} {
+		keys = append(keys, r.inspect(service.Look, request(desc("user", "ann", "request", id)))[0].Limits[0].Key)
+	}
+	if keys = slices.Compact(keys); len(keys) != 1 || !strings.Contains(keys[0], "d|user=ann|request}") {
+		t.Errorf("the keys are %q", keys)
+	}
+}
