@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/big"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,13 @@ func TestKeys(t *testing.T) {
 			t.Errorf("in one slot: keys %q and %q, want %q", op.Key, op.Prev, want)
 		}
 	}
+	month := algorithms.Spec{Requests: 1, Window: 30 * 24 * time.Hour, Calendar: algorithms.Calendar{On: true, Zone: "Europe/Berlin"}}
+	for _, start := range []string{"1767222000", "1769900400"} { // January and February 2026 in Berlin
+		second, _ := strconv.ParseInt(start, 10, 64)
+		if got, want := key(month, second*1_000_000), "p:d|k=v|cmonth|"+start; got != want {
+			t.Errorf("a month's key is %q, want %q", got, want)
+		}
+	}
 	mustNew(t, base).Plan(&op, algorithms.Identity{Prefix: "p:", ID: []byte("d_k_v_"), ByStart: true}, algorithms.Charge{Now: epoch, Cost: 1})
 	if want := "p:d_k_v_1800057600"; op.Key != want {
 		t.Errorf("a key by the window's start is %q, want %q", op.Key, want)
@@ -195,6 +203,10 @@ func TestSpecErrors(t *testing.T) {
 		{algorithms.Spec{Strategy: algorithms.LeakyBucket, Requests: 1, Window: time.Hour, MaxDelay: time.Hour}, "max_delay", "1m"},
 		{algorithms.Spec{Strategy: algorithms.GCRA, Requests: 1, Window: time.Hour, FromFirstHit: true}, "window", "fixed_window"},
 		{algorithms.Spec{Requests: 1, Window: time.Hour, Extend: true}, "extend", "from_first_hit"},
+		{algorithms.Spec{Requests: 1, Window: time.Hour, Calendar: algorithms.Calendar{On: true}}, "unit", "day, week, month or year"},
+		{algorithms.Spec{Requests: 1, Window: 24 * time.Hour, FromFirstHit: true, Calendar: algorithms.Calendar{On: true}}, "window", "calendar"},
+		{algorithms.Spec{Requests: 1, Window: 24 * time.Hour, Calendar: algorithms.Calendar{On: true, Zone: "Local"}}, "timezone", "Local"},
+		{algorithms.Spec{Requests: 1, Window: 7 * 24 * time.Hour, Calendar: algorithms.Calendar{On: true, WeekStarts: 8}}, "window", "out of range"},
 		{algorithms.Spec{Requests: 1}, "unit_multiplier", "10 years"},
 		{algorithms.Spec{Requests: 1, Window: 11 * 365 * 24 * time.Hour}, "unit_multiplier", "10 years"},
 		{algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 1, Window: 365 * 24 * time.Hour, Burst: 1000}, "burst", "100 years"},

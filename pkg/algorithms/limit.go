@@ -7,6 +7,7 @@
 package algorithms
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -30,7 +31,7 @@ const (
 type Spec struct {
 	Strategy Strategy
 	Requests uint32        // hits per Window; 0 denies every hit
-	Window   time.Duration // whole seconds, > 0, at most MaxWindow
+	Window   time.Duration // whole seconds, > 0, at most MaxWindow; nominal with Calendar
 	// Burst is the capacity in hits of token_bucket and leaky_bucket and the
 	// tolerance of gcra, if Requests is above 0; 0 takes the strategy's default.
 	Burst uint32
@@ -40,6 +41,7 @@ type Spec struct {
 	// clock; Extend starts it anew with each hit.
 	FromFirstHit bool
 	Extend       bool
+	Calendar     Calendar
 	Lease        Lease
 	// Overdraft, above 0, is the debt in hits up to which every charge is made, or
 	// [FullOverdraft].
@@ -56,7 +58,7 @@ type Spec struct {
 // SpecError says which field of a Spec is wrong, by its name in the rules, and
 // what would be right.
 type SpecError struct {
-	Field   string // requests_per_unit, unit_multiplier, burst, max_delay, window, extend, strategy, overdraft, precision, reserve, reserve.ttl, lease, lease.share, lease.ttl
+	Field   string // requests_per_unit, unit, unit_multiplier, burst, max_delay, window, timezone, week_starts, month_starts, year_starts, extend, strategy, overdraft, precision, reserve, reserve.ttl, lease, lease.share, lease.ttl
 	Message string
 }
 
@@ -72,6 +74,7 @@ type Limit struct {
 	tolerance  backends.Amount // burst × interval
 	den        int64
 	weightUnit int64           // µs that one unit of a sliding window's weight stands for
+	calendar   *calendar       // nil without Spec.Calendar
 	tag        string          // names strategy and window in the cell's key, and a bucket's terms
 	bucketed   bool            // each window of the clock has a cell of its own
 	lease      *backends.Lease // nil without Spec.Lease
@@ -102,7 +105,7 @@ func New(spec Spec) (*Limit, error) {
 		return nil, err
 	}
 	l.bucketed = l.row.bucketed && !l.FromFirstHit && l.Overdraft == 0
-	l.tag = "|" + l.tag + formatWindow(spec.Window)
+	l.tag = "|" + l.tag + cmp.Or(l.Calendar.Unit(l.Window), formatWindow(l.Window))
 	if row.burst != nil && l.Overdraft == 0 {
 		l.tag += l.terms()
 	}
@@ -138,6 +141,9 @@ func (l *Limit) checkOptions() error {
 		return &SpecError{"precision", "is an option of sliding_window, not of " + l.row.name}
 	case l.Precision == 1 || l.Precision > maxPrecision:
 		return &SpecError{"precision", fmt.Sprintf("must be between 2 and %d", maxPrecision)}
+	}
+	if err := l.checkCalendar(); err != nil {
+		return err
 	}
 	return l.checkReserve()
 }
@@ -185,7 +191,20 @@ type Decision struct {
 
 // Clocked reports whether the limit counts in windows that start on the clock,
 // in one cell each.
-func (l *Limit) Clocked() bool { return l.bucketed && !l.row.paired }
+func (l *Limit) Clocked() bool { return l.bucketed && !l.row.paired && l.calendar == nil }
+
+// bucket is the number at the end of the keys of cells that count at now: the window's, or the
+// second since the epoch at which a period of the calendar begins. It is -1 if there is none.
+func (l *Limit) bucket(now int64) int64 {
+	switch {
+	case !l.bucketed:
+		return -1
+	case l.calendar != nil:
+		_, start, _ := l.calendar.period(now)
+		return start / 1_000_000
+	}
+	return now / l.window
+}
 
 // Plan fills in op with the step that charges c to id. It leaves Group and Role
 // to the caller.
@@ -203,10 +222,7 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 	}
 	// Keys are built here: escape analysis puts arguments of a call through a function
 	// value on the heap, and the bytes of the identity live on the caller's stack.
-	bucket := int64(-1)
-	if l.bucketed {
-		bucket = c.Now / l.window
-	}
+	bucket := l.bucket(c.Now)
 	op.Key, op.Stem = l.key(id, bucket)
 	op.Lease = l.lease
 	if l.row.paired {
@@ -281,10 +297,7 @@ func (l *Limit) Paired() bool { return l.row.paired }
 // amounts (an override, or the rule before a change), makes for a cell that counts at
 // now, with that Identity.Prefix and OneSlot and without ByStart. ok is false for others.
 func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok bool) {
-	buckets := []int64{-1}
-	if l.bucketed {
-		buckets[0] = now / l.window
-	}
+	buckets := []int64{l.bucket(now)}
 	if l.row.paired {
 		buckets = append(buckets, buckets[0]-1)
 	}

@@ -45,7 +45,7 @@ func (l *Limit) prepareOverdraft() error {
 		l.Overdraft = uint64(most)
 	}
 	if l.Strategy == FixedWindow {
-		l.tag = "fo"
+		l.tag = "fo" + l.tag
 		l.beyond = &backends.Terms{Debt: backends.Amount{Whole: l.debt()}, Carry: int64(l.Requests)}
 		return nil
 	}
@@ -57,20 +57,33 @@ func (l *Limit) prepareOverdraft() error {
 	return nil
 }
 
-// period returns the number of the window of the clock in which now lies, and its end in µs
+// period returns the number of the window of the clock or the calendar in which now lies, and its end in µs
 // since the epoch.
 func (l *Limit) period(now int64) (number, end int64) {
+	if l.calendar != nil {
+		number, _, end = l.calendar.period(now)
+		return number, end
+	}
 	number = now / l.window
 	return number, l.startOf(number + 1)
 }
 
 // startOf is the start of the window of that number, in µs since the epoch.
-func (l *Limit) startOf(number int64) int64 { return number * l.window }
+func (l *Limit) startOf(number int64) int64 {
+	if l.calendar != nil {
+		return l.calendar.startOf(number)
+	}
+	return number * l.window
+}
 
 // planCarried plans a charge in windows that hand their debt on.
 func (l *Limit) planCarried(op *backends.Op) {
 	op.Span, op.Window = backends.Carried, l.window
 	op.Period, op.Until = l.period(op.Now)
+	if l.calendar != nil {
+		op.Window += longerPeriod
+		op.Until += l.calendar.keep
+	}
 }
 
 // judgeCarried decides a charge in windows that hand their debt on.

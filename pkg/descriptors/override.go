@@ -18,7 +18,9 @@ import (
 // Some options give way instead of failing the request. More requests than a
 // sliding_log can remember are decided by a sliding_window. A burst that would
 // need more than 100 years to refill at the new rate becomes the strategy's
-// default. A lease whose share is less than one hit is left out.
+// default. A lease whose share is less than one hit is left out. So is a calendar whose
+// periods are not as long as the window, and a start of weeks, months or years which is
+// of another unit.
 //
 // The error says which of unit and multiplier is wrong and what would be right.
 func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, error) {
@@ -38,6 +40,7 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	copied.Name, copied.Replaces, copied.Unit, copied.Multiplier = "", nil, unit, multiplier
 	copied.WrittenRequests, requests = requests, copied.Share.Of(requests)
 	spec.Requests, spec.Window = requests, time.Duration(multiplier)*unit.Duration()
+	spec.Calendar = spec.Calendar.For(spec.Window)
 	if spec.Strategy == algorithms.SlidingLog && requests > algorithms.MaxLogRequests {
 		spec.Strategy = algorithms.SlidingWindow
 	}

@@ -180,8 +180,12 @@ func (l *Limit) Title() string {
 
 // rate is the rate in words: "20 per 2 hours".
 func (l *Limit) rate() string {
-	return fmt.Sprintf("%d per %s", l.Requests, WindowPeriod(l.Window))
+	return fmt.Sprintf("%d per %s", l.Requests, cmp.Or(l.CalendarPeriod(), WindowPeriod(l.Window)))
 }
+
+// CalendarPeriod is the limit's window in words, such as "calendar month", if it is a period of
+// the calendar, and else "".
+func (l *Limit) CalendarPeriod() string { return CalendarPeriod(l.Calendar.On, l.Window) }
 
 // Choice is how people choose the limit among several: by its Name, or else by its rate, such as
 // "20 per 2 hours".

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"example.org/rls/pkg/algorithms"
 )
 
 // Unit is the unit of a limit's window. The numbers are those of Envoy's
@@ -77,6 +79,16 @@ func WindowPeriod(window time.Duration) string {
 		}
 	}
 	return Period(unit, uint32(window/unit.Duration()))
+}
+
+// CalendarPeriod is a period of the calendar of that nominal length in words, such as
+// "calendar month". It is "" if the window is not one.
+func CalendarPeriod(is bool, window time.Duration) string {
+	unit := algorithms.Calendar{On: is}.Unit(window)
+	if unit == "" {
+		return ""
+	}
+	return "calendar " + unit
 }
 
 // ParseUnit finds a unit by its name in any case. It returns UnitUnknown for

@@ -158,13 +158,16 @@ func (c *cell) granted(op *backends.Op, r *backends.Reply) grant {
 	if window := c.limit.Window.Microseconds(); op.Prev != "" { // the next window still looks at the cell
 		ends = (op.Now/window + 1) * window
 	}
+	if _, end, ok := c.limit.Period(op.Now); ok { // the cell outlives it
+		ends = end.UnixMicro()
+	}
 	return grant{
 		GrantInForce: GrantInForce{
 			Time: time.Now().UTC(), Who: c.granting.Who, Domain: c.domain, Rule: c.rule, Key: c.limit.Key,
 			Hits: hits, Ends: time.UnixMicro(ends).UTC(),
 		},
 		limit: c.limit.Limit, id: c.id, key: op.Key,
-		count: value + hits, until: r.Until, credit: op.Kind == backends.Meter && value < 0,
+		count: value + hits, until: min(r.Until, ends), credit: op.Kind == backends.Meter && value < 0,
 	}
 }
 

@@ -70,6 +70,13 @@ var timelines = []timeline{
 		{at: 100 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
 		{at: 160 * time.Second, hits: 1, admitted: 1, remaining: 1, reset: time.Minute},
 	}},
+	{"a day of the calendar in a time zone", algorithms.Spec{Requests: 5, Window: 24 * time.Hour, Calendar: algorithms.Calendar{On: true, Zone: "Asia/Kathmandu"}}, true, []event{
+		{at: untilKathmandu - time.Second, hits: 6, admitted: 5, remaining: 0, retry: time.Second},
+		{at: untilKathmandu, hits: 1, admitted: 1, remaining: 4, reset: 24 * time.Hour},
+		{at: untilKathmandu - time.Second, hits: 1, cost: 2, refund: true, admitted: 1, remaining: 2, reset: time.Second},
+		{at: untilKathmandu + 12*time.Hour, hits: 5, admitted: 4, remaining: 0, retry: 12 * time.Hour},
+		{at: untilKathmandu + 24*time.Hour, hits: 1, check: true, admitted: 1, remaining: 5, reset: 24 * time.Hour},
+	}},
 	{"nothing passes a limit of zero: fixed window", algorithms.Spec{Window: time.Minute}, true, zeroEvents},
 	{"nothing passes a limit of zero: sliding window", algorithms.Spec{Strategy: algorithms.SlidingWindow, Window: time.Minute}, false, zeroEvents},
 	{"nothing passes a limit of zero: sliding log", algorithms.Spec{Strategy: algorithms.SlidingLog, Window: time.Minute}, false, zeroEvents},
@@ -245,6 +252,10 @@ var zeroEvents = []event{
 // untilMidnight is from the round hour that timelines start at to the next
 // UTC midnight.
 var untilMidnight = time.Duration(24-time.UnixMicro(epoch()).UTC().Hour()) * time.Hour
+
+// untilKathmandu is from the round hour that timelines start at to the next midnight of
+// Kathmandu, whose clocks are 5 hours and 45 minutes ahead and do not change.
+var untilKathmandu = (untilMidnight + 24*time.Hour - 5*time.Hour - 45*time.Minute) % (24 * time.Hour)
 
 func testTimelines(t *testing.T, s backends.Store, lease algorithms.Lease, exceptions []Exceptions) {
 	for _, tl := range timelines {

@@ -1,8 +1,10 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,19 +34,24 @@ var boolean = fields.Form[bool]{Name: "true or false", Schema: Schema{"type": []
 }}
 
 // count is a whole number of least to 2^32 - 1. Null is 0.
-func count(least uint32) fields.Form[uint32] {
+func count(least uint32) fields.Form[uint32] { return between(least, math.MaxUint32) }
+
+// between is a whole number of least to most. Null is 0.
+func between(least, most uint32) fields.Form[uint32] {
 	types := []string{"integer"}
 	if least == 0 {
 		types = append(types, "null")
 	}
-	schema := Schema{"type": types, "minimum": least, "maximum": uint32(math.MaxUint32)}
-	return fields.Form[uint32]{Name: fmt.Sprintf("%d to %d", least, uint32(math.MaxUint32)), Schema: schema, Read: func(r *fields.Reader, v *document.Value) (uint32, bool) {
+	schema := Schema{"type": types, "minimum": least, "maximum": most}
+	return fields.Form[uint32]{Name: fmt.Sprintf("%d to %d", least, most), Schema: schema, Read: func(r *fields.Reader, v *document.Value) (uint32, bool) {
 		n, _ := v.Meaning().(int64)
 		switch {
 		case v.Kind != document.Int && v.Kind != document.Null:
 			r.Problem(v.At, "must be a whole number, not %s", v.Describe())
 		case n < 0 || n > math.MaxUint32:
 			r.Problem(v.At, "must be between 0 and %d, not %s", uint32(math.MaxUint32), v.Text)
+		case most < math.MaxUint32 && (n < int64(least) || n > int64(most)):
+			r.Problem(v.At, "must be between %d and %d, not %d", least, most, n)
 		case n < int64(least):
 			r.Problem(v.At, "must be at least %d", least)
 		default:
@@ -90,25 +97,79 @@ var (
 	strategy = word[algorithms.Strategy]("strategy", "a name", algorithms.Names())
 )
 
-const windowFromFirstHit = "from_first_hit"
+const windowFromFirstHit, windowCalendar = "from_first_hit", "calendar"
 
-// fromFirstHit is the word from_first_hit.
-var fromFirstHit = parsed(windowFromFirstHit, Schema{"enum": []string{windowFromFirstHit}}, func(text string) (firstHit, error) {
-	if text != windowFromFirstHit {
-		return false, fmt.Errorf("unknown window %q; %s, or leave it out for one that follows the clock", text, windowFromFirstHit)
+var windows = []string{windowFromFirstHit, windowCalendar}
+
+// window is from_first_hit or calendar.
+var window = fields.Type[target]{
+	Name: strings.Join(windows, ", "), Schema: Schema{"enum": windows},
+	Set: func(r *fields.Reader, t target, v *document.Value) {
+		text, _ := fields.Text.Read(r, v)
+		spec := &t.limit.spec
+		spec.FromFirstHit, spec.Calendar.On = text == windowFromFirstHit, text == windowCalendar
+		if !slices.Contains(windows, text) {
+			r.Problem(v.At, "unknown window %q%s", text, spelling.Suggest(text, windows))
+		}
+	},
+	Append: func(b []byte, t target) []byte {
+		switch {
+		case t.limit.spec.FromFirstHit:
+			return append(b, windowFromFirstHit...)
+		case t.limit.spec.Calendar.On:
+			return append(b, windowCalendar...)
+		}
+		return b
+	},
+}
+
+// timezone is the name of a time zone.
+var timezone = parsed("a time zone", Schema{"enum": algorithms.Zones()}, func(text string) (string, error) {
+	zones := algorithms.Zones()
+	if _, known := slices.BinarySearch(zones, text); known {
+		return text, nil
 	}
-	return true, nil
+	if text == time.Local.String() {
+		return "", errors.New("must not be Local, the time zone of the machine, in which processes may differ; want a name such as Europe/Berlin, or UTC")
+	}
+	nearest := spelling.Nearest(text, zones)
+	for _, zone := range zones {
+		if nearest == "" && strings.EqualFold(path.Base(zone), text) { // berlin
+			nearest = zone
+		}
+	}
+	if nearest != "" {
+		return "", fmt.Errorf("unknown time zone %q; did you mean %q?", text, nearest)
+	}
+	return "", fmt.Errorf("unknown time zone %q; want a name of the IANA database, such as Europe/Berlin", text)
 })
 
-// firstHit is algorithms.Spec.FromFirstHit.
-type firstHit bool
+var (
+	weekdays = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
+	months   = []string{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"}
 
-// String is the value of window, "" without one.
-func (is firstHit) String() string {
-	if is {
-		return windowFromFirstHit
+	weekday = counted(word[weekdayOf]("weekday", "monday to sunday", weekdays))
+	month   = counted(word[monthOf]("month", "january to december", months))
+)
+
+// weekdayOf is algorithms.Calendar.WeekStarts, and monthOf YearStarts. 0 is not given.
+type (
+	weekdayOf uint8
+	monthOf   uint8
+)
+
+func (d *weekdayOf) String() string { return slices.Concat([]string{""}, weekdays)[*d] }
+
+func (m *monthOf) String() string { return slices.Concat([]string{""}, months)[*m] }
+
+// counted is a form of words that are counted from 1.
+func counted[V ~uint8](form fields.Form[V]) fields.Form[V] {
+	read := form.Read
+	form.Read = func(r *fields.Reader, v *document.Value) (V, bool) {
+		n, ok := read(r, v)
+		return n + 1, ok
 	}
-	return ""
+	return form
 }
 
 // duration is a duration above 0.

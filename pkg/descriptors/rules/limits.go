@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -73,7 +74,11 @@ func (r *reader) keepApart(compiled []descriptors.Limit, written []*limit) {
 	}
 	for i, l := range written {
 		for j := range i {
-			if sameCounter(compiled[i].Spec, compiled[j].Spec) {
+			switch {
+			case !sameCounter(compiled[i].Spec, compiled[j].Spec):
+			case compiled[i].Calendar != compiled[j].Calendar:
+				r.ProblemOf(l.path, l.from.At, "is a %s like %q before it and could share its counter: in two time zones one may begin at the same moment; keep one of them, or change the unit", compiled[i].CalendarPeriod(), rate(&compiled[j]))
+			default:
 				r.ProblemOf(l.path, l.from.At, "has the strategy and window of %q before it and would share its counter; keep the stricter one or change the window", rate(&compiled[j]))
 			}
 		}
@@ -91,15 +96,15 @@ func inForce(several []limit) (n int) {
 }
 
 // sameCounter reports whether two limits of one descriptor would count in the
-// same cell.
+// same cell, or in cells with the same key: a day may begin at one moment in two time zones.
 func sameCounter(a, b algorithms.Spec) bool {
-	return a.Strategy == b.Strategy && a.Window == b.Window && a.FromFirstHit == b.FromFirstHit && a.Extend == b.Extend && a.Mark == b.Mark &&
+	return a.Strategy == b.Strategy && a.Window == b.Window && a.FromFirstHit == b.FromFirstHit && a.Extend == b.Extend && a.Calendar.On == b.Calendar.On && a.Mark == b.Mark &&
 		(a.Overdraft > 0) == (b.Overdraft > 0) && a.Precision == b.Precision
 }
 
 // rate is a limit in a message: 10 per 15 minutes.
 func rate(l *descriptors.Limit) string {
-	return fmt.Sprintf("%d per %s", l.Requests, descriptors.Period(l.Unit, l.Multiplier))
+	return fmt.Sprintf("%d per %s", l.Requests, cmp.Or(l.CalendarPeriod(), descriptors.Period(l.Unit, l.Multiplier)))
 }
 
 // checkReplaces checks and sets the names of the limits that l replaces.
@@ -158,6 +163,10 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 		return descriptors.Limit{}, false
 	}
 	spec := l.spec
+	if spec.Calendar.On && l.Multiplier > 1 {
+		r.problemOf(l, "unit_multiplier", "must be 1 with `window: calendar`, whose windows are one %s long", strings.ToLower(unit.String()))
+		return descriptors.Limit{}, false
+	}
 	spec.Window = unit.Duration() * time.Duration(l.Multiplier)
 	spec.Requests, spec.Burst = r.opts.Share.Of(spec.Requests), r.opts.Share.Of(spec.Burst)
 	if spec.Overdraft != algorithms.FullOverdraft && spec.Overdraft > 0 {
@@ -179,7 +188,7 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 // could not have the default keeps a strategy that it can have, and a warning
 // says so; a default is never a reason to refuse a rule.
 func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) algorithms.Spec {
-	if r.opts.Strategy == algorithms.FixedWindow || l.from.Has("strategy") || spec.FromFirstHit {
+	if r.opts.Strategy == algorithms.FixedWindow || l.from.Has("strategy") || spec.FromFirstHit || spec.Calendar.On {
 		return spec
 	}
 	plain := spec

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"strings"
+
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -73,6 +75,20 @@ func longestWindows() Schema {
 		units = append(units, Schema{"properties": Schema{"unit": Schema{"pattern": inAnyCase(name)}, "unit_multiplier": Schema{"maximum": longest}}})
 	}
 	return anyOf(units...)
+}
+
+// calendarPeriods is the schema of a limit whose window is a period of the calendar.
+func calendarPeriods() Schema {
+	return Schema{"allOf": []Schema{ofCalendar(descriptors.Day, descriptors.Week, descriptors.Month, descriptors.Year), has("unit_multiplier", Schema{"const": 1})}}
+}
+
+// ofCalendar is the schema of a limit with `window: calendar` and one of the units.
+func ofCalendar(units ...descriptors.Unit) Schema {
+	var names []string
+	for _, u := range units {
+		names = append(names, strings.ToLower(u.String()))
+	}
+	return Schema{"allOf": []Schema{given("window", Schema{"const": windowCalendar}), has("unit", Schema{"pattern": inAnyCase(names...)})}}
 }
 
 func inAnyCase(words ...string) string { return "^(" + fields.InAnyCase(words) + ")$" }

@@ -91,7 +91,7 @@ a.yaml:12:51: rate_limit.requests_per_unit: sliding_log remembers every hit and 
 a.yaml:14:62: rate_limit.extend: needs strategy fixed_window with ` + "`window: from_first_hit`" + `
 a.yaml:16:78: rate_limit.window: from_first_hit is an option of fixed_window, not of gcra
 a.yaml:18:89: rate_limit.max_delay: must be a duration above 0 such as 500ms or 1.5s, not "500"
-a.yaml:20:62: rate_limit.window: unknown window "rolling"; from_first_hit, or leave it out for one that follows the clock
+a.yaml:20:62: rate_limit.window: unknown window "rolling"; one of from_first_hit, calendar
 a.yaml:20:81: rate_limit.strategy: unknown strategy "x"; one of fixed_window, sliding_window, sliding_log, token_bucket, gcra, leaky_bucket, concurrency
 a.yaml:22:42: rate_limit.burst: must not be given with unlimited: true
 a.yaml:24:5: burst: has no meaning here; it belongs into rate_limit

@@ -64,7 +64,7 @@ func loadDocument(t *testing.T, document any) (string, error) {
 // those about conditions between the items of a list, about the sizes of values that are
 // written as text, and of arithmetic. A problem is one or the other.
 var (
-	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window)|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs strategy fixed_window|at: is missing|is not the name of a header|the value of a header|is an option of fixed_window|has no meaning with`)
+	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window|time zone|weekday|month)|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs (strategy fixed_window|.window: calendar)|at: is missing|is not the name of a header|the value of a header|is an option of|with .window: calendar|must not be Local|must be between 1 and 28|has no meaning with`)
 	unknown = regexp.MustCompile(`repeats key|share its counter|cannot replace itself|take more than 100 years|must be between 1us|no share of|less than one hit|percentage from 1%|at most 1s|is the at of|more than half|is out of range`)
 )
 
@@ -145,6 +145,12 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		{good, limit, "burst: 5, strategy: gcra"}, {good, several, "burst: 5, strategy: token_bucket"}, {good, limit, "burst: 5, strategy: leaky_bucket"},
 		{bad, limit, "max_delay: 1s"}, {bad, limit, "max_delay: 1s, strategy: gcra"}, {good, limit, "max_delay: 1s, strategy: leaky_bucket"},
 		{bad, limit, "window: from_first_hit, strategy: gcra"}, {good, limit, "window: from_first_hit, strategy: fixed_window"}, {good, limit, "window: from_first_hit"},
+		{bad, limit, "window: calendar, strategy: gcra"}, {good, limit, "window: calendar, strategy: fixed_window"}, {good, limit, "window: calendar, timezone: Europe/Berlin"},
+		{bad, limit, "window: calendar, timezone: Local"}, {bad, limit, "timezone: UTC"}, {bad, limit, "window: from_first_hit, timezone: UTC"}, {bad, limit, "window: calendar, week_starts: monday"},
+		{bad, bare, "unit: hour, window: calendar"}, {bad, bare, "unit: month, unit_multiplier: 2, window: calendar"}, {good, bare, "unit: MONTH, unit_multiplier: 1, window: calendar"},
+		{good, bare, "unit: Week, window: calendar, week_starts: sunday"}, {bad, bare, "unit: week, window: calendar, week_starts: sun"}, {bad, bare, "unit: week, week_starts: sunday"},
+		{good, bare, "unit: month, window: calendar, month_starts: 28"}, {bad, bare, "unit: month, window: calendar, month_starts: 29"}, {bad, bare, "unit: year, window: calendar, month_starts: 2"},
+		{good, bare, "unit: year, window: calendar, year_starts: april"}, {bad, bare, "unit: year, window: calendar, year_starts: 4"}, {bad, bare, "unit: day, window: calendar, extend: true"},
 		{bad, limit, "extend: true"}, {bad, several, "extend: true, strategy: gcra"}, {good, limit, "extend: false"}, {good, limit, "extend: true, window: from_first_hit"},
 		{bad, limit, "extend: true, window: from_first_hit, lease: true"}, {good, limit, "extend: true, window: from_first_hit, lease: false"}, {good, limit, "extend: false, lease: {}"},
 		{bad, limit, "max_delay: 1s, strategy: leaky_bucket, lease: {share: 5%}"}, {good, limit, "max_delay: 1s, strategy: leaky_bucket, lease: null"},

@@ -132,8 +132,12 @@ func policies(o *service.Outcome) string {
 		if v.Shadow {
 			continue
 		}
+		window := windowSeconds(v.Limit)
+		if start, end, ok := v.Limit.Period(o.At); ok {
+			window = int64(end.Sub(start) / time.Second)
+		}
 		item := quoted(policyName(v.Limit)) + ";q=" + strconv.FormatUint(uint64(v.Limit.Requests), 10) +
-			";w=" + strconv.FormatInt(windowSeconds(v.Limit), 10)
+			";w=" + strconv.FormatInt(window, 10)
 		if !slices.Contains(items, item) {
 			items = append(items, item)
 		}
@@ -141,13 +145,17 @@ func policies(o *service.Outcome) string {
 	return strings.Join(items, ", ")
 }
 
-// policyName is the limit's name or, if it has none, its amount and window:
-// 5-per-60s.
+// policyName is the limit's name or, if it has none, its amount and window: 5-per-60s,
+// 5-per-calendar-month.
 func policyName(l *descriptors.Limit) string {
 	if l.Name != "" {
 		return l.Name
 	}
-	return strconv.FormatUint(uint64(l.Requests), 10) + "-per-" + strconv.FormatInt(windowSeconds(l), 10) + "s"
+	window := strconv.FormatInt(windowSeconds(l), 10) + "s"
+	if period := l.CalendarPeriod(); period != "" {
+		window = strings.ReplaceAll(period, " ", "-")
+	}
+	return strconv.FormatUint(uint64(l.Requests), 10) + "-per-" + window
 }
 
 // quoted is s as a string of structured fields, which may have printable ASCII

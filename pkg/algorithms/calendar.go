@@ -1,0 +1,203 @@
+package algorithms
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	_ "time/tzdata" // the time zones, for machines that have none
+)
+
+// Calendar makes the windows of a fixed_window the periods of a calendar: the days, weeks,
+// months or years of a time zone, whichever Spec.Window is the nominal length of (24 hours,
+// 7, 30 or 365 days). The zero Calendar is none; the other fields need On.
+type Calendar struct {
+	On          bool
+	Zone        string // one of Zones; "" is UTC
+	WeekStarts  uint8  // of weeks: 1 is Monday and 7 Sunday; 0 is Monday
+	MonthStarts uint32 // of months: the day, 1 to 28; 0 is 1
+	YearStarts  uint8  // of years: the month, 1 to 12; 0 is January
+}
+
+// calendarUnits are the periods by their nominal lengths.
+var calendarUnits = map[time.Duration]string{
+	24 * time.Hour: "day", 7 * 24 * time.Hour: "week", 30 * 24 * time.Hour: "month", 365 * 24 * time.Hour: "year",
+}
+
+// Unit is day, week, month or year: the period of a calendar with windows of that nominal
+// length. It is "" if there is none, or if c is not On.
+func (c Calendar) Unit(window time.Duration) string {
+	if !c.On {
+		return ""
+	}
+	return calendarUnits[window]
+}
+
+// For is the part of c that has a meaning for windows of that nominal length.
+func (c Calendar) For(window time.Duration) Calendar {
+	fits := Calendar{On: true, Zone: c.Zone}
+	switch c.Unit(window) {
+	case "":
+		return Calendar{}
+	case "week":
+		fits.WeekStarts = c.WeekStarts
+	case "month":
+		fits.MonthStarts = c.MonthStarts
+	case "year":
+		fits.YearStarts = c.YearStarts
+	}
+	return fits
+}
+
+//go:embed zones.txt
+var zoneNames string
+
+// Zones lists the time zones of the IANA database, sorted.
+var Zones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })
+
+// checkCalendar refuses a calendar that has no meaning for the limit.
+func (l *Limit) checkCalendar() error {
+	c, unit := l.Calendar, l.Calendar.Unit(l.Window)
+	for _, f := range []struct {
+		field, unit string
+		given       bool
+	}{
+		{"timezone", unit, c.Zone != ""}, {"week_starts", "week", c.WeekStarts > 0},
+		{"month_starts", "month", c.MonthStarts > 0}, {"year_starts", "year", c.YearStarts > 0},
+	} {
+		switch {
+		case f.given && !c.On:
+			return &SpecError{f.field, "needs `window: calendar`"}
+		case f.given && unit != "" && f.unit != unit:
+			return &SpecError{f.field, fmt.Sprintf("is an option of the unit %s, not of %s", f.unit, unit)}
+		}
+	}
+	switch {
+	case !c.On:
+		return nil
+	case l.Strategy != FixedWindow || l.FromFirstHit:
+		return &SpecError{"window", "calendar is an option of fixed_window, not of " + l.row.name}
+	case unit == "":
+		return &SpecError{"unit", "must be day, week, month or year with `window: calendar`"}
+	case c.WeekStarts > 7 || c.MonthStarts > 28 || c.YearStarts > 12:
+		return &SpecError{"window", fmt.Sprintf("the calendar %+v is out of range", c)}
+	}
+	if _, known := slices.BinarySearch(Zones(), c.Zone); c.Zone != "" && !known {
+		return &SpecError{"timezone", fmt.Sprintf("unknown time zone %q", c.Zone)}
+	}
+	return nil
+}
+
+// newCalendar makes the calendar of a limit, or finds the one of a limit like it.
+func (l *Limit) newCalendar() (*calendar, error) {
+	c, key := l.Calendar, calendarKey{l.Calendar, l.Window}
+	if found, ok := calendars.Load(key); ok {
+		return found.(*calendar), nil
+	}
+	zone, err := time.LoadLocation(c.Zone)
+	if err != nil {
+		return nil, &SpecError{"timezone", err.Error()}
+	}
+	made := &calendar{zone: zone}
+	switch c.Unit(l.Window) {
+	case "day":
+		made.days = 1
+	case "week":
+		made.days, made.firstDay = 7, int(max(c.WeekStarts, 1))-4 // 1970 began on a Thursday
+	case "month":
+		made.months, made.firstDay = 1, int(max(c.MonthStarts, 1))-1
+	case "year":
+		made.months, made.firstMonth = 12, int(max(c.YearStarts, 1))-1
+	}
+	if zone != time.UTC {
+		made.keep = farthest * 1_000_000
+	}
+	found, _ := calendars.LoadOrStore(key, made)
+	return found.(*calendar), nil
+}
+
+// calendars are the calendars of this process, by calendarKey. Limits share them, so that a
+// limit which a request brings finds the running period, and so that a time zone has one
+// meaning in a process, whatever becomes of the files of the machine.
+var calendars sync.Map
+
+type calendarKey struct {
+	Calendar
+	window time.Duration
+}
+
+// calendar cuts time into the periods of a time zone. A period begins at the first moment at
+// which the zone's clocks show midnight of its first day, or a later time: a midnight that
+// clocks skip begins when they have skipped it, and one that comes twice when it first comes.
+// A day that a zone skips as a whole is a period of no length.
+type calendar struct {
+	zone *time.Location
+	// The period n begins n × months and n × days after 1 January 1970, later by firstMonth
+	// and firstDay. One of months and days is 0.
+	months, days, firstMonth, firstDay int
+	// keep is how long a cell outlives its period, in µs. Databases of time zones change, and
+	// processes with another one may see the period end later: they have to find its cell.
+	keep    int64
+	running atomic.Pointer[period] // the last one that was asked for
+}
+
+// period is a period of a calendar; start and end in µs since the epoch.
+type period struct{ number, start, end int64 }
+
+// longerPeriod is more than a period exceeds its nominal length by, in µs: 366 days of a year,
+// and the 47 hours of a day on which a zone crosses the date line.
+const longerPeriod = 2 * 86_400_000_000
+
+// farthest is further than any zone's clocks are from UTC, and than a change of the rules of
+// a zone can move a midnight, in seconds.
+const farthest = 26 * 3600
+
+// period is the period that contains now, in µs since the epoch. Numbers rise with time, by 1
+// but for days that the zone skips.
+func (c *calendar) period(now int64) (number, start, end int64) {
+	if p := c.running.Load(); p != nil && p.start <= now && now < p.end {
+		return p.number, p.start, p.end
+	}
+	const day, perMonth = 86_400_000_000, 2_629_746_000_000 // a 4,800th of the 146,097 days of 400 years
+	n := now / (int64(c.months)*perMonth + int64(c.days)*day)
+	for c.startOf(n) > now {
+		n--
+	}
+	for c.startOf(n+1) <= now {
+		n++
+	}
+	p := &period{n, c.startOf(n), c.startOf(n + 1)}
+	c.running.Store(p)
+	return p.number, p.start, p.end
+}
+
+// startOf is when the period of that number begins, in µs since the epoch.
+func (c *calendar) startOf(number int64) int64 {
+	n := int(number)
+	midnight := time.Date(1970, time.Month(1+c.firstMonth+n*c.months), 1+c.firstDay+n*c.days, 0, 0, 0, 0, time.UTC).Unix()
+	for t := time.Unix(midnight-farthest, 0).In(c.zone); ; {
+		_, offset := t.Zone()
+		_, changes := t.ZoneBounds()
+		if !changes.IsZero() && !changes.After(t) { // Go 1.26: on the last day of leap years
+			changes = t.Add(time.Hour)
+		}
+		at := max(t.Unix(), midnight-int64(offset))
+		if changes.IsZero() || at < changes.Unix() {
+			return at * 1_000_000
+		}
+		t = changes
+	}
+}
+
+// Period is the period of the calendar that contains now, in µs since the epoch, as times of
+// the limit's zone. ok is false without Spec.Calendar.
+func (l *Limit) Period(now int64) (start, end time.Time, ok bool) {
+	if l.calendar == nil {
+		return start, end, false
+	}
+	_, from, to := l.calendar.period(now)
+	return time.UnixMicro(from).In(l.calendar.zone), time.UnixMicro(to).In(l.calendar.zone), true
+}
