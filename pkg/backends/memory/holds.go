@@ -15,6 +15,8 @@ type holds struct {
 	lapsing
 }
 
+func (h *holds) len() int64 { return int64(len(h.newer) + len(h.older)) }
+
 // lapsing is what is to come back of open reservations.
 type lapsing struct {
 	open   []backends.Record // one for each Ends and Mark, in their order
@@ -106,7 +108,9 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 		sh.remove(slot)
 		found, h = false, new(holds)
 	}
+	had := h.len()
 	h.turn(op)
+	s.records.Add(h.len() - had)
 	for rec, ok := h.lapse(op.Now); ok; rec, ok = h.lapse(op.Now) {
 		on := rec.Lapsed(op)
 		s.stepCell(&on, p)
@@ -120,18 +124,27 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 	}
 	r := s.stepCell(&on, p)
 	after, changed := rec.After(op, state, &r)
-	if changed {
-		if h.put(op.Hold.ID, after); op.Hold.GiveBack && state == backends.Held {
-			h.reserve(after, op.Den)
-		} else if op.Hold.GiveBack {
-			h.release(rec, op.Den)
-		}
+	if changed && state == backends.Held && s.records.Load() >= s.most {
+		s.evicted.Add(1)
+		changed, state = false, backends.NoHold
 	}
 	if changed || len(h.open) > 0 { // what is to come back lives as long as its cell
+		had = h.len()
 		if slot, found = sh.table.find(p.hold); !found { // the cell's step may have evicted it
-			slot = sh.insert(p.hold, op.Now, op.Now)
+			slot, had = sh.insert(p.hold, op.Now, op.Now), 0
 		}
 		sh.holds[slot] = h
+		if changed {
+			h.put(op.Hold.ID, after)
+		}
+		s.records.Add(h.len() - had)
+		switch {
+		case !changed || !op.Hold.GiveBack:
+		case state == backends.Held:
+			h.reserve(after, op.Den)
+		default:
+			h.release(rec, op.Den)
+		}
 		sh.write(p.hold, slot, true, backends.Cell{Until: max(op.Now+3*op.Hold.Longest, r.Until)}, nil, op.Now)
 	}
 	rec.Tell(op, state, &on, &r)
@@ -156,7 +169,9 @@ func (sh *shard) saveHolds(n name, id string) (s savedHolds) {
 func (sh *shard) restoreHolds(n name, id string, s savedHolds) {
 	if slot, ok := sh.table.find(n); ok {
 		h := sh.holds[slot]
+		had := h.len()
 		h.put(id, s.rec)
+		sh.records.Add(h.len() - had)
 		h.lapsing = s.lapsing
 	}
 }

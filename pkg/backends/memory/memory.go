@@ -23,7 +23,9 @@ import (
 type Options struct {
 	// MaxKeys bounds the number of cells, >= 1. A cell costs about 100 bytes,
 	// at most 400 with a long key, and a sliding log 16 bytes more for each hit
-	// that it remembers.
+	// that it remembers. MaxKeys also bounds the reservations that are remembered, about
+	// 150 bytes each. One beyond them is charged and cannot be settled: a later call with its
+	// ID is a new reservation. It counts as evicted.
 	MaxKeys int
 	// Now is the clock in µs since the epoch. nil is the system's time when the
 	// store was opened and the monotonic clock since: it does not jump when
@@ -37,6 +39,8 @@ type Store struct {
 	seed    maphash.Seed
 	shards  []shard
 	evicted atomic.Uint64
+	records atomic.Int64 // reservations that are remembered
+	most    int64        // MaxKeys
 	closed  atomic.Bool
 }
 
@@ -54,9 +58,10 @@ func New(o Options) (*Store, error) {
 	// With more shards fewer cores wait for the same lock; with fewer, evictions
 	// come closer to the order in which cells end.
 	shards := 1 << max(0, min(6, bits.Len(uint(o.MaxKeys/1024))-1))
-	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards)}
+	s := &Store{now: o.Now, seed: maphash.MakeSeed(), shards: make([]shard, shards), most: int64(o.MaxKeys)}
 	for i := range s.shards {
 		s.shards[i].max, s.shards[i].evicted = (o.MaxKeys+shards-1)/shards, &s.evicted
+		s.shards[i].records = &s.records
 		s.shards[i].table.hash = func(key []byte) uint32 { return name{hash: maphash.Bytes(s.seed, key)}.low() }
 		s.shards[i].clear()
 	}
@@ -98,7 +103,8 @@ func (s *Store) Len() int {
 	return n
 }
 
-// Evicted counts the cells that were removed before their end to make room.
+// Evicted counts the cells that were removed before their end to make room, and the
+// reservations for which there was no room.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
 var errClosed = errors.New("memory: the store is closed")

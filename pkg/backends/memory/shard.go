@@ -23,6 +23,7 @@ type shard struct {
 	holds   map[uint32]*holds       // by the slot of the cell that stands for a Hold.Key
 	heap    []expiry
 	evicted *atomic.Uint64
+	records *atomic.Int64 // in the holds of all shards
 }
 
 type expiry struct {
@@ -40,6 +41,9 @@ func (n name) low() uint32 { return uint32(n.hash) }
 
 // clear forgets every cell.
 func (sh *shard) clear() {
+	for _, h := range sh.holds {
+		sh.records.Add(-h.len())
+	}
 	sh.table, sh.heap = table{hash: sh.table.hash}, nil
 	sh.logs, sh.holds = map[uint32]backends.Log{}, map[uint32]*holds{}
 }
@@ -155,7 +159,10 @@ func (sh *shard) remove(slot uint32) {
 	}
 	sh.table.remove(slot)
 	delete(sh.logs, slot)
-	delete(sh.holds, slot)
+	if h := sh.holds[slot]; h != nil {
+		sh.records.Add(-h.len())
+		delete(sh.holds, slot)
+	}
 }
 
 // drop removes the cell of a key, if there is one.
