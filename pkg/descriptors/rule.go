@@ -154,6 +154,8 @@ type Limit struct {
 	Watched algorithms.Percent
 	// Thresholds are in ascending order; nil without any.
 	Thresholds []Threshold
+	// Borrow says where the hits go that the limit denies itself; nil if they are denied.
+	Borrow *Borrow
 }
 
 // Tried reports whether the limit is watched for some of its keys.
@@ -229,6 +231,8 @@ type Rule struct {
 
 	// DetailedMetric names the metric by the request's own keys and values.
 	DetailedMetric bool
+	// Pool is the name of the pool that the rule is; "" of a rule for descriptors.
+	Pool string
 	// Requests is the requests_per_unit that an unlimited rule was written
 	// with. It has no effect.
 	Requests uint32

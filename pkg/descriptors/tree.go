@@ -117,6 +117,8 @@ type Domain struct {
 	// Default is the limit whose strategy, burst and OnError an override gets when
 	// no rule matches. Without an algorithms.Limit it stands for a fixed_window.
 	Default Limit
+	// Pools are the pools by name. Each is a rule that matches no descriptor.
+	Pools map[string]*Rule
 
 	root Node
 }

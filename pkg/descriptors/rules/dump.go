@@ -16,7 +16,7 @@ import (
 // with the amount that is written in the rule.
 func Dump(t *descriptors.Tree) string {
 	var lines []string
-	t.Each(func(_ *descriptors.Domain, r *descriptors.Rule) {
+	each := func(_ *descriptors.Domain, r *descriptors.Rule) {
 		line := func(unit descriptors.Unit, requests uint32, shadow bool, own string) {
 			lines = append(lines, fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t%s\n",
 				r.Path, unit, requests, shadow, r.Quota, own))
@@ -32,7 +32,13 @@ func Dump(t *descriptors.Tree) string {
 			}
 			line(l.Unit, l.Requests, r.Shadow || l.Shadow, own)
 		}
-	})
+	}
+	t.Each(each)
+	for _, d := range t.Domains() {
+		for _, pool := range d.Pools {
+			each(d, pool)
+		}
+	}
 	slices.Sort(lines)
 	return strings.Join(lines, "")
 }
@@ -40,7 +46,7 @@ func Dump(t *descriptors.Tree) string {
 // printOwn prints the fields of a limit that envoyproxy/ratelimit lacks, unless they
 // are as in a limit without them.
 func printOwn(l *descriptors.Limit) string {
-	return printGiven(inLimit, target{limit: written(l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}}})
+	return printGiven(inLimit, target{limit: written(l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}})
 }
 
 // printGiven prints the fields of a place whose values in t differ from those in plain, of a limit
@@ -59,13 +65,17 @@ func printGiven(where place, t, plain target) string {
 
 // written is a limit as its rule says it.
 func written(l *descriptors.Limit) *limit {
-	return &limit{Limit: *l, spec: l.Spec, unit: l.Unit.String()}
+	as := &limit{Limit: *l, spec: l.Spec, unit: l.Unit.String(), maxBorrow: algorithms.Whole}
+	if b := l.Borrow; b != nil {
+		as.lender, as.maxBorrow = poolName(b.From), b.Most
+	}
+	return as
 }
 
 // contents implements [descriptors.Contents].
 func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
 	if n == nil {
-		return appendFields(b, inFile, target{file: &file{domain: d.Name, charge: d.Charge, onError: d.Default.OnError}})
+		return appendFields(b, inFile, target{file: &file{domain: d.Name, charge: d.Charge, onError: d.Default.OnError, pools: d.Pools}})
 	}
 	own := descriptor{Descriptor: n.Descriptor}
 	if n.Rule == nil {
@@ -74,15 +84,20 @@ func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
 	own.rule = *n.Rule
 	b = appendFields(b, inDescriptor, target{descriptor: &own})
 	if r := n.Rule; r.Unlimited {
-		l := limit{unlimited: true, spec: algorithms.Spec{Requests: r.Requests}, Limit: descriptors.Limit{Name: r.Name, Replaces: r.Replaces}}
+		l := limit{unlimited: true, maxBorrow: algorithms.Whole, spec: algorithms.Spec{Requests: r.Requests}, Limit: descriptors.Limit{Name: r.Name, Replaces: r.Replaces}}
 		b = appendFields(b, inLimit, target{limit: &l})
 	}
 	for i := range n.Rule.Limits {
-		l := written(&n.Rule.Limits[i])
-		l.spec.Burst = l.WrittenBurst
-		b = appendFields(b, inLimit, target{limit: l})
+		b = appendLimit(b, &n.Rule.Limits[i])
 	}
 	return b
+}
+
+// appendLimit appends the names and values of the fields of a limit to b.
+func appendLimit(b []byte, l *descriptors.Limit) []byte {
+	as := written(l)
+	as.spec.Burst = as.WrittenBurst
+	return appendFields(b, inLimit, target{limit: as})
 }
 
 // appendFields appends the names and values of the fields of a place to b.

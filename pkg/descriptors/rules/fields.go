@@ -93,6 +93,10 @@ func language() []field {
 			What: "`on_error` of the domain's limits that have none, and of overrides without a rule",
 			Note: "a control plane cannot send it: set it in `rate_limit`, or set `ON_ERROR`"}},
 
+		{in: inFile, own: true, lacking: true, free: true, row: row{Name: "pools", Type: pools,
+			What: "names of pools and their limits. A pool has hits that `borrow_from` lends to limits which are used up. See [pools](#pools)",
+			Note: "a pool has the fields of a limit that say how much and how it is counted. With `MERGE_DOMAIN_CONFIG` it is for all files of the domain"}},
+
 		{in: inDescriptor, row: row{Name: "key", Required: true, Type: fields.At(required, func(t target) *string { return &t.descriptor.Key }),
 			What: "the entry's key",
 			Note: "required. A `*` matches any text; the descriptor then ranks as a wildcard"}},
@@ -196,6 +200,17 @@ func language() []field {
 			Needs: Schema{"properties": Schema{"max_delay": false, "window": Schema{"not": Schema{"const": windowFromFirstHit}}, "lease": Schema{"enum": []any{false, nil}}}},
 			What:  "an estimate first, the truth later: the descriptor's value is the id of a reservation. Its first call holds the hits, the next one settles them. `true` stands for `{ttl: 10m}`. See [costs known later](costs-known-later.md)",
 			Note:  "needs a descriptor without `value`, or with a wildcard. The id is no part of the counter's key. Not with `lease`, `max_delay`, `window: from_first_hit`, `share_threshold`, `value_to_metric` or `detailed_metric`"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "borrow_from", Type: fields.At(lender, func(t target) *poolName { return &t.limit.lender }),
+			Needs: Schema{"properties": Schema{
+				"strategy":  Schema{"not": Schema{"const": algorithms.Concurrency.String()}},
+				"overdraft": Schema{"enum": []any{false, nil}}, "reserve": Schema{"enum": []any{false, nil}},
+			}},
+			What: "the pool of the domain that hits are charged to if this limit denies them: see [pools](#pools)",
+			Note: "denied hits are not counted. Not with `overdraft`, `reserve` or `strategy: concurrency`. Over xDS `pools` stands in `metadata.rls` of any descriptor"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "max_borrow", Type: fields.At(maxBorrow, func(t target) *algorithms.Percent { return &t.limit.maxBorrow }), Default: "100%",
+			Needs: Schema{"required": []string{"borrow_from"}},
+			What:  "the part of the pool that one key may have borrowed, rounded down, and at least one hit",
+			Note:  "1% to 100%"}},
 		{in: inLimit, row: row{Name: "unlimited", Type: fields.At(boolean, func(t target) *bool { return &t.limit.unlimited }),
 			What: "no limit, for exceptions",
 			Note: "without `unit`, and only in `rate_limit`"}},

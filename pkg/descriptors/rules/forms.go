@@ -187,6 +187,26 @@ const percentages = `^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?%$`
 // percent is a percentage above 0%.
 var percent = parsed("a percentage", Schema{"type": "string", "pattern": percentages}, algorithms.ParsePercent)
 
+// poolName is the name of a pool.
+type poolName string
+
+// lender is the name of a pool to borrow from.
+var lender = parsed("a name in `pools`", Schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}, func(text string) (poolName, error) {
+	if text == "" {
+		return "", errors.New("must not be empty; it is the name of a pool")
+	}
+	return poolName(text), nil
+})
+
+// maxBorrow is a percentage from 1% to 100%.
+var maxBorrow = parsed("1% to 100%", percent.Schema, func(text string) (algorithms.Percent, error) {
+	p, err := algorithms.ParsePercent(text)
+	if err != nil || p < algorithms.Whole/100 {
+		return 0, fmt.Errorf("must be a percentage from 1%% to 100%%, such as 20%%, not %q", text)
+	}
+	return p, nil
+})
+
 // enforced is descriptors.Limit.Watched, written as the rest: the part of the keys for which
 // a limit is enforced.
 type enforced algorithms.Percent

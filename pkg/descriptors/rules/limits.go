@@ -181,6 +181,7 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	compiled := l.Limit
 	compiled.Limit, compiled.Unit, compiled.WrittenBurst = decided, unit, spec.Burst
 	compiled.Share, compiled.WrittenRequests = r.opts.Share, l.spec.Requests
+	r.borrow(l, &compiled)
 	return compiled, true
 }
 

@@ -30,6 +30,7 @@ const (
 	DuplicateLimit  Lint = "duplicate-limit"
 	OldShadow       Lint = "old-shadow"
 	FixedReserve    Lint = "fixed-reserve"
+	UnusedPool      Lint = "unused-pool"
 )
 
 // longShadow is the time in shadow mode after which OldShadow warns of a rule.
@@ -151,13 +152,14 @@ func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
 
 // alike reports whether two limits of one descriptor admit the same hits at all
 // times. Limits that can be replaced each for itself, that have different failure
-// policies, or that are tried for different keys do not.
+// policies, that borrow, or that are tried for different keys do not.
 func alike(a, b *descriptors.Limit) bool {
 	aHigh, aLow := bits.Mul64(uint64(a.Requests), uint64(b.Window))
 	bHigh, bLow := bits.Mul64(uint64(b.Requests), uint64(a.Window))
 	return a.Strategy.HasBurst() && b.Strategy.HasBurst() && a.MaxDelay == 0 && b.MaxDelay == 0 &&
 		aHigh == bHigh && aLow == bLow && a.Burst == b.Burst &&
-		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError && a.Shadow == b.Shadow && a.Watched == b.Watched
+		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError && a.Shadow == b.Shadow && a.Watched == b.Watched &&
+		a.Borrow == nil && b.Borrow == nil
 }
 
 // lintShadow warns of a descriptor or limit in shadow mode, the mapping v, for which a
@@ -189,6 +191,11 @@ func (c *compiler) lintTree() (warnings Problems) {
 	}
 	for _, d := range c.domains {
 		warnings = append(warnings, d.lintReplaces()...)
+		for name, pool := range d.Pools {
+			if !c.lent[pool] && !c.opts.Lint.IsZero() {
+				warnings.AddLint(UnusedPool, pool.Pos, "pools."+name, "no limit borrows from the pool; name it in borrow_from of the limits that may, or remove it")
+			}
+		}
 	}
 	return warnings
 }

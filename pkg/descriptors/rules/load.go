@@ -58,17 +58,32 @@ type Options struct {
 // meaning. Without files the tree has no domains.
 func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
-	c := compiler{opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched()}
+	c := compiler{
+		opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched(),
+		pools: map[string]map[string]*descriptors.Rule{}, lent: map[*descriptors.Rule]bool{},
+	}
 	cache := limitCache{}
 	var warnings Problems
+	var borrows []borrowed // of all files, because any file of a domain can have its pools
+	all := make([]file, 0, len(files))
 	for _, f := range files {
 		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge}
 		written := r.read()
 		c.problems = append(c.problems, r.Problems...)
 		warnings = append(warnings, r.warnings...)
 		if !(written.wrong && opts.SkipWrong) {
-			c.file(&written)
+			c.addPools(written.domain, r.pools)
+			for _, b := range r.borrows {
+				b.domain = written.domain
+				borrows = append(borrows, b)
+			}
+			all = append(all, written)
 		}
+	}
+	c.lend(borrows)
+	for i := range all {
+		c.file(&all[i])
+		all[i] = file{} // the tree does not keep it
 	}
 	c.problems.Sort()
 	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0) {
@@ -92,7 +107,9 @@ type compiler struct {
 	domains   map[string]*domain
 	unmatched descriptors.Limit
 	problems  Problems
-	nodes     []*descriptors.Node // of all descriptors, with Options.Lint
+	nodes     []*descriptors.Node                     // of all descriptors, with Options.Lint
+	pools     map[string]map[string]*descriptors.Rule // by domain and name
+	lent      map[*descriptors.Rule]bool              // the pools from which a limit borrows
 }
 
 // domain is a domain of the tree, with the positions of its name, charge and
@@ -108,6 +125,7 @@ type domain struct {
 func (c *compiler) tree() *descriptors.Tree {
 	domains := make([]*descriptors.Domain, 0, len(c.domains))
 	for _, d := range c.domains {
+		d.Pools = c.pools[d.Name]
 		domains = append(domains, &d.Domain)
 	}
 	return descriptors.NewTree(contents, domains...)
@@ -192,6 +210,9 @@ const inherited = descriptors.Policy(descriptors.Policies)
 func (c *compiler) policies(tree *descriptors.Tree) (warnings []Problem) {
 	for _, d := range tree.Domains() {
 		inherit(&d.Default.OnError, c.opts.OnError)
+		for _, pool := range d.Pools {
+			inherit(&pool.Limits[0].OnError, d.Default.OnError)
+		}
 	}
 	var first *descriptors.Rule // with the policy local
 	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
@@ -199,6 +220,9 @@ func (c *compiler) policies(tree *descriptors.Tree) (warnings []Problem) {
 		for i := range r.Limits {
 			l := &r.Limits[i]
 			inherit(&l.OnError, d.Default.OnError)
+			if l.Borrow != nil {
+				l.Borrow.Cell.OnError = l.OnError
+			}
 			if l.OnError == descriptors.PolicyLocal && (first == nil || r.Pos.Compare(first.Pos) < 0) {
 				first = r
 			}

@@ -12,7 +12,7 @@ const inMetadata = "rls"
 
 // unpack returns a descriptor of a message with the fields of its metadata.rls
 // where they belong: in its rate_limit or in the descriptor itself. The charge
-// of the domain goes to the reader.
+// and the pools of the domain go to the reader.
 func (r *reader) unpack(d *document.Value) *document.Value {
 	_, metadata := d.Pair("metadata")
 	if metadata == nil || !metadata.Has(inMetadata) {
@@ -55,6 +55,10 @@ func (r *reader) unpackField(d *document.Value, name, value document.Value) {
 		r.ProblemOf(name.Text, name.At, "%s", unknownKey(name.Text, func(f *field) bool { return f.lacking }))
 	case !table[i].lacking:
 		r.ProblemOf(name.Text, name.At, "has a field of its own in the message")
+	case name.Text == "pools":
+		r.Enter(name.Text)
+		r.readPools(&value)
+		r.Leave()
 	case table[i].in == inFile:
 		r.unpackCharge(&value)
 	case table[i].in == inLimit && limit == nil:

@@ -22,6 +22,9 @@ type reader struct {
 	overridden int
 	turns      turns.Turns
 
+	pools   []pool
+	borrows []borrowed
+
 	charged   descriptors.Charge // of the domain, found in metadata.rls, or noCharge
 	chargedAt descriptors.Position
 }
@@ -147,7 +150,7 @@ func (r *reader) check(f *field, v *document.Value) bool {
 	case r.overridden > 0:
 	case v.Kind == document.Float && f.Name == "requests_per_unit":
 		r.Problem(v.At, "must be a whole number, not %s", v.Text)
-	case v.Kind == document.Float && (f.Name == "rollout" || f.Name == "share"):
+	case v.Kind == document.Float && (f.Name == "rollout" || f.Name == "share" || f.Name == "max_borrow"):
 		r.Problem(v.At, "must be a percentage with %%, such as %s%%, not %s", v.Text, v.Text)
 	case v.Kind == document.Float && f.Name != "at":
 		r.Problem(v.At, "%s is a number with a fraction or an exponent; quote it to make it a string: %q", v.Text, v.Text)

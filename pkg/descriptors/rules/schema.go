@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 
 	"example.org/rls/internal/fields"
@@ -23,7 +24,7 @@ func NewSchema() Schema {
 	s["type"] = "object"
 	s["$defs"] = Schema{
 		"descriptor": object(inDescriptor), "limit": limitSchema(), "replaced": object(inReplaces), "lease": object(inLease), "threshold": object(inThreshold), "reserve": object(inReserve),
-		"ignored": ignoredSchema(),
+		"pool": poolSchema(), "ignored": ignoredSchema(),
 	}
 	return s
 }
@@ -109,6 +110,17 @@ func limitSchema() Schema {
 	s["then"] = Schema{"properties": unlimited}
 	s["else"] = Schema{"required": []string{"unit"}, "properties": limited}
 	return s
+}
+
+// poolSchema is the schema of a limit of pools.
+func poolSchema() Schema {
+	properties := Schema{"strategy": Schema{"not": Schema{"const": algorithms.Concurrency.String()}}}
+	for i := range table {
+		if f := &table[i]; f.in == inLimit && !slices.Contains(amounts, f.Name) {
+			properties[f.Name] = false
+		}
+	}
+	return Schema{"type": "object", "$ref": "#/$defs/limit", "properties": properties}
 }
 
 // ignoredSchema is the schema of a value in a place where its key has no meaning: its

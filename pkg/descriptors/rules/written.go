@@ -49,7 +49,8 @@ type file struct {
 	onError     descriptors.Policy // inherited when the file does not say
 	onErrorPos  descriptors.Position
 	descriptors []descriptor
-	wrong       bool // it has a problem outside of its descriptors, reported
+	pools       map[string]*descriptors.Rule // for contents; the reader has those that are read
+	wrong       bool                         // it has a problem outside of its descriptors, reported
 }
 
 // descriptor is one item of a list of descriptors, as written.
@@ -72,11 +73,13 @@ type limit struct {
 	spec      algorithms.Spec // without the window
 	unlimited bool
 	replaces  []replaced
-	wrong     bool // a value had no meaning, reported
+	lender    poolName
+	maxBorrow algorithms.Percent // of Whole, unless it is given
+	wrong     bool               // a value had no meaning, reported
 }
 
 func newLimit() *limit {
-	return &limit{Limit: descriptors.Limit{Multiplier: 1, OnError: inherited}}
+	return &limit{Limit: descriptors.Limit{Multiplier: 1, OnError: inherited}, maxBorrow: algorithms.Whole}
 }
 
 // replaced is one item of replaces, as written.
@@ -163,7 +166,11 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		name, _ := v.Pair("rate_limits")
 		r.ProblemOf("rate_limits", name.At, "excludes rate_limit; move that into the list")
 	}
+	borrows := len(r.borrows)
 	r.compileLimits(d)
+	for i := range r.borrows[borrows:] {
+		r.borrows[borrows+i].descriptor = d
+	}
 	if reserves(d) {
 		r.checkReserved(v, d)
 	}

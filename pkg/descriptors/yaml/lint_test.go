@@ -117,6 +117,12 @@ func TestLints(t *testing.T) {
   - {unit: minute, requests_per_unit: 60, strategy: gcra, burst: 60, shadow_mode: true}
   - {unit: second, requests_per_unit: 1, strategy: gcra, burst: 60, rollout: 5%}
 `, "6 duplicate-limit\n7 duplicate-limit\n28 duplicate-limit\n"},
+		{"unused-pool", `
+- {key: a, rate_limit: {unit: day, borrow_from: used}}
+pools:
+  used: {unit: day, requests_per_unit: 1}
+  idle: {unit: day, requests_per_unit: 1}
+`, "6 unused-pool\n"},
 		{"old-shadow", `
 # shadow since 2026-05-01
 - key: a
@@ -316,7 +322,7 @@ func TestLintsOfRandomFiles(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(3, 7))}
 	all := map[rules.Lint]int{}
 	files := 0
-	for files < 300 {
+	for files < 300 || all[rules.DuplicateLimit] == 0 && files < 5000 {
 		document := g.file()
 		content, err := loadDocument(t, document)
 		if err != nil {

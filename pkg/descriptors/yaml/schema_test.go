@@ -64,8 +64,8 @@ func loadDocument(t *testing.T, document any) (string, error) {
 // those about conditions between the items of a list, about the sizes of values that are
 // written as text, and of arithmetic. A problem is one or the other.
 var (
-	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window|time zone|weekday|month)|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs (strategy fixed_window|.window: calendar)|at: is missing|is not the name of a header|the value of a header|is an option of|with .window: calendar|must not be Local|must be between 1 and 28|has no meaning with`)
-	unknown = regexp.MustCompile(`repeats key|share its counter|cannot replace itself|take more than 100 years|must be between 1us|no share of|less than one hit|percentage from 1%|at most 1s|is the at of|more than half|is out of range`)
+	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window|time zone|weekday|month)|has no meaning in a pool|concurrency lends nothing|the name of a pool must|needs borrow_from|must be a percentage with|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs (strategy fixed_window|.window: calendar)|at: is missing|is not the name of a header|the value of a header|is an option of|with .window: calendar|must not be Local|must be between 1 and 28|has no meaning with`)
+	unknown = regexp.MustCompile(`unknown pool|repeats key|share its counter|cannot replace itself|take more than 100 years|must be between 1us|no share of|less than one hit|percentage from 1%|at most 1s|is the at of|more than half|is out of range`)
 )
 
 // size is the part of such a message about a percentage that is written as one.
@@ -132,6 +132,7 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		limit     = "{domain: d, descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 100, %}}]}"
 		several   = "{domain: d, descriptors: [{key: a, rate_limits: [{unit: day, requests_per_unit: 100, %}]}]}"
 		bare      = "{domain: d, descriptors: [{key: a, rate_limit: {%}}]}"
+		pool      = "{domain: d, pools: {spare: {%}}, descriptors: [{key: a, rate_limit: {unit: day, borrow_from: spare, max_borrow: 20%}}]}"
 		twoLimits = "{domain: d, descriptors: [{key: a, rate_limits: [{unit: day}, {unit: %}]}]}"
 	)
 	s := schema(t)
@@ -163,6 +164,11 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		{bad, bare, "unit: day, strategy: sliding_log, requests_per_unit: 10001"}, {good, bare, "unit: day, strategy: sliding_log, requests_per_unit: 10000"},
 		{bad, bare, "unlimited: true, burst: 5"}, {bad, several, "unlimited: true"},
 
+		{bad, limit, "borrow_from: spare, strategy: concurrency"}, {bad, limit, "max_borrow: 20%"}, {bad, limit, "borrow_from: ''"}, {bad, limit, "borrow_from: null"}, {bad, bare, "unlimited: true, borrow_from: spare"},
+		{good, pool, "unit: day"}, {good, pool, "unit: day, burst: 3, strategy: gcra"}, {bad, pool, ""}, {bad, pool, "unit: day, lease: true"}, {bad, pool, "unit: day, strategy: concurrency"}, {bad, pool, "unit: day, burst: 3"},
+		{bad, pool, "unlimited: true"}, {bad, pool, "unit: day, name: x"}, {bad, pool, "unit: day, borrow_from: spare"}, {bad, "{domain: d, pools: {spare: null}}", ""}, {good, "{domain: d, pools: null}", ""},
+
+		{unknown, limit, "borrow_from: spare"}, {unknown, limit, "borrow_from: 5, max_borrow: 20%"},
 		{unknown, "{domain: d, descriptors: [{key: a}, {key: a}]}", ""},
 		{unknown, twoLimits, "day"}, {good, twoLimits, "hour"},
 		{unknown, limit, "lease: {share: 60%, ttl: 1h}"},
@@ -194,8 +200,19 @@ type mapping = map[string]any
 func (g generator) file() mapping {
 	m := mapping{"domain": g.pick("shop", "d", 5, true), "descriptors": g.descriptors(3)}
 	g.maybe(m, "charge", "always", "admitted")
+	m["pools"] = mapping{"spare": g.pool(), "other": g.pool()}
 	g.maybe(m, "on_error", g.policies()...)
 	g.maybe(m, "unit", "x", nil, mapping{"key": 5}, []any{mapping{"metadata": []any{1.5}}}) // ignored here
+	return m
+}
+
+func (g generator) pool() mapping {
+	m := mapping{"unit": g.pick("minute", "HOUR")}
+	g.maybe(m, "requests_per_unit", 0, 7, nil)
+	g.maybe(m, "unit_multiplier", 1, 5)
+	if g.IntN(5) == 0 {
+		m["strategy"], m["burst"] = "token_bucket", 5
+	}
 	return m
 }
 
@@ -246,6 +263,10 @@ func (g generator) limit(i int) mapping {
 	g.maybe(m, "name", fmt.Sprint("n", i), 5)
 	g.maybe(m, "replaces", nil, []any{}, []any{mapping{"name": "other"}, mapping{"name": 6, "key": "ignored"}})
 	g.maybe(m, "unlimited", false, nil)
+	if g.IntN(10) == 0 {
+		m["borrow_from"] = g.pick("spare", "other")
+		g.maybe(m, "max_borrow", "1%", "20%", "100%")
+	}
 	g.maybe(m, "shadow_mode", true, "ignored")
 	switch strategy, _ := m["strategy"].(string); strategy {
 	case "", "fixed_window":
@@ -277,7 +298,7 @@ func (g generator) spoil(document mapping) {
 	places := mappings(document)
 	m := places[g.IntN(len(places))]
 	keys := slices.Sorted(maps.Keys(m))
-	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "unlimited", "lease", "charge", "extend", "thresholds", "at", "headers", "delay", "window", "max_delay", "unit_multiplier"}
+	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "pools", "borrow_from", "max_borrow", "unlimited", "lease", "charge", "extend", "thresholds", "at", "headers", "delay", "window", "max_delay", "unit_multiplier"}
 	switch g.IntN(4) {
 	case 0:
 		m[g.pick(names...).(string)] = g.wrong()

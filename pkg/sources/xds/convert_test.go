@@ -113,17 +113,21 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 	tree := load(t, `{name: "eg", domain: "d", descriptors: [
 		{key: "bucket", rateLimit: {unit: SECOND, requestsPerUnit: 10},
 		 metadata: {rls: {strategy: "token_bucket", burst: 20, charge: "admitted"}, owner: "team"}},
+		{key: "borrower", rateLimit: {unit: SECOND, requestsPerUnit: 10}, metadata: {rls: {borrow_from: "spare", max_borrow: "20%"}}},
 		{key: "slow", rateLimit: {unit: MINUTE, requestsPerUnit: 10}, metadata: {rls: {unit_multiplier: 15, window: "from_first_hit", extend: true}}},
-		{key: "queue", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {strategy: "leaky_bucket", max_delay: "500ms", on_error: "local"}}},
+		{key: "queue", rateLimit: {unit: SECOND, requestsPerUnit: 5},
+		 metadata: {rls: {strategy: "leaky_bucket", max_delay: "500ms", on_error: "local", pools: {spare: {unit: "minute", requests_per_unit: 100}}}}},
 		{key: "several", rateLimit: {unit: SECOND, requestsPerUnit: 5, name: "first"},
 		 metadata: {rls: {strategy: "gcra", rate_limits: [{unit: "hour", requests_per_unit: 100, name: "second", on_error: "deny"}]}}},
 		{key: "only", metadata: {rls: {rate_limits: [{unit: "day", requests_per_unit: 3, strategy: "sliding_log"}], value_to_metric: true}}},
 		{key: "none", descriptors: [
 			{key: "path", value: "/static/*", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {share_threshold: true}}}]}
 	]}`)
-	want := `d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
+	want := `d.borrower: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, borrow_from: spare, max_borrow: 20%
+d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
 d.none.path_/static/*: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 d.only: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false, strategy: sliding_log
+d.pool_spare: unit=MINUTE requests_per_unit=100, shadow_mode: false, quota_mode: false
 d.queue: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: leaky_bucket, burst: 1, max_delay: 500ms, on_error: local
 d.several: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: false, on_error: deny
 d.several: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1
@@ -169,7 +173,8 @@ func TestProblemsNameResourceAndDescriptor(t *testing.T) {
 		{key: "f", rateLimit: {unit: SECOND}, metadata: {rls: 5}},
 		{key: "g", rateLimit: {unit: SECOND}, metadata: {rls: {charge: "always", rate_limits: "x"}}},
 		{key: "h", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", extend: true, charge: "admitted"}}},
-		{key: "a", rateLimit: {unit: SECOND}}
+		{key: "a", rateLimit: {unit: SECOND}},
+		{key: "i", rateLimit: {unit: SECOND}, metadata: {rls: {borrow_from: "spre", pools: {spare: {unit: "eon"}}}}}
 	]}`, rules.Options{})
 	want := `default/eg: descriptors[0]: rate_limit.unit: unknown unit "9"; one of second, minute, hour, day, week, month, year
 default/eg: descriptors[1].descriptors[0]: key: must not be empty; a descriptor matches entries of one key
@@ -184,7 +189,9 @@ default/eg: descriptors[4].metadata.rls: must be a mapping, not 5
 default/eg: descriptors[5].metadata.rls: rate_limits: must be a list, not the string "x"
 default/eg: descriptors[6].metadata.rls: charge: differs from that in default/eg: descriptors[5].metadata.rls; it is the domain's
 default/eg: descriptors[6].metadata.rls: rate_limit.extend: needs strategy fixed_window with ` + "`window: from_first_hit`" + `
-default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a descriptor may be listed once`
+default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a descriptor may be listed once
+default/eg: descriptors[8].metadata.rls: pools.spare.unit: unknown unit "eon"; one of second, minute, hour, day, week, month, year
+default/eg: descriptors[8].metadata.rls: rate_limit.borrow_from: unknown pool "spre"; did you mean "spare"?`
 	var problems rules.Problems
 	if !errors.As(err, &problems) {
 		t.Fatal(err)
@@ -210,10 +217,12 @@ func TestWrongFieldsOfOursAreSkipped(t *testing.T) {
 		{key: "a", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {charge: "admitted", rate_limits: [{unit: "eon"}]}}},
 		{key: "b", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {strateggy: "gcra"}}},
 		{key: "c", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {charge: "always"}}},
-		{key: "d", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {strategy: "gcra"}}}
+		{key: "d", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {strategy: "gcra"}}},
+		{key: "e", rateLimit: {unit: SECOND, requestsPerUnit: 1}, metadata: {rls: {borrow_from: "spare"}}},
+		{key: "f", metadata: {rls: {pools: {spare: {unit: "eon"}}}}}
 	]}`, rules.Options{SkipWrong: true})
 	var problems rules.Problems
-	if !errors.As(err, &problems) || len(problems) != 3 {
+	if !errors.As(err, &problems) || len(problems) != 4 {
 		t.Errorf("got %v", err)
 	}
 	want := "d.d: unit=SECOND requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1\n"
