@@ -163,15 +163,12 @@ func (d *decisions) Observe(o *service.Observation) {
 	end := EndPassed // of the descriptor
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
-		c := d.find(o.Domain, v)
-		key := c.key
-		if key == nil {
-			key = d.called(c.of, o.Domain, v)
+		c := d.verdict(o, v)
+		if v.Pool != nil && !v.Shadow { // else the pool was only looked at
+			d.verdict(o, v.Pool)
 		}
-		key.count(v, c.near)
 		switch {
 		case v.Decided:
-			d.count(c, v, o.ShadowMode)
 			for j := range c.reached {
 				if v.Reached == &v.Limit.Thresholds[j] {
 					c.reached[j].Add(1)
@@ -195,6 +192,20 @@ func (d *decisions) Observe(o *service.Observation) {
 			end = EndPassed
 		}
 	}
+}
+
+// verdict counts a verdict of o, and returns the counters of its limit.
+func (d *decisions) verdict(o *service.Observation, v *service.Verdict) *counted {
+	c := d.find(o.Domain, v)
+	key := c.key
+	if key == nil {
+		key = d.called(c.of, o.Domain, v)
+	}
+	key.count(v, c.near)
+	if v.Decided {
+		d.count(c, v, o.ShadowMode)
+	}
+	return c
 }
 
 // count counts a decision once, with any number of hits, in the series rls_*.

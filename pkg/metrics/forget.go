@@ -45,6 +45,9 @@ func (d *decisions) inForce(tree *descriptors.Tree) {
 	for _, domain := range tree.Domains() {
 		d.hold(domain.Name, service.OverridePath(domain.Name), nil)
 		d.holdOverrides(domain.Name, ownTitle)
+		for _, pool := range domain.Pools {
+			d.hold(domain.Name, pool.Path, pool.Limits)
+		}
 	}
 	tree.Each(func(domain *descriptors.Domain, r *descriptors.Rule) { d.hold(domain.Name, r.Path, r.Limits) })
 	now := d.clock()

@@ -85,6 +85,11 @@ type Verdict struct {
 	// part in the answer.
 	Watched bool
 
+	// Pool is the decision of the pool that Limit has asked because it had no room itself; nil if
+	// it has asked none. Its Is.Allowed is whether the hits were borrowed: the pool and what one
+	// key may borrow had room for them.
+	Pool *Verdict
+
 	// Decided: the store or the policy of the limit decided. Is has no meaning
 	// otherwise.
 	Decided bool
@@ -102,6 +107,9 @@ type Verdict struct {
 	// Recalled: the denial came from the local cache instead of the store.
 	Recalled bool
 }
+
+// Borrowed reports whether the hits are charged to the pool of v's limit.
+func (v *Verdict) Borrowed() bool { return v.Pool != nil && v.Pool.Is.Allowed }
 
 // Counted names decisions that the store made, in place of a policy.
 const Counted = "counted"

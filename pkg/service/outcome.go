@@ -67,6 +67,8 @@ type Status struct {
 	// Remaining is the number of hits that still fit Limit. It is 0 after a denial
 	// that is enforced, where Is may have hits that fit a smaller cost.
 	Remaining int64
+	// Borrowed: Limit has no room, and its pool has: Remaining is what could still be borrowed.
+	Borrowed bool
 	// Policy is the failure policy that decided Limit in the store's place; "" if
 	// the store decided.
 	Policy string
@@ -137,15 +139,20 @@ func (o *Outcome) judge(ctx context.Context) {
 			v.Rule, v.Limit, v.Override, v.Watched, v.Key = s.Rule, p.limits[j], s.Override, j >= t.end, op.Key
 			v.Shadow = s.Shadow || v.Watched
 			v.Entries, v.Hits = t.Entries, min(t.hits, uint64(backends.MaxCost))
-			if r.Err == nil {
+			undecided := r.Err
+			if undecided == nil {
 				v.count(op, r)
 				if v.Account != nil {
 					o.seen.Accounts = append(o.seen.Accounts, v)
 				}
+				if p.loans != nil && p.loans[j] != nil {
+					undecided = p.loans[j].settle(v, op)
+				}
 				o.partial = o.partial || !v.Counted
-			} else if !o.decideByPolicy(ctx, v, op) {
+			}
+			if undecided != nil && !o.decideByPolicy(ctx, v, op) {
 				if s.Undecided == nil && !s.Denied && !s.ShadowDenied && !v.Watched {
-					s.Undecided = r.Err
+					s.Undecided = undecided
 				}
 				continue
 			}
@@ -191,7 +198,7 @@ func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
 // undecided. It returns false if there is no decision: with the policy error, and
 // after the caller has given up, so that it is charged nothing.
 func (o *Outcome) decideByPolicy(ctx context.Context, v *Verdict, op *backends.Op) bool {
-	o.partial = true
+	o.partial, v.Decided, v.Counted = true, false, false
 	o.gone = o.gone || errors.Is(ctx.Err(), context.Canceled)
 	if o.gone || op.IfUndecided == backends.Open {
 		return false
@@ -213,7 +220,7 @@ func (s *Status) add(v *Verdict) {
 		shows = v.Is.RetryAfter > s.Is.RetryAfter
 	}
 	if shows {
-		s.Limit, s.Is, s.Policy = v.Limit, v.Is, ""
+		s.Limit, s.Is, s.Policy, s.Borrowed = v.Limit, v.Is, "", v.Borrowed()
 		if !v.Counted {
 			s.Policy = v.Limit.OnError.String()
 		}

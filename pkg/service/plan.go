@@ -31,6 +31,8 @@ type plan struct {
 	refunds bool           // the request gives hits back
 	watches bool           // some of limits are watched
 	warns   bool           // some of limits, which are not watched, have thresholds
+	borrows bool           // some of limits borrow
+	loans   []*loan        // for each of limits, nil if it has asked no pool; nil if none has
 }
 
 // target is a descriptor of the request and the rule that it matches.
@@ -187,6 +189,10 @@ func (p *plan) fill(ctx context.Context) {
 			if l.Reserve.TTL > 0 {
 				charge.Reservation = reservation(t.Entries)
 			}
+			charge.AdmittedOnly = admittedOnly
+			if l.Borrow != nil { // denied hits are the pool's
+				charge.AdmittedOnly, p.borrows = true, true
+			}
 			l.Plan(op, ofLimit(id, l), charge)
 			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.cfg.Local)
 			if several && j < t.end {
@@ -224,6 +230,7 @@ func (p *plan) apply(ctx context.Context) {
 	} else {
 		_ = p.cfg.Store.Apply(ctx, &watched.Batch)
 	}
+	p.batch.Refused = enforced.Refused
 	enforced.Answer(&p.batch)
 	watched.Answer(&p.batch)
 }
@@ -250,22 +257,33 @@ func (p *plan) quotaRole() backends.Role {
 // shadow mode make no difference, and have what ofLimit returns.
 func (p *plan) identity(room []byte, t *target) algorithms.Identity {
 	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: t.rule != nil && t.rule.OneSlot()}
-	var shared []descriptors.Entry
-	if t.overrides == nil {
-		shared = t.rule.Shared
-	} else if t.rule != nil && t.rule.Reserves() {
-		shared = t.rule.LeftOut()
-	}
-	switch {
-	case p.cfg.RatelimitKeys && inRatelimit(t.all()):
+	if p.cfg.RatelimitKeys && inRatelimit(t.all()) {
 		id.ByStart = true
-		id.ID = descriptors.AppendRatelimitID(room, p.domain.Name, t.Entries, shared)
-	case p.values != nil:
-		id.ID = p.values.appendID(room, p.domain.Name, t.Entries, shared)
-	default:
-		id.ID = descriptors.AppendID(room, p.domain.Name, t.Entries, shared)
+		id.ID = descriptors.AppendRatelimitID(room, p.domain.Name, t.Entries, t.shared())
+	} else {
+		id.ID = p.appendID(room, t)
 	}
 	return id
+}
+
+// shared has the patterns in place of values in the keys of t; see [descriptors.Rule].
+func (t *target) shared() []descriptors.Entry {
+	switch {
+	case t.overrides == nil:
+		return t.rule.Shared
+	case t.rule != nil && t.rule.Reserves():
+		return t.rule.LeftOut()
+	}
+	return nil
+}
+
+// appendID appends the name of the callers whom the limits of t count, unless their keys are
+// those of envoyproxy/ratelimit.
+func (p *plan) appendID(room []byte, t *target) []byte {
+	if p.values != nil {
+		return p.values.appendID(room, p.domain.Name, t.Entries, t.shared())
+	}
+	return descriptors.AppendID(room, p.domain.Name, t.Entries, t.shared())
 }
 
 // ofLimit is the identity that l counts, among limits that count id. A limit in shadow mode

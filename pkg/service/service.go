@@ -146,6 +146,9 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	if len(p.limits) > 0 {
 		p.fill(ctx)
 		p.apply(ctx)
+		if p.borrows {
+			p.borrow(ctx)
+		}
 	}
 	o.judge(ctx)
 	if o.gone {

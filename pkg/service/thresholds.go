@@ -21,11 +21,14 @@ func (o *Outcome) reach(ctx context.Context) {
 			if v.Limit.Thresholds == nil || r.Err != nil {
 				continue
 			}
-			capacity := v.Limit.Capacity()
+			capacity, remaining := v.Limit.Capacity(), v.Is.Remaining
+			if v.Pool != nil {
+				remaining = v.Limit.Judge(&p.batch.Ops[j], r).Remaining
+			}
 			if n := r.Replicas; n > 0 { // Is.Remaining is of this process's share
 				capacity = (capacity + n - 1) / n
 			}
-			if v.Reached = v.Limit.Reached(capacity-v.Is.Remaining, capacity); v.Reached == nil {
+			if v.Reached = v.Limit.Reached(capacity-remaining, capacity); v.Reached == nil {
 				continue
 			}
 			o.Reached = true

@@ -37,10 +37,10 @@ func problem(o *service.Outcome) []byte {
 
 // metadata is the reply's dynamic metadata: the request and the metadata of
 // the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
-// strategy, limit, remaining, retry_after and policy of the headline, if there
-// is one; policy only if the store did not decide. shadow lists the limits that are
-// watched, each with the same fields and denied. reservation is what became of the first
-// reservation that the request names: held, settled or unchanged.
+// strategy, limit, remaining, retry_after, policy and borrowed of the headline, if there
+// is one; policy only if the store did not decide, borrowed only if the pool has the hits.
+// shadow lists the limits that are watched, each with the same fields and denied. reservation
+// is what became of the first reservation that the request names: held, settled or unchanged.
 func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	fields := map[string]any{"domain": q.Domain, "descriptors": describe(q)}
 	if q.Hits != 0 {
@@ -86,6 +86,9 @@ func addDecision(fields map[string]any, q *service.Request, s *service.Status, d
 	if s.Policy != "" {
 		fields["policy"] = s.Policy
 	}
+	if s.Borrowed && !denied {
+		fields["borrowed"] = true
+	}
 }
 
 // watched describes the decided limits that are watched, for structpb.NewStruct.
@@ -95,7 +98,7 @@ func watched(q *service.Request, o *service.Outcome) (list []any) {
 		if !v.Watched || !v.Decided {
 			continue
 		}
-		s := service.Status{Rule: v.Rule, Limit: v.Limit, Is: v.Is, Remaining: v.Is.Remaining, Denied: !v.Is.Allowed}
+		s := service.Status{Rule: v.Rule, Limit: v.Limit, Is: v.Is, Remaining: v.Is.Remaining, Denied: !v.Is.Allowed, Borrowed: v.Borrowed()}
 		if s.Denied {
 			s.Remaining = 0
 		}

@@ -1,0 +1,177 @@
+package service
+
+import (
+	"context"
+	"math"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+)
+
+// loan is a limit that asks its pool: about the pool's cell, and about the cell that counts
+// what the key has borrowed. Both are charged, or none.
+type loan struct {
+	limit   int // of plan.limits
+	ops     [2]backends.Op
+	replies [2]backends.Reply
+}
+
+// again is a second batch of a request.
+type again struct {
+	backends.Batch
+	into []*backends.Reply // where the replies go
+}
+
+func (a *again) add(op backends.Op, group uint8, into *backends.Reply) {
+	op.Group = group
+	a.Ops, a.Replies, a.into = append(a.Ops, op), append(a.Replies, backends.Reply{}), append(a.into, into)
+}
+
+func (a *again) apply(ctx context.Context, store backends.Store) {
+	if len(a.Ops) == 0 {
+		return
+	}
+	_ = store.Apply(ctx, &a.Batch) // its error is in the replies
+	for i, r := range a.into {
+		*r = a.Replies[i]
+	}
+}
+
+// borrow asks the pools of the limits that have denied, in place of these limits, if the
+// pools can help. An all-or-nothing batch that was refused is asked again as a whole. Else
+// each descriptor is asked again whose limits were not charged because one of them denied.
+// Between the two batches other callers may come first.
+func (p *plan) borrow(ctx context.Context) {
+	loans := p.loansOf()
+	whole := false
+	for j, l := range loans {
+		whole = whole || l != nil && p.batch.Refused && p.batch.Replies[j].Admitted < p.batch.Ops[j].Times
+	}
+	var enforced, watched again
+	enforced.AllOrNothing = whole
+	aside := &enforced // for limits that are watched
+	if whole {
+		aside = &watched
+	}
+	var group uint8
+	for i := range p.targets {
+		t := &p.targets[i]
+		lent := false
+		for _, l := range loans[t.first:t.end] {
+			lent = lent || l != nil
+		}
+		own := uint8(0)
+		if lent || t.end-t.first > 1 {
+			group = group%2 + 1
+			own = group
+		}
+		for j := t.first; j < t.last; j++ {
+			switch l := loans[j]; {
+			case l != nil && j < t.end:
+				p.lend(ctx, &enforced, own, t, l)
+			case l != nil:
+				group = group%2 + 1
+				p.lend(ctx, aside, group, t, l)
+			case j < t.end && (whole || lent && t.hits > 0) && !p.batch.Regardless(j): // else it is charged
+				enforced.add(p.batch.Ops[j], own, &p.batch.Replies[j])
+			}
+		}
+	}
+	enforced.apply(ctx, p.cfg.Store)
+	watched.apply(ctx, p.cfg.Store)
+}
+
+// loansOf has for each limit its loan if the limit asks its pool: it borrows, has denied or is
+// full for a check, and would pass if the pool helped. Else it has nil.
+func (p *plan) loansOf() []*loan {
+	p.loans = make([]*loan, len(p.limits))
+	var trial backends.Part // the batch as if the pools had helped
+	trial.AllOrNothing = p.batch.AllOrNothing
+	for i := range p.targets {
+		t := &p.targets[i]
+		for j := t.first; j < t.last; j++ {
+			op, r, l := &p.batch.Ops[j], p.batch.Replies[j], p.limits[j]
+			if l.Borrow != nil && r.Err == nil && !op.Refund && (r.Admitted < op.Times || t.hits == 0 && l.Judge(op, &r).Remaining == 0) {
+				p.loans[j], r.Admitted = &loan{limit: j}, op.Times
+			}
+			if j < t.end {
+				trial.Add(&p.batch, j)
+				trial.Replies[len(trial.Replies)-1] = r
+			}
+		}
+	}
+	trial.Decide()
+	for i := range trial.Ops {
+		if !trial.Passes(i) {
+			p.loans[trial.At(i)] = nil
+		}
+	}
+	return p.loans
+}
+
+// lend adds the operations of l, a loan of t. What a limit that is not enforced asks of a pool
+// is only a look, so that it takes nothing from others.
+func (p *plan) lend(ctx context.Context, to *again, group uint8, t *target, l *loan) {
+	limit, like := p.limits[l.limit], &p.batch.Ops[l.limit]
+	b := limit.Borrow
+	charge := algorithms.Charge{Now: p.now, Cost: t.hits, AdmittedOnly: true, Patience: patience(ctx)}
+	b.Pool.Limits[0].Plan(&l.ops[0], p.poolIdentity(b.Pool), charge)
+	b.Cell.Plan(&l.ops[1], p.borrowIdentity(t, b), charge)
+	for i, op := range l.ops {
+		if i == 0 && (l.limit >= t.end || t.shadow() && !p.cfg.ShadowMode) {
+			op = op.Probe()
+		}
+		op.Role, op.IfUndecided = like.Role, like.IfUndecided
+		to.add(op, group, &l.replies[i])
+	}
+}
+
+// poolIdentity is what the keys of a pool have in common.
+func (p *plan) poolIdentity(pool *descriptors.Rule) algorithms.Identity {
+	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: descriptors.AppendID(nil, p.domain.Name, pool.PoolEntries(), nil)}
+}
+
+// borrowIdentity is what the keys of b's cells have in common for t.
+func (p *plan) borrowIdentity(t *target, b *descriptors.Borrow) algorithms.Identity {
+	return algorithms.Identity{Prefix: p.cfg.KeyPrefix, ID: b.AppendID(p.appendID(nil, t))}
+}
+
+// settle makes the decision of the pool a part of v, the verdict of the limit that asked
+// it with an operation of its own first. The error says why the pool left it undecided.
+func (l *loan) settle(v *Verdict, asked *backends.Op) (undecided error) {
+	b := v.Limit.Borrow
+	limits := [2]*descriptors.Limit{&b.Pool.Limits[0], &b.Cell}
+	is := algorithms.Decision{Allowed: true, Remaining: math.MaxInt64, Reset: v.Is.Reset}
+	never := false // however long the caller waits
+	for i := range limits {
+		op, r := &l.ops[i], &l.replies[i]
+		if r.Err != nil {
+			undecided, never = r.Err, true
+			continue
+		}
+		one := limits[i].Judge(op, r)
+		is.Allowed = is.Allowed && one.Allowed && (v.Hits > 0 || one.Remaining > 0)
+		is.Remaining, is.RetryAfter = min(is.Remaining, one.Remaining), max(is.RetryAfter, one.RetryAfter)
+		never = never || tooMuch(op)
+	}
+	switch {
+	case undecided != nil && is.Allowed && !v.Is.Allowed:
+		return undecided
+	case undecided == nil:
+		v.Pool = &Verdict{Rule: b.Pool, Limit: limits[0], Key: l.ops[0].Key, Entries: v.Entries, Hits: v.Hits, Shadow: v.Shadow, Watched: v.Watched}
+		v.Pool.count(&l.ops[0], &l.replies[0])
+		v.Pool.Is.Allowed, v.Pool.Is.RetryAfter = is.Allowed, is.RetryAfter
+		if is.Allowed {
+			v.Is, v.Counted = is, v.Counted && v.Pool.Counted
+			return nil
+		}
+	}
+	if !v.Is.Allowed && !never && (tooMuch(asked) || is.RetryAfter < v.Is.RetryAfter) {
+		v.Is.RetryAfter = is.RetryAfter
+	}
+	return nil
+}
+
+// tooMuch reports whether a charge does not even fit an empty cell.
+func tooMuch(op *backends.Op) bool { return op.Unused().Admitted < op.Times }

@@ -1,0 +1,558 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memcached"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/backends/redis"
+	"example.org/rls/pkg/backends/stack"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/metrics"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
+)
+
+const borrowing = `domain: d
+charge: CHARGE
+pools: {spare: {unit: hour, requests_per_unit: 10}}
+descriptors:
+- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, borrow_from: spare, max_borrow: 40%}}
+- {key: job, rate_limit: {unit: hour, requests_per_unit: 2, borrow_from: spare}}
+- {key: zero, rate_limit: {unit: hour, requests_per_unit: 0, borrow_from: spare, max_borrow: 1%}}
+- {key: several, rate_limits: [{unit: minute, requests_per_unit: 2, borrow_from: spare}, {unit: hour, requests_per_unit: 4}]}
+- {key: plain, rate_limit: {unit: hour, requests_per_unit: 3}}
+- {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, borrow_from: spare}}
+- {key: tried, rate_limit: {unit: hour, requests_per_unit: 1, borrow_from: spare, shadow_mode: true}}
+- {key: quota, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, borrow_from: spare, max_borrow: 10%}}
+- {key: quota2, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+`
+
+func lending(charge string) string { return strings.Replace(borrowing, "CHARGE", charge, 1) }
+
+// pooled is what the pool has left: what a job that has used its own hits could still borrow.
+func (r *rig) pooled() uint32 {
+	r.t.Helper()
+	r.hit(withHits(2, desc("job", "probe")))
+	return r.hit(withHits(0, desc("job", "probe"))).LimitRemaining
+}
+
+func TestHitsAreBorrowed(t *testing.T) {
+	for _, charge := range []string{"always", "admitted"} {
+		r := start(t, lending(charge), func(c *config) { c.Reply = envoy.Reply{Metadata: true} })
+		for left := range uint32(5) {
+			r.want(desc("user", "a"), ok, 4-left)
+		}
+		// A check of a full limit shows what could be borrowed, and charges nothing.
+		r.want(withHits(0, desc("user", "a")), ok, 4)
+		for left := range uint32(3) {
+			r.want(desc("user", "a"), ok, 3-left)
+		}
+		// All of the cost or nothing.
+		r.want(withHits(2, desc("user", "a")), over, 0)
+		resp := r.call(request(desc("user", "a")))
+		if m := resp.DynamicMetadata.AsMap(); m["borrowed"] != true || m["remaining"] != 0.0 || m["limit"] != 5.0 {
+			t.Errorf("metadata %v", m)
+		}
+		r.want(withHits(0, desc("user", "a")), ok, 0)
+		// The own window ends first, then a cost that is no more than the pool gives at all.
+		if s := r.hit(desc("user", "a")); s.Code != over || s.DurationUntilReset.AsDuration() != 50*time.Second {
+			t.Errorf("%v", s)
+		}
+		if m := r.call(request(desc("user", "a"))).DynamicMetadata.AsMap(); m["borrowed"] != nil || m["retry_after"] != 50.0 {
+			t.Errorf("metadata %v", m)
+		}
+		// Others have the rest of the pool, 6 hits, and none of it is left then.
+		r.want(withHits(2, desc("job", "a")), ok, 0)
+		r.want(withHits(6, desc("job", "a")), ok, 0)
+		r.want(desc("job", "b"), ok, 1)
+		r.want(withHits(2, desc("job", "b")), over, 0)
+		// None of what was borrowed, or denied, is charged to the limit itself.
+		if used := r.used(desc("user", "a")); used[0] != 5 {
+			t.Errorf("the limit counts %d", used)
+		}
+		// A refund goes to the limit.
+		r.want(refund(1, desc("user", "a")), ok, 1)
+		r.want(desc("user", "a"), ok, 0)
+		r.pass(time.Minute)
+		r.want(desc("user", "a"), ok, 4)
+	}
+}
+
+// What is sooner counts, but for waits after which the cost would still not fit.
+func TestRetryAfterOfABorrower(t *testing.T) {
+	for _, tt := range []struct {
+		pool, limit string
+		hits        uint64
+		want        time.Duration
+	}{
+		{"unit: minute, requests_per_unit: 4", "unit: hour, requests_per_unit: 2", 1, 50 * time.Second},
+		{"unit: hour, requests_per_unit: 4", "unit: minute, requests_per_unit: 2", 1, 50 * time.Second},
+		{"unit: minute, requests_per_unit: 4", "unit: hour, requests_per_unit: 9", 9, 3590 * time.Second}, // the pool never has 9
+		{"unit: hour, requests_per_unit: 9", "unit: minute, requests_per_unit: 2", 9, 3590 * time.Second}, // the limit never has 9
+		{"unit: minute, requests_per_unit: 6, strategy: token_bucket, burst: 2", "unit: hour, requests_per_unit: 2", 1, 10 * time.Second},
+	} {
+		r := start(t, fmt.Sprintf("domain: d\npools: {spare: {%s}}\ndescriptors: [{key: user, rate_limit: {%s, borrow_from: spare}}]\n", tt.pool, tt.limit))
+		for range 20 {
+			r.hit(desc("user", "a"))
+		}
+		if s := r.hit(withHits(tt.hits, desc("user", "a"))); s.Code != over || s.DurationUntilReset.AsDuration() != tt.want {
+			t.Errorf("%s beside %s: %v, want %v", tt.pool, tt.limit, s, tt.want)
+		}
+	}
+}
+
+// A descriptor is charged to the pool and to its other limits, or to none of them.
+func TestBorrowingBesideOtherLimits(t *testing.T) {
+	r := start(t, lending("always"))
+	several := desc("several", "a")
+	r.want(withHits(2, several), ok, 0)
+	r.want(desc("several", "a"), ok, 1) // of the hour's
+	r.want(desc("several", "a"), ok, 0)
+	if used := r.used(several); used[0] != 2 || used[1] != 4 {
+		t.Errorf("counts %d", used)
+	}
+	// The hour's limit denies, and lends nothing.
+	r.want(desc("several", "a"), over, 0)
+	if left := r.pooled(); left != 8 {
+		t.Errorf("%d left in the pool", left)
+	}
+	// With an empty pool the hour's limit is not charged.
+	r.hit(withHits(8, desc("job", "probe")))
+	r.hit(withHits(2, desc("several", "b")))
+	r.want(desc("several", "b"), over, 0)
+	if used := r.used(desc("several", "b")); used[0] != 2 || used[1] != 2 {
+		t.Errorf("counts %d", used)
+	}
+	// At least one hit can be borrowed, also by a limit of 0.
+	r = start(t, lending("always"))
+	r.want(desc("zero", "a"), ok, 0)
+	r.want(desc("zero", "a"), over, 0)
+	r.want(withHits(2, desc("zero", "b")), over, 0)
+}
+
+// A request that is charged as a whole borrows as a whole.
+func TestBorrowingOfAWholeRequest(t *testing.T) {
+	r := start(t, lending("admitted"))
+	r.hit(withHits(5, desc("user", "a")))
+	both := request(desc("user", "a"), desc("plain", "a"))
+	for i := range 3 {
+		if resp := r.call(both); resp.OverallCode != ok || resp.Statuses[0].LimitRemaining != uint32(3-i) {
+			t.Fatal(resp)
+		}
+	}
+	// A limit that cannot borrow denies: nothing is borrowed.
+	if resp := r.call(both); resp.OverallCode != over || resp.Statuses[0].Code != over || resp.Statuses[1].Code != over {
+		t.Error(resp)
+	}
+	if left := r.pooled(); left != 7 {
+		t.Errorf("%d left in the pool", left)
+	}
+	// The pool denies: the other limit is not charged.
+	r = start(t, lending("admitted"))
+	r.hit(withHits(5, desc("user", "a")))
+	r.hit(withHits(4, desc("user", "a")))
+	if resp := r.call(both); resp.OverallCode != over || resp.Statuses[1].Code != ok {
+		t.Error(resp)
+	}
+	if used := r.used(desc("plain", "a")); used[0] != 0 {
+		t.Errorf("counts %d", used)
+	}
+	// In quota mode one of them passes, by borrowing or by itself.
+	r.hit(desc("quota", "a"))
+	quota := request(desc("quota", "a"), desc("quota2", "a"))
+	for i, want := range []pb.RateLimitResponse_Code{ok, ok, over} {
+		if resp := r.call(quota); resp.OverallCode != want {
+			t.Errorf("request %d: %v", i, resp)
+		}
+	}
+	if used := r.used(desc("quota2", "a")); used[0] != 2 {
+		t.Errorf("counts %d", used)
+	}
+	if left := r.pooled(); left != 5 {
+		t.Errorf("%d left in the pool", left)
+	}
+}
+
+// A limit that is not enforced takes nothing from the pool, but counts what it would borrow.
+func TestBorrowingInShadowMode(t *testing.T) {
+	for _, charge := range []string{"always", "admitted"} {
+		for _, key := range []string{"shadow", "tried"} {
+			r := start(t, lending(charge))
+			for i := range 13 {
+				o, err := r.service.Decide(t.Context(), &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: key, Value: "a"}}}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s := o.Statuses[0]; o.Over || s.ShadowDenied || s.WatchedDenied != (key == "tried" && i > 10) {
+					if !(key == "shadow" && i > 10 && s.ShadowDenied) {
+						t.Errorf("%s, request %d: %+v", key, i, s)
+					}
+				}
+			}
+			if left := r.pooled(); left != 10 {
+				t.Errorf("%s: %d left in the pool", key, left)
+			}
+		}
+	}
+	// If nothing is enforced, the pool is charged as if all were.
+	r := start(t, lending("always"), func(c *config) { c.ShadowMode = true })
+	r.hit(withHits(2, desc("job", "a")))
+	r.hit(withHits(9, desc("job", "a")))
+	if left := r.pooled(); left != 1 {
+		t.Errorf("%d left in the pool", left)
+	}
+}
+
+// An override borrows as its rule does, and keys do not depend on CACHE_KEY_FORMAT.
+func TestKeysOfAPool(t *testing.T) {
+	var s seen
+	r := start(t, lending("always"), s.under, func(c *config) { c.KeyPrefix, c.RatelimitKeys = "p_", true })
+	r.hit(withLimit(0, hour, nil, desc("user", "a|b")))
+	var keys []string
+	for _, op := range s.ops {
+		keys = append(keys, op.Key)
+	}
+	want := []string{"p_d_user_a|b_1800057600", "p_d|pool=spare|1h|500016~pool", "p_d|user=a%7Cb|borrow=spare|1h|500016~borrow"}
+	if !slices.Equal(keys, want) {
+		t.Errorf("got %q, want %q", keys, want)
+	}
+	r = start(t, lending("always"), func(c *config) { c.KeySecret = []byte("secret") })
+	r.hit(withHits(2, desc("job", "a")))
+	r.want(desc("job", "a"), ok, 9)
+}
+
+// While the store is away, the policy of the limit decides, and nothing is borrowed.
+func TestBorrowingWhileTheStoreIsAway(t *testing.T) {
+	for policy, want := range map[string]pb.RateLimitResponse_Code{"allow": ok, "deny": over, "error": unavailable, "local": unavailable} {
+		for _, pool := range []string{"pool", "borrow"} {
+			rules := strings.ReplaceAll(lending("always"), "max_borrow: 40%}", "max_borrow: 40%, on_error: "+policy+"}")
+			var away atomic.Bool
+			r := start(t, rules, func(c *config) {
+				c.Store = awayFor{c.Store, &away, "|" + pool + "=spare"}
+				c.Reply = envoy.Reply{Metadata: true}
+			})
+			r.hit(withHits(5, desc("user", "a")))
+			away.Store(true)
+			resp, err := r.try(request(desc("user", "a")))
+			code := unavailable
+			if err == nil {
+				code = resp.OverallCode
+				if m := resp.DynamicMetadata.AsMap(); m["policy"] != policy && m["policy"] != nil || m["borrowed"] != nil {
+					t.Errorf("%s: metadata %v", policy, m)
+				}
+			}
+			if code != want {
+				t.Errorf("%s, %s away: %v, %v", policy, pool, resp, err)
+			}
+			away.Store(false)
+			if left := r.pooled(); left < 9 { // the part that was not away may have been charged where the policy allows
+				t.Errorf("%s: %d left in the pool", policy, left)
+			}
+		}
+	}
+}
+
+// A pool has metrics as a rule has; a limit whose hits are borrowed has allowed them.
+func TestMetricsOfAPool(t *testing.T) {
+	var m *metrics.Metrics
+	r := start(t, lending("always"), measure(t, &m))
+	r.hit(withHits(2, desc("job", "a")))
+	r.hit(withHits(10, desc("job", "a")))
+	r.hit(withHits(1, desc("job", "a")))
+	r.hit(withHits(3, desc("shadow", "a")))
+	got := counted(t, m, "ratelimit_service_rate_limit_total_hits", "ratelimit_service_rate_limit_within_limit", "ratelimit_service_rate_limit_over_limit", "rls_decisions_total{decision=\"denied\"")
+	want := []string{
+		`over_limit{domain="d",key1="job"} 1`, `over_limit{domain="d",key1="pool_spare"} 1`, `over_limit{domain="d",key1="shadow"} 3`,
+		`rls_decisions_total{decision="denied",domain="d",limit="fixed_window 10 per hour",policy="counted",rule="d.pool_spare",strategy="fixed_window"} 1`,
+		`rls_decisions_total{decision="denied",domain="d",limit="fixed_window 2 per hour",policy="counted",rule="d.job",strategy="fixed_window"} 1`,
+		`total_hits{domain="d",key1="job"} 13`, `total_hits{domain="d",key1="pool_spare"} 11`, `total_hits{domain="d",key1="shadow"} 3`,
+		`within_limit{domain="d",key1="job"} 12`, `within_limit{domain="d",key1="pool_spare"} 10`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// awayFor is a store that leaves operations undecided whose key has a text, while it is away.
+type awayFor struct {
+	backends.Store
+	away *atomic.Bool
+	text string
+}
+
+func (s awayFor) Apply(ctx context.Context, b *backends.Batch) error {
+	if s.away.Load() && slices.ContainsFunc(b.Ops, func(op backends.Op) bool { return strings.Contains(op.Key, s.text) }) {
+		return b.Fail(backends.ErrUnavailable)
+	}
+	return s.Store.Apply(ctx, b)
+}
+
+// Each strategy lends its capacity, burst included, and each limit of any strategy borrows.
+func TestStrategiesOfPools(t *testing.T) {
+	strategies := slices.DeleteFunc(algorithms.Names(), func(name string) bool { return name == algorithms.Concurrency.String() })
+	for _, pool := range strategies {
+		for _, own := range strategies {
+			burst := ""
+			if slices.Contains(algorithms.WithBurst(), pool) {
+				burst = ", burst: 20"
+			}
+			tree, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: fmt.Appendf(nil, `domain: d
+pools: {spare: {unit: day, requests_per_unit: 20, strategy: %s%s}}
+descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 3, strategy: %s, borrow_from: spare, max_borrow: 25%%}}]
+`, pool, burst, own)}}, yaml.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := start(t, "")
+			r.service.SetTree(tree)
+			capacity := tree.Domain("d").Match([]descriptors.Entry{{Key: "user", Value: "x"}}).Limits[0].Capacity()
+			total := int64(0)
+			for user := range 6 {
+				passed := int64(0)
+				for range 12 {
+					if r.hit(desc("user", fmt.Sprint(user))).Code == ok {
+						passed++
+					}
+				}
+				if user < 4 && passed != capacity+5 || user >= 4 && passed != capacity {
+					t.Errorf("%s from %s: %d of user %d passed", own, pool, passed, user)
+				}
+				total += passed - capacity
+			}
+			if total != 20 {
+				t.Errorf("%s from %s: %d borrowed", own, pool, total)
+			}
+		}
+	}
+}
+
+// pools is a brute-force model of limits, a pool and what keys borrow, in windows that do not
+// end. cells are the hits in use by the name of a cell.
+type pools struct {
+	whole bool // charge: admitted
+	cells map[string]uint64
+}
+
+var modelled = map[string]uint64{"user": 5, "job": 3, "plain": 6, "pool": 40, "borrow-user": 10, "borrow-job": 40}
+
+const modelledRules = `domain: d
+charge: CHARGE
+pools: {spare: {unit: year, requests_per_unit: 40, strategy: POOL}}
+descriptors:
+- {key: user, rate_limit: {unit: year, requests_per_unit: 5, borrow_from: spare, max_borrow: 25%}}
+- {key: job, rate_limit: {unit: year, requests_per_unit: 3, strategy: sliding_window, borrow_from: spare}}
+- {key: plain, rate_limit: {unit: year, requests_per_unit: 6}}
+`
+
+// costs is one descriptor of a request.
+type costs struct {
+	key, value string
+	hits       uint64
+}
+
+// cellsOf are the cells that d is charged to, and their kinds.
+func (d costs) cellsOf(borrows bool) map[string]string {
+	if borrows {
+		return map[string]string{"pool": "pool", "borrow-" + d.key + "=" + d.value: "borrow-" + d.key}
+	}
+	return map[string]string{d.key + "=" + d.value: d.key}
+}
+
+// batch tries each descriptor in order, and then charges those of which all cells have room,
+// or none if whole is set and one is denied. A descriptor that is denied may still take the
+// room of a cell from those after it in the request.
+func (m *pools) batch(request []costs, asked, borrows []bool, whole bool) (allowed []bool) {
+	tried := maps.Clone(m.cells)
+	all := true
+	for i, d := range request {
+		fits := true
+		for cell, kind := range d.cellsOf(borrows[i]) {
+			room := asked[i] && tried[cell]+d.hits <= modelled[kind]
+			if fits = fits && room; room || asked[i] && kind == "plain" && !m.whole {
+				tried[cell] += d.hits
+			}
+		}
+		allowed, all = append(allowed, fits), all && fits
+	}
+	for i, d := range request {
+		for cell, kind := range d.cellsOf(borrows[i]) {
+			if denied := !m.whole && kind == "plain" && !allowed[i] && asked[i]; allowed[i] && (all || !whole) || denied {
+				m.cells[cell] += d.hits // a plain fixed window counts denied hits, too
+			}
+		}
+	}
+	return allowed
+}
+
+// decide decides a request, and returns the verdict of each descriptor.
+func (m *pools) decide(request []costs) []bool {
+	every := slices.Repeat([]bool{true}, len(request))
+	allowed := m.batch(request, every, make([]bool, len(request)), m.whole)
+	denied := make([]bool, len(request))
+	plain, refused := false, false
+	for i, d := range request {
+		denied[i] = !allowed[i]
+		refused, plain = refused || denied[i], plain || denied[i] && d.key == "plain"
+	}
+	switch {
+	case !refused || m.whole && plain:
+		return allowed
+	case m.whole:
+		return m.batch(request, every, denied, true)
+	}
+	asked := make([]bool, len(request))
+	for i, d := range request {
+		asked[i] = denied[i] && d.key != "plain"
+	}
+	for i, borrowed := range m.batch(request, asked, asked, false) {
+		allowed[i] = allowed[i] || asked[i] && borrowed
+	}
+	return allowed
+}
+
+// stores are the stores of which each must decide as the model does.
+func stores(t *testing.T) map[string]backends.Store {
+	opened := map[string]backends.Store{}
+	const patience = 20 * time.Second
+	open := func(name string, timeout time.Duration, store backends.Store, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if opened[name], err = stack.Build(stack.Options{Main: stack.Tier{Store: store, Timeout: timeout}}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+	}
+	inMemory, err := memory.New(memory.Options{MaxKeys: 10_000})
+	open("memory", 0, inMemory, err)
+	onRedis, err := redis.Open(redis.Options{URL: testenv.Redis(t).Addr, Timeout: patience})
+	open("redis", patience, onRedis, err)
+	cluster, err := redis.Open(redis.Options{Type: "cluster", URL: strings.Join(testenv.RedisCluster(t, 3, 0).Addrs(), ","), Timeout: patience})
+	open("cluster", patience, cluster, err)
+	cached, err := memcached.Open(memcached.Options{Servers: []string{testenv.Memcached(t).Addr, testenv.Memcached(t).Addr}, Timeout: patience})
+	open("memcached", patience, cached, err)
+	return opened
+}
+
+// Every store decides random requests as a model does that keeps all counts, and callers at
+// once never get more: nobody above max_borrow, and all together no more than the pool.
+func TestPoolsOnEveryStore(t *testing.T) {
+	random := testenv.Random(t)
+	for name, store := range stores(t) {
+		for _, charge := range []string{"always", "admitted"} {
+			for _, strategy := range []string{"fixed_window", "sliding_log", "token_bucket"} {
+				t.Run(name+"/"+charge+"/"+strategy, func(t *testing.T) {
+					s, err := service.New(service.Config{Store: store, KeyPrefix: name + charge + strategy})
+					if err != nil {
+						t.Fatal(err)
+					}
+					rules := strings.NewReplacer("CHARGE", charge, "POOL", strategy).Replace(modelledRules)
+					tree, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(rules)}}, yaml.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.SetTree(tree)
+					model := pools{whole: charge == "admitted", cells: map[string]uint64{}}
+					for i := range 60 {
+						asked := randomCosts(random)
+						o := decide(t, s, asked)
+						for j, want := range model.decide(asked) {
+							if got := !o.Statuses[j].Denied; got != want {
+								t.Fatalf("request %d, %v: descriptor %d is allowed: %v, want %v; %v", i, asked, j, got, want, model.cells)
+							}
+						}
+						o.Release()
+					}
+				})
+			}
+		}
+		t.Run(name+"/at once", func(t *testing.T) { atOnce(t, store, name) })
+	}
+}
+
+func randomCosts(random *rand.Rand) (asked []costs) {
+	for range 1 + random.IntN(3) {
+		asked = append(asked, costs{
+			testenv.OneOf(random, "user", "user", "job", "plain"), testenv.OneOf(random, "a", "b", "c"), 1 + uint64(random.IntN(4)),
+		})
+	}
+	return asked
+}
+
+func decide(t *testing.T, s *service.Service, asked []costs) *service.Outcome {
+	t.Helper()
+	r := &service.Request{Domain: "d"}
+	for _, c := range asked {
+		r.Descriptors = append(r.Descriptors, service.Descriptor{Entries: []descriptors.Entry{{Key: c.key, Value: c.value}}, Hits: &c.hits})
+	}
+	o, err := s.Decide(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// atOnce has callers ask at once.
+func atOnce(t *testing.T, store backends.Store, name string) {
+	s, err := service.New(service.Config{Store: store, KeyPrefix: name + "at once"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "a.yaml", Content: []byte(strings.NewReplacer("CHARGE", "always", "POOL", "fixed_window").Replace(modelledRules))}}, yaml.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetTree(tree)
+	var passed [6]atomic.Int64
+	var callers sync.WaitGroup
+	for caller := range 24 {
+		callers.Go(func() {
+			for range 12 {
+				o := decide(t, s, []costs{{"user", fmt.Sprint(caller % 6), 1}})
+				if !o.Over {
+					passed[caller%6].Add(1)
+				}
+				o.Release()
+			}
+		})
+	}
+	callers.Wait()
+	borrowed := int64(0)
+	for user := range passed {
+		n := passed[user].Load()
+		if n < 5 || n > 15 {
+			t.Errorf("%d hits of user %d passed, want 5 to 15", n, user)
+		}
+		borrowed += n - 5
+	}
+	if borrowed > 40 {
+		t.Errorf("%d hits are borrowed from a pool of 40", borrowed)
+	}
+	for range 60 { // a hit that was refused while others were given back can be borrowed now
+		for user := range passed {
+			if o := decide(t, s, []costs{{"user", fmt.Sprint(user), 1}}); !o.Over {
+				borrowed++
+			}
+		}
+	}
+	if borrowed != 40 {
+		t.Errorf("%d hits are borrowed from a pool of 40", borrowed)
+	}
+}
