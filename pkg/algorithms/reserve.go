@@ -52,9 +52,6 @@ func (l *Limit) checkReserve() error {
 // reserve makes op, a planned charge, one that makes or settles a reservation.
 func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
 	op.ChargeDenied = false // the work of a denied hit is not done
-	if c.Reservation == "" && !l.Reserve.GiveBack {
-		return
-	}
 	key, _ := l.key(id, -1)
 	ttl := l.Reserve.TTL.Microseconds()
 	op.Hold = &backends.Hold{Key: key + "|hold", ID: c.Reservation, TTL: ttl, Longest: ttl, GiveBack: l.Reserve.GiveBack}

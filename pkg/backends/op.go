@@ -257,7 +257,9 @@ func (o *Op) Unconditional() bool {
 
 // ReadOnly reports whether the operation reads its cell and changes nothing: it is a
 // look, or a check of a limit. No store writes anything for it, not even a lifetime.
-func (o *Op) ReadOnly() bool { return o.Verb == Charge && o.By == Amount{} && o.Hold == nil }
+func (o *Op) ReadOnly() bool {
+	return o.Verb == Charge && o.By == Amount{} && (o.Hold == nil || o.Hold.ID == "" && !o.Hold.GiveBack)
+}
 
 // Look is the operation that reads o's cell and charges nothing.
 func (o Op) Look() Op {
@@ -321,10 +323,14 @@ func (o Op) Inverse(until int64) Op {
 	return o
 }
 
-// Reset is the operation that removes o's cell, and the cell of o.Prev. Its reply
-// shows the empty cell.
+// Reset is the operation that removes o's cell, and the cell of o.Prev, and the reservations
+// of o.Hold: what they held is forgiven, so nothing of it may be given back. Its reply shows
+// the empty cell.
 func (o Op) Reset() Op {
-	o = o.Look()
+	hold := o.Hold
+	if o = o.Look(); hold != nil {
+		o.Hold = &Hold{Key: hold.Key, Longest: hold.Longest, GiveBack: hold.GiveBack}
+	}
 	o.Verb, o.Group, o.Lease = Reset, 0, nil
 	return o
 }

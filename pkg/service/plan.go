@@ -287,10 +287,11 @@ func (p *plan) appendID(room []byte, t *target) []byte {
 }
 
 // ofLimit is the identity that l counts, among limits that count id. A limit in shadow mode
-// is charged by itself, so it shares neither a slot nor a cell of envoyproxy/ratelimit.
+// is charged by itself, so it shares neither a cell of envoyproxy/ratelimit nor, unless it has
+// reservations beside its cells, a slot.
 func ofLimit(id algorithms.Identity, l *descriptors.Limit) algorithms.Identity {
 	if l.Shadow {
-		id.ByStart, id.OneSlot = false, false
+		id.ByStart, id.OneSlot = false, id.OneSlot && l.Reserve.TTL > 0
 	}
 	return id
 }

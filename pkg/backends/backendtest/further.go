@@ -17,8 +17,35 @@ const Further = "terms and reservations"
 // plays the timelines of their limits.
 func testFurther(t *testing.T, s backends.Store) {
 	t.Run("Steps", func(t *testing.T) { compare(t, s, true) })
+	t.Run("Reset", func(t *testing.T) { testResetOfReservations(t, s) })
 	for _, tl := range furtherTimelines {
 		t.Run(tl.name, func(t *testing.T) { playAll(t, s, tl, algorithms.Lease{}) })
+	}
+}
+
+// testResetOfReservations wants that a reset forgets the reservations of the cell, also if the
+// reset comes without an ID: none of them gives back hits of later charges.
+func testResetOfReservations(t *testing.T, s backends.Store) {
+	for _, spec := range []algorithms.Spec{
+		{}, {Overdraft: 50}, {Strategy: algorithms.SlidingWindow}, {Strategy: algorithms.SlidingLog}, {Strategy: algorithms.TokenBucket},
+	} {
+		for _, spec.Reserve = range []algorithms.Reserve{algorithms.DefaultReserve, {TTL: time.Minute, GiveBack: true}} {
+			spec.Window = time.Hour
+			l, id := limited(t, spec, 10), identity("reset", spec)
+			ask := func(hits uint64, reservation string) (op backends.Op) {
+				l.Plan(&op, id, algorithms.Charge{Now: epoch(), Cost: hits, Reservation: reservation})
+				return op
+			}
+			a := reservation("a")
+			applyOne(t, s, ask(6, a))
+			applyOne(t, s, ask(0, "").Reset())
+			applyOne(t, s, ask(7, ""))
+			op := ask(2, a)
+			r := applyOne(t, s, op)
+			if d := l.Judge(&op, &r); d.Remaining != 1 || r.HoldState() != backends.Held {
+				t.Errorf("%+v: after a reset the ID is new, and its hits are charged: %+v, %v", spec, d, r.HoldState())
+			}
+		}
 	}
 }
 
