@@ -44,14 +44,23 @@ const (
 var kinds = map[string]string{
 	"fixed": "", "first": ", window: from_first_hit", "sliding": ", strategy: sliding_window",
 	"log": ", strategy: sliding_log", "bucket": ", strategy: token_bucket",
+	"parts": ", strategy: sliding_window, precision: 12", "slots": ", strategy: concurrency",
 }
 
-// everyKind has two rules for each kind: with one limit, which is leased, and with two.
+// leased reports whether the limit of a key of everyKind is leased.
+func leased(key string) bool { return key != "slots" && !strings.HasSuffix(key, "-two") }
+
+// everyKind has two rules for each kind: with one limit, which is leased if it can be, and
+// with two.
 func everyKind() (rules string, keys []string) {
 	rules = "domain: d\ndescriptors:\n"
 	for kind, terms := range kinds {
 		limit := fmt.Sprintf("requests_per_unit: %d, on_error: local%s", fits, terms)
-		rules += fmt.Sprintf("- {key: %s, rate_limit: {unit: year, %s, lease: {share: 10%%, ttl: %v}}}\n", kind, limit, leaseTTL)
+		lease := ""
+		if leased(kind) {
+			lease = fmt.Sprintf(", lease: {share: 10%%, ttl: %v}", leaseTTL)
+		}
+		rules += fmt.Sprintf("- {key: %s, rate_limit: {unit: year, %s%s}}\n", kind, limit, lease)
 		rules += fmt.Sprintf("- {key: %s-two, rate_limits: [{unit: year, %s}, {unit: month, %s}]}\n", kind, limit, limit)
 		keys = append(keys, kind, kind+"-two")
 	}
@@ -195,6 +204,11 @@ func (p *process) do(verb, way, key, value string) error {
 	case "Grant":
 		message = &adminpb.GrantRequest{Domain: "d", Descriptors: about, Hits: 60}
 	}
+	return p.send(verb, way, message)
+}
+
+// send asks the admin API of p by a way.
+func (p *process) send(verb, way string, message proto.Message) error {
 	switch {
 	case way != "gRPC":
 		body, err := protojson.Marshal(message)
@@ -214,7 +228,7 @@ func (p *process) do(verb, way, key, value string) error {
 	case verb != "ResetMatching":
 		return p.admin.Invoke(p.t.Context(), "/"+adminpb.Admin_ServiceDesc.ServiceName+"/"+verb, message, new(emptypb.Empty))
 	}
-	stream, err := adminpb.NewAdminClient(p.admin).ResetMatching(p.t.Context(), matching)
+	stream, err := adminpb.NewAdminClient(p.admin).ResetMatching(p.t.Context(), message.(*adminpb.ResetRequest))
 	for err == nil {
 		_, err = stream.Recv()
 	}
@@ -296,11 +310,11 @@ func hold(value string) func(p, _ *process, keys []string) map[string]int64 {
 	return func(p, _ *process, keys []string) map[string]int64 {
 		used := map[string]int64{}
 		for _, key := range keys {
-			leased := p.near.Leases().Leased
+			before := p.near.Leases().Leased
 			hit := func() bool {
 				p.hit(desc(key, value))
 				used[key]++
-				return used[key] >= 12 && (strings.HasSuffix(key, "-two") || p.near.Leases().Leased > leased)
+				return used[key] >= 12 && (!leased(key) || p.near.Leases().Leased > before)
 			}
 			testenv.Eventually(p.t, patience, hit, key+" is leased")
 		}
@@ -349,7 +363,11 @@ func TestEveryVerbReachesEveryMemory(t *testing.T) {
 						}
 						return
 					}
-					reaches(p, other, v.name, v.way, v.then)
+					_, keys := everyKind()
+					if name == "redis" || name == "cluster" { // apply.lua does not know terms yet
+						keys = slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "parts") || strings.HasPrefix(key, "slots") })
+					}
+					reaches(p, other, v.name, v.way, keys, v.then)
 				})
 			}
 		})
@@ -357,9 +375,8 @@ func TestEveryVerbReachesEveryMemory(t *testing.T) {
 }
 
 // reaches checks that a verb reaches all memories of p, and of other in time.
-func reaches(p, other *process, verb, way string, then func(used int64) int64) {
+func reaches(p, other *process, verb, way string, keys []string, then func(used int64) int64) {
 	t := p.t
-	_, keys := everyKind()
 	for _, m := range memories {
 		if m.name == "window before" {
 			if then(fits) != 0 {
@@ -484,5 +501,31 @@ func TestForgetReachesEveryMemory(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestResetForgetsReservations: after a reset by any way no reservation gives back hits of
+// later charges. It is new, and its hits are charged.
+func TestResetForgetsReservations(t *testing.T) {
+	for _, v := range verbs {
+		if v.name != "Reset" && v.name != "ResetMatching" {
+			continue
+		}
+		clock := new(atomic.Int64)
+		clock.Store(time.Now().UnixMicro())
+		store, err := memory.New(memory.Options{MaxKeys: 10_000, Now: clock.Load})
+		p := startProcess(t, func() (backends.Store, error) { return store, err }, clock, t.Name())
+		p.load("domain: d\ndescriptors: [{key: user, descriptors: [{key: id, rate_limit: {unit: year, requests_per_unit: 100, reserve: true}}]}]")
+		p.want(withHits(40, desc("user", "ann", "id", "a")), ok, 60)
+		entries := []*adminpb.Entry{{Key: "user", Value: "ann"}, {Key: "id", Value: "any"}}
+		message := proto.Message(&adminpb.ResetRequest{Domain: "d", Descriptors: []*adminpb.Descriptor{{Entries: entries}}})
+		if v.name == "ResetMatching" {
+			message = &adminpb.ResetRequest{Domain: "d", Rule: "d.user.id", AllMatching: true}
+		}
+		if err := p.send(v.name, v.way, message); err != nil {
+			t.Fatal(err)
+		}
+		p.want(withHits(70, desc("user", "ann", "id", "b")), ok, 30)
+		p.want(withHits(10, desc("user", "ann", "id", "a")), ok, 20)
 	}
 }
