@@ -98,7 +98,7 @@ func (s *sheet) addDenial(d *denials.Denial, now time.Time) {
 		at = time.DateTime
 	}
 	s.addf("%s %s %s %d per %s", d.Time.Local().Format(at), d.Rule, descriptors.Pairs(d.Entries),
-		d.Limit, descriptors.WindowPeriod(time.Duration(d.Window)))
+		d.Limit, descriptors.Window(d.Calendar, time.Duration(d.Window)))
 	if d.Name != "" {
 		s.addf(" (%s)", d.Name)
 	}

@@ -25,6 +25,8 @@ descriptors:
 - {key: second, rate_limit: {unit: second, requests_per_unit: 9}}
 - {key: seconds, rate_limit: {unit: second, unit_multiplier: 90, requests_per_unit: 9}}
 - {key: first, rate_limit: {unit: week, requests_per_unit: 9, window: from_first_hit}}
+- {key: calendar, rate_limit: {unit: month, requests_per_unit: 9, window: calendar, timezone: Europe/Berlin}}
+- {key: owed, rate_limit: {unit: month, requests_per_unit: 9, window: calendar, timezone: Europe/Berlin, overdraft: true}}
 - {key: extended, rate_limit: {unit: week, requests_per_unit: 9, window: from_first_hit, extend: true}}
 - {key: sliding, rate_limit: {unit: week, requests_per_unit: 9, strategy: sliding_window}}
 - {key: log, rate_limit: {unit: week, requests_per_unit: 9, strategy: sliding_log}}
@@ -44,7 +46,7 @@ descriptors:
 func explainedDescriptors() []string {
 	long, nearly := strings.Repeat("x", 3000), strings.Repeat("y", 230)
 	list := []string{"outer=a,inner=b", `{"fixed": "a b|c%=*{}\u0001é"}`, "fixed=" + long, "sliding=" + long, "several=" + long, "fixed=" + nearly, "sliding=" + nearly}
-	for _, key := range []string{"fixed", "second", "seconds", "first", "extended", "sliding", "log", "bucket", "gcra", "leaky", "leased", "default", "shared", "several"} {
+	for _, key := range []string{"fixed", "second", "seconds", "first", "calendar", "owed", "extended", "sliding", "log", "bucket", "gcra", "leaky", "leased", "default", "shared", "several"} {
 		list = append(list, key+"=ann")
 	}
 	return list

@@ -101,7 +101,7 @@ func (l *Limit) newCalendar() (*calendar, error) {
 	if err != nil {
 		return nil, &SpecError{"timezone", err.Error()}
 	}
-	made := &calendar{zone: zone}
+	made := &calendar{zone: zone, longest: (l.Window + 2*time.Hour).Microseconds()}
 	switch c.Unit(l.Window) {
 	case "day":
 		made.days = 1
@@ -111,6 +111,9 @@ func (l *Limit) newCalendar() (*calendar, error) {
 		made.months, made.firstDay = 1, int(max(c.MonthStarts, 1))-1
 	case "year":
 		made.months, made.firstMonth = 12, int(max(c.YearStarts, 1))-1
+	}
+	if made.months > 0 { // 31 days, 366 days
+		made.longest += 24 * time.Hour.Microseconds()
 	}
 	if zone != time.UTC {
 		made.keep = farthest * 1_000_000
@@ -140,16 +143,14 @@ type calendar struct {
 	months, days, firstMonth, firstDay int
 	// keep is how long a cell outlives its period, in µs. Databases of time zones change, and
 	// processes with another one may see the period end later: they have to find its cell.
-	keep    int64
+	keep int64
+	// longest is as long as a period is, and two hours more if clocks change, in µs.
+	longest int64
 	running atomic.Pointer[period] // the last one that was asked for
 }
 
 // period is a period of a calendar; start and end in µs since the epoch.
 type period struct{ number, start, end int64 }
-
-// longerPeriod is more than a period exceeds its nominal length by, in µs: 366 days of a year,
-// and the 47 hours of a day on which a zone crosses the date line.
-const longerPeriod = 2 * 86_400_000_000
 
 // farthest is further than any zone's clocks are from UTC, and than a change of the rules of
 // a zone can move a midnight, in seconds.

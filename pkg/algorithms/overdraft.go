@@ -81,8 +81,7 @@ func (l *Limit) planCarried(op *backends.Op) {
 	op.Span, op.Window = backends.Carried, l.window
 	op.Period, op.Until = l.period(op.Now)
 	if l.calendar != nil {
-		op.Window += longerPeriod
-		op.Until += l.calendar.keep
+		op.Window = l.calendar.longest
 	}
 }
 

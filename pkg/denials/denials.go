@@ -62,6 +62,7 @@ func New(o Options) *Denials {
 type row struct {
 	at         int64 // µs since the epoch
 	window     time.Duration
+	calendar   bool
 	retryAfter time.Duration
 	cost       int64
 	rule       string // path; "" if the limit came with the request
@@ -170,7 +171,7 @@ func (r *row) set(o *service.Observation, v *service.Verdict, sampled uint32, te
 		memory = make([]byte, 0, (len(text)+step-1)/step*step)
 	}
 	*r = row{
-		at: o.At, window: v.Limit.Window, retryAfter: v.Is.RetryAfter, cost: int64(v.Hits), name: v.Limit.Name, limit: v.Limit.Requests,
+		at: o.At, window: v.Limit.Window, calendar: v.Limit.Calendar.On, retryAfter: v.Is.RetryAfter, cost: int64(v.Hits), name: v.Limit.Name, limit: v.Limit.Requests,
 		sampled: sampled, strategy: v.Limit.Strategy, onError: v.Limit.OnError, counted: v.Counted,
 		shadow: o.Spares(v), cut: cut, text: append(memory[:0], text...),
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
@@ -29,11 +30,13 @@ type Denial struct {
 	Entries []descriptors.Entry `json:"entries"`
 	// Rule is the path of the rule that matched, also where the request brought a limit
 	// along. Without such a rule it is domain.override.
-	Rule       string           `json:"rule"`
-	Limit      uint32           `json:"limit"` // hits a window
-	Name       string           `json:"name"`
-	Strategy   string           `json:"strategy"`
-	Window     explain.Duration `json:"window"`
+	Rule     string           `json:"rule"`
+	Limit    uint32           `json:"limit"` // hits a window
+	Name     string           `json:"name"`
+	Strategy string           `json:"strategy"`
+	Window   explain.Duration `json:"window"`
+	// Calendar is the unit of a window that is a period of the calendar.
+	Calendar   string           `json:"calendar,omitempty"`
 	Cost       int64            `json:"cost"`
 	RetryAfter explain.Duration `json:"retry_after"`
 	// Policy is service.Counted if the store decided, else the failure policy that did.
@@ -69,7 +72,7 @@ func (r *row) time() time.Time { return time.UnixMicro(r.at).UTC() }
 
 func (r *row) denial() Denial {
 	d := Denial{
-		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Strategy: r.strategy.String(), Window: explain.Duration(r.window),
+		Time: r.time(), Rule: r.path(), Limit: r.limit, Name: r.name, Strategy: r.strategy.String(), Window: explain.Duration(r.window), Calendar: algorithms.Calendar{On: r.calendar}.Unit(r.window),
 		Cost: r.cost, RetryAfter: explain.Duration(r.retryAfter), Policy: service.Counted, Shadow: r.shadow, Entries: []descriptors.Entry{},
 	}
 	if !r.counted {

@@ -182,12 +182,17 @@ func (l *Limit) Title() string {
 
 // rate is the rate in words: "20 per 2 hours".
 func (l *Limit) rate() string {
-	return fmt.Sprintf("%d per %s", l.Requests, cmp.Or(l.CalendarPeriod(), WindowPeriod(l.Window)))
+	return fmt.Sprintf("%d per %s", l.Requests, Window(l.Calendar.Unit(l.Window), l.Window))
 }
 
-// CalendarPeriod is the limit's window in words, such as "calendar month", if it is a period of
-// the calendar, and else "".
-func (l *Limit) CalendarPeriod() string { return CalendarPeriod(l.Calendar.On, l.Window) }
+// Words is the limit's window in words, in the unit of its rule: "15 minutes", "month",
+// "calendar month".
+func (l *Limit) Words() string {
+	if l.Calendar.On {
+		return Window(l.Calendar.Unit(l.Window), l.Window)
+	}
+	return Period(l.Unit, l.Multiplier)
+}
 
 // Choice is how people choose the limit among several: by its Name, or else by its rate, such as
 // "20 per 2 hours".

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"example.org/rls/pkg/algorithms"
 )
 
 // Unit is the unit of a limit's window. The numbers are those of Envoy's
@@ -81,14 +79,13 @@ func WindowPeriod(window time.Duration) string {
 	return Period(unit, uint32(window/unit.Duration()))
 }
 
-// CalendarPeriod is a period of the calendar of that nominal length in words, such as
-// "calendar month". It is "" if the window is not one.
-func CalendarPeriod(is bool, window time.Duration) string {
-	unit := algorithms.Calendar{On: is}.Unit(window)
-	if unit == "" {
-		return ""
+// Window is a window in words: "calendar month" if calendar is the unit of a period of the
+// calendar, and else WindowPeriod.
+func Window(calendar string, window time.Duration) string {
+	if calendar != "" {
+		return "calendar " + calendar
 	}
-	return "calendar " + unit
+	return WindowPeriod(window)
 }
 
 // ParseUnit finds a unit by its name in any case. It returns UnitUnknown for

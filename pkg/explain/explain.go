@@ -94,6 +94,10 @@ type Terms struct {
 	Strategy string   `json:"strategy"`
 	Limit    uint32   `json:"limit"` // requests_per_unit
 	Window   Duration `json:"window"`
+	// Calendar is the unit of a window that is a period of the calendar, and Period the
+	// running one. Window is its nominal length.
+	Calendar string   `json:"calendar,omitempty"`
+	Period   *Period  `json:"period,omitempty"`
 	Burst    uint32   `json:"burst,omitempty"`
 	MaxDelay Duration `json:"max_delay,omitempty"`
 	// Shadow: the limit is watched for every key. Rollout is the share of its keys for which
@@ -103,6 +107,13 @@ type Terms struct {
 	Enforced   *bool  `json:"enforced,omitempty"`
 	Key        string `json:"key"`                   // in the store
 	ReplacedBy string `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
+}
+
+// Period is a period of the calendar. The times are in the time zone.
+type Period struct {
+	Timezone string    `json:"timezone"`
+	Began    time.Time `json:"began"`
+	Ends     time.Time `json:"ends"`
 }
 
 // State is the state of a limit's cell, from a running process.
@@ -206,6 +217,9 @@ func limitOf(rule string, in *service.InspectedLimit) Limit {
 		Name: in.Name, Strategy: in.Strategy.String(), Limit: in.Requests, Window: Duration(in.Window),
 		Burst: in.Burst, MaxDelay: Duration(in.MaxDelay), Key: in.Key, ReplacedBy: in.ReplacedBy,
 	}}
+	if l.Calendar = in.Limit.Calendar.Unit(in.Limit.Window); !in.Ends.IsZero() {
+		l.Period = &Period{in.Ends.Location().String(), in.Began, in.Ends}
+	}
 	if in.Tried() {
 		l.Enforced, l.Shadow = new(!in.Watched), in.Shadow
 		if !in.Shadow {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -409,6 +410,27 @@ descriptors:
 			if n := strings.Count(string(encoded), part); n != times {
 				t.Errorf("%d of %s in %s, want %d", n, part, encoded, times)
 			}
+		}
+	}
+}
+
+func TestThePeriodOfACalendar(t *testing.T) {
+	s := serve(t, `domain: shop
+descriptors:
+- {key: user, rate_limit: {unit: month, requests_per_unit: 5, window: calendar, timezone: Asia/Tokyo, month_starts: 2}}
+- {key: utc, rate_limit: {unit: day, requests_per_unit: 5, window: calendar}}
+`)
+	doc := document(t, s, service.Look, ask(0, "user=1"))
+	l := doc.Descriptors[0].Limits[0]
+	if _, offset := l.Period.Began.Zone(); l.Calendar != "month" || offset != 9*3600 || l.Period.Began.Day() != 2 || !l.Period.Ends.Equal(l.Period.Began.AddDate(0, 1, 0)) {
+		t.Errorf("%s from %v to %v", l.Calendar, l.Period.Began, l.Period.Ends)
+	}
+	for name, want := range map[string]string{
+		"user=1": `5 per calendar month, fixed_window\n +key +shop\|user=1\|cmonth\|\d+\n +period +\d{4}-\d\d-02 00:00 \+09:00 to \d{4}-\d\d-02 00:00 \+09:00, Asia/Tokyo\n`,
+		"utc=1":  `5 per calendar day, fixed_window\n +key +shop\|utc=1\|cday\|\d+\n +period +\S+ 00:00 Z to \S+ 00:00 Z, UTC\n`,
+	} {
+		if got := text(t, document(t, s, service.Look, ask(0, name))); !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("no %s in\n%s", want, got)
 		}
 	}
 }

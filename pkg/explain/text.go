@@ -148,6 +148,10 @@ func (p *printer) limit(l *Limit, hits int64) {
 		p.line(3, "not decided: %s replaces it", terminal.Visible(l.ReplacedBy))
 	}
 	p.line(3, "key        %s", terminal.Visible(l.Key))
+	if d := l.Period; d != nil {
+		const layout = "2006-01-02 15:04 Z07:00"
+		p.line(3, "period     %s to %s, %s", d.Began.Format(layout), d.Ends.Format(layout), terminal.Visible(d.Timezone))
+	}
 	switch {
 	case l.State == nil:
 	case l.Cell == nil:
@@ -219,7 +223,7 @@ func in(d time.Duration) string {
 
 // words is the limit in words: "10 per minute, token_bucket, burst 20".
 func (t *Terms) words() string {
-	s := fmt.Sprintf("%d per %s, %s", t.Limit, descriptors.WindowPeriod(time.Duration(t.Window)), terminal.Visible(t.Strategy))
+	s := fmt.Sprintf("%d per %s, %s", t.Limit, terminal.Visible(descriptors.Window(t.Calendar, time.Duration(t.Window))), terminal.Visible(t.Strategy))
 	if t.Burst > 0 {
 		s += fmt.Sprintf(", burst %d", t.Burst)
 	}

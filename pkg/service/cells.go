@@ -35,6 +35,8 @@ type InspectedLimit struct {
 	Never bool
 	// Policy decides the limit whenever the store cannot.
 	Policy descriptors.Policy
+	// Began and Ends are the running period of a calendar, in its time zone; zero without one.
+	Began, Ends time.Time
 	// Err says why the store was not reached, or why the strategy cannot do what the
 	// Action asks.
 	Err error

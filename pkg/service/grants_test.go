@@ -37,6 +37,7 @@ func TestTheEndOfAGrant(t *testing.T) {
 	for key, want := range map[string]time.Duration{
 		"fixed": 50 * time.Second, "first": time.Minute, "sliding": 50 * time.Second, "log": time.Minute,
 		"bucket": time.Minute, "gcra": time.Minute, "leaky": time.Minute,
+		"calendar": 18*time.Hour + 15*time.Minute - 10*time.Second,
 	} {
 		r := start(t, strategies)
 		began := time.UnixMicro(r.clock.Load())

@@ -164,6 +164,7 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 		}
 		l.Plan(&c.op, own, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
 		*c.limit = InspectedLimit{Limit: l, Watched: in.Override == nil && p.watched(t, l), Key: c.op.Key, Policy: policy(l, p.cfg.Local)}
+		c.limit.Began, c.limit.Ends, _ = l.Period(now)
 		if s.cfg.StoredKey != nil {
 			c.limit.Key = s.cfg.StoredKey(c.op.Key)
 		}

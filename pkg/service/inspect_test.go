@@ -61,6 +61,7 @@ func only(t *testing.T, in []service.Inspected) service.InspectedLimit {
 const strategies = `domain: d
 descriptors:
 - {key: fixed, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: calendar, rate_limit: {unit: day, requests_per_unit: 10, window: calendar, timezone: Asia/Kathmandu}}
 - {key: first, rate_limit: {unit: minute, requests_per_unit: 10, window: from_first_hit}}
 - {key: sliding, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_window}}
 - {key: log, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_log}}

@@ -118,6 +118,12 @@ func TestAnUnnamedPolicyHasAName(t *testing.T) {
 	r.wantHeaders(`RateLimit-Policy: "say \"hi\" ??";q=7;w=3600`+"\n"+`RateLimit: "say \"hi\" ??";r=6;t=3590`, request(desc("q", "a")))
 }
 
+// A period of the calendar has its own length: January 2027 begins on the 15th of it and has 31 days.
+func TestThePolicyOfACalendar(t *testing.T) {
+	r := start(t, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: month, requests_per_unit: 7, window: calendar, month_starts: 15}}\n", replying(envoy.Reply{IETF: true}))
+	r.wantHeaders(`RateLimit-Policy: "7-per-calendar-month";q=7;w=2678400`+"\n"+`RateLimit: "7-per-calendar-month";r=6;t=2591990`, request(desc("k", "a")))
+}
+
 func TestProblemBody(t *testing.T) {
 	r := start(t, rules, replying(envoy.Reply{ProblemBody: true}))
 	req := request(desc("never", "a"), desc("five", "a"), desc("two", "a"))

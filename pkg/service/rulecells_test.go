@@ -32,6 +32,7 @@ descriptors:
   - {unit: second, requests_per_unit: 10}
   - {unit: minute, requests_per_unit: 10, strategy: sliding_window}
   - {unit: minute, requests_per_unit: 10, strategy: token_bucket, burst: 20}
+- {key: month, rate_limit: {unit: month, requests_per_unit: 10, window: calendar, timezone: America/New_York}}
 - {key: free, rate_limit: {unlimited: true}}
 `
 
@@ -71,6 +72,7 @@ func TestResetMatching(t *testing.T) {
 		"d.user_ann":       {1, []*rlcommon.RateLimitDescriptor{desc("user", "ann")}},
 		"d.user_a*":        {3, []*rlcommon.RateLimitDescriptor{desc("user", "al"), desc("user", "a*"), override}},
 		"d.plan_free.user": {2, []*rlcommon.RateLimitDescriptor{desc("plan", "free", "user", "ann"), desc("plan", "free", "user", "1m|2")}},
+		"d.month":          {2, []*rlcommon.RateLimitDescriptor{desc("month", "a"), desc("month", "b|cmonth|0")}},
 		"d.path_/s/*":      {1, []*rlcommon.RateLimitDescriptor{desc("path", "/s/1"), desc("path", "/s/2")}},
 		"d.x-*":            {2, []*rlcommon.RateLimitDescriptor{desc("x-a", "1"), desc("x-b", "2")}},
 		"d.api_key":        {6, []*rlcommon.RateLimitDescriptor{desc("api_key", "k1"), desc("api_key", "k2")}},

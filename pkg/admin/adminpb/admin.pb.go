@@ -1116,7 +1116,11 @@ type LimitState struct {
 	// The share of its keys for which the limit is enforced, such as 10%; "" is all.
 	Rollout string `protobuf:"bytes,20,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// Whether it is enforced for this key. Unset unless shadow_mode or rollout is set.
-	Enforced      *bool `protobuf:"varint,21,opt,name=enforced,proto3,oneof" json:"enforced,omitempty"`
+	Enforced *bool `protobuf:"varint,21,opt,name=enforced,proto3,oneof" json:"enforced,omitempty"`
+	// day, week, month or year of a window that is a period of the calendar, else "".
+	Calendar string `protobuf:"bytes,22,opt,name=calendar,proto3" json:"calendar,omitempty"`
+	// The running period of the calendar.
+	Period        *Period `protobuf:"bytes,23,opt,name=period,proto3" json:"period,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1298,6 +1302,81 @@ func (x *LimitState) GetEnforced() bool {
 	return false
 }
 
+func (x *LimitState) GetCalendar() string {
+	if x != nil {
+		return x.Calendar
+	}
+	return ""
+}
+
+func (x *LimitState) GetPeriod() *Period {
+	if x != nil {
+		return x.Period
+	}
+	return nil
+}
+
+type Period struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Timezone string                 `protobuf:"bytes,1,opt,name=timezone,proto3" json:"timezone,omitempty"`
+	// RFC 3339, in the time zone.
+	Began         string `protobuf:"bytes,2,opt,name=began,proto3" json:"began,omitempty"`
+	Ends          string `protobuf:"bytes,3,opt,name=ends,proto3" json:"ends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Period) Reset() {
+	*x = Period{}
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Period) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Period) ProtoMessage() {}
+
+func (x *Period) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Period.ProtoReflect.Descriptor instead.
+func (*Period) Descriptor() ([]byte, []int) {
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Period) GetTimezone() string {
+	if x != nil {
+		return x.Timezone
+	}
+	return ""
+}
+
+func (x *Period) GetBegan() string {
+	if x != nil {
+		return x.Began
+	}
+	return ""
+}
+
+func (x *Period) GetEnds() string {
+	if x != nil {
+		return x.Ends
+	}
+	return ""
+}
+
 type Counters struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -1308,7 +1387,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[15]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1399,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[15]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1412,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{15}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Counters) GetDomain() string {
@@ -1365,7 +1444,7 @@ type CountedDescriptor struct {
 
 func (x *CountedDescriptor) Reset() {
 	*x = CountedDescriptor{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[16]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1456,7 @@ func (x *CountedDescriptor) String() string {
 func (*CountedDescriptor) ProtoMessage() {}
 
 func (x *CountedDescriptor) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[16]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1469,7 @@ func (x *CountedDescriptor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedDescriptor.ProtoReflect.Descriptor instead.
 func (*CountedDescriptor) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{16}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CountedDescriptor) GetEntries() []*Entry {
@@ -1440,7 +1519,7 @@ type Count struct {
 
 func (x *Count) Reset() {
 	*x = Count{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[17]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1531,7 @@ func (x *Count) String() string {
 func (*Count) ProtoMessage() {}
 
 func (x *Count) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[17]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1544,7 @@ func (x *Count) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Count.ProtoReflect.Descriptor instead.
 func (*Count) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{17}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Count) GetCount() int64 {
@@ -1503,7 +1582,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[18]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1594,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[18]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1607,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{18}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Change) GetRule() string {
@@ -1581,7 +1660,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[19]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1672,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[19]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1685,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{19}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Changes) GetDryRun() bool {
@@ -1662,7 +1741,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[20]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1753,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[20]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1766,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{20}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Replica) GetAddress() string {
@@ -1739,7 +1818,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[21]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1830,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[21]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1843,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{21}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Progress) GetScanned() int64 {
@@ -1812,7 +1891,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[22]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1903,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[22]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1916,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{22}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TopRequest) GetBy() string {
@@ -1890,7 +1969,7 @@ type TopReply struct {
 
 func (x *TopReply) Reset() {
 	*x = TopReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[23]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +1981,7 @@ func (x *TopReply) String() string {
 func (*TopReply) ProtoMessage() {}
 
 func (x *TopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[23]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +1994,7 @@ func (x *TopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopReply.ProtoReflect.Descriptor instead.
 func (*TopReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{23}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TopReply) GetBy() string {
@@ -1983,7 +2062,7 @@ type TopRow struct {
 
 func (x *TopRow) Reset() {
 	*x = TopRow{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[24]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2074,7 @@ func (x *TopRow) String() string {
 func (*TopRow) ProtoMessage() {}
 
 func (x *TopRow) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[24]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2087,7 @@ func (x *TopRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRow.ProtoReflect.Descriptor instead.
 func (*TopRow) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{24}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TopRow) GetDomain() string {
@@ -2099,7 +2178,7 @@ type TopTotal struct {
 
 func (x *TopTotal) Reset() {
 	*x = TopTotal{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[25]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2190,7 @@ func (x *TopTotal) String() string {
 func (*TopTotal) ProtoMessage() {}
 
 func (x *TopTotal) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[25]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2203,7 @@ func (x *TopTotal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopTotal.ProtoReflect.Descriptor instead.
 func (*TopTotal) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{25}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TopTotal) GetHits() int64 {
@@ -2161,7 +2240,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[26]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2252,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[26]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2265,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{26}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AuditRequest) GetN() int32 {
@@ -2220,7 +2299,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[27]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2311,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[27]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2324,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{27}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AuditReply) GetEntries() []*AuditEntry {
@@ -2286,7 +2365,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[28]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2298,7 +2377,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[28]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2311,7 +2390,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{28}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AuditEntry) GetTime() *timestamppb.Timestamp {
@@ -2419,7 +2498,7 @@ type DenialsRequest struct {
 
 func (x *DenialsRequest) Reset() {
 	*x = DenialsRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[29]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2510,7 @@ func (x *DenialsRequest) String() string {
 func (*DenialsRequest) ProtoMessage() {}
 
 func (x *DenialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[29]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2523,7 @@ func (x *DenialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenialsRequest.ProtoReflect.Descriptor instead.
 func (*DenialsRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{29}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DenialsRequest) GetSince() string {
@@ -2512,7 +2591,7 @@ type DenialsReply struct {
 
 func (x *DenialsReply) Reset() {
 	*x = DenialsReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[30]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2603,7 @@ func (x *DenialsReply) String() string {
 func (*DenialsReply) ProtoMessage() {}
 
 func (x *DenialsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[30]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2616,7 @@ func (x *DenialsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenialsReply.ProtoReflect.Descriptor instead.
 func (*DenialsReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{30}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DenialsReply) GetDenials() []*Denial {
@@ -2593,15 +2672,17 @@ type Denial struct {
 	Shadow  bool   `protobuf:"varint,11,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	Replica string `protobuf:"bytes,12,opt,name=replica,proto3" json:"replica,omitempty"`
 	// The denials that the row stands for; unset is 1.
-	Sampled       int64  `protobuf:"varint,13,opt,name=sampled,proto3" json:"sampled,omitempty"`
-	Strategy      string `protobuf:"bytes,14,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	Sampled  int64  `protobuf:"varint,13,opt,name=sampled,proto3" json:"sampled,omitempty"`
+	Strategy string `protobuf:"bytes,14,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	// day, week, month or year of a window that is a period of the calendar, else "".
+	Calendar      string `protobuf:"bytes,15,opt,name=calendar,proto3" json:"calendar,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Denial) Reset() {
 	*x = Denial{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[31]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2694,7 @@ func (x *Denial) String() string {
 func (*Denial) ProtoMessage() {}
 
 func (x *Denial) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[31]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2707,7 @@ func (x *Denial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Denial.ProtoReflect.Descriptor instead.
 func (*Denial) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{31}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Denial) GetTime() *timestamppb.Timestamp {
@@ -2727,6 +2808,13 @@ func (x *Denial) GetStrategy() string {
 	return ""
 }
 
+func (x *Denial) GetCalendar() string {
+	if x != nil {
+		return x.Calendar
+	}
+	return ""
+}
+
 type HistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How far back, such as 24h; all that are kept without it.
@@ -2742,7 +2830,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[32]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2842,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[32]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2855,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{32}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HistoryRequest) GetSince() string {
@@ -2808,7 +2896,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[33]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2820,7 +2908,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[33]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2833,7 +2921,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{33}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryReply) GetEvents() []*Event {
@@ -2878,7 +2966,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[34]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +2978,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[34]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +2991,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{34}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -3009,7 +3097,7 @@ type PolicyDecisions struct {
 
 func (x *PolicyDecisions) Reset() {
 	*x = PolicyDecisions{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[35]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3109,7 @@ func (x *PolicyDecisions) String() string {
 func (*PolicyDecisions) ProtoMessage() {}
 
 func (x *PolicyDecisions) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[35]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3122,7 @@ func (x *PolicyDecisions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyDecisions.ProtoReflect.Descriptor instead.
 func (*PolicyDecisions) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{35}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PolicyDecisions) GetAllow() int64 {
@@ -3076,7 +3164,7 @@ type GrantsRequest struct {
 
 func (x *GrantsRequest) Reset() {
 	*x = GrantsRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[36]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3176,7 @@ func (x *GrantsRequest) String() string {
 func (*GrantsRequest) ProtoMessage() {}
 
 func (x *GrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[36]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3189,7 @@ func (x *GrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsRequest.ProtoReflect.Descriptor instead.
 func (*GrantsRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{36}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GrantsRequest) GetFleet() bool {
@@ -3128,7 +3216,7 @@ type GrantsReply struct {
 
 func (x *GrantsReply) Reset() {
 	*x = GrantsReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[37]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3228,7 @@ func (x *GrantsReply) String() string {
 func (*GrantsReply) ProtoMessage() {}
 
 func (x *GrantsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[37]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3241,7 @@ func (x *GrantsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsReply.ProtoReflect.Descriptor instead.
 func (*GrantsReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{37}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GrantsReply) GetGrants() []*GrantInForce {
@@ -3189,7 +3277,7 @@ type GrantInForce struct {
 
 func (x *GrantInForce) Reset() {
 	*x = GrantInForce{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[38]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3289,7 @@ func (x *GrantInForce) String() string {
 func (*GrantInForce) ProtoMessage() {}
 
 func (x *GrantInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[38]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3302,7 @@ func (x *GrantInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantInForce.ProtoReflect.Descriptor instead.
 func (*GrantInForce) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{38}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GrantInForce) GetTime() *timestamppb.Timestamp {
@@ -3292,7 +3380,7 @@ type FindRequest struct {
 
 func (x *FindRequest) Reset() {
 	*x = FindRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[39]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +3392,7 @@ func (x *FindRequest) String() string {
 func (*FindRequest) ProtoMessage() {}
 
 func (x *FindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[39]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +3405,7 @@ func (x *FindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindRequest.ProtoReflect.Descriptor instead.
 func (*FindRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{39}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FindRequest) GetQ() string {
@@ -3344,7 +3432,7 @@ type FindReply struct {
 
 func (x *FindReply) Reset() {
 	*x = FindReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[40]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3444,7 @@ func (x *FindReply) String() string {
 func (*FindReply) ProtoMessage() {}
 
 func (x *FindReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[40]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3457,7 @@ func (x *FindReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindReply.ProtoReflect.Descriptor instead.
 func (*FindReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{40}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FindReply) GetPlaces() []*Place {
@@ -3402,7 +3490,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[41]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3414,7 +3502,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[41]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3427,7 +3515,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{41}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Place) GetDomain() string {
@@ -3488,7 +3576,7 @@ type FoundKey struct {
 
 func (x *FoundKey) Reset() {
 	*x = FoundKey{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[42]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3588,7 @@ func (x *FoundKey) String() string {
 func (*FoundKey) ProtoMessage() {}
 
 func (x *FoundKey) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[42]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3601,7 @@ func (x *FoundKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FoundKey.ProtoReflect.Descriptor instead.
 func (*FoundKey) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{42}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FoundKey) GetDomain() string {
@@ -3566,7 +3654,7 @@ type ForgetReply struct {
 
 func (x *ForgetReply) Reset() {
 	*x = ForgetReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[43]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3666,7 @@ func (x *ForgetReply) String() string {
 func (*ForgetReply) ProtoMessage() {}
 
 func (x *ForgetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[43]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3679,7 @@ func (x *ForgetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetReply.ProtoReflect.Descriptor instead.
 func (*ForgetReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{43}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{44}
 }
 
 var File_pkg_admin_adminpb_admin_proto protoreflect.FileDescriptor
@@ -3685,7 +3773,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\xb5\x05\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xff\x05\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -3711,11 +3799,17 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\vshadow_mode\x18\x13 \x01(\bR\n" +
 	"shadowMode\x12\x18\n" +
 	"\arollout\x18\x14 \x01(\tR\arollout\x12\x1f\n" +
-	"\benforced\x18\x15 \x01(\bH\x02R\benforced\x88\x01\x01B\b\n" +
+	"\benforced\x18\x15 \x01(\bH\x02R\benforced\x88\x01\x01\x12\x1a\n" +
+	"\bcalendar\x18\x16 \x01(\tR\bcalendar\x12,\n" +
+	"\x06period\x18\x17 \x01(\v2\x14.rls.admin.v1.PeriodR\x06periodB\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
 	"_remainingB\v\n" +
-	"\t_enforced\"e\n" +
+	"\t_enforced\"N\n" +
+	"\x06Period\x12\x1a\n" +
+	"\btimezone\x18\x01 \x01(\tR\btimezone\x12\x14\n" +
+	"\x05began\x18\x02 \x01(\tR\x05began\x12\x12\n" +
+	"\x04ends\x18\x03 \x01(\tR\x04ends\"e\n" +
 	"\bCounters\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12A\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x1f.rls.admin.v1.CountedDescriptorR\vdescriptors\"\xe0\x01\n" +
@@ -3823,7 +3917,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x04kept\x18\x02 \x01(\x03R\x04kept\x12\x18\n" +
 	"\asampled\x18\x03 \x01(\x03R\asampled\x12.\n" +
 	"\x04from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x121\n" +
-	"\breplicas\x18\x05 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicas\"\xc0\x03\n" +
+	"\breplicas\x18\x05 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicas\"\xdc\x03\n" +
 	"\x06Denial\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12-\n" +
@@ -3840,7 +3934,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x06shadow\x18\v \x01(\bR\x06shadow\x12\x18\n" +
 	"\areplica\x18\f \x01(\tR\areplica\x12\x18\n" +
 	"\asampled\x18\r \x01(\x03R\asampled\x12\x1a\n" +
-	"\bstrategy\x18\x0e \x01(\tR\bstrategy\"d\n" +
+	"\bstrategy\x18\x0e \x01(\tR\bstrategy\x12\x1a\n" +
+	"\bcalendar\x18\x0f \x01(\tR\bcalendar\"d\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\tR\x05since\x12\f\n" +
 	"\x01n\x18\x02 \x01(\x05R\x01n\x12\x14\n" +
@@ -3937,7 +4032,7 @@ func file_pkg_admin_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_pkg_admin_adminpb_admin_proto_rawDescData
 }
 
-var file_pkg_admin_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_pkg_admin_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_pkg_admin_adminpb_admin_proto_goTypes = []any{
 	(*StatusRequest)(nil),         // 0: rls.admin.v1.StatusRequest
 	(*RulesRequest)(nil),          // 1: rls.admin.v1.RulesRequest
@@ -3954,38 +4049,39 @@ var file_pkg_admin_adminpb_admin_proto_goTypes = []any{
 	(*SeenOverride)(nil),          // 12: rls.admin.v1.SeenOverride
 	(*Looked)(nil),                // 13: rls.admin.v1.Looked
 	(*LimitState)(nil),            // 14: rls.admin.v1.LimitState
-	(*Counters)(nil),              // 15: rls.admin.v1.Counters
-	(*CountedDescriptor)(nil),     // 16: rls.admin.v1.CountedDescriptor
-	(*Count)(nil),                 // 17: rls.admin.v1.Count
-	(*Change)(nil),                // 18: rls.admin.v1.Change
-	(*Changes)(nil),               // 19: rls.admin.v1.Changes
-	(*Replica)(nil),               // 20: rls.admin.v1.Replica
-	(*Progress)(nil),              // 21: rls.admin.v1.Progress
-	(*TopRequest)(nil),            // 22: rls.admin.v1.TopRequest
-	(*TopReply)(nil),              // 23: rls.admin.v1.TopReply
-	(*TopRow)(nil),                // 24: rls.admin.v1.TopRow
-	(*TopTotal)(nil),              // 25: rls.admin.v1.TopTotal
-	(*AuditRequest)(nil),          // 26: rls.admin.v1.AuditRequest
-	(*AuditReply)(nil),            // 27: rls.admin.v1.AuditReply
-	(*AuditEntry)(nil),            // 28: rls.admin.v1.AuditEntry
-	(*DenialsRequest)(nil),        // 29: rls.admin.v1.DenialsRequest
-	(*DenialsReply)(nil),          // 30: rls.admin.v1.DenialsReply
-	(*Denial)(nil),                // 31: rls.admin.v1.Denial
-	(*HistoryRequest)(nil),        // 32: rls.admin.v1.HistoryRequest
-	(*HistoryReply)(nil),          // 33: rls.admin.v1.HistoryReply
-	(*Event)(nil),                 // 34: rls.admin.v1.Event
-	(*PolicyDecisions)(nil),       // 35: rls.admin.v1.PolicyDecisions
-	(*GrantsRequest)(nil),         // 36: rls.admin.v1.GrantsRequest
-	(*GrantsReply)(nil),           // 37: rls.admin.v1.GrantsReply
-	(*GrantInForce)(nil),          // 38: rls.admin.v1.GrantInForce
-	(*FindRequest)(nil),           // 39: rls.admin.v1.FindRequest
-	(*FindReply)(nil),             // 40: rls.admin.v1.FindReply
-	(*Place)(nil),                 // 41: rls.admin.v1.Place
-	(*FoundKey)(nil),              // 42: rls.admin.v1.FoundKey
-	(*ForgetReply)(nil),           // 43: rls.admin.v1.ForgetReply
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 46: google.protobuf.Struct
+	(*Period)(nil),                // 15: rls.admin.v1.Period
+	(*Counters)(nil),              // 16: rls.admin.v1.Counters
+	(*CountedDescriptor)(nil),     // 17: rls.admin.v1.CountedDescriptor
+	(*Count)(nil),                 // 18: rls.admin.v1.Count
+	(*Change)(nil),                // 19: rls.admin.v1.Change
+	(*Changes)(nil),               // 20: rls.admin.v1.Changes
+	(*Replica)(nil),               // 21: rls.admin.v1.Replica
+	(*Progress)(nil),              // 22: rls.admin.v1.Progress
+	(*TopRequest)(nil),            // 23: rls.admin.v1.TopRequest
+	(*TopReply)(nil),              // 24: rls.admin.v1.TopReply
+	(*TopRow)(nil),                // 25: rls.admin.v1.TopRow
+	(*TopTotal)(nil),              // 26: rls.admin.v1.TopTotal
+	(*AuditRequest)(nil),          // 27: rls.admin.v1.AuditRequest
+	(*AuditReply)(nil),            // 28: rls.admin.v1.AuditReply
+	(*AuditEntry)(nil),            // 29: rls.admin.v1.AuditEntry
+	(*DenialsRequest)(nil),        // 30: rls.admin.v1.DenialsRequest
+	(*DenialsReply)(nil),          // 31: rls.admin.v1.DenialsReply
+	(*Denial)(nil),                // 32: rls.admin.v1.Denial
+	(*HistoryRequest)(nil),        // 33: rls.admin.v1.HistoryRequest
+	(*HistoryReply)(nil),          // 34: rls.admin.v1.HistoryReply
+	(*Event)(nil),                 // 35: rls.admin.v1.Event
+	(*PolicyDecisions)(nil),       // 36: rls.admin.v1.PolicyDecisions
+	(*GrantsRequest)(nil),         // 37: rls.admin.v1.GrantsRequest
+	(*GrantsReply)(nil),           // 38: rls.admin.v1.GrantsReply
+	(*GrantInForce)(nil),          // 39: rls.admin.v1.GrantInForce
+	(*FindRequest)(nil),           // 40: rls.admin.v1.FindRequest
+	(*FindReply)(nil),             // 41: rls.admin.v1.FindReply
+	(*Place)(nil),                 // 42: rls.admin.v1.Place
+	(*FoundKey)(nil),              // 43: rls.admin.v1.FoundKey
+	(*ForgetReply)(nil),           // 44: rls.admin.v1.ForgetReply
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(*structpb.Struct)(nil),       // 47: google.protobuf.Struct
 }
 var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	3,  // 0: rls.admin.v1.Descriptor.entries:type_name -> rls.admin.v1.Entry
@@ -3995,93 +4091,94 @@ var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	5,  // 4: rls.admin.v1.GrantRequest.descriptors:type_name -> rls.admin.v1.Descriptor
 	10, // 5: rls.admin.v1.Explanation.rules:type_name -> rls.admin.v1.RulesInForce
 	11, // 6: rls.admin.v1.Explanation.descriptors:type_name -> rls.admin.v1.ExplainedDescriptor
-	44, // 7: rls.admin.v1.RulesInForce.loaded:type_name -> google.protobuf.Timestamp
+	45, // 7: rls.admin.v1.RulesInForce.loaded:type_name -> google.protobuf.Timestamp
 	3,  // 8: rls.admin.v1.ExplainedDescriptor.entries:type_name -> rls.admin.v1.Entry
 	13, // 9: rls.admin.v1.ExplainedDescriptor.path:type_name -> rls.admin.v1.Looked
 	14, // 10: rls.admin.v1.ExplainedDescriptor.limits:type_name -> rls.admin.v1.LimitState
 	12, // 11: rls.admin.v1.ExplainedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
-	44, // 12: rls.admin.v1.SeenOverride.seen:type_name -> google.protobuf.Timestamp
-	45, // 13: rls.admin.v1.LimitState.window:type_name -> google.protobuf.Duration
-	45, // 14: rls.admin.v1.LimitState.reset:type_name -> google.protobuf.Duration
-	45, // 15: rls.admin.v1.LimitState.max_delay:type_name -> google.protobuf.Duration
-	45, // 16: rls.admin.v1.LimitState.next:type_name -> google.protobuf.Duration
-	16, // 17: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
-	3,  // 18: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
-	14, // 19: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
-	12, // 20: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
-	17, // 21: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
-	17, // 22: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
-	18, // 23: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
-	20, // 24: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
-	19, // 25: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
-	45, // 26: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
-	24, // 27: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
-	25, // 28: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
-	20, // 29: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
-	3,  // 30: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
-	28, // 31: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
-	20, // 32: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
-	44, // 33: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	17, // 34: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
-	17, // 35: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
-	31, // 36: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
-	44, // 37: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
-	20, // 38: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
-	44, // 39: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
-	3,  // 40: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
-	45, // 41: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
-	45, // 42: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
-	34, // 43: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
-	20, // 44: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
-	44, // 45: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
-	35, // 46: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
-	38, // 47: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
-	20, // 48: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
-	44, // 49: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
-	44, // 50: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
-	41, // 51: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
-	42, // 52: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
-	3,  // 53: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
-	3,  // 54: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
-	14, // 55: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
-	44, // 56: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
-	0,  // 57: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
-	1,  // 58: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
-	6,  // 59: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
-	6,  // 60: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
-	7,  // 61: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
-	7,  // 62: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
-	8,  // 63: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
-	22, // 64: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
-	26, // 65: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
-	29, // 66: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
-	29, // 67: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
-	32, // 68: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
-	36, // 69: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
-	39, // 70: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
-	7,  // 71: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
-	2,  // 72: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
-	46, // 73: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
-	46, // 74: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
-	9,  // 75: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
-	15, // 76: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
-	19, // 77: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
-	21, // 78: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
-	19, // 79: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
-	23, // 80: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
-	27, // 81: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
-	30, // 82: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
-	31, // 83: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
-	33, // 84: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
-	37, // 85: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
-	40, // 86: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
-	43, // 87: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
-	46, // 88: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
-	73, // [73:89] is the sub-list for method output_type
-	57, // [57:73] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	45, // 12: rls.admin.v1.SeenOverride.seen:type_name -> google.protobuf.Timestamp
+	46, // 13: rls.admin.v1.LimitState.window:type_name -> google.protobuf.Duration
+	46, // 14: rls.admin.v1.LimitState.reset:type_name -> google.protobuf.Duration
+	46, // 15: rls.admin.v1.LimitState.max_delay:type_name -> google.protobuf.Duration
+	46, // 16: rls.admin.v1.LimitState.next:type_name -> google.protobuf.Duration
+	15, // 17: rls.admin.v1.LimitState.period:type_name -> rls.admin.v1.Period
+	17, // 18: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
+	3,  // 19: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
+	14, // 20: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
+	12, // 21: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
+	18, // 22: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
+	18, // 23: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
+	19, // 24: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
+	21, // 25: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
+	20, // 26: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
+	46, // 27: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
+	25, // 28: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
+	26, // 29: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
+	21, // 30: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
+	3,  // 31: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
+	29, // 32: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
+	21, // 33: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 34: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	18, // 35: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
+	18, // 36: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
+	32, // 37: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
+	45, // 38: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
+	21, // 39: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 40: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
+	3,  // 41: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
+	46, // 42: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
+	46, // 43: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
+	35, // 44: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
+	21, // 45: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 46: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
+	36, // 47: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
+	39, // 48: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
+	21, // 49: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 50: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
+	45, // 51: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
+	42, // 52: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
+	43, // 53: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
+	3,  // 54: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
+	3,  // 55: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
+	14, // 56: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
+	45, // 57: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
+	0,  // 58: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
+	1,  // 59: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
+	6,  // 60: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
+	6,  // 61: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
+	7,  // 62: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
+	7,  // 63: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
+	8,  // 64: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
+	23, // 65: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
+	27, // 66: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
+	30, // 67: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
+	30, // 68: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
+	33, // 69: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
+	37, // 70: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
+	40, // 71: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
+	7,  // 72: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
+	2,  // 73: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
+	47, // 74: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
+	47, // 75: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
+	9,  // 76: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
+	16, // 77: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
+	20, // 78: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
+	22, // 79: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
+	20, // 80: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
+	24, // 81: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
+	28, // 82: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
+	31, // 83: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
+	32, // 84: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
+	34, // 85: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
+	38, // 86: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
+	41, // 87: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
+	44, // 88: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
+	47, // 89: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
+	74, // [74:90] is the sub-list for method output_type
+	58, // [58:74] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_pkg_admin_adminpb_admin_proto_init() }
@@ -4091,15 +4188,15 @@ func file_pkg_admin_adminpb_admin_proto_init() {
 	}
 	file_pkg_admin_adminpb_admin_proto_msgTypes[5].OneofWrappers = []any{}
 	file_pkg_admin_adminpb_admin_proto_msgTypes[14].OneofWrappers = []any{}
-	file_pkg_admin_adminpb_admin_proto_msgTypes[19].OneofWrappers = []any{}
-	file_pkg_admin_adminpb_admin_proto_msgTypes[24].OneofWrappers = []any{}
+	file_pkg_admin_adminpb_admin_proto_msgTypes[20].OneofWrappers = []any{}
+	file_pkg_admin_adminpb_admin_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pkg_admin_adminpb_admin_proto_rawDesc), len(file_pkg_admin_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -207,7 +206,7 @@ func amount(l *descriptors.Limit) string {
 	if l.Share != 0 {
 		requests += fmt.Sprintf(" (%s of %d)", l.Share, l.WrittenRequests)
 	}
-	return requests + " per " + cmp.Or(l.CalendarPeriod(), descriptors.Period(l.Unit, l.Multiplier))
+	return requests + " per " + l.Words()
 }
 
 // callers says whom a limit counts apart: the values of the keys for which the rule takes

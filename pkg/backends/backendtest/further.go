@@ -185,6 +185,12 @@ var furtherTimelines = []timeline{
 		{at: 3 * time.Minute, hits: 1, admitted: 0, remaining: 0, retry: time.Minute},
 		{at: 4 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 8},
 	}},
+	{"overdraft: days of a calendar", algorithms.Spec{Requests: 10, Window: 24 * time.Hour, Overdraft: algorithms.FullOverdraft,
+		Calendar: algorithms.Calendar{On: true, Zone: "Asia/Kathmandu"}}, false, []event{
+		{at: untilKathmandu + time.Hour, hits: 1, cost: 35, admitted: 1, remaining: 0, reset: 95 * time.Hour},
+		{at: untilKathmandu + 24*time.Hour, hits: 1, check: true, admitted: 0, remaining: 0, retry: 48 * time.Hour},
+		{at: untilKathmandu + 73*time.Hour, hits: 1, check: true, admitted: 1, remaining: 5, reset: 23 * time.Hour},
+	}},
 	{"overdraft: what is beyond the debt is cut off", algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: 5}, false, []event{
 		{hits: 1, cost: 35, admitted: 1, remaining: 0, cut: 20},
 		{hits: 1, cost: 3, admitted: 0, remaining: 0, cut: 3},

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -77,7 +76,7 @@ func (r *reader) keepApart(compiled []descriptors.Limit, written []*limit) {
 			switch {
 			case !sameCounter(compiled[i].Spec, compiled[j].Spec):
 			case compiled[i].Calendar != compiled[j].Calendar:
-				r.ProblemOf(l.path, l.from.At, "is a %s like %q before it and could share its counter: in two time zones one may begin at the same moment; keep one of them, or change the unit", compiled[i].CalendarPeriod(), rate(&compiled[j]))
+				r.ProblemOf(l.path, l.from.At, "is a %s like %q before it and could share its counter: in two time zones one may begin at the same moment; keep one of them, or change the unit", compiled[i].Words(), rate(&compiled[j]))
 			default:
 				r.ProblemOf(l.path, l.from.At, "has the strategy and window of %q before it and would share its counter; keep the stricter one or change the window", rate(&compiled[j]))
 			}
@@ -104,7 +103,7 @@ func sameCounter(a, b algorithms.Spec) bool {
 
 // rate is a limit in a message: 10 per 15 minutes.
 func rate(l *descriptors.Limit) string {
-	return fmt.Sprintf("%d per %s", l.Requests, cmp.Or(l.CalendarPeriod(), descriptors.Period(l.Unit, l.Multiplier)))
+	return fmt.Sprintf("%d per %s", l.Requests, l.Words())
 }
 
 // checkReplaces checks and sets the names of the limits that l replaces.

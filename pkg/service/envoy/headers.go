@@ -152,8 +152,8 @@ func policyName(l *descriptors.Limit) string {
 		return l.Name
 	}
 	window := strconv.FormatInt(windowSeconds(l), 10) + "s"
-	if period := l.CalendarPeriod(); period != "" {
-		window = strings.ReplaceAll(period, " ", "-")
+	if l.Calendar.On {
+		window = strings.ReplaceAll(l.Words(), " ", "-")
 	}
 	return strconv.FormatUint(uint64(l.Requests), 10) + "-per-" + window
 }

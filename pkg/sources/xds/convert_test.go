@@ -115,6 +115,7 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 		 metadata: {rls: {strategy: "token_bucket", burst: 20, charge: "admitted"}, owner: "team"}},
 		{key: "borrower", rateLimit: {unit: SECOND, requestsPerUnit: 10}, metadata: {rls: {borrow_from: "spare", max_borrow: "20%"}}},
 		{key: "slow", rateLimit: {unit: MINUTE, requestsPerUnit: 10}, metadata: {rls: {unit_multiplier: 15, window: "from_first_hit", extend: true}}},
+		{key: "month", rateLimit: {unit: MONTH, requestsPerUnit: 10}, metadata: {rls: {window: "calendar", timezone: "Europe/Berlin", month_starts: 15}}},
 		{key: "queue", rateLimit: {unit: SECOND, requestsPerUnit: 5},
 		 metadata: {rls: {strategy: "leaky_bucket", max_delay: "500ms", on_error: "local", pools: {spare: {unit: "minute", requests_per_unit: 100}}}}},
 		{key: "several", rateLimit: {unit: SECOND, requestsPerUnit: 5, name: "first"},
@@ -125,6 +126,7 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 	]}`)
 	want := `d.borrower: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, borrow_from: spare, max_borrow: 20%
 d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
+d.month: unit=MONTH requests_per_unit=10, shadow_mode: false, quota_mode: false, window: calendar, timezone: "Europe/Berlin", month_starts: 15
 d.none.path_/static/*: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 d.only: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false, strategy: sliding_log
 d.pool_spare: unit=MINUTE requests_per_unit=100, shadow_mode: false, quota_mode: false

@@ -131,7 +131,7 @@ function line(d) {
     cell(columns.time, el('time', { dateTime: d.time, title: d.time }, moment(d.time)), d.sampled > 1 && el('div', { className: 'small dim' }, `${count(d.sampled)} like it`)),
     cell(columns.key, el('a', { className: 'long key', href: whyOf(d.domain, entries), title: 'Why?' }, visible(writeDescriptor(entries))),
       el('div', { className: 'small dim long' }, visible(d.rule ?? ''), d.replica && ` · ${visible(d.replica)}`)),
-    cell(columns.limit, `${count(d.limit ?? 0)} per ${perWindow(d.window)} `, d.name && el('span', { className: 'tag' }, visible(d.name)),
+    cell(columns.limit, `${count(d.limit ?? 0)} per ${perWindow(d.window, d.calendar)} `, d.name && el('span', { className: 'tag' }, visible(d.name)),
       d.shadow && el('span', { className: 'tag amber' }, 'shadow: answered OK')),
     cell(columns.cost, count(d.cost ?? 0)),
     cell(columns.wait, d.retry_after ? span(seconds(d.retry_after)) : '–'),

@@ -154,7 +154,7 @@ export function why(main, params) {
     if (known && seconds(l.next ?? '') > 0) drawn.push({ until: asked + 1000 * seconds(l.next), text: next });
     return el('li', { className: 'limit', 'data-testid': 'limit', 'data-full': known && l.remaining <= 0 ? 'true' : 'false' },
       el('div', { className: 'head' },
-        el('b', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window)}`), ' ',
+        el('b', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window, l.calendar)}`), ' ',
         l.strategy && el('span', {}, visible(l.strategy).replaceAll('_', ' ')), ' ',
         l.name && el('span', { className: 'tag' }, visible(l.name)), ' ',
         trial(l),
@@ -292,7 +292,7 @@ export function why(main, params) {
 }
 
 // titleOf is the text by which a grant picks a limit.
-const titleOf = (l) => l.name || `${l.limit} per ${period(l.window)}`;
+const titleOf = (l) => l.name || `${l.limit} per ${period(l.window, l.calendar)}`;
 
 // override says whose limit stands in place of the rule's.
 function override(o) {
