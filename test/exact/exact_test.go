@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ type place struct {
 	// the next while requests are under way.
 	calm  bool
 	cache int
+	// terms and holds: the store knows Op.Terms, and Op.Hold.
+	terms, holds bool
 }
 
 func tier(t *testing.T, s backends.Store, err error) stack.Tier {
@@ -113,16 +116,16 @@ func perSecond(t *testing.T, n int) func() stack.Options {
 }
 
 var places = []place{
-	{name: "memory", open: inMemory, alone: true, whole: true},
+	{name: "memory", open: inMemory, alone: true, whole: true, terms: true, holds: true},
 	{name: "Redis, bare", open: single(testenv.Redis), bare: true, whole: true},
 	{name: "Redis", open: single(testenv.Redis), whole: true},
 	{name: "Redis with a cache", open: single(testenv.Redis), whole: true, cache: 1 << 20},
 	{name: "Valkey", open: single(testenv.Valkey), whole: true},
 	{name: "Redis beside one for limits per second", open: perSecond, whole: true},
 	{name: "Redis Cluster", open: onCluster, whole: true},
-	{name: "memcached, bare", open: onMemcached, bare: true, calm: true},
-	{name: "memcached", open: onMemcached, calm: true},
-	{name: "memcached with a cache", open: onMemcached, calm: true, cache: 1 << 20},
+	{name: "memcached, bare", open: onMemcached, bare: true, calm: true, terms: true},
+	{name: "memcached", open: onMemcached, calm: true, terms: true},
+	{name: "memcached with a cache", open: onMemcached, calm: true, cache: 1 << 20, terms: true},
 }
 
 // processes opens the store as so many processes would.
@@ -168,9 +171,18 @@ func TestLinearizable(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, one answer in %d lost", p.name, lose), func(t *testing.T) {
 				t.Parallel()
 				processes := p.processes(t, 2, lose)
-				all := kinds
+				all := slices.Clone(kinds)
+				if p.terms {
+					all = append(all, terms...)
+				}
+				if p.holds {
+					all = append(all, holds...)
+				}
 				if p.whole {
-					all = append(all[:len(all):len(all)], together...)
+					all = append(all, together...)
+				}
+				if p.whole && p.holds {
+					all = append(all, heldTogether...)
 				}
 				var sum tally
 				for range *rounds {

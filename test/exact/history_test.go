@@ -62,6 +62,29 @@ var kinds = []kind{
 	{name: "leaky bucket that queues", limits: []algorithms.Spec{{Strategy: algorithms.LeakyBucket, Requests: 7, Window: window, MaxDelay: 3 * time.Second}}},
 }
 
+// terms are kinds whose operations have terms, and holds those whose requests make and settle
+// reservations.
+var (
+	terms = []kind{
+		{name: "fixed window with an overdraft", limits: []algorithms.Spec{{Requests: 8, Window: window, Overdraft: 20}}},
+		{name: "token bucket with an overdraft", limits: []algorithms.Spec{{Strategy: algorithms.TokenBucket, Requests: 7, Window: window, Burst: 9, Overdraft: 12}}},
+		{name: "sliding window in parts", limits: []algorithms.Spec{{Strategy: algorithms.SlidingWindow, Requests: 8, Window: window, Precision: 5}}},
+		{name: "concurrency", limits: []algorithms.Spec{{Strategy: algorithms.Concurrency, Requests: 5, Window: window}}},
+	}
+	holds = []kind{
+		{name: "reservations in a fixed window", limits: []algorithms.Spec{{Requests: 8, Window: window, Reserve: kept}}},
+		{name: "reservations with an overdraft", limits: []algorithms.Spec{{Strategy: algorithms.GCRA, Requests: 7, Burst: 6, Window: window, Overdraft: 20, Reserve: kept}}},
+		{name: "reservations that lapse", limits: []algorithms.Spec{{Strategy: algorithms.TokenBucket, Requests: 7, Window: window, Reserve: algorithms.Reserve{TTL: 2 * time.Second, GiveBack: true}}}},
+		{name: "reserved slots", limits: []algorithms.Spec{{Strategy: algorithms.Concurrency, Requests: 5, Window: window, Reserve: kept}}},
+	}
+	heldTogether = []kind{
+		{name: "a group of reservations", limits: []algorithms.Spec{{Requests: 9, Window: window, Reserve: kept}, {Strategy: algorithms.TokenBucket, Requests: 7, Window: window, Reserve: kept}}},
+		{name: "reservations, all or nothing", allOrNothing: true, limits: []algorithms.Spec{
+			{Requests: 9, Window: window, Overdraft: 9, Reserve: kept}, {Strategy: algorithms.SlidingLog, Requests: 7, Window: window, Reserve: kept}}},
+	}
+	kept = algorithms.Reserve{TTL: 3 * time.Second}
+)
+
 // together are kinds whose requests have several limits.
 var together = []kind{
 	{name: "a group", limits: []algorithms.Spec{
@@ -187,6 +210,9 @@ func (h *history) call(caller int, store backends.Store, rng *rand.Rand, begin t
 			in.verb = []backends.Verb{backends.Reset, backends.Grant}[rng.IntN(2)]
 		}
 	}
+	if h.limits[0].Reserve.TTL > 0 && rng.IntN(6) > 0 {
+		in.charge.Reservation = fmt.Sprintf("%016d", rng.IntN(4))
+	}
 	b := in.batch(now)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -292,13 +318,13 @@ func (h *history) text(explained []porcupine.Operation) (s string) {
 			s += "no order explains:\n"
 		}
 		in, out := op.Input.(request), op.Output.(answer)
-		s += fmt.Sprintf("%d..%d caller %d at %d: verb %d cost %d refund %v: ", op.Call/1000, op.Return/1000, op.ClientId, in.charge.Now-epoch, in.verb, in.charge.Cost, in.charge.Refund)
+		s += fmt.Sprintf("%d..%d caller %d at %d: verb %d cost %d refund %v ID %s: ", op.Call/1000, op.Return/1000, op.ClientId, in.charge.Now-epoch, in.verb, in.charge.Cost, in.charge.Refund, in.charge.Reservation)
 		if out.lost {
 			s += fmt.Sprintf("lost: %v\n", out.replies[0].Err)
 			continue
 		}
 		for _, r := range out.replies {
-			s += fmt.Sprintf("at %d admitted %d value %d.%d prev %d until %d recalled %v; ", r.Now-epoch, r.Admitted, r.Value.Whole, r.Value.Frac, r.Prev, r.Until-epoch, r.Recalled)
+			s += fmt.Sprintf("at %d admitted %d value %d.%d prev %d until %d recalled %v %+v; ", r.Now-epoch, r.Admitted, r.Value.Whole, r.Value.Frac, r.Prev, r.Until-epoch, r.Recalled, r.Account)
 		}
 		s += "\n"
 	}
@@ -354,7 +380,7 @@ func successors(before, after *backendtest.Model, b *backends.Batch) []any {
 			forgotten := state.(*backendtest.Model).Clone()
 			forgotten.Forget(op)
 			add(forgotten)
-			if op.Verb == backends.Charge && (b.Charges(i) == 0 || op.By == (backends.Amount{})) {
+			if op.Verb == backends.Charge && !op.Identified() && (b.Charges(i) == 0 || op.By == (backends.Amount{})) {
 				same := state.(*backendtest.Model).Clone()
 				same.Keep(op, before)
 				add(same)

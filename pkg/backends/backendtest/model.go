@@ -127,13 +127,18 @@ func (m *Model) Clone() *Model {
 	return c
 }
 
-// Equal reports whether both models hold the same cells. A cell that was never
-// charged equals an absent one.
+// Equal reports whether both models hold the same cells and reservations. A cell that was
+// never charged equals an absent one.
 func (m *Model) Equal(other *Model) bool { return m.within(other) && other.within(m) }
 
 func (m *Model) within(other *Model) bool {
 	for key, c := range m.cells {
 		if o := other.cells[key]; len(c.Log) == 0 && c.Cell != o.Cell || !slices.Equal(c.Log, o.Log) {
+			return false
+		}
+	}
+	for key, records := range m.records {
+		if !maps.Equal(records, other.records[key]) {
 			return false
 		}
 	}
