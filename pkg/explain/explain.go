@@ -102,11 +102,13 @@ type Terms struct {
 	MaxDelay Duration `json:"max_delay,omitempty"`
 	// Shadow: the limit is watched for every key. Rollout is the share of its keys for which
 	// it is enforced, if not all. Enforced says of both whether this key is one of them.
-	Shadow     bool   `json:"shadow_mode,omitempty"`
-	Rollout    string `json:"rollout,omitempty"`
-	Enforced   *bool  `json:"enforced,omitempty"`
-	Key        string `json:"key"`                   // in the store
-	ReplacedBy string `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
+	Shadow   bool   `json:"shadow_mode,omitempty"`
+	Rollout  string `json:"rollout,omitempty"`
+	Enforced *bool  `json:"enforced,omitempty"`
+	// Thresholds are the parts of the limit from which its thresholds apply, such as 80%.
+	Thresholds []string `json:"thresholds,omitempty"`
+	Key        string   `json:"key"`                   // in the store
+	ReplacedBy string   `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
 }
 
 // Period is a period of the calendar. The times are in the time zone.
@@ -138,6 +140,8 @@ type Cell struct {
 	// true, if no wait helps: the limit is 0, or they are more than its capacity.
 	Next  *Duration `json:"next,omitempty"`
 	Never bool      `json:"never,omitempty"`
+	// Threshold is the highest of the limit's thresholds that is reached.
+	Threshold string `json:"threshold,omitempty"`
 }
 
 // Duration is a duration whose JSON is a number of seconds with the unit: "60s" or
@@ -226,9 +230,15 @@ func limitOf(rule string, in *service.InspectedLimit) Limit {
 			l.Rollout = in.Rollout().String()
 		}
 	}
+	for i := range in.Thresholds {
+		l.Thresholds = append(l.Thresholds, in.Thresholds[i].At.String())
+	}
 	switch state := cmp.Or(in.After, in.Before); {
 	case state != nil:
 		cell := &Cell{Count: state.Count, Granted: state.Granted, Remaining: state.Remaining, Reset: Duration(state.Reset), Never: in.Never}
+		if t := in.Reached(in.Capacity()-state.Remaining, in.Capacity()); t != nil {
+			cell.Threshold = t.At.String()
+		}
 		if !in.Never {
 			cell.Next = new(Duration(in.Next))
 		}

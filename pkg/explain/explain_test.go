@@ -435,6 +435,37 @@ descriptors:
 	}
 }
 
+// The thresholds of a limit stand beside it, and the highest that is reached beside its count.
+func TestThresholds(t *testing.T) {
+	s := serve(t, `domain: shop
+descriptors:
+- {key: user, rate_limit: {unit: hour, requests_per_unit: 10, thresholds: [{at: 80%}, {at: 50%}, {at: 90%}]}}
+`)
+	for used, want := range map[uint32]string{4: "", 8: "80 %", 10: "90 %"} {
+		a := ask(used, fmt.Sprint("user=", used))
+		if _, err := s.Evaluate(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		doc := document(t, s, service.Look, a)
+		got := text(t, doc)
+		if !strings.Contains(got, "10 per hour, fixed_window, thresholds 50 %, 80 %, 90 %\n") ||
+			strings.Contains(got, "threshold  ") != (want != "") || want != "" && !strings.Contains(got, "      threshold  "+want+" is reached\n") {
+			t.Errorf("%d used, want %q:\n%s", used, want, got)
+		}
+		encoded, err := json.Marshal(doc.Descriptors[0].Limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reached := ""
+		if want != "" {
+			reached = `"threshold":"` + strings.ReplaceAll(want, " ", "") + `"`
+		}
+		if !strings.Contains(string(encoded), `"thresholds":["50%","80%","90%"]`) || !strings.Contains(string(encoded), reached) {
+			t.Errorf("%d used: %s", used, encoded)
+		}
+	}
+}
+
 func TestTheLimitOfTheLastRequest(t *testing.T) {
 	for age, want := range map[time.Duration]string{
 		-time.Second: "(0 s ago)", 12 * time.Second: "(12 s ago)", 119 * time.Second: "(119 s ago)",

@@ -163,6 +163,9 @@ func (p *printer) limit(l *Limit, hits int64) {
 			p.line(3, "granted    %d", l.Granted)
 		}
 		p.line(3, "remaining  %d%s", l.Remaining, p.verdict(l, hits))
+		if l.Threshold != "" {
+			p.line(3, "threshold  %s is reached", spaced(l.Threshold))
+		}
 		if l.ReplacedBy == "" && (l.Never || l.Next != nil) {
 			label := "next hit"
 			if l.watched() { // the next hit passes in any case
@@ -230,6 +233,9 @@ func (t *Terms) words() string {
 	if t.MaxDelay > 0 {
 		s += fmt.Sprintf(", a queue of at most %s", time.Duration(t.MaxDelay))
 	}
+	if len(t.Thresholds) > 0 {
+		s += ", thresholds " + spaced(strings.Join(t.Thresholds, ", "))
+	}
 	switch {
 	case t.Shadow:
 		s += ", shadow"
@@ -247,8 +253,8 @@ func (t *Terms) words() string {
 // watched reports whether the limit is watched for the key and not enforced.
 func (t *Terms) watched() bool { return t.Enforced != nil && !*t.Enforced }
 
-// spaced is a percentage as texts for people have it: 10 %.
-func spaced(percent string) string { return strings.Replace(percent, "%", " %", 1) }
+// spaced is a percentage, or several, as texts for people have it: 10 %.
+func spaced(percent string) string { return strings.ReplaceAll(percent, "%", " %") }
 
 // verdict says behind the remaining hits how a request of that many hits would end.
 func (p *printer) verdict(l *Limit, hits int64) string {

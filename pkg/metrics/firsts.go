@@ -47,7 +47,7 @@ func (f *firsts) first(o *service.Observation, v *service.Verdict, at algorithms
 	l := v.Limit
 	longest := quiet // until a counter has its next line
 	if at > 0 {
-		longest = l.Window
+		longest = max(quiet, l.Window) // a month of the calendar may be longer than its Window
 	}
 	hash := maphash.Comparable(f.seed, limited{maphash.Bytes(f.seed, callerOf(room[:0], o.Domain, v)), l.Name, l.Strategy, l.Requests, l.Window, at})
 	f.mu.Lock()

@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"math/big"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http/httpguts"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 )
@@ -174,6 +178,75 @@ descriptors:
 		}
 		r.want(withHits(0, desc("slow", "")), ok, 96)
 	})
+}
+
+// FuzzThresholds loads any thresholds. What passes can be sent: the reply has the headers and
+// the metadata of the highest threshold, and a delay of at most a second.
+func FuzzThresholds(f *testing.F) {
+	for _, text := range []string{
+		"[]", "~", "[{at: 1%}]", "[{at: 50%, headers: {x-a: b, X-B: 1.5}, response_headers: {c: yes}, metadata: {d: [1, ~, {e: .5}]}, delay: 1s}, {at: 99%}]",
+		"[{at: 1e1%, delay: .5s, headers: {a: ''}}, {at: 50.0001%}]", "[{at: 100%}]", "[{at: 50%, headers: {Host: x}}]", "[{at: 50%, headers: {a: \"b\\r\\nc: d\"}}]",
+		"[{at: 50%, metadata: {a: .nan, b: .inf, c: !!binary /w==}}]", "[&a {at: 50%, headers: &h {x: y}}, {<<: *a, at: 60%, response_headers: {<<: *h, x: z}}]",
+	} {
+		f.Add(text, uint8(3))
+	}
+	r := start(f, "domain: d")
+	var calls atomic.Int64 // each counts at a key of its own
+	server, err := envoy.New(atOnce{r.service}, envoy.Reply{Metadata: true})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string, hits uint8) {
+		content := "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 100, thresholds: " + text + "}\n"
+		tree, _, err := yaml.Load([]yaml.Text{{Name: "f", Content: []byte(content)}}, yaml.Options{})
+		if err != nil || tree.Domain("d") == nil {
+			return
+		}
+		rule := tree.Domain("d").Match([]descriptors.Entry{{Key: "k"}})
+		if rule == nil || len(rule.Limits) != 1 || rule.Limits[0].Requests != 100 || rule.Shadow || rule.Limits[0].Tried() {
+			return
+		}
+		l := &rule.Limits[0]
+		var highest descriptors.Threshold
+		for i, one := range l.Thresholds {
+			if i > 0 && one.At <= l.Thresholds[i-1].At || one.At < 10_000 || one.At > 990_000 || one.Delay < 0 || one.Delay > time.Second {
+				t.Fatalf("thresholds %+v", l.Thresholds)
+			}
+			if uint64(hits)*1_000_000 >= uint64(one.At)*uint64(l.Capacity()) {
+				highest = one
+			}
+		}
+		if uint64(hits) > uint64(l.Capacity()) {
+			highest = descriptors.Threshold{}
+		}
+		r.service.SetTree(tree)
+		resp, err := server.ShouldRateLimit(t.Context(), request(withHits(uint64(hits), desc("k", fmt.Sprint(calls.Add(1))))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, lists := range [][]*core.HeaderValue{resp.RequestHeadersToAdd, resp.ResponseHeadersToAdd} {
+			want := [][]descriptors.Header{highest.Headers, highest.ResponseHeaders}[i]
+			if len(lists) != len(want) {
+				t.Fatalf("headers %v, want %v", lists, want)
+			}
+			for j, h := range lists {
+				if h.Key != want[j].Name || h.Value != want[j].Value || !httpguts.ValidHeaderFieldName(h.Key) || !httpguts.ValidHeaderFieldValue(h.Value) {
+					t.Fatalf("headers %v, want %v", lists, want)
+				}
+			}
+		}
+		items := resp.DynamicMetadata.GetFields()["thresholds"].GetListValue().GetValues()
+		if resp.DynamicMetadata == nil || (highest.At == 0) != (len(items) == 0) || len(items) == 1 && items[0].GetStructValue().Fields["at"].GetStringValue() != highest.At.String() {
+			t.Fatalf("%d hits: metadata %v, want %+v", hits, resp.DynamicMetadata, highest)
+		}
+	})
+}
+
+// atOnce decides without the wait for Outcome.Delay.
+type atOnce struct{ *service.Service }
+
+func (s atOnce) Decide(ctx context.Context, r *service.Request) (*service.Outcome, error) {
+	return s.Evaluate(ctx, r)
 }
 
 // TestTheHighestThresholdApplies: for random thresholds and uses the threshold is the one that

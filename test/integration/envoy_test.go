@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.org/rls/internal/testenv"
 )
 
 const edgeRules = `
@@ -22,6 +24,8 @@ descriptors:
   - {key: enforced, rate_limit: {unit: year, requests_per_unit: 100, name: enforced}}
   - {key: ten-minutes, rate_limit: {unit: minute, unit_multiplier: 10, requests_per_unit: 5, strategy: sliding_log}}
   - {key: queue, rate_limit: {unit: second, requests_per_unit: 2, strategy: leaky_bucket, max_delay: 1s}}
+  - key: warned
+    rate_limit: {unit: year, requests_per_unit: 4, thresholds: [{at: 50%, response_headers: {x-quota-warning: "50"}}, {at: 75%, headers: {x-suspicious: captcha}, response_headers: {x-quota-warning: "75"}, metadata: {captcha: true}, delay: 300ms}]}
   - key: nothing
     metadata: {owner: team-edge}
     rate_limit: {unit: year, requests_per_unit: 0, name: none}
@@ -35,7 +39,7 @@ func TestBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	draft := serve(t, edgeRules, "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_IETF_HEADERS_ENABLED=true",
 		"LIMIT_RETRY_AFTER_HEADER_ENABLED=true", "LIMIT_PROBLEM_BODY_ENABLED=true")
-	plain := serve(t, edgeRules, "LIMIT_X_RATELIMIT_HEADERS_ENABLED=true", "RESPONSE_DYNAMIC_METADATA=true")
+	plain := serve(t, edgeRules, "LIMIT_X_RATELIMIT_HEADERS_ENABLED=true", "RESPONSE_DYNAMIC_METADATA=true", "LOG_THRESHOLDS=true")
 	e := edge{startFront(t, map[string]*service{"draft": draft, "plain": plain}, []frontListener{
 		{Name: "draft", Filters: []string{rateLimit("draft", patiently+", enable_x_ratelimit_headers: DRAFT_VERSION_03")}},
 		{Name: "plain", Filters: []string{rateLimit("plain", patiently)}},
@@ -45,6 +49,7 @@ func TestBehindEnvoy(t *testing.T) {
 		limited("/ten-minutes", always("ten-minutes")),
 		limited("/queue", always("queue")),
 		limited("/nothing", always("nothing")),
+		limited("/warned", always("warned")),
 	})}
 	t.Run("clients get 200 and then 429 with headers", e.headers)
 	t.Run("X-RateLimit with the epoch", e.epoch)
@@ -52,6 +57,7 @@ func TestBehindEnvoy(t *testing.T) {
 	t.Run("unit_multiplier widens the window", e.multiplier)
 	t.Run("a queue holds the answer", e.queue)
 	t.Run("dynamic metadata", e.metadata)
+	t.Run("thresholds", func(t *testing.T) { e.thresholds(t, plain) })
 }
 
 // always is policies that send the same value of each key.
@@ -178,5 +184,39 @@ func (e edge) queue(t *testing.T) {
 	}
 	if turns := time.Duration(passed-1) * 500 * time.Millisecond; last < turns-50*time.Millisecond {
 		t.Errorf("%d passed within %v", passed, last)
+	}
+}
+
+// thresholds: a warning for the client, then a header for the upstream, metadata and a delay,
+// all before the first denial.
+func (e edge) thresholds(t *testing.T, s *service) {
+	suspicious := func(a answer) bool { return strings.Contains(a.body, "X-Suspicious: captcha\r\n") }
+	for i, warning := range []string{"", "50", "75", "75"} {
+		start := time.Now()
+		a := e.want(t, http.StatusOK, "plain", "/warned")
+		took := time.Since(start)
+		a.wantHeaders(t, map[string]string{"X-Quota-Warning": warning, "X-Suspicious": ""})
+		var got struct{ Thresholds []map[string]any }
+		if err := json.Unmarshal([]byte(a.header.Get("X-Metadata")), &got); err != nil {
+			t.Fatalf("%v in %v", err, a.header)
+		}
+		var want []map[string]any
+		switch warning {
+		case "50":
+			want = []map[string]any{{"rule": "edge.warned", "at": "50%"}}
+		case "75":
+			want = []map[string]any{{"rule": "edge.warned", "at": "75%", "captcha": true}}
+		}
+		if !reflect.DeepEqual(got.Thresholds, want) || suspicious(a) != (warning == "75") || warning == "75" && took < 300*time.Millisecond {
+			t.Errorf("request %d: metadata %v, want %v; took %v; %s", i, got.Thresholds, want, took, a.body)
+		}
+	}
+	e.want(t, http.StatusTooManyRequests, "plain", "/warned").wantHeaders(t, map[string]string{"X-Quota-Warning": ""})
+	for at, want := range map[string]float64{"50%": 1, "75%": 2} {
+		if n := s.stat(`rls_threshold_reached_total{at="` + at + `",rule="edge.warned"}`); n != want {
+			t.Errorf("%s was counted %v times, want %v", at, n, want)
+		}
+		line := `"rule":"edge.warned","limit":"fixed_window 4 per 365 days","at":"` + at + `"`
+		testenv.Eventually(t, patience, func() bool { return len(s.log.With(line)) == 1 }, "one line about "+at)
 	}
 }

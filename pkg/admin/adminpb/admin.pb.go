@@ -1120,7 +1120,11 @@ type LimitState struct {
 	// day, week, month or year of a window that is a period of the calendar, else "".
 	Calendar string `protobuf:"bytes,22,opt,name=calendar,proto3" json:"calendar,omitempty"`
 	// The running period of the calendar.
-	Period        *Period `protobuf:"bytes,23,opt,name=period,proto3" json:"period,omitempty"`
+	Period *Period `protobuf:"bytes,23,opt,name=period,proto3" json:"period,omitempty"`
+	// The parts of the limit from which its thresholds apply, such as 80%.
+	Thresholds []string `protobuf:"bytes,24,rep,name=thresholds,proto3" json:"thresholds,omitempty"`
+	// The highest of them that is reached.
+	Threshold     string `protobuf:"bytes,25,opt,name=threshold,proto3" json:"threshold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1314,6 +1318,20 @@ func (x *LimitState) GetPeriod() *Period {
 		return x.Period
 	}
 	return nil
+}
+
+func (x *LimitState) GetThresholds() []string {
+	if x != nil {
+		return x.Thresholds
+	}
+	return nil
+}
+
+func (x *LimitState) GetThreshold() string {
+	if x != nil {
+		return x.Threshold
+	}
+	return ""
 }
 
 type Period struct {
@@ -3773,7 +3791,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\xff\x05\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xbd\x06\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -3801,7 +3819,11 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\arollout\x18\x14 \x01(\tR\arollout\x12\x1f\n" +
 	"\benforced\x18\x15 \x01(\bH\x02R\benforced\x88\x01\x01\x12\x1a\n" +
 	"\bcalendar\x18\x16 \x01(\tR\bcalendar\x12,\n" +
-	"\x06period\x18\x17 \x01(\v2\x14.rls.admin.v1.PeriodR\x06periodB\b\n" +
+	"\x06period\x18\x17 \x01(\v2\x14.rls.admin.v1.PeriodR\x06period\x12\x1e\n" +
+	"\n" +
+	"thresholds\x18\x18 \x03(\tR\n" +
+	"thresholds\x12\x1c\n" +
+	"\tthreshold\x18\x19 \x01(\tR\tthresholdB\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
 	"_remainingB\v\n" +

@@ -164,6 +164,7 @@ export function why(main, params) {
         el('span', {}, 'count ', el('b', { className: 'num' }, count(l.count))),
         l.granted && el('span', {}, 'granted ', el('b', { className: 'num' }, count(l.granted))),
         el('span', {}, 'remaining ', el('b', { className: 'num' }, count(l.remaining))),
+        l.threshold && el('span', {}, 'threshold ', el('b', { className: 'num' }, visible(l.threshold))),
         el('span', {}, 'reset ', reset),
         el('span', {}, l.enforced === false ? 'would pass ' : 'next hit ', next),
         l.policy && el('span', { title: 'on_error' }, 'if the store is away: ', el('b', {}, visible(l.policy)))),
