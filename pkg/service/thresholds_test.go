@@ -192,7 +192,7 @@ func FuzzThresholds(f *testing.F) {
 	}
 	r := start(f, "domain: d")
 	var calls atomic.Int64 // each counts at a key of its own
-	server, err := envoy.New(atOnce{r.service}, envoy.Reply{Metadata: true})
+	server, err := envoy.New(undelayed{r.service}, envoy.Reply{Metadata: true})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -242,10 +242,10 @@ func FuzzThresholds(f *testing.F) {
 	})
 }
 
-// atOnce decides without the wait for Outcome.Delay.
-type atOnce struct{ *service.Service }
+// undelayed decides without the wait for Outcome.Delay.
+type undelayed struct{ *service.Service }
 
-func (s atOnce) Decide(ctx context.Context, r *service.Request) (*service.Outcome, error) {
+func (s undelayed) Decide(ctx context.Context, r *service.Request) (*service.Outcome, error) {
 	return s.Evaluate(ctx, r)
 }
 

@@ -122,7 +122,8 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 		 metadata: {rls: {strategy: "gcra", rate_limits: [{unit: "hour", requests_per_unit: 100, name: "second", on_error: "deny"}]}}},
 		{key: "only", metadata: {rls: {rate_limits: [{unit: "day", requests_per_unit: 3, strategy: "sliding_log"}], value_to_metric: true}}},
 		{key: "none", descriptors: [
-			{key: "path", value: "/static/*", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {share_threshold: true}}}]}
+			{key: "path", value: "/static/*", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {share_threshold: true}}}]},
+		{key: "warned", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {thresholds: [{at: "80%", headers: {"x-a": 80}, metadata: {a: [1]}, delay: "1s"}, {at: "50%"}]}}}
 	]}`)
 	want := `d.borrower: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, borrow_from: spare, max_borrow: 20%
 d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
@@ -134,6 +135,7 @@ d.queue: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false,
 d.several: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: false, on_error: deny
 d.several: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1
 d.slow: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, window: from_first_hit, extend: true
+d.warned: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, thresholds: [{at: 50%}, {at: 80%, headers: {x-a: "80"}, metadata: map[a:[1]], delay: 1s}]
 `
 	if diff := cmp.Diff(want, rules.Dump(tree)); diff != "" {
 		t.Error(diff)
