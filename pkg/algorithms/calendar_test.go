@@ -128,19 +128,22 @@ func watch(zone *time.Location) (w wall) {
 		_, offset := time.Unix(t, 0).In(zone).Zone()
 		return int64(offset)
 	}
-	w = append(w, struct{ from, offset int64 }{-1 << 62, show(first - 30*24*hour)})
-	for t := first - 30*24*hour; t < last; t += 24 * hour {
-		for from := t; show(from) != show(t+24*hour); {
+	begins := first - 30*24*hour
+	shown := show(begins)
+	w = append(w, struct{ from, offset int64 }{-1 << 62, shown})
+	for t := begins; t < last; t += 24 * hour {
+		next := show(t + 24*hour)
+		for from := t; shown != next; {
 			low, high := from, t+24*hour // the first change is in (low, high]
 			for high-low > 1 {
-				if mid := (low + high) / 2; show(mid) == show(from) {
+				if mid := (low + high) / 2; show(mid) == shown {
 					low = mid
 				} else {
 					high = mid
 				}
 			}
-			w = append(w, struct{ from, offset int64 }{high, show(high)})
-			from = high
+			from, shown = high, show(high)
+			w = append(w, struct{ from, offset int64 }{from, shown})
 		}
 	}
 	return w
@@ -203,7 +206,7 @@ func TestPeriodsOfEveryZone(t *testing.T) {
 		}
 		made := map[int64]*calendar{}
 		for _, at := range around {
-			for _, b := range w.days(at-54*hour, at+28*hour) {
+			for _, b := range w.days(at-28*hour, at+27*hour) {
 				edges++
 				checkDay(t, f.Name, made, zone, b)
 			}
@@ -213,7 +216,7 @@ func TestPeriodsOfEveryZone(t *testing.T) {
 		}
 	}
 	t.Logf("%d zones, %d days", len(seen), edges)
-	if len(seen) < 300 || edges < 100_000 {
+	if len(seen) < 300 || edges < 50_000 {
 		t.Errorf("%d zones and %d days are too few", len(seen), edges)
 	}
 }
@@ -253,8 +256,7 @@ func checkDay(t *testing.T, name string, made map[int64]*calendar, zone *time.Lo
 // before it ends, and has a length that such a period can have.
 func FuzzCalendar(f *testing.F) {
 	zones := Zones()
-	for i, unit := range []string{"day", "week", "month", "year"} {
-		_ = unit
+	for i := range 4 {
 		f.Add(uint16(i*100), uint8(i), uint8(i), int64(1_767_222_000_000_000))
 		f.Add(uint16(i*50), uint8(i), uint8(27), int64(-2_208_988_800_000_001))
 		f.Add(uint16(slices.Index(zones, "Pacific/Apia")), uint8(i), uint8(5), int64(1_325_239_200_000_000))

@@ -17,6 +17,26 @@ func limitOf(t *testing.T, rateLimit string) *descriptors.Limit {
 	return &load(t, yamlFile("- {key: k, rate_limit: {"+rateLimit+"}}")).Domain("d").Match(entries("k=v")).Limits[0]
 }
 
+// An override whose window is a period of the calendar keeps the rule's calendar.
+func TestOverrideOfACalendar(t *testing.T) {
+	rule := limitOf(t, "unit: month, requests_per_unit: 100, window: calendar, timezone: Europe/Berlin, month_starts: 15")
+	for _, tt := range []struct {
+		unit       descriptors.Unit
+		multiplier uint32
+		want       algorithms.Calendar
+	}{
+		{descriptors.Month, 1, algorithms.Calendar{On: true, Zone: "Europe/Berlin", MonthStarts: 15}},
+		{descriptors.Year, 1, algorithms.Calendar{On: true, Zone: "Europe/Berlin"}},
+		{descriptors.Month, 2, algorithms.Calendar{}},
+		{descriptors.Minute, 1, algorithms.Calendar{}},
+	} {
+		got, err := rule.Override(5, tt.unit, tt.multiplier)
+		if err != nil || got.Calendar != tt.want {
+			t.Errorf("%d × %v: %+v, %v, want %+v", tt.multiplier, tt.unit, got.Calendar, err, tt.want)
+		}
+	}
+}
+
 func TestOverrideReplacesAmountAndWindowOnly(t *testing.T) {
 	for _, tt := range []struct {
 		rule string
