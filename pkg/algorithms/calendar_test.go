@@ -51,17 +51,6 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// calendarOf is the calendar of a limit with windows of that nominal length.
-func calendarOf(t testing.TB, c Calendar, window time.Duration) *calendar {
-	t.Helper()
-	c.On = true
-	l, err := New(Spec{Requests: 1, Window: window, Calendar: c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l.calendar
-}
-
 const days = 24 * time.Hour
 
 var nominal = map[string]time.Duration{"day": days, "week": 7 * days, "month": 30 * days, "year": 365 * days}
