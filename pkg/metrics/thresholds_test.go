@@ -66,6 +66,19 @@ func TestThresholdLog(t *testing.T) {
 	}
 }
 
+// A month of the calendar is longer than the Window of its limit.
+func TestFirstThresholdsOfALongMonth(t *testing.T) {
+	var out bytes.Buffer
+	r := rule(t, "- key: k\n  rate_limit: {unit: month, requests_per_unit: 10, window: calendar, thresholds: [{at: 50%}]}\n", descriptors.Entry{Key: "k"})
+	log := metrics.NewThresholdLog(nil, true, slog.New(slog.NewTextHandler(&out, nil)))
+	for second := range 3 {
+		log.Observe(reached(r, "ann", 0, float64(second), 31*24*time.Hour-time.Duration(second)*time.Second))
+	}
+	if n := strings.Count(out.String(), "\n"); n != 1 {
+		t.Errorf("%d lines in a month of 31 days", n)
+	}
+}
+
 // Each key has one line for each threshold in a window: of a fixed window until it ends, of
 // others as long as a window from the line on. The lines of a minute, and the keys that are
 // remembered, are bounded.

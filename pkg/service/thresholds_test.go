@@ -66,7 +66,7 @@ func TestThresholds(t *testing.T) {
 		return req
 	}
 	of := func(rule string, text string) string { return strings.ReplaceAll(text, "d.user", rule) }
-	metadataOnly := func(text string) string { return text[strings.Index(text, "map["):] }
+	metadataOnly := func(text string) string { _, after, _ := strings.Cut(text, "map["); return "map[" + after }
 	for name, steps := range map[string][]struct {
 		req  *pb.RateLimitRequest
 		want string
