@@ -60,7 +60,7 @@ func (l *Limit) Grant(op *backends.Op, hits int64) {
 		op.Least = backends.Amount{}.Sub(l.intervals(-op.Least.Whole), l.den)
 		op.Until = op.Now + max(l.window, l.tolerance.Ceil())
 	}
-	if l.Overdraft > 0 { // a grant pays debt
+	if l.overdraws() { // a grant pays debt
 		op.Max = backends.NoMax
 	}
 }

@@ -104,9 +104,9 @@ func New(spec Spec) (*Limit, error) {
 	if err := l.prepareOverdraft(); err != nil {
 		return nil, err
 	}
-	l.bucketed = l.row.bucketed && !l.FromFirstHit && l.Overdraft == 0
+	l.bucketed = l.row.bucketed && !l.FromFirstHit && !l.overdraws()
 	l.tag = "|" + l.tag + cmp.Or(l.Calendar.Unit(l.Window), formatWindow(l.Window))
-	if row.burst != nil && l.Overdraft == 0 {
+	if row.burst != nil && !l.overdraws() {
 		l.tag += l.terms()
 	}
 	if err := l.prepareLease(); err != nil {
@@ -139,13 +139,10 @@ func (l *Limit) checkOptions() error {
 		return &SpecError{"extend", "needs strategy fixed_window with `window: from_first_hit`"}
 	case l.Precision > 0 && l.Strategy != SlidingWindow:
 		return &SpecError{"precision", "is an option of sliding_window, not of " + l.row.name}
-	case l.Precision == 1 || l.Precision > maxPrecision:
-		return &SpecError{"precision", fmt.Sprintf("must be between 2 and %d", maxPrecision)}
+	case l.Precision == 1 || l.Precision > MaxPrecision:
+		return &SpecError{"precision", fmt.Sprintf("must be between 2 and %d", MaxPrecision)}
 	}
-	if err := l.checkCalendar(); err != nil {
-		return err
-	}
-	return l.checkReserve()
+	return cmp.Or(l.checkCalendar(), l.checkOverdraft(), l.checkReserve())
 }
 
 // Identity names whom a limit counts: a prefix for every key of the service

@@ -14,15 +14,27 @@ const fullDebt = 1000
 
 // debt is the most hits that may be used beyond the limit.
 func (l *Limit) debt() int64 {
+	debt := int64(l.Overdraft)
 	if l.Overdraft == FullOverdraft {
-		return fullDebt * l.Capacity()
+		debt = fullDebt * l.Capacity()
+		if l.unpayable(debt) {
+			debt, _ = mulDiv(maxFill.Microseconds(), int64(l.Requests), l.window)
+		}
 	}
-	return int64(l.Overdraft)
+	return debt
 }
 
-// prepareOverdraft checks the overdraft and derives the values that operations have. A limit
-// of 0 requests denies every hit and has none.
-func (l *Limit) prepareOverdraft() error {
+// unpayable reports whether a debt takes more than maxFill to pay.
+func (l *Limit) unpayable(debt int64) bool {
+	return float64(debt)*float64(l.window) > float64(maxFill.Microseconds())*float64(l.Requests)
+}
+
+// overdraws reports whether the limit has an overdraft. One of 0 requests denies every hit and
+// has none.
+func (l *Limit) overdraws() bool { return l.Overdraft > 0 && l.Requests > 0 }
+
+// checkOverdraft refuses limits that cannot have debt.
+func (l *Limit) checkOverdraft() error {
 	switch {
 	case l.Overdraft == 0:
 		return nil
@@ -32,17 +44,17 @@ func (l *Limit) prepareOverdraft() error {
 		return &SpecError{"overdraft", "has no meaning with from_first_hit: no window follows that could take the debt over"}
 	case l.MaxDelay > 0:
 		return &SpecError{"overdraft", "has no meaning with max_delay: a queue lets nobody pass before its turn"}
-	case l.Requests == 0:
-		l.Overdraft = 0
+	}
+	return nil
+}
+
+// prepareOverdraft checks the debt and derives the values that operations have.
+func (l *Limit) prepareOverdraft() error {
+	if !l.overdraws() {
 		return nil
 	}
-	longest := maxFill.Microseconds()
-	if float64(l.debt())*float64(l.window) > float64(longest)*float64(l.Requests) {
-		if l.Overdraft != FullOverdraft {
-			return &SpecError{"overdraft", fmt.Sprintf("a debt of %d hits at this rate takes more than 100 years to pay; lower it", l.Overdraft)}
-		}
-		most, _ := mulDiv(longest, int64(l.Requests), l.window)
-		l.Overdraft = uint64(most)
+	if l.unpayable(l.debt()) && l.Overdraft != FullOverdraft {
+		return &SpecError{"overdraft", fmt.Sprintf("a debt of %d hits at this rate takes more than 100 years to pay; lower it", l.Overdraft)}
 	}
 	if l.Strategy == FixedWindow {
 		l.tag = "fo" + l.tag

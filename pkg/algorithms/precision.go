@@ -6,8 +6,8 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// maxPrecision is the largest number of parts of a window.
-const maxPrecision = 60
+// MaxPrecision is the largest number of parts of a window.
+const MaxPrecision = 60
 
 // parts is sliding_window with a precision: a log of the hits of each part of the window,
 // cut from the epoch on. The running part counts whole, and so do as many parts before it as

@@ -40,7 +40,7 @@ func (l *Limit) checkReserve() error {
 	case l.Reserve == Reserve{}:
 		return nil
 	case l.Reserve.TTL < shortestHold || l.Reserve.TTL > longestHold:
-		return &SpecError{"reserve.ttl", fmt.Sprintf("%v is out of range: want %v to %v", l.Reserve.TTL, shortestHold, longestHold)}
+		return &SpecError{"reserve.ttl", fmt.Sprintf("%v is out of range: want 1s to 24h", l.Reserve.TTL)}
 	case l.MaxDelay > 0:
 		return &SpecError{"reserve", "has no meaning with max_delay: a turn in the queue cannot be held"}
 	case l.FromFirstHit:
@@ -91,7 +91,7 @@ func (l *Limit) Account(op *backends.Op, r *backends.Reply, cost uint64) *Accoun
 		a.GivenBack = a.Held
 	case int64(cost) > a.Held:
 		a.Charged, a.Uncharged = int64(cost)-a.Held-cut, cut
-		if l.Overdraft > 0 {
+		if l.overdraws() {
 			a.Uncharged, a.Cut = 0, cut
 		}
 	default:

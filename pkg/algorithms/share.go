@@ -13,7 +13,7 @@ func (l *Limit) judgeShare(op *backends.Op, r *backends.Reply) Decision {
 	more := uint32(r.Replicas - 1)
 	switch {
 	case l.Requests == 0:
-	case l.Overdraft > 0: // a charge fits while one hit remains
+	case l.overdraws(): // a charge fits while one hit remains
 		d := l.Judge(&mine, &whole)
 		d.Remaining = (d.Remaining + int64(more)) / r.Replicas
 		return d

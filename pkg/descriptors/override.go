@@ -18,7 +18,9 @@ import (
 // Some options give way instead of failing the request. More requests than a
 // sliding_log can remember are decided by a sliding_window. A burst that would
 // need more than 100 years to refill at the new rate becomes the strategy's
-// default. A lease whose share is less than one hit is left out. So is a calendar whose
+// default, and a debt that would need longer that of `overdraft: true`. A limit of
+// concurrency has at most [algorithms.MaxLogRequests] slots. A lease whose share is less
+// than one hit is left out. So is a calendar whose
 // periods are not as long as the window, and a start of weeks, months or years which is
 // of another unit.
 //
@@ -41,14 +43,23 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	copied.WrittenRequests, requests = requests, copied.Share.Of(requests)
 	spec.Requests, spec.Window = requests, time.Duration(multiplier)*unit.Duration()
 	spec.Calendar = spec.Calendar.For(spec.Window)
-	if spec.Strategy == algorithms.SlidingLog && requests > algorithms.MaxLogRequests {
-		spec.Strategy = algorithms.SlidingWindow
+	if requests > algorithms.MaxLogRequests {
+		switch spec.Strategy {
+		case algorithms.SlidingLog:
+			spec.Strategy = algorithms.SlidingWindow
+		case algorithms.Concurrency:
+			spec.Requests = algorithms.MaxLogRequests
+		}
 	}
 	var err error
 	copied.Limit, err = algorithms.New(spec)
 	var wrong *algorithms.SpecError
 	if errors.As(err, &wrong) && wrong.Field == "burst" {
 		spec.Burst, copied.WrittenBurst = 0, 0
+		copied.Limit, err = algorithms.New(spec)
+	}
+	if errors.As(err, &wrong) && wrong.Field == "overdraft" {
+		spec.Overdraft = algorithms.FullOverdraft
 		copied.Limit, err = algorithms.New(spec)
 	}
 	if errors.As(err, &wrong) && strings.HasPrefix(wrong.Field, "lease") {

@@ -51,6 +51,10 @@ func TestOverrideReplacesAmountAndWindowOnly(t *testing.T) {
 		{"unit: second, requests_per_unit: 100, window: from_first_hit, extend: true", algorithms.Spec{FromFirstHit: true, Extend: true}},
 		{"unit: second, requests_per_unit: 100, strategy: sliding_window", algorithms.Spec{Strategy: algorithms.SlidingWindow}},
 		{"unit: second, requests_per_unit: 100, strategy: sliding_log", algorithms.Spec{Strategy: algorithms.SlidingLog}},
+		{"unit: second, requests_per_unit: 100, overdraft: true", algorithms.Spec{Overdraft: algorithms.FullOverdraft}},
+		{"unit: year, requests_per_unit: 0, overdraft: 7, strategy: gcra", algorithms.Spec{Strategy: algorithms.GCRA, Burst: 1, Overdraft: 7}},
+		{"unit: second, requests_per_unit: 100, strategy: sliding_window, precision: 6", algorithms.Spec{Strategy: algorithms.SlidingWindow, Precision: 6}},
+		{"unit: second, requests_per_unit: 100, strategy: concurrency, reserve: true", algorithms.Spec{Strategy: algorithms.Concurrency, Reserve: algorithms.DefaultReserve}},
 	} {
 		rule := limitOf(t, tt.rule+", name: n, replaces: [{name: m}]")
 		before := *rule
@@ -93,6 +97,14 @@ func TestOptionsThatAnOverrideCannotKeepGiveWay(t *testing.T) {
 		if got, err := log.Override(requests, descriptors.Minute, 1); err != nil || got.Strategy != want || got.Requests != requests {
 			t.Errorf("%d: %+v, %v", requests, got, err)
 		}
+	}
+	slots := limitOf(t, "unit: minute, requests_per_unit: 5, strategy: concurrency")
+	if got, err := slots.Override(10_001, descriptors.Minute, 1); err != nil || got.Strategy != algorithms.Concurrency || got.Requests != 10_000 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	debt := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 4000000000, overdraft: 4000000000, reserve: true")
+	if got, err := debt.Override(1, descriptors.Year, 10); err != nil || got.Burst != 1 || got.Overdraft != algorithms.FullOverdraft || got.Reserve != algorithms.DefaultReserve {
+		t.Errorf("got %+v, %v", got, err)
 	}
 	burst := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 4000000000")
 	if got, err := burst.Override(1, descriptors.Year, 10); err != nil || got.Burst != 1 {

@@ -161,7 +161,7 @@ func Choices(tag *kong.Tag) []string {
 	case "":
 		return nil
 	case "${strategies}":
-		return algorithms.Names()
+		return slices.DeleteFunc(algorithms.Names(), func(name string) bool { return name == algorithms.Concurrency.String() })
 	default:
 		return strings.Split(s, ",")
 	}

@@ -17,7 +17,7 @@ func (s *Settings) RuleSettings() RuleSettings {
 
 // Loading says which files hold rules, and what rules mean where they leave it open.
 type Loading struct {
-	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"${strategies}" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends."`
+	DefaultStrategy string `env:"DEFAULT_STRATEGY" default:"fixed_window" oneof:"${strategies}" help:"The strategy of limits whose rules have none, such as those that Envoy Gateway sends. concurrency stands in rules only, because its callers have to give slots back."`
 	DefaultBurst    int    `env:"DEFAULT_BURST" default:"0" min:"0" max:"4294967295" unit:"hits" help:"The burst of limits that DEFAULT_STRATEGY decides and whose rules have none; 0 is the strategy's own."`
 
 	OnError string `env:"ON_ERROR" default:"error" oneof:"error,allow,deny,local" help:"What happens to the hits of limits without on_error while the store cannot decide: the request is answered UNAVAILABLE (error), they pass (allow), they are denied (deny), or each process counts them against its share of the limit (local)."`

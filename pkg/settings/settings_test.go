@@ -355,6 +355,9 @@ func TestNumbers(t *testing.T) {
 
 func TestDefaultBurstNeedsAStrategyWithABurst(t *testing.T) {
 	for _, strategy := range algorithms.Names() {
+		if strategy == algorithms.Concurrency.String() {
+			continue
+		}
 		s, err := parse(t, "--default-strategy="+strategy, "--default-burst=20")
 		_, wrong := algorithms.New(algorithms.Spec{Strategy: must(algorithms.ParseStrategy(strategy)), Requests: 1, Window: time.Second, Burst: 20})
 		if (err == nil) != (wrong == nil) || s.Rules.DefaultStrategy != strategy {
@@ -363,6 +366,10 @@ func TestDefaultBurstNeedsAStrategyWithABurst(t *testing.T) {
 	}
 	const want = "DEFAULT_BURST (--default-burst) is \"20\": want 0, because DEFAULT_STRATEGY is fixed_window, which has no burst; token_bucket, gcra and leaky_bucket have"
 	if _, err := parse(t, "--default-burst=20"); err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+	const slots = `DEFAULT_STRATEGY (--default-strategy) is "concurrency": want fixed_window, sliding_window, sliding_log, token_bucket, gcra or leaky_bucket`
+	if _, err := parse(t, "--default-strategy=concurrency"); err == nil || err.Error() != slots {
 		t.Errorf("got %v", err)
 	}
 	if _, err := parse(t, "--default-strategy=leaky"); err == nil {

@@ -60,6 +60,12 @@ type field struct {
 
 type row = fields.Field[target]
 
+// whole reports whether the field's value is a whole number, and no text.
+func (f *field) whole() bool {
+	types, _ := f.Type.Schema["type"].([]string)
+	return slices.Contains(types, "integer") && !slices.Contains(types, "string")
+}
+
 const maxFields = 64 // at most; see reader.mapping
 
 var (
@@ -120,15 +126,17 @@ func language() []field {
 			What: "descriptors in quota mode deny a request together, when all of them are over",
 			Note: "a limit that is replaced does not count; `QUOTA_MODE=true` puts every descriptor in quota mode"}},
 		{in: inDescriptor, lacking: true, row: row{Name: "share_threshold", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.Shared }),
-			Needs: anyOf(given("key", aWildcard), given("value", aWildcard)),
+			Needs: Schema{"allOf": []Schema{anyOf(given("key", aWildcard), given("value", aWildcard)), withoutReserve()}},
 			What:  "all values that match the wildcard share one counter, such as `/static/*` as a whole",
 			Note:  "needs a wildcard"}},
 		{in: inDescriptor, row: row{Name: "detailed_metric", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.rule.DetailedMetric }),
-			What: "the request's own keys and values name the metric",
-			Note: "each value makes a series. `METRICS_MAX_SERIES` caps them"}},
+			Needs: withoutReserve(),
+			What:  "the request's own keys and values name the metric",
+			Note:  "each value makes a series. `METRICS_MAX_SERIES` caps them"}},
 		{in: inDescriptor, lacking: true, row: row{Name: "value_to_metric", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.ValueToMetric }),
-			What: "this entry's value names the metric, where the rule has a wildcard or no value",
-			Note: "as above. With `share_threshold` the pattern stands there instead"}},
+			Needs: withoutReserve(),
+			What:  "this entry's value names the metric, where the rule has a wildcard or no value",
+			Note:  "as above. With `share_threshold` the pattern stands there instead"}},
 		{in: inDescriptor, free: true, row: row{Name: "metadata", Type: metadata(func(t target) *map[string]any { return &t.descriptor.rule.Metadata }),
 			What: "goes back to Envoy with the decision, for access logs and other filters",
 			Note: "any YAML that JSON can hold"}},
@@ -179,9 +187,9 @@ func language() []field {
 			What: "what happens to hits while the store cannot decide: see [failure policies](failure.md)",
 			Note: "`local` needs `REPLICAS` or `REPLICAS_DNS` if several processes share the store"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "lease", Type: lease, Default: "false",
-			Needs: Schema{"properties": Schema{"max_delay": false, "extend": Schema{"enum": []any{false, nil}}}},
+			Needs: Schema{"properties": Schema{"max_delay": false, "extend": Schema{"enum": []any{false, nil}}, "strategy": Schema{"not": Schema{"const": algorithms.Concurrency.String()}}}},
 			What:  "decide the hits of hot keys from memory: a process charges the store ahead for several hits at once. `true` stands for `{share: 5%, ttl: 250ms}`. See [regions](multi-region.md)",
-			Note:  "denied hits are not counted. Not with `extend` or `max_delay`; no effect in `rate_limits`, in all-or-nothing requests and in the memory backend"}},
+			Note:  "denied hits are not counted. Not with `extend`, `max_delay`, `overdraft`, `reserve` or concurrency; no effect in `rate_limits`, in all-or-nothing requests and in the memory backend"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "thresholds", Type: listOfThresholds,
 			What: "what happens to requests that pass while much of the limit is used: the highest threshold that is reached applies. See [before the limit](#before-the-limit)",
 			Note: "of a limit in shadow mode only the metadata, of a watched limit nothing"}},
@@ -192,10 +200,10 @@ func language() []field {
 			}},
 			What: "costs that are known afterwards: every charge is made, whatever remains, and debt is paid by the time that follows. `true` allows a debt of 1,000 times the limit, a number that many hits. See [costs known later](costs-known-later.md)",
 			Note: "fixed_window on the clock or calendar, token_bucket, gcra, leaky_bucket. Not with `lease` or `max_delay`"}},
-		{in: inLimit, own: true, lacking: true, row: row{Name: "precision", Type: fields.At(count(2), func(t target) *uint32 { return &t.limit.spec.Precision }), Default: "two windows, the older one fading",
+		{in: inLimit, own: true, lacking: true, row: row{Name: "precision", Type: fields.At(between(2, algorithms.MaxPrecision), func(t target) *uint32 { return &t.limit.spec.Precision }), Default: "two windows, the older one fading",
 			Needs: given("strategy", Schema{"const": algorithms.SlidingWindow.String()}),
 			What:  "cuts the window of sliding_window into so many parts, all of which count whole: no rolling window ever has more hits than the limit",
-			Note:  "2 to 60. A hit counts for at most a part longer than the window"}},
+			Note:  "sliding_window only. A hit counts for at most a part longer than the window"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "reserve", Type: reserve, Default: "false",
 			Needs: Schema{"properties": Schema{"max_delay": false, "window": Schema{"not": Schema{"const": windowFromFirstHit}}, "lease": Schema{"enum": []any{false, nil}}}},
 			What:  "an estimate first, the truth later: the descriptor's value is the id of a reservation. Its first call holds the hits, the next one settles them. `true` stands for `{ttl: 10m}`. See [costs known later](costs-known-later.md)",

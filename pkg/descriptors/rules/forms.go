@@ -48,12 +48,10 @@ func between(least, most uint32) fields.Form[uint32] {
 		switch {
 		case v.Kind != document.Int && v.Kind != document.Null:
 			r.Problem(v.At, "must be a whole number, not %s", v.Describe())
-		case n < 0 || n > math.MaxUint32:
-			r.Problem(v.At, "must be between 0 and %d, not %s", uint32(math.MaxUint32), v.Text)
-		case most < math.MaxUint32 && (n < int64(least) || n > int64(most)):
-			r.Problem(v.At, "must be between %d and %d, not %d", least, most, n)
-		case n < int64(least):
+		case n >= 0 && n < int64(least) && most == math.MaxUint32:
 			r.Problem(v.At, "must be at least %d", least)
+		case n < int64(least) || n > int64(most):
+			r.Problem(v.At, "must be between %d and %d, not %s", least, most, v.Text)
 		default:
 			return uint32(n), true
 		}

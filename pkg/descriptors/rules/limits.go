@@ -98,7 +98,7 @@ func inForce(several []limit) (n int) {
 // same cell, or in cells with the same key: a day may begin at one moment in two time zones.
 func sameCounter(a, b algorithms.Spec) bool {
 	return a.Strategy == b.Strategy && a.Window == b.Window && a.FromFirstHit == b.FromFirstHit && a.Extend == b.Extend && a.Calendar.On == b.Calendar.On && a.Mark == b.Mark &&
-		(a.Overdraft > 0) == (b.Overdraft > 0) && a.Precision == b.Precision
+		(a.Overdraft > 0 && a.Requests > 0) == (b.Overdraft > 0 && b.Requests > 0) && a.Precision == b.Precision
 }
 
 // rate is a limit in a message: 10 per 15 minutes.
@@ -198,8 +198,9 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 	}
 	for i := range several {
 		o := &several[i]
-		written := descriptors.ParseUnit(o.unit).Duration()
-		if o != l && o.from.Has("strategy") && sameCounter(spec, algorithms.Spec{Strategy: o.spec.Strategy, Window: written * time.Duration(o.Multiplier), Mark: o.spec.Mark}) {
+		other := o.spec
+		other.Window = descriptors.ParseUnit(o.unit).Duration() * time.Duration(o.Multiplier)
+		if o != l && o.from.Has("strategy") && sameCounter(spec, other) {
 			r.warnings.Add(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because %s has that strategy and the same window", o.path)
 			return plain
 		}
@@ -210,14 +211,13 @@ func (r *reader) withDefaults(l *limit, spec algorithms.Spec, several []limit) a
 	case wrong.Field == "burst":
 		spec.Burst = 0
 		r.warnings.Add(l.from.At, l.path, "has the strategy's own burst in spite of DEFAULT_BURST: %s", wrong.Message)
-	case spec.Strategy == algorithms.SlidingLog:
+	case spec.Strategy == algorithms.SlidingLog && wrong.Field == "requests_per_unit":
 		spec.Strategy = algorithms.SlidingWindow
 		r.warnings.Add(l.from.At, l.path, "is a sliding_window in spite of DEFAULT_STRATEGY: %s", wrong.Message)
-	case strings.HasPrefix(wrong.Field, "lease"):
-		spec = plain
-		r.warnings.Add(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because of its lease: %s", wrong.Message)
 	default:
 		spec = plain
+		name, _, _ := strings.Cut(wrong.Field, ".")
+		r.warnings.Add(l.from.At, l.path, "is a fixed_window in spite of DEFAULT_STRATEGY, because of its %s: %s", name, wrong.Message)
 	}
 	return spec
 }

@@ -157,7 +157,7 @@ func alike(a, b *descriptors.Limit) bool {
 	aHigh, aLow := bits.Mul64(uint64(a.Requests), uint64(b.Window))
 	bHigh, bLow := bits.Mul64(uint64(b.Requests), uint64(a.Window))
 	return a.Strategy.HasBurst() && b.Strategy.HasBurst() && a.MaxDelay == 0 && b.MaxDelay == 0 &&
-		aHigh == bHigh && aLow == bLow && a.Burst == b.Burst &&
+		aHigh == bHigh && aLow == bLow && a.Burst == b.Burst && a.Overdraft == b.Overdraft && a.Reserve == b.Reserve &&
 		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError && a.Shadow == b.Shadow && a.Watched == b.Watched &&
 		a.Borrow == nil && b.Borrow == nil
 }

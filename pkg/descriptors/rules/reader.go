@@ -148,7 +148,7 @@ func (r *reader) check(f *field, v *document.Value) bool {
 	case v.Kind == document.Wrong:
 		r.Problem(v.At, "%s", v.Text)
 	case r.overridden > 0:
-	case v.Kind == document.Float && f.Name == "requests_per_unit":
+	case v.Kind == document.Float && f.whole():
 		r.Problem(v.At, "must be a whole number, not %s", v.Text)
 	case v.Kind == document.Float && (f.Name == "rollout" || f.Name == "share" || f.Name == "max_borrow"):
 		r.Problem(v.At, "must be a percentage with %%, such as %s%%, not %s", v.Text, v.Text)

@@ -68,6 +68,13 @@ func given(name string, value any) Schema {
 
 func anyOf(schemas ...Schema) Schema { return Schema{"anyOf": schemas} }
 
+// withoutReserve is the schema of a descriptor none of whose limits has reserve.
+func withoutReserve() Schema {
+	reserves := given("reserve", Schema{"not": Schema{"enum": []any{false, nil}}})
+	reserves["type"] = "object"
+	return Schema{"properties": Schema{"rate_limit": Schema{"not": reserves}, "rate_limits": Schema{"items": Schema{"not": reserves}}}}
+}
+
 // longestWindows is the schema of a limit whose window is at most 10 years.
 func longestWindows() Schema {
 	var units []Schema

@@ -123,6 +123,22 @@ pools:
   used: {unit: day, requests_per_unit: 1}
   idle: {unit: day, requests_per_unit: 1}
 `, "6 unused-pool\n"},
+		{"duplicate-limit: of equal debt", `
+- key: a
+  rate_limits:
+  - {unit: minute, requests_per_unit: 60, strategy: token_bucket}
+  - {unit: minute, requests_per_unit: 60, strategy: token_bucket, overdraft: 5}
+  - {unit: minute, requests_per_unit: 60, strategy: gcra, burst: 60, overdraft: true}
+  - {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, burst: 60, overdraft: 5}
+`, "8 duplicate-limit\n"},
+		{"fixed-reserve", `
+- {key: a, value: x, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}
+- {key: a*, value: 5, rate_limits: [{unit: minute, requests_per_unit: 1}, {unit: hour, requests_per_unit: 1, reserve: {}}]}
+- {key: b, value: x*, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}
+- {key: c, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}
+- {key: d, value: x, rate_limit: {unit: minute, requests_per_unit: 1, reserve: false}}
+- {key: e, value: x, descriptors: [{key: f, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}]}
+`, "3 fixed-reserve\n4 fixed-reserve\n"},
 		{"old-shadow", `
 # shadow since 2026-05-01
 - key: a
@@ -319,7 +335,7 @@ func (c *counted) add(list any) {
 // second look at the documents does, and RemoveEmpty removes each empty value and
 // nothing else.
 func TestLintsOfRandomFiles(t *testing.T) {
-	g := generator{rand.New(rand.NewPCG(3, 7))}
+	g := generator{rand.New(rand.NewPCG(3, 8))}
 	all := map[rules.Lint]int{}
 	files := 0
 	for files < 300 || all[rules.DuplicateLimit] == 0 && files < 5000 {
@@ -347,7 +363,7 @@ func TestLintsOfRandomFiles(t *testing.T) {
 			t.Fatalf("there is more to remove in\n%s", fixed)
 		}
 	}
-	for _, lint := range []rules.Lint{rules.EmptyValue, rules.NoLimit, rules.UnknownReplaces, rules.DuplicateLimit} {
+	for _, lint := range []rules.Lint{rules.EmptyValue, rules.NoLimit, rules.UnknownReplaces, rules.DuplicateLimit, rules.FixedReserve} {
 		if all[lint] == 0 {
 			t.Errorf("%s found nothing: the test tries too little", lint)
 		}

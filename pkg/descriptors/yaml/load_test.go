@@ -216,6 +216,151 @@ a.yaml:25:9: rate_limits[4]: has the strategy and window of "40 per hour" before
 a.yaml:27:44: rate_limit.rollout: must not be given with unlimited: true`,
 		},
 		{
+			"overdrafts, parts of windows, slots and reservations",
+			`domain: d
+descriptors:
+  - {key: a1, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: 0}}
+  - {key: a2, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: -1}}
+  - {key: a3, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: 1.5}}
+  - {key: a4, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: "true"}}
+  - {key: a5, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: 4294967296}}
+  - {key: a6, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: {}}}
+  - {key: a7, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: true, strategy: sliding_window}}
+  - {key: a8, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: true, strategy: sliding_log}}
+  - {key: a9, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: true, strategy: concurrency}}
+  - {key: a10, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: true, strategy: leaky_bucket, max_delay: 1s}}
+  - {key: a11, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: true, window: from_first_hit}}
+  - {key: a12, rate_limit: {unit: minute, requests_per_unit: 100, overdraft: true, lease: true}}
+  - {key: a13, rate_limit: {unit: year, requests_per_unit: 1, overdraft: 1000, strategy: gcra}}
+  - {key: a14, rate_limit: {unlimited: true, overdraft: true}}
+  - {key: a15, overdraft: true, rate_limit: {unit: minute, requests_per_unit: 100}}
+  - {key: a16, rate_limit: {unit: minute, requests_per_unit: 100, overdraft: true, strategy: sliding_window, precision: 5}}
+  - {key: b1, rate_limit: {unit: minute, requests_per_unit: 1, precision: 1, strategy: sliding_window}}
+  - {key: b2, rate_limit: {unit: minute, requests_per_unit: 1, precision: 61, strategy: sliding_window}}
+  - {key: b3, rate_limit: {unit: minute, requests_per_unit: 1, precision: 0, strategy: sliding_window}}
+  - {key: b4, rate_limit: {unit: minute, requests_per_unit: 1, precision: -5, strategy: sliding_window}}
+  - {key: b5, rate_limit: {unit: minute, requests_per_unit: 1, precision: 4294967297, strategy: sliding_window}}
+  - {key: b6, rate_limit: {unit: minute, requests_per_unit: 1, precision: "6", strategy: sliding_window}}
+  - {key: b7, rate_limit: {unit: minute, requests_per_unit: 1, precision: 6}}
+  - {key: b8, rate_limit: {unit: minute, requests_per_unit: 1, precision: 6, strategy: sliding_log}}
+  - {key: b9, rate_limit: {unlimited: true, precision: 6}}
+  - {key: b10, precision: 6, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: b11, rate_limit: {unit: minute, requests_per_unit: 1, precision: true, strategy: sliding_window}}
+  - {key: c1, rate_limit: {unit: minute, requests_per_unit: 10001, strategy: concurrency}}
+  - {key: c2, rate_limit: {unit: minute, requests_per_unit: 10, strategy: concurrency, burst: 3}}
+  - {key: c3, rate_limit: {unit: minute, requests_per_unit: 10, strategy: concurrency, window: from_first_hit}}
+  - {key: c4, rate_limit: {unit: minute, requests_per_unit: 10, strategy: concurrency, extend: true}}
+  - {key: c5, rate_limit: {unit: minute, requests_per_unit: 10, strategy: concurrency, max_delay: 1s}}
+  - {key: c6, rate_limit: {unit: minute, requests_per_unit: 100, strategy: concurrency, lease: true}}
+  - {key: c7, rate_limit: {unit: minute, requests_per_unit: 10, strategy: concurrency, overdraft: 3}}
+  - {key: c8, rate_limit: {unit: minute, requests_per_unit: 10, strategy: concurrency, precision: 3}}
+  - {key: c9, rate_limit: {unit: minute, requests_per_unit: 10, strategy: concurency}}
+  - {key: c10, rate_limit: {unit: minute, requests_per_unit: 10, strategy: concurrency, window: from_first_hit, extend: true}}
+  - {key: d1, rate_limit: {unit: minute, requests_per_unit: 10, reserve: 5}}
+  - {key: d2, rate_limit: {unit: minute, requests_per_unit: 10, reserve: {ttl: 0s}}}
+  - {key: d3, rate_limit: {unit: minute, requests_per_unit: 10, reserve: {ttl: 500ms}}}
+  - {key: d4, rate_limit: {unit: minute, requests_per_unit: 10, reserve: {ttl: 25h}}}
+  - {key: d5, rate_limit: {unit: minute, requests_per_unit: 10, reserve: {tll: 10m}}}
+  - {key: d6, rate_limit: {unit: minute, requests_per_unit: 10, reserve: {ttl: 10}}}
+  - {key: d7, rate_limit: {unit: minute, requests_per_unit: 10, reserve: {on_expiry: giveback}}}
+  - {key: d8, rate_limit: {unit: minute, requests_per_unit: 100, reserve: true, lease: true}}
+  - {key: d9, rate_limit: {unit: minute, requests_per_unit: 100, reserve: true, strategy: leaky_bucket, max_delay: 1s}}
+  - {key: d10, rate_limit: {unit: minute, requests_per_unit: 100, reserve: true, window: from_first_hit}}
+  - {key: d11, value: "a*", share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 100, reserve: true}}
+  - {key: d12, value_to_metric: true, rate_limit: {unit: minute, requests_per_unit: 100, reserve: true}}
+  - {key: d13, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 100, reserve: true}}
+  - {key: d14, reserve: true, rate_limit: {unit: minute, requests_per_unit: 100}}
+  - {key: d15, rate_limit: {unlimited: true, reserve: true}}
+  - {key: d16, ttl: 10m, rate_limit: {unit: minute, requests_per_unit: 100}}
+  - {key: d17, rate_limit: {unit: minute, requests_per_unit: 100, reserve: "true"}}
+  - {key: d18, rate_limit: {unit: minute, requests_per_unit: 100, reserve: [1]}}
+  - {key: d19, rate_limit: {unit: minute, requests_per_unit: 100, reserve: {ttl: 10m, share: 5%}}}
+  - {key: d20, detailed_metric: true, rate_limits: [{unit: minute, requests_per_unit: 100},{unit: hour, requests_per_unit: 100, reserve: true}]}
+  - key: e1
+    rate_limits:
+      - {unit: minute, requests_per_unit: 100, overdraft: true}
+      - {unit: minute, requests_per_unit: 100, overdraft: 5}
+      - {unit: minute, requests_per_unit: 100}
+      - {unit: minute, requests_per_unit: 100, reserve: true}
+      - {unit: hour, requests_per_unit: 100, strategy: concurrency}
+      - {unit: hour, requests_per_unit: 10, strategy: concurrency}
+      - {unit: hour, requests_per_unit: 100, strategy: sliding_window, precision: 5}
+      - {unit: hour, requests_per_unit: 200, strategy: sliding_window, precision: 5}
+      - {unit: hour, requests_per_unit: 100, strategy: sliding_window, precision: 6}
+      - {unit: hour, requests_per_unit: 100, strategy: sliding_window}
+      - {unit: hour, requests_per_unit: 100, strategy: gcra, burst: 5}
+      - {unit: hour, requests_per_unit: 100, strategy: gcra, overdraft: true, burst: 5}
+  - {key: g1, rate_limit: {unit: minute, requests_per_unit: 1, reserve: []}}
+  - {key: g2, rate_limit: {unit: minute, requests_per_unit: 1, overdraft: yes, lease: {share: 50%}}}
+  - {key: g3, rate_limit: {unit: minute, requests_per_unit: 100, strategy: token_bucket, burst: 1.5, precision: 2.5}}
+`,
+			`a.yaml:3:75: rate_limit.overdraft: must be at least 1
+a.yaml:4:75: rate_limit.overdraft: must be between 1 and 4294967295, not -1
+a.yaml:5:75: rate_limit.overdraft: must be a whole number, not 1.5
+a.yaml:6:75: rate_limit.overdraft: must be true, false, or a number of hits of at least 1, not the string "true"
+a.yaml:7:75: rate_limit.overdraft: must be between 1 and 4294967295, not 4294967296
+a.yaml:8:75: rate_limit.overdraft: must be true, false, or a number of hits of at least 1, not a mapping
+a.yaml:9:75: rate_limit.overdraft: sliding_window cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
+a.yaml:10:75: rate_limit.overdraft: sliding_log cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
+a.yaml:11:75: rate_limit.overdraft: concurrency cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
+a.yaml:12:76: rate_limit.overdraft: has no meaning with max_delay: a queue lets nobody pass before its turn
+a.yaml:13:76: rate_limit.overdraft: has no meaning with from_first_hit: no window follows that could take the debt over
+a.yaml:14:91: rate_limit.lease: has no meaning with overdraft: each charge has to see the debt
+a.yaml:15:74: rate_limit.overdraft: a debt of 1000 hits at this rate takes more than 100 years to pay; lower it
+a.yaml:16:57: rate_limit.overdraft: must not be given with unlimited: true
+a.yaml:17:16: overdraft: has no meaning here; it belongs into rate_limit
+a.yaml:18:78: rate_limit.overdraft: sliding_window cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
+a.yaml:19:75: rate_limit.precision: must be between 2 and 60, not 1
+a.yaml:20:75: rate_limit.precision: must be between 2 and 60, not 61
+a.yaml:21:75: rate_limit.precision: must be between 2 and 60, not 0
+a.yaml:22:75: rate_limit.precision: must be between 2 and 60, not -5
+a.yaml:23:75: rate_limit.precision: must be between 2 and 60, not 4294967297
+a.yaml:24:75: rate_limit.precision: must be a whole number, not the string "6"
+a.yaml:25:75: rate_limit.precision: is an option of sliding_window, not of fixed_window
+a.yaml:26:75: rate_limit.precision: is an option of sliding_window, not of sliding_log
+a.yaml:27:56: rate_limit.precision: must not be given with unlimited: true
+a.yaml:28:16: precision: has no meaning here; it belongs into rate_limit
+a.yaml:29:76: rate_limit.precision: must be a whole number, not true
+a.yaml:30:61: rate_limit.requests_per_unit: concurrency has at most 10000 slots
+a.yaml:31:95: rate_limit.burst: concurrency has no burst; token_bucket, gcra and leaky_bucket have
+a.yaml:32:96: rate_limit.window: from_first_hit is an option of fixed_window, not of concurrency
+a.yaml:33:96: rate_limit.extend: needs strategy fixed_window with ` + "`" + `window: from_first_hit` + "`" + `
+a.yaml:34:99: rate_limit.max_delay: concurrency never delays; leaky_bucket does
+a.yaml:35:96: rate_limit.lease: has no meaning with concurrency: a slot that is held ahead is a slot that is taken
+a.yaml:36:99: rate_limit.overdraft: concurrency cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
+a.yaml:37:99: rate_limit.precision: is an option of sliding_window, not of concurrency
+a.yaml:38:75: rate_limit.strategy: unknown strategy "concurency"; did you mean "concurrency"?
+a.yaml:39:97: rate_limit.window: from_first_hit is an option of fixed_window, not of concurrency
+a.yaml:40:74: rate_limit.reserve: must be true, false, or a mapping with ttl and on_expiry, not 5
+a.yaml:41:80: rate_limit.reserve.ttl: must be a duration above 0 such as 500ms or 1.5s, not "0s"
+a.yaml:42:80: rate_limit.reserve.ttl: 500ms is out of range: want 1s to 24h
+a.yaml:43:80: rate_limit.reserve.ttl: 25h0m0s is out of range: want 1s to 24h
+a.yaml:44:75: rate_limit.reserve.tll: unknown key; did you mean "ttl"?
+a.yaml:45:80: rate_limit.reserve.ttl: must be a duration above 0 such as 500ms or 1.5s, not "10"
+a.yaml:46:86: rate_limit.reserve.on_expiry: unknown on_expiry "giveback"; did you mean "give_back"?
+a.yaml:47:88: rate_limit.lease: has no meaning with reserve: a settlement has to find its reservation in the store
+a.yaml:48:75: rate_limit.reserve: has no meaning with max_delay: a turn in the queue cannot be held
+a.yaml:49:76: rate_limit.reserve: has no meaning with from_first_hit: a reservation would begin the window
+a.yaml:50:46: share_threshold: has no meaning beside reserve: the value of "d11" is the id of a reservation, which is in no counter and in no metric
+a.yaml:51:33: value_to_metric: has no meaning beside reserve: the value of "d12" is the id of a reservation, which is in no counter and in no metric
+a.yaml:52:33: detailed_metric: has no meaning beside reserve: the value of "d13" is the id of a reservation, which is in no counter and in no metric
+a.yaml:53:16: reserve: has no meaning here; it belongs into rate_limit
+a.yaml:54:55: rate_limit.reserve: must not be given with unlimited: true
+a.yaml:55:16: ttl: has no meaning here; it belongs into reserve or lease
+a.yaml:56:76: rate_limit.reserve: must be true, false, or a mapping with ttl and on_expiry, not the string "true"
+a.yaml:57:77: rate_limit.reserve[0]: must be a mapping, not 1
+a.yaml:58:87: rate_limit.reserve.share: has no meaning here; it belongs into lease
+a.yaml:59:33: detailed_metric: has no meaning beside reserve: the value of "d20" is the id of a reservation, which is in no counter and in no metric
+a.yaml:63:9: rate_limits[1]: has the strategy and window of "100 per minute" before it and would share its counter; keep the stricter one or change the window
+a.yaml:65:9: rate_limits[3]: has the strategy and window of "100 per minute" before it and would share its counter; keep the stricter one or change the window
+a.yaml:67:9: rate_limits[5]: has the strategy and window of "100 per hour" before it and would share its counter; keep the stricter one or change the window
+a.yaml:69:9: rate_limits[7]: has the strategy and window of "100 per hour" before it and would share its counter; keep the stricter one or change the window
+a.yaml:74:73: rate_limit.reserve: must be true, false, or a mapping with ttl and on_expiry, not a list
+a.yaml:75:87: rate_limit.lease: has no meaning with overdraft: each charge has to see the debt
+a.yaml:76:97: rate_limit.burst: must be a whole number, not 1.5
+a.yaml:76:113: rate_limit.precision: must be a whole number, not 2.5`,
+		},
+		{
 			"thresholds",
 			`domain: d
 descriptors:

@@ -40,6 +40,13 @@ func TestDefaultStrategy(t *testing.T) {
 			"a.yaml:4:15: rate_limit: has the strategy's own burst in spite of DEFAULT_BURST: 101 at this rate take more than 100 years to fill; lower burst or raise requests_per_unit"},
 		{"{unit: day, requests_per_unit: 1000, lease: true}", algorithms.GCRA, 0, ", lease: {share: 5%, ttl: 250ms}",
 			"a.yaml:4:15: rate_limit: is a fixed_window in spite of DEFAULT_STRATEGY, because of its lease: no share of burst 1 is as much as one hit; leave lease out"},
+		{"{unit: day, requests_per_unit: 5, overdraft: 7}", algorithms.TokenBucket, 0, bucket + ", burst: 5, overdraft: 7", ""},
+		{"{unit: day, requests_per_unit: 20000, overdraft: true}", algorithms.SlidingLog, 0, ", overdraft: true",
+			"a.yaml:4:15: rate_limit: is a fixed_window in spite of DEFAULT_STRATEGY, because of its overdraft: sliding_log cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can"},
+		{"{unit: day, requests_per_unit: 5, precision: 7}", algorithms.SlidingWindow, 0, ", strategy: sliding_window, precision: 7", ""},
+		{"{unit: day, requests_per_unit: 5, reserve: true}", algorithms.SlidingLog, 0, log + ", reserve: {ttl: 10m0s}", ""},
+		{"[{unit: day, requests_per_unit: 5, overdraft: true}, {unit: day, requests_per_unit: 50, strategy: token_bucket, overdraft: 5}]", algorithms.TokenBucket, 0, "overdraft: true | " + bucket[2:] + ", burst: 50, overdraft: 5",
+			"a.yaml:4:17: rate_limits[0]: is a fixed_window in spite of DEFAULT_STRATEGY, because rate_limits[1] has that strategy and the same window"},
 		{"[{unit: day, requests_per_unit: 5}, {unit: day, requests_per_unit: 50, strategy: token_bucket}]", algorithms.TokenBucket, 0, " | " + bucket[2:] + ", burst: 50",
 			"a.yaml:4:17: rate_limits[0]: is a fixed_window in spite of DEFAULT_STRATEGY, because rate_limits[1] has that strategy and the same window"},
 		{"[{unit: day, requests_per_unit: 5}, {unit: hour, requests_per_unit: 50, strategy: token_bucket}]", algorithms.TokenBucket, 0, bucket[2:] + ", burst: 5 | " + bucket[2:] + ", burst: 50", ""},
@@ -109,6 +116,10 @@ descriptors:
 - {key: f, rate_limit: {unit: day, requests_per_unit: 5, strategy: gcra}}
 - {key: g, rate_limit: {unlimited: true}}
 - {key: h, rate_limit: {unit: day, requests_per_unit: 20000, strategy: sliding_log}}
+- {key: i, rate_limit: {unit: day, requests_per_unit: 20000, strategy: concurrency, reserve: {ttl: 1h, on_expiry: give_back}}}
+- {key: j, rate_limit: {unit: day, requests_per_unit: 10, overdraft: 1}}
+- {key: k, rate_limit: {unit: year, requests_per_unit: 10, overdraft: true}}
+- {key: l, rate_limit: {unit: day, requests_per_unit: 10, overdraft: 99, strategy: gcra}}
 `
 	tree, warnings := loadWith(t, rules.Options{Share: 400_000}, text("a.yaml", content))
 	if warnings != "" {
@@ -121,6 +132,10 @@ d.e: unit=DAY requests_per_unit=0, shadow_mode: false, quota_mode: false, limit_
 d.f: unit=DAY requests_per_unit=2, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1, limit_share: 40% of 5
 d.g: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
 d.h: unit=DAY requests_per_unit=8000, shadow_mode: false, quota_mode: false, strategy: sliding_log, limit_share: 40% of 20000
+d.i: unit=DAY requests_per_unit=8000, shadow_mode: false, quota_mode: false, strategy: concurrency, reserve: {ttl: 1h0m0s, on_expiry: give_back}, limit_share: 40% of 20000
+d.j: unit=DAY requests_per_unit=4, shadow_mode: false, quota_mode: false, overdraft: 1, limit_share: 40% of 10
+d.k: unit=YEAR requests_per_unit=4, shadow_mode: false, quota_mode: false, overdraft: true, limit_share: 40% of 10
+d.l: unit=DAY requests_per_unit=4, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1, overdraft: 39, limit_share: 40% of 10
 `
 	if diff := cmp.Diff(want, rules.Dump(tree)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)

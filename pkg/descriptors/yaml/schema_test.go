@@ -64,8 +64,8 @@ func loadDocument(t *testing.T, document any) (string, error) {
 // those about conditions between the items of a list, about the sizes of values that are
 // written as text, and of arithmetic. A problem is one or the other.
 var (
-	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window|time zone|weekday|month)|has no meaning in a pool|concurrency lends nothing|the name of a pool must|needs borrow_from|must be a percentage with|must be a (string|list|mapping|whole number|duration above 0 such|percentage above)|must be (a mapping with domain|true or false|true, false, or a mapping|between 0 and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs (strategy fixed_window|.window: calendar)|at: is missing|is not the name of a header|the value of a header|is an option of|with .window: calendar|must not be Local|must be between 1 and 28|has no meaning with`)
-	unknown = regexp.MustCompile(`unknown pool|repeats key|share its counter|cannot replace itself|take more than 100 years|must be between 1us|no share of|less than one hit|percentage from 1%|at most 1s|is the at of|more than half|is out of range`)
+	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window|time zone|weekday|month)|must be a (string|list|mapping|whole number|duration above 0 such|percentage (above|with))|must be (a mapping with domain|true or false|true, false, or (a mapping|a number)|between [0-9]+ and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no meaning in a pool|concurrency lends nothing|the name of a pool must|needs borrow_from|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs (strategy fixed_window|.window: calendar)|at: is missing|is not the name of a header|the value of a header|is an option of|with .window: calendar|must not be Local|has no meaning (with|beside)|unknown on_expiry|cannot have debt|at most 10000 slots`)
+	unknown = regexp.MustCompile(`unknown pool|repeats key|share its counter|cannot replace itself|takes? more than 100 years|must be between 1us|no share of|less than one hit|percentage from 1%|at most 1s|is the at of|more than half|is out of range`)
 )
 
 // size is the part of such a message about a percentage that is written as one.
@@ -155,6 +155,17 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		{bad, limit, "extend: true"}, {bad, several, "extend: true, strategy: gcra"}, {good, limit, "extend: false"}, {good, limit, "extend: true, window: from_first_hit"},
 		{bad, limit, "extend: true, window: from_first_hit, lease: true"}, {good, limit, "extend: true, window: from_first_hit, lease: false"}, {good, limit, "extend: false, lease: {}"},
 		{bad, limit, "max_delay: 1s, strategy: leaky_bucket, lease: {share: 5%}"}, {good, limit, "max_delay: 1s, strategy: leaky_bucket, lease: null"},
+		{good, limit, "overdraft: true"}, {good, limit, "overdraft: 5, strategy: gcra"}, {good, several, "overdraft: false, strategy: sliding_log"}, {good, limit, "overdraft: ~, lease: true"}, {good, limit, "overdraft: true, window: calendar"},
+		{bad, limit, "overdraft: 0"}, {bad, limit, "overdraft: 4294967296"}, {bad, limit, "overdraft: {}"}, {bad, limit, "overdraft: 1.5"}, {bad, limit, "overdraft: 5, strategy: sliding_window"}, {bad, limit, "overdraft: 5, strategy: concurrency"},
+		{bad, limit, "overdraft: 5, strategy: leaky_bucket, max_delay: 1s"}, {bad, limit, "overdraft: 5, window: from_first_hit"}, {bad, limit, "overdraft: true, lease: {}"}, {bad, bare, "unlimited: true, overdraft: false"},
+		{good, limit, "precision: 2, strategy: sliding_window"}, {good, several, "precision: 60, strategy: sliding_window"}, {bad, limit, "precision: 1, strategy: sliding_window"}, {bad, limit, "precision: 61, strategy: sliding_window"}, {bad, limit, "precision: 6"}, {bad, limit, "precision: 6, strategy: sliding_log"},
+		{good, limit, "strategy: concurrency, reserve: {ttl: 10m, on_expiry: give_back}"}, {bad, limit, "strategy: concurrency, burst: 5"}, {bad, limit, "strategy: concurrency, window: from_first_hit"}, {bad, limit, "strategy: concurrency, max_delay: 1s"},
+		{bad, limit, "strategy: concurrency, lease: true"}, {bad, bare, "unit: day, strategy: concurrency, requests_per_unit: 10001"}, {good, bare, "unit: day, strategy: concurrency, requests_per_unit: 10000"},
+		{good, limit, "reserve: true"}, {good, several, "reserve: {}"}, {good, limit, "reserve: false, lease: true"}, {bad, limit, "reserve: 5"}, {bad, limit, "reserve: {tll: 5m}"}, {bad, limit, "reserve: {on_expiry: give}"}, {bad, limit, "reserve: {ttl: 5}"},
+		{bad, limit, "reserve: true, lease: true"}, {bad, limit, "reserve: true, window: from_first_hit"}, {bad, limit, "reserve: {}, strategy: leaky_bucket, max_delay: 1s"}, {bad, bare, "unlimited: true, reserve: true"},
+		{bad, one, "value: b*, share_threshold: true, rate_limit: {unit: day, reserve: true}"}, {good, one, "value: b*, share_threshold: true, rate_limit: {unit: day, reserve: false}"}, {good, one, "value: b*, share_threshold: false, rate_limit: {unit: day, reserve: true}"},
+		{bad, one, "value_to_metric: true, rate_limit: {unit: day, reserve: {}}"}, {bad, one, "detailed_metric: true, rate_limits: [{unit: day}, {unit: hour, reserve: true}]"}, {good, one, "detailed_metric: true, value_to_metric: true, rate_limit: ~"},
+		{good, one, "detailed_metric: true, descriptors: [{key: b, rate_limit: {unit: day, reserve: true}}]"},
 		{good, limit, "thresholds: [{at: 80%, headers: {x-a: 1.5, X-b: yes}, response_headers: ~, metadata: {a: [b]}, delay: 1s}, {at: 1%}]"}, {good, limit, "thresholds: []"}, {good, several, "thresholds: ~"},
 		{bad, limit, "thresholds: {at: 80%}"}, {bad, limit, "thresholds: [{delay: 1s}]"}, {bad, limit, "thresholds: [{at: 80}]"}, {bad, limit, "thresholds: [{at: 80%, header: {}}]"},
 		{bad, limit, "thresholds: [{at: 80%, headers: {Host: x}}]"}, {bad, limit, "thresholds: [{at: 80%, headers: {':path': x}}]"}, {bad, limit, "thresholds: [{at: 80%, headers: {a b: x}}]"}, {bad, limit, "thresholds: [{at: 80%, headers: {Content-Length: x}}]"},
@@ -172,6 +183,9 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		{unknown, "{domain: d, descriptors: [{key: a}, {key: a}]}", ""},
 		{unknown, twoLimits, "day"}, {good, twoLimits, "hour"},
 		{unknown, limit, "lease: {share: 60%, ttl: 1h}"},
+		{unknown, limit, "reserve: {ttl: 500ms}"}, {unknown, limit, "reserve: {ttl: 25h}"},
+		{unknown, bare, "unit: year, requests_per_unit: 1, overdraft: 1000"},
+		{unknown, "{domain: d, descriptors: [{key: a, rate_limits: [{unit: day, overdraft: 5, requests_per_unit: 1}, {unit: day, overdraft: true, requests_per_unit: 2}]}]}", ""},
 		{unknown, limit, "strategy: leaky_bucket, max_delay: 1h"},
 		{unknown, bare, "unit: day, requests_per_unit: 1, lease: true"},
 		{unknown, bare, "requests_per_unit: 1, unit: year, unit_multiplier: 10, strategy: gcra, burst: 4294967295"},
@@ -257,8 +271,8 @@ func (g generator) descriptor(i, depth int) mapping {
 // limit makes a limit whose window differs from that of others with another i.
 func (g generator) limit(i int) mapping {
 	m := mapping{"unit": g.pick("minute", "HOUR", "Day"), "unit_multiplier": 1 + i*7}
-	g.maybe(m, "requests_per_unit", 0, 1, 1000, 4294967295, nil)
-	g.maybe(m, "strategy", "fixed_window", "sliding_window", "gcra", "token_bucket", "leaky_bucket")
+	g.maybe(m, "requests_per_unit", 0, 1, 1000, 10000, 4294967295, nil)
+	g.maybe(m, "strategy", "fixed_window", "sliding_window", "gcra", "token_bucket", "leaky_bucket", "concurrency")
 	g.maybe(m, "on_error", g.policies()...)
 	g.maybe(m, "name", fmt.Sprint("n", i), 5)
 	g.maybe(m, "replaces", nil, []any{}, []any{mapping{"name": "other"}, mapping{"name": 6, "key": "ignored"}})
@@ -275,7 +289,11 @@ func (g generator) limit(i int) mapping {
 		}
 	case "leaky_bucket":
 		g.maybe(m, "max_delay", "500ms", "1h2m3.5s", "+.5s", "2µs")
+	case "sliding_window":
+		g.maybe(m, "precision", 2, 60)
 	}
+	g.maybe(m, "overdraft", true, false, false, nil, 1000)
+	g.maybe(m, "reserve", true, false, false, nil, mapping{"ttl": "24h", "on_expiry": g.pick("keep", "give_back")})
 	g.maybe(m, "thresholds", nil, []any{}, []any{mapping{"at": "80%", "headers": mapping{"x-a": g.pick("b", 5, 1.5, true)}, "metadata": mapping{"b": []any{1}}, "delay": "1s"}, mapping{"at": "1%", "response_headers": g.pick(nil, mapping{"X-B": ""})}})
 	g.maybe(m, "lease", true, false, nil, mapping{}, mapping{"share": "7.5%", "ttl": "100ms"}, mapping{"share": "1e1%"})
 	return m
@@ -298,7 +316,7 @@ func (g generator) spoil(document mapping) {
 	places := mappings(document)
 	m := places[g.IntN(len(places))]
 	keys := slices.Sorted(maps.Keys(m))
-	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "pools", "borrow_from", "max_borrow", "unlimited", "lease", "charge", "extend", "thresholds", "at", "headers", "delay", "window", "max_delay", "unit_multiplier"}
+	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "pools", "borrow_from", "max_borrow", "unlimited", "lease", "charge", "extend", "thresholds", "at", "headers", "delay", "window", "max_delay", "unit_multiplier", "overdraft", "precision", "reserve", "on_expiry"}
 	switch g.IntN(4) {
 	case 0:
 		m[g.pick(names...).(string)] = g.wrong()

@@ -121,19 +121,25 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 		{key: "several", rateLimit: {unit: SECOND, requestsPerUnit: 5, name: "first"},
 		 metadata: {rls: {strategy: "gcra", rate_limits: [{unit: "hour", requests_per_unit: 100, name: "second", on_error: "deny"}]}}},
 		{key: "only", metadata: {rls: {rate_limits: [{unit: "day", requests_per_unit: 3, strategy: "sliding_log"}], value_to_metric: true}}},
+		{key: "debt", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {overdraft: true}}},
+		{key: "parts", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {strategy: "sliding_window", precision: 6}}},
+		{key: "slots", rateLimit: {unit: HOUR, requestsPerUnit: 5}, metadata: {rls: {strategy: "concurrency", reserve: {ttl: "1h", on_expiry: "give_back"}}}},
 		{key: "none", descriptors: [
 			{key: "path", value: "/static/*", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {share_threshold: true}}}]},
 		{key: "warned", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {thresholds: [{at: "80%", headers: {"x-a": 80}, metadata: {a: [1]}, delay: "1s"}, {at: "50%"}]}}}
 	]}`)
 	want := `d.borrower: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, borrow_from: spare, max_borrow: 20%
 d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
+d.debt: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overdraft: true
 d.month: unit=MONTH requests_per_unit=10, shadow_mode: false, quota_mode: false, window: calendar, timezone: "Europe/Berlin", month_starts: 15
 d.none.path_/static/*: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 d.only: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false, strategy: sliding_log
+d.parts: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: sliding_window, precision: 6
 d.pool_spare: unit=MINUTE requests_per_unit=100, shadow_mode: false, quota_mode: false
 d.queue: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: leaky_bucket, burst: 1, max_delay: 500ms, on_error: local
 d.several: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: false, on_error: deny
 d.several: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1
+d.slots: unit=HOUR requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: concurrency, reserve: {ttl: 1h0m0s, on_expiry: give_back}
 d.slow: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, window: from_first_hit, extend: true
 d.warned: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, thresholds: [{at: 50%}, {at: 80%, headers: {x-a: "80"}, metadata: map[a:[1]], delay: 1s}]
 `
@@ -178,15 +184,23 @@ func TestProblemsNameResourceAndDescriptor(t *testing.T) {
 		{key: "g", rateLimit: {unit: SECOND}, metadata: {rls: {charge: "always", rate_limits: "x"}}},
 		{key: "h", rateLimit: {unit: SECOND}, metadata: {rls: {strategy: "gcra", extend: true, charge: "admitted"}}},
 		{key: "a", rateLimit: {unit: SECOND}},
-		{key: "i", rateLimit: {unit: SECOND}, metadata: {rls: {borrow_from: "spre", pools: {spare: {unit: "eon"}}}}}
+		{key: "i", rateLimit: {unit: SECOND}, metadata: {rls: {borrow_from: "spre", pools: {spare: {unit: "eon"}}}}},
+		{key: "i", value: "x*", rateLimit: {unit: SECOND}, metadata: {rls: {reserve: true, share_threshold: true, value_to_metric: true, lease: false}}},
+		{key: "j", rateLimit: {unit: SECOND}, detailedMetric: true, metadata: {rls: {reserve: {ttl: "1h"}}}},
+		{key: "k", rateLimit: {unit: SECOND}, metadata: {rls: {overdraft: 1.5, precision: 61}}},
+		{key: "l", rateLimit: {unit: SECOND}, metadata: {rls: {overdraft: 5, strategy: "sliding_log"}}}
 	]}`, rules.Options{})
 	want := `default/eg: descriptors[0]: rate_limit.unit: unknown unit "9"; one of second, minute, hour, day, week, month, year
+default/eg: descriptors[10]: detailed_metric: has no meaning beside reserve: the value of "j" is the id of a reservation, which is in no counter and in no metric
+default/eg: descriptors[11].metadata.rls: rate_limit.overdraft: must be a whole number, not 1.5
+default/eg: descriptors[11].metadata.rls: rate_limit.precision: must be between 2 and 60, not 61
+default/eg: descriptors[12].metadata.rls: rate_limit.overdraft: sliding_log cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
 default/eg: descriptors[1].descriptors[0]: key: must not be empty; a descriptor matches entries of one key
 default/eg: descriptors[1].descriptors[1]: rate_limit.unit: must not be given with unlimited: true
 default/eg: descriptors[2].metadata.rls: charge: unknown charge "never"; one of always, admitted
 default/eg: descriptors[2].metadata.rls: strateggy: unknown key; did you mean "strategy"?
 default/eg: descriptors[2].metadata.rls: unit: has a field of its own in the message
-default/eg: descriptors[2].metadata.rls: rate_limit.burst: 1.5 is a number with a fraction or an exponent; quote it to make it a string: "1.5"
+default/eg: descriptors[2].metadata.rls: rate_limit.burst: must be a whole number, not 1.5
 default/eg: descriptors[3].metadata.rls: on_error: needs a rate_limit
 default/eg: descriptors[3].metadata.rls: strategy: needs a rate_limit
 default/eg: descriptors[4].metadata.rls: must be a mapping, not 5
@@ -195,7 +209,9 @@ default/eg: descriptors[6].metadata.rls: charge: differs from that in default/eg
 default/eg: descriptors[6].metadata.rls: rate_limit.extend: needs strategy fixed_window with ` + "`window: from_first_hit`" + `
 default/eg: descriptors[7]: repeats key "a" of default/eg: descriptors[0]; a descriptor may be listed once
 default/eg: descriptors[8].metadata.rls: pools.spare.unit: unknown unit "eon"; one of second, minute, hour, day, week, month, year
-default/eg: descriptors[8].metadata.rls: rate_limit.borrow_from: unknown pool "spre"; did you mean "spare"?`
+default/eg: descriptors[8].metadata.rls: rate_limit.borrow_from: unknown pool "spre"; did you mean "spare"?
+default/eg: descriptors[9].metadata.rls: share_threshold: has no meaning beside reserve: the value of "i" is the id of a reservation, which is in no counter and in no metric
+default/eg: descriptors[9].metadata.rls: value_to_metric: has no meaning beside reserve: the value of "i" is the id of a reservation, which is in no counter and in no metric`
 	var problems rules.Problems
 	if !errors.As(err, &problems) {
 		t.Fatal(err)
