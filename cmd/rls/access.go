@@ -44,9 +44,29 @@ type adminAsk struct {
 type adminCall struct {
 	Domain     string   `placeholder:"NAME" help:"Domain of the request; not needed if the rules have one domain."`
 	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
-
+	poolFlag
 	requestLimit
 	adminAsk
+}
+
+// poolFlag names a pool in place of descriptors.
+type poolFlag struct {
+	Pool *string `placeholder:"NAME" help:"Pool of the domain, in place of --descriptor."`
+}
+
+// name is the name of the pool, "" without the flag. Its errors are usage errors.
+func (f *poolFlag) name(descriptors []string, limit *string) (string, error) {
+	switch {
+	case f.Pool == nil && len(descriptors) == 0:
+		return "", cli.UsageError("name a --descriptor, such as --descriptor plan=free,user=ann, or a --pool")
+	case f.Pool == nil:
+		return "", nil
+	case *f.Pool == "":
+		return "", cli.UsageError("--pool is empty: want the name of a pool of the rules")
+	case len(descriptors) > 0 || limit != nil:
+		return "", cli.UsageError("--pool is in place of a request: want no --descriptor and no --limit beside it")
+	}
+	return *f.Pool, nil
 }
 
 // requestLimit is the flag of the limit that a request brings along.
@@ -96,17 +116,18 @@ func (f *adminAccess) token() (string, error) {
 	return strings.Join(words, ""), nil
 }
 
-// descriptors returns the descriptors of the flags, at least one, and sets Domain if it is
-// empty. Wrong flags are usage errors.
-func (c *adminCall) descriptors(ctx context.Context) ([]*pb.Descriptor, error) {
-	if len(c.Descriptor) == 0 {
-		return nil, cli.UsageError("name a --descriptor, such as --descriptor plan=free,user=ann")
+// asked returns the descriptors of the flags, at least one, or the name of their pool, and sets
+// Domain if it is empty. Wrong flags are usage errors.
+func (c *adminCall) asked(ctx context.Context) (descriptors []*pb.Descriptor, pool string, err error) {
+	pool, err = c.name(c.Descriptor, c.Limit)
+	if err != nil {
+		return nil, "", err
 	}
 	all, err := parseDescriptors(c.Descriptor, c.Limit)
 	if err == nil {
 		err = c.fillDomain(ctx, c.Addr, &c.Domain)
 	}
-	return messages(all), err
+	return messages(all), pool, err
 }
 
 // fillDomain sets a domain that is empty to the only one of the rules in force at an

@@ -30,8 +30,9 @@ Examples:
 type explainCmd struct {
 	Path       string   `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
 	Domain     string   `placeholder:"NAME" help:"Domain of the request; not needed if the rules have one domain."`
-	Descriptor []string `required:"" sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
-	Hits       uint32   `default:"1" help:"Cost of the request."`
+	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
+	poolFlag
+	Hits uint32 `default:"1" help:"Cost of the request."`
 	requestLimit
 	cli.Output `set:"output=explanation"`
 
@@ -58,7 +59,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 			return err
 		}
 		err = c.post(ctx, c.Addr, "/v1/explain", &pb.LookRequest{
-			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits,
+			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits, Pool: request.Pool,
 		}, &doc)
 	default:
 		if err := errors.Join(decoder.CheckPart(&c.Settings), decoder.CheckPart(&c.Keys)); err != nil {
@@ -76,13 +77,17 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 
 // request is the request that the flags describe. Its errors are usage errors.
 func (c *explainCmd) request() (*service.Request, error) {
+	pool, err := c.name(c.Descriptor, c.Limit)
+	if err != nil {
+		return nil, err
+	}
 	all, err := parseDescriptors(c.Descriptor, c.Limit)
 	for i := range all {
 		if c.Hits == 0 { // in the request 0 means 1
 			all[i].Hits = new(uint64)
 		}
 	}
-	return &service.Request{Domain: c.Domain, Hits: c.Hits, Descriptors: all}, err
+	return &service.Request{Domain: c.Domain, Hits: c.Hits, Descriptors: all, Pool: pool}, err
 }
 
 // explain has a service with an empty store in this process explain the request.

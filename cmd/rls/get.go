@@ -25,12 +25,12 @@ Exit codes:
 type getCmd struct{ adminCall }
 
 func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
-	descriptors, err := c.descriptors(ctx)
+	descriptors, pool, err := c.asked(ctx)
 	if err != nil {
 		return err
 	}
 	var counters admin.Counters
-	if err := c.post(ctx, c.Addr, "/v1/get", &pb.LookRequest{Domain: c.Domain, Descriptors: descriptors}, &counters); err != nil {
+	if err := c.post(ctx, c.Addr, "/v1/get", &pb.LookRequest{Domain: c.Domain, Descriptors: descriptors, Pool: pool}, &counters); err != nil {
 		return err
 	}
 	doc := explain.Document{Domain: counters.Domain}

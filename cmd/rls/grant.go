@@ -37,10 +37,10 @@ func (c *grantCmd) Run(ctx context.Context, k *kong.Kong) error {
 	} else if *c.Only == "" {
 		return cli.UsageError("--only is empty: want a limit's name, or its text such as 20000/day")
 	}
-	descriptors, err := c.descriptors(ctx)
+	descriptors, pool, err := c.asked(ctx)
 	if err != nil {
 		return err
 	}
 	return c.change(ctx, k, "granted", "/v1/grant",
-		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Hits: c.Hits, Only: *c.Only, Reason: c.Reason})
+		&pb.GrantRequest{Domain: c.Domain, Descriptors: descriptors, Pool: pool, Hits: c.Hits, Only: *c.Only, Reason: c.Reason})
 }

@@ -35,8 +35,8 @@ type resetCmd struct {
 
 func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 	switch {
-	case c.AllMatching && (len(c.Descriptor) > 0 || c.Limit != nil):
-		return cli.UsageError("--all-matching is for a --rule: want no --descriptor and no --limit beside it")
+	case c.AllMatching && (len(c.Descriptor) > 0 || c.Limit != nil || c.Pool != nil):
+		return cli.UsageError("--all-matching is for a --rule: want no --descriptor, no --pool and no --limit beside it")
 	case c.AllMatching && c.Rule == "":
 		return cli.UsageError("--all-matching: name the --rule, such as --rule shop.plan_free.user")
 	case c.AllMatching:
@@ -44,11 +44,11 @@ func (c *resetCmd) Run(ctx context.Context, k *kong.Kong) error {
 	case c.Rule != "" || c.Yes:
 		return cli.UsageError("--rule and --yes are for --all-matching")
 	}
-	descriptors, err := c.descriptors(ctx)
+	descriptors, pool, err := c.asked(ctx)
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, k, "reset", "/v1/reset", &pb.ResetRequest{Domain: c.Domain, Descriptors: descriptors, Reason: c.Reason})
+	return c.change(ctx, k, "reset", "/v1/reset", &pb.ResetRequest{Domain: c.Domain, Descriptors: descriptors, Pool: pool, Reason: c.Reason})
 }
 
 // resetMatching resets all counters of a rule, or counts them. It shows its progress

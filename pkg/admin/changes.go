@@ -49,6 +49,8 @@ func (a *API) reset(ctx context.Context, r *pb.ResetRequest) (any, error) {
 	switch {
 	case r.GetAllMatching() && len(r.GetDescriptors()) > 0:
 		return nil, invalid("descriptors and all_matching are both set: want descriptors, or rule with all_matching")
+	case r.GetAllMatching() && r.GetPool() != "":
+		return nil, invalid("pool and all_matching are both set: want pool, or rule with all_matching")
 	case r.GetAllMatching():
 		done, err := a.resetMatching(ctx, r, func(Progress) error { return nil })
 		return done.Done, err
@@ -92,8 +94,8 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 		if d.Override != nil && d.Trace.Rule != nil {
 			rule = d.Trace.Rule.Path
 		}
-		for i := range d.Limits {
-			change, err := changeOf(rule, &d.Limits[i])
+		for _, l := range cellsOf(d.Limits) {
+			change, err := changeOf(rule, l)
 			if err == nil && change.After == nil {
 				continue
 			}
@@ -123,6 +125,16 @@ func (a *API) change(ctx context.Context, action string, r changer, do service.A
 		return nil, status.Errorf(codes.Unavailable, "the store cannot change the counter: %v", failed)
 	}
 	return nil, nothingMatches(in)
+}
+
+// cellsOf are the limits, each before the part of it that counts what the key has borrowed.
+func cellsOf(limits []service.InspectedLimit) (all []*service.InspectedLimit) {
+	for i := range limits {
+		if all = append(all, &limits[i]); limits[i].Borrowed != nil {
+			all = append(all, limits[i].Borrowed)
+		}
+	}
+	return all
 }
 
 // changeOf is the change of one limit's cell. It has neither After nor an error if
@@ -231,7 +243,7 @@ func (a *API) forget(ctx context.Context, r *pb.ResetRequest) (any, error) {
 // changed names the cells of r that were changed, each with the limit that it was found by,
 // because other replicas may remember another one.
 func changed(r changer, in service.Inspection) *pb.ResetRequest {
-	about := &pb.ResetRequest{Domain: r.GetDomain(), HitsAddend: r.GetHitsAddend()}
+	about := &pb.ResetRequest{Domain: r.GetDomain(), HitsAddend: r.GetHitsAddend(), Pool: r.GetPool()}
 	for i, d := range r.GetDescriptors() {
 		d = proto.CloneOf(d)
 		if by := in.Descriptors[i].Override; by != nil {
@@ -244,8 +256,8 @@ func changed(r changer, in service.Inspection) *pb.ResetRequest {
 
 // resetMatchingStream is resetMatching as a stream, which ends with Done.
 func (a *API) resetMatchingStream(ctx context.Context, r *pb.ResetRequest, send send) error {
-	if !r.GetAllMatching() || len(r.GetDescriptors()) > 0 {
-		return invalid("want all_matching with a domain and a rule, and no descriptors")
+	if !r.GetAllMatching() || len(r.GetDescriptors()) > 0 || r.GetPool() != "" {
+		return invalid("want all_matching with a domain and a rule, and no descriptors and no pool")
 	}
 	done, err := a.resetMatching(ctx, r, func(p Progress) error { return send(p) })
 	if err != nil {

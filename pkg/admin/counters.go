@@ -82,6 +82,7 @@ type asker interface {
 	GetDomain() string
 	GetDescriptors() []*pb.Descriptor
 	GetHitsAddend() uint32
+	GetPool() string
 }
 
 // inspect is inspectRequest for the request of a message.
@@ -107,7 +108,7 @@ func (a *API) inspectRequest(ctx context.Context, request *service.Request, do s
 }
 
 func requestOf(m asker) (service.Request, error) {
-	request := service.Request{Domain: m.GetDomain(), Hits: m.GetHitsAddend()}
+	request := service.Request{Domain: m.GetDomain(), Hits: m.GetHitsAddend(), Pool: m.GetPool()}
 	for i, d := range m.GetDescriptors() {
 		asked := service.Descriptor{Hits: d.HitsAddend, Refund: d.GetIsNegativeHits()}
 		for _, e := range d.GetEntries() {

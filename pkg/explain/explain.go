@@ -86,6 +86,11 @@ type Limit struct {
 	Unlimited bool   `json:"unlimited,omitempty"`
 	*Terms
 	*State
+	// Pool is the pool that the limit borrows from, Borrowed what this key has borrowed, and
+	// MaxBorrow the part of the pool that it may.
+	Pool      *Limit `json:"pool,omitempty"`
+	Borrowed  *Limit `json:"borrowed,omitempty"`
+	MaxBorrow string `json:"max_borrow,omitempty"`
 }
 
 // Terms describes a limit: its rate, its strategy and the key of its cell.
@@ -229,6 +234,10 @@ func limitOf(rule string, in *service.InspectedLimit) Limit {
 		if !in.Shadow {
 			l.Rollout = in.Rollout().String()
 		}
+	}
+	if b := in.Borrow; b != nil && in.Pool != nil {
+		l.Pool, l.Borrowed = new(limitOf(b.Pool.Path, in.Pool)), new(limitOf(b.Pool.Path, in.Borrowed))
+		l.MaxBorrow = b.Most.String()
 	}
 	for i := range in.Thresholds {
 		l.Thresholds = append(l.Thresholds, in.Thresholds[i].At.String())

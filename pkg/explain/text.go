@@ -152,6 +152,12 @@ func (p *printer) limit(l *Limit, hits int64) {
 		const layout = "2006-01-02 15:04 Z07:00"
 		p.line(3, "period     %s to %s, %s", d.Began.Format(layout), d.Ends.Format(layout), terminal.Visible(d.Timezone))
 	}
+	if l.Pool != nil {
+		p.line(3, "pool       %s, %s", terminal.Visible(l.Pool.Rule), l.Pool.Line())
+		p.line(3, "  key      %s", terminal.Visible(l.Pool.Key))
+		p.line(3, "borrowed   at most %s of it: %s", spaced(l.MaxBorrow), l.Borrowed.Line())
+		p.line(3, "  key      %s", terminal.Visible(l.Borrowed.Key))
+	}
 	switch {
 	case l.State == nil:
 	case l.Cell == nil:
@@ -264,6 +270,9 @@ func (p *printer) verdict(l *Limit, hits int64) string {
 	asked := "a hit"
 	if hits > 1 {
 		asked = fmt.Sprintf("a request of %d hits", hits)
+	}
+	if lends := func(from *Limit) bool { return from != nil && from.Cell != nil && hits <= from.Remaining }; lends(l.Pool) && lends(l.Borrowed) {
+		return p.colors.Yellow(", so " + asked + " is borrowed")
 	}
 	if l.Next != nil && *l.Next == 0 { // a queue has room
 		return p.colors.Yellow(", so " + asked + " waits for its turn")

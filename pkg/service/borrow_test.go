@@ -556,3 +556,58 @@ func atOnce(t *testing.T, store backends.Store, name string) {
 		t.Errorf("%d hits are borrowed from a pool of 40", borrowed)
 	}
 }
+
+// A pool is looked at, reset and granted by its name; a limit that borrows shows its pool and
+// what the key has borrowed, and a reset of the key empties both of its counters.
+func TestInspectPools(t *testing.T) {
+	r := start(t, lending("always"), func(c *config) { c.KeySecret = []byte("secret") })
+	r.hit(withHits(5, desc("user", "a")))
+	r.hit(withHits(3, desc("user", "a")))
+	ask := func(do service.Action, pool string) (*service.InspectedLimit, string, error) {
+		in, err := r.service.Inspect(t.Context(), &service.Request{Domain: "d", Pool: pool}, do)
+		if err != nil {
+			return nil, "", err
+		}
+		return &in.Descriptors[0].Limits[0], in.Descriptors[0].Rule, nil
+	}
+	pool, rule, err := ask(service.Explain, "spare")
+	if err != nil || rule != "d.pool_spare" || pool.Before.Count != 3 || pool.Before.Remaining != 7 || !strings.HasPrefix(pool.Key, "d|pool=spare|1h|") {
+		t.Errorf("%+v of %s, %v", pool, rule, err)
+	}
+	limit := func(do service.Action) service.InspectedLimit {
+		return r.inspect(do, request(desc("user", "a")))[0].Limits[0]
+	}
+	if l := limit(service.Look); l.Before.Remaining != 0 || l.Next != 0 || l.Pool.Before.Count != 3 || l.Borrowed.Before.Count != 3 || l.Borrowed.Before.Remaining != 1 {
+		t.Errorf("%+v, pool %+v, borrowed %+v", l, l.Pool.Before, l.Borrowed.Before)
+	}
+	if granted, _, err := ask(service.Grant(service.Granting{Hits: 5}), "spare"); err != nil || granted.After.Remaining != 12 {
+		t.Errorf("%+v, %v", granted, err)
+	}
+	r.want(withHits(10, desc("job", "a")), ok, 0) // all that one key may have borrowed
+	r.hit(withHits(2, desc("job", "b")))
+	r.want(withHits(2, desc("job", "b")), ok, 0)
+	if l := limit(service.Look); l.Next != 50*time.Second { // the own limit's
+		t.Errorf("next in %v", l.Next)
+	}
+	if l := limit(service.Grant(service.Granting{Hits: 1})); l.After.Remaining != 1 || l.Borrowed.After != nil || l.Pool.After != nil {
+		t.Errorf("%+v", l)
+	}
+	if reset, _, err := ask(service.Reset, "spare"); err != nil || reset.After.Remaining != 10 {
+		t.Errorf("%+v, %v", reset, err)
+	}
+	r.hit(desc("job", "b"))
+	if l := limit(service.Reset); l.After.Remaining != 5 || l.Borrowed.After.Remaining != 4 || l.Pool.After != nil {
+		t.Errorf("%+v, borrowed %+v", l, l.Borrowed)
+	}
+	if pool, _, _ := ask(service.Look, "spare"); pool.Before.Count != 1 {
+		t.Errorf("the pool's count is %d, want that of the job", pool.Before.Count)
+	}
+	for pool, want := range map[string]string{"spre": `the domain d has no pool "spre"; did you mean "spare"?`} {
+		if _, _, err := ask(service.Look, pool); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if _, err := r.service.Inspect(t.Context(), &service.Request{Domain: "e", Pool: "spare"}, service.Look); err == nil || err.Error() != "the domain e has no pools" {
+		t.Error(err)
+	}
+}

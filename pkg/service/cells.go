@@ -37,6 +37,9 @@ type InspectedLimit struct {
 	Policy descriptors.Policy
 	// Began and Ends are the running period of a calendar, in its time zone; zero without one.
 	Began, Ends time.Time
+	// Pool and Borrowed, of a limit that borrows, are its pool and what the key has borrowed.
+	// Reset resets Borrowed, too; else they are only looked at.
+	Pool, Borrowed *InspectedLimit
 	// Err says why the store was not reached, or why the strategy cannot do what the
 	// Action asks.
 	Err error
@@ -81,6 +84,8 @@ type cell struct {
 	// ruled is the limit of the rule that counts in the same cell as a limit that only the
 	// request of the Inspection brings along; else nil. It bounds grants, too.
 	ruled *descriptors.Limit
+	// lentTo is the limit whose Pool or Borrowed this is, or nil.
+	lentTo *InspectedLimit
 }
 
 // ruled is the limit of t's rule that counts in the cell of op, or nil.
@@ -122,7 +127,15 @@ func (k *keeper) look(ctx context.Context, cells []cell) {
 			limit.Before = k.stateOf(limit.Limit, op, r)
 			is := limit.Judge(op, r)
 			limit.Next = is.RetryAfter
-			limit.Never = !is.Allowed && op.Unused().Admitted < op.Times
+			limit.Never = !is.Allowed && tooMuch(op)
+		}
+	}
+	for i := range cells {
+		l := cells[i].limit
+		if pool, own := l.Pool, l.Borrowed; pool != nil && pool.Before != nil && own.Before != nil && !pool.Never && !own.Never {
+			if next := max(pool.Next, own.Next); l.Never || next < l.Next {
+				l.Next, l.Never = next, false
+			}
 		}
 	}
 }

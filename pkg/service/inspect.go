@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/descriptors"
@@ -77,11 +78,20 @@ type Inspected struct {
 // limits there are, and nothing is changed. A domain without rules
 // is no error, and a store that fails is an Err of each limit concerned.
 func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspection, error) {
+	tree := s.tree.Load()
+	var pool *descriptors.Rule
+	if r.Pool != "" {
+		var err error
+		if pool, err = poolOf(tree, r); err != nil {
+			return Inspection{Domain: r.Domain}, err
+		}
+		r = &Request{Domain: r.Domain, Hits: r.Hits, Descriptors: []Descriptor{{Entries: pool.PoolEntries()}}}
+		do.steps = false
+	}
 	in := Inspection{Domain: r.Domain, Descriptors: make([]Inspected, len(r.Descriptors))}
 	if err := s.cfg.Caps.validate(r); err != nil {
 		return in, err
 	}
-	tree := s.tree.Load()
 	if tree == nil {
 		return in, errNoRules
 	}
@@ -102,6 +112,9 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 	if err := p.match(r); err != nil {
 		return in, err
 	}
+	if pool != nil {
+		p.targets[0].rule = pool
+	}
 	var cells []cell
 	for i := range p.targets {
 		cells = append(cells, s.inspect(&p, &p.targets[i], &in.Descriptors[i], do.steps)...)
@@ -117,6 +130,27 @@ func (s *Service) Inspect(ctx context.Context, r *Request, do Action) (Inspectio
 		return in, nil
 	}
 	return in, s.change(ctx, cells, do)
+}
+
+// poolOf is the pool that r names.
+func poolOf(tree *descriptors.Tree, r *Request) (*descriptors.Rule, error) {
+	if tree == nil {
+		return nil, errNoRules
+	}
+	if len(r.Descriptors) > 0 {
+		return nil, invalid("pool and descriptors are both set: want one of them")
+	}
+	var pools map[string]*descriptors.Rule
+	if d := tree.Domain(r.Domain); d != nil {
+		pools = d.Pools
+	}
+	switch pool := pools[r.Pool]; {
+	case pool != nil:
+		return pool, nil
+	case len(pools) == 0:
+		return nil, errorf(codes.NotFound, "the domain %s has no pools", r.Domain)
+	}
+	return nil, errorf(codes.NotFound, "the domain %s has no pool %q%s", r.Domain, r.Pool, spelling.Suggest(r.Pool, slices.Sorted(maps.Keys(pools))))
 }
 
 const (
@@ -154,7 +188,19 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	in.Limits = make([]InspectedLimit, len(limits))
 	cells := make([]cell, len(limits))
 	id := p.identity(nil, t)
+	if t.rule != nil && t.rule.Pool != "" {
+		id = p.poolIdentity(t.rule)
+	}
 	now := p.cfg.Store.Now()
+	var lent []cell
+	borrowed := func(to *InspectedLimit, l *descriptors.Limit, id algorithms.Identity) *InspectedLimit {
+		c := cell{limit: &InspectedLimit{Limit: l, Policy: to.Policy}, id: id, domain: p.domain.Name, rule: in.Rule, lentTo: to}
+		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund})
+		c.limit.Key = s.storedKey(c.op.Key)
+		c.limit.Began, c.limit.Ends, _ = l.Period(now)
+		lent = append(lent, c)
+		return c.limit
+	}
 	for i := range limits {
 		c, l := &cells[i], &limits[i]
 		own := ofLimit(id, l)
@@ -165,8 +211,10 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 		l.Plan(&c.op, own, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
 		*c.limit = InspectedLimit{Limit: l, Watched: in.Override == nil && p.watched(t, l), Key: c.op.Key, Policy: policy(l, p.cfg.Local)}
 		c.limit.Began, c.limit.Ends, _ = l.Period(now)
-		if s.cfg.StoredKey != nil {
-			c.limit.Key = s.cfg.StoredKey(c.op.Key)
+		c.limit.Key = s.storedKey(c.op.Key)
+		if b := l.Borrow; b != nil {
+			c.limit.Pool = borrowed(c.limit, &b.Pool.Limits[0], p.poolIdentity(b.Pool))
+			c.limit.Borrowed = borrowed(c.limit, &b.Cell, p.borrowIdentity(t, b))
 		}
 		if by := p.replacer(l.Name); by != nil && in.Override == nil {
 			c.limit.ReplacedBy = by.Path
@@ -175,7 +223,15 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 			c.ruled = p.ruled(t, &c.op)
 		}
 	}
-	return cells
+	return append(cells, lent...)
+}
+
+// storedKey is the name under which the store keeps a key.
+func (s *Service) storedKey(key string) string {
+	if s.cfg.StoredKey == nil {
+		return key
+	}
+	return s.cfg.StoredKey(key)
 }
 
 // change resets the cells or grants hits to them, and fills in After or Err: of each cell
@@ -190,6 +246,9 @@ func (s *Service) change(ctx context.Context, cells []cell, do Action) error {
 		chosen := do.Only == "" || c.limit.Is(do.Only)
 		watched = watched || chosen && c.limit.Watched
 		skip := c.limit.ReplacedBy != "" || seen[c.op.Key] || c.limit.Watched && do.verb == backends.Grant
+		if to := c.lentTo; to != nil {
+			skip = skip || c.limit == to.Pool || do.verb == backends.Grant || to.ReplacedBy != ""
+		}
 		if seen[c.op.Key] = true; !skip {
 			choices = append(choices, c.limit.Choice())
 		}

@@ -17,6 +17,9 @@ type Request struct {
 	// and costs 1.
 	Hits        uint32
 	Descriptors []Descriptor
+	// Pool is the name of a pool of the domain that [Service.Inspect] is asked about in place of
+	// Descriptors; else "".
+	Pool string
 }
 
 // Descriptor is one descriptor of a Request. It may have no entries: Envoy sends

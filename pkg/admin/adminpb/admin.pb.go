@@ -401,10 +401,12 @@ func (x *Descriptor) GetIsNegativeHits() bool {
 
 // LookRequest is a request as Envoy sends it, without the wish to be charged.
 type LookRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	Descriptors   []*Descriptor          `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
-	HitsAddend    uint32                 `protobuf:"varint,3,opt,name=hits_addend,json=hitsAddend,proto3" json:"hits_addend,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Domain      string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	Descriptors []*Descriptor          `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	HitsAddend  uint32                 `protobuf:"varint,3,opt,name=hits_addend,json=hitsAddend,proto3" json:"hits_addend,omitempty"`
+	// The name of a pool of the domain, in place of descriptors.
+	Pool          string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,8 +462,15 @@ func (x *LookRequest) GetHitsAddend() uint32 {
 	return 0
 }
 
-// ResetRequest names cells in one of two ways: by domain and descriptors, or by
-// domain, rule and all_matching.
+func (x *LookRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+// ResetRequest names cells in one of three ways: by domain and descriptors, by domain and
+// pool, or by domain, rule and all_matching.
 type ResetRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Domain      string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -473,7 +482,9 @@ type ResetRequest struct {
 	// Changes nothing and tells what would change.
 	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// Stands in the audit.
-	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The name of a pool of the domain.
+	Pool          string `protobuf:"bytes,8,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,6 +568,13 @@ func (x *ResetRequest) GetReason() string {
 	return ""
 }
 
+func (x *ResetRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
 type GrantRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Domain      string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
@@ -569,7 +587,9 @@ type GrantRequest struct {
 	// request is granted the hits.
 	Only string `protobuf:"bytes,6,opt,name=only,proto3" json:"only,omitempty"`
 	// Changes nothing and tells what would change.
-	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// The name of a pool of the domain, in place of descriptors.
+	Pool          string `protobuf:"bytes,8,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -651,6 +671,13 @@ func (x *GrantRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *GrantRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
 }
 
 type Explanation struct {
@@ -1124,7 +1151,12 @@ type LimitState struct {
 	// The parts of the limit from which its thresholds apply, such as 80%.
 	Thresholds []string `protobuf:"bytes,24,rep,name=thresholds,proto3" json:"thresholds,omitempty"`
 	// The highest of them that is reached.
-	Threshold     string `protobuf:"bytes,25,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	Threshold string `protobuf:"bytes,25,opt,name=threshold,proto3" json:"threshold,omitempty"`
+	// The pool that the limit borrows from, and what this key has borrowed.
+	Pool     *LimitState `protobuf:"bytes,26,opt,name=pool,proto3" json:"pool,omitempty"`
+	Borrowed *LimitState `protobuf:"bytes,27,opt,name=borrowed,proto3" json:"borrowed,omitempty"`
+	// The part of the pool that one key may have borrowed, such as 20%.
+	MaxBorrow     string `protobuf:"bytes,28,opt,name=max_borrow,json=maxBorrow,proto3" json:"max_borrow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1330,6 +1362,27 @@ func (x *LimitState) GetThresholds() []string {
 func (x *LimitState) GetThreshold() string {
 	if x != nil {
 		return x.Threshold
+	}
+	return ""
+}
+
+func (x *LimitState) GetPool() *LimitState {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+func (x *LimitState) GetBorrowed() *LimitState {
+	if x != nil {
+		return x.Borrowed
+	}
+	return nil
+}
+
+func (x *LimitState) GetMaxBorrow() string {
+	if x != nil {
+		return x.MaxBorrow
 	}
 	return ""
 }
@@ -3730,12 +3783,13 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\vhits_addend\x18\x03 \x01(\x04H\x00R\n" +
 	"hitsAddend\x88\x01\x01\x12(\n" +
 	"\x10is_negative_hits\x18\x04 \x01(\bR\x0eisNegativeHitsB\x0e\n" +
-	"\f_hits_addend\"\x82\x01\n" +
+	"\f_hits_addend\"\x96\x01\n" +
 	"\vLookRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.rls.admin.v1.DescriptorR\vdescriptors\x12\x1f\n" +
 	"\vhits_addend\x18\x03 \x01(\rR\n" +
-	"hitsAddend\"\xeb\x01\n" +
+	"hitsAddend\x12\x12\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\"\xff\x01\n" +
 	"\fResetRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.rls.admin.v1.DescriptorR\vdescriptors\x12\x1f\n" +
@@ -3744,7 +3798,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x04rule\x18\x04 \x01(\tR\x04rule\x12!\n" +
 	"\fall_matching\x18\x05 \x01(\bR\vallMatching\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"\xdc\x01\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x12\n" +
+	"\x04pool\x18\b \x01(\tR\x04pool\"\xf0\x01\n" +
 	"\fGrantRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.rls.admin.v1.DescriptorR\vdescriptors\x12\x1f\n" +
@@ -3753,7 +3808,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x04hits\x18\x04 \x01(\x03R\x04hits\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04only\x18\x06 \x01(\tR\x04only\x12\x17\n" +
-	"\adry_run\x18\a \x01(\bR\x06dryRun\"\x9c\x01\n" +
+	"\adry_run\x18\a \x01(\bR\x06dryRun\x12\x12\n" +
+	"\x04pool\x18\b \x01(\tR\x04pool\"\x9c\x01\n" +
 	"\vExplanation\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x120\n" +
 	"\x05rules\x18\x02 \x01(\v2\x1a.rls.admin.v1.RulesInForceR\x05rules\x12C\n" +
@@ -3791,7 +3847,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\xbd\x06\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xc0\a\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -3823,7 +3879,11 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\n" +
 	"thresholds\x18\x18 \x03(\tR\n" +
 	"thresholds\x12\x1c\n" +
-	"\tthreshold\x18\x19 \x01(\tR\tthresholdB\b\n" +
+	"\tthreshold\x18\x19 \x01(\tR\tthreshold\x12,\n" +
+	"\x04pool\x18\x1a \x01(\v2\x18.rls.admin.v1.LimitStateR\x04pool\x124\n" +
+	"\bborrowed\x18\x1b \x01(\v2\x18.rls.admin.v1.LimitStateR\bborrowed\x12\x1d\n" +
+	"\n" +
+	"max_borrow\x18\x1c \x01(\tR\tmaxBorrowB\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
 	"_remainingB\v\n" +
@@ -4124,83 +4184,85 @@ var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	46, // 15: rls.admin.v1.LimitState.max_delay:type_name -> google.protobuf.Duration
 	46, // 16: rls.admin.v1.LimitState.next:type_name -> google.protobuf.Duration
 	15, // 17: rls.admin.v1.LimitState.period:type_name -> rls.admin.v1.Period
-	17, // 18: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
-	3,  // 19: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
-	14, // 20: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
-	12, // 21: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
-	18, // 22: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
-	18, // 23: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
-	19, // 24: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
-	21, // 25: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
-	20, // 26: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
-	46, // 27: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
-	25, // 28: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
-	26, // 29: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
-	21, // 30: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
-	3,  // 31: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
-	29, // 32: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
-	21, // 33: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 34: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	18, // 35: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
-	18, // 36: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
-	32, // 37: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
-	45, // 38: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
-	21, // 39: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 40: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
-	3,  // 41: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
-	46, // 42: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
-	46, // 43: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
-	35, // 44: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
-	21, // 45: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 46: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
-	36, // 47: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
-	39, // 48: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
-	21, // 49: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 50: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
-	45, // 51: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
-	42, // 52: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
-	43, // 53: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
-	3,  // 54: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
-	3,  // 55: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
-	14, // 56: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
-	45, // 57: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
-	0,  // 58: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
-	1,  // 59: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
-	6,  // 60: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
-	6,  // 61: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
-	7,  // 62: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
-	7,  // 63: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
-	8,  // 64: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
-	23, // 65: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
-	27, // 66: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
-	30, // 67: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
-	30, // 68: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
-	33, // 69: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
-	37, // 70: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
-	40, // 71: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
-	7,  // 72: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
-	2,  // 73: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
-	47, // 74: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
-	47, // 75: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
-	9,  // 76: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
-	16, // 77: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
-	20, // 78: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
-	22, // 79: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
-	20, // 80: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
-	24, // 81: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
-	28, // 82: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
-	31, // 83: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
-	32, // 84: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
-	34, // 85: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
-	38, // 86: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
-	41, // 87: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
-	44, // 88: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
-	47, // 89: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
-	74, // [74:90] is the sub-list for method output_type
-	58, // [58:74] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	14, // 18: rls.admin.v1.LimitState.pool:type_name -> rls.admin.v1.LimitState
+	14, // 19: rls.admin.v1.LimitState.borrowed:type_name -> rls.admin.v1.LimitState
+	17, // 20: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
+	3,  // 21: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
+	14, // 22: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
+	12, // 23: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
+	18, // 24: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
+	18, // 25: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
+	19, // 26: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
+	21, // 27: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
+	20, // 28: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
+	46, // 29: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
+	25, // 30: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
+	26, // 31: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
+	21, // 32: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
+	3,  // 33: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
+	29, // 34: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
+	21, // 35: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 36: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	18, // 37: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
+	18, // 38: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
+	32, // 39: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
+	45, // 40: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
+	21, // 41: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 42: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
+	3,  // 43: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
+	46, // 44: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
+	46, // 45: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
+	35, // 46: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
+	21, // 47: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 48: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
+	36, // 49: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
+	39, // 50: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
+	21, // 51: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 52: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
+	45, // 53: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
+	42, // 54: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
+	43, // 55: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
+	3,  // 56: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
+	3,  // 57: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
+	14, // 58: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
+	45, // 59: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
+	0,  // 60: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
+	1,  // 61: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
+	6,  // 62: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
+	6,  // 63: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
+	7,  // 64: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
+	7,  // 65: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
+	8,  // 66: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
+	23, // 67: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
+	27, // 68: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
+	30, // 69: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
+	30, // 70: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
+	33, // 71: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
+	37, // 72: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
+	40, // 73: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
+	7,  // 74: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
+	2,  // 75: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
+	47, // 76: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
+	47, // 77: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
+	9,  // 78: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
+	16, // 79: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
+	20, // 80: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
+	22, // 81: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
+	20, // 82: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
+	24, // 83: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
+	28, // 84: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
+	31, // 85: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
+	32, // 86: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
+	34, // 87: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
+	38, // 88: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
+	41, // 89: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
+	44, // 90: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
+	47, // 91: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
+	76, // [76:92] is the sub-list for method output_type
+	60, // [60:76] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_pkg_admin_adminpb_admin_proto_init() }
