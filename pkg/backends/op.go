@@ -142,7 +142,8 @@ type Op struct {
 	// Group, above 0, marks the limits of one descriptor: neighbours in
 	// Batch.Ops with the same Group are decided together. If one of them does
 	// not fit, none is charged, except those with ChargeDenied that do not fit
-	// themselves. The keys of a group hash to one Redis Cluster slot.
+	// themselves. The keys of a group hash to one Redis Cluster slot, unless a limit
+	// asks its pool: then charges are given back, as in package split.
 	Group uint8
 
 	Key string // of the cell, of any length and any bytes

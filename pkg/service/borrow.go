@@ -43,6 +43,9 @@ func (a *again) apply(ctx context.Context, store backends.Store) {
 // each descriptor is asked again whose limits were not charged because one of them denied.
 // Between the two batches other callers may come first.
 func (p *plan) borrow(ctx context.Context) {
+	if !p.wants() {
+		return
+	}
 	loans := p.loansOf()
 	whole := false
 	for j, l := range loans {
@@ -82,8 +85,26 @@ func (p *plan) borrow(ctx context.Context) {
 	watched.apply(ctx, p.cfg.Store)
 }
 
-// loansOf has for each limit its loan if the limit asks its pool: it borrows, has denied or is
-// full for a check, and would pass if the pool helped. Else it has nil.
+// wants reports whether a limit would ask its pool.
+func (p *plan) wants() bool {
+	for i := range p.targets {
+		for j := p.targets[i].first; j < p.targets[i].last; j++ {
+			if p.asks(j) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// asks reports whether a limit borrows and has denied, or is full for a check.
+func (p *plan) asks(j int) bool {
+	op, r, l := &p.batch.Ops[j], &p.batch.Replies[j], p.limits[j]
+	return l.Borrow != nil && r.Err == nil && !op.Refund && (r.Admitted < op.Times || op.ReadOnly() && l.Judge(op, r).Remaining == 0)
+}
+
+// loansOf has for each limit its loan if the limit asks its pool, and would pass if the pool
+// helped. Else it has nil.
 func (p *plan) loansOf() []*loan {
 	p.loans = make([]*loan, len(p.limits))
 	var trial backends.Part // the batch as if the pools had helped
@@ -91,9 +112,9 @@ func (p *plan) loansOf() []*loan {
 	for i := range p.targets {
 		t := &p.targets[i]
 		for j := t.first; j < t.last; j++ {
-			op, r, l := &p.batch.Ops[j], p.batch.Replies[j], p.limits[j]
-			if l.Borrow != nil && r.Err == nil && !op.Refund && (r.Admitted < op.Times || t.hits == 0 && l.Judge(op, &r).Remaining == 0) {
-				p.loans[j], r.Admitted = &loan{limit: j}, op.Times
+			r := p.batch.Replies[j]
+			if p.asks(j) {
+				p.loans[j], r.Admitted = &loan{limit: j}, p.batch.Ops[j].Times
 			}
 			if j < t.end {
 				trial.Add(&p.batch, j)

@@ -611,3 +611,50 @@ func TestInspectPools(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A threshold is of the limit's own hits, and what was charged in any case is not charged again
+// when the pool is asked.
+func TestBorrowingBesideOverdraftsAndThresholds(t *testing.T) {
+	for _, charge := range []string{"always", "admitted"} {
+		r := start(t, `domain: d
+charge: `+charge+`
+pools: {spare: {unit: hour, requests_per_unit: 10}}
+descriptors:
+- key: user
+  rate_limits:
+  - {unit: minute, requests_per_unit: 2, borrow_from: spare, thresholds: [{at: 50%, response_headers: {half: "1"}}, {at: 99%, response_headers: {full: "1"}}]}
+  - {unit: hour, requests_per_unit: 9, overdraft: true}
+`)
+		for i, want := range []string{"half", "full", "full", "full"} {
+			resp := r.call(request(desc("user", "a")))
+			if h := resp.ResponseHeadersToAdd; resp.OverallCode != ok || len(h) != 1 || h[0].Key != want {
+				t.Errorf("request %d: %v", i, resp)
+			}
+		}
+		if used := r.used(desc("user", "a")); used[0] != 2 || used[1] != 4 {
+			t.Errorf("counts %d", used)
+		}
+		if p := r.inspect(service.Look, request(desc("user", "a")))[0].Limits[0].Pool.Before; p.Count != 2 {
+			t.Errorf("pool %+v", p)
+		}
+	}
+}
+
+// Rules without pools cost what they did; what a pool costs is paid after a denial.
+func TestNoPoolNoAllocation(t *testing.T) {
+	r := start(t, lending("always"))
+	ask := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "a"}}, Refund: true}}}
+	plain := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "plain", Value: "a"}}, Refund: true}}}
+	per := func(request *service.Request) float64 {
+		return testing.AllocsPerRun(1000, func() {
+			o, err := r.service.Decide(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Release()
+		})
+	}
+	if borrows, none := per(ask), per(plain); borrows > none {
+		t.Errorf("%v allocations with a pool that is not asked, %v without", borrows, none)
+	}
+}
