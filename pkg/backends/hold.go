@@ -32,12 +32,25 @@ func (h *Hold) lapses() *Hold {
 
 // Generation numbers the times in which the records of h.Key are kept together. A record that
 // an operation leaves at now ends before the generation after the next one begins.
-func (h *Hold) Generation(now int64) int64 { return now / (h.Longest + h.Longest/64 + 1) }
+func (h *Hold) Generation(now int64) int64 { return now / h.Length() }
+
+// Length is how long a generation is, in µs.
+func (h *Hold) Length() int64 { return h.Longest + h.Longest/64 + 1 }
+
+// Ends is the end of a record that an operation leaves at now, in µs since the epoch. Those of
+// hits that come back fall on 64 moments of a TTL, so that a store has few of them to keep.
+func (h *Hold) Ends(now int64) int64 {
+	ends := now + h.TTL
+	if part := max(h.TTL/64, 1); h.GiveBack {
+		ends = (ends + part - 1) / part * part
+	}
+	return ends
+}
 
 // Record is what a store remembers of a reservation. The zero Record is none.
 type Record struct {
 	By   Amount // the hits that are held; a settled one has none
-	Mark int64  // Op.mark of the charge
+	Mark int64  // Op.Mark of the charge
 	Ends int64  // µs since the epoch
 	// Settled: the reservation was settled or cancelled.
 	Settled bool
@@ -78,12 +91,12 @@ func (r *Reply) HoldState() HoldState {
 // settles reports whether r is the reply to an operation that found a reservation.
 func (r *Reply) settles() bool { return r.Account != nil && r.Account.Hold >= Settled }
 
-// mark tells apart the windows of a Counter, and the times of costs in a List. A
+// Mark tells apart the windows of a Counter, and the times of costs in a List. A
 // reservation of a Counter whose window is over gives nothing back.
-func (o *Op) mark() int64 {
+func (o *Op) Mark() int64 {
 	switch {
 	case o.Kind == List:
-		at, _ := o.dating()
+		at, _ := o.Dating()
 		return at
 	case o.Kind == Meter:
 		return 0
@@ -104,14 +117,14 @@ func (rec Record) Against(o *Op) (on Op, state HoldState) {
 	difference := o.By.Sub(rec.By, o.Den)
 	switch {
 	case rec.Ends == 0 && o.Refund:
-		return o.Look(), NoHold
+		return on.Look(), NoHold
 	case rec.Ends == 0 && (o.Hold.Known || o.By == Amount{}):
 		return on, NoHold
 	case rec.Ends == 0:
 		on.Hold = o.Hold
 		return on, Held
 	case rec.Settled:
-		return o.Look(), Unchanged
+		return on.Look(), Unchanged
 	case o.Refund:
 		return on.takeBack(rec, rec.By), Settled
 	case difference.Whole < 0:
@@ -126,7 +139,7 @@ func (rec Record) Against(o *Op) (on Op, state HoldState) {
 
 // takeBack is the operation that gives back amount of the hits of rec.
 func (o Op) takeBack(rec Record, amount Amount) Op {
-	if o.Kind == Counter && rec.Mark != o.mark() {
+	if o.Kind == Counter && rec.Mark != o.Mark() {
 		return o.Look()
 	}
 	o.By, o.Refund = amount, true
@@ -146,13 +159,10 @@ func (rec Record) Lapsed(o *Op) Op {
 // After is the record that o leaves: state is that of Against, and r the reply to the
 // operation of Against. ok is false if the record stays as it was found.
 func (rec Record) After(o *Op, state HoldState, r *Reply) (after Record, ok bool) {
-	ends := o.Now + o.Hold.TTL
-	if part := max(o.Hold.TTL/64, 1); o.Hold.GiveBack {
-		ends = (ends + part - 1) / part * part
-	}
+	ends := o.Hold.Ends(o.Now)
 	switch {
 	case state == Held && r.Admitted > 0:
-		return Record{By: o.By, Mark: o.mark(), Ends: ends}, true
+		return Record{By: o.By, Mark: o.Mark(), Ends: ends}, true
 	case state == Settled && o.Undo:
 		return Record{}, true
 	case state == Settled:

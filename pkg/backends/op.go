@@ -245,7 +245,10 @@ func (o *Op) overdraws() bool {
 
 // Overdraws reports whether o is charged although it does not fit, whatever the other
 // operations of its batch come to ([Terms.Debt]).
-func (o *Op) Overdraws() bool { return o.overdraws() && !o.Identified() && o.By != Amount{} }
+func (o *Op) Overdraws() bool {
+	mayReserve := o.Identified() && !o.Hold.Known
+	return o.overdraws() && !mayReserve && o.By != Amount{}
+}
 
 // Identified reports whether o makes or settles a reservation.
 func (o *Op) Identified() bool { return o.Hold != nil && o.Hold.ID != "" }

@@ -33,7 +33,7 @@ func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
 	if op.Kind == Meter {
 		c = c.shifted(op)
 	} else {
-		if c, period = c.carried(op); period > op.Period { // the cell is in the next window
+		if c, period = c.carried(op); period > op.Period && op.Verb != Reset { // the cell is in the next window
 			later := *op
 			later.Until += op.Window
 			op = &later
@@ -325,7 +325,7 @@ type Log []Cost
 // and with the new dates, even if op is denied, unless op is ReadOnly.
 func (l Log) Step(op *Op) (Log, Reply) {
 	found, keep := l, 0
-	at, gone := op.dating()
+	at, gone := op.Dating()
 	for keep < len(l) && l[keep].At <= gone {
 		keep++
 	}
@@ -369,9 +369,9 @@ func (l Log) Step(op *Op) (Log, Reply) {
 	return l, r
 }
 
-// dating returns the time that a charge of op, on a List, gets, and the latest time of costs
+// Dating returns the time that a charge of op, on a List, gets, and the latest time of costs
 // that have left the window.
-func (o *Op) dating() (at, gone int64) {
+func (o *Op) Dating() (at, gone int64) {
 	parts := o.terms().Parts
 	if parts == 0 {
 		return o.Now, o.Now - o.Window

@@ -55,8 +55,8 @@ func compare(t *testing.T, s backends.Store, further bool) {
 					t.Fatalf("seed %d, batch %d: the store wrote into operation %d:\nis  %+v\nwas %+v", seed, i, j, b.Ops[j], asked[j])
 				}
 				if got := b.Replies[j]; !Same(&b.Ops[j], got, want.Replies[j]) {
-					t.Fatalf("seed %d, batch %d (all or nothing %v, refused %v), operation %d:\nop   %+v\ngot  %+v\nwant %+v\nops %+v\ngot  %+v\nwant %+v",
-						seed, i, b.AllOrNothing, b.Refused, j, b.Ops[j], got, want.Replies[j], b.Ops, b.Replies, want.Replies)
+					t.Fatalf("seed %d, batch %d (all or nothing %v, refused %v), operation %d:\nop   %+v, terms %+v, hold %+v\ngot  %+v, account %+v\nwant %+v, account %+v\nops %+v\ngot  %+v\nwant %+v",
+						seed, i, b.AllOrNothing, b.Refused, j, b.Ops[j], b.Ops[j].Terms, b.Ops[j].Hold, got, got.Account, want.Replies[j], want.Replies[j].Account, b.Ops, b.Replies, want.Replies)
 				}
 			}
 		}
@@ -163,6 +163,7 @@ func (g *generator) op(now int64) backends.Op {
 		Refund: r.IntN(8) == 0, Undo: r.IntN(2) == 0,
 		By: backends.Amount{Whole: r.Int64N(4)},
 	}
+	op.Undo = op.Undo && op.Refund
 	if !op.Refund && r.IntN(5) == 0 {
 		op.Times = 1 + r.Int64N(5)
 	}
@@ -215,7 +216,7 @@ func (g *generator) steer(now int64) backends.Batch {
 		op.Verb, op.By, op.Max = backends.Grant, by, ceiling
 		op.Least = backends.Amount{Whole: -g.rng.Int64N(20)}
 		if op.Kind == backends.Meter {
-			op.Least = backends.Amount{Whole: -g.rng.Int64N(60) * second, Frac: g.rng.Int64N(7)}
+			op.Least = backends.Amount{Whole: -g.rng.Int64N(60) * second, Frac: g.rng.Int64N(op.Den)}
 			op.Until = now + window
 		}
 	}

@@ -37,7 +37,7 @@ func (p *prompt) Close() error {
 
 // notYet is what a store does not know yet.
 var notYet = map[string]backendtest.Exceptions{
-	"redis":     {backendtest.Further: "apply.lua does not know them yet"},
+
 	"memcached": {backendtest.Further: "values of memcached do not have them yet"},
 }
 

@@ -1,26 +1,30 @@
 -- Applies a batch of operations: backends.Cell.Step, backends.Log.Step and
 -- backends.Batch.Decide.
 --
--- KEYS     for each operation its key, and its Prev if it has one
+-- KEYS     for each operation its key, its Prev if it has one, and if it has a Hold the keys
+--          of its records (see packFurther in script.go)
 -- ARGV[1]  the operations, packed (see pack in script.go)
 -- ARGV[2]  how they are decided: 0 each on its own, 1 group by group, 2 all or
 --          nothing
+-- ARGV[3]  what packFurther has packed of operations with Terms or Hold, if there are any
 -- Returns  for each operation: admitted (BAD: its key does not hold such a cell,
 --          BAD_PREV: its Prev does not), value whole, value frac, prev, until, retry at
---          (-1 for never)
+--          (-1 for never); then for each operation of ARGV[3] backends.Account: hold, held
+--          whole, held frac, cut whole, cut frac
 --
 -- Steps change copies of cells in `cells` and `lists`, which are written at the
 -- end. So later operations see the effects of earlier ones, and dropping the
 -- copies undoes all steps.
 --
 -- A counter is "count", or "count:until" where the window starts at a hit; a
--- meter is "whole" or "whole:frac"; a list has elements "at:cost:total", total
+-- meter is "whole" or "whole:frac", less its shift; a counter that carries its surplus is
+-- "count:period"; a list has elements "at:cost:total", total
 -- being the sum of the costs up to it, so that a sum is one subtraction. Credit
 -- makes a count and a cost negative; a meter with credit is "-whole:frac:until". A
 -- cell's end is judged by the caller's clock (now), not by whether Redis has
 -- expired the key. All numbers stay below 2^53, where doubles are exact.
 local COUNTER, METER = 0, 1 -- else a list
-local FIXED, EVERY_HIT = 0, 2
+local FIXED, EVERY_HIT, CARRIED = 0, 2, 3
 local FIRM, QUOTA = 0, 1
 local REFUND, UNDO, RESET, GRANT = 1, 2, 3, 4 -- ways, as in script.go; 0 is a charge
 local ALL = 2 -- of ARGV[2]
@@ -57,6 +61,8 @@ local function weighted(count, num, den)
   if r > 0 then q = q + 1 end
   return q
 end
+
+local plus, overdraw -- see furtherSteps
 
 local raw = {} -- replies of GET, kept for the second pass
 local cells, lists = {}, {}
@@ -107,7 +113,7 @@ local function cell(key)
   return c
 end
 
-local function counter(key, prev, span, way, forced, now, by, max, least, times, num, den, till, ttl)
+local function counter(key, prev, span, way, forced, now, by, max, least, times, num, den, till, ttl, window, more)
   local before, refund = 0, way == REFUND or way == UNDO
   if prev then
     local p = cell(prev)
@@ -118,8 +124,19 @@ local function counter(key, prev, span, way, forced, now, by, max, least, times,
   local c = cell(key)
   if c.value == BAD then return BAD, 0, 0, 0, 0, 0 end
   local present = c.value and (span == FIXED or now < (c.rest or 0))
-  local v, ends, lowered = 0, till, false
-  if present then
+  local v, ends, lowered, period = 0, till, false, nil
+  if span == CARRIED then
+    present, period = c.value, more.period
+    if present then
+      local windows = period - (c.rest or 0)
+      v, lowered = c.value, windows ~= 0 and windows ~= -1
+      if windows > 0 then
+        v = math.max(0, v - windows * more.carry)
+      elseif windows == -1 then -- a clock that is ahead has begun the next window
+        period, till = c.rest, till + window
+      end
+    end
+  elseif present then
     v = c.value
     if span ~= FIXED then
       ends, lowered = math.min(c.rest, till), c.rest > till
@@ -147,6 +164,10 @@ local function counter(key, prev, span, way, forced, now, by, max, least, times,
       if part > 0 then beyond = beyond + 1 end
       admitted = math.max(0, times - beyond)
     end
+  elseif more and (more.overdraws or more.partial) then
+    admitted, v = overdraw(more, v, 0, by, 0, 1, max, 0, times)
+    forced, admitted = admitted and by > 0, admitted or 0
+    if v > MAX then v = MAX end
   else
     while admitted < times and v + by <= max do
       v = v + by
@@ -154,17 +175,20 @@ local function counter(key, prev, span, way, forced, now, by, max, least, times,
     end
     if v > MAX then v = MAX end
   end
+  if period then ends = till + math.floor((math.max(v, 1) - 1) / more.carry) * window end
   if by == 0 and way ~= GRANT then return admitted, v, 0, before, ends, 0 end -- it only reads
   local charged = (admitted > 0 or forced) and (present or not refund)
   if way == GRANT then
     charged, c.value = true, v
+  elseif period and lowered then
+    c.value = v
   elseif charged then
     if span == EVERY_HIT and not refund then ends = till end
     c.value = v
   end
   if charged or lowered then
     c.dirty = true
-    if span ~= FIXED then c.rest = ends end
+    if span ~= FIXED then c.rest = period or ends end
   end
   if span == FIXED then
     c.life = ttl
@@ -174,11 +198,15 @@ local function counter(key, prev, span, way, forced, now, by, max, least, times,
   return admitted, v, 0, before, ends, 0
 end
 
-local function meter(key, way, now, by, byf, den, max, maxf, far, farf, times, till)
+local function meter(key, way, now, by, byf, den, max, maxf, far, farf, times, till, more)
   local c = cell(key)
   if c.value == BAD then return BAD, 0, 0, 0, 0, 0 end
   local v, f, lowered = c.value, c.rest or 0, false
   local credit = false -- when it ends
+  if v and more then
+    if f >= den then v, f = v + 1, 0 end -- of another denominator
+    if v > 0 then v, f = plus(v, f, more.shift, more.shiftf, den) end
+  end
   if v then
     if v < 0 then
       if not c.till then return BAD, 0, 0, 0, 0, 0 end
@@ -207,6 +235,9 @@ local function meter(key, way, now, by, byf, den, max, maxf, far, farf, times, t
       end
       if v < now and not credit then v, f = now, 0 end
     end
+  elseif more and (more.overdraws or more.partial) then
+    admitted, v, f = overdraw(more, v, f, by, byf, den, max, maxf, times)
+    lowered, admitted = true, admitted or 0
   else
     while admitted < times do
       local w, g = v + by, f + byf
@@ -231,8 +262,13 @@ local function meter(key, way, now, by, byf, den, max, maxf, far, farf, times, t
     if credit then
       c.value, c.rest = v - now, f
     elseif ends > now then
+      if more then
+        v, f = v - more.shift, f - more.shiftf
+        if f < 0 then v, f = v - 1, f + den end
+      end
       c.value = v
       if f > 0 then c.rest = f end
+      if more then v, f = plus(v, f, more.shift, more.shiftf, den) end
     end
   end
   return admitted, v, f, 0, ends, 0
@@ -255,20 +291,25 @@ local function listSteps()
     return { at = number(sub(s, 1, a - 1), 0), cost = number(sub(s, a + 1, b - 1), -MAX), total = number(sub(s, b + 1), -2 * MAX) }
   end
 
+  local function text(e) return format('%.0f:%.0f:%.0f', e.at, e.cost, e.total) end
+
   local newest
 
   -- store writes the copy of the log at key, unless operations have only read it.
   local function store(key, l)
     if not l.life then return end
     if l.dirty then
+      local first = 1
       if l.gone + l.cut >= l.length then
         call('DEL', key)
+      elseif l.gone == 0 and l.cut == 1 and #l.added > 0 then
+        call('LSET', key, -1, text(l.added[1]))
+        first = 2
       else
         call('LTRIM', key, l.gone, -1 - l.cut)
       end
-      for _, e in ipairs(l.added) do
-        call('RPUSH', key, format('%.0f:%.0f:%.0f', e.at, e.cost, e.total))
-      end
+      for i = #l.front, 1, -1 do call('LPUSH', key, text(l.front[i])) end
+      for i = first, #l.added do call('RPUSH', key, text(l.added[i])) end
       if newest(l, key) then call('PEXPIRE', key, l.life) end
     elseif l.length > 0 and call('PTTL', key) == -1 then
       call('PEXPIRE', key, l.life)
@@ -276,16 +317,16 @@ local function listSteps()
   end
 
   -- list is the copy of the log at key: the stored elements without the oldest
-  -- `gone`, which have left the window, and without the newest `cut`, then `added`.
-  -- `base` is the total of those that are gone; `tail` is the newest stored element
+  -- `gone`, which have left the window, and without the newest `cut`, then `added`; and
+  -- before them `front`. `base` is the total before them; `tail` is the newest stored element
   -- that is not cut. A clock that was set back leaves elements dated after now: they
-  -- are dated now, and neighbours that are no grants become one. `life` is how long the
+  -- get the date of now, and neighbours that are no grants become one. `life` is how long the
   -- key has to live, in ms, once an operation does more than read.
-  local function list(key, now, window)
+  local function list(key, now, window, date)
     local l = lists[key]
     if l and (l.now == now or ARGV[2] ~= '0') then return l end
     if l then store(key, l) end -- operations of several callers have several times
-    l = { now = now, gone = 0, cut = 0, added = {}, base = 0, life = false }
+    l = { now = now, gone = 0, cut = 0, front = {}, added = {}, base = 0, life = false }
     l.length = try('LLEN', key)
     if type(l.length) == 'table' then
       if find(l.length.err, 'WRONGTYPE', 1, true) then error(FOREIGN) end
@@ -315,7 +356,7 @@ local function listSteps()
       if before and before.cost > 0 and e.cost > 0 then
         before.cost, before.total = before.cost + e.cost, e.total
       else
-        l.added[#l.added + 1] = { at = now, cost = e.cost, total = e.total }
+        l.added[#l.added + 1] = { at = date, cost = e.cost, total = e.total }
       end
     end
     lists[key] = l
@@ -325,7 +366,7 @@ local function listSteps()
   -- newest is the last element of the copy, or nil.
   function newest(l, key)
     if #l.added > 0 then return l.added[#l.added] end
-    if l.gone + l.cut >= l.length then return nil end
+    if l.gone + l.cut >= l.length then return l.front[#l.front] end
     if not l.tail then l.tail = element(call('LINDEX', key, -1 - l.cut)) end
     return l.tail
   end
@@ -335,8 +376,25 @@ local function listSteps()
     return e and e.total - l.base or 0
   end
 
-  local function add(l, key, at, cost)
+  -- pop removes the newest element.
+  local function pop(l)
+    if #l.added > 0 then
+      l.added[#l.added] = nil
+    elseif l.gone + l.cut < l.length then
+      l.cut, l.tail = l.cut + 1, nil
+    else
+      l.front[#l.front] = nil
+    end
+  end
+
+  -- add appends an element, or adds to the newest one if that is of the same part.
+  local function add(l, key, at, cost, parts)
     local e = newest(l, key)
+    if parts and e and e.at == at and e.cost > 0 then
+      pop(l)
+      l.added[#l.added + 1], l.dirty = { at = at, cost = e.cost + cost, total = e.total + cost }, true
+      return
+    end
     l.added[#l.added + 1] = { at = at, cost = cost, total = (e and e.total or l.base) + cost }
     l.dirty = true
   end
@@ -346,11 +404,7 @@ local function listSteps()
     local grants = {}
     local e = newest(l, key)
     while e and cost > 0 do
-      if #l.added > 0 then
-        l.added[#l.added] = nil
-      else
-        l.cut, l.tail = l.cut + 1, nil
-      end
+      pop(l)
       if e.cost < 0 then
         grants[#grants + 1] = e
       else
@@ -363,11 +417,77 @@ local function listSteps()
     l.dirty = true
   end
 
+  -- between is the elements from..to of the copy, which is all stored or all in added.
+  local function between(l, key, from, to)
+    local found = {}
+    if #l.added > 0 then
+      for i = from, to do found[#found + 1] = l.added[i] end
+    elseif from <= to then
+      for i, s in ipairs(call('LRANGE', key, l.gone + from - 1, l.gone + to - 1)) do found[i] = element(s) end
+    end
+    return found
+  end
+
+  -- take takes cost off the oldest elements that are no grants, or off those with that date.
+  -- Totals tell sums, so the elements before them or those after them are written anew,
+  -- whichever are fewer.
+  local function take(l, key, cost, date)
+    local stored = l.length - l.gone - l.cut
+    if #l.front + #l.added > 0 then -- by operations before this one
+      local all = l.front
+      if stored > 0 then
+        for _, s in ipairs(call('LRANGE', key, l.gone, -1 - l.cut)) do all[#all + 1] = element(s) end
+      end
+      for _, e in ipairs(l.added) do all[#all + 1] = e end
+      l.front, l.added, l.cut, l.tail, stored = {}, all, l.length - l.gone, nil, 0
+    end
+    local n, first = stored + #l.added, 1
+    local function at(i) return l.added[i] or element(call('LINDEX', key, l.gone + i - 1)) end
+    if date > 0 then
+      local past = n + 1
+      while first < past do
+        local middle = math.floor((first + past) / 2)
+        if at(middle).at < date then first = middle + 1 else past = middle end
+      end
+    end
+    local last, left = first - 1, cost
+    while last < n and left > 0 do
+      local e = at(last + 1)
+      if date > 0 and e.at ~= date then break end
+      left, last = left - math.max(0, math.min(left, e.cost)), last + 1
+    end
+    local older, from, to, rest = stored > 0 and last <= n - first, first, n, {}
+    if older then
+      from, to = 1, last
+    elseif stored == 0 then
+      rest = between(l, key, 1, first - 1)
+    end
+    local taken, off = 0, older and cost - left or 0
+    for i, e in ipairs(between(l, key, from, to)) do
+      i = from + i - 1
+      if i >= first and i <= last and e.cost > 0 then
+        local part = math.min(e.cost, cost)
+        e.cost, cost, taken = e.cost - part, cost - part, taken + part
+      end
+      e.total = e.total + off - taken
+      if e.cost ~= 0 then rest[#rest + 1] = e end
+    end
+    if older then
+      l.gone, l.base, l.front = l.gone + last, l.base + off, rest
+    else
+      l.cut, l.added, l.tail = l.length - l.gone - (stored > 0 and first - 1 or 0), rest, nil
+    end
+    l.dirty = true
+  end
+
   -- retryAt is when enough of the oldest costs have left for one more `by`.
   local function retryAt(l, key, by, max, window)
     if by > max then return NEVER end
     local gone = used(l, key) + by - max + l.base -- the total that has to leave
     local stored = l.length - l.cut
+    for _, e in ipairs(l.front) do
+      if e.total >= gone then return e.at + window end
+    end
     for first = l.gone, stored - 1, 64 do
       for _, s in ipairs(call('LRANGE', key, first, math.min(first + 63, stored - 1))) do
         local e = element(s)
@@ -380,16 +500,25 @@ local function listSteps()
     return NEVER
   end
 
-  local function step(key, way, now, by, max, least, times, window)
-    local l = list(key, now, window)
+  local function step(key, way, now, by, max, least, times, window, more)
+    local date = more and more.date or now
+    local l = list(key, now, window, date)
     local admitted, sum = times, used(l, key)
     if way == REFUND or way == UNDO then
       local cost = by * times
       if way == REFUND then cost = math.min(cost, math.max(sum, 0)) end
-      if cost > 0 then giveBack(l, key, cost) end
+      if cost > 0 and more and (more.ends > 0 or more.oldest and way == REFUND) then
+        take(l, key, cost, more.ends)
+      elseif cost > 0 then
+        giveBack(l, key, cost)
+      end
     elseif way == GRANT then
       local after = math.max(math.min(sum, max) - by, math.min(sum, least))
-      if after < sum then add(l, key, now, after - sum) end
+      if after < sum then add(l, key, date, after - sum) end
+    elseif more and more.partial then
+      local part = math.max(0, math.min(by, max - sum))
+      if part > 0 then add(l, key, date, part, more.parts) end
+      more.cut = by - part
     else
       local room = max - sum
       if room < 0 then
@@ -397,14 +526,14 @@ local function listSteps()
       elseif by > 0 then
         admitted = math.min(times, math.floor(room / by))
       end
-      if by * admitted > 0 then add(l, key, now, by * admitted) end
+      if by * admitted > 0 then add(l, key, date, by * admitted, more and more.parts) end
     end
     local e = newest(l, key)
     local ends, retry = now, now
     if e then
       ends = e.at + window
     end
-    if by > 0 or way == GRANT then l.life = lifetime(ends - now) end
+    if by > 0 or way == GRANT then l.life = lifetime(ends - now + (more and more.slack or 0)) end
     if admitted < times then retry = retryAt(l, key, by, max, window) end
     return admitted, used(l, key), 0, 0, ends, retry
   end
@@ -426,6 +555,279 @@ local function listSteps()
 end
 
 local stepList, flushLists
+
+local function step(kind, key, prev, span, way, forced, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window, more)
+  if kind == COUNTER then
+    return counter(key, prev, span, way, forced, now, by, max, far, times, num, wden, till, ttl, window, more)
+  elseif kind == METER then
+    return meter(key, way, now, by, byf, den, max, maxf, far, farf, times, till, more)
+  end
+  if not stepList then stepList, flushLists = listSteps() end
+  return stepList(key, way, now, by, max, far, times, window, more)
+end
+
+-- furtherSteps makes the functions for operations with Terms or Hold.
+local function furtherSteps()
+  local FURTHER, LENGTH = '<BBBBBBBBc16dddddddddddddd', 8 + 16 + 14 * 8
+  local HELD, SETTLED, UNCHANGED = 1, 2, 3 -- backends.HoldState
+  local records, opens = {}, {} -- copies
+
+  -- plus is v + f/den + w + g/den.
+  function plus(v, f, w, g, den)
+    v, f = v + w, f + g
+    if f >= den then return v + 1, f - den end
+    return v, f
+  end
+
+  -- overdraw is backends.overdraw and, of a partial charge, backends.raise. It returns how many
+  -- charges fit, and the value after it; nil if it is not charged. more.cut is what is left.
+  function overdraw(more, v, f, by, byf, den, max, maxf, times)
+    local admitted, w, g = times
+    if more.overdraws then
+      w, g = plus(v, f, more.unit, more.unitf, den)
+      if max < w or max == w and maxf < g then
+        if more.reserves then return nil, v, f end
+        admitted = 0
+      end
+      max, maxf = plus(max, maxf, more.debt, more.debtf, den)
+    end
+    if max < v or max == v and maxf < f then max, maxf = v, f end
+    w, g = plus(v, f, by, byf, den)
+    if max < w or max == w and maxf < g then
+      more.cut, more.cutf = w - max, g - maxf
+      if more.cutf < 0 then more.cut, more.cutf = more.cut - 1, more.cutf + den end
+      return admitted, max, maxf
+    end
+    return admitted, w, g
+  end
+
+  -- unpack is the n-th part of ARGV[3]. KEYS[k] is the last key before those of its records.
+  local function unpack(n, k)
+    local overdraws, parts, oldest, partial, generations, open, hasID, known, id,
+      debt, debtf, unit, unitf, shift, shiftf, carry, period, date, slack, ends, mark, last, life =
+      struct.unpack(FURTHER, ARGV[3], 1 + (n - 1) * LENGTH)
+    local more = {
+      overdraws = overdraws == 1, parts = parts == 1, oldest = oldest == 1, partial = partial == 1,
+      debt = debt, debtf = debtf, unit = unit, unitf = unitf, shift = shift, shiftf = shiftf,
+      carry = carry, period = period, date = date, slack = slack, ends = ends,
+      id = hasID == 1 and id, known = known == 1, mark = mark, last = last, life = life,
+      hold = 0, held = 0, heldf = 0, cut = 0, cutf = 0,
+    }
+    if generations > 0 then
+      more.keys = {}
+      for i = 1, generations do more.keys[i] = KEYS[k + i] end
+      k = k + generations
+      if open == 1 then
+        k = k + 1
+        more.open = KEYS[k]
+      end
+    end
+    return more, k
+  end
+
+  -- record is the copy of a reservation: by, byf, mark and ends, or ends and settled, or
+  -- nothing; `at` is the key that has it. nil if a key holds something else.
+  local function record(more)
+    local r = {}
+    for _, key in ipairs(more.keys) do
+      local name = key .. more.id
+      if records[name] then return records[name] end
+      records[name] = r
+    end
+    for _, key in ipairs(more.keys) do
+      local s = try('HGET', key, more.id)
+      if type(s) == 'table' then return nil end
+      if s then
+        r.at, r.settled = key, #s == 8
+        if r.settled then
+          r.ends = struct.unpack('<d', s)
+        else
+          r.by, r.mark, r.ends = struct.unpack('<ddd', s)
+          r.byf = #s > 24 and struct.unpack('<d', s, 25) or 0
+        end
+        break
+      end
+    end
+    return r
+  end
+
+  -- opened is the copy of what is to come back: "lapsed", what ended until then has, and
+  -- ";ends:mark:by:byf" for each end and mark, in their order. nil as for record.
+  local function opened(key)
+    local o = opens[key]
+    if not o then
+      local s = try('GET', key)
+      if type(s) == 'table' or s and not find(s, '^%d+') then return nil end
+      o = { text = s or '0' }
+      opens[key] = o
+    end
+    return o
+  end
+
+  -- change adds by to what comes back at ends, or takes it off if by is negative.
+  local function change(o, ends, mark, by, byf, den, add)
+    local head = format(';%.0f:%.0f:', ends, mark)
+    local from, to = find(o.text, head, 1, true)
+    if from then
+      local _, till, w, g = find(o.text, '^(%d+):(%d+)', to + 1)
+      if add then
+        by, byf = plus(tonumber(w), tonumber(g), by, byf, den)
+      else
+        by, byf = tonumber(w) - by, tonumber(g) - byf
+        if byf < 0 then by, byf = by - 1, byf + den end
+      end
+      to = till
+    elseif add then
+      from, to = #o.text + 1, #o.text
+      local before = tonumber(string.match(o.text, ';(%d+):[^;]*$') or 0)
+      if before > ends then
+        for at, e in string.gmatch(o.text, '();(%d+):') do
+          if tonumber(e) > ends then
+            from, to = at, at - 1
+            break
+          end
+        end
+      end
+    else
+      return
+    end
+    local entry = (by > 0 or byf > 0) and head .. format('%.0f:%.0f', by, byf) or ''
+    o.text, o.dirty = sub(o.text, 1, from - 1) .. entry .. sub(o.text, to + 1), true
+  end
+
+  -- hold is backends.State.StepHold, after what has lapsed has come back.
+  local function hold(more, kind, key, prev, span, way, forced, now, by, byf, den, max, maxf, far, farf, times, ...)
+    local o, lapsed, dates = nil, 0, more.ends
+    if more.open then
+      o = opened(more.open)
+      if not o then return BAD, 0, 0, 0, 0, 0 end
+      o.life = math.max(o.life or 0, more.life)
+      while true do
+        local _, last, ends, mark, back, backf = find(o.text, '^%d+;(%d+):(%d+):(%d+):(%d+)')
+        ends = tonumber(ends)
+        if not last or ends > now then break end
+        o.text, o.dirty = format('%.0f', ends) .. sub(o.text, last + 1), true
+        if kind ~= COUNTER or tonumber(mark) == more.mark then
+          more.ends = tonumber(mark)
+          step(kind, key, prev, span, REFUND, false, now, tonumber(back), tonumber(backf), den, max, maxf,
+            way == GRANT and max or far, way == GRANT and maxf or farf, 1, ...)
+          more.ends = dates
+        end
+      end
+      lapsed = tonumber(string.match(o.text, '^%d+'))
+    end
+    if not more.id or way == GRANT then
+      return step(kind, key, prev, span, way, forced, now, by, byf, den, max, maxf, far, farf, times, ...)
+    end
+    local r = record(more)
+    if not r then return BAD, 0, 0, 0, 0, 0 end
+    local refund, state = way == REFUND or way == UNDO, 0
+    local on, cost, costf = way, by, byf
+    local back = false
+    if not r.ends or now >= r.ends or not r.settled and r.ends <= lapsed then
+      if refund then
+        on, cost, costf = 0, 0, 0
+      elseif not more.known and (by > 0 or byf > 0) then
+        state, more.reserves = HELD, true
+      end
+    elseif r.settled then
+      state, on, cost, costf = UNCHANGED, 0, 0, 0
+    else
+      state, cost, costf, forced = SETTLED, by - r.by, byf - r.byf, false
+      if costf < 0 then cost, costf = cost - 1, costf + den end
+      if refund then
+        back, cost, costf = true, r.by, r.byf
+      elseif cost < 0 then
+        back, cost, costf = true, r.by - by, r.byf - byf
+        if costf < 0 then cost, costf = cost - 1, costf + den end
+      elseif more.debt == 0 and more.debtf == 0 then
+        more.partial = true
+      end
+      if back and kind == COUNTER and r.mark ~= more.mark then
+        on, cost, costf = 0, 0, 0
+      elseif back and not refund then
+        on = REFUND
+      end
+      if back then more.ends = r.mark end
+    end
+    local given = state == SETTLED and cost == 0 and costf == 0
+    if on == 0 and cost == 0 and costf == 0 and (state ~= 0 or refund) then
+      max, maxf, more.overdraws, more.partial = math.huge, 0, false, false
+    end
+    local admitted, whole, frac, before, ends, retry =
+      step(kind, key, prev, span, on, forced, now, cost, costf, den, max, maxf, far, farf, times, ...)
+    more.ends = dates
+    if admitted < 0 then return admitted, whole, frac, before, ends, retry end
+    if state == HELD and admitted == 0 then state = 0 end
+    more.hold = state
+    if state == SETTLED then
+      more.held, more.heldf = r.by, r.byf
+      if given and not refund and (by ~= r.by or byf ~= r.byf) then -- the window is over
+        more.cut, more.cutf = r.by - by, r.byf - byf
+        if more.cutf < 0 then more.cut, more.cutf = more.cut - 1, more.cutf + den end
+      end
+      if o then change(o, r.ends, r.mark, r.by, r.byf, den, false) end
+      r.ends, r.settled, r.dirty = way ~= UNDO and more.last, true, true
+    elseif state == HELD then
+      r.by, r.byf, r.mark, r.ends, r.settled, r.dirty = by, byf, more.mark, more.last, false, true
+      if o then change(o, r.ends, r.mark, by, byf, den, true) end
+    end
+    if o and (state ~= 0 or by > 0 or byf > 0) then
+      o.life, o.used = math.max(o.life, ends > now and lifetime(ends - now) or 0), true
+    end
+    if r.dirty then r.id, r.key, r.life = more.id, more.keys[1], more.life end
+    if state >= SETTLED then admitted = times end
+    return admitted, whole, frac, before, ends, retry
+  end
+
+  -- forget drops the copies, and with keys what they hold: those of a reset.
+  local function forget(more)
+    if not more then
+      records, opens = {}, {}
+      return
+    end
+    for _, key in ipairs(more.keys or {}) do
+      call('DEL', key)
+      for name in pairs(records) do
+        if sub(name, 1, #key) == key then records[name] = nil end
+      end
+    end
+    if more.open then
+      call('DEL', more.open)
+      opens[more.open] = nil
+    end
+  end
+
+  local function flush()
+    for _, r in pairs(records) do
+      if r.dirty then
+        r.dirty = false
+        if r.at and (r.at ~= r.key or not r.ends) then call('HDEL', r.at, r.id) end
+        if r.ends then
+          local s = struct.pack('<d', r.ends)
+          if not r.settled then
+            s = struct.pack('<ddd', r.by, r.mark, r.ends)
+            if r.byf > 0 then s = s .. struct.pack('<d', r.byf) end
+          end
+          call('HSET', r.key, r.id, s)
+          call('PEXPIRE', r.key, r.life)
+        end
+      end
+    end
+    for key, o in pairs(opens) do
+      if o.dirty then
+        call('SET', key, o.text, 'PX', o.life)
+      elseif o.used and find(o.text, ';', 1, true) then
+        call('PEXPIRE', key, o.life)
+      end
+    end
+  end
+
+  return unpack, hold, forget, flush
+end
+
+local unpackFurther, stepHold, forgetHolds, flushHolds
+if ARGV[3] then unpackFurther, stepHold, forgetHolds, flushHolds = furtherSteps() end
 
 -- write writes the cells that have changed. A key that has lost its expiry
 -- (PERSIST, a restored dump) gets a new one: each SET has the key's lifetime, so
@@ -450,6 +852,7 @@ local function write()
     end
   end
   if flushLists then flushLists() end
+  if flushHolds then flushHolds() end
 end
 
 local mode = tonumber(ARGV[2])
@@ -460,22 +863,31 @@ local tried -- of each operation, if they are decided together
 -- tries each operation. The second pass charges operation n charges[n] times and
 -- keeps the admitted counts of the first pass.
 local function pass(charges)
-  local k, n, r = 0, 0, 1
+  local k, n, r, m = 0, 0, 1, 0
+  local account = {} -- of the operations in ARGV[3]
   for at = 1, #ARGV[1], SIZE do
     local kind, span, role, group, way, forced, hasPrev, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window =
       struct.unpack(FORMAT, ARGV[1], at)
     forced = forced == 1
     k, n = k + 1, n + 1
     local key, prev = KEYS[k], nil
+    local more = nil
+    local hasMore = hasPrev >= 2
+    if hasMore then hasPrev, m = hasPrev - 2, m + 1 end
     if hasPrev == 1 then
       k = k + 1
       prev = KEYS[k]
     end
-    if charges then
+    if hasMore then more, k = unpackFurther(m, k) end
+    if charges and not (tried[n].same and charges[n] > 0) then
       max, times, forced = math.huge, charges[n], false
+      if more and times > 0 then more.overdraws = false end
       if times == 0 then -- as backends.Batch.Settled
         max, times = -math.huge, 1
-        if way == REFUND or way == UNDO then by, byf, way = 0, 0, 0 end
+        if way == REFUND or way == UNDO then
+          by, byf, way = 0, 0, 0
+          if more then max, more.id, more.overdraws, more.partial = math.huge, false, false, false end
+        end
       end
     end
     local admitted, whole, frac, before, ends, retry
@@ -484,28 +896,38 @@ local function pass(charges)
         call('DEL', name)
         raw[name], cells[name], lists[name] = false, nil, nil -- also the changes of earlier operations
       end
+      if more then forgetHolds(more) end
       admitted, whole, frac, before, ends, retry = times, kind == METER and now or 0, 0, 0, kind == COUNTER and till or now, now
-    elseif kind == COUNTER then
-      admitted, whole, frac, before, ends, retry = counter(key, prev, span, way, forced, now, by, max, far, times, num, wden, till, ttl)
-    elseif kind == METER then
-      admitted, whole, frac, before, ends, retry = meter(key, way, now, by, byf, den, max, maxf, far, farf, times, till)
+    elseif more and more.keys then
+      admitted, whole, frac, before, ends, retry =
+        stepHold(more, kind, key, prev, span, way, forced, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window, more)
     else
-      if not stepList then stepList, flushLists = listSteps() end
-      admitted, whole, frac, before, ends, retry = stepList(key, way, now, by, max, far, times, window)
+      admitted, whole, frac, before, ends, retry =
+        step(kind, key, prev, span, way, forced, now, by, byf, den, max, maxf, far, farf, times, num, wden, till, ttl, window, more)
     end
     if charges then
       if admitted >= 0 then admitted, retry = out[r], out[r + 5] end
     elseif tried then
+      local settles = more and more.hold >= 2
+      local debt = more and more.overdraws and way == 0
+      local over = debt and not more.reserves and (by > 0 or byf > 0) -- backends.Op.Overdraws
+      forced = forced or over
       tried[n] = {
         role = role, group = group,
         fits = admitted == times,
-        kept = forced and admitted >= 0 and admitted < times, -- charged though it does not fit
+        kept = settles or over or forced and admitted >= 0 and admitted < times, -- charged though it does not fit
         charged = forced and admitted >= 0 and times or math.max(0, admitted),
+        same = settles or debt, -- charged as it is
       }
+    end
+    if more then
+      local at = #account
+      account[at + 1], account[at + 2], account[at + 3], account[at + 4], account[at + 5] = more.hold, more.held, more.heldf, more.cut, more.cutf
     end
     out[r], out[r + 1], out[r + 2], out[r + 3], out[r + 4], out[r + 5] = admitted, whole, frac, before, ends, retry
     r = r + 6
   end
+  for i = 1, m * 5 do out[r + i - 1] = account[i] end
 end
 
 if mode == 0 then
@@ -551,6 +973,7 @@ pass(nil)
 local charges = decide()
 if charges then
   cells, lists = {}, {}
+  if forgetHolds then forgetHolds() end
   pass(charges)
 end
 write()

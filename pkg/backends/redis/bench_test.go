@@ -35,6 +35,28 @@ func BenchmarkApply(b *testing.B) {
 		{"list of at most 100", 1, func(op *backends.Op) {
 			op.Kind, op.Max.Whole, op.Window = backends.List, 100, time.Second.Microseconds()
 		}},
+		{"debt", 1, func(op *backends.Op) {
+			op.Kind, op.By.Whole, op.Unit.Whole, op.Max.Whole = backends.Meter, 10, 10, op.Now+1<<40
+			op.Terms = &backends.Terms{Debt: backends.Amount{Whole: 1 << 40}, Shift: backends.Amount{Whole: 1 << 40}}
+			op.Furthest.Whole = op.Max.Whole + 1<<40
+		}},
+		{"reservation and settlement", 1, func(op *backends.Op) { // of each key in turns
+			limited(op)
+			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: "0123456789abcdef", TTL: 600_000_000, Longest: 600_000_000}
+		}},
+		{"sliding window", 1, func(op *backends.Op) {
+			limited(op)
+			op.Prev, op.WeightNum, op.WeightDen = op.Key+"-", 1000, 3_600_000
+		}},
+		{"precision of 60", 1, func(op *backends.Op) {
+			limited(op)
+			op.Kind, op.Window = backends.List, time.Minute.Microseconds()
+			op.Terms = &backends.Terms{Parts: 60}
+		}},
+		{"slot", 1, func(op *backends.Op) {
+			op.Kind, op.Max.Whole, op.Window = backends.List, 100, time.Minute.Microseconds()
+			op.Terms = &backends.Terms{Oldest: true}
+		}},
 	} {
 		b.Run(c.name, func(b *testing.B) { benchmark(b, c.ops, c.make) })
 	}

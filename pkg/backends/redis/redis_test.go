@@ -41,13 +41,10 @@ func openPatiently(t testing.TB, o redis.Options) *redis.Store {
 	return open(t, o)
 }
 
-// notYet is what the store does not know yet.
-var notYet = backendtest.Exceptions{backendtest.Further: "apply.lua does not know them yet"}
-
 func TestConformance(t *testing.T) {
 	suite := func(o redis.Options) func(t *testing.T) {
 		return func(t *testing.T) {
-			backendtest.Run(t, func(t *testing.T) backends.Store { return openPatiently(t, o) }, notYet)
+			backendtest.Run(t, func(t *testing.T) backends.Store { return openPatiently(t, o) })
 		}
 	}
 	t.Run("reads", func(t *testing.T) {
@@ -75,7 +72,7 @@ func TestConformance(t *testing.T) {
 				return openPatiently(t, o)
 			}
 			return backendtest.Moved(openPatiently(t, o), backendtest.ToOneSlot)
-		}, notYet)
+		})
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -102,8 +103,9 @@ func newCount(b *backends.Batch, jitter int64) eval {
 }
 
 func newApply(b *backends.Batch, jitter int64) eval {
-	args := make([]any, 3, 5+2*len(b.Ops))
+	args := make([]any, 3, 6+2*len(b.Ops))
 	packed := make([]byte, 0, (7+14*8)*len(b.Ops)) // of each operation seven bytes and fourteen doubles
+	var further []byte
 	for i := range b.Ops {
 		op := &b.Ops[i]
 		args = append(args, StoredKey(op.Key))
@@ -111,6 +113,11 @@ func newApply(b *backends.Batch, jitter int64) eval {
 			args = append(args, StoredKey(op.Prev))
 		}
 		packed = pack(packed, op, lifetime(op, jitter))
+		if isFurther(op) {
+			var holds []any
+			holds, further = packFurther(further, op)
+			args = append(args, holds...)
+		}
 	}
 	args[0], args[1], args[2] = "evalsha", applyScript.sha, len(args)-3
 	mode := "0"
@@ -121,7 +128,10 @@ func newApply(b *backends.Batch, jitter int64) eval {
 	default:
 		mode = "1"
 	}
-	return eval{script: &applyScript, args: append(args, packed, mode)}
+	if args = append(args, packed, mode); further != nil {
+		args = append(args, further)
+	}
+	return eval{script: &applyScript, args: args}
 }
 
 // pack appends op as apply.lua unpacks it. Every number is below 2^53 or, as
@@ -135,14 +145,85 @@ func pack(to []byte, op *backends.Op, lifetime int64) []byte {
 		far.Whole = op.Ends
 	}
 	to = append(to, byte(op.Kind), byte(op.Span), byte(op.Role), op.Group,
-		wayOf(op), bit(op.ChargeDenied), bit(op.Prev != ""))
+		wayOf(op), bit(op.ChargeDenied), bit(op.Prev != "")+2*bit(isFurther(op)))
 	for _, n := range [...]int64{
 		op.Now, op.By.Whole, op.By.Frac, op.Den, op.Max.Whole, op.Max.Frac, far.Whole, far.Frac,
-		op.Times, op.WeightNum, op.WeightDen, op.Until, lifetime, op.Window,
+		op.Times, op.WeightNum, op.WeightDen, op.Until, lifetime, listWindow(op),
 	} {
 		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
 	}
 	return to
+}
+
+// isFurther reports whether packFurther has more of op.
+func isFurther(op *backends.Op) bool { return op.Terms != nil || op.Hold != nil || op.Partial }
+
+// listWindow is Op.Window, of a List in parts the time since the first part that counts. In
+// apply.lua a cost counts if it is younger.
+func listWindow(op *backends.Op) int64 {
+	if op.Terms == nil || op.Terms.Parts == 0 {
+		return op.Window
+	}
+	_, gone := op.Dating()
+	return op.Now - gone
+}
+
+// packFurther appends what pack has not, as apply.lua unpacks it: eight bytes, the ID of the
+// reservation and fourteen doubles. It returns the keys of the records: the hash of the
+// running generation, of the one before and, as long as a caller may be in it, of the
+// next one; and of what comes back.
+func packFurther(to []byte, op *backends.Op) (keys []any, _ []byte) {
+	terms, hold := op.Terms, op.Hold
+	if terms == nil {
+		terms = new(backends.Terms)
+	}
+	var id [16]byte
+	var ends, life int64
+	var generations, known byte
+	if hold == nil {
+		hold = new(backends.Hold)
+	} else {
+		g := hold.Generation(op.Now)
+		keys = append(keys, holdKey(op, g), holdKey(op, g-1))
+		if next := hold.Generation(op.Now + backends.Skew); next > g {
+			keys = append(keys, holdKey(op, next))
+		}
+		generations, known = byte(len(keys)), bit(hold.Known)
+		if hold.GiveBack {
+			keys = append(keys, holdKey(op, -1))
+		}
+		copy(id[:], hold.ID)
+		ends, life = hold.Ends(op.Now), (2*hold.Length()+backends.Skew)/1000
+	}
+	at, slack := op.Now, int64(0)
+	if op.Kind == backends.List {
+		at, _ = op.Dating()
+		slack = op.Leaves(at) - at - listWindow(op)
+	}
+	overdraws := terms.Debt != backends.Amount{} && op.Max != backends.NoMax
+	to = append(to, bit(overdraws), bit(terms.Parts > 0), bit(terms.Oldest), bit(op.Partial),
+		generations, bit(hold.GiveBack), bit(hold.ID != ""), known)
+	to = append(to, id[:]...)
+	for _, n := range [...]int64{
+		terms.Debt.Whole, terms.Debt.Frac, op.Unit.Whole, op.Unit.Frac, terms.Shift.Whole, terms.Shift.Frac,
+		terms.Carry, op.Period, at, slack, op.Ends, op.Mark(), ends, life,
+	} {
+		to = binary.LittleEndian.AppendUint64(to, math.Float64bits(float64(n)))
+	}
+	return keys, to
+}
+
+// holdKey is the key of the records of a generation of op's reservations; -1 is that of what
+// comes back. It is shortened if that of the cell is, so that both have one hash tag.
+func holdKey(op *backends.Op, generation int64) string {
+	key := op.Hold.Key + "|open"
+	if generation >= 0 {
+		key = op.Hold.Key + "|" + strconv.FormatInt(generation, 10)
+	}
+	if StoredKey(op.Key) == op.Key {
+		return key
+	}
+	return backends.TextKey(key)
 }
 
 // wayOf is the way in which op changes its cell, as apply.lua numbers them.
@@ -186,9 +267,16 @@ func (e *eval) fill(b *backends.Batch, answer []int64) error {
 	if e.script == &countScript || e.script == nil {
 		perOp = 1
 	}
-	if len(answer) != perOp*len(b.Ops) {
+	more := 0
+	for i := range b.Ops {
+		if perOp > 1 && isFurther(&b.Ops[i]) {
+			more += 5
+		}
+	}
+	if len(answer) != perOp*len(b.Ops)+more {
 		return fmt.Errorf("the script answered %d numbers to %d operations", len(answer), len(b.Ops))
 	}
+	further := answer[perOp*len(b.Ops):]
 	for i := range b.Replies {
 		r, op := answer[perOp*i:], &b.Ops[i]
 		switch {
@@ -217,10 +305,39 @@ func (e *eval) fill(b *backends.Batch, answer []int64) error {
 			if r[5] < 0 {
 				b.Replies[i].RetryAt = math.MaxInt64
 			}
+			if isFurther(op) {
+				fillFurther(&b.Replies[i], op, further)
+			}
+		}
+		if perOp > 1 && isFurther(op) {
+			further = further[5:]
 		}
 	}
 	b.Decide()
 	return nil
+}
+
+// fillFurther completes r, the reply to op, with the five numbers that apply.lua adds for it,
+// and with the dates of a List in parts.
+func fillFurther(r *backends.Reply, op *backends.Op, more []int64) {
+	account := backends.Account{
+		Hold: backends.HoldState(more[0]),
+		Held: backends.Amount{Whole: more[1], Frac: more[2]},
+		Cut:  backends.Amount{Whole: more[3], Frac: more[4]},
+	}
+	if account != (backends.Account{}) {
+		r.Account = &account
+	}
+	if op.Kind != backends.List || op.Terms == nil || op.Terms.Parts == 0 {
+		return
+	}
+	window := listWindow(op)
+	if r.Until != op.Now { // it is not empty
+		r.Until = op.Leaves(r.Until - window)
+	}
+	if r.Admitted < op.Times && r.RetryAt != math.MaxInt64 {
+		r.RetryAt = op.Leaves(r.RetryAt - window)
+	}
 }
 
 // foreign is the error of an operation whose key holds something that this
@@ -252,7 +369,7 @@ func isPlain(b *backends.Batch) bool {
 // whatever its count is.
 func isCount(op *backends.Op) bool {
 	return op.Verb == backends.Charge && op.Kind == backends.Counter && op.Span == backends.Fixed && op.Prev == "" &&
-		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax)
+		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax) && !isFurther(op)
 }
 
 // commands are the commands in their order. The last one has the count.

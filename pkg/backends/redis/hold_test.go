@@ -1,0 +1,98 @@
+package redis_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/redis"
+)
+
+// held is a charge of cost of at most 1000,000 that makes or settles the reservation of id.
+func held(key string, now, cost int64, id uint64) backends.Op {
+	op := hit(key)
+	op.Now, op.Until = now, now+time.Hour.Microseconds()
+	op.By.Whole, op.Max.Whole = cost, 1_000_000
+	op.Hold = &backends.Hold{Key: key + "|hold", ID: string(binary.LittleEndian.AppendUint64(make([]byte, 8), id)),
+		TTL: 600_000_000, Longest: 600_000_000}
+	return op
+}
+
+// TestMemoryOfReservations: an open reservation costs at most 120 bytes of Redis.
+func TestMemoryOfReservations(t *testing.T) {
+	server, s := start(t)
+	now := time.Now().UnixMicro()
+	const reservations, batch = 100_000, 500
+	before := atoi(t, info(t, server, "used_memory"))
+	for first := 0; first < reservations; first += batch {
+		b := backends.Batch{Replies: make([]backends.Reply, batch)}
+		for i := range batch {
+			b.Ops = append(b.Ops, held("{memory}", now+int64(first), 1, uint64(first+i)*0x9e3779b97f4a7c15))
+		}
+		if err := s.Apply(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if r := b.Replies[batch-1]; r.HoldState() != backends.Held {
+			t.Fatalf("%+v", r)
+		}
+	}
+	each := (atoi(t, info(t, server, "used_memory")) - before) / reservations
+	if t.Logf("%d bytes each", each); each > 120 {
+		t.Errorf("an open reservation costs %d bytes", each)
+	}
+}
+
+// TestReservationsAcrossGenerations: a settlement finds the reservation in the hash of the
+// generation before, and in that of the next one if the clock that made it was ahead.
+func TestReservationsAcrossGenerations(t *testing.T) {
+	server, s := start(t)
+	admin := client(t, server)
+	length := held("", 0, 1, 0).Hold.Length()
+	turn := (time.Now().UnixMicro()/length + 2) * length // a generation begins
+	for i, at := range [][2]int64{{turn - 1, turn}, {turn, turn - backends.Skew/2}, {turn - 1, turn + 599_000_000}} {
+		key := fmt.Sprintf("{generations}%d", i)
+		for j, want := range []struct {
+			now, cost, count int64
+			state            backends.HoldState
+		}{{at[0], 5, 5, backends.Held}, {at[1], 3, 3, backends.Settled}, {at[1], 9, 3, backends.Unchanged}} {
+			b := backends.Batch{Ops: []backends.Op{held(key, want.now, want.cost, 1)}, Replies: make([]backends.Reply, 1)}
+			b.Ops[0].Until = turn + time.Hour.Microseconds()
+			if err := s.Apply(t.Context(), &b); err != nil {
+				t.Fatal(err)
+			}
+			if r := b.Replies[0]; r.HoldState() != want.state || r.Value.Whole != want.count {
+				t.Errorf("%d, call %d: %v, count %d; want %+v", i, j, r.HoldState(), r.Value.Whole, want)
+			}
+		}
+		records := int64(0)
+		for _, name := range admin.Keys(t.Context(), key+"|hold|*").Val() {
+			records += admin.HLen(t.Context(), name).Val()
+			if life := admin.PTTL(t.Context(), name).Val(); life <= 0 {
+				t.Errorf("%s has no end", name)
+			}
+		}
+		if records != 1 {
+			t.Errorf("%d: %d records are kept, want 1", i, records)
+		}
+	}
+}
+
+// TestReservationsOfLongKeys: the records of a key that is shortened share its slot.
+func TestReservationsOfLongKeys(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 3, 0)
+	s := openPatiently(t, redis.Options{Type: "cluster", URL: cluster.Addrs()[0]})
+	now := time.Now().UnixMicro()
+	for length := 480; length < 530; length++ {
+		key := fmt.Sprintf("{long}%0*d|", length-7, 1)
+		for _, state := range []backends.HoldState{backends.Held, backends.Settled} {
+			b := backends.Batch{Ops: []backends.Op{held(key, now, 1, 1)}, Replies: make([]backends.Reply, 1)}
+			b.Ops[0].Hold.GiveBack = true
+			if err := s.Apply(t.Context(), &b); err != nil || b.Replies[0].HoldState() != state {
+				t.Fatalf("a key of %d bytes: %v, %v", len(key), err, b.Replies[0].HoldState())
+			}
+		}
+	}
+}
