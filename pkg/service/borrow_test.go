@@ -658,3 +658,25 @@ func TestNoPoolNoAllocation(t *testing.T) {
 		t.Errorf("%v allocations with a pool that is not asked, %v without", borrows, none)
 	}
 }
+
+// By the policy local this process lends its share of the pool while the store is away.
+func TestLocalBorrowing(t *testing.T) {
+	rules := strings.ReplaceAll(lending("always"), "max_borrow: 40%}", "max_borrow: 40%, on_error: local}")
+	r := start(t, rules, storeAway, local(t), replying(envoy.Reply{Metadata: true}))
+	passed := 0
+	for range 20 {
+		resp, err := r.try(request(desc("user", "a")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.OverallCode == ok {
+			passed++
+		}
+		if m := resp.DynamicMetadata.AsMap(); m["policy"] != "local" || (m["borrowed"] == true) != (resp.OverallCode == ok && passed > 5) {
+			t.Errorf("%d passed: metadata %v", passed, m)
+		}
+	}
+	if passed != 9 {
+		t.Errorf("%d passed, want 5 and 4 of the pool", passed)
+	}
+}
