@@ -19,7 +19,12 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 GOLANGCI_LINT = go tool -modfile=$(CURDIR)/tools/dev.mod golangci-lint
-BUF_GENERATE = go tool -modfile=tools/proto.mod buf generate . --path pkg/admin/adminpb --template pkg/admin/adminpb/buf.gen.yaml
+BUF_GENERATE = go tool -modfile=tools/proto.mod buf generate
+ADMINPB = pkg/admin/adminpb
+KUADRANTPB = pkg/service/kuadrant/kuadrantpb
+# generate writes the code of all .proto files below the folder $(1), or in place.
+generate = $(BUF_GENERATE) . --path $(ADMINPB) --template $(ADMINPB)/buf.gen.yaml $(1) && \
+	$(BUF_GENERATE) $(KUADRANTPB) --path $(KUADRANTPB)/kuadrant.proto --template $(KUADRANTPB)/buf.gen.yaml $(1)
 
 .DEFAULT_GOAL := help
 
@@ -60,8 +65,8 @@ fuzz: tools ## run every fuzz target for FUZZ_TIME
 	scripts/fuzz.sh $(FUZZ_TIME)
 
 .PHONY: generate
-generate: ## write the code of pkg/admin/adminpb anew
-	$(BUF_GENERATE)
+generate: ## write the code of the .proto files anew
+	$(call generate)
 
 .PHONY: pictures
 pictures: ## draw docs/pictures/strategies.svg anew, from the strategies
@@ -69,9 +74,11 @@ pictures: ## draw docs/pictures/strategies.svg anew, from the strategies
 
 .PHONY: generate-check
 generate-check: ## check that this code is what make generate writes
-	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(BUF_GENERATE) --output "$$dir" && \
-	diff -ru -x '*.proto' -x '*.yaml' pkg/admin/adminpb "$$dir/pkg/admin/adminpb" || \
-	{ echo 'pkg/admin/adminpb is not what admin.proto says: run make generate'; exit 1; }
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(call generate,--output "$$dir") && \
+	for pb in $(ADMINPB) $(KUADRANTPB); do \
+		diff -ru -x '*.proto' -x '*.yaml' -x envoy $$pb "$$dir/$$pb" || \
+		{ echo "$$pb is not what its .proto says: run make generate"; exit 1; }; \
+	done
 
 .PHONY: simulate
 simulate: ## run replicas and a failing store on random seeds for SIMULATE_TIME, or replay one SEED=n

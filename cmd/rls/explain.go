@@ -41,6 +41,7 @@ type explainCmd struct {
 
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
+	Kuadrant settings.Kuadrant     `embed:"" group:"Settings of serve" prefix:"kuadrant-rls-" envprefix:"KUADRANT_RLS_"`
 }
 
 func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Decoder) error {
@@ -116,7 +117,7 @@ func (c *explainCmd) service(store backends.Store) (*service.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}}
+	s := &settings.Settings{Backend: settings.Backend{Kind: c.Settings.Kind, Keys: c.Keys}, Kuadrant: c.Kuadrant}
 	secret, err := keySecret(&s.Backend)
 	if err != nil {
 		return nil, err

@@ -8,12 +8,15 @@ import (
 	"net/url"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/certs"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/kuadrant"
 	"example.org/rls/pkg/settings"
 )
 
@@ -88,9 +91,14 @@ func replyOf(s *settings.Limits) envoy.Reply {
 func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 	s := &p.GRPC
 	o := &server.GRPC{
-		Address:                   hostPort(s.Host, s.Port),
-		UnixSocket:                s.UDS,
-		Register:                  limits.Register,
+		Address:    hostPort(s.Host, s.Port),
+		UnixSocket: s.UDS,
+		Register: func(to grpc.ServiceRegistrar) {
+			limits.Register(to)
+			if p.Kuadrant.Enabled {
+				kuadrant.Register(to, limits)
+			}
+		},
 		Codec:                     envoy.Codec(),
 		Reflection:                s.Reflection,
 		Channelz:                  s.Channelz,
@@ -160,6 +168,8 @@ func newService(s *settings.Settings, store backends.Store, keySecret []byte, ob
 			Entries:     s.Request.MaxEntries,
 			EntryBytes:  s.Request.MaxEntryBytes,
 		},
+		MaxHold:    s.Kuadrant.MaxHold(),
+		MaxHeld:    s.Kuadrant.MaxFraction,
 		ShadowMode: s.Limits.ShadowMode,
 		QuotaMode:  s.Limits.QuotaMode,
 		Observers:  observers,

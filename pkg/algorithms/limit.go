@@ -156,6 +156,9 @@ type Identity struct {
 	// OneSlot makes ID the hash tag of the key, so that the keys of all limits of one
 	// descriptor share a Redis Cluster slot. ByStart goes before it.
 	OneSlot bool
+	// Longest, above 0, is the longest TTL of a Charge in µs: callers may hold hits of every
+	// limit that can ([Limit.CheckHold]). It needs OneSlot.
+	Longest int64
 }
 
 // Charge is the hits of one descriptor that a limit decides together.
@@ -166,9 +169,15 @@ type Charge struct {
 	Refund bool
 	// AdmittedOnly: a fixed window, too, does not count the hits that it denies.
 	AdmittedOnly bool
-	// Reservation, of a limit with Reserve, is the ID of the reservation that the charge makes
-	// or settles, 16 bytes; "" if it has none.
+	// Reservation, of a limit with Reserve or of an Identity with Longest, is the ID of the
+	// reservation that the charge makes or settles, 16 bytes; "" if it has none.
 	Reservation string
+	// TTL, above 0, is how long Reservation holds the hits in µs, if all of them fit, also
+	// where the limit has an overdraft. They come back if nobody settles it within that time.
+	TTL int64
+	// Beyond: the hits are charged whatever remains, up to the debt that the limit can have,
+	// and Reservation is only settled: an ID that holds nothing is charged as if there were none.
+	Beyond bool
 	// Patience is the longest time in µs that the caller can wait for its turn
 	// in a queue; used only with MaxDelay.
 	Patience int64
@@ -226,11 +235,14 @@ func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
 		op.Prev, _ = l.key(id, bucket-1)
 	}
 	l.row.plan(l, op, c)
-	if l.Reserve.TTL > 0 {
+	if l.Reserve.TTL > 0 || id.Longest > 0 {
 		l.reserve(op, id, c)
 	}
 	if l.Requests == 0 && c.Cost > 0 && !c.Refund {
 		op.Max = backends.NoRoom // denies also hits that were granted before it was lowered to 0
+	}
+	if c.Beyond {
+		l.chargeBeyond(op)
 	}
 }
 

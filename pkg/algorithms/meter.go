@@ -61,7 +61,11 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Den, op.Unit = l.den, l.interval
 	// A cost above the hits that can remain, and wait in the queue, never passes, and a
 	// refund above it fills the bucket.
-	largest := max(l.Capacity(), l.MaxRemaining()) + l.debt() + backends.Amount{Whole: l.MaxDelay.Microseconds()}.Units(l.interval, l.den)
+	debt := l.debt()
+	if c.Beyond {
+		debt = max(debt, l.fullDebt())
+	}
+	largest := max(l.Capacity(), l.MaxRemaining()) + debt + backends.Amount{Whole: l.MaxDelay.Microseconds()}.Units(l.interval, l.den)
 	op.By = l.intervals(min(op.By.Whole, largest+1))
 	op.Max = l.meterMax(c.Now, 0)
 	op.Furthest = op.Max

@@ -12,6 +12,11 @@ const FullOverdraft = math.MaxUint64
 
 const fullDebt = 1000
 
+// fullDebt is the debt in hits of a full overdraft. On a meter it is paid within maxFill.
+func (l *Limit) fullDebt() int64 {
+	return int64(min(float64(fullDebt*l.Capacity()), float64(maxFill.Microseconds())/float64(l.window)*float64(l.Requests)))
+}
+
 // debt is the most hits that may be used beyond the limit.
 func (l *Limit) debt() int64 {
 	debt := int64(l.Overdraft)

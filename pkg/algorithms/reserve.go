@@ -1,6 +1,8 @@
 package algorithms
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,12 +51,85 @@ func (l *Limit) checkReserve() error {
 	return nil
 }
 
-// reserve makes op, a planned charge, one that makes or settles a reservation.
+// CheckHold returns why callers cannot hold hits of l on demand, or nil if they can.
+func (l *Limit) CheckHold() error {
+	switch {
+	case l.MaxDelay > 0:
+		return errors.New("max_delay: a turn in the queue cannot be held")
+	case l.FromFirstHit:
+		return errors.New("window: from_first_hit: a hold would begin the window")
+	case l.Lease != Lease{}:
+		return errors.New("lease: a hold has to be seen by every process, and a lease is decided without the store")
+	case l.Reserve.TTL > 0 && !l.Reserve.GiveBack:
+		return errors.New("reserve: its reservations stay charged, and a hold comes back; `on_expiry: give_back` would be right")
+	}
+	return nil
+}
+
+// reserve makes op, a planned charge, one that makes or settles a reservation, or one that
+// sees the reservations of others lapse.
 func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
-	op.ChargeDenied = false // the work of a denied hit is not done
-	key, _ := l.key(id, -1)
+	onDemand := id.Longest > 0 && l.CheckHold() == nil
+	if l.Reserve.TTL == 0 && !onDemand {
+		return
+	}
 	ttl := l.Reserve.TTL.Microseconds()
+	if ttl > 0 || c.Reservation != "" {
+		op.ChargeDenied = false // the work of a denied hit is not done
+	}
+	key, _ := l.key(id, -1)
 	op.Hold = &backends.Hold{Key: key + "|hold", ID: c.Reservation, TTL: ttl, Longest: ttl, GiveBack: l.Reserve.GiveBack}
+	if !onDemand {
+		if c.Beyond {
+			op.Hold.ID = ""
+		}
+		return
+	}
+	op.Hold.Longest, op.Hold.GiveBack = max(ttl, id.Longest), true
+	op.Hold.TTL = cmp.Or(c.TTL, ttl, id.Longest)
+	op.Hold.Known = c.Beyond && c.Reservation != ""
+	if op.Kind == backends.Meter && l.Overdraft == 0 { // Beyond leaves debt
+		op.Furthest = op.Furthest.Add(l.intervals(l.fullDebt()), l.den)
+	}
+	if c.TTL > 0 && l.Overdraft > 0 {
+		strict := *op.Terms
+		strict.Debt = backends.Amount{}
+		op.Terms = &strict
+	}
+}
+
+// chargeBeyond makes op, a planned charge, one that is made whatever remains. The next
+// operation on the bucket of a limit that holds nothing lowers it to a full one.
+func (l *Limit) chargeBeyond(op *backends.Op) {
+	op.ChargeDenied, op.Lease = false, nil
+	switch {
+	case op.Terms != nil && op.Terms.Debt != backends.Amount{}:
+		op.Partial, op.Max = true, op.Max.Add(op.Terms.Debt, op.Den)
+	case op.Kind == backends.Meter && op.Hold != nil:
+		op.Partial, op.Max = true, op.Furthest
+	default:
+		op.Max = backends.NoMax
+	}
+}
+
+// heldTerms are those of a cell that counts held hits: it has one window without an end.
+var heldTerms = backends.Terms{Carry: backends.MaxValue}
+
+// Held is the operation beside op, a planned charge of hits that makes or settles a hold on
+// demand, on a cell that counts the hits that are held so: at most part of the limit.
+func (l *Limit) Held(op *backends.Op, hits uint64, part float64) backends.Op {
+	hold := *op.Hold
+	hold.Key += "|held"
+	held := backends.Op{
+		Kind: backends.Counter, Span: backends.Carried, Terms: &heldTerms, Hold: &hold,
+		Key: op.Hold.Key + "|sum", PerSecond: op.PerSecond, Role: op.Role, Now: op.Now, Den: 1, Times: 1,
+		Until: op.Now + 2*hold.Longest, Window: 2 * hold.Longest, Unit: backends.Amount{Whole: 1},
+		Max: backends.Amount{Whole: int64(part*float64(l.Capacity()) + 1e-6)},
+	}
+	if !hold.Known {
+		held.By.Whole = int64(min(hits, uint64(backends.MaxCost)))
+	}
+	return held
 }
 
 // Account is the hits of a reservation and of an overdraft.

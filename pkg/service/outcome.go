@@ -142,6 +142,9 @@ func (o *Outcome) judge(ctx context.Context) {
 			undecided := r.Err
 			if undecided == nil {
 				v.count(op, r)
+				if p.call != nil && p.call.Kind == Check && v.Is.Allowed {
+					v.Hits = 0 // they are not charged
+				}
 				if v.Account != nil {
 					o.seen.Accounts = append(o.seen.Accounts, v)
 				}

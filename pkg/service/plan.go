@@ -33,6 +33,8 @@ type plan struct {
 	warns   bool           // some of limits, which are not watched, have thresholds
 	borrows bool           // some of limits borrow
 	loans   []*loan        // for each of limits, nil if it has asked no pool; nil if none has
+	call    *Call          // of the request
+	held    []int          // the limits that the operations beyond those of limits are for
 }
 
 // target is a descriptor of the request and the rule that it matches.
@@ -170,6 +172,9 @@ func (p *plan) fill(ctx context.Context) {
 		}
 		id := p.identity(room[:0], t)
 		charge := algorithms.Charge{Now: p.now, Cost: t.hits, Refund: t.Refund, AdmittedOnly: admittedOnly}
+		if p.call != nil {
+			p.call.charge(&charge, p.cfg.MaxHold)
+		}
 		role := backends.Firm
 		switch {
 		case p.cfg.ShadowMode || t.shadow():
@@ -186,12 +191,12 @@ func (p *plan) fill(ctx context.Context) {
 			if l.MaxDelay > 0 {
 				charge.Patience = patience(ctx)
 			}
-			if l.Reserve.TTL > 0 {
+			if l.Reserve.TTL > 0 && p.call == nil {
 				charge.Reservation = reservation(t.Entries)
 			}
 			charge.AdmittedOnly = admittedOnly
 			if l.Borrow != nil { // denied hits are the pool's
-				charge.AdmittedOnly, p.borrows = true, true
+				charge.AdmittedOnly, p.borrows = true, p.call == nil
 			}
 			l.Plan(op, ofLimit(id, l), charge)
 			op.Role, op.IfUndecided = role, ifUndecided(l, charge.Refund, p.cfg.Local)
@@ -221,6 +226,9 @@ func (p *plan) apply(ctx context.Context) {
 				watched.Add(&p.batch, j)
 			}
 		}
+	}
+	for j := len(p.limits); j < len(p.batch.Ops); j++ {
+		enforced.Add(&p.batch, j)
 	}
 	var others sync.WaitGroup
 	if len(enforced.Ops) > 0 {
@@ -256,7 +264,7 @@ func (p *plan) quotaRole() backends.Role {
 // that an override and a limit beside a replaced one keep their counters. Limits in
 // shadow mode make no difference, and have what ofLimit returns.
 func (p *plan) identity(room []byte, t *target) algorithms.Identity {
-	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: t.rule != nil && t.rule.OneSlot()}
+	id := algorithms.Identity{Prefix: p.cfg.KeyPrefix, OneSlot: p.oneSlot(t.rule), Longest: p.cfg.MaxHold.Microseconds()}
 	if p.cfg.RatelimitKeys && inRatelimit(t.all()) {
 		id.ByStart = true
 		id.ID = descriptors.AppendRatelimitID(room, p.domain.Name, t.Entries, t.shared())

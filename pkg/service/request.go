@@ -20,6 +20,8 @@ type Request struct {
 	// Pool is the name of a pool of the domain that [Service.Inspect] is asked about in place of
 	// Descriptors; else "".
 	Pool string
+	// Call, if not nil, is what is asked in place of a decision that charges Hits.
+	Call *Call
 }
 
 // Descriptor is one descriptor of a Request. It may have no entries: Envoy sends
@@ -48,6 +50,9 @@ func OverridePath(domain string) string { return domain + ".override" }
 
 // hits is the cost of d, a descriptor of r.
 func (r *Request) hits(d *Descriptor) uint64 {
+	if r.Call != nil && r.Call.Kind >= Reserve {
+		return r.Call.Amount
+	}
 	if d.Hits != nil {
 		return *d.Hits
 	}

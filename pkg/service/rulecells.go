@@ -50,7 +50,7 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 
 // identity is the identity with that ID in the keys of l, one of the rule's limits.
 func (c *ruleCells) identity(id string, l *descriptors.Limit) algorithms.Identity {
-	return ofLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.rule.OneSlot()}, l)
+	return ofLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.oneSlot(c.rule), Longest: c.cfg.MaxHold.Microseconds()}, l)
 }
 
 // ruleAt finds the one rule of the domain with that path.

@@ -39,6 +39,11 @@ type Config struct {
 	Caps      Caps
 	// ShadowMode answers every request OK. The statuses still show the decisions.
 	ShadowMode bool
+	// MaxHold, above 0, lets requests have a Call: it is the longest time for which hits are
+	// held. All keys of a descriptor share a Redis Cluster slot then. It excludes RatelimitKeys.
+	MaxHold time.Duration
+	// MaxHeld is the part of a limit that may be held, above 0; 1 is all of it.
+	MaxHeld float64
 	// QuotaMode treats every descriptor as if its rule were in quota_mode.
 	QuotaMode bool
 	Observers []Observer
@@ -143,9 +148,19 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 	if err := p.match(r); err != nil {
 		return err
 	}
+	if p.call = r.Call; p.call != nil && p.call.Kind == Reserve {
+		if err := p.checkHolds(); err != nil {
+			return err
+		}
+	}
 	if len(p.limits) > 0 {
 		p.fill(ctx)
-		p.apply(ctx)
+		if p.call != nil {
+			p.prepare()
+			p.ask(ctx)
+		} else {
+			p.apply(ctx)
+		}
 		if p.borrows {
 			p.borrow(ctx)
 		}
@@ -155,6 +170,9 @@ func (s *Service) decide(ctx context.Context, r *Request, o *Outcome) error {
 		return ctx.Err()
 	}
 	err := o.conclude()
+	if p.call != nil {
+		err = p.call.conclude(o, err)
+	}
 	if p.warns && err == nil && !o.Over {
 		o.reach(ctx)
 	}

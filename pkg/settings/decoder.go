@@ -46,7 +46,7 @@ func (d *Decoder) Options(backendType string) []kong.Option {
 // values that depend on other settings.
 func (d *Decoder) Check(s *Settings) error {
 	wrong := slices.Concat(slices.Collect(maps.Values(d.wrong)), s.GRPC.conflicts(), s.Admin.conflicts(),
-		s.Top.conflicts(), s.Limits.conflicts(), s.Rules.conflicts(), s.Backend.conflicts(), d.checkBackend(s))
+		s.Top.conflicts(), s.Limits.conflicts(), s.Rules.conflicts(), s.Backend.conflicts(), s.Kuadrant.conflicts(&s.Backend.Keys), d.checkBackend(s))
 	wrong.require(s.Server.UseGRPC || s.Server.UseHTTP, "USE_GRPC", s.Server.UseGRPC, "true, because USE_HTTP is false and nobody could ask")
 	if s.Rules.OverXDS() {
 		wrong = append(wrong, s.XDS.conflicts()...)

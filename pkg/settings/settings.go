@@ -36,6 +36,8 @@ type Settings struct {
 	RedisPerSecond RedisServer `embed:"" group:"Backend redis for per-second limits" prefix:"redis-persecond-" envprefix:"REDIS_PERSECOND_" set:"url=/var/run/nutcracker/ratelimitpersecond.sock"`
 	Memcache       Memcache    `embed:"" group:"Backend memcache" prefix:"memcache-" envprefix:"MEMCACHE_"`
 
+	Kuadrant Kuadrant `embed:"" group:"Kuadrant's RPCs" prefix:"kuadrant-rls-" envprefix:"KUADRANT_RLS_"`
+
 	Limits  Limits  `embed:"" group:"Decisions and replies"`
 	Request Request `embed:"" group:"Request caps" prefix:"request-" envprefix:"REQUEST_"`
 	Metrics Metrics `embed:"" group:"Metrics"`

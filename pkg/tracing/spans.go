@@ -3,12 +3,14 @@ package tracing
 import (
 	"context"
 	"maps"
+	"path"
 	"slices"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -39,21 +41,25 @@ func (d *decider) Decide(ctx context.Context, r *service.Request) (*service.Outc
 	if headers, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = d.t.callers.Extract(ctx, carrier(headers))
 	}
-	ctx, span := d.t.tracer.Start(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName[1:], trace.WithSpanKind(trace.SpanKindServer))
+	method := pb.RateLimitService_ShouldRateLimit_FullMethodName
+	if called, ok := grpc.Method(ctx); ok && r.Call != nil {
+		method = called
+	}
+	ctx, span := d.t.tracer.Start(ctx, method[1:], trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	o, err := d.Decider.Decide(ctx, r)
 	if span.IsRecording() {
-		describe(span, r, o, err)
+		describe(span, method, r, o, err)
 	}
 	return o, err
 }
 
-func describe(span trace.Span, r *service.Request, o *service.Outcome, err error) {
+func describe(span trace.Span, method string, r *service.Request, o *service.Outcome, err error) {
 	code := status.Code(envoy.Error(err))
 	span.SetAttributes(
 		attribute.String("rpc.system", "grpc"),
-		attribute.String("rpc.service", pb.RateLimitService_ServiceDesc.ServiceName),
-		attribute.String("rpc.method", "ShouldRateLimit"),
+		attribute.String("rpc.service", path.Dir(method)[1:]),
+		attribute.String("rpc.method", path.Base(method)),
 		attribute.Int("rpc.grpc.status_code", int(code)),
 		attribute.String("ratelimit.domain", r.Domain),
 		attribute.Int("ratelimit.descriptors", len(r.Descriptors)),

@@ -58,6 +58,12 @@ func Error(err error) error {
 
 // ShouldRateLimit decides a request of a caller in this process.
 func (s *Server) ShouldRateLimit(ctx context.Context, m *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	return s.Call(ctx, m, nil)
+}
+
+// Call decides m as a request with call, which another service than Envoy's asks; nil is
+// ShouldRateLimit.
+func (s *Server) Call(ctx context.Context, m *pb.RateLimitRequest, call *service.Call) (*pb.RateLimitResponse, error) {
 	r := requests.Get().(*request)
 	defer r.release()
 	data, err := proto.Marshal(m)
@@ -67,6 +73,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, m *pb.RateLimitRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	r.Request.Call = call
 	message, err := s.decide(ctx, &r.Request)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,129 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+)
+
+// Call makes a Request one that only looks, or that knows its cost later. It borrows from no
+// pool, waits in no queue, and is Unavailable while the store is away, whatever the policies of
+// its limits say.
+type Call struct {
+	Kind CallKind
+	// Amount is the cost in hits of each descriptor, of Reserve and Commit.
+	Amount uint64
+	// ID names the hold that Reserve makes and Commit ends, 16 bytes; "" is none.
+	ID string
+	// TTL is how long Reserve holds the hits; 0, and more than Config.MaxHold, is MaxHold.
+	TTL time.Duration
+}
+
+// CallKind is what a Call does.
+type CallKind uint8
+
+const (
+	// Check decides and charges nothing.
+	Check CallKind = iota
+	// Report charges, whatever remains.
+	Report
+	// Reserve holds the hits in all limits of the request or in none. Nothing is held if
+	// Amount is 0. It is Unimplemented if a limit cannot hold hits.
+	Reserve
+	// Commit ends the hold ID and charges Amount, whatever remains. Where ID holds nothing it
+	// is Report, and where it was committed before, it changes nothing.
+	Commit
+)
+
+// checkHolds returns the error of a Reserve on a limit that cannot hold hits.
+func (p *plan) checkHolds() error {
+	for _, t := range p.targets {
+		for _, l := range p.limits[t.first:t.last] {
+			if err := l.CheckHold(); err != nil {
+				path := OverridePath(p.domain.Name)
+				if t.overrides == nil {
+					path = t.rule.Path
+				}
+				return errorf(codes.Unimplemented, "the rule %s cannot hold hits because of its %v", path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// charge adds to a charge what c asks.
+func (c *Call) charge(to *algorithms.Charge, longest time.Duration) {
+	switch c.Kind {
+	case Report:
+		to.Beyond = true
+	case Commit:
+		to.Beyond, to.Reservation = true, c.ID
+	case Reserve:
+		to.Reservation, to.TTL = c.ID, longest.Microseconds()
+		if c.TTL > 0 && c.TTL < longest {
+			to.TTL = max(c.TTL.Microseconds(), 1)
+		}
+	}
+}
+
+// prepare makes the batch, which has an operation for each limit, one of the call. A limit of
+// which only a part may be held gets a second operation, which counts what is held.
+func (p *plan) prepare() {
+	call, part := p.call, p.cfg.MaxHeld
+	for i := range p.batch.Ops {
+		p.batch.Ops[i].IfUndecided = backends.Open
+	}
+	if call.Kind < Reserve {
+		return
+	}
+	p.batch.AllOrNothing = p.batch.AllOrNothing || call.Kind == Reserve
+	for i := range p.targets {
+		for j := p.targets[i].first; part < 1 && j < p.targets[i].end; j++ {
+			if op := &p.batch.Ops[j]; op.Identified() {
+				p.batch.Ops = append(p.batch.Ops, p.limits[j].Held(op, call.Amount, part))
+				p.batch.Replies = append(p.batch.Replies, backends.Reply{})
+				p.held = append(p.held, j)
+			}
+		}
+	}
+}
+
+// ask has the store decide the batch. A check is decided by looks that fit where the charges
+// would.
+func (p *plan) ask(ctx context.Context) {
+	planned := slices.Clone(p.batch.Ops)
+	for i := range planned {
+		if p.call.Kind == Check {
+			p.batch.Ops[i] = planned[i].Probe()
+			p.batch.Ops[i].Lease = nil
+		}
+	}
+	p.apply(ctx)
+	copy(p.batch.Ops, planned)
+	for i, j := range p.held { // a limit denies of which no more may be held
+		if r := &p.batch.Replies[len(p.limits)+i]; r.Err == nil && r.Admitted == 0 {
+			p.batch.Replies[j].Admitted = 0
+		}
+	}
+}
+
+// conclude completes the outcome of a call; err is that of its decision.
+func (c *Call) conclude(o *Outcome, err error) error {
+	o.Delay = 0
+	if away := o.plan.batch.Err(); away != nil {
+		o.partial, o.Over = true, false
+		return errorf(codes.Unavailable, "rate limit not decided: %v", away)
+	}
+	return err
+}
+
+// oneSlot reports whether the keys of r's limits share a Redis Cluster slot.
+func (p *planner) oneSlot(r *descriptors.Rule) bool {
+	return p.cfg.MaxHold > 0 || r != nil && r.OneSlot()
+}
