@@ -67,6 +67,7 @@ func slots(op *backends.Op) bool { return op.Terms != nil && op.Terms.Oldest }
 // nothing. The hits of a reservation that is made here stay charged, and its ID is new to the
 // store. So each hit that was reserved or used is charged at least once.
 func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
+	asked := op
 	if op.Identified() {
 		on, _ := backends.Record{}.Against(op)
 		op = &on
@@ -84,7 +85,7 @@ func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
 	} else if op.By != (backends.Amount{}) && r.Admitted > 0 {
 		charge(&a.own, *op, r.Admitted)
 	}
-	a.decided(op)
+	a.decided(asked)
 	return r
 }
 

@@ -266,6 +266,20 @@ func TestReservationsWhileAway(t *testing.T) {
 	}
 }
 
+// TestOwedAfterACancellation: what is owed is charged as far as it fits, also if a cancellation
+// was the last call that was decided here.
+func TestOwedAfterACancellation(t *testing.T) {
+	srv := newServer(t)
+	l, r := limit(t, algorithms.Spec{Requests: 100, Reserve: algorithms.DefaultReserve}), newReplica(t, srv, 1)
+	srv.away.Store(true)
+	r.ask(l, "k", algorithms.Charge{Cost: 60, Reservation: firstID})
+	r.ask(l, "k", algorithms.Charge{Cost: 1, Refund: true, Reservation: firstID})
+	srv.away.Store(false)
+	newReplica(t, srv, 1).ask(l, "k", algorithms.Charge{Cost: 80, Reservation: secondID}) // before r is told
+	r.back(srv)
+	r.wantUsed(srv, l, "k", 100)
+}
+
 // partly is a server that leaves the operations of some keys undecided.
 type partly struct {
 	*server
