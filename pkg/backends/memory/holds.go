@@ -106,7 +106,7 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 	}
 	if op.Verb == backends.Reset && found {
 		sh.remove(slot)
-		found, h = false, new(holds)
+		h = new(holds)
 	}
 	had := h.len()
 	h.turn(op)
