@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,10 +109,12 @@ func area(at []time.Duration) string {
 	return path + fmt.Sprintf("V%dZ", base)
 }
 
-// draw returns the picture: a curve for each strategy, in two columns.
+// draw returns the picture: a curve for each strategy, in two columns. It has none for
+// concurrency, which depends on when requests end.
 func draw() (string, error) {
 	var curves, words strings.Builder
-	for i, name := range algorithms.Names() {
+	names := slices.DeleteFunc(algorithms.Names(), func(name string) bool { return name == algorithms.Concurrency.String() })
+	for i, name := range names {
 		fields := name
 		if name == "leaky_bucket" {
 			fields += ", max_delay: 30s" // else its curve is that of the token bucket
