@@ -50,8 +50,8 @@ func TestReservationsInTwoStores(t *testing.T) {
 		ask(held(hits(hour, 30), firstID), held(hits(second, 20), firstID))
 		want(30, 20, 0)
 		b := ask(held(hits(hour, 10), secondID), held(hits(second, 10), secondID), full)
-		if want(30, 20, 0); b.Refused != all {
-			t.Errorf("all or nothing %v: refused %v", all, b.Refused)
+		if want(30, 20, 0); b.Refused != all || b.Replies[0].HoldState() != backends.NoHold {
+			t.Errorf("all or nothing %v: refused %v, reservation %v", all, b.Refused, b.Replies[0].HoldState())
 		}
 		b = ask(held(hits(hour, 7), secondID), held(hits(second, 8), secondID), debt)
 		if want(37, 28, 5); b.Replies[0].HoldState() != backends.Held || b.Replies[1].HoldState() != backends.Held {

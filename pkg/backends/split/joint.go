@@ -162,9 +162,14 @@ func (j *joint) send(ctx context.Context, parts []*Part, pause time.Duration) {
 // could not be given back stays, and so does its first reply.
 func (j *joint) finish(second *Part) {
 	for i := range second.Ops {
-		if at := second.At(i); second.Replies[i].Err == nil || j.Ops[at].Refund {
-			j.Settle(at, second.Replies[i])
+		at, r := second.At(i), second.Replies[i]
+		if r.Err != nil && !j.Ops[at].Refund {
+			continue
 		}
+		if !j.Ops[at].Refund {
+			r.Account = nil // it is of the give-back
+		}
+		j.Settle(at, r)
 	}
 }
 
