@@ -40,9 +40,7 @@ func Run(t *testing.T, open Open, exceptions ...Exceptions) {
 	t.Run("Concurrency", func(t *testing.T) { testConcurrency(t, open(t)) })
 	t.Run("Context", func(t *testing.T) { testContext(t, open(t)) })
 	t.Run("Timelines", func(t *testing.T) { testTimelines(t, open(t), algorithms.Lease{}, exceptions) })
-	if !excepted(exceptions, Further) {
-		t.Run("Further", func(t *testing.T) { testFurther(t, open(t)) })
-	}
+	t.Run("Further", func(t *testing.T) { testFurther(t, open(t)) })
 	t.Run("Closed", func(t *testing.T) { testClosed(t, open(t)) })
 }
 

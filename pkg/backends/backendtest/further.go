@@ -10,9 +10,6 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Further is the exception of a store that does not know Op.Terms and Op.Hold.
-const Further = "terms and reservations"
-
 // testFurther compares operations that have terms or make reservations with the model, and
 // plays the timelines of their limits.
 func testFurther(t *testing.T, s backends.Store) {

@@ -34,6 +34,8 @@ type job struct {
 	cells []*cell
 	byKey map[string]*cell // the same, by their keys in memcached
 	of    []*cell          // the cell of each operation; nil once memcached's incr or decr has applied it
+	holds []*hold
+	found map[string]*memcache.Item // as read in this round
 	round int
 	// charged says how often the writes to memcached have charged each operation.
 	charged []int64
@@ -79,6 +81,10 @@ func (j *job) sort() {
 		}
 		j.of[i] = c
 		c.ops = append(c.ops, i)
+		if op.Identified() && op.Verb == backends.Charge {
+			h := j.holdOf(i)
+			h.ops = append(h.ops, i)
+		}
 		c.counts = c.counts && op.Unconditional() && op.Prev == "" && formOf(op) == number
 		c.refunds = c.refunds && op.Refund
 		c.reads = c.reads && op.ReadOnly()
@@ -116,25 +122,30 @@ func (j *job) rounds(ctx context.Context) error {
 	var left *cell
 	for ; j.round < maxRounds; j.round++ {
 		if j.round > 0 {
-			if err := j.pause(ctx); err != nil {
+			if err := j.pause(ctx, j.round); err != nil {
 				return err
 			}
 		}
-		if err := j.look(); err != nil {
+		if err := j.look(ctx); err != nil {
 			return err
 		}
 		var err error
-		if left, err = j.write(); err != nil || left == nil {
+		if left, err = j.write(ctx); err != nil || left == nil {
 			return err
 		}
 	}
-	return fmt.Errorf("the key whose SHA-256 begins with %s: %d other writes came first", backends.KeyHash(left.key), maxRounds)
+	return crowded(left.key)
 }
 
-// pause waits before the next round, so that writers do not collide again.
-func (j *job) pause(ctx context.Context) error {
+// crowded is the error of a compare-and-swap that was given up.
+func crowded(key string) error {
+	return fmt.Errorf("the key whose SHA-256 begins with %s: %d other writes came first", backends.KeyHash(key), maxRounds)
+}
+
+// pause waits before another round after that many, so that writers do not collide again.
+func (j *job) pause(ctx context.Context, round int) error {
 	select {
-	case <-time.After(rand.N(min(maxPause, minPause<<min(j.round, 7)))):
+	case <-time.After(rand.N(min(maxPause, minPause<<min(round, 7)))):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -145,18 +156,22 @@ func (j *job) pause(ctx context.Context) error {
 
 // look reads the cells that the steps need and tries their operations in order.
 // The records then have the values to write.
-func (j *job) look() error {
-	found, err := j.get(j.keys())
-	if err != nil {
+func (j *job) look(ctx context.Context) (err error) {
+	if j.found, err = j.get(j.keys()); err != nil {
 		return err
 	}
-	j.step(found, j.try)
+	if lapsed, err := j.lapse(ctx); err != nil {
+		return err
+	} else if lapsed {
+		return j.look(ctx)
+	}
+	j.step(j.try)
 	if j.Decide() {
 		return nil
 	}
-	j.step(found, func(i int, r *record, prev int64) {
+	j.step(func(i int, r *record, prev int64) {
 		op := j.Batch.Settled(i)
-		j.Settle(i, r.step(&op, prev))
+		j.Settle(i, j.stepOn(i, &op, r, prev))
 	})
 	return nil
 }
@@ -166,13 +181,16 @@ func (c *cell) swaps() bool { return !c.counts && !c.written }
 
 // step has do step through the operations that are still to be written, in order, from
 // the cells as they were found. An operation whose cell is foreign gets an error.
-func (j *job) step(found map[string]*memcache.Item, do func(i int, r *record, prev int64)) {
+func (j *job) step(do func(i int, r *record, prev int64)) {
+	for _, h := range j.holds {
+		h.err = j.read(h)
+	}
 	for _, c := range j.cells {
 		if !c.swaps() {
 			continue
 		}
 		var err error
-		c.item = found[c.key]
+		c.item = j.found[c.key]
 		if c.record, err = decode(&j.Ops[c.ops[0]], text(c.item)); err != nil {
 			for _, i := range c.ops {
 				j.Replies[i] = backends.Reply{Err: foreign(c.key, err)}
@@ -184,13 +202,18 @@ func (j *job) step(found map[string]*memcache.Item, do func(i int, r *record, pr
 			continue
 		}
 		op := &j.Ops[i]
-		prev, err := j.previous(op, found)
+		prev, err := j.previous(op)
 		if err != nil {
-			j.Replies[i] = backends.Reply{Err: foreign(StoredKey(op.Prev), err)}
+			err = foreign(StoredKey(op.Prev), err)
+		} else if op.Identified() && op.Verb == backends.Charge {
+			err = j.holdOf(i).err
+		}
+		if err != nil {
+			j.Replies[i] = backends.Reply{Err: err}
 			continue
 		}
 		if op.Verb == backends.Reset && op.Prev != "" {
-			delete(found, StoredKey(op.Prev))
+			delete(j.found, StoredKey(op.Prev))
 		}
 		do(i, c.record, prev)
 	}
@@ -203,19 +226,19 @@ func (j *job) try(i int, r *record, prev int64) {
 	op := &j.Ops[i]
 	depends := j.together && (j.AllOrNothing || op.Group > 0)
 	if !depends || j.round == 0 || j.Replies[i].Admitted == op.Times {
-		j.Replies[i] = r.step(op, prev)
+		j.Replies[i] = j.stepOn(i, op, r, prev)
 		return
 	}
 	again := op.Look()
 	if op.ChargeDenied || op.Overdraws() {
 		again = *op
 	}
-	j.Settle(i, r.step(&again, prev))
+	j.Settle(i, j.stepOn(i, &again, r, prev))
 }
 
 // previous is the count of op.Prev's cell, as the operations before op left it;
 // 0 if op has none.
-func (j *job) previous(op *backends.Op, found map[string]*memcache.Item) (int64, error) {
+func (j *job) previous(op *backends.Op) (int64, error) {
 	if op.Prev == "" {
 		return 0, nil
 	}
@@ -226,7 +249,7 @@ func (j *job) previous(op *backends.Op, found map[string]*memcache.Item) (int64,
 		}
 		return c.record.count(op.Now), nil
 	}
-	r, err := decode(op, text(found[key]))
+	r, err := decode(op, text(j.found[key]))
 	if err != nil {
 		return 0, err
 	}
@@ -236,20 +259,20 @@ func (j *job) previous(op *backends.Op, found map[string]*memcache.Item) (int64,
 // giveBack gives back charges of operations that depend on each other, even if
 // the caller no longer waits: after a failure all of them, else the charges of
 // refused groups or of a refused batch. A refund stays, because the cell's value does
-// not tell how much of it the cell took, and so does a charge that overdraws.
+// not tell how much of it the cell took, and so do charges that overdraw or settle.
 func (j *job) giveBack(ctx context.Context, failed bool) error {
 	var undo []backends.Op
-	var of []*cell
+	var undone []int
 	for i := range j.Ops {
 		op, keep := &j.Ops[i], int64(0)
 		if !failed {
 			keep = j.Charges(i)
 		}
-		depends := (j.AllOrNothing || op.Group > 0) && !op.Refund && !op.Overdraws()
-		if depends && j.charged[i] > keep && op.By != (backends.Amount{}) {
+		depends := (j.AllOrNothing || op.Group > 0) && !op.Refund
+		if depends && !op.Overdraws() && j.Replies[i].HoldState() < backends.Settled && j.charged[i] > keep && op.By != (backends.Amount{}) {
 			back := op.Inverse(j.Replies[i].Until)
 			back.Times, back.Group = j.charged[i]-keep, 0
-			undo, of = append(undo, back), append(of, j.of[i])
+			undo, undone = append(undo, back), append(undone, i)
 		}
 	}
 	if len(undo) == 0 {
@@ -261,8 +284,11 @@ func (j *job) giveBack(ctx context.Context, failed bool) error {
 	if err := back.rounds(ctx); err != nil {
 		return fmt.Errorf("give back: %w", err)
 	}
-	for k, c := range of { // a cell's last operation overwrites the earlier ones
-		for _, i := range c.ops {
+	for k, at := range undone { // a cell's last operation overwrites the earlier ones
+		if j.Replies[at].HoldState() == backends.Held {
+			j.Replies[at].Account = nil
+		}
+		for _, i := range j.of[at].ops {
 			j.Replies[i].Value, j.Replies[i].Until = back.Replies[k].Value, back.Replies[k].Until
 		}
 	}

@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 	server := testenv.Memcached(t)
 	backendtest.Run(t, func(t *testing.T) backends.Store {
 		return open(t, memcached.Options{Servers: []string{server.Addr}})
-	}, backendtest.Exceptions{backendtest.Further: "values of memcached do not have them yet"})
+	})
 }
 
 func TestReadsWriteNothing(t *testing.T) {

@@ -155,7 +155,7 @@ func (r *record) step(op *backends.Op, prev int64) backends.Reply {
 	case meter:
 		lowered = r.cell.Value.Less(before.Value)
 	case carried:
-		lowered = r.cell.Value.Frac < before.Value.Frac
+		lowered = r.cell.Value.Frac != before.Value.Frac
 	}
 	r.changed = r.changed || (charged || lowered) && r.cell != before
 	r.left = max(r.left, r.cell.Until-op.Now)

@@ -1,6 +1,7 @@
 package memcached
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +25,14 @@ func (j *job) keys() []string {
 	for i, c := range j.of {
 		if prev := j.Ops[i].Prev; prev != "" && !c.written {
 			keys = append(keys, StoredKey(prev))
+		}
+		if op := &j.Ops[i]; op.Hold != nil && (op.Identified() || op.Hold.GiveBack || op.Verb == backends.Reset) && !c.written {
+			keys = append(keys, StoredKey(op.Hold.Key))
+		}
+	}
+	for _, h := range j.holds {
+		if !h.written {
+			keys = append(keys, h.key)
 		}
 	}
 	slices.Sort(keys)
@@ -55,21 +64,36 @@ func text(item *memcache.Item) []byte {
 // write writes cells side by side and returns one that has to be tried again, or nil.
 // In an all-or-nothing batch, cells that have only refunds come last: the batch is
 // admitted by then, so that a refund never has to be undone.
-func (j *job) write() (left *cell, err error) {
+func (j *job) write(ctx context.Context) (left *cell, err error) {
 	now := slices.DeleteFunc(slices.Clone(j.cells), func(c *cell) bool { return c.written })
 	if j.AllOrNothing && !j.Refused && slices.ContainsFunc(now, func(c *cell) bool { return !c.refunds }) {
 		now = slices.DeleteFunc(now, func(c *cell) bool { return c.refunds })
 	}
+	raced, err := j.keep(ctx, true, func(c *cell) bool { return slices.Contains(now, c) })
+	if err != nil {
+		return nil, err
+	}
+	now = slices.DeleteFunc(now, func(c *cell) bool {
+		return slices.ContainsFunc(raced, func(h *hold) bool { return j.of[h.done[0].op] == c })
+	})
 	errs := make([]error, len(now))
 	j.workers.each(len(now), func(i int) {
 		if c := now[i]; c.counts {
 			errs[i] = j.count(c)
 		} else {
-			errs[i] = j.swap(c)
+			errs[i] = j.swap(ctx, c)
 		}
 	})
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, errRaced) {
+			return nil, err
+		}
+	}
+	if raced, err = j.keep(ctx, false, func(c *cell) bool { return c.written }); err != nil {
+		return nil, err
+	}
+	for _, h := range raced {
+		if err := j.redo(ctx, h); err != nil {
 			return nil, err
 		}
 	}
@@ -84,8 +108,8 @@ var errRaced = errors.New("changed by another writer")
 
 // swap writes a cell as its operations left it, if nobody has changed it since
 // it was read.
-func (j *job) swap(c *cell) error {
-	if err := j.removePrevious(c); err != nil {
+func (j *job) swap(ctx context.Context, c *cell) error {
+	if err := j.reset(ctx, c); err != nil {
 		return err
 	}
 	if c.record == nil || !c.record.changed || c.record.empty() && c.item == nil {
@@ -100,16 +124,23 @@ func (j *job) swap(c *cell) error {
 	if item.Expiration = expiration(c.record.left, jitter, time.Now()); c.record.empty() {
 		item.Expiration = gone
 	}
-	var err error
-	if c.item == nil {
+	err := j.put(item, c.item)
+	if err == nil {
+		j.wrote(c)
+	}
+	return err
+}
+
+// put writes an item, or removes it, if nobody has changed it since it was read as found.
+func (j *job) put(item, found *memcache.Item) (err error) {
+	if found == nil {
 		err = j.client.Add(item)
 	} else {
-		item.CasID = c.item.CasID
+		item.CasID = found.CasID
 		err = j.client.CompareAndSwap(item)
 	}
 	switch {
 	case err == nil:
-		j.wrote(c)
 		return nil
 	case errors.Is(err, memcache.ErrNotStored), errors.Is(err, memcache.ErrCASConflict), errors.Is(err, memcache.ErrCacheMiss):
 		return errRaced
@@ -117,10 +148,20 @@ func (j *job) swap(c *cell) error {
 	return fmt.Errorf("write: %w", err)
 }
 
-// removePrevious removes the previous cells of the operations on c that reset it.
-func (j *job) removePrevious(c *cell) error {
+// reset makes the reservations unknown, and removes the previous cells, of the operations on
+// c that reset it.
+func (j *job) reset(ctx context.Context, c *cell) error {
 	for _, i := range c.ops {
-		if op := &j.Ops[i]; op.Verb == backends.Reset && op.Prev != "" {
+		op := &j.Ops[i]
+		if op.Verb == backends.Reset && op.Hold != nil {
+			if err := j.post(ctx, op, 1, func(l *ledger) bool {
+				l.Reset, l.Open = max(op.Now, l.Reset+1), nil
+				return true
+			}); err != nil {
+				return err
+			}
+		}
+		if op.Verb == backends.Reset && op.Prev != "" {
 			if err := j.client.Delete(StoredKey(op.Prev)); err != nil && !errors.Is(err, memcache.ErrCacheMiss) {
 				return fmt.Errorf("remove: %w", err)
 			}

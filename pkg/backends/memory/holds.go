@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"slices"
 
 	"example.org/rls/pkg/backends"
@@ -19,8 +18,8 @@ func (h *holds) len() int64 { return int64(len(h.newer) + len(h.older)) }
 
 // lapsing is what is to come back of open reservations.
 type lapsing struct {
-	open   []backends.Record // one for each Ends and Mark, in their order
-	lapsed int64             // what ended until then has come back
+	open   backends.Lapsing
+	lapsed int64 // what ended until then has come back
 }
 
 // turn begins the generation of op's time.
@@ -59,43 +58,6 @@ func (h *holds) put(id string, rec backends.Record) {
 	h.newer[id] = rec
 }
 
-func (l *lapsing) place(rec backends.Record) (int, bool) {
-	return slices.BinarySearchFunc(l.open, rec, func(a, b backends.Record) int {
-		return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.Mark, b.Mark))
-	})
-}
-
-// reserve adds rec to what is to come back.
-func (l *lapsing) reserve(rec backends.Record, den int64) {
-	i, found := l.place(rec)
-	if !found {
-		l.open = slices.Insert(l.open, i, rec)
-		return
-	}
-	l.open[i].By = l.open[i].By.Add(rec.By, den)
-}
-
-// release takes rec, which is settled, off what is to come back.
-func (l *lapsing) release(rec backends.Record, den int64) {
-	i, found := l.place(rec)
-	if !found {
-		return
-	}
-	if l.open[i].By = l.open[i].By.Sub(rec.By, den); l.open[i].By == (backends.Amount{}) {
-		l.open = slices.Delete(l.open, i, i+1)
-	}
-}
-
-// lapse returns the first reservations whose hits come back at now.
-func (l *lapsing) lapse(now int64) (rec backends.Record, ok bool) {
-	if len(l.open) == 0 || l.open[0].Ends > now {
-		return rec, false
-	}
-	rec, l.open = l.open[0], l.open[1:]
-	l.lapsed = rec.Ends
-	return rec, true
-}
-
 // stepHold applies op, which has a Hold: it gives back what has lapsed first.
 func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 	sh := &s.shards[p.holdShard]
@@ -111,8 +73,9 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 	had := h.len()
 	h.turn(op)
 	s.records.Add(h.len() - had)
-	for rec, ok := h.lapse(op.Now); ok; rec, ok = h.lapse(op.Now) {
+	for _, rec := range h.open.Lapse(op.Now) {
 		on := rec.Lapsed(op)
+		h.lapsed = rec.Ends
 		s.stepCell(&on, p)
 	}
 	var rec backends.Record
@@ -141,9 +104,9 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 		switch {
 		case !changed || !op.Hold.GiveBack:
 		case state == backends.Held:
-			h.reserve(after, op.Den)
+			h.open.Add(after, op.Den)
 		default:
-			h.release(rec, op.Den)
+			h.open.Take(rec, op.Den)
 		}
 		sh.write(p.hold, slot, true, backends.Cell{Until: max(op.Now+3*op.Hold.Longest, r.Until)}, nil, op.Now)
 	}

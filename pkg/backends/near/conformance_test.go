@@ -35,12 +35,6 @@ func (p *prompt) Close() error {
 	return p.Store.Close()
 }
 
-// notYet is what a store does not know yet.
-var notYet = map[string]backendtest.Exceptions{
-
-	"memcached": {backendtest.Further: "values of memcached do not have them yet"},
-}
-
 // TestConformance runs the suite over each store: as it is, which has no leases,
 // and the timelines on limits with leases.
 func TestConformance(t *testing.T) {
@@ -74,7 +68,7 @@ func TestConformance(t *testing.T) {
 				t.Cleanup(func() { _ = p.Close() })
 				return p
 			}
-			t.Run("without leases", func(t *testing.T) { backendtest.Run(t, leased, notYet[name]) })
+			t.Run("without leases", func(t *testing.T) { backendtest.Run(t, leased) })
 			if used > 0 {
 				t.Errorf("%d hits came from leases that no operation asks for", used)
 			}

@@ -42,9 +42,6 @@ func onRedis(t *testing.T, o redis.Options) stack.Tier {
 	return stack.Tier{Store: s, Timeout: patience}
 }
 
-// notYet is what memcached does not know yet.
-var notYet = backendtest.Exceptions{backendtest.Further: "values of memcached do not have them yet"}
-
 // TestConformance runs the suite on every stack that serve builds, metrics and
 // traces aside. The stack on the memory store is that store.
 func TestConformance(t *testing.T) {
@@ -57,7 +54,7 @@ func TestConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 			return stack.Options{Main: stack.Tier{Store: s, Timeout: patience}}
-		}, notYet)
+		})
 	})
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -93,7 +90,7 @@ func TestConformance(t *testing.T) {
 }
 
 // suite runs the suite without and with a local cache.
-func suite(t *testing.T, options func(*testing.T) stack.Options, exceptions ...backendtest.Exceptions) {
+func suite(t *testing.T, options func(*testing.T) stack.Options) {
 	open := func(cache int) backendtest.Open {
 		return func(t *testing.T) backends.Store {
 			o := options(t)
@@ -101,10 +98,10 @@ func suite(t *testing.T, options func(*testing.T) stack.Options, exceptions ...b
 			return backendtest.Moved(build(t, o), scatter(path.Base(t.Name())))
 		}
 	}
-	t.Run("without cache", func(t *testing.T) { backendtest.Run(t, open(0), exceptions...) })
+	t.Run("without cache", func(t *testing.T) { backendtest.Run(t, open(0)) })
 	t.Run("with cache", func(t *testing.T) {
 		backendtest.Run(t, open(1<<20),
-			append(exceptions, backendtest.Exceptions{"fixed window: a denied hit counts": "a denial from memory is not charged"})...)
+			backendtest.Exceptions{"fixed window: a denied hit counts": "a denial from memory is not charged"})
 	})
 }
 
