@@ -569,9 +569,6 @@ end
 -- furtherSteps makes the functions for operations with Terms or Hold.
 local function furtherSteps()
   local FURTHER, LENGTH = '<BBBBBBBBc16dddddddddddddd', 8 + 16 + 14 * 8
-  local HELD, SETTLED, UNCHANGED = 1, 2, 3 -- backends.HoldState
-  local records, opens = {}, {} -- copies
-
   -- plus is v + f/den + w + g/den.
   function plus(v, f, w, g, den)
     v, f = v + w, f + g
@@ -610,10 +607,10 @@ local function furtherSteps()
       overdraws = overdraws == 1, parts = parts == 1, oldest = oldest == 1, partial = partial == 1,
       debt = debt, debtf = debtf, unit = unit, unitf = unitf, shift = shift, shiftf = shiftf,
       carry = carry, period = period, date = date, slack = slack, ends = ends,
-      id = hasID == 1 and id, known = known == 1, mark = mark, last = last, life = life,
-      hold = 0, held = 0, heldf = 0, cut = 0, cutf = 0,
+      hold = 0, cut = 0, cutf = 0,
     }
     if generations > 0 then
+      more.id, more.known, more.mark, more.last, more.life = hasID == 1 and id, known == 1, mark, last, life
       more.keys = {}
       for i = 1, generations do more.keys[i] = KEYS[k + i] end
       k = k + generations
@@ -624,6 +621,14 @@ local function furtherSteps()
     end
     return more, k
   end
+
+  return unpack
+end
+
+-- holdSteps makes the functions for operations with a Hold.
+local function holdSteps()
+  local HELD, SETTLED, UNCHANGED = 1, 2, 3 -- backends.HoldState
+  local records, opens = {}, {} -- copies
 
   -- record is the copy of a reservation: by, byf, mark and ends, or ends and settled, or
   -- nothing; `at` is the key that has it. nil if a key holds something else.
@@ -786,7 +791,7 @@ local function furtherSteps()
       records, opens = {}, {}
       return
     end
-    for _, key in ipairs(more.keys or {}) do
+    for _, key in ipairs(more.keys) do
       call('DEL', key)
       for name in pairs(records) do
         if sub(name, 1, #key) == key then records[name] = nil end
@@ -823,11 +828,11 @@ local function furtherSteps()
     end
   end
 
-  return unpack, hold, forget, flush
+  return hold, forget, flush
 end
 
 local unpackFurther, stepHold, forgetHolds, flushHolds
-if ARGV[3] then unpackFurther, stepHold, forgetHolds, flushHolds = furtherSteps() end
+if ARGV[3] then unpackFurther = furtherSteps() end
 
 -- write writes the cells that have changed. A key that has lost its expiry
 -- (PERSIST, a restored dump) gets a new one: each SET has the key's lifetime, so
@@ -878,7 +883,10 @@ local function pass(charges)
       k = k + 1
       prev = KEYS[k]
     end
-    if hasMore then more, k = unpackFurther(m, k) end
+    if hasMore then
+      more, k = unpackFurther(m, k)
+      if more.keys and not stepHold then stepHold, forgetHolds, flushHolds = holdSteps() end
+    end
     if charges and not (tried[n].same and charges[n] > 0) then
       max, times, forced = math.huge, charges[n], false
       if more and times > 0 then more.overdraws = false end
@@ -896,7 +904,7 @@ local function pass(charges)
         call('DEL', name)
         raw[name], cells[name], lists[name] = false, nil, nil -- also the changes of earlier operations
       end
-      if more then forgetHolds(more) end
+      if more and more.keys then forgetHolds(more) end
       admitted, whole, frac, before, ends, retry = times, kind == METER and now or 0, 0, 0, kind == COUNTER and till or now, now
     elseif more and more.keys then
       admitted, whole, frac, before, ends, retry =
@@ -922,7 +930,7 @@ local function pass(charges)
     end
     if more then
       local at = #account
-      account[at + 1], account[at + 2], account[at + 3], account[at + 4], account[at + 5] = more.hold, more.held, more.heldf, more.cut, more.cutf
+      account[at + 1], account[at + 2], account[at + 3], account[at + 4], account[at + 5] = more.hold, more.held or 0, more.heldf or 0, more.cut, more.cutf
     end
     out[r], out[r + 1], out[r + 2], out[r + 3], out[r + 4], out[r + 5] = admitted, whole, frac, before, ends, retry
     r = r + 6

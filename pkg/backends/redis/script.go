@@ -114,9 +114,10 @@ func newApply(b *backends.Batch, jitter int64) eval {
 		}
 		packed = pack(packed, op, lifetime(op, jitter))
 		if isFurther(op) {
-			var holds []any
-			holds, further = packFurther(further, op)
-			args = append(args, holds...)
+			if further == nil {
+				further = make([]byte, 0, (8+16+14*8)*(len(b.Ops)-i))
+			}
+			args, further = packFurther(args, further, op)
 		}
 	}
 	args[0], args[1], args[2] = "evalsha", applyScript.sha, len(args)-3
@@ -169,10 +170,10 @@ func listWindow(op *backends.Op) int64 {
 }
 
 // packFurther appends what pack has not, as apply.lua unpacks it: eight bytes, the ID of the
-// reservation and fourteen doubles. It returns the keys of the records: the hash of the
+// reservation and fourteen doubles. It appends to keys those of the records: the hash of the
 // running generation, of the one before and, as long as a caller may be in it, of the
 // next one; and of what comes back.
-func packFurther(to []byte, op *backends.Op) (keys []any, _ []byte) {
+func packFurther(keys []any, to []byte, op *backends.Op) ([]any, []byte) {
 	terms, hold := op.Terms, op.Hold
 	if terms == nil {
 		terms = new(backends.Terms)
@@ -183,12 +184,12 @@ func packFurther(to []byte, op *backends.Op) (keys []any, _ []byte) {
 	if hold == nil {
 		hold = new(backends.Hold)
 	} else {
-		g := hold.Generation(op.Now)
+		g, before := hold.Generation(op.Now), len(keys)
 		keys = append(keys, holdKey(op, g), holdKey(op, g-1))
 		if next := hold.Generation(op.Now + backends.Skew); next > g {
 			keys = append(keys, holdKey(op, next))
 		}
-		generations, known = byte(len(keys)), bit(hold.Known)
+		generations, known = byte(len(keys)-before), bit(hold.Known)
 		if hold.GiveBack {
 			keys = append(keys, holdKey(op, -1))
 		}
