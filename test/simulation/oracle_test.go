@@ -75,7 +75,7 @@ func (o *oracle) of(key string) *subject {
 	if r.also != nil && strings.HasPrefix(rest[end:], fmt.Sprintf("}|%v|", alsoWindow)) {
 		name, r = name+", also", r.also
 	}
-	if _, terms, _ := strings.Cut(rest, ":"); r.meter() {
+	if _, terms, _ := strings.Cut(rest, ":"); r.meter() && r.spec.Overdraft == 0 {
 		own := *r
 		if _, err := fmt.Sscan(strings.Replace(terms, ":", " ", 1), &own.spec.Requests); err != nil {
 			panic(fmt.Sprintf("%s: %v", key, err))
@@ -93,11 +93,14 @@ func (o *oracle) of(key string) *subject {
 }
 
 // costOf is the hits of an operation.
-func costOf(op *backends.Op, r *rule) int64 {
+func costOf(op *backends.Op, r *rule) int64 { return hitsOf(op, r, op.By) }
+
+// hitsOf is how many hits an amount of an operation is, rounded down.
+func hitsOf(op *backends.Op, r *rule, amount backends.Amount) int64 {
 	if op.Kind == backends.Meter {
-		return (op.By.Whole*op.Den + op.By.Frac) / r.window()
+		return (amount.Whole*op.Den + amount.Frac) / r.window()
 	}
-	return op.By.Whole
+	return amount.Whole
 }
 
 // skew bounds the time by which operations that reach the server are out of order.
@@ -110,10 +113,10 @@ func (o *oracle) asks(op *backends.Op) {
 	s := o.of(op.Key)
 	cost := costOf(op, s.rule)
 	refund := op.Refund && cost > 0
-	if refund {
+	if refund && !op.Identified() { // what a settlement gives back is told
 		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
 	}
-	if refund || op.Verb != backends.Charge {
+	if refund || op.Identified() || op.Verb != backends.Charge {
 		o.window(op.Key).falls = true
 		o.debt(op).falls = true
 	}
@@ -142,6 +145,9 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 	}
 	o.say("%s: %s %s: %s", p.name, s.name, describe(op, cost), told(op, r))
 	if r.Err != nil {
+		if op.Identified() { // it may have been settled
+			s.refunds = append(s.refunds, hit{op.Now, maxCost, era})
+		}
 		if o.options.network.loses == 0 && o.server.state == up && faults == o.server.faults && asked > o.server.back+1_000_000 {
 			o.fail("%s: %s is not decided more than a second after the server was back: %v", p.name, s.name, r.Err)
 		}
@@ -156,10 +162,26 @@ func (o *oracle) told(p *process, b *backends.Batch, i int, asked int64, era, fa
 		return
 	}
 	exempt := era != o.server.era || asked < o.server.quiet
+	switch r.HoldState() {
+	case backends.Settled:
+		// The difference, of which nothing may exceed a limit without an overdraft.
+		charged := op.By.Sub(r.Account.Held, op.Den).Sub(r.Account.Cut, op.Den)
+		if op.Refund {
+			charged = backends.Amount{}.Sub(r.Account.Held, op.Den)
+		}
+		if charged.Whole < 0 {
+			s.refunds = append(s.refunds, hit{r.Now, hitsOf(op, s.rule, backends.Amount{}.Sub(charged, op.Den)), era})
+		}
+		if cost = hitsOf(op, s.rule, charged); s.rule.spec.Overdraft > 0 {
+			cost = 0
+		}
+	case backends.Unchanged:
+		cost = 0
+	}
 	if r.Admitted == op.Times && b.Charges(i) > 0 && !op.Refund && cost > 0 && !exempt {
 		s.hits = append(s.hits, hit{r.Now, cost, era})
 	}
-	if s.rule.clocked() && !s.rule.lease && !s.rule.local && !r.Recalled && !exempt {
+	if s.rule.clocked() && s.rule.spec.Overdraft == 0 && !s.rule.lease && !s.rule.local && !r.Recalled && !exempt {
 		o.rises(p, s, op, r, asked, era)
 	}
 }
@@ -233,11 +255,13 @@ func (o *oracle) local(p *process, b *backends.Batch, i int) {
 	case op.Refund:
 		owed.falls = true
 		s.refunds = append(s.refunds, hit{op.Now, cost, o.server.era})
-	case passed && cost > 0 && o.options.network.loses > 0:
-		owed.hits += cost // each answer that is lost is an outage of its own, without a bound together
-	case passed && cost > 0:
+	case cost > 0 && (passed || op.Overdraws()):
 		owed.hits += cost
-		s.hits = append(s.hits, hit{op.Now, cost, o.server.era})
+		// Each answer that is lost is an outage of its own, without a bound together, and a clock
+		// that was set ends windows and grants.
+		if passed && o.options.network.loses == 0 && o.now >= o.server.quiet {
+			s.hits = append(s.hits, hit{op.Now, cost, o.server.era})
+		}
 	}
 }
 
@@ -251,10 +275,15 @@ func (o *oracle) afterFault() {
 		}
 		for key, d := range o.debts {
 			now := o.now + o.server.clock
-			if d.hits == 0 || d.falls || d.fault != faults || d.op.Kind != backends.Counter || d.op.Span != backends.Fixed || d.op.Prev != "" || d.op.Until <= now+o.skew() {
+			counted := d.op.Span == backends.Fixed || d.op.Span == backends.Carried
+			if d.hits == 0 || d.falls || d.fault != faults || d.op.Kind != backends.Counter || !counted || d.op.Prev != "" || d.op.Until <= now+o.skew() {
 				continue
 			}
-			if has, want := o.server.peek(d.op), min(d.hits, d.op.Max.Whole); has < want {
+			most := d.op.Max.Whole
+			if d.op.Terms != nil {
+				most += d.op.Terms.Debt.Whole
+			}
+			if has, want := o.server.peek(d.op), min(d.hits, most); has < want {
 				o.fail("%s has %d hits two seconds after the server was back; %d were admitted without it", key, has, want)
 			}
 		}
@@ -267,12 +296,14 @@ func (o *oracle) expiry(s *subject, life int64) {
 	bound := r.window()
 	switch {
 	case r.meter():
-		bound = r.capacity()*r.window()/int64(max(1, r.spec.Requests)) + backends.Skew
+		bound = (r.capacity()+int64(r.spec.Overdraft))*r.window()/int64(max(1, r.spec.Requests)) + backends.Skew
 		if len(s.grants) > 0 {
 			bound = max(bound, r.window())
 		}
 	case r.spec.Strategy == algorithms.SlidingWindow:
 		bound = 2 * r.window()
+	case r.spec.Overdraft > 0:
+		bound += (int64(r.spec.Overdraft)-1)/int64(r.spec.Requests)*r.window() + r.window()
 	}
 	// A lease of a window that is in the future since the clock was set back is
 	// given back at the new time.
@@ -311,14 +342,19 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 			switch {
 			case r.meter():
 				allowed = limit + float64(to-from)*float64(r.spec.Requests)/float64(r.window())
-			case r.clocked() || r.spec.Strategy == algorithms.SlidingWindow:
-				if from/r.window() == to/r.window() {
+			case r.clocked() || r.spec.Strategy == algorithms.SlidingWindow && r.spec.Precision == 0:
+				// A clock that is ahead begins the next window of an overdraft for all.
+				ahead := to
+				if r.spec.Overdraft > 0 {
+					ahead += o.skew()
+				}
+				if from/r.window() == ahead/r.window() {
 					allowed = limit
 				} else if to-from < r.window() {
 					allowed = 2 * limit
 				}
 			case to-from >= r.window()-early:
-			case r.spec.Extend || r.spec.Strategy == algorithms.SlidingLog:
+			case r.spec.Extend || r.spec.Precision > 0 || r.spec.Strategy == algorithms.SlidingLog || r.spec.Strategy == algorithms.Concurrency:
 				allowed = limit
 			default:
 				allowed = 2 * limit
@@ -327,12 +363,13 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 				break
 			}
 			allowed += o.refunded(s, from, to) + o.steered(s, limit, era, from, to)
+			allowed += r.beyond()
 			if r.lease && era > 0 { // hits that were held are no longer in the cell
 				allowed += float64(o.options.processes) * limit / 5
 			}
 			if r.local {
 				// A process that does not know a cell counts it as empty in each outage.
-				allowed += float64(1+o.server.faults)*limit + float64(o.options.processes)
+				allowed += float64(1+o.server.faults)*(limit+r.beyond()*float64(o.options.processes)) + float64(o.options.processes)
 			}
 			if float64(sum) > allowed+1e-6 {
 				o.fail("%s (%v): %d hits passed within %v, at most %.2f may", s.name, r, sum, time.Duration(to-from)*time.Microsecond, allowed)
@@ -360,7 +397,7 @@ func (o *oracle) steered(s *subject, limit float64, era int, from, to int64) (su
 	since := from - 2*s.rule.window() - o.skew()
 	for _, h := range s.resets {
 		if h.at >= from-o.skew() && h.at <= to+o.skew() {
-			sum += limit
+			sum += limit + s.rule.beyond()
 			sum += o.forgotten(s)
 		}
 		if s.rule.lease && h.at >= since && h.at <= to+o.skew() {
@@ -370,7 +407,7 @@ func (o *oracle) steered(s *subject, limit float64, era int, from, to int64) (su
 	for _, h := range s.grants {
 		// A clock that was set back makes the credit live longer.
 		if h.era < era || h.at >= since && h.at <= to+o.skew() {
-			sum += float64(h.cost+s.rule.queue()) + o.forgotten(s) // hits in a queue have got their turn
+			sum += float64(h.cost+s.rule.queue()) + s.rule.beyond() + o.forgotten(s) // hits in a queue have got their turn
 		}
 	}
 	return sum
@@ -413,6 +450,9 @@ func told(op *backends.Op, r *backends.Reply) string {
 	value := r.Value.Whole
 	if op.Kind == backends.Meter {
 		value -= r.Now
+	}
+	if op.Identified() {
+		how += fmt.Sprintf(", reservation %x: %v", op.Hold.ID[:2], [...]string{"none", "held", "settled", "unchanged"}[r.HoldState()])
 	}
 	return fmt.Sprintf("admitted %v, value %d%s", r.Admitted == op.Times, value, how)
 }

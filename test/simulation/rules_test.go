@@ -39,6 +39,14 @@ func (r *rule) queue() int64 {
 	return (r.spec.MaxDelay.Microseconds()*int64(r.spec.Requests) + r.window() - 1) / r.window()
 }
 
+// beyond is the hits of a cost that passes while one hit remains.
+func (r *rule) beyond() float64 {
+	if r.spec.Overdraft > 0 {
+		return maxCost - 1
+	}
+	return 0
+}
+
 func (r *rule) meter() bool {
 	return r.spec.Strategy.HasBurst()
 }
@@ -51,7 +59,7 @@ const leaseTTL = 250 * time.Millisecond
 
 func randomRule(rng *rand.Rand, o *options) rule {
 	r := rule{spec: algorithms.Spec{
-		Strategy: algorithms.Strategy(rng.IntN(6)),
+		Strategy: algorithms.Strategy(rng.IntN(7)),
 		Requests: []uint32{1, 3, 10, 40, 100}[rng.IntN(5)],
 		Window:   []time.Duration{time.Second, 2 * time.Second, 10 * time.Second}[rng.IntN(3)],
 	}}
@@ -61,6 +69,8 @@ func randomRule(rng *rand.Rand, o *options) rule {
 	case r.spec.Strategy == algorithms.FixedWindow:
 		r.spec.FromFirstHit = rng.IntN(3) == 0
 		r.spec.Extend = r.spec.FromFirstHit && rng.IntN(2) == 0
+	case r.spec.Strategy == algorithms.SlidingWindow && rng.IntN(2) == 0:
+		r.spec.Precision = 2 + rng.Uint32N(9)
 	}
 	switch rng.IntN(6) {
 	case 0:
@@ -71,10 +81,16 @@ func randomRule(rng *rand.Rand, o *options) rule {
 	switch {
 	case r.spec.Strategy == algorithms.LeakyBucket && rng.IntN(2) == 0:
 		r.spec.MaxDelay = []time.Duration{100 * time.Millisecond, time.Second}[rng.IntN(2)]
+	case !r.spec.FromFirstHit && rng.IntN(3) == 0:
+		r.spec.Reserve.TTL = []time.Duration{time.Second, 4 * time.Second}[rng.IntN(2)]
 	case rng.IntN(4) == 0:
 		r.also = &rule{spec: algorithms.Spec{Requests: 1 + rng.Uint32N(3*r.spec.Requests), Window: alsoWindow}}
 	}
-	r.lease = o.leases && r.also == nil && r.spec.MaxDelay == 0 && !r.spec.Extend && r.capacity() >= 10 && rng.IntN(2) == 0
+	if (r.meter() || r.clocked()) && r.spec.MaxDelay == 0 && rng.IntN(3) == 0 {
+		r.spec.Overdraft = maxCost + rng.Uint64N(3*uint64(r.spec.Requests))
+	}
+	further := r.spec.Overdraft > 0 || r.spec.Reserve.TTL > 0 || r.spec.Strategy == algorithms.Concurrency
+	r.lease = o.leases && !further && r.also == nil && r.spec.MaxDelay == 0 && !r.spec.Extend && r.capacity() >= 10 && rng.IntN(2) == 0
 	if o.local && rng.IntN(2) == 0 {
 		r.local, r.onError = true, "local"
 	} else if rng.IntN(2) == 0 {
@@ -93,14 +109,19 @@ func yamlOf(rules []rule, charge string) string {
 	for i := range rules {
 		r := &rules[i]
 		fmt.Fprintf(&b, "  - key: r%d\n", i)
+		indent := "    "
+		if r.spec.Reserve.TTL > 0 {
+			b.WriteString("    descriptors:\n    - key: id\n")
+			indent = "      "
+		}
 		if r.shadow {
-			b.WriteString("    shadow_mode: true\n")
+			b.WriteString(indent + "shadow_mode: true\n")
 		}
 		if r.quota {
-			b.WriteString("    quota_mode: true\n")
+			b.WriteString(indent + "quota_mode: true\n")
 		}
 		if r.also == nil {
-			fmt.Fprintf(&b, "    rate_limit: %s\n", r)
+			fmt.Fprintf(&b, "%srate_limit: %s\n", indent, r)
 		} else {
 			fmt.Fprintf(&b, "    rate_limits:\n      - %s\n      - %s\n", r, r.also)
 		}
@@ -117,6 +138,15 @@ func (r *rule) String() string {
 	}
 	if r.spec.MaxDelay > 0 {
 		fmt.Fprintf(&b, ", max_delay: %v", r.spec.MaxDelay)
+	}
+	if r.spec.Precision > 0 {
+		fmt.Fprintf(&b, ", precision: %d", r.spec.Precision)
+	}
+	if r.spec.Overdraft > 0 {
+		fmt.Fprintf(&b, ", overdraft: %d", r.spec.Overdraft)
+	}
+	if r.spec.Reserve.TTL > 0 {
+		fmt.Fprintf(&b, ", reserve: {ttl: %v}", r.spec.Reserve.TTL)
 	}
 	if r.spec.FromFirstHit {
 		fmt.Fprintf(&b, ", window: from_first_hit, extend: %v", r.spec.Extend)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
@@ -147,7 +148,7 @@ func (w *world) operate(all []*process, rules []rule, length int64) {
 	}
 	for range 1 + w.rng.IntN(4) {
 		p, rule, user := all[w.rng.IntN(len(all))], w.rng.IntN(len(rules)), w.rng.IntN(2)
-		ask := &service.Request{Domain: "sim", Descriptors: []service.Descriptor{{Entries: entries(rule, user)}}}
+		ask := &service.Request{Domain: "sim", Descriptors: []service.Descriptor{{Entries: w.entries(rules, rule, user)}}}
 		name, do := "reset", service.Reset
 		if w.chance(2) {
 			hits := 1 + w.rng.Int64N(2*int64(rules[rule].spec.Requests))
@@ -174,19 +175,23 @@ func (w *world) request(rules []rule, rule, user int) *service.Request {
 }
 
 func (w *world) descriptor(rules []rule, rule, user int) service.Descriptor {
-	d := service.Descriptor{Entries: entries(rule, user)}
+	d := service.Descriptor{Entries: w.entries(rules, rule, user)}
+	if rules[rule].spec.Reserve.TTL > 0 {
+		d.Hits, d.Refund = new(w.rng.Uint64N(maxCost+1)), w.chance(8)
+		return d
+	}
 	switch w.rng.IntN(16) {
 	case 0:
 		d.Hits = new(uint64(0))
 	case 1:
-		d.Hits = new(1 + w.rng.Uint64N(5))
+		d.Hits = new(1 + w.rng.Uint64N(maxCost))
 	case 2:
-		if user == 1 { // alice never gets anything back
+		if user == 1 || rules[rule].spec.Strategy == algorithms.Concurrency { // else alice never gets anything back
 			d.Hits, d.Refund = new(1+w.rng.Uint64N(3)), true
 		}
 	case 3:
 		r := &rules[rule]
-		if r.also != nil || r.spec.Window != time.Second || !(r.meter() || r.clocked() && !r.lease) {
+		if r.also != nil || r.spec.Overdraft > 0 || r.spec.Window != time.Second || !(r.meter() || r.clocked() && !r.lease) {
 			break
 		}
 		d.Limit = &service.Override{RequestsPerUnit: r.spec.Requests + w.rng.Uint32N(5), Unit: descriptors.Second, Multiplier: 1}
@@ -197,8 +202,19 @@ func (w *world) descriptor(rules []rule, rule, user int) service.Descriptor {
 	return d
 }
 
-func entries(rule, user int) []descriptors.Entry {
-	return []descriptors.Entry{{Key: fmt.Sprintf("r%d", rule), Value: []string{"alice", "bob"}[user]}}
+// maxCost is the most hits of a request.
+const maxCost = 5
+
+// entries are those of a descriptor. The ID of a reservation is new, or one of the last three.
+func (w *world) entries(rules []rule, rule, user int) []descriptors.Entry {
+	e := []descriptors.Entry{{Key: fmt.Sprintf("r%d", rule), Value: []string{"alice", "bob"}[user]}}
+	if rules[rule].spec.Reserve.TTL > 0 {
+		if w.chance(2) {
+			w.ids++
+		}
+		e = append(e, descriptors.Entry{Key: "id", Value: fmt.Sprint(w.ids - w.rng.IntN(3))})
+	}
+	return e
 }
 
 // call has a process decide a request.

@@ -19,6 +19,7 @@ type world struct {
 	start   int64
 	events  []event // by their times
 	current *task
+	ids     int // of reservations
 
 	traced bool
 	trace  strings.Builder
