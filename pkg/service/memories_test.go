@@ -42,7 +42,7 @@ const (
 // kinds are the rules of everyKind, by the kind of their cells. No window ends and no
 // bucket refills during a test.
 var kinds = map[string]string{
-	"fixed": "", "first": ", window: from_first_hit", "sliding": ", strategy: sliding_window",
+	"fixed": "", "first": ", window: from_first_hit", "calendar": ", window: calendar", "sliding": ", strategy: sliding_window",
 	"log": ", strategy: sliding_log", "bucket": ", strategy: token_bucket",
 	"parts": ", strategy: sliding_window, precision: 12", "slots": ", strategy: concurrency",
 }
@@ -282,7 +282,7 @@ func fill(value string) func(p, other *process, keys []string) map[string]int64 
 				p.want(desc(key, value), over, 0)
 				other.want(desc(key, value), over, 0)
 			}
-			if key == "fixed-two" || key == "first-two" {
+			if key == "fixed-two" || key == "first-two" || key == "calendar-two" {
 				used[key] += 2 // the store has counted the first denial of each process
 			}
 		}
