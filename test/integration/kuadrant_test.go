@@ -69,18 +69,19 @@ func (k *kuadrant) left(want uint32, d *descriptor) {
 func TestKuadrantsClientOnEveryStore(t *testing.T) {
 	t.Parallel()
 	for _, store := range stores {
-		if !slices.Contains([]string{"memory"}, store.name) {
+		if !slices.Contains([]string{"memory", "Redis", "Redis cluster"}, store.name) {
 			continue
 		}
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
 			settings, _ := store.start(t)
 			for _, part := range []string{"1", "0.6"} {
-				s := launch(t, kuadrantRules, append(settings, "KUADRANT_RLS_ENABLED=true", "KUADRANT_RLS_MAX_FRACTION="+part, "CACHE_KEY_PREFIX="+part)...)
-				k := &kuadrant{s, kuadrantpb.NewRateLimitServiceClient(dial(t, s.addrs["gRPC"], nil))}
+				s := serve(t, kuadrantRules, append(settings, "KUADRANT_RLS_ENABLED=true", "KUADRANT_RLS_MAX_FRACTION="+part, "CACHE_KEY_PREFIX="+part,
+					"DECISION_TIMEOUT=10s")...)
+				client := kuadrantpb.NewRateLimitServiceClient(dial(t, s.addrs["gRPC"], nil))
 				for _, key := range []string{"window", "sliding", "bucket", "log", "parts", "slots", "debt", "several"} {
 					t.Run(key+" "+part, func(t *testing.T) {
-						s.in(t)
+						k := &kuadrant{s.in(t), client}
 						k.holds(desc(key, "ann"))
 						k.lapses(desc(key, "bob"))
 						k.races(desc(key, "eve"))
