@@ -53,6 +53,16 @@ func (a *API) find(ctx context.Context, r *pb.FindRequest) (any, error) {
 	return found, nil
 }
 
+// reserves reports whether the value of m's last entry is the id of a reservation.
+func (a *API) reserves(m *service.Remembered) bool {
+	d := a.options.Limits.Tree().Domain(m.Domain)
+	if d == nil || m.Cut || len(m.Entries) == 0 {
+		return false
+	}
+	rule := d.Match(m.Entries)
+	return rule != nil && rule.Reserves()
+}
+
 // remembered returns at most n descriptors of the memories that have text in a key or a
 // value, each once. Those with the text as a whole value come first, and then those that
 // are denied most.
@@ -61,6 +71,10 @@ func (a *API) remembered(text string, n int) []service.Remembered {
 	known := map[string]int{}
 	for _, memory := range a.options.Memories {
 		for _, m := range memory.Find(text) {
+			if last := len(m.Entries) - 1; a.reserves(&m) && !m.Entries[last].Contains(text) {
+				m.Entries = slices.Clone(m.Entries) // all reservations are one counter
+				m.Entries[last].Value = ""
+			}
 			id := string(descriptors.AppendID(nil, m.Domain, m.Entries, nil))
 			i, again := known[id]
 			if !again {

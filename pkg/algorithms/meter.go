@@ -61,7 +61,7 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 	op.Den, op.Unit = l.den, l.interval
 	// A cost above the hits that can remain, and wait in the queue, never passes, and a
 	// refund above it fills the bucket.
-	debt := l.debt()
+	debt := l.MaxDebt()
 	if c.Beyond {
 		debt = max(debt, l.fullDebt())
 	}

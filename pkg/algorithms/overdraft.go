@@ -17,16 +17,15 @@ func (l *Limit) fullDebt() int64 {
 	return int64(min(float64(fullDebt*l.Capacity()), float64(maxFill.Microseconds())/float64(l.window)*float64(l.Requests)))
 }
 
-// debt is the most hits that may be used beyond the limit.
-func (l *Limit) debt() int64 {
-	debt := int64(l.Overdraft)
-	if l.Overdraft == FullOverdraft {
-		debt = fullDebt * l.Capacity()
-		if l.unpayable(debt) {
-			debt, _ = mulDiv(maxFill.Microseconds(), int64(l.Requests), l.window)
-		}
+// MaxDebt is the most hits that may be used beyond the limit; 0 without an overdraft.
+func (l *Limit) MaxDebt() int64 {
+	switch {
+	case !l.overdraws():
+		return 0
+	case l.Overdraft == FullOverdraft:
+		return l.fullDebt()
 	}
-	return debt
+	return int64(l.Overdraft)
 }
 
 // unpayable reports whether a debt takes more than maxFill to pay.
@@ -58,16 +57,16 @@ func (l *Limit) prepareOverdraft() error {
 	if !l.overdraws() {
 		return nil
 	}
-	if l.unpayable(l.debt()) && l.Overdraft != FullOverdraft {
+	if l.Overdraft != FullOverdraft && l.unpayable(l.MaxDebt()) {
 		return &SpecError{"overdraft", fmt.Sprintf("a debt of %d hits at this rate takes more than 100 years to pay; lower it", l.Overdraft)}
 	}
 	if l.Strategy == FixedWindow {
 		l.tag = "fo" + l.tag
-		l.beyond = &backends.Terms{Debt: backends.Amount{Whole: l.debt()}, Carry: int64(l.Requests)}
+		l.beyond = &backends.Terms{Debt: backends.Amount{Whole: l.MaxDebt()}, Carry: int64(l.Requests)}
 		return nil
 	}
 	l.tag += "o"
-	l.beyond = &backends.Terms{Debt: l.intervals(l.debt()), Shift: l.tolerance}
+	l.beyond = &backends.Terms{Debt: l.intervals(l.MaxDebt()), Shift: l.tolerance}
 	if longest := MaxWindow.Microseconds(); l.beyond.Shift.Whole >= longest { // what is stored stays above 0
 		l.beyond.Shift = backends.Amount{Whole: longest}
 	}

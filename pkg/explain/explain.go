@@ -105,6 +105,11 @@ type Terms struct {
 	Period   *Period  `json:"period,omitempty"`
 	Burst    uint32   `json:"burst,omitempty"`
 	MaxDelay Duration `json:"max_delay,omitempty"`
+	// Overdraft is the largest debt in hits, Precision the number of parts of the window, and
+	// Reserve how long a reservation is held.
+	Overdraft int64    `json:"overdraft,omitempty"`
+	Precision uint32   `json:"precision,omitempty"`
+	Reserve   Duration `json:"reserve,omitempty"`
 	// Shadow: the limit is watched for every key. Rollout is the share of its keys for which
 	// it is enforced, if not all. Enforced says of both whether this key is one of them.
 	Shadow   bool   `json:"shadow_mode,omitempty"`
@@ -224,6 +229,7 @@ func overrideOf(o *service.Override) *Override {
 func limitOf(rule string, in *service.InspectedLimit) Limit {
 	l := Limit{Rule: rule, Terms: &Terms{
 		Name: in.Name, Strategy: in.Strategy.String(), Limit: in.Requests, Window: Duration(in.Window),
+		Overdraft: in.MaxDebt(), Precision: in.Precision, Reserve: Duration(in.Reserve.TTL),
 		Burst: in.Burst, MaxDelay: Duration(in.MaxDelay), Key: in.Key, ReplacedBy: in.ReplacedBy,
 	}}
 	if l.Calendar = in.Limit.Calendar.Unit(in.Limit.Window); !in.Ends.IsZero() {

@@ -239,6 +239,15 @@ func (t *Terms) words() string {
 	if t.MaxDelay > 0 {
 		s += fmt.Sprintf(", a queue of at most %s", time.Duration(t.MaxDelay))
 	}
+	if t.Precision > 0 {
+		s += fmt.Sprintf(", precision %d", t.Precision)
+	}
+	if t.Overdraft > 0 {
+		s += fmt.Sprintf(", overdraft %d", t.Overdraft)
+	}
+	if t.Reserve > 0 {
+		s += fmt.Sprintf(", reserve %s", time.Duration(t.Reserve))
+	}
 	if len(t.Thresholds) > 0 {
 		s += ", thresholds " + spaced(strings.Join(t.Thresholds, ", "))
 	}

@@ -52,7 +52,7 @@ type State struct {
 	Count int64 `json:"count"`
 	// Granted is the number of hits left of the grants of this process to the cell, which
 	// hits use up before the limit. Of the grants of others it has the hits beyond the limit
-	// only, and Count is lower by the rest.
+	// only, and Count is lower by the rest; so of all grants to a limit with an overdraft.
 	Granted int64 `json:"granted,omitempty"`
 	// Remaining is the number of hits that would pass now.
 	Remaining int64 `json:"remaining"`
@@ -201,6 +201,9 @@ func (k *keeper) forget(cells []cell) {
 func (k *keeper) stateOf(l *descriptors.Limit, op *backends.Op, r *backends.Reply) *State {
 	is, value := l.Judge(op, r), l.Used(op, r)
 	granted := k.grants.left(op, value)
+	if l.Overdraft > 0 { // a grant pays the hits in use
+		granted = max(0, -value)
+	}
 	return &State{Count: value + granted, Granted: granted, Remaining: is.Remaining, Reset: is.Reset}
 }
 
@@ -233,6 +236,10 @@ func (c *cell) foreseen(hits int64) *State {
 	capacity, was := c.limit.Capacity(), c.limit.Before
 	if hits == 0 {
 		return &State{Remaining: capacity}
+	}
+	if c.limit.Overdraft > 0 {
+		value := was.value() - hits
+		return &State{Count: max(0, value), Granted: max(0, -value), Remaining: max(0, capacity-value)}
 	}
 	granted, remaining := was.Granted+hits, was.Remaining+hits
 	if c.op.Kind == backends.Meter && remaining == capacity {

@@ -185,3 +185,26 @@ func TestTheIDIsInNoKey(t *testing.T) {
 		t.Errorf("the keys are %q", keys)
 	}
 }
+
+// A grant pays the debt of an overdraft, then the other hits in use, and what is left lets
+// more hits pass. A dry run foresees it.
+func TestAGrantPaysDebtFirst(t *testing.T) {
+	for _, key := range []string{"window", "bucket"} {
+		r := knownLater(t, "")
+		a := request(desc(key, "ann"))
+		r.hit(withHits(35, desc(key, "ann")))
+		for _, tt := range []struct {
+			hits int64
+			want service.State
+		}{{20, service.State{Count: 15}}, {12, service.State{Count: 3, Remaining: 7}}, {5, service.State{Granted: 2, Remaining: 12}}} {
+			give := service.Grant(service.Granting{Hits: tt.hits})
+			foreseen, done := only(t, r.inspect(give.DryRun(), a)), only(t, r.inspect(give, a))
+			if done.After.Reset = 0; *foreseen.After != tt.want || *done.After != tt.want {
+				t.Errorf("%s: a grant of %d leaves %v, foreseen %v, want %v", key, tt.hits, done.After, foreseen.After, tt.want)
+			}
+		}
+		if after := only(t, r.inspect(service.Reset, a)).After; after.Count != 0 || after.Remaining != 10 {
+			t.Errorf("%s: a reset leaves %v", key, after)
+		}
+	}
+}

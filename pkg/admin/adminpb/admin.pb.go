@@ -1156,7 +1156,13 @@ type LimitState struct {
 	Pool     *LimitState `protobuf:"bytes,26,opt,name=pool,proto3" json:"pool,omitempty"`
 	Borrowed *LimitState `protobuf:"bytes,27,opt,name=borrowed,proto3" json:"borrowed,omitempty"`
 	// The part of the pool that one key may have borrowed, such as 20%.
-	MaxBorrow     string `protobuf:"bytes,28,opt,name=max_borrow,json=maxBorrow,proto3" json:"max_borrow,omitempty"`
+	MaxBorrow string `protobuf:"bytes,28,opt,name=max_borrow,json=maxBorrow,proto3" json:"max_borrow,omitempty"`
+	// The largest debt in hits.
+	Overdraft int64 `protobuf:"varint,29,opt,name=overdraft,proto3" json:"overdraft,omitempty"`
+	// The number of parts of the window.
+	Precision uint32 `protobuf:"varint,30,opt,name=precision,proto3" json:"precision,omitempty"`
+	// How long a reservation is held.
+	Reserve       *durationpb.Duration `protobuf:"bytes,31,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1385,6 +1391,27 @@ func (x *LimitState) GetMaxBorrow() string {
 		return x.MaxBorrow
 	}
 	return ""
+}
+
+func (x *LimitState) GetOverdraft() int64 {
+	if x != nil {
+		return x.Overdraft
+	}
+	return 0
+}
+
+func (x *LimitState) GetPrecision() uint32 {
+	if x != nil {
+		return x.Precision
+	}
+	return 0
+}
+
+func (x *LimitState) GetReserve() *durationpb.Duration {
+	if x != nil {
+		return x.Reserve
+	}
+	return nil
 }
 
 type Period struct {
@@ -3847,7 +3874,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\xc0\a\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xb1\b\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -3883,7 +3910,10 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x1a \x01(\v2\x18.rls.admin.v1.LimitStateR\x04pool\x124\n" +
 	"\bborrowed\x18\x1b \x01(\v2\x18.rls.admin.v1.LimitStateR\bborrowed\x12\x1d\n" +
 	"\n" +
-	"max_borrow\x18\x1c \x01(\tR\tmaxBorrowB\b\n" +
+	"max_borrow\x18\x1c \x01(\tR\tmaxBorrow\x12\x1c\n" +
+	"\toverdraft\x18\x1d \x01(\x03R\toverdraft\x12\x1c\n" +
+	"\tprecision\x18\x1e \x01(\rR\tprecision\x123\n" +
+	"\areserve\x18\x1f \x01(\v2\x19.google.protobuf.DurationR\areserveB\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
 	"_remainingB\v\n" +
@@ -4186,83 +4216,84 @@ var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	15, // 17: rls.admin.v1.LimitState.period:type_name -> rls.admin.v1.Period
 	14, // 18: rls.admin.v1.LimitState.pool:type_name -> rls.admin.v1.LimitState
 	14, // 19: rls.admin.v1.LimitState.borrowed:type_name -> rls.admin.v1.LimitState
-	17, // 20: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
-	3,  // 21: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
-	14, // 22: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
-	12, // 23: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
-	18, // 24: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
-	18, // 25: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
-	19, // 26: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
-	21, // 27: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
-	20, // 28: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
-	46, // 29: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
-	25, // 30: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
-	26, // 31: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
-	21, // 32: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
-	3,  // 33: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
-	29, // 34: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
-	21, // 35: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 36: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	18, // 37: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
-	18, // 38: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
-	32, // 39: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
-	45, // 40: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
-	21, // 41: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 42: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
-	3,  // 43: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
-	46, // 44: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
-	46, // 45: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
-	35, // 46: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
-	21, // 47: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 48: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
-	36, // 49: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
-	39, // 50: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
-	21, // 51: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 52: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
-	45, // 53: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
-	42, // 54: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
-	43, // 55: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
-	3,  // 56: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
-	3,  // 57: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
-	14, // 58: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
-	45, // 59: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
-	0,  // 60: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
-	1,  // 61: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
-	6,  // 62: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
-	6,  // 63: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
-	7,  // 64: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
-	7,  // 65: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
-	8,  // 66: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
-	23, // 67: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
-	27, // 68: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
-	30, // 69: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
-	30, // 70: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
-	33, // 71: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
-	37, // 72: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
-	40, // 73: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
-	7,  // 74: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
-	2,  // 75: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
-	47, // 76: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
-	47, // 77: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
-	9,  // 78: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
-	16, // 79: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
-	20, // 80: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
-	22, // 81: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
-	20, // 82: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
-	24, // 83: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
-	28, // 84: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
-	31, // 85: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
-	32, // 86: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
-	34, // 87: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
-	38, // 88: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
-	41, // 89: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
-	44, // 90: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
-	47, // 91: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
-	76, // [76:92] is the sub-list for method output_type
-	60, // [60:76] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	46, // 20: rls.admin.v1.LimitState.reserve:type_name -> google.protobuf.Duration
+	17, // 21: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
+	3,  // 22: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
+	14, // 23: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
+	12, // 24: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
+	18, // 25: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
+	18, // 26: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
+	19, // 27: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
+	21, // 28: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
+	20, // 29: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
+	46, // 30: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
+	25, // 31: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
+	26, // 32: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
+	21, // 33: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
+	3,  // 34: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
+	29, // 35: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
+	21, // 36: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 37: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	18, // 38: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
+	18, // 39: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
+	32, // 40: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
+	45, // 41: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
+	21, // 42: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 43: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
+	3,  // 44: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
+	46, // 45: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
+	46, // 46: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
+	35, // 47: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
+	21, // 48: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 49: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
+	36, // 50: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
+	39, // 51: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
+	21, // 52: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
+	45, // 53: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
+	45, // 54: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
+	42, // 55: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
+	43, // 56: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
+	3,  // 57: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
+	3,  // 58: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
+	14, // 59: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
+	45, // 60: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
+	0,  // 61: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
+	1,  // 62: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
+	6,  // 63: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
+	6,  // 64: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
+	7,  // 65: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
+	7,  // 66: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
+	8,  // 67: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
+	23, // 68: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
+	27, // 69: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
+	30, // 70: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
+	30, // 71: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
+	33, // 72: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
+	37, // 73: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
+	40, // 74: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
+	7,  // 75: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
+	2,  // 76: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
+	47, // 77: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
+	47, // 78: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
+	9,  // 79: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
+	16, // 80: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
+	20, // 81: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
+	22, // 82: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
+	20, // 83: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
+	24, // 84: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
+	28, // 85: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
+	31, // 86: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
+	32, // 87: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
+	34, // 88: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
+	38, // 89: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
+	41, // 90: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
+	44, // 91: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
+	47, // 92: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
+	77, // [77:93] is the sub-list for method output_type
+	61, // [61:77] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_pkg_admin_adminpb_admin_proto_init() }
