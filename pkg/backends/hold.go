@@ -17,8 +17,8 @@ type Hold struct {
 	// GiveBack: hits that nobody settles within TTL come back, up to a 64th of TTL later.
 	// Every operation on the cell has a Hold then. Otherwise the hits stay charged.
 	GiveBack bool
-	// Known: an operation whose ID has no record is charged as if it had no Hold, and
-	// leaves none.
+	// Known: an operation whose ID has no record, or one whose hits count no longer, makes no
+	// reservation: all of By is charged, and leaves the record of a settled one.
 	Known bool
 }
 
@@ -106,19 +106,41 @@ func (o *Op) Mark() int64 {
 	return o.Until
 }
 
+// foundBy is rec as o finds it: the zero Record once it has ended, or if o has to charge all
+// of its cost because the hits of rec count no longer.
+func (rec Record) foundBy(o *Op) Record {
+	if o.Now >= rec.Ends || o.Hold.Known && !rec.Settled && rec.isOver(o) {
+		return Record{}
+	}
+	return rec
+}
+
+// isOver reports whether the window of rec's hits is over for o. Hits in the window before
+// o's still count in a Counter with Prev, and those in a Meter drip away like any other.
+func (rec Record) isOver(o *Op) bool {
+	switch {
+	case o.Kind == List:
+		_, gone := o.Dating()
+		return rec.Mark <= gone
+	case o.Kind == Counter && o.Prev != "":
+		return rec.Mark < o.Mark()-o.Window
+	}
+	return rec.Mark != o.Mark()
+}
+
 // Against is the operation on the cell that o, which has an ID, comes to beside the record
 // of its ID. state is what it does to the reservation if it is admitted.
 func (rec Record) Against(o *Op) (on Op, state HoldState) {
 	on = *o
 	on.Hold = nil
-	if o.Now >= rec.Ends {
-		rec = Record{}
-	}
+	rec = rec.foundBy(o)
 	difference := o.By.Sub(rec.By, o.Den)
 	switch {
 	case rec.Ends == 0 && o.Refund:
 		return on.Look(), NoHold
-	case rec.Ends == 0 && (o.Hold.Known || o.By == Amount{}):
+	case rec.Ends == 0 && o.Hold.Known:
+		return on, Settled
+	case rec.Ends == 0 && o.By == Amount{}:
 		return on, NoHold
 	case rec.Ends == 0:
 		on.Hold = o.Hold
@@ -186,7 +208,7 @@ func (rec Record) Tell(o *Op, state HoldState, on *Op, r *Reply) {
 		r.Account = new(Account)
 	}
 	r.Account.Hold = state
-	if state == Settled {
+	if rec = rec.foundBy(o); state == Settled {
 		r.Account.Held = rec.By
 		if on.ReadOnly() && !o.Refund && o.By != rec.By { // the window is over
 			r.Account.Cut = rec.By.Sub(o.By, o.Den)

@@ -23,6 +23,8 @@ type Call struct {
 	ID string
 	// TTL is how long Reserve holds the hits; 0, and more than Config.MaxHold, is MaxHold.
 	TTL time.Duration
+	// Released is set by a decided Commit whose ID held hits until then.
+	Released bool
 }
 
 // CallKind is what a Call does.
@@ -36,8 +38,8 @@ const (
 	// Reserve holds the hits in all limits of the request or in none. Nothing is held if
 	// Amount is 0. It is Unimplemented if a limit cannot hold hits.
 	Reserve
-	// Commit ends the hold ID and charges Amount, whatever remains. Where ID holds nothing it
-	// is Report, and where it was committed before, it changes nothing.
+	// Commit ends the hold ID and charges Amount, whatever remains. An ID that holds nothing is
+	// charged, too. Where ID was committed before, Commit changes nothing.
 	Commit
 )
 
@@ -119,6 +121,9 @@ func (c *Call) conclude(o *Outcome, err error) error {
 	if away := o.plan.batch.Err(); away != nil {
 		o.partial, o.Over = true, false
 		return errorf(codes.Unavailable, "rate limit not decided: %v", away)
+	}
+	for _, r := range o.plan.batch.Replies {
+		c.Released = c.Released || r.Account != nil && r.Account.Held != backends.Amount{}
 	}
 	return err
 }

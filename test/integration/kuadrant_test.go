@@ -69,7 +69,7 @@ func (k *kuadrant) left(want uint32, d *descriptor) {
 func TestKuadrantsClientOnEveryStore(t *testing.T) {
 	t.Parallel()
 	for _, store := range stores {
-		if !slices.Contains([]string{"memory", "Redis", "Redis cluster"}, store.name) {
+		if !slices.Contains([]string{"memory", "Redis", "Redis cluster", "two memcacheds"}, store.name) {
 			continue
 		}
 		t.Run(store.name, func(t *testing.T) {
@@ -117,12 +117,17 @@ func (k *kuadrant) holds(d *descriptor) {
 
 func (k *kuadrant) lapses(d *descriptor) {
 	k.t.Helper()
-	k.reserve(50, time.Second, d)
+	id, nothing := k.reserve(50, time.Second, d), k.reserve(0, time.Second, d)
 	testenv.Eventually(k.t, patience, func() bool {
 		return k.hit("llm", costing(0, desc(d.Entries[0].Key, d.Entries[0].Value))).LimitRemaining == 100
 	}, "a hold of a second comes back")
 	if k.reserve(60, time.Minute, d) == "" {
 		k.t.Fatal("no hold where another one has lapsed")
+	}
+	for range 2 {
+		k.commit(id, 10, d)
+		k.commit(nothing, 10, d)
+		k.left(20, d)
 	}
 }
 

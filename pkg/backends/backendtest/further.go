@@ -147,7 +147,7 @@ func (g *generator) reserve(op *backends.Op, k *keys, giveBack bool) {
 	const longest = 40 * second
 	hold := backends.Hold{Key: fmt.Sprintf("%s|hold%d", base, k.further.holds), TTL: longest, Longest: longest, GiveBack: giveBack}
 	if op.Den != 5 && r.IntN(2) == 0 {
-		hold.ID, hold.Known = reservation(string(rune('a'+r.IntN(3)))), r.IntN(8) == 0
+		hold.ID, hold.Known = reservation(string(rune('a'+r.IntN(3)))), r.IntN(4) == 0
 		if r.IntN(3) == 0 {
 			hold.TTL /= 2
 		}
@@ -264,6 +264,49 @@ var furtherTimelines = []timeline{
 		{at: time.Second, hits: 1, cost: 4, admitted: 1, remaining: 2},
 		{at: 2 * time.Second, hits: 1, cost: 1, id: "a", admitted: 1, remaining: 5, hold: backends.Settled},
 		{at: time.Minute, hits: 1, check: true, admitted: 1, remaining: 6},
+	}},
+
+	{"on demand: a fixed window", algorithms.Spec{Requests: 10, Window: time.Minute}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 3, id: "b", admitted: 1, remaining: 3, hold: backends.Held},
+		{hits: 1, cost: 2, id: "unknown", commit: true, admitted: 1, remaining: 1, hold: backends.Settled},
+		{hits: 1, cost: 9, id: "unknown", commit: true, admitted: 1, remaining: 1, hold: backends.Unchanged},
+		{at: time.Minute, hits: 1, cost: 5, id: "a", commit: true, admitted: 1, remaining: 5, hold: backends.Settled},
+		{at: time.Minute, hits: 1, cost: 5, id: "a", commit: true, admitted: 1, remaining: 5, hold: backends.Unchanged},
+		{at: time.Minute, hits: 1, check: true, id: "b", commit: true, admitted: 1, remaining: 5, hold: backends.Settled},
+		{at: 2 * time.Minute, hits: 1, cost: 4, id: "c", admitted: 1, remaining: 6, hold: backends.Held},
+		{at: 13 * time.Minute, hits: 1, cost: 15, id: "c", commit: true, admitted: 1, remaining: 0, hold: backends.Settled}, // it has lapsed
+		{at: 13 * time.Minute, hits: 1, cost: 15, id: "c", commit: true, admitted: 1, remaining: 0, hold: backends.Unchanged},
+		{at: 14 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 10},
+	}},
+	{"on demand: an overdraft of a fixed window", algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: 100}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{at: time.Minute, hits: 1, cost: 25, id: "a", commit: true, admitted: 1, remaining: 0, hold: backends.Settled},
+		{at: 3 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 5},
+	}},
+	{"on demand: a sliding window", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 10, Window: time.Minute}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 4, id: "b", admitted: 1, remaining: 2, hold: backends.Held},
+		{at: time.Minute, hits: 1, cost: 6, id: "a", commit: true, admitted: 1, remaining: 0, hold: backends.Settled}, // the window before still counts
+		{at: 2 * time.Minute, hits: 1, cost: 5, id: "b", commit: true, admitted: 1, remaining: 3, hold: backends.Settled},
+	}},
+	{"on demand: a sliding log", algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 10, Window: time.Minute}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 2, id: "b", admitted: 1, remaining: 4, hold: backends.Held},
+		{at: time.Minute - time.Second, hits: 1, cost: 5, id: "a", commit: true, admitted: 1, remaining: 3, hold: backends.Settled},
+		{at: time.Minute, hits: 1, cost: 5, id: "b", commit: true, admitted: 1, remaining: 4, hold: backends.Settled},
+	}},
+	{"on demand: with precision", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 10, Window: time.Minute, Precision: 6}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 2, id: "b", admitted: 1, remaining: 4, hold: backends.Held},
+		{at: 69 * time.Second, hits: 1, cost: 5, id: "a", commit: true, admitted: 1, remaining: 3, hold: backends.Settled},
+		{at: 70 * time.Second, hits: 1, cost: 5, id: "b", commit: true, admitted: 1, remaining: 4, hold: backends.Settled},
+	}},
+	{"on demand: a bucket", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour, Burst: 10}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{at: 6 * time.Minute, hits: 1, cost: 6, id: "a", commit: true, admitted: 1, remaining: 5, hold: backends.Settled},
+		{at: 6 * time.Minute, hits: 1, cost: 30, id: "unknown", commit: true, admitted: 1, remaining: 0, hold: backends.Settled},
+		{at: 6 * time.Minute, hits: 1, cost: 30, id: "unknown", commit: true, admitted: 1, remaining: 0, hold: backends.Unchanged},
 	}},
 
 	{"concurrency: slots", algorithms.Spec{Strategy: algorithms.Concurrency, Requests: 3, Window: time.Minute}, false, []event{

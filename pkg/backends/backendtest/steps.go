@@ -189,7 +189,7 @@ func (g *generator) op(now int64) backends.Op {
 		op.ChargeDenied = !op.Refund && r.IntN(2) == 0
 	case 3:
 		op.Key, op.Prev = bucketKey(k.slide, bucket), bucketKey(k.slide, bucket-1)
-		op.Until = (bucket + 2) * window
+		op.Until, op.Window = (bucket+2)*window, window
 		op.WeightDen = window / 1000
 		op.WeightNum = ((bucket+1)*window - now) / 1000
 	case 4:

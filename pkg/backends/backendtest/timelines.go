@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ type event struct {
 	delay     time.Duration
 	limit     *algorithms.Spec // from this event on; nil: as before
 	id        string           // of a reservation
+	commit    bool             // settles the reservation, whatever remains
 	hold      backends.HoldState
 	cut       int64 // hits that were not charged
 }
@@ -268,6 +270,9 @@ func testTimelines(t *testing.T, s backends.Store, lease algorithms.Lease, excep
 func playAll(t *testing.T, s backends.Store, tl timeline, lease algorithms.Lease) {
 	l := leased(t, tl.spec, lease)
 	id := identity("timeline", tl.spec)
+	if slices.ContainsFunc(tl.events, func(e event) bool { return e.commit }) {
+		id.Longest = (10 * time.Minute).Microseconds()
+	}
 	for i, e := range tl.events {
 		if e.limit != nil {
 			l = leased(t, *e.limit, lease)
@@ -292,7 +297,7 @@ func play(t *testing.T, s backends.Store, l *algorithms.Limit, id algorithms.Ide
 	t.Helper()
 	c := algorithms.Charge{
 		Now: epoch() + e.at.Microseconds(), Cost: max(e.cost, 1), Refund: e.refund,
-		AdmittedOnly: admittedOnly, Patience: time.Hour.Microseconds(),
+		AdmittedOnly: admittedOnly, Patience: time.Hour.Microseconds(), Beyond: e.commit,
 	}
 	if e.check {
 		c.Cost = 0

@@ -87,7 +87,7 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 	}
 	r := s.stepCell(&on, p)
 	after, changed := rec.After(op, state, &r)
-	if changed && state == backends.Held && s.records.Load() >= s.most {
+	if changed && rec.Ends == 0 && s.records.Load() >= s.most {
 		s.evicted.Add(1)
 		changed, state = false, backends.NoHold
 	}

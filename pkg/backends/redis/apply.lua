@@ -700,6 +700,12 @@ local function holdSteps()
     o.text, o.dirty = sub(o.text, 1, from - 1) .. entry .. sub(o.text, to + 1), true
   end
 
+  -- isOver is backends.Record.isOver.
+  local function isOver(more, r, kind, prev, now, window)
+    if kind == COUNTER then return prev and r.mark < more.mark - window or not prev and r.mark ~= more.mark end
+    return kind ~= METER and r.mark <= now - window
+  end
+
   -- hold is backends.State.StepHold, after what has lapsed has come back.
   local function hold(more, kind, key, prev, span, way, forced, now, by, byf, den, max, maxf, far, farf, times, ...)
     local o, lapsed, dates = nil, 0, more.ends
@@ -729,10 +735,14 @@ local function holdSteps()
     local refund, state = way == REFUND or way == UNDO, 0
     local on, cost, costf = way, by, byf
     local back = false
-    if not r.ends or now >= r.ends or not r.settled and r.ends <= lapsed then
+    local found = r.ends and now < r.ends and (r.settled or r.ends > lapsed)
+    if found and more.known and not r.settled and isOver(more, r, kind, prev, now, select(-2, ...)) then found = false end
+    if not found then
       if refund then
         on, cost, costf = 0, 0, 0
-      elseif not more.known and (by > 0 or byf > 0) then
+      elseif more.known then
+        state = SETTLED
+      elseif by > 0 or byf > 0 then
         state, more.reserves = HELD, true
       end
     elseif r.settled then
@@ -765,13 +775,15 @@ local function holdSteps()
     if admitted < 0 then return admitted, whole, frac, before, ends, retry end
     if state == HELD and admitted == 0 then state = 0 end
     more.hold = state
-    if state == SETTLED then
+    if state == SETTLED and found then
       more.held, more.heldf = r.by, r.byf
       if given and not refund and (by ~= r.by or byf ~= r.byf) then -- the window is over
         more.cut, more.cutf = r.by - by, r.byf - byf
         if more.cutf < 0 then more.cut, more.cutf = more.cut - 1, more.cutf + den end
       end
-      if o then change(o, r.ends, r.mark, r.by, r.byf, den, false) end
+    end
+    if state == SETTLED then
+      if o and r.by and not r.settled then change(o, r.ends, r.mark, r.by, r.byf, den, false) end
       r.ends, r.settled, r.dirty = way ~= UNDO and more.last, true, true
     elseif state == HELD then
       r.by, r.byf, r.mark, r.ends, r.settled, r.dirty = by, byf, more.mark, more.last, false, true

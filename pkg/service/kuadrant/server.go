@@ -63,7 +63,7 @@ func (s *Server) Commit(ctx context.Context, m *pb.CommitRequest) (*pb.CommitRes
 		call.ID = string(id)
 	}
 	code, err := s.hold(ctx, m.GetDomain(), m.GetDescriptors(), call)
-	return &pb.CommitResponse{Code: code}, err
+	return &pb.CommitResponse{Code: code, ReservationReleased: call.Released}, err
 }
 
 // idBytes is the length of an id, which is written in hexadecimal.

@@ -153,12 +153,14 @@ func (r *rig) reserve(hits uint64, ttl time.Duration, descs ...*common.RateLimit
 	return reply.ReservationId
 }
 
-func (r *rig) commit(id string, hits uint64, descs ...*common.RateLimitDescriptor) {
+// commit reports whether the id held hits.
+func (r *rig) commit(id string, hits uint64, descs ...*common.RateLimitDescriptor) (released bool) {
 	r.t.Helper()
 	reply, err := r.Commit(r.ctx, &pb.CommitRequest{Domain: "d", Descriptors: descs, ReservationId: id, ActualAmount: hits})
 	if err != nil || reply.Code != ok {
 		r.t.Fatalf("Commit of %d: %v, %v; want OK", hits, reply.GetCode(), err)
 	}
+	return reply.ReservationReleased
 }
 
 // remains fails the test unless so many hits remain for a descriptor.
@@ -276,6 +278,56 @@ func TestHeldHitsComeBackAfterTheirTTL(t *testing.T) {
 			r.remains(95, user)
 			r.commit(long, 95, user)
 			r.remains(0, user)
+		})
+	}
+}
+
+// TestASecondCommitChangesNothing: of an id that held hits, one that has lapsed, one of a
+// Reserve with amount 0, and one that is unknown.
+func TestASecondCommitChangesNothing(t *testing.T) {
+	for name, limit := range strategies {
+		for _, part := range []float64{1, 0.5} {
+			t.Run(fmt.Sprint(name, part), func(t *testing.T) {
+				r, user := start(t, rulesOf(limit), func(c *service.Config) { c.MaxHeld = part }), desc("user=ann")
+				lapsed, held, nothing := r.reserve(1, time.Second, user), r.reserve(20, 0, user), r.reserve(0, 0, user)
+				r.pass(1100 * time.Millisecond)
+				for id, holds := range map[string]bool{held: true, lapsed: false, nothing: false, strings.Repeat("cd", 16): false} {
+					for again := range 3 {
+						if released := r.commit(id, 10, user); released != (holds && again == 0) {
+							t.Errorf("Commit %d of %s: released %v", again, id, released)
+						}
+					}
+				}
+				r.remains(60, user)
+			})
+		}
+	}
+}
+
+// TestACommitInALaterWindow charges all of its amount: what was held counted in the earlier one.
+func TestACommitInALaterWindow(t *testing.T) {
+	for name, limit := range map[string]string{
+		"fixed_window": `{unit: minute, requests_per_unit: 100}`,
+		"overdraft":    `{unit: minute, requests_per_unit: 100, overdraft: true}`,
+		"sliding_log":  `{unit: minute, requests_per_unit: 100, strategy: sliding_log}`,
+		"precision":    `{unit: minute, requests_per_unit: 100, strategy: sliding_window, precision: 2}`,
+		"sliding":      `{unit: minute, requests_per_unit: 100, strategy: sliding_window}`,
+		"concurrency":  `{unit: minute, requests_per_unit: 100, strategy: concurrency}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, user := start(t, rulesOf(limit)), desc("user=ann")
+			less, more := r.reserve(20, 0, user), r.reserve(20, 0, user)
+			r.pass(2 * time.Minute)
+			r.remains(100, user)
+			r.commit(less, 15, user)
+			r.commit(more, 25, user)
+			r.remains(60, user)
+			r.commit(less, 15, user)
+			r.commit(more, 25, user)
+			r.remains(60, user)
+			r.pass(10 * time.Minute) // nothing comes back
+			r.report(10, user)
+			r.remains(90, user)
 		})
 	}
 }

@@ -222,10 +222,12 @@ func (x *CommitRequest) GetActualAmount() uint64 {
 
 type CommitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// OK. Where Kuadrant's definition has the bool reservation_released, it reads true.
-	Code          v31.RateLimitResponse_Code `protobuf:"varint,1,opt,name=code,proto3,enum=envoy.service.ratelimit.v3.RateLimitResponse_Code" json:"code,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// OK. Newer definitions of Kuadrant have the bool reservation_released here: it reads true.
+	Code v31.RateLimitResponse_Code `protobuf:"varint,1,opt,name=code,proto3,enum=envoy.service.ratelimit.v3.RateLimitResponse_Code" json:"code,omitempty"`
+	// The id held hits until this Commit.
+	ReservationReleased bool `protobuf:"varint,2,opt,name=reservation_released,json=reservationReleased,proto3" json:"reservation_released,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *CommitResponse) Reset() {
@@ -265,6 +267,13 @@ func (x *CommitResponse) GetCode() v31.RateLimitResponse_Code {
 	return v31.RateLimitResponse_Code(0)
 }
 
+func (x *CommitResponse) GetReservationReleased() bool {
+	if x != nil {
+		return x.ReservationReleased
+	}
+	return false
+}
+
 var File_kuadrant_proto protoreflect.FileDescriptor
 
 const file_kuadrant_proto_rawDesc = "" +
@@ -282,9 +291,10 @@ const file_kuadrant_proto_rawDesc = "" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12[\n" +
 	"\vdescriptors\x18\x02 \x03(\v29.envoy.extensions.common.ratelimit.v3.RateLimitDescriptorR\vdescriptors\x12%\n" +
 	"\x0ereservation_id\x18\x03 \x01(\tR\rreservationId\x12#\n" +
-	"\ractual_amount\x18\x04 \x01(\x04R\factualAmount\"X\n" +
+	"\ractual_amount\x18\x04 \x01(\x04R\factualAmount\"\x8b\x01\n" +
 	"\x0eCommitResponse\x12F\n" +
-	"\x04code\x18\x01 \x01(\x0e22.envoy.service.ratelimit.v3.RateLimitResponse.CodeR\x04code2\xb9\x03\n" +
+	"\x04code\x18\x01 \x01(\x0e22.envoy.service.ratelimit.v3.RateLimitResponse.CodeR\x04code\x121\n" +
+	"\x14reservation_released\x18\x02 \x01(\bR\x13reservationReleased2\xb9\x03\n" +
 	"\x10RateLimitService\x12m\n" +
 	"\x0eCheckRateLimit\x12,.envoy.service.ratelimit.v3.RateLimitRequest\x1a-.envoy.service.ratelimit.v3.RateLimitResponse\x12e\n" +
 	"\x06Report\x12,.envoy.service.ratelimit.v3.RateLimitRequest\x1a-.envoy.service.ratelimit.v3.RateLimitResponse\x12h\n" +
