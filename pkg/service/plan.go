@@ -30,7 +30,7 @@ type plan struct {
 	now     int64          // µs since the epoch, on the store's clock
 	refunds bool           // the request gives hits back
 	watches bool           // some of limits are watched
-	warns   bool           // some of limits, which are not watched, have thresholds
+	warns   bool           // some of limits have thresholds
 	borrows bool           // some of limits borrow
 	loans   []*loan        // for each of limits, nil if it has asked no pool; nil if none has
 	call    *Call          // of the request
@@ -110,6 +110,7 @@ func (p *plan) match(r *Request) error {
 		for j := range limits {
 			if l := &limits[j]; tried && p.watched(t, l) && p.replacer(l.Name) == nil {
 				p.limits = append(p.limits, l)
+				p.warns = p.warns || l.Thresholds != nil
 			}
 		}
 		t.last = len(p.limits)

@@ -7,8 +7,8 @@ import (
 
 // reach finds the thresholds that apply to a request that passes: of each limit that the
 // request was charged to, the highest that is reached. A limit that the policy allow or deny
-// decided has none, because its use is not known. In shadow mode a threshold adds no headers
-// and no delay.
+// decided has none, because its use is not known. A threshold of a limit that is not enforced
+// adds no headers and no delay.
 func (o *Outcome) reach(ctx context.Context) {
 	p := &o.plan
 	for i := range p.targets {
@@ -16,9 +16,9 @@ func (o *Outcome) reach(ctx context.Context) {
 		if t.Refund || s.Denied || s.ShadowDenied || s.Undecided != nil {
 			continue
 		}
-		for j := t.first; j < t.end; j++ {
+		for j := t.first; j < t.last; j++ {
 			v, r := &o.Verdicts[j], &p.batch.Replies[j]
-			if v.Limit.Thresholds == nil || r.Err != nil {
+			if v.Limit.Thresholds == nil || r.Err != nil || !v.Is.Allowed {
 				continue
 			}
 			capacity, remaining := v.Limit.Capacity(), v.Is.Remaining
@@ -32,7 +32,7 @@ func (o *Outcome) reach(ctx context.Context) {
 				continue
 			}
 			o.Reached = true
-			if s.Shadow || p.cfg.ShadowMode {
+			if v.Shadow || p.cfg.ShadowMode {
 				continue
 			}
 			o.Headers = append(o.Headers, v.Reached.Headers...)

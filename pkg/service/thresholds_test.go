@@ -82,7 +82,7 @@ func TestThresholds(t *testing.T) {
 		"a burst":                 {{request(desc("bucket", "a")), ""}, {request(desc("bucket", "a")), of("d.bucket", at50)}, {request(withHits(2, desc("bucket", "a"))), of("d.bucket", at90)}},
 		"shadow mode":             {{request(withHits(9, desc("shadow", "a"))), metadataOnly(of("d.shadow", at90))}, {request(withHits(2, desc("shadow", "a"))), ""}},
 		"a denial in shadow mode": {{request(withHits(9, desc("shadowed", "a"))), ""}},
-		"a watched limit":         {{request(withHits(9, desc("watched", "a"))), ""}},
+		"a watched limit":         {{request(withHits(9, desc("watched", "a"))), metadataOnly(of("d.watched", at90))}, {request(withHits(2, desc("watched", "a"))), ""}},
 		"several limits": {
 			{request(desc("several", "a")), ""}, {request(desc("several", "a")), ">x-a=minute >x-a=hour >x-h=1 map[at:20% rule:d.several] map[at:50% rule:d.several]"},
 		},

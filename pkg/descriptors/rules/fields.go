@@ -192,7 +192,7 @@ func language() []field {
 			Note:  "denied hits are not counted. Not with `extend`, `max_delay`, `overdraft`, `reserve` or concurrency; no effect in `rate_limits`, in all-or-nothing requests and in the memory backend"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "thresholds", Type: listOfThresholds,
 			What: "what happens to requests that pass while much of the limit is used: the highest threshold that is reached applies. See [before the limit](#before-the-limit)",
-			Note: "of a limit in shadow mode only the metadata, of a watched limit nothing"}},
+			Note: "of a limit that is not enforced (shadow mode, `rollout`) only the metadata"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "overdraft", Type: fields.At(overdraft, func(t target) *debt { return (*debt)(&t.limit.spec.Overdraft) }), Default: "false",
 			Needs: Schema{"properties": Schema{
 				"strategy":  Schema{"enum": []string{algorithms.FixedWindow.String(), algorithms.TokenBucket.String(), algorithms.GCRA.String(), algorithms.LeakyBucket.String()}},
