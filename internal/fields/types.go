@@ -106,14 +106,14 @@ var Name = Form[string]{
 	},
 }
 
-// Word is one of words, in the case in which they are written.
+// Word is one of words, in the case in which they are written. A message does not suggest "".
 func Word(words []string) Form[string] {
 	return Form[string]{
 		Schema: Schema{"enum": words},
 		Read: func(r *Reader, v *document.Value) (string, bool) {
 			text, ok := Text.Read(r, v)
 			if ok && !slices.Contains(words, text) {
-				r.Problem(v.At, "unknown value %q%s", text, spelling.Suggest(text, words))
+				r.Problem(v.At, "unknown value %q%s", text, spelling.Suggest(text, slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" })))
 				ok = false
 			}
 			return text, ok

@@ -12,7 +12,8 @@ import (
 // loan is a limit that asks its pool: about the pool's cell, and about the cell that counts
 // what the key has borrowed. Both are charged, or none.
 type loan struct {
-	limit   int // of plan.limits
+	limit   int  // of plan.limits
+	looks   bool // none is charged, because another limit denies: the limit's own verdict is asked for
 	ops     [2]backends.Op
 	replies [2]backends.Reply
 }
@@ -20,7 +21,14 @@ type loan struct {
 // again is a second batch of a request.
 type again struct {
 	backends.Batch
-	into []*backends.Reply // where the replies go
+	into  []*backends.Reply // where the replies go
+	group uint8             // the last one
+}
+
+// next is a group that differs from the one before it.
+func (a *again) next() uint8 {
+	a.group = a.group%2 + 1
+	return a.group
 }
 
 func (a *again) add(op backends.Op, group uint8, into *backends.Reply) {
@@ -38,8 +46,8 @@ func (a *again) apply(ctx context.Context, store backends.Store) {
 	}
 }
 
-// borrow asks the pools of the limits that have denied, in place of these limits, if the
-// pools can help. An all-or-nothing batch that was refused is asked again as a whole. Else
+// borrow asks the pools of the limits that have denied, in place of these limits. An
+// all-or-nothing batch that was refused is asked again as a whole if the pools can help. Else
 // each descriptor is asked again whose limits were not charged because one of them denied.
 // Between the two batches other callers may come first.
 func (p *plan) borrow(ctx context.Context) {
@@ -49,40 +57,43 @@ func (p *plan) borrow(ctx context.Context) {
 	loans := p.loansOf()
 	whole := false
 	for j, l := range loans {
-		whole = whole || l != nil && p.batch.Refused && p.batch.Replies[j].Admitted < p.batch.Ops[j].Times
+		whole = whole || l != nil && !l.looks && p.batch.Refused && p.batch.Replies[j].Admitted < p.batch.Ops[j].Times
 	}
 	var enforced, watched again
 	enforced.AllOrNothing = whole
-	aside := &enforced // for limits that are watched
+	aside := &enforced // for loans that have no part in what is charged
 	if whole {
 		aside = &watched
 	}
-	var group uint8
 	for i := range p.targets {
 		t := &p.targets[i]
 		lent := false
 		for _, l := range loans[t.first:t.end] {
-			lent = lent || l != nil
+			lent = lent || l != nil && !l.looks
 		}
 		own := uint8(0)
 		if lent || t.end-t.first > 1 {
-			group = group%2 + 1
-			own = group
+			own = enforced.next()
 		}
 		for j := t.first; j < t.last; j++ {
-			switch l := loans[j]; {
-			case l != nil && j < t.end:
+			l := loans[j]
+			if l != nil && j < t.end && !l.looks {
 				p.lend(ctx, &enforced, own, t, l)
-			case l != nil:
-				group = group%2 + 1
-				p.lend(ctx, aside, group, t, l)
-			case j < t.end && (whole || lent && t.hits > 0) && !p.batch.Regardless(j): // else it is charged
+				continue
+			}
+			if j < t.end && (whole || lent && t.hits > 0) && !p.batch.Regardless(j) { // else it is charged
 				enforced.add(p.batch.Ops[j], own, &p.batch.Replies[j])
+			}
+			if l != nil {
+				p.lend(ctx, aside, aside.next(), t, l)
 			}
 		}
 	}
 	enforced.apply(ctx, p.cfg.Store)
 	watched.apply(ctx, p.cfg.Store)
+	if whole {
+		p.batch.Refused = enforced.Refused
+	}
 }
 
 // wants reports whether a limit would ask its pool.
@@ -103,8 +114,8 @@ func (p *plan) asks(j int) bool {
 	return l.Borrow != nil && r.Err == nil && !op.Refund && (r.Admitted < op.Times || op.ReadOnly() && l.Judge(op, r).Remaining == 0)
 }
 
-// loansOf has for each limit its loan if the limit asks its pool, and would pass if the pool
-// helped. Else it has nil.
+// loansOf has for each limit its loan if the limit asks its pool, else nil. A loan only looks
+// if the limit would not be charged even if the pools helped.
 func (p *plan) loansOf() []*loan {
 	p.loans = make([]*loan, len(p.limits))
 	var trial backends.Part // the batch as if the pools had helped
@@ -124,8 +135,8 @@ func (p *plan) loansOf() []*loan {
 	}
 	trial.Decide()
 	for i := range trial.Ops {
-		if !trial.Passes(i) {
-			p.loans[trial.At(i)] = nil
+		if l := p.loans[trial.At(i)]; l != nil {
+			l.looks = !trial.Passes(i)
 		}
 	}
 	return p.loans
@@ -140,7 +151,7 @@ func (p *plan) lend(ctx context.Context, to *again, group uint8, t *target, l *l
 	b.Pool.Limits[0].Plan(&l.ops[0], p.poolIdentity(b.Pool), charge)
 	b.Cell.Plan(&l.ops[1], p.borrowIdentity(t, b), charge)
 	for i, op := range l.ops {
-		if i == 0 && (l.limit >= t.end || t.shadow() && !p.cfg.ShadowMode) {
+		if l.looks || i == 0 && (l.limit >= t.end || t.shadow() && !p.cfg.ShadowMode) {
 			op = op.Probe()
 		}
 		op.Role, op.IfUndecided = like.Role, like.IfUndecided

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 
@@ -157,8 +158,14 @@ func TestBorrowingOfAWholeRequest(t *testing.T) {
 			t.Fatal(resp)
 		}
 	}
-	// A limit that cannot borrow denies: nothing is borrowed.
-	if resp := r.call(both); resp.OverallCode != over || resp.Statuses[0].Code != over || resp.Statuses[1].Code != over {
+	// A limit that cannot borrow denies: nothing is borrowed, and the borrower's own verdict is
+	// that it could.
+	for range 2 {
+		if resp := r.call(both); resp.OverallCode != over || resp.Statuses[0].Code != ok || resp.Statuses[0].LimitRemaining != 1 || resp.Statuses[1].Code != over {
+			t.Error(resp)
+		}
+	}
+	if resp := r.call(request(withHits(2, desc("user", "a")), desc("plain", "a"))); resp.Statuses[0].Code != over {
 		t.Error(resp)
 	}
 	if left := r.pooled(); left != 7 {
@@ -187,6 +194,37 @@ func TestBorrowingOfAWholeRequest(t *testing.T) {
 	}
 	if left := r.pooled(); left != 5 {
 		t.Errorf("%d left in the pool", left)
+	}
+}
+
+// Metadata say that hits are borrowed, whichever limit or descriptor they describe, if the pool
+// has been charged.
+func TestMetadataOfABorrowerBesideOthers(t *testing.T) {
+	user, hour := func() *rlcommon.RateLimitDescriptor { return desc("user", "a") }, func() *rlcommon.RateLimitDescriptor { return desc("several", "a") }
+	for name, tt := range map[string]struct {
+		charge string
+		before []*rlcommon.RateLimitDescriptor
+		ask    *pb.RateLimitRequest
+		rule   string
+		want   any
+	}{
+		"another descriptor has less left": {"always", []*rlcommon.RateLimitDescriptor{withHits(5, user()), withHits(2, desc("plain", "a"))}, request(user(), desc("plain", "a")), "d.plain", true},
+		"another limit has less left":      {"always", []*rlcommon.RateLimitDescriptor{withHits(2, hour()), hour()}, request(hour()), "d.several", true},
+		"it borrows nothing":               {"always", []*rlcommon.RateLimitDescriptor{withHits(2, desc("plain", "a"))}, request(user(), desc("plain", "a")), "d.plain", nil},
+		"another descriptor denies":        {"always", []*rlcommon.RateLimitDescriptor{withHits(5, user())}, request(user(), withHits(4, desc("plain", "a"))), "d.plain", true},
+		"another one denies for both":      {"admitted", []*rlcommon.RateLimitDescriptor{withHits(5, user())}, request(user(), withHits(4, desc("plain", "a"))), "d.plain", nil},
+		"another limit denies for both":    {"always", []*rlcommon.RateLimitDescriptor{withHits(2, hour()), withHits(2, hour())}, request(hour()), "d.several", nil},
+		"a watched limit borrows":          {"always", []*rlcommon.RateLimitDescriptor{withHits(1, desc("tried", "a"))}, request(desc("tried", "a"), desc("plain", "a")), "d.plain", nil},
+		"a rule in shadow mode borrows":    {"always", []*rlcommon.RateLimitDescriptor{withHits(1, desc("shadow", "a"))}, request(desc("shadow", "a"), desc("plain", "a")), "d.plain", nil},
+		"a check":                          {"always", []*rlcommon.RateLimitDescriptor{withHits(5, user())}, request(withHits(0, user()), withHits(3, desc("plain", "a"))), "d.plain", true},
+	} {
+		r := start(t, lending(tt.charge), replying(envoy.Reply{Metadata: true}))
+		for _, d := range tt.before {
+			r.hit(d)
+		}
+		if m := r.call(tt.ask).DynamicMetadata.AsMap(); m["rule"] != tt.rule || m["borrowed"] != tt.want {
+			t.Errorf("%s: metadata %v", name, m)
+		}
 	}
 }
 
@@ -412,7 +450,16 @@ func (m *pools) decide(request []costs) []bool {
 		refused, plain = refused || denied[i], plain || denied[i] && d.key == "plain"
 	}
 	switch {
-	case !refused || m.whole && plain:
+	case !refused:
+		return allowed
+	case m.whole && plain: // nothing is charged, and each borrower is told whether it could borrow
+		for i, d := range request {
+			lends := denied[i] && d.key != "plain"
+			for cell, kind := range d.cellsOf(true) {
+				lends = lends && m.cells[cell]+d.hits <= modelled[kind]
+			}
+			allowed[i] = allowed[i] || lends
+		}
 		return allowed
 	case m.whole:
 		return m.batch(request, every, denied, true)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -35,6 +36,9 @@ type Outcome struct {
 	// request that goes upstream, ResponseHeaders those that they add to the response.
 	Reached                  bool
 	Headers, ResponseHeaders []descriptors.Header
+	// Borrowed is that of one of Statuses, Reservation that of the first one that has any.
+	Borrowed    bool
+	Reservation string
 
 	plan    plan
 	partial bool // the store left an operation undecided; a policy may have decided it
@@ -67,8 +71,11 @@ type Status struct {
 	// Remaining is the number of hits that still fit Limit. It is 0 after a denial
 	// that is enforced, where Is may have hits that fit a smaller cost.
 	Remaining int64
-	// Borrowed: Limit has no room, and its pool has: Remaining is what could still be borrowed.
+	// Borrowed: the pool of one of the limits has the hits, or has room for a check.
 	Borrowed bool
+	// Reservation is what became of the first reservation that the descriptor names: "held",
+	// "settled", "unchanged", or "" if there is none.
+	Reservation string
 	// Policy is the failure policy that decided Limit in the store's place; "" if
 	// the store decided.
 	Policy string
@@ -84,6 +91,17 @@ func (s *Status) Wait() time.Duration {
 		return s.Is.RetryAfter
 	}
 	return s.Is.Reset
+}
+
+// Name is the name of s.Limit, else the path of its rule in the domain.
+func (s *Status) Name(domain string) string {
+	switch {
+	case s.Limit.Name != "":
+		return s.Limit.Name
+	case s.Override:
+		return OverridePath(domain)
+	}
+	return s.Rule.Path
 }
 
 // Passed reports that every limit of the descriptor allowed it, or that its rule is
@@ -146,6 +164,7 @@ func (o *Outcome) judge(ctx context.Context) {
 					v.Hits = 0 // they are not charged
 				}
 				if v.Account != nil {
+					s.Reservation = cmp.Or(s.Reservation, v.Account.Reservation)
 					o.seen.Accounts = append(o.seen.Accounts, v)
 				}
 				if p.loans != nil && p.loans[j] != nil {
@@ -164,10 +183,13 @@ func (o *Outcome) judge(ctx context.Context) {
 				continue
 			}
 			s.add(v)
+			s.Borrowed = s.Borrowed || v.Borrowed() && !v.Shadow && !p.batch.Refused
 			if !p.cfg.ShadowMode && !s.Shadow {
 				o.Delay = max(o.Delay, v.Is.Delay)
 			}
 		}
+		s.Borrowed = s.Borrowed && !s.Denied
+		o.Borrowed, o.Reservation = o.Borrowed || s.Borrowed, cmp.Or(o.Reservation, s.Reservation)
 		if s.Unlimited {
 			s.Remaining = math.MaxUint32
 		} else if !s.Denied {
@@ -223,7 +245,7 @@ func (s *Status) add(v *Verdict) {
 		shows = v.Is.RetryAfter > s.Is.RetryAfter
 	}
 	if shows {
-		s.Limit, s.Is, s.Policy, s.Borrowed = v.Limit, v.Is, "", v.Borrowed()
+		s.Limit, s.Is, s.Policy = v.Limit, v.Is, ""
 		if !v.Counted {
 			s.Policy = v.Limit.OnError.String()
 		}

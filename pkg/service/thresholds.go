@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"maps"
 	"time"
 )
 
@@ -41,4 +42,21 @@ func (o *Outcome) reach(ctx context.Context) {
 			o.Delay = max(o.Delay, time.Duration(left)*time.Microsecond)
 		}
 	}
+}
+
+// Thresholds lists the thresholds that apply, as dynamic metadata has them: each with the
+// metadata, the rule and the part of the limit. It is nil if none applies.
+func (o *Outcome) Thresholds(domain string) (list []any) {
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		if v.Reached == nil {
+			continue
+		}
+		fields := map[string]any{}
+		maps.Copy(fields, v.Reached.Metadata)
+		fields["rule"] = (&Status{Rule: v.Rule, Limit: v.Limit, Override: v.Override}).Name(domain)
+		fields["at"] = v.Reached.At.String()
+		list = append(list, fields)
+	}
+	return list
 }

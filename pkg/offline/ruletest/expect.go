@@ -2,8 +2,9 @@ package ruletest
 
 import (
 	"fmt"
-	"maps"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,10 @@ type facts struct {
 	code, rule, name         string
 	limit, remaining         int64
 	reset, retryAfter, delay time.Duration
+	borrowed                 bool
+	reservation              string
 	headers, responseHeaders map[string]string // that thresholds add, by name in lower case
+	thresholds               []any             // as dynamic metadata has them
 }
 
 const (
@@ -27,7 +31,7 @@ const (
 )
 
 func factsOf(domain string, s *service.Status) facts {
-	f := facts{code: codeOK, remaining: s.Remaining}
+	f := facts{code: codeOK, remaining: s.Remaining, borrowed: s.Borrowed, reservation: s.Reservation}
 	if s.Denied {
 		f.code = codeOver
 	}
@@ -58,8 +62,9 @@ func headline(domain string, e *service.Outcome) facts {
 	if i >= 0 {
 		f = factsOf(domain, &e.Statuses[i])
 	}
-	f.code, f.delay = codeOK, e.Delay
+	f.code, f.delay, f.borrowed, f.reservation = codeOK, e.Delay, e.Borrowed, e.Reservation
 	f.headers, f.responseHeaders = joined(e.Headers), joined(e.ResponseHeaders)
+	f.thresholds = append([]any{}, e.Thresholds(domain)...)
 	if e.Over {
 		f.code = codeOver
 	}
@@ -102,24 +107,30 @@ var (
 )
 
 var statusFields = []fields.Field[*expectation]{
-	{Name: "code", What: "OK or OVER_LIMIT", Type: wantText("code", code, func(f *facts) string { return f.code })},
-	{Name: "rule", What: "the path of the limit that the reply describes, such as shop.plan_free.user; \"\" if there is none", Type: wantText("rule", fields.Text, func(f *facts) string { return f.rule })},
-	{Name: "name", What: "the name of that limit", Type: wantText("name", fields.Text, func(f *facts) string { return f.name })},
+	{Name: "code", What: "OK or OVER_LIMIT", Type: want("code", code, func(f *facts) string { return f.code })},
+	{Name: "rule", What: "the path of the limit that the reply describes, such as shop.plan_free.user; \"\" if there is none", Type: want("rule", fields.Text, func(f *facts) string { return f.rule })},
+	{Name: "name", What: "the name of that limit", Type: want("name", fields.Text, func(f *facts) string { return f.name })},
 	{Name: "limit", What: "its requests_per_unit", Type: wantBounds("limit", number, func(f *facts) int64 { return f.limit })},
 	{Name: "remaining", What: "the hits that still fit", Type: wantBounds("remaining", number, func(f *facts) int64 { return f.remaining })},
 	{Name: "reset", What: "the exact time until the full quota is back, or until a fixed window ends", Type: wantBounds("reset", fields.Duration, func(f *facts) time.Duration { return f.reset })},
 	{Name: "retry_after", What: "the exact time after a denial until the same cost would pass; 0s if it has passed", Type: wantBounds("retry_after", fields.Duration, func(f *facts) time.Duration { return f.retryAfter })},
 	{Name: "delay", What: "the exact time for which the answer is held: the wait in a queue or, not of a status, the delay of a threshold", Type: wantBounds("delay", fields.Duration, func(f *facts) time.Duration { return f.delay })},
+	{Name: "borrowed", What: "true if hits are charged to a pool", Type: want("borrowed", fields.Bool, func(f *facts) bool { return f.borrowed })},
+	{Name: "reservation", What: "what became of a reservation: held, settled or unchanged; \"\" if there is none", Type: want("reservation", fields.Word([]string{"held", "settled", "unchanged", ""}), func(f *facts) string { return f.reservation })},
 }
 
 var expectFields = append(statusFields[:len(statusFields):len(statusFields)],
 	fields.Field[*expectation]{
 		Name: "headers", What: "the headers that thresholds add to the request upstream, all of them; {} is none",
-		Type: wantHeaders("headers", func(f *facts) map[string]string { return f.headers }),
+		Type: want("headers", headers, func(f *facts) map[string]string { return f.headers }),
 	},
 	fields.Field[*expectation]{
 		Name: "response_headers", What: "the headers that thresholds add to the response, all of them; {} is none",
-		Type: wantHeaders("response_headers", func(f *facts) map[string]string { return f.responseHeaders }),
+		Type: want("response_headers", headers, func(f *facts) map[string]string { return f.responseHeaders }),
+	},
+	fields.Field[*expectation]{
+		Name: "thresholds", What: "the thresholds that apply, all of them, as dynamic metadata has them: rule, at and metadata; [] is none",
+		Type: want("thresholds", items, func(f *facts) []any { return f.thresholds }),
 	},
 	fields.Field[*expectation]{
 		Name: "statuses", What: "the status of each descriptor, in their order",
@@ -152,37 +163,66 @@ func withLeast(s fields.Schema) fields.Schema {
 	return s
 }
 
-func wantText(field string, form fields.Form[string], of func(*facts) string) fields.Type[*expectation] {
+// want is the type of a value that the field must be equal to.
+func want[V any](field string, form fields.Form[V], of func(*facts) V) fields.Type[*expectation] {
 	return fields.Type[*expectation]{
 		Schema: form.Schema,
 		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
 			if want, ok := form.Read(r, v); ok {
-				holds := func(f *facts) (any, bool) { return of(f), of(f) == want }
+				holds := func(f *facts) (any, bool) { return of(f), reflect.DeepEqual(of(f), want) }
 				e.wanted = append(e.wanted, wanted{field, v.At.Line, want, holds})
 			}
 		},
 	}
 }
 
-// wantHeaders is the type of a mapping of the names of headers to their values.
-func wantHeaders(field string, of func(*facts) map[string]string) fields.Type[*expectation] {
-	return fields.Type[*expectation]{
-		Schema: fields.Schema{"type": "object", "additionalProperties": fields.Text.Schema},
-		Set: func(r *fields.Reader, e *expectation, v *document.Value) {
-			if v.Kind != document.Map {
-				r.Problem(v.At, "must be a mapping of names to values, not %s", v.Kind)
-				return
-			}
-			want := map[string]string{}
-			for i := 0; i < len(v.Content); i += 2 {
-				r.Enter(v.Content[i].Text)
-				want[strings.ToLower(v.Content[i].Text)], _ = fields.Text.Read(r, &v.Content[i+1])
-				r.Leave()
-			}
-			holds := func(f *facts) (any, bool) { return of(f), maps.Equal(of(f), want) }
-			e.wanted = append(e.wanted, wanted{field, v.At.Line, want, holds})
-		},
+// headers is a mapping of the names of headers to their values.
+var headers = fields.Form[map[string]string]{
+	Schema: fields.Schema{"type": "object", "additionalProperties": fields.Text.Schema},
+	Read: func(r *fields.Reader, v *document.Value) (map[string]string, bool) {
+		if v.Kind != document.Map {
+			r.Problem(v.At, "must be a mapping of names to values, not %s", v.Kind)
+			return nil, false
+		}
+		all := map[string]string{}
+		for i := 0; i < len(v.Content); i += 2 {
+			r.Enter(v.Content[i].Text)
+			all[strings.ToLower(v.Content[i].Text)], _ = fields.Text.Read(r, &v.Content[i+1])
+			r.Leave()
+		}
+		return all, true
+	},
+}
+
+// items is a list of mappings, as dynamic metadata have it.
+var items = fields.Form[[]any]{
+	Schema: fields.Schema{"type": "array", "items": fields.Schema{"type": "object", "required": []string{"rule", "at"}}},
+	Read: func(r *fields.Reader, v *document.Value) ([]any, bool) {
+		if v.Kind != document.List || slices.ContainsFunc(v.Content, func(item document.Value) bool { return !item.Has("rule") || !item.Has("at") }) {
+			r.Problem(v.At, "must be a list of mappings with rule, at and the metadata, such as [{rule: shop.user, at: 80%%}]; [] is none")
+			return nil, false
+		}
+		return plain(v).([]any), true
+	},
+}
+
+// plain is v without its positions.
+func plain(v *document.Value) any {
+	switch v.Kind {
+	case document.List:
+		list := make([]any, len(v.Content))
+		for i := range list {
+			list[i] = plain(&v.Content[i])
+		}
+		return list
+	case document.Map:
+		pairs := map[string]any{}
+		for i := 0; i < len(v.Content); i += 2 {
+			pairs[v.Content[i].Text] = plain(&v.Content[i+1])
+		}
+		return pairs
 	}
+	return v.Meaning()
 }
 
 // shown is a value as a message shows it: a text in quotes where it is empty or has bytes

@@ -3,7 +3,6 @@ package envoy
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	"example.org/rls/pkg/service"
@@ -37,10 +36,9 @@ func problem(o *service.Outcome) []byte {
 
 // metadata is the reply's dynamic metadata: the request and the metadata of
 // the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
-// strategy, limit, remaining, retry_after, policy and borrowed of the headline, if there
-// is one; policy only if the store did not decide, borrowed only if the pool has the hits.
-// shadow lists the limits that are watched, each with the same fields and denied. reservation
-// is what became of the first reservation that the request names: held, settled or unchanged.
+// strategy, limit, remaining, retry_after and policy of the headline, if there is one; policy
+// only if the store did not decide. borrowed says that a pool has hits of the request. shadow
+// lists the limits that are watched, each with the same fields and denied.
 func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	fields := map[string]any{"domain": q.Domain, "descriptors": describe(q)}
 	if q.Hits != 0 {
@@ -58,14 +56,14 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	if watched := watched(q, o); len(watched) > 0 {
 		fields["shadow"] = watched
 	}
-	if o.Reached {
-		fields["thresholds"] = reached(q, o)
+	if o.Borrowed {
+		fields["borrowed"] = true
 	}
-	for i := range o.Verdicts {
-		if a := o.Verdicts[i].Account; a != nil && a.Reservation != "" {
-			fields["reservation"] = a.Reservation
-			break
-		}
+	if o.Reached {
+		fields["thresholds"] = o.Thresholds(q.Domain)
+	}
+	if o.Reservation != "" {
+		fields["reservation"] = o.Reservation
 	}
 	if o.Headline < 0 {
 		return fields
@@ -76,7 +74,7 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 
 // addDecision adds what the limit of s has decided.
 func addDecision(fields map[string]any, q *service.Request, s *service.Status, denied bool) {
-	fields["rule"] = ruleName(q, s)
+	fields["rule"] = s.Name(q.Domain)
 	fields["strategy"] = s.Limit.Strategy.String()
 	fields["limit"] = float64(s.Limit.Requests)
 	fields["remaining"] = float64(s.Remaining)
@@ -85,9 +83,6 @@ func addDecision(fields map[string]any, q *service.Request, s *service.Status, d
 	}
 	if s.Policy != "" {
 		fields["policy"] = s.Policy
-	}
-	if s.Borrowed && !denied {
-		fields["borrowed"] = true
 	}
 }
 
@@ -98,7 +93,7 @@ func watched(q *service.Request, o *service.Outcome) (list []any) {
 		if !v.Watched || !v.Decided {
 			continue
 		}
-		s := service.Status{Rule: v.Rule, Limit: v.Limit, Is: v.Is, Remaining: v.Is.Remaining, Denied: !v.Is.Allowed, Borrowed: v.Borrowed()}
+		s := service.Status{Rule: v.Rule, Limit: v.Limit, Is: v.Is, Remaining: v.Is.Remaining, Denied: !v.Is.Allowed}
 		if s.Denied {
 			s.Remaining = 0
 		}
@@ -107,36 +102,12 @@ func watched(q *service.Request, o *service.Outcome) (list []any) {
 		}
 		fields := map[string]any{"denied": s.Denied}
 		addDecision(fields, q, &s, s.Denied)
-		list = append(list, fields)
-	}
-	return list
-}
-
-// reached lists the thresholds that apply, each with its metadata.
-func reached(q *service.Request, o *service.Outcome) (list []any) {
-	for i := range o.Verdicts {
-		v := &o.Verdicts[i]
-		if v.Reached == nil {
-			continue
+		if v.Borrowed() {
+			fields["borrowed"] = true
 		}
-		fields := map[string]any{}
-		maps.Copy(fields, v.Reached.Metadata)
-		fields["rule"] = ruleName(q, &service.Status{Rule: v.Rule, Limit: v.Limit, Override: v.Override})
-		fields["at"] = v.Reached.At.String()
 		list = append(list, fields)
 	}
 	return list
-}
-
-// ruleName is the name of the limit of s, else the path of its rule.
-func ruleName(q *service.Request, s *service.Status) string {
-	switch {
-	case s.Limit.Name != "":
-		return s.Limit.Name
-	case s.Override:
-		return service.OverridePath(q.Domain)
-	}
-	return s.Rule.Path
 }
 
 // describe lists the request's descriptors with their entries as "key=value".
