@@ -39,7 +39,7 @@ func (c *getCmd) Run(ctx context.Context, k *kong.Kong) error {
 		shown := explain.Descriptor{Entries: d.Entries, Hits: 1, Why: d.Why, Suggestions: d.Suggestions, Override: d.Override, Limits: d.Limits}
 		for _, l := range d.Limits {
 			shown.Rule = l.Rule // the same for all
-			if l.Error != "" {
+			if l.State != nil && l.Error != "" {
 				unknown = errors.Join(unknown, fmt.Errorf("the counter of %s is not known: %s", terminal.Visible(l.Rule), l.Error))
 			}
 		}

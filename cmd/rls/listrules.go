@@ -84,6 +84,9 @@ func limitsOf(r *status.ListingRule) (all []string) {
 		all = []string{"none"}
 	}
 	last := &all[len(all)-1]
+	if r.Plan != "" {
+		*last += ", plan " + r.Plan
+	}
 	if r.Shadow {
 		*last += ", shadow"
 	}

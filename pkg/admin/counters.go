@@ -133,7 +133,11 @@ func nothingMatches(in service.Inspection) error {
 	for _, d := range in.Descriptors {
 		switch {
 		case d.Unlimited:
-			why = append(why, d.Rule+" is unlimited")
+			because := ""
+			if d.Plan != "" {
+				because = ": its plan is " + d.Plan
+			}
+			why = append(why, d.Rule+" is unlimited"+because)
 		case len(d.Limits) > 0:
 			why = append(why, "the limits of "+d.Rule+" are replaced by "+d.Limits[0].ReplacedBy)
 		default:

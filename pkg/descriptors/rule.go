@@ -236,6 +236,8 @@ type Rule struct {
 
 	// DetailedMetric names the metric by the request's own keys and values.
 	DetailedMetric bool
+	// Plan is the name of the plan that the limits are from; "" if they are the rule's own.
+	Plan string
 	// Pool is the name of the pool that the rule is; "" of a rule for descriptors.
 	Pool string
 	// Requests is the requests_per_unit that an unlimited rule was written

@@ -80,10 +80,11 @@ type Step struct {
 	More int `json:"more,omitempty"`
 }
 
-// Limit is one limit of a descriptor. An unlimited one has a Rule only.
+// Limit is one limit of a descriptor. An unlimited one has a Rule and perhaps a Plan only.
 type Limit struct {
 	Rule      string `json:"rule"`
 	Unlimited bool   `json:"unlimited,omitempty"`
+	Plan      string `json:"plan,omitempty"` // of the domain, that the limit is from
 	*Terms
 	*State
 	// Pool is the pool that the limit borrows from, Borrowed what this key has borrowed, and
@@ -207,10 +208,12 @@ func describe(in *service.Inspected) Descriptor {
 		d.Why = ""
 	}
 	if in.Unlimited {
-		d.Limits = []Limit{{Rule: in.Rule, Unlimited: true}}
+		d.Limits = []Limit{{Rule: in.Rule, Unlimited: true, Plan: in.Plan}}
 	}
 	for i := range in.Limits {
-		d.Limits = append(d.Limits, limitOf(in.Rule, &in.Limits[i]))
+		l := limitOf(in.Rule, &in.Limits[i])
+		l.Plan = in.Plan
+		d.Limits = append(d.Limits, l)
 	}
 	return d
 }

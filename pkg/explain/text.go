@@ -140,7 +140,7 @@ func (p *printer) step(s *Step, cells [3]string, widths [3]int) {
 
 func (p *printer) limit(l *Limit, hits int64) {
 	if l.Terms == nil {
-		p.line(2, "unlimited")
+		p.line(2, "%s", l.words())
 		return
 	}
 	p.line(2, "%s", p.colors.Bold(l.words()))
@@ -200,7 +200,7 @@ func DidYouMean(suggestions []string) string {
 func (l *Limit) Line() string {
 	switch {
 	case l.Terms == nil:
-		return "unlimited"
+		return l.words()
 	case l.State == nil:
 		return l.words()
 	case l.Cell == nil:
@@ -230,7 +230,19 @@ func in(d time.Duration) string {
 	return "in " + d.String()
 }
 
-// words is the limit in words: "10 per minute, token_bucket, burst 20".
+// words is the limit in words: "10 per minute, token_bucket, burst 20, plan free".
+func (l *Limit) words() string {
+	words := "unlimited"
+	if l.Terms != nil {
+		words = l.Terms.words()
+	}
+	if l.Plan != "" {
+		words += ", plan " + terminal.Visible(l.Plan)
+	}
+	return words
+}
+
+// words is what the limit admits in words.
 func (t *Terms) words() string {
 	s := fmt.Sprintf("%d per %s, %s", t.Limit, terminal.Visible(descriptors.Window(t.Calendar, time.Duration(t.Window))), terminal.Visible(t.Strategy))
 	if t.Burst > 0 {

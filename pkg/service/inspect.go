@@ -63,6 +63,7 @@ type Inspected struct {
 	// domain.override if a request brought the limit along, "" if nothing limits.
 	Rule      string
 	Override  *Override // the limit that stands in place of the rule's; nil if the rule's count
+	Plan      string    // of the domain, whose limits count; "" if they are of no plan
 	Unlimited bool      // the rule lets every hit pass
 	Shadow    bool      // the rule or the service is in shadow mode
 	Quota     bool      // the descriptor denies only together with the others in quota mode
@@ -176,7 +177,7 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	case in.Override != nil:
 		in.Rule = OverridePath(p.domain.Name)
 	case t.rule != nil:
-		in.Rule = t.rule.Path
+		in.Rule, in.Plan = t.rule.Path, t.rule.Plan
 	}
 	limits := t.all()
 	if t.rule == nil && len(limits) == 0 {

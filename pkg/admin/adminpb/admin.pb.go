@@ -1162,7 +1162,9 @@ type LimitState struct {
 	// The number of parts of the window.
 	Precision uint32 `protobuf:"varint,30,opt,name=precision,proto3" json:"precision,omitempty"`
 	// How long a reservation is held.
-	Reserve       *durationpb.Duration `protobuf:"bytes,31,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	Reserve *durationpb.Duration `protobuf:"bytes,31,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	// The plan of the domain that the limit is from.
+	Plan          string `protobuf:"bytes,32,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1412,6 +1414,13 @@ func (x *LimitState) GetReserve() *durationpb.Duration {
 		return x.Reserve
 	}
 	return nil
+}
+
+func (x *LimitState) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
 }
 
 type Period struct {
@@ -3874,7 +3883,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\xb1\b\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xc5\b\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -3913,7 +3922,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"max_borrow\x18\x1c \x01(\tR\tmaxBorrow\x12\x1c\n" +
 	"\toverdraft\x18\x1d \x01(\x03R\toverdraft\x12\x1c\n" +
 	"\tprecision\x18\x1e \x01(\rR\tprecision\x123\n" +
-	"\areserve\x18\x1f \x01(\v2\x19.google.protobuf.DurationR\areserveB\b\n" +
+	"\areserve\x18\x1f \x01(\v2\x19.google.protobuf.DurationR\areserve\x12\x12\n" +
+	"\x04plan\x18  \x01(\tR\x04planB\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
 	"_remainingB\v\n" +

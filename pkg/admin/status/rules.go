@@ -45,6 +45,7 @@ type ListingRule struct {
 	Entries   []descriptors.Entry `json:"entries"`
 	Limits    []ListingLimit      `json:"limits"`
 	Unlimited bool                `json:"unlimited,omitempty"`
+	Plan      string              `json:"plan,omitempty"` // that the limits are from
 	Shadow    bool                `json:"shadow,omitempty"`
 	Quota     bool                `json:"quota,omitempty"`
 
@@ -133,6 +134,9 @@ func (r *ListingRule) has(words []string) bool {
 	if r.Unlimited {
 		texts = append(texts, "unlimited")
 	}
+	if r.Plan != "" {
+		texts = append(texts, "plan "+r.Plan)
+	}
 	all := strings.ToLower(strings.Join(texts, "\n"))
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
@@ -142,7 +146,7 @@ func newListingRule(domain string, n *descriptors.Node) ListingRule {
 	rule := ListingRule{
 		Rule: r.Path, Domain: domain, File: r.Pos.File, Line: r.Pos.Line,
 		Entries: way, Limits: []ListingLimit{},
-		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota,
+		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan,
 	}
 	for i := range r.Limits {
 		limit := &r.Limits[i]

@@ -22,11 +22,11 @@ func Dump(t *descriptors.Tree) string {
 				r.Path, unit, requests, shadow, r.Quota, own))
 		}
 		if r.Unlimited {
-			line(descriptors.UnitUnknown, r.Requests, r.Shadow, "")
+			line(descriptors.UnitUnknown, r.Requests, r.Shadow, printGiven(inLimit, target{limit: withPlan(&limit{}, r)}, target{limit: &limit{}}))
 		}
 		for i := range r.Limits {
 			l := &r.Limits[i]
-			own := printOwn(l)
+			own := printOwn(r, l)
 			if l.Share != 0 {
 				own += fmt.Sprintf(", limit_share: %s of %d", l.Share, l.WrittenRequests)
 			}
@@ -43,10 +43,10 @@ func Dump(t *descriptors.Tree) string {
 	return strings.Join(lines, "")
 }
 
-// printOwn prints the fields of a limit that envoyproxy/ratelimit lacks, unless they
+// printOwn prints the fields of a limit of r that envoyproxy/ratelimit lacks, unless they
 // are as in a limit without them.
-func printOwn(l *descriptors.Limit) string {
-	return printGiven(inLimit, target{limit: written(l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}})
+func printOwn(r *descriptors.Rule, l *descriptors.Limit) string {
+	return printGiven(inLimit, target{limit: written(r, l)}, target{limit: &limit{Limit: descriptors.Limit{Multiplier: 1}, maxBorrow: algorithms.Whole}})
 }
 
 // printGiven prints the fields of a place whose values in t differ from those in plain, of a limit
@@ -63,13 +63,19 @@ func printGiven(where place, t, plain target) string {
 	return b.String()
 }
 
+// withPlan gives l the fields that r has for all its limits.
+func withPlan(l *limit, r *descriptors.Rule) *limit {
+	l.plan = planName(r.Plan)
+	return l
+}
+
 // written is a limit as its rule says it.
-func written(l *descriptors.Limit) *limit {
+func written(r *descriptors.Rule, l *descriptors.Limit) *limit {
 	as := &limit{Limit: *l, spec: l.Spec, unit: l.Unit.String(), maxBorrow: algorithms.Whole}
 	if b := l.Borrow; b != nil {
 		as.lender, as.maxBorrow = poolName(b.From), b.Most
 	}
-	return as
+	return withPlan(as, r)
 }
 
 // contents implements [descriptors.Contents].
@@ -85,17 +91,17 @@ func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
 	b = appendFields(b, inDescriptor, target{descriptor: &own})
 	if r := n.Rule; r.Unlimited {
 		l := limit{unlimited: true, maxBorrow: algorithms.Whole, spec: algorithms.Spec{Requests: r.Requests}, Limit: descriptors.Limit{Name: r.Name, Replaces: r.Replaces}}
-		b = appendFields(b, inLimit, target{limit: &l})
+		b = appendFields(b, inLimit, target{limit: withPlan(&l, r)})
 	}
 	for i := range n.Rule.Limits {
-		b = appendLimit(b, &n.Rule.Limits[i])
+		b = appendLimit(b, n.Rule, &n.Rule.Limits[i])
 	}
 	return b
 }
 
-// appendLimit appends the names and values of the fields of a limit to b.
-func appendLimit(b []byte, l *descriptors.Limit) []byte {
-	as := written(l)
+// appendLimit appends the names and values of the fields of a limit of r to b.
+func appendLimit(b []byte, r *descriptors.Rule, l *descriptors.Limit) []byte {
+	as := written(r, l)
 	as.spec.Burst = as.WrittenBurst
 	return appendFields(b, inLimit, target{limit: as})
 }

@@ -103,6 +103,10 @@ func language() []field {
 			What: "names of pools and their limits. A pool has hits that `borrow_from` lends to limits which are used up. See [pools](#pools)",
 			Note: "a pool has the fields of a limit that say how much and how it is counted. With `MERGE_DOMAIN_CONFIG` it is for all files of the domain"}},
 
+		{in: inFile, own: true, lacking: true, free: true, row: row{Name: "plans", Type: plans,
+			What: "names of plans, each with a limit, or a list of limits as in `rate_limits`, that `plan` gives to rules. See [plans](#plans)",
+			Note: "`unlimited` is always a plan. With `MERGE_DOMAIN_CONFIG` plans are for all files of the domain"}},
+
 		{in: inDescriptor, row: row{Name: "key", Required: true, Type: fields.At(required, func(t target) *string { return &t.descriptor.Key }),
 			What: "the entry's key",
 			Note: "required. A `*` matches any text; the descriptor then ranks as a wildcard"}},
@@ -219,6 +223,9 @@ func language() []field {
 			Needs: Schema{"required": []string{"borrow_from"}},
 			What:  "the part of the pool that one key may have borrowed, rounded down, and at least one hit",
 			Note:  "1% to 100%"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "plan", Type: fields.At(plan, func(t target) *planName { return &t.limit.plan }),
+			What: "the plan of the domain whose limits the rule has: see [plans](#plans)",
+			Note: "only in `rate_limit`, beside `name` and `replaces`. Metrics are those of the rule. Over xDS it takes the place of the limit in the message"}},
 		{in: inLimit, row: row{Name: "unlimited", Type: fields.At(boolean, func(t target) *bool { return &t.limit.unlimited }),
 			What: "no limit, for exceptions",
 			Note: "without `unit`, and only in `rate_limit`"}},

@@ -19,6 +19,11 @@ func (r *reader) compileLimits(d *descriptor) {
 	*rule = d.rule
 	if l := d.single; l != nil {
 		r.checkReplaces(l)
+		if l.plan != "" {
+			r.checkPlan(l)
+			d.planned = &planned{limit: l}
+			return
+		}
 		if l.unlimited {
 			r.checkUnlimited(l)
 			rule.Unlimited, rule.Requests, rule.Name, rule.Replaces = true, l.spec.Requests, l.Name, l.Replaces
@@ -42,6 +47,7 @@ func (r *reader) compileSeveral(several []limit) []descriptors.Limit {
 	for i := range several {
 		l := &several[i]
 		r.checkReplaces(l)
+		r.checkAlone(l)
 		if l.unlimited {
 			r.problemOf(l, "unlimited", "belongs into rate_limit: an unlimited descriptor has no list of limits")
 			continue

@@ -190,10 +190,10 @@ func (c *compiler) lintTree() (warnings Problems) {
 		}
 	}
 	for _, d := range c.domains {
-		warnings = append(warnings, d.lintReplaces()...)
-		for name, pool := range d.Pools {
-			if !c.lent[pool] && !c.opts.Lint.IsZero() {
-				warnings.AddLint(UnusedPool, pool.Pos, "pools."+name, "no limit borrows from the pool; name it in borrow_from of the limits that may, or remove it")
+		warnings = append(warnings, d.lintReplaces(c.plans[d.Name])...)
+		for name, pool := range c.pools[d.Name] {
+			if !pool.used && pool.rule != nil && !c.opts.Lint.IsZero() {
+				warnings.AddLint(UnusedPool, pool.at, "pools."+name, "no limit borrows from the pool; name it in borrow_from of the limits that may, or remove it")
 			}
 		}
 	}
@@ -204,8 +204,13 @@ func (c *compiler) lintTree() (warnings Problems) {
 const maxCompared = 100_000
 
 // lintReplaces returns warnings of names in replaces that no limit of the domain has.
-func (d *domain) lintReplaces() (warnings Problems) {
+func (d *domain) lintReplaces(plans map[string]*named) (warnings Problems) {
 	names := map[string]bool{}
+	for _, plan := range plans {
+		for i := range plan.limits() {
+			names[plan.rule.Limits[i].Name] = true
+		}
+	}
 	each(d.written, func(l *limit) {
 		if l.Name != "" {
 			names[l.Name] = true

@@ -60,7 +60,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
 	c := compiler{
 		opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched(),
-		pools: map[string]map[string]*descriptors.Rule{}, lent: map[*descriptors.Rule]bool{},
+		pools: collection{}, plans: collection{},
 	}
 	cache := limitCache{}
 	var warnings Problems
@@ -72,7 +72,8 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 		c.problems = append(c.problems, r.Problems...)
 		warnings = append(warnings, r.warnings...)
 		if !(written.wrong && opts.SkipWrong) {
-			c.addPools(written.domain, r.pools)
+			c.pools.add(&c.problems, &poolNames, written.domain, r.pools)
+			c.plans.add(&c.problems, &planNames, written.domain, r.plans)
 			for _, b := range r.borrows {
 				b.domain = written.domain
 				borrows = append(borrows, b)
@@ -107,9 +108,9 @@ type compiler struct {
 	domains   map[string]*domain
 	unmatched descriptors.Limit
 	problems  Problems
-	nodes     []*descriptors.Node                     // of all descriptors, with Options.Lint
-	pools     map[string]map[string]*descriptors.Rule // by domain and name
-	lent      map[*descriptors.Rule]bool              // the pools from which a limit borrows
+	nodes     []*descriptors.Node // of all descriptors, with Options.Lint
+	pools     collection
+	plans     collection
 }
 
 // domain is a domain of the tree, with the positions of its name, charge and
@@ -125,7 +126,7 @@ type domain struct {
 func (c *compiler) tree() *descriptors.Tree {
 	domains := make([]*descriptors.Domain, 0, len(c.domains))
 	for _, d := range c.domains {
-		d.Pools = c.pools[d.Name]
+		d.Pools = c.poolsOf(d.Name)
 		domains = append(domains, &d.Domain)
 	}
 	return descriptors.NewTree(contents, domains...)
@@ -157,18 +158,21 @@ func (c *compiler) file(f *file) {
 	default:
 		*own, d.onErrorPos = f.onError, f.onErrorPos
 	}
-	c.add(d.Root(), f.descriptors)
+	c.add(f.domain, d.Root(), f.descriptors)
 	if !c.opts.Lint.IsZero() {
 		d.written = append(d.written, f.descriptors...)
 	}
 }
 
-// add adds a list of descriptors below a node.
-func (c *compiler) add(parent *descriptors.Node, list []descriptor) {
+// add adds a list of descriptors of a domain below a node.
+func (c *compiler) add(domain string, parent *descriptors.Node, list []descriptor) {
 	parent.Grow(len(list))
 	for i := range list {
 		c.turns.Next()
 		d := &list[i]
+		if d.planned != nil {
+			c.resolve(domain, d)
+		}
 		if d.Key == "" || d.wrong && c.opts.SkipWrong {
 			continue // reported
 		}
@@ -180,7 +184,7 @@ func (c *compiler) add(parent *descriptors.Node, list []descriptor) {
 		if !c.opts.Lint.IsZero() {
 			c.nodes = append(c.nodes, n)
 		}
-		c.add(n, d.below)
+		c.add(domain, n, d.below)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 const inMetadata = "rls"
 
 // unpack returns a descriptor of a message with the fields of its metadata.rls
-// where they belong: in its rate_limit or in the descriptor itself. The charge
-// and the pools of the domain go to the reader.
+// where they belong: in its rate_limit or in the descriptor itself. The charge,
+// pools and plans of the domain go to the reader.
 func (r *reader) unpack(d *document.Value) *document.Value {
 	_, metadata := d.Pair("metadata")
 	if metadata == nil || !metadata.Has(inMetadata) {
@@ -55,9 +55,9 @@ func (r *reader) unpackField(d *document.Value, name, value document.Value) {
 		r.ProblemOf(name.Text, name.At, "%s", unknownKey(name.Text, func(f *field) bool { return f.lacking }))
 	case !table[i].lacking:
 		r.ProblemOf(name.Text, name.At, "has a field of its own in the message")
-	case name.Text == "pools":
+	case name.Text == "pools", name.Text == "plans":
 		r.Enter(name.Text)
-		r.readPools(&value)
+		r.readNames(map[string]*naming{"pools": &poolNames, "plans": &planNames}[name.Text], &value)
 		r.Leave()
 	case table[i].in == inFile:
 		r.unpackCharge(&value)

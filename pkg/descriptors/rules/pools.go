@@ -8,19 +8,9 @@ import (
 	"strings"
 
 	"example.org/rls/internal/document"
-	"example.org/rls/internal/fields"
-	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
-
-// pool is one item of pools, as written.
-type pool struct {
-	name  string
-	at    descriptors.Position
-	path  string
-	limit descriptors.Limit // without an algorithms.Limit if it has a problem
-}
 
 // borrowed is a limit that borrows, until all files are read.
 type borrowed struct {
@@ -28,7 +18,7 @@ type borrowed struct {
 	mark, path string          // of the limit
 	from       *document.Value // its mapping
 	domain     string
-	descriptor *descriptor
+	wrong      *bool // of the descriptor or plan that has the limit
 }
 
 // amounts are the fields of a limit that a pool has, too.
@@ -37,47 +27,18 @@ var amounts = []string{
 	"window", "extend", "timezone", "week_starts", "month_starts", "year_starts",
 }
 
-var pools = fields.Type[target]{
-	Name: "a mapping of limits", Schema: Schema{"type": []string{"object", "null"}, "additionalProperties": Schema{"$ref": "#/$defs/pool"}, "propertyNames": Schema{"minLength": 1}},
-	Set: func(_ *fields.Reader, t target, v *document.Value) { t.readPools(v) },
-	Append: func(b []byte, t target) []byte {
-		for _, name := range slices.Sorted(maps.Keys(t.file.pools)) {
-			b = appendLimit(fmt.Appendf(b, "%q", name), &t.file.pools[name].Limits[0])
-		}
-		return b
-	},
-}
+var poolNames = naming{one: "pool", read: (*reader).readPool, of: func(r *reader) *[]*named { return &r.pools }}
 
-// readPools reads the value of pools.
-func (r *reader) readPools(v *document.Value) {
-	switch v.Kind {
-	case document.Null:
-		return
-	case document.Wrong:
-		r.Problem(v.At, "%s", v.Text)
-		return
-	case document.Map:
-	default:
-		r.Problem(v.At, "must be a mapping of names and limits, not %s", v.Describe())
-		return
+var pools = poolNames.field(Schema{"$ref": "#/$defs/pool"}, func(b []byte, t target) []byte {
+	for _, name := range slices.Sorted(maps.Keys(t.file.pools)) {
+		pool := t.file.pools[name]
+		b = appendLimit(fmt.Appendf(b, "%q", name), pool, &pool.Limits[0])
 	}
-	for i := 0; i < len(v.Content); i += 2 {
-		name, value := &v.Content[i], &v.Content[i+1]
-		if last, _ := v.Pair(name.Text); v.Merged(name) && last != nil && last != name {
-			continue // a key of the mapping takes the place of the merged one
-		}
-		if name.Kind != document.String || name.Text == "" {
-			r.Problem(name.At, "the name of a pool must be a string that is not empty, not %s", name.Describe())
-			continue
-		}
-		r.Enter(name.Text)
-		r.readPool(name, value)
-		r.Leave()
-	}
-}
+	return b
+})
 
-func (r *reader) readPool(name, v *document.Value) {
-	l := newLimit()
+func (r *reader) readPool(n *named, v *document.Value) {
+	l, before := newLimit(), len(r.Problems)
 	r.readLimit(v, l)
 	for i := 0; v.Kind == document.Map && i < len(v.Content); i += 2 {
 		key := &v.Content[i]
@@ -87,13 +48,15 @@ func (r *reader) readPool(name, v *document.Value) {
 		}
 	}
 	l.spec.Mark = descriptors.PoolMark
-	p := pool{name: name.Text, at: name.At, path: l.path}
 	r.Detached(func() {
-		if p.limit, _ = r.compile(l, nil); p.limit.Limit != nil && p.limit.Strategy == algorithms.Concurrency {
+		limit, ok := r.compile(l, nil)
+		if ok && limit.Strategy == algorithms.Concurrency {
 			r.problemOf(l, "strategy", "concurrency lends nothing: slots come back by refunds, which go to the limit that borrows")
 		}
+		if len(r.Problems) == before {
+			n.rule = &descriptors.Rule{Limits: []descriptors.Limit{limit}}
+		}
 	})
-	r.pools = append(r.pools, p)
 }
 
 // borrow notes what l, which was compiled to a limit, borrows.
@@ -115,45 +78,44 @@ func (r *reader) borrow(l *limit, compiled *descriptors.Limit) {
 	}
 }
 
-// addPools adds the pools of a file to those of its domain.
-func (c *compiler) addPools(domain string, read []pool) {
-	for i := range read {
-		p := &read[i]
-		all := c.pools[domain]
-		if all == nil {
-			all = map[string]*descriptors.Rule{}
-			c.pools[domain] = all
+// lend gives each limit that borrows its pool, and reports limits whose pool is unknown.
+func (c *compiler) lend(borrows []borrowed) {
+	for domain, pools := range c.pools {
+		for name, pool := range pools {
+			if pool.rule != nil {
+				pool.rule = descriptors.NewPool(domain, name, pool.rule.Limits[0], pool.at)
+			}
 		}
-		if first := all[p.name]; first != nil {
-			c.problems.Add(p.at, p.path, "%q is already a pool of the domain in %s; give it another name", p.name, first.Pos)
-			continue
+	}
+	for i := range borrows {
+		b := &borrows[i]
+		pool, problems := c.pools[b.domain][b.From], len(c.problems)
+		var wrong *algorithms.SpecError
+		switch {
+		case len(c.pools[b.domain]) == 0:
+			b.problem(c, "borrow_from", "unknown pool %q: the domain has no pools; add the pool to pools at the top of the file", b.From)
+		case pool == nil:
+			b.problem(c, "borrow_from", "unknown pool %q%s", b.From, c.pools.suggest(b.domain, b.From))
+		case pool.rule == nil: // reported
+		case errors.As(b.Lend(pool.rule, b.mark), &wrong):
+			b.problem(c, "max_borrow", "%s of pool %q has a wrong %s: %s", b.Most, b.From, wrong.Field, wrong.Message)
 		}
-		all[p.name] = descriptors.NewPool(domain, p.name, p.limit, p.at)
+		if pool != nil {
+			pool.used = true
+		}
+		*b.wrong = *b.wrong || b.Pool == nil || len(c.problems) > problems
 	}
 }
 
-// lend gives each limit that borrows its pool, and reports limits whose pool is unknown.
-func (c *compiler) lend(borrows []borrowed) {
-	for i := range borrows {
-		b := &borrows[i]
-		pools, problems := c.pools[b.domain], len(c.problems)
-		pool := pools[b.From]
-		var wrong *algorithms.SpecError
-		switch {
-		case len(pools) == 0:
-			b.problem(c, "borrow_from", "unknown pool %q: the domain has no pools; add the pool to pools at the top of the file", b.From)
-		case pool == nil:
-			b.problem(c, "borrow_from", "unknown pool %q%s", b.From, spelling.Suggest(b.From, slices.Sorted(maps.Keys(pools))))
-		case pool.Limits[0].Limit == nil: // reported
-		case errors.As(b.Lend(pool, b.mark), &wrong):
-			b.problem(c, "max_borrow", "%s of pool %q has a wrong %s: %s", b.Most, b.From, wrong.Field, wrong.Message)
+// poolsOf are the pools of a domain by name, without those that have a problem.
+func (c *compiler) poolsOf(domain string) map[string]*descriptors.Rule {
+	pools := map[string]*descriptors.Rule{}
+	for name, pool := range c.pools[domain] {
+		if pool.rule != nil {
+			pools[name] = pool.rule
 		}
-		c.lent[pool] = true
-		b.descriptor.wrong = b.descriptor.wrong || b.Pool == nil || len(c.problems) > problems
 	}
-	for _, pools := range c.pools {
-		maps.DeleteFunc(pools, func(_ string, pool *descriptors.Rule) bool { return pool.Limits[0].Limit == nil })
-	}
+	return pools
 }
 
 // problem reports a fault of a field of the limit.

@@ -22,8 +22,8 @@ type reader struct {
 	overridden int
 	turns      turns.Turns
 
-	pools   []pool
-	borrows []borrowed
+	pools, plans []*named
+	borrows      []borrowed
 
 	charged   descriptors.Charge // of the domain, found in metadata.rls, or noCharge
 	chargedAt descriptors.Position

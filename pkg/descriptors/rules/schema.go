@@ -101,21 +101,29 @@ func ofCalendar(units ...descriptors.Unit) Schema {
 
 func inAnyCase(words ...string) string { return "^(" + fields.InAnyCase(words) + ")$" }
 
-// limitSchema is the schema of a limit: with a unit, or unlimited and without the
-// fields that say how to count.
+// limitSchema is the schema of a limit: with a unit, or with a plan or unlimited, and then
+// without the fields that say how to count.
 func limitSchema() Schema {
 	unit := inAnyCase(descriptors.UnitNames()...)
 	limited := Schema{"unit": Schema{"type": "string", "anyOf": []Schema{{"enum": descriptors.UnitNames()}, {"pattern": unit}}}}
 	unlimited := Schema{"unit": Schema{"not": Schema{"type": "string", "pattern": unit}}}
+	ofPlan := Schema{}
 	for i := range table {
-		if f := &table[i]; f.in == inLimit && f.own {
+		f := &table[i]
+		if f.in == inLimit && f.own {
 			unlimited[f.Name] = false
+		}
+		if f.in == inLimit && !slices.Contains(besidePlan, f.Name) {
+			ofPlan[f.Name] = false
 		}
 	}
 	s := object(inLimit)
 	s["if"] = Schema{"required": []string{"unlimited"}, "properties": Schema{"unlimited": Schema{"const": true}}}
 	s["then"] = Schema{"properties": unlimited}
-	s["else"] = Schema{"required": []string{"unit"}, "properties": limited}
+	s["else"] = Schema{
+		"if": Schema{"required": []string{"plan"}}, "then": Schema{"properties": ofPlan},
+		"else": Schema{"required": []string{"unit"}, "properties": limited},
+	}
 	return s
 }
 
@@ -128,6 +136,15 @@ func poolSchema() Schema {
 		}
 	}
 	return Schema{"type": "object", "$ref": "#/$defs/limit", "properties": properties}
+}
+
+// planSchema is the schema of a plan.
+func planSchema() Schema {
+	limit := func(properties Schema) Schema {
+		properties["plan"] = false
+		return Schema{"type": "object", "$ref": "#/$defs/limit", "properties": properties}
+	}
+	return anyOf(limit(Schema{}), Schema{"type": "array", "minItems": 1, "items": limit(Schema{"unlimited": Schema{"enum": []any{false, nil}}})})
 }
 
 // ignoredSchema is the schema of a value in a place where its key has no meaning: its

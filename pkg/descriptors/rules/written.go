@@ -59,6 +59,7 @@ type descriptor struct {
 	rule    descriptors.Rule // without its limits
 	single  *limit           // rate_limit
 	several []limit          // rate_limits
+	planned *planned         // single, if it names a plan
 	below   []descriptor
 	wrong   bool // it has a problem, reported
 }
@@ -73,6 +74,7 @@ type limit struct {
 	spec      algorithms.Spec // without the window
 	unlimited bool
 	replaces  []replaced
+	plan      planName
 	lender    poolName
 	maxBorrow algorithms.Percent // of Whole, unless it is given
 	wrong     bool               // a value had no meaning, reported
@@ -169,10 +171,11 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	borrows := len(r.borrows)
 	r.compileLimits(d)
 	for i := range r.borrows[borrows:] {
-		r.borrows[borrows+i].descriptor = d
+		r.borrows[borrows+i].wrong = &d.wrong
 	}
-	if reserves(d) {
-		r.checkReserved(v, d)
+	checkReserved(&r.Problems, v, d)
+	if d.planned != nil {
+		d.planned.in = v
 	}
 	if r.opts.Lint.IsZero() {
 		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
@@ -186,14 +189,17 @@ func reserves(d *descriptor) bool {
 	return d.Rule != nil && slices.ContainsFunc(d.Rule.Limits, func(l descriptors.Limit) bool { return l.Reserve.TTL > 0 })
 }
 
-// checkReserved refuses fields of a descriptor whose value is the id of a reservation.
-func (r *reader) checkReserved(v *document.Value, d *descriptor) {
+// checkReserved refuses fields of d if its value is the id of a reservation.
+func checkReserved(problems *Problems, v *document.Value, d *descriptor) {
+	if !reserves(d) {
+		return
+	}
 	for _, f := range []struct {
 		name  string
 		given bool
 	}{{"share_threshold", d.Shared}, {"value_to_metric", d.ValueToMetric}, {"detailed_metric", d.rule.DetailedMetric}} {
 		if f.given {
-			r.ProblemOf(f.name, v.Position(f.name), "has no meaning beside reserve: the value of %q is the id of a reservation, which is in no counter and in no metric", d.Key)
+			problems.Add(v.Position(f.name), f.name, "has no meaning beside reserve: the value of %q is the id of a reservation, which is in no counter and in no metric", d.Key)
 		}
 	}
 }
@@ -220,7 +226,7 @@ var oneLimit = fields.Type[target]{Name: "a limit", Schema: Schema{"type": []str
 }}
 
 var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type": []string{"array", "null"}, "minItems": 1, "items": Schema{
-	"type": "object", "$ref": "#/$defs/limit", "properties": Schema{"unlimited": Schema{"enum": []any{false, nil}}},
+	"type": "object", "$ref": "#/$defs/limit", "properties": Schema{"plan": false, "unlimited": Schema{"enum": []any{false, nil}}},
 }}, Set: func(r *fields.Reader, t target, v *document.Value) {
 	items := t.list(v)
 	if v.Kind == document.List && len(v.Content) == 0 {

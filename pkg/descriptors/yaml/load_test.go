@@ -436,7 +436,7 @@ a.yaml:37:5: thresholds: has no meaning here; it belongs into rate_limit`,
 		{"not a mapping", "\n  [1]\n", `a.yaml:2:3: must be a mapping with domain and descriptors, not a list`},
 		{"a key that is not a string", "domain: d\nno: 5\n", `a.yaml:2:1: a key must be a string; no is a boolean`},
 		{"tests of rules", "domain: d\ntests: []\n", "a.yaml:2:1: tests: unknown key; the name of a file with tests of rules must end in _test.yaml"},
-		{"a key from elsewhere", "domain: d\nfoo: 5\n", `a.yaml:2:1: foo: unknown key; known here: domain, descriptors, charge, on_error, pools`},
+		{"a key from elsewhere", "domain: d\nfoo: 5\n", `a.yaml:2:1: foo: unknown key; known here: domain, descriptors, charge, on_error, pools, plans`},
 		{"a key of another place", "domain: d\nrequest_per_unit: 5\n", `a.yaml:2:1: request_per_unit: unknown key; did you mean "requests_per_unit"?`},
 		{"not YAML: a bracket", "domain: d\ndescriptors: [\n", `a.yaml:3:1: not valid YAML: did not find expected node content`},
 		{"not YAML: a tab", "domain: d\ndescriptors:\n\t- key: a\n", `a.yaml:3:1: not valid YAML: a tab indents this line; use spaces`},
@@ -623,8 +623,8 @@ func TestDomainsOfSeveralFiles(t *testing.T) {
 		{"merged", []yaml.Text{a, b}, merge, ""},
 		{"merged with the same key", []yaml.Text{a, b, again}, merge, `c.yaml:2:9: charge: differs from that of the same domain in a.yaml:2:9
 c.yaml:4:3: repeats key "a" of a.yaml:4:3; a descriptor may be listed once`},
-		{"all files are checked", []yaml.Text{text("y", "x: 1"), text("x", "domain: d\nx: 1")}, merge, `x:2:1: x: unknown key; known here: domain, descriptors, charge, on_error, pools
-y:1:1: x: unknown key; known here: domain, descriptors, charge, on_error, pools
+		{"all files are checked", []yaml.Text{text("y", "x: 1"), text("x", "domain: d\nx: 1")}, merge, `x:2:1: x: unknown key; known here: domain, descriptors, charge, on_error, pools, plans
+y:1:1: x: unknown key; known here: domain, descriptors, charge, on_error, pools, plans
 y:1:1: domain: must not be empty; name the domain that Envoy's filter asks with`},
 	}
 	for _, tt := range tests {

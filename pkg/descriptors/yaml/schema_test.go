@@ -64,8 +64,8 @@ func loadDocument(t *testing.T, document any) (string, error) {
 // those about conditions between the items of a list, about the sizes of values that are
 // written as text, and of arithmetic. A problem is one or the other.
 var (
-	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window|time zone|weekday|month)|must be a (string|list|mapping|whole number|duration above 0 such|percentage (above|with))|must be (a mapping with domain|true or false|true, false, or (a mapping|a number)|between [0-9]+ and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with unlimited)|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no meaning in a pool|concurrency lends nothing|the name of a pool must|needs borrow_from|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs (strategy fixed_window|.window: calendar)|at: is missing|is not the name of a header|the value of a header|is an option of|with .window: calendar|must not be Local|has no meaning (with|beside)|unknown on_expiry|cannot have debt|at most 10000 slots`)
-	unknown = regexp.MustCompile(`unknown pool|repeats key|share its counter|cannot replace itself|takes? more than 100 years|must be between 1us|no share of|less than one hit|percentage from 1%|at most 1s|is the at of|more than half|is out of range`)
+	known   = regexp.MustCompile(`unknown (key|unit|charge|policy|strategy|window|time zone|weekday|month)|must be a (string|list|mapping|whole number|duration above 0 such|percentage (above|with))|must be (a mapping with domain|true or false|true, false, or (a mapping|a number)|between [0-9]+ and|at least 1$)|is a number with a fraction|belongs into|must not be (empty|given with (unlimited|plan))|is always the plan|unit: is missing|must have at least one limit|needs a wildcard|excludes rate_limit|has no meaning in a pool|concurrency lends nothing|the name of a (pool|plan) must|needs borrow_from|has no burst|never delays|sliding_log remembers|a window is at most 10 years|needs (strategy fixed_window|.window: calendar)|at: is missing|is not the name of a header|the value of a header|is an option of|with .window: calendar|must not be Local|has no meaning (with|beside)|unknown on_expiry|cannot have debt|at most 10000 slots`)
+	unknown = regexp.MustCompile(`unknown p(ool|lan) |repeats key|share its counter|cannot replace itself|takes? more than 100 years|must be between 1us|no share of|less than one hit|percentage from 1%|at most 1s|is the at of|more than half|is out of range`)
 )
 
 // size is the part of such a message about a percentage that is written as one.
@@ -133,6 +133,8 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		several   = "{domain: d, descriptors: [{key: a, rate_limits: [{unit: day, requests_per_unit: 100, %}]}]}"
 		bare      = "{domain: d, descriptors: [{key: a, rate_limit: {%}}]}"
 		pool      = "{domain: d, pools: {spare: {%}}, descriptors: [{key: a, rate_limit: {unit: day, borrow_from: spare, max_borrow: 20%}}]}"
+		plan      = "{domain: d, plans: {free: {%}}, descriptors: [{key: a, rate_limit: {plan: free}}]}"
+		plans     = "{domain: d, plans: {free: [%]}, descriptors: [{key: a, rate_limit: {plan: free}}]}"
 		twoLimits = "{domain: d, descriptors: [{key: a, rate_limits: [{unit: day}, {unit: %}]}]}"
 	)
 	s := schema(t)
@@ -179,7 +181,11 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		{good, pool, "unit: day"}, {good, pool, "unit: day, burst: 3, strategy: gcra"}, {bad, pool, ""}, {bad, pool, "unit: day, lease: true"}, {bad, pool, "unit: day, strategy: concurrency"}, {bad, pool, "unit: day, burst: 3"},
 		{bad, pool, "unlimited: true"}, {bad, pool, "unit: day, name: x"}, {bad, pool, "unit: day, borrow_from: spare"}, {bad, "{domain: d, pools: {spare: null}}", ""}, {good, "{domain: d, pools: null}", ""},
 
-		{unknown, limit, "borrow_from: spare"}, {unknown, limit, "borrow_from: 5, max_borrow: 20%"},
+		{bad, bare, "plan: ''"}, {bad, bare, "plan: ~"}, {bad, limit, "plan: unlimited"}, {bad, several, "plan: unlimited"}, {bad, bare, "plan: unlimited, unlimited: true"}, {bad, bare, "plan: unlimited, shadow_mode: true"},
+		{good, bare, "plan: unlimited"}, {good, bare, "plan: unlimited, name: x, replaces: [{name: y}]"}, {good, plan, "unit: day"}, {good, plan, "unlimited: true"}, {bad, plan, ""}, {bad, plan, "plan: unlimited"}, {bad, plan, "unit: day, burst: 3"},
+		{good, plans, "{unit: day}, {unit: hour, name: x}"}, {bad, plans, ""}, {bad, plans, "{unlimited: true}"}, {bad, plans, "{unit: day, plan: unlimited}"}, {bad, plans, "5"}, {bad, "{domain: d, plans: {unlimited: {unit: day}}}", ""}, {good, "{domain: d, plans: null}", ""},
+
+		{unknown, bare, "plan: free"}, {unknown, limit, "borrow_from: spare"}, {unknown, limit, "borrow_from: 5, max_borrow: 20%"},
 		{unknown, "{domain: d, descriptors: [{key: a}, {key: a}]}", ""},
 		{unknown, twoLimits, "day"}, {good, twoLimits, "hour"},
 		{unknown, limit, "lease: {share: 60%, ttl: 1h}"},
@@ -215,6 +221,7 @@ func (g generator) file() mapping {
 	m := mapping{"domain": g.pick("shop", "d", 5, true), "descriptors": g.descriptors(3)}
 	g.maybe(m, "charge", "always", "admitted")
 	m["pools"] = mapping{"spare": g.pool(), "other": g.pool()}
+	m["plans"] = mapping{"free": g.pool(), "pro": []any{mapping{"unit": "minute"}, mapping{"unit": "day"}}}
 	g.maybe(m, "on_error", g.policies()...)
 	g.maybe(m, "unit", "x", nil, mapping{"key": 5}, []any{mapping{"metadata": []any{1.5}}}) // ignored here
 	return m
@@ -251,7 +258,7 @@ func (g generator) descriptor(i, depth int) mapping {
 	g.maybe(m, "requests_per_unit", 5, "x", nil, []any{}) // ignored here
 	switch g.IntN(4) {
 	case 0:
-		m["rate_limit"] = g.pick(nil, g.limit(0), g.limit(1))
+		m["rate_limit"] = g.pick(nil, g.limit(0), g.limit(1), mapping{"plan": g.pick("free", "pro", "unlimited"), "name": "n"})
 	case 1:
 		m["rate_limit"] = mapping{"unlimited": true, "requests_per_unit": g.IntN(9), "name": "n"}
 		g.maybe(m["rate_limit"].(mapping), "unit", "", "never")
@@ -316,7 +323,7 @@ func (g generator) spoil(document mapping) {
 	places := mappings(document)
 	m := places[g.IntN(len(places))]
 	keys := slices.Sorted(maps.Keys(m))
-	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "pools", "borrow_from", "max_borrow", "unlimited", "lease", "charge", "extend", "thresholds", "at", "headers", "delay", "window", "max_delay", "unit_multiplier", "overdraft", "precision", "reserve", "on_expiry"}
+	names := []any{"domian", "rate_limt", "x", "on_error", "burst", "strategy", "share", "ttl", "unit", "key", "pools", "borrow_from", "max_borrow", "plans", "plan", "unlimited", "lease", "charge", "extend", "thresholds", "at", "headers", "delay", "window", "max_delay", "unit_multiplier", "overdraft", "precision", "reserve", "on_expiry"}
 	switch g.IntN(4) {
 	case 0:
 		m[g.pick(names...).(string)] = g.wrong()

@@ -124,6 +124,8 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 		{key: "debt", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {overdraft: true}}},
 		{key: "parts", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {strategy: "sliding_window", precision: 6}}},
 		{key: "slots", rateLimit: {unit: HOUR, requestsPerUnit: 5}, metadata: {rls: {strategy: "concurrency", reserve: {ttl: "1h", on_expiry: "give_back"}}}},
+		{key: "planned", rateLimit: {unit: SECOND, requestsPerUnit: 5, name: "n"}, metadata: {rls: {plan: "pro"}}},
+		{key: "free", rateLimit: {unlimited: true}, metadata: {rls: {plan: "unlimited", plans: {pro: [{unit: "minute", requests_per_unit: 7}, {unit: "day", requests_per_unit: 70}]}}}},
 		{key: "none", descriptors: [
 			{key: "path", value: "/static/*", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {share_threshold: true}}}]},
 		{key: "warned", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {thresholds: [{at: "80%", headers: {"x-a": 80}, metadata: {a: [1]}, delay: "1s"}, {at: "50%"}]}}}
@@ -131,10 +133,13 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 	want := `d.borrower: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, borrow_from: spare, max_borrow: 20%
 d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
 d.debt: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overdraft: true
+d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, plan: unlimited
 d.month: unit=MONTH requests_per_unit=10, shadow_mode: false, quota_mode: false, window: calendar, timezone: "Europe/Berlin", month_starts: 15
 d.none.path_/static/*: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 d.only: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false, strategy: sliding_log
 d.parts: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: sliding_window, precision: 6
+d.planned: unit=DAY requests_per_unit=70, shadow_mode: false, quota_mode: false, plan: pro
+d.planned: unit=MINUTE requests_per_unit=7, shadow_mode: false, quota_mode: false, plan: pro
 d.pool_spare: unit=MINUTE requests_per_unit=100, shadow_mode: false, quota_mode: false
 d.queue: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: leaky_bucket, burst: 1, max_delay: 500ms, on_error: local
 d.several: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: false, on_error: deny

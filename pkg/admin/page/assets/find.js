@@ -34,6 +34,7 @@ function key(k) {
     el('a', { className: 'key long', href: whyOf(k.domain, entries) }, visible(writeDescriptor(entries))),
     el('span', { className: 'small dim' }, ' ', visible(k.rule ?? '')),
     (k.limits ?? []).map((l) => el('div', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window, l.calendar)}: `,
+      l.plan && `plan ${visible(l.plan)}, `,
       l.count !== undefined && l.count !== null && `count ${count(l.count)}, remaining ${count(l.remaining)}, next hit ${nextHit(l)}`,
       l.error && visible(l.error))),
     (k.denied || k.last_denial) && el('div', { className: 'small dim' },

@@ -157,6 +157,7 @@ export function why(main, params) {
         el('b', {}, l.unlimited ? 'unlimited' : `${count(l.limit ?? 0)} per ${perWindow(l.window, l.calendar)}`), ' ',
         l.strategy && el('span', {}, visible(l.strategy).replaceAll('_', ' ')), ' ',
         l.name && el('span', { className: 'tag' }, visible(l.name)), ' ',
+        l.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(l.plan)}`), ' ',
         l.precision && el('span', { className: 'tag' }, `precision ${l.precision}`), ' ',
         l.overdraft && el('span', { className: 'tag' }, `overdraft ${count(l.overdraft)}`), ' ',
         l.reserve && el('span', { className: 'tag' }, `reserve ${span(seconds(l.reserve))}`), ' ',

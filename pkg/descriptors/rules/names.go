@@ -1,0 +1,91 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+
+	"example.org/rls/internal/document"
+	"example.org/rls/internal/fields"
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/descriptors"
+)
+
+// naming is a key of a file whose value is a mapping of names to limits.
+type naming struct {
+	one string // what a name stands for, such as pool
+	// reserved is no name that a file can give; "" if there is none.
+	reserved string
+	read     func(r *reader, n *named, v *document.Value)
+	of       func(*reader) *[]*named
+}
+
+// named is one item of such a mapping, as written.
+type named struct {
+	name, path string
+	at         descriptors.Position
+	rule       *descriptors.Rule // has the limits; nil if there is a problem
+	wrong      bool              // a limit borrows from a pool that is wrong
+	used       bool              // a limit borrows from it
+}
+
+// field is the type of the key.
+func (k *naming) field(schema Schema, appended func(b []byte, t target) []byte) fields.Type[target] {
+	return fields.Type[target]{
+		Name:   "a mapping of limits",
+		Schema: Schema{"type": []string{"object", "null"}, "additionalProperties": schema, "propertyNames": Schema{"minLength": 1, "not": Schema{"const": k.reserved}}},
+		Set:    func(_ *fields.Reader, t target, v *document.Value) { t.readNames(k, v) },
+		Append: appended,
+	}
+}
+
+// readNames reads the value of the key.
+func (r *reader) readNames(k *naming, v *document.Value) {
+	switch v.Kind {
+	case document.Null:
+		return
+	case document.Wrong:
+		r.Problem(v.At, "%s", v.Text)
+		return
+	case document.Map:
+	default:
+		r.Problem(v.At, "must be a mapping of names and limits, not %s", v.Describe())
+		return
+	}
+	for i := 0; i < len(v.Content); i += 2 {
+		name, value := &v.Content[i], &v.Content[i+1]
+		if last, _ := v.Pair(name.Text); v.Merged(name) && last != nil && last != name {
+			continue // a key of the mapping takes the place of the merged one
+		}
+		if name.Kind != document.String || name.Text == "" {
+			r.Problem(name.At, "the name of a %s must be a string that is not empty, not %s", k.one, name.Describe())
+			continue
+		}
+		r.Enter(name.Text)
+		n := &named{name: name.Text, path: r.Path(), at: name.At}
+		k.read(r, n, value)
+		*k.of(r) = append(*k.of(r), n)
+		r.Leave()
+	}
+}
+
+// collection has the items of one key, by domain and name.
+type collection map[string]map[string]*named
+
+// add adds items of a file to those of its domain.
+func (all collection) add(problems *Problems, k *naming, domain string, read []*named) {
+	for _, n := range read {
+		if all[domain] == nil {
+			all[domain] = map[string]*named{}
+		}
+		if first := all[domain][n.name]; first != nil {
+			problems.Add(n.at, n.path, "%q is already a %s of the domain in %s; give it another name", n.name, k.one, first.at)
+			continue
+		}
+		all[domain][n.name] = n
+	}
+}
+
+// suggest is the end of a message about a name that the domain does not have.
+func (all collection) suggest(domain, name string, more ...string) string {
+	return spelling.Suggest(name, append(slices.Sorted(maps.Keys(all[domain])), more...))
+}

@@ -1,0 +1,140 @@
+package rules
+
+import (
+	"errors"
+	"slices"
+
+	"example.org/rls/internal/document"
+	"example.org/rls/pkg/descriptors"
+)
+
+// unlimitedPlan is the plan that every domain has.
+const unlimitedPlan = "unlimited"
+
+var planNames = naming{one: "plan", reserved: unlimitedPlan, read: (*reader).readPlan, of: func(r *reader) *[]*named { return &r.plans }}
+
+// The limits of plans are part of the rules that name them, also in hashes.
+var plans = planNames.field(planSchema(), func(b []byte, _ target) []byte { return b })
+
+// planName is the name of a plan.
+type planName string
+
+// plan is the name of a plan of the domain.
+var plan = parsed("a name in `plans`", Schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}, func(text string) (planName, error) {
+	if text == "" {
+		return "", errors.New("must not be empty; it is the name of a plan")
+	}
+	return planName(text), nil
+})
+
+// planned is a limit that names a plan, until all files are read.
+type planned struct {
+	*limit
+	in *document.Value // the mapping of its descriptor
+}
+
+// besidePlan are the fields of a limit that names a plan.
+var besidePlan = []string{"plan", "name", "replaces"}
+
+// readPlan reads one limit, or a list of limits.
+func (r *reader) readPlan(n *named, v *document.Value) {
+	var d descriptor
+	before := len(r.Problems)
+	if n.name == unlimitedPlan {
+		r.Problem(n.at, "is always the plan without a limit; give this plan another name")
+	}
+	if v.Kind == document.List {
+		if r.check(&field{}, v) {
+			limits.Set(&r.Reader, target{reader: r, descriptor: &d}, v)
+		}
+	} else {
+		d.single = newLimit()
+		r.readLimit(v, d.single)
+		r.checkAlone(d.single)
+	}
+	borrows := len(r.borrows)
+	r.Detached(func() { r.compileLimits(&d) })
+	for i := range r.borrows[borrows:] {
+		r.borrows[borrows+i].wrong = &n.wrong
+	}
+	if len(r.Problems) == before {
+		n.rule = d.Rule
+	}
+}
+
+// checkAlone refuses a plan in l, which is a limit of a plan or one of several.
+func (r *reader) checkAlone(l *limit) {
+	if l.plan != "" {
+		r.Detached(func() {
+			r.problemOf(l, "plan", "belongs into rate_limit: a list of limits and a plan name no plan")
+		})
+		l.plan, l.wrong = "", true
+	}
+}
+
+// checkPlan refuses the fields that a limit with a plan cannot have. Fields from elsewhere
+// give way to the plan: those of a message, to which metadata.rls adds it.
+func (r *reader) checkPlan(l *limit) {
+	key, _ := l.from.Pair("plan")
+	for i := 0; i < len(l.from.Content); i += 2 {
+		name := &l.from.Content[i]
+		id, known := lookup(name.Text, inLimit)
+		if known && table[id].in == inLimit && !slices.Contains(besidePlan, name.Text) && name.At.File == key.At.File {
+			r.ProblemOf(join(l.path, name.Text), name.At, "must not be given with plan, whose limits say it")
+		}
+	}
+}
+
+// resolve gives d, whose limit names a plan, the limits of the plan.
+func (c *compiler) resolve(domain string, d *descriptor) {
+	l, before := d.planned.limit, len(c.problems)
+	plan := c.plan(domain, string(l.plan))
+	if plan == nil {
+		c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "unknown plan %q%s", l.plan, c.plans.suggest(domain, string(l.plan), unlimitedPlan))
+	} else if plan.rule != nil {
+		d.Rule = planRule(&d.rule, l, plan)
+		checkReserved(&c.problems, d.planned.in, d)
+	}
+	d.wrong = d.wrong || plan == nil || plan.rule == nil || plan.wrong || len(c.problems) > before
+}
+
+// plan finds a plan of the domain; nil if there is none.
+func (c *compiler) plan(domain, name string) *named {
+	if name == unlimitedPlan {
+		return &named{name: name, rule: &descriptors.Rule{Unlimited: true}}
+	}
+	return c.plans[domain][name]
+}
+
+// limits are the limits of a plan.
+func (n *named) limits() []descriptors.Limit {
+	if n.rule == nil {
+		return nil
+	}
+	return n.rule.Limits
+}
+
+// planRule is a rule like the one given, with the limits of a plan, and with the name and
+// replaces of l if it has them.
+func planRule(like *descriptors.Rule, l *limit, plan *named) *descriptors.Rule {
+	rule := new(descriptors.Rule)
+	*rule = *like
+	rule.Plan, rule.Unlimited, rule.Requests = plan.name, plan.rule.Unlimited, plan.rule.Requests
+	rule.Name, rule.Replaces = plan.rule.Name, plan.rule.Replaces
+	rule.Limits = slices.Clone(plan.limits()) // metrics know each rule by its own
+	of := func(name *string, replaces *[]string) {
+		if l.Name != "" {
+			*name = l.Name
+		}
+		if l.Replaces != nil {
+			*replaces = l.Replaces
+		}
+	}
+	if rule.Unlimited {
+		of(&rule.Name, &rule.Replaces)
+	}
+	for i := range rule.Limits {
+		of(&rule.Limits[i].Name, &rule.Limits[i].Replaces)
+	}
+	return rule
+}
