@@ -75,12 +75,27 @@ func (s *stage) startUpstream() error {
 	}
 	s.upstream = &http.Server{
 		ReadHeaderTimeout: launch.StartTimeout,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = fmt.Fprintln(w, "hello from the upstream")
-		}),
+		Handler:           http.HandlerFunc(answer),
 	}
 	go func() { _ = s.upstream.Serve(listener) }() // until stop closes it
 	return nil
+}
+
+// answer is the upstream: a page, and a language model that streams an answer of 1,200 tokens.
+func answer(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/v1/chat/completions" {
+		_, _ = fmt.Fprintln(w, "hello from the upstream")
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, event := range []string{
+		`{"choices":[{"delta":{"content":"hello"}}]}`,
+		`{"choices":[],"usage":{"total_tokens":1200}}`,
+		"[DONE]",
+	} {
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", event)
+		_ = http.NewResponseController(w).Flush()
+	}
 }
 
 func (s *stage) startService(d *demo) error {
