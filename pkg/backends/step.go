@@ -26,29 +26,82 @@ type Cell struct {
 // A meter less far above Furthest was raised by a process whose clock is a little
 // ahead: to lower it would give that process room again with each operation.
 func (c Cell) Step(op *Op, prev int64) (Cell, Reply) {
-	if op.Terms == nil {
-		return c.step(op, prev)
+	found, period := c, op.Period
+	if op.Terms != nil {
+		c, op, period = c.ready(op)
 	}
-	found, period := c, int64(0)
+	ceiling := op.Max
 	if op.Kind == Meter {
-		c = c.shifted(op)
+		c = c.meterAt(op)
 	} else {
-		if c, period = c.carried(op); period > op.Period && op.Verb != Reset { // the cell is in the next window
-			later := *op
-			later.Until += op.Window
-			op = &later
+		c = c.counterAt(op)
+		if op.Ends > 0 && c.Until > op.Ends {
+			look := op.Look()
+			op = &look
 		}
+		prev = max(prev, 0)
+		ceiling = op.Ceiling(prev)
 	}
-	c, r := c.step(op, prev)
+	if op.Verb != Charge {
+		c, r := c.steer(op, ceiling, prev)
+		return c.stored(op, period), r
+	}
+	v, admitted := c.Value, op.Times
+	var cut Amount
 	switch {
-	case op.ReadOnly():
+	case op.Refund:
+		v = refund(v, op)
+	case op.ChargeDenied:
+		v.Whole = min(v.Whole+op.By.Whole*op.Times, MaxValue)
+		admitted = op.Fitting(ceiling.Whole, v.Whole)
+	case op.overdraws():
+		v, admitted, cut = overdraw(v, op, ceiling)
+	case op.Partial:
+		v, cut = raise(v, op, ceiling)
+	default:
+		v, admitted = charge(v, op, ceiling)
+	}
+	reads := op.ReadOnly()
+	charged := !reads && (admitted > 0 || op.ChargeDenied || op.Overdraws())
+	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged)}
+	if cut != (Amount{}) {
+		r.Account = &Account{Cut: cut}
+	}
+	switch {
+	case reads:
 		return found, r
+	case op.Kind == Meter && v.Whole < op.Now: // credit
+		v.Whole -= op.Now
+	case op.Kind != Meter && (!charged || c.Until == 0 && op.Refund): // nothing to give back
+		return c.stored(op, period), r
+	}
+	return Cell{Value: v, Until: r.Until}.stored(op, period), r
+}
+
+// ready is the stored cell without what op's Terms add to it, op as it is for that cell, and
+// the number of the cell's window.
+func (c Cell) ready(op *Op) (_ Cell, _ *Op, period int64) {
+	if op.Kind == Meter {
+		return c.shifted(op), op, 0
+	}
+	if c, period = c.carried(op); period > op.Period && op.Verb != Reset { // the cell is in the next window
+		later := *op
+		later.Until += op.Window
+		op = &later
+	}
+	return c, op, period
+}
+
+// stored is the cell after op with what op's Terms add to it; period is that of ready.
+func (c Cell) stored(op *Op, period int64) Cell {
+	switch {
+	case op.Terms == nil:
 	case op.Kind == Meter && c.Value.Whole > 0:
 		c.Value = c.Value.Sub(op.Terms.Shift, op.Den)
 	case op.Kind == Counter && c != (Cell{}):
 		c.Value.Frac = period
 	}
-	return c, r
+	return c
 }
 
 // shifted is the stored meter with op's shift. The denominator of op may be another than
@@ -78,54 +131,6 @@ func (c Cell) carried(op *Op) (_ Cell, period int64) {
 		return c, period
 	}
 	return c, op.Period
-}
-
-// step is Step of a cell that Step has made ready for op's Terms.
-func (c Cell) step(op *Op, prev int64) (Cell, Reply) {
-	found := c
-	ceiling := op.Max
-	if op.Kind == Meter {
-		c = c.meterAt(op)
-	} else {
-		c = c.counterAt(op)
-		if op.Ends > 0 && c.Until > op.Ends {
-			look := op.Look()
-			op = &look
-		}
-		prev = max(prev, 0)
-		ceiling = op.Ceiling(prev)
-	}
-	v, admitted := c.Value, op.Times
-	var cut Amount
-	switch {
-	case op.Verb != Charge:
-		return c.steer(op, ceiling, prev)
-	case op.Refund:
-		v = refund(v, op)
-	case op.ChargeDenied:
-		v.Whole = min(v.Whole+op.By.Whole*op.Times, MaxValue)
-		admitted = op.Fitting(ceiling.Whole, v.Whole)
-	case op.overdraws():
-		v, admitted, cut = overdraw(v, op, ceiling)
-	case op.Partial:
-		v, cut = raise(v, op, ceiling)
-	default:
-		v, admitted = charge(v, op, ceiling)
-	}
-	charged := !op.ReadOnly() && (admitted > 0 || op.ChargeDenied || op.Overdraws())
-	r := Reply{Now: op.Now, Admitted: admitted, Value: v, Prev: prev, Until: c.ends(op, v, charged)}
-	if cut != (Amount{}) {
-		r.Account = &Account{Cut: cut}
-	}
-	switch {
-	case op.ReadOnly():
-		return found, r
-	case op.Kind == Meter && v.Whole < op.Now: // credit
-		v.Whole -= op.Now
-	case op.Kind != Meter && (!charged || c.Until == 0 && op.Refund): // nothing to give back
-		return c, r
-	}
-	return Cell{Value: v, Until: r.Until}, r
 }
 
 // Try is the reply to op of the cell, which is not charged. ok is false if the cell has a
@@ -283,13 +288,12 @@ func (o *Op) Fitting(ceiling, after int64) int64 {
 // that is absent it is when the cell would end.
 func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 	switch {
-	case op.Kind == Meter && v.Whole < op.Now: // credit
-		return c.Until
 	case op.Kind == Meter:
-		return v.Ceil()
+		if v.Whole >= op.Now {
+			return v.Ceil()
+		} // else it is credit
 	case op.Span == Carried:
-		windows := (max(v.Whole, 1) - 1) / op.Terms.Carry
-		return op.Until + windows*op.Window
+		return op.Until + max(v.Whole-1, 0)/op.Terms.Carry*op.Window
 	case c.Until == 0, charged && op.Span == EveryHit && !op.Refund:
 		return op.Until
 	}

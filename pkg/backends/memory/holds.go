@@ -58,8 +58,8 @@ func (h *holds) put(id string, rec backends.Record) {
 	h.newer[id] = rec
 }
 
-// stepHold applies op, which has a Hold: it gives back what has lapsed first.
-func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
+// stepHold applies op, which has a Hold, and sets *r: it gives back what has lapsed first.
+func (s *Store) stepHold(op *backends.Op, p *target, r *backends.Reply) {
 	sh := &s.shards[p.holdShard]
 	h := new(holds)
 	slot, found := sh.table.find(p.hold)
@@ -76,7 +76,7 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 	for _, rec := range h.open.Lapse(op.Now) {
 		on := rec.Lapsed(op)
 		h.lapsed = rec.Ends
-		s.stepCell(&on, p)
+		s.stepCell(&on, p, r)
 	}
 	var rec backends.Record
 	on, state := *op, backends.NoHold
@@ -85,8 +85,8 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 		rec = h.find(op.Hold.ID)
 		on, state = rec.Against(op)
 	}
-	r := s.stepCell(&on, p)
-	after, changed := rec.After(op, state, &r)
+	s.stepCell(&on, p, r)
+	after, changed := rec.After(op, state, r)
 	if changed && rec.Ends == 0 && s.records.Load() >= s.most {
 		s.evicted.Add(1)
 		changed, state = false, backends.NoHold
@@ -110,8 +110,7 @@ func (s *Store) stepHold(op *backends.Op, p target) backends.Reply {
 		}
 		sh.write(p.hold, slot, true, backends.Cell{Until: max(op.Now+3*op.Hold.Longest, r.Until)}, nil, op.Now)
 	}
-	rec.Tell(op, state, &on, &r)
-	return r
+	rec.Tell(op, state, &on, r)
 }
 
 // savedHolds is the part of holds that an operation may change.

@@ -140,7 +140,7 @@ func (s *Store) Apply(_ context.Context, b *backends.Batch) error {
 	for i := range b.Ops {
 		p := s.targetOf(&b.Ops[i])
 		s.lock(p.shards())
-		b.Replies[i] = s.step(&b.Ops[i], p)
+		s.step(&b.Ops[i], &p, &b.Replies[i])
 		s.unlock(p.shards())
 	}
 	b.Decide()
@@ -185,16 +185,17 @@ func (s *Store) unlock(set uint64) {
 	}
 }
 
-// step applies op; the locks of its shards are held.
-func (s *Store) step(op *backends.Op, p target) backends.Reply {
+// step applies op, and sets *r; the locks of its shards are held.
+func (s *Store) step(op *backends.Op, p *target, r *backends.Reply) {
 	if op.Hold != nil {
-		return s.stepHold(op, p)
+		s.stepHold(op, p, r)
+	} else {
+		s.stepCell(op, p, r)
 	}
-	return s.stepCell(op, p)
 }
 
-// stepCell applies op to its cell.
-func (s *Store) stepCell(op *backends.Op, p target) backends.Reply {
+// stepCell applies op to its cell, and sets *r.
+func (s *Store) stepCell(op *backends.Op, p *target, r *backends.Reply) {
 	var previous int64
 	switch {
 	case op.Prev == "":
@@ -203,7 +204,7 @@ func (s *Store) stepCell(op *backends.Op, p target) backends.Reply {
 	default:
 		previous = s.shards[p.prevShard].count(p.prev, op.Now)
 	}
-	return s.shards[p.at].step(op, p.key, previous)
+	s.shards[p.at].step(op, p.key, previous, r)
 }
 
 // applyTogether applies operations that are decided together.
@@ -217,12 +218,13 @@ func (s *Store) applyTogether(b *backends.Batch) {
 	}
 	s.lock(held)
 	defer s.unlock(held)
-	for i, p := range targets {
+	for i := range targets {
+		p := &targets[i]
 		before[i] = s.shards[p.at].save(p.key)
 		if h := b.Ops[i].Hold; h != nil {
 			before[i].holds = s.shards[p.holdShard].saveHolds(p.hold, h.ID)
 		}
-		b.Replies[i] = s.step(&b.Ops[i], p)
+		s.step(&b.Ops[i], p, &b.Replies[i])
 	}
 	if b.Decide() {
 		return
@@ -233,8 +235,10 @@ func (s *Store) applyTogether(b *backends.Batch) {
 			s.shards[p.holdShard].restoreHolds(p.hold, h.ID, before[i].holds)
 		}
 	}
-	for i, p := range targets {
+	for i := range targets {
+		var r backends.Reply
 		op := b.Settled(i)
-		b.Settle(i, s.step(&op, p))
+		s.step(&op, &targets[i], &r)
+		b.Settle(i, r)
 	}
 }

@@ -57,8 +57,8 @@ func (sh *shard) count(n name, now int64) int64 {
 	return sh.table.at(slot).whole
 }
 
-// step applies op to its cell.
-func (sh *shard) step(op *backends.Op, n name, prev int64) (r backends.Reply) {
+// step applies op to its cell, and sets *r.
+func (sh *shard) step(op *backends.Op, n name, prev int64, r *backends.Reply) {
 	slot, ok := sh.table.find(n)
 	var c backends.Cell
 	var log backends.Log
@@ -66,22 +66,21 @@ func (sh *shard) step(op *backends.Op, n name, prev int64) (r backends.Reply) {
 		if ok {
 			log = sh.logs[slot]
 		}
-		log, r = log.Step(op)
+		log, *r = log.Step(op)
 		c.Until = r.Until
 	} else {
 		if ok {
 			c = sh.table.at(slot).state()
 		}
-		c, r = c.Step(op, prev)
+		c, *r = c.Step(op, prev)
 	}
 	if op.ReadOnly() {
-		return r
+		return
 	}
 	if c.Until <= op.Now {
 		c = backends.Cell{}
 	}
 	sh.write(n, slot, ok, c, log, op.Now)
-	return r
 }
 
 // write leaves c, and the log of a List, at a key; slot has the key's cell if ok. A
