@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 	_ "time/tzdata" // the time zones, for machines that have none
+
+	"example.org/rls/pkg/backends"
 )
 
 // Calendar makes the windows of a fixed_window the periods of a calendar: the days, weeks,
@@ -20,6 +22,29 @@ type Calendar struct {
 	WeekStarts  uint8  // of weeks: 1 is Monday and 7 Sunday; 0 is Monday
 	MonthStarts uint32 // of months: the day, 1 to 28; 0 is 1
 	YearStarts  uint8  // of years: the month, 1 to 12; 0 is January
+}
+
+// periods is fixed_window whose windows are the periods of a calendar.
+var periods = row{
+	name:     fixedWindow.name,
+	tag:      "c",
+	bucketed: true,
+	prepare: func(l *Limit) (err error) {
+		l.calendar, err = l.newCalendar()
+		return err
+	},
+	plan: func(l *Limit, op *backends.Op, c Charge) {
+		fixedWindow.plan(l, op, c)
+		_, _, end := l.calendar.period(c.Now)
+		op.Until = end + l.calendar.keep
+	},
+	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
+		d := fixedWindow.judge(l, op, r)
+		_, _, end := l.calendar.period(r.Now) // the cell outlives it
+		d.Reset = micros(end - r.Now)
+		d.RetryAfter = d.Reset
+		return d
+	},
 }
 
 // calendarUnits are the periods by their nominal lengths.

@@ -87,24 +87,27 @@ func New(spec Spec) (*Limit, error) {
 		return nil, &SpecError{"strategy", fmt.Sprintf("unknown strategy %d", spec.Strategy)}
 	}
 	row := &table[spec.Strategy]
-	l := &Limit{Spec: spec, row: row, window: spec.Window.Microseconds(), tag: row.tag}
+	l := &Limit{Spec: spec, row: row, window: spec.Window.Microseconds()}
 	if spec.Window <= 0 || spec.Window > MaxWindow || spec.Window%time.Second != 0 {
 		return nil, &SpecError{"unit_multiplier", fmt.Sprintf("a window of %v is out of range: whole seconds, more than 0, at most 10 years", spec.Window)}
 	}
 	if err := l.checkOptions(); err != nil {
 		return nil, err
 	}
-	if l.Precision > 0 {
+	switch {
+	case l.Precision > 0:
 		l.row = &parts
-		l.tag = l.row.tag
+	case l.Calendar.On:
+		l.row = &periods
 	}
+	l.tag = l.row.tag
 	if err := l.row.prepare(l); err != nil {
 		return nil, err
 	}
 	if err := l.prepareOverdraft(); err != nil {
 		return nil, err
 	}
-	l.bucketed = l.row.bucketed && !l.FromFirstHit && !l.overdraws()
+	l.bucketed = l.row.bucketed && !l.FromFirstHit
 	l.tag = "|" + l.tag + cmp.Or(l.Calendar.Unit(l.Window), formatWindow(l.Window))
 	if row.burst != nil && !l.overdraws() {
 		l.tag += l.terms()

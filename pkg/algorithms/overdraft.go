@@ -61,7 +61,7 @@ func (l *Limit) prepareOverdraft() error {
 		return &SpecError{"overdraft", fmt.Sprintf("a debt of %d hits at this rate takes more than 100 years to pay; lower it", l.Overdraft)}
 	}
 	if l.Strategy == FixedWindow {
-		l.tag = "fo" + l.tag
+		l.row, l.tag = &carried, "fo"+l.tag
 		l.beyond = &backends.Terms{Debt: backends.Amount{Whole: l.MaxDebt()}, Carry: int64(l.Requests)}
 		return nil
 	}
@@ -92,27 +92,28 @@ func (l *Limit) startOf(number int64) int64 {
 	return number * l.window
 }
 
-// planCarried plans a charge in windows that hand their debt on.
-func (l *Limit) planCarried(op *backends.Op) {
-	op.Span, op.Window = backends.Carried, l.window
-	op.Period, op.Until = l.period(op.Now)
-	if l.calendar != nil {
-		op.Window = l.calendar.longest
-	}
-}
-
-// judgeCarried decides a charge in windows that hand their debt on.
-func (l *Limit) judgeCarried(op *backends.Op, r *backends.Reply) Decision {
-	number, _ := l.period(r.Now)
-	used, whole := r.Value.Whole, int64(l.Requests)
-	// The window after n others begins with used - n × whole.
-	begins := func(after int64) int64 { return l.startOf(number+max(after, 1)) - r.Now }
-	return Decision{
-		Allowed:    op.Refund || r.Admitted == op.Times,
-		Remaining:  whole - used,
-		Reset:      micros(begins((used + whole - 1) / whole)),
-		RetryAfter: micros(begins(used / whole)),
-	}
+// carried is fixed_window with an overdraft: windows hand their debt on.
+var carried = row{
+	name: fixedWindow.name,
+	plan: func(l *Limit, op *backends.Op, _ Charge) {
+		op.Span, op.Window = backends.Carried, l.window
+		op.Period, op.Until = l.period(op.Now)
+		if l.calendar != nil {
+			op.Window = l.calendar.longest
+		}
+	},
+	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
+		number, _ := l.period(r.Now)
+		used, whole := r.Value.Whole, int64(l.Requests)
+		// The window after n others begins with used - n × whole.
+		begins := func(after int64) int64 { return l.startOf(number+max(after, 1)) - r.Now }
+		return Decision{
+			Allowed:    op.Refund || r.Admitted == op.Times,
+			Remaining:  whole - used,
+			Reset:      micros(begins((used + whole - 1) / whole)),
+			RetryAfter: micros(begins(used / whole)),
+		}
+	},
 }
 
 // Used is the number of hits in use in the cell that r, the reply to op, describes: the

@@ -118,17 +118,13 @@ func (o *Outcome) Release() {
 	if cap(o.Statuses) > maxKept || cap(o.Verdicts) > maxKept {
 		return
 	}
+	statuses, verdicts, charged := emptied(o.Statuses), emptied(o.Verdicts), emptied(o.charged)
 	p := &o.plan
-	*o = Outcome{
-		Statuses: emptied(o.Statuses),
-		Verdicts: emptied(o.Verdicts),
-		charged:  emptied(o.charged),
-		plan: plan{
-			targets: emptied(p.targets),
-			limits:  emptied(p.limits),
-			batch:   backends.Batch{Ops: emptied(p.batch.Ops), Replies: emptied(p.batch.Replies)},
-		},
-	}
+	targets, limits := emptied(p.targets), emptied(p.limits)
+	ops, replies := emptied(p.batch.Ops), emptied(p.batch.Replies)
+	*o = Outcome{} // a literal with fields is made on the stack and then copied
+	o.Statuses, o.Verdicts, o.charged = statuses, verdicts, charged
+	p.targets, p.limits, p.batch.Ops, p.batch.Replies = targets, limits, ops, replies
 	outcomes.Put(o)
 }
 
