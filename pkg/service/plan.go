@@ -296,24 +296,25 @@ func (p *plan) appendID(room []byte, t *target) []byte {
 }
 
 // ofLimit is the identity that l counts, among limits that count id. A limit in shadow mode
-// is charged by itself, so it shares neither a cell of envoyproxy/ratelimit nor, unless it has
-// reservations beside its cells, a slot.
+// is charged by itself, so it shares neither a cell of envoyproxy/ratelimit nor, unless it can
+// have reservations beside its cells, a slot.
 func ofLimit(id algorithms.Identity, l *descriptors.Limit) algorithms.Identity {
 	if l.Shadow {
-		id.ByStart, id.OneSlot = false, id.OneSlot && l.Reserve.TTL > 0
+		id.ByStart, id.OneSlot = false, id.OneSlot && (l.Reserve.TTL > 0 || id.Longest > 0)
 	}
 	return id
 }
 
 // inRatelimit reports whether envoyproxy/ratelimit can have such limits: one
-// for a rule, in a fixed window of one unit. Limits in shadow mode do not count.
+// for a rule, in a fixed window of one unit, without reservations. Limits in shadow mode do
+// not count.
 func inRatelimit(limits []descriptors.Limit) bool {
 	n := 0
 	for i := range limits {
 		l := &limits[i]
 		switch {
 		case l.Shadow:
-		case !l.Clocked() || l.Multiplier > 1:
+		case !l.Clocked() || l.Multiplier > 1 || l.Reserve.TTL > 0:
 			return false
 		default:
 			n++

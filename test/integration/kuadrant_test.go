@@ -32,6 +32,10 @@ descriptors:
     rate_limits:
       - {unit: year, requests_per_unit: 100}
       - {unit: day, requests_per_unit: 1000, strategy: token_bucket}
+  - key: watched
+    rate_limits:
+      - {unit: year, requests_per_unit: 100}
+      - {unit: year, requests_per_unit: 200, shadow_mode: true}
 `
 
 // kuadrant is the client of Kuadrant's service and the store it counts in.
@@ -60,8 +64,15 @@ func (k *kuadrant) commit(id string, amount uint64, descs ...*descriptor) {
 
 func (k *kuadrant) left(want uint32, d *descriptor) {
 	k.t.Helper()
-	if s := k.hit("llm", costing(0, desc(d.Entries[0].Key, d.Entries[0].Value))); s.LimitRemaining != want {
+	resp := k.call("llm", costing(0, desc(d.Entries[0].Key, d.Entries[0].Value)))
+	if s := resp.Statuses[0]; s.LimitRemaining != want {
 		k.t.Fatalf("%s: %d remain, want %d", d.Entries[0].Key, s.LimitRemaining, want)
+	}
+	if d.Entries[0].Key == "watched" {
+		watched := resp.DynamicMetadata.GetFields()["shadow"].GetListValue().GetValues()
+		if len(watched) != 1 || watched[0].GetStructValue().GetFields()["remaining"].GetNumberValue() < float64(want) {
+			k.t.Fatalf("the limit in shadow mode: %v", watched)
+		}
 	}
 }
 
@@ -77,9 +88,9 @@ func TestKuadrantsClientOnEveryStore(t *testing.T) {
 			settings, _ := store.start(t)
 			for _, part := range []string{"1", "0.6"} {
 				s := serve(t, kuadrantRules, append(settings, "KUADRANT_RLS_ENABLED=true", "KUADRANT_RLS_MAX_FRACTION="+part, "CACHE_KEY_PREFIX="+part,
-					"DECISION_TIMEOUT=10s")...)
+					"DECISION_TIMEOUT=10s", "RESPONSE_DYNAMIC_METADATA=true")...)
 				client := kuadrantpb.NewRateLimitServiceClient(dial(t, s.addrs["gRPC"], nil))
-				for _, key := range []string{"window", "sliding", "bucket", "log", "parts", "slots", "debt", "several"} {
+				for _, key := range []string{"window", "sliding", "bucket", "log", "parts", "slots", "debt", "several", "watched"} {
 					t.Run(key+" "+part, func(t *testing.T) {
 						k := &kuadrant{s.in(t), client}
 						k.holds(desc(key, "ann"))
