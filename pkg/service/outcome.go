@@ -160,7 +160,6 @@ func (o *Outcome) judge(ctx context.Context) {
 					v.Hits = 0 // they are not charged
 				}
 				if v.Account != nil {
-					s.Reservation = cmp.Or(s.Reservation, v.Account.Reservation)
 					o.seen.Accounts = append(o.seen.Accounts, v)
 				}
 				if p.loans != nil && p.loans[j] != nil {
@@ -179,6 +178,9 @@ func (o *Outcome) judge(ctx context.Context) {
 				continue
 			}
 			s.add(v)
+			if v.Account != nil {
+				s.Reservation = cmp.Or(s.Reservation, v.Account.Reservation)
+			}
 			s.Borrowed = s.Borrowed || v.Borrowed() && !v.Shadow && !p.batch.Refused
 			if !p.cfg.ShadowMode && !s.Shadow {
 				o.Delay = max(o.Delay, v.Is.Delay)

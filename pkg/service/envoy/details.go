@@ -38,7 +38,7 @@ func problem(o *service.Outcome) []byte {
 // the rules that it passed, as envoyproxy/ratelimit has them, and the rule,
 // strategy, limit, remaining, retry_after and policy of the headline, if there is one; policy
 // only if the store did not decide. borrowed says that a pool has hits of the request. shadow
-// lists the limits that are watched, each with the same fields and denied.
+// lists the limits that are watched, each with the same fields, denied and reservation.
 func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	fields := map[string]any{"domain": q.Domain, "descriptors": describe(q)}
 	if q.Hits != 0 {
