@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -52,8 +51,16 @@ func startRecipe(t *testing.T, recipe string, m *model, s *service) gateway {
 	).Replace(recipeFile(t, recipe, "envoy.yaml")))}
 }
 
-// ask sends a request with headers, given as "name: value", and returns its answer as soon as that begins.
-func (g gateway) ask(ctx context.Context, headers ...string) (*http.Response, error) {
+// stream is an answer that has begun.
+type stream struct {
+	code   int
+	header http.Header
+	body   io.ReadCloser
+}
+
+// ask sends a request with headers, given as "name: value", and returns its answer as soon as
+// that begins.
+func (g gateway) ask(ctx context.Context, t *testing.T, headers ...string) (*stream, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.Listener("front")+"/v1/chat/completions",
 		strings.NewReader(`{"messages":[]}`))
 	if err != nil {
@@ -64,57 +71,63 @@ func (g gateway) ask(ctx context.Context, headers ...string) (*http.Response, er
 		name, value, _ := strings.Cut(header, ": ")
 		req.Header.Set(name, value)
 	}
-	return http.DefaultClient.Do(req)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return &stream{resp.StatusCode, resp.Header, resp.Body}, nil
 }
 
 // want asks, expects the code, and returns the headers and the body.
 func (g gateway) want(t *testing.T, code int, headers ...string) (http.Header, string) {
 	t.Helper()
-	resp, err := g.ask(t.Context(), headers...)
+	a, err := g.ask(t.Context(), t, headers...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return finish(t, resp, code)
+	return a.finish(t, code)
 }
 
-func finish(t *testing.T, resp *http.Response, code int) (http.Header, string) {
+// finish reads the rest of the answer, and expects the code.
+func (a *stream) finish(t *testing.T, code int) (http.Header, string) {
 	t.Helper()
-	body, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err != nil || resp.StatusCode != code {
-		t.Fatalf("%s, %v, want %d: %s", resp.Status, err, code, body)
+	rest, err := io.ReadAll(a.body)
+	_ = a.body.Close()
+	if err != nil || a.code != code {
+		t.Fatalf("%d, %v, want %d: %s", a.code, err, code, rest)
 	}
-	return resp.Header, string(body)
+	return a.header, string(rest)
 }
 
 // begin asks for an answer that m holds, and returns it when its first event has come.
-func (g gateway) begin(ctx context.Context, t *testing.T, headers ...string) *http.Response {
+func (g gateway) begin(ctx context.Context, t *testing.T, headers ...string) *stream {
 	t.Helper()
-	resp, err := g.ask(ctx, append(headers, "x-hold: yes")...)
+	a, err := g.ask(ctx, t, append(headers, "x-hold: yes")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := bufio.NewReader(io.LimitReader(resp.Body, int64(len(greeting)))).ReadString(0)
-	if first != greeting {
-		t.Fatalf("%s, %v: the answer begins with %q", resp.Status, err, first)
+	first := make([]byte, len(greeting))
+	if _, err := io.ReadFull(a.body, first); err != nil || string(first) != greeting {
+		t.Fatalf("%d, %v: the answer begins with %q", a.code, err, first)
 	}
-	return resp
+	return a
 }
 
 // beginWhenFree asks until an answer is not denied, and returns that when it begins.
-func (g gateway) beginWhenFree(t *testing.T, headers ...string) (resp *http.Response) {
+func (g gateway) beginWhenFree(t *testing.T, headers ...string) (a *stream) {
 	t.Helper()
 	testenv.Eventually(t, patience, func() bool {
 		var err error
-		if resp, err = g.ask(t.Context(), append(headers, "x-hold: yes")...); err != nil {
+		if a, err = g.ask(t.Context(), t, append(headers, "x-hold: yes")...); err != nil {
 			t.Fatal(err)
 		}
-		if resp.StatusCode != http.StatusOK {
-			_ = resp.Body.Close()
+		if a.code != http.StatusOK {
+			_ = a.body.Close()
 		}
-		return resp.StatusCode == http.StatusOK
+		return a.code == http.StatusOK
 	}, "a slot is free")
-	return resp
+	return a
 }
 
 // model is a language model. It streams answers that cost as many tokens as the header x-cost
@@ -192,12 +205,12 @@ func TestTokensArePaidForAfterwards(t *testing.T) {
 	t.Run("a stream", func(t *testing.T) {
 		t.Parallel()
 		release := m.hold("ann")
-		resp := envoy.begin(t.Context(), t, "x-user: ann", "x-cost: 12000")
+		a := envoy.begin(t.Context(), t, "x-user: ann", "x-cost: 12000")
 		if left := check(t, "ann"); left.Code != ok || left.LimitRemaining != 1000 {
 			t.Errorf("while the answer is streamed: %v, want 1000 remaining", left)
 		}
 		release()
-		if _, rest := finish(t, resp, http.StatusOK); !strings.Contains(rest, `"total_tokens":12000`) || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
+		if _, rest := a.finish(t, http.StatusOK); !strings.Contains(rest, `"total_tokens":12000`) || !strings.HasSuffix(rest, "data: [DONE]\n\n") {
 			t.Errorf("the rest of the answer is %q", rest)
 		}
 		inDebt(t, "ann")
@@ -207,13 +220,13 @@ func TestTokensArePaidForAfterwards(t *testing.T) {
 	t.Run("three streams at once", func(t *testing.T) {
 		t.Parallel()
 		release := m.hold("bob")
-		var all []*http.Response
+		var all []*stream
 		for range 3 {
 			all = append(all, envoy.begin(t.Context(), t, "x-user: bob", "x-cost: 4000"))
 		}
 		release()
-		for _, resp := range all {
-			finish(t, resp, http.StatusOK)
+		for _, a := range all {
+			a.finish(t, http.StatusOK)
 		}
 		testenv.Eventually(t, patience, func() bool { return check(t, "bob").DurationUntilReset.AsDuration() > 10*time.Minute }, "all are charged")
 		wantElevenMinutes(t, "bob")
@@ -227,10 +240,10 @@ func TestTokensArePaidForAfterwards(t *testing.T) {
 	t.Run("until the debt is paid", func(t *testing.T) {
 		t.Parallel()
 		release := m.hold("quick")
-		resp := envoy.begin(t.Context(), t, "x-user: quick", "x-cost: 12000")
+		a := envoy.begin(t.Context(), t, "x-user: quick", "x-cost: 12000")
 		ended := time.Now()
 		release()
-		finish(t, resp, http.StatusOK)
+		a.finish(t, http.StatusOK)
 		inDebt(t, "quick")
 		testenv.Eventually(t, patience, func() bool { return check(t, "quick").Code == ok }, "the debt is paid")
 		if took := time.Since(ended); took < 6*time.Second { // two windows
@@ -264,8 +277,8 @@ func TestReservationsThroughEnvoy(t *testing.T) {
 	}
 	envoy.want(t, http.StatusTooManyRequests, "x-user: ann", "x-cost: 1", id)
 	release()
-	finish(t, first, http.StatusOK)
-	finish(t, second, http.StatusOK)
+	first.finish(t, http.StatusOK)
+	second.finish(t, http.StatusOK)
 	settled(5000 - 500 - 2300)
 	envoy.want(t, http.StatusOK, "x-user: ann", "x-cost: 2200", id) // 200 more than it held
 	settled(0)
@@ -321,13 +334,13 @@ func slots(t *testing.T, envoys []gateway, m *model) {
 	}
 	envoys[0].want(t, http.StatusOK, "x-user: bob")
 	leave() // the client goes away
-	_ = second.Body.Close()
+	_ = second.body.Close()
 	third := envoys[1].beginWhenFree(t, "x-user: ann")
 	envoys[0].want(t, http.StatusTooManyRequests, "x-user: ann")
 	release()
-	finish(t, first, http.StatusOK)
-	finish(t, third, http.StatusOK)
-	finish(t, envoys[0].beginWhenFree(t, "x-user: ann"), http.StatusOK)
+	first.finish(t, http.StatusOK)
+	third.finish(t, http.StatusOK)
+	envoys[0].beginWhenFree(t, "x-user: ann").finish(t, http.StatusOK)
 }
 
 // slotRace: of 20 requests at the same moment two run.
@@ -338,16 +351,16 @@ func slotRace(t *testing.T, envoys []gateway, m *model) {
 	var requests sync.WaitGroup
 	for i := range 20 {
 		requests.Go(func() {
-			resp, err := envoys[i%2].ask(t.Context(), "x-user: many", "x-hold: yes")
+			a, err := envoys[i%2].ask(t.Context(), t, "x-user: many", "x-hold: yes")
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if resp.StatusCode == http.StatusTooManyRequests {
+			if a.code == http.StatusTooManyRequests {
 				denied.Add(1)
 			}
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
+			_, _ = io.Copy(io.Discard, a.body)
+			_ = a.body.Close()
 		})
 	}
 	testenv.Eventually(t, patience, func() bool { return denied.Load() == 18 && m.running.Load() == 2 }, "18 are denied while 2 run")

@@ -293,7 +293,7 @@ func (o *oracle) afterFault() {
 // expiry checks that a key ends with its limit, or with the credit of a grant.
 func (o *oracle) expiry(s *subject, life int64) {
 	r := s.rule
-	bound := r.window()
+	bound := r.longest()
 	switch {
 	case r.meter():
 		bound = (r.capacity()+int64(r.spec.Overdraft))*r.window()/int64(max(1, r.spec.Requests)) + backends.Skew
@@ -303,7 +303,7 @@ func (o *oracle) expiry(s *subject, life int64) {
 	case r.spec.Strategy == algorithms.SlidingWindow:
 		bound = 2 * r.window()
 	case r.spec.Overdraft > 0:
-		bound += (int64(r.spec.Overdraft)-1)/int64(r.spec.Requests)*r.window() + r.window()
+		bound += (int64(r.spec.Overdraft)-1)/int64(r.spec.Requests)*r.longest() + r.longest()
 	}
 	// A lease of a window that is in the future since the clock was set back is
 	// given back at the new time.
@@ -348,7 +348,7 @@ func (o *oracle) bound(s *subject, era int, hits []hit) {
 				if r.spec.Overdraft > 0 {
 					ahead += o.skew()
 				}
-				if from/r.window() == ahead/r.window() {
+				if r.period(from) == r.period(ahead) {
 					allowed = limit
 				} else if to-from < r.window() {
 					allowed = 2 * limit

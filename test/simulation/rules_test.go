@@ -20,6 +20,9 @@ type rule struct {
 	lease   bool
 	shadow  bool // shadow_mode
 	quota   bool // quota_mode
+
+	calendar *calendar // nil for windows of the clock
+	unit     string    // the unit and the calendar in YAML; "" for seconds
 }
 
 const alsoWindow = 30 * time.Second
@@ -57,7 +60,8 @@ func (r *rule) clocked() bool {
 
 const leaseTTL = 250 * time.Millisecond
 
-func randomRule(rng *rand.Rand, o *options) rule {
+// randomRule makes windows of seconds, or some of a calendar, which may be nil.
+func randomRule(rng *rand.Rand, o *options, c *calendar) rule {
 	r := rule{spec: algorithms.Spec{
 		Strategy: algorithms.Strategy(rng.IntN(7)),
 		Requests: []uint32{1, 3, 10, 40, 100}[rng.IntN(5)],
@@ -69,6 +73,9 @@ func randomRule(rng *rand.Rand, o *options) rule {
 	case r.spec.Strategy == algorithms.FixedWindow:
 		r.spec.FromFirstHit = rng.IntN(3) == 0
 		r.spec.Extend = r.spec.FromFirstHit && rng.IntN(2) == 0
+		if !r.spec.FromFirstHit && c != nil {
+			c.in(&r, rng.IntN(3))
+		}
 	case r.spec.Strategy == algorithms.SlidingWindow && rng.IntN(2) == 0:
 		r.spec.Precision = 2 + rng.Uint32N(9)
 	}
@@ -132,7 +139,11 @@ func yamlOf(rules []rule, charge string) string {
 // String is the rule's limit in YAML.
 func (r *rule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "{unit: second, unit_multiplier: %d, requests_per_unit: %d, strategy: %v", int(r.spec.Window/time.Second), r.spec.Requests, r.spec.Strategy)
+	unit := r.unit
+	if unit == "" {
+		unit = fmt.Sprintf("unit: second, unit_multiplier: %d", r.spec.Window/time.Second)
+	}
+	fmt.Fprintf(&b, "{%s, requests_per_unit: %d, strategy: %v", unit, r.spec.Requests, r.spec.Strategy)
 	if r.spec.Burst > 0 {
 		fmt.Fprintf(&b, ", burst: %d", r.spec.Burst)
 	}

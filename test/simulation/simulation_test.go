@@ -31,10 +31,14 @@ var (
 // simulate runs one seed.
 func simulate(seed uint64, traced bool) *world {
 	w := newWorld(seed, traced)
+	var c *calendar
+	if w.chance(3) {
+		c = w.randomCalendar()
+	}
 	o := randomOptions(w)
 	rules := make([]rule, 1+w.rng.IntN(4))
 	for i := range rules {
-		rules[i] = randomRule(w.rng, o)
+		rules[i] = randomRule(w.rng, o, c)
 	}
 	text := yamlOf(rules, []string{"always", "admitted"}[w.rng.IntN(2)])
 	w.say("rules:\n%s", text)
