@@ -93,5 +93,8 @@ func limitsOf(r *status.ListingRule) (all []string) {
 	if r.Quota {
 		*last += ", quota"
 	}
+	if r.Pool {
+		*last += ", pool"
+	}
 	return all
 }

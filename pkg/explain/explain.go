@@ -229,13 +229,22 @@ func overrideOf(o *service.Override) *Override {
 	return shown
 }
 
+// TermsOf describes a limit, without a key.
+func TermsOf(l *descriptors.Limit) *Terms {
+	t := &Terms{
+		Name: l.Name, Strategy: l.Strategy.String(), Limit: l.Requests, Window: Duration(l.Window), Calendar: l.Calendar.Unit(l.Window),
+		Overdraft: l.MaxDebt(), Precision: l.Precision, Reserve: Duration(l.Reserve.TTL), Burst: l.Burst, MaxDelay: Duration(l.MaxDelay),
+	}
+	for i := range l.Thresholds {
+		t.Thresholds = append(t.Thresholds, l.Thresholds[i].At.String())
+	}
+	return t
+}
+
 func limitOf(rule string, in *service.InspectedLimit) Limit {
-	l := Limit{Rule: rule, Terms: &Terms{
-		Name: in.Name, Strategy: in.Strategy.String(), Limit: in.Requests, Window: Duration(in.Window),
-		Overdraft: in.MaxDebt(), Precision: in.Precision, Reserve: Duration(in.Reserve.TTL),
-		Burst: in.Burst, MaxDelay: Duration(in.MaxDelay), Key: in.Key, ReplacedBy: in.ReplacedBy,
-	}}
-	if l.Calendar = in.Limit.Calendar.Unit(in.Limit.Window); !in.Ends.IsZero() {
+	l := Limit{Rule: rule, Terms: TermsOf(in.Limit)}
+	l.Key, l.ReplacedBy = in.Key, in.ReplacedBy
+	if !in.Ends.IsZero() {
 		l.Period = &Period{in.Ends.Location().String(), in.Began, in.Ends}
 	}
 	if in.Tried() {
@@ -247,9 +256,6 @@ func limitOf(rule string, in *service.InspectedLimit) Limit {
 	if b := in.Borrow; b != nil && in.Pool != nil {
 		l.Pool, l.Borrowed = new(limitOf(b.Pool.Path, in.Pool)), new(limitOf(b.Pool.Path, in.Borrowed))
 		l.MaxBorrow = b.Most.String()
-	}
-	for i := range in.Thresholds {
-		l.Thresholds = append(l.Thresholds, in.Thresholds[i].At.String())
 	}
 	switch state := cmp.Or(in.After, in.Before); {
 	case state != nil:

@@ -251,17 +251,8 @@ func (t *Terms) words() string {
 	if t.MaxDelay > 0 {
 		s += fmt.Sprintf(", a queue of at most %s", time.Duration(t.MaxDelay))
 	}
-	if t.Precision > 0 {
-		s += fmt.Sprintf(", precision %d", t.Precision)
-	}
-	if t.Overdraft > 0 {
-		s += fmt.Sprintf(", overdraft %d", t.Overdraft)
-	}
-	if t.Reserve > 0 {
-		s += fmt.Sprintf(", reserve %s", time.Duration(t.Reserve))
-	}
-	if len(t.Thresholds) > 0 {
-		s += ", thresholds " + spaced(strings.Join(t.Thresholds, ", "))
+	for _, further := range t.Further() {
+		s += ", " + spaced(further)
 	}
 	switch {
 	case t.Shadow:
@@ -275,6 +266,23 @@ func (t *Terms) words() string {
 		s += " (" + terminal.Visible(t.Name) + ")"
 	}
 	return s
+}
+
+// Further names the fields of the limit beyond its rate, strategy and burst.
+func (t *Terms) Further() (all []string) {
+	if t.Precision > 0 {
+		all = append(all, fmt.Sprintf("precision %d", t.Precision))
+	}
+	if t.Overdraft > 0 {
+		all = append(all, fmt.Sprintf("overdraft %d", t.Overdraft))
+	}
+	if t.Reserve > 0 {
+		all = append(all, fmt.Sprintf("reserve %s", time.Duration(t.Reserve)))
+	}
+	if len(t.Thresholds) > 0 {
+		all = append(all, "thresholds "+strings.Join(t.Thresholds, ", "))
+	}
+	return all
 }
 
 // watched reports whether the limit is watched for the key and not enforced.

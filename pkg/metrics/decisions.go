@@ -165,7 +165,11 @@ func (d *decisions) Observe(o *service.Observation) {
 		v := &o.Verdicts[i]
 		c := d.verdict(o, v)
 		if v.Pool != nil && !v.Shadow { // else the pool was only looked at
-			d.verdict(o, v.Pool)
+			lent := EndPassed
+			if !v.Pool.Is.Allowed {
+				lent = EndDenied
+			}
+			d.verdict(o, v.Pool).rule.ended[lent].Add(1)
 		}
 		switch {
 		case v.Decided:

@@ -79,6 +79,9 @@ func TestRules(t *testing.T) {
 
 	s.write(strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: 11,", 1))
 	p.sees("11 per hour")
+	s.write("pools: {spare: {unit: day, requests_per_unit: 7}}\n" + strings.Replace(rules, "name: daily", "name: daily, borrow_from: spare", 1))
+	p.fill("Search", "spare")
+	p.waits(rows + `.length === 2 && ` + rows + `[0].startsWith("pool=spare shop.pool_spare 7 per day, fixed window, for all together pool ")`)
 
 	many := rules
 	for i := range 400 {

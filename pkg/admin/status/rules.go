@@ -1,7 +1,9 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,11 +16,11 @@ import (
 )
 
 // Listing is the JSON of GET /v1/rules: a page of the rules in force in the order of
-// their files.
+// their files, after the pools of each domain.
 type Listing struct {
 	Hash string           `json:"hash"`
 	Step explain.Duration `json:"step"` // of history
-	// Total is the number of rules in force, and Matched the number of the rules that
+	// Total is the number of rules and pools in force, and Matched the number of those that
 	// match the search.
 	Total   int           `json:"total"`
 	Matched int           `json:"matched"`
@@ -48,6 +50,7 @@ type ListingRule struct {
 	Plan      string              `json:"plan,omitempty"` // that the limits are from
 	Shadow    bool                `json:"shadow,omitempty"`
 	Quota     bool                `json:"quota,omitempty"`
+	Pool      bool                `json:"pool,omitempty"` // Entries are its name
 
 	Requests uint64  `json:"requests"`
 	Denied   uint64  `json:"denied"`
@@ -82,12 +85,18 @@ func (s *Status) listing(now time.Time, p page) *Listing {
 	l := &Listing{Hash: s.InForce().Hash, Step: explain.Duration(binSeconds * time.Second), Rules: []ListingRule{}}
 	words := strings.Fields(strings.ToLower(p.q))
 	for _, domain := range tree.Domains() {
+		for _, name := range slices.Sorted(maps.Keys(domain.Pools)) {
+			l.Total++
+			l.add(p, words, func() ListingRule {
+				return newListingRule(domain.Name, domain.Pools[name], domain.Pools[name].PoolEntries())
+			})
+		}
 		var walk func(n *descriptors.Node)
 		walk = func(n *descriptors.Node) {
 			for _, child := range n.Children() {
 				if child.Rule != nil {
 					l.Total++
-					l.add(p, words, func() ListingRule { return newListingRule(domain.Name, child) })
+					l.add(p, words, func() ListingRule { return newListingRule(domain.Name, child.Rule, child.Way()) })
 				}
 				walk(child)
 			}
@@ -141,12 +150,11 @@ func (r *ListingRule) has(words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
 
-func newListingRule(domain string, n *descriptors.Node) ListingRule {
-	r, way := n.Rule, n.Way()
+func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry) ListingRule {
 	rule := ListingRule{
 		Rule: r.Path, Domain: domain, File: r.Pos.File, Line: r.Pos.Line,
 		Entries: way, Limits: []ListingLimit{},
-		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan,
+		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan, Pool: r.Pool != "",
 	}
 	for i := range r.Limits {
 		limit := &r.Limits[i]
@@ -194,6 +202,13 @@ func words(l *descriptors.Limit, callers string) string {
 	}
 	if l.MaxDelay > 0 {
 		said = append(said, fmt.Sprintf("waits up to %v", l.MaxDelay))
+	}
+	if l.Calendar.On {
+		said = append(said, "in "+cmp.Or(l.Calendar.Zone, "UTC"))
+	}
+	said = append(said, explain.TermsOf(l).Further()...)
+	if b := l.Borrow; b != nil {
+		said = append(said, fmt.Sprintf("borrows up to %s of %s", b.Most, b.From))
 	}
 	said = append(said, callers)
 	switch {

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
@@ -358,6 +360,52 @@ descriptors:
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+}
+
+// Every field that changes what a limit admits is in its words, and pools are listed as rules are.
+func TestFurtherFieldsInWords(t *testing.T) {
+	running(t, status.Options{}, func(t *testing.T, s *process) {
+		tree := load(t, `domain: shop
+pools: {spare: {unit: minute, requests_per_unit: 1000, strategy: token_bucket, burst: 50}, idle: {unit: day, requests_per_unit: 9}}
+descriptors:
+- key: user
+  rate_limits:
+  - {unit: month, requests_per_unit: 9, window: calendar, timezone: Europe/Berlin, overdraft: 5}
+  - {unit: day, requests_per_unit: 9, window: calendar, thresholds: [{at: 80%}, {at: 90%}]}
+  - {unit: minute, requests_per_unit: 9, strategy: sliding_window, precision: 6}
+  - {unit: hour, requests_per_unit: 9, borrow_from: spare, max_borrow: 20%}
+  descriptors: [{key: id, rate_limit: {unit: minute, requests_per_unit: 9, reserve: {ttl: 1m}}}]
+`)
+		s.Rules(tree)
+		o, pool := asked(t, tree, true, ann[1]), tree.Domain("shop").Pools["spare"]
+		lent := o.Verdicts[3]
+		lent.Rule, lent.Limit = pool, &pool.Limits[0]
+		o.Verdicts[3].Pool = &lent
+		s.Observe(o)
+		pass(2 * time.Second)
+		var got []string
+		var list status.Listing
+		if err := json.Unmarshal(s.RulesJSON("", 9, 0), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.Rules {
+			for _, l := range r.Limits {
+				got = append(got, fmt.Sprintf("%s %v %d: %s", r.Rule, r.Pool, r.Requests, l.Words))
+			}
+		}
+		want := []string{
+			"shop.pool_idle true 0: 9 per day, fixed window, for all together",
+			"shop.pool_spare true 1: 1000 per minute, token bucket, burst 50, for all together",
+			"shop.user false 1: 9 per calendar month, fixed window, in Europe/Berlin, overdraft 5, per user",
+			"shop.user false 1: 9 per calendar day, fixed window, in UTC, thresholds 80%, 90%, per user",
+			"shop.user false 1: 9 per minute, sliding window, precision 6, per user",
+			"shop.user false 1: 9 per hour, fixed window, borrows up to 20% of spare, per user",
+			"shop.user.id false 0: 9 per minute, fixed window, reserve 1m0s, per user",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 func TestRulesInWords(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/bits"
 	"net/netip"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -152,14 +153,14 @@ func (r *reader) lintSeveral(several []limit, limits []descriptors.Limit) {
 
 // alike reports whether two limits of one descriptor admit the same hits at all
 // times. Limits that can be replaced each for itself, that have different failure
-// policies, that borrow, or that are tried for different keys do not.
+// policies or thresholds, that borrow, or that are tried for different keys do not.
 func alike(a, b *descriptors.Limit) bool {
 	aHigh, aLow := bits.Mul64(uint64(a.Requests), uint64(b.Window))
 	bHigh, bLow := bits.Mul64(uint64(b.Requests), uint64(a.Window))
 	return a.Strategy.HasBurst() && b.Strategy.HasBurst() && a.MaxDelay == 0 && b.MaxDelay == 0 &&
 		aHigh == bHigh && aLow == bLow && a.Burst == b.Burst && a.Overdraft == b.Overdraft && a.Reserve == b.Reserve &&
 		a.Name == b.Name && slices.Equal(a.Replaces, b.Replaces) && a.OnError == b.OnError && a.Shadow == b.Shadow && a.Watched == b.Watched &&
-		a.Borrow == nil && b.Borrow == nil
+		a.Borrow == nil && b.Borrow == nil && reflect.DeepEqual(a.Thresholds, b.Thresholds)
 }
 
 // lintShadow warns of a descriptor or limit in shadow mode, the mapping v, for which a

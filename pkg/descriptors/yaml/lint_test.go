@@ -116,7 +116,12 @@ func TestLints(t *testing.T) {
   - {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, shadow_mode: true}
   - {unit: minute, requests_per_unit: 60, strategy: gcra, burst: 60, shadow_mode: true}
   - {unit: second, requests_per_unit: 1, strategy: gcra, burst: 60, rollout: 5%}
-`, "6 duplicate-limit\n7 duplicate-limit\n28 duplicate-limit\n"},
+- key: f
+  rate_limits:
+  - {unit: minute, requests_per_unit: 60, strategy: token_bucket, thresholds: [{at: 80%, headers: {x-a: b}}]}
+  - {unit: minute, requests_per_unit: 60, strategy: leaky_bucket, thresholds: [{at: 90%, headers: {x-a: b}}]}
+  - {unit: minute, requests_per_unit: 60, strategy: gcra, burst: 60, thresholds: [{at: 90%, headers: {x-a: b}}]}
+`, "6 duplicate-limit\n7 duplicate-limit\n28 duplicate-limit\n34 duplicate-limit\n"},
 		{"unused-pool", `
 - {key: a, rate_limit: {unit: day, borrow_from: used}}
 pools:

@@ -46,16 +46,16 @@ func (n *newlyDenied) count(r *request, o *service.Outcome) {
 		if !st.Denied {
 			continue
 		}
-		entries := r.ask.Descriptors[i].Entries
 		var buffer [128]byte
-		id := descriptors.AppendID(buffer[:0], st.Rule.Path, entries, nil)
+		id := descriptors.AppendID(buffer[:0], st.Rule.Path, r.ask.Descriptors[i].Entries, st.Rule.Shared)
 		known := n.keys[string(id)]
 		switch {
 		case known == nil && len(n.keys) == maxNewlyKeys:
 			n.lower()
 			continue
 		case known == nil:
-			known = &NewKey{Rule: st.Rule.Path, Key: newKey(entries)}
+			known = &NewKey{}
+			known.Rule, known.Entries, _ = descriptors.ParseID(string(id))
 			n.keys[string(id)] = known
 		}
 		if known.last != n.requests {

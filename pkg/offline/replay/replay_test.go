@@ -292,6 +292,32 @@ shop.remote_address remote_address=a 1
 	expect(t, "the first 20", newly(play(many.String()).NewlyDeniedTop), want.String())
 }
 
+// A key that is denied most is a counter: ids of reservations and values that share one are not
+// told apart.
+func TestCountersDeniedMost(t *testing.T) {
+	const rules = `
+domain: shop
+descriptors:
+  - key: user
+    descriptors: [{key: id, rate_limit: {unit: hour, requests_per_unit: REQUESTS, reserve: true}}]
+  - {key: path, value: /a*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: REQUESTS}}
+`
+	log := ""
+	for i := range 6 {
+		log += fmt.Sprintf(`{"start_time":"2026-11-21T10:00:00Z","user":"u%d","id":"%d","path":"/a/%d"}`+"\n", i%2, i, i)
+	}
+	got, _ := play(t, replay.Options{
+		Rules: load(t, strings.ReplaceAll(rules, "REQUESTS", "1")), Against: load(t, strings.ReplaceAll(rules, "REQUESTS", "0")),
+		Mapping: mapping(t, "user=%user%,id=%id%", "path=%path%"),
+	}, log)
+	expect(t, "denied most", summary(got.Rules), `shop.yaml:5 shop.user.id 4/6 10:00:00 user=u0,id 2 user=u1,id 2 10h=4/6
+shop.yaml:6 shop.path_/a* 5/6 10:00:00 path=/a* 5 10h=5/6
+`)
+	expect(t, "newly denied", newly(got.Against.NewlyDeniedTop), `shop.path_/a* path=/a* 1
+shop.user.id user=u0,id 1
+`)
+}
+
 // However many keys are newly denied, the busy ones are found, and no count is wrong by more
 // than is said.
 func TestManyNewlyDenied(t *testing.T) {

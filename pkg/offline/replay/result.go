@@ -74,18 +74,11 @@ type Rule struct {
 	hour *Hour // the last of Hourly
 }
 
-// Key is a descriptor of requests.
+// Key is the counter of a descriptor of requests: values that share it, and the ids of
+// reservations, are no part of its entries.
 type Key struct {
 	Entries []descriptors.Entry `json:"entries"`
 	Denied  int64               `json:"denied"`
-}
-
-func newKey(entries []descriptors.Entry) Key {
-	var k Key
-	for _, e := range entries {
-		k.Entries = append(k.Entries, descriptors.Entry{Key: strings.Clone(e.Key), Value: strings.Clone(e.Value)})
-	}
-	return k
 }
 
 func compareEntries(a, b []descriptors.Entry) int {
@@ -162,11 +155,11 @@ func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour t
 		return
 	}
 	var id [128]byte
-	key := descriptors.AppendID(id[:0], "", entries, nil)
+	key := descriptors.AppendID(id[:0], "", entries, st.Rule.Shared)
 	known := r.keys[string(key)]
 	if known == nil {
-		made := newKey(entries)
-		known = &made
+		known = new(Key)
+		_, known.Entries, _ = descriptors.ParseID(string(key))
 		r.keys[string(key)] = known
 	}
 	known.Denied++

@@ -92,11 +92,11 @@ export function rules(main, params) {
       cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), ' ', l.name && el('span', { className: 'tag' }, visible(l.name)),
         l.policy_decides && el('span', { className: 'tag amber' }, `policy ${l.on_error} decides now${l.policy_decides === 'some' ? ' for some keys' : ''}`))),
         r.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(r.plan)}`),
-        r.shadow && el('span', { className: 'tag amber' }, 'shadow: denies nothing'), r.quota && el('span', { className: 'tag' }, 'quota')),
+        r.shadow && el('span', { className: 'tag amber' }, 'shadow: denies nothing'), r.quota && el('span', { className: 'tag' }, 'quota'), r.pool && el('span', { className: 'tag' }, 'pool')),
       own.rate, own.denied,
       cell(columns.history, r.history ? sparkline(recent(r.history), recent(r.history_denied), `${count(r.requests)} requests, ${count(r.denied)} denied`) : el('span', { className: 'dim' }, 'no requests')),
       cell(columns.place, el('span', { className: 'small long', title: r.file }, visible(below(live.status?.rules.path, r.line ? `${r.file}:${r.line}` : r.file))),
-        el('div', {}, el('a', { className: 'small', href: `#top?rule=${encodeURIComponent(r.rule)}`, 'aria-label': `Top keys of ${visible(r.rule)}` }, 'top keys'))));
+        !r.pool && el('div', {}, el('a', { className: 'small', href: `#top?rule=${encodeURIComponent(r.rule)}`, 'aria-label': `Top keys of ${visible(r.rule)}` }, 'top keys'))));
   }
 
   // refresh writes the newest rates. Rules that the event leaves out have none, or are not
