@@ -72,6 +72,10 @@ generate: ## write the code of the .proto files anew
 pictures: ## draw docs/pictures/strategies.svg anew, from the strategies
 	go run ./tools/curves docs/pictures/strategies.svg
 
+.PHONY: gateway
+gateway: ## have Envoy Gateway's translator write the rules anew that tests serve over xDS
+	scripts/gateway.sh
+
 .PHONY: generate-check
 generate-check: ## check that this code is what make generate writes
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(call generate,--output "$$dir") && \

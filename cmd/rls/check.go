@@ -23,6 +23,7 @@ const checkHelp = `Exit codes:
 Examples:
   rls check config
   rls check --strict --format=github config
+  rls check --overlay overlay.yaml config
   kubectl get configmap rules -o jsonpath='{.data.shop\.yaml}' | rls check -`
 
 type checkCmd struct {
@@ -61,7 +62,11 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if c.Fix {
 		load = check.Fix
 	}
-	report, err := load(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
+	overlays, err := readOverlays(c.Settings)
+	if err != nil {
+		return cli.UsageError("%w", err)
+	}
+	report, err := load(&check.Options{Overlays: overlays, Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
 		return readRules(c.Settings, path, dangling)
 	}})
 	switch {

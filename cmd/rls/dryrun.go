@@ -153,7 +153,9 @@ func (d *dryRun) tryRules(ctx context.Context) (string, error) {
 
 // load loads rules, logs their warnings, and returns the numbers of files, domains and rules.
 func (d *dryRun) load(files []*language.File) (string, error) {
-	tree, warnings, err := language.Load(files, serveOptions(d.Settings))
+	options := serveOptions(d.Settings)
+	options.OverlaysStay = true // there are none before them
+	tree, warnings, err := language.Load(files, options)
 	if tree == nil {
 		return "", err
 	}

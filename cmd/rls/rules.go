@@ -96,8 +96,8 @@ func (p *process) loadRules(ctx context.Context) error {
 	return nil
 }
 
-// reloadRules has the rules read again after each SIGHUP, until ctx ends. A control plane is
-// not asked: it sends each change by itself. The lines are warnings, because the log has no
+// reloadRules has the rules and overlays read again after each SIGHUP, until ctx ends. A control
+// plane is not asked: it sends each change by itself. The lines are warnings, because the log has no
 // less by default, and whoever sent the signal looks for an answer.
 func (p *process) reloadRules(ctx context.Context) error {
 	for {
@@ -106,15 +106,24 @@ func (p *process) reloadRules(ctx context.Context) error {
 			return nil
 		case <-p.hangups:
 		}
+		if p.relay != nil {
+			p.log.Warn("SIGHUP: the overlays are read again")
+			signalOnce(p.relay)
+		}
 		if p.Rules.OverXDS() {
 			p.log.Warn("SIGHUP: nothing is read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
 			continue
 		}
 		p.log.Warn("SIGHUP: the rules are read again")
-		select {
-		case p.reload <- struct{}{}:
-		default: // they are about to be read anyway
-		}
+		signalOnce(p.reload)
+	}
+}
+
+// signalOnce sends a signal to a channel of one element, unless one is under way.
+func signalOnce(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
 	}
 }
 
@@ -135,8 +144,24 @@ func explainNoFolder(err error) error {
 	return err
 }
 
-// newSource returns the source of the rules, which calls loading before and after it loads files.
+// newSource returns the source of the rules and overlays, which calls loading before and after it
+// loads files of rules.
 func (p *process) newSource(loading func(bool), log *slog.Logger) (sources.Source, error) {
+	source, err := p.sourceOfRules(loading, log)
+	if err != nil || p.Rules.OverlayFile == "" {
+		return source, err
+	}
+	p.relay = make(chan struct{}, 1)
+	overlaid := &sources.Overlaid{Source: source, Overlays: &sources.Files{
+		Root: p.Rules.OverlayFile, IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles, Poll: p.Rules.RuntimePollInterval, Reload: p.relay, Log: log,
+	}}
+	if !p.Rules.OverXDS() {
+		overlaid.Again = func() { signalOnce(p.reload) }
+	}
+	return overlaid, nil
+}
+
+func (p *process) sourceOfRules(loading func(bool), log *slog.Logger) (sources.Source, error) {
 	if p.Rules.OverXDS() {
 		return p.xdsSource(log)
 	}
@@ -213,6 +238,21 @@ func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]y
 	return sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
 }
 
+// readOverlays reads the overlays that the settings name; nil if they name none.
+func readOverlays(s settings.RuleSettings) ([]yaml.Text, error) {
+	if s.OverlayFile == "" {
+		return nil, nil
+	}
+	texts, err := readRules(s, s.OverlayFile, nil)
+	if err != nil {
+		return nil, fmt.Errorf("OVERLAY_FILE: %w", err)
+	}
+	for i := range texts {
+		texts[i].Overlay = true
+	}
+	return texts, nil
+}
+
 // errTests is the error of a path that names tests of rules where rules are wanted.
 func errTests(path string) error {
 	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
@@ -232,6 +272,10 @@ func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) 
 	case len(files) == 0 && strings.HasSuffix(path, sources.TestFile):
 		return nil, errTests(path)
 	}
-	tree, _, err := yaml.Load(files, ruleOptions(s))
+	overlays, err := readOverlays(s)
+	if err != nil {
+		return nil, err
+	}
+	tree, _, err := yaml.Load(append(files, overlays...), ruleOptions(s))
 	return tree, err
 }

@@ -24,6 +24,8 @@ type Options struct {
 	// Read reads the files of a path, and calls dangling with each link to nothing.
 	Read  func(path string, dangling func(link string)) ([]yaml.Text, error)
 	Rules rules.Options
+	// Overlays are laid over the rules.
+	Overlays []yaml.Text
 }
 
 // Run loads the files of the paths, each file once. Its errors are usage errors.
@@ -48,7 +50,10 @@ func Run(o *Options) (*Report, error) {
 			}
 		}
 	}
-	tree, more, err := yaml.Load(r.texts, o.Rules)
+	for _, file := range o.Overlays {
+		r.Overlays = append(r.Overlays, file.Name)
+	}
+	tree, more, err := yaml.Load(slices.Concat(r.texts, o.Overlays), o.Rules)
 	warnings = append(warnings, more...)
 	r.Warnings = findings(warnings)
 	for i := range warnings {
@@ -59,6 +64,13 @@ func Run(o *Options) (*Report, error) {
 	r.Errors = findings(problems)
 	if err == nil {
 		r.Domains = len(tree.Domains())
+		tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
+			for i := range rule.Limits {
+				if l := &rule.Limits[i]; l.Laid != nil {
+					r.Overlaid = append(r.Overlaid, overlaid{rule.Path, l.Title(), rule.Pos.File, rule.Pos.Line, l.Laid})
+				}
+			}
+		})
 	}
 	return r, nil
 }
@@ -116,7 +128,19 @@ type Report struct {
 	Warnings []finding `json:"warnings"`
 	Fixed    []finding `json:"fixed,omitempty"`
 
+	Overlays []string   `json:"overlays,omitempty"` // the files
+	Overlaid []overlaid `json:"overlaid,omitempty"` // nil with errors
+
 	texts []yaml.Text // of Files
+}
+
+// overlaid is a limit that has fields from overlays.
+type overlaid struct {
+	Rule  string           `json:"rule"`
+	Limit string           `json:"limit"`
+	File  string           `json:"file"`
+	Line  int              `json:"line"`
+	From  descriptors.Laid `json:"from"`
 }
 
 type finding struct {
@@ -156,8 +180,11 @@ func (r *Report) Write(w io.Writer, format string) error {
 }
 
 func (r *Report) text(b *strings.Builder) {
-	for _, file := range r.Files {
+	for _, file := range slices.Concat(r.Files, r.Overlays) {
 		fmt.Fprintf(b, "opening %s\n", file)
+	}
+	for _, o := range r.Overlaid {
+		fmt.Fprintf(b, "overlaid: %s:%d: %s: %s has %s\n", o.File, o.Line, o.Rule, o.Limit, o.From)
 	}
 	for _, f := range r.Fixed {
 		fmt.Fprintf(b, "fixed: %s:%d: %s\n", f.File, f.Line, f.Message)

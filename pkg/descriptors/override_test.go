@@ -154,7 +154,7 @@ func TestOverrideHasTheLeaseAndTheShareOfTheRule(t *testing.T) {
 func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5, on_error: local, thresholds: [{at: 50%}]")
 	rule.Shadow, rule.Watched = true, algorithms.Whole
-	rule.Share, rule.Borrow = algorithms.Whole, &descriptors.Borrow{}
+	rule.Share, rule.Borrow, rule.Laid = algorithms.Whole, &descriptors.Borrow{}, descriptors.Laid{"burst": "overlay.yaml:2"}
 	got, err := rule.Override(100, descriptors.Second, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -156,6 +157,25 @@ type Limit struct {
 	Thresholds []Threshold
 	// Borrow says where the hits go that the limit denies itself; nil if they are denied.
 	Borrow *Borrow
+	// Laid has the fields that overlays have set; nil without any.
+	Laid Laid
+}
+
+// Laid says where the fields of a limit come from that overlays have set: the place of each, by its
+// name.
+type Laid map[string]string
+
+// String has the fields of each place together: "burst, strategy from overlay.yaml:4".
+func (l Laid) String() string {
+	fields := map[string][]string{} // by place
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		fields[l[name]] = append(fields[l[name]], name)
+	}
+	var parts []string
+	for _, place := range slices.Sorted(maps.Keys(fields)) {
+		parts = append(parts, strings.Join(fields[place], ", ")+" from "+place)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Tried reports whether the limit is watched for some of its keys.

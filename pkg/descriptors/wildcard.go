@@ -59,6 +59,13 @@ func (p *pattern) matchMiddle(s string) bool {
 	return true
 }
 
+// Matches reports whether text is one of those for which pattern stands: each '*' in it is any bytes
+// or none.
+func Matches(pattern, text string) bool {
+	p := newPattern(pattern)
+	return p.match(text)
+}
+
 // wildcards is the index of descriptors whose key or value is a pattern.
 type wildcards struct {
 	values map[string]*globs // by key, the descriptors with a pattern only in the value

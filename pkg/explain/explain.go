@@ -120,6 +120,8 @@ type Terms struct {
 	Thresholds []string `json:"thresholds,omitempty"`
 	Key        string   `json:"key"`                   // in the store
 	ReplacedBy string   `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
+	// Overlay has the places of the fields that overlays have set, by name.
+	Overlay descriptors.Laid `json:"overlay,omitempty"`
 }
 
 // Period is a period of the calendar. The times are in the time zone.
@@ -233,7 +235,7 @@ func overrideOf(o *service.Override) *Override {
 func TermsOf(l *descriptors.Limit) *Terms {
 	t := &Terms{
 		Name: l.Name, Strategy: l.Strategy.String(), Limit: l.Requests, Window: Duration(l.Window), Calendar: l.Calendar.Unit(l.Window),
-		Overdraft: l.MaxDebt(), Precision: l.Precision, Reserve: Duration(l.Reserve.TTL), Burst: l.Burst, MaxDelay: Duration(l.MaxDelay),
+		Overdraft: l.MaxDebt(), Precision: l.Precision, Reserve: Duration(l.Reserve.TTL), Burst: l.Burst, MaxDelay: Duration(l.MaxDelay), Overlay: l.Laid,
 	}
 	for i := range l.Thresholds {
 		t.Thresholds = append(t.Thresholds, l.Thresholds[i].At.String())

@@ -148,6 +148,9 @@ func (p *printer) limit(l *Limit, hits int64) {
 		p.line(3, "not decided: %s replaces it", terminal.Visible(l.ReplacedBy))
 	}
 	p.line(3, "key        %s", terminal.Visible(l.Key))
+	if l.Overlay != nil {
+		p.line(3, "overlay    %s", terminal.Visible(l.Overlay.String()))
+	}
 	if d := l.Period; d != nil {
 		const layout = "2006-01-02 15:04 Z07:00"
 		p.line(3, "period     %s to %s, %s", d.Began.Format(layout), d.Ends.Format(layout), terminal.Visible(d.Timezone))

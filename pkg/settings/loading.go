@@ -26,6 +26,8 @@ type Loading struct {
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" default:"false" help:"Charge a denied request only to the limits that deny it, in domains without a field charge."`
 
+	OverlayFile string `aliases:"overlay" env:"OVERLAY_FILE" help:"File with overlays, or folder of such files: fields of limits such as strategy and burst, laid over rules of any source that have not written them. Changes are loaded as those of rules are."`
+
 	RuntimeIgnoredotfiles bool `env:"RUNTIME_IGNOREDOTFILES" default:"false" help:"Ignore files and folders whose name starts with a dot. A ConfigMap's ..data is never read itself, and its files always are."`
 	MergeDomainConfig     bool `env:"MERGE_DOMAIN_CONFIG" default:"false" help:"Let several files describe one domain; their rules are merged."`
 }

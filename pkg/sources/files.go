@@ -56,6 +56,8 @@ type Files struct {
 	// Poll is the interval, > 0, at which the files are read again to find
 	// changes without a notification.
 	Poll time.Duration
+	// Overlay says that the files have overlays in place of rules.
+	Overlay bool
 	// Reload, if not nil, asks for all files: for each value they are read and published at
 	// once, whether they changed or not and whatever WatchRoot says.
 	Reload <-chan struct{}
@@ -174,7 +176,10 @@ type state struct {
 // calls Gone instead and leaves the rules in force.
 func (s *state) take(files *snapshot) {
 	gone := files.empty() && s.inForce
-	if gone {
+	switch {
+	case gone && s.Overlay:
+		s.Log.Warn("overlays: all files are gone, the overlays in force stay; to end them leave a file with `overlays: []`", "path", s.Folder().Path)
+	case gone:
 		s.Log.Warn("rules folder: all files are gone, the rules in force stay; to end all limits leave a domain without descriptors",
 			"folder", s.Folder().Path)
 	}
@@ -187,6 +192,9 @@ func (s *state) take(files *snapshot) {
 	if s.inForce && s.Loading != nil {
 		s.Loading(true)
 		defer s.Loading(false)
+	}
+	for i := range files.files {
+		files.files[i].Overlay = s.Overlay
 	}
 	s.refused = s.publish(yaml.ReadAll(files.files), files.err) != nil
 	if !s.refused {
@@ -302,6 +310,9 @@ func (w *watch) path() []string {
 func (w *watch) concerns(name string) bool {
 	steps, name := w.path(), filepath.Clean(name) // fsnotify gives "./rules" below a relative root
 	last := steps[len(steps)-1]
+	if name == filepath.Join(filepath.Dir(last), "..data") {
+		return true // the link of a ConfigMap that is mounted with the file of an overlay
+	}
 	return slices.Contains(steps, name) || strings.HasPrefix(name, last+string(filepath.Separator)) || w.WatchRoot && strings.HasPrefix(name, last+".")
 }
 

@@ -9,9 +9,11 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
@@ -46,15 +48,19 @@ type Rules struct {
 	Loaded func(error)
 	Log    *slog.Logger
 
-	inForce bool // Use was called
+	inForce  bool          // Use was called
+	overlays []*rules.File // in force
 }
 
 // Publish implements [Publish]: it loads the files, calls Use, Skipped and
-// Loaded, and logs every problem. Calls must not overlap.
+// Loaded, and logs every problem. Calls must not overlap. If only the overlays among the files, which
+// stand behind the rules, are wrong, the rules are loaded with the last good overlays: Loaded has the
+// problems then, and Publish returns nil.
 func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 	err := unreadable
+	var overlay error // why the overlays were refused
 	if err == nil {
-		err = r.load(files)
+		err, overlay = r.load(files)
 	}
 	if err != nil {
 		message := "rules refused, no rules are in force"
@@ -63,19 +69,36 @@ func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 		}
 		r.Log.Error(message, "files", len(files), "problems", err.Error())
 	}
-	r.Loaded(err)
+	r.Loaded(cmp.Or(err, overlay))
 	return err
 }
 
-func (r *Rules) load(files []*rules.File) error {
+func (r *Rules) load(files []*rules.File) (err, overlay error) {
 	tree, warnings, err := rules.Load(files, r.Options)
+	if tree == nil && rules.BlamesOverlay(err, files) {
+		refused := err
+		with := files
+		if r.inForce {
+			with = slices.Concat(slices.DeleteFunc(slices.Clone(files), isOverlay), r.overlays)
+		}
+		o := r.Options
+		o.OverlaysStay = true
+		if tree, warnings, err = rules.Load(with, o); tree == nil {
+			return refused, nil
+		}
+		if !slices.Equal(files, with) {
+			overlay = refused
+			r.Log.Error("overlay refused, the last good one stays in force", "problems", overlay.Error())
+		}
+		files = with
+	}
 	var said []string
 	for _, warning := range warnings {
 		r.Log.Warn("rules", "warning", warning.Error())
 		said = append(said, warning.Error())
 	}
 	if tree == nil {
-		return err
+		return err, nil
 	}
 	var problems rules.Problems
 	errors.As(err, &problems)
@@ -88,10 +111,13 @@ func (r *Rules) load(files []*rules.File) error {
 	}
 	r.Use(tree)
 	r.inForce = true
+	r.overlays = slices.DeleteFunc(slices.Clone(files), func(f *rules.File) bool { return !isOverlay(f) })
 	turns.Serve()
 	if r.Skipped != nil {
 		r.Skipped(len(problems))
 	}
 	r.Log.Info("rules loaded", "files", len(files), "domains", len(tree.Domains()))
-	return nil
+	return nil, overlay
 }
+
+func isOverlay(f *rules.File) bool { return f.Overlay }

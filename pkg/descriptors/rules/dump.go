@@ -12,8 +12,8 @@ import (
 
 // Dump lists every limit of a tree on a line of its own as /rlconfig of
 // envoyproxy/ratelimit does, sorted. Fields that envoyproxy/ratelimit does not
-// have stand at the end of a line where a rule uses them, and so does Options.Share
-// with the amount that is written in the rule.
+// have stand at the end of a line where a rule uses them, and so do Options.Share
+// with the amount that is written in the rule, and the places of fields from overlays.
 func Dump(t *descriptors.Tree) string {
 	var lines []string
 	each := func(_ *descriptors.Domain, r *descriptors.Rule) {
@@ -29,6 +29,9 @@ func Dump(t *descriptors.Tree) string {
 			own := printOwn(r, l)
 			if l.Share != 0 {
 				own += fmt.Sprintf(", limit_share: %s of %d", l.Share, l.WrittenRequests)
+			}
+			if l.Laid != nil {
+				own += ", overlay: " + l.Laid.String()
 			}
 			line(l.Unit, l.Requests, r.Shadow || l.Shadow, own)
 		}

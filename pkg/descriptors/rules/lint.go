@@ -167,7 +167,7 @@ func alike(a, b *descriptors.Limit) bool {
 // comment gives a date long ago.
 func (r *reader) lintShadow(v *document.Value, path string) {
 	shadow, _ := v.Pair("shadow_mode")
-	if shadow == nil {
+	if shadow == nil || shadow.At.File != r.source.Name {
 		return
 	}
 	since, known := r.source.ShadowSince[shadow.At.Line]

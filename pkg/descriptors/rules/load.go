@@ -30,6 +30,9 @@ type Options struct {
 	// descriptors below it, and every file that has a problem outside of its
 	// descriptors. The other rules stay.
 	SkipWrong bool
+	// OverlaysStay says that the overlays are not to blame for a rule that cannot have their fields:
+	// SkipWrong leaves out the rule.
+	OverlaysStay bool
 	// Strategy and Burst are those of limits without a strategy, and of
 	// overrides that no rule matches. Burst is left out where it is 0. A limit
 	// that cannot have them gets a warning; they never make a rule wrong.
@@ -55,7 +58,8 @@ type Options struct {
 // half of a set of rules would admit requests that the other half denies. With
 // Options.SkipWrong there is a tree as well, of the rules without problems,
 // unless no domain is left. Warnings are of things that are odd and have a
-// meaning. Without files the tree has no domains.
+// meaning. Without files the tree has no domains. A problem of an overlay refuses all files, also with
+// Options.SkipWrong; see Options.OverlaysStay.
 func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
 	c := compiler{
@@ -63,11 +67,11 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 		pools: collection{}, plans: collection{},
 	}
 	cache := limitCache{}
-	var warnings Problems
+	over, ruleFiles, warnings := splitOverlays(files, &opts)
 	var borrows []borrowed // of all files, because any file of a domain can have its pools
-	all := make([]file, 0, len(files))
-	for _, f := range files {
-		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge}
+	all := make([]file, 0, len(ruleFiles))
+	for _, f := range ruleFiles {
+		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge, over: over}
 		written := r.read()
 		c.problems = append(c.problems, r.Problems...)
 		warnings = append(warnings, r.warnings...)
@@ -86,13 +90,16 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 		c.file(&all[i])
 		all[i] = file{} // the tree does not keep it
 	}
+	blamed := len(over.all()) > 0 || !opts.OverlaysStay && BlamesOverlay(c.problems, files)
+	c.problems = append(c.problems, over.all()...)
 	c.problems.Sort()
-	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0) {
+	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0 && !blamed) {
 		return nil, nil, c.problems
 	}
 	tree := c.tree()
 	warnings = append(warnings, c.policies(tree)...)
 	warnings = append(warnings, c.lintTree()...)
+	warnings = append(warnings, over.unused()...)
 	warnings.Sort()
 	warnings = slices.Compact(warnings) // of values that aliases repeat
 	if len(c.problems) > 0 {

@@ -135,6 +135,9 @@ func planRule(like *descriptors.Rule, l *limit, plan *named) *descriptors.Rule {
 	}
 	for i := range rule.Limits {
 		of(&rule.Limits[i].Name, &rule.Limits[i].Replaces)
+		if l.Laid["plan"] != "" { // else the fields of overlays give way to the rule's plan
+			rule.Limits[i].Laid = l.Laid
+		}
 	}
 	return rule
 }

@@ -25,6 +25,10 @@ type reader struct {
 	pools, plans []*named
 	borrows      []borrowed
 
+	over     *overlays           // nil without overlays
+	overlays []*overlay          // for the domain
+	entries  []descriptors.Entry // of the descriptor that is being read, if there are overlays
+
 	charged   descriptors.Charge // of the domain, found in metadata.rls, or noCharge
 	chargedAt descriptors.Position
 }
@@ -86,6 +90,8 @@ func (r *reader) key(name *document.Value, where place) (id int, ok bool) {
 	id, ok = lookup(name.Text, where)
 	switch {
 	case ok || r.overridden > 0:
+	case where == inFile && name.Text == "overlays":
+		r.ProblemOf(name.Text, name.At, "unknown key; overlays stand in a file of their own, which OVERLAY_FILE names, and not among the rules")
 	case where == inFile && name.Text == "tests":
 		r.ProblemOf(name.Text, name.At, "unknown key; the name of a file with tests of rules must end in _test.yaml")
 	default:

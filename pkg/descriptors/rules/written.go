@@ -24,6 +24,9 @@ type File struct {
 	// FromMessage says that the rules come from a control plane's message. Such
 	// rules have the fields that the message lacks in metadata.rls.
 	FromMessage bool
+	// Overlay says that the file has no rules but overlays, which are laid over the rules of all
+	// files.
+	Overlay bool
 	// ShadowSince has the dates of comments "# shadow since 2026-01-31", by the line
 	// that the comment is about: its own, or the next if it stands alone.
 	ShadowSince map[int]time.Time
@@ -114,6 +117,9 @@ func (r *reader) read() (written file) {
 			r.Problem(root.At, "must be a mapping with domain and descriptors, not %s", root.Describe())
 			return written
 		}
+		if _, domain := root.Pair("domain"); domain != nil {
+			r.overlays = r.over.of(domain.Text)
+		}
 		r.mapping(root, inFile, target{file: &written})
 		written.domainPos, written.chargePos, written.onErrorPos = root.Position("domain"), root.Position("charge"), root.Position("on_error")
 		if r.charged != noCharge {
@@ -154,9 +160,32 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	if r.source.FromMessage {
 		v = r.unpack(v)
 	}
+	if r.overlays == nil {
+		r.readFields(v, nil, d)
+		return
+	}
+	r.entries = append(r.entries, entryOf(v))
+	defer func() { r.entries = r.entries[:len(r.entries)-1] }()
+	l := r.lay(v)
+	if l == nil {
+		r.readFields(v, nil, d)
+		return
+	}
+	from, own := len(r.Problems), r.unplaced()
+	r.readFields(l.whole, l, d)
+	if r.unplaced() > own && !(r.opts.SkipWrong && r.opts.OverlaysStay) {
+		r.blame(l, from)
+	}
+}
+
+// readFields reads the fields of a descriptor. l says which of them overlays have set; nil for none.
+func (r *reader) readFields(v *document.Value, l *laying, d *descriptor) {
 	r.mapping(v, inDescriptor, target{descriptor: d})
 	if r.overridden > 0 {
 		return
+	}
+	if l != nil {
+		l.mark(d)
 	}
 	if d.Key == "" {
 		r.ProblemOf("key", v.Position("key"), "must not be empty; a descriptor matches entries of one key")

@@ -32,6 +32,7 @@ import (
 type Text struct {
 	Name    string // for messages
 	Content []byte // only the first document counts
+	Overlay bool   // it has overlays and no rules
 }
 
 // Options are those of [rules.Load].
@@ -59,7 +60,11 @@ func ReadAll(texts []Text) []*rules.File {
 }
 
 // Read reads one text.
-func Read(t Text) *rules.File { return newReader(t.Name).read(t.Content, partSize) }
+func Read(t Text) *rules.File {
+	r := newReader(t.Name)
+	r.file.Overlay = t.Overlay
+	return r.read(t.Content, partSize)
+}
 
 // read reads a text, a long one in parts of that size.
 func (r *reader) read(content []byte, size int) *rules.File {

@@ -39,6 +39,12 @@ type observed struct {
 // run runs a source until the test ends.
 func run(t *testing.T, s *xds.Source) *observed {
 	t.Helper()
+	prepare(s)
+	return observe(t, s, s.Log)
+}
+
+// prepare sets what a source needs besides the server.
+func prepare(s *xds.Source) {
 	s.NodeID = node
 	s.Connected = func(bool) {}
 	if s.Log == nil {
@@ -47,8 +53,12 @@ func run(t *testing.T, s *xds.Source) *observed {
 	if s.Backoff.Max == 0 {
 		s.Backoff = quickly
 	}
+}
+
+// observe runs a source until the test ends.
+func observe(t *testing.T, s sources.Source, log *slog.Logger) *observed {
 	o := &observed{t: t}
-	rules := &sources.Rules{Use: o.tree.Store, Loaded: o.loaded, Log: s.Log}
+	rules := &sources.Rules{Use: o.tree.Store, Loaded: o.loaded, Log: log}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx, rules.Publish) }()

@@ -1,0 +1,453 @@
+package yaml_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+)
+
+// overlay is a file o.yaml with overlays.
+func overlay(content string) yaml.Text {
+	return yaml.Text{Name: "o.yaml", Content: []byte("overlays:\n" + content), Overlay: true}
+}
+
+// own is the part of the lines of /rlconfig behind what envoyproxy/ratelimit prints, by rule.
+func own(tree *descriptors.Tree) string {
+	all := regexp.MustCompile(`unit=[A-Z]+ requests_per_unit=|, shadow_mode: false|, quota_mode: false`).ReplaceAllString(rules.Dump(tree), "")
+	return strings.TrimSuffix(all, "\n")
+}
+
+func TestOverlaysSetWhatRulesHaveNotWritten(t *testing.T) {
+	const gateway = `domain: eg/http
+descriptors:
+- key: route/a
+  value: route/a
+  descriptors:
+  - {key: rule-0, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: rule-1, rate_limit: {unit: minute, requests_per_unit: 2, strategy: gcra, burst: 3}}
+  - {key: free, rate_limit: {unlimited: true}}
+- key: several
+  rate_limits:
+  - {unit: day, requests_per_unit: 4, name: short}
+  - {unit: hour, requests_per_unit: 5, name: long, on_error: allow}
+- {key: none}
+`
+	for _, tt := range []struct{ name, overlays, want string }{
+		{"a domain", `- {domain: "eg/*", set: {on_error: local}}`, `eg/http.route/a_route/a.free: 0
+eg/http.route/a_route/a.rule-0: 1, on_error: local, overlay: on_error from o.yaml:2
+eg/http.route/a_route/a.rule-1: 2, strategy: gcra, burst: 3, on_error: local, overlay: on_error from o.yaml:2
+eg/http.several: 4, on_error: local, overlay: on_error from o.yaml:2
+eg/http.several: 5, on_error: allow`},
+		{"the first elements of a path", `- {path: [{key: "route/*"}], set: {strategy: token_bucket, burst: 50}}`, `eg/http.route/a_route/a.free: 0
+eg/http.route/a_route/a.rule-0: 1, strategy: token_bucket, burst: 50, overlay: burst, strategy from o.yaml:2
+eg/http.route/a_route/a.rule-1: 2, strategy: gcra, burst: 3
+eg/http.several: 4
+eg/http.several: 5, on_error: allow`},
+		{"by force", `- path: [{key: route/a, value: "*/a"}, {key: rule-1}]
+  force: true
+  set:
+    strategy: token_bucket
+    requests_per_unit: 9`, `eg/http.route/a_route/a.free: 0
+eg/http.route/a_route/a.rule-0: 1
+eg/http.route/a_route/a.rule-1: 9, strategy: token_bucket, burst: 3, overlay: strategy from o.yaml:5; requests_per_unit from o.yaml:6
+eg/http.several: 4
+eg/http.several: 5, on_error: allow`},
+		{"a name", `- {name: l*, set: {on_error: deny, rollout: 10%, shadow_mode: false}}`, `eg/http.route/a_route/a.free: 0
+eg/http.route/a_route/a.rule-0: 1
+eg/http.route/a_route/a.rule-1: 2, strategy: gcra, burst: 3
+eg/http.several: 4
+eg/http.several: 5, on_error: allow, rollout: 10%, overlay: rollout, shadow_mode from o.yaml:2`},
+		{"a field of the rule", `- {path: [{key: several}], set: {shadow_mode: true}}`, `eg/http.route/a_route/a.free: 0
+eg/http.route/a_route/a.rule-0: 1
+eg/http.route/a_route/a.rule-1: 2, strategy: gcra, burst: 3
+eg/http.several: 4, shadow_mode: true, overlay: shadow_mode from o.yaml:2
+eg/http.several: 5, shadow_mode: true, on_error: allow, overlay: shadow_mode from o.yaml:2`},
+		{"of two the later one", `- {domain: "*", set: {on_error: deny, rollout: 10%}}
+- {path: [{key: route/a}, {key: rule-0}], set: {on_error: local}}`, `eg/http.route/a_route/a.free: 0
+eg/http.route/a_route/a.rule-0: 1, on_error: local, rollout: 10%, overlay: rollout from o.yaml:2; on_error from o.yaml:3
+eg/http.route/a_route/a.rule-1: 2, strategy: gcra, burst: 3, on_error: deny, rollout: 10%, overlay: on_error, rollout from o.yaml:2
+eg/http.several: 4, on_error: deny, rollout: 10%, overlay: on_error, rollout from o.yaml:2
+eg/http.several: 5, on_error: allow, rollout: 10%, overlay: rollout from o.yaml:2`},
+		{"none", ` []`, `eg/http.route/a_route/a.free: 0
+eg/http.route/a_route/a.rule-0: 1
+eg/http.route/a_route/a.rule-1: 2, strategy: gcra, burst: 3
+eg/http.several: 4
+eg/http.several: 5, on_error: allow`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tree, _, err := yaml.Load([]yaml.Text{text("eg.yaml", gateway), overlay(tt.overlays)}, rules.Options{})
+			got := "refused"
+			if err == nil {
+				got = own(tree)
+			}
+			if got != tt.want {
+				t.Errorf("got\n%s\nwant\n%s\n%v", got, tt.want, err)
+			}
+		})
+	}
+}
+
+// Rules that get their fields from an overlay are the rules that have written them.
+func TestOverlaidRulesHaveTheHashOfWrittenOnes(t *testing.T) {
+	const rest = "unit: minute, requests_per_unit: 1"
+	written := load(t, rulesOfD("- {key: k, shadow_mode: true, rate_limit: {"+rest+", strategy: gcra, burst: 5, lease: {share: 20%}}}"))
+	plain := rulesOfD("- {key: k, rate_limit: {" + rest + "}}")
+	laid := load(t, plain, overlay(`- {domain: d, set: {lease: {share: 20%}, burst: 5, strategy: gcra, shadow_mode: true}}`))
+	if laid.Hash() != written.Hash() || laid.Hash() == load(t, plain).Hash() {
+		t.Errorf("hash %d, of written rules %d, of rules without the overlay %d", laid.Hash(), written.Hash(), load(t, plain).Hash())
+	}
+}
+
+// A plan from an overlay takes the place of what a rule says, and fields of overlays give way to the
+// plan of a rule.
+func TestPlansFromOverlays(t *testing.T) {
+	file := text("a.yaml", `domain: d
+plans: {gold: [{unit: day, requests_per_unit: 9}, {unit: hour, requests_per_unit: 8}]}
+descriptors:
+- {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: b, rate_limit: {plan: gold}}
+- {key: c, rate_limit: {unit: minute, requests_per_unit: 1, strategy: gcra}}
+`)
+	const want = `d.a: plan=gold 9, overlay: plan from o.yaml:2
+d.a: plan=gold 8, overlay: plan from o.yaml:2
+d.b: plan=gold 9
+d.b: plan=gold 8
+d.c: 1, strategy: gcra, on_error: deny, overlay: on_error from o.yaml:3`
+	tree := load(t, file, overlay(`- {path: [{key: a}], set: {plan: gold}}
+- {domain: d, set: {on_error: deny}}`))
+	if got := own(tree); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	_, _, err := yaml.Load([]yaml.Text{file, overlay(`- {path: [{key: a}], set: {plan: silver}}`)}, rules.Options{})
+	if want := `o.yaml:2:34: rate_limit.plan: unknown plan "silver"; one of gold, unlimited`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestRepeatedAndMergedFieldsAreWritten(t *testing.T) {
+	tree, _ := loadWith(t, rules.Options{}, text("a.yaml", `domain: d
+descriptors:
+- &base
+  key: c
+  rate_limit: {unit: minute, requests_per_unit: 1, strategy: gcra}
+- <<: *base
+  key: a
+  rate_limit: {unit: hour}
+- <<: *base
+  key: b
+`), overlay(`- {domain: d, set: {strategy: token_bucket, burst: 2}}
+- {domain: d, force: true, set: {on_error: deny}}`))
+	const want = `d.a: 1, strategy: gcra, burst: 2, on_error: deny, overlay: burst from o.yaml:2; on_error from o.yaml:3
+d.b: 1, strategy: gcra, burst: 2, on_error: deny, overlay: burst from o.yaml:2; on_error from o.yaml:3
+d.c: 1, strategy: gcra, burst: 2, on_error: deny, overlay: burst from o.yaml:2; on_error from o.yaml:3`
+	if got := own(tree); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestProblemsOfOverlays(t *testing.T) {
+	const file = `- key: k
+  descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: b, rate_limit: {unit: minute, unit_multiplier: 2, requests_per_unit: 1}}
+  - {key: c, rate_limit: {unit: minute, requests_per_unit: 1}}
+`
+	for _, tt := range []struct{ overlays, want string }{
+		{"- x", `o.yaml:2:3: overlays[0]: must be a mapping with domain, path, name, set, force, not a string`},
+		{"- {domain: d}", `o.yaml:2:3: overlays[0].set: is missing; a mapping of the fields that the limits get`},
+		{"- {set: {burst: 1}}", `o.yaml:2:3: overlays[0]: has neither domain nor path nor name, which say over which rules it is laid; domain: "*" is over all`},
+		{"- {domain: '', set: {lease: true}}", `o.yaml:2:12: overlays[0].domain: must not be empty`},
+		{"- {domain: d, path: [], set: {lease: true}}", `o.yaml:2:21: overlays[0].path: must not be empty; it is a list of keys and values`},
+		{"- {path: [{value: d}], set: {lease: true}}", `o.yaml:2:11: overlays[0].path[0].key: is missing; the pattern of a descriptor's key`},
+		{"- {path: [{key: k, val: d}], set: {lease: true}}", `o.yaml:2:20: overlays[0].path[0].val: unknown key; did you mean "value"?`},
+		{"- {domain: d, forced: true, set: {lease: true}}", `o.yaml:2:15: overlays[0].forced: unknown key; did you mean "force"?`},
+		{"- {domain: d, force: 1, set: {lease: true}}", `o.yaml:2:22: overlays[0].force: must be true or false, not 1`},
+		{"- {domain: d, set: {}}", `o.yaml:2:20: overlays[0].set: must be a mapping with fields of a limit, such as {strategy: token_bucket, burst: 50}`},
+		{"- {domain: d, set: [burst]}", `o.yaml:2:20: overlays[0].set: must be a mapping with fields of a limit, such as {strategy: token_bucket, burst: 50}`},
+		{"- {domain: d, set: {brust: 5}}", `o.yaml:2:21: overlays[0].set.brust: unknown key; did you mean "burst"?`},
+		{"- {domain: d, set: {name: x}}", `o.yaml:2:21: overlays[0].set.name: an overlay cannot set it; it can set shadow_mode, `},
+		{"- {domain: d, set: {unlimited: true}}", `o.yaml:2:21: overlays[0].set.unlimited: an overlay cannot set it; it can set `},
+		{"- {domain: d, set: {key: x}}", `o.yaml:2:21: overlays[0].set.key: an overlay cannot set it; it can set `},
+		{"- {name: n, set: {quota_mode: true}}", `o.yaml:2:19: overlays[0].set.quota_mode: is a field of a rule, and this overlay has a name, which chooses single limits; move it into an overlay without name`},
+		{"- {domain: d, set: {burst: 0}}", `o.yaml:2:28: overlays[0].set.burst: must be at least 1`},
+		{"- {domain: nowhere, set: {strategy: token_buckt}}", `o.yaml:2:37: overlays[0].set.strategy: unknown strategy "token_buckt"; did you mean "token_bucket"?`},
+		{"- {domain: d, set: {lease: {share: 5}}}", `o.yaml:2:36: overlays[0].set.lease.share: `},
+		{"- {domain: d, set: {1: 5}}", `o.yaml:2:21: overlays[0].set: a key must be a string; 1 is an integer`},
+
+		// What a rule cannot have is a problem of the overlay, once for all such rules.
+		{"- {domain: d, set: {burst: 5}}", `o.yaml:2:28: overlays[0].set.burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have (laid over the rule at rules.yaml:5:5)`},
+		{"- {domain: d, set: {strategy: gcra, lease: {ttl: 1h}}}", `o.yaml:2:50: overlays[0].set.lease.ttl: `},
+		{"- {domain: d, set: {share_threshold: true}}", `o.yaml:2:38: overlays[0].set.share_threshold: needs a wildcard: there is no * in "a" (laid over the rule at rules.yaml:5:5)`},
+		{"- {path: [{key: k}, {key: b}], set: {on_error: deny, window: calendar}}", `o.yaml:2:38: overlays[0].set: rate_limit.unit_multiplier `},
+		{"- {domain: d, set: {borrow_from: pool}}", `o.yaml:2:34: rate_limit.borrow_from: unknown pool "pool": the domain has no pools; add the pool to pools at the top of the file`},
+	} {
+		texts := []yaml.Text{rulesOfD(file), overlay(tt.overlays)}
+		for _, skip := range []bool{false, true} {
+			tree, _, err := yaml.Load(texts, rules.Options{SkipWrong: skip})
+			if err == nil || tree != nil || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("skip %v: %s:\n%v\nwant\n%s", skip, tt.overlays, err, tt.want)
+				continue
+			}
+			if !rules.BlamesOverlay(err, yaml.ReadAll(texts)) {
+				t.Errorf("%v: not a problem of the overlay", err)
+			}
+			if n := strings.Count(err.Error(), "\n"); n > 0 && !strings.Contains(tt.overlays, "pool") {
+				t.Errorf("%d problems:\n%v", n+1, err)
+			}
+		}
+	}
+}
+
+// A rule that is wrong without the overlay, too, is the rule's own problem.
+func TestWrongRulesAreNotTheOverlaysProblem(t *testing.T) {
+	texts := []yaml.Text{
+		rulesOfD("- {key: a, rate_limit: {unit: eon, requests_per_unit: 1}}\n- {key: b, " + limited + "}\n"),
+		overlay(`- {domain: d, set: {strategy: gcra, burst: 5}}`),
+	}
+	_, _, err := yaml.Load(texts, rules.Options{})
+	if err == nil || !strings.HasPrefix(err.Error(), `rules.yaml:3:31: rate_limit.unit: unknown unit "eon"`) || strings.Contains(err.Error(), "\n") || rules.BlamesOverlay(err, yaml.ReadAll(texts)) {
+		t.Errorf("got %v", err)
+	}
+	tree, _, err := yaml.Load(texts, rules.Options{SkipWrong: true})
+	if tree == nil || own(tree) != "d.b: 1, strategy: gcra, burst: 5, overlay: burst, strategy from o.yaml:2" {
+		t.Errorf("%v, %v", tree, err)
+	}
+}
+
+func TestOverlayThatMatchesNothing(t *testing.T) {
+	_, warnings := loadWith(t, rules.Options{}, rulesOfD("- {key: a, "+limited+"}\n- {key: b}"), overlay(`- {domain: "x*", set: {on_error: deny}}
+- {domain: "d", path: [{key: b}], set: {on_error: deny}}
+- {path: [{key: a, value: x}], set: {on_error: deny}}
+- {path: [{key: a}, {key: b}], set: {on_error: deny}}
+- {name: n, set: {on_error: deny}}
+- {domain: "*", set: {on_error: deny}}`))
+	const want = `o.yaml:2:3: overlays[0]: is laid over no rule: no domain matches "x*"
+o.yaml:3:3: overlays[1]: is laid over no rule: no limit has such a path and name; /rlconfig shows the keys and values of rules
+o.yaml:4:3: overlays[2]: is laid over no rule: no limit has such a path and name; /rlconfig shows the keys and values of rules
+o.yaml:5:3: overlays[3]: is laid over no rule: no limit has such a path and name; /rlconfig shows the keys and values of rules
+o.yaml:6:3: overlays[4]: is laid over no rule: no limit has such a path and name; /rlconfig shows the keys and values of rules`
+	if warnings != want {
+		t.Errorf("got\n%s\nwant\n%s", warnings, want)
+	}
+}
+
+func TestOverlaysAndRulesInOneAnothersPlace(t *testing.T) {
+	_, _, err := yaml.Load([]yaml.Text{text("r.yaml", "domain: d\noverlays: []")}, rules.Options{})
+	if want := "r.yaml:2:1: overlays: unknown key; overlays stand in a file of their own, which OVERLAY_FILE names, and not among the rules"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	o := overlay("")
+	o.Content = []byte("domain: d")
+	_, _, err = yaml.Load([]yaml.Text{o}, rules.Options{})
+	if want := "o.yaml:1:1: domain: unknown key; one of overlays\no.yaml:1:1: overlays: is missing; the list of overlays"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// laid is an overlay of the model.
+type laid struct {
+	domain, name string
+	path         [][2]string
+	force        bool
+	set          map[string]string
+}
+
+// fits reports whether the pattern stands for the text, by trying all that its first * can be.
+func fits(pattern, text string) bool {
+	head, tail, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == text
+	}
+	for i := len(head); i <= len(text); i++ {
+		if strings.HasPrefix(text, head) && fits(tail, text[i:]) {
+			return true
+		}
+		if j := i + 1; j <= len(text) && fits("*"+tail, text[j:]) && strings.HasPrefix(text, head) {
+			return true
+		}
+	}
+	return false
+}
+
+// model is the fields of a limit with all overlays.
+func model(overlays []laid, domain, name string, path [][2]string, written map[string]string) map[string]string {
+	got := maps.Clone(written)
+	for _, o := range overlays {
+		match := (o.domain == "" || fits(o.domain, domain)) && (o.name == "" || fits(o.name, name)) && len(o.path) <= len(path)
+		for i := 0; match && i < len(o.path); i++ {
+			match = fits(o.path[i][0], path[i][0]) && (o.path[i][1] == "" || fits(o.path[i][1], path[i][1]))
+		}
+		for field, value := range o.set {
+			if _, own := written[field]; match && (o.force || !own) {
+				got[field] = value
+			}
+		}
+	}
+	return got
+}
+
+// flow is a mapping as YAML.
+func flow(fields map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		parts = append(parts, name+": "+fields[name])
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// Random overlays over random rules give the rules that a model writes out: for each limit, each
+// overlay is asked in turn.
+func TestOverlaysAgreeWithAModel(t *testing.T) {
+	r := testenv.Random(t)
+	word := func(patterns bool) string {
+		const letters = "ab/*"
+		b := make([]byte, 1+r.IntN(3))
+		for i := range b {
+			b[i] = letters[r.IntN(len(letters))]
+		}
+		if text := string(b); patterns {
+			return text
+		}
+		return strings.ReplaceAll(string(b), "*", "c")
+	}
+	fieldsOf := func(chance float64) map[string]string {
+		set := map[string]string{}
+		for field, values := range map[string][]string{
+			"on_error": {"deny", "allow", "local"}, "lease": {"true", "false", "{share: 7%}"}, "strategy": {"gcra", "token_bucket"},
+			"burst": {"2", "3"}, "requests_per_unit": {"10", "20"}, "rollout": {"10%", "0%"},
+		} {
+			if r.Float64() < chance {
+				set[field] = values[r.IntN(len(values))]
+			}
+		}
+		return set
+	}
+	matched, loaded := 0, 0
+	for range 2000 {
+		var overlays []laid
+		var file strings.Builder
+		for range 1 + r.IntN(4) {
+			o := laid{domain: word(true), force: r.IntN(3) == 0, set: fieldsOf(0.4)}
+			o.set["on_error"] = "deny"
+			if r.IntN(2) == 0 {
+				o.domain = "*"
+			}
+			fmt.Fprintf(&file, "- {domain: %q, force: %v, set: %s", o.domain, o.force, flow(o.set))
+			if r.IntN(3) == 0 {
+				o.name = word(true)
+				fmt.Fprintf(&file, ", name: %q", o.name)
+			}
+			for i := range r.IntN(3) {
+				e := [2]string{word(true), ""}
+				file.WriteString(map[bool]string{true: ", path: [", false: ", "}[i == 0])
+				if r.IntN(2) == 0 {
+					e[1] = word(true)
+				}
+				fmt.Fprintf(&file, "{key: %q, value: %q}", e[0], e[1])
+				o.path = append(o.path, e)
+			}
+			if o.path != nil {
+				file.WriteString("]")
+			}
+			file.WriteString("}\n")
+			overlays = append(overlays, o)
+		}
+		with, without, laidOver := randomRules(r, word, fieldsOf, overlays)
+		matched += laidOver
+		tree, _, err := yaml.Load([]yaml.Text{text("a.yaml", without), overlay(file.String())}, rules.Options{})
+		want, _, wrong := yaml.Load([]yaml.Text{text("a.yaml", with)}, rules.Options{})
+		if (err == nil) != (wrong == nil) {
+			t.Fatalf("%v; the model %v\n%s\n%s\n%s", err, wrong, without, file.String(), with)
+		}
+		if err != nil {
+			continue
+		}
+		loaded++
+		if tree.Hash() != want.Hash() {
+			t.Fatalf("got\n%s\nwant\n%s\nof\n%s\n%s", own(tree), own(want), without, file.String())
+		}
+	}
+	t.Logf("%d of 2000 files load, %d limits have overlays", loaded, matched)
+	if matched < 500 || loaded < 300 {
+		t.Error("too few")
+	}
+}
+
+// randomRules returns a file of rules without overlays, and the file that says the same with them.
+func randomRules(r *rand.Rand, word func(bool) string, fieldsOf func(float64) map[string]string, overlays []laid) (with, without string, matched int) {
+	domain := word(false)
+	head := fmt.Sprintf("domain: %q\ndescriptors:\n", domain)
+	with, without = head, head
+	var path [][2]string
+	for i := range 1 + r.IntN(3) {
+		e := [2]string{word(false), ""}
+		indent := strings.Repeat("  ", i)
+		line := fmt.Sprintf("%s- key: %q\n", indent, e[0])
+		if r.IntN(2) == 0 {
+			e[1] = word(true)
+			line += fmt.Sprintf("%s  value: %q\n", indent, e[1])
+		}
+		path = append(path, e)
+		limit := func() (plain, whole string) {
+			written := fieldsOf(0.2)
+			written["unit"], written["name"] = "minute", word(false)
+			full := model(overlays, domain, written["name"], path, written)
+			if !maps.Equal(full, written) {
+				matched++
+			}
+			for _, fields := range []map[string]string{written, full} {
+				fields["name"] = fmt.Sprintf("%q", fields["name"])
+			}
+			return flow(written), flow(full)
+		}
+		a, b := limit()
+		if r.IntN(3) == 0 {
+			c, d := limit()
+			a, b = "[{shadow_mode: true, "+a[1:]+", "+c+"]", "[{shadow_mode: true, "+b[1:]+", "+d+"]"
+			line += indent + "  rate_limits: "
+		} else {
+			line += indent + "  rate_limit: "
+		}
+		without += line + a + "\n"
+		with += line + b + "\n"
+		if i < 2 {
+			without += indent + "  descriptors:\n"
+			with += indent + "  descriptors:\n"
+		}
+	}
+	return with, without, matched
+}
+
+// FuzzOverlay lays any text over rules: the outcome is problems with a place, or rules. The pattern
+// of a domain stands for the texts for which the model says so.
+func FuzzOverlay(f *testing.F) {
+	f.Add("- {domain: d, set: {burst: 5, strategy: gcra}}", "e*", "eg/http")
+	f.Add("- {path: [{key: k, value: '*'}], name: n, force: true, set: {lease: {share: 5%}}}", "**a*b", "xab")
+	f.Add("- {domain: d, set: {<<: [*a], thresholds: [{at: 50%, delay: 1h}], share_threshold: true, replaces: [{name: n}]}}", "", "")
+	f.Fuzz(func(t *testing.T, content, pattern, domain string) {
+		if len(pattern) < 12 && len(domain) < 20 && descriptors.Matches(pattern, domain) != fits(pattern, domain) {
+			t.Errorf("%q for %q: %v", pattern, domain, !fits(pattern, domain))
+		}
+		o := overlay(content)
+		tree, _, err := yaml.Load([]yaml.Text{rulesOfD("- {key: k, value: 'a*', rate_limit: {unit: day, requests_per_unit: 1, name: n}}"), o}, rules.Options{})
+		var problems rules.Problems
+		if err == nil != (tree != nil) || err != nil && !errors.As(err, &problems) {
+			t.Fatalf("error %v with tree %v", err, tree)
+		}
+		for _, p := range problems {
+			if p.File != o.Name || p.Line < 1 || p.Column < 1 || p.Message == "" {
+				t.Fatalf("problem without a place: %#v", p)
+			}
+		}
+	})
+}
