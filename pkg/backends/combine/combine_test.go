@@ -213,6 +213,24 @@ func TestDifferent(t *testing.T) {
 	})
 }
 
+// TestPartial: operations that charge what fits are not merged, because each is told what fitted.
+func TestPartial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next, s := gated(t)
+		for range 5 {
+			op := hit("hot")
+			op.Partial, op.By.Whole, op.Max.Whole = true, 3, 10
+			go apply(t, s, op)
+		}
+		synctest.Wait()
+		close(next.gate)
+		synctest.Wait()
+		if got := apply(t, s, hit("hot").Look())[0].Value.Whole; got != 10 {
+			t.Fatalf("charged %d, want 10", got)
+		}
+	})
+}
+
 // TestGivingUp: callers that leave while they wait are not charged.
 func TestGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

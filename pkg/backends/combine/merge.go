@@ -60,10 +60,10 @@ func merge(waiting []*waiter) []merged {
 
 // takes reports whether op equals m's operation at op's time. The weight of a sliding
 // window, which falls with time, is not compared. Resets, grants, operations that overdraw
-// and those with a reservation stay alone.
+// or charge a part, and those with a reservation stay alone.
 func (m *merged) takes(op *backends.Op) bool {
 	a := m.op
-	if a.Hold != nil || a.Overdraws() || a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
+	if a.Hold != nil || a.Partial || a.Overdraws() || a.Verb != backends.Charge || a.Times != int64(len(m.callers)) || op.Times != 1 || a.Times == backends.MaxTimes {
 		return false
 	}
 	switch {
