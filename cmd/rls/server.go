@@ -17,6 +17,7 @@ import (
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/kuadrant"
+	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/settings"
 )
 
@@ -90,11 +91,14 @@ func replyOf(s *settings.Limits) envoy.Reply {
 
 func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 	s := &p.GRPC
+	quotas := rlqs.New(rlqs.Options{Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL})
+	p.measure.Assigned(quotas.Counts)
 	o := &server.GRPC{
 		Address:    hostPort(s.Host, s.Port),
 		UnixSocket: s.UDS,
 		Register: func(to grpc.ServiceRegistrar) {
 			limits.Register(to)
+			quotas.Register(to)
 			if p.Kuadrant.Enabled {
 				kuadrant.Register(to, limits)
 			}

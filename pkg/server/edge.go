@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -39,14 +40,16 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 }
 
 // stream runs the handler of a health watch or of reflection, which lasts as
-// long as its client likes: its context ends when the server stops.
+// long as its client likes: its context ends when the server stops, with errStopping as the cause.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	defer recovered(s.options.Measure, s.options.Log, info.FullMethod, &err)
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	defer context.AfterFunc(s.streams, cancel)()
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.streams, func() { cancel(errStopping) })()
 	return handler(srv, &endingStream{stream, ctx})
 }
+
+var errStopping = errors.New("the server stops")
 
 type endingStream struct {
 	grpc.ServerStream

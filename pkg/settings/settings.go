@@ -38,6 +38,8 @@ type Settings struct {
 
 	Kuadrant Kuadrant `embed:"" group:"Kuadrant's RPCs" prefix:"kuadrant-rls-" envprefix:"KUADRANT_RLS_"`
 
+	RLQS RLQS `embed:"" group:"Envoy's quota protocol" prefix:"rlqs-" envprefix:"RLQS_"`
+
 	Limits  Limits  `embed:"" group:"Decisions and replies"`
 	Request Request `embed:"" group:"Request caps" prefix:"request-" envprefix:"REQUEST_"`
 	Metrics Metrics `embed:"" group:"Metrics"`

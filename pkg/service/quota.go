@@ -1,0 +1,571 @@
+package service
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/descriptors"
+)
+
+// QuotaInterval is the time between two reports of a Quota: Envoy's, whatever its settings say.
+const QuotaInterval = 5 * time.Second
+
+// interval is QuotaInterval in seconds.
+const interval = float64(QuotaInterval / time.Second)
+
+// Quota is a descriptor of a caller that decides hits by itself, within a Share of the limits
+// that it is assigned, and reports them afterwards. Its caller owns it, and has it in one call of
+// a method at a time.
+type Quota struct {
+	Domain  string
+	Entries []descriptors.Entry
+	// Rule matches the descriptor; nil if none does. Share is what [Service.Report] assigned last.
+	// Both are set by Report.
+	Rule  *descriptors.Rule
+	Share Share
+
+	tree     *descriptors.Tree
+	limits   []*descriptors.Limit // those that are watched come last
+	enforced int
+	id       algorithms.Identity
+	stem     string // of the keys that all callers of the descriptor share
+
+	// The entries of this caller in the two lists that it shares with others.
+	demand, held listed
+	before       int64 // demand of the last interval
+	weight       int64 // demand of the last intervals
+	seen         int64 // when it was reported last, µs
+	// used is what ShouldRateLimit and others have used of each enforced limit at seen, and
+	// rivals the demand that this has come to.
+	used   []int64
+	rivals float64
+}
+
+// listed is an element of a list in the store: hits, at a time in µs.
+type listed struct{ at, hits int64 }
+
+// Usage is what a caller reports of its Quota.
+type Usage struct {
+	*Quota
+	Allowed, Denied uint64        // hits since the last report
+	Elapsed         time.Duration // since the last report; 0 for the first
+	// Unasked: there is no report, only what remains is assigned anew.
+	Unasked bool
+	// Returns: the caller may hold a share that Quota does not know, of a process that ended.
+	Returns bool
+
+	charges int // operations begin here: a pair for each limit
+	lists   int // and those of the lists here
+	ends    int
+	lent    int     // the operation that changes what is held, in the second batch; -1 without
+	most    float64 // hits that all callers may hold
+	each    bool    // enough remains that each caller gets a hit
+}
+
+// ShareKind is what a Share allows.
+type ShareKind uint8
+
+const (
+	// Unruled: no rule matches the descriptor, so nothing limits it.
+	Unruled ShareKind = iota
+	// Unlimited: the rule limits nothing, or is in shadow mode.
+	Unlimited
+	// Portion allows the Hits of the Share.
+	Portion
+	// Exhausted: nothing remains.
+	Exhausted
+	// Undecided: the store was away, and a policy error leaves things as they were.
+	Undecided
+)
+
+// Share is the part of its limits that a Quota is assigned.
+type Share struct {
+	Kind ShareKind
+	// Hits may pass until the next report, one QuotaInterval later. At most Burst of them are
+	// left over from earlier intervals or come at once.
+	Hits, Burst int64
+	// Steady: Hits come again in each interval. Else Hits are what the caller has now, and Rate
+	// per Window comes again.
+	Steady bool
+	Rate   float64
+	Window time.Duration
+	// Fresh: what the caller had before is void, and Hits count from now on.
+	Fresh bool
+	// Wait is how long nothing remains, if Exhausted; 0 is not known.
+	Wait time.Duration
+}
+
+// NewQuota returns the quota of a descriptor. Its error is InvalidArgument if the descriptor has
+// no entries, an entry without a key, or more than Caps allows.
+func (s *Service) NewQuota(domain string, entries []descriptors.Entry) (Quota, error) {
+	c := &s.cfg.Caps
+	switch {
+	case len(entries) == 0:
+		return Quota{}, invalid("bucket_id.bucket must not be empty; set at least one key and value")
+	case c.Entries > 0 && len(entries) > c.Entries:
+		return Quota{}, invalid("bucket_id.bucket: %d entries, at most %d are allowed (REQUEST_MAX_ENTRIES)", len(entries), c.Entries)
+	}
+	for _, e := range entries {
+		if e.Key == "" {
+			return Quota{}, invalid("bucket_id.bucket has an empty key; every entry needs a key")
+		}
+		if n := len(e.Key) + len(e.Value); c.EntryBytes > 0 && n > c.EntryBytes {
+			return Quota{}, invalid("bucket_id.bucket: a key and its value have %d bytes, at most %d are allowed (REQUEST_MAX_ENTRY_BYTES)", n, c.EntryBytes)
+		}
+	}
+	return Quota{Domain: domain, Entries: entries}, nil
+}
+
+// quotaScratches holds memory for reuse.
+var quotaScratches = sync.Pool{New: func() any { return new(quotaScratch) }}
+
+// quotaScratch has the memory of a Report.
+type quotaScratch struct {
+	first, second backends.Batch
+	seen          Observation
+}
+
+func (q *quotaScratch) release() {
+	for _, b := range []*backends.Batch{&q.first, &q.second} {
+		*b = backends.Batch{Ops: emptied(b.Ops), Replies: emptied(b.Replies)}
+	}
+	q.seen = Observation{Verdicts: emptied(q.seen.Verdicts)}
+	quotaScratches.Put(q)
+}
+
+// maxUsages bounds the usages of one batch for the store.
+const maxUsages = 32
+
+// Report charges what callers have let pass, whatever remains, and assigns new shares: the
+// usages' Share. A caller that does not report within ttl has given its share back. Where a
+// window is shorter than Usage.Elapsed, the window's part of the hits is charged.
+//
+// Its error is Unavailable without rules. A store that fails is no error: then the policies of
+// the limits decide.
+func (s *Service) Report(ctx context.Context, ttl time.Duration, usages []Usage) error {
+	tree := s.tree.Load()
+	if tree == nil {
+		return errNoRules
+	}
+	for some := range slices.Chunk(usages, maxUsages) {
+		s.report(ctx, tree, ttl, some)
+	}
+	return nil
+}
+
+func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.Duration, usages []Usage) {
+	scratch := quotaScratches.Get().(*quotaScratch)
+	defer scratch.release()
+	b, again, now := &scratch.first, &scratch.second, s.cfg.Store.Now()
+	window := ttl.Microseconds()
+	for i := range usages {
+		u := &usages[i]
+		if u.tree != tree {
+			s.find(u.Quota, tree)
+		}
+		u.plan(&s.planner, b, now, window)
+	}
+	s.applyQuotas(ctx, b)
+	for i := range usages {
+		u := &usages[i]
+		u.assign(&s.planner, b, now)
+		if u.lent = -1; u.enforced > 0 && u.Share.Kind != Undecided {
+			u.lend(b, again, now, window)
+		}
+		if len(s.cfg.Observers) > 0 && u.Allowed > 0 && len(u.limits) > 0 {
+			s.observe(u, b, &scratch.seen, now)
+		}
+	}
+	s.applyQuotas(ctx, again)
+	for i := range usages {
+		if u := &usages[i]; u.lent >= 0 {
+			u.settle(&again.Replies[u.lent])
+		}
+		usages[i].seen = now
+	}
+}
+
+func (s *Service) applyQuotas(ctx context.Context, b *backends.Batch) {
+	if len(b.Ops) > 0 {
+		b.Replies = resized(b.Replies, len(b.Ops))
+		_ = s.cfg.Store.Apply(ctx, b) // its error is in the replies
+	}
+}
+
+// Release gives back the shares of quotas, whose callers report no more.
+func (s *Service) Release(ctx context.Context, ttl time.Duration, quotas []*Quota) {
+	now := s.cfg.Store.Now()
+	for some := range slices.Chunk(quotas, maxUsages) {
+		var b backends.Batch
+		for _, q := range some {
+			q.replace(&b, demandList, &q.demand, listed{}, now, ttl.Microseconds())
+			q.replace(&b, heldList, &q.held, listed{}, now, ttl.Microseconds())
+		}
+		s.applyQuotas(ctx, &b)
+	}
+}
+
+// find finds the limits of q in tree.
+func (s *Service) find(q *Quota, tree *descriptors.Tree) {
+	q.tree, q.Rule, q.limits, q.enforced, q.stem = tree, nil, nil, 0, ""
+	p := plan{planner: &s.planner, domain: tree.Domain(q.Domain)}
+	if p.domain == nil {
+		return
+	}
+	_ = p.match(&Request{Descriptors: []Descriptor{{Entries: q.Entries}}}) // only overrides are wrong
+	t := &p.targets[0]
+	if q.Rule = t.rule; q.Rule == nil || t.first == t.last {
+		return
+	}
+	q.limits, q.enforced = p.limits, t.end
+	q.used = make([]int64, t.end)
+	q.id = p.identity(nil, t)
+	q.stem = q.id.Prefix + string(q.id.ID) + "|rlqs="
+}
+
+// free reports whether nothing of q's rule is enforced.
+func (q *Quota) free(p *planner) bool {
+	return q.enforced == 0 || q.Rule.Shadow || p.cfg.ShadowMode
+}
+
+// plan adds the operations of u: for each limit the charge of the hits and the same charge to a
+// cell beside it, which has only what is reported; and those of the lists.
+func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
+	u.charges = len(b.Ops)
+	for _, l := range u.limits {
+		var op backends.Op
+		l.Plan(&op, ofLimit(u.id, l), algorithms.Charge{Now: now, Cost: u.cost(l), Beyond: true})
+		op.Lease, op.IfUndecided = nil, ifUndecided(l, false, p.cfg.Local)
+		b.Ops = append(b.Ops, op)
+		op.Key += "|rlqs"
+		if op.Prev != "" {
+			op.Prev += "|rlqs"
+		}
+		op.Stem, op.Hold = 0, nil
+		b.Ops = append(b.Ops, op)
+	}
+	u.lists = len(b.Ops)
+	if !u.free(p) {
+		if !u.Unasked {
+			u.weigh()
+			u.replace(b, demandList, &u.demand, listed{now, u.weight<<callerBits | 1}, now, window)
+		} else {
+			u.replace(b, demandList, &u.demand, u.demand, now, window)
+		}
+		left := u.left()
+		if left != u.held.hits || now-u.held.at > window/3 {
+			u.replace(b, heldList, &u.held, listed{now, left}, now, window)
+		} else {
+			u.replace(b, heldList, &u.held, u.held, now, window)
+		}
+	}
+	u.ends = len(b.Ops)
+	for i := u.lists; i < u.ends; i++ {
+		if local := b.Ops[u.charges].IfUndecided == backends.Local; local {
+			b.Ops[i].IfUndecided = backends.Local
+		}
+	}
+}
+
+// cost is what u charges to l.
+func (u *Usage) cost(l *descriptors.Limit) uint64 {
+	hits := min(u.Allowed, uint64(backends.MaxCost))
+	if u.Elapsed > l.Window {
+		hits = uint64(math.Ceil(float64(hits) * (float64(l.Window) / float64(u.Elapsed))))
+	}
+	return hits
+}
+
+// maxWeight bounds the demand of one caller, in hits per interval.
+const maxWeight = 1 << 27
+
+// weigh takes in the demand that u reports: it rises at once and falls within some intervals.
+func (u *Usage) weigh() {
+	hits := float64(u.Allowed) + float64(u.Denied)
+	if u.Elapsed > 0 {
+		hits *= interval / max(u.Elapsed.Seconds(), 1)
+	}
+	demand := int64(min(math.Ceil(hits), maxWeight))
+	u.weight = max(demand, (demand+u.before)/2)
+	u.before = demand
+}
+
+// left is how many hits of its share the caller of u still has.
+func (u *Usage) left() int64 {
+	switch {
+	case u.Share.Kind != Portion:
+		return 0
+	case u.Share.Steady:
+		return u.Share.Hits
+	}
+	return u.Share.Hits - int64(min(u.Allowed, uint64(u.Share.Hits)))
+}
+
+const (
+	// demandList and heldList end the keys of the lists: of the demand of each caller, and of the
+	// hits that it was assigned and has not reported. A caller has one element in each.
+	demandList, heldList = "demand", "held"
+	// callerBits are the lowest bits of a demand, which have 1, so that the sum of a list counts
+	// the callers, too.
+	callerBits = 12
+)
+
+// quotaTerms are those of the lists: only with terms do all stores read Op.Ends.
+var quotaTerms backends.Terms
+
+// replace adds the operations after which q has the element to in a list, in place of
+// *have, which it sets. The last one's reply has the sum of the list.
+func (q *Quota) replace(b *backends.Batch, list string, have *listed, to listed, now, window int64) *backends.Op {
+	op := backends.Op{
+		Kind: backends.List, Key: q.stem + list, Now: moment(now), Den: 1, Times: 1, Max: backends.NoMax,
+		Unit: backends.Amount{Whole: 1}, Terms: &quotaTerms, Window: window, Until: moment(now) + window,
+	}
+	if *have != to && have.hits > 0 {
+		back := op
+		back.Refund, back.By.Whole, back.Ends = true, have.hits, have.at
+		b.Ops = append(b.Ops, back)
+	}
+	if *have != to {
+		op.By.Whole = to.hits
+		*have = listed{op.Now, to.hits}
+	}
+	b.Ops = append(b.Ops, op)
+	return &b.Ops[len(b.Ops)-1]
+}
+
+// moment is the time of elements of lists that are made at now. A list dates all elements back
+// that are later than a new one, and an element is found by its time. So that the clocks of
+// processes may differ, it is whole seconds, between which no window ends.
+func moment(now int64) int64 {
+	const second, half = 1_000_000, 500_000
+	return (now-half)/second*second + half
+}
+
+// assign sets u.Share by the replies.
+func (u *Usage) assign(p *planner, b *backends.Batch, now int64) {
+	was, shared := u.Share, sharing{now: now}
+	switch {
+	case u.Rule == nil:
+		u.Share = Share{Kind: Unruled}
+		return
+	case u.free(p):
+		u.Share = Share{Kind: Unlimited}
+		return
+	}
+	u.Share = Share{Kind: Unlimited, Burst: backends.MaxCost, Rate: math.Inf(1)}
+	rivals, rivalsKnown := 0.0, false
+	for i, l := range u.limits[:u.enforced] {
+		op, r, own := &b.Ops[u.charges+2*i], &b.Replies[u.charges+2*i], &b.Replies[u.charges+2*i+1]
+		if r.Err != nil {
+			switch policy(l, p.cfg.Local) {
+			case descriptors.PolicyAllow:
+				continue
+			case descriptors.PolicyDeny:
+				u.Share = Share{Kind: Exhausted}
+			default:
+				u.Share = was
+				u.Share.Kind = Undecided
+			}
+			return
+		}
+		shared.add(&u.Share, l, op, r)
+		if own.Err == nil {
+			used := min(l.Used(op, r), l.Capacity()) - min(l.Used(op, own), l.Capacity())
+			if demand, known := u.rival(l, i, max(used, 0), now); known {
+				rivals, rivalsKnown = max(rivals, demand), true
+			}
+		}
+	}
+	if rivalsKnown {
+		u.rivals = rivals
+	}
+	if u.Share.Kind == Unlimited {
+		return
+	}
+	if !shared.read(b.Ops[u.lists:u.ends], b.Replies[u.lists:u.ends]) {
+		u.Share = was
+		u.Share.Kind = Undecided
+		return
+	}
+	shared.divide(u, was)
+}
+
+// rival is the demand of ShouldRateLimit for l, the enforced limit i, of which it has used so many
+// hits.
+func (u *Usage) rival(l *descriptors.Limit, i int, used, now int64) (demand float64, known bool) {
+	if l.Window <= QuotaInterval {
+		return max(float64(used)*interval/l.Window.Seconds(), u.rivals/2), true
+	}
+	passed := float64(now-u.seen) / 1e6
+	if u.seen == 0 || passed < 1 {
+		if u.seen == 0 {
+			u.used[i] = used
+		}
+		return 0, false
+	}
+	more := used - u.used[i]
+	if more < 0 { // another window
+		more = used
+	}
+	u.used[i] = used
+	return float64(more) * interval / passed, true
+}
+
+// sharing is how the callers of a descriptor share its limits.
+type sharing struct {
+	now     int64
+	pot     float64 // hits that all of them may let pass until their next reports
+	demand  float64 // of all callers, in hits per interval
+	callers float64
+	held    float64 // hits that callers were assigned and have not reported
+	windows bool    // of amounts that do not come again before the window ends
+}
+
+// add takes in a limit, of which r tells what remains.
+func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backends.Reply) {
+	is := l.Judge(op, r)
+	rate := float64(l.Requests) / l.Window.Seconds()
+	pot, burst := float64(is.Remaining), l.Capacity()
+	meter, steady := l.Strategy.HasBurst(), l.Window <= QuotaInterval
+	switch {
+	case steady:
+		pot = rate * interval / float64(max(r.Replicas, 1))
+		if !meter {
+			burst = int64(math.Ceil(rate))
+		}
+	case meter:
+		pot += rate * interval / float64(max(r.Replicas, 1))
+	default:
+		s.windows, rate = true, 0
+	}
+	if to.Kind == Unlimited || pot < s.pot {
+		s.pot = pot
+		to.Wait = is.Reset
+	}
+	to.Kind, to.Steady, to.Burst = Portion, to.Steady || steady, min(to.Burst, burst)
+	if per := to.Rate / to.Window.Seconds(); !(per <= rate) { // NaN before the first limit
+		to.Rate, to.Window = rate*l.Window.Seconds(), l.Window
+	}
+}
+
+// read reads the lists.
+func (s *sharing) read(ops []backends.Op, replies []backends.Reply) bool {
+	for i := range replies {
+		r := &replies[i]
+		if r.Err != nil {
+			return false
+		}
+		value := max(r.Value.Whole, 0) / max(r.Replicas, 1)
+		if key := ops[i].Key; key[len(key)-len(heldList):] == heldList {
+			s.held = float64(value)
+		} else {
+			s.demand, s.callers = float64(value>>callerBits), float64(max(value&(1<<callerBits-1), 1))
+		}
+	}
+	return true
+}
+
+// divide sets the hits of u, whose share was another one before.
+func (s *sharing) divide(u *Usage, was Share) {
+	u.each = s.pot >= s.callers
+	part := 1 / s.callers
+	if all := s.demand + u.rivals; all > 0 {
+		part = float64(u.weight) / all
+	}
+	fair := s.pot * part
+	if u.each { // everybody gets one, and the others follow the demand
+		fair = 1 + (s.pot-s.callers)*part
+	}
+	room := s.pot - (s.held - float64(u.held.hits))
+	if u.Returns { // what it holds is among what others hold; nobody knows how much it is
+		room += s.held / s.callers
+	}
+	u.most = s.held - float64(u.held.hits) + room
+	hits := math.Floor(min(fair, room))
+	switch {
+	case s.pot < 1:
+		hits = 0
+	case hits < 1 && (u.each || room >= 1 && u.weight > 0):
+		hits = 1
+	}
+	to := &u.Share
+	has := was.Kind == Portion && was.Steady == to.Steady && was.Hits > 0
+	near := math.Abs(float64(was.Hits)-fair) <= max(fair/10, 1) && float64(was.Hits) <= max(room, 1)
+	switch {
+	case hits < 1:
+		*to = Share{Kind: Exhausted, Wait: to.Wait}
+		return
+	case has && near && (to.Steady || u.Allowed == 0):
+		*to = was
+		to.Fresh = false
+		return
+	}
+	to.Hits, to.Fresh, to.Wait = int64(hits), !to.Steady, 0
+	part = hits / s.pot
+	to.Burst = max(int64(float64(to.Burst)*part), 1)
+	if to.Rate *= part; to.Steady {
+		return
+	}
+	if s.windows {
+		to.Rate = 0
+	}
+	to.Burst = max(to.Hits-int64(to.Rate/to.Window.Seconds()*interval), 1)
+}
+
+// lend has the list say what u holds now, if that is not what it says. Nobody is lent hits that
+// another caller was lent at the same moment.
+func (u *Usage) lend(b, again *backends.Batch, now, window int64) {
+	var hits int64
+	if u.Share.Kind == Portion {
+		hits = u.Share.Hits
+	}
+	if hits == u.held.hits {
+		return
+	}
+	op := u.replace(again, heldList, &u.held, listed{now, hits}, now, window)
+	if hits > 1 {
+		op.Partial, op.Max.Whole = true, int64(u.most)
+	}
+	op.IfUndecided = b.Ops[u.ends-1].IfUndecided
+	u.lent = len(again.Ops) - 1
+}
+
+// settle takes in the reply to the operation of lend.
+func (u *Usage) settle(r *backends.Reply) {
+	if r.Err != nil || r.Account == nil {
+		return
+	}
+	u.held.hits -= r.Account.Cut.Whole
+	switch hits := u.held.hits; {
+	case hits >= 1 || u.each:
+		u.Share.Hits = max(hits, 1)
+		u.Share.Burst = min(u.Share.Burst, u.Share.Hits)
+	default:
+		u.Share = Share{Kind: Exhausted}
+	}
+}
+
+// observe tells the observers of the hits that u reports.
+func (s *Service) observe(u *Usage, b *backends.Batch, seen *Observation, now int64) {
+	d := Descriptor{Entries: u.Entries}
+	*seen = Observation{
+		Request: &Request{Domain: u.Domain, Descriptors: []Descriptor{d}}, Domain: u.Domain, Descriptors: 1,
+		ShadowMode: s.cfg.ShadowMode, At: now, Verdicts: emptied(seen.Verdicts),
+	}
+	for i, l := range u.limits {
+		op, r := &b.Ops[u.charges+2*i], &b.Replies[u.charges+2*i]
+		v := Verdict{Rule: u.Rule, Limit: l, Key: op.Key, Entries: u.Entries, Hits: u.cost(l), Watched: i >= u.enforced}
+		if v.Shadow = v.Watched || u.Rule.Shadow; r.Err == nil {
+			v.count(op, r)
+		}
+		seen.Verdicts = append(seen.Verdicts, v)
+	}
+	for _, o := range s.cfg.Observers {
+		o.Observe(seen)
+	}
+}

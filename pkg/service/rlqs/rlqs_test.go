@@ -1,0 +1,446 @@
+package rlqs_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/envoy"
+	"example.org/rls/pkg/service/rlqs"
+)
+
+// world is replicas that count in one store, and Envoys that are their clients.
+type world struct {
+	t        testing.TB
+	store    backends.Store
+	replicas []*replica
+	lost     map[int]int // requests that crashed Envoys have let pass and not reported, by the second of the crash
+}
+
+type replica struct {
+	service *service.Service
+	quotas  *rlqs.Server
+	grpc    *grpc.Server
+	conn    *grpc.ClientConn
+	limits  rls.RateLimitServiceClient
+	client  pb.RateLimitQuotaServiceClient
+}
+
+// start starts n replicas. It is called in a bubble of synctest, so that time is virtual.
+func start(t testing.TB, n int, rules string, change ...func(*service.Config)) *world {
+	t.Helper()
+	store, err := memory.New(memory.Options{MaxKeys: 1_000_000, Now: func() int64 { return time.Now().UnixMicro() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	w := &world{t: t, store: store, lost: map[int]int{}}
+	for range n {
+		w.open(store, change...)
+	}
+	w.load(rules)
+	return w
+}
+
+// open adds a replica.
+func (w *world) open(store backends.Store, change ...func(*service.Config)) {
+	w.t.Helper()
+	cfg := service.Config{Store: store, Caps: service.Caps{Descriptors: 128, Entries: 8, EntryBytes: 100}}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s, err := service.New(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	e, err := envoy.New(s, envoy.Reply{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := &replica{service: s, quotas: rlqs.New(rlqs.Options{Service: s, Now: cfg.Store.Now, TTL: 15 * time.Second})}
+	l := bufconn.Listen(1 << 20)
+	r.grpc = grpc.NewServer(grpc.ForceServerCodecV2(envoy.Codec()))
+	e.Register(r.grpc)
+	r.quotas.Register(r.grpc)
+	go r.grpc.Serve(l) //nolint:errcheck // ends with Stop
+	r.conn, err = grpc.NewClient("passthrough:///rls", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.limits, r.client = rls.NewRateLimitServiceClient(r.conn), pb.NewRateLimitQuotaServiceClient(r.conn)
+	w.t.Cleanup(func() {
+		r.conn.Close()
+		r.grpc.Stop()
+		l.Close()
+	})
+	w.replicas = append(w.replicas, r)
+}
+
+func (w *world) load(rules string) {
+	w.t.Helper()
+	tree, _, err := yaml.Load([]yaml.Text{{Name: "rules.yaml", Content: []byte(rules)}}, yaml.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range w.replicas {
+		r.service.SetTree(tree)
+	}
+}
+
+// hit asks ShouldRateLimit for so many hits, one request each, and returns how many passed.
+func (w *world) hit(n int, key, value string) (passed int) {
+	for range n {
+		m, err := w.replicas[0].limits.ShouldRateLimit(w.t.Context(), &rls.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
+			{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}},
+		}})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if m.OverallCode == rls.RateLimitResponse_OK {
+			passed++
+		}
+	}
+	return passed
+}
+
+// stream is a stream and the newest assignments on it.
+type stream struct {
+	t testing.TB
+	pb.RateLimitQuotaService_StreamRateLimitQuotasClient
+	cancel  context.CancelFunc
+	replies chan *pb.RateLimitQuotaResponse
+	err     chan error
+}
+
+func (w *world) stream(replica int) *stream {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	s := &stream{t: w.t, cancel: cancel, replies: make(chan *pb.RateLimitQuotaResponse, 1000), err: make(chan error, 1)}
+	var err error
+	if s.RateLimitQuotaService_StreamRateLimitQuotasClient, err = w.replicas[replica].client.StreamRateLimitQuotas(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	go func() {
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				s.err <- err
+				return
+			}
+			s.replies <- m
+		}
+	}()
+	return s
+}
+
+// usage is a usage of the bucket {key: value, …}.
+func usage(elapsed time.Duration, allowed, denied uint64, keysAndValues ...string) *pb.RateLimitQuotaUsageReports_BucketQuotaUsage {
+	id := &pb.BucketId{Bucket: map[string]string{}}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		id.Bucket[keysAndValues[i]] = keysAndValues[i+1]
+	}
+	return &pb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+		BucketId: id, TimeElapsed: durationpb.New(elapsed), NumRequestsAllowed: allowed, NumRequestsDenied: denied,
+	}
+}
+
+func reports(domain string, usages ...*pb.RateLimitQuotaUsageReports_BucketQuotaUsage) *pb.RateLimitQuotaUsageReports {
+	return &pb.RateLimitQuotaUsageReports{Domain: domain, BucketQuotaUsages: usages}
+}
+
+// report sends a report of domain d and returns the actions that answer it, as text.
+func (s *stream) report(usages ...*pb.RateLimitQuotaUsageReports_BucketQuotaUsage) string {
+	s.t.Helper()
+	if err := s.Send(reports("d", usages...)); err != nil {
+		s.t.Fatal(err)
+	}
+	synctest.Wait()
+	return s.pushed()
+}
+
+// pushed is the actions that have come, as text.
+func (s *stream) pushed() string {
+	var all []string
+	for {
+		select {
+		case m := <-s.replies:
+			for _, a := range m.BucketAction {
+				all = append(all, text(a))
+			}
+			continue
+		default:
+		}
+		return strings.Join(all, ", ")
+	}
+}
+
+// text writes an action: allow 15s, deny 15s, abandon, or max+perFill/fill ttl.
+func text(a *pb.RateLimitQuotaResponse_BucketAction) string {
+	if a.GetAbandonAction() != nil {
+		return "abandon"
+	}
+	q := a.GetQuotaAssignmentAction()
+	strategy, ttl := q.GetRateLimitStrategy(), q.GetAssignmentTimeToLive().AsDuration()
+	if b := strategy.GetTokenBucket(); b != nil {
+		return fmt.Sprintf("%d+%d/%v %v", b.MaxTokens, b.TokensPerFill.GetValue(), b.FillInterval.AsDuration(), ttl)
+	}
+	if strategy.GetBlanketRule() == typev3.RateLimitStrategy_DENY_ALL {
+		return fmt.Sprint("deny ", ttl)
+	}
+	return fmt.Sprint("allow ", ttl)
+}
+
+const rules = `
+domain: d
+descriptors:
+  - {key: hour, rate_limit: {unit: hour, requests_per_unit: 100}}
+  - {key: minute, rate_limit: {unit: minute, requests_per_unit: 1000}}
+  - {key: second, rate_limit: {unit: second, requests_per_unit: 100}}
+  - {key: bucket, rate_limit: {unit: minute, requests_per_unit: 60, strategy: token_bucket, burst: 100}}
+  - {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - key: both
+    rate_limits:
+      - {unit: second, requests_per_unit: 10}
+      - {unit: hour, requests_per_unit: 100}
+  - key: two
+    descriptors:
+      - {key: user, rate_limit: {unit: hour, requests_per_unit: 50}}
+`
+
+// in runs a test in virtual time that begins 20 seconds into a minute.
+func in(t *testing.T, test func(*testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(20*time.Second + 100*time.Millisecond)
+		test(t)
+	})
+}
+
+// TestAssignments: what one Envoy is told, by the rule of its bucket.
+func TestAssignments(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		for _, c := range []struct{ key, first, again string }{
+			{"hour", "99+1/24h0m0s 15s", "deny 15s, 59+1/24h0m0s 15s"},
+			{"second", "100+100/1s 15s", "100+100/1s 15s"},
+			{"bucket", "99+60/1m0s 15s", "deny 15s, 60+60/1m0s 15s"},
+			{"none", "deny 15s", "deny 15s"},
+			{"free", "allow 15s", "allow 15s"},
+			{"shadow", "allow 15s", "allow 15s"},
+			{"both", "10+10/1s 15s", "10+10/1s 15s"},
+			{"other", "allow 1m0s", "allow 1m0s"},
+		} {
+			s := w.stream(0)
+			if got := s.report(usage(0, 1, 0, c.key, "v")); got != c.first {
+				t.Errorf("%s: %s, want %s", c.key, got, c.first)
+			}
+			time.Sleep(5 * time.Second)
+			if got := s.report(usage(5*time.Second, 40, 0, c.key, "v")); got != c.again {
+				t.Errorf("%s after 40 hits: %s, want %s", c.key, got, c.again)
+			}
+			s.cancel()
+		}
+	})
+}
+
+// TestOtherCounts: ShouldRateLimit and reports count in the same cells.
+func TestOneCounter(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		if passed := w.hit(30, "hour", "v"); passed != 30 {
+			t.Fatalf("%d of 30 passed", passed)
+		}
+		s := w.stream(0)
+		if got := s.report(usage(0, 10, 0, "hour", "v")); got != "60+1/24h0m0s 15s" {
+			t.Errorf("after 40 hits: %s", got)
+		}
+		if passed := w.hit(100, "hour", "v"); passed != 60 {
+			t.Errorf("%d more passed, want 60", passed)
+		}
+		time.Sleep(5 * time.Second)
+		if got := s.report(usage(5*time.Second, 0, 1, "hour", "v")); got != "deny 15s" {
+			t.Errorf("nothing remains: %s", got)
+		}
+	})
+}
+
+// TestEntriesInAnyOrder: the entries of a bucket are a descriptor in the order of their keys.
+func TestEntriesInAnyOrder(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		if got := w.stream(0).report(usage(0, 1, 0, "user", "ann", "two", "")); got != "49+1/24h0m0s 15s" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestPartOfAWindow: of hits of more than a window, the window's part is charged.
+func TestPartOfAWindow(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		s := w.stream(0)
+		s.report(usage(0, 1, 0, "second", "v"))
+		time.Sleep(5 * time.Second)
+		s.report(usage(5*time.Second, 200, 0, "second", "v"))
+		if passed := w.hit(100, "second", "v"); passed != 60 {
+			t.Errorf("%d passed, want 100 less a fifth of 200", passed)
+		}
+	})
+}
+
+// TestWrongReports: they end the stream and charge nothing.
+func TestWrongReports(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		good := usage(0, 1, 0, "hour", "v")
+		broken := usage(0, 1, 0, "hour", "v")
+		broken.TimeElapsed.Nanos = -1
+		impossible := usage(0, 1, 0, "hour", "v")
+		impossible.TimeElapsed.Nanos = 2_000_000_000
+		many := usage(0, 1, 0)
+		for i := range 9 {
+			many.BucketId.Bucket[fmt.Sprint(i)] = "v"
+		}
+		for _, c := range []struct {
+			want string
+			all  []*pb.RateLimitQuotaUsageReports
+		}{
+			{"domain must not be empty", []*pb.RateLimitQuotaUsageReports{reports("", good)}},
+			{"domain must stay", []*pb.RateLimitQuotaUsageReports{reports("d", good), reports("e", good)}},
+			{"bucket_quota_usages must not be empty", []*pb.RateLimitQuotaUsageReports{reports("d")}},
+			{"bucket_quota_usages[1]: bucket_id.bucket must not be empty", []*pb.RateLimitQuotaUsageReports{reports("d", good, usage(0, 1, 0))}},
+			{"bucket_quota_usages[0]: bucket_id.bucket must not be empty", []*pb.RateLimitQuotaUsageReports{reports("d", &pb.RateLimitQuotaUsageReports_BucketQuotaUsage{})}},
+			{"has an empty key", []*pb.RateLimitQuotaUsageReports{reports("d", usage(0, 1, 0, "", "v"))}},
+			{"time_elapsed must be", []*pb.RateLimitQuotaUsageReports{reports("d", broken)}},
+			{"time_elapsed must be", []*pb.RateLimitQuotaUsageReports{reports("d", impossible)}},
+			{"time_elapsed must be", []*pb.RateLimitQuotaUsageReports{reports("d", usage(-time.Second, 1, 0, "hour", "v"))}},
+			{"REQUEST_MAX_ENTRIES", []*pb.RateLimitQuotaUsageReports{reports("d", many)}},
+			{"REQUEST_MAX_ENTRY_BYTES", []*pb.RateLimitQuotaUsageReports{reports("d", usage(0, 1, 0, "hour", strings.Repeat("x", 101)))}},
+		} {
+			s := w.stream(0)
+			for _, m := range c.all {
+				_ = s.Send(m)
+			}
+			err := <-s.err
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want INVALID_ARGUMENT with %q", err, c.want)
+			}
+		}
+		if passed := w.hit(100, "hour", "v"); passed != 99 { // the good report before that of domain e
+			t.Errorf("%d passed, want 99", passed)
+		}
+		s := w.stream(0)
+		s.report(good)
+		if err := s.Send(reports("", usage(5*time.Second, 1, 0, "hour", "v"))); err != nil { // later reports may leave it out
+			t.Error(err)
+		}
+		if synctest.Wait(); s.pushed() == "" {
+			t.Error("no answer")
+		}
+	})
+}
+
+// TestReloads: assignments follow rules within an interval.
+func TestReloads(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		s := w.stream(0)
+		s.report(usage(0, 1, 0, "second", "v"), usage(0, 1, 0, "hour", "v"))
+		w.load("domain: d\ndescriptors:\n  - {key: second, rate_limit: {unit: second, requests_per_unit: 50}}\n")
+		time.Sleep(6 * time.Second)
+		if got := s.pushed(); got != "50+50/1s 15s, abandon" && got != "abandon, 50+50/1s 15s" {
+			t.Errorf("after the reload: %s", got)
+		}
+		if got := s.report(usage(0, 1, 0, "hour", "v")); got != "allow 1m0s" {
+			t.Errorf("the rule is gone: %s", got)
+		}
+	})
+}
+
+// TestTheNextWindow: what is denied until the window ends has its share at its end, and after a
+// reset within an interval.
+func TestTheNextWindow(t *testing.T) {
+	in(t, func(t *testing.T) { // 20.1 s into a minute
+		w := start(t, 1, rules)
+		s := w.stream(0)
+		s.report(usage(0, 1, 0, "minute", "v"))
+		if got := s.report(usage(0, 999, 0, "minute", "v")); got != "deny 15s" {
+			t.Error(got)
+		}
+		time.Sleep(39800 * time.Millisecond)
+		if got := s.pushed(); strings.Trim(got, "deny15s, ") != "" || strings.Count(got, "deny 15s") < 3 {
+			t.Errorf("before the end of the window: %s", got)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if got := s.pushed(); got != "1000+1/24h0m0s 15s" {
+			t.Errorf("at its end: %s", got)
+		}
+		s.report(usage(5*time.Second, 1000, 0, "minute", "v"))
+		request := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "minute", Value: "v"}}}}}
+		if _, err := w.replicas[0].service.Inspect(t.Context(), request, service.Reset); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		if got := s.pushed(); got != "1000+1/24h0m0s 15s" {
+			t.Errorf("after a reset: %s", got)
+		}
+	})
+}
+
+// TestStreamsEnd: the share of a stream that ends goes to one that reports its bucket anew, and
+// else comes back within two intervals; that of a bucket that is not reported within its ttl.
+func TestStreamsEnd(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		a, b := w.stream(0), w.stream(0)
+		a.report(usage(0, 1, 0, "hour", "v"))
+		if got := b.report(usage(0, 1, 0, "hour", "v")); got != "1+1/24h0m0s 15s" {
+			t.Errorf("another one holds all: %s", got)
+		}
+		a.cancel()
+		synctest.Wait()
+		c := w.stream(0)
+		if got := c.report(usage(5*time.Second, 10, 0, "hour", "v")); !strings.HasPrefix(got, "deny 15s, 7") && !strings.HasPrefix(got, "deny 15s, 8") {
+			t.Errorf("the share of an ended stream: %s", got)
+		}
+		c.cancel()
+		time.Sleep(11 * time.Second)
+		if got := b.report(usage(5*time.Second, 1, 0, "hour", "v")); !strings.HasSuffix(got, "deny 15s, 87+1/24h0m0s 15s") {
+			t.Errorf("two intervals after the end: %s", got)
+		}
+		time.Sleep(16 * time.Second)
+		if got := b.pushed(); !strings.HasSuffix(got, "abandon") {
+			t.Errorf("not reported: %s", got)
+		}
+		if got := w.stream(0).report(usage(0, 1, 0, "hour", "v")); got != "86+1/24h0m0s 15s" {
+			t.Errorf("after a silent bucket: %s", got)
+		}
+		streams, buckets, assigned := w.replicas[0].quotas.Counts()
+		if streams != 2 || buckets != 1 || len(assigned) != 1 || assigned["d.hour"] != 86.0/5 {
+			t.Errorf("%d streams, %d buckets, %v", streams, buckets, assigned)
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package integration
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	quota "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"example.org/rls/internal/testenv"
+)
+
+const quotaRules = `
+domain: edge
+descriptors:
+  - {key: window, rate_limit: {unit: year, requests_per_unit: 100}}
+  - {key: sliding, rate_limit: {unit: year, requests_per_unit: 100, strategy: sliding_window}}
+  - {key: log, rate_limit: {unit: year, requests_per_unit: 100, strategy: sliding_log}}
+  - {key: bucket, rate_limit: {unit: year, requests_per_unit: 100, strategy: token_bucket}}
+  - {key: second, rate_limit: {unit: second, requests_per_unit: 50}}
+`
+
+// quotaStream is a stream of Envoy's quota protocol.
+type quotaStream struct {
+	t *testing.T
+	quota.RateLimitQuotaService_StreamRateLimitQuotasClient
+}
+
+func (s *service) quotas() *quotaStream {
+	s.t.Helper()
+	client := quota.NewRateLimitQuotaServiceClient(dial(s.t, s.addrs["gRPC"], nil))
+	stream, err := client.StreamRateLimitQuotas(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &quotaStream{s.t.(*testing.T), stream}
+}
+
+// report reports the bucket {key: v}, and returns the max_tokens that it is assigned; 0 if it is denied.
+func (s *quotaStream) report(elapsed time.Duration, allowed, denied uint64, key string) uint32 {
+	s.t.Helper()
+	err := s.Send(&quota.RateLimitQuotaUsageReports{Domain: "edge", BucketQuotaUsages: []*quota.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+		BucketId: &quota.BucketId{Bucket: map[string]string{key: "v"}}, TimeElapsed: durationpb.New(elapsed), NumRequestsAllowed: allowed, NumRequestsDenied: denied,
+	}}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	reply, err := s.Recv()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	last := reply.BucketAction[len(reply.BucketAction)-1]
+	return last.GetQuotaAssignmentAction().GetRateLimitStrategy().GetTokenBucket().GetMaxTokens()
+}
+
+// TestQuotasOnStores: two replicas that count in one store share a limit by demand.
+func TestQuotasOnStores(t *testing.T) {
+	t.Parallel()
+	for _, c := range stores {
+		switch c.name {
+		case "memory", "Redis", "Redis cluster", "memcached", "two memcacheds":
+		default:
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			settings, _ := c.start(t)
+			one := serve(t, quotaRules, settings...)
+			other := one
+			if c.name != "memory" {
+				other = serve(t, quotaRules, settings...)
+			}
+			for _, key := range []string{"window", "sliding", "log", "bucket"} {
+				a, b := one.quotas(), other.quotas()
+				if got := a.report(0, 1, 0, key); got != 99 {
+					t.Fatalf("%s: alone: %d of 99", key, got)
+				}
+				if got := b.report(0, 1, 0, key); got != 1 {
+					t.Errorf("%s: another one holds all: %d", key, got)
+				}
+				if got := a.report(5*time.Second, 0, 10, key); got < 85 || got > 95 { // 10 to 1
+					t.Errorf("%s: less demand, yet: %d", key, got)
+				}
+				// 30 to 10: a part of what remains
+				if got := b.report(5*time.Second, 1, 29, key); got < 5 || got > 12 {
+					t.Errorf("%s: what the other one has left: %d", key, got)
+				}
+				if got := a.report(5*time.Second, 20, 0, key); got < 25 || got > 33 {
+					t.Errorf("%s: 20 of 50 on 77: %d", key, got)
+				}
+				if got := b.report(5*time.Second, 0, 30, key); got < 40 || got > 50 {
+					t.Errorf("%s: 30 of 50 on 77: %d", key, got)
+				}
+			}
+			if streams, buckets := one.stat("rls_rlqs_streams"), one.stat("rls_rlqs_buckets"); streams < 4 || buckets < 4 {
+				t.Errorf("%v streams, %v buckets", streams, buckets)
+			}
+		})
+	}
+}
+
+// TestQuotaShutdown: the end of the process ends streams without an error.
+func TestQuotaShutdown(t *testing.T) {
+	t.Parallel()
+	s := serve(t, quotaRules, "DRAIN_PERIOD=0s")
+	stream := s.quotas()
+	stream.report(0, 1, 0, "window")
+	s.terminate()
+	if _, err := stream.Recv(); err == nil || err.Error() != "EOF" {
+		t.Errorf("%v, want EOF", err)
+	}
+	if code := s.exitCode(patience); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// quotaFilter is Envoy's filter rate_limit_quota. All requests belong to the bucket {key: v}.
+func quotaFilter(key string) string {
+	const of = `"@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuota`
+	return `{name: envoy.filters.http.rate_limit_quota, typed_config: {` + of + `FilterConfig, domain: edge,` +
+		`rlqs_server: {envoy_grpc: {cluster_name: quotas}}, bucket_matchers: {on_no_match: {action: {name: rate_limit_quota, typed_config: {` + of +
+		`BucketSettings, bucket_id_builder: {bucket_id_builder: {` + key + `: {string_value: v}}}, reporting_interval: 5s}}}}}}`
+}
+
+// TestQuotaFilter: a real Envoy enforces what it is assigned.
+func TestQuotaFilter(t *testing.T) {
+	t.Parallel()
+	s := serve(t, quotaRules)
+	f := startFront(t, map[string]*service{"quotas": s}, []frontListener{
+		{Name: "window", Filters: []string{quotaFilter("window")}},
+		{Name: "second", Filters: []string{quotaFilter("second")}},
+	}, []frontRoute{{"/", "route: {cluster: upstream}"}})
+	send := func(t *testing.T, listener string, n int) (passed int) {
+		t.Helper()
+		for range n {
+			a, err := f.try(listener, "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.code == http.StatusOK {
+				passed++
+			} else if a.code != http.StatusTooManyRequests {
+				t.Fatal(a)
+			}
+		}
+		return passed
+	}
+	// assigned waits until the service has assigned so many hits per second, and Envoy has the
+	// assignment. Before the first one Envoy lets all pass.
+	assigned := func(t *testing.T, rule, rate string) {
+		t.Helper()
+		testenv.Eventually(t, patience, func() bool {
+			_, text := s.get("debug", "/stats")
+			return strings.Contains(text, `rls_rlqs_assigned_hits_per_second{rule="edge.`+rule+`"} `+rate+"\n")
+		}, "assigned hits per second: "+rate)
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Run("a long window", func(t *testing.T) {
+		t.Parallel()
+		used := send(t, "window", 1)
+		assigned(t, "window", "19.8")
+		used += send(t, "window", 39)
+		assigned(t, "window", "12")
+		if used += send(t, "window", 30); used != 70 { // what remains has arrived
+			t.Errorf("%d passed, want 70", used)
+		}
+		if used += send(t, "window", 50); used != 100 {
+			t.Errorf("%d passed, want 100", used)
+		}
+		assigned(t, "window", "0")
+		if passed := send(t, "window", 10); passed != 0 {
+			t.Errorf("%d passed, and nothing remains", passed)
+		}
+	})
+	t.Run("a second", func(t *testing.T) {
+		t.Parallel()
+		send(t, "second", 1)
+		assigned(t, "second", "50")
+		passed, start := 0, time.Now()
+		for time.Since(start) < 12*time.Second {
+			passed += send(t, "second", 10)
+			time.Sleep(50 * time.Millisecond) // up to 200 a second
+		}
+		if most := 50 * (time.Since(start).Seconds() + 1) * 1.05; float64(passed) > most || passed < 300 {
+			t.Errorf("%d passed in 12 s, want up to %v", passed, most)
+		}
+		assigned(t, "second", "50")
+	})
+}
