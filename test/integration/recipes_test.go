@@ -139,7 +139,7 @@ type model struct {
 	running atomic.Int64
 }
 
-const greeting = `data: {"choices":[{"delta":{"content":"hello"}}]}` + "\n\n"
+const greeting = `data: {"choices":[{"delta":{"content":"hello"}}],"usage":null}` + "\n\n"
 
 func startModel(t *testing.T) *model {
 	m := &model{}

@@ -89,7 +89,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, event := range []string{
-		`{"choices":[{"delta":{"content":"hello"}}]}`,
+		`{"choices":[{"delta":{"content":"hello"}}],"usage":null}`,
 		`{"choices":[],"usage":{"total_tokens":1200}}`,
 		"[DONE]",
 	} {
