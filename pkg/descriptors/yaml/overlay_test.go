@@ -118,11 +118,11 @@ descriptors:
 - {key: b, rate_limit: {plan: gold}}
 - {key: c, rate_limit: {unit: minute, requests_per_unit: 1, strategy: gcra}}
 `)
-	const want = `d.a: plan=gold 9, overlay: plan from o.yaml:2
-d.a: plan=gold 8, overlay: plan from o.yaml:2
-d.b: plan=gold 9
-d.b: plan=gold 8
-d.c: 1, strategy: gcra, on_error: deny, overlay: on_error from o.yaml:3`
+	const want = `d.a: 9, plan: gold, overlay: plan from o.yaml:2
+d.a: 8, plan: gold, overlay: plan from o.yaml:2
+d.b: 9, plan: gold
+d.b: 8, plan: gold
+d.c: 1, strategy: gcra, burst: 1, on_error: deny, overlay: on_error from o.yaml:3`
 	tree := load(t, file, overlay(`- {path: [{key: a}], set: {plan: gold}}
 - {domain: d, set: {on_error: deny}}`))
 	if got := own(tree); got != want {
