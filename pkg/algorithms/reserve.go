@@ -147,12 +147,9 @@ type Account struct {
 
 var reservations = [...]string{backends.NoHold: "", backends.Held: "held", backends.Settled: "settled", backends.Unchanged: "unchanged"}
 
-// Account tells what r, the reply to op, a planned charge of cost hits, says of a reservation and an
-// overdraft. It is nil if it says nothing.
+// Account tells what r, the reply to op, a planned charge of cost hits, says of a reservation and
+// an overdraft. r.Account must not be nil.
 func (l *Limit) Account(op *backends.Op, r *backends.Reply, cost uint64) *Account {
-	if r.Account == nil {
-		return nil
-	}
 	a := &Account{Reservation: reservations[r.Account.Hold], Held: l.hits(op, r.Account.Held)}
 	cut := int64(min(cost, uint64(backends.MaxCost))) - l.hits(op, op.By.Sub(r.Account.Cut, op.Den))
 	switch {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,9 +37,6 @@ type Outcome struct {
 	// request that goes upstream, ResponseHeaders those that they add to the response.
 	Reached                  bool
 	Headers, ResponseHeaders []descriptors.Header
-	// Borrowed is that of one of Statuses, Reservation that of the first one that has any.
-	Borrowed    bool
-	Reservation string
 
 	plan    plan
 	partial bool // the store left an operation undecided; a policy may have decided it
@@ -156,14 +154,8 @@ func (o *Outcome) judge(ctx context.Context) {
 			undecided := r.Err
 			if undecided == nil {
 				v.count(op, r)
-				if p.call != nil && p.call.Kind == Check && v.Is.Allowed {
-					v.Hits = 0 // they are not charged
-				}
-				if v.Account != nil {
-					o.seen.Accounts = append(o.seen.Accounts, v)
-				}
-				if p.loans != nil && p.loans[j] != nil {
-					undecided = p.loans[j].settle(v, op)
+				if v.Account != nil || p.loans != nil || p.call != nil {
+					undecided = o.account(v, j)
 				}
 				o.partial = o.partial || !v.Counted
 			}
@@ -181,13 +173,14 @@ func (o *Outcome) judge(ctx context.Context) {
 			if v.Account != nil {
 				s.Reservation = cmp.Or(s.Reservation, v.Account.Reservation)
 			}
-			s.Borrowed = s.Borrowed || v.Borrowed() && !v.Shadow && !p.batch.Refused
+			if v.Pool != nil {
+				s.Borrowed = s.Borrowed || v.Borrowed() && !v.Shadow && !p.batch.Refused
+			}
 			if !p.cfg.ShadowMode && !s.Shadow {
 				o.Delay = max(o.Delay, v.Is.Delay)
 			}
 		}
 		s.Borrowed = s.Borrowed && !s.Denied
-		o.Borrowed, o.Reservation = o.Borrowed || s.Borrowed, cmp.Or(o.Reservation, s.Reservation)
 		if s.Unlimited {
 			s.Remaining = math.MaxUint32
 		} else if !s.Denied {
@@ -196,13 +189,47 @@ func (o *Outcome) judge(ctx context.Context) {
 	}
 }
 
+// account takes in what the operation of limit j did beside charging hits, or in place of
+// that. The error says why its pool left it undecided.
+func (o *Outcome) account(v *Verdict, j int) (undecided error) {
+	p := &o.plan
+	if p.call != nil && p.call.Kind == Check && v.Is.Allowed {
+		v.Hits = 0 // they are not charged
+	}
+	if v.Account != nil {
+		o.seen.Accounts = append(o.seen.Accounts, v)
+	}
+	if p.loans != nil && p.loans[j] != nil {
+		return p.loans[j].settle(v, &p.batch.Ops[j])
+	}
+	return nil
+}
+
+// Borrowed reports whether one of Statuses is Borrowed.
+func (o *Outcome) Borrowed() bool {
+	return slices.ContainsFunc(o.Statuses, func(s Status) bool { return s.Borrowed })
+}
+
+// Reservation is that of the first of Statuses that has any.
+func (o *Outcome) Reservation() string {
+	for i := range o.Statuses {
+		if r := o.Statuses[i].Reservation; r != "" {
+			return r
+		}
+	}
+	return ""
+}
+
 // count fills in the decision of the store, or of this process in its place
 // (Config.Local).
 func (v *Verdict) count(op *backends.Op, r *backends.Reply) {
 	v.Decided, v.Counted, v.Recalled = true, r.Replicas == 0, r.Recalled
 	v.Is = v.Limit.Judge(op, r)
-	if v.Account = v.Limit.Account(op, r, v.Hits); v.Account != nil && v.Account.Reservation != "" {
-		v.Hits = uint64(v.Account.Charged) // hits that were reserved before are counted already
+	if r.Account != nil {
+		v.Account = v.Limit.Account(op, r, v.Hits)
+		if v.Account.Reservation != "" {
+			v.Hits = uint64(v.Account.Charged) // hits that were reserved before are counted already
+		}
 	}
 	if !v.Counted {
 		return

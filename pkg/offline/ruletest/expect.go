@@ -62,7 +62,7 @@ func headline(domain string, e *service.Outcome) facts {
 	if i >= 0 {
 		f = factsOf(domain, &e.Statuses[i])
 	}
-	f.code, f.delay, f.borrowed, f.reservation = codeOK, e.Delay, e.Borrowed, e.Reservation
+	f.code, f.delay, f.borrowed, f.reservation = codeOK, e.Delay, e.Borrowed(), e.Reservation()
 	f.headers, f.responseHeaders = joined(e.Headers), joined(e.ResponseHeaders)
 	f.thresholds = append([]any{}, e.Thresholds(domain)...)
 	if e.Over {

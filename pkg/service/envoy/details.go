@@ -56,14 +56,14 @@ func metadata(q *service.Request, o *service.Outcome) map[string]any {
 	if watched := watched(q, o); len(watched) > 0 {
 		fields["shadow"] = watched
 	}
-	if o.Borrowed {
+	if o.Borrowed() {
 		fields["borrowed"] = true
 	}
 	if o.Reached {
 		fields["thresholds"] = o.Thresholds(q.Domain)
 	}
-	if o.Reservation != "" {
-		fields["reservation"] = o.Reservation
+	if r := o.Reservation(); r != "" {
+		fields["reservation"] = r
 	}
 	if o.Headline < 0 {
 		return fields
