@@ -1,11 +1,15 @@
 package service_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 )
@@ -205,6 +209,70 @@ func TestAGrantPaysDebtFirst(t *testing.T) {
 		}
 		if after := only(t, r.inspect(service.Reset, a)).After; after.Count != 0 || after.Remaining != 10 {
 			t.Errorf("%s: a reset leaves %v", key, after)
+		}
+	}
+}
+
+// On every store and strategy the hits beyond a debt are counted, also those of a cost that is
+// far above it, and of a settlement.
+func TestHitsBeyondADebtAreCounted(t *testing.T) {
+	const text = `domain: d
+descriptors:
+- {key: fixed_window, rate_limit: &l {unit: year, requests_per_unit: 10, overdraft: 40}}
+- {key: calendar, rate_limit: {<<: *l, window: calendar}}
+- {key: token_bucket, rate_limit: {<<: *l, strategy: token_bucket}}
+- {key: gcra, rate_limit: {<<: *l, strategy: gcra, burst: 10}}
+- {key: leaky_bucket, rate_limit: {<<: *l, strategy: leaky_bucket, burst: 10}}
+- {key: window_id, rate_limit: {<<: *l, reserve: true}}
+- {key: bucket_id, rate_limit: {<<: *l, strategy: token_bucket, reserve: true}}
+`
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			var m *metrics.Metrics
+			r := start(t, text, measure(t, &m), func(c *config) { c.Store, c.KeyPrefix = store, name+"cut" })
+			var want []string
+			for key, cut := range map[string]int{
+				"fixed_window": 1000 + 5 - 50, "calendar": 1000 + 5 - 50, "token_bucket": 1000 + 5 - 50, "gcra": 1000 + 5 - 50, "leaky_bucket": 1000 + 5 - 50,
+				"window_id": 1000 - 50, "bucket_id": 1000 - 50, // the second call settles
+			} {
+				for _, hits := range []uint64{5, 1000} {
+					r.hit(withHits(hits, desc(key, "a")))
+				}
+				want = append(want, fmt.Sprintf(`rls_overdraft_cut_hits_total{domain="d",rule="d.%s"} %d`, key, cut))
+			}
+			slices.Sort(want)
+			if diff := cmp.Diff(want, counted(t, m, "rls_overdraft_cut_hits_total{")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A meter keeps its debt as time: after a raise it stands for more hits, and nobody waits
+// longer. A window keeps its debt in hits.
+func TestAChangedLimitKeepsTheDebt(t *testing.T) {
+	const text = "domain: d\ndescriptors: [{key: k, rate_limit: {overdraft: 100, LIMIT}}]\n"
+	for name, store := range stores(t) {
+		for _, tt := range []struct {
+			before, after string
+			count         int64
+			wait          time.Duration // until 1 hit remains; not of windows
+		}{
+			{"unit: year, requests_per_unit: 10", "unit: year, requests_per_unit: 20", 35, 0},
+			{"unit: year, requests_per_unit: 20", "unit: year, requests_per_unit: 10", 35, 0},
+			{"unit: hour, strategy: gcra, requests_per_unit: 10, burst: 10", "unit: hour, strategy: gcra, requests_per_unit: 20, burst: 10", 60, 150*time.Minute + 3*time.Minute},
+			{"unit: hour, strategy: token_bucket, requests_per_unit: 10", "unit: hour, strategy: token_bucket, requests_per_unit: 20", 70, 150*time.Minute + 3*time.Minute},
+			{"unit: hour, strategy: token_bucket, requests_per_unit: 20, burst: 10", "unit: hour, strategy: token_bucket, requests_per_unit: 10, burst: 10", 23, 75*time.Minute + 6*time.Minute},
+		} {
+			t.Run(name+"/"+tt.after, func(t *testing.T) {
+				r := start(t, strings.Replace(text, "LIMIT", tt.before, 1), func(c *config) { c.Store, c.KeyPrefix = store, name+tt.before })
+				r.hit(withHits(35, desc("k", "a")))
+				r.load(strings.Replace(text, "LIMIT", tt.after, 1))
+				l := r.inspect(service.Look, request(desc("k", "a")))[0].Limits[0]
+				if l.Before.Count != tt.count || l.Before.Remaining != 0 || tt.wait > 0 && (l.Next > tt.wait || l.Next < tt.wait-time.Minute) {
+					t.Errorf("count %d, remaining %d, next in %v; want count %d, next in %v", l.Before.Count, l.Before.Remaining, l.Next, tt.count, tt.wait)
+				}
+			})
 		}
 	}
 }
