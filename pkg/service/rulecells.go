@@ -16,7 +16,14 @@ type ruleCells struct {
 	*planner
 	domain   *descriptors.Domain
 	rule     *descriptors.Rule
+	kinds    []kind
 	prefixes []string // of the keys of the cells, and of keys of other rules
+}
+
+// kind is the cells of one limit of a rule, or those of what its keys have borrowed.
+type kind struct {
+	*descriptors.Limit
+	borrowed string // ends the names of callers in the keys of what they have borrowed, else ""
 }
 
 // cellsOf returns the cells of a rule of tree. Its errors are those of
@@ -36,8 +43,15 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 	}
 	c := &ruleCells{planner: p, domain: d, rule: r}
 	for i := range r.Limits {
-		l, prefix := &r.Limits[i], p.cfg.KeyPrefix
-		if c.identity("", l).OneSlot || l.Paired() {
+		l := &r.Limits[i]
+		c.kinds = append(c.kinds, kind{Limit: l})
+		if b := l.Borrow; b != nil {
+			c.kinds = append(c.kinds, kind{&b.Cell, string(b.AppendID(nil))})
+		}
+	}
+	for _, k := range c.kinds {
+		prefix := p.cfg.KeyPrefix
+		if c.identity("", k).OneSlot || k.Paired() {
 			prefix += "{"
 		}
 		prefix = string(descriptors.AppendID([]byte(prefix), d.Name, nil, nil)) + "|"
@@ -48,9 +62,12 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 	return c, nil
 }
 
-// identity is the identity with that ID in the keys of l, one of the rule's limits.
-func (c *ruleCells) identity(id string, l *descriptors.Limit) algorithms.Identity {
-	return ofLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.oneSlot(c.rule), Longest: c.cfg.MaxHold.Microseconds()}, l)
+// identity is the identity of the caller with that name in the keys of k.
+func (c *ruleCells) identity(id string, k kind) algorithms.Identity {
+	if k.borrowed != "" {
+		return algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id + k.borrowed)}
+	}
+	return ofLimit(algorithms.Identity{Prefix: c.cfg.KeyPrefix, ID: []byte(id), OneSlot: c.oneSlot(c.rule), Longest: c.cfg.MaxHold.Microseconds()}, k.Limit)
 }
 
 // ruleAt finds the one rule of the domain with that path.
@@ -79,15 +96,15 @@ func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Doma
 func (c *ruleCells) among(keys []string) (found []cell) {
 	now := c.cfg.Store.Now()
 	for _, key := range keys {
-		for i := range c.rule.Limits {
-			l := &c.rule.Limits[i]
-			id, ok := l.IDOf(key, c.cfg.KeyPrefix, c.identity("", l).OneSlot, now)
-			if !ok {
+		for _, k := range c.kinds {
+			id, ok := k.IDOf(key, c.cfg.KeyPrefix, c.identity("", k).OneSlot, now)
+			if !ok || !strings.HasSuffix(id, k.borrowed) {
 				continue
 			}
+			id = strings.TrimSuffix(id, k.borrowed)
 			if identifies(id, c.domain, c.rule) {
-				of := cell{limit: &InspectedLimit{Limit: l, Policy: policy(l, c.cfg.Local)}}
-				l.Plan(&of.op, c.identity(id, l), algorithms.Charge{Now: now})
+				of := cell{limit: &InspectedLimit{Limit: k.Limit, Policy: policy(k.Limit, c.cfg.Local)}}
+				k.Plan(&of.op, c.identity(id, k), algorithms.Charge{Now: now})
 				if of.op.Kind == backends.Meter {
 					of.op.Key, of.op.Stem = key, len(key) // also the bucket of an override, or of an earlier amount
 				}

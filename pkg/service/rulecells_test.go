@@ -108,6 +108,30 @@ func TestResetMatching(t *testing.T) {
 }
 
 // TestResetMatchingThatCannotBe is refused with the reason.
+// What the keys of a rule have borrowed is reset with it, and the pool is not.
+func TestResetMatchingOfBorrowers(t *testing.T) {
+	for _, strategy := range []string{"fixed_window", "sliding_window", "token_bucket"} {
+		r := start(t, `domain: d
+pools: {spare: {unit: hour, requests_per_unit: 10, strategy: `+strategy+`}}
+descriptors:
+- {key: user, rate_limits: [{unit: minute, requests_per_unit: 2, borrow_from: spare}, {unit: hour, requests_per_unit: 100, strategy: gcra, burst: 100}]}
+- {key: job, rate_limit: {unit: minute, requests_per_unit: 2, borrow_from: spare}}
+`, func(c *config) { c.KeyPrefix = "rl:" })
+		for _, d := range []func() *rlcommon.RateLimitDescriptor{func() *rlcommon.RateLimitDescriptor { return desc("user", "a|borrow=spare") }, func() *rlcommon.RateLimitDescriptor { return desc("job", "a") }} {
+			r.hit(withHits(2, d()))
+			r.want(withHits(3, d()), ok, r.hit(withHits(0, d())).LimitRemaining-3)
+		}
+		r.wantMatching("d.user", true, service.Progress{Matched: 3})
+		r.wantMatching("d.user", false, service.Progress{Matched: 3, Changed: 3})
+		for key, want := range map[string]int64{"user": 0, "job": 3} {
+			value := map[string]string{"user": "a|borrow=spare", "job": "a"}[key]
+			if l := r.inspect(service.Look, request(desc(key, value)))[0].Limits[0]; l.Borrowed.Before.Count != want || l.Pool.Before.Count != 6 {
+				t.Errorf("%s: %s has borrowed %+v of %+v", strategy, key, l.Borrowed.Before, l.Pool.Before)
+			}
+		}
+	}
+}
+
 func TestResetMatchingThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		rule, want string
