@@ -23,6 +23,7 @@ import (
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
@@ -419,6 +420,30 @@ func TestAPartOfALimitMayBeHeld(t *testing.T) {
 			if r.reserve(20, 0, user) == "" || r.reserve(1, 0, user) != "" {
 				t.Fatal("a hold that has lapsed does not make room for holds")
 			}
+		})
+	}
+}
+
+func TestAResetForgetsWhatIsHeld(t *testing.T) {
+	for name, limit := range strategies {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, rulesOf(limit), func(c *service.Config) { c.MaxHeld = 0.29 })
+			user := desc("user=ann")
+			id := r.reserve(29, 0, user)
+			asked := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "user", Value: "ann"}}}}}
+			if _, err := r.service.Inspect(r.ctx, asked, service.Reset); err != nil {
+				t.Fatal(err)
+			}
+			r.remains(100, user)
+			if r.reserve(29, time.Second, user) == "" {
+				t.Fatal("what was held before the reset is held still")
+			}
+			if r.commit(id, 10, user) {
+				t.Fatal("the reset has not forgotten the id")
+			}
+			r.remains(61, user)
+			r.pass(1100 * time.Millisecond)
+			r.remains(90, user)
 		})
 	}
 }
