@@ -133,7 +133,7 @@ var unique atomic.Int64
 func newHistory(t *testing.T, k kind, merged, steered bool) *history {
 	t.Helper()
 	h := &history{kind: k, merged: merged, steered: steered && len(k.limits) == 1, clock: clock{start: time.Now()}}
-	h.id = algorithms.Identity{ID: fmt.Appendf(nil, "exact.%d.%d", time.Now().UnixNano(), unique.Add(1)), OneSlot: len(k.limits) > 1}
+	h.id = algorithms.Identity{ID: fmt.Appendf(nil, "exact.%d.%d", time.Now().UnixNano(), unique.Add(1)), OneSlot: len(k.limits) > 1 || k.limits[0].Reserve.TTL > 0}
 	for _, spec := range k.limits {
 		l, err := algorithms.New(spec)
 		if err != nil {
@@ -183,7 +183,7 @@ func (h *history) run(processes []backends.Store, seed uint64, calm bool) {
 					begin, now := time.Since(h.clock.start), frozen
 					if !calm {
 						if rng.IntN(5) == 0 {
-							h.clock.jumps.Add(rng.Int64N(1500) * 1000)
+							h.clock.jumps.Add(rng.Int64N(h.jump()) * 1000)
 						}
 						now = h.clock.now()
 					}
@@ -194,6 +194,15 @@ func (h *history) run(processes []backends.Store, seed uint64, calm bool) {
 		running.Wait()
 		h.clock.jumps.Add(jump.Int64N(2*window.Milliseconds()/3) * 1000)
 	}
+}
+
+// jump is the longest jump of the clock while requests are under way, in ms. Reservations want
+// all of them within backends.Skew.
+func (h *history) jump() int64 {
+	if h.limits[0].Reserve.TTL > 0 {
+		return 100
+	}
+	return 1500
 }
 
 func (h *history) call(caller int, store backends.Store, rng *rand.Rand, begin time.Duration, now int64) {

@@ -72,11 +72,10 @@ func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backend
 	}
 	records := m.records[h.Key]
 	for id, rec := range records {
-		if rec.Ends <= op.Now {
-			if delete(records, id); h.GiveBack && !rec.Settled {
-				on := rec.Lapsed(op)
-				c.Step(&on, prev)
-			}
+		if rec.Ends <= op.Now && h.GiveBack && !rec.Settled {
+			delete(records, id)
+			on := rec.Lapsed(op)
+			c.Step(&on, prev)
 		}
 	}
 	if h.ID == "" || op.Verb != backends.Charge {
@@ -96,8 +95,12 @@ func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backend
 	return r
 }
 
-// Forget drops the cell of op, a counter or a meter, if it has ended by op.Now.
+// Forget drops the cell of op, a counter or a meter, and the reservations beside it, that have
+// ended by op.Now.
 func (m *Model) Forget(op *backends.Op) {
+	if op.Hold != nil {
+		maps.DeleteFunc(m.records[op.Hold.Key], func(_ string, rec backends.Record) bool { return rec.Ends <= op.Now })
+	}
 	if op.Kind != backends.List && m.ended(op.Key, op.Now) {
 		m.Drop(op.Key)
 	}

@@ -631,7 +631,8 @@ local function holdSteps()
   local records, opens = {}, {} -- copies
 
   -- record is the copy of a reservation: by, byf, mark and ends, or ends and settled, or
-  -- nothing; `at` is the key that has it. nil if a key holds something else.
+  -- nothing; `at` is the key that has it. nil if a key holds something else. An earlier
+  -- reservation of the ID, which has ended, may be left in an older generation.
   local function record(more)
     local r = {}
     for _, key in ipairs(more.keys) do
@@ -792,7 +793,7 @@ local function holdSteps()
     if o and (state ~= 0 or by > 0 or byf > 0) then
       o.life, o.used = math.max(o.life, ends > now and lifetime(ends - now) or 0), true
     end
-    if r.dirty then r.id, r.key, r.life = more.id, more.keys[1], more.life end
+    if r.dirty then r.id, r.key, r.life = more.id, more.keys[#more.keys - 1], more.life end
     if state >= SETTLED then admitted = times end
     return admitted, whole, frac, before, ends, retry
   end
@@ -805,8 +806,8 @@ local function holdSteps()
     end
     for _, key in ipairs(more.keys) do
       call('DEL', key)
-      for name in pairs(records) do
-        if sub(name, 1, #key) == key then records[name] = nil end
+      for name, r in pairs(records) do -- r may have the names of further keys
+        if sub(name, 1, #key) == key then r.by, r.ends, r.at, r.dirty = nil, nil, nil, false end
       end
     end
     if more.open then

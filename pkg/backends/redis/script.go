@@ -171,8 +171,8 @@ func listWindow(op *backends.Op) int64 {
 
 // packFurther appends what pack has not, as apply.lua unpacks it: eight bytes, the ID of the
 // reservation and fourteen doubles. It appends to keys those of the records: the hash of the
-// running generation, of the one before and, as long as a caller may be in it, of the
-// next one; and of what comes back.
+// next generation, as long as a caller may be in it, of the running one and of the one before;
+// and of what comes back.
 func packFurther(keys []any, to []byte, op *backends.Op) ([]any, []byte) {
 	terms, hold := op.Terms, op.Hold
 	if terms == nil {
@@ -185,10 +185,10 @@ func packFurther(keys []any, to []byte, op *backends.Op) ([]any, []byte) {
 		hold = new(backends.Hold)
 	} else {
 		g, before := hold.Generation(op.Now), len(keys)
-		keys = append(keys, holdKey(op, g), holdKey(op, g-1))
 		if next := hold.Generation(op.Now + backends.Skew); next > g {
 			keys = append(keys, holdKey(op, next))
 		}
+		keys = append(keys, holdKey(op, g), holdKey(op, g-1))
 		generations, known = byte(len(keys)-before), bit(hold.Known)
 		if hold.GiveBack {
 			keys = append(keys, holdKey(op, -1))
