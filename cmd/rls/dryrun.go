@@ -153,9 +153,7 @@ func (d *dryRun) tryRules(ctx context.Context) (string, error) {
 
 // load loads rules, logs their warnings, and returns the numbers of files, domains and rules.
 func (d *dryRun) load(files []*language.File) (string, error) {
-	options := serveOptions(d.Settings)
-	options.OverlaysStay = true // there are none before them
-	tree, warnings, err := language.Load(files, options)
+	tree, warnings, err := language.Load(files, serveOptions(d.Settings))
 	if tree == nil {
 		return "", err
 	}

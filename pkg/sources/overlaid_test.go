@@ -165,7 +165,7 @@ func TestRulesThatCannotHaveTheOverlayAreSkipped(t *testing.T) {
 	l.become("d.good: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 5", "")
 	plane <- []yaml.Text{{Name: "b", Content: []byte(rule("b") + "- {key: log, rate_limit: {unit: minute, requests_per_unit: 1, strategy: sliding_log}}\n")}}
 	l.become("b.user", "")
-	if lines := l.log.With("rules: left out"); len(lines) != 2 || !strings.Contains(lines[1], file+":1:55: rate_limit.burst: ") {
+	if lines := l.log.With("rules: left out"); len(lines) != 2 || !strings.Contains(lines[1], file+":1:55: overlays[0].set.burst: ") {
 		t.Errorf("got %q", lines)
 	}
 	plane <- []yaml.Text{{Name: "c", Content: []byte(rule("c"))}}

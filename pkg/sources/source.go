@@ -53,9 +53,9 @@ type Rules struct {
 }
 
 // Publish implements [Publish]: it loads the files, calls Use, Skipped and
-// Loaded, and logs every problem. Calls must not overlap. If only the overlays among the files, which
-// stand behind the rules, are wrong, the rules are loaded with the last good overlays: Loaded has the
-// problems then, and Publish returns nil.
+// Loaded, and logs every problem. Calls must not overlap. Overlays stand behind the rules in files. If
+// the rules have more problems with them than with the overlays in force, these stay in force: Loaded
+// has the problems then, and Publish returns nil.
 func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 	err := unreadable
 	var overlay error // why the overlays were refused
@@ -75,22 +75,14 @@ func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 
 func (r *Rules) load(files []*rules.File) (err, overlay error) {
 	tree, warnings, err := rules.Load(files, r.Options)
-	if tree == nil && rules.BlamesOverlay(err, files) {
-		refused := err
-		with := files
-		if r.inForce {
-			with = slices.Concat(slices.DeleteFunc(slices.Clone(files), isOverlay), r.overlays)
+	var problems rules.Problems
+	if before := slices.Concat(without(files, isOverlay), r.overlays); errors.As(err, &problems) && r.inForce && !slices.Equal(files, before) {
+		var others rules.Problems
+		t, w, e := rules.Load(before, r.Options)
+		if errors.As(e, &others); t != nil && len(others) < len(problems) {
+			r.Log.Error("overlay refused, the last good one stays in force", "problems", err.Error())
+			tree, warnings, err, overlay, files, problems = t, w, e, err, before, others
 		}
-		o := r.Options
-		o.OverlaysStay = true
-		if tree, warnings, err = rules.Load(with, o); tree == nil {
-			return refused, nil
-		}
-		if !slices.Equal(files, with) {
-			overlay = refused
-			r.Log.Error("overlay refused, the last good one stays in force", "problems", overlay.Error())
-		}
-		files = with
 	}
 	var said []string
 	for _, warning := range warnings {
@@ -100,8 +92,6 @@ func (r *Rules) load(files []*rules.File) (err, overlay error) {
 	if tree == nil {
 		return err, nil
 	}
-	var problems rules.Problems
-	errors.As(err, &problems)
 	for _, problem := range problems {
 		r.Log.Error("rules: left out, the others are in force", "problem", problem.Error())
 		said = append(said, "left out: "+problem.Error())
@@ -111,7 +101,7 @@ func (r *Rules) load(files []*rules.File) (err, overlay error) {
 	}
 	r.Use(tree)
 	r.inForce = true
-	r.overlays = slices.DeleteFunc(slices.Clone(files), func(f *rules.File) bool { return !isOverlay(f) })
+	r.overlays = without(files, func(f *rules.File) bool { return !f.Overlay })
 	turns.Serve()
 	if r.Skipped != nil {
 		r.Skipped(len(problems))
@@ -121,3 +111,8 @@ func (r *Rules) load(files []*rules.File) (err, overlay error) {
 }
 
 func isOverlay(f *rules.File) bool { return f.Overlay }
+
+// without returns files without those that leave reports.
+func without(files []*rules.File, leave func(*rules.File) bool) []*rules.File {
+	return slices.DeleteFunc(slices.Clone(files), leave)
+}

@@ -167,7 +167,7 @@ func alike(a, b *descriptors.Limit) bool {
 // comment gives a date long ago.
 func (r *reader) lintShadow(v *document.Value, path string) {
 	shadow, _ := v.Pair("shadow_mode")
-	if shadow == nil || shadow.At.File != r.source.Name {
+	if shadow == nil || r.over.files[shadow.At.File] {
 		return
 	}
 	since, known := r.source.ShadowSince[shadow.At.Line]

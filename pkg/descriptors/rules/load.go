@@ -30,9 +30,6 @@ type Options struct {
 	// descriptors below it, and every file that has a problem outside of its
 	// descriptors. The other rules stay.
 	SkipWrong bool
-	// OverlaysStay says that the overlays are not to blame for a rule that cannot have their fields:
-	// SkipWrong leaves out the rule.
-	OverlaysStay bool
 	// Strategy and Burst are those of limits without a strategy, and of
 	// overrides that no rule matches. Burst is left out where it is 0. A limit
 	// that cannot have them gets a warning; they never make a rule wrong.
@@ -58,8 +55,8 @@ type Options struct {
 // half of a set of rules would admit requests that the other half denies. With
 // Options.SkipWrong there is a tree as well, of the rules without problems,
 // unless no domain is left. Warnings are of things that are odd and have a
-// meaning. Without files the tree has no domains. A problem of an overlay refuses all files, also with
-// Options.SkipWrong; see Options.OverlaysStay.
+// meaning. Without files the tree has no domains. Options.SkipWrong leaves out rules that cannot have
+// the fields of an overlay. An overlay that is wrong itself refuses all files.
 func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
 	c := compiler{
@@ -68,6 +65,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	}
 	cache := limitCache{}
 	over, ruleFiles, warnings := splitOverlays(files, &opts)
+	c.problems = over.problems
 	var borrows []borrowed // of all files, because any file of a domain can have its pools
 	all := make([]file, 0, len(ruleFiles))
 	for _, f := range ruleFiles {
@@ -90,10 +88,11 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 		c.file(&all[i])
 		all[i] = file{} // the tree does not keep it
 	}
-	blamed := len(over.all()) > 0 || !opts.OverlaysStay && BlamesOverlay(c.problems, files)
-	c.problems = append(c.problems, over.all()...)
 	c.problems.Sort()
-	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0 && !blamed) {
+	c.problems = slices.CompactFunc(c.problems, func(a, b Problem) bool { // of an overlay over many rules
+		return a.Position == b.Position && a.Field == b.Field && over.files[a.File]
+	})
+	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0 && len(over.problems) == 0) {
 		return nil, nil, c.problems
 	}
 	tree := c.tree()

@@ -73,13 +73,13 @@ func (r *reader) checkAlone(l *limit) {
 }
 
 // checkPlan refuses the fields that a limit with a plan cannot have. Fields from elsewhere
-// give way to the plan: those of a message, to which metadata.rls adds it.
+// give way to the plan: those of a message, to which metadata.rls adds it, and those of overlays.
 func (r *reader) checkPlan(l *limit) {
 	key, _ := l.from.Pair("plan")
 	for i := 0; i < len(l.from.Content); i += 2 {
 		name := &l.from.Content[i]
 		id, known := lookup(name.Text, inLimit)
-		if known && table[id].in == inLimit && !slices.Contains(besidePlan, name.Text) && name.At.File == key.At.File {
+		if known && table[id].in == inLimit && !slices.Contains(besidePlan, name.Text) && name.At.File == key.At.File && !r.over.files[key.At.File] {
 			r.ProblemOf(join(l.path, name.Text), name.At, "must not be given with plan, whose limits say it")
 		}
 	}
@@ -135,8 +135,8 @@ func planRule(like *descriptors.Rule, l *limit, plan *named) *descriptors.Rule {
 	}
 	for i := range rule.Limits {
 		of(&rule.Limits[i].Name, &rule.Limits[i].Replaces)
-		if l.Laid["plan"] != "" { // else the fields of overlays give way to the rule's plan
-			rule.Limits[i].Laid = l.Laid
+		if place := l.Laid["plan"]; place != "" {
+			rule.Limits[i].Laid = descriptors.Laid{"plan": place}
 		}
 	}
 	return rule

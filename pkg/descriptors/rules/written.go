@@ -118,7 +118,7 @@ func (r *reader) read() (written file) {
 			return written
 		}
 		if _, domain := root.Pair("domain"); domain != nil {
-			r.overlays = r.over.of(domain.Text)
+			r.overlays = r.over.in(domain.Text)
 		}
 		r.mapping(root, inFile, target{file: &written})
 		written.domainPos, written.chargePos, written.onErrorPos = root.Position("domain"), root.Position("charge"), root.Position("on_error")
@@ -160,33 +160,16 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	if r.source.FromMessage {
 		v = r.unpack(v)
 	}
-	if r.overlays == nil {
-		r.readFields(v, nil, d)
-		return
+	if r.overlays != nil {
+		r.entries = append(r.entries, entryOf(v))
+		defer func() { r.entries = r.entries[:len(r.entries)-1] }()
+		v = r.lay(v)
 	}
-	r.entries = append(r.entries, entryOf(v))
-	defer func() { r.entries = r.entries[:len(r.entries)-1] }()
-	l := r.lay(v)
-	if l == nil {
-		r.readFields(v, nil, d)
-		return
-	}
-	from, own := len(r.Problems), r.unplaced()
-	r.readFields(l.whole, l, d)
-	if r.unplaced() > own && !(r.opts.SkipWrong && r.opts.OverlaysStay) {
-		r.blame(l, from)
-	}
-}
-
-// readFields reads the fields of a descriptor. l says which of them overlays have set; nil for none.
-func (r *reader) readFields(v *document.Value, l *laying, d *descriptor) {
 	r.mapping(v, inDescriptor, target{descriptor: d})
 	if r.overridden > 0 {
 		return
 	}
-	if l != nil {
-		l.mark(d)
-	}
+	read := len(r.Problems)
 	if d.Key == "" {
 		r.ProblemOf("key", v.Position("key"), "must not be empty; a descriptor matches entries of one key")
 	}
@@ -206,6 +189,7 @@ func (r *reader) readFields(v *document.Value, l *laying, d *descriptor) {
 	if d.planned != nil {
 		d.planned.in = v
 	}
+	r.blame(d, r.Problems[read:])
 	if r.opts.Lint.IsZero() {
 		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
 	} else {
@@ -284,6 +268,7 @@ func (r *reader) readLimit(v *document.Value, l *limit) {
 			l.spec.Mark = "~shadow"
 		}
 		l.wrong = l.wrong || len(r.Problems) > before
+		l.Laid = r.over.origin(v)
 	default:
 		l.wrong = true
 		r.Problem(v.At, "must be a mapping, not %s", v.Describe())

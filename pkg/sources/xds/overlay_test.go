@@ -93,8 +93,8 @@ default/eg/http.ROUTE_ROUTE.rule-2-match-0_rule-2-match-0: unit=DAY requests_per
 			plane.Set("2", configs[1])
 			become(`default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=7, shadow_mode: false, strategy: token_bucket, burst: 50, on_error: local, overlay: burst, on_error, strategy from o.yaml:4
 `)
-			write(`overlays: [{path: [{key: "httproute/*"}], set: {strategy: sliding_window, share_threshold: false}}]`)
-			become(`default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=7, shadow_mode: false, strategy: sliding_window, overlay: share_threshold, strategy from o.yaml:1
+			write(`overlays: [{path: [{key: "httproute/*"}], set: {strategy: sliding_window, rollout: 50%}}]`)
+			become(`default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=7, shadow_mode: false, strategy: sliding_window, rollout: 50%, overlay: rollout, strategy from o.yaml:1
 `)
 			// A problem names the overlay, and the descriptor that the gateway has sent.
 			write(`overlays: [{domain: "*", set: {max_delay: 1s}}]`)
@@ -103,7 +103,7 @@ default/eg/http.ROUTE_ROUTE.rule-2-match-0_rule-2-match-0: unit=DAY requests_per
 				err := all[len(all)-1]
 				return err != nil && strings.HasPrefix(err.Error(), file+`:1:43: overlays[0].set.max_delay: `) && strings.HasSuffix(err.Error(), "(laid over the rule at default/eg/http: descriptors[0].descriptors[0])")
 			}, "refused")
-			become(`default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=7, shadow_mode: false, strategy: sliding_window, overlay: share_threshold, strategy from o.yaml:1
+			become(`default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=7, shadow_mode: false, strategy: sliding_window, rollout: 50%, overlay: rollout, strategy from o.yaml:1
 `)
 		})
 	}
