@@ -62,11 +62,10 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if c.Fix {
 		load = check.Fix
 	}
-	overlays, err := readOverlays(c.Settings)
-	if err != nil {
-		return cli.UsageError("%w", err)
+	if c.Settings.OverlayFile != "" {
+		paths = append(paths, c.Settings.OverlayFile)
 	}
-	report, err := load(&check.Options{Overlays: overlays, Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
+	report, err := load(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
 		return readRules(c.Settings, path, dangling)
 	}})
 	switch {

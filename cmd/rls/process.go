@@ -55,7 +55,6 @@ type process struct {
 
 	hangups chan os.Signal // SIGHUP
 	reload  chan struct{}  // has the files with the rules read again
-	relay   chan struct{}  // has the overlays read again, and then the rules laid under them; nil without overlays
 	source  sources.Source
 	rules   sources.Rules
 	tried   chan struct{} // closed when the process need not wait for rules to listen

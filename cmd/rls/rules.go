@@ -96,8 +96,8 @@ func (p *process) loadRules(ctx context.Context) error {
 	return nil
 }
 
-// reloadRules has the rules and overlays read again after each SIGHUP, until ctx ends. A control
-// plane is not asked: it sends each change by itself. The lines are warnings, because the log has no
+// reloadRules has the rules read again after each SIGHUP, until ctx ends. A control plane is
+// not asked: it sends each change by itself. The lines are warnings, because the log has no
 // less by default, and whoever sent the signal looks for an answer.
 func (p *process) reloadRules(ctx context.Context) error {
 	for {
@@ -106,24 +106,20 @@ func (p *process) reloadRules(ctx context.Context) error {
 			return nil
 		case <-p.hangups:
 		}
-		if p.relay != nil {
-			p.log.Warn("SIGHUP: the overlays are read again")
-			signalOnce(p.relay)
-		}
 		if p.Rules.OverXDS() {
 			p.log.Warn("SIGHUP: nothing is read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
 			continue
 		}
 		p.log.Warn("SIGHUP: the rules are read again")
-		signalOnce(p.reload)
+		p.readAgain()
 	}
 }
 
-// signalOnce sends a signal to a channel of one element, unless one is under way.
-func signalOnce(to chan<- struct{}) {
+// readAgain has the files with the rules read again.
+func (p *process) readAgain() {
 	select {
-	case to <- struct{}{}:
-	default:
+	case p.reload <- struct{}{}:
+	default: // they are about to be read anyway
 	}
 }
 
@@ -151,12 +147,11 @@ func (p *process) newSource(loading func(bool), log *slog.Logger) (sources.Sourc
 	if err != nil || p.Rules.OverlayFile == "" {
 		return source, err
 	}
-	p.relay = make(chan struct{}, 1)
 	overlaid := &sources.Overlaid{Source: source, Overlays: &sources.Files{
-		Root: p.Rules.OverlayFile, IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles, Poll: p.Rules.RuntimePollInterval, Reload: p.relay, Log: log,
+		Root: p.Rules.OverlayFile, IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles, Poll: p.Rules.RuntimePollInterval, Log: log,
 	}}
 	if !p.Rules.OverXDS() {
-		overlaid.Again = func() { signalOnce(p.reload) }
+		overlaid.Again = p.readAgain
 	}
 	return overlaid, nil
 }
@@ -228,29 +223,32 @@ func ruleOptions(s settings.RuleSettings) language.Options {
 	return o
 }
 
-// readRules reads the rules that a command is given as a path: a file, or all files of a folder
-// except tests of rules. Unlike [sources.Folder] it takes a path that does not exist for a
-// mistake. dangling, if not nil, is [sources.Folder.Dangling].
+// readRules reads the rules that a command is given as a path, or the overlays that the settings
+// name: a file, or all files of a folder except tests of rules. Unlike [sources.Folder] it takes a
+// path that does not exist for a mistake. dangling, if not nil, is [sources.Folder.Dangling].
 func readRules(s settings.RuleSettings, path string, dangling func(string)) ([]yaml.Text, error) {
+	overlay := path == s.OverlayFile
 	if _, err := os.Stat(path); err != nil {
+		if overlay {
+			err = fmt.Errorf("OVERLAY_FILE: %w", err)
+		}
 		return nil, err
 	}
-	return sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
+	texts, err := sources.Folder{Path: path, IgnoreDotFiles: s.RuntimeIgnoredotfiles, Dangling: dangling}.Read()
+	for i := range texts {
+		texts[i].Overlay = overlay
+	}
+	return texts, err
 }
 
-// readOverlays reads the overlays that the settings name; nil if they name none.
-func readOverlays(s settings.RuleSettings) ([]yaml.Text, error) {
-	if s.OverlayFile == "" {
-		return nil, nil
+// readAll reads the rules of a path, and if it has any the overlays that the settings name.
+func readAll(s settings.RuleSettings, path string) ([]yaml.Text, error) {
+	texts, err := readRules(s, path, nil)
+	if err != nil || len(texts) == 0 || s.OverlayFile == "" {
+		return texts, err
 	}
-	texts, err := readRules(s, s.OverlayFile, nil)
-	if err != nil {
-		return nil, fmt.Errorf("OVERLAY_FILE: %w", err)
-	}
-	for i := range texts {
-		texts[i].Overlay = true
-	}
-	return texts, nil
+	overlays, err := readRules(s, s.OverlayFile, nil)
+	return append(texts, overlays...), err
 }
 
 // errTests is the error of a path that names tests of rules where rules are wanted.
@@ -265,17 +263,13 @@ const manyRules = 30_000
 
 // loadRules loads the rules of a path that a command is given.
 func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
-	files, err := readRules(s, path, nil)
+	files, err := readAll(s, path)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read rules: %w", err)
 	case len(files) == 0 && strings.HasSuffix(path, sources.TestFile):
 		return nil, errTests(path)
 	}
-	overlays, err := readOverlays(s)
-	if err != nil {
-		return nil, err
-	}
-	tree, _, err := yaml.Load(append(files, overlays...), ruleOptions(s))
+	tree, _, err := yaml.Load(files, ruleOptions(s))
 	return tree, err
 }

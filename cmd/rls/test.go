@@ -97,17 +97,7 @@ func (c *testCmd) options() (options ruletest.Options, least float64, err error)
 // load reads all test files and their rules. Its error has every problem of all of
 // them; with --format=github they are written as annotations, too.
 func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
-	overlays, err := readOverlays(c.Settings)
-	if err != nil {
-		return nil, cli.UsageError("%w", err)
-	}
-	read := func(path string) ([]yaml.Text, error) {
-		texts, err := readRules(c.Settings, path, nil)
-		if len(texts) > 0 {
-			texts = append(texts, overlays...)
-		}
-		return texts, err
-	}
+	read := func(path string) ([]yaml.Text, error) { return readAll(c.Settings, path) }
 	files, err := ruletest.Open(c.Paths, read, ruleOptions(c.Settings))
 	if err == nil {
 		return files, nil

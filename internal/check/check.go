@@ -24,8 +24,6 @@ type Options struct {
 	// Read reads the files of a path, and calls dangling with each link to nothing.
 	Read  func(path string, dangling func(link string)) ([]yaml.Text, error)
 	Rules rules.Options
-	// Overlays are laid over the rules.
-	Overlays []yaml.Text
 }
 
 // Run loads the files of the paths, each file once. Its errors are usage errors.
@@ -50,10 +48,7 @@ func Run(o *Options) (*Report, error) {
 			}
 		}
 	}
-	for _, file := range o.Overlays {
-		r.Overlays = append(r.Overlays, file.Name)
-	}
-	tree, more, err := yaml.Load(slices.Concat(r.texts, o.Overlays), o.Rules)
+	tree, more, err := yaml.Load(r.texts, o.Rules)
 	warnings = append(warnings, more...)
 	r.Warnings = findings(warnings)
 	for i := range warnings {
@@ -128,7 +123,6 @@ type Report struct {
 	Warnings []finding `json:"warnings"`
 	Fixed    []finding `json:"fixed,omitempty"`
 
-	Overlays []string   `json:"overlays,omitempty"` // the files
 	Overlaid []overlaid `json:"overlaid,omitempty"` // nil with errors
 
 	texts []yaml.Text // of Files
@@ -180,7 +174,7 @@ func (r *Report) Write(w io.Writer, format string) error {
 }
 
 func (r *Report) text(b *strings.Builder) {
-	for _, file := range slices.Concat(r.Files, r.Overlays) {
+	for _, file := range r.Files {
 		fmt.Fprintf(b, "opening %s\n", file)
 	}
 	for _, o := range r.Overlaid {

@@ -56,8 +56,6 @@ type Files struct {
 	// Poll is the interval, > 0, at which the files are read again to find
 	// changes without a notification.
 	Poll time.Duration
-	// Overlay says that the files have overlays in place of rules.
-	Overlay bool
 	// Reload, if not nil, asks for all files: for each value they are read and published at
 	// once, whether they changed or not and whatever WatchRoot says.
 	Reload <-chan struct{}
@@ -176,11 +174,8 @@ type state struct {
 // calls Gone instead and leaves the rules in force.
 func (s *state) take(files *snapshot) {
 	gone := files.empty() && s.inForce
-	switch {
-	case gone && s.Overlay:
-		s.Log.Warn("overlays: all files are gone, the overlays in force stay; to end them leave a file with `overlays: []`", "path", s.Folder().Path)
-	case gone:
-		s.Log.Warn("rules folder: all files are gone, the rules in force stay; to end all limits leave a domain without descriptors",
+	if gone {
+		s.Log.Warn("rules folder: all files are gone, the rules in force stay; to end all limits leave a domain without descriptors, or to end overlays leave `overlays: []`",
 			"folder", s.Folder().Path)
 	}
 	if gone != s.gone {
@@ -192,9 +187,6 @@ func (s *state) take(files *snapshot) {
 	if s.inForce && s.Loading != nil {
 		s.Loading(true)
 		defer s.Loading(false)
-	}
-	for i := range files.files {
-		files.files[i].Overlay = s.Overlay
 	}
 	s.refused = s.publish(yaml.ReadAll(files.files), files.err) != nil
 	if !s.refused {

@@ -13,7 +13,7 @@ import (
 )
 
 // Overlaid is a source of rules with overlays, which stand in files of their own. It publishes both
-// together, and again whenever one of them changes.
+// together, the overlays behind the rules, and again whenever one of them changes.
 type Overlaid struct {
 	Source
 	// Overlays are the files with overlays. Run sets their Gone.
@@ -27,68 +27,46 @@ type Overlaid struct {
 // come from two goroutines and do not overlap.
 func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 	ctx, cancel := context.WithCancel(ctx)
-	both := &pair{publish: publish, again: o.Again, read: make(chan struct{})}
-	ended := make(chan error, 1)
+	defer cancel()
+	var mu sync.Mutex // of the variables below, and for calls of publish
+	var overlays []*rules.File
+	last := func() {} // publishes the last rules again
+	read, ended := make(chan struct{}), make(chan error, 1)
+	opened := sync.OnceFunc(func() { close(read) })
+	o.Overlays.Gone = func(bool) {}
 	go func() {
-		o.Overlays.Overlay, o.Overlays.Gone = true, func(bool) {}
-		ended <- o.Overlays.Run(ctx, both.overlay)
+		ended <- o.Overlays.Run(ctx, func(files []*rules.File, unreadable error) error {
+			mu.Lock()
+			defer mu.Unlock()
+			overlays = files
+			if unreadable != nil {
+				problem := document.Problem{Position: descriptors.Position{File: o.Overlays.Root}, Message: unreadable.Error()}
+				overlays = []*rules.File{{Name: o.Overlays.Root, Problems: rules.Problems{problem}}}
+			}
+			for _, f := range overlays {
+				f.Overlay = true
+			}
+			last()
+			opened()
+			return nil
+		})
 	}()
 	select {
 	case err := <-ended:
-		cancel()
 		if errors.Is(err, ErrNoFolder) {
 			err = fmt.Errorf("OVERLAY_FILE: %s does not exist; want a file with overlays, or a folder of such files", o.Overlays.Root)
 		}
 		return err
-	case <-both.read:
+	case <-read:
 	}
-	err := o.Source.Run(ctx, both.rules)
+	err := o.Source.Run(ctx, func(files []*rules.File, unreadable error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if last = o.Again; last == nil {
+			last = func() { _ = publish(slices.Concat(files, overlays), unreadable) } // which logs its error
+		}
+		return publish(slices.Concat(files, overlays), unreadable)
+	})
 	cancel()
 	return errors.Join(err, <-ended)
-}
-
-// pair is rules and overlays that are published together.
-type pair struct {
-	publish Publish
-	again   func()
-	read    chan struct{} // closed when the overlays were read
-
-	mu         sync.Mutex
-	overlays   []*rules.File
-	files      []*rules.File // with again nil
-	unreadable error
-	heard      bool // there were rules
-}
-
-// rules is the Publish of the source of the rules.
-func (p *pair) rules(files []*rules.File, unreadable error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.again == nil {
-		p.files, p.unreadable, p.heard = files, unreadable, true
-	}
-	return p.publish(slices.Concat(files, p.overlays), unreadable)
-}
-
-// overlay is the Publish of the files with overlays.
-func (p *pair) overlay(files []*rules.File, unreadable error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.overlays = files; unreadable != nil {
-		problem := document.Problem{Position: descriptors.Position{File: "OVERLAY_FILE"}, Message: unreadable.Error()}
-		p.overlays = []*rules.File{{Name: problem.File, Overlay: true, Problems: rules.Problems{problem}}}
-	}
-	select {
-	case <-p.read:
-	default:
-		close(p.read)
-		return nil
-	}
-	switch {
-	case p.again != nil:
-		p.again()
-	case p.heard:
-		_ = p.publish(slices.Concat(p.files, p.overlays), p.unreadable) // which logs its error
-	}
-	return nil
 }

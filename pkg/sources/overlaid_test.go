@@ -188,7 +188,7 @@ func TestOverlaysOverFilesThatAreReadAgain(t *testing.T) {
 	write(t, folder+"/c.yaml", bursting("8"))
 	l.become("burst: 8", "")
 	must(t, os.RemoveAll(folder))
-	testenv.Eventually(t, soon, func() bool { return len(l.log.With("overlays: all files are gone")) > 0 }, "the log says that all files are gone")
+	testenv.Eventually(t, soon, func() bool { return len(l.log.With("all files are gone")) > 0 }, "the log says that all files are gone")
 	write(t, config+"/a.yaml", rule("c"))
 	l.become("c.user: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 8", "")
 }

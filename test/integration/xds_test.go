@@ -110,6 +110,34 @@ func TestRulesFromAManagementServer(t *testing.T) {
 	}
 }
 
+// An overlay adds what the messages cannot say: the program has its strategy and burst, also for
+// rules that come later, and goes on with the last good overlay.
+func TestOverlayOverRulesFromAManagementServer(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "overlay.yaml")
+	write := func(content string) {
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("overlays: [{domain: a, set: {strategy: token_bucket, burst: 3}}]")
+	at, plane := startPlane(t, perHour("a", 1))
+	s := serve(t, "domain: unused", xdsAt(at, "SOTW", "OVERLAY_FILE="+file)...)
+	s.inForce("a.user: unit=HOUR requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 3, overlay: burst, strategy from " + file + ":1")
+	for remaining := range 3 {
+		s.want("a", desc("user", "1"), ok, uint32(2-remaining))
+	}
+	s.want("a", desc("user", "1"), over, 0)
+	write("overlays: [{domain: a, set: {strategy: token_bucket, burst: 0}}]")
+	s.logs("overlays[0].set.burst: must be at least 1")
+	plane.Set("2", perHour("a", 2))
+	s.inForce("a.user: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 3,")
+	s.isConnected(1)
+	write("overlays: [{domain: '*', set: {strategy: gcra, burst: 4}}]")
+	s.inForce("a.user: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 4,")
+	s.isConnected(0)
+}
+
 func TestNothingListensBeforeTheFirstSnapshot(t *testing.T) {
 	t.Parallel()
 	at, plane := controlplane.NewPort(t), controlplane.New(t, xdsNode)

@@ -189,7 +189,7 @@ func TestProblemsOfOverlays(t *testing.T) {
 		// What a rule cannot have is a problem of the overlay, once for all such rules.
 		{"- {domain: d, set: {burst: 5}}", `o.yaml:2:28: overlays[0].set.burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have (laid over the rule at rules.yaml:5:5)`},
 		{"- {domain: d, set: {strategy: gcra, lease: {ttl: 1h}}}", `o.yaml:2:50: overlays[0].set.lease.ttl: `},
-		{"- {path: [{key: k}, {key: b}], set: {on_error: deny, window: calendar}}", `rules.yaml:6:58: rate_limit.unit_multiplier: must be 1 with `+"`window: calendar`, whose windows are one minute long (with on_error, window from o.yaml:2)"},
+		{"- {path: [{key: k}, {key: b}], set: {on_error: deny, window: calendar}}", `rules.yaml:6:58: rate_limit.unit_multiplier: must be 1 with ` + "`window: calendar`, whose windows are one minute long (with on_error, window from o.yaml:2)"},
 		{"- {domain: d, set: {borrow_from: pool}}", `o.yaml:2:34: rate_limit.borrow_from: unknown pool "pool": the domain has no pools; add the pool to pools at the top of the file`},
 	} {
 		texts := []yaml.Text{rulesOfD(file), overlay(tt.overlays)}
