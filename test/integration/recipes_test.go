@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -131,8 +132,8 @@ func (g gateway) beginWhenFree(t *testing.T, headers ...string) (a *stream) {
 }
 
 // model is a language model. It streams answers that cost as many tokens as the header x-cost
-// says, and answers in one piece where there is a header x-whole. While the test holds a user,
-// answers with a header x-hold to that user do not end.
+// says. Where there is a header x-whole it answers in one piece, compressed for those that take
+// it. While the test holds a user, answers with a header x-hold to that user do not end.
 type model struct {
 	*httptest.Server
 	gates   sync.Map // by user: a channel that is closed when the answers may end
@@ -164,7 +165,14 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	usage := `{"choices":[],"usage":{"total_tokens":` + r.Header.Get("x-cost") + `}}`
 	if r.Header.Get("x-whole") != "" {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, usage)
+		if r.Header.Get("Accept-Encoding") == "" {
+			_, _ = io.WriteString(w, usage)
+			return
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		packed := gzip.NewWriter(w)
+		_, _ = io.WriteString(packed, usage)
+		_ = packed.Close()
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -282,6 +290,13 @@ func TestReservationsThroughEnvoy(t *testing.T) {
 	settled(5000 - 500 - 2300)
 	envoy.want(t, http.StatusOK, "x-user: ann", "x-cost: 2200", id) // 200 more than it held
 	settled(0)
+	ctx, leave := context.WithCancel(t.Context())
+	m.hold("bob")
+	bob := envoy.begin(ctx, t, "x-user: bob", "x-cost: 1")
+	leave()
+	_ = bob.body.Close()
+	testenv.Eventually(t, patience, func() bool { return m.running.Load() == 0 }, "the model knows that its client left")
+	s.want("llm", costing(0, desc("user", "bob", "request_id", "a look")), ok, 3000) // the estimate stays charged
 	envoy.want(t, http.StatusTooManyRequests, "x-user: ann", "x-cost: 1", id)
 }
 
