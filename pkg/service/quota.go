@@ -39,10 +39,10 @@ type Quota struct {
 	demand, held listed
 	before       int64 // demand of the last interval
 	weight       int64 // demand of the last intervals
-	seen         int64 // when it was reported last, µs
-	// used is what ShouldRateLimit and others have used of each enforced limit at seen, and
-	// rivals the demand that this has come to.
+	// used is what ShouldRateLimit has used of each enforced limit at the last report, if that is
+	// known, and rivals the demand that this has come to.
 	used   []int64
+	known  bool
 	rivals float64
 }
 
@@ -59,8 +59,9 @@ type Usage struct {
 	// Returns: the caller may hold a share that Quota does not know, of a process that ended.
 	Returns bool
 
-	charges int // operations begin here: a pair for each limit
-	lists   int // and those of the lists here
+	had     [2]listed // the elements of the lists before
+	charges int       // operations begin here: a pair for each limit
+	lists   int       // and those of the lists here
 	ends    int
 	lent    int     // the operation that changes what is held, in the second batch; -1 without
 	most    float64 // hits that all callers may hold
@@ -173,8 +174,10 @@ func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.D
 	s.applyQuotas(ctx, b)
 	for i := range usages {
 		u := &usages[i]
-		u.assign(&s.planner, b, now)
-		if u.lent = -1; u.enforced > 0 && u.Share.Kind != Undecided {
+		u.assign(&s.planner, b)
+		if u.lent = -1; u.ends > u.lists && b.Replies[u.ends-1].Err != nil {
+			u.demand, u.held = u.had[0], u.had[1]
+		} else if u.ends > u.lists && u.Share.Kind != Undecided {
 			u.lend(b, again, now, window)
 		}
 		if len(s.cfg.Observers) > 0 && u.Allowed > 0 && len(u.limits) > 0 {
@@ -186,7 +189,6 @@ func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.D
 		if u := &usages[i]; u.lent >= 0 {
 			u.settle(&again.Replies[u.lent])
 		}
-		usages[i].seen = now
 	}
 }
 
@@ -212,7 +214,7 @@ func (s *Service) Release(ctx context.Context, ttl time.Duration, quotas []*Quot
 
 // find finds the limits of q in tree.
 func (s *Service) find(q *Quota, tree *descriptors.Tree) {
-	q.tree, q.Rule, q.limits, q.enforced, q.stem = tree, nil, nil, 0, ""
+	q.tree, q.Rule, q.limits, q.enforced, q.stem, q.known = tree, nil, nil, 0, "", false
 	p := plan{planner: &s.planner, domain: tree.Domain(q.Domain)}
 	if p.domain == nil {
 		return
@@ -249,7 +251,7 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 		op.Stem, op.Hold = 0, nil
 		b.Ops = append(b.Ops, op)
 	}
-	u.lists = len(b.Ops)
+	u.lists, u.had = len(b.Ops), [2]listed{u.demand, u.held}
 	if !u.free(p) {
 		if !u.Unasked {
 			u.weigh()
@@ -258,7 +260,7 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 			u.replace(b, demandList, &u.demand, u.demand, now, window)
 		}
 		left := u.left()
-		if left != u.held.hits || now-u.held.at > window/3 {
+		if left != u.held.hits || now-u.held.at > window/15 {
 			u.replace(b, heldList, &u.held, listed{now, left}, now, window)
 		} else {
 			u.replace(b, heldList, &u.held, u.held, now, window)
@@ -347,8 +349,8 @@ func moment(now int64) int64 {
 }
 
 // assign sets u.Share by the replies.
-func (u *Usage) assign(p *planner, b *backends.Batch, now int64) {
-	was, shared := u.Share, sharing{now: now}
+func (u *Usage) assign(p *planner, b *backends.Batch) {
+	was, shared := u.Share, sharing{}
 	switch {
 	case u.Rule == nil:
 		u.Share = Share{Kind: Unruled}
@@ -374,14 +376,14 @@ func (u *Usage) assign(p *planner, b *backends.Batch, now int64) {
 			return
 		}
 		shared.add(&u.Share, l, op, r)
-		if own.Err == nil {
+		if own.Err == nil && !u.Unasked {
 			used := min(l.Used(op, r), l.Capacity()) - min(l.Used(op, own), l.Capacity())
-			if demand, known := u.rival(l, i, max(used, 0), now); known {
+			if demand, known := u.rival(l, i, max(used, 0)); known {
 				rivals, rivalsKnown = max(rivals, demand), true
 			}
 		}
 	}
-	if rivalsKnown {
+	if u.known = u.known || !u.Unasked; rivalsKnown {
 		u.rivals = rivals
 	}
 	if u.Share.Kind == Unlimited {
@@ -397,28 +399,19 @@ func (u *Usage) assign(p *planner, b *backends.Batch, now int64) {
 
 // rival is the demand of ShouldRateLimit for l, the enforced limit i, of which it has used so many
 // hits.
-func (u *Usage) rival(l *descriptors.Limit, i int, used, now int64) (demand float64, known bool) {
-	if l.Window <= QuotaInterval {
+func (u *Usage) rival(l *descriptors.Limit, i int, used int64) (demand float64, known bool) {
+	before := u.used[i]
+	if u.used[i] = used; l.Window <= QuotaInterval {
 		return max(float64(used)*interval/l.Window.Seconds(), u.rivals/2), true
 	}
-	passed := float64(now-u.seen) / 1e6
-	if u.seen == 0 || passed < 1 {
-		if u.seen == 0 {
-			u.used[i] = used
-		}
-		return 0, false
+	if used < before { // another window
+		before = 0
 	}
-	more := used - u.used[i]
-	if more < 0 { // another window
-		more = used
-	}
-	u.used[i] = used
-	return float64(more) * interval / passed, true
+	return float64(used-before) * interval / u.Elapsed.Seconds(), u.known && u.Elapsed > 0
 }
 
 // sharing is how the callers of a descriptor share its limits.
 type sharing struct {
-	now     int64
 	pot     float64 // hits that all of them may let pass until their next reports
 	demand  float64 // of all callers, in hits per interval
 	callers float64
@@ -500,7 +493,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 	case hits < 1:
 		*to = Share{Kind: Exhausted, Wait: to.Wait}
 		return
-	case has && near && (to.Steady || u.Allowed == 0):
+	case has && (near && (to.Steady || u.Allowed == 0) || u.Unasked && float64(was.Hits) >= fair && float64(was.Hits) <= room):
 		*to = was
 		to.Fresh = false
 		return
@@ -527,6 +520,7 @@ func (u *Usage) lend(b, again *backends.Batch, now, window int64) {
 	if hits == u.held.hits {
 		return
 	}
+	u.had[1] = u.held
 	op := u.replace(again, heldList, &u.held, listed{now, hits}, now, window)
 	if hits > 1 {
 		op.Partial, op.Max.Whole = true, int64(u.most)
@@ -537,7 +531,11 @@ func (u *Usage) lend(b, again *backends.Batch, now, window int64) {
 
 // settle takes in the reply to the operation of lend.
 func (u *Usage) settle(r *backends.Reply) {
-	if r.Err != nil || r.Account == nil {
+	switch {
+	case r.Err != nil:
+		u.held = u.had[1]
+		return
+	case r.Account == nil:
 		return
 	}
 	u.held.hits -= r.Account.Cut.Whole

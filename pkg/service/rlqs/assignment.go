@@ -70,7 +70,7 @@ func whole(hits float64) uint32 { return uint32(min(max(hits, 1), math.MaxUint32
 // makes all changes of a response together. A bucket of which only fill_interval differs takes no
 // one's place.
 func (s *Server) assign(to []*pb.RateLimitQuotaResponse_BucketAction, b *bucket, id *pb.BucketId, u *service.Usage, now int64) []*pb.RateLimitQuotaResponse_BucketAction {
-	b.due = now + silence
+	b.due = now + interval + margin
 	if b.until == 0 {
 		b.until = now + s.TTL.Microseconds()
 	}
@@ -100,7 +100,11 @@ func (s *Server) assign(to []*pb.RateLimitQuotaResponse_BucketAction, b *bucket,
 	if renews := a.kind == denyAll && b.until-now < 2*interval; u.Unasked && a == was && !anew && !renews {
 		return to
 	}
+	if was.kind == none || a.kind == denyAll {
+		b.due = min(b.due, now+interval-margin)
+	}
 	b.sent, b.until = a, now+ttl.Microseconds()
+	b.due = min(b.due, b.until)
 	if anew {
 		to = append(to, assignment{kind: denyAll}.action(id, ttl))
 	}

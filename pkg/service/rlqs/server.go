@@ -126,7 +126,7 @@ func (s *Server) keep(buckets map[string]*bucket) {
 		s.ended[id] = b
 	}
 	s.mu.Unlock()
-	time.AfterFunc(2*service.QuotaInterval, func() {
+	time.AfterFunc(2*service.QuotaInterval-time.Second, func() {
 		var quotas []*service.Quota
 		s.mu.Lock()
 		for id, b := range buckets {

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// interval is how often Envoy reports, and silence how long after its report a bucket is
-	// looked at without one, in µs.
+	// interval is how often Envoy reports, in µs. A bucket is looked at without a report a margin
+	// after it; before the second report, and while it is denied, a margin before.
 	interval = int64(service.QuotaInterval / time.Microsecond)
-	silence  = interval + interval/20
+	margin   = interval / 20
 	second   = int64(time.Second / time.Microsecond)
 	// minLook is the shortest time between two looks at the buckets of a stream.
 	minLook = 100 * time.Millisecond
