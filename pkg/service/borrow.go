@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"math"
+	"slices"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
@@ -51,37 +52,33 @@ func (a *again) apply(ctx context.Context, store backends.Store) {
 // each descriptor is asked again whose limits were not charged because one of them denied.
 // Between the two batches other callers may come first.
 func (p *plan) borrow(ctx context.Context) {
-	if !p.wants() {
+	asked := false
+	for j := range p.limits {
+		asked = asked || p.asks(j)
+	}
+	if !asked {
 		return
 	}
-	loans := p.loansOf()
-	whole := false
-	for j, l := range loans {
-		whole = whole || l != nil && !l.looks && p.batch.Refused && p.batch.Replies[j].Admitted < p.batch.Ops[j].Times
-	}
 	var enforced, watched again
-	enforced.AllOrNothing = whole
+	enforced.AllOrNothing = p.makeLoans()
 	aside := &enforced // for loans that have no part in what is charged
-	if whole {
+	if enforced.AllOrNothing {
 		aside = &watched
 	}
 	for i := range p.targets {
 		t := &p.targets[i]
-		lent := false
-		for _, l := range loans[t.first:t.end] {
-			lent = lent || l != nil && !l.looks
-		}
+		lent := slices.ContainsFunc(p.loans[t.first:t.end], func(l *loan) bool { return l != nil && !l.looks })
 		own := uint8(0)
 		if lent || t.end-t.first > 1 {
 			own = enforced.next()
 		}
 		for j := t.first; j < t.last; j++ {
-			l := loans[j]
+			l := p.loans[j]
 			if l != nil && j < t.end && !l.looks {
 				p.lend(ctx, &enforced, own, t, l)
 				continue
 			}
-			if j < t.end && (whole || lent && t.hits > 0) && !p.batch.Regardless(j) { // else it is charged
+			if j < t.end && (enforced.AllOrNothing || lent && t.hits > 0) && !p.batch.Regardless(j) { // else it is charged
 				enforced.add(p.batch.Ops[j], own, &p.batch.Replies[j])
 			}
 			if l != nil {
@@ -91,21 +88,9 @@ func (p *plan) borrow(ctx context.Context) {
 	}
 	enforced.apply(ctx, p.cfg.Store)
 	watched.apply(ctx, p.cfg.Store)
-	if whole {
+	if enforced.AllOrNothing {
 		p.batch.Refused = enforced.Refused
 	}
-}
-
-// wants reports whether a limit would ask its pool.
-func (p *plan) wants() bool {
-	for i := range p.targets {
-		for j := p.targets[i].first; j < p.targets[i].last; j++ {
-			if p.asks(j) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // asks reports whether a limit borrows and has denied, or is full for a check.
@@ -114,9 +99,10 @@ func (p *plan) asks(j int) bool {
 	return l.Borrow != nil && r.Err == nil && !op.Refund && (r.Admitted < op.Times || op.ReadOnly() && l.Judge(op, r).Remaining == 0)
 }
 
-// loansOf has for each limit its loan if the limit asks its pool, else nil. A loan only looks
-// if the limit would not be charged even if the pools helped.
-func (p *plan) loansOf() []*loan {
+// makeLoans makes a loan for each limit that asks its pool. It only looks if the limit would
+// not be charged even if the pools helped. whole reports whether the pools can help a batch
+// that was refused.
+func (p *plan) makeLoans() (whole bool) {
 	p.loans = make([]*loan, len(p.limits))
 	var trial backends.Part // the batch as if the pools had helped
 	trial.AllOrNothing = p.batch.AllOrNothing
@@ -137,9 +123,10 @@ func (p *plan) loansOf() []*loan {
 	for i := range trial.Ops {
 		if l := p.loans[trial.At(i)]; l != nil {
 			l.looks = !trial.Passes(i)
+			whole = whole || p.batch.Refused && !l.looks
 		}
 	}
-	return p.loans
+	return whole
 }
 
 // lend adds the operations of l, a loan of t. What a limit that is not enforced asks of a pool

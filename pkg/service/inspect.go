@@ -194,25 +194,27 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	}
 	now := p.cfg.Store.Now()
 	var lent []cell
-	borrowed := func(to *InspectedLimit, l *descriptors.Limit, id algorithms.Identity) *InspectedLimit {
-		c := cell{limit: &InspectedLimit{Limit: l, Policy: to.Policy}, id: id, domain: p.domain.Name, rule: in.Rule, lentTo: to}
-		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund})
-		c.limit.Key = s.storedKey(c.op.Key)
+	planned := func(c *cell, l *descriptors.Limit, id algorithms.Identity) {
+		c.id, c.domain, c.rule = id, p.domain.Name, in.Rule
+		l.Plan(&c.op, id, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
+		c.limit.Limit, c.limit.Key = l, s.storedKey(c.op.Key)
 		c.limit.Began, c.limit.Ends, _ = l.Period(now)
+	}
+	borrowed := func(to *InspectedLimit, l *descriptors.Limit, id algorithms.Identity) *InspectedLimit {
+		c := cell{limit: &InspectedLimit{Policy: to.Policy}, lentTo: to}
+		planned(&c, l, id)
 		lent = append(lent, c)
 		return c.limit
 	}
 	for i := range limits {
 		c, l := &cells[i], &limits[i]
 		own := ofLimit(id, l)
-		c.limit, c.shared, c.id, c.domain, c.rule = &in.Limits[i], own.ByStart, own, p.domain.Name, in.Rule
+		in.Limits[i] = InspectedLimit{Watched: in.Override == nil && p.watched(t, l), Policy: policy(l, p.cfg.Local)}
+		c.limit, c.shared = &in.Limits[i], own.ByStart
+		planned(c, l, own)
 		if t.rule != nil {
 			c.rule = t.rule.Path
 		}
-		l.Plan(&c.op, own, algorithms.Charge{Now: now, Cost: t.hits, Refund: t.Refund, Patience: l.MaxDelay.Microseconds()})
-		*c.limit = InspectedLimit{Limit: l, Watched: in.Override == nil && p.watched(t, l), Key: c.op.Key, Policy: policy(l, p.cfg.Local)}
-		c.limit.Began, c.limit.Ends, _ = l.Period(now)
-		c.limit.Key = s.storedKey(c.op.Key)
 		if b := l.Borrow; b != nil {
 			c.limit.Pool = borrowed(c.limit, &b.Pool.Limits[0], p.poolIdentity(b.Pool))
 			c.limit.Borrowed = borrowed(c.limit, &b.Cell, p.borrowIdentity(t, b))
