@@ -17,7 +17,10 @@ import (
 
 const edgeRules = `
 domain: edge
+pools: {spare: {unit: year, requests_per_unit: 20}}
 descriptors:
+  - {key: lent, rate_limit: {unit: year, requests_per_unit: 1, borrow_from: spare}}
+  - {key: few, rate_limits: [{unit: year, requests_per_unit: 3}, {unit: day, requests_per_unit: 9, shadow_mode: true, thresholds: [{at: 20%, response_headers: {x-quota-warning: "20"}}]}]}
   - {key: log, rate_limit: {unit: hour, requests_per_unit: 3, name: per-a, strategy: sliding_log}}
   - {key: day, rate_limit: {unit: year, requests_per_unit: 9, name: per-b}}
   - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1, name: candidate}}
@@ -50,6 +53,7 @@ func TestBehindEnvoy(t *testing.T) {
 		limited("/queue", always("queue")),
 		limited("/nothing", always("nothing")),
 		limited("/warned", always("warned")),
+		limited("/lent", always("lent", "few")),
 	})}
 	t.Run("clients get 200 and then 429 with headers", e.headers)
 	t.Run("X-RateLimit with the epoch", e.epoch)
@@ -57,6 +61,7 @@ func TestBehindEnvoy(t *testing.T) {
 	t.Run("unit_multiplier widens the window", e.multiplier)
 	t.Run("a queue holds the answer", e.queue)
 	t.Run("dynamic metadata", e.metadata)
+	t.Run("pools", e.pools)
 	t.Run("thresholds", func(t *testing.T) { e.thresholds(t, plain) })
 }
 
@@ -184,6 +189,27 @@ func (e edge) queue(t *testing.T) {
 	}
 	if turns := time.Duration(passed-1) * 500 * time.Millisecond; last < turns-50*time.Millisecond {
 		t.Errorf("%d passed within %v", passed, last)
+	}
+}
+
+// pools: Envoy has in its metadata that a hit is borrowed, and the threshold of a watched limit,
+// of which the client sees nothing.
+func (e edge) pools(t *testing.T) {
+	for i, want := range []map[string]any{
+		{"rule": "edge.lent", "borrowed": nil, "thresholds": nil},
+		{"rule": "edge.few", "borrowed": true, "thresholds": []any{map[string]any{"rule": "edge.few", "at": "20%"}}},
+	} {
+		a := e.want(t, http.StatusOK, "plain", "/lent")
+		a.wantHeaders(t, map[string]string{"X-Quota-Warning": ""})
+		var got map[string]any
+		if err := json.Unmarshal([]byte(a.header.Get("X-Metadata")), &got); err != nil {
+			t.Fatalf("%v in %v", err, a.header)
+		}
+		for name, value := range want {
+			if !reflect.DeepEqual(got[name], value) {
+				t.Errorf("request %d: %s is %v, want %v", i, name, got[name], value)
+			}
+		}
 	}
 }
 
