@@ -65,6 +65,9 @@ func TestHash(t *testing.T) {
 		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unlimited: true, name: n}}\n",
 		"domain: d\ndescriptors:\n- {key: x, rate_limit: {unlimited: true}}\n",
 		"domain: d\ndescriptors:\n- {key: x, rate_limits: [{unit: hour, requests_per_unit: 1}, {unit: day, requests_per_unit: 1}]}\n",
+		"domain: d\ndescriptors:\n- {key: x, match: {prefix: a}}\n", "domain: d\ndescriptors:\n- {key: x, match: {prefix: a, ignore_case: true}}\n",
+		"domain: d\ndescriptors:\n- {key: x, match: {not: {prefix: a}}}\n", "domain: d\ndescriptors:\n- {key: x, match: {values: [a, b]}}\n", "domain: d\ndescriptors:\n- {key: x, match: {values: [a, c]}}\n",
+		"domain: d\ndescriptors:\n- {key: x, mask: {ipv4: 24}}\n", "domain: d\ndescriptors:\n- {key: x, mask: {ipv6: 24}}\n",
 		"domain: d\ndescriptors:\n- {key: x}\n", x + "- {key: x, value: v}\n", // takes requests with x=v
 		"domain: d\ndescriptors:\n- {key: x, descriptors: [{key: y, rate_limit: {unit: hour, requests_per_unit: 1}}]}\n",
 		"domain: d\ndescriptors:\n- {key: x, value_to_metric: true, descriptors: [{key: y, rate_limit: {unit: hour, requests_per_unit: 1}}]}\n",

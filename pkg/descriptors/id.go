@@ -5,9 +5,16 @@ import (
 	"strings"
 )
 
-// LeftOut is the Key of an element of [Rule.Shared] whose entry is in names without its value:
-// the value is the id of a reservation.
-const LeftOut = "\x00"
+// The Keys of elements of [Rule.Shared] that are no patterns, which have a '*' in the key.
+const (
+	// LeftOut: the entry is in names without its value, which is the id of a reservation.
+	LeftOut = "\x00"
+	// Matched: the entry is in names with its key, ~ and the element's Value, which is escaped.
+	Matched = "~"
+	// Masked: the entry's value is in names as [Mask.Of] has it; the mask is the element's
+	// Value (see maskOf).
+	Masked = "/"
+)
 
 // AppendID appends the readable name of the caller that a limit counts to dst,
 // as in bench|user=v0-12, and returns the result. Different domains, entries or
@@ -15,21 +22,32 @@ const LeftOut = "\x00"
 // that separates the parts of a name is written as %XX.
 //
 // shared is [Rule.Shared]: a pattern shared[i] replaces the value of entries[i].
-// The '*' in it stay; the '*' in a value become %2A. AppendID does not allocate
-// when dst has room.
+// The '*' in it stay; the '*' in a value become %2A. The text of a match stands for
+// key and value: ip~cidr:10.0.0.0/8; the '~' in a key becomes %7E. AppendID does not
+// allocate when dst has room.
 func AppendID(dst []byte, domain string, entries []Entry, shared []Entry) []byte {
-	dst = appendEscaped(dst, domain, false)
+	dst = appendEscaped(dst, domain, inValue)
 	for i, e := range entries {
-		dst = appendEscaped(append(dst, '|'), e.Key, false)
+		dst = appendEscaped(append(dst, '|'), e.Key, inKey)
 		switch pattern := PatternOf(shared, i); {
 		case pattern.Key == LeftOut:
+		case pattern.Key == Matched:
+			dst = append(append(dst, '~'), pattern.Value...)
+		case pattern.Key == Masked && e.Value != "":
+			dst = append(dst, '=')
+			if network, ok := maskOf(pattern).network(e.Value); ok {
+				dst = network.AppendTo(dst)
+			} else {
+				dst = appendEscaped(dst, e.Value, inValue)
+			}
+		case pattern.Key == Masked:
 		case pattern.Key != "":
-			dst = appendEscaped(append(dst, '='), pattern.Key, true)
-			dst = appendEscaped(append(dst, "%3D"...), pattern.Value, true)
+			dst = appendEscaped(append(dst, '='), pattern.Key, inValue|star)
+			dst = appendEscaped(append(dst, "%3D"...), pattern.Value, inValue|star)
 		case pattern.Value != "":
-			dst = appendEscaped(append(dst, '='), pattern.Value, true)
+			dst = appendEscaped(append(dst, '='), pattern.Value, inValue|star)
 		case e.Value != "":
-			dst = appendEscaped(append(dst, '='), e.Value, false)
+			dst = appendEscaped(append(dst, '='), e.Value, inValue)
 		}
 	}
 	return dst
@@ -46,7 +64,7 @@ func PatternOf(shared []Entry, i int) Entry {
 
 // ParseID is the inverse of AppendID: the domain and the entries of an id. An entry that
 // was replaced by a pattern has the pattern as its value, and if the wildcard is in
-// the key, key=value of the pattern. ok is false if AppendID never makes such a name.
+// the key, key=value of the pattern; of a match the value is ~ and its text. ok is false if AppendID never makes such a name.
 func ParseID(id string) (domain string, entries []Entry, ok bool) {
 	name, rest, more := strings.Cut(id, "|")
 	if domain, ok = unescape(name); !ok {
@@ -56,6 +74,9 @@ func ParseID(id string) (domain string, entries []Entry, ok bool) {
 		var part string
 		part, rest, more = strings.Cut(rest, "|")
 		key, value, _ := strings.Cut(part, "=")
+		if i := strings.IndexByte(key, '~'); i >= 0 {
+			key, value = part[:i], part[i:]
+		}
 		var e Entry
 		if e.Key, ok = unescape(key); ok {
 			e.Value, ok = unescape(value)
@@ -80,25 +101,44 @@ func unescape(s string) (string, bool) {
 func AppendRatelimitID(dst []byte, domain string, entries []Entry, shared []Entry) []byte {
 	dst = append(append(dst, domain...), '_')
 	for i, e := range entries {
-		value := e.Value
-		if pattern := PatternOf(shared, i); pattern.Key == LeftOut {
-			value = ""
-		} else if pattern.Key != "" {
-			value = pattern.String()
-		} else if pattern.Value != "" {
-			value = pattern.Value
+		dst = append(dst, e.Key...)
+		switch pattern, named := PatternOf(shared, i), Named(shared, i, e); {
+		case pattern.Key == Matched:
+			dst = append(append(dst, named.Value...), '_')
+		case pattern.Key == LeftOut:
+			dst = append(dst, '_')
+		case pattern.Key == "" || pattern.Key == Masked:
+			dst = append(append(dst, '_'), named.Value...)
+		default:
+			dst = append(append(dst, '_'), pattern.String()...)
 		}
-		dst = append(append(dst, e.Key...), '_')
-		dst = append(append(dst, value...), '_')
+		dst = append(dst, '_')
 	}
 	return dst
 }
 
-func appendEscaped(dst []byte, s string, pattern bool) []byte {
+// Named is the entry i of a request as people are told it where names have it with shared: with
+// the pattern, the text of the match with ~ before it, or the network in the place of the value.
+func Named(shared []Entry, i int, e Entry) Entry {
+	switch pattern := PatternOf(shared, i); {
+	case pattern == Entry{}:
+	case pattern.Key == Matched:
+		text, _ := unescape(pattern.Value)
+		e.Value = "~" + text
+	case pattern.Key == Masked:
+		e.Value = maskOf(pattern).Of(e.Value)
+	default:
+		e.Value = pattern.Value
+	}
+	return e
+}
+
+// appendEscaped appends s; the bytes stay that have one of the classes.
+func appendEscaped(dst []byte, s string, classes class) []byte {
 	const hex = "0123456789ABCDEF"
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		c := s[i]
-		if safe(c) || c == '*' && pattern {
+		if classOf[c]&classes != 0 {
 			dst = append(dst, c)
 			continue
 		}
@@ -107,13 +147,32 @@ func appendEscaped(dst []byte, s string, pattern bool) []byte {
 	return dst
 }
 
-// safe reports whether c stands for itself in a name: printable ASCII without
-// the separators and the escape of names, the '*' of patterns, and the braces,
-// which mark the hash tag of a Redis Cluster's key.
-func safe(c byte) bool {
-	switch c {
-	case '%', '|', '=', '{', '}', '*':
-		return false
+// class is a class of bytes in names.
+type class uint8
+
+const (
+	// plain bytes stand for themselves everywhere: printable ASCII without the separators and
+	// the escape of names, the '*' of patterns, the '~' of matches, and the braces, which mark
+	// the hash tag of a Redis Cluster's key.
+	plain class = 1 << iota
+	tilde
+	star
+
+	inKey   = plain
+	inValue = plain | tilde
+)
+
+var classOf = func() (of [256]class) {
+	for c := '!'; c < 0x7f; c++ {
+		switch c {
+		case '%', '|', '=', '{', '}':
+		case '~':
+			of[c] = tilde
+		case '*':
+			of[c] = star
+		default:
+			of[c] = plain
+		}
 	}
-	return c > ' ' && c < 0x7f
-}
+	return of
+}()

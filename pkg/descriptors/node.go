@@ -5,8 +5,12 @@ import "slices"
 // Descriptor is one descriptor of the rules, as [Node.Add] takes it.
 type Descriptor struct {
 	Entry // as written; '*' makes it a wildcard, the value "" matches any value
-	Pos   Position
-	// Shared lets all values that match the wildcard share one counter.
+	// Match says which values match, in the place of a value in Entry; nil without one.
+	Match *Match
+	// Mask lets all addresses of a network share one counter.
+	Mask Mask
+	Pos  Position
+	// Shared lets all values that match the wildcard, or Match, share one counter.
 	Shared bool
 	// ValueToMetric puts the request's value into metric keys where the
 	// descriptor has a wildcard or no value.
@@ -23,14 +27,14 @@ type Node struct {
 	path   string // the domain and the descriptors down to this one
 
 	// below are the descriptors below, in the order of the rules. A short list is compared
-	// one by one, which is as fast as hashing; index has those of a longer list, as they
-	// are written.
+	// one by one, which is as fast as hashing; index has those of a longer list, and of one
+	// with several values in a match, as they are written and by each of the values.
 	below []*Node
 	index map[Entry]*Node
 	// order is the place of the node among those of its parent in the order of the
 	// rules, from 1.
-	order     int
-	wildcards *wildcards // of the descriptors below that have one; nil without any
+	order int
+	sets  *sets // of the descriptors below with a wildcard or a match; nil without any
 }
 
 // maxFew is the greatest number of descriptors below a node without an index.
@@ -39,50 +43,61 @@ const maxFew = 6
 // Grow prepares n for that many more descriptors below it.
 func (n *Node) Grow(count int) {
 	n.below = slices.Grow(n.below, count)
-	if size := len(n.below) + count; n.index == nil && size > maxFew {
-		n.index = make(map[Entry]*Node, size)
-		for _, child := range n.below {
+	if len(n.below)+count > maxFew {
+		n.makeIndex(count)
+	}
+}
+
+// makeIndex makes the index, with room for that many more entries.
+func (n *Node) makeIndex(count int) {
+	if n.index != nil {
+		return
+	}
+	n.index = make(map[Entry]*Node, len(n.below)+count)
+	for _, child := range n.below {
+		if child.Match == nil {
 			n.index[child.Entry] = child
 		}
 	}
 }
 
 // Add puts d below n, after the descriptors that were added before, and returns
-// its node. When n has a descriptor with the same key and value, Add changes
-// nothing and returns nil and the node of the other one.
-func (n *Node) Add(d Descriptor) (added, repeated *Node) {
-	if other := n.child(d.Entry); other != nil {
-		return nil, other
+// its node. When n has a descriptor with the same key and value, or with the same match, value
+// or network among those of d.Match, Add changes nothing and returns nil, the node of the
+// other one, and the index of that text of d.Match.
+func (n *Node) Add(d Descriptor) (added, repeated *Node, item int) {
+	child := &Node{Descriptor: d, parent: n, order: len(n.below) + 1}
+	if d.Match == nil {
+		if other := n.sameValue(d.Entry); other != nil {
+			return nil, other, 0
+		}
 	}
-	child := &Node{Descriptor: d, parent: n}
+	if d.Match != nil || d.HasWildcard() {
+		if other, item := child.put(); other != nil {
+			return nil, other, item
+		}
+	}
 	child.path = n.path + "." + d.String()
 	if d.Rule != nil {
 		d.Rule.place(child)
 	}
-	if n.index == nil && len(n.below) == maxFew {
-		n.Grow(1)
+	if len(n.below) == maxFew {
+		n.makeIndex(1)
 	}
 	n.below = append(n.below, child)
-	child.order = len(n.below)
-	if n.index != nil {
-		n.index[d.Entry] = child
+	if n.index != nil && d.Match == nil {
+		n.putValue(d.Entry, child)
 	}
-	if d.HasWildcard() {
-		if n.wildcards == nil {
-			n.wildcards = &wildcards{values: make(map[string]*globs)}
-		}
-		n.wildcards.add(child)
-	}
-	return child, nil
+	return child, nil, 0
 }
 
-// child finds a descriptor as it is written.
+// child finds a descriptor as it is written, or by one of the values of its match.
 func (n *Node) child(e Entry) *Node {
 	if n.index != nil {
 		return n.index[e]
 	}
 	for _, child := range n.below {
-		if child.Entry == e {
+		if child.Entry == e && child.Match == nil {
 			return child
 		}
 	}

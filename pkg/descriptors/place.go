@@ -10,34 +10,39 @@ type Place struct {
 	Domain string  `json:"domain"`
 	Rule   string  `json:"rule"`
 	Path   []Entry `json:"path"` // as written, from the outermost descriptor to that of the rule
-	// Match is exact, wildcard, or any for a key without a value: of the entry that fits best.
+	// Match is exact, wildcard, matcher, or any for a key without a value: of the entry that
+	// fits best.
 	Match string `json:"match"`
 	File  string `json:"file"`
 	Line  int    `json:"line"`
 }
 
 // Places lists at most n rules that have an entry, of any key, which takes the whole
-// value: those that fit it better first, in the order of the matchers, and then in the
+// value: those that fit it better first, in the order of precedence, and then in the
 // order of domains and positions. It looks at each rule once.
 func (t *Tree) Places(value string, n int) []Place {
 	type fitting struct {
 		domain *Domain
 		node   *Node
-		best   int // the index of the matcher that fits best, on the way to the node
+		entry  *Node // the one that fits best on the way to node; nil if none does
+		best   rank  // of entry
 	}
 	var found []fitting
-	var below func(d *Domain, n *Node, best int)
-	below = func(d *Domain, n *Node, best int) {
-		for _, child := range n.below {
-			best := min(best, child.fits(value))
-			if child.Rule != nil && best < len(matchers) {
-				found = append(found, fitting{d, child, best})
+	var below func(f fitting)
+	below = func(f fitting) {
+		for _, child := range f.node.below {
+			next := fitting{f.domain, child, f.entry, f.best}
+			if fits := child.fits(value); fits < f.best {
+				next.entry, next.best = child, fits
 			}
-			below(d, child, best)
+			if child.Rule != nil && next.entry != nil {
+				found = append(found, next)
+			}
+			below(next)
 		}
 	}
 	for _, d := range t.Domains() {
-		below(d, &d.root, len(matchers))
+		below(fitting{domain: d, node: &d.root, best: noRank})
 	}
 	slices.SortFunc(found, func(f, g fitting) int {
 		return cmp.Or(cmp.Compare(f.best, g.best), cmp.Compare(f.domain.Name, g.domain.Name), f.node.Pos.Compare(g.node.Pos))
@@ -46,32 +51,43 @@ func (t *Tree) Places(value string, n int) []Place {
 	for i := range places {
 		f := &found[i]
 		r := f.node.Rule
-		match := string(matchers[f.best].by)
-		if matchers[f.best].by == Key {
+		match := "matcher"
+		switch {
+		case f.best == byValue:
+			match = "exact"
+		case f.best == byKey:
 			match = "any"
+		case f.entry.Match == nil:
+			match = "wildcard"
 		}
 		places[i] = Place{f.domain.Name, r.Path, f.node.Way(), match, r.Pos.File, r.Pos.Line}
 	}
 	return places
 }
 
-// fits is the index of the first matcher that lets n take a value, whatever the key is;
-// len(matchers) if none does.
-func (n *Node) fits(value string) int {
-	for i := range matchers {
-		if matchers[i].matches(Entry{Value: n.Value}, Entry{Value: value}) {
-			return i
-		}
-	}
-	return len(matchers)
-}
-
 // Way lists the descriptors down to n as they are written.
 func (n *Node) Way() []Entry {
 	var way []Entry
 	for ; n.parent != nil; n = n.parent {
-		way = append(way, n.Entry)
+		way = append(way, n.Written())
 	}
 	slices.Reverse(way)
 	return way
+}
+
+// Apart lists the keys whose values the limits of n count apart: those of which n or a
+// descriptor above it takes more than one value, unless the values share a counter as
+// [Rule.Shared] says. Of addresses that are counted by network it is "network of KEY".
+func (n *Node) Apart() (keys []string) {
+	for a := n; a.parent != nil; a = a.parent {
+		switch {
+		case a.Mask != Mask{}:
+			keys = append(keys, "network of "+a.Key)
+		case a.Descriptor.Shared, a == n && n.Rule.Reserves():
+		case a.AnyValue(), a.Match != nil, a.HasWildcard():
+			keys = append(keys, a.Key)
+		}
+	}
+	slices.Reverse(keys)
+	return keys
 }

@@ -62,6 +62,21 @@ exact y-*=ann d.y-*_ann at 15
 	}
 }
 
+// The networks of a value, and the other matches that take it, are places.
+func TestPlacesOfMatches(t *testing.T) {
+	tree := load(t, yamlFile("- {key: ip, match: {cidr: [10.0.0.0/8]}, "+limited+"}\n- {key: ip, match: {values: [10.1.1.1, a]}, "+limited+"}\n"+
+		"- {key: path, match: {not: {prefix: /}}, "+limited+"}\n- {key: user, "+limited+"}"))
+	var got []string
+	for _, p := range tree.Places("10.1.1.1", 20) {
+		got = append(got, p.Match+" "+descriptors.Pairs(p.Path)+" "+p.Rule)
+	}
+	want := "exact ip~values:10.1.1.1+1 d.ip~values:10.1.1.1+1\nmatcher ip~cidr:10.0.0.0/8 d.ip~cidr:10.0.0.0/8\n" +
+		"matcher path~not:prefix:/ d.path~not:prefix:/\nany user d.user"
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
 // The best of many places are found, whatever their order is.
 func TestPlacesOfMany(t *testing.T) {
 	var b strings.Builder

@@ -32,7 +32,7 @@ func (b *Borrow) Lend(pool *Rule, mark string) (err error) {
 // AppendID appends what ends the name of a caller, as [AppendID] makes it, in the keys of
 // Cell.
 func (b *Borrow) AppendID(dst []byte) []byte {
-	return appendEscaped(append(dst, "|borrow="...), b.From, false)
+	return appendEscaped(append(dst, "|borrow="...), b.From, inValue)
 }
 
 // PoolEntries are the entries whose name, as [AppendID] makes it, is that of the pool.

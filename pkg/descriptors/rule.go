@@ -26,8 +26,14 @@ func (e Entry) Contains(text string) bool {
 	return strings.Contains(e.Key, text) || strings.Contains(e.Value, text)
 }
 
-// Pair is the entry as people write it in arguments: key=value, or key.
-func (e Entry) Pair() string { return e.join("=") }
+// Pair is the entry as people write it in arguments: key=value, or key. Of a descriptor with a
+// match (see [Descriptor.Written]) it is key~match.
+func (e Entry) Pair() string {
+	if isMatch(e.Value) {
+		return e.Key + e.Value
+	}
+	return e.join("=")
+}
 
 // Pairs are the entries as people write them in arguments: key=value,key=value. A reader
 // cannot tell a comma or = in a key or value from those between them.
@@ -247,8 +253,8 @@ type Rule struct {
 	Metadata map[string]any
 	// Shared has for each entry the pattern that replaces the value when all
 	// values share one counter (share_threshold), else a zero Entry. Its Key is ""
-	// unless the wildcard is in the key, or LeftOut where the value is the id of a reservation.
-	// Shared is nil when no values share a counter. See [AppendID].
+	// unless the wildcard is in the key, or LeftOut, Matched or Masked. Shared is nil when all
+	// entries are in names as they are. See [AppendID].
 	Shared []Entry
 	// Path names the rule as the reference does: domain.key_value.key2.
 	Path string
@@ -264,10 +270,10 @@ type Rule struct {
 	// with. It has no effect.
 	Requests uint32
 
-	reserved []Entry // Shared with LeftOut only; nil unless the rule reserves
+	brought []Entry // Shared with LeftOut and Masked only; nil without any
 
 	fixed bool    // the metric key is Path for all requests
-	way   []*Node // unless fixed, from the outermost descriptor to that of the rule
+	way   []*Node // from the outermost descriptor to that of the rule; nil if fixed and Shared is nil
 }
 
 // Several reports whether several limits of the rule can deny, so that they are charged
@@ -283,7 +289,9 @@ func (r *Rule) Several() bool {
 }
 
 // Reserves reports whether the value of a request's last entry is the id of a reservation.
-func (r *Rule) Reserves() bool { return r.reserved != nil }
+func (r *Rule) Reserves() bool {
+	return r.brought != nil && r.brought[len(r.brought)-1].Key == LeftOut
+}
 
 // reserves reports whether a limit of the rule holds reservations.
 func (r *Rule) reserves() bool {
@@ -311,34 +319,60 @@ func (r *Rule) place(n *Node) {
 	}
 	slices.Reverse(way)
 	r.Path, r.Pos, r.fixed = n.path, n.Pos, !r.DetailedMetric
+	names := func(list *[]Entry, i int, e Entry) {
+		if *list == nil {
+			*list = make([]Entry, len(way))
+		}
+		(*list)[i] = e
+	}
 	for i, a := range way {
-		if a.Descriptor.Shared {
-			if r.Shared == nil {
-				r.Shared = make([]Entry, len(way))
-			}
-			r.Shared[i] = Entry{Value: a.Value}
-			if isPattern(a.Key) { // it differs from the patterns of values
-				r.Shared[i] = a.Entry
-			}
+		switch {
+		case a == n && r.reserves():
+			names(&r.Shared, i, Entry{LeftOut, n.Value})
+			names(&r.brought, i, Entry{LeftOut, n.Value})
+		case a.Mask != Mask{}:
+			names(&r.Shared, i, a.Mask.entry())
+			names(&r.brought, i, a.Mask.entry())
+		case a.Descriptor.Shared && a.Match != nil && isPattern(a.Key):
+			names(&r.Shared, i, Entry{Matched, string(appendEscaped(nil, a.Key, inKey|star)) + "~" + a.Match.id})
+		case a.Descriptor.Shared && a.Match != nil:
+			names(&r.Shared, i, Entry{Matched, a.Match.id})
+		case a.Descriptor.Shared && isPattern(a.Key): // it differs from the patterns of values
+			names(&r.Shared, i, a.Entry)
+		case a.Descriptor.Shared:
+			names(&r.Shared, i, Entry{Value: a.Value})
 		}
 		r.fixed = r.fixed && !isPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || isPattern(a.Value)))
 	}
-	if !r.fixed {
+	if !r.fixed || r.Shared != nil {
 		r.way = way
-	}
-	if r.reserves() {
-		r.reserved = make([]Entry, len(way))
-		r.reserved[len(way)-1] = Entry{Key: LeftOut, Value: n.Value}
-		if r.Shared == nil {
-			r.Shared = r.reserved
-		} else {
-			r.Shared[len(way)-1] = r.reserved[len(way)-1]
-		}
 	}
 }
 
-// LeftOut is Shared of a limit that a request brings for r, which reserves.
-func (r *Rule) LeftOut() []Entry { return r.reserved }
+// Brought is Shared of a limit that a request brings for r.
+func (r *Rule) Brought() []Entry { return r.brought }
+
+// Identifies reports whether entries, as [ParseID] has them, are those of a descriptor of d
+// that r limits.
+func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
+	n := &d.root
+	for i, e := range entries {
+		next := n
+		switch pattern := PatternOf(r.Shared, i); {
+		case pattern.Key == Masked && r.way[i].parent == n:
+			next = n.next(Entry{e.Key, maskedAddress(e.Value)})
+		case pattern != Entry{}:
+			next = r.way[i]
+		default:
+			next = n.next(e)
+		}
+		if next == nil || next.parent != n {
+			return false
+		}
+		n = next
+	}
+	return n.Rule == r
+}
 
 // FixedMetricKey reports whether MetricKey is Path for all requests.
 func (r *Rule) FixedMetricKey() bool { return r.fixed }
@@ -348,7 +382,8 @@ func (r *Rule) FixedMetricKey() bool { return r.fixed }
 //
 // With detailed_metric it has the request's keys and values; with
 // value_to_metric the request's value where the rule has a wildcard or no value.
-// With share_threshold the pattern replaces the value in both.
+// With share_threshold the pattern or the match replaces the value in both, and with mask the
+// network does.
 func (r *Rule) MetricKey(domain string, entries []Entry) string {
 	if r.fixed || len(entries) != len(r.way) {
 		return r.Path
@@ -358,7 +393,12 @@ func (r *Rule) MetricKey(domain string, entries []Entry) string {
 	for i, e := range entries {
 		b.WriteByte('.')
 		b.WriteString(e.Key)
-		v := r.way[i].metricValue(e, r.DetailedMetric)
+		n := r.way[i]
+		if own := (r.DetailedMetric || n.ValueToMetric) && !n.Descriptor.Shared; n.Match != nil && !own && !isPattern(n.Key) {
+			b.WriteString(strings.TrimPrefix(n.String(), n.Key))
+			continue
+		}
+		v := n.metricValue(e, r.DetailedMetric)
 		// A detailed metric without a shared pattern keeps the underscore of an
 		// empty value.
 		if v != "" || r.DetailedMetric && r.Shared == nil {
@@ -373,7 +413,7 @@ func (r *Rule) MetricKey(domain string, entries []Entry) string {
 func (n *Node) metricValue(e Entry, detailed bool) string {
 	switch {
 	case (detailed || n.ValueToMetric) && !n.Descriptor.Shared:
-		return e.Value
+		return n.Mask.Of(e.Value)
 	case isPattern(n.Key):
 		return strings.TrimPrefix(n.String(), e.Key+"_")
 	}

@@ -107,7 +107,9 @@ func (n *Node) near(e Entry) (meant Entry, edits int, near bool) {
 		e.Key = n.Key
 	}
 	switch {
-	case n.fits(e.Value) < len(matchers):
+	case n.fits(e.Value) != noRank:
+	case n.Match != nil:
+		return e, 0, false
 	case e.Value == "":
 		e.Value, edits = n.Value, edits+1
 	default:
@@ -124,7 +126,7 @@ func (n *Node) near(e Entry) (meant Entry, edits int, near bool) {
 // of the request in another place.
 func (s *suggester) example(n *Node) (Entry, int) {
 	for _, e := range s.entries {
-		if e.Key == n.Key && e.Value != "" && n.fits(e.Value) < len(matchers) {
+		if e.Key == n.Key && e.Value != "" && n.fits(e.Value) != noRank {
 			return e, oneDepth - 1
 		}
 	}
@@ -138,7 +140,7 @@ func (s *suggester) example(n *Node) (Entry, int) {
 // tell the pairs apart, a list in JSON.
 func Argument(entries []Entry) string {
 	ambiguous := func(e Entry) bool {
-		return strings.ContainsAny(e.Key, "=,{[") || strings.Contains(e.Value, ",") || strings.TrimSpace(e.Key) != e.Key
+		return strings.ContainsAny(e.Key, "=,{[") || strings.Contains(e.Value, ",") || isMatch(e.Value) || strings.TrimSpace(e.Key) != e.Key
 	}
 	if !slices.ContainsFunc(entries, ambiguous) {
 		return Pairs(entries)

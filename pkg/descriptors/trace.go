@@ -28,7 +28,7 @@ type Step struct {
 
 // Seen is a descriptor of the rules that was looked at.
 type Seen struct {
-	Entry Entry // as written
+	Entry Entry // as [Descriptor.Written] has it
 	Pos   Position
 	By    By   // Nothing if the descriptor does not match the entry
 	Won   bool // the descriptor took the entry; at most one of a Step did
@@ -72,28 +72,29 @@ func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 	concerning := n.concerning(e)
 	matching := 0
 	for _, child := range concerning {
-		if child.matcher(e) != nil {
+		if child.takes(e) != noRank {
 			matching++
 		}
 	}
 	room := map[bool]int{true: maxSeen, false: maxSeen - matching} // for matching descriptors, and for others
 	for _, child := range concerning {
-		seen := Seen{Entry: child.Entry, Pos: child.Pos, Won: child == winner}
-		m := child.matcher(e)
-		if room[m != nil]--; room[m != nil] < 0 && !seen.Won {
+		is := child.takes(e)
+		seen := Seen{Entry: child.Written(), Pos: child.Pos, By: child.by(is), Won: child == winner}
+		matches := is != noRank
+		if room[matches]--; room[matches] < 0 && !seen.Won {
 			step.More++
 			continue
 		}
 		switch {
-		case m == nil:
-			seen.By, seen.Why = Nothing, child.mismatch(e)
+		case !matches:
+			seen.Why = child.mismatch(e)
 			if winner != nil {
 				seen.Why += "; " + winner.Pos.Place() + " won"
 			}
 		case seen.Won:
-			seen.By, seen.Why = m.by, m.why
+			seen.Why = child.won(is)
 		default:
-			seen.By, seen.Why = m.by, child.lost(m, winner, e)
+			seen.Why = child.lost(is, winner, e)
 		}
 		step.Seen = append(step.Seen, seen)
 	}
@@ -113,35 +114,48 @@ func (n *Node) concerning(e Entry) []*Node {
 	return found
 }
 
-// matcher is the first of the matchers that lets n take e, or nil.
-func (n *Node) matcher(e Entry) *matcher {
-	for i := range matchers {
-		if matchers[i].matches(n.Entry, e) {
-			return &matchers[i]
-		}
-	}
-	return nil
-}
-
 // mismatch says why n does not match e.
 func (n *Node) mismatch(e Entry) string {
-	if key := newPattern(n.Key); !key.match(e.Key) {
+	switch key := newPattern(n.Key); {
+	case !key.match(e.Key):
 		return "its key does not match the entry's"
+	case n.Match != nil:
+		return n.Match.says(false)
 	}
 	return "its value does not match the entry's"
 }
 
-// lost says why n, which m matches, lost to winner.
-func (n *Node) lost(m *matcher, winner *Node, e Entry) string {
-	place := winner.Pos.Place()
-	switch first := winner.matcher(e); {
-	case first.by != m.by:
-		return fmt.Sprintf("%s goes first: %s", place, first.why)
-	case n.Pos.File == winner.Pos.File && n.Pos.Line > 0:
-		return "shadowed by the wildcard above it, " + place
-	default:
-		return "shadowed by the wildcard before it, " + place
+// won says why n goes first, which takes an entry in a way of rank r.
+func (n *Node) won(r rank) string {
+	switch {
+	case n.Match == nil:
+		return won[r]
+	case r == inOrder:
+		return "it is the first wildcard or match that has the entry: " + n.Match.says(true)
+	case r == byNetwork:
+		return won[r]
 	}
+	return n.Match.says(true)
+}
+
+// lost says why n, which takes e in a way of rank r, lost to winner.
+func (n *Node) lost(r rank, winner *Node, e Entry) string {
+	place := winner.Pos.Place()
+	first := winner.takes(e)
+	switch {
+	case first != r:
+		return fmt.Sprintf("%s goes first: %s", place, winner.won(first))
+	case r == byNetwork:
+		return fmt.Sprintf("%s goes first: its network %s is longer", place, n.parent.network(e))
+	}
+	what := "wildcard"
+	if winner.Match != nil {
+		what = "match"
+	}
+	if n.Pos.File == winner.Pos.File && n.Pos.Line > 0 {
+		return fmt.Sprintf("shadowed by the %s above it, %s", what, place)
+	}
+	return fmt.Sprintf("shadowed by the %s before it, %s", what, place)
 }
 
 // noneFor says why no limit applies if no descriptor below n takes e, which is
@@ -180,7 +194,7 @@ func (d *Domain) missed(entries []Entry) string {
 			break
 		}
 		for _, child := range n.concerning(e) {
-			if child == winner || child.matcher(e) == nil {
+			if child == winner || child.takes(e) == noRank {
 				continue
 			}
 			if rule := child.find(entries[i+1:]); rule != nil {

@@ -35,6 +35,7 @@ func NewTree(contents Contents, domains ...*Domain) *Tree {
 	t := &Tree{contents: contents, domains: make(map[string]*Domain, len(domains)), sorted: slices.Clone(domains)}
 	for _, d := range domains {
 		t.domains[d.Name] = d
+		d.root.link()
 	}
 	t.hash = sync.OnceValue(t.sum)
 	slices.SortFunc(t.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
@@ -133,12 +134,13 @@ func (d *Domain) Root() *Node {
 // nil when no limit applies.
 //
 // At each depth one descriptor of the rules takes the entry: the one with the
-// entry's key and value, else the first wildcard in the order of the rules that
-// matches, else the one with the entry's key and no value. The choice is final:
+// entry's key and value, else the one with the longest network that has the value,
+// else the first wildcard or other match in the order of the rules that matches, else
+// the one with the entry's key and no value. The choice is final:
 // when nothing below the chosen descriptor matches the next entry, Match does
 // not try another descriptor. A rule applies only to requests that have as many
 // entries as there are descriptors on the way to the rule. Match does not
-// allocate.
+// allocate, except for a value of more than 512 bytes where a match ignores case.
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil

@@ -17,16 +17,6 @@ func isPattern(s string) bool { return strings.IndexByte(s, '*') >= 0 }
 // HasWildcard reports whether key or value has a wildcard.
 func (e Entry) HasWildcard() bool { return isPattern(e.Key) || isPattern(e.Value) }
 
-// matchesByWildcard reports whether e, as it is written in rules, has a wildcard and
-// matches an entry of a request.
-func (e Entry) matchesByWildcard(asked Entry) bool {
-	if !e.HasWildcard() {
-		return false
-	}
-	key, value := newPattern(e.Key), newPattern(e.Value)
-	return key.match(asked.Key) && (value.match(asked.Value) || e.Value == "")
-}
-
 func newPattern(s string) pattern {
 	if !isPattern(s) {
 		return pattern{prefix: s, exact: true}
@@ -66,16 +56,11 @@ func Matches(pattern, text string) bool {
 	return p.match(text)
 }
 
-// wildcards is the index of descriptors whose key or value is a pattern.
-type wildcards struct {
-	values map[string]*globs // by key, the descriptors with a pattern only in the value
-	keys   globs             // the descriptors with a pattern in the key
-}
-
-// glob is one descriptor of a wildcards.
+// glob is a descriptor with a pattern in its key or value.
 type glob struct {
 	pattern
-	value *pattern // of a glob with a pattern in the key; nil when any value matches
+	value *pattern // of a glob with a pattern in the key; nil when any value matches, or match says
+	match *Match   // of a glob with a pattern in the key; nil without one
 	order int
 	node  *Node
 }
@@ -97,24 +82,20 @@ type shape struct {
 	first          int // the smallest order of a glob of this shape
 }
 
-// add takes a descriptor that comes after the others in the order of the rules.
-func (w *wildcards) add(n *Node) {
-	e := n.Entry
-	g := glob{order: n.order, node: n}
-	if !isPattern(e.Key) {
-		if w.values[e.Key] == nil {
-			w.values[e.Key] = new(globs)
-		}
-		g.pattern = newPattern(e.Value)
-		w.values[e.Key].add(g)
+// addPattern takes a descriptor that comes after the others in the order of the rules.
+func (s *sets) addPattern(n *Node) {
+	g := glob{order: n.order, node: n, match: n.Match}
+	if !isPattern(n.Key) {
+		g.pattern = newPattern(n.Value)
+		n.parent.setsOf(n.Key).patterns.add(g)
 		return
 	}
-	g.pattern = newPattern(e.Key)
-	if e.Value != "" {
-		value := newPattern(e.Value)
+	g.pattern = newPattern(n.Key)
+	if n.Value != "" {
+		value := newPattern(n.Value)
 		g.value = &value
 	}
-	w.keys.add(g)
+	s.keys.add(g)
 }
 
 // add appends g. Globs are added in the order of the rules.
@@ -130,25 +111,9 @@ func (gs *globs) add(g glob) {
 	}
 }
 
-// find returns the first in the order of the rules that matches e, or nil.
-func (w *wildcards) find(e Entry) *Node {
-	if w == nil {
-		return nil
-	}
-	best := w.values[e.Key].find(e.Value, "", nil)
-	best = w.keys.find(e.Key, e.Value, best)
-	if best == nil {
-		return nil
-	}
-	return best.node
-}
-
 // find returns the first glob that matches s, and value where the glob has a
-// pattern for it. It returns best when that comes earlier.
+// pattern or a match for it. It returns best when that comes earlier.
 func (gs *globs) find(s, value string, best *glob) *glob {
-	if gs == nil {
-		return best
-	}
 	for _, sh := range gs.shapes {
 		if best != nil && best.order < sh.first {
 			break
@@ -163,7 +128,7 @@ func (gs *globs) find(s, value string, best *glob) *glob {
 			if best != nil && best.order < g.order {
 				break
 			}
-			if g.matchMiddle(s[sh.prefix:end]) && (g.value == nil || g.value.match(value)) {
+			if g.matchMiddle(s[sh.prefix:end]) && (g.value == nil || g.value.match(value)) && (g.match == nil || g.match.Takes(value)) {
 				best = g
 				break
 			}

@@ -40,10 +40,14 @@ func (v *ValueHash) appendID(dst []byte, domain string, entries []descriptors.En
 	defer v.hashers.Put(h)
 	h.text, h.entries = h.text[:0], append(h.entries[:0], entries...)
 	defer func() { clear(h.entries) }()
-	for _, e := range entries {
-		if e.Value != "" {
-			h.append(e.Value)
+	for i, e := range entries {
+		if e.Value == "" {
+			continue
 		}
+		if descriptors.PatternOf(shared, i).Key == descriptors.Masked {
+			e = descriptors.Named(shared, i, e)
+		}
+		h.append(e.Value)
 	}
 	text := string(h.text)
 	for i := range h.entries {

@@ -21,6 +21,8 @@ descriptors:
     descriptors:
       - {key: ip, rate_limit: {unit: hour, requests_per_unit: 9}}
   - {key: path, value: /a/*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: path, match: {prefix: /b}, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: net, mask: {ipv4: 24}, rate_limit: {unit: hour, requests_per_unit: 9}}
 `
 	const secret = "sixteen bytes or more"
 	of := func(value string) string {
@@ -30,12 +32,15 @@ descriptors:
 	}
 	store := new(seen)
 	r := start(t, rules, store.under, func(c *config) { c.KeySecret = []byte(secret) })
-	r.call(request(desc("user", "alice"), desc("user", "alice", "ip", "192.0.2.1"), desc("path", "/a/alice"), desc("user", "")))
+	r.call(request(desc("user", "alice"), desc("user", "alice", "ip", "192.0.2.1"), desc("path", "/a/alice"), desc("user", ""), desc("path", "/b/alice"), desc("net", "192.0.2.1"), desc("net", "host")))
 	for i, want := range []string{
 		"d|user=" + of("alice") + "|1h|",
 		"d|user=" + of("alice") + "|ip=" + of("192.0.2.1") + "|1h|",
 		"d|path=/a/*|1h|",
 		"d|user|1h|",
+		"d|path~prefix:/b|1h|",
+		"d|net=" + of("192.0.2.0/24") + "|1h|",
+		"d|net=" + of("host") + "|1h|",
 	} {
 		if key := store.ops[i].Key; !strings.HasPrefix(key, want) {
 			t.Errorf("key %q, want %s…", key, want)

@@ -280,8 +280,8 @@ func (t *target) shared() []descriptors.Entry {
 	switch {
 	case t.overrides == nil:
 		return t.rule.Shared
-	case t.rule != nil && t.rule.Reserves():
-		return t.rule.LeftOut()
+	case t.rule != nil:
+		return t.rule.Brought()
 	}
 	return nil
 }

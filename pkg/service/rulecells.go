@@ -123,18 +123,5 @@ func identifies(id string, domain *descriptors.Domain, r *descriptors.Rule) bool
 	if !ok || name != domain.Name || r.Shared != nil && len(entries) != len(r.Shared) {
 		return false
 	}
-	if string(descriptors.AppendID(nil, name, entries, r.Shared)) != id {
-		return false
-	}
-	for i, pattern := range r.Shared {
-		switch {
-		case pattern.Key == descriptors.LeftOut:
-			entries[i].Value = pattern.Value
-		case pattern.Key != "":
-			entries[i] = pattern
-		case strings.Contains(pattern.Value, "*"):
-			entries[i].Value = pattern.Value
-		}
-	}
-	return domain.Match(entries) == r // a pattern matches the descriptor that is spelt so
+	return string(descriptors.AppendID(nil, name, entries, r.Shared)) == id && r.Identifies(domain, entries)
 }

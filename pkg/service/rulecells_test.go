@@ -26,6 +26,12 @@ descriptors:
   descriptors:
   - {key: user, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_window}}
 - {key: path, value: /s/*, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: ip, match: {cidr: [10.0.0.0/8, "2001:db8::/32"]}, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: ip, match: {cidr: [11.0.0.0/8]}, mask: {ipv4: 24}, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: ip, mask: {ipv4: 24, ipv6: 64}, rate_limit: {unit: minute, requests_per_unit: 10, strategy: gcra}}
+- {key: tier, match: {values: [A, b+1], ignore_case: true}, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: tier, match: {values: [c+1, c]}, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+- {key: y-*, match: {not: {prefix: "~a|*="}}, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 10}}
 - {key: x-*, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 10, strategy: sliding_log}}
 - key: api_key
   rate_limits:
@@ -68,14 +74,22 @@ func TestResetMatching(t *testing.T) {
 		cells       int64
 		descriptors []*rlcommon.RateLimitDescriptor
 	}{
-		"d.user":           {3, []*rlcommon.RateLimitDescriptor{desc("user", "bob"), desc("user", "b|=%{}*"), desc("user", "")}},
-		"d.user_ann":       {1, []*rlcommon.RateLimitDescriptor{desc("user", "ann")}},
-		"d.user_a*":        {3, []*rlcommon.RateLimitDescriptor{desc("user", "al"), desc("user", "a*"), override}},
-		"d.plan_free.user": {2, []*rlcommon.RateLimitDescriptor{desc("plan", "free", "user", "ann"), desc("plan", "free", "user", "1m|2")}},
-		"d.month":          {2, []*rlcommon.RateLimitDescriptor{desc("month", "a"), desc("month", "b|cmonth|0")}},
-		"d.path_/s/*":      {1, []*rlcommon.RateLimitDescriptor{desc("path", "/s/1"), desc("path", "/s/2")}},
-		"d.x-*":            {2, []*rlcommon.RateLimitDescriptor{desc("x-a", "1"), desc("x-b", "2")}},
-		"d.api_key":        {6, []*rlcommon.RateLimitDescriptor{desc("api_key", "k1"), desc("api_key", "k2")}},
+		"d.user":                 {3, []*rlcommon.RateLimitDescriptor{desc("user", "bob"), desc("user", "b|=%{}*"), desc("user", "")}},
+		"d.user_ann":             {1, []*rlcommon.RateLimitDescriptor{desc("user", "ann")}},
+		"d.user_a*":              {3, []*rlcommon.RateLimitDescriptor{desc("user", "al"), desc("user", "a*"), override}},
+		"d.plan_free.user":       {2, []*rlcommon.RateLimitDescriptor{desc("plan", "free", "user", "ann"), desc("plan", "free", "user", "1m|2")}},
+		"d.month":                {2, []*rlcommon.RateLimitDescriptor{desc("month", "a"), desc("month", "b|cmonth|0")}},
+		"d.path_/s/*":            {1, []*rlcommon.RateLimitDescriptor{desc("path", "/s/1"), desc("path", "/s/2")}},
+		"d.ip~cidr:10.0.0.0/8+1": {1, []*rlcommon.RateLimitDescriptor{desc("ip", "10.1.1.1"), desc("ip", "2001:db8::1"), desc("ip", "::ffff:10.0.0.1")}},
+		"d.ip~cidr:11.0.0.0/8":   {2, []*rlcommon.RateLimitDescriptor{desc("ip", "11.1.1.1"), desc("ip", "11.1.1.2"), desc("ip", "11.1.2.1")}},
+		"d.ip": {5, []*rlcommon.RateLimitDescriptor{
+			desc("ip", "192.0.2.1"), desc("ip", "::ffff:192.0.2.2"), desc("ip", "192.0.2.0/24"), desc("ip", "192.0.3.1"), desc("ip", "host"), desc("ip", ""), desc("ip", "2001:db9::1"), desc("ip", "2001:db9::2"),
+		}},
+		"d.tier~values/i:A+1":    {3, []*rlcommon.RateLimitDescriptor{desc("tier", "a"), desc("tier", "A"), desc("tier", "B+1")}},
+		"d.tier~values:c+1+1":    {1, []*rlcommon.RateLimitDescriptor{desc("tier", "c"), desc("tier", "c+1")}},
+		"d.y-*~not:prefix:~a|*=": {2, []*rlcommon.RateLimitDescriptor{desc("y-a", "1"), desc("y-a", "2"), desc("y-~", "2")}},
+		"d.x-*":                  {2, []*rlcommon.RateLimitDescriptor{desc("x-a", "1"), desc("x-b", "2")}},
+		"d.api_key":              {6, []*rlcommon.RateLimitDescriptor{desc("api_key", "k1"), desc("api_key", "k2")}},
 	}
 	left := 0
 	for _, rule := range rules {

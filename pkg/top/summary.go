@@ -54,9 +54,12 @@ func newNode(hash uint64, domain string, v *service.Verdict, shared []descriptor
 	}
 	entries := v.Entries
 	for i := range shared {
-		if pattern := descriptors.PatternOf(shared, i); pattern != (descriptors.Entry{}) && i < len(entries) {
-			entries = slices.Clone(entries)
-			entries[i].Value = pattern.Value
+		if i < len(entries) {
+			named := descriptors.Named(shared, i, entries[i])
+			if named != entries[i] {
+				entries = slices.Clone(entries)
+				entries[i] = named
+			}
 		}
 	}
 	n.entries = descriptors.AppendShortened(make([]descriptors.Entry, 0, min(len(entries), descriptors.MaxShortened)), entries, maxBytes)

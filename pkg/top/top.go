@@ -199,7 +199,11 @@ func (t *Top) hash(domain string, entries, shared []descriptors.Entry) uint64 {
 	h.SetSeed(t.seed)
 	maphash.WriteComparable(&h, domain)
 	for i, e := range entries {
-		if pattern := descriptors.PatternOf(shared, i); pattern != (descriptors.Entry{}) {
+		switch pattern := descriptors.PatternOf(shared, i); {
+		case pattern == descriptors.Entry{}:
+		case pattern.Key == descriptors.Masked:
+			e = descriptors.Named(shared, i, e)
+		default:
 			e.Value = ""
 			_ = h.WriteByte('*') // a caller can send the text of the pattern
 			maphash.WriteComparable(&h, pattern)

@@ -127,6 +127,21 @@ func TestSharedCounters(t *testing.T) {
 	}
 }
 
+// A match whose values share a counter, and a network whose addresses do, is one row.
+func TestSharedMatchesAndNetworks(t *testing.T) {
+	s := top.New(top.Options{Keys: 10})
+	matched := &descriptors.Rule{Path: "shop.path", Shared: []descriptors.Entry{{Key: descriptors.Matched, Value: "values:a%2B+1"}}}
+	masked := &descriptors.Rule{Path: "shop.net", Shared: []descriptors.Entry{{Key: descriptors.Masked, Value: "\x18\x40"}}}
+	for value, rule := range map[string]*descriptors.Rule{"a": matched, "b": matched, "192.0.2.1": masked, "::ffff:192.0.2.2": masked, "192.0.3.1": masked, "host": masked} {
+		o := asked(value, 1, false)
+		o.Verdicts[0].Rule = rule
+		s.Observe(o)
+		s.Observe(o)
+	}
+	rows := slices.Sorted(strings.Lines(lines(s.Table("denied", "", 10))))
+	expect(t, "rows", strings.Join(rows, ""), "shop.net 192.0.2.0/24 4 4 4 ±0\nshop.net 192.0.3.0/24 2 2 2 ±0\nshop.net host 2 2 2 ±0\nshop.path ~values:a++1 4 4 4 ±0\n")
+}
+
 // A row shows the limit that decided the last request: the one that denied with the longest
 // wait, else the one with the least remaining.
 func TestTheLimitThatDecided(t *testing.T) {

@@ -88,7 +88,7 @@ func (s *Status) listing(now time.Time, p page) *Listing {
 		for _, name := range slices.Sorted(maps.Keys(domain.Pools)) {
 			l.Total++
 			l.add(p, words, func() ListingRule {
-				return newListingRule(domain.Name, domain.Pools[name], domain.Pools[name].PoolEntries())
+				return newListingRule(domain.Name, domain.Pools[name], domain.Pools[name].PoolEntries(), nil)
 			})
 		}
 		var walk func(n *descriptors.Node)
@@ -96,7 +96,7 @@ func (s *Status) listing(now time.Time, p page) *Listing {
 			for _, child := range n.Children() {
 				if child.Rule != nil {
 					l.Total++
-					l.add(p, words, func() ListingRule { return newListingRule(domain.Name, child.Rule, child.Way()) })
+					l.add(p, words, func() ListingRule { return newListingRule(domain.Name, child.Rule, child.Way(), child.Apart()) })
 				}
 				walk(child)
 			}
@@ -150,7 +150,7 @@ func (r *ListingRule) has(words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
 }
 
-func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry) ListingRule {
+func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry, apart []string) ListingRule {
 	rule := ListingRule{
 		Rule: r.Path, Domain: domain, File: r.Pos.File, Line: r.Pos.Line,
 		Entries: way, Limits: []ListingLimit{},
@@ -159,7 +159,7 @@ func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry)
 	for i := range r.Limits {
 		limit := &r.Limits[i]
 		rule.Limits = append(rule.Limits, ListingLimit{
-			Words: words(limit, callers(way, r.Shared)), Name: limit.Name, Strategy: limit.Strategy.String(),
+			Words: words(limit, callers(apart)), Name: limit.Name, Strategy: limit.Strategy.String(),
 			Limit: limit.Requests, Window: explain.Duration(limit.Window), OnError: limit.OnError.String(),
 		})
 	}
@@ -228,16 +228,8 @@ func amount(l *descriptors.Limit) string {
 	return requests + " per " + l.Words()
 }
 
-// callers says whom a limit counts apart: the values of the keys for which the rule takes
-// any value or a pattern, unless all values share one counter as [descriptors.Rule.Shared] says.
-func callers(way, shared []descriptors.Entry) string {
-	var keys []string
-	for i, e := range way {
-		apart := shared == nil || shared[i] == descriptors.Entry{}
-		if apart && (e.Value == "" || e.HasWildcard()) {
-			keys = append(keys, e.Key)
-		}
-	}
+// callers says by the values of which keys a rule counts apart.
+func callers(keys []string) string {
 	if len(keys) == 0 {
 		return "for all together"
 	}

@@ -22,12 +22,14 @@ const (
 	inLease
 	inThreshold
 	inReserve
+	inMatch
+	inMask
 	anywhere // inside a value that is ignored
 )
 
 // String is the place in a message.
 func (p place) String() string {
-	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease", "thresholds", "reserve"}[p]
+	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease", "thresholds", "reserve", "match", "mask"}[p]
 }
 
 // target is where the fields of a mapping are written to, and the reader that reads
@@ -41,6 +43,8 @@ type target struct {
 	lease      *algorithms.Lease
 	threshold  *descriptors.Threshold
 	reserve    *algorithms.Reserve
+	match      *match
+	mask       *descriptors.Mask
 }
 
 // field is one key of the rule language in one place.
@@ -66,7 +70,7 @@ func (f *field) whole() bool {
 	return slices.Contains(types, "integer") && !slices.Contains(types, "string")
 }
 
-const maxFields = 64 // at most; see reader.mapping
+const maxFields = 80 // at most; see reader.mapping
 
 var (
 	table  []field
@@ -76,7 +80,7 @@ var (
 // Types read fields themselves, so the table is made in init: an initializer of a
 // variable must not refer to the variable.
 func init() {
-	table = language()
+	table = append(language(), kinds()...)
 	for i := range table {
 		byName[table[i].Name] = append(byName[table[i].Name], i)
 	}
@@ -113,6 +117,14 @@ func language() []field {
 		{in: inDescriptor, row: row{Name: "value", Type: fields.At(text, func(t target) *string { return &t.descriptor.Value }),
 			What: "the entry's value. Without it the descriptor matches any value and counts each value for itself",
 			Note: "numbers with a fraction must be quoted (`\"1.5\"`), as in the reference; `010` and `yes` keep their text"}},
+		{in: inDescriptor, own: true, lacking: true, row: row{Name: "match", Type: matching,
+			Needs: has("value", Schema{"enum": []any{"", nil}}),
+			What:  "in place of `value`: the values that the descriptor takes, by one of several values, a prefix, a suffix, a part, an expression or networks. See [match](#match)",
+			Note:  "each value has its own counter unless `share_threshold` is set"}},
+		{in: inDescriptor, own: true, lacking: true, row: row{Name: "mask", Type: mask,
+			Needs: Schema{"allOf": []Schema{has("value", anyOf(Schema{"enum": []any{"", nil}}, aWildcard)), {"properties": Schema{"share_threshold": Schema{"enum": []any{false, nil}}, "match": has("values", false)}}, withoutReserve()}},
+			What:  "addresses are counted by their network, in keys and metrics `192.0.2.0/24`; another text is counted as it is",
+			Note:  "not beside single values or `share_threshold`"}},
 		{in: inDescriptor, row: row{Name: "descriptors", Type: listOfDescriptors,
 			What: "the descriptors for the request's next entry, at most 1,000 levels deep",
 			Note: "a limit here does not apply to requests with fewer entries"}},
@@ -130,9 +142,9 @@ func language() []field {
 			What: "descriptors in quota mode deny a request together, when all of them are over",
 			Note: "a limit that is replaced does not count; `QUOTA_MODE=true` puts every descriptor in quota mode"}},
 		{in: inDescriptor, lacking: true, row: row{Name: "share_threshold", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.Shared }),
-			Needs: Schema{"allOf": []Schema{anyOf(given("key", aWildcard), given("value", aWildcard)), withoutReserve()}},
-			What:  "all values that match the wildcard share one counter, such as `/static/*` as a whole",
-			Note:  "needs a wildcard"}},
+			Needs: Schema{"allOf": []Schema{anyOf(given("key", aWildcard), given("value", aWildcard), Schema{"required": []string{"match"}}), withoutReserve()}},
+			What:  "all values that match the wildcard or `match` share one counter, such as `/static/*` as a whole",
+			Note:  "needs a wildcard or `match`"}},
 		{in: inDescriptor, row: row{Name: "detailed_metric", Type: fields.At(boolean, func(t target) *bool { return &t.descriptor.rule.DetailedMetric }),
 			Needs: withoutReserve(),
 			What:  "the request's own keys and values name the metric",
@@ -252,6 +264,12 @@ func language() []field {
 			What: "what becomes of hits that nobody settles within `ttl`: `keep` leaves them charged, `give_back` gives them back",
 			Note: "`give_back` costs each decision on the counter one more read"}},
 
+		{in: inMask, own: true, row: row{Name: "ipv4", Type: maskBits(32, func(t target) *uint8 { return &t.mask.IPv4 }), Default: "each address for itself",
+			What: "the bits of the networks by which IPv4 addresses are counted",
+			Note: "also of IPv4-mapped addresses"}},
+		{in: inMask, own: true, row: row{Name: "ipv6", Type: maskBits(128, func(t target) *uint8 { return &t.mask.IPv6 }), Default: "each address for itself",
+			What: "the same for IPv6"}},
+
 		{in: inLease, own: true, row: row{Name: "share", Type: fields.At(percent, func(t target) *algorithms.Percent { return &t.lease.Share }), Default: "5%",
 			What: "the part of `burst`, or of `requests_per_unit` where the strategy has no burst, that one process may hold at most",
 			Note: "at least one hit, at most 50%"}},
@@ -312,7 +330,8 @@ func names(fits func(*field) bool) []string {
 // same place are nearer than others.
 func unknownKey(name string, known func(*field) bool) string {
 	here := names(known)
-	for _, words := range [][]string{here, names(func(*field) bool { return true })} {
+	elsewhere := names(func(f *field) bool { return f.in != inMatch }) // not is near many words
+	for _, words := range [][]string{here, elsewhere} {
 		if s := spelling.Nearest(name, words); s != "" {
 			return `unknown key; did you mean "` + s + `"?`
 		}

@@ -81,15 +81,7 @@ func (r *reader) lintNetwork(key string, value *document.Value) {
 	if err != nil || key == "masked_remote_address" || key == "remote_address_match" {
 		return
 	}
-	instead := "list the addresses, or let Envoy match networks (remote_address_match, masked_remote_address)"
-	if bits := network.Bits(); network.Addr().Is4() && bits%8 == 0 {
-		parts := strings.Split(network.Addr().String(), ".")[:bits/8]
-		if len(parts) < 4 {
-			parts = append(parts, "*")
-		}
-		instead = fmt.Sprintf("did you mean %q?", strings.Join(parts, "."))
-	}
-	r.warnings.AddLint(CIDRValue, value.At, "value", "%q is compared as text and matches no address of that network; %s", value.Text, instead)
+	r.warnings.AddLint(CIDRValue, value.At, "value", "%q is compared as text and matches no address of that network; did you mean match: {cidr: [%s]}?", value.Text, network.Masked())
 }
 
 // regexpSigns are the parts of a text that hardly anything but a regular expression
@@ -184,10 +176,10 @@ func (c *compiler) lintTree() (warnings Problems) {
 	for _, n := range c.nodes {
 		if first := n.HiddenBy(); first != nil {
 			what := "comes first and matches every value that this one could; move this descriptor before that one, or remove it"
-			if !n.HasWildcard() {
+			if n.AnyValue() && !n.HasWildcard() {
 				what = "goes before a key without a value and matches every value, also none; remove one of the two"
 			}
-			warnings.AddLint(Unreachable, n.Pos, "", "can never match: %s of %s %s", name(first.Entry), first.Pos, what)
+			warnings.AddLint(Unreachable, n.Pos, "", "can never match: %s of %s %s", name(&first.Descriptor), first.Pos, what)
 		}
 	}
 	for _, d := range c.domains {

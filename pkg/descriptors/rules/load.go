@@ -179,12 +179,12 @@ func (c *compiler) add(domain string, parent *descriptors.Node, list []descripto
 		if d.planned != nil {
 			c.resolve(domain, d)
 		}
-		if d.Key == "" || d.wrong && c.opts.SkipWrong {
+		if d.Key == "" || d.wrong && c.opts.SkipWrong || d.match != nil && d.Match == nil {
 			continue // reported
 		}
-		n, first := parent.Add(d.Descriptor)
+		n, first, item := parent.Add(d.Descriptor)
 		if first != nil {
-			c.problems.Add(d.Pos, "", "repeats %s of %s; a descriptor may be listed once", name(d.Entry), first.Pos)
+			c.repeats(d, first, item)
 			continue
 		}
 		if !c.opts.Lint.IsZero() {
@@ -194,11 +194,28 @@ func (c *compiler) add(domain string, parent *descriptors.Node, list []descripto
 	}
 }
 
+// repeats reports that first has the key and value of d, or the text of d's match with that
+// index.
+func (c *compiler) repeats(d *descriptor, first *descriptors.Node, item int) {
+	const taken = "%q is taken by %s of %s already; write it in one of the two"
+	switch {
+	case d.Match == nil && first.Match == nil, d.Match != nil && first.Match != nil && d.Match.Sum == first.Match.Sum:
+		c.problems.Add(d.Pos, "", "repeats %s of %s; a descriptor may be listed once", name(&d.Descriptor), first.Pos)
+	case d.Match == nil:
+		c.problems.Add(d.Pos, "value", taken, d.Value, name(&first.Descriptor), first.Pos)
+	default:
+		at, field := d.match.text(item)
+		c.problems.Add(at.At, field, taken, at.Text, name(&first.Descriptor), first.Pos)
+	}
+}
+
 // name is a descriptor in a message.
-func name(e descriptors.Entry) string {
-	s := "key " + strconv.Quote(e.Key)
-	if e.Value != "" {
-		s += ", value " + strconv.Quote(e.Value)
+func name(d *descriptors.Descriptor) string {
+	s := "key " + strconv.Quote(d.Key)
+	if d.Match != nil {
+		s += ", match " + strconv.Quote(d.Match.Text)
+	} else if d.Value != "" {
+		s += ", value " + strconv.Quote(d.Value)
 	}
 	return s
 }

@@ -24,7 +24,7 @@ func NewSchema() Schema {
 	s["type"] = "object"
 	s["$defs"] = Schema{
 		"descriptor": object(inDescriptor), "limit": limitSchema(), "replaced": object(inReplaces), "lease": object(inLease), "threshold": object(inThreshold), "reserve": object(inReserve),
-		"pool": poolSchema(), "ignored": ignoredSchema(),
+		"match": matchSchema(), "mask": object(inMask), "pool": poolSchema(), "ignored": ignoredSchema(),
 	}
 	return s
 }

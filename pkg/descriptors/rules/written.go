@@ -60,6 +60,7 @@ type file struct {
 type descriptor struct {
 	descriptors.Descriptor
 	rule    descriptors.Rule // without its limits
+	match   *match           // nil without one
 	single  *limit           // rate_limit
 	several []limit          // rate_limits
 	planned *planned         // single, if it names a plan
@@ -173,9 +174,8 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	if d.Key == "" {
 		r.ProblemOf("key", v.Position("key"), "must not be empty; a descriptor matches entries of one key")
 	}
-	if d.Shared && !d.HasWildcard() {
-		r.ProblemOf("share_threshold", v.Position("share_threshold"), "needs a wildcard: there is no * in %q", d.Entry)
-	}
+	r.compileMatch(d)
+	r.checkMatch(v, d)
 	if d.single != nil && d.several != nil {
 		name, _ := v.Pair("rate_limits")
 		r.ProblemOf("rate_limits", name.At, "excludes rate_limit; move that into the list")
@@ -210,7 +210,7 @@ func checkReserved(problems *Problems, v *document.Value, d *descriptor) {
 	for _, f := range []struct {
 		name  string
 		given bool
-	}{{"share_threshold", d.Shared}, {"value_to_metric", d.ValueToMetric}, {"detailed_metric", d.rule.DetailedMetric}} {
+	}{{"share_threshold", d.Shared}, {"value_to_metric", d.ValueToMetric}, {"detailed_metric", d.rule.DetailedMetric}, {"mask", d.Mask != descriptors.Mask{}}} {
 		if f.given {
 			problems.Add(v.Position(f.name), f.name, "has no meaning beside reserve: the value of %q is the id of a reservation, which is in no counter and in no metric", d.Key)
 		}

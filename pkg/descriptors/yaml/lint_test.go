@@ -3,6 +3,7 @@ package yaml_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,26 @@ func TestLints(t *testing.T) {
 - {key: user, value: b, LIMIT}
 - {key: user, LIMIT}
 `, "4 unreachable\n6 unreachable\n7 unreachable\n10 unreachable\n12 unreachable\n"},
+		{"unreachable: matches", `
+- {key: path, match: {prefix: /a}, LIMIT}
+- {key: path, value: "/a/*", LIMIT}
+- {key: path, match: {prefix: /a/b}, LIMIT}
+- {key: path, match: {prefix: /A/b, ignore_case: true}, LIMIT}
+- {key: path, match: {values: [/a/b]}, LIMIT}
+- {key: path, match: {cidr: [10.0.0.0/8]}, LIMIT}
+- {key: path, match: {contains: x}, LIMIT}
+- {key: path, match: {regex: x+}, LIMIT}
+- {key: path, value: "*", LIMIT}
+- {key: path, match: {regex: x*}, LIMIT}
+- {key: path, match: {not: {prefix: y}}, LIMIT}
+- {key: path, match: {cidr: [11.0.0.0/8]}, LIMIT}
+- {key: path, LIMIT}
+- {key: name, match: {contains: ".X.", ignore_case: true}, LIMIT}
+- {key: name, match: {suffix: a.x.b}, LIMIT}
+- {key: name, value: "*c.x.d", LIMIT}
+- {key: "name*", match: {contains: ".x."}, LIMIT}
+- {key: name, LIMIT}
+`, "4 unreachable\n5 unreachable\n12 unreachable\n13 unreachable\n15 unreachable\n17 unreachable\n18 unreachable\n"},
 		{"unreachable: levels are apart", `
 - {key: path, value: '*', descriptors: [{key: user, LIMIT}]}
 - {key: user, value: '*', descriptors: [{key: path, LIMIT}, {key: user, value: x*, LIMIT}]}
@@ -197,8 +218,8 @@ pools:
 
 func TestCIDRValue(t *testing.T) {
 	for value, hint := range map[string]string{
-		"10.0.0.0/8": `did you mean "10.*"?`, "192.168.1.0/24": `did you mean "192.168.1.*"?`, "10.1.2.3/32": `did you mean "10.1.2.3"?`, "0.0.0.0/0": `did you mean "*"?`,
-		"10.0.0.0/12": "list the addresses", "2001:db8::/32": "list the addresses",
+		"10.0.0.0/8": "did you mean match: {cidr: [10.0.0.0/8]}?", "10.1.2.3/16": "did you mean match: {cidr: [10.1.0.0/16]}?",
+		"2001:db8::/32": "did you mean match: {cidr: [2001:db8::/32]}?", "0.0.0.0/0": "did you mean match: {cidr: [0.0.0.0/0]}?",
 		"10.0.0.0": "", "10.0.*": "", "/api/8": "", "1/2": "", "10.0.0.0/33": "",
 	} {
 		found := lints(t, rulesOfD(fmt.Sprintf("- {key: remote_address, value: %q, %s}\n- {key: masked_remote_address, value: %q, %s}", value, limited, value, limited)))
@@ -255,6 +276,54 @@ func TestShippedRulesHaveNoWarnings(t *testing.T) {
 	}
 }
 
+// A descriptor with a match is called unreachable only if no request gets to it.
+func TestUnreachableMatchesAgainstRequests(t *testing.T) {
+	texts := []string{""}
+	for i := 0; len(texts[i]) < 3; i++ {
+		texts = append(texts, texts[i]+"a", texts[i]+"b", texts[i]+"A")
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	reported := 0
+	for range 2000 {
+		domain := descriptors.Domain{Name: "d"}
+		var nodes []*descriptors.Node
+		for range 1 + random.IntN(5) {
+			d := descriptors.Descriptor{Entry: descriptors.Entry{Key: []string{"k", "k", "k*"}[random.IntN(3)]}, Rule: &descriptors.Rule{}}
+			text, kind := texts[random.IntN(13)], random.IntN(8)
+			if kind < 5 {
+				names := []descriptors.By{"values", "prefix", "suffix", "contains", "regex"}
+				of := slices.IndexFunc(descriptors.Kinds[:], func(k descriptors.Kind) bool { return k.Name == names[kind] })
+				d.Match, _, _ = descriptors.NewMatch(&descriptors.Kinds[of], []string{text}, random.IntN(6) == 0, random.IntN(3) == 0)
+				if d.Match == nil {
+					continue
+				}
+			} else {
+				d.Value = []string{"*", text + "*", "*" + text, text + "*a", text}[random.IntN(5)]
+			}
+			if n, _, _ := domain.Root().Add(d); n != nil {
+				nodes = append(nodes, n)
+			}
+		}
+		descriptors.NewTree(nil, &domain)
+		reached := map[*descriptors.Rule]bool{}
+		for _, key := range []string{"k", "ka"} {
+			for _, value := range texts {
+				reached[domain.Match([]descriptors.Entry{{Key: key, Value: value}})] = true
+			}
+		}
+		for _, n := range nodes {
+			if hider := n.HiddenBy(); hider != nil {
+				if reported++; reached[n.Rule] {
+					t.Fatalf("%v is reached beside %v", n.String(), hider.String())
+				}
+			}
+		}
+	}
+	if reported < 100 {
+		t.Errorf("only %d were reported", reported)
+	}
+}
+
 // A descriptor is called unreachable only if no request gets to it, and a wildcard
 // that one other hides is found. Requests are all short texts of three letters.
 func TestUnreachableAgainstRequests(t *testing.T) {
@@ -276,7 +345,7 @@ func TestUnreachableAgainstRequests(t *testing.T) {
 		var nodes []*descriptors.Node
 		for range 1 + random.IntN(5) {
 			entry := descriptors.Entry{Key: []string{"k", "k", "k*", "*"}[random.IntN(4)], Value: word("ab**")}
-			if n, _ := domain.Root().Add(descriptors.Descriptor{Entry: entry, Rule: &descriptors.Rule{}}); n != nil {
+			if n, _, _ := domain.Root().Add(descriptors.Descriptor{Entry: entry, Rule: &descriptors.Rule{}}); n != nil {
 				nodes = append(nodes, n)
 			}
 		}
@@ -299,7 +368,7 @@ func TestUnreachableAgainstRequests(t *testing.T) {
 			for _, first := range nodes[:i] {
 				pair := descriptors.Domain{Name: "d"}
 				pair.Root().Add(descriptors.Descriptor{Entry: first.Entry, Rule: &descriptors.Rule{}})
-				own, _ := pair.Root().Add(descriptors.Descriptor{Entry: n.Entry, Rule: &descriptors.Rule{}})
+				own, _, _ := pair.Root().Add(descriptors.Descriptor{Entry: n.Entry, Rule: &descriptors.Rule{}})
 				found := n.Value != "" && !n.HasWildcard()
 				for _, key := range []string{"k", "ka", "x"} {
 					for _, value := range texts {

@@ -49,7 +49,7 @@ a.yaml:15:9: key: must not be empty; a descriptor matches entries of one key
 a.yaml:16:28: rate_limit.unit: unknown unit "fortnight"; one of second, minute, hour, day, week, month, year
 a.yaml:16:58: rate_limit.requests_per_unit: must be between 0 and 4294967295, not -1
 a.yaml:17:5: repeats key "user" of a.yaml:4:5; a descriptor may be listed once
-a.yaml:18:22: share_threshold: needs a wildcard: there is no * in "user"
+a.yaml:18:22: share_threshold: needs a wildcard or match: there is no * in "user"
 a.yaml:19:24: rate_limit.unit: must not be given with unlimited: true`,
 		},
 		{

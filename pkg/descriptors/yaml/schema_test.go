@@ -181,6 +181,15 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		{good, pool, "unit: day"}, {good, pool, "unit: day, burst: 3, strategy: gcra"}, {bad, pool, ""}, {bad, pool, "unit: day, lease: true"}, {bad, pool, "unit: day, strategy: concurrency"}, {bad, pool, "unit: day, burst: 3"},
 		{bad, pool, "unlimited: true"}, {bad, pool, "unit: day, name: x"}, {bad, pool, "unit: day, borrow_from: spare"}, {bad, "{domain: d, pools: {spare: null}}", ""}, {good, "{domain: d, pools: null}", ""},
 
+		{good, one, "match: {prefix: a}"}, {good, one, "value: '', match: {values: [a, 5, true]}, share_threshold: true"}, {good, one, "match: {not: {cidr: [10.0.0.0/8]}}, mask: {ipv4: 24}"},
+		{good, one, "match: {regex: a+, ignore_case: true}"}, {good, one, "match: {not: {regex: a+, ignore_case: true}}"}, {good, one, "value: '10.*', mask: {ipv4: 24, ipv6: 64}"},
+		{bad, one, "match: {}"}, {bad, one, "match: null"}, {bad, one, "match: {prefix: a, suffix: b}"}, {bad, one, "match: {prefix: a, not: {suffix: b}}"}, {bad, one, "match: {not: {not: {prefix: a}}}"},
+		{bad, one, "match: {prefix: ''}"}, {bad, one, "match: {prefix: 1.5}"}, {bad, one, "match: {values: a}"}, {bad, one, "match: {values: []}"}, {bad, one, "match: {values: [null]}"}, {bad, one, "match: {prefix: [a]}"},
+		{bad, one, "match: {cidr: [10.0.0.0/8], ignore_case: true}"}, {bad, one, "match: {not: {cidr: [10.0.0.0/8]}, ignore_case: true}"}, {bad, one, "value: b, match: {prefix: a}"},
+		{bad, one, "mask: {}"}, {bad, one, "mask: 24"}, {bad, one, "mask: {ipv4: 0}"}, {bad, one, "mask: {ipv6: 129}"}, {bad, one, "value: a, mask: {ipv4: 24}"}, {bad, one, "match: {values: [a]}, mask: {ipv4: 24}"},
+		{bad, one, "value: a*, share_threshold: true, mask: {ipv4: 24}"}, {bad, one, "mask: {ipv4: 24}, rate_limit: {unit: day, requests_per_unit: 1, reserve: true}"},
+		{unknown, one, "match: {cidr: [x]}"}, {unknown, one, "match: {regex: '('}"}, {unknown, one, "match: {values: [a, a]}"},
+
 		{bad, bare, "plan: ''"}, {bad, bare, "plan: ~"}, {bad, limit, "plan: unlimited"}, {bad, several, "plan: unlimited"}, {bad, bare, "plan: unlimited, unlimited: true"}, {bad, bare, "plan: unlimited, shadow_mode: true"},
 		{good, bare, "plan: unlimited"}, {good, bare, "plan: unlimited, name: x, replaces: [{name: y}]"}, {good, plan, "unit: day"}, {good, plan, "unlimited: true"}, {bad, plan, ""}, {bad, plan, "plan: unlimited"}, {bad, plan, "unit: day, burst: 3"},
 		{good, plans, "{unit: day}, {unit: hour, name: x}"}, {bad, plans, ""}, {bad, plans, "{unlimited: true}"}, {bad, plans, "{unit: day, plan: unlimited}"}, {bad, plans, "5"}, {bad, "{domain: d, plans: {unlimited: {unit: day}}}", ""}, {good, "{domain: d, plans: null}", ""},

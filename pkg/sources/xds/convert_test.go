@@ -123,6 +123,9 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 		{key: "only", metadata: {rls: {rate_limits: [{unit: "day", requests_per_unit: 3, strategy: "sliding_log"}], value_to_metric: true}}},
 		{key: "debt", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {overdraft: true}}},
 		{key: "parts", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {strategy: "sliding_window", precision: 6}}},
+		{key: "ip", rateLimit: {unit: SECOND, requestsPerUnit: 5}, metadata: {rls: {match: {cidr: ["10.0.0.0/8", "11.0.0.0/8"]}, share_threshold: true}}},
+		{key: "ip", rateLimit: {unit: SECOND, requestsPerUnit: 6}, metadata: {rls: {mask: {ipv4: 24}}}},
+		{key: "ip", value: "", rateLimit: {unit: SECOND, requestsPerUnit: 7}, metadata: {rls: {match: {not: {values: ["a", 1, true]}, ignore_case: true}}}},
 		{key: "slots", rateLimit: {unit: HOUR, requestsPerUnit: 5}, metadata: {rls: {strategy: "concurrency", reserve: {ttl: "1h", on_expiry: "give_back"}}}},
 		{key: "planned", rateLimit: {unit: SECOND, requestsPerUnit: 5, name: "n"}, metadata: {rls: {plan: "pro"}}},
 		{key: "free", rateLimit: {unlimited: true}, metadata: {rls: {plan: "unlimited", plans: {pro: [{unit: "minute", requests_per_unit: 7}, {unit: "day", requests_per_unit: 70}]}}}},
@@ -134,6 +137,9 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
 d.debt: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overdraft: true
 d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, plan: unlimited
+d.ip: unit=SECOND requests_per_unit=6, shadow_mode: false, quota_mode: false
+d.ip~cidr:10.0.0.0/8+1: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
+d.ip~not:values/i:a+2: unit=SECOND requests_per_unit=7, shadow_mode: false, quota_mode: false
 d.month: unit=MONTH requests_per_unit=10, shadow_mode: false, quota_mode: false, window: calendar, timezone: "Europe/Berlin", month_starts: 15
 d.none.path_/static/*: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 d.only: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false, strategy: sliding_log
@@ -193,13 +199,17 @@ func TestProblemsNameResourceAndDescriptor(t *testing.T) {
 		{key: "i", value: "x*", rateLimit: {unit: SECOND}, metadata: {rls: {reserve: true, share_threshold: true, value_to_metric: true, lease: false}}},
 		{key: "j", rateLimit: {unit: SECOND}, detailedMetric: true, metadata: {rls: {reserve: {ttl: "1h"}}}},
 		{key: "k", rateLimit: {unit: SECOND}, metadata: {rls: {overdraft: 1.5, precision: 61}}},
-		{key: "l", rateLimit: {unit: SECOND}, metadata: {rls: {overdraft: 5, strategy: "sliding_log"}}}
+		{key: "l", rateLimit: {unit: SECOND}, metadata: {rls: {overdraft: 5, strategy: "sliding_log"}}},
+		{key: "m", value: "v", rateLimit: {unit: SECOND}, metadata: {rls: {match: {cidr: ["10.0.0.0/8", "x"]}, mask: {ipv4: 0}}}}
 	]}`, rules.Options{})
 	want := `default/eg: descriptors[0]: rate_limit.unit: unknown unit "9"; one of second, minute, hour, day, week, month, year
 default/eg: descriptors[10]: detailed_metric: has no meaning beside reserve: the value of "j" is the id of a reservation, which is in no counter and in no metric
 default/eg: descriptors[11].metadata.rls: rate_limit.overdraft: must be a whole number, not 1.5
 default/eg: descriptors[11].metadata.rls: rate_limit.precision: must be between 2 and 60, not 61
 default/eg: descriptors[12].metadata.rls: rate_limit.overdraft: sliding_log cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
+default/eg: descriptors[13].metadata.rls: mask.ipv4: must be between 1 and 32, not 0
+default/eg: descriptors[13].metadata.rls: match.cidr[1]: "x" is no network; want one such as 10.0.0.0/8 or 2001:db8::/32
+default/eg: descriptors[13].metadata.rls: match: excludes value; write the value as match: {values: [...]}, or remove one of the two
 default/eg: descriptors[1].descriptors[0]: key: must not be empty; a descriptor matches entries of one key
 default/eg: descriptors[1].descriptors[1]: rate_limit.unit: must not be given with unlimited: true
 default/eg: descriptors[2].metadata.rls: charge: unknown charge "never"; one of always, admitted

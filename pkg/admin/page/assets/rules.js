@@ -151,7 +151,7 @@ function recent(points) {
   return age > 60 ? shown.slice(0, -1) : shown;
 }
 
-const written = (e) => (e.value ? `${e.key}=${e.value}` : `${e.key}`);
+const written = (e) => (e.value ? `${e.key}${/^~(not:)?[a-z]+(\/i)?:/.test(e.value) ? '' : '='}${e.value}` : `${e.key}`);
 
 function grouped(list) {
   const groups = new Map();

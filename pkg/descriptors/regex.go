@@ -1,0 +1,85 @@
+package descriptors
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxRegex is the longest expression, in bytes.
+const maxRegex = 1000
+
+// compileRegex makes the match of an expression that fits whole values.
+func compileRegex(m *Match, texts []string) (item int, err error) {
+	text, flags := texts[0], syntax.Perl
+	if len(text) > maxRegex {
+		return 0, fmt.Errorf("must have at most %d bytes, not %d; split it into several descriptors", maxRegex, len(text))
+	}
+	parsed, err := syntax.Parse(text, flags)
+	if err != nil {
+		return 0, fmt.Errorf("is no regular expression of RE2: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	whole := `\A(?:` + text + `)\z`
+	if m.fold {
+		whole = "(?i)" + whole
+	}
+	expression, err := regexp.Compile(whole)
+	if err != nil {
+		return 0, fmt.Errorf("is too long a regular expression for RE2: %w", err)
+	}
+	m.verify = expression.MatchString
+	if m.fold {
+		parsed, _ = syntax.Parse(text, flags|syntax.FoldCase) // as before
+	}
+	var l literals
+	l.add(parsed.Simplify(), m.fold)
+	l.end(atEnd)
+	m.literal = l.best
+	if m.fold {
+		m.literal.text = string(appendFolded(nil, m.literal.text))
+	}
+	return 0, nil
+}
+
+// literals finds the longest text that all values of an expression have, so that the
+// expression is asked only about values with it.
+type literals struct {
+	best  literal
+	run   strings.Builder // of neighbouring characters
+	inner bool            // the run does not begin the value
+}
+
+// add adds the next part of the expression.
+func (l *literals) add(part *syntax.Regexp, fold bool) {
+	switch part.Op {
+	case syntax.OpConcat, syntax.OpCapture:
+		for _, sub := range part.Sub {
+			l.add(sub, fold)
+		}
+	case syntax.OpLiteral:
+		for _, r := range part.Rune {
+			if r == utf8.RuneError || part.Flags&syntax.FoldCase != 0 && !fold { // also stands for invalid bytes
+				l.end(anywhere)
+				continue
+			}
+			l.run.WriteRune(r)
+		}
+	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	default:
+		l.end(anywhere)
+	}
+}
+
+// end ends a run, after which the value goes on unless at is atEnd.
+func (l *literals) end(at side) {
+	if !l.inner {
+		at = atStart
+	}
+	if l.run.Len() > len(l.best.text) {
+		l.best = literal{l.run.String(), at}
+	}
+	l.run.Reset()
+	l.inner = true
+}
