@@ -171,7 +171,11 @@ func answerText(names []string, resp *rls.RateLimitResponse, colors terminal.Col
 		b.WriteString(status.GetCode().String())
 		switch limit := status.GetCurrentLimit(); {
 		case limit != nil:
-			fmt.Fprintf(&b, ", limit %d per %s", limit.GetRequestsPerUnit(), strings.ToLower(limit.GetUnit().String()))
+			per := strings.ToLower(limit.GetUnit().String())
+			if n := limit.GetUnitMultiplier().GetValue(); n > 1 {
+				per = fmt.Sprintf("%d %ss", n, per)
+			}
+			fmt.Fprintf(&b, ", limit %d per %s", limit.GetRequestsPerUnit(), per)
 			if limit.GetName() != "" {
 				fmt.Fprintf(&b, " (%s)", limit.GetName())
 			}
