@@ -147,8 +147,12 @@ func (p *process) newSource(loading func(bool), log *slog.Logger) (sources.Sourc
 	if err != nil || p.Rules.OverlayFile == "" {
 		return source, err
 	}
-	overlaid := &sources.Overlaid{Source: source, Overlays: &sources.Files{
-		Root: p.Rules.OverlayFile, IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles, Poll: p.Rules.RuntimePollInterval, Log: log,
+	overlaid := &sources.Overlaid{Source: source, Path: p.Rules.OverlayFile, Overlays: &sources.Files{
+		Root:           p.Rules.OverlayFile,
+		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
+		Poll:           p.Rules.RuntimePollInterval,
+		Gone:           func(bool) {},
+		Log:            log,
 	}}
 	if !p.Rules.OverXDS() {
 		overlaid.Again = p.readAgain

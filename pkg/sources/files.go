@@ -30,10 +30,6 @@ const (
 	rootPoll = time.Second
 )
 
-// ErrNoFolder is the error of [Files.Run] when the folder with the rules does
-// not exist at the start.
-var ErrNoFolder = errors.New("the folder with the rules does not exist")
-
 // Files is the source that reads the files of one folder and watches them.
 //
 // A folder without files is a valid set of rules, without limits, when Run

@@ -16,8 +16,9 @@ import (
 // together, the overlays behind the rules, and again whenever one of them changes.
 type Overlaid struct {
 	Source
-	// Overlays are the files with overlays. Run sets their Gone.
-	Overlays *Files
+	// Overlays is the source of the overlays, the files at Path.
+	Overlays Source
+	Path     string
 	// Again has Source publish its rules again, from another goroutine. If it is nil, the last rules
 	// that Source has published are kept in memory.
 	Again func()
@@ -33,15 +34,14 @@ func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 	last := func() {} // publishes the last rules again
 	read, ended := make(chan struct{}), make(chan error, 1)
 	opened := sync.OnceFunc(func() { close(read) })
-	o.Overlays.Gone = func(bool) {}
 	go func() {
 		ended <- o.Overlays.Run(ctx, func(files []*rules.File, unreadable error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			overlays = files
 			if unreadable != nil {
-				problem := document.Problem{Position: descriptors.Position{File: o.Overlays.Root}, Message: unreadable.Error()}
-				overlays = []*rules.File{{Name: o.Overlays.Root, Problems: rules.Problems{problem}}}
+				problem := document.Problem{Position: descriptors.Position{File: o.Path}, Message: unreadable.Error()}
+				overlays = []*rules.File{{Name: o.Path, Problems: rules.Problems{problem}}}
 			}
 			for _, f := range overlays {
 				f.Overlay = true
@@ -54,7 +54,7 @@ func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 	select {
 	case err := <-ended:
 		if errors.Is(err, ErrNoFolder) {
-			err = fmt.Errorf("OVERLAY_FILE: %s does not exist; want a file with overlays, or a folder of such files", o.Overlays.Root)
+			err = fmt.Errorf("OVERLAY_FILE: %s does not exist; want a file with overlays, or a folder of such files", o.Path)
 		}
 		return err
 	case <-read:

@@ -50,7 +50,7 @@ func laying(t *testing.T, o *sources.Overlaid, options rules.Options) *laid {
 	t.Helper()
 	l := &laid{t: t}
 	log := slog.New(slog.NewTextHandler(&l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o.Overlays.Log, o.Overlays.Poll = log, never
+	o.Overlays = &sources.Files{Root: o.Path, Poll: never, Gone: func(bool) {}, Log: log}
 	published := &sources.Rules{
 		Options: options,
 		Use: func(tree *descriptors.Tree) {
@@ -111,7 +111,7 @@ func TestOverlaysMeetRulesThatComeLater(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, file, bursting("5"))
 	plane := make(pushed)
-	l := lay(t, &sources.Overlaid{Source: plane, Overlays: &sources.Files{Root: file}})
+	l := lay(t, &sources.Overlaid{Source: plane, Path: file})
 	plane <- []yaml.Text{{Name: "a", Content: []byte(rule("a"))}}
 	l.become(five+file+":1", "")
 	write(t, file, bursting("6"))
@@ -146,7 +146,7 @@ func TestWrongOverlayAtTheStartPutsNoRulesInForce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, file, bursting("0"))
 	plane := make(pushed)
-	l := lay(t, &sources.Overlaid{Source: plane, Overlays: &sources.Files{Root: file}})
+	l := lay(t, &sources.Overlaid{Source: plane, Path: file})
 	plane <- []yaml.Text{{Name: "a", Content: []byte(rule("a"))}}
 	l.become("", "must be at least 1")
 	write(t, file, bursting("5"))
@@ -160,7 +160,7 @@ func TestRulesThatCannotHaveTheOverlayAreSkipped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "overlay.yaml")
 	write(t, file, bursting("5"))
 	plane := make(pushed)
-	l := laying(t, &sources.Overlaid{Source: plane, Overlays: &sources.Files{Root: file}}, rules.Options{SkipWrong: true})
+	l := laying(t, &sources.Overlaid{Source: plane, Path: file}, rules.Options{SkipWrong: true})
 	plane <- []yaml.Text{{Name: "a", Content: []byte(both)}}
 	l.become("d.good: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 5", "")
 	plane <- []yaml.Text{{Name: "b", Content: []byte(rule("b") + "- {key: log, rate_limit: {unit: minute, requests_per_unit: 1, strategy: sliding_log}}\n")}}
@@ -180,7 +180,7 @@ func TestOverlaysOverFilesThatAreReadAgain(t *testing.T) {
 	write(t, folder+"/b/late.yaml", bursting("5"))
 	reload := make(chan struct{}, 1)
 	files := &sources.Files{Root: config, Poll: never, Reload: reload, Gone: func(bool) {}, Log: slog.New(slog.DiscardHandler)}
-	l := lay(t, &sources.Overlaid{Source: files, Overlays: &sources.Files{Root: folder}, Again: func() { reload <- struct{}{} }})
+	l := lay(t, &sources.Overlaid{Source: files, Path: folder, Again: func() { reload <- struct{}{} }})
 	l.become(five+folder+"/b/late.yaml:1", "")
 	write(t, config+"/a.yaml", rule("b"))
 	l.become("b.user: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 5", "")
@@ -200,7 +200,7 @@ func TestOverlayOfAConfigMap(t *testing.T) {
 	link(t, "..1", mount+"/..data")
 	link(t, "..data/overlay.yaml", mount+"/overlay.yaml")
 	plane := make(pushed)
-	l := lay(t, &sources.Overlaid{Source: plane, Overlays: &sources.Files{Root: mount + "/overlay.yaml"}})
+	l := lay(t, &sources.Overlaid{Source: plane, Path: mount + "/overlay.yaml"})
 	plane <- []yaml.Text{{Name: "a", Content: []byte(rule("a"))}}
 	l.become(five+mount+"/overlay.yaml:1", "")
 	write(t, mount+"/..2/overlay.yaml", bursting("6"))
@@ -210,7 +210,7 @@ func TestOverlayOfAConfigMap(t *testing.T) {
 
 func TestOverlayThatDoesNotExist(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
-	o := &sources.Overlaid{Source: make(pushed), Overlays: &sources.Files{Root: missing, Poll: never, Log: slog.New(slog.DiscardHandler)}}
+	o := &sources.Overlaid{Source: make(pushed), Path: missing, Overlays: &sources.Files{Root: missing, Poll: never, Log: slog.New(slog.DiscardHandler)}}
 	err := o.Run(t.Context(), func([]*rules.File, error) error { return nil })
 	if want := "OVERLAY_FILE: " + missing + " does not exist; want a file with overlays, or a folder of such files"; err == nil || err.Error() != want || errors.Is(err, sources.ErrNoFolder) {
 		t.Errorf("got %v, want %s", err, want)

@@ -32,6 +32,10 @@ type Source interface {
 	Run(ctx context.Context, publish Publish) error
 }
 
+// ErrNoFolder is the error of [Files.Run] when the folder with the rules does
+// not exist at the start.
+var ErrNoFolder = errors.New("the folder with the rules does not exist")
+
 // Rules puts the rules that a source publishes in force.
 type Rules struct {
 	Options rules.Options

@@ -66,7 +66,7 @@ func TestOverlaysOverTheRulesOfEnvoyGateway(t *testing.T) {
 			at.Serve(plane)
 			s := &xds.Source{Server: at.Addr, Delta: delta}
 			prepare(s)
-			o := observe(t, &sources.Overlaid{Source: s, Overlays: &sources.Files{Root: file, Poll: time.Hour, Log: s.Log}}, s.Log)
+			o := observe(t, &sources.Overlaid{Source: s, Path: file, Overlays: &sources.Files{Root: file, Poll: time.Hour, Gone: func(bool) {}, Log: s.Log}}, s.Log)
 			become := func(want string) {
 				t.Helper()
 				got := func() string {
