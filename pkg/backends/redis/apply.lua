@@ -827,8 +827,7 @@ local function holdSteps()
             s = struct.pack('<ddd', r.by, r.mark, r.ends)
             if r.byf > 0 then s = s .. struct.pack('<d', r.byf) end
           end
-          call('HSET', r.key, r.id, s)
-          call('PEXPIRE', r.key, r.life)
+          if call('HSET', r.key, r.id, s) == 1 then call('PEXPIRE', r.key, r.life) end
         end
       end
     end
