@@ -26,6 +26,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 	}
 	o := admin.Options{
 		Limits: p.limits,
+		Quotas: p.quotas,
 		Status: p.status,
 		Events: p.events,
 		Rules:  p.rulesInForce,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -12,6 +13,7 @@ import (
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/settings"
 )
 
@@ -34,6 +36,7 @@ type explainCmd struct {
 	poolFlag
 	Hits uint32 `default:"1" help:"Cost of the request."`
 	requestLimit
+	RLQS       bool `name:"rlqs" help:"Tell also what an Envoy that enforces limits itself (rate_limit_quota) is assigned of each descriptor: of files alone and unused, of a running process as it is now."`
 	cli.Output `set:"output=explanation"`
 
 	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
@@ -60,7 +63,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 			return err
 		}
 		err = c.post(ctx, c.Addr, "/v1/explain", &pb.LookRequest{
-			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits, Pool: request.Pool,
+			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits, Pool: request.Pool, Rlqs: c.RLQS,
 		}, &doc)
 	default:
 		if err := errors.Join(decoder.CheckPart(&c.Settings), decoder.CheckPart(&c.Keys)); err != nil {
@@ -108,7 +111,10 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 		}
 	}
 	in, err := limits.Inspect(ctx, request, service.Trace)
-	return explain.New(in), err
+	if doc = explain.New(in); c.RLQS && err == nil {
+		err = doc.AddRLQS(ctx, rlqs.New(rlqs.Options{Service: limits, Now: store.Now, TTL: time.Minute}))
+	}
+	return doc, err
 }
 
 // service returns the service that serve has with the same settings and rules.

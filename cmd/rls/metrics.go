@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"example.org/rls/pkg/denials"
+	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/logging"
 	"example.org/rls/pkg/metrics"
 	"example.org/rls/pkg/service"
@@ -93,7 +94,12 @@ func (p *process) newTop() *top.Top {
 	if p.Top.Keys == 0 || n == 0 && !p.adminOn() {
 		return nil
 	}
-	t := top.New(top.Options{Keys: p.Top.Keys, StoredKey: backendOf(p.Settings).storedKey})
+	t := top.New(top.Options{
+		Keys: p.Top.Keys, StoredKey: backendOf(p.Settings).storedKey,
+		Assigned: func(domain string, entries []descriptors.Entry) (int64, float64) {
+			return p.quotas.Assigned(domain, entries)
+		},
+	})
 	if n > 0 {
 		p.measure.Limited(func() []top.Row { return t.Table("denied", "", n).Rows }, p.Top.MetricHash)
 	}

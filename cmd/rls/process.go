@@ -23,6 +23,7 @@ import (
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
 	"example.org/rls/pkg/top"
@@ -52,6 +53,7 @@ type process struct {
 	top      *top.Top         // nil counts no heavy hitters
 	denials  *denials.Denials // nil remembers none
 	limits   *service.Service
+	quotas   *rlqs.Server
 
 	hangups chan os.Signal // SIGHUP
 	reload  chan struct{}  // has the files with the rules read again

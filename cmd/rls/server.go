@@ -91,14 +91,12 @@ func replyOf(s *settings.Limits) envoy.Reply {
 
 func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 	s := &p.GRPC
-	quotas := rlqs.New(rlqs.Options{Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL})
-	p.measure.Assigned(quotas.Counts)
 	o := &server.GRPC{
 		Address:    hostPort(s.Host, s.Port),
 		UnixSocket: s.UDS,
 		Register: func(to grpc.ServiceRegistrar) {
 			limits.Register(to)
-			quotas.Register(to)
+			p.quotas.Register(to)
 			if p.Kuadrant.Enabled {
 				kuadrant.Register(to, limits)
 			}
@@ -152,8 +150,12 @@ func (p *process) answer(ctx context.Context) error {
 // openService makes the service and the observers of its decisions.
 func (p *process) openService(context.Context) (err error) {
 	p.top, p.denials = p.newTop(), p.newDenials()
-	p.limits, err = newService(p.Settings, p.store, p.secret, p.observers())
-	return err
+	if p.limits, err = newService(p.Settings, p.store, p.secret, p.observers()); err != nil {
+		return err
+	}
+	p.quotas = rlqs.New(rlqs.Options{Service: p.limits, Now: p.store.Now, TTL: p.RLQS.AssignmentTTL})
+	p.measure.Assigned(p.quotas.Counts)
+	return nil
 }
 
 // newService returns the service that the settings describe. The secret is that of CACHE_KEY_HASH.

@@ -21,6 +21,7 @@ import (
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/rlqs"
 )
 
 // Options are the parts of an [API].
@@ -35,6 +36,8 @@ type Options struct {
 	Memories []Memory
 	// Rules says where the rules in force come from.
 	Rules func() *explain.Rules
+	// Quotas assigns shares to Envoys; nil if it does not run.
+	Quotas *rlqs.Server
 	// Page serves / and /assets/, without a token.
 	Page http.Handler
 

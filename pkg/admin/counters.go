@@ -52,6 +52,11 @@ func (a *API) explain(ctx context.Context, r *pb.LookRequest) (any, error) {
 	}
 	document := explain.New(in)
 	document.Rules = a.options.Rules()
+	if r.GetRlqs() && a.options.Quotas != nil {
+		if err := document.AddRLQS(ctx, a.options.Quotas); err != nil {
+			return nil, err
+		}
+	}
 	data, err := json.Marshal(document)
 	if len(data) > maxExplanation {
 		return nil, status.Errorf(codes.ResourceExhausted, "the explanation has %d bytes, which is more than %d: ask for fewer descriptors", len(data), maxExplanation)

@@ -8,12 +8,14 @@ package explain
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
+	"example.org/rls/pkg/service/rlqs"
 )
 
 // Document is the answer of `rls explain` and of the admin API; its JSON is theirs.
@@ -24,6 +26,16 @@ type Document struct {
 	// Rules is nil unless a running process was asked.
 	Rules       *Rules       `json:"rules,omitempty"`
 	Descriptors []Descriptor `json:"descriptors"`
+}
+
+// AddRLQS has quotas explain each descriptor, too. Its errors have a gRPC status.
+func (doc *Document) AddRLQS(ctx context.Context, quotas *rlqs.Server) (err error) {
+	for i := range doc.Descriptors {
+		if d := &doc.Descriptors[i]; err == nil {
+			d.RLQS, err = quotas.Explain(ctx, doc.Domain, d.Entries)
+		}
+	}
+	return err
 }
 
 // Rules says where the rules in force come from.
@@ -53,6 +65,8 @@ type Descriptor struct {
 	Shadow   bool      `json:"shadow_mode,omitempty"`
 	Quota    bool      `json:"quota_mode,omitempty"`
 	Limits   []Limit   `json:"limits"`
+	// RLQS is what Envoys that enforce limits themselves are assigned; nil unless it was asked.
+	RLQS *rlqs.Explained `json:"rlqs,omitempty"`
 }
 
 // Override is a limit that a request brought along.

@@ -54,7 +54,8 @@ type Usage struct {
 	*Quota
 	Allowed, Denied uint64        // hits since the last report
 	Elapsed         time.Duration // since the last report; 0 for the first
-	// Unasked: there is no report, only what remains is assigned anew.
+	// Unasked: there is no report, only what remains is assigned anew. A Quota that was never
+	// reported takes nothing then.
 	Unasked bool
 	// Returns: the caller may hold a share that Quota does not know, of a process that ended.
 	Returns bool
@@ -177,7 +178,7 @@ func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.D
 		u.assign(&s.planner, b)
 		if u.lent = -1; u.ends > u.lists && b.Replies[u.ends-1].Err != nil {
 			u.demand, u.held = u.had[0], u.had[1]
-		} else if u.ends > u.lists && u.Share.Kind != Undecided {
+		} else if u.ends > u.lists && u.Share.Kind != Undecided && u.weight|u.demand.hits > 0 {
 			u.lend(b, again, now, window)
 		}
 		if len(s.cfg.Observers) > 0 && u.Allowed > 0 && len(u.limits) > 0 {

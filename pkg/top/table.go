@@ -43,6 +43,10 @@ type Row struct {
 	Limit string `json:"limit"` // in words, see [descriptors.Limit.Title]
 	// Remaining is nil if neither the store nor a policy decided the request.
 	Remaining *int64 `json:"remaining,omitempty"`
+	// Buckets are those of Envoys that enforce their shares themselves, and Assigned the hits per
+	// second that these are assigned together.
+	Buckets  int64   `json:"buckets,omitempty"`
+	Assigned float64 `json:"assigned,omitempty"`
 }
 
 // Total has the sums over all descriptors with limits.
@@ -71,6 +75,7 @@ func Sum(tables []Table) Table {
 			}
 			at := &sum.Rows[i]
 			at.Hits, at.Denied, at.Cost, at.Rate, at.Error = at.Hits+r.Hits, at.Denied+r.Denied, at.Cost+r.Cost, at.Rate+r.Rate, at.Error+r.Error
+			at.Buckets, at.Assigned = at.Buckets+r.Buckets, at.Assigned+r.Assigned
 		}
 	}
 	measure := map[string]func(*Row) int64{
@@ -91,6 +96,16 @@ func (t *Top) Top(by, rule string, n int) any { return t.Table(by, rule, n) }
 // Table returns at most n rows of a rule, or of all rules if it is "", the highest
 // first. by is denied, hits or cost, else denied.
 func (t *Top) Table(by, rule string, n int) Table {
+	table := t.table(by, rule, n)
+	for i := range table.Rows {
+		if row := &table.Rows[i]; t.assigned != nil {
+			row.Buckets, row.Assigned = t.assigned(row.Domain, row.Entries)
+		}
+	}
+	return table
+}
+
+func (t *Top) table(by, rule string, n int) Table {
 	order := Order(max(0, slices.Index(names[:], by)))
 	t.mu.Lock()
 	defer t.mu.Unlock()

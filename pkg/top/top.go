@@ -68,6 +68,9 @@ type Options struct {
 	// StoredKey is the name under which the store keeps a key; nil says that it keeps every
 	// key as it is.
 	StoredKey func(string) string
+	// Assigned returns the buckets of Envoys for a descriptor, and the hits per second that they
+	// are assigned; nil says that there are none.
+	Assigned func(domain string, entries []descriptors.Entry) (buckets int64, perSecond float64)
 	// Random draws the sample; nil is math/rand/v2.
 	Random func() uint32
 }
@@ -75,9 +78,12 @@ type Options struct {
 // Top counts descriptors. It is safe for concurrent use.
 type Top struct {
 	stored func(string) string
-	every  atomic.Uint32 // one of so many requests is looked at; a power of two
-	random func() uint32
-	seed   maphash.Seed
+	// assigned is Options.Assigned. It is called without the lock, because it may wait for those
+	// who are observed.
+	assigned func(string, []descriptors.Entry) (int64, float64)
+	every    atomic.Uint32 // one of so many requests is looked at; a power of two
+	random   func() uint32
+	seed     maphash.Seed
 
 	mu        sync.Mutex
 	kept      [orders]summary
@@ -97,7 +103,7 @@ var _ service.Observer = (*Top)(nil)
 // New returns a Top that has seen nothing.
 func New(o Options) *Top {
 	t := &Top{
-		stored: o.StoredKey, random: o.Random, seed: maphash.MakeSeed(), start: time.Now(),
+		stored: o.StoredKey, assigned: o.Assigned, random: o.Random, seed: maphash.MakeSeed(), start: time.Now(),
 		nodes: map[uint64]*node{}, brought: map[uint64]service.Override{}, overrides: 10 * o.Keys,
 	}
 	if t.random == nil {

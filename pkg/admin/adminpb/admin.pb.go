@@ -406,7 +406,9 @@ type LookRequest struct {
 	Descriptors []*Descriptor          `protobuf:"bytes,2,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
 	HitsAddend  uint32                 `protobuf:"varint,3,opt,name=hits_addend,json=hitsAddend,proto3" json:"hits_addend,omitempty"`
 	// The name of a pool of the domain, in place of descriptors.
-	Pool          string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Tells what Envoys are assigned, too (only Explain).
+	Rlqs          bool `protobuf:"varint,5,opt,name=rlqs,proto3" json:"rlqs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -467,6 +469,13 @@ func (x *LookRequest) GetPool() string {
 		return x.Pool
 	}
 	return ""
+}
+
+func (x *LookRequest) GetRlqs() bool {
+	if x != nil {
+		return x.Rlqs
+	}
+	return false
 }
 
 // ResetRequest names cells in one of three ways: by domain and descriptors, by domain and
@@ -823,7 +832,9 @@ type ExplainedDescriptor struct {
 	// The limit that stands in place of the rule's.
 	Override *SeenOverride `protobuf:"bytes,10,opt,name=override,proto3" json:"override,omitempty"`
 	// Names that the request may have meant; only where nothing limits.
-	Suggestions   []string `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
+	Suggestions []string `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
+	// What Envoys are assigned of the limits that they enforce themselves.
+	Rlqs          *Assigned `protobuf:"bytes,12,opt,name=rlqs,proto3" json:"rlqs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -928,6 +939,100 @@ func (x *ExplainedDescriptor) GetSuggestions() []string {
 	return nil
 }
 
+func (x *ExplainedDescriptor) GetRlqs() *Assigned {
+	if x != nil {
+		return x.Rlqs
+	}
+	return nil
+}
+
+type Assigned struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of a bucket that nobody reports yet: token_bucket, allow_all, deny_all, or none while the
+	// store is away.
+	Assignment          string `protobuf:"bytes,1,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	MaxTokens           uint32 `protobuf:"varint,2,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
+	TokensPerFill       uint32 `protobuf:"varint,3,opt,name=tokens_per_fill,json=tokensPerFill,proto3" json:"tokens_per_fill,omitempty"`
+	FillIntervalSeconds int64  `protobuf:"varint,4,opt,name=fill_interval_seconds,json=fillIntervalSeconds,proto3" json:"fill_interval_seconds,omitempty"`
+	// On the streams of this process.
+	Buckets               int64   `protobuf:"varint,5,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	AssignedHitsPerSecond float64 `protobuf:"fixed64,6,opt,name=assigned_hits_per_second,json=assignedHitsPerSecond,proto3" json:"assigned_hits_per_second,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
+}
+
+func (x *Assigned) Reset() {
+	*x = Assigned{}
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Assigned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Assigned) ProtoMessage() {}
+
+func (x *Assigned) ProtoReflect() protoreflect.Message {
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Assigned.ProtoReflect.Descriptor instead.
+func (*Assigned) Descriptor() ([]byte, []int) {
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Assigned) GetAssignment() string {
+	if x != nil {
+		return x.Assignment
+	}
+	return ""
+}
+
+func (x *Assigned) GetMaxTokens() uint32 {
+	if x != nil {
+		return x.MaxTokens
+	}
+	return 0
+}
+
+func (x *Assigned) GetTokensPerFill() uint32 {
+	if x != nil {
+		return x.TokensPerFill
+	}
+	return 0
+}
+
+func (x *Assigned) GetFillIntervalSeconds() int64 {
+	if x != nil {
+		return x.FillIntervalSeconds
+	}
+	return 0
+}
+
+func (x *Assigned) GetBuckets() int64 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *Assigned) GetAssignedHitsPerSecond() float64 {
+	if x != nil {
+		return x.AssignedHitsPerSecond
+	}
+	return 0
+}
+
 // SeenOverride is the limit that the request brought, or that the last request with these
 // entries brought; then seen is its time.
 type SeenOverride struct {
@@ -943,7 +1048,7 @@ type SeenOverride struct {
 
 func (x *SeenOverride) Reset() {
 	*x = SeenOverride{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[12]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1060,7 @@ func (x *SeenOverride) String() string {
 func (*SeenOverride) ProtoMessage() {}
 
 func (x *SeenOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[12]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1073,7 @@ func (x *SeenOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenOverride.ProtoReflect.Descriptor instead.
 func (*SeenOverride) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{12}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SeenOverride) GetRequestsPerUnit() uint32 {
@@ -1019,7 +1124,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[13]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1136,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[13]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1149,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{13}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Looked) GetFile() string {
@@ -1171,7 +1276,7 @@ type LimitState struct {
 
 func (x *LimitState) Reset() {
 	*x = LimitState{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[14]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1288,7 @@ func (x *LimitState) String() string {
 func (*LimitState) ProtoMessage() {}
 
 func (x *LimitState) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[14]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1301,7 @@ func (x *LimitState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitState.ProtoReflect.Descriptor instead.
 func (*LimitState) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{14}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LimitState) GetRule() string {
@@ -1435,7 +1540,7 @@ type Period struct {
 
 func (x *Period) Reset() {
 	*x = Period{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[15]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1552,7 @@ func (x *Period) String() string {
 func (*Period) ProtoMessage() {}
 
 func (x *Period) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[15]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1565,7 @@ func (x *Period) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Period.ProtoReflect.Descriptor instead.
 func (*Period) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{15}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Period) GetTimezone() string {
@@ -1494,7 +1599,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[16]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1611,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[16]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1624,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{16}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Counters) GetDomain() string {
@@ -1551,7 +1656,7 @@ type CountedDescriptor struct {
 
 func (x *CountedDescriptor) Reset() {
 	*x = CountedDescriptor{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[17]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1668,7 @@ func (x *CountedDescriptor) String() string {
 func (*CountedDescriptor) ProtoMessage() {}
 
 func (x *CountedDescriptor) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[17]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1681,7 @@ func (x *CountedDescriptor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedDescriptor.ProtoReflect.Descriptor instead.
 func (*CountedDescriptor) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{17}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CountedDescriptor) GetEntries() []*Entry {
@@ -1626,7 +1731,7 @@ type Count struct {
 
 func (x *Count) Reset() {
 	*x = Count{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[18]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1743,7 @@ func (x *Count) String() string {
 func (*Count) ProtoMessage() {}
 
 func (x *Count) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[18]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1756,7 @@ func (x *Count) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Count.ProtoReflect.Descriptor instead.
 func (*Count) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{18}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Count) GetCount() int64 {
@@ -1689,7 +1794,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[19]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +1806,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[19]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +1819,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{19}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Change) GetRule() string {
@@ -1767,7 +1872,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[20]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1884,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[20]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1897,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{20}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Changes) GetDryRun() bool {
@@ -1848,7 +1953,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[21]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +1965,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[21]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +1978,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{21}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Replica) GetAddress() string {
@@ -1925,7 +2030,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[22]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2042,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[22]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2055,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{22}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Progress) GetScanned() int64 {
@@ -1998,7 +2103,7 @@ type TopRequest struct {
 
 func (x *TopRequest) Reset() {
 	*x = TopRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[23]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2115,7 @@ func (x *TopRequest) String() string {
 func (*TopRequest) ProtoMessage() {}
 
 func (x *TopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[23]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2128,7 @@ func (x *TopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRequest.ProtoReflect.Descriptor instead.
 func (*TopRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{23}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TopRequest) GetBy() string {
@@ -2076,7 +2181,7 @@ type TopReply struct {
 
 func (x *TopReply) Reset() {
 	*x = TopReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[24]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2193,7 @@ func (x *TopReply) String() string {
 func (*TopReply) ProtoMessage() {}
 
 func (x *TopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[24]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2206,7 @@ func (x *TopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopReply.ProtoReflect.Descriptor instead.
 func (*TopReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{24}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TopReply) GetBy() string {
@@ -2162,14 +2267,18 @@ type TopRow struct {
 	// The limit's name, or its strategy and rate such as fixed_window 20 per 2 hours.
 	Limit string `protobuf:"bytes,10,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Hits that were left after that request.
-	Remaining     *int64 `protobuf:"varint,11,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
+	Remaining *int64 `protobuf:"varint,11,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
+	// Buckets of Envoys that enforce their shares themselves, and the hits per second that these
+	// are assigned together.
+	Buckets       int64   `protobuf:"varint,12,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	Assigned      float64 `protobuf:"fixed64,13,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TopRow) Reset() {
 	*x = TopRow{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[25]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2290,7 @@ func (x *TopRow) String() string {
 func (*TopRow) ProtoMessage() {}
 
 func (x *TopRow) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[25]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2303,7 @@ func (x *TopRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopRow.ProtoReflect.Descriptor instead.
 func (*TopRow) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{25}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TopRow) GetDomain() string {
@@ -2274,6 +2383,20 @@ func (x *TopRow) GetRemaining() int64 {
 	return 0
 }
 
+func (x *TopRow) GetBuckets() int64 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *TopRow) GetAssigned() float64 {
+	if x != nil {
+		return x.Assigned
+	}
+	return 0
+}
+
 type TopTotal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hits          int64                  `protobuf:"varint,1,opt,name=hits,proto3" json:"hits,omitempty"`
@@ -2285,7 +2408,7 @@ type TopTotal struct {
 
 func (x *TopTotal) Reset() {
 	*x = TopTotal{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[26]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2420,7 @@ func (x *TopTotal) String() string {
 func (*TopTotal) ProtoMessage() {}
 
 func (x *TopTotal) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[26]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2433,7 @@ func (x *TopTotal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopTotal.ProtoReflect.Descriptor instead.
 func (*TopTotal) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{26}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TopTotal) GetHits() int64 {
@@ -2347,7 +2470,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[27]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2482,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[27]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2495,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{27}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AuditRequest) GetN() int32 {
@@ -2406,7 +2529,7 @@ type AuditReply struct {
 
 func (x *AuditReply) Reset() {
 	*x = AuditReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[28]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2541,7 @@ func (x *AuditReply) String() string {
 func (*AuditReply) ProtoMessage() {}
 
 func (x *AuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[28]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2554,7 @@ func (x *AuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReply.ProtoReflect.Descriptor instead.
 func (*AuditReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{28}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AuditReply) GetEntries() []*AuditEntry {
@@ -2472,7 +2595,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[29]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2607,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[29]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2620,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{29}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AuditEntry) GetTime() *timestamppb.Timestamp {
@@ -2605,7 +2728,7 @@ type DenialsRequest struct {
 
 func (x *DenialsRequest) Reset() {
 	*x = DenialsRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[30]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2617,7 +2740,7 @@ func (x *DenialsRequest) String() string {
 func (*DenialsRequest) ProtoMessage() {}
 
 func (x *DenialsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[30]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2630,7 +2753,7 @@ func (x *DenialsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenialsRequest.ProtoReflect.Descriptor instead.
 func (*DenialsRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{30}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DenialsRequest) GetSince() string {
@@ -2698,7 +2821,7 @@ type DenialsReply struct {
 
 func (x *DenialsReply) Reset() {
 	*x = DenialsReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[31]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2833,7 @@ func (x *DenialsReply) String() string {
 func (*DenialsReply) ProtoMessage() {}
 
 func (x *DenialsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[31]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2846,7 @@ func (x *DenialsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenialsReply.ProtoReflect.Descriptor instead.
 func (*DenialsReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{31}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DenialsReply) GetDenials() []*Denial {
@@ -2789,7 +2912,7 @@ type Denial struct {
 
 func (x *Denial) Reset() {
 	*x = Denial{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[32]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2924,7 @@ func (x *Denial) String() string {
 func (*Denial) ProtoMessage() {}
 
 func (x *Denial) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[32]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2937,7 @@ func (x *Denial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Denial.ProtoReflect.Descriptor instead.
 func (*Denial) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{32}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Denial) GetTime() *timestamppb.Timestamp {
@@ -2937,7 +3060,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[33]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3072,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[33]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3085,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{33}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HistoryRequest) GetSince() string {
@@ -3003,7 +3126,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[34]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3138,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[34]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3151,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{34}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HistoryReply) GetEvents() []*Event {
@@ -3073,7 +3196,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[35]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3208,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[35]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3221,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{35}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -3204,7 +3327,7 @@ type PolicyDecisions struct {
 
 func (x *PolicyDecisions) Reset() {
 	*x = PolicyDecisions{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[36]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3339,7 @@ func (x *PolicyDecisions) String() string {
 func (*PolicyDecisions) ProtoMessage() {}
 
 func (x *PolicyDecisions) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[36]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3352,7 @@ func (x *PolicyDecisions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyDecisions.ProtoReflect.Descriptor instead.
 func (*PolicyDecisions) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{36}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PolicyDecisions) GetAllow() int64 {
@@ -3271,7 +3394,7 @@ type GrantsRequest struct {
 
 func (x *GrantsRequest) Reset() {
 	*x = GrantsRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[37]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3283,7 +3406,7 @@ func (x *GrantsRequest) String() string {
 func (*GrantsRequest) ProtoMessage() {}
 
 func (x *GrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[37]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +3419,7 @@ func (x *GrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsRequest.ProtoReflect.Descriptor instead.
 func (*GrantsRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{37}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GrantsRequest) GetFleet() bool {
@@ -3323,7 +3446,7 @@ type GrantsReply struct {
 
 func (x *GrantsReply) Reset() {
 	*x = GrantsReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[38]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3458,7 @@ func (x *GrantsReply) String() string {
 func (*GrantsReply) ProtoMessage() {}
 
 func (x *GrantsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[38]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3471,7 @@ func (x *GrantsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantsReply.ProtoReflect.Descriptor instead.
 func (*GrantsReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{38}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GrantsReply) GetGrants() []*GrantInForce {
@@ -3384,7 +3507,7 @@ type GrantInForce struct {
 
 func (x *GrantInForce) Reset() {
 	*x = GrantInForce{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[39]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3519,7 @@ func (x *GrantInForce) String() string {
 func (*GrantInForce) ProtoMessage() {}
 
 func (x *GrantInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[39]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3532,7 @@ func (x *GrantInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantInForce.ProtoReflect.Descriptor instead.
 func (*GrantInForce) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{39}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GrantInForce) GetTime() *timestamppb.Timestamp {
@@ -3487,7 +3610,7 @@ type FindRequest struct {
 
 func (x *FindRequest) Reset() {
 	*x = FindRequest{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[40]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3622,7 @@ func (x *FindRequest) String() string {
 func (*FindRequest) ProtoMessage() {}
 
 func (x *FindRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[40]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3635,7 @@ func (x *FindRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindRequest.ProtoReflect.Descriptor instead.
 func (*FindRequest) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{40}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FindRequest) GetQ() string {
@@ -3539,7 +3662,7 @@ type FindReply struct {
 
 func (x *FindReply) Reset() {
 	*x = FindReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[41]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3551,7 +3674,7 @@ func (x *FindReply) String() string {
 func (*FindReply) ProtoMessage() {}
 
 func (x *FindReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[41]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3564,7 +3687,7 @@ func (x *FindReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindReply.ProtoReflect.Descriptor instead.
 func (*FindReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{41}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FindReply) GetPlaces() []*Place {
@@ -3597,7 +3720,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[42]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3732,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[42]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3745,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{42}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Place) GetDomain() string {
@@ -3683,7 +3806,7 @@ type FoundKey struct {
 
 func (x *FoundKey) Reset() {
 	*x = FoundKey{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[43]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3818,7 @@ func (x *FoundKey) String() string {
 func (*FoundKey) ProtoMessage() {}
 
 func (x *FoundKey) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[43]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3831,7 @@ func (x *FoundKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FoundKey.ProtoReflect.Descriptor instead.
 func (*FoundKey) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{43}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FoundKey) GetDomain() string {
@@ -3761,7 +3884,7 @@ type ForgetReply struct {
 
 func (x *ForgetReply) Reset() {
 	*x = ForgetReply{}
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[44]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3896,7 @@ func (x *ForgetReply) String() string {
 func (*ForgetReply) ProtoMessage() {}
 
 func (x *ForgetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[44]
+	mi := &file_pkg_admin_adminpb_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3909,7 @@ func (x *ForgetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetReply.ProtoReflect.Descriptor instead.
 func (*ForgetReply) Descriptor() ([]byte, []int) {
-	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{44}
+	return file_pkg_admin_adminpb_admin_proto_rawDescGZIP(), []int{45}
 }
 
 var File_pkg_admin_adminpb_admin_proto protoreflect.FileDescriptor
@@ -3819,13 +3942,14 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\vhits_addend\x18\x03 \x01(\x04H\x00R\n" +
 	"hitsAddend\x88\x01\x01\x12(\n" +
 	"\x10is_negative_hits\x18\x04 \x01(\bR\x0eisNegativeHitsB\x0e\n" +
-	"\f_hits_addend\"\x96\x01\n" +
+	"\f_hits_addend\"\xaa\x01\n" +
 	"\vLookRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.rls.admin.v1.DescriptorR\vdescriptors\x12\x1f\n" +
 	"\vhits_addend\x18\x03 \x01(\rR\n" +
 	"hitsAddend\x12\x12\n" +
-	"\x04pool\x18\x04 \x01(\tR\x04pool\"\xff\x01\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x12\n" +
+	"\x04rlqs\x18\x05 \x01(\bR\x04rlqs\"\xff\x01\n" +
 	"\fResetRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12:\n" +
 	"\vdescriptors\x18\x02 \x03(\v2\x18.rls.admin.v1.DescriptorR\vdescriptors\x12\x1f\n" +
@@ -3854,7 +3978,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
 	"\x04hash\x18\x03 \x01(\tR\x04hash\x122\n" +
-	"\x06loaded\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06loaded\"\xfa\x02\n" +
+	"\x06loaded\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06loaded\"\xa6\x03\n" +
 	"\x13ExplainedDescriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.rls.admin.v1.EntryR\aentries\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x10\n" +
@@ -3868,7 +3992,18 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x04hits\x18\t \x01(\x03R\x04hits\x126\n" +
 	"\boverride\x18\n" +
 	" \x01(\v2\x1a.rls.admin.v1.SeenOverrideR\boverride\x12 \n" +
-	"\vsuggestions\x18\v \x03(\tR\vsuggestionsJ\x04\b\x06\x10\a\"\xa7\x01\n" +
+	"\vsuggestions\x18\v \x03(\tR\vsuggestions\x12*\n" +
+	"\x04rlqs\x18\f \x01(\v2\x16.rls.admin.v1.AssignedR\x04rlqsJ\x04\b\x06\x10\a\"\xf8\x01\n" +
+	"\bAssigned\x12\x1e\n" +
+	"\n" +
+	"assignment\x18\x01 \x01(\tR\n" +
+	"assignment\x12\x1d\n" +
+	"\n" +
+	"max_tokens\x18\x02 \x01(\rR\tmaxTokens\x12&\n" +
+	"\x0ftokens_per_fill\x18\x03 \x01(\rR\rtokensPerFill\x122\n" +
+	"\x15fill_interval_seconds\x18\x04 \x01(\x03R\x13fillIntervalSeconds\x12\x18\n" +
+	"\abuckets\x18\x05 \x01(\x03R\abuckets\x127\n" +
+	"\x18assigned_hits_per_second\x18\x06 \x01(\x01R\x15assignedHitsPerSecond\"\xa7\x01\n" +
 	"\fSeenOverride\x12*\n" +
 	"\x11requests_per_unit\x18\x01 \x01(\rR\x0frequestsPerUnit\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12'\n" +
@@ -3983,7 +4118,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\x03R\x05error\x12(\n" +
 	"\x04rows\x18\x04 \x03(\v2\x14.rls.admin.v1.TopRowR\x04rows\x12,\n" +
 	"\x05total\x18\x05 \x01(\v2\x16.rls.admin.v1.TopTotalR\x05total\x121\n" +
-	"\breplicas\x18\x06 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicas\"\xa6\x02\n" +
+	"\breplicas\x18\x06 \x03(\v2\x15.rls.admin.v1.ReplicaR\breplicas\"\xdc\x02\n" +
 	"\x06TopRow\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12-\n" +
@@ -3996,7 +4131,9 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03key\x18\t \x01(\tR\x03key\x12\x14\n" +
 	"\x05limit\x18\n" +
 	" \x01(\tR\x05limit\x12!\n" +
-	"\tremaining\x18\v \x01(\x03H\x00R\tremaining\x88\x01\x01B\f\n" +
+	"\tremaining\x18\v \x01(\x03H\x00R\tremaining\x88\x01\x01\x12\x18\n" +
+	"\abuckets\x18\f \x01(\x03R\abuckets\x12\x1a\n" +
+	"\bassigned\x18\r \x01(\x01R\bassignedB\f\n" +
 	"\n" +
 	"_remaining\"J\n" +
 	"\bTopTotal\x12\x12\n" +
@@ -4154,7 +4291,7 @@ func file_pkg_admin_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_pkg_admin_adminpb_admin_proto_rawDescData
 }
 
-var file_pkg_admin_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_pkg_admin_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_pkg_admin_adminpb_admin_proto_goTypes = []any{
 	(*StatusRequest)(nil),         // 0: rls.admin.v1.StatusRequest
 	(*RulesRequest)(nil),          // 1: rls.admin.v1.RulesRequest
@@ -4168,42 +4305,43 @@ var file_pkg_admin_adminpb_admin_proto_goTypes = []any{
 	(*Explanation)(nil),           // 9: rls.admin.v1.Explanation
 	(*RulesInForce)(nil),          // 10: rls.admin.v1.RulesInForce
 	(*ExplainedDescriptor)(nil),   // 11: rls.admin.v1.ExplainedDescriptor
-	(*SeenOverride)(nil),          // 12: rls.admin.v1.SeenOverride
-	(*Looked)(nil),                // 13: rls.admin.v1.Looked
-	(*LimitState)(nil),            // 14: rls.admin.v1.LimitState
-	(*Period)(nil),                // 15: rls.admin.v1.Period
-	(*Counters)(nil),              // 16: rls.admin.v1.Counters
-	(*CountedDescriptor)(nil),     // 17: rls.admin.v1.CountedDescriptor
-	(*Count)(nil),                 // 18: rls.admin.v1.Count
-	(*Change)(nil),                // 19: rls.admin.v1.Change
-	(*Changes)(nil),               // 20: rls.admin.v1.Changes
-	(*Replica)(nil),               // 21: rls.admin.v1.Replica
-	(*Progress)(nil),              // 22: rls.admin.v1.Progress
-	(*TopRequest)(nil),            // 23: rls.admin.v1.TopRequest
-	(*TopReply)(nil),              // 24: rls.admin.v1.TopReply
-	(*TopRow)(nil),                // 25: rls.admin.v1.TopRow
-	(*TopTotal)(nil),              // 26: rls.admin.v1.TopTotal
-	(*AuditRequest)(nil),          // 27: rls.admin.v1.AuditRequest
-	(*AuditReply)(nil),            // 28: rls.admin.v1.AuditReply
-	(*AuditEntry)(nil),            // 29: rls.admin.v1.AuditEntry
-	(*DenialsRequest)(nil),        // 30: rls.admin.v1.DenialsRequest
-	(*DenialsReply)(nil),          // 31: rls.admin.v1.DenialsReply
-	(*Denial)(nil),                // 32: rls.admin.v1.Denial
-	(*HistoryRequest)(nil),        // 33: rls.admin.v1.HistoryRequest
-	(*HistoryReply)(nil),          // 34: rls.admin.v1.HistoryReply
-	(*Event)(nil),                 // 35: rls.admin.v1.Event
-	(*PolicyDecisions)(nil),       // 36: rls.admin.v1.PolicyDecisions
-	(*GrantsRequest)(nil),         // 37: rls.admin.v1.GrantsRequest
-	(*GrantsReply)(nil),           // 38: rls.admin.v1.GrantsReply
-	(*GrantInForce)(nil),          // 39: rls.admin.v1.GrantInForce
-	(*FindRequest)(nil),           // 40: rls.admin.v1.FindRequest
-	(*FindReply)(nil),             // 41: rls.admin.v1.FindReply
-	(*Place)(nil),                 // 42: rls.admin.v1.Place
-	(*FoundKey)(nil),              // 43: rls.admin.v1.FoundKey
-	(*ForgetReply)(nil),           // 44: rls.admin.v1.ForgetReply
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 47: google.protobuf.Struct
+	(*Assigned)(nil),              // 12: rls.admin.v1.Assigned
+	(*SeenOverride)(nil),          // 13: rls.admin.v1.SeenOverride
+	(*Looked)(nil),                // 14: rls.admin.v1.Looked
+	(*LimitState)(nil),            // 15: rls.admin.v1.LimitState
+	(*Period)(nil),                // 16: rls.admin.v1.Period
+	(*Counters)(nil),              // 17: rls.admin.v1.Counters
+	(*CountedDescriptor)(nil),     // 18: rls.admin.v1.CountedDescriptor
+	(*Count)(nil),                 // 19: rls.admin.v1.Count
+	(*Change)(nil),                // 20: rls.admin.v1.Change
+	(*Changes)(nil),               // 21: rls.admin.v1.Changes
+	(*Replica)(nil),               // 22: rls.admin.v1.Replica
+	(*Progress)(nil),              // 23: rls.admin.v1.Progress
+	(*TopRequest)(nil),            // 24: rls.admin.v1.TopRequest
+	(*TopReply)(nil),              // 25: rls.admin.v1.TopReply
+	(*TopRow)(nil),                // 26: rls.admin.v1.TopRow
+	(*TopTotal)(nil),              // 27: rls.admin.v1.TopTotal
+	(*AuditRequest)(nil),          // 28: rls.admin.v1.AuditRequest
+	(*AuditReply)(nil),            // 29: rls.admin.v1.AuditReply
+	(*AuditEntry)(nil),            // 30: rls.admin.v1.AuditEntry
+	(*DenialsRequest)(nil),        // 31: rls.admin.v1.DenialsRequest
+	(*DenialsReply)(nil),          // 32: rls.admin.v1.DenialsReply
+	(*Denial)(nil),                // 33: rls.admin.v1.Denial
+	(*HistoryRequest)(nil),        // 34: rls.admin.v1.HistoryRequest
+	(*HistoryReply)(nil),          // 35: rls.admin.v1.HistoryReply
+	(*Event)(nil),                 // 36: rls.admin.v1.Event
+	(*PolicyDecisions)(nil),       // 37: rls.admin.v1.PolicyDecisions
+	(*GrantsRequest)(nil),         // 38: rls.admin.v1.GrantsRequest
+	(*GrantsReply)(nil),           // 39: rls.admin.v1.GrantsReply
+	(*GrantInForce)(nil),          // 40: rls.admin.v1.GrantInForce
+	(*FindRequest)(nil),           // 41: rls.admin.v1.FindRequest
+	(*FindReply)(nil),             // 42: rls.admin.v1.FindReply
+	(*Place)(nil),                 // 43: rls.admin.v1.Place
+	(*FoundKey)(nil),              // 44: rls.admin.v1.FoundKey
+	(*ForgetReply)(nil),           // 45: rls.admin.v1.ForgetReply
+	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
+	(*structpb.Struct)(nil),       // 48: google.protobuf.Struct
 }
 var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	3,  // 0: rls.admin.v1.Descriptor.entries:type_name -> rls.admin.v1.Entry
@@ -4213,97 +4351,98 @@ var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	5,  // 4: rls.admin.v1.GrantRequest.descriptors:type_name -> rls.admin.v1.Descriptor
 	10, // 5: rls.admin.v1.Explanation.rules:type_name -> rls.admin.v1.RulesInForce
 	11, // 6: rls.admin.v1.Explanation.descriptors:type_name -> rls.admin.v1.ExplainedDescriptor
-	45, // 7: rls.admin.v1.RulesInForce.loaded:type_name -> google.protobuf.Timestamp
+	46, // 7: rls.admin.v1.RulesInForce.loaded:type_name -> google.protobuf.Timestamp
 	3,  // 8: rls.admin.v1.ExplainedDescriptor.entries:type_name -> rls.admin.v1.Entry
-	13, // 9: rls.admin.v1.ExplainedDescriptor.path:type_name -> rls.admin.v1.Looked
-	14, // 10: rls.admin.v1.ExplainedDescriptor.limits:type_name -> rls.admin.v1.LimitState
-	12, // 11: rls.admin.v1.ExplainedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
-	45, // 12: rls.admin.v1.SeenOverride.seen:type_name -> google.protobuf.Timestamp
-	46, // 13: rls.admin.v1.LimitState.window:type_name -> google.protobuf.Duration
-	46, // 14: rls.admin.v1.LimitState.reset:type_name -> google.protobuf.Duration
-	46, // 15: rls.admin.v1.LimitState.max_delay:type_name -> google.protobuf.Duration
-	46, // 16: rls.admin.v1.LimitState.next:type_name -> google.protobuf.Duration
-	15, // 17: rls.admin.v1.LimitState.period:type_name -> rls.admin.v1.Period
-	14, // 18: rls.admin.v1.LimitState.pool:type_name -> rls.admin.v1.LimitState
-	14, // 19: rls.admin.v1.LimitState.borrowed:type_name -> rls.admin.v1.LimitState
-	46, // 20: rls.admin.v1.LimitState.reserve:type_name -> google.protobuf.Duration
-	17, // 21: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
-	3,  // 22: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
-	14, // 23: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
-	12, // 24: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
-	18, // 25: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
-	18, // 26: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
-	19, // 27: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
-	21, // 28: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
-	20, // 29: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
-	46, // 30: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
-	25, // 31: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
-	26, // 32: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
-	21, // 33: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
-	3,  // 34: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
-	29, // 35: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
-	21, // 36: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 37: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	18, // 38: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
-	18, // 39: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
-	32, // 40: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
-	45, // 41: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
-	21, // 42: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 43: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
-	3,  // 44: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
-	46, // 45: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
-	46, // 46: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
-	35, // 47: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
-	21, // 48: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 49: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
-	36, // 50: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
-	39, // 51: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
-	21, // 52: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
-	45, // 53: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
-	45, // 54: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
-	42, // 55: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
-	43, // 56: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
-	3,  // 57: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
-	3,  // 58: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
-	14, // 59: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
-	45, // 60: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
-	0,  // 61: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
-	1,  // 62: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
-	6,  // 63: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
-	6,  // 64: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
-	7,  // 65: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
-	7,  // 66: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
-	8,  // 67: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
-	23, // 68: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
-	27, // 69: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
-	30, // 70: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
-	30, // 71: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
-	33, // 72: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
-	37, // 73: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
-	40, // 74: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
-	7,  // 75: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
-	2,  // 76: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
-	47, // 77: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
-	47, // 78: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
-	9,  // 79: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
-	16, // 80: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
-	20, // 81: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
-	22, // 82: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
-	20, // 83: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
-	24, // 84: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
-	28, // 85: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
-	31, // 86: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
-	32, // 87: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
-	34, // 88: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
-	38, // 89: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
-	41, // 90: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
-	44, // 91: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
-	47, // 92: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
-	77, // [77:93] is the sub-list for method output_type
-	61, // [61:77] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	14, // 9: rls.admin.v1.ExplainedDescriptor.path:type_name -> rls.admin.v1.Looked
+	15, // 10: rls.admin.v1.ExplainedDescriptor.limits:type_name -> rls.admin.v1.LimitState
+	13, // 11: rls.admin.v1.ExplainedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
+	12, // 12: rls.admin.v1.ExplainedDescriptor.rlqs:type_name -> rls.admin.v1.Assigned
+	46, // 13: rls.admin.v1.SeenOverride.seen:type_name -> google.protobuf.Timestamp
+	47, // 14: rls.admin.v1.LimitState.window:type_name -> google.protobuf.Duration
+	47, // 15: rls.admin.v1.LimitState.reset:type_name -> google.protobuf.Duration
+	47, // 16: rls.admin.v1.LimitState.max_delay:type_name -> google.protobuf.Duration
+	47, // 17: rls.admin.v1.LimitState.next:type_name -> google.protobuf.Duration
+	16, // 18: rls.admin.v1.LimitState.period:type_name -> rls.admin.v1.Period
+	15, // 19: rls.admin.v1.LimitState.pool:type_name -> rls.admin.v1.LimitState
+	15, // 20: rls.admin.v1.LimitState.borrowed:type_name -> rls.admin.v1.LimitState
+	47, // 21: rls.admin.v1.LimitState.reserve:type_name -> google.protobuf.Duration
+	18, // 22: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
+	3,  // 23: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
+	15, // 24: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
+	13, // 25: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
+	19, // 26: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
+	19, // 27: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
+	20, // 28: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
+	22, // 29: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
+	21, // 30: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
+	47, // 31: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
+	26, // 32: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
+	27, // 33: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
+	22, // 34: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
+	3,  // 35: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
+	30, // 36: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
+	22, // 37: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
+	46, // 38: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	19, // 39: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
+	19, // 40: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
+	33, // 41: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
+	46, // 42: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
+	22, // 43: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
+	46, // 44: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
+	3,  // 45: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
+	47, // 46: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
+	47, // 47: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
+	36, // 48: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
+	22, // 49: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
+	46, // 50: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
+	37, // 51: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
+	40, // 52: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
+	22, // 53: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
+	46, // 54: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
+	46, // 55: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
+	43, // 56: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
+	44, // 57: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
+	3,  // 58: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
+	3,  // 59: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
+	15, // 60: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
+	46, // 61: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
+	0,  // 62: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
+	1,  // 63: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
+	6,  // 64: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
+	6,  // 65: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
+	7,  // 66: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
+	7,  // 67: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
+	8,  // 68: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
+	24, // 69: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
+	28, // 70: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
+	31, // 71: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
+	31, // 72: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
+	34, // 73: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
+	38, // 74: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
+	41, // 75: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
+	7,  // 76: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
+	2,  // 77: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
+	48, // 78: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
+	48, // 79: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
+	9,  // 80: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
+	17, // 81: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
+	21, // 82: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
+	23, // 83: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
+	21, // 84: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
+	25, // 85: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
+	29, // 86: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
+	32, // 87: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
+	33, // 88: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
+	35, // 89: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
+	39, // 90: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
+	42, // 91: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
+	45, // 92: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
+	48, // 93: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
+	78, // [78:94] is the sub-list for method output_type
+	62, // [62:78] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_pkg_admin_adminpb_admin_proto_init() }
@@ -4312,16 +4451,16 @@ func file_pkg_admin_adminpb_admin_proto_init() {
 		return
 	}
 	file_pkg_admin_adminpb_admin_proto_msgTypes[5].OneofWrappers = []any{}
-	file_pkg_admin_adminpb_admin_proto_msgTypes[14].OneofWrappers = []any{}
-	file_pkg_admin_adminpb_admin_proto_msgTypes[20].OneofWrappers = []any{}
-	file_pkg_admin_adminpb_admin_proto_msgTypes[25].OneofWrappers = []any{}
+	file_pkg_admin_adminpb_admin_proto_msgTypes[15].OneofWrappers = []any{}
+	file_pkg_admin_adminpb_admin_proto_msgTypes[21].OneofWrappers = []any{}
+	file_pkg_admin_adminpb_admin_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pkg_admin_adminpb_admin_proto_rawDesc), len(file_pkg_admin_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

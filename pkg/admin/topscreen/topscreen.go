@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -40,15 +41,23 @@ func Text(w io.Writer, t *top.Table, colors terminal.Colors) error {
 func table(t *top.Table) []string {
 	var b strings.Builder
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(columns, "DENIED\tSHARE\tHITS\tCOST\tRATE (%s/s)\tERROR\tREMAINING\t  LIMIT  RULE  KEY\n", t.By)
+	quotas := slices.ContainsFunc(t.Rows, func(r top.Row) bool { return r.Buckets > 0 })
+	envoys := "BUCKETS\tASSIGNED/s\t"
+	if !quotas {
+		envoys = ""
+	}
+	_, _ = fmt.Fprintf(columns, "DENIED\tSHARE\tHITS\tCOST\tRATE (%s/s)\tERROR\tREMAINING\t%s  LIMIT  RULE  KEY\n", t.By, envoys)
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		remaining := "-"
 		if r.Remaining != nil {
 			remaining = strconv.FormatInt(*r.Remaining, 10)
 		}
-		_, _ = fmt.Fprintf(columns, "%d\t%.0f %%\t%d\t%d\t%.1f\t%d\t%s\t  %s  %s  %s\n", r.Denied, 100*share(r), r.Hits, r.Cost, r.Rate, r.Error,
-			remaining, cmp.Or(terminal.Visible(r.Limit), "-"), cmp.Or(terminal.Visible(r.Rule), "(no rule)"), keyOf(r))
+		if quotas {
+			envoys = fmt.Sprintf("%d\t%.1f\t", r.Buckets, r.Assigned)
+		}
+		_, _ = fmt.Fprintf(columns, "%d\t%.0f %%\t%d\t%d\t%.1f\t%d\t%s\t%s  %s  %s  %s\n", r.Denied, 100*share(r), r.Hits, r.Cost, r.Rate, r.Error,
+			remaining, envoys, cmp.Or(terminal.Visible(r.Limit), "-"), cmp.Or(terminal.Visible(r.Rule), "(no rule)"), keyOf(r))
 	}
 	_ = columns.Flush()
 	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")

@@ -34,6 +34,7 @@ type Server struct {
 	streams, buckets atomic.Int64
 
 	mu    sync.Mutex
+	open  map[*stream]struct{}
 	rules map[string]*assigned // by path
 	// ended has the buckets of streams that ended less than two intervals ago, by id.
 	ended map[string]*bucket
@@ -48,7 +49,7 @@ type assigned struct {
 
 // New returns a server without streams.
 func New(o Options) *Server {
-	return &Server{Options: o, rules: map[string]*assigned{}, ended: map[string]*bucket{}}
+	return &Server{Options: o, open: map[*stream]struct{}{}, rules: map[string]*assigned{}, ended: map[string]*bucket{}}
 }
 
 // Register registers the service.
@@ -99,6 +100,9 @@ func (s *Server) StreamRateLimitQuotas(to pb.RateLimitQuotaService_StreamRateLim
 	defer s.streams.Add(-1)
 	st := &stream{server: s, to: to, buckets: map[string]*bucket{}}
 	st.timer = time.AfterFunc(time.Hour, st.fire)
+	s.mu.Lock()
+	s.open[st] = struct{}{}
+	s.mu.Unlock()
 	done := make(chan error, 1)
 	go func() { done <- st.receive() }()
 	var err error
@@ -107,6 +111,9 @@ func (s *Server) StreamRateLimitQuotas(to pb.RateLimitQuotaService_StreamRateLim
 	case <-to.Context().Done(): // the client has left, or the process ends
 	}
 	buckets := st.end()
+	s.mu.Lock()
+	delete(s.open, st)
+	s.mu.Unlock()
 	if ctx := to.Context(); ctx.Err() != nil && context.Cause(ctx) != ctx.Err() { // the process ends
 		var quotas []*service.Quota
 		for _, b := range buckets {

@@ -153,8 +153,7 @@ func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int6
 	for key, value := range m.GetBucketId().GetBucket() {
 		s.entries = append(s.entries, descriptors.Entry{Key: key, Value: value})
 	}
-	slices.SortFunc(s.entries, func(a, b descriptors.Entry) int { return cmp.Compare(a.Key, b.Key) })
-	s.id = descriptors.AppendID(s.id[:0], s.domain, s.entries, nil)
+	s.id = descriptors.AppendID(s.id[:0], s.domain, sorted(s.entries), nil)
 	b := s.buckets[string(s.id)]
 	switch {
 	case b == nil:
@@ -179,6 +178,12 @@ func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int6
 		Elapsed: elapsed.AsDuration(), Returns: b.returns && now-b.since < s.server.TTL.Microseconds(),
 	}, m.GetBucketId())
 	return nil
+}
+
+// sorted sorts entries in place by their keys.
+func sorted(entries []descriptors.Entry) []descriptors.Entry {
+	slices.SortFunc(entries, func(a, b descriptors.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	return entries
 }
 
 func saturated(a, b uint64) uint64 {

@@ -57,6 +57,7 @@ export function top(main, params) {
       const id = `${r.rule} ${writeDescriptor(r.entries ?? [])}`;
       const tr = before.get(id) ?? line(r, id);
       const set = (name, text) => { tr.querySelector(`.${name}`).textContent = text; };
+      set('v-envoys', r.buckets ? ` ${count(r.buckets)} buckets of Envoys, assigned ${rate(r.assigned ?? 0)}/s` : '');
       set('v-denied', count(r.denied ?? 0));
       set('v-share', percent(r.denied ?? 0, r.hits ?? 0));
       set('v-hits', count(r.hits ?? 0));
@@ -81,7 +82,7 @@ export function top(main, params) {
     });
     return el('tr', { 'data-testid': 'top-row', 'data-id': id },
       cell(columns.key, el('a', { className: 'long key', href: whyOf(r.domain, entries), title: 'Why?' }, visible(text))),
-      cell(columns.rule, el('span', { className: 'small' }, visible(r.rule ?? ''))), numbers);
+      cell(columns.rule, el('span', { className: 'small' }, visible(r.rule ?? '')), el('span', { className: 'small v-envoys' })), numbers);
   }
 
   function changed() {

@@ -3,7 +3,7 @@
 import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
 import { get, post, session } from './api.js';
 import { confirm } from './dialog.js';
-import { below, count, moment, parseDescriptor, period, perWindow, seconds, span, writeDescriptor } from './format.js';
+import { below, count, moment, parseDescriptor, period, perWindow, rate, seconds, span, writeDescriptor } from './format.js';
 
 const every = 3000; // ms between two looks at the counters
 
@@ -65,7 +65,7 @@ export function why(main, params) {
     asked = Date.now();
     const mine = ++turn;
     try {
-      const told = await post('/v1/explain', next);
+      const told = await post('/v1/explain', { ...next, rlqs: true });
       if (mine !== turn) return;
       request = next;
       draw(told);
@@ -99,7 +99,8 @@ export function why(main, params) {
       suggestions(d, told.descriptors),
       d.override && el('p', { className: 'notice', 'data-testid': 'override' }, override(d.override)),
       path(d.path ?? []),
-      (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)))));
+      (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)),
+      d.rlqs?.buckets > 0 && el('p', { className: 'hint' }, `${count(d.rlqs.buckets)} buckets of Envoys that enforce this themselves, assigned ${rate(d.rlqs.assigned_hits_per_second ?? 0)}/s`))));
     const cells = (told.descriptors ?? []).flatMap((d) => d.limits ?? []).filter((l) => l.count !== undefined && l.count !== null);
     steer.show(cells.length ? request : null, cells);
     tick();
