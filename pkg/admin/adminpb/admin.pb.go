@@ -1269,7 +1269,9 @@ type LimitState struct {
 	// How long a reservation is held.
 	Reserve *durationpb.Duration `protobuf:"bytes,31,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	// The plan of the domain that the limit is from.
-	Plan          string `protobuf:"bytes,32,opt,name=plan,proto3" json:"plan,omitempty"`
+	Plan string `protobuf:"bytes,32,opt,name=plan,proto3" json:"plan,omitempty"`
+	// The fields that overlays have set, and where: overlay.yaml:4.
+	Overlay       map[string]string `protobuf:"bytes,33,rep,name=overlay,proto3" json:"overlay,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1526,6 +1528,13 @@ func (x *LimitState) GetPlan() string {
 		return x.Plan
 	}
 	return ""
+}
+
+func (x *LimitState) GetOverlay() map[string]string {
+	if x != nil {
+		return x.Overlay
+	}
+	return nil
 }
 
 type Period struct {
@@ -4018,7 +4027,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x03won\x18\x06 \x01(\bR\x03won\x12\x10\n" +
 	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
 	"\x05depth\x18\b \x01(\x05R\x05depth\x12\x12\n" +
-	"\x04more\x18\t \x01(\x03R\x04more\"\xc5\b\n" +
+	"\x04more\x18\t \x01(\x03R\x04more\"\xc2\t\n" +
 	"\n" +
 	"LimitState\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x1c\n" +
@@ -4058,7 +4067,11 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\toverdraft\x18\x1d \x01(\x03R\toverdraft\x12\x1c\n" +
 	"\tprecision\x18\x1e \x01(\rR\tprecision\x123\n" +
 	"\areserve\x18\x1f \x01(\v2\x19.google.protobuf.DurationR\areserve\x12\x12\n" +
-	"\x04plan\x18  \x01(\tR\x04planB\b\n" +
+	"\x04plan\x18  \x01(\tR\x04plan\x12?\n" +
+	"\aoverlay\x18! \x03(\v2%.rls.admin.v1.LimitState.OverlayEntryR\aoverlay\x1a:\n" +
+	"\fOverlayEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_countB\f\n" +
 	"\n" +
 	"_remainingB\v\n" +
@@ -4291,7 +4304,7 @@ func file_pkg_admin_adminpb_admin_proto_rawDescGZIP() []byte {
 	return file_pkg_admin_adminpb_admin_proto_rawDescData
 }
 
-var file_pkg_admin_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_pkg_admin_adminpb_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_pkg_admin_adminpb_admin_proto_goTypes = []any{
 	(*StatusRequest)(nil),         // 0: rls.admin.v1.StatusRequest
 	(*RulesRequest)(nil),          // 1: rls.admin.v1.RulesRequest
@@ -4339,9 +4352,10 @@ var file_pkg_admin_adminpb_admin_proto_goTypes = []any{
 	(*Place)(nil),                 // 43: rls.admin.v1.Place
 	(*FoundKey)(nil),              // 44: rls.admin.v1.FoundKey
 	(*ForgetReply)(nil),           // 45: rls.admin.v1.ForgetReply
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 48: google.protobuf.Struct
+	nil,                           // 46: rls.admin.v1.LimitState.OverlayEntry
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*structpb.Struct)(nil),       // 49: google.protobuf.Struct
 }
 var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	3,  // 0: rls.admin.v1.Descriptor.entries:type_name -> rls.admin.v1.Entry
@@ -4351,98 +4365,99 @@ var file_pkg_admin_adminpb_admin_proto_depIdxs = []int32{
 	5,  // 4: rls.admin.v1.GrantRequest.descriptors:type_name -> rls.admin.v1.Descriptor
 	10, // 5: rls.admin.v1.Explanation.rules:type_name -> rls.admin.v1.RulesInForce
 	11, // 6: rls.admin.v1.Explanation.descriptors:type_name -> rls.admin.v1.ExplainedDescriptor
-	46, // 7: rls.admin.v1.RulesInForce.loaded:type_name -> google.protobuf.Timestamp
+	47, // 7: rls.admin.v1.RulesInForce.loaded:type_name -> google.protobuf.Timestamp
 	3,  // 8: rls.admin.v1.ExplainedDescriptor.entries:type_name -> rls.admin.v1.Entry
 	14, // 9: rls.admin.v1.ExplainedDescriptor.path:type_name -> rls.admin.v1.Looked
 	15, // 10: rls.admin.v1.ExplainedDescriptor.limits:type_name -> rls.admin.v1.LimitState
 	13, // 11: rls.admin.v1.ExplainedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
 	12, // 12: rls.admin.v1.ExplainedDescriptor.rlqs:type_name -> rls.admin.v1.Assigned
-	46, // 13: rls.admin.v1.SeenOverride.seen:type_name -> google.protobuf.Timestamp
-	47, // 14: rls.admin.v1.LimitState.window:type_name -> google.protobuf.Duration
-	47, // 15: rls.admin.v1.LimitState.reset:type_name -> google.protobuf.Duration
-	47, // 16: rls.admin.v1.LimitState.max_delay:type_name -> google.protobuf.Duration
-	47, // 17: rls.admin.v1.LimitState.next:type_name -> google.protobuf.Duration
+	47, // 13: rls.admin.v1.SeenOverride.seen:type_name -> google.protobuf.Timestamp
+	48, // 14: rls.admin.v1.LimitState.window:type_name -> google.protobuf.Duration
+	48, // 15: rls.admin.v1.LimitState.reset:type_name -> google.protobuf.Duration
+	48, // 16: rls.admin.v1.LimitState.max_delay:type_name -> google.protobuf.Duration
+	48, // 17: rls.admin.v1.LimitState.next:type_name -> google.protobuf.Duration
 	16, // 18: rls.admin.v1.LimitState.period:type_name -> rls.admin.v1.Period
 	15, // 19: rls.admin.v1.LimitState.pool:type_name -> rls.admin.v1.LimitState
 	15, // 20: rls.admin.v1.LimitState.borrowed:type_name -> rls.admin.v1.LimitState
-	47, // 21: rls.admin.v1.LimitState.reserve:type_name -> google.protobuf.Duration
-	18, // 22: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
-	3,  // 23: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
-	15, // 24: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
-	13, // 25: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
-	19, // 26: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
-	19, // 27: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
-	20, // 28: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
-	22, // 29: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
-	21, // 30: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
-	47, // 31: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
-	26, // 32: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
-	27, // 33: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
-	22, // 34: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
-	3,  // 35: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
-	30, // 36: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
-	22, // 37: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
-	46, // 38: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	19, // 39: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
-	19, // 40: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
-	33, // 41: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
-	46, // 42: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
-	22, // 43: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
-	46, // 44: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
-	3,  // 45: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
-	47, // 46: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
-	47, // 47: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
-	36, // 48: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
-	22, // 49: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
-	46, // 50: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
-	37, // 51: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
-	40, // 52: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
-	22, // 53: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
-	46, // 54: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
-	46, // 55: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
-	43, // 56: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
-	44, // 57: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
-	3,  // 58: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
-	3,  // 59: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
-	15, // 60: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
-	46, // 61: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
-	0,  // 62: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
-	1,  // 63: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
-	6,  // 64: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
-	6,  // 65: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
-	7,  // 66: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
-	7,  // 67: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
-	8,  // 68: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
-	24, // 69: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
-	28, // 70: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
-	31, // 71: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
-	31, // 72: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
-	34, // 73: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
-	38, // 74: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
-	41, // 75: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
-	7,  // 76: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
-	2,  // 77: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
-	48, // 78: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
-	48, // 79: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
-	9,  // 80: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
-	17, // 81: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
-	21, // 82: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
-	23, // 83: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
-	21, // 84: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
-	25, // 85: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
-	29, // 86: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
-	32, // 87: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
-	33, // 88: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
-	35, // 89: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
-	39, // 90: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
-	42, // 91: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
-	45, // 92: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
-	48, // 93: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
-	78, // [78:94] is the sub-list for method output_type
-	62, // [62:78] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	48, // 21: rls.admin.v1.LimitState.reserve:type_name -> google.protobuf.Duration
+	46, // 22: rls.admin.v1.LimitState.overlay:type_name -> rls.admin.v1.LimitState.OverlayEntry
+	18, // 23: rls.admin.v1.Counters.descriptors:type_name -> rls.admin.v1.CountedDescriptor
+	3,  // 24: rls.admin.v1.CountedDescriptor.entries:type_name -> rls.admin.v1.Entry
+	15, // 25: rls.admin.v1.CountedDescriptor.limits:type_name -> rls.admin.v1.LimitState
+	13, // 26: rls.admin.v1.CountedDescriptor.override:type_name -> rls.admin.v1.SeenOverride
+	19, // 27: rls.admin.v1.Change.before:type_name -> rls.admin.v1.Count
+	19, // 28: rls.admin.v1.Change.after:type_name -> rls.admin.v1.Count
+	20, // 29: rls.admin.v1.Changes.changes:type_name -> rls.admin.v1.Change
+	22, // 30: rls.admin.v1.Changes.replicas:type_name -> rls.admin.v1.Replica
+	21, // 31: rls.admin.v1.Progress.done:type_name -> rls.admin.v1.Changes
+	48, // 32: rls.admin.v1.TopReply.window:type_name -> google.protobuf.Duration
+	26, // 33: rls.admin.v1.TopReply.rows:type_name -> rls.admin.v1.TopRow
+	27, // 34: rls.admin.v1.TopReply.total:type_name -> rls.admin.v1.TopTotal
+	22, // 35: rls.admin.v1.TopReply.replicas:type_name -> rls.admin.v1.Replica
+	3,  // 36: rls.admin.v1.TopRow.entries:type_name -> rls.admin.v1.Entry
+	30, // 37: rls.admin.v1.AuditReply.entries:type_name -> rls.admin.v1.AuditEntry
+	22, // 38: rls.admin.v1.AuditReply.replicas:type_name -> rls.admin.v1.Replica
+	47, // 39: rls.admin.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	19, // 40: rls.admin.v1.AuditEntry.before:type_name -> rls.admin.v1.Count
+	19, // 41: rls.admin.v1.AuditEntry.after:type_name -> rls.admin.v1.Count
+	33, // 42: rls.admin.v1.DenialsReply.denials:type_name -> rls.admin.v1.Denial
+	47, // 43: rls.admin.v1.DenialsReply.from:type_name -> google.protobuf.Timestamp
+	22, // 44: rls.admin.v1.DenialsReply.replicas:type_name -> rls.admin.v1.Replica
+	47, // 45: rls.admin.v1.Denial.time:type_name -> google.protobuf.Timestamp
+	3,  // 46: rls.admin.v1.Denial.entries:type_name -> rls.admin.v1.Entry
+	48, // 47: rls.admin.v1.Denial.window:type_name -> google.protobuf.Duration
+	48, // 48: rls.admin.v1.Denial.retry_after:type_name -> google.protobuf.Duration
+	36, // 49: rls.admin.v1.HistoryReply.events:type_name -> rls.admin.v1.Event
+	22, // 50: rls.admin.v1.HistoryReply.replicas:type_name -> rls.admin.v1.Replica
+	47, // 51: rls.admin.v1.Event.time:type_name -> google.protobuf.Timestamp
+	37, // 52: rls.admin.v1.Event.decisions:type_name -> rls.admin.v1.PolicyDecisions
+	40, // 53: rls.admin.v1.GrantsReply.grants:type_name -> rls.admin.v1.GrantInForce
+	22, // 54: rls.admin.v1.GrantsReply.replicas:type_name -> rls.admin.v1.Replica
+	47, // 55: rls.admin.v1.GrantInForce.time:type_name -> google.protobuf.Timestamp
+	47, // 56: rls.admin.v1.GrantInForce.ends:type_name -> google.protobuf.Timestamp
+	43, // 57: rls.admin.v1.FindReply.places:type_name -> rls.admin.v1.Place
+	44, // 58: rls.admin.v1.FindReply.keys:type_name -> rls.admin.v1.FoundKey
+	3,  // 59: rls.admin.v1.Place.path:type_name -> rls.admin.v1.Entry
+	3,  // 60: rls.admin.v1.FoundKey.entries:type_name -> rls.admin.v1.Entry
+	15, // 61: rls.admin.v1.FoundKey.limits:type_name -> rls.admin.v1.LimitState
+	47, // 62: rls.admin.v1.FoundKey.last_denial:type_name -> google.protobuf.Timestamp
+	0,  // 63: rls.admin.v1.Admin.Status:input_type -> rls.admin.v1.StatusRequest
+	1,  // 64: rls.admin.v1.Admin.Rules:input_type -> rls.admin.v1.RulesRequest
+	6,  // 65: rls.admin.v1.Admin.Explain:input_type -> rls.admin.v1.LookRequest
+	6,  // 66: rls.admin.v1.Admin.Get:input_type -> rls.admin.v1.LookRequest
+	7,  // 67: rls.admin.v1.Admin.Reset:input_type -> rls.admin.v1.ResetRequest
+	7,  // 68: rls.admin.v1.Admin.ResetMatching:input_type -> rls.admin.v1.ResetRequest
+	8,  // 69: rls.admin.v1.Admin.Grant:input_type -> rls.admin.v1.GrantRequest
+	24, // 70: rls.admin.v1.Admin.Top:input_type -> rls.admin.v1.TopRequest
+	28, // 71: rls.admin.v1.Admin.Audit:input_type -> rls.admin.v1.AuditRequest
+	31, // 72: rls.admin.v1.Admin.Denials:input_type -> rls.admin.v1.DenialsRequest
+	31, // 73: rls.admin.v1.Admin.FollowDenials:input_type -> rls.admin.v1.DenialsRequest
+	34, // 74: rls.admin.v1.Admin.History:input_type -> rls.admin.v1.HistoryRequest
+	38, // 75: rls.admin.v1.Admin.Grants:input_type -> rls.admin.v1.GrantsRequest
+	41, // 76: rls.admin.v1.Admin.Find:input_type -> rls.admin.v1.FindRequest
+	7,  // 77: rls.admin.v1.Admin.Forget:input_type -> rls.admin.v1.ResetRequest
+	2,  // 78: rls.admin.v1.Admin.Watch:input_type -> rls.admin.v1.WatchRequest
+	49, // 79: rls.admin.v1.Admin.Status:output_type -> google.protobuf.Struct
+	49, // 80: rls.admin.v1.Admin.Rules:output_type -> google.protobuf.Struct
+	9,  // 81: rls.admin.v1.Admin.Explain:output_type -> rls.admin.v1.Explanation
+	17, // 82: rls.admin.v1.Admin.Get:output_type -> rls.admin.v1.Counters
+	21, // 83: rls.admin.v1.Admin.Reset:output_type -> rls.admin.v1.Changes
+	23, // 84: rls.admin.v1.Admin.ResetMatching:output_type -> rls.admin.v1.Progress
+	21, // 85: rls.admin.v1.Admin.Grant:output_type -> rls.admin.v1.Changes
+	25, // 86: rls.admin.v1.Admin.Top:output_type -> rls.admin.v1.TopReply
+	29, // 87: rls.admin.v1.Admin.Audit:output_type -> rls.admin.v1.AuditReply
+	32, // 88: rls.admin.v1.Admin.Denials:output_type -> rls.admin.v1.DenialsReply
+	33, // 89: rls.admin.v1.Admin.FollowDenials:output_type -> rls.admin.v1.Denial
+	35, // 90: rls.admin.v1.Admin.History:output_type -> rls.admin.v1.HistoryReply
+	39, // 91: rls.admin.v1.Admin.Grants:output_type -> rls.admin.v1.GrantsReply
+	42, // 92: rls.admin.v1.Admin.Find:output_type -> rls.admin.v1.FindReply
+	45, // 93: rls.admin.v1.Admin.Forget:output_type -> rls.admin.v1.ForgetReply
+	49, // 94: rls.admin.v1.Admin.Watch:output_type -> google.protobuf.Struct
+	79, // [79:95] is the sub-list for method output_type
+	63, // [63:79] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_pkg_admin_adminpb_admin_proto_init() }
@@ -4460,7 +4475,7 @@ func file_pkg_admin_adminpb_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pkg_admin_adminpb_admin_proto_rawDesc), len(file_pkg_admin_adminpb_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
