@@ -27,8 +27,7 @@ func prepareMeter(l *Limit) error {
 	}
 	l.den = int64(l.Requests)
 	l.interval = l.intervals(1)
-	// The time to fill is burst × window / requests.
-	if float64(l.Burst)*float64(l.window) > float64(maxFill.Microseconds())*float64(l.den) {
+	if l.tooSlow(int64(l.Burst)) {
 		return &SpecError{"burst", fmt.Sprintf("%d at this rate take more than 100 years to fill; lower burst or raise requests_per_unit", l.Burst)}
 	}
 	l.tolerance = l.intervals(int64(l.Burst))

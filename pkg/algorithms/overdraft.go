@@ -28,9 +28,9 @@ func (l *Limit) MaxDebt() int64 {
 	return int64(l.Overdraft)
 }
 
-// unpayable reports whether a debt takes more than maxFill to pay.
-func (l *Limit) unpayable(debt int64) bool {
-	return float64(debt)*float64(l.window) > float64(maxFill.Microseconds())*float64(l.Requests)
+// tooSlow reports whether so many hits, of a burst or a debt, take more than maxFill.
+func (l *Limit) tooSlow(hits int64) bool {
+	return float64(hits)*float64(l.window) > float64(maxFill.Microseconds())*float64(l.Requests)
 }
 
 // overdraws reports whether the limit has an overdraft. One of 0 requests denies every hit and
@@ -57,7 +57,7 @@ func (l *Limit) prepareOverdraft() error {
 	if !l.overdraws() {
 		return nil
 	}
-	if l.Overdraft != FullOverdraft && l.unpayable(l.MaxDebt()) {
+	if l.Overdraft != FullOverdraft && l.tooSlow(l.MaxDebt()) {
 		return &SpecError{"overdraft", fmt.Sprintf("a debt of %d hits at this rate takes more than 100 years to pay; lower it", l.Overdraft)}
 	}
 	if l.Strategy == FixedWindow {

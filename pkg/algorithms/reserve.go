@@ -137,10 +137,10 @@ type Account struct {
 	// Reservation is "held" if the operation has made a reservation, "settled" if it has settled
 	// or cancelled one, "unchanged" if that was done before, and else "".
 	Reservation string
-	// Held are the hits that were reserved before. Charged are the hits that the operation has
-	// charged, of a settlement those beyond Held, GivenBack those that were given back, and Uncharged those of
-	// the difference for which there was no room.
-	Held, Charged, GivenBack, Uncharged int64
+	// Charged are the hits that the operation has charged, of a settlement those beyond the hits
+	// that were reserved, GivenBack those that were given back, and Uncharged those of the
+	// difference for which there was no room.
+	Charged, GivenBack, Uncharged int64
 	// Cut are the hits beyond the debt of an overdraft, which were not charged.
 	Cut int64
 }
@@ -150,7 +150,7 @@ var reservations = [...]string{backends.NoHold: "", backends.Held: "held", backe
 // Account tells what r, the reply to op, a planned charge of cost hits, says of a reservation and
 // an overdraft. r.Account must not be nil.
 func (l *Limit) Account(op *backends.Op, r *backends.Reply, cost uint64) *Account {
-	a := &Account{Reservation: reservations[r.Account.Hold], Held: l.hits(op, r.Account.Held)}
+	a, held := &Account{Reservation: reservations[r.Account.Hold]}, l.hits(op, r.Account.Held)
 	cut := int64(min(cost, uint64(backends.MaxCost))) - l.hits(op, op.By.Sub(r.Account.Cut, op.Den))
 	switch {
 	case r.Account.Hold == backends.Held:
@@ -160,14 +160,14 @@ func (l *Limit) Account(op *backends.Op, r *backends.Reply, cost uint64) *Accoun
 	case r.Account.Hold != backends.Settled:
 		a.Cut = cut
 	case op.Refund:
-		a.GivenBack = a.Held
-	case int64(cost) > a.Held:
-		a.Charged, a.Uncharged = int64(cost)-a.Held-cut, cut
+		a.GivenBack = held
+	case int64(cost) > held:
+		a.Charged, a.Uncharged = int64(cost)-held-cut, cut
 		if l.overdraws() {
 			a.Uncharged, a.Cut = 0, cut
 		}
 	default:
-		a.GivenBack = a.Held - int64(cost) - l.hits(op, r.Account.Cut)
+		a.GivenBack = held - int64(cost) - l.hits(op, r.Account.Cut)
 	}
 	return a
 }
