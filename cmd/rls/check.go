@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -12,13 +11,12 @@ import (
 	"example.org/rls/internal/cli"
 	"example.org/rls/pkg/descriptors/yaml"
 	"example.org/rls/pkg/settings"
-	"example.org/rls/pkg/sources"
 )
 
 const checkHelp = `Exit codes:
   0  the rules can be used
   1  the rules have errors, or with --strict warnings
-  2  a flag or a setting is wrong, a file cannot be read, or only tests of rules are named
+  2  a flag or a setting is wrong, a file cannot be read, or only tests of rules or tables are named
 
 Examples:
   rls check config
@@ -68,11 +66,11 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	report, err := load(&check.Options{Paths: paths, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
 		return readRules(c.Settings, path, dangling)
 	}})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case len(report.Files) == 0 && strings.HasSuffix(paths[0], sources.TestFile):
-		return cli.UsageError("read rules: %w", errTests(paths[0]))
+	}
+	if wrong := noRules(paths[0]); wrong != nil && len(report.Files) == 0 {
+		return cli.UsageError("read rules: %w", wrong)
 	}
 	if err := report.Write(k.Stdout, c.Format); err != nil {
 		return err

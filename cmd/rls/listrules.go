@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -86,6 +87,9 @@ func limitsOf(r *status.ListingRule) (all []string) {
 	last := &all[len(all)-1]
 	if r.Plan != "" {
 		*last += ", plan " + r.Plan
+	}
+	if r.Table != "" {
+		*last += fmt.Sprintf(", table %s of %d rows", r.Table, r.Rows)
 	}
 	if r.Shadow {
 		*last += ", shadow"

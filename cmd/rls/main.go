@@ -33,6 +33,7 @@ func newProgram(name string) *cli.Program {
 			{Name: "serve", Help: "Serve rate limits (the default). Every flag can be set by the environment variable behind it.",
 				Detail: serveHelp, Flags: &serveCmd{}, OnSignal: cli.Drains, Tags: []string{`default:"withargs"`}},
 			{Name: "check", Help: "Load rules and print every problem they have.", Detail: checkHelp, Flags: &checkCmd{}},
+			{Name: "table", Help: "Print every problem of a table of limits, a CSV file.", Detail: tableHelp, Flags: &tableCmd{}},
 			{Name: "test", Help: "Run unit tests of rules, in simulated time and without a store.", Detail: testHelp, Flags: &testCmd{}},
 			{Name: "schema", Help: "Print the JSON Schema of rule files, or of test files, for editors.", Detail: schemaHelp, Flags: &schemaCmd{}},
 			{Name: "replay", Help: "Tell what rules would have done to the requests of a log.", Detail: replayHelp, Flags: &replayCmd{}},

@@ -255,8 +255,15 @@ func readAll(s settings.RuleSettings, path string) ([]yaml.Text, error) {
 	return append(texts, overlays...), err
 }
 
-// errTests is the error of a path that names tests of rules where rules are wanted.
-func errTests(path string) error {
+// noRules is the error of a path that names tests of rules or a table where rules are wanted;
+// nil for other paths.
+func noRules(path string) error {
+	switch {
+	case strings.HasSuffix(path, language.TableFile):
+		return fmt.Errorf("%s is a table, as the end of its name says, and no rules; rls table lint checks it", path)
+	case !strings.HasSuffix(path, sources.TestFile):
+		return nil
+	}
 	return fmt.Errorf("%s has tests of rules, as the end of its name says, and no rules; rls test runs them", path)
 }
 
@@ -268,11 +275,11 @@ const manyRules = 30_000
 // loadRules loads the rules of a path that a command is given.
 func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) {
 	files, err := readAll(s, path)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
-	case len(files) == 0 && strings.HasSuffix(path, sources.TestFile):
-		return nil, errTests(path)
+	}
+	if wrong := noRules(path); wrong != nil && len(files) == 0 {
+		return nil, wrong
 	}
 	tree, _, err := yaml.Load(files, ruleOptions(s))
 	return tree, err

@@ -48,7 +48,9 @@ func Run(o *Options) (*Report, error) {
 			}
 		}
 	}
-	tree, more, err := yaml.Load(r.texts, o.Rules)
+	var more rules.Problems
+	var err error
+	r.tree, more, err = yaml.Load(r.texts, o.Rules)
 	warnings = append(warnings, more...)
 	r.Warnings = findings(warnings)
 	for i := range warnings {
@@ -58,14 +60,50 @@ func Run(o *Options) (*Report, error) {
 	errors.As(err, &problems)
 	r.Errors = findings(problems)
 	if err == nil {
-		r.Domains = len(tree.Domains())
-		tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
+		r.Domains = len(r.tree.Domains())
+		r.tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
 			for i := range rule.Limits {
 				if l := &rule.Limits[i]; l.Laid != nil {
 					r.Overlaid = append(r.Overlaid, overlaid{rule.Path, l.Title(), rule.Pos.File, rule.Pos.Line, l.Laid})
 				}
 			}
 		})
+	}
+	return r, nil
+}
+
+// Table checks a table, and the rules of the paths if there are any, one of which must name it.
+// Its errors are usage errors.
+func Table(name string, o *Options) (*Report, error) {
+	rows, err := rules.ReadTable(name)
+	var problems rules.Problems
+	if err != nil && !errors.As(err, &problems) {
+		return nil, cli.UsageError("read table: %w", err)
+	}
+	r := &Report{Files: []string{}}
+	if len(o.Paths) > 0 {
+		if r, err = Run(o); err != nil {
+			return nil, err
+		}
+	}
+	path, _ := filepath.Abs(name)
+	named := false // by a rule
+	r.tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
+		if t := rule.Table; t != nil {
+			other, _ := filepath.Abs(t.File)
+			named = named || other == path
+		}
+	})
+	switch {
+	case len(o.Paths) == 0:
+		r.Errors, r.Warnings = findings(problems), []finding{}
+	case len(r.Errors) == 0 && !named:
+		problems.Add(descriptors.Position{File: name, Line: 1, Column: 1}, "", "no rule of %s names this table", r.Dir)
+		r.Errors = findings(problems)
+	}
+	r.Dir, r.Files, r.Rows = name, append(r.Files, name), new(int)
+	if rows != nil {
+		*r.Rows = rows.Len
 	}
 	return r, nil
 }
@@ -122,10 +160,12 @@ type Report struct {
 	Errors   []finding `json:"errors"`
 	Warnings []finding `json:"warnings"`
 	Fixed    []finding `json:"fixed,omitempty"`
+	Rows     *int      `json:"rows,omitempty"` // of a table
 
 	Overlaid []overlaid `json:"overlaid,omitempty"` // nil with errors
 
 	texts []yaml.Text // of Files
+	tree  *descriptors.Tree
 }
 
 // overlaid is a limit that has fields from overlays.
@@ -196,7 +236,11 @@ func (r *Report) text(b *strings.Builder) {
 	case len(r.Warnings) > 0:
 		problems = fmt.Sprintf("warnings %d", len(r.Warnings))
 	}
-	fmt.Fprintf(b, "%s: files %d, domains %d, %s\n", r.Dir, len(r.Files), r.Domains, problems)
+	counted := fmt.Sprintf("files %d, domains %d", len(r.Files), r.Domains)
+	if r.Rows != nil {
+		counted = fmt.Sprintf("rows %d", *r.Rows)
+	}
+	fmt.Fprintf(b, "%s: %s, %s\n", r.Dir, counted, problems)
 }
 
 // Annotations are annotations of a workflow, which a pull request shows at their lines.

@@ -37,7 +37,7 @@ func (l *Limit) Override(requests uint32, unit Unit, multiplier uint32) (Limit, 
 	if l.Limit != nil {
 		copied, spec = *l, l.Spec
 		spec.Burst, spec.Mark = l.WrittenBurst, ""
-		copied.Shadow, copied.Watched = false, 0
+		copied.Shadow, copied.Watched, copied.As = false, 0, nil
 	}
 	copied.Name, copied.Replaces, copied.Unit, copied.Multiplier = "", nil, unit, multiplier
 	copied.WrittenRequests, requests = requests, copied.Share.Of(requests)

@@ -154,6 +154,7 @@ func TestOverrideHasTheLeaseAndTheShareOfTheRule(t *testing.T) {
 func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 	rule := limitOf(t, "unit: second, requests_per_unit: 100, strategy: gcra, burst: 5, on_error: local, thresholds: [{at: 50%}]")
 	rule.Shadow, rule.Watched = true, algorithms.Whole
+	rule.As = rule
 	rule.Share, rule.Borrow, rule.Laid = algorithms.Whole, &descriptors.Borrow{}, descriptors.Laid{"burst": "overlay.yaml:2"}
 	got, err := rule.Override(100, descriptors.Second, 1)
 	if err != nil {
@@ -169,9 +170,9 @@ func TestOverrideKeepsEveryOtherFieldOfALimit(t *testing.T) {
 		switch name {
 		case "Limit", "Name", "Replaces":
 			continue // the compiled Spec, which is compared above, and the names, which an override does not have
-		case "Shadow", "Watched":
+		case "Shadow", "Watched", "As":
 			if !is.Field(i).IsZero() {
-				t.Errorf("%s is %v: an override is enforced for every key", name, is.Field(i))
+				t.Errorf("%s is %v: an override is enforced for every key, and is no row's", name, is.Field(i))
 			}
 			continue
 		}

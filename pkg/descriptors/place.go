@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Place is a rule in which a value can stand.
+// Place is a rule in which a value can stand, or a row of its table that has the value.
 type Place struct {
 	Domain string  `json:"domain"`
 	Rule   string  `json:"rule"`
@@ -26,16 +26,20 @@ func (t *Tree) Places(value string, n int) []Place {
 		node   *Node
 		entry  *Node // the one that fits best on the way to node; nil if none does
 		best   rank  // of entry
+		at     Position
 	}
 	var found []fitting
 	var below func(f fitting)
 	below = func(f fitting) {
 		for _, child := range f.node.below {
-			next := fitting{f.domain, child, f.entry, f.best}
+			next := fitting{f.domain, child, f.entry, f.best, child.Pos}
 			if fits := child.fits(value); fits < f.best {
 				next.entry, next.best = child, fits
 			}
-			if child.Rule != nil && next.entry != nil {
+			switch row := child.row(value); {
+			case row.Line > 0:
+				found = append(found, fitting{f.domain, child, child, byValue, row})
+			case child.Rule != nil && next.entry != nil:
 				found = append(found, next)
 			}
 			below(next)
@@ -45,7 +49,7 @@ func (t *Tree) Places(value string, n int) []Place {
 		below(fitting{domain: d, node: &d.root, best: noRank})
 	}
 	slices.SortFunc(found, func(f, g fitting) int {
-		return cmp.Or(cmp.Compare(f.best, g.best), cmp.Compare(f.domain.Name, g.domain.Name), f.node.Pos.Compare(g.node.Pos))
+		return cmp.Or(cmp.Compare(f.best, g.best), cmp.Compare(f.domain.Name, g.domain.Name), f.at.Compare(g.at))
 	})
 	places := make([]Place, min(n, len(found)))
 	for i := range places {
@@ -60,16 +64,39 @@ func (t *Tree) Places(value string, n int) []Place {
 		case f.entry.Match == nil:
 			match = "wildcard"
 		}
-		places[i] = Place{f.domain.Name, r.Path, f.node.Way(), match, r.Pos.File, r.Pos.Line}
+		path := f.node.Way()
+		if f.at != f.node.Pos { // of a row
+			path[r.Table.Entry].Value = value
+		}
+		places[i] = Place{f.domain.Name, r.Path, path, match, f.at.File, f.at.Line}
 	}
 	return places
+}
+
+// row is the place of the row of the value in the table of n's rule; zero without one.
+func (n *Node) row(value string) (at Position) {
+	if n.Rule != nil && n.Rule.Table != nil {
+		if _, line, found := n.Rule.Table.Find(value); found {
+			at = Position{File: n.Rule.Table.File, Line: int(line)}
+		}
+	}
+	return at
 }
 
 // Way lists the descriptors down to n as they are written.
 func (n *Node) Way() []Entry {
 	var way []Entry
-	for ; n.parent != nil; n = n.parent {
+	for _, n := range n.Nodes() {
 		way = append(way, n.Written())
+	}
+	return way
+}
+
+// Nodes lists the descriptors down to n.
+func (n *Node) Nodes() []*Node {
+	var way []*Node
+	for ; n.parent != nil; n = n.parent {
+		way = append(way, n)
 	}
 	slices.Reverse(way)
 	return way

@@ -163,6 +163,9 @@ type Limit struct {
 	Thresholds []Threshold
 	// Borrow says where the hits go that the limit denies itself; nil if they are denied.
 	Borrow *Borrow
+	// As is the limit of the rule in whose place the amounts of a row stand, and as which
+	// metrics count this one; nil of a limit that is counted as itself.
+	As *Limit
 	// Laid has the fields that overlays have set; nil without any.
 	Laid Laid
 }
@@ -264,11 +267,19 @@ type Rule struct {
 	DetailedMetric bool
 	// Plan is the name of the plan that the limits are from; "" if they are the rule's own.
 	Plan string
+	// Table has the variants of the rule; nil without one.
+	Table *Table
+	// Together: the keys of the limits share a Redis Cluster slot, as those of another variant
+	// must.
+	Together bool
 	// Pool is the name of the pool that the rule is; "" of a rule for descriptors.
 	Pool string
 	// Requests is the requests_per_unit that an unlimited rule was written
 	// with. It has no effect.
 	Requests uint32
+
+	base   *Rule  // of a variant, the rule that has the table
+	number uint32 // of the amounts of a variant
 
 	brought []Entry // Shared with LeftOut and Masked only; nil without any
 
@@ -299,7 +310,7 @@ func (r *Rule) reserves() bool {
 }
 
 // OneSlot reports whether all keys of the rule's limits share a Redis Cluster slot.
-func (r *Rule) OneSlot() bool { return r.Several() || r.Reserves() }
+func (r *Rule) OneSlot() bool { return r.Together || r.Several() || r.Reserves() }
 
 // Main is the limit in whose place a request can bring its own: the first that is not in
 // shadow mode, or else the first. It is nil without limits.
@@ -313,11 +324,7 @@ func (r *Rule) Main() *Limit {
 
 // place sets the fields that follow from the rule's place n in the tree.
 func (r *Rule) place(n *Node) {
-	var way []*Node // from the outermost descriptor to n
-	for a := n; a.parent != nil; a = a.parent {
-		way = append(way, a)
-	}
-	slices.Reverse(way)
+	way := n.Nodes()
 	r.Path, r.Pos, r.fixed = n.path, n.Pos, !r.DetailedMetric
 	names := func(list *[]Entry, i int, e Entry) {
 		if *list == nil {
@@ -346,6 +353,9 @@ func (r *Rule) place(n *Node) {
 	}
 	if !r.fixed || r.Shared != nil {
 		r.way = way
+	}
+	if r.Table != nil {
+		r.Table.place(n)
 	}
 }
 

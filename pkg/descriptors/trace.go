@@ -57,7 +57,7 @@ func (d *Domain) Explain(entries []Entry, maxSeen int) Trace {
 			}
 			n = next
 		}
-		if t.Rule = n.Rule; t.Rule == nil {
+		if t.Rule = d.Match(entries); t.Rule == nil {
 			t.Why = n.noLimit() + d.missed(entries)
 		}
 	}

@@ -139,13 +139,18 @@ func (d *Domain) Root() *Node {
 // the one with the entry's key and no value. The choice is final:
 // when nothing below the chosen descriptor matches the next entry, Match does
 // not try another descriptor. A rule applies only to requests that have as many
-// entries as there are descriptors on the way to the rule. Match does not
-// allocate, except for a value of more than 512 bytes where a match ignores case.
+// entries as there are descriptors on the way to the rule. If the rule has a table, Match
+// returns the variant of the entries' row. Match does not allocate, except for a value of more
+// than 512 bytes where a match ignores case, and for a variant that it makes.
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	return d.root.find(entries)
+	rule := d.root.find(entries)
+	if rule == nil || rule.Table == nil {
+		return rule
+	}
+	return rule.Table.of(entries)
 }
 
 // Override returns the limit that a request brings for a descriptor that

@@ -60,6 +60,9 @@ type Descriptor struct {
 	// Suggestions are texts that the request may have meant: the name of a domain, or
 	// descriptors as commands take them. There are none unless nothing limits.
 	Suggestions []string `json:"suggestions,omitempty"`
+	// Row is the place of the row of the rule's table that says its limits, such as
+	// tenants.csv:17; "" without one.
+	Row string `json:"row,omitempty"`
 	// Override is the limit that counts in place of the rule's; nil if the rule's do.
 	Override *Override `json:"override,omitempty"`
 	Shadow   bool      `json:"shadow_mode,omitempty"`
@@ -219,6 +222,9 @@ func describe(in *service.Inspected) Descriptor {
 		if step.More > 0 {
 			d.Path[len(d.Path)-1].More = step.More
 		}
+	}
+	if in.Row.Line > 0 {
+		d.Row = in.Row.String()
 	}
 	if in.Override != nil {
 		d.Why = ""

@@ -51,6 +51,9 @@ func (p *printer) descriptor(d *Descriptor) {
 	switch {
 	case d.Override != nil:
 		p.line(1, "%s", d.Override.words())
+		if d.Row != "" {
+			p.line(1, "the override wins over the table, whose row is %s", terminal.Visible(d.Row))
+		}
 	case d.Rule == "":
 		p.line(1, "%s: %s", p.colors.Yellow("no limit"), terminal.Visible(d.Why))
 		if len(d.Suggestions) > 0 {
@@ -58,6 +61,9 @@ func (p *printer) descriptor(d *Descriptor) {
 		}
 	default:
 		p.line(1, "rule %s", p.colors.Bold(terminal.Visible(d.Rule)))
+		if d.Row != "" {
+			p.line(1, "row  %s", terminal.Visible(d.Row))
+		}
 	}
 	if d.Shadow {
 		p.line(1, "shadow mode: denials are counted and answered OK")

@@ -114,7 +114,7 @@ type decisions struct {
 	retry      []prometheus.Observer // by algorithms.Strategy
 
 	// found maps *descriptors.Limit to *counted, so that a decision takes no
-	// lock, and *overridden to the *counted of the last overrides. Each set of rules gets
+	// lock, and inPlaceOf to the *counted of the limits in its place. Each set of rules gets
 	// a new map, because the old one refers to the old rules.
 	found atomic.Pointer[sync.Map]
 
@@ -205,15 +205,19 @@ func (d *decisions) verdict(o *service.Observation, v *service.Verdict) *counted
 	if key == nil {
 		key = d.called(c.of, o.Domain, v)
 	}
-	key.count(v, c.near)
+	near := c.near
+	if v.Override || v.Limit.As != nil { // c is for limits of other amounts, too
+		near = d.near(v)
+	}
+	key.count(v, near)
 	if v.Decided {
-		d.count(c, v, o.ShadowMode)
+		d.count(c, v, near, o.ShadowMode)
 	}
 	return c
 }
 
 // count counts a decision once, with any number of hits, in the series rls_*.
-func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
+func (d *decisions) count(c *counted, v *service.Verdict, near uint64, shadowMode bool) {
 	decisions := &c.limit.decisions[0]
 	if !v.Counted {
 		decisions = &c.limit.decisions[1+v.Limit.OnError]
@@ -230,7 +234,7 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 	if !v.Counted {
 		return // the policy does not know how full the limit is
 	}
-	if v.After > 0 && uint64(v.After) > c.near {
+	if v.After > 0 && uint64(v.After) > near {
 		c.strategy.near.Add(1)
 	}
 	if v.Limit.Burst > 0 && v.Is.Remaining == 0 && v.Hits > 0 {
@@ -242,15 +246,14 @@ func (d *decisions) count(c *counted, v *service.Verdict, shadowMode bool) {
 // so these are counted by domain.
 func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	found, l := d.found.Load(), limitOfRule(v)
-	if !v.Override {
+	own := !v.Override && v.Limit.As == nil
+	if own {
 		if c, ok := found.Load(v.Limit); ok {
 			return c.(*counted)
 		}
 	} else if l != nil {
-		if kept, ok := found.Load((*overridden)(l)); ok && kept.(*counted).by == v.Limit.Strategy {
-			c := *kept.(*counted)
-			c.near = d.near(v)
-			return &c
+		if kept, ok := found.Load(inPlaceOf(l, v)); ok && kept.(*counted).by == v.Limit.Strategy {
+			return kept.(*counted)
 		}
 	}
 	c := &counted{by: v.Limit.Strategy, near: d.near(v)}
@@ -277,15 +280,14 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 		d.limits[limitLabels{c.of, v.Limit.Strategy, strings.Clone(title)}] = c.limit
 	}
 	d.mu.Unlock()
-	if v.Override {
-		if l != nil {
-			found.Store((*overridden)(l), c)
-		}
-	} else {
-		if v.Rule.FixedMetricKey() {
-			c.key = d.paths.rule(c.of, v.Rule.Path)
-		}
+	if !v.Override && v.Rule.FixedMetricKey() {
+		c.key = d.paths.rule(c.of, v.Rule.Path)
+	}
+	switch {
+	case own:
 		found.Store(v.Limit, c)
+	case l != nil:
+		found.Store(inPlaceOf(l, v), c)
 	}
 	return c
 }
@@ -312,20 +314,36 @@ func ruleOf(domain string, v *service.Verdict) string {
 // ownTitle stands in place of a title for limits that requests bring where no rule has one.
 const ownTitle = "override"
 
-// overridden is the limit of a rule in whose place requests bring limits. It is a type of its
-// own to be a key of decisions.found beside the limit itself.
-type overridden descriptors.Limit
+// overridden is the limit of a rule in whose place requests bring limits, and tabled one in
+// whose place rows of a table have amounts. They are types of their own to be keys of
+// decisions.found beside the limit itself.
+type (
+	overridden descriptors.Limit
+	tabled     descriptors.Limit
+)
 
-// limitOfRule is the limit of the rule by which a verdict was made, also if a request brought
-// another one in its place. It is nil if the rule has none, or no rule matched.
+// inPlaceOf is the key for the verdicts of limits in l's place, of which v is one.
+func inPlaceOf(l *descriptors.Limit, v *service.Verdict) any {
+	if v.Override {
+		return (*overridden)(l)
+	}
+	return (*tabled)(l)
+}
+
+// limitOfRule is the limit of the rule by which a verdict was made, also if a request or a row
+// brought another one in its place. It is nil if the rule has none, or no rule matched.
 func limitOfRule(v *service.Verdict) *descriptors.Limit {
-	if !v.Override {
-		return v.Limit
+	l := v.Limit
+	if v.Override {
+		if v.Rule == nil {
+			return nil
+		}
+		l = v.Rule.Main()
 	}
-	if v.Rule == nil {
-		return nil
+	if l != nil && l.As != nil {
+		return l.As
 	}
-	return v.Rule.Main()
+	return l
 }
 
 // titleOf is the title of limitOfRule's result: callers make the amounts of overrides up.

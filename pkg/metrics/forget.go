@@ -49,7 +49,11 @@ func (d *decisions) inForce(tree *descriptors.Tree) {
 			d.hold(domain.Name, pool.Path, pool.Limits)
 		}
 	}
-	tree.Each(func(domain *descriptors.Domain, r *descriptors.Rule) { d.hold(domain.Name, r.Path, r.Limits) })
+	tree.Each(func(domain *descriptors.Domain, r *descriptors.Rule) {
+		for _, v := range r.Variants() {
+			d.hold(domain.Name, r.Path, v.Limits)
+		}
+	})
 	now := d.clock()
 	for _, r := range d.rules {
 		r.settle(now)

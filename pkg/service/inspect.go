@@ -61,12 +61,14 @@ type Inspected struct {
 	Trace descriptors.Trace
 	// Rule is the path of the rule that limits the descriptor, as metrics name it;
 	// domain.override if a request brought the limit along, "" if nothing limits.
-	Rule      string
-	Override  *Override // the limit that stands in place of the rule's; nil if the rule's count
-	Plan      string    // of the domain, whose limits count; "" if they are of no plan
-	Unlimited bool      // the rule lets every hit pass
-	Shadow    bool      // the rule or the service is in shadow mode
-	Quota     bool      // the descriptor denies only together with the others in quota mode
+	Rule     string
+	Override *Override // the limit that stands in place of the rule's; nil if the rule's count
+	Plan     string    // of the domain, whose limits count; "" if they are of no plan
+	// Row is the place of the row that says the limits of the rule; zero without one.
+	Row       descriptors.Position
+	Unlimited bool // the rule lets every hit pass
+	Shadow    bool // the rule or the service is in shadow mode
+	Quota     bool // the descriptor denies only together with the others in quota mode
 	Limits    []InspectedLimit
 }
 
@@ -172,6 +174,9 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 		in.Trace = p.domain.Explain(in.Entries, min(maxSeen, maxSeenInAll/len(p.targets)))
 	}
 	in.Override, in.Unlimited = t.Limit, t.unlimited()
+	if t.rule != nil && t.rule.Pool == "" {
+		in.Row = t.rule.Row(in.Entries)
+	}
 	in.Shadow, in.Quota = t.shadow() || p.cfg.ShadowMode, p.quota(t)
 	switch {
 	case in.Override != nil:

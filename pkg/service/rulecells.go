@@ -16,7 +16,7 @@ type ruleCells struct {
 	*planner
 	domain   *descriptors.Domain
 	rule     *descriptors.Rule
-	kinds    []kind
+	kinds    []kind   // of all variants
 	prefixes []string // of the keys of the cells, and of keys of other rules
 }
 
@@ -34,20 +34,16 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 		return nil, err
 	}
 	switch {
-	case r.Unlimited:
+	case r.Unlimited && r.Table == nil:
 		return nil, errorf(codes.FailedPrecondition, "the rule %s is unlimited and has no cells", path)
 	case p.values != nil:
 		return nil, errorf(codes.FailedPrecondition, "the keys of the store have hashes in place of values (CACHE_KEY_HASH), which do not tell the rule: reset one descriptor at a time")
-	case p.cfg.RatelimitKeys && inRatelimit(r.Limits):
+	case p.cfg.RatelimitKeys && slices.ContainsFunc(r.Variants(), func(v *descriptors.Rule) bool { return inRatelimit(v.Limits) }):
 		return nil, errorf(codes.FailedPrecondition, "the keys of the store are those of envoyproxy/ratelimit (CACHE_KEY_FORMAT=ratelimit), which do not tell the rule for certain: reset one descriptor at a time")
 	}
 	c := &ruleCells{planner: p, domain: d, rule: r}
-	for i := range r.Limits {
-		l := &r.Limits[i]
-		c.kinds = append(c.kinds, kind{Limit: l})
-		if b := l.Borrow; b != nil {
-			c.kinds = append(c.kinds, kind{&b.Cell, string(b.AppendID(nil))})
-		}
+	for _, v := range r.Variants() {
+		c.kinds = append(c.kinds, kindsOf(v)...)
 	}
 	for _, k := range c.kinds {
 		prefix := p.cfg.KeyPrefix
@@ -60,6 +56,18 @@ func (p *planner) cellsOf(tree *descriptors.Tree, domain, path string) (*ruleCel
 		}
 	}
 	return c, nil
+}
+
+// kindsOf are the kinds of the limits of r.
+func kindsOf(r *descriptors.Rule) (kinds []kind) {
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		kinds = append(kinds, kind{Limit: l})
+		if b := l.Borrow; b != nil {
+			kinds = append(kinds, kind{&b.Cell, string(b.AppendID(nil))})
+		}
+	}
+	return kinds
 }
 
 // identity is the identity of the caller with that name in the keys of k.
@@ -96,7 +104,11 @@ func ruleAt(tree *descriptors.Tree, name, path string) (domain *descriptors.Doma
 func (c *ruleCells) among(keys []string) (found []cell) {
 	now := c.cfg.Store.Now()
 	for _, key := range keys {
-		for _, k := range c.kinds {
+		kinds := c.kinds
+		if c.rule.Table != nil {
+			kinds = kindsOf(c.domain.VariantOf(c.rule, strings.TrimPrefix(key, c.cfg.KeyPrefix)))
+		}
+		for _, k := range kinds {
 			id, ok := k.IDOf(key, c.cfg.KeyPrefix, c.identity("", k).OneSlot, now)
 			if !ok || !strings.HasSuffix(id, k.borrowed) {
 				continue

@@ -270,7 +270,7 @@ func (w *watch) read() *snapshot {
 		w.add(filepath.Dir(path))
 	}
 	s := &snapshot{}
-	s.files, s.err = w.Folder().read(w.add)
+	s.files, s.tables, s.err = w.Folder().read(w.add)
 	return s
 }
 

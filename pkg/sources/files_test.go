@@ -405,3 +405,39 @@ func TestReloadPublishesAllFiles(t *testing.T) {
 		o.lose(t, false)
 	}
 }
+
+// A table is no file of rules. Its changes are noticed, also those of a link, and a wrong row
+// leaves the last good table in force.
+func TestTablesAreWatched(t *testing.T) {
+	f, path := watching(t)
+	write(t, path+"/sub/one/t.csv", "value,requests_per_unit\nx,1\n")
+	write(t, path+"/sub/two/t.csv", "value,requests_per_unit\nx,2\n")
+	write(t, path+"/other.csv", "this is no table")
+	link(t, "one", path+"/sub/..data")
+	link(t, "..data/t.csv", path+"/sub/t.csv")
+	write(t, path+"/a.yaml", "domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9, table: sub/t.csv}}]\n")
+	o := run(t, f)
+	loads := o.loads()
+	loaded := func(what string) error {
+		t.Helper()
+		testenv.Eventually(t, soon, func() bool { return o.loads() > loads }, what)
+		loads = o.loads()
+		return o.lastError()
+	}
+	if err := o.lastError(); err != nil {
+		t.Fatal(err)
+	}
+	link(t, "two", path+"/sub/..data")
+	if err := loaded("after the swap of a link"); err != nil {
+		t.Error(err)
+	}
+	write(t, path+"/sub/two/t.csv", "value,requests_per_unit\nx,-2\n")
+	if err := loaded("after a wrong row"); err == nil || !strings.Contains(err.Error(), "/sub/t.csv:2:3: requests_per_unit: must be a whole number") {
+		t.Error(err)
+	}
+	write(t, path+"/sub/two/t.csv", "value,requests_per_unit\nx,3\n")
+	if err := loaded("after the repair"); err != nil {
+		t.Error(err)
+	}
+	o.stay(t, path+"/sub/two/t.csv")
+}

@@ -4,20 +4,25 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+
+	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
+	"example.org/rls/pkg/turns"
 )
 
 // TestFile is the end of the names of files with tests of rules. They are no rules.
 const TestFile = "_test.yaml"
 
 // Folder is a folder of rules: every regular file in it and in its subfolders,
-// unless its name ends in TestFile. Symbolic links are followed. A folder that does
+// unless its name ends in TestFile or [rules.TableFile]. Symbolic links are followed. A folder that does
 // not exist has no files. If Path is no folder but a file or a pipe, this is read as the
 // only file.
 //
@@ -40,11 +45,13 @@ type Folder struct {
 // beside the folder. Its error joins the reasons for all files that cannot be
 // read; then it returns no files.
 func (f Folder) Read() ([]yaml.Text, error) {
-	return f.read(func(string) {})
+	files, _, err := f.read(func(string) {})
+	return files, err
 }
 
-// read calls enter for each folder before it lists it.
-func (f Folder) read(enter func(dir string)) ([]yaml.Text, error) {
+// read is Read, and also returns the tables in the folder. It calls enter for each folder before
+// it lists it.
+func (f Folder) read(enter func(dir string)) ([]yaml.Text, []table, error) {
 	r := folderReader{Folder: f, enter: enter, entered: map[string]bool{}}
 	if info, err := os.Stat(f.Path); err == nil && !info.IsDir() {
 		r.file(f.Path)
@@ -56,9 +63,9 @@ func (f Folder) read(enter func(dir string)) ([]yaml.Text, error) {
 		r.list(filepath.Clean(dir), func(name string) bool { return strings.HasPrefix(name, own+".") })
 	}
 	if len(r.errs) > 0 {
-		return nil, errors.Join(r.errs...)
+		return nil, nil, errors.Join(r.errs...)
 	}
-	return r.files, nil
+	return r.files, r.tables, nil
 }
 
 type folderReader struct {
@@ -66,7 +73,14 @@ type folderReader struct {
 	enter   func(string)
 	entered map[string]bool // by path without links, because links may lead in circles
 	files   []yaml.Text
+	tables  []table
 	errs    []error
+}
+
+// table is a file that rules may name as a table: only its changes are noticed here.
+type table struct {
+	path string
+	sum  uint64
 }
 
 func (r *folderReader) folder(dir string) {
@@ -113,12 +127,39 @@ func (r *folderReader) dangling(path string) {
 }
 
 func (r *folderReader) file(path string) {
-	if strings.HasSuffix(path, TestFile) {
+	switch {
+	case strings.HasSuffix(path, TestFile):
+		return
+	case strings.HasSuffix(path, rules.TableFile):
+		if sum, err := sumOf(path); !r.failed(err) {
+			r.tables = append(r.tables, table{path, sum})
+		}
 		return
 	}
 	content, err := os.ReadFile(path)
 	if !r.failed(err) {
 		r.files = append(r.files, yaml.Text{Name: path, Content: content})
+	}
+}
+
+// sumOf is the hash of a file's content.
+func sumOf(path string) (uint64, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = file.Close() }()
+	sum, part, turn := xxhash.New(), make([]byte, 64<<10), turns.Turns{}
+	for {
+		n, err := file.Read(part)
+		_, _ = sum.Write(part[:n])
+		switch {
+		case errors.Is(err, io.EOF):
+			return sum.Sum64(), nil
+		case err != nil:
+			return 0, err
+		}
+		turn.Give()
 	}
 }
 
@@ -135,15 +176,16 @@ func (r *folderReader) failed(err error) bool {
 // snapshot is the files of a folder at one moment, or the reason why they could
 // not be read.
 type snapshot struct {
-	files []yaml.Text
-	err   error
+	files  []yaml.Text
+	tables []table
+	err    error
 }
 
 // empty reports that the folder could be read and has no files.
 func (s *snapshot) empty() bool { return s.err == nil && len(s.files) == 0 }
 
 func (s *snapshot) same(o *snapshot) bool {
-	return fmt.Sprint(s.err) == fmt.Sprint(o.err) && slices.EqualFunc(s.files, o.files, func(a, b yaml.Text) bool {
+	return fmt.Sprint(s.err) == fmt.Sprint(o.err) && slices.Equal(s.tables, o.tables) && slices.EqualFunc(s.files, o.files, func(a, b yaml.Text) bool {
 		return a.Name == b.Name && bytes.Equal(a.Content, b.Content)
 	})
 }

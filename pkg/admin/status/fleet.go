@@ -201,7 +201,7 @@ func (r *ListingRule) key() string {
 	for i := range limits {
 		limits[i].PolicyDecides = ""
 	}
-	same := ListingRule{Rule: r.Rule, Domain: r.Domain, Entries: r.Entries, Limits: limits, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan, Pool: r.Pool}
+	same := ListingRule{Rule: r.Rule, Domain: r.Domain, Entries: r.Entries, Limits: limits, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan, Table: r.Table, Rows: r.Rows, Pool: r.Pool}
 	text, _ := json.Marshal(same) // of texts and numbers
 	return string(text)
 }

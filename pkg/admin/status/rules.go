@@ -48,9 +48,12 @@ type ListingRule struct {
 	Limits    []ListingLimit      `json:"limits"`
 	Unlimited bool                `json:"unlimited,omitempty"`
 	Plan      string              `json:"plan,omitempty"` // that the limits are from
-	Shadow    bool                `json:"shadow,omitempty"`
-	Quota     bool                `json:"quota,omitempty"`
-	Pool      bool                `json:"pool,omitempty"` // Entries are its name
+	// Table is the file that gives Rows values limits of their own.
+	Table  string `json:"table,omitempty"`
+	Rows   int    `json:"rows,omitempty"`
+	Shadow bool   `json:"shadow,omitempty"`
+	Quota  bool   `json:"quota,omitempty"`
+	Pool   bool   `json:"pool,omitempty"` // Entries are its name
 
 	Requests uint64  `json:"requests"`
 	Denied   uint64  `json:"denied"`
@@ -143,6 +146,9 @@ func (r *ListingRule) has(words []string) bool {
 	if r.Unlimited {
 		texts = append(texts, "unlimited")
 	}
+	if r.Table != "" {
+		texts = append(texts, "table "+r.Table)
+	}
 	if r.Plan != "" {
 		texts = append(texts, "plan "+r.Plan)
 	}
@@ -155,6 +161,9 @@ func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry,
 		Rule: r.Path, Domain: domain, File: r.Pos.File, Line: r.Pos.Line,
 		Entries: way, Limits: []ListingLimit{},
 		Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan, Pool: r.Pool != "",
+	}
+	if t := r.Table; t != nil {
+		rule.Table, rule.Rows = t.File, t.Len
 	}
 	for i := range r.Limits {
 		limit := &r.Limits[i]

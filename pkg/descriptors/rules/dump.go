@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,6 +70,9 @@ func printGiven(where place, t, plain target) string {
 // withPlan gives l the fields that r has for all its limits.
 func withPlan(l *limit, r *descriptors.Rule) *limit {
 	l.plan = planName(r.Plan)
+	if t := r.Table; t != nil {
+		l.table = tableOf{t.Name, t.Key, t.Rows}
+	}
 	return l
 }
 
@@ -92,12 +96,22 @@ func contents(b []byte, d *descriptors.Domain, n *descriptors.Node) []byte {
 	}
 	own.rule = *n.Rule
 	b = appendFields(b, inDescriptor, target{descriptor: &own})
-	if r := n.Rule; r.Unlimited {
+	variants := n.Rule.Variants()
+	slices.SortFunc(variants[1:], func(v, w *descriptors.Rule) int { return cmp.Compare(v.Plan, w.Plan) })
+	for _, v := range variants {
+		b = appendRule(b, v)
+	}
+	return b
+}
+
+// appendRule appends the names and values of the fields of r's limits to b.
+func appendRule(b []byte, r *descriptors.Rule) []byte {
+	if r.Unlimited {
 		l := limit{unlimited: true, maxBorrow: algorithms.Whole, spec: algorithms.Spec{Requests: r.Requests}, Limit: descriptors.Limit{Name: r.Name, Replaces: r.Replaces}}
 		b = appendFields(b, inLimit, target{limit: withPlan(&l, r)})
 	}
-	for i := range n.Rule.Limits {
-		b = appendLimit(b, n.Rule, &n.Rule.Limits[i])
+	for i := range r.Limits {
+		b = appendLimit(b, r, &r.Limits[i])
 	}
 	return b
 }

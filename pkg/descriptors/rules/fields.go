@@ -24,12 +24,13 @@ const (
 	inReserve
 	inMatch
 	inMask
+	inTable
 	anywhere // inside a value that is ignored
 )
 
 // String is the place in a message.
 func (p place) String() string {
-	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease", "thresholds", "reserve", "match", "mask"}[p]
+	return [...]string{"the top of the file", "a descriptor", "rate_limit", "replaces", "lease", "thresholds", "reserve", "match", "mask", "table"}[p]
 }
 
 // target is where the fields of a mapping are written to, and the reader that reads
@@ -45,6 +46,7 @@ type target struct {
 	reserve    *algorithms.Reserve
 	match      *match
 	mask       *descriptors.Mask
+	table      *tableOf
 }
 
 // field is one key of the rule language in one place.
@@ -237,7 +239,10 @@ func language() []field {
 			Note:  "1% to 100%"}},
 		{in: inLimit, own: true, lacking: true, row: row{Name: "plan", Type: fields.At(plan, func(t target) *planName { return &t.limit.plan }),
 			What: "the plan of the domain whose limits the rule has: see [plans](#plans)",
-			Note: "only in `rate_limit`, beside `name` and `replaces`. Metrics are those of the rule. Over xDS it takes the place of the limit in the message"}},
+			Note: "only in `rate_limit`, beside `table`, `name` and `replaces`. Metrics are those of the rule. Over xDS it takes the place of the limit in the message"}},
+		{in: inLimit, own: true, lacking: true, row: row{Name: "table", Type: tables,
+			What: "a CSV file beside the file of rules that gives values limits of their own; values without a row have this one: see [tables](#tables)",
+			Note: "only in `rate_limit`. Its name ends in `.csv`. Not over xDS"}},
 		{in: inLimit, row: row{Name: "unlimited", Type: fields.At(boolean, func(t target) *bool { return &t.limit.unlimited }),
 			What: "no limit, for exceptions",
 			Note: "without `unit`, and only in `rate_limit`"}},
@@ -269,6 +274,12 @@ func language() []field {
 			Note: "also of IPv4-mapped addresses"}},
 		{in: inMask, own: true, row: row{Name: "ipv6", Type: maskBits(128, func(t target) *uint8 { return &t.mask.IPv6 }), Default: "each address for itself",
 			What: "the same for IPv6"}},
+
+		{in: inTable, own: true, row: row{Name: "file", Required: true, Type: fields.At(tableFile, func(t target) *string { return &t.table.file }),
+			What: "the file, beside the file of rules or in a folder below",
+			Note: "required. Symbolic links are followed"}},
+		{in: inTable, own: true, row: row{Name: "entry", Type: fields.At(required, func(t target) *string { return &t.table.entry }), Default: "the descriptor's own",
+			What: "the key whose value is looked up, of the descriptor or of one around it"}},
 
 		{in: inLease, own: true, row: row{Name: "share", Type: fields.At(percent, func(t target) *algorithms.Percent { return &t.lease.Share }), Default: "5%",
 			What: "the part of `burst`, or of `requests_per_unit` where the strategy has no burst, that one process may hold at most",

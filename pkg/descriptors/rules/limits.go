@@ -21,7 +21,11 @@ func (r *reader) compileLimits(d *descriptor) {
 		r.checkReplaces(l)
 		if l.plan != "" {
 			r.checkPlan(l)
+		}
+		if l.plan != "" || l.table.file != "" {
 			d.planned = &planned{limit: l}
+		}
+		if l.plan != "" {
 			return
 		}
 		if l.unlimited {
@@ -134,6 +138,7 @@ func (r *reader) checkUnlimited(l *limit) {
 		}
 		at, path := l.from.Position(f.Name), join(l.path, f.Name)
 		switch {
+		case f.Name == "table":
 		case f.Name == "unit" && descriptors.ParseUnit(l.unit).Valid(), f.own:
 			r.ProblemOf(path, at, "must not be given with unlimited: true")
 		case f.Name == "unit", f.Name == "requests_per_unit", f.Name == "shadow_mode":

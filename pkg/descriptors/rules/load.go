@@ -61,7 +61,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
 	c := compiler{
 		opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched(),
-		pools: collection{}, plans: collection{},
+		pools: collection{}, plans: collection{}, tables: map[string]read{},
 	}
 	cache := limitCache{}
 	over, ruleFiles, warnings := splitOverlays(files, &opts)
@@ -117,6 +117,7 @@ type compiler struct {
 	nodes     []*descriptors.Node // of all descriptors, with Options.Lint
 	pools     collection
 	plans     collection
+	tables    map[string]read // by path
 }
 
 // domain is a domain of the tree, with the positions of its name, charge and
@@ -177,7 +178,7 @@ func (c *compiler) add(domain string, parent *descriptors.Node, list []descripto
 		c.turns.Next()
 		d := &list[i]
 		if d.planned != nil {
-			c.resolve(domain, d)
+			c.resolve(domain, parent, d)
 		}
 		if d.Key == "" || d.wrong && c.opts.SkipWrong || d.match != nil && d.Match == nil {
 			continue // reported
@@ -244,14 +245,16 @@ func (c *compiler) policies(tree *descriptors.Tree) (warnings []Problem) {
 	var first *descriptors.Rule // with the policy local
 	tree.Each(func(d *descriptors.Domain, r *descriptors.Rule) {
 		c.turns.Next()
-		for i := range r.Limits {
-			l := &r.Limits[i]
-			inherit(&l.OnError, d.Default.OnError)
-			if l.Borrow != nil {
-				l.Borrow.Cell.OnError = l.OnError
-			}
-			if l.OnError == descriptors.PolicyLocal && (first == nil || r.Pos.Compare(first.Pos) < 0) {
-				first = r
+		for _, r := range r.Variants() {
+			for i := range r.Limits {
+				l := &r.Limits[i]
+				inherit(&l.OnError, d.Default.OnError)
+				if l.Borrow != nil {
+					l.Borrow.Cell.OnError = l.OnError
+				}
+				if l.OnError == descriptors.PolicyLocal && (first == nil || r.Pos.Compare(first.Pos) < 0) {
+					first = r
+				}
 			}
 		}
 	})

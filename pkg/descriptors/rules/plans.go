@@ -27,14 +27,14 @@ var plan = parsed("a name in `plans`", Schema{"type": []string{"string", "intege
 	return planName(text), nil
 })
 
-// planned is a limit that names a plan, until all files are read.
+// planned is a limit that names a plan or a table, until all files are read.
 type planned struct {
 	*limit
 	in *document.Value // the mapping of its descriptor
 }
 
 // besidePlan are the fields of a limit that names a plan.
-var besidePlan = []string{"plan", "name", "replaces"}
+var besidePlan = []string{"plan", "table", "name", "replaces"}
 
 // readPlan reads one limit, or a list of limits.
 func (r *reader) readPlan(n *named, v *document.Value) {
@@ -62,14 +62,17 @@ func (r *reader) readPlan(n *named, v *document.Value) {
 	}
 }
 
-// checkAlone refuses a plan in l, which is a limit of a plan or one of several.
+// checkAlone refuses a plan and a table in l, which is a limit of a plan or one of several.
 func (r *reader) checkAlone(l *limit) {
-	if l.plan != "" {
-		r.Detached(func() {
-			r.problemOf(l, "plan", "belongs into rate_limit: a list of limits and a plan name no plan")
-		})
-		l.plan, l.wrong = "", true
+	for _, name := range []string{"plan", "table"} {
+		if l.from.Has(name) {
+			r.Detached(func() {
+				r.problemOf(l, name, "belongs into rate_limit: a list of limits and a plan name no %s", name)
+			})
+			l.wrong = true
+		}
 	}
+	l.plan, l.table = "", tableOf{}
 }
 
 // checkPlan refuses the fields that a limit with a plan cannot have. Fields from elsewhere
@@ -85,8 +88,17 @@ func (r *reader) checkPlan(l *limit) {
 	}
 }
 
-// resolve gives d, whose limit names a plan, the limits of the plan.
-func (c *compiler) resolve(domain string, d *descriptor) {
+// resolve gives d, whose limit names a plan or a table, the limits of the plan and the table.
+func (c *compiler) resolve(domain string, parent *descriptors.Node, d *descriptor) {
+	if d.planned.plan != "" {
+		c.resolvePlan(domain, d)
+	}
+	if d.planned.table.file != "" && d.Rule != nil && !c.addTable(domain, parent, d) {
+		d.wrong = true
+	}
+}
+
+func (c *compiler) resolvePlan(domain string, d *descriptor) {
 	l, before := d.planned.limit, len(c.problems)
 	plan := c.plan(domain, string(l.plan))
 	if plan == nil {

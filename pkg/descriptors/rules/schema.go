@@ -24,7 +24,7 @@ func NewSchema() Schema {
 	s["type"] = "object"
 	s["$defs"] = Schema{
 		"descriptor": object(inDescriptor), "limit": limitSchema(), "replaced": object(inReplaces), "lease": object(inLease), "threshold": object(inThreshold), "reserve": object(inReserve),
-		"match": matchSchema(), "mask": object(inMask), "pool": poolSchema(), "ignored": ignoredSchema(),
+		"table": object(inTable), "match": matchSchema(), "mask": object(inMask), "pool": poolSchema(), "ignored": ignoredSchema(),
 	}
 	return s
 }
@@ -110,7 +110,7 @@ func limitSchema() Schema {
 	ofPlan := Schema{}
 	for i := range table {
 		f := &table[i]
-		if f.in == inLimit && f.own {
+		if f.in == inLimit && f.own && f.Name != "table" {
 			unlimited[f.Name] = false
 		}
 		if f.in == inLimit && !slices.Contains(besidePlan, f.Name) {
@@ -141,7 +141,7 @@ func poolSchema() Schema {
 // planSchema is the schema of a plan.
 func planSchema() Schema {
 	limit := func(properties Schema) Schema {
-		properties["plan"] = false
+		properties["plan"], properties["table"] = false, false
 		return Schema{"type": "object", "$ref": "#/$defs/limit", "properties": properties}
 	}
 	return anyOf(limit(Schema{}), Schema{"type": "array", "minItems": 1, "items": limit(Schema{"unlimited": Schema{"enum": []any{false, nil}}})})

@@ -63,7 +63,7 @@ type descriptor struct {
 	match   *match           // nil without one
 	single  *limit           // rate_limit
 	several []limit          // rate_limits
-	planned *planned         // single, if it names a plan
+	planned *planned         // single, if it names a plan or a table
 	below   []descriptor
 	wrong   bool // it has a problem, reported
 }
@@ -79,6 +79,7 @@ type limit struct {
 	unlimited bool
 	replaces  []replaced
 	plan      planName
+	table     tableOf
 	lender    poolName
 	maxBorrow algorithms.Percent // of Whole, unless it is given
 	wrong     bool               // a value had no meaning, reported
@@ -239,7 +240,7 @@ var oneLimit = fields.Type[target]{Name: "a limit", Schema: Schema{"type": []str
 }}
 
 var limits = fields.Type[target]{Name: "a list of limits", Schema: Schema{"type": []string{"array", "null"}, "minItems": 1, "items": Schema{
-	"type": "object", "$ref": "#/$defs/limit", "properties": Schema{"plan": false, "unlimited": Schema{"enum": []any{false, nil}}},
+	"type": "object", "$ref": "#/$defs/limit", "properties": Schema{"plan": false, "table": false, "unlimited": Schema{"enum": []any{false, nil}}},
 }}, Set: func(r *fields.Reader, t target, v *document.Value) {
 	items := t.list(v)
 	if v.Kind == document.List && len(v.Content) == 0 {

@@ -125,7 +125,7 @@ func (s *side) decide(r *request, at, hour time.Time) (*service.Outcome, error) 
 	}
 	for i := range e.Statuses {
 		st := &e.Statuses[i]
-		if rule := s.rules[st.Rule]; rule != nil && !st.Override {
+		if rule := s.ruleOf(st); rule != nil {
 			rule.count(st, r.ask.Descriptors[i].Entries, at, hour)
 		}
 	}
@@ -133,6 +133,14 @@ func (s *side) decide(r *request, at, hour time.Time) (*service.Outcome, error) 
 		s.denied++
 	}
 	return e, nil
+}
+
+// ruleOf is the rule whose limits decided; nil if none did.
+func (s *side) ruleOf(st *service.Status) *Rule {
+	if st.Rule == nil || st.Override {
+		return nil
+	}
+	return s.rules[st.Rule.Base()]
 }
 
 func (r *Rule) count(st *service.Status, entries []descriptors.Entry, at, hour time.Time) {

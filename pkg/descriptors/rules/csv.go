@@ -1,0 +1,289 @@
+package rules
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/turns"
+)
+
+// The columns of a table.
+const (
+	columnValue = iota
+	columnPlan
+	columnRequests
+	columnUnit
+	columnMultiplier
+	columnBurst
+	columnCount
+)
+
+var columns = []string{"value", "plan", "requests_per_unit", "unit", "unit_multiplier", "burst"}
+
+// maxRowProblems bounds the problems of a table that are reported.
+const maxRowProblems = 100
+
+// ReadTable reads a table and checks what can be checked without the rules that name it. Its
+// error is [Problems], or says why the file cannot be read. Without a header that can be used
+// there are no rows; else the rows that are wrong are left out.
+func ReadTable(name string) (*descriptors.Rows, error) {
+	t := tableReader{rows: &descriptors.Rows{File: name}, plans: map[string]uint32{}, amounts: map[descriptors.Amounts]uint32{}}
+	if err := t.read(t.take); err != nil {
+		return nil, err
+	}
+	t.rows.Trim()
+	if len(t.problems) > 0 {
+		if !t.usable {
+			t.rows = nil
+		}
+		return t.rows, t.all()
+	}
+	return t.rows, nil
+}
+
+// tableReader reads the records of a table.
+type tableReader struct {
+	rows     *descriptors.Rows
+	problems Problems
+	wrong    int              // how many problems there are
+	usable   bool             // the header is
+	at       [columnCount]int // the index of each column in a record, or -1
+	csv      *csv.Reader
+	turns    turns.Turns
+
+	plans   map[string]uint32
+	amounts map[descriptors.Amounts]uint32
+	bytes   []byte
+}
+
+// read calls take for each record after the header.
+func (t *tableReader) read(take func(record []string)) error {
+	file, err := os.Open(t.rows.File)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return cmp.Or(err, errors.New("is not a file"))
+	}
+	return t.records(file, take)
+}
+
+// records is read for the text of the file.
+func (t *tableReader) records(text io.Reader, take func(record []string)) error {
+	buffered := bufio.NewReaderSize(text, 1<<16)
+	if mark, _ := buffered.Peek(3); string(mark) == "\xef\xbb\xbf" {
+		_, _ = buffered.Discard(3)
+	}
+	t.csv = csv.NewReader(buffered)
+	t.csv.ReuseRecord, t.csv.FieldsPerRecord = true, -1
+	width := -1 // of the header
+	for {
+		t.turns.Next()
+		record, err := t.csv.Read()
+		var wrong *csv.ParseError
+		switch {
+		case errors.Is(err, io.EOF):
+			if width < 0 {
+				t.problems.Add(descriptors.Position{File: t.rows.File, Line: 1, Column: 1}, "", "has no header: want the columns value and plan, or value and any of %s", strings.Join(columns[columnRequests:], ", "))
+			}
+			return nil
+		case errors.As(err, &wrong):
+			t.add(wrong.Line, wrong.Column, "", "not valid CSV: %v", wrong.Err)
+			if width < 0 {
+				return nil
+			}
+		case err != nil:
+			return err
+		case width < 0:
+			if width = len(record); !t.header(record) {
+				return nil
+			}
+		case len(record) > width:
+			t.problem(width, "", "the row has more fields than the header, which has %d", width)
+		case len(record) < width:
+			t.problem(0, "", "the row has fewer fields than the header, which has %d", width)
+		default:
+			take(record)
+		}
+	}
+}
+
+// problem reports a fault of a field of the last record.
+func (t *tableReader) problem(field int, column, format string, args ...any) {
+	line, at := t.csv.FieldPos(field)
+	t.add(line, at, column, format, args...)
+}
+
+func (t *tableReader) add(line, at int, column, format string, args ...any) {
+	if t.wrong++; t.wrong <= maxRowProblems {
+		t.problems.Add(descriptors.Position{File: t.rows.File, Line: line, Column: at}, column, format, args...)
+	}
+}
+
+// all are the problems, the last of which says how many more there are.
+func (t *tableReader) all() Problems {
+	if more := t.wrong - len(t.problems); more > 0 {
+		t.problems.Add(t.problems[len(t.problems)-1].Position, "", "%d more problems of the table are not shown", more)
+	}
+	return t.problems
+}
+
+// header reads the names of the columns.
+func (t *tableReader) header(record []string) bool {
+	for i := range t.at {
+		t.at[i] = -1
+	}
+	for i, name := range record {
+		switch column := slices.Index(columns, name); {
+		case column < 0:
+			t.problem(i, "", "unknown column %q%s", name, spelling.Suggest(name, columns))
+		case t.at[column] >= 0:
+			t.problem(i, name, "the column is repeated; write it once")
+		default:
+			t.at[column] = i
+		}
+	}
+	amounts := slices.ContainsFunc(t.at[columnRequests:], func(at int) bool { return at >= 0 })
+	switch {
+	case len(t.problems) > 0:
+	case t.at[columnValue] < 0:
+		t.problem(0, "", "the column value is missing")
+	case t.at[columnPlan] >= 0 && amounts:
+		t.problem(t.at[columnPlan], "plan", "stands beside columns of amounts: want one or the other")
+	case t.at[columnPlan] < 0 && !amounts:
+		t.problem(0, "", "want the column plan, or any of %s", strings.Join(columns[columnRequests:], ", "))
+	}
+	t.usable = len(t.problems) == 0
+	return t.usable
+}
+
+// take adds a record to the rows, unless it is wrong.
+func (t *tableReader) take(record []string) {
+	before := t.wrong
+	value := record[t.at[columnValue]]
+	switch {
+	case value == "":
+		t.problem(t.at[columnValue], "value", "must not be empty")
+	case !utf8.ValidString(value):
+		t.problem(t.at[columnValue], "value", "is not valid UTF-8")
+	}
+	line, _ := t.csv.FieldPos(0)
+	if _, first, again := t.rows.Find(value); again {
+		t.problem(t.at[columnValue], "value", "%q is already in line %d; keep one of the two rows", value, first)
+	}
+	if t.at[columnPlan] >= 0 {
+		plan := t.planOf(record)
+		if t.wrong == before {
+			t.rows.Add(value, numbered(t.plans, &t.rows.Plans, plan, strings.Clone), uint32(line), t.bytes)
+		}
+		return
+	}
+	amounts := t.amountsOf(record)
+	if t.wrong == before {
+		same := func(a descriptors.Amounts) descriptors.Amounts { return a }
+		t.rows.Add(value, numbered(t.amounts, &t.rows.Amounts, amounts, same), uint32(line), t.bytes)
+	}
+}
+
+// numbered is the index of x in a list, whose indices are in numbers. An x that is not there is
+// added as keep returns it.
+func numbered[X comparable](numbers map[X]uint32, list *[]X, x X, keep func(X) X) uint32 {
+	number, known := numbers[x]
+	if !known {
+		x, number = keep(x), uint32(len(*list))
+		numbers[x], *list = number, append(*list, x)
+	}
+	return number
+}
+
+// planOf is the plan of a row. It sets bytes to the row's contents.
+func (t *tableReader) planOf(record []string) string {
+	name := record[t.at[columnPlan]]
+	if !utf8.ValidString(name) {
+		t.problem(t.at[columnPlan], "plan", "is not valid UTF-8")
+	}
+	t.bytes = append(t.bytes[:0], name...)
+	return name
+}
+
+// amountsOf are the amounts of a row. It sets bytes to the row's contents.
+func (t *tableReader) amountsOf(record []string) (a descriptors.Amounts) {
+	a.Requests, a.Given = t.amount(record, columnRequests, 0)
+	a.Multiplier, _ = t.amount(record, columnMultiplier, 1)
+	a.Burst, _ = t.amount(record, columnBurst, 1)
+	if text := t.field(record, columnUnit); text != "" {
+		if a.Unit = descriptors.ParseUnit(text); !a.Unit.Valid() {
+			t.problem(t.at[columnUnit], "unit", "unknown unit %q%s", text, spelling.Suggest(text, descriptors.UnitNames()))
+		}
+	}
+	t.bytes = binary.AppendUvarint(binary.AppendUvarint(t.bytes[:0], uint64(a.Requests)), uint64(a.Multiplier))
+	t.bytes = binary.AppendUvarint(append(t.bytes, byte(a.Unit)), uint64(a.Burst))
+	t.bytes = strconv.AppendBool(t.bytes, a.Given)
+	return a
+}
+
+// field is the text of a column; "" if the table lacks it.
+func (t *tableReader) field(record []string, column int) string {
+	if i := t.at[column]; i >= 0 {
+		return record[i]
+	}
+	return ""
+}
+
+// amount is a number in a column; given is false if there is none.
+func (t *tableReader) amount(record []string, column int, least uint64) (n uint32, given bool) {
+	text := t.field(record, column)
+	if text == "" {
+		return 0, false
+	}
+	x, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || x < least {
+		t.problem(t.at[column], columns[column], "must be a whole number from %d to %d, not %q", least, uint32(math.MaxUint32), text)
+	}
+	return uint32(x), true
+}
+
+// faults are what is wrong with what rows say, by its number.
+type faults map[uint32]*algorithms.SpecError
+
+// report reads the table again, and reports the rows that say what is wrong.
+func (f faults) report(rows *descriptors.Rows, problems *Problems) {
+	again, found := tableReader{rows: rows}, tableReader{rows: rows}
+	_ = again.read(func(record []string) {
+		number, line, _ := rows.Find(record[again.at[columnValue]])
+		wrong := f[number]
+		if at, _ := again.csv.FieldPos(0); wrong == nil || uint32(at) != line {
+			return
+		}
+		column := again.at[max(slices.Index(columns, wrong.Field), columnValue)]
+		if column < 0 {
+			column = again.at[columnValue]
+		}
+		place, at := again.csv.FieldPos(column)
+		found.add(place, at, wrong.Field, "%s", wrong.Message)
+	})
+	if found.wrong == 0 { // the file has changed since
+		found.add(1, 1, "", "the table changes while it is read")
+	}
+	*problems = append(*problems, found.all()...)
+}
+
+// unknownPlan is the fault of a plan that the domain does not have.
+func unknownPlan(name, suggestion string) *algorithms.SpecError {
+	return &algorithms.SpecError{Field: "plan", Message: fmt.Sprintf("unknown plan %q%s", name, suggestion)}
+}

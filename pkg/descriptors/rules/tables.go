@@ -1,0 +1,205 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"example.org/rls/internal/document"
+	"example.org/rls/internal/fields"
+	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors"
+)
+
+// TableFile is the end of the names of tables. They are no rules.
+const TableFile = ".csv"
+
+// tableOf is the value of table, as written, and as rules have it.
+type tableOf struct {
+	file, entry string
+	rows        *descriptors.Rows // of a rule
+}
+
+// tableFile is the path of a table below the folder of the rules.
+var tableFile = parsed("a path", Schema{"type": "string", "pattern": `\.csv$`}, func(text string) (string, error) {
+	if !filepath.IsLocal(text) || !strings.HasSuffix(text, TableFile) {
+		return "", fmt.Errorf("must be the name of a file beside this one that ends in %s, such as tenants.csv, not %q", TableFile, text)
+	}
+	return filepath.Clean(text), nil
+})
+
+// tables is the name of a file, or a mapping.
+var tables = fields.Type[target]{
+	Name: "a path, or a mapping", Schema: Schema{"type": []string{"string", "object"}, "pattern": tableFile.Schema["pattern"], "$ref": "#/$defs/table"},
+	Set: func(r *fields.Reader, t target, v *document.Value) {
+		into := &t.limit.table
+		if v.Kind != document.Map {
+			into.file, _ = tableFile.Read(r, v)
+			return
+		}
+		t.mapping(v, inTable, target{table: into})
+		if !v.Has("file") {
+			r.ProblemOf("file", v.At, "is missing; the name of a file beside this one, such as tenants.csv")
+		}
+	},
+	Append: func(b []byte, t target) []byte {
+		of := &t.limit.table
+		if of.rows == nil {
+			return b
+		}
+		return fmt.Appendf(b, "{file: %q, entry: %q, rows: %d, hash: %016x}", of.file, of.entry, of.rows.Len, of.rows.Sum)
+	},
+}
+
+// read is a table that was read.
+type read struct {
+	rows *descriptors.Rows
+	err  error
+}
+
+// readTable reads the table that a limit names, each file once.
+func (c *compiler) readTable(l *limit) *descriptors.Rows {
+	at := l.from.Position("table.file")
+	if at.Line == 0 {
+		c.problems.Add(at, join(l.path, "table"), "a table is a file beside a file of rules, and these rules come in a message")
+		return nil
+	}
+	name := filepath.Join(filepath.Dir(at.File), l.table.file)
+	known, seen := c.tables[name]
+	if !seen {
+		known.rows, known.err = ReadTable(name)
+		c.tables[name] = known
+		var problems Problems
+		if errors.As(known.err, &problems) {
+			c.problems = append(c.problems, problems...)
+		}
+	}
+	var path *fs.PathError
+	switch {
+	case known.rows != nil || errors.As(known.err, new(Problems)):
+	case errors.As(known.err, &path):
+		c.problems.Add(at, join(l.path, "table"), "%s cannot be read: %v", name, path.Err)
+	default:
+		c.problems.Add(at, join(l.path, "table"), "%s cannot be read: %v", name, known.err)
+	}
+	return known.rows
+}
+
+// addTable gives d's rule, which comes below parent, the table that its limit names. It
+// returns false if the rule cannot have it, which is reported.
+func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descriptor) bool {
+	l := d.planned.limit
+	entry, ok := c.entryOf(parent, d)
+	rows := c.readTable(l)
+	if !ok || rows == nil {
+		return false
+	}
+	wrong := faults{}
+	var plans []*descriptors.Rule
+	var like *descriptors.Limit
+	if rows.Plans != nil {
+		plans = c.planRows(domain, d, rows, wrong)
+	} else if like, ok = c.amountRows(d, rows, wrong); !ok {
+		return false
+	}
+	if len(wrong) > 0 {
+		wrong.report(rows, &c.problems)
+	}
+	before := len(c.problems)
+	for _, v := range append(plans, d.Rule) {
+		if of := *d; len(c.problems) == before {
+			of.Rule = v
+			checkReserved(&c.problems, d.planned.in, &of)
+			if reserves(&of) && entry == len(parent.Way()) {
+				c.problems.Add(l.from.Position("table"), join(l.path, "table"), "the value of %q is the id of a reservation: name another key of the descriptor's path as entry", d.Key)
+			}
+		}
+	}
+	d.Rule.SetTable(descriptors.Table{Rows: rows, Name: l.table.file, Key: append(keys(parent), d.Key)[entry], Entry: entry}, plans, like)
+	return len(c.problems) == before
+}
+
+// entryOf is the index of the entry whose value the table has.
+func (c *compiler) entryOf(parent *descriptors.Node, d *descriptor) (entry int, ok bool) {
+	l, way := d.planned.limit, append(keys(parent), d.Key)
+	entry = len(way) - 1
+	for l.table.entry != "" && entry >= 0 && way[entry] != l.table.entry {
+		entry--
+	}
+	if entry < 0 {
+		c.problems.Add(l.from.Position("table.entry"), join(l.path, "table.entry"), "%q is no key of the descriptor's path; want one of %s", l.table.entry, strings.Join(way, ", "))
+		return 0, false
+	}
+	of := &d.Descriptor
+	if nodes := parent.Nodes(); entry < len(nodes) {
+		of = &nodes[entry].Descriptor
+	}
+	shared := of.Shared || of.Mask != descriptors.Mask{}
+	if shared {
+		c.problems.Add(l.from.Position("table"), join(l.path, "table"), "has no meaning where values of %q share a counter; remove share_threshold or mask", way[entry])
+	}
+	return entry, !shared
+}
+
+// keys are the keys of the descriptors down to n.
+func keys(n *descriptors.Node) (keys []string) {
+	for _, n := range n.Nodes() {
+		keys = append(keys, n.Key)
+	}
+	return keys
+}
+
+// planRows are the variants of d's rule for the plans of rows, by number.
+func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows, wrong faults) []*descriptors.Rule {
+	together := reserves(d) || d.Rule.Several()
+	for _, plan := range c.plans[domain] {
+		of := descriptor{Descriptor: descriptors.Descriptor{Rule: plan.rule}}
+		together = together || plan.rule != nil && (plan.rule.Several() || reserves(&of))
+	}
+	d.Rule.Together = together
+	plans := make([]*descriptors.Rule, len(rows.Plans))
+	for number, name := range rows.Plans {
+		plan := c.plan(domain, name)
+		switch {
+		case name == "":
+			plans[number] = d.Rule
+			continue
+		case plan == nil:
+			wrong[uint32(number)] = unknownPlan(name, c.plans.suggest(domain, name, unlimitedPlan))
+			fallthrough
+		case plan.rule == nil: // reported
+			plans[number] = d.Rule
+			continue
+		}
+		plans[number] = planRule(&d.rule, d.planned.limit, plan)
+		plans[number].Together = together
+	}
+	return plans
+}
+
+// amountRows checks the amounts of rows for d's rule. It returns the limit whose amounts they
+// change; nil if that is the rule's.
+func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, wrong faults) (like *descriptors.Limit, ok bool) {
+	l, of := d.planned.limit, d.Rule.Main()
+	switch {
+	case len(d.Rule.Limits) > 1:
+		c.problems.Add(l.from.Position("table"), join(l.path, "table"), "%s has amounts for one limit, and the plan %q has %d: want a column plan, or another plan here", rows.File, l.plan, len(d.Rule.Limits))
+		return nil, false
+	case of == nil:
+		like = new(descriptors.Limit)
+		if *like = c.unmatched; like.Limit == nil {
+			like.Limit, _ = algorithms.New(algorithms.Spec{Window: like.Unit.Duration()})
+		}
+		like.Name, like.Unit, of = "table", descriptors.UnitUnknown, like // the name is for metrics
+	}
+	for number, a := range rows.Amounts {
+		c.turns.Next()
+		var spec *algorithms.SpecError
+		if _, err := of.With(a); errors.As(err, &spec) {
+			wrong[uint32(number)] = spec
+		}
+	}
+	return like, true
+}

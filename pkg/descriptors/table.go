@@ -1,0 +1,169 @@
+package descriptors
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"example.org/rls/pkg/algorithms"
+)
+
+// Table gives values of an entry limits of their own: to each the rule in the variant that
+// the row of the value says.
+type Table struct {
+	*Rows
+	Name  string // of the file, as written
+	Key   string // of the entry whose value is looked up
+	Entry int    // the index of the entry
+
+	rule  *Rule
+	plans []*Rule // by number, of rows with plans
+	// like has the limit whose amounts other rows change: rule, or of an unlimited one a copy.
+	like *Rule
+	made []atomic.Pointer[Rule] // variants of amounts, by number modulo the length
+	path int                    // the number of entries of a descriptor
+}
+
+// SetTable gives r, which is in no tree yet, a table: with rows of plans, one variant for each of
+// Rows.Plans, or with amounts in place of those of like, which is nil for those of r's limit.
+func (r *Rule) SetTable(t Table, plans []*Rule, like *Limit) {
+	t.rule, t.plans, t.like = r, plans, r
+	r.Table = &t
+	for _, plan := range plans {
+		if plan != r {
+			plan.base = r
+		}
+	}
+	if like != nil {
+		t.like = &Rule{Limits: []Limit{*like}, base: r}
+	}
+	if len(t.Amounts) > 0 {
+		// A variant is more than ten times as large as a row.
+		t.made = make([]atomic.Pointer[Rule], min(len(t.Amounts), max(1<<10, t.Len/20)))
+	}
+}
+
+// Base is the rule that the rules have: r itself, or the one of which r is a variant.
+func (r *Rule) Base() *Rule {
+	if r.base != nil {
+		return r.base
+	}
+	return r
+}
+
+// Variants are r and the variants whose limits are not r's but for the amounts.
+func (r *Rule) Variants() []*Rule {
+	all := []*Rule{r}
+	if t := r.Table; t != nil {
+		for _, plan := range t.plans {
+			if plan != r {
+				all = append(all, plan)
+			}
+		}
+		if t.like != r {
+			all = append(all, t.like)
+		}
+	}
+	return all
+}
+
+// Row is the place of the row that says the limits of a descriptor that r limits; zero if none
+// does.
+func (r *Rule) Row(entries []Entry) Position {
+	if t := r.Base().Table; t != nil {
+		if _, line, found := t.Find(entries[t.Entry].Value); found {
+			return Position{File: t.File, Line: int(line)}
+		}
+	}
+	return Position{}
+}
+
+// of is the rule in the variant for the entries.
+func (t *Table) of(entries []Entry) *Rule {
+	number, _, found := t.Find(entries[t.Entry].Value)
+	switch {
+	case !found:
+		return t.rule
+	case t.plans != nil:
+		return t.plans[number]
+	}
+	slot := &t.made[int(number)%len(t.made)]
+	if made := slot.Load(); made != nil && made.number == number {
+		return made
+	}
+	made := t.make(number)
+	slot.Store(made)
+	return made
+}
+
+// make makes the variant with the amounts of that number.
+func (t *Table) make(number uint32) *Rule {
+	v := new(Rule)
+	*v = *t.rule
+	l, err := t.like.Limits[0].With(t.Amounts[number])
+	if err != nil {
+		return t.rule // the row was reported, and is left out
+	}
+	if t.like != t.rule {
+		l.Name, l.Replaces = t.rule.Name, t.rule.Replaces
+	}
+	l.As = &t.like.Limits[0]
+	v.Limits, v.Unlimited, v.Table, v.base, v.number = []Limit{l}, false, nil, t.rule, number
+	return v
+}
+
+// place tells the variants the place of the rule.
+func (t *Table) place(n *Node) {
+	t.path = len(n.Nodes())
+	for _, v := range t.rule.Variants()[1:] {
+		v.place(n)
+	}
+}
+
+// VariantOf is the variant for the caller whose name, as [AppendID] makes it, is at the start of
+// a text or in braces there; r itself if it names none.
+func (d *Domain) VariantOf(r *Rule, text string) *Rule {
+	if r.Table == nil {
+		return r
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(text, "{"), "}")
+	parts := strings.SplitN(id, "|", r.Table.path+2)
+	_, entries, _ := ParseID(strings.Join(parts[:min(len(parts), r.Table.path+1)], "|"))
+	if len(entries) == r.Table.path && r.Identifies(d, entries) {
+		return r.Table.of(entries)
+	}
+	return r
+}
+
+// With returns l with other amounts. A limit without a unit needs requests and a unit. The error
+// is an [algorithms.SpecError].
+func (l *Limit) With(a Amounts) (Limit, error) {
+	changed, spec := *l, l.Spec
+	if a.Given {
+		changed.WrittenRequests, spec.Requests = a.Requests, l.Share.Of(a.Requests)
+	}
+	switch {
+	case l.Unit.Valid():
+	case !a.Given:
+		return changed, &algorithms.SpecError{Field: "requests_per_unit", Message: "is missing, and the rule is unlimited and has none"}
+	case !a.Unit.Valid():
+		return changed, &algorithms.SpecError{Field: "unit", Message: "is missing, and the rule is unlimited and has none"}
+	}
+	if a.Burst > 0 {
+		changed.WrittenBurst = l.Share.Of(a.Burst)
+	}
+	spec.Burst = changed.WrittenBurst
+	changed.Unit, changed.Multiplier = cmp.Or(a.Unit, l.Unit), cmp.Or(a.Multiplier, l.Multiplier)
+	if longest := algorithms.MaxWindow / changed.Unit.Duration(); time.Duration(changed.Multiplier) > longest {
+		return changed, &algorithms.SpecError{Field: "unit_multiplier", Message: fmt.Sprintf("must be at most %d for the unit %s: a window is at most 10 years", longest, strings.ToLower(changed.Unit.String()))}
+	}
+	if spec.Calendar.On && changed.Multiplier > 1 {
+		return changed, &algorithms.SpecError{Field: "unit_multiplier", Message: "must be 1 with `window: calendar`"}
+	}
+	spec.Window = changed.Unit.Duration() * time.Duration(changed.Multiplier)
+	var err error
+	changed.Limit, err = algorithms.New(spec)
+	return changed, err
+}

@@ -1,0 +1,406 @@
+package yaml_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/rules"
+	"example.org/rls/pkg/descriptors/yaml"
+)
+
+// inFolder writes files, each a name and its content, into a new folder and moves there, so that
+// messages name the files alone.
+func inFolder(tb testing.TB, files map[string]string) {
+	tb.Helper()
+	dir := tb.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(content), 0o666)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	tb.Chdir(dir)
+}
+
+func TestTableProblems(t *testing.T) {
+	inFolder(t, map[string]string{
+		"plans.csv":    "value,plan\nacme,pro\nb,gold\n\n\"c\",free\nacme,free\n,free\nd\ne,free,x\nf,pre\n\"g\"x,free\nh\xff,free\n",
+		"amounts.csv":  "\ufeffunit_multiplier,value,requests_per_unit,unit,burst\r\n1,a,10,minute,\r\n0,b,-1,hourly,1.5\r\n11,c,1,year,\r\n,d,4294967296,DAY,0\r\n2,e,1,,\r\n",
+		"burst.csv":    "value,burst\na,5\nb,\n",
+		"header.csv":   "vale,plan,burst\n",
+		"both.csv":     "value,plan,burst\n",
+		"neither.csv":  "value\na\n",
+		"novalue.csv":  "plan,plan\n",
+		"empty.csv":    "",
+		"rpu.csv":      "value,requests_per_unit\nx,5\n",
+		"cut.csv":      "value,plan\na,\"free\n",
+		"ids.csv":      "value,plan\na,held\n",
+		"folder.csv/x": "",
+	})
+	_, _, err := yaml.Load([]yaml.Text{text("a.yaml", `domain: d
+plans: {free: {unit: day, requests_per_unit: 1}, pro: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}], held: {unit: day, requests_per_unit: 1, reserve: true}}
+descriptors:
+  - {key: a, rate_limit: {plan: free, table: plans.csv}}
+  - {key: b, rate_limit: {unit: year, requests_per_unit: 1, table: amounts.csv}}
+  - {key: c, rate_limit: {unit: year, requests_per_unit: 1, table: burst.csv}}
+  - {key: d1, rate_limit: {plan: free, table: header.csv}}
+  - {key: d2, rate_limit: {plan: free, table: both.csv}}
+  - {key: d3, rate_limit: {plan: free, table: neither.csv}}
+  - {key: d4, rate_limit: {plan: free, table: novalue.csv}}
+  - {key: d5, rate_limit: {plan: free, table: empty.csv}}
+  - {key: d6, rate_limit: {plan: free, table: cut.csv}}
+  - {key: d7, rate_limit: {plan: free, table: folder.csv}}
+  - {key: e, rate_limit: {plan: free, table: none.csv}}
+  - {key: f, rate_limit: {plan: free, table: ../x.csv}}
+  - {key: g, rate_limit: {plan: free, table: /etc/x.csv}}
+  - {key: h, rate_limit: {plan: free, table: tenants.txt}}
+  - {key: i, rate_limit: {plan: free, table: {entry: x}}}
+  - key: j
+    descriptors: [{key: k, rate_limit: {plan: free, table: {file: rpu.csv, entry: x}}}]
+  - {key: l, rate_limit: {plan: pro, table: rpu.csv}}
+  - {key: m, rate_limit: {plan: unlimited, table: rpu.csv}}
+  - {key: n, rate_limit: {unlimited: true, table: burst.csv}}
+  - {key: o, value: "x*", share_threshold: true, rate_limit: {plan: free, table: rpu.csv}}
+  - {key: p, rate_limits: [{unit: day, requests_per_unit: 1, table: rpu.csv}]}
+  - {key: q, rate_limit: {plan: free, table: ids.csv}}
+  - {key: r, detailed_metric: true, rate_limit: {plan: free, table: ids.csv}}
+  - {key: s, mask: {ipv4: 24}, descriptors: [{key: t, rate_limit: {plan: free, table: {file: rpu.csv, entry: s}}}]}
+`)}, rules.Options{})
+	want := `a.yaml:13:47: rate_limit.table: folder.csv cannot be read: is not a file
+a.yaml:14:46: rate_limit.table: none.csv cannot be read: no such file or directory
+a.yaml:15:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "../x.csv"
+a.yaml:16:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "/etc/x.csv"
+a.yaml:17:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "tenants.txt"
+a.yaml:18:46: rate_limit.table.file: is missing; the name of a file beside this one, such as tenants.csv
+a.yaml:20:83: rate_limit.table.entry: "x" is no key of the descriptor's path; want one of j, k
+a.yaml:21:45: rate_limit.table: rpu.csv has amounts for one limit, and the plan "pro" has 2: want a column plan, or another plan here
+a.yaml:24:82: rate_limit.table: has no meaning where values of "o" share a counter; remove share_threshold or mask
+a.yaml:25:69: rate_limits[0].table: belongs into rate_limit: a list of limits and a plan name no table
+a.yaml:26:46: rate_limit.table: the value of "q" is the id of a reservation: name another key of the descriptor's path as entry
+a.yaml:27:31: detailed_metric: has no meaning beside reserve: the value of "r" is the id of a reservation, which is in no counter and in no metric
+a.yaml:27:69: rate_limit.table: the value of "r" is the id of a reservation: name another key of the descriptor's path as entry
+a.yaml:28:87: rate_limit.table: has no meaning where values of "s" share a counter; remove share_threshold or mask
+amounts.csv:3:1: unit_multiplier: must be a whole number from 1 to 4294967295, not "0"
+amounts.csv:3:5: requests_per_unit: must be a whole number from 0 to 4294967295, not "-1"
+amounts.csv:3:8: unit: unknown unit "hourly"; did you mean "hour"?
+amounts.csv:3:15: burst: must be a whole number from 1 to 4294967295, not "1.5"
+amounts.csv:4:1: unit_multiplier: must be at most 10 for the unit year: a window is at most 10 years
+amounts.csv:5:4: requests_per_unit: must be a whole number from 0 to 4294967295, not "4294967296"
+amounts.csv:5:19: burst: must be a whole number from 1 to 4294967295, not "0"
+both.csv:1:7: plan: stands beside columns of amounts: want one or the other
+burst.csv:2:1: requests_per_unit: is missing, and the rule is unlimited and has none
+burst.csv:2:3: burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have
+burst.csv:3:1: requests_per_unit: is missing, and the rule is unlimited and has none
+cut.csv:2:9: not valid CSV: extraneous or missing " in quoted-field
+empty.csv:1:1: has no header: want the columns value and plan, or value and any of requests_per_unit, unit, unit_multiplier, burst
+header.csv:1:1: unknown column "vale"; did you mean "value"?
+neither.csv:1:1: want the column plan, or any of requests_per_unit, unit, unit_multiplier, burst
+novalue.csv:1:6: plan: the column is repeated; write it once
+plans.csv:3:3: plan: unknown plan "gold"; did you mean "held"?
+plans.csv:6:1: value: "acme" is already in line 2; keep one of the two rows
+plans.csv:7:1: value: must not be empty
+plans.csv:8:1: the row has fewer fields than the header, which has 2
+plans.csv:9:8: the row has more fields than the header, which has 2
+plans.csv:10:3: plan: unknown plan "pre"; did you mean "pro"?
+plans.csv:11:3: not valid CSV: extraneous or missing " in quoted-field
+plans.csv:12:1: value: is not valid UTF-8
+rpu.csv:2:1: unit: is missing, and the rule is unlimited and has none`
+	if err == nil {
+		t.Fatal("no problems")
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A row says what its value gets; empty fields are the rule's, and values without a row have
+// the rule's limit.
+func TestRowsOfATable(t *testing.T) {
+	inFolder(t, map[string]string{
+		"sub/amounts.csv": "value,requests_per_unit,unit,unit_multiplier,burst\nacme,50,,,\nglobex,,hour,2,7\n\"a,\"\"b\",0,,,\nsame,,,,\n",
+		"sub/plans.csv":   "value,plan\nacme,pro\nnone,\nopen,unlimited\n",
+	})
+	tree := load(t, text("sub/a.yaml", `domain: d
+plans: {pro: [{unit: second, requests_per_unit: 5, name: fast}, {unit: day, requests_per_unit: 1000}]}
+descriptors:
+  - {key: tenant, rate_limit: {unit: minute, requests_per_unit: 10, strategy: token_bucket, burst: 3, name: n, table: amounts.csv}}
+  - key: customer
+    descriptors:
+      - {key: route, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 3, table: {file: plans.csv, entry: customer}}}
+`))
+	d := tree.Domain("d")
+	for request, want := range map[string]string{
+		"tenant=acme":           "d.tenant n 50 per MINUTE×1 burst 3, row sub/amounts.csv:2",
+		"tenant=globex":         "d.tenant n 10 per HOUR×2 burst 7, row sub/amounts.csv:3",
+		"tenant=same":           "d.tenant n 10 per MINUTE×1 burst 3, row sub/amounts.csv:5",
+		"tenant=other":          "d.tenant n 10 per MINUTE×1 burst 3",
+		"tenant=":               "d.tenant n 10 per MINUTE×1 burst 3",
+		"customer=acme,route=x": "d.customer.route shadow plan pro fast 5 per SECOND×1  1000 per DAY×1, row sub/plans.csv:2",
+		"customer=none,route=x": "d.customer.route shadow  3 per HOUR×1, row sub/plans.csv:3",
+		"customer=open,route=x": "d.customer.route shadow plan unlimited, row sub/plans.csv:4",
+		"customer=x,route=acme": "d.customer.route shadow  3 per HOUR×1",
+	} {
+		r := d.Match(entries(request))
+		got := r.Path
+		if r.Shadow {
+			got += " shadow"
+		}
+		if r.Plan != "" {
+			got += " plan " + r.Plan
+		}
+		for i := range r.Limits {
+			l := &r.Limits[i]
+			got += fmt.Sprintf(" %s %d per %s×%d", l.Name, l.Requests, l.Unit, l.Multiplier)
+			if l.Burst > 0 {
+				got += fmt.Sprintf(" burst %d", l.Burst)
+			}
+		}
+		if row := r.Row(entries(request)); row.Line > 0 {
+			got += ", row " + row.String()
+		}
+		if got != want {
+			t.Errorf("%s: %q, not %q", request, got, want)
+		}
+	}
+	if r := d.Match([]descriptors.Entry{{Key: "tenant", Value: `a,"b`}}); r.Limits[0].Requests != 0 || r.Row([]descriptors.Entry{{Key: "tenant", Value: `a,"b`}}).Line != 4 {
+		t.Errorf("%+v", r)
+	}
+	want := `d.customer.route: unit=HOUR requests_per_unit=3, shadow_mode: true, quota_mode: false, table: {file: "plans.csv", entry: "customer", rows: 3, hash: HASH}
+d.tenant: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 3, table: {file: "amounts.csv", entry: "tenant", rows: 4, hash: HASH}
+`
+	got := rules.Dump(tree)
+	for _, line := range strings.Split(got, "\n") {
+		if _, hash, found := strings.Cut(line, "hash: "); found {
+			got = strings.ReplaceAll(got, hash, "HASH}")
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for value, want := range map[string]string{"globex": "exact tenant=globex sub/amounts.csv:3", "open": "exact customer=open,route sub/plans.csv:4"} {
+		p := tree.Places(value, 10)
+		if got := fmt.Sprintf("%s %s %s:%d", p[0].Match, descriptors.Pairs(p[0].Path), p[0].File, p[0].Line); got != want {
+			t.Errorf("%s is found as %q, not %q", value, got, want)
+		}
+	}
+}
+
+// With LIMIT_SHARE, rows have their share; without a limit of the rule they must be complete.
+func TestRowsOfUnlimitedRules(t *testing.T) {
+	inFolder(t, map[string]string{"t.csv": "value,requests_per_unit,unit\na,10,minute\nb,100,hour\n"})
+	for _, limit := range []string{"plan: unlimited", "unlimited: true", "unit: day, requests_per_unit: 0"} {
+		tree, _ := loadWith(t, rules.Options{Share: 500_000, OnError: descriptors.PolicyDeny}, rulesOfD("- {key: k, rate_limit: {"+limit+", name: x, table: t.csv}}\n"))
+		l := tree.Domain("d").Match(entries("k=a")).Limits[0]
+		if l.Requests != 5 || l.Window != time.Minute || l.Name != "x" || l.OnError != descriptors.PolicyDeny {
+			t.Errorf("%s: %+v", limit, l)
+		}
+		if r := tree.Domain("d").Match(entries("k=c")); r.Unlimited == strings.HasPrefix(limit, "unit:") {
+			t.Errorf("%s: %+v", limit, r)
+		}
+	}
+}
+
+// What is wrong is left out alone: rows, or a descriptor whose table cannot be used.
+func TestWrongRowsAreLeftOut(t *testing.T) {
+	inFolder(t, map[string]string{"t.csv": "value,plan\na,free\nb,fre\nc\n", "bad.csv": "x\n"})
+	tree, _, err := yaml.Load([]yaml.Text{text("a.yaml", `domain: d
+plans: {free: {unit: day, requests_per_unit: 1}}
+descriptors:
+  - {key: k, rate_limit: {unit: hour, requests_per_unit: 2, table: t.csv}}
+  - {key: l, rate_limit: {unit: hour, requests_per_unit: 2, table: bad.csv}}
+`)}, rules.Options{SkipWrong: true})
+	d := tree.Domain("d")
+	if err == nil || d.Match(entries("k=a")).Plan != "free" || d.Match(entries("k=b")).Plan != "" || d.Match(entries("k=c")) == nil || d.Match(entries("l=a")) != nil {
+		t.Error(err, rules.Dump(tree))
+	}
+}
+
+// A table with very many problems is read to its end, and the first of them are shown.
+func TestManyWrongRows(t *testing.T) {
+	inFolder(t, map[string]string{"t.csv": "value,requests_per_unit\n" + strings.Repeat("a,x\n", 1000) + "b,7\n"})
+	rows, err := rules.ReadTable("t.csv")
+	var problems rules.Problems
+	if !errors.As(err, &problems) || len(problems) != 101 || problems[100].Message != "900 more problems of the table are not shown" || rows.Len != 1 {
+		t.Error(rows, err)
+	}
+}
+
+// The hash of rules knows each row, and not its order.
+func TestHashOfTables(t *testing.T) {
+	hash := func(table, limit string) uint64 {
+		inFolder(t, map[string]string{"t.csv": table})
+		return load(t, text("a.yaml", "domain: d\nplans: {p: {unit: day, requests_per_unit: 1}, q: {unit: day, requests_per_unit: 2}}\ndescriptors: [{key: k, rate_limit: {"+limit+"}}]\n")).Hash()
+	}
+	seen := map[uint64]string{}
+	for _, table := range []string{"value,plan\na,p\nb,q\n", "value,plan\na,q\nb,p\n", "value,plan\na,p\n", "value,plan\na,p\nb,\n", "value,requests_per_unit\na,0\n", "value,requests_per_unit\na,\n", "value,burst\na,\nb,\n", "value,unit\na,day\n", "value,unit_multiplier\na,2\n"} {
+		h := hash(table, "unit: hour, requests_per_unit: 1, table: t.csv")
+		if other, again := seen[h]; again {
+			t.Errorf("%q has the hash of %q", table, other)
+		}
+		seen[h] = table
+	}
+	const plain = "unit: hour, requests_per_unit: 1"
+	if hash("value,plan\na,p\nb,q\n", plain+", table: t.csv") != hash("plan,value\nq,b\np,a\n", plain+", table: {file: t.csv, entry: k}") {
+		t.Error("the order of rows changes the hash")
+	}
+	if hash("value,plan\na,p\n", plain) == hash("value,plan\na,p\n", plain+", table: t.csv") {
+		t.Error("the hash does not know the table")
+	}
+}
+
+// Random tables say for each value what a map of their rows says.
+func TestTablesAreMaps(t *testing.T) {
+	random := testenv.Random(t)
+	for range 30 {
+		want := map[string]uint32{}
+		var csv strings.Builder
+		csv.WriteString("requests_per_unit,value\n")
+		for range random.IntN(3000) {
+			value := strings.Repeat(fmt.Sprint(random.IntN(2000)), 1+random.IntN(3))
+			if random.IntN(500) == 0 {
+				value = strings.Repeat("long", 1<<random.IntN(19))
+			}
+			if _, again := want[value]; !again {
+				want[value] = random.Uint32N(1 << random.IntN(32))
+				fmt.Fprintf(&csv, "%d,%s\n", want[value], value)
+			}
+		}
+		inFolder(t, map[string]string{"t.csv": csv.String()})
+		d := load(t, rulesOfD("- {key: k, rate_limit: {unit: day, requests_per_unit: 77, table: t.csv}}\n")).Domain("d")
+		for i := range 6000 {
+			value := fmt.Sprint(i)
+			if _, known := want[value]; !known {
+				want[value] = 77
+			}
+		}
+		for value, requests := range want {
+			if r := d.Match([]descriptors.Entry{{Key: "k", Value: value}}); r.Limits[0].Requests != requests || r.Path != "d.k" {
+				t.Fatalf("%.40q has %d and not %d", value, r.Limits[0].Requests, requests)
+			}
+		}
+	}
+}
+
+// FuzzTable: no text makes the reader of tables fail otherwise than with problems that have a
+// place in the text.
+func FuzzTable(f *testing.F) {
+	for _, text := range []string{"value,plan\na,free\n", "\xef\xbb\xbfvalue,requests_per_unit,unit,unit_multiplier,burst\r\n\"a\"\"\",1,day,2,3\r\n", "value,burst\na,\"1\nb,2", "value\n", "\"", "value,plan\na,b,c\n\n,\na,b\na,c\n"} {
+		f.Add(text)
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, content string) {
+		path := filepath.Join(dir, fmt.Sprint(os.Getpid(), ".csv"))
+		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := rules.ReadTable(path)
+		var problems rules.Problems
+		if err != nil && !errors.As(err, &problems) {
+			t.Fatal(err)
+		}
+		lines := strings.Count(content, "\n") + 1
+		for _, p := range problems {
+			if p.Line < 1 || p.Line > lines || p.Column < 1 || p.Message == "" {
+				t.Errorf("%v in %q", p, content)
+			}
+		}
+		if rows == nil && err == nil || rows != nil && rows.Len > lines {
+			t.Errorf("%+v of %q", rows, content)
+		}
+	})
+}
+
+// manyRows writes a table whose amounts repeat or all differ.
+func manyRows(tb testing.TB, count int, differ bool) {
+	var csv strings.Builder
+	csv.WriteString("value,requests_per_unit,unit\n")
+	for i := range count {
+		amount := i % 1000
+		if differ {
+			amount = i
+		}
+		fmt.Fprintf(&csv, "tenant-%08d-eu-1,%d,hour\n", i, amount)
+	}
+	inFolder(tb, map[string]string{"t.csv": csv.String()})
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// A row costs at most 100 bytes, whatever it says, also when all values were asked
+// for. A value's row is found without an allocation.
+func TestMemoryOfRows(t *testing.T) {
+	const count = 400_000 // the slots are three eighths full
+	for _, differ := range []bool{false, true} {
+		manyRows(t, count, differ)
+		before, began := heap(), time.Now()
+		tree := load(t, rulesOfD("- {key: k, rate_limit: {unit: day, requests_per_unit: 77, table: t.csv}}\n"))
+		took := time.Since(began)
+		loaded := heap() - before
+		d := tree.Domain("d")
+		asked := make([][]descriptors.Entry, 1<<16)
+		for i := range asked {
+			asked[i] = []descriptors.Entry{{Key: "k", Value: fmt.Sprintf("tenant-%08d-eu-1", i*6)}}
+		}
+		before += heap() - before - loaded
+		for _, e := range asked {
+			if d.Match(e) == nil {
+				t.Fatal("no rule")
+			}
+		}
+		used := heap() - before
+		t.Logf("all rows differ: %v: loaded in %v, %d bytes a row, %d when %d rows were asked for", differ, took, loaded/count, used/count, len(asked))
+		if max(loaded, used) > 100*count {
+			t.Errorf("%d and %d bytes a row", loaded/count, used/count)
+		}
+		if !differ {
+			i := 0
+			if n := testing.AllocsPerRun(1000, func() { i++; d.Match(asked[i*31%len(asked)]) }); n > 0 {
+				t.Errorf("%v allocations", n)
+			}
+		}
+		runtime.KeepAlive(tree)
+	}
+}
+
+func BenchmarkTable(b *testing.B) {
+	for name, differ := range map[string]bool{"1000 amounts": false, "each its own": true} {
+		b.Run(name, func(b *testing.B) {
+			manyRows(b, 1_000_000, differ)
+			d := load(b, rulesOfD("- {key: k, rate_limit: {unit: day, requests_per_unit: 77, table: t.csv}}\n")).Domain("d")
+			asked := make([][]descriptors.Entry, 1<<14)
+			for i := range asked {
+				asked[i] = []descriptors.Entry{{Key: "k", Value: fmt.Sprintf("tenant-%08d-eu-1", i*61)}}
+			}
+			for _, e := range asked {
+				d.Match(e)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				d.Match(asked[i%len(asked)])
+			}
+		})
+	}
+}
+
+func BenchmarkLoadTable(b *testing.B) {
+	manyRows(b, 1_000_000, false)
+	for b.Loop() {
+		load(b, rulesOfD("- {key: k, rate_limit: {unit: day, requests_per_unit: 77, table: t.csv}}\n"))
+	}
+}
