@@ -163,7 +163,7 @@ func (s *Service) Report(ctx context.Context, ttl time.Duration, usages []Usage)
 func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.Duration, usages []Usage) {
 	scratch := quotaScratches.Get().(*quotaScratch)
 	defer scratch.release()
-	b, again, now := &scratch.first, &scratch.second, s.cfg.Store.Now()
+	b, again, now, start := &scratch.first, &scratch.second, s.cfg.Store.Now(), time.Now()
 	window := ttl.Microseconds()
 	for i := range usages {
 		u := &usages[i]
@@ -182,7 +182,7 @@ func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.D
 			u.lend(b, again, now, window)
 		}
 		if len(s.cfg.Observers) > 0 && u.Allowed > 0 && len(u.limits) > 0 {
-			s.observe(u, b, &scratch.seen, now)
+			s.observe(u, b, &scratch.seen, Observation{At: now, Took: time.Since(start)})
 		}
 	}
 	s.applyQuotas(ctx, again)
@@ -206,8 +206,10 @@ func (s *Service) Release(ctx context.Context, ttl time.Duration, quotas []*Quot
 	for some := range slices.Chunk(quotas, maxUsages) {
 		var b backends.Batch
 		for _, q := range some {
-			q.replace(&b, demandList, &q.demand, listed{}, now, ttl.Microseconds())
-			q.replace(&b, heldList, &q.held, listed{}, now, ttl.Microseconds())
+			if q.demand.hits > 0 {
+				q.replace(&b, demandList, &q.demand, listed{}, now, ttl.Microseconds())
+				q.replace(&b, heldList, &q.held, listed{}, now, ttl.Microseconds())
+			}
 		}
 		s.applyQuotas(ctx, &b)
 	}
@@ -254,24 +256,20 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 	}
 	u.lists, u.had = len(b.Ops), [2]listed{u.demand, u.held}
 	if !u.free(p) {
+		demand, held := u.demand, u.held
 		if !u.Unasked {
 			u.weigh()
-			u.replace(b, demandList, &u.demand, listed{now, u.weight<<callerBits | 1}, now, window)
-		} else {
-			u.replace(b, demandList, &u.demand, u.demand, now, window)
+			demand = listed{now, u.weight<<callerBits | 1}
 		}
-		left := u.left()
-		if left != u.held.hits || now-u.held.at > window/15 {
-			u.replace(b, heldList, &u.held, listed{now, left}, now, window)
-		} else {
-			u.replace(b, heldList, &u.held, u.held, now, window)
+		if left := u.left(); left != held.hits || now-held.at > window/15 {
+			held = listed{now, left}
 		}
+		u.replace(b, demandList, &u.demand, demand, now, window)
+		u.replace(b, heldList, &u.held, held, now, window)
 	}
 	u.ends = len(b.Ops)
-	for i := u.lists; i < u.ends; i++ {
-		if local := b.Ops[u.charges].IfUndecided == backends.Local; local {
-			b.Ops[i].IfUndecided = backends.Local
-		}
+	for i := u.lists; i < u.ends && b.Ops[u.charges].IfUndecided == backends.Local; i++ {
+		b.Ops[i].IfUndecided = backends.Local
 	}
 }
 
@@ -442,7 +440,7 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 		to.Wait = is.Reset
 	}
 	to.Kind, to.Steady, to.Burst = Portion, to.Steady || steady, min(to.Burst, burst)
-	if per := to.Rate / to.Window.Seconds(); !(per <= rate) { // NaN before the first limit
+	if per := to.Rate / to.Window.Seconds(); per > rate { // infinite before the first limit
 		to.Rate, to.Window = rate*l.Window.Seconds(), l.Window
 	}
 }
@@ -501,7 +499,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 	}
 	to.Hits, to.Fresh, to.Wait = int64(hits), !to.Steady, 0
 	part = hits / s.pot
-	to.Burst = max(int64(float64(to.Burst)*part), 1)
+	to.Burst = min(max(int64(float64(to.Burst)*part), 1), to.Hits)
 	if to.Rate *= part; to.Steady {
 		return
 	}
@@ -532,30 +530,26 @@ func (u *Usage) lend(b, again *backends.Batch, now, window int64) {
 
 // settle takes in the reply to the operation of lend.
 func (u *Usage) settle(r *backends.Reply) {
-	switch {
-	case r.Err != nil:
+	if r.Err != nil {
 		u.held = u.had[1]
-		return
-	case r.Account == nil:
+	}
+	if r.Err != nil || r.Account == nil {
 		return
 	}
-	u.held.hits -= r.Account.Cut.Whole
-	switch hits := u.held.hits; {
-	case hits >= 1 || u.each:
-		u.Share.Hits = max(hits, 1)
-		u.Share.Burst = min(u.Share.Burst, u.Share.Hits)
-	default:
+	if u.held.hits -= r.Account.Cut.Whole; u.held.hits < 1 && !u.each {
 		u.Share = Share{Kind: Exhausted}
+		return
 	}
+	u.Share.Hits = max(u.held.hits, 1)
+	u.Share.Burst = min(u.Share.Burst, u.Share.Hits)
 }
 
-// observe tells the observers of the hits that u reports.
-func (s *Service) observe(u *Usage, b *backends.Batch, seen *Observation, now int64) {
-	d := Descriptor{Entries: u.Entries}
-	*seen = Observation{
-		Request: &Request{Domain: u.Domain, Descriptors: []Descriptor{d}}, Domain: u.Domain, Descriptors: 1,
-		ShadowMode: s.cfg.ShadowMode, At: now, Verdicts: emptied(seen.Verdicts),
-	}
+// observe tells the observers of the hits that u reports, as a request of this time and duration.
+// seen lends memory.
+func (s *Service) observe(u *Usage, b *backends.Batch, seen *Observation, of Observation) {
+	of.Request = &Request{Domain: u.Domain, Descriptors: []Descriptor{{Entries: u.Entries}}}
+	of.Domain, of.Descriptors, of.ShadowMode, of.Verdicts = u.Domain, 1, s.cfg.ShadowMode, emptied(seen.Verdicts)
+	*seen = of
 	for i, l := range u.limits {
 		op, r := &b.Ops[u.charges+2*i], &b.Replies[u.charges+2*i]
 		v := Verdict{Rule: u.Rule, Limit: l, Key: op.Key, Entries: u.Entries, Hits: u.cost(l), Watched: i >= u.enforced}

@@ -33,6 +33,21 @@ func TestTopShowsControlBytesAsText(t *testing.T) {
 	}
 }
 
+// The buckets of Envoys have columns if there are any.
+func TestBuckets(t *testing.T) {
+	row := topRow("ann", 0, 1)
+	row.Buckets, row.Assigned = 3, 12.5
+	var text strings.Builder
+	if err := Text(&text, &top.Table{Rows: []top.Row{row, topRow("bob", 1, 1)}}, terminal.Colors{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"REMAINING  BUCKETS  ASSIGNED/s  LIMIT", "7        3        12.5  ten", "7        0         0.0  ten"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+}
+
 // replicas is a Source with one answer. It remembers what it was asked to change.
 type replicas struct {
 	Answer

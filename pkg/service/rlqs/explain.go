@@ -59,13 +59,13 @@ func (s *Server) Explain(ctx context.Context, domain string, entries []descripto
 // Assigned returns the buckets of a descriptor, and the hits per second that they are assigned
 // together.
 func (s *Server) Assigned(domain string, entries []descriptors.Entry) (buckets int64, perSecond float64) {
-	id := string(descriptors.AppendID(nil, domain, sorted(slices.Clone(entries)), nil))
+	id := descriptors.AppendID(nil, domain, sorted(slices.Clone(entries)), nil)
 	s.mu.Lock()
 	open := slices.Collect(maps.Keys(s.open))
 	s.mu.Unlock()
 	for _, st := range open {
 		st.mu.Lock()
-		if b := st.buckets[id]; b != nil {
+		if b := st.buckets[string(id)]; b != nil {
 			buckets++
 			perSecond += float64(b.Share.Hits) / service.QuotaInterval.Seconds()
 		}

@@ -30,6 +30,7 @@ import (
 	"example.org/rls/pkg/service"
 	"example.org/rls/pkg/service/envoy"
 	"example.org/rls/pkg/service/rlqs"
+	"example.org/rls/pkg/top"
 )
 
 // world is replicas that count in one store, and Envoys that are their clients.
@@ -229,6 +230,10 @@ descriptors:
     rate_limits:
       - {unit: second, requests_per_unit: 10}
       - {unit: hour, requests_per_unit: 100}
+  - key: near
+    rate_limits:
+      - {unit: second, requests_per_unit: 10}
+      - {unit: hour, requests_per_unit: 61}
   - key: two
     descriptors:
       - {key: user, rate_limit: {unit: hour, requests_per_unit: 50}}
@@ -255,6 +260,7 @@ func TestAssignments(t *testing.T) {
 			{"free", "allow 15s", "allow 15s"},
 			{"shadow", "allow 15s", "allow 15s"},
 			{"both", "10+10/1s 15s", "10+10/1s 15s"},
+			{"near", "10+10/1s 15s", "10+4/1s 15s"}, // 20 remain of the hour
 			{"other", "allow 1m0s", "allow 1m0s"},
 		} {
 			s := w.stream(0)
@@ -505,6 +511,23 @@ func TestDemandOfShouldRateLimit(t *testing.T) {
 		time.Sleep(time.Second)
 		if got := s.report(usage(5*time.Second, 99, 0, "minute", "v")); !strings.HasSuffix(got, "deny 15s, 149+1/24h0m0s 15s") { // a quarter of 600
 			t.Errorf("a quarter of the demand: %s", got)
+		}
+	})
+}
+
+// TestReportsAreObserved: a report is a request with its hits as the cost, and the table of heavy
+// hitters has the shares of its bucket.
+func TestReportsAreObserved(t *testing.T) {
+	in(t, func(t *testing.T) {
+		var w *world
+		heavy := top.New(top.Options{Keys: 10, Assigned: func(domain string, entries []descriptors.Entry) (int64, float64) {
+			return w.replicas[0].quotas.Assigned(domain, entries)
+		}})
+		w = start(t, 1, rules, func(c *service.Config) { c.Observers = []service.Observer{heavy} })
+		w.stream(0).report(usage(0, 20, 7, "hour", "v"))
+		rows := heavy.Table("cost", "", 10).Rows
+		if len(rows) != 1 || rows[0].Cost != 20 || rows[0].Hits != 1 || rows[0].Buckets != 1 || rows[0].Assigned != 80.0/5 || rows[0].Rule != "d.hour" {
+			t.Errorf("%+v", rows)
 		}
 	})
 }

@@ -6,6 +6,7 @@ package rlqs
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,7 +115,7 @@ func (s *Server) StreamRateLimitQuotas(to pb.RateLimitQuotaService_StreamRateLim
 	s.mu.Lock()
 	delete(s.open, st)
 	s.mu.Unlock()
-	if ctx := to.Context(); ctx.Err() != nil && context.Cause(ctx) != ctx.Err() { // the process ends
+	if ctx := to.Context(); ctx.Err() != nil && !errors.Is(context.Cause(ctx), ctx.Err()) { // the process ends
 		var quotas []*service.Quota
 		for _, b := range buckets {
 			quotas = append(quotas, &b.Quota)

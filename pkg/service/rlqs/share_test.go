@@ -140,7 +140,8 @@ func (p *proxy) take() {
 				p.apply(a)
 			}
 			continue
-		case <-p.stream.err:
+		case err := <-p.stream.err:
+			p.w.t.Log("a stream has ended:", err)
 			p.lose()
 		default:
 		}
