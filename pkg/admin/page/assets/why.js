@@ -99,10 +99,9 @@ export function why(main, params) {
       suggestions(d, told.descriptors),
       d.override && el('p', { className: 'notice', 'data-testid': 'override' }, override(d.override)),
       path(d.path ?? []),
+      d.row && el('p', { className: 'small dim long', 'data-testid': 'row' }, d.override ? 'in place of the row ' : 'row ', visible(below(folder, d.row))),
       (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)),
       d.rlqs?.buckets > 0 && el('p', { className: 'hint' }, `${count(d.rlqs.buckets)} buckets of Envoys that enforce this themselves, assigned ${rate(d.rlqs.assigned_hits_per_second ?? 0)}/s`))));
-      d.row && el('p', { className: 'small dim long', 'data-testid': 'row' }, d.override ? 'in place of the row ' : 'row ', visible(below(folder, d.row))),
-      (d.limits ?? []).length > 0 && el('ul', { className: 'plain limits' }, d.limits.map(limit)))));
     const cells = (told.descriptors ?? []).flatMap((d) => d.limits ?? []).filter((l) => l.count !== undefined && l.count !== null);
     steer.show(cells.length ? request : null, cells);
     tick();
