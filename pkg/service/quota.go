@@ -37,8 +37,9 @@ type Quota struct {
 
 	// The entries of this caller in the two lists that it shares with others.
 	demand, held listed
-	before       int64 // demand of the last interval
-	weight       int64 // demand of the last intervals
+	before       int64   // demand of the last interval
+	weight       int64   // demand of the last intervals
+	part         float64 // of all demand
 	// used is what ShouldRateLimit has used of each enforced limit at the last report, if that is
 	// known, and rivals the demand that this has come to.
 	used   []int64
@@ -179,7 +180,7 @@ func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.D
 		if u.lent = -1; u.ends > u.lists && b.Replies[u.ends-1].Err != nil {
 			u.demand, u.held = u.had[0], u.had[1]
 		} else if u.ends > u.lists && u.Share.Kind != Undecided && u.weight|u.demand.hits > 0 {
-			u.lend(b, again, now, window)
+			u.lend(again, now, window)
 		}
 		if len(s.cfg.Observers) > 0 && u.Allowed > 0 && len(u.limits) > 0 {
 			s.observe(u, b, &scratch.seen, Observation{At: now, Took: time.Since(start)})
@@ -268,9 +269,6 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 		u.replace(b, heldList, &u.held, held, now, window)
 	}
 	u.ends = len(b.Ops)
-	for i := u.lists; i < u.ends && b.Ops[u.charges].IfUndecided == backends.Local; i++ {
-		b.Ops[i].IfUndecided = backends.Local
-	}
 }
 
 // cost is what u charges to l.
@@ -388,7 +386,7 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 	if u.Share.Kind == Unlimited {
 		return
 	}
-	if !shared.read(b.Ops[u.lists:u.ends], b.Replies[u.lists:u.ends]) {
+	if !shared.read(b.Ops[u.lists:u.ends], b.Replies[u.lists:u.ends]) && shared.alone == 0 {
 		u.Share = was
 		u.Share.Kind = Undecided
 		return
@@ -416,10 +414,12 @@ type sharing struct {
 	callers float64
 	held    float64 // hits that callers were assigned and have not reported
 	windows bool    // of amounts that do not come again before the window ends
+	alone   float64 // this process decides as one of so many, without the lists; else 0
 }
 
 // add takes in a limit, of which r tells what remains.
 func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backends.Reply) {
+	s.alone = max(s.alone, float64(r.Replicas))
 	is := l.Judge(op, r)
 	rate := float64(l.Requests) / l.Window.Seconds()
 	pot, burst := float64(is.Remaining), l.Capacity()
@@ -452,7 +452,7 @@ func (s *sharing) read(ops []backends.Op, replies []backends.Reply) bool {
 		if r.Err != nil {
 			return false
 		}
-		value := max(r.Value.Whole, 0) / max(r.Replicas, 1)
+		value := max(r.Value.Whole, 0)
 		if key := ops[i].Key; key[len(key)-len(heldList):] == heldList {
 			s.held = float64(value)
 		} else {
@@ -464,11 +464,13 @@ func (s *sharing) read(ops []backends.Op, replies []backends.Reply) bool {
 
 // divide sets the hits of u, whose share was another one before.
 func (s *sharing) divide(u *Usage, was Share) {
-	u.each = s.pot >= s.callers
-	part := 1 / s.callers
-	if all := s.demand + u.rivals; all > 0 {
-		part = float64(u.weight) / all
+	if s.alone > 0 { // then the last part is taken, as if each replica had as many callers
+		s.callers, s.held = 1, float64(u.held.hits)
+	} else if u.part = 1 / max(s.callers, 1); s.demand+u.rivals > 0 {
+		u.part = float64(u.weight) / (s.demand + u.rivals)
 	}
+	u.each = s.pot >= s.callers
+	part := min(1, u.part*max(s.alone, 1))
 	fair := s.pot * part
 	if u.each { // everybody gets one, and the others follow the demand
 		fair = 1 + (s.pot-s.callers)*part
@@ -511,7 +513,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 
 // lend has the list say what u holds now, if that is not what it says. Nobody is lent hits that
 // another caller was lent at the same moment.
-func (u *Usage) lend(b, again *backends.Batch, now, window int64) {
+func (u *Usage) lend(again *backends.Batch, now, window int64) {
 	var hits int64
 	if u.Share.Kind == Portion {
 		hits = u.Share.Hits
@@ -524,7 +526,6 @@ func (u *Usage) lend(b, again *backends.Batch, now, window int64) {
 	if hits > 1 {
 		op.Partial, op.Max.Whole = true, int64(u.most)
 	}
-	op.IfUndecided = b.Ops[u.ends-1].IfUndecided
 	u.lent = len(again.Ops) - 1
 }
 

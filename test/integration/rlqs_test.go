@@ -101,6 +101,24 @@ func TestQuotasOnStores(t *testing.T) {
 	}
 }
 
+// TestQuotasWithoutTheStore: with on_error: local a process goes on with its own part of the limit.
+func TestQuotasWithoutTheStore(t *testing.T) {
+	t.Parallel()
+	redis := testenv.Redis(t)
+	s := serve(t, "domain: edge\ndescriptors:\n  - {key: window, rate_limit: {unit: year, requests_per_unit: 100, on_error: local}}\n", redisAt(redis.Addr)...)
+	stream := s.quotas()
+	if got := stream.report(0, 1, 0, "window"); got != 99 {
+		t.Errorf("alone: %d of 99", got)
+	}
+	redis.Stop()
+	if got := stream.report(5*time.Second, 9, 0, "window"); got != 90 {
+		t.Errorf("without the store: %d of 90", got)
+	}
+	if got := stream.report(5*time.Second, 20, 0, "window"); got != 70 {
+		t.Errorf("without the store: %d of 70", got)
+	}
+}
+
 // TestQuotaShutdown: the end of the process ends streams without an error.
 func TestQuotaShutdown(t *testing.T) {
 	t.Parallel()
