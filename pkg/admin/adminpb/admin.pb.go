@@ -834,7 +834,9 @@ type ExplainedDescriptor struct {
 	// Names that the request may have meant; only where nothing limits.
 	Suggestions []string `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
 	// What Envoys are assigned of the limits that they enforce themselves.
-	Rlqs          *Assigned `protobuf:"bytes,12,opt,name=rlqs,proto3" json:"rlqs,omitempty"`
+	Rlqs *Assigned `protobuf:"bytes,12,opt,name=rlqs,proto3" json:"rlqs,omitempty"`
+	// The row of the rule's table that says its limits, such as tenants.csv:17.
+	Row           string `protobuf:"bytes,13,opt,name=row,proto3" json:"row,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -946,6 +948,13 @@ func (x *ExplainedDescriptor) GetRlqs() *Assigned {
 	return nil
 }
 
+func (x *ExplainedDescriptor) GetRow() string {
+	if x != nil {
+		return x.Row
+	}
+	return ""
+}
+
 type Assigned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of a bucket that nobody reports yet: token_bucket, allow_all, deny_all, or none while the
@@ -957,10 +966,8 @@ type Assigned struct {
 	// On the streams of this process.
 	Buckets               int64   `protobuf:"varint,5,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	AssignedHitsPerSecond float64 `protobuf:"fixed64,6,opt,name=assigned_hits_per_second,json=assignedHitsPerSecond,proto3" json:"assigned_hits_per_second,omitempty"`
-	// The row of the rule's table that says its limits, such as tenants.csv:17.
-	Row           string `protobuf:"bytes,13,opt,name=row,proto3" json:"row,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Assigned) Reset() {
@@ -1033,13 +1040,6 @@ func (x *Assigned) GetAssignedHitsPerSecond() float64 {
 		return x.AssignedHitsPerSecond
 	}
 	return 0
-}
-
-func (x *Assigned) GetRow() string {
-	if x != nil {
-		return x.Row
-	}
-	return ""
 }
 
 // SeenOverride is the limit that the request brought, or that the last request with these
@@ -3996,7 +3996,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
 	"\x04hash\x18\x03 \x01(\tR\x04hash\x122\n" +
-	"\x06loaded\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06loaded\"\xa6\x03\n" +
+	"\x06loaded\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06loaded\"\xb8\x03\n" +
 	"\x13ExplainedDescriptor\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.rls.admin.v1.EntryR\aentries\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x10\n" +
@@ -4011,7 +4011,8 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\boverride\x18\n" +
 	" \x01(\v2\x1a.rls.admin.v1.SeenOverrideR\boverride\x12 \n" +
 	"\vsuggestions\x18\v \x03(\tR\vsuggestions\x12*\n" +
-	"\x04rlqs\x18\f \x01(\v2\x16.rls.admin.v1.AssignedR\x04rlqsJ\x04\b\x06\x10\a\"\x8a\x02\n" +
+	"\x04rlqs\x18\f \x01(\v2\x16.rls.admin.v1.AssignedR\x04rlqs\x12\x10\n" +
+	"\x03row\x18\r \x01(\tR\x03rowJ\x04\b\x06\x10\a\"\xf8\x01\n" +
 	"\bAssigned\x12\x1e\n" +
 	"\n" +
 	"assignment\x18\x01 \x01(\tR\n" +
@@ -4021,8 +4022,7 @@ const file_pkg_admin_adminpb_admin_proto_rawDesc = "" +
 	"\x0ftokens_per_fill\x18\x03 \x01(\rR\rtokensPerFill\x122\n" +
 	"\x15fill_interval_seconds\x18\x04 \x01(\x03R\x13fillIntervalSeconds\x12\x18\n" +
 	"\abuckets\x18\x05 \x01(\x03R\abuckets\x127\n" +
-	"\x18assigned_hits_per_second\x18\x06 \x01(\x01R\x15assignedHitsPerSecond\x12\x10\n" +
-	"\x03row\x18\r \x01(\tR\x03row\"\xa7\x01\n" +
+	"\x18assigned_hits_per_second\x18\x06 \x01(\x01R\x15assignedHitsPerSecond\"\xa7\x01\n" +
 	"\fSeenOverride\x12*\n" +
 	"\x11requests_per_unit\x18\x01 \x01(\rR\x0frequestsPerUnit\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12'\n" +
