@@ -1,10 +1,5 @@
 package descriptors
 
-import (
-	"bytes"
-	"strings"
-)
-
 // literal is a text that values have in a place; without a text it says nothing of them. The
 // text is as appendFolded has it if its match ignores case.
 type literal struct {
@@ -21,28 +16,28 @@ const (
 	anywhere
 )
 
-// in reports whether a value has the literal in its place.
-func (l literal) in(value string) bool {
-	switch l.at {
-	case atStart:
-		return strings.HasPrefix(value, l.text)
-	case atEnd:
-		return strings.HasSuffix(value, l.text)
+// standsIn reports whether a text has the literal in its place.
+func standsIn[T string | []byte](l literal, text T) bool {
+	if l.at == atEnd {
+		return standsAt(l, text, len(text)-len(l.text))
 	}
-	return strings.Contains(value, l.text)
+	for i := range len(text) - len(l.text) + 1 {
+		if standsAt(l, text, i) {
+			return true
+		}
+		if l.at == atStart {
+			break
+		}
+	}
+	return false
 }
 
-// inFolded reports whether a value, as appendFolded has it, has the literal in its place.
-func (l literal) inFolded(value []byte) bool {
-	switch n := len(l.text); {
-	case len(value) < n:
-		return false
-	case l.at == atStart:
-		return string(value[:n]) == l.text
-	case l.at == atEnd:
-		return string(value[len(value)-n:]) == l.text
-	}
-	return bytes.Contains(value, []byte(l.text))
+// standsAt reports whether the literal stands in a text from the byte i on, and this is its
+// place.
+func standsAt[T string | []byte](l literal, text T, i int) bool {
+	end := i + len(l.text)
+	return i >= 0 && end <= len(text) && (l.at != atStart || i == 0) && (l.at != atEnd || end == len(text)) &&
+		string(text[i:end]) == l.text
 }
 
 // hardest is a text with the literal that another pattern takes only if it takes all such

@@ -170,15 +170,7 @@ func (m *Match) Takes(value string) bool {
 
 // takes is Takes; folded is the value as appendFolded has it if the match ignores case.
 func (m *Match) takes(value string, folded []byte) bool {
-	var is bool
-	switch {
-	case m.literal.text == "":
-		is = true
-	case m.fold:
-		is = m.literal.inFolded(folded)
-	default:
-		is = m.literal.in(value)
-	}
+	is := m.fold && standsIn(m.literal, folded) || !m.fold && standsIn(m.literal, value)
 	return (is && (m.verify == nil || m.verify(value))) != m.negated
 }
 

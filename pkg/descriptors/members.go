@@ -1,56 +1,96 @@
 package descriptors
 
-// members finds the first of many descriptors of one key whose match takes a value. Those
-// with a literal are looked for by it, so that their number makes little difference: by one
-// walk over the beginning of the value, one over its end, and one over all of it.
+import (
+	"math/bits"
+	"slices"
+)
+
+// members finds the first of many descriptors of one key whose match takes a value.
 type members struct {
-	rest    []*Node    // without a literal
-	literal [2]indexes // of those that mind the case, and of those that ignore it
+	rest    []*Node    // without a literal, in the order of the rules
+	literal [2]windows // of those that mind the case, and of those that ignore it
 }
 
-// indexes are the descriptors with a literal, by the side on which it stands.
-type indexes [anywhere + 1]trie
+// windows finds literals in texts. Each literal has a window, 1, 2, 4 or 8 neighbouring bytes
+// of it, which as few others as possible have. One walk over a text looks for the windows of
+// all, so that the number of literals makes little difference.
+type windows struct {
+	masks    []uint64             // of the sizes of windows
+	literals map[uint64][]*inside // by window, in the order of the rules
+	// filter has one bit, of eight or more, for each window: most windows of a text need no
+	// further look-up.
+	filter []uint64
+}
+
+// inside is a descriptor whose literal has a window that ends at the byte end of it.
+type inside struct {
+	*Node
+	end int
+}
 
 // any reports whether there are descriptors.
-func (ms *members) any() bool { return ms.rest != nil || ms.literal[0].any() || ms.literal[1].any() }
-
-func (is *indexes) any() bool {
-	return is[atStart].nodes != nil || is[atEnd].nodes != nil || is[anywhere].nodes != nil
+func (ms *members) any() bool {
+	return ms.rest != nil || ms.literal[0].masks != nil || ms.literal[1].masks != nil
 }
 
 // add takes a descriptor that comes after the others in the order of the rules.
 func (ms *members) add(n *Node) {
-	m := n.Match
-	if m.literal.text == "" || m.negated {
+	switch m := n.Match; {
+	case m.literal.text == "" || m.negated:
 		ms.rest = append(ms.rest, n)
-		return
+	case m.fold:
+		ms.literal[1].add(m.literal.text, n)
+	default:
+		ms.literal[0].add(m.literal.text, n)
 	}
-	is := &ms.literal[0]
-	if m.fold {
-		is = &ms.literal[1]
-	}
-	is[m.literal.at].add(m.literal.text, n, m.literal.at == atEnd)
 }
 
-// link makes the index ready for find. No descriptor may be added afterwards.
-func (ms *members) link() {
-	for i := range ms.literal {
-		if t := &ms.literal[i][anywhere]; t.nodes != nil {
-			t.link()
+func (ws *windows) add(text string, n *Node) {
+	if ws.literals == nil {
+		ws.literals = make(map[uint64][]*inside)
+	}
+	size := min(8, 1<<(bits.Len(uint(len(text)))-1))
+	mask := ^uint64(0) >> (64 - 8*size)
+	if !slices.Contains(ws.masks, mask) {
+		ws.masks = append(ws.masks, mask)
+	}
+	var window, rarest uint64
+	var end int
+	for i := range len(text) {
+		window = (window<<8 | uint64(text[i])) & mask
+		if i == size-1 || i >= size && len(ws.literals[window]) < len(ws.literals[rarest]) {
+			rarest, end = window, i
 		}
 	}
+	ws.literals[rarest] = append(ws.literals[rarest], &inside{n, end})
+	if len(ws.literals) > 8*len(ws.filter) {
+		ws.filter = make([]uint64, max(1, 2*len(ws.filter)))
+		for w := range ws.literals {
+			ws.mark(w)
+		}
+	}
+	ws.mark(rarest)
+}
+
+func (ws *windows) mark(window uint64) {
+	word, bit := ws.bit(window)
+	*word |= bit
+}
+
+// bit is the place of a window in the filter, whose length is a power of 2.
+func (ws *windows) bit(window uint64) (word *uint64, bit uint64) {
+	hash := window * 0x9e3779b97f4a7c15 >> 32
+	return &ws.filter[hash>>6&uint64(len(ws.filter)-1)], 1 << (hash & 63)
 }
 
 // find returns the first descriptor that takes a value, or nil if it does not come before
-// order.
+// order. folded is the value as appendFolded has it if one ignores case.
 func (ms *members) find(value string, folded []byte, order int) (first *Node) {
-	if is := &ms.literal[0]; is.any() {
-		first, order = search(is, value, value, order)
+	if n := search(&ms.literal[0], value, value, order); n != nil {
+		first, order = n, n.order
 	}
-	if is := &ms.literal[1]; is.any() {
-		if n, at := search(is, folded, value, order); n != nil {
-			first, order = n, at
-		}
+	if n := search(&ms.literal[1], folded, value, order); n != nil {
+		first, order = n, n.order
 	}
 	for _, n := range ms.rest {
 		if n.order >= order {
@@ -63,54 +103,28 @@ func (ms *members) find(value string, folded []byte, order int) (first *Node) {
 	return first
 }
 
-// search looks for literals in text, which is the value or what appendFolded makes of it.
-func search[T string | []byte](is *indexes, text T, value string, order int) (first *Node, before int) {
-	found := hits{value: value, order: order}
-	if t := &is[atStart]; t.nodes != nil {
-		at := int32(0)
-		for i := 0; i < len(text); i++ {
-			if at = t.child(at, text[i]); at == 0 {
-				break
-			}
-			found.add(t.ends[t.nodes[at].ends])
-		}
+// search is find for the descriptors with a literal, which stands in text.
+func search[T string | []byte](ws *windows, text T, value string, order int) (first *Node) {
+	if ws.masks == nil {
+		return nil
 	}
-	if t := &is[atEnd]; t.nodes != nil {
-		at := int32(0)
-		for i := len(text) - 1; i >= 0; i-- {
-			if at = t.child(at, text[i]); at == 0 {
-				break
+	var last uint64
+	for i := range len(text) {
+		last = last<<8 | uint64(text[i])
+		for _, mask := range ws.masks {
+			window := last & mask
+			if word, bit := ws.bit(window); *word&bit == 0 {
+				continue
 			}
-			found.add(t.ends[t.nodes[at].ends])
-		}
-	}
-	if t := &is[anywhere]; t.nodes != nil {
-		at := int32(0)
-		for i := 0; i < len(text); i++ {
-			at = t.step(at, text[i])
-			for end := t.nodes[at].nearest; end != 0; end = t.nodes[t.nodes[end].fail].nearest {
-				found.add(t.ends[t.nodes[end].ends])
+			for _, n := range ws.literals[window] {
+				if n.order >= order {
+					break
+				}
+				if m := n.Match; standsAt(m.literal, text, i-n.end) && (m.verify == nil || m.verify(value)) {
+					first, order = n.Node, n.order
+				}
 			}
 		}
 	}
-	return found.first, found.order
-}
-
-// hits keeps the first of the descriptors whose literals are found.
-type hits struct {
-	value string
-	first *Node
-	order int
-}
-
-func (h *hits) add(nodes []*Node) {
-	for _, n := range nodes {
-		if n.order >= h.order {
-			return
-		}
-		if m := n.Match; m.verify == nil || m.verify(h.value) {
-			h.first, h.order = n, n.order
-			return
-		}
-	}
+	return first
 }

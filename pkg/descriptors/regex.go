@@ -35,10 +35,10 @@ func compileRegex(m *Match, texts []string) (item int, err error) {
 	}
 	var l literals
 	l.add(parsed.Simplify(), m.fold)
-	l.end(atEnd)
-	m.literal = l.best
+	l.end()
+	m.literal = literal{l.best, anywhere}
 	if m.fold {
-		m.literal.text = string(appendFolded(nil, m.literal.text))
+		m.literal.text = string(appendFolded(nil, l.best))
 	}
 	return 0, nil
 }
@@ -46,9 +46,8 @@ func compileRegex(m *Match, texts []string) (item int, err error) {
 // literals finds the longest text that all values of an expression have, so that the
 // expression is asked only about values with it.
 type literals struct {
-	best  literal
-	run   strings.Builder // of neighbouring characters
-	inner bool            // the run does not begin the value
+	best string
+	run  strings.Builder // of neighbouring characters
 }
 
 // add adds the next part of the expression.
@@ -61,25 +60,21 @@ func (l *literals) add(part *syntax.Regexp, fold bool) {
 	case syntax.OpLiteral:
 		for _, r := range part.Rune {
 			if r == utf8.RuneError || part.Flags&syntax.FoldCase != 0 && !fold { // also stands for invalid bytes
-				l.end(anywhere)
+				l.end()
 				continue
 			}
 			l.run.WriteRune(r)
 		}
 	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 	default:
-		l.end(anywhere)
+		l.end()
 	}
 }
 
-// end ends a run, after which the value goes on unless at is atEnd.
-func (l *literals) end(at side) {
-	if !l.inner {
-		at = atStart
-	}
-	if l.run.Len() > len(l.best.text) {
-		l.best = literal{l.run.String(), at}
+// end ends a run.
+func (l *literals) end() {
+	if l.run.Len() > len(l.best) {
+		l.best = l.run.String()
 	}
 	l.run.Reset()
-	l.inner = true
 }

@@ -85,18 +85,6 @@ func (s *sets) repeats(n *Node) *Node {
 	return nil
 }
 
-// link makes the indexes below n ready for look-ups.
-func (n *Node) link() {
-	if n.sets != nil {
-		for _, v := range n.sets.byKey {
-			v.others.link()
-		}
-	}
-	for _, child := range n.below {
-		child.link()
-	}
-}
-
 // find returns the descriptor that takes e, nil if there is none.
 func (s *sets) find(e Entry) *Node {
 	v := s.byKey[e.Key]

@@ -35,7 +35,6 @@ func NewTree(contents Contents, domains ...*Domain) *Tree {
 	t := &Tree{contents: contents, domains: make(map[string]*Domain, len(domains)), sorted: slices.Clone(domains)}
 	for _, d := range domains {
 		t.domains[d.Name] = d
-		d.root.link()
 	}
 	t.hash = sync.OnceValue(t.sum)
 	slices.SortFunc(t.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })
