@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode"
 
 	"github.com/gaissmai/bart"
 )
@@ -92,22 +93,63 @@ func parseNetwork(text string) (netip.Prefix, error) {
 }
 
 // parseAddress is netip.ParseAddr for addresses without a zone; IPv4-mapped ones are IPv4. It
-// allocates nothing, except for texts of the characters and colons of an IPv6 address that
-// are none.
+// does not allocate, also not for texts that are no address.
 func parseAddress(s string) (netip.Addr, bool) {
-	colons := strings.Count(s, ":")
-	if colons == 0 {
+	if strings.IndexByte(s, ':') < 0 {
 		four, ok := parseFour(s)
 		return netip.AddrFrom4(four), ok
 	}
-	if colons < 6 && !strings.Contains(s, "::") || strings.ContainsFunc(s, notInAddress) {
+	var ip [16]byte
+	at, gap := 0, -1 // the bytes read, and of them those before ::
+	if strings.HasPrefix(s, "::") {
+		gap, s = 0, s[2:]
+	}
+	for s != "" && at < len(ip) {
+		group, digits := 0, 0
+		for ; digits < len(s) && digits < 4 && hexValue[s[digits]] > 0; digits++ {
+			group = group<<4 | int(hexValue[s[digits]]-1)
+		}
+		if digits < len(s) && s[digits] == '.' && at <= 12 {
+			four, ok := parseFour(s)
+			if !ok {
+				return netip.Addr{}, false
+			}
+			at, s = at+copy(ip[at:], four[:]), ""
+			break
+		}
+		if digits == 0 {
+			return netip.Addr{}, false
+		}
+		ip[at], ip[at+1] = byte(group>>8), byte(group)
+		at, s = at+2, s[digits:]
+		switch {
+		case s == "":
+		case strings.HasPrefix(s, "::") && gap < 0:
+			gap, s = at, s[2:]
+		case s[0] != ':' || len(s) == 1:
+			return netip.Addr{}, false
+		default:
+			s = s[1:]
+		}
+	}
+	if s != "" || gap < 0 && at < len(ip) || gap >= 0 && at == len(ip) {
 		return netip.Addr{}, false
 	}
-	address, err := netip.ParseAddr(s)
-	return address.Unmap(), err == nil
+	if gap >= 0 {
+		moved := copy(ip[len(ip)-(at-gap):], ip[gap:at])
+		clear(ip[gap : len(ip)-moved])
+	}
+	return netip.AddrFrom16(ip).Unmap(), true
 }
 
-func notInAddress(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF:.", r) }
+// hexValue is the value of a hexadecimal digit + 1, 0 of other bytes.
+var hexValue = func() (of [256]byte) {
+	for i, c := range "0123456789abcdef" {
+		of[c] = byte(i) + 1
+		of[unicode.ToUpper(c)] = byte(i) + 1
+	}
+	return of
+}()
 
 // parseFour reads four numbers with dots between, as netip.ParseAddr does.
 func parseFour(s string) (ip [4]byte, ok bool) {
