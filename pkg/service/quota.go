@@ -1,10 +1,8 @@
 package service
 
 import (
-	"context"
 	"math"
-	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -76,14 +74,14 @@ type ShareKind uint8
 const (
 	// Unruled: no rule matches the descriptor, so nothing limits it.
 	Unruled ShareKind = iota
-	// Unlimited: the rule limits nothing, or is in shadow mode.
-	Unlimited
+	// Unenforced: the rule limits nothing, or is in shadow mode.
+	Unenforced
 	// Portion allows the Hits of the Share.
 	Portion
 	// Exhausted: nothing remains.
 	Exhausted
-	// Undecided: the store was away, and a policy error leaves things as they were.
-	Undecided
+	// Unchanged: the store was away, and a policy error leaves things as they were.
+	Unchanged
 )
 
 // Share is the part of its limits that a Quota is assigned.
@@ -103,181 +101,9 @@ type Share struct {
 	Wait time.Duration
 }
 
-// NewQuota returns the quota of a descriptor. Its error is InvalidArgument if the descriptor has
-// no entries, an entry without a key, or more than Caps allows.
-func (s *Service) NewQuota(domain string, entries []descriptors.Entry) (Quota, error) {
-	c := &s.cfg.Caps
-	switch {
-	case len(entries) == 0:
-		return Quota{}, invalid("bucket_id.bucket must not be empty; set at least one key and value")
-	case c.Entries > 0 && len(entries) > c.Entries:
-		return Quota{}, invalid("bucket_id.bucket: %d entries, at most %d are allowed (REQUEST_MAX_ENTRIES)", len(entries), c.Entries)
-	}
-	for _, e := range entries {
-		if e.Key == "" {
-			return Quota{}, invalid("bucket_id.bucket has an empty key; every entry needs a key")
-		}
-		if n := len(e.Key) + len(e.Value); c.EntryBytes > 0 && n > c.EntryBytes {
-			return Quota{}, invalid("bucket_id.bucket: a key and its value have %d bytes, at most %d are allowed (REQUEST_MAX_ENTRY_BYTES)", n, c.EntryBytes)
-		}
-	}
-	return Quota{Domain: domain, Entries: entries}, nil
-}
-
-// quotaScratches holds memory for reuse.
-var quotaScratches = sync.Pool{New: func() any { return new(quotaScratch) }}
-
-// quotaScratch has the memory of a Report.
-type quotaScratch struct {
-	first, second backends.Batch
-	seen          Observation
-}
-
-func (q *quotaScratch) release() {
-	for _, b := range []*backends.Batch{&q.first, &q.second} {
-		*b = backends.Batch{Ops: emptied(b.Ops), Replies: emptied(b.Replies)}
-	}
-	q.seen = Observation{Verdicts: emptied(q.seen.Verdicts)}
-	quotaScratches.Put(q)
-}
-
-// maxUsages bounds the usages of one batch for the store.
-const maxUsages = 32
-
-// Report charges what callers have let pass, whatever remains, and assigns new shares: the
-// usages' Share. A caller that does not report within ttl has given its share back. Where a
-// window is shorter than Usage.Elapsed, the window's part of the hits is charged.
-//
-// Its error is Unavailable without rules. A store that fails is no error: then the policies of
-// the limits decide.
-func (s *Service) Report(ctx context.Context, ttl time.Duration, usages []Usage) error {
-	tree := s.tree.Load()
-	if tree == nil {
-		return errNoRules
-	}
-	for some := range slices.Chunk(usages, maxUsages) {
-		s.report(ctx, tree, ttl, some)
-	}
-	return nil
-}
-
-func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.Duration, usages []Usage) {
-	scratch := quotaScratches.Get().(*quotaScratch)
-	defer scratch.release()
-	b, again, now, start := &scratch.first, &scratch.second, s.cfg.Store.Now(), time.Now()
-	window := ttl.Microseconds()
-	for i := range usages {
-		u := &usages[i]
-		if u.tree != tree {
-			s.find(u.Quota, tree)
-		}
-		u.plan(&s.planner, b, now, window)
-	}
-	s.applyQuotas(ctx, b)
-	for i := range usages {
-		u := &usages[i]
-		u.assign(&s.planner, b)
-		if u.lent = -1; u.ends > u.lists && b.Replies[u.ends-1].Err != nil {
-			u.demand, u.held = u.had[0], u.had[1]
-		} else if u.ends > u.lists && u.Share.Kind != Undecided && u.weight|u.demand.hits > 0 {
-			u.lend(again, now, window)
-		}
-		if len(s.cfg.Observers) > 0 && u.Allowed > 0 && len(u.limits) > 0 {
-			s.observe(u, b, &scratch.seen, Observation{At: now, Took: time.Since(start)})
-		}
-	}
-	s.applyQuotas(ctx, again)
-	for i := range usages {
-		if u := &usages[i]; u.lent >= 0 {
-			u.settle(&again.Replies[u.lent])
-		}
-	}
-}
-
-func (s *Service) applyQuotas(ctx context.Context, b *backends.Batch) {
-	if len(b.Ops) > 0 {
-		b.Replies = resized(b.Replies, len(b.Ops))
-		_ = s.cfg.Store.Apply(ctx, b) // its error is in the replies
-	}
-}
-
-// Release gives back the shares of quotas, whose callers report no more.
-func (s *Service) Release(ctx context.Context, ttl time.Duration, quotas []*Quota) {
-	now := s.cfg.Store.Now()
-	for some := range slices.Chunk(quotas, maxUsages) {
-		var b backends.Batch
-		for _, q := range some {
-			if q.demand.hits > 0 {
-				q.replace(&b, demandList, &q.demand, listed{}, now, ttl.Microseconds())
-				q.replace(&b, heldList, &q.held, listed{}, now, ttl.Microseconds())
-			}
-		}
-		s.applyQuotas(ctx, &b)
-	}
-}
-
-// find finds the limits of q in tree.
-func (s *Service) find(q *Quota, tree *descriptors.Tree) {
-	q.tree, q.Rule, q.limits, q.enforced, q.stem, q.known = tree, nil, nil, 0, "", false
-	p := plan{planner: &s.planner, domain: tree.Domain(q.Domain)}
-	if p.domain == nil {
-		return
-	}
-	_ = p.match(&Request{Descriptors: []Descriptor{{Entries: q.Entries}}}) // only overrides are wrong
-	t := &p.targets[0]
-	if q.Rule = t.rule; q.Rule == nil || t.first == t.last {
-		return
-	}
-	q.limits, q.enforced = p.limits, t.end
-	q.used = make([]int64, t.end)
-	q.id = p.identity(nil, t)
-	q.stem = q.id.Prefix + string(q.id.ID) + "|rlqs="
-}
-
 // free reports whether nothing of q's rule is enforced.
 func (q *Quota) free(p *planner) bool {
 	return q.enforced == 0 || q.Rule.Shadow || p.cfg.ShadowMode
-}
-
-// plan adds the operations of u: for each limit the charge of the hits and the same charge to a
-// cell beside it, which has only what is reported; and those of the lists.
-func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
-	u.charges = len(b.Ops)
-	for _, l := range u.limits {
-		var op backends.Op
-		l.Plan(&op, ofLimit(u.id, l), algorithms.Charge{Now: now, Cost: u.cost(l), Beyond: true})
-		op.Lease, op.IfUndecided = nil, ifUndecided(l, false, p.cfg.Local)
-		b.Ops = append(b.Ops, op)
-		op.Key += "|rlqs"
-		if op.Prev != "" {
-			op.Prev += "|rlqs"
-		}
-		op.Stem, op.Hold = 0, nil
-		b.Ops = append(b.Ops, op)
-	}
-	u.lists, u.had = len(b.Ops), [2]listed{u.demand, u.held}
-	if !u.free(p) {
-		demand, held := u.demand, u.held
-		if !u.Unasked {
-			u.weigh()
-			demand = listed{now, u.weight<<callerBits | 1}
-		}
-		if left := u.left(); left != held.hits || now-held.at > window/15 {
-			held = listed{now, left}
-		}
-		u.replace(b, demandList, &u.demand, demand, now, window)
-		u.replace(b, heldList, &u.held, held, now, window)
-	}
-	u.ends = len(b.Ops)
-}
-
-// cost is what u charges to l.
-func (u *Usage) cost(l *descriptors.Limit) uint64 {
-	hits := min(u.Allowed, uint64(backends.MaxCost))
-	if u.Elapsed > l.Window {
-		hits = uint64(math.Ceil(float64(hits) * (float64(l.Window) / float64(u.Elapsed))))
-	}
-	return hits
 }
 
 // maxWeight bounds the demand of one caller, in hits per interval.
@@ -353,10 +179,10 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 		u.Share = Share{Kind: Unruled}
 		return
 	case u.free(p):
-		u.Share = Share{Kind: Unlimited}
+		u.Share = Share{Kind: Unenforced}
 		return
 	}
-	u.Share = Share{Kind: Unlimited, Burst: backends.MaxCost, Rate: math.Inf(1)}
+	u.Share = Share{Kind: Unenforced, Burst: backends.MaxCost, Rate: math.Inf(1)}
 	rivals, rivalsKnown := 0.0, false
 	for i, l := range u.limits[:u.enforced] {
 		op, r, own := &b.Ops[u.charges+2*i], &b.Replies[u.charges+2*i], &b.Replies[u.charges+2*i+1]
@@ -368,7 +194,7 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 				u.Share = Share{Kind: Exhausted}
 			default:
 				u.Share = was
-				u.Share.Kind = Undecided
+				u.Share.Kind = Unchanged
 			}
 			return
 		}
@@ -383,12 +209,12 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 	if u.known = u.known || !u.Unasked; rivalsKnown {
 		u.rivals = rivals
 	}
-	if u.Share.Kind == Unlimited {
+	if u.Share.Kind == Unenforced {
 		return
 	}
 	if !shared.read(b.Ops[u.lists:u.ends], b.Replies[u.lists:u.ends]) && shared.alone == 0 {
 		u.Share = was
-		u.Share.Kind = Undecided
+		u.Share.Kind = Unchanged
 		return
 	}
 	shared.divide(u, was)
@@ -435,7 +261,7 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 	default:
 		s.windows, rate = true, 0
 	}
-	if to.Kind == Unlimited || pot < s.pot {
+	if to.Kind == Unenforced || pot < s.pot {
 		s.pot = pot
 		to.Wait = is.Reset
 	}
@@ -453,7 +279,7 @@ func (s *sharing) read(ops []backends.Op, replies []backends.Reply) bool {
 			return false
 		}
 		value := max(r.Value.Whole, 0)
-		if key := ops[i].Key; key[len(key)-len(heldList):] == heldList {
+		if strings.HasSuffix(ops[i].Key, heldList) {
 			s.held = float64(value)
 		} else {
 			s.demand, s.callers = float64(value>>callerBits), float64(max(value&(1<<callerBits-1), 1))
@@ -543,23 +369,4 @@ func (u *Usage) settle(r *backends.Reply) {
 	}
 	u.Share.Hits = max(u.held.hits, 1)
 	u.Share.Burst = min(u.Share.Burst, u.Share.Hits)
-}
-
-// observe tells the observers of the hits that u reports, as a request of this time and duration.
-// seen lends memory.
-func (s *Service) observe(u *Usage, b *backends.Batch, seen *Observation, of Observation) {
-	of.Request = &Request{Domain: u.Domain, Descriptors: []Descriptor{{Entries: u.Entries}}}
-	of.Domain, of.Descriptors, of.ShadowMode, of.Verdicts = u.Domain, 1, s.cfg.ShadowMode, emptied(seen.Verdicts)
-	*seen = of
-	for i, l := range u.limits {
-		op, r := &b.Ops[u.charges+2*i], &b.Replies[u.charges+2*i]
-		v := Verdict{Rule: u.Rule, Limit: l, Key: op.Key, Entries: u.Entries, Hits: u.cost(l), Watched: i >= u.enforced}
-		if v.Shadow = v.Watched || u.Rule.Shadow; r.Err == nil {
-			v.count(op, r)
-		}
-		seen.Verdicts = append(seen.Verdicts, v)
-	}
-	for _, o := range s.cfg.Observers {
-		o.Observe(seen)
-	}
 }

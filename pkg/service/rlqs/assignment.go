@@ -43,7 +43,7 @@ func assignmentOf(share *service.Share) assignment {
 	switch share.Kind {
 	case service.Exhausted:
 		return assignment{kind: denyAll}
-	case service.Unruled, service.Unlimited:
+	case service.Unruled, service.Unenforced:
 		return assignment{kind: allowAll}
 	}
 	a := assignment{kind: tokens, maxTokens: whole(float64(share.Burst)), perFill: 1, fill: noFill}
@@ -80,7 +80,7 @@ func (s *Server) assign(to []*pb.RateLimitQuotaResponse_BucketAction, b *bucket,
 		b.of.hits.Add(share.Hits - b.counted)
 		b.counted = share.Hits
 	}
-	if share.Kind == service.Undecided {
+	if share.Kind == service.Unchanged {
 		return to
 	}
 	if hadRule && share.Kind == service.Unruled {

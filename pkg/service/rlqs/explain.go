@@ -47,7 +47,7 @@ func (s *Server) Explain(ctx context.Context, domain string, entries []descripto
 		return nil, envoy.Error(err)
 	}
 	e := &Explained{Assignment: "none"}
-	if quota.Share.Kind != service.Undecided {
+	if quota.Share.Kind != service.Unchanged {
 		a := assignmentOf(&quota.Share)
 		e.Assignment = map[kind]string{allowAll: "allow_all", denyAll: "deny_all", tokens: "token_bucket"}[a.kind]
 		e.MaxTokens, e.TokensPerFill, e.FillInterval = a.maxTokens, a.perFill, a.fill

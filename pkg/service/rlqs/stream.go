@@ -138,16 +138,11 @@ func (s *stream) begin() {
 	s.usages, s.touched, s.names = s.usages[:0], s.touched[:0], s.names[:0]
 }
 
-var (
-	errElapsed = errors.New("time_elapsed must be a duration of 0s or more")
-	errBuckets = fmt.Errorf("a stream has at most %d buckets", maxBuckets)
-)
-
 // add adds what is reported of a bucket to the running report.
 func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int64) error {
 	elapsed := m.GetTimeElapsed()
 	if elapsed != nil && (elapsed.CheckValid() != nil || elapsed.AsDuration() < 0) {
-		return errElapsed
+		return errors.New("time_elapsed must be a duration of 0s or more")
 	}
 	s.entries = s.entries[:0]
 	for key, value := range m.GetBucketId().GetBucket() {
@@ -201,7 +196,7 @@ func (s *stream) touch(b *bucket, u service.Usage, name *pb.BucketId) {
 // open makes a bucket of s.entries and s.id, or takes it over from a stream that ended.
 func (s *stream) open(now int64) (*bucket, error) {
 	if len(s.buckets) >= maxBuckets {
-		return nil, errBuckets
+		return nil, fmt.Errorf("a stream has at most %d buckets", maxBuckets)
 	}
 	quota, err := s.server.Service.NewQuota(s.domain, slices.Clone(s.entries))
 	if err != nil {
