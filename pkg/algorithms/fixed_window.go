@@ -7,8 +7,8 @@ import "example.org/rls/pkg/backends"
 // above the limit, as in envoyproxy/ratelimit. With FromFirstHit the window
 // starts at the key's first hit; with Extend every hit starts it anew. With a
 // lease denied hits do not count: they would take the place of hits that another
-// process gives back. Limits with a Calendar are those of periods, and with an
-// Overdraft those of carried.
+// process gives back. A limit with a Calendar has the row periods in its place, and
+// one with an Overdraft the row carried.
 var fixedWindow = row{
 	name: "fixed_window",
 	prepare: func(l *Limit) error {

@@ -137,9 +137,9 @@ type Account struct {
 	// Reservation is "held" if the operation has made a reservation, "settled" if it has settled
 	// or cancelled one, "unchanged" if that was done before, and else "".
 	Reservation string
-	// Charged are the hits that the operation has charged, of a settlement those beyond the hits
-	// that were reserved, GivenBack those that were given back, and Uncharged those of the
-	// difference for which there was no room.
+	// Charged is the number of hits that the operation has charged; a settlement charges the hits
+	// beyond the reserved ones. GivenBack is the number of reserved hits that a settlement gave
+	// back. Uncharged is the number of hits beyond the reserved ones for which there was no room.
 	Charged, GivenBack, Uncharged int64
 	// Cut are the hits beyond the debt of an overdraft, which were not charged.
 	Cut int64

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Lapsing is what is to come back of open reservations with one Hold.Key: one Record for each
-// Ends and Mark, in their order.
+// Lapsing has the hits of the open reservations of one Hold.Key that come back if nobody settles
+// them: one Record for each pair of Ends and Mark, ordered by Ends and then by Mark.
 type Lapsing []Record
 
 func (l Lapsing) place(rec Record) (int, bool) {

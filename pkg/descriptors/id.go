@@ -64,7 +64,8 @@ func PatternOf(shared []Entry, i int) Entry {
 
 // ParseID is the inverse of AppendID: the domain and the entries of an id. An entry that
 // was replaced by a pattern has the pattern as its value, and if the wildcard is in
-// the key, key=value of the pattern; of a match the value is ~ and its text. ok is false if AppendID never makes such a name.
+// the key, key=value of the pattern; of a match the value is ~ and its text. ok is false if
+// AppendID never makes such a name.
 func ParseID(id string) (domain string, entries []Entry, ok bool) {
 	name, rest, more := strings.Cut(id, "|")
 	if domain, ok = unescape(name); !ok {

@@ -19,7 +19,7 @@ type Call struct {
 	Kind CallKind
 	// Amount is the cost in hits of each descriptor, of Reserve and Commit.
 	Amount uint64
-	// ID names the hold that Reserve makes and Commit ends, 16 bytes; "" is none.
+	// ID names the hold that Reserve makes and Commit ends, 16 bytes. It is "" if there is no hold.
 	ID string
 	// TTL is how long Reserve holds the hits; 0, and more than Config.MaxHold, is MaxHold.
 	TTL time.Duration

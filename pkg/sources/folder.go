@@ -22,9 +22,9 @@ import (
 const TestFile = "_test.yaml"
 
 // Folder is a folder of rules: every regular file in it and in its subfolders,
-// unless its name ends in TestFile or [rules.TableFile]. Symbolic links are followed. A folder that does
-// not exist has no files. If Path is no folder but a file or a pipe, this is read as the
-// only file.
+// unless its name ends in TestFile or [rules.TableFile]. Symbolic links are followed. A folder
+// that does not exist has no files. If Path is no folder but a file or a pipe, this is read as
+// the only file.
 //
 // Kubernetes mounts a ConfigMap as links through ..data to a folder named
 // ..<date>. Names that start with two dots are left out, so that each file is

@@ -20,8 +20,8 @@ import (
 type Listing struct {
 	Hash string           `json:"hash"`
 	Step explain.Duration `json:"step"` // of history
-	// Total is the number of rules and pools in force, and Matched the number of those that
-	// match the search.
+	// Total is the number of rules and pools in force. Matched is the number of rules and pools
+	// that match the search.
 	Total   int           `json:"total"`
 	Matched int           `json:"matched"`
 	Rules   []ListingRule `json:"rules"`

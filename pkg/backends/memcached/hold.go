@@ -157,7 +157,8 @@ func (j *job) record(ctx context.Context, h *hold) error {
 	return err
 }
 
-// list changes the ledger of h: the hits of on are to come back in the place of those of off.
+// list takes the reservation off out of the ledger of h and adds the reservation on, so that the
+// hits of on come back if nobody settles them. A settled or zero Record stands for none.
 func (j *job) list(ctx context.Context, h *hold, off, on backends.Record, tries int) error {
 	op := &j.Ops[h.done[0].op]
 	if !op.Hold.GiveBack || !isOpen(off) && !isOpen(on) {
@@ -252,7 +253,9 @@ func (j *job) lapse(ctx context.Context) (lapsed bool, err error) {
 // after a reset. memcached's 1 MB holds the hits of more than 10,000 different times; beyond,
 // a reservation gets memcached's error, and its hits stay charged.
 type ledger struct {
-	Reset int64 // records that know an earlier one are none; µs since the epoch
+	// Reset is when the records were reset, in µs since the epoch. A record that was written with
+	// an earlier Reset no longer counts.
+	Reset int64
 	Open  backends.Lapsing
 }
 

@@ -17,8 +17,8 @@ import (
 
 const ttlOfHolds = 640 * second
 
-// reserving is an operation of so many hits on a counter of an hour, with the reservation id;
-// "" is none.
+// reserving is an operation of so many hits on a counter of an hour, with the reservation id. With
+// the id "" it has no reservation.
 func reserving(key, id string, hits int64, giveBack bool) backends.Op {
 	op := hit(key, hits, 100)
 	op.Unit.Whole = 1
@@ -165,8 +165,8 @@ func TestTwoAtTheSameMoment(t *testing.T) {
 }
 
 // TestCrashesGiveNothingAway loses the answer to each write of an operation in turn, as if
-// the process had ended there. 10 hits of others stay charged, and what was charged for the
-// reservation when it is settled anew.
+// the process had ended there. The 10 hits of other callers stay charged, and so do the hits that
+// the second settlement of the reservation has charged.
 func TestCrashesGiveNothingAway(t *testing.T) {
 	network := testenv.NewRelay(t, testenv.Memcached(t).Addr)
 	s := open(t, memcached.Options{Servers: []string{network.Addr}})

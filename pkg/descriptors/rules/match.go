@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"example.org/rls/internal/document"
@@ -60,7 +59,7 @@ func kinds() (rows []field) {
 // gives notes that a match has a kind, and reports whether it is the first one.
 func (m *match) gives(r *fields.Reader, name string, v *document.Value) bool {
 	if m.name != "" && m.name != name {
-		r.Problem(v.At, "excludes %s; a match has one of %s", m.name, kindNames())
+		r.Problem(v.At, "excludes %s; a match has one of %s", m.name, oneOfKinds())
 		m.wrong = true
 		return false
 	}
@@ -68,9 +67,13 @@ func (m *match) gives(r *fields.Reader, name string, v *document.Value) bool {
 	return true
 }
 
-func kindNames() string {
-	return strings.Join(names(func(f *field) bool { return f.in == inMatch && f.Name != "ignore_case" }), ", ")
+// kindNames are the keys of a match of which it has one.
+func kindNames() []string {
+	return names(func(f *field) bool { return f.in == inMatch && f.Name != "ignore_case" })
 }
+
+// oneOfKinds is kindNames in a message.
+func oneOfKinds() string { return strings.Join(kindNames(), ", ") }
 
 // matching reads the match of a descriptor.
 var matching = fields.Type[target]{
@@ -89,7 +92,7 @@ var matching = fields.Type[target]{
 
 func (r *reader) readMatch(v *document.Value, m *match) {
 	if v.Kind != document.Map {
-		r.Problem(v.At, "must be a mapping with one of %s, not %s", kindNames(), v.Describe())
+		r.Problem(v.At, "must be a mapping with one of %s, not %s", oneOfKinds(), v.Describe())
 		m.wrong = true
 		return
 	}
@@ -97,7 +100,7 @@ func (r *reader) readMatch(v *document.Value, m *match) {
 	r.mapping(v, inMatch, target{match: m})
 	if m.wrong = m.wrong || len(r.Problems) > before; !m.wrong && m.name == "" {
 		m.wrong = true
-		r.Problem(v.At, "must have one of %s", kindNames())
+		r.Problem(v.At, "must have one of %s", oneOfKinds())
 	}
 }
 
@@ -212,7 +215,7 @@ func matchSchema() Schema {
 	s := object(inMatch)
 	s["type"] = "object"
 	var one []Schema
-	for _, name := range slices.Collect(strings.SplitSeq(kindNames(), ", ")) {
+	for _, name := range kindNames() {
 		one = append(one, Schema{"required": []string{name}})
 	}
 	s["oneOf"] = one

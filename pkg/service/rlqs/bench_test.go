@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"example.org/rls/internal/testenv"
 )
 
 // wire is the server's side of a stream without a network: it reads messages and keeps the replies.
@@ -118,12 +120,10 @@ func TestMemory(t *testing.T) {
 	before := heap()
 	done := make(chan error)
 	go func() { done <- w.replicas[0].quotas.StreamRateLimitQuotas(stream) }()
-	for range 100 {
-		if _, n, _ := w.replicas[0].quotas.Counts(); n == buckets && stream.sent.Load() > 0 {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	testenv.Eventually(t, time.Minute, func() bool {
+		_, n, _ := w.replicas[0].quotas.Counts()
+		return n == buckets && stream.sent.Load() > 0
+	}, "the report is not answered")
 	taken := heap() - before
 	close(stream.pause)
 	if err := <-done; err != nil || stream.sent.Load() == 0 {

@@ -239,11 +239,13 @@ descriptors:
       - {key: user, rate_limit: {unit: hour, requests_per_unit: 50}}
 `
 
+func pass(d time.Duration) { <-time.After(d) } // of the bubble's fake clock
+
 // in runs a test in virtual time that begins 20 seconds into a minute.
 func in(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(20*time.Second + 100*time.Millisecond)
+		pass(20*time.Second + 100*time.Millisecond)
 		test(t)
 	})
 }
@@ -267,7 +269,7 @@ func TestAssignments(t *testing.T) {
 			if got := s.report(usage(0, 1, 0, c.key, "v")); got != c.first {
 				t.Errorf("%s: %s, want %s", c.key, got, c.first)
 			}
-			time.Sleep(5 * time.Second)
+			pass(5 * time.Second)
 			if got := s.report(usage(5*time.Second, 40, 0, c.key, "v")); got != c.again {
 				t.Errorf("%s after 40 hits: %s, want %s", c.key, got, c.again)
 			}
@@ -290,7 +292,7 @@ func TestOneCounter(t *testing.T) {
 		if passed := w.hit(100, "hour", "v"); passed != 60 {
 			t.Errorf("%d more passed, want 60", passed)
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if got := s.report(usage(5*time.Second, 0, 1, "hour", "v")); !strings.HasSuffix(got, "deny 15s") {
 			t.Errorf("nothing remains: %s", got)
 		}
@@ -313,7 +315,7 @@ func TestPartOfAWindow(t *testing.T) {
 		w := start(t, 1, rules)
 		s := w.stream(0)
 		s.report(usage(0, 1, 0, "second", "v"))
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		s.report(usage(5*time.Second, 200, 0, "second", "v"))
 		if passed := w.hit(100, "second", "v"); passed != 60 {
 			t.Errorf("%d passed, want 100 less a fifth of 200", passed)
@@ -380,7 +382,7 @@ func TestReloads(t *testing.T) {
 		s := w.stream(0)
 		s.report(usage(0, 1, 0, "second", "v"), usage(0, 1, 0, "hour", "v"))
 		w.load("domain: d\ndescriptors:\n  - {key: second, rate_limit: {unit: second, requests_per_unit: 50}}\n")
-		time.Sleep(6 * time.Second)
+		pass(6 * time.Second)
 		if got := s.pushed(); got != "50+50/1s 15s, abandon" && got != "abandon, 50+50/1s 15s" {
 			t.Errorf("after the reload: %s", got)
 		}
@@ -400,11 +402,11 @@ func TestTheNextWindow(t *testing.T) {
 		if got := s.report(usage(0, 999, 0, "minute", "v")); got != "deny 15s" {
 			t.Error(got)
 		}
-		time.Sleep(39800 * time.Millisecond)
+		pass(39800 * time.Millisecond)
 		if got := s.pushed(); strings.Trim(got, "deny15s, ") != "" || strings.Count(got, "deny 15s") < 3 {
 			t.Errorf("before the end of the window: %s", got)
 		}
-		time.Sleep(200 * time.Millisecond)
+		pass(200 * time.Millisecond)
 		if got := s.pushed(); got != "1000+1/24h0m0s 15s" {
 			t.Errorf("at its end: %s", got)
 		}
@@ -413,7 +415,7 @@ func TestTheNextWindow(t *testing.T) {
 		if _, err := w.replicas[0].service.Inspect(t.Context(), request, service.Reset); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(6 * time.Second)
+		pass(6 * time.Second)
 		if got := s.pushed(); got != "1000+1/24h0m0s 15s" {
 			t.Errorf("after a reset: %s", got)
 		}
@@ -437,11 +439,11 @@ func TestStreamsEnd(t *testing.T) {
 			t.Errorf("the share of an ended stream: %s", got)
 		}
 		c.cancel()
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		if got := b.report(usage(5*time.Second, 1, 0, "hour", "v")); !strings.HasSuffix(got, "deny 15s, 87+1/24h0m0s 15s") {
 			t.Errorf("two intervals after the end: %s", got)
 		}
-		time.Sleep(16 * time.Second)
+		pass(16 * time.Second)
 		if got := b.pushed(); !strings.HasSuffix(got, "abandon") {
 			t.Errorf("not reported: %s", got)
 		}
@@ -506,9 +508,9 @@ func TestDemandOfShouldRateLimit(t *testing.T) {
 		w := start(t, 1, rules)
 		s := w.stream(0)
 		s.report(usage(0, 1, 0, "minute", "v"))
-		time.Sleep(4 * time.Second)
+		pass(4 * time.Second)
 		w.hit(300, "minute", "v")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if got := s.report(usage(5*time.Second, 99, 0, "minute", "v")); !strings.HasSuffix(got, "deny 15s, 149+1/24h0m0s 15s") { // a quarter of 600
 			t.Errorf("a quarter of the demand: %s", got)
 		}

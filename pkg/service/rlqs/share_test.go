@@ -201,7 +201,7 @@ func (w *world) run(proxies []*proxy, d time.Duration, key string, demand func(s
 					one[i] += p.request(n, key, "v")
 				}
 			}
-			time.Sleep(time.Second / steps)
+			pass(time.Second / steps)
 		}
 		passed = append(passed, one)
 	}
@@ -227,7 +227,7 @@ func TestShares(t *testing.T) {
 	}{{"second", 6000}, {"minute", 1000}, {"bucket", 60}} {
 		t.Run(c.key, func(t *testing.T) {
 			in(t, func(t *testing.T) {
-				time.Sleep(40 * time.Second)
+				pass(40 * time.Second)
 				w := start(t, 2, rules)
 				all := []*proxy{w.proxy(0), w.proxy(1)}
 				w.run(all, time.Minute, c.key, func(int) sizes { return sizes{300, 100} })
@@ -259,7 +259,7 @@ func TestJumps(t *testing.T) {
 	}{"second": {30, 3000, false}, "slow": {60, 10000, true}, "bucket": {30, 130, false}} {
 		t.Run(key, func(t *testing.T) {
 			in(t, func(t *testing.T) {
-				time.Sleep(39900 * time.Millisecond)
+				pass(39900 * time.Millisecond)
 				rnd := testenv.Random(t)
 				w := start(t, 3, rules+"  - {key: slow, rate_limit: {unit: minute, requests_per_unit: 10000}}\n")
 				passed := jumps(w, rnd, key)
