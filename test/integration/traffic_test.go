@@ -128,24 +128,24 @@ func (f *traffic) stalled(a sample) time.Duration {
 }
 
 // busy is the share of checks during stalls above which a measurement says more about
-// the machine than about the program: stalls that are too short to be seen come with
-// those that are seen.
+// the machine than about the program.
 const busy = 0.1
 
 // atLeast fails the test if less than a share of some checks ended as they should.
-// Checks during a stall are left out. If the machine was busy, nothing is measured,
-// which the log of the test then says.
+// Checks during a stall are left out. Stalls that are too short to be seen come with
+// those that are seen, so as many more checks may end otherwise as are left out. If the
+// machine was busy, nothing is measured, which the log of the test then says.
 func (f *traffic) atLeast(t *testing.T, share float64, right func(sample) bool, of samples, what string) {
 	t.Helper()
 	calm := of.only(f.calm)
-	n := len(calm.only(right))
+	n, left := len(calm.only(right)), len(of)-len(calm)
 	switch {
 	case len(of) == 0:
 		t.Errorf("no %s", what)
-	case float64(len(of)-len(calm)) > busy*float64(len(of)):
-		t.Logf("not measured, because the machine stalled during %d of %d: %d of the others %s", len(of)-len(calm), len(of), n, what)
-	case float64(n) < share*float64(len(calm)):
-		t.Errorf("%d of %d %s, want %.1f %%; %v, %d left out", n, len(calm), what, share*100, calm.ends(), len(of)-len(calm))
+	case float64(left) > busy*float64(len(of)):
+		t.Logf("not measured, because the machine stalled during %d of %d: %d of the others %s", left, len(of), n, what)
+	case float64(n) < share*float64(len(calm))-float64(left):
+		t.Errorf("%d of %d %s, want %.1f %%; %v, %d left out", n, len(calm), what, share*100, calm.ends(), left)
 	}
 }
 
