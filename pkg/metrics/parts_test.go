@@ -34,6 +34,20 @@ func TestReadings(t *testing.T) {
 		"ratelimit_localcache_expiredCount 6", "ratelimit_localcache_overwriteCount 7", "ratelimit_localcache_averageAccessTime 1.7e+09")
 }
 
+// TestAssigned: a scrape looks at the streams once.
+func TestAssigned(t *testing.T) {
+	m, reads := open(t, metrics.Options{}), 0
+	m.Assigned(func() (int, int, map[string]float64) {
+		reads++
+		return 2, 30, map[string]float64{"d.k": 1.5, "d.z": 0}
+	})
+	serves(t, m, "rls_rlqs_streams 2", "rls_rlqs_buckets 30",
+		`rls_rlqs_assigned_hits_per_second{rule="d.k"} 1.5`, `rls_rlqs_assigned_hits_per_second{rule="d.z"} 0`)
+	if reads != 1 {
+		t.Errorf("%d reads", reads)
+	}
+}
+
 // TestBreakers: two stores share a server, which is away for one of them.
 func TestBreakers(t *testing.T) {
 	m := open(t, metrics.Options{})

@@ -1,8 +1,11 @@
 package integration
 
 import (
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,18 +27,47 @@ descriptors:
 
 // quotaStream is a stream of Envoy's quota protocol.
 type quotaStream struct {
-	t *testing.T
+	t      *testing.T
+	client quota.RateLimitQuotaServiceClient
 	quota.RateLimitQuotaService_StreamRateLimitQuotasClient
 }
 
 func (s *service) quotas() *quotaStream {
 	s.t.Helper()
 	client := quota.NewRateLimitQuotaServiceClient(dial(s.t, s.addrs["gRPC"], nil))
-	stream, err := client.StreamRateLimitQuotas(s.t.Context())
+	return (&quotaStream{t: s.t.(*testing.T), client: client}).another()
+}
+
+// another is another stream on the same connection.
+func (s *quotaStream) another() *quotaStream {
+	s.t.Helper()
+	stream, err := s.client.StreamRateLimitQuotas(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return &quotaStream{s.t.(*testing.T), stream}
+	return &quotaStream{s.t, s.client, stream}
+}
+
+// reportMany reports n buckets for the first time, and waits for their assignments.
+func (s *quotaStream) reportMany(n int) {
+	m := &quota.RateLimitQuotaUsageReports{Domain: "edge"}
+	for i := range n {
+		m.BucketQuotaUsages = append(m.BucketQuotaUsages, &quota.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			BucketId: &quota.BucketId{Bucket: map[string]string{"second": strconv.Itoa(i)}}, TimeElapsed: &durationpb.Duration{}, NumRequestsAllowed: 1,
+		})
+	}
+	if err := s.Send(m); err != nil {
+		s.t.Error(err)
+		return
+	}
+	for assigned := 0; assigned < n; {
+		reply, err := s.Recv()
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		assigned += len(reply.BucketAction)
+	}
 }
 
 // report reports the bucket {key: v}, and returns the max_tokens that it is assigned; 0 if it is denied.
@@ -119,15 +151,50 @@ func TestQuotasWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestQuotaShutdown: the end of the process ends streams without an error.
-func TestQuotaShutdown(t *testing.T) {
+// TestManyQuotaStreams: a thousand streams at once, and one with 10,000 buckets, cost a bounded
+// number of goroutines. The end of the process ends them without an error.
+func TestManyQuotaStreams(t *testing.T) {
 	t.Parallel()
+	const streams, each, many = 1000, 10, 10_000
 	s := serve(t, quotaRules, "DRAIN_PERIOD=0s")
-	stream := s.quotas()
-	stream.report(0, 1, 0, "window")
+	before := s.stat("go_goroutines")
+	all := make([]*quotaStream, streams+1)
+	var reports sync.WaitGroup
+	for i := range all {
+		if i%500 == 0 { // of one Envoy come some streams
+			all[i] = s.quotas()
+		} else {
+			all[i] = all[i-1].another()
+		}
+		n := each
+		if i == streams {
+			n = many
+		}
+		reports.Go(func() { all[i].reportMany(n) })
+	}
+	reports.Wait()
+	if t.Failed() {
+		return
+	}
+	if n, m := s.stat("rls_rlqs_streams"), s.stat("rls_rlqs_buckets"); n != streams+1 || m != streams*each+many {
+		t.Errorf("%v streams, %v buckets", n, m)
+	}
+	if n := s.stat("go_goroutines") - before; n > 3*streams {
+		t.Errorf("%v goroutines more", n)
+	}
+	t.Logf("%v goroutines, %.0f MiB", s.stat("go_goroutines"), s.stat("process_resident_memory_bytes")/(1<<20))
 	s.terminate()
-	if _, err := stream.Recv(); err == nil || err.Error() != "EOF" {
-		t.Errorf("%v, want EOF", err)
+	for _, stream := range all {
+		for {
+			_, err := stream.Recv()
+			if err == nil { // an assignment is renewed
+				continue
+			}
+			if err != io.EOF { //nolint:errorlint // gRPC returns it as it is
+				t.Errorf("%v, want EOF", err)
+			}
+			break
+		}
 	}
 	if code := s.exitCode(patience); code != 0 {
 		t.Errorf("exit code %d", code)

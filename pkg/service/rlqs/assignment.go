@@ -69,25 +69,24 @@ func whole(hits float64) uint32 { return uint32(min(max(hits, 1), math.MaxUint32
 // what remains of a long window is given after a DENY_ALL, which no request meets, because Envoy
 // makes all changes of a response together. A bucket of which only fill_interval differs takes no
 // one's place.
-func (s *Server) assign(to []*pb.RateLimitQuotaResponse_BucketAction, b *bucket, id *pb.BucketId, u *service.Usage, now int64) []*pb.RateLimitQuotaResponse_BucketAction {
+func (s *Server) assign(to []*pb.RateLimitQuotaResponse_BucketAction, b *bucket, u *service.Usage, now int64) []*pb.RateLimitQuotaResponse_BucketAction {
 	b.due = now + interval + margin
 	if b.until == 0 {
 		b.until = now + s.TTL.Microseconds()
 	}
-	hadRule, share := b.of != nil, &b.Share
-	s.count(b, b.Rule)
-	if b.of != nil {
-		b.of.hits.Add(share.Hits - b.counted)
-		b.counted = share.Hits
+	hadRule, share := b.rule != nil, &b.Share
+	b.rule, b.perSecond = nil, float64(share.Hits)/service.QuotaInterval.Seconds()
+	if b.Rule != nil && len(b.Rule.Limits) > 0 {
+		b.rule = b.Rule
 	}
 	if share.Kind == service.Unchanged {
 		return to
 	}
 	if hadRule && share.Kind == service.Unruled {
 		b.sent = assignment{kind: abandoned}
-		return append(to, abandon(id))
+		return append(to, abandon(b.name()))
 	}
-	a, was := assignmentOf(share), b.sent
+	a, was, id := assignmentOf(share), b.sent, b.name()
 	ttl := s.TTL
 	switch {
 	case share.Kind == service.Unruled:

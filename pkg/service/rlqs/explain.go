@@ -3,7 +3,6 @@ package rlqs
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -60,16 +59,11 @@ func (s *Server) Explain(ctx context.Context, domain string, entries []descripto
 // together.
 func (s *Server) Assigned(domain string, entries []descriptors.Entry) (buckets int64, perSecond float64) {
 	id := descriptors.AppendID(nil, domain, sorted(slices.Clone(entries)), nil)
-	s.mu.Lock()
-	open := slices.Collect(maps.Keys(s.open))
-	s.mu.Unlock()
-	for _, st := range open {
-		st.mu.Lock()
+	s.each(func(st *stream) {
 		if b := st.buckets[string(id)]; b != nil {
 			buckets++
-			perSecond += float64(b.Share.Hits) / service.QuotaInterval.Seconds()
+			perSecond += b.perSecond
 		}
-		st.mu.Unlock()
-	}
+	})
 	return buckets, perSecond
 }

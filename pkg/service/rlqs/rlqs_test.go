@@ -517,6 +517,29 @@ func TestDemandOfShouldRateLimit(t *testing.T) {
 	})
 }
 
+// TestAnEnvoyThatReadsNothing: who looks at the buckets does not wait for it.
+func TestAnEnvoyThatReadsNothing(t *testing.T) {
+	in(t, func(t *testing.T) {
+		const buckets = 3000
+		w := start(t, 1, rules)
+		s, err := w.replicas[0].client.StreamRateLimitQuotas(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := reports("d")
+		for i := range buckets {
+			m.BucketQuotaUsages = append(m.BucketQuotaUsages, usage(0, 1, 0, "second", fmt.Sprint(i)))
+		}
+		if err := s.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the answer is longer than HTTP/2 lets a server send ahead
+		if _, n, assigned := w.replicas[0].quotas.Counts(); n != buckets || assigned["d.second"] != 100*buckets {
+			t.Errorf("%d buckets, %v", n, assigned)
+		}
+	})
+}
+
 // TestReportsAreObserved: a report is a request with its hits as the cost, and the table of heavy
 // hitters has the shares of its bucket.
 func TestReportsAreObserved(t *testing.T) {

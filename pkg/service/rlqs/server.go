@@ -7,14 +7,14 @@ package rlqs
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
 
-	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
 )
 
@@ -32,25 +32,15 @@ type Server struct {
 	pb.UnimplementedRateLimitQuotaServiceServer
 	Options
 
-	streams, buckets atomic.Int64
-
-	mu    sync.Mutex
-	open  map[*stream]struct{}
-	rules map[string]*assigned // by path
+	mu   sync.Mutex
+	open map[*stream]struct{}
 	// ended has the buckets of streams that ended less than two intervals ago, by id.
-	ended map[string]*bucket
-}
-
-// assigned is what the streams' buckets of one rule are assigned.
-type assigned struct {
-	rule    string
-	buckets int          // guarded by Server.mu
-	hits    atomic.Int64 // per interval
+	ended map[string][]*bucket
 }
 
 // New returns a server without streams.
 func New(o Options) *Server {
-	return &Server{Options: o, open: map[*stream]struct{}{}, rules: map[string]*assigned{}, ended: map[string]*bucket{}}
+	return &Server{Options: o, open: map[*stream]struct{}{}, ended: map[string][]*bucket{}}
 }
 
 // Register registers the service.
@@ -58,94 +48,94 @@ func (s *Server) Register(to grpc.ServiceRegistrar) { pb.RegisterRateLimitQuotaS
 
 // Counts returns the numbers of streams and of buckets, and the hits per second that the
 // buckets of each rule, by its path, are assigned together.
-func (s *Server) Counts() (streams, buckets int64, assigned map[string]float64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	assigned = make(map[string]float64, len(s.rules))
-	for _, a := range s.rules {
-		assigned[a.rule] = float64(a.hits.Load()) / service.QuotaInterval.Seconds()
-	}
-	return s.streams.Load(), s.buckets.Load(), assigned
+func (s *Server) Counts() (streams, buckets int, assigned map[string]float64) {
+	assigned = map[string]float64{}
+	s.each(func(st *stream) {
+		streams++
+		buckets += len(st.buckets)
+		for _, b := range st.buckets {
+			if b.rule != nil {
+				assigned[b.rule.Path] += b.perSecond
+			}
+		}
+	})
+	return streams, buckets, assigned
 }
 
-// count counts b among the buckets of rule, nil for none, instead of those of the rule before.
-func (s *Server) count(b *bucket, rule *descriptors.Rule) {
-	if rule != nil && len(rule.Limits) == 0 {
-		rule = nil
-	}
-	if a := b.of; a == nil && rule == nil || a != nil && rule != nil && a.rule == rule.Path {
-		return
-	}
+// each calls look with each open stream, whose buckets do not change meanwhile.
+func (s *Server) each(look func(*stream)) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := b.of; a != nil {
-		a.hits.Add(-b.counted)
-		if a.buckets--; a.buckets == 0 {
-			delete(s.rules, a.rule)
-		}
+	open := slices.Collect(maps.Keys(s.open))
+	s.mu.Unlock()
+	for _, st := range open {
+		st.mu.Lock()
+		look(st)
+		st.mu.Unlock()
 	}
-	if b.of, b.counted = nil, 0; rule == nil {
-		return
-	}
-	if b.of = s.rules[rule.Path]; b.of == nil {
-		b.of = &assigned{rule: rule.Path}
-		s.rules[rule.Path] = b.of
-	}
-	b.of.buckets++
 }
 
 // StreamRateLimitQuotas answers the reports of one Envoy with assignments. Its error is
 // InvalidArgument after a report that is wrong.
 func (s *Server) StreamRateLimitQuotas(to pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
-	s.streams.Add(1)
-	defer s.streams.Add(-1)
-	st := &stream{server: s, to: to, buckets: map[string]*bucket{}}
-	st.timer = time.AfterFunc(time.Hour, st.fire)
+	ctx, cancel := context.WithCancel(to.Context())
+	defer cancel()
+	st := &stream{server: s, to: to, buckets: map[string]*bucket{}, timer: time.NewTimer(time.Hour)}
 	s.mu.Lock()
 	s.open[st] = struct{}{}
 	s.mu.Unlock()
-	done := make(chan error, 1)
-	go func() { done <- st.receive() }()
-	var err error
-	select {
-	case err = <-done:
-	case <-to.Context().Done(): // the client has left, or the process ends
-	}
-	buckets := st.end()
-	s.mu.Lock()
-	delete(s.open, st)
-	s.mu.Unlock()
-	if ctx := to.Context(); ctx.Err() != nil && !errors.Is(context.Cause(ctx), ctx.Err()) { // the process ends
-		var quotas []*service.Quota
-		for _, b := range buckets {
-			quotas = append(quotas, &b.Quota)
-		}
-		s.release(quotas)
-	} else if len(buckets) > 0 {
-		s.keep(buckets)
-	}
-	return err
+	defer s.end(st)
+	defer st.timer.Stop()
+	return st.serve(ctx)
 }
 
-// keep keeps the buckets of a stream that ended: who reports them anew has their shares.
-func (s *Server) keep(buckets map[string]*bucket) {
+// end keeps the buckets of a stream that ended: who reports one anew has its share. If nobody
+// does, or the process ends, it gives them back.
+func (s *Server) end(st *stream) {
+	now := s.Now()
 	s.mu.Lock()
-	for id, b := range buckets {
-		s.ended[id] = b
+	delete(s.open, st)
+	for id, b := range st.buckets {
+		b.ended = now
+		s.ended[id] = append(s.ended[id], b)
 	}
 	s.mu.Unlock()
-	time.AfterFunc(2*service.QuotaInterval-time.Second, func() {
+	giveBack := func() {
 		var quotas []*service.Quota
 		s.mu.Lock()
-		for id, b := range buckets {
-			if s.ended[id] == b {
-				delete(s.ended, id)
+		for id, b := range st.buckets {
+			if i := slices.Index(s.ended[id], b); i >= 0 {
+				s.forget(id, i)
 				quotas = append(quotas, &b.Quota)
 			}
 		}
 		s.mu.Unlock()
 		s.release(quotas)
-	})
+	}
+	if ctx := st.to.Context(); ctx.Err() != nil && !errors.Is(context.Cause(ctx), ctx.Err()) { // the process ends
+		giveBack()
+	} else if len(st.buckets) > 0 {
+		time.AfterFunc(2*service.QuotaInterval-time.Second, giveBack)
+	}
+}
+
+// forget removes a bucket of that id from ended. s.mu is held.
+func (s *Server) forget(id string, i int) {
+	if s.ended[id] = slices.Delete(s.ended[id], i, i+1); len(s.ended[id]) == 0 {
+		delete(s.ended, id)
+	}
+}
+
+// take returns the bucket of a stream that ended before a time in µs, or nil.
+func (s *Server) take(id string, before int64) *bucket {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, b := range s.ended[id] {
+		if b.ended <= before {
+			s.forget(id, i)
+			return b
+		}
+	}
+	return nil
 }
 
 // release gives back the shares of quotas.
@@ -153,16 +143,4 @@ func (s *Server) release(quotas []*service.Quota) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	s.Service.Release(ctx, s.TTL, quotas)
-}
-
-// take returns the bucket of a stream that ended before a time in µs, or nil.
-func (s *Server) take(id string, before int64) *bucket {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.ended[id]
-	if b == nil || b.ended > before {
-		return nil
-	}
-	delete(s.ended, id)
-	return b
 }

@@ -2,10 +2,10 @@ package rlqs
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -33,22 +33,21 @@ const (
 	maxBuckets = 100_000
 )
 
-// stream is the buckets of one Envoy.
+// stream is the buckets of one Envoy. It runs on the goroutine of its handler.
 type stream struct {
 	server *Server
 	to     pb.RateLimitQuotaService_StreamRateLimitQuotasServer
+	domain string
+	timer  *time.Timer // for the buckets that are due
+	next   int64       // when the timer fires, µs; 0 is an hour after the beginning
 
+	// Others read the buckets, and their rules and rates. Who changes them holds mu.
 	mu      sync.Mutex
-	ended   bool
-	domain  string
 	buckets map[string]*bucket // by id
-	timer   *time.Timer
-	next    int64 // when the timer fires, µs; 0 is an hour after the beginning
 
 	// Of the running report:
 	usages  []service.Usage
-	touched []*bucket      // of usages
-	names   []*pb.BucketId // of usages
+	touched []*bucket // of usages
 	entries []descriptors.Entry
 	id      []byte
 }
@@ -56,16 +55,18 @@ type stream struct {
 // bucket is a bucket of an Envoy.
 type bucket struct {
 	service.Quota
-	id      string
-	sent    assignment // the last one
-	returns bool       // its Envoy had it on a stream of another process
-	since   int64      // its first report on the stream, µs
-	until   int64      // when the last assignment ends
-	ended   int64      // when its stream ended
-	due     int64      // when it is looked at if it is not reported before
-	at      int        // its place in stream.usages; -1 if it is in no report
-	of      *assigned  // its rule
-	counted int64      // of the hits of its rule
+	id       string
+	reported *pb.BucketId // in the running report; nil if it is not in it
+	at       int          // its place in stream.usages; -1 if it has none
+	sent     assignment   // the last one
+	returns  bool         // its Envoy had it on a stream of another process
+	since    int64        // its first report on the stream, µs
+	until    int64        // when the last assignment ends
+	ended    int64        // when its stream ended
+	due      int64        // when it is looked at if it is not reported before
+
+	rule      *descriptors.Rule // nil if it limits nothing
+	perSecond float64           // hits that are assigned
 }
 
 // message is a report as it is read from the wire.
@@ -77,23 +78,44 @@ type message struct {
 // UnmarshalBinary keeps the error for the stream's handler: with one of its own, gRPC would end the
 // stream with INTERNAL.
 func (m *message) UnmarshalBinary(data []byte) error {
-	m.err = proto.Unmarshal(data, &m.RateLimitQuotaUsageReports)
+	if err := proto.Unmarshal(data, &m.RateLimitQuotaUsageReports); err != nil {
+		m.err = wrong("the message is no RateLimitQuotaUsageReports: %v", err)
+	}
 	return nil
 }
 
-// receive takes in reports until the client ends the stream, which is no error.
-func (s *stream) receive() error {
+// serve takes in reports until the client ends the stream or ctx ends, which is no error.
+func (s *stream) serve(ctx context.Context) error {
+	reports := make(chan *message)
+	go func() {
+		for open := true; open; {
+			m := new(message)
+			if err := s.to.RecvMsg(m); err != nil {
+				m.err, open = err, false
+			}
+			select {
+			case reports <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
 	for {
-		var m message
-		if err := s.to.RecvMsg(&m); errors.Is(err, io.EOF) {
+		var err error
+		select {
+		case m := <-reports:
+			if err = m.err; err == nil {
+				err = s.report(&m.RateLimitQuotaUsageReports)
+			}
+		case <-s.timer.C:
+			err = s.look()
+		case <-ctx.Done():
 			return nil
-		} else if err != nil {
-			return err
 		}
-		if m.err != nil {
-			return wrong("the message is no RateLimitQuotaUsageReports: %v", m.err)
-		}
-		if err := s.report(&m.RateLimitQuotaUsageReports); err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
 			return err
 		}
 	}
@@ -105,12 +127,8 @@ func wrong(format string, args ...any) error {
 
 // report takes in a report and answers it. Nothing of a report that is wrong is charged.
 func (s *stream) report(m *pb.RateLimitQuotaUsageReports) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	domain := cmp.Or(m.GetDomain(), s.domain)
 	switch {
-	case s.ended:
-		return nil
 	case domain == "":
 		return wrong("domain must not be empty in the first report; set it to a domain of the rules")
 	case s.domain != "" && domain != s.domain:
@@ -119,23 +137,13 @@ func (s *stream) report(m *pb.RateLimitQuotaUsageReports) error {
 		return wrong("bucket_quota_usages must not be empty; report at least one bucket")
 	}
 	s.domain = domain
-	s.begin()
 	now := s.server.Now()
 	for i, usage := range m.BucketQuotaUsages {
 		if err := s.add(usage, now); err != nil {
 			return wrong("bucket_quota_usages[%d]: %v", i, err)
 		}
 	}
-	return s.answer(now)
-}
-
-// begin forgets the last report.
-func (s *stream) begin() {
-	for _, b := range s.touched {
-		b.at = -1
-	}
-	clear(s.usages)
-	s.usages, s.touched, s.names = s.usages[:0], s.touched[:0], s.names[:0]
+	return s.answer(now, nil)
 }
 
 // add adds what is reported of a bucket to the running report.
@@ -171,7 +179,8 @@ func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int6
 	s.touch(b, service.Usage{
 		Quota: &b.Quota, Allowed: m.GetNumRequestsAllowed(), Denied: m.GetNumRequestsDenied(),
 		Elapsed: elapsed.AsDuration(), Returns: b.returns && now-b.since < s.server.TTL.Microseconds(),
-	}, m.GetBucketId())
+	})
+	b.reported = m.GetBucketId()
 	return nil
 }
 
@@ -188,9 +197,9 @@ func saturated(a, b uint64) uint64 {
 	return a + b
 }
 
-func (s *stream) touch(b *bucket, u service.Usage, name *pb.BucketId) {
+func (s *stream) touch(b *bucket, u service.Usage) {
 	b.at = len(s.usages)
-	s.usages, s.touched, s.names = append(s.usages, u), append(s.touched, b), append(s.names, name)
+	s.usages, s.touched = append(s.usages, u), append(s.touched, b)
 }
 
 // open makes a bucket of s.entries and s.id, or takes it over from a stream that ended.
@@ -208,38 +217,40 @@ func (s *stream) open(now int64) (*bucket, error) {
 		b = &bucket{Quota: quota, id: id}
 	}
 	b.since, b.at = now, -1
+	s.mu.Lock()
 	s.buckets[id] = b
-	s.server.buckets.Add(1)
+	s.mu.Unlock()
 	return b, nil
 }
 
-// answer has the running report charged, and sends the assignments that follow.
-func (s *stream) answer(now int64) error {
+// answer has the running report charged, and sends actions and the assignments that follow.
+func (s *stream) answer(now int64, actions []*pb.RateLimitQuotaResponse_BucketAction) error {
 	if err := s.server.Service.Report(s.to.Context(), s.server.TTL, s.usages); err != nil {
 		return envoy.Error(err)
 	}
-	reply := new(pb.RateLimitQuotaResponse)
+	s.mu.Lock()
 	for i, b := range s.touched {
-		if s.names[i] == nil {
-			s.names[i] = b.name()
-		}
-		reply.BucketAction = s.server.assign(reply.BucketAction, b, s.names[i], &s.usages[i], now)
+		actions = s.server.assign(actions, b, &s.usages[i], now)
 		if b.sent.kind == abandoned {
-			s.drop(b)
+			delete(s.buckets, b.id)
 		}
-		if b.due < s.next || s.next == 0 {
-			s.next = b.due
-			s.timer.Reset(max(time.Duration(s.next-now)*time.Microsecond, minLook))
-		}
+		s.wake(b.due, now)
+		b.at, b.reported = -1, nil
 	}
-	if len(reply.BucketAction) == 0 {
+	s.mu.Unlock()
+	clear(s.usages)
+	s.usages, s.touched = s.usages[:0], s.touched[:0]
+	if len(actions) == 0 {
 		return nil
 	}
-	return s.to.Send(reply)
+	return s.to.Send(&pb.RateLimitQuotaResponse{BucketAction: actions})
 }
 
 // name is the id of b as Envoy has it.
 func (b *bucket) name() *pb.BucketId {
+	if b.reported != nil {
+		return b.reported
+	}
 	id := &pb.BucketId{Bucket: make(map[string]string, len(b.Entries))}
 	for _, e := range b.Entries {
 		id.Bucket[e.Key] = e.Value
@@ -247,65 +258,35 @@ func (b *bucket) name() *pb.BucketId {
 	return id
 }
 
-// drop forgets a bucket.
-func (s *stream) drop(b *bucket) {
-	delete(s.buckets, b.id)
-	s.server.buckets.Add(-1)
-	s.server.count(b, nil)
+// wake has the timer fire at a time, or before.
+func (s *stream) wake(at, now int64) {
+	if s.next == 0 || at < s.next {
+		s.next = at
+		s.timer.Reset(max(time.Duration(at-now)*time.Microsecond, minLook))
+	}
 }
 
-// fire looks at the buckets that are due: their rules or what remains may have changed. Those
+// look looks at the buckets that are due: their rules or what remains may have changed. Those
 // whose assignments have ended without a report give back their shares.
-func (s *stream) fire() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return
-	}
-	s.begin()
+func (s *stream) look() error {
 	now := s.server.Now()
 	var silent []*service.Quota
-	gone := new(pb.RateLimitQuotaResponse)
-	for _, b := range s.buckets {
+	var gone []*pb.RateLimitQuotaResponse_BucketAction
+	s.next = 0
+	s.mu.Lock()
+	for id, b := range s.buckets {
 		switch {
 		case b.due > now:
+			s.wake(b.due, now)
 		case now >= b.until:
 			silent = append(silent, &b.Quota)
-			gone.BucketAction = append(gone.BucketAction, abandon(b.name()))
-			s.drop(b)
+			gone = append(gone, abandon(b.name()))
+			delete(s.buckets, id)
 		default:
-			s.touch(b, service.Usage{Quota: &b.Quota, Unasked: true}, nil)
+			s.touch(b, service.Usage{Quota: &b.Quota, Unasked: true})
 		}
 	}
-	s.next = 0
-	var err error
-	if len(silent) > 0 {
-		s.server.release(silent)
-		err = s.to.Send(gone)
-	}
-	if err == nil && len(s.usages) > 0 {
-		err = s.answer(now)
-	}
-	for _, b := range s.buckets {
-		if s.next == 0 || b.due < s.next {
-			s.next = b.due
-		}
-	}
-	if s.next > 0 && err == nil {
-		s.timer.Reset(max(time.Duration(s.next-now)*time.Microsecond, minLook))
-	}
-}
-
-// end ends the stream and returns its buckets.
-func (s *stream) end() map[string]*bucket {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	s.timer.Stop()
-	all := maps.Clone(s.buckets)
-	for _, b := range all {
-		s.drop(b)
-		b.ended = s.server.Now()
-	}
-	return all
+	s.mu.Unlock()
+	s.server.release(silent)
+	return s.answer(now, gone)
 }
