@@ -12,7 +12,7 @@ import (
 )
 
 // ParseDescriptor reads one of KEY=VALUE,KEY=VALUE (without = the value is
-// empty), {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …]. The
+// empty; see [descriptors.ParsePair]), {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …]. The
 // entries keep their order.
 func ParseDescriptor(text string) ([]descriptors.Entry, error) {
 	parsed, err := parse(text)
@@ -39,8 +39,7 @@ func parse(text string) (parsed []descriptors.Entry, err error) {
 		err = decoder.Decode(&parsed)
 	default:
 		for pair := range strings.SplitSeq(text, ",") {
-			key, value, _ := strings.Cut(pair, "=")
-			parsed = append(parsed, descriptors.Entry{Key: key, Value: value})
+			parsed = append(parsed, descriptors.ParsePair(pair))
 		}
 		return parsed, nil
 	}

@@ -333,21 +333,15 @@ func (r *Rule) place(n *Node) {
 		(*list)[i] = e
 	}
 	for i, a := range way {
-		switch {
-		case a == n && r.reserves():
-			names(&r.Shared, i, Entry{LeftOut, n.Value})
-			names(&r.brought, i, Entry{LeftOut, n.Value})
-		case a.Mask != Mask{}:
-			names(&r.Shared, i, a.Mask.entry())
-			names(&r.brought, i, a.Mask.entry())
-		case a.Descriptor.Shared && a.Match != nil && isPattern(a.Key):
-			names(&r.Shared, i, Entry{Matched, string(appendEscaped(nil, a.Key, inKey|star)) + "~" + a.Match.id})
-		case a.Descriptor.Shared && a.Match != nil:
-			names(&r.Shared, i, Entry{Matched, a.Match.id})
-		case a.Descriptor.Shared && isPattern(a.Key): // it differs from the patterns of values
-			names(&r.Shared, i, a.Entry)
-		case a.Descriptor.Shared:
-			names(&r.Shared, i, Entry{Value: a.Value})
+		e := a.shared()
+		if a == n && r.reserves() {
+			e = Entry{LeftOut, n.Value}
+		}
+		if (e != Entry{}) {
+			names(&r.Shared, i, e)
+		}
+		if e.Key == LeftOut || e.Key == Masked {
+			names(&r.brought, i, e)
 		}
 		r.fixed = r.fixed && !isPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || isPattern(a.Value)))
 	}
@@ -357,6 +351,23 @@ func (r *Rule) place(n *Node) {
 	if r.Table != nil {
 		r.Table.place(n)
 	}
+}
+
+// shared is the element of [Rule.Shared] for n, unless its value is the id of a reservation.
+func (n *Node) shared() Entry {
+	switch {
+	case n.Mask != Mask{}:
+		return n.Mask.entry()
+	case !n.Descriptor.Shared:
+		return Entry{}
+	case n.Match != nil && isPattern(n.Key):
+		return Entry{Matched, string(appendEscaped(nil, n.Key, inKey|star)) + "~" + n.Match.id}
+	case n.Match != nil:
+		return Entry{Matched, n.Match.id}
+	case isPattern(n.Key): // it differs from the patterns of values
+		return n.Entry
+	}
+	return Entry{Value: n.Value}
 }
 
 // Brought is Shared of a limit that a request brings for r.

@@ -140,7 +140,7 @@ func (s *suggester) example(n *Node) (Entry, int) {
 // tell the pairs apart, a list in JSON.
 func Argument(entries []Entry) string {
 	ambiguous := func(e Entry) bool {
-		return strings.ContainsAny(e.Key, "=,{[") || strings.Contains(e.Value, ",") || isMatch(e.Value) || strings.TrimSpace(e.Key) != e.Key
+		return ParsePair(e.Pair()) != e || strings.ContainsAny(e.Key, ",{[") || strings.Contains(e.Value, ",") || strings.TrimSpace(e.Key) != e.Key
 	}
 	if !slices.ContainsFunc(entries, ambiguous) {
 		return Pairs(entries)

@@ -80,6 +80,14 @@ func (r *Rule) Row(entries []Entry) Position {
 	return Position{}
 }
 
+// of is r, which may be nil, in the variant for the entries.
+func (r *Rule) of(entries []Entry) *Rule {
+	if r == nil || r.Table == nil {
+		return r
+	}
+	return r.Table.of(entries)
+}
+
 // of is the rule in the variant for the entries.
 func (t *Table) of(entries []Entry) *Rule {
 	number, _, found := t.Find(entries[t.Entry].Value)

@@ -35,7 +35,7 @@ type Seen struct {
 	Why   string
 }
 
-// Explain is [Domain.Match] with the way to the answer. It looks at every
+// Explain is [Domain.MatchNamed] with the way to the answer. It looks at every
 // descriptor at the depths that the request reaches, so it is slow where there are
 // many. The trace has at most maxSeen of them, or else one or two for each depth, with
 // the one that won.
@@ -57,7 +57,7 @@ func (d *Domain) Explain(entries []Entry, maxSeen int) Trace {
 			}
 			n = next
 		}
-		if t.Rule = d.Match(entries); t.Rule == nil {
+		if t.Rule = d.MatchNamed(entries); t.Rule == nil {
 			t.Why = n.noLimit() + d.missed(entries)
 		}
 	}
@@ -67,7 +67,7 @@ func (d *Domain) Explain(entries []Entry, maxSeen int) Trace {
 // look adds a step with up to maxSeen of the descriptors below n that concern e, those
 // that match rather than others. It returns the descriptor that takes e, or nil.
 func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
-	winner := n.next(e)
+	winner := n.named(e)
 	step := Step{Entry: e}
 	concerning := n.concerning(e)
 	matching := 0
@@ -81,18 +81,21 @@ func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 		is := child.takes(e)
 		seen := Seen{Entry: child.Written(), Pos: child.Pos, By: child.by(is), Won: child == winner}
 		matches := is != noRank
+		if seen.Won && !matches {
+			seen.By = child.by(inOrder)
+		}
 		if room[matches]--; room[matches] < 0 && !seen.Won {
 			step.More++
 			continue
 		}
 		switch {
+		case seen.Won:
+			seen.Why = child.won(is)
 		case !matches:
 			seen.Why = child.mismatch(e)
 			if winner != nil {
 				seen.Why += "; " + winner.Pos.Place() + " won"
 			}
-		case seen.Won:
-			seen.Why = child.won(is)
 		default:
 			seen.Why = child.lost(is, winner, e)
 		}
@@ -128,6 +131,8 @@ func (n *Node) mismatch(e Entry) string {
 // won says why n goes first, which takes an entry in a way of rank r.
 func (n *Node) won(r rank) string {
 	switch {
+	case r == noRank:
+		return "the entry names its counter, not one of its values"
 	case n.Match == nil:
 		return won[r]
 	case r == inOrder:
@@ -189,7 +194,7 @@ func (n *Node) noLimit() string {
 func (d *Domain) missed(entries []Entry) string {
 	n := &d.root
 	for i, e := range entries {
-		winner := n.next(e)
+		winner := n.named(e)
 		if winner == nil {
 			break
 		}

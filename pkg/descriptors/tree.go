@@ -145,11 +145,7 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil
 	}
-	rule := d.root.find(entries)
-	if rule == nil || rule.Table == nil {
-		return rule
-	}
-	return rule.Table.of(entries)
+	return d.root.find(entries).of(entries)
 }
 
 // Override returns the limit that a request brings for a descriptor that

@@ -75,15 +75,20 @@ func (p *plan) quota(t *target) bool {
 }
 
 // match finds the rule or the override of each descriptor, and the limits that no
-// other rule of the request replaces.
-func (p *plan) match(r *Request) error {
+// other rule of the request replaces. With named, entries can also be as people are told them
+// ([descriptors.Domain.MatchNamed]).
+func (p *plan) match(r *Request, named bool) error {
 	p.targets = resized(p.targets, len(r.Descriptors))
 	for i := range p.targets {
 		t := &p.targets[i]
 		t.Descriptor = &r.Descriptors[i]
 		t.hits = r.hits(t.Descriptor)
 		p.refunds = p.refunds || t.Refund
-		if len(t.Entries) > 0 {
+		switch {
+		case len(t.Entries) == 0:
+		case named:
+			t.rule = p.domain.MatchNamed(t.Entries)
+		default:
 			t.rule = p.domain.Match(t.Entries)
 		}
 		if o := t.Limit; o != nil {

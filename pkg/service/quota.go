@@ -22,6 +22,8 @@ const interval = float64(QuotaInterval / time.Second)
 type Quota struct {
 	Domain  string
 	Entries []descriptors.Entry
+	// Named: Entries can also be as people are told them ([descriptors.Domain.MatchNamed]).
+	Named bool
 	// Rule matches the descriptor; nil if none does. Share is what [Service.Report] assigned last.
 	// Both are set by Report.
 	Rule  *descriptors.Rule

@@ -16,10 +16,9 @@ import (
 	"example.org/rls/pkg/top"
 )
 
-// keyOf is the descriptor of a row, as --descriptor takes it unless a value has a
-// comma.
+// keyOf is the descriptor of a row, as --descriptor takes it.
 func keyOf(r *top.Row) string {
-	return terminal.Visible(descriptors.Pairs(r.Entries))
+	return terminal.Visible(descriptors.Argument(r.Entries))
 }
 
 // share is the part of a row's requests that were denied, 0 to 1.

@@ -39,6 +39,7 @@ func (e *Explained) String() string {
 func (s *Server) Explain(ctx context.Context, domain string, entries []descriptors.Entry) (*Explained, error) {
 	entries = sorted(slices.Clone(entries))
 	quota, err := s.Service.NewQuota(domain, entries)
+	quota.Named = true
 	if err == nil {
 		err = s.Service.Report(ctx, s.TTL, []service.Usage{{Quota: &quota, Unasked: true}})
 	}

@@ -62,8 +62,10 @@ export function moment(time) {
 // below leaves out the folder of the rules where a text names files in it.
 export const below = (folder, text) => (folder ? String(text).replaceAll(folder.replace(/\/*$/, '/'), '') : String(text));
 
-// parseDescriptor reads KEY=VALUE,KEY=VALUE (without = the value is empty),
-// {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …], as `rls explain` does.
+const separator = /=|~(not:)?[a-z]+(\/i)?:/; // of a key and its value, or its match
+
+// parseDescriptor reads KEY=VALUE,KEY=VALUE (without = the value is empty, and KEY~MATCH has
+// the value ~MATCH), {"KEY": "VALUE", …} and [{"key": "KEY", "value": "VALUE"}, …], as `rls explain` does.
 export function parseDescriptor(text) {
   const start = text.trim();
   let entries;
@@ -81,8 +83,8 @@ export function parseDescriptor(text) {
     }
   } else {
     entries = text.split(',').map((pair) => {
-      const at = pair.indexOf('=');
-      return at < 0 ? { key: pair.trim(), value: '' } : { key: pair.slice(0, at).trim(), value: pair.slice(at + 1) };
+      const at = pair.search(separator);
+      return at < 0 ? { key: pair.trim(), value: '' } : { key: pair.slice(0, at).trim(), value: pair.slice(pair[at] === '=' ? at + 1 : at) };
     });
   }
   if (entries.some((e) => e.key === '')) throw new Error('The descriptor has an empty key; want KEY=VALUE, several separated by commas.');
@@ -94,7 +96,7 @@ export function parseDescriptor(text) {
 // they can be told apart, else JSON.
 export function writeDescriptor(entries) {
   const plain = entries.every((e, i) =>
-    !/[=,\s\u0000-\u001f]/.test(e.key) && !/[,\u0000-\u001f]/.test(e.value ?? '') && !(i === 0 && /^[[{]/.test(e.key)));
+    !separator.test(e.key) && !/[,\s\u0000-\u001f]/.test(e.key) && !/[,\u0000-\u001f]/.test(e.value ?? '') && !(i === 0 && /^[[{]/.test(e.key)));
   if (!plain) return JSON.stringify(entries.map((e) => ({ key: e.key, value: e.value ?? '' })));
   return entries.map((e) => (e.value ? `${e.key}=${e.value}` : e.key)).join(',');
 }

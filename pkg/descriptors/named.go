@@ -1,0 +1,59 @@
+package descriptors
+
+import "strings"
+
+// MatchNamed is [Domain.Match] for entries as people are told them (see [Named]): the text of a
+// match whose values share a counter finds that match, and a network the descriptor that counts
+// its addresses together. A request of a client with such a text does not.
+func (d *Domain) MatchNamed(entries []Entry) *Rule {
+	if d == nil {
+		return nil
+	}
+	n := &d.root
+	for _, e := range entries {
+		if n = n.named(e); n == nil {
+			return nil
+		}
+	}
+	return n.Rule.of(entries)
+}
+
+// named is next for an entry as [Named] has it.
+func (n *Node) named(e Entry) *Node {
+	address := Entry{e.Key, maskedAddress(e.Value)}
+	if address == e && !strings.HasPrefix(e.Value, "~") || n.child(e) != nil {
+		return n.next(e)
+	}
+	if winner := n.next(address); winner != nil && winner.isNamed(e, address) {
+		return winner
+	}
+	for _, child := range n.below {
+		if child.isNamed(e, address) {
+			return child
+		}
+	}
+	return n.next(e)
+}
+
+// isNamed reports whether people are told e of requests that n takes. address is e with an
+// address in the place of a network.
+func (n *Node) isNamed(e, address Entry) bool {
+	shared := n.shared()
+	key := newPattern(n.Key)
+	switch {
+	case shared == Entry{}, !key.match(e.Key):
+		return false
+	case shared.Key == Masked && (address == e || n.takes(address) == noRank):
+		return false
+	}
+	return Named([]Entry{shared}, 0, address) == e
+}
+
+// ParsePair is the inverse of [Entry.Pair]: key=value, key, or key~match.
+func ParsePair(text string) Entry {
+	key, value, _ := strings.Cut(text, "=")
+	if i := strings.IndexByte(key, '~'); i >= 0 && isMatch(text[i:]) {
+		key, value = text[:i], text[i:]
+	}
+	return Entry{key, value}
+}
