@@ -242,6 +242,7 @@ type sharing struct {
 	callers float64
 	held    float64 // hits that callers were assigned and have not reported
 	windows bool    // of amounts that do not come again before the window ends
+	rest    float64 // hits of the limits that are not steady; 0 without such a limit
 	alone   float64 // this process decides as one of so many, without the lists; else 0
 }
 
@@ -262,6 +263,9 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 		pot += rate * interval / float64(max(r.Replicas, 1))
 	default:
 		s.windows, rate = true, 0
+	}
+	if !steady && (s.rest == 0 || pot < s.rest) {
+		s.rest = pot
 	}
 	if to.Kind == Unenforced || pot < s.pot {
 		s.pot = pot
@@ -292,6 +296,12 @@ func (s *sharing) read(ops []backends.Op, replies []backends.Reply) bool {
 
 // divide sets the hits of u, whose share was another one before.
 func (s *sharing) divide(u *Usage, was Share) {
+	// A steady share may pass a burst beyond its hits: where less remains of another limit, the
+	// burst is part of the hits.
+	ends := u.Share.Steady && s.rest > 0 && s.rest < s.pot+float64(u.Share.Burst)
+	if ends {
+		u.Share.Steady, s.pot = false, s.rest
+	}
 	if s.alone > 0 { // then the last part is taken, as if each replica had as many callers
 		s.callers, s.held = 1, float64(u.held.hits)
 	} else if u.part = 1 / max(s.callers, 1); s.demand+u.rivals > 0 {
@@ -322,7 +332,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 	case hits < 1:
 		*to = Share{Kind: Exhausted, Wait: to.Wait}
 		return
-	case has && (near && (to.Steady || u.Allowed == 0) || u.Unasked && float64(was.Hits) >= fair && float64(was.Hits) <= room):
+	case has && (near && (to.Steady || u.Allowed == 0) || u.Unasked && float64(was.Hits) >= fair && (u.known || float64(was.Hits) <= room)):
 		*to = was
 		to.Fresh = false
 		return
@@ -330,10 +340,14 @@ func (s *sharing) divide(u *Usage, was Share) {
 	to.Hits, to.Fresh, to.Wait = int64(hits), !to.Steady, 0
 	part = hits / s.pot
 	to.Burst = min(max(int64(float64(to.Burst)*part), 1), to.Hits)
-	if to.Rate *= part; to.Steady {
+	to.Rate *= part
+	switch {
+	case to.Steady:
 		return
-	}
-	if s.windows {
+	case ends:
+		to.Rate, to.Window = float64(to.Hits-to.Burst), QuotaInterval
+		return
+	case s.windows:
 		to.Rate = 0
 	}
 	to.Burst = max(to.Hits-int64(to.Rate/to.Window.Seconds()*interval), 1)

@@ -261,8 +261,8 @@ func TestAssignments(t *testing.T) {
 			{"none", "deny 15s", "deny 15s"},
 			{"free", "allow 15s", "allow 15s"},
 			{"shadow", "allow 15s", "allow 15s"},
-			{"both", "10+10/1s 15s", "10+10/1s 15s"},
-			{"near", "10+10/1s 15s", "10+4/1s 15s"}, // 20 remain of the hour
+			{"both", "10+10/1s 15s", "deny 15s, 10+49/5s 15s"}, // 59 remain of the hour
+			{"near", "10+10/1s 15s", "deny 15s, 10+10/5s 15s"}, // 20 remain of the hour
 			{"other", "allow 1m0s", "allow 1m0s"},
 		} {
 			s := w.stream(0)

@@ -249,6 +249,33 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// TestStarts: Envoys that begin at the same moment, with more demand than remains, let pass what
+// remains, and each at most a request before its assignment and one that everybody gets.
+func TestStarts(t *testing.T) {
+	for _, limits := range []string{
+		"{unit: minute, requests_per_unit: 300}",
+		"{unit: hour, requests_per_unit: 300, strategy: token_bucket}",
+		"{unit: second, requests_per_unit: 50}, {unit: minute, requests_per_unit: 300}",
+		"{unit: second, requests_per_unit: 150}, {unit: hour, requests_per_unit: 300}",
+		"{unit: second, requests_per_unit: 150}, {unit: hour, requests_per_unit: 300, strategy: token_bucket}",
+	} {
+		for _, n := range []int{1, 2, 4} {
+			in(t, func(t *testing.T) {
+				pass(40 * time.Second) // a minute begins
+				w := start(t, 2, rules+"  - {key: start, rate_limits: ["+limits+"]}\n")
+				all, demand := make([]*proxy, n), make(sizes, n)
+				for i := range all {
+					all[i], demand[i] = w.proxy(i%2), 400
+				}
+				passed := sum(w.run(all, 30*time.Second, "start", func(int) sizes { return demand }), -1)
+				if passed < 300 || passed > 303+2*n { // 3 more are in the bucket of an hour by then
+					t.Errorf("%s: %d of 300 passed through %d Envoys", limits, passed, n)
+				}
+			})
+		}
+	}
+}
+
 // TestJumps: 3 replicas and 15 Envoys, whose demand jumps, which crash and lose their streams.
 // What passes in 30 s, or in a longer window, is within 5 % of the limit.
 func TestJumps(t *testing.T) {
