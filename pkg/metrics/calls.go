@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"maps"
 	"path"
 	"sync"
@@ -10,14 +9,24 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/statsd_exporter/pkg/mapper"
+	"github.com/prometheus/statsd_exporter/pkg/registry"
 )
 
-// calls counts and times the calls of gRPC methods.
-type calls struct {
-	methods atomic.Pointer[map[string]*method] // by full name; a new method replaces the map
+// methods counts and times the calls of gRPC methods.
+type methods struct {
+	byName atomic.Pointer[map[string]*method] // by full name; a new method replaces the map
 
 	mu        sync.Mutex
-	observers map[string]prometheus.Collector // by the series' id
+	observers *registry.Registry   // of the durations
+	kinds     *prometheus.GaugeVec // which observers counts itself in; nobody reads it
+	collected *prometheus.Registry // has the metrics of observers
+}
+
+func (c *methods) init(m *mapper.MetricMapper) {
+	c.byName.Store(&map[string]*method{})
+	c.kinds = prometheus.NewGaugeVec(prometheus.GaugeOpts{}, []string{"type"})
+	c.collected = prometheus.NewRegistry()
+	c.observers = registry.NewRegistry(c.collected, m)
 }
 
 // method is the measurements of one gRPC method.
@@ -32,7 +41,7 @@ type method struct {
 // Called counts and times a call of a gRPC method, /service/method. The method
 // must be one that the server has, because each gets series of its own.
 func (m *Metrics) Called(fullMethod string, took time.Duration) {
-	c := (*m.calls.methods.Load())[fullMethod]
+	c := (*m.methods.byName.Load())[fullMethod]
 	if c == nil {
 		c = m.addMethod(fullMethod)
 	}
@@ -44,10 +53,10 @@ func (m *Metrics) Called(fullMethod string, took time.Duration) {
 }
 
 func (m *Metrics) addMethod(fullName string) *method {
-	m.calls.mu.Lock()
-	defer m.calls.mu.Unlock()
-	methods := maps.Clone(*m.calls.methods.Load())
-	if c := methods[fullName]; c != nil {
+	m.methods.mu.Lock()
+	defer m.methods.mu.Unlock()
+	all := maps.Clone(*m.methods.byName.Load())
+	if c := all[fullName]; c != nil {
 		return c
 	}
 	root := "ratelimit_server." + path.Base(fullName)
@@ -58,44 +67,23 @@ func (m *Metrics) addMethod(fullName string) *method {
 	if !c.series.dropped() {
 		c.seconds = m.observer(c.series)
 	}
-	methods[fullName] = c
-	m.calls.methods.Store(&methods)
+	all[fullName] = c
+	m.methods.byName.Store(&all)
 	return c
 }
 
-// observer finds or makes the histogram or summary that the mapping asks for. Two
-// methods can share one. The caller holds m.calls.mu.
+// observer finds or makes the histogram or summary that the mapping asks for, nil if it has the
+// name of another kind of metric. Two methods can share one. The caller holds m.methods.mu.
 func (m *Metrics) observer(s *series) prometheus.Observer {
-	if o := m.calls.observers[s.id]; o != nil {
-		return o.(prometheus.Observer)
-	}
-	var o prometheus.Collector
+	get := m.methods.observers.GetSummary
 	if s.mapping.ObserverType == mapper.ObserverTypeHistogram {
-		o = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: s.name, Help: s.help, ConstLabels: s.labels, Buckets: s.mapping.HistogramOptions.Buckets,
-		})
-	} else {
-		summary := cmp.Or(s.mapping.SummaryOptions, &m.mapping.mapper.Defaults.SummaryOptions)
-		objectives := map[float64]float64{}
-		for _, q := range summary.Quantiles {
-			objectives[q.Quantile] = q.Error
-		}
-		o = prometheus.NewSummary(prometheus.SummaryOpts{
-			Name: s.name, Help: s.help, ConstLabels: s.labels, Objectives: objectives,
-			MaxAge: summary.MaxAge, AgeBuckets: summary.AgeBuckets, BufCap: summary.BufCap,
-		})
+		get = m.methods.observers.GetHistogram
 	}
-	m.calls.observers[s.id] = o
-	return o.(prometheus.Observer)
-}
-
-// collect sends the durations of calls to Prometheus.
-func (c *calls) collect(to chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, o := range c.observers {
-		o.Collect(to)
+	o, err := get(s.name, s.labels, s.help, s.mapping, m.methods.kinds)
+	if err != nil {
+		m.log.Warn("the durations of a method have no series", "error", err.Error())
 	}
+	return o
 }
 
 // timer keeps the durations of calls, in whole milliseconds, until they are sent

@@ -43,12 +43,12 @@ func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifie
 
 func (*dog) Open() bool { return true } // the client connects by itself
 
-func (d *dog) Send(of kind, path string, value, calls uint64) bool {
+func (d *dog) Send(of lineKind, path string, value, calls uint64) bool {
 	name, tags := mogrify(d.mogrifiers, path)
 	switch of {
 	case growth:
 		_ = d.client.Count(name, int64(value), tags, 1)
-	case gauge:
+	case level:
 		_ = d.client.Gauge(name, float64(value), tags, 1)
 	case timing:
 		rate := min(1, maxTimings/float64(calls))
@@ -115,7 +115,7 @@ func mogrify(mogrifiers []Mogrifier, path string) (name string, tags []string) {
 			})
 		}
 		for _, t := range m.tags {
-			tags = append(tags, tagPart(t.key)+":"+dogTag(expand(t.value)))
+			tags = append(tags, without(inTags, t.key)+":"+without(inDogTags, expand(t.value)))
 		}
 		return expand(m.name), tags
 	}

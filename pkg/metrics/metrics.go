@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,11 +50,11 @@ type Options struct {
 
 // Metrics holds all metrics of the process. It is safe for concurrent use.
 type Metrics struct {
-	registry  *prometheus.Registry
-	log       *slog.Logger
-	table     []func(chan<- prometheus.Metric) // does not change once metrics are sent
+	registry *prometheus.Registry
+	log      *slog.Logger
+	table
 	decisions *decisions
-	calls     calls
+	methods   methods
 	mapping   *mapping
 	paths     *paths
 
@@ -76,12 +77,10 @@ func New(o Options) (*Metrics, error) {
 		return nil, err
 	}
 	m := &Metrics{registry: prometheus.NewRegistry(), log: o.Log, mapping: mapping, paths: newPaths(o.MaxSeries)}
-	m.calls.observers = map[string]prometheus.Collector{}
-	m.calls.methods.Store(&map[string]*method{})
+	m.methods.init(&mapping.mapper)
 	m.decisions = newDecisions(m.paths, o.NearLimitRatio, o.Clock)
 	m.countProcess()
 	m.countLimits()
-	m.countAccounts()
 	prometheus.WrapRegistererWith(labels(o.Tags), m.registry).MustRegister((*collector)(m),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m, nil
@@ -143,8 +142,19 @@ func (m *Metrics) Loaded(err error) {
 // InForce says which rules come into force now. It must be called before they decide.
 func (m *Metrics) InForce(tree *descriptors.Tree) {
 	m.decisions.inForce(tree)
+	// Only now, because a rule that find sees for the first time takes over a key whose
+	// rule is gone.
+	m.decisions.found.Store(new(sync.Map))
+	m.clean()
 	m.rules.Store(uint64(tree.Rules()))
 	m.rulesHash.Store(tree.Hash() & (1<<48 - 1)) // a float64 holds 48 bits without loss
+}
+
+// clean removes the counts of rules that have been gone for an hour.
+func (m *Metrics) clean() {
+	if now := m.decisions.clock(); m.decisions.forget(now) {
+		m.paths.forget(now)
+	}
 }
 
 // collector gives Prometheus all metrics.
@@ -159,7 +169,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for _, collect := range c.table {
 		collect(to)
 	}
-	c.calls.collect(to)
+	c.methods.collected.Collect(to)
 	c.paths.collect(c.mapping, to)
 }
 
@@ -171,7 +181,7 @@ func (m *Metrics) Handler() http.Handler {
 		ErrorLog:      slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.decisions.forget()
+		m.clean()
 		all.ServeHTTP(w, r)
 	})
 }

@@ -59,7 +59,7 @@ type keyed struct {
 	// of is the key's rule, or for overrides the domain. Several rules can have one key:
 	// when its rule is gone, the next rule that counts hits under the key takes over.
 	// paths.mu guards of.
-	of *RuleCounts
+	of *lifetime
 }
 
 // paths holds all counters that envoyproxy/ratelimit has.
@@ -107,7 +107,7 @@ func (p *paths) method(path string) *counter {
 }
 
 // rule finds or makes the counters of a metric key without a caller's bytes.
-func (p *paths) rule(of *RuleCounts, key string) *keyed {
+func (p *paths) rule(of *lifetime, key string) *keyed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.key(of, key, 0)
@@ -115,7 +115,7 @@ func (p *paths) rule(of *RuleCounts, key string) *keyed {
 
 // called finds or makes the counters of a metric key that has a caller's bytes
 // in it, or of the key domain.other when there is no room for it.
-func (p *paths) called(of *RuleCounts, domain, key string) *keyed {
+func (p *paths) called(of *lifetime, domain, key string) *keyed {
 	key = shortened(key)
 	p.mu.RLock()
 	k := p.keys[key]
@@ -137,18 +137,12 @@ func (p *paths) called(of *RuleCounts, domain, key string) *keyed {
 
 // notFound finds or makes the counter of a domain without rules.
 func (p *paths) notFound(domain string) *counter {
-	p.mu.RLock()
-	c := p.unknown[domain]
-	p.mu.RUnlock()
-	if c != nil {
-		return c
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.unknown[domain] == nil && p.admit(domain, maxDomain) == 0 {
 		domain = "other"
 	}
-	c = p.unknown[domain]
+	c := p.unknown[domain]
 	if c == nil {
 		domain = strings.Clone(domain)
 		c = p.counter("ratelimit.service.rate_limit." + referenceName(domain) + ".domain_not_found")
@@ -180,7 +174,7 @@ func shortened(key string) string {
 }
 
 // key finds or makes the counters of a metric key. The caller holds p.mu.
-func (p *paths) key(of *RuleCounts, key string, room int) *keyed {
+func (p *paths) key(of *lifetime, key string, room int) *keyed {
 	k := p.keys[key]
 	if k == nil {
 		k = &keyed{of: of, room: room}

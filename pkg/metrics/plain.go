@@ -37,7 +37,7 @@ func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logge
 	if network == "udp" {
 		p.max = maxDatagram
 	}
-	sortedTags(tags, func(key, value string) { p.tags += ".__" + lineText(key) + "=" + lineText(value) })
+	sortedTags(tags, func(key, value string) { p.tags += ".__" + without(inLines, key) + "=" + without(inLines, value) })
 	return p
 }
 
@@ -54,7 +54,7 @@ func (p *plain) Open() bool {
 // Send sends one line for all calls, with the sampling rate 1/calls, from which
 // the server computes their number again. The rate is rounded down, so that the
 // server's 1/rate is not less than calls.
-func (p *plain) Send(of kind, path string, value, calls uint64) bool {
+func (p *plain) Send(of lineKind, path string, value, calls uint64) bool {
 	rate := ""
 	if calls > 1 {
 		rate = "|@" + strconv.FormatFloat(math.Nextafter(1/float64(calls), 0), 'f', -1, 64)

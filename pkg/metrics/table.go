@@ -16,17 +16,20 @@ type (
 	tellDurations func(h *latency.Histogram, labels ...string)
 )
 
-func (m *Metrics) gauge(name, help string, read func(tell), labels ...string) {
-	m.values(prometheus.GaugeValue, name, help, read, labels)
+// table has the metrics of our own. It does not change once metrics are sent.
+type table []func(chan<- prometheus.Metric)
+
+func (t *table) gauge(name, help string, read func(tell), labels ...string) {
+	t.values(prometheus.GaugeValue, name, help, read, labels)
 }
 
-func (m *Metrics) counter(name, help string, read func(tell), labels ...string) {
-	m.values(prometheus.CounterValue, name, help, read, labels)
+func (t *table) counter(name, help string, read func(tell), labels ...string) {
+	t.values(prometheus.CounterValue, name, help, read, labels)
 }
 
-func (m *Metrics) values(kind prometheus.ValueType, name, help string, read func(tell), labels []string) {
+func (t *table) values(kind prometheus.ValueType, name, help string, read func(tell), labels []string) {
 	desc := prometheus.NewDesc(name, help, labels, nil)
-	m.table = append(m.table, func(to chan<- prometheus.Metric) {
+	*t = append(*t, func(to chan<- prometheus.Metric) {
 		read(func(value float64, labels ...string) {
 			to <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
 		})
@@ -44,9 +47,9 @@ var (
 	scale = latency.NewScale(time.Microsecond, 16*time.Second, 1.06, bounds...)
 )
 
-func (m *Metrics) histogram(name, help string, read func(tellDurations), labels ...string) {
+func (t *table) histogram(name, help string, read func(tellDurations), labels ...string) {
 	desc := prometheus.NewDesc(name, help, labels, nil)
-	m.table = append(m.table, func(to chan<- prometheus.Metric) {
+	*t = append(*t, func(to chan<- prometheus.Metric) {
 		read(func(h *latency.Histogram, labels ...string) {
 			counts, buckets := latency.Read(h), map[float64]uint64{}
 			for _, bound := range bounds {
@@ -63,9 +66,9 @@ func one[N int | int64 | uint64](value func() N) func(tell) {
 }
 
 // flag adds a gauge that is 1 or 0, and returns the function that sets it.
-func (m *Metrics) flag(name, help string) func(bool) {
+func (t *table) flag(name, help string) func(bool) {
 	var on atomic.Bool
-	m.gauge(name, help, func(is tell) { is(oneIf(on.Load())) })
+	t.gauge(name, help, func(is tell) { is(oneIf(on.Load())) })
 	return on.Store
 }
 
