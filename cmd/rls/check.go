@@ -53,7 +53,10 @@ func (c *checkCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if c.Fix && slices.Contains(paths, "-") {
 		return cli.UsageError("check: --fix cannot rewrite the standard input; name a file or a folder")
 	}
-	options := ruleOptions(c.Settings)
+	options, err := offlineOptions(&c.Settings)
+	if err != nil {
+		return cli.UsageError("%w", err)
+	}
 	options.MergeDomains = options.MergeDomains || c.MergeDomainConfigs
 	options.Lint = time.Now()
 	load := check.Run

@@ -123,7 +123,11 @@ func (d *dryRun) tryRules(ctx context.Context) (string, error) {
 		}
 		return a
 	}}))
-	source, err := d.newSource(nil, log)
+	var err error
+	if d.tables, err = openTables(&d.Tables, d.watch, log); err != nil {
+		return "", err
+	}
+	source, err := d.newSource(nil, nil, log)
 	if err != nil {
 		return "", err
 	}
@@ -153,7 +157,9 @@ func (d *dryRun) tryRules(ctx context.Context) (string, error) {
 
 // load loads rules, logs their warnings, and returns the numbers of files, domains and rules.
 func (d *dryRun) load(files []*language.File) (string, error) {
-	tree, warnings, err := language.Load(files, serveOptions(d.Settings))
+	options := serveOptions(d.Settings)
+	options.Fetched = d.tables.Once
+	tree, warnings, err := language.Load(files, options)
 	if tree == nil {
 		return "", err
 	}
@@ -179,7 +185,7 @@ func (d *dryRun) tryCertificates() (string, error) {
 	var found strings.Builder
 	var errs []error
 	uses := tlsOf(d.Settings)
-	for _, part := range []tlsFiles{uses.grpc, uses.admin, uses.fleet, uses.xds, uses.redis, uses.memcached} {
+	for _, part := range []tlsFiles{uses.grpc, uses.admin, uses.fleet, uses.xds, uses.tables, uses.redis, uses.memcached} {
 		if !part.used {
 			continue
 		}

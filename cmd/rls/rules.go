@@ -30,7 +30,12 @@ import (
 func (p *process) openRules(context.Context) (err error) {
 	p.hangups, p.reload = make(chan os.Signal, 1), make(chan struct{}, 1)
 	signal.Notify(p.hangups, syscall.SIGHUP)
-	if p.source, err = p.newSource(p.garbage.RulesLoading, p.log); err != nil {
+	if p.tables, err = openTables(&p.Tables, p.watch, p.log); err != nil {
+		return err
+	}
+	again := make(chan struct{}, 1)
+	p.tables.Changed = func() { wake(again) }
+	if p.source, err = p.newSource(again, p.garbage.RulesLoading, p.log); err != nil {
 		return err
 	}
 	p.tried = make(chan struct{})
@@ -46,6 +51,7 @@ func (p *process) openRules(context.Context) (err error) {
 	var many, usable bool // of the rules in force
 	p.rules = sources.Rules{
 		Options: serveOptions(p.Settings),
+		Tables:  p.tables,
 		Use: func(tree *descriptors.Tree) {
 			many, usable = tree.Rules() >= manyRules, !domainNeeded || len(tree.Domains()) > 0
 			if p.status != nil {
@@ -71,6 +77,7 @@ func (p *process) openRules(context.Context) (err error) {
 		},
 		Log: p.log,
 	}
+	p.rules.Options.Fetched = p.tables.Table
 	if p.status != nil {
 		p.rules.Warned = p.status.Warned
 	}
@@ -111,15 +118,15 @@ func (p *process) reloadRules(ctx context.Context) error {
 			continue
 		}
 		p.log.Warn("SIGHUP: the rules are read again")
-		p.readAgain()
+		wake(p.reload)
 	}
 }
 
-// readAgain has the files with the rules read again.
-func (p *process) readAgain() {
+// wake asks a source for its rules.
+func wake(source chan<- struct{}) {
 	select {
-	case p.reload <- struct{}{}:
-	default: // they are about to be read anyway
+	case source <- struct{}{}:
+	default: // it is about to publish them
 	}
 }
 
@@ -140,29 +147,27 @@ func explainNoFolder(err error) error {
 	return err
 }
 
-// newSource returns the source of the rules and overlays, which calls loading before and after it
-// loads files of rules.
-func (p *process) newSource(loading func(bool), log *slog.Logger) (sources.Source, error) {
-	source, err := p.sourceOfRules(loading, log)
+// newSource returns the source of the rules and overlays, which publishes the rules again for each
+// value of again, and calls loading before and after it loads files of rules.
+func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
+	source, err := p.sourceOfRules(again, loading, log)
 	if err != nil || p.Rules.OverlayFile == "" {
 		return source, err
 	}
-	overlaid := &sources.Overlaid{Source: source, Path: p.Rules.OverlayFile, Overlays: &sources.Files{
+	return &sources.Overlaid{Source: source, Path: p.Rules.OverlayFile, Again: func() { wake(again) }, Overlays: &sources.Files{
 		Root:           p.Rules.OverlayFile,
 		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
 		Poll:           p.Rules.RuntimePollInterval,
 		Gone:           func(bool) {},
 		Log:            log,
-	}}
-	if !p.Rules.OverXDS() {
-		overlaid.Again = p.readAgain
-	}
-	return overlaid, nil
+	}}, nil
 }
 
-func (p *process) sourceOfRules(loading func(bool), log *slog.Logger) (sources.Source, error) {
+func (p *process) sourceOfRules(again <-chan struct{}, loading func(bool), log *slog.Logger) (sources.Source, error) {
 	if p.Rules.OverXDS() {
-		return p.xdsSource(log)
+		source, err := p.xdsSource(log)
+		keep := func() bool { return p.Rules.OverlayFile != "" || p.tables.Any() }
+		return &sources.Repeated{Source: source, Again: again, Keep: keep}, err
 	}
 	return &sources.Files{
 		Root:           p.Rules.RuntimeRoot,
@@ -171,6 +176,7 @@ func (p *process) sourceOfRules(loading func(bool), log *slog.Logger) (sources.S
 		WatchRoot:      p.Rules.RuntimeWatchRoot,
 		Poll:           p.Rules.RuntimePollInterval,
 		Reload:         p.reload,
+		Again:          again,
 		Gone:           p.measure.SourceGone(),
 		Loading:        loading,
 		Log:            log,
@@ -278,9 +284,13 @@ func loadRules(s settings.RuleSettings, path string) (*descriptors.Tree, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
+	options, err := offlineOptions(&s)
+	if err != nil {
+		return nil, err
+	}
 	if wrong := noRules(path); wrong != nil && len(files) == 0 {
 		return nil, wrong
 	}
-	tree, _, err := yaml.Load(files, ruleOptions(s))
+	tree, _, err := yaml.Load(files, options)
 	return tree, err
 }

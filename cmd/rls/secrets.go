@@ -42,16 +42,17 @@ type tlsFiles struct {
 }
 
 // tlsUses are the uses of TLS.
-type tlsUses struct{ grpc, admin, fleet, xds, redis, memcached tlsFiles }
+type tlsUses struct{ grpc, admin, fleet, xds, tables, redis, memcached tlsFiles }
 
 func tlsOf(s *settings.Settings) tlsUses {
-	g, a, x, r, m := &s.GRPC, &s.Admin, &s.XDS, &s.Redis, &s.Memcache
+	g, a, x, t, r, m := &s.GRPC, &s.Admin, &s.XDS, &s.Tables, &s.Redis, &s.Memcache
 	redisUsed := s.Backend.BackendType == inRedis && (r.UseTLS() || r.Persecond && s.RedisPerSecond.UseTLS())
 	return tlsUses{
 		grpc:      tlsFiles{"GRPC", s.Server.UseGRPC && g.ServerUseTLS, certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}},
 		admin:     tlsFiles{"ADMIN", a.UseTLS, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}},
 		fleet:     tlsFiles{"ADMIN_FLEET", a.UseTLS && len(a.Replicas()) > 0, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.FleetTLSCACert}},
 		xds:       tlsFiles{"CONFIG_GRPC_XDS", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}},
+		tables:    tlsFiles{"TABLE", t.TLSClientCert != "" || t.TLSCACert != "", certs.Files{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert}},
 		redis:     tlsFiles{"REDIS", redisUsed, certs.Files{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert}},
 		memcached: tlsFiles{"MEMCACHE", s.Backend.BackendType == inMemcached && m.TLS, certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}},
 	}

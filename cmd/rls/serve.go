@@ -65,7 +65,7 @@ func (c *serveCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.Deco
 			return err
 		}
 	}
-	parts := []func(context.Context) error{p.loadRules, p.reloadRules, p.watch.Run, p.garbage.Run, p.statsd.Run, p.replicas.Run, p.answer}
+	parts := []func(context.Context) error{p.loadRules, p.reloadRules, p.tables.Run, p.watch.Run, p.garbage.Run, p.statsd.Run, p.replicas.Run, p.answer}
 	if p.status != nil {
 		parts = append(parts, p.status.Run)
 	}

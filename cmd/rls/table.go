@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -21,11 +22,12 @@ Exit codes:
 
 Examples:
   rls table lint config/tenants.csv
-  rls table lint --rules config --format=github config/tenants.csv`
+  rls table lint --rules config --format=github config/tenants.csv
+  rls table lint https://example.org/tenants.csv`
 
 type tableCmd struct {
 	Verb string `arg:"" name:"lint" enum:"lint" help:"lint: print every problem of the table."`
-	File string `arg:"" help:"The table."`
+	File string `arg:"" help:"The table: a file, or an address."`
 
 	Rules  []string `placeholder:"PATH" help:"Folders or files with the rules that name the table."`
 	Format string   `default:"text" enum:"text,json,github" help:"How the result is written: text, json, or github (annotations of a workflow)."`
@@ -37,7 +39,12 @@ func (c *tableCmd) Run(k *kong.Kong, decoder *settings.Decoder) error {
 	if err := decoder.CheckPart(&c.Settings); err != nil {
 		return cli.UsageError("%w", err)
 	}
-	report, err := check.Table(c.File, &check.Options{Paths: c.Rules, Rules: ruleOptions(c.Settings), Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
+	c.Settings.FetchTables = c.Settings.FetchTables || strings.Contains(c.File, "://")
+	options, err := offlineOptions(&c.Settings)
+	if err != nil {
+		return cli.UsageError("%w", err)
+	}
+	report, err := check.Table(c.File, &check.Options{Paths: c.Rules, Rules: options, Read: func(path string, dangling func(string)) ([]yaml.Text, error) {
 		return readRules(c.Settings, path, dangling)
 	}})
 	if err != nil {

@@ -98,7 +98,11 @@ func (c *testCmd) options() (options ruletest.Options, least float64, err error)
 // them; with --format=github they are written as annotations, too.
 func (c *testCmd) load(stdout io.Writer) ([]*ruletest.File, error) {
 	read := func(path string) ([]yaml.Text, error) { return readAll(c.Settings, path) }
-	files, err := ruletest.Open(c.Paths, read, ruleOptions(c.Settings))
+	options, err := offlineOptions(&c.Settings)
+	if err != nil {
+		return nil, cli.UsageError("%w", err)
+	}
+	files, err := ruletest.Open(c.Paths, read, options)
 	if err == nil {
 		return files, nil
 	}

@@ -75,11 +75,14 @@ func Run(o *Options) (*Report, error) {
 // Table checks a table, and the rules of the paths if there are any, one of which must name it.
 // Its errors are usage errors.
 func Table(name string, o *Options) (*Report, error) {
-	rows, err := rules.ReadTable(name)
-	var problems rules.Problems
-	if err != nil && !errors.As(err, &problems) {
+	table, err := rules.OpenTable(name)
+	if strings.Contains(name, "://") {
+		table, err = o.Rules.Fetched(name, 0)
+	}
+	if err != nil {
 		return nil, cli.UsageError("read table: %w", err)
 	}
+	problems := table.Problems
 	r := &Report{Files: []string{}}
 	if len(o.Paths) > 0 {
 		if r, err = Run(o); err != nil {
@@ -91,7 +94,7 @@ func Table(name string, o *Options) (*Report, error) {
 	r.tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
 		if t := rule.Table; t != nil {
 			other, _ := filepath.Abs(t.File)
-			named = named || other == path
+			named = named || t.File == name || other == path
 		}
 	})
 	switch {
@@ -102,8 +105,8 @@ func Table(name string, o *Options) (*Report, error) {
 		r.Errors = findings(problems)
 	}
 	r.Dir, r.Files, r.Rows = name, append(r.Files, name), new(int)
-	if rows != nil {
-		*r.Rows = rows.Len
+	if table.Rows != nil {
+		*r.Rows = table.Rows.Len
 	}
 	return r, nil
 }

@@ -46,7 +46,7 @@ func (d *Decoder) Options(backendType string) []kong.Option {
 // values that depend on other settings.
 func (d *Decoder) Check(s *Settings) error {
 	wrong := slices.Concat(slices.Collect(maps.Values(d.wrong)), s.GRPC.conflicts(), s.Admin.conflicts(),
-		s.Top.conflicts(), s.Limits.conflicts(), s.Rules.conflicts(), s.Backend.conflicts(), s.Kuadrant.conflicts(&s.Backend.Keys), d.checkBackend(s))
+		s.Top.conflicts(), s.Limits.conflicts(), s.Rules.conflicts(), s.Tables.conflicts(), s.Backend.conflicts(), s.Kuadrant.conflicts(&s.Backend.Keys), d.checkBackend(s))
 	wrong.require(s.Server.UseGRPC || s.Server.UseHTTP, "USE_GRPC", s.Server.UseGRPC, "true, because USE_HTTP is false and nobody could ask")
 	if s.Rules.OverXDS() {
 		wrong = append(wrong, s.XDS.conflicts()...)
@@ -60,12 +60,24 @@ func (d *Decoder) Check(s *Settings) error {
 // commands that have no other settings. The part is a pointer to a struct.
 func (d *Decoder) CheckPart(part interface{ conflicts() Errors }) error {
 	wrong := part.conflicts()
-	for _, field := range reflect.VisibleFields(reflect.TypeOf(part).Elem()) {
-		if e, ok := d.wrong[field.Tag.Get("env")]; ok {
+	for _, variable := range envs(reflect.TypeOf(part).Elem(), "") {
+		if e, ok := d.wrong[variable]; ok {
 			wrong = append(wrong, e)
 		}
 	}
 	return wrong.sorted()
+}
+
+// envs are the names of the variables of a struct with settings.
+func envs(t reflect.Type, prefix string) (names []string) {
+	for i := range t.NumField() {
+		if field := t.Field(i); field.Type.Kind() == reflect.Struct {
+			names = append(names, envs(field.Type, prefix+field.Tag.Get("envprefix"))...)
+		} else {
+			names = append(names, prefix+field.Tag.Get("env"))
+		}
+	}
+	return names
 }
 
 // decode sets target from text, or returns which text would be right.

@@ -8,11 +8,18 @@ type RuleSettings struct {
 	Loading
 	Kind
 	Sharing
+	Tables Tables `embed:"" prefix:"table-" envprefix:"TABLE_"`
+
+	FetchTables bool `help:"Fetch the tables that rules name by an address. Without it their rows are not known, and values have the limits of the rules."`
 }
 
 // RuleSettings returns those of the process.
 func (s *Settings) RuleSettings() RuleSettings {
-	return RuleSettings{s.Rules.Loading, s.Backend.Kind, s.Store.Sharing}
+	return RuleSettings{Loading: s.Rules.Loading, Kind: s.Backend.Kind, Sharing: s.Store.Sharing}
+}
+
+func (s *RuleSettings) conflicts() Errors {
+	return append(s.Loading.conflicts(), s.Tables.conflicts()...)
 }
 
 // Loading says which files hold rules, and what rules mean where they leave it open.

@@ -28,6 +28,8 @@ type Settings struct {
 
 	XDSClient XDSClient `embed:"" group:"Rules over xDS" prefix:"xds-client-" envprefix:"XDS_CLIENT_"`
 
+	Tables Tables `embed:"" group:"Tables from an address" prefix:"table-" envprefix:"TABLE_"`
+
 	Backend Backend `embed:"" group:"Backend"`
 	Store   Store   `embed:"" group:"Backends on servers"`
 	Memory  Memory  `embed:"" group:"Backend memory" prefix:"memory-" envprefix:"MEMORY_"`

@@ -55,6 +55,9 @@ type Files struct {
 	// Reload, if not nil, asks for all files: for each value they are read and published at
 	// once, whether they changed or not and whatever WatchRoot says.
 	Reload <-chan struct{}
+	// Again, if not nil, has a value for each time that the files are to be published again as they
+	// were read last.
+	Again <-chan struct{}
 	// Gone is called with true when the files of the rules in force are gone, and
 	// with false when there are files again.
 	Gone func(bool)
@@ -108,6 +111,9 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 			return nil
 		case <-f.Reload:
 			asked, settle = true, nil
+		case <-f.Again:
+			s.take(seen)
+			continue
 		case event, open := <-w.events:
 			if open && w.concerns(event.Name) {
 				look()

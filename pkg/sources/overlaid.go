@@ -19,8 +19,7 @@ type Overlaid struct {
 	// Overlays is the source of the overlays, the files at Path.
 	Overlays Source
 	Path     string
-	// Again has Source publish its rules again, from another goroutine. If it is nil, the last rules
-	// that Source has published are kept in memory.
+	// Again has Source publish its rules again, from another goroutine. It does not wait for that.
 	Again func()
 }
 
@@ -31,7 +30,6 @@ func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 	defer cancel()
 	var mu sync.Mutex // of the variables below, and for calls of publish
 	var overlays []*rules.File
-	last := func() {} // publishes the last rules again
 	read, ended := make(chan struct{}), make(chan error, 1)
 	opened := sync.OnceFunc(func() { close(read) })
 	go func() {
@@ -46,7 +44,7 @@ func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 			for _, f := range overlays {
 				f.Overlay = true
 			}
-			last()
+			o.Again()
 			opened()
 			return nil
 		})
@@ -62,11 +60,52 @@ func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 	err := o.Source.Run(ctx, func(files []*rules.File, unreadable error) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if last = o.Again; last == nil {
-			last = func() { _ = publish(slices.Concat(files, overlays), unreadable) } // which logs its error
-		}
 		return publish(slices.Concat(files, overlays), unreadable)
 	})
 	cancel()
 	return errors.Join(err, <-ended)
+}
+
+// Repeated is a source that publishes its last rules again on demand.
+type Repeated struct {
+	Source
+	// Again has a value for each time that the rules are wanted again.
+	Again <-chan struct{}
+	// Keep reports after each publication whether the rules may be wanted again, so that they stay
+	// in memory.
+	Keep func() bool
+}
+
+// Run implements [Source]. Calls of publish come from two goroutines and do not overlap.
+func (r *Repeated) Run(ctx context.Context, publish Publish) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var mu sync.Mutex
+	var last func()
+	var repeating sync.WaitGroup
+	repeating.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-r.Again:
+			}
+			mu.Lock()
+			if last != nil {
+				last()
+			}
+			mu.Unlock()
+		}
+	})
+	err := r.Source.Run(ctx, func(files []*rules.File, unreadable error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		err := publish(files, unreadable)
+		if last = nil; r.Keep() {
+			last = func() { _ = publish(files, unreadable) } // which logs its error
+		}
+		return err
+	})
+	cancel()
+	repeating.Wait()
+	return err
 }

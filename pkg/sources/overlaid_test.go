@@ -51,6 +51,10 @@ func laying(t *testing.T, o *sources.Overlaid, options rules.Options) *laid {
 	l := &laid{t: t}
 	log := slog.New(slog.NewTextHandler(&l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o.Overlays = &sources.Files{Root: o.Path, Poll: never, Gone: func(bool) {}, Log: log}
+	if again := make(chan struct{}, 1); o.Again == nil {
+		o.Source = &sources.Repeated{Source: o.Source, Again: again, Keep: func() bool { return true }}
+		o.Again = asking(again)
+	}
 	published := &sources.Rules{
 		Options: options,
 		Use: func(tree *descriptors.Tree) {
@@ -75,6 +79,16 @@ func laying(t *testing.T, o *sources.Overlaid, options rules.Options) *laid {
 		}
 	})
 	return l
+}
+
+// asking asks a source for its rules.
+func asking(again chan<- struct{}) func() {
+	return func() {
+		select {
+		case again <- struct{}{}:
+		default: // they are about to be published
+		}
+	}
 }
 
 // become waits until all rules in force have such text, and the last load such an error.
@@ -178,9 +192,9 @@ func TestOverlaysOverFilesThatAreReadAgain(t *testing.T) {
 	config, folder := t.TempDir(), filepath.Join(t.TempDir(), "overlays")
 	write(t, config+"/a.yaml", rule("a"))
 	write(t, folder+"/b/late.yaml", bursting("5"))
-	reload := make(chan struct{}, 1)
-	files := &sources.Files{Root: config, Poll: never, Reload: reload, Gone: func(bool) {}, Log: slog.New(slog.DiscardHandler)}
-	l := lay(t, &sources.Overlaid{Source: files, Path: folder, Again: func() { reload <- struct{}{} }})
+	again := make(chan struct{}, 1)
+	files := &sources.Files{Root: config, Poll: never, Again: again, Gone: func(bool) {}, Log: slog.New(slog.DiscardHandler)}
+	l := lay(t, &sources.Overlaid{Source: files, Path: folder, Again: asking(again)})
 	l.become(five+folder+"/b/late.yaml:1", "")
 	write(t, config+"/a.yaml", rule("b"))
 	l.become("b.user: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 5", "")
@@ -210,7 +224,7 @@ func TestOverlayOfAConfigMap(t *testing.T) {
 
 func TestOverlayThatDoesNotExist(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
-	o := &sources.Overlaid{Source: make(pushed), Path: missing, Overlays: &sources.Files{Root: missing, Poll: never, Log: slog.New(slog.DiscardHandler)}}
+	o := &sources.Overlaid{Source: make(pushed), Path: missing, Again: func() {}, Overlays: &sources.Files{Root: missing, Poll: never, Log: slog.New(slog.DiscardHandler)}}
 	err := o.Run(t.Context(), func([]*rules.File, error) error { return nil })
 	if want := "OVERLAY_FILE: " + missing + " does not exist; want a file with overlays, or a folder of such files"; err == nil || err.Error() != want || errors.Is(err, sources.ErrNoFolder) {
 		t.Errorf("got %v, want %s", err, want)

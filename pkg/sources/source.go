@@ -48,7 +48,11 @@ type Rules struct {
 	// Warned, if not nil, is called right before Use with the warnings of the rules, and
 	// with the problems for which something was left out (rules.Options.SkipWrong).
 	Warned func([]string)
-	// Loaded is called with the outcome of each load, after Use.
+	// Tables, if not nil, fetches the tables of Options.Fetched. If rules find rows of one wrong, its
+	// last good rows stay in force.
+	Tables *Tables
+	// Loaded is called with the outcome of each load, after Use: with why the rules were refused, or
+	// else the overlays, or the newest rows of tables.
 	Loaded func(error)
 	Log    *slog.Logger
 
@@ -62,9 +66,12 @@ type Rules struct {
 // has the problems then, and Publish returns nil.
 func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 	err := unreadable
-	var overlay error // why the overlays were refused
+	var overlay, tables error // why they are not in force
 	if err == nil {
 		err, overlay = r.load(files)
+		if r.Tables != nil {
+			tables = r.Tables.loaded(err == nil)
+		}
 	}
 	if err != nil {
 		message := "rules refused, no rules are in force"
@@ -73,16 +80,16 @@ func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 		}
 		r.Log.Error(message, "files", len(files), "problems", err.Error())
 	}
-	r.Loaded(cmp.Or(err, overlay))
+	r.Loaded(cmp.Or(err, overlay, tables))
 	return err
 }
 
 func (r *Rules) load(files []*rules.File) (err, overlay error) {
-	tree, warnings, err := rules.Load(files, r.Options)
+	tree, warnings, err := r.compile(files)
 	var problems rules.Problems
 	if before := slices.Concat(without(files, isOverlay), r.overlays); errors.As(err, &problems) && r.inForce && !slices.Equal(files, before) {
 		var others rules.Problems
-		t, w, e := rules.Load(before, r.Options)
+		t, w, e := r.compile(before)
 		if errors.As(e, &others); t != nil && len(others) < len(problems) {
 			r.Log.Error("overlay refused, the last good one stays in force", "problems", err.Error())
 			tree, warnings, err, overlay, files, problems = t, w, e, err, before, others
@@ -112,6 +119,18 @@ func (r *Rules) load(files []*rules.File) (err, overlay error) {
 	}
 	r.Log.Info("rules loaded", "files", len(files), "domains", len(tree.Domains()))
 	return nil, overlay
+}
+
+// compile loads files with the newest tables, or else with the last good ones.
+func (r *Rules) compile(files []*rules.File) (*descriptors.Tree, []rules.Problem, error) {
+	tree, warnings, err := rules.Load(files, r.Options)
+	var problems rules.Problems
+	if tree == nil && r.Tables != nil && errors.As(err, &problems) && r.Tables.leave(problems) {
+		if t, w, e := rules.Load(files, r.Options); t != nil {
+			return t, w, e
+		}
+	}
+	return tree, warnings, err
 }
 
 func isOverlay(f *rules.File) bool { return f.Overlay }

@@ -37,22 +37,48 @@ var columns = []string{"value", "plan", "requests_per_unit", "unit", "unit_multi
 // maxRowProblems bounds the problems of a table that are reported.
 const maxRowProblems = 100
 
-// ReadTable reads a table and checks what can be checked without the rules that name it. Its
-// error is [Problems], or says why the file cannot be read. Without a header that can be used
-// there are no rows; else the rows that are wrong are left out.
-func ReadTable(name string) (*descriptors.Rows, error) {
+// Table is a table that was read.
+type Table struct {
+	Rows *descriptors.Rows // without those that are wrong; nil without a header that can be used
+	// Problems are all that can be found without the rules that name the table.
+	Problems Problems
+
+	again func() (io.ReadCloser, error)
+}
+
+// OpenTable reads the table in a file.
+func OpenTable(name string) (*Table, error) {
+	open := func() (io.ReadCloser, error) {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+			_ = file.Close()
+			return nil, cmp.Or(err, errors.New("is not a file"))
+		}
+		return file, nil
+	}
+	text, err := open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = text.Close() }()
+	return ReadTable(name, text, open)
+}
+
+// ReadTable reads a table from a text. If rules find rows wrong later, again opens the same text. The
+// name is for messages. The error is that of the text.
+func ReadTable(name string, text io.Reader, again func() (io.ReadCloser, error)) (*Table, error) {
 	t := tableReader{rows: &descriptors.Rows{File: name}, plans: map[string]uint32{}, amounts: map[descriptors.Amounts]uint32{}}
-	if err := t.read(t.take); err != nil {
+	if err := t.read(text, t.take); err != nil {
 		return nil, err
 	}
 	t.rows.Trim()
-	if len(t.problems) > 0 {
-		if !t.usable {
-			t.rows = nil
-		}
-		return t.rows, t.all()
+	if !t.usable {
+		t.rows = nil
 	}
-	return t.rows, nil
+	return &Table{Rows: t.rows, Problems: t.all(), again: again}, nil
 }
 
 // tableReader reads the records of a table.
@@ -70,21 +96,8 @@ type tableReader struct {
 	bytes   []byte
 }
 
-// read calls take for each record after the header.
-func (t *tableReader) read(take func(record []string)) error {
-	file, err := os.Open(t.rows.File)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return cmp.Or(err, errors.New("is not a file"))
-	}
-	return t.records(file, take)
-}
-
-// records is read for the text of the file.
-func (t *tableReader) records(text io.Reader, take func(record []string)) error {
+// read calls take for each record of a text after the header.
+func (t *tableReader) read(text io.Reader, take func(record []string)) error {
 	buffered := bufio.NewReaderSize(text, 1<<16)
 	if mark, _ := buffered.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		_, _ = buffered.Discard(3)
@@ -262,22 +275,27 @@ func (t *tableReader) amount(record []string, column int, least uint64) (n uint3
 type faults map[uint32]*algorithms.SpecError
 
 // report reads the table again, and reports the rows that say what is wrong.
-func (f faults) report(rows *descriptors.Rows, problems *Problems) {
+func (f faults) report(table *Table, problems *Problems) {
+	rows := table.Rows
 	again, found := tableReader{rows: rows}, tableReader{rows: rows}
-	_ = again.read(func(record []string) {
-		number, line, _ := rows.Find(record[again.at[columnValue]])
-		wrong := f[number]
-		if at, _ := again.csv.FieldPos(0); wrong == nil || uint32(at) != line {
-			return
-		}
-		column := again.at[max(slices.Index(columns, wrong.Field), columnValue)]
-		if column < 0 {
-			column = again.at[columnValue]
-		}
-		place, at := again.csv.FieldPos(column)
-		found.add(place, at, wrong.Field, "%s", wrong.Message)
-	})
-	if found.wrong == 0 { // the file has changed since
+	text, err := table.again()
+	if err == nil {
+		defer func() { _ = text.Close() }()
+		err = again.read(text, func(record []string) {
+			number, line, _ := rows.Find(record[again.at[columnValue]])
+			wrong := f[number]
+			if at, _ := again.csv.FieldPos(0); wrong == nil || uint32(at) != line {
+				return
+			}
+			column := again.at[max(slices.Index(columns, wrong.Field), columnValue)]
+			if column < 0 {
+				column = again.at[columnValue]
+			}
+			place, at := again.csv.FieldPos(column)
+			found.add(place, at, wrong.Field, "%s", wrong.Message)
+		})
+	}
+	if err != nil || found.wrong == 0 { // the file has changed since
 		found.add(1, 1, "", "the table changes while it is read")
 	}
 	*problems = append(*problems, found.all()...)

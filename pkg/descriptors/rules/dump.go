@@ -71,7 +71,7 @@ func printGiven(where place, t, plain target) string {
 func withPlan(l *limit, r *descriptors.Rule) *limit {
 	l.plan = planName(r.Plan)
 	if t := r.Table; t != nil {
-		l.table = tableOf{t.Name, t.Key, t.Rows}
+		l.table = tableOf{file: t.Name, entry: t.Key, rows: t.Rows}
 	}
 	return l
 }

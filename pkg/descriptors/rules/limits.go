@@ -22,7 +22,7 @@ func (r *reader) compileLimits(d *descriptor) {
 		if l.plan != "" {
 			r.checkPlan(l)
 		}
-		if l.plan != "" || l.table.file != "" {
+		if l.plan != "" || l.table.name() != "" {
 			d.planned = &planned{limit: l}
 		}
 		if l.plan != "" {

@@ -32,6 +32,7 @@ const (
 	OldShadow       Lint = "old-shadow"
 	FixedReserve    Lint = "fixed-reserve"
 	UnusedPool      Lint = "unused-pool"
+	PlainTable      Lint = "plain-table"
 )
 
 // longShadow is the time in shadow mode after which OldShadow warns of a rule.

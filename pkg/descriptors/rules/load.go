@@ -44,6 +44,10 @@ type Options struct {
 	// requests_per_unit and bursts are multiplied by it, and so are overrides. 0
 	// stands for all of them.
 	Share algorithms.Percent
+	// Fetched, if not nil, returns the table at an address, which is wanted again and again at that
+	// interval. It returns nil for a table whose rows are unknown here: rules that name it, and those
+	// for whose table there is an error, then have their own limits.
+	Fetched func(url string, every time.Duration) (*Table, error)
 	// Lint, if not zero, is the day for which Load also returns the warnings that
 	// have the name of a [Lint]. They take time, and are for the author of rules.
 	Lint time.Time

@@ -93,7 +93,7 @@ func (c *compiler) resolve(domain string, parent *descriptors.Node, d *descripto
 	if d.planned.plan != "" {
 		c.resolvePlan(domain, d)
 	}
-	if d.planned.table.file != "" && d.Rule != nil && !c.addTable(domain, parent, d) {
+	if d.planned.table.name() != "" && d.Rule != nil && !c.addTable(domain, parent, d) {
 		d.wrong = true
 	}
 }

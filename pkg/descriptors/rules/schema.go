@@ -24,7 +24,7 @@ func NewSchema() Schema {
 	s["type"] = "object"
 	s["$defs"] = Schema{
 		"descriptor": object(inDescriptor), "limit": limitSchema(), "replaced": object(inReplaces), "lease": object(inLease), "threshold": object(inThreshold), "reserve": object(inReserve),
-		"table": object(inTable), "match": matchSchema(), "mask": object(inMask), "pool": poolSchema(), "ignored": ignoredSchema(),
+		"table": tableSchema(), "match": matchSchema(), "mask": object(inMask), "pool": poolSchema(), "ignored": ignoredSchema(),
 	}
 	return s
 }
@@ -136,6 +136,13 @@ func poolSchema() Schema {
 		}
 	}
 	return Schema{"type": "object", "$ref": "#/$defs/limit", "properties": properties}
+}
+
+// tableSchema is the schema of the mapping of a table.
+func tableSchema() Schema {
+	s := object(inTable)
+	s["anyOf"] = []Schema{{"required": []string{"file"}}, {"required": []string{"url"}}}
+	return s
 }
 
 // planSchema is the schema of a plan.

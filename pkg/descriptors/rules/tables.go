@@ -1,11 +1,14 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
@@ -18,16 +21,44 @@ const TableFile = ".csv"
 
 // tableOf is the value of table, as written, and as rules have it.
 type tableOf struct {
-	file, entry string
-	rows        *descriptors.Rows // of a rule
+	file, url, entry string
+	every            time.Duration
+	rows             *descriptors.Rows // of a rule
 }
+
+// name is the file or the address; "" without a table.
+func (t *tableOf) name() string { return cmp.Or(t.file, t.url) }
 
 // tableFile is the path of a table below the folder of the rules.
 var tableFile = parsed("a path", Schema{"type": "string", "pattern": `\.csv$`}, func(text string) (string, error) {
 	if !filepath.IsLocal(text) || !strings.HasSuffix(text, TableFile) {
-		return "", fmt.Errorf("must be the name of a file beside this one that ends in %s, such as tenants.csv, not %q", TableFile, text)
+		return "", fmt.Errorf("must be the name of a file beside this one that ends in %s, such as tenants.csv, not %q; an address is written {url: https://example.org/tenants.csv}", TableFile, text)
 	}
 	return filepath.Clean(text), nil
+})
+
+// tableURL is the address of a table.
+var tableURL = parsed("an address", Schema{"type": "string", "pattern": `^https?://[^@#]+$`}, func(text string) (string, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Fragment != "":
+		return "", fmt.Errorf("must be an address such as https://example.org/tenants.csv, not %q", text)
+	case u.User != nil:
+		return "", errors.New("must not have a user or a password, which messages would show; TABLE_TOKEN_FILE has a token for tables")
+	}
+	return text, nil
+})
+
+// defaultEvery is the interval of tables whose rules have none.
+const defaultEvery = time.Minute
+
+// tableEvery is how often a table is fetched.
+var tableEvery = parsed("a duration", duration.Schema, func(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second || d > 24*time.Hour {
+		return 0, fmt.Errorf("must be a duration from 1s to 24h, such as 5m, not %q", text)
+	}
+	return d, nil
 })
 
 // tables is the name of a file, or a mapping.
@@ -40,63 +71,88 @@ var tables = fields.Type[target]{
 			return
 		}
 		t.mapping(v, inTable, target{table: into})
-		if !v.Has("file") {
-			r.ProblemOf("file", v.At, "is missing; the name of a file beside this one, such as tenants.csv")
+		switch {
+		case !v.Has("file") && !v.Has("url"):
+			r.ProblemOf("file", v.At, "is missing; the name of a file beside this one, such as tenants.csv, or url in its place")
+		case v.Has("file") && v.Has("url"):
+			r.ProblemOf("url", v.Position("url"), "must not be given with file; a table has one of them")
+			into.url = ""
+		case v.Has("file") && v.Has("every"):
+			r.ProblemOf("every", v.Position("every"), "needs url; changes of a file are noticed at once")
+		case !v.Has("every"):
+			into.every = defaultEvery
+		}
+		if !t.opts.Lint.IsZero() && strings.HasPrefix(into.url, "http:") {
+			t.warnings.AddLint(PlainTable, v.Position("url"), join(r.Path(), "url"), "is fetched without TLS: who stands between can change limits, and TABLE_TOKEN_FILE is not sent; want https")
 		}
 	},
 	Append: func(b []byte, t target) []byte {
-		of := &t.limit.table
+		of, key := &t.limit.table, "file"
 		if of.rows == nil {
 			return b
 		}
-		return fmt.Appendf(b, "{file: %q, entry: %q, rows: %d, hash: %016x}", of.file, of.entry, of.rows.Len, of.rows.Sum)
+		if strings.Contains(of.file, "://") {
+			key = "url"
+		}
+		return fmt.Appendf(b, "{%s: %q, entry: %q, rows: %d, hash: %016x}", key, of.file, of.entry, of.rows.Len, of.rows.Sum)
 	},
 }
 
-// read is a table that was read.
+// read is a table that was read. Both are nil if its rows are not known here.
 type read struct {
-	rows *descriptors.Rows
-	err  error
+	*Table
+	err error
 }
 
-// readTable reads the table that a limit names, each file once.
-func (c *compiler) readTable(l *limit) *descriptors.Rows {
-	at := l.from.Position("table.file")
-	if at.Line == 0 {
-		c.problems.Add(at, join(l.path, "table"), "a table is a file beside a file of rules, and these rules come in a message")
-		return nil
+// readTable reads the table that a limit names, each one once.
+func (c *compiler) readTable(l *limit) read {
+	at, field, name := l.from.Position("table.file"), join(l.path, "table"), l.table.url
+	switch {
+	case name != "":
+		at, field = l.from.Position("table.url"), join(field, "url")
+	case at.Line == 0:
+		c.problems.Add(at, field, "a table is a file beside a file of rules, and these rules come in a message: name an address as url")
+		return read{err: fs.ErrNotExist}
+	default:
+		name = filepath.Join(filepath.Dir(at.File), l.table.file)
 	}
-	name := filepath.Join(filepath.Dir(at.File), l.table.file)
 	known, seen := c.tables[name]
 	if !seen {
-		known.rows, known.err = ReadTable(name)
+		switch {
+		case l.table.url == "":
+			known.Table, known.err = OpenTable(name)
+		case c.opts.Fetched != nil:
+			known.Table, known.err = c.opts.Fetched(name, l.table.every)
+		}
 		c.tables[name] = known
-		var problems Problems
-		if errors.As(known.err, &problems) {
-			c.problems = append(c.problems, problems...)
+		if known.Table != nil {
+			c.problems = append(c.problems, known.Problems...)
 		}
 	}
-	var path *fs.PathError
-	switch {
-	case known.rows != nil || errors.As(known.err, new(Problems)):
-	case errors.As(known.err, &path):
-		c.problems.Add(at, join(l.path, "table"), "%s cannot be read: %v", name, path.Err)
-	default:
-		c.problems.Add(at, join(l.path, "table"), "%s cannot be read: %v", name, known.err)
+	if err := known.err; err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		c.problems.Add(at, field, "%s cannot be read: %v", name, err)
 	}
-	return known.rows
+	return known
 }
 
 // addTable gives d's rule, which comes below parent, the table that its limit names. It
-// returns false if the rule cannot have it, which is reported.
+// returns false if the rule cannot have it, which is reported. A rule whose table was never
+// fetched is left with its own limit.
 func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descriptor) bool {
 	l := d.planned.limit
 	entry, ok := c.entryOf(parent, d)
-	rows := c.readTable(l)
-	if !ok || rows == nil {
+	table := c.readTable(l)
+	if ok && table.Table == nil && l.table.url != "" {
+		return true
+	}
+	if !ok || table.Table == nil || table.Rows == nil {
 		return false
 	}
-	wrong := faults{}
+	rows, wrong := table.Rows, faults{}
 	var plans []*descriptors.Rule
 	var like *descriptors.Limit
 	if rows.Plans != nil {
@@ -105,7 +161,7 @@ func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descript
 		return false
 	}
 	if len(wrong) > 0 {
-		wrong.report(rows, &c.problems)
+		wrong.report(table.Table, &c.problems)
 	}
 	before := len(c.problems)
 	for _, v := range append(plans, d.Rule) {
@@ -117,7 +173,7 @@ func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descript
 			}
 		}
 	}
-	d.Rule.SetTable(descriptors.Table{Rows: rows, Name: l.table.file, Key: append(keys(parent), d.Key)[entry], Entry: entry}, plans, like)
+	d.Rule.SetTable(descriptors.Table{Rows: rows, Name: l.table.name(), Key: append(keys(parent), d.Key)[entry], Entry: entry}, plans, like)
 	return len(c.problems) == before
 }
 

@@ -3,6 +3,7 @@ package yaml_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -74,14 +75,32 @@ descriptors:
   - {key: p, rate_limits: [{unit: day, requests_per_unit: 1, table: rpu.csv}]}
   - {key: q, rate_limit: {plan: free, table: ids.csv}}
   - {key: r, detailed_metric: true, rate_limit: {plan: free, table: ids.csv}}
+  - {key: u1, rate_limit: {plan: free, table: {file: rpu.csv, url: "https://h/t", every: 1s}}}
+  - {key: u2, rate_limit: {plan: free, table: {url: "ftp://h/t", every: 999ms}}}
+  - {key: u3, rate_limit: {plan: free, table: {url: "https://me:secret@h/t", every: 25h}}}
+  - {key: u4, rate_limit: {plan: free, table: {file: rpu.csv, every: 5m}}}
+  - {key: u5, rate_limit: {plan: free, table: "https://h/t.txt"}}
+  - {key: u6, rate_limit: {plan: free, table: {url: "https:///t#x"}}}
+  - {key: u7, rate_limit: {plan: free, table: {url: "https://h/t", evry: 1m}}}
+  - {key: u8, rate_limit: {plan: pro, table: {url: "https://h/rows"}}}
+  - {key: u9, rate_limit: {plan: free, table: {url: "https://h/away", entry: u9}}}
   - {key: s, mask: {ipv4: 24}, descriptors: [{key: t, rate_limit: {plan: free, table: {file: rpu.csv, entry: s}}}]}
-`)}, rules.Options{})
+`)}, rules.Options{Fetched: func(url string, _ time.Duration) (*rules.Table, error) {
+		switch url {
+		case "https://h/rows":
+			const text = "value,plan\na,free\nb,gold\n"
+			return rules.ReadTable(url, strings.NewReader(text), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil })
+		case "https://h/away":
+			return nil, errors.New("the server answers 503")
+		}
+		return nil, nil
+	}})
 	want := `a.yaml:13:47: rate_limit.table: folder.csv cannot be read: is not a file
 a.yaml:14:46: rate_limit.table: none.csv cannot be read: no such file or directory
-a.yaml:15:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "../x.csv"
-a.yaml:16:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "/etc/x.csv"
-a.yaml:17:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "tenants.txt"
-a.yaml:18:46: rate_limit.table.file: is missing; the name of a file beside this one, such as tenants.csv
+a.yaml:15:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "../x.csv"; an address is written {url: https://example.org/tenants.csv}
+a.yaml:16:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "/etc/x.csv"; an address is written {url: https://example.org/tenants.csv}
+a.yaml:17:46: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "tenants.txt"; an address is written {url: https://example.org/tenants.csv}
+a.yaml:18:46: rate_limit.table.file: is missing; the name of a file beside this one, such as tenants.csv, or url in its place
 a.yaml:20:83: rate_limit.table.entry: "x" is no key of the descriptor's path; want one of j, k
 a.yaml:21:45: rate_limit.table: rpu.csv has amounts for one limit, and the plan "pro" has 2: want a column plan, or another plan here
 a.yaml:24:82: rate_limit.table: has no meaning where values of "o" share a counter; remove share_threshold or mask
@@ -89,7 +108,17 @@ a.yaml:25:69: rate_limits[0].table: belongs into rate_limit: a list of limits an
 a.yaml:26:46: rate_limit.table: the value of "q" is the id of a reservation: name another key of the descriptor's path as entry
 a.yaml:27:31: detailed_metric: has no meaning beside reserve: the value of "r" is the id of a reservation, which is in no counter and in no metric
 a.yaml:27:69: rate_limit.table: the value of "r" is the id of a reservation: name another key of the descriptor's path as entry
-a.yaml:28:87: rate_limit.table: has no meaning where values of "s" share a counter; remove share_threshold or mask
+a.yaml:28:68: rate_limit.table.url: must not be given with file; a table has one of them
+a.yaml:29:53: rate_limit.table.url: must be an address such as https://example.org/tenants.csv, not "ftp://h/t"
+a.yaml:29:73: rate_limit.table.every: must be a duration from 1s to 24h, such as 5m, not "999ms"
+a.yaml:30:53: rate_limit.table.url: must not have a user or a password, which messages would show; TABLE_TOKEN_FILE has a token for tables
+a.yaml:30:85: rate_limit.table.every: must be a duration from 1s to 24h, such as 5m, not "25h"
+a.yaml:31:70: rate_limit.table.every: needs url; changes of a file are noticed at once
+a.yaml:32:47: rate_limit.table: must be the name of a file beside this one that ends in .csv, such as tenants.csv, not "https://h/t.txt"; an address is written {url: https://example.org/tenants.csv}
+a.yaml:33:53: rate_limit.table.url: must be an address such as https://example.org/tenants.csv, not "https:///t#x"
+a.yaml:34:68: rate_limit.table.evry: unknown key; did you mean "every"?
+a.yaml:36:53: rate_limit.table.url: https://h/away cannot be read: the server answers 503
+a.yaml:37:87: rate_limit.table: has no meaning where values of "s" share a counter; remove share_threshold or mask
 amounts.csv:3:1: unit_multiplier: must be a whole number from 1 to 4294967295, not "0"
 amounts.csv:3:5: requests_per_unit: must be a whole number from 0 to 4294967295, not "-1"
 amounts.csv:3:8: unit: unknown unit "hourly"; did you mean "hour"?
@@ -104,6 +133,7 @@ burst.csv:3:1: requests_per_unit: is missing, and the rule is unlimited and has 
 cut.csv:2:9: not valid CSV: extraneous or missing " in quoted-field
 empty.csv:1:1: has no header: want the columns value and plan, or value and any of requests_per_unit, unit, unit_multiplier, burst
 header.csv:1:1: unknown column "vale"; did you mean "value"?
+https://h/rows:3:3: plan: unknown plan "gold"; did you mean "held"?
 neither.csv:1:1: want the column plan, or any of requests_per_unit, unit, unit_multiplier, burst
 novalue.csv:1:6: plan: the column is repeated; write it once
 plans.csv:3:3: plan: unknown plan "gold"; did you mean "held"?
@@ -228,10 +258,12 @@ descriptors:
 // A table with very many problems is read to its end, and the first of them are shown.
 func TestManyWrongRows(t *testing.T) {
 	inFolder(t, map[string]string{"t.csv": "value,requests_per_unit\n" + strings.Repeat("a,x\n", 1000) + "b,7\n"})
-	rows, err := rules.ReadTable("t.csv")
-	var problems rules.Problems
-	if !errors.As(err, &problems) || len(problems) != 101 || problems[100].Message != "900 more problems of the table are not shown" || rows.Len != 1 {
-		t.Error(rows, err)
+	table, err := rules.OpenTable("t.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := table.Problems; len(problems) != 101 || problems[100].Message != "900 more problems of the table are not shown" || table.Rows.Len != 1 {
+		t.Error(table.Rows, problems)
 	}
 }
 
@@ -297,24 +329,19 @@ func FuzzTable(f *testing.F) {
 	for _, text := range []string{"value,plan\na,free\n", "\xef\xbb\xbfvalue,requests_per_unit,unit,unit_multiplier,burst\r\n\"a\"\"\",1,day,2,3\r\n", "value,burst\na,\"1\nb,2", "value\n", "\"", "value,plan\na,b,c\n\n,\na,b\na,c\n"} {
 		f.Add(text)
 	}
-	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, content string) {
-		path := filepath.Join(dir, fmt.Sprint(os.Getpid(), ".csv"))
-		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+		table, err := rules.ReadTable("t.csv", strings.NewReader(content), nil)
+		if err != nil {
 			t.Fatal(err)
 		}
-		rows, err := rules.ReadTable(path)
-		var problems rules.Problems
-		if err != nil && !errors.As(err, &problems) {
-			t.Fatal(err)
-		}
+		rows, problems := table.Rows, table.Problems
 		lines := strings.Count(content, "\n") + 1
 		for _, p := range problems {
 			if p.Line < 1 || p.Line > lines || p.Column < 1 || p.Message == "" {
 				t.Errorf("%v in %q", p, content)
 			}
 		}
-		if rows == nil && err == nil || rows != nil && rows.Len > lines {
+		if rows == nil && len(problems) == 0 || rows != nil && rows.Len > lines {
 			t.Errorf("%+v of %q", rows, content)
 		}
 	})
