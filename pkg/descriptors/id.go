@@ -2,7 +2,10 @@ package descriptors
 
 import (
 	"net/url"
+	"strconv"
 	"strings"
+
+	"example.org/rls/pkg/descriptors/match"
 )
 
 // The Keys of elements of [Rule.Shared] that are no patterns, which have a '*' in the key.
@@ -146,6 +149,18 @@ func appendEscaped(dst []byte, s string, classes class) []byte {
 		dst = append(dst, '%', hex[c>>4], hex[c&15])
 	}
 	return dst
+}
+
+// matchID is the text of a match in names. It tells "a+1" from "a" and one more.
+func matchID(m *match.Match) string {
+	id := string(appendEscaped([]byte(m.Name+":"), m.First, inValue))
+	if m.Several() {
+		id = strings.ReplaceAll(id, "+", "%2B")
+	}
+	if m.More > 0 {
+		id += "+" + strconv.Itoa(m.More)
+	}
+	return id
 }
 
 // class is a class of bytes in names.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/match"
 	"example.org/rls/pkg/descriptors/yaml"
 )
 
@@ -365,7 +366,7 @@ func FuzzNetworks(f *testing.F) {
 			t.Fatalf("%q is counted as %q, want %q", text, got, want)
 		}
 		network := fmt.Sprintf("%s/%d", text, bits)
-		m, _, err := descriptors.NewMatch(kind(t, "cidr"), []string{network}, false, false)
+		m, _, err := match.New(kind(t, "cidr"), []string{network}, false, false)
 		parsed, wrong := netip.ParsePrefix(network)
 		if fits := wrong == nil && parsed == parsed.Masked() && (!parsed.Addr().Is4In6() || parsed.Bits() >= 96); fits != (err == nil) {
 			t.Fatalf("%q: got %v, and %v of netip", network, err, wrong)
@@ -384,7 +385,7 @@ func FuzzRegex(f *testing.F) {
 		f.Add(text, "K\xffbcde", false)
 	}
 	f.Fuzz(func(t *testing.T, text, value string, fold bool) {
-		m, _, err := descriptors.NewMatch(kind(t, "regex"), []string{text}, false, fold)
+		m, _, err := match.New(kind(t, "regex"), []string{text}, false, fold)
 		if err != nil {
 			return
 		}
@@ -398,12 +399,12 @@ func FuzzRegex(f *testing.F) {
 	})
 }
 
-func kind(t testing.TB, name descriptors.By) *descriptors.Kind {
-	i := slices.IndexFunc(descriptors.Kinds[:], func(k descriptors.Kind) bool { return k.Name == name })
+func kind(t testing.TB, name string) *match.Kind {
+	i := slices.IndexFunc(match.Kinds[:], func(k match.Kind) bool { return k.Name == name })
 	if i < 0 {
 		t.Fatal("no kind", name)
 	}
-	return &descriptors.Kinds[i]
+	return &match.Kinds[i]
 }
 
 // manyKinds is a file of n matchers of one key, some of each kind, with expressions that share
@@ -490,7 +491,7 @@ func randomNetworks(n int) []string {
 
 // networkDomain is a domain with a descriptor for a list of networks.
 func networkDomain(tb testing.TB, networks []string) *descriptors.Domain {
-	m, _, err := descriptors.NewMatch(kind(tb, "cidr"), networks, false, false)
+	m, _, err := match.New(kind(tb, "cidr"), networks, false, false)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -498,6 +499,7 @@ func networkDomain(tb testing.TB, networks []string) *descriptors.Domain {
 	if n, _, _ := d.Root().Add(descriptors.Descriptor{Entry: descriptors.Entry{Key: "ip"}, Match: m, Rule: new(descriptors.Rule)}); n == nil {
 		tb.Fatal("not added")
 	}
+	descriptors.NewTree(nil, d)
 	return d
 }
 
@@ -526,7 +528,7 @@ func BenchmarkMatchNetwork(b *testing.B) {
 	d := networkDomain(b, networks)
 	var requests [][]descriptors.Entry
 	for i := range 10_000 {
-		requests = append(requests, []descriptors.Entry{{Key: "ip", Value: netip.MustParsePrefix(networks[i*100]).Addr().String()}})
+		requests = append(requests, []descriptors.Entry{{Key: "ip", Value: netip.MustParsePrefix(networks[i*99]).Addr().String()}})
 	}
 	b.ReportAllocs()
 	i := 0

@@ -1,6 +1,10 @@
 package descriptors
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"example.org/rls/pkg/descriptors/match"
+)
 
 // Mask says by which bits of their addresses clients are counted together. The zero Mask
 // counts each address for itself.
@@ -21,7 +25,7 @@ func (m Mask) network(value string) (netip.Prefix, bool) {
 	if m == (Mask{}) {
 		return netip.Prefix{}, false
 	}
-	address, ok := parseAddress(value)
+	address, ok := match.ParseAddress(value)
 	bits := m.IPv6
 	if address.Is4() {
 		bits = m.IPv4

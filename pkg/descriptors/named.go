@@ -1,6 +1,10 @@
 package descriptors
 
-import "strings"
+import (
+	"strings"
+
+	"example.org/rls/pkg/descriptors/match"
+)
 
 // MatchNamed is [Domain.Match] for entries as people are told them (see [Named]): the text of a
 // match whose values share a counter finds that match, and a network the descriptor that counts
@@ -39,11 +43,11 @@ func (n *Node) named(e Entry) *Node {
 // address in the place of a network.
 func (n *Node) isNamed(e, address Entry) bool {
 	shared := n.shared()
-	key := newPattern(n.Key)
+	key := match.NewPattern(n.Key)
 	switch {
-	case shared == Entry{}, !key.match(e.Key):
+	case shared == Entry{}, !key.Takes(e.Key):
 		return false
-	case shared.Key == Masked && (address == e || n.takes(address) == noRank):
+	case shared.Key == Masked && (address == e || n.takes(address) == match.NoRank):
 		return false
 	}
 	return Named([]Entry{shared}, 0, address) == e

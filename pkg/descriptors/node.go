@@ -1,12 +1,16 @@
 package descriptors
 
-import "slices"
+import (
+	"slices"
+
+	"example.org/rls/pkg/descriptors/match"
+)
 
 // Descriptor is one descriptor of the rules, as [Node.Add] takes it.
 type Descriptor struct {
 	Entry // as written; '*' makes it a wildcard, the value "" matches any value
 	// Match says which values match, in the place of a value in Entry; nil without one.
-	Match *Match
+	Match *match.Match
 	// Mask lets all addresses of a network share one counter.
 	Mask Mask
 	Pos  Position
@@ -19,6 +23,9 @@ type Descriptor struct {
 	// its Path, Pos and Shared.
 	Rule *Rule
 }
+
+// HasWildcard reports whether key or value has a wildcard.
+func (e Entry) HasWildcard() bool { return match.IsPattern(e.Key) || match.IsPattern(e.Value) }
 
 // Node is the place of one descriptor in a tree, with the descriptors below it.
 type Node struct {
@@ -67,15 +74,21 @@ func (n *Node) makeIndex(count int) {
 // other one, and the index of that text of d.Match.
 func (n *Node) Add(d Descriptor) (added, repeated *Node, item int) {
 	child := &Node{Descriptor: d, parent: n, order: len(n.below) + 1}
-	if d.Match == nil {
-		if other := n.sameValue(d.Entry); other != nil {
-			return nil, other, 0
+	values, fold := []string{d.Value}, false
+	if d.Match != nil {
+		values, fold = nil, d.Match.Fold
+		if d.Match.Exact() && !match.IsPattern(d.Key) {
+			values = d.Match.Values
+			n.makeIndex(len(values))
 		}
 	}
-	if d.Match != nil || d.HasWildcard() {
-		if other, item := child.put(); other != nil {
-			return nil, other, item
+	for i, value := range values {
+		if other := n.valueOf(d.Key, value, fold); other != nil {
+			return nil, other, i
 		}
+	}
+	if other, item := child.put(); other != nil {
+		return nil, other, item
 	}
 	child.path = n.path + "." + d.String()
 	if d.Rule != nil {
@@ -85,10 +98,22 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node, item int) {
 		n.makeIndex(1)
 	}
 	n.below = append(n.below, child)
-	if n.index != nil && d.Match == nil {
-		n.putValue(d.Entry, child)
+	for _, value := range values {
+		n.putValue(value, child)
 	}
 	return child, nil, 0
+}
+
+// seal prepares n and the nodes below it for look-ups.
+func (n *Node) seal() {
+	if n.sets != nil {
+		for _, x := range n.sets.byKey {
+			x.Seal()
+		}
+	}
+	for _, child := range n.below {
+		child.seal()
+	}
 }
 
 // child finds a descriptor as it is written, or by one of the values of its match.

@@ -3,6 +3,8 @@ package descriptors
 import (
 	"cmp"
 	"slices"
+
+	"example.org/rls/pkg/descriptors/match"
 )
 
 // Place is a rule in which a value can stand, or a row of its table that has the value.
@@ -24,8 +26,8 @@ func (t *Tree) Places(value string, n int) []Place {
 	type fitting struct {
 		domain *Domain
 		node   *Node
-		entry  *Node // the one that fits best on the way to node; nil if none does
-		best   rank  // of entry
+		entry  *Node      // the one that fits best on the way to node; nil if none does
+		best   match.Rank // of entry
 		at     Position
 	}
 	var found []fitting
@@ -38,7 +40,7 @@ func (t *Tree) Places(value string, n int) []Place {
 			}
 			switch row := child.row(value); {
 			case row.Line > 0:
-				found = append(found, fitting{f.domain, child, child, byValue, row})
+				found = append(found, fitting{f.domain, child, child, match.ByValue, row})
 			case child.Rule != nil && next.entry != nil:
 				found = append(found, next)
 			}
@@ -46,7 +48,7 @@ func (t *Tree) Places(value string, n int) []Place {
 		}
 	}
 	for _, d := range t.Domains() {
-		below(fitting{domain: d, node: &d.root, best: noRank})
+		below(fitting{domain: d, node: &d.root, best: match.NoRank})
 	}
 	slices.SortFunc(found, func(f, g fitting) int {
 		return cmp.Or(cmp.Compare(f.best, g.best), cmp.Compare(f.domain.Name, g.domain.Name), f.at.Compare(g.at))
@@ -55,20 +57,20 @@ func (t *Tree) Places(value string, n int) []Place {
 	for i := range places {
 		f := &found[i]
 		r := f.node.Rule
-		match := "matcher"
+		how := "matcher"
 		switch {
-		case f.best == byValue:
-			match = "exact"
-		case f.best == byKey:
-			match = "any"
+		case f.best == match.ByValue:
+			how = "exact"
+		case f.best == match.ByKey:
+			how = "any"
 		case f.entry.Match == nil:
-			match = "wildcard"
+			how = "wildcard"
 		}
 		path := f.node.Way()
 		if f.at != f.node.Pos { // of a row
 			path[r.Table.Entry].Value = value
 		}
-		places[i] = Place{f.domain.Name, r.Path, path, match, f.at.File, f.at.Line}
+		places[i] = Place{f.domain.Name, r.Path, path, how, f.at.File, f.at.Line}
 	}
 	return places
 }

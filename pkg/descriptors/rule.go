@@ -13,6 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"example.org/rls/pkg/algorithms"
+	"example.org/rls/pkg/descriptors/match"
 )
 
 // Entry is one key and value of a descriptor. An absent value is "".
@@ -33,6 +34,12 @@ func (e Entry) Pair() string {
 		return e.Key + e.Value
 	}
 	return e.join("=")
+}
+
+// isMatch reports whether a value is that of a match, as [Descriptor.Written] has it.
+func isMatch(value string) bool {
+	text, found := strings.CutPrefix(value, "~")
+	return found && match.IsText(text)
 }
 
 // Pairs are the entries as people write them in arguments: key=value,key=value. A reader
@@ -343,7 +350,7 @@ func (r *Rule) place(n *Node) {
 		if e.Key == LeftOut || e.Key == Masked {
 			names(&r.brought, i, e)
 		}
-		r.fixed = r.fixed && !isPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || isPattern(a.Value)))
+		r.fixed = r.fixed && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
 	}
 	if !r.fixed || r.Shared != nil {
 		r.way = way
@@ -360,11 +367,11 @@ func (n *Node) shared() Entry {
 		return n.Mask.entry()
 	case !n.Descriptor.Shared:
 		return Entry{}
-	case n.Match != nil && isPattern(n.Key):
-		return Entry{Matched, string(appendEscaped(nil, n.Key, inKey|star)) + "~" + n.Match.id}
+	case n.Match != nil && match.IsPattern(n.Key):
+		return Entry{Matched, string(appendEscaped(nil, n.Key, inKey|star)) + "~" + matchID(n.Match)}
 	case n.Match != nil:
-		return Entry{Matched, n.Match.id}
-	case isPattern(n.Key): // it differs from the patterns of values
+		return Entry{Matched, matchID(n.Match)}
+	case match.IsPattern(n.Key): // it differs from the patterns of values
 		return n.Entry
 	}
 	return Entry{Value: n.Value}
@@ -415,7 +422,7 @@ func (r *Rule) MetricKey(domain string, entries []Entry) string {
 		b.WriteByte('.')
 		b.WriteString(e.Key)
 		n := r.way[i]
-		if own := (r.DetailedMetric || n.ValueToMetric) && !n.Descriptor.Shared; n.Match != nil && !own && !isPattern(n.Key) {
+		if own := (r.DetailedMetric || n.ValueToMetric) && !n.Descriptor.Shared; n.Match != nil && !own && !match.IsPattern(n.Key) {
 			b.WriteString(strings.TrimPrefix(n.String(), n.Key))
 			continue
 		}
@@ -435,7 +442,7 @@ func (n *Node) metricValue(e Entry, detailed bool) string {
 	switch {
 	case (detailed || n.ValueToMetric) && !n.Descriptor.Shared:
 		return n.Mask.Of(e.Value)
-	case isPattern(n.Key):
+	case match.IsPattern(n.Key):
 		return strings.TrimPrefix(n.String(), e.Key+"_")
 	}
 	return n.Value

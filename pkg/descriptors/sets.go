@@ -4,14 +4,15 @@ import (
 	"crypto/sha256"
 	"math"
 
-	"github.com/gaissmai/bart"
+	"example.org/rls/pkg/descriptors/match"
 )
 
-// sets is the index of the descriptors below a node that take other texts than their own.
+// sets finds the descriptors below a node that take other texts than their own.
 type sets struct {
-	byKey map[string]*valueSets // of the descriptors without a pattern in the key
-	keys  globs                 // of the descriptors with a pattern in the key
-	same  map[matched]*Node     // the descriptors with a match, to find a repeated one
+	byKey   map[string]*match.Index // of the descriptors without a pattern in the key
+	keys    match.Globs             // of the descriptors with a pattern in the key
+	same    map[matched]*Node       // the descriptors with a match, to find a repeated one
+	negated []*Node                 // those that take all values but some
 }
 
 // matched is a descriptor with a match.
@@ -20,116 +21,125 @@ type matched struct {
 	sum [sha256.Size]byte
 }
 
-// valueSets are the descriptors of one key.
-type valueSets struct {
-	patterns globs
-	folds    bool               // some ignore case
-	folded   map[string]*Node   // those with values, by the values as appendFolded has them; see foldedValues
-	networks *bart.Table[*Node] // those with networks
-	others   members            // with other matches, in the order of the rules
-}
-
 // setsOf are the sets of a key below n.
-func (n *Node) setsOf(key string) *valueSets {
+func (n *Node) setsOf(key string) *match.Index {
 	n.makeSets()
-	v := n.sets.byKey[key]
-	if v == nil {
-		v = new(valueSets)
-		n.sets.byKey[key] = v
+	x := n.sets.byKey[key]
+	if x == nil {
+		x = new(match.Index)
+		n.sets.byKey[key] = x
 	}
-	return v
+	return x
 }
 
 func (n *Node) makeSets() {
 	if n.sets == nil {
-		n.sets = &sets{byKey: make(map[string]*valueSets)}
+		n.sets = &sets{byKey: make(map[string]*match.Index), same: make(map[matched]*Node)}
 	}
 }
 
 // put adds n, which comes after the others in the order of the rules, to the sets of its
-// parent. If a descriptor there takes a text of n, put adds nothing and returns that
-// descriptor and the index of the text.
+// parent. If a descriptor there has the match of n or a network of it, put adds nothing and
+// returns that descriptor and the index of the network.
 func (n *Node) put() (other *Node, item int) {
-	n.parent.makeSets()
-	s, m := n.parent.sets, n.Match
-	if m == nil || isPattern(n.Key) {
-		if m != nil {
-			if other = s.repeats(n); other != nil {
-				return other, 0
-			}
-		}
-		s.addPattern(n)
+	if n.Match == nil && !n.HasWildcard() {
 		return nil, 0
 	}
-	v := n.parent.setsOf(n.Key)
-	if m.rank() != inOrder {
-		return m.kind.put(n)
+	n.parent.makeSets()
+	s := n.parent.sets
+	if n.Match != nil {
+		if other = s.same[matched{n.Key, n.Match.Sum}]; other != nil {
+			return other, 0
+		}
 	}
-	if other = s.repeats(n); other == nil {
-		v.folds = v.folds || m.fold
-		v.others.add(n)
+	switch {
+	case match.IsPattern(n.Key):
+		s.keys.Add(n.Key, n.order, n.takesValue())
+	case n.Match == nil:
+		n.parent.setsOf(n.Key).AddPattern(n.Value, n.order)
+	case !n.Match.Exact():
+		if order, item := n.parent.setsOf(n.Key).Add(n.Match, n.order); order > 0 {
+			return n.parent.below[order-1], item
+		}
 	}
-	return other, 0
+	if n.Match != nil {
+		s.same[matched{n.Key, n.Match.Sum}] = n
+		if n.Match.Negated() {
+			s.negated = append(s.negated, n)
+		}
+	}
+	return nil, 0
 }
 
-// repeats is the descriptor that has the key and the match of n; without one it notes n.
-func (s *sets) repeats(n *Node) *Node {
-	is := matched{n.Key, n.Match.Sum}
-	if other := s.same[is]; other != nil {
+// takesValue says which values n takes; nil if it takes all.
+func (n *Node) takesValue() func(value string) bool {
+	switch {
+	case n.Match != nil:
+		return n.Match.Takes
+	case n.Value == "":
+		return nil
+	}
+	value := match.NewPattern(n.Value)
+	return value.Takes
+}
+
+// find returns the place below a node of the descriptor that takes e; a higher one than all
+// have if there is none.
+func (s *sets) find(e Entry) int {
+	first := math.MaxInt
+	if x := s.byKey[e.Key]; x != nil {
+		order, rank := x.Find(e.Value)
+		if rank < match.InOrder {
+			return order
+		}
+		first = order
+	}
+	return s.keys.Find(e.Key, e.Value, first)
+}
+
+// plain is find for the descriptors of which wildcards and literals say all that they take.
+func (s *sets) plain(e Entry) int {
+	first := s.keys.Find(e.Key, e.Value, math.MaxInt)
+	if x := s.byKey[e.Key]; x != nil {
+		first = x.Plain(e.Value, first)
+	}
+	return first
+}
+
+// valueOf is the descriptor below n that has a single value of a key, also in another case if it
+// or the one that is asked for ignores that; nil if there is none.
+func (n *Node) valueOf(key, value string, fold bool) *Node {
+	if other := n.child(Entry{key, value}); other != nil && !fold {
 		return other
 	}
-	if s.same == nil {
-		s.same = make(map[matched]*Node)
+	if value == "" || !fold && n.sets == nil {
+		return nil
 	}
-	s.same[is] = n
+	x := n.setsOf(key)
+	if fold && !x.HasFolded() {
+		n.makeIndex(0)
+		for e, child := range n.index {
+			if e.Key == key && e.Value != "" && !match.IsPattern(child.Value) {
+				x.AddFolded(e.Value, child.order, false)
+			}
+		}
+	}
+	if order, ignores := x.Folded(value); order > 0 && (fold || ignores) {
+		return n.below[order-1]
+	}
 	return nil
 }
 
-// find returns the descriptor that takes e, nil if there is none.
-func (s *sets) find(e Entry) *Node {
-	v := s.byKey[e.Key]
-	if v != nil && v.folds {
-		return s.findFolding(v, e)
+// putValue notes that child takes a value.
+func (n *Node) putValue(value string, child *Node) {
+	fold := child.Match != nil && child.Match.Fold
+	if n.index != nil && !fold {
+		n.index[Entry{child.Key, value}] = child
 	}
-	return s.among(v, e, nil)
-}
-
-func (s *sets) findFolding(v *valueSets, e Entry) *Node {
-	var room [foldRoom]byte
-	return s.among(v, e, appendFolded(room[:0], e.Value))
-}
-
-// among is find for a key with the descriptors v, which may be nil. folded is the value as
-// appendFolded has it.
-func (s *sets) among(v *valueSets, e Entry, folded []byte) *Node {
-	var best *glob
-	if v != nil {
-		if v.folded != nil {
-			if n := v.folded[string(folded)]; n != nil && n.ignoresCase() {
-				return n
-			}
-		}
-		if v.networks != nil {
-			if address, ok := parseAddress(e.Value); ok {
-				if n, found := v.networks.Lookup(address); found {
-					return n
-				}
-			}
-		}
-		best = v.patterns.find(e.Value, "", nil)
+	if value == "" || match.IsPattern(child.Value) || n.sets == nil && !fold {
+		return
 	}
-	best = s.keys.find(e.Key, e.Value, best)
-	if v != nil && v.others.any() {
-		order := math.MaxInt
-		if best != nil {
-			order = best.order
-		}
-		if n := v.others.find(e.Value, folded, order); n != nil {
-			return n
-		}
+	if x := n.setsOf(child.Key); fold || x.HasFolded() {
+		x.AddFolded(value, child.order, fold)
 	}
-	if best == nil {
-		return nil
-	}
-	return best.node
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"example.org/rls/internal/spelling"
+	"example.org/rls/pkg/descriptors/match"
 )
 
 // Suggest returns the name of the domain that a misspelt name was probably meant to be,
@@ -100,21 +101,21 @@ func (s *suggester) offer(made []Entry, cost int) {
 // near returns the entry that n takes and e was probably meant to be, and the number of
 // edits.
 func (n *Node) near(e Entry) (meant Entry, edits int, near bool) {
-	if key := newPattern(n.Key); !key.match(e.Key) {
-		if edits, near = spelling.Near(e.Key, n.Key); !near || isPattern(n.Key) {
+	if key := match.NewPattern(n.Key); !key.Takes(e.Key) {
+		if edits, near = spelling.Near(e.Key, n.Key); !near || match.IsPattern(n.Key) {
 			return e, 0, false
 		}
 		e.Key = n.Key
 	}
 	switch {
-	case n.fits(e.Value) != noRank:
+	case n.fits(e.Value) != match.NoRank:
 	case n.Match != nil:
 		return e, 0, false
 	case e.Value == "":
 		e.Value, edits = n.Value, edits+1
 	default:
 		more, near := spelling.Near(e.Value, n.Value)
-		if !near || isPattern(n.Value) {
+		if !near || match.IsPattern(n.Value) {
 			return e, 0, false
 		}
 		e.Value, edits = n.Value, edits+more
@@ -126,7 +127,7 @@ func (n *Node) near(e Entry) (meant Entry, edits int, near bool) {
 // of the request in another place.
 func (s *suggester) example(n *Node) (Entry, int) {
 	for _, e := range s.entries {
-		if e.Key == n.Key && e.Value != "" && n.fits(e.Value) != noRank {
+		if e.Key == n.Key && e.Value != "" && n.fits(e.Value) != match.NoRank {
 			return e, oneDepth - 1
 		}
 	}

@@ -2,6 +2,8 @@ package descriptors
 
 import (
 	"fmt"
+
+	"example.org/rls/pkg/descriptors/match"
 )
 
 // Trace is how [Domain.Match] came to its answer.
@@ -72,7 +74,7 @@ func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 	concerning := n.concerning(e)
 	matching := 0
 	for _, child := range concerning {
-		if child.takes(e) != noRank {
+		if child.takes(e) != match.NoRank {
 			matching++
 		}
 	}
@@ -80,9 +82,9 @@ func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 	for _, child := range concerning {
 		is := child.takes(e)
 		seen := Seen{Entry: child.Written(), Pos: child.Pos, By: child.by(is), Won: child == winner}
-		matches := is != noRank
+		matches := is != match.NoRank
 		if seen.Won && !matches {
-			seen.By = child.by(inOrder)
+			seen.By = child.by(match.InOrder)
 		}
 		if room[matches]--; room[matches] < 0 && !seen.Won {
 			step.More++
@@ -110,7 +112,7 @@ func (t *Trace) look(n *Node, e Entry, maxSeen int) *Node {
 func (n *Node) concerning(e Entry) []*Node {
 	var found []*Node
 	for _, child := range n.below {
-		if child.Key == e.Key || isPattern(child.Key) {
+		if child.Key == e.Key || match.IsPattern(child.Key) {
 			found = append(found, child)
 		}
 	}
@@ -119,39 +121,39 @@ func (n *Node) concerning(e Entry) []*Node {
 
 // mismatch says why n does not match e.
 func (n *Node) mismatch(e Entry) string {
-	switch key := newPattern(n.Key); {
-	case !key.match(e.Key):
+	switch key := match.NewPattern(n.Key); {
+	case !key.Takes(e.Key):
 		return "its key does not match the entry's"
 	case n.Match != nil:
-		return n.Match.says(false)
+		return n.Match.Says(false)
 	}
 	return "its value does not match the entry's"
 }
 
 // won says why n goes first, which takes an entry in a way of rank r.
-func (n *Node) won(r rank) string {
+func (n *Node) won(r match.Rank) string {
 	switch {
-	case r == noRank:
+	case r == match.NoRank:
 		return "the entry names its counter, not one of its values"
 	case n.Match == nil:
 		return won[r]
-	case r == inOrder:
-		return "it is the first wildcard or match that has the entry: " + n.Match.says(true)
-	case r == byNetwork:
+	case r == match.InOrder:
+		return "it is the first wildcard or match that has the entry: " + n.Match.Says(true)
+	case r == match.ByNetwork:
 		return won[r]
 	}
-	return n.Match.says(true)
+	return n.Match.Says(true)
 }
 
 // lost says why n, which takes e in a way of rank r, lost to winner.
-func (n *Node) lost(r rank, winner *Node, e Entry) string {
+func (n *Node) lost(r match.Rank, winner *Node, e Entry) string {
 	place := winner.Pos.Place()
 	first := winner.takes(e)
 	switch {
 	case first != r:
 		return fmt.Sprintf("%s goes first: %s", place, winner.won(first))
-	case r == byNetwork:
-		return fmt.Sprintf("%s goes first: its network %s is longer", place, n.parent.network(e))
+	case r == match.ByNetwork:
+		return fmt.Sprintf("%s goes first: its network %s is longer", place, n.parent.sets.byKey[e.Key].Network(e.Value))
 	}
 	what := "wildcard"
 	if winner.Match != nil {
@@ -199,7 +201,7 @@ func (d *Domain) missed(entries []Entry) string {
 			break
 		}
 		for _, child := range n.concerning(e) {
-			if child == winner || child.takes(e) == noRank {
+			if child == winner || child.takes(e) == match.NoRank {
 				continue
 			}
 			if rule := child.find(entries[i+1:]); rule != nil {

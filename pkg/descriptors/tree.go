@@ -35,6 +35,7 @@ func NewTree(contents Contents, domains ...*Domain) *Tree {
 	t := &Tree{contents: contents, domains: make(map[string]*Domain, len(domains)), sorted: slices.Clone(domains)}
 	for _, d := range domains {
 		t.domains[d.Name] = d
+		d.root.seal()
 	}
 	t.hash = sync.OnceValue(t.sum)
 	slices.SortFunc(t.sorted, func(a, b *Domain) int { return strings.Compare(a.Name, b.Name) })

@@ -218,7 +218,7 @@ func (c *compiler) repeats(d *descriptor, first *descriptors.Node, item int) {
 func name(d *descriptors.Descriptor) string {
 	s := "key " + strconv.Quote(d.Key)
 	if d.Match != nil {
-		s += ", match " + strconv.Quote(d.Match.Text)
+		s += ", match " + strconv.Quote(d.Match.Text())
 	} else if d.Value != "" {
 		s += ", value " + strconv.Quote(d.Value)
 	}

@@ -7,11 +7,12 @@ import (
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/descriptors"
+	matches "example.org/rls/pkg/descriptors/match"
 )
 
 // match is a match as it is written.
 type match struct {
-	kind       *descriptors.Kind
+	kind       *matches.Kind
 	at         document.Value // the texts of kind
 	field      string         // the kind with the keys around it: match.not.cidr
 	name       string         // the kind's key, or not; "" without one
@@ -31,20 +32,20 @@ func (m *match) text(i int) (*document.Value, string) {
 
 // kinds are the rows of a match.
 func kinds() (rows []field) {
-	for i := range descriptors.Kinds {
-		k := &descriptors.Kinds[i]
+	for i := range matches.Kinds {
+		k := &matches.Kinds[i]
 		schema := Schema{"type": []string{"string", "integer", "boolean"}, "minLength": 1}
 		kind := fields.Type[target]{Name: "text", Schema: schema}
 		if k.List {
 			kind.Name, kind.Schema = "a list of texts", Schema{"type": "array", "minItems": 1, "items": schema}
 		}
 		kind.Set = func(r *fields.Reader, t target, v *document.Value) {
-			if t.match.gives(r, string(k.Name), v) {
+			if t.match.gives(r, k.Name, v) {
 				t.match.kind, t.match.at, t.match.field = k, *v, r.Path()
 			}
 		}
 		// free, because the items of other lists are mappings
-		rows = append(rows, field{in: inMatch, own: true, free: true, row: row{Name: string(k.Name), Type: kind, What: k.What, Note: k.Note}})
+		rows = append(rows, field{in: inMatch, own: true, free: true, row: row{Name: k.Name, Type: kind, What: k.What, Note: k.Note}})
 	}
 	return append(rows,
 		field{in: inMatch, own: true, row: row{Name: "not", Type: opposite,
@@ -84,7 +85,7 @@ var matching = fields.Type[target]{
 	},
 	Append: func(b []byte, t target) []byte {
 		if m := t.descriptor.Match; m != nil {
-			return fmt.Appendf(b, "%s %x", m.Text, m.Sum)
+			return fmt.Appendf(b, "%s %x", m.Text(), m.Sum)
 		}
 		return b
 	},
@@ -152,7 +153,7 @@ func (r *reader) compileMatch(d *descriptor) {
 	if len(r.Problems) > before {
 		return
 	}
-	compiled, item, err := descriptors.NewMatch(m.kind, texts, m.negated, m.ignoreCase)
+	compiled, item, err := matches.New(m.kind, texts, m.negated, m.ignoreCase)
 	if err != nil {
 		at, field := m.text(item)
 		r.Problems.Add(at.At, field, "%v", err)

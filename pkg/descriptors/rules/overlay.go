@@ -8,6 +8,7 @@ import (
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/descriptors"
+	matches "example.org/rls/pkg/descriptors/match"
 )
 
 // overlays are the overlays of all files, in the order in which they are laid.
@@ -122,7 +123,7 @@ func (r *reader) readOverlays() {
 // in returns the overlays that can be laid over rules of a domain.
 func (over *overlays) in(domain string) (list []*overlay) {
 	for _, o := range over.list {
-		if o.domain == "" || descriptors.Matches(o.domain, domain) {
+		if o.domain == "" || matches.Matches(o.domain, domain) {
 			o.inDomain = true
 			list = append(list, o)
 		}
@@ -146,11 +147,11 @@ func (over *overlays) unused() (warnings Problems) {
 
 // covers reports whether o is for limits with that name of rules with the descriptors of path.
 func (o *overlay) covers(path []descriptors.Entry, name string) bool {
-	if len(o.path) > len(path) || o.name != "" && !descriptors.Matches(o.name, name) {
+	if len(o.path) > len(path) || o.name != "" && !matches.Matches(o.name, name) {
 		return false
 	}
 	for i, e := range o.path {
-		if !descriptors.Matches(e.key, path[i].Key) || e.value != "" && !descriptors.Matches(e.value, path[i].Value) {
+		if !matches.Matches(e.key, path[i].Key) || e.value != "" && !matches.Matches(e.value, path[i].Value) {
 			return false
 		}
 	}

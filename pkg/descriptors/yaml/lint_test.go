@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/match"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 )
@@ -291,9 +292,9 @@ func TestUnreachableMatchesAgainstRequests(t *testing.T) {
 			d := descriptors.Descriptor{Entry: descriptors.Entry{Key: []string{"k", "k", "k*"}[random.IntN(3)]}, Rule: &descriptors.Rule{}}
 			text, kind := texts[random.IntN(13)], random.IntN(8)
 			if kind < 5 {
-				names := []descriptors.By{"values", "prefix", "suffix", "contains", "regex"}
-				of := slices.IndexFunc(descriptors.Kinds[:], func(k descriptors.Kind) bool { return k.Name == names[kind] })
-				d.Match, _, _ = descriptors.NewMatch(&descriptors.Kinds[of], []string{text}, random.IntN(6) == 0, random.IntN(3) == 0)
+				names := []string{"values", "prefix", "suffix", "contains", "regex"}
+				of := slices.IndexFunc(match.Kinds[:], func(k match.Kind) bool { return k.Name == names[kind] })
+				d.Match, _, _ = match.New(&match.Kinds[of], []string{text}, random.IntN(6) == 0, random.IntN(3) == 0)
 				if d.Match == nil {
 					continue
 				}

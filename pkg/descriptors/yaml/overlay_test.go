@@ -12,6 +12,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
+	"example.org/rls/pkg/descriptors/match"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
 )
@@ -436,7 +437,7 @@ func FuzzOverlay(f *testing.F) {
 	f.Add("- {path: [{key: k, value: '*'}], name: n, force: true, set: {lease: {share: 5%}}}", "**a*b", "xab")
 	f.Add("- {domain: d, set: {<<: [*a], thresholds: [{at: 50%, delay: 1h}], share_threshold: true, replaces: [{name: n}]}}", "", "")
 	f.Fuzz(func(t *testing.T, content, pattern, domain string) {
-		if len(pattern) < 12 && len(domain) < 20 && descriptors.Matches(pattern, domain) != fits(pattern, domain) {
+		if len(pattern) < 12 && len(domain) < 20 && match.Matches(pattern, domain) != fits(pattern, domain) {
 			t.Errorf("%q for %q: %v", pattern, domain, !fits(pattern, domain))
 		}
 		o := overlay(content)

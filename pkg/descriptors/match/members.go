@@ -1,4 +1,4 @@
-package descriptors
+package match
 
 import (
 	"math/bits"
@@ -7,7 +7,7 @@ import (
 
 // members finds the first of many descriptors of one key whose match takes a value.
 type members struct {
-	rest    []*Node    // without a literal, in the order of the rules
+	rest    []member   // without a literal, in the order of the rules
 	literal [2]windows // of those that mind the case, and of those that ignore it
 }
 
@@ -15,39 +15,36 @@ type members struct {
 // of it, which as few others as possible have. One walk over a text looks for the windows of
 // all, so that the number of literals makes little difference.
 type windows struct {
-	masks    []uint64             // of the sizes of windows
-	literals map[uint64][]*inside // by window, in the order of the rules
+	masks    []uint64            // of the sizes of windows
+	literals map[uint64][]member // by window, in the order of the rules
 	// filter has one bit, of eight or more, for each window: most windows of a text need no
 	// further look-up.
 	filter []uint64
 }
 
-// inside is a descriptor whose literal has a window that ends at the byte end of it.
-type inside struct {
-	*Node
-	end int
-}
-
-// any reports whether there are descriptors.
-func (ms *members) any() bool {
-	return ms.rest != nil || ms.literal[0].masks != nil || ms.literal[1].masks != nil
+// member is a descriptor with a match. Its literal, if it is found by that, has a window that
+// ends at the byte end of it.
+type member struct {
+	*Match
+	order, end int
 }
 
 // add takes a descriptor that comes after the others in the order of the rules.
-func (ms *members) add(n *Node) {
-	switch m := n.Match; {
+func (ms *members) add(m *Match, order int) {
+	switch {
 	case m.literal.text == "" || m.negated:
-		ms.rest = append(ms.rest, n)
-	case m.fold:
-		ms.literal[1].add(m.literal.text, n)
+		ms.rest = append(ms.rest, member{m, order, 0})
+	case m.Fold:
+		ms.literal[1].add(m, order)
 	default:
-		ms.literal[0].add(m.literal.text, n)
+		ms.literal[0].add(m, order)
 	}
 }
 
-func (ws *windows) add(text string, n *Node) {
+func (ws *windows) add(m *Match, order int) {
+	text := m.literal.text
 	if ws.literals == nil {
-		ws.literals = make(map[uint64][]*inside)
+		ws.literals = make(map[uint64][]member)
 	}
 	size := min(8, 1<<(bits.Len(uint(len(text)))-1))
 	mask := ^uint64(0) >> (64 - 8*size)
@@ -62,7 +59,7 @@ func (ws *windows) add(text string, n *Node) {
 			rarest, end = window, i
 		}
 	}
-	ws.literals[rarest] = append(ws.literals[rarest], &inside{n, end})
+	ws.literals[rarest] = append(ws.literals[rarest], member{m, order, end})
 	if len(ws.literals) > 8*len(ws.filter) {
 		ws.filter = make([]uint64, max(1, 2*len(ws.filter)))
 		for w := range ws.literals {
@@ -83,30 +80,27 @@ func (ws *windows) bit(window uint64) (word *uint64, bit uint64) {
 	return &ws.filter[hash>>6&uint64(len(ws.filter)-1)], 1 << (hash & 63)
 }
 
-// find returns the first descriptor that takes a value, or nil if it does not come before
-// order. folded is the value as appendFolded has it if one ignores case.
-func (ms *members) find(value string, folded []byte, order int) (first *Node) {
-	if n := search(&ms.literal[0], value, value, order); n != nil {
-		first, order = n, n.order
-	}
-	if n := search(&ms.literal[1], folded, value, order); n != nil {
-		first, order = n, n.order
-	}
-	for _, n := range ms.rest {
-		if n.order >= order {
-			break
-		}
-		if n.Match.takes(value, folded) {
-			return n
+// find returns the order of the first descriptor that takes a value, or before if none does that
+// comes before it. folded is the value as appendFolded has it if one ignores case. Only those
+// are asked whose literal decides, if plain is true.
+func (ms *members) find(value string, folded []byte, before int, plain bool) (first int) {
+	first = search(&ms.literal[0], value, value, before, plain)
+	first = search(&ms.literal[1], folded, value, first, plain)
+	for i := range ms.rest {
+		switch m := &ms.rest[i]; {
+		case m.order >= first || plain:
+			return first
+		case m.takes(value, folded):
+			return m.order
 		}
 	}
 	return first
 }
 
 // search is find for the descriptors with a literal, which stands in text.
-func search[T string | []byte](ws *windows, text T, value string, order int) (first *Node) {
+func search[T string | []byte](ws *windows, text T, value string, first int, plain bool) int {
 	if ws.masks == nil {
-		return nil
+		return first
 	}
 	var last uint64
 	for i := range len(text) {
@@ -116,12 +110,12 @@ func search[T string | []byte](ws *windows, text T, value string, order int) (fi
 			if word, bit := ws.bit(window); *word&bit == 0 {
 				continue
 			}
-			for _, n := range ws.literals[window] {
-				if n.order >= order {
+			for _, m := range ws.literals[window] {
+				if m.order >= first {
 					break
 				}
-				if m := n.Match; standsAt(m.literal, text, i-n.end) && (m.verify == nil || m.verify(value)) {
-					first, order = n.Node, n.order
+				if standsAt(m.literal, text, i-m.end) && (m.verify == nil || !plain && m.verify(value)) {
+					first = m.order
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package descriptors
+package match
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func compileRegex(m *Match, texts []string) (item int, err error) {
 		return 0, fmt.Errorf("is no regular expression of RE2: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	whole := `\A(?:` + text + `)\z`
-	if m.fold {
+	if m.Fold {
 		whole = "(?i)" + whole
 	}
 	expression, err := regexp.Compile(whole)
@@ -30,14 +30,14 @@ func compileRegex(m *Match, texts []string) (item int, err error) {
 		return 0, fmt.Errorf("is too long a regular expression for RE2: %w", err)
 	}
 	m.verify = expression.MatchString
-	if m.fold {
+	if m.Fold {
 		parsed, _ = syntax.Parse(text, flags|syntax.FoldCase) // as before
 	}
 	var l literals
-	l.add(parsed.Simplify(), m.fold)
+	l.add(parsed.Simplify(), m.Fold)
 	l.end()
 	m.literal = literal{l.best, anywhere}
-	if m.fold {
+	if m.Fold {
 		m.literal.text = string(appendFolded(nil, l.best))
 	}
 	return 0, nil

@@ -1,73 +1,46 @@
-package descriptors
+package match
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode"
-
-	"github.com/gaissmai/bart"
 )
 
 // compileNetworks makes the match of networks.
 func compileNetworks(m *Match, texts []string) (item int, err error) {
-	all := new(bart.Lite)
-	m.networks = make([]netip.Prefix, len(texts))
+	m.networks = make([]network, len(texts))
 	for i, text := range texts {
-		network, err := parseNetwork(text)
-		if err != nil {
+		if m.networks[i].Prefix, err = parseNetwork(text); err != nil {
 			return i, err
 		}
-		if all.Get(network) {
-			return i, fmt.Errorf("%s stands in the list twice; write it once", network)
-		}
-		all.Insert(network)
-		m.networks[i] = network
+		m.networks[i].owner = int32(i)
 	}
+	sorted := slices.SortedFunc(slices.Values(m.networks), func(a, b network) int { return cmp.Or(a.Compare(b.Prefix), int(a.owner-b.owner)) })
+	again := -1
+	for i, n := range sorted {
+		if i > 0 && n.Prefix == sorted[i-1].Prefix && (again < 0 || int(n.owner) < again) {
+			again = int(n.owner)
+		}
+	}
+	if again >= 0 {
+		return again, fmt.Errorf("%s stands in the list twice; write it once", m.networks[again].Prefix)
+	}
+	for i := range sorted {
+		sorted[i].owner = 0
+	}
+	m.set = newNetworks(sorted)
 	m.verify = func(value string) bool {
-		address, ok := parseAddress(value)
-		return ok && all.Contains(address)
-	}
-	return 0, nil
-}
-
-// putNetworks implements [Kind] for networks.
-func putNetworks(n *Node) (other *Node, item int) {
-	v := n.parent.setsOf(n.Key)
-	if v.networks == nil {
-		v.networks = new(bart.Table[*Node])
-	}
-	for i, network := range n.Match.networks {
-		if other, _ = v.networks.Get(network); other != nil {
-			return other, i
-		}
-	}
-	for _, network := range n.Match.networks {
-		v.networks.Insert(network, n)
-	}
-	// The networks are in memory once, not also in a list and in the index of compileNetworks.
-	n.Match.networks = nil
-	n.Match.verify = func(value string) bool {
-		address, ok := parseAddress(value)
+		address, ok := ParseAddress(value)
 		if !ok {
 			return false
 		}
-		for _, takes := range v.networks.Supernets(netip.PrefixFrom(address, address.BitLen())) {
-			if takes == n {
-				return true
-			}
-		}
-		return false
+		_, bits := m.set.find(address)
+		return bits >= 0
 	}
-	return nil, 0
-}
-
-// network is the longest network of the descriptors of a key below n that has the address,
-// which is one.
-func (n *Node) network(e Entry) netip.Prefix {
-	address, _ := parseAddress(e.Value)
-	network, _, _ := n.sets.byKey[e.Key].networks.LookupPrefixLPM(netip.PrefixFrom(address, address.BitLen()))
-	return network
+	return 0, nil
 }
 
 // parseNetwork reads a network as rules have it. The error says what would be right.
@@ -92,9 +65,9 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return network, nil
 }
 
-// parseAddress is netip.ParseAddr for addresses without a zone; IPv4-mapped ones are IPv4. It
+// ParseAddress is netip.ParseAddr for addresses without a zone; IPv4-mapped ones are IPv4. It
 // does not allocate, also not for texts that are no address.
-func parseAddress(s string) (netip.Addr, bool) {
+func ParseAddress(s string) (netip.Addr, bool) {
 	if strings.IndexByte(s, ':') < 0 {
 		four, ok := parseFour(s)
 		return netip.AddrFrom4(four), ok

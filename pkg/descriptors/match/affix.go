@@ -1,4 +1,4 @@
-package descriptors
+package match
 
 // literal is a text that values have in a place; without a text it says nothing of them. The
 // text is as appendFolded has it if its match ignores case.
@@ -40,6 +40,9 @@ func standsAt[T string | []byte](l literal, text T, i int) bool {
 		string(text[i:end]) == l.text
 }
 
+// unheard is a text that no rule has: a pattern that takes it takes every text.
+const unheard = "\x00*\x00"
+
 // hardest is a text with the literal that another pattern takes only if it takes all such
 // texts.
 func (l literal) hardest() string {
@@ -50,7 +53,7 @@ func (l literal) hardest() string {
 func compileAffix(at side) func(m *Match, texts []string) (item int, err error) {
 	return func(m *Match, texts []string) (item int, err error) {
 		m.literal = literal{texts[0], at}
-		if m.fold {
+		if m.Fold {
 			m.literal.text = string(appendFolded(nil, texts[0]))
 		}
 		return 0, nil

@@ -1,4 +1,4 @@
-package descriptors
+package match
 
 import (
 	"unicode"
@@ -39,3 +39,6 @@ func appendFolded(dst []byte, s string) []byte {
 	}
 	return dst
 }
+
+// Folded is s with one letter in place of all letters that differ only in case.
+func Folded(s string) string { return string(appendFolded(nil, s)) }
