@@ -2,10 +2,6 @@ package near
 
 import "example.org/rls/pkg/backends"
 
-// maxKey is the length in bytes above which a cell is not leased, and hits that are owed to
-// it are not charged: background work has to keep its key.
-const maxKey = 1024
-
 // alone is the state of a cell that this process decides while the store does not.
 // own less base is the amount that is owed. It is below 0 if slots were given back
 // (backends.Terms.Oldest) that the store still counts.
@@ -26,24 +22,32 @@ func charge(c *backends.State, op backends.Op, times int64) {
 // newAlone returns the state of op's cell that begins as base, with an amount that is
 // owed already.
 func newAlone(op *backends.Op, base backends.Cell, owed backends.Amount, replicas int64) *alone {
-	a := &alone{base: base}
-	a.own.Cell, a.share.Cell = base, base
-	if op.Kind == backends.List && base.Value.Whole != 0 {
-		// The times of its charges are not known: as if all came with the last.
-		e := backends.Cost{At: op.Arrived(base.Until), Hits: base.Value.Whole}
-		a.own.Log, a.share.Log = backends.Log{e}, backends.Log{e}
-	}
+	a := &alone{base: base, own: began(op, base), share: began(op, base)}
 	a.decided(op)
 	if owed != (backends.Amount{}) {
-		again := *op
-		again.By, again.Refund = owed, false
-		if owed.Whole < 0 {
-			again.By, again.Refund = backends.Amount{}.Sub(owed, op.Den), true
-		}
+		again := of(*op, owed)
 		charge(&a.own, again, 1)
 		charge(&a.share, again.Alone(replicas), 1)
 	}
 	return a
+}
+
+// began is op's cell as it was reported. The times of the charges of a List are not known: as
+// if all came with the last.
+func began(op *backends.Op, c backends.Cell) backends.State {
+	s := backends.State{Cell: c}
+	if op.Kind == backends.List && c.Value.Whole != 0 {
+		s.Log = backends.Log{{At: op.Arrived(c.Until), Hits: c.Value.Whole}}
+	}
+	return s
+}
+
+// of is op with an amount, which is given back if it is below 0.
+func of(op backends.Op, amount backends.Amount) backends.Op {
+	if op.By, op.Refund = amount, amount.Whole < 0; op.Refund {
+		op.By = backends.Amount{}.Sub(amount, op.Den)
+	}
+	return op
 }
 
 // decided keeps op as the last operation.
@@ -52,9 +56,6 @@ func (a *alone) decided(op *backends.Op) {
 		a.op.Key, a.op.Prev = "", ""
 	}
 }
-
-// until is when both copies and the cell that they began as have ended.
-func (a *alone) until() int64 { return max(a.own.Until, a.share.Until, a.base.Until) }
 
 // slots reports whether refunds give slots back, also those that the store counts.
 func slots(op *backends.Op) bool { return op.Terms != nil && op.Terms.Oldest }
@@ -67,42 +68,39 @@ func slots(op *backends.Op) bool { return op.Terms != nil && op.Terms.Oldest }
 // nothing. The hits of a reservation that is made here stay charged, and its ID is new to the
 // store. So each hit that was reserved or used is charged at least once.
 func (a *alone) decide(op *backends.Op, prev, replicas int64) backends.Reply {
-	asked := op
+	on := *op
 	if op.Identified() {
-		on, _ := backends.Record{}.Against(op)
-		op = &on
+		on, _ = backends.Record{}.Against(op)
 	}
-	if owed := a.owed(op); op.Refund && !slots(op) && owed.Less(op.By) {
-		smaller := *op
-		smaller.By = owed
-		op = &smaller
+	if on.Refund && !slots(op) {
+		if owed := a.owed(&on); owed.Less(on.By) {
+			on.By = owed
+		}
 	}
-	mine := op.Alone(replicas)
+	mine := on.Alone(replicas)
 	r := a.share.Step(&mine, prev)
 	r.Replicas, r.Account = replicas, nil // the store cuts what is above the debt
-	if op.Overdraws() {
-		a.own.Step(op, prev)
-	} else if op.By != (backends.Amount{}) && r.Admitted > 0 {
-		charge(&a.own, *op, r.Admitted)
+	if on.Overdraws() {
+		a.own.Step(&on, prev)
+	} else if on.By != (backends.Amount{}) && r.Admitted > 0 {
+		charge(&a.own, on, r.Admitted)
 	}
-	a.decided(asked)
+	a.decided(op)
 	return r
 }
 
 // owed is the amount that was admitted here and counts at op.Now: the hits of windows
-// that have ended are not in it, nor is the part of a meter that has drained.
+// that have ended are not in it, nor is the part of a meter that has drained. a may be nil.
 func (a *alone) owed(op *backends.Op) backends.Amount {
-	look := op.Look()
-	look.Hold = nil
-	base, own := backends.State{Cell: a.base}, a.own
-	if op.Kind == backends.List && op.Now >= a.base.Until {
-		base.Value = backends.Amount{}
-	} else if op.Kind != backends.List {
-		base.Value = base.Step(&look, 0).Value
-	}
-	v := own.Step(&look, 0).Value
-	if v.Less(base.Value) && !slots(op) {
+	if a == nil {
 		return backends.Amount{}
 	}
-	return v.Sub(base.Value, op.Den)
+	look := op.Look()
+	look.Hold = nil
+	base, own := began(op, a.base), a.own
+	before, now := base.Step(&look, 0).Value, own.Step(&look, 0).Value
+	if now.Less(before) && !slots(op) {
+		return backends.Amount{}
+	}
+	return now.Sub(before, op.Den)
 }

@@ -364,7 +364,7 @@ func TestALimitOf0AsksNoStore(t *testing.T) {
 // TestARefusedGroupIsDeniedFromMemory: a group or an all-or-nothing batch with a full cell
 // is refused without a call once its cells are known, which it does not forget, and the
 // replies say how full the other cells are. A batch with operations that may pass goes to
-// the store.
+// the store, and is no hit of the cache.
 func TestARefusedGroupIsDeniedFromMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		tie  func(*backends.Batch)
@@ -395,6 +395,13 @@ func TestARefusedGroupIsDeniedFromMemory(t *testing.T) {
 			if got := b.Replies[1]; got.Recalled != (i > 0 && c.asks == 0) || b.Refused && (got.Admitted != 1 || got.Value.Whole != 0) {
 				t.Errorf("%s: %+v", name, b.Replies)
 			}
+		}
+		hits := uint64(0)
+		if c.asks == 0 {
+			hits = 1 // the first batch asks for the other cells
+		}
+		if got := r.store.Cache(); got.Hits != hits || got.Hits+got.Misses != uint64(3+2*len(b.Ops)) {
+			t.Errorf("%s: %+v, want %d hits", name, got, hits)
 		}
 	}
 }

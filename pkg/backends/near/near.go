@@ -30,10 +30,11 @@ import (
 type way uint8
 
 const (
-	ask  way = iota // by the store
-	fast            // by the store, which charges it also if it does not fit; see cheap
-	told            // by the store, unless memory refuses the batch: then the reply holds
-	done            // from memory
+	ask    way = iota // by the store
+	fast              // by the store, which charges it also if it does not fit; see cheap
+	told              // by the store, unless memory refuses the batch: then the reply holds
+	filled            // from memory: denied
+	done              // from memory: by a lease
 )
 
 // Apply implements backends.Store. It waits for no background call.
@@ -42,9 +43,8 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 		return s.Store.Apply(ctx, b)
 	}
 	var room [16]way
-	ways := room[:0]
-	together, at := b.Together(), int64(unheard)
 	var count [done + 1]int
+	ways, together, at := room[:0], b.Together(), int64(unheard)
 	for i := range b.Ops {
 		w := ask
 		if !changedBefore(b, ways, i) {
@@ -53,19 +53,29 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 		ways = append(ways, w)
 		count[w]++
 	}
+	recalled := count[filled] + count[done]
+	decided := recalled == len(ways) ||
+		at != never && recalled > 0 && recalled+count[told] == len(ways) && refusedByMemory(b, ways)
+	if together && !decided {
+		clear(ways)
+		count[filled] = 0
+	}
+	if s.opts.Deny {
+		s.hits.Add(uint64(count[filled]))
+		s.misses.Add(uint64(len(ways) - count[filled]))
+	}
 	var err error
 	switch {
-	case count[done] == len(ways), at != never && count[done] > 0 && count[done]+count[told] == len(ways) && refusedByMemory(b, ways):
+	case decided:
 		b.Decide()
 		return nil
 	case together, count[ask] == len(ways):
-		clear(ways)
 		err = s.Store.Apply(ctx, b)
 	default:
 		err = s.askRest(ctx, b, ways)
 	}
 	for i := range ways {
-		if ways[i] != done {
+		if ways[i] < filled {
 			s.learn(b, i, ways[i], together)
 		}
 	}
@@ -79,7 +89,7 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 // with the same key: it may change the cell.
 func changedBefore(b *backends.Batch, ways []way, i int) bool {
 	for j := range i {
-		if b.Ops[j].Key == b.Ops[i].Key && ways[j] != done {
+		if b.Ops[j].Key == b.Ops[i].Key && ways[j] < filled {
 			return true
 		}
 	}
@@ -101,7 +111,7 @@ func refusedByMemory(b *backends.Batch, ways []way) bool {
 func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) error {
 	var rest backends.Part
 	for i := range b.Ops {
-		if ways[i] != done {
+		if ways[i] < filled {
 			op := rest.Add(b, i)
 			op.ChargeDenied = op.ChargeDenied || ways[i] == fast
 		}
@@ -118,7 +128,7 @@ func (s *Store) askRest(ctx context.Context, b *backends.Batch, ways []way) erro
 func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *int64) way {
 	if op.Max == backends.NoRoom && !op.ChargeDenied && !op.Identified() { // a limit of 0
 		*r = op.Unused()
-		return done
+		return filled
 	}
 	leased := op.Lease != nil && !together && op.Verb == backends.Charge && op.Times == 1
 	if !leased && !s.opts.Deny {
@@ -128,24 +138,18 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *in
 	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
 	moment := e != nil && (*at == unheard || *at == e.at)
-	if s.opts.Deny {
-		if sh.denies(e, op, r) {
-			sh.cache.Hits++
-			if *at = e.at; !moment {
-				*at = never
-			}
-			return done
+	switch {
+	case s.opts.Deny && s.denies(e, op, r):
+		if *at = e.at; !moment {
+			*at = never
 		}
-		sh.cache.Misses++
-	}
-	if !leased {
-		if moment && together && e.tells(op, r) {
-			*at = e.at
-			return told
-		}
+		return filled
+	case !leased && moment && together && op.StaysFull() && e.try(op, r):
+		*at = e.at
+		return told
+	case !leased:
 		return ask
-	}
-	if e == nil {
+	case e == nil:
 		e = s.entryOf(sh, stem, op)
 		sh.inherit(e, op)
 	}
@@ -155,27 +159,23 @@ func (s *Store) recall(op *backends.Op, r *backends.Reply, together bool, at *in
 			return fast
 		}
 	case e.lease.terms == *op.Lease && s.take(sh, e, op): // else another limit leases the cell
-		*r = e.reply(op)
+		e.reply(op, r)
 		return done
 	}
 	return ask
 }
 
 // denies answers op if its cell was reported full a moment ago and has no room for it.
-func (sh *shard) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
+func (s *Store) denies(e *entry, op *backends.Op, r *backends.Reply) bool {
 	switch {
 	case e == nil || !e.full || !op.StaysFull():
 		return false
 	case op.Now >= e.known.Until:
-		sh.cache.Expired++
+		s.expired.Add(1)
 		e.full = false
 		return false
 	}
-	tried, ok := e.try(op)
-	if ok = ok && tried.Admitted == 0; ok {
-		*r = tried
-	}
-	return ok
+	return e.try(op, r) && r.Admitted == 0
 }
 
 // take decides op from the lease of its cell, and reports whether it did.
@@ -186,7 +186,7 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 	if op.Refund || hits > l.terms.Share { // no lease is as large
 		return false
 	}
-	l.demand.add(op.Now, hits, l.terms.TTL)
+	e.demand.add(op.Now, hits, l.terms.TTL)
 	if took = l.held >= max(hits, 1); took {
 		l.held -= hits
 		sh.leases.Used += uint64(hits)
@@ -204,12 +204,16 @@ func (s *Store) take(sh *shard, e *entry, op *backends.Op) (took bool) {
 // decided, and makes the reply truthful.
 func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	op, r := &b.Ops[i], &b.Replies[i]
-	stem, sh := s.lock(op)
-	defer sh.mu.Unlock()
-	if op.Verb != backends.Charge {
-		s.steer(sh, stem, op, r)
+	switch op.Verb {
+	case backends.Reset:
+		s.Forget(op)
+		return
+	case backends.Grant:
+		s.granted(op, r)
 		return
 	}
+	stem, sh := s.lock(op)
+	defer sh.mu.Unlock()
 	e := sh.find(stem, op.Key)
 	if r.Err != nil { // perhaps the caller had no time
 		if e != nil && op.Refund {
@@ -228,7 +232,7 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	reported := s.report(sh, e, op, r)
 	if reported {
 		if e.full && denied {
-			sh.cache.Overwritten++
+			s.overwritten.Add(1)
 		}
 		if !op.ReadOnly() {
 			e.full = denied
@@ -251,13 +255,11 @@ func (s *Store) learn(b *backends.Batch, i int, w way, together bool) {
 	}
 }
 
-// steer takes in a reset or a grant, whether or not the store has answered.
-func (s *Store) steer(sh *shard, stem string, op *backends.Op, r *backends.Reply) {
+// granted takes in a grant, whether or not the store has answered.
+func (s *Store) granted(op *backends.Op, r *backends.Reply) {
+	stem, sh := s.lock(op)
+	defer sh.mu.Unlock()
 	sh.steered = s.Now()
-	if op.Verb == backends.Reset {
-		sh.forgetCells(stem, op)
-		return
-	}
 	e := s.entryOf(sh, stem, op)
 	if r.Err == nil {
 		look := op.Look()
@@ -273,7 +275,8 @@ func (s *Store) Forget(op *backends.Op) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	sh.steered = s.Now()
-	sh.forgetCells(stem, op)
+	sh.forget(sh.find(stem, op.Key))
+	sh.forget(sh.find(stem, op.Prev))
 }
 
 // ForgetAmong implements backends.Memory.
@@ -283,10 +286,11 @@ func (s *Store) ForgetAmong(prefix string, among func(keys []string) []backends.
 		sh.steered = s.Now()
 		for _, e := range sh.cells {
 			for ; e != nil; e = e.older {
-				if key, known := e.key(); known && strings.HasPrefix(key, prefix) {
+				switch key := e.key(); {
+				case key == "" && e.alone == nil:
+					sh.forget(e)
+				case strings.HasPrefix(key, prefix):
 					keys = append(keys, key)
-				} else if !known && e.lease == nil && e.alone == nil {
-					e.known, e.prev, e.at, e.full = backends.Cell{Until: e.known.Until}, 0, unheard, false
 				}
 			}
 		}
@@ -333,7 +337,7 @@ func (s *Store) decideAlone(b *backends.Batch) (any bool) {
 func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
-	e, replicas := s.entryOf(sh, stem, op), s.replicas()
+	e, replicas := s.entryOf(sh, stem, op), int64(s.opts.Replicas())
 	if e.alone == nil {
 		e.alone = newAlone(op, e.known, backends.Amount{}, replicas)
 		sh.watch(e)
@@ -350,13 +354,20 @@ func (s *Store) stand(op *backends.Op, r *backends.Reply) {
 	sh.refused = true
 }
 
-// unwind gives back a charge of the store, because its group or batch is refused.
+// unwind gives back a charge of the store, because its group or batch is refused; a
+// reservation with its record, which stays if the store does not answer.
 func (s *Store) unwind(op *backends.Op, r *backends.Reply, times int64) {
 	stem, sh := s.lock(op)
 	defer sh.mu.Unlock()
 	amount := op.By.Times(times, op.Den)
-	if r.HoldState() == backends.Held {
-		s.undo(sh, op.Inverse(r.Until))
+	if back := op.Inverse(r.Until); r.HoldState() == backends.Held {
+		back.Group, back.Role, back.IfUndecided = 0, backends.Firm, backends.Open
+		s.opts.Go(func() error {
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
+			s.call(sh, back)
+			return nil
+		})
 	} else {
 		s.giveUp(sh, s.entryOf(sh, stem, op), op, amount.Units(op.Unit, op.Den))
 	}

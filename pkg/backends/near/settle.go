@@ -1,13 +1,12 @@
 package near
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"example.org/rls/pkg/backends"
 )
@@ -15,8 +14,6 @@ import (
 const (
 	// sweepEvery is the time between two sweeps.
 	sweepEvery = 25 * time.Millisecond
-	// tellEvery is the least time between two lines in the log, in µs.
-	tellEvery = 60_000_000
 	// maxSettled bounds the entries that are settled at once, so that replicas do not
 	// overload a store that has just come back.
 	maxSettled = 512
@@ -24,27 +21,19 @@ const (
 
 // New returns next with a near cache. Close settles all balances and closes next.
 func New(next backends.Store, o Options) (*Store, error) {
-	switch {
-	case o.Timeout <= 0:
+	if o.Timeout <= 0 {
 		return nil, fmt.Errorf("near: a timeout of %v bounds nothing: must be above 0", o.Timeout)
-	case o.Cells == 0:
-		o.Cells = DefaultCells
 	}
-	if o.Background == nil {
-		o.Background = next
-	}
+	o.Cells = cmp.Or(o.Cells, DefaultCells)
+	o.Background = cmp.Or(o.Background, next)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Replicas == nil {
 		o.Replicas = func() int { return 1 }
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{Store: next, opts: o}
 	s.work = s.settle
 	s.calls, s.cancel = context.WithCancel(context.Background())
-	for i := range s.shards {
-		s.shards[i].cells = map[string]*entry{}
-	}
+	s.each(func(sh *shard) { sh.cells = map[string]*entry{} })
 	if s.running.SetLimit(maxSettled); o.Go == nil {
 		s.opts.Go = s.running.TryGo
 		s.running.Go(s.sweepOften)
@@ -79,38 +68,22 @@ func (s *Store) settle(sh *shard, e *entry) error {
 	return nil
 }
 
-// call has the store decide op in the background. The lock of the shard is held, but not
-// during the call: afterwards the entry may have been forgotten.
-func (s *Store) call(sh *shard, op backends.Op) backends.Reply {
-	sh.mu.Unlock()
-	defer sh.mu.Lock()
-	b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
-	ctx, cancel := context.WithTimeout(s.calls, s.opts.Timeout)
-	defer cancel()
-	_ = s.opts.Background.Apply(ctx, &b) // the reply has the error
-	return b.Replies[0]
-}
-
 // fetch charges the hits that a lease wants, or as many as fit, in at most 64 equal steps,
 // which may leave out a few. Hits for a window that is over are lost.
 func (s *Store) fetch(sh *shard, e *entry) {
 	l, began := e.lease, s.Now()
 	op, step := l.op.Bare(), (l.wanted+63)/64
 	op.By, op.Times = op.Unit.Times(step, op.Den), l.wanted/step
-	l.fetching, l.wanted = l.wanted, 0
 	r := s.call(sh, op)
 	now := s.Now()
-	if l.fetching = 0; r.Err != nil { // nobody knows whether the hits were charged
+	if l.wanted = 0; r.Err != nil { // nobody knows whether the hits were charged
 		e.at = unheard // the next fetch is a probe
 		l.retry = now + l.terms.TTL
 		return
 	}
 	n := r.Admitted * step
 	sh.leases.Leased += uint64(n)
-	if l.trip == 0 {
-		l.trip = now - began
-	}
-	l.trip = (3*l.trip + now - began) / 4
+	l.trip = (3*cmp.Or(l.trip, now-began) + now - began) / 4
 	late := !s.report(sh, e, &op, &r)
 	if e.lease != l || late && op.Span == backends.FirstHit && r.Until < e.known.Until-backends.Skew/2 {
 		sh.leases.Lost += uint64(n)
@@ -138,52 +111,50 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 		return
 	}
 	s.report(sh, e, &op, &r)
+	if l.ended(now) {
+		l.surplus, l.held = l.surplus+l.held, 0
+	}
 	hits := l.surplus
-	if l.surplus = 0; l.ended(now) {
-		hits, l.held = hits+l.held, 0
+	if op.Kind == backends.Meter && !e.credit(&op, now) { // the others have refilled
+		hits = min(hits, e.ahead(now))
 	}
-	if op.Kind == backends.Meter && !e.credit(&op, now) { // leave out hits that have refilled
-		n := min(hits, e.ahead(now))
-		sh.leases.Refilled += uint64(hits - n)
-		hits = n
-	}
-	if hits == 0 {
+	sh.leases.Refilled += uint64(l.surplus - hits)
+	if l.surplus = hits; hits == 0 {
 		return
 	}
-	l.returning, op = hits, l.giveBack(hits, now, e.known.Until)
+	op = l.giveBack(hits, now, e.known.Until)
 	r = s.call(sh, op)
-	if l.returning = 0; r.Err != nil {
+	switch l.surplus -= hits; {
+	case e.lease != l: // they are counted as lost
+	case r.Err != nil:
 		sh.leases.Lost += uint64(hits)
 		l.retry = op.Now + l.terms.TTL
-		return
+	default:
+		sh.leases.Returned += uint64(hits)
+		s.report(sh, e, &op, &r)
 	}
-	sh.leases.Returned += uint64(hits)
-	s.report(sh, e, &op, &r)
 }
 
 // pay charges the amount that is owed to a cell by op as far as it fits, after a look for
 // the same reason as giveBack. Slots that are owed it gives back, once: an answer that is lost
 // may have given them back.
 func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
-	r := s.call(sh, op.Look())
-	if sh.refused = r.Err != nil; sh.refused || e.alone == nil {
+	a, r := e.alone, s.call(sh, op.Look())
+	if sh.refused = r.Err != nil; sh.refused || e.alone != a {
 		return
 	}
 	room := op.Ceiling(r.Prev).Sub(r.Value, op.Den)
-	switch op.By = owed; {
-	case owed.Whole < 0:
-		op.By, op.Refund = backends.Amount{}.Sub(owed, op.Den), true
-	case room.Less(owed) && !op.Overdraws():
+	if op = of(op, owed); !op.Refund && room.Less(owed) && !op.Overdraws() {
 		op.By = room
 	}
 	if none := (backends.Amount{}); !none.Less(op.By) {
 		op.By = none
 	} else {
 		paid := s.call(sh, op)
-		switch done := paid.Err == nil && (paid.Admitted > 0 || op.Overdraws()); {
-		case e.alone == nil, !done && !op.Refund:
+		switch took := paid.Err == nil && (paid.Admitted > 0 || op.Overdraws()); {
+		case e.alone != a, !took && !op.Refund:
 			return // perhaps other hits came between
-		case done:
+		case took:
 			r = paid
 		}
 	}
@@ -206,18 +177,16 @@ func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
 func (s *Store) Sweep() {
 	now, owing := s.Now(), false
 	s.each(func(sh *shard) {
-		debts, tried := 0, false
-		sh.turn++
+		tried := false
+		if sh.refused && len(sh.busy) > 0 {
+			sh.busy = append(sh.busy[1:], sh.busy[0]) // another one is tried first
+		}
 		sh.busy = slices.DeleteFunc(sh.busy, func(e *entry) bool {
 			due := sh.tend(e, now)
-			if e.alone != nil {
-				skip := sh.refused && (tried || debts < sh.turn%max(1, sh.debts))
-				debts++
-				if skip {
-					owing = true
-				} else if _, owed := e.owed(now); owed != (backends.Amount{}) {
-					owing, due, tried = true, true, true
-				}
+			if tried && sh.refused && e.alone != nil {
+				owing = true
+			} else if _, owed := e.owed(now); owed != (backends.Amount{}) {
+				owing, due, tried = true, true, true
 			}
 			if due {
 				s.enqueue(sh, e)
@@ -225,7 +194,6 @@ func (s *Store) Sweep() {
 			e.busy = e.lease != nil || e.alone != nil
 			return !e.busy
 		})
-		sh.debts = debts
 	})
 	if !owing {
 		s.tell(now)
@@ -236,17 +204,17 @@ func (s *Store) Sweep() {
 // has ended. It reports whether hits are to be fetched or given back.
 func (sh *shard) tend(e *entry, now int64) (due bool) {
 	if l := e.lease; l != nil {
-		l.demand.add(now, 0, l.terms.TTL)
+		e.demand.add(now, 0, l.terms.TTL)
 		sh.drain(e, now)
 		if l.ended(now) && now >= l.retry && now < l.check+l.terms.TTL/4 && l.held <= 4*l.enough {
 			l.ends = now + l.terms.TTL // the key is asked for, and will use what it holds
 		}
 		due = l.due(now) || l.wanted > 0
-		if l.out() == 0 && l.wanted == 0 && l.demand.expected() < hot/4 {
+		if l.out() == 0 && e.demand.expected() < hot/4 {
 			e.lease = nil
 		}
 	}
-	if e.alone != nil && now-backends.Skew >= e.alone.until() {
+	if a := e.alone; a != nil && now-backends.Skew >= max(a.own.Until, a.share.Until, a.base.Until) {
 		e.alone = nil
 	}
 	return due
@@ -256,7 +224,7 @@ func (sh *shard) tend(e *entry, now int64) (due bool) {
 // calls now and then must not fill the log.
 func (s *Store) tell(now int64) {
 	since := now - s.logged.Load()
-	if s.charged.Load() == 0 || since >= 0 && since < tellEvery {
+	if s.charged.Load() == 0 || since >= 0 && since < time.Minute.Microseconds() {
 		return
 	}
 	s.logged.Store(now)
@@ -289,11 +257,9 @@ func (s *Store) Close() error {
 			rest = append(rest, func() error { return s.settle(sh, e) })
 		}
 	})
-	var last errgroup.Group
-	last.SetLimit(maxSettled)
 	for _, settle := range rest {
-		last.Go(settle)
+		s.running.Go(settle)
 	}
-	_ = last.Wait()
+	_ = s.running.Wait()
 	return s.Store.Close()
 }

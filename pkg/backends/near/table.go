@@ -50,6 +50,8 @@ type Store struct {
 	// Since that line: cells that were charged for owed hits, charged cells without room for
 	// all of their owed hits, and entries that were evicted with owed hits.
 	charged, full, lost atomic.Int64
+	// The counts of CacheStats.
+	hits, misses, evicted, expired, overwritten atomic.Uint64
 }
 
 const (
@@ -58,25 +60,20 @@ const (
 	shardCount   = 64
 	// maxName bounds the name of a cell in bytes, so that long values of callers do not
 	// fill the memory. A cell with a longer key is named by its hash.
-	maxName = 96
-	// candidates is how many entries an eviction chooses from.
-	candidates = 8
+	maxName    = 96
+	candidates = 8 // entries that an eviction chooses from
 )
 
 // shard is some of the entries.
 type shard struct {
-	mu    sync.Mutex
-	cells map[string]*entry // by the name of the stem of their key; the newest window
-	busy  []*entry          // with a balance: a sweep looks at them
-	debts int               // entries that were decided here, at the last sweep
-	turn  int               // counts sweeps
-	// refused: the store did not answer when it was last to take owed hits.
-	refused bool
+	mu      sync.Mutex
+	cells   map[string]*entry // by the name of the stem of their key; the newest window
+	busy    []*entry          // with a balance: a sweep looks at them
+	refused bool              // the store did not answer when it was last to take owed hits
 	// steered is when a cell of the shard was last reset or granted hits, in µs. A reply
 	// to an operation from before then may tell of the cell as it was.
 	steered int64
 	leases  LeaseStats
-	cache   CacheStats
 }
 
 // each calls do with every shard, whose lock is held meanwhile.
@@ -89,16 +86,13 @@ func (s *Store) each(do func(*shard)) {
 	}
 }
 
-// shortName is the name under which the cell of key is remembered.
-func shortName(key string) string { return backends.ShortKey(key, maxName) }
-
 // lock locks the shard of op's cell, and returns it with the name of the stem of op's key.
 func (s *Store) lock(op *backends.Op) (string, *shard) {
 	stem := op.Key
 	if op.Stem > 0 {
 		stem = stem[:op.Stem]
 	}
-	stem = shortName(stem)
+	stem = backends.ShortKey(stem, maxName)
 	sh := &s.shards[xxhash.Sum64String(stem)%shardCount]
 	sh.mu.Lock()
 	return stem, sh
@@ -107,7 +101,7 @@ func (s *Store) lock(op *backends.Op) (string, *shard) {
 // find returns the entry of the cell of key among the entries of its stem, or nil.
 func (sh *shard) find(stem, key string) *entry {
 	e := sh.cells[stem]
-	for key = shortName(key); e != nil && e.name != key; {
+	for key = backends.ShortKey(key, maxName); e != nil && e.name != key; {
 		e = e.older
 	}
 	return e
@@ -122,7 +116,7 @@ func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
 	}
 	e = &entry{name: stem, at: unheard}
 	if op.Stem > 0 && op.Stem < len(op.Key) {
-		e.name = shortName(op.Key)
+		e.name = backends.ShortKey(op.Key, maxName)
 	}
 	if op.Span == backends.Fixed && op.Kind == backends.Counter {
 		e.known.Until = op.Until
@@ -132,7 +126,7 @@ func (s *Store) entryOf(sh *shard, stem string, op *backends.Op) *entry {
 		s.evict(sh, op.Now)
 	}
 	if newest != nil {
-		sh.drop(newest.older)
+		sh.forget(newest.older)
 		if newest.older = nil; op.Until < newest.known.Until {
 			newest.older = e
 			return e
@@ -157,59 +151,38 @@ func (s *Store) evict(sh *shard, now int64) {
 	e := sh.cells[worst]
 	switch {
 	case least == rankFull:
-		sh.cache.Evicted++
+		s.evicted.Add(1)
 	case e.alone != nil:
 		s.lost.Add(1)
 	}
-	sh.drop(e.older)
-	sh.drop(e)
+	sh.forget(e.older)
+	sh.forget(e)
 	delete(sh.cells, worst)
 }
 
-// forget removes the entry of the cell of key, if there is one.
-func (sh *shard) forget(stem, key string) {
-	e, newest := sh.find(stem, key), sh.cells[stem]
-	sh.drop(e)
-	switch {
-	case e == nil:
-	case e != newest:
-		newest.older = nil
-	case e.older != nil:
-		sh.cells[stem] = e.older
-	default:
-		delete(sh.cells, stem)
-	}
-}
-
-// forgetCells removes the entries of the cells of op.
-func (sh *shard) forgetCells(stem string, op *backends.Op) {
-	sh.forget(stem, op.Key)
-	sh.forget(stem, op.Prev)
-}
-
-// key is the key of the entry's cell, if it is known: a long one is only while hits are
-// held or owed.
-func (e *entry) key() (key string, known bool) {
-	switch {
-	case len(e.name) <= maxName:
-		return e.name, true
-	case e.lease != nil:
-		return e.lease.op.Key, true
-	case e.alone != nil:
-		return e.alone.op.Key, e.alone.op.Key != ""
-	}
-	return "", false
-}
-
-// drop ends the balance of an entry that is forgotten; e may be nil. Held hits stay charged.
-func (sh *shard) drop(e *entry) {
+// forget forgets the cell of e, which may be nil. Hits that are held stay charged.
+func (sh *shard) forget(e *entry) {
 	if e == nil {
 		return
 	}
 	if l := e.lease; l != nil {
 		sh.leases.Lost += uint64(l.held + l.surplus)
 	}
-	e.lease, e.alone = nil, nil
+	*e = entry{name: e.name, older: e.older, at: unheard, busy: e.busy, queued: e.queued}
+}
+
+// key is the key of the entry's cell, or "" if it is not known: a long one is only while
+// hits are held or owed.
+func (e *entry) key() string {
+	switch {
+	case len(e.name) <= maxName:
+		return e.name
+	case e.lease != nil:
+		return e.lease.op.Key
+	case e.alone != nil:
+		return e.alone.op.Key
+	}
+	return ""
 }
 
 // watch puts e among the entries that a sweep looks at.
@@ -222,16 +195,15 @@ func (sh *shard) watch(e *entry) {
 
 // warm notes an operation on a key without a lease, and leases a key that has become hot.
 func (sh *shard) warm(e *entry, op *backends.Op) {
-	if age := op.Now - e.since; age < 0 || age >= op.Lease.TTL {
-		e.since, e.seen = op.Now, 0
-	}
-	if e.seen++; e.seen >= hot && !op.Refund && len(op.Key) <= maxKey {
-		sh.lease(e, op, demand{last: hot * max(1, op.By.Units(op.Unit, op.Den)), since: op.Now})
+	e.demand.add(op.Now, 1, op.Lease.TTL)
+	if e.demand.count >= hot && !op.Refund && len(op.Key) <= maxKey {
+		e.demand.count *= max(1, op.By.Units(op.Unit, op.Den))
+		sh.lease(e, op, *op.Lease)
 	}
 }
 
-func (sh *shard) lease(e *entry, op *backends.Op, d demand) {
-	e.lease = &lease{terms: *op.Lease, op: *op, demand: d}
+func (sh *shard) lease(e *entry, op *backends.Op, terms backends.Lease) {
+	e.lease = &lease{terms: terms, op: *op}
 	sh.watch(e)
 }
 
@@ -242,10 +214,10 @@ func (sh *shard) inherit(e *entry, op *backends.Op) {
 		return
 	}
 	before := e.older.lease
-	sh.lease(e, op, before.demand)
+	sh.lease(e, op, before.terms)
 	e.at, e.prev, e.lease.trip = op.Now, max(0, e.older.known.Value.Whole), before.trip
 	before.yield(op.Now)
-	before.demand = demand{}
+	e.demand, e.older.demand = e.older.demand, demand{}
 }
 
 // drain ends held hits whose window is over. Held hits of a meter end as soon as the bucket
@@ -264,10 +236,12 @@ func (sh *shard) drain(e *entry, now int64) {
 	}
 }
 
-// report takes in the cell as the reply to op reports it, unless the reply is late, and
-// reports whether it did.
+// report takes in the cell as the reply to op reports it, and reports whether it did: not if
+// the reply is older than the last report, or than a reset or a grant. A reply that is older
+// by more than Skew comes from a clock that was set back.
 func (s *Store) report(sh *shard, e *entry, op *backends.Op, r *backends.Reply) bool {
-	if e.late(r, sh.steered) {
+	newest := max(e.at-1, sh.steered)
+	if r.Now <= newest && r.Now > newest-backends.Skew {
 		return false
 	}
 	s.heard(e, op, r)
@@ -276,27 +250,21 @@ func (s *Store) report(sh *shard, e *entry, op *backends.Op, r *backends.Reply) 
 
 // heard takes in the cell as the reply to op reports it, beside the hits that are owed.
 func (s *Store) heard(e *entry, op *backends.Op, r *backends.Reply) {
-	owed := backends.Amount{}
-	if e.alone != nil {
-		owed = e.alone.owed(op)
-	}
+	owed := e.alone.owed(op)
 	e.known, e.prev, e.at = backends.CellOf(op, r), r.Prev, r.Now
-	if e.alone != nil {
-		s.rebase(e, op.Now, owed)
-	}
+	s.rebase(e, op.Now, owed)
 }
 
 // rebase starts the copies anew from the cell as the store reported it at now, if an
 // amount is still owed. Otherwise the store decides alone.
 func (s *Store) rebase(e *entry, now int64, owed backends.Amount) {
-	op := e.alone.op.At(now)
-	if e.alone = nil; owed != (backends.Amount{}) {
-		e.alone = newAlone(&op, e.known, owed, s.replicas())
+	if owed == (backends.Amount{}) {
+		e.alone = nil
+		return
 	}
+	op := e.alone.op.At(now)
+	*e.alone = *newAlone(&op, e.known, owed, int64(s.opts.Replicas()))
 }
-
-// replicas is the number of processes that divide a limit.
-func (s *Store) replicas() int64 { return int64(s.opts.Replicas()) }
 
 // giveUp has hits given back that the store has charged and that nobody may use.
 func (s *Store) giveUp(sh *shard, e *entry, op *backends.Op, hits int64) {
@@ -305,23 +273,22 @@ func (s *Store) giveUp(sh *shard, e *entry, op *backends.Op, hits int64) {
 		return
 	}
 	if e.lease == nil {
-		e.lease = &lease{op: *op, terms: backends.Lease{TTL: retryAfter}}
-		sh.watch(e)
+		sh.lease(e, op, backends.Lease{TTL: retryAfter})
 	}
 	e.lease.surplus += hits
 	s.enqueue(sh, e)
 }
 
-// undo has a reservation given back with its record. If the store does not answer, its hits stay
-// charged.
-func (s *Store) undo(sh *shard, back backends.Op) {
-	back.Group, back.Role, back.IfUndecided = 0, backends.Firm, backends.Open
-	s.opts.Go(func() error {
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		s.call(sh, back)
-		return nil
-	})
+// call has the store decide op in the background. The lock of the shard is held, but not
+// during the call: afterwards the entry may have been forgotten.
+func (s *Store) call(sh *shard, op backends.Op) backends.Reply {
+	sh.mu.Unlock()
+	defer sh.mu.Lock()
+	b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
+	ctx, cancel := context.WithTimeout(s.calls, s.opts.Timeout)
+	defer cancel()
+	_ = s.opts.Background.Apply(ctx, &b) // the reply has the error
+	return b.Replies[0]
 }
 
 // enqueue has an entry settled in the background, each entry once at a time. If Options.Go
@@ -376,14 +343,10 @@ func (s *Store) Leases() (sum LeaseStats) {
 
 // Cache returns the counts of the memory of full cells.
 func (s *Store) Cache() (sum CacheStats) {
+	sum.Hits, sum.Misses, sum.Evicted = s.hits.Load(), s.misses.Load(), s.evicted.Load()
+	sum.Expired, sum.Overwritten = s.expired.Load(), s.overwritten.Load()
 	oldest, now := int64(never), s.Now()
 	s.each(func(sh *shard) {
-		n := &sh.cache
-		sum.Hits += n.Hits
-		sum.Misses += n.Misses
-		sum.Evicted += n.Evicted
-		sum.Expired += n.Expired
-		sum.Overwritten += n.Overwritten
 		for _, e := range sh.cells {
 			if e.full {
 				sum.Entries++
