@@ -43,7 +43,16 @@ const longShadow = 30 * 24 * time.Hour
 func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	if name, value := v.Pair("value"); value != nil {
 		r.lintValue(name, value)
-		r.lintNetwork(d.Key, value)
+		r.lintNetwork(d.Key, "value", value)
+	}
+	if m := d.match; m != nil && !m.wrong && m.kind.Name != "regex" && m.kind.Name != "cidr" {
+		for i := range max(1, len(m.at.Content)) {
+			text, field := m.text(i)
+			r.lintNetwork(d.Key, field, text)
+			if sign := regexpSign(text.Text); sign != "" {
+				r.warnings.AddLint(RegexpValue, text.At, field, "%q looks like a regular expression (%s) and is compared as text%s", text.Text, sign, asRegexp(text.Text))
+			}
+		}
 	}
 	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.below) == 0 {
 		r.warnings.AddLint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
@@ -76,13 +85,13 @@ func (r *reader) lintValue(name, value *document.Value) {
 	}
 }
 
-// lintNetwork warns of a network as a value, unless Envoy sends networks as the key's value.
-func (r *reader) lintNetwork(key string, value *document.Value) {
+// lintNetwork warns of a network as a text, unless Envoy sends networks as the key's value.
+func (r *reader) lintNetwork(key, field string, value *document.Value) {
 	network, err := netip.ParsePrefix(value.Text)
 	if err != nil || key == "masked_remote_address" || key == "remote_address_match" {
 		return
 	}
-	r.warnings.AddLint(CIDRValue, value.At, "value", "%q is compared as text and matches no address of that network; did you mean match: {cidr: [%s]}?", value.Text, network.Masked())
+	r.warnings.AddLint(CIDRValue, value.At, field, "%q is compared as text and matches no address of that network; did you mean match: {cidr: [%s]}?", value.Text, network.Masked())
 }
 
 // regexpSigns are the parts of a text that hardly anything but a regular expression
@@ -126,9 +135,17 @@ func asPattern(text string) string {
 	pattern := strings.TrimSuffix(strings.TrimPrefix(text, "^"), "$")
 	pattern = strings.NewReplacer(".*", "*", ".+", "*", `\.`, ".", `\/`, "/", `\-`, "-").Replace(pattern)
 	if regexpSign(pattern) != "" || strings.ContainsAny(pattern, `\[](){}|?+^$`) {
-		return "; list the values, or write a pattern with *"
+		return asRegexp(text)
 	}
 	return fmt.Sprintf("; did you mean %q?", pattern)
+}
+
+// asRegexp is the end of a message with the match for a regular expression.
+func asRegexp(text string) string {
+	if _, err := regexp.Compile(text); err != nil {
+		return "; list the values, or write a pattern with *"
+	}
+	return fmt.Sprintf("; did you mean match: {regex: '%s'}?", strings.ReplaceAll(text, "'", "''"))
 }
 
 // lintSeveral warns of limits that always decide as one before them does. limits

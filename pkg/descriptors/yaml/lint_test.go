@@ -235,8 +235,8 @@ func TestCIDRValue(t *testing.T) {
 func TestRegexpValue(t *testing.T) {
 	for value, hint := range map[string]string{
 		`^/api`: `"/api"`, `/api$`: `"/api"`, `^/api/.*$`: `"/api/*"`, `/api/.*`: `"/api/*"`, `.+\.png`: `"*.png"`,
-		`/item/\d+`: "list", `\w+`: "list", `a\s+b`: "list", `v\d`: "list", `[a-z]+`: "list", `/[0-9]{3}`: "list", `[^a-f]`: "list", `[_a-zA-Z]`: "list",
-		`/(en|de)/`: "list", `(?:a|b)`: "list", `^`: "", `$`: "",
+		`/item/\d+`: "match: {regex: '/item/\\d+'}", `\w+`: "match: {regex: '\\w+'}", `a\s+b`: "match: {regex: 'a\\s+b'}", `v\d`: "match: {regex: 'v\\d'}", `[a-z]+`: "match: {regex: '[a-z]+'}", `/[0-9]{3}`: "match: {regex: '/[0-9]{3}'}", `[^a-f]`: "match: {regex: '[^a-f]'}", `[_a-zA-Z]`: "match: {regex: '[_a-zA-Z]'}",
+		`/(en|de)/`: "match: {regex: '/(en|de)/'}", `(?:a|b)`: "match: {regex: '(?:a|b)'}", `(?=a).*`: "list", `^`: "", `$`: "",
 		`1.2.3.4`: "", `a+b`: "", `$5`: "", `get|head`: "", `Go_(game)`: "", `*`: "", `/api/*`: "", `*.png`: "", `a.b`: "", `CORP\dave`: "", `[::1]:80`: "",
 		`[2020-10-31]`: "", `what?`: "", `{id}`: "", `C++`: "", `a.b+c@example.org`: "", `U^2`: "", `(a)`: "", `sub-[1]`: "", `US$ 5`: "", `10.0.*`: "", `192.168.*.1`: "", `/v1.*`: `"/v1*"`,
 	} {
@@ -246,6 +246,25 @@ func TestRegexpValue(t *testing.T) {
 			t.Errorf("%s: %v", value, rules.Problems(found))
 		case hint != "" && (len(found) != 1 || found[0].Lint != rules.RegexpValue || !strings.Contains(found[0].Message, hint)):
 			t.Errorf("%s: want %s in %v", value, hint, rules.Problems(found))
+		}
+	}
+}
+
+// Texts of matches are compared as text, too, except those of regex and cidr.
+func TestLintsOfMatches(t *testing.T) {
+	for match, want := range map[string]string{
+		"values: [a, 10.0.0.0/8]":        "match.values[1]: \"10.0.0.0/8\" is compared as text and matches no address of that network; did you mean match: {cidr: [10.0.0.0/8]}? [cidr-value]",
+		"not: {values: ['^/api$']}":      "match.not.values[0]: \"^/api$\" looks like a regular expression (^ at the start) and is compared as text; did you mean match: {regex: '^/api$'}? [regexp-value]",
+		"prefix: '/v[0-9]+/'":            "match.prefix: \"/v[0-9]+/\" looks like a regular expression (a range such as [a-z]) and is compared as text; did you mean match: {regex: '/v[0-9]+/'}? [regexp-value]",
+		"suffix: .png":                   "",
+		"regex: '^/v[0-9]+$'":            "",
+		"cidr: [10.0.0.0/8]":             "",
+		"not: {cidr: [192.0.2.0/24]}":    "",
+		"values: [/api/*, 1.2.3.4, a+b]": "",
+	} {
+		found := rules.Problems(lints(t, rulesOfD("- {key: k, match: {"+match+"}, "+limited+"}\n")))
+		if got := fmt.Sprint(found); want == "" && len(found) > 0 || !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %s", match, got, want)
 		}
 	}
 }
