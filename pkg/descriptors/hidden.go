@@ -29,16 +29,15 @@ func (n *Node) HiddenBy() *Node {
 	if n.Match != nil {
 		text = n.Match.Outline()
 	}
-	first := s.plain(Entry{n.Key, text})
-	if n.Match != nil && n.Match.Fold && s.plain(Entry{n.Key, strings.ToUpper(text)}) != s.plain(Entry{n.Key, strings.ToLower(text)}) {
+	first := s.findPlain(Entry{n.Key, text})
+	if n.Match != nil && n.Match.Fold && s.findPlain(Entry{n.Key, strings.ToUpper(text)}) != s.findPlain(Entry{n.Key, strings.ToLower(text)}) {
 		first = before // the first one minds the case
 	}
 	if first < before && !n.parent.below[first-1].Match.Plain() { // it has a wildcard in its key, and takes this text by chance
 		first = before
 	}
 	for _, other := range s.negated {
-		key := match.NewPattern(other.Key)
-		if other.order < min(first, n.order) && key.Takes(n.Key) && !n.AnyValue() && other.Match.Covers(n.Value, n.Match) {
+		if other.order < min(first, n.order) && !n.AnyValue() && other.key.Takes(n.Key) && other.match.Covers(n.Value, n.Match) {
 			first = other.order
 		}
 	}

@@ -52,12 +52,3 @@ func (n *Node) isNamed(e, address Entry) bool {
 	}
 	return Named([]Entry{shared}, 0, address) == e
 }
-
-// ParsePair is the inverse of [Entry.Pair]: key=value, key, or key~match.
-func ParsePair(text string) Entry {
-	key, value, _ := strings.Cut(text, "=")
-	if i := strings.IndexByte(key, '~'); i >= 0 && isMatch(text[i:]) {
-		key, value = text[:i], text[i:]
-	}
-	return Entry{key, value}
-}

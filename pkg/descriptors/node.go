@@ -27,6 +27,27 @@ type Descriptor struct {
 // HasWildcard reports whether key or value has a wildcard.
 func (e Entry) HasWildcard() bool { return match.IsPattern(e.Key) || match.IsPattern(e.Value) }
 
+// Written is the descriptor's key and value as messages show them: the value of a match is ~
+// and its text.
+func (d *Descriptor) Written() Entry {
+	if d.Match != nil {
+		return Entry{d.Key, "~" + d.Match.Text()}
+	}
+	return d.Entry
+}
+
+// String is the descriptor in paths of rules: key_value as envoyproxy/ratelimit writes it, or
+// key~match.
+func (d *Descriptor) String() string {
+	if d.Match != nil {
+		return d.Key + "~" + d.Match.Text()
+	}
+	return d.Entry.String()
+}
+
+// AnyValue reports whether the descriptor takes every value of its key.
+func (d *Descriptor) AnyValue() bool { return d.Value == "" && d.Match == nil }
+
 // Node is the place of one descriptor in a tree, with the descriptors below it.
 type Node struct {
 	Descriptor
@@ -87,8 +108,10 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node, item int) {
 			return nil, other, i
 		}
 	}
-	if other, item := child.put(); other != nil {
-		return nil, other, item
+	if d.Match != nil || d.HasWildcard() {
+		if other, item := n.makeSets().put(d.Entry, d.Match, child.order); other > 0 {
+			return nil, n.below[other-1], item
+		}
 	}
 	child.path = n.path + "." + d.String()
 	if d.Rule != nil {
@@ -102,6 +125,64 @@ func (n *Node) Add(d Descriptor) (added, repeated *Node, item int) {
 		n.putValue(value, child)
 	}
 	return child, nil, 0
+}
+
+// valueOf is the descriptor below n that has a single value of a key, also in another case if it
+// or the one that is asked for ignores that; nil if there is none.
+func (n *Node) valueOf(key, value string, fold bool) *Node {
+	if other := n.child(Entry{key, value}); other != nil && !fold {
+		return other
+	}
+	x := n.folded(key, fold)
+	if x == nil || value == "" {
+		return nil
+	}
+	if order, ignores := x.Folded(value); order > 0 && (fold || ignores) {
+		return n.below[order-1]
+	}
+	return nil
+}
+
+// putValue notes that child takes a value.
+func (n *Node) putValue(value string, child *Node) {
+	fold := child.Match != nil && child.Match.Fold
+	if n.index != nil && !fold {
+		n.index[Entry{child.Key, value}] = child
+	}
+	if x := n.folded(child.Key, fold); x != nil && value != "" && !match.IsPattern(child.Value) {
+		x.AddFolded(value, child.order, fold)
+	}
+}
+
+// folded has the single values of a key without regard to case; nil if no descriptor ignores it,
+// unless one shall be added.
+func (n *Node) folded(key string, add bool) *match.Index {
+	if n.sets == nil && !add {
+		return nil
+	}
+	x := n.makeSets().byKey[key]
+	if x != nil && x.HasFolded() {
+		return x
+	}
+	if !add {
+		return nil
+	}
+	x = n.sets.index(key)
+	n.makeIndex(0)
+	for e, child := range n.index {
+		if e.Key == key && e.Value != "" && !match.IsPattern(child.Value) {
+			x.AddFolded(e.Value, child.order, false)
+		}
+	}
+	return x
+}
+
+// makeSets returns the sets of n, which it makes if there are none.
+func (n *Node) makeSets() *sets {
+	if n.sets == nil {
+		n.sets = &sets{byKey: make(map[string]*match.Index), same: make(map[matched]int)}
+	}
+	return n.sets
 }
 
 // seal prepares n and the nodes below it for look-ups.
@@ -129,6 +210,31 @@ func (n *Node) child(e Entry) *Node {
 	return nil
 }
 
+// next finds the descriptor below n that takes e, or nil.
+func (n *Node) next(e Entry) *Node {
+	if e.Value != "" { // leaves a descriptor without a value to the last line
+		if found := n.child(e); found != nil {
+			return found
+		}
+	}
+	if n.sets != nil {
+		if order := n.sets.find(e); order <= len(n.below) {
+			return n.below[order-1]
+		}
+	}
+	return n.child(Entry{Key: e.Key})
+}
+
+// find finds the rule for entries that are looked up from below n on, or nil.
+func (n *Node) find(entries []Entry) *Rule {
+	for _, e := range entries {
+		if n = n.next(e); n == nil {
+			return nil
+		}
+	}
+	return n.Rule
+}
+
 // walk calls do for the rules of n and of the nodes below it.
 func (n *Node) walk(do func(*Rule)) {
 	if n.Rule != nil {
@@ -145,4 +251,74 @@ func (n *Node) Children() []*Node {
 	all := slices.Clone(n.below)
 	slices.SortStableFunc(all, func(a, b *Node) int { return a.Pos.Compare(b.Pos) })
 	return all
+}
+
+// Nodes lists the descriptors down to n.
+func (n *Node) Nodes() []*Node {
+	var way []*Node
+	for ; n.parent != nil; n = n.parent {
+		way = append(way, n)
+	}
+	slices.Reverse(way)
+	return way
+}
+
+// Way lists the descriptors down to n as they are written.
+func (n *Node) Way() []Entry {
+	var way []Entry
+	for _, n := range n.Nodes() {
+		way = append(way, n.Written())
+	}
+	return way
+}
+
+// place sets the fields that follow from the rule's place n in the tree.
+func (r *Rule) place(n *Node) {
+	way := n.Nodes()
+	r.Path, r.Pos, r.fixed = n.path, n.Pos, !r.DetailedMetric
+	names := func(list *[]Entry, i int, e Entry) {
+		if *list == nil {
+			*list = make([]Entry, len(way))
+		}
+		(*list)[i] = e
+	}
+	for i, a := range way {
+		e := a.shared()
+		if r.reserving = a == n && r.reserves(); r.reserving {
+			e = Entry{LeftOut, n.Value}
+		}
+		if (e != Entry{}) {
+			names(&r.Shared, i, e)
+		}
+		if e.Key == LeftOut || e.Key == Masked {
+			names(&r.brought, i, e)
+		}
+		r.fixed = r.fixed && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
+	}
+	if !r.fixed || r.Shared != nil {
+		r.way = way
+	}
+	if r.Table != nil {
+		r.Table.path = len(way)
+		for _, v := range r.Variants()[1:] {
+			v.place(n)
+		}
+	}
+}
+
+// shared is the element of [Rule.Shared] for n, unless its value is the id of a reservation.
+func (n *Node) shared() Entry {
+	switch {
+	case n.Mask != Mask{}:
+		return n.Mask.entry()
+	case !n.Descriptor.Shared:
+		return Entry{}
+	case n.Match != nil && match.IsPattern(n.Key):
+		return Entry{Matched, string(appendEscaped(nil, n.Key, inKey|star)) + "~" + matchID(n.Match)}
+	case n.Match != nil:
+		return Entry{Matched, matchID(n.Match)}
+	case match.IsPattern(n.Key): // it differs from the patterns of values
+		return n.Entry
+	}
+	return Entry{Value: n.Value}
 }

@@ -85,25 +85,6 @@ func (n *Node) row(value string) (at Position) {
 	return at
 }
 
-// Way lists the descriptors down to n as they are written.
-func (n *Node) Way() []Entry {
-	var way []Entry
-	for _, n := range n.Nodes() {
-		way = append(way, n.Written())
-	}
-	return way
-}
-
-// Nodes lists the descriptors down to n.
-func (n *Node) Nodes() []*Node {
-	var way []*Node
-	for ; n.parent != nil; n = n.parent {
-		way = append(way, n)
-	}
-	slices.Reverse(way)
-	return way
-}
-
 // Apart lists the keys whose values the limits of n count apart: those of which n or a
 // descriptor above it takes more than one value, unless the values share a counter as
 // [Rule.Shared] says. Of addresses that are counted by network it is "network of KEY".

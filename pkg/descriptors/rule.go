@@ -6,61 +6,13 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
 	"example.org/rls/pkg/algorithms"
-	"example.org/rls/pkg/descriptors/match"
 )
-
-// Entry is one key and value of a descriptor. An absent value is "".
-type Entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
-// Contains reports whether text is a part of the key or of the value.
-func (e Entry) Contains(text string) bool {
-	return strings.Contains(e.Key, text) || strings.Contains(e.Value, text)
-}
-
-// Pair is the entry as people write it in arguments: key=value, or key. Of a descriptor with a
-// match (see [Descriptor.Written]) it is key~match.
-func (e Entry) Pair() string {
-	if isMatch(e.Value) {
-		return e.Key + e.Value
-	}
-	return e.join("=")
-}
-
-// isMatch reports whether a value is that of a match, as [Descriptor.Written] has it.
-func isMatch(value string) bool {
-	text, found := strings.CutPrefix(value, "~")
-	return found && match.IsText(text)
-}
-
-// Pairs are the entries as people write them in arguments: key=value,key=value. A reader
-// cannot tell a comma or = in a key or value from those between them.
-func Pairs(entries []Entry) string {
-	pairs := make([]string, len(entries))
-	for i, e := range entries {
-		pairs[i] = e.Pair()
-	}
-	return strings.Join(pairs, ",")
-}
-
-// String is the entry as envoyproxy/ratelimit writes it: key_value, or key.
-func (e Entry) String() string { return e.join("_") }
-
-func (e Entry) join(separator string) string {
-	if e.Value == "" {
-		return e.Key
-	}
-	return e.Key + separator + e.Value
-}
 
 // Charge says which limits of a domain a denied request is charged to.
 type Charge uint8
@@ -114,35 +66,6 @@ func PolicyNames() []string { return policyNames[:] }
 func ParsePolicy(name string) (Policy, bool) {
 	i := slices.Index(policyNames[:], name)
 	return Policy(max(i, 0)), i >= 0
-}
-
-// Position is a place in the rules: file, line and column, which count from 1,
-// or the path of a descriptor in a message, without line and column.
-type Position struct {
-	File         string
-	Line, Column int
-}
-
-// String is file:line:column.
-func (p Position) String() string {
-	s := p.File
-	for _, n := range []int{p.Line, p.Column} {
-		if n > 0 {
-			s += ":" + strconv.Itoa(n)
-		}
-	}
-	return s
-}
-
-// Place is file:line, or the path of a descriptor in a message.
-func (p Position) Place() string {
-	p.Column = 0
-	return p.String()
-}
-
-// Compare orders positions by file, line and column.
-func (p Position) Compare(q Position) int {
-	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 }
 
 // Limit is one limit of a rule.
@@ -288,7 +211,8 @@ type Rule struct {
 	base   *Rule  // of a variant, the rule that has the table
 	number uint32 // of the amounts of a variant
 
-	brought []Entry // Shared with LeftOut and Masked only; nil without any
+	brought   []Entry // Shared with LeftOut and Masked only; nil without any
+	reserving bool    // the last entry is LeftOut
 
 	fixed bool    // the metric key is Path for all requests
 	way   []*Node // from the outermost descriptor to that of the rule; nil if fixed and Shared is nil
@@ -307,9 +231,7 @@ func (r *Rule) Several() bool {
 }
 
 // Reserves reports whether the value of a request's last entry is the id of a reservation.
-func (r *Rule) Reserves() bool {
-	return r.brought != nil && r.brought[len(r.brought)-1].Key == LeftOut
-}
+func (r *Rule) Reserves() bool { return r.reserving }
 
 // reserves reports whether a limit of the rule holds reservations.
 func (r *Rule) reserves() bool {
@@ -329,121 +251,29 @@ func (r *Rule) Main() *Limit {
 	return &r.Limits[max(first, 0)]
 }
 
-// place sets the fields that follow from the rule's place n in the tree.
-func (r *Rule) place(n *Node) {
-	way := n.Nodes()
-	r.Path, r.Pos, r.fixed = n.path, n.Pos, !r.DetailedMetric
-	names := func(list *[]Entry, i int, e Entry) {
-		if *list == nil {
-			*list = make([]Entry, len(way))
-		}
-		(*list)[i] = e
-	}
-	for i, a := range way {
-		e := a.shared()
-		if a == n && r.reserves() {
-			e = Entry{LeftOut, n.Value}
-		}
-		if (e != Entry{}) {
-			names(&r.Shared, i, e)
-		}
-		if e.Key == LeftOut || e.Key == Masked {
-			names(&r.brought, i, e)
-		}
-		r.fixed = r.fixed && !match.IsPattern(a.Key) && !(a.ValueToMetric && (a.Value == "" || match.IsPattern(a.Value)))
-	}
-	if !r.fixed || r.Shared != nil {
-		r.way = way
-	}
-	if r.Table != nil {
-		r.Table.place(n)
-	}
-}
-
-// shared is the element of [Rule.Shared] for n, unless its value is the id of a reservation.
-func (n *Node) shared() Entry {
-	switch {
-	case n.Mask != Mask{}:
-		return n.Mask.entry()
-	case !n.Descriptor.Shared:
-		return Entry{}
-	case n.Match != nil && match.IsPattern(n.Key):
-		return Entry{Matched, string(appendEscaped(nil, n.Key, inKey|star)) + "~" + matchID(n.Match)}
-	case n.Match != nil:
-		return Entry{Matched, matchID(n.Match)}
-	case match.IsPattern(n.Key): // it differs from the patterns of values
-		return n.Entry
-	}
-	return Entry{Value: n.Value}
-}
-
 // Brought is Shared of a limit that a request brings for r.
 func (r *Rule) Brought() []Entry { return r.brought }
 
-// Identifies reports whether entries, as [ParseID] has them, are those of a descriptor of d
-// that r limits.
-func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
-	n := &d.root
-	for i, e := range entries {
-		next := n
-		switch pattern := PatternOf(r.Shared, i); {
-		case pattern.Key == Masked && r.way[i].parent == n:
-			next = n.next(Entry{e.Key, maskedAddress(e.Value)})
-		case pattern != Entry{}:
-			next = r.way[i]
-		default:
-			next = n.next(e)
-		}
-		if next == nil || next.parent != n {
-			return false
-		}
-		n = next
+// Base is the rule that the rules have: r itself, or the one of which r is a variant.
+func (r *Rule) Base() *Rule {
+	if r.base != nil {
+		return r.base
 	}
-	return n.Rule == r
+	return r
 }
 
-// FixedMetricKey reports whether MetricKey is Path for all requests.
-func (r *Rule) FixedMetricKey() bool { return r.fixed }
-
-// MetricKey is the name under which envoyproxy/ratelimit counts a request whose
-// entries matched the rule.
-//
-// With detailed_metric it has the request's keys and values; with
-// value_to_metric the request's value where the rule has a wildcard or no value.
-// With share_threshold the pattern or the match replaces the value in both, and with mask the
-// network does.
-func (r *Rule) MetricKey(domain string, entries []Entry) string {
-	if r.fixed || len(entries) != len(r.way) {
-		return r.Path
-	}
-	var b strings.Builder
-	b.WriteString(domain)
-	for i, e := range entries {
-		b.WriteByte('.')
-		b.WriteString(e.Key)
-		n := r.way[i]
-		if own := (r.DetailedMetric || n.ValueToMetric) && !n.Descriptor.Shared; n.Match != nil && !own && !match.IsPattern(n.Key) {
-			b.WriteString(strings.TrimPrefix(n.String(), n.Key))
-			continue
+// Variants are r and the variants whose limits are not r's but for the amounts.
+func (r *Rule) Variants() []*Rule {
+	all := []*Rule{r}
+	if t := r.Table; t != nil {
+		for _, plan := range t.plans {
+			if plan != r {
+				all = append(all, plan)
+			}
 		}
-		v := n.metricValue(e, r.DetailedMetric)
-		// A detailed metric without a shared pattern keeps the underscore of an
-		// empty value.
-		if v != "" || r.DetailedMetric && r.Shared == nil {
-			b.WriteByte('_')
-			b.WriteString(v)
+		if t.like != r {
+			all = append(all, t.like)
 		}
 	}
-	return b.String()
-}
-
-// metricValue is the value of e in a metric key.
-func (n *Node) metricValue(e Entry, detailed bool) string {
-	switch {
-	case (detailed || n.ValueToMetric) && !n.Descriptor.Shared:
-		return n.Mask.Of(e.Value)
-	case match.IsPattern(n.Key):
-		return strings.TrimPrefix(n.String(), e.Key+"_")
-	}
-	return n.Value
+	return all
 }

@@ -1,9 +1,7 @@
 package descriptors
 
 import (
-	"encoding/json"
 	"slices"
-	"strings"
 
 	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/descriptors/match"
@@ -135,17 +133,4 @@ func (s *suggester) example(n *Node) (Entry, int) {
 		return Entry{n.Key, "…"}, oneDepth
 	}
 	return n.Entry, oneDepth
-}
-
-// Argument is the text of entries that commands take: [Pairs], or where a reader could not
-// tell the pairs apart, a list in JSON.
-func Argument(entries []Entry) string {
-	ambiguous := func(e Entry) bool {
-		return ParsePair(e.Pair()) != e || strings.ContainsAny(e.Key, ",{[") || strings.Contains(e.Value, ",") || strings.TrimSpace(e.Key) != e.Key
-	}
-	if !slices.ContainsFunc(entries, ambiguous) {
-		return Pairs(entries)
-	}
-	list, _ := json.Marshal(entries) // of texts
-	return string(list)
 }

@@ -45,30 +45,6 @@ func (r *Rule) SetTable(t Table, plans []*Rule, like *Limit) {
 	}
 }
 
-// Base is the rule that the rules have: r itself, or the one of which r is a variant.
-func (r *Rule) Base() *Rule {
-	if r.base != nil {
-		return r.base
-	}
-	return r
-}
-
-// Variants are r and the variants whose limits are not r's but for the amounts.
-func (r *Rule) Variants() []*Rule {
-	all := []*Rule{r}
-	if t := r.Table; t != nil {
-		for _, plan := range t.plans {
-			if plan != r {
-				all = append(all, plan)
-			}
-		}
-		if t.like != r {
-			all = append(all, t.like)
-		}
-	}
-	return all
-}
-
 // Row is the place of the row that says the limits of a descriptor that r limits; zero if none
 // does.
 func (r *Rule) Row(entries []Entry) Position {
@@ -120,29 +96,6 @@ func (t *Table) make(number uint32) *Rule {
 	l.As = &t.like.Limits[0]
 	v.Limits, v.Unlimited, v.Table, v.base, v.number = []Limit{l}, false, nil, t.rule, number
 	return v
-}
-
-// place tells the variants the place of the rule.
-func (t *Table) place(n *Node) {
-	t.path = len(n.Nodes())
-	for _, v := range t.rule.Variants()[1:] {
-		v.place(n)
-	}
-}
-
-// VariantOf is the variant for the caller whose name, as [AppendID] makes it, is at the start of
-// a text or in braces there; r itself if it names none.
-func (d *Domain) VariantOf(r *Rule, text string) *Rule {
-	if r.Table == nil {
-		return r
-	}
-	id, _, _ := strings.Cut(strings.TrimPrefix(text, "{"), "}")
-	parts := strings.SplitN(id, "|", r.Table.path+2)
-	_, entries, _ := ParseID(strings.Join(parts[:min(len(parts), r.Table.path+1)], "|"))
-	if len(entries) == r.Table.path && r.Identifies(d, entries) {
-		return r.Table.of(entries)
-	}
-	return r
 }
 
 // With returns l with other amounts. A limit without a unit needs requests and a unit. The error

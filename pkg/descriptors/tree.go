@@ -158,3 +158,40 @@ func (d *Domain) Override(rule *Rule, requests uint32, unit Unit, multiplier uin
 	}
 	return d.Default.Override(requests, unit, multiplier)
 }
+
+// Identifies reports whether entries, as [ParseID] has them, are those of a descriptor of d
+// that r limits.
+func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
+	n := &d.root
+	for i, e := range entries {
+		next := n
+		switch pattern := PatternOf(r.Shared, i); {
+		case pattern.Key == Masked && r.way[i].parent == n:
+			next = n.next(Entry{e.Key, maskedAddress(e.Value)})
+		case pattern != Entry{}:
+			next = r.way[i]
+		default:
+			next = n.next(e)
+		}
+		if next == nil || next.parent != n {
+			return false
+		}
+		n = next
+	}
+	return n.Rule == r
+}
+
+// VariantOf is the variant for the caller whose name, as [AppendID] makes it, is at the start of
+// a text or in braces there; r itself if it names none.
+func (d *Domain) VariantOf(r *Rule, text string) *Rule {
+	if r.Table == nil {
+		return r
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(text, "{"), "}")
+	parts := strings.SplitN(id, "|", r.Table.path+2)
+	_, entries, _ := ParseID(strings.Join(parts[:min(len(parts), r.Table.path+1)], "|"))
+	if len(entries) == r.Table.path && r.Identifies(d, entries) {
+		return r.Table.of(entries)
+	}
+	return r
+}

@@ -1,0 +1,69 @@
+package descriptors
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+)
+
+// Entry is one key and value of a descriptor. An absent value is "".
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Contains reports whether text is a part of the key or of the value.
+func (e Entry) Contains(text string) bool {
+	return strings.Contains(e.Key, text) || strings.Contains(e.Value, text)
+}
+
+// String is the entry as envoyproxy/ratelimit writes it: key_value, or key.
+func (e Entry) String() string { return e.join("_") }
+
+func (e Entry) join(separator string) string {
+	if e.Value == "" {
+		return e.Key
+	}
+	return e.Key + separator + e.Value
+}
+
+// Position is a place in the rules: file, line and column, which count from 1,
+// or the path of a descriptor in a message, without line and column.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+// String is file:line:column.
+func (p Position) String() string {
+	s := p.File
+	for _, n := range []int{p.Line, p.Column} {
+		if n > 0 {
+			s += ":" + strconv.Itoa(n)
+		}
+	}
+	return s
+}
+
+// Place is file:line, or the path of a descriptor in a message.
+func (p Position) Place() string {
+	p.Column = 0
+	return p.String()
+}
+
+// Compare orders positions by file, line and column.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
+}
+
+// By is the way in which a descriptor of the rules matches an entry: one of these, or the
+// name of a kind of match, such as cidr.
+type By string
+
+// The ways without match. Nothing says that none matched.
+const (
+	Exact    By = "exact"    // the entry's key and value
+	Wildcard By = "wildcard" // a '*' in key or value
+	Key      By = "key"      // the entry's key, and no value
+	Nothing  By = "none"
+)
