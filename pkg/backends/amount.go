@@ -15,6 +15,10 @@ type Amount struct {
 	Frac  int64
 }
 
+// MaxValue bounds every count: cells saturate here instead of wrapping. It is below 2^53,
+// exact in doubles, and far above any limit (2^32 - 1).
+const MaxValue int64 = 1 << 52
+
 // Less reports whether a < b. Both must have the same denominator.
 func (a Amount) Less(b Amount) bool {
 	return a.Whole < b.Whole || a.Whole == b.Whole && a.Frac < b.Frac

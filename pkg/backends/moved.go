@@ -57,26 +57,3 @@ func (o Op) Alone(n int64) Op {
 	o.Furthest = o.Furthest.Add(extra, o.Den)
 	return o
 }
-
-// CellOf is the Counter or the Meter that r, the reply to op, describes.
-func CellOf(op *Op, r *Reply) Cell {
-	c := Cell{Value: r.Value, Until: r.Until}
-	switch {
-	case op.Kind == Meter && r.Value.Whole < r.Now: // credit
-		c.Value.Whole -= r.Now
-	case op.Kind == Meter:
-		c.Value = c.Value.Sub(op.terms().Shift, op.Den)
-	case op.Kind == Counter && op.Span == Carried:
-		c.Value.Frac = op.Period
-	}
-	return c
-}
-
-// MayBound reports whether r, the reply to o, which was not charged, may tell a bound in
-// place of the cell: a clock that was ahead charged the cell, and the bound is not written.
-func (o *Op) MayBound(r *Reply) bool {
-	if o.Kind == Meter {
-		return !r.Value.Less(o.Furthest)
-	}
-	return (o.Span == FirstHit || o.Span == EveryHit) && r.Until >= o.Until
-}

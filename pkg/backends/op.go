@@ -49,9 +49,6 @@ const (
 )
 
 const (
-	// MaxValue bounds every count: cells saturate here instead of wrapping.
-	// It is below 2^53, exact in doubles, and far above any limit (2^32 - 1).
-	MaxValue int64 = 1 << 52
 	// MaxCost bounds Op.By.Whole of a Counter and a List, either way.
 	MaxCost int64 = 1 << 40
 	// MaxTimes bounds Op.Times.
@@ -337,6 +334,15 @@ func (o Op) Reset() Op {
 	}
 	o.Verb, o.Group, o.Lease = Reset, 0, nil
 	return o
+}
+
+// MayBound reports whether r, the reply to o, which was not charged, may tell a bound in
+// place of the cell: a clock that was ahead charged the cell, and the bound is not written.
+func (o *Op) MayBound(r *Reply) bool {
+	if o.Kind == Meter {
+		return !r.Value.Less(o.Furthest)
+	}
+	return (o.Span == FirstHit || o.Span == EveryHit) && r.Until >= o.Until
 }
 
 // Reply is the result of an Op, and the state of its cell after it.

@@ -15,6 +15,20 @@ type Cell struct {
 	Until int64 // when the cell ends; absent once Now >= Until
 }
 
+// CellOf is the Counter or the Meter that r, the reply to op, describes.
+func CellOf(op *Op, r *Reply) Cell {
+	c := Cell{Value: r.Value, Until: r.Until}
+	switch {
+	case op.Kind == Meter && r.Value.Whole < r.Now: // credit
+		c.Value.Whole -= r.Now
+	case op.Kind == Meter:
+		c.Value = c.Value.Sub(op.terms().Shift, op.Den)
+	case op.Kind == Counter && op.Span == Carried:
+		c.Value.Frac = op.Period
+	}
+	return c
+}
+
 // Step applies op to the cell and returns the cell after it. prev is the count
 // of Op.Prev's cell (0 without one). Step defines the effect of an operation on a
 // Counter and a Meter for every store; stores written in Go call it.
