@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -102,18 +103,28 @@ func (j *joint) second(charges []*Part) (parts []*Part) {
 }
 
 // late gives back the charges of a part of the first round that was answered when its
-// caller no longer waited, and so counted as undecided.
+// caller no longer waited, and so counted as undecided. It tells the batch's own Late of
+// charges that stay: the batch may be a part of one that is refused.
 func (j *joint) late(p *Part, answered *backends.Batch) {
 	<-j.decided
 	back := &Part{Place: p.Place}
 	answered.Decide()
+	stay := backends.Batch{Ops: slices.Clone(j.Ops), Replies: make([]backends.Reply, len(j.Ops))}
+	_ = stay.Fail(backends.ErrUnavailable)
 	for i := range answered.Ops {
-		charged := answered.Charges(i)
-		if charged > 0 && !j.passes[p.At(i)] && !answered.Regardless(i) {
+		at, charged := p.At(i), answered.Charges(i)
+		switch {
+		case charged == 0 || answered.Regardless(i):
+		case j.passes[at]: // it is charged alone: what the others come to is decided
+			stay.Ops[at].Group, stay.Replies[at] = 0, answered.Replies[i]
+		default:
 			undo := back.Add(answered, i)
 			*undo = undo.Inverse(answered.Replies[i].Until)
 			undo.Times, undo.Group = charged, 0
 		}
+	}
+	if j.Late != nil {
+		j.Late(&stay)
 	}
 	if len(back.Ops) > 0 {
 		j.settle([]*Part{back})

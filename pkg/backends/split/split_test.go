@@ -191,6 +191,57 @@ func TestGivesBackWhatIsAnsweredLate(t *testing.T) {
 	}
 }
 
+// apart is a store whose cells live in two stores, by the first byte of their keys.
+type apart struct {
+	backends.Store // that of keys that begin with a
+	other          backends.Store
+}
+
+func (a apart) Apply(ctx context.Context, b *backends.Batch) error {
+	stores := []backends.Store{a.Store, a.other}
+	places := split.Places{
+		Of: func(op *backends.Op) int { return int(min(op.Key[0]-'a', 1)) },
+		Ask: func(ctx context.Context, parts []*split.Part, answered func(*split.Part)) {
+			split.AtOnce(parts, func(p *split.Part) {
+				_ = stores[p.Place].Apply(ctx, &p.Batch)
+				answered(p)
+			})
+		},
+		GiveBack: 5 * time.Second,
+	}
+	return places.ApplyEach(ctx, b, func(*backends.Op) {})
+}
+
+// TestGivesBackWhatAPartKeeps: the cells of a batch live in two stores, and in two places of
+// the first one. A place answers late, and by policy its part of the batch stays charged; but
+// the other store refuses the batch.
+func TestGivesBackWhatAPartKeeps(t *testing.T) {
+	for name, room := range map[string]int64{"refused": 1, "admitted": 2} {
+		for _, all := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", all or nothing ", all), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					late := &hindered{Store: inMemory(t), answers: make(chan struct{})}
+					s := newSplit(t, apart{late, inMemory(t)}, inMemory(t))
+					ops := []backends.Op{charge("a", false, 9), charge("b", false, 9), charge("second", true, room)}
+					for i := range ops {
+						if ops[i].IfUndecided = backends.Fits; !all {
+							ops[i].Group = 1
+						}
+					}
+					failed(t, s, 20*time.Millisecond, all, ops...)
+					close(late.answers)
+					<-time.After(2 * time.Second) // of the bubble's fake clock
+					for i, op := range ops {
+						if n := count(t, s, op); n != 2*(room-1) {
+							t.Errorf("operation %d: %d hits stay charged, want %d", i, n, 2*(room-1))
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
 // TestGivesBackAgain: a give-back for which a server has no room is made when there is
 // room, and the caller sees the cell after it.
 func TestGivesBackAgain(t *testing.T) {
