@@ -48,15 +48,18 @@ func (c *call) send(args []any, asking bool) error {
 		eval := c.eval // c stays on the stack
 		t.Late = func(err error) {
 			answered := &backends.Batch{Ops: b.Ops, AllOrNothing: b.AllOrNothing, Replies: make([]backends.Reply, len(b.Ops))}
-			if err == nil && eval.fill(answered, t.Answer()) == nil {
+			if err == nil && eval.fill(answered, t.Cmd) == nil {
 				b.Late(answered)
 			}
 		}
 	}
-	if c.eval.script != nil {
-		t.Cmd = goredis.NewIntSliceCmd(context.Background(), args...)
-	} else {
+	switch c.eval.script {
+	case nil:
 		t.Before, t.Cmd = c.eval.plain.commands()
+	case &countScript:
+		t.Cmd = goredis.NewIntSliceCmd(context.Background(), args...)
+	default:
+		t.Cmd = goredis.NewStringCmd(context.Background(), args...)
 	}
 	c.trip = t
 	return c.lane.Send(t)
@@ -87,10 +90,10 @@ func (c *call) finish(ctx context.Context) error {
 	case c.eval.script == nil && c.trip != nil:
 		var n int64
 		if n, c.err = c.count(ctx); c.err == nil {
-			return c.eval.fill(c.batch, []int64{n})
+			return fillCounts(c.batch, []int64{n})
 		}
 	case c.err == nil:
-		return c.eval.fill(c.batch, c.trip.Answer())
+		return c.eval.fill(c.batch, c.trip.Cmd)
 	}
 	c.servers.failed(c.err)
 	if c.lane == nil {
@@ -171,17 +174,17 @@ func (s *Store) applySlots(ctx context.Context, parts []*split.Part, answered fu
 	}
 }
 
-// count is the count that plain commands have answered; noCount if the key does not
+// count is the count that plain commands have answered; bad if the key does not
 // hold a count. It has count.lua look at a key whose count is too large, or which may have
 // no expiry because SET was refused and INCRBY was not.
 func (c *call) count(ctx context.Context) (int64, error) {
 	if c.err != nil {
 		if lane.Answered(c.err) && isForeign(c.err.Error()) {
-			return noCount, nil
+			return bad, nil
 		}
 		return 0, c.err
 	}
-	n := max(noCount, c.trip.Cmd.(*goredis.IntCmd).Val())
+	n := max(bad, c.trip.Cmd.(*goredis.IntCmd).Val())
 	if n > backends.MaxValue || c.trip.Before[0].Err() != nil {
 		p := &c.eval.plain
 		look := call{Store: c.Store, batch: &backends.Batch{}}

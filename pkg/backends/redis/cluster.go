@@ -93,11 +93,11 @@ func openCluster(t *target, changed func()) *cluster {
 func (c *cluster) learn(ctx context.Context) {
 	defer close(c.known) // when ctx has ended, calls fail: the client is closed
 	for ctx.Err() == nil {
-		if call, err := c.seeds.Allow(); err == nil {
+		if attempt, err := c.seeds.Allow(); err == nil {
 			start := time.Now()
 			_, err = c.client.MasterForKey(ctx, "")
 			if err == nil {
-				call.Done(0, nil)
+				attempt.Done(0, nil)
 				c.seeds.Left()
 				return
 			}
@@ -105,7 +105,7 @@ func (c *cluster) learn(ctx context.Context) {
 				err = lane.Explain(err, true)
 				c.reason.Store(&err)
 			}
-			call.Done(time.Since(start), err)
+			attempt.Done(time.Since(start), err)
 		}
 		pause(ctx, topologyRetry)
 	}

@@ -37,14 +37,6 @@ func (t *Trip) add(pipe goredis.Pipeliner, cmd goredis.Cmder) {
 	_ = pipe.Process(context.Background(), cmd)
 }
 
-// Answer is the numbers with which the server has answered the command.
-func (t *Trip) Answer() []int64 {
-	if count, one := t.Cmd.(*goredis.IntCmd); one {
-		return []int64{count.Val()}
-	}
-	return t.Cmd.(*goredis.IntSliceCmd).Val()
-}
-
 // failure is the error of the trip's command, or of the write before a probe if that
 // says that the server cannot serve.
 func (t *Trip) failure() error {
