@@ -153,10 +153,13 @@ func (f *fetching) become(plan, err string) {
 // plan is the plan of a tenant in the rules in force, "" without any.
 func (f *fetching) plan(tenant string) string {
 	tree := f.tree.Load()
-	if tree == nil {
+	if tree == nil || tree.Domain("d") == nil {
 		return ""
 	}
-	return tree.Domain("d").Match([]descriptors.Entry{{Key: "tenant", Value: tenant}}).Plan
+	if rule := tree.Domain("d").Match([]descriptors.Entry{{Key: "tenant", Value: tenant}}); rule != nil {
+		return rule.Plan
+	}
+	return ""
 }
 
 func (f *fetching) loads() int {
@@ -346,5 +349,57 @@ func TestATableThatTakesTooLong(t *testing.T) {
 	f.become("pro", "dial: connect: connection refused")
 	if _, err := (&sources.Tables{TLS: func() *tls.Config { return nil }, Timeout: soon}).Once("http://"+s.Listener.Addr().String(), 0); err == nil {
 		t.Error("a closed server answers")
+	}
+}
+
+// swap replaces the files of a ConfigMap's volume as the kubelet does: a new folder, to which ..data
+// then leads, and after that links to files that are new.
+func swap(t *testing.T, mount string, files map[string]string) {
+	t.Helper()
+	old, _ := os.Readlink(mount + "/..data")
+	now := "..2026_11_23" + strings.Repeat("x", len(old))
+	for name, content := range files {
+		write(t, filepath.Join(mount, now, name), content)
+	}
+	link(t, now, mount+"/..data")
+	for name := range files {
+		if _, err := os.Lstat(filepath.Join(mount, name)); err != nil {
+			must(t, os.Symlink(filepath.Join("..data", name), filepath.Join(mount, name)))
+		}
+	}
+	if old != "" {
+		must(t, os.RemoveAll(filepath.Join(mount, old)))
+	}
+}
+
+// Rules and their tables may come from several ConfigMaps: a folder each, or a projected volume of
+// them all. Plans of the domain may stand in another one.
+func TestTablesOfSeveralConfigMaps(t *testing.T) {
+	const tenants = "domain: d\ndescriptors: [{key: tenant, rate_limit: {plan: free, table: tenants.csv}}]\n"
+	plans := ofTenants()
+	f := fetch(t, plans, &sources.Tables{}, rules.Options{MergeDomains: true})
+	testenv.Eventually(t, soon, func() bool { return f.loads() > 0 }, "the first load")
+	shop := f.folder + "/rls-shop"
+	swap(t, shop, map[string]string{"tenants.yaml": tenants, "tenants.csv": "value,plan\nacme,pro\n"})
+	f.become("pro", "")
+	swap(t, shop, map[string]string{"tenants.yaml": tenants, "tenants.csv": "value,plan\nacme,team\n"})
+	f.become("team", "")
+	swap(t, shop, map[string]string{"tenants.yaml": tenants, "tenants.csv": "value,plan\nacme,gold\n"})
+	f.become("team", shop+`/tenants.csv:2:6: plan: unknown plan "gold"`)
+	// The other ConfigMap brings the plan, a while later.
+	write(t, f.folder+"/rules.yaml", strings.Replace(plans, "team:", "gold:", 1))
+	f.become("gold", "")
+
+	// Both in one folder: rules and table change at one moment.
+	projected := fetch(t, "domain: other\ndescriptors: []", &sources.Tables{}, rules.Options{})
+	text := strings.Replace(plans, "descriptors:\n", tenants[strings.Index(tenants, "descriptors:"):], 1)
+	for _, plan := range []string{"pro", "team"} {
+		swap(t, projected.folder+"/rls", map[string]string{
+			"tenants.yaml": strings.Replace(text, "tenants.csv", plan+".csv", 1), plan + ".csv": "value,plan\nacme," + plan + "\n",
+		})
+		projected.become(plan, "")
+	}
+	if err := errors.Join(projected.errs...); err != nil {
+		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
@@ -106,6 +107,52 @@ func TestOverlaidRulesHaveTheHashOfWrittenOnes(t *testing.T) {
 	laid := load(t, plain, overlay(`- {domain: d, set: {lease: {share: 20%}, burst: 5, strategy: gcra, shadow_mode: true}}`))
 	if laid.Hash() != written.Hash() || laid.Hash() == load(t, plain).Hash() {
 		t.Errorf("hash %d, of written rules %d, of rules without the overlay %d", laid.Hash(), written.Hash(), load(t, plain).Hash())
+	}
+}
+
+// An overlay changes the limit of a rule with a table, and so what the empty fields of rows are; a
+// plan and a table of an overlay come from beside the overlay.
+func TestOverlaysAndTables(t *testing.T) {
+	inFolder(t, map[string]string{
+		"amounts.csv": "value,requests_per_unit\nacme,50\nsame,\n", "over/plans.csv": "value,plan\nacme,gold\nsame,\n",
+	})
+	file := text("a.yaml", `domain: d
+plans: {gold: {unit: day, requests_per_unit: 9}, free: {unit: day, requests_per_unit: 2}}
+descriptors:
+- {key: a, rate_limit: {unit: minute, requests_per_unit: 1, table: amounts.csv}}
+- {key: b, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: c, rate_limit: {unit: minute, requests_per_unit: 1}}
+`)
+	over := overlay(`- {path: [{key: a}], set: {strategy: gcra, burst: 7}}
+- {path: [{key: b}], set: {plan: free, table: plans.csv}}
+- {path: [{key: c}], set: {table: {url: "https://h/t", every: 1s}}}`)
+	over.Name = "over/o.yaml"
+	rows := func(url string, every time.Duration) (*rules.Table, error) {
+		return rules.ReadTable(url, strings.NewReader("value,requests_per_unit\nacme,6\n"), nil)
+	}
+	tree, _ := loadWith(t, rules.Options{Fetched: rows}, file, over)
+	d := tree.Domain("d")
+	for request, want := range map[string]string{
+		"a=acme": "50 burst 7 amounts.csv:2", "a=same": "1 burst 7 amounts.csv:3", "a=new": "1 burst 7",
+		"b=acme": "gold 9 over/plans.csv:2", "b=same": "free 2 over/plans.csv:3", "b=new": "free 2",
+		"c=acme": "6 https://h/t:2", "c=new": "1",
+	} {
+		of := entries(request)
+		rule := d.Match(of)
+		got := fmt.Sprint(rule.Plan, " ", rule.Limits[0].Requests)
+		if burst := rule.Limits[0].WrittenBurst; burst > 0 {
+			got += fmt.Sprint(" burst ", burst)
+		}
+		if row := rule.Row(of); row.Line > 0 {
+			got += " " + row.String()
+		}
+		if strings.TrimSpace(got) != want {
+			t.Errorf("%s: %s, want %s", request, got, want)
+		}
+	}
+	_, _, err := yaml.Load([]yaml.Text{file, overlay(`- {path: [{key: b}], set: {table: none.csv}}`)}, rules.Options{})
+	if want := "o.yaml:2:35: rate_limit.table: none.csv cannot be read: no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -274,6 +275,33 @@ func TestAssignments(t *testing.T) {
 				t.Errorf("%s after 40 hits: %s, want %s", c.key, got, c.again)
 			}
 			s.cancel()
+		}
+	})
+}
+
+// TestTables: a bucket has the limit of its row, and a new table assigns it anew.
+func TestTables(t *testing.T) {
+	t.Chdir(t.TempDir())
+	table := func(text string) {
+		if err := os.WriteFile("tenants.csv", []byte("value,plan\n"+text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const rules = "domain: d\nplans: {free: {unit: second, requests_per_unit: 10}, pro: {unit: second, requests_per_unit: 80}}\ndescriptors: [{key: tenant, rate_limit: {plan: free, table: tenants.csv}}]\n"
+	table("acme,pro\nopen,unlimited\n")
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		s := w.stream(0)
+		for tenant, want := range map[string]string{"acme": "80+80/1s 15s", "open": "allow 15s", "new": "10+10/1s 15s"} {
+			if got := s.report(usage(0, 1, 0, "tenant", tenant)); got != want {
+				t.Errorf("%s: %s, want %s", tenant, got, want)
+			}
+		}
+		table("new,pro\n")
+		w.load(rules)
+		pass(5 * time.Second)
+		if got := s.report(usage(5*time.Second, 1, 0, "tenant", "new")); !strings.HasSuffix(got, "80+80/1s 15s") {
+			t.Errorf("new has the plan pro now: %s", got)
 		}
 	})
 }
