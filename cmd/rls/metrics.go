@@ -73,7 +73,6 @@ func (p *process) observers() []service.Observer {
 		all = append(all, metrics.NewDenialLog(p.Log.Denials == "first", p.secret, p.Log.DecisionsEntries, atAnyLevel))
 	}
 	if p.Log.Thresholds {
-		atAnyLevel := logging.New(p.stderr, "info", p.Log.Format)
 		all = append(all, metrics.NewThresholdLog(p.secret, p.Log.DecisionsEntries, atAnyLevel))
 	}
 	if p.log.Enabled(context.Background(), slog.LevelDebug) {

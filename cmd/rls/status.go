@@ -48,6 +48,7 @@ func (s *sheet) addStatus(d *status.Document) {
 	row("requests", "%.1f/s, %d since %s", t.Requests, t.Total.Requests, d.Started.Local().Format(time.DateTime))
 	row("denied", "%.1f/s%s, %d since then", t.Denied, share(t.Denied, t.Requests), t.Total.Denied)
 	row("errors", "%.1f/s, %d since then", t.Errors, t.Total.Errors)
+	short := func(d explain.Duration) time.Duration { return terminal.Short(time.Duration(d)) }
 	of := ""
 	if d.Latency.Replica != "" {
 		of = ", of " + d.Latency.Replica
@@ -80,15 +81,6 @@ func (s *sheet) addStatus(d *status.Document) {
 		name = ""
 	}
 	row("process", "version %s, up %v", d.Version, d.Now.Sub(d.Started).Round(time.Second))
-}
-
-// short is a latency with three digits.
-func short(d explain.Duration) time.Duration {
-	digit := time.Duration(1)
-	for digit*1000 <= time.Duration(d) {
-		digit *= 10
-	}
-	return time.Duration(d).Round(digit)
 }
 
 // share is a part of a whole in percent, in brackets; "" without a whole.

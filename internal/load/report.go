@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"example.org/rls/internal/terminal"
 )
@@ -24,10 +23,10 @@ func (s *Summary) Text(w io.Writer) error {
 		return text
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d requests in %v, %s per second: %s, %s, %s\n", s.Requests(), short(s.Elapsed), perSecond(s.Rate()),
+	fmt.Fprintf(&b, "%d requests in %v, %s per second: %s, %s, %s\n", s.Requests(), terminal.Short(s.Elapsed), perSecond(s.Rate()),
 		paint(colors.Green, s.OK, "OK"), paint(colors.Yellow, s.OverLimit, "over the limit"), paint(colors.Red, s.Failed, "failed"))
 	if l := &s.Latency; len(l.Histogram) > 0 {
-		fmt.Fprintf(&b, "latency: p50 %v, p90 %v, p99 %v, max %v\n", short(l.P50), short(l.P90), short(l.P99), short(l.Max))
+		fmt.Fprintf(&b, "latency: p50 %v, p90 %v, p99 %v, max %v\n", terminal.Short(l.P50), terminal.Short(l.P90), terminal.Short(l.P99), terminal.Short(l.Max))
 		writeHistogram(&b, l.Histogram)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -51,15 +50,6 @@ func perSecond(rate float64) string {
 		return fmt.Sprintf("%.1f", rate)
 	}
 	return fmt.Sprintf("%.0f", rate)
-}
-
-// short rounds a duration to three digits.
-func short(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit)
 }
 
 // Document is the summary for programs. Its JSON has the answers if there are any, with

@@ -1,8 +1,6 @@
 // Package recent keeps the newest values of a sequence in bounded memory.
 package recent
 
-import "iter"
-
 // Ring keeps the newest values. It is not safe for concurrent use.
 type Ring[T any] struct {
 	max   int
@@ -41,13 +39,11 @@ func (r *Ring[T]) At(i int) *T {
 	return &r.parts[at/perPart][at%perPart]
 }
 
-// Newest gives the values, the newest first.
-func (r *Ring[T]) Newest() iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for i := r.count - 1; i >= r.count-r.Len(); i-- {
-			if !yield(r.At(i)) {
-				return
-			}
-		}
+// Last returns the last n values that are kept, the newest first.
+func (r *Ring[T]) Last(n int) []T {
+	all := make([]T, 0, min(n, r.Len()))
+	for i := range cap(all) {
+		all = append(all, *r.At(r.count - 1 - i))
 	}
+	return all
 }

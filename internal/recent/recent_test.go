@@ -15,18 +15,11 @@ func TestTheNewestAreKept(t *testing.T) {
 			t.Errorf("the place of %d has %d: want the oldest", i, *at)
 		}
 		*at = i
-		var got []int
-		for v := range r.Newest() {
-			got = append(got, *v)
-		}
-		if !slices.Equal(got, want) || r.Len() != len(want) {
+		if got := r.Last(10); !slices.Equal(got, want) || r.Len() != len(want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	}
-	for v := range r.Newest() {
-		if *v != 6 {
-			t.Errorf("got %d first, want 6", *v)
-		}
-		break
+	if got := r.Last(1); !slices.Equal(got, []int{6}) {
+		t.Errorf("the last is %v, want 6", got)
 	}
 }

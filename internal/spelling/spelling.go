@@ -52,6 +52,15 @@ func Nearest(word string, known []string) (nearest string) {
 	return nearest
 }
 
+// Either lists words, at least one: "a, b or c".
+func Either(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
 // Suggest is the end of a message about a word that is not one of the known
 // words: the nearest of them, or all of them.
 func Suggest(word string, known []string) string {

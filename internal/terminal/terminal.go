@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -61,6 +62,15 @@ func (c Colors) paint(attributes, text string) string {
 		return text
 	}
 	return "\x1b[" + attributes + "m" + text + "\x1b[0m"
+}
+
+// Short is d rounded to three digits.
+func Short(d time.Duration) time.Duration {
+	digit := time.Duration(1)
+	for digit*1000 <= d {
+		digit *= 10
+	}
+	return d.Round(digit)
 }
 
 // Visible is s with escape sequences in place of the characters that a terminal does

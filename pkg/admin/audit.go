@@ -74,14 +74,7 @@ func (a *audit) add(by caller, e AuditEntry) {
 func (a *audit) last(n int) AuditLog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	newest := []AuditEntry{}
-	for e := range a.entries.Newest() {
-		if len(newest) == n {
-			break
-		}
-		newest = append(newest, *e)
-	}
-	return AuditLog{Entries: newest}
+	return AuditLog{Entries: a.entries.Last(n)}
 }
 
 func mergeAudit(r *pb.AuditRequest, all []client.Answer[AuditLog], replicas []client.Replica) any {

@@ -65,7 +65,7 @@ func (r *row) path() string {
 		return r.rule
 	}
 	domain, _ := field(r.text)
-	return string(domain) + ".override"
+	return service.OverridePath(string(domain))
 }
 
 func (r *row) time() time.Time { return time.UnixMicro(r.at).UTC() }

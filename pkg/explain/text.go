@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"example.org/rls/internal/spelling"
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/descriptors"
 )
@@ -200,20 +201,13 @@ func (p *printer) limit(l *Limit, hits int64) {
 
 // DidYouMean asks which of the suggestions was meant: "did you mean a, b or c?".
 func DidYouMean(suggestions []string) string {
-	last := len(suggestions) - 1
-	list := suggestions[last]
-	if last > 0 {
-		list = strings.Join(suggestions[:last], ", ") + " or " + list
-	}
-	return "did you mean " + list + "?"
+	return "did you mean " + spelling.Either(suggestions) + "?"
 }
 
 // Line is the limit in one line: "10 per minute, fixed_window: count 3, remaining 7, next hit now".
 func (l *Limit) Line() string {
 	switch {
-	case l.Terms == nil:
-		return l.words()
-	case l.State == nil:
+	case l.Terms == nil || l.State == nil:
 		return l.words()
 	case l.Cell == nil:
 		return fmt.Sprintf("%s: not known: %s", l.words(), terminal.Visible(l.Error))

@@ -193,7 +193,7 @@ func (d *decisions) find(domain string, v *service.Verdict) *counted {
 	if v.Rule != nil {
 		c.rule = d.rule(RuleName{domain, v.Rule.Path})
 	}
-	c.of = d.rule(RuleName{domain, ruleOf(domain, v)})
+	c.of = d.rule(RuleName{domain, v.Path(domain)})
 	c.limit, c.strategy = d.limit(c.of, v.Limit, titleOf(limitOfRule(v)))
 	c.reached = c.of.thresholds(v.Limit)
 	d.mu.Unlock()

@@ -25,7 +25,7 @@ func (l *callerLog) write(message string, o *service.Observation, v *service.Ver
 		who = slog.Any("entries", v.Entries)
 	}
 	all := append([]slog.Attr{
-		slog.String("domain", o.Domain), who, slog.String("rule", ruleOf(o.Domain, v)), slog.String("limit", titleOf(limitOfRule(v))),
+		slog.String("domain", o.Domain), who, slog.String("rule", v.Path(o.Domain)), slog.String("limit", titleOf(limitOfRule(v))),
 	}, attrs...)
 	all = append(all, slog.String("policy", v.DecidedBy()))
 	if shadow {

@@ -52,7 +52,7 @@ func (l *DecisionLog) write(o *service.Observation, v *service.Verdict, entries 
 	}
 	log.LogAttrs(context.Background(), slog.LevelInfo, "decision",
 		slog.String("decision", decisionNames[decisionOf(v, o.ShadowMode)]),
-		slog.String("rule", ruleOf(o.Domain, v)),
+		slog.String("rule", v.Path(o.Domain)),
 		slog.String("key", l.hash.of(o.Domain, v)),
 		slog.String("strategy", v.Limit.Strategy.String()),
 		slog.Uint64("hits", v.Hits),
@@ -120,7 +120,7 @@ func (l *DebugLog) write(o *service.Observation) {
 			}
 		}
 		decided = append(decided, fmt.Sprintf("%s: %s by %s (%v, limit %d%s)",
-			descriptors.Pairs(v.Entries), decision, ruleOf(o.Domain, v), v.Limit.Strategy, v.Limit.Requests, rest))
+			descriptors.Pairs(v.Entries), decision, v.Path(o.Domain), v.Limit.Strategy, v.Limit.Requests, rest))
 	}
 	attrs := []slog.Attr{
 		slog.String("domain", o.Domain),

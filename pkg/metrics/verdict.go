@@ -22,14 +22,6 @@ func decisionOf(v *service.Verdict, shadow bool) int {
 	return denied
 }
 
-// ruleOf is the path of the rule whose limit decided.
-func ruleOf(domain string, v *service.Verdict) string {
-	if v.Override {
-		return service.OverridePath(domain)
-	}
-	return v.Rule.Path
-}
-
 // limitOfRule is the limit of the rule by which a verdict was made, also if a request or a row
 // brought another one in its place. It is nil if the rule has none, or no rule matched.
 func limitOfRule(v *service.Verdict) *descriptors.Limit {
@@ -56,11 +48,7 @@ func titleOf(l *descriptors.Limit) string {
 
 // callerOf appends the name of the caller whom the limit of a verdict counts.
 func callerOf(dst []byte, domain string, v *service.Verdict) []byte {
-	var shared []descriptors.Entry
-	if !v.Override {
-		shared = v.Rule.Shared
-	}
-	return descriptors.AppendID(dst, domain, v.Entries, shared)
+	return descriptors.AppendID(dst, domain, v.Entries, v.Shared())
 }
 
 // callerHash is the secret of the HMAC that stands for a caller in log lines. Without a

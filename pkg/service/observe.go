@@ -108,6 +108,23 @@ type Verdict struct {
 	Recalled bool
 }
 
+// Shared has the patterns of entries whose values share the counter of v; see
+// [descriptors.Rule.Shared].
+func (v *Verdict) Shared() []descriptors.Entry {
+	if v.Rule == nil || v.Override {
+		return nil
+	}
+	return v.Rule.Shared
+}
+
+// Path is the path of the rule whose limit v is of, a request to the domain.
+func (v *Verdict) Path(domain string) string {
+	if v.Override {
+		return OverridePath(domain)
+	}
+	return v.Rule.Path
+}
+
 // Borrowed reports whether the hits are charged to the pool of v's limit.
 func (v *Verdict) Borrowed() bool { return v.Pool != nil && v.Pool.Is.Allowed }
 

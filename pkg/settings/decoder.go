@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/algorithms"
 )
 
@@ -161,7 +162,7 @@ func decodeString(text string, target reflect.Value, tag *kong.Tag) (want string
 	if i := slices.IndexFunc(choices, func(choice string) bool { return strings.EqualFold(text, choice) }); i >= 0 {
 		text = choices[i]
 	} else if choices != nil {
-		want = either(choices)
+		want = spelling.Either(choices)
 	}
 	target.SetString(text)
 	return want
@@ -177,14 +178,6 @@ func Choices(tag *kong.Tag) []string {
 	default:
 		return strings.Split(s, ",")
 	}
-}
-
-func either(choices []string) string {
-	last := len(choices) - 1
-	if last == 0 {
-		return choices[0]
-	}
-	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
 // within is the range of a tag in words: ", from 0 to 65535".
@@ -223,7 +216,7 @@ func describe(v *kong.Value) string {
 // Values is the choices of a setting in words, or its unit and range.
 func Values(v *kong.Value) string {
 	if choices := Choices(v.Tag); choices != nil {
-		return either(choices)
+		return spelling.Either(choices)
 	}
 	var facts []string
 	if unit := v.Tag.Get("unit"); unit != "" {

@@ -155,10 +155,7 @@ func (t *Top) count(domain string, verdicts []service.Verdict, weight int64, now
 			}
 		}
 	}
-	var shared []descriptors.Entry
-	if v.Rule != nil && !v.Override {
-		shared = v.Rule.Shared
-	}
+	shared := v.Shared()
 	hash := t.hash(domain, v.Entries, shared)
 	t.remember(domain, v, hash, now)
 	n := t.nodes[hash]

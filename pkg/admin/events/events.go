@@ -95,10 +95,7 @@ func New(decided func() [descriptors.Policies]uint64) *Log {
 // Newest returns the last n events since a time, the newest first.
 func (l *Log) Newest(since time.Time, n int) []Event {
 	l.mu.Lock()
-	all := []Event{}
-	for e := range l.last.Newest() {
-		all = append(all, *e)
-	}
+	all := l.last.Last(Kept)
 	l.mu.Unlock()
 	return Merge(all, since, n)
 }
@@ -176,7 +173,7 @@ func (l *Log) Renewed(use, whose string, until time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for earlier := range l.last.Newest() {
+	for _, earlier := range l.last.Last(Kept) {
 		if earlier.Time.Before(e.Time.Add(-sameRenewal)) {
 			break
 		}

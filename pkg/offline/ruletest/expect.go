@@ -39,7 +39,7 @@ func factsOf(domain string, s *service.Status) facts {
 	case s.Unlimited:
 		f.rule, f.name = s.Rule.Path, s.Rule.Name
 	case s.Limit != nil:
-		f.rule, f.name, f.limit = domain+".override", s.Limit.Name, int64(s.Limit.Requests)
+		f.rule, f.name, f.limit = service.OverridePath(domain), s.Limit.Name, int64(s.Limit.Requests)
 		if !s.Override {
 			f.rule = s.Rule.Path
 		}
