@@ -57,6 +57,7 @@ type process struct {
 
 	hangups chan os.Signal // SIGHUP
 	reload  chan struct{}  // has the files with the rules read again
+	overlay chan struct{}  // has the overlays read again
 	tables  *sources.Tables
 	source  sources.Source
 	rules   sources.Rules

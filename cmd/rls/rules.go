@@ -28,7 +28,7 @@ import (
 // for unless the settings force the start, as in envoyproxy/ratelimit. Without rules in force the
 // process is healthy only when the start is forced and no domain is needed.
 func (p *process) openRules(context.Context) (err error) {
-	p.hangups, p.reload = make(chan os.Signal, 1), make(chan struct{}, 1)
+	p.hangups, p.reload, p.overlay = make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	signal.Notify(p.hangups, syscall.SIGHUP)
 	if p.tables, err = openTables(&p.Tables, p.watch, p.log); err != nil {
 		return err
@@ -103,9 +103,9 @@ func (p *process) loadRules(ctx context.Context) error {
 	return nil
 }
 
-// reloadRules has the rules read again after each SIGHUP, until ctx ends. A control plane is
-// not asked: it sends each change by itself. The lines are warnings, because the log has no
-// less by default, and whoever sent the signal looks for an answer.
+// reloadRules has the files with the rules and the overlays read again after each SIGHUP, until
+// ctx ends. A control plane is not asked: it sends each change by itself. The lines are warnings,
+// because the log has no less by default, and whoever sent the signal looks for an answer.
 func (p *process) reloadRules(ctx context.Context) error {
 	for {
 		select {
@@ -113,12 +113,16 @@ func (p *process) reloadRules(ctx context.Context) error {
 			return nil
 		case <-p.hangups:
 		}
-		if p.Rules.OverXDS() {
+		wake(p.overlay)
+		switch {
+		case !p.Rules.OverXDS():
+			p.log.Warn("SIGHUP: the rules are read again")
+			wake(p.reload)
+		case p.Rules.OverlayFile != "":
+			p.log.Warn("SIGHUP: only the overlays are read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
+		default:
 			p.log.Warn("SIGHUP: nothing is read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
-			continue
 		}
-		p.log.Warn("SIGHUP: the rules are read again")
-		wake(p.reload)
 	}
 }
 
@@ -158,6 +162,7 @@ func (p *process) newSource(again chan struct{}, loading func(bool), log *slog.L
 		Root:           p.Rules.OverlayFile,
 		IgnoreDotFiles: p.Rules.RuntimeIgnoredotfiles,
 		Poll:           p.Rules.RuntimePollInterval,
+		Reload:         p.overlay,
 		Gone:           func(bool) {},
 		Log:            log,
 	}}, nil

@@ -19,16 +19,18 @@ Exit codes:
 
 Examples:
   rls schema > rules.json
-  rls schema test > test.json`
+  rls schema test > test.json
+  rls schema overlay > overlay.json`
 
 type schemaCmd struct {
-	Of string `arg:"" optional:"" default:"rules" enum:"rules,test" help:"rules, or test for the files of rls test."`
+	Of string `arg:"" optional:"" default:"rules" enum:"rules,test,overlay" help:"rules, test for the files of rls test, or overlay for files with overlays."`
 }
 
 // schemas has the JSON Schemas by the argument of the command.
 var schemas = map[string]func() language.Schema{
-	"rules": language.NewSchema,
-	"test":  ruletest.Schema,
+	"rules":   language.NewSchema,
+	"test":    ruletest.Schema,
+	"overlay": language.NewOverlaySchema,
 }
 
 func (c *schemaCmd) Run(k *kong.Kong) error {

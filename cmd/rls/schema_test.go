@@ -32,7 +32,7 @@ func TestSchemasInDocs(t *testing.T) {
 	}
 }
 
-// The files in config/ name the schema for editors, and fit it.
+// The files in config/ and the overlay that ships name the schema for editors, and fit it.
 func TestExamplesFitTheirSchema(t *testing.T) {
 	files, err := filepath.Glob("../../config/*.yaml")
 	if err != nil || len(files) < 10 {
@@ -40,16 +40,20 @@ func TestExamplesFitTheirSchema(t *testing.T) {
 	}
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
-	for _, file := range files {
+	for _, file := range append(files, "../../deploy/gateways/envoy-gateway/overlay.yaml") {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		of := "rules"
-		if strings.HasSuffix(file, "_test.yaml") {
+		switch {
+		case strings.HasSuffix(file, "_test.yaml"):
 			of = "test"
+		case strings.HasSuffix(file, "overlay.yaml"):
+			of = "overlay"
 		}
-		if !bytes.HasPrefix(content, []byte("# yaml-language-server: $schema=../docs/schema/"+of+".json\n")) {
+		schema, err := filepath.Rel(filepath.Dir(file), schemaFolder+of+".json")
+		if err != nil || !bytes.HasPrefix(content, []byte("# yaml-language-server: $schema="+schema+"\n")) {
 			t.Errorf("%s does not name its schema in the first line", file)
 		}
 		var document any
@@ -64,11 +68,11 @@ func TestExamplesFitTheirSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		schema, err := compiler.Compile(schemaFolder + of + ".json")
+		compiled, err := compiler.Compile(schemaFolder + of + ".json")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := schema.Validate(value); err != nil {
+		if err := compiled.Validate(value); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}

@@ -70,7 +70,8 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	cache := limitCache{}
 	over, ruleFiles, warnings := splitOverlays(files, &opts)
 	c.problems = over.problems
-	var borrows []borrowed // of all files, because any file of a domain can have its pools
+	c.plans.add(&c.problems, &planNames, everyDomain, over.plans)
+	borrows := over.borrows // of all files, because any file of a domain can have its pools
 	all := make([]file, 0, len(ruleFiles))
 	for _, f := range ruleFiles {
 		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge, over: over}
@@ -91,6 +92,9 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	for i := range all {
 		c.file(&all[i])
 		all[i] = file{} // the tree does not keep it
+	}
+	for i := range c.problems {
+		over.own(&c.problems[i])
 	}
 	c.problems.Sort()
 	c.problems = slices.CompactFunc(c.problems, func(a, b Problem) bool { // of an overlay over many rules

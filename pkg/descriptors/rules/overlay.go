@@ -7,6 +7,7 @@ import (
 
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
+	"example.org/rls/internal/spelling"
 	"example.org/rls/pkg/descriptors"
 	matches "example.org/rls/pkg/descriptors/match"
 )
@@ -14,6 +15,8 @@ import (
 // overlays are the overlays of all files, in the order in which they are laid.
 type overlays struct {
 	list     []*overlay
+	plans    []*named // that their files add to those of every domain
+	borrows  []borrowed
 	files    map[string]bool             // the names of their files
 	problems Problems                    // of the overlays themselves
 	laid     map[string]descriptors.Laid // limits with the same fields share them
@@ -35,17 +38,35 @@ type overlay struct {
 // element is one item of path: the patterns of a key and of a value.
 type element struct{ key, value string }
 
+// overlaying is a file of overlays that is read.
+type overlaying struct {
+	*reader
+	list []overlay
+}
+
 // Tables of the keys of overlays.
 var (
-	overlayFile = []fields.Field[*[]overlay]{
-		{Name: "overlays", Required: true, What: "the list of overlays", Type: fields.Type[*[]overlay]{Set: func(r *fields.Reader, t *[]overlay, v *document.Value) {
-			if v.Kind != document.Null && (v.Kind != document.List || len(v.Content) > 0) { // an empty list ends overlays
-				*t, _ = fields.List("overlays", anOverlay).Read(r, v)
-			}
-		}}},
+	overlayFile = []fields.Field[*overlaying]{
+		{Name: "overlays", Required: true, What: "the list of overlays", Type: fields.Type[*overlaying]{
+			Schema: Schema{"type": []string{"array", "null"}, "items": anOverlay.Schema},
+			Set: func(r *fields.Reader, t *overlaying, v *document.Value) {
+				if v.Kind != document.Null && (v.Kind != document.List || len(v.Content) > 0) { // an empty list ends overlays
+					t.list, _ = fields.List("overlays", anOverlay).Read(r, v)
+				}
+			},
+		}},
+		{Name: "plans", What: "plans that `set` can name, beside those of the domain, which go first", Type: fields.Type[*overlaying]{
+			Schema: plans.Schema, Set: func(_ *fields.Reader, t *overlaying, v *document.Value) { t.readNames(&planNames, v) },
+		}},
 	}
-	anOverlay = fields.Type[*overlay]{Set: func(r *fields.Reader, o *overlay, v *document.Value) {
+	anOverlay = fields.Type[*overlay]{Schema: overlaySchema(), Set: func(r *fields.Reader, o *overlay, v *document.Value) {
 		o.at, o.field = v.At, r.Path()
+		for _, name := range names(settable) {
+			if key, _ := v.Pair(name); key != nil {
+				r.ProblemOf(name, key.At, "belongs into set")
+				v = v.Without(name)
+			}
+		}
 		fields.Mapping(r, overlayFields, o, v)
 		if v.Kind == document.Map && !v.Has("domain") && !v.Has("path") && !v.Has("name") {
 			r.Problem(v.At, "has neither domain nor path nor name, which say over which limits it is laid; domain: \"*\" is over all")
@@ -55,7 +76,9 @@ var (
 		{Name: "domain", What: "the pattern of the domains", Type: fields.At(fields.Name, func(o *overlay) *string { return &o.domain })},
 		{Name: "path", What: "the patterns of the first descriptors", Type: fields.At(fields.List("keys and values", fields.Object(elementFields, func(e *element) *element { return e })), func(o *overlay) *[]element { return &o.path })},
 		{Name: "name", What: "the pattern of the limits' names", Type: fields.At(fields.Name, func(o *overlay) *string { return &o.name })},
-		{Name: "set", Required: true, What: "a mapping of the fields that the limits get", Type: fields.Type[*overlay]{Set: func(_ *fields.Reader, o *overlay, v *document.Value) { o.set = v }}},
+		{Name: "set", Required: true, What: "a mapping of the fields that the limits get", Type: fields.Type[*overlay]{
+			Schema: Schema{"$ref": "#/$defs/set"}, Set: func(_ *fields.Reader, o *overlay, v *document.Value) { o.set = v },
+		}},
 		{Name: "force", What: "whether fields that a rule has written are replaced", Type: fields.At(fields.Bool, func(o *overlay) *bool { return &o.force })},
 	}
 	elementFields = []fields.Field[*element]{
@@ -76,12 +99,13 @@ func splitOverlays(all []*File, opts *Options) (over *overlays, files []*File, w
 			files = append(files, f)
 			continue
 		}
-		r := reader{opts: opts, source: f, over: over}
+		r := reader{opts: opts, source: f, limits: limitCache{}, over: over}
 		r.Problems, r.warnings = slices.Clone(f.Problems), slices.Clone(f.Warnings)
 		if len(r.Problems) == 0 && f.Root != nil && f.Root.Kind != document.Null {
 			r.readOverlays()
 		}
 		over.files[f.Name] = true
+		over.plans, over.borrows = append(over.plans, r.plans...), append(over.borrows, r.borrows...)
 		over.problems, warnings = append(over.problems, r.Problems...), append(warnings, r.warnings...)
 	}
 	if len(over.problems) > 0 {
@@ -92,10 +116,10 @@ func splitOverlays(all []*File, opts *Options) (over *overlays, files []*File, w
 
 // readOverlays reads a file of overlays, and checks each field of each set for itself.
 func (r *reader) readOverlays() {
-	var read []overlay
+	read := overlaying{reader: r}
 	fields.Mapping(&r.Reader, overlayFile, &read, r.source.Root)
-	for i := range read {
-		o := &read[i]
+	for i := range read.list {
+		o := &read.list[i]
 		r.over.list = append(r.over.list, o)
 		switch v := o.set; {
 		case v == nil: // reported
@@ -105,19 +129,36 @@ func (r *reader) readOverlays() {
 			r.Enter(o.field)
 			r.Enter("set")
 			l := newLimit()
-			if r.mapping(v, inLimit, target{limit: l}); l.plan != "" {
+			if r.mapping(r.onlySettable(v), inLimit, target{limit: l}); l.plan != "" {
 				l.from = v
 				r.checkPlan(l)
-			}
-			for j := 0; j < len(v.Content); j += 2 {
-				if key := &v.Content[j]; len(byName[key.Text]) > 0 && !slices.Contains(names(settable), key.Text) {
-					r.ProblemOf(key.Text, key.At, "an overlay cannot set it; it can set %s", strings.Join(names(settable), ", "))
-				}
 			}
 			r.Leave()
 			r.Leave()
 		}
 	}
+}
+
+// onlySettable returns set without the keys that overlays cannot set, which it reports.
+func (r *reader) onlySettable(set *document.Value) *document.Value {
+	only, can := set, names(settable)
+	for i := 0; i < len(set.Content); i += 2 {
+		key := &set.Content[i]
+		what := "unknown key"
+		switch {
+		case key.Kind != document.String || slices.Contains(can, key.Text):
+			continue
+		case slices.ContainsFunc(overlayFields, func(f fields.Field[*overlay]) bool { return f.Name == key.Text }):
+			r.ProblemOf(key.Text, key.At, "belongs beside set, and not into it")
+			only = only.Without(key.Text)
+			continue
+		case len(byName[key.Text]) > 0:
+			what = "an overlay cannot set it"
+		}
+		r.ProblemOf(key.Text, key.At, "%s%s", what, spelling.Suggest(key.Text, can))
+		only = only.Without(key.Text)
+	}
+	return only
 }
 
 // in returns the overlays that can be laid over rules of a domain.
@@ -158,9 +199,22 @@ func (o *overlay) covers(path []descriptors.Entry, name string) bool {
 	return true
 }
 
-// entryOf is the key and value of a descriptor as written.
-func entryOf(v *document.Value) descriptors.Entry {
-	return descriptors.Entry{Key: textOf(v, "key"), Value: textOf(v, "value")}
+// entryOf is the key and value of a descriptor as written; the value of a match is ~ and its text.
+func (r *reader) entryOf(v *document.Value) descriptors.Entry {
+	d := descriptor{match: new(match)}
+	d.Key, d.Value = textOf(v, "key"), textOf(v, "value")
+	if _, written := v.Pair("match"); written != nil && r.asksValue() {
+		quiet := reader{opts: r.opts, source: r.source} // its problems are reported when the descriptor is read
+		quiet.readMatch(written, d.match)
+		quiet.compileMatch(&d)
+	}
+	return d.Written()
+}
+
+// asksValue reports whether an overlay chooses descriptors by value where the next one stands.
+func (r *reader) asksValue() bool {
+	depth := len(r.entries)
+	return slices.ContainsFunc(r.overlays, func(o *overlay) bool { return depth < len(o.path) && o.path[depth].value != "" })
 }
 
 // textOf is the text of a key's value; "" for null and without the key.
@@ -239,25 +293,32 @@ func (over *overlays) origin(limit *document.Value) descriptors.Laid {
 	return over.laid[id]
 }
 
-// blame has the problems of the limits of d say which overlay they come from.
+// blame has problems of the limits of d tell of the overlays that are laid over them.
 func (r *reader) blame(d *descriptor, problems Problems) {
+	var laid descriptors.Laid
+	if d.single != nil {
+		laid = d.single.Laid
+	} else if len(d.several) > 0 {
+		laid = d.several[0].Laid
+	}
 	for i := range problems {
-		p := &problems[i]
-		_, field, _ := strings.Cut(p.Field, ".")
-		name, _, _ := strings.Cut(field, ".")
-		var by *overlay
-		for _, o := range r.overlays {
-			if key, _ := o.set.Pair(name); key != nil && key.At.File == p.File && key.At.Compare(p.Position) <= 0 {
-				by = o
-			}
+		switch p := &problems[i]; {
+		case laid == nil || !strings.HasPrefix(p.Field, "rate_limit"):
+		case r.over.files[p.File]:
+			p.Message = fmt.Sprintf("%s (laid over the rule at %s)", p.Message, d.Pos)
+		default:
+			p.Message += fmt.Sprintf(" (with %s)", laid)
 		}
-		switch {
-		case by != nil:
-			p.Field, p.Message = by.field+".set."+field, fmt.Sprintf("%s (laid over the rule at %s)", p.Message, d.Pos)
-		case d.single != nil && d.single.Laid != nil:
-			p.Message += fmt.Sprintf(" (with %s)", d.single.Laid)
-		case len(d.several) > 0 && d.several[0].Laid != nil:
-			p.Message += fmt.Sprintf(" (with %s)", d.several[0].Laid)
+	}
+}
+
+// own has a problem of a limit's field that an overlay sets name the overlay.
+func (over *overlays) own(p *Problem) {
+	_, field, _ := strings.Cut(p.Field, ".")
+	name, _, _ := strings.Cut(field, ".")
+	for _, o := range over.list {
+		if key, _ := o.set.Pair(name); key != nil && key.At.File == p.File && key.At.Compare(p.Position) <= 0 {
+			p.Field = o.field + ".set." + field
 		}
 	}
 }

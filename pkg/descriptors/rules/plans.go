@@ -1,7 +1,9 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"slices"
 
 	"example.org/rls/internal/document"
@@ -102,7 +104,7 @@ func (c *compiler) resolvePlan(domain string, d *descriptor) {
 	l, before := d.planned.limit, len(c.problems)
 	plan := c.plan(domain, string(l.plan))
 	if plan == nil {
-		c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "unknown plan %q%s", l.plan, c.plans.suggest(domain, string(l.plan), unlimitedPlan))
+		c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "unknown plan %q%s", l.plan, c.suggestPlan(domain, string(l.plan)))
 	} else if plan.rule != nil {
 		d.Rule = planRule(&d.rule, l, plan)
 		checkReserved(&c.problems, d.planned.in, d)
@@ -110,12 +112,20 @@ func (c *compiler) resolvePlan(domain string, d *descriptor) {
 	d.wrong = d.wrong || plan == nil || plan.rule == nil || plan.wrong || len(c.problems) > before
 }
 
-// plan finds a plan of the domain; nil if there is none.
+// everyDomain stands for a domain in the collection of plans.
+const everyDomain = ""
+
+// plan finds a plan of the domain or of every domain; nil if there is none.
 func (c *compiler) plan(domain, name string) *named {
 	if name == unlimitedPlan {
 		return &named{name: name, rule: &descriptors.Rule{Unlimited: true}}
 	}
-	return c.plans[domain][name]
+	return cmp.Or(c.plans[domain][name], c.plans[everyDomain][name])
+}
+
+// suggestPlan is the end of a message about a plan that the domain does not have.
+func (c *compiler) suggestPlan(domain, name string) string {
+	return c.plans.suggest(domain, name, append(slices.Sorted(maps.Keys(c.plans[everyDomain])), unlimitedPlan)...)
 }
 
 // limits are the limits of a plan.

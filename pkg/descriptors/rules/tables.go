@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,7 +212,7 @@ func keys(n *descriptors.Node) (keys []string) {
 // planRows are the variants of d's rule for the plans of rows, by number.
 func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows, wrong faults) []*descriptors.Rule {
 	together := reserves(d) || d.Rule.Several()
-	for _, plan := range c.plans[domain] {
+	for _, plan := range slices.Concat(slices.Collect(maps.Values(c.plans[domain])), slices.Collect(maps.Values(c.plans[everyDomain]))) {
 		of := descriptor{Descriptor: descriptors.Descriptor{Rule: plan.rule}}
 		together = together || plan.rule != nil && (plan.rule.Several() || reserves(&of))
 	}
@@ -223,7 +225,7 @@ func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows
 			plans[number] = d.Rule
 			continue
 		case plan == nil:
-			wrong[uint32(number)] = unknownPlan(name, c.plans.suggest(domain, name, unlimitedPlan))
+			wrong[uint32(number)] = unknownPlan(name, c.suggestPlan(domain, name))
 			fallthrough
 		case plan.rule == nil: // reported
 			plans[number] = d.Rule

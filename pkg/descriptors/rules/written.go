@@ -163,7 +163,7 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		v = r.unpack(v)
 	}
 	if r.overlays != nil {
-		r.entries = append(r.entries, entryOf(v))
+		r.entries = append(r.entries, r.entryOf(v))
 		defer func() { r.entries = r.entries[:len(r.entries)-1] }()
 		v = r.lay(v)
 	}

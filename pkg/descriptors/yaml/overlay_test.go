@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	library "go.yaml.in/yaml/v3"
+
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/match"
@@ -177,7 +179,7 @@ d.c: 1, strategy: gcra, burst: 1, on_error: deny, overlay: on_error from o.yaml:
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	_, _, err := yaml.Load([]yaml.Text{file, overlay(`- {path: [{key: a}], set: {plan: silver}}`)}, rules.Options{})
-	if want := `o.yaml:2:34: rate_limit.plan: unknown plan "silver"; one of gold, unlimited`; err == nil || err.Error() != want {
+	if want := `o.yaml:2:34: overlays[0].set.plan: unknown plan "silver"; one of gold, unlimited`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -223,11 +225,16 @@ func TestProblemsOfOverlays(t *testing.T) {
 		{"- {domain: d, set: {}}", `o.yaml:2:20: overlays[0].set: must be a mapping with fields of a limit, such as {strategy: token_bucket, burst: 50}`},
 		{"- {domain: d, set: [burst]}", `o.yaml:2:20: overlays[0].set: must be a mapping with fields of a limit, such as {strategy: token_bucket, burst: 50}`},
 		{"- {domain: d, set: {brust: 5}}", `o.yaml:2:21: overlays[0].set.brust: unknown key; did you mean "burst"?`},
-		{"- {domain: d, set: {name: x}}", `o.yaml:2:21: overlays[0].set.name: an overlay cannot set it; it can set unit, `},
-		{"- {domain: d, set: {unlimited: true}}", `o.yaml:2:21: overlays[0].set.unlimited: an overlay cannot set it; it can set `},
-		{"- {domain: d, set: {key: x}}", `o.yaml:2:21: overlays[0].set.key: an overlay cannot set it; it can set `},
-		{"- {domain: d, set: {quota_mode: true}}", `o.yaml:2:21: overlays[0].set.quota_mode: an overlay cannot set it; it can set `},
-		{"- {domain: d, set: {charge: always}}", `o.yaml:2:21: overlays[0].set.charge: has no meaning here; it belongs into the top of the file`},
+		{"- {domain: d, set: {name: x}}", `o.yaml:2:21: overlays[0].set.name: belongs beside set, and not into it`},
+		{"- {domain: d, set: {force: true, burst: 5}}", `o.yaml:2:21: overlays[0].set.force: belongs beside set, and not into it`},
+		{"- {domain: d, set: {lease: true}, burst: 5}", `o.yaml:2:35: overlays[0].burst: belongs into set`},
+		{"- {domain: d, set: {quota_mod: true}}", `o.yaml:2:21: overlays[0].set.quota_mod: unknown key; one of unit, `},
+		{"- {domain: d, set: {share: 5%}}", `o.yaml:2:21: overlays[0].set.share: an overlay cannot set it; one of unit, `},
+		{"- {domain: d, set: {requests_per_units: 5}}", `o.yaml:2:21: overlays[0].set.requests_per_units: unknown key; did you mean "requests_per_unit"?`},
+		{"- {domain: d, set: {unlimited: true}}", `o.yaml:2:21: overlays[0].set.unlimited: an overlay cannot set it; one of unit, `},
+		{"- {domain: d, set: {key: x}}", `o.yaml:2:21: overlays[0].set.key: an overlay cannot set it; one of unit, `},
+		{"- {domain: d, set: {quota_mode: true}}", `o.yaml:2:21: overlays[0].set.quota_mode: an overlay cannot set it; one of unit, `},
+		{"- {domain: d, set: {charge: always}}", `o.yaml:2:21: overlays[0].set.charge: an overlay cannot set it; one of unit, `},
 		{"- {domain: d, set: {plan: gold, burst: 5}}", `o.yaml:2:33: overlays[0].set.burst: must not be given with plan, whose limits say it`},
 		{"- {domain: d, set: {burst: 0}}", `o.yaml:2:28: overlays[0].set.burst: must be at least 1`},
 		{"- {domain: nowhere, set: {strategy: token_buckt}}", `o.yaml:2:37: overlays[0].set.strategy: unknown strategy "token_buckt"; did you mean "token_bucket"?`},
@@ -238,7 +245,8 @@ func TestProblemsOfOverlays(t *testing.T) {
 		{"- {domain: d, set: {burst: 5}}", `o.yaml:2:28: overlays[0].set.burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have (laid over the rule at rules.yaml:5:5)`},
 		{"- {domain: d, set: {strategy: gcra, lease: {ttl: 1h}}}", `o.yaml:2:50: overlays[0].set.lease.ttl: `},
 		{"- {path: [{key: k}, {key: b}], set: {on_error: deny, window: calendar}}", `rules.yaml:6:58: rate_limit.unit_multiplier: must be 1 with ` + "`window: calendar`, whose windows are one minute long (with on_error, window from o.yaml:2)"},
-		{"- {domain: d, set: {borrow_from: pool}}", `o.yaml:2:34: rate_limit.borrow_from: unknown pool "pool": the domain has no pools; add the pool to pools at the top of the file`},
+		{"- {domain: d, set: {table: none.csv}}", `o.yaml:2:28: overlays[0].set.table: none.csv cannot be read: no such file or directory`},
+		{"- {domain: d, set: {borrow_from: pool}}", `o.yaml:2:34: overlays[0].set.borrow_from: unknown pool "pool": the domain has no pools; add the pool to pools at the top of the file`},
 	} {
 		texts := []yaml.Text{rulesOfD(file), overlay(tt.overlays)}
 		_, _, err := yaml.Load(texts, rules.Options{})
@@ -246,13 +254,77 @@ func TestProblemsOfOverlays(t *testing.T) {
 			t.Errorf("%s:\n%v\nwant\n%s", tt.overlays, err, tt.want)
 			continue
 		}
-		if n := strings.Count(err.Error(), "\n"); n > 0 && !strings.Contains(tt.overlays, "pool") {
+		if n := strings.Count(err.Error(), "\n"); n > 0 {
 			t.Errorf("%d problems:\n%v", n+1, err)
 		}
 		// Rules that cannot have the fields are left out; an overlay that is wrong itself is not.
-		ofRule := strings.Contains(err.Error(), "laid over") || !strings.HasPrefix(err.Error(), "o.yaml:") || strings.Contains(tt.overlays, "pool")
+		ofRule := strings.Contains(err.Error(), "laid over") || !strings.HasPrefix(err.Error(), "o.yaml:") || strings.Contains(tt.want, "unknown pool") || strings.Contains(tt.want, "cannot be read")
 		if tree, _, skipped := yaml.Load(texts, rules.Options{SkipWrong: true}); skipped == nil || skipped.Error() != err.Error() || (tree != nil) != ofRule {
 			t.Errorf("%s: tree %v, %v", tt.overlays, tree, skipped)
+		}
+	}
+}
+
+// The schema and the loader agree about overlays, except about what a rule cannot have and what a
+// schema cannot know.
+func TestSchemaOfOverlays(t *testing.T) {
+	s := compiled(t, rules.NewOverlaySchema())
+	const good, bad, unknown = "good", "bad", "unknown to the schema"
+	for _, tt := range []struct{ want, file string }{
+		{good, "overlays: []"}, {good, "overlays: ~"}, {good, "overlays: [{domain: '*', set: {strategy: gcra, burst: 5}}]"},
+		{good, "overlays: [{path: [{key: k, value: v*}, {key: 5}], name: n, force: true, set: {lease: {share: 5%}, thresholds: [{at: 80%}], reserve: true, replaces: [{name: x}]}}]"},
+		{good, "overlays: [{domain: d, set: {burst: 5}}]"}, {good, "{overlays: [{domain: x, set: {plan: gold, replaces: [{name: x}]}}], plans: {gold: {unit: day, requests_per_unit: 5}, pro: [{unit: day}, {unit: hour}]}}"},
+		{good, "overlays: [{domain: x, set: {plan: unlimited}}]"}, {good, "overlays: [{domain: x, set: {table: {file: t.csv, entry: k}}}]"},
+		{bad, "{}"}, {bad, "overlays: 5"}, {bad, "overlays: [5]"}, {bad, "overlays: [{domain: d}]"}, {bad, "overlays: [{set: {burst: 5}}]"}, {bad, "overlay: []"},
+		{bad, "overlays: [{domain: '', set: {burst: 5}}]"}, {bad, "overlays: [{path: [], set: {burst: 5}}]"}, {bad, "overlays: [{path: [{value: v}], set: {burst: 5}}]"}, {bad, "overlays: [{path: [{key: k, values: v}], set: {burst: 5}}]"},
+		{bad, "overlays: [{domain: d, force: 1, set: {burst: 5}}]"}, {bad, "overlays: [{domain: d, set: {}}]"}, {bad, "overlays: [{domain: d, set: {name: x}}]"}, {bad, "overlays: [{domain: d, set: {unlimited: true}}]"},
+		{bad, "overlays: [{domain: d, set: {quota_mode: true}}]"}, {bad, "overlays: [{domain: d, set: {plan: gold, burst: 5}}]"}, {bad, "overlays: [{domain: d, set: {burst: 0}}]"}, {bad, "overlays: [{domain: d, set: {strategy: token}}]"},
+		{bad, "overlays: [{domain: d, burst: 5, set: {lease: true}}]"}, {bad, "{overlays: [], plans: {unlimited: {unit: day}}}"}, {bad, "{overlays: [], plans: {gold: {}}}"}, {bad, "{overlays: [], plan: {}}"},
+		{unknown, "overlays: [{domain: d, set: {lease: {share: 200%}}}]"}, {unknown, "overlays: [{domain: d, set: {plan: gold}}]"},
+	} {
+		var v any
+		if err := library.Unmarshal([]byte(tt.file), &v); err != nil {
+			t.Fatal(err)
+		}
+		_, _, refused := yaml.Load([]yaml.Text{rulesOfD("- {key: k, rate_limit: {unit: minute, requests_per_unit: 1, strategy: gcra}}"), {Name: "o.yaml", Content: []byte(tt.file), Overlay: true}}, rules.Options{})
+		invalid := s.Validate(instance(t, v))
+		if (refused != nil) != (tt.want != good) || (invalid != nil) != (tt.want == bad) {
+			t.Errorf("%s: %s\nthe loader: %v\nthe schema: %v", tt.file, tt.want, refused, invalid)
+		}
+	}
+}
+
+// A file of overlays can have plans, for rules of a control plane that has none.
+func TestPlansOfOverlayFiles(t *testing.T) {
+	file := text("a.yaml", `domain: d
+plans: {gold: {unit: day, requests_per_unit: 9}}
+descriptors:
+- {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: b, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: c, rate_limit: {plan: pro}}
+`)
+	plans := overlay(`- {path: [{key: a}], set: {plan: gold}}
+- {path: [{key: b}], set: {plan: pro}}
+plans:
+  gold: {unit: day, requests_per_unit: 8} # the domain's own goes first
+  pro: [{unit: day, requests_per_unit: 7}, {unit: hour, requests_per_unit: 6, strategy: gcra}]`)
+	const want = `d.a: 9, plan: gold, overlay: plan from o.yaml:2
+d.b: 7, plan: pro, overlay: plan from o.yaml:3
+d.b: 6, strategy: gcra, burst: 1, plan: pro, overlay: plan from o.yaml:3
+d.c: 7, plan: pro
+d.c: 6, strategy: gcra, burst: 1, plan: pro`
+	if got := own(load(t, file, plans)); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for content, want := range map[string]string{
+		"[]\nplans: {pro: {unit: eon}}":                              `o.yaml:2:21: plans.pro.unit: unknown unit "eon"`,
+		"[]\nplans: {pro: {unit: day, borrow_from: x}}":              `o.yaml:2:39: plans.pro.borrow_from: unknown pool "x": the domain has no pools`,
+		"[{domain: d, set: {plan: prp}}]\nplans: {pro: {unit: day}}": `o.yaml:1:36: overlays[0].set.plan: unknown plan "prp"; did you mean "pro"?`,
+	} {
+		o := yaml.Text{Name: "o.yaml", Content: []byte("overlays: " + content), Overlay: true}
+		_, _, err := yaml.Load([]yaml.Text{rulesOfD("- {key: a, " + limited + "}"), o}, rules.Options{})
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }
@@ -270,6 +342,36 @@ func TestWrongRulesAreNotTheOverlaysProblem(t *testing.T) {
 	tree, _, err := yaml.Load(texts, rules.Options{SkipWrong: true})
 	if tree == nil || own(tree) != "d.b: 1, strategy: gcra, burst: 5, overlay: burst, strategy from o.yaml:2" {
 		t.Errorf("%v, %v", tree, err)
+	}
+}
+
+// The value of a path is a pattern for the text that the rule has: that of a match begins with ~, as
+// in paths of rules.
+func TestOverlaysMeetMatchesByTheirText(t *testing.T) {
+	const file = `- {key: ip, match: {cidr: [10.0.0.0/8, 11.0.0.0/8]}, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: ip, match: {cidr: [192.168.0.0/16]}, rate_limit: {unit: minute, requests_per_unit: 2}}
+- {key: ip, match: {not: {prefix: X}, ignore_case: true}, rate_limit: {unit: minute, requests_per_unit: 3}}
+- {key: ip, value: "v*", rate_limit: {unit: minute, requests_per_unit: 4}}
+- {key: ip, rate_limit: {unit: minute, requests_per_unit: 5}}
+`
+	for pattern, want := range map[string]string{
+		"~cidr:10.0.0.0/8+1": "1", "~cidr:*": "12", "~*": "123", "~not:prefix/i:X": "3", "v*": "4", "*": "12345", "": "12345", "10.*": "", "~cidr:10.0.0.0/8": "",
+	} {
+		tree := load(t, rulesOfD(file), overlay(fmt.Sprintf("- {path: [{key: ip, value: %q}], set: {on_error: deny}}", pattern)))
+		got := ""
+		for _, line := range strings.Split(own(tree), "\n") {
+			if before, _, laid := strings.Cut(line, ", on_error: deny, overlay: "); laid {
+				got += before[len(before)-1:]
+			}
+		}
+		if digits := strings.Split(got, ""); strings.Join(slices.Sorted(slices.Values(digits)), "") != want {
+			t.Errorf("%s: laid over %s, want %s", pattern, got, want)
+		}
+	}
+	// The problem of a match is told once.
+	_, _, err := yaml.Load([]yaml.Text{rulesOfD("- {key: ip, match: {cidr: [x]}, " + limited + "}"), overlay("- {path: [{key: ip, value: '*'}], set: {on_error: deny}}")}, rules.Options{})
+	if err == nil || strings.ContainsAny(err.Error(), "\n(") || !strings.HasPrefix(err.Error(), "rules.yaml:3:28: match.cidr[0]: ") {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -298,7 +400,7 @@ func TestOverlaysAndRulesInOneAnothersPlace(t *testing.T) {
 	o := overlay("")
 	o.Content = []byte("domain: d")
 	_, _, err = yaml.Load([]yaml.Text{o}, rules.Options{})
-	if want := "o.yaml:1:1: domain: unknown key; one of overlays\no.yaml:1:1: overlays: is missing; the list of overlays"; err == nil || err.Error() != want {
+	if want := "o.yaml:1:1: domain: unknown key; one of overlays, plans\no.yaml:1:1: overlays: is missing; the list of overlays"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -23,9 +23,14 @@ import (
 // schema is the compiled schema of rule files.
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
+	return compiled(t, rules.NewSchema())
+}
+
+func compiled(t *testing.T, schema rules.Schema) *jsonschema.Schema {
+	t.Helper()
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
-	if err := c.AddResource("rules.json", instance(t, rules.NewSchema())); err != nil {
+	if err := c.AddResource("rules.json", instance(t, schema)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := c.Compile("rules.json")

@@ -50,16 +50,11 @@ func TestOverlaysOverTheRulesOfEnvoyGateway(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			write(`overlays:
-- domain: "*/eg/*"
-  path: [{key: "httproute/default/*"}]
-  set: {strategy: token_bucket, burst: 50, on_error: local}
-- path: [{key: "httproute/default/*"}, {key: masked_remote_address, value: 0.0.0.0/0}]
-  set: {lease: true}
-- path: [{key: ai/tokens/rule/*}]
-  force: true
-  set: {overdraft: true, requests_per_unit: 40000, strategy: gcra}
-`)
+			example, err := os.ReadFile("../../../deploy/gateways/envoy-gateway/overlay.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(string(example))
 			at, plane := controlplane.NewPort(t), controlplane.New(t, node)
 			configs := ofEnvoyGateway(t)
 			plane.Set("1", configs...)
@@ -84,16 +79,25 @@ func TestOverlaysOverTheRulesOfEnvoyGateway(t *testing.T) {
 				}()
 				testenv.Eventually(t, soon, func() bool { return got() == want }, "in force")
 			}
-			become(`ai/tokens.ai/tokens/rule/0_ai/tokens/rule/0.rule-0-match-0: unit=HOUR requests_per_unit=40000, shadow_mode: false, strategy: gcra, burst: 1, overdraft: true, overlay: overdraft, requests_per_unit, strategy from o.yaml:9
-default/eg/http.ROUTE_ROUTE.masked_remote_address_0.0.0.0/0.remote_address: unit=SECOND requests_per_unit=100, shadow_mode: false, strategy: token_bucket, burst: 50, on_error: local, lease: {share: 5%, ttl: 250ms}, overlay: burst, on_error, strategy from o.yaml:4; lease from o.yaml:6
-default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=3, shadow_mode: false, strategy: token_bucket, burst: 50, on_error: local, overlay: burst, on_error, strategy from o.yaml:4
-default/eg/http.ROUTE_ROUTE.rule-2-match-0_rule-2-match-0: unit=DAY requests_per_unit=10000, shadow_mode: true, strategy: token_bucket, burst: 50, on_error: local, overlay: burst, on_error, strategy from o.yaml:4
+			become(`ai/tokens.ai/tokens/rule/0_ai/tokens/rule/0.rule-0-match-0: unit=HOUR requests_per_unit=40000, shadow_mode: false, strategy: gcra, burst: 1, overdraft: true, overlay: overdraft, requests_per_unit, strategy from o.yaml:18
+default/eg/http.ROUTE_ROUTE.masked_remote_address_0.0.0.0/0.remote_address: unit=SECOND requests_per_unit=100, shadow_mode: false, strategy: token_bucket, burst: 50, on_error: local, lease: {share: 5%, ttl: 250ms}, overlay: burst, on_error, strategy from o.yaml:11; lease from o.yaml:14
+default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=3, shadow_mode: false, strategy: token_bucket, burst: 50, on_error: local, overlay: burst, on_error, strategy from o.yaml:11
+default/eg/http.ROUTE_ROUTE.rule-2-match-0_rule-2-match-0: unit=DAY requests_per_unit=10000, shadow_mode: true, plan: company, overlay: plan from o.yaml:21
+default/eg/http.ROUTE_ROUTE.rule-2-match-0_rule-2-match-0: unit=MINUTE requests_per_unit=100, shadow_mode: true, strategy: token_bucket, burst: 20, plan: company, overlay: plan from o.yaml:21
 `)
+			// The overlay alone changes.
+			before := o.tree.Load().Hash()
+			write(strings.Replace(string(example), "burst: 20", "burst: 30", 1))
+			testenv.Eventually(t, soon, func() bool { return strings.Contains(o.dump(), "burst: 30") }, "the plan has another burst")
+			if o.tree.Load().Hash() == before {
+				t.Error("another overlay has the same hash")
+			}
+			write(string(example))
 
 			configs[1].Descriptors[0].Descriptors = configs[1].GetDescriptors()[0].GetDescriptors()[:1]
 			configs[1].Descriptors[0].Descriptors[0].RateLimit.RequestsPerUnit = 7
 			plane.Set("2", configs[1])
-			become(`default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=7, shadow_mode: false, strategy: token_bucket, burst: 50, on_error: local, overlay: burst, on_error, strategy from o.yaml:4
+			become(`default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=7, shadow_mode: false, strategy: token_bucket, burst: 50, on_error: local, overlay: burst, on_error, strategy from o.yaml:11
 `)
 			write(`overlays: [{path: [{key: "httproute/*"}], set: {strategy: sliding_window, rollout: 50%}}]`)
 			become(`default/eg/http.ROUTE_ROUTE.rule-0-match-0: unit=MINUTE requests_per_unit=7, shadow_mode: false, strategy: sliding_window, rollout: 50%, overlay: rollout, strategy from o.yaml:1
