@@ -49,15 +49,10 @@ type Table struct {
 // OpenTable reads the table in a file.
 func OpenTable(name string) (*Table, error) {
 	open := func() (io.ReadCloser, error) {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-			_ = file.Close()
+		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() { // opening a pipe waits for a writer
 			return nil, cmp.Or(err, errors.New("is not a file"))
 		}
-		return file, nil
+		return os.Open(name)
 	}
 	text, err := open()
 	if err != nil {

@@ -97,8 +97,8 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 		over.own(&c.problems[i])
 	}
 	c.problems.Sort()
-	c.problems = slices.CompactFunc(c.problems, func(a, b Problem) bool { // of an overlay over many rules
-		return a.Position == b.Position && a.Field == b.Field && over.files[a.File]
+	c.problems = slices.CompactFunc(c.problems, func(a, b Problem) bool { // of a table or an overlay of many rules
+		return a == b || a.Position == b.Position && a.Field == b.Field && over.files[a.File]
 	})
 	if len(c.problems) > 0 && !(opts.SkipWrong && len(c.domains) > 0 && len(over.problems) == 0) {
 		return nil, nil, c.problems

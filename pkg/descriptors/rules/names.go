@@ -63,7 +63,9 @@ func (r *reader) readNames(k *naming, v *document.Value) {
 		r.Enter(name.Text)
 		n := &named{name: name.Text, path: r.Path(), at: name.At}
 		k.read(r, n, value)
-		*k.of(r) = append(*k.of(r), n)
+		if n.name != k.reserved {
+			*k.of(r) = append(*k.of(r), n)
+		}
 		r.Leave()
 	}
 }

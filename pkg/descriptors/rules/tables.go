@@ -81,6 +81,8 @@ var tables = fields.Type[target]{
 			into.url = ""
 		case v.Has("file") && v.Has("every"):
 			r.ProblemOf("every", v.Position("every"), "needs url; changes of a file are noticed at once")
+		case v.Has("entry") && into.entry == "":
+			r.ProblemOf("entry", v.Position("entry"), "must not be empty; leave it out for the key of the descriptor")
 		case !v.Has("every"):
 			into.every = defaultEvery
 		}

@@ -39,6 +39,9 @@ descriptors:
 `), text("b.yaml", `domain: e
 plans: [x]
 descriptors: [{key: a, rate_limit: {plan: unlimted}}]
+`), text("c.yaml", `domain: f
+plans: {unlimited: {unit: day}}
+descriptors: [{key: a, rate_limit: {plan: gold}}]
 `)}, rules.Options{})
 	want := `a.yaml:3:55: plans.free.burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have
 a.yaml:4:3: plans: the name of a plan must be a string that is not empty, not the string ""
@@ -65,7 +68,9 @@ a.yaml:23:31: detailed_metric: has no meaning beside reserve: the value of "g" i
 a.yaml:24:34: rate_limit.plan[0]: must be a mapping, not the string "good"
 a.yaml:25:66: rate_limit.replaces[0].name: a limit cannot replace itself ("x")
 b.yaml:2:8: plans: must be a mapping of names and limits, not a list
-b.yaml:3:43: rate_limit.plan: unknown plan "unlimted"; did you mean "unlimited"?`
+b.yaml:3:43: rate_limit.plan: unknown plan "unlimted"; did you mean "unlimited"?
+c.yaml:2:9: plans.unlimited: is always the plan without a limit; give this plan another name
+c.yaml:3:43: rate_limit.plan: unknown plan "gold"; one of unlimited`
 	if err == nil {
 		t.Fatal("no problems")
 	}

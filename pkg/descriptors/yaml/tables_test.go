@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,6 +49,9 @@ func TestTableProblems(t *testing.T) {
 		"ids.csv":      "value,plan\na,held\n",
 		"folder.csv/x": "",
 	})
+	if err := syscall.Mkfifo("pipe.csv", 0o666); err != nil {
+		t.Fatal(err)
+	}
 	_, _, err := yaml.Load([]yaml.Text{text("a.yaml", `domain: d
 plans: {free: {unit: day, requests_per_unit: 1}, pro: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}], held: {unit: day, requests_per_unit: 1, reserve: true}}
 descriptors:
@@ -85,6 +89,9 @@ descriptors:
   - {key: u8, rate_limit: {plan: pro, table: {url: "https://h/rows"}}}
   - {key: u9, rate_limit: {plan: free, table: {url: "https://h/away", entry: u9}}}
   - {key: s, mask: {ipv4: 24}, descriptors: [{key: t, rate_limit: {plan: free, table: {file: rpu.csv, entry: s}}}]}
+  - {key: v, rate_limit: {plan: free, table: plans.csv}} # whose rows are told once
+  - {key: w, rate_limit: {plan: free, table: {file: plans.csv, entry: ""}}}
+  - {key: x, rate_limit: {plan: free, table: pipe.csv}}
 `)}, rules.Options{Fetched: func(url string, _ time.Duration) (*rules.Table, error) {
 		switch url {
 		case "https://h/rows":
@@ -119,6 +126,8 @@ a.yaml:33:53: rate_limit.table.url: must be an address such as https://example.o
 a.yaml:34:68: rate_limit.table.evry: unknown key; did you mean "every"?
 a.yaml:36:53: rate_limit.table.url: https://h/away cannot be read: the server answers 503
 a.yaml:37:87: rate_limit.table: has no meaning where values of "s" share a counter; remove share_threshold or mask
+a.yaml:39:71: rate_limit.table.entry: must not be empty; leave it out for the key of the descriptor
+a.yaml:40:46: rate_limit.table: pipe.csv cannot be read: is not a file
 amounts.csv:3:1: unit_multiplier: must be a whole number from 1 to 4294967295, not "0"
 amounts.csv:3:5: requests_per_unit: must be a whole number from 0 to 4294967295, not "-1"
 amounts.csv:3:8: unit: unknown unit "hourly"; did you mean "hour"?
