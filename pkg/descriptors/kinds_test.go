@@ -380,7 +380,7 @@ func FuzzNetworks(f *testing.F) {
 // FuzzRegex looks for a value that an expression fits and the match does not take, or the
 // other way round.
 func FuzzRegex(f *testing.F) {
-	for _, text := range []string{"a", "ab|cd", "(ab)+c", "a?bc", `\x{FFFD}b`, "(?i)k", "(?i:k)elvin", `\Aab\z`, "^a$", `a\bb`, "x{0}y", "a(b(c)d)*e", "(?s).*x", "ſ", "[^a]b"} {
+	for _, text := range []string{"a", "ab|cd", "(ab)+c", "a?bc", `\x{FFFD}b`, "(?i)k", "(?i:k)elvin", `\Aab\z`, "^a$", `a\bb`, "x{0}y", "a(b(c)d)*e", "(?s).*x", "(?s)ab.*", "(?s).*K.*", "(?s).*", "ſ", "[^a]b"} {
 		f.Add(text, "ab", true)
 		f.Add(text, "K\xffbcde", false)
 	}

@@ -2,16 +2,15 @@ package match
 
 import "strings"
 
-// Outline is a text that a pattern or a literal takes only if it takes all values of m; so is
-// the text of m's own pattern.
+// Outline is a text that a pattern or a literal takes only if it takes all values of m.
 func (m *Match) Outline() string {
-	if m.negated || m.verify != nil {
+	if m.negated {
 		return unheard
 	}
 	return m.literal.hardest()
 }
 
-// Plain reports whether the literal says all that m takes, and a nil m is.
+// Plain reports whether a literal says all that m takes; of a nil m, a wildcard does.
 func (m *Match) Plain() bool { return m == nil || !m.negated && m.verify == nil }
 
 // Negated reports whether m takes all values but those of its texts.
@@ -20,7 +19,6 @@ func (m *Match) Negated() bool { return m.negated }
 // Covers reports whether m, which is negated, takes every value that a pattern takes, or that
 // other does unless it is nil. It returns false where that is not certain.
 func (m *Match) Covers(pattern string, other *Match) bool {
-	fold := m.Fold || other != nil && other.Fold
 	sameCase := m.Fold == (other != nil && other.Fold)
 	switch {
 	case other != nil && other.negated: // all that m leaves out, other must leave out, too
@@ -36,30 +34,32 @@ func (m *Match) Covers(pattern string, other *Match) bool {
 		p := NewPattern(pattern)
 		return (sameCase || !m.Fold) && m.leavesOut(func(value string) bool { return other == nil && !p.Takes(value) || other != nil && !other.Takes(value) })
 	}
-	start, end := "", ""
-	switch {
-	case other == nil:
+	start, end, has := "", "", "" // what all values of the other begin and end with, and have
+	if other == nil {
 		p := NewPattern(pattern)
-		start, end = p.prefix, p.suffix
-	case other.verify == nil && other.literal.at == atStart:
-		start = other.literal.text
-	case other.verify == nil && other.literal.at == atEnd:
-		end = other.literal.text
+		start, end, has = p.prefix, p.suffix, p.prefix+p.suffix
+	} else {
+		has = other.literal.text
+		switch other.literal.at {
+		case atStart:
+			start = has
+		case atEnd:
+			end = has
+		}
 	}
 	text := m.literal.text
-	if fold {
+	if m.Fold || other != nil && other.Fold {
 		start, end, text = Folded(start), Folded(end), Folded(text)
 	}
-	differ := func(has func(s, part string) bool, s string) bool { return !has(s, text) && !has(text, s) }
 	switch {
 	case m.kind.rank == ByNetwork: // no address has such a byte
-		return strings.IndexFunc(start+end, func(r rune) bool { return r > 0x7f || hexValue[r] == 0 && r != ':' && r != '.' }) >= 0
+		return strings.IndexFunc(has, func(r rune) bool { return r > 0x7f || hexValue[r] == 0 && r != ':' && r != '.' }) >= 0
 	case m.verify != nil:
 		return false
 	case m.literal.at == atStart:
-		return differ(strings.HasPrefix, start)
+		return !strings.HasPrefix(start, text) && !strings.HasPrefix(text, start)
 	case m.literal.at == atEnd:
-		return differ(strings.HasSuffix, end)
+		return !strings.HasSuffix(end, text) && !strings.HasSuffix(text, end)
 	}
 	return false
 }

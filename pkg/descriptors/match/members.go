@@ -88,8 +88,9 @@ func (ms *members) find(value string, folded []byte, before int, plain bool) (fi
 	first = search(&ms.literal[1], folded, value, first, plain)
 	for i := range ms.rest {
 		switch m := &ms.rest[i]; {
-		case m.order >= first || plain:
+		case m.order >= first:
 			return first
+		case plain && !m.Plain():
 		case m.takes(value, folded):
 			return m.order
 		}

@@ -29,18 +29,44 @@ func compileRegex(m *Match, texts []string) (item int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("is too long a regular expression for RE2: %w", err)
 	}
-	m.verify = expression.MatchString
 	if m.Fold {
 		parsed, _ = syntax.Parse(text, flags|syntax.FoldCase) // as before
 	}
+	parts, before, behind := trimAny(parsed.Simplify())
 	var l literals
-	l.add(parsed.Simplify(), m.Fold)
+	for _, part := range parts {
+		l.add(part, m.Fold)
+	}
 	l.end()
 	m.literal = literal{l.best, anywhere}
+	switch all := len(parts) == 0 || len(parts) == 1 && parts[0].Op == syntax.OpLiteral && l.best == string(parts[0].Rune); {
+	case !all || !before && !behind:
+		m.verify = expression.MatchString
+	case !before:
+		m.literal.at = atStart
+	case !behind:
+		m.literal.at = atEnd
+	}
 	if m.Fold {
-		m.literal.text = string(appendFolded(nil, l.best))
+		m.literal.text = Folded(l.best)
 	}
 	return 0, nil
+}
+
+// trimAny returns the parts of an expression without those at both ends that fit any text.
+func trimAny(e *syntax.Regexp) (parts []*syntax.Regexp, before, behind bool) {
+	parts = []*syntax.Regexp{e}
+	if e.Op == syntax.OpConcat {
+		parts = e.Sub
+	}
+	fitsAny := func(e *syntax.Regexp) bool { return e.Op == syntax.OpStar && e.Sub[0].Op == syntax.OpAnyChar }
+	for len(parts) > 0 && fitsAny(parts[0]) {
+		parts, before = parts[1:], true
+	}
+	for len(parts) > 0 && fitsAny(parts[len(parts)-1]) {
+		parts, behind = parts[:len(parts)-1], true
+	}
+	return parts, before, behind
 }
 
 // literals finds the longest text that all values of an expression have, so that the
