@@ -133,6 +133,18 @@ func (u *Usage) left() int64 {
 	return u.Share.Hits - int64(min(u.Allowed, uint64(u.Share.Hits)))
 }
 
+// Inherit prepares q for a caller that takes over at a time in µs, and reports so many allowed hits.
+// It may be another caller than before: what that one may have used since its last report, beyond
+// those hits, stays assigned to it.
+func (q *Quota) Inherit(now int64, allowed uint64) {
+	used := min(q.weight*(now-q.demand.at)/QuotaInterval.Microseconds(), q.held.hits)
+	if q.Share.Kind == Portion && !q.Share.Steady && used > int64(min(allowed, maxWeight)) {
+		used -= int64(allowed)
+		q.held.hits -= used
+		q.Share.Hits -= used
+	}
+}
+
 const (
 	// demandList and heldList end the keys of the lists: of the demand of each caller, and of the
 	// hits that it was assigned and has not reported. A caller has one element in each.
@@ -328,13 +340,14 @@ func (s *sharing) divide(u *Usage, was Share) {
 	to := &u.Share
 	has := was.Kind == Portion && was.Steady == to.Steady && was.Hits > 0
 	near := math.Abs(float64(was.Hits)-fair) <= max(fair/10, 1) && float64(was.Hits) <= max(room, 1)
+	unknown := u.Unasked && u.known && !to.Steady && s.pot >= 1 // how much of its hits it has used
 	switch {
-	case hits < 1:
-		*to = Share{Kind: Exhausted, Wait: to.Wait}
-		return
-	case has && (near && (to.Steady || u.Allowed == 0) || u.Unasked && float64(was.Hits) >= fair && (u.known || float64(was.Hits) <= room)):
+	case has && (unknown || hits >= 1 && near && (to.Steady || u.Allowed == 0)):
 		*to = was
 		to.Fresh = false
+		return
+	case hits < 1:
+		*to = Share{Kind: Exhausted, Wait: to.Wait}
 		return
 	}
 	to.Hits, to.Fresh, to.Wait = int64(hits), !to.Steady, 0

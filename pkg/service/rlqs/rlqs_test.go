@@ -485,6 +485,39 @@ func TestStreamsEnd(t *testing.T) {
 	})
 }
 
+// TestALookGivesNothingTwice: between reports nobody knows what an Envoy has used of its share, so
+// it gets no other one that begins full.
+func TestALookGivesNothingTwice(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		a := w.stream(0)
+		a.report(usage(0, 1, 0, "hour", "v"))
+		w.stream(0).report(usage(0, 1, 0, "hour", "v")) // one hit of those that a holds
+		pass(9 * time.Second)
+		if got := a.pushed(); got != "" {
+			t.Errorf("without a report: %s", got)
+		}
+	})
+}
+
+// TestSuccessors: what an Envoy may have used before its stream ended stays its own, when another
+// one takes its place.
+func TestSuccessors(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		a := w.stream(0)
+		a.report(usage(0, 1, 0, "minute", "v"))
+		pass(5 * time.Second)
+		a.report(usage(5*time.Second, 250, 0, "minute", "v")) // 50 a second
+		pass(4 * time.Second)
+		a.cancel()
+		synctest.Wait()
+		if got := w.stream(0).report(usage(0, 1, 0, "minute", "v")); got != "deny 15s, 519+1/24h0m0s 15s" { // 749 less 230
+			t.Errorf("another Envoy: %s", got)
+		}
+	})
+}
+
 // away is a store that does not answer while it is away.
 type away struct {
 	backends.Store

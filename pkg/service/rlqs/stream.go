@@ -59,7 +59,6 @@ type bucket struct {
 	reported *pb.BucketId // in the running report; nil if it is not in it
 	at       int          // its place in stream.usages; -1 if it has none
 	sent     assignment   // the last one
-	returns  bool         // its Envoy had it on a stream of another process
 	since    int64        // its first report on the stream, µs
 	until    int64        // when the last assignment ends
 	ended    int64        // when its stream ended
@@ -161,10 +160,9 @@ func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int6
 	switch {
 	case b == nil:
 		var err error
-		if b, err = s.open(now); err != nil {
+		if b, err = s.open(now, m.GetNumRequestsAllowed()); err != nil {
 			return err
 		}
-		b.returns = elapsed.AsDuration() > 0 && b.sent.kind == none
 	case now-b.since < 2*interval: // the stream that the client had before may have ended only then
 		if before := s.server.take(b.id, b.since+second); before != nil {
 			s.server.release([]*service.Quota{&before.Quota})
@@ -178,7 +176,7 @@ func (s *stream) add(m *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, now int6
 	}
 	s.touch(b, service.Usage{
 		Quota: &b.Quota, Allowed: m.GetNumRequestsAllowed(), Denied: m.GetNumRequestsDenied(),
-		Elapsed: elapsed.AsDuration(), Returns: b.returns && now-b.since < s.server.TTL.Microseconds(),
+		Elapsed: elapsed.AsDuration(), Returns: elapsed.AsDuration() > 0 && b.sent.kind == none,
 	})
 	b.reported = m.GetBucketId()
 	return nil
@@ -203,7 +201,7 @@ func (s *stream) touch(b *bucket, u service.Usage) {
 }
 
 // open makes a bucket of s.entries and s.id, or takes it over from a stream that ended.
-func (s *stream) open(now int64) (*bucket, error) {
+func (s *stream) open(now int64, allowed uint64) (*bucket, error) {
 	if len(s.buckets) >= maxBuckets {
 		return nil, fmt.Errorf("a stream has at most %d buckets", maxBuckets)
 	}
@@ -215,6 +213,8 @@ func (s *stream) open(now int64) (*bucket, error) {
 	b := s.server.take(id, now)
 	if b == nil {
 		b = &bucket{Quota: quota, id: id}
+	} else {
+		b.Inherit(now, allowed)
 	}
 	b.since, b.at = now, -1
 	s.mu.Lock()
