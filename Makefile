@@ -69,8 +69,9 @@ generate: ## write the code of the .proto files anew
 	$(call generate)
 
 .PHONY: pictures
-pictures: ## draw docs/pictures/strategies.svg anew, from the strategies
+pictures: ## draw docs/pictures/strategies.svg and quotas.svg anew, from the code
 	go run ./tools/curves docs/pictures/strategies.svg
+	go test ./pkg/service/rlqs -count=1 -run TestThePictureIsTrue -update
 
 .PHONY: gateway
 gateway: ## have Envoy Gateway's translator write the rules anew that tests serve over xDS
