@@ -253,10 +253,7 @@ func TestContract(t *testing.T) {
 func TestContractOfTime(t *testing.T) {
 	behind := func(t *testing.T, timeout time.Duration) *rig {
 		return start(t, rules, func(c *config) {
-			s, err := deadline.New(stuck{c.Store}, timeout)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := deadline.New(stuck{c.Store}, timeout)
 			c.Store = s
 		})
 	}

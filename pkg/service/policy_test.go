@@ -43,9 +43,7 @@ func secondsAway(t *testing.T) func(*config) {
 			t.Fatal(err)
 		}
 		_ = gone.Close()
-		if c.Store, err = split.New(c.Store, gone, time.Second); err != nil {
-			t.Fatal(err)
-		}
+		c.Store = split.New(c.Store, gone, time.Second)
 	}
 }
 
@@ -66,13 +64,10 @@ func (s *seen) charged(t *testing.T) int64 {
 func remembering(t *testing.T) (change func(*config), work func()) {
 	var waiting []func() error
 	change = func(c *config) {
-		s, err := near.New(c.Store, near.Options{Timeout: time.Second, Deny: true, Go: func(work func() error) bool {
+		s := near.New(c.Store, near.Options{Timeout: time.Second, Deny: true, Go: func(work func() error) bool {
 			waiting = append(waiting, work)
 			return true
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		c.Store, c.Local = s, true
 	}
 	return change, func() {
@@ -235,10 +230,7 @@ descriptors:
 func TestPoliciesAnswerInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, policyRules, func(c *config) {
-			store, err := deadline.New(stuck{c.Store}, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := deadline.New(stuck{c.Store}, time.Minute)
 			c.Store = store
 		}, local(t))
 		for key, want := range map[string]pb.RateLimitResponse_Code{"allow": ok, "deny": over, "local": ok} {

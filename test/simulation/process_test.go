@@ -52,16 +52,13 @@ type options struct {
 
 func newProcess(w *world, name string, s *server, o *options, tree *descriptors.Tree, oracle *oracle) *process {
 	p := &process{world: w, name: name, server: s, network: o.network, follows: o.follows}
-	var err error
-	if p.near, err = near.New(wire{p}, near.Options{
+	p.near = near.New(wire{p}, near.Options{
 		Timeout: time.Second, Deny: o.localCache, Replicas: func() int { return o.processes },
 		Go: func(work func() error) bool {
 			w.after(1, func() { w.spawn(func() { _ = work() }) })
 			return true
 		},
-	}); err != nil {
-		panic(err)
-	}
+	})
 	svc, err := service.New(service.Config{Store: &watched{p.near, p, oracle}, Local: o.local})
 	if err != nil {
 		panic(err)

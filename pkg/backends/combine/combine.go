@@ -21,7 +21,6 @@ package combine
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -73,10 +72,7 @@ var queues = sync.Pool{New: func() any { return new(queue) }}
 // New returns a store that merges operations before it passes them to next. A
 // merged operation ends after timeout, > 0, because the contexts of its callers
 // do not end it.
-func New(next backends.Store, timeout time.Duration) (*Store, error) {
-	if timeout <= 0 {
-		return nil, fmt.Errorf("combine: a timeout of %v bounds nothing: must be above 0", timeout)
-	}
+func New(next backends.Store, timeout time.Duration) *Store {
 	s := &Store{Store: next, timeout: timeout, seed: maphash.MakeSeed()}
 	s.pace.Max, s.pace.Least = maxSent, pace.Nearby
 	s.spread, _ = next.(backends.Spread)
@@ -85,7 +81,7 @@ func New(next backends.Store, timeout time.Duration) (*Store, error) {
 	for i := range s.shards {
 		s.shards[i].busy = map[string]*queue{}
 	}
-	return s, nil
+	return s
 }
 
 // Unwrap is the decorated store; see backends.ScannerOf.

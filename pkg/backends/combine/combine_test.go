@@ -57,10 +57,7 @@ func inMemory(t testing.TB) backends.Store {
 
 func over(t testing.TB, next backends.Store) *combine.Store {
 	t.Helper()
-	s, err := combine.New(next, 10*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := combine.New(next, 10*time.Second)
 	return s
 }
 

@@ -24,12 +24,7 @@ type Store struct {
 }
 
 // New bounds each wait for next by timeout, > 0, and by the caller's deadline.
-func New(next backends.Store, timeout time.Duration) (*Store, error) {
-	if timeout <= 0 {
-		return nil, fmt.Errorf("deadline: a timeout of %v bounds nothing: must be above 0", timeout)
-	}
-	return &Store{next, timeout}, nil
-}
+func New(next backends.Store, timeout time.Duration) *Store { return &Store{next, timeout} }
 
 // Unwrap is the decorated store; see backends.ScannerOf.
 func (s *Store) Unwrap() backends.Store { return s.Store }

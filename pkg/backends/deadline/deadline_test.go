@@ -42,10 +42,7 @@ func TestTheAnswerComesInTime(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := deadline.New(half{}, c.timeout)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := deadline.New(half{}, c.timeout)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if c.caller > 0 {
@@ -57,7 +54,7 @@ func TestTheAnswerComesInTime(t *testing.T) {
 				}
 				begin := time.Now()
 				b := backends.Batch{Ops: make([]backends.Op, 2), Replies: make([]backends.Reply, 2)}
-				err = s.Apply(ctx, &b)
+				err := s.Apply(ctx, &b)
 				if took := time.Since(begin); took != c.want {
 					t.Errorf("took %v, want %v", took, c.want)
 				}

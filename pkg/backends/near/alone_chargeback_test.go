@@ -30,10 +30,7 @@ func TestRun(t *testing.T) {
 		srv := newServer(t)
 		var log bytes.Buffer
 		r := &replica{t: t}
-		var err error
-		if r.Store, err = near.New(srv, near.Options{Timeout: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
-			t.Fatal(err)
-		}
+		r.Store = near.New(srv, near.Options{Timeout: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		l := limit(t, algorithms.Spec{Requests: 20})
 		r.hits(l, "a", 10)
 		srv.away.Store(true)
@@ -403,12 +400,6 @@ func TestLongKeyInAnothersPlace(t *testing.T) {
 	r.hits(l, strings.Repeat("k", 2000), 5)
 	srv.away.Store(false)
 	r.Step()
-}
-
-func TestATimeoutIsNeeded(t *testing.T) {
-	if _, err := near.New(newServer(t), near.Options{}); err == nil || !strings.Contains(err.Error(), "timeout") {
-		t.Errorf("%v, want an error about the timeout", err)
-	}
 }
 
 // TestHitThatComesLate: hits that have waited for the store until their window had

@@ -66,10 +66,7 @@ func newReplicaWith(t testing.TB, s backends.Store, replicas int, o near.Options
 	r.count.Store(int64(replicas))
 	o.Timeout, o.Replicas = time.Second, func() int { return int(r.count.Load()) }
 	o.Go = r.work.add
-	var err error
-	if r.Store, err = near.New(s, o); err != nil {
-		t.Fatal(err)
-	}
+	r.Store = near.New(s, o)
 	return r
 }
 

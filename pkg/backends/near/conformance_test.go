@@ -62,9 +62,7 @@ func TestConformance(t *testing.T) {
 					t.Fatal(err)
 				}
 				p := &prompt{used: &used}
-				if p.Store, err = near.New(inner, near.Options{Timeout: patience, Go: p.work.add}); err != nil {
-					t.Fatal(err)
-				}
+				p.Store = near.New(inner, near.Options{Timeout: patience, Go: p.work.add})
 				t.Cleanup(func() { _ = p.Close() })
 				return p
 			}

@@ -41,10 +41,7 @@ func TestStats(t *testing.T) {
 // A key that does not fit takes the place of another one.
 func TestEvictionsAreCounted(t *testing.T) {
 	r := newRig(t)
-	small, err := near.New(r.next, near.Options{Timeout: time.Second, Deny: true, Cells: 64, Go: never})
-	if err != nil {
-		t.Fatal(err)
-	}
+	small := near.New(r.next, near.Options{Timeout: time.Second, Deny: true, Cells: 64, Go: never})
 	l, err := algorithms.New(fixed)
 	if err != nil {
 		t.Fatal(err)

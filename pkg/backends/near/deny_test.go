@@ -56,10 +56,7 @@ func newRig(t *testing.T) *rig {
 
 func newDenying(t *testing.T, next backends.Store) *near.Store {
 	t.Helper()
-	s, err := near.New(next, near.Options{Timeout: time.Second, Deny: true, Go: never})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := near.New(next, near.Options{Timeout: time.Second, Deny: true, Go: never})
 	return s
 }
 
@@ -241,10 +238,7 @@ func TestSize(t *testing.T) {
 	}
 	for _, length := range []int{10, 63, 64, 500} {
 		before := heap()
-		s, err := near.New(denying{}, near.Options{Timeout: time.Second, Deny: true, Cells: size / 320, Go: never})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := near.New(denying{}, near.Options{Timeout: time.Second, Deny: true, Cells: size / 320, Go: never})
 		for i := range keys {
 			b := backends.Batch{Ops: []backends.Op{{Key: fmt.Sprintf("%0*d", length, i), Now: epoch, Until: epoch + 1_000_000, By: backends.Amount{Whole: 1}, Den: 1, Times: 1}}, Replies: make([]backends.Reply, 1)}
 			if err := s.Apply(context.Background(), &b); err != nil {

@@ -53,10 +53,7 @@ func BenchmarkHotKey(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		leased, err := near.New(inner, near.Options{Timeout: time.Second})
-		if err != nil {
-			b.Fatal(err)
-		}
+		leased := near.New(inner, near.Options{Timeout: time.Second})
 		for name, store := range map[string]backends.Store{"memory": inner, "lease": leased} {
 			b.Run(strategy.String()+"/"+name, func(b *testing.B) {
 				b.ReportAllocs()

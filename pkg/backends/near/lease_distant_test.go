@@ -48,10 +48,7 @@ func TestADistantStore(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := near.New(distant{inner}, near.Options{Timeout: time.Second})
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := near.New(distant{inner}, near.Options{Timeout: time.Second})
 				l, err := algorithms.New(test.spec)
 				if err != nil {
 					t.Fatal(err)

@@ -93,9 +93,7 @@ func newWorld(t *testing.T, seed uint64, processes int, spec algorithms.Spec) *w
 	}
 	for range processes {
 		p := &process{}
-		if p.Store, err = near.New(w.store, near.Options{Timeout: time.Second, Go: p.work.add}); err != nil {
-			t.Fatal(err)
-		}
+		p.Store = near.New(w.store, near.Options{Timeout: time.Second, Go: p.work.add})
 		w.processes = append(w.processes, p)
 	}
 	return w

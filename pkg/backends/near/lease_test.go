@@ -465,10 +465,7 @@ func TestCloseWaitsForAFrozenStoreTwiceItsTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &frozen{Store: inner}
-		s, err := near.New(f, near.Options{Timeout: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := near.New(f, near.Options{Timeout: time.Second})
 		l, b := hotBatch(t, perMinute)
 		for range 40 { // 400 keys with 100 hits a second each
 			for key := range 400 {

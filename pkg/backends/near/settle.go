@@ -20,10 +20,7 @@ const (
 )
 
 // New returns next with a near cache. Close settles all balances and closes next.
-func New(next backends.Store, o Options) (*Store, error) {
-	if o.Timeout <= 0 {
-		return nil, fmt.Errorf("near: a timeout of %v bounds nothing: must be above 0", o.Timeout)
-	}
+func New(next backends.Store, o Options) *Store {
 	o.Cells = cmp.Or(o.Cells, DefaultCells)
 	o.Background = cmp.Or(o.Background, next)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -38,7 +35,7 @@ func New(next backends.Store, o Options) (*Store, error) {
 		s.opts.Go = s.running.TryGo
 		s.running.Go(s.sweepOften)
 	}
-	return s, nil
+	return s
 }
 
 // Unwrap is the decorated store; see backends.ScannerOf.

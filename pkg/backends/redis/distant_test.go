@@ -31,10 +31,7 @@ func each(rate int, during time.Duration, f func(i int)) {
 // bounded is s as the stack uses it.
 func bounded(t *testing.T, s backends.Store) backends.Store {
 	t.Helper()
-	d, err := deadline.New(s, 150*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := deadline.New(s, 150*time.Millisecond)
 	return d
 }
 

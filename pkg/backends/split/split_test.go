@@ -28,10 +28,7 @@ func inMemory(t *testing.T) *memory.Store {
 
 func newSplit(t *testing.T, main, perSecond backends.Store) *split.Stores {
 	t.Helper()
-	s, err := split.New(main, perSecond, 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := split.New(main, perSecond, 5*time.Second)
 	return s
 }
 

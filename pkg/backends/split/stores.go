@@ -3,7 +3,6 @@ package split
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -21,13 +20,10 @@ var _ backends.Scanner = (*Stores)(nil)
 // New returns a store that applies operations with PerSecond on perSecond and
 // the other operations on main. It owns both stores. Charges on one store of a
 // batch that the other store refuses are given back within timeout, > 0.
-func New(main, perSecond backends.Store, timeout time.Duration) (*Stores, error) {
-	if timeout <= 0 {
-		return nil, fmt.Errorf("split: a timeout of %v leaves no time to give back: must be above 0", timeout)
-	}
+func New(main, perSecond backends.Store, timeout time.Duration) *Stores {
 	s := &Stores{stores: [2]backends.Store{main, perSecond}}
 	s.places = Places{Of: placeOf, Ask: s.ask, GiveBack: timeout}
-	return s, nil
+	return s
 }
 
 // Apply implements backends.Store.

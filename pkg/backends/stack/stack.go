@@ -14,6 +14,7 @@ package stack
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -66,25 +67,14 @@ const (
 // Build returns the store that o describes. It owns the stores in o: Close of
 // the result closes them, and so does Build itself when it fails.
 func Build(o Options) (backends.Store, error) {
-	store, err := o.build()
-	if err != nil {
-		for _, t := range []Tier{o.Main, o.PerSecond} {
-			if t.Store != nil {
-				err = errors.Join(err, t.Store.Close())
-			}
-		}
-		return nil, err
+	if second := o.PerSecond; second.Store != nil && min(o.Main.Timeout, second.Timeout) <= 0 {
+		err := fmt.Errorf("stack: two stores with timeouts of %v and %v: both must be above 0", o.Main.Timeout, second.Timeout)
+		return nil, errors.Join(err, o.Main.Store.Close(), second.Store.Close())
 	}
-	return store, nil
-}
-
-func (o *Options) build() (store backends.Store, err error) {
 	remote := o.Main.Timeout > 0
-	merged := o.Main.Store
-	if store = merged; remote {
-		if merged, store, err = o.remote(); err != nil {
-			return nil, err
-		}
+	merged, store := o.Main.Store, o.Main.Store
+	if remote {
+		merged, store = o.remote()
 	}
 	if o.Watch != nil {
 		store = o.Watch(store)
@@ -96,13 +86,10 @@ func (o *Options) build() (store backends.Store, err error) {
 	if o.LocalCache > 0 {
 		cells += max(o.LocalCache, minLocalCache) / cellBytes
 	}
-	cache, err := near.New(store, near.Options{
+	cache := near.New(store, near.Options{
 		Background: merged, Timeout: max(o.Main.Timeout, o.PerSecond.Timeout),
 		Cells: cells, Deny: o.LocalCache > 0, Replicas: o.Replicas, Log: o.Log,
 	})
-	if err != nil {
-		return nil, err
-	}
 	if o.Near != nil {
 		o.Near(cache)
 	}
@@ -112,24 +99,15 @@ func (o *Options) build() (store backends.Store, err error) {
 // remote is the part of the stack down to the stores on servers: with deadline for
 // requests, and without it for background work, whose answers may come later than a
 // request can wait.
-func (o *Options) remote() (merged, bounded backends.Store, err error) {
+func (o *Options) remote() (merged, bounded backends.Store) {
 	longest := max(o.Main.Timeout, o.PerSecond.Timeout)
-	if merged, err = combine.New(o.Main.Store, o.Main.Timeout); err != nil {
-		return nil, nil, err
-	}
+	merged = combine.New(o.Main.Store, o.Main.Timeout)
 	if o.PerSecond.Store != nil {
-		perSecond, err := combine.New(o.PerSecond.Store, o.PerSecond.Timeout)
-		if err != nil {
-			return nil, nil, err
-		}
-		if merged, err = split.New(merged, perSecond, longest); err != nil {
-			return nil, nil, err
-		}
+		merged = split.New(merged, combine.New(o.PerSecond.Store, o.PerSecond.Timeout), longest)
 	}
 	wait := longest
 	if o.Decision > 0 {
 		wait = min(wait, o.Decision)
 	}
-	bounded, err = deadline.New(merged, wait)
-	return merged, bounded, err
+	return merged, deadline.New(merged, wait)
 }
