@@ -132,7 +132,7 @@ func TestRecipes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"login", "api-key", "jwt", "shadow", "queue", "tokens", "reserve", "concurrency", "exempt-networks", "tenants", "custom-body"} {
+	for _, name := range []string{"login", "api-key", "jwt", "shadow", "queue", "tokens", "reserve", "concurrency", "exempt-networks", "networks", "tenants", "custom-body"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("there is no recipe %s", name)
 		}
