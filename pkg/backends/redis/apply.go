@@ -77,6 +77,7 @@ var constants = map[string]any{
 	"DEBT": 5, "DEBTF": 6, "UNIT": 7, "UNITF": 8, "SHIFT": 9, "SHIFTF": 10, "CARRY": 9, "PERIOD": 10,
 	"DATE": 5, "SLACK": 6, "ENDS": 7, // of a list
 	"CUT": 11, "CUTF": 12,
+	"NO_TERMS": noTerms,
 	"RESERVES": 2, // of OVERDRAWS: the operation makes a reservation
 }
 
@@ -134,8 +135,12 @@ func sectionsOf(op *backends.Op) section {
 
 // newApply is the script for b, and the arguments of its EVALSHA.
 func newApply(b *backends.Batch, jitter int64) (*script, []any) {
-	args := make([]any, 3, 5+2*len(b.Ops))
-	packed := make([]byte, 0, 112*len(b.Ops))
+	args := make([]any, 3, 5+3*len(b.Ops))
+	size := 96 // of an ordinary operation, which pack makes of at most 89 bytes
+	if isFurther(&b.Ops[0]) {
+		size = 192
+	}
+	packed := make([]byte, 0, size*len(b.Ops))
 	needs := forEach
 	if b.Together() {
 		needs = forTogether
@@ -172,7 +177,7 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 	if op.Hold != nil {
 		keys = appendRecords(keys, op)
 	}
-	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, bit(op.Prev != ""), bit(isFurther(op)), byte(len(keys)-before))
+	to = append(to, byte(op.Kind), wayOf(op), byte(op.Role), op.Group, bit(op.Prev != ""), termsOf(op), byte(len(keys)-before))
 	to = appendDoubles(to, op.Now, op.By.Whole, op.Max.Whole, far.Whole, op.Times)
 	switch op.Kind {
 	case backends.Counter:
@@ -183,7 +188,7 @@ func pack(keys []any, to []byte, op *backends.Op, jitter int64) ([]any, []byte) 
 	case backends.List:
 		to = appendDoubles(to, listWindow(op))
 	}
-	if isFurther(op) {
+	if termsOf(op) == someTerms {
 		to = packTerms(to, op)
 	}
 	if hold := op.Hold; hold != nil {
@@ -202,8 +207,28 @@ func appendDoubles(to []byte, numbers ...int64) []byte {
 	return to
 }
 
-// isFurther reports whether pack has more of op than the kind of its cell asks.
-func isFurther(op *backends.Op) bool { return op.Terms != nil || op.Hold != nil || op.Partial }
+// isFurther reports whether apply.lua has to know of op's terms, or tells of them. That refunds
+// take the oldest costs matters to nothing but refunds.
+func isFurther(op *backends.Op) bool {
+	return op.Hold != nil || op.Partial || op.Terms != nil && (op.Refund || *op.Terms != backends.Terms{Oldest: true})
+}
+
+// Whether pack has the terms of an operation.
+const (
+	_         byte = iota
+	someTerms      // packTerms
+	noTerms        // they are zeros
+)
+
+func termsOf(op *backends.Op) byte {
+	switch {
+	case !isFurther(op):
+		return 0
+	case op.Terms == nil && !op.Partial && op.Kind != backends.List:
+		return noTerms
+	}
+	return someTerms
+}
 
 // listWindow is Op.Window, of a List in parts the time since the first part that counts. In
 // apply.lua a cost counts if it is younger.
@@ -253,9 +278,12 @@ func appendRecords(keys []any, op *backends.Op) []any {
 // recordKey is the key of the records of a generation of op's reservations; -1 is that of what
 // comes back. It is shortened if that of the cell is, so that both have one hash tag.
 func recordKey(op *backends.Op, generation int64) string {
-	key := op.Hold.Key + "|open"
-	if generation >= 0 {
-		key = op.Hold.Key + "|" + strconv.FormatInt(generation, 10)
+	var key string
+	if generation < 0 {
+		key = op.Hold.Key + "|open"
+	} else {
+		text := append(append(make([]byte, 0, 128), op.Hold.Key...), '|')
+		key = string(strconv.AppendInt(text, generation, 10))
 	}
 	if StoredKey(op.Key) == op.Key {
 		return key

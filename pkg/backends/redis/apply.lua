@@ -27,6 +27,7 @@
 local function lifetime(us) return math.ceil(us / 1000) + GRACE end
 
 --#if terms
+--#if counter meter hold
 -- plus is v + f/den + w + g/den.
 local function plus(v, f, w, g, den)
   v, f = v + w, f + g
@@ -40,6 +41,7 @@ local function minus(v, f, w, g, den)
   if f < 0 then return v - 1, f + den end
   return v, f
 end
+--#end
 --#end
 
 --#if counter meter
@@ -370,6 +372,7 @@ local function save(l, key)
     local first = 1
     if l.gone + l.cut >= l.length then
       if l.length > 0 then redis.call('DEL', key) end
+      l.renew = true
     elseif l.gone == 0 and l.cut == 1 and l.added[1] then
       redis.call('LSET', key, -1, text(l.added[1]))
       first = 2
@@ -380,7 +383,7 @@ local function save(l, key)
       for i = #l.front, 1, -1 do redis.call('LPUSH', key, text(l.front[i])) end
     end
     for i = first, #l.added do redis.call('RPUSH', key, text(l.added[i])) end
-    if newest(l, key) then redis.call('PEXPIRE', key, l.life) end
+    if l.renew and newest(l, key) then redis.call('PEXPIRE', key, l.life) end
   elseif l.length > 0 and redis.call('PTTL', key) == -1 then
     redis.call('PEXPIRE', key, l.life)
   end
@@ -391,14 +394,14 @@ end
 -- refunds took oldest ones. `base` is the total before them; `tail` is the newest stored element
 -- that is not cut. A clock that was set back leaves elements dated after now: they
 -- get the date of now, and neighbours that are no grants become one. `life` is how long the
--- key has to live, in ms, once an operation does more than read.
+-- key has to live, in ms, once an operation does more than read; `renew`: it has to be set.
 local function open(key, now, window, date)
   local length = redis.pcall('LLEN', key)
   if type(length) == 'table' then
     if string.find(length.err, 'WRONGTYPE', 1, true) then error('FOREIGN', 0) end
     error(length.err, 0)
   end
-  local l = { length = length, gone = 0, cut = 0, base = 0, added = {}, dirty = false, life = false, tail = nil }
+  local l = { length = length, gone = 0, cut = 0, base = 0, added = {}, dirty = false, life = false, renew = false, tail = nil }
   -- The first element that counts is between l.gone and last: strides double from
   -- the head on, because few have gone since the last charge, and halve back.
   local last, stride = length, 1
@@ -421,7 +424,7 @@ local function open(key, now, window, date)
     l.cut, late[#late + 1], l.tail = l.cut + 1, l.tail, nil
   end
   if late then
-    l.dirty = true
+    l.dirty, l.renew = true, true
     for i = #late, 1, -1 do
       local e, before = late[i], l.added[#l.added]
       if before and before.cost > 0 and e.cost > 0 then
@@ -448,6 +451,14 @@ local function change(more, key, way, now, by, max, least, times, window)
   local l = open(key, now, window, date)
   local admitted, e = times, newest(l, key)
   local sum = e and e.total - l.base or 0
+  -- Charges set the lifetime once in each eighth of the window, for an eighth longer, or once in
+  -- each part.
+  local slack, fresh = window / 8, e and way == 0
+  if fresh then fresh = math.floor(e.at / slack) == math.floor(now / slack) end
+  --#if terms
+  if more then slack = more[SLACK] + slack end
+  if more and more[PARTS] == 1 then fresh = e and way == 0 and e.at == date end
+  --#end
   if way == REFUND or way == UNDO then
     local cost = by * times
     if way == REFUND then cost = math.min(cost, math.max(sum, 0)) end
@@ -549,7 +560,10 @@ local function change(more, key, way, now, by, max, least, times, window)
   e = newest(l, key)
   sum = e and e.total - l.base or 0
   local ends, retry = e and e.at + window or now, now
-  if by > 0 or way == GRANT then l.life = lifetime(ends - now + (more and more[SLACK] or 0)) end
+  if by > 0 or way == GRANT then
+    l.life = lifetime(ends - now + slack)
+    l.renew = l.renew or not fresh
+  end
   if admitted < times then -- retry is when enough of the oldest costs have left for one more `by`
     retry = NEVER
     local gone = sum + by - max + l.base -- the total that has to leave
@@ -586,23 +600,27 @@ end
 --#end
 
 --#if hold
-local records = {} -- copies by key and ID, if the operations are decided together
-
--- saveRecord writes r, a record that has changed.
-local function saveRecord(r)
-  if r.at and (r.at ~= r.key or not r.ends) then redis.call('HDEL', r.at, r.id) end
-  if r.ends then
-    local s
-    if r.settled then
-      s = struct.pack('<d', r.ends)
-    elseif r.byf > 0 then
-      s = struct.pack('<dddd', r.by, r.mark, r.ends, r.byf)
-    else
-      s = struct.pack('<ddd', r.by, r.mark, r.ends)
-    end
-    if redis.call('HSET', r.key, r.id, s) == 1 then redis.call('PEXPIRE', r.key, r.life) end
+-- save writes the record of a reservation to the hash key; from is the hash that has it, if one
+-- has. ends is nil if it is to go; by is nil if it is settled. life is how long records live, in ms.
+local function saveRecord(key, id, from, life, ends, by, byf, mark)
+  if from and (from ~= key or not ends) then redis.call('HDEL', from, id) end
+  if not ends then return end
+  local s
+  if not by then
+    s = struct.pack('<d', ends)
+  elseif byf > 0 then
+    s = struct.pack('<dddd', by, mark, ends, byf)
+  else
+    s = struct.pack('<ddd', by, mark, ends)
   end
+  -- The first record of a hash gives it a lifetime that is enough for all; one in eight more does
+  -- so because it may be lost (PERSIST, a restored dump).
+  if redis.call('HSET', key, id, s) == 1 and redis.call('HLEN', key) % 8 == 1 then redis.call('PEXPIRE', key, life) end
 end
+
+--#if together
+local records = {} -- copies by key and ID; those of operations before this one
+--#end
 --#end
 
 --#if lapse
@@ -653,9 +671,10 @@ end
 local tried = {} -- of each operation, what the first pass found
 local charges    -- how often the second pass charges each operation; nil in the first one
 --#end
-local ops, out = ARGV[1], {}
+local ops, out = ARGV[1], nil
 repeat
   local at, k, n = 1, 0, 0
+  out = { false }
   while at <= #ops do
     local kind, way, role, group, hasPrev, hasTerms, generations, now, by, max, far, times
     local span, forced, byf, den, maxf, farf, num, wden, till, life, window = 0, false, 0, 1, 0, 0
@@ -690,6 +709,8 @@ repeat
     if hasTerms == 1 then
       more = { struct.unpack('<BBBBdddddd', ops, at) }
       at, more[CUT] = more[CUT], 0
+    elseif hasTerms == NO_TERMS then
+      more = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
     end
     --#end
     --#if hold
@@ -738,7 +759,7 @@ repeat
         redis.call('DEL', KEYS[i])
         --#if together
         for name, r in pairs(records) do -- r may have the names of further keys
-          if string.sub(name, 1, #KEYS[i]) == KEYS[i] then r.by, r.ends, r.at, r.dirty = nil, nil, nil, false end
+          if string.sub(name, 1, #KEYS[i]) == KEYS[i] then r.ends, r.from, r.dirty = nil, nil, false end
         end
         --#if lapse
         opens[KEYS[i]] = nil
@@ -750,7 +771,11 @@ repeat
     else
       local on, cost, costf = way, by, byf -- what the cell is charged
       --#if hold
-      local r, found, back, to -- to is the account's state if the operation is admitted
+      local found, back, to -- to is the account's state if the operation is admitted
+      local from, settled, rends, rby, rbyf, rmark -- the record, and the hash that has it
+      --#if together
+      local copied
+      --#end
       local dates = more and more[ENDS]
       --#if lapse
       local o
@@ -790,39 +815,40 @@ repeat
       -- left in an older generation.
       for i = first, id and not admitted and first + generations - 1 or 0 do
         --#if together
-        r = records[KEYS[i] .. id]
+        local r = records[KEYS[i] .. id]
+        if r then
+          from, settled, rends, rby, rbyf, rmark = r.from, not r.by, r.ends, r.by, r.byf, r.mark
+          copied = r
+          break
+        end
         --#end
-        local s = not r and redis.pcall('HGET', KEYS[i], id)
+        local s = redis.pcall('HGET', KEYS[i], id)
         if s then
           if type(s) == 'table' then
             admitted = BAD
             break
           end
-          r = { at = KEYS[i], settled = #s == 8 }
-          if r.settled then
-            r.ends = struct.unpack('<d', s)
+          from, settled = KEYS[i], #s == 8
+          if settled then
+            rends = struct.unpack('<d', s)
           else
-            r.by, r.mark, r.ends = struct.unpack('<ddd', s)
-            r.byf = #s > 24 and struct.unpack('<d', s, 25) or 0
+            rby, rmark, rends = struct.unpack('<ddd', s)
+            rbyf = #s > 24 and struct.unpack('<d', s, 25) or 0
           end
+          break
         end
-        if r then break end
       end
       if id and not admitted then
-        r = r or {}
-        --#if together
-        for i = first, first + generations - 1 do records[KEYS[i] .. id] = r end
-        --#end
         local refund = way == REFUND or way == UNDO
-        found, to = r.ends and now < r.ends, 0
+        found, to = rends and now < rends, 0
         --#if lapse
-        found = found and (r.settled or r.ends > lapsed)
+        found = found and (settled or rends > lapsed)
         --#end
-        if found and known == 1 and not r.settled then
+        if found and known == 1 and not settled then
           if kind == COUNTER then
-            found = not (prev and r.mark < mark - window or not prev and r.mark ~= mark)
+            found = not (prev and rmark < mark - window or not prev and rmark ~= mark)
           else
-            found = kind == METER or r.mark > now - window
+            found = kind == METER or rmark > now - window
           end
         end
         if not found then
@@ -834,25 +860,25 @@ repeat
             to = HELD
             if more[OVERDRAWS] == 1 then more[OVERDRAWS] = RESERVES end
           end
-        elseif r.settled then
+        elseif settled then
           to, on, cost, costf = UNCHANGED, 0, 0, 0
         else
           to, forced = SETTLED, false
-          cost, costf = minus(by, byf, r.by, r.byf, den)
+          cost, costf = minus(by, byf, rby, rbyf, den)
           if refund then
-            back, cost, costf = true, r.by, r.byf
+            back, cost, costf = true, rby, rbyf
           elseif cost < 0 then
             back = true
-            cost, costf = minus(r.by, r.byf, by, byf, den)
+            cost, costf = minus(rby, rbyf, by, byf, den)
           elseif kind == LIST or more[DEBT] == 0 and more[DEBTF] == 0 then
             more[PARTIAL] = 1
           end
-          if back and kind == COUNTER and r.mark ~= mark then
+          if back and kind == COUNTER and rmark ~= mark then
             on, cost, costf = 0, 0, 0
           elseif back and not refund then
             on = REFUND
           end
-          if back and kind == LIST then more[ENDS] = r.mark end
+          if back and kind == LIST then more[ENDS] = rmark end
         end
         if on == 0 and cost == 0 and costf == 0 and (to ~= 0 or refund) then
           max, maxf, more[OVERDRAWS], more[PARTIAL] = math.huge, 0, 0, 0
@@ -869,29 +895,34 @@ repeat
         if to == HELD and admitted == 0 then to = 0 end
         state = to
         if to == SETTLED and found then
-          held, heldf = r.by, r.byf
-          if cost == 0 and costf == 0 and not (way == REFUND or way == UNDO) and (by ~= r.by or byf ~= r.byf) then -- the window is over
-            more[CUT], more[CUTF] = minus(r.by, r.byf, by, byf, den)
+          held, heldf = rby, rbyf
+          if cost == 0 and costf == 0 and not (way == REFUND or way == UNDO) and (by ~= rby or byf ~= rbyf) then -- the window is over
+            more[CUT], more[CUTF] = minus(rby, rbyf, by, byf, den)
           end
         end
         --#if lapse
-        if o and to == SETTLED and r.by and not r.settled then comeBack(o, false, r.ends, r.mark, r.by, r.byf, den) end
+        if o and to == SETTLED and rby and not settled then comeBack(o, false, rends, rmark, rby, rbyf, den) end
         if o and to == HELD then comeBack(o, true, last, mark, by, byf, den) end
         if o and (to ~= 0 or by > 0 or byf > 0) then
           o.life, o.used = math.max(o.life, ends > now and lifetime(ends - now) or 0), true
         end
         --#end
-        if to == SETTLED then
-          r.ends, r.settled, r.dirty = way ~= UNDO and last, true, true
-        elseif to == HELD then
-          r.by, r.byf, r.mark, r.ends, r.settled, r.dirty = by, byf, mark, last, false, true
-        end
-        if to >= SETTLED then admitted = times end
-        if r.dirty then
-          r.id, r.key, r.life = id, KEYS[first + generations - 2], left
+        if to == SETTLED or to == HELD then
+          local key, ends = KEYS[first + generations - 2], last
+          if to == SETTLED then
+            admitted = times
+            if way == UNDO then ends = nil end
+          end
           --#if each
-          saveRecord(r)
+          saveRecord(key, id, from, left, ends, to == HELD and by, byf, mark)
           --#end
+          --#if together
+          if copied then copied.dirty = false end -- it may have the name of a further key
+          local r = { key = key, id = id, from = from, life = left, ends = ends, by = to == HELD and by, byf = byf, mark = mark, dirty = true }
+          for i = first, first + generations - 1 do records[KEYS[i] .. id] = r end
+          --#end
+        elseif to == UNCHANGED then
+          admitted = times
         end
       end
       --#if lapse
@@ -979,7 +1010,7 @@ for key, l in pairs(lists) do save(l, key) end
 for _, r in pairs(records) do
   if r.dirty then
     r.dirty = false
-    saveRecord(r)
+    saveRecord(r.key, r.id, r.from, r.life, r.ends, r.by, r.byf, r.mark)
   end
 end
 --#end
@@ -987,4 +1018,4 @@ end
 for key, o in pairs(opens) do saveOpen(key, o) end
 --#end
 --#end
-return table.concat(out)
+return out[2] and table.concat(out) or out[1]
