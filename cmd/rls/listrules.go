@@ -76,6 +76,9 @@ func limitsOf(r *status.ListingRule) (all []string) {
 		if l.Name != "" {
 			words += " (" + l.Name + ")"
 		}
+		if l.Overlay != nil {
+			words += " [" + l.Overlay.String() + "]"
+		}
 		all = append(all, words)
 	}
 	if r.Unlimited {

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -234,7 +235,12 @@ func describe(in *service.Inspected) Descriptor {
 	}
 	for i := range in.Limits {
 		l := limitOf(in.Rule, &in.Limits[i])
-		l.Plan = in.Plan
+		if l.Plan = in.Plan; in.Override != nil {
+			l.Overlay = maps.Clone(l.Overlay)
+			for _, brought := range []string{"requests_per_unit", "unit", "unit_multiplier", "name", "replaces", "shadow_mode", "rollout"} {
+				delete(l.Overlay, brought)
+			}
+		}
 		d.Limits = append(d.Limits, l)
 	}
 	return d

@@ -158,7 +158,7 @@ func (p *printer) limit(l *Limit, hits int64) {
 		p.line(3, "not decided: %s replaces it", terminal.Visible(l.ReplacedBy))
 	}
 	p.line(3, "key        %s", terminal.Visible(l.Key))
-	if l.Overlay != nil {
+	if len(l.Overlay) > 0 {
 		p.line(3, "overlay    %s", terminal.Visible(l.Overlay.String()))
 	}
 	if d := l.Period; d != nil {

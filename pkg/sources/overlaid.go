@@ -31,7 +31,6 @@ func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 	var mu sync.Mutex // of the variables below, and for calls of publish
 	var overlays []*rules.File
 	read, ended := make(chan struct{}), make(chan error, 1)
-	opened := sync.OnceFunc(func() { close(read) })
 	go func() {
 		ended <- o.Overlays.Run(ctx, func(files []*rules.File, unreadable error) error {
 			mu.Lock()
@@ -44,8 +43,12 @@ func (o *Overlaid) Run(ctx context.Context, publish Publish) error {
 			for _, f := range overlays {
 				f.Overlay = true
 			}
-			o.Again()
-			opened()
+			select {
+			case <-read:
+				o.Again()
+			default:
+				close(read)
+			}
 			return nil
 		})
 	}()

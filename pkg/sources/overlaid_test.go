@@ -111,6 +111,13 @@ func (l *laid) become(text, err string) {
 	testenv.Eventually(l.t, soon, ok, text+" "+err)
 }
 
+// loads is the number of loads.
+func (l *laid) loads() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.errs)
+}
+
 const (
 	bursts = "overlays: [{domain: '*', set: {strategy: gcra, burst: %}}]"
 	five   = "strategy: gcra, burst: 5, overlay: burst, strategy from "
@@ -198,6 +205,9 @@ func TestOverlaysOverFilesThatAreReadAgain(t *testing.T) {
 	l.become(five+folder+"/b/late.yaml:1", "")
 	write(t, config+"/a.yaml", rule("b"))
 	l.become("b.user: unit=MINUTE requests_per_unit=1, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 5", "")
+	if loads := l.loads(); loads != 2 {
+		t.Errorf("two sets of rules were loaded %d times", loads)
+	}
 	write(t, folder+"/a.yaml", bursting("9")) // later ones win
 	write(t, folder+"/c.yaml", bursting("8"))
 	l.become("burst: 8", "")

@@ -199,7 +199,7 @@ func MergeListings(n int, all []client.Answer[Listing], replicas []client.Replic
 func (r *ListingRule) key() string {
 	limits := slices.Clone(r.Limits)
 	for i := range limits {
-		limits[i].PolicyDecides = ""
+		limits[i].PolicyDecides, limits[i].Overlay = "", nil
 	}
 	same := ListingRule{Rule: r.Rule, Domain: r.Domain, Entries: r.Entries, Limits: limits, Unlimited: r.Unlimited, Shadow: r.Shadow, Quota: r.Quota, Plan: r.Plan, Table: r.Table, Rows: r.Rows, Pool: r.Pool}
 	text, _ := json.Marshal(same) // of texts and numbers

@@ -78,6 +78,8 @@ type ListingLimit struct {
 	// PolicyDecides is all, or some if it does so for keys on some servers only.
 	OnError       string `json:"on_error"`
 	PolicyDecides string `json:"policy_decides,omitempty"`
+	// Overlay has the places of the fields that overlays have set, by name.
+	Overlay descriptors.Laid `json:"overlay,omitempty"`
 }
 
 // listing lists a page of the rules in force.
@@ -138,7 +140,7 @@ func (r *ListingRule) has(words []string) bool {
 		texts = append(texts, e.Pair())
 	}
 	for i := range r.Limits {
-		texts = append(texts, r.Limits[i].Words, r.Limits[i].Name)
+		texts = append(texts, r.Limits[i].Words, r.Limits[i].Name, r.Limits[i].Overlay.String())
 	}
 	if r.Shadow {
 		texts = append(texts, "shadow")
@@ -169,7 +171,7 @@ func newListingRule(domain string, r *descriptors.Rule, way []descriptors.Entry,
 		limit := &r.Limits[i]
 		rule.Limits = append(rule.Limits, ListingLimit{
 			Words: words(limit, callers(apart)), Name: limit.Name, Strategy: limit.Strategy.String(),
-			Limit: limit.Requests, Window: explain.Duration(limit.Window), OnError: limit.OnError.String(),
+			Limit: limit.Requests, Window: explain.Duration(limit.Window), OnError: limit.OnError.String(), Overlay: limit.Laid,
 		})
 	}
 	return rule

@@ -31,6 +31,11 @@ const hidden = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 export const visible = (text) =>
   String(text).replace(hidden, (c) => [...Array(c.length)].map((_, i) => '\\u' + c.charCodeAt(i).toString(16).padStart(4, '0')).join(''));
 
+// overlaid names the fields of a limit that overlays have set; their places are its title.
+export const overlaid = ({ overlay }) => overlay && el('span', {
+  className: 'tag', 'data-testid': 'overlay', title: visible(Object.entries(overlay).map(([name, place]) => `${name} from ${place}`).join('; ')),
+}, visible(`overlay: ${Object.keys(overlay).join(', ')}`));
+
 // field is a labelled input: field('Domain', {id, …}).
 export function field(label, props) {
   const input = el('input', { type: 'text', autocomplete: 'off', spellcheck: false, ...props });

@@ -1,6 +1,6 @@
 // Rules: the tree with its limits in words and its traffic.
 
-import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
+import { el, fill, field, overlaid, table, cell, visible, alertBox } from './dom.js';
 import { get, scoped } from './api.js';
 import { live, watch } from './live.js';
 import { sparkline } from './chart.js';
@@ -89,7 +89,7 @@ export function rules(main, params) {
     cells.set(r.rule, own);
     return el('tr', { 'data-testid': 'rule' },
       cell(columns.rule, el('div', { className: `way depth-${Math.min(same, 4)}` }, path), el('div', { className: 'small dim' }, visible(r.rule))),
-      cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), ' ', l.name && el('span', { className: 'tag' }, visible(l.name)),
+      cell(columns.limits, r.unlimited ? el('div', {}, 'unlimited') : r.limits.map((l) => el('div', {}, visible(l.words), ' ', l.name && el('span', { className: 'tag' }, visible(l.name)), overlaid(l),
         l.policy_decides && el('span', { className: 'tag amber' }, `policy ${l.on_error} decides now${l.policy_decides === 'some' ? ' for some keys' : ''}`))),
         r.table && el('span', { className: 'tag', 'data-testid': 'table', title: r.table }, `table ${visible(below(live.status?.rules.path, r.table))}, ${count(r.rows ?? 0)} ${r.rows === 1 ? 'row' : 'rows'}`),
         r.plan && el('span', { className: 'tag', 'data-testid': 'plan' }, `plan ${visible(r.plan)}`),

@@ -1,6 +1,6 @@
 // Why: how a request comes to its limits, and how full they are.
 
-import { el, fill, field, table, cell, visible, alertBox } from './dom.js';
+import { el, fill, field, overlaid, table, cell, visible, alertBox } from './dom.js';
 import { get, post, session } from './api.js';
 import { confirm } from './dialog.js';
 import { below, count, moment, parseDescriptor, period, perWindow, rate, seconds, span, writeDescriptor } from './format.js';
@@ -163,7 +163,7 @@ export function why(main, params) {
         l.precision && el('span', { className: 'tag' }, `precision ${l.precision}`), ' ',
         l.overdraft && el('span', { className: 'tag' }, `overdraft ${count(l.overdraft)}`), ' ',
         l.reserve && el('span', { className: 'tag' }, `reserve ${span(seconds(l.reserve))}`), ' ',
-        trial(l),
+        trial(l), overlaid(l),
         el('span', { className: 'small dim long' }, ' ', visible(l.rule ?? ''))),
       known && el('div', { className: 'meter', role: 'meter', 'aria-label': 'Used', 'aria-valuemin': 0, 'aria-valuemax': all, 'aria-valuenow': Math.min(Math.max(l.count, 0), all), 'aria-valuetext': `${count(l.count)} used, ${count(l.remaining)} remaining` }, fillBar),
       known && el('div', { className: 'figures' },
