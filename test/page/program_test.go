@@ -58,6 +58,7 @@ var binaryDir string // TestMain removes it
 type program struct {
 	t      *testing.T
 	json   string // the URL of /json
+	grpc   string // the address
 	rules  string // the file
 	tokens string // the file
 	pid    int
@@ -86,13 +87,14 @@ func serve(t *testing.T, env ...string) *program {
 	p.tokens = filepath.Join(dir, "tokens")
 	p.writeTokens("alice write " + writeToken + "\nbob read " + readToken + "\n")
 	port := func() string { return strconv.Itoa(testenv.FreePort(t)) }
-	web, admin := port(), port()
+	web, admin, grpc := port(), port(), port()
+	p.grpc = "127.0.0.1:" + grpc
 	p.json, p.admin = "http://127.0.0.1:"+web+"/json", "http://127.0.0.1:"+admin
 	cmd := exec.Command(path, "serve")
 	cmd.Env = append([]string{
 		"RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=", "RUNTIME_APPDIRECTORY=config", "RUNTIME_WATCH_ROOT=false",
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "USE_STATSD=false", "DRAIN_PERIOD=0s",
-		"PORT=" + web, "GRPC_PORT=" + port(), "DEBUG_PORT=" + port(), "ADMIN_PORT=" + admin, "ADMIN_TOKEN_FILE=" + p.tokens,
+		"PORT=" + web, "GRPC_PORT=" + grpc, "DEBUG_PORT=" + port(), "ADMIN_PORT=" + admin, "ADMIN_TOKEN_FILE=" + p.tokens,
 	}, env...)
 	var log testenv.Log
 	cmd.Stdout, cmd.Stderr = &log, &log

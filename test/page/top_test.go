@@ -5,6 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	quota "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // tops is an answer of /v1/top with these users.
@@ -69,6 +74,39 @@ func TestTopOfTraffic(t *testing.T) {
 	p.press("\r")
 	p.waits(row + `.length === 3 && location.hash === "#top?by=cost"`)
 	p.shot("cost")
+}
+
+// Top and Why show the buckets of Envoys that enforce a limit, and their shares.
+func TestQuotas(t *testing.T) {
+	s := serve(t)
+	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()                       //nolint:errcheck // the test is over
+	for _, allowed := range []uint64{3, 1} { // two Envoys
+		stream, err := quota.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
+		if err == nil {
+			err = stream.Send(&quota.RateLimitQuotaUsageReports{Domain: "shop", BucketQuotaUsages: []*quota.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+				BucketId:           &quota.BucketId{Bucket: map[string]string{"plan": "free", "user": "ann"}},
+				NumRequestsAllowed: allowed, TimeElapsed: durationpb.New(0),
+			}}})
+		}
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := s.signedIn("#top?by=cost")
+	p.waits(`document.querySelector("[data-testid=top-row]")?.innerText.includes("2 buckets of Envoys, assigned 1.6/s")`) // 7 hits, and 1 of those that remain
+	p.sees("plan=free,", "user=ann")
+	p.shot("buckets")
+	p.click(`document.querySelector("[data-testid=top-row] a")`)
+	p.sees("2 buckets of Envoys that enforce this themselves, assigned 1.6/s")
+	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("count 4")`)
+	p.shot("buckets-why")
 }
 
 // Top has only the beginning of a long value, and Why says so.

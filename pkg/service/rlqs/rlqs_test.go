@@ -563,6 +563,59 @@ descriptors:
 	})
 }
 
+// TestALongOutage: nothing is assigned during it, a bucket that is reported is not abandoned, and
+// afterwards the share is that of the other replica's reports, too.
+func TestALongOutage(t *testing.T) {
+	in(t, func(t *testing.T) {
+		store := new(away)
+		w := start(t, 1, rules, func(c *service.Config) { store.Store, c.Store = c.Store, store })
+		w.open(w.store)
+		w.load(rules)
+		s, other := w.stream(0), w.stream(1)
+		s.report(usage(0, 1, 0, "hour", "v"))
+		store.is.Store(true)
+		for range 4 {
+			pass(5 * time.Second)
+			if got := s.report(usage(5*time.Second, 1, 0, "hour", "v")); got != "" {
+				t.Errorf("during an outage: %s", got)
+			}
+		}
+		if got := other.report(usage(0, 9, 0, "hour", "v")); got != "90+1/24h0m0s 15s" { // the other's share has come back
+			t.Errorf("on the other replica: %s", got)
+		}
+		store.is.Store(false)
+		if got := s.report(usage(0, 0, 0, "hour", "v")); got != "deny 15s, 1+1/24h0m0s 15s" {
+			t.Errorf("the store is back: %s", got)
+		}
+	})
+}
+
+// TestGrantsAndResets of another replica reach an Envoy to which nothing remains within an interval.
+func TestGrantsAndResets(t *testing.T) {
+	in(t, func(t *testing.T) {
+		w := start(t, 2, rules)
+		s := w.stream(0)
+		s.report(usage(0, 1, 0, "hour", "v"))
+		if got := s.report(usage(5*time.Second, 99, 0, "hour", "v")); got != "deny 15s" {
+			t.Fatal(got)
+		}
+		request := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "hour", Value: "v"}}}}}
+		for _, c := range []struct {
+			do   service.Action
+			want string
+		}{{service.Grant(service.Granting{Hits: 20}), "20+1/24h0m0s 15s"}, {service.Reset, "100+1/24h0m0s 15s"}} {
+			if _, err := w.replicas[1].service.Inspect(t.Context(), request, c.do); err != nil {
+				t.Fatal(err)
+			}
+			pass(5 * time.Second)
+			if got := s.pushed(); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+			s.report(usage(5*time.Second, 20, 0, "hour", "v"))
+		}
+	})
+}
+
 // TestDemandOfShouldRateLimit: what ShouldRateLimit lets pass of a limit has a share of it.
 func TestDemandOfShouldRateLimit(t *testing.T) {
 	in(t, func(t *testing.T) {
@@ -659,11 +712,22 @@ func FuzzStream(f *testing.F) {
 		f.Add(b, b)
 	}
 	w := start(f, 1, rules)
+	request := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "hour", Value: "v"}}}}}
+	used := func(t *testing.T) int64 {
+		seen, err := w.replicas[0].service.Inspect(t.Context(), request, service.Look)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seen.Descriptors[0].Limits[0].Before.Count
+	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		stream := &wire{ctx: t.Context(), messages: [][]byte{first, second}}
+		stream, before := &wire{ctx: t.Context(), messages: [][]byte{first, second}}, used(t)
 		err := w.replicas[0].quotas.StreamRateLimitQuotas(stream)
 		if code := status.Code(err); code != codes.OK && code != codes.InvalidArgument {
 			t.Fatal(err)
+		}
+		if after := used(t); err != nil && len(stream.replies) == 0 && after > before {
+			t.Fatalf("a wrong report is charged: %d after %d", after, before)
 		}
 		for _, m := range stream.replies {
 			for _, a := range m.BucketAction {
