@@ -21,7 +21,6 @@ import (
 
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
-	"example.org/rls/pkg/admin/status"
 	"example.org/rls/pkg/replicas"
 	"example.org/rls/pkg/top"
 )
@@ -232,12 +231,4 @@ func mergeTop(r *pb.TopRequest, all []client.Answer[top.Table], replicas []clien
 	sum := top.Sum(tables)
 	sum.Rows = sum.Rows[:min(int(r.GetN()), len(sum.Rows))]
 	return TopOfAll{sum, replicas}
-}
-
-func mergeStatus(_ *pb.StatusRequest, all []client.Answer[status.Document], replicas []client.Replica) any {
-	return status.MergeDocuments(all, replicas)
-}
-
-func mergeRules(r *pb.RulesRequest, all []client.Answer[status.Listing], replicas []client.Replica) any {
-	return status.MergeListings(int(r.GetN()), all, replicas)
 }

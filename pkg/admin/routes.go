@@ -24,6 +24,7 @@ import (
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 	"example.org/rls/pkg/admin/events"
+	states "example.org/rls/pkg/admin/status"
 )
 
 const (
@@ -35,8 +36,8 @@ const (
 // routes are all methods. Of two with the same path the second is for callers who
 // accept server-sent events.
 var routes = []route{
-	{"Status", http.MethodGet, "/v1/status", reader, merged(one((*API).status), mergeStatus)},
-	{"Rules", http.MethodGet, "/v1/rules", reader, rows(1000, 1000, merged(one((*API).rules), mergeRules))},
+	{"Status", http.MethodGet, "/v1/status", reader, merged(one((*API).status), states.MergeDocuments)},
+	{"Rules", http.MethodGet, "/v1/rules", reader, rows(1000, 1000, merged(one((*API).rules), states.MergeListings))},
 	{"Top", http.MethodGet, "/v1/top", reader, rows(20, maxTop, merged(one((*API).top), mergeTop))},
 	{"Audit", http.MethodGet, "/v1/audit", reader, rows(maxAudited, math.MaxInt32, merged(one((*API).auditLog), mergeAudit))},
 	{"History", http.MethodGet, "/v1/history", reader, rows(200, events.Kept, merged(one((*API).history), mergeHistory))},
@@ -73,7 +74,7 @@ func several[M proto.Message](method func(*API, context.Context, M, send) error)
 
 // merged is h with a function that makes one document of those of the replicas that
 // answered, at least one. replicas are all replicas.
-func merged[M proto.Message, D any](h handler, merge func(request M, all []client.Answer[D], replicas []client.Replica) any) handler {
+func merged[M proto.Message, D, R any](h handler, merge func(request M, all []client.Answer[D], replicas []client.Replica) R) handler {
 	h.merge = func(request proto.Message, peers []peer) any {
 		all, replicas := documents[D](peers)
 		return merge(request.(M), all, replicas)

@@ -137,12 +137,18 @@ func (p *paths) called(of *lifetime, domain, key string) *keyed {
 
 // notFound finds or makes the counter of a domain without rules.
 func (p *paths) notFound(domain string) *counter {
+	p.mu.RLock()
+	c := p.unknown[domain]
+	p.mu.RUnlock()
+	if c != nil {
+		return c
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.unknown[domain] == nil && p.admit(domain, maxDomain) == 0 {
 		domain = "other"
 	}
-	c := p.unknown[domain]
+	c = p.unknown[domain]
 	if c == nil {
 		domain = strings.Clone(domain)
 		c = p.counter("ratelimit.service.rate_limit." + referenceName(domain) + ".domain_not_found")

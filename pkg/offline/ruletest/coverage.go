@@ -57,13 +57,6 @@ type ruleName struct {
 
 func nameOf(r *descriptors.Rule) ruleName { return ruleName{r.Pos, r.Path} }
 
-// add adds rules that no test has matched yet.
-func (c coverage) add(rules []*descriptors.Rule) {
-	for _, r := range rules {
-		c[nameOf(r)] = c[nameOf(r)]
-	}
-}
-
 // match notes the rules of statuses. A rule whose limits an override replaced is not one of them.
 func (c coverage) match(statuses []service.Status) {
 	for i := range statuses {

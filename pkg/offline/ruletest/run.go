@@ -75,7 +75,9 @@ func Run(files []*File, o Options) *Report {
 	covered := coverage{}
 	for _, f := range files {
 		engine := offline.New(f.tree, maxKeys)
-		covered.add(engine.Rules())
+		for _, r := range engine.Rules() {
+			covered[nameOf(r)] = covered[nameOf(r)] // false unless a test has matched it
+		}
 		for i := range f.tests {
 			t := &f.tests[i]
 			if o.Only != nil && !o.Only.MatchString(t.text) {
