@@ -41,8 +41,6 @@ func NewDogStatsdSink(addr string, tags map[string]string, mogrifiers []Mogrifie
 	return &dog{client, mogrifiers}, nil
 }
 
-func (*dog) Open() bool { return true } // the client connects by itself
-
 func (d *dog) Send(of lineKind, path string, value, calls uint64) bool {
 	name, tags := mogrify(d.mogrifiers, path)
 	switch of {

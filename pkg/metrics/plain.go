@@ -31,7 +31,7 @@ type plain struct {
 }
 
 // NewStatsdSink returns a sink that sends to addr over network, tcp or udp, with the tags in
-// each path. Open tries again after a failure. Only the first failure is logged.
+// each path. It connects again after a failure. Only the first failure is logged.
 func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logger) Sink {
 	p := &plain{network: network, addr: addr, log: log, max: maxPiece}
 	if network == "udp" {
@@ -41,20 +41,17 @@ func NewStatsdSink(network, addr string, tags map[string]string, log *slog.Logge
 	return p
 }
 
-func (p *plain) Open() bool {
-	var err error
-	if p.conn == nil {
-		if p.conn, err = net.DialTimeout(p.network, p.addr, dialWithin); err != nil {
-			p.failed(err)
-		}
-	}
-	return p.conn != nil
-}
-
 // Send sends one line for all calls, with the sampling rate 1/calls, from which
 // the server computes their number again. The rate is rounded down, so that the
 // server's 1/rate is not less than calls.
 func (p *plain) Send(of lineKind, path string, value, calls uint64) bool {
+	if p.conn == nil {
+		var err error
+		if p.conn, err = net.DialTimeout(p.network, p.addr, dialWithin); err != nil {
+			p.failed(err)
+			return false
+		}
+	}
 	rate := ""
 	if calls > 1 {
 		rate = "|@" + strconv.FormatFloat(math.Nextafter(1/float64(calls), 0), 'f', -1, 64)

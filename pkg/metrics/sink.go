@@ -9,10 +9,8 @@ import (
 
 // Sink sends to a server of statsd or DogStatsD.
 type Sink interface {
-	// Open connects to the server where needed, and reports whether it can be sent to.
-	Open() bool
-	// Send sends a value at once or with Flush, and reports whether the server can still be
-	// sent to. A timing stands for so many values, otherwise times is 1.
+	// Send sends a value at once or with Flush, for which it connects where needed, and reports
+	// whether the server can be sent to. A timing stands for so many values, otherwise times is 1.
 	Send(of lineKind, path string, value, times uint64) bool
 	Flush()
 	Close()

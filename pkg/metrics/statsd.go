@@ -47,11 +47,9 @@ func (s *Statsd) Close() {
 // for the next Send; the counts of a write that fails are lost. Send must not be called
 // while Run runs.
 func (s *Statsd) Send() {
-	if !s.sink.Open() {
-		return
-	}
+	ok := true
 	for _, c := range s.metrics.paths.counters() {
-		n, ok := c.value(), true
+		n := c.value()
 		if c.gauge {
 			ok = s.sink.Send(level, c.path, n, 1)
 		} else if n != c.sent {
@@ -63,7 +61,7 @@ func (s *Statsd) Send() {
 		c.sent = n
 	}
 	for _, m := range *s.metrics.methods.byName.Load() {
-		m.timer.take(func(ms, calls uint64) { s.sink.Send(timing, m.path, ms, calls) })
+		m.timer.take(func(ms, calls uint64) { ok = ok && s.sink.Send(timing, m.path, ms, calls) })
 	}
 	s.sink.Flush()
 	s.metrics.clean()

@@ -128,10 +128,9 @@ func TestStatsdServerComesLate(t *testing.T) {
 	m := open(t, metrics.Options{})
 	sink := metrics.NewStatsdSink("tcp", addr, nil, slog.New(slog.NewTextHandler(&log, nil)))
 	m.Loaded(nil)
+	s := m.Statsd(sink, time.Hour)
 	for range 5 {
-		if sink.Open() {
-			t.Fatal("connected, though nothing listens")
-		}
+		s.Send()
 	}
 	server, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -139,7 +138,7 @@ func TestStatsdServerComesLate(t *testing.T) {
 	}
 	defer server.Close()
 	m.Loaded(nil)
-	m.Statsd(sink, time.Hour).Close()
+	s.Close()
 	conn, err := server.Accept()
 	if err != nil {
 		t.Fatal(err)
