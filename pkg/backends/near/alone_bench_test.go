@@ -17,7 +17,7 @@ func BenchmarkLocal(b *testing.B) {
 				r := newReplica(b, srv, 2)
 				batches := make([]*backends.Batch, 1000)
 				for i := range batches {
-					batches[i] = batchOf(l, fmt.Sprintf("domain|user_%d", i), algorithms.Charge{Now: start, Cost: 1})
+					batches[i] = local(l, fmt.Sprintf("domain|user_%d", i), algorithms.Charge{Now: start, Cost: 1})
 				}
 				srv.away.Store(away)
 				b.ReportAllocs()
@@ -36,6 +36,6 @@ func BenchmarkNewKeys(b *testing.B) {
 	r, l := newReplica(b, srv, 2), limit(b, algorithms.Spec{Requests: 20})
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		_ = r.Apply(b.Context(), batchOf(l, fmt.Sprintf("domain|user_%d", i), algorithms.Charge{Now: start, Cost: 1}))
+		_ = r.Apply(b.Context(), local(l, fmt.Sprintf("domain|user_%d", i), algorithms.Charge{Now: start, Cost: 1}))
 	}
 }

@@ -318,7 +318,7 @@ func TestBytesOfKeys(t *testing.T) {
 	each := func(do func()) (bytes uint64) {
 		before := heap()
 		for i := range keys {
-			b = batchOf(l, fmt.Sprintf("domain|user_%d", i), algorithms.Charge{Now: start, Cost: 1})
+			b = local(l, fmt.Sprintf("domain|user_%d", i), algorithms.Charge{Now: start, Cost: 1})
 			do()
 		}
 		return (heap() - before) / keys
@@ -410,7 +410,7 @@ func TestHitThatComesLate(t *testing.T) {
 	srv.away.Store(true)
 	passed := 0
 	for range 4 {
-		b := batchOf(l, "k", algorithms.Charge{Now: 59_900_000, Cost: 1})
+		b := local(l, "k", algorithms.Charge{Now: 59_900_000, Cost: 1})
 		if _ = r.Apply(t.Context(), b); l.Judge(&b.Ops[0], &b.Replies[0]).Allowed {
 			passed++
 		}

@@ -1,7 +1,6 @@
 package near_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,122 +8,7 @@ import (
 	"time"
 
 	"example.org/rls/pkg/algorithms"
-	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/backends/near"
 )
-
-const minute = 60 * second
-
-// server is a store on a clock that the test sets. While it is away it applies
-// nothing.
-type server struct {
-	backends.Store
-	clock   atomic.Int64
-	away    atomic.Bool
-	batches atomic.Int64
-}
-
-func newServer(t testing.TB) *server {
-	t.Helper()
-	s := &server{}
-	s.clock.Store(start)
-	m, err := memory.New(memory.Options{MaxKeys: 1_000_000, Now: s.clock.Load})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Store = m
-	return s
-}
-
-func (s *server) Now() int64 { return s.clock.Load() }
-
-func (s *server) Apply(ctx context.Context, b *backends.Batch) error {
-	s.batches.Add(1)
-	if s.away.Load() {
-		return b.Fail(backends.ErrUnavailable)
-	}
-	return s.Store.Apply(ctx, b)
-}
-
-// replica is a process: it asks the server, and decides alone while the server is away.
-type replica struct {
-	t testing.TB
-	*near.Store
-	count atomic.Int64 // of replicas
-	work  queued
-}
-
-func newReplica(t testing.TB, s backends.Store, replicas int) *replica {
-	t.Helper()
-	return newReplicaWith(t, s, replicas, near.Options{})
-}
-
-func newReplicaWith(t testing.TB, s backends.Store, replicas int, o near.Options) *replica {
-	t.Helper()
-	r := &replica{t: t}
-	r.count.Store(int64(replicas))
-	o.Timeout, o.Replicas = time.Second, func() int { return int(r.count.Load()) }
-	o.Go = r.work.add
-	r.Store = near.New(s, o)
-	return r
-}
-
-// Step sweeps once and does the background work.
-func (r *replica) Step() {
-	r.Sweep()
-	r.work.run()
-}
-
-func limit(t testing.TB, spec algorithms.Spec) *algorithms.Limit {
-	t.Helper()
-	if spec.Window == 0 {
-		spec.Window = time.Minute
-	}
-	l, err := algorithms.New(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-// ask decides a charge as the service does.
-func (r *replica) ask(l *algorithms.Limit, key string, c algorithms.Charge) algorithms.Decision {
-	r.t.Helper()
-	c.Now = r.Now()
-	b := batchOf(l, key, c)
-	if err := r.Apply(context.Background(), b); err != nil {
-		r.t.Fatal(err)
-	}
-	return l.Judge(&b.Ops[0], &b.Replies[0])
-}
-
-// batchOf is a charge that may be decided without the store.
-func batchOf(l *algorithms.Limit, key string, c algorithms.Charge) *backends.Batch {
-	b := &backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte(key)}, c)
-	b.Ops[0].IfUndecided = backends.Local
-	return b
-}
-
-// hits makes n hits one after the other and returns how many were admitted.
-func (r *replica) hits(l *algorithms.Limit, key string, n int) (admitted int) {
-	r.t.Helper()
-	for range n {
-		if r.ask(l, key, algorithms.Charge{Cost: 1}).Allowed {
-			admitted++
-		}
-	}
-	return admitted
-}
-
-// left is the number of hits that remain in the server's cell.
-func (r *replica) left(l *algorithms.Limit, key string) int64 {
-	r.t.Helper()
-	return r.ask(l, key, algorithms.Charge{}).Remaining
-}
-
-func (s *server) pass(d time.Duration) { s.clock.Add(d.Microseconds()) }
 
 // strategies are limits of n hits a minute, of each strategy.
 func strategies(t testing.TB, n uint32) map[string]*algorithms.Limit {
@@ -360,18 +244,6 @@ func TestParallel(t *testing.T) {
 				t.Errorf("the server has %d hits of %d that were admitted", used, admitted.Load())
 			}
 		})
-	}
-}
-
-// steer resets the cell, or grants hits to it if there are any.
-func (r *replica) steer(l *algorithms.Limit, key string, hits int64) {
-	r.t.Helper()
-	b := batchOf(l, key, algorithms.Charge{Now: r.Now()})
-	if b.Ops[0] = b.Ops[0].Reset(); hits > 0 {
-		l.Grant(&b.Ops[0], hits)
-	}
-	if err := r.Apply(context.Background(), b); err != nil {
-		r.t.Fatal(err)
 	}
 }
 

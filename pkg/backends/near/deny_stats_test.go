@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/algorithms"
-	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/near"
 )
 
@@ -30,10 +29,10 @@ func TestStats(t *testing.T) {
 		r.charge(bucket, one)
 	}
 	want("over the limit", near.CacheStats{Hits: 2, Misses: 3, Entries: 1})
-	r.now += 1_000_000
+	r.next.clock.Add(1_000_000)
 	r.charge(bucket, one)
 	want("asked again after a second", near.CacheStats{Hits: 2, Misses: 4, Entries: 1, Overwritten: 1})
-	r.now += 24 * 3600 * 1_000_000
+	r.next.clock.Add(24 * 3600 * 1_000_000)
 	r.charge(bucket, one)
 	want("when the bucket has filled again", near.CacheStats{Hits: 2, Misses: 5, Expired: 1, Overwritten: 1})
 }
@@ -42,13 +41,9 @@ func TestStats(t *testing.T) {
 func TestEvictionsAreCounted(t *testing.T) {
 	r := newRig(t)
 	small := near.New(r.next, near.Options{Timeout: time.Second, Deny: true, Cells: 64, Go: never})
-	l, err := algorithms.New(fixed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limit(t, fixed)
 	for i := range 1000 {
-		b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-		l.Plan(&b.Ops[0], algorithms.Identity{ID: fmt.Appendf(nil, "d|%d", i)}, algorithms.Charge{Cost: 3, Now: epoch})
+		b := *batchOf(l, algorithms.Charge{Cost: 3, Now: start}, string(fmt.Appendf(nil, "d|%d", i)))
 		if err := small.Apply(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}

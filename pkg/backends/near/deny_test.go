@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,47 +16,21 @@ import (
 	"example.org/rls/pkg/backends/near"
 )
 
-// counting is a memory store that counts the operations it is asked.
-type counting struct {
-	*memory.Store
-	ops   atomic.Int64
-	after func() // is called before an answer
-}
-
-func (c *counting) Apply(ctx context.Context, b *backends.Batch) error {
-	c.ops.Add(int64(len(b.Ops)))
-	err := c.Store.Apply(ctx, b)
-	if c.after != nil {
-		c.after()
-	}
-	return err
-}
-
-const epoch = int64(1_800_057_600_000_000)
-
 type rig struct {
 	t     *testing.T
-	next  *counting
-	store *near.Store
-	now   int64
+	next  *server
+	store *replica
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, now: epoch}
-	m, err := memory.New(memory.Options{MaxKeys: 100_000, Now: func() int64 { return r.now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.next = &counting{Store: m}
-	r.store = newDenying(t, r.next)
-	return r
+	next := newServer(t)
+	return &rig{t, next, newDenying(t, next)}
 }
 
-func newDenying(t *testing.T, next backends.Store) *near.Store {
+func newDenying(t *testing.T, next backends.Store) *replica {
 	t.Helper()
-	s := near.New(next, near.Options{Timeout: time.Second, Deny: true, Go: never})
-	return s
+	return newReplicaWith(t, next, 1, near.Options{Deny: true, Go: never})
 }
 
 // never does no background work.
@@ -66,15 +39,11 @@ func never(func() error) bool { return false }
 // charge decides one charge and says whether the store was asked.
 func (r *rig) charge(spec algorithms.Spec, c algorithms.Charge) (algorithms.Decision, bool) {
 	r.t.Helper()
-	l, err := algorithms.New(spec)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	c.Now = r.now
-	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("d|k")}, c)
+	c.Now = r.next.Now()
+	l := limit(r.t, spec)
+	b := batchOf(l, c, "d|k")
 	before := r.next.ops.Load()
-	if err := r.store.Apply(context.Background(), &b); err != nil {
+	if err := r.store.Apply(context.Background(), b); err != nil {
 		r.t.Fatal(err)
 	}
 	asked := r.next.ops.Load() > before
@@ -128,7 +97,7 @@ func TestFullCellsAreDeniedFromMemory(t *testing.T) {
 			if asked := r.next.ops.Load(); asked != 3 || d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 {
 				t.Fatalf("%d operations, %+v", asked, d)
 			}
-			r.now += 1_000_000
+			r.next.clock.Add(1_000_000)
 			r.want(c.spec, c.charge, false, true) // a refund elsewhere would be noticed
 			r.want(c.spec, c.charge, false, false)
 		})
@@ -176,12 +145,12 @@ func TestSmallerCostsAndChecksAreAsked(t *testing.T) {
 
 func TestEndedCellsAreForgotten(t *testing.T) {
 	r := newRig(t)
-	r.now += 24*3600*1_000_000 - 500_000 // half a second before the window ends
+	r.next.clock.Add(24*3600*1_000_000 - 500_000) // half a second before the window ends
 	for range 4 {
 		r.charge(fixed, one)
 	}
 	r.want(fixed, one, false, false)
-	r.now += 500_000
+	r.next.clock.Add(500_000)
 	r.want(fixed, one, true, true)
 }
 
@@ -192,15 +161,7 @@ func (r *rig) besideFull(ids ...string) backends.Batch {
 	for range 3 { // the third fills the memory
 		r.charge(fixed, one)
 	}
-	l, err := algorithms.New(fixed)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	b := backends.Batch{Ops: make([]backends.Op, len(ids)), Replies: make([]backends.Reply, len(ids))}
-	for i, id := range ids {
-		l.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: r.now, Cost: 1})
-	}
-	return b
+	return *batchOf(limit(r.t, fixed), algorithms.Charge{Now: r.next.Now(), Cost: 1}, ids...)
 }
 
 // TestMixedBatch: the operations on remembered cells are answered from memory,
@@ -240,7 +201,7 @@ func TestSize(t *testing.T) {
 		before := heap()
 		s := near.New(denying{}, near.Options{Timeout: time.Second, Deny: true, Cells: size / 320, Go: never})
 		for i := range keys {
-			b := backends.Batch{Ops: []backends.Op{{Key: fmt.Sprintf("%0*d", length, i), Now: epoch, Until: epoch + 1_000_000, By: backends.Amount{Whole: 1}, Den: 1, Times: 1}}, Replies: make([]backends.Reply, 1)}
+			b := backends.Batch{Ops: []backends.Op{{Key: fmt.Sprintf("%0*d", length, i), Now: start, Until: start + 1_000_000, By: backends.Amount{Whole: 1}, Den: 1, Times: 1}}, Replies: make([]backends.Reply, 1)}
 			if err := s.Apply(context.Background(), &b); err != nil {
 				t.Fatal(err)
 			}
@@ -255,16 +216,13 @@ func TestSize(t *testing.T) {
 // TestLongKeys: long keys are remembered, and told apart by their last byte.
 func TestLongKeysAreDenied(t *testing.T) {
 	r := newRig(t)
-	l, err := algorithms.New(algorithms.Spec{Requests: 1, Window: 24 * 3600e9})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limit(t, algorithms.Spec{Requests: 1, Window: 24 * 3600e9})
 	for _, length := range []int{10, 63, 64, 10_000} {
 		for _, last := range []string{"a", "b"} {
 			id := append(bytes.Repeat([]byte("x"), length), last...)
 			b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
 			for _, want := range []bool{false, true} {
-				l.Plan(&b.Ops[0], algorithms.Identity{ID: id}, algorithms.Charge{Now: r.now, Cost: 2, AdmittedOnly: true})
+				l.Plan(&b.Ops[0], algorithms.Identity{ID: id}, algorithms.Charge{Now: r.next.Now(), Cost: 2, AdmittedOnly: true})
 				if err := r.store.Apply(context.Background(), &b); err != nil {
 					t.Fatal(err)
 				}
@@ -292,9 +250,9 @@ func TestAClockThatGoesBackLocksNothing(t *testing.T) {
 					r.charge(spec, denied)
 				}
 				r.want(spec, denied, false, false)
-				r.now -= back * 1_000_000
+				r.next.clock.Add(-back * 1_000_000)
 				r.want(spec, denied, false, true)
-				r.now += 61 * 1_000_000
+				r.next.clock.Add(61 * 1_000_000)
 				r.want(spec, denied, true, true)
 			})
 		}
@@ -311,7 +269,7 @@ func TestACellFromAheadIsAskedFor(t *testing.T) {
 	r.charge(spec, one)
 	r.want(spec, two, false, true)
 	r.want(spec, two, false, false)
-	r.now -= 10 * 1_000_000
+	r.next.clock.Add(-10 * 1_000_000)
 	r.want(spec, two, false, true)
 }
 
@@ -333,13 +291,10 @@ func TestARaisedBucketIsDecidedAnew(t *testing.T) {
 func TestALimitOf0AsksNoStore(t *testing.T) {
 	for s := range algorithms.Names() {
 		r := newRig(t)
-		l, err := algorithms.New(algorithms.Spec{Strategy: algorithms.Strategy(s), Window: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := limit(t, algorithms.Spec{Strategy: algorithms.Strategy(s), Window: time.Minute})
 		var zero backends.Op
-		other := backends.Op{Key: "other", Now: r.now, By: backends.Amount{Whole: 1}, Den: 1, Max: backends.NoMax, Times: 1, Until: r.now + 1}
-		l.Plan(&zero, algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: r.now, Cost: 1, AdmittedOnly: true})
+		other := backends.Op{Key: "other", Now: r.next.Now(), By: backends.Amount{Whole: 1}, Den: 1, Max: backends.NoMax, Times: 1, Until: r.next.Now() + 1}
+		l.Plan(&zero, algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: r.next.Now(), Cost: 1, AdmittedOnly: true})
 		for i, b := range []backends.Batch{{Ops: []backends.Op{zero}}, {Ops: []backends.Op{zero, other}, AllOrNothing: true}} {
 			b.Replies = make([]backends.Reply, len(b.Ops))
 			if err := r.store.Apply(context.Background(), &b); err != nil {
@@ -406,11 +361,8 @@ func TestCreditIsToldFromMemory(t *testing.T) {
 	r := newRig(t)
 	b := r.besideFull("d|k", "d|other")
 	b.AllOrNothing = true
-	l, err := algorithms.New(bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Plan(&b.Ops[1], algorithms.Identity{ID: []byte("d|other")}, algorithms.Charge{Now: r.now, Cost: 1})
+	l := limit(t, bucket)
+	l.Plan(&b.Ops[1], algorithms.Identity{ID: []byte("d|other")}, algorithms.Charge{Now: r.next.Now(), Cost: 1})
 	grant := backends.Batch{Ops: []backends.Op{b.Ops[1].Reset()}, Replies: make([]backends.Reply, 1)}
 	l.Grant(&grant.Ops[0], 5)
 	if err := errors.Join(r.store.Apply(t.Context(), &grant), r.store.Apply(t.Context(), &b)); err != nil {
@@ -429,36 +381,13 @@ func TestPartOfABatchFails(t *testing.T) {
 		r.charge(fixed, one)
 	}
 	_ = r.next.Store.Close()
-	l, err := algorithms.New(fixed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := backends.Batch{Ops: make([]backends.Op, 2), Replies: make([]backends.Reply, 2)}
-	for i, id := range []string{"d|k", "d|other"} {
-		l.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: r.now, Cost: 1})
-	}
+	l := limit(t, fixed)
+	b := *batchOf(l, algorithms.Charge{Now: r.next.Now(), Cost: 1}, "d|k", "d|other")
 	if err := r.store.Apply(context.Background(), &b); !errors.Is(err, backends.ErrUnavailable) {
 		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 	if b.Replies[0].Err != nil || !b.Replies[0].Recalled || b.Replies[1].Err == nil {
 		t.Errorf("got %+v", b.Replies)
-	}
-}
-
-// steer resets the cell of a limit, or grants hits to it if there are any.
-func (r *rig) steer(spec algorithms.Spec, hits int64) {
-	r.t.Helper()
-	l, err := algorithms.New(spec)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("d|k")}, algorithms.Charge{Now: r.now})
-	if b.Ops[0] = b.Ops[0].Reset(); hits > 0 {
-		l.Grant(&b.Ops[0], hits)
-	}
-	if err := r.store.Apply(context.Background(), &b); err != nil {
-		r.t.Fatal(err)
 	}
 }
 
@@ -473,7 +402,7 @@ func TestAResetOrGrantForgetsTheCell(t *testing.T) {
 		if d, asked := r.charge(spec, one); d.Allowed || asked {
 			t.Fatalf("the denial is not remembered: %+v", d)
 		}
-		r.steer(spec, hits)
+		r.store.steer(limit(t, spec), "d|k", hits)
 		if d, asked := r.charge(spec, one); !d.Allowed || !asked {
 			t.Errorf("after a reset or a grant of %d: %+v, asked %v", hits, d, asked)
 		}
@@ -487,7 +416,7 @@ func TestADenialFromBeforeAResetIsNotRemembered(t *testing.T) {
 	r.charge(spec, one)
 	r.next.after = func() {
 		r.next.after = nil
-		r.steer(spec, 0)
+		r.store.steer(limit(t, spec), "d|k", 0)
 	}
 	if d, _ := r.charge(spec, one); d.Allowed {
 		t.Fatal("a full limit allowed a hit")
@@ -506,7 +435,7 @@ func TestADeniedKeyCostsOneOperationASecond(t *testing.T) {
 	before := r.next.ops.Load()
 	for range 10_000 {
 		r.charge(spec, one)
-		r.now += 1000
+		r.next.clock.Add(1000)
 	}
 	if ops := r.next.ops.Load() - before; ops < 10 || ops > 12 {
 		t.Errorf("%d operations in 10 seconds", ops)

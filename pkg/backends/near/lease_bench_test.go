@@ -18,10 +18,7 @@ func huge(strategy algorithms.Strategy) algorithms.Spec {
 }
 
 func hotBatch(tb testing.TB, spec algorithms.Spec) (*algorithms.Limit, *backends.Batch) {
-	l, err := algorithms.New(spec)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := limit(tb, spec)
 	return l, &backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
 }
 
@@ -35,7 +32,7 @@ func TestAHitFromALeaseDoesNotAllocate(t *testing.T) {
 	p := w.processes[0]
 	w.warm(p)
 	b := &backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	plan(w.limit, b, w.now)
+	plan(w.limit, b, w.store.Now())
 	allocs := testing.AllocsPerRun(20, func() {
 		if _ = p.Apply(context.Background(), b); !b.Replies[0].Leased {
 			t.Fatal("the lease is used up")

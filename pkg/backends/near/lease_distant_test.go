@@ -49,18 +49,14 @@ func TestADistantStore(t *testing.T) {
 					t.Fatal(err)
 				}
 				s := near.New(distant{inner}, near.Options{Timeout: time.Second})
-				l, err := algorithms.New(test.spec)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := limit(t, test.spec)
 				var hits, asked, denied atomic.Int64
 				var callers sync.WaitGroup
 				const seconds = 20
 				for i := range seconds * test.rate {
 					<-time.After(time.Second / time.Duration(test.rate))
 					callers.Go(func() {
-						b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-						l.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: s.Now(), Cost: 1})
+						b := *batchOf(l, algorithms.Charge{Now: s.Now(), Cost: 1}, "hot")
 						if err := s.Apply(t.Context(), &b); err != nil || b.Replies[0].Admitted == 0 {
 							denied.Add(1)
 						}

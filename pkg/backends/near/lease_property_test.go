@@ -2,140 +2,71 @@ package near_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/backends/memory"
-	"example.org/rls/pkg/backends/near"
 )
 
 // world is several processes on one store and one clock, on one goroutine.
 type world struct {
 	t         *testing.T
 	rng       *rand.Rand
-	now       int64
-	store     *faulty
-	processes []*process
+	store     *server
+	processes []*replica
 	limit     *algorithms.Limit
 	admitted  []hit
-}
-
-type process struct {
-	*near.Store
-	work queued
-}
-
-// queued is background work that has not run yet.
-type queued []func() error
-
-func (q *queued) add(work func() error) bool {
-	*q = append(*q, work)
-	return true
-}
-
-// run does the work, and the work that it leads to.
-func (q *queued) run() {
-	for len(*q) > 0 {
-		work := (*q)[0]
-		*q = (*q)[1:]
-		_ = work()
-	}
 }
 
 // hit is hits that passed, or with a cost below 0 hits that were given back.
 type hit struct{ at, cost int64 }
 
-// faulty is a store that loses some questions and some answers.
-type faulty struct {
-	backends.Store
-	rng     *rand.Rand
-	percent int  // of the calls
-	down    bool // all calls
-	ops     int
-}
-
-var errLost = errors.New("lost")
-
-func (f *faulty) Apply(ctx context.Context, b *backends.Batch) error {
-	f.ops += len(b.Ops)
-	lost := f.down || f.rng.IntN(100) < f.percent
-	if lost && (f.down || f.rng.IntN(2) == 0) {
-		return b.Fail(fmt.Errorf("%w: %w", backends.ErrUnavailable, errLost))
-	}
-	err := f.Store.Apply(ctx, b)
-	if lost {
-		return b.Fail(fmt.Errorf("%w: %w", backends.ErrUnavailable, errLost))
-	}
-	return err
-}
-
-const (
-	ms     = int64(1000)
-	second = 1000 * ms
-	start  = 1_800_000_000 * second
-)
-
 func newWorld(t *testing.T, seed uint64, processes int, spec algorithms.Spec) *world {
 	t.Helper()
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: start}
-	inner, err := memory.New(memory.Options{MaxKeys: 1000, Now: func() int64 { return w.now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.store = &faulty{Store: inner, rng: w.rng}
-	if w.limit, err = algorithms.New(spec); err != nil {
-		t.Fatal(err)
-	}
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), store: newServer(t), limit: limit(t, spec)}
+	w.store.rnd = w.rng
 	for range processes {
-		p := &process{}
-		p.Store = near.New(w.store, near.Options{Timeout: time.Second, Go: p.work.add})
-		w.processes = append(w.processes, p)
+		w.processes = append(w.processes, newReplica(t, w.store, 1))
 	}
 	return w
 }
 
 // ask charges a cost through a process and returns the decision.
-func (w *world) ask(p *process, cost uint64, refund bool) (algorithms.Decision, *backends.Reply) {
-	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	w.limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now, Cost: cost, Refund: refund})
-	_ = p.Apply(context.Background(), &b)
+func (w *world) ask(p *replica, cost uint64, refund bool) (algorithms.Decision, *backends.Reply) {
+	b := batchOf(w.limit, algorithms.Charge{Now: w.store.Now(), Cost: cost, Refund: refund}, "hot")
+	_ = p.Apply(context.Background(), b)
 	r := &b.Replies[0]
 	if r.Err != nil {
 		if refund { // the store may have applied it
-			w.admitted = append(w.admitted, hit{w.now, -int64(cost)})
+			w.admitted = append(w.admitted, hit{w.store.Now(), -int64(cost)})
 		}
 		return algorithms.Decision{}, r
 	}
 	d := w.limit.Judge(&b.Ops[0], r)
 	if d.Allowed && cost > 0 {
 		if refund {
-			w.admitted = append(w.admitted, hit{w.now, -int64(cost)})
+			w.admitted = append(w.admitted, hit{w.store.Now(), -int64(cost)})
 		} else {
-			w.admitted = append(w.admitted, hit{w.now, int64(cost)})
+			w.admitted = append(w.admitted, hit{w.store.Now(), int64(cost)})
 		}
 	}
 	return d, r
 }
 
-func (p *process) run() { p.work.run() }
-
 // play makes random requests, at changing rates, for a time in seconds. Background
 // work is done late, and in any order between processes.
 func (w *world) play(seconds int, costs bool) {
-	end := w.now + int64(seconds)*second
-	pause, swept := ms, w.now
+	end := w.store.Now() + int64(seconds)*second
+	pause, swept := ms, w.store.Now()
 	// check compares the other strategies with a model that has no refunds.
 	refunds := costs && (w.limit.Strategy == algorithms.FixedWindow || w.limit.Strategy == algorithms.SlidingWindow)
-	for w.now < end {
+	for w.store.Now() < end {
 		if w.rng.IntN(400) == 0 {
 			pause = []int64{5, 100, ms, 5 * ms, 50 * ms, 700 * ms}[w.rng.IntN(6)]
 		}
-		w.now += w.rng.Int64N(2 * pause)
+		w.store.clock.Add(w.rng.Int64N(2 * pause))
 		p := w.processes[w.rng.IntN(len(w.processes))]
 		cost := uint64(1)
 		if costs {
@@ -143,10 +74,10 @@ func (w *world) play(seconds int, costs bool) {
 		}
 		w.ask(p, cost, refunds && w.rng.IntN(20) == 0)
 		if w.rng.IntN(3) == 0 {
-			w.processes[w.rng.IntN(len(w.processes))].run()
+			w.processes[w.rng.IntN(len(w.processes))].work.run()
 		}
-		if w.now-swept >= 25*ms {
-			swept = w.now
+		if w.store.Now()-swept >= 25*ms {
+			swept = w.store.Now()
 			for _, p := range w.processes {
 				p.Sweep()
 			}

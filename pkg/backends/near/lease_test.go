@@ -19,16 +19,16 @@ var perMinute = algorithms.Spec{Requests: 10_000, Window: time.Minute, Lease: le
 
 // settle moves the clock on and does the background work of all processes.
 func (w *world) settle(by int64) {
-	w.now += by
+	w.store.clock.Add(by)
 	for _, p := range w.processes {
-		p.run()
+		p.work.run()
 		p.Sweep()
-		p.run()
+		p.work.run()
 	}
 }
 
 // warm asks for 200 hits at 1,000 a second, so that p holds a lease.
-func (w *world) warm(p *process) {
+func (w *world) warm(p *replica) {
 	w.t.Helper()
 	for range 200 {
 		w.settle(ms)
@@ -45,8 +45,7 @@ func (w *world) warm(p *process) {
 // cell is the number of hits in the store's cell, without a lease.
 func (w *world) cell() int64 {
 	w.t.Helper()
-	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	w.limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now})
+	b := *batchOf(w.limit, algorithms.Charge{Now: w.store.Now()}, "hot")
 	if err := w.store.Store.Apply(context.Background(), &b); err != nil {
 		w.t.Fatal(err)
 	}
@@ -67,8 +66,8 @@ func TestAColdKeyCostsOneOperationPerHit(t *testing.T) {
 		w.settle(40 * ms) // 25 a second
 		w.ask(w.processes[0], 1, false)
 	}
-	if stats := w.processes[0].Leases(); w.store.ops != 100 || stats.Leased > 0 {
-		t.Errorf("%d operations for 100 hits, %+v", w.store.ops, stats)
+	if stats := w.processes[0].Leases(); w.store.ops.Load() != 100 || stats.Leased > 0 {
+		t.Errorf("%d operations for 100 hits, %+v", w.store.ops.Load(), stats)
 	}
 }
 
@@ -77,8 +76,8 @@ func TestManyColdKeysTakeNoMemory(t *testing.T) {
 	w := newWorld(t, 1, 1, perMinute)
 	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
 	for i := range 20_000 {
-		w.now += 10
-		w.limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte{byte(i), byte(i >> 8), 'x'}}, algorithms.Charge{Now: w.now, Cost: 1})
+		w.store.clock.Add(10)
+		w.limit.Plan(&b.Ops[0], algorithms.Identity{ID: []byte{byte(i), byte(i >> 8), 'x'}}, algorithms.Charge{Now: w.store.Now(), Cost: 1})
 		_ = w.processes[0].Apply(t.Context(), &b)
 	}
 	if keys := w.processes[0].Leases().Keys; keys != 0 {
@@ -94,8 +93,8 @@ func TestAHotKeyCostsFewOperations(t *testing.T) {
 		w.settle(50) // 20,000 a second
 		w.ask(w.processes[0], 1, false)
 	}
-	if w.store.ops > 500 {
-		t.Errorf("%d operations for 50,000 hits", w.store.ops)
+	if w.store.ops.Load() > 500 {
+		t.Errorf("%d operations for 50,000 hits", w.store.ops.Load())
 	}
 	stats := w.processes[0].Leases()
 	if got := w.cell(); got != w.passed()+int64(stats.Held) {
@@ -154,14 +153,14 @@ func TestUnusedHitsComeBack(t *testing.T) {
 func TestALeaseEndsWithItsWindow(t *testing.T) {
 	w := newWorld(t, 1, 1, perMinute)
 	p := w.processes[0]
-	w.now = start + 60*second - 201*ms
+	w.store.clock.Store(start + 60*second - 201*ms)
 	w.warm(p)
 	held := p.Leases().Held
-	w.now = start + 60*second
+	w.store.clock.Store(start + 60*second)
 	w.admitted = nil
 	for range 12_000 {
 		w.ask(p, 1, false)
-		p.run()
+		p.work.run()
 	}
 	if got := w.passed(); got != 10_000 {
 		t.Errorf("%d hits passed in a window, with %d held from the one before", got, held)
@@ -186,9 +185,8 @@ func TestAWindowEndsDuringACall(t *testing.T) {
 			w.store.Store = after{store, func(b *backends.Batch) {
 				if !ended && under(&b.Ops[0]) {
 					ended = true
-					w.now = start + 61*second
-					other := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-					w.limit.Plan(&other.Ops[0], algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now, Cost: 5000})
+					w.store.clock.Store(start + 61*second)
+					other := *batchOf(w.limit, algorithms.Charge{Now: w.store.Now(), Cost: 5000}, "hot")
 					_ = store.Apply(t.Context(), &other)
 				}
 			}}
@@ -219,7 +217,7 @@ func TestALeaseOfABucketIsNotHoarded(t *testing.T) {
 	if p.Leases().Held == 0 {
 		t.Fatal("no lease")
 	}
-	w.now += 240 * ms // no sweep
+	w.store.clock.Add(240 * ms) // no sweep
 	w.admitted = nil
 	for range 300 {
 		w.ask(p, 1, false)
@@ -236,7 +234,7 @@ func TestTheStoreDies(t *testing.T) {
 	p := w.processes[0]
 	w.warm(p)
 	before, held := w.passed(), int64(p.Leases().Held)
-	w.store.down = true
+	w.store.away.Store(true)
 	for range 40 {
 		w.settle(100 * ms)
 	}
@@ -249,7 +247,7 @@ func TestTheStoreDies(t *testing.T) {
 	if _, r := w.ask(p, 1, false); r.Err == nil {
 		t.Error("a hit beyond the lease has no error")
 	}
-	w.store.down = false
+	w.store.away.Store(false)
 	for range 2000 {
 		w.settle(ms)
 		w.ask(p, 1, false)
@@ -270,8 +268,8 @@ func TestTheStoreDiesAndTheWindowEnds(t *testing.T) {
 	w := newWorld(t, 1, 1, perMinute)
 	p := w.processes[0]
 	w.warm(p)
-	w.store.down = true
-	w.now = start + 60*second
+	w.store.away.Store(true)
+	w.store.clock.Store(start + 60*second)
 	if d, r := w.ask(p, 1, false); d.Allowed || r.Err == nil {
 		t.Error("a hit of a window that is over has passed")
 	}
@@ -283,19 +281,19 @@ func TestReplies(t *testing.T) {
 	w := newWorld(t, 1, 1, perMinute)
 	p := w.processes[0]
 	w.warm(p)
-	calls := w.store.ops
+	calls := w.store.ops.Load()
 	d, r := w.ask(p, 1, false)
 	if want := 10_000 - w.passed(); d.Remaining != want || !r.Leased {
 		t.Errorf("remaining %d, want %d; from the lease: %v", d.Remaining, want, r.Leased)
 	}
-	if want := time.Duration(start+60*second-w.now) * time.Microsecond; d.Reset != want {
+	if want := time.Duration(start+60*second-w.store.Now()) * time.Microsecond; d.Reset != want {
 		t.Errorf("reset %v, want %v", d.Reset, want)
 	}
 	if d, r := w.ask(p, 0, false); !d.Allowed || d.Remaining != 10_000-w.passed() || !r.Leased {
 		t.Errorf("a check: %+v, from the lease: %v", d, r.Leased)
 	}
-	if w.store.ops != calls {
-		t.Errorf("%d operations", w.store.ops-calls)
+	if w.store.ops.Load() != calls {
+		t.Errorf("%d operations", w.store.ops.Load()-calls)
 	}
 	if d, r := w.ask(p, 3, true); r.Leased || d.Remaining != 10_000-w.passed() {
 		t.Errorf("a refund: %+v, from the lease: %v", d, r.Leased)
@@ -327,18 +325,15 @@ func TestGroupsAndTiedBatchesGoToTheStore(t *testing.T) {
 		"group":          func(b *backends.Batch) { b.Ops[0].Group, b.Ops[1].Group = 1, 1 },
 		"all or nothing": func(b *backends.Batch) { b.AllOrNothing = true },
 	} {
-		b := backends.Batch{Ops: make([]backends.Op, 2), Replies: make([]backends.Reply, 2)}
-		for i, id := range []string{"hot", "other"} {
-			w.limit.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: w.now, Cost: 1})
-		}
+		b := *batchOf(w.limit, algorithms.Charge{Now: w.store.Now(), Cost: 1}, "hot", "other")
 		tie(&b)
-		calls := w.store.ops
+		calls := w.store.ops.Load()
 		if err := p.Apply(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
-		w.admitted = append(w.admitted, hit{w.now, 1})
-		if got, want := w.limit.Judge(&b.Ops[0], &b.Replies[0]).Remaining, 10_000-w.passed(); got != want || w.store.ops != calls+2 {
-			t.Errorf("%s: remaining %d, want %d, after %d operations", name, got, want, w.store.ops-calls)
+		w.admitted = append(w.admitted, hit{w.store.Now(), 1})
+		if got, want := w.limit.Judge(&b.Ops[0], &b.Replies[0]).Remaining, 10_000-w.passed(); got != want || w.store.ops.Load() != calls+2 {
+			t.Errorf("%s: remaining %d, want %d, after %d operations", name, got, want, w.store.ops.Load()-calls)
 		}
 	}
 }
@@ -349,13 +344,10 @@ func TestABatchIsAnsweredInPart(t *testing.T) {
 	w := newWorld(t, 1, 1, perMinute)
 	p := w.processes[0]
 	w.warm(p)
-	b := backends.Batch{Ops: make([]backends.Op, 3), Replies: make([]backends.Reply, 3)}
-	for i, id := range []string{"cold", "hot", "other"} {
-		w.limit.Plan(&b.Ops[i], algorithms.Identity{ID: []byte(id)}, algorithms.Charge{Now: w.now, Cost: 1})
-	}
-	calls := w.store.ops
-	if err := p.Apply(t.Context(), &b); err != nil || w.store.ops != calls+2 {
-		t.Fatal(err, w.store.ops-calls)
+	b := *batchOf(w.limit, algorithms.Charge{Now: w.store.Now(), Cost: 1}, "cold", "hot", "other")
+	calls := w.store.ops.Load()
+	if err := p.Apply(t.Context(), &b); err != nil || w.store.ops.Load() != calls+2 {
+		t.Fatal(err, w.store.ops.Load()-calls)
 	}
 	for i, leased := range []bool{false, true, false} {
 		if r := b.Replies[i]; r.Leased != leased || r.Admitted != 1 {
@@ -371,10 +363,7 @@ func TestALimitThatIsLowered(t *testing.T) {
 	w.warm(p)
 	spec := perMinute
 	spec.Requests = 100
-	var err error
-	if w.limit, err = algorithms.New(spec); err != nil {
-		t.Fatal(err)
-	}
+	w.limit = limit(t, spec)
 	if d, _ := w.ask(p, 1, false); d.Allowed {
 		t.Error("a hit above the lowered limit passed")
 	}
@@ -382,9 +371,7 @@ func TestALimitThatIsLowered(t *testing.T) {
 	if got := w.cell(); got != 100 { // remaining 0
 		t.Errorf("used %d", got)
 	}
-	if w.limit, err = algorithms.New(perMinute); err != nil {
-		t.Fatal(err)
-	}
+	w.limit = limit(t, perMinute)
 	if got := w.cell(); got != w.passed() {
 		t.Errorf("the cell has %d hits, and %d have passed", got, w.passed())
 	}

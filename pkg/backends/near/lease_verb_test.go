@@ -9,20 +9,6 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// steer resets the cell through p, or grants hits to it if there are any.
-func (w *world) steer(p *process, hits int64) {
-	w.t.Helper()
-	b := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-	op := &b.Ops[0]
-	w.limit.Plan(op, algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now})
-	if *op = op.Reset(); hits > 0 {
-		w.limit.Grant(op, hits)
-	}
-	if err := p.Apply(context.Background(), &b); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // kinds are limits with a lease on every kind of cell.
 func kinds() map[string]algorithms.Spec {
 	specs := map[string]algorithms.Spec{}
@@ -42,7 +28,7 @@ func TestAResetEndsTheLease(t *testing.T) {
 			w := newWorld(t, 1, 1, spec)
 			p := w.processes[0]
 			w.warm(p)
-			w.steer(p, 0)
+			p.steer(w.limit, "hot", 0)
 			if held := p.Leases().Held; held != 0 {
 				t.Errorf("%d hits are held after the reset", held)
 			}
@@ -63,7 +49,7 @@ func TestAResetWhileAFetchIsUnderWay(t *testing.T) {
 	w.store.Store = after{w.store.Store, func(b *backends.Batch) {
 		if b.Ops[0].Verb == backends.Charge && b.Ops[0].Lease == nil && !fetched {
 			fetched = true
-			w.steer(p, 0)
+			p.steer(w.limit, "hot", 0)
 		}
 	}}
 	for range 50 {
@@ -89,9 +75,8 @@ func TestAResetWhileHitsAreGivenBack(t *testing.T) {
 	w.store.Store = after{store, func(b *backends.Batch) {
 		if b.Ops[0].Verb == backends.Charge && b.Ops[0].By == (backends.Amount{}) && !looked {
 			looked = true
-			w.steer(p, 0)
-			other := backends.Batch{Ops: make([]backends.Op, 1), Replies: make([]backends.Reply, 1)}
-			w.limit.Plan(&other.Ops[0], algorithms.Identity{ID: []byte("hot")}, algorithms.Charge{Now: w.now, Cost: 50})
+			p.steer(w.limit, "hot", 0)
+			other := *batchOf(w.limit, algorithms.Charge{Now: w.store.Now(), Cost: 50}, "hot")
 			_ = store.Apply(t.Context(), &other)
 		}
 	}}
@@ -121,7 +106,7 @@ func TestAGrantEndsTheLease(t *testing.T) {
 			w := newWorld(t, 1, 1, spec)
 			p := w.processes[0]
 			w.warm(p)
-			w.steer(p, 5000)
+			p.steer(w.limit, "hot", 5000)
 			w.settle(ms)
 			if got, want := w.cell(), w.passed()-5000; got < want || got > want+1 || p.Leases().Held != 0 {
 				t.Errorf("the cell has %d hits, want %d; %+v", got, want, p.Leases())
@@ -141,7 +126,7 @@ func TestCreditIsNotLeased(t *testing.T) {
 			spec.Window = time.Hour
 			w := newWorld(t, 1, 1, spec)
 			p := w.processes[0]
-			w.steer(p, 300)
+			p.steer(w.limit, "hot", 300)
 			for i := range int64(300) {
 				w.settle(ms)
 				d, r := w.ask(p, 1, false)
@@ -162,7 +147,7 @@ func TestOthersGiveBackAfterAReset(t *testing.T) {
 			w := newWorld(t, 1, 2, spec)
 			w.warm(w.processes[0])
 			w.warm(w.processes[1])
-			w.steer(w.processes[0], 0)
+			w.processes[0].steer(w.limit, "hot", 0)
 			for range 5 {
 				w.ask(w.processes[0], 1, false)
 			}

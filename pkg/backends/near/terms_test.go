@@ -13,7 +13,7 @@ import (
 // used is the hits that the server has in use, debt included.
 func (r *replica) used(s *server, l *algorithms.Limit, key string) int64 {
 	r.t.Helper()
-	b := batchOf(l, key, algorithms.Charge{Now: s.clock.Load()})
+	b := local(l, key, algorithms.Charge{Now: s.clock.Load()})
 	b.Ops[0] = b.Ops[0].Look()
 	if err := s.Store.Apply(context.Background(), b); err != nil {
 		r.t.Fatal(err)
@@ -214,7 +214,7 @@ func TestReservationsWhileAway(t *testing.T) {
 			srv := newServer(t)
 			l, r := limit(t, spec), newReplica(t, srv, 1)
 			ask := func(id string, hits uint64, refund bool) (algorithms.Decision, *backends.Reply) {
-				b := batchOf(l, "k", algorithms.Charge{Now: r.Now(), Cost: hits, Refund: refund, Reservation: id})
+				b := local(l, "k", algorithms.Charge{Now: r.Now(), Cost: hits, Refund: refund, Reservation: id})
 				if err := r.Apply(t.Context(), b); err != nil {
 					t.Fatal(err)
 				}
@@ -245,8 +245,8 @@ func TestReservationsWhileAway(t *testing.T) {
 			srv.away.Store(true)
 			full := limit(t, algorithms.Spec{Requests: 1})
 			r.hits(full, "other", 1)
-			b := batchOf(full, "other", algorithms.Charge{Now: r.Now(), Cost: 1})
-			b.Ops, b.Replies = append(b.Ops, batchOf(l, "k", algorithms.Charge{Now: r.Now(), Cost: 9, Reservation: firstID}).Ops...), make([]backends.Reply, 2)
+			b := local(full, "other", algorithms.Charge{Now: r.Now(), Cost: 1})
+			b.Ops, b.Replies = append(b.Ops, local(l, "k", algorithms.Charge{Now: r.Now(), Cost: 9, Reservation: firstID}).Ops...), make([]backends.Reply, 2)
 			b.AllOrNothing = true
 			if _ = r.Apply(t.Context(), b); !b.Refused {
 				t.Errorf("%+v: a full limit refuses nothing", spec)
@@ -315,8 +315,8 @@ func TestReservationOfARefusedBatch(t *testing.T) {
 		here := partly{srv, map[string]bool{}}
 		l, full, r := limit(t, spec), limit(t, algorithms.Spec{Requests: 1}), newReplica(t, here, 1)
 		ask := func(id string, hits uint64) *backends.Batch {
-			b := batchOf(l, "k", algorithms.Charge{Now: r.Now(), Cost: hits, Reservation: id})
-			beside := batchOf(full, "other", algorithms.Charge{Now: r.Now(), Cost: 1})
+			b := local(l, "k", algorithms.Charge{Now: r.Now(), Cost: hits, Reservation: id})
+			beside := local(full, "other", algorithms.Charge{Now: r.Now(), Cost: 1})
 			b.Ops, b.Replies, b.AllOrNothing = append(b.Ops, beside.Ops...), make([]backends.Reply, 2), true
 			if err := r.Apply(t.Context(), b); err != nil {
 				t.Fatal(err)
@@ -333,7 +333,7 @@ func TestReservationOfARefusedBatch(t *testing.T) {
 			t.Fatalf("%+v: a second hit on a limit of 1 passes", spec)
 		}
 		r.wantUsed(srv, l, "k", 30)
-		b := batchOf(l, "k", algorithms.Charge{Now: r.Now(), Cost: 7, Reservation: secondID})
+		b := local(l, "k", algorithms.Charge{Now: r.Now(), Cost: 7, Reservation: secondID})
 		if _ = r.Apply(t.Context(), b); b.Replies[0].HoldState() != backends.Held {
 			t.Errorf("%+v: the ID of a refused reservation is not new: %+v", spec, b.Replies[0].Account)
 		}
@@ -368,7 +368,7 @@ func TestNoDenialThatMustBeCharged(t *testing.T) {
 	} {
 		for _, way := range []string{"alone", "group", "all or nothing"} {
 			srv := newServer(t)
-			r := replica{t: t, Store: newDenying(t, srv)}
+			r := newDenying(t, srv)
 			l, full := limit(t, tt.spec), limit(t, algorithms.Spec{Requests: 1, Strategy: algorithms.TokenBucket, Window: 24 * time.Hour})
 			first := algorithms.Charge{Cost: 10}
 			if tt.spec.Reserve.TTL > 0 {
@@ -390,9 +390,9 @@ func TestNoDenialThatMustBeCharged(t *testing.T) {
 			r.hits(full, "full", 3)
 			c := tt.ask
 			c.Now = r.Now()
-			b := batchOf(l, "k", c)
+			b := local(l, "k", c)
 			if way != "alone" {
-				beside := batchOf(full, "full", algorithms.Charge{Now: r.Now(), Cost: 1})
+				beside := local(full, "full", algorithms.Charge{Now: r.Now(), Cost: 1})
 				b.Ops, b.Replies = append(beside.Ops, b.Ops...), make([]backends.Reply, 2)
 				b.AllOrNothing = way == "all or nothing"
 				if way == "group" {
