@@ -305,8 +305,8 @@ func TestOneStateForEachAddress(t *testing.T) {
 	}
 }
 
-func TestWithoutWatch(t *testing.T) {
-	var none *breaker.Watch
+func TestAWatchWithoutOptions(t *testing.T) {
+	var none breaker.Watch
 	b := none.Server("a:1")
 	call(b, 0, errRefused)
 	if _, err := b.Allow(); err == nil {

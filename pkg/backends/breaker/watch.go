@@ -40,8 +40,7 @@ const (
 )
 
 // Watch makes the breakers of one store's servers, and knows their states. It is safe for
-// concurrent use; its fields must not be changed after the first call of Server. A nil
-// Watch makes breakers with default options that log nothing.
+// concurrent use; its fields must not be changed after the first call of Server.
 type Watch struct {
 	// Log gets a warning when a server goes away and another when it is back; nil
 	// logs nothing.
@@ -79,9 +78,6 @@ type Outage interface {
 // Server returns the breaker of the server with this address. It is closed. The
 // address is shown in logs and metrics and must hold no credentials.
 func (w *Watch) Server(address string) *Breaker {
-	if w == nil {
-		w = &Watch{}
-	}
 	b := newBreaker(w, address)
 	w.mu.Lock()
 	w.servers = append(w.servers, b)
@@ -90,12 +86,7 @@ func (w *Watch) Server(address string) *Breaker {
 }
 
 // SlowAfter is Slow with its default.
-func (w *Watch) SlowAfter() time.Duration {
-	if w == nil {
-		return DefaultSlow
-	}
-	return cmp.Or(w.Slow, DefaultSlow)
-}
+func (w *Watch) SlowAfter() time.Duration { return cmp.Or(w.Slow, DefaultSlow) }
 
 // Condition is the state of a breaker.
 type Condition int
@@ -115,9 +106,6 @@ type State struct {
 // States returns the states of all servers, sorted by address, with one entry for each
 // address.
 func (w *Watch) States() []State {
-	if w == nil {
-		return nil
-	}
 	w.mu.Lock()
 	states := make([]State, len(w.servers))
 	for i, b := range w.servers {

@@ -10,6 +10,7 @@ import (
 
 	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
+	"example.org/rls/pkg/backends/breaker"
 )
 
 func TestSafeKeysAreLegalAndDistinct(t *testing.T) {
@@ -173,5 +174,5 @@ func TestKeysWithOneTagShareAServer(t *testing.T) {
 }
 
 func listOf(addresses ...string) serverList {
-	return newServers(addresses, func(address string) *server { return openServer(address, &Options{}) }).now()
+	return newServers(addresses, func(address string) *server { return openServer(address, &Options{Watch: &breaker.Watch{}}) }).now()
 }

@@ -70,7 +70,7 @@ type Options struct {
 	// cell of a fixed window beyond its end, so that cells do not all expire at once.
 	ExpirationJitter time.Duration
 
-	// Watch, if not nil, is told when a server goes away and when it is back.
+	// Watch makes the breakers of the servers; nil makes them with default options.
 	Watch *breaker.Watch
 }
 
@@ -117,6 +117,7 @@ func (o *Options) complete() error {
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.MaxIdleConns = cmp.Or(o.MaxIdleConns, defaultMaxIdleConns)
+	o.Watch = cmp.Or(o.Watch, &breaker.Watch{})
 	return errors.Join(errs...)
 }
 
@@ -131,18 +132,14 @@ func (s *Store) Apply(ctx context.Context, b *backends.Batch) error {
 
 // ApplyEach implements backends.Spread.
 func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*backends.Op)) error {
-	if len(b.Ops) == 0 {
-		b.Refused = false
-		return nil
-	}
 	ctx, cancel := backends.Within(ctx, s.timeout)
 	defer cancel()
-	servers := s.servers.now()
-	if len(servers) == 0 {
+	servers, err := s.known()
+	if err != nil {
 		for i := range b.Ops {
 			decided(&b.Ops[i])
 		}
-		return b.Fail(fmt.Errorf("memcached: %w: no server is known", backends.ErrUnavailable))
+		return b.Fail(err)
 	}
 	places := split.Places{
 		Of:       func(op *backends.Op) int { return servers.pick(StoredKey(op.Key)) },
@@ -157,10 +154,19 @@ func (s *Store) ApplyEach(ctx context.Context, b *backends.Batch, decided func(*
 	return places.ApplyEach(ctx, b, decided)
 }
 
-// Breaker is the breaker of the server that has key; nil while no server is known.
-func (s *Store) Breaker(key string) *breaker.Breaker {
+// known is the list of servers, or an error if it is empty.
+func (s *Store) known() (serverList, error) {
 	servers := s.servers.now()
 	if len(servers) == 0 {
+		return nil, fmt.Errorf("memcached: %w: no server is known", backends.ErrUnavailable)
+	}
+	return servers, nil
+}
+
+// Breaker is the breaker of the server that has key; nil while no server is known.
+func (s *Store) Breaker(key string) *breaker.Breaker {
+	servers, err := s.known()
+	if err != nil {
 		return nil
 	}
 	return servers[servers.pick(StoredKey(key))].breaker
@@ -169,9 +175,9 @@ func (s *Store) Breaker(key string) *breaker.Breaker {
 // Ping succeeds when one server answers: the store can then decide for the
 // keys of that server. It asks all servers at once.
 func (s *Store) Ping(ctx context.Context) error {
-	servers := s.servers.now()
-	if len(servers) == 0 {
-		return fmt.Errorf("memcached: %w: no server is known", backends.ErrUnavailable)
+	servers, err := s.known()
+	if err != nil {
+		return err
 	}
 	ctx, cancel := backends.Within(ctx, s.timeout)
 	defer cancel()
