@@ -1,7 +1,6 @@
 package match
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,27 +10,19 @@ import (
 
 // compileNetworks makes the match of networks.
 func compileNetworks(m *Match, texts []string) (item int, err error) {
+	known := make(map[netip.Prefix]bool, len(texts))
 	m.networks = make([]network, len(texts))
 	for i, text := range texts {
-		if m.networks[i].Prefix, err = parseNetwork(text); err != nil {
+		prefix, err := parseNetwork(text)
+		if err != nil {
 			return i, err
 		}
-		m.networks[i].owner = int32(i)
-	}
-	sorted := slices.SortedFunc(slices.Values(m.networks), func(a, b network) int { return cmp.Or(a.Compare(b.Prefix), int(a.owner-b.owner)) })
-	again := -1
-	for i, n := range sorted {
-		if i > 0 && n.Prefix == sorted[i-1].Prefix && (again < 0 || int(n.owner) < again) {
-			again = int(n.owner)
+		if known[prefix] {
+			return i, fmt.Errorf("%s stands in the list twice; write it once", prefix)
 		}
+		known[prefix], m.networks[i].Prefix = true, prefix
 	}
-	if again >= 0 {
-		return again, fmt.Errorf("%s stands in the list twice; write it once", m.networks[again].Prefix)
-	}
-	for i := range sorted {
-		sorted[i].owner = 0
-	}
-	m.set = newNetworks(sorted)
+	m.set = newNetworks(slices.Clone(m.networks))
 	m.verify = func(value string) bool {
 		address, ok := ParseAddress(value)
 		if !ok {

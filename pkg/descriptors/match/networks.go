@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math/bits"
 	"net/netip"
@@ -38,7 +39,7 @@ type network struct {
 
 // newNetworks sorts the networks, each of which stands in the list once.
 func newNetworks(list []network) *networks {
-	slices.SortFunc(list, func(a, b network) int { return a.Compare(b.Prefix) })
+	slices.SortFunc(list, func(a, b network) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
 	six := slices.IndexFunc(list, func(n network) bool { return n.Addr().Is6() })
 	if six < 0 {
 		six = len(list)
@@ -50,41 +51,35 @@ func newNetworks(list []network) *networks {
 // which the larger ones come first.
 func newRanges(list []network) (r ranges) {
 	r.starts = []start{{bits: -1}}
-	var around []network // of the address that is reached, the longest last
-	cut := func(at address) {
-		next := start{at, 0, -1}
-		if n := len(around); n > 0 {
-			next.owner, next.bits = around[n-1].owner, int16(around[n-1].Bits())
-		}
-		if last := &r.starts[len(r.starts)-1]; last.address == at {
-			*last = next
-		} else {
-			r.starts = append(r.starts, next)
-		}
-	}
-	leave := func(next address, all bool) {
-		for len(around) > 0 {
-			last := around[len(around)-1]
-			end, more := bitsOf(last.Addr()).after(last.Bits())
-			if !all && (!more || next.below(end)) {
-				return
-			}
-			if around = around[:len(around)-1]; more {
-				cut(end)
-			}
-		}
-	}
-	for _, n := range list {
-		at := bitsOf(n.Addr())
-		leave(at, false)
-		around = append(around, n)
-		cut(at)
-	}
-	leave(address{}, true)
+	r.fill(network{}, list)
 	r.starts = slices.Clip(r.starts)
 	r.root = r.branches(0, len(r.starts), 0)
 	r.index = slices.Clip(r.index)
 	return r
+}
+
+// fill cuts the addresses of a network, of all without one, by the networks in it, with which
+// the list begins. It returns the rest of the list.
+func (r *ranges) fill(around network, list []network) (rest []network) {
+	for len(list) > 0 && (!around.IsValid() || around.Contains(list[0].Addr())) {
+		n, at := list[0], bitsOf(list[0].Addr())
+		r.cut(at, n)
+		list = r.fill(n, list[1:])
+		if end, more := at.after(n.Bits()); more {
+			r.cut(end, around)
+		}
+	}
+	return list
+}
+
+// cut begins a range, whose longest network is that one.
+func (r *ranges) cut(at address, longest network) {
+	next := start{at, longest.owner, int16(longest.Bits())}
+	if last := &r.starts[len(r.starts)-1]; last.address == at {
+		*last = next
+	} else {
+		r.starts = append(r.starts, next)
+	}
 }
 
 // find returns the owner and the bits of the longest network that has an address; negative
@@ -166,8 +161,6 @@ func (a address) above(b address) int {
 	_, less = bits.Sub64(b.hi, a.hi, less)
 	return int(less)
 }
-
-func (a address) below(b address) bool { return b.above(a) > 0 }
 
 // after is the first address after a network that begins with a; false if there is none.
 func (a address) after(length int) (end address, more bool) {

@@ -46,7 +46,7 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 		r.lintNetwork(d.Key, "value", value)
 	}
 	if m := d.match; m != nil && !m.wrong && m.kind.Name != "regex" && m.kind.Name != "cidr" {
-		for i := range max(1, len(m.at.Content)) {
+		for i := range m.texts() {
 			text, field := m.text(i)
 			r.lintNetwork(d.Key, field, text)
 			if sign := regexpSign(text.Text); sign != "" {

@@ -17,9 +17,16 @@ type match struct {
 	field      string         // the kind with the keys around it: match.not.cidr
 	name       string         // the kind's key, or not; "" without one
 	negated    bool
-	inner      bool // it is read as the not of another one
 	ignoreCase bool
 	wrong      bool // reported
+}
+
+// texts are the texts of a list, or the one text.
+func (m *match) texts() []document.Value {
+	if m.at.Kind == document.List {
+		return m.at.Content
+	}
+	return []document.Value{m.at}
 }
 
 // text is the value with the item i of the texts, and its path.
@@ -61,7 +68,6 @@ func kinds() (rows []field) {
 func (m *match) gives(r *fields.Reader, name string, v *document.Value) bool {
 	if m.name != "" && m.name != name {
 		r.Problem(v.At, "excludes %s; a match has one of %s", m.name, oneOfKinds())
-		m.wrong = true
 		return false
 	}
 	m.name = name
@@ -92,17 +98,13 @@ var matching = fields.Type[target]{
 }
 
 func (r *reader) readMatch(v *document.Value, m *match) {
+	before := len(r.Problems)
 	if v.Kind != document.Map {
 		r.Problem(v.At, "must be a mapping with one of %s, not %s", oneOfKinds(), v.Describe())
-		m.wrong = true
-		return
-	}
-	before := len(r.Problems)
-	r.mapping(v, inMatch, target{match: m})
-	if m.wrong = m.wrong || len(r.Problems) > before; !m.wrong && m.name == "" {
-		m.wrong = true
+	} else if r.mapping(v, inMatch, target{match: m}); len(r.Problems) == before && m.name == "" {
 		r.Problem(v.At, "must have one of %s", oneOfKinds())
 	}
+	m.wrong = m.wrong || len(r.Problems) > before
 }
 
 // opposite reads not of a match.
@@ -111,15 +113,12 @@ var opposite = fields.Type[target]{
 	Set: func(r *fields.Reader, t target, v *document.Value) {
 		m := t.match
 		switch {
-		case m.inner:
-			m.wrong = true
+		case m.negated && m.name != "not":
 			r.Problem(v.At, "stands in another not; write the match without both")
 		case m.gives(r, "not", v):
-			inner := match{negated: true, inner: true}
-			t.readMatch(v, &inner)
-			inner.name, inner.inner = "not", false
-			inner.ignoreCase, inner.wrong = inner.ignoreCase || m.ignoreCase, inner.wrong || m.wrong
-			*m = inner
+			m.name, m.negated = "", true
+			t.readMatch(v, m)
+			m.name = "not"
 		}
 	},
 }
@@ -131,21 +130,18 @@ func (r *reader) compileMatch(d *descriptor) {
 		return
 	}
 	before := len(r.Problems)
-	texts := []string{m.at.Text}
-	if m.kind.List {
-		texts = make([]string, len(m.at.Content))
-		for i := range texts {
-			texts[i] = m.at.Content[i].Text
-		}
-	}
-	if m.kind.List && m.at.Kind != document.List {
+	var texts []string
+	switch list := m.at.Kind == document.List; {
+	case m.kind.List && !list:
 		r.Problems.Add(m.at.At, m.field, "must be a list of texts, not %s", m.at.Describe())
-	} else if !m.kind.List {
+	case list && !m.kind.List:
 		r.checkText(&m.at, m.field)
-	}
-	for i := range m.at.Content {
-		item, field := m.text(i)
-		r.checkText(item, field)
+	default:
+		for i := range m.texts() {
+			item, field := m.text(i)
+			r.checkText(item, field)
+			texts = append(texts, item.Text)
+		}
 	}
 	if m.ignoreCase && m.kind.Name == "cidr" {
 		r.Problems.Add(m.at.At, m.field, "has no meaning beside ignore_case; addresses have no case")

@@ -56,6 +56,7 @@ func TestMatchProblems(t *testing.T) {
 		{"match: {prefix: a}}\n- {key: k, match: {prefix: a}", `4:3: repeats key "k", match "prefix:a" of a.yaml:3:3; a descriptor may be listed once`},
 		{"match: {not: {cidr: [10.0.0.0/8]}}}\n- {key: k, match: {not: {cidr: [10.0.0.0/8]}}", `4:3: repeats key "k", match "not:cidr:10.0.0.0/8" of a.yaml:3:3; a descriptor may be listed once`},
 		{"match: {cidr: [10.0.0.0/8]}}\n- {key: k, match: {cidr: [11.0.0.0/8, 10.0.0.0/8]}", `4:39: match.cidr[1]: "10.0.0.0/8" is taken by key "k", match "cidr:10.0.0.0/8" of a.yaml:3:3 already; write it in one of the two`},
+		{"match: {cidr: [10.0.0.0/8]}}\n- {key: k, match: {cidr: [12.0.0.0/8, 10.0.0.0/8, 9.0.0.0/8]}", `4:39: match.cidr[1]: "10.0.0.0/8" is taken by key "k", match "cidr:10.0.0.0/8" of a.yaml:3:3 already; write it in one of the two`},
 		{"value: a}\n- {key: k, match: {values: [b, a]}", `4:32: match.values[1]: "a" is taken by key "k", value "a" of a.yaml:3:3 already; write it in one of the two`},
 		{"match: {values: [b, a]}}\n- {key: k, value: a", `4:3: value: "a" is taken by key "k", match "values:b+1" of a.yaml:3:3 already; write it in one of the two`},
 		{"match: {values: [b, a]}}\n- {key: k, match: {values: [c, A], ignore_case: true}", `4:32: match.values[1]: "A" is taken by key "k", match "values:b+1" of a.yaml:3:3 already; write it in one of the two`},
