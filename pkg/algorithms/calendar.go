@@ -2,15 +2,11 @@ package algorithms
 
 import (
 	_ "embed"
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 	_ "time/tzdata" // the time zones, for machines that have none
-
-	"example.org/rls/pkg/backends"
 )
 
 // Calendar makes the windows of a fixed_window the periods of a calendar: the days, weeks,
@@ -22,29 +18,6 @@ type Calendar struct {
 	WeekStarts  uint8  // of weeks: 1 is Monday and 7 Sunday; 0 is Monday
 	MonthStarts uint32 // of months: the day, 1 to 28; 0 is 1
 	YearStarts  uint8  // of years: the month, 1 to 12; 0 is January
-}
-
-// periods is fixed_window whose windows are the periods of a calendar.
-var periods = row{
-	name:     fixedWindow.name,
-	tag:      "c",
-	bucketed: true,
-	prepare: func(l *Limit) (err error) {
-		l.calendar, err = l.newCalendar()
-		return err
-	},
-	plan: func(l *Limit, op *backends.Op, c Charge) {
-		fixedWindow.plan(l, op, c)
-		_, _, end := l.calendar.period(c.Now)
-		op.Until = end + l.calendar.keep
-	},
-	judge: func(l *Limit, op *backends.Op, r *backends.Reply) Decision {
-		d := fixedWindow.judge(l, op, r)
-		_, _, end := l.calendar.period(r.Now) // the cell outlives it
-		d.Reset = micros(end - r.Now)
-		d.RetryAfter = d.Reset
-		return d
-	},
 }
 
 // calendarUnits are the periods by their nominal lengths.
@@ -83,51 +56,18 @@ var zoneNames string
 // Zones lists the time zones of the IANA database, sorted.
 var Zones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })
 
-// checkCalendar refuses a calendar that has no meaning for the limit.
-func (l *Limit) checkCalendar() error {
-	c, unit := l.Calendar, l.Calendar.Unit(l.Window)
-	for _, f := range []struct {
-		field, unit string
-		given       bool
-	}{
-		{"timezone", unit, c.Zone != ""}, {"week_starts", "week", c.WeekStarts > 0},
-		{"month_starts", "month", c.MonthStarts > 0}, {"year_starts", "year", c.YearStarts > 0},
-	} {
-		switch {
-		case f.given && !c.On:
-			return &SpecError{f.field, "needs `window: calendar`"}
-		case f.given && unit != "" && f.unit != unit:
-			return &SpecError{f.field, fmt.Sprintf("is an option of the unit %s, not of %s", f.unit, unit)}
-		}
-	}
-	switch {
-	case !c.On:
-		return nil
-	case l.Strategy != FixedWindow || l.FromFirstHit:
-		return &SpecError{"window", "calendar is an option of fixed_window, not of " + l.row.name}
-	case unit == "":
-		return &SpecError{"unit", "must be day, week, month or year with `window: calendar`"}
-	case c.WeekStarts > 7 || c.MonthStarts > 28 || c.YearStarts > 12:
-		return &SpecError{"window", fmt.Sprintf("the calendar %+v is out of range", c)}
-	}
-	if _, known := slices.BinarySearch(Zones(), c.Zone); c.Zone != "" && !known {
-		return &SpecError{"timezone", fmt.Sprintf("unknown time zone %q", c.Zone)}
-	}
-	return nil
-}
-
-// newCalendar makes the calendar of a limit, or finds the one of a limit like it.
-func (l *Limit) newCalendar() (*calendar, error) {
-	c, key := l.Calendar, calendarKey{l.Calendar, l.Window}
+// newCalendar makes the calendar c for windows of that nominal length, or finds it.
+func newCalendar(c Calendar, window time.Duration) (*calendar, error) {
+	key := calendarKey{c, window}
 	if found, ok := calendars.Load(key); ok {
 		return found.(*calendar), nil
 	}
 	zone, err := time.LoadLocation(c.Zone)
 	if err != nil {
-		return nil, &SpecError{"timezone", err.Error()}
+		return nil, err
 	}
-	made := &calendar{zone: zone, longest: (l.Window + 2*time.Hour).Microseconds()}
-	switch c.Unit(l.Window) {
+	made := &calendar{zone: zone, longest: (window + 2*time.Hour).Microseconds()}
+	switch c.Unit(window) {
 	case "day":
 		made.days = 1
 	case "week":
@@ -216,14 +156,4 @@ func (c *calendar) startOf(number int64) int64 {
 		}
 		t = changes
 	}
-}
-
-// Period is the period of the calendar that contains now, in µs since the epoch, as times of
-// the limit's zone. ok is false without Spec.Calendar.
-func (l *Limit) Period(now int64) (start, end time.Time, ok bool) {
-	if l.calendar == nil {
-		return start, end, false
-	}
-	_, from, to := l.calendar.period(now)
-	return time.UnixMicro(from).In(l.calendar.zone), time.UnixMicro(to).In(l.calendar.zone), true
 }

@@ -6,10 +6,10 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// concurrency bounds how many hits are under way at once. A hit takes a slot, and a refund
-// gives one back, the oldest first. A slot that nobody gives back ends a window after its
-// hit.
-var concurrency = row{
+// slots is the strategy concurrency, which bounds how many hits are under way at once. A hit
+// takes a slot, and a refund gives one back, the oldest first. A slot that nobody gives back
+// ends a window after its hit.
+var slots = row{
 	name: "concurrency",
 	tag:  "cc",
 	prepare: func(l *Limit) error {

@@ -7,16 +7,6 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// grantFactor bounds one grant: this many times the requests of the limit.
-const grantFactor = 10
-
-// MaxGrant is how many hits one grant may have: 10 times the requests of the limit.
-func (l *Limit) MaxGrant() int64 { return grantFactor * int64(l.Requests) }
-
-// MaxRemaining is how many hits may remain after a grant: 11 times the requests of the
-// limit.
-func (l *Limit) MaxRemaining() int64 { return (grantFactor + 1) * int64(l.Requests) }
-
 // LargestGrant is how many hits may be granted to a cell in which remaining hits remain; 0 or
 // less if none may.
 func (l *Limit) LargestGrant(remaining int64) int64 {

@@ -7,24 +7,6 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Lease says how many hits of a limit one process may charge ahead, and how long
-// it may hold them unused. The zero Lease means that the limit has no lease.
-type Lease struct {
-	Share Percent // of Burst where the strategy has one, else of Requests
-	TTL   time.Duration
-}
-
-// DefaultLease is the lease of a limit that names neither share nor ttl.
-var DefaultLease = Lease{Share: 50_000, TTL: 250 * time.Millisecond}
-
-// String is the lease as it is written in rules.
-func (l Lease) String() string {
-	if l == (Lease{}) {
-		return ""
-	}
-	return fmt.Sprintf("{share: %s, ttl: %s}", l.Share, l.TTL)
-}
-
 const (
 	maxShare    = Whole / 2
 	shortestTTL = 10 * time.Millisecond

@@ -7,11 +7,9 @@
 package algorithms
 
 import (
-	"cmp"
 	"fmt"
+	"math"
 	"math/bits"
-	"strconv"
-	"strings"
 	"time"
 
 	"example.org/rls/pkg/backends"
@@ -26,6 +24,32 @@ const (
 	// maxFill is the longest time that a burst may take to fill again.
 	maxFill = 10 * MaxWindow
 )
+
+// Strategy names a way to count.
+type Strategy uint8
+
+// The strategies; docs/strategies.md says when to choose which.
+const (
+	FixedWindow Strategy = iota
+	SlidingWindow
+	SlidingLog
+	TokenBucket
+	GCRA
+	LeakyBucket
+	Concurrency
+)
+
+// row is one strategy.
+type row struct {
+	name     string
+	tag      string              // names the strategy in the cell's key
+	burst    func(*Limit) uint32 // the default of Spec.Burst; nil if that has no meaning
+	bucketed bool                // each window of the clock has a cell of its own
+	paired   bool                // a decision reads the previous window's cell, too
+	prepare  func(*Limit) error  // checks the spec further and derives values
+	plan     func(*Limit, *backends.Op, Charge)
+	judge    func(*Limit, *backends.Op, *backends.Reply) Decision
+}
 
 // Spec is a limit as a person writes it.
 type Spec struct {
@@ -55,6 +79,46 @@ type Spec struct {
 	Mark string
 }
 
+// Lease says how many hits of a limit one process may charge ahead, and how long
+// it may hold them unused. The zero Lease means that the limit has no lease.
+type Lease struct {
+	Share Percent // of Burst where the strategy has one, else of Requests
+	TTL   time.Duration
+}
+
+// DefaultLease is the lease of a limit that names neither share nor ttl.
+var DefaultLease = Lease{Share: 50_000, TTL: 250 * time.Millisecond}
+
+// String is the lease as it is written in rules.
+func (l Lease) String() string {
+	if l == (Lease{}) {
+		return ""
+	}
+	return fmt.Sprintf("{share: %s, ttl: %s}", l.Share, l.TTL)
+}
+
+// Reserve says how long a reservation is held, and what becomes of one that nobody settles.
+// The zero Reserve means that the limit has none.
+type Reserve struct {
+	TTL time.Duration // 1 s to 24 h
+	// GiveBack: hits that nobody settles within TTL come back; else they stay charged.
+	GiveBack bool
+}
+
+// DefaultReserve is the Reserve of a limit that names no ttl.
+var DefaultReserve = Reserve{TTL: 10 * time.Minute}
+
+// String is the Reserve as it is written in rules.
+func (r Reserve) String() string {
+	switch {
+	case r == Reserve{}:
+		return ""
+	case r.GiveBack:
+		return fmt.Sprintf("{ttl: %s, on_expiry: give_back}", r.TTL)
+	}
+	return fmt.Sprintf("{ttl: %s}", r.TTL)
+}
+
 // SpecError says which field of a Spec is wrong, by its name in the rules, and
 // what would be right.
 type SpecError struct {
@@ -79,89 +143,6 @@ type Limit struct {
 	bucketed   bool            // each window of the clock has a cell of its own
 	lease      *backends.Lease // nil without Spec.Lease
 	beyond     *backends.Terms // nil if the spec asks for nothing beyond amounts
-}
-
-// New checks spec. Its error is a *SpecError.
-func New(spec Spec) (*Limit, error) {
-	if int(spec.Strategy) >= len(table) {
-		return nil, &SpecError{"strategy", fmt.Sprintf("unknown strategy %d", spec.Strategy)}
-	}
-	row := &table[spec.Strategy]
-	l := &Limit{Spec: spec, row: row, window: spec.Window.Microseconds()}
-	if spec.Window <= 0 || spec.Window > MaxWindow || spec.Window%time.Second != 0 {
-		return nil, &SpecError{"unit_multiplier", fmt.Sprintf("a window of %v is out of range: whole seconds, more than 0, at most 10 years", spec.Window)}
-	}
-	if err := l.checkOptions(); err != nil {
-		return nil, err
-	}
-	switch {
-	case l.Precision > 0:
-		l.row = &parts
-	case l.Calendar.On:
-		l.row = &periods
-	}
-	l.tag = l.row.tag
-	if err := l.row.prepare(l); err != nil {
-		return nil, err
-	}
-	if err := l.prepareOverdraft(); err != nil {
-		return nil, err
-	}
-	l.bucketed = l.row.bucketed && !l.FromFirstHit
-	l.tag = "|" + l.tag + cmp.Or(l.Calendar.Unit(l.Window), formatWindow(l.Window))
-	if row.burst != nil && !l.overdraws() {
-		l.tag += l.terms()
-	}
-	if err := l.prepareLease(); err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// Capacity is the number of hits that fit an empty cell: the burst if the strategy has
-// one, else the requests of a window. A limit of 0 requests has none.
-func (l *Limit) Capacity() int64 {
-	if l.Burst > 0 && l.Requests > 0 {
-		return int64(l.Burst)
-	}
-	return int64(l.Requests)
-}
-
-// checkOptions refuses options that the strategy would ignore.
-func (l *Limit) checkOptions() error {
-	switch {
-	case l.Burst != 0 && l.row.burst == nil:
-		return &SpecError{"burst", l.row.name + " " + NoBurst()}
-	case l.MaxDelay != 0 && l.Strategy != LeakyBucket:
-		return &SpecError{"max_delay", l.row.name + " never delays; leaky_bucket does"}
-	case l.MaxDelay < 0 || l.MaxDelay > time.Minute || l.MaxDelay%time.Microsecond != 0:
-		return &SpecError{"max_delay", "must be between 1us and 1m"}
-	case l.FromFirstHit && l.Strategy != FixedWindow:
-		return &SpecError{"window", "from_first_hit is an option of fixed_window, not of " + l.row.name}
-	case l.Extend && !l.FromFirstHit:
-		return &SpecError{"extend", "needs strategy fixed_window with `window: from_first_hit`"}
-	case l.Precision > 0 && l.Strategy != SlidingWindow:
-		return &SpecError{"precision", "is an option of sliding_window, not of " + l.row.name}
-	case l.Precision == 1 || l.Precision > MaxPrecision:
-		return &SpecError{"precision", fmt.Sprintf("must be between 2 and %d", MaxPrecision)}
-	}
-	return cmp.Or(l.checkCalendar(), l.checkOverdraft(), l.checkReserve())
-}
-
-// Identity names whom a limit counts: a prefix for every key of the service
-// and the escaped domain and descriptor. Neither is retained.
-type Identity struct {
-	Prefix string
-	ID     []byte
-	// ByStart, of limits that are [Limit.Clocked], makes the key Prefix, ID and the
-	// second since the epoch at which the window starts, as other programs write it.
-	ByStart bool
-	// OneSlot makes ID the hash tag of the key, so that the keys of all limits of one
-	// descriptor share a Redis Cluster slot. ByStart goes before it.
-	OneSlot bool
-	// Longest, above 0, is the longest TTL of a Charge in µs: callers may hold hits of every
-	// limit that can ([Limit.CheckHold]). It needs OneSlot.
-	Longest int64
 }
 
 // Charge is the hits of one descriptor that a limit decides together.
@@ -198,155 +179,59 @@ type Decision struct {
 	Delay      time.Duration // of an allowed hit: the wait for its turn in a queue
 }
 
-// Clocked reports whether the limit counts in windows that start on the clock,
-// in one cell each.
-func (l *Limit) Clocked() bool { return l.bucketed && !l.row.paired && l.calendar == nil }
+// Capacity is the number of hits that fit an empty cell: the burst if the strategy has
+// one, else the requests of a window. A limit of 0 requests has none.
+func (l *Limit) Capacity() int64 {
+	if l.Burst > 0 && l.Requests > 0 {
+		return int64(l.Burst)
+	}
+	return int64(l.Requests)
+}
 
-// bucket is the number at the end of the keys of cells that count at now: the window's, or the
-// second since the epoch at which a period of the calendar begins. It is -1 if there is none.
-func (l *Limit) bucket(now int64) int64 {
+// grantFactor bounds one grant: this many times the requests of the limit.
+const grantFactor = 10
+
+// MaxGrant is how many hits one grant may have: 10 times the requests of the limit.
+func (l *Limit) MaxGrant() int64 { return grantFactor * int64(l.Requests) }
+
+// MaxRemaining is how many hits may remain after a grant: 11 times the requests of the
+// limit.
+func (l *Limit) MaxRemaining() int64 { return (grantFactor + 1) * int64(l.Requests) }
+
+// FullOverdraft is a Spec.Overdraft of fullDebt times the capacity.
+const FullOverdraft = math.MaxUint64
+
+const fullDebt = 1000
+
+// fullDebt is the debt in hits of a full overdraft. On a meter it is paid within maxFill.
+func (l *Limit) fullDebt() int64 {
+	return int64(min(float64(fullDebt*l.Capacity()), float64(maxFill.Microseconds())/float64(l.window)*float64(l.Requests)))
+}
+
+// MaxDebt is the most hits that may be used beyond the limit; 0 without an overdraft.
+func (l *Limit) MaxDebt() int64 {
 	switch {
-	case !l.bucketed:
-		return -1
-	case l.calendar != nil:
-		_, start, _ := l.calendar.period(now)
-		return start / 1_000_000
+	case !l.overdraws():
+		return 0
+	case l.Overdraft == FullOverdraft:
+		return l.fullDebt()
 	}
-	return now / l.window
+	return int64(l.Overdraft)
 }
 
-// Plan fills in op with the step that charges c to id. It leaves Group and Role
-// to the caller.
-func (l *Limit) Plan(op *backends.Op, id Identity, c Charge) {
-	*op = backends.Op{
-		Now:       c.Now,
-		By:        backends.Amount{Whole: int64(min(c.Cost, uint64(backends.MaxCost)))},
-		Den:       1,
-		Max:       backends.Amount{Whole: int64(l.Requests)},
-		Unit:      backends.Amount{Whole: 1},
-		Times:     1,
-		Refund:    c.Refund,
-		PerSecond: l.Window == time.Second,
-		Terms:     l.beyond,
-	}
-	// Keys are built here: escape analysis puts arguments of a call through a function
-	// value on the heap, and the bytes of the identity live on the caller's stack.
-	bucket := l.bucket(c.Now)
-	op.Key, op.Stem = l.key(id, bucket)
-	op.Lease = l.lease
-	if l.row.paired {
-		op.Prev, _ = l.key(id, bucket-1)
-	}
-	l.row.plan(l, op, c)
-	if l.Reserve.TTL > 0 || id.Longest > 0 {
-		l.reserve(op, id, c)
-	}
-	if l.Requests == 0 && c.Cost > 0 && !c.Refund {
-		op.Max = backends.NoRoom // denies also hits that were granted before it was lowered to 0
-	}
-	if c.Beyond {
-		l.chargeBeyond(op)
-	}
+// tooSlow reports whether so many hits, of a burst or a debt, take more than maxFill.
+func (l *Limit) tooSlow(hits int64) bool {
+	return float64(hits)*float64(l.window) > float64(maxFill.Microseconds())*float64(l.Requests)
 }
 
-// Judge turns the store's reply to a planned op into a decision, as of r.Now.
-// r.Err must be nil.
-func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
-	if r.Replicas > 1 {
-		return l.judgeShare(op, r)
-	}
-	d := l.row.judge(l, op, r)
-	d.Remaining = max(d.Remaining, 0)
-	if d.Allowed {
-		d.RetryAfter = 0
-	} else {
-		d.Delay = 0
-	}
-	return d
-}
+// overdraws reports whether the limit has an overdraft. One of 0 requests denies every hit and
+// has none.
+func (l *Limit) overdraws() bool { return l.Overdraft > 0 && l.Requests > 0 }
 
-// key builds the name of a cell: prefix id|tag|bucket, without a bucket when it
-// is negative. The braces of a hash tag stand where keys have to share a Redis
-// Cluster slot: prefix{id|tag}bucket for the two keys of a pair, and
-// prefix{id}|tag|bucket for the keys of a descriptor with several limits. The
-// bytes before stem are the same for all buckets, and for no other limit; with a mark,
-// which ends the key, stem is 0.
-func (l *Limit) key(id Identity, bucket int64) (key string, stem int) {
-	pair := l.row.paired && !id.OneSlot
-	buf := make([]byte, 0, 192)
-	buf = append(buf, id.Prefix...)
-	if pair || id.OneSlot && !id.ByStart {
-		buf = append(buf, '{')
-	}
-	buf = append(buf, id.ID...)
-	switch {
-	case id.ByStart:
-		bucket *= l.window / 1_000_000
-	case pair:
-		buf = append(append(buf, l.tag...), '}')
-	default:
-		if id.OneSlot {
-			buf = append(buf, '}')
-		}
-		if buf = append(buf, l.tag...); bucket >= 0 {
-			buf = append(buf, '|')
-		}
-	}
-	stem = len(buf)
-	if bucket >= 0 {
-		buf = strconv.AppendInt(buf, bucket, 10)
-	}
-	if l.Mark != "" {
-		buf, stem = append(buf, l.Mark...), 0
-	}
-	return string(buf), stem
-}
-
-// Paired reports whether a decision reads two cells: that of the window before, too.
-func (l *Limit) Paired() bool { return l.row.paired }
-
-// IDOf returns Identity.ID of a key that l, or the same strategy and window with other
-// amounts (an override, or the rule before a change), makes for a cell that counts at
-// now, with that Identity.Prefix and OneSlot and without ByStart. ok is false for others.
-func (l *Limit) IDOf(key, prefix string, oneSlot bool, now int64) (id string, ok bool) {
-	buckets := []int64{l.bucket(now)}
-	if l.row.paired {
-		buckets = append(buckets, buckets[0]-1)
-	}
-	key, marked := strings.CutSuffix(key, l.Mark)
-	if !marked {
-		return "", false
-	}
-	if l.row.burst != nil {
-		key = withoutTerms(key)
-	}
-	const none = "\x00" // in place of an ID
-	for _, bucket := range buckets {
-		model, _ := l.key(Identity{Prefix: prefix, ID: []byte(none), OneSlot: oneSlot}, bucket)
-		before, after, _ := strings.Cut(strings.TrimSuffix(model[len(prefix):], l.Mark), none)
-		if l.row.burst != nil {
-			after = withoutTerms(after)
-		}
-		if rest, found := strings.CutPrefix(key, prefix+before); found {
-			if id, ok = strings.CutSuffix(rest, after); ok {
-				return id, true
-			}
-		}
-	}
-	return "", false
-}
-
-// formatWindow writes a window in the largest unit that divides it: 15m, 7d.
-func formatWindow(w time.Duration) string {
-	for _, u := range []struct {
-		d    time.Duration
-		name string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
-		if w%u.d == 0 {
-			return strconv.FormatInt(int64(w/u.d), 10) + u.name
-		}
-	}
-	return strconv.FormatInt(int64(w/time.Second), 10) + "s"
+// intervals is the time that n hits take at the rate.
+func (l *Limit) intervals(n int64) backends.Amount {
+	whole, frac := mulDiv(n, l.window, l.den)
+	return backends.Amount{Whole: whole, Frac: frac}
 }
 
 // micros turns µs into a Duration, not below 0.

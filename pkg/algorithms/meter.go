@@ -2,7 +2,6 @@ package algorithms
 
 import (
 	"fmt"
-	"strings"
 
 	"example.org/rls/pkg/backends"
 )
@@ -32,27 +31,6 @@ func prepareMeter(l *Limit) error {
 	}
 	l.tolerance = l.intervals(int64(l.Burst))
 	return nil
-}
-
-// terms are what makes one bucket differ from another of the same strategy and window:
-// requests, burst and, of a queue, max_delay in µs. They are part of the cell's key,
-// so that a limit finds in its bucket only what limits like itself have charged.
-func (l *Limit) terms() string {
-	terms := fmt.Sprintf(":%d:%d", l.Requests, l.Burst)
-	if l.MaxDelay > 0 {
-		terms += fmt.Sprintf(":%d", l.MaxDelay.Microseconds())
-	}
-	return terms
-}
-
-// withoutTerms is the key of a bucket, or its end, without the terms. Before them
-// stands the letter of the window's unit.
-func withoutTerms(key string) string { return strings.TrimRight(key, ":0123456789") }
-
-// intervals is the time that n hits take at the rate.
-func (l *Limit) intervals(n int64) backends.Amount {
-	whole, frac := mulDiv(n, l.window, l.den)
-	return backends.Amount{Whole: whole, Frac: frac}
 }
 
 func planMeter(l *Limit, op *backends.Op, c Charge) {

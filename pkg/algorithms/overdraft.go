@@ -2,40 +2,9 @@ package algorithms
 
 import (
 	"fmt"
-	"math"
 
 	"example.org/rls/pkg/backends"
 )
-
-// FullOverdraft is a Spec.Overdraft of fullDebt times the capacity.
-const FullOverdraft = math.MaxUint64
-
-const fullDebt = 1000
-
-// fullDebt is the debt in hits of a full overdraft. On a meter it is paid within maxFill.
-func (l *Limit) fullDebt() int64 {
-	return int64(min(float64(fullDebt*l.Capacity()), float64(maxFill.Microseconds())/float64(l.window)*float64(l.Requests)))
-}
-
-// MaxDebt is the most hits that may be used beyond the limit; 0 without an overdraft.
-func (l *Limit) MaxDebt() int64 {
-	switch {
-	case !l.overdraws():
-		return 0
-	case l.Overdraft == FullOverdraft:
-		return l.fullDebt()
-	}
-	return int64(l.Overdraft)
-}
-
-// tooSlow reports whether so many hits, of a burst or a debt, take more than maxFill.
-func (l *Limit) tooSlow(hits int64) bool {
-	return float64(hits)*float64(l.window) > float64(maxFill.Microseconds())*float64(l.Requests)
-}
-
-// overdraws reports whether the limit has an overdraft. One of 0 requests denies every hit and
-// has none.
-func (l *Limit) overdraws() bool { return l.Overdraft > 0 && l.Requests > 0 }
 
 // checkOverdraft refuses limits that cannot have debt.
 func (l *Limit) checkOverdraft() error {
@@ -73,25 +42,6 @@ func (l *Limit) prepareOverdraft() error {
 	return nil
 }
 
-// period returns the number of the window of the clock or the calendar in which now lies, and its end in µs
-// since the epoch.
-func (l *Limit) period(now int64) (number, end int64) {
-	if l.calendar != nil {
-		number, _, end = l.calendar.period(now)
-		return number, end
-	}
-	number = now / l.window
-	return number, l.startOf(number + 1)
-}
-
-// startOf is the start of the window of that number, in µs since the epoch.
-func (l *Limit) startOf(number int64) int64 {
-	if l.calendar != nil {
-		return l.calendar.startOf(number)
-	}
-	return number * l.window
-}
-
 // carried is fixed_window with an overdraft: windows hand their debt on.
 var carried = row{
 	name: fixedWindow.name,
@@ -114,22 +64,6 @@ var carried = row{
 			RetryAfter: micros(begins(used / whole)),
 		}
 	},
-}
-
-// Used is the number of hits in use in the cell that r, the reply to op, describes: the
-// capacity less what remains, and the debt of an overdraft. Denied hits that a fixed window
-// counts are in it.
-func (l *Limit) Used(op *backends.Op, r *backends.Reply) int64 {
-	switch {
-	case op.Kind == backends.Counter && op.Prev == "":
-		return r.Value.Whole
-	case op.Kind == backends.Meter && l.beyond != nil:
-		ahead := r.Value.Sub(backends.Amount{Whole: r.Now}, l.den)
-		if debt := ahead.Sub(l.tolerance, l.den); debt.Whole >= 0 {
-			return l.Capacity() + l.hitsIn(debt)
-		}
-	}
-	return l.Capacity() - l.Judge(op, r).Remaining
 }
 
 // hitsIn is how many hits a time on a meter stands for, rounded up.

@@ -9,32 +9,10 @@ import (
 	"example.org/rls/pkg/backends"
 )
 
-// Reserve says how long a reservation is held, and what becomes of one that nobody settles.
-// The zero Reserve means that the limit has none.
-type Reserve struct {
-	TTL time.Duration // 1 s to 24 h
-	// GiveBack: hits that nobody settles within TTL come back; else they stay charged.
-	GiveBack bool
-}
-
-// DefaultReserve is the Reserve of a limit that names no ttl.
-var DefaultReserve = Reserve{TTL: 10 * time.Minute}
-
 const (
 	shortestHold = time.Second
 	longestHold  = 24 * time.Hour
 )
-
-// String is the Reserve as it is written in rules.
-func (r Reserve) String() string {
-	switch {
-	case r == Reserve{}:
-		return ""
-	case r.GiveBack:
-		return fmt.Sprintf("{ttl: %s, on_expiry: give_back}", r.TTL)
-	}
-	return fmt.Sprintf("{ttl: %s}", r.TTL)
-}
 
 // checkReserve refuses limits that cannot hold hits.
 func (l *Limit) checkReserve() error {

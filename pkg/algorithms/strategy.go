@@ -1,46 +1,21 @@
 package algorithms
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
-
-	"example.org/rls/pkg/backends"
+	"time"
 )
-
-// Strategy names a way to count.
-type Strategy uint8
-
-// The strategies; docs/strategies.md says when to choose which.
-const (
-	FixedWindow Strategy = iota
-	SlidingWindow
-	SlidingLog
-	TokenBucket
-	GCRA
-	LeakyBucket
-	Concurrency
-)
-
-// row is one strategy.
-type row struct {
-	name     string
-	tag      string              // names the strategy in the cell's key
-	burst    func(*Limit) uint32 // the default of Spec.Burst; nil if that has no meaning
-	bucketed bool                // each window of the clock has a cell of its own
-	paired   bool                // a decision reads the previous window's cell, too
-	prepare  func(*Limit) error  // checks the spec further and derives values
-	plan     func(*Limit, *backends.Op, Charge)
-	judge    func(*Limit, *backends.Op, *backends.Reply) Decision
-}
 
 var table = [...]row{
 	FixedWindow:   fixedWindow,
 	SlidingWindow: slidingWindow,
 	SlidingLog:    slidingLog,
 	TokenBucket:   tokenBucket,
-	GCRA:          gcra,
+	GCRA:          cellRate,
 	LeakyBucket:   leakyBucket,
-	Concurrency:   concurrency,
+	Concurrency:   slots,
 }
 
 // String is the strategy's name in the rules: fixed_window, ...
@@ -82,4 +57,62 @@ func ParseStrategy(name string) (Strategy, error) {
 		return Strategy(i), nil
 	}
 	return 0, &SpecError{"strategy", "unknown strategy \"" + name + "\": one of " + strings.Join(Names(), ", ")}
+}
+
+// New checks spec. Its error is a *SpecError.
+func New(spec Spec) (*Limit, error) {
+	if int(spec.Strategy) >= len(table) {
+		return nil, &SpecError{"strategy", fmt.Sprintf("unknown strategy %d", spec.Strategy)}
+	}
+	row := &table[spec.Strategy]
+	l := &Limit{Spec: spec, row: row, window: spec.Window.Microseconds()}
+	if spec.Window <= 0 || spec.Window > MaxWindow || spec.Window%time.Second != 0 {
+		return nil, &SpecError{"unit_multiplier", fmt.Sprintf("a window of %v is out of range: whole seconds, more than 0, at most 10 years", spec.Window)}
+	}
+	if err := l.checkOptions(); err != nil {
+		return nil, err
+	}
+	switch {
+	case l.Precision > 0:
+		l.row = &parts
+	case l.Calendar.On:
+		l.row = &periods
+	}
+	l.tag = l.row.tag
+	if err := l.row.prepare(l); err != nil {
+		return nil, err
+	}
+	if err := l.prepareOverdraft(); err != nil {
+		return nil, err
+	}
+	l.bucketed = l.row.bucketed && !l.FromFirstHit
+	l.tag = "|" + l.tag + cmp.Or(l.Calendar.Unit(l.Window), formatWindow(l.Window))
+	if row.burst != nil && !l.overdraws() {
+		l.tag += l.terms()
+	}
+	if err := l.prepareLease(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// checkOptions refuses options that the strategy would ignore.
+func (l *Limit) checkOptions() error {
+	switch {
+	case l.Burst != 0 && l.row.burst == nil:
+		return &SpecError{"burst", l.row.name + " " + NoBurst()}
+	case l.MaxDelay != 0 && l.Strategy != LeakyBucket:
+		return &SpecError{"max_delay", l.row.name + " never delays; leaky_bucket does"}
+	case l.MaxDelay < 0 || l.MaxDelay > time.Minute || l.MaxDelay%time.Microsecond != 0:
+		return &SpecError{"max_delay", "must be between 1us and 1m"}
+	case l.FromFirstHit && l.Strategy != FixedWindow:
+		return &SpecError{"window", "from_first_hit is an option of fixed_window, not of " + l.row.name}
+	case l.Extend && !l.FromFirstHit:
+		return &SpecError{"extend", "needs strategy fixed_window with `window: from_first_hit`"}
+	case l.Precision > 0 && l.Strategy != SlidingWindow:
+		return &SpecError{"precision", "is an option of sliding_window, not of " + l.row.name}
+	case l.Precision == 1 || l.Precision > MaxPrecision:
+		return &SpecError{"precision", fmt.Sprintf("must be between 2 and %d", MaxPrecision)}
+	}
+	return cmp.Or(l.checkCalendar(), l.checkOverdraft(), l.checkReserve())
 }
