@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/internal/pace"
 	"example.org/rls/internal/terminal"
 	"example.org/rls/pkg/admin"
 	pb "example.org/rls/pkg/admin/adminpb"
@@ -105,9 +106,7 @@ const defaultRows = 20
 // stat prints a line a second until ctx ends, or one with --once.
 func (c *topCmd) stat(ctx context.Context, w io.Writer, source *topSource) error {
 	const page = 20 // lines below the names of the columns
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for line := 0; ; line++ {
+	for line := range pace.Every(ctx, time.Second) {
 		now, err := source.status(ctx)
 		if ctx.Err() != nil && line > 0 {
 			return nil
@@ -121,12 +120,8 @@ func (c *topCmd) stat(ctx context.Context, w io.Writer, source *topSource) error
 		if err != nil || c.Once {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
 	}
+	return nil
 }
 
 // topSource asks the processes at the addresses of the flags. It is a [topscreen.Source].

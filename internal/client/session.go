@@ -17,6 +17,7 @@ import (
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/load"
+	"example.org/rls/internal/pace"
 	"example.org/rls/internal/terminal"
 )
 
@@ -36,9 +37,7 @@ type Session struct {
 // code of the answers.
 func (s *Session) Each(ctx context.Context, watch bool) error {
 	var outcome error
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
-	for {
+	for range pace.Every(ctx, time.Second) {
 		for _, q := range s.Questions {
 			resp, err := s.ask(ctx, q.Request)
 			switch {
@@ -56,14 +55,10 @@ func (s *Session) Each(ctx context.Context, watch bool) error {
 			}
 		}
 		if !watch {
-			return outcome
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return outcome
+			break
 		}
 	}
+	return outcome
 }
 
 func (s *Session) ask(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {

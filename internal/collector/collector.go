@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.org/rls/internal/pace"
 )
 
 const (
@@ -38,16 +40,10 @@ type Collector struct {
 
 // Run looks at the heap once a second, until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
-	look := time.NewTicker(time.Second)
-	defer look.Stop()
-	for {
+	for range pace.Every(ctx, time.Second) {
 		c.adjust()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-look.C:
-		}
 	}
+	return nil
 }
 
 // RulesLoading says that rules are being loaded, or that the load has ended.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"example.org/rls/internal/pace"
 	pb "example.org/rls/pkg/admin/adminpb"
 	"example.org/rls/pkg/admin/client"
 )
@@ -168,16 +169,12 @@ func (a *API) whileAllowed(ctx context.Context) (context.Context, context.Cancel
 	stop := context.AfterFunc(a.options.Ending, cancel)
 	go func() {
 		defer stop()
-		look := time.NewTicker(lookEvery)
-		defer look.Stop()
-		for callerOf(ctx).stillAllowed() {
-			select {
-			case <-look.C:
-			case <-ctx.Done():
+		defer cancel()
+		for range pace.Every(ctx, lookEvery) {
+			if !callerOf(ctx).stillAllowed() {
 				return
 			}
 		}
-		cancel()
 	}()
 	return ctx, cancel
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"example.org/rls/internal/pace"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
@@ -149,14 +150,7 @@ func (d *Denials) Follow(ctx context.Context, q Query) iter.Seq[Denial] {
 	next := d.rows.Count()
 	d.mu.Unlock()
 	return func(yield func(Denial) bool) {
-		look := time.NewTicker(followEvery)
-		defer look.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-look.C:
-			}
+		for range pace.Every(ctx, followEvery) {
 			var found []Denial
 			seen := next
 			for i, r := range d.newest() {

@@ -3,6 +3,8 @@ package metrics
 import (
 	"context"
 	"time"
+
+	"example.org/rls/internal/pace"
 )
 
 // Statsd sends the metrics that have a path to a Sink: a counter as its growth, a gauge as
@@ -22,16 +24,12 @@ func (s *Statsd) Run(ctx context.Context) error {
 	if s.sink == nil {
 		return nil
 	}
-	tick := time.NewTicker(s.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+	for i := range pace.Every(ctx, s.every) {
+		if i > 0 {
 			s.Send()
 		}
 	}
+	return nil
 }
 
 // Close sends the counts since the last Send and closes the sink. Run must have returned.

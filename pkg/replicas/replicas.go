@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"example.org/rls/internal/pace"
 )
 
 const (
@@ -64,9 +66,8 @@ func (r *Replicas) Run(ctx context.Context) error {
 	if r == nil || r.name == "" {
 		return nil
 	}
-	tick := time.NewTicker(lookUpEvery)
-	defer tick.Stop()
-	for failing := false; ; {
+	failing := false
+	for range pace.Every(ctx, lookUpEvery) {
 		found, err := Find(ctx, r.lookUp, r.name)
 		switch {
 		case ctx.Err() != nil:
@@ -77,12 +78,8 @@ func (r *Replicas) Run(ctx context.Context) error {
 			r.log.Warn("cannot look up the replicas; their last addresses stay", "name", r.name, "replicas", r.Count(), "error", err)
 		}
 		failing = err != nil
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
 	}
+	return nil
 }
 
 // Find looks a host up, within 5 s. The result is that of [Replicas.Addresses], and has at
