@@ -3,6 +3,7 @@ package sources_test
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -399,4 +401,34 @@ func TestTablesOfSeveralConfigMaps(t *testing.T) {
 		})
 		projected.become(plan, "")
 	}
+}
+
+// A row of a table from an address costs at most 100 bytes, with the text that is kept.
+func TestMemoryOfFetchedRows(t *testing.T) {
+	const count = 400_000 // the slots are three eighths full
+	authority := testenv.Certs(t)
+	s := serveTable(t, authority)
+	s.is(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "value,requests_per_unit\n")
+		for i := range count {
+			name := sha256.Sum256([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) // which can hardly be compressed
+			fmt.Fprintf(w, "%x,%d\n", name[:8], i%1000)
+		}
+	})
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	table, err := (&sources.Tables{TLS: authority.ForClient, MaxBytes: 1 << 30, Timeout: time.Minute}).Once(s.URL, 0)
+	must(t, err)
+	used := heap() - before
+	t.Logf("%d bytes a row", used/count)
+	if table.Rows.Len != count || used > 100*count {
+		t.Errorf("%d bytes for each of %d rows", used/count, table.Rows.Len)
+	}
+	runtime.KeepAlive(table)
 }
