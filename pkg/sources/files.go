@@ -112,7 +112,9 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 		case <-f.Reload:
 			asked, settle = true, nil
 		case <-f.Again:
-			s.take(seen)
+			if !s.gone {
+				s.take(seen)
+			}
 			continue
 		case event, open := <-w.events:
 			if open && w.concerns(event.Name) {

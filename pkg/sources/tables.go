@@ -283,20 +283,19 @@ func (t *Tables) read(url string, response *http.Response, last body) (*rules.Ta
 
 // leave leaves the tables out of the next load of the same rules that have one of the problems and
 // replaced a good one, and reports whether there are any.
-func (t *Tables) leave(problems rules.Problems) (any bool) {
+func (t *Tables) leave(problems rules.Problems) (some bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range t.all {
 		wrong := slices.DeleteFunc(slices.Clone(problems), func(p rules.Problem) bool { return p.File != f.url })
 		if f.named && f.next != nil && !f.left && len(wrong) > 0 {
-			f.left, f.refused = true, wrong
-			if f.good != nil {
-				any = true
+			if some = some || f.good != nil; f.good != nil && fmt.Sprint(f.refused) != wrong.Error() {
 				t.Log.Error("table refused, its last good rows stay in force", "url", f.url, "problems", wrong.Error())
 			}
+			f.left, f.refused = true, wrong
 		}
 	}
-	return any
+	return some
 }
 
 // loaded notes whether the rules that were loaded are in force. Addresses that they do not name are

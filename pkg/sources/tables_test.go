@@ -203,9 +203,9 @@ func TestTablesFromAnAddress(t *testing.T) {
 		answer http.HandlerFunc
 		why    string
 	}{
-		{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "the server answers 500 Internal Server Error"},
-		{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, ""}, // it was asked with an ETag
-		{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "the server answers 204 No Content"},
+		{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "the server answers 500 Internal Server Error"},
+		{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) }, ""}, // it was asked with an ETag
+		{func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, "the server answers 204 No Content"},
 		{func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
 		{func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "2000") }, "it is larger than 1024 bytes (TABLE_MAX_BYTES)"},
 		{func(w http.ResponseWriter, _ *http.Request) {
@@ -233,6 +233,9 @@ func TestTablesFromAnAddress(t *testing.T) {
 	write(t, f.folder+"/other.yaml", rule("other"))
 	testenv.Eventually(t, soon, func() bool { return f.tree.Load().Domain("other") != nil }, "other")
 	f.become("team", url+`:3:1: value: "acme" is already in line 2`)
+	if said := f.log.With("table refused"); len(said) != 2 {
+		t.Errorf("of two wrong tables the log says %q", said)
+	}
 	s.fails(503)
 	f.become("team", "the server answers 503")
 	loads = f.loads()
@@ -305,7 +308,7 @@ func TestTablesWithATokenThatChanges(t *testing.T) {
 	s.is(func(w http.ResponseWriter, r *http.Request) {
 		switch to := location.Load(); {
 		case r.Header.Get("Authorization") != *valid.Load():
-			w.WriteHeader(401)
+			w.WriteHeader(http.StatusUnauthorized)
 		case to != nil && *to != r.URL.String():
 			http.Redirect(w, r, *to, http.StatusFound)
 		default:
@@ -377,7 +380,8 @@ func swap(t *testing.T, mount string, files map[string]string) {
 // Rules and their tables may come from several ConfigMaps: a folder each, or a projected volume of
 // them all. Plans of the domain may stand in another one.
 func TestTablesOfSeveralConfigMaps(t *testing.T) {
-	const tenants = "domain: d\ndescriptors: [{key: tenant, rate_limit: {plan: free, table: tenants.csv}}]\n"
+	const list = "descriptors: [{key: tenant, rate_limit: {plan: free, table: tenants.csv}}]\n"
+	const tenants = "domain: d\n" + list
 	plans := ofTenants()
 	f := fetch(t, plans, &sources.Tables{}, rules.Options{MergeDomains: true})
 	testenv.Eventually(t, soon, func() bool { return f.loads() > 0 }, "the first load")
@@ -394,7 +398,7 @@ func TestTablesOfSeveralConfigMaps(t *testing.T) {
 
 	// Both in one folder: rules and table change at one moment.
 	projected := fetch(t, "domain: other\ndescriptors: []", &sources.Tables{}, rules.Options{})
-	text := strings.Replace(plans, "descriptors:\n", tenants[strings.Index(tenants, "descriptors:"):], 1)
+	text := strings.Replace(plans, "descriptors:\n", list, 1)
 	for _, plan := range []string{"pro", "team"} {
 		swap(t, projected.folder+"/rls", map[string]string{
 			"tenants.yaml": strings.Replace(text, "tenants.csv", plan+".csv", 1), plan + ".csv": "value,plan\nacme," + plan + "\n",
