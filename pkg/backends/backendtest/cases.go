@@ -192,17 +192,13 @@ func testConcurrency(t *testing.T, s backends.Store) {
 			for range 8 {
 				wg.Go(func() {
 					for range 10 {
-						b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
 						ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-						err := s.Apply(ctx, &b)
+						r := attempt(ctx, t, s, op)
 						cancel()
-						if err != nil {
+						if r.Err != nil {
 							failed.Add(1)
 						}
-						if err != nil && !errors.Is(err, backends.ErrUnavailable) {
-							t.Error(err)
-						}
-						admitted.Add(b.Replies[0].Admitted)
+						admitted.Add(r.Admitted)
 					}
 				})
 			}
@@ -220,18 +216,14 @@ func testConcurrency(t *testing.T, s backends.Store) {
 // bucket in turn. Together they get what one process would get.
 func testSkew(t *testing.T, s backends.Store) {
 	for _, behind := range []time.Duration{time.Millisecond, 50 * time.Millisecond, time.Second} {
-		l := limited(t, algorithms.Spec{Strategy: algorithms.TokenBucket, Window: time.Second, Burst: 50}, 1000)
-		id := algorithms.Identity{ID: []byte(fresh("skew"))}
+		c := newSteering(t, s, algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 1000, Window: time.Second, Burst: 50})
 		const hits, every = 300, 100 // µs: ten times the rate
 		admitted := 0
 		for i := range int64(hits) {
-			now := epoch() + i*every
-			if i%2 == 1 {
-				now -= behind.Microseconds()
+			if c.now = epoch() + i*every; i%2 == 1 {
+				c.now -= behind.Microseconds()
 			}
-			var op backends.Op
-			l.Plan(&op, id, algorithms.Charge{Now: now, Cost: 1})
-			if r := applyOne(t, s, op); r.Admitted == 1 {
+			if c.charge(1, false).Allowed {
 				admitted++
 			}
 		}
@@ -256,13 +248,16 @@ func testTimes(t *testing.T, s backends.Store) {
 	}
 }
 
-// checkErrors compares the error of Apply with the errors of the replies, because
-// the service reads only the errors of the replies.
-func checkErrors(t *testing.T, b *backends.Batch, err error) {
+// attempt applies op, which may fail: with ErrUnavailable, and with an error in the reply,
+// because the service reads no other.
+func attempt(ctx context.Context, t *testing.T, s backends.Store, op backends.Op) backends.Reply {
 	t.Helper()
-	if (err != nil) != (b.Err() != nil) {
-		t.Fatalf("Apply says %v, the replies say %v", err, b.Err())
+	b := backends.Batch{Ops: []backends.Op{op}, Replies: make([]backends.Reply, 1)}
+	err := s.Apply(ctx, &b)
+	if (err != nil) != (b.Err() != nil) || err != nil && !errors.Is(err, backends.ErrUnavailable) {
+		t.Errorf("Apply says %v, the reply says %v", err, b.Err())
 	}
+	return b.Replies[0]
 }
 
 func testContext(t *testing.T, s backends.Store) {
@@ -271,12 +266,7 @@ func testContext(t *testing.T, s backends.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	start := time.Now()
-	b := backends.Batch{Ops: []backends.Op{counter(fresh("gone"), epoch(), 1, 5)}, Replies: make([]backends.Reply, 1)}
-	err := s.Apply(ctx, &b)
-	if err != nil && !errors.Is(err, backends.ErrUnavailable) {
-		t.Fatalf("%v does not wrap ErrUnavailable", err)
-	}
-	checkErrors(t, &b, err)
+	attempt(ctx, t, s, counter(fresh("gone"), epoch(), 1, 5))
 	if d := time.Since(start); d > time.Second {
 		t.Fatalf("it took %v", d)
 	}
@@ -293,10 +283,7 @@ func testClosed(t *testing.T, s backends.Store) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b := backends.Batch{Ops: []backends.Op{counter(fresh("closed"), epoch(), 1, 5)}, Replies: make([]backends.Reply, 1)}
-	err := s.Apply(context.Background(), &b)
-	if !errors.Is(err, backends.ErrUnavailable) {
-		t.Fatalf("Apply after Close: %v, want ErrUnavailable", err)
+	if r := attempt(context.Background(), t, s, counter(fresh("closed"), epoch(), 1, 5)); r.Err == nil {
+		t.Error("Apply works after Close")
 	}
-	checkErrors(t, &b, err)
 }

@@ -27,19 +27,18 @@ func testResetOfReservations(t *testing.T, s backends.Store) {
 		{}, {Overdraft: 50}, {Strategy: algorithms.SlidingWindow}, {Strategy: algorithms.SlidingLog}, {Strategy: algorithms.TokenBucket},
 	} {
 		for _, spec.Reserve = range []algorithms.Reserve{algorithms.DefaultReserve, {TTL: time.Minute, GiveBack: true}} {
-			spec.Window = time.Hour
-			l, id := limited(t, spec, 10), identity("reset", spec)
-			ask := func(hits uint64, reservation string) (op backends.Op) {
-				l.Plan(&op, id, algorithms.Charge{Now: epoch(), Cost: hits, Reservation: reservation})
+			spec.Requests, spec.Window = 10, time.Hour
+			c := newSteering(t, s, spec)
+			reserve := func(hits uint64) (op backends.Op) {
+				c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation("a")})
 				return op
 			}
-			a := reservation("a")
-			applyOne(t, s, ask(6, a))
-			applyOne(t, s, ask(0, "").Reset())
-			applyOne(t, s, ask(7, ""))
-			op := ask(2, a)
+			applyOne(t, s, reserve(6))
+			c.reset()
+			c.charge(7, false)
+			op := reserve(2)
 			r := applyOne(t, s, op)
-			if d := l.Judge(&op, &r); d.Remaining != 1 || r.HoldState() != backends.Held {
+			if d := c.limit.Judge(&op, &r); d.Remaining != 1 || r.HoldState() != backends.Held {
 				t.Errorf("%+v: after a reset the ID is new, and its hits are charged: %+v, %v", spec, d, r.HoldState())
 			}
 		}

@@ -412,10 +412,6 @@ func TestBadOptions(t *testing.T) {
 		`":11211"`:              {Servers: []string{":11211"}},
 		`"a:0"`:                 {Servers: []string{"a:0"}},
 		`"a:70000"`:             {Servers: []string{"b:1", "a:70000"}},
-		"Timeout":               {Servers: []string{"a:1"}, Timeout: -1},
-		"SRVRefresh":            {SRV: "_memcache._tcp.example", SRVRefresh: -1},
-		"ExpirationJitter":      {Servers: []string{"a:1"}, ExpirationJitter: -1},
-		"MaxIdleConns":          {Servers: []string{"a:1"}, MaxIdleConns: -1},
 	} {
 		if want == "both" {
 			want = "either Servers or SRV"

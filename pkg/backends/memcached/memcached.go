@@ -41,7 +41,7 @@ const (
 	minWorkers = 64
 )
 
-// Options configures a Store.
+// Options configures a Store. Numbers are not negative.
 type Options struct {
 	// Servers are host:port pairs and paths of unix sockets. A cell lives on
 	// one of them, chosen by rendezvous hashing: the order does not matter,
@@ -95,7 +95,8 @@ func Open(o Options) (*Store, error) {
 	return &Store{servers: servers, timeout: o.Timeout}, nil
 }
 
-// complete fills in defaults and reports every invalid option.
+// complete fills in defaults and reports every wrong list of servers. The settings have the
+// least values of numbers.
 func (o *Options) complete() error {
 	var errs []error
 	if (len(o.Servers) == 0) == (o.SRV == "") {
@@ -103,17 +104,6 @@ func (o *Options) complete() error {
 	}
 	for _, s := range o.Servers {
 		errs = append(errs, checkServer(s))
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{{"SRVRefresh", o.SRVRefresh}, {"Timeout", o.Timeout}, {"ExpirationJitter", o.ExpirationJitter}} {
-		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("%s is %v: must not be negative", d.name, d.value))
-		}
-	}
-	if o.MaxIdleConns < 0 {
-		errs = append(errs, fmt.Errorf("MaxIdleConns is %d: must not be negative", o.MaxIdleConns))
 	}
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	o.MaxIdleConns = cmp.Or(o.MaxIdleConns, defaultMaxIdleConns)

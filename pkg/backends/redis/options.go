@@ -23,7 +23,7 @@ const (
 	typeCluster  = "CLUSTER"  // a Redis Cluster
 )
 
-// Options says where the store is and how to talk to it.
+// Options says where the store is and how to talk to it. Numbers are not negative.
 type Options struct {
 	// Type is SINGLE, SENTINEL or CLUSTER, in any case; "" is SINGLE.
 	Type string
@@ -139,10 +139,6 @@ func (o Options) parse() (*target, error) {
 		return nil, fmt.Errorf("unknown socket type %q: tcp or unix", o.SocketType)
 	case t.SocketType == "unix" && t.Type != typeSingle:
 		return nil, fmt.Errorf("type %s needs socket type tcp", t.Type)
-	case t.PoolSize < 0:
-		return nil, fmt.Errorf("pool size %d: must be at least 1", t.PoolSize)
-	case t.Timeout < 0 || t.ExpirationJitter < 0:
-		return nil, errors.New("timeout and expiration jitter must not be negative")
 	case t.URL == "":
 		return nil, errors.New("the URL is empty")
 	}
