@@ -2,6 +2,10 @@ package near
 
 import "example.org/rls/pkg/backends"
 
+// maxKey is the length in bytes above which a cell is not leased, and hits that are owed to
+// it are not charged: background work has to keep its key.
+const maxKey = 1024
+
 // alone is the state of a cell that this process decides while the store does not.
 // own less base is the amount that is owed. It is below 0 if slots were given back
 // (backends.Terms.Oldest) that the store still counts.

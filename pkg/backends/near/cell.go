@@ -89,9 +89,6 @@ const (
 	freshFor = 900_000
 	// unheard is entry.at before the first report, and never a moment of no report.
 	unheard, never = math.MinInt64 / 2, math.MaxInt64
-	// maxKey is the length in bytes above which a cell is not leased, and hits that are owed
-	// to it are not charged: background work has to keep its key.
-	maxKey = 1024
 )
 
 // The ranks of entries for eviction: lower ones go first.
