@@ -2,7 +2,6 @@ package service
 
 import (
 	"math"
-	"strings"
 	"time"
 
 	"example.org/rls/pkg/algorithms"
@@ -40,11 +39,12 @@ type Quota struct {
 	before       int64   // demand of the last interval
 	weight       int64   // demand of the last intervals
 	part         float64 // of all demand
-	// used is what ShouldRateLimit has used of each enforced limit at the last report, if that is
-	// known, and rivals the demand that this has come to.
-	used   []int64
-	known  bool
-	rivals float64
+	// longest is the enforced limit with the longest window. used is what ShouldRateLimit had used
+	// of it at the last report, if that is known, and rivals the demand that this has come to.
+	longest int
+	used    int64
+	known   bool
+	rivals  float64
 }
 
 // listed is an element of a list in the store: hits, at a time in µs.
@@ -62,12 +62,12 @@ type Usage struct {
 	Returns bool
 
 	had     [2]listed // the elements of the lists before
-	charges int       // operations begin here: a pair for each limit
-	lists   int       // and those of the lists here
-	ends    int
-	lent    int     // the operation that changes what is held, in the second batch; -1 without
-	most    float64 // hits that all callers may hold
-	each    bool    // enough remains that each caller gets a hit
+	charges int       // operations begin here: one for each limit, and one for the longest's own cell
+	demands int       // the reply to this one has the sum of the demand
+	holds   int       // and to this one that of what is held; 0 without lists
+	lent    int       // the operation that changes what is held, in the second batch; -1 without
+	most    float64   // hits that all callers may hold
+	each    bool      // enough remains that each caller gets a hit
 }
 
 // ShareKind is what a Share allows.
@@ -158,8 +158,8 @@ const (
 var quotaTerms backends.Terms
 
 // replace adds the operations after which q has the element to in a list, in place of
-// *have, which it sets. The last one's reply has the sum of the list.
-func (q *Quota) replace(b *backends.Batch, list string, have *listed, to listed, now, window int64) *backends.Op {
+// *have, which it sets. It returns the last one, whose reply has the sum of the list.
+func (q *Quota) replace(b *backends.Batch, list string, have *listed, to listed, now, window int64) (last int) {
 	op := backends.Op{
 		Kind: backends.List, Key: q.stem + list, Now: moment(now), Den: 1, Times: 1, Max: backends.NoMax,
 		Unit: backends.Amount{Whole: 1}, Terms: &quotaTerms, Window: window, Until: moment(now) + window,
@@ -174,7 +174,7 @@ func (q *Quota) replace(b *backends.Batch, list string, have *listed, to listed,
 		*have = listed{op.Now, to.hits}
 	}
 	b.Ops = append(b.Ops, op)
-	return &b.Ops[len(b.Ops)-1]
+	return len(b.Ops) - 1
 }
 
 // moment is the time of elements of lists that are made at now. A list dates all elements back
@@ -197,9 +197,8 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 		return
 	}
 	u.Share = Share{Kind: Unenforced, Burst: backends.MaxCost, Rate: math.Inf(1)}
-	rivals, rivalsKnown := 0.0, false
 	for i, l := range u.limits[:u.enforced] {
-		op, r, own := &b.Ops[u.charges+2*i], &b.Replies[u.charges+2*i], &b.Replies[u.charges+2*i+1]
+		op, r := &b.Ops[u.charges+i], &b.Replies[u.charges+i]
 		if r.Err != nil {
 			switch policy(l, p.cfg.Local) {
 			case descriptors.PolicyAllow:
@@ -213,20 +212,12 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 			return
 		}
 		shared.add(&u.Share, l, op, r)
-		if own.Err == nil && !u.Unasked {
-			used := min(l.Used(op, r), l.Capacity()) - min(l.Used(op, own), l.Capacity())
-			if demand, known := u.rival(l, i, max(used, 0)); known {
-				rivals, rivalsKnown = max(rivals, demand), true
-			}
-		}
 	}
-	if u.known = u.known || !u.Unasked; rivalsKnown {
-		u.rivals = rivals
-	}
+	u.rival(b)
 	if u.Share.Kind == Unenforced {
 		return
 	}
-	if !shared.read(b.Ops[u.lists:u.ends], b.Replies[u.lists:u.ends]) && shared.alone == 0 {
+	if !shared.read(&b.Replies[u.demands], &b.Replies[u.holds]) && shared.alone == 0 {
 		u.Share = was
 		u.Share.Kind = Unchanged
 		return
@@ -234,17 +225,25 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 	shared.divide(u, was)
 }
 
-// rival is the demand of ShouldRateLimit for l, the enforced limit i, of which it has used so many
-// hits.
-func (u *Usage) rival(l *descriptors.Limit, i int, used int64) (demand float64, known bool) {
-	before := u.used[i]
-	if u.used[i] = used; l.Window <= QuotaInterval {
-		return max(float64(used)*interval/l.Window.Seconds(), u.rivals/2), true
+// rival takes in the demand of ShouldRateLimit: what of the limit with the longest window is used
+// and was not reported.
+func (u *Usage) rival(b *backends.Batch) {
+	l, op := u.limits[u.longest], &b.Ops[u.charges+u.longest]
+	all, own := &b.Replies[u.charges+u.longest], &b.Replies[u.charges+len(u.limits)]
+	if u.Unasked || all.Err != nil || own.Err != nil {
+		return
 	}
-	if used < before { // another window
+	before := u.used
+	u.used = max(min(l.Used(op, all), l.Capacity())-min(l.Used(op, own), l.Capacity()), 0)
+	if u.used < before { // another window
 		before = 0
 	}
-	return float64(used-before) * interval / u.Elapsed.Seconds(), u.known && u.Elapsed > 0
+	if l.Window <= QuotaInterval {
+		u.rivals = max(float64(u.used)*interval/l.Window.Seconds(), u.rivals/2)
+	} else if u.known && u.Elapsed > 0 {
+		u.rivals = float64(u.used-before) * interval / u.Elapsed.Seconds()
+	}
+	u.known = true
 }
 
 // sharing is how the callers of a descriptor share its limits.
@@ -289,21 +288,12 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 	}
 }
 
-// read reads the lists.
-func (s *sharing) read(ops []backends.Op, replies []backends.Reply) bool {
-	for i := range replies {
-		r := &replies[i]
-		if r.Err != nil {
-			return false
-		}
-		value := max(r.Value.Whole, 0)
-		if strings.HasSuffix(ops[i].Key, heldList) {
-			s.held = float64(value)
-		} else {
-			s.demand, s.callers = float64(value>>callerBits), float64(max(value&(1<<callerBits-1), 1))
-		}
-	}
-	return true
+// read reads the sums of the lists.
+func (s *sharing) read(demand, held *backends.Reply) bool {
+	all := max(demand.Value.Whole, 0)
+	s.demand, s.callers = float64(all>>callerBits), float64(max(all&(1<<callerBits-1), 1))
+	s.held = float64(max(held.Value.Whole, 0))
+	return demand.Err == nil && held.Err == nil
 }
 
 // divide sets the hits of u, whose share was another one before.
@@ -377,11 +367,10 @@ func (u *Usage) lend(again *backends.Batch, now, window int64) {
 		return
 	}
 	u.had[1] = u.held
-	op := u.replace(again, heldList, &u.held, listed{now, hits}, now, window)
-	if hits > 1 {
+	u.lent = u.replace(again, heldList, &u.held, listed{now, hits}, now, window)
+	if op := &again.Ops[u.lent]; hits > 1 {
 		op.Partial, op.Max.Whole = true, int64(u.most)
 	}
-	u.lent = len(again.Ops) - 1
 }
 
 // settle takes in the reply to the operation of lend.

@@ -15,20 +15,14 @@ import (
 // NewQuota returns the quota of a descriptor. Its error is InvalidArgument if the descriptor has
 // no entries, an entry without a key, or more than Caps allows.
 func (s *Service) NewQuota(domain string, entries []descriptors.Entry) (Quota, error) {
-	c := &s.cfg.Caps
-	switch {
-	case len(entries) == 0:
+	if len(entries) == 0 {
 		return Quota{}, invalid("bucket_id.bucket must not be empty; set at least one key and value")
-	case c.Entries > 0 && len(entries) > c.Entries:
-		return Quota{}, invalid("bucket_id.bucket: %d entries, at most %d are allowed (REQUEST_MAX_ENTRIES)", len(entries), c.Entries)
 	}
-	for _, e := range entries {
-		if e.Key == "" {
-			return Quota{}, invalid("bucket_id.bucket has an empty key; every entry needs a key")
-		}
-		if n := len(e.Key) + len(e.Value); c.EntryBytes > 0 && n > c.EntryBytes {
-			return Quota{}, invalid("bucket_id.bucket: a key and its value have %d bytes, at most %d are allowed (REQUEST_MAX_ENTRY_BYTES)", n, c.EntryBytes)
-		}
+	if slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return e.Key == "" }) {
+		return Quota{}, invalid("bucket_id.bucket has an empty key; every entry needs a key")
+	}
+	if err := s.cfg.Caps.entries(entries); err != nil {
+		return Quota{}, invalid("bucket_id.bucket: %v", err)
 	}
 	return Quota{Domain: domain, Entries: entries}, nil
 }
@@ -86,9 +80,9 @@ func (s *Service) report(ctx context.Context, tree *descriptors.Tree, ttl time.D
 	for i := range usages {
 		u := &usages[i]
 		u.assign(&s.planner, b)
-		if u.lent = -1; u.ends > u.lists && b.Replies[u.ends-1].Err != nil {
+		if u.lent = -1; u.holds > 0 && b.Replies[u.holds].Err != nil {
 			u.demand, u.held = u.had[0], u.had[1]
-		} else if u.ends > u.lists && u.Share.Kind != Unchanged && u.weight|u.demand.hits > 0 {
+		} else if u.holds > 0 && u.Share.Kind != Unchanged && u.weight|u.demand.hits > 0 {
 			u.lend(again, now, window)
 		}
 		if len(s.cfg.Observers) > 0 && u.Allowed > 0 && len(u.limits) > 0 {
@@ -127,7 +121,7 @@ func (s *Service) Release(ctx context.Context, ttl time.Duration, quotas []*Quot
 
 // find finds the limits of q in tree.
 func (s *Service) find(q *Quota, tree *descriptors.Tree) {
-	q.tree, q.Rule, q.limits, q.enforced, q.stem, q.known = tree, nil, nil, 0, "", false
+	q.tree, q.Rule, q.limits, q.enforced, q.longest, q.stem, q.known = tree, nil, nil, 0, 0, "", false
 	p := plan{planner: &s.planner, domain: tree.Domain(q.Domain)}
 	if p.domain == nil {
 		return
@@ -138,13 +132,17 @@ func (s *Service) find(q *Quota, tree *descriptors.Tree) {
 		return
 	}
 	q.limits, q.enforced = p.limits, t.end
-	q.used = make([]int64, t.end)
+	for i, l := range q.limits[:q.enforced] {
+		if l.Window > q.limits[q.longest].Window {
+			q.longest = i
+		}
+	}
 	q.id = p.identity(nil, t)
 	q.stem = q.id.Prefix + string(q.id.ID) + "|rlqs="
 }
 
-// plan adds the operations of u: for each limit the charge of the hits and the same charge to a
-// cell beside it, which has only what is reported; and those of the lists.
+// plan adds the operations of u: for each limit the charge of the hits; the same charge to a cell
+// beside the limit with the longest window, which has only what is reported; and those of the lists.
 func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 	u.charges = len(b.Ops)
 	for _, l := range u.limits {
@@ -152,27 +150,28 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 		l.Plan(&op, ofLimit(u.id, l), algorithms.Charge{Now: now, Cost: u.cost(l), Beyond: true})
 		op.Lease, op.IfUndecided = nil, ifUndecided(l, false, p.cfg.Local)
 		b.Ops = append(b.Ops, op)
-		op.Key += "|rlqs"
-		if op.Prev != "" {
-			op.Prev += "|rlqs"
-		}
-		op.Stem, op.Hold = 0, nil
-		b.Ops = append(b.Ops, op)
 	}
-	u.lists, u.had = len(b.Ops), [2]listed{u.demand, u.held}
-	if !u.free(p) {
-		demand, held := u.demand, u.held
-		if !u.Unasked {
-			u.weigh()
-			demand = listed{now, u.weight<<callerBits | 1}
-		}
-		if left := u.left(); left != held.hits || now-held.at > window/15 {
-			held = listed{now, left}
-		}
-		u.replace(b, demandList, &u.demand, demand, now, window)
-		u.replace(b, heldList, &u.held, held, now, window)
+	if u.free(p) {
+		return
 	}
-	u.ends = len(b.Ops)
+	own := b.Ops[u.charges+u.longest]
+	own.Key += "|rlqs"
+	if own.Prev != "" {
+		own.Prev += "|rlqs"
+	}
+	own.Stem, own.Hold = 0, nil
+	b.Ops = append(b.Ops, own)
+	u.had = [2]listed{u.demand, u.held}
+	demand, held := u.demand, u.held
+	if !u.Unasked {
+		u.weigh()
+		demand = listed{now, u.weight<<callerBits | 1}
+	}
+	if left := u.left(); left != held.hits || now-held.at > window/15 {
+		held = listed{now, left}
+	}
+	u.demands = u.replace(b, demandList, &u.demand, demand, now, window)
+	u.holds = u.replace(b, heldList, &u.held, held, now, window)
 }
 
 // cost is what u charges to l.
@@ -191,7 +190,7 @@ func (s *Service) observe(u *Usage, b *backends.Batch, seen *Observation, of Obs
 	of.Domain, of.Descriptors, of.ShadowMode, of.Verdicts = u.Domain, 1, s.cfg.ShadowMode, emptied(seen.Verdicts)
 	*seen = of
 	for i, l := range u.limits {
-		op, r := &b.Ops[u.charges+2*i], &b.Replies[u.charges+2*i]
+		op, r := &b.Ops[u.charges+i], &b.Replies[u.charges+i]
 		v := Verdict{Rule: u.Rule, Limit: l, Key: op.Key, Entries: u.Entries, Hits: u.cost(l), Watched: i >= u.enforced}
 		if v.Shadow = v.Watched || u.Rule.Shadow; r.Err == nil {
 			v.count(op, r)

@@ -77,14 +77,21 @@ func (c *Caps) validate(r *Request) error {
 		return invalid("descriptors: %d in one request, at most %d are allowed (REQUEST_MAX_DESCRIPTORS)", len(r.Descriptors), c.Descriptors)
 	}
 	for i := range r.Descriptors {
-		d := &r.Descriptors[i]
-		if c.Entries > 0 && len(d.Entries) > c.Entries {
-			return invalid("descriptors[%d].entries: %d in one descriptor, at most %d are allowed (REQUEST_MAX_ENTRIES)", i, len(d.Entries), c.Entries)
+		if err := c.entries(r.Descriptors[i].Entries); err != nil {
+			return invalid("descriptors[%d].%v", i, err)
 		}
-		for j, e := range d.Entries {
-			if n := len(e.Key) + len(e.Value); c.EntryBytes > 0 && n > c.EntryBytes {
-				return invalid("descriptors[%d].entries[%d]: key and value have %d bytes, at most %d are allowed (REQUEST_MAX_ENTRY_BYTES)", i, j, n, c.EntryBytes)
-			}
+	}
+	return nil
+}
+
+// entries refuses the entries of a descriptor that are beyond the caps.
+func (c *Caps) entries(all []descriptors.Entry) error {
+	if c.Entries > 0 && len(all) > c.Entries {
+		return fmt.Errorf("entries: %d in one descriptor, at most %d are allowed (REQUEST_MAX_ENTRIES)", len(all), c.Entries)
+	}
+	for i, e := range all {
+		if n := len(e.Key) + len(e.Value); c.EntryBytes > 0 && n > c.EntryBytes {
+			return fmt.Errorf("entries[%d]: key and value have %d bytes, at most %d are allowed (REQUEST_MAX_ENTRY_BYTES)", i, n, c.EntryBytes)
 		}
 	}
 	return nil

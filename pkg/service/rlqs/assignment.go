@@ -13,14 +13,14 @@ import (
 )
 
 // kind is what an assignment does.
-type kind uint8
+type kind string
 
 const (
-	none kind = iota // nothing was assigned
-	allowAll
-	denyAll
-	tokens
-	abandoned
+	none      kind = "" // nothing was assigned
+	allowAll  kind = "allow_all"
+	denyAll   kind = "deny_all"
+	tokens    kind = "token_bucket"
+	abandoned kind = "abandoned"
 )
 
 // assignment is what a bucket is told.

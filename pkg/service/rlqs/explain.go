@@ -49,8 +49,7 @@ func (s *Server) Explain(ctx context.Context, domain string, entries []descripto
 	e := &Explained{Assignment: "none"}
 	if quota.Share.Kind != service.Unchanged {
 		a := assignmentOf(&quota.Share)
-		e.Assignment = map[kind]string{allowAll: "allow_all", denyAll: "deny_all", tokens: "token_bucket"}[a.kind]
-		e.MaxTokens, e.TokensPerFill, e.FillInterval = a.maxTokens, a.perFill, a.fill
+		e.Assignment, e.MaxTokens, e.TokensPerFill, e.FillInterval = string(a.kind), a.maxTokens, a.perFill, a.fill
 	}
 	e.Buckets, e.Assigned = s.Assigned(domain, entries)
 	return e, nil

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -189,10 +189,8 @@ func sorted(entries []descriptors.Entry) []descriptors.Entry {
 }
 
 func saturated(a, b uint64) uint64 {
-	if a+b < a {
-		return math.MaxUint64
-	}
-	return a + b
+	sum, carry := bits.Add64(a, b, 0)
+	return sum | -carry
 }
 
 func (s *stream) touch(b *bucket, u service.Usage) {
