@@ -27,14 +27,16 @@ func TestShareOfExtremes(t *testing.T) {
 		for _, parts := range []int64{1, 3, 10_000} {
 			mine := (l.Capacity() + parts - 1) / parts
 			store := newCells()
-			ask := func(cost uint64) algorithms.Decision {
+			charge := func(c algorithms.Charge) algorithms.Decision {
 				var op backends.Op
-				l.Plan(&op, algorithms.Identity{}, algorithms.Charge{Now: epoch, Cost: cost, AdmittedOnly: true})
+				c.Now, c.AdmittedOnly = epoch, true
+				l.Plan(&op, algorithms.Identity{}, c)
 				b := backends.Batch{Ops: []backends.Op{op.Alone(parts)}, Replies: make([]backends.Reply, 1)}
 				_ = store.Apply(t.Context(), &b) // never fails
 				b.Replies[0].Replicas = parts
 				return l.Judge(&op, &b.Replies[0])
 			}
+			ask := func(cost uint64) algorithms.Decision { return charge(algorithms.Charge{Cost: cost}) }
 			for _, cost := range []uint64{math.MaxUint64, uint64(mine) + 1} {
 				if d := ask(cost); d.Allowed {
 					t.Errorf("%+v, 1 of %d: a cost of %d passes", spec, parts, cost)
@@ -45,6 +47,10 @@ func TestShareOfExtremes(t *testing.T) {
 			}
 			if d := ask(1); d.Allowed {
 				t.Errorf("%+v, 1 of %d: one hit more gets %+v", spec, parts, d)
+			}
+			store = newCells()
+			if d := charge(algorithms.Charge{Cost: 1, Beyond: true}); d.Remaining > mine-1 || d.Remaining < mine-2 {
+				t.Errorf("%+v, 1 of %d: a hit that is charged whatever remains leaves %+v", spec, parts, d)
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func (o Op) At(now int64) Op {
 // refills for it at 1/n of the rate. A charge with an overdraft fits while one hit remains.
 // n is 1 to 10,000.
 func (o Op) Alone(n int64) Op {
-	if n == 1 || o.Max == NoMax {
+	if n == 1 || o.Furthest == NoMax {
 		return o
 	}
 	extra := o.Unit.Times(n-1, o.Den)
@@ -51,7 +51,7 @@ func (o Op) Alone(n int64) Op {
 	} else {
 		o.By = o.By.Times(n, o.Den)
 	}
-	if !o.overdraws() {
+	if !o.overdraws() && o.Max != NoMax {
 		o.Max = o.Max.Add(extra, o.Den)
 	}
 	o.Furthest = o.Furthest.Add(extra, o.Den)

@@ -262,16 +262,16 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 	s.alone = max(s.alone, float64(r.Replicas))
 	is := l.Judge(op, r)
 	rate := float64(l.Requests) / l.Window.Seconds()
-	pot, burst := float64(is.Remaining), l.Capacity()
+	pot, burst, processes := float64(is.Remaining), float64(l.Capacity()), float64(max(r.Replicas, 1))
 	meter, steady := l.Strategy.HasBurst(), l.Window <= QuotaInterval
 	switch {
 	case steady:
-		pot = rate * interval / float64(max(r.Replicas, 1))
+		pot = rate * interval / processes
 		if !meter {
-			burst = int64(math.Ceil(rate))
+			burst = rate
 		}
 	case meter:
-		pot += rate * interval / float64(max(r.Replicas, 1))
+		pot += rate * interval / processes
 	default:
 		s.windows, rate = true, 0
 	}
@@ -282,7 +282,7 @@ func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backe
 		s.pot = pot
 		to.Wait = is.Reset
 	}
-	to.Kind, to.Steady, to.Burst = Portion, to.Steady || steady, min(to.Burst, burst)
+	to.Kind, to.Steady, to.Burst = Portion, to.Steady || steady, min(to.Burst, int64(math.Ceil(burst/processes)))
 	if per := to.Rate / to.Window.Seconds(); per > rate { // infinite before the first limit
 		to.Rate, to.Window = rate*l.Window.Seconds(), l.Window
 	}

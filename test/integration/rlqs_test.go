@@ -151,6 +151,32 @@ func TestQuotasWithoutTheStore(t *testing.T) {
 	}
 }
 
+// TestQuotasOfOneOfTwo: without the store a process has a half of the limit, in which each hit that
+// its Envoys let pass is missing as a whole.
+func TestQuotasOfOneOfTwo(t *testing.T) {
+	t.Parallel()
+	redis := testenv.Redis(t)
+	s := serve(t, `domain: edge
+descriptors:
+  - {key: window, rate_limit: {unit: year, requests_per_unit: 101, on_error: local}}
+  - {key: second, rate_limit: {unit: second, requests_per_unit: 50, on_error: local}}
+`, append(redisAt(redis.Addr), "REPLICAS=2")...)
+	window, second := s.quotas(), s.quotas()
+	window.report(0, 1, 0, "window")
+	if got := second.report(0, 1, 0, "second"); got != 50 {
+		t.Errorf("alone: %d of 50 a second", got)
+	}
+	redis.Stop()
+	for _, want := range []uint32{40, 30} { // of the half of 100
+		if got := window.report(5*time.Second, 10, 0, "window"); got != want {
+			t.Errorf("without the store: %d of %d", got, want)
+		}
+	}
+	if got := second.report(5*time.Second, 10, 0, "second"); got != 25 {
+		t.Errorf("without the store: %d of 25 a second", got)
+	}
+}
+
 // TestManyQuotaStreams: a thousand streams at once, and one with 10,000 buckets, cost a bounded
 // number of goroutines. The end of the process ends them without an error.
 func TestManyQuotaStreams(t *testing.T) {
