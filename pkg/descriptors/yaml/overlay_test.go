@@ -153,7 +153,7 @@ descriptors:
 		}
 	}
 	_, _, err := yaml.Load([]yaml.Text{file, overlay(`- {path: [{key: b}], set: {table: none.csv}}`)}, rules.Options{})
-	if want := "o.yaml:2:35: rate_limit.table: none.csv cannot be read: no such file or directory"; err == nil || err.Error() != want {
+	if want := "o.yaml:2:35: overlays[0].set.table: none.csv cannot be read: no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
