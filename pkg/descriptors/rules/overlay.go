@@ -144,18 +144,16 @@ func (r *reader) onlySettable(set *document.Value) *document.Value {
 	only, can := set, names(settable)
 	for i := 0; i < len(set.Content); i += 2 {
 		key := &set.Content[i]
-		what := "unknown key"
+		what := "unknown key" + spelling.Suggest(key.Text, can)
 		switch {
 		case key.Kind != document.String || slices.Contains(can, key.Text):
 			continue
 		case slices.ContainsFunc(overlayFields, func(f fields.Field[*overlay]) bool { return f.Name == key.Text }):
-			r.ProblemOf(key.Text, key.At, "belongs beside set, and not into it")
-			only = only.Without(key.Text)
-			continue
+			what = "belongs beside set, and not into it"
 		case len(byName[key.Text]) > 0:
-			what = "an overlay cannot set it"
+			what = "an overlay cannot set it" + spelling.Suggest(key.Text, can)
 		}
-		r.ProblemOf(key.Text, key.At, "%s%s", what, spelling.Suggest(key.Text, can))
+		r.ProblemOf(key.Text, key.At, "%s", what)
 		only = only.Without(key.Text)
 	}
 	return only
@@ -321,4 +319,11 @@ func (over *overlays) own(p *Problem) {
 			p.Field = o.field + ".set." + field
 		}
 	}
+}
+
+// overlaySchema is the schema of an overlay.
+func overlaySchema() Schema {
+	s := fields.ObjectSchema(overlayFields)
+	s["anyOf"] = []Schema{{"required": []string{"domain"}}, {"required": []string{"path"}}, {"required": []string{"name"}}}
+	return s
 }
