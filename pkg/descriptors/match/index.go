@@ -9,7 +9,7 @@ import (
 // match. It knows descriptors by their order in the rules, from 1.
 type Index struct {
 	patterns Globs
-	others   members        // with a match of the rank InOrder
+	others   *members       // with a match of the rank InOrder; nil without any
 	folds    bool           // a match ignores case
 	values   map[string]int // see AddFolded
 
@@ -29,6 +29,9 @@ func (x *Index) AddPattern(pattern string, order int) { x.patterns.Add(pattern, 
 // the order of the other one and the index of the network in the match.
 func (x *Index) Add(m *Match, order int) (other, item int) {
 	if m.Rank() == InOrder {
+		if x.others == nil {
+			x.others = new(members)
+		}
 		x.folds = x.folds || m.Fold
 		x.others.add(m, order)
 		return 0, 0
@@ -123,13 +126,21 @@ func (x *Index) find(value string, folded []byte) (order int, rank Rank) {
 			}
 		}
 	}
-	return x.others.find(value, folded, x.patterns.Find(value, "", math.MaxInt), false), InOrder
+	order = x.patterns.Find(value, "", math.MaxInt)
+	if x.others != nil {
+		order = x.others.find(value, folded, order, false)
+	}
+	return order, InOrder
 }
 
 // Plain is Find for the descriptors of which wildcards and literals say all that they take, and
 // which come before that order.
 func (x *Index) Plain(value string, before int) (order int) {
-	return x.others.find(value, []byte(Folded(value)), x.patterns.Find(value, "", before), true)
+	order = x.patterns.Find(value, "", before)
+	if x.others != nil {
+		order = x.others.find(value, []byte(Folded(value)), order, true)
+	}
+	return order
 }
 
 // Network is the longest network that has the address, which is one.

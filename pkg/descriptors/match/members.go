@@ -84,8 +84,13 @@ func (ws *windows) bit(window uint64) (word *uint64, bit uint64) {
 // comes before it. folded is the value as appendFolded has it if one ignores case. Only those
 // are asked whose literal decides, if plain is true.
 func (ms *members) find(value string, folded []byte, before int, plain bool) (first int) {
-	first = search(&ms.literal[0], value, value, before, plain)
-	first = search(&ms.literal[1], folded, value, first, plain)
+	first = before
+	if ms.literal[0].masks != nil {
+		first = search(&ms.literal[0], value, value, first, plain)
+	}
+	if ms.literal[1].masks != nil {
+		first = search(&ms.literal[1], folded, value, first, plain)
+	}
 	for i := range ms.rest {
 		switch m := &ms.rest[i]; {
 		case m.order >= first:
@@ -100,9 +105,6 @@ func (ms *members) find(value string, folded []byte, before int, plain bool) (fi
 
 // search is find for the descriptors with a literal, which stands in text.
 func search[T string | []byte](ws *windows, text T, value string, first int, plain bool) int {
-	if ws.masks == nil {
-		return first
-	}
 	var last uint64
 	for i := range len(text) {
 		last = last<<8 | uint64(text[i])
