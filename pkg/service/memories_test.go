@@ -364,9 +364,6 @@ func TestEveryVerbReachesEveryMemory(t *testing.T) {
 						return
 					}
 					_, keys := everyKind()
-					if name == "redis" || name == "cluster" { // apply.lua does not know terms yet
-						keys = slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "parts") || strings.HasPrefix(key, "slots") })
-					}
 					reaches(p, other, v.name, v.way, keys, v.then)
 				})
 			}
