@@ -36,6 +36,16 @@ type Source interface {
 // not exist at the start.
 var ErrNoFolder = errors.New("the folder with the rules does not exist")
 
+// FetchedTables are the tables that rules name by an address, as [Tables] fetches them.
+type FetchedTables interface {
+	// leave leaves the newest rows of the tables that have one of the problems out of the next load,
+	// and reports whether good rows stand in their place.
+	leave(problems rules.Problems) bool
+	// loaded takes note of a load, and returns what is wrong with tables whose last good rows stay in
+	// force.
+	loaded(inForce bool) error
+}
+
 // Rules puts the rules that a source publishes in force.
 type Rules struct {
 	Options rules.Options
@@ -50,7 +60,7 @@ type Rules struct {
 	Warned func([]string)
 	// Tables, if not nil, fetches the tables of Options.Fetched. If rules find rows of one wrong, its
 	// last good rows stay in force.
-	Tables *Tables
+	Tables FetchedTables
 	// Loaded is called with the outcome of each load, after Use: with why the rules were refused, or
 	// else the overlays, or the newest rows of tables.
 	Loaded func(error)

@@ -83,7 +83,7 @@ func TestQuotas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()                       //nolint:errcheck // the test is over
+	defer conn.Close()
 	for _, allowed := range []uint64{3, 1} { // two Envoys
 		stream, err := quota.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(t.Context())
 		if err == nil {
