@@ -26,6 +26,7 @@ import (
 	"example.org/rls/pkg/service/rlqs"
 	"example.org/rls/pkg/settings"
 	"example.org/rls/pkg/sources"
+	"example.org/rls/pkg/sources/tables"
 	"example.org/rls/pkg/top"
 	"example.org/rls/pkg/tracing"
 )
@@ -58,7 +59,7 @@ type process struct {
 	hangups chan os.Signal // SIGHUP
 	reload  chan struct{}  // has the files with the rules read again
 	overlay chan struct{}  // has the overlays read again
-	tables  *sources.Tables
+	tables  *tables.Fetcher
 	source  sources.Source
 	rules   sources.Rules
 	tried   chan struct{} // closed when the process need not wait for rules to listen

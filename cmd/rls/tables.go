@@ -10,12 +10,12 @@ import (
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/settings"
-	"example.org/rls/pkg/sources"
+	"example.org/rls/pkg/sources/tables"
 )
 
 // openTables opens the files for servers of tables.
-func openTables(s *settings.Tables, watch *reread.Watcher, log *slog.Logger) (t *sources.Tables, err error) {
-	t = &sources.Tables{MaxBytes: int64(s.MaxBytes), Timeout: s.Timeout, Log: log}
+func openTables(s *settings.Tables, watch *reread.Watcher, log *slog.Logger) (t *tables.Fetcher, err error) {
+	t = &tables.Fetcher{MaxBytes: int64(s.MaxBytes), Timeout: s.Timeout, Log: log}
 	if t.TLS, err = clientTLS(watch, "TABLE_TLS_*", tlsOf(&settings.Settings{Tables: *s}).tables, "", false); err != nil || s.TokenFile == "" {
 		return t, err
 	}

@@ -36,14 +36,14 @@ type Source interface {
 // not exist at the start.
 var ErrNoFolder = errors.New("the folder with the rules does not exist")
 
-// FetchedTables are the tables that rules name by an address, as [Tables] fetches them.
-type FetchedTables interface {
-	// leave leaves the newest rows of the tables that have one of the problems out of the next load,
+// Tables are the tables that rules name by an address. Package tables fetches them.
+type Tables interface {
+	// Leave leaves the newest rows of the tables that have one of the problems out of the next load,
 	// and reports whether good rows stand in their place.
-	leave(problems rules.Problems) bool
-	// loaded takes note of a load, and returns what is wrong with tables whose last good rows stay in
+	Leave(problems rules.Problems) bool
+	// Loaded takes note of a load, and returns what is wrong with tables whose last good rows stay in
 	// force.
-	loaded(inForce bool) error
+	Loaded(inForce bool) error
 }
 
 // Rules puts the rules that a source publishes in force.
@@ -60,7 +60,7 @@ type Rules struct {
 	Warned func([]string)
 	// Tables, if not nil, fetches the tables of Options.Fetched. If rules find rows of one wrong, its
 	// last good rows stay in force.
-	Tables FetchedTables
+	Tables Tables
 	// Loaded is called with the outcome of each load, after Use: with why the rules were refused, or
 	// else the overlays, or the newest rows of tables.
 	Loaded func(error)
@@ -80,7 +80,7 @@ func (r *Rules) Publish(files []*rules.File, unreadable error) error {
 	if err == nil {
 		err, overlay = r.load(files)
 		if r.Tables != nil {
-			tables = r.Tables.loaded(err == nil)
+			tables = r.Tables.Loaded(err == nil)
 		}
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *Rules) load(files []*rules.File) (err, overlay error) {
 func (r *Rules) compile(files []*rules.File) (*descriptors.Tree, []rules.Problem, error) {
 	tree, warnings, err := rules.Load(files, r.Options)
 	var problems rules.Problems
-	if tree == nil && r.Tables != nil && errors.As(err, &problems) && r.Tables.leave(problems) {
+	if tree == nil && r.Tables != nil && errors.As(err, &problems) && r.Tables.Leave(problems) {
 		if t, w, e := rules.Load(files, r.Options); t != nil {
 			return t, w, e
 		}

@@ -26,6 +26,7 @@ import (
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/reread"
 	"example.org/rls/pkg/sources"
+	"example.org/rls/pkg/sources/tables"
 )
 
 // tableServer serves a table over TLS.
@@ -91,7 +92,7 @@ func (s *tableServer) asks(t *testing.T, n int32) {
 type fetching struct {
 	t      *testing.T
 	folder string
-	tables *sources.Tables
+	tables *tables.Fetcher
 	log    testenv.Log
 	tree   atomic.Pointer[descriptors.Tree]
 	mu     sync.Mutex
@@ -100,7 +101,7 @@ type fetching struct {
 
 // fetch loads the rules from a folder, whose tables are fetched every few milliseconds, until the
 // test ends.
-func fetch(t *testing.T, text string, tables *sources.Tables, options rules.Options) *fetching {
+func fetch(t *testing.T, text string, tables *tables.Fetcher, options rules.Options) *fetching {
 	t.Helper()
 	f := &fetching{t: t, folder: t.TempDir(), tables: tables}
 	write(t, f.folder+"/rules.yaml", text)
@@ -185,7 +186,7 @@ func TestTablesFromAnAddress(t *testing.T) {
 	s := serveTable(t, authority)
 	url := s.URL + "/tenants.csv"
 	s.has("value,plan\nacme,pro\n")
-	f := fetch(t, ofTenants(url, url), &sources.Tables{TLS: authority.ForClient}, rules.Options{})
+	f := fetch(t, ofTenants(url, url), &tables.Fetcher{TLS: authority.ForClient}, rules.Options{})
 	f.become("pro", "")
 
 	// 304 changes nothing.
@@ -262,7 +263,7 @@ func TestFirstTableThatCannotBeFetched(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		s := serveTable(t, authority)
 		s.fails(404)
-		f := fetch(t, ofTenants(s.URL), &sources.Tables{TLS: authority.ForClient}, rules.Options{SkipWrong: skip})
+		f := fetch(t, ofTenants(s.URL), &tables.Fetcher{TLS: authority.ForClient}, rules.Options{SkipWrong: skip})
 		if skip {
 			f.become("free", "")
 			if lines := f.log.With("rules: left out"); len(lines) == 0 || !strings.Contains(lines[0], "cannot be read: the server answers 404") {
@@ -315,7 +316,7 @@ func TestTablesWithATokenThatChanges(t *testing.T) {
 			_, _ = io.WriteString(w, "value,plan\nacme,pro\n")
 		}
 	})
-	f := fetch(t, ofTenants(s.URL), &sources.Tables{TLS: own.Client, Token: token.Now}, rules.Options{})
+	f := fetch(t, ofTenants(s.URL), &tables.Fetcher{TLS: own.Client, Token: token.Now}, rules.Options{})
 	f.become("pro", "")
 
 	// To another port of the same host, and back.
@@ -346,13 +347,13 @@ func TestATableThatTakesTooLong(t *testing.T) {
 	authority := testenv.Certs(t)
 	s := serveTable(t, authority)
 	s.is(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	f := fetch(t, ofTenants(s.URL), &sources.Tables{TLS: authority.ForClient, Timeout: 50 * time.Millisecond}, rules.Options{})
+	f := fetch(t, ofTenants(s.URL), &tables.Fetcher{TLS: authority.ForClient, Timeout: 50 * time.Millisecond}, rules.Options{})
 	f.become("", "it takes longer than 50ms (TABLE_TIMEOUT)")
 	s.has("value,plan\nacme,pro\n")
 	f.become("pro", "")
 	s.Close()
 	f.become("pro", "dial: connect: connection refused")
-	if _, err := (&sources.Tables{TLS: func() *tls.Config { return nil }, Timeout: soon}).Once("http://"+s.Listener.Addr().String(), 0); err == nil {
+	if _, err := (&tables.Fetcher{TLS: func() *tls.Config { return nil }, Timeout: soon}).Once("http://"+s.Listener.Addr().String(), 0); err == nil {
 		t.Error("a closed server answers")
 	}
 }
@@ -383,7 +384,7 @@ func TestTablesOfSeveralConfigMaps(t *testing.T) {
 	const list = "descriptors: [{key: tenant, rate_limit: {plan: free, table: tenants.csv}}]\n"
 	const tenants = "domain: d\n" + list
 	plans := ofTenants()
-	f := fetch(t, plans, &sources.Tables{}, rules.Options{MergeDomains: true})
+	f := fetch(t, plans, &tables.Fetcher{}, rules.Options{MergeDomains: true})
 	testenv.Eventually(t, soon, func() bool { return f.loads() > 0 }, "the first load")
 	shop := f.folder + "/rls-shop"
 	swap(t, shop, map[string]string{"tenants.yaml": tenants, "tenants.csv": "value,plan\nacme,pro\n"})
@@ -397,7 +398,7 @@ func TestTablesOfSeveralConfigMaps(t *testing.T) {
 	f.become("gold", "")
 
 	// Both in one folder: rules and table change at one moment.
-	projected := fetch(t, "domain: other\ndescriptors: []", &sources.Tables{}, rules.Options{})
+	projected := fetch(t, "domain: other\ndescriptors: []", &tables.Fetcher{}, rules.Options{})
 	text := strings.Replace(plans, "descriptors:\n", list, 1)
 	for _, plan := range []string{"pro", "team"} {
 		swap(t, projected.folder+"/rls", map[string]string{
@@ -427,7 +428,7 @@ func TestMemoryOfFetchedRows(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	table, err := (&sources.Tables{TLS: authority.ForClient, MaxBytes: 1 << 30, Timeout: time.Minute}).Once(s.URL, 0)
+	table, err := (&tables.Fetcher{TLS: authority.ForClient, MaxBytes: 1 << 30, Timeout: time.Minute}).Once(s.URL, 0)
 	must(t, err)
 	used := heap() - before
 	t.Logf("%d bytes a row", used/count)

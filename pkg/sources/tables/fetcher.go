@@ -1,4 +1,6 @@
-package sources
+// Package tables fetches the tables that rules name by an address, while the process runs. It does
+// not know which rules are in force: it is told the outcome of each load.
+package tables
 
 import (
 	"bytes"
@@ -22,11 +24,10 @@ import (
 	"example.org/rls/pkg/descriptors/rules"
 )
 
-// Tables fetches the tables that rules name by an address, each address again and again in a
-// goroutine of its own. A table that cannot be fetched or used leaves the last good one in force.
-// Every change, and each failure that is another than before, is told to Changed; [Rules] then has
+// Fetcher fetches tables, each address again and again in a goroutine of its own. A table that cannot be fetched or used leaves the last good one in force.
+// Every change, and each failure that is another than before, is told to Changed, which has
 // the rules loaded again.
-type Tables struct {
+type Fetcher struct {
 	// TLS returns the configuration of a new connection.
 	TLS func() *tls.Config
 	// Token, if not nil, returns the bearer token, which only the hosts that rules name get, over
@@ -45,7 +46,7 @@ type Tables struct {
 	ended   bool
 }
 
-// fetched is the table at an address. The fields below first are guarded by Tables.mu.
+// fetched is the table at an address. The fields below first are guarded by Fetcher.mu.
 type fetched struct {
 	url  string
 	stop context.CancelFunc
@@ -70,7 +71,7 @@ type body struct {
 }
 
 // Run waits until ctx ends, and then ends all fetches. It returns nil.
-func (t *Tables) Run(ctx context.Context) error {
+func (t *Fetcher) Run(ctx context.Context) error {
 	<-ctx.Done()
 	t.mu.Lock()
 	t.ended = true
@@ -84,7 +85,7 @@ func (t *Tables) Run(ctx context.Context) error {
 
 // Table returns the newest table at an address that can be used, and has it fetched at that
 // interval. It waits for the first fetch.
-func (t *Tables) Table(url string, every time.Duration) (*rules.Table, error) {
+func (t *Fetcher) Table(url string, every time.Duration) (*rules.Table, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.all[url]
@@ -113,14 +114,14 @@ func (t *Tables) Table(url string, every time.Duration) (*rules.Table, error) {
 }
 
 // Any reports whether rules name an address.
-func (t *Tables) Any() bool {
+func (t *Fetcher) Any() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.all) > 0
 }
 
 // start begins to fetch an address.
-func (t *Tables) start(url string) *fetched {
+func (t *Fetcher) start(url string) *fetched {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &fetched{url: url, stop: stop, soon: make(chan struct{}, 1), first: make(chan struct{})}
 	if t.all == nil {
@@ -134,7 +135,7 @@ func (t *Tables) start(url string) *fetched {
 }
 
 // keep fetches a table until ctx ends.
-func (t *Tables) keep(ctx context.Context, f *fetched) {
+func (t *Fetcher) keep(ctx context.Context, f *fetched) {
 	var last body
 	for failures, first := 0, true; ; first = false {
 		table, now, err := t.fetch(ctx, f.url, last)
@@ -159,7 +160,7 @@ func (t *Tables) keep(ctx context.Context, f *fetched) {
 
 // note keeps the outcome of a fetch, whose table is nil if it is the one before. It returns the time
 // until the next one, and whether the rules have to be loaded again.
-func (t *Tables) note(f *fetched, table *rules.Table, err error, failures int) (wait time.Duration, changed bool) {
+func (t *Fetcher) note(f *fetched, table *rules.Table, err error, failures int) (wait time.Duration, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	changed = table != nil || fmt.Sprint(err) != fmt.Sprint(f.failed)
@@ -184,13 +185,13 @@ func (t *Tables) note(f *fetched, table *rules.Table, err error, failures int) (
 }
 
 // Once fetches a table once.
-func (t *Tables) Once(url string, _ time.Duration) (*rules.Table, error) {
+func (t *Fetcher) Once(url string, _ time.Duration) (*rules.Table, error) {
 	table, _, err := t.fetch(context.Background(), url, body{})
 	return table, err
 }
 
 // fetch fetches a table. It returns nil without an error if the contents are those of last.
-func (t *Tables) fetch(ctx context.Context, url string, last body) (*rules.Table, body, error) {
+func (t *Fetcher) fetch(ctx context.Context, url string, last body) (*rules.Table, body, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, t.Timeout, fmt.Errorf("it takes longer than %v (TABLE_TIMEOUT)", t.Timeout))
 	defer cancel()
 	table, now, err := t.get(ctx, url, last)
@@ -204,7 +205,7 @@ func (t *Tables) fetch(ctx context.Context, url string, last body) (*rules.Table
 	return table, now, err
 }
 
-func (t *Tables) get(ctx context.Context, url string, last body) (*rules.Table, body, error) {
+func (t *Fetcher) get(ctx context.Context, url string, last body) (*rules.Table, body, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, body{}, err
@@ -254,7 +255,7 @@ func redirect(request *http.Request, via []*http.Request) error {
 }
 
 // read reads the table in an answer. The text is kept, compressed, for rules that find rows wrong.
-func (t *Tables) read(url string, response *http.Response, last body) (*rules.Table, body, error) {
+func (t *Fetcher) read(url string, response *http.Response, last body) (*rules.Table, body, error) {
 	tooLarge := fmt.Errorf("it is larger than %d bytes (TABLE_MAX_BYTES)", t.MaxBytes)
 	if response.ContentLength > t.MaxBytes {
 		return nil, body{}, tooLarge
@@ -281,9 +282,9 @@ func (t *Tables) read(url string, response *http.Response, last body) (*rules.Ta
 	return table, now, err
 }
 
-// leave leaves the tables out of the next load of the same rules that have one of the problems and
+// Leave leaves the tables out of the next load of the same rules that have one of the problems and
 // replaced a good one, and reports whether there are any.
-func (t *Tables) leave(problems rules.Problems) (some bool) {
+func (t *Fetcher) Leave(problems rules.Problems) (some bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range t.all {
@@ -298,9 +299,9 @@ func (t *Tables) leave(problems rules.Problems) (some bool) {
 	return some
 }
 
-// loaded notes whether the rules that were loaded are in force. Addresses that they do not name are
+// Loaded notes whether the rules that were loaded are in force. Addresses that they do not name are
 // fetched no more. It returns what is wrong with tables whose last good rows stay in force.
-func (t *Tables) loaded(inForce bool) error {
+func (t *Fetcher) Loaded(inForce bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var wrong []string
