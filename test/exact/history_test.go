@@ -282,7 +282,7 @@ func (h *history) check(t *testing.T, seed uint64) (sum tally) {
 		}
 	}
 	sum.lost, sum.recalled = h.settle()
-	verdict, info := porcupine.CheckOperationsVerbose(model, h.ops, 2*time.Second)
+	verdict, info := porcupine.CheckOperationsVerbose(model, h.ops, 4*time.Second)
 	switch verdict {
 	case porcupine.Ok:
 	case porcupine.Unknown:
