@@ -67,7 +67,7 @@ type Usage struct {
 	holds   int       // and to this one that of what is held; 0 without lists
 	lent    int       // the operation that changes what is held, in the second batch; -1 without
 	most    float64   // hits that all callers may hold
-	given   bool      // a new caller gets a hit, even if others hold all that remains
+	each    bool      // enough remains that each caller gets a hit, even if others hold it
 }
 
 // ShareKind is what a Share allows.
@@ -309,11 +309,10 @@ func (s *sharing) divide(u *Usage, was Share) {
 	} else if u.part = 1 / max(s.callers, 1); s.demand+u.rivals > 0 {
 		u.part = float64(u.weight) / (s.demand + u.rivals)
 	}
-	each := s.pot >= s.callers
-	u.given = each && u.Elapsed == 0
+	u.each = s.pot >= s.callers
 	part := min(1, u.part*max(s.alone, 1))
 	fair := s.pot * part
-	if each { // everybody gets one, and the others follow the demand
+	if u.each { // everybody gets one, and the others follow the demand
 		fair = 1 + (s.pot-s.callers)*part
 	}
 	room := s.pot - (s.held - float64(u.held.hits))
@@ -329,7 +328,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 	switch {
 	case s.pot < 1:
 		hits = 0
-	case hits < 1 && (u.given || room >= 1 && (each || u.weight > 0)):
+	case hits < 1 && (u.each || room >= 1 && u.weight > 0):
 		hits = 1
 	}
 	to := &u.Share
@@ -373,7 +372,7 @@ func (u *Usage) lend(again *backends.Batch, now, window int64) {
 	}
 	u.had[1] = u.held
 	u.lent = u.replace(again, heldList, &u.held, listed{now, hits}, now, window)
-	if op := &again.Ops[u.lent]; hits > 1 || hits == 1 && !u.given {
+	if op := &again.Ops[u.lent]; hits > 1 {
 		op.Partial, op.Max.Whole = true, int64(u.most)
 	}
 }
@@ -386,7 +385,7 @@ func (u *Usage) settle(r *backends.Reply) {
 	if r.Err != nil || r.Account == nil {
 		return
 	}
-	if u.held.hits -= r.Account.Cut.Whole; u.held.hits < 1 && !u.given {
+	if u.held.hits -= r.Account.Cut.Whole; u.held.hits < 1 && !u.each {
 		u.Share = Share{Kind: Exhausted}
 		return
 	}
