@@ -183,8 +183,8 @@ func TestGatewayFilesExplainThemselves(t *testing.T) {
 		if !strings.Contains(readme, "("+name+")") {
 			t.Errorf("README.md does not name %s", name)
 		}
-		if !strings.HasSuffix(name, "rules.yaml") && !slices.ContainsFunc([]string{"kubectl apply -f " + filepath.Base(name), "--values " + filepath.Base(name)}, func(how string) bool {
-			return strings.Contains(text, how) && strings.Contains(text, "# Change: ")
+		if !strings.HasSuffix(name, "rules.yaml") && !slices.ContainsFunc([]string{"kubectl apply -f ", "--values ", "--from-file "}, func(how string) bool {
+			return strings.Contains(text, how+filepath.Base(name)) && strings.Contains(text, "# Change: ")
 		}) {
 			t.Errorf("%s does not say how to apply it and what to change", name)
 		}

@@ -367,12 +367,12 @@ data:
 func ownOverlay(t *testing.T, blocks ...int) rendering {
 	t.Helper()
 	var kustomization string
-	shown := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "docs/kubernetes.md"), -1)
+	shown := regexp.MustCompile("(?sm)^( *)```yaml\n(.*?)^ *```").FindAllStringSubmatch(read(t, "docs/kubernetes.md"), -1)
 	for _, block := range blocks {
 		if block >= len(shown) {
 			t.Fatalf("docs/kubernetes.md has %d YAML blocks, want number %d", len(shown), block)
 		}
-		kustomization += shown[block][1]
+		kustomization += strings.TrimPrefix(strings.ReplaceAll("\n"+shown[block][2], "\n"+shown[block][1], "\n"), "\n")
 	}
 	dir := t.TempDir()
 	up, err := filepath.Rel(dir, absolute(t, root))
@@ -431,9 +431,17 @@ func TestOverlaysBesideEachOther(t *testing.T) {
 	}
 }
 
+// TestOverlayForTables has the rules and the tables of two ConfigMaps in one folder.
+func TestOverlayForTables(t *testing.T) {
+	r := ownOverlay(t, 0, 2)
+	if volumes := regexp.MustCompile(`(?s)name: rls-rules\S*\n.*?name: tenants\n`).FindString(r.yaml); volumes == "" || !strings.Contains(r.yaml, "name: rules\n        projected:") {
+		t.Errorf("no volume has both:\n%s", r.yaml)
+	}
+}
+
 // TestOverlayForOpenShift names no user, and keeps the rest of the restrictions.
 func TestOverlayForOpenShift(t *testing.T) {
-	r := ownOverlay(t, 0, 2)
+	r := ownOverlay(t, 0, 3)
 	if s := r.one(t, "Deployment").Spec.Template.Spec.SecurityContext; s.RunAsUser != 0 || s.RunAsGroup != 0 || !s.RunAsNonRoot || s.SeccompProfile.Type != "RuntimeDefault" {
 		t.Errorf("%+v", s)
 	}
