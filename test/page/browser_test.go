@@ -85,7 +85,7 @@ func open(t *testing.T, url string) *tab {
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.shot("failed")
-			t.Logf("the page shows:\n%s", js[string](p, "document.body.innerText.slice(0, 4000)"))
+			t.Logf("the page shows:\n%s", js[string](p, `document.body.innerText.replace(/(.{1,40}?)\1{5,}/g, "$1…").slice(0, 4000)`))
 		}
 		cancel()
 		for _, fault := range p.faults {

@@ -129,10 +129,13 @@ func (p *program) front() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(to)
-		r.Out.Host = r.In.Host
-	}}
+	proxy := &httputil.ReverseProxy{
+		Transport: new(http.Transport), // another test's server closes connections of the default one
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
+		},
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tops := p.tops.Load()
 		switch {
