@@ -161,7 +161,7 @@ func (k *kuadrant) races(d *descriptor) {
 
 func TestKuadrantsServiceIsSeenAsTheOthers(t *testing.T) {
 	t.Parallel()
-	s := launch(t, kuadrantRules, "KUADRANT_RLS_ENABLED=true", "GRPC_REFLECTION=true")
+	s := serve(t, kuadrantRules, "KUADRANT_RLS_ENABLED=true", "GRPC_REFLECTION=true")
 	conn := dial(t, s.addrs["gRPC"], nil)
 	k, d := &kuadrant{s, kuadrantpb.NewRateLimitServiceClient(conn)}, desc("window", "ann")
 	name := kuadrantpb.RateLimitService_ServiceDesc.ServiceName

@@ -61,7 +61,8 @@ func TestTablesFromAnAddress(t *testing.T) {
 			}
 			s := launch(t, rules, settings...)
 			s.logs(url + " cannot be read: the server answers 503 Service Unavailable")
-			if s.healthy() || s.stat("rls_config_refused") != 1 {
+			testenv.Eventually(t, patience, func() bool { return s.stat("rls_config_refused") == 1 }, "the rules are refused")
+			if s.healthy() {
 				t.Error("the table never came, and the process is healthy")
 			}
 

@@ -111,14 +111,17 @@ func serve(t *testing.T, env ...string) *program {
 			t.Error("the log has a token")
 		}
 	})
-	testenv.Eventually(t, patience, func() bool {
-		resp, err := http.Get(p.admin)
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	}, "rls serves the page")
+	// The listeners answer before the rules are read; /healthcheck tells when they are.
+	for _, url := range []string{"http://127.0.0.1:" + web + "/healthcheck", p.admin} {
+		testenv.Eventually(t, patience, func() bool {
+			resp, err := http.Get(url)
+			if err != nil {
+				return false
+			}
+			_ = resp.Body.Close()
+			return resp.StatusCode == http.StatusOK
+		}, url+" answers 200")
+	}
 	p.front()
 	return p
 }
