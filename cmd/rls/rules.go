@@ -103,9 +103,10 @@ func (p *process) loadRules(ctx context.Context) error {
 	return nil
 }
 
-// reloadRules has the files with the rules and the overlays read again after each SIGHUP, until
-// ctx ends. A control plane is not asked: it sends each change by itself. The lines are warnings,
-// because the log has no less by default, and whoever sent the signal looks for an answer.
+// reloadRules has the files with the rules and the overlays read again, and tables fetched, after
+// each SIGHUP, until ctx ends. A control plane is not asked: it sends each change by itself. The
+// lines are warnings, because the log has no less by default, and whoever sent the signal looks for
+// an answer.
 func (p *process) reloadRules(ctx context.Context) error {
 	for {
 		select {
@@ -114,15 +115,13 @@ func (p *process) reloadRules(ctx context.Context) error {
 		case <-p.hangups:
 		}
 		wake(p.overlay)
-		switch {
-		case !p.Rules.OverXDS():
+		p.tables.Again()
+		if !p.Rules.OverXDS() {
 			p.log.Warn("SIGHUP: the rules are read again")
 			wake(p.reload)
-		case p.Rules.OverlayFile != "":
-			p.log.Warn("SIGHUP: only the overlays are read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
-		default:
-			p.log.Warn("SIGHUP: nothing is read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
+			continue
 		}
+		p.log.Warn("SIGHUP: only overlays and tables are read again, because rules come from the control plane, which sends each change", "server", p.XDS.ServerURL)
 	}
 }
 

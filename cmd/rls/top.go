@@ -144,7 +144,9 @@ func (s *topSource) Top(ctx context.Context, by string) (answer topscreen.Answer
 		answer.Table, answer.From, answer.Err = s.all.Top(ctx, by, s.Rule)
 	}
 	if s.Fleet || answer.From.All == 1 {
-		answer.Status, _ = s.status(ctx) // an error is that of the table, too
+		if now, err := s.status(ctx); err == nil { // an error is that of the table, too
+			answer.Status = now
+		}
 	}
 	return answer
 }

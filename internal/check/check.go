@@ -62,6 +62,9 @@ func Run(o *Options) (*Report, error) {
 	if err == nil {
 		r.Domains = len(r.tree.Domains())
 		r.tree.Each(func(_ *descriptors.Domain, rule *descriptors.Rule) {
+			if rule.Laid != nil {
+				r.Overlaid = append(r.Overlaid, overlaid{rule.Path, "unlimited", rule.Pos.File, rule.Pos.Line, rule.Laid})
+			}
 			for i := range rule.Limits {
 				if l := &rule.Limits[i]; l.Laid != nil {
 					r.Overlaid = append(r.Overlaid, overlaid{rule.Path, l.Title(), rule.Pos.File, rule.Pos.Line, l.Laid})

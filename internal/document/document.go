@@ -126,6 +126,9 @@ func (v *Value) Describe() string {
 	const maxLen = 40
 	switch v.Kind {
 	case Null, List, Map:
+		if v.Kind == Map && len(v.Content) == 0 {
+			return "an empty mapping"
+		}
 		return v.Kind.String()
 	case String:
 		text := v.Text

@@ -231,7 +231,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		carol, alice, write bool // who is let in, and whether alice may write
 		log                 string
 	}{
-		{"carol read " + newToken + "\n", true, false, false, "changed files are in force"},
+		{"\ufeffcarol read " + newToken + "\n", true, false, false, "changed files are in force"},
 		{tokenFile + "carol read " + newToken + "\n", true, true, true, "changed files are in force"},
 		{"alice write " + writeToken + "\nmallory admin secret-of-mallory\nx\n", false, true, true, "tokens:2: "},
 		{tokenFile, false, true, true, "changed files are in force"},

@@ -94,7 +94,7 @@ func TestFleet(t *testing.T) {
 			default:
 				want = append(want, client.Replica{Address: listed[4], OK: true, Name: host})
 			}
-			got := a.ask("GET", "/v1/top?fleet=true&n=1&rule=shop.user", "", bearer(readToken))
+			got := a.ask("GET", "/v1/top?by=hits&fleet=true&n=1&rule=shop.user", "", bearer(readToken))
 			replicas := replicasOf(t, got)
 			for i := range replicas {
 				if r := &replicas[i]; !r.OK && strings.Contains(r.Error, "connection refused") {
@@ -176,7 +176,7 @@ func TestOneReplicaOfAFleet(t *testing.T) {
 	for _, own := range []string{"127.0.0.1:OWN", dead} {
 		a := inFleet(t, listening{}, b.addr(), own, dead)
 		for _, address := range []string{a.addr(), b.addr()} {
-			got := a.ask("GET", "/v1/top?fleet=true&rule=shop.user&replica="+address, "", bearer(readToken))
+			got := a.ask("GET", "/v1/top?by=hits&fleet=true&rule=shop.user&replica="+address, "", bearer(readToken))
 			if r := replicasOf(t, got); len(r) != 1 || r[0].Address != address || !r[0].OK || got.json["rows"].([]any)[0].(map[string]any)["hits"] != 3.0 {
 				t.Errorf("%s: got %s", address, got.text)
 			}

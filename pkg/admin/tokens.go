@@ -92,7 +92,7 @@ func parseTokens(path, text string) (all []token, err error) {
 	var problems []error
 	names, hashes := map[string]bool{}, map[[sha256.Size]byte]bool{}
 	number := 0
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) { // without the mark of some editors
 		number++
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {

@@ -90,10 +90,32 @@ func (l *Limit) Used(op *backends.Op, r *backends.Reply) int64 {
 	case op.Kind == backends.Counter && op.Prev == "":
 		return r.Value.Whole
 	case op.Kind == backends.Meter && l.beyond != nil:
-		ahead := r.Value.Sub(backends.Amount{Whole: r.Now}, l.den)
-		if debt := ahead.Sub(l.tolerance, l.den); debt.Whole >= 0 {
-			return l.Capacity() + l.hitsIn(debt)
+		if hits, owes := l.owed(r); owes {
+			return l.Capacity() + hits
 		}
 	}
 	return l.Capacity() - l.Judge(op, r).Remaining
+}
+
+// owed is how many hits the meter that r describes has beyond the capacity. It owes none while
+// some of the capacity remains.
+func (l *Limit) owed(r *backends.Reply) (hits int64, owes bool) {
+	ahead := r.Value.Sub(backends.Amount{Whole: r.Now}, l.den)
+	if debt := ahead.Sub(l.tolerance, l.den); debt.Whole >= 0 {
+		return l.hitsIn(debt), true
+	}
+	return 0, false
+}
+
+// Charged is Used, with all hits that a charge made beyond the capacity.
+func (l *Limit) Charged(op *backends.Op, r *backends.Reply) int64 {
+	if r.Replicas > 1 {
+		return l.Used(op, r)
+	}
+	if op.Kind == backends.Meter {
+		if hits, owes := l.owed(r); owes {
+			return l.Capacity() + hits
+		}
+	}
+	return l.Capacity() - l.row.judge(l, op, r).Remaining
 }

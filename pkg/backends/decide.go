@@ -102,7 +102,31 @@ func (b *Batch) Charges(i int) int64 {
 // comes to.
 func (b *Batch) Regardless(i int) bool {
 	op := &b.Ops[i]
-	return op.ChargeDenied && b.denies(i) || op.Overdraws() || b.Replies[i].settles()
+	return op.ChargeDenied && b.denies(i) || op.Overdraws() || b.settles(i)
+}
+
+// settles reports whether operation i has found a reservation that stays. One that an earlier
+// operation of the batch has made does not, if that operation is not charged.
+func (b *Batch) settles(i int) bool {
+	if !b.Replies[i].settles() {
+		return false
+	}
+	hold, tried := b.Ops[i].Hold, false
+	for j := range i {
+		h := b.Ops[j].Hold
+		if h == nil || h.ID != hold.ID || h.Key != hold.Key {
+			continue
+		}
+		switch b.Replies[j].HoldState() {
+		case Held:
+			return b.Charges(j) > 0
+		case NoHold: // a check, or a charge that was refused
+			tried = true
+		default:
+			return !tried
+		}
+	}
+	return !tried
 }
 
 // Passes reports, after Decide, whether the charge of operation i stays if it fits: its
@@ -126,7 +150,7 @@ func (b *Batch) Passes(i int) bool {
 func (b *Batch) Settled(i int) Op {
 	op, times := b.Ops[i], b.Charges(i)
 	switch {
-	case times > 0 && (op.overdraws() || b.Replies[i].settles()):
+	case times > 0 && (op.overdraws() || b.settles(i)):
 		return op
 	case times > 0:
 		op.Max, op.Times = NoMax, times

@@ -49,7 +49,7 @@ func (h *Hold) Ends(now int64) int64 {
 
 // Record is what a store remembers of a reservation. The zero Record is none.
 type Record struct {
-	By   Amount // the hits that are held; a settled one has none
+	By   Amount // the hits that were charged and are held; a settled one has none
 	Mark int64  // Op.Mark of the charge
 	Ends int64  // µs since the epoch
 	// Settled: the reservation was settled or cancelled.
@@ -184,7 +184,11 @@ func (rec Record) After(o *Op, state HoldState, r *Reply) (after Record, ok bool
 	ends := o.Hold.Ends(o.Now)
 	switch {
 	case state == Held && r.Admitted > 0:
-		return Record{By: o.By, Mark: o.Mark(), Ends: ends}, true
+		by := o.By
+		if r.Account != nil { // hits beyond the debt were not charged, and cannot be given back
+			by = by.Sub(r.Account.Cut, o.Den)
+		}
+		return Record{By: by, Mark: o.Mark(), Ends: ends}, true
 	case state == Settled && o.Undo:
 		return Record{}, true
 	case state == Settled:

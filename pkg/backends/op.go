@@ -275,8 +275,8 @@ func (o Op) Probe() Op {
 	probe := o.Look()
 	switch {
 	case o.Refund:
-	case o.overdraws():
-		probe.Max = o.Max.Sub(o.Unit, o.Den)
+	case o.overdraws(): // fits if there is room for one Unit, also as a probe
+		probe.Max = o.Max
 	default:
 		probe.Max = o.Max.Sub(o.By, o.Den)
 	}

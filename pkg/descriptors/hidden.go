@@ -33,8 +33,13 @@ func (n *Node) HiddenBy() *Node {
 	if n.Match != nil && n.Match.Fold && s.findPlain(Entry{n.Key, strings.ToUpper(text)}) != s.findPlain(Entry{n.Key, strings.ToLower(text)}) {
 		first = before // the first one minds the case
 	}
-	if first < before && !n.parent.below[first-1].Match.Plain() { // it has a wildcard in its key, and takes this text by chance
-		first = before
+	if first < before {
+		// With a wildcard in its key it takes this text by chance, if it has more than a literal or
+		// a '*' in it.
+		m := n.parent.below[first-1].Match
+		if !m.Plain() || m != nil && !m.Takes(match.WithoutStars(text)) {
+			first = before
+		}
 	}
 	for _, other := range s.negated {
 		if other.order < min(first, n.order) && !n.AnyValue() && other.key.Takes(n.Key) && other.match.Covers(n.Value, n.Match) {

@@ -231,6 +231,16 @@ func (m Mask) entry() Entry { return Entry{Masked, string([]byte{m.IPv4, m.IPv6}
 // maskOf is the mask of an element of [Rule.Shared].
 func maskOf(e Entry) Mask { return Mask{e.Value[0], e.Value[1]} }
 
+// Masks are the masks of the rule's descriptors, from the outermost.
+func (r *Rule) Masks() (masks []Mask) {
+	for _, e := range r.Shared {
+		if e.Key == Masked {
+			masks = append(masks, maskOf(e))
+		}
+	}
+	return masks
+}
+
 // maskedAddress is an address of a network that Mask.Of returned; other texts stay.
 func maskedAddress(text string) string {
 	if network, err := netip.ParsePrefix(text); err == nil {

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"net/netip"
 	"strings"
 
 	"example.org/rls/pkg/descriptors/match"
@@ -22,7 +23,8 @@ func (d *Domain) MatchNamed(entries []Entry) *Rule {
 	return n.Rule.of(entries)
 }
 
-// named is next for an entry as [Named] has it.
+// named is next for an entry as [Named] has it. A network goes to a descriptor that counts its
+// addresses together rather than to one that takes the text.
 func (n *Node) named(e Entry) *Node {
 	address := Entry{e.Key, maskedAddress(e.Value)}
 	if address == e && !strings.HasPrefix(e.Value, "~") || n.child(e) != nil {
@@ -31,10 +33,14 @@ func (n *Node) named(e Entry) *Node {
 	if winner := n.next(address); winner != nil && winner.isNamed(e, address) {
 		return winner
 	}
+	var best *Node // where the first address of a network goes to another descriptor
 	for _, child := range n.below {
-		if child.isNamed(e, address) {
-			return child
+		if child.isNamed(e, address) && (best == nil || child.takes(address) < best.takes(address)) {
+			best = child
 		}
+	}
+	if best != nil {
+		return best
 	}
 	return n.next(e)
 }
@@ -47,8 +53,17 @@ func (n *Node) isNamed(e, address Entry) bool {
 	switch {
 	case shared == Entry{}, !key.Takes(e.Key):
 		return false
-	case shared.Key == Masked && (address == e || n.takes(address) == match.NoRank):
+	case shared.Key == Masked && (address == e || !n.takesSome(e, address)):
 		return false
 	}
 	return Named([]Entry{shared}, 0, address) == e
+}
+
+// takesSome reports whether n takes an address of the network e, the first of which is address.
+func (n *Node) takesSome(e, address Entry) bool {
+	if n.takes(address) != match.NoRank {
+		return true
+	}
+	network, err := netip.ParsePrefix(e.Value)
+	return err == nil && n.Match != nil && n.Match.TakesSome(network)
 }

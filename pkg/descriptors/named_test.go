@@ -32,13 +32,20 @@ func TestNamedEntriesHaveTheCounter(t *testing.T) {
 - {key: path, match: {regex: "/v[0-9]{1,2}=x~.*"}, share_threshold: true, descriptors: [{key: user, mask: {ipv4: 24}, `+limited+`}]}
 - {key: path, match: {not: {suffix: ".png"}}, share_threshold: true, `+limited+`}
 - {key: m, match: {not: {cidr: [10.0.0.0/8]}}, mask: {ipv4: 8}, `+limited+`}
+- {key: half, `+limited+`}
+- {key: half, match: {cidr: [10.0.0.128/25, "2001:db8:0:1:8000::/65"]}, mask: {ipv4: 24, ipv6: 64}, `+limited+`}
+- {key: rest, match: {not: {cidr: [10.0.0.0/25]}}, mask: {ipv4: 24}, `+limited+`}
+- {key: best, mask: {ipv4: 24}, `+limited+`}
+- {key: best, match: {cidr: [11.0.0.0/8]}, mask: {ipv4: 24}, `+limited+`}
+- {key: best, match: {cidr: [11.1.1.0/28]}, `+limited+`}
 - {key: hold, match: {prefix: "y"}, share_threshold: true, descriptors: [{key: id, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}]}
 `)).Domain("d")
 	for request, want := range map[string]string{
 		"ip=10.2.0.1": "ip~cidr:10.0.0.0/8+1", "ip=192.168.0.1": "ip~cidr:10.0.0.0/8+1", "ip=10.1.2.3": "ip=10.1.2.0/24", "ip=10.1.2.0": "ip=10.1.2.0", "ip=xyz": "ip~prefix:x",
 		"ip=abc": "ip=a*", "ip=1.2.3.4": "ip=1.2.0.0/16", "ip=2001:db8::1": "ip=2001:db8::/48", "ip=other": "ip=other", "ip": "ip",
 		"k-1=2": "k-1=~k-*~values/i:1+1+1", "k-~=1+1": "k-~=~k-*~values/i:1+1+1", "k-1=bb": "k-1=b*", "path=/v12=x~~,user=10.1.2.3": "path~regex:/v[0-9]{1,2}=x~.*,user=10.1.2.0/24",
-		"path=a": "path~not:suffix:.png", "m=11.1.1.1": "m=11.0.0.0/8", "m=~x": "m=~x", "hold=y,id=1": "hold~prefix:y,id",
+		"path=a": "path~not:suffix:.png", "m=11.1.1.1": "m=11.0.0.0/8", "m=~x": "m=~x", "half=10.0.0.200": "half=10.0.0.0/24", "half=2001:db8:0:1:ffff::": "half=2001:db8:0:1::/64", "half=10.0.0.1": "half=10.0.0.1",
+		"rest=10.0.0.200": "rest=10.0.0.0/24", "rest=10.0.1.1": "rest=10.0.1.0/24", "best=11.1.1.99": "best=11.1.1.0/24", "best=12.1.1.1": "best=12.1.1.0/24", "hold=y,id=1": "hold~prefix:y,id",
 	} {
 		asked := entries(request)
 		rule := domain.Match(asked)
@@ -73,6 +80,7 @@ func TestNamedEntriesHaveTheCounter(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"ip=~cidr:10.0.0.0/8": "d.ip", "ip=10.1.2.3/24": "d.ip", "ip=~suffix:x": "d.ip", "ip=10.2.0.0/8": "d.ip", "k-1=~prefix:x": "", "m=10.0.0.0/8": "d.m~not:cidr:10.0.0.0/8",
+		"half=10.0.1.0/24": "d.half", "half=9.255.255.0/24": "d.half", "half=2001:db8:0:2::/64": "d.half", "rest=10.0.0.0/25": "d.rest~not:cidr:10.0.0.0/25",
 		"ip=a*": "d.ip_a*", "path=~not:suffix:.png,user=1": "",
 	} {
 		got := ""

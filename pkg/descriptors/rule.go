@@ -79,6 +79,9 @@ type Limit struct {
 	// WrittenBurst is the burst of the rules, or 0 when Spec.Burst is the
 	// strategy's default. Like Spec.Burst it is multiplied by Share.
 	WrittenBurst uint32
+	// GivesWay: the strategy, and perhaps the burst, are DEFAULT_STRATEGY and DEFAULT_BURST. They
+	// make no row of a table wrong.
+	GivesWay bool
 	// Share is the part of the limit as written that Spec has; 0 is all of it.
 	// WrittenRequests are the requests as written.
 	Share           algorithms.Percent
@@ -173,10 +176,11 @@ type Rule struct {
 	// Limits has at least one limit, unless the rule is Unlimited.
 	Limits    []Limit
 	Unlimited bool
-	// Name and Replaces belong to an unlimited rule. A limited rule has them in
+	// Name, Replaces and Laid belong to an unlimited rule. A limited rule has them in
 	// each limit.
 	Name     string
 	Replaces []string
+	Laid     Laid
 
 	Shadow bool // decide and count, but never deny
 	Quota  bool // counts for quota mode

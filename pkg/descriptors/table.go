@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -98,8 +99,10 @@ func (t *Table) make(number uint32) *Rule {
 	return v
 }
 
-// With returns l with other amounts. A limit without a unit needs requests and a unit. The error
-// is an [algorithms.SpecError].
+// With returns l with other amounts. A limit without a unit needs requests and a unit. Where the
+// amounts cannot have a strategy and burst that give way, the burst is the strategy's, or the
+// strategy another one; a lease whose share is less than one hit is left out. The error is an
+// [algorithms.SpecError].
 func (l *Limit) With(a Amounts) (Limit, error) {
 	changed, spec := *l, l.Spec
 	if a.Given {
@@ -126,5 +129,24 @@ func (l *Limit) With(a Amounts) (Limit, error) {
 	spec.Window = changed.Unit.Duration() * time.Duration(changed.Multiplier)
 	var err error
 	changed.Limit, err = algorithms.New(spec)
+	var wrong *algorithms.SpecError
+	if errors.As(err, &wrong) && strings.HasPrefix(wrong.Field, "lease") {
+		spec.Lease = algorithms.Lease{}
+		changed.Limit, err = algorithms.New(spec)
+	}
+	if err == nil || !l.GivesWay || a.Burst > 0 {
+		return changed, err
+	}
+	others := [...]algorithms.Strategy{spec.Strategy, algorithms.FixedWindow}
+	if spec.Strategy == algorithms.SlidingLog {
+		others[0] = algorithms.SlidingWindow
+	}
+	spec.Burst, changed.WrittenBurst = 0, 0
+	for _, spec.Strategy = range others {
+		if made, wrong := algorithms.New(spec); wrong == nil {
+			changed.Limit = made
+			return changed, nil
+		}
+	}
 	return changed, err
 }

@@ -166,10 +166,10 @@ func (r *Rule) Identifies(d *Domain, entries []Entry) bool {
 	for i, e := range entries {
 		next := n
 		switch pattern := PatternOf(r.Shared, i); {
-		case pattern.Key == Masked && r.way[i].parent == n:
-			next = n.next(Entry{e.Key, maskedAddress(e.Value)})
-		case pattern != Entry{}:
+		case pattern != Entry{} && pattern.Key != Masked:
 			next = r.way[i]
+		case maskedAddress(e.Value) != e.Value: // may be of a mask
+			next = n.named(e)
 		default:
 			next = n.next(e)
 		}

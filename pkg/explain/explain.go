@@ -98,11 +98,14 @@ type Step struct {
 	More int `json:"more,omitempty"`
 }
 
-// Limit is one limit of a descriptor. An unlimited one has a Rule and perhaps a Plan only.
+// Limit is one limit of a descriptor. An unlimited one has a Rule, and perhaps a Plan and an
+// Overlay only.
 type Limit struct {
 	Rule      string `json:"rule"`
 	Unlimited bool   `json:"unlimited,omitempty"`
 	Plan      string `json:"plan,omitempty"` // of the domain, that the limit is from
+	// Overlay has the places of the fields that overlays have set, by name.
+	Overlay descriptors.Laid `json:"overlay,omitempty"`
 	*Terms
 	*State
 	// Pool is the pool that the limit borrows from, Borrowed what this key has borrowed, and
@@ -138,8 +141,6 @@ type Terms struct {
 	Thresholds []string `json:"thresholds,omitempty"`
 	Key        string   `json:"key"`                   // in the store
 	ReplacedBy string   `json:"replaced_by,omitempty"` // the rule because of which the limit is not decided
-	// Overlay has the places of the fields that overlays have set, by name.
-	Overlay descriptors.Laid `json:"overlay,omitempty"`
 }
 
 // Period is a period of the calendar. The times are in the time zone.
@@ -231,7 +232,7 @@ func describe(in *service.Inspected) Descriptor {
 		d.Why = ""
 	}
 	if in.Unlimited {
-		d.Limits = []Limit{{Rule: in.Rule, Unlimited: true, Plan: in.Plan}}
+		d.Limits = []Limit{{Rule: in.Rule, Unlimited: true, Plan: in.Plan, Overlay: in.Laid}}
 	}
 	for i := range in.Limits {
 		l := limitOf(in.Rule, &in.Limits[i])
@@ -261,7 +262,7 @@ func overrideOf(o *service.Override) *Override {
 func TermsOf(l *descriptors.Limit) *Terms {
 	t := &Terms{
 		Name: l.Name, Strategy: l.Strategy.String(), Limit: l.Requests, Window: Duration(l.Window), Calendar: l.Calendar.Unit(l.Window),
-		Overdraft: l.MaxDebt(), Precision: l.Precision, Reserve: Duration(l.Reserve.TTL), Burst: l.Burst, MaxDelay: Duration(l.MaxDelay), Overlay: l.Laid,
+		Overdraft: l.MaxDebt(), Precision: l.Precision, Reserve: Duration(l.Reserve.TTL), Burst: l.Burst, MaxDelay: Duration(l.MaxDelay),
 	}
 	for i := range l.Thresholds {
 		t.Thresholds = append(t.Thresholds, l.Thresholds[i].At.String())
@@ -270,7 +271,7 @@ func TermsOf(l *descriptors.Limit) *Terms {
 }
 
 func limitOf(rule string, in *service.InspectedLimit) Limit {
-	l := Limit{Rule: rule, Terms: TermsOf(in.Limit)}
+	l := Limit{Rule: rule, Overlay: in.Laid, Terms: TermsOf(in.Limit)}
 	l.Key, l.ReplacedBy = in.Key, in.ReplacedBy
 	if !in.Ends.IsZero() {
 		l.Period = &Period{in.Ends.Location().String(), in.Began, in.Ends}

@@ -311,6 +311,22 @@ descriptors:
 	}
 }
 
+// TestDebt: a request above what remains passes where debt may be made, and waits for nothing.
+func TestDebt(t *testing.T) {
+	s := serve(t, `domain: shop
+descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10, overdraft: true}}]
+`)
+	for _, want := range []string{"remaining  10, so a request of 30 hits makes debt\n", "remaining  0, so a request of 30 hits is denied\n"} {
+		request := ask(30, "user=ann")
+		if got := text(t, document(t, s, service.Explain, request)); !strings.Contains(got, want) {
+			t.Errorf("want %q in\n%s", want, got)
+		}
+		if _, err := s.Evaluate(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestControlCharacters: neither rules nor callers can write to the terminal, and
 // programs get every byte.
 func TestControlCharacters(t *testing.T) {

@@ -148,9 +148,16 @@ func (p *printer) step(s *Step, cells [3]string, widths [3]int) {
 	}
 }
 
+func (p *printer) overlay(l *Limit) {
+	if len(l.Overlay) > 0 {
+		p.line(3, "overlay    %s", terminal.Visible(l.Overlay.String()))
+	}
+}
+
 func (p *printer) limit(l *Limit, hits int64) {
 	if l.Terms == nil {
 		p.line(2, "%s", l.words())
+		p.overlay(l)
 		return
 	}
 	p.line(2, "%s", p.colors.Bold(l.words()))
@@ -158,9 +165,7 @@ func (p *printer) limit(l *Limit, hits int64) {
 		p.line(3, "not decided: %s replaces it", terminal.Visible(l.ReplacedBy))
 	}
 	p.line(3, "key        %s", terminal.Visible(l.Key))
-	if len(l.Overlay) > 0 {
-		p.line(3, "overlay    %s", terminal.Visible(l.Overlay.String()))
-	}
+	p.overlay(l)
 	if d := l.Period; d != nil {
 		const layout = "2006-01-02 15:04 Z07:00"
 		p.line(3, "period     %s to %s, %s", d.Began.Format(layout), d.Ends.Format(layout), terminal.Visible(d.Timezone))
@@ -309,7 +314,10 @@ func (p *printer) verdict(l *Limit, hits int64) string {
 	if lends := func(from *Limit) bool { return from != nil && from.Cell != nil && hits <= from.Remaining }; lends(l.Pool) && lends(l.Borrowed) {
 		return p.colors.Yellow(", so " + asked + " is borrowed")
 	}
-	if l.Next != nil && *l.Next == 0 { // a queue has room
+	switch now := l.Next != nil && *l.Next == 0; {
+	case now && l.Overdraft > 0:
+		return p.colors.Yellow(", so " + asked + " makes debt")
+	case now: // a queue has room
 		return p.colors.Yellow(", so " + asked + " waits for its turn")
 	}
 	if l.watched() {

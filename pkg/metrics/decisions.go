@@ -145,8 +145,8 @@ func (d *decisions) verdict(o *service.Observation, v *service.Verdict) *counted
 func (d *decisions) count(c *counted, v *service.Verdict, near uint64, shadowMode bool) {
 	decisions := &c.limit.decisions[0]
 	if !v.Counted {
-		decisions = &c.limit.decisions[1+v.Limit.OnError]
-		d.policies[v.Limit.OnError].Add(1)
+		decisions = &c.limit.decisions[1+v.Policy()]
+		d.policies[v.Policy()].Add(1)
 	}
 	decisions[decisionOf(v, shadowMode)].Add(1)
 	if v.Watched {

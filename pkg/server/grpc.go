@@ -60,6 +60,9 @@ const (
 	// maxHeaderList bounds the metadata of a call, in bytes; grpc-go's own
 	// bound is 16 MiB.
 	maxHeaderList = 64 << 10
+	// readBeyond times Options.MaxBytes are read of a message, so that the answer to a larger one
+	// than allowed can say so; gRPC itself ends a call with a larger one still.
+	readBeyond = 4
 	// streamWindow and connWindow are the bytes that a client may send ahead, on
 	// one stream and on all streams of its connection. Fixed windows keep
 	// grpc-go from measuring each connection with PING frames, of which a
@@ -83,7 +86,7 @@ func (s *Server) newGRPC(o *GRPC) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(uint32(o.MaxConcurrentStreams)),
 		grpc.ConnectionTimeout(handshakeWithin),
-		grpc.MaxRecvMsgSize(s.options.MaxBytes),
+		grpc.MaxRecvMsgSize(readBeyond * s.options.MaxBytes),
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),

@@ -340,13 +340,18 @@ func TestDebugPages(t *testing.T) {
 	}
 }
 
-func TestLargeMessageIsRefused(t *testing.T) {
+func TestLargeMessagesAreRefused(t *testing.T) {
 	s := start(t, options())
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	_, err := rls.NewRateLimitServiceClient(s.dial(t)).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: strings.Repeat("a", 65<<10)})
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("got %v", err)
+	for size, sentence := range map[int]string{
+		65 << 10:  "the request has 66564 bytes; at most 65536 are allowed (REQUEST_MAX_BYTES)",
+		300 << 10: "received message larger than max",
+	} {
+		_, err := rls.NewRateLimitServiceClient(s.dial(t)).ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: strings.Repeat("a", size)})
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), sentence) {
+			t.Errorf("%d: %v", size, err)
+		}
 	}
 }
 

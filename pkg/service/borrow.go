@@ -22,14 +22,15 @@ type loan struct {
 // again is a second batch of a request.
 type again struct {
 	backends.Batch
-	into  []*backends.Reply // where the replies go
-	group uint8             // the last one
+	into []*backends.Reply // where the replies go
 }
 
-// next is a group that differs from the one before it.
+// next is a group that differs from that of the last operation.
 func (a *again) next() uint8 {
-	a.group = a.group%2 + 1
-	return a.group
+	if n := len(a.Ops); n > 0 {
+		return a.Ops[n-1].Group%2 + 1
+	}
+	return 1
 }
 
 func (a *again) add(op backends.Op, group uint8, into *backends.Reply) {
@@ -178,7 +179,7 @@ func (l *loan) settle(v *Verdict, asked *backends.Op) (undecided error) {
 	case undecided != nil && is.Allowed && !v.Is.Allowed:
 		return undecided
 	case undecided == nil:
-		v.Pool = &Verdict{Rule: b.Pool, Limit: limits[0], Key: l.ops[0].Key, Entries: v.Entries, Hits: v.Hits, Shadow: v.Shadow, Watched: v.Watched}
+		v.Pool = &Verdict{Rule: b.Pool, Limit: limits[0], Key: l.ops[0].Key, Entries: v.Entries, Hits: v.Hits, Shadow: v.Shadow, Watched: v.Watched, asker: v.Limit}
 		v.Pool.count(&l.ops[0], &l.replies[0])
 		v.Pool.Is.Allowed, v.Pool.Is.RetryAfter = is.Allowed, is.RetryAfter
 		if is.Allowed {

@@ -96,6 +96,22 @@ func TestHitsAreBorrowed(t *testing.T) {
 	}
 }
 
+// A descriptor whose pool could not help charges nothing, and keeps nothing from being charged
+// that another descriptor of the request borrows.
+func TestABorrowerBesideADeniedOne(t *testing.T) {
+	r := start(t, lending("always"))
+	resp := r.call(request(withHits(3, desc("several", "a")), withHits(9, desc("several", "b"))))
+	if resp.Statuses[0].Code != ok || resp.Statuses[1].Code != over {
+		t.Errorf("%v", resp)
+	}
+	if used := r.used(desc("several", "a")); used[0] != 0 || used[1] != 3 {
+		t.Errorf("%v hits in use, want none of the limit that borrows and 3 of the other one", used)
+	}
+	if left := r.pooled(); left != 7 {
+		t.Errorf("the pool has %d hits left, want 7", left)
+	}
+}
+
 // What is sooner counts, but for waits after which the cost would still not fit.
 func TestRetryAfterOfABorrower(t *testing.T) {
 	for _, tt := range []struct {
@@ -657,6 +673,9 @@ func TestInspectPools(t *testing.T) {
 	if _, err := r.service.Inspect(t.Context(), &service.Request{Domain: "e", Pool: "spare"}, service.Look); err == nil || err.Error() != "the domain e has no pools" {
 		t.Error(err)
 	}
+	if _, err := r.service.Inspect(t.Context(), &service.Request{Pool: "spare"}, service.Look); err == nil || !strings.Contains(err.Error(), "domain must not be empty") {
+		t.Error(err)
+	}
 }
 
 // A threshold is of the limit's own hits, and what was charged in any case is not charged again
@@ -709,7 +728,8 @@ func TestNoPoolNoAllocation(t *testing.T) {
 // By the policy local this process lends its share of the pool while the store is away.
 func TestLocalBorrowing(t *testing.T) {
 	rules := strings.ReplaceAll(lending("always"), "max_borrow: 40%}", "max_borrow: 40%, on_error: local}")
-	r := start(t, rules, storeAway, local(t), replying(envoy.Reply{Metadata: true}))
+	var m *metrics.Metrics
+	r := start(t, rules, storeAway, local(t), replying(envoy.Reply{Metadata: true}), measure(t, &m))
 	passed := 0
 	for range 20 {
 		resp, err := r.try(request(desc("user", "a")))
@@ -725,5 +745,10 @@ func TestLocalBorrowing(t *testing.T) {
 	}
 	if passed != 9 {
 		t.Errorf("%d passed, want 5 and 4 of the pool", passed)
+	}
+	for _, series := range counted(t, m, "rls_decisions_total{") { // the pool has no policy of its own
+		if !strings.Contains(series, `policy="local"`) {
+			t.Error(series)
+		}
 	}
 }

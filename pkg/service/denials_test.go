@@ -120,6 +120,7 @@ descriptors:
 	}{
 		{"a quota is used up", noMode, []string{"limit", "used"}, over, 100},
 		{"one of two quotas is used up", noMode, []string{"limit", "used", "quota"}, ok, 99},
+		{"one of two quotas is used up, and a limit that passes comes last", noMode, []string{"quota", "used", "limit"}, ok, 1},
 		{"a quota in shadow mode always passes", noMode, []string{"limit", "used", "shadow"}, ok, 99},
 		{"QUOTA_MODE: the limit passes", quotaMode, []string{"limit", "used"}, ok, 99},
 		{"QUOTA_MODE: a descriptor without a limit passes", quotaMode, []string{"limit", "used", "nothing"}, ok, 99},

@@ -66,9 +66,10 @@ type Inspected struct {
 	Plan     string    // of the domain, whose limits count; "" if they are of no plan
 	// Row is the place of the row that says the limits of the rule; zero without one.
 	Row       descriptors.Position
-	Unlimited bool // the rule lets every hit pass
-	Shadow    bool // the rule or the service is in shadow mode
-	Quota     bool // the descriptor denies only together with the others in quota mode
+	Unlimited bool             // the rule lets every hit pass
+	Laid      descriptors.Laid // of an unlimited rule
+	Shadow    bool             // the rule or the service is in shadow mode
+	Quota     bool             // the descriptor denies only together with the others in quota mode
 	Limits    []InspectedLimit
 }
 
@@ -140,8 +141,11 @@ func poolOf(tree *descriptors.Tree, r *Request) (*descriptors.Rule, error) {
 	if tree == nil {
 		return nil, errNoRules
 	}
-	if len(r.Descriptors) > 0 {
+	switch {
+	case len(r.Descriptors) > 0:
 		return nil, invalid("pool and descriptors are both set: want one of them")
+	case r.Domain == "":
+		return nil, errNoDomain
 	}
 	var pools map[string]*descriptors.Rule
 	if d := tree.Domain(r.Domain); d != nil {
@@ -182,7 +186,7 @@ func (s *Service) inspect(p *plan, t *target, in *Inspected, steps bool) []cell 
 	case in.Override != nil:
 		in.Rule = OverridePath(p.domain.Name)
 	case t.rule != nil:
-		in.Rule, in.Plan = t.rule.Path, t.rule.Plan
+		in.Rule, in.Plan, in.Laid = t.rule.Path, t.rule.Plan, t.rule.Laid
 	}
 	limits := t.all()
 	if t.rule == nil && len(limits) == 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/pkg/metrics"
@@ -36,6 +37,12 @@ descriptors:
     rate_limits:
     - {unit: minute, requests_per_unit: 100, reserve: true}
     - {unit: hour, requests_per_unit: 150, reserve: true}
+- key: mixed
+  descriptors:
+  - key: request
+    rate_limits:
+    - {unit: minute, requests_per_unit: 100, reserve: true}
+    - {unit: hour, requests_per_unit: 10}
 - key: slots
   descriptors:
   - {key: request, rate_limit: {unit: hour, requests_per_unit: 3, strategy: concurrency, reserve: true}}
@@ -63,6 +70,39 @@ func TestAnOverdraftIsChargedWhateverDenies(t *testing.T) {
 		r.want(withHits(5, desc("both", "ann")), over, 0)
 		if used := r.used(desc("both", "ann")); used[0] != 6 {
 			t.Errorf("%s: %d hits in use, want 6", charge, used)
+		}
+	}
+}
+
+// TestALimitBesideOneWithReserveCountsEachCall: also where callers can hold hits on demand.
+func TestALimitBesideOneWithReserveCountsEachCall(t *testing.T) {
+	for _, hold := range []time.Duration{0, 10 * time.Minute} {
+		r := start(t, strings.Replace(knownLaterRules, "CHARGE", "", 1), func(c *config) { c.MaxHold, c.MaxHeld = hold, 1 })
+		d := desc("mixed", "ann", "request", "a")
+		for _, want := range []pb.RateLimitResponse_Code{ok, ok, over} {
+			if resp := r.call(request(withHits(4, d))); resp.OverallCode != want {
+				t.Errorf("MaxHold %v: %v, want %v", hold, resp, want)
+			}
+		}
+		if used := r.used(d); used[0] != 4 || used[1] != 12 {
+			t.Errorf("MaxHold %v: %v hits in use, want 4 of the reservation and 12 of the calls", hold, used)
+		}
+	}
+}
+
+// TestALookAtTheLastHitBeforeDebt: with one hit left, the next one passes.
+func TestALookAtTheLastHitBeforeDebt(t *testing.T) {
+	r := knownLater(t, "")
+	for _, key := range []string{"window", "bucket"} {
+		r.want(withHits(9, desc(key, "ann")), ok, 1)
+		for _, hits := range []uint64{1, 5} {
+			if l := r.inspect(service.Look, request(withHits(hits, desc(key, "ann"))))[0].Limits[0]; l.Next != 0 {
+				t.Errorf("%s: %d hits pass in %v, want now", key, hits, l.Next)
+			}
+		}
+		r.want(withHits(1, desc(key, "ann")), ok, 0)
+		if l := r.inspect(service.Look, request(desc(key, "ann")))[0].Limits[0]; l.Next == 0 {
+			t.Errorf("%s: a hit passes now, want a wait", key)
 		}
 	}
 }

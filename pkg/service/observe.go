@@ -88,7 +88,8 @@ type Verdict struct {
 	// Pool is the decision of the pool that Limit has asked because it had no room itself; nil if
 	// it has asked none. Its Is.Allowed is whether the hits were borrowed: the pool and what one
 	// key may borrow had room for them.
-	Pool *Verdict
+	Pool  *Verdict
+	asker *descriptors.Limit // of the decision of a pool: the limit that asked it
 
 	// Decided: the store or the policy of the limit decided. Is has no meaning
 	// otherwise.
@@ -137,7 +138,15 @@ func (v *Verdict) DecidedBy() string {
 	if v.Counted {
 		return Counted
 	}
-	return v.Limit.OnError.String()
+	return v.Policy().String()
+}
+
+// Policy is the failure policy of the limit; of a pool, that of the limit that asked it.
+func (v *Verdict) Policy() descriptors.Policy {
+	if v.asker != nil {
+		return v.asker.OnError
+	}
+	return v.Limit.OnError
 }
 
 // SameDescriptor reports whether v and o, verdicts of one Observation, belong to limits

@@ -197,8 +197,11 @@ func (p *plan) fill(ctx context.Context) {
 			if l.MaxDelay > 0 {
 				charge.Patience = patience(ctx)
 			}
-			if l.Reserve.TTL > 0 && p.call == nil {
-				charge.Reservation = reservation(t.Entries)
+			if p.call == nil {
+				charge.Reservation = ""
+				if l.Reserve.TTL > 0 {
+					charge.Reservation = reservation(t.Entries)
+				}
 			}
 			charge.AdmittedOnly = admittedOnly
 			if l.Borrow != nil { // denied hits are the pool's

@@ -31,6 +31,7 @@ type Quota struct {
 	tree     *descriptors.Tree
 	limits   []*descriptors.Limit // those that are watched come last
 	enforced int
+	changed  bool // a reload has changed the limits since Share was assigned
 	id       algorithms.Identity
 	stem     string // of the keys that all callers of the descriptor share
 
@@ -43,6 +44,7 @@ type Quota struct {
 	// of it at the last report, if that is known, and rivals the demand that this has come to.
 	longest int
 	used    int64
+	own     int64 // hits of it that Quotas had reported by the last report
 	known   bool
 	rivals  float64
 }
@@ -225,26 +227,55 @@ func (u *Usage) assign(p *planner, b *backends.Batch) {
 	shared.divide(u, was)
 }
 
-// rival takes in the demand of ShouldRateLimit: what of the limit with the longest window is used
-// and was not reported.
+// rival takes in the demand of ShouldRateLimit: the hits of the limit with the longest window that
+// no Quota has reported. The number is below 0 after a reset or a grant, which the own cell does
+// not see.
 func (u *Usage) rival(b *backends.Batch) {
 	l, op := u.limits[u.longest], &b.Ops[u.charges+u.longest]
 	all, own := &b.Replies[u.charges+u.longest], &b.Replies[u.charges+len(u.limits)]
-	if u.Unasked || all.Err != nil || own.Err != nil {
+	if u.Unasked || all.Err != nil || own.Err != nil || all.Recalled {
 		return
 	}
-	before := u.used
-	u.used = max(min(l.Used(op, all), l.Capacity())-min(l.Used(op, own), l.Capacity()), 0)
-	if u.used < before { // another window
-		before = 0
+	level, reported := l.Charged(op, all), l.Charged(op, own)
+	if op.Prev != "" { // of the running window only, which hits do not leave
+		level, reported = all.Value.Whole, own.Value.Whole
 	}
-	if l.Window <= QuotaInterval {
-		u.rivals = max(float64(u.used)*interval/l.Window.Seconds(), u.rivals/2)
-	} else if u.known && u.Elapsed > 0 {
-		u.rivals = float64(u.used-before) * interval / u.Elapsed.Seconds()
+	before, known := u.used, u.known
+	anew := op.Kind == backends.Counter && reported < u.own // another window
+	u.used, u.own, u.known = level-reported, reported, true
+	elapsed, window, steady := u.Elapsed.Seconds(), l.Window.Seconds(), l.Window <= QuotaInterval
+	passed := rateOf(l) * interval // in an interval, at most
+	if steady {
+		age := window
+		if op.Kind == backends.Counter && op.Span == backends.Fixed {
+			age = max(float64(all.Now%l.Window.Microseconds())/1e6, window/10)
+		}
+		passed = min(passed, float64(max(u.used, 0))*interval/age)
 	}
-	u.known = true
+	switch since := float64(u.used - before); {
+	case known && elapsed > 0 && op.Kind == backends.Meter: // which drains, unless it is empty
+		left := u.used
+		if left < 0 {
+			left = level - int64(u.cost(l))
+		}
+		since = min((since+rateOf(l)*elapsed)*interval/elapsed, float64(left)*max(interval/window, 1))
+		if u.rivals = max(since, 0); steady {
+			u.rivals = min(u.rivals, passed)
+		}
+	case steady:
+		u.rivals = max(passed, u.rivals/2)
+	case known && elapsed > 0:
+		if anew {
+			since = float64(u.used)
+		} else if op.Kind == backends.List { // which hits leave one by one
+			since += float64(max(before, 0)) * elapsed / window
+		}
+		u.rivals = max(since, 0) * interval / elapsed
+	}
 }
+
+// rateOf is the hits of l in a second.
+func rateOf(l *descriptors.Limit) float64 { return float64(l.Requests) / l.Window.Seconds() }
 
 // sharing is how the callers of a descriptor share its limits.
 type sharing struct {
@@ -261,7 +292,7 @@ type sharing struct {
 func (s *sharing) add(to *Share, l *descriptors.Limit, op *backends.Op, r *backends.Reply) {
 	s.alone = max(s.alone, float64(r.Replicas))
 	is := l.Judge(op, r)
-	rate := float64(l.Requests) / l.Window.Seconds()
+	rate := rateOf(l)
 	pot, burst, processes := float64(is.Remaining), float64(l.Capacity()), float64(max(r.Replicas, 1))
 	meter, steady := l.Strategy.HasBurst(), l.Window <= QuotaInterval
 	switch {
@@ -336,7 +367,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 	near := math.Abs(float64(was.Hits)-fair) <= max(fair/10, 1) && float64(was.Hits) <= max(room, 1)
 	unknown := u.Unasked && u.known && !to.Steady && s.pot >= 1 // how much of its hits it has used
 	switch {
-	case has && (unknown || hits >= 1 && near && (to.Steady || u.Allowed == 0)):
+	case has && (unknown || hits >= 1 && near && !u.changed && (to.Steady || u.Allowed == 0)):
 		*to = was
 		to.Fresh = false
 		return
@@ -344,6 +375,7 @@ func (s *sharing) divide(u *Usage, was Share) {
 		*to = Share{Kind: Exhausted, Wait: to.Wait}
 		return
 	}
+	u.changed = false
 	to.Hits, to.Fresh, to.Wait = int64(hits), !to.Steady, 0
 	part = hits / s.pot
 	to.Burst = min(max(int64(float64(to.Burst)*part), 1), to.Hits)

@@ -121,7 +121,15 @@ func (s *Service) Release(ctx context.Context, ttl time.Duration, quotas []*Quot
 
 // find finds the limits of q in tree.
 func (s *Service) find(q *Quota, tree *descriptors.Tree) {
+	before, stem, known := q.limits[:q.enforced], q.stem, q.known
 	q.tree, q.Rule, q.limits, q.enforced, q.longest, q.stem, q.known = tree, nil, nil, 0, 0, "", false
+	defer func() {
+		if q.stem == stem && slices.EqualFunc(before, q.limits[:q.enforced], alike) {
+			q.known = known
+		} else {
+			q.changed = true
+		}
+	}()
 	p := plan{planner: &s.planner, domain: tree.Domain(q.Domain)}
 	if p.domain == nil {
 		return
@@ -139,6 +147,11 @@ func (s *Service) find(q *Quota, tree *descriptors.Tree) {
 	}
 	q.id = p.identity(nil, t)
 	q.stem = q.id.Prefix + string(q.id.ID) + "|rlqs="
+}
+
+// alike reports whether two limits let the same hits pass.
+func alike(a, b *descriptors.Limit) bool {
+	return a.Strategy == b.Strategy && a.Requests == b.Requests && a.Window == b.Window && a.Capacity() == b.Capacity()
 }
 
 // plan adds the operations of u: for each limit the charge of the hits; the same charge to a cell
@@ -166,6 +179,8 @@ func (u *Usage) plan(p *planner, b *backends.Batch, now, window int64) {
 	if !u.Unasked {
 		u.weigh()
 		demand = listed{now, u.weight<<callerBits | 1}
+	} else if now-u.demand.at > window { // the caller has not reported for a whole ttl
+		u.weight = 0
 	}
 	if left := u.left(); left != held.hits || now-held.at > window/15 {
 		held = listed{now, left}

@@ -66,11 +66,13 @@ type Caps struct {
 	EntryBytes  int // key and value of one entry
 }
 
+var errNoDomain = invalid("rate limit domain must not be empty; set the field domain to a domain of the rules")
+
 // validate refuses a request that cannot be decided or is beyond the caps.
 func (c *Caps) validate(r *Request) error {
 	switch {
 	case r.Domain == "":
-		return invalid("rate limit domain must not be empty; set the field domain to a domain of the rules")
+		return errNoDomain
 	case len(r.Descriptors) == 0:
 		return invalid("rate limit descriptor list must not be empty; set the field descriptors to at least one descriptor")
 	case c.Descriptors > 0 && len(r.Descriptors) > c.Descriptors:

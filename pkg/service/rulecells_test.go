@@ -121,7 +121,30 @@ func TestResetMatching(t *testing.T) {
 	r.want(withHits(0, sliding), ok, 10) // the window before has weighed
 }
 
-// TestResetMatchingThatCannotBe is refused with the reason.
+// The cell of a network is of the rule whose mask counts its addresses, whichever rule takes the
+// first of them, and of no rule beside it.
+func TestResetMatchingOfMasks(t *testing.T) {
+	const limited = "rate_limit: {unit: minute, requests_per_unit: 10}}\n"
+	r := start(t, `domain: d
+descriptors:
+- {key: ip, `+limited+`
+- {key: ip, match: {cidr: [192.168.0.0/16]}, mask: {ipv4: 24}, `+limited+`
+- {key: ip, match: {cidr: [10.0.0.128/25]}, mask: {ipv4: 24}, `+limited+`
+- {key: client, mask: {ipv4: 24}, `+limited+`
+- {key: client, match: {cidr: [10.0.0.0/28]}, rate_limit: {unlimited: true}}
+- {key: client, value: 10.0.1.0, rate_limit: {unlimited: true}}
+`)
+	for _, d := range []*rlcommon.RateLimitDescriptor{
+		desc("ip", "192.168.1.1"), desc("ip", "192.168.2.1"), desc("ip", "9.9.9.9"), desc("ip", "10.0.0.200"),
+		desc("client", "10.0.0.99"), desc("client", "10.0.1.99"), desc("client", "10.0.2.99"),
+	} {
+		r.hit(d)
+	}
+	for rule, cells := range map[string]int64{"d.ip": 1, "d.ip~cidr:192.168.0.0/16": 2, "d.ip~cidr:10.0.0.128/25": 1, "d.client": 3} {
+		r.wantMatching(rule, false, service.Progress{Matched: cells, Changed: cells})
+	}
+}
+
 // What the keys of a rule have borrowed is reset with it, and the pool is not.
 func TestResetMatchingOfBorrowers(t *testing.T) {
 	for _, strategy := range []string{"fixed_window", "sliding_window", "token_bucket"} {
@@ -146,6 +169,7 @@ descriptors:
 	}
 }
 
+// TestResetMatchingThatCannotBe is refused with the reason.
 func TestResetMatchingThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		rule, want string

@@ -82,7 +82,7 @@ type Rules struct {
 
 	RuntimePollInterval time.Duration `env:"RUNTIME_POLL_INTERVAL" default:"10s" min:"10ms" max:"24h" help:"How often to check the files for changes that inotify has not reported."`
 
-	RuntimeWatchRoot bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped; false reloads when any of the files changes."`
+	RuntimeWatchRoot bool `env:"RUNTIME_WATCH_ROOT" default:"true" help:"Reload only when RUNTIME_ROOT, a symbolic link, is swapped, or a table changes; false reloads when any of the files changes."`
 
 	ForceStartWithoutInitialConfig bool `env:"FORCE_START_WITHOUT_INITIAL_CONFIG" default:"false" help:"Listen and be healthy before the xDS server has sent rules; until then every request gets an error."`
 }

@@ -44,9 +44,9 @@ type Files struct {
 	Below string
 	// IgnoreDotFiles is [Folder.IgnoreDotFiles].
 	IgnoreDotFiles bool
-	// WatchRoot publishes again only when Root is another folder, or another
-	// link, than before. While the rules are refused or the files are gone,
-	// every change of the files counts. As in envoyproxy/ratelimit, WatchRoot also reads the
+	// WatchRoot publishes files again only when Root is another folder, or another
+	// link, than before, and tables when they change. While the rules are refused or the files
+	// are gone, every change of the files counts. As in envoyproxy/ratelimit, WatchRoot also reads the
 	// files that stand beside the folder (see [Folder.Beside]).
 	WatchRoot bool
 	// Poll is the interval, > 0, at which the files are read again to find
@@ -142,20 +142,25 @@ func (f *Files) Run(ctx context.Context, publish Publish) error {
 
 		now := rootOf(f.Root)
 		next := w.read()
-		// Files that change below the same root do not count, unless none is left.
-		ignored := f.WatchRoot && now.same(root) && !s.refused && !s.gone && !next.empty()
+		changed := !next.same(seen)
+		onlyTables := !asked && f.WatchRoot && now.same(root) && !s.refused && !s.gone && !next.empty()
+		if onlyTables {
+			next = seen.with(next)
+		}
 		switch {
-		case !asked && (ignored || next.same(seen)):
+		case !asked && next.same(seen):
 			settling = nil
 			root, now = now, root
-			f.Log.Debug("rules folder: read again, nothing to load", "folder", path, "changed", !next.same(seen))
+			f.Log.Debug("rules folder: read again, nothing to load", "folder", path, "changed", changed)
 		case !asked && settling == nil:
 			settling, since = next, time.Now()
 			look()
 		case asked || next.same(settling) || time.Since(since) > patience:
 			seen, settling = next, nil
 			root, now = now, root
-			s.take(next)
+			if s.take(next); s.refused && onlyTables {
+				look() // files that changed with the tables count now
+			}
 		default:
 			settling = next
 			look()
@@ -306,8 +311,8 @@ func (w *watch) path() []string {
 func (w *watch) concerns(name string) bool {
 	steps, name := w.path(), filepath.Clean(name) // fsnotify gives "./rules" below a relative root
 	last := steps[len(steps)-1]
-	if name == filepath.Join(filepath.Dir(last), "..data") {
-		return true // the link of a ConfigMap that is mounted with the file of an overlay
+	if filepath.Dir(name) == filepath.Dir(last) && (isTable(name) || filepath.Base(name) == "..data") {
+		return true // a table beside the file of an overlay, or the link of the ConfigMap with both
 	}
 	return slices.Contains(steps, name) || strings.HasPrefix(name, last+string(filepath.Separator)) || w.WatchRoot && strings.HasPrefix(name, last+".")
 }

@@ -409,13 +409,21 @@ func TestReloadPublishesAllFiles(t *testing.T) {
 // A table is no file of rules. Its changes are noticed, also those of a link, and a wrong row
 // leaves the last good table in force.
 func TestTablesAreWatched(t *testing.T) {
+	for _, watchRoot := range []bool{false, true} {
+		t.Run(fmt.Sprintf("WatchRoot %v", watchRoot), func(t *testing.T) { testTablesAreWatched(t, watchRoot) })
+	}
+}
+
+func testTablesAreWatched(t *testing.T, watchRoot bool) {
 	f, path := watching(t)
+	f.WatchRoot = watchRoot
 	write(t, path+"/sub/one/t.csv", "value,requests_per_unit\nx,1\n")
 	write(t, path+"/sub/two/t.csv", "value,requests_per_unit\nx,2\n")
 	write(t, path+"/other.csv", "this is no table")
 	link(t, "one", path+"/sub/..data")
 	link(t, "..data/t.csv", path+"/sub/t.csv")
-	write(t, path+"/a.yaml", "domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9, table: sub/t.csv}}]\n")
+	const rules = "domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9, table: sub/t.csv}}]\n"
+	write(t, path+"/a.yaml", rules)
 	o := run(t, f)
 	loads := o.loads()
 	loaded := func(what string) error {
@@ -430,6 +438,23 @@ func TestTablesAreWatched(t *testing.T) {
 	link(t, "two", path+"/sub/..data")
 	if err := loaded("after the swap of a link"); err != nil {
 		t.Error(err)
+	}
+	if watchRoot { // files that change below the same root do not count, even when a table does
+		write(t, path+"/a.yaml", "domain: [")
+		write(t, path+"/sub/two/t.csv", "value,requests_per_unit\nx,4\n")
+		if err := loaded("after a table beside rules that do not count"); err != nil {
+			t.Error(err)
+		}
+		write(t, path+"/a.yaml", rules)
+	}
+	if watchRoot { // rules and a table with another name, in one swap
+		must(t, os.Rename(path+"/sub/t.csv", path+"/sub/u.csv"))
+		write(t, path+"/a.yaml", strings.ReplaceAll(rules, "t.csv", "u.csv"))
+		testenv.Eventually(t, soon, func() bool { return o.loads() > loads && o.lastError() == nil }, "the new rules are in force")
+		must(t, os.Rename(path+"/sub/u.csv", path+"/sub/t.csv"))
+		write(t, path+"/a.yaml", rules)
+		testenv.Eventually(t, soon, func() bool { return o.loads() > loads+2 && o.lastError() == nil }, "the old rules are in force")
+		loads = o.loads()
 	}
 	write(t, path+"/sub/two/t.csv", "value,requests_per_unit\nx,-2\n")
 	if err := loaded("after a wrong row"); err == nil || !strings.Contains(err.Error(), "/sub/t.csv:2:3: requests_per_unit: must be a whole number") {

@@ -45,16 +45,19 @@ type Folder struct {
 // beside the folder. Its error joins the reasons for all files that cannot be
 // read; then it returns no files.
 func (f Folder) Read() ([]yaml.Text, error) {
-	files, _, err := f.read(func(string) {})
+	files, _, err := f.read(nil)
 	return files, err
 }
 
-// read is Read, and also returns the tables in the folder. It calls enter for each folder before
-// it lists it.
+// read is Read, and also returns the tables in the folder. If enter is not nil, it calls enter for
+// each folder before it lists it, and returns the tables beside a Path that is a file.
 func (f Folder) read(enter func(dir string)) ([]yaml.Text, []table, error) {
 	r := folderReader{Folder: f, enter: enter, entered: map[string]bool{}}
 	if info, err := os.Stat(f.Path); err == nil && !info.IsDir() {
 		r.file(f.Path)
+		if enter != nil {
+			r.list(filepath.Dir(f.Path), isTable)
+		}
 	} else {
 		r.folder(f.Path)
 	}
@@ -68,9 +71,12 @@ func (f Folder) read(enter func(dir string)) ([]yaml.Text, []table, error) {
 	return r.files, r.tables, nil
 }
 
+// isTable reports whether a file is a table, by its name.
+func isTable(name string) bool { return strings.HasSuffix(name, rules.TableFile) }
+
 type folderReader struct {
 	Folder
-	enter   func(string)
+	enter   func(string)    // nil if nobody watches
 	entered map[string]bool // by path without links, because links may lead in circles
 	files   []yaml.Text
 	tables  []table
@@ -89,7 +95,9 @@ func (r *folderReader) folder(dir string) {
 		return
 	}
 	r.entered[real] = true
-	r.enter(dir)
+	if r.enter != nil {
+		r.enter(dir)
+	}
 	r.list(dir, func(name string) bool {
 		return !strings.HasPrefix(name, "..") && !(r.IgnoreDotFiles && name[0] == '.')
 	})
@@ -130,7 +138,7 @@ func (r *folderReader) file(path string) {
 	switch {
 	case strings.HasSuffix(path, TestFile):
 		return
-	case strings.HasSuffix(path, rules.TableFile):
+	case isTable(path):
 		if sum, err := sumOf(path); !r.failed(err) {
 			r.tables = append(r.tables, table{path, sum})
 		}
@@ -183,6 +191,14 @@ type snapshot struct {
 
 // empty reports that the folder could be read and has no files.
 func (s *snapshot) empty() bool { return s.err == nil && len(s.files) == 0 }
+
+// with is s with the tables of o, which was read later. If o could not be read it is s.
+func (s *snapshot) with(o *snapshot) *snapshot {
+	if o.err != nil {
+		return s
+	}
+	return &snapshot{s.files, o.tables, s.err}
+}
 
 func (s *snapshot) same(o *snapshot) bool {
 	return fmt.Sprint(s.err) == fmt.Sprint(o.err) && slices.Equal(s.tables, o.tables) && slices.EqualFunc(s.files, o.files, func(a, b yaml.Text) bool {

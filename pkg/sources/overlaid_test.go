@@ -240,3 +240,19 @@ func TestOverlayThatDoesNotExist(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+// A table beside the only file of overlays is watched: a wrong row is told and changes nothing.
+func TestTableBesideTheFileOfAnOverlay(t *testing.T) {
+	folder := t.TempDir()
+	file, table := filepath.Join(folder, "overlay.yaml"), filepath.Join(folder, "tenants.csv")
+	write(t, file, "overlays: [{domain: '*', set: {table: tenants.csv}}]")
+	write(t, table, "value,requests_per_unit\nacme,5\n")
+	plane := make(pushed)
+	l := lay(t, &sources.Overlaid{Source: plane, Path: file})
+	plane <- []yaml.Text{{Name: "a", Content: []byte(rule("a"))}}
+	l.become(`table: {file: "tenants.csv"`, "")
+	write(t, table, "value,requests_per_unit\nacme,five\n")
+	l.become(`table: {file: "tenants.csv"`, table+":2:6: ")
+	write(t, table, "value,requests_per_unit\nacme,6\n")
+	l.become(`table: {file: "tenants.csv"`, "")
+}

@@ -256,6 +256,31 @@ func TestTablesFromAnAddress(t *testing.T) {
 	testenv.Eventually(t, soon, func() bool { return !f.tables.Any() }, "no address is named")
 }
 
+// Again fetches a table before its interval is over.
+func TestTablesAreFetchedWhenAsked(t *testing.T) {
+	authority := testenv.Certs(t)
+	s := serveTable(t, authority)
+	s.has("value,plan\nacme,pro\n")
+	changed := make(chan struct{}, 1)
+	fetcher := &tables.Fetcher{TLS: authority.ForClient, MaxBytes: 1 << 10, Timeout: soon, Changed: asking(changed), Log: slog.New(slog.DiscardHandler)}
+	running, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- fetcher.Run(running) }()
+	defer func() {
+		cancel()
+		must(t, <-done)
+	}()
+	_, err := fetcher.Table(s.URL, time.Hour)
+	must(t, err)
+	s.has("value,plan\nacme,team\n")
+	fetcher.Again()
+	select {
+	case <-changed:
+	case <-time.After(soon):
+		t.Error("the table is not fetched again")
+	}
+}
+
 // Without a first table the rules are refused until it comes. With SkipWrong the rule has its own
 // limit until then.
 func TestFirstTableThatCannotBeFetched(t *testing.T) {

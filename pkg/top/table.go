@@ -56,11 +56,22 @@ type Total struct {
 	Cost   int64 `json:"cost"`
 }
 
+// MaxRows is the number of rows that each process is asked for when the tables of several processes
+// are summed up. It is more than a person wants, because a key can be low in each process and high
+// in the sum.
+const MaxRows = 1000
+
 // Sum is the sum of the tables of several processes, at least one, all in the order of the
-// first, with the rows of all of them.
+// first, with the rows of all of them that are not 0 in this order.
 func Sum(tables []Table) Table {
 	sum := Table{By: tables[0].By, Window: tables[0].Window, Rows: []Row{}}
+	measure := map[string]func(*Row) int64{
+		"denied": func(r *Row) int64 { return r.Denied },
+		"hits":   func(r *Row) int64 { return r.Hits },
+		"cost":   func(r *Row) int64 { return r.Cost },
+	}[sum.By]
 	place := map[[2]string]int{} // by rule and caller
+	var most []int64             // of each row, the measure of the process that says how it was decided
 	for _, t := range tables {
 		sum.Total.Hits += t.Total.Hits
 		sum.Total.Denied += t.Total.Denied
@@ -70,19 +81,18 @@ func Sum(tables []Table) Table {
 			i, known := place[key]
 			if !known {
 				place[key] = len(sum.Rows)
-				sum.Rows = append(sum.Rows, r)
+				sum.Rows, most = append(sum.Rows, r), append(most, measure(&r))
 				continue
 			}
 			at := &sum.Rows[i]
+			if of := measure(&r); of > most[i] {
+				most[i], at.Key, at.Limit, at.Remaining = of, r.Key, r.Limit, r.Remaining
+			}
 			at.Hits, at.Denied, at.Cost, at.Rate, at.Error = at.Hits+r.Hits, at.Denied+r.Denied, at.Cost+r.Cost, at.Rate+r.Rate, at.Error+r.Error
 			at.Buckets, at.Assigned = at.Buckets+r.Buckets, at.Assigned+r.Assigned
 		}
 	}
-	measure := map[string]func(*Row) int64{
-		"denied": func(r *Row) int64 { return r.Denied },
-		"hits":   func(r *Row) int64 { return r.Hits },
-		"cost":   func(r *Row) int64 { return r.Cost },
-	}[sum.By]
+	sum.Rows = slices.DeleteFunc(sum.Rows, func(r Row) bool { return measure(&r) == 0 })
 	slices.SortStableFunc(sum.Rows, func(a, b Row) int { return cmp.Compare(measure(&b), measure(&a)) })
 	for i := range sum.Rows {
 		sum.Error = max(sum.Error, sum.Rows[i].Error)
@@ -90,13 +100,19 @@ func Sum(tables []Table) Table {
 	return sum
 }
 
-// Top is Table, for the admin API.
-func (t *Top) Top(by, rule string, n int) any { return t.Table(by, rule, n) }
+// Top is Table, for the admin API. A table of MaxRows has the keys whose count is 0 in this
+// order at its end: a key that is denied elsewhere has its hits here in the sum.
+func (t *Top) Top(by, rule string, n int) any {
+	return t.withAssigned(t.table(by, rule, n, n >= MaxRows))
+}
 
 // Table returns at most n rows of a rule, or of all rules if it is "", the highest
 // first. by is denied, hits or cost, else denied.
 func (t *Top) Table(by, rule string, n int) Table {
-	table := t.table(by, rule, n)
+	return t.withAssigned(t.table(by, rule, n, false))
+}
+
+func (t *Top) withAssigned(table Table) Table {
 	for i := range table.Rows {
 		if row := &table.Rows[i]; t.assigned != nil {
 			row.Buckets, row.Assigned = t.assigned(row.Domain, row.Entries)
@@ -105,7 +121,7 @@ func (t *Top) Table(by, rule string, n int) Table {
 	return table
 }
 
-func (t *Top) table(by, rule string, n int) Table {
+func (t *Top) table(by, rule string, n int, others bool) Table {
 	order := Order(max(0, slices.Index(names[:], by)))
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,9 +131,16 @@ func (t *Top) table(by, rule string, n int) Table {
 		By: names[order], Window: fmt.Sprintf("%.0fs", span.Seconds()), Rows: []Row{},
 		Total: Total{Hits: t.totals[Hits].sum(), Denied: t.totals[Denied].sum(), Cost: t.totals[Cost].sum()},
 	}
-	found := slices.DeleteFunc(slices.Clone(t.kept[order].nodes), func(n *node) bool { return rule != "" && n.rule != rule })
+	found := slices.Clone(t.kept[order].nodes)
+	for _, n := range t.nodes {
+		if others && n.position[order] == 0 {
+			n.sum[order] = t.kept[order].total(n)
+			found = append(found, n)
+		}
+	}
+	found = slices.DeleteFunc(found, func(n *node) bool { return rule != "" && n.rule != rule })
 	slices.SortFunc(found, func(a, b *node) int {
-		return cmp.Or(cmp.Compare(b.sum[order], a.sum[order]), cmp.Compare(a.hash, b.hash))
+		return cmp.Or(cmp.Compare(b.sum[order], a.sum[order]), cmp.Compare(b.sum[Hits], a.sum[Hits]), cmp.Compare(a.hash, b.hash))
 	})
 	begin := t.start.Add(time.Duration(max(0, t.slot-int64(slots)+1)) * part)
 	seconds := max(1, now.Sub(begin).Seconds())

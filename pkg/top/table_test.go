@@ -22,3 +22,23 @@ func TestSums(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
+
+// A key that only one process denies has the hits of all of them, and so its true share.
+func TestSumsOfKeysThatOneProcessDenies(t *testing.T) {
+	var tables []top.Table
+	for _, denied := range []int{0, 3} {
+		s := top.New(top.Options{Keys: 10})
+		for i := range 6 {
+			s.Observe(asked("ann", 1, i >= denied))
+			s.Observe(asked("bob", 1, true))
+		}
+		tables = append(tables, s.Top("denied", "", 1000).(top.Table))
+		expect(t, "of one", lines(s.Table("denied", "", 1000)), map[int]string{3: "shop.user ann 6 3 6 ±0\n"}[denied])
+	}
+	*tables[1].Rows[0].Remaining = 0
+	sum := top.Sum(tables)
+	expect(t, "sum", lines(sum), "shop.user ann 12 3 12 ±0\n")
+	if *sum.Rows[0].Remaining != 0 {
+		t.Errorf("%d remain, want what the process that denied most says", *sum.Rows[0].Remaining)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	quota "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"example.org/rls/internal/testenv"
@@ -23,6 +25,7 @@ descriptors:
   - {key: log, rate_limit: {unit: year, requests_per_unit: 100, strategy: sliding_log}}
   - {key: bucket, rate_limit: {unit: year, requests_per_unit: 100, strategy: token_bucket}}
   - {key: second, rate_limit: {unit: second, requests_per_unit: 50}}
+  - {key: debt, rate_limit: {unit: year, requests_per_unit: 100, overdraft: 50}}
 `
 
 // quotaStream is a stream of Envoy's quota protocol.
@@ -126,10 +129,32 @@ func TestQuotasOnStores(t *testing.T) {
 					t.Errorf("%s: 30 of 50 on 77: %d", key, got)
 				}
 			}
+			one.quotas().report(0, 500, 0, "debt")
+			one.want("edge", refund(60, desc("debt", "v")), ok, 10) // of 150, whatever was reported
 			if streams, buckets := one.stat("rls_rlqs_streams"), one.stat("rls_rlqs_buckets"); streams < 4 || buckets < 4 {
 				t.Errorf("%v streams, %v buckets", streams, buckets)
 			}
 		})
+	}
+}
+
+// TestRequestsThatAreTooLarge: both services refuse them with a sentence.
+func TestRequestsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	s := serve(t, quotaRules, "REQUEST_MAX_BYTES=2048")
+	long := strings.Repeat("x", 2100)
+	if _, err := s.try(patience, "edge", desc("window", long)); grpcstatus.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "at most 2048 are allowed (REQUEST_MAX_BYTES)") {
+		t.Error(err)
+	}
+	q := s.quotas()
+	m := &quota.RateLimitQuotaUsageReports{Domain: "edge", BucketQuotaUsages: []*quota.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+		BucketId: &quota.BucketId{Bucket: map[string]string{"window": long}}, TimeElapsed: &durationpb.Duration{}, NumRequestsAllowed: 1,
+	}}}
+	if err := q.Send(m); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Recv(); grpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "at most 2048 are allowed (REQUEST_MAX_BYTES)") {
+		t.Error(err)
 	}
 }
 
@@ -266,7 +291,7 @@ func TestQuotaFilter(t *testing.T) {
 			_, text := s.get("debug", "/stats")
 			return strings.Contains(text, `rls_rlqs_assigned_hits_per_second{rule="edge.`+rule+`"} `+rate+"\n")
 		}, "assigned hits per second: "+rate)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // Envoy tells nobody that it has the assignment
 	}
 	t.Run("a long window", func(t *testing.T) {
 		t.Parallel()
@@ -290,9 +315,11 @@ func TestQuotaFilter(t *testing.T) {
 		send(t, "second", 1)
 		assigned(t, "second", "50")
 		passed, start := 0, time.Now()
+		pace := time.NewTicker(50 * time.Millisecond) // up to 200 a second
+		defer pace.Stop()
 		for time.Since(start) < 12*time.Second {
 			passed += send(t, "second", 10)
-			time.Sleep(50 * time.Millisecond) // up to 200 a second
+			<-pace.C
 		}
 		if most := 50 * (time.Since(start).Seconds() + 1) * 1.05; float64(passed) > most || passed < 300 {
 			t.Errorf("%d passed in 12 s, want up to %v", passed, most)

@@ -14,10 +14,6 @@ import (
 	"example.org/rls/pkg/top"
 )
 
-// MaxRows is the number of rows that [Fleet.Top] asks each process for. It is more than a
-// person wants, because a key can be low in each process and high in the sum.
-const MaxRows = 1000
-
 // Fleet asks the admin APIs of several processes.
 type Fleet struct {
 	names   []string
@@ -68,9 +64,9 @@ func expanded(ctx context.Context, name string) []string {
 	return all
 }
 
-// TopPath is the path of a table with MaxRows rows.
+// TopPath is the path of a table with [top.MaxRows] rows.
 func TopPath(by, rule string) string {
-	return "/v1/top?" + url.Values{"by": {by}, "rule": {rule}, "n": {strconv.Itoa(MaxRows)}}.Encode()
+	return "/v1/top?" + url.Values{"by": {by}, "rule": {rule}, "n": {strconv.Itoa(top.MaxRows)}}.Encode()
 }
 
 // Top asks all processes at once and returns the sums of their tables, the highest rows

@@ -15,6 +15,7 @@ import (
 func testFurther(t *testing.T, s backends.Store) {
 	t.Run("Steps", func(t *testing.T) { compare(t, s, true) })
 	t.Run("Reset", func(t *testing.T) { testResetOfReservations(t, s) })
+	t.Run("Refused", func(t *testing.T) { testRefusedReservations(t, s) })
 	for _, tl := range furtherTimelines {
 		t.Run(tl.name, func(t *testing.T) { playAll(t, s, tl, algorithms.Lease{}) })
 	}
@@ -45,6 +46,27 @@ func testResetOfReservations(t *testing.T, s backends.Store) {
 	}
 }
 
+// testRefusedReservations wants that two descriptors with one new ID, which are both denied,
+// leave nothing: the second one has no reservation to settle.
+func testRefusedReservations(t *testing.T, s backends.Store) {
+	for _, spec := range []algorithms.Spec{{}, {Strategy: algorithms.SlidingLog}, {Strategy: algorithms.TokenBucket}, {Strategy: algorithms.Concurrency}} {
+		spec.Requests, spec.Window, spec.Reserve = 10, time.Hour, algorithms.DefaultReserve
+		c := newSteering(t, s, spec)
+		op := func(hits uint64, id string, group uint8) (op backends.Op) {
+			c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: id, AdmittedOnly: true})
+			op.Group = group
+			return op
+		}
+		a := reservation("a")
+		apply(t, s, &backends.Batch{Ops: []backends.Op{op(6, a, 1), op(11, "", 1), op(6, a, 2), op(11, "", 2)}})
+		first := op(2, a, 0)
+		r := applyOne(t, s, first)
+		if d := c.limit.Judge(&first, &r); d.Remaining != 8 || r.HoldState() != backends.Held {
+			t.Errorf("%+v: denied hits stay charged, or their ID is not new: %+v, %v", spec, d, r.HoldState())
+		}
+	}
+}
+
 // excepted reports whether one of the exceptions has that name.
 func excepted(exceptions []Exceptions, name string) bool {
 	return slices.ContainsFunc(exceptions, func(e Exceptions) bool { return e[name] != "" })
@@ -70,7 +92,8 @@ type furtherKeys struct {
 }
 
 func (k *furtherKeys) leave(m *Model, now int64, over bool) {
-	if m.ended(k.carried, now) {
+	// A refund writes a cell that has ended as an empty one, unless the store has forgotten it.
+	if m.ended(k.carried, now) || m.cells[k.carried].Value == (backends.Amount{}) {
 		k.carried = fresh("carried")
 	}
 	if over {
@@ -236,6 +259,20 @@ var furtherTimelines = []timeline{
 		{hits: 1, cost: 12, id: "a", admitted: 1, remaining: 0, hold: backends.Settled},
 		{at: time.Minute, hits: 1, check: true, admitted: 1, remaining: 8},
 	}},
+	{"reserve: hits beyond the debt are not held", algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: 5, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 8, admitted: 1, remaining: 2},
+		{hits: 1, cost: 35, id: "a", admitted: 1, remaining: 0, hold: backends.Held, cut: 28}, // holds 7
+		{hits: 1, cost: 1, id: "a", admitted: 1, remaining: 1, hold: backends.Settled},
+		{hits: 1, cost: 35, id: "b", admitted: 1, remaining: 0, hold: backends.Held, cut: 29},
+		{hits: 1, cost: 35, id: "b", refund: true, admitted: 1, remaining: 1, hold: backends.Settled},
+	}},
+	{"reserve: hits beyond the debt of a bucket are not held, and do not come back", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 7, Window: 7 * 24 * time.Hour, Burst: 10, Overdraft: 5, Reserve: algorithms.Reserve{TTL: 64 * time.Second, GiveBack: true}}, false, []event{
+		{hits: 1, cost: 8, admitted: 1, remaining: 2},
+		{hits: 1, cost: 12, id: "a", admitted: 1, remaining: 0, hold: backends.Held, cut: 5},
+		{hits: 1, cost: 1, id: "a", admitted: 1, remaining: 1, hold: backends.Settled},
+		{hits: 1, cost: 12, id: "b", admitted: 1, remaining: 0, hold: backends.Held, cut: 6},
+		{at: 65 * time.Second, hits: 1, check: true, admitted: 1, remaining: 1},
+	}},
 	{"reserve: hits that nobody settles come back", algorithms.Spec{Requests: 10, Window: time.Hour, Reserve: algorithms.Reserve{TTL: 64 * time.Second, GiveBack: true}}, false, []event{
 		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
 		{hits: 1, cost: 3, id: "b", admitted: 1, remaining: 3, hold: backends.Held},
@@ -282,6 +319,17 @@ var furtherTimelines = []timeline{
 		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
 		{at: time.Minute, hits: 1, cost: 25, id: "a", commit: true, admitted: 1, remaining: 0, hold: backends.Settled},
 		{at: 3 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 5},
+	}},
+	{"on demand: the debt of a fixed window is bounded", algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: 5}, false, []event{
+		{hits: 1, cost: 20, id: "a", commit: true, admitted: 1, remaining: 0, hold: backends.Settled, cut: 5},
+		{hits: 1, cost: 3, id: "b", commit: true, admitted: 1, remaining: 0, hold: backends.Settled, cut: 3},
+		{at: time.Minute, hits: 1, check: true, admitted: 1, remaining: 5},
+	}},
+	{"on demand: the debt of a bucket is bounded", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 10, Overdraft: 5}, false, []event{
+		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
+		{hits: 1, cost: 20, id: "a", commit: true, admitted: 1, remaining: 0, hold: backends.Settled, cut: 5},
+		{hits: 1, cost: 3, id: "b", commit: true, admitted: 1, remaining: 0, hold: backends.Settled, cut: 3},
+		{hits: 1, check: true, admitted: 0, remaining: 0, retry: 600 * time.Millisecond},
 	}},
 	{"on demand: a sliding window", algorithms.Spec{Strategy: algorithms.SlidingWindow, Requests: 10, Window: time.Minute}, false, []event{
 		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},

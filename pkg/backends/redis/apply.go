@@ -247,7 +247,7 @@ func packTerms(to []byte, op *backends.Op) []byte {
 	if terms == nil {
 		terms = new(backends.Terms)
 	}
-	overdraws := terms.Debt != backends.Amount{} && op.Max != backends.NoMax
+	overdraws := terms.Debt != backends.Amount{} && op.Max != backends.NoMax && !op.Partial
 	to = append(to, bit(op.Partial), bit(overdraws), bit(terms.Parts > 0), bit(terms.Oldest))
 	switch op.Kind {
 	case backends.List:

@@ -365,24 +365,27 @@ local function add(l, e, at, cost, parts)
   l.dirty = true
 end
 
--- save writes the list l at key, unless operations have only read it.
+-- save writes the list l at key, unless operations have only read it. The list is never empty in
+-- between: while its slot moves to another server, commands on a key that is gone fail, and its
+-- hits would be lost.
 local function save(l, key)
   if not l.life then return end
   if l.dirty then
-    local first = 1
-    if l.gone + l.cut >= l.length then
-      if l.length > 0 then redis.call('DEL', key) end
-      l.renew = true
-    elseif l.gone == 0 and l.cut == 1 and l.added[1] then
+    local first, whole = 1, l.gone + l.cut >= l.length -- no stored element stays
+    if l.gone == 0 and l.cut == 1 and l.added[1] then
       redis.call('LSET', key, -1, text(l.added[1]))
-      first = 2
-    elseif l.gone + l.cut > 0 then
+      first, whole = 2, false
+    elseif not whole and l.gone + l.cut > 0 then
       redis.call('LTRIM', key, l.gone, -1 - l.cut)
     end
-    if l.front then
+    l.renew = l.renew or whole
+    if l.front and whole then
+      for i = 1, #l.front do redis.call('RPUSH', key, text(l.front[i])) end
+    elseif l.front then
       for i = #l.front, 1, -1 do redis.call('LPUSH', key, text(l.front[i])) end
     end
     for i = first, #l.added do redis.call('RPUSH', key, text(l.added[i])) end
+    if whole and l.length > 0 then redis.call('LTRIM', key, l.length, -1) end
     if l.renew and newest(l, key) then redis.call('PEXPIRE', key, l.life) end
   elseif l.length > 0 and redis.call('PTTL', key) == -1 then
     redis.call('PEXPIRE', key, l.life)
@@ -706,6 +709,7 @@ repeat
     --#end
     --#if terms
     local state, held, heldf = 0, 0, 0 -- backends.Account
+    local maker -- the operation of the batch that has made the reservation
     if hasTerms == 1 then
       more = { struct.unpack('<BBBBdddddd', ops, at) }
       at, more[CUT] = more[CUT], 0
@@ -818,7 +822,7 @@ repeat
         local r = records[KEYS[i] .. id]
         if r then
           from, settled, rends, rby, rbyf, rmark = r.from, not r.by, r.ends, r.by, r.byf, r.mark
-          copied = r
+          copied, maker = r, r.maker
           break
         end
         --#end
@@ -893,6 +897,7 @@ repeat
       if dates then more[ENDS] = dates end
       if id and admitted >= 0 then -- this is backends.Record.After and Tell
         if to == HELD and admitted == 0 then to = 0 end
+        if to == HELD then by, byf = minus(by, byf, more[CUT], more[CUTF] or 0, den) end
         state = to
         if to == SETTLED and found then
           held, heldf = rby, rbyf
@@ -919,6 +924,7 @@ repeat
           --#if together
           if copied then copied.dirty = false end -- it may have the name of a further key
           local r = { key = key, id = id, from = from, life = left, ends = ends, by = to == HELD and by, byf = byf, mark = mark, dirty = true }
+          r.maker = to == HELD and n or maker
           for i = first, first + generations - 1 do records[KEYS[i] .. id] = r end
           --#end
         elseif to == UNCHANGED then
@@ -936,9 +942,10 @@ repeat
     if charges then
       if admitted >= 0 then admitted, retry = tried[n].admitted, tried[n].retry end
     else
-      local settles, debt, over = false, false, false
+      local settles, debt, over, made = false, false, false, nil
       --#if terms
       settles = state >= SETTLED
+      made = settles and maker
       debt = more and more[OVERDRAWS] > 0 and way == 0
       over = debt and more[OVERDRAWS] ~= RESERVES and (by > 0 or byf > 0) -- backends.Op.Overdraws
       --#end
@@ -949,6 +956,7 @@ repeat
         kept = settles or over or forced and admitted >= 0 and admitted < times, -- charged though it does not fit
         charged = forced and admitted >= 0 and times or math.max(0, admitted),
         same = settles or debt, -- charged as it is
+        maker = made,
       }
     end
     --#end
@@ -982,6 +990,7 @@ repeat
     charges = {}
     for i, op in ipairs(tried) do
       charges[i] = op.charged
+      if op.maker and charges[op.maker] == 0 then op.kept, op.same = false, false end -- as backends.Batch.settles
       if not op.kept and (nothing or op.group > 0 and not op.passes) then charges[i] = 0 end
       again = again or charges[i] ~= op.charged
     end

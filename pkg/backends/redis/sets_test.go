@@ -325,6 +325,55 @@ func TestClusterReshardBetweenWindows(t *testing.T) {
 	}
 }
 
+// TestClusterReshardOfLists: while a slot is moving, a list whose elements are all replaced keeps
+// its hits.
+func TestClusterReshardOfLists(t *testing.T) {
+	cluster := testenv.RedisCluster(t, 2, 0)
+	s := openCluster(t, cluster)
+	from, to := cluster.Masters[0], cluster.Masters[1]
+	tag := keyOn(t, from, "moves")
+	const year = 365 * 24 * time.Hour
+	list := func(key string, window time.Duration, cost int64, terms *backends.Terms) backends.Op {
+		op := hit("{" + tag + "}" + key)
+		op.Kind, op.By.Whole, op.Max.Whole, op.Window, op.Terms = backends.List, cost, 10, window.Microseconds(), terms
+		return op
+	}
+	refund := func(op backends.Op) backends.Op {
+		op.Refund = true
+		return op
+	}
+	parts, slots := &backends.Terms{Parts: 2}, &backends.Terms{Oldest: true}
+	steps := []struct {
+		before, after []backends.Op
+		want          int64
+	}{
+		// Hits of one part are one element.
+		{[]backends.Op{list("parts", year, 2, parts)}, []backends.Op{list("parts", year, 1, parts), list("parts", year, 1, parts)}, 4},
+		// All elements are old.
+		{[]backends.Op{list("log", time.Millisecond, 2, nil), list("log", time.Millisecond, 1, nil)}, []backends.Op{list("log", time.Millisecond, 1, nil)}, 1},
+		// A part of the only element is given back, or all of two.
+		{[]backends.Op{list("newest", year, 5, nil)}, []backends.Op{refund(list("newest", year, 2, nil))}, 3},
+		{[]backends.Op{list("oldest", year, 5, slots)}, []backends.Op{refund(list("oldest", year, 2, slots))}, 3},
+		{[]backends.Op{list("gone", year, 2, nil), list("gone", year, 1, nil)}, []backends.Op{refund(list("gone", year, 3, nil))}, 0},
+	}
+	for _, step := range steps {
+		must(t, s, step.before...)
+	}
+	migrate(t, tag, from, to)
+	for _, step := range steps {
+		for i, op := range step.after {
+			op.Now = time.Now().Add(10 * time.Millisecond).UnixMicro()
+			replies, err := try(s, 5*time.Second, op)
+			switch {
+			case err != nil:
+				t.Errorf("%s: %v", op.Key, err)
+			case i == len(step.after)-1 && (replies[0].Admitted != 1 || replies[0].Value.Whole != step.want):
+				t.Errorf("%s: %+v, want %d", op.Key, replies[0], step.want)
+			}
+		}
+	}
+}
+
 // TestClusterReshardOnward: a call that was told TRYAGAIN goes on waiting when
 // its slot has got a new master and is moving on to a third one.
 func TestClusterReshardOnward(t *testing.T) {

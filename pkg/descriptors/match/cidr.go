@@ -34,6 +34,12 @@ func compileNetworks(m *Match, texts []string) (item int, err error) {
 	return 0, nil
 }
 
+// TakesSome reports whether the match is one of networks, or of all others, and takes an
+// address of that network.
+func (m *Match) TakesSome(network netip.Prefix) bool {
+	return m.set != nil && m.set.some(network, !m.negated)
+}
+
 // parseNetwork reads a network as rules have it. The error says what would be right.
 func parseNetwork(text string) (netip.Prefix, error) {
 	network, err := netip.ParsePrefix(text)

@@ -3,6 +3,7 @@ package match
 import (
 	"math"
 	"net/netip"
+	"strings"
 )
 
 // Index finds which of the descriptors of a key takes a value, among those with a wildcard or a
@@ -134,14 +135,19 @@ func (x *Index) find(value string, folded []byte) (order int, rank Rank) {
 }
 
 // Plain is Find for the descriptors of which wildcards and literals say all that they take, and
-// which come before that order.
+// which come before that order. The value may be a pattern, whose '*' only wildcards take.
 func (x *Index) Plain(value string, before int) (order int) {
 	order = x.patterns.Find(value, "", before)
 	if x.others != nil {
+		value = WithoutStars(value)
 		order = x.others.find(value, []byte(Folded(value)), order, true)
 	}
 	return order
 }
+
+// WithoutStars is a pattern with a byte that no rule has in place of each '*': a match takes it only
+// if it takes all values of the pattern.
+func WithoutStars(pattern string) string { return strings.ReplaceAll(pattern, "*", "\x00") }
 
 // Network is the longest network that has the address, which is one.
 func (x *Index) Network(value string) netip.Prefix {

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"sort"
 )
 
 // networks finds the longest of many networks that has an address, one of IPv4 in [0] and of
@@ -100,6 +101,26 @@ func (n *networks) find(a netip.Addr) (owner int32, bits int16) {
 	}
 	s := &r.starts[i-1]
 	return s.owner, s.bits
+}
+
+// some reports whether an address of a network is in one of n, or in none.
+func (n *networks) some(network netip.Prefix, in bool) bool {
+	if _, bits := n.find(network.Addr()); bits >= 0 == in {
+		return true
+	}
+	r := &n[0]
+	if network.Addr().Is6() {
+		r = &n[1]
+	}
+	first := bitsOf(network.Addr())
+	end, more := first.after(network.Bits())
+	i := sort.Search(len(r.starts), func(i int) bool { return r.starts[i].above(first) == 1 })
+	for ; i < len(r.starts) && (!more || end.above(r.starts[i].address) == 1); i++ {
+		if r.starts[i].bits >= 0 == in {
+			return true
+		}
+	}
+	return false
 }
 
 // branch is a node of the trie: one for each value of some bits of addresses, from the bit at

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -50,7 +51,7 @@ type Table struct {
 func OpenTable(name string) (*Table, error) {
 	open := func() (io.ReadCloser, error) {
 		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() { // opening a pipe waits for a writer
-			return nil, cmp.Or(err, errors.New("is not a file"))
+			return nil, cmp.Or[error](err, &fs.PathError{Op: "open", Path: name, Err: errors.New("is not a file")})
 		}
 		return os.Open(name)
 	}

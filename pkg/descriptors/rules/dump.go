@@ -18,12 +18,13 @@ import (
 func Dump(t *descriptors.Tree) string {
 	var lines []string
 	each := func(_ *descriptors.Domain, r *descriptors.Rule) {
+		masks := printMasks(r)
 		line := func(unit descriptors.Unit, requests uint32, shadow bool, own string) {
-			lines = append(lines, fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t%s\n",
-				r.Path, unit, requests, shadow, r.Quota, own))
+			lines = append(lines, fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t%s%s\n",
+				r.Path, unit, requests, shadow, r.Quota, masks, own))
 		}
 		if r.Unlimited {
-			line(descriptors.UnitUnknown, r.Requests, r.Shadow, printGiven(inLimit, target{limit: withPlan(&limit{}, r)}, target{limit: &limit{}}))
+			line(descriptors.UnitUnknown, r.Requests, r.Shadow, printGiven(inLimit, target{limit: withPlan(&limit{}, r)}, target{limit: &limit{}})+printLaid(r.Laid))
 		}
 		for i := range r.Limits {
 			l := &r.Limits[i]
@@ -31,10 +32,7 @@ func Dump(t *descriptors.Tree) string {
 			if l.Share != 0 {
 				own += fmt.Sprintf(", limit_share: %s of %d", l.Share, l.WrittenRequests)
 			}
-			if l.Laid != nil {
-				own += ", overlay: " + l.Laid.String()
-			}
-			line(l.Unit, l.Requests, r.Shadow || l.Shadow, own)
+			line(l.Unit, l.Requests, r.Shadow || l.Shadow, own+printLaid(l.Laid))
 		}
 	}
 	t.Each(each)
@@ -45,6 +43,30 @@ func Dump(t *descriptors.Tree) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "")
+}
+
+// printLaid prints where fields come from that overlays have set.
+func printLaid(laid descriptors.Laid) string {
+	if laid == nil {
+		return ""
+	}
+	return ", overlay: " + laid.String()
+}
+
+// printMasks prints the masks of a rule's descriptors, from the outermost.
+func printMasks(r *descriptors.Rule) string {
+	var b strings.Builder
+	for _, mask := range r.Masks() {
+		var bits []string
+		if mask.IPv4 > 0 {
+			bits = append(bits, fmt.Sprintf("ipv4: %d", mask.IPv4))
+		}
+		if mask.IPv6 > 0 {
+			bits = append(bits, fmt.Sprintf("ipv6: %d", mask.IPv6))
+		}
+		fmt.Fprintf(&b, ", mask: {%s}", strings.Join(bits, ", "))
+	}
+	return b.String()
 }
 
 // printOwn prints the fields of a limit of r that envoyproxy/ratelimit lacks, unless they

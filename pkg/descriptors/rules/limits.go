@@ -25,6 +25,9 @@ func (r *reader) compileLimits(d *descriptor) {
 		if l.plan != "" || l.table.name() != "" {
 			d.planned = &planned{limit: l}
 		}
+		if url, every := l.table.url, l.table.every; url != "" && (r.every[url] == 0 || every < r.every[url]) {
+			r.every[url] = every
+		}
 		if l.plan != "" {
 			return
 		}
@@ -190,6 +193,7 @@ func (r *reader) compile(l *limit, several []limit) (descriptors.Limit, bool) {
 	}
 	compiled := l.Limit
 	compiled.Limit, compiled.Unit, compiled.WrittenBurst = decided, unit, spec.Burst
+	compiled.GivesWay = spec.Strategy != l.spec.Strategy && !l.from.Has("burst")
 	compiled.Share, compiled.WrittenRequests = r.opts.Share, l.spec.Requests
 	r.borrow(l, &compiled)
 	return compiled, true

@@ -57,9 +57,14 @@ func (r *reader) lintDescriptor(v *document.Value, d *descriptor) {
 	if !v.Has("rate_limit") && !v.Has("rate_limits") && len(d.below) == 0 {
 		r.warnings.AddLint(NoLimit, d.Pos, "", "has neither a limit nor descriptors: requests that end here have no limit; add rate_limit, or rate_limit: {unlimited: true} if that is meant")
 	}
-	if reserves(d) && d.Value != "" && !strings.Contains(d.Value, "*") {
+	const settles = "of this descriptor, so that the second request settles the first; remove %[1]s, or write a pattern with *"
+	switch {
+	case !reserves(d):
+	case d.Value != "" && !strings.Contains(d.Value, "*"):
 		_, value := v.Pair("value")
-		r.warnings.AddLint(FixedReserve, value.At, "value", "%q is the id of every reservation of this descriptor, so that the second request settles the first; remove value, or write a pattern with *", d.Value)
+		r.warnings.AddLint(FixedReserve, value.At, "value", "%[2]q is the id of every reservation "+settles, "value", d.Value)
+	case d.Match != nil && d.Match.Exact():
+		r.warnings.AddLint(FixedReserve, v.Position("match"), "match", "its values are the ids of all reservations "+settles, "match")
 	}
 	if d.Rule != nil && len(d.Rule.Limits) == len(d.several) {
 		r.lintSeveral(d.several, d.Rule.Limits)

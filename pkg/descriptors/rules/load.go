@@ -65,16 +65,16 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	opts.Burst = opts.Share.Of(opts.Burst)
 	c := compiler{
 		opts: opts, domains: make(map[string]*domain), unmatched: opts.unmatched(),
-		pools: collection{}, plans: collection{}, tables: map[string]read{},
+		pools: collection{}, plans: collection{}, tables: map[string]read{}, every: map[string]time.Duration{},
 	}
 	cache := limitCache{}
 	over, ruleFiles, warnings := splitOverlays(files, &opts)
-	c.problems = over.problems
+	c.over, c.problems = over, over.problems
 	c.plans.add(&c.problems, &planNames, everyDomain, over.plans)
 	borrows := over.borrows // of all files, because any file of a domain can have its pools
 	all := make([]file, 0, len(ruleFiles))
 	for _, f := range ruleFiles {
-		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge, over: over}
+		r := reader{opts: &opts, source: f, limits: cache, charged: noCharge, over: over, every: c.every}
 		written := r.read()
 		c.problems = append(c.problems, r.Problems...)
 		warnings = append(warnings, r.warnings...)
@@ -107,6 +107,7 @@ func Load(files []*File, opts Options) (*descriptors.Tree, []Problem, error) {
 	warnings = append(warnings, c.policies(tree)...)
 	warnings = append(warnings, c.lintTree()...)
 	warnings = append(warnings, over.unused()...)
+	warnings = append(warnings, c.warnings...)
 	warnings.Sort()
 	warnings = slices.Compact(warnings) // of values that aliases repeat
 	if len(c.problems) > 0 {
@@ -122,10 +123,13 @@ type compiler struct {
 	domains   map[string]*domain
 	unmatched descriptors.Limit
 	problems  Problems
+	warnings  Problems
 	nodes     []*descriptors.Node // of all descriptors, with Options.Lint
 	pools     collection
 	plans     collection
-	tables    map[string]read // by path
+	tables    map[string]read          // by path
+	every     map[string]time.Duration // by the address of a table, the shortest of all rules
+	over      *overlays
 }
 
 // domain is a domain of the tree, with the positions of its name, charge and
@@ -186,7 +190,9 @@ func (c *compiler) add(domain string, parent *descriptors.Node, list []descripto
 		c.turns.Next()
 		d := &list[i]
 		if d.planned != nil {
+			before := len(c.problems)
 			c.resolve(domain, parent, d)
+			c.over.blame(d, c.problems[before:])
 		}
 		if d.Key == "" || d.wrong && c.opts.SkipWrong || d.match != nil && d.Match == nil {
 			continue // reported
@@ -233,7 +239,7 @@ func name(d *descriptors.Descriptor) string {
 func (o *Options) unmatched() descriptors.Limit {
 	// It stays nil, for a fixed_window, if the strategy cannot have the burst.
 	limit, _ := algorithms.New(algorithms.Spec{Strategy: o.Strategy, Requests: algorithms.MaxLogRequests, Window: descriptors.Second.Duration(), Burst: o.Burst})
-	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, OnError: inherited, Share: o.Share}
+	return descriptors.Limit{Limit: limit, Unit: descriptors.Second, Multiplier: 1, WrittenBurst: o.Burst, GivesWay: true, OnError: inherited, Share: o.Share}
 }
 
 // inherited marks, until all files are read, a limit or a domain without a policy

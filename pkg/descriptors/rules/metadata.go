@@ -2,6 +2,9 @@ package rules
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"example.org/rls/internal/document"
@@ -33,8 +36,38 @@ func metadata(at func(target) *map[string]any) fields.Type[target] {
 				})
 			}
 		},
-		// fmt sorts the keys of a map.
-		Append: func(b []byte, t target) []byte { return fmt.Append(b, *at(t)) },
+		Append: func(b []byte, t target) []byte { return appendMetadata(b, *at(t)) },
+	}
+}
+
+// appendMetadata appends a value of metadata as YAML has it on one line, so that different
+// values have different texts, 1 and "1" too. Keys are sorted.
+func appendMetadata(b []byte, value any) []byte {
+	switch v := value.(type) {
+	case map[string]any:
+		b = append(b, '{')
+		for i, key := range slices.Sorted(maps.Keys(v)) {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = appendMetadata(append(strconv.AppendQuote(b, key), ": "...), v[key])
+		}
+		return append(b, '}')
+	case []any:
+		b = append(b, '[')
+		for i, item := range v {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = appendMetadata(b, item)
+		}
+		return append(b, ']')
+	case string:
+		return strconv.AppendQuote(b, v)
+	case nil:
+		return append(b, "null"...)
+	default:
+		return fmt.Append(b, v)
 	}
 }
 

@@ -135,6 +135,8 @@ func (r *reader) readOverlays() {
 			}
 			r.Leave()
 			r.Leave()
+			l.path = o.field + ".set"
+			r.checkReplaces(l)
 		}
 	}
 }
@@ -291,20 +293,29 @@ func (over *overlays) origin(limit *document.Value) descriptors.Laid {
 	return over.laid[id]
 }
 
-// blame has problems of the limits of d tell of the overlays that are laid over them.
-func (r *reader) blame(d *descriptor, problems Problems) {
-	var laid descriptors.Laid
-	if d.single != nil {
-		laid = d.single.Laid
-	} else if len(d.several) > 0 {
-		laid = d.several[0].Laid
+// laid has the fields that overlays have set in the first limit of d.
+func (d *descriptor) laid() descriptors.Laid {
+	switch {
+	case d.single != nil:
+		return d.single.Laid
+	case len(d.several) > 0:
+		return d.several[0].Laid
+	case d.planned != nil:
+		return d.planned.Laid
 	}
+	return nil
+}
+
+// blame adds to each problem of the descriptor d the names of the overlays that are laid over its
+// limits.
+func (over *overlays) blame(d *descriptor, problems Problems) {
+	laid := d.laid()
 	for i := range problems {
 		switch p := &problems[i]; {
-		case laid == nil || !strings.HasPrefix(p.Field, "rate_limit"):
-		case r.over.files[p.File]:
+		case laid == nil:
+		case over.files[p.File]:
 			p.Message = fmt.Sprintf("%s (laid over the rule at %s)", p.Message, d.Pos)
-		default:
+		case p.File == d.Pos.File: // not of a table
 			p.Message += fmt.Sprintf(" (with %s)", laid)
 		}
 	}
@@ -313,7 +324,10 @@ func (r *reader) blame(d *descriptor, problems Problems) {
 // own has a problem of a limit's field that an overlay sets name the overlay.
 func (over *overlays) own(p *Problem) {
 	_, field, _ := strings.Cut(p.Field, ".")
-	name, _, _ := strings.Cut(field, ".")
+	name := field
+	if end := strings.IndexAny(field, ".["); end >= 0 {
+		name = field[:end]
+	}
 	for _, o := range over.list {
 		if key, _ := o.set.Pair(name); key != nil && key.At.File == p.File && key.At.Compare(p.Position) <= 0 {
 			p.Field = o.field + ".set." + field

@@ -3,10 +3,12 @@ package rules
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
 	"example.org/rls/internal/document"
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 )
 
@@ -106,8 +108,11 @@ func (c *compiler) resolvePlan(domain string, d *descriptor) {
 	if plan == nil {
 		c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "unknown plan %q%s", l.plan, c.suggestPlan(domain, string(l.plan)))
 	} else if plan.rule != nil {
-		d.Rule = planRule(&d.rule, l, plan)
+		d.Rule = planRule(&d.rule, l, plan, besidePlan)
 		checkReserved(&c.problems, d.planned.in, d)
+		if fault := replacesItself(d.Rule); fault != nil && !d.wrong {
+			c.problems.Add(l.from.Position("plan"), join(l.path, "plan"), "%s", fault.Message)
+		}
 	}
 	d.wrong = d.wrong || plan == nil || plan.rule == nil || plan.wrong || len(c.problems) > before
 }
@@ -136,9 +141,9 @@ func (n *named) limits() []descriptors.Limit {
 	return n.rule.Limits
 }
 
-// planRule is a rule like the one given, with the limits of a plan, and with the name and
-// replaces of l if it has them.
-func planRule(like *descriptors.Rule, l *limit, plan *named) *descriptors.Rule {
+// planRule is a rule like the one given, with the limits of a plan, with the name and
+// replaces of l if it has them, and with the place of each of the fields that an overlay has set.
+func planRule(like *descriptors.Rule, l *limit, plan *named, fields []string) *descriptors.Rule {
 	rule := new(descriptors.Rule)
 	*rule = *like
 	rule.Plan, rule.Unlimited, rule.Requests = plan.name, plan.rule.Unlimited, plan.rule.Requests
@@ -154,12 +159,39 @@ func planRule(like *descriptors.Rule, l *limit, plan *named) *descriptors.Rule {
 	}
 	if rule.Unlimited {
 		of(&rule.Name, &rule.Replaces)
+		rule.Laid = l.laid(fields)
 	}
 	for i := range rule.Limits {
 		of(&rule.Limits[i].Name, &rule.Limits[i].Replaces)
-		if place := l.Laid["plan"]; place != "" {
-			rule.Limits[i].Laid = descriptors.Laid{"plan": place}
-		}
+		rule.Limits[i].Laid = l.laid(fields)
 	}
 	return rule
+}
+
+// replacesItself is the fault of a rule with a plan, one of whose limits has a name that it replaces:
+// one of the two is from the plan, and the other from the rule. It is nil without one.
+func replacesItself(rule *descriptors.Rule) *algorithms.SpecError {
+	name, itself := rule.Name, slices.Contains(rule.Replaces, rule.Name)
+	for i := range rule.Limits {
+		if l := &rule.Limits[i]; slices.Contains(l.Replaces, l.Name) {
+			name, itself = l.Name, true
+		}
+	}
+	if !itself {
+		return nil
+	}
+	return &algorithms.SpecError{Field: "plan", Message: fmt.Sprintf("the rule has a name or replaces with which the limit %q of the plan %q would replace itself", name, rule.Plan)}
+}
+
+// laid has the place of each of the fields that an overlay has set in l; nil if none is set.
+func (l *limit) laid(fields []string) (laid descriptors.Laid) {
+	for _, name := range fields {
+		if place := l.Laid[name]; place != "" {
+			if laid == nil {
+				laid = descriptors.Laid{}
+			}
+			laid[name] = place
+		}
+	}
+	return laid
 }

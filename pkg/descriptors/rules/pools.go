@@ -18,7 +18,8 @@ type borrowed struct {
 	mark, path string          // of the limit
 	from       *document.Value // its mapping
 	domain     string
-	wrong      *bool // of the descriptor or plan that has the limit
+	wrong      *bool       // of the descriptor or plan that has the limit
+	of         *descriptor // nil of a plan
 }
 
 // amounts are the fields of a limit that a pool has, too.
@@ -92,8 +93,10 @@ func (c *compiler) lend(borrows []borrowed) {
 		pool, problems := c.pools[b.domain][b.From], len(c.problems)
 		var wrong *algorithms.SpecError
 		switch {
+		case b.domain == everyDomain && b.of == nil:
+			b.problem(c, "borrow_from", "has no meaning in a plan beside overlays, which is for every domain, while a pool is of one; write the plan in the rules of the domain")
 		case len(c.pools[b.domain]) == 0:
-			b.problem(c, "borrow_from", "unknown pool %q: the domain has no pools; add the pool to pools at the top of the file", b.From)
+			b.problem(c, "borrow_from", "unknown pool %q: the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls", b.From)
 		case pool == nil:
 			b.problem(c, "borrow_from", "unknown pool %q%s", b.From, c.pools.suggest(b.domain, b.From))
 		case pool.rule == nil: // reported
@@ -121,4 +124,7 @@ func (c *compiler) poolsOf(domain string) map[string]*descriptors.Rule {
 // problem reports a fault of a field of the limit.
 func (b *borrowed) problem(c *compiler, name, format string, args ...any) {
 	c.problems.Add(b.from.Position(name), join(b.path, name), format, args...)
+	if p := &c.problems[len(c.problems)-1]; b.of != nil && c.over.files[p.File] {
+		p.Message = fmt.Sprintf("%s (laid over the rule at %s)", p.Message, b.of.Pos)
+	}
 }

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"time"
+
 	"example.org/rls/internal/document"
 	"example.org/rls/internal/fields"
 	"example.org/rls/pkg/descriptors"
@@ -22,6 +24,7 @@ type reader struct {
 	overridden int
 	turns      turns.Turns
 
+	every        map[string]time.Duration // of the compiler
 	pools, plans []*named
 	borrows      []borrowed
 

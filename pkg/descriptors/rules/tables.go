@@ -83,7 +83,8 @@ var tables = fields.Type[target]{
 			r.ProblemOf("every", v.Position("every"), "needs url; changes of a file are noticed at once")
 		case v.Has("entry") && into.entry == "":
 			r.ProblemOf("entry", v.Position("entry"), "must not be empty; leave it out for the key of the descriptor")
-		case !v.Has("every"):
+		}
+		if into.every == 0 { // also where it is wrong, because an address is fetched at some interval
 			into.every = defaultEvery
 		}
 		if !t.opts.Lint.IsZero() && strings.HasPrefix(into.url, "http:") {
@@ -126,7 +127,7 @@ func (c *compiler) readTable(l *limit) read {
 		case l.table.url == "":
 			known.Table, known.err = OpenTable(name)
 		case c.opts.Fetched != nil:
-			known.Table, known.err = c.opts.Fetched(name, l.table.every)
+			known.Table, known.err = c.opts.Fetched(name, c.every[name])
 		}
 		c.tables[name] = known
 		if known.Table != nil {
@@ -144,17 +145,17 @@ func (c *compiler) readTable(l *limit) read {
 }
 
 // addTable gives d's rule, which comes below parent, the table that its limit names. It
-// returns false if the rule cannot have it, which is reported. A rule whose table was never
-// fetched is left with its own limit.
+// returns false if the rule cannot have it, which is reported. A rule whose table cannot be read,
+// or was never fetched, is left with its own limit.
 func (c *compiler) addTable(domain string, parent *descriptors.Node, d *descriptor) bool {
 	l := d.planned.limit
 	entry, ok := c.entryOf(parent, d)
 	table := c.readTable(l)
-	if ok && table.Table == nil && l.table.url != "" {
-		return true
-	}
-	if !ok || table.Table == nil || table.Rows == nil {
+	switch {
+	case !ok:
 		return false
+	case table.Table == nil || table.Rows == nil:
+		return true
 	}
 	rows, wrong := table.Rows, faults{}
 	var plans []*descriptors.Rule
@@ -233,8 +234,11 @@ func (c *compiler) planRows(domain string, d *descriptor, rows *descriptors.Rows
 			plans[number] = d.Rule
 			continue
 		}
-		plans[number] = planRule(&d.rule, d.planned.limit, plan)
+		plans[number] = planRule(&d.rule, d.planned.limit, plan, besidePlan[1:]) // the row names the plan
 		plans[number].Together = together
+		if fault := replacesItself(plans[number]); fault != nil && !d.wrong {
+			wrong[uint32(number)], plans[number] = fault, d.Rule
+		}
 	}
 	return plans
 }
@@ -253,13 +257,21 @@ func (c *compiler) amountRows(d *descriptor, rows *descriptors.Rows, wrong fault
 			like.Limit, _ = algorithms.New(algorithms.Spec{Window: like.Unit.Duration()})
 		}
 		like.Name, like.Unit, of = "table", descriptors.UnitUnknown, like // the name is for metrics
+		like.Laid = d.Rule.Laid
 	}
+	gaveWay := false
 	for number, a := range rows.Amounts {
 		c.turns.Next()
 		var spec *algorithms.SpecError
-		if _, err := of.With(a); errors.As(err, &spec) {
+		row, err := of.With(a)
+		if errors.As(err, &spec) {
 			wrong[uint32(number)] = spec
+			continue
 		}
+		gaveWay = gaveWay || row.Strategy != of.Strategy || row.WrittenBurst == 0 && of.WrittenBurst > 0
+	}
+	if gaveWay {
+		c.warnings.Add(l.from.Position("table"), join(l.path, "table"), "%s has rows whose amounts cannot have DEFAULT_STRATEGY and DEFAULT_BURST: they have the strategy's own burst, or are sliding_window or fixed_window", rows.File)
 	}
 	return like, true
 }

@@ -171,7 +171,6 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 	if r.overridden > 0 {
 		return
 	}
-	read := len(r.Problems)
 	if d.Key == "" {
 		r.ProblemOf("key", v.Position("key"), "must not be empty; a descriptor matches entries of one key")
 	}
@@ -181,16 +180,16 @@ func (r *reader) readDescriptor(v *document.Value, d *descriptor) {
 		name, _ := v.Pair("rate_limits")
 		r.ProblemOf("rate_limits", name.At, "excludes rate_limit; move that into the list")
 	}
-	borrows := len(r.borrows)
+	borrows, read := len(r.borrows), len(r.Problems)
 	r.compileLimits(d)
 	for i := range r.borrows[borrows:] {
-		r.borrows[borrows+i].wrong = &d.wrong
+		r.borrows[borrows+i].wrong, r.borrows[borrows+i].of = &d.wrong, d
 	}
 	checkReserved(&r.Problems, v, d)
 	if d.planned != nil {
 		d.planned.in = v
 	}
-	r.blame(d, r.Problems[read:])
+	r.over.blame(d, r.Problems[read:])
 	if r.opts.Lint.IsZero() {
 		d.single, d.several = nil, nil // of no use any more, and larger than what they are compiled into
 	} else {

@@ -81,6 +81,16 @@ func TestLints(t *testing.T) {
 - {key: "name*", match: {contains: ".x."}, LIMIT}
 - {key: name, LIMIT}
 `, "4 unreachable\n5 unreachable\n12 unreachable\n13 unreachable\n15 unreachable\n17 unreachable\n18 unreachable\n"},
+		{"unreachable: a * in the text of a match is no wildcard", `
+- {key: path, match: {prefix: "/*/"}, LIMIT}
+- {key: path, value: "/*/x*", LIMIT}
+- {key: path, value: "/*/x*y", LIMIT}
+- {key: path, match: {contains: "*"}, LIMIT}
+- {key: path, match: {suffix: K}, LIMIT}
+- {key: "name*", match: {contains: "*"}, LIMIT}
+- {key: name, match: {suffix: K}, LIMIT}
+- {key: name, value: "a*", LIMIT}
+`, "5 unreachable\n"},
 		{"unreachable: levels are apart", `
 - {key: path, value: '*', descriptors: [{key: user, LIMIT}]}
 - {key: user, value: '*', descriptors: [{key: path, LIMIT}, {key: user, value: x*, LIMIT}]}
@@ -165,7 +175,9 @@ pools:
 - {key: c, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}
 - {key: d, value: x, rate_limit: {unit: minute, requests_per_unit: 1, reserve: false}}
 - {key: e, value: x, descriptors: [{key: f, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}]}
-`, "3 fixed-reserve\n4 fixed-reserve\n"},
+- {key: g, match: {values: [x, y]}, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}
+- {key: h, match: {not: {values: [x, y]}}, rate_limit: {unit: minute, requests_per_unit: 1, reserve: true}}
+`, "3 fixed-reserve\n4 fixed-reserve\n9 fixed-reserve\n"},
 		{"old-shadow", `
 # shadow since 2026-05-01
 - key: a

@@ -299,7 +299,7 @@ a.yaml:4:75: rate_limit.overdraft: must be between 1 and 4294967295, not -1
 a.yaml:5:75: rate_limit.overdraft: must be a whole number, not 1.5
 a.yaml:6:75: rate_limit.overdraft: must be true, false, or a number of hits of at least 1, not the string "true"
 a.yaml:7:75: rate_limit.overdraft: must be between 1 and 4294967295, not 4294967296
-a.yaml:8:75: rate_limit.overdraft: must be true, false, or a number of hits of at least 1, not a mapping
+a.yaml:8:75: rate_limit.overdraft: must be true, false, or a number of hits of at least 1, not an empty mapping
 a.yaml:9:75: rate_limit.overdraft: sliding_window cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
 a.yaml:10:75: rate_limit.overdraft: sliding_log cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can
 a.yaml:11:75: rate_limit.overdraft: concurrency cannot have debt; fixed_window, token_bucket, gcra and leaky_bucket can

@@ -47,7 +47,7 @@ func TestMatchProblems(t *testing.T) {
 		{"value: b, match: {prefix: a}", `3:29: match: excludes value; write the value as match: {values: [...]}, or remove one of the two`},
 		{"cidr: [10.0.0.0/8]", "3:12: cidr: has no meaning here; it belongs into match"},
 		{"mask: 24", `3:18: mask: must be a mapping with ipv4, ipv6 or both, such as {ipv4: 24, ipv6: 64}, not 24`},
-		{"mask: {}", `3:18: mask: must be a mapping with ipv4, ipv6 or both, such as {ipv4: 24, ipv6: 64}, not a mapping`},
+		{"mask: {}", `3:18: mask: must be a mapping with ipv4, ipv6 or both, such as {ipv4: 24, ipv6: 64}, not an empty mapping`},
 		{"mask: {ipv4: 33, ipv6: 0}", "3:25: mask.ipv4: must be between 1 and 32, not 33\n3:35: mask.ipv6: must be between 1 and 128, not 0"},
 		{"value: 10.0.0.1, mask: {ipv4: 24}", "3:35: mask: has no meaning beside single values; remove it, or match addresses with cidr"},
 		{"match: {values: [10.0.0.1]}, mask: {ipv4: 24}", "3:47: mask: has no meaning beside single values; remove it, or match addresses with cidr"},
@@ -102,5 +102,27 @@ func TestSkipsWrongMatch(t *testing.T) {
 	tree, _, err := yaml.Load([]yaml.Text{rulesOfD("- {key: k, match: {cidr: [x]}, " + limited + "}\n- {key: k, match: {cidr: [10.0.0.0/8]}, " + limited + "}\n- {key: k, match: {cidr: [10.0.0.0/8]}, " + limited + "}")}, rules.Options{SkipWrong: true})
 	if err == nil || tree.Rules() != 1 || tree.Domain("d").Match(entries("k=10.1.1.1")) == nil || tree.Domain("d").Match(entries("k=y")) != nil {
 		t.Errorf("got %v, %d rules", err, tree.Rules())
+	}
+}
+
+// /rlconfig shows the masks of a rule, and the masks of the descriptors around it.
+func TestDumpOfMasks(t *testing.T) {
+	tree, _ := loadWith(t, rules.Options{}, text("a.yaml", `domain: d
+descriptors:
+- key: a
+  mask: {ipv4: 24}
+  rate_limit: {unit: day, requests_per_unit: 1}
+  descriptors:
+  - {key: b, rate_limit: {unlimited: true}}
+  - {key: c, mask: {ipv4: 16, ipv6: 64}, rate_limit: {unit: day, requests_per_unit: 1, strategy: gcra}}
+- {key: e, match: {cidr: [10.0.0.0/8]}, mask: {ipv4: 8}, rate_limit: {unit: day, requests_per_unit: 1}}
+`))
+	want := `d.a.b: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, mask: {ipv4: 24}
+d.a.c: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false, mask: {ipv4: 24}, mask: {ipv4: 16, ipv6: 64}, strategy: gcra, burst: 1
+d.a: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false, mask: {ipv4: 24}
+d.e~cidr:10.0.0.0/8: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false, mask: {ipv4: 8}
+`
+	if diff := cmp.Diff(want, rules.Dump(tree)); diff != "" {
+		t.Error(diff)
 	}
 }

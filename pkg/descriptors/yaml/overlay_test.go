@@ -153,7 +153,7 @@ descriptors:
 		}
 	}
 	_, _, err := yaml.Load([]yaml.Text{file, overlay(`- {path: [{key: b}], set: {table: none.csv}}`)}, rules.Options{})
-	if want := "o.yaml:2:35: overlays[0].set.table: none.csv cannot be read: no such file or directory"; err == nil || err.Error() != want {
+	if want := "o.yaml:2:35: overlays[0].set.table: none.csv cannot be read: no such file or directory (laid over the rule at a.yaml:5:3)"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -179,8 +179,43 @@ d.c: 1, strategy: gcra, burst: 1, on_error: deny, overlay: on_error from o.yaml:
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	_, _, err := yaml.Load([]yaml.Text{file, overlay(`- {path: [{key: a}], set: {plan: silver}}`)}, rules.Options{})
-	if want := `o.yaml:2:34: overlays[0].set.plan: unknown plan "silver"; one of gold, unlimited`; err == nil || err.Error() != want {
+	if want := `o.yaml:2:34: overlays[0].set.plan: unknown plan "silver"; one of gold, unlimited (laid over the rule at a.yaml:4:3)`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// The fields beside a plan, and a plan without a limit, say which overlay they are from; a row with a
+// plan of its own does not have it from the overlay.
+func TestFieldsBesidePlansSayTheirOverlay(t *testing.T) {
+	inFolder(t, map[string]string{"t.csv": "value,plan\nacme,gold\n", "u.csv": "value,requests_per_unit,unit\nacme,5,day\n"})
+	file := text("a.yaml", `domain: d
+plans: {gold: {unit: day, requests_per_unit: 9}}
+descriptors:
+- {key: a, rate_limit: {plan: gold}}
+- {key: b, rate_limit: {unit: minute, requests_per_unit: 1, on_error: deny}}
+- {key: c, rate_limit: {plan: unlimited}}
+`)
+	tree := load(t, file, overlay(`- {path: [{key: a}], set: {replaces: [{name: x}], table: t.csv}}
+- {path: [{key: b}], force: true, set: {plan: unlimited, table: t.csv}}
+- {path: [{key: c}], set: {table: u.csv}}`))
+	for request, want := range map[string]string{
+		"a=x": "replaces, table from o.yaml:2", "a=acme": "replaces, table from o.yaml:2",
+		"b=x": "plan, table from o.yaml:3", "b=acme": "table from o.yaml:3",
+		"c=x": "table from o.yaml:4", "c=acme": "table from o.yaml:4",
+	} {
+		rule := tree.Domain("d").Match(entries(request))
+		laid := rule.Laid
+		if len(rule.Limits) > 0 {
+			laid = rule.Limits[0].Laid
+		}
+		if laid.String() != want {
+			t.Errorf("%s: %q, not %q", request, laid, want)
+		}
+	}
+	for _, want := range []string{"d.a: 9, plan: gold", "d.b: 0, plan: unlimited", "d.c: 0, plan: unlimited"} {
+		if line := regexp.MustCompile(regexp.QuoteMeta(want) + ".*overlay: .*table from o.yaml").FindString(own(tree)); line == "" {
+			t.Errorf("no line %q with its overlay in\n%s", want, own(tree))
+		}
 	}
 }
 
@@ -211,6 +246,7 @@ func TestProblemsOfOverlays(t *testing.T) {
   - {key: a, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: b, rate_limit: {unit: minute, unit_multiplier: 2, requests_per_unit: 1}}
   - {key: c, rate_limit: {unit: minute, requests_per_unit: 1}}
+- {key: m, mask: {ipv4: 24}, rate_limit: {unit: minute, requests_per_unit: 1, name: m}}
 `
 	for _, tt := range []struct{ overlays, want string }{
 		{"- x", `o.yaml:2:3: overlays[0]: must be a mapping with domain, path, name, set, force, not a string`},
@@ -222,7 +258,7 @@ func TestProblemsOfOverlays(t *testing.T) {
 		{"- {path: [{key: k, val: d}], set: {lease: true}}", `o.yaml:2:20: overlays[0].path[0].val: unknown key; did you mean "value"?`},
 		{"- {domain: d, forced: true, set: {lease: true}}", `o.yaml:2:15: overlays[0].forced: unknown key; did you mean "force"?`},
 		{"- {domain: d, force: 1, set: {lease: true}}", `o.yaml:2:22: overlays[0].force: must be true or false, not 1`},
-		{"- {domain: d, set: {}}", `o.yaml:2:20: overlays[0].set: must be a mapping with fields of a limit, such as {strategy: token_bucket, burst: 50}`},
+		{"- {domain: d, set: {}}", `o.yaml:2:20: overlays[0].set: must be a mapping with fields of a limit, such as {strategy: token_bucket, burst: 50}, not an empty mapping`},
 		{"- {domain: d, set: [burst]}", `o.yaml:2:20: overlays[0].set: must be a mapping with fields of a limit, such as {strategy: token_bucket, burst: 50}`},
 		{"- {domain: d, set: {brust: 5}}", `o.yaml:2:21: overlays[0].set.brust: unknown key; did you mean "burst"?`},
 		{"- {domain: d, set: {name: x}}", `o.yaml:2:21: overlays[0].set.name: belongs beside set, and not into it`},
@@ -237,6 +273,7 @@ func TestProblemsOfOverlays(t *testing.T) {
 		{"- {domain: d, set: {charge: always}}", `o.yaml:2:21: overlays[0].set.charge: an overlay cannot set it; one of unit, `},
 		{"- {domain: d, set: {plan: gold, burst: 5}}", `o.yaml:2:33: overlays[0].set.burst: must not be given with plan, whose limits say it`},
 		{"- {domain: d, set: {burst: 0}}", `o.yaml:2:28: overlays[0].set.burst: must be at least 1`},
+		{"- {domain: none, set: {replaces: [{name: a}, {}]}}", `o.yaml:2:46: overlays[0].set.replaces[1].name: must not be empty; it is the name of another limit`},
 		{"- {domain: nowhere, set: {strategy: token_buckt}}", `o.yaml:2:37: overlays[0].set.strategy: unknown strategy "token_buckt"; did you mean "token_bucket"?`},
 		{"- {domain: d, set: {lease: {share: 5}}}", `o.yaml:2:36: overlays[0].set.lease.share: `},
 		{"- {domain: d, set: {1: 5}}", `o.yaml:2:21: overlays[0].set: a key must be a string; 1 is an integer`},
@@ -246,7 +283,12 @@ func TestProblemsOfOverlays(t *testing.T) {
 		{"- {domain: d, set: {strategy: gcra, lease: {ttl: 1h}}}", `o.yaml:2:50: overlays[0].set.lease.ttl: `},
 		{"- {path: [{key: k}, {key: b}], set: {on_error: deny, window: calendar}}", `rules.yaml:6:58: rate_limit.unit_multiplier: must be 1 with ` + "`window: calendar`, whose windows are one minute long (with on_error, window from o.yaml:2)"},
 		{"- {domain: d, set: {table: none.csv}}", `o.yaml:2:28: overlays[0].set.table: none.csv cannot be read: no such file or directory`},
-		{"- {domain: d, set: {borrow_from: pool}}", `o.yaml:2:34: overlays[0].set.borrow_from: unknown pool "pool": the domain has no pools; add the pool to pools at the top of the file`},
+		{"- {domain: d, set: {borrow_from: pool}}", `o.yaml:2:34: overlays[0].set.borrow_from: unknown pool "pool": the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls (laid over the rule at rules.yaml:5:5)`},
+		{"- {domain: d, set: {plan: gold}}", `o.yaml:2:27: overlays[0].set.plan: unknown plan "gold"; one of unlimited (laid over the rule at rules.yaml:5:5)`},
+		{"- {path: [{key: m}], set: {table: t.csv}}", `o.yaml:2:35: overlays[0].set.table: has no meaning where values of "m" share a counter; remove share_threshold or mask (laid over the rule at rules.yaml:8:3)`},
+		{"- {path: [{key: m}], set: {reserve: true}}", `rules.yaml:8:18: mask: has no meaning beside reserve: the value of "m" is the id of a reservation, which is in no counter and in no metric (with reserve from o.yaml:2)`},
+		{"- {path: [{key: m}], set: {plan: held}}\nplans: {held: {unit: day, requests_per_unit: 1, reserve: true}}", `rules.yaml:8:18: mask: has no meaning beside reserve: the value of "m" is the id of a reservation, which is in no counter and in no metric (with plan from o.yaml:2)`},
+		{"- {path: [{key: m}], set: {replaces: [{name: m}]}}", `o.yaml:2:46: overlays[0].set.replaces[0].name: a limit cannot replace itself ("m") (laid over the rule at rules.yaml:8:3)`},
 	} {
 		texts := []yaml.Text{rulesOfD(file), overlay(tt.overlays)}
 		_, _, err := yaml.Load(texts, rules.Options{})
@@ -318,7 +360,7 @@ d.c: 6, strategy: gcra, burst: 1, plan: pro`
 	}
 	for content, want := range map[string]string{
 		"[]\nplans: {pro: {unit: eon}}":                              `o.yaml:2:21: plans.pro.unit: unknown unit "eon"`,
-		"[]\nplans: {pro: {unit: day, borrow_from: x}}":              `o.yaml:2:39: plans.pro.borrow_from: unknown pool "x": the domain has no pools`,
+		"[]\nplans: {pro: {unit: day, borrow_from: x}}":              `o.yaml:2:39: plans.pro.borrow_from: has no meaning in a plan beside overlays, which is for every domain, while a pool is of one`,
 		"[{domain: d, set: {plan: prp}}]\nplans: {pro: {unit: day}}": `o.yaml:1:36: overlays[0].set.plan: unknown plan "prp"; did you mean "pro"?`,
 	} {
 		o := yaml.Text{Name: "o.yaml", Content: []byte("overlays: " + content), Overlay: true}

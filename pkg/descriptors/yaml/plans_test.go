@@ -1,6 +1,7 @@
 package yaml_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -55,7 +56,7 @@ a.yaml:12:16: plans.deep.plan: belongs into rate_limit: a list of limits and a p
 a.yaml:13:54: plans.deeper[1].plan: belongs into rate_limit: a list of limits and a plan name no plan
 a.yaml:13:73: plans.deeper[2].unlimited: belongs into rate_limit: an unlimited descriptor has no list of limits
 a.yaml:14:9: plans.text: must be a mapping, not the string "free"
-a.yaml:15:57: plans.lends.borrow_from: unknown pool "spare": the domain has no pools; add the pool to pools at the top of the file
+a.yaml:15:57: plans.lends.borrow_from: unknown pool "spare": the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls
 a.yaml:18:33: rate_limit.plan: unknown plan "gold"; did you mean "good"?
 a.yaml:19:39: rate_limit.unit: must not be given with plan, whose limits say it
 a.yaml:19:50: rate_limit.burst: must not be given with plan, whose limits say it
@@ -76,6 +77,27 @@ c.yaml:3:43: rate_limit.plan: unknown plan "gold"; one of unlimited`
 	}
 	if diff := cmp.Diff(want, err.Error()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A limit of a plan cannot replace itself by the rule's name or replaces, also not in a row.
+func TestPlanThatReplacesItself(t *testing.T) {
+	inFolder(t, map[string]string{"t.csv": "value,plan\na,free\nb,one\n"})
+	const free, one = "free: {unit: day, requests_per_unit: 1}", "one: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: m}]}"
+	const fault = ` the rule has a name or replaces with which the limit %q of the plan "one" would replace itself`
+	for limit, want := range map[string]string{
+		"plan: one, replaces: [{name: n}]":                                          `rules.yaml:4:31: rate_limit.plan:` + fmt.Sprintf(fault, "n"),
+		"plan: one, name: m":                                                        `rules.yaml:4:31: rate_limit.plan:` + fmt.Sprintf(fault, "m"),
+		"plan: free, replaces: [{name: n}], table: t.csv":                           `t.csv:3:3: plan:` + fmt.Sprintf(fault, "n"),
+		"plan: free, name: m, table: t.csv":                                         `t.csv:3:3: plan:` + fmt.Sprintf(fault, "m"),
+		"plan: one, name: x, replaces: [{name: n}], table: t.csv":                   "",
+		"unit: hour, requests_per_unit: 1, replaces: [{name: other}], table: t.csv": "",
+	} {
+		file := text("rules.yaml", "domain: d\nplans: {"+free+", "+one+"}\ndescriptors:\n- {key: k, rate_limit: {"+limit+"}}\n")
+		_, _, err := yaml.Load([]yaml.Text{file}, rules.Options{})
+		if got := fmt.Sprint(err); got != want && (want != "" || err != nil) {
+			t.Errorf("%s:\n%s\nnot\n%s", limit, got, want)
+		}
 	}
 }
 

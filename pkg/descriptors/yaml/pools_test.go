@@ -59,7 +59,7 @@ a.yaml:22:85: rate_limits[0].max_borrow: must be a percentage from 1% to 100%, s
 a.yaml:24:85: rate_limit.max_borrow: 1% of pool "slow" has a wrong burst: 15 at this rate take more than 100 years to fill; lower burst or raise requests_per_unit
 a.yaml:26:90: rate_limit.borrow_from: has no meaning with strategy concurrency: a refund would give back a slot that was not borrowed
 b.yaml:2:8: pools: must be a mapping of names and limits, not a list
-b.yaml:3:86: rate_limit.borrow_from: unknown pool "spare": the domain has no pools; add the pool to pools at the top of the file`
+b.yaml:3:86: rate_limit.borrow_from: unknown pool "spare": the domain has no pools; add the pool to pools, which stands at the top of a file, and over xDS in metadata.rls`
 	if err == nil {
 		t.Fatal("no problems")
 	}

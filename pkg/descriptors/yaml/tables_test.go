@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"example.org/rls/internal/testenv"
+	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/descriptors/yaml"
@@ -249,7 +250,56 @@ func TestRowsOfUnlimitedRules(t *testing.T) {
 	}
 }
 
-// What is wrong is left out alone: rows, or a descriptor whose table cannot be used.
+// DEFAULT_STRATEGY and DEFAULT_BURST make no row wrong: they give way.
+func TestRowsThatCannotHaveTheDefaultStrategy(t *testing.T) {
+	inFolder(t, map[string]string{"t.csv": "value,requests_per_unit,unit\nmany,20000,day\nslow,1,year\nusual,5,day\n", "b.csv": "value,burst\na,5\n"})
+	for _, tt := range []struct {
+		strategy algorithms.Strategy
+		burst    uint32
+		rule     string
+		want     string
+	}{
+		{algorithms.SlidingLog, 0, "unit: day, requests_per_unit: 3", "sliding_window 0 sliding_log 0 sliding_log 0"},
+		{algorithms.SlidingLog, 0, "plan: unlimited", "sliding_window 0 sliding_log 0 sliding_log 0"},
+		{algorithms.TokenBucket, 1000, "unit: day, requests_per_unit: 3", "token_bucket 1000 token_bucket 1 token_bucket 1000"},
+		{algorithms.GCRA, 1000, "plan: unlimited", "gcra 1000 gcra 1 gcra 1000"},
+	} {
+		tree, warnings := loadWith(t, rules.Options{Strategy: tt.strategy, Burst: tt.burst}, rulesOfD("- {key: k, rate_limit: {"+tt.rule+", table: t.csv}}"))
+		got := []string{}
+		for _, value := range []string{"many", "slow", "usual"} {
+			l := tree.Domain("d").Match(entries("k=" + value)).Limits[0]
+			got = append(got, fmt.Sprint(l.Strategy, " ", l.Burst))
+		}
+		if strings.Join(got, " ") != tt.want || !strings.Contains(warnings, "rate_limit.table: t.csv has rows whose amounts cannot have DEFAULT_STRATEGY") {
+			t.Errorf("%s, %s: %v, not %s; warnings: %s", tt.strategy, tt.rule, got, tt.want, warnings)
+		}
+	}
+	// What a rule or a row has written itself does not give way.
+	for limit, options := range map[string]rules.Options{
+		"unit: day, requests_per_unit: 3, strategy: sliding_log, table: t.csv":               {Strategy: algorithms.SlidingLog},
+		"unit: day, requests_per_unit: 3, burst: 1000, table: t.csv":                         {Strategy: algorithms.TokenBucket},
+		"unit: day, requests_per_unit: 3, table: b.csv":                                      {Strategy: algorithms.SlidingLog},
+		"unit: day, requests_per_unit: 3, strategy: token_bucket, burst: 1000, table: t.csv": {},
+	} {
+		if _, _, err := yaml.Load([]yaml.Text{rulesOfD("- {key: k, rate_limit: {" + limit + "}}")}, options); err == nil {
+			t.Errorf("%s: no problem", limit)
+		}
+	}
+}
+
+// A row can have fewer hits than a lease of the rule needs, also none.
+func TestRowsThatCannotHaveTheLease(t *testing.T) {
+	inFolder(t, map[string]string{"t.csv": "value,requests_per_unit\nblocked,0\nsmall,19\nlarge,20\n"})
+	d := load(t, rulesOfD("- {key: k, rate_limit: {unit: day, requests_per_unit: 1000, lease: true, table: t.csv}}")).Domain("d")
+	for value, want := range map[string]bool{"blocked": false, "small": false, "large": true, "other": true} {
+		if l := d.Match(entries("k=" + value)).Limits[0]; (l.Lease != algorithms.Lease{}) != want {
+			t.Errorf("%s: lease %v", value, l.Lease)
+		}
+	}
+}
+
+// A wrong row is left out and the other rows stay. A table that cannot be used is left out, and its
+// rule has its own limit.
 func TestWrongRowsAreLeftOut(t *testing.T) {
 	inFolder(t, map[string]string{"t.csv": "value,plan\na,free\nb,fre\nc\n", "bad.csv": "x\n"})
 	tree, _, err := yaml.Load([]yaml.Text{text("a.yaml", `domain: d
@@ -257,9 +307,11 @@ plans: {free: {unit: day, requests_per_unit: 1}}
 descriptors:
   - {key: k, rate_limit: {unit: hour, requests_per_unit: 2, table: t.csv}}
   - {key: l, rate_limit: {unit: hour, requests_per_unit: 2, table: bad.csv}}
+  - {key: m, rate_limit: {unit: hour, requests_per_unit: 2, table: none.csv}}
 `)}, rules.Options{SkipWrong: true})
 	d := tree.Domain("d")
-	if err == nil || d.Match(entries("k=a")).Plan != "free" || d.Match(entries("k=b")).Plan != "" || d.Match(entries("k=c")) == nil || d.Match(entries("l=a")) != nil {
+	if err == nil || d.Match(entries("k=a")).Plan != "free" || d.Match(entries("k=b")).Plan != "" || d.Match(entries("k=c")) == nil ||
+		d.Match(entries("l=a")).Limits[0].Requests != 2 || d.Match(entries("m=a")).Limits[0].Requests != 2 {
 		t.Error(err, rules.Dump(tree))
 	}
 }
@@ -277,6 +329,24 @@ func TestManyWrongRows(t *testing.T) {
 }
 
 // The hash of rules knows each row, and not its order.
+// An address is fetched at the shortest interval of all rules that name it, and never without one:
+// not where the interval is wrong, either.
+func TestIntervalsOfTables(t *testing.T) {
+	const table = `- {key: %s, rate_limit: {plan: unlimited, table: {url: "https://h/%s"%s}}}` + "\n"
+	got := map[string]time.Duration{}
+	_, _, err := yaml.Load([]yaml.Text{rulesOfD(
+		fmt.Sprintf(table, "a", "shared", ", every: 5m") + fmt.Sprintf(table, "b", "shared", ", every: 2s") + fmt.Sprintf(table, "c", "shared", "") +
+			fmt.Sprintf(table, "d", "alone", "") + fmt.Sprintf(table, "e", "wrong", ", every: 500ms") + fmt.Sprintf(table, "f", "entry", `, entry: ""`)),
+	}, rules.Options{Fetched: func(url string, every time.Duration) (*rules.Table, error) {
+		got[url] = every
+		return nil, nil
+	}})
+	want := map[string]time.Duration{"https://h/shared": 2 * time.Second, "https://h/alone": time.Minute, "https://h/wrong": time.Minute, "https://h/entry": time.Minute}
+	if diff := cmp.Diff(want, got); diff != "" || err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
 func TestHashOfTables(t *testing.T) {
 	hash := func(table, limit string) uint64 {
 		inFolder(t, map[string]string{"t.csv": table})

@@ -13,7 +13,11 @@ type request struct {
 	entries []descriptors.Entry // of all descriptors, one after the other
 	hits    []uint64
 	limits  []service.Override
+	size    int // bytes on the wire
 }
+
+// Received is the size of r on the wire, in bytes.
+func (r *request) Received() int { return r.size }
 
 // requests holds empty requests for reuse.
 var requests = sync.Pool{New: func() any { return new(request) }}
@@ -44,6 +48,7 @@ func (r *request) release() {
 // envoy/extensions/common/ratelimit/v3/ratelimit.proto. As protobuf demands, they
 // pass over fields that they do not know, and merge a message that comes twice.
 func (r *request) UnmarshalBinary(data []byte) error {
+	r.size = len(data)
 	return message{data, string(data)}.each(func(f field) (err error) {
 		switch f.tag {
 		case 1<<3 | isBytes:

@@ -245,6 +245,18 @@ func TestReportChargesWhateverRemains(t *testing.T) {
 	}
 }
 
+func TestACheckOfTheLastHit(t *testing.T) {
+	for name, limit := range strategies {
+		r, user := start(t, rulesOf(limit)), desc("user=ann")
+		for used, want := range []rls.RateLimitResponse_Code{ok, over} {
+			r.report(uint64(99-98*used), user)
+			if got := r.check(1, user).OverallCode; got != want {
+				t.Errorf("%s: a check of 1 hit where %d remain: %v, want %v", name, 1-used, got, want)
+			}
+		}
+	}
+}
+
 func TestDebtOfABucketIsPaidAtItsRate(t *testing.T) {
 	r, user := start(t, rulesOf(`{unit: second, requests_per_unit: 10, strategy: token_bucket}`)), desc("user=ann")
 	r.report(35, user)

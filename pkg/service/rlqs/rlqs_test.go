@@ -420,6 +420,42 @@ func TestReloads(t *testing.T) {
 	})
 }
 
+// TestReloadsOfOneLimit: a limit that a reload changes a little is assigned anew, too, and one that
+// it does not change keeps its assignment until a report tells how many hits were used.
+func TestReloadsOfOneLimit(t *testing.T) {
+	const limit = "domain: d\ndescriptors:\n  - {key: k, rate_limit: {%s}}\n"
+	for _, c := range []struct{ before, first, after, then string }{
+		{"unit: second, requests_per_unit: 10, strategy: token_bucket, burst: 40", "40+10/1s 15s", "unit: second, requests_per_unit: 10, strategy: token_bucket, burst: 2", "2+10/1s 15s"},
+		{"unit: second, requests_per_unit: 100", "100+100/1s 15s", "unit: second, requests_per_unit: 109", "109+109/1s 15s"},
+		{"unit: second, requests_per_unit: 100", "100+100/1s 15s", "unit: second, requests_per_unit: 100", "100+100/1s 15s"},
+	} {
+		in(t, func(t *testing.T) {
+			w := start(t, 1, fmt.Sprintf(limit, c.before))
+			s := w.stream(0)
+			if got := s.report(usage(0, 1, 0, "k", "v")); got != c.first {
+				t.Errorf("%s: %s, want %s", c.before, got, c.first)
+			}
+			w.load(fmt.Sprintf(limit, c.after))
+			pass(5 * time.Second)
+			if got := s.report(usage(5*time.Second, 5, 0, "k", "v")); !strings.HasSuffix(got, c.then) {
+				t.Errorf("%s after %s: %s, want %s", c.after, c.before, got, c.then)
+			}
+		})
+	}
+	in(t, func(t *testing.T) {
+		w := start(t, 1, rules)
+		a := w.stream(0)
+		a.report(usage(0, 1, 0, "hour", "v"))
+		a.report(usage(0, 0, 0, "hour", "v"))
+		w.stream(0).report(usage(0, 1, 0, "hour", "v")) // assigns one of the hits that a holds
+		w.load(rules + "  - {key: another, rate_limit: {unit: hour, requests_per_unit: 1}}\n")
+		pass(6 * time.Second)
+		if got := a.pushed(); got != "" {
+			t.Errorf("a reload of another rule: %s", got)
+		}
+	})
+}
+
 // TestTheNextWindow: what is denied until the window ends has its share at its end, and after a
 // reset within an interval.
 func TestTheNextWindow(t *testing.T) {
@@ -446,6 +482,29 @@ func TestTheNextWindow(t *testing.T) {
 		pass(6 * time.Second)
 		if got := s.pushed(); got != "1000+1/24h0m0s 15s" {
 			t.Errorf("after a reset: %s", got)
+		}
+	})
+}
+
+// TestTheNextWindowIsOfThoseWhoAsk: a bucket that was denied and has not been reported for its ttl
+// takes nothing of the next window from one that is reported.
+func TestTheNextWindowIsOfThoseWhoAsk(t *testing.T) {
+	in(t, func(t *testing.T) { // 20.1 s into a minute
+		w := start(t, 1, rules)
+		asks := w.stream(0)
+		for range 20 { // so that one is looked at before asks
+			silent := w.stream(0)
+			silent.report(usage(0, 1, 0, "minute", "v"))
+			silent.report(usage(5*time.Second, 999, 5000, "minute", "v"))
+		}
+		for range 9 {
+			asks.report(usage(5*time.Second, 0, 20, "minute", "v"))
+			pass(5 * time.Second)
+		}
+		var hits int
+		got := asks.report(usage(5*time.Second, 0, 20, "minute", "v"))
+		if _, err := fmt.Sscanf(got[strings.LastIndex(", "+got, ", "):], "%d+", &hits); err != nil || hits < 900 {
+			t.Errorf("who asks: %s", got)
 		}
 	})
 }
@@ -492,7 +551,7 @@ func TestALookGivesNothingTwice(t *testing.T) {
 		w := start(t, 1, rules)
 		a := w.stream(0)
 		a.report(usage(0, 1, 0, "hour", "v"))
-		w.stream(0).report(usage(0, 1, 0, "hour", "v")) // one hit of those that a holds
+		w.stream(0).report(usage(0, 1, 0, "hour", "v")) // assigns one of the hits that a holds
 		pass(9 * time.Second)
 		if got := a.pushed(); got != "" {
 			t.Errorf("without a report: %s", got)
@@ -629,6 +688,69 @@ func TestDemandOfShouldRateLimit(t *testing.T) {
 			t.Errorf("a quarter of the demand: %s", got)
 		}
 	})
+}
+
+// TestDemandAfterAReset: it does not hide behind the hits that were reported before.
+func TestDemandAfterAReset(t *testing.T) {
+	for _, strategy := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
+		for _, do := range []service.Action{service.Reset, service.Grant(service.Granting{Hits: 300})} {
+			in(t, func(t *testing.T) {
+				w := start(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1000, strategy: "+strategy+"}}]\n")
+				s := w.stream(0)
+				s.report(usage(0, 300, 0, "k", "v"))
+				request := &service.Request{Domain: "d", Descriptors: []service.Descriptor{{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}}}}
+				if _, err := w.replicas[0].service.Inspect(t.Context(), request, do); err != nil {
+					t.Fatal(err)
+				}
+				for range 4 {
+					pass(4 * time.Second)
+					w.hit(50, "k", "v")
+					pass(time.Second)
+					s.report(usage(5*time.Second, 10, 0, "k", "v"))
+				}
+				pass(4 * time.Second)
+				w.hit(50, "k", "v")
+				pass(time.Second)
+				got := s.report(usage(5*time.Second, 10, 0, "k", "v"))
+				var hits int
+				if _, err := fmt.Sscanf(got, "deny 15s, %d+", &hits); err != nil || hits > 200 { // a fifth of 700
+					t.Errorf("%s: a fifth of the demand: %s", strategy, got)
+				}
+			})
+		}
+	}
+}
+
+// TestDemandWithinASecond: an Envoy that uses all of a limit leaves a share to ShouldRateLimit, and
+// has all again when nobody asks any more, even if a bucket is still far from full.
+func TestDemandWithinASecond(t *testing.T) {
+	for _, limit := range []string{"", ", strategy: sliding_window", ", strategy: token_bucket", ", strategy: token_bucket, burst: 1000"} {
+		in(t, func(t *testing.T) {
+			pass(40 * time.Second)
+			w := start(t, 1, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 100"+limit+"}}]\n")
+			p := []*proxy{w.proxy(0)}
+			for _, c := range []struct {
+				asks       int // ShouldRateLimit, each second
+				seconds    int
+				most, less int // hits of the Envoy, each second
+			}{{0, 20, 101, 95}, {100, 40, 70, 40}, {0, 30, 101, 80}} {
+				var passed [][]int
+				for range c.seconds {
+					one := 0
+					for range 10 {
+						p[0].tick()
+						one += p[0].request(10, "k", "v")
+						w.hit(c.asks/10, "k", "v")
+						pass(time.Second / 10)
+					}
+					passed = append(passed, []int{one})
+				}
+				if n := sum(passed[c.seconds-10:], -1) / 10; n > c.most || n < c.less {
+					t.Errorf("%q, ShouldRateLimit asks %d times: %d, want %d to %d", limit, c.asks, n, c.less, c.most)
+				}
+			}
+		})
+	}
 }
 
 // TestAnEnvoyThatReadsNothing: who looks at the buckets does not wait for it.

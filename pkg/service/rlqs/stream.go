@@ -71,12 +71,17 @@ type bucket struct {
 // message is a report as it is read from the wire.
 type message struct {
 	pb.RateLimitQuotaUsageReports
-	err error
+	err  error
+	size int // bytes on the wire
 }
+
+// Received is the size of m on the wire, in bytes.
+func (m *message) Received() int { return m.size }
 
 // UnmarshalBinary keeps the error for the stream's handler: with one of its own, gRPC would end the
 // stream with INTERNAL.
 func (m *message) UnmarshalBinary(data []byte) error {
+	m.size = len(data)
 	if err := proto.Unmarshal(data, &m.RateLimitQuotaUsageReports); err != nil {
 		m.err = wrong("the message is no RateLimitQuotaUsageReports: %v", err)
 	}

@@ -50,7 +50,7 @@ type Fetcher struct {
 type fetched struct {
 	url  string
 	stop context.CancelFunc
-	soon chan struct{} // has a value when every is shorter than before
+	soon chan struct{} // has a value when the table is to be fetched at once
 	// first is closed when the first fetch is over.
 	first chan struct{}
 
@@ -94,10 +94,7 @@ func (t *Fetcher) Table(url string, every time.Duration) (*rules.Table, error) {
 	}
 	if !f.named || every < f.every {
 		if every < f.every {
-			select {
-			case f.soon <- struct{}{}:
-			default:
-			}
+			f.hurry()
 		}
 		f.every, f.named = every, true
 	}
@@ -111,6 +108,22 @@ func (t *Fetcher) Table(url string, every time.Duration) (*rules.Table, error) {
 		return f.good, nil
 	}
 	return nil, f.failed
+}
+
+// Again has all tables fetched at once.
+func (t *Fetcher) Again() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.all {
+		f.hurry()
+	}
+}
+
+func (f *fetched) hurry() {
+	select {
+	case f.soon <- struct{}{}:
+	default:
+	}
 }
 
 // Any reports whether rules name an address.

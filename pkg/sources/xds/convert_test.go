@@ -137,7 +137,7 @@ func TestOurFieldsTravelInMetadata(t *testing.T) {
 d.bucket: unit=SECOND requests_per_unit=10, shadow_mode: false, quota_mode: false, strategy: token_bucket, burst: 20
 d.debt: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, overdraft: true
 d.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false, plan: unlimited
-d.ip: unit=SECOND requests_per_unit=6, shadow_mode: false, quota_mode: false
+d.ip: unit=SECOND requests_per_unit=6, shadow_mode: false, quota_mode: false, mask: {ipv4: 24}
 d.ip~cidr:10.0.0.0/8+1: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false
 d.ip~not:values/i:a+2: unit=SECOND requests_per_unit=7, shadow_mode: false, quota_mode: false
 d.month: unit=MONTH requests_per_unit=10, shadow_mode: false, quota_mode: false, window: calendar, timezone: "Europe/Berlin", month_starts: 15
@@ -152,7 +152,7 @@ d.several: unit=HOUR requests_per_unit=100, shadow_mode: false, quota_mode: fals
 d.several: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: gcra, burst: 1
 d.slots: unit=HOUR requests_per_unit=5, shadow_mode: false, quota_mode: false, strategy: concurrency, reserve: {ttl: 1h0m0s, on_expiry: give_back}
 d.slow: unit=MINUTE requests_per_unit=10, shadow_mode: false, quota_mode: false, unit_multiplier: 15, window: from_first_hit, extend: true
-d.warned: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, thresholds: [{at: 50%}, {at: 80%, headers: {x-a: "80"}, metadata: map[a:[1]], delay: 1s}]
+d.warned: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, thresholds: [{at: 50%}, {at: 80%, headers: {x-a: "80"}, metadata: {"a": [1]}, delay: 1s}]
 `
 	if diff := cmp.Diff(want, rules.Dump(tree)); diff != "" {
 		t.Error(diff)
