@@ -12,6 +12,7 @@ import (
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/client"
 	"example.org/rls/internal/load"
+	"example.org/rls/pkg/admin/commands"
 )
 
 const clientHelp = `Several requests of a file are sent in turn. A summary has the number of answers,
@@ -115,7 +116,7 @@ func (c *clientCmd) questions() ([]client.Question, error) {
 	if err != nil {
 		return nil, cli.UsageError("--limit: %w", err)
 	}
-	descriptors, err := parseDescriptors(c.Descriptor, nil)
+	descriptors, err := commands.ParseDescriptors(c.Descriptor, nil)
 	if err != nil {
 		return nil, err
 	}

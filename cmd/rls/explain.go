@@ -8,7 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
-	pb "example.org/rls/pkg/admin/adminpb"
+	"example.org/rls/pkg/admin/commands"
 	"example.org/rls/pkg/backends"
 	"example.org/rls/pkg/backends/memory"
 	"example.org/rls/pkg/explain"
@@ -30,17 +30,14 @@ Examples:
   BACKEND_TYPE=redis rls explain shop.yaml --domain shop --descriptor plan=free,user=ann --format json`
 
 type explainCmd struct {
-	Path       string   `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
-	Domain     string   `placeholder:"NAME" help:"Domain of the request; not needed if the rules have one domain."`
-	Descriptor []string `sep:"none" placeholder:"KEY=VALUE,..." help:"${descriptor}"`
-	poolFlag
-	Hits uint32 `default:"1" help:"Cost of the request."`
-	requestLimit
-	RLQS       bool `name:"rlqs" help:"Tell also what an Envoy that enforces limits itself (rate_limit_quota) is assigned of each descriptor: of files alone and unused, of a running process as it is now."`
+	Path string `arg:"" optional:"" help:"Folder with rules (every file in it and in its subfolders), or a file."`
+	commands.RequestFlags
+	Hits       uint32 `default:"1" help:"Cost of the request."`
+	RLQS       bool   `name:"rlqs" help:"Tell also what an Envoy that enforces limits itself (rate_limit_quota) is assigned of each descriptor: of files alone and unused, of a running process as it is now."`
 	cli.Output `set:"output=explanation"`
 
 	Addr string `placeholder:"ADDRESS" help:"Ask the admin API of a running process in place of files, also for the state of each counter: HOST:PORT, or unix:PATH."`
-	adminAccess
+	commands.Access
 
 	Settings settings.RuleSettings `embed:"" group:"Settings of serve"`
 	Keys     settings.Keys         `embed:"" group:"Settings of serve"`
@@ -59,12 +56,7 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 	case c.Path != "" && c.Addr != "":
 		return cli.UsageError("explain: --addr asks a running process: want no folder or file beside it")
 	case c.Addr != "":
-		if err := c.fillDomain(ctx, c.Addr, &request.Domain); err != nil {
-			return err
-		}
-		err = c.post(ctx, c.Addr, "/v1/explain", &pb.LookRequest{
-			Domain: request.Domain, Descriptors: messages(request.Descriptors), HitsAddend: request.Hits, Pool: request.Pool, Rlqs: c.RLQS,
-		}, &doc)
+		doc, err = c.Access.Explain(ctx, c.Addr, request, c.RLQS)
 	default:
 		if err := errors.Join(decoder.CheckPart(&c.Settings), decoder.CheckPart(&c.Keys)); err != nil {
 			return cli.UsageError("%w", err)
@@ -81,17 +73,17 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Kong, decoder *settings.De
 
 // request is the request that the flags describe. Its errors are usage errors.
 func (c *explainCmd) request() (*service.Request, error) {
-	pool, err := c.name(c.Descriptor, c.Limit)
+	request, err := c.Request()
 	if err != nil {
 		return nil, err
 	}
-	all, err := parseDescriptors(c.Descriptor, c.Limit)
-	for i := range all {
+	request.Hits = c.Hits
+	for i := range request.Descriptors {
 		if c.Hits == 0 { // in the request 0 means 1
-			all[i].Hits = new(uint64)
+			request.Descriptors[i].Hits = new(uint64)
 		}
 	}
-	return &service.Request{Domain: c.Domain, Hits: c.Hits, Descriptors: all, Pool: pool}, err
+	return request, nil
 }
 
 // explain has a service with an empty store in this process explain the request.
@@ -106,7 +98,7 @@ func (c *explainCmd) explain(ctx context.Context, request *service.Request) (doc
 		return doc, err
 	}
 	if request.Domain == "" {
-		if request.Domain, err = onlyDomain(domainNames(limits.Tree())); err != nil {
+		if request.Domain, err = commands.OnlyDomain(domainNames(limits.Tree())); err != nil {
 			return doc, err
 		}
 	}

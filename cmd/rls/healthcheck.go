@@ -24,7 +24,10 @@ certificate from its clients (GRPC_CLIENT_TLS_CACERT) needs --tls, --ca, --cert 
 
 Exit codes:
   0  the service is SERVING
-  1  it is not, or it does not answer in time` + exitWrong + `
+  1  it is not, or it does not answer in time
+  2  a flag is wrong, or a file cannot be read
+
+Examples:
   rls healthcheck
   rls healthcheck --addr rls.example:8081 --tls --ca ca.pem --timeout 1s`
 

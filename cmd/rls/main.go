@@ -1,5 +1,6 @@
 // Command rls is a rate-limit service for Envoy: serve runs it, check reports problems of its
-// rules, client sends it a request. This package wires the others together.
+// rules, client sends it a request. This package wires the others together; the commands that ask
+// a running process are in pkg/admin/commands.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/rls/internal/cli"
+	"example.org/rls/pkg/admin/commands"
 	"example.org/rls/pkg/settings"
 )
 
@@ -28,7 +30,7 @@ func newProgram(name string) *cli.Program {
 		Flags: &struct {
 			ShowVersion versionFlag `name:"version" help:"Print the version."`
 		}{},
-		Options: append(decoder.Options(defaultBackend(name)), kong.Bind(decoder), kong.Vars{"descriptor": descriptorUsage}),
+		Options: append(decoder.Options(defaultBackend(name)), kong.Bind(decoder), kong.Vars{"descriptor": commands.DescriptorUsage}),
 		Commands: slices.Concat([]cli.Command{
 			{Name: "serve", Help: "Serve rate limits (the default). Every flag can be set by the environment variable behind it.",
 				Detail: serveHelp, Flags: &serveCmd{}, OnSignal: cli.Drains, Tags: []string{`default:"withargs"`}},
@@ -41,20 +43,7 @@ func newProgram(name string) *cli.Program {
 			{Name: "client", Help: "Send requests to a running service and print its answers, or how fast they were.",
 				Detail: clientHelp, Flags: &clientCmd{}, OnSignal: cli.EndsContext},
 			{Name: "healthcheck", Help: "Ask a running service whether it is healthy.", Detail: healthcheckHelp, Flags: &healthcheckCmd{}, OnSignal: cli.EndsContext},
-			{Name: "status", Help: "Print how a running process does, or all replicas together.", Detail: statusHelp, Flags: &statusCmd{}},
-			{Name: "rules", Help: "Print the rules that a running process has in force, with their requests and denials.", Detail: listRulesHelp, Flags: &listRulesCmd{}},
-			{Name: "find", Help: "Tell where a value can stand in the rules, and which keys of requests have it.", Detail: findHelp, Flags: &findCmd{}},
-			{Name: "get", Help: "Print the counters of a request in a running process.", Detail: getHelp, Flags: &getCmd{}},
-			{Name: "reset", Help: "Empty the counters of a request, or of all values of a rule.", Detail: resetHelp, Flags: &resetCmd{}, OnSignal: cli.EndsContext},
-			{Name: "grant", Help: "Let more hits pass than remain, for the running window.", Detail: grantHelp, Flags: &grantCmd{}},
-			{Name: "denials", Help: "Show the last denials of a running process, or new ones as they come.",
-				Detail: denialsHelp, Flags: &denialsCmd{}, OnSignal: cli.EndsContext},
-			{Name: "grants", Help: "List the grants in force of a running process, with their unused hits and their end.", Detail: grantsHelp, Flags: &grantsCmd{}},
-			{Name: "top", Help: "Show the keys that are denied, asked for or charged most in running processes.",
-				Detail: topHelp, Flags: &topCmd{}, OnSignal: cli.EndsContext},
-			{Name: "events", Help: "List what happened to a running process: outages of its store, loads of its rules, changes of counters.",
-				Detail: eventsHelp, Flags: &eventsCmd{}, OnSignal: cli.EndsContext},
-		}, cli.Completion(settings.Choices), []cli.Command{
+		}, commands.All(), cli.Completion(settings.Choices), []cli.Command{
 			{Name: "version", Help: "Print the version.", Detail: versionHelp, Flags: &versionCmd{}},
 			cli.Help(),
 		}),
@@ -69,8 +58,6 @@ const programHelp = `Exit codes:
 Examples:
   RUNTIME_ROOT=. RUNTIME_APPDIRECTORY=config rls serve
   rls client --domain quickstart --descriptor generic_key=hello`
-
-const descriptorUsage = `Entries of a descriptor, separated by commas, or in JSON where a comma is part of a value: '{"KEY": "VALUE"}' or '[{"key": "KEY", "value": "VALUE"}]'. Repeat the flag for several descriptors.`
 
 // checker is the name of the program in envoyproxy/ratelimit that checks rules.
 // Under this name the program runs the command check.

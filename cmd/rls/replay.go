@@ -10,6 +10,7 @@ import (
 
 	"example.org/rls/internal/cli"
 	"example.org/rls/internal/terminal"
+	"example.org/rls/pkg/admin/commands"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/offline/replay"
 	"example.org/rls/pkg/settings"
@@ -133,7 +134,15 @@ func (c *replayCmd) domain(rules *descriptors.Tree) (string, error) {
 	case c.Domain != "" || len(c.Descriptor) == 0:
 		return c.Domain, nil
 	}
-	return onlyDomain(names)
+	return commands.OnlyDomain(names)
+}
+
+func domainNames(rules *descriptors.Tree) []string {
+	var names []string
+	for _, d := range rules.Domains() {
+		names = append(names, d.Name)
+	}
+	return names
 }
 
 func (c *replayCmd) load(flag, path string) (*descriptors.Tree, error) {

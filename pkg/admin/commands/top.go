@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"cmp"
@@ -51,7 +51,7 @@ type topCmd struct {
 	Addr []string `default:"localhost:6071" sep:"none" help:"Where an admin API listens: HOST:PORT or unix:PATH. Repeat the flag for several processes. A name with several addresses stands for all of them, such as that of a headless Service. The rows are the sums."`
 
 	fleetFlag
-	adminAccess
+	Access
 	cli.Output `set:"output=answer"`
 }
 
@@ -194,7 +194,7 @@ func descriptorOf(row *top.Row) []*pb.Descriptor {
 // open returns a client for an address of name. With TLS the certificate must be for the
 // host of name, unless --server-name is given.
 func (c *topCmd) open(addr, name string) (*client.Client, error) {
-	access := c.adminAccess
+	access := c.Access
 	if host, _, err := net.SplitHostPort(name); access.TLS && err == nil {
 		access.ServerName = cmp.Or(access.ServerName, host)
 	}

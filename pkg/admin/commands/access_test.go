@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"encoding/json"
@@ -42,7 +42,7 @@ func TestFillDomain(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(page)
 		}))
 		domain := test.given
-		err := (&adminAccess{Timeout: time.Minute}).fillDomain(t.Context(), strings.TrimPrefix(api.URL, "http://"), &domain)
+		err := (&Access{Timeout: time.Minute}).fillDomain(t.Context(), strings.TrimPrefix(api.URL, "http://"), &domain)
 		api.Close()
 		problem := ""
 		if err != nil {

@@ -1,4 +1,4 @@
-package main
+package commands
 
 import (
 	"net"
@@ -16,7 +16,7 @@ func TestTopOfNobodyHasNoStatus(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	_ = l.Close()
-	c := &topCmd{Addr: []string{addr}, adminAccess: adminAccess{Timeout: time.Second}}
+	c := &topCmd{Addr: []string{addr}, Access: Access{Timeout: time.Second}}
 	t.Setenv("RLS_TOKEN", "0123456789abcdef")
 	api, err := c.client(addr)
 	if err != nil {
