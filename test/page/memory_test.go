@@ -2,6 +2,9 @@ package page_test
 
 import (
 	"testing"
+	"time"
+
+	"example.org/rls/internal/testenv"
 )
 
 const denied = `document.querySelectorAll("[data-testid=denial]")`
@@ -32,6 +35,26 @@ func TestDenials(t *testing.T) {
 	p.waits(denied + `.length === 3`)
 	p.click(`document.querySelector("[data-testid=denial] a")`)
 	p.waits(`document.querySelector("[data-testid=limit]")?.innerText.includes("10 per hour")`)
+}
+
+// A denial is shown within moments, once, also if it comes while the page begins to follow.
+func TestDenialsAsTheyCome(t *testing.T) {
+	s := serve(t)
+	s.hit(11, user("ann"))
+	s.beforeFollowing.Store(new(func() { s.hit(11, user("bob")) }))
+	p := s.signedIn("#denials")
+	shows := func(users string) {
+		t.Helper()
+		const soon = 10 * time.Second // the page asks for all of them again after 30 s
+		testenv.Eventually(t, soon, func() bool {
+			return js[string](p, `[...`+denied+`].map(r => r.innerText.match(/user=(...)/)[1]).join()`) == users
+		}, users)
+	}
+	shows("bob,ann")
+	s.hit(11, user("cyd"))
+	shows("cyd,bob,ann")
+	s.hit(1, user("cyd"))
+	shows("cyd,cyd,bob,ann")
 }
 
 // Find is on every view: it shows the keys that have a value with their counters, and the

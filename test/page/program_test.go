@@ -69,6 +69,8 @@ type program struct {
 	drop    func()                 // closes connections
 	streams atomic.Int64           // listeners of events
 	tops    atomic.Pointer[[]byte] // the answer of /v1/top, in place of the program's
+
+	beforeFollowing atomic.Pointer[func()] // is called before the next stream of denials opens, once
 }
 
 // serve runs rls until the test ends.
@@ -150,6 +152,11 @@ func (p *program) front() {
 			if r.URL.Path == "/v1/events" {
 				p.streams.Add(1)
 				defer p.streams.Add(-1)
+			}
+			if r.FormValue("follow") == "true" {
+				if first := p.beforeFollowing.Swap(nil); first != nil {
+					(*first)()
+				}
 			}
 			proxy.ServeHTTP(w, r)
 		}

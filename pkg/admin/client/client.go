@@ -83,13 +83,19 @@ func (c *Client) Fetch(ctx context.Context, path string, message proto.Message, 
 }
 
 // Stream asks as [Client.Ask] does, and calls each with the document of every server-sent
-// event of the answer. It ends when the answer ends or each fails.
-func Stream[D any](ctx context.Context, c *Client, path string, message proto.Message, each func(*D) error) error {
+// event of the answer. It ends when the answer ends or each fails. Unless it is nil, opened is called
+// once before, when the answer begins; its error is returned as it is.
+func Stream[D any](ctx context.Context, c *Client, path string, message proto.Message, opened func() error, each func(*D) error) error {
 	response, err := c.send(ctx, path, "text/event-stream", message)
 	if err != nil {
 		return c.Failed(err)
 	}
 	defer func() { _ = response.Body.Close() }()
+	if opened != nil {
+		if err := opened(); err != nil {
+			return err
+		}
+	}
 	failed := false
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -67,21 +68,29 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 	line := func(d *denials.Denial) error {
 		return c.print(k, d, func(s *sheet) { s.addDenial(d, time.Now()) })
 	}
-	if c.Since != 0 || c.N != 0 {
-		var list admin.DenialsOfAll
-		if err := c.ask(ctx, api, "/v1/denials?"+query.Encode(), nil, &list); err != nil {
+	var past admin.DenialsOfAll
+	list := func() error {
+		if c.Since == 0 && c.N == 0 {
+			return nil
+		}
+		if err := c.ask(ctx, api, "/v1/denials?"+query.Encode(), nil, &past); err != nil {
 			return err
 		}
-		for i := range slices.Backward(list.Denials) {
-			if err := line(&list.Denials[i]); err != nil {
+		for i := range slices.Backward(past.Denials) {
+			if err := line(&past.Denials[i]); err != nil {
 				return err
 			}
 		}
+		return nil
 	}
-	query.Del("since")
-	query.Del("n")
-	query.Set("follow", "true")
-	err = client.Stream(ctx, api, "/v1/denials?"+query.Encode(), nil, line)
+	stream := url.Values{"q": query["q"], "rule": query["rule"], "follow": {"true"}}
+	// The past is asked for when the stream has begun, so that no denial falls between them.
+	err = client.Stream(ctx, api, "/v1/denials?"+stream.Encode(), nil, list, func(d *denials.Denial) error {
+		if slices.ContainsFunc(past.Denials, func(p denials.Denial) bool { return reflect.DeepEqual(p, *d) }) {
+			return nil
+		}
+		return line(d)
+	})
 	switch {
 	case ctx.Err() != nil: // Ctrl-C
 		return nil

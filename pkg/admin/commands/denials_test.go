@@ -1,11 +1,19 @@
 package commands
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
 
+	"github.com/alecthomas/kong"
+
+	"example.org/rls/pkg/admin"
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/explain"
@@ -36,5 +44,47 @@ func TestDenialLine(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// With --n, --follow prints the past and what comes, each once, also a denial that comes between.
+func TestFollowMissesNothing(t *testing.T) {
+	at := time.Date(2026, 11, 22, 3, 12, 7, 0, time.UTC)
+	denial := func(user string) denials.Denial {
+		return denials.Denial{Time: at, Rule: "shop.user", Entries: []descriptors.Entry{{Key: "user", Value: user}}, Policy: "counted"}
+	}
+	past := []denials.Denial{denial("ann")}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("follow") == "" {
+			_ = json.NewEncoder(w).Encode(admin.DenialsOfAll{List: denials.List{Denials: past}})
+			return
+		}
+		if r.Form.Has("n") || r.FormValue("q") != "n" || r.FormValue("rule") != "shop.user" {
+			t.Errorf("the stream has the query %v", r.Form)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, ": open\n\n")
+		past = append([]denials.Denial{denial("bob")}, past...) // follows, and comes before the list
+		_ = http.NewResponseController(w).Flush()
+		for _, user := range []string{"bob", "cyd"} {
+			text, _ := json.Marshal(denial(user))
+			_, _ = fmt.Fprintf(w, "data: %s\n\n", text)
+		}
+	}))
+	defer api.Close()
+	var out strings.Builder
+	c := &denialsCmd{Text: "n", Rule: "shop.user", N: 5, Follow: true}
+	c.Addr, c.Timeout = strings.TrimPrefix(api.URL, "http://"), time.Minute
+	err := c.Run(t.Context(), &kong.Kong{Stdout: &out, Stderr: io.Discard})
+	if err == nil || !strings.Contains(err.Error(), "ended the stream") {
+		t.Errorf("got the error %v", err)
+	}
+	var users []string
+	for line := range strings.Lines(out.String()) {
+		_, rest, _ := strings.Cut(line, "user=")
+		users = append(users, rest[:3])
+	}
+	if got := strings.Join(users, " "); got != "ann bob cyd" {
+		t.Errorf("got %s", got)
 	}
 }

@@ -68,7 +68,7 @@ func (c *resetCmd) resetMatching(ctx context.Context, k *kong.Kong) error {
 		p := latest.Load()
 		return fmt.Sprintf("%d keys looked at, %d counters matched, %d reset", p.Scanned, p.Matched, p.Changed)
 	})
-	err = client.Stream(ctx, api, "/v1/reset", request, func(p *admin.Progress) error {
+	err = client.Stream(ctx, api, "/v1/reset", request, nil, func(p *admin.Progress) error {
 		latest.Store(p)
 		return nil
 	})

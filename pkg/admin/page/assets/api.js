@@ -69,16 +69,20 @@ export async function signIn(token) {
 
 // events reads the server-sent events of a path and calls heard with each, until signal is
 // aborted. It is fetch because EventSource cannot send the token. When the connection
-// ends it connects again, after a pause that grows to 5 s.
-export async function events(path, heard, signal) {
+// ends it connects again, after a pause that grows to 5 s. It awaits opened after each connection,
+// before the first event.
+export async function events(path, heard, signal, opened) {
   for (let pause = 250; !signal.aborted; pause = Math.min(pause * 2, 5000)) {
+    let answer;
     try {
-      const answer = await ask(path, { signal, accept: 'text/event-stream' });
+      answer = await ask(path, { signal, accept: 'text/event-stream' });
+      await opened?.();
       for await (const text of messages(answer.body)) {
         heard(JSON.parse(text));
         pause = 125;
       }
     } catch (e) {
+      answer?.body.cancel().catch(() => {});
       if (signal.aborted || e.status === 401) return;
     }
     await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));

@@ -36,12 +36,23 @@ export function denials(main, params) {
   let kept = { kept: 0, sampled: 1 };
   const come = []; // and not drawn
 
-  const asks = (more) => {
-    const query = { n: shown, ...more };
+  // asks is the query of the form, with what a stream or a list needs besides.
+  const asks = (query) => {
     if (search.value) query.q = search.value;
     if (rule.value.trim()) query.rule = rule.value.trim();
     return query;
   };
+
+  // list draws the last denials, and returns them as JSON.
+  async function list(signal) {
+    const told = await get(scoped('/v1/denials', asks({ n: shown })), { signal });
+    say('');
+    kept = told;
+    come.length = 0;
+    fill(body, (told.denials ?? []).map(line));
+    tell();
+    return new Set((told.denials ?? []).map((d) => JSON.stringify(d)));
+  }
 
   // load draws the last denials and then follows the new ones.
   async function load() {
@@ -54,12 +65,7 @@ export function denials(main, params) {
       return;
     }
     try {
-      const told = await get(scoped('/v1/denials', asks()), { signal });
-      say('');
-      kept = told;
-      come.length = 0;
-      fill(body, (told.denials ?? []).map(line));
-      tell();
+      await list(signal);
     } catch (e) {
       if (e.name === 'AbortError') return;
       say(e.message);
@@ -67,7 +73,12 @@ export function denials(main, params) {
     }
     if (signal.aborted || paused) return;
     again = setTimeout(load, fleet.on ? every : afresh);
-    if (!fleet.on) events(`/v1/denials?${new URLSearchParams(asks({ follow: true }))}`, (d) => come.push(d), signal);
+    if (fleet.on) return;
+    // A stream has the denials that come after it opened. It opens after the list was made, so the
+    // list is made again, and what both have is drawn once.
+    let listed = new Set();
+    const heard = (d) => listed.delete(JSON.stringify(d)) || come.push(d);
+    events(`/v1/denials?${new URLSearchParams(asks({ follow: true }))}`, heard, signal, async () => { listed = await list(signal); });
   }
 
   // add draws the denials that have come since.
