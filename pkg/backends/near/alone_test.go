@@ -273,6 +273,34 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// TestAResetWhileTheChargeIsLookedFor: the hits that were admitted while the server was away are
+// forgotten, also if the process has begun to charge them.
+func TestAResetWhileTheChargeIsLookedFor(t *testing.T) {
+	all := strategies(t, 10)
+	all["concurrency"] = limit(t, algorithms.Spec{Strategy: algorithms.Concurrency, Requests: 10})
+	for name, l := range all {
+		t.Run(name, func(t *testing.T) {
+			server := newServer(t)
+			r := newReplica(t, server, 1)
+			r.hits(l, "k", 6)
+			server.away.Store(true)
+			r.hits(l, "k", 3)
+			server.away.Store(false)
+			server.after = func() {
+				server.after = nil
+				r.steer(l, "k", 0)
+			}
+			r.Step()
+			if server.after != nil {
+				t.Fatal("nothing was asked")
+			}
+			if left := r.left(l, "k"); left != 10 {
+				t.Errorf("%d hits remain in the server's cell, want 10", left)
+			}
+		})
+	}
+}
+
 // TestGrant: hits that were admitted while the server was away are charged after a
 // grant, too, and later outages know of the grant.
 func TestGrant(t *testing.T) {

@@ -136,7 +136,8 @@ func (s *Store) giveBack(sh *shard, e *entry) {
 // the same reason as giveBack. Slots that are owed it gives back, once: an answer that is lost
 // may have given them back.
 func (s *Store) pay(sh *shard, e *entry, op backends.Op, owed backends.Amount) {
-	a, r := e.alone, s.call(sh, op.Look())
+	a := e.alone // before the call, during which e may be forgotten
+	r := s.call(sh, op.Look())
 	if sh.refused = r.Err != nil; sh.refused || e.alone != a {
 		return
 	}
