@@ -86,7 +86,7 @@ func (c *denialsCmd) follow(ctx context.Context, k *kong.Kong, query url.Values)
 	stream := url.Values{"q": query["q"], "rule": query["rule"], "follow": {"true"}}
 	// The past is asked for when the stream has begun, so that no denial falls between them.
 	err = client.Stream(ctx, api, "/v1/denials?"+stream.Encode(), nil, list, func(d *denials.Denial) error {
-		if slices.ContainsFunc(past.Denials, func(p denials.Denial) bool { return reflect.DeepEqual(p, *d) }) {
+		if slices.ContainsFunc(past.Denials, func(p denials.Denial) bool { return p.Time.Equal(d.Time) && reflect.DeepEqual(p, *d) }) {
 			return nil
 		}
 		return line(d)

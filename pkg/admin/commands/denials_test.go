@@ -47,7 +47,8 @@ func TestDenialLine(t *testing.T) {
 	}
 }
 
-// With --n, --follow prints the past and what comes, each once, also a denial that comes between.
+// rls denials --follow --n prints every past and every new denial once, also a denial that comes
+// after the stream has begun and before the past denials are listed.
 func TestFollowMissesNothing(t *testing.T) {
 	at := time.Date(2026, 11, 22, 3, 12, 7, 0, time.UTC)
 	denial := func(user string) denials.Denial {
