@@ -2,6 +2,8 @@
 
 # The longest that the tests of one package may take.
 TEST_TIMEOUT ?= 15m
+# The seed of the random numbers of tests; TEST_SEED= takes a new one for each test.
+TEST_SEED ?= 1
 # How many packages are tested at once. Each starts servers of its own, and tests
 # that measure time need a processor that is not busy.
 TEST_PARALLEL ?= 2
@@ -58,7 +60,7 @@ manifest-tools: ## build what renders and checks the manifests in deploy/
 # A program with the race detector sleeps before it exits, for a second by default.
 .PHONY: test
 test: tools ## run all tests, against real servers
-	scripts/test.sh env CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -race -pgo=off -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL)
+	scripts/test.sh env TEST_SEED=$(TEST_SEED) CGO_ENABLED=1 GORACE=atexit_sleep_ms=10 go test -race -pgo=off -exec 'env CGO_ENABLED=0' -shuffle=on -timeout $(TEST_TIMEOUT) -p $(TEST_PARALLEL)
 
 .PHONY: fuzz
 fuzz: tools ## run every fuzz target for FUZZ_TIME

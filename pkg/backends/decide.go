@@ -106,27 +106,27 @@ func (b *Batch) Regardless(i int) bool {
 }
 
 // settles reports whether operation i has found a reservation that stays. One that an earlier
-// operation of the batch has made does not, if that operation is not charged.
+// operation of the batch made on trial does not, if that operation is not charged.
 func (b *Batch) settles(i int) bool {
 	if !b.Replies[i].settles() {
 		return false
 	}
-	hold, tried := b.Ops[i].Hold, false
+	hold := b.Ops[i].Hold
 	for j := range i {
-		h := b.Ops[j].Hold
-		if h == nil || h.ID != hold.ID || h.Key != hold.Key {
+		op, r := &b.Ops[j], &b.Replies[j]
+		if op.Hold == nil || op.Hold.ID != hold.ID || op.Hold.Key != hold.Key {
 			continue
 		}
-		switch b.Replies[j].HoldState() {
-		case Held:
+		switch {
+		case r.HoldState() == Held:
 			return b.Charges(j) > 0
-		case NoHold: // a check, or a charge that was refused
-			tried = true
-		default:
-			return !tried
+		case r.HoldState() != NoHold:
+			return true
+		case r.Admitted > 0 && !op.Refund && op.By != Amount{}: // [Batch.Settle] has taken it back
+			return false
 		}
 	}
-	return !tried
+	return true
 }
 
 // Passes reports, after Decide, whether the charge of operation i stays if it fits: its

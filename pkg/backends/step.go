@@ -491,9 +491,10 @@ func (l Log) retryAt(used int64, op *Op) int64 {
 	if op.By.Whole > op.Max.Whole {
 		return math.MaxInt64
 	}
-	for _, e := range l {
+	for i, e := range l {
 		used -= e.Hits
-		if used+op.By.Whole <= op.Max.Whole {
+		last := i+1 == len(l) || e.At < min(l[i+1].At, op.Now) // of its time: a grant may leave with a cost
+		if last && used+op.By.Whole <= op.Max.Whole {
 			return op.Leaves(min(e.At, op.Now))
 		}
 	}

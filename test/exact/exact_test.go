@@ -9,7 +9,6 @@ package exact_test
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +170,7 @@ func TestLinearizable(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, one answer in %d lost", p.name, lose), func(t *testing.T) {
 				t.Parallel()
+				random := testenv.Random(t)
 				processes := p.processes(t, 2, lose)
 				all := slices.Clone(kinds)
 				if p.terms {
@@ -189,7 +189,7 @@ func TestLinearizable(t *testing.T) {
 				for range *rounds {
 					for _, k := range all {
 						t.Run(k.name, func(t *testing.T) {
-							seed := rand.Uint64()
+							seed := random.Uint64()
 							calm := p.calm && k.name == "sliding window"
 							h := newHistory(t, k, !p.bare, !calm)
 							h.run(processes, seed, calm)

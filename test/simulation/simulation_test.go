@@ -12,11 +12,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/algorithms"
 	"example.org/rls/pkg/descriptors"
 	"example.org/rls/pkg/service"
@@ -275,7 +275,7 @@ func TestSeeds(t *testing.T) {
 		}
 		return
 	}
-	first, start, ran := rand.Uint64(), time.Now(), 0
+	first, start, ran := testenv.Random(t).Uint64(), time.Now(), 0
 	for ; ran < *seeds && *last == 0 || *last > 0 && time.Since(start) < *last; ran++ {
 		seed := first + uint64(ran)
 		stuck := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("seed %d does not end", seed)) })
@@ -290,8 +290,9 @@ func TestSeeds(t *testing.T) {
 
 // TestSeedsGiveTheSameRun: the trace of a seed is always the same.
 func TestSeedsGiveTheSameRun(t *testing.T) {
+	random := testenv.Random(t)
 	for range 10 {
-		seed := rand.Uint64()
+		seed := random.Uint64()
 		if a, b := simulate(seed, true).trace.String(), simulate(seed, true).trace.String(); a != b {
 			i := 0
 			for i < min(len(a), len(b)) && a[i] == b[i] {

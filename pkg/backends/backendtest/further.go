@@ -16,6 +16,8 @@ func testFurther(t *testing.T, s backends.Store) {
 	t.Run("Steps", func(t *testing.T) { compare(t, s, true) })
 	t.Run("Reset", func(t *testing.T) { testResetOfReservations(t, s) })
 	t.Run("Refused", func(t *testing.T) { testRefusedReservations(t, s) })
+	t.Run("Known", func(t *testing.T) { testKnownReservations(t, s) })
+	t.Run("Grant", func(t *testing.T) { testGrantOverLapsed(t, s) })
 	for _, tl := range furtherTimelines {
 		t.Run(tl.name, func(t *testing.T) { playAll(t, s, tl, algorithms.Lease{}) })
 	}
@@ -64,6 +66,58 @@ func testRefusedReservations(t *testing.T, s backends.Store) {
 		if d := c.limit.Judge(&first, &r); d.Remaining != 8 || r.HoldState() != backends.Held {
 			t.Errorf("%+v: denied hits stay charged, or their ID is not new: %+v, %v", spec, d, r.HoldState())
 		}
+	}
+}
+
+// testKnownReservations wants that an operation that charges whatever remains does so beside a
+// refused group, also if an earlier operation of the batch has named its ID.
+func testKnownReservations(t *testing.T, s backends.Store) {
+	for name, terms := range map[string]*backends.Terms{"no debt": nil, "debt": {Debt: backends.Amount{Whole: 20}, Carry: 10}} {
+		for _, first := range []int64{0, 6} { // a check, and a reservation that is not made
+			key, now := fresh("known"), epoch()
+			op := func(by int64, known bool, group uint8) backends.Op {
+				op := counter(key, now, by, 10)
+				op.Hold = &backends.Hold{Key: key + "|hold", ID: reservation("a"), TTL: second, Longest: second, Known: known}
+				op.Unit, op.Group = backends.Amount{Whole: 1}, group
+				if op.Terms = terms; terms != nil {
+					op.Span, op.Period, op.Window = backends.Carried, now/window, window
+				}
+				return op
+			}
+			full := counter(fresh("full"), now, 1, 0)
+			full.Group = 2
+			batch := []backends.Op{op(first, false, 2), op(4, true, 2), full}
+			if first == 0 {
+				batch[0].Group = 1
+			}
+			want := int64(4)
+			if first > 0 && terms == nil {
+				want = 0 // it came to a reservation that is not there
+			}
+			apply(t, s, &backends.Batch{Ops: batch})
+			look := op(0, false, 0)
+			holds(t, s, look.Look(), want)
+			if t.Failed() {
+				t.Fatalf("%s, after %d hits", name, first)
+			}
+		}
+	}
+}
+
+// testGrantOverLapsed wants that hits that come back at a grant come off the debt of a bucket.
+func testGrantOverLapsed(t *testing.T, s backends.Store) {
+	c := newSteering(t, s, algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour, Burst: 10})
+	c.id.Longest = (64 * time.Second).Microseconds()
+	charge := func(hits uint64, id string, beyond bool) {
+		var op backends.Op
+		c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: hits, Reservation: reservation(id), Beyond: beyond})
+		applyOne(t, s, op)
+	}
+	charge(6, "a", false)
+	charge(50, "b", true) // a debt of 46
+	c.now += 65 * second
+	if d := c.grant(3); d.Remaining != 3 {
+		t.Errorf("after a grant of 3 hits on a bucket with debt: %+v", d)
 	}
 }
 

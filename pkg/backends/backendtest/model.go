@@ -71,12 +71,16 @@ func (m *Model) stepHold(c *backends.State, op *backends.Op, prev int64) backend
 		delete(m.records, h.Key)
 	}
 	records := m.records[h.Key]
+	var open backends.Lapsing
 	for id, rec := range records {
 		if rec.Ends <= op.Now && h.GiveBack && !rec.Settled {
 			delete(records, id)
-			on := rec.Lapsed(op)
-			c.Step(&on, prev)
+			open.Add(rec, op.Den)
 		}
+	}
+	for _, rec := range open {
+		on := rec.Lapsed(op)
+		c.Step(&on, prev)
 	}
 	if h.ID == "" || op.Verb != backends.Charge {
 		on := *op

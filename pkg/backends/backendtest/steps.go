@@ -2,12 +2,16 @@ package backendtest
 
 import (
 	"context"
+	"flag"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"example.org/rls/internal/testenv"
 	"example.org/rls/pkg/backends"
 )
+
+var steps = flag.Int("steps", 1, "how many random sequences of batches the conformance suite compares, besides two fixed ones")
 
 // tick is the least step of the clocks. It is above backends.Skew: a near cache takes a
 // smaller step back for a reply that came late, and a larger one for a clock set back.
@@ -18,7 +22,12 @@ func testSteps(t *testing.T, s backends.Store) { compare(t, s, false) }
 
 // compare runs random batches, with further the operations of further limits, too.
 func compare(t *testing.T, s backends.Store, further bool) {
-	for _, seed := range []uint64{1, 2, rand.Uint64()} {
+	random := testenv.Random(t)
+	for n := range 2 + *steps {
+		seed := uint64(1 + n)
+		if n >= 2 {
+			seed = random.Uint64()
+		}
 		rng := rand.New(rand.NewPCG(seed, 0))
 		m, now := NewModel(), epoch()
 		g := newGenerator(rng, further)

@@ -127,6 +127,16 @@ func testVerbs(t *testing.T, s backends.Store) {
 		c.wants(c.reset(), 10)
 		c.passes(10)
 	})
+	t.Run("a grant in a log leaves with the hits of its time", func(t *testing.T) {
+		c := newSteering(t, s, algorithms.Spec{Strategy: algorithms.SlidingLog, Requests: 5, Window: time.Minute})
+		c.charge(2, false)
+		c.grant(1)
+		c.now += 20 * second
+		c.charge(2, false)
+		if d := c.charge(4, false); d.Allowed || d.RetryAfter != time.Minute {
+			t.Errorf("4 hits fit once the 2 newest ones have left: %+v", d)
+		}
+	})
 	t.Run("one of several operations", func(t *testing.T) {
 		c := newSteering(t, s, algorithms.Spec{Requests: 10, Window: time.Minute})
 		c.exhaust()

@@ -102,7 +102,7 @@ func TestTermsAsDefined(t *testing.T) {
 
 func asDefined(t *testing.T, s backends.Store, batches int, next func(*terms) *backends.Batch) {
 	t.Helper()
-	for _, seed := range []uint64{1, 2, rand.Uint64()} {
+	for _, seed := range []uint64{1, 2, testenv.Random(t).Uint64()} {
 		g := &terms{rand.New(rand.NewPCG(seed, 0)), fmt.Sprint("{", seed, "}"), epoch}
 		m := backendtest.NewModel()
 		for n := range batches {

@@ -224,7 +224,7 @@ func termsOf(op *backends.Op) byte {
 	switch {
 	case !isFurther(op):
 		return 0
-	case op.Terms == nil && !op.Partial && op.Kind != backends.List:
+	case op.Terms == nil && !op.Partial && op.Kind != backends.List && op.Verb != backends.Grant:
 		return noTerms
 	}
 	return someTerms
@@ -256,7 +256,11 @@ func packTerms(to []byte, op *backends.Op) []byte {
 	case backends.Counter:
 		return appendDoubles(to, terms.Debt.Whole, 0, op.Unit.Whole, 0, terms.Carry, op.Period)
 	}
-	return appendDoubles(to, terms.Debt.Whole, terms.Debt.Frac, op.Unit.Whole, op.Unit.Frac, terms.Shift.Whole, terms.Shift.Frac)
+	debt := terms.Debt
+	if op.Verb == backends.Grant { // what lapses first finds the cell at most there
+		debt = op.Furthest
+	}
+	return appendDoubles(to, debt.Whole, debt.Frac, op.Unit.Whole, op.Unit.Frac, terms.Shift.Whole, terms.Shift.Frac)
 }
 
 // appendRecords appends the keys of the records of op's reservations: the hash of the next

@@ -251,7 +251,7 @@ local function meter(more, key, _, _, way, _, now, by, byf, den, max, maxf, far,
   f = f or 0
   --#if terms
   if v and more then
-    if f >= den then v, f = v + 1, 0 end -- of another denominator
+    if f >= den then v, f, lowered = v + 1, 0, true end -- of another denominator
     if v > 0 then v, f = plus(v, f, more[SHIFT], more[SHIFTF], den) end
   end
   --#end
@@ -571,14 +571,16 @@ local function change(more, key, way, now, by, max, least, times, window)
     retry = NEVER
     local gone = sum + by - max + l.base -- the total that has to leave
     local stored = by > max and 0 or l.length - l.cut
+    local known
     local function leaves(elements)
       for _, a in ipairs(elements or {}) do
-        if retry == NEVER and a.total >= gone then retry = a.at + window end
+        known = known or retry ~= NEVER and retry ~= a.at + window
+        if not known then retry = a.total >= gone and a.at + window or NEVER end -- a grant may leave with a cost
       end
     end
     if by <= max then leaves(l.front) end
     for first = l.gone, stored - 1, 64 do
-      if retry ~= NEVER then break end
+      if known then break end
       local found = redis.call('LRANGE', key, first, math.min(first + 63, stored - 1))
       for i, s in ipairs(found) do found[i] = element(s) end
       leaves(found)
@@ -654,9 +656,10 @@ local function comeBack(o, adds, ends, mark, by, byf, den)
   elseif adds then
     from, to = #o.text + 1, #o.text
     local before = tonumber(string.match(o.text, ';(%d+):[^;]*$') or 0)
-    if before > ends then
-      for at, e in string.gmatch(o.text, '();(%d+):') do
-        if tonumber(e) > ends then
+    if before >= ends then
+      for at, e, m in string.gmatch(o.text, '();(%d+):(%d+)') do
+        e = tonumber(e)
+        if e > ends or e == ends and tonumber(m) > mark then
           from, to = at, at - 1
           break
         end
@@ -716,6 +719,7 @@ repeat
     elseif hasTerms == NO_TERMS then
       more = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
     end
+    local debt = more and more[OVERDRAWS] > 0 and way == 0
     --#end
     --#if hold
     -- KEYS[first] is the first key of its records, KEYS[k] has what is to come back; left is how
@@ -808,7 +812,8 @@ repeat
           o.text, o.dirty = string.format('%.0f', over) .. string.sub(o.text, upto + 1), true
           if kind ~= COUNTER or of == mark then
             if kind == LIST then more[ENDS] = of end
-            local far, farf = way == GRANT and max or far, way == GRANT and maxf or farf
+            local far, farf = far, farf
+            if way == GRANT then far, farf = more[DEBT], more[DEBTF] end -- see packTerms
             step(more, key, prev, span, REFUND, false, now, tonumber(amount), tonumber(part), den, max, maxf, far, farf, 1, num, wden, till, life, window)
             more[ENDS] = dates
           end
@@ -942,12 +947,15 @@ repeat
     if charges then
       if admitted >= 0 then admitted, retry = tried[n].admitted, tried[n].retry end
     else
-      local settles, debt, over, made = false, false, false, nil
+      local settles, same, over, made = false, false, false, nil
       --#if terms
       settles = state >= SETTLED
       made = settles and maker
-      debt = more and more[OVERDRAWS] > 0 and way == 0
-      over = debt and more[OVERDRAWS] ~= RESERVES and (by > 0 or byf > 0) -- backends.Op.Overdraws
+      same = debt
+      over = debt and (by > 0 or byf > 0) -- backends.Op.Overdraws
+      --#if hold
+      over = over and not (id and known == 0)
+      --#end
       --#end
       forced = forced or over
       tried[n] = {
@@ -955,7 +963,8 @@ repeat
         fits = admitted == times,
         kept = settles or over or forced and admitted >= 0 and admitted < times, -- charged though it does not fit
         charged = forced and admitted >= 0 and times or math.max(0, admitted),
-        same = settles or debt, -- charged as it is
+        same = settles or same, -- charged as it is
+        over = over, debt = same,
         maker = made,
       }
     end
@@ -990,7 +999,7 @@ repeat
     charges = {}
     for i, op in ipairs(tried) do
       charges[i] = op.charged
-      if op.maker and charges[op.maker] == 0 then op.kept, op.same = false, false end -- as backends.Batch.settles
+      if op.maker and charges[op.maker] == 0 then op.kept, op.same = op.over, op.debt end -- as backends.Batch.settles
       if not op.kept and (nothing or op.group > 0 and not op.passes) then charges[i] = 0 end
       again = again or charges[i] ~= op.charged
     end
