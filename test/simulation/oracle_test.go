@@ -236,7 +236,9 @@ func (o *oracle) debt(op *backends.Op) *debt {
 		d = &debt{}
 		o.debts[op.Key] = d
 	}
-	if d.fault != o.server.faults { // those hits may have been charged, and lost in a restart
+	// Those hits may have been charged, and lost in a restart; or another window has begun, to
+	// which a counter that carries its surplus takes only what was beyond the limit.
+	if d.fault != o.server.faults || d.op.Period != op.Period {
 		d.fault, d.hits = o.server.faults, 0
 	}
 	d.op = *op
