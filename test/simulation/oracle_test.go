@@ -406,9 +406,10 @@ func (o *oracle) steered(s *subject, limit float64, era int, from, to int64) (su
 			sum += float64(o.options.processes-1) * limit / 5
 		}
 	}
-	for _, h := range s.grants {
-		// A clock that was set back makes the credit live longer.
+	for _, h := range slices.Backward(s.grants) {
+		// A clock that was set back makes the credit live longer, and so does a later grant.
 		if h.era < era || h.at >= since && h.at <= to+o.skew() {
+			since = min(since, h.at-2*s.rule.window()-o.skew())
 			sum += float64(h.cost+s.rule.queue()) + s.rule.beyond() + o.forgotten(s) // hits in a queue have got their turn
 		}
 	}
