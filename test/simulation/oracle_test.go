@@ -132,7 +132,7 @@ func (o *oracle) applied(op *backends.Op, at, life int64) {
 	case backends.Grant:
 		s.grants = append(s.grants, hit{at, costOf(op, s.rule), o.server.era})
 	}
-	o.expiry(s, life)
+	o.expiry(s, life, max(0, at-op.Now))
 }
 
 // told notes the answer to operation i of b, which was asked for at a time.
@@ -292,8 +292,9 @@ func (o *oracle) afterFault() {
 	})
 }
 
-// expiry checks that a key ends with its limit, or with the credit of a grant.
-func (o *oracle) expiry(s *subject, life int64) {
+// expiry checks that a key ends with its limit, or with the credit of a grant. late is how much
+// later than its own time an operation came: the next window may have begun.
+func (o *oracle) expiry(s *subject, life, late int64) {
 	r := s.rule
 	bound := r.longest()
 	switch {
@@ -309,7 +310,7 @@ func (o *oracle) expiry(s *subject, life int64) {
 	}
 	// A lease of a window that is in the future since the clock was set back is
 	// given back at the new time.
-	if bound += backends.Skew + o.skew() + o.server.stepped; life <= 0 || life > bound {
+	if bound += backends.Skew + o.skew() + o.server.stepped + late; life <= 0 || life > bound {
 		o.fail("the key of %s lives for %v, want at most %v", s.name, time.Duration(life)*time.Microsecond, time.Duration(bound)*time.Microsecond)
 	}
 }
