@@ -112,7 +112,11 @@ func (t *tableReader) read(text io.Reader, take func(record []string)) error {
 			}
 			return nil
 		case errors.As(err, &wrong):
-			t.add(wrong.Line, wrong.Column, "", "not valid CSV: %v", wrong.Err)
+			began := ""
+			if wrong.Line > wrong.StartLine { // a quote that nobody closes takes the rest of the table
+				began = fmt.Sprintf(", in the row that begins in line %d", wrong.StartLine)
+			}
+			t.add(wrong.Line, wrong.Column, "", "not valid CSV: %v%s", wrong.Err, began)
 			if width < 0 {
 				return nil
 			}

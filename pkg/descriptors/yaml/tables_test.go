@@ -46,7 +46,7 @@ func TestTableProblems(t *testing.T) {
 		"novalue.csv":  "plan,plan\n",
 		"empty.csv":    "",
 		"rpu.csv":      "value,requests_per_unit\nx,5\n",
-		"cut.csv":      "value,plan\na,\"free\n",
+		"cut.csv":      "value,plan\na,\"free\nb,free\n",
 		"ids.csv":      "value,plan\na,held\n",
 		"folder.csv/x": "",
 	})
@@ -140,7 +140,7 @@ both.csv:1:7: plan: stands beside columns of amounts: want one or the other
 burst.csv:2:1: requests_per_unit: is missing, and the rule is unlimited and has none
 burst.csv:2:3: burst: fixed_window has no burst; token_bucket, gcra and leaky_bucket have
 burst.csv:3:1: requests_per_unit: is missing, and the rule is unlimited and has none
-cut.csv:2:9: not valid CSV: extraneous or missing " in quoted-field
+cut.csv:3:8: not valid CSV: extraneous or missing " in quoted-field, in the row that begins in line 2
 empty.csv:1:1: has no header: want the columns value and plan, or value and any of requests_per_unit, unit, unit_multiplier, burst
 header.csv:1:1: unknown column "vale"; did you mean "value"?
 https://h/rows:3:3: plan: unknown plan "gold"; did you mean "held"?
