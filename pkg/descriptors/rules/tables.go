@@ -40,7 +40,7 @@ var tableFile = parsed("a path", Schema{"type": "string", "pattern": `\.csv$`}, 
 })
 
 // tableURL is the address of a table.
-var tableURL = parsed("an address", Schema{"type": "string", "pattern": `^https?://[^@#]+$`}, func(text string) (string, error) {
+var tableURL = parsed("an address", Schema{"type": "string", "pattern": `^[hH][tT]{2}[pP][sS]?://[^/?#@]+([/?][^#]*)?#?$`}, func(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Fragment != "":

@@ -199,6 +199,9 @@ func TestSchemaKnowsConditions(t *testing.T) {
 		{good, bare, "plan: unlimited"}, {good, bare, "plan: unlimited, name: x, replaces: [{name: y}]"}, {good, plan, "unit: day"}, {good, plan, "unlimited: true"}, {bad, plan, ""}, {bad, plan, "plan: unlimited"}, {bad, plan, "unit: day, burst: 3"},
 		{good, plans, "{unit: day}, {unit: hour, name: x}"}, {bad, plans, ""}, {bad, plans, "{unlimited: true}"}, {bad, plans, "{unit: day, plan: unlimited}"}, {bad, plans, "5"}, {bad, "{domain: d, plans: {unlimited: {unit: day}}}", ""}, {good, "{domain: d, plans: null}", ""},
 
+		{good, limit, "table: {url: 'https://h/t.csv?mail=a@b', every: 1h}"}, {good, limit, "table: {url: 'HTTPS://h:8443/@a'}"}, {good, limit, "table: {url: 'https://h?t#'}"}, {bad, limit, "table: {url: 'https://a@h/t'}"},
+		{bad, limit, "table: {url: 'https://h/t#a'}"}, {bad, limit, "table: {url: 'https://?a'}"}, {bad, limit, "table: {url: 'ftp://h/t'}"}, {bad, limit, "table: t.txt"}, {bad, limit, "table: {url: 'https://h/t', file: t.csv}"},
+
 		{unknown, bare, "plan: free"}, {unknown, limit, "borrow_from: spare"}, {unknown, limit, "borrow_from: 5, max_borrow: 20%"},
 		{unknown, "{domain: d, descriptors: [{key: a}, {key: a}]}", ""},
 		{unknown, twoLimits, "day"}, {good, twoLimits, "hour"},
