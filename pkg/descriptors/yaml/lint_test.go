@@ -42,6 +42,11 @@ func TestLints(t *testing.T) {
 - {key: path, value: '/ap*b*', LIMIT}
 - {key: path, LIMIT}
 `, "4 unreachable\n8 unreachable\n"},
+		{"plain-table", `
+- {key: a, rate_limit: {unit: minute, requests_per_unit: 1, table: {url: "http://h/t"}}}
+- {key: b, rate_limit: {unit: minute, requests_per_unit: 1, table: {url: "HTTP://h/t"}}}
+- {key: c, rate_limit: {unit: minute, requests_per_unit: 1, table: {url: "https://h/t"}}}
+`, "3 plain-table\n4 plain-table\n"},
 		{"unreachable: any value", `
 - {key: host, LIMIT}
 - {key: host, value: '*', LIMIT}
