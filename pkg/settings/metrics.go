@@ -24,7 +24,7 @@ type Metrics struct {
 	StatsFlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" default:"10s" min:"10ms" help:"How often metrics are sent to statsd or DogStatsD."`
 
 	UseDogStatsd           bool     `env:"USE_DOG_STATSD" default:"false" help:"Send metrics to DogStatsD."`
-	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Names of mogrifiers, which rename paths, in the order in which they are tried. DOG_STATSD_MOGRIFIER_<name>_PATTERN is a regular expression that matches paths, _NAME their new name and _TAGS their tags (key:value,key:value); $1 is the first group of the expression."`
+	UseDogStatsdMogrifiers []string `env:"USE_DOG_STATSD_MOGRIFIERS" help:"Names of mogrifiers, which rename paths, in the order in which they are tried. DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, with the name in upper case, is a regular expression that matches paths, _NAME their new name and _TAGS their tags (key:value,key:value); $1 is the first group of the expression."`
 
 	ExtraTags    []string `env:"EXTRA_TAGS" help:"Tags or labels of all metrics: key:value,key:value."`
 	DisableStats bool     `env:"DISABLE_STATS" default:"false" help:"Count no decisions, and send no metrics of them. For the admin API they are counted all the same."`
@@ -51,9 +51,10 @@ type Mogrifier struct {
 	Tags          map[string]string
 }
 
-// Mogrifier reads the variables of the mogrifier of that name.
+// Mogrifier reads the variables of the mogrifier of that name, which is in upper case
+// in them, as in envoyproxy/ratelimit.
 func (m *Metrics) Mogrifier(name string) Mogrifier {
-	prefix := "DOG_STATSD_MOGRIFIER_" + name
+	prefix := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(name)
 	mogrifier := Mogrifier{Pattern: os.Getenv(prefix + "_PATTERN"), Name: os.Getenv(prefix + "_NAME")}
 	if list := os.Getenv(prefix + "_TAGS"); list != "" {
 		mogrifier.Tags = tags(strings.Split(list, ","))

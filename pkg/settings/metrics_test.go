@@ -56,8 +56,10 @@ func TestTags(t *testing.T) {
 		t.Error(err, diff)
 	}
 	want := settings.Mogrifier{Pattern: "^p$", Name: "n", Tags: map[string]string{"k": "$1", "l": "2"}}
-	if diff := cmp.Diff(want, s.Metrics.Mogrifier("X")); diff != "" {
-		t.Error(diff)
+	for _, name := range []string{"X", "x"} { // variables are in upper case, as in envoyproxy/ratelimit
+		if diff := cmp.Diff(want, s.Metrics.Mogrifier(name)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 	for list, want := range map[string]bool{"a": false, "a:1,,b:2": false, "a:": true, ":b": true, "a:1, b-c:2": true} {
 		t.Setenv("EXTRA_TAGS", list)
