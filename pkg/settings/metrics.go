@@ -70,8 +70,9 @@ func (m *Metrics) settle(asked bool) (wrong Errors) {
 	m.PrometheusPath = cmp.Or(m.PrometheusPath, "/metrics")
 	if m.UsePrometheus {
 		wrong.require(strings.HasPrefix(m.PrometheusPath, "/"), "PROMETHEUS_PATH", m.PrometheusPath, "a path that starts with /")
-		_, _, err := net.SplitHostPort(m.PrometheusAddr)
-		wrong.require(err == nil, "PROMETHEUS_ADDR", m.PrometheusAddr, "host:port, or :port for all addresses")
+		_, port, err := net.SplitHostPort(m.PrometheusAddr)
+		_, wrongPort := net.LookupPort("tcp", port)
+		wrong.require(err == nil && wrongPort == nil, "PROMETHEUS_ADDR", m.PrometheusAddr, "host:port, or :port for all addresses")
 	}
 	for _, pair := range m.ExtraTags {
 		// key: without a value is allowed, because manifests take values from

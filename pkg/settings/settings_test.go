@@ -214,6 +214,8 @@ func TestWrongValues(t *testing.T) {
 		{"other backend's conflicts", map[string]string{"REDIS_URL": "", "MEMCACHE_TLS_CLIENT_CERT": "c"}, nil},
 		{"metrics of unknown keys", map[string]string{"TOP_KEYS": "2", "TOP_METRIC": "3"}, []string{`TOP_METRIC (--top-metric) is "3": want at most 2, which is TOP_KEYS`}},
 		{"metrics path", map[string]string{"USE_PROMETHEUS": "1", "PROMETHEUS_PATH": "metrics"}, []string{"PROMETHEUS_PATH"}},
+		{"metrics port", map[string]string{"USE_PROMETHEUS": "1", "PROMETHEUS_ADDR": ":70000"}, []string{`PROMETHEUS_ADDR (--prometheus-addr) is ":70000": want host:port`}},
+		{"metrics port with a name", map[string]string{"USE_PROMETHEUS": "1", "PROMETHEUS_ADDR": "[::1]:http"}, nil},
 		{"tracing", map[string]string{"TRACING_ENABLED": "on", "TRACING_EXPORTER_PROTOCOL": "zipkin", "TRACING_SAMPLING_RATE": "1.5"}, []string{
 			`TRACING_ENABLED (--tracing-enabled) is "on": want true or false`,
 			`TRACING_EXPORTER_PROTOCOL (--tracing-exporter-protocol) is "zipkin": want http or grpc`,
