@@ -68,6 +68,9 @@ func (s *Service) ResetMatching(ctx context.Context, domain, rule string, dryRun
 	case ctx.Err() != nil:
 		return p, ctx.Err()
 	}
+	if dryRun {
+		return p, errorf(codes.Unavailable, "%d cells of the rule were found, then the store failed: %v", p.Matched, err)
+	}
 	return p, errorf(codes.Unavailable, "%d cells of the rule were reset, then the store failed: %v", p.Changed, err)
 }
 

@@ -189,6 +189,18 @@ func TestResetMatchingThatCannotBe(t *testing.T) {
 	}
 }
 
+// A reset or a dry run that ends early tells how far it came. A dry run has reset nothing.
+func TestResetMatchingThatEndsEarly(t *testing.T) {
+	for dryRun, want := range map[bool]string{true: "1 cells of the rule were found, then", false: "1 cells of the rule were reset, then"} {
+		r := start(t, celled)
+		r.hit(desc("user", "bob"))
+		_, err := r.service.ResetMatching(t.Context(), "d", "d.user", dryRun, func(service.Progress) error { return errors.New("no answer") })
+		if status.Code(envoy.Error(err)) != codes.Unavailable || !strings.Contains(err.Error(), want) {
+			t.Errorf("dry run %v: %v, want %q", dryRun, err, want)
+		}
+	}
+}
+
 // TestNoCreditInSharedCounters: envoyproxy/ratelimit fails on a negative count, so a
 // grant on a counter that it shares takes back counted hits only.
 func TestNoCreditInSharedCounters(t *testing.T) {
