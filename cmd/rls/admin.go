@@ -57,7 +57,7 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 		if a.UseTLS {
 			own, err := certs.Open(p.watch, "admin", tlsOf(p.Settings).admin.Files)
 			if err != nil {
-				return nil, fmt.Errorf("admin: %w", err)
+				return nil, fmt.Errorf("ADMIN_*TLS_*: %w", err)
 			}
 			listen.TLS = own.Server(a.ClientTLSSAN, "h2", "http/1.1")
 		} else if !a.Loopback() {
@@ -99,7 +99,7 @@ func (p *process) newFleet() (*admin.Fleet, error) {
 	if files := tlsOf(p.Settings).fleet; files.used {
 		own, err := certs.Open(p.watch, "admin fleet", files.Files)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", files.settings, err)
+			return nil, fmt.Errorf("ADMIN_*TLS_*: %w", err)
 		}
 		o.TLS = own.Peer()
 	}

@@ -43,7 +43,7 @@ func (p *process) openListeners(ctx context.Context) error {
 	o := &p.listen
 	if p.Server.UseGRPC {
 		if o.GRPC, err = p.grpcOptions(limits); err != nil {
-			return fmt.Errorf("gRPC: %w", err)
+			return err
 		}
 	}
 	if o.HTTP, err = p.newAdmin(ctx); err != nil {
@@ -116,7 +116,7 @@ func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 	if s.ServerUseTLS {
 		own, err := certs.Open(p.watch, "gRPC", tlsOf(p.Settings).grpc.Files)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("GRPC_*_TLS_*: %w", err)
 		}
 		o.TLS = own.Server(s.ClientTLSSAN)
 	}
