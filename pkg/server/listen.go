@@ -74,14 +74,18 @@ func listenUnix(config net.ListenConfig, path string) (net.Listener, error) {
 }
 
 // removeDeadSocket removes a socket on which no process listens: a process that was
-// killed left it behind. It leaves alone everything else at the path.
+// killed left it behind. It leaves alone everything else at the path; a file that is not a
+// socket is an error.
 func removeDeadSocket(path string) error {
 	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Type() != fs.ModeSocket {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the error of listening explains the problem, if there is one
 	}
 	if err != nil {
 		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("listen unix %s: a file that is not a socket is there, want another path", path)
 	}
 	conn, err := net.Dial("unix", path)
 	if err == nil {

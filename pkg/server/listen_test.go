@@ -108,8 +108,8 @@ func TestFileAtThePathOfAUnixSocketIsKept(t *testing.T) {
 	if err := os.WriteFile(o.GRPC.UnixSocket, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := server.New(o); err == nil {
-		t.Error("no error")
+	if _, err := server.New(o); err == nil || !strings.Contains(err.Error(), "precious: a file that is not a socket is there") {
+		t.Error(err)
 	}
 	if _, err := os.Stat(o.GRPC.UnixSocket); err != nil {
 		t.Error(err)
