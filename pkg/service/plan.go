@@ -338,7 +338,12 @@ func reservation(entries []descriptors.Entry) string {
 	if id == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(id))
+	return digest(id)
+}
+
+// digest returns 16 bytes that stand for a text.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	return string(sum[:16])
 }
 

@@ -392,6 +392,34 @@ descriptors:
 	r.remains(10, desc("user=bob"))
 }
 
+func TestDescriptorsThatShareACounterEachHold(t *testing.T) {
+	for name, limit := range strategies {
+		t.Run(name, func(t *testing.T) {
+			rules := "domain: d\ndescriptors:\n- {key: user, value: 'a*', share_threshold: true, rate_limit: " + limit + "}\n"
+			if name == "reserve of the rule" { // no value is part of its counter
+				rules = rulesOf(limit)
+			}
+			r, ann, abe := start(t, rules), desc("user=ann"), desc("user=abe")
+			if r.reserve(51, 0, ann, abe) != "" {
+				t.Fatal("102 of 100 hits are held")
+			}
+			id := r.reserve(20, time.Minute, ann, abe)
+			r.remains(60, ann)
+			for range 2 {
+				r.commit(id, 5, abe, ann)
+				r.remains(90, ann)
+			}
+			r.reserve(20, 2*time.Second, ann, ann)
+			r.remains(50, ann)
+			r.pass(2100 * time.Millisecond)
+			r.remains(90, ann)
+			r.commit("", 5, ann, ann)
+			r.commit(strings.Repeat("ab", 16), 5, ann, ann)
+			r.remains(70, ann)
+		})
+	}
+}
+
 func TestReserveOfNothingIsACheckWithAnID(t *testing.T) {
 	r, user := start(t, rulesOf(perHour)), desc("user=ann")
 	id := r.reserve(0, 0, user)
