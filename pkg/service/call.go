@@ -35,8 +35,9 @@ const (
 	Check CallKind = iota
 	// Report charges, whatever remains.
 	Report
-	// Reserve holds the hits in all limits of the request or in none. Nothing is held if
-	// Amount is 0. It is Unimplemented if a limit cannot hold hits.
+	// Reserve holds the hits in all limits of the request or in none; of the rules in quota mode
+	// those with room hold them. Nothing is held if Amount is 0. It is Unimplemented if a limit
+	// cannot hold hits.
 	Reserve
 	// Commit ends the hold ID and charges Amount, whatever remains. An ID that holds nothing is
 	// charged, too. Where ID was committed before, Commit changes nothing.

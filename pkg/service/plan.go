@@ -220,24 +220,29 @@ func (p *plan) fill(ctx context.Context) {
 // which is under way at the same time: what becomes of one batch does not touch the other.
 // The errors are those of the replies.
 func (p *plan) apply(ctx context.Context) {
-	if !p.watches {
+	if !p.watches && len(p.held) == 0 {
 		_ = p.cfg.Store.Apply(ctx, &p.batch)
 		return
 	}
 	var enforced, watched backends.Part
 	enforced.AllOrNothing = p.batch.AllOrNothing
+	var group uint8
 	for i := range p.targets {
-		t := &p.targets[i]
+		t, first := &p.targets[i], len(enforced.Ops)
 		for j := t.first; j < t.last; j++ {
-			if j < t.end {
-				enforced.Add(&p.batch, j)
-			} else {
+			if j >= t.end {
 				watched.Add(&p.batch, j)
+				continue
+			}
+			enforced.Add(&p.batch, j)
+			if k := slices.Index(p.held, j); k >= 0 {
+				enforced.Add(&p.batch, len(p.limits)+k)
 			}
 		}
-	}
-	for j := len(p.limits); j < len(p.batch.Ops); j++ {
-		enforced.Add(&p.batch, j)
+		group = group%2 + 1
+		for k := first; len(p.held) > 0 && k < len(enforced.Ops); k++ { // hits are counted as held where they are charged
+			enforced.Ops[k].Group = group
+		}
 	}
 	var others sync.WaitGroup
 	if len(enforced.Ops) > 0 {

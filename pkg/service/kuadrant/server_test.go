@@ -420,6 +420,33 @@ func TestDescriptorsThatShareACounterEachHold(t *testing.T) {
 	}
 }
 
+func TestAReserveThatIsOverTheLimitHoldsNothing(t *testing.T) {
+	rules := "domain: d\ndescriptors:\n" +
+		"- {key: a, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 100}}\n" +
+		"- {key: b, quota_mode: true, rate_limits: [{unit: minute, requests_per_unit: 40}, {unit: hour, requests_per_unit: 1000}]}\n"
+	r := start(t, rules, func(c *service.Config) { c.MaxHeld = 0.5 })
+	a, b := desc("a=x"), desc("b=x")
+	id := r.reserve(30, 0, a, b) // one of several quotas is enough, and b may hold 20
+	r.remains(70, a)
+	r.remains(40, b)
+	if r.reserve(45, 0, a, b) != "" {
+		t.Fatal("75 of 50 hits are held")
+	}
+	r.remains(70, a)
+	r.commit(id, 0, a)
+	r.remains(100, a)
+	r.report(95, a, b)
+	for range 5 {
+		if r.reserve(10, 0, a, b) != "" {
+			t.Fatal("10 hits are held, and 5 remain")
+		}
+	}
+	r.pass(time.Minute)
+	if r.reserve(50, 0, a, b) == "" || r.reserve(20, 0, b) == "" {
+		t.Fatal("denied hits count as held")
+	}
+}
+
 func TestReserveOfNothingIsACheckWithAnID(t *testing.T) {
 	r, user := start(t, rulesOf(perHour)), desc("user=ann")
 	id := r.reserve(0, 0, user)
