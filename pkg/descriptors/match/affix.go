@@ -50,12 +50,12 @@ func (l literal) hardest() string {
 }
 
 // compileAffix makes the match of a text in a place.
-func compileAffix(at side) func(m *Match, texts []string) (item int, err error) {
-	return func(m *Match, texts []string) (item int, err error) {
+func compileAffix(at side) func(m *Match, texts []string) []Wrong {
+	return func(m *Match, texts []string) []Wrong {
 		m.literal = literal{texts[0], at}
 		if m.Fold {
 			m.literal.text = string(appendFolded(nil, texts[0]))
 		}
-		return 0, nil
+		return nil
 	}
 }

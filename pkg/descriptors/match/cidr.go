@@ -9,18 +9,22 @@ import (
 )
 
 // compileNetworks makes the match of networks.
-func compileNetworks(m *Match, texts []string) (item int, err error) {
+func compileNetworks(m *Match, texts []string) (wrong []Wrong) {
 	known := make(map[netip.Prefix]bool, len(texts))
 	m.networks = make([]network, len(texts))
 	for i, text := range texts {
 		prefix, err := parseNetwork(text)
-		if err != nil {
-			return i, err
+		if err == nil && known[prefix] {
+			err = fmt.Errorf("%s stands in the list twice; write it once", prefix)
 		}
-		if known[prefix] {
-			return i, fmt.Errorf("%s stands in the list twice; write it once", prefix)
+		if err != nil {
+			wrong = append(wrong, Wrong{i, err})
+			continue
 		}
 		known[prefix], m.networks[i].Prefix = true, prefix
+	}
+	if wrong != nil {
+		return wrong
 	}
 	m.set = newNetworks(slices.Clone(m.networks))
 	m.verify = func(value string) bool {
@@ -31,7 +35,7 @@ func compileNetworks(m *Match, texts []string) (item int, err error) {
 		_, bits := m.set.find(address)
 		return bits >= 0
 	}
-	return 0, nil
+	return nil
 }
 
 // TakesSome reports whether the match is one of networks, or of all others, and takes an

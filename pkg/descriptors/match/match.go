@@ -34,9 +34,8 @@ type Kind struct {
 	rank Rank
 	// says is what a value of the kind does, and not the opposite.
 	says, not string
-	// compile sets the fields of m that find its values. If a text is wrong, it returns the
-	// text's index and an error that says what would be right.
-	compile func(m *Match, texts []string) (item int, err error)
+	// compile sets the fields of m that find its values, or says which texts are wrong.
+	compile func(m *Match, texts []string) []Wrong
 }
 
 // Kinds are the kinds of match. A further kind is a file and a row; docs, JSON Schema and
@@ -62,6 +61,12 @@ var Kinds = [...]Kind{
 		rank: ByNetwork, compile: compileNetworks},
 }
 
+// Wrong says what is wrong with the text number Item, and what would be right.
+type Wrong struct {
+	Item int
+	Err  error
+}
+
 // Match says which values a descriptor takes: the field match of the rules.
 type Match struct {
 	// Name is that of the kind, with not: before it if the match takes all other values, and /i
@@ -84,18 +89,23 @@ type Match struct {
 	set      *networks               // of cidr
 }
 
-// New returns the match of a kind, or of all values but those if negated is true. If it is
-// nil, texts[item] is wrong, and the error says what would be right.
-func New(kind *Kind, texts []string, negated, ignoreCase bool) (m *Match, item int, err error) {
+// New returns the match of a kind, or of all values but those if negated is true; or nil, and
+// what is wrong with the texts.
+func New(kind *Kind, texts []string, negated, ignoreCase bool) (m *Match, wrong []Wrong) {
 	if len(texts) == 0 {
-		return nil, 0, errors.New("must have at least one text")
+		return nil, []Wrong{{0, errors.New("must have at least one text")}}
 	}
-	if item = slices.Index(texts, ""); item >= 0 {
-		return nil, item, errors.New("must not be empty")
+	for i, text := range texts {
+		if text == "" {
+			wrong = append(wrong, Wrong{i, errors.New("must not be empty")})
+		}
+	}
+	if wrong != nil {
+		return nil, wrong
 	}
 	m = &Match{Name: kind.Name, First: texts[0], More: len(texts) - 1, Fold: ignoreCase, kind: kind, negated: negated}
-	if item, err = kind.compile(m, texts); err != nil {
-		return nil, item, err
+	if wrong = kind.compile(m, texts); wrong != nil {
+		return nil, wrong
 	}
 	if negated {
 		m.Name = "not:" + m.Name
@@ -109,7 +119,7 @@ func New(kind *Kind, texts []string, negated, ignoreCase bool) (m *Match, item i
 		fmt.Fprintf(h, "\x00%s", text)
 	}
 	h.Sum(m.Sum[:0])
-	return m, 0, nil
+	return m, nil
 }
 
 // Text names the match in paths of rules: not:KIND:TEXT, or KIND/i:TEXT if it ignores case. Of

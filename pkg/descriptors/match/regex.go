@@ -12,14 +12,14 @@ import (
 const maxRegex = 1000
 
 // compileRegex makes the match of an expression that fits whole values.
-func compileRegex(m *Match, texts []string) (item int, err error) {
+func compileRegex(m *Match, texts []string) []Wrong {
 	text, flags := texts[0], syntax.Perl
 	if len(text) > maxRegex {
-		return 0, fmt.Errorf("must have at most %d bytes, not %d; split it into several descriptors", maxRegex, len(text))
+		return []Wrong{{0, fmt.Errorf("must have at most %d bytes, not %d; split it into several descriptors", maxRegex, len(text))}}
 	}
 	parsed, err := syntax.Parse(text, flags)
 	if err != nil {
-		return 0, fmt.Errorf("is no regular expression of RE2: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		return []Wrong{{0, fmt.Errorf("is no regular expression of RE2: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))}}
 	}
 	whole := `\A(?:` + text + `)\z`
 	if m.Fold {
@@ -27,7 +27,7 @@ func compileRegex(m *Match, texts []string) (item int, err error) {
 	}
 	expression, err := regexp.Compile(whole)
 	if err != nil {
-		return 0, fmt.Errorf("is too long a regular expression for RE2: %w", err)
+		return []Wrong{{0, fmt.Errorf("is too long a regular expression for RE2: %w", err)}}
 	}
 	if m.Fold {
 		parsed, _ = syntax.Parse(text, flags|syntax.FoldCase) // as before
@@ -50,7 +50,7 @@ func compileRegex(m *Match, texts []string) (item int, err error) {
 	if m.Fold {
 		m.literal.text = Folded(l.best)
 	}
-	return 0, nil
+	return nil
 }
 
 // trimAny returns the parts of an expression without those at both ends that fit any text.

@@ -3,14 +3,15 @@ package match
 import "fmt"
 
 // compileValues makes the match of several values.
-func compileValues(m *Match, texts []string) (item int, err error) {
+func compileValues(m *Match, texts []string) (wrong []Wrong) {
 	first := make(map[string]int, len(texts))
 	for i, text := range texts {
 		if m.Fold {
 			text = Folded(text)
 		}
 		if before, again := first[text]; again {
-			return i, fmt.Errorf("%q is the same value as %q before it; write it once", texts[i], texts[before])
+			wrong = append(wrong, Wrong{i, fmt.Errorf("%q is the same value as %q before it; write it once", texts[i], texts[before])})
+			continue
 		}
 		first[text] = i
 		m.Values = append(m.Values, text)
@@ -24,5 +25,5 @@ func compileValues(m *Match, texts []string) (item int, err error) {
 		_, found = first[string(appendFolded(room[:0], value))]
 		return found
 	}
-	return 0, nil
+	return wrong
 }

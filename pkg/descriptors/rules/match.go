@@ -149,10 +149,10 @@ func (r *reader) compileMatch(d *descriptor) {
 	if len(r.Problems) > before {
 		return
 	}
-	compiled, item, err := matches.New(m.kind, texts, m.negated, m.ignoreCase)
-	if err != nil {
-		at, field := m.text(item)
-		r.Problems.Add(at.At, field, "%v", err)
+	compiled, wrong := matches.New(m.kind, texts, m.negated, m.ignoreCase)
+	for _, w := range wrong {
+		at, field := m.text(w.Item)
+		r.Problems.Add(at.At, field, "%v", w.Err)
 	}
 	d.Match = compiled
 }

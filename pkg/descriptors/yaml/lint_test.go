@@ -392,7 +392,7 @@ func TestUnreachableMatchesAgainstRequests(t *testing.T) {
 					list = append(list, text+"b")
 				}
 				of := slices.IndexFunc(match.Kinds[:], func(k match.Kind) bool { return k.Name == names[kind] })
-				d.Match, _, _ = match.New(&match.Kinds[of], list, random.IntN(3) == 0, random.IntN(3) == 0)
+				d.Match, _ = match.New(&match.Kinds[of], list, random.IntN(3) == 0, random.IntN(3) == 0)
 				if d.Match == nil {
 					continue
 				}

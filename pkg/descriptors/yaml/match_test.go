@@ -39,6 +39,10 @@ func TestMatchProblems(t *testing.T) {
 		{"match: {cidr: [10.1.0.1]}", `3:27: match.cidr[0]: "10.1.0.1" is an address; the network of it alone is 10.1.0.1/32`},
 		{"match: {cidr: ['::ffff:0:0/90']}", `3:27: match.cidr[0]: "::ffff:0:0/90" has more than IPv4-mapped addresses, which are IPv4; want a network such as 10.0.0.0/8 or 2001:db8::/32`},
 		{"match: {cidr: [10.0.0.0/8, '::ffff:10.0.0.0/104']}", `3:39: match.cidr[1]: 10.0.0.0/8 stands in the list twice; write it once`},
+		{"match: {cidr: [10.0.0.0/8, 10.1.0.0/8, x, 10.0.0.0/8]}", `3:39: match.cidr[1]: "10.1.0.0/8" is an address in a network; the network is 10.0.0.0/8
+3:51: match.cidr[2]: "x" is no network; want one such as 10.0.0.0/8 or 2001:db8::/32
+3:54: match.cidr[3]: 10.0.0.0/8 stands in the list twice; write it once`},
+		{"match: {values: [a, a, '', '']}", "3:35: match.values[2]: must not be empty\n3:39: match.values[3]: must not be empty"},
 		{"match: {cidr: [10.0.0.0/8], ignore_case: true}", `3:26: match.cidr: has no meaning beside ignore_case; addresses have no case`},
 		{"match: {not: {cidr: [10.0.0.0/8]}, ignore_case: true}", `3:32: match.not.cidr: has no meaning beside ignore_case; addresses have no case`},
 		{"match: {regex: 'a)|(b'}", "3:27: match.regex: is no regular expression of RE2: unexpected ): `a)|(b`"},
