@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -55,9 +54,10 @@ func (p *process) newAdmin(ctx context.Context) (all []server.HTTP, err error) {
 	if a.TokenFile != "" {
 		listen := server.HTTP{Name: "admin", Address: hostPort(a.Host, a.Port), Handler: api.Handler()}
 		if a.UseTLS {
-			own, err := certs.Open(p.watch, "admin", tlsOf(p.Settings).admin.Files)
+			files := tlsOf(p.Settings).admin
+			own, err := files.open(p.watch, "admin")
 			if err != nil {
-				return nil, fmt.Errorf("ADMIN_*TLS_*: %w", err)
+				return nil, err
 			}
 			listen.TLS = own.Server(a.ClientTLSSAN, "h2", "http/1.1")
 		} else if !a.Loopback() {
@@ -97,9 +97,9 @@ func (p *process) newFleet() (*admin.Fleet, error) {
 		return nil, nil
 	}
 	if files := tlsOf(p.Settings).fleet; files.used {
-		own, err := certs.Open(p.watch, "admin fleet", files.Files)
+		own, err := files.open(p.watch, "admin fleet")
 		if err != nil {
-			return nil, fmt.Errorf("ADMIN_*TLS_*: %w", err)
+			return nil, err
 		}
 		o.TLS = own.Peer()
 	}

@@ -138,7 +138,7 @@ func openRedisServer(p *process, prefix, role string, r settings.RedisServer) (s
 		return stack.Tier{}, err
 	}
 	if r.UseTLS() {
-		if o.TLS, err = clientTLS(p.watch, "REDIS_TLS_*", tlsOf(p.Settings).redis, "", p.Redis.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = clientTLS(p.watch, tlsOf(p.Settings).redis, "", p.Redis.TLSSkipHostnameVerification); err != nil {
 			return stack.Tier{}, err
 		}
 	}
@@ -182,7 +182,7 @@ func openMemcached(p *process) (err error) {
 		Watch:            p.servers("main"),
 	}
 	if m.TLS {
-		if o.TLS, err = clientTLS(p.watch, "MEMCACHE_TLS_*", tlsOf(p.Settings).memcached, "", m.TLSSkipHostnameVerification); err != nil {
+		if o.TLS, err = clientTLS(p.watch, tlsOf(p.Settings).memcached, "", m.TLSSkipHostnameVerification); err != nil {
 			return err
 		}
 	}

@@ -191,9 +191,9 @@ func (d *dryRun) tryCertificates() (string, error) {
 		}
 		until, err := tryFiles(d.watch, part.Files)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s_*TLS*: %w", part.settings, err))
+			errs = append(errs, fmt.Errorf("%s: %w", part.settings, err))
 		}
-		fmt.Fprintf(&found, ", %s%s", part.settings, until)
+		fmt.Fprintf(&found, ", %s%s", part.name, until)
 	}
 	if found.Len() == 0 {
 		return ", none are used", nil

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"strings"
 
 	"example.org/rls/pkg/denials"
 	"example.org/rls/pkg/descriptors"
@@ -165,7 +164,7 @@ func dogMogrifiers(s *settings.Metrics) ([]metrics.Mogrifier, error) {
 		c := s.Mogrifier(name)
 		m, err := metrics.NewMogrifier(c.Pattern, c.Name, c.Tags)
 		if err != nil {
-			return nil, fmt.Errorf("DOG_STATSD_MOGRIFIER_%s_*: %w", strings.ToUpper(name), err)
+			return nil, fmt.Errorf("%s_*: %w", c.Prefix, err)
 		}
 		all = append(all, m)
 	}

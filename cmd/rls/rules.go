@@ -210,7 +210,7 @@ func (p *process) xdsSource(log *slog.Logger) (*xds.Source, error) {
 		return nil, err
 	}
 	if x.ServerUseTLS {
-		config, err := clientTLS(p.watch, "CONFIG_GRPC_XDS_*_TLS_*", tlsOf(p.Settings).xds, x.ServerTLSSAN, false)
+		config, err := clientTLS(p.watch, tlsOf(p.Settings).xds, x.ServerTLSSAN, false)
 		if err != nil {
 			return nil, err
 		}

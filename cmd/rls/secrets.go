@@ -36,9 +36,19 @@ func password(watch *reread.Watcher, setting, file, text string) (func() string,
 
 // tlsFiles are the files of one use of TLS.
 type tlsFiles struct {
-	settings string // the beginning of their names
+	name     string // of the use, in the dry run
+	settings string // the names of the settings that name the files
 	used     bool
 	certs.Files
+}
+
+// open reads the files. part is their name in the log and in events.
+func (f *tlsFiles) open(watch *reread.Watcher, part string) (*certs.Certs, error) {
+	own, err := certs.Open(watch, part, f.Files)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.settings, err)
+	}
+	return own, nil
 }
 
 // tlsUses are the uses of TLS.
@@ -48,23 +58,23 @@ func tlsOf(s *settings.Settings) tlsUses {
 	g, a, x, t, r, m := &s.GRPC, &s.Admin, &s.XDS, &s.Tables, &s.Redis, &s.Memcache
 	redisUsed := s.Backend.BackendType == inRedis && (r.UseTLS() || r.Persecond && s.RedisPerSecond.UseTLS())
 	return tlsUses{
-		grpc:      tlsFiles{"GRPC", s.Server.UseGRPC && g.ServerUseTLS, certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}},
-		admin:     tlsFiles{"ADMIN", a.UseTLS, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}},
-		fleet:     tlsFiles{"ADMIN_FLEET", a.UseTLS && len(a.Replicas()) > 0, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.FleetTLSCACert}},
-		xds:       tlsFiles{"CONFIG_GRPC_XDS", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}},
-		tables:    tlsFiles{"TABLE", t.TLSClientCert != "" || t.TLSCACert != "", certs.Files{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert}},
-		redis:     tlsFiles{"REDIS", redisUsed, certs.Files{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert}},
-		memcached: tlsFiles{"MEMCACHE", s.Backend.BackendType == inMemcached && m.TLS, certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}},
+		grpc:      tlsFiles{"GRPC", "GRPC_*_TLS_*", s.Server.UseGRPC && g.ServerUseTLS, certs.Files{Cert: g.ServerTLSCert, Key: g.ServerTLSKey, CA: g.ClientCA()}},
+		admin:     tlsFiles{"ADMIN", "ADMIN_*TLS_*", a.UseTLS, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.ClientTLSCACert}},
+		fleet:     tlsFiles{"ADMIN_FLEET", "ADMIN_*TLS_*", a.UseTLS && len(a.Replicas()) > 0, certs.Files{Cert: a.TLSCert, Key: a.TLSKey, CA: a.FleetTLSCACert}},
+		xds:       tlsFiles{"CONFIG_GRPC_XDS", "CONFIG_GRPC_XDS_*_TLS_*", s.Rules.OverXDS() && x.ServerUseTLS, certs.Files{Cert: x.ClientTLSCert, Key: x.ClientTLSKey, CA: x.ServerTLSCACert}},
+		tables:    tlsFiles{"TABLE", "TABLE_TLS_*", t.TLSClientCert != "" || t.TLSCACert != "", certs.Files{Cert: t.TLSClientCert, Key: t.TLSClientKey, CA: t.TLSCACert}},
+		redis:     tlsFiles{"REDIS", "REDIS_TLS_*", redisUsed, certs.Files{Cert: r.TLSClientCert, Key: r.TLSClientKey, CA: r.TLSCACert}},
+		memcached: tlsFiles{"MEMCACHE", "MEMCACHE_TLS_*", s.Backend.BackendType == inMemcached && m.TLS, certs.Files{Cert: m.TLSClientCert, Key: m.TLSClientKey, CA: m.TLSCACert}},
 	}
 }
 
 // clientTLS opens the files for connections to servers. The function returns the configuration
 // for a new connection. Certificates must have serverName, or the name of the host if that is
 // "", or may have any name.
-func clientTLS(watch *reread.Watcher, name string, files tlsFiles, serverName string, anyName bool) (func() *tls.Config, error) {
-	own, err := certs.Open(watch, name, files.Files)
+func clientTLS(watch *reread.Watcher, files tlsFiles, serverName string, anyName bool) (func() *tls.Config, error) {
+	own, err := files.open(watch, files.settings)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	return func() *tls.Config {
 		config := own.Client()

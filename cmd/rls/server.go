@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 
 	"example.org/rls/pkg/backends"
-	"example.org/rls/pkg/certs"
 	language "example.org/rls/pkg/descriptors/rules"
 	"example.org/rls/pkg/server"
 	"example.org/rls/pkg/service"
@@ -114,9 +113,10 @@ func (p *process) grpcOptions(limits *envoy.Server) (*server.GRPC, error) {
 		server.WithoutChannelz()
 	}
 	if s.ServerUseTLS {
-		own, err := certs.Open(p.watch, "gRPC", tlsOf(p.Settings).grpc.Files)
+		files := tlsOf(p.Settings).grpc
+		own, err := files.open(p.watch, "gRPC")
 		if err != nil {
-			return nil, fmt.Errorf("GRPC_*_TLS_*: %w", err)
+			return nil, err
 		}
 		o.TLS = own.Server(s.ClientTLSSAN)
 	}

@@ -16,7 +16,7 @@ import (
 // openTables opens the files for servers of tables.
 func openTables(s *settings.Tables, watch *reread.Watcher, log *slog.Logger) (t *tables.Fetcher, err error) {
 	t = &tables.Fetcher{MaxBytes: int64(s.MaxBytes), Timeout: s.Timeout, Log: log}
-	if t.TLS, err = clientTLS(watch, "TABLE_TLS_*", tlsOf(&settings.Settings{Tables: *s}).tables, "", false); err != nil || s.TokenFile == "" {
+	if t.TLS, err = clientTLS(watch, tlsOf(&settings.Settings{Tables: *s}).tables, "", false); err != nil || s.TokenFile == "" {
 		return t, err
 	}
 	t.Token, err = openSecret(watch, "TABLE_TOKEN_FILE", s.TokenFile, func(content string) (string, error) {

@@ -47,15 +47,16 @@ func tags(pairs []string) map[string]string {
 
 // Mogrifier is the settings of one of UseDogStatsdMogrifiers.
 type Mogrifier struct {
+	Prefix        string // of the names of its variables
 	Pattern, Name string
 	Tags          map[string]string
 }
 
-// Mogrifier reads the variables of the mogrifier of that name, which is in upper case
-// in them, as in envoyproxy/ratelimit.
+// Mogrifier reads the variables of a mogrifier. Their names have its name in upper case, as in
+// envoyproxy/ratelimit: DOG_STATSD_MOGRIFIER_TAG_PATTERN is the pattern of the mogrifier tag.
 func (m *Metrics) Mogrifier(name string) Mogrifier {
 	prefix := "DOG_STATSD_MOGRIFIER_" + strings.ToUpper(name)
-	mogrifier := Mogrifier{Pattern: os.Getenv(prefix + "_PATTERN"), Name: os.Getenv(prefix + "_NAME")}
+	mogrifier := Mogrifier{Prefix: prefix, Pattern: os.Getenv(prefix + "_PATTERN"), Name: os.Getenv(prefix + "_NAME")}
 	if list := os.Getenv(prefix + "_TAGS"); list != "" {
 		mogrifier.Tags = tags(strings.Split(list, ","))
 	}

@@ -55,7 +55,7 @@ func TestTags(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"a": "1", "b": "c:d"}, s.Metrics.Tags()); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	want := settings.Mogrifier{Pattern: "^p$", Name: "n", Tags: map[string]string{"k": "$1", "l": "2"}}
+	want := settings.Mogrifier{Prefix: "DOG_STATSD_MOGRIFIER_X", Pattern: "^p$", Name: "n", Tags: map[string]string{"k": "$1", "l": "2"}}
 	for _, name := range []string{"X", "x"} { // variables are in upper case, as in envoyproxy/ratelimit
 		if diff := cmp.Diff(want, s.Metrics.Mogrifier(name)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
