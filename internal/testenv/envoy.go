@@ -34,6 +34,7 @@ func Envoy(t testing.TB, configYAML string) *EnvoyServer {
 			"--config-yaml", "{admin: {address: {socket_address: {address: 127.0.0.1, port_value: {port}}}}}",
 			"--admin-address-path", "{ready}",
 			"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning",
+			"--component-log-level", "rate_limit_quota:debug", // nothing else tells of assignments
 		},
 		ready: func(s *Server) bool {
 			// Envoy writes the file once it has its admin port. The file proves that

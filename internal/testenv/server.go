@@ -205,10 +205,19 @@ func (s *Server) wroteReady() bool {
 
 func (s *Server) logFile() string { return filepath.Join(s.dir, "testenv.log") }
 
-// logged reports whether the running process has written text to its log.
-func (s *Server) logged(text string) bool {
+// Logged reports whether the running process has written the texts to its log, in their order.
+func (s *Server) Logged(texts ...string) bool {
 	log, err := os.ReadFile(s.logFile())
-	return err == nil && bytes.Contains(log[s.logFrom:], []byte(text))
+	if err != nil {
+		return false
+	}
+	log, found := log[s.logFrom:], true
+	for _, text := range texts {
+		if _, log, found = bytes.Cut(log, []byte(text)); !found {
+			return false
+		}
+	}
+	return true
 }
 
 // tail returns the end of the log.

@@ -37,7 +37,7 @@ func startRedis(t testing.TB, binary string, args []string) *Server {
 			"--shutdown-timeout", "0",
 		}, args...),
 		// Whatever the options (TLS, passwords), the log says when it is up.
-		ready: func(s *Server) bool { return s.logged("Ready to accept connections") },
+		ready: func(s *Server) bool { return s.Logged("Ready to accept connections") },
 	})
 }
 
@@ -155,7 +155,7 @@ func Sentinel(t testing.TB) *SentinelSetup {
 		sentinel := start(t, program{
 			name:  "redis-sentinel",
 			args:  []string{config, "--bind", "127.0.0.1", "--port", "{port}", "--dir", "{dir}"},
-			ready: func(s *Server) bool { return s.logged("+monitor master") },
+			ready: func(s *Server) bool { return s.Logged("+monitor master") },
 		})
 		// Sentinels look at servers every ten seconds and greet each other
 		// every two; tests need not wait for that. A replica may be promoted

@@ -283,29 +283,32 @@ func TestQuotaFilter(t *testing.T) {
 		}
 		return passed
 	}
-	// assigned waits until the service has assigned so many hits per second, and Envoy has the
-	// assignment. Before the first one Envoy lets all pass.
-	assigned := func(t *testing.T, rule, rate string) {
+	// assigned waits until the service has assigned so many hits per second, and Envoy has logged
+	// the texts and then given the assignment to its worker, which takes it before a later request.
+	// Before the first assignment Envoy lets all pass.
+	assigned := func(t *testing.T, rule, rate string, texts ...string) {
 		t.Helper()
 		testenv.Eventually(t, patience, func() bool {
 			_, text := s.get("debug", "/stats")
 			return strings.Contains(text, `rls_rlqs_assigned_hits_per_second{rule="edge.`+rule+`"} `+rate+"\n")
 		}, "assigned hits per second: "+rate)
-		time.Sleep(100 * time.Millisecond) // Envoy tells nobody that it has the assignment
+		testenv.Eventually(t, patience, func() bool {
+			return f.envoy.Logged(append(texts, "RLQS buckets cache written to TLS")...)
+		}, fmt.Sprintf("Envoy has the assignment %q", texts))
 	}
 	t.Run("a long window", func(t *testing.T) {
 		t.Parallel()
 		used := send(t, "window", 1)
-		assigned(t, "window", "19.8")
+		assigned(t, "window", "19.8", "max_tokens: 99\n")
 		used += send(t, "window", 39)
-		assigned(t, "window", "12")
+		assigned(t, "window", "12", "max_tokens: 60\n")
 		if used += send(t, "window", 30); used != 70 { // what remains has arrived
 			t.Errorf("%d passed, want 70", used)
 		}
 		if used += send(t, "window", 50); used != 100 {
 			t.Errorf("%d passed, want 100", used)
 		}
-		assigned(t, "window", "0")
+		assigned(t, "window", "0", "num_requests_allowed: 60\n", "DENY_ALL")
 		if passed := send(t, "window", 10); passed != 0 {
 			t.Errorf("%d passed, and nothing remains", passed)
 		}
@@ -313,7 +316,7 @@ func TestQuotaFilter(t *testing.T) {
 	t.Run("a second", func(t *testing.T) {
 		t.Parallel()
 		send(t, "second", 1)
-		assigned(t, "second", "50")
+		assigned(t, "second", "50", "max_tokens: 50\n")
 		passed, start := 0, time.Now()
 		pace := time.NewTicker(50 * time.Millisecond) // up to 200 a second
 		defer pace.Stop()
@@ -324,6 +327,6 @@ func TestQuotaFilter(t *testing.T) {
 		if most := 50 * (time.Since(start).Seconds() + 1) * 1.05; float64(passed) > most || passed < 300 {
 			t.Errorf("%d passed in 12 s, want up to %v", passed, most)
 		}
-		assigned(t, "second", "50")
+		assigned(t, "second", "50", "max_tokens: 50\n")
 	})
 }
