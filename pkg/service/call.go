@@ -86,7 +86,7 @@ func (p *plan) prepare() {
 		return
 	}
 	p.batch.AllOrNothing = p.batch.AllOrNothing || call.Kind == Reserve
-	ids := make(map[string]string, len(p.batch.Ops)) // the last of each Hold.Key
+	ids := make(map[string]string, len(p.batch.Ops)) // the last ID of each Hold.Key
 	for i := range p.batch.Ops {
 		if op := &p.batch.Ops[i]; op.Identified() {
 			if before, ok := ids[op.Hold.Key]; ok { // descriptors that share a counter hold their hits apart

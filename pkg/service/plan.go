@@ -239,8 +239,11 @@ func (p *plan) apply(ctx context.Context) {
 				enforced.Add(&p.batch, len(p.limits)+k)
 			}
 		}
+		if len(p.held) == 0 {
+			continue
+		}
 		group = group%2 + 1
-		for k := first; len(p.held) > 0 && k < len(enforced.Ops); k++ { // hits are counted as held where they are charged
+		for k := first; k < len(enforced.Ops); k++ { // hits are counted as held only if they are charged
 			enforced.Ops[k].Group = group
 		}
 	}

@@ -236,8 +236,8 @@ func (o *oracle) debt(op *backends.Op) *debt {
 		d = &debt{}
 		o.debts[op.Key] = d
 	}
-	// Those hits may have been charged, and lost in a restart; or another window has begun, to
-	// which a counter that carries its surplus takes only what was beyond the limit.
+	// A restart may have lost the hits that were charged. And in a new window, a counter that
+	// carries its surplus over has only the hits beyond the limit of the window before.
 	if d.fault != o.server.faults || d.op.Period != op.Period {
 		d.fault, d.hits = o.server.faults, 0
 	}

@@ -257,7 +257,7 @@ func packTerms(to []byte, op *backends.Op) []byte {
 		return appendDoubles(to, terms.Debt.Whole, 0, op.Unit.Whole, 0, terms.Carry, op.Period)
 	}
 	debt := terms.Debt
-	if op.Verb == backends.Grant { // what lapses first finds the cell at most there
+	if op.Verb == backends.Grant { // makes no debt; hits that come back before it are taken off a meter that Furthest bounds
 		debt = op.Furthest
 	}
 	return appendDoubles(to, debt.Whole, debt.Frac, op.Unit.Whole, op.Unit.Frac, terms.Shift.Whole, terms.Shift.Frac)

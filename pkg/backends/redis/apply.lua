@@ -571,16 +571,16 @@ local function change(more, key, way, now, by, max, least, times, window)
     retry = NEVER
     local gone = sum + by - max + l.base -- the total that has to leave
     local stored = by > max and 0 or l.length - l.cut
-    local known
+    local done
     local function leaves(elements)
       for _, a in ipairs(elements or {}) do
-        known = known or retry ~= NEVER and retry ~= a.at + window
-        if not known then retry = a.total >= gone and a.at + window or NEVER end -- a grant may leave with a cost
+        done = done or retry ~= NEVER and retry ~= a.at + window
+        if not done then retry = a.total >= gone and a.at + window or NEVER end -- a grant may leave with a cost
       end
     end
     if by <= max then leaves(l.front) end
     for first = l.gone, stored - 1, 64 do
-      if known then break end
+      if done then break end
       local found = redis.call('LRANGE', key, first, math.min(first + 63, stored - 1))
       for i, s in ipairs(found) do found[i] = element(s) end
       leaves(found)

@@ -34,7 +34,7 @@ type Kind struct {
 	rank Rank
 	// says is what a value of the kind does, and not the opposite.
 	says, not string
-	// compile sets the fields of m that find its values, or says which texts are wrong.
+	// compile sets the fields of m that find its values, or returns an error for each wrong text.
 	compile func(m *Match, texts []string) []Wrong
 }
 
@@ -61,7 +61,8 @@ var Kinds = [...]Kind{
 		rank: ByNetwork, compile: compileNetworks},
 }
 
-// Wrong says what is wrong with the text number Item, and what would be right.
+// Wrong is an error in one of the texts of a match, the text with the index Item. Err says what
+// would be right.
 type Wrong struct {
 	Item int
 	Err  error
@@ -89,8 +90,8 @@ type Match struct {
 	set      *networks               // of cidr
 }
 
-// New returns the match of a kind, or of all values but those if negated is true; or nil, and
-// what is wrong with the texts.
+// New returns a match of the values that a kind finds with the texts, or, if negated is true, of
+// all other values. If texts are wrong, it returns an error for each of them and no match.
 func New(kind *Kind, texts []string, negated, ignoreCase bool) (m *Match, wrong []Wrong) {
 	if len(texts) == 0 {
 		return nil, []Wrong{{0, errors.New("must have at least one text")}}
