@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -94,8 +95,11 @@ func (m *sentinelMaster) label() string {
 func (m *sentinelMaster) DialHook(next goredis.DialHook) goredis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
+		if errors.Is(err, goredis.Nil) {
+			err = fmt.Errorf("the sentinels know no master named %q (use the name that they monitor)", m.name)
+		}
 		if err != nil {
-			return lane.Broken(err), nil
+			return lane.Broken(lane.Explain(err, m.addr.Load() == nil)), nil
 		}
 		if !lane.IsBroken(c) {
 			if at := c.RemoteAddr().String(); m.addr.Swap(at) != at {
