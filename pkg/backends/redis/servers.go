@@ -21,8 +21,8 @@ type servers interface {
 	// lanes are the ways to all servers.
 	lanes(ctx context.Context) ([]*lane.Lane, error)
 	// redirect is the way to the server that a MOVED or ASK error names, or
-	// nil; asking says that the call must follow an ASKING there.
-	redirect(err error) (l *lane.Lane, asking bool)
+	// nil; asking says that the call must follow an ASKING there. from gave the error.
+	redirect(err error, from *lane.Lane) (l *lane.Lane, asking bool)
 	// failed takes note of the error of a call.
 	failed(err error)
 	// each calls f for all servers at once. It returns one of the errors of f.
@@ -118,7 +118,7 @@ func (s *single) lane(context.Context, string) (*lane.Lane, error) { return s.wa
 
 func (s *single) lanes(context.Context) ([]*lane.Lane, error) { return []*lane.Lane{s.way}, nil }
 
-func (s *single) redirect(error) (*lane.Lane, bool) { return nil, false }
+func (s *single) redirect(error, *lane.Lane) (*lane.Lane, bool) { return nil, false }
 
 func (s *single) failed(error) {}
 
