@@ -100,8 +100,7 @@ func (l *Limit) Used(op *backends.Op, r *backends.Reply) int64 {
 // owed is how many hits the meter that r describes has beyond the capacity. It owes none while
 // some of the capacity remains.
 func (l *Limit) owed(r *backends.Reply) (hits int64, owes bool) {
-	ahead := r.Value.Sub(backends.Amount{Whole: r.Now}, l.den)
-	if debt := ahead.Sub(l.tolerance, l.den); debt.Whole >= 0 {
+	if debt := l.ahead(r).Sub(l.tolerance, l.den); debt.Whole >= 0 {
 		return l.hitsIn(debt), true
 	}
 	return 0, false

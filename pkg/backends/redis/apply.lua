@@ -228,7 +228,10 @@ local function counter(more, key, prev, span, way, forced, now, by, _, _, max, _
     if v > MAX then v = MAX end
   end
   --#if terms
-  if period then ends = till + math.floor((math.max(v, 1) - 1) / more[CARRY]) * window end
+  if period then -- this is backends.Op.CarriedUntil
+    ends = till
+    if v > more[CARRY] then ends = math.min(till + (v - 1) * window, now + MAX_WAIT) end
+  end
   --#end
   if by == 0 and way ~= GRANT then return admitted, v, 0, before, ends, 0 end -- it only reads
   local charged = (admitted > 0 or forced) and (present or not refund)

@@ -283,6 +283,23 @@ func TestALostExpiryComesBack(t *testing.T) {
 	}
 }
 
+// TestADebtLives: the key of a debt lives until a limit of 1 would have paid it, and the key of
+// hits within their limit for their window.
+func TestADebtLives(t *testing.T) {
+	server, s := start(t)
+	side, ctx := client(t, server), context.Background()
+	for used, hours := range map[int64]time.Duration{10: 1, 22: 22} {
+		op := hit("debt")
+		op.Span, op.Window, op.By.Whole, op.Unit.Whole, op.Max.Whole = backends.Carried, hour, used, 1, 10
+		op.Terms = &backends.Terms{Carry: 10, Debt: backends.Amount{Whole: 100}}
+		must(t, s, op)
+		if ttl := side.PTTL(ctx, op.Key).Val(); ttl > hours*time.Hour+2*time.Second || ttl < hours*time.Hour-time.Minute {
+			t.Errorf("%d of 10 hits live %v, want %d hours", used, ttl, hours)
+		}
+		must(t, s, op.Reset())
+	}
+}
+
 // TestForeignKeys: a key with data that the store did not write is an error of its
 // own operation only. The error does not name the key.
 func TestForeignKeys(t *testing.T) {
