@@ -91,14 +91,16 @@ func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 	if l.MaxDelay > 0 && !op.Refund && op.By != (backends.Amount{}) {
 		d.Delay = micros(ahead.Sub(l.tolerance, l.den).Ceil())
 	}
-	if !d.Allowed && l.beyond != nil {
-		d.RetryAfter = micros(ahead.Add(l.interval, l.den).Sub(l.tolerance, l.den).Ceil())
-	} else if !d.Allowed {
+	if !d.Allowed {
+		needs := op.By
+		if l.beyond != nil {
+			needs = l.interval
+		}
+		needs = needs.Add(r.Beside, l.den)
 		// The charge has said how long it can wait for its turn (Patience).
-		patience := op.Max.Sub(l.meterMax(op.Now, 0), l.den)
-		late := ahead.Add(op.By, l.den).Sub(l.tolerance, l.den).Sub(patience, l.den)
-		d.RetryAfter = micros(late.Ceil())
-		if l.tolerance.Add(patience, l.den).Less(op.By) {
+		most := l.tolerance.Add(op.Max.Sub(l.meterMax(op.Now, 0), l.den), l.den)
+		d.RetryAfter = micros(ahead.Add(needs, l.den).Sub(most, l.den).Ceil())
+		if most.Less(needs) {
 			d.RetryAfter = l.Window
 		}
 	}

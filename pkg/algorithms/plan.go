@@ -51,7 +51,7 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 	if d.Allowed {
 		d.RetryAfter = 0
 	} else {
-		d.Delay = 0
+		d.Delay, d.RetryAfter = 0, max(d.RetryAfter, time.Microsecond) // the cell may have room since
 	}
 	return d
 }
@@ -62,7 +62,7 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 func (l *Limit) judgeShare(op *backends.Op, r *backends.Reply) Decision {
 	share, mine := *l, op.Alone(r.Replicas)
 	whole := *r
-	whole.Replicas = 0
+	whole.Replicas, whole.Beside = 0, r.Beside.Times(r.Replicas, op.Den)
 	// The share has room for a hit of each other process, so that the division rounds up.
 	more := uint32(r.Replicas - 1)
 	switch {

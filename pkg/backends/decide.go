@@ -39,6 +39,8 @@ func (b *Batch) Together() bool {
 // descriptor refused. So the batch is still charged when a Lenient descriptor is
 // open, or a Quota descriptor beside another Quota descriptor that passes.
 //
+// Decide sets Reply.Beside.
+//
 // Decide reports whether the operations may stay as they were tried: whether the
 // trial charged each operation as often as Charges says.
 func (b *Batch) Decide() (asTried bool) {
@@ -46,6 +48,11 @@ func (b *Batch) Decide() (asTried bool) {
 	b.open = b.AllOrNothing && b.refusedBy((*Batch).fails)
 	if !b.Together() {
 		return true
+	}
+	for i := range b.Ops {
+		if b.Replies[i].Beside = (Amount{}); b.denies(i) {
+			b.Replies[i].Beside = b.beside(i)
+		}
 	}
 	for i := range b.Ops {
 		op, tried := &b.Ops[i], b.Replies[i].Admitted
@@ -57,6 +64,22 @@ func (b *Batch) Decide() (asTried bool) {
 		}
 	}
 	return true
+}
+
+// beside is what earlier operations of i's group, or of an all-or-nothing batch, would charge to
+// i's cell if the descriptor of i passed.
+func (b *Batch) beside(i int) (amount Amount) {
+	op := &b.Ops[i]
+	for j := range i {
+		with := &b.Ops[j]
+		if with.Key != op.Key || with.Refund || b.Charges(j) > 0 {
+			continue
+		}
+		if b.oneGroup(j, i) || b.AllOrNothing && (with.Role == Firm || !b.denies(j)) {
+			amount = amount.Add(with.By, op.Den)
+		}
+	}
+	return amount
 }
 
 // refusedBy reports whether the roles of the descriptors refuse the batch, if a
@@ -163,10 +186,10 @@ func (b *Batch) Settled(i int) Op {
 	return op
 }
 
-// Settle puts the reply to Settled(i) into Batch.Replies. Admitted and RetryAt
+// Settle puts the reply to Settled(i) into Batch.Replies. Admitted, RetryAt and Beside
 // stay as they were when the operation was tried.
 func (b *Batch) Settle(i int, r Reply) {
-	r.Admitted, r.RetryAt = b.Replies[i].Admitted, b.Replies[i].RetryAt
+	r.Admitted, r.RetryAt, r.Beside = b.Replies[i].Admitted, b.Replies[i].RetryAt, b.Replies[i].Beside
 	b.Replies[i] = r
 }
 

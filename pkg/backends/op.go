@@ -370,11 +370,14 @@ type Reply struct {
 	// Recalled: the reply comes from a cell that this process remembers (package
 	// near), not from the store.
 	Recalled bool
+	Leased   bool // the hits come from a lease of this process, charged before
+	// Beside, of an operation that does not fit, is what earlier operations that are decided
+	// together with it would have charged to its cell: it has to fit beside that. See Batch.Decide.
+	Beside Amount
 	// Replicas, above 0: the store left the operation undecided, and this process has
 	// decided it as one of so many. Value, Until and RetryAt are of its own copy of the
 	// cell, in which each hit counts Replicas times.
 	Replicas int64
-	Leased   bool // the hits come from a lease of this process, charged before
 	// Account, if not nil, tells of a reservation, or of hits that were not charged.
 	Account *Account
 	// RetryAt, for a List, is the moment from which By would fit when it does not
