@@ -110,3 +110,30 @@ func TestTwoDescriptorsOfOneBucket(t *testing.T) {
 		}
 	}
 }
+
+// TestTheOrderOfDescriptors: a descriptor that is denied takes nothing of a pool from another one of its request, whichever comes first.
+func TestTheOrderOfDescriptors(t *testing.T) {
+	const rules = `domain: d
+pools: {spare: {unit: hour, requests_per_unit: 2}}
+descriptors:
+- {key: user, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, borrow_from: spare, max_borrow: 50%}}
+`
+	for _, charge := range []string{"always", "admitted"} {
+		for _, deniedFirst := range []bool{true, false} {
+			r := start(t, "charge: "+charge+"\n"+rules)
+			r.want(desc("user", "a"), ok, 0)
+			r.want(desc("user", "a"), ok, 0) // borrowed: all that it may
+			r.want(desc("user", "b"), ok, 0)
+			denied, passes := desc("user", "a"), desc("user", "b")
+			descs := []*rlcommon.RateLimitDescriptor{passes, denied}
+			if deniedFirst {
+				descs = []*rlcommon.RateLimitDescriptor{denied, passes}
+			}
+			for i, s := range r.call(request(descs...)).Statuses {
+				if want := descs[i] == passes; (s.Code == ok) != want {
+					t.Errorf("charge: %s, denied first %v: descriptor %d is %v", charge, deniedFirst, i, s)
+				}
+			}
+		}
+	}
+}
