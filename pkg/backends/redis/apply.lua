@@ -403,7 +403,7 @@ local function save(l, key)
     end
     for i = first, #l.added do redis.call('RPUSH', key, text(l.added[i])) end
     if whole and l.length > 0 then redis.call('LTRIM', key, l.length, -1) end
-    if l.renew and newest(l, key) then redis.call('PEXPIRE', key, l.life) end
+    if newest(l, key) and (l.renew or redis.call('PTTL', key) == -1) then redis.call('PEXPIRE', key, l.life) end
   elseif l.length > 0 and redis.call('PTTL', key) == -1 then
     redis.call('PEXPIRE', key, l.life)
   end
@@ -637,9 +637,9 @@ local function saveRecord(key, id, from, life, ends, by, byf, mark)
   else
     s = struct.pack('<ddd', by, mark, ends)
   end
-  -- The first record of a hash gives it a lifetime that is enough for all; one in eight more does
-  -- so because it may be lost (PERSIST, a restored dump).
-  if redis.call('HSET', key, id, s) == 1 and redis.call('HLEN', key) % 8 == 1 then redis.call('PEXPIRE', key, life) end
+  redis.call('HSET', key, id, s)
+  -- The first record of a hash gives it a lifetime that is enough for all.
+  if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, life) end
 end
 
 --#if together
@@ -655,7 +655,7 @@ local opens = {}
 local function saveOpen(key, o)
   if o.dirty then
     redis.call('SET', key, o.text, 'PX', o.life)
-  elseif o.used and string.find(o.text, ';', 1, true) then
+  elseif o.used and (string.find(o.text, ';', 1, true) or redis.call('PTTL', key) == -1) then
     redis.call('PEXPIRE', key, o.life)
   end
 end
