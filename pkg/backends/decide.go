@@ -48,7 +48,7 @@ func (b *Batch) asTried(first, end int) bool {
 }
 
 // Together reports whether the charge of one operation of the batch may depend
-// on another operation, so that the store has to follow the steps above.
+// on another operation, so that the store needs [Batch.ApplyTogether].
 func (b *Batch) Together() bool {
 	if len(b.Ops) < 2 {
 		return false
@@ -78,30 +78,29 @@ func (b *Batch) Together() bool {
 func (b *Batch) Decide() {
 	b.Refused = b.AllOrNothing && b.refusedBy((*Batch).denies)
 	b.open = b.AllOrNothing && b.refusedBy((*Batch).fails)
-	if !b.Together() {
-		return
-	}
-	for i := range b.Ops {
-		if b.Replies[i].Beside = (Amount{}); b.denies(i) {
-			b.Replies[i].Beside = b.beside(i)
-		}
+	if b.Together() && b.any(0, len(b.Ops), (*Batch).denies) {
+		b.tellBeside()
 	}
 }
 
-// beside is what earlier operations of i's group, or of an all-or-nothing batch, would charge to
-// i's cell if the descriptor of i passed.
-func (b *Batch) beside(i int) (amount Amount) {
-	op := &b.Ops[i]
-	for j := range i {
-		with := &b.Ops[j]
-		if with.Key != op.Key || with.Refund || b.Charges(j) > 0 {
-			continue
+// tellBeside sets Reply.Beside: what has to fit together with the operation, because it is in the
+// same group, or in an all-or-nothing batch.
+func (b *Batch) tellBeside() {
+	beside := make(map[string]Amount) // by Op.Key
+	for first, end := 0, 0; first < len(b.Ops); first = end {
+		if end = b.descriptorEnd(first); !b.AllOrNothing {
+			clear(beside)
 		}
-		if b.oneGroup(j, i) || b.AllOrNothing && (with.Role == Firm || !b.denies(j)) {
-			amount = amount.Add(with.By, op.Den)
+		for i := first; i < end; i++ {
+			op, r, denied := &b.Ops[i], &b.Replies[i], b.denies(i)
+			if r.Beside = (Amount{}); denied {
+				r.Beside = beside[op.Key]
+			}
+			if needed := !denied || op.Role == Firm; needed && !op.Refund && b.Charges(i) == 0 {
+				beside[op.Key] = beside[op.Key].Add(op.By, op.Den)
+			}
 		}
 	}
-	return amount
 }
 
 // refusedBy reports whether the roles of the descriptors refuse the batch, if a
