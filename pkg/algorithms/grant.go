@@ -52,8 +52,5 @@ func (l *Limit) Grant(op *backends.Op, hits int64) {
 	}
 	if l.overdraws() { // a grant pays debt
 		op.Max = backends.NoMax
-		if op.Kind == backends.Meter {
-			op.Max = op.Furthest
-		}
 	}
 }

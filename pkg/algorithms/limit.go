@@ -21,8 +21,8 @@ const (
 	// MaxLogRequests is the largest limit of a sliding_log, which stores every
 	// hit.
 	MaxLogRequests = 10_000
-	// maxFill is the longest time that a burst may take to fill again.
-	maxFill = 10 * MaxWindow
+	// maxFill is the longest time that a burst may take to fill again, and that a Decision tells.
+	maxFill = time.Duration(backends.MaxWait) * time.Microsecond
 )
 
 // Strategy names a way to count.
@@ -234,9 +234,9 @@ func (l *Limit) intervals(n int64) backends.Amount {
 	return backends.Amount{Whole: whole, Frac: frac}
 }
 
-// micros turns µs into a Duration, not below 0.
+// micros turns µs into a Duration, from 0 to maxFill.
 func micros(us int64) time.Duration {
-	return time.Duration(max(us, 0)) * time.Microsecond
+	return time.Duration(min(max(us, 0), backends.MaxWait)) * time.Microsecond
 }
 
 // mulDiv is a × b / c, rounded down, and the remainder. The quotient must fit

@@ -43,11 +43,14 @@ func planMeter(l *Limit, op *backends.Op, c Charge) {
 		debt = max(debt, l.fullDebt())
 	}
 	largest := max(l.Capacity(), l.MaxRemaining()) + debt + backends.Amount{Whole: l.MaxDelay.Microseconds()}.Units(l.interval, l.den)
+	if c.Reservation != "" { // so much may be held, and is not charged again
+		largest *= 2
+	}
 	op.By = l.intervals(min(op.By.Whole, largest+1))
 	op.Max = l.meterMax(c.Now, 0)
 	op.Furthest = op.Max
-	if l.beyond != nil {
-		op.Furthest = op.Max.Add(l.beyond.Debt, l.den)
+	if l.beyond != nil { // limits of other amounts, with other debts, share the cell
+		op.Furthest = op.Max.Add(backends.Amount{Whole: backends.MaxWait}, l.den)
 	}
 	if l.MaxDelay > 0 {
 		op.Max = l.meterMax(c.Now, min(l.MaxDelay.Microseconds(), c.Patience))
@@ -64,9 +67,20 @@ func (l *Limit) meterMax(now, delay int64) backends.Amount {
 	return l.tolerance.Add(backends.Amount{Whole: now + max(delay, 0)}, l.den)
 }
 
+// ahead is how far the meter that r describes is ahead, below 0 by credit. The debt of another
+// limit counts as far as the debt of l may go.
+func (l *Limit) ahead(r *backends.Reply) backends.Amount {
+	ahead := r.Value.Sub(backends.Amount{Whole: r.Now}, l.den)
+	if l.beyond != nil {
+		if most := l.tolerance.Add(l.beyond.Debt, l.den); most.Less(ahead) {
+			return most
+		}
+	}
+	return ahead
+}
+
 func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
-	now := backends.Amount{Whole: r.Now}
-	ahead := r.Value.Sub(now, l.den) // >= 0
+	ahead := l.ahead(r)
 	d := Decision{
 		Allowed:   op.Refund || r.Admitted == op.Times,
 		Remaining: l.tolerance.Sub(ahead, l.den).Units(l.interval, l.den),
@@ -77,14 +91,16 @@ func judgeMeter(l *Limit, op *backends.Op, r *backends.Reply) Decision {
 	if l.MaxDelay > 0 && !op.Refund && op.By != (backends.Amount{}) {
 		d.Delay = micros(ahead.Sub(l.tolerance, l.den).Ceil())
 	}
-	if !d.Allowed && l.beyond != nil {
-		d.RetryAfter = micros(ahead.Add(l.interval, l.den).Sub(l.tolerance, l.den).Ceil())
-	} else if !d.Allowed {
+	if !d.Allowed {
+		needs := op.By
+		if l.beyond != nil {
+			needs = l.interval
+		}
+		needs = needs.Add(r.Beside, l.den)
 		// The charge has said how long it can wait for its turn (Patience).
-		patience := op.Max.Sub(l.meterMax(op.Now, 0), l.den)
-		late := ahead.Add(op.By, l.den).Sub(l.tolerance, l.den).Sub(patience, l.den)
-		d.RetryAfter = micros(late.Ceil())
-		if l.tolerance.Add(patience, l.den).Less(op.By) {
+		most := l.tolerance.Add(op.Max.Sub(l.meterMax(op.Now, 0), l.den), l.den)
+		d.RetryAfter = micros(ahead.Add(needs, l.den).Sub(most, l.den).Ceil())
+		if most.Less(needs) {
 			d.RetryAfter = l.Window
 		}
 	}

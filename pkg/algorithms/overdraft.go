@@ -56,7 +56,8 @@ var carried = row{
 		number, _ := l.period(r.Now)
 		used, whole := r.Value.Whole, int64(l.Requests)
 		// The window after n others begins with used - n × whole.
-		begins := func(after int64) int64 { return l.startOf(number+max(after, 1)) - r.Now }
+		most := int64(maxFill/l.Window) + 2
+		begins := func(after int64) int64 { return l.startOf(number+min(max(after, 1), most)) - r.Now }
 		return Decision{
 			Allowed:    op.Refund || r.Admitted == op.Times,
 			Remaining:  whole - used,

@@ -51,7 +51,7 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 	if d.Allowed {
 		d.RetryAfter = 0
 	} else {
-		d.Delay = 0
+		d.Delay, d.RetryAfter = 0, max(d.RetryAfter, time.Microsecond) // the cell may have room since
 	}
 	return d
 }
@@ -62,7 +62,7 @@ func (l *Limit) Judge(op *backends.Op, r *backends.Reply) Decision {
 func (l *Limit) judgeShare(op *backends.Op, r *backends.Reply) Decision {
 	share, mine := *l, op.Alone(r.Replicas)
 	whole := *r
-	whole.Replicas = 0
+	whole.Replicas, whole.Beside = 0, r.Beside.Times(r.Replicas, op.Den)
 	// The share has room for a hit of each other process, so that the division rounds up.
 	more := uint32(r.Replicas - 1)
 	switch {
@@ -100,8 +100,7 @@ func (l *Limit) Used(op *backends.Op, r *backends.Reply) int64 {
 // owed is how many hits the meter that r describes has beyond the capacity. It owes none while
 // some of the capacity remains.
 func (l *Limit) owed(r *backends.Reply) (hits int64, owes bool) {
-	ahead := r.Value.Sub(backends.Amount{Whole: r.Now}, l.den)
-	if debt := ahead.Sub(l.tolerance, l.den); debt.Whole >= 0 {
+	if debt := l.ahead(r).Sub(l.tolerance, l.den); debt.Whole >= 0 {
 		return l.hitsIn(debt), true
 	}
 	return 0, false

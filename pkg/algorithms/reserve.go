@@ -47,6 +47,9 @@ func (l *Limit) CheckHold() error {
 // reserve makes op, a planned charge, one that makes or settles a reservation, or one that
 // sees the reservations of others lapse.
 func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
+	if op.Kind == backends.Meter && l.Overdraft == 0 && l.MaxDelay == 0 && id.Longest > 0 { // Beyond leaves debt
+		op.Furthest = op.Furthest.Add(l.intervals(l.fullDebt()), l.den)
+	}
 	onDemand := id.Longest > 0 && l.CheckHold() == nil
 	if l.Reserve.TTL == 0 && !onDemand {
 		return
@@ -66,9 +69,6 @@ func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
 	op.Hold.Longest, op.Hold.GiveBack = max(ttl, id.Longest), true
 	op.Hold.TTL = cmp.Or(c.TTL, ttl, id.Longest)
 	op.Hold.Known = c.Beyond && c.Reservation != ""
-	if op.Kind == backends.Meter && l.Overdraft == 0 { // Beyond leaves debt
-		op.Furthest = op.Furthest.Add(l.intervals(l.fullDebt()), l.den)
-	}
 	if c.TTL > 0 && l.Overdraft > 0 {
 		strict := *op.Terms
 		strict.Debt = backends.Amount{}
@@ -77,7 +77,7 @@ func (l *Limit) reserve(op *backends.Op, id Identity, c Charge) {
 }
 
 // chargeBeyond makes op, a planned charge, one that is made whatever remains. The next
-// operation on the bucket of a limit that holds nothing lowers it to a full one.
+// operation on a bucket lowers it to [backends.Op.Furthest].
 func (l *Limit) chargeBeyond(op *backends.Op) {
 	op.ChargeDenied, op.Lease = false, nil
 	switch {

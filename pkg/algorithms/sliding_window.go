@@ -60,7 +60,7 @@ func (l *Limit) weight(left int64) (num, den int64) {
 // part of a bucket that counts fits some room when its weight is at most
 // floor(room × den / count).
 func (l *Limit) slidingRetryAt(op *backends.Op, r *backends.Reply, end int64) int64 {
-	limit, current, cost := int64(l.Requests), r.Value.Whole, op.By.Whole
+	limit, current, cost := int64(l.Requests), r.Value.Whole, op.By.Whole+r.Beside.Whole
 	if cost > limit {
 		return r.Now + l.window
 	}

@@ -1,19 +1,54 @@
 package backends
 
-// A store applies operations that are decided together ([Batch.Together]) in
-// three moves, all in one atomic unit:
+// ApplyTogether applies operations that are decided together ([Batch.Together]), which a store
+// does as one atomic unit. try applies operation i to its cell. apply applies op in place of
+// operation i, and back takes the cells of the operations from first on, and before end, to what
+// they were before try.
 //
-//  1. It tries each operation on its cell, in order, so that later operations
-//     see what earlier ones would have charged, and keeps the replies in
-//     Batch.Replies.
-//  2. [Batch.Decide] says which descriptors pass and whether the batch is
-//     refused.
-//  3. Unless the operations may stay as they were tried, the store goes back to
-//     the cells as they were and applies [Batch.Settled] of each operation, in
-//     order, handing the reply to [Batch.Settle].
+// The operations are tried in order, so that later ones see what earlier ones charge. A group
+// that fails is taken back and settled before the next descriptor is tried, so that it takes no
+// room from that. So is the whole batch in the end, if it is not charged.
+func (b *Batch) ApplyTogether(try func(i int) Reply, back func(first, end int), apply func(i int, op *Op) Reply) {
+	b.Refused, b.open = false, false
+	settle := func(first, end int) {
+		if b.asTried(first, end) {
+			return
+		}
+		back(first, end)
+		for i := first; i < end; i++ {
+			op := b.Settled(i)
+			b.Settle(i, apply(i, &op))
+		}
+	}
+	for first, end := 0, 0; first < len(b.Ops); first = end {
+		end = b.descriptorEnd(first)
+		for i := first; i < end; i++ {
+			b.Replies[i] = try(i)
+		}
+		settle(first, end)
+	}
+	if b.Decide(); b.Refused || b.open {
+		settle(0, len(b.Ops))
+	}
+}
+
+// asTried reports whether the operations from first on, and before end, are charged as often as
+// they were when they were tried.
+func (b *Batch) asTried(first, end int) bool {
+	for i := first; i < end; i++ {
+		op, tried := &b.Ops[i], b.Replies[i].Admitted
+		if op.ChargeDenied || op.Overdraws() {
+			tried = op.Times
+		}
+		if b.Replies[i].Err == nil && b.Charges(i) != tried {
+			return false
+		}
+	}
+	return true
+}
 
 // Together reports whether the charge of one operation of the batch may depend
-// on another operation, so that the store has to follow the steps above.
+// on another operation, so that the store needs [Batch.ApplyTogether].
 func (b *Batch) Together() bool {
 	if len(b.Ops) < 2 {
 		return false
@@ -39,24 +74,33 @@ func (b *Batch) Together() bool {
 // descriptor refused. So the batch is still charged when a Lenient descriptor is
 // open, or a Quota descriptor beside another Quota descriptor that passes.
 //
-// Decide reports whether the operations may stay as they were tried: whether the
-// trial charged each operation as often as Charges says.
-func (b *Batch) Decide() (asTried bool) {
+// Decide sets Reply.Beside.
+func (b *Batch) Decide() {
 	b.Refused = b.AllOrNothing && b.refusedBy((*Batch).denies)
 	b.open = b.AllOrNothing && b.refusedBy((*Batch).fails)
-	if !b.Together() {
-		return true
+	if b.Together() && b.any(0, len(b.Ops), (*Batch).denies) {
+		b.tellBeside()
 	}
-	for i := range b.Ops {
-		op, tried := &b.Ops[i], b.Replies[i].Admitted
-		if op.ChargeDenied || op.Overdraws() {
-			tried = op.Times
+}
+
+// tellBeside sets Reply.Beside: what has to fit together with the operation, because it is in the
+// same group, or in an all-or-nothing batch.
+func (b *Batch) tellBeside() {
+	beside := make(map[string]Amount) // by Op.Key
+	for first, end := 0, 0; first < len(b.Ops); first = end {
+		if end = b.descriptorEnd(first); !b.AllOrNothing {
+			clear(beside)
 		}
-		if b.Replies[i].Err == nil && b.Charges(i) != tried {
-			return false
+		for i := first; i < end; i++ {
+			op, r, denied := &b.Ops[i], &b.Replies[i], b.denies(i)
+			if r.Beside = (Amount{}); denied {
+				r.Beside = beside[op.Key]
+			}
+			if needed := !denied || op.Role == Firm; needed && !op.Refund && b.Charges(i) == 0 {
+				beside[op.Key] = beside[op.Key].Add(op.By, op.Den)
+			}
 		}
 	}
-	return true
 }
 
 // refusedBy reports whether the roles of the descriptors refuse the batch, if a
@@ -114,7 +158,7 @@ func (b *Batch) settles(i int) bool {
 	hold := b.Ops[i].Hold
 	for j := range i {
 		op, r := &b.Ops[j], &b.Replies[j]
-		if op.Hold == nil || op.Hold.ID != hold.ID || op.Hold.Key != hold.Key {
+		if op.Hold == nil || op.Hold.ID != hold.ID || op.Hold.Key != hold.Key || b.groupFails(j) && !b.oneGroup(j, i) {
 			continue
 		}
 		switch {
@@ -132,17 +176,19 @@ func (b *Batch) settles(i int) bool {
 // Passes reports, after Decide, whether the charge of operation i stays if it fits: its
 // group passes, and its all-or-nothing batch is neither refused nor open.
 func (b *Batch) Passes(i int) bool {
-	switch {
-	case b.Refused || b.open:
+	return !b.Refused && !b.open && !b.groupFails(i)
+}
+
+// groupFails reports whether operation i is in a group that fails.
+func (b *Batch) groupFails(i int) bool {
+	if b.Ops[i].Group == 0 {
 		return false
-	case b.Ops[i].Group == 0:
-		return true
 	}
 	first := i
 	for first > 0 && b.neighbours(first-1, i) {
 		first--
 	}
-	return !b.any(first, b.descriptorEnd(first), (*Batch).fails)
+	return b.any(first, b.descriptorEnd(first), (*Batch).fails)
 }
 
 // Settled is the operation that charges operation i as often as Charges says; if that
@@ -163,10 +209,10 @@ func (b *Batch) Settled(i int) Op {
 	return op
 }
 
-// Settle puts the reply to Settled(i) into Batch.Replies. Admitted and RetryAt
+// Settle puts the reply to Settled(i) into Batch.Replies. Admitted, RetryAt and Beside
 // stay as they were when the operation was tried.
 func (b *Batch) Settle(i int, r Reply) {
-	r.Admitted, r.RetryAt = b.Replies[i].Admitted, b.Replies[i].RetryAt
+	r.Admitted, r.RetryAt, r.Beside = b.Replies[i].Admitted, b.Replies[i].RetryAt, b.Replies[i].Beside
 	b.Replies[i] = r
 }
 

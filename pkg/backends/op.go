@@ -43,8 +43,9 @@ const (
 	// EveryHit: each step that charges sets the end to its own Op.Until.
 	EveryHit
 	// Carried: one cell counts in all windows, which Op.Period numbers. A window begins with
-	// the hits that exceeded Terms.Carry in the window before. The cell ends when a window
-	// begins without any.
+	// the hits that exceeded Terms.Carry in the window before. The cell ends with its window if
+	// no hits exceed it. Else the cell lives for as many windows as its count, within MaxWait:
+	// another limit of the cell may have a smaller Carry.
 	Carried
 )
 
@@ -57,6 +58,9 @@ const (
 	// order when they reach a store: clocks of processes differ, and some
 	// operations travel longer than others. Within it no limit admits more.
 	Skew int64 = 1_000_000
+	// MaxWait is the longest time in µs, 100 years of 365 days, for which the hits of a cell
+	// count beyond now, and the longest wait that a decision tells.
+	MaxWait int64 = 100 * 365 * 24 * 60 * 60 * 1_000_000
 )
 
 // Verb says what an operation does to its cell. [Reset] and [Grant] are for
@@ -367,11 +371,14 @@ type Reply struct {
 	// Recalled: the reply comes from a cell that this process remembers (package
 	// near), not from the store.
 	Recalled bool
+	Leased   bool // the hits come from a lease of this process, charged before
+	// Beside, of an operation that does not fit, is what earlier operations that are decided
+	// together with it would have charged to its cell: it has to fit beside that. See Batch.Decide.
+	Beside Amount
 	// Replicas, above 0: the store left the operation undecided, and this process has
 	// decided it as one of so many. Value, Until and RetryAt are of its own copy of the
 	// cell, in which each hit counts Replicas times.
 	Replicas int64
-	Leased   bool // the hits come from a lease of this process, charged before
 	// Account, if not nil, tells of a reservation, or of hits that were not charged.
 	Account *Account
 	// RetryAt, for a List, is the moment from which By would fit when it does not

@@ -140,6 +140,7 @@ func (c Cell) carried(op *Op) (_ Cell, period int64) {
 	c.Value.Frac = 0
 	switch windows := op.Period - period; {
 	case windows > 0:
+		windows = min(windows, c.Value.Whole/op.Terms.Carry+1) // no overflow
 		c.Value.Whole = max(0, c.Value.Whole-windows*op.Terms.Carry)
 	case windows == -1:
 		return c, period
@@ -307,11 +308,20 @@ func (c Cell) ends(op *Op, v Amount, charged bool) int64 {
 			return v.Ceil()
 		} // else it is credit
 	case op.Span == Carried:
-		return op.Until + max(v.Whole-1, 0)/op.Terms.Carry*op.Window
+		return op.CarriedUntil(v.Whole)
 	case c.Until == 0, charged && op.Span == EveryHit && !op.Refund:
 		return op.Until
 	}
 	return c.Until
+}
+
+// CarriedUntil is when the cell of o, which has the span Carried, ends with that count.
+func (o *Op) CarriedUntil(count int64) int64 {
+	if count <= o.Terms.Carry {
+		return o.Until
+	}
+	windows := min(count-1, MaxWait/o.Window+1) // no overflow
+	return min(o.Until+windows*o.Window, o.Now+MaxWait)
 }
 
 // Weighted is ceil(count × num / den), exactly: the part of the previous window's

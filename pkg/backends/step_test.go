@@ -7,7 +7,7 @@ import (
 )
 
 // FuzzStep applies an operation to any cell. The promises of Step hold: no value
-// lies beyond Op.Furthest or Op.Until, a denied operation raises nothing, one that only
+// lies beyond Op.Furthest or Op.Until, a counter ends in the future and a debt within MaxWait, a denied operation raises nothing, one that only
 // reads changes nothing, and a look at the cell afterwards shows the same value.
 func FuzzStep(f *testing.F) {
 	f.Add(uint8(0), uint8(0), uint8(1), int64(5), int64(100), int64(10), int64(3), int64(4), int64(20), int64(2))
@@ -16,10 +16,12 @@ func FuzzStep(f *testing.F) {
 	f.Add(uint8(0), uint8(0), uint8(7), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
 	f.Add(uint8(1), uint8(0), uint8(6), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
 	f.Add(uint8(1), uint8(0), uint8(2), int64(500), int64(501), int64(10), int64(3), int64(40), int64(30), int64(7))
+	f.Add(uint8(0), uint8(3), uint8(0), int64(5_000_000), int64(501), int64(10), int64(3), int64(0), int64(1<<40), int64(1<<49))
+	f.Add(uint8(0), uint8(3), uint8(0), int64(1<<51), int64(1), int64(10), int64(3), int64(1<<31), int64(1<<31), int64(1))
 	f.Fuzz(func(t *testing.T, kind, span, way uint8, value, until, now, by, ceiling, ahead, times int64) {
 		limit := func(n, bound int64) int64 { return max(n, -n, 0) % bound }
 		op := backends.Op{
-			Kind: backends.Kind(kind % 2), Span: backends.Span(span % 3), Key: "k", Den: 3,
+			Kind: backends.Kind(kind % 2), Span: backends.Span(span % 4), Key: "k", Den: 3,
 			Now: limit(now, 1<<50), Times: 1 + limit(times, backends.MaxTimes),
 			ChargeDenied: way%3 == 1, Refund: way%3 == 2, Undo: way%6 == 5,
 		}
@@ -34,7 +36,14 @@ func FuzzStep(f *testing.F) {
 		} else {
 			op.Den = 1
 		}
-		if way%12 > 5 { // credit
+		carried := op.Kind == backends.Counter && op.Span == backends.Carried
+		if carried {
+			op.ChargeDenied, op.Times, op.Unit.Whole = false, 1, 1
+			op.Period, op.Window = limit(ahead, 1<<32), 1+limit(times, 1<<50)
+			op.Terms = &backends.Terms{Carry: 1 + limit(ceiling, 1<<32), Debt: backends.Amount{Whole: limit(until, backends.MaxValue)}}
+			cell.Value.Frac = limit(until, 1<<32)
+		}
+		if way%12 > 5 && !carried { // credit
 			cell.Value.Whole = -limit(value, 1<<45)
 			checkCredit(t, cell, &op)
 			return
@@ -48,9 +57,11 @@ func FuzzStep(f *testing.F) {
 			if op.Furthest.Add(backends.Amount{Whole: backends.Skew}, op.Den).Less(r.Value) || r.Value.Whole < op.Now || after.Value != r.Value && !op.ReadOnly() {
 				t.Fatalf("%+v on %+v: %+v", op, cell, r)
 			}
-		case op.Span != backends.Fixed && r.Until > op.Until, r.Until <= op.Now, r.Value.Whole > backends.MaxValue:
+		case carried && r.Until > max(op.Until+op.Window, op.Now+backends.MaxWait):
+			t.Fatalf("%+v on %+v: it ends after 100 years, %+v", op, cell, r)
+		case op.Span != backends.Fixed && !carried && r.Until > op.Until, r.Until <= op.Now, r.Value.Whole > backends.MaxValue:
 			t.Fatalf("%+v on %+v: %+v", op, cell, r)
-		case !op.ChargeDenied && !op.Refund && r.Admitted > 0 && r.Value.Whole > op.Max.Whole:
+		case !op.ChargeDenied && !op.Refund && !carried && r.Admitted > 0 && r.Value.Whole > op.Max.Whole:
 			t.Fatalf("%+v on %+v: charged beyond its max, %+v", op, cell, r)
 		}
 		look := op.Look()

@@ -33,8 +33,8 @@ var ErrUnsupported = errors.New("the store cannot do this")
 // Implementations are safe for concurrent use. The operations of a batch apply
 // in order; each operation is atomic, and so is a group and an AllOrNothing
 // batch. If the cells of a group or batch live on several servers, the charges
-// of a refused one are given back instead: other callers may be refused for a
-// moment, and nobody is admitted beyond a limit.
+// of a refused one are given back instead: other callers, and later operations of the batch, may
+// be refused meanwhile, and nobody is admitted beyond a limit.
 type Store interface {
 	// Apply fills in b.Replies and b.Refused and leaves b.Ops as they are. It
 	// returns nil if every operation was decided, else the first Reply.Err.

@@ -171,7 +171,12 @@ func (l *loan) settle(v *Verdict, asked *backends.Op) (undecided error) {
 			continue
 		}
 		one := limits[i].Judge(op, r)
-		is.Allowed = is.Allowed && one.Allowed && (v.Hits > 0 || one.Remaining > 0)
+		if v.Hits == 0 && one.Remaining == 0 { // a check passes if one hit remains
+			full := *r
+			full.Admitted, full.Beside = 0, op.Unit
+			one = limits[i].Judge(op, &full)
+		}
+		is.Allowed = is.Allowed && one.Allowed
 		is.Remaining, is.RetryAfter = min(is.Remaining, one.Remaining), max(is.RetryAfter, one.RetryAfter)
 		never = never || tooMuch(op)
 	}

@@ -306,7 +306,7 @@ func (o *oracle) expiry(s *subject, life, late int64) {
 	case r.spec.Strategy == algorithms.SlidingWindow:
 		bound = 2 * r.window()
 	case r.spec.Overdraft > 0:
-		bound += (int64(r.spec.Overdraft)-1)/int64(r.spec.Requests)*r.longest() + r.longest()
+		bound *= r.capacity() + int64(r.spec.Overdraft) // a window for each hit: the limit may be lowered
 	}
 	// A lease of a window that is in the future since the clock was set back is
 	// given back at the new time.

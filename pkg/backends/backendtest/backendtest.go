@@ -31,6 +31,7 @@ func Run(t *testing.T, open Open, exceptions ...Exceptions) {
 	t.Run("Steps", func(t *testing.T) { testSteps(t, open(t)) })
 	t.Run("Batches", func(t *testing.T) { testBatches(t, open(t)) })
 	t.Run("Decisions", func(t *testing.T) { testDecisions(t, open(t)) })
+	t.Run("Room", func(t *testing.T) { testRoom(t, open(t)) })
 	t.Run("Bounds", func(t *testing.T) { testBounds(t, open(t)) })
 	t.Run("Skew", func(t *testing.T) { testSkew(t, open(t)) })
 	t.Run("Verbs", func(t *testing.T) { testVerbs(t, open(t)) })

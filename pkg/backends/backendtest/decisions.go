@@ -105,3 +105,63 @@ func testDecisions(t *testing.T, s backends.Store) {
 		}
 	})
 }
+
+// testRoom has a group that fails, and another descriptor, charge one cell that has room for one
+// of them. The order makes no difference.
+func testRoom(t *testing.T, s backends.Store) {
+	now := epoch()
+	cells := map[string]func() backends.Op{
+		"counter": func() backends.Op { return counter(fresh("room"), now, 3, 5) },
+		"first hit": func() backends.Op {
+			op := counter(fresh("room"), now, 3, 5)
+			op.Span = backends.FirstHit
+			return op
+		},
+		"meter": func() backends.Op {
+			op := counter(fresh("room"), now, 3*second, now+5*second)
+			op.Kind, op.Furthest, op.Until = backends.Meter, op.Max, 0
+			return op
+		},
+		"list": func() backends.Op {
+			op := counter(fresh("room"), now, 3, 5)
+			op.Kind, op.Window = backends.List, window
+			return op
+		},
+		"reservation": func() backends.Op {
+			op := counter(fresh("room"), now, 3, 5)
+			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second, Longest: second}
+			return op
+		},
+		"hold": func() backends.Op {
+			op := counter(fresh("room"), now, 3, 5)
+			op.Hold = &backends.Hold{Key: op.Key + "|hold", ID: reservation("a"), TTL: second, Longest: second, GiveBack: true}
+			return op
+		},
+	}
+	for name, op := range cells {
+		for _, mode := range []struct {
+			all  bool
+			role backends.Role
+		}{{false, backends.Firm}, {true, backends.Lenient}, {true, backends.Quota}} {
+			for _, first := range []bool{true, false} {
+				shared := op()
+				shared.Role, shared.Group = mode.role, 1
+				full, charged := counter(shared.Key+"full", now, 1, 0), shared
+				full.Role, full.Group, charged.Group = mode.role, 1, 2
+				b, i := backends.Batch{AllOrNothing: mode.all, Ops: []backends.Op{charged, shared, full}}, 0
+				if first {
+					b.Ops, i = []backends.Op{shared, full, charged}, 2
+				}
+				r := apply(t, s, &b)
+				floor := int64(0)
+				if shared.Kind == backends.Meter {
+					floor = now
+				}
+				is := applyOne(t, s, shared.Look()).Value.Whole
+				if b.Refused || r[i].Admitted != 1 || is != floor+shared.By.Whole || shared.Hold != nil && r[i].HoldState() != backends.Held {
+					t.Errorf("%s, %+v, fails first %v: %+v, and the cell holds %d, want %d", name, mode, first, r, is-floor, shared.By.Whole)
+				}
+			}
+		}
+	}
+}

@@ -17,6 +17,9 @@ func testFurther(t *testing.T, s backends.Store) {
 	t.Run("Reset", func(t *testing.T) { testResetOfReservations(t, s) })
 	t.Run("Refused", func(t *testing.T) { testRefusedReservations(t, s) })
 	t.Run("Known", func(t *testing.T) { testKnownReservations(t, s) })
+	t.Run("Meet", func(t *testing.T) { testLimitsMeet(t, s) })
+	t.Run("Reports", func(t *testing.T) { testReportsMeet(t, s) })
+	t.Run("Lives", func(t *testing.T) { testDebtLives(t, s) })
 	t.Run("Grant", func(t *testing.T) { testGrantOverLapsed(t, s) })
 	t.Run("Back", func(t *testing.T) { testHitsComeBack(t, s) })
 	for _, tl := range furtherTimelines {
@@ -101,6 +104,76 @@ func testKnownReservations(t *testing.T, s backends.Store) {
 			if t.Failed() {
 				t.Fatalf("%s, after %d hits", name, first)
 			}
+		}
+	}
+}
+
+// testLimitsMeet has another limit ask the cell of a debt: one that may have less debt, and one
+// that pays sooner. Whatever it asks, the debt stays, but for hits that it gives back.
+func testLimitsMeet(t *testing.T, s backends.Store) {
+	for _, spec := range []algorithms.Spec{
+		{Strategy: algorithms.TokenBucket, Burst: 10}, {Strategy: algorithms.GCRA, Burst: 10}, {Strategy: algorithms.LeakyBucket, Burst: 10}, {},
+	} {
+		spec.Requests, spec.Window, spec.Overdraft = 10, time.Hour, algorithms.FullOverdraft
+		less, sooner := spec, spec
+		less.Overdraft, sooner.Overdraft, sooner.Requests = 1, 1, 3600
+		for _, other := range []algorithms.Spec{less, sooner} {
+			c := newSteering(t, s, spec)
+			asker := *c
+			asker.limit = limited(t, other, other.Requests)
+			c.charge(60, false)
+			want := c.charge(0, false)
+			for name, ask := range map[string]func(){
+				"a check":  func() { asker.charge(0, false) },
+				"a denial": func() { asker.charge(1, false) },
+				"a refund": func() { asker.charge(5, true); c.charge(5*uint64(c.limit.Requests/other.Requests), false) },
+			} {
+				if name == "a refund" && other.Requests != spec.Requests {
+					continue // a hit is another time there
+				}
+				ask()
+				if is := c.charge(0, false); is.Allowed || is.RetryAfter < want.RetryAfter {
+					t.Errorf("%+v, after %s of %+v: %+v, want %+v", spec, name, other, is, want)
+				}
+			}
+			asker.grant(1)
+			if is := c.charge(0, false); is.Allowed || is.RetryAfter < want.RetryAfter-time.Hour {
+				t.Errorf("%+v, after a grant of 1 hit of %+v: %+v, was %+v", spec, other, is, want)
+			}
+		}
+	}
+}
+
+// testReportsMeet has limits without an overdraft, which share a cell, ask it after a charge that
+// was made whatever remained. The debt stays.
+func testReportsMeet(t *testing.T, s backends.Store) {
+	spec := algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Hour, Burst: 10}
+	for _, other := range []algorithms.Spec{{Reserve: algorithms.DefaultReserve}, {Lease: algorithms.Lease{Share: 500_000, TTL: time.Second}}} {
+		c := newSteering(t, s, spec)
+		c.id.Longest = (10 * time.Minute).Microseconds()
+		var op backends.Op
+		c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: 50, Beyond: true})
+		applyOne(t, s, op)
+		want := c.charge(0, false)
+		asker := *c
+		other.Strategy, other.Requests, other.Window, other.Burst = spec.Strategy, spec.Requests, spec.Window, spec.Burst
+		asker.limit = limited(t, other, other.Requests)
+		asker.charge(1, false)
+		if is := c.charge(0, false); is != want || is.Reset < 4*time.Hour {
+			t.Errorf("after a hit of %+v: %+v, want %+v", other, is, want)
+		}
+	}
+}
+
+// testDebtLives wants that the cell of a debt lives until the smallest limit would have paid it,
+// and that other cells end with their window.
+func testDebtLives(t *testing.T, s backends.Store) {
+	for used, windows := range map[uint64]int64{10: 1, 22: 22} {
+		c := newSteering(t, s, algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: algorithms.FullOverdraft})
+		var op backends.Op
+		c.limit.Plan(&op, c.id, algorithms.Charge{Now: c.now, Cost: used})
+		if until := applyOne(t, s, op).Until; until != epoch()+windows*window {
+			t.Errorf("%d of 10 hits count for %v, want %d minutes", used, time.Duration(until-epoch())*time.Microsecond, windows)
 		}
 	}
 }
@@ -281,6 +354,8 @@ func (g *generator) reserve(op *backends.Op, k *keys, giveBack bool) {
 	}
 }
 
+const hundredYears = 100 * 365 * 24 * time.Hour
+
 // The examples of the documents, and what follows from them.
 var furtherTimelines = []timeline{
 	{"overdraft: a token bucket of 10 a second", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 10, Overdraft: algorithms.FullOverdraft}, false, []event{
@@ -321,7 +396,37 @@ var furtherTimelines = []timeline{
 		{hits: 1, check: true, admitted: 0, remaining: 0, retry: 2600 * time.Millisecond,
 			limit: &algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 10, Window: time.Second, Burst: 20, Overdraft: algorithms.FullOverdraft}},
 	}},
+	{"overdraft: a debt of a window outlives a lowered limit", algorithms.Spec{Requests: 10, Window: time.Minute, Overdraft: algorithms.FullOverdraft}, false, []event{
+		{hits: 1, cost: 22, admitted: 1, remaining: 0, retry: 0},
+		{at: 4 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 3,
+			limit: &algorithms.Spec{Requests: 5, Window: time.Minute, Overdraft: algorithms.FullOverdraft}},
+		{at: 5 * time.Minute, hits: 1, check: true, admitted: 1, remaining: 5},
+	}},
+	{"overdraft: a limit of 10,000,000 a month that is lowered to 1", algorithms.Spec{Requests: 10_000_000, Window: 30 * 24 * time.Hour, Overdraft: algorithms.FullOverdraft}, false, []event{
+		{hits: 1, cost: 5_000_000, admitted: 1, remaining: 5_000_000},
+		{hits: 1, admitted: 0, remaining: 0, retry: hundredYears, reset: hundredYears, cut: 1,
+			limit: &algorithms.Spec{Requests: 1, Window: 30 * 24 * time.Hour, Overdraft: algorithms.FullOverdraft}},
+		{at: 90 * 24 * time.Hour, hits: 1, admitted: 0, remaining: 0, retry: hundredYears, reset: hundredYears, cut: 1},
+		{at: 90 * 24 * time.Hour, hits: 1, check: true, admitted: 1, remaining: 5_000_000 + 3, // a hit for each of three months
+			limit: &algorithms.Spec{Requests: 10_000_000, Window: 30 * 24 * time.Hour, Overdraft: algorithms.FullOverdraft}},
+	}},
+	{"overdraft: months of a calendar, lowered to 1", algorithms.Spec{Requests: 10_000_000, Window: 30 * 24 * time.Hour, Overdraft: algorithms.FullOverdraft, Calendar: algorithms.Calendar{On: true}}, false, []event{
+		{hits: 1, cost: 5_000_000, admitted: 1, remaining: 5_000_000},
+		{hits: 1, admitted: 0, remaining: 0, retry: hundredYears, reset: hundredYears, cut: 1,
+			limit: &algorithms.Spec{Requests: 1, Window: 30 * 24 * time.Hour, Overdraft: algorithms.FullOverdraft, Calendar: algorithms.Calendar{On: true}}},
+		{hits: 1, check: true, admitted: 0, remaining: 0, retry: hundredYears},
+	}},
 
+	{"reserve: the true cost is far above the burst", algorithms.Spec{Strategy: algorithms.TokenBucket, Requests: 1, Window: time.Second, Burst: 20, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 15, id: "a", admitted: 1, remaining: 5, hold: backends.Held},
+		{at: 15 * time.Second, hits: 1, cost: 1000, id: "a", admitted: 1, remaining: 0, hold: backends.Settled, cut: anything},
+		{at: 15 * time.Second, hits: 1, admitted: 0, remaining: 0, retry: time.Second},
+	}},
+	{"reserve: the true cost is far above the debt", algorithms.Spec{Strategy: algorithms.GCRA, Requests: 1, Window: time.Second, Burst: 20, Overdraft: 30, Reserve: algorithms.DefaultReserve}, false, []event{
+		{hits: 1, cost: 50, id: "a", admitted: 1, remaining: 0, hold: backends.Held},
+		{at: 50 * time.Second, hits: 1, cost: 1000, id: "a", admitted: 1, remaining: 0, hold: backends.Settled, cut: anything},
+		{at: 50 * time.Second, hits: 1, check: true, admitted: 0, remaining: 0, retry: 31 * time.Second},
+	}},
 	{"reserve: a fixed window", algorithms.Spec{Requests: 10, Window: time.Minute, Reserve: algorithms.DefaultReserve}, false, []event{
 		{hits: 1, cost: 4, id: "a", admitted: 1, remaining: 6, hold: backends.Held},
 		{hits: 1, cost: 7, id: "b", admitted: 0, remaining: 6}, // denied: charges and leaves nothing

@@ -24,26 +24,17 @@ func NewModel() *Model {
 
 // Apply implements backends.Store. It never fails.
 func (m *Model) Apply(_ context.Context, b *backends.Batch) error {
-	var before *Model
-	if b.Together() {
-		before = NewModel()
-		for i := range b.Ops {
-			before.Keep(&b.Ops[i], m)
+	before := make([]*Model, len(b.Ops)) // of each operation
+	apply := func(_ int, op *backends.Op) backends.Reply { return m.step(op) }
+	b.ApplyTogether(func(i int) backends.Reply {
+		before[i] = NewModel()
+		before[i].Keep(&b.Ops[i], m)
+		return m.step(&b.Ops[i])
+	}, func(first, end int) {
+		for i := end - 1; i >= first; i-- {
+			m.Keep(&b.Ops[i], before[i])
 		}
-	}
-	for i := range b.Ops {
-		b.Replies[i] = m.step(&b.Ops[i])
-	}
-	if b.Decide() {
-		return nil
-	}
-	for i := range b.Ops {
-		m.Keep(&b.Ops[i], before)
-	}
-	for i := range b.Ops {
-		op := b.Settled(i)
-		b.Settle(i, m.step(&op))
-	}
+	}, apply)
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -311,8 +310,7 @@ func longest(op *backends.Op) int64 {
 	case op.Kind == backends.Meter:
 		cell = op.Furthest.Whole - op.Now
 	case op.Span == backends.Carried:
-		most := min(op.Max.Whole, math.MaxInt32) + op.Terms.Debt.Whole
-		cell = min(most/op.Terms.Carry+2, 1<<53/op.Window) * op.Window
+		cell = op.CarriedUntil(min(op.Max.Whole, backends.MaxValue)+op.Terms.Debt.Whole) - op.Now
 	case op.Kind == backends.Counter:
 		cell = op.Until - op.Now
 	}

@@ -35,8 +35,10 @@ type job struct {
 	byKey map[string]*cell // the same, by their keys in memcached
 	of    []*cell          // the cell of each operation; nil once memcached's incr or decr has applied it
 	holds []*hold
-	found map[string]*memcache.Item // as read in this round
-	round int
+	// before takes what each operation was tried on back to what it was before.
+	before []func()
+	found  map[string]*memcache.Item // as read in this round
+	round  int
 	// charged says how often the writes to memcached have charged each operation.
 	charged []int64
 	over    atomic.Bool // the job is done, or its caller has left
@@ -63,6 +65,7 @@ func newJob(s *server, b *backends.Batch) *job {
 		byKey:    make(map[string]*cell, len(b.Ops)),
 		of:       make([]*cell, len(b.Ops)),
 		charged:  make([]int64, len(b.Ops)),
+		before:   make([]func(), len(b.Ops)),
 	}
 	j.Replies = make([]backends.Reply, len(b.Ops))
 	j.sort()
@@ -165,23 +168,21 @@ func (j *job) look(ctx context.Context) (err error) {
 	} else if lapsed {
 		return j.look(ctx)
 	}
-	j.step(j.try)
-	if j.Decide() {
-		return nil
-	}
-	j.step(func(i int, r *record, prev int64) {
-		op := j.Batch.Settled(i)
-		j.Settle(i, j.stepOn(i, &op, r, prev))
-	})
+	j.open()
+	j.ApplyTogether(j.try, func(first, end int) {
+		for i := end - 1; i >= first; i-- {
+			j.before[i]()
+		}
+	}, j.step)
 	return nil
 }
 
 // swaps reports whether the cell is still to be written by a compare-and-swap.
 func (c *cell) swaps() bool { return !c.counts && !c.written }
 
-// step has do step through the operations that are still to be written, in order, from
-// the cells as they were found. An operation whose cell is foreign gets an error.
-func (j *job) step(do func(i int, r *record, prev int64)) {
+// open reads the cells that are still to be written, and the records of reservations, as they
+// were found. An operation whose cell is foreign gets an error.
+func (j *job) open() {
 	for _, h := range j.holds {
 		h.err = j.read(h)
 	}
@@ -197,43 +198,59 @@ func (j *job) step(do func(i int, r *record, prev int64)) {
 			}
 		}
 	}
-	for i, c := range j.of {
-		if c == nil || !c.swaps() || c.record == nil {
-			continue
-		}
-		op := &j.Ops[i]
-		prev, err := j.previous(op)
-		if err != nil {
-			err = foreign(StoredKey(op.Prev), err)
-		} else if op.Identified() && op.Verb == backends.Charge {
-			err = j.holdOf(i).err
-		}
-		if err != nil {
-			j.Replies[i] = backends.Reply{Err: err}
-			continue
-		}
-		if op.Verb == backends.Reset && op.Prev != "" {
-			delete(j.found, StoredKey(op.Prev))
-		}
-		do(i, c.record, prev)
+}
+
+// step applies op, which stands for operation i, to its cell. The reply stays as it is if the
+// cell is written, or foreign.
+func (j *job) step(i int, op *backends.Op) backends.Reply {
+	c := j.of[i]
+	if c == nil || !c.swaps() || c.record == nil {
+		return j.Replies[i]
 	}
+	prev, err := j.previous(op)
+	if err != nil {
+		err = foreign(StoredKey(op.Prev), err)
+	} else if op.Identified() && op.Verb == backends.Charge {
+		err = j.holdOf(i).err
+	}
+	if err != nil {
+		return backends.Reply{Err: err}
+	}
+	if op.Verb == backends.Reset && op.Prev != "" {
+		delete(j.found, StoredKey(op.Prev))
+	}
+	return j.stepOn(i, op, c.record, prev)
 }
 
 // try applies the step of operation i. If operations depend on each other, an
 // operation that did not fit in an earlier round does not fit in later rounds
 // either: charges of other operations already follow from its refusal.
-func (j *job) try(i int, r *record, prev int64) {
+func (j *job) try(i int) backends.Reply {
 	op := &j.Ops[i]
 	depends := j.together && (j.AllOrNothing || op.Group > 0)
+	if depends {
+		j.before[i] = j.save(i)
+	}
 	if !depends || j.round == 0 || j.Replies[i].Admitted == op.Times {
-		j.Replies[i] = j.stepOn(i, op, r, prev)
-		return
+		return j.step(i, op)
 	}
 	again := op.Look()
 	if op.ChargeDenied || op.Overdraws() {
 		again = *op
 	}
-	j.Settle(i, j.stepOn(i, &again, r, prev))
+	j.Settle(i, j.step(i, &again))
+	return j.Replies[i]
+}
+
+// save returns a function that takes the cell and the reservation of operation i back to what
+// they are now.
+func (j *job) save(i int) (back func()) {
+	c, h := j.of[i], new(hold)
+	if op := &j.Ops[i]; op.Identified() && op.Verb == backends.Charge {
+		h = j.holdOf(i)
+	}
+	cell, reservation := c.record.clone(), *h
+	return func() { c.record, *h = cell.clone(), reservation }
 }
 
 // previous is the count of op.Prev's cell, as the operations before op left it;

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +54,16 @@ type record struct {
 	log     backends.Log
 	changed bool  // it has to be written
 	left    int64 // µs that the cell has to be kept
+}
+
+// clone is a copy of r, which may be nil. Steps change logs in place.
+func (r *record) clone() *record {
+	if r == nil {
+		return nil
+	}
+	c := *r
+	c.log = slices.Clone(r.log)
+	return &c
 }
 
 var errNonsense = errors.New("the cell holds data of another format")

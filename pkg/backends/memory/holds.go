@@ -134,6 +134,6 @@ func (sh *shard) restoreHolds(n name, id string, s savedHolds) {
 		had := h.len()
 		h.put(id, s.rec)
 		sh.records.Add(h.len() - had)
-		h.lapsing = s.lapsing
+		h.lapsing = lapsing{slices.Clone(s.open), s.lapsed}
 	}
 }

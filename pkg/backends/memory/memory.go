@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -218,27 +217,24 @@ func (s *Store) applyTogether(b *backends.Batch) {
 	}
 	s.lock(held)
 	defer s.unlock(held)
-	for i := range targets {
+	apply := func(i int, op *backends.Op) (r backends.Reply) {
+		s.step(op, &targets[i], &r)
+		return r
+	}
+	b.ApplyTogether(func(i int) backends.Reply {
 		p := &targets[i]
 		before[i] = s.shards[p.at].save(p.key)
 		if h := b.Ops[i].Hold; h != nil {
 			before[i].holds = s.shards[p.holdShard].saveHolds(p.hold, h.ID)
 		}
-		s.step(&b.Ops[i], p, &b.Replies[i])
-	}
-	if b.Decide() {
-		return
-	}
-	for i, p := range slices.Backward(targets) {
-		s.shards[p.at].restore(p.key, before[i], b.Ops[i].Now)
-		if h := b.Ops[i].Hold; h != nil {
-			s.shards[p.holdShard].restoreHolds(p.hold, h.ID, before[i].holds)
+		return apply(i, &b.Ops[i])
+	}, func(first, end int) {
+		for i := end - 1; i >= first; i-- {
+			p := &targets[i]
+			s.shards[p.at].restore(p.key, before[i], b.Ops[i].Now)
+			if h := b.Ops[i].Hold; h != nil {
+				s.shards[p.holdShard].restoreHolds(p.hold, h.ID, before[i].holds)
+			}
 		}
-	}
-	for i := range targets {
-		var r backends.Reply
-		op := b.Settled(i)
-		s.step(&op, &targets[i], &r)
-		b.Settle(i, r)
-	}
+	}, apply)
 }

@@ -226,5 +226,5 @@ func (sh *shard) save(n name) saved {
 
 func (sh *shard) restore(n name, s saved, now int64) {
 	slot, ok := sh.table.find(n)
-	sh.write(n, slot, ok, s.cell, s.log, now)
+	sh.write(n, slot, ok, s.cell, slices.Clone(s.log), now)
 }

@@ -309,28 +309,35 @@ func (s *Store) decideAlone(b *backends.Batch) (any bool) {
 	for i := range b.Ops {
 		charged[i] = b.Charges(i)
 	}
-	for i := range b.Ops {
-		op, r := &b.Ops[i], &b.Replies[i]
+	b.ApplyTogether(func(i int) backends.Reply {
+		op, r := &b.Ops[i], b.Replies[i]
 		if r.Err != nil && op.IfUndecided == backends.Local {
-			s.stand(op, r)
+			s.stand(op, &r)
 			any, charged[i] = true, r.Admitted
 		}
-	}
-	b.Decide()
-	for i := range b.Ops {
-		op, r := &b.Ops[i], &b.Replies[i]
-		surplus := charged[i] - b.Charges(i)
-		switch {
-		case surplus <= 0 || op.Refund || op.By == (backends.Amount{}):
-		case r.Replicas > 0:
-			back := op.Inverse(r.Until)
-			back.Times, back.Hold = surplus, nil
-			s.stand(&back, &backends.Reply{})
-		default:
-			s.unwind(op, r, surplus)
+		return r
+	}, func(first, end int) {
+		for i := first; i < end; i++ {
+			if surplus := charged[i] - b.Charges(i); surplus > 0 {
+				s.takeBack(&b.Ops[i], &b.Replies[i], surplus)
+				charged[i] -= surplus
+			}
 		}
-	}
+	}, func(i int, _ *backends.Op) backends.Reply { return b.Replies[i] })
 	return any
+}
+
+// takeBack gives back a charge of op, which is not a part of what passes, times times.
+func (s *Store) takeBack(op *backends.Op, r *backends.Reply, times int64) {
+	switch {
+	case op.Refund || op.By == (backends.Amount{}):
+	case r.Replicas > 0:
+		back := op.Inverse(r.Until)
+		back.Times, back.Hold = times, nil
+		s.stand(&back, &backends.Reply{})
+	default:
+		s.unwind(op, r, times)
+	}
 }
 
 // stand decides op on this process's copy of its cell.

@@ -70,7 +70,7 @@ var constants = map[string]any{
 	"FIRM": backends.Firm, "QUOTA": backends.Quota,
 	"REFUND": wayRefund, "UNDO": wayUndo, "RESET": wayReset, "GRANT": wayGrant, "ALL": "'all'",
 	"HELD": backends.Held, "SETTLED": backends.Settled, "UNCHANGED": backends.Unchanged,
-	"MAX": backends.MaxValue, "SKEW": backends.Skew, "GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
+	"MAX": backends.MaxValue, "MAX_WAIT": backends.MaxWait, "SKEW": backends.Skew, "GRACE": backends.Skew / 1000, // a caller whose clock is behind still finds the key
 	"BAD": bad, "BAD_PREV": badPrev, "NEVER": never,
 	// Places in the terms of an operation, see packTerms.
 	"PARTIAL": 1, "OVERDRAWS": 2, "PARTS": 3, "OLDEST": 4,

@@ -90,8 +90,20 @@ end
 
 --#if together
 -- Steps change copies of the cells, which are written at the end. So dropping the copies undoes
--- all steps.
+-- all steps. What a group changes is noted in undone, so that it can be taken back alone.
 local copies, lists = {}, {}
+local undone -- nil while no group runs
+local function note(of, name)
+  if undone then undone[#undone + 1] = { of = of, name = name, was = of[name] or nil } end
+end
+
+-- copy is a deep copy of a table.
+local function copy(t)
+  local c = {}
+  for name, v in pairs(t) do c[name] = type(v) == 'table' and copy(v) or v end
+  return c
+end
+
 --#if counter meter
 local get, stored = read, {}
 function read(key)
@@ -106,13 +118,15 @@ end
 
 local set = write
 function write(key, us, value, rest, till)
+  note(copies, key)
   copies[key] = { us = us, value = value, rest = rest or false, till = till, dirty = true }
 end
 
 local guard = keep
 function keep(key, us)
-  local c = copies[key]
-  if c then c.us = us else copies[key] = { us = us, value = stored[key].value, rest = stored[key].rest, till = stored[key].till } end
+  local c = copies[key] or stored[key]
+  note(copies, key)
+  copies[key] = { us = us, value = c.value, rest = c.rest, till = c.till, dirty = c.dirty }
 end
 --#end
 --#end
@@ -229,7 +243,10 @@ local function counter(more, key, prev, span, way, forced, now, by, _, _, max, _
     if v > MAX then v = MAX end
   end
   --#if terms
-  if period then ends = till + math.floor((math.max(v, 1) - 1) / more[CARRY]) * window end
+  if period then -- this is backends.Op.CarriedUntil
+    ends = till
+    if v > more[CARRY] then ends = math.min(till + (v - 1) * window, now + MAX_WAIT) end
+  end
   --#end
   if by == 0 and way ~= GRANT then return admitted, v, 0, before, ends, 0 end -- it only reads
   local charged = (admitted > 0 or forced) and (present or not refund)
@@ -390,7 +407,7 @@ local function save(l, key)
     end
     for i = first, #l.added do redis.call('RPUSH', key, text(l.added[i])) end
     if whole and l.length > 0 then redis.call('LTRIM', key, l.length, -1) end
-    if l.renew and newest(l, key) then redis.call('PEXPIRE', key, l.life) end
+    if newest(l, key) and (l.renew or redis.call('PTTL', key) == -1) then redis.call('PEXPIRE', key, l.life) end
   elseif l.length > 0 and redis.call('PTTL', key) == -1 then
     redis.call('PEXPIRE', key, l.life)
   end
@@ -443,7 +460,9 @@ end
 --#if together
 local load = open
 function open(key, now, window, date)
-  lists[key] = lists[key] or load(key, now, window, date)
+  local l = lists[key]
+  note(lists, key)
+  lists[key] = not l and load(key, now, window, date) or undone and copy(l) or l
   return lists[key]
 end
 --#end
@@ -634,9 +653,9 @@ local function saveRecord(key, id, from, life, ends, by, byf, mark)
   else
     s = struct.pack('<ddd', by, mark, ends)
   end
-  -- The first record of a hash gives it a lifetime that is enough for all; one in eight more does
-  -- so because it may be lost (PERSIST, a restored dump).
-  if redis.call('HSET', key, id, s) == 1 and redis.call('HLEN', key) % 8 == 1 then redis.call('PEXPIRE', key, life) end
+  redis.call('HSET', key, id, s)
+  -- The first record of a hash gives it a lifetime that is enough for all.
+  if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, life) end
 end
 
 --#if together
@@ -652,7 +671,7 @@ local opens = {}
 local function saveOpen(key, o)
   if o.dirty then
     redis.call('SET', key, o.text, 'PX', o.life)
-  elseif o.used and string.find(o.text, ';', 1, true) then
+  elseif o.used and (string.find(o.text, ';', 1, true) or redis.call('PTTL', key) == -1) then
     redis.call('PEXPIRE', key, o.life)
   end
 end
@@ -690,19 +709,34 @@ end
 --#end
 
 --#if together
-local tried = {} -- of each operation, what the first pass found
-local charges    -- how often the second pass charges each operation; nil in the first one
+local tried = {}   -- of each operation, what its trial found
+local charges = {} -- how often each operation is charged, once that is known
+
+-- settle says how often operation i is charged if its descriptor passes, as backends.Batch.Charges
+-- does, and whether that is as it was tried.
+local function settle(i, passes)
+  local op = tried[i]
+  if op.maker and charges[op.maker] == 0 then op.kept, op.same = op.over, op.debt end -- as backends.Batch.settles
+  charges[i] = (op.kept or passes) and op.charged or 0
+  return charges[i] == op.charged
+end
 --#end
 local ops, out = ARGV[1], nil
 repeat
   local at, k, n = 1, 0, 0
   out = { false }
+  --#if together
+  local head, headAt, headK = 1, 1, 0 -- where the descriptor begins
+  --#end
   while at <= #ops do
     local kind, way, role, group, hasPrev, hasTerms, generations, now, by, max, far, times
     local span, forced, byf, den, maxf, farf, num, wden, till, life, window = 0, false, 0, 1, 0, 0
     kind, way, role, group, hasPrev, hasTerms, generations, now, by, max, far, times, at = struct.unpack('<BBBBBBBddddd', ops, at)
     k, n = k + 1, n + 1
     local key, prev, step, more = KEYS[k], nil, nil, nil
+    --#if together
+    if n == head and group > 0 then undone = {} end
+    --#end
     --#if counter
     if kind == COUNTER then
       step = counter
@@ -748,7 +782,7 @@ repeat
     end
     --#end
     --#if together
-    if charges and not (tried[n].same and charges[n] > 0) then
+    if charges[n] and not (tried[n].same and charges[n] > 0) then
       max, times, forced = math.huge, charges[n], false
       --#if terms
       if more and times > 0 then more[OVERDRAWS] = 0 end
@@ -806,6 +840,13 @@ repeat
       local lapsed = 0
       if returns == 1 then
         o = opens[KEYS[k]]
+        --#if together
+        note(opens, KEYS[k])
+        if o and undone then
+          o = copy(o)
+          opens[KEYS[k]] = o
+        end
+        --#end
         if not o then
           local s = redis.pcall('GET', KEYS[k])
           if type(s) == 'table' or s and not string.find(s, '^%d+') then
@@ -947,10 +988,16 @@ repeat
           saveRecord(key, id, from, left, ends, to == HELD and by, byf, mark)
           --#end
           --#if together
-          if copied then copied.dirty = false end -- it may have the name of a further key
+          if copied then -- it may have the name of a further key
+            note(copied, 'dirty')
+            copied.dirty = false
+          end
           local r = { key = key, id = id, from = from, life = left, ends = ends, by = to == HELD and by, byf = byf, mark = mark, dirty = true }
           r.maker = to == HELD and n or maker
-          for i = first, first + generations - 1 do records[KEYS[i] .. id] = r end
+          for i = first, first + generations - 1 do
+            note(records, KEYS[i] .. id)
+            records[KEYS[i] .. id] = r
+          end
           --#end
         elseif to == UNCHANGED then
           admitted = times
@@ -964,7 +1011,7 @@ repeat
       --#end
     end
     --#if together
-    if charges then
+    if charges[n] then
       if admitted >= 0 then admitted, retry = tried[n].admitted, tried[n].retry end
     else
       local settles, same, over, made = false, false, false, nil
@@ -993,35 +1040,43 @@ repeat
     --#if terms
     if more then out[n] = out[n] .. struct.pack('<ddddd', state, held, heldf, more[CUT], more[CUTF] or 0) end
     --#end
+    --#if together
+    if group == 0 or at > #ops or string.byte(ops, at + 3) ~= group then -- its descriptor ends
+      local passes, same = true, true
+      for i = head, charges[n] and 0 or n do passes = passes and tried[i].fits end
+      for i = head, charges[n] and 0 or n do
+        tried[i].passes = passes
+        same = settle(i, passes or group == 0) and same
+      end
+      if same then
+        head, headAt, headK = n + 1, at, k
+      else -- it fails: this is backends.Batch.ApplyTogether
+        for i = #undone, 1, -1 do undone[i].of[undone[i].name] = undone[i].was end
+        at, k, n = headAt, headK, head - 1
+      end
+      undone = nil
+    end
+    --#end
   end
   local again = false
   --#if together
-  if not charges then -- this is backends.Batch.Decide
+  if ARGV[2] == ALL then -- this is backends.Batch.Decide
     local refused, quotas, refusals = false, 0, 0 -- if undecided operations refuse, too
-    local first = 1
-    while tried[first] do
-      local group, role = tried[first].group, tried[first].role
-      local last, passes = first, true
-      repeat
-        passes = passes and tried[last].fits
-        last = last + 1
-      until group == 0 or not tried[last] or tried[last].group ~= group
-      for i = first, last - 1 do tried[i].passes = passes end
-      if role == QUOTA then
-        quotas = quotas + 1
-        if not passes then refusals = refusals + 1 end
-      elseif role == FIRM then
-        refused = refused or not passes
-      end
-      first = last
-    end
-    local nothing = ARGV[2] == ALL and (refused or quotas > 0 and refusals == quotas)
-    charges = {}
     for i, op in ipairs(tried) do
-      charges[i] = op.charged
-      if op.maker and charges[op.maker] == 0 then op.kept, op.same = op.over, op.debt end -- as backends.Batch.settles
-      if not op.kept and (nothing or op.group > 0 and not op.passes) then charges[i] = 0 end
-      again = again or charges[i] ~= op.charged
+      local begins = i == 1 or op.group == 0 or tried[i - 1].group ~= op.group -- a descriptor
+      if begins and op.role == QUOTA then
+        quotas = quotas + 1
+        if not op.passes then refusals = refusals + 1 end
+      elseif begins and op.role == FIRM then
+        refused = refused or not op.passes
+      end
+    end
+    if refused or quotas > 0 and refusals == quotas then
+      for i in ipairs(tried) do
+        local was = charges[i]
+        settle(i, false)
+        again = again or charges[i] ~= was
+      end
     end
     if again then
       copies, lists = {}, {}

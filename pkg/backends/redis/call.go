@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -55,7 +56,8 @@ func (c *call) send(args []any, asking bool) error {
 	}
 	switch c.eval.script {
 	case nil:
-		t.Before, t.Cmd = c.eval.plain.commands()
+		c.eval.plain.anew = c.noNX.Load()
+		t.Cmd, t.After = c.eval.plain.commands()
 	case &countScript:
 		t.Cmd = goredis.NewIntSliceCmd(context.Background(), args...)
 	default:
@@ -176,7 +178,7 @@ func (s *Store) applySlots(ctx context.Context, parts []*split.Part, answered fu
 
 // count is the count that plain commands have answered; bad if the key does not
 // hold a count. It has count.lua look at a key whose count is too large, or which may have
-// no expiry because SET was refused and INCRBY was not.
+// no expiry because PEXPIRE was refused and INCRBY was not.
 func (c *call) count(ctx context.Context) (int64, error) {
 	if c.err != nil {
 		if lane.Answered(c.err) && isForeign(c.err.Error()) {
@@ -185,7 +187,11 @@ func (c *call) count(ctx context.Context) (int64, error) {
 		return 0, c.err
 	}
 	n := max(bad, c.trip.Cmd.(*goredis.IntCmd).Val())
-	if n > backends.MaxValue || c.trip.Before[0].Err() != nil {
+	refused := c.trip.After[0].Err()
+	if n > backends.MaxValue || refused != nil {
+		if lane.Answered(refused) && strings.Contains(refused.Error(), "wrong number of arguments") {
+			c.noNX.Store(true)
+		}
 		p := &c.eval.plain
 		look := call{Store: c.Store, batch: &backends.Batch{}}
 		look.eval = eval{script: &countScript, args: []any{"evalsha", countScript.sha, 1, p.key, 0, p.lifetime}}

@@ -1,11 +1,15 @@
 package redis_test
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -203,7 +207,7 @@ func TestALoneCountNeedsNoScript(t *testing.T) {
 		must(t, s, hit("a"))
 	}
 	stats := admin(t, server, "INFO", "commandstats").(string)
-	if strings.Contains(stats, "eval") || !strings.Contains(stats, "cmdstat_incrby:calls=10,") || !strings.Contains(stats, "cmdstat_set:calls=10,") {
+	if strings.Contains(stats, "eval") || !strings.Contains(stats, "cmdstat_incrby:calls=10,") || !strings.Contains(stats, "cmdstat_pexpire:calls=10,") {
 		t.Errorf("Redis was sent\n%s", stats)
 	}
 }
@@ -257,29 +261,117 @@ func kinds() map[string]backends.Op {
 	return map[string]backends.Op{"count": count, "first hit": first, "sliding": sliding, "meter": meter, "list": list}
 }
 
-// TestALostExpiryComesBack: a key that was made to live for ever gets a lifetime
-// when it is hit, and also when it is denied.
+// TestALostExpiryComesBack: keys that were made to live for ever get a lifetime when they are
+// hit, and also when they are denied: those of cells, of reservations and of what comes back.
 func TestALostExpiryComesBack(t *testing.T) {
 	server := testenv.Redis(t)
 	s := open(t, redis.Options{URL: server.Addr, ExpirationJitter: time.Minute})
 	side, ctx := client(t, server), context.Background()
+	lost := kinds()
 	for name, op := range kinds() {
+		op.Max.Whole += hour // never denied
+		if lost[name+", never full"] = op; name == "count" || name == "first hit" {
+			continue
+		}
+		for hold, giveBack := range map[string]bool{"reservations": false, "holds": true} {
+			held := op
+			held.Hold = &backends.Hold{Key: op.Key + "|hold", TTL: hour / 6, Longest: hour / 6, GiveBack: giveBack}
+			lost[name+", "+hold] = held
+		}
+	}
+	debt := hit("debt")
+	debt.Span, debt.Window, debt.Unit.Whole, debt.Max.Whole = backends.Carried, hour, 1, 10
+	debt.Terms = &backends.Terms{Carry: 10, Debt: backends.Amount{Whole: 100}}
+	lost["debt"] = debt
+	for name, op := range lost {
 		t.Run(name, func(t *testing.T) {
-			for range 4 {
+			side.FlushDB(ctx)
+			for i := range int64(4) {
+				if op.Hold != nil { // reserves, and then settles with twice the cost
+					op.Hold.ID = fmt.Sprintf("reservation %04d", i/2)
+					op.By.Whole = (1 + i%2) * lost[name].By.Whole
+				}
 				must(t, s, op)
-				// A lone count gets it at one hit in eight, chosen at random.
-				for i := 0; name == "count" && i < 200 && side.PTTL(ctx, op.Key).Val() < 0; i++ {
-					must(t, s, op)
-				}
-				op.Now += op.Window / 8 // a list gets it once in this time
-				if ttl := side.PTTL(ctx, op.Key).Val(); ttl <= 0 || ttl > time.Hour+time.Minute+2*time.Second {
-					t.Fatalf("it lives %v", ttl)
-				}
-				if !side.Persist(ctx, op.Key).Val() {
-					t.Fatal("it had no lifetime")
+				immortal(t, side)
+				for _, key := range side.Keys(ctx, "*").Val() {
+					if ttl := side.PTTL(ctx, key).Val(); ttl > time.Hour+time.Minute+2*time.Second {
+						t.Errorf("%s lives %v", key, ttl)
+					}
+					side.Persist(ctx, key)
 				}
 			}
 		})
+	}
+}
+
+// TestAnOldServer: a server that does not know PEXPIRE NX is asked for it once.
+func TestAnOldServer(t *testing.T) {
+	asked := make(chan string, 100)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answerAsOld(c, asked)
+		}
+	}()
+	s := open(t, redis.Options{URL: l.Addr().String()})
+	for range 3 {
+		must(t, s, hit("a"))
+	}
+	close(asked)
+	var got []string
+	for command := range asked {
+		got = append(got, command)
+	}
+	if want := "incrby3 pexpire4 evalsha6 incrby3 pexpire3 incrby3 pexpire3"; strings.Join(got, " ") != want {
+		t.Errorf("commands and their lengths %v, want %s", got, want)
+	}
+}
+
+// answerAsOld answers as Redis 6.2 does, and tells the commands that are about keys.
+func answerAsOld(c net.Conn, asked chan<- string) {
+	defer func() { _ = c.Close() }()
+	answers := map[string]string{"incrby3": ":1\r\n", "pexpire3": ":1\r\n", "evalsha6": "*1\r\n:1\r\n",
+		"pexpire4": "-ERR wrong number of arguments for 'pexpire' command\r\n"}
+	var size int
+	for in := bufio.NewScanner(c); in.Scan(); {
+		if _, err := fmt.Sscanf(in.Text(), "*%d", &size); err != nil {
+			continue
+		}
+		in.Scan() // the length of the name
+		in.Scan()
+		command := fmt.Sprint(in.Text(), size)
+		for range 2 * (size - 1) {
+			in.Scan()
+		}
+		if answers[command] != "" {
+			asked <- command
+		}
+		_, _ = io.WriteString(c, cmp.Or(answers[command], "-ERR unknown command\r\n"))
+	}
+}
+
+// TestADebtLives: the key of a debt lives until a limit of 1 would have paid it, and the key of
+// hits within their limit for their window.
+func TestADebtLives(t *testing.T) {
+	server, s := start(t)
+	side, ctx := client(t, server), context.Background()
+	for used, hours := range map[int64]time.Duration{10: 1, 22: 22} {
+		op := hit("debt")
+		op.Span, op.Window, op.By.Whole, op.Unit.Whole, op.Max.Whole = backends.Carried, hour, used, 1, 10
+		op.Terms = &backends.Terms{Carry: 10, Debt: backends.Amount{Whole: 100}}
+		must(t, s, op)
+		if ttl := side.PTTL(ctx, op.Key).Val(); ttl > hours*time.Hour+2*time.Second || ttl < hours*time.Hour-time.Minute {
+			t.Errorf("%d of 10 hits live %v, want %d hours", used, ttl, hours)
+		}
+		must(t, s, op.Reset())
 	}
 }
 

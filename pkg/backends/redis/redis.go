@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -39,6 +40,7 @@ type Store struct {
 	slots   *split.Places // where cells live in a cluster; nil for one server
 	clock   *clock
 	cancel  context.CancelFunc
+	noNX    atomic.Bool // a server has refused PEXPIRE NX
 }
 
 var (

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -111,13 +110,16 @@ func fillCounts(b *backends.Batch, counts []int64) error {
 // plain is the charge of one counter whatever its count is, without a script. It
 // costs Redis less than count.lua:
 //
-//	SET key 0 PX lifetime NX
 //	INCRBY key cost
+//	PEXPIRE key lifetime NX
 //
-// SET comes first, so that the key has a lifetime from the moment it exists.
+// PEXPIRE NX gives the key a lifetime if it has none: because it is new, or because it has lost it
+// (PERSIST, a restored dump). Redis before 7.0 does not know NX, and sets the lifetime anew with
+// each charge.
 type plain struct {
 	key            string
 	cost, lifetime int64
+	anew           bool // without NX
 }
 
 // isPlain reports whether two plain commands can apply b.
@@ -132,14 +134,14 @@ func isCount(op *backends.Op) bool {
 		!op.Refund && (op.ChargeDenied || op.Max == backends.NoMax) && !isFurther(op)
 }
 
-// commands are the commands in their order. The last one has the count.
-func (p *plain) commands() (before []goredis.Cmder, last goredis.Cmder) {
+// commands are the command that has the count, and the one after it.
+func (p *plain) commands() (count goredis.Cmder, after []goredis.Cmder) {
 	ctx := context.Background()
-	before = append(make([]goredis.Cmder, 0, 2), goredis.NewBoolCmd(ctx, "set", p.key, 0, "px", p.lifetime, "nx"))
-	if rand.N(8) == 0 { // the key may have lost its expiry (PERSIST, a restored dump)
-		before = append(before, goredis.NewBoolCmd(ctx, "pexpire", p.key, p.lifetime))
+	expire := []any{"pexpire", p.key, p.lifetime, "nx"}
+	if p.anew {
+		expire = expire[:3]
 	}
-	return before, goredis.NewIntCmd(ctx, "incrby", p.key, p.cost)
+	return goredis.NewIntCmd(ctx, "incrby", p.key, p.cost), []goredis.Cmder{goredis.NewBoolCmd(ctx, expire...)}
 }
 
 // isForeign reports whether text is the error of INCRBY for a key that does not hold

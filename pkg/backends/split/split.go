@@ -7,7 +7,8 @@
 // the group or batch is refused, or if a place does not answer whose operations
 // could refuse it, the charges of the other places are given back, even if the
 // caller has gone, and also those of a place that answers too late for the caller.
-// Meanwhile other callers may be refused; no caller is admitted beyond a limit. A place
+// Meanwhile other callers, and later descriptors of the batch, may be refused; no caller is
+// admitted beyond a limit. A place
 // that never answers may have charged or not, so nothing is given back there.
 //
 // It leaves to the places how their part of a batch is made atomic.

@@ -109,7 +109,7 @@ func suite(t *testing.T, options func(*testing.T) stack.Options) {
 func scatter(test string) func(*backends.Op) {
 	return func(op *backends.Op) {
 		op.PerSecond = perSecond(test, op.Key)
-		if test == "Steps" || test == "Further" { // the slots of a cluster give charges back, too
+		if test == "Steps" || test == "Further" || test == "Room" { // the slots of a cluster give charges back, too
 			backendtest.ToOneSlot(op)
 		}
 	}
@@ -120,7 +120,7 @@ var seed = maphash.MakeSeed()
 // perSecond chooses the store of a cell.
 func perSecond(test, key string) bool {
 	switch test {
-	case "Steps", "Further":
+	case "Steps", "Further", "Room":
 		// The suite compares random batches with a model to the last bit. Over two
 		// stores a charge may be made and given back; it may have begun a window
 		// meanwhile, and a list loses its newest costs.

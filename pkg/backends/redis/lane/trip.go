@@ -16,12 +16,12 @@ import (
 
 // A Trip is one command on its way to a server and back.
 type Trip struct {
-	Key    string          // of the command; "" if it has none
-	Before []goredis.Cmder // commands that go before it on the same connection
+	Key    string // of the command; "" if it has none
 	Cmd    goredis.Cmder
-	Asking bool        // ASKING goes before each of them
-	Ended  func()      // is called when the trip has ended; may be nil
-	Late   func(error) // is called with the error of the trip if it ends after Wait has returned; may be nil
+	After  []goredis.Cmder // commands that go after it on the same connection
+	Asking bool            // ASKING goes before each of them
+	Ended  func()          // is called when the trip has ended; may be nil
+	Late   func(error)     // is called with the error of the trip if it ends after Wait has returned; may be nil
 
 	call   breaker.Call
 	writes goredis.Cmder // a write that changes nothing, before a probe
@@ -89,10 +89,10 @@ func (l *Lane) send(batch []*Trip) ([]goredis.Cmder, error) {
 		if t.writes != nil {
 			t.add(pipe, t.writes)
 		}
-		for _, cmd := range t.Before {
+		t.add(pipe, t.Cmd)
+		for _, cmd := range t.After {
 			t.add(pipe, cmd)
 		}
-		t.add(pipe, t.Cmd)
 	}
 	return pipe.Exec(context.Background())
 }
