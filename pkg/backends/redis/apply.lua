@@ -437,6 +437,13 @@ local function open(key, now, window, date)
       end
     end
   end
+  if l.base > MAX then -- totals begin anew, before they are above 2 * MAX
+    local all = {}
+    for i, s in ipairs(redis.call('LRANGE', key, l.gone, -1 - l.cut)) do all[i] = element(s) end
+    for _, e in ipairs(l.added) do all[#all + 1] = e end
+    for _, e in ipairs(all) do e.total = e.total - l.base end
+    l.added, l.cut, l.base, l.tail, l.dirty = all, length - l.gone, 0, nil, true
+  end
   return l
 end
 

@@ -283,6 +283,24 @@ func TestALostExpiryComesBack(t *testing.T) {
 	}
 }
 
+// TestAListThatNeverEnds: the hits that have left a list which is never empty do not add up without
+// end in its totals. With the hits of a round that come back as the oldest ones, the first half of the
+// list is written anew.
+func TestAListThatNeverEnds(t *testing.T) {
+	_, s := start(t)
+	op := kinds()["list"]
+	op.By.Whole, op.Times, op.Max = backends.MaxCost, backends.MaxTimes/4, backends.NoMax
+	for round := range int64(300) {
+		op.Now += op.Window / 8
+		back := op
+		back.Refund, back.Terms, back.Times = true, &backends.Terms{Oldest: true}, round%2+1
+		r := must(t, s, op, back)
+		if want := min(round+1, 8) * op.By.Whole * op.Times; r[0].Value.Whole > want || r[0].Value.Whole < want*15/16 {
+			t.Fatalf("round %d: the list has %d hits, want %d", round, r[0].Value.Whole, want)
+		}
+	}
+}
+
 // TestForeignKeys: a key with data that the store did not write is an error of its
 // own operation only. The error does not name the key.
 func TestForeignKeys(t *testing.T) {
